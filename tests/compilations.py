@@ -1,4 +1,4 @@
-"""Counts JAX's compilations, those that a cache answers included."""
+"""Counts JAX's compilations, including those that are read from a cache."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -13,6 +13,6 @@ jax.monitoring.register_event_duration_secs_listener(
 
 @contextlib.contextmanager
 def num_compilations() -> Iterator[Callable[[], int]]:
-  """Yields a function that returns the number of compilations since the block began."""
+  """Yields a function that returns the number of compilations since the start of the block."""
   begin = len(_ends)
   yield lambda: len(_ends) - begin

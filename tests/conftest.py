@@ -1,15 +1,15 @@
-"""Setup of all tests: a deterministic hypothesis profile, JAX on the CPU, a cache of compilations."""
+"""Setup of all tests: hypothesis profile, JAX on the CPU, compilation cache, type checks, fixtures."""
 
 import atexit
 import os
 import shutil
 import tempfile
 
-# Selects the CPU before any import of JAX, so that values are the same on every machine.
+# The CPU gives the same values on every machine. The variable must be set before JAX is imported.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
-# Modules and processes compile the same functions and share this cache. The cache is new in each session, so
-# that no result depends on an earlier session.
+# Test modules and subprocesses share this compilation cache. Each session has a new one, so that no result
+# depends on an earlier session.
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
   _cache = tempfile.mkdtemp(prefix="moozi-tests-")
   atexit.register(shutil.rmtree, _cache, ignore_errors=True)
@@ -22,7 +22,7 @@ from hypothesis import HealthCheck, settings
 
 from tests import typechecker
 
-# Shapes and dtypes in annotations are checked in tests, at the entry of every function of these packages.
+# In these packages, tests check the annotated shapes and dtypes of every function's arguments.
 TYPECHECKED = (
   "moozi.acting",
   "moozi.agent",
@@ -54,7 +54,7 @@ settings.load_profile("moozi")
 
 @pytest.fixture
 def cli(capfd):
-  """Runs the command line in this process; returns (status, stdout, stderr)."""
+  """Returns a function that runs the command line in this process and returns (status, stdout, stderr)."""
   from moozi.cli import main
 
   def run(*arguments: object) -> tuple[int, str, str]:
@@ -68,7 +68,7 @@ def cli(capfd):
 
 @pytest.fixture
 def refused(cli):
-  """Runs the command line, which must fail with one line on stderr; returns the line."""
+  """Returns a function that runs the command line, asserts that it fails, and returns the line on stderr."""
 
   def run(*arguments: object) -> str:
     status, out, err = cli(*arguments)
@@ -84,7 +84,7 @@ def refused(cli):
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-  """An empty current folder; modules imported from it and registered plug-ins are removed afterwards."""
+  """Changes to an empty folder and yields it; removes plug-ins and the folder's modules afterwards."""
   import sys
 
   from moozi.core import plugins
@@ -104,7 +104,7 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="session")
 def tiny_config():
-  """Catch with a network of a few hundred parameters."""
+  """Returns a configuration of Catch with a network of a few hundred parameters."""
   from moozi.io.config import load_config
   from tests.tiny_run import TINY
 

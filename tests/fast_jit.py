@@ -1,4 +1,4 @@
-"""`jax.jit` for tests of values: without XLA's optimizations, compilation takes half the time."""
+"""`jax.jit` without XLA's optimizations, which halves the compilation time of tests."""
 
 import functools
 

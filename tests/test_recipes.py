@@ -1,6 +1,6 @@
-"""Follows the recipes of docs/architecture.md, from outside the package where the API allows this.
+"""Tests the recipes of docs/architecture.md, from outside of the package where the API allows it.
 
-Each recipe mentions only files and names that exist.
+They also check that the files and names in the recipes exist.
 """
 
 import re
@@ -22,7 +22,7 @@ def events_of(config):
 
 
 def test_a_metric_from_events(tiny_config):
-  """Every event is public, so users can compute their own metrics from the events."""
+  """Users can compute their own metrics from the events."""
   updates = [event for event in events_of(tiny_config) if isinstance(event, Updated)]
   mean_loss = np.mean([event.metrics["loss/total"] for event in updates])
   assert np.isfinite(mean_loss)

@@ -1,4 +1,4 @@
-"""The agents that come with MooZi: intact, small, and as good as their cards say."""
+"""Tests of MooZi's zoo agents: their files, their size, and the results on their cards."""
 
 import importlib.util
 import json
@@ -16,7 +16,7 @@ from moozi.vis.card import result_text
 
 ROOT = Path(__file__).resolve().parents[1]
 NAMES = agent_names()
-# Episodes of games against a search, and of long games, take minutes.
+# More episodes would take minutes in long games and against a search.
 MAX_EPISODES = 20
 
 
@@ -64,7 +64,7 @@ def test_agent_plays(name, cli, tmp_path, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_card_is_reproduced(name, cli):
-  """`make zoo-check` plays all episodes."""
+  """This test plays only some of a card's episodes; `make zoo-check` plays all."""
   needs_package(name)
   evaluation = read_card(resolve_run(ZOO_PREFIX + name) / CARD).evaluation
   episodes = min(MAX_EPISODES, evaluation.episodes)

@@ -1,4 +1,4 @@
-"""A run small enough to compile and play in seconds."""
+"""Settings of a run that takes seconds, for tests."""
 
 from typing import Any
 
@@ -31,9 +31,6 @@ TINY = (
 
 
 def shaken(params: Any, seed: int = 0) -> Any:
-  """Perturbs parameters, so that positions have different values.
-
-  A fresh network gives all positions the same value and policy.
-  """
+  """Returns perturbed parameters; with initial ones, all positions have the same value and policy."""
   rng = np.random.default_rng(seed)
   return jax.tree_util.tree_map(lambda x: (x + 0.3 * rng.normal(size=np.shape(x))).astype(np.float32), params)

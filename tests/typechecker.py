@@ -1,4 +1,4 @@
-"""beartype for jaxtyping's import hook: an int is a float, as PEP 484 says."""
+"""The type checker for jaxtyping's import hook: beartype, which accepts an int for a float (PEP 484)."""
 
 from beartype import BeartypeConf, beartype
 

@@ -1,4 +1,4 @@
-"""Trajectory segments: the rules for ends, and histories equal to the learner's to the bit."""
+"""Tests of the collector's segments: episode ends, and histories that replay rebuilds to the bit."""
 
 import collections
 
@@ -20,7 +20,7 @@ def make_collector(config, spec):
 
 @pytest.fixture(scope="module")
 def corridor():
-  """Corridor with a cap of 6 steps: terminal ends, truncated ends and starts, a history of three frames."""
+  """Acts in a corridor, where episodes terminate or are truncated after 6 steps; the history has 3 frames."""
   config = load_config(
     None,
     [
@@ -104,12 +104,11 @@ def test_episode_returns_and_lengths(corridor):
   ]
   reported = collections.Counter(zip(np.round(reported[0], 3).tolist(), reported[1].tolist(), strict=True))
   own = collections.Counter(zip(np.round(np.array(returns, float), 3).tolist(), lengths, strict=True))
-  # An episode is reported with the first frame of the next one, right after its last frame is stored.
+  # An episode is reported as soon as its last frame is stored.
   assert own == reported
 
 
 def test_replay_rebuilds_the_history_of_the_worker(corridor):
-  """Frames and actions are equal to the bit, also at starts of episodes and edges of segments."""
   config, spec, results, steps, _ = corridor
   replay = build.build_replay(config, spec)
   for segment, _ in results:
@@ -131,7 +130,7 @@ def test_replay_rebuilds_the_history_of_the_worker(corridor):
 
 
 def worker_histories(steps, length):
-  """{(t, lane): (frames, actions)}, with zero frames and dummies before an episode's start."""
+  """Returns {(t, lane): (frames, actions)}; zero frames and dummy actions fill steps before the episode."""
   out = {}
   for lane in range(steps["frame"].shape[1]):
     for t in range(len(steps["frame"])):

@@ -1,4 +1,4 @@
-"""Environments that raise in training: their episodes are truncated at the last valid frame."""
+"""Tests of environments that raise: training truncates their episodes at the last valid frame."""
 
 import itertools
 
@@ -21,10 +21,10 @@ LENGTH = 8
 
 @pytest.fixture(scope="module", params=[5, 6, 7])
 def collected(request):
-  """Five segments of environments that fail in the second episode.
+  """Collects five segments from environments that fail in the second episode.
 
-  The parameter puts the failure in the middle, at the end or at the start of a segment. Frames 0 … 9 are a
-  whole episode; frames 10 … 9 + step are a truncated one.
+  The parameter places the failure in the middle, at the end or at the start of a segment. Frames 0 … 9 are a
+  complete episode; frames 10 … 9 + step are a truncated one.
   """
   config = load_config(None, [*TINY, FAULTY, f"env.kwargs.step={request.param}", "targets.history_length=3"])
   spec = build.env_spec(config)
@@ -52,7 +52,7 @@ def test_failure_truncates_the_episode(collected):
   assert steps["is_last"][cut].all()
   assert (steps["action"][cut] == 0).all()
   assert (steps["last_discount"][cut] == 1).all()
-  # A truncated frame keeps its search.
+  # The search's policy on the truncated frame is kept: the dummy action has probability 0.
   assert (steps["action_probs"][cut][:, 0] == 0).all()
   assert steps["is_first"][cut + 1].all()
   assert steps["is_last"][9].all()
@@ -81,7 +81,7 @@ def test_faults_are_counted_and_cut_episodes_have_no_return(collected):
 
 @pytest.fixture(scope="module")
 def faulty_run():
-  """Events of a run without updates: its first evaluation fails, and its second segment is not finite."""
+  """Returns the events of a run whose first evaluation fails and whose second segment contains NaN."""
   options = ("evaluation.period_env_steps=100", "replay.min_steps_to_learn=4072", "max_env_steps=320")
   config = load_config(None, [*TINY, *options])
   build_collector = build.build_collector
@@ -124,7 +124,7 @@ def test_a_failed_evaluation_does_not_end_the_run(faulty_run):
 
 
 def test_a_refused_segment_resets_the_environments(faulty_run):
-  """Episodes have ten frames, segments eight. Without the reset, each lane would drop four more steps."""
+  """Without the reset, each lane would also drop the steps up to the start of its next episode."""
   (fault,) = [e for e in faulty_run if isinstance(e, Faulted) and "refused_segments" in e.counts]
   assert fault.counts == {"refused_segments": 1, "lost_steps": 32}
   head = [e for e in faulty_run if isinstance(e, StateReady)][-1].state.replay.head
@@ -132,7 +132,7 @@ def test_a_refused_segment_resets_the_environments(faulty_run):
 
 
 def test_evaluation_raises_the_error_of_its_environment():
-  # The spec comes from an environment that fails later: a failure in the first episode would be refused.
+  # Uses the spec of an environment that fails later: env_spec plays an episode, which must not fail.
   spec = build.env_spec(load_config(None, [*TINY, FAULTY]))
   config = load_config(None, [*TINY, FAULTY, "env.kwargs.episode=0", "evaluation.max_random_starts=0"])
   params, net_state = random_parameters(config, spec)
@@ -143,7 +143,7 @@ def test_evaluation_raises_the_error_of_its_environment():
 
 @pytest.mark.slow
 def test_a_failed_run_leaves_a_state_to_resume_from():
-  """The second episode of each environment fails in its fifth step, within the second segment."""
+  """Each environment raises in the fifth step of its second episode, which is in the second segment."""
   options = [*TINY, FAULTY, "workers.max_env_faults=1", "evaluation.final_episodes=1", "max_env_steps=320"]
   config, events = load_config(None, options), []
   with pytest.raises(EnvError, match="the environment's own error"):
@@ -158,4 +158,4 @@ def test_a_failed_run_leaves_a_state_to_resume_from():
   assert again[0].message == "one process; all environments are reset; replay holds 32 steps"
   assert isinstance(again[-1], Finished)
   updated = [e for e in again if isinstance(e, Updated)][-1]
-  assert updated.metrics["replay/cut"] == 4, "the running episodes are cut off"
+  assert updated.metrics["replay/cut"] == 4

@@ -1,4 +1,4 @@
-"""The loss of a life: the training episode ends, the history and the game's score continue."""
+"""Tests of lost lives: the training episode ends; the frame history and the game's return continue."""
 
 import itertools
 
@@ -33,7 +33,7 @@ NUM_STEPS = 140
 
 
 def act(envs, overrides=()):
-  """Acts one step per call and records the worker's history after each call."""
+  """Collects segments of one step; also records the history that the collector has after each."""
   config = load_config(None, [*SMALL, *overrides])
   env = SyncVectorEnvironment(envs)
   model = build.build_model(config, env.spec)
@@ -47,7 +47,7 @@ def act(envs, overrides=()):
     replay.add(segment, first_lane=0)
     segments.append(segment)
     results.append(result)
-    # After a call, the newest action is last. The frames are the input of the search that chose this action.
+    # After a segment, the last action in the history is the one that was chosen from these frames.
     history = collector.history
     seen.append((np.asarray(history.frames), np.asarray(history.actions)))
   steps = {
@@ -81,7 +81,6 @@ def test_learner_rebuilds_the_history_of_the_worker(game, request):
     frames, actions = seen[t][0][lane], seen[t][1][lane]
     np.testing.assert_array_equal(target.frames[row, :LENGTH], frames)
     np.testing.assert_array_equal(target.history_actions[row, 1:], actions)
-    # A life was lost within the history, and all frames of the history are kept.
     if continued[max(0, t - LENGTH + 1) : t, lane].any():
       across += 1
       assert frames.reshape(LENGTH, -1).any(axis=1).all() or game == "lives"
@@ -123,11 +122,11 @@ def test_returns_and_lengths_are_of_whole_games(lives):
   )
   own = []
   for lane in range(2):
-    # The last game is left out: it may not have ended.
+    # The last game is excluded: it may not have ended.
     for start, stop in itertools.pairwise(np.flatnonzero(steps["is_first"][:, lane])):
       game = slice(start, stop)
-      # A game's return is the sum over its three lives. The agent does not act on the two frames where a
-      # life is lost.
+      # A game's return is the sum over its three lives. Its length counts actions; the agent does not act on
+      # the two frames where a life is lost.
       assert steps["is_last"][game, lane].sum() == 3
       own.append(
         (float(steps["last_reward"][game, lane].sum()), int((steps["action"][game, lane] > 0).sum()))

@@ -1,4 +1,4 @@
-"""Both modes of reanalyze give the same results as acting with the same parameters."""
+"""Tests that both reanalyze modes repeat the searches of acting if the parameters are the same."""
 
 import functools
 
@@ -26,7 +26,7 @@ SEARCHES = {
 }
 CORRIDOR = ("env.name=tiny:corridor", "env.kwargs.length=5", "env.kwargs.max_episode_steps=6")
 ENVS = {
-  # Terminal and truncated ends; a history of one frame; a history across the loss of a life; two players.
+  # In order: terminations and truncations; a history of one frame; lives; two players.
   "corridor": ((*CORRIDOR, "targets.history_length=3"), None),
   "catch": (("targets.history_length=1",), None),
   "lives": (("targets.history_length=3", "network.kind=conv_latent", "network.channels=2"), make_lives),
@@ -43,7 +43,7 @@ def config_of(env, search):
 
 @functools.cache
 def acted(env, search):
-  """The spec, five acted segments, the acting parameters, and a reanalyzer with them."""
+  """Returns the spec, five segments, the parameters that acted, and a reanalyzer with these parameters."""
   config, make = config_of(env, search), ENVS[env][1]
   if make is None:
     spec = build.env_spec(config)
@@ -61,7 +61,7 @@ def acted(env, search):
 
 
 def replay_and_reanalyzer(env="corridor", search="gumbel"):
-  """A replay buffer of acted steps, a reanalyzer with the acting parameters, and these parameters."""
+  """Returns a replay buffer with the segments, the reanalyzer, and the parameters that acted."""
   spec, segments, parameters, reanalyzer = acted(env, search)
   replay = build.build_replay(config_of(env, search), spec)
   for segment in segments:
@@ -74,7 +74,7 @@ def replay_and_reanalyzer(env="corridor", search="gumbel"):
 @pytest.mark.parametrize(
   ("search", "env"),
   [
-    # The corridor's positions hardly differ: PUCT with a fresh network gives them all the same value.
+    # PUCT is left out for the corridor, because it gives all of its positions nearly the same value.
     pytest.param(search, env, marks=[] if (search, env) == ("gumbel", "corridor") else [pytest.mark.slow])
     for search in SEARCHES
     for env in ENVS
@@ -88,7 +88,7 @@ def test_both_modes_repeat_the_search_of_acting(env, search):
   terminal = arrays["is_last"] & ~arrays["is_truncated"]
   assert len(slot) == replay.num_steps - terminal.sum()
   gathered = reanalyzer.search_roots(queue.gather(slot))
-  # Leaves some positions out: spans then begin within an episode and contain steps that are left out.
+  # With only some of the positions, spans start within an episode and contain steps that are not searched.
   some = slot[np.arange(len(slot)) % 7 > 3]
   replayed = reanalyzer.search_spans(queue.spans(some))
   for searched, at in ((gathered, slot), (replayed, some)):
@@ -96,12 +96,11 @@ def test_both_modes_repeat_the_search_of_acting(env, search):
     np.testing.assert_array_equal(searched.sequence, replay.storage.sequence[at])
     np.testing.assert_allclose(searched.root_value, arrays["root_value"][at], rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(searched.action_probs, arrays["action_probs"][at], rtol=1e-4, atol=1e-5)
-  # A constant network would pass the assertions above.
+  # The assertions above would also hold for a network whose output is constant.
   assert np.std(gathered.root_value) > 1e-3
 
 
 def test_the_history_matters():
-  """A blank history changes the values of positions."""
   replay, reanalyzer, _ = replay_and_reanalyzer()
   roots = replay.reanalyze_queue.gather(replay.reanalyze_queue.choose(1000, "oldest", 1))
   blank = map_fields(np.array, roots)
@@ -162,7 +161,7 @@ def test_search_change_by_hand():
   )
   assert change["reanalyze/value_change"] == pytest.approx(-1.0)
   assert change["reanalyze/value_change_abs"] == pytest.approx(2.0)
-  # The divergence is ln 2 for policies without a shared action, and 0 for equal policies.
+  # The Jensen-Shannon divergence is ln 2 for policies without a shared action, and 0 for equal policies.
   assert change["reanalyze/policy_divergence"] == pytest.approx(np.log(2) / 2, rel=1e-6)
 
 
@@ -199,7 +198,7 @@ def test_a_run_keeps_the_ratio_and_samples_newer_searches(order):
 
 @pytest.mark.slow
 def test_the_target_network_searches(monkeypatch):
-  """Reanalyze searches with the target network, a copy made every twenty learner steps."""
+  """Reanalyze searches with the target network, which is copied every twenty learner steps."""
   seen, set_parameters = [], Reanalyzer.set_parameters
   monkeypatch.setattr(
     Reanalyzer,

@@ -1,4 +1,4 @@
-"""The compiled rollout gives the same trajectories as stepping from the same seeds, to the bit."""
+"""Tests that the compiled rollout and stepping give the same trajectories for the same seeds, to the bit."""
 
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from tests.envs.jax.toys import make_nim, make_walk
 from tests.tiny_run import TINY
 
 FIELDS = tuple(TrajectorySample.__dataclass_fields__)
-# The options cover both kinds of ends, histories that cross an end, and convolutions.
+# These options cover terminations, truncations, histories that cross an episode end, and convolutions.
 MLP = (*TINY, "targets.history_length=3", "planners.train.num_simulations=2")
 CONFIG = (*MLP, "network.kind=conv_latent", "network.channels=4")
 ENV_SEEDS = [5, 6, 7, 8]
@@ -33,7 +33,6 @@ CONFIGS = Path(__file__).parents[2] / "config"
 
 
 def import_library(name):
-  """Skips the test if the library of an environment is missing."""
   library = name.partition(":")[0]
   if library == "gymnax":
     import_gymnax()
@@ -42,7 +41,7 @@ def import_library(name):
 
 
 def collect_both(config, env, num_segments, seeds=tuple(ENV_SEEDS)):
-  """(segment, result) of each stepped call and of each compiled call, and copies of the compiled segments."""
+  """Returns (segment, result) of each stepped call and each scan, and copies of the scans' segments."""
   seeds = list(seeds)
   model, planner = build.build_model(config, env.spec), config.planners.train
   parameters = random_parameters(config, env.spec)
@@ -80,7 +79,7 @@ def walk():
 def test_scan_equals_step(walk):
   _, (steps, scan, _) = walk
   assert_same(steps, scan)
-  assert len({s.root_value.tobytes() for s, _ in scan}) == len(scan)  # the segments differ
+  assert len({s.root_value.tobytes() for s, _ in scan}) == len(scan)
   assert sum(len(result.episode_lengths) for _, result in scan) > 20
   assert any(s.is_truncated.any() for s, _ in scan)
   assert any((s.is_last & ~s.is_truncated).any() for s, _ in scan)
@@ -185,12 +184,12 @@ def test_episode_returns_and_lengths(walk):
     for _, result in scan
     for r, n in zip(result.episode_returns, result.episode_lengths, strict=True)
   )
-  # An episode is reported in the step after its last frame: both are in the same segment.
+  # An episode is reported in the segment that contains the step after its last frame.
   assert sorted(own) == reported
 
 
 def test_returned_segments_do_not_change(walk):
-  """The next call donates the rollout's state, so segments must be copies."""
+  """Each call donates the rollout's state to JAX, so earlier segments must be copies."""
   _, (_, scan, copies) = walk
   for (segment, _), copy in zip(scan, copies, strict=True):
     for name in FIELDS:
@@ -199,9 +198,9 @@ def test_returned_segments_do_not_change(walk):
 
 @pytest.mark.parametrize("action", [2, *(pytest.param(a, marks=pytest.mark.slow) for a in (0, 3, -1))])
 def test_illegal_actions_are_refused(action):
-  """Illegal actions: right where only left is legal, the dummy, and actions out of range.
+  """The illegal actions are right where only left is legal, the dummy, and actions out of range.
 
-  Without the check, a scan would play another action.
+  Without the check, the scan would replace an illegal action by another one.
   """
   config, env = load_config(None, list(MLP)), make_walk(max_episode_steps=4, length=6)
 
@@ -307,7 +306,7 @@ SMALL = (
 @pytest.mark.slow
 @pytest.mark.parametrize("config", ["pgx/tic_tac_toe.yaml", "gymnax/breakout.yaml"])
 def test_a_run_in_one_process(config):
-  """A small version of a committed configuration acts, stores, learns and evaluates until its end."""
+  """Trains a small version of a configuration from config/."""
   config = load_config(CONFIGS / config, list(SMALL))
   import_library(config.env.name)
   events = list(local.run(RunInputs(config, build.env_spec(config))))

@@ -1,4 +1,4 @@
-"""Search roots of stored lanes: the lanes are read in parts, and the roots are compared with the oracle's."""
+"""Tests that search roots read from stored lanes in parts equal those of an oracle."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Calls whose results the test delivers, actors that record their calls, and a context."""
+"""Fakes for tests of the driver: pending calls, actors that record calls, and a run's context."""
 
 import types
 
@@ -9,7 +9,7 @@ from tests.actors.in_process_ray import RAY
 
 
 class Calls:
-  """Calls in flight whose results the test delivers."""
+  """Stands in for the driver's pending calls; the test supplies their results."""
 
   def __init__(self):
     self.pending, self.lost, self.travelling = {}, set(), set()
@@ -38,7 +38,7 @@ class Calls:
 
 
 class Method:
-  """`actor.method.remote(…)`; records its arguments and returns a fresh reference."""
+  """Stands in for an actor's method: `remote(…)` records its arguments and returns a new reference."""
 
   def __init__(self, name):
     self.name, self.asked, self.num_returns = name, [], 1
@@ -58,6 +58,6 @@ def actor(name, *methods):
 
 
 def make_context(config, pool, ray=RAY):
-  """A run's context with only the actors of `pool`."""
+  """Returns a run's context whose actors are those of `pool`."""
   ledger = Ledger(config)
   return Context(ray, pool, Calls(), ledger, Session(RunInputs(config, None), ledger))

@@ -1,7 +1,7 @@
-"""A fake of the module `ray`: actors are objects in this process, and a call is made immediately.
+"""A fake `ray` module: actors are objects in this process, and each call runs at once.
 
-The driver makes the same calls and reacts in the same order as with Ray, but never waits for a result. An
-actor may fail at a call that the test chooses.
+The driver makes the same calls in the same order as with Ray, but never waits for a result. A test can make
+an actor fail at a given call.
 """
 
 import collections
@@ -36,22 +36,20 @@ class ActorDiedError(RayActorError):
 
 
 class Reference:
-  """A result or an error."""
-
   def __init__(self, value=None, error=None):
     self.value, self.error = value, error
 
 
 class Ray:
-  """One cluster.
+  """A fake cluster.
 
   Args:
-    failures: for each (class, method), the numbers of the calls at which the actor fails. Calls are counted
-      from 1, over all actors of the class. A failed actor makes neither that call nor any later one.
-    errors: for each (class, method), the exceptions that calls raise, by the number of the call.
+    failures: {(class, method): numbers of the calls at which the actor fails}. Calls are counted from 1, over
+      all actors of the class. A failed actor runs neither that call nor later ones.
+    errors: {(class, method): {number of the call: the exception that it raises}}.
 
   Attributes:
-    made: (class, arguments) of every actor, in order.
+    made: (class, arguments) of every actor, in order of creation.
   """
 
   exceptions = types.SimpleNamespace(
@@ -90,7 +88,6 @@ class Ray:
     return make_class
 
   def call(self, handle, name, args):
-    """Makes a call of an actor."""
     if not handle._is_dead:
       key = type(handle._actor).__name__, name
       self._counts[key] += 1
@@ -145,7 +142,7 @@ RAY = Ray()
 
 @contextlib.contextmanager
 def connected(ray=None):
-  """The driver and the actors' shells run in this process, on `ray` or on a new fake."""
+  """Yields a fake cluster, `ray` or a new one, that the driver uses inside the block."""
   ray = Ray() if ray is None else ray
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(cluster, "connected", lambda config: contextlib.nullcontext(ray))

@@ -1,5 +1,3 @@
-"""Calls in flight, and calls that are cancelled."""
-
 import pytest
 
 from moozi.actors.calls import Calls

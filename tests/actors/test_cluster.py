@@ -1,4 +1,4 @@
-"""Checks of the actors' shares and the cluster's address. Without these checks, Ray would wait silently."""
+"""Tests of the checks of actor resources and of the cluster's address."""
 
 import socket
 

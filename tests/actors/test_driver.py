@@ -1,4 +1,4 @@
-"""The driver and the actors' shells in one process: events and reports."""
+"""Tests of the driver with a fake `ray` module in one process."""
 
 import dataclasses
 import math
@@ -49,7 +49,7 @@ def events():
       *(*TINY, "replay.sampling=rank", "reanalyze.ratio=0.3", "reanalyze.batch_size=16"),
       *("logging.period_s=1e-9", "logging.histogram_period_updates=10", "timeline.seconds=1e6"),
       *("logging.parameter_histograms=true", "evaluation.final_episodes=2"),
-      # Enough steps for acting to wait for learning and for a copy of the target network.
+      # The run is long enough for acting to wait for learning and for the target network to be copied.
       *("max_env_steps=640", "learner.target_update_period=20"),
     ],
   )
@@ -64,7 +64,7 @@ def test_run_ends_after_its_steps(events):
 
 
 def final_state(events):
-  """Returns a copy of the last state, because a resumed run empties its replay blocks."""
+  """Returns a copy of the final state; the copy matters because a resumed run empties its replay blocks."""
   state = next(e.state for e in events if isinstance(e, StateReady) and e.is_final)
   replay = dataclasses.replace(state.replay, blocks=dict(state.replay.blocks))
   return dataclasses.replace(state, replay=replay)
@@ -125,7 +125,7 @@ def test_worker_lost_while_it_compiles_is_restarted_and_acts():
 def test_work_in_flight_is_reported(events):
   segments = [e.metrics["system/segments_in_flight"] for e in events if isinstance(e, Acted)]
   batches = [e.metrics["system/batches_in_flight"] for e in events if isinstance(e, Updated)]
-  # Two calls at the worker and two at the parameter server, including the call that has just arrived.
+  # Each actor has at most two calls in flight, including the one that has just returned.
   assert min(segments) >= 1
   assert max(segments) == 2
   assert min(batches) >= 1
@@ -168,7 +168,7 @@ def test_histograms_arrive_once_a_period(events):
 
 @pytest.fixture
 def pools(monkeypatch):
-  """The actors of each run, in order."""
+  """Returns a list to which each run adds its actor pool."""
   found = []
   monkeypatch.setattr(driver, "ActorPool", lambda *args: found.append(ActorPool(*args)) or found[-1])
   return found
@@ -226,13 +226,13 @@ def test_kept_segments_precede_the_state(fails):
       for event in driver.run(RunInputs(config, build.env_spec(config))):
         if isinstance(event, Collected):
           kept += event.segment.last_reward.size
-        # The best evaluation's state has no replay.
+        # The state of the best evaluation contains no replay.
         if isinstance(event, StateReady) and event.state.replay is not None:
           num_states += 1
           assert event.state.replay.num_added == kept
     except in_process_ray.RayError as raised:
       found = raised
   assert (found is error) == fails
-  # When the fourth segment failed, the third was stored and its event was pending.
+  # The fourth segment fails; the first three are stored.
   assert kept == (96 if fails else 320)
   assert num_states > (0 if fails else 3)

@@ -1,4 +1,4 @@
-"""The ledger: no version is repeated; each lost update and step is counted once."""
+"""Tests of the ledger: version numbers never repeat; each lost update or step is counted once."""
 
 import types
 
@@ -77,7 +77,7 @@ def test_steps_lost_with_replay_are_counted_once():
   assert ledger.restart_replay(num_added=3 * steps) == 2 * steps
   assert ledger.replay_steps_ahead == -2 * steps
   store(ledger, 1)
-  # Only the newest segment is lost now; the two before it were counted earlier.
+  # Only the newest segment is counted now; the other two were counted at the first restart.
   assert ledger.restart_replay(num_added=3 * steps) == steps
 
 

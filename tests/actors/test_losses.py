@@ -1,4 +1,4 @@
-"""Actors that fail at a chosen call, and updates that are not finite: what is lost is counted exactly."""
+"""Tests that lost steps and updates are counted exactly when actors fail or updates are not finite."""
 
 import jax
 import numpy as np
@@ -14,7 +14,7 @@ from moozi.run.state import RunState
 from tests.actors import in_process_ray
 from tests.tiny_run import TINY
 
-# Learning begins after 64 steps; a segment of 32 allows four calls of two updates.
+# Learning starts after 64 steps; then each segment of 32 steps allows four calls of two updates.
 CONFIG = load_config(
   None,
   [
@@ -33,7 +33,7 @@ UPDATES = 2
 
 
 class Run:
-  """One run of `until` environment steps; failed actors restart from its saved states."""
+  """Runs the driver for `until` environment steps and keeps its events and saved states."""
 
   def __init__(self, ray, until=320, state=None, is_saving=True, publish_period=1):
     self.events, self.saved, self.error = [], [], None
@@ -58,7 +58,7 @@ class Run:
         self.error = error
 
   def faults(self, kind):
-    """Returns (earlier events, event) for each Faulted event that counts this kind."""
+    """Returns (earlier events, event) for each Faulted event with a count of this kind."""
     return [
       (self.events[:i], e) for i, e in enumerate(self.events) if isinstance(e, Faulted) and kind in e.counts
     ]
@@ -94,7 +94,7 @@ def assert_same(ours, theirs):
 
 @pytest.fixture(scope="module")
 def server_failed():
-  """A run whose parameter server fails twice, with no checkpoint in between."""
+  """Returns a run whose parameter server fails twice without a checkpoint in between."""
   ray = in_process_ray.Ray({("ParameterServer", "update"): {15, 18}})
   run = Run(ray)
   run.servers = [args[2] for name, args in ray.made if name == "ParameterServer"]
@@ -160,7 +160,7 @@ def test_steps_lost_with_replay_are_counted_exactly():
   run = Run(in_process_ray.Ray({("ReplayActor", "add"): {7, 9}}))
   (_, fault), (_, again) = run.faults("replay_buffer")
   saved = run.saved[0].replay.num_added
-  # The seventh segment of 32 steps never arrived; the six before it did.
+  # Six segments of 32 steps were stored before the seventh call failed.
   assert fault.counts["lost_steps"] == 6 * 32 - saved > 0
   assert again.counts["lost_steps"] == 32
   assert "from its last snapshot" in fault.message
@@ -197,16 +197,16 @@ def test_second_rollback_ends_the_run(call, publish_period):
   (state,), was = held, saved.state.training
   assert_same((state.params, state.opt_state), (was.params, was.opt_state))
   assert int(state.learner_step) == fault.learner_steps
-  # Calls that were queued behind the failed one used the lost parameters.
+  # Results of calls that were queued before the rollback must not change the learner step.
   assert_versions_never_decrease(run.events)
   after = run.events[len(before) :]
-  assert run.final() is run.events[-1], "the server's last state is saved"
+  assert run.final() is run.events[-1]
   assert run.events[-2].learner_steps == fault.learner_steps + updates(after)
   acted = [event.learner_steps - event.staleness for event in after if isinstance(event, Acted)]
   assert len(acted) > CONFIG.ray.segments_in_flight
   assert min(acted[CONFIG.ray.segments_in_flight :]) >= fault.learner_steps
   i = next(i for i, event in enumerate(after) if isinstance(event, StateReady))
-  assert after[i].learner_steps == after[i - 1].learner_steps, "the server's own count"
+  assert after[i].learner_steps == after[i - 1].learner_steps
   assert str(run.error) == "reward is not finite"
 
 

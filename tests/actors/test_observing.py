@@ -1,4 +1,4 @@
-"""Reports and histograms: no call waits for them, and a restarted actor gets requests again."""
+"""Tests of actor reports and histograms: the driver never waits for them, and asks restarted actors again."""
 
 import types
 
@@ -75,7 +75,6 @@ def made():
 
 
 def update(observing, learner_steps):
-  """Sets the learner step in the ledger and calls `_follow_updates`."""
   observing._context.ledger.learner_steps = learner_steps
   observing._follow_updates()
 
@@ -88,7 +87,7 @@ def test_actor_with_a_pending_report_gets_no_request(made):
   assert isinstance(event, ActorReports)
   assert event.reports.keys() == {"replay_buffer"}
   assert [len(actor.asked) for actor in actors.values()] == [1, 2, 1]
-  assert set(ray.waits) == {0.0}, "nothing waits"
+  assert set(ray.waits) == {0.0}
 
 
 def test_failed_actor_reports_nothing_and_its_successor_reports(made):

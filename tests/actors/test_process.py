@@ -1,5 +1,3 @@
-"""The setup of an actor's process."""
-
 import pickle
 
 import pytest

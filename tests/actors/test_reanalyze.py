@@ -1,4 +1,4 @@
-"""Reanalyze calls: work per worker is bounded, the newest target network is used, losses are corrected."""
+"""Tests of the driver's reanalyze calls: limits per worker, target network versions, and lost calls."""
 
 import types
 
@@ -57,7 +57,7 @@ def test_nothing_is_requested_before_the_target_network_arrives():
   assert not pool.replay.positions.asked
   publish_target(context)
   reanalyze.ask(context)
-  # Two calls at each of two workers, though pacing would allow eight.
+  # Each of the two workers has at most two calls, although pacing would allow eight in total.
   assert pool.replay.positions.asked == [(0,)] * 4
   assert [len(w.run.asked) for w in pool.reanalyze_workers.values()] == [2, 2]
   assert pool.reanalyze_workers[0].run.asked[0] == ("server.target_parameters/1/0", 0, "replay.positions/1/0")
@@ -80,7 +80,7 @@ def test_target_network_is_published_when_it_is_copied():
   context = make(num_workers=1)
   asked = context.pool.server.target_parameters.asked
   publish_target(context)
-  # In its first period the target network equals the newest parameters.
+  # Until the first copy of the target network, each update publishes new target parameters.
   update(context, 96)
   assert len(asked) == 2
   update(context, 104)

@@ -1,4 +1,4 @@
-"""Kept segments: yielded in order, one at a time for each worker, with gaps marked."""
+"""Tests of kept segments: each worker's are yielded in order, and gaps are marked."""
 
 import types
 
@@ -20,7 +20,7 @@ def context():
 
 
 def store(context, index, segment, num_lost=0, refused=None):
-  """Delivers replay's answer that a segment is stored; returns the events."""
+  """Reports to the driver that replay has stored a segment; returns the events."""
   context.ledger.begin_segment(index)
   added = AddResult(num_lost=num_lost, refused=refused)
   replay = context.pool.replay
@@ -38,7 +38,7 @@ def test_kept_segments_are_waited_for_one_at_a_time(context):
   for segment in ("a", "b", "c"):
     store(context, 2, segment)
   store(context, 0, "x")
-  # Otherwise a later segment that arrives first would be yielded first.
+  # At most one segment of each worker is fetched at a time, so none overtakes another.
   assert list(calls.pending) == ["a", "x"]
   assert calls.pending["a"][0] == "a segment of training_worker_2"
   assert collected(calls.arrive("a")) == ("value of a", 8, True)
@@ -104,7 +104,7 @@ def test_segments_in_transfer_arrive_later_or_are_discarded(context):
   segments.discard_kept(context)
   assert not calls.pending
   store(context, 0, "d")
-  assert not collected(calls.arrive("d"))[2], "b and c are missing before it"
+  assert not collected(calls.arrive("d"))[2]
 
 
 def test_segment_of_an_older_epoch_is_dropped(context):

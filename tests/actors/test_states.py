@@ -1,4 +1,4 @@
-"""The run's state: assembled from parts that arrive at different times."""
+"""Tests that the driver assembles the run's state from parts that arrive at different times."""
 
 import types
 
@@ -55,7 +55,7 @@ def test_state_requested_before_a_rollback_is_dropped(context, late):
   assert ledger.learner_steps == 6
   assert not ledger.is_state_pending
   states.ask(context, is_final=False)
-  assert calls.arrive(f"{late}/1/0", values[late]) == [], "its counters are older"
+  assert calls.arrive(f"{late}/1/0", values[late]) == []
   assert ledger.is_state_pending
   values = {"server.get_state": training(16), "replay.snapshot": snapshot(90)}
   assert calls.arrive(f"{first}/2/0", values[first]) == []
@@ -70,12 +70,12 @@ def test_lost_part_drops_its_own_request_only(context):
   assert not ledger.is_state_pending
   states.ask(context, is_final=False)
   calls.lose("replay.snapshot/1/0")
-  assert ledger.is_state_pending, "the second request is pending"
+  assert ledger.is_state_pending
 
 
 def test_kept_segments_are_yielded_before_the_state(context):
   segments._keep(context, 0, "a", is_whole=True)
   states.ask(context, is_final=False)
-  assert context.calls.arrive("server.get_state/1/0", training(8)) == [], "replay may still add segments"
+  assert context.calls.arrive("server.get_state/1/0", training(8)) == []
   segment, state = context.calls.arrive("replay.snapshot/1/0", snapshot(70))
   assert (segment.segment, state.env_steps) == ("value of a", 70)

@@ -1,4 +1,4 @@
-"""Evaluations: a result is the best only if its training state can be saved."""
+"""Tests of evaluations: a result counts as the best only if its training state can be saved."""
 
 import dataclasses
 import types
@@ -19,7 +19,7 @@ def result(mean):
 
 @pytest.fixture
 def made():
-  """A context, and a function that makes one evaluation with this mean return and training state."""
+  """Returns a context and a function that completes one evaluation and returns its events."""
   states, results = [], []
   pool = types.SimpleNamespace(
     tester=types.SimpleNamespace(run=types.SimpleNamespace(remote=lambda *_: results[-1])),
@@ -56,7 +56,7 @@ def test_better_result_comes_with_its_state(made):
   assert events[1].is_best
   assert (events[1].env_steps, events[1].learner_steps) == (100, 7)
   best = events[1].state.training
-  assert (best.params, best.net_state) == ("evaluated", "averages"), "not the server's newest ones"
+  assert (best.params, best.net_state) == ("evaluated", "averages")
 
 
 @pytest.mark.parametrize("error", [RAY.exceptions.ActorDiedError("ab"), RAY.exceptions.ObjectLostError()])
@@ -64,7 +64,7 @@ def test_result_whose_state_is_lost_is_not_the_best(made, error):
   context, evaluate = made
   (event,) = evaluate(1, 5.0, Reference(error=error))
   assert isinstance(event, Evaluated)
-  assert len(evaluate(2, 1.0, Reference(STATE))) == 2, "the best result that has a checkpoint"
+  assert len(evaluate(2, 1.0, Reference(STATE))) == 2
   assert context.session.progress()["best/bound"] == 1.0
 
 

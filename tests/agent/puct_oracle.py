@@ -1,8 +1,8 @@
-"""A slow PUCT search in plain Python, written from the paper, without mctx.
+"""Oracle: a PUCT search in plain Python after the paper, independent of mctx.
 
-Source: Schrittwieser et al. 2020, appendix B. Q-values are scaled by a minimum and a maximum, with a floor on
-the range. Both are taken over the node's own value and the Q-values of its visited children. Unvisited
-children have the minimum.
+Source: Schrittwieser et al. 2020, appendix B. Q-values are normalized by the minimum and
+the maximum over the node's own value and the Q-values of its visited children; the range has a floor. An
+unvisited child gets the minimum.
 """
 
 import dataclasses

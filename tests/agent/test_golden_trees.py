@@ -1,6 +1,6 @@
-"""Whole search trees of a tiny fixed model, compared with those stored as JSON.
+"""Tests that the search trees of a tiny fixed model equal those stored as JSON.
 
-After an intended change, `python -m tests.agent.test_golden_trees` rewrites the file; review the difference.
+After an intended change, `python -m tests.agent.test_golden_trees` rewrites the file; review the diff.
 """
 
 import json
@@ -43,7 +43,7 @@ TREE_FIELDS = (
 
 
 def search(name: str, tables: dict) -> dict:
-  """The case's search from states 0 and 1, as plain lists."""
+  """Returns the search trees of a case, from states 0 and 1, as lists."""
   config, num_players = CASES[name]
   tables = {k: np.asarray(v, np.int32 if k == "next_state" else np.float32) for k, v in tables.items()}
   history = one_hot_roots([0, 1], len(tables["value"]))
@@ -78,7 +78,6 @@ def test_golden_trees_differ():
 
 
 def write() -> None:
-  """Rewrites the file."""
   tables = {k: np.round(v, 3).tolist() for k, v in random_tables(np.random.default_rng(11), 5, 4).items()}
   trees = {name: search(name, tables) for name in CASES}
   rounded = json.loads(

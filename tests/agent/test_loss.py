@@ -1,4 +1,4 @@
-"""The loss against a slow oracle in plain Python, and its gradient against hand-computed chains."""
+"""Tests of the loss against an oracle in plain Python, and of its gradient against hand-derived formulas."""
 
 import functools
 import math
@@ -62,12 +62,12 @@ def slow_scalar(logits):
     weights
   )
   eps = PHI.epsilon
-  q = (math.sqrt(1 + 4 * eps * (abs(z) + 1 + eps)) - 1) / (2 * eps)  # accurate enough in float64
+  q = (math.sqrt(1 + 4 * eps * (abs(z) + 1 + eps)) - 1) / (2 * eps)
   return math.copysign(q * q - 1, z)
 
 
 def slow_history(frames, actions):
-  """Stacks frames [L, H, W, C] and actions [L] to the flat history."""
+  """Returns the flat stacked history of frames [L, H, W, C] and actions [L]."""
   cells = []
   for h in range(FRAME[0]):
     for w in range(FRAME[1]):
@@ -77,7 +77,7 @@ def slow_history(frames, actions):
 
 
 def slow_loss(config, params, target_params, target):
-  """Evaluates the thesis's equation one sample at a time, with the departures that `make_loss` names."""
+  """Returns the thesis's loss, computed one sample at a time, with the departures listed in `make_loss`."""
   w = {k: np.asarray(v, np.float64) for k, v in params.items()}
   w_target = {k: np.asarray(v, np.float64) for k, v in target_params.items()}
   sums = {"policy": 0.0, "value": 0.0, "reward": 0.0, "consistency": 0.0}
@@ -144,7 +144,7 @@ def test_addends_sum_to_their_term():
 
 
 def test_uniform_predictions_cost_log_n():
-  """With all parameters 0 every prediction is uniform."""
+  """If all parameters are 0, every prediction is uniform and its cross-entropy is the log of its size."""
   params = jax.tree_util.tree_map(jnp.zeros_like, PARAMS[0])
   target = random_target(np.random.default_rng(0), B, K, L, FRAME, A)
   target = replace(
@@ -189,14 +189,14 @@ def test_scale_gradient_keeps_value():
 
 @functools.cache
 def gradient(name, **changes):
-  """The compiled gradient with respect to params and target_params, for a changed configuration."""
+  """Returns the compiled gradient function for (params, target_params), with a changed configuration."""
   config = CONFIGS[name].model_copy(update=changes)
   loss = make_loss(MODEL, config, TARGETS, "bool")
   return fast_jit(jax.grad(loss, argnums=(0, 1), has_aux=True))
 
 
 def only_step(k):
-  """A random target with all terms masked except those at unroll step k."""
+  """Returns a random target in which only unroll step k has a loss."""
   target = random_target(np.random.default_rng(7), B, K, L, FRAME, A)
   mask = np.zeros((B, K + 1), np.float32)
   mask[:, k] = 1
@@ -205,19 +205,19 @@ def only_step(k):
 
 @pytest.mark.parametrize("scale", [0.5, pytest.param(0.25, marks=pytest.mark.slow)])
 def test_gradient_is_scaled_at_each_dynamics_call(scale):
-  """The gradient of a loss at step k with respect to the representation is scaled by scale^k."""
+  """A loss at unroll step k has its gradient for the representation multiplied by scale^k."""
   grads = {s: gradient("no_consistency", l2_coef=0.0, dynamics_gradient_scale=s) for s in (1.0, scale)}
   for k in range(K + 1):
     (plain, _), _ = grads[1.0](PARAMS[0], PARAMS[0], STATE, only_step(k))
     (scaled, _), _ = grads[scale](PARAMS[0], PARAMS[0], STATE, only_step(k))
     assert float(jnp.abs(plain["h"]).max()) > 1e-3
     np.testing.assert_allclose(scaled["h"], scale**k * plain["h"], rtol=1e-4, atol=1e-7)
-    for head in ("v", "p", "r"):  # heads are not scaled
+    for head in ("v", "p", "r"):
       np.testing.assert_allclose(scaled[head], plain[head], rtol=1e-4, atol=1e-7)
 
 
 def test_dynamics_parameters_gradient_by_hand():
-  """x_k = w^k x_0 with one unit: dl/dw of a loss at k = 2 is l'(x_2)(x_1 + s w x_0)."""
+  """For one unit, x_k = w^k x_0, so a loss l at k = 2 has dl/dw = l'(x_2)(x_1 + s w x_0); s is the scale."""
   width, w, s = 3, 0.8, 0.5
   params = dict(PARAMS[0], x=w * jnp.eye(width), a=jnp.zeros((A, width)))
   config = CONFIGS["no_consistency"]
@@ -255,7 +255,7 @@ def consistency_gradients(name, params, target_params):
 
 
 def test_consistency_target_has_no_gradient():
-  """The gradients agree if target_params equal params. No gradient therefore flows through x_{t+1}."""
+  """The gradient is the same if separate target_params, equal to params, encode x_{t+1}."""
   online, _ = consistency_gradients("default", PARAMS[0], PARAMS[0])
   target, into_target = consistency_gradients("target_encoder", PARAMS[0], PARAMS[0])
   jax.tree_util.tree_map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-8), online, target)

@@ -1,4 +1,4 @@
-"""The search's tree as plain arrays, compared with mctx's tree node by node."""
+"""Tests that the plain arrays of a search tree equal mctx's tree, node by node."""
 
 import jax
 import numpy as np
@@ -75,7 +75,7 @@ def test_edges_equal_q_values(searched):
 def test_depths_equal_simulation_ends(searched):
   config, _, _, output, plain = searched
   for b in range(len(ROOTS)):
-    # A simulation ends at a node if it visits no child of this node.
+    # The simulations that end at a node are its visits minus those of its children.
     ended = plain.visits[b].copy()
     for i in np.flatnonzero(plain.depth[b]):
       ended[plain.parent[b, i]] -= plain.visits[b, i]
@@ -88,7 +88,7 @@ def test_depths_equal_simulation_ends(searched):
 
 @pytest.mark.slow
 def test_depth_of_chain():
-  """With one possible action, each simulation is one move deeper than the last."""
+  """With a single action, each simulation ends one step deeper than the one before."""
   tables = random_tables(np.random.default_rng(3), N, A)
   for num_simulations in (1, 4, 5):
     config = GUMBEL.model_copy(update={"num_simulations": num_simulations})

@@ -1,4 +1,4 @@
-"""The search, compared with a slow oracle, on games with one right answer, and in edge cases."""
+"""Tests of the search: against an oracle, on games with one right answer, and in edge cases."""
 
 import functools
 
@@ -21,7 +21,7 @@ GUMBEL = PlannerConfig(algorithm="gumbel", num_simulations=12)
 GUMBEL_OF_TWO = GUMBEL.model_copy(update={"max_num_considered_actions": 2})
 
 
-# These options are arguments of the compiled search: searches that differ only in them share a compilation.
+# These options are arguments of the compiled search, so they can change without a recompilation.
 TRACED = ("q_range_floor", "dirichlet_fraction", "gumbel_scale")
 
 
@@ -39,7 +39,7 @@ def compiled_search(config, num_players):
 
 
 def run(config, tables, roots, legal, seed=0, temperature=1.0, num_players=1):
-  """One search from each root; `config.temperature` is not read."""
+  """Runs one search from each root with `temperature` instead of `config.temperature`; returns its output."""
   traced = {name: np.float32(getattr(config, name)) for name in TRACED}
   static_config = config.model_copy(update=dict.fromkeys((*TRACED, "temperature"), 0.0))
   history = one_hot_roots(roots, len(tables["value"]))
@@ -112,7 +112,7 @@ def test_only_dummy_legal(config, root_value):
 
 
 def two_ply_game():
-  """In state 0 the agent moves: action 1 lets the opponent win by action 1, action 2 ends in a draw."""
+  """Returns tables of a game: after action 1 in state 0 the opponent can win; action 2 is a draw."""
   tables = {
     "next_state": np.full((N, A), 3, np.int32),
     "reward": np.zeros((N, A), np.float32),
@@ -136,7 +136,7 @@ def test_two_ply_game_needs_sign_flip(config):
   assert right.q_values[0, 1] < -0.1
   assert right.q_values[0, 2] > -0.1
   wrong = run(config, two_ply_game(), [0] * 4, legal, temperature=0.0, num_players=1)
-  assert int(wrong.action[0]) == 1  # without the flip the opponent's win counts as the agent's
+  assert int(wrong.action[0]) == 1  # without a sign change, the opponent's win counts as the agent's
 
 
 def tables_of_equal_values(noise=1e-4):

@@ -1,4 +1,4 @@
-"""The policy: a stacked history equal to the learner's, forced actions, ends."""
+"""Tests of the policy: the history that it passes to the search, forced actions, and episode ends."""
 
 import jax
 import numpy as np
@@ -18,13 +18,13 @@ STEPS = 30
 
 
 def policy_of(spec):
-  """Returns a policy whose model is never called, because the tests patch the search."""
+  """Returns a policy; its model is never called, because the tests replace the search."""
   model = table_model(spec.num_actions)
   return make_policy(model, PlannerConfig(), TargetsConfig(history_length=LENGTH), spec)
 
 
 def output_of(action, probs):
-  """A search result with values of 1."""
+  """Returns a search output with these actions and policies; all values are 1."""
   ones = np.ones(LANES, np.float32)
   return SearchOutput(
     action=action,
@@ -68,7 +68,7 @@ def played():
 
 
 def test_search_input_is_the_episodes_history(played):
-  """Zero frames and dummies before an episode's start, then its frames and actions."""
+  """Zero frames and dummy actions fill the history before the episode's first frame."""
   spec, steps, outputs, stacks = played
   num_first = 0
   for lane in range(LANES):

@@ -1,4 +1,4 @@
-"""The update: optimizer, target network, skipped updates, many updates in one call."""
+"""Tests of the update: optimizer, target network, skipped updates, and several updates in one call."""
 
 import dataclasses
 import functools
@@ -132,7 +132,7 @@ def test_target_params_are_copied_at_the_period():
   for step in range(1, 2 * PERIOD + 2):
     state, _ = UPDATE(state, make_target(step))
     if step < PERIOD:
-      # The target network is copied at each step until the first multiple of the period.
+      # Before the first multiple of the period, the target network is copied at each step.
       assert equal(state.target_params, state.params)
       held = state.target_params
     elif step % PERIOD == 0:
@@ -182,14 +182,14 @@ def test_non_finite_loss_is_skipped(field, value, term):
 
 
 def test_non_finite_value_error_is_kept():
-  """Replay rejects a non-finite error, but would accept 0 as the lowest priority."""
+  """The error stays NaN so that replay rejects it; replay would accept 0 as a low priority."""
   _, output = UPDATE(initial_state(), bad_target("n_step_returns", np.nan))
   assert np.isnan(output.value_error[0])
   assert np.isfinite(output.value_error[1:]).all()
 
 
 def test_non_finite_gradient_of_finite_loss_is_skipped():
-  """√x is finite at 0 and its gradient is infinite; the mask multiplies the gradient by 0."""
+  """√0 is finite but its gradient is infinite; multiplied by a mask of 0 it is NaN."""
 
   def root(params, net_state, history, is_training):
     output, net_state = MODEL.root_inference(params, net_state, history, is_training)
@@ -208,14 +208,14 @@ def test_non_finite_gradient_of_finite_loss_is_skipped():
 
 
 def test_many_non_finite_updates_are_all_skipped():
-  """`optax.apply_if_finite` would apply a non-finite update after skipping a number of them."""
+  """`optax.apply_if_finite`, in contrast, applies a non-finite update after a maximum number of skips."""
   state, _ = UPDATE(initial_state(), make_target())
   after = state
   for _ in range(30):
     after, _ = UPDATE(after, bad_target("rewards", np.nan))
   assert equal(after.params, state.params)
   assert equal(after.opt_state, state.opt_state)
-  # A copy was due at this step; it holds the current parameters, which are finite.
+  # The target network was copied at this step, from finite parameters.
   assert equal(after.target_params, state.params)
 
 
@@ -232,7 +232,7 @@ def test_update_many_equals_single_updates():
   donated = jax.tree_util.tree_map(jnp.copy, initial_state())
   many, output = make_update_many(MODEL, CONFIG, SPEC)(donated, stacked)
   assert output.bad_term.tolist() == [-1, -1, TERMS.index("loss/value"), -1]
-  # The metric is the mean over the other three updates.
+  # The metric is the mean over the three finite updates.
   total = float(np.mean([m["loss/total"] for m in metrics if np.isfinite(m["loss/total"])]))
   assert output.metrics["loss/total"] == pytest.approx(total, rel=1e-5)
   jax.tree_util.tree_map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7), many, state)

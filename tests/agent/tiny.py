@@ -1,4 +1,4 @@
-"""Tiny models with the interface of `Model`: tables to search in, and a linear network to differentiate."""
+"""Tiny implementations of `Model`: lookup tables for the search, and a linear network for the loss."""
 
 import jax
 import jax.numpy as jnp
@@ -12,11 +12,11 @@ PHI = ScalarTransform(-5, 5, 0.001)
 
 
 def table_model(num_actions: int) -> Model:
-  """Returns a model that looks up its outputs in tables; each state is a one-hot row number.
+  """Returns a model that looks up its outputs in tables; a hidden state is a one-hot row index.
 
-  The stacked history [B, 1, 1, N] is the root state.
+  The stacked history [B, 1, 1, N] is the hidden state of the root.
 
-  Its params: next_state [N, A] int32, reward [N, A], value [N], logits [N, A]; scalars in env units.
+  The params are next_state [N, A] int32, reward [N, A], value [N], logits [N, A]; scalars in env units.
   """
 
   def encode(x):
@@ -68,7 +68,7 @@ def one_hot_roots(states, num_states: int) -> np.ndarray:
 
 
 def linear_model(num_actions: int) -> Model:
-  """x_0 = hW_h; x' = xW_x + W_a[a]; each head and the projection is one matrix. Params use these names."""
+  """Returns a linear model: x_0 = hW_h, x' = xW_x + W_a[a]; each head and the projection is one matrix."""
 
   def output(params, x, reward_logits):
     return ModelOutput(

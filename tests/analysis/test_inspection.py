@@ -1,4 +1,4 @@
-"""Inspection: an episode equals the evaluation's and contains the decisions of its search."""
+"""Tests that inspected episodes equal the evaluation's and contain the search's decisions."""
 
 import jax
 import numpy as np
@@ -16,7 +16,7 @@ from tests.evaluation.test_evaluator import BASE, BOARD, prepare
 
 
 class Played:
-  """A configuration with a perturbed network, its evaluation, and some inspected episodes."""
+  """Holds a configuration with a perturbed network, its evaluation, and inspected episodes."""
 
   def __init__(self, overrides, indices, num_episodes, **kwargs):
     self.config = load_config(None, [*BASE, *overrides])
@@ -32,7 +32,7 @@ class Played:
 
 @pytest.fixture(scope="module", autouse=True)
 def share_compiled_policies():
-  """Compiles equal policies once."""
+  """Compiles each policy once for all tests of this module."""
   make_policy, compiled = inspection.make_search_policy, {}
 
   def make_shared(model, config, spec, planner):
@@ -66,13 +66,13 @@ def test_inspected_episode_equals_evaluation(catch):
   np.testing.assert_array_equal(first.frames, recorded.frames)
   np.testing.assert_array_equal(first.actions, recorded.actions)
   np.testing.assert_array_equal(first.rewards, recorded.rewards)
-  # The batch size is 1 instead of 3, so sums are rounded differently.
+  # Inspection searches in batches of 1 instead of 3, which changes the rounding.
   np.testing.assert_allclose(first.root_values, recorded.root_values, atol=1e-3)
   np.testing.assert_allclose(first.action_probs[:-1], recorded.action_probs[:-1], atol=1e-3)
 
 
 class Breaking(EnvironmentWrapper):
-  """An environment that raises at its fifth step."""
+  """Raises an error in the environment's fifth step."""
 
   num_steps, is_closed = 0, False
 
@@ -119,7 +119,7 @@ def test_env_is_closed_on_interrupt(catch, monkeypatch):
 
 def test_returns_are_discounted_to_the_end(catch):
   for episode in catch.episodes:
-    # Catch rewards only the last step.
+    # Only the last step of Catch has a reward.
     last = episode.num_decisions
     want = [0.997 ** (last - t - 1) * episode.rewards[-1] for t in range(last)] + [0.0]
     np.testing.assert_allclose(episode.returns, want, rtol=1e-4)
@@ -140,7 +140,7 @@ def test_every_decision_has_a_tree(catch):
 
 
 def test_imagined_values_are_the_models_unroll(catch):
-  """Compares the values with model calls on histories that the test builds."""
+  """The values equal those of direct model calls on histories built by the test."""
   model, episode = build.build_model(catch.config, catch.spec), catch.episodes[0]
   root_inference = jax.jit(model.root_inference, static_argnums=3)
   recurrent_inference = jax.jit(model.recurrent_inference, static_argnums=4)
@@ -182,7 +182,7 @@ def test_max_steps_cuts_the_episode(catch):
   assert (episode.end, episode.num_frames, episode.num_decisions) == ("cut", 4, 3)
   np.testing.assert_array_equal(episode.actions, [*whole.actions[:3], 0])
   assert episode.trees[-1] is not None
-  # The search value of the last frame bootstraps the return.
+  # The return bootstraps from the search value of the last frame.
   assert episode.returns[0] == pytest.approx(0.997**3 * episode.root_values[3], rel=1e-4)
 
 
@@ -207,7 +207,7 @@ def test_signs_of_two_players(board):
     np.testing.assert_array_equal(episode.seat_sign, np.where(episode.to_play == index, 1, -1))
     np.testing.assert_array_equal(episode.is_agents[:num], episode.to_play[:num] == index)
     assert (episode.legal_actions_mask[np.arange(num), episode.actions[:num]]).all()
-    # The last reward has the sign of the player to move at t, which is positive at an even distance.
+    # The only reward belongs to the last mover; seen from step t, its sign alternates with the distance.
     last = num - 1
     want = [(-0.5) ** (last - t) * episode.rewards[-1] for t in range(num)]
     np.testing.assert_allclose(episode.returns[:num], want, atol=1e-6)

@@ -1,4 +1,4 @@
-"""Encoded and unrolled states of a model with a known latent space."""
+"""Tests of encoded and unrolled states, with a model whose latent space is known."""
 
 import types
 
@@ -38,10 +38,10 @@ def make_steps(cells, actions):
 
 
 def make_model(speed):
-  """The model encodes a cell as (index, 0). It predicts that action 2 moves `speed` right, action 1 left."""
+  """Returns a model that encodes cell i as (i, 0); action 2 adds `speed` to i, action 1 subtracts it."""
 
   def represent(params, net_state, stacked, is_training):
-    # The newer of the two frames is the second plane of the stack.
+    # Plane 1 of the stacked history is the newest frame.
     place = (stacked[:, 0, :, 1] * jnp.arange(6)).sum(axis=-1)
     return jnp.stack([place, jnp.zeros_like(place)], axis=-1), net_state
 
@@ -50,7 +50,7 @@ def make_model(speed):
     output = types.SimpleNamespace(hidden_state=state + jnp.stack([move, 0.0 * move], axis=-1))
     return output, net_state
 
-  # jit returns only pytrees, and only the hidden state of the output is read.
+  # Converts the output to a ModelOutput, because jit returns only pytrees.
   def trans(params, net_state, state, action, is_training):
     output, net_state = recurrent_inference(params, net_state, state, action, is_training)
     from moozi.nn.model import ModelOutput
@@ -83,7 +83,7 @@ def test_exact_model_has_no_drift():
   np.testing.assert_array_equal(paths.unrolled[0, :, 0], [1, 2, 3, 2])
   drift = paths.drift()
   assert np.nanmax(drift) == 0.0
-  # NaN past the last step.
+  # The drift is NaN after the episode's last step.
   assert np.isnan(drift).sum(axis=1).tolist() == [0, 0, 0, 1, 2]
 
 
@@ -91,7 +91,7 @@ def test_drift_is_distance_over_spread():
   paths = paths_of(3.0)
   spread = np.std([1, 2, 3, 2, 3, 4])
   assert paths.spread == pytest.approx(spread)
-  # From step 0: predicted 4, 7, 4; encoded 2, 3, 2.
+  # From step 0, the model predicts cells 4, 7, 4; the encoded cells are 2, 3, 2.
   np.testing.assert_allclose(paths.drift()[0], np.array([0, 2, 4, 2]) / spread)
   np.testing.assert_allclose(paths.still_drift()[0], np.array([0, 1, 2, 1]) / spread)
   assert np.isnan(paths.still_drift()[4]).sum() == 2

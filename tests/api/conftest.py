@@ -1,4 +1,4 @@
-"""Runs of untrained agents whose networks see several frames."""
+"""Fixtures: runs with untrained networks and a history of several frames."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ OVERRIDES = {
   "catch": ("targets.history_length=3",),
   "board": ("env.name=open_spiel:tic_tac_toe", "targets.history_length=2"),
   "ppo": (*PPO, "ppo.history_length=2"),
-  # Noise in the search and drawn actions, so that decisions depend on the random key.
+  # The search is noisy and actions are sampled, so decisions depend on the random key.
   "noisy": (
     *("targets.history_length=3", "evaluation.noise_free=false", "planners.test.algorithm=puct"),
     *("planners.test.temperature=1.0", "planners.test.dirichlet_fraction=0.3"),
@@ -19,7 +19,7 @@ OVERRIDES = {
 
 
 class Runs(dict[str, Path]):
-  """Runs by name, created on first use."""
+  """Maps names to run directories, which are created on first use."""
 
   def __init__(self, folder: Path) -> None:
     super().__init__()

@@ -1,4 +1,4 @@
-"""Agents: they act as the evaluator does, and refuse observations that do not fit."""
+"""Tests of `Agent`: it acts like the evaluator, and refuses observations that do not match its spec."""
 
 import json
 
@@ -26,7 +26,7 @@ def agent(catch):
 
 @pytest.fixture
 def step(agent):
-  """The first step of the agent's environment."""
+  """Returns the first step of the agent's environment."""
   return agent.make_env(seed=3).reset()
 
 
@@ -40,7 +40,7 @@ def step(agent):
   ],
 )
 def test_acts_as_the_evaluator(runs, catch, kind, episodes):
-  """Action by action; with two players from both seats."""
+  """Compares each action; in two-player games from both seats."""
   agent = catch if kind == "catch" else moozi.load(runs[kind])
   num_acted = num_observed = 0
   for episode in episodes:
@@ -61,7 +61,7 @@ def test_acts_as_the_evaluator(runs, catch, kind, episodes):
 
 @SLOW
 def test_search_is_that_of_the_next_act(agent):
-  """The figures are those of `inspect`, which plays the evaluation's episode 0."""
+  """`Agent.search` gives the figures of `Agent.inspect` for the same frames."""
   episode = agent.inspect(0, max_steps=3)
   for t in range(3):
     seen = moozi.Observation(episode.frames[t], episode.legal_actions_mask[t, 1:], 0)
@@ -238,7 +238,7 @@ def test_ppo_acts_and_has_no_search(runs):
 @pytest.mark.parametrize("kind", ["catch", "board", "ppo"])
 def test_evaluate_is_that_of_the_command(runs, cli, kind):
   agent = moozi.load(runs[kind])
-  agent.act(agent.make_env().reset())  # has no effect on evaluations
+  agent.act(agent.make_env().reset())  # must not change the evaluation
   result = agent.evaluate()
   printed = json.loads(cli("evaluate", runs[kind], "--json", "--returns")[1])
   assert len(result.returns) == agent.config.evaluation.final_episodes

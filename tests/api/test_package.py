@@ -1,5 +1,3 @@
-"""The names of the package `moozi`."""
-
 import ast
 import subprocess
 import sys

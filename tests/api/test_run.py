@@ -1,5 +1,3 @@
-"""Run directories from Python."""
-
 import json
 
 import numpy as np

@@ -1,4 +1,4 @@
-"""Training from Python: settings, events, ends, threads."""
+"""Tests of training from Python."""
 
 import asyncio
 import threading
@@ -99,7 +99,7 @@ def test_closing_ends_with_a_checkpoint(config):
 
 @pytest.mark.slow
 def test_stop_and_resume_in_a_thread(config):
-  """Signals cannot be handled in a thread."""
+  """Outside the main thread, Python cannot install signal handlers."""
   seen = []
   with moozi.train_events(config) as training:
     for event in training:
@@ -143,7 +143,7 @@ def test_a_callback_that_fails_ends_the_run_with_a_checkpoint(config):
 
 @pytest.mark.slow
 def test_train_inside_an_event_loop_equals_the_command(config, cli):
-  """As in a notebook. The parameters are equal to the bit."""
+  """A notebook also runs cells inside an event loop. The parameters are equal to the bit."""
 
   async def cell():
     return moozi.train(config)

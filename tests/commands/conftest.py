@@ -1,4 +1,4 @@
-"""Fixtures of the tests of commands: small runs with a checkpoint, and a terminal."""
+"""Fixtures for tests of the command line: small runs and a pseudo-terminal."""
 
 import dataclasses
 import fcntl
@@ -25,8 +25,8 @@ PPO = ("algorithm=ppo", "ppo.network.kind=mlp", "ppo.network.hidden_sizes=[8]")
 
 
 def make_run(folder: Path, name: str, *overrides: str, checkpoint: bool = True) -> Path:
-  """A run of an untrained network, as `moozi train` leaves it."""
-  # One environment, so that all commands compile the same search.
+  """Creates a run directory like that of `moozi train`, with an untrained network; returns its path."""
+  # With one environment in evaluations, all commands share one compiled search.
   names = (f"run.dir={folder}", f"run.name={name}")
   config = load_config(None, [*TINY, "evaluation.num_envs=1", *names, *overrides])
   run = RunDirectory.create(config)
@@ -42,7 +42,7 @@ def make_run(folder: Path, name: str, *overrides: str, checkpoint: bool = True) 
     from moozi.agent.update import init_training_state
 
     state = init_training_state(build.build_model(config, spec), config, spec, jax.random.PRNGKey(0))
-    # An untrained network predicts the same everywhere.
+    # The initial network gives all positions the same value and policy.
     state = dataclasses.replace(state, params=shaken(state.params))
   meta = {"env_steps": 64, "learner_steps": 3} | expected_of(config, spec)
   save_checkpoint(run.checkpoints_path, "step_000000064", state, meta)
@@ -50,7 +50,7 @@ def make_run(folder: Path, name: str, *overrides: str, checkpoint: bool = True) 
 
 
 class Runs(dict[str, Path]):
-  """Runs by name, created on first use."""
+  """Maps names to run directories, which are created on first use."""
 
   OVERRIDES = {  # noqa: RUF012
     "catch": (),
@@ -71,12 +71,12 @@ class Runs(dict[str, Path]):
 
 @pytest.fixture(scope="session")
 def runs(tmp_path_factory) -> Runs:
-  """Runs of Catch, tic-tac-toe, Catch with a time limit, PPO, and one without a checkpoint."""
+  """Returns the runs, by the names in `Runs.OVERRIDES`."""
   return Runs(tmp_path_factory.mktemp("runs"))
 
 
 class Terminal:
-  """A pseudo-terminal that records output and accepts keys."""
+  """A pseudo-terminal that records its output and to which a test can send keys."""
 
   def __init__(self) -> None:
     self.master, self.slave = pty.openpty()
@@ -98,7 +98,7 @@ class Terminal:
       self._written += data
 
   def press(self, keys: str) -> None:
-    """Types keys; the program under test reads them later."""
+    """Sends keys to the terminal, where the program under test reads them."""
     os.write(self.master, keys.encode())
 
   def text(self) -> str:
@@ -106,7 +106,7 @@ class Terminal:
     self.stdout.close()
     self.stdin.close()
     os.close(self.slave)
-    # The reader ends with an error after the last output, because every writer has closed the terminal.
+    # Once all writers have closed the terminal, the reader thread ends.
     self._reader.join(timeout=30)
     assert not self._reader.is_alive()
     os.close(self.master)
@@ -115,7 +115,7 @@ class Terminal:
 
 @pytest.fixture
 def terminal(monkeypatch):
-  """Makes standard input and output a terminal of 100 columns and 30 rows."""
+  """Connects standard input and output to a terminal of 100 columns and 30 rows; yields the terminal."""
   out = Terminal()
   monkeypatch.setenv("TERM", "xterm-256color")
   monkeypatch.setenv("COLORTERM", "truecolor")
@@ -134,7 +134,7 @@ _terminal: Terminal | None = None
 def in_terminal(*arguments: object) -> int:
   """Runs the command line in the fixture's terminal and returns its status."""
   assert _terminal is not None
-  # Replaces the streams again, because pytest restores its own between a fixture and its test.
+  # Between a fixture and its test, pytest restores its own streams, so they are replaced again.
   with (
     mock.patch.object(sys, "stdin", _terminal.stdin),
     mock.patch.object(sys, "stdout", _terminal.stdout),

@@ -1,4 +1,4 @@
-"""The command line: bad input gives one line on stderr and status 2; good input reaches the run."""
+"""Tests of the command line: bad input gives status 2 and one line on stderr."""
 
 import json
 import os
@@ -59,7 +59,7 @@ def test_envs(cli, refused, monkeypatch):
   status, out, _ = cli("envs")
   assert status == 0
   lines = {line.split()[0]: line for line in out.splitlines()}
-  assert len(out.splitlines()) == len(registry._MODULES) + 2, "a line per library, a header and a hint"
+  assert len(out.splitlines()) == len(registry._MODULES) + 2
   assert lines["minatar"].split()[1] == "5"
   assert lines["tiny"].endswith("installed")
   status, out, _ = cli("envs", "minatar")
@@ -273,7 +273,7 @@ def test_bad_files_and_names(refused, config_file, tmp_path, monkeypatch):
 
 @pytest.fixture
 def evaluation(monkeypatch):
-  """Replaces the played episodes by fixed results; returns the arguments of each call."""
+  """Replaces playing by fixed results; returns a dict of the arguments that it was called with."""
   seen = {}
 
   def play(agent, episodes, gif, options):
@@ -343,7 +343,7 @@ TWO_PLAYERS = FIGURES | {
 
 @pytest.fixture
 def board_run(tmp_path, monkeypatch):
-  """A run of a two-player game, and the configuration of its evaluation."""
+  """Returns a run of a two-player game, and the arguments of its evaluation."""
   pytest.importorskip("pyspiel")
   config = Config(
     run=RunConfig(dir=str(tmp_path / "runs"), name="board"), env=EnvConfig(name="open_spiel:tic_tac_toe")
@@ -437,7 +437,7 @@ def test_evaluate_damaged_manifest(refused, tmp_path, evaluation):
 
 @pytest.fixture
 def malicious_run(tmp_path, monkeypatch):
-  """A run whose environment writes a file when its module is imported."""
+  """Returns a function that makes a run whose environment's module writes a file when imported."""
   monkeypatch.chdir(tmp_path)
   monkeypatch.setattr(sys, "path", [*sys.path])
   (tmp_path / "evil_envs.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w').close()\n")
@@ -482,7 +482,7 @@ def test_every_key_that_names_code_needs_allow_code(refused, malicious_run, tmp_
 
 
 def test_ray_cluster_needs_confirmation(refused, tmp_path):
-  """The cluster can run code in every process that joins it."""
+  """A Ray cluster can run code in processes that join it, so a run's own address needs `--allow-code`."""
   path = make_run(tmp_path).path
   (path / "config.yaml").write_text(json.dumps({"ray": {"address": "203.0.113.1:6379"}}))
   assert "ray.address=203.0.113.1:6379: " in refused("train", "--resume", path)
@@ -497,7 +497,7 @@ def test_allow_code_imports(refused, malicious_run, tmp_path, evaluation):
 
 
 def test_start_from_imports_no_code(cli, malicious_run, config_file, tmp_path, monkeypatch):
-  """A checkpoint contains only arrays; the configuration of its run is not used."""
+  """Only the arrays of the checkpoint are read, not the configuration of its run."""
   monkeypatch.setattr(train, "_run_training", lambda *_: 0)
   path = malicious_run("evil_envs:make_env")
   assert cli("train", config_file, f"checkpoint.start_from={path}", "run.name=second")[0] == 0

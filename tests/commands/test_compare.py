@@ -1,5 +1,3 @@
-"""`moozi compare`."""
-
 import json
 
 import pytest

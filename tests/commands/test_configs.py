@@ -1,4 +1,4 @@
-"""`moozi configs`, names in `moozi train`, and the ways to start the program."""
+"""Tests of `moozi configs`, of configuration names in `moozi train`, and of `python -m moozi`."""
 
 import json
 import os
@@ -82,7 +82,7 @@ def test_missing_config_recommends_an_existing_one(refused, tmp_path, monkeypatc
   monkeypatch.chdir(tmp_path)
   (named,) = re.findall(r"such as ([a-z_/]+)", refused("train"))
   info = next(info for info in list_configs() if info.name == named)
-  assert info.extra is None  # it needs no package that may be missing
+  assert info.extra is None  # the suggested configuration needs no optional package
 
 
 def test_without_a_command_prints_the_help(cli):
@@ -92,7 +92,7 @@ def test_without_a_command_prints_the_help(cli):
 
 @pytest.mark.parametrize(("arguments", "status"), [((), 2), (("--help",), 0), (("--version",), 0)])
 def test_python_m_moozi(arguments, status, tmp_path):
-  """Names itself as the installed program does."""
+  """`python -m moozi` prints the same program name as `moozi`."""
   command = [sys.executable, "-m", "moozi", *arguments]
   environment = os.environ | {"PYTHONPATH": str(ROOT)}
   done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)

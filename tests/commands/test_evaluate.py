@@ -1,4 +1,4 @@
-"""The videos of `moozi evaluate`; its figures are tested in test_cli.py."""
+"""Tests of the videos of `moozi evaluate`; test_cli.py tests its figures."""
 
 import json
 

@@ -1,5 +1,3 @@
-"""`moozi inspect` and `moozi report`."""
-
 import json
 import shutil
 import sys
@@ -31,13 +29,13 @@ TICKS = [
   },
 ]
 CHECKPOINT = "step_000000064"
-# All searches of this module share one compilation.
+# With equal settings, all tests of this module share one compiled search.
 SEARCH = ("--simulations", "3")
 
 
 @pytest.fixture(scope="module")
 def trained(runs, tmp_path_factory):
-  """A copy of the run of Catch, with metrics."""
+  """Returns a copy of the run of Catch, with metrics."""
   run = RunDirectory(tmp_path_factory.mktemp("runs") / "first")
   shutil.copytree(runs["catch"], run.path)
   run.metrics_path.write_text("".join(json.dumps(tick) + "\n" for tick in TICKS))
@@ -51,7 +49,7 @@ def test_inspect(cli, trained):
   assert lines[0].startswith("the search chose ")
   assert "after 3 simulations" in lines[0]
   assert lines[1].split()[:4] == ["action", "prior", "policy", "visits"]
-  assert len(lines) == 2 + 3 + 2, "three actions and two pictures"
+  assert len(lines) == 2 + 3 + 2
   assert sum(int(line.split()[3]) for line in lines[2:5]) == 3
   svg, png = (trained.path / "inspect" / f"{CHECKPOINT}_episode_1_step_2.{kind}" for kind in ("svg", "png"))
   assert lines[-2:] == [str(svg), str(png)]
@@ -119,7 +117,7 @@ def test_run_without_checkpoint(refused, tmp_path, command):
 def test_run_without_metrics(refused, tmp_path, trained):
   run = make_run(tmp_path)
   run.metrics_path.unlink()
-  # The missing checkpoint is reported first.
+  # If metrics and checkpoint are both missing, the error is about the checkpoint.
   assert "holds no checkpoint; `moozi train` saves one" in refused("report", run.path)
   shutil.copytree(trained.checkpoints_path, run.checkpoints_path, dirs_exist_ok=True)
   shutil.copy(trained.config_path, run.config_path)
@@ -135,7 +133,7 @@ def test_no_best_checkpoint(refused, tmp_path, trained, command):
 
 
 def test_report_skips_huge_figures(cli, trained, tmp_path):
-  """JSON allows integers beyond float, and a run may be untrusted."""
+  """A JSON integer can exceed the range of a float, and metrics may come from an untrusted run."""
   run = RunDirectory(tmp_path / "copy")
   shutil.copytree(trained.path, run.path)
   huge = {"env_steps": 96, "learner_steps": 4, "wall_s": 3.0, "loss/total": 10**400}

@@ -1,5 +1,3 @@
-"""Keys from a pseudo-terminal."""
-
 import io
 import sys
 import termios
@@ -10,7 +8,7 @@ from moozi.commands.keyboard import END, Keyboard
 def test_keys(terminal):
   before = termios.tcgetattr(terminal.slave)
   with Keyboard() as keyboard:
-    # The keys are typed only now: before cbreak mode, the terminal would interpret the end of input.
+    # The keys must follow the switch to cbreak mode; before it, the terminal would interpret Ctrl-D (\x04).
     terminal.press("a \x1b[A\x1b[B\x1bOC\x1b[D\n\x1b[1;5C\x04")
     assert keyboard.has_terminal
     assert not termios.tcgetattr(terminal.slave)[3] & termios.ICANON

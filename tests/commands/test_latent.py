@@ -1,5 +1,3 @@
-"""`moozi latent`."""
-
 import numpy as np
 import pytest
 from PIL import Image
@@ -13,13 +11,13 @@ EPISODE_0 = "step_000000064_episode_0"
 
 @pytest.fixture(scope="module")
 def paths(runs):
-  """The first steps of an episode."""
+  """Returns the encoded and unrolled states of an episode's first four steps."""
   return latent._paths(load_agent(runs["catch"], None, False), 0, 4, 2)
 
 
 @pytest.fixture
 def played(monkeypatch, paths):
-  """Replaces playing and unrolling by prepared paths."""
+  """Makes `moozi latent` use `paths` instead of playing an episode."""
   monkeypatch.setattr(latent, "_paths", lambda *_: paths)
 
 
@@ -40,7 +38,7 @@ def test_latent(runs, cli, tmp_path, kind):
   assert len(vectors) == len(rows)
   encoded = [row for row in rows if row["kind"] == "encoded"]
   assert [int(row["step"]) for row in encoded] == list(range(len(encoded)))
-  # Each unroll has three steps, or fewer at the end of the episode.
+  # Near the end of the episode, unrolls are cut at the last frame.
   for row in rows[len(encoded) :]:
     assert int(row["step"]) == int(row["start"]) + int(row["k"]) < len(encoded)
   assert sum(int(row["start"]) == 0 for row in rows[len(encoded) :]) == min(3, len(encoded) - 1)
@@ -68,7 +66,7 @@ def test_missing_value_is_empty(runs, cli, tmp_path):
   assert cli("latent", runs["clock"], "--out", tmp_path)[0] == 0
   lines = (tmp_path / "projector" / "metadata.tsv").read_text().splitlines()
   rows = [dict(zip(lines[0].split("\t"), line.split("\t"), strict=True)) for line in lines[1:]]
-  # The last frame, after four steps, has no value. An unroll that ends at this frame has no value either.
+  # Step 4, the last frame, has no value, whether encoded or unrolled.
   assert {row["step"] for row in rows if not row["value"]} == {"4"}
   assert all(np.isfinite(float(row["value"])) for row in rows if row["step"] != "4")
 
@@ -81,7 +79,7 @@ def test_links_are_not_followed(refused, tmp_path, monkeypatch, names):
   link = run.joinpath(*names)
   link.parent.mkdir(parents=True, exist_ok=True)
   link.symlink_to(tmp_path / "elsewhere")
-  # Fails before playing.
+  # The command must fail before it plays.
   monkeypatch.delattr("moozi.commands.latent._paths")
   assert f"{link}: is a link" in refused("latent", run)
   assert not (tmp_path / "elsewhere").exists()
@@ -99,7 +97,7 @@ def test_links_at_files_are_replaced(cli, tmp_path, played):
   assert cli("latent", run)[0] == 0
   assert mine.read_text() == "mine"
   assert [name for name in names if (folder / name).is_symlink()] == []
-  assert sum(path.is_file() for path in folder.rglob("*")) == len(names), "no temporary file"
+  assert sum(path.is_file() for path in folder.rglob("*")) == len(names)
 
 
 def test_ppo_has_no_model(runs, refused):

@@ -1,4 +1,4 @@
-"""`moozi play` with keys in a terminal and lines elsewhere, for one player and two."""
+"""Tests of `moozi play`, with keys in a terminal and with lines on standard input."""
 
 import io
 import sys
@@ -13,7 +13,7 @@ from tests.commands.conftest import in_terminal, make_run
 
 @pytest.fixture
 def typed(cli, monkeypatch):
-  """Runs the command line with lines on standard input; returns (status, stdout)."""
+  """Returns a function that runs the command line with lines on stdin and returns (status, stdout)."""
 
   def run(lines: str, *arguments: object) -> tuple[int, str]:
     monkeypatch.setattr(sys, "stdin", io.StringIO(lines))
@@ -29,14 +29,14 @@ def test_both_seats(typed):
   assert status == 0
   assert "X plays (0,0)" in out
   assert "O plays (1,1)" in out
-  assert "'4': not a legal move" in out, "the center is occupied, so the prompt repeats"
+  assert "'4': not a legal move" in out
   assert "X X X\n. O O\n. . ." in out
   assert out.splitlines()[-1] == "X won (return 1)"
 
 
 def test_against_the_agent(typed, runs):
   lines = "\n".join(str(a) for a in range(9)) + "\n"
-  # Types each number in turn; the prompt repeats for occupied cells.
+  # The input tries all cells in turn; the command ignores moves to occupied cells.
   status, out = typed(lines * 2, "play", runs["board"])
   assert status == 0
   assert out.startswith("you are X; agent is O\n. . .\n. . .\n. . .\n")
@@ -54,11 +54,11 @@ def test_against_bots(typed, opponent):
   status, out = typed(lines * 2, *arguments)
   assert status == 0
   assert f"{opponent} is O" in out
-  assert typed(lines * 2, *arguments)[1] == out, "the same seed is the same game"
+  assert typed(lines * 2, *arguments)[1] == out
 
 
 def test_hidden_information_is_not_printed(typed):
-  """In Kuhn poker the opponent's card is never printed."""
+  """The command never prints the opponent's card in Kuhn poker."""
   _, out = typed("1\n1\n", "play", "open_spiel:kuhn_poker", "--opponent", "random")
   assert "player 0, card " in out
   assert "player 1, card " not in out
@@ -102,11 +102,11 @@ def test_idle_action_at_timeout(terminal, monkeypatch):
   monkeypatch.setattr("moozi.commands.play._wants_another", lambda keyboard: False)
   assert in_terminal("play", "tiny:catch", "--speed", "50") == 0
   assert "in 9 steps" in terminal.text()
-  assert waits == [None] + [0.02] * 9, "the episode waits for a key"
+  assert waits == [None] + [0.02] * 9, "the command must wait without a timeout for the first key only"
 
 
 def test_start_and_pause(terminal):
-  # Any key starts and p pauses; the keys of the start and of the end of the pause are not played.
+  # Any key starts the game or ends a pause (p); that key is not played as an action.
   terminal.press("a" + "d" + "p" + "a" + "dq")
   assert in_terminal("play", "tiny:catch", "--speed", "0.1") == 0
   text = terminal.text()

@@ -1,4 +1,4 @@
-"""`moozi train --seeds`: a group of runs, with imitated training."""
+"""Tests of `moozi train --seeds`; `FakeBudget` stands in for training."""
 
 from pathlib import Path
 
@@ -43,7 +43,7 @@ def test_group_is_named_after_its_configuration(config, name):
 
 @pytest.fixture
 def group(tmp_path, monkeypatch):
-  """A function that trains a group of seeds with imitated runs, and the commands of its last call."""
+  """Returns a function that runs `moozi train --seeds` without training, and the budgets of its calls."""
   config = tmp_path / "small.yaml"
   config.write_text("env: {name: 'tiny:catch'}\nmax_env_steps: 100\n")
   made: list[FakeBudget] = []
@@ -74,7 +74,7 @@ def test_group_is_trained_stopped_resumed_and_skipped(group, tmp_path, capsys):
   table = next(line.split() for line in out.splitlines() if line.startswith("small  "))
   assert table[:4] == ["small", "2", "2", "100"]
   assert run(seeds="1,2,3") == 0
-  assert [command[0] for command in made[-1].commands] == ["train"], "finished runs are skipped"
+  assert [command[0] for command in made[-1].commands] == ["train"]
   assert "small-seed3: done\nall jobs are done" in capsys.readouterr().out
 
 

@@ -1,4 +1,4 @@
-"""Signals that end a run with a checkpoint."""
+"""Tests of the signals that stop a run."""
 
 import signal
 

@@ -1,4 +1,4 @@
-"""`moozi sweep`: variants from a file, with imitated training."""
+"""Tests of `moozi sweep`; `FakeBudget` stands in for training."""
 
 from pathlib import Path
 
@@ -31,7 +31,7 @@ def file(tmp_path) -> Path:
 
 @pytest.fixture
 def budgets(monkeypatch):
-  """The time budgets of the calls; `pause` in the next call's options stops its first run."""
+  """Returns the time budgets of the calls, and the options of the next one, such as `pause`."""
   made: list[FakeBudget] = []
   made_with: dict = {}
 

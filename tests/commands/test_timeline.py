@@ -1,5 +1,3 @@
-"""`moozi timeline`."""
-
 import json
 
 import numpy as np
@@ -14,14 +12,13 @@ from moozi.io.timeline import SPANS, TimelineFile
 
 @pytest.fixture
 def bare(tmp_path):
-  """A run without a timeline."""
   config = load_config(None, ["env.name=my_envs:make", f"run.dir={tmp_path}", "run.name=first"])
   return RunDirectory.create(config)
 
 
 @pytest.fixture
 def run(bare):
-  """A run with a timeline of ten seconds: 7 s of updates; a worker that starts after 2 s and acts for 2 s."""
+  """Returns a run with a timeline of 10 s, in which updates take 7 s and a training worker acts for 2 s."""
   file = TimelineFile(bare.timeline_path)
   updates = tuple(Span("update", 100.0 + t, 100.7 + t) for t in range(10))
   file.add({"parameter_server": Stretch(since_s=100.0, until_s=110.0, spans=updates)})
@@ -44,7 +41,7 @@ def test_timeline(run, cli):
   with Image.open(run / "timeline" / "timeline.png") as picture:
     assert picture.width == 1400
   assert str(run / "timeline" / "timeline.png") in out
-  # A second call overwrites the existing files.
+  # The command overwrites its earlier files.
   assert cli("timeline", run)[0] == 0
 
 
@@ -53,7 +50,7 @@ def test_part_of_timeline(run, cli, tmp_path):
   assert status == 0
   assert out.startswith("first: 1.0 s from 2.5 s")
   lines = [line.split() for line in out.splitlines()]
-  # From 102.5 s to 103.5 s the worker acts for 0.5 s, and updates take 0.2 + 0.5 s.
+  # In the one second shown, the worker acts for 0.5 s and updates take 0.2 + 0.5 s.
   assert ["parameter_server", "30.0%", "update", "70.0%"] in lines
   assert ["training_worker_0", "50.0%", "segment", "50.0%"] in lines
   trace = json.loads((tmp_path / "out" / "timeline.json").read_text())

@@ -1,4 +1,4 @@
-"""`moozi watch`, with and without a terminal."""
+"""Tests of `moozi watch`, with and without a terminal."""
 
 import os
 import pty
@@ -35,14 +35,14 @@ def test_truncated_episode_has_no_last_value(runs, cli):
 
 
 def test_return_is_the_agents(runs, cli):
-  """In tic-tac-toe the agent has seat 0 in episode 0 and seat 1 in episode 1."""
+  """The printed return is the agent's, which has seat 0 in episode 0 and seat 1 in episode 1."""
   _, out, _ = cli("watch", runs["board"], "--episodes", "2")
   lines = out.splitlines()
   for episode in (0, 1):
     last = [line for line in lines if line.startswith(f"episode {episode} step")][-1]
     shown = next(line for line in lines if line.startswith(f"episode {episode}: return"))
     reward, value = float(last.split("reward ")[1].split(",")[0]), float(shown.split("return ")[1].split()[0])
-    # The last reward is for the player who moved: the agent if the opponent is to move now.
+    # The last reward belongs to the player who moved last, which is the agent if the opponent is to move.
     is_agents = "(opponent)" in last
     assert value == (reward if is_agents else -reward)
 
@@ -52,7 +52,7 @@ def test_picture_in_terminal(runs, terminal):
   text = terminal.text()
   assert status == 0
   assert "▀" in text
-  assert "\x1b[38;2;255;255;255" in text or "48;2;255;255;255" in text, "the ball, white on black"
+  assert "\x1b[38;2;255;255;255" in text or "48;2;255;255;255" in text
   for words in ("tiny:catch, step_000000064", "step 8", "value ", "action ", "ball", "paddle", "60 steps/s"):
     assert words in text
   assert "episode 0: return " in text

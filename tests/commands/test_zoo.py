@@ -1,4 +1,4 @@
-"""Zoo agents: small run directories that every command reads by name and none writes to."""
+"""Tests of zoo agents: run directories that commands read by name and never write to."""
 
 import dataclasses
 import json
@@ -31,7 +31,7 @@ EPISODES = 5
 
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory) -> RunDirectory:
-  """A run with a final evaluation, as `moozi train` leaves it."""
+  """Returns a run with a final evaluation, like one of `moozi train`."""
   run = RunDirectory.open(make_run(tmp_path_factory.mktemp("ended"), "first"))
   config = run.load_config()
   spec = env_spec(config.env.name)
@@ -50,7 +50,6 @@ def ended(tmp_path_factory) -> RunDirectory:
 
 @pytest.fixture(scope="module")
 def made(ended, tmp_path_factory) -> Path:
-  """A zoo of one agent."""
   root = tmp_path_factory.mktemp("zoo")
   make_entry(ended, NAME, root=root, hardware="a processor, 2 cores")
   return root
@@ -58,7 +57,7 @@ def made(ended, tmp_path_factory) -> Path:
 
 @pytest.fixture
 def root(made, tmp_path, monkeypatch) -> Path:
-  """A copy of the zoo, which the commands use; the current folder is empty."""
+  """Returns a copy of the zoo that all commands use; the current folder is an empty one."""
   root = tmp_path / "zoo"
   shutil.copytree(made, root)
   monkeypatch.setattr(zoo, "zoo_root", lambda: root)
@@ -273,7 +272,7 @@ def test_extra_files_and_links_are_refused(root, refused):
   path.write_bytes(b"x")
   assert "model.pkl: is not part of a zoo agent" in refused("evaluate", "zoo:catch")
   with pytest.raises(UserError, match="is not part of a zoo agent"):
-    write_files_list(root / NAME)  # a list with its checksum does not help
+    write_files_list(root / NAME)  # even a file list with valid checksums cannot add a file
   assert "model.pkl: is not part of a zoo agent" in refused("evaluate", "zoo:catch")
   path.unlink()
   (root / NAME / "inspect").symlink_to(root)
@@ -284,7 +283,7 @@ def test_extra_files_and_links_are_refused(root, refused):
 
 
 def test_checkpoint_of_another_environment_is_refused(root, refused, tmp_path):
-  """With correct checksums."""
+  """The check also applies if all checksums are valid."""
   config = load_config(root / NAME / "config.yaml", ["env.name=tiny:corridor"])
   save_config(config, root / NAME / "config.yaml")
   assert "config.yaml: altered" in refused("evaluate", "zoo:catch")

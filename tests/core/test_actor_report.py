@@ -1,4 +1,4 @@
-"""Stretches of actor reports: their parts and their shares, compared with hand-computed values."""
+"""Tests of `Stretch` and `ActorReport`, compared with hand-computed values."""
 
 import pytest
 
@@ -10,7 +10,7 @@ def stretch(since_s, until_s, *spans):
 
 
 def test_shares():
-  # Two stretches of 10 s have a gap between them. Updates take 2 + 1 + 4 s, publishing takes 1 s.
+  # In two stretches of 10 s each, updates take 2 + 1 + 4 s and publishing takes 1 s.
   track = [
     stretch(0, 10, ("update", 1, 3), ("publish", 3, 4), ("update", 9, 10)),
     stretch(15, 25, ("update", 15, 19)),

@@ -1,4 +1,4 @@
-"""The rules of the configuration; tests/io/test_config.py tests reading it."""
+"""Tests of the configuration's rules; tests/io/test_config.py tests loading."""
 
 import pydantic
 import pytest

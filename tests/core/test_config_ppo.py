@@ -1,5 +1,3 @@
-"""PPO's configuration."""
-
 import pydantic
 import pytest
 
@@ -8,7 +6,7 @@ from moozi.core.config.ppo import PPOConfig
 
 
 def test_defaults_equal_the_sources():
-  """The arguments of `ppo.py`, Huang et al. 2022."""
+  """The source is `ppo.py` of Huang et al. 2022."""
   ppo = Config().ppo
   assert Config().algorithm == "muzero"
   assert (ppo.num_envs, ppo.segment_length, ppo.num_minibatches, ppo.num_epochs) == (4, 128, 4, 4)

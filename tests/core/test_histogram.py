@@ -1,4 +1,4 @@
-"""Histograms count each finite value once."""
+"""Tests that histograms count each finite value once."""
 
 import numpy as np
 import pytest
@@ -30,7 +30,7 @@ def test_counts_finite_values_once(values):
 def test_by_hand():
   histogram = histogram_of([0, 0, 0, 1, 4])
   assert histogram.counts[0] == 3
-  assert histogram.counts[10] == 1  # 40 bins of width 0.1: 1 is in the eleventh
+  assert histogram.counts[10] == 1  # the 40 bins have width 0.1
   assert histogram.counts[-1] == 1
   assert (histogram.total, histogram.total_of_squares) == (5.0, 17.0)
 

@@ -1,4 +1,4 @@
-"""Plug-ins: found by name, refused by name, listed as code, and passed to other processes."""
+"""Tests of plug-ins: finding them by name, listing those that are code, passing them to processes."""
 
 import pickle
 
@@ -97,7 +97,7 @@ def test_entry_point(folder, monkeypatch):
   ):
     plugins.NETWORKS.get("broken")
   config = load_config(None, ["network.kind=own"])
-  assert plugins.code_keys(config) == []  # installed by the user, so no code of the run's
+  assert plugins.code_keys(config) == []  # the user installed the package, so the run brings no code
 
 
 def test_groups_of_entry_points():
@@ -117,7 +117,7 @@ CODE = [
 ]
 OVERRIDES = [
   "env.name=my.envs:make",
-  "env.wrappers=my_wrappers:flatten",  # one name stands for a list of one
+  "env.wrappers=my_wrappers:flatten",  # read as a list with one entry
   "network.kind=my_nets:make",
   "planners.test.algorithm=my_search:search",
   "learner.extra_losses=[my_loss:a, my_loss:b]",
@@ -143,7 +143,7 @@ def test_every_key_that_names_code_is_listed():
     ("env.name=gymnasium:CartPole-v1", False),
     ("env.name=tiny:catch", False),
     ("env.name=my_envs", False),
-    ("network.kind=mlp:make", True),  # a module called mlp
+    ("network.kind=mlp:make", True),  # refers to a module named mlp
     ("evaluation.opponent=random:Random", True),
   ],
 )

@@ -1,4 +1,4 @@
-"""Records: dataclasses that become pytrees when a process starts to use JAX."""
+"""Tests of dataclasses that become JAX pytrees when JAX is imported."""
 
 import dataclasses
 import sys

@@ -1,4 +1,4 @@
-"""The pages of the documentation: their code blocks, headings, anchors and links."""
+"""Finds the code blocks, anchors and links of documentation pages."""
 
 import re
 from collections.abc import Iterator
@@ -20,14 +20,14 @@ _BLOCK = re.compile(
 
 
 class Block(NamedTuple):
-  """A code block, or a comment that prepares the page.
+  """A code block of a page, or a `setup` comment.
 
   Attributes:
     kind: the fence's language, or `setup`.
-    text: the code; of `setup` a command that is run and not shown.
-    line: in the page.
-    file: the file that the block is written to instead of being run, and whether it is appended.
-    is_run: false with a reason in the page.
+    text: the code; for `setup`, a command that the page does not show.
+    line: the line number in the page.
+    file: (name, whether to append) if the block is written to a file instead of being run.
+    is_run: false if the page has a `no-run` comment.
   """
 
   kind: str
@@ -38,10 +38,10 @@ class Block(NamedTuple):
 
 
 def blocks(page: Path) -> Iterator[Block]:
-  """The page's blocks in order. A comment on the line before a fence says what becomes of the block:
+  """Yields the page's blocks in order. A comment on the line before a fence tells how to treat the block:
 
   `<!-- file: NAME -->` writes it to a file, `<!-- append: NAME -->` adds it to one, `<!-- no-run: REASON -->`
-  leaves it out. `<!-- setup: COMMAND -->` runs a command that is not shown.
+  skips it. `<!-- setup: COMMAND -->` runs a command that the page does not show.
   """
   text = page.read_text("utf-8")
   file, is_run = None, True
@@ -60,7 +60,7 @@ def blocks(page: Path) -> Iterator[Block]:
 
 
 def anchors(page: Path) -> set[str]:
-  """The anchors of a page: of headings, as GitHub and MyST make them, and of `<a id=…>`."""
+  """Returns a page's anchors: those of its headings, as in GitHub and MyST, and those of `<a id=…>`."""
   text = re.sub(r"^```.*?^```$", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
   found: set[str] = set(re.findall(r'<a id="([^"]+)"', text))
   for heading in re.findall(r"^#+ (.+)$", text, flags=re.MULTILINE):
@@ -71,7 +71,7 @@ def anchors(page: Path) -> set[str]:
 
 
 def links(page: Path) -> list[tuple[str, str]]:
-  """The targets and anchors of a page's links and images to files of the repository."""
+  """Returns (target, anchor) of each link or image of a page that refers to a file of the repository."""
   text = re.sub(r"^```.*?^```$|`[^`\n]*`", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
   targets = re.findall(r"\]\(([^)\s]+)(?: \"[^\"]*\")?\)", text)
   return [tuple(t.partition("#")[::2]) for t in targets if not re.match(r"[a-z]+:", t)]  # type: ignore[misc]

@@ -1,7 +1,8 @@
-"""Runs the code blocks of README.md and docs/ in order: `python` blocks, and `moozi` commands of `sh` blocks.
+"""Runs the code blocks of README.md and docs/: `python` blocks, and the `moozi` commands of `sh` blocks.
 
-Each page has its own folder and process. Settings and options of size are made small; everything else runs as
-it is written. `tests.docs.pages.blocks` describes the comments that prepare a page.
+The blocks of a page run in order, in their own folder and process. Settings such as the number of steps are
+replaced by small ones; all else runs as written. `tests.docs.pages.blocks` describes the comments that
+prepare a page.
 """
 
 import json
@@ -16,7 +17,7 @@ import yaml
 from tests.docs.pages import ROOT, Block, blocks
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "docs" / "gallery" / "README.md"]
-# Settings of every training, after those of the page.
+# Overrides of every training run; they follow the page's own.
 _SMALL = """
   runtime=local max_env_steps=128 max_wall_s=600
   workers.num_workers=1 workers.num_envs=4 workers.segment_length=8 workers.max_random_starts=0
@@ -31,7 +32,7 @@ _SMALL = """
   logging.progress=none logging.tensorboard=false
 """
 SMALL = _SMALL.split()
-# Options after those of the page, by command.
+# Options for each command; they follow the page's own.
 OPTIONS = {
   "evaluate": ["--episodes", "2"],
   "watch": ["--episodes", "1"],
@@ -67,14 +68,14 @@ for where, kind, code in steps:
 
 
 def commands(text: str) -> list[list[str]]:
-  """The commands of `moozi` in the text of a block, without the program's name, made small."""
+  """Returns the arguments of each `moozi` command in a block's text, with small settings."""
   found = []
   for line in text.replace("\\\n", " ").splitlines():
     words = shlex.split(line, comments=True)
     if not words or words[0].removeprefix(".venv/bin/") != "moozi":
       continue
     command, arguments = words[1], words[2:]
-    if command == "play":  # waits for keys
+    if command == "play":  # needs a player
       continue
     if command == "train" and "--resume" in arguments:
       arguments.append("max_env_steps=192")
@@ -110,7 +111,7 @@ def test_code_blocks_run(page, tmp_path, monkeypatch):
       steps += [(where, "moozi", command) for command in commands(block.text)]
   if not steps:
     pytest.skip("has no code to run")
-  (tmp_path / "config").symlink_to(ROOT / "config")  # pages name a clone's files
+  (tmp_path / "config").symlink_to(ROOT / "config")  # the pages use paths of the clone
   monkeypatch.setenv("PYTHONPATH", str(ROOT))
   done = subprocess.run(
     [sys.executable, "-c", RUNNER],

@@ -1,4 +1,4 @@
-"""Runs the example of docs/custom_environment.md."""
+"""Tests that the example of docs/custom_environment.md works."""
 
 import json
 import re
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 PAGE = Path(__file__).parents[2] / "docs" / "custom_environment.md"
-# The page's example takes a minute, so these numbers are smaller.
+# These overrides shorten the page's example, which takes a minute.
 QUICK = (
   *("runtime=local", "max_env_steps=128", "replay.min_steps_to_learn=64", "replay.capacity=4096"),
   *("workers.num_envs=4", "learner.batch_size=16", "learner.updates_per_call=2"),
@@ -25,7 +25,7 @@ def blocks(kind: str) -> list[str]:
 
 
 def moozi(folder: Path, *arguments: str) -> subprocess.CompletedProcess:
-  """Runs the command as installed: without the current folder on Python's path."""
+  """Runs `moozi` without the current folder on Python's path, as the installed command does."""
   code = "import sys; sys.path.remove(''); from moozi.cli import main; main()"
   root = Path(__file__).parents[2]
   return subprocess.run(
@@ -40,7 +40,7 @@ def moozi(folder: Path, *arguments: str) -> subprocess.CompletedProcess:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-  """A folder with the page's files."""
+  """Returns a folder with the files that the page shows."""
   folder = tmp_path_factory.mktemp("page")
   dm_env, gym_env = blocks("python")
   (config,) = blocks("yaml")
@@ -86,7 +86,7 @@ def test_gymnasium_example_is_equal(folder, monkeypatch):
       goal = step.observation.frame[0, 0, 1]
       while not step.last():
         step = env.step(1)
-      assert step.reward == goal  # scaled by its bound, so 1 or -1
+      assert step.reward == goal  # both are 1 or -1; the frame is scaled by its bound
       rewards.add(step.reward)
     assert rewards == {-1.0, 1.0}
   for module in ("gym_envs", "my_envs"):

@@ -1,4 +1,4 @@
-"""Generated pages and figures are what their generators make."""
+"""Tests that generated pages and figures are up to date."""
 
 import runpy
 import sys
@@ -21,7 +21,7 @@ def test_figures_are_up_to_date(monkeypatch):
   module = runpy.run_path(str(folder / "__main__.py"), run_name="figures")
   for draw in module["FIGURES"]:
     path = module["IMAGES"] / f"{draw.__name__}.svg"
-    assert path.read_text("utf-8") == draw().svg(), "run python docs/figures"
+    assert path.read_text("utf-8") == draw().svg(), "out of date; run python docs/figures"
 
 
 def test_every_key_has_an_anchor():

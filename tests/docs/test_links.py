@@ -1,4 +1,4 @@
-"""Every link between files of the repository leads somewhere, and so does its anchor."""
+"""Tests that the files and anchors of all links within the repository exist."""
 
 import re
 

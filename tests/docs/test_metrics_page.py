@@ -1,4 +1,4 @@
-"""docs/metrics.md names exactly the metrics of MooZi's and PPO's runs."""
+"""Tests that docs/metrics.md lists the metrics of MooZi's and PPO's runs, and no others."""
 
 import fnmatch
 import re
@@ -15,7 +15,7 @@ from tests.baselines.ppo.conftest import TINY as PPO_TINY
 from tests.io.test_metrics import events_in
 from tests.tiny_run import TINY
 
-pytestmark = pytest.mark.slow  # two runs
+pytestmark = pytest.mark.slow
 
 PAGE = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
 REST, HISTOGRAMS = PAGE.split("\n## Histograms\n")
@@ -24,7 +24,7 @@ LOCAL = ("logging.period_s=1e-9", "logging.progress=none", "evaluation.gif=false
 
 
 def patterns_of(page: str) -> tuple[set[str], set[str]]:
-  """Returns the page's name patterns: the metrics of every run, and the optional metrics, in italics."""
+  """Returns two sets of name patterns: metrics of every run, and optional ones, which are in italics."""
   always, optional = set(), set()
   for line in page.splitlines():
     if not line.startswith("| ") or line.startswith("| name"):
@@ -36,18 +36,18 @@ def patterns_of(page: str) -> tuple[set[str], set[str]]:
 
 
 def undocumented(found: Iterable[str], *pages: str) -> set[str]:
-  """Names that match no pattern."""
+  """Returns the names that match no pattern of the pages."""
   patterns = set().union(*(p for page in pages for p in patterns_of(page)))
   return {name for name in found if not any(fnmatch.fnmatchcase(name, p) for p in patterns)}
 
 
 def unused(patterns: Iterable[str], found: Iterable[str]) -> set[str]:
-  """The patterns that match no name."""
+  """Returns the patterns that match no name."""
   return {pattern for pattern in patterns if not fnmatch.filter(found, pattern)}
 
 
 def train(folder: Path, *options: str) -> Path:
-  """A short run in one process."""
+  """Trains a short run in one process; returns its directory."""
   config = folder / "config.yaml"
   config.write_text("runtime: local\n")
   with pytest.raises(SystemExit) as ended:
@@ -74,14 +74,14 @@ def names(run) -> set[str]:
 
 @pytest.fixture(scope="module")
 def histograms(run) -> dict[str, int]:
-  """The number of histograms by name."""
+  """Returns the number of histograms for each name."""
   values = [v for e in events_in(run) for v in e.summary.value if v.HasField("histo")]
   return {tag: sum(v.tag == tag for v in values) for tag in {v.tag for v in values}}
 
 
 def test_every_metric_is_on_the_page(names, histograms):
   assert undocumented(names, SCALARS) == undocumented(histograms, HISTOGRAMS) == set()
-  assert len(names) >= 50, "the thesis requires fifty"
+  assert len(names) >= 50, "a run must have at least 50 metrics"
 
 
 def test_every_metric_on_the_page_is_written(names, histograms):
@@ -92,7 +92,7 @@ def test_every_metric_on_the_page_is_written(names, histograms):
 
 
 def test_required_metrics_are_written(names):
-  """In one process; `actors/test_driver.py` tests the metrics of calls in flight."""
+  """The run is in one process; `actors/test_driver.py` tests the metrics of calls in flight."""
   actors = {"parameter_server", "replay_buffer", "training_worker_0", "reanalyze_worker_0", "testing_worker"}
   assert {f"system/busy_share/{name}" for name in actors} <= names
   assert {"search/depth_mean", "search/depth_max", "system/memory_mib", "system/memory_mib/driver"} <= names
@@ -122,7 +122,7 @@ def test_ppo_metrics_are_on_the_page(tmp_path):
   found = set().union(*read_metrics(train(tmp_path, *PPO_TINY) / "metrics.jsonl")) - set(TICK_KEYS)
   assert undocumented(found, SCALARS, PPO) == set()
   assert unused(patterns_of(PPO)[0], found) == set()
-  # The page says which of the other tables apply.
+  # According to the page, PPO's runs also have the metrics of these three sections.
   sections = dict(part.split("\n", 1) for part in SCALARS.split("\n## ")[1:])
   ours = [sections[title] for title in ("Results", "Updates", "Machine")]
   assert undocumented(found, PPO, *ours) == set()
@@ -130,14 +130,14 @@ def test_ppo_metrics_are_on_the_page(tmp_path):
 
 def test_depths_and_shares_are_in_bounds(run):
   ticks = read_metrics(run / "metrics.jsonl")
-  # The search has four simulations. At most one step in eight has ends only, and its depth is 0.
+  # The search has four simulations. Depth is 0 if all lanes are at an end: at most one step in eight.
   for name, high in (("search/depth_mean", 2.5), ("search/depth_max", 4)):
     assert all(7 / 8 <= tick[name] <= high for tick in ticks if name in tick)
   assert all(
     tick["search/depth_mean"] <= tick["search/depth_max"] for tick in ticks if "search/depth_max" in tick
   )
   busy = [{n: x for n, x in tick.items() if n.startswith("system/busy_share/")} for tick in ticks]
-  # One process does one thing at a time.
+  # In one process only one actor is busy at a time, so the shares add up to at most 1.
   assert all(sum(shares.values()) <= 1 + 1e-9 for shares in busy)
   assert any(sum(shares.values()) > 0 for shares in busy)
 
@@ -166,7 +166,7 @@ def test_run_writes_its_timeline(run):
     "reanalyze_worker_0": {"reanalyze"},
     "testing_worker": {"evaluation"},
   }
-  # In one process only one actor is busy at a time.
+  # The busy shares of all actors add up to at most 1, here over the whole timeline.
   begin_s, end_s = ends(timeline)
   assert end_s > begin_s
   assert sum(1 - idle_share(track) for track in timeline.values()) <= 1 + 1e-6

@@ -1,4 +1,4 @@
-"""The notebook runs from top to bottom, and is committed without outputs."""
+"""Tests that the notebook runs from top to bottom and is committed without outputs."""
 
 import json
 
@@ -7,7 +7,7 @@ import pytest
 from tests.docs.pages import ROOT
 
 NOTEBOOK = ROOT / "notebooks" / "quickstart.ipynb"
-# The first cell of the test: a tenth of the training.
+# The test inserts this first cell, which shortens the training to a tenth.
 FIRST = """
 import functools, moozi
 moozi.train_events = functools.partial(moozi.train_events, max_env_steps=3200)

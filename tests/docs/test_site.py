@@ -1,4 +1,4 @@
-"""The site is built without a warning and loads nothing from another host."""
+"""Tests that the site builds without warnings and loads nothing from other hosts."""
 
 import re
 import subprocess
@@ -9,7 +9,7 @@ import pytest
 
 from tests.docs.pages import ROOT
 
-# What a browser loads by itself; a link that a reader follows is not among it.
+# Matches resources that a browser loads from another host; links are not among them.
 _LOADS = re.compile(
   r"<(?:script|img|iframe|source|video|audio|embed|object)\b[^>]*?\b(?:src|data|srcset)=\"(?:https?:)?//"
   r"|<link\b(?![^>]*rel=\"(?:canonical|next|prev|search|index)\")[^>]*href=\"(?:https?:)?//"

@@ -1,8 +1,7 @@
-"""The contract of every environment, single or vectorized. Inherit a contract class and define `make`.
+"""Contract tests of environments, single or vectorized. Inherit a contract class and define `make`.
 
-`EnvironmentContract` holds for all environments. `LivesContract`, `TwoPlayersContract` and
-`IllegalActionsContract` add tests that can fail only for environments with lives, two players, or illegal
-actions.
+`EnvironmentContract` is for all environments. `LivesContract`, `TwoPlayersContract` and
+`IllegalActionsContract` add the tests for lives, two players and illegal actions.
 """
 
 import itertools
@@ -18,13 +17,13 @@ from moozi.envs.vector import SyncVectorEnvironment
 
 
 def random_legal(step: TimeStep, random: np.random.Generator) -> int:
-  """Returns a random legal action in the environment's own terms; at an end returns 0, which is discarded."""
+  """Returns a random legal action of the environment; after a last step 0, which is discarded."""
   legal = np.flatnonzero(step.observation.legal_actions_mask)
   return int(random.choice(legal)) if not step.last() else 0
 
 
 def play(env: Environment, num_steps: int, seed: int = 0) -> list[TimeStep]:
-  """Resets, then plays random legal actions, over any number of episodes."""
+  """Plays random legal actions, over several episodes if necessary; returns `num_steps` time steps."""
   random = np.random.default_rng(seed)
   steps = [env.reset()]
   while len(steps) < num_steps:
@@ -33,7 +32,7 @@ def play(env: Environment, num_steps: int, seed: int = 0) -> list[TimeStep]:
 
 
 def play_to_end(env: Environment, is_life_lost: bool = False) -> TimeStep:
-  """Plays random legal actions up to the first end, or the first lost life; returns the last step."""
+  """Plays random legal actions to the first episode end, or the first lost life; returns the last step."""
   random, step = np.random.default_rng(0), env.reset()
   for _ in range(20_000):
     if step.last() and (env.will_continue or not is_life_lost):
@@ -43,7 +42,7 @@ def play_to_end(env: Environment, is_life_lost: bool = False) -> TimeStep:
 
 
 def assert_same(left: list[TimeStep], right: list[TimeStep]) -> None:
-  """Asserts that the steps are equal to the bit."""
+  """Asserts that two lists of time steps are equal to the bit."""
   assert len(left) == len(right)
   for a, b in zip(left, right, strict=True):
     assert (a.step_type, a.reward, a.discount) == (b.step_type, b.reward, b.discount)
@@ -54,7 +53,7 @@ def assert_same(left: list[TimeStep], right: list[TimeStep]) -> None:
 
 
 class EnvironmentContract:
-  """The rules of every environment. The class attributes say what kind of environment `make` returns."""
+  """Tests the rules of every environment; the class attributes describe the environment of `make`."""
 
   num_steps = 150
   has_lives = False
@@ -62,7 +61,7 @@ class EnvironmentContract:
   num_players = 1
 
   def make(self) -> Environment:
-    """Creates an environment with seed 0; every call creates an equal one."""
+    """Returns a new environment with seed 0; all of them behave alike."""
     raise NotImplementedError
 
   @pytest.fixture
@@ -149,7 +148,7 @@ class EnvironmentContract:
   def test_seed_determines_episodes(self, env):
     env.seed(11)
     steps = play(env, self.num_steps)
-    play(env, 17, seed=5)  # leaves the environment in another state
+    play(env, 17, seed=5)  # changes the state of the environment
     env.seed(11)
     assert_same(play(env, self.num_steps), steps)
     fresh = self.make()
@@ -173,7 +172,7 @@ class EnvironmentContract:
 
 
 class LivesContract(EnvironmentContract):
-  """For environments where a lost life ends an episode and the game continues."""
+  """Tests environments where a lost life ends an episode but not the game."""
 
   has_lives = True
 
@@ -187,7 +186,7 @@ class LivesContract(EnvironmentContract):
 
 
 class TwoPlayersContract(EnvironmentContract):
-  """For environments of two players."""
+  """Tests two-player environments."""
 
   num_players = 2
 
@@ -200,7 +199,7 @@ class TwoPlayersContract(EnvironmentContract):
 
 
 class IllegalActionsContract(EnvironmentContract):
-  """For environments with illegal actions."""
+  """Tests environments with illegal actions."""
 
   has_illegal_actions = True
 
@@ -220,13 +219,13 @@ class IllegalActionsContract(EnvironmentContract):
 
 
 def random_agent_actions(step: BatchedTimeStep, random: np.random.Generator) -> np.ndarray:
-  """Random legal actions in the agent's terms, [B] int32."""
+  """Returns random legal agent actions, [B] int32."""
   noise = random.random(step.legal_actions_mask.shape)
   return np.where(step.legal_actions_mask, noise, -1.0).argmax(axis=1).astype(np.int32)
 
 
 def check_vector(env: VectorEnvironment, num_steps: int, has_lives: bool = False) -> list[BatchedTimeStep]:
-  """Plays at random, checks every step of a vectorized environment, and returns the steps."""
+  """Plays a vectorized environment at random and checks every step; returns the steps."""
   random = np.random.default_rng(0)
   steps = [env.reset()]
   for _ in range(num_steps):

@@ -1,4 +1,4 @@
-"""Small environments for tests."""
+"""Toy environments for tests."""
 
 import importlib.metadata
 
@@ -37,9 +37,9 @@ class Nim(Game):
 
 
 class Lives(Game):
-  """A game with three lives, each lost after 3 to 7 random steps; a frame holds the game's step count.
+  """A game with three lives; a life is lost after 3 to 7 steps. The frame is the game's step count.
 
-  A lost life ends the episode. The next reset continues the game with one step.
+  A lost life ends the episode; the next reset plays one step and continues the game.
   """
 
   def __init__(self) -> None:
@@ -83,7 +83,6 @@ LIVES_SPEC = EnvSpec(
 
 
 def make_lives(max_episode_steps: int | None = None) -> GameEnvironment:
-  """The game of three lives as an environment."""
   return GameEnvironment(Lives(), LIVES_SPEC, max_episode_steps)
 
 
@@ -98,12 +97,11 @@ NIM_SPEC = EnvSpec(
 
 
 def make_nim(max_episode_steps: int | None = None) -> GameEnvironment:
-  """Nim as an environment."""
   return GameEnvironment(Nim(), NIM_SPEC, max_episode_steps)
 
 
 def import_gymnax():
-  """Imports gymnax; skips the test or the module where it is missing or older than 1.0."""
+  """Returns the module gymnax; skips the tests if it is missing or older than 1.0."""
   gymnax = pytest.importorskip("gymnax")
   if importlib.metadata.version("gymnax").startswith("0."):
     pytest.skip("gymnax is older than 1.0", allow_module_level=True)

@@ -1,4 +1,4 @@
-"""Environments that fail, for tests; as a user's environment: `tests.envs.faulty:make_env`."""
+"""An environment that fails on purpose; its name in configurations is `tests.envs.faulty:make_env`."""
 
 import collections
 import itertools
@@ -14,9 +14,9 @@ SPEC = EnvSpec(name="test:faulty", frame_shape=(1, 1, 2), frame_dtype="float32",
 
 
 class Faulty(Game):
-  """Plays episodes of nine steps with reward 1; fails in the way `how` if `fails(seed, game, step)` is true.
+  """Plays episodes of nine steps with reward 1; fails as `how` tells if `fails(seed, game, step)` is true.
 
-  Games are counted from 0. The frame is (steps in the game, seed modulo 1,000).
+  Games are counted from 0. The frame contains the step in the game and the seed modulo 1,000.
   """
 
   def __init__(self, how: str, fails) -> None:
@@ -45,11 +45,11 @@ class Faulty(Game):
     while self._how == "hang":
       time.sleep(3600)
     if self._how == "stuck":
-      collections.deque(itertools.repeat(0), maxlen=0)  # an endless loop in C: no signal is handled
+      collections.deque(itertools.repeat(0), maxlen=0)  # an endless loop in C, in which no signal is handled
     while self._how == "swallow":
       try:
         time.sleep(3600)
-      except Exception:  # as a careless environment might
+      except Exception:  # swallows the timeout's error
         continue
     raise ArithmeticError(f"the environment's own error\nin step {self._count}")
 
@@ -68,9 +68,9 @@ def make_env(
   every_seed: bool = True,
   sound_envs: int | None = None,
 ) -> GameEnvironment:
-  """An environment that fails in one step of one episode, for every seed or for even ones.
+  """Returns an environment that fails in one step of one episode, for every seed or for even seeds only.
 
-  Environments made in this process after the first `sound_envs` fail in every episode.
+  After the first `sound_envs` environments of a process, all further ones fail in every episode.
   """
   global _num_made
   _num_made += 1

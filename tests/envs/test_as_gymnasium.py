@@ -1,5 +1,3 @@
-"""Environments as `gymnasium.Env`."""
-
 import sys
 import warnings
 
@@ -22,7 +20,7 @@ def test_gymnasium_accepts_it(name):
   except UserError as error:
     pytest.skip(str(error))
   with warnings.catch_warnings():
-    # A float frame has no bounds, as many of gymnasium's own observations.
+    # gymnasium warns of observations without bounds, such as float frames.
     warnings.filterwarnings("ignore", message=".*A Box observation space m")
     check_env(env.as_gymnasium(), skip_render_check=True)
 

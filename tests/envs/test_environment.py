@@ -1,4 +1,4 @@
-"""`GameEnvironment`: ends, the step cap, checks, lives, two players."""
+"""Tests of `GameEnvironment`."""
 
 import numpy as np
 import pytest
@@ -117,7 +117,7 @@ def test_cap_below_1():
 def test_player_who_moves_twice():
   class Greedy(Nim):
     def step(self, action):
-      self._player = 1 - self._player  # Nim changes it back: the same player moves again
+      self._player = 1 - self._player  # Nim's step switches again, so the same player moves twice
       return super().step(action)
 
   env = GameEnvironment(Greedy(), NIM_SPEC)

@@ -1,4 +1,4 @@
-"""`EnvGuard`: replaces environments that raise or hang; too many faults raise the environment's own error."""
+"""Tests of `EnvGuard`, which replaces environments that raise or hang."""
 
 import itertools
 import logging
@@ -23,7 +23,7 @@ ACT = np.ones(2, np.int32)
 
 
 def make_vector(*, how="raise", fails, max_faults=3, timeout_s=None, seeds=(10, 20)):
-  """Returns a vector of two environments, and the list of all seeds that environments are created with."""
+  """Returns a vectorized environment of two faulty games, and the list of the seeds of all games created."""
   made = []
 
   def make(seed):
@@ -58,7 +58,7 @@ def test_replacement_leaves_other_envs_alone():
   assert first.frame[1].tolist() == [[[0.0, made[2] % 1000]]]
   assert made[:2] == [10, 20]
   assert made[2] not in (10, 20)
-  # The replacement plays whole episodes: its first episode ends nine steps later.
+  # The replacement starts at step 4; its first episode ends nine steps later.
   assert [t for t in range(4, 14) if steps[t].is_last[1]] == [13]
 
 
@@ -95,7 +95,7 @@ def test_too_many_faults(caplog):
 
 
 def test_without_replacement_only_the_error_is_shown(caplog):
-  """A command without a log file prints records from WARNING up. The error must be the only line printed."""
+  """No warning may be logged: a command without a log file would print it beside the error."""
   guard = EnvGuard("w", [1], make=None, max_faults=1, timeout_s=None)
   vector = SyncVectorEnvironment(
     [GameEnvironment(Faulty("raise", lambda s, e, c: c == 2), SPEC)], guard=guard
@@ -203,7 +203,7 @@ def test_timeout_is_per_call(monkeypatch):
     now[0] = seconds
     guard._on_alarm(signal.SIGALRM, None)
 
-  alarm_at(100.0)  # no call is watched
+  alarm_at(100.0)  # ignored, because no call is watched
   with guard.watched():
     alarm_at(109.0)
   alarm_at(111.0)
@@ -211,7 +211,7 @@ def test_timeout_is_per_call(monkeypatch):
     alarm_at(120.0)
     with pytest.raises(EnvHung, match="no answer for 10 s"):
       alarm_at(121.5)
-    # If the environment catches the error, the timeout starts again in full.
+    # If the environment catches the error, it gets another full timeout.
     alarm_at(122.0)
     with pytest.raises(EnvHung):
       alarm_at(131.5)

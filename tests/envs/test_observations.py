@@ -1,4 +1,4 @@
-"""Frames from observations: shapes, dtypes and values."""
+"""Tests of frames made from observations."""
 
 import numpy as np
 import pytest

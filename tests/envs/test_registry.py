@@ -1,4 +1,4 @@
-"""Names and options of environments, and the errors for unknown ones."""
+"""Tests of the names and options of environments."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Replayed environments show recorded trajectories and ignore the agent's actions."""
+"""Tests of `ReplayedEnvironment`, which shows recorded trajectories and ignores actions."""
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ FIELDS = (
 
 
 def record_trajectory(env: SyncVectorEnvironment, num_steps: int) -> TrajectorySample:
-  """Random play, [T, B, …], as a worker stores it."""
+  """Plays at random; returns the trajectory [T, B, …] that a worker would store."""
   random = np.random.default_rng(0)
   samples, step = [], env.reset()
   for t in range(num_steps):
@@ -43,7 +43,7 @@ def record_trajectory(env: SyncVectorEnvironment, num_steps: int) -> TrajectoryS
 
 
 def lane(trajectory: TrajectorySample, i: int, start: int = 0, stop: int | None = None) -> TrajectorySample:
-  """Steps start to stop of one lane."""
+  """Returns steps start … stop - 1 of lane i."""
   return map_fields(lambda x: x[start:stop, i], trajectory)
 
 
@@ -67,7 +67,7 @@ def assert_row(step: BatchedTimeStep, i: int, trajectory: TrajectorySample, t: i
   ("vector", "recorded"), [(CATCH, CATCH_STEPS), (NIM, NIM_STEPS), (LIVES, LIVES_STEPS)]
 )
 def test_lanes_show_what_was_recorded(vector, recorded):
-  """Both kinds of ends, two players, and the loss of a life."""
+  """The recorded environments have terminations, truncations, two players and lives."""
   num_steps, num_envs = recorded.action.shape
   trajectories = [lane(recorded, i) for i in range(num_envs)]
   env = ReplayedEnvironment(trajectories, num_envs, vector.spec)
@@ -86,7 +86,7 @@ def test_actions_change_nothing():
   step = env.reset()
   for t in range(len(trajectory.action)):
     assert_row(step, 0, trajectory, t)
-    step = env.step(np.ones(1, np.int32))  # taking one is always legal
+    step = env.step(np.ones(1, np.int32))  # action 1 takes one stick, which is always legal
 
 
 def test_lanes_take_the_next_trajectory_and_idle_at_the_end():
@@ -111,7 +111,7 @@ def test_lanes_take_the_next_trajectory_and_idle_at_the_end():
     assert not step.frame[idle].any()
     step = env.step(random_agent_actions(step, random))
   assert sorted(shown) == [(k, t) for k, n in enumerate(lengths) for t in range(n)]
-  # Each trajectory starts in the lane that is free first. One lane has 5 + 2 + 4 + 3 steps, the other 3 + 9.
+  # Each trajectory starts in the next free lane. One lane has 5 + 2 + 4 + 3 steps, the other 3 + 9.
   assert num_idle == 2
 
 

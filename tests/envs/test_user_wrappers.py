@@ -1,4 +1,4 @@
-"""A user's own wrappers: of Gymnasium's environments, of their own, and refused for other suites."""
+"""Tests of `env.wrappers` on Gymnasium environments and on users' own; other suites refuse them."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ HERE = "tests.envs.test_user_wrappers"
 
 
 class Room(gymnasium.Env):
-  """Dictionary observations, as in MiniGrid."""
+  """Returns dictionaries as observations, as MiniGrid does."""
 
   action_space = spaces.Discrete(2)
   observation_space = spaces.Dict(
@@ -39,7 +39,7 @@ class Room(gymnasium.Env):
 
 
 def image(env):
-  """Five lines of a user's."""
+  """Returns the environment with only the image as its observation, as a user's wrapper would."""
   space = env.observation_space["image"]
   return gymnasium.wrappers.TransformObservation(env, lambda observation: observation["image"], space)
 

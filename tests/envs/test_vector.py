@@ -1,4 +1,4 @@
-"""`SyncVectorEnvironment`: equal to single environments, in the agent's terms; restored by replay."""
+"""Tests of `SyncVectorEnvironment`: equality with single environments, and restored states."""
 
 import numpy as np
 import pytest
@@ -47,7 +47,7 @@ def test_two_players_and_illegal_actions():
   steps = check_vector(SyncVectorEnvironment([make_nim() for _ in range(5)]), 200)
   assert {int(p) for s in steps for p in s.to_play} == {0, 1}
   assert any((~s.legal_actions_mask[~s.is_last, 1:]).any() for s in steps)
-  # The last mover wins. The reward is for the mover, although the frame shows the other player to move.
+  # The last mover wins 1. The reward belongs to the mover, although `to_play` is then the other player.
   for step in steps:
     assert (step.last_reward[step.is_last] == 1.0).all()
 
@@ -200,7 +200,7 @@ def test_random_starts():
   env = make_vector("open_spiel:connect_four", {}, 24, seed=0, max_random_starts=5)
   first = env.reset()
   assert first.is_first.all()
-  # Plane 2 shows the empty squares. The number of pieces equals the number of actions played; its parity is
+  # Plane 2 has the empty squares. The number of pieces is that of the actions played, and its parity gives
   # the player to move.
   played = 42 - first.frame[..., 2].sum(axis=(1, 2), dtype=int)
   assert set(played.tolist()) == set(range(6))
@@ -219,7 +219,7 @@ def test_random_starts_use_the_loop():
   assert isinstance(looped, SyncVectorEnvironment)
 
 
-# --- restored by replay ---------------------------------------------------------------------------------
+# --- restoring by replaying actions ---------------------------------------------------------------------
 
 ENVS = {
   "catch": lambda: make_vector("tiny:catch", {}, 3, seed=5),
@@ -283,7 +283,7 @@ def test_env_that_replays_differently_starts_a_new_game():
   env = SyncVectorEnvironment([make_lives() for _ in range(2)], lane_seeds=[1, 2])
   step = play(env, env.reset(), np.random.default_rng(0), 4)[-1]
   state = env.get_state()
-  step.frame[1] += 1  # differs from environment 1's frame after the replay
+  step.frame[1] += 1  # environment 1 does not reproduce this frame
   other = SyncVectorEnvironment([make_lives() for _ in range(2)], lane_seeds=[1, 2])
   shown, is_new = other.set_state(state, step)
   assert is_new.tolist() == [False, True]

@@ -1,4 +1,4 @@
-"""The step cap truncates episodes. Random starts are uniform, follow from the seed, and never show an end."""
+"""Tests of the wrappers `StepCap` and `RandomStarts`."""
 
 import collections
 
@@ -51,7 +51,7 @@ def test_cap_counts_all_lives_of_a_game():
   for step in play(StepCap(make_lives(), 10), 600):
     count = step.observation.frame[0, 0, 0]
     is_cut = step.last() and step.discount == 1.0
-    # The step that continues the game after a lost life counts towards the cap, but is never truncated.
+    # The reset that continues a game after a lost life counts as a step, but is never truncated.
     assert is_cut == (count >= 10 and not step.first() and step.discount != 0.0)
     num_cut += is_cut
   assert num_cut > 5
@@ -94,7 +94,7 @@ def test_starts_lose_no_life_and_skip_continued_games():
     if step.observation.is_continued:
       assert count == before + 1
     elif step.first():
-      # A random start that loses a life is drawn again, in a new game.
+      # If the random actions lose a life, a new game starts with a new draw.
       assert lives == 3
       assert step.observation.is_continued is False
       counts.append(count)
@@ -104,7 +104,7 @@ def test_starts_lose_no_life_and_skip_continued_games():
 
 
 def num_started(step):
-  """Returns the number of random steps before a first frame of Catch, which is the row of the ball."""
+  """Returns the number of random actions before a first frame of Catch, which is the ball's row."""
   return int(np.argwhere(step.observation.frame[..., 0])[0][0])
 
 
@@ -115,7 +115,7 @@ def test_k_is_uniform():
     env.seed(seed)
     counts[num_started(env.reset())] += 1
   assert sorted(counts) == list(range(9))
-  # 1800 draws of nine: 200 each, standard deviation 13.
+  # In 1800 draws, 200 of each are expected, with a standard deviation of 13.
   assert all(150 < count < 250 for count in counts.values())
 
 
@@ -138,7 +138,7 @@ def test_maximum_0_changes_nothing():
 
 
 def test_start_that_ends_the_episode_is_drawn_again():
-  # A corridor of three cells ends at the first step, so an episode can start only with k = 0.
+  # A corridor of three cells ends at the first step, so only a start with no random action is possible.
   env = RandomStarts(registry.make("tiny:corridor", seed=0, length=3), 8)
   for _ in range(20):
     step = env.reset()

@@ -1,5 +1,3 @@
-"""Frames kept for pictures."""
-
 import numpy as np
 
 from moozi.evaluation import episodes as episode_frames
@@ -19,7 +17,7 @@ def test_pictures_are_shrunk_and_bounded(monkeypatch):
     for episode in (0, 1):
       keeper.keep(episode, np.full((2, 2, 1), t, np.uint8), float(t), t % 2, render)
   first, second = keeper.result()
-  # A shrunk picture takes 105 · 80 · 3 = 25,200 bytes, a frame takes 4. One step of each episode fits.
+  # A picture at half size takes 105 · 80 · 3 = 25,200 bytes, a frame 4. One step of each episode fits.
   assert first.pictures.shape == (1, 105, 80, 3)
   np.testing.assert_array_equal(first.pictures[0], picture[::2, ::2])
   assert len(second.frames) == 1

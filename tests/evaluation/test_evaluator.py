@@ -1,4 +1,4 @@
-"""Evaluation is noise-free, independent of the number of environments, and counts distinct episodes."""
+"""Tests of the evaluator."""
 
 from typing import Any, NamedTuple
 
@@ -27,7 +27,7 @@ BOARD = (
 
 
 class Chosen(NamedTuple):
-  """The fields of a policy's output that evaluation reads."""
+  """Stands in for a policy's output; has only the fields that the evaluator reads."""
 
   action: Any
   root_value: Any
@@ -35,7 +35,7 @@ class Chosen(NamedTuple):
 
 
 def last_legal(params, net_state, history, timestep, key, temperature, forced):
-  """A policy that plays the last legal action."""
+  """Stands in for a policy; plays the last legal action."""
   legal = timestep.legal_actions_mask
   action = legal.shape[1] - 1 - jnp.argmax(legal[:, ::-1], axis=1)
   return history, Chosen(action, jnp.zeros(len(legal)), jnp.zeros(legal.shape))
@@ -45,7 +45,7 @@ _COMPILED: dict[str, tuple[Any, Any, Any]] = {}
 
 
 def prepare(overrides=()):
-  """(evaluator, params, net_state) of a perturbed network. Equal policies are compiled once."""
+  """Returns (evaluator, params, net_state) with a perturbed network. Equal policies are compiled once."""
   config = load_config(None, [*BASE, *overrides])
   spec = build.env_spec(config)
   evaluator = build.build_evaluator(config, spec)
@@ -53,7 +53,7 @@ def prepare(overrides=()):
   key = f"{without_evaluation.model_dump_json()} {planner_of(config)}"
   if key not in _COMPILED:
     params, net_state, _ = build.build_learner(config, spec).parameters()
-    # The values of a new network are all equal, and mctx breaks exact ties randomly.
+    # The initial network gives equal values everywhere, and mctx breaks exact ties randomly.
     random = np.random.default_rng(0)
     params = jax.tree_util.tree_map(lambda x: x + 0.3 * random.standard_normal(x.shape, np.float32), params)
     _COMPILED[key] = evaluator._policy, params, net_state
@@ -74,12 +74,12 @@ def result():
 def test_every_episode_is_played_once(result):
   assert result.returns.shape == (7,)
   assert set(result.returns) <= {-1.0, 1.0}
-  # Random starts shorten the nine steps of Catch.
+  # An episode of Catch has nine steps; random starts replace up to two of them.
   assert ((result.lengths >= 7) & (result.lengths <= 9)).all()
 
 
 def test_idle_slots_change_nothing():
-  """Random starts give the episodes different lengths."""
+  """With episodes of different lengths, some environments idle at the end."""
   narrow, wide = (play_last_legal(f"evaluation.num_envs={n}") for n in (3, 11))
   np.testing.assert_array_equal(wide.lengths, narrow.lengths)
   assert len(set(narrow.lengths)) > 1
@@ -96,7 +96,7 @@ def test_episodes_do_not_depend_on_num_envs(result):
 @pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["gumbel", "puct"])
 def test_noisy_search_is_made_noise_free(algorithm):
-  """Noise in `planners.test` would make episodes depend on num_envs."""
+  """If the search were noisy, the episodes would depend on `evaluation.num_envs`."""
   noisy = ["planners.test.gumbel_scale=10", f"planners.test.algorithm={algorithm}"]
   if algorithm == "puct":
     noisy += ["planners.test.dirichlet_fraction=0.9", "planners.test.temperature=3"]
@@ -154,7 +154,7 @@ def test_pictures_are_recorded(result):
   config = load_config(None, [*TINY, "evaluation.max_random_starts=0"])
   evaluator = Evaluator(last_legal, 0.0, 1, config, LIVES_SPEC, lambda seed: make_lives())
   episode = evaluator.run({}, {}, num_episodes=2, record=True).episode
-  # In the environment with lives, each picture shows the count that the frame holds.
+  # The game with lives draws its frame's step count into each picture.
   assert len(episode.pictures) == len(episode.frames) > 2
   np.testing.assert_array_equal(episode.pictures[:, 0, 0, 0], episode.frames[:, 0, 0, 0])
   plain = evaluator.run({}, {}, num_episodes=2)
@@ -162,7 +162,7 @@ def test_pictures_are_recorded(result):
 
 
 def test_different_frames_make_episodes_distinct():
-  """All episodes have the same actions and rewards; their frames depend on the seed."""
+  """Actions and rewards are the same in all episodes; only the frames depend on the seed."""
 
   result = play_last_legal("evaluation.max_random_starts=0")
   assert (result.returns.tolist(), result.lengths.tolist()) == ([0.0] * 7, [9] * 7)
@@ -171,14 +171,14 @@ def test_different_frames_make_episodes_distinct():
 
 
 class Unseeded(EnvironmentWrapper):
-  """Plays the same episode for every seed."""
+  """Ignores the seed: all episodes are the same."""
 
   def seed(self, seed):
     super().seed(0)
 
 
 def play_last_legal(*overrides, wrap=lambda env: env):
-  """Evaluates `last_legal`, which compiles quickly, in an environment whose frames depend on the seed."""
+  """Evaluates `last_legal` in an environment whose frames depend on the seed; returns the result."""
   env = "tests.envs.suites.user_fakes:Counter"
   config = load_config(None, [*BASE, f"env.name={env}", *overrides])
   make = build.make_test_env(config)
@@ -187,7 +187,7 @@ def play_last_legal(*overrides, wrap=lambda env: env):
 
 
 def test_max_episode_steps_ends_episodes():
-  """The environment is deterministic, so all episodes are equal."""
+  """The corridor is deterministic, so all seven episodes are the same."""
   endless = ["env.name=tiny:corridor", "env.kwargs.length=100", "env.kwargs.max_episode_steps=null"]
   result = play_last_legal(*endless, "evaluation.max_episode_steps=3", "evaluation.max_random_starts=0")
   assert result.lengths.tolist() == [3] * 7
@@ -225,7 +225,7 @@ def test_summary(result):
 def test_random_play_of_catch(tiny_config):
   config = load_config(None, [*TINY, "evaluation.max_random_starts=0"])
   returns = random_returns(config, num_episodes=300)
-  # Random play of Catch: about -0.6, standard error 0.05.
+  # The mean return of random play is about -0.6, with a standard error of 0.05.
   assert returns.mean() == pytest.approx(-0.6, abs=0.2)
   np.testing.assert_array_equal(returns[:5], random_returns(config, num_episodes=5))
 
@@ -236,7 +236,7 @@ def test_tiles_are_the_first_episodes(result):
     assert len(tile.frames) == len(tile.returns) == len(tile.to_play) == result.lengths[i] + 1
     assert tile.returns[0] == 0.0
     assert tile.returns[-1] == result.returns[i]
-    # In Catch the ball falls one row per step.
+    # The ball falls one row per step, so no frame is missing.
     rows = tile.frames[..., 0].argmax(axis=1).max(axis=-1)
     assert (np.diff(rows) == 1).all()
   np.testing.assert_array_equal(result.tiles[0].frames, result.episode.frames)

@@ -1,4 +1,4 @@
-"""Evaluation with two players: opponents, seats and scores."""
+"""Tests of evaluation against opponents."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ def against_random():
 def test_seats_alternate_and_returns_follow(against_random):
   assert against_random.seats.tolist() == [0, 1] * 10
   assert set(against_random.returns) <= {-1.0, 0.0, 1.0}
-  # The last mover wins unless the board is full: player 0 after an odd number of moves.
+  # In a decided game the last mover has won: player 0 after an odd number of moves.
   won_by = np.where(against_random.lengths % 2 == 1, 0, 1)
   decided = against_random.returns != 0
   np.testing.assert_array_equal(
@@ -44,7 +44,7 @@ def test_episodes_do_not_depend_on_num_envs(against_random):
 
 def test_self_play():
   result = evaluate([*BOARD, "evaluation.opponent=self"], num_episodes=6)
-  # A noise-free policy plays one episode, seen from both seats.
+  # Without noise, all episodes are the same game, counted from alternate seats.
   assert result.num_distinct == 1
   assert result.returns[0] == -result.returns[1]
   assert len(set(result.returns[::2])) == len(set(result.returns[1::2])) == 1
@@ -61,7 +61,7 @@ def test_strong_opponent_wins_from_both_seats():
 
 
 def test_opponents_moves_are_in_the_history():
-  """Compares the policy's history with the moves that its boards imply."""
+  """The actions in the policy's history are the moves that its boards imply."""
   evaluator, params, net_state = prepare(BOARD)
   policy, seen = evaluator._policy, []
 
@@ -82,7 +82,7 @@ def test_opponents_moves_are_in_the_history():
         expected = [cell + 1 for cell in played][-4:]
         assert actions[slot, -len(expected) :].tolist() == expected
         checked += 1
-  # The policy does not see the last frame of the longest episodes.
+  # In each of up to three episodes that end last, the policy does not see the last frame.
   assert checked >= result.lengths.sum() - 3
 
 
@@ -97,7 +97,8 @@ def test_kuhn_poker_scores():
 
 def test_random_play_plays_the_opponent():
   config = load_config(None, [*TINY, *BOARD])
-  # The first player wins 0.585 of random games and loses 0.288. The standard error over 1000 games is 0.03.
+  # With random play the first player wins 58.5% of games and loses 28.8%, a mean return of 0.297. The
+  # standard error over 1000 games is 0.03.
   returns = random_returns(config, num_episodes=2000)
   assert returns[::2].mean() == pytest.approx(0.297, abs=0.1)
   assert returns[1::2].mean() == pytest.approx(-0.297, abs=0.1)
@@ -163,7 +164,7 @@ def test_training_returns_are_of_player_0():
   workers = ("workers.segment_length=60", "workers.num_envs=3", "workers.max_random_starts=3")
   config = load_config(None, [*BASE, *BOARD, *workers])
   collector = build.build_collector(config, build.env_spec(config), 0)
-  # The policy of evaluation is compiled already.
+  # The evaluator's policy is used because it is already compiled.
   evaluator, params, net_state = prepare(BOARD)
   no_move = np.full(3, -1, np.int32)
   collector._policy = lambda *args: evaluator._policy(*args, no_move)
@@ -174,14 +175,14 @@ def test_training_returns_are_of_player_0():
   def joined(name):
     return np.concatenate([getattr(segment, name)[1:], getattr(after, name)[:1]])
 
-  # At an end, to_play is the player who did not move last.
+  # After the last move, to_play is the other player.
   rewards = np.where(joined("to_play") == 1, 1.0, -1.0) * joined("last_reward")
   np.testing.assert_array_equal(result.episode_returns, rewards[joined("is_last")])
   assert {-1.0, 1.0} <= set(result.episode_returns)
 
 
 class Fixed:
-  """Plays the first or the last legal action, or what it is given."""
+  """Plays the legal action at index `action`, or returns `action` itself if it is not 0 or -1."""
 
   def __init__(self, action):
     self._action = action
@@ -194,7 +195,7 @@ class Fixed:
 
 @pytest.fixture
 def opponent(folder):
-  """Registers a player that plays a fixed action, and returns its overrides."""
+  """Returns a function that registers a player with a fixed action and returns its overrides and seeds."""
 
   def register(action):
     seeds = []
@@ -207,7 +208,7 @@ def opponent(folder):
 def test_a_users_player_plays_the_other_seat(opponent):
   overrides, seeds = opponent(0)
   result = evaluate(overrides, num_episodes=6)
-  assert len(set(seeds)) >= 6  # a player for each episode
+  assert len(set(seeds)) >= 6  # each episode has a player with its own seed
   other, _ = opponent(-1)
   assert (
     evaluate(other, num_episodes=6).lengths.tolist() != result.lengths.tolist() or result.num_distinct > 1

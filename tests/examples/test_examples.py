@@ -1,4 +1,4 @@
-"""The files of examples/, run as their first lines say: in their folder by a command, and from Python."""
+"""Runs the files of examples/ by the command in their docstrings, and from Python."""
 
 import ast
 import json
@@ -25,7 +25,7 @@ SHORT = (
 
 @pytest.fixture(autouse=True)
 def examples(folder, monkeypatch):
-  """The folder of the examples as the current one."""
+  """Changes to the folder of the examples and yields it."""
   monkeypatch.chdir(EXAMPLES)
   yield EXAMPLES
   for name in NAMES:
@@ -40,7 +40,7 @@ def needs(name):
 
 
 def arguments_of(name):
-  """The configuration and the overrides of `moozi train …` in the example's docstring."""
+  """Returns the configuration and the overrides of the command `moozi train …` in the example's docstring."""
   docstring = ast.get_docstring(ast.parse((EXAMPLES / f"{name}.py").read_text()))
   command = re.search(r"`moozi train (.+?)`", docstring, re.S)[1].split()
   return command[0], command[1:]
@@ -48,7 +48,7 @@ def arguments_of(name):
 
 def train(cli, name, tmp_path):
   config, overrides = arguments_of(name)
-  # The player needs a board; TINY's environment is Catch.
+  # The example with a player needs a two-player game, but TINY's environment is Catch.
   board = ["env.name=open_spiel:tic_tac_toe"] if name == "player" else []
   status, _, err = cli("train", config, *SHORT, *board, f"run.dir={tmp_path}", "run.name=run", *overrides)
   assert status == 0, err
@@ -56,7 +56,7 @@ def train(cli, name, tmp_path):
 
 
 def check(name, run):
-  """The run learned, and shows that the example took part."""
+  """Asserts that the run made updates and used the example's plug-in."""
   summary = json.loads((run / "summary.json").read_text())
   assert summary["learner_steps"] > 0
   assert summary["test_episodes"] == 2
@@ -101,7 +101,7 @@ def test_from_python(monkeypatch, tmp_path, name):
   train = moozi.train
 
   def short(config, **settings):
-    """The example's own call, with fewer steps, and with TINY's other settings."""
+    """Makes the example's call of `moozi.train` with small settings."""
     text = (*SHORT, f"run.dir={tmp_path}", "run.name=run", "env.name=open_spiel:tic_tac_toe")
     return train(load_config(config, text if name == "player" else text[:-1]), **settings)
 

@@ -1,4 +1,4 @@
-"""A time budget that imitates the commands of moozi in this process, without training."""
+"""A time budget that imitates `moozi train` and `moozi evaluate` in this process, for tests."""
 
 import itertools
 import json
@@ -13,12 +13,12 @@ from moozi.io.run_directory import SUMMARY_KEYS, RunDirectory, load_resumed_conf
 
 
 class FakeBudget(TimeBudget):
-  """Writes the files that the commands write.
+  """Writes the files of the commands without running them.
 
   Args:
-    pause: the budget ends when training has made half of its steps.
-    fail: evaluations fail.
-    kill: training ends at its last step without a summary, as if killed.
+    pause: the budget is used up after half of the training steps.
+    fail: each evaluation fails.
+    kill: training ends after its last step without a summary, as if killed.
   """
 
   def __init__(
@@ -74,7 +74,7 @@ class FakeBudget(TimeBudget):
 
 
 def evaluate(arguments: list[str]) -> dict:
-  """The figures that `moozi evaluate --json --returns` prints."""
+  """Returns figures as `moozi evaluate --json --returns` prints them."""
   options = dict(itertools.pairwise(arguments))
   found = find_checkpoint(Path(arguments[0]) / "checkpoints", options["--checkpoint"])
   count = int(options["--episodes"])

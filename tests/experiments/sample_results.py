@@ -1,4 +1,4 @@
-"""Synthetic results with the files of a sweep."""
+"""Writes synthetic results, with the files that a sweep writes."""
 
 import json
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 def evaluation(
   env_steps: int, returns: Sequence[float], simulations: int | None = None, wall_s: float = 600.0
 ) -> dict[str, Any]:
-  """The figures of one checkpoint."""
+  """Returns the figures of one evaluated checkpoint."""
   return {
     "wanted": str(env_steps),
     "simulations": simulations,
@@ -38,16 +38,16 @@ def make_result(
   overrides: Sequence[str] = (),
   test_seconds: float = 0.0,
 ) -> Path:
-  """Writes the folder of a result.
+  """Writes the folder of a result; returns its path.
 
   Args:
     results: the parent folder.
-    name: of the folder.
-    evaluations: made by `evaluation`.
+    name: the name of the folder.
+    evaluations: list of results of `evaluation`.
     curve: list of (environment steps, seconds, return in evaluation); None writes no metrics.
-    game: the environment; without sticky actions and with a cap of 1,000 steps.
+    game: the environment, which gets no sticky actions and a cap of 1,000 steps.
     overrides: list of `key=value`.
-    test_seconds: duration of each evaluation of the curve.
+    test_seconds: the time that each evaluation of the curve took.
   """
   folder = results / name
   folder.mkdir(parents=True)

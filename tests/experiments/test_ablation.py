@@ -1,4 +1,4 @@
-"""Ablations: the settings of their runs, and the table of their results."""
+"""Tests of ablations: the settings of their runs, and the table of results."""
 
 import importlib
 import json
@@ -89,7 +89,7 @@ def test_asterix_has_no_time_limit(tmp_path):
 
 @pytest.fixture
 def fake(tmp_path, monkeypatch):
-  """Ablations of Catch with imitated runs, and the time budgets of their calls."""
+  """Replaces the ablations by one of Catch without training; returns its time budgets."""
   budgets: list[FakeBudget] = []
 
   def budget(seconds: float) -> FakeBudget:
@@ -133,7 +133,7 @@ def test_missing_runs_are_made_and_the_table_is_printed(fake, tmp_path, capsys):
   table = capsys.readouterr().out.splitlines()[-4:]
   assert table[0] == f"{HEAD} sum | wall s |"
   assert table[-2:] == [f"| {name} | {ROW} 2.5 2.5 (mean 2.5) | 10 |" for name in ("default", "other")]
-  # Results with different settings are neither pooled nor repeated.
+  # If the settings have changed, the existing results are refused.
   for changed, arguments, message in (
     (ablation(), ["--steps", "700"], "made with 1,000 steps instead of 700"),
     (
@@ -213,7 +213,7 @@ def test_committed_results_match_the_variants(experiment, steps):
   made = {path.stem.rpartition("_seed")[0] for path in ablation.results.glob("*.json")}
   table = ablation.table(steps)
   assert table.count("\n") == 1 + len(made)
-  if experiment != "minatar_two_cores":  # its README has other names of variants
+  if experiment != "minatar_two_cores":  # its README names the variants differently
     assert table in (ablation.results.parent / "README.md").read_text()
 
 

@@ -1,4 +1,4 @@
-"""Comparisons of runs: groups and tasks, final figures, intervals over seeds, and what is written."""
+"""Tests of the comparison of runs."""
 
 import json
 import math
@@ -14,13 +14,13 @@ from tests.experiments.sample_results import make_result
 
 
 def curve(*returns: float, period: int = 100, first: int = 100) -> list[tuple[int, float, float]]:
-  """Evaluations every `period` steps and six seconds."""
+  """Returns a curve with an evaluation every `period` steps and every six seconds."""
   return [(first + period * i, 6.0 * (i + 1), value) for i, value in enumerate(returns)]
 
 
 @pytest.fixture
 def runs(tmp_path):
-  """Three seeds of a fast learner, two of a slow one, and one of the fast one with sticky actions."""
+  """Makes three seeds of a fast learner, two of a slow one, and one of the fast one with sticky actions."""
   for seed in range(3):
     values = [float(x) for x in range(seed, seed + 8)]
     make_result(tmp_path, f"fast_breakout_seed{seed}", [], curve(*values), overrides=[f"seed={seed}"])
@@ -42,7 +42,7 @@ def test_configurations_are_groups_and_protocols_are_tasks(runs):
   (task, _) = comparison.tasks
   assert [run.seed for run in task.groups[0].runs] == [0, 1, 2]
   assert task.differing_settings() == {"learner.batch_size": [256, 64]}
-  assert task.conditions["difficulty_ramping"] is True, "defaults of the environment are conditions too"
+  assert task.conditions["difficulty_ramping"] is True
 
 
 def test_final_figure_is_the_mean_of_the_last_five_evaluations(runs):
@@ -51,7 +51,7 @@ def test_final_figure_is_the_mean_of_the_last_five_evaluations(runs):
   assert fast["finals"] == (5.0, 6.0, 7.0)
   assert (fast["mean"], fast["iqm"], fast["seeds"], fast["finished"]) == (6.0, 6.0, 3, 0)
   assert slow["finals"] == (1.8, 1.8)
-  assert sticky["finals"] == (1.5,), "a run with fewer evaluations takes them all"
+  assert sticky["finals"] == (1.5,), "the run has fewer evaluations than the final figure averages"
   assert 5.0 <= fast["mean_low"] < 6.0 < fast["mean_high"] <= 7.0
   assert math.isnan(sticky["mean_low"])
   assert math.isnan(sticky["iqm_high"])
@@ -108,7 +108,7 @@ def test_scores_have_the_form_of_rliable(runs):
   out = json.loads(json.dumps(compare(runs).to_json(), allow_nan=False))
   task = "minatar:breakout (sticky_action_prob=0.0, max_episode_steps=1000)"
   assert set(out["scores"]) == {"fast", "slow", "sticky", path.name}
-  assert out["scores"]["fast"][task] == [[], [], []], "no step that all runs have reached"
+  assert out["scores"]["fast"][task] == [[], [], []], "the runs have no evaluated step in common"
   out = compare([*find_runs(str(runs / "*seed*"))]).to_json()
   assert np.shape(out["scores"]["fast"][task]) == (3, len(out["metadata"]["checkpoints"][task])) == (3, 7)
   assert out["scores"]["fast"][task][1] == [1, 2, 3, 4, 5, 6, 7]

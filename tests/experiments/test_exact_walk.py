@@ -1,4 +1,4 @@
-"""The full walk of a game tree, compared with plain recursion and with players of known results."""
+"""Tests of the walk of a whole game tree, against plain recursion and with players of known results."""
 
 import jax
 import numpy as np
@@ -25,7 +25,7 @@ MEMO: dict[str, float] = {}
 
 
 def best(state):
-  """The game's value for player 0, memoized."""
+  """Returns the minimax value of a state for player 0, memoized."""
   key = str(state)
   if key not in MEMO:
     if state.is_terminal():
@@ -49,7 +49,7 @@ def first_legal(positions):
 
 
 def by_recursion(rules, seat, choose_one):
-  """Reachable ends, by plain recursion over all lines."""
+  """Returns {terminal state: return} of all reachable ends, by recursion."""
   ends = {}
 
   def visit(state):
@@ -100,7 +100,7 @@ def test_counts_match_recursion(rules, seat):
 @pytest.mark.slow
 @pytest.mark.parametrize("reply", range(1, 9))
 def test_every_reply_is_played(rules, reply):
-  """The walk finds the error of a player that errs only after one reply."""
+  """The walk finds the losses of a player that errs only after one of the opponent's replies."""
 
   def bad_after_reply(positions):
     out = perfect(positions)
@@ -118,7 +118,7 @@ def test_every_reply_is_played(rules, reply):
 
 @pytest.mark.parametrize("length", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_history_equals_that_of_play(rules, length):
-  """The history of each position equals the one built from the environment's steps."""
+  """In each position, the walk's history equals the one that the environment's steps give."""
   env = registry.make("open_spiel:tic_tac_toe", seed=0)
   checked = 0
 

@@ -1,4 +1,4 @@
-"""The soak with faults: its effects on a run and its processes, and its table of synthetic results."""
+"""Tests of the fault soak: the injected faults, and the analysis of synthetic results."""
 
 import random
 import re
@@ -22,7 +22,7 @@ STATE = {"x": np.arange(100)}
 
 @pytest.fixture
 def run(tmp_path):
-  """A run with three checkpoints; the newest has only one of its two halves."""
+  """Makes a run with three checkpoints, of which the newest has no resume state."""
   store = ResumeStore(tmp_path / "resume")
   for step in (10, 20, 30):
     meta = {"env_steps": step, "learner_steps": step}
@@ -70,7 +70,7 @@ def test_env_fails_once(tmp_path, monkeypatch):
 
 @pytest.fixture
 def faulted(tmp_path, monkeypatch):
-  """A run whose driver is a process with one child."""
+  """Makes a soak whose run is a process with one child."""
   code = "import subprocess; subprocess.run(['sleep', '600' + '.25'])"
 
   def start(self, arguments):
@@ -165,7 +165,7 @@ def curve(*means):
 
 def test_compares_last_evaluations_with_range():
   calm = [curve(*range(12)), curve(*range(12))]
-  # At step i the values of the calm runs range from i - 2 to i + 2.
+  # Around evaluation i, the returns of the runs without faults range from i - 2 to i + 2.
   lines = analysis.compare(curve(0, 0, 0, 0, 0, 3, 8, 9, 10.3, 6.9)[-5:], calm)
   assert ["within" in line for line in lines] == [True, True, True, False, False, False]
   assert lines[3] == "10.30 ± 0.20 at 2.25M steps: by 0.30 OUTSIDE 6.00 … 10.00 of the others"

@@ -1,4 +1,4 @@
-"""The choice of the checkpoint for an evaluation."""
+"""Tests of the choice of a checkpoint for an evaluation."""
 
 import numpy as np
 import pytest
@@ -34,10 +34,10 @@ def test_checkpoint_before_the_step_does_not_match(env_steps, matches):
 @pytest.mark.parametrize(
   ("checkpoints", "found"),
   [
-    ([(1000, False), (1020, True), (1040, True), (4000, False)], 1020),  # 1000: the best checkpoint
+    ([(1000, False), (1020, True), (1040, True), (4000, False)], 1020),  # 1000 is the best checkpoint
     ([(990, True), (1049, True), (4000, False)], 1049),
     ([(990, True), (1051, True), (4000, False)], None),
-    ([(990, True), (1001, False)], 1001),  # the last checkpoint
+    ([(990, True), (1001, False)], 1001),  # 1001 is the last checkpoint
     ([(990, False)], None),
   ],
 )

@@ -1,4 +1,4 @@
-"""The comparison of MooZi and PPO on MinAtar: its jobs, and its table of synthetic results."""
+"""Tests of the comparison of MooZi and PPO on MinAtar, with synthetic results."""
 
 import json
 import shutil
@@ -39,7 +39,7 @@ def test_jobs_are_valid_and_distinct(tmp_path):
 
 @pytest.fixture(scope="module")
 def sample(tmp_path_factory):
-  """Two results of MooZi and one of PPO on Breakout, and one result for each special case."""
+  """Returns a folder with two results of MooZi and one of PPO on Breakout, and one for each special case."""
   folder = tmp_path_factory.mktemp("sample") / "results"
   at_1m = [(1_000_448, 0.0), (1_001_472, 10.0)]
   for seed, (steps, level) in enumerate(at_1m):
@@ -47,8 +47,8 @@ def sample(tmp_path_factory):
     own = evaluation(steps, [level] * 100, wall_s=600.0 + 120 * seed)
     make_result(folder, f"muzero_{seed}", [own, far], overrides=(f"seed={seed}",))
   late = evaluation(3_000_320, [8.0] * 100, wall_s=3000.0)
-  too_soon = evaluation(4_990_000, [90.0] * 100)  # before 5M steps
-  # Training waits for ten evaluations of six seconds before its first checkpoint.
+  too_soon = evaluation(4_990_000, [90.0] * 100)  # must not count as 5M steps
+  # Before the first checkpoint, training waits for ten evaluations of six seconds each.
   curve = [(100_000 * n, 60.0 * n - 1, 1.0) for n in range(1, 11)]
   first = evaluation(1_007_616, HUNDRED)
   make_result(folder, "ppo_0", [first, late, too_soon], curve, overrides=PPO, test_seconds=6.0)
@@ -75,7 +75,6 @@ def sample(tmp_path_factory):
 
 @pytest.fixture
 def results(sample, tmp_path):
-  """A copy of the sample."""
   return shutil.copytree(sample, tmp_path / "results")
 
 
@@ -98,7 +97,7 @@ def test_rows_use_checkpoints_at_a_step_and_the_runs_search(sample):
   assert (two["seeds"], two["env_steps"], two["wall_min"]) == ([0, 1], [1_000_448, 1_001_472], 11.0)
   assert (two["mean"], two["low"], two["high"], two["iqm"]) == (5.0, 0.0, 10.0, None)
   one = found["PPO", "breakout", 0.0, 1_000_000]
-  assert one["wall_min"] == 9.0  # the minute of evaluations is excluded
+  assert one["wall_min"] == 9.0  # excludes one minute of evaluations
   assert found["MooZi", "seaquest", 0.0, None]["env_steps"] == [2_400_000]
   assert one["mean"] == 5.0
   assert (one["low"], one["high"]) == (pytest.approx(4.0, abs=0.1), pytest.approx(6.0, abs=0.1))

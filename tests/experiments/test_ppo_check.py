@@ -1,4 +1,4 @@
-"""The comparison of PPO with gymnax: its jobs, and its table of synthetic results."""
+"""Tests of the comparison of PPO with gymnax's, with synthetic results."""
 
 import shutil
 

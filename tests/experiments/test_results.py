@@ -1,4 +1,4 @@
-"""Reading, thinning and comparing results."""
+"""Tests of reading, thinning and comparing results."""
 
 import json
 
@@ -74,12 +74,12 @@ def test_damaged_result_is_named(tmp_path):
 
 
 def test_wall_s_excludes_evaluations(tmp_path):
-  """With Ray, the evaluation of step 100 arrives at step 300. Updates continue after the last step."""
+  """With Ray, evaluations are concurrent with training; PPO waits for them, and their time is excluded."""
   ray = make_result(tmp_path, "ray", [], [])
   ticks = [(0, 10.0), (200, 30.0), (300, 45.0), (400, 50.0), (400, 70.0)]
   lines = [{"env_steps": steps, "wall_s": at, "test/seconds": 40.0} for steps, at in ticks]
   (ray / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-  # PPO waits two seconds for each evaluation.
+  # Each evaluation of this PPO run takes two seconds.
   make_result(
     tmp_path,
     "waits",

@@ -1,4 +1,4 @@
-"""Interquartile means and bootstrap intervals, compared with values computed by hand."""
+"""Tests of interquartile means and bootstrap intervals."""
 
 import numpy as np
 import pytest
@@ -30,13 +30,13 @@ def test_interquartile_mean(values, expected):
 def test_interval_of_one_seed_is_over_episodes():
   found = estimate([np.repeat([0.0, 1.0], 50)])
   assert (found.num_seeds, found.num_episodes, found.mean, found.iqm) == (1, 100, 0.5, None)
-  # The standard error of 100 tosses of a coin is 0.05; 95% are within 0.098.
+  # The mean of 100 coin tosses has a standard error of 0.05, so the 95% interval is ± 0.098.
   assert found.low == pytest.approx(0.40, abs=0.01)
   assert found.high == pytest.approx(0.60, abs=0.01)
 
 
 def test_seeds_are_resampled():
-  """All episodes of a seed have the same return, so all variance is between seeds."""
+  """Within each seed all returns are equal, so all variance is between seeds."""
   found = estimate([np.zeros(100), np.full(30, 10.0)])
   assert (found.num_seeds, found.num_episodes) == (2, 130)
   assert (found.mean, found.low, found.high) == (5.0, 0.0, 10.0)
@@ -82,7 +82,7 @@ def test_probability_of_improvement_counts_ties_half():
 
 
 def test_interval_covers_the_mean():
-  """95% intervals over ten seeds of a normal distribution. The percentile bootstrap is slightly narrow."""
+  """For ten normally distributed seeds, the 95% interval of the percentile bootstrap is slightly narrow."""
   rng = np.random.default_rng(0)
   low, high = bootstrap_interval(rng.normal(size=(400, 10)), np.mean)
   assert 0.86 <= np.mean((low <= 0) & (high >= 0)) <= 0.97

@@ -1,4 +1,4 @@
-"""Sweeps: jobs that are done, resumed or refused."""
+"""Tests of sweeps: finished, resumed and refused jobs."""
 
 import json
 import os
@@ -28,7 +28,7 @@ TWICE = (Evaluation(checkpoint="100", episodes=3), Evaluation(checkpoint="last",
 
 
 class Place:
-  """Folders of a sweep, and its report."""
+  """Holds the folders, the configuration and the report of a sweep."""
 
   def __init__(self, path: Path) -> None:
     self.folder, self.results = path / "runs" / "some", path / "results"
@@ -73,7 +73,7 @@ def test_job_is_trained_evaluated_and_copied(place):
   assert str(place.folder) not in (folder / "config.yaml").read_text()
   (result,) = read_results(place.results)
   assert (result.agent, result.game, result.config.seed, result.cores > 0) == ("MooZi", "catch", 7, True)
-  (figures,) = result.evaluations  # both evaluations are of one checkpoint
+  (figures,) = result.evaluations  # the two evaluations are of the same checkpoint
   assert (figures["wanted"], figures["simulations"], figures["wall_s"]) == ("100", None, 6000.0)
   assert figures["returns"] == [0.0, 1.0, 2.0]
   assert result.ticks[-1]["test/return_mean"] == 1.5
@@ -99,7 +99,7 @@ def test_stopped_run_is_resumed(place):
 
 @pytest.mark.slow
 def test_killed_run_is_resumed_at_its_last_step(place):
-  """The killed run has made all steps, but has no summary. Some of its updates may be missing."""
+  """A killed run without a summary may lack updates, even if it has made all of its steps."""
   place.sweep(place.job(), kill=True)
   assert "one: stopped at 100 steps" in place.report
   assert not place.results.exists()
@@ -179,7 +179,7 @@ def test_longer_job_extends_its_run(place):
   assert place.report[0] == "one: resumed at 100 steps"
   (result,) = read_results(place.results)
   assert result.config.max_env_steps == 200
-  assert [e["env_steps"] for e in result.evaluations] == [100, 200]  # the milestone, and the last
+  assert [e["env_steps"] for e in result.evaluations] == [100, 200]  # the milestone and the last checkpoint
   assert is_done(place.job(steps=100), place.folder, place.results)
 
 
@@ -257,7 +257,7 @@ def test_repeated_run_does_not_reuse_evaluations(place):
 
 @pytest.mark.slow
 def test_missing_run_of_a_result_is_not_repeated(place):
-  """A repeated run would mix evaluations of two runs."""
+  """If the run were repeated, the result would mix the evaluations of two runs."""
   one, strength = place.job(), place.job("strength", run="one", evaluations=TWICE[1:])
   place.sweep(one)
   shutil.rmtree(place.folder / "one")
@@ -279,7 +279,7 @@ def test_run_without_checkpoint_is_repeated_unless_claimed(place):
   with run.claim(), pytest.raises(RunError, match=str(run.path)):
     place.sweep(place.job(), place.job("other"))
   assert (run.path / "mark").exists()
-  assert not (place.folder / "other").exists()  # an orphan still uses the machine
+  assert not (place.folder / "other").exists()  # the first run is still being trained
   assert place.sweep(place.job(), place.job("killed"))
   assert not (run.path / "mark").exists()
 
@@ -364,7 +364,7 @@ def test_real_runs_are_stopped_killed_and_resumed(tmp_path):
   assert not results.exists()
   stopped_at, _ = progress_of(job(10**9), folder)
   assert stopped_at > 0
-  # The command of a killed sweep continues. The command locks its run until it ends.
+  # After the sweep is killed, its `moozi train` continues and keeps the run's lock.
   command = [sys.executable, "-c", REAL, folder, config, *common, "max_env_steps=1000000000"]
   killed = subprocess.Popen(command, env=os.environ | {"PYTHONPATH": str(ROOT)}, stdout=subprocess.DEVNULL)
   wait_for_metrics()

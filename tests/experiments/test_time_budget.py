@@ -1,4 +1,4 @@
-"""Commands within a time budget: each command exits or gets one SIGTERM, and stops if its caller stops."""
+"""Tests of commands in a time budget, which stops a command with one SIGTERM."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Builds MooZi outside of the clone, and makes environments that have its dependencies without a download."""
+"""Builds MooZi outside of the clone, and makes virtual environments without downloads."""
 
 import os
 import shutil
@@ -8,7 +8,7 @@ import sysconfig
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-# pip uses nothing but the files at hand.
+# pip's settings: local files only.
 OFFLINE = {
   "PIP_NO_INDEX": "1",
   "PIP_NO_DEPS": "1",
@@ -18,14 +18,14 @@ OFFLINE = {
 
 
 def environment(venv: Path | None = None) -> dict[str, str]:
-  """Returns the environment variables of a command, without the clone on Python's path."""
+  """Returns the environment variables of a command: those of this process without the clone's paths."""
   bin_path = [str(venv / "bin")] if venv else [str(Path(sys.executable).parent)]
   kept = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
   return kept | OFFLINE | {"PATH": os.pathsep.join([*bin_path, os.environ["PATH"]])}
 
 
 def run(*command: object, cwd: Path, venv: Path | None = None, timeout_s: float = 540) -> str:
-  """Runs a command and returns its standard output; fails with all of its output."""
+  """Runs a command; returns its standard output, or fails with all of its output."""
   words = [str(word) for word in command]
   done = subprocess.run(
     words, cwd=cwd, env=environment(venv), capture_output=True, text=True, timeout=timeout_s, check=False
@@ -35,7 +35,7 @@ def run(*command: object, cwd: Path, venv: Path | None = None, timeout_s: float 
 
 
 def copy_sources(to: Path) -> Path:
-  """Copies what a build may read. A build in the clone would leave files there."""
+  """Copies the files that a build reads; returns the folder. A build in the clone would leave files there."""
   for name in ("moozi", "config", "zoo"):
     if (ROOT / name).is_dir():
       shutil.copytree(ROOT / name, to / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -46,12 +46,13 @@ def copy_sources(to: Path) -> Path:
 
 
 def make_venv(at: Path) -> Path:
-  """Makes a virtual environment that finds the packages of this one after its own, except MooZi.
+  """Makes a virtual environment and returns its path.
 
-  This environment's own MooZi is an editable install, which a second environment does not activate.
+  It also finds the packages of the current environment, except MooZi. There MooZi is an
+  editable install, which the new environment does not see.
   """
   run(sys.executable, "-m", "venv", at, cwd=at.parent)
-  # Python 3.11's is too old to build MooZi; later versions have none.
+  # Python 3.11 adds a setuptools that is too old to build MooZi; later versions add none.
   run("python", "-m", "pip", "uninstall", "--yes", "setuptools", cwd=at, venv=at)
   site = Path(sysconfig.get_path("purelib", vars={"base": str(at), "platbase": str(at)}))
   (site / "shared.pth").write_text(f"{sysconfig.get_path('purelib')}\n")

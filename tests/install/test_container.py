@@ -1,7 +1,7 @@
-"""The Dockerfile, without Docker: a linter, and its steps as a script.
+"""Tests of the Dockerfile without Docker: a linter, and its instructions run by a Python class.
 
-The script runs each stage in a folder of its own. Its environments have the dependencies already, so that pip
-downloads nothing; `useradd` and `install -o` are replaced, because they need a container.
+Each stage is a folder. Its virtual environments have the dependencies already, so that pip downloads nothing.
+`useradd` and `install -o`, which need a container, are replaced.
 """
 
 import fnmatch
@@ -22,7 +22,7 @@ STUBS = {"useradd": "exit 0", "install": 'for last; do :; done; mkdir -p "$last"
 
 
 def instructions() -> list[tuple[str, str]]:
-  """Returns the Dockerfile's instructions and their arguments."""
+  """Returns (instruction, arguments) of each line of the Dockerfile."""
   text = re.sub(r"^\s*#.*\n", "", (ROOT / "Dockerfile").read_text("utf-8"), flags=re.MULTILINE)
   lines = text.replace("\\\n", " ").splitlines()
   return [(word, rest.strip()) for word, _, rest in (line.partition(" ") for line in lines if line.strip())]
@@ -33,7 +33,7 @@ def last(name: str) -> str:
 
 
 def is_in_context(path: Path) -> bool:
-  """Whether .dockerignore lets a path into the build; the last matching pattern decides."""
+  """Returns whether .dockerignore keeps a path in the build context; the last matching pattern decides."""
   is_kept = True
   for line in (ROOT / ".dockerignore").read_text("utf-8").splitlines():
     pattern = line.removeprefix("!")
@@ -82,13 +82,13 @@ def test_steps_run_as_a_script(tmp_path):
 
 
 class Container:
-  """Follows a Dockerfile's instructions in folders. Instructions without a method here have no effect."""
+  """Runs a Dockerfile's instructions in folders. Instructions without a method here have no effect."""
 
   def __init__(self, path: Path) -> None:
     self._path, self._stages = path, {}
 
   def place(self, name: str) -> Path:
-    """Returns a path in the current stage; a relative one is in the working directory."""
+    """Returns the path of a file of the current stage; `name` may be relative to the working directory."""
     return self._root / (self._workdir / name).relative_to("/")
 
   def do_from(self, text: str) -> None:
@@ -130,7 +130,7 @@ class Container:
     self._call(["sh", "-ec", text.replace(" /", f" {self._root}/")])
 
   def start(self, *arguments: str) -> str:
-    """Runs the entry point with the default command and more arguments."""
+    """Runs the entry point with the default command and further arguments; returns its output."""
     return self._call([*json.loads(last("ENTRYPOINT")), *json.loads(last("CMD")), *arguments])
 
   def _call(self, command: list[str]) -> str:

@@ -1,4 +1,4 @@
-"""The workflow, the citation, the issue forms and the page about installation."""
+"""Tests of the workflow, the citation file, the issue forms and the installation page."""
 
 import re
 import tomllib

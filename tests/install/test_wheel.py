@@ -1,4 +1,4 @@
-"""The wheel alone, in an empty folder: train, evaluate, watch and report."""
+"""Tests of the installed wheel in an empty folder."""
 
 import json
 import re
@@ -19,7 +19,7 @@ CARRIED = sorted(
   if path.is_file()
 )
 SDIST = "import sys; from setuptools import build_meta; build_meta.build_sdist(sys.argv[1])"
-SECONDS: dict[str, float] = {}  # the time that each command took
+SECONDS: dict[str, float] = {}  # by command
 
 pytestmark = pytest.mark.slow
 
@@ -34,7 +34,7 @@ def sdist(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def wheel(sdist, tmp_path_factory) -> Path:
-  """The wheel that pip builds from the source distribution."""
+  """Returns the wheel that pip builds from the source distribution."""
   folder = tmp_path_factory.mktemp("wheel")
   run("python", "-m", "pip", "wheel", "--wheel-dir", folder, sdist, cwd=folder)
   (path,) = folder.iterdir()
@@ -50,7 +50,7 @@ def venv(wheel, tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def folder(venv, tmp_path_factory) -> Path:
-  """An empty folder with one run, trained by the wheel."""
+  """Returns a folder that contains only a run, trained by the installed wheel."""
   folder = tmp_path_factory.mktemp("empty")
   before = time.monotonic()
   moozi = venv / "bin" / "moozi"
@@ -115,7 +115,7 @@ def test_every_step_works_in_an_empty_folder(folder, venv, capsys):
 
 
 def test_actors_find_moozi(folder, venv):
-  """Ray's processes import MooZi from the wheel."""
+  """Ray's processes import MooZi from the installed wheel."""
   moozi = venv / "bin" / "moozi"
   settings = [text for text in TINY if not text.startswith("env.name=")]
   out = run(moozi, "train", "tiny/catch", "ray.num_cpus=4", "run.name=ray", *settings, cwd=folder, venv=venv)

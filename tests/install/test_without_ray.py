@@ -1,4 +1,4 @@
-"""`runtime=local` neither imports nor needs Ray."""
+"""Tests that `runtime=local` works without Ray and does not import it."""
 
 import subprocess
 import sys
@@ -11,7 +11,7 @@ from moozi.core.errors import UserError
 from tests.install.build import ROOT
 from tests.tiny_run import TINY
 
-# Every module that a run in one process and the commands use.
+# Imports the modules of runs in one process and of the commands; fails if that imports Ray.
 IMPORTS = """
 import sys
 import moozi.cli, moozi.training.start, moozi.run.local, moozi.baselines.ppo.run, moozi.evaluation.evaluator

@@ -1,4 +1,4 @@
-"""One run with Ray that many tests read."""
+"""Fixture: one run with Ray, shared by many tests."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from tests.integration.runs import faults, finish, kill, start, wait_for, wait_f
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory) -> tuple[Path, str]:
-  """The folder and the output of a short finished run whose training worker was killed once."""
+  """Returns the folder and the output of a short run, during which a training worker was killed."""
   folder = tmp_path_factory.mktemp("runs")
   options = ("evaluation.period_env_steps=500", "logging.period_s=0.3", "timeline.seconds=1e6")
   process, run = start(folder, *options, "max_env_steps=2400"), folder / "one"

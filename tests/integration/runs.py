@@ -1,4 +1,4 @@
-"""Runs of the real system in separate processes, through the command line."""
+"""Starts and watches runs in separate processes, through the command line."""
 
 import os
 import signal
@@ -20,7 +20,7 @@ ENDLESS = ("max_env_steps=100000000", "logging.period_s=0.5", "checkpoint.period
 
 
 def popen(*arguments: object, **kwargs) -> subprocess.Popen:
-  """Starts `moozi` with these arguments in its own process group."""
+  """Starts `moozi` in its own process group; returns the process."""
   return subprocess.Popen(
     [sys.executable, "-m", "moozi.cli", *map(str, arguments)],
     stdout=subprocess.PIPE,
@@ -32,13 +32,13 @@ def popen(*arguments: object, **kwargs) -> subprocess.Popen:
 
 
 def start(folder: Path, *overrides: str, **kwargs) -> subprocess.Popen:
-  """Starts a tiny run with Ray in `folder/one`."""
+  """Starts a tiny run with Ray in `folder/one`; returns its process."""
   options = (*TINY, f"run.dir={folder}", "run.name=one", "ray.num_cpus=4")
   return popen("train", CONFIG, *options, *overrides, **kwargs)
 
 
 def finish(process: subprocess.Popen, timeout_s: float) -> tuple[str, str]:
-  """Waits for the process and returns its output; after the timeout, kills its whole group."""
+  """Waits for the process and returns (stdout, stderr); after the timeout, kills its group and raises."""
   try:
     return process.communicate(timeout=timeout_s)
   except subprocess.TimeoutExpired:
@@ -48,7 +48,7 @@ def finish(process: subprocess.Popen, timeout_s: float) -> tuple[str, str]:
 
 
 def wait_for(process: subprocess.Popen, condition, what: str, timeout_s: float = 240.0) -> None:
-  """Waits until `condition()`; fails if the process ends first."""
+  """Waits until `condition()` is true; fails if the process ends first."""
   end = time.monotonic() + timeout_s
   while not condition():
     if process.poll() is not None:
@@ -58,45 +58,44 @@ def wait_for(process: subprocess.Popen, condition, what: str, timeout_s: float =
 
 
 def ticks(run: Path) -> list[dict]:
-  """The lines of metrics so far."""
+  """Returns the lines of metrics.jsonl so far."""
   return read_metrics(run / "metrics.jsonl") if (run / "metrics.jsonl").exists() else []
 
 
 def steps(run: Path) -> tuple[int, int]:
-  """(environment steps, updates) of the newest line of metrics."""
+  """Returns (environment steps, updates) of the newest line of metrics."""
   last = ticks(run)[-1]
   return last["env_steps"], last["learner_steps"]
 
 
 def faults(run: Path, kind: str) -> float:
-  """The number of faults of a kind so far."""
+  """Returns the number of faults of a kind so far."""
   return ticks(run)[-1].get(f"faults/{kind}", 0)
 
 
 def wait_for_updates(process: subprocess.Popen, run: Path) -> None:
-  """Waits until the first update is made."""
   wait_for(process, lambda: bool(ticks(run)) and steps(run)[1] > 0, "first update")
 
 
 def wait_for_start(process: subprocess.Popen, run: Path) -> None:
-  """Waits until the first checkpoint is saved and the first update is made."""
+  """Waits for the first checkpoint and the first update."""
   wait_for(process, lambda: len(list_checkpoints(run / "resume")) >= 1, "checkpoint")
   wait_for_updates(process, run)
 
 
 def wait_for_progress(process: subprocess.Popen, run: Path, what: str) -> None:
-  """Waits until more steps and more updates are made."""
+  """Waits until both environment steps and updates have increased."""
   env_steps, learner_steps = steps(run)
   wait_for(process, lambda: steps(run)[0] > env_steps and steps(run)[1] > learner_steps, what)
 
 
 def actors(process: subprocess.Popen, kind: str) -> list[psutil.Process]:
-  """The processes of a kind of actor; Ray names them by class and method."""
+  """Returns the processes of an actor class; Ray puts the class into their command lines."""
   found = psutil.Process(process.pid).children(recursive=True)
   return [p for p in found if p.is_running() and kind in "".join(p.cmdline())]
 
 
 def kill(process: subprocess.Popen, kind: str) -> None:
-  """Kills the actors of a kind."""
+  """Kills all actors of a class."""
   for actor in actors(process, kind):
     actor.kill()

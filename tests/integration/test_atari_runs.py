@@ -1,4 +1,4 @@
-"""Atari end to end in one process, and its configurations."""
+"""Tests of Atari runs in one process, and of the Atari configurations."""
 
 from pathlib import Path
 

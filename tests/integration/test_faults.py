@@ -1,4 +1,4 @@
-"""Faults injected into complete runs, through the command line."""
+"""Tests of complete runs with injected faults, through the command line."""
 
 import os
 import subprocess
@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def train(folder: Path, *overrides: str, timeout_s: float = 1500, **kwargs) -> subprocess.CompletedProcess:
-  """Makes a tiny run in `folder/one` and waits for its end."""
+  """Trains a tiny run in `folder/one`; returns the ended process."""
   config = folder / "config.yaml"
   config.write_text("runtime: local\n")
   command = [
@@ -41,7 +41,7 @@ def train(folder: Path, *overrides: str, timeout_s: float = 1500, **kwargs) -> s
 
 
 def assert_one_line(done: subprocess.CompletedProcess, message: str) -> None:
-  """Asserts that the run ended with status 2 and one line of error."""
+  """Asserts that the run ended with status 2 and a single error line that contains the message."""
   assert done.returncode == 2, done.stderr
   assert "Traceback" not in done.stderr
   (line,) = [line for line in done.stderr.splitlines() if line.startswith("moozi: error: ")]
@@ -72,7 +72,7 @@ FAULTY = "env.name=tests.envs.faulty:make_env"
 @pytest.mark.slow
 def test_failing_environments_are_replaced(tmp_path):
   options = ["logging.period_s=1e-9", "max_env_steps=320", "evaluation.max_random_starts=0"]
-  # Some of the testing worker's environments may fail too; an evaluation is then lost.
+  # Environments of the evaluation may fail too, which loses the evaluation.
   done = train(tmp_path, FAULTY, "env.kwargs.every_seed=false", *options)
   assert done.returncode == 0, done.stderr
   lines = read_metrics(tmp_path / "one" / "metrics.jsonl")
@@ -119,7 +119,7 @@ def test_refused_segments_are_counted(tmp_path):
   lines = read_metrics(tmp_path / "one" / "metrics.jsonl")
   last = lines[-1]
   assert last["faults/refused_segments"] >= 1
-  # The worker resets its environments immediately: only the steps of a refused segment are lost.
+  # The worker resets its environments at once, so only the steps of refused segments are lost.
   assert last["faults/lost_steps"] == 32 * last["faults/refused_segments"]
   added = max(line.get("replay/added", 0) for line in lines)
   assert added <= last["env_steps"] - last["faults/lost_steps"]
@@ -164,7 +164,7 @@ def test_ray_failing_environments_are_replaced(tmp_path, how):
 
 @pytest.mark.slow
 def test_ray_environment_stuck_in_c_costs_its_worker(tmp_path):
-  """Test environments fail too: the testing worker is restarted as well."""
+  """A worker whose environment hangs in C is restarted; this includes the testing worker."""
   options = ["env.kwargs.how=stuck", "env.kwargs.every_seed=false", "workers.env_timeout_s=1"]
   options += ["logging.period_s=1e-9", "max_env_steps=320", "ray.max_restarts=20"]
   done = train(tmp_path, FAULTY, *options, "runtime=ray", "ray.num_cpus=4")
@@ -178,7 +178,7 @@ def test_ray_environment_stuck_in_c_costs_its_worker(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["hang", "raise"])
 def test_ray_too_many_environment_faults_end_the_run(tmp_path, how):
-  """The timeout works in a worker's process; Ray delivers its error as one line without a traceback."""
+  """The environment's error in a worker ends the run with one line and without Ray's traceback."""
   options = [
     f"env.kwargs.how={how}",
     "env.kwargs.sound_envs=5",

@@ -1,4 +1,4 @@
-"""An environment written in JAX through the whole system: Ray, replay, the compiled rollout in a worker."""
+"""Tests of a run with Ray in an environment written in JAX, with the compiled rollout."""
 
 import json
 import subprocess
@@ -28,4 +28,4 @@ def test_run_with_ray(config, tmp_path):
   assert summary["sample_reuse"] == pytest.approx(1.0, rel=0.1)
   names = set().union(*read_metrics(run / "metrics.jsonl"))
   assert {"search/policy_entropy", "train/return_mean", "loss/total"} <= names
-  assert "train/env_share" not in names  # the compiled rollout does not report it
+  assert "train/env_share" not in names  # the compiled rollout cannot measure it

@@ -1,4 +1,4 @@
-"""Runs in one process with an environment of each Python library; every created environment is closed."""
+"""Tests of runs in one process with an environment of each Python library."""
 
 import jax
 import numpy as np
@@ -22,7 +22,7 @@ SHORT = ("evaluation.max_random_starts=0", "evaluation.max_episode_steps=12", "m
 
 @pytest.fixture
 def watched():
-  """The class of watched environments, with none open."""
+  """Returns the class `Watched` with its counts reset."""
   Watched.open_envs.clear()
   Watched.num_made = 0
   return Watched
@@ -58,7 +58,7 @@ def test_run_learns_and_is_evaluated(env, package, watched):
   assert (results[-1].seats is None) == (spec.num_players == 1)
   assert not watched.open_envs
   if env == "tests.envs.suites.user_fakes:Watched":
-    # Only the training environments stay open: each evaluation closes its own.
+    # During the run only the training environments are open; each evaluation closes its own.
     assert num_open == {config.workers.num_envs}
     num_tested = 3 * config.evaluation.num_envs
     assert (num_tried, watched.num_made) == (1, 1 + config.workers.num_envs + num_tested)

@@ -1,4 +1,4 @@
-"""The real system with actors killed: the run continues and counts exactly what is lost."""
+"""Tests of runs with Ray whose actors are killed: the run continues and counts the losses exactly."""
 
 import json
 import os
@@ -32,8 +32,8 @@ def end(process, run: Path) -> dict:
   lines = ticks(run)
   for key in ("env_steps", "learner_steps", "wall_s"):
     values = [line[key] for line in lines]
-    assert values == sorted(values), f"{key} never decreases"
-  # Every environment step is in replay's own count or is reported as lost.
+    assert values == sorted(values), f"{key} must not decrease"
+  # Each environment step is either counted by replay or reported as lost.
   newest = list_checkpoints(run / "resume")[-1]
   summary = json.loads((run / "summary.json").read_text())
   assert newest.env_steps == summary["env_steps"]
@@ -51,7 +51,7 @@ def test_training_worker_killed_twice(tmp_path):
     wait_for(process, lambda n=number: faults(run, "training_worker") == n, f"fault {number}")
     wait_for_progress(process, run, "steps after it")
   last = end(process, run)
-  # Each kill drops at most the segments in flight: two calls of 4 × 8 steps.
+  # Each of the two kills drops at most the segments in flight: two calls of 4 × 8 steps.
   assert last["faults/dropped_steps"] <= 2 * 2 * 32
   assert last["faults/lost_steps"] == 0
   assert "training_worker_0 failed and was restarted" in (run / "logs" / "driver.log").read_text()
@@ -86,14 +86,14 @@ def test_reanalyze_worker_killed_twice(tmp_path):
   count = searched()
   wait_for(process, lambda: searched() > count, "a search")
   last = end(process, run)
-  # The killed worker loses only positions in flight; positions do not count as steps.
+  # A killed reanalyze worker loses only positions in flight, which are not environment steps.
   assert last["faults/lost_steps"] == last["faults/dropped_steps"] == last["faults/lost_updates"] == 0
   assert last["reanalyze/ratio"] == pytest.approx(0.3, abs=0.05)
   assert "reanalyze_worker_0 failed and was restarted" in (run / "logs" / "driver.log").read_text()
 
 
 def test_replay_buffer_killed(tmp_path):
-  # The period is long enough to make steps that are in no snapshot.
+  # The checkpoint period is long enough for steps that are not yet in a snapshot.
   process, run = start(tmp_path, *ENDLESS, "checkpoint.period_s=15"), tmp_path / "one"
   wait_for_start(process, run)
   wait_for_progress(process, run, "steps that no snapshot has")
@@ -123,7 +123,7 @@ def test_replay_buffer_killed_before_its_first_snapshot(tmp_path):
 
 
 def test_parameter_server_killed(tmp_path):
-  # One line per event: every update and segment is visible.
+  # With this period, each event has its own line of metrics.
   options = ["logging.period_s=1e-9", "checkpoint.period_s=15", "ray.publish_period_updates=2"]
   process, run = start(tmp_path, *ENDLESS, *options), tmp_path / "one"
   wait_for_start(process, run)
@@ -137,7 +137,7 @@ def test_parameter_server_killed(tmp_path):
   found = re.search(r"from learner step ([\d,]+)", (run / "logs" / "driver.log").read_text())
   lost = lines[first - 1]["learner_steps"] - int(found[1].replace(",", ""))
   assert last["faults/lost_updates"] == lost > 0
-  # The versions that the worker acted with.
+  # The learner steps of the parameters that the worker acted with.
   versions = [line["learner_steps"] - line["train/staleness"] for line in lines if "train/staleness" in line]
   assert versions == sorted(versions)
   assert versions[-1] > lines[first - 1]["learner_steps"]

@@ -1,4 +1,4 @@
-"""A cluster of two nodes on this machine, one of which fails during a run."""
+"""Tests of a run on a cluster of two local nodes, one of which fails."""
 
 import os
 import subprocess
@@ -9,7 +9,7 @@ import pytest
 from tests.integration.runs import ENDLESS, start, ticks, wait_for, wait_for_progress, wait_for_start
 from tests.integration.test_ray_faults import end
 
-# Ray's own test cluster. The second node has another loopback address, so the driver joins the first node.
+# A cluster of two nodes. The second has another loopback address, so that the driver joins the first.
 CLUSTER = """
 import sys
 from ray.cluster_utils import Cluster
@@ -46,7 +46,7 @@ def test_node_killed(tmp_path):
   )
   try:
     address = cluster.stdout.readline().strip()
-    # One actor of each kind fits on the head; the second training worker needs the other node.
+    # The head node has room for one actor of each kind; the second training worker needs the other node.
     options = [f"ray.address={address}", "ray.num_cpus=null", "workers.num_workers=2"]
     process = start(tmp_path, *ENDLESS, *options, env=environment)
     run = tmp_path / "one"

@@ -1,4 +1,4 @@
-"""Plug-ins with Ray: the actors get functions registered in a script, and modules of the current folder."""
+"""Tests that plug-ins from a script or from the current folder reach Ray's actors."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The real system, stopped or killed, and resumed."""
+"""Tests of runs with Ray that are stopped or killed, and then resumed."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from tests.integration.runs import finish, popen, start, ticks, wait_for
 
 
 def resume(run: Path, *overrides: str) -> subprocess.Popen:
-  """Runs `moozi train --resume`."""
+  """Starts `moozi train --resume`; returns its process."""
   return popen("train", "--resume", run, *overrides)
 
 
@@ -24,11 +24,11 @@ def assert_curves_are_complete(run: Path) -> None:
     values = [line[key] for line in lines]
     assert values == sorted(values), key
   evaluations = [line["test/at_env_steps"] for line in lines if "test/at_env_steps" in line]
-  assert len(set(evaluations[:-1])) == len(evaluations[:-1]), "no evaluation is recorded twice"
+  assert len(set(evaluations[:-1])) == len(evaluations[:-1])
 
 
 def resumable(run: Path) -> list[CheckpointInfo]:
-  """The checkpoints that a run can be resumed from: those with both halves."""
+  """Returns the checkpoints that also have a resume state."""
   names = {c.name for c in list_checkpoints(run / "resume")}
   return [c for c in list_checkpoints(run / "checkpoints") if c.name in names]
 
@@ -61,7 +61,7 @@ def test_driver_killed_and_resumed(tmp_path):
   os.kill(process.pid, signal.SIGKILL)
   finish(process, 60)
   _, alive = psutil.wait_procs(children, timeout=180)
-  assert not alive, "Ray's processes end with the driver"
+  assert not alive
   newest = resumable(run)[-1]
   seen = ticks(run)[-1]["env_steps"]
 
@@ -75,7 +75,7 @@ def test_driver_killed_and_resumed(tmp_path):
   assert lines[-1]["env_steps"] >= newest.env_steps + 400
   after = [line for line in lines if line["env_steps"] > newest.env_steps]
   assert after[0]["env_steps"] - newest.env_steps < max(400, seen), (
-    "it resumed from there, not from the start"
+    "the run must resume from its newest checkpoint"
   )
   assert after[0]["learner_steps"] >= newest.learner_steps
   assert abs(lines[-1]["train/sample_reuse"] - 16) < 0.8

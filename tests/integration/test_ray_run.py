@@ -1,4 +1,4 @@
-"""The real system with Ray, through the command line, as users run it."""
+"""Tests of runs with Ray through the command line."""
 
 import json
 import os
@@ -26,7 +26,7 @@ _RECORDS = "RAY_task_events_report_interval_ms"
 
 @pytest.fixture
 def moozi(capfd):
-  """Runs the command line in this process; returns (status, stdout, stderr)."""
+  """Returns a function that runs the command line in this process and returns (status, stdout, stderr)."""
 
   def run(*arguments: object) -> tuple[int, str, str]:
     with pytest.raises(SystemExit) as caught:
@@ -58,7 +58,7 @@ def test_summary_is_complete_and_reuse_is_held(finished):
   assert set(SUMMARY_KEYS) <= set(summary)
   assert summary["env_steps"] >= 2400
   assert summary["test_episodes"] == 5
-  # The configuration sets this ratio: the learner makes all its updates before the run ends.
+  # The run ends only after all updates, so the ratio is the configured one.
   assert summary["sample_reuse"] == pytest.approx(16.0, rel=0.05)
 
 
@@ -99,7 +99,7 @@ def test_killed_worker_costs_the_segments_in_flight(finished):
   run, _ = finished
   last = ticks(run)[-1]
   assert last["faults/training_worker"] == 1
-  # At most two calls of 4 x 8 steps.
+  # At most two segments of 4 × 8 steps are in flight.
   assert last["faults/dropped_steps"] <= 2 * 32
   assert last["faults/lost_steps"] == last["faults/lost_updates"] == 0
   assert "training_worker_0 failed and was restarted" in (run / "logs" / "driver.log").read_text()
@@ -122,7 +122,7 @@ def test_end_prints_random_play_and_tensorboard(finished):
 
 
 def test_evaluate_repeats_the_final_evaluation(finished, moozi):
-  """The summary's figures are exactly those of the last checkpoint."""
+  """The summary and `moozi evaluate` give the same figures for the last checkpoint."""
   run, _ = finished
   summary = json.loads((run / "summary.json").read_text())
   status, out, err = moozi("evaluate", run, "--episodes", 5, "--json")
@@ -171,11 +171,11 @@ def test_signal_ends_with_a_checkpoint(tmp_path, number):
   assert summary["reason"] == "stopped"
   checkpoint = f"step_{summary['env_steps']:09d}"
   assert (run / "checkpoints" / checkpoint / "manifest.json").exists()
-  assert not group_members(process.pid), "processes are left"
+  assert not group_members(process.pid)
 
 
 def group_members(group: int) -> list[str]:
-  """Names of the processes that are left in a group after at most 15 seconds."""
+  """Waits up to 15 seconds for the processes of a group to end; returns the names of the others."""
   end = time.monotonic() + 15
   while True:
     names = []
@@ -191,7 +191,7 @@ def group_members(group: int) -> list[str]:
 
 
 def assert_loopback_only(pid: int) -> None:
-  """Asserts that the driver and its children listen on the loopback address only."""
+  """Asserts that the driver and its children listen only on the loopback address."""
   processes = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
   listeners = []
   for process in processes:
@@ -200,7 +200,7 @@ def assert_loopback_only(pid: int) -> None:
     except psutil.NoSuchProcess:
       continue
     listeners += [(process.name(), c.laddr.ip) for c in found if c.status == psutil.CONN_LISTEN]
-  assert len(listeners) > 5, "Ray listens somewhere"
+  assert len(listeners) > 5
   open_ones = [(name, ip) for name, ip in listeners if ip not in ("127.0.0.1", "::1", "::ffff:127.0.0.1")]
   assert not open_ones
 
@@ -215,7 +215,7 @@ def test_more_actors_than_the_cluster_can_run(tmp_path):
   assert process.returncode == 2
   assert "the Ray cluster has 1" in err
   assert "Traceback" not in err
-  assert not (tmp_path / "one").exists(), "the run's name stays free"
+  assert not (tmp_path / "one").exists(), "a refused run must not create its directory"
 
 
 @pytest.mark.slow
@@ -247,14 +247,14 @@ def test_environments_of_all_processes_are_closed(tmp_path):
   _, err = finish(process, 240)
   assert process.returncode == 0, err
   made, closed = ({path.stem for path in envs.glob(f"*.{kind}")} for kind in ("made", "closed"))
-  # One environment is for the spec, four for acting, three for the last evaluation, and one for random play.
+  # At least 1 environment for the spec, 4 for acting, 3 for the last evaluation and 1 for random play.
   assert len(made) >= 9
   assert closed == made
 
 
 @pytest.mark.slow
 def test_stop_does_not_wait_for_an_evaluation(tmp_path):
-  """A test episode that never ends does not delay the last checkpoint."""
+  """An endless evaluation episode does not delay the last checkpoint."""
   endless = ["env.name=tiny:corridor", "env.kwargs.length=1000", "env.kwargs.max_episode_steps=null"]
   slow_test = ["evaluation.max_episode_steps=100000000", "evaluation.period_env_steps=100"]
   process = start(tmp_path, *endless, *slow_test, "max_env_steps=100000000", "logging.period_s=0.5")
@@ -296,7 +296,7 @@ def answers(port: int) -> bool:
 @pytest.mark.slow
 @pytest.mark.parametrize(("setting", "has_records"), [({}, False), ({_RECORDS: "200"}, True)])
 def test_ray_records_no_calls_by_default(setting, has_records):
-  """Ray's records of calls take memory until the run ends. The user's own setting has precedence."""
+  """Ray's task events would use memory until the run ends; the user's setting takes precedence."""
   script = """
 import time
 from moozi.actors import cluster
@@ -320,9 +320,9 @@ def test_joining_an_existing_cluster(tmp_path):
   with socket.socket() as free:
     free.bind(("127.0.0.1", 0))
     port = free.getsockname()[1]
-  # No token is needed: only this machine can reach the cluster.
+  # The cluster needs no token, because only this machine can reach it.
   environment = os.environ | {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
-  # Ray's folder must have a short name, because Ray creates its sockets in this folder.
+  # Ray creates sockets in this folder, so its path must be short.
   with tempfile.TemporaryDirectory(prefix="mz", ignore_cleanup_errors=True) as ray_folder:
     head = [str(Path(sys.executable).with_name("ray")), "start", "--head", f"--port={port}", "--block"]
     head += ["--node-ip-address=127.0.0.1", "--num-cpus=4", "--include-dashboard=false"]
@@ -336,7 +336,7 @@ def test_joining_an_existing_cluster(tmp_path):
     try:
       end = time.monotonic() + 60
       while not answers(port):
-        assert time.monotonic() < end, "the cluster did not start"
+        assert time.monotonic() < end
         time.sleep(0.3)
       time.sleep(5)
       process = start(tmp_path, f"ray.address=127.0.0.1:{port}", "ray.num_cpus=null", env=environment)
@@ -362,7 +362,7 @@ def test_no_cluster_at_the_address(tmp_path):
 
 @pytest.mark.slow
 def test_users_own_environment(tmp_path):
-  """Ray's processes find a module in the working directory."""
+  """Ray's processes import the environment's module from the working directory."""
   here = tmp_path / "here"
   here.mkdir()
   (here / "own_envs.py").write_text(
@@ -376,5 +376,5 @@ def test_users_own_environment(tmp_path):
   _, err = finish(process, 240)
   assert process.returncode == 0, err
   assert json.loads((tmp_path / "one" / "summary.json").read_text())["env"] == "own_envs:make_env"
-  # At least the driver, a training worker and a testing worker have imported the module.
+  # At least the driver, a training worker and the testing worker imported the module.
   assert len(list(here.glob("seen_by_*"))) >= 3

@@ -1,4 +1,4 @@
-"""The real system stopped, slowed down, on a full disk, and with updates that are not finite."""
+"""Tests of runs with Ray that are stopped, stalled, on a full disk, or have updates that are not finite."""
 
 import json
 import os
@@ -37,7 +37,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_hanging_environments_do_not_delay_the_last_checkpoint(tmp_path):
-  """Every environment hangs in its second episode for up to a minute."""
+  """Each environment hangs in its second episode, for at most a minute."""
   options = ["env.kwargs.how=hang", "evaluation.period_env_steps=1000000", "logging.period_s=1e-9"]
   process = start(
     tmp_path,
@@ -82,15 +82,15 @@ def test_second_signal_ends_immediately(tmp_path):
   process, run = start(tmp_path, *ENDLESS), tmp_path / "one"
   wait_for_start(process, run)
   children = psutil.Process(process.pid).children(recursive=True)
-  # Two equal signals may be delivered as one.
+  # The signals differ, because two equal pending signals are delivered as one.
   os.kill(process.pid, signal.SIGINT)
   os.kill(process.pid, signal.SIGTERM)
   finish(process, 10)
-  # The kernel may deliver either one last.
+  # Either signal may be delivered last.
   assert process.returncode in (128 + signal.SIGINT, 128 + signal.SIGTERM)
   assert not (run / "summary.json").exists()
   _, alive = psutil.wait_procs(children, timeout=180)
-  assert not alive, "Ray's processes end with the driver"
+  assert not alive
   newest = list_checkpoints(run / "resume")[-1]
   again = resume(run, f"max_env_steps={newest.env_steps + 200}", "evaluation.final_episodes=3")
   _, err = finish(again, 300)
@@ -107,7 +107,7 @@ def test_stalled_learner_bounds_the_work_in_flight(tmp_path):
   seen = []
 
   def is_stalled() -> bool:
-    """Whether the run made no progress for five seconds, because all work in flight has arrived."""
+    """Returns whether neither steps nor updates have increased for five seconds."""
     seen.append((time.monotonic(), steps(run)))
     return any(seen[-1][0] - at > 5 for at, made in seen if made == seen[-1][1])
 
@@ -118,7 +118,7 @@ def test_stalled_learner_bounds_the_work_in_flight(tmp_path):
   server.resume()
   wait_for_progress(process, run, "steps after it")
   end(process, run)
-  # Acting is ahead of learning only by the steps that fill the queues.
+  # Acting stops once it is ahead of learning by the slack of the queues.
   served = updated * config.learner.batch_size / config.learner.samples_per_step
   segment = config.workers.num_envs * config.workers.segment_length
   assert made <= config.replay.min_steps_to_learn + served + 2 * slack_steps(config) + segment
@@ -146,7 +146,7 @@ def fill_and_free(folder: Path, disk: SmallDisk) -> None:
     filled = ticks(run)[-1]
     logged = run / "logs" / "driver.log"
     before = {info.name for info in list_checkpoints(run / "checkpoints")}
-    # Lines of metrics wait until there is room.
+    # While the disk is full, lines of metrics are kept in memory.
     time.sleep(10)
     assert process.poll() is None
     whole = list_checkpoints(run / "checkpoints")
@@ -168,7 +168,7 @@ def fill_and_free(folder: Path, disk: SmallDisk) -> None:
     assert final["faults/disk"] > 0
     assert "a checkpoint can be written again" in logged.read_text()
     meanwhile = [line for line in ticks(run) if 2 < line["wall_s"] - filled["wall_s"] < 9]
-    assert meanwhile[-1]["env_steps"] > filled["env_steps"], "it continued, and no line is lost"
+    assert meanwhile[-1]["env_steps"] > filled["env_steps"], "lines of the time without space are missing"
   finally:
     if process.poll() is None:
       os.killpg(process.pid, signal.SIGKILL)
@@ -184,7 +184,7 @@ def test_second_rollback_ends_the_run(tmp_path):
     "learner.learning_rate.peak=1e30",
     "learner.learning_rate.end=1e30",
     "learner.max_skipped_updates=7",
-    # Workers and checkpoints have finite parameters only.
+    # With these periods, workers and checkpoints keep the finite parameters that the run resumed with.
     "ray.publish_period_updates=1000000",
     "checkpoint.period_s=1000000",
     "checkpoint.first_s=null",

@@ -1,4 +1,4 @@
-"""Reanalyze workers, saved trajectories and learning from them with Ray, through the command line."""
+"""Tests of reanalyze and of saved trajectories with Ray, through the command line."""
 
 import json
 import subprocess
@@ -17,7 +17,7 @@ SHARED = ("evaluation.final_episodes=2", "logging.period_s=0.5", "learner.target
 
 @pytest.fixture(scope="module")
 def old(tmp_path_factory):
-  """A run that saves and reanalyzes its trajectories."""
+  """Returns a run with reanalyze workers that saved its trajectories."""
   folder = tmp_path_factory.mktemp("runs")
   process = start(
     folder,
@@ -43,7 +43,6 @@ def test_ratio_is_held_and_samples_are_fresh(old):
   assert last["replay/rewritten"] > 0
   logs = {path.stem for path in (old / "logs").iterdir()}
   assert {"reanalyze_worker_0", "reanalyze_worker_1"} <= logs
-  # The replay process imports no JAX.
   assert "JAX loaded: False" in (old / "logs" / "replay_buffer.log").read_text()
 
 
@@ -55,7 +54,7 @@ def test_every_step_is_saved_in_order(old):
   ended: dict[int, bool] = {}
   for stored in store.read():
     lane, steps = stored.span.lane, stored.steps
-    # If a lane were out of order, an episode would begin where none has ended.
+    # An episode starts only where the one before has ended, so each lane is in order.
     before = [ended.get(lane, True), *steps.is_last[:-1].tolist()]
     assert steps.is_first.tolist() == before
     ended[lane] = bool(steps.is_last[-1])

@@ -1,4 +1,4 @@
-"""Checkpoints: exact roundtrips; damaged, forged and mismatched ones are refused."""
+"""Tests of checkpoints: round trips; damaged, forged and mismatched files."""
 
 import hashlib
 import json
@@ -106,7 +106,7 @@ def refusal(path: Path, template: Any = None, **expected: Any) -> str:
 
 
 def forge(path: Path, data: bytes) -> None:
-  """Replaces the arrays and writes a matching manifest."""
+  """Replaces the file of arrays and updates the manifest's checksums."""
   manifest = json.loads((path / MANIFEST).read_text())
   manifest.pop("sha256")
   manifest["files"][ARRAYS] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
@@ -347,7 +347,7 @@ def test_last_few_and_milestones_are_kept(tmp_path):
   store = CheckpointStore(tmp_path, config)
   for step in (30, 60, 90, 120, 150, 180, 310, 320, 330):
     if step == 180:
-      store = CheckpointStore(tmp_path, config)  # a resumed run keeps its milestones
+      store = CheckpointStore(tmp_path, config)  # as in a resumed run, which keeps its milestones
     store.save({"x": np.zeros(1)}, META | {"env_steps": step}, wall_s=1.0)
   assert names(tmp_path) == [120, 310, 320, 330]
   assert [c.meta["is_milestone"] for c in list_checkpoints(tmp_path)] == [True, True, False, False]
@@ -416,4 +416,4 @@ def test_code_commit(tmp_path):
   (tmp_path / "file").write_text("2")
   assert code_commit(tmp_path) == f"{head[:12]}-dirty"
   (tmp_path / "inside").mkdir()
-  assert code_commit(tmp_path / "inside") is None, "another project's repository"
+  assert code_commit(tmp_path / "inside") is None

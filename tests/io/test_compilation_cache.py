@@ -1,4 +1,4 @@
-"""The cache of compiled functions: what is stored, what is refused, and equal results with and without it."""
+"""Tests of the compilation cache."""
 
 import json
 import logging
@@ -14,7 +14,7 @@ from moozi.io import compilation_cache
 from moozi.io.compilation_cache import Entries, cache_root, make_private
 from tests.tiny_run import TINY
 
-# Compiles a function in a fresh process; prints its result and JAX's events of the cache.
+# Compiles a function; prints its result and the number of JAX's cache events of each kind.
 _COMPILE = """
 import collections, json, logging, warnings
 logging.basicConfig(level=logging.WARNING)
@@ -36,7 +36,7 @@ def _environment(folder: Path) -> dict[str, str]:
 
 
 def _compile(folder: Path) -> tuple[dict, str]:
-  """Returns (the output of `_COMPILE`, its standard error)."""
+  """Runs `_COMPILE` in a new process; returns its figures and its standard error."""
   done = subprocess.run(
     [sys.executable, "-c", _COMPILE],
     env=_environment(folder),
@@ -107,7 +107,7 @@ def test_least_recently_used_entries_of_all_versions_are_removed(tmp_path):
   new.put("b", bytes(1_000))
   for age, path in enumerate(sorted(tmp_path.glob("*/*.compiled"))):
     os.utime(path, (1_000 - age, 1_000 - age))
-  assert old.get("a") is not None  # now the newest
+  assert old.get("a") is not None  # reading an entry makes it the newest
   new.put("c", bytes(1_500))
   assert old.get("a") is not None
   assert new.get("b") is None
@@ -143,7 +143,7 @@ def test_two_processes_compile_a_function_once(tmp_path, end, expected):
     assert other.stdout is not None
     assert other.stdout.readline() == "compiling\n"
     entries, start = Entries(tmp_path), time.monotonic()
-    assert entries.get("g") is None  # another function does not wait
+    assert entries.get("g") is None  # does not wait for the compilation of f
     assert time.monotonic() - start < 0.4
     assert entries.get("f") == expected
     assert time.monotonic() - start < 20
@@ -178,7 +178,7 @@ def test_folder_where_others_can_write_is_refused(tmp_path, mode, message):
   folder.chmod(mode)
   with pytest.raises(PermissionError, match=message):
     make_private(folder)
-  # A user who can write to the parent can replace the folder, unless the parent is sticky as /tmp is.
+  # Users who can write to the parent could replace the folder, unless the parent is sticky, like /tmp.
   parent = tmp_path / "parent"
   (parent / "cache").mkdir(parents=True)
   parent.chmod(0o777)

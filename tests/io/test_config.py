@@ -1,4 +1,4 @@
-"""Loading configurations: values, bases, and errors of one line."""
+"""Tests of loading configurations."""
 
 from pathlib import Path
 
@@ -47,7 +47,7 @@ def test_resolved_configs_of_committed_results_load():
 
 
 def test_gumbel_never_has_the_visit_mean():
-  """Sequential halving visits losing moves as often as winning ones."""
+  """Sequential halving visits bad actions as often as good ones, so a mean over visits is misleading."""
   planners = load_config(None, ["planners.test.algorithm=puct"]).planners
   assert planners.train.has_improved_root_value
   assert not planners.test.has_improved_root_value
@@ -251,7 +251,7 @@ def test_missing_permission_is_reported(tmp_path, monkeypatch):
   def refuse(self):
     raise PermissionError(13, "Permission denied")
 
-  monkeypatch.setattr(Path, "read_bytes", refuse)  # chmod would not stop root
+  monkeypatch.setattr(Path, "read_bytes", refuse)  # chmod has no effect for root
   assert "Permission denied" in error_of(path=path)
 
 
@@ -439,7 +439,7 @@ def test_interpolations_are_refused(override):
 
 
 def test_partial_section_keeps_its_defaults():
-  """The defaults of `planners.test` and of the actors' resources differ from those of their classes."""
+  """These sections have other defaults than their classes, which a partial section must not restore."""
   default, config = (
     Config(),
     load_config(None, ["planners.test.num_simulations=3", "workers.resources.num_threads=2"]),
@@ -457,7 +457,7 @@ def test_renamed_key_warns(caplog):
 
 @pytest.mark.parametrize("name", ["way", "mode"])
 def test_override_replaces_a_renamed_key_of_a_file(tmp_path, name):
-  """A run that was saved with the old name can be resumed with either name."""
+  """An override may use the old or the new name of a key that a saved configuration has by its old name."""
   path = write(tmp_path / "config.yaml", "reanalyze:\n  way: gather\n  ratio: 0.5\n")
   config = load_config(path, [f"reanalyze.{name}=replayed"])
   assert (config.reanalyze.mode, config.reanalyze.ratio) == ("replayed", 0.5)

@@ -1,4 +1,4 @@
-"""Names of configurations, and headers that agree with the committed results."""
+"""Tests of the names and headers of the files in config/; headers must agree with committed results."""
 
 import json
 import math
@@ -42,7 +42,7 @@ def test_an_existing_file_takes_precedence(tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   (tmp_path / "tiny").mkdir()
   (tmp_path / "tiny/catch").mkdir()
-  assert find_config("tiny/catch") == ROOT / "config/tiny/catch.yaml"  # a folder is not a configuration
+  assert find_config("tiny/catch") == ROOT / "config/tiny/catch.yaml"  # a folder of this name is ignored
   (tmp_path / "tiny/catch.yaml").write_text("seed: 5\n")
   assert load_config("tiny/catch.yaml").seed == 5
 
@@ -107,7 +107,7 @@ def test_a_header_is_complete(info: ConfigInfo):
 
 
 def figures_of(sources: tuple[str, ...]) -> tuple[list[float], list[tuple[float, int]]]:
-  """Returns the seconds of each run, and its mean returns and scores with their environment steps."""
+  """Returns the seconds of each run, and pairs of (mean return or score, environment steps)."""
   seconds, returns = [], []
   for source in sources:
     folder = ROOT / source
@@ -163,7 +163,7 @@ def test_two_cores_suffice_where_no_hardware_is_named():
 
 
 def test_bases_stay_in_the_folder():
-  """The wheel carries the folder alone."""
+  """A base outside of config/ would be missing from the wheel."""
   for path in config_root().rglob("*.yaml"):
     base = read_yaml(path).get("base")
     assert base is None or (path.parent / base).resolve().is_relative_to(config_root())

@@ -1,4 +1,4 @@
-"""A full disk: the run continues, old files stay intact, and pending output is written later."""
+"""Tests of a full disk: the run continues, existing files stay intact, pending output is written later."""
 
 import contextlib
 import errno
@@ -31,7 +31,7 @@ NO_SPACE = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 class InjectedDisk:
-  """Makes every writer fail while `is_full`; `os.write` writes half of a record first."""
+  """Makes writes fail while `is_full`; `os.write` first writes half of its data."""
 
   def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     self.path, self.is_full = folder, False
@@ -64,7 +64,7 @@ class InjectedDisk:
 
 
 class SmallDisk:
-  """A small file system in memory, and a file that fills it."""
+  """Mounts a small file system in memory, and fills it with a file."""
 
   def __init__(self, folder: Path, mib: int = 2) -> None:
     self.path, self._ballast = folder, folder / "ballast"
@@ -72,9 +72,9 @@ class SmallDisk:
     try:
       done = subprocess.run(command, capture_output=True, text=True, check=False)
     except OSError as error:
-      pytest.skip(f"no mount here: {error}")
+      pytest.skip(f"cannot mount a file system: {error}")
     if done.returncode:
-      pytest.skip(f"mounting a small file system takes rights that are missing here: {done.stderr.strip()}")
+      pytest.skip(f"mounting a file system needs privileges: {done.stderr.strip()}")
 
   def fill(self) -> None:
     with open(self._ballast, "ab", buffering=0) as file:
@@ -93,7 +93,7 @@ class SmallDisk:
 
 @pytest.fixture(params=["injected", "tmpfs"])
 def disk(request, tmp_path, monkeypatch):
-  """A folder on a disk that can be filled and freed."""
+  """Yields a folder on a disk that the test can fill and free."""
   folder = tmp_path / "disk"
   folder.mkdir()
   if request.param == "injected":
@@ -112,7 +112,7 @@ def test_no_partial_line_and_all_lines_in_the_end(disk):
   for line in lines[1:9]:
     with pytest.raises(OSError, match="No space left"):
       file.write(line)
-  # The last page of the file may have had space for more lines. All lines in the file must be whole.
+  # The file system may have had space for a few lines, but no line may be cut.
   kept = path.read_bytes()
   assert kept == b"".join(lines)[: len(kept)]
   assert kept.endswith(b"\n")
@@ -183,7 +183,7 @@ def test_run_continues_and_keeps_its_checkpoint(disk, caplog):
   np.testing.assert_array_equal(loaded["w"], STATE["w"])
   assert [p.name for p in run.checkpoints_path.iterdir()] == ["step_000000010_params"]
   failures = [note for note in display.notes if "cannot be written" in note]
-  # A short line of metrics may still fit into the last block of its file.
+  # Metrics may not fail, because a short line can still fit into the last block of its file.
   names = [note.partition(" cannot")[0] for note in failures]
   assert len(names) == len(set(names))
   assert {"a GIF", "a checkpoint"} <= set(names) <= {"a GIF", "a checkpoint", "metrics"}
@@ -196,7 +196,7 @@ def test_run_continues_and_keeps_its_checkpoint(disk, caplog):
   recorder.observe(Finished(env_steps=40, learner_steps=1, reason="stopped", sample_reuse=0.0))
   recorder.close()
   ticks = read_metrics(run.metrics_path)
-  # An event with its own tick writes two ticks if other events are pending, and one tick otherwise.
+  # Some events have a tick of their own, which follows a tick for the events pending before them.
   assert [tick["env_steps"] for tick in ticks] == [10] * 2 + [20] * 4 + [30] + [40] * 5
   assert ticks[-1]["faults/disk"] == run.read_summary()["faults"]["disk"] >= 3
   assert [path.name for path in run.gifs_path.iterdir()] == ["step_000000040.gif"]

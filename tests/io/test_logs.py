@@ -1,5 +1,3 @@
-"""Log files."""
-
 import logging
 import sys
 import warnings
@@ -13,7 +11,7 @@ from moozi.io.logs import log_stream, setup_logging
 def restore_logging():
   root, ours = logging.getLogger(), logging.getLogger("moozi")
   handlers, level = root.handlers[:], ours.level
-  # An earlier run in this process may have left warnings captured.
+  # An earlier run in this process may have turned on the capture of warnings.
   logging.captureWarnings(False)
   yield
   for handler in [h for h in root.handlers if h not in handlers]:

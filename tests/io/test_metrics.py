@@ -1,4 +1,4 @@
-"""Metrics: valid JSON for all values, and the same scalars in TensorBoard."""
+"""Tests of metrics.jsonl and of TensorBoard's files."""
 
 import json
 import struct
@@ -25,7 +25,7 @@ def strict(line: str) -> dict:
 
 
 def events_in(folder: Path) -> list:
-  """The events of a TensorBoard folder (length, crc, data, crc each)."""
+  """Returns the events of a TensorBoard folder; a record is length, CRC, data, CRC."""
   from tensorboardX.proto.event_pb2 import Event
 
   data = b"".join(p.read_bytes() for p in sorted(folder.glob("events*")))
@@ -54,7 +54,7 @@ def test_ticks_are_json_objects(tmp_path):
       },
     )
     sink.write(env_steps=6, learner_steps=2, wall_s=2, scalars={})
-    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()  # flushed at each tick
+    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()  # the file is flushed after each tick
   assert strict(lines[0]) == {
     "env_steps": 5,
     "learner_steps": 2,
@@ -97,13 +97,13 @@ def test_tensorboard_has_the_same_scalars(tmp_path):
       else:
         scalars[value.tag] = value.simple_value
   tick = read_metrics(tmp_path / "metrics.jsonl")[0]
-  del tick["env_steps"]  # the axis itself
+  del tick["env_steps"]  # the step of the other scalars
   assert scalars == {name if "/" in name else f"system/{name}": value for name, value in tick.items()}
   assert images == [("test/episode", 20, 30, b"GIF89a-not-really")]
 
 
 def test_tensorboard_shows_faults_above_zero_only(tmp_path):
-  """A group of zeros would come before all others."""
+  """TensorBoard sorts groups by name, so fault counts of 0 would come first."""
   with MetricsSink(tmp_path / "metrics.jsonl", tmp_path / "tensorboard") as sink:
     sink.write(
       env_steps=7, learner_steps=2, wall_s=1.5, scalars={"faults/env": 0, "faults/disk": 3, "a/b": 0}
@@ -117,7 +117,7 @@ def test_settings_are_hyperparameters(tmp_path):
   config = load_config(None, ["env.name=tiny:corridor", "env.kwargs.length=9", "learner.value_coef=0.5"])
   with MetricsSink(tmp_path / "metrics.jsonl", tmp_path / "tensorboard") as sink:
     sink.write_settings(config)
-  # TensorBoard's own reader.
+  # Reads the file with TensorBoard itself.
   reader = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
   found = {
     tag: HParamsPluginData.FromString(content)
@@ -146,7 +146,7 @@ def test_histograms_go_to_tensorboard_only(tmp_path):
   delta, single = (value.histo for value in event.summary.value)
   assert [value.tag for value in event.summary.value] == list(found)
   assert (delta.min, delta.max, delta.num, delta.sum, delta.sum_squares) == (0, 4, 4, 5, 17)
-  # Each bucket ends at its limit; the first starts at the minimum.
+  # A bucket's limit is its right edge; the left edge of the first is the minimum.
   assert len(delta.bucket) == len(delta.bucket_limit) == 40
   assert delta.bucket_limit[-1] == 4
   assert {i: n for i, n in enumerate(delta.bucket) if n} == {0: 2, 10: 1, 39: 1}

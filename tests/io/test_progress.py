@@ -1,4 +1,4 @@
-"""The display: plain lines, and a table on a terminal."""
+"""Tests of the progress display: plain lines, and a table on a terminal."""
 
 import io
 

@@ -1,4 +1,4 @@
-"""Resume states: atomic saves, shared blocks, damage detected."""
+"""Tests of stored resume states."""
 
 import errno
 import json
@@ -66,7 +66,7 @@ def test_unchanged_blocks_are_not_rewritten(tmp_path):
   store.keep({"two"})
   assert files(tmp_path) == ["0000", "0001"]
   assert store.names() == {"two"}
-  # The same after loading.
+  # A new store has the same behavior after `load`.
   again = ResumeStore(tmp_path)
   again.load("two")
   save(again, "three", [1, 3], {1: 5})
@@ -95,7 +95,7 @@ def test_failed_save_leaves_nothing(tmp_path, monkeypatch, fails_at):
       raise OSError(errno.ENOSPC, "No space left on device")
     atomic_write.write_bytes(*args)
 
-  # The first of the new blocks has the content of an existing file. This file must stay.
+  # The first new block has the same content as an existing file, which must not be removed.
   blocks = {0: 7, 1: 28, 2: 29, 3: 30}
   with monkeypatch.context() as patch:
     patch.setattr(resume_store, "save_checkpoint" if fails_at == "the head" else "write_bytes", full)
@@ -148,7 +148,7 @@ def test_pipe_or_device_as_block_does_not_block(tmp_path):
 
 
 def test_manifest_cannot_name_outside_files(tmp_path):
-  """An untrusted manifest has a valid checksum; its file names are checked too."""
+  """The checksum of an untrusted manifest may be valid, so its file names are checked too."""
   import hashlib
 
   from moozi.io.checkpoints import format as checkpoints
@@ -212,7 +212,7 @@ def test_name_says_that_a_checkpoint_cannot_be_resumed(tmp_path):
   save_step(store, 2)
   assert [c.name for c in list_checkpoints(folder)] == ["step_000000001_params", "step_000000002"]
   assert find_checkpoint(folder, "best").name == "step_000000001_params"
-  assert find_checkpoint(folder, "step_000000001").name == "step_000000001_params", "its earlier name"
+  assert find_checkpoint(folder, "step_000000001").name == "step_000000001_params"
   assert ResumeStore(tmp_path / "resume").names() == {"step_000000002"}
 
 
@@ -222,7 +222,7 @@ def save_step(store, step):
 
 
 def test_best_does_not_replace_a_resumable_checkpoint(tmp_path):
-  """During an evaluation, another checkpoint with more updates is saved at the same environment step."""
+  """The best checkpoint is from the start of its evaluation; a later one has the same environment step."""
   resume = ResumeStore(tmp_path / "resume")
   store = CheckpointStore(tmp_path / "checkpoints", CheckpointConfig(keep_last=1), resume)
   store.save({"x": np.ones(1)}, {"env_steps": 10, "learner_steps": 9}, 1.0, state(3))

@@ -1,4 +1,4 @@
-"""The run directory: safe names, no overwriting, and its files."""
+"""Tests of the run directory."""
 
 import json
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""One process at a time writes into a run directory."""
+"""Tests of the lock of a run directory."""
 
 import os
 import signal
@@ -32,7 +32,7 @@ def run(tmp_path) -> RunDirectory:
 
 @pytest.fixture
 def holder(run):
-  """Another process that holds the lock."""
+  """Yields another process, which holds the run's lock."""
   command = [sys.executable, "-c", HOLD, str(run.path)]
   process = subprocess.Popen(command, stdout=subprocess.PIPE, env=os.environ | {"PYTHONPATH": str(ROOT)})
   assert process.stdout.readline() == b"held\n"

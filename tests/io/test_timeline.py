@@ -1,4 +1,4 @@
-"""The timeline on disk: written, read back, and as a trace for Perfetto."""
+"""Tests of the timeline file and of its export for Perfetto."""
 
 import json
 

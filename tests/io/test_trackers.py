@@ -1,4 +1,4 @@
-"""Trackers: what they receive, and that their failures do not reach the run; offline, with the libraries."""
+"""Tests of experiment trackers, with fakes and with the offline modes of the real libraries."""
 
 import json
 import os
@@ -20,7 +20,7 @@ from tests.tiny_run import TINY
 
 
 class Fake:
-  """Records what it receives; `broken` makes it fail."""
+  """A tracker that records its calls, or fails if `broken` is set."""
 
   def __init__(self) -> None:
     self.received, self.broken, self.num_starts = [], False, 0
@@ -110,7 +110,7 @@ def test_damaged_identifiers_are_ignored(tmp_path, text):
   assert trackers._saved_id(run, "wandb") == "abcdef12"
 
 
-# Refuses every connection to another machine, and every look-up of a name.
+# Runs the command line; connections to other machines and name look-ups raise.
 GUARD = """
 import socket
 def refuse(self, address, *args):
@@ -129,7 +129,7 @@ main()
 
 
 def train(tmp_path: Path, *words: str) -> Path:
-  """Trains a tiny run in a process without a network; returns its folder."""
+  """Trains a tiny run in a process that cannot connect to other machines; returns the run's folder."""
   env = {key: value for key, value in os.environ.items() if not key.startswith(("WANDB_", "MLFLOW_"))}
   env["HOME"] = str(tmp_path / "home")
   command = [sys.executable, "-c", GUARD, "train", *words, "logging.progress=plain"]
@@ -153,7 +153,7 @@ def ticks_of(run: Path) -> list[dict]:
 
 
 def records_of(data: bytes) -> Iterator[bytes]:
-  """The records of a `.wandb` file: a header of seven bytes, then LevelDB's log format."""
+  """Yields the records of a `.wandb` file: LevelDB's log format after a header of seven bytes."""
   at, record = 7, b""
   while at < len(data):
     if (left := 32768 - at % 32768) < 7:
@@ -162,7 +162,7 @@ def records_of(data: bytes) -> Iterator[bytes]:
     _, size, kind = struct.unpack_from("<IHB", data, at)
     record += data[at + 7 : at + 7 + size]
     at += 7 + size
-    if kind in (1, 4):  # whole, or last part
+    if kind in (1, 4):  # a complete record, or the last part of one
       yield record
       record = b""
 
@@ -175,11 +175,11 @@ def test_wandb_offline(tmp_path):
 
   run = start(tmp_path, "logging.wandb=true")
   with RunDirectory.open(run).claim():
-    pass  # no links, so that the run can be resumed
+    pass  # the claim refuses run directories that contain links
   train(tmp_path, "--resume", str(run), "max_env_steps=384")
   files = sorted(run.parent.glob("wandb/offline-run-*/run-*.wandb"))
   assert len(files) == 2
-  assert len({path.name for path in files}) == 1, "both parts have one identifier"
+  assert len({path.name for path in files}) == 1, "the two parts must have the same run id"
   steps, kinds, summary = [], set(), {}
   for path in files:
     for record in map(Record.FromString, records_of(path.read_bytes())):
@@ -201,7 +201,7 @@ def test_wandb_offline(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")  # those of the libraries
+@pytest.mark.filterwarnings("ignore")  # mlflow's own
 def test_mlflow_in_a_local_database(tmp_path):
   pytest.importorskip("mlflow", reason="needs the extra mlflow")
   from mlflow import MlflowClient

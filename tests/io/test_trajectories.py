@@ -1,4 +1,4 @@
-"""Trajectories on disk: exact, in order; damaged and foreign files are refused."""
+"""Tests of stored trajectories: round trips; damaged and mismatched files."""
 
 import hashlib
 import json
@@ -27,7 +27,7 @@ def make_segment(spec: EnvSpec, first: int, stop: int, lanes: int = 3, seed: int
 
 
 def write(folder, spec, cuts=(4, 9, 12), lanes=3) -> TrajectorySample:
-  """Writes one file for each cut; returns all steps."""
+  """Writes a set of trajectories, with one file up to each cut; returns all steps."""
   whole = make_segment(spec, 0, cuts[-1], lanes)
   writer = TrajectoryWriter(folder, spec)
   for first, stop in zip((0, *cuts[:-1]), cuts, strict=True):
@@ -38,7 +38,7 @@ def write(folder, spec, cuts=(4, 9, 12), lanes=3) -> TrajectorySample:
 
 
 def read(path, **kwargs) -> dict[int, TrajectorySample]:
-  """The steps of each lane."""
+  """Returns the stored steps of each lane, joined."""
   parts: dict[int, list] = {}
   for stored in open_trajectories(path, **kwargs).read():
     assert stored.span.start == sum(len(s.action) for s in parts.get(stored.span.lane, []))
@@ -185,7 +185,7 @@ def test_full_buffer_is_dropped_and_restarts_histories(tmp_path, monkeypatch):
     patch.setattr(trajectories, "_MAX_BUFFER_BYTES", 10)
     with pytest.raises(OSError, match="No space"):
       writer.flush()
-  # A run resumed from this state has the gap.
+  # The state records the gap for a resumed run.
   assert writer.get_state()["with_gap"].tolist() == [0, 1]
   writer.append(parts[2], 0, 24)
   writer.close()
@@ -217,7 +217,7 @@ def test_steps_lost_at_a_checkpoint_are_a_gap_after_resume(tmp_path, monkeypatch
   again.append(parts[2], 0)
   again.close()
   assert np.flatnonzero(read(tmp_path)[0].is_first).tolist() == [0, 4]
-  # Without a gap, episodes continue.
+  # Resumed from a state without a gap, the episode continues.
   again = TrajectoryWriter(tmp_path, spec, env_steps=8, state=sound)
   again.append(parts[1], 0)
   again.close()
@@ -254,7 +254,7 @@ def test_opens_a_single_file_and_a_run(tmp_path):
 
 
 def encode(columns: dict, header) -> bytes:
-  """A file of these columns with a valid checksum."""
+  """Returns the bytes of a file with these columns and a valid checksum."""
   zeros = "0" * 64
   text = json.dumps({"sha256": zeros} | header if isinstance(header, dict) else header)
   data = safetensors.numpy.save(columns, {"moozi_trajectories": text})
@@ -262,7 +262,7 @@ def encode(columns: dict, header) -> bytes:
 
 
 def decode(data: bytes) -> tuple[dict, dict]:
-  """Returns the columns of a file, and its header without the checksum."""
+  """Returns a file's columns, and its header without the checksum."""
   length = int.from_bytes(data[:8], "little")
   header = json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["moozi_trajectories"])
   return safetensors.numpy.load(data), {key: value for key, value in header.items() if key != "sha256"}
@@ -377,7 +377,7 @@ def test_long_column_is_not_inflated(tmp_path, monkeypatch):
 
 
 def test_memory_limit_covers_all_columns(tmp_path, monkeypatch):
-  """A step takes 54 bytes, 12 of them for the frame."""
+  """The limit applies to all 54 bytes of a step, not only to the 12 of its frame."""
   write(tmp_path, make_spec(), cuts=(12,), lanes=1)
   monkeypatch.setattr(trajectory_file, "_MAX_STEPS_BYTES", 12 * 54)
   assert len(read(tmp_path)[0].action) == 12
@@ -389,7 +389,7 @@ def test_memory_limit_covers_all_columns(tmp_path, monkeypatch):
 def test_huge_file_is_not_read(tmp_path, monkeypatch):
   write(tmp_path, make_spec(), cuts=(4,))
   (path,) = tmp_path.iterdir()
-  os.truncate(path, 2 << 30)  # sparse
+  os.truncate(path, 2 << 30)  # 2 GiB, as a sparse file
   monkeypatch.setattr(hashlib, "sha256", None)
   with pytest.raises(UserError, match="larger than any trajectory file"):
     open_trajectories(tmp_path)
@@ -459,7 +459,7 @@ def test_other_env_is_refused(tmp_path):
 
 
 def test_a_million_minatar_steps_take_less_than_40_mib(tmp_path):
-  """Writes random policies and values, which do not compress."""
+  """The policies and values are random, so they do not compress."""
   env = make_vector("minatar:breakout", {}, 16, seed=0)
   random = np.random.default_rng(0)
   writer, step, num_steps = TrajectoryWriter(tmp_path, env.spec), env.reset(), 0

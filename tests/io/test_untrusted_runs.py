@@ -1,6 +1,6 @@
-"""Untrusted run directories: reading them executes no code, and no file outside them is written.
+"""Tests of untrusted run directories: reading them runs no code and writes no file outside of them.
 
-`test_checkpoints.py` passes malformed files to the readers one at a time.
+`test_checkpoints.py` has the tests of single malformed files.
 """
 
 import os
@@ -40,7 +40,7 @@ from tests.replay.replay_lanes import make_spec, random_lanes, segment_of
 
 @pytest.fixture
 def run(tmp_path) -> RunDirectory:
-  """A run with one file of each type that a run directory has."""
+  """Returns a run directory with one file of each type."""
   config = Config(run=RunConfig(dir=str(tmp_path / "runs"), name="first"), env=EnvConfig(name="tiny:catch"))
   run = RunDirectory.create(config)
   meta = {"env_steps": 10, "learner_steps": 3} | expected_of(config, env_spec("tiny:catch"))
@@ -71,7 +71,7 @@ class Bomb:
 
 
 def bombs(marker: Path) -> list[bytes]:
-  """Pickles of every protocol, alone and in NumPy and zip files, and YAML tags that call functions."""
+  """Returns file contents that would run code: pickles, also in NumPy and zip files, and YAML tags."""
   objects = np.empty(1, object)
   objects[0] = Bomb(marker)
   header = b"{'descr': '|O', 'fortran_order': False, 'shape': (1,), }"
@@ -110,7 +110,7 @@ READERS = {
 
 
 def place(run: RunDirectory, file: str) -> Path:
-  """The path of the only file that matches a pattern."""
+  """Returns the path of the only file that matches a pattern."""
   (path,) = run.path.glob(file)
   return path
 
@@ -125,7 +125,7 @@ def test_sound_run_is_readable(run):
 def test_pickles_are_refused_and_do_not_run(run, tmp_path, file):
   marker = tmp_path / "marker"
   for bomb in bombs(marker):
-    # The content ends in a newline. Without it, the reader of metrics.jsonl would skip an incomplete line.
+    # The newline is needed because the reader of metrics.jsonl skips an incomplete last line.
     place(run, file).write_bytes(bomb + b"\n")
     for read in READERS[file]:
       with pytest.raises(UserError) as caught:
@@ -163,7 +163,7 @@ def test_pipes_and_devices_do_not_block(run, file):
   ],
 )
 def test_malformed_block_list_is_refused(run, blocks):
-  """The manifest has a valid checksum."""
+  """The block list is checked even if the manifest's checksum is valid."""
   meta = {"env_steps": 10, "learner_steps": 3, "blocks": blocks, "num_blocks": 1}
   save_checkpoint(run.resume_path, "step_10", {"y": 1}, meta)
   store = ResumeStore(run.resume_path)
@@ -223,7 +223,7 @@ def test_links_are_refused_for_writing(run, tmp_path, name):
   with pytest.raises(RunError, match="must not contain links") as caught:
     run.claim()
   assert str(path) in str(caught.value)
-  # A link within the run is refused too.
+  # Links within the run directory are also refused.
   path.unlink()
   path.symlink_to("config.yaml")
   with pytest.raises(RunError, match=r"a link to 'config\.yaml'"):
@@ -257,7 +257,7 @@ def test_train_writes_nothing_into_a_refused_run(cli, run, tmp_path):
 
 
 def test_pruning_does_not_follow_links(run, tmp_path):
-  """Pruning does not count a checkpoint that is a link, and keeps the link's target."""
+  """Pruning ignores checkpoints that are links, and never removes a link's target."""
   elsewhere = tmp_path / "elsewhere"
   (run.checkpoints_path / "step_10").rename(elsewhere)
   (run.checkpoints_path / "step_10").symlink_to(elsewhere)

@@ -1,4 +1,4 @@
-"""The learner: priorities, copies of parameters, resuming from a checkpoint, skipped updates."""
+"""Tests of the learner: priorities, published parameters, resuming and skipped updates."""
 
 import pickle
 import subprocess
@@ -23,7 +23,7 @@ from tests.tiny_run import TINY
 
 @pytest.fixture(scope="module")
 def parts():
-  """Configuration, spec, and targets of two updates from a replay with random steps."""
+  """Returns a configuration, a spec, the targets of two updates, a learner and its initial state."""
   config = load_config(None, [*TINY, "learner.target_update_period=3", "learner.max_skipped_updates=3"])
   spec = build.env_spec(config)
   learner, replay = build.build_learner(config, spec), build.build_replay(config, spec)
@@ -35,7 +35,7 @@ def parts():
 
 @pytest.fixture
 def learner(parts):
-  """A learner in its initial state; all tests share its compiled update."""
+  """Returns the learner, reset to its initial state; all tests share its compiled update."""
   *_, learner, state = parts
   learner.set_state(state)
   return learner
@@ -47,7 +47,7 @@ def assert_equal_leaves(*trees) -> None:
 
 
 def value_errors(model: Model, params, net_state, spec, targets) -> np.ndarray:
-  """|value - z| at k = 0, from the model itself."""
+  """Returns |value - z| at k = 0 for each target, computed with the model."""
   frames = normalize_frame(targets.frames[:, :-1], spec.frame_dtype)
   stacked = stack_history(frames, targets.history_actions[:, :-1], spec.num_actions)
   output, _ = jax.jit(lambda *args: model.root_inference(*args, False))(params, net_state, stacked)
@@ -55,7 +55,7 @@ def value_errors(model: Model, params, net_state, spec, targets) -> np.ndarray:
 
 
 def test_priorities_load_no_jax_in_the_replay_process(parts, learner):
-  """The replay process unpickles priorities, which imports the module of their class."""
+  """Unpickling priorities in the replay process imports their module, which must not import JAX."""
   _, _, targets, *_ = parts
   priorities, _ = learner.update(targets)
   code = "import pickle, sys; pickle.load(sys.stdin.buffer); assert 'jax' not in sys.modules"
@@ -71,7 +71,7 @@ def test_priorities_belong_to_their_targets(parts, learner):
   np.testing.assert_array_equal(priorities.slot, targets.slot.reshape(-1))
   np.testing.assert_array_equal(priorities.sequence, targets.sequence.reshape(-1))
   assert priorities.delta.shape == (32,)
-  # The first update computes its priorities with the initial parameters.
+  # The priorities of the first update come from the initial parameters.
   np.testing.assert_allclose(priorities.delta[:16], expected, atol=1e-4)
   assert len(set(np.round(expected, 3))) > 1
   assert learner.learner_step == 2
@@ -79,7 +79,7 @@ def test_priorities_belong_to_their_targets(parts, learner):
 
 
 def test_published_parameters_do_not_change(parts, learner):
-  """Each update donates the state's buffers, so published parameters must be copies."""
+  """An update donates the learner's buffers to JAX, so published parameters must be copies."""
   published, before = learner.parameters()[0], jax.tree_util.tree_map(np.copy, learner.parameters()[0])
   learner.update(parts[2])
   assert_equal_leaves(published, before)
@@ -113,8 +113,8 @@ def test_the_target_version_is_the_step_of_the_copy(parts, learner):
     params, _, version = learner.target_parameters()
     versions.append(version)
     firsts.append(np.asarray(jax.tree_util.tree_leaves(params)[-1]).copy())
-  # The first copy is at step 3. Earlier, the target network equals the current network, because a search
-  # with untrained parameters is worse than the stored targets.
+  # The target network is copied every three steps. Before the first copy it equals the current network,
+  # because searches with untrained parameters are worse than the stored ones.
   assert versions == [2, 3, 6, 6, 9]
   for before, after in ((0, 1), (1, 2), (3, 4)):
     assert not np.array_equal(firsts[before], firsts[after])

@@ -1,4 +1,4 @@
-"""Learning games of two players, tested against all opponents by walking the game tree."""
+"""Tests that trained agents of two-player games lose to no opponent, by a walk of the game tree."""
 
 import json
 import subprocess
@@ -33,7 +33,7 @@ def train(folder: Path, config: str, *overrides: str) -> Path:
 
 
 def walk(run: Path, *arguments: str) -> list[dict]:
-  """The results of both seats."""
+  """Walks the game tree against a run's agent; returns the results of both seats."""
   done = subprocess.run(
     [sys.executable, str(WALK), str(run), "--json", *arguments], capture_output=True, text=True, check=False
   )
@@ -43,7 +43,7 @@ def walk(run: Path, *arguments: str) -> list[dict]:
 
 @pytest.mark.learning
 def test_nim_is_won_from_the_winning_seat(tmp_path):
-  """Misère Nim with piles of two and three: the first player wins with correct replies."""
+  """In misère Nim with piles of two and three, perfect play wins for the first player."""
   run = train(
     tmp_path,
     "tic_tac_toe.yaml",

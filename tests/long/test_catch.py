@@ -1,4 +1,4 @@
-"""Learning in tiny environments with known best returns."""
+"""Tests that agents learn tiny environments, whose best returns are known."""
 
 import json
 import subprocess
@@ -40,7 +40,7 @@ def test_catch_in_one_process(tmp_path):
 
 
 def check_beyond_the_end(folder: Path) -> None:
-  """Unrolled past an end, the model predicts reward 0, value 0 and the dummy action."""
+  """Asserts that after an episode's end the model predicts reward 0, value 0 and the dummy action."""
   run = RunDirectory.open(folder)
   config = run.load_config()
   spec, model = env_spec(config), build_model(config, env_spec(config))
@@ -55,7 +55,7 @@ def check_beyond_the_end(folder: Path) -> None:
     last_live = jnp.asarray(stack_history(frames, history.actions, spec.num_actions))
     action = random.integers(1, spec.num_actions, 64).astype(np.int32)
     step, history = env.step(action), push_action(history, action)
-  assert step.is_last.all(), "all episodes of Catch have the same length"
+  assert step.is_last.all()
   assert not before.is_last.any()
 
   root, _ = model.root_inference(state.params, state.net_state, last_live, False)
@@ -66,7 +66,7 @@ def check_beyond_the_end(folder: Path) -> None:
     state.params, state.net_state, end.hidden_state, jnp.full(64, DUMMY_ACTION, jnp.int32), False
   )
   reward = model.transform.to_scalar(end.reward_logits)
-  # Random play reaches positions that the agent has rarely seen, so some last rewards are not predicted.
+  # The model may miss some last rewards, because random play reaches positions that were rare in training.
   assert (np.sign(reward) == step.last_reward).mean() > 0.8
   assert np.abs(model.transform.to_scalar(beyond.reward_logits)).mean() < 0.05
   for after in (end, beyond):

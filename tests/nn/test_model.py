@@ -1,4 +1,4 @@
-"""The networks: interface, initialization, parameters of the thesis's network, large frames."""
+"""Tests of the networks."""
 
 import dataclasses
 import functools
@@ -40,7 +40,7 @@ def build(kind, norm):
 
 
 def jitted(model: Model) -> Model:
-  """The model with compiled functions; eager ones are slower."""
+  """Returns the model with compiled functions, which make the tests faster."""
   return dataclasses.replace(
     model,
     root_inference=fast_jit(model.root_inference, static_argnums=3),
@@ -121,7 +121,7 @@ def test_vector_frames(kind):
 
 
 def thesis_shapes(history_channels, num_actions, height=10, width=10, support=61):
-  """Shapes of all parameters, section 5.1.2, with batch norm: 32 channels, 6 + 1 + 1 blocks, heads of 128."""
+  """Returns the shapes of all parameters of the network in section 5.1.2 of the thesis, with batch norm."""
 
   def conv(size, inputs):
     return [(32,), (size, size, inputs, 32)]
@@ -168,7 +168,7 @@ def test_batch_norm_state_changes_in_training_only(kind):
   assert all(jax.tree_util.tree_leaves(same))
   moved = jax.tree_util.tree_map(lambda a, b: not bool(jnp.array_equal(a, b)), net_state, trained)
   assert any(jax.tree_util.tree_leaves(moved))
-  # Inference depends on the averages.
+  # Inference uses the running averages.
   other, _ = model.root_inference(params, trained, history, False)
   first, _ = model.root_inference(params, net_state, history, False)
   assert float(jnp.max(jnp.abs(other.hidden_state - first.hidden_state))) > 0
@@ -185,7 +185,7 @@ def test_batch_norm_by_hand():
   np.testing.assert_allclose(new["batch_norm"]["mean"], [0.2, 0.4], rtol=1e-6)
   np.testing.assert_allclose(new["batch_norm"]["variance"], [0.9 + 0.1, 0.9 + 0.4], rtol=1e-6)
   out, same = fn.apply(params, state, None, x, False)
-  np.testing.assert_allclose(out, x, rtol=1e-4)  # mean 0 and variance 1 at the start
+  np.testing.assert_allclose(out, x, rtol=1e-4)  # the initial averages are mean 0 and variance 1
   np.testing.assert_array_equal(same["batch_norm"]["mean"], [0.0, 0.0])
 
 
@@ -204,7 +204,7 @@ def test_rejects_history_of_other_shape():
 
 
 def large(size, planes, length, **config):
-  """A model for frames of size × size, and the shapes of its parameters and of its layers' outputs."""
+  """Returns a model for frames of size × size, and the shapes of its parameters and layer outputs."""
   spec = EnvSpec(name="t:l", frame_shape=(size, size, planes), frame_dtype="uint8", num_env_actions=5)
   model = make_model(NetworkConfig(**config), spec, length, PHI)
   history = jax.ShapeDtypeStruct((2, size, size, length * (planes + 6)), jnp.float32)
@@ -229,7 +229,7 @@ def _equations(jaxpr):
 
 
 def test_resnet_downsamples_as_muzero():
-  """Schrittwieser et al. 2020, appendix F: 96×96 and 32 frames of history, 256 channels."""
+  """The source is Schrittwieser et al. 2020, appendix F: 32 frames of 96×96, 256 channels."""
   _, params, _, outputs = large(96, 3, 32, kind="resnet", channels=256, num_representation_blocks=8)
   sizes = [shape for name, shape in outputs if name == "conv_general_dilated"]
   expected = [(48, 48, 128)] + 4 * [(48, 48, 128)] + [(24, 24, 256)] + 6 * [(24, 24, 256)]
@@ -307,7 +307,7 @@ def test_large_frame_matters_everywhere(kind):
 
 @pytest.mark.slow
 def test_action_layer_equals_tied_convolution():
-  """The dense layer on the actions equals a convolution over their planes with tied weights."""
+  """A dense layer on one-hot actions equals a convolution over constant action planes with tied weights."""
   import haiku as hk
 
   config = {**SMALL, "channels": 4, "latent_size": 3}

@@ -1,4 +1,4 @@
-"""Targets and returns in slow plain Python, one step at a time, from the definitions."""
+"""Oracles: training targets and returns by their definitions, in plain Python."""
 
 import dataclasses
 
@@ -7,7 +7,7 @@ import numpy as np
 
 @dataclasses.dataclass
 class Step:
-  """One step of a lane, in plain values."""
+  """One step of a lane."""
 
   reward: float
   value: float
@@ -23,7 +23,7 @@ class Step:
 def random_lane(
   rng: np.random.Generator, length: int, num_players: int, num_actions: int, end_probability: float
 ) -> list[Step]:
-  """A lane of successive random episodes; players alternate."""
+  """Returns a lane of random episodes in which the players alternate."""
   steps: list[Step] = []
   is_first, player = True, int(rng.integers(num_players))
   for _ in range(length):
@@ -49,7 +49,7 @@ def random_lane(
 
 
 def oracle_return(steps: list[Step], t: int, n_step: int, discount: float) -> float:
-  """z_t, for the player to move at t."""
+  """Returns the n-step return z_t, seen from the player to move at t."""
   total, weight = 0.0, 1.0
   for j in range(n_step):
     step = steps[t + j]
@@ -66,7 +66,7 @@ def oracle_return(steps: list[Step], t: int, n_step: int, discount: float) -> fl
 
 
 def oracle_target(steps: list[Step], i: int, unroll_steps: int, n_step: int, discount: float) -> dict:
-  """Computes the target of start index i one step at a time; entries after the first end are dummies."""
+  """Returns the training target of start index i; entries after the first episode end are dummies."""
   num_actions = len(steps[0].probs)
   dummy = [1.0] + [0.0] * (num_actions - 1)
   out: dict = {
@@ -101,7 +101,7 @@ def oracle_target(steps: list[Step], i: int, unroll_steps: int, n_step: int, dis
 def oracle_history(
   steps: list[Step], i: int, history_length: int
 ) -> tuple[list[int | None], list[int | None]]:
-  """Lane indices of the L+1 frames and the L+1 actions around i; None is a blank."""
+  """Returns the lane indices of the L+1 frames and of the L+1 actions of start index i; None is a blank."""
   start = max(j for j in range(i + 1) if steps[j].is_first)
   frames: list[int | None] = [j if j >= start else None for j in range(i - history_length + 1, i + 1)]
   frames.append(None if steps[i].is_last else i + 1)

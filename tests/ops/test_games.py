@@ -1,4 +1,4 @@
-"""Games in stored steps, compared with a slow count."""
+"""Tests of finding the games in stored steps."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from tests.replay.replay_lanes import make_spec, random_lanes, segment_of
 
 
 def slow_count(steps) -> list[Game]:
-  """The games, counted step by step."""
+  """Returns the games, found by counting step by step."""
   games, start, length, total = [], 0, 0, 0.0
   for t in range(len(steps.action)):
     if t > 0 and steps.is_first[t]:

@@ -1,4 +1,4 @@
-"""History stacking and pushing: a slow oracle, NumPy and JAX alike."""
+"""Tests of the history operations in NumPy and JAX, against an oracle."""
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,7 @@ SPEC = EnvSpec(name="t:t", frame_shape=(2, 3, 2), frame_dtype="bool", num_env_ac
 
 
 def slow_stack(frames, actions, num_actions):
-  """Applies the nine steps of the thesis to one history, cell by cell."""
+  """Returns the stacked history by the thesis's nine steps, computed cell by cell."""
   length, height, width, channels = frames.shape
   out = np.zeros((height, width, length * (channels + num_actions)), np.float32)
   for h in range(height):

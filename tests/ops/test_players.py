@@ -1,4 +1,4 @@
-"""Signs between players, and the search's discount."""
+"""Tests of the signs between two players and of the search's discount."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -33,7 +33,7 @@ def test_search_discount_rejects_other_numbers_of_players(num_players):
 
 
 def test_search_backup_equals_one_step_return():
-  """r + search_discount · v(child) is the return that targets use: one sign convention."""
+  """The search's backup, r + search_discount · v(child), has the sign convention of the n-step return."""
   from moozi.ops.returns import n_step_return
 
   reward, child = 1.0, 4.0

@@ -1,4 +1,4 @@
-"""n-step returns: hand-computed tables, and a slow oracle under random input."""
+"""Tests of n-step returns against hand-computed values and an oracle."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -11,7 +11,7 @@ from tests.ops.oracles import oracle_return, random_lane
 
 
 def returns(rewards, values, n_step, *, to_play=None, last=(), truncated=(), xp=np):
-  """n_step_return at discount 1/2, so that every figure is exact."""
+  """Returns `n_step_return` with discount 1/2, so that all results are exact in float32."""
   steps = range(len(rewards))
   out = n_step_return(
     xp.asarray(rewards, xp.float32),
@@ -33,17 +33,17 @@ VALUES = [10, 20, 30, 40, 50]
 @pytest.mark.parametrize("xp", [np, jnp])
 class TestByHand:
   def test_one_player(self, xp):
-    # z_0 = 1 + 2/2 + 30/4, z_1 = 2 + 4/2 + 40/4, z_2 = 4 + 8/2 + 50/4; reward 99 is not used.
+    # z_0 = 1 + 2/2 + 30/4, z_1 = 2 + 4/2 + 40/4, z_2 = 4 + 8/2 + 50/4; no return uses the reward 99.
     assert returns(REWARDS, VALUES, 2, xp=xp) == [9.5, 14.0, 20.5]
     assert returns(REWARDS, VALUES, 1, xp=xp) == [11.0, 17.0, 24.0, 33.0]
 
   def test_terminal_value_is_not_read(self, xp):
     assert returns(REWARDS, VALUES, 2, last=[2], xp=xp) == [2.0, 2.0, 0.0]
-    # The return does not bootstrap from a terminal frame exactly n steps away.
+    # A terminal frame exactly n steps away is not bootstrapped from.
     assert returns(REWARDS, VALUES, 1, last=[1], xp=xp)[0] == 1.0
 
   def test_truncation_keeps_bootstrap(self, xp):
-    # z_0 at distance 2, z_1 at distance 1, z_2 is the truncated frame's own search value.
+    # z_0 and z_1 bootstrap from the truncated frame 2; z_2 is that frame's own search value.
     assert returns(REWARDS, VALUES, 2, truncated=[2], xp=xp) == [9.5, 17.0, 30.0]
     assert returns(REWARDS, VALUES, 4, truncated=[2], xp=xp) == [9.5]
 
@@ -52,7 +52,7 @@ class TestByHand:
     assert short == [1.0, 0.0]
 
   def test_two_players_bootstrap_sign(self, xp):
-    # n = 1: z_0 = 1 - 20/2; n = 2: z_0 = 1 - 2/2 + 30/4.
+    # With n = 1, z_0 = 1 - 20/2; with n = 2, z_0 = 1 - 2/2 + 30/4.
     assert returns(REWARDS, VALUES, 1, to_play=[0, 1, 0, 1, 0], xp=xp)[0] == -9.0
     assert returns(REWARDS, VALUES, 2, to_play=[0, 1, 0, 1, 0], xp=xp)[0] == 7.5
     assert returns(REWARDS, VALUES, 2, to_play=[1, 0, 1, 0, 1], xp=xp)[0] == 7.5
@@ -60,7 +60,7 @@ class TestByHand:
   @pytest.mark.parametrize("starter", [0, 1])
   @pytest.mark.parametrize("outcome", [1, -1])
   def test_two_players_game_of_four_moves(self, xp, starter, outcome):
-    # The last mover wins (+1) or loses (-1). The sign of z alternates over the earlier moves.
+    # The outcome, 1 or -1, belongs to the last mover; over the earlier moves, z alternates in sign.
     to_play = [(starter + t) % 2 for t in range(5)]
     padding = 4
     z = returns(

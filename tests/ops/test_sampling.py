@@ -1,4 +1,4 @@
-"""Sum tree, rank table, order by priority, importance ratios."""
+"""Tests of the sum tree, the rank table, the order by priority and the importance ratios."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from moozi.ops.sampling import SumTree, importance_ratio, order_by_priority, ran
 
 
 def slow_find(weights, mass):
-  """The first leaf at which the running sum exceeds the mass."""
+  """Returns the first leaf at which the running sum of weights exceeds `mass`."""
   running = 0.0
   for i, weight in enumerate(weights):
     running += weight
@@ -108,7 +108,7 @@ class TestOrder:
     orders = [order_by_priority(slot, np.zeros(10_000, np.float32), salt) for salt in (0, 12345)]
     for order in orders:
       assert np.sort(order).tolist() == slot.tolist()
-      # Each quarter of the slots has a quarter of the best ranks.
+      # Ties are broken at random: the best ranks are spread evenly over the slots.
       share = np.bincount(order[:2500] // 2500, minlength=4) / 2500
       assert np.abs(share - 0.25).max() < 0.05
     assert (orders[0] != orders[1]).mean() > 0.9

@@ -48,7 +48,7 @@ def test_inverse_keeps_digits_that_the_textbook_loses():
 @pytest.mark.parametrize(
   ("z", "expected"),
   [
-    (1.3, [0, 0, 0, 0.7, 0.3]),  # the thesis's example
+    (1.3, [0, 0, 0, 0.7, 0.3]),  # the example of the thesis
     (-1.25, [0.25, 0.75, 0, 0, 0]),
     (0.0, [0, 0, 1, 0, 0]),
     (2.0, [0, 0, 0, 0, 1]),

@@ -1,4 +1,4 @@
-"""Targets: hand-computed tables, a slow oracle under random input, NumPy and JAX alike."""
+"""Tests of training targets in NumPy and JAX, against hand-computed tables and an oracle."""
 
 import jax
 import jax.numpy as jnp
@@ -17,14 +17,14 @@ DUMMY = [1.0, 0.0, 0.0]
 
 
 def window(*, to_play=(0,) * 6, last=(), truncated=(), values=(10, 20, 30, 40, 50, 60)):
-  """Six steps: K = 3, n = 2. Rewards 1, 2, 4 … on entering steps 1, 2, 3 …"""
+  """Returns a window of six steps, for K = 3 and n = 2; entering step t ≥ 1 has reward 2^(t-1)."""
   return {
     "last_reward": np.float32([[99, 1, 2, 4, 8, 16]]),
     "root_value": np.float32([values]),
     "to_play": np.asarray([to_play]),
     "is_last": np.asarray([[t in (*last, *truncated) for t in range(6)]]),
     "is_truncated": np.asarray([[t in truncated for t in range(6)]]),
-    # Last frames have an action too; the environment discards it.
+    # Every step has an action; the environment discards those of last frames.
     "action": np.int32([[1 + t % 2 for t in range(6)]]),
     "action_probs": np.float32([P]),
   }
@@ -37,7 +37,7 @@ def targets(arrays, unroll_steps=K, n_step=N, discount=0.5):
 
 @pytest.fixture(params=["numpy", "jax"])
 def on(request):
-  """Converts a window's arrays to one of the two libraries."""
+  """Returns a function that converts a window's arrays to the library under test."""
   return lambda arrays: {k: jnp.asarray(v) if request.param == "jax" else v for k, v in arrays.items()}
 
 
@@ -54,7 +54,7 @@ class TestByHand:
     }
 
   def test_terminal_inside_the_unroll(self, on):
-    # The value and policy stored on the terminal frame are not used.
+    # The search value and policy stored with the terminal frame must not be used.
     assert targets(on(window(last=[2]))) == {
       "actions": [1, 2, 0],
       "rewards": [1, 2, 0],
@@ -112,7 +112,7 @@ class TestByHand:
   def test_two_players_midway(self, on, starter):
     to_play = [(starter + t) % 2 for t in range(6)]
     made = targets(on(window(to_play=to_play)))
-    # Rewards are for the player who moved, search values for the player to move.
+    # A reward belongs to the player who moved, a search value to the player to move.
     assert made["rewards"] == [1, 2, 4]
     assert made["root_values"] == [10, 20, 30, 40]
     assert made["n_step_returns"] == [1 - 1 + 7.5, 2 - 2 + 10, 4 - 4 + 12.5, 8 - 8 + 15]
@@ -120,12 +120,12 @@ class TestByHand:
   @pytest.mark.parametrize("starter", [0, 1])
   @pytest.mark.parametrize("outcome", [1.0, -1.0])
   def test_two_players_end_at_odd_and_even_starts(self, on, starter, outcome):
-    # The move at step 2 ends the game. Its outcome belongs to the player who moved, who also moves at step 0.
+    # The action at step 2 ends the game. Its reward belongs to its player, who also acts at step 0.
     arrays = window(to_play=[(starter + t) % 2 for t in range(6)], last=[3], values=(0,) * 6)
     arrays["last_reward"] = np.float32([[0, 0, 0, outcome, 0, 0]])
     made = targets(on(arrays))
     assert made["rewards"] == [0, 0, outcome]
-    # n = 2: step 0 does not reach the end; it bootstraps from the (zero) value of step 2.
+    # With n = 2, z_0 does not reach the end; it bootstraps from step 2, whose value is 0.
     assert made["n_step_returns"] == [0, -0.5 * outcome, outcome, 0]
     arrays = {k: np.concatenate([v, np.zeros_like(v[:, :1])], axis=1) for k, v in arrays.items()}
     arrays["action_probs"] = arrays["action_probs"][:, : K + 1]
@@ -133,7 +133,7 @@ class TestByHand:
 
   def test_reward_k_goes_with_value_and_policy_k_plus_1(self, on):
     made = targets(on(window(values=(0, 0, 0, 0, 0, 0))), n_step=N)
-    # With n = 2 and zero values z_k = u_{k+1} + u_{k+2} / 2: z_k begins with rewards[k].
+    # With n = 2 and values of 0, z_k = u_{k+1} + u_{k+2} / 2, and u_{k+1} is rewards[k].
     rewards = [*made["rewards"], 8, 16]
     assert made["n_step_returns"] == [rewards[k] + rewards[k + 1] / 2 for k in range(K + 1)]
 
@@ -191,7 +191,7 @@ def test_rejects_window_of_other_length():
 @pytest.mark.parametrize("xp", [np, jnp])
 class TestHistoryWindow:
   def make(self, xp, first, is_last=False):
-    # L = 3 at i = 3: each frame o_1 … o_4 is its index, each action a_0 … a_3 is its index plus 10.
+    # With L = 3 at i = 3, frame o_t contains t (o_1 … o_4), and action a_t is 10 + t (a_0 … a_3).
     frames, actions = history_window(
       frames=xp.asarray([[[1], [2], [3], [4]]], xp.uint8),
       actions=xp.asarray([[10, 11, 12, 13]], xp.int32),
@@ -209,7 +209,7 @@ class TestHistoryWindow:
     assert self.make(xp, first=[3]) == ([0, 0, 3, 4], [0, 0, 0, 13])
 
   def test_start_just_inside(self, xp):
-    # The episode's first frame, o_1, is kept; the action before it is blank.
+    # The episode starts at o_1, which is kept; the action before it is blank.
     assert self.make(xp, first=[1]) == ([1, 2, 3, 4], [0, 11, 12, 13])
 
   def test_newest_start_counts(self, xp):

@@ -1,4 +1,4 @@
-"""Random lanes for tests of replay: as plain steps for the oracles, as segments for the buffer."""
+"""Random lanes for tests of replay, as `Step`s for the oracles and as segments for the buffer."""
 
 import numpy as np
 
@@ -24,7 +24,7 @@ def make_spec(frame_dtype: str = "bool", num_players: int = 1) -> EnvSpec:
 def make_buffer(
   spec: EnvSpec | None = None, *, lanes: int = 2, lane_capacity: int = 40, seed: int = 0, **options
 ) -> ReplayBuffer:
-  """A small buffer; options are fields of TargetsConfig or of ReplayConfig."""
+  """Returns a small buffer; `options` are fields of TargetsConfig or ReplayConfig."""
   targets = {name: options.pop(name) for name in tuple(options) if name in TargetsConfig.model_fields}
   targets = {"history_length": 2, "unroll_steps": 2, "n_step": 3, "discount": 0.9} | targets
   options = {"sampling": "uniform", "min_steps_to_learn": 1} | options
@@ -38,7 +38,7 @@ def make_buffer(
 
 
 def random_frame(rng: np.random.Generator, spec: EnvSpec) -> np.ndarray:
-  """Returns a random frame that is never blank."""
+  """Returns a random frame that is not all zeros."""
   if spec.frame_dtype == "bool":
     frame = rng.random(spec.frame_shape) < 0.4
     frame.flat[rng.integers(frame.size)] = True
@@ -62,7 +62,7 @@ def random_lanes(
 
 
 def segment_of(lanes: list[list[Step]], first: int, stop: int, spec: EnvSpec) -> TrajectorySample:
-  """Returns steps first … stop-1 of the lanes, [T, B, ...]. The step and the lane are stored as versions."""
+  """Returns steps first … stop-1 of the lanes, [T, B, ...]; the versions are the step and the lane."""
 
   def field(fn, dtype) -> np.ndarray:
     return np.asarray([[fn(lane[t]) for lane in lanes] for t in range(first, stop)], dtype)
@@ -91,7 +91,7 @@ def segment_of(lanes: list[list[Step]], first: int, stop: int, spec: EnvSpec) ->
 
 
 def fill(buffer: ReplayBuffer, lanes: list[list[Step]], spec: EnvSpec, cuts: list[int]) -> None:
-  """Adds the lanes in segments that end at the cuts."""
+  """Adds the lanes to the buffer in segments that end at the cuts."""
   for first, stop in zip([0, *cuts[:-1]], cuts, strict=True):
     buffer.add(segment_of(lanes, first, stop, spec), 0)
 
@@ -99,7 +99,7 @@ def fill(buffer: ReplayBuffer, lanes: list[list[Step]], spec: EnvSpec, cuts: lis
 def filled_buffer(
   seed: int = 0, length: int = 30, lanes: int = 2, end_probability: float = 0.1, **options
 ) -> tuple[ReplayBuffer, list[list[Step]], EnvSpec]:
-  """A buffer of random lanes, added in segments of five steps."""
+  """Returns a buffer filled with random lanes in segments of five steps, the lanes, and the spec."""
   spec = make_spec()
   steps = random_lanes(seed, lanes, length, spec, end_probability)
   buffer = make_buffer(spec, lanes=lanes, **options)
@@ -108,7 +108,7 @@ def filled_buffer(
 
 
 def drawn_positions(buffer: ReplayBuffer, batch: TrainTarget) -> list[tuple[int, int]]:
-  """(lane, index) of each drawn start, from slot and sequence."""
+  """Returns (lane, index) of each drawn start index, from the batch's slots and sequence numbers."""
   lane = np.ravel(batch.slot) // buffer.lane_capacity
   return list(zip(lane.tolist(), np.ravel(batch.sequence).tolist(), strict=True))
 
@@ -116,7 +116,7 @@ def drawn_positions(buffer: ReplayBuffer, batch: TrainTarget) -> list[tuple[int,
 def assert_is_oracle(
   buffer: ReplayBuffer, batch: TrainTarget, lanes: list[list[Step]], targets: TargetsConfig
 ) -> None:
-  """Asserts that each drawn target equals the oracles'; frames and integers are equal to the bit."""
+  """Asserts that each drawn target equals the oracles'; frames and integers must be equal to the bit."""
   length = targets.history_length
   for row, (lane, i) in enumerate(drawn_positions(buffer, batch)):
     steps = lanes[lane]
@@ -135,6 +135,6 @@ def assert_is_oracle(
 
 
 def stored_range(buffer, lane):
-  """(first, stop) index of the steps of a lane that are stored now."""
+  """Returns (first, stop), the range of the lane's indices that are still stored."""
   stop = int(buffer.storage.newest[lane]) + 1
   return max(0, stop - buffer.lane_capacity), stop

@@ -1,4 +1,4 @@
-"""The replay buffer: eligibility, and targets across the ends of segments and rings."""
+"""Tests of the replay buffer: eligible steps, targets, memory and refused segments."""
 
 import subprocess
 import sys
@@ -50,14 +50,14 @@ assert not loaded, loaded
 
 
 class TestEligibility:
-  """The newest K + n steps of a lane are not eligible, nor are the oldest L once its ring is full."""
+  """The newest K + n steps of a lane are not eligible, and in a full ring neither are the oldest L."""
 
   @pytest.mark.parametrize(
     ("length", "first", "stop"),
     [(5, 0, 0), (6, 0, 1), (20, 0, 15), (21, 3, 16), (47, 29, 42)],
   )
   def test_by_hand(self, length, first, stop):
-    # K + n = 5, L = 2, rings of 20: step i is eligible once step i + 5 is stored.
+    # With K + n = 5, L = 2 and rings of 20, step i is eligible once step i + 5 is stored.
     spec = make_spec()
     buffer = make_buffer(spec, lanes=1, lane_capacity=20)
     lanes = random_lanes(0, 1, length, spec)
@@ -222,7 +222,7 @@ class TestStorage:
     for frame_dtype in ("bool", "uint8"):
       buffer = make_buffer(make_spec(frame_dtype), lanes=1, lane_capacity=1000)
       sizes[frame_dtype] = buffer.stats()["replay/mib"] * 2**20 / 1000
-    # Twelve planes take two bytes or twelve; all other fields take the same, and each frame is stored once.
+    # A frame of twelve planes takes 2 bytes as bool and 12 as uint8; nothing else depends on the dtype.
     assert sizes["uint8"] - sizes["bool"] == 10
     assert sizes["bool"] < 2 + 45
 

@@ -1,4 +1,4 @@
-"""The worker's history and the one that replay rebuilds are equal to the bit."""
+"""Tests that the worker's history and the one that replay rebuilds are equal to the bit."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from tests.replay.replay_lanes import drawn_positions, fill, make_buffer, make_s
 
 
 def histories_of_a_worker(lanes, length, spec):
-  """The worker's own history at every step, [T] of HistoryState over the lanes."""
+  """Returns the worker's HistoryState, over all lanes, at each of the T steps."""
   state, seen = init_history(len(lanes), length, spec), []
   for t in range(len(lanes[0])):
     state = push_frame(
@@ -26,7 +26,7 @@ def test_rebuilt_history_equals_that_of_the_worker(frame_dtype, length, keeps_hi
   spec = make_spec(frame_dtype)
   lanes = random_lanes(length, 2, 110, spec, end_probability=0.2)
   if keeps_history:
-    # The loss of a life: the training episode ends, the game and the history continue.
+    # After a lost life, the training episode ends, but the game and its history continue.
     rng = np.random.default_rng(0)
     for lane in lanes:
       for step in lane[1:]:

@@ -1,4 +1,4 @@
-"""Replay of acted and stored steps: the share of each part, and updates that reach the right part."""
+"""Tests of `MixedReplay`, which samples a run's own steps and those of stored trajectories."""
 
 import numpy as np
 import pytest
@@ -33,7 +33,7 @@ def config_of(fraction: float, *overrides: str) -> Config:
 
 
 def mixed(fraction: float, *overrides: str, with_acted: bool = True) -> MixedReplay:
-  """Two acted lanes of 30 steps, and the stored lanes 4 and 9 of 40 and 35."""
+  """Returns a replay of two own lanes with 30 steps each, and stored lanes 4 and 9 with 40 and 35 steps."""
   replay = make_replay(config_of(fraction, *overrides), SPEC, {4: 40, 9: 35})
   assert isinstance(replay, MixedReplay)
   whole = segment_of(random_lanes(3, 2, 40, SPEC), 0, 40, SPEC)
@@ -57,7 +57,7 @@ def test_share_of_stored_targets(fraction, num_stored):
   assert targets.frames.shape[:3] == (20, 8, 3)
   is_stored = targets.slot >= 100
   assert (is_stored.sum(axis=1) == num_stored).all()
-  # Stored steps were acted and searched before this run.
+  # Steps of stored trajectories have version -1, because they are from before this run.
   assert (targets.acted_version[is_stored] == -1).all()
   assert (targets.searched_version[is_stored] == -1).all()
   assert (targets.acted_version[~is_stored] >= 0).all()
@@ -142,7 +142,7 @@ def test_too_large_trajectories_are_refused():
 
 
 def fill_stored(replay: MixedReplay, seed: int = 3) -> MixedReplay:
-  """Adds the stored lanes of `mixed` in parts of different lengths."""
+  """Adds the stored lanes of `mixed` in parts of 20 steps instead of 5; returns the replay."""
   whole = segment_of(random_lanes(seed, 2, 40, SPEC), 0, 40, SPEC)
   for i, (lane, stop) in enumerate(((4, 40), (9, 35))):
     steps = map_fields(lambda x, i=i, stop=stop: x[:stop, i], whole)
@@ -152,7 +152,7 @@ def fill_stored(replay: MixedReplay, seed: int = 3) -> MixedReplay:
 
 
 def work(replay: MixedReplay, version: int) -> list:
-  """Samples, sets priorities and writes searches back; returns targets and roots."""
+  """Samples, updates priorities and writes searches back; returns the targets and the search roots."""
   targets = replay.sample_many(3, 8)
   replay.update_priorities(targets.slot, targets.sequence, np.float32(targets.slot % 7 + version))
   roots = replay.positions(config_of(0.5).reanalyze, version)
@@ -167,7 +167,7 @@ def work(replay: MixedReplay, version: int) -> list:
   [("uniform", "before"), ("proportional", "after"), ("rank", "before"), ("rank", "after")],
 )
 def test_resume_of_stored_steps_is_exact_to_the_bit(sampling, order):
-  """Searches, priorities and draws are restored, whether the snapshot or the steps are added first."""
+  """Resuming is exact whether the snapshot is restored before or after the stored steps are added."""
   options = (f"replay.sampling={sampling}", "replay.rank_refresh_updates=7")
   first = mixed(0.5, *options)
   for version in range(5):

@@ -1,4 +1,4 @@
-"""Priorities: initial values, updates, and their effect on the draw."""
+"""Tests of priorities: initial values, updates, and the probabilities that follow from them."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ PRIORITIZED = ("proportional", "rank")
 
 
 def priorities(buffer):
-  """{(lane, index): δ} of the stored steps."""
+  """Returns {(lane, index): δ} of the stored steps."""
   state = buffer.get_state()
   sequence = state["storage/sequence"]
   delta = state["delta"].reshape(buffer.num_lanes, buffer.lane_capacity)
@@ -34,18 +34,18 @@ def priorities(buffer):
 
 
 def probabilities(buffer, draws=20_000):
-  """{(lane, index): P} of all steps that can be drawn, from the importance ratio ρ = 1 / (N P)."""
+  """Returns {(lane, index): P} of all steps drawn, computed from the importance ratio ρ = 1 / (N P)."""
   batch = buffer.sample(draws)
   ratio = dict(zip(drawn_positions(buffer, batch), batch.importance_ratio.tolist(), strict=True))
   count = len(ratio)
   out = {key: 1 / (count * rho) for key, rho in ratio.items()}
-  # Every step was drawn at least once, so the probabilities add up to one.
+  # The sum is 1 only if each step was drawn at least once.
   assert sum(out.values()) == pytest.approx(1, abs=1e-5)
   return out
 
 
 def renew(buffer, changes):
-  """Sets δ of some steps, {(lane, index): δ}."""
+  """Updates the δ of some steps; `changes` is {(lane, index): δ}."""
   keys = list(changes)
   slot = np.asarray([lane * buffer.lane_capacity + i % buffer.lane_capacity for lane, i in keys])
   applied = buffer.update_priorities(
@@ -55,7 +55,7 @@ def renew(buffer, changes):
 
 
 def expected_probabilities(sampling, delta, exponent, epsilon):
-  """{(lane, index): P} from the definitions, by sorting and summing; all δ must differ."""
+  """Returns {(lane, index): P} by the definitions; all δ must differ."""
   if sampling == "uniform":
     weight = dict.fromkeys(delta, 1.0)
   elif sampling == "proportional":
@@ -109,7 +109,7 @@ class TestDraw:
     counts = np.bincount([keys.index(key) for key in drawn], minlength=len(keys))
     expected = draws * np.asarray([found[key] for key in keys])
     chi_square = float(((counts - expected) ** 2 / expected).sum())
-    # 65 degrees of freedom: mean 65, standard deviation 11.
+    # χ² has 65 degrees of freedom, hence mean 65 and standard deviation 11.
     assert chi_square < 65 + 5 * 11
 
   @pytest.mark.parametrize("sampling", PRIORITIZED)
@@ -118,7 +118,7 @@ class TestDraw:
     rng = np.random.default_rng(1)
     keys = [(lane, i) for lane in range(2) for i in range(25)]
     for _ in range(8):
-      # Few distinct values, so that there are ties.
+      # With only six different values, there are ties.
       delta = dict(zip(keys, rng.integers(0, 6, len(keys)).astype(float), strict=True))
       key, raised = keys[rng.integers(len(keys))], float(rng.integers(1, 4))
       found = []
@@ -127,14 +127,14 @@ class TestDraw:
         renew(buffer, delta | {key: delta[key] + extra})
         batch = buffer.sample(6000)
         drawn = drawn_positions(buffer, batch)
-        # A step that does not appear in 6000 draws gets probability 0.
+        # A step that is never drawn in 6000 draws counts as probability 0.
         ratio = batch.importance_ratio[drawn.index(key)] if key in drawn else np.inf
         found.append(1 / ratio)
       assert found[1] >= found[0] * (1 - 1e-6)
 
   def test_ranks_are_not_an_argsort(self):
     buffer, _, _ = filled_buffer(sampling="rank", priority_exponent=1.0, lanes=1)
-    # The argsort of these values differs from their ranks.
+    # For these values, the argsort differs from the ranks.
     values = [3.0, 9.0, 1.0, 7.0, 5.0] + [0.001 * (20 - j) for j in range(20)]
     renew(buffer, {(0, i): value for i, value in enumerate(values)})
     found = probabilities(buffer)
@@ -150,7 +150,7 @@ class TestImportanceRatio:
     keys = [(lane, i) for lane in range(2) for i in range(25)]
     renew(buffer, {key: 1.0 + n for n, key in enumerate(keys)})
     before = probabilities(buffer)
-    # The last step keeps its δ while others rise above it, so it is drawn less often.
+    # All other steps get a higher δ than the last one, which is then drawn less often.
     renew(buffer, {key: 100.0 + n for n, key in enumerate(keys[:-1])})
     after = probabilities(buffer)
     assert after[keys[-1]] < 0.5 * before[keys[-1]]
@@ -193,7 +193,7 @@ class TestUpdates:
     fill_more = segment_of(lanes, 32, 60, spec)
     buffer.add(fill_more, 0)
     before = priorities(buffer)
-    # Rings of 40 hold steps 20 … 59; those from 22 have their history.
+    # The rings now have steps 20 … 59, of which those from 22 on have a complete history.
     is_fresh = index >= 22
     assert 0 < is_fresh.sum() < 64
     assert buffer.update_priorities(batch.slot, batch.sequence, np.full(64, 1000.0)) == is_fresh.sum()
@@ -235,7 +235,7 @@ class TestUpdates:
 
 class TestRankOrderBetweenSorts:
   def sorted_once(self, **options):
-    """Returns a buffer with full rings of 400 steps, sorted at step 600."""
+    """Returns a buffer with full rings of 400 steps, ranked at step 600; also its lanes and the spec."""
     spec = make_spec()
     lanes = random_lanes(0, 2, 900, spec)
     buffer = make_buffer(spec, lane_capacity=400, sampling="rank", rank_refresh_updates=10**6, **options)
@@ -247,7 +247,7 @@ class TestRankOrderBetweenSorts:
     buffer, lanes, spec = self.sorted_once()
     buffer.add(segment_of(lanes, 600, 630, spec), 0)
     found = probabilities(buffer, draws=150_000)
-    # Of the steps 202 … 594, those before 232 have lost their history. Steps 595 … 624 have no rank yet.
+    # Steps 202 … 594 were ranked; those before 232 have since lost their history. Later steps have no rank.
     assert found.keys() == {(lane, i) for lane in range(2) for i in range(232, 595)}
     buffer.check_valid()
 
@@ -275,7 +275,7 @@ class TestRankOrderBetweenSorts:
     buffer.add(segment_of(lanes, 600, 630, spec), 0)
     assert buffer.sample_many(4, 5000).sequence.max() == 594
     assert buffer.sample_many(4, 5000).sequence.max() == 624
-    # The period starts again at the sort.
+    # The ranks were sorted by the last call; the refresh period starts again.
     buffer.add(segment_of(lanes, 630, 640, spec), 0)
     assert buffer.sample_many(4, 5000).sequence.max() == 624
     assert buffer.sample_many(4, 5000).sequence.max() == 634
@@ -292,7 +292,7 @@ class TestWriteBack:
     return buffer.write_back(slot, index, np.full(len(keys), value, np.float32), probs, 77)
 
   def made(self, end=None, truncated=False, num_players=1, sampling="proportional"):
-    """Returns a ring of 40 and a lane of 60 steps, with an end at `end`; an update sets every δ to 100."""
+    """Returns a buffer with a ring of 40, and its lane of 60 steps with an episode end; every δ is 100."""
     spec = make_spec(num_players=num_players)
     lanes = random_lanes(0, 1, 60, spec, end_probability=0.0)
     if end is not None:
@@ -369,10 +369,11 @@ class TestWriteBack:
     assert step.searched_version.tolist() == [77]
 
   def test_steps_at_the_edges_of_the_ring(self):
-    # 20 is the oldest stored step, 59 the newest; neither is eligible, and both store their values.
+    # Searches are stored for all steps of the ring, even for the oldest, 20, and the newest, 59.
     buffer, _ = self.made()
     assert self.write(buffer, [(0, 20), (0, 24), (0, 59)]) == 3
-    # Step 24 - 3 = 21 has lost its history. Step 56 bootstraps from step 59 and is not eligible yet.
+    # A search changes the δ of its step and of the step n = 3 earlier. Steps 20 and 21 have lost their
+    # history, and steps 56 and 59 are not yet eligible, so only step 24 gets a new δ.
     assert self.renewed(buffer) == {24}
     assert buffer.storage.trajectory(0, 20, 60).root_value[[0, 4, 39]].tolist() == [5.0, 5.0, 5.0]
     buffer.check_valid()
@@ -381,7 +382,7 @@ class TestWriteBack:
   def test_stale_updates_are_dropped(self, sampling):
     buffer, _lanes = self.made(sampling=sampling)
     before = buffer.storage.trajectory(0, 20, 60).root_value
-    # Step 55 has overwritten step 15.
+    # Step 15 was overwritten by step 55.
     assert self.write(buffer, [(0, 55), (0, 30)], sequence=np.asarray([15, 30])) == 1
     after = buffer.storage.trajectory(0, 20, 60).root_value
     assert (np.flatnonzero(after != before) + 20).tolist() == [30]

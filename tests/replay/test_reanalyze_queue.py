@@ -1,4 +1,4 @@
-"""The order of reanalyze, and the inputs of its searches."""
+"""Tests of the queue of positions to reanalyze, and of the search roots that it returns."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from tests.replay.replay_lanes import fill, make_buffer, make_spec, random_lanes
 
 
 def buffer_with_versions(length=30, lanes=2, lane_capacity=40, **options):
-  """A buffer of segments of five steps; the version of a segment is its number."""
+  """Returns a buffer with segments of five steps, whose versions are 0, 1, 2 …, and its lanes."""
   spec = make_spec()
   steps = random_lanes(1, lanes, length, spec)
   buffer = make_buffer(spec, lanes=lanes, lane_capacity=lane_capacity, **options)
@@ -53,7 +53,7 @@ def test_oldest_searches_first_and_each_once(calls, monkeypatch):
     seen += now
     ages = [i // 5 for _, i in seen]
     assert max(ages) <= min([i // 5 for p in due if p not in seen for i in p[1:]], default=99)
-  # All positions are requested, so the next call starts again.
+  # All positions have been requested, so the next scan starts from the beginning.
   assert sorted(seen) == due
   again = places(buffer, buffer.reanalyze_queue.choose(len(due), "oldest", 101))
   assert sorted(again) == due
@@ -62,7 +62,7 @@ def test_oldest_searches_first_and_each_once(calls, monkeypatch):
 def test_overwritten_slots_can_be_requested_again():
   buffer, steps = buffer_with_versions(length=40, lane_capacity=20)
   kept = buffer.reanalyze_queue.choose(1000, "oldest", 100)
-  # A lane keeps 20 of its 40 steps; the two oldest have lost part of their history.
+  # Of each lane's 40 steps 20 are stored, and the two oldest of these have an incomplete history.
   assert places(buffer, kept) == searchable(steps, first=22)
   more = random_lanes(2, 2, 45, make_spec(), 0.0)
   segment = segment_of(more, 40, 45, make_spec())
@@ -82,7 +82,7 @@ def test_largest_priorities_first():
   assert np.sort(delta[chosen])[0] >= np.sort(delta[np.setdiff1d(due, chosen)])[-1]
   rest = buffer.reanalyze_queue.choose(len(due) - 9, "priority", 4)
   assert not np.intersect1d(chosen, rest).size
-  # Once all due positions are pending, those with the oldest search follow.
+  # After the due positions, those with the oldest search are chosen.
   over = buffer.reanalyze_queue.choose(3, "priority", 4)
   assert (np.sort(np.concatenate([chosen, rest])) == np.sort(due)).all()
   assert set(over) <= set(everything)
@@ -99,7 +99,7 @@ def test_a_new_step_does_not_inherit_the_priority_of_its_slot():
   buffer.add(segment_of(steps, 20, 30, spec), 0)
   version = buffer.storage.arrays["searched_version"]
   version[:] = 0
-  # In each lane, ten new steps replaced the ten oldest. The newest K + n steps are not eligible yet.
+  # In each lane, ten new steps have replaced the ten oldest, and the newest K + n = 5 are not eligible.
   _, stop = buffer.storage.eligible_range()
   assert stop.tolist() == [25, 25]
   waiting = buffer.storage.range_slots(np.arange(2), stop, np.full(2, 30))
@@ -134,7 +134,7 @@ def test_resumed_queue_chooses_the_same(order):
   buffer.reanalyze_queue.choose(5, order, 4)
   other = make_buffer(make_spec())
   other.set_state(buffer.get_state())
-  # A new scan would choose these positions first.
+  # These positions would be chosen first if the restored queue started a new scan.
   for b in (buffer, other):
     b.storage.arrays["searched_version"][b.storage.sequence == 29] = 0
   for _ in range(3):
@@ -201,7 +201,7 @@ def test_spans_hold_positions_and_their_histories():
     found += [(lane, first + int(t)) for t in span.at]
   assert found == places(buffer, slot)
   assert (np.concatenate([span.slot for span in spans]) == slot).all()
-  # Positions with overlapping histories share a span.
+  # Several positions share a span if their histories overlap.
   assert len(spans) < 17 / 2
 
 

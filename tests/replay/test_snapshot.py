@@ -1,4 +1,4 @@
-"""Snapshots: only changed blocks are copied, and a restored buffer continues to the bit."""
+"""Tests of snapshots: they copy only changed blocks, and restoring is exact to the bit."""
 
 import dataclasses
 
@@ -12,7 +12,7 @@ from tests.replay.test_state import work
 
 
 class Disk:
-  """Keeps the newest version of each block, as a run directory does."""
+  """Stands in for a run directory: keeps the newest version of each block."""
 
   def __init__(self):
     self.blocks, self.known, self.written = {}, None, []
@@ -41,7 +41,7 @@ def test_restored_buffer_continues_to_the_bit(sampling, length):
   assert snapshot.restore(second, disk.save(first)) == 0
   second.check_valid()
   disk.save(second)
-  assert disk.written[-1] == [], "it continues the generations of the first one"
+  assert disk.written[-1] == []
   theirs, ours = work(first, lanes, spec, length, 140), work(second, lanes, spec, length, 140)
   for a, b in zip(ours, theirs, strict=True):
     map_fields(np.testing.assert_array_equal, a, b)
@@ -60,7 +60,7 @@ def test_only_changed_blocks_are_copied():
   batch = buffer.sample(1)
   buffer.write_back(batch.slot, batch.sequence, batch.n_step_returns[:, 0], batch.action_probs[:, 0], 7)
   disk.save(buffer)
-  buffer.add(segment_of(lanes, 105, 645, spec), 0)  # around the ring, into its first block
+  buffer.add(segment_of(lanes, 105, 645, spec), 0)  # wraps around the ring into its first block
   disk.save(buffer)
   assert disk.written[:3] == [list(range(10)), [], [10]]
   assert disk.written[3] == [int(batch.slot[0]) % 640 // 10]
@@ -68,7 +68,7 @@ def test_only_changed_blocks_are_copied():
 
 
 def test_the_block_of_a_truncated_step_is_copied():
-  """A restarted lane changes a step that was saved before."""
+  """When a lane restarts, its last step, which was already saved, becomes truncated."""
   spec = make_spec()
   lanes = random_lanes(0, 2, 64, spec, end_probability=0.0)
   buffer, disk = make_buffer(spec, lane_capacity=640), Disk()
@@ -100,7 +100,7 @@ def test_repack_into_other_lanes(num_lanes):
   ours = other.storage.trajectory(0, 0, stop - first - begin)
   np.testing.assert_array_equal(ours.frame, old.frame[begin:])
   np.testing.assert_array_equal(ours.last_reward, old.last_reward[begin:])
-  # The snapshot takes every written block: the blocks on disk belong to the source, not to this buffer.
+  # The blocks on disk are those of another buffer, so the snapshot contains all written blocks.
   written = set(np.flatnonzero(other.storage.generations).tolist())
   assert snapshot.take(other, disk.known).blocks.keys() == written
 

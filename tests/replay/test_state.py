@@ -1,4 +1,4 @@
-"""The state of replay: exact resume, seeds and consistency checks."""
+"""Tests of replay's state: exact resumption, seeds and consistency checks."""
 
 import numpy as np
 import pytest
@@ -16,14 +16,14 @@ from tests.replay.replay_lanes import (
 
 
 def work(buffer, lanes, spec, first, stop, batches=8):
-  """Adds, samples, updates priorities and writes back; returns the batches."""
+  """Adds steps, samples, updates priorities and writes searches back; returns the batches."""
   out = []
   for t in range(first, stop, 5):
     buffer.add(segment_of(lanes, t, min(t + 5, stop), spec), 0)
     if not buffer.can_sample(1):
       continue
     for _ in range(batches):
-      batch = buffer.sample_many(3, 5)  # an odd number of draws leaves half a word in the generator
+      batch = buffer.sample_many(3, 5)  # odd, so that the generator buffers half of a 64-bit word
       out.append(batch)
       gap = np.abs(batch.root_values[..., 0] - batch.n_step_returns[..., 1])
       buffer.update_priorities(batch.slot, batch.sequence, gap)
@@ -44,7 +44,7 @@ def test_resumed_buffer_continues_to_the_bit(sampling, length):
   work(first, lanes, spec, 0, length)
   state = first.get_state()
   second = make_buffer(spec, **options, seed=2)
-  work(second, random_lanes(5, 2, 60, spec), spec, 0, 60)  # must have no effect
+  work(second, random_lanes(5, 2, 60, spec), spec, 0, 60)  # is overwritten by set_state
   second.set_state(state)
   second.check_valid()
   assert second.stats() == first.stats()
@@ -68,7 +68,7 @@ def test_rank_order_is_restored_between_sorts():
   first.update_priorities(batch.slot, batch.sequence, np.full(batch.slot.shape, 9.0))
   first.add(segment_of(lanes, 400, 410, spec), 0)
   second.set_state(first.get_state())
-  for _ in range(8):  # the next sort is due within these
+  for _ in range(8):  # the ranks are sorted again during these
     map_fields(np.testing.assert_array_equal, first.sample_many(1, 51), second.sample_many(1, 51))
 
 
@@ -130,7 +130,7 @@ def test_seed_determines_the_draw(sampling):
 
 
 class TestCheckValid:
-  """Each check finds its error."""
+  """Each check of `check_valid` detects its inconsistency."""
 
   def broken(self, sampling="uniform", **changes):
     buffer, _, _ = filled_buffer(length=60, sampling=sampling, end_probability=0.2)

@@ -1,4 +1,4 @@
-"""Histograms of priorities and draws."""
+"""Tests of replay's histograms."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from tests.replay.replay_lanes import SAMPLINGS, filled_buffer, make_buffer
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 def test_probability_is_that_of_the_draws(sampling):
   buffer, _, _ = filled_buffer(sampling=sampling)
-  # The test draws first, because a draw sorts the ranks.
+  # The draw comes first, because it sorts the ranks.
   slot, probability, _ = buffer._sampler.draw(np.random.default_rng(0), 4, 16)
   np.testing.assert_allclose(buffer._sampler.probability(slot), probability)
   everything = buffer.storage.eligible_slots()
@@ -32,7 +32,7 @@ def test_histograms_are_of_the_eligible_steps(sampling):
   stats = buffer.stats()
   assert found["replay/delta"].total / buffer.num_eligible == pytest.approx(stats["replay/delta_mean"])
   assert found["replay/delta"].edges[-1] == pytest.approx(stats["replay/delta_max"])
-  # In multiples of 1/N the mean is 1.
+  # Priorities are in multiples of 1/N, so their mean is 1.
   assert found["replay/priority"].total / buffer.num_eligible == pytest.approx(1.0)
 
 

@@ -1,4 +1,4 @@
-"""Validation of segments: refusals, the gaps that they leave, and lanes after a gap."""
+"""Tests of replay's validation of segments, and of the gaps that refused segments leave."""
 
 import numpy as np
 import pytest
@@ -117,7 +117,7 @@ def test_a_wrong_number_of_lanes_is_refused():
 
 
 def joined_lane(steps, lost_from, lost_to):
-  """Returns the steps that a lane should hold after lost_from … lost_to-1 are refused, and their indices."""
+  """Returns the expected steps of a lane, and their indices, if lost_from … lost_to-1 were refused."""
   kept = list(range(lost_from))
   resumed = next((t for t in range(lost_to, len(steps)) if steps[t].is_first), None)
   if resumed is not None:
@@ -186,7 +186,7 @@ def test_a_gap_is_part_of_the_state():
   other.set_state(buffer.get_state())
   assert other.take(segment_of(lanes, 10, 15, SPEC), 0, 2, 10).num_lost == 10
   assert other.stats()["replay/lost_steps"] == 20
-  # Restoring a state without a gap creates no gap.
+  # Restoring a state without a gap must not create one.
   sound, again = make_buffer(SPEC), make_buffer(SPEC)
   sound.take(segment_of(lanes, 0, 5, SPEC), 0, 2, 10)
   again.set_state(sound.get_state())
@@ -218,10 +218,10 @@ def test_too_many_refusals_of_a_worker_raise():
 
 
 def test_stored_steps_are_split_at_gaps():
-  """A gap is where a worker was restarted or steps are missing. Each part between gaps is contiguous."""
+  """Gaps are where a worker was restarted or steps are missing."""
   lanes = random_lanes(2, 1, 30, SPEC, end_probability=0.3)
   whole = map_fields(lambda x: x[:, 0], segment_of(lanes, 0, 30, SPEC))
-  assert whole.is_first[1:].any(), "the lane holds several episodes"
+  assert whole.is_first[1:].any()
   assert len(split_at_gaps(whole)) == 1
   alive = np.flatnonzero(~whole.is_last[:-2] & ~whole.is_first[1:-1])
   cuts = [int(alive[3]) + 1, int(alive[8]) + 1]

@@ -1,4 +1,4 @@
-"""A short run of the local loop that the tests of this folder share."""
+"""A short run in one process, shared by the tests of this folder."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from moozi.run import build, local
 from moozi.run.session import RunInputs
 from tests.tiny_run import TINY
 
-# All short periods are in steps: with a period in seconds, a checkpoint could be at any step.
+# The periods are in steps or very long, so that each run saves its checkpoints at the same steps.
 SCHEDULES = (
   "evaluation.period_env_steps=128",
   "checkpoint.milestones_env_steps=160",
@@ -18,17 +18,17 @@ SCHEDULES = (
 
 
 def start(*overrides, **inputs):
-  """A run with SCHEDULES, as a generator."""
+  """Returns the generator of a run with SCHEDULES."""
   config = load_config(None, [*TINY, *SCHEDULES, *overrides])
   return local.run(RunInputs(config, build.env_spec(config), **inputs))
 
 
 def local_run(*overrides, **inputs):
-  """The events of a run with SCHEDULES."""
+  """Returns the events of a run with SCHEDULES."""
   return list(start(*overrides, **inputs))
 
 
 @pytest.fixture(scope="session")
 def events():
-  """A whole run of 320 steps."""
+  """Returns the events of a run of 320 steps."""
   return local_run()

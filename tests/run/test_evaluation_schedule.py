@@ -1,4 +1,4 @@
-"""The schedule of evaluations, the best evaluation, and the events of each evaluation."""
+"""Tests of the schedule of evaluations and of their events."""
 
 import types
 
@@ -33,7 +33,8 @@ def test_best_result_saves_the_state_that_played_it():
   assert isinstance(state, StateReady)
   assert state.is_best
   assert state.state.training is TRAINING
-  assert (state.env_steps, state.learner_steps) == (120, 7)  # counters of the evaluation, not of the run
+  # The counters are those of the evaluated parameters.
+  assert (state.env_steps, state.learner_steps) == (120, 7)
   for mean in (2.0, 1.0):
     (event,) = evaluations.record(result(mean), True, lambda: pytest.fail("it is not the best"))
     assert event.is_final
@@ -77,7 +78,7 @@ def test_stopped_final_evaluation_ends_as_stopped():
   assert evaluations.reason_at_end("max_wall_s") == "max_wall_s"
   evaluations = make()
   evaluations.record(EnvError("it fell"), True, lambda: TRAINING)
-  assert evaluations.reason_at_end("max_env_steps") == "max_env_steps", "a retry would fail again"
+  assert evaluations.reason_at_end("max_env_steps") == "max_env_steps"
 
 
 @pytest.mark.parametrize("is_final", [False, True])

@@ -1,4 +1,4 @@
-"""MuZero in one process: its events and their order, determinism, and resuming to the bit."""
+"""Tests of MuZero in one process: events, determinism, and resuming."""
 
 import jax
 import numpy as np
@@ -33,7 +33,7 @@ def assert_equal_trees(a, b):
 
 
 def summary(events):
-  """The events as plain values, without times and replay's memory."""
+  """Returns the events as tuples, without times and memory use."""
   out = []
   for e in events:
     row = (type(e).__name__, e.env_steps, e.learner_steps)
@@ -75,7 +75,7 @@ def test_acting_uses_the_newest_parameters(events):
 
 
 def test_seed_determines_the_run(events):
-  """Samples by priority and refreshes priorities, so that every component is used."""
+  """The run samples by priority, so the test also covers replay's ranks and priorities."""
   again, other = local_run(), local_run(*SHORT, "max_env_steps=64", "seed=1")
   assert_equal_trees(states(events)[-1].training, states(again)[-1].training)
   assert summary(again) == summary(events)
@@ -129,8 +129,8 @@ def test_rollback_once(monkeypatch):
   assert_equal_trees((state.params, state.opt_state), (saved.training.params, saved.training.opt_state))
   assert int(state.learner_step) == fault.learner_steps
   steps = [e.learner_steps for e in events]
-  assert steps == sorted(steps), "versions never decrease"
-  assert any(isinstance(e, Updated) for e in events[events.index(fault) :]), "training continues"
+  assert steps == sorted(steps)
+  assert any(isinstance(e, Updated) for e in events[events.index(fault) :])
 
 
 def test_reports_come_once_per_round_and_at_the_end(events):
@@ -163,7 +163,7 @@ def test_segments_to_keep(events):
   ],
 )
 def test_resume_to_the_bit(env, request):
-  """A run of N steps, resumed for N more, equals a run of 2N."""
+  """A run that is resumed at a checkpoint has the same further events and final state as the original."""
   whole = request.getfixturevalue("events") if env == "env.name=tiny:catch" else local_run(env)
   at = next(i for i, e in enumerate(whole) if isinstance(e, StateReady) and not e.is_best)
   assert 0 < whole[at].env_steps < whole[-1].env_steps
@@ -185,7 +185,7 @@ def test_resume_with_other_workers(events):
   assert again[-1].env_steps >= events[-1].env_steps
   end = states(again)[-1]
   assert end.progress["envs_began_at"] == 160
-  # A second resume uses the seeds of the environments that the first resume created.
+  # The second resume restores the environments that the first one created.
   third = local_run("workers.num_workers=2", "workers.num_envs=3", "max_env_steps=400", state=end)
   assert "reset" not in third[0].message
 

@@ -1,4 +1,4 @@
-"""Pacing: sample reuse is bounded from both sides, and nothing waits forever."""
+"""Tests of pacing: sample reuse stays within bounds, and there are no deadlocks."""
 
 import random
 
@@ -160,7 +160,7 @@ def test_no_reanalyze_before_training_or_without_a_ratio():
 @pytest.mark.parametrize("share", [0.01, 0.5, 0.95])
 @pytest.mark.parametrize("calls", [50.99, 61.5])
 def test_reanalyze_ratio_at_the_end(share, calls):
-  """The ratio is met to within one call, even after only a few calls."""
+  """At the end of a run, the reanalyze ratio is met to within one call, even after few calls."""
   steps = int(calls * 256 * (1 - share) / share)
   pacer, _ = make_pacer(1e-6, min_steps=64, max_steps=64 + steps, share=share, positions=256)
   for count in (64, steps):
@@ -187,7 +187,7 @@ def test_run_waits_for_reanalyze():
     pacer.ask_reanalyze()
   assert not pacer.is_complete
   pacer.done_reanalyze(32)
-  # The second call found only 20 of 32 positions. The other 12 are still due, but are less than one call.
+  # The second call found only 20 of 32 positions. The missing 12 are too few for another call.
   pacer.done_reanalyze(20)
   assert pacer.is_complete
   assert pacer.positions_asked == pacer.positions_done == 52
@@ -222,7 +222,7 @@ def test_training_starts_at_min_steps():
   pacer.done_act(64)
   assert not pacer.may_learn(can_sample=False)
   assert pacer.started_at is None
-  assert not pacer.may_learn(can_sample=True), "started, and nothing acted since"
+  assert not pacer.may_learn(can_sample=True)
   assert pacer.started_at == 64
   pacer.ask_act(round_steps)
   pacer.done_act(round_steps)
@@ -230,7 +230,7 @@ def test_training_starts_at_min_steps():
 
 
 def test_acting_continues_until_replay_can_sample():
-  """A lane's newest n + K steps are not eligible, so replay may have nothing to sample at min_steps."""
+  """With `min_steps` steps, replay may have no eligible one: a lane's newest n + K are not eligible."""
   pacer, round_steps = make_pacer(4.0, min_steps=64)
   for _ in range(50):
     assert pacer.may_act(can_sample=False)
@@ -301,10 +301,10 @@ def test_slack_fills_every_queue():
     "ray.segments_in_flight=3",
   ]
   options += ["learner.batch_size=16", "learner.updates_per_call=5", "learner.samples_per_step=4"]
-  # Three segments of 32 steps at each of two workers are 192 steps. Two calls of 80 targets are 40 steps at
-  # 4 targets per step.
+  # In flight are 2 workers × 3 segments × 32 = 192 steps, and 2 calls × 80 targets, which are 40 steps at
+  # 4 samples per step.
   assert slack_steps(load_config(None, options)) == 192 + 40
-  # Two calls of 30 positions at each of two workers are 40 steps, at a third of a step per position.
+  # The reanalyze calls, 2 workers × 2 calls × 30 positions, are 40 steps at a third of a step per position.
   options += ["reanalyze.num_workers=2", "reanalyze.batch_size=30", "reanalyze.ratio=0.75"]
   assert slack_steps(load_config(None, options)) == 192 + 40
   options += ["reanalyze.ratio=0.25"]

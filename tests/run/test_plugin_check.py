@@ -1,4 +1,4 @@
-"""A user's network, search and loss are tried before a run starts, and refused with the reason."""
+"""Tests of the checks of users' networks, searches and losses before a run."""
 
 import haiku as hk
 import jax
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("folder")
 
 
 def config_with(config, section, **values):
-  """Sets names that are registered, without validation."""
+  """Returns the configuration with changed values of a section, without validation."""
   return config.model_copy(update={section: getattr(config, section).model_copy(update=values)})
 
 
@@ -26,7 +26,7 @@ def check(config):
 
 
 def network(changed=None, out=None):
-  """A maker of linear parts; the part `changed` returns `out(its result)`."""
+  """Returns a network function with linear parts; the result of the part `changed` is passed to `out`."""
 
   def make(config, num_actions, support_size, num_frame_planes):
     encode, step, project = (hk.Linear(8) for _ in range(3))
@@ -96,7 +96,7 @@ def test_networks_that_are_refused(tiny_config, changed, out, message):
 
 
 def searched(change):
-  """PUCT with its output changed."""
+  """Returns a search function: PUCT, whose output is passed to `change`."""
 
   def search(config, **kwargs):
     return change(mctx.muzero_policy(**kwargs, num_simulations=config.num_simulations))

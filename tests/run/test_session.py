@@ -1,4 +1,4 @@
-"""The session's loop with a trainer that only counts: schedules, stopping, resuming, faults."""
+"""Tests of the session's loop with a trainer that only counts steps."""
 
 import types
 
@@ -33,7 +33,7 @@ class Training:
 
 
 class Trainer:
-  """Makes 10 environment steps and 1 update per call of `step`."""
+  """A trainer whose `step` counts 10 environment steps and 1 update."""
 
   message, sample_reuse = "counting", 2.0
 
@@ -97,7 +97,7 @@ def test_schedules_and_order():
   assert trainer.num_episodes == [2, 2, 2, 3]
   assert [type(e) for e in events[-3:]] == [StateReady, Evaluated, Finished]
   assert events[-1] == Finished(env_steps=100, learner_steps=10, reason="max_env_steps", sample_reuse=2.0)
-  assert not any(isinstance(e, ActorReports) for e in events), "the trainer has none"
+  assert not any(isinstance(e, ActorReports) for e in events)
 
 
 def test_reports_follow_each_step_and_the_final_evaluation():

@@ -1,4 +1,4 @@
-"""Stop signals are acknowledged at once: while the main thread is in C code, and while they are blocked."""
+"""Tests that stop signals are acknowledged at once, even in C code or while signals are blocked."""
 
 import signal
 import subprocess
@@ -18,7 +18,7 @@ with signals.acknowledged():
 {block}
 print(received, flush=True)
 """
-# One call of C code, during which Python runs no handler.
+# During this call of C code, Python runs no signal handlers.
 _IN_C = """  hashlib.pbkdf2_hmac("sha256", b"", b"", 200_000_000)"""
 _BLOCKED = """
   with signals.blocked():
@@ -65,7 +65,7 @@ def test_blocked_signal_is_acknowledged_in_the_block_and_handled_after_it(start)
   assert process.stderr.readline() == "moozi: SIGINT received; stopping\n"
   out, error = process.communicate("\n", timeout=20)
   assert out == f"[{int(signal.SIGINT)}]\n"
-  assert error == ""  # acknowledged once
+  assert error == ""  # the signal must not be acknowledged twice
   assert process.returncode == 0
 
 

@@ -1,4 +1,4 @@
-"""Work logs with a fake clock."""
+"""Tests of work logs, with a fake clock."""
 
 import os
 
@@ -93,7 +93,7 @@ def test_spans_are_bounded(monkeypatch):
     do(log, clock, name, 1)
     clock.now_s += 1
   report = log.report(True)
-  # The log dropped b, which ended at 3. From then on the log is complete.
+  # Span b, which ended at 3, was dropped, so the report starts at 3.
   assert report.stretch == Stretch(
     since_s=3, until_s=10, spans=(Span("c", 4, 5), Span("d", 6, 7), Span("e", 8, 9))
   )
@@ -109,7 +109,7 @@ def test_timeline_window():
     stretch=Stretch(since_s=950, until_s=1050, spans=(Span("a", 990, 1005), Span("b", 1010, 1040))),
   )
   clock.now_s = 1_000_000
-  assert not window.is_over  # the duration of the first update does not matter
+  assert not window.is_over  # the window has not begun yet, however long the first update took
   assert window.cut(whole) == ActorReport(elapsed_s=100, busy_s=50)
   clock.now_s = 1003
   window.begin()
@@ -161,7 +161,7 @@ def test_work_figures():
     "system/memory_mib/a": 12.0,
     "system/memory_mib": 112.0,
   }
-  # An actor in a call has no share. Its memory is the last reported value.
+  # Actor b is still in a call, so it has no busy share; its memory is the last value reported.
   figures.add({"b": ActorReport(elapsed_s=0, busy_s=0)})
   assert figures.take(50.0) == {
     "system/memory_mib/driver": 50.0,

@@ -1,4 +1,4 @@
-"""The figures of the thesis, plotted from synthetic results, and their errors."""
+"""Tests of the thesis's figures, with synthetic results."""
 
 import importlib
 import json
@@ -19,14 +19,14 @@ GAMES = ("asterix", "breakout", "freeway", "seaquest", "space_invaders")
 
 
 def make_curve(level: float, speed: float, random: np.random.Generator) -> list[tuple[int, float, float]]:
-  """Returns thirty evaluations whose returns rise to `level`."""
+  """Returns a curve of thirty evaluations whose returns rise to `level`."""
   steps = np.arange(1, 31) * 100_000
   rise = level * (1 - np.exp(-steps / 1.2e6)) + random.normal(0, 0.05 * level, 30)
   return [(int(s), float(s / speed), float(max(r, 0))) for s, r in zip(steps, rise, strict=True)]
 
 
 def make_results(folder) -> None:
-  """The results of a sweep of one seed, and a second seed of MooZi on Breakout."""
+  """Writes results of one seed for each agent and game, and a second seed of MooZi on Breakout."""
   random = np.random.default_rng(0)
 
   def make(agent: str, game: str, seed: int = 0, is_sticky: bool = False) -> None:
@@ -79,7 +79,7 @@ def test_figure_is_drawn(results, tmp_path, name):
   picture = np.asarray(PIL.Image.open(out).convert("RGB"))
   assert picture.shape[0] > 400
   assert picture.shape[1] > 800
-  # Coloured lines on a white ground.
+  # The figure has colored lines on a white background.
   coloured = np.ptp(picture.astype(int), axis=-1) > 60
   assert coloured.mean() > 0.001
   assert (picture == 255).all(axis=-1).mean() > 0.5
@@ -87,7 +87,7 @@ def test_figure_is_drawn(results, tmp_path, name):
 
 @pytest.fixture
 def drawn(results):
-  """The title of each axis of a figure, and its lines by their labels."""
+  """Returns a function that draws a figure and returns (title, {label: points}) of each of its axes."""
   import matplotlib.pyplot as plt
 
   def draw(name: str) -> list[tuple[str, dict[str, list[tuple[float, float]]]]]:

@@ -1,4 +1,4 @@
-"""A user's own callbacks: made at the start, called with every event, and their errors."""
+"""Tests of users' callbacks."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Learning from trajectories on disk and reanalyzing them, from a run's folder to the events."""
+"""Tests of learning from stored trajectories and of `moozi reanalyze`."""
 
 import json
 import os
@@ -33,7 +33,7 @@ NUM_STEPS = 10 * 8 * 4
 
 @pytest.fixture(scope="module")
 def old(tmp_path_factory):
-  """A run with one checkpoint and two files of trajectories, acted with the checkpoint's parameters."""
+  """Returns a run with a checkpoint and two trajectory files, acted with the checkpoint's parameters."""
   folder = tmp_path_factory.mktemp("runs")
   config = load_config(None, [*TINY, *SEARCH, *HISTORY, f"run.dir={folder}", "run.name=old"])
   spec = build.env_spec(config)
@@ -55,7 +55,7 @@ def old(tmp_path_factory):
 
 
 def train(old, *overrides):
-  """The events of a run that learns from the old run's trajectories."""
+  """Trains from the old run's trajectories; returns the events."""
   config = load_config(None, [*TINY, *HISTORY, f"offline.trajectories={old}", *overrides])
   spec = build.env_spec(config)
   return list(local.run(RunInputs(config, spec, stored=load_stored(config, spec))))
@@ -72,7 +72,7 @@ def test_learning_without_an_environment(old, monkeypatch):
   last = events[-1]
   assert isinstance(last, Finished)
   assert (last.reason, last.env_steps) == ("max_env_steps", 320)
-  # A run that acts makes the same number of updates: four samples for each step, in calls of 32.
+  # As in a run that acts, updates use four samples per step; one call has 32.
   assert last.learner_steps * 16 == pytest.approx(4 * 320, abs=32)
   searches = [e for e in events if isinstance(e, Reanalyzed)]
   assert searches[-1].num_positions == 256
@@ -95,7 +95,7 @@ def test_mixture_of_stored_and_acted_steps(old):
 
 @pytest.mark.slow
 def test_resume_to_the_bit(old):
-  """A resumed run restores the state of the draws, and the values and policies that were written back."""
+  """Resuming restores the sampling state, and the values and policies from reanalyze."""
   overrides = ("reanalyze.ratio=0.5", "reanalyze.batch_size=8", "learner.target_update_period=20")
   periods = (
     "checkpoint.milestones_env_steps=160",
@@ -128,7 +128,7 @@ def test_max_env_steps_takes_the_first_steps(old):
 
 
 def steps_of(path):
-  """All steps of a stored set, [T, B, …]; its lanes must have equal lengths."""
+  """Returns all steps of stored trajectories, [T, B, …]; the lanes must have equal lengths."""
   lanes = {}
   for stored in open_trajectories(path).read():
     lanes.setdefault(stored.span.lane, []).append(stored.steps)
@@ -138,7 +138,7 @@ def steps_of(path):
 
 @pytest.mark.slow
 def test_learning_from_a_set_with_a_gap(old, tmp_path):
-  """A restarted training worker or a refused segment leaves a gap in the trajectories."""
+  """Stored trajectories have a gap where a worker was restarted or a segment was refused."""
   whole = steps_of(old)
   alive = np.flatnonzero(~whole.is_last.any(axis=1))
   stop, begin = int(alive[alive > 30][0]) + 1, int(alive[alive > 50][0])
@@ -154,7 +154,7 @@ def test_learning_from_a_set_with_a_gap(old, tmp_path):
   replay = build.build_replay(config, spec, load_stored(config, spec))
   replay.check_valid()
   lane = replay._stored.storage.trajectory(0, 0, stop + 80 - begin)
-  # The episode before the gap is cut off as truncated, and nothing after it is lost.
+  # The episode before the gap is truncated; all steps after the gap are kept.
   assert lane.is_truncated[stop - 1]
   assert lane.action[stop - 1] == 0
   np.testing.assert_array_equal(lane.action[stop:], whole.action[begin:, 0])
@@ -171,7 +171,7 @@ def test_too_few_steps_are_refused(old):
 
 
 def test_lanes_of_too_different_lengths_are_refused(old, tmp_path, monkeypatch):
-  """Each lane is allocated at the length of the longest."""
+  """Replay allocates the longest lane's length for every lane, so unequal lanes would waste memory."""
   whole = steps_of(old)
   writer = TrajectoryWriter(tmp_path / "few", open_trajectories(old).spec)
   writer.append(map_fields(lambda x: x[:, :1], whole), 0)
@@ -180,7 +180,7 @@ def test_lanes_of_too_different_lengths_are_refused(old, tmp_path, monkeypatch):
   writer.close()
   config = load_config(None, [*TINY, *HISTORY, f"offline.trajectories={tmp_path / 'few'}"])
   spec = build.env_spec(config)
-  assert load_stored(config, spec) is not None, "a small set is always allowed"
+  assert load_stored(config, spec) is not None
   monkeypatch.setattr(offline, "_FREE_SLOTS", 17 * 80 - 1)
   with pytest.raises(UserError, match="17 lanes hold 112 steps, the longest 80;"):
     load_stored(config, spec)
@@ -190,7 +190,7 @@ def test_lanes_of_too_different_lengths_are_refused(old, tmp_path, monkeypatch):
 
 
 def unusable(tmp_path):
-  """Folders that a run cannot learn from, and the error of each."""
+  """Makes folders that a run cannot learn from; returns the error of each."""
   spec = make_spec()
   for name in ("other_env", "cut"):
     writer = TrajectoryWriter(tmp_path / name, spec)
@@ -238,7 +238,7 @@ BROKEN = {
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_invalid_content_is_refused(cli, tmp_path, old, name):
-  """The values are validated even if the checksum is valid, also after a gap."""
+  """Values are validated even in files with a valid checksum, also in the part after a gap."""
   value, message = BROKEN[name]
   whole = map_fields(np.array, steps_of(old))
   at = int(np.flatnonzero(~whole.is_last[:, 2])[-1])
@@ -280,7 +280,7 @@ def test_contradictory_settings_are_refused(cli, tmp_path):
 
 
 def test_reanalyze_with_the_same_search_changes_nothing(cli, tmp_path, old):
-  """The parameters and the search are the same as in acting. Histories continue across the files."""
+  """With the parameters and the search of acting, reanalyze changes nothing, also across two files."""
   out = tmp_path / "new"
   status, text, err = cli("reanalyze", old, "--checkpoint", "last", "--out", out, "--json")
   assert status == 0, err

@@ -1,4 +1,4 @@
-"""The files that the recorder writes for a list of events."""
+"""Tests of the files that the recorder writes for a list of events."""
 
 import contextlib
 import dataclasses
@@ -97,7 +97,7 @@ def evaluated(env_steps, is_final=False, pictures=None):
 
 @pytest.fixture
 def recorded(tmp_path):
-  """A run of a few events, with a tick after each."""
+  """Records a few events, with a tick after each; returns the run directory and the display."""
   made = load_config(None, [f"run.dir={tmp_path}", "run.name=one", "logging.period_s=1e-9"])
   run = RunDirectory.create(made)
   config, display = run.load_config(), Display()
@@ -178,8 +178,8 @@ def test_gif_of_the_environments_pictures(tmp_path):
     recorder.close()
     with Image.open(next(run.gifs_path.iterdir())) as gif:
       sizes.append((gif.width, gif.n_frames))
-  # Frames of 3 by 3 are drawn 240 pixels wide. Pictures of 50 by 200 keep their size. The evaluator has
-  # truncated both episodes.
+  # Frames of 3 by 3 are drawn 240 pixels wide. Pictures 50 pixels wide keep their size, so their GIF is 190
+  # pixels narrower.
   assert sizes == [(sizes[1][0] + 190, 4), (sizes[1][0], 4)]
 
 
@@ -222,7 +222,7 @@ def test_gifs_do_not_block(tmp_path, monkeypatch):
 
 
 def test_curves_are_complete_at_a_checkpoint(tmp_path):
-  """A resumed run's next tick starts after the checkpoint."""
+  """All counts before a checkpoint must be in a tick, because a resumed run starts its ticks after it."""
   overrides = [f"run.dir={tmp_path}", "run.name=one", "logging.tensorboard=false", "logging.period_s=1e9"]
   config = load_config(None, overrides)
   run = RunDirectory.create(config)
@@ -349,7 +349,7 @@ def test_resume_drops_steps_after_the_checkpoint(tmp_path):
 
 
 def test_resume_keeps_steps_that_were_written_before_the_checkpoint(tmp_path):
-  """With Ray, more segments arrive while a checkpoint is assembled."""
+  """With Ray, segments of later steps may arrive and be stored before the checkpoint is complete."""
   spec = make_spec()
   steps = random_lanes(0, 3, 12, spec)
   overrides = [f"run.dir={tmp_path}", "run.name=one", "logging.tensorboard=false", "trajectories.save=true"]
@@ -376,7 +376,7 @@ def test_resume_keeps_steps_that_were_written_before_the_checkpoint(tmp_path):
   again.observe(collected(21, 7, 12))
   again.close()
   assert open_trajectories(run.path).lane_steps == {0: 12, 1: 12, 2: 12}
-  # A checkpoint of an earlier version holds only the run's number of steps.
+  # Checkpoints of earlier versions have no positions of lanes, only the number of steps.
   Recorder(
     config, spec, run, Display(), start=0.0, resumed=Resumed(state=None, recorder=before, store=None)
   ).close()
@@ -399,7 +399,7 @@ def test_work_metrics_and_timeline(tmp_path):
   idle = ActorReport(elapsed_s=4.0, busy_s=0.0, memory_mib=900.0)
   recorder.observe(ActorReports(**counters, reports={"parameter_server": idle}))
   recorder.observe(Histograms(**counters, histograms={"replay/delta": histogram_of([1.0, 2.0])}))
-  assert read_timeline(run.timeline_path) == {"parameter_server": [stretch]}, "written with the tick"
+  assert read_timeline(run.timeline_path) == {"parameter_server": [stretch]}
   recorder.close()
   lines = read_metrics(run.metrics_path)
   assert [line.get("system/busy_share/parameter_server") for line in lines] == [0.75, 0.0, None]
@@ -435,7 +435,7 @@ def test_start_is_shown_by_phases_with_seconds(tmp_path):
   start = time.monotonic() - 7
   phase_notes(display, start)("starting Ray")
   with contextlib.closing(Recorder(run.load_config(), SPEC, run, display, start)) as recorder:
-    # The second of 60 and 120 comes less than two seconds after the first.
+    # Notes are at least two seconds apart, so 120 is skipped.
     for env_steps in (0, 60, 120, 200, 260):
       recorder.observe(acted(env_steps))
   lines = [line.split("  ", 2) for line in (note.strip() for note in display.notes)]

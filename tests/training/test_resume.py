@@ -1,4 +1,4 @@
-"""`moozi train --resume`: the run continues in its own directory, with the same counters and curves."""
+"""Tests of `moozi train --resume`."""
 
 import json
 import os
@@ -41,7 +41,7 @@ OPTIONS = (
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-  """A run of 160 steps."""
+  """Returns a finished run of 160 steps."""
   folder = tmp_path_factory.mktemp("resume")
   config = folder / "config.yaml"
   config.write_text("seed: 0\n")
@@ -53,14 +53,14 @@ def finished(tmp_path_factory):
 
 @pytest.fixture
 def run(finished, tmp_path):
-  """A copy of the run, to resume."""
+  """Returns a copy of the finished run, which the test may resume."""
   path = tmp_path / "first"
   shutil.copytree(finished, path)
   return path
 
 
 def load(path):
-  """Loads the state that `--resume` continues from, without training."""
+  """Returns the state that `--resume` would continue from."""
   directory = RunDirectory.open(path)
   config = directory.load_config().model_copy(update={"max_env_steps": 192})
   with directory.claim():
@@ -87,7 +87,7 @@ def test_resume_continues_in_the_same_directory(cli, run):
 
 @pytest.mark.slow
 def test_curves_equal_those_of_an_unbroken_run(cli, run, finished, tmp_path):
-  """The curves of a resumed run have the same ticks as the curves of a run that was never stopped."""
+  """The curves of a resumed run have the same steps as those of a run that was never stopped."""
   assert cli("train", "--resume", run, "max_env_steps=320")[0] == 0
   whole = finished.parent / "whole"
   config = finished.parent / "config.yaml"
@@ -100,15 +100,15 @@ def test_curves_equal_those_of_an_unbroken_run(cli, run, finished, tmp_path):
   for name in ("loss/total", "replay/added", "train/return_mean"):
     ours, theirs = curve(run, name), curve(whole, name)
     assert sorted(set(ours)) == sorted(set(theirs)), name
-  # The first part of the resumed run has one more evaluation: its final one.
+  # The resumed run has one evaluation more, because its first part ended with a final evaluation.
   assert {t[0] for t in curve(whole, "test/return_mean")} <= {t[0] for t in curve(run, "test/return_mean")}
 
 
 def test_kill_and_resume_give_the_same_parameters_to_the_bit(cli, tmp_path, monkeypatch):
-  """Copies the run directory right after a checkpoint. A kill at this point leaves the same files."""
+  """Compares a run that is killed right after a checkpoint and resumed with one that is not."""
   config = tmp_path / "config.yaml"
   config.write_text("seed: 0\n")
-  # No tick is written before the checkpoint, because a kill loses the steps without a tick.
+  # The only tick is that of the checkpoint, because a kill loses counts that are not yet in a tick.
   options = [*OPTIONS, "logging.period_s=1e9", "checkpoint.milestones_env_steps=160", f"run.dir={tmp_path}"]
   save = CheckpointStore.save
 
@@ -127,7 +127,7 @@ def test_kill_and_resume_give_the_same_parameters_to_the_bit(cli, tmp_path, monk
 
 
 def assert_same_run(first, second):
-  """Asserts that the last checkpoints are equal to the bit and the curves have the same values."""
+  """Asserts that two runs have the same last checkpoint, to the bit, and the same curves."""
 
   def checkpoint(path):
     path = path / "checkpoints" / "step_000000320"
@@ -202,12 +202,12 @@ def test_damaged_checkpoint_is_removed(cli, run):
   status, _, err = cli("train", "--resume", run, "max_env_steps=192")
   assert status == 0, err
   assert newest.name in err
-  # These are the milestones, the best checkpoint, and the last.
+  # The kept checkpoints are the milestones, the best and the last one.
   assert_complete(run, [64, 96, 128, 192])
 
 
 def assert_complete(run, steps):
-  """Asserts that the run has exactly these checkpoints and that all of them load."""
+  """Asserts that the run has exactly the checkpoints of these steps and that all of them load."""
   config = RunDirectory.open(run).load_config()
   spec = env_spec(config.env.name)
   template = training_state_template(config, spec)
@@ -222,7 +222,7 @@ def assert_complete(run, steps):
 
 
 def test_repeated_steps_replace_their_checkpoints(cli, run):
-  """The newest two resume states are missing. Their checkpoints, including the best one, are replaced."""
+  """Without the newest two resume states, the run repeats their steps and replaces their checkpoints."""
   from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
   removed = list_checkpoints(run / "resume")[-2:]
@@ -239,7 +239,7 @@ def test_repeated_steps_replace_their_checkpoints(cli, run):
   assert {"step_000000128", "step_000000160"} <= again
   assert all(steps_of(name) > resumed_at for name in again)
   assert read_best(run / "checkpoints") in again
-  # TensorBoard drops the earlier values of the repeated steps.
+  # Of the repeated steps, TensorBoard shows only the new values.
   shown = EventAccumulator(str(run), size_guidance={"scalars": 0}, purge_orphaned_data=True)
   shown.Reload()
   steps = [event.step for event in shown.Scalars("replay/added")]
@@ -253,7 +253,7 @@ def test_repeated_steps_replace_their_checkpoints(cli, run):
   ["killed", pytest.param("stopped", marks=pytest.mark.slow), pytest.param("older", marks=pytest.mark.slow)],
 )
 def test_final_evaluation_is_made_on_resume(cli, run, left):
-  """The run has made all its steps and ended during its final evaluation."""
+  """A run that has made all its steps but lacks its final evaluation can be resumed."""
   path = run / "summary.json"
   before = json.loads(path.read_text())
   if left == "killed":
@@ -280,7 +280,7 @@ def test_checkpoint_with_a_damaged_replay_block_is_skipped(run):
   own = [e["file"] for e in newest.meta["blocks"].values() if e["file"] not in older]
   shared = older & {e["file"] for e in newest.meta["blocks"].values()}
   assert own
-  assert shared, "two checkpoints share what has not changed"
+  assert shared
   (run / "resume" / "blocks" / own[0]).write_bytes(b"cut")
   (passed_over,) = load(run).passed_over
   assert passed_over.startswith(newest.name)
@@ -326,18 +326,18 @@ def test_settings_that_may_change(cli, run):
       (before if tick["env_steps"] <= 160 else after).append(tick)
   assert min(tick["update/learning_rate"] for tick in before) > 1e-4
   assert [tick["update/learning_rate"] for tick in after] == pytest.approx([1e-4] * len(after))
-  # Each update uses eight samples instead of sixteen. The number of samples per step is unchanged.
+  # Each update now has eight samples instead of sixteen, at four samples per step as before.
   made = after[-1]["learner_steps"] - before[-1]["learner_steps"]
   acted = after[-1]["env_steps"] - before[-1]["env_steps"]
   assert made * 8 == pytest.approx(acted * 4.0, rel=0.3)
-  # A round is a segment of 32 steps from each of the two workers.
+  # Acting proceeds in rounds of 64 steps: a segment of 32 from each of two workers.
   assert after[-1]["env_steps"] == 160 + 2 * 64
 
 
 @pytest.mark.slow
 def test_run_refused_by_ray_is_unchanged(run):
-  """The run is refused late, when it connects to the cluster."""
-  # Some checkpoints are later than the one that the run resumes from.
+  """The error comes late, when the run connects to the cluster; no file may have changed."""
+  # Without the newest resume state, some checkpoints are later than the resumed one.
   shutil.rmtree(list_checkpoints(run / "resume")[-1].path)
 
   def files():
@@ -360,7 +360,7 @@ def test_claimed_run_is_not_read(cli, run):
     status, _, err = cli("train", "--resume", run, "max_env_steps=192")
   assert status == 2
   assert "is writing into this run" in err
-  assert newest.name not in err, "its newest checkpoint may be incomplete"
+  assert newest.name not in err
 
 
 def test_resume_without_a_state_is_refused(cli, run):

@@ -1,4 +1,4 @@
-"""Runs that would not learn, and a closed terminal."""
+"""Tests of the start of training and of a closed terminal."""
 
 import os
 import pty
@@ -22,7 +22,7 @@ def test_run_without_an_update_is_refused():
 
 @pytest.mark.slow
 def test_closed_terminal_ends_with_a_checkpoint(tmp_path):
-  """The kernel sends SIGHUP to the foreground processes when the terminal's other side is closed."""
+  """When a terminal is closed, the kernel sends SIGHUP to its foreground processes."""
   ours, theirs = pty.openpty()
   command = [sys.executable, "-m", "moozi.cli", "train", "config/tiny/catch.yaml", "runtime=local"]
   command += [
@@ -33,7 +33,8 @@ def test_closed_terminal_ends_with_a_checkpoint(tmp_path):
     "checkpoint.first_s=null",
   ]
 
-  # The first program takes the terminal. `preexec_fn` would fork this process, which JAX warns of.
+  # This program makes the terminal its own and then runs the command. JAX warns of forks, so `preexec_fn`
+  # is not used.
   take = (
     "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
     "os.execv(sys.argv[1], sys.argv[1:])"

@@ -1,4 +1,4 @@
-"""Checks a page for accessibility with axe-core, which `make axe` installs.
+"""Checks a page's accessibility with axe-core, which `make axe` installs.
 
 Source: https://github.com/dequelabs/axe-core.
 """
@@ -15,10 +15,7 @@ _PATH = Path(sys.prefix) / "axe/node_modules/axe-core/axe.min.js"
 
 
 def serious_findings(page: Page) -> list[str]:
-  """The serious and critical findings on an open page, with all folds open: rule, element and reason.
-
-  Fails the test with a hint if axe-core is not installed.
-  """
+  """Returns the serious and critical findings on a page: rule, element and reason. Opens all <details>."""
   if not _PATH.exists():
     pytest.fail(f"this test needs axe-core; `make axe` installs it with npm to {_PATH}")
   page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")

@@ -1,7 +1,7 @@
-"""Drives a headless Chromium by Chrome's DevTools protocol over a pair of pipes, without a package or a port.
+"""Controls a headless Chromium by Chrome's DevTools protocol over two pipes.
 
-The protocol: https://chromedevtools.github.io/devtools-protocol. With `--remote-debugging-pipe` the browser
-reads commands from its file descriptor 3 and writes answers and events to 4. Each message is JSON and ends
+Source: https://chromedevtools.github.io/devtools-protocol. With `--remote-debugging-pipe` the browser
+reads commands from its file descriptor 3 and writes results and events to 4. Each message is JSON and ends
 with a NUL.
 """
 
@@ -24,7 +24,7 @@ _TIMEOUT_S = 240.0
 
 
 def find_chromium() -> str:
-  """Returns the browser's path; fails the test with a hint if no browser is installed."""
+  """Returns the browser's path; fails the test if no browser is installed."""
   for name in NAMES:
     path = shutil.which(name)
     if path is not None:
@@ -33,12 +33,12 @@ def find_chromium() -> str:
 
 
 class Page:
-  """A page in its own browser process; a context manager."""
+  """A context manager for a page in its own browser process."""
 
   def __init__(self) -> None:
     program = find_chromium()
     self._folder = tempfile.mkdtemp(prefix="moozi-chromium-")
-    # The descriptors are above 4: the child copies two of them to 3 and 4 and must overwrite neither.
+    # The descriptors must be above 4, because the child copies two of them to 3 and 4.
     ends = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 10) for fd in _two_pipes()]
     theirs_in, self._out, self._in, theirs_out = ends
     arguments = [
@@ -77,11 +77,11 @@ class Page:
     os.close(self._in)
     os.killpg(self._pid, signal.SIGKILL)
     os.waitpid(self._pid, 0)
-    # The browser's child processes may still be writing for a moment.
+    # The browser's child processes may still write files, so errors are ignored.
     shutil.rmtree(self._folder, ignore_errors=True)
 
   def call(self, method: str, **params: Any) -> dict[str, Any]:
-    """Sends a command and returns its result; keeps events that arrive before it."""
+    """Sends a command and returns its result; events that arrive before the result go to `events`."""
     self._last_id += 1
     message = {"id": self._last_id, "method": method, "params": params}
     if self._session is not None:
@@ -109,7 +109,7 @@ class Page:
     return json.loads(message)
 
   def open(self, path: Path, width: int = 1280, height: int = 900, scheme: str = "light") -> None:
-    """Loads a file and waits for its load event."""
+    """Opens a file and waits for its load event."""
     self.call(
       "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False
     )
@@ -121,21 +121,21 @@ class Page:
       self.events.append(self._receive())
 
   def evaluate(self, expression: str) -> Any:
-    """The value of a JavaScript expression, awaited if it is a promise. Raises RuntimeError if it throws."""
+    """Returns the value of a JavaScript expression, or of its promise; raises RuntimeError if it throws."""
     answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
     if "exceptionDetails" in answer:
       raise RuntimeError(f"{expression}: {answer['exceptionDetails']}")
     return answer["result"].get("value")
 
   def wait_for(self, expression: str) -> None:
-    """Waits until an expression is true."""
+    """Waits until a JavaScript expression is true."""
     end = time.monotonic() + _TIMEOUT_S
     while not self.evaluate(expression):
       assert time.monotonic() < end, f"never true: {expression}"
       time.sleep(0.05)
 
   def click(self, selector: str) -> None:
-    """Scrolls the selector's first element into view and clicks its middle."""
+    """Scrolls the first element that matches the selector into view and clicks on its center."""
     box = self.evaluate(
       f"(() => {{ const e = document.querySelector({json.dumps(selector)});"
       " e.scrollIntoView({block: 'center', behavior: 'instant'}); const b = e.getBoundingClientRect();"
@@ -147,7 +147,7 @@ class Page:
       )
 
   def press(self, key: str) -> None:
-    """Presses a key, by its DOM name, on the focused element."""
+    """Presses a key on the focused element; `key` is its DOM name."""
     codes = {
       "ArrowLeft": 37,
       "ArrowUp": 38,
@@ -164,7 +164,7 @@ class Page:
       self.call("Input.dispatchKeyEvent", type=kind, key=key, windowsVirtualKeyCode=code, **sent)
 
   def problems(self) -> list[str]:
-    """Errors, warnings and exceptions in the console, and requests that left the page."""
+    """Returns errors, warnings and exceptions of the console, and requests to other files or hosts."""
     self.evaluate("0")
     out = []
     for event in self.events:
@@ -182,7 +182,7 @@ class Page:
     return out
 
   def screenshot(self, path: Path, is_whole: bool = False) -> Path:
-    """Writes a PNG of the visible part, or of the whole page."""
+    """Writes a PNG of the visible part or of the whole page; returns its path."""
     image = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=is_whole)
     path.write_bytes(base64.b64decode(image["data"]))
     return path

@@ -1,4 +1,4 @@
-"""The page of a comparison in a browser. Needs Chromium (apt-get install chromium)."""
+"""Tests of the comparison page in a browser; they need Chromium (apt-get install chromium)."""
 
 import pytest
 
@@ -44,13 +44,13 @@ def test_page_shows_all_parts_at_any_width(browser, path, width, scheme):
   ]
   labels = browser.evaluate("[...document.querySelectorAll('fieldset label')].map(e => e.textContent)")
   assert labels == ["<b>&\"'<b>, 1 seed, no interval", "a, 4 seeds", "b, 2 seeds", "c, 1 seed, no interval"]
-  assert browser.evaluate("document.querySelectorAll('b').length") == 0, "names are text, not HTML"
+  assert browser.evaluate("document.querySelectorAll('b').length") == 0, "names must be escaped"
 
 
 def test_group_is_hidden_and_values_are_read_with_the_keyboard(browser, path):
   browser.open(path)
   count = "document.querySelectorAll('#task-0 .chart path').length"
-  # Per chart: a thin line for each seed, a thick line for each group, and a band for two groups.
+  # Each chart has a thin line for each seed, a thick one for each group, and a band for two of the groups.
   assert browser.evaluate(count) == 2 * (7 + 3 + 2)
   browser.evaluate("document.querySelectorAll('#task-0 input[type=checkbox]')[1].focus()")
   browser.press(" ")

@@ -1,4 +1,4 @@
-"""Sheets of tiled episodes."""
+"""Tests of GIFs with tiled episodes."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ SPEC = EnvSpec(name="test:environment", frame_shape=(4, 4, 1), frame_dtype="bool
 
 
 def make_tiles(lengths, spec=SPEC, own=None):
-  """Episode i has cell (t mod 4, i mod 4) set at step t."""
+  """Returns the fields of tiled episodes; episode i has cell (t mod 4, i mod 4) set at step t."""
   frames = [np.zeros((n, *spec.frame_shape), bool) for n in lengths]
   for i, episode in enumerate(frames):
     for t in range(len(episode)):

@@ -1,4 +1,4 @@
-"""Colors and sizes of drawn frames, for every kind of frame."""
+"""Tests of drawn frames: colors and sizes."""
 
 import itertools
 
@@ -105,7 +105,7 @@ def test_many_planes_have_distinct_colors():
   assert len(np.unique(colors, axis=0)) == 25
 
 
-# Linear RGB as it is seen without the long-wave or the middle-wave cones (Vienot, Brettel and Mollon 1999).
+# Matrices that convert linear RGB to how color-blind viewers see it (Vienot, Brettel and Mollon 1999).
 SEEN = {
   "all cones": np.eye(3),
   "protanope": np.array([[0.1124, 0.8876, 0.0], [0.1124, 0.8876, 0.0], [0.004, -0.004, 1.0]]),
@@ -142,7 +142,7 @@ def test_discs_are_in_columns():
   side = 240 // 7
   assert picture.shape == (6 * side, 7 * side, 3)
   red, yellow = render_spec_of(spec).board.colors
-  # The middle of each cell: red is at the bottom of columns 3 and 0, yellow is above red in column 3.
+  # Red is at the bottom of columns 3 and 0, and yellow is above red in column 3.
   middles = picture[side // 2 :: side, side // 2 :: side]
   assert np.argwhere(near(middles, red)).tolist() == [[5, 0], [5, 3]]
   assert np.argwhere(near(middles, yellow)).tolist() == [[4, 3]]
@@ -237,5 +237,5 @@ def test_legend_has_each_color():
   legend = legend_of(spec, 240)
   assert legend.shape[1] == 240
   for color in plane_colors(10):
-    assert near(legend, color.astype(int), 0).sum() >= 100, "a swatch of ten by ten"
+    assert near(legend, color.astype(int), 0).sum() >= 100
   assert legend_of(registry.env_spec("open_spiel:tic_tac_toe"), 240) is None

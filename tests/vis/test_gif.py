@@ -1,4 +1,4 @@
-"""Moving pictures of episodes."""
+"""Tests of GIFs of episodes."""
 
 import weakref
 
@@ -82,7 +82,7 @@ def test_pictures_are_not_all_held(tmp_path):
 
   with Image.open(write_gif(tmp_path / "a.gif", LazyImages(100, draw), fps=12)) as read:
     assert read.n_frames == 100
-  # Memory holds the samples of the palette, or the current image and the previous one.
+  # At no time are more images in memory than those that the palette is computed from.
   assert most[0] <= 12
 
 
@@ -160,7 +160,7 @@ def test_length_and_missing_value(monkeypatch):
 
 
 def bar_length(image, row, num_lines=5):
-  """Pixels in the color of a bar in one row of the panel of a Breakout picture."""
+  """Returns the length of the bar in one row of the panel, in pixels."""
   top = (image.shape[0] - (2 * 10 + 18 * (num_lines + 3))) // 2 + 10 + 18 * (num_lines + row) + 9
   line = image[top, 260:]
   return int(sum((line == color).all(axis=-1).sum() for color in (gif._BAR, gif._CHOSEN)))
@@ -176,7 +176,7 @@ def test_bar_length_is_probability():
 
 
 def test_panel_text(monkeypatch):
-  """The dummy action has no bar, the end is no action, and the error of a sum of float32 is not shown."""
+  """The panel shows no bar for the dummy action, no action at the end, and no rounding errors of float32."""
   written = []
   monkeypatch.setattr(gif, "write", lambda picture, text, *_: written.append(text))
   rewards = np.array([0.0, -7e-15, 0.1], np.float32)
@@ -185,7 +185,7 @@ def test_panel_text(monkeypatch):
   assert "action left" in written
   assert "end" in written
   assert not any("dummy" in text or "action end" in text for text in written)
-  assert written.count("noop") == 3, "a bar in each of the three frames"
+  assert written.count("noop") == 3
   assert "reward +0   sum 0" in written
   assert "reward +0.1   sum 0.1" in written
 

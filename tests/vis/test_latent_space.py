@@ -1,4 +1,4 @@
-"""The picture of the latent space, and the projector's files."""
+"""Tests of the picture of the latent space and of the projector's files."""
 
 import csv
 
@@ -40,7 +40,7 @@ def test_reduced_states_keep_distances(monkeypatch):
   random = np.random.default_rng(0)
   states = (random.standard_normal((40, 5)) @ random.standard_normal((5, 300)) + 3).astype(np.float32)
   distances = np.linalg.norm(states[:, None] - states, axis=-1)
-  # The components are fitted to all forty points or to twenty; both span the five dimensions.
+  # The principal components are fitted to all forty points or to twenty; either way they span 5 dimensions.
   for max_fitted in (1000, 20):
     monkeypatch.setattr(latent_space, "_MAX_FITTED", max_fitted)
     out, share = reduced_states(states, 8)
@@ -55,7 +55,7 @@ def test_reduced_states_keep_distances(monkeypatch):
 def test_small_states_are_unchanged():
   states = np.random.default_rng(0).standard_normal((3, 8))
   assert reduced_states(states, 8)[0] is states
-  assert reduced_states(states, 6)[0].shape == (3, 3), "three points have three components"
+  assert reduced_states(states, 6)[0].shape == (3, 3)
 
 
 def make_paths(num_steps=12, num_starts=3, unroll_steps=4):

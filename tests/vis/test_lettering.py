@@ -1,5 +1,3 @@
-"""Numbers in few characters."""
-
 import math
 
 import numpy as np
@@ -37,7 +35,7 @@ def test_short_figure_is_near_and_short():
   for x in (random.normal(size=2000) * 10.0 ** random.integers(-30, 36, 2000)).astype(np.float32).tolist():
     text = short_figure(x)
     assert len(text) <= 6
-    # The text shows at least one digit.
+    # The text has at least one significant digit.
     assert abs(float(text) - x) <= 0.5 * 10 ** math.floor(math.log10(abs(x))) * (1 + 1e-6)
 
 

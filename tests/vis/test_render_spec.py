@@ -1,4 +1,4 @@
-"""Render specs: planes match those of the packages, and a board is drawn alike for both players."""
+"""Tests of render specs: planes match the packages', and boards are drawn alike for both players."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ from moozi.vis.render_spec import (
   render_spec_of,
 )
 
-# Maximum number of cells that a move changes; the others must look the same to both players.
+# For each game, the maximum number of cells that a move changes; all others must be drawn as before.
 BOARDS = {
   "open_spiel:tic_tac_toe": 1,
   "open_spiel:mnk": 1,
@@ -37,7 +37,7 @@ BOARDS = {
 
 
 def owners(observation, spec):
-  """Returns the owner of each cell's piece, [rows, columns]; -1 without a piece."""
+  """Returns the owner of the piece in each cell, [rows, columns]; -1 if the cell is empty."""
   board = render_spec_of(spec).board
   cells = board_of(observation.frame, board, observation.to_play)
   of = [owner_of(piece, board, observation.to_play) for piece in board.pieces]
@@ -63,7 +63,7 @@ def test_move_changes_only_movers_pieces(name):
     after = owners(step.observation, spec)
     changed = before != after
     assert changed.sum() <= BOARDS[name]
-    # New pieces are the mover's.
+    # Any new piece belongs to the player who moved.
     assert (after[changed & (after >= 0)] == mover).all()
     num_gained += int((changed & (after == mover)).sum())
     before = after
@@ -101,7 +101,7 @@ def test_minatar_plane_names(name, game):
   ],
 )
 def test_listed_render_spec_matches_env(name):
-  """A render spec that does not match the frames would be ignored without a message."""
+  """A render spec that does not match its environment's frames would be ignored silently."""
   library, _, game = name.partition(":")
   render_spec, spec = _RENDER_SPECS[library, game.partition("-v")[0]], registry.env_spec(name)
   assert render_spec_of(spec) is render_spec

@@ -1,4 +1,4 @@
-"""The content of the page of a run; test_report_page.py tests its behavior in a browser."""
+"""Tests of the content of a run's report; test_report_page.py tests it in a browser."""
 
 import base64
 import hashlib
@@ -56,7 +56,7 @@ def test_page_has_episode_arrays(tmp_path):
     ("search_q", episode.q_values),
   ):
     flat = shown[name]
-    assert flat[-num_actions:] == [None] * num_actions, "the last frame has no decision"
+    assert flat[-num_actions:] == [None] * num_actions, "the last frame must have no search figures"
     want = of[:-1].ravel()
     np.testing.assert_allclose(flat[:-num_actions], want, rtol=1e-3, atol=1e-6, err_msg=name)
   np.testing.assert_allclose(shown["imagined_values"], episode.imagined_values.ravel(), rtol=1e-3)
@@ -90,7 +90,7 @@ def test_trees_are_concatenated():
     assert sum(trees["left_out"][part]) == 61 - report.MAX_TREE_NODES
     assert trees["visits"][part][0] == tree.visits[0]
     np.testing.assert_allclose(trees["value"][part][0], tree.value[0], rtol=1e-3)
-    # The line starts with the action played.
+    # The principal line starts with the action played, if it has a node.
     line = [i for i, on in enumerate(trees["principal"][part]) if on]
     first = next(i for i in line if parent[i] == 0)
     has_node = episode.actions[t] in tree.action[tree.depth == 1]
@@ -113,7 +113,7 @@ def decode(sheets):
 
 
 def frame_at(shown, images, t):
-  """The part of a sheet that the page shows for step t."""
+  """Returns the part of a sprite sheet that the page shows for step t."""
   sheet, place = divmod(t, shown["per_sheet"])
   top, left = place // shown["columns"] * shown["height"], place % shown["columns"] * shown["width"]
   return images[sheet][top : top + shown["height"], left : left + shown["width"]]
@@ -129,7 +129,7 @@ def test_frames_are_on_sheets():
 
 
 def played(name, num_moves):
-  """Plays the first legal move `num_moves` times; returns the spec and an episode with these frames."""
+  """Plays `num_moves` first legal moves; returns the spec and an episode with these frames."""
   env = registry.make(name, seed=0)
   seen = [env.reset().observation]
   for _ in range(num_moves):
@@ -140,7 +140,7 @@ def played(name, num_moves):
 
 @pytest.mark.parametrize("name", ["open_spiel:connect_four", "open_spiel:othello", "tiny:catch"])
 def test_page_draws_frames_as_draw_frame(name):
-  """Boards keep their orientation, though Othello's frames are from the mover's view."""
+  """Boards are drawn from the same side throughout, although Othello's frames are from the mover's view."""
   spec, episode = played(name, 5)
   shown = episode_data(episode, spec)
   size = 280 if spec.num_players == 2 else 140
@@ -154,7 +154,7 @@ def test_page_names():
   spec, episode = played("open_spiel:connect_four", 2)
   shown = episode_data(episode, spec)
   assert shown["player_names"] == ["red", "yellow"]
-  assert shown["planes"] == [], "a board needs no legend"
+  assert shown["planes"] == []
   cartpole = EnvSpec(
     name="gymnasium:CartPole-v1",
     frame_shape=(1, 1, 4),
@@ -264,7 +264,7 @@ def test_content_security_policy(tmp_path):
 
 def test_long_episode_stays_small(tmp_path):
   episode = make_episode(SPEC, num_frames=301, num_simulations=50)
-  # Random frames do not compress. The frames of a game are similar, so all frames are made equal.
+  # All frames are made equal, because random ones, unlike those of a game, do not compress.
   episode.frames[:] = episode.frames[:1]
   assert write(tmp_path, episode).stat().st_size < 1_200_000
 

@@ -1,4 +1,4 @@
-"""The page of a run in a browser. Needs Chromium (apt-get install chromium)."""
+"""Tests of a run's report in a browser; they need Chromium (apt-get install chromium)."""
 
 import io
 import json
@@ -61,7 +61,7 @@ def number(shown):
 
 
 def box_of(page, selector):
-  """Scrolls an element to the middle of the screen; returns its left, top, right and bottom."""
+  """Scrolls an element to the center of the screen; returns its left, top, right and bottom."""
   return page.evaluate(
     f"(() => {{ const e = document.querySelector({json.dumps(selector)});"
     " e.scrollIntoView({block: 'center', behavior: 'instant'}); const b = e.getBoundingClientRect();"
@@ -70,7 +70,7 @@ def box_of(page, selector):
 
 
 def set_slider(page, step):
-  """Moves the slider as a drag does."""
+  """Sets the slider to a step, with the event of a drag."""
   page.evaluate(
     f"(() => {{ const s = document.getElementById('step'); s.value = {step};"
     " s.dispatchEvent(new Event('input', {bubbles: true})); })()"
@@ -91,13 +91,12 @@ def test_page_loads(page, episode):
   ]
   ball = "getComputedStyle(document.querySelectorAll('#planes .swatch')[1]).backgroundColor"
   assert page.evaluate(ball) == "rgb({}, {}, {})".format(*PALETTE[1])
-  # The first group of curves is open and drawn.
   assert page.evaluate("document.querySelectorAll('.curves figure path').length") >= 1
 
 
 def test_slider(page, episode):
   before = page.evaluate(DESCRIBE_FRAME)
-  for step in (7, 120):  # the second is on another sheet
+  for step in (7, 120):  # step 120 is on another sprite sheet
     set_slider(page, step)
     page.wait_for(f"document.getElementById('frame').dataset.step === '{step}'")
     after = page.evaluate(DESCRIBE_FRAME)
@@ -177,7 +176,7 @@ def test_keyboard(page):
     "0",
   ]
   assert [name for name in reached if name in controls] == controls
-  # The root of the tree has the focus now.
+  # The last Tab has moved the focus to the root of the tree.
   page.press("ArrowRight")
   assert page.evaluate("document.activeElement.dataset.node") not in (None, "0")
   assert text(page, "#node-title").startswith("After ")
@@ -245,7 +244,7 @@ def test_spike_does_not_flatten_a_curve(browser, tmp_path):
 
 
 def test_page_without_an_episode(browser, tmp_path):
-  """The page of a run without searches has its curves and settings, and no link to an episode."""
+  """Runs of algorithms without a search have a page with curves and settings only."""
   path = write_report(tmp_path / "ppo.html", None, SPEC, run=RUN, ticks=TICKS, config="seed: 0\n")
   browser.open(path)
   assert text(browser, "#run-name") == "first"
@@ -285,11 +284,11 @@ def test_phone_shows_all_columns_of_actions(browser, path):
     "Network Q",
     "Search Q",
   ]
-  # The wider table is scrolled by keys.
+  # Arrow keys scroll a table that is wider than the page.
   browser.evaluate("document.querySelector('#imagined').closest('.scroll').focus()")
   browser.press("ArrowRight")
   browser.wait_for("document.querySelector('#imagined').closest('.scroll').scrollLeft > 0")
-  assert text(browser, "#step-text").startswith("step 0 "), "the key scrolls and does not step"
+  assert text(browser, "#step-text").startswith("step 0 "), "the key must not change the step"
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -334,7 +333,7 @@ def test_two_players(browser, tmp_path):
   assert shown["reward on entering"].endswith(" to player 0, the agent")
   assert shown["values are for"] == "player 1, the opponent"
   assert text(browser, "#curve-groups") == "The run has no metrics."
-  # Nothing is known past the last frame of a cut episode.
+  # After the last frame of a cut episode, there is nothing to compare with.
   set_slider(browser, episode.num_frames - 1)
   cells = browser.evaluate(
     "[...document.querySelectorAll('#imagined tbody tr')].map(r => r.cells[3].textContent)"
@@ -347,7 +346,7 @@ def test_two_players(browser, tmp_path):
 @pytest.mark.bench
 def test_opens_in_two_seconds(browser, tmp_path):
   episode = make_episode(SPEC, num_frames=1001, num_simulations=50, unroll=5)
-  # Like a game: a few cells change from frame to frame.
+  # As in a game, only a few cells change from frame to frame.
   episode.frames[:] = episode.frames[:1]
   episode.frames[np.arange(1001), np.arange(1001) % 10, np.arange(1001) // 100 % 10] = True
   ticks = [{"env_steps": i, **{f"loss/{name}": i % 7 for name in "abcdefghij"}} for i in range(2000)]

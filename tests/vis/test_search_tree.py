@@ -1,4 +1,4 @@
-"""Pictures of search trees: the drawn nodes, their places and texts."""
+"""Tests of pictures of search trees."""
 
 import xml.etree.ElementTree as ET
 
@@ -17,7 +17,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 def small_tree() -> SearchTree:
-  """The root has the children right (4 visits), left (4) and fire (1); left has fire (2) and left (1)."""
+  """Returns a tree whose root has right (4 visits), left (4), fire (1); below left are fire (2), left (1)."""
   columns = {
     "parent": [-1, 0, 0, 0, 2, 2],
     "action": [-1, 2, 1, 3, 3, 1],
@@ -40,7 +40,7 @@ def test_principal_line():
   tree = small_tree()
   assert principal_line(tree, action=1) == [0, 2, 4]
   assert principal_line(tree, action=3) == [0, 3]
-  # The first created wins ties.
+  # Among equal visits, the node that was created first is chosen.
   assert principal_line(tree) == [0, 1]
   assert principal_line(tree, action=7) == [0, 1]
 
@@ -49,7 +49,7 @@ def test_rows():
   layout = layout_tree(small_tree())
   assert layout.node.tolist() == [0, 1, 2, 3, 4, 5]
   assert layout.parent.tolist() == [-1, 0, 0, 0, 2, 2]
-  # left-left, left-fire, right, fire
+  # The leaves from top to bottom are left-left, left-fire, right and fire.
   assert layout.row.tolist() == [1.75, 2.0, 0.5, 3.0, 1.0, 0.0]
   assert layout.num_rows == 4
   assert not layout.num_left_out.any()
@@ -57,7 +57,7 @@ def test_rows():
 
 def test_pruning_counts_left_out():
   layout = layout_tree(small_tree(), max_nodes=3, action=1)
-  # The line 0, 2, 4 takes all three places. Nodes 1 and 3 are left out below the root, node 5 below node 2.
+  # The principal line 0, 2, 4 is kept. Below the root, nodes 1 and 3 are left out; below node 2, node 5.
   assert layout.node.tolist() == [0, 2, 4]
   assert layout.parent.tolist() == [-1, 0, 1]
   assert layout.num_left_out.tolist() == [2, 1, 0]
@@ -82,7 +82,7 @@ def test_pruned_tree_is_consistent(seed, max_nodes):
     off_line = ~np.isin(np.arange(tree.num_nodes), principal_line(tree))
     if (~kept).any() and (kept & off_line).any():
       assert tree.visits[kept & off_line].min() >= tree.visits[~kept].max()
-  # No two leaves share a row, and no row is empty.
+  # Each row has exactly one leaf.
   leaves = ~np.isin(np.arange(len(layout.node)), layout.parent)
   assert sorted(layout.row[leaves]) == list(range(layout.num_rows))
 
@@ -117,11 +117,11 @@ def test_svg_content(tmp_path):
   assert "root  N 10" in shown
   assert "V +0.5  net +0.125" in shown
   assert "right  N 4  P 0.50" in shown
-  # 1 + 0.5 · 0.25
+  # Q is 1 + 0.5 · 0.25 = 1.125.
   assert "Q +1.12  V +0.25  R +1" in shown
   root = ET.parse(svg).getroot()
   principal = [e for e in root.iter() if e.get("stroke") == search_tree._PRINCIPAL]
-  # Three boxes and the two edges between them.
+  # The principal line consists of two edges and three boxes.
   assert [e.tag.removeprefix(SVG) for e in principal] == ["path", "path", "rect", "rect", "rect"]
   widths = [float(e.get("stroke-width")) for e in root.iter(f"{SVG}path")]
   assert widths == [3.0, 3.0, 1.5, 2.0, 1.5]

@@ -1,4 +1,4 @@
-"""The picture of a timeline: the height of a color is the share of its span."""
+"""Tests of the timeline picture, in which the height of a color is the share of its span kind."""
 
 import io
 
@@ -24,7 +24,7 @@ def test_column_shares():
   np.testing.assert_allclose(shares["update"], [0.5, 0.5, 1, 1, 0.5, 0, 0, 0, 0, 1], atol=1e-12)
   np.testing.assert_allclose(shares["publish"], [0, 0.25, *[0] * 8], atol=1e-12)
   assert column_shares([stretch(0, 1)], np.linspace(0, 10, 11)) == {}
-  # These calls are at times of today's wall clock.
+  # Unix times are about 1.8e9 s, where float32 would be too coarse.
   late = [stretch(1.8e9, 1.8e9 + 10, ("update", 1.8e9 + 0.5, 1.8e9 + 1.25))]
   shares = column_shares(late, np.linspace(0, 10, 11) + 1.8e9)
   np.testing.assert_allclose(shares["update"], [0.5, 0.25, *[0] * 8], atol=1e-6)
@@ -40,13 +40,12 @@ def rgb(color):
 
 
 def test_colors_fill_their_shares():
-  # "update" fills the first 5 s in one block. "sample" fills half of the next 2.5 s in many calls. The rest
-  # is unknown.
+  # One update fills the first 5 s; many samples fill half of the next 2.5 s. Of the rest, nothing is known.
   calls = [("sample", t, t + 0.005) for t in np.arange(5, 7.5, 0.01)]
   picture = pixels({"parameter_server": [stretch(0, 7.5, ("update", 0, 5), *calls), stretch(10, 10.01)]})
 
   def area(color):
-    # Without the legend.
+    # The lowest 45 rows, the legend, are excluded.
     return int((picture[:-45] == rgb(color)).all(axis=-1).sum())
 
   update, sample, idle = (area(c) for c in (module._COLORS["update"], module._COLORS["sample"], module._IDLE))

@@ -1,4 +1,4 @@
-"""Videos by suffix: an MP4 is decoded again by the encoder's own program."""
+"""Tests of videos in both formats."""
 
 import shutil
 import subprocess
@@ -12,8 +12,8 @@ from tests.vis.test_gif import make_images
 
 
 def decoded(path, size):
-  """The description of a video, and its frames of (height, width)."""
-  # imageio_ffmpeg's own reader forks, which JAX's threads do not allow.
+  """Returns ffmpeg's description of a video, and its frames; `size` is (height, width)."""
+  # imageio_ffmpeg's own reader forks the process, which is unsafe with JAX's threads.
   command = [imageio_ffmpeg.get_ffmpeg_exe(), "-i", str(path), "-f", "rawvideo", "-pix_fmt", "rgb24", "-"]
   done = subprocess.run(command, capture_output=True, check=True)
   return done.stderr.decode(), np.frombuffer(done.stdout, np.uint8).reshape(-1, *size, 3)
@@ -23,12 +23,12 @@ def decoded(path, size):
 def test_mp4_round_trip(tmp_path, size):
   images = make_images(5, *size)
   path = write_video(tmp_path / "a.mp4", images, fps=12)
-  # The format needs even sizes.
+  # The height and width of H.264 frames are rounded up to even numbers.
   about, frames = decoded(path, (size[0] + size[0] % 2, size[1] + size[1] % 2))
   for words in ("Video: h264", "yuv420p", "12 fps"):
     assert words in about
-  assert len(frames) == 5 + 12, "the last frame is held for a second"
-  # The bar of each image, away from its edges, where the format mixes colors.
+  assert len(frames) == 5 + 12
+  # Compares the middle of each image's bar, because compression mixes the colors at its edges.
   for i, frame in enumerate([*frames[:5], frames[-1]]):
     bar = frame[4:16, 5 * min(i, 4) + 2, 0]
     assert bar.min() > 128

@@ -1,4 +1,4 @@
-"""Random search trees and inspected episodes with the structure of real ones."""
+"""Makes random search trees and inspected episodes for tests."""
 
 import numpy as np
 
@@ -7,7 +7,7 @@ from moozi.core.spec import EnvSpec
 
 
 def make_tree(num_simulations: int, num_actions: int = 4, seed: int = 0) -> SearchTree:
-  """Grows a tree by random descents that favour low actions; visits are consistent, values are arbitrary."""
+  """Returns a tree grown by random descents; visits are consistent, and values are random."""
   random = np.random.default_rng(seed)
   parent, action, depth, visits = [-1], [-1], [0], [1]
   child: dict[tuple[int, int], int] = {}
@@ -48,7 +48,7 @@ def make_tree(num_simulations: int, num_actions: int = 4, seed: int = 0) -> Sear
 def make_episode(
   spec: EnvSpec, num_frames: int = 12, num_simulations: int = 16, unroll: int = 3, **changes
 ) -> InspectedEpisode:
-  """An episode that ends in a terminal frame; its frames and numbers are random."""
+  """Returns an inspected episode with random frames and figures, which ends in a terminal frame."""
   random = np.random.default_rng(1)
   num_actions = spec.num_actions
   two = spec.num_players == 2

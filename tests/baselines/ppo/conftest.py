@@ -1,4 +1,4 @@
-"""A PPO run small enough to compile and play in seconds."""
+"""Fixtures of the PPO tests: a run that takes seconds."""
 
 TINY = (
   "algorithm=ppo",

@@ -1,4 +1,4 @@
-"""PPO's network and policy: initialization, shared parameters, sampled actions."""
+"""Tests of PPO's network and policy."""
 
 import subprocess
 import sys
@@ -25,7 +25,7 @@ def init(config: PPONetworkConfig, spec: EnvSpec = SPEC, history_length: int = 1
 
 
 def gram(weights: np.ndarray) -> np.ndarray:
-  """Returns the Gram matrix of the weights' inputs or outputs, whichever are fewer."""
+  """Returns the Gram matrix over the smaller dimension of the weights, which are flattened to 2-D."""
   flat = np.asarray(weights).reshape(-1, weights.shape[-1])
   return flat.T @ flat if flat.shape[0] >= flat.shape[1] else flat @ flat.T
 

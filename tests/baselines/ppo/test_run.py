@@ -1,4 +1,4 @@
-"""PPO's collector and trainer: segments, events, determinism, resuming and faults."""
+"""Tests of PPO's collector and trainer."""
 
 import dataclasses
 
@@ -40,7 +40,7 @@ def final_state(events: list[Event]):
 
 
 class Watched(SyncVectorEnvironment):
-  """Records the time steps of the environment."""
+  """Keeps a list of the time steps that the environment returned."""
 
   def __init__(self, env: SyncVectorEnvironment) -> None:
     self._inner, self.shown = env, []
@@ -60,12 +60,13 @@ class Watched(SyncVectorEnvironment):
 
 @pytest.fixture(scope="module")
 def collected():
-  """Two segments of Catch, truncated after seven steps, with a history of three frames."""
+  """Collects two segments of Catch with episodes of at most seven steps and a history of three frames."""
   config = configure("ppo.history_length=3", "env.kwargs.max_episode_steps=7")
   spec = build.env_spec(config)
   network = make_network(config.ppo.network, spec)
   state = init_state(network, config.ppo, spec, jax.random.PRNGKey(3))
-  state = jax.tree_util.tree_map(lambda x: x * 30 if x.ndim == 2 else x, state)  # far from uniform
+  # Larger weights make the policy far from uniform.
+  state = jax.tree_util.tree_map(lambda x: x * 30 if x.ndim == 2 else x, state)
   env = Watched(make_vector(config.env.name, config.env.kwargs, 4, 0))
   collector = Collector(network, config, env, 0)
   return network, state, env.shown, [collector.run(state) for _ in range(2)]
@@ -88,7 +89,7 @@ def test_segment_rows(collected):
 
 
 def test_learner_recomputes_values_and_probabilities(collected):
-  """Before the first update the ratio is 1 in every live sample."""
+  """Before the first update, the learner's probability ratio is 1 for every live sample."""
   network, state, _, segments = collected
   for segment, _ in segments:
     frames = segment.frames.reshape(-1, *segment.frames.shape[2:])
@@ -112,7 +113,7 @@ def test_history_spans_segments_and_resets_at_starts(collected):
   for t in range(32):
     for lane in range(4):
       for back in range(3):
-        # frames before an episode that began within the last `back` steps are zeros
+        # The frame `back` steps ago is zeros if the episode started after it.
         began = any(s < 0 or shown[s].is_first[lane] for s in range(t - back + 1, t + 1))
         expected = np.zeros_like(frames[0, 0, 0]) if began or t < back else shown[t - back].frame[lane]
         np.testing.assert_array_equal(frames[t, lane, 2 - back], expected)
@@ -191,7 +192,7 @@ def test_start_from_a_state(events):
   assert again[0].learner_steps == 20
   assert again[-1].learner_steps == 24
   rate = next(e.metrics["update/learning_rate"] for e in again if isinstance(e, Updated))
-  assert rate == pytest.approx(2.5e-4), "the learning rate decreases over this run, not over the earlier run"
+  assert rate == pytest.approx(2.5e-4)
   changes = [
     np.abs(a - b).max()
     for a, b in zip(
@@ -216,7 +217,7 @@ def test_evaluation_is_greedy_without_noise(events):
   state = final_state(events)
   played = []
   for noise_free in ("true", "false"):
-    # Without random starts only the ball's column is random: few distinct episodes, repeated often.
+    # Without random starts, only the ball's column varies, so noise-free episodes often repeat.
     config = configure(f"evaluation.noise_free={noise_free}", "evaluation.max_random_starts=0")
     evaluator = ppo_run.build_evaluator(config, build.env_spec(config))
     played.append(evaluator.run(state.params, state.net_state, num_episodes=40).num_distinct)
@@ -225,7 +226,7 @@ def test_evaluation_is_greedy_without_noise(events):
 
 
 def test_skipped_rounds_raise(collected):
-  """Two consecutive rounds of four updates are skipped; an earlier skipped round does not count."""
+  """Training ends after two skipped rounds in a row; a good round in between resets the count."""
   options = ("ppo.history_length=3", "ppo.max_skipped_rounds=2")
   network, state, _, segments = collected
   learner = ppo_run.Learner(network, configure(*options), None, jax.device_get(state))
@@ -260,7 +261,7 @@ def test_rollback_once(events):
 
 @pytest.mark.slow
 def test_failed_environment_leaves_a_last_state():
-  """The second episode of each environment fails in its fifth step, the environment's fifteenth."""
+  """Each environment raises in the fifth step of its second episode, which is its step 15."""
   options = ("env.name=tests.envs.faulty:make_env", "ppo.segment_length=8", "workers.max_env_faults=1")
   config, received = configure(*options), []
   with pytest.raises(EnvError, match="the environment's own error"):
@@ -273,7 +274,7 @@ def test_failed_environment_leaves_a_last_state():
   again = run(*options, "env.kwargs.episode=999999", "max_env_steps=96", state=last.state)
   assert again[0].message == "PPO, one process; all environments are reset"
   assert (again[0].env_steps, again[-1].env_steps, again[-1].reason) == (32, 96, "max_env_steps")
-  # Before the first segment there is no state to save.
+  # If the environment fails in the first segment, there is no state to save.
   config, received = configure(*options, "ppo.segment_length=16"), []
   with pytest.raises(EnvError):
     received.extend(ppo_run.run(RunInputs(config, build.env_spec(config))))
@@ -284,23 +285,20 @@ FAULTY = "env.name=tests.envs.faulty:make_env"
 
 
 def test_non_finite_segment_is_refused():
-  """The second episode of each environment has one NaN reward, in the first segment.
-
-  Later episodes have no NaN reward.
-  """
+  """Only the second episode of each environment, in the first segment, has a NaN reward."""
   received = run(FAULTY, "env.kwargs.how=nan", "evaluation.period_env_steps=100000", "evaluation.episodes=1")
   (fault,) = [e for e in received if isinstance(e, Faulted)]
   assert fault.counts == {"refused_segments": 1, "lost_steps": 64}
   assert fault.message.startswith(
     "training_worker_0: a segment of 64 steps is refused: last_reward is not finite"
   )
-  assert fault.env_steps == 64, "the steps were acted"
+  assert fault.env_steps == 64
   updates = [e.metrics for e in received if isinstance(e, Updated)]
   assert len(updates) == 4
   assert all(m["faults/skipped_updates"] == 0 for m in updates)
   assert (received[-1].env_steps, received[-1].learner_steps) == (320, 16)
   second = [e for e in received if isinstance(e, Acted)][1]
-  assert second.episode_lengths.tolist() == [9] * 4, "the environments were reset"
+  assert second.episode_lengths.tolist() == [9] * 4
 
 
 def test_consecutive_refused_segments_end_the_run():
@@ -321,7 +319,7 @@ def test_consecutive_refused_segments_end_the_run():
 
 @pytest.mark.parametrize(("length", "is_in_it"), [(8, True), (5, False)])
 def test_non_finite_frames_are_refused(length, is_in_it):
-  """The fifth step of each environment's first episode shows NaN."""
+  """In the first episode of each environment, frame 5 is NaN."""
   config = configure(FAULTY, f"ppo.segment_length={length}", "ppo.history_length=3")
   spec = build.env_spec(config)
   network = make_network(config.ppo.network, spec)
@@ -370,10 +368,7 @@ def test_unsupported_environments_are_refused():
 
 
 def test_failed_environment_truncates_its_episode():
-  """Frames 0 … 9 are an episode, and frame 14 is the last valid frame of the next episode.
-
-  All environments are equal.
-  """
+  """In every environment, frames 0 … 9 are an episode; the next one fails after frame 14."""
   config = configure(
     "env.name=tests.envs.faulty:make_env", "ppo.segment_length=16", "ppo.bootstrap_truncated=true"
   )
@@ -392,6 +387,6 @@ def test_failed_environment_truncates_its_episode():
   np.testing.assert_allclose(advantage[13], expected, rtol=1e-5)
   assert acted.metrics["faults/env_errors"] == 4
   assert acted.episode_returns.tolist() == [9.0] * 4
-  # The next episode's return excludes the truncated episode's rewards.
+  # The truncated episode's rewards are not added to the next return.
   _, then = collector.run(state)
   assert (then.episode_returns.tolist(), then.episode_lengths.tolist()) == ([9.0] * 4, [9] * 4)

@@ -1,4 +1,4 @@
-"""Advantages, loss and updates of PPO: against slow oracles, and against tables made by hand."""
+"""Tests of PPO's advantages, loss and updates, against oracles and against hand-computed values."""
 
 import itertools
 import math
@@ -30,7 +30,7 @@ from moozi.core.config.ppo import PPOConfig
 from moozi.core.pytree import replace
 from tests.envs.environments import NIM_SPEC
 
-# The network returns its params as outputs: row i of a minibatch is row i of the tables.
+# The network's outputs are its params: tables of logits and values, one row for each sample.
 TABLE = PPONetwork(
   init=lambda key, frames: None, apply=lambda params, frames: (params["logits"], params["value"])
 )
@@ -38,7 +38,7 @@ PLAIN = PPOConfig(normalize_advantages=False, entropy_coef=0.0, value_coef=0.0)
 
 
 def graded(config: PPOConfig):
-  """The function (params, batch) → ((loss, scalars), gradient)."""
+  """Returns the compiled function (params, batch) → ((loss, scalars), gradient)."""
   return jax.jit(jax.value_and_grad(make_loss(TABLE, config), has_aux=True))
 
 
@@ -54,7 +54,7 @@ def changed(config: PPOConfig, **changes) -> PPOConfig:
 
 
 def random_segment(seed: int, length: int, width: int, end: float = 0.3, truncated: float = 0.5) -> Segment:
-  """Random episodes as environments show them: a first frame with reward 0 follows each last frame."""
+  """Returns a segment of random episodes; after each last frame comes a first frame with reward 0."""
   random = np.random.default_rng(seed)
   is_last = np.zeros((length + 1, width), bool)
   for t in range(length + 1):
@@ -76,7 +76,7 @@ def random_segment(seed: int, length: int, width: int, end: float = 0.3, truncat
 
 
 def slow_advantages(segment: Segment, config: PPOConfig) -> np.ndarray:
-  """Computes each advantage from the definition: the sum over l of (γλ)^l δ_{t+l} up to its episode's end."""
+  """Returns the advantages by their definition: the sum over l of (γλ)^l δ_{t+l} to the episode's end."""
   length, width = segment.action.shape
   out = np.zeros((length, width))
   for t, b in itertools.product(range(length), range(width)):
@@ -130,17 +130,17 @@ def one_lane(is_last, is_truncated, reward, value) -> Segment:
 
 
 def test_advantages_by_hand():
-  """γ = ½, λ = ½. Frame 2 is the last of an episode, frame 4 the last of the segment."""
+  """Computes advantages with γ = λ = ½. Frame 2 ends an episode; frame 4 ends the segment."""
   config = PPOConfig(discount=0.5, gae_lambda=0.5)
   last = [0, 0, 1, 0, 0]
   value = [1.0, 2.0, 8.0, 4.0, 6.0]
-  reward = [0.0, 3.0, 0.0, 1.0]  # on leaving frames 0, 1, 2, 3
-  # δ_3 = 1 + ½·6 - 4 = 0; frame 2 is last: no sample; δ_1 = 3 - 2 = 1; δ_0 = 0 + ½·2 - 1 = 0, A_0 = 0 + ¼·1
+  reward = [0.0, 3.0, 0.0, 1.0]  # reward[t] is for the action in frame t
+  # δ_3 = 1 + ½·6 - 4 = 0; δ_1 = 3 - 2 = 1; δ_0 = 0 + ½·2 - 1 = 0, A_0 = 0 + ¼·1. Frame 2 is no sample.
   terminal = one_lane(last, [0] * 5, reward, value)
   np.testing.assert_allclose(generalized_advantages(terminal, config)[:, 0], [0.25, 1.0, 0.0, 0.0])
   truncated = one_lane(last, [0, 0, 1, 0, 0], reward, value)
   np.testing.assert_allclose(generalized_advantages(truncated, config)[:, 0], [0.25, 1.0, 0.0, 0.0])
-  # with the value of the last frame: δ_1 = 3 + ½·8 - 2 = 5; the next episode adds nothing
+  # With a bootstrap from frame 2, δ_1 = 3 + ½·8 - 2 = 5. The next episode adds nothing.
   bootstrapped = generalized_advantages(truncated, changed(config, bootstrap_truncated=True))
   np.testing.assert_allclose(bootstrapped[:, 0], [1.25, 5.0, 0.0, 0.0])
   bootstrapped = generalized_advantages(terminal, changed(config, bootstrap_truncated=True))
@@ -169,7 +169,7 @@ def test_batch():
 
 
 def table_batch(ratio, advantage, old_value=None, target=None, is_live=None) -> tuple[dict, Batch]:
-  """A batch with two legal actions. Each now has probability ½, so its old probability is ½ / ratio."""
+  """Returns (params, batch) with two legal actions of probability ½; the old probability is ½ / ratio."""
   size = len(ratio)
   zeros = np.zeros(size, np.float32)
   batch = Batch(
@@ -188,12 +188,12 @@ def table_batch(ratio, advantage, old_value=None, target=None, is_live=None) -> 
 def test_policy_loss_is_clipped_pessimistically():
   params, batch = table_batch(ratio=[1.5, 1.5, 0.5, 0.5, 1.1], advantage=[1, -1, 1, -1, 2])
   (total, metrics), grads = graded(PLAIN)(params, batch)
-  # Each term is the smaller of two: 1.2 (clipped), -1.5, 0.5, -0.8 (clipped), 2.2.
+  # The terms are 1.2 (clipped), -1.5, 0.5, -0.8 (clipped) and 2.2.
   assert total == pytest.approx(-(1.2 - 1.5 + 0.5 - 0.8 + 2.2) / 5, abs=1e-5)
   assert metrics["loss/policy"] == pytest.approx(float(total))
   assert metrics["ppo/clip_fraction"] == pytest.approx(0.8)
   slope = np.asarray(grads["logits"][:, 1])
-  # The ratio's derivative by the logit is ratio · (1 - ½). A clipped term has derivative 0.
+  # The derivative of the ratio with respect to the logit is ratio · (1 - ½). Clipped terms have derivative 0.
   np.testing.assert_allclose(slope, [0, 0.15, -0.05, 0, -0.22], atol=1e-5)
   np.testing.assert_array_equal(grads["logits"][:, 0], 0.0)
   log_ratio = np.log([1.5, 1.5, 0.5, 0.5, 1.1])
@@ -205,7 +205,7 @@ def test_value_loss_is_clipped_pessimistically():
   params, batch = table_batch([1] * 4, [0] * 4, old_value=[1, 1, 1, 1], target=[2, 2, 1, 0])
   params["value"] = np.array([1.1, 1.5, 1.5, 0.5], np.float32)
   (total, metrics), grads = graded(changed(PLAIN, value_coef=1.0))(params, batch)
-  # 0.9² either way; 0.5² or (1.2 - 2)²; 0.5² or 0.2²; 0.5² or 0.8²
+  # The loss takes the larger of each pair (plain, clipped): 0.9², 0.9²; 0.5², 0.8²; 0.5², 0.2²; 0.5², 0.8².
   assert total == pytest.approx(0.5 * (0.81 + 0.64 + 0.25 + 0.64) / 4, abs=1e-6)
   assert metrics["loss/value"] == pytest.approx(float(total))
   np.testing.assert_allclose(grads["value"], np.array([-0.9, 0, 0.5, 0]) / 4, atol=1e-6)
@@ -219,7 +219,7 @@ def test_total_loss_and_entropy_bonus():
   batch = replace(batch, log_prob=np.log([0.5, 0.2]).astype(np.float32))
   total, metrics = loss_of(changed(PLAIN, entropy_coef=0.3, value_coef=0.7), params, batch)
   entropy = (math.log(2) - 0.2 * math.log(0.2) - 0.8 * math.log(0.8)) / 2
-  assert metrics["loss/entropy"] == pytest.approx(entropy, abs=1e-6), "of the legal actions alone"
+  assert metrics["loss/entropy"] == pytest.approx(entropy, abs=1e-6)
   assert total == pytest.approx(-1.5 - 0.3 * entropy + 0.7 * 0.5 * 5, abs=1e-5)
 
 
@@ -234,7 +234,7 @@ def test_advantage_normalization():
 
 
 def test_last_frames_are_masked():
-  """A last frame has no effect, even with an illegal action and with a value and an advantage of any size."""
+  """Last frames do not change the loss, whatever their action, value and advantage."""
   config = PPOConfig()
   params, batch = table_batch([1.1, 0.9, 1.05], [1, -2, 3], old_value=[0, 1, 2], target=[1, 1, 1])
   lone = loss_of(config, params, batch)
@@ -284,7 +284,7 @@ def test_optimizer_clips_by_global_norm():
   grads = {"a": jnp.array([3.0]), "b": jnp.array([4.0])}
   optimizer = make_optimizer(PPOConfig(adam_epsilon=1.0))
   out, _ = optimizer.update(grads, optimizer.init(grads))
-  # The gradient is clipped to norm ½: 0.3 and 0.4. Adam's first direction is g / (|g| + ε).
+  # The gradient is clipped to norm ½, which gives 0.3 and 0.4. Adam's first step is g / (|g| + ε).
   np.testing.assert_allclose([out["a"][0], out["b"][0]], [0.3 / 1.3, 0.4 / 1.4], rtol=1e-5)
   optimizer = make_optimizer(PPOConfig(adam_epsilon=1.0, max_grad_norm=None))
   out, _ = optimizer.update(grads, optimizer.init(grads))
@@ -312,7 +312,7 @@ def problem():
 
 
 def fresh(problem) -> PPOState:
-  """A fresh state, because a round donates its state."""
+  """Returns a copy of the initial state; a round donates its argument to JAX."""
   return jax.tree_util.tree_map(lambda x: jnp.array(x, copy=True), problem[3])
 
 
@@ -339,7 +339,7 @@ def test_round_equals_its_minibatches(problem):
 
 @pytest.mark.slow
 def test_scanned_round_equals_dispatched_round(problem, monkeypatch):
-  """The CPU dispatches the updates of a round one by one; all other devices run the scanned round."""
+  """On a CPU a round dispatches its updates one by one; on other devices it scans over them."""
   config, network, segment, _, run_round = problem
   one_by_one, metrics, bad_term = run_round(fresh(problem), segment, jnp.float32(0.01))
   monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
@@ -369,7 +369,7 @@ def test_non_finite_update_is_skipped(problem):
 
 
 def test_non_finite_sample_skips_its_minibatches(problem):
-  """The reward of a lane's first step is not finite, so no earlier advantage depends on it."""
+  """Only one sample is NaN: the reward of a lane's first step, on which no earlier advantage depends."""
   config, _, segment, _, run_round = problem
   reward, is_live = segment.reward.copy(), segment.is_live.copy()
   reward[0, 0], is_live[0, 0] = np.nan, True
@@ -380,7 +380,7 @@ def test_non_finite_sample_skips_its_minibatches(problem):
   )
   assert metrics["faults/skipped_updates"] == config.num_epochs == 2
   assert ((bad_term >= 0).reshape(2, 3).sum(axis=1) == 1).all()
-  assert np.isfinite(metrics["loss/total"]), "of the updates that were made"
+  assert np.isfinite(metrics["loss/total"])
   for a, b in zip(jax.tree_util.tree_leaves(before), jax.tree_util.tree_leaves(state.params), strict=True):
     assert np.isfinite(b).all()
     assert (a != b).any()

@@ -1,4 +1,4 @@
-"""PPO through `moozi train` and `moozi evaluate`: learns Catch, refuses invalid settings."""
+"""Tests of PPO through `moozi train` and `moozi evaluate`."""
 
 import json
 from pathlib import Path
@@ -46,7 +46,7 @@ def config_file(runs) -> Path:
 
 @pytest.fixture(scope="module")
 def trained(runs, config_file) -> Path:
-  """A trained run, which the tests only read."""
+  """Returns a trained run. Tests must not change it."""
   assert command("train", config_file, "run.name=first", *SETTINGS) == 0
   return runs / "first"
 
@@ -103,7 +103,7 @@ def test_resume_keeps_the_network_settings(trained, refused):
 
 @pytest.mark.parametrize("is_named", [True, False])
 def test_start_from_muzero_is_refused(config_file, runs, refused, is_named):
-  """An older manifest, which does not name the algorithm, is refused too."""
+  """Manifests of earlier versions, which do not name the algorithm, are also refused."""
   config = Config(env=EnvConfig(name="tiny:catch"))
   meta = {"env_steps": 9, "learner_steps": 3} | expected_of(config, env_spec("tiny:catch"))
   if not is_named:

@@ -1,7 +1,7 @@
-"""Compares the JAX versions of MinAtar with the package; docs/jax_environments.md lists the differences.
+"""Compares the JAX versions of MinAtar with the package minatar.
 
-Single steps are compared from equal states. Random spawns are made before the step, so neither side draws
-random numbers. Random draws are compared by their frequencies.
+docs/jax_environments.md lists the differences. The tests compare single steps from equal states, with random
+spawns made beforehand, so that steps are deterministic. They compare random draws by their frequencies.
 """
 
 import collections
@@ -40,13 +40,13 @@ UP = 2
 
 @dataclasses.dataclass
 class Comparison:
-  """The results of comparing single steps.
+  """Holds the results of single steps.
 
   Attributes:
-    differing: the steps that differ, by field name or by "reward", "end" or "frame".
-    before, after: the package's state at each step, in the fork's field names.
-    reward, is_over: the package's reward and end at each step.
-    fork: the fork's fields, rewards, ends, cuts and frames.
+    differing: for each field name, "reward", "end" or "frame", the indices of the steps that differ.
+    before, after: the package's states before and after each step, with the fork's field names.
+    reward, is_over: the package's rewards and ends.
+    fork: the result of `Fork.step`.
   """
 
   differing: dict
@@ -65,13 +65,13 @@ def make_fork(library, game):
 
 
 def play_package(game, fork, num_steps):
-  """Yields steps of a player that does not lose; this player reaches the states of good play."""
+  """Yields the steps of a player that never loses and therefore reaches the states of good play."""
   rules, random = make_rules(game), np.random.default_rng(0)
   for _ in range(num_steps):
     if game == "seaquest":
       prepare_seaquest(rules, random)
     settle_spawns(rules)
-    # In Freeway the player mostly moves up: random moves cross the road once in thousands of steps.
+    # In Freeway the player mostly moves up, because random moves almost never cross the road.
     action = UP if game == "freeway" and random.random() < 0.9 else int(random.integers(6))
     before = fork.fields(rules)
     reward, is_over = rules.act(action)
@@ -84,7 +84,7 @@ def play_package(game, fork, num_steps):
 
 
 def prepare_seaquest(rules, random):
-  """Sometimes sets the oxygen and the divers; resets the game before its lists exceed their fixed sizes."""
+  """Randomly sets the oxygen and the divers; resets the game before a list outgrows its size in JAX."""
   if random.random() < 0.05:
     rules.oxygen = int(random.integers(0, 201))
   if random.random() < 0.05:
@@ -134,7 +134,7 @@ def test_asterix_is_compared_at_every_speed():
 
 @pytest.mark.parametrize("library", ["gymnax", "pgx"])
 def test_freeway_steps_equal_the_packages_except_draws(library):
-  """Cars' new speeds are drawn when the player arrives."""
+  """The only random draws are the cars' new speeds when the player arrives."""
   result = compare(library, "freeway")
   arrivals = np.flatnonzero(result.reward).tolist()
   assert len(arrivals) > 20
@@ -142,7 +142,7 @@ def test_freeway_steps_equal_the_packages_except_draws(library):
   assert set(result.differing["cars"]) <= set(arrivals)
   assert set(result.differing["frame"]) <= set(arrivals)
   cars = "cars" if library == "gymnax" else "_cars"
-  for i in arrivals:  # positions are equal, speeds are not
+  for i in arrivals:  # the cars' positions are equal
     np.testing.assert_array_equal(result.after[i][cars][:, :2], result.fork[0][cars][i][:, :2])
 
 
@@ -171,7 +171,7 @@ def test_space_invaders_starts_as_in_the_package():
 
 
 def test_gymnax_seaquest_steps_equal_the_packages_before_the_end():
-  """At an end without divers gymnax also fills the tank: only the last frame differs."""
+  """Only the last frame may differ: at an end without divers, gymnax also fills the oxygen tank."""
   result = compare("gymnax", "seaquest")
   fields = result.fork[0]
   assert "end" not in result.differing
@@ -187,18 +187,13 @@ def test_gymnax_seaquest_steps_equal_the_packages_before_the_end():
 def assert_seaquest_was_seen(result, diver_count, sub_y):
   assert result.is_over.sum() > 20
   assert (result.reward > 0).sum() > 10
-  assert result.reward.max() > 1  # six divers brought up
+  assert result.reward.max() > 1  # the player surfaced with six divers
   surfaced = [i for i in range(NUM_STEPS) if result.before[i][sub_y] == 1 and result.after[i][sub_y] == 0]
   assert any(result.before[i][diver_count] > 0 for i in surfaced)
 
 
 def test_pgx_seaquest_differs_in_three_rules():
-  """Three rules differ from the package's:
-
-  - When the tank is empty, the game ends one step later.
-  - Enemies speed up at other surfacings.
-  - Bullets that have left the board are kept.
-  """
+  """These differ: the end with an empty tank (a step later), the ramp steps, and bullets beyond the board."""
   result = compare("pgx", "seaquest")
   fields, _, is_terminal, *_ = result.fork
   assert set(result.differing) == {"end", "frame", "move_speed", "e_bullets"}
@@ -206,7 +201,7 @@ def test_pgx_seaquest_differs_in_three_rules():
     assert result.is_over[i]
     assert not is_terminal[i]
     assert result.before[i]["_oxygen"] == 0
-  # A negative tank is shown as nearly full.
+  # pgx draws a negative amount of oxygen as a nearly full tank.
   assert set(result.differing["frame"]) <= {i for i in range(NUM_STEPS) if result.after[i]["_oxygen"] < 0}
   for i in result.differing["move_speed"]:
     assert result.after[i]["_ramp_index"] == result.before[i]["_ramp_index"] + 1
@@ -229,11 +224,11 @@ def test_bullet_that_left_pgx_seaquest_blocks_later_ones():
     before = {name: value[0] for name, value in fields.items()}
     assert rules.e_bullets == [[5 - step, 6, False]]
     assert np.argwhere(rules.state()[..., 4]).tolist() == [[6, 5 - step]]
-    assert np.argwhere(frame[0, ..., 4]).tolist() == [[6, 4]]  # moved once, then stopped
+    assert np.argwhere(frame[0, ..., 4]).tolist() == [[6, 4]]  # in pgx the bullet stops after one move
 
 
 def spawned(library, game, rules):
-  """Fields after one step from the same state, with a different key for each step."""
+  """Returns the fields after one step from the same state, for NUM_STEPS random keys."""
   fork = make_fork(library, game)
   return fork.step([fork.fields(rules)] * NUM_STEPS, [0] * NUM_STEPS)[0]
 
@@ -264,7 +259,8 @@ def test_gymnax_asterix_overwrites_an_entity():
   kept = spawned("pgx", "asterix", rules)["_entities"]
   assert (kept[..., 0] != 99).all()
   assert (spawned("gymnax", "asterix", rules)["entities"][..., 4].sum(-1) == 7).all()
-  rules.entities[2] = None  # one place is free; with probability 1/8 gymnax overwrites another
+  # One of eight slots is free; with probability 1/8 gymnax's spawn overwrites another.
+  rules.entities[2] = None
   counts = spawned("gymnax", "asterix", rules)["entities"][..., 4].sum(-1)
   assert shares(counts, [6, 8]) == pytest.approx([1 / 8, 7 / 8], abs=0.04)
   assert ((spawned("pgx", "asterix", rules)["_entities"][..., 0] != 99).sum(-1) == 8).all()
@@ -311,7 +307,7 @@ def test_breakouts_ball_starts_on_either_side(name):
 
 
 def test_defaults_are_each_librarys_own():
-  """Sticky actions and step caps, as docs/jax_environments.md lists them."""
+  """Compares the defaults for sticky actions and step caps with those in docs/jax_environments.md."""
   for game in GAMES:
     package = registry.make(f"minatar:{game}", 0)
     assert package._game._sticky_action_prob == 0.1
@@ -326,7 +322,7 @@ def test_defaults_are_each_librarys_own():
 
 @pytest.mark.parametrize(("library", "game"), [f for f in FORKS if f[1] != "freeway"])
 def test_random_play_has_equal_returns(library, game):
-  """Returns and lengths of 600 episodes of uniformly random play, within 4 standard errors."""
+  """Mean returns and lengths of 600 random episodes agree within 4 standard errors."""
   kwargs = {"sticky_action_prob": 0.1, "max_episode_steps": 300}
   fork = make_vector((GYMNAX_NAMES if library == "gymnax" else PGX_NAMES)[game], kwargs, 100, seed=1)
   package = make_vector(f"minatar:{game}", kwargs, 20, seed=1)
@@ -337,10 +333,7 @@ def test_random_play_has_equal_returns(library, game):
 
 
 def random_episodes(env, num_episodes):
-  """Computes the returns and lengths of the first episodes of random play.
-
-  Each environment contributes the same number of episodes, to avoid bias.
-  """
+  """Returns the returns and lengths of random episodes, the same number from each environment."""
   random = np.random.default_rng(0)
   each = num_episodes // env.num_envs
   done, totals = np.zeros(env.num_envs, int), np.zeros((2, env.num_envs))

@@ -1,4 +1,4 @@
-"""Options of the JAX versions of MinAtar: sticky actions, difficulty ramping."""
+"""Tests of sticky actions and difficulty ramping in the JAX versions of MinAtar."""
 
 import functools
 
@@ -17,7 +17,7 @@ pytest.importorskip("minatar")
 pytest.importorskip("pgx")
 import_gymnax()
 
-pytestmark = pytest.mark.slow  # slow to compile
+pytestmark = pytest.mark.slow
 
 NUM_STEPS = 2000
 UP = 2
@@ -35,7 +35,7 @@ def test_sticky_actions_are_as_frequent_as_configured(name):
 
 @functools.cache
 def compiled_breakout(name):
-  """Compiles reset and step without sticky actions, and a step where every action is sticky."""
+  """Returns compiled functions: reset, step without sticky actions, and step with all actions sticky."""
   free, sticky = (registry.make_jax_env(name, sticky_action_prob=p) for p in (0.0, 1.0))
   return jax.jit(free.reset), jax.jit(free.step), jax.jit(sticky.step)
 
@@ -45,12 +45,12 @@ def paddle(state):
   return int(place)
 
 
-NOOP, LEFT, RIGHT = 1, 2, 3  # in the agent's terms
+NOOP, LEFT, RIGHT = 1, 2, 3  # agent actions
 
 
 @pytest.mark.parametrize("name", [GYMNAX_NAMES["breakout"], PGX_NAMES["breakout"]])
 def test_sticky_step_repeats_the_played_action(name):
-  """The requested action is not repeated: right is requested twice, and the paddle still moves left."""
+  """A sticky step repeats the last played action, not the last requested one: the paddle moves left."""
   reset, step, sticky_step = compiled_breakout(name)
   state = step(reset(env_key(0)), LEFT)
   assert paddle(state) == 3
@@ -67,15 +67,15 @@ def test_reset_clears_the_sticky_action(name):
   for fresh in (reset(env_key(1)), sticky_step(ended, LEFT)):
     assert fresh.timestep.is_first
     assert paddle(fresh) == 4
-    assert paddle(sticky_step(fresh, LEFT)) == 4  # the last action is the no-op
+    assert paddle(sticky_step(fresh, LEFT)) == 4  # after a reset, the last action is the no-op
 
 
-# For each game, the first speed that ramping changes.
+# The first field that difficulty ramping changes in each game.
 RAMPED = {"asterix": "spawn_speed", "seaquest": "e_spawn_speed", "space_invaders": "enemy_move_interval"}
 
 
 def before_a_ramp(game, is_ramped):
-  """Returns the package's game one step before it becomes harder, and the action that makes it harder."""
+  """Returns the package's game one step before its difficulty increases, and the action of this step."""
   rules = make_rules(game)
   rules.ramping = is_ramped
   if game == "asterix":

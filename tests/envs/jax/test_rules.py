@@ -1,4 +1,4 @@
-"""`JaxEnvironment` on small rules: ends, resets, masks, keys; as a single and as a vectorized environment."""
+"""Tests of `JaxEnvironment` with toy rules, as a single and as a vectorized environment."""
 
 import dataclasses
 import functools
@@ -55,7 +55,7 @@ def step_once(env, state, action):
 
 
 def start_at(env, place):
-  """The state after a reset that starts at `place`."""
+  """Returns a state after a reset in which the walk starts at `place`."""
   states = (reset(env, env_key(seed)) for seed in itertools.count())
   return next(state for state in states if int(state.game["place"]) == place)
 
@@ -86,7 +86,7 @@ def test_terminal_frame_and_reset():
   assert step.legal_actions_mask.tolist() == [True, False, False]
   assert step.frame[0, :, 0].tolist() == [False, False, False, False, True]
   assert int(state.num_steps) == 1
-  for action in (0, 1, 2):  # the action at an end is discarded
+  for action in (0, 1, 2):  # after a last step, any action resets
     fresh = step_once(WALK, state, action)
     assert bool(fresh.timestep.is_first)
     assert float(fresh.timestep.last_reward) == 0.0
@@ -113,7 +113,7 @@ def test_terminal_takes_precedence_over_truncated(env):
 
 
 def test_cap_counts_each_episode():
-  # The board is so long that the walk reaches neither end.
+  # With this length, the walk reaches neither end within an episode.
   env = JaxVectorEnvironment(make_walk(max_episode_steps=3, length=50), [0])
   env.reset()
   kinds = []
@@ -135,7 +135,7 @@ def test_player_0_moves_first_and_the_mover_is_rewarded():
 
 
 def test_rows_equal_single_envs():
-  """Environments vectorized by JAX equal single ones in a `SyncVectorEnvironment`."""
+  """`JaxVectorEnvironment` gives the same steps as `SyncVectorEnvironment` with single environments."""
   seeds = [3, 2**40, 2**64 - 1]
   mapped = JaxVectorEnvironment(CAPPED, seeds)
   single = []
@@ -153,7 +153,7 @@ def test_rows_equal_single_envs():
     starts |= {tuple(f) for f in left.frame[left.is_first][:, 0, :, 0].tolist()}
     actions = random_agent_actions(left, random)
     left, right = mapped.step(actions), vector.step(actions)
-  assert len(starts) == 3  # later episodes start elsewhere
+  assert len(starts) == 3  # episodes start in each of the three inner places
 
 
 def test_reset_inside_episodes():
@@ -194,7 +194,7 @@ def test_seeds_must_not_be_empty():
 
 
 def test_state_keeps_its_types_in_a_scan():
-  """A scan raises if a type changes, including weak types."""
+  """`jax.lax.scan` raises if the step changes a dtype or a weak type of the state."""
   state = reset(CAPPED, env_key(0))
   after, _ = jax.lax.scan(lambda s, _: (CAPPED.step(s, jnp.int32(2)), None), state, length=20)
   assert jax.tree.map(lambda x: x.dtype, after) == jax.tree.map(lambda x: x.dtype, state)
@@ -212,7 +212,7 @@ def test_state_keeps_its_types_in_a_scan():
   ],
 )
 def test_game_keeps_its_kinds_of_numbers(before, after, is_allowed):
-  """Without the check, a value could be truncated silently: 0.5 would become 0."""
+  """Without the check, values could be truncated silently, such as 0.5 to 0."""
   rules = JaxRules(
     init=lambda key: {"x": before},
     step=lambda game, action, key: ({"x": after}, 0.0, jnp.asarray(False), jnp.asarray(False)),

@@ -1,4 +1,4 @@
-"""Small rules in JAX, for tests."""
+"""Toy environments in JAX for tests."""
 
 import jax
 import jax.numpy as jnp
@@ -8,13 +8,14 @@ from moozi.envs.jax.rules import JaxEnvironment, JaxRules
 
 
 def make_walk(max_episode_steps=None, clock=None, length=5) -> JaxEnvironment:
-  """A walk on 0 … length - 1 from a random inner place; the right end gives reward 1, the left end -1.
+  """Returns a walk on 0 … length - 1 that starts at a random inner place.
 
-  Next to the left end, only left is legal. `clock` is a time limit in the rules.
+  The reward is 1 at the right end and -1 at the left end. Next to the left end, only left is
+  legal. `clock` is a time limit that the rules themselves apply.
   """
 
   def init(rng_key):
-    # Python numbers, as in gymnax.
+    # Like gymnax, the state contains Python numbers.
     return {"place": jax.random.randint(rng_key, (), 1, length - 1), "steps": 0, "total": 0.0}
 
   def step(game, action, rng_key):
@@ -44,10 +45,7 @@ def make_walk(max_episode_steps=None, clock=None, length=5) -> JaxEnvironment:
 
 
 def make_nim(num_sticks=7) -> JaxEnvironment:
-  """Two players take 1 to 3 sticks in turn; the player who takes the last stick wins 1.
-
-  Equals `tests.envs.environments.Nim`.
-  """
+  """Returns the game of `tests.envs.environments.Nim` as a JAX environment."""
 
   def step(left, action, rng_key):
     del rng_key

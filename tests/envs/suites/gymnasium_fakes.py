@@ -1,4 +1,4 @@
-"""Gymnasium environments for tests; imported only where gymnasium is installed."""
+"""Gymnasium environments for tests; this module needs gymnasium."""
 
 from typing import Any, ClassVar
 
@@ -8,7 +8,7 @@ from gymnasium import spaces
 
 
 class Walk(gymnasium.Env):
-  """Shows random observations of a given space. Step 9 terminates the episode, truncates it, or does both."""
+  """Returns random observations of a given space; step 9 terminates or truncates the episode, or both."""
 
   metadata: ClassVar[dict[str, Any]] = {"render_modes": []}
 

@@ -1,4 +1,4 @@
-"""Puts the package `minatar` and its JAX versions into one state, to compare single steps."""
+"""Converts states of the package minatar to its JAX versions, to compare single steps."""
 
 import dataclasses
 
@@ -18,9 +18,9 @@ GYMNAX_NAMES = {
 }
 PGX_NAMES = {game: f"pgx:minatar-{game}" for game in GAMES}
 
-# Lists in the package that are arrays of fixed size in JAX.
+# The package's lists, which JAX stores as arrays of fixed size, and the length of one entry.
 _LISTS = {"f_bullets": 3, "e_bullets": 3, "e_fish": 4, "e_subs": 5, "divers": 4}
-# gymnax's names for the lengths of the lists.
+# gymnax's fields with the lengths of the lists.
 _COUNTS = {
   "f_bullet_count": "f_bullets",
   "e_bullet_count": "e_bullets",
@@ -28,11 +28,10 @@ _COUNTS = {
   "e_subs_count": "e_subs",
   "divers_count": "divers",
 }
-_EMPTY_SLOT = 99  # pgx's mark in Asterix
+_EMPTY_SLOT = 99  # pgx's value for an empty slot in Asterix
 
 
 def make_rules(game, seed=0):
-  """The package's own game, seeded."""
   rules = minatar._load(game).Env(ramping=True)
   rules.random = np.random.RandomState(seed)
   rules.reset()
@@ -40,7 +39,7 @@ def make_rules(game, seed=0):
 
 
 def settle_spawns(rules):
-  """Makes the random spawns of the next step now; the step itself then draws no random numbers."""
+  """Spawns what the next step would spawn, so that this step draws no random numbers."""
   if hasattr(rules, "_spawn_entity") and rules.spawn_timer == 0:
     rules._spawn_entity()
     rules.spawn_timer = rules.spawn_speed
@@ -54,7 +53,7 @@ def settle_spawns(rules):
 
 
 class Fork:
-  """One JAX version of a game: its compiled rules, applied to states converted from the package's."""
+  """One JAX version of a game, whose compiled rules are applied to converted states of the package."""
 
   def __init__(self, name, **options):
     self.env = registry.make_jax_env(name, minimal_actions=False, **options)
@@ -73,7 +72,7 @@ class Fork:
     return self._template if self._is_pgx else self._template[0]
 
   def fields(self, rules):
-    """The package's state, field by field, in the fork's names and shapes."""
+    """Returns the package's state with the fork's field names and shapes."""
     out = {}
     for field in dataclasses.fields(self._state):
       name = field.name.lstrip("_")
@@ -92,11 +91,11 @@ class Fork:
     """Makes one step from each of N states.
 
     Args:
-      fields: N results of `fields`.
-      actions: [N], of all six.
+      fields: list of N results of the method `fields`.
+      actions: [N], indices into MinAtar's six actions.
 
-    Returns: fields of the N next states by name, rewards, is_terminal, is_cut, frames; NumPy with a leading
-      axis N.
+    Returns: ({field: values} of the next states, rewards, is_terminal, is_cut, frames), NumPy arrays with
+      leading axis N.
     """
     num = len(fields)
     many = jax.tree.map(lambda x: np.broadcast_to(x, (num, *np.shape(x))), self._template)
@@ -123,7 +122,7 @@ class Fork:
 
 
 def differences(expected, actual):
-  """Names of the fields that differ, ignoring the order of entities in a list and empty rows."""
+  """Returns the names of the fields that differ; empty rows and the order of a list's rows do not count."""
   out = []
   for name, value in expected.items():
     plain = name.lstrip("_")
@@ -138,5 +137,5 @@ def differences(expected, actual):
 
 
 def _as_set(rows):
-  # An empty row is all -1 (pgx) or all 0 (gymnax). No entity has speed 0 in row 0 of the board.
+  # Empty rows are all -1 (pgx) or all 0 (gymnax). No entity is all 0, because none stands still in row 0.
   return sorted(tuple(row) for row in rows.tolist() if any(v not in (0, -1) for v in row))

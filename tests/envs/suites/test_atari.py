@@ -1,4 +1,4 @@
-"""Atari games: preprocessing, equal to Gymnasium's, lives, seeds and options."""
+"""Tests of Atari games, also against Gymnasium's preprocessing."""
 
 import collections
 import importlib.util
@@ -42,7 +42,7 @@ class TestColourFullActions(EnvironmentContract):
 
 @pytest.mark.slow
 class TestAssault(EnvironmentContract):
-  """A game whose `ALEInterface.reset_game` keeps some of the earlier game's state."""
+  """Assault's `ALEInterface.reset_game` keeps some state of the earlier game."""
 
   num_steps = 90
 
@@ -54,7 +54,7 @@ class TestAssault(EnvironmentContract):
 
 
 class FixedNoops:
-  """Replaces Gymnasium's generator; always draws the given number of no-ops."""
+  """Replaces Gymnasium's random generator, so that it always draws `number` no-ops."""
 
   def __init__(self, number):
     self.number = number
@@ -65,12 +65,12 @@ class FixedNoops:
 
 
 def num_noops(env):
-  """The number of frames that the environment has played; after a reset, the number of no-ops."""
+  """Returns the number of frames that the game has played; after a reset, these are the no-ops."""
   return env._game._ale.getEpisodeFrameNumber()
 
 
 def gymnasium_environment(game, options, noops):
-  """Gymnasium's AtariPreprocessing with this number of no-ops."""
+  """Returns Gymnasium's AtariPreprocessing with a fixed number of no-ops."""
   gymnasium = pytest.importorskip("gymnasium")
   pytest.importorskip("cv2")
   env = gymnasium.make(
@@ -104,7 +104,7 @@ def gymnasium_environment(game, options, noops):
     pytest.param("Pong", True, {}, marks=pytest.mark.slow),
     pytest.param("Assault", True, {"frame_skip": 3, "frame_size": 64}, marks=pytest.mark.slow),
     ("Assault", True, {"frame_skip": 1, "max_noops": 5, "max_episode_steps": 400}),
-    ("AirRaid", True, {"max_episode_steps": 100}),  # a screen of 250 lines
+    ("AirRaid", True, {"max_episode_steps": 100}),  # its screen has 250 lines
   ],
 )
 def test_game_equals_gymnasiums(game, is_testing, kwargs):
@@ -118,7 +118,7 @@ def test_game_equals_gymnasiums(game, is_testing, kwargs):
   for _ in range(20_000):
     np.testing.assert_array_equal(step.observation.frame, frame)
     if step.last():
-      # After a lost life in training, Gymnasium plays a no-op while the next episode starts.
+      # Here the next episode starts; in training, Gymnasium plays a no-op after a lost life.
       step = env.step(0)
       if not step.observation.is_continued:
         break
@@ -140,7 +140,7 @@ def test_game_equals_gymnasiums(game, is_testing, kwargs):
 
 
 def num_start_frames(game):
-  """The number of frames that ALE counts before a game's first frame."""
+  """Returns the number of frames that ALE has already counted after a reset."""
   ale = load_emulator(load_facts(game).rom)
   ale.reset_game()
   return ale.getEpisodeFrameNumber()
@@ -160,7 +160,7 @@ def test_noops_are_uniform_from_1_and_follow_from_the_seed():
     return counts
 
   counts = draw(90)
-  # 30 each; the standard deviation is 4.5.
+  # Of 90 uniform draws, 30 of each are expected, with a standard deviation of 4.5.
   assert sorted(collections.Counter(counts)) == [1, 2, 3]
   assert min(collections.Counter(counts).values()) > 12
   env.seed(0)
@@ -192,14 +192,14 @@ def test_sticky_actions_are_as_frequent_as_configured(probability):
 
   game._ale = Recorder()
   for i in range(8000):
-    game._act(i)  # no action is requested twice, so a repeated one was sticky
+    game._act(i)  # all requested actions differ, so two equal ones are a sticky action
   num_sticky = sum(a == b for a, b in itertools.pairwise(played))
   # With probability 0.25, 2000 sticky actions are expected; 200 is five standard deviations.
   assert abs(num_sticky - 8000 * probability) < 200
 
 
 def test_emulator_is_made_at_the_first_reset(monkeypatch):
-  registry.env_spec("atari:Pong")  # cached from a temporary emulator
+  registry.env_spec("atari:Pong")  # needs an emulator of its own, so it is cached first
   loaded = []
   monkeypatch.setattr(atari, "load_emulator", lambda rom: loaded.append(rom) or load_emulator(rom))
   env = registry.make("atari:Pong", seed=0)
@@ -215,7 +215,7 @@ def test_emulator_is_made_at_the_first_reset(monkeypatch):
 
 
 def games_of(env, num_games):
-  """Plays whole games at random: for each, its episodes as lists of steps."""
+  """Plays complete games at random; returns for each game a list of its episodes."""
   random = np.random.default_rng(1)
   games, step = [], env.reset()
   while True:
@@ -254,7 +254,7 @@ def test_noop_step_continues_after_a_lost_life():
 
 
 class Reference:
-  """Plays Breakout on a bare emulator; repeats each action for four frames."""
+  """Plays Breakout directly on ALE; repeats each action for four frames."""
 
   def __init__(self, noops):
     self.ale = load_emulator("breakout")
@@ -272,14 +272,14 @@ class Reference:
     return self.resize(np.maximum(screens[-2], screens[-1]))
 
 
-FIRE, RIGHT = 1, 3  # ALE's numbers; Breakout's second and third action
+FIRE, RIGHT = 1, 3  # ALE's action numbers; in Breakout these are actions 1 and 2
 
 
 @pytest.mark.parametrize("is_testing", [False, True])
 def test_fire_on_reset(is_testing):
   env = registry.make("atari:Breakout", seed=5, is_testing=is_testing, fire_on_reset=True)
   step = env.reset()
-  reference = Reference(num_noops(env) - 8)  # without the eight frames of firing
+  reference = Reference(num_noops(env) - 8)  # the frames played, minus eight for FIRE and RIGHT
   frame = reference.play(FIRE, RIGHT)
   num_steps, num_resets = 0, 1
   while not reference.ale.game_over():
@@ -291,7 +291,8 @@ def test_fire_on_reset(is_testing):
       assert step.observation.is_continued
       num_resets += 1
     elif is_testing and num_steps % 50 == 0:
-      step, frame = env.step(1), reference.play(FIRE)  # in testing a new life does not fire
+      # In testing, FIRE is not played automatically after a lost life.
+      step, frame = env.step(1), reference.play(FIRE)
     else:
       step, frame = env.step(0), reference.play(0)
   assert step.last()
@@ -303,7 +304,7 @@ def test_opening_actions():
     facts = load_facts(game)
     assert facts.opening(Options(fire_on_reset=True)) == opening
     assert facts.opening(Options()) == ()
-  # Freeway's minimal actions do not include FIRE.
+  # FIRE exists in Freeway only with all actions.
   assert load_facts("Freeway").opening(Options(fire_on_reset=True, minimal_actions=False)) == (1, 2)
 
 
@@ -321,8 +322,8 @@ def test_cap_counts_the_opening_of_a_life_but_not_of_a_game():
   for left in range(5):
     env, step, count = play_noops(lost_at + left)
     assert (count, step.discount) == (lost_at, 0.0)
-    # A continued game takes one step for the no-op and two for firing. With three steps left or fewer, no
-    # game continues.
+    # Continuing a game takes three steps: a no-op, FIRE and the action after it. With at most three steps
+    # left before the cap, a new game starts instead.
     step = env.step(0)
     assert step.observation.is_continued == (left == 4)
     assert env._game._num_steps == (lost_at + 3 if left == 4 else 0)
@@ -381,7 +382,7 @@ def test_render():
   picture = env.render()
   assert picture.shape == (210, 160, 3)
   assert picture.dtype == np.uint8
-  # The bricks: six rows of six colours.
+  # The six rows of bricks have six colors.
   assert len({tuple(picture[y, 80]) for y in range(58, 94, 6)}) == 6
 
 

@@ -1,4 +1,4 @@
-"""Area resizing of screens: a case by hand, and equality with OpenCV."""
+"""Tests of area resizing, against a hand-computed case and against OpenCV."""
 
 import numpy as np
 import pytest
@@ -9,8 +9,7 @@ from moozi.envs.suites.atari.frames import AreaResize
 def test_pixel_is_the_mean_of_its_area():
   resize = AreaResize(height=5, width=3, size=2)
   image = np.array([[0, 10, 20], [30, 40, 50], [100, 0, 0], [0, 0, 0], [200, 200, 0]], np.uint8)
-  # The first output row averages the first two rows and half of the third. The second averages the other
-  # half of the third and the last two. Each output column averages one and a half columns.
+  # Each output pixel averages 2.5 rows and 1.5 columns of the image.
   top = (np.array([0, 10, 20]) + [30, 40, 50] + 0.5 * np.array([100, 0, 0])) / 2.5
   bottom = (0.5 * np.array([100, 0, 0]) + [200, 200, 0]) / 2.5
   expected = [[(row[0] + row[1] / 2) / 1.5, (row[1] / 2 + row[2]) / 1.5] for row in (top, bottom)]
@@ -34,7 +33,7 @@ def test_enlarging_raises():
     AreaResize(210, 7, 8)
 
 
-@pytest.mark.parametrize("height", [210, 214, 220, 230, 250])  # the heights of ALE's games
+@pytest.mark.parametrize("height", [210, 214, 220, 230, 250])  # all screen heights of ALE
 @pytest.mark.parametrize(("size", "channels"), [(84, 1), (96, 3), (64, 1), (105, 3), (160, 1)])
 def test_equals_opencv(height, size, channels):
   cv2 = pytest.importorskip("cv2")
@@ -43,7 +42,7 @@ def test_equals_opencv(height, size, channels):
   shape = (height, 160, channels)
   for image in (
     random.integers(0, 256, shape),
-    random.choice([0, 64, 142, 236], shape),  # many results are half-way between two integers
+    random.choice([0, 64, 142, 236], shape),  # many averages are halfway between two integers
     (random.random(shape) < 0.03) * 200,
     np.full(shape, 255),
   ):

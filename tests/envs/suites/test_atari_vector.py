@@ -1,6 +1,6 @@
-"""Atari on ale-py's vectorized environment: the same conventions as single environments.
+"""Tests of Atari on ale-py's vectorized environment, compared with single environments.
 
-ale-py draws no-ops and sticky actions itself. Without them, its games equal single games frame for frame.
+ale-py's vectorized environment draws no-ops and sticky actions itself. Without them, all frames are equal.
 """
 
 import logging
@@ -72,10 +72,7 @@ def test_rows_equal_single_games(game, num_steps, num_ends, kwargs):
 
 @pytest.mark.parametrize("reseed", [True, pytest.param(False, marks=SLOW)])
 def test_life_lost_near_the_cap(reseed):
-  """A life is lost on the step of the cap, or one or two steps earlier.
-
-  One step earlier, the step that continues the game is at the cap.
-  """
+  """Compares games in which a life is lost at the step cap, or one or two steps before it."""
   kwargs = {"reseed": reseed, **FIXED}
   seeds, actions = [3], np.random.default_rng(0).integers(1, 5, (600, 1))
   envs = make_loop("Breakout", seeds, **kwargs)
@@ -87,7 +84,7 @@ def test_life_lost_near_the_cap(reseed):
     loop = make_loop("Breakout", seeds, max_episode_steps=lost_at + left, **kwargs)
     steps = [vector.reset()]
     assert_same_step(steps[0], loop.reset())
-    # Plays past the end of the next game.
+    # These steps continue past the end of the next game.
     for row in actions[: 2 * lost_at + 20]:
       steps.append(vector.step(row))
       assert_same_step(steps[-1], loop.step(row))
@@ -101,7 +98,7 @@ def test_life_lost_near_the_cap(reseed):
 
 
 def test_games_follow_from_their_seeds():
-  """Compares several games, with no-ops and sticky actions."""
+  """Environments with the same seed play the same games, with no-ops and sticky actions."""
   kwargs = {"sticky_action_prob": 0.25, "max_episode_steps": 20}
   first, second = (random_play(make("Pong", [3, 3], **kwargs), 45) for _ in range(2))
   for step, other in zip(first, second, strict=True):

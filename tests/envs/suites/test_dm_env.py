@@ -1,4 +1,4 @@
-"""Any dm_env environment: specs, ends, seeds, players, and the errors for unsupported ones."""
+"""Tests of the adapter for dm_env environments."""
 
 import dm_env
 import numpy as np
@@ -18,7 +18,7 @@ from tests.envs.contract import (
 
 
 class Count(dm_env.Environment):
-  """Counts to nine; the frame has the count and a random number."""
+  """Counts to nine; the observation is the count and a random number."""
 
   def __init__(self, observation=None, action=None, last_discount=0.0, discount=1.0, reward=0.5) -> None:
     self._observation = observation or specs.BoundedArray((2,), np.float64, [0, -np.inf], [9, np.inf])
@@ -66,7 +66,7 @@ class TestArray(EnvironmentContract):
 
 
 class Sticks(dm_env.Environment):
-  """Two players take 1 or 2 of seven sticks in turn; observations are a record."""
+  """Two players take 1 or 2 of seven sticks in turn; the observation is a NamedTuple or a dict."""
 
   def __init__(self, as_key=False, players=(0, 1), last_player=None) -> None:
     self._as_key, self._players, self._last_player = as_key, players, last_player

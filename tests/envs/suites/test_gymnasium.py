@@ -1,4 +1,4 @@
-"""Gymnasium environments: spaces, ends, seeds, masks, and the errors for unsupported ones."""
+"""Tests of the adapter for Gymnasium environments."""
 
 import sys
 
@@ -116,7 +116,7 @@ def test_taxi_masks():
 
 
 class Masked(Walk):
-  """Reports a mask."""
+  """Reports a mask of legal actions in `info`."""
 
   def __init__(self, mask, ends="terminated"):
     super().__init__(ends=ends)
@@ -231,12 +231,12 @@ def test_list_has_the_newest_versions():
 
 def test_unlisted_envs_are_created(recwarn):
   assert registry.env_spec("gymnasium:CartPole-v0").frame_shape == (1, 1, 4)
-  assert not recwarn.list  # gymnasium itself warns that this version is out of date
+  assert not recwarn.list  # gymnasium's own warning, that the version is out of date, is suppressed
 
 
 @pytest.fixture
 def plugin(tmp_path, monkeypatch):
-  """A package that registers an environment when it is imported."""
+  """Adds a package to Python's path that registers an environment when imported."""
   (tmp_path / "moozi_plugin.py").write_text(
     "import gymnasium\n"
     "gymnasium.register('moozi_plugin/Walk-v0', entry_point='tests.envs.suites.gymnasium_fakes:Walk')\n"

@@ -1,4 +1,4 @@
-"""gymnax: the contract for every environment; time limits truncate."""
+"""Tests of gymnax environments: the contract, frame dtypes and time limits."""
 
 import importlib.metadata
 import importlib.util
@@ -74,7 +74,7 @@ def test_minatar_frames_and_actions(game, channels, actions):
 
 
 def frames_of_random_play(jax_env, num_steps=80):
-  """Plays at random; returns all frames, including those at ends, as [T, B, H, W, C]."""
+  """Plays eight environments at random; returns all frames, including last ones, [T, B, H, W, C]."""
   env, random = JaxVectorEnvironment(jax_env, list(range(8))), np.random.default_rng(0)
   steps = [env.reset()]
   for _ in range(num_steps):
@@ -85,7 +85,7 @@ def frames_of_random_play(jax_env, num_steps=80):
 @pytest.mark.slow
 @pytest.mark.parametrize("game", [game for game in GAMES if not game.endswith("-MinAtar")])
 def test_frames_are_bool_where_they_contain_only_0_and_1(game, monkeypatch):
-  """Compared with frames in gymnax's dtype."""
+  """The list of games with bool frames agrees with the float frames that gymnax returns."""
   kept = registry.make_jax_env(f"gymnax:{game}")
   monkeypatch.setattr(gymnax_suite, "_BINARY", frozenset())
   frames = frames_of_random_play(gymnax_suite.make_env(game, gymnax_suite.Options()))
@@ -99,7 +99,7 @@ def test_frames_are_bool_where_they_contain_only_0_and_1(game, monkeypatch):
   "game", [g if g == "Catch-bsuite" else pytest.param(g, marks=pytest.mark.slow) for g in GAMES]
 )
 def test_game_keeps_its_dtypes(game):
-  """Tracing raises if a leaf changes its kind of number."""
+  """Tracing a step raises if it turns, for example, an integer of the state into a float."""
   env = registry.make_jax_env(f"gymnax:{game}")
   jax.eval_shape(lambda key: env.step(env.reset(key), jnp.int32(1)), jax.random.PRNGKey(0))
 
@@ -114,7 +114,7 @@ def test_frame_shapes():
   [pytest.param(None, 200, marks=pytest.mark.slow), (7, 7), pytest.param(230, 230, marks=pytest.mark.slow)],
 )
 def test_limit_truncates(max_episode_steps, length):
-  """Mountain Car: the car does not move, so only the time limit ends episodes."""
+  """The car of Mountain Car never reaches the goal, so only the time limit ends episodes."""
   kwargs = {} if max_episode_steps is None else {"max_episode_steps": max_episode_steps}
   env = JaxVectorEnvironment(registry.make_jax_env("gymnax:MountainCar-v0", **kwargs), [0, 1])
   env.reset()

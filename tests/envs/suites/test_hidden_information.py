@@ -1,4 +1,4 @@
-"""Hidden information: the spec reports it, no frame shows it, and information sets have different frames."""
+"""Tests that specs report hidden information, and that frames show an information set but nothing hidden."""
 
 import collections
 
@@ -31,7 +31,7 @@ def test_spec_reports_hidden_information(name, is_perfect):
 
 
 def frames_and_last_actions(env, num_steps):
-  """Plays at random; returns for each frame the set of actions that led directly to it."""
+  """Plays at random; returns {frame: the set of actions that led to it}."""
   random, out = np.random.default_rng(0), collections.defaultdict(set)
   step, last = env.reset(), None
   for _ in range(num_steps):
@@ -44,7 +44,7 @@ def frames_and_last_actions(env, num_steps):
 
 @pytest.mark.slow
 def test_frames_with_hidden_information_show_the_last_action():
-  """The history shows the last action, so it must not be hidden."""
+  """Each frame determines the last action, so the action history reveals nothing that the frame hides."""
   pytest.importorskip("pyspiel")
   hidden = []
   for game in open_spiel.list_games():
@@ -71,7 +71,7 @@ def kuhn_poker():
 
 
 def kuhn_frames(env):
-  """The frame for each deal (player 0's card, player 1's card) and each line of play."""
+  """Returns {(deal, actions so far): frame}; a deal is (player 0's card, player 1's card)."""
   rules, out = env.rules, {}
   step, frame, key = jax.jit(rules.step), jax.jit(rules.frame), jax.random.PRNGKey(0)
   bet, check = 0, 1
@@ -85,22 +85,23 @@ def kuhn_frames(env):
         state, _, is_terminal, _ = step(state, action, key)
         assert not is_terminal
       shown = frame(state).tobytes()
-      assert out.setdefault((deal, line), shown) == shown  # whichever of pgx's two players moves first
+      # The frame does not depend on which of pgx's players moves first.
+      assert out.setdefault((deal, line), shown) == shown
   assert len(out) == 6 * 4
   return out
 
 
 @pytest.mark.slow
 def test_kuhn_poker_has_a_frame_for_each_information_set(kuhn_poker):
-  """A card and the actions so far: twelve information sets with twelve frames."""
+  """An information set is a card and the actions so far; each of the twelve has its own frame."""
   spec = kuhn_poker.spec
   assert (spec.frame_shape, spec.frame_dtype) == ((1, 1, 8), "bool")
   assert not spec.is_perfect_information
   known = {}
   for (deal, line), shown in kuhn_frames(kuhn_poker).items():
-    assert known.setdefault((deal[len(line) % 2], line), shown) == shown, "the frame shows the other's card"
+    assert known.setdefault((deal[len(line) % 2], line), shown) == shown
   assert len(known) == 12
-  assert len(set(known.values())) == 12, "two lines of play have one frame"
+  assert len(set(known.values())) == 12
 
 
 def test_kuhn_poker_frame_shows_the_player_to_move(kuhn_poker):

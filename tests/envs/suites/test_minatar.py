@@ -1,4 +1,4 @@
-"""MinAtar: equal to the package, except for the documented departures."""
+"""Tests that MinAtar equals the package minatar, except for the documented departures."""
 
 import subprocess
 import sys
@@ -65,7 +65,7 @@ def test_specs(game, channels, actions):
 
 
 def package_environment(game, seed, sticky_action_prob, difficulty_ramping):
-  """Returns the package's own environment, with a generator equal to the one of MooZi's environment."""
+  """Returns the package's own environment with the same random generator as MooZi's."""
   package = pytest.importorskip("minatar.environment")
   env = package.Environment(game, sticky_action_prob, difficulty_ramping)
   env.random = np.random.RandomState(np.random.MT19937(np.random.SeedSequence(seed)))
@@ -120,7 +120,7 @@ def test_difficulty_ramping(game):
     game_rules, random = env._game._rules, np.random.default_rng(0)
     for _ in range(1500):
       env._game.step(int(random.integers(env.env_spec.num_env_actions)))
-      game_rules.terminal = False  # the player survives, so the game becomes harder
+      game_rules.terminal = False  # the player survives, until the difficulty increases
       game_rules.oxygen, game_rules.diver_count = 100, 1
     return game_rules.difficulty_ramp()
 
@@ -131,7 +131,7 @@ def test_difficulty_ramping(game):
 def test_sticky_actions_repeat_the_last_one():
   env = registry.make("minatar:breakout", seed=0, sticky_action_prob=1.0)
   step = env.reset()
-  while not step.last():  # the repeated action is the first, a no-op: the paddle does not move
+  while not step.last():  # every action repeats the initial no-op, so the paddle does not move
     step = env.step(1)
     assert step.observation.frame[9, 4, 0]
 
@@ -148,7 +148,7 @@ def test_sticky_actions_are_as_frequent_as_configured(sticky_action_prob):
       step = env.reset()
     requested.append(int(random.integers(6)))
     step = env.step(requested[-1])
-  # A repeated action differs from the requested one five times in six.
+  # A sticky action differs from the requested one with probability 5/6.
   rate = np.mean(np.array(requested) != np.array(seen)) * 6 / 5
   assert rate == pytest.approx(sticky_action_prob, abs=0.03)
 

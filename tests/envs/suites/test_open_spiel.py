@@ -1,4 +1,4 @@
-"""OpenSpiel: equal to the package, in one convention; errors for unsupported games."""
+"""Tests that OpenSpiel games equal the package's, and of the errors for unsupported games."""
 
 import collections
 import sys
@@ -34,7 +34,7 @@ class TestTicTacToe(Board):
 
 @pytest.mark.slow
 class TestConnectFour(Board):
-  num_steps = 600  # random play fills a column now and then
+  num_steps = 600  # enough for random play to fill a column
 
   def make(self):
     return registry.make("open_spiel:connect_four", seed=0)
@@ -103,11 +103,11 @@ def test_action_names():
   assert names("connect_four") == tuple("0123456")
   assert names("kuhn_poker") == ("Pass", "Bet")
   assert names("go(board_size=5)")[-2:] == ("e5", "PASS")
-  # In chess an action's name depends on the position.
+  # The name of a chess move depends on the position, so actions have numbers.
   assert names("chess")[:2] == ("action 0", "action 1")
 
 
-# --- as the package plays -----------------------------------------------------------------------------
+# --- equality with the package ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_action_names():
   ],
 )
 def test_equals_the_package(game):
-  """Compares frames, masks, players and rewards. Both sides draw chance from equal generators."""
+  """Compares frames, masks, players and rewards; chance events are drawn from equal random generators."""
   env = registry.make(f"open_spiel:{game}", seed=5)
   kind = pyspiel.load_game(game).get_type()
   is_imperfect = kind.information != pyspiel.GameType.Information.PERFECT_INFORMATION
@@ -168,7 +168,7 @@ def test_terminal_frame_is_of_the_next_player():
 
 
 def test_losing_move_costs_its_mover():
-  """Misère Nim: the player who takes the last stick loses."""
+  """In misère Nim the player who takes the last stick loses."""
   env = registry.make("open_spiel:nim(pile_sizes=1;1)", seed=0)
   step = env.reset()
   for reward in (0.0, -1.0):
@@ -181,7 +181,7 @@ def test_losing_move_costs_its_mover():
 @pytest.mark.parametrize(
   ("actions", "reward_of"),
   [
-    # 0 passes, 1 bets. The last mover's reward depends on whether the mover's card is higher.
+    # Kuhn poker: 0 passes, 1 bets. The keys say whether the last mover's card is the higher one.
     ((0, 0), {True: 1.0, False: -1.0}),
     ((1, 0), {True: -1.0, False: -1.0}),
     ((1, 1), {True: 2.0, False: -2.0}),
@@ -203,7 +203,7 @@ def test_kuhn_poker_rewards_the_mover(actions, reward_of):
     assert step.reward == reward_of[cards[mover] > cards[1 - mover]]
 
 
-# --- chance and hidden hands --------------------------------------------------------------------------
+# --- chance and hidden cards --------------------------------------------------------------------------
 
 
 def test_deals_are_uniform_and_follow_from_the_seed():
@@ -217,7 +217,7 @@ def test_deals_are_uniform_and_follow_from_the_seed():
     env.reset()
     deals[tuple(env._game._state.history())] += 1
   assert len(deals) == 6
-  # 1200 seeds, each twice: 400 of each deal, standard deviation 26.
+  # With 1200 seeds, played twice each, 400 of each deal are expected, with a standard deviation of 26.
   assert all(count % 2 == 0 and 300 < count < 500 for count in deals.values())
 
 
@@ -257,7 +257,7 @@ def test_hidden_hand_is_not_shown():
       step = env.step(0)
   for by_card in frames.values():
     assert len(by_card) == 3
-    assert all(len(seen) == 1 for seen in by_card.values()), "the frame shows the other's card"
+    assert all(len(seen) == 1 for seen in by_card.values())
 
 
 # --- frames -------------------------------------------------------------------------------------------
@@ -308,7 +308,7 @@ def test_observer_equals_the_states_tensor(game):
 def test_illegal_move_that_the_package_plays():
   state = pyspiel.load_game("chess").new_initial_state()
   assert 0 not in state.legal_actions()
-  state.apply_action(0)  # some games raise an error, chess does not
+  state.apply_action(0)  # chess plays an illegal move; some games raise an error
   assert state.history() == [0]
   env = registry.make("open_spiel:chess", seed=0)
   env.reset()
@@ -379,7 +379,7 @@ def test_unsupported_games(game, part, capfd):
     assert message.startswith(f"env.name=open_spiel:{game}: ")
     assert part in message
     assert "\n" not in message
-  assert capfd.readouterr() == ("", ""), "the package's output is visible"
+  assert capfd.readouterr() == ("", "")
 
 
 def test_player_who_moves_twice_after_the_probe():

@@ -1,4 +1,4 @@
-"""pgx: the contract for every environment; two players alternate, and rewards belong to the mover."""
+"""Tests of pgx games: the contract, players and rewards, frames."""
 
 import importlib.metadata
 import importlib.util
@@ -24,7 +24,7 @@ from tests.envs.contract import (
 
 pgx = pytest.importorskip("pgx")
 
-# Compiling these takes minutes.
+# Games that take minutes to compile.
 LARGE = {"chess", "shogi", "gardner_chess", "animal_shogi", "go_19x19", "go_9x9"}
 GAMES = sorted(pgx_suite.GAMES)
 
@@ -81,7 +81,7 @@ class TestBoardGames(OfGame, TwoPlayersContract, IllegalActionsContract):
 @pytest.mark.slow
 @pytest.mark.parametrize("_set_game", ["connect_four"], indirect=True)
 class TestConnectFour(OfGame, TwoPlayersContract, IllegalActionsContract):
-  num_steps = 600  # random play fills a column now and then
+  num_steps = 600  # enough for random play to fill a column
 
 
 @pytest.mark.slow
@@ -103,10 +103,7 @@ def test_every_game_is_offered_or_refused():
 
 
 def play_at_random(game, num_steps, batch=32, seed=0):
-  """Plays `batch` games; returns pgx's T + 1 states and the rewards between them.
-
-  The rewards of a game are 0 after its end.
-  """
+  """Plays `batch` games at random; returns pgx's T + 1 states and the T rewards, which are 0 after an end."""
   env = registry.make_jax_env(f"pgx:{game}").rules
   random = np.random.default_rng(seed)
   init, step = jax.jit(jax.vmap(env.init)), jax.jit(jax.vmap(env.step))
@@ -126,7 +123,7 @@ def play_at_random(game, num_steps, batch=32, seed=0):
   "game", [g if g == "kuhn_poker" else pytest.param(g, marks=pytest.mark.slow) for g in GAMES]
 )
 def test_game_keeps_its_dtypes(game):
-  """Tracing raises if a leaf changes its kind of number."""
+  """Tracing a step raises if it turns, for example, an integer of the state into a float."""
   env = registry.make_jax_env(f"pgx:{game}")
   jax.eval_shape(lambda key: env.step(env.reset(key), jnp.int32(1)), jax.random.PRNGKey(0))
 
@@ -134,10 +131,10 @@ def test_game_keeps_its_dtypes(game):
 @pytest.mark.slow
 @pytest.mark.parametrize("game", [game for game in GAMES if game not in ONE_PLAYER])
 def test_players_alternate_and_the_mover_is_rewarded(game):
-  """`JaxEnvironment` derives the player to move from the step count; pgx reports that player."""
+  """`JaxEnvironment` takes the player to move from the number of steps; pgx's states agree with it."""
   states, rewards = play_at_random(game, 60)
   first = states[0].current_player
-  assert set(first.tolist()) == {0, 1}  # pgx draws the first player
+  assert set(first.tolist()) == {0, 1}  # pgx chooses the first player at random
   num_paid = 0
   for t, (before, after) in enumerate(itertools.pairwise(states)):
     live = ~before.terminated
@@ -145,10 +142,10 @@ def test_players_alternate_and_the_mover_is_rewarded(game):
     np.testing.assert_array_equal(before.current_player[live], mover[live])
     rows = np.arange(len(mover))
     np.testing.assert_array_equal(rewards[t][live], after.rewards[rows, mover][live])
-    np.testing.assert_array_equal(after.rewards.sum(-1), 0.0)  # zero-sum
+    np.testing.assert_array_equal(after.rewards.sum(-1), 0.0)
     assert (rewards[t][live & ~after.terminated] == 0).all()
     num_paid += int((rewards[t] != 0).sum())
-  assert num_paid > 3 or game in LARGE | {"hex"}  # their games are longer
+  assert num_paid > 3 or game in LARGE | {"hex"}  # few of their games end within 60 steps
 
 
 @pytest.mark.parametrize("game", ["tic_tac_toe", pytest.param("connect_four", marks=pytest.mark.slow)])
@@ -162,7 +159,7 @@ def test_frames_and_rewards_are_the_movers(game):
     assert not step.is_last.any()
     step = env.step(np.full(6, action, np.int32))
     stones = step.frame.sum(axis=(1, 2))
-    # Frames are from the view of the player to move: the last mover's pieces are in the second plane.
+    # Plane 0 has the pieces of the player to move, plane 1 those of the last mover.
     np.testing.assert_array_equal(stones, [[(i + 1) // 2, i // 2 + 1]] * 6)
     assert (step.to_play == (i + 1) % 2).all()
   if game == "connect_four":
@@ -195,10 +192,7 @@ def test_taken_squares_are_illegal():
 @pytest.mark.slow
 @pytest.mark.parametrize(("game", "plane"), [("go_9x9", 16), ("hex", 2)])
 def test_frame_shows_the_colour_where_rules_depend_on_it(game, plane):
-  """Komi in Go and the sides to connect in Hex depend on a player's color.
-
-  The other boards look the same to both players.
-  """
+  """In Go (komi) and Hex (sides to connect) the rules depend on the color, which has its own plane."""
   env = JaxVectorEnvironment(registry.make_jax_env(f"pgx:{game}"), [0, 1])
   step = env.reset()
   for i in range(4):

@@ -1,4 +1,4 @@
-"""Catch and Corridor, and their known returns."""
+"""Tests of Catch and Corridor, whose best returns are known."""
 
 import dm_env
 import numpy as np
@@ -26,7 +26,7 @@ class TestLongCorridor(EnvironmentContract):
 
 
 def episode_return(env, policy):
-  """Plays one episode with a policy that maps a frame to an action; returns its return and length."""
+  """Plays one episode; returns its return and length. The policy maps a frame to an action."""
   step, total, length = env.reset(), 0.0, 0
   while not step.last():
     step = env.step(policy(step.observation.frame))
@@ -35,7 +35,7 @@ def episode_return(env, policy):
 
 
 def catch_the_ball(frame):
-  """Follows the ball: an optimal policy."""
+  """Returns the action that moves the paddle towards the ball."""
   ball = np.argwhere(frame[..., tiny.BALL])[0][1]
   paddle = np.argwhere(frame[..., tiny.PADDLE])[0][1]
   return 1 + int(np.sign(ball - paddle))

@@ -1,4 +1,4 @@
-"""A user's own environments: found by name, made, seeded, and the errors for unsupported ones."""
+"""Tests of users' own environments, `module:function`."""
 
 import logging
 import os
@@ -84,7 +84,7 @@ def test_current_folder_comes_first(folder):
   env = registry.make("moozi_own_here:make_env", seed=5)
   assert env.env_spec.name == "moozi_own_here:make_env"
   assert sys.path[0] == os.getcwd()
-  # Another module of the same name is on the path and not imported yet.
+  # The standard library has a module of this name too.
   (folder / "antigravity.py").write_text(
     "from tests.envs.suites.user_fakes import make_counter as make_env\n"
   )
@@ -192,7 +192,7 @@ def test_errors_name_the_place(folder, text, expected):
   ],
 )
 def test_trial_episode(kind, message):
-  """An environment that violates its spec, even late, raises before a run starts, and is closed."""
+  """Before a run, a trial episode finds violations of the spec; the environment is closed afterwards."""
   closed = getattr(user_fakes, kind).num_closed
   with pytest.raises(UserError, match=rf"^env.name={FAKES}:{kind}: .*{message}"):
     registry.env_spec(f"{FAKES}:{kind}")
@@ -211,7 +211,7 @@ def test_unsupported_env_is_closed():
 
 
 def test_env_made_per_seed_forwards_everything():
-  """The adapter forwards pictures, opponents and lives, which moozi's interface adds to dm_env's."""
+  """The adapter forwards MooZi's additions to dm_env: pictures, opponents and lives."""
   env = registry.make(f"{FAKES}:make_seeded_lives", seed=3)
   step = env.reset()
   assert env.render().shape == (4, 6, 3)
@@ -248,7 +248,7 @@ def test_unknown_library(folder, name):
 
 
 def test_unknown_module(folder):
-  """The answer names the module and the places of the search, and no game."""
+  """The error names the module and the searched folders; modules with similar names are not imported."""
   with pytest.raises(
     UserError, match=rf"no module my_wrold in .*{re.escape(str(folder))}.* path \(sys.path\)"
   ):

@@ -1,4 +1,4 @@
-"""Environments as users write them."""
+"""Environments for tests, written as a user would."""
 
 import uuid
 from pathlib import Path
@@ -10,7 +10,7 @@ from dm_env import specs
 
 
 class Counter(dm_env.Environment):
-  """Counts to `length`; action 0 earns a random reward."""
+  """Counts to `length`; action 0 has a random reward."""
 
   def __init__(self, length=9) -> None:
     self._length = length
@@ -49,7 +49,7 @@ class _Unseeded(Counter):
 
 
 class _Counted(Counter):
-  """Counts the closed instances of its class."""
+  """Counts how many of its instances were closed."""
 
   num_closed = 0
 
@@ -107,7 +107,7 @@ class TooMany(_Counted):
 
 
 class Watched(Counter):
-  """Records the open instances in a set; may violate its spec at a step, or have two players."""
+  """Keeps a set of its open instances; may violate its spec at a given step, or have two players."""
 
   open_envs: ClassVar[set] = set()
   num_made = 0
@@ -133,7 +133,7 @@ class Watched(Counter):
 
 
 class Marking(Counter):
-  """Writes a file when created and another when closed, for tests with several processes."""
+  """Writes one file when created and one when closed, which tests can read across processes."""
 
   def __init__(self, folder):
     super().__init__()

@@ -69,7 +69,8 @@ def _print_table(infos: "list[ConfigInfo]") -> None:
   # Removes rich's padding, which terminals and files do not need.
   print("\n".join(line.rstrip() for line in captured.get().splitlines()))
   print("\nmoozi train NAME trains one of them; moozi configs show NAME prints its settings.")
-  print("Times and mean returns are of one run unless stated; a comment in each file names their source.")
+  print("Times and mean returns are of one run unless stated.")
+  print("A comment in each file names their source.")
 
 
 def _needs(info: "ConfigInfo") -> str:

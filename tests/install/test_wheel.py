@@ -101,6 +101,7 @@ def test_every_step_works_in_an_empty_folder(folder, venv, capsys):
     ("watch", "runs/first", "--episodes", "1"),
     ("inspect", "runs/first", "--step", "2"),
     ("report", "runs/first"),
+    ("compare", "runs/first"),
     ("zoo",),
     ("evaluate", "zoo:tiny/catch", "--episodes", "2", "--json"),
   ):
@@ -112,6 +113,29 @@ def test_every_step_works_in_an_empty_folder(folder, venv, capsys):
   assert [path.name for path in folder.iterdir()] == ["runs"]
   with capsys.disabled():
     print("\nseconds in an empty folder:", {name: round(s, 1) for name, s in SECONDS.items()})
+
+
+def test_own_environment_and_network_in_under_80_lines(venv, tmp_path, capsys):
+  moozi, lines = venv / "bin" / "moozi", 0
+  for name in ("environment.py", "network.py"):
+    text = (ROOT / "examples" / name).read_text()
+    (tmp_path / name).write_text(text)
+    lines += text.count("\n")
+  assert lines < 80
+  own = ("env.name=environment:make", "network.kind=network:make")
+  settings = [text for text in TINY if not text.startswith(("env.name=", "network.kind="))]
+  seconds = {}
+  for step in (
+    ("train", "tiny/catch", "--seeds", "2", *settings, *own, "runtime=local", "run.name=own"),
+    ("evaluate", "runs/own-seed1", "--allow-code", "--episodes", "4"),
+    ("compare", "runs/own-seed1", "runs/own-seed2", "--out", "compared"),
+  ):
+    before = time.monotonic()
+    run(moozi, *step, cwd=tmp_path, venv=venv)
+    seconds[step[0]] = round(time.monotonic() - before, 1)
+  assert list((tmp_path / "compared").glob("*.html"))
+  with capsys.disabled():
+    print("\nseconds with an own environment and network:", seconds)
 
 
 def test_actors_find_moozi(folder, venv):

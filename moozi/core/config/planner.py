@@ -87,7 +87,7 @@ class PlannerConfig(Section):
   @property
   def has_improved_root_value(self) -> bool:
     """Whether the root value is the mean of the completed Q-values under the search policy."""
-    return (self.root_value or ("improved" if self.algorithm == "gumbel" else "mean")) == "improved"
+    return (self.root_value or ("mean" if self.algorithm == "puct" else "improved")) == "improved"
 
   def noise_free(self, num_simulations: int | None = None) -> "PlannerConfig":
     """Returns the same search without noise: dirichlet_fraction 0, temperature 0, gumbel_scale 0."""

@@ -10,7 +10,8 @@ with 1. The optimal return is 1, after length - 2 steps to the right. With a dis
 if discount ** (length - 3) > 0.1. The step cap truncates, so this environment has every kind of end.
 """
 
-from typing import Annotated, Any
+from collections.abc import Callable
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from pydantic import Field
@@ -88,31 +89,55 @@ class _Corridor(Game):
     return frame
 
 
+class _Entry(NamedTuple):
+  """One game of the suite; the functions take its options."""
+
+  summary: str
+  options: type[Section]
+  action_names: tuple[str, ...]
+  frame_shape: Callable[[Any], tuple[int, int, int]]
+  make: Callable[[Any], Game]
+
+
+_GAMES = {
+  "catch": _Entry(
+    "catch a falling ball; optimal return 1",
+    CatchOptions,
+    ("left", "stay", "right"),
+    lambda options: (ROWS, COLUMNS, 2),
+    lambda options: _Catch(),
+  ),
+  "corridor": _Entry(
+    "walk past a small reward to a larger one; optimal return 1",
+    CorridorOptions,
+    ("left", "right"),
+    lambda options: (1, options.length, 1),
+    lambda options: _Corridor(options.length),
+  ),
+}
+
+
 def _make_spec(game: str, options: Any) -> EnvSpec:
-  is_catch = game == "catch"
-  actions = ("left", "stay", "right") if is_catch else ("left", "right")
+  entry = _GAMES[game]
   return EnvSpec(
     name=f"tiny:{game}",
-    frame_shape=(ROWS, COLUMNS, 2) if is_catch else (1, options.length, 1),
+    frame_shape=entry.frame_shape(options),
     frame_dtype="bool",
-    num_env_actions=len(actions),
-    action_names=actions,
+    num_env_actions=len(entry.action_names),
+    action_names=entry.action_names,
   )
 
 
 def _make_environment(game: str, options: Any) -> Environment:
-  bare: Game = _Catch() if game == "catch" else _Corridor(options.length)
-  return GameEnvironment(bare, _make_spec(game, options), options.max_episode_steps)
+  rules = _GAMES[game].make(options)
+  return GameEnvironment(rules, _make_spec(game, options), options.max_episode_steps)
 
 
 SUITE = Suite(
   summary="small games with known best returns, for tests",
   package=None,
-  list_games=lambda: {
-    "catch": "catch a falling ball; optimal return 1",
-    "corridor": "walk past a small reward to a larger one; optimal return 1",
-  },
-  options=lambda game: CatchOptions if game == "catch" else CorridorOptions,
+  list_games=lambda: {name: entry.summary for name, entry in _GAMES.items()},
+  options=lambda game: _GAMES[game].options,
   make_spec=_make_spec,
   make_environment=_make_environment,
 )

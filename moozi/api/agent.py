@@ -369,7 +369,7 @@ def check_opponent_options(
       raise UserError(f"{option}={text}: {spec.name} has one player, so it has no opponent")
   kind = opponent or config.evaluation.opponent
   if simulations is not None and kind != "mcts":
-    raise UserError(f"{names[1]}={simulations}: opponent {kind} has no search; use {names[0]} mcts")
+    raise UserError(f"{names[1]}={simulations}: is for the opponent mcts, not {kind}; use {names[0]} mcts")
 
 
 def _check_frame(frame: Any, spec: EnvSpec) -> np.ndarray:

@@ -27,7 +27,8 @@ class SearchTree:
     value: env units: the mean over the visits.
     raw_value: env units: the network's value before the search.
     reward: env units: the model's reward on entering the node; 0 at the root.
-    prior: the network's probability of the action at the parent; 1 at the root.
+    prior: the action's prior probability at the parent, as the search used it; 1 at the root. Priors of the
+      root's children are over the legal actions, with noise if there is any.
   """
 
   parent: Int32[AnyArray, "*B N"]

@@ -51,7 +51,7 @@ class LibraryInfo:
   """A library of environments.
 
   Attributes:
-    num_games: None if only the library's package knows its games, and the package is not installed.
+    num_games: None if the list of games comes from a package that is not installed.
     missing: how to install the library's package; None if it is installed or none is needed.
   """
 
@@ -79,7 +79,7 @@ def list_libraries(library: str | None = None) -> list[LibraryInfo]:
 def list_environments(library: str | None = None) -> list[EnvironmentInfo]:
   """Returns all environments, or those of one library, sorted by name.
 
-  If only a library's package knows the games and the package is not installed, the library has one entry.
+  If the list of games comes from a package that is not installed, the library has the one entry `library:…`.
 
   Raises: UserError: the library is unknown.
   """

@@ -228,7 +228,7 @@ def training_seconds(
 
 
 def make_tasks(runs: Sequence[RunCurve]) -> list[Task]:
-  """Groups runs by environment and protocol, then by configuration without the seed.
+  """Groups runs by environment and protocol, then by the settings of the method: all but `_NOT_METHOD`.
 
   Raises: UserError: two runs have the same configuration and the same seed.
   """

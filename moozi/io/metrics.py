@@ -55,7 +55,7 @@ class MetricsSink:
     self._tensorboard = None if tensorboard_path is None else _EventFile(tensorboard_path, purge_step)
 
   def write(self, *, env_steps: int, learner_steps: int, wall_s: float, scalars: Mapping[str, Any]) -> None:
-    """Writes one tick: counters, seconds since the run's start, and numbers by name.
+    """Writes one tick: the counters, the run's wall time in seconds over all resumes, and scalars by name.
 
     A number that is not finite is written to metrics.jsonl as null.
 

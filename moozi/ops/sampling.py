@@ -66,7 +66,7 @@ class SumTree:
     for _ in range(self._base.bit_length() - 1):
       node <<= 1
       left = nodes.take(node)
-      # Rounding can leave a mass at a node's edge, so a right child of weight 0 must be excluded.
+      # Because of rounding, `mass` can reach the node's total, so a right child of weight 0 must be excluded.
       right = (mass >= left) & (nodes.take(node + 1) > 0)
       mass -= left * right
       node += right

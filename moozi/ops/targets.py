@@ -38,8 +38,9 @@ def make_targets(
   """Returns the targets of K unrolled steps from the first of the window's W = K + n + 1 steps.
 
   The reward at index k-1 (u_{i+k}) belongs to the policy and value at index k. At and after a terminal frame,
-  reward, value and return are 0, and policy and action are the dummy. The reward on entering the terminal
-  frame is kept. All of these are trained. Steps after a truncated frame have the same values, but mask 0.
+  value and return are 0, and policy and action are the dummy. The reward on entering the terminal frame is
+  kept; later rewards are 0. All of these are trained. Steps after a truncated frame have the same values,
+  but mask 0.
 
   Args:
     last_reward, root_value: env units, as in StepSample.

@@ -153,10 +153,10 @@ class RankSampler(UniformSampler):
     return np.where(rank >= 0, self._weights[rank], 0.0) / max(self._mass, 1e-300)
 
   def check_valid(self) -> None:
-    """Raises ValueError if a ranked step is not eligible, or if the mass is not the sum of the weights."""
+    """Raises ValueError if a ranked step is not eligible, or if the count or the mass is wrong."""
     ranked = np.flatnonzero(self._rank_of >= 0)
     if not self._storage.is_eligible(ranked).all() or len(ranked) != self._count:
-      raise ValueError("rank table: a step with a rank is not eligible")
+      raise ValueError("rank table: a ranked step is not eligible, or the number of ranked steps is wrong")
     if not np.isclose(self._weights[self._rank_of[ranked]].sum(), self._mass):
       raise ValueError("rank table: the mass is not the sum of its weights")
 

@@ -10,10 +10,10 @@ from moozi.core.flat_state import State
 class Pacer:
   """Keeps the ratio of consumed targets to produced steps at `learner.samples_per_step` during training.
 
-  The learner never consumes more targets than the produced steps allow, and acting is never more than
-  `slack_steps` ahead of the learner. If `reanalyze.ratio` is above 0, reanalyze is paced in the same way, at
-  ratio / (1 - ratio) positions per step. Lost steps, such as the steps of a segment that replay refused,
-  count as environment steps but not as produced steps.
+  The learner never consumes more targets than the produced steps allow. Once replay can draw a batch, no
+  segment is requested while acting is `slack_steps` or more ahead of the learner. If `reanalyze.ratio` is
+  above 0, reanalyze is paced in the same way, at ratio / (1 - ratio) positions per step. Lost steps, such
+  as the steps of a segment that replay refused, count as environment steps but not as produced steps.
 
   `ask_*` counts a requested call, `done_*` counts its result, and `undo_*` cancels a request that was lost.
 

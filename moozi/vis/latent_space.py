@@ -57,7 +57,7 @@ def principal_components(states: Float[np.ndarray, "T D"], count: int = 2) -> Pr
 
 
 def reduced_states(states: Float[np.ndarray, "N D"], max_size: int) -> tuple[Float[np.ndarray, "N C"], float]:
-  """Projects finite states to at most `max_size` principal components; does not change smaller states.
+  """Projects states of more than `max_size` numbers onto as many principal components. States must be finite.
 
   If there are more than 1,000 states, the components are fitted to 1,000 evenly spaced ones.
 

@@ -384,8 +384,8 @@ def test_evaluate_bad_opponents(refused, board_run):
   for kind in ("random", "self"):
     message = refused("evaluate", run.path, "--opponent", kind, "--opponent-simulations", "9")
     assert "--opponent-simulations=9" in message
-    assert f"opponent {kind} has no search" in message
-  assert "opponent random has no search" in refused("evaluate", run.path, "--opponent-simulations", "9")
+    assert f"not {kind}; use --opponent mcts" in message
+  assert "not random; use --opponent mcts" in refused("evaluate", run.path, "--opponent-simulations", "9")
   assert seen == {}
 
 

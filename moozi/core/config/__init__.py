@@ -239,7 +239,7 @@ class WorkersConfig(Section):
 
 
 class EvaluationConfig(Section):
-  """The testing worker, which plays episodes with fixed seeds."""
+  """Evaluation episodes, which have fixed seeds: during a run, at its end, and in `moozi evaluate`."""
 
   period_env_steps: PositiveInt = Field(200_000, description="environment steps between two evaluations")
   episodes: PositiveInt = Field(10, description="number of episodes in an evaluation during the run")
@@ -291,7 +291,7 @@ class CheckpointConfig(Section):
   )
   keep_best: bool = Field(
     True,
-    description="keep the checkpoint with the best evaluation: the highest lower end of its 95% interval",
+    description="keep the checkpoint whose evaluation has the highest lower bound (95%) of the mean return",
   )
   milestones_env_steps: PositiveInt | None = Field(
     250_000, description="environment steps between two checkpoints that are always kept; null: none"

@@ -1,10 +1,11 @@
 """The configuration of the PPO baseline: each detail is a key, with the source's default.
 
-Source: Huang et al. 2022, "The 37 Implementation Details of Proximal Policy Optimization", and its programs:
-the defaults are those of `ppo.py`; "Atari" names the values of `ppo_atari.py` (all in config/ppo/atari.yaml).
-Four of the nine Atari details are here: clipped rewards, stacked frames, the shared convolutional network,
-and frames scaled to [0, 1]. The other five (no-op starts, frame skip with a maximum over the last two
-frames, an episode per life, fire on reset, warped frames) are options of the environment: `env.kwargs`.
+Source: Huang et al. 2022, "The 37 Implementation Details of Proximal Policy Optimization", and its code.
+The defaults are those of `ppo.py`. The keys' descriptions give the values of `ppo_atari.py` after "Atari";
+config/ppo/atari.yaml sets all of them. Four of the nine Atari details are here: clipped rewards, stacked
+frames, the shared convolutional network, and frames scaled to [0, 1]. The other five (no-op starts, frame
+skip with a maximum over the last two frames, an episode per life, fire on reset, warped frames) are options
+of the environment: `env.kwargs`.
 """
 
 from typing import Literal

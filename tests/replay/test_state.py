@@ -156,8 +156,8 @@ class TestCheckValid:
       ("uniform", "delta", lambda x: x * np.nan, "delta"),
       ("proportional", "sampler__weights", np.zeros_like, "sum tree"),
       ("proportional", "sampler__weights", np.ones_like, "sum tree"),
-      ("rank", "sampler__rank_of", lambda x: np.arange(len(x)), "rank table: a step with a rank"),
-      ("rank", "sampler__numbers", lambda x: x - 1, "rank table: a step with a rank"),
+      ("rank", "sampler__rank_of", lambda x: np.arange(len(x)), "rank table: a ranked step"),
+      ("rank", "sampler__numbers", lambda x: x - 1, "rank table: a ranked step"),
       ("rank", "sampler__mass", lambda x: x + 1, "rank table: the mass"),
     ],
   )

@@ -74,7 +74,7 @@ def read(path: str) -> Any:
 
 
 def minatar() -> dict[str, str]:
-  """Returns the rows of MinAtar's table, and the conditions that all of them share."""
+  """Returns the rows of MinAtar's table, and its agents' numbers of seeds, episodes and random starts."""
   table = read("minatar_vs_ppo/results/table.json")
   measured = {(r["agent"], r["at_env_steps"], r["game"]): r for r in _without_sticky(table["measured"])}
   random = {row["game"]: row["mean"] for row in _without_sticky(table["random_play"])}

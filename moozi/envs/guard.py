@@ -57,7 +57,7 @@ class EnvGuard:
     max_faults: number of consecutive faults of one environment at which EnvError is raised. The end of an
       episode resets the count.
     timeout_s: an environment that takes longer for a step or a reset has hung; None: no limit. It has
-      no effect outside the main thread, because only the main thread receives alarms.
+      no effect outside the main thread, because Python runs signal handlers only in the main thread.
   """
 
   def __init__(

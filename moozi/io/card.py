@@ -70,7 +70,8 @@ class Card(_Part):
     hardware_source: "recorded" by the run, or "stated" by the author of the zoo agent.
     ended_by: why the run ended, such as max_env_steps.
     curve: (environment steps, mean return) of each evaluation during training.
-    command: a command that plays the same evaluation again; None if its checkpoint was not kept.
+    command: a command that plays the same evaluation again; None without an evaluation, or if its checkpoint
+      was not kept.
     train_command: a command that trains with the same settings; None if no named configuration is close.
     license: license of the agent's files; None if it is not stated.
   """

@@ -21,8 +21,8 @@ def n_step_return(
   z_t = Σ_{j<h} γ^j s(t, t+j) u_{t+j+1} + γ^h s(t, t+h) ν_{t+h},  h = min(n, steps to the last frame)
 
   s is the sign between the players to move; ν is the search value, 0 on a terminal frame. A truncated frame
-  keeps its search value as the bootstrap. Steps after the episode's last frame (the next episode) are not
-  read. At a last frame, z is that frame's ν.
+  keeps its search value as the bootstrap. Steps after the episode's last frame belong
+  to the next episode and do not contribute. At a last frame, z is that frame's ν.
 
   Args:
     last_reward: env units; received on entering step t, by the player who moved at t-1.

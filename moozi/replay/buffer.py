@@ -91,10 +91,10 @@ class ReplayBuffer:
   def take(self, segment: TrajectorySample, first_lane: int, num_lanes: int, num_steps: int) -> AddResult:
     """Adds a worker's segment, or refuses the whole segment if it is invalid.
 
-    A refused segment leaves the stored steps unchanged, and a gap in its lanes. No history, return or unroll
-    may cross the gap. Each lane therefore drops steps until its environment starts an episode (the caller
-    resets the worker's environments). The episode before the gap is truncated, as after a restart of the
-    worker.
+    A refused segment does not change the stored steps, but leaves a gap in its lanes. No history, return or
+    unroll may cross the gap. Each lane therefore drops steps until its environment starts an episode (the
+    caller resets the worker's environments). The episode before the gap is truncated, as after a restart of
+    the worker.
 
     Args:
       segment: the segment [T, B, ...] of one worker.

@@ -58,7 +58,7 @@ def write_gif(path: str | Path, images: Sequence[np.ndarray], fps: float) -> Pat
     raise ValueError(f"fps={fps}: must be above 0 and at most 50")
   path = Path(path)
   durations = [max(20, round(100 / fps) * 10)] * (len(images) - 1) + [_LAST_FRAME_MS]
-  # All frames share one palette, made from about eight of them, so that a color means the same in each.
+  # All frames share one palette, made from at most 15 of them, so that a color means the same in each.
   sample = np.concatenate(list(read_images(images, step=max(1, len(images) // 8))))
   palette = Image.fromarray(sample).quantize(colors=255, method=Image.Quantize.MAXCOVERAGE)
   frames = (

@@ -1,4 +1,4 @@
-"""Tests of actor reports and histograms: the driver never waits for them, and asks restarted actors again."""
+"""Tests of actor reports and histograms: the driver waits for none but the last reports of a run."""
 
 import types
 

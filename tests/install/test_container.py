@@ -82,7 +82,7 @@ def test_steps_run_as_a_script(tmp_path):
 
 
 class Container:
-  """Runs a Dockerfile's instructions in folders. Instructions without a method here have no effect."""
+  """Runs a Dockerfile without Docker: each stage is a folder. Instructions without a method are ignored."""
 
   def __init__(self, path: Path) -> None:
     self._path, self._stages = path, {}

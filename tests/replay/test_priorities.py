@@ -39,7 +39,7 @@ def probabilities(buffer, draws=20_000):
   ratio = dict(zip(drawn_positions(buffer, batch), batch.importance_ratio.tolist(), strict=True))
   count = len(ratio)
   out = {key: 1 / (count * rho) for key, rho in ratio.items()}
-  # The sum is 1 only if each step was drawn at least once.
+  # If some eligible steps were never drawn, the sum is 1 only if their mean probability is 1 / N.
   assert sum(out.values()) == pytest.approx(1, abs=1e-5)
   return out
 

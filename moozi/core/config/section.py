@@ -1,4 +1,4 @@
-"""The base class of configuration sections, and bounded numbers."""
+"""The base class of configuration sections, the types of their values, and `ActorResources`."""
 
 from typing import Annotated, Any
 

@@ -48,7 +48,11 @@ RUNS = {
   "tic_tac_toe": ("config/boards/tic_tac_toe.yaml", ("max_env_steps=8000", *SMALL)),
   "reanalyze": (
     "config/tiny/catch.yaml",
-    ("max_env_steps=4000", "reanalyze.ratio=0.5", "reanalyze.batch_size=64"),
+    # The search of stored positions is set here: its default has changed to that of training.
+    (
+      *("max_env_steps=4000", "reanalyze.ratio=0.5", "reanalyze.batch_size=64"),
+      "planners.reanalyze.q_range_floor=0.01",
+    ),
   ),
   "ppo": ("config/ppo/minatar/breakout.yaml", ("max_env_steps=40000",)),
 }

@@ -24,7 +24,6 @@ ABLATION = Ablation(
     "prioritized": ("replay.sampling=rank",),
     "consistency": ("learner.consistency_coef=2",),
     "unroll_5": ("targets.unroll_steps=5",),
-    "mean_root_value": ("planners.train.root_value=mean",),
   },
 )
 

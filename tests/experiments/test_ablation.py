@@ -23,7 +23,6 @@ CHANGES = {
   ("minatar_two_cores", "prioritized"): {"replay.sampling": "rank"},
   ("minatar_two_cores", "consistency"): {"learner.consistency_coef": 2.0},
   ("minatar_two_cores", "unroll_5"): {"targets.unroll_steps": 5},
-  ("minatar_two_cores", "mean_root_value"): {"planners.train.root_value": "mean"},
   ("asterix_ablation", "default"): {},
   ("asterix_ablation", "no_q_range_floor"): {
     "planners.train.q_range_floor": 1e-8,

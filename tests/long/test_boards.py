@@ -10,7 +10,6 @@ import pytest
 pytest.importorskip("pyspiel")
 ROOT = Path(__file__).parents[2]
 BOARDS = ROOT / "config" / "boards"
-WALK = ROOT / "experiments" / "boards" / "perfect_play.py"
 
 
 def train(folder: Path, config: str, *overrides: str) -> Path:
@@ -35,9 +34,14 @@ def train(folder: Path, config: str, *overrides: str) -> Path:
 def walk(run: Path, *arguments: str) -> list[dict]:
   """Walks the game tree against a run's agent; returns the results of both seats."""
   done = subprocess.run(
-    [sys.executable, str(WALK), str(run), "--json", *arguments], capture_output=True, text=True, check=False
+    [sys.executable, "-m", "experiments.boards.perfect_play", str(run), "--json", *arguments],
+    capture_output=True,
+    text=True,
+    check=False,
+    cwd=ROOT,
   )
   assert done.returncode in (0, 1), done.stderr
+  assert done.stdout, done.stderr
   return json.loads(done.stdout)["seats"]
 
 

@@ -46,27 +46,25 @@ def make_targets(config: Any, spec: Any, lead: tuple[int, ...]) -> Any:
   """Returns random targets with `lead` as their leading axes."""
   import numpy as np
 
-  from moozi.core.records import TrainTarget
+  from moozi.core.pytree import replace
+  from moozi.learning.learner import zero_targets
 
   random = np.random.default_rng(0)
-  k, length, actions = config.targets.unroll_steps, config.targets.history_length, spec.num_actions
-  probs = random.random((*lead, k + 1, actions), np.float32)
-  frames = random.random((*lead, length + 1, *spec.frame_shape)) < 0.2
-  return TrainTarget(
+  zeros = zero_targets(config, spec, lead)
+  probs = random.random(zeros.action_probs.shape, np.float32)
+  frames = random.random(zeros.frames.shape) < 0.2
+  return replace(
+    zeros,
     frames=frames.astype(spec.frame_dtype),
-    history_actions=random.integers(0, actions, (*lead, length + 1), np.int32),
-    actions=random.integers(0, actions, (*lead, k), np.int32),
-    rewards=random.random((*lead, k), np.float32),
+    history_actions=random.integers(0, spec.num_actions, zeros.history_actions.shape, np.int32),
+    actions=random.integers(0, spec.num_actions, zeros.actions.shape, np.int32),
+    rewards=random.random(zeros.rewards.shape, np.float32),
     action_probs=probs / probs.sum(-1, keepdims=True),
-    root_values=random.random((*lead, k + 1), np.float32),
-    n_step_returns=random.random((*lead, k + 1), np.float32),
-    unroll_mask=np.ones((*lead, k + 1), np.float32),
-    consistency_mask=np.ones(lead, np.float32),
-    importance_ratio=np.ones(lead, np.float32),
-    slot=np.zeros(lead, np.int64),
-    sequence=np.zeros(lead, np.int64),
-    acted_version=np.zeros(lead, np.int32),
-    searched_version=np.zeros(lead, np.int32),
+    root_values=random.random(zeros.root_values.shape, np.float32),
+    n_step_returns=random.random(zeros.n_step_returns.shape, np.float32),
+    unroll_mask=np.ones_like(zeros.unroll_mask),
+    consistency_mask=np.ones_like(zeros.consistency_mask),
+    importance_ratio=np.ones_like(zeros.importance_ratio),
   )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from moozi.run.signals import acknowledged
+from moozi.run.signals import HANGUP, NUMBERS, acknowledged
 
 if TYPE_CHECKING:
   from moozi.training.start import Stop
@@ -24,17 +24,16 @@ def stop_at_signals(stop: "Stop") -> Iterator[None]:
   terminals = [descriptor for descriptor in (1, 2) if os.isatty(descriptor)]
 
   def on_signal(number: int, frame: FrameType | None) -> None:
-    if number == getattr(signal, "SIGHUP", None):
+    if number == HANGUP:
       _leave(terminals)
     if stop.is_set():
       os._exit(128 + number)
     stop.set()
 
   saved = {}
-  for name in ("SIGINT", "SIGTERM", "SIGHUP"):  # Windows has no SIGHUP
-    number = getattr(signal, name, None)
+  for number in NUMBERS:
     # If nohup ignores SIGHUP, it stays ignored, so that the run continues after its terminal is closed.
-    if number is not None and (name != "SIGHUP" or signal.getsignal(number) != signal.SIG_IGN):
+    if number != HANGUP or signal.getsignal(number) != signal.SIG_IGN:
       saved[number] = signal.signal(number, on_signal)
   try:
     with acknowledged():

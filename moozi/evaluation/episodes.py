@@ -1,13 +1,12 @@
 """Results of evaluation episodes, and the frames and decisions recorded for pictures."""
 
 import dataclasses
-import math
 from collections.abc import Callable
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped, UInt8
 
-from moozi.evaluation.opponents import score_figures
+from moozi.evaluation.opponents import margin, score_figures
 
 # Memory limit in bytes for the frames and pictures that a FramesKeeper holds.
 _MAX_BYTES = 32 << 20
@@ -91,7 +90,7 @@ class EvaluationResult:
   @property
   def lower_bound(self) -> float:
     """Lower end of the 95% confidence interval of the mean return: the mean minus 1.96 standard errors."""
-    return float(self.returns.mean() - 1.96 * self.returns.std() / math.sqrt(len(self.returns)))
+    return float(self.returns.mean()) - margin(self.returns)
 
   def summary(self) -> dict[str, float | int]:
     """Returns the numbers that `moozi evaluate --json` prints; with two players, adds `score_figures`."""

@@ -134,7 +134,7 @@ def score_figures(returns: Float[np.ndarray, "N"], seats: Int[np.ndarray, "N"]) 
     "wins": int((returns > 0).sum()),
     "draws": int((returns == 0).sum()),
     "losses": int((returns < 0).sum()),
-    "return_margin": _margin(returns),
+    "return_margin": margin(returns),
   }
   for seat in (0, 1):
     own = returns[seats == seat]
@@ -142,7 +142,7 @@ def score_figures(returns: Float[np.ndarray, "N"], seats: Int[np.ndarray, "N"]) 
       out |= {
         f"score_seat_{seat}": _score(own),
         f"return_mean_seat_{seat}": float(own.mean()),
-        f"return_margin_seat_{seat}": _margin(own),
+        f"return_margin_seat_{seat}": margin(own),
       }
   return out
 
@@ -151,5 +151,6 @@ def _score(returns: np.ndarray) -> float:
   return float(0.5 + 0.5 * np.sign(returns).mean())
 
 
-def _margin(returns: np.ndarray) -> float:
+def margin(returns: Float[np.ndarray, "N"]) -> float:
+  """Returns half the width of the 95% confidence interval of the mean return: 1.96 standard errors."""
   return 1.96 * float(returns.std()) / math.sqrt(len(returns))

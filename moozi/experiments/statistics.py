@@ -91,21 +91,9 @@ def bootstrap_interval(
 
   Raises: ValueError: S is 1.
   """
-  from scipy import stats
-
   if values.shape[-1] < MIN_SEEDS_FOR_INTERVAL:
     raise ValueError(f"values: an interval needs at least {MIN_SEEDS_FOR_INTERVAL} seeds")
-  found = stats.bootstrap(
-    (values,),
-    statistic,
-    axis=-1,
-    vectorized=True,
-    method="percentile",
-    n_resamples=_NUM_CURVE_DRAWS,
-    confidence_level=confidence,
-    rng=np.random.default_rng(seed),
-  ).confidence_interval
-  return np.asarray(found.low), np.asarray(found.high)
+  return _bootstrap((values,), statistic, confidence, seed)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,7 +115,6 @@ def probability_of_improvement(
   seed: int = 0,
 ) -> Probability:
   """Returns P(first > second) + P(first = second) / 2 over all pairs of seeds, with its interval."""
-  from scipy import stats
 
   def share(x: np.ndarray, y: np.ndarray, axis: int = -1) -> np.ndarray:
     return ((1.0 + np.sign(x[..., :, None] - y[..., None, :])) / 2.0).mean(axis=(-2, -1))
@@ -135,9 +122,19 @@ def probability_of_improvement(
   value = float(share(first, second))
   if min(len(first), len(second)) < MIN_SEEDS_FOR_INTERVAL:
     return Probability(value, None, None)
+  low, high = _bootstrap((first, second), share, confidence, seed)
+  return Probability(value, float(low), float(high))
+
+
+def _bootstrap(
+  samples: tuple[np.ndarray, ...], statistic: Callable[..., np.ndarray], confidence: float, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
+  """Returns the percentile bootstrap interval of a statistic of samples whose last axis is resampled."""
+  from scipy import stats
+
   found = stats.bootstrap(
-    (first, second),
-    share,
+    samples,
+    statistic,
     axis=-1,
     vectorized=True,
     method="percentile",
@@ -145,7 +142,7 @@ def probability_of_improvement(
     confidence_level=confidence,
     rng=np.random.default_rng(seed),
   ).confidence_interval
-  return Probability(value, float(found.low), float(found.high))
+  return np.asarray(found.low), np.asarray(found.high)
 
 
 def _resample_means(

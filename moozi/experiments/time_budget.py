@@ -9,6 +9,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from moozi.run.signals import NUMBERS
+
 
 class TimeBudget:
   """A time limit for commands. SIGINT, SIGTERM or SIGHUP ends it early; a second signal kills the commands.
@@ -73,7 +75,7 @@ class TimeBudget:
         process.wait()
 
   def __enter__(self) -> "TimeBudget":
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in NUMBERS:
       # nohup ignores SIGHUP.
       if signal.getsignal(number) != signal.SIG_IGN:
         self._handlers[number] = signal.signal(number, self._on_signal)

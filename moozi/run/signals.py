@@ -10,8 +10,10 @@ import signal
 import threading
 from collections.abc import Iterator
 
-# The signals that end a run. Windows has no SIGHUP.
-NUMBERS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+# The signal of a closed terminal; Windows has none.
+HANGUP: signal.Signals | None = getattr(signal, "SIGHUP", None)
+# The signals that end a run.
+NUMBERS = (signal.SIGINT, signal.SIGTERM) + ((HANGUP,) if HANGUP is not None else ())
 _POLL_S = 0.1
 _acknowledge: list["_Acknowledge"] = []
 

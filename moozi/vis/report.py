@@ -227,7 +227,7 @@ def make_page(
   )
   # Escapes `<`, so that no text can end the script element.
   text = json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
-  page = (parts / template).read_text("utf-8")
+  page = (parts / "shell.html").read_text("utf-8").replace("@BODY@", (parts / template).read_text("utf-8"))
   filled = {
     "POLICY": html.escape(policy, quote=True),
     "TITLE": html.escape(f"{title} – moozi"),

@@ -38,7 +38,7 @@ class Block(NamedTuple):
 
 
 def blocks(page: Path) -> Iterator[Block]:
-  """Yields the page's blocks in order. A comment on the line before a fence tells how to treat the block:
+  """Yields the page's blocks in order. A comment on the line before a fence says how the block is treated:
 
   `<!-- file: NAME -->` writes it to a file, `<!-- append: NAME -->` adds it to one, `<!-- no-run: REASON -->`
   skips it. `<!-- setup: COMMAND -->` runs a command that the page does not show.

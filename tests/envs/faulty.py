@@ -14,7 +14,7 @@ SPEC = EnvSpec(name="test:faulty", frame_shape=(1, 1, 2), frame_dtype="float32",
 
 
 class Faulty(Game):
-  """Plays episodes of nine steps with reward 1; fails as `how` tells if `fails(seed, game, step)` is true.
+  """Plays episodes of nine steps with reward 1; fails in the way `how` if `fails(seed, game, step)` is true.
 
   Games are counted from 0. The frame contains the step in the game and the seed modulo 1,000.
   """

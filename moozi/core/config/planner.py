@@ -65,7 +65,7 @@ class PlannerConfig(Section):
   root_value: Literal["mean", "improved"] | None = Field(
     None,
     description="mean: average over visits; improved: mean of the completed Q-values under the search "
-    "policy; null: improved with gumbel, whose visits serve exploration, and mean with puct",
+    "policy; null: mean with puct, improved with any other search",
   )
 
   @model_validator(mode="after")

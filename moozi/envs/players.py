@@ -28,11 +28,42 @@ class Player(Protocol):
     """
 
 
+@runtime_checkable
+class Observer(Protocol):
+  """A player that also sees the moves of the others; players need not have this method."""
+
+  def observe(
+    self, observation: Shaped[np.ndarray, "H W C"], legal: Bool[np.ndarray, "E"], action: int
+  ) -> None:
+    """Receives a frame at which another player moves, its legal actions, and that player's `action`.
+
+    The frame is zero in games with hidden information. `action` and `observe` are called for every frame of
+    the episode, in order.
+    """
+
+
+def observe(
+  player: Player | None,
+  spec: EnvSpec,
+  observation: Shaped[np.ndarray, "H W C"],
+  legal: Bool[np.ndarray, "E"],
+  action: int,
+) -> None:
+  """Shows another player's move to a player that observes; does nothing for other players and None."""
+  if isinstance(player, Observer):
+    player.observe(visible(spec, observation), legal, action)
+
+
+def visible(spec: EnvSpec, frame: Shaped[np.ndarray, "..."]) -> Shaped[np.ndarray, "..."]:
+  """Returns what others may see of a player's frames: all, or zeros in a game with hidden information."""
+  return frame if spec.is_perfect_information else np.zeros_like(frame)
+
+
 PlayerMaker = Callable[[EnvSpec, int], Player]
 """A function (env_spec, seed) that returns the player of one episode.
 
-It is called at the start of every episode, so it may return another player each time: the newest checkpoint of a
-folder, or one drawn from a pool.
+It is called at the start of every episode, so it may return another player each time: the newest checkpoint
+of a folder, or one drawn from a pool.
 """
 
 
@@ -46,6 +77,14 @@ class CustomPlayer:
         f"{plugin.where}: returns {one_line(self._player, 80)}; must return an object with "
         "action(observation, legal)"
       )
+    self._observes = isinstance(self._player, Observer)
+
+  def observe(
+    self, observation: Shaped[np.ndarray, "H W C"], legal: Bool[np.ndarray, "E"], action: int
+  ) -> None:
+    if self._observes:
+      with self._plugin.errors("the player failed", EnvError):
+        self._player.observe(observation.copy(), legal.copy(), action)
 
   def action(self, observation: Shaped[np.ndarray, "H W C"], legal: Bool[np.ndarray, "E"]) -> int:
     with self._plugin.errors("the player failed", EnvError):

@@ -28,9 +28,10 @@ from pydantic import Field
 from moozi.core.config import PositiveInt, Section
 from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
-from moozi.envs.environment import Bot, Environment, Game, GameEnvironment
+from moozi.envs.environment import Bot, Environment, Game, GameEnvironment, check_action
 from moozi.envs.suite import Suite
 from moozi.envs.suites.open_spiel.rules import Rules, package, sample_chance
+from moozi.envs.table import Table
 
 # `_NOT_ALTERNATING`: games whose default parameters let a player move twice in a row.
 # `_WITHOUT_TENSOR`: games that report a tensor but have none.
@@ -92,22 +93,7 @@ class _OpenSpielGame(Game):
     return self._player
 
   def make_bot(self, kind: str, simulations: int, seed: int) -> Bot | None:
-    """Makes the package's MCTS bot with random rollouts.
-
-    The settings are those of the package's example: UCT with c = 2, one rollout per simulation, and backup of
-    solved positions.
-    """
-    if kind != "mcts":
-      return None
-    if not self._rules.is_perfect_information:
-      raise UserError(
-        f"evaluation.opponent=mcts: would see what is hidden in {self._rules.spec.name}; "
-        "must be random or self"
-      )
-    pyspiel, seed = package(), seed % 2**31
-    evaluator = pyspiel.RandomRolloutEvaluator(1, seed)
-    bot = pyspiel.MCTSBot(self._rules.game, evaluator, 2.0, simulations, 1000, True, seed, False)
-    return _StateBot(lambda: bot.step(self._state))
+    return None if kind != "mcts" else _mcts(self._rules, simulations, seed, lambda: self._state)
 
 
 class _StateBot:
@@ -118,6 +104,73 @@ class _StateBot:
 
   def action(self, legal_actions_mask: np.ndarray) -> int:
     return self._choose()
+
+
+def _mcts(rules: Rules, simulations: int, seed: int, state: Callable[[], Any]) -> Bot:
+  """Makes the package's MCTS bot with random rollouts.
+
+  The settings are those of the package's example: UCT with c = 2, one rollout per simulation, and backup of
+  solved positions.
+
+  Args:
+    state: returns the current state of the game.
+  """
+  if not rules.is_perfect_information:
+    raise UserError(
+      f"evaluation.opponent=mcts: would see what is hidden in {rules.spec.name}; must be random or self"
+    )
+  pyspiel, seed = package(), seed % 2**31
+  evaluator = pyspiel.RandomRolloutEvaluator(1, seed)
+  bot = pyspiel.MCTSBot(rules.game, evaluator, 2.0, simulations, 1000, True, seed, False)
+  return _StateBot(lambda: bot.step(state()))
+
+
+class OpenSpielTable(Table):
+  """A game of the package with all its seats open.
+
+  Args:
+    max_steps: ends a game after this number of actions, with the returns at that point; None: no limit.
+  """
+
+  def __init__(self, rules: Rules, max_steps: int | None) -> None:
+    if rules.game.num_players() == 1:
+      raise UserError(f"{rules.spec.name}: has one player; players meet only in games of two or more")
+    self._rules, self._max_steps = rules, max_steps
+    self.spec, self.num_seats, self.is_over = rules.spec, rules.game.num_players(), True
+
+  def reset(self, seed: int) -> None:
+    self._random, self._num_steps = np.random.default_rng(seed), 0
+    self._state = self._rules.game.new_initial_state()
+    sample_chance(self._state, self._random)
+    self.is_over = self._state.is_terminal()
+
+  @property
+  def to_play(self) -> int:
+    return int(self._state.current_player())
+
+  def frame(self) -> np.ndarray:
+    return self._rules.frame(self._state, self.to_play)
+
+  def legal_actions_mask(self) -> np.ndarray:
+    return self._rules.legal_actions_mask(self._state)
+
+  def step(self, action: int) -> None:
+    self._state.apply_action(check_action(action, self.legal_actions_mask()))
+    sample_chance(self._state, self._random)
+    self._num_steps += 1
+    self.is_over = self._state.is_terminal() or self._num_steps == self._max_steps
+
+  def returns(self) -> list[float]:
+    return [float(x) for x in self._state.returns()]
+
+  def make_bot(self, kind: str, simulations: int, seed: int) -> Bot:
+    if kind != "mcts":
+      return super().make_bot(kind, simulations, seed)
+    return _mcts(self._rules, simulations, seed, lambda: self._state)
+
+
+def make_table(game: str, options: Options) -> Table:
+  return OpenSpielTable(rules_of(game, options), options.max_episode_steps)
 
 
 def rules_of(game: str, options: Options) -> Rules:
@@ -191,5 +244,6 @@ SUITE = Suite(
   options=lambda game: Options,
   make_spec=make_spec,
   make_environment=make_environment,
+  make_table=make_table,
   listed_name=listed_name,
 )

@@ -10,7 +10,7 @@ import dataclasses
 import hashlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Bool, Shaped
@@ -62,6 +62,7 @@ class View:
   legal: Bool[np.ndarray, "E"]
 
 
+@runtime_checkable
 class Seated(Protocol):
   """A player in its seats of several games, its lanes: a lane is one seat of one game."""
 
@@ -72,6 +73,7 @@ class Seated(Protocol):
     """Receives the moves of other seats in the lanes' games."""
 
 
+@runtime_checkable
 class Entrant(Protocol):
   """A player in the arena."""
 

@@ -26,7 +26,7 @@ MAX_STEPS = 10_000
 
 _MAX_TRIES = 100
 _MOST_PLIES = 4
-_NUM_PROBES = 20
+_NUM_PROBES, _LONGEST = 20, 100
 
 
 @dataclasses.dataclass(frozen=True)
@@ -236,7 +236,7 @@ def default_plies(make_table: Callable[[], Table]) -> int:
     for i in range(_NUM_PROBES):
       random, length = np.random.default_rng(i), 0
       table.reset(i)
-      while not table.is_over and length < _MOST_PLIES * 4:
+      while not table.is_over and length < _LONGEST:
         table.step(int(random.choice(np.flatnonzero(table.legal_actions_mask()))))
         length += 1
       lengths.append(length)

@@ -259,7 +259,7 @@ def arena(
   names = [*steps, *players]
   table = make_table()
   try:
-    entrants = _entrants(names, simulations, allow_code)
+    entrants = entrants_of(names, simulations, allow_code)
     play.schedule(list(entrants), table.num_seats, 0, seed)  # raises the error of too few players
     for entrant in entrants.values():
       entrant.check(table)
@@ -314,7 +314,7 @@ def _milestones_of(run: Any, allow_code: bool) -> dict[str, int]:
   return {f"run:{os.fspath(run)}@{found[i].name}": found[i].env_steps for i in chosen.tolist()}
 
 
-def _entrants(names: Sequence[str], simulations: int | None, allow_code: bool) -> dict[str, Entrant]:
+def entrants_of(names: Sequence[str], simulations: int | None, allow_code: bool) -> dict[str, Entrant]:
   """Returns the players by their full names. A name that occurs again has a number.
 
   Raises: UserError: a player does not exist or cannot be loaded.
@@ -398,7 +398,7 @@ def _make_player_of_blocks(
 ) -> Callable[[list[Match]], list[Game]]:
   """Returns the function that plays blocks in another process, where it loads the players."""
   make_table = functools.partial(registry.make_table, env.name, **env.arguments)
-  return functools.partial(_play_block, make_table, _entrants(names, simulations, allow_code), seed, plies)
+  return functools.partial(_play_block, make_table, entrants_of(names, simulations, allow_code), seed, plies)
 
 
 def _play_all(

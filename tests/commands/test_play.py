@@ -163,7 +163,7 @@ def test_keys_of():
     (["open_spiel:tic_tac_toe", "--opponent", "agent"], "--opponent=agent: open_spiel:tic_tac_toe"),
     (
       ["open_spiel:tic_tac_toe", "--opponent", "other"],
-      "must be agent, human, random, mcts, self, mcts:SIMULATIONS, run:PATH[@checkpoint], zoo:NAME, prior:PATH",
+      "must be agent, human, random, mcts, self, mcts:SIMULATIONS, run:PATH[@checkpoint], zoo:NAME",
     ),
     (["open_spiel:kuhn_poker", "--opponent", "mcts"], "would see what is hidden"),
     (["open_spiel:tic_tac_toe", "--seat", "2"], "'--seat': 2: must be an integer from 0 to 1"),

@@ -427,6 +427,7 @@ class _Results:
   def __init__(self, folder: str | os.PathLike[str] | None, header: dict[str, Any]) -> None:
     self.games: dict[Match, Game] = {}
     self._log: RecordLog | None = None
+    self._lock: RunLock | None = None
     if folder is None:
       return
     path = Path(folder)
@@ -437,8 +438,15 @@ class _Results:
       self._log = RecordLog(path / FILES["games"], header)
       self._keep(self._log.records)
     except BaseException:
-      self._lock.close()
+      self.close()
       raise
+
+  def close(self) -> None:
+    """Closes the file, and releases the folder."""
+    if self._log is not None:
+      self._log.close()
+    if self._lock is not None:
+      self._lock.close()
 
   def add(self, games: Sequence[Game]) -> None:
     """Keeps games that are not kept yet."""
@@ -460,9 +468,7 @@ class _Results:
     return self
 
   def __exit__(self, *_: object) -> None:
-    if self._log is not None:
-      self._log.close()
-      self._lock.close()
+    self.close()
 
 
 def _to_record(game: Game) -> dict[str, Any]:

@@ -256,11 +256,14 @@ class SimpleEntrant:
   """A player that plays each game by itself: random, mcts, or the user's own.
 
   Args:
-    name: a name that `core.plugins.PLAYERS` knows.
+    player: a name that `core.plugins.PLAYERS` knows.
+
+  Attributes:
+    name: the name in the arena, which differs from `player` if it plays itself.
   """
 
-  def __init__(self, name: str) -> None:
-    self.name = name
+  def __init__(self, player: str) -> None:
+    self._kind, self.name = player, player
 
   def check(self, table: Table) -> None:
     self._player(table, 0)
@@ -269,11 +272,11 @@ class SimpleEntrant:
     return _Singles([self._player(*pair) for pair in zip(tables, seeds, strict=True)], tables[0].spec)
 
   def _player(self, table: Table, seed: int) -> Player:
-    simulations = mcts_simulations(self.name)
-    if self.name == "random" or simulations is not None:
-      kind = self.name.partition(":")[0]
+    simulations = mcts_simulations(self._kind)
+    if self._kind == "random" or simulations is not None:
+      kind = self._kind.partition(":")[0]
       return _Bot(table.make_bot(kind, simulations or 1, seed).action)
-    return CustomPlayer(plugins.PLAYERS.get(self.name, "player"), table.spec, seed)
+    return CustomPlayer(plugins.PLAYERS.get(self._kind, "player"), table.spec, seed)
 
 
 class _Bot:

@@ -3,13 +3,13 @@
 import errno
 import json
 import os
-import shutil
 from unittest import mock
 
 import pytest
 
 import moozi
 from moozi.core.errors import RunError, UserError
+from moozi.io.checkpoints import save_checkpoint
 from tests.commands.conftest import make_run
 
 pytest.importorskip("pyspiel")
@@ -127,13 +127,10 @@ def test_errors_are_one_line(refused, tmp_path, arguments, message):
 def milestones(tmp_path_factory):
   """A run of tic-tac-toe with two milestones and a last checkpoint."""
   path = make_run(tmp_path_factory.mktemp("milestones"), "board", f"env.name={GAME}")
-  newest = path / "checkpoints" / "step_000000064"
+  agent = moozi.load(path)
   for steps in (16, 32):
-    copy = newest.with_name(f"step_{steps:09d}")
-    shutil.copytree(newest, copy)
-    manifest = json.loads((copy / "manifest.json").read_text())
-    manifest["meta"] |= {"env_steps": steps, "is_milestone": True}
-    (copy / "manifest.json").write_text(json.dumps(manifest))
+    meta = agent.checkpoint.meta | {"env_steps": steps, "is_milestone": True}
+    save_checkpoint(path / "checkpoints", f"step_{steps:09d}", agent.state, meta)
   return path
 
 

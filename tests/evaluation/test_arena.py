@@ -104,6 +104,7 @@ def test_games_depend_on_the_match_only():
 
 def test_a_player_against_itself_scores_one_half():
   entrants = {"random": SimpleEntrant("random"), "random #2": SimpleEntrant("random")}
+  entrants["random #2"].name = "random #2"
   (matches,) = schedule(list(entrants), 2, 150, seed=0)
   games = play(matches, tic_tac_toe, entrants, 0, 1)
   score = standings(games, list(entrants), "random", True).scores[0][1]

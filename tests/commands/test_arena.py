@@ -134,6 +134,7 @@ def milestones(tmp_path_factory):
   return path
 
 
+@pytest.mark.slow
 def test_milestones_and_other_players(milestones, tmp_path):
   players = ["random", f"prior:{milestones}"]
   found = moozi.arena(None, players, milestones=milestones, games=4, out=tmp_path)

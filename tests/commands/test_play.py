@@ -47,6 +47,7 @@ def test_against_the_agent(typed, runs):
   assert second.startswith("you are O; agent is X\nX plays (")
 
 
+@pytest.mark.slow
 def test_against_a_run_by_its_name(typed, runs):
   lines = "\n".join(str(a) for a in range(9)) + "\n"
   _, own = typed(lines * 2, "play", runs["board"])

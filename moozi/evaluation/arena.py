@@ -9,7 +9,7 @@ import contextlib
 import dataclasses
 import hashlib
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -23,6 +23,9 @@ from moozi.envs.table import Table
 
 MAX_STEPS = 10_000
 """A game without an end is stopped after this number of actions, with the returns at that point."""
+
+MIN_STARTS = 10
+"""Number of different first moves from which on games are grouped by them; see `openings_of`."""
 
 _MAX_TRIES = 100
 _MOST_PLIES = 4
@@ -299,10 +302,13 @@ class _Singles:
       observe(self._players[lane], self._spec, view.frame, view.legal, action)
 
 
-def openings_of(games: Iterable[Game], is_perfect_information: bool) -> Iterator[tuple[Game, object]]:
-  """Yields each game with the key of its opening, which is equal for games from the same position.
+def openings_of(games: Sequence[Game], is_perfect_information: bool) -> list[object]:
+  """Returns a key for the opening of each game; games with the same key are one observation.
 
-  Different openings of a game of perfect information can reach the same random moves.
+  With perfect information, the key is the first moves, since different openings can have the same: players
+  without randomness then repeat a game. With fewer than ten different first moves, it is the opening's number.
   """
-  for game in games:
-    yield game, game.actions[: game.num_random] if is_perfect_information else game.match.opening
+  starts = [game.actions[: game.num_random] for game in games]
+  if is_perfect_information and len(set(starts)) >= MIN_STARTS:
+    return list(starts)
+  return [game.match.opening for game in games]

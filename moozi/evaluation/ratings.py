@@ -8,7 +8,7 @@ Elo, and those of Weng and Lin (2011, Plackett–Luce) by the package openskill.
 import dataclasses
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from jaxtyping import Float
@@ -54,12 +54,12 @@ class Tally:
     return len(self.wins)
 
 
-def tally(games: Iterable[Game], players: Sequence[str], is_perfect_information: bool) -> Tally:
+def tally(games: Sequence[Game], players: Sequence[str], is_perfect_information: bool) -> Tally:
   """Counts the games of `players`; see `Tally`."""
   index = {name: i for i, name in enumerate(players)}
   clusters: dict[object, int] = {}
   found = []
-  for game, opening in openings_of(games, is_perfect_information):
+  for game, opening in zip(games, openings_of(games, is_perfect_information), strict=True):
     cluster = clusters.setdefault(opening, len(clusters))
     found += [(cluster, *row) for row in _comparisons(game, index)]
   wins, count, gains = (np.zeros((len(clusters), len(players), len(players))) for _ in range(3))

@@ -52,8 +52,13 @@ def test_the_interval_is_over_openings():
   assert found.scores[0][0] is None
   assert found.ratings[0].low == found.ratings[0].high == 0
   assert found.ratings[1].low < 0 < found.ratings[1].high
-  # With perfect information, games with the same first moves have the same opening.
-  assert standings(games, ["a", "b"], "a", True).num_openings == 1
+
+
+@pytest.mark.parametrize(("num_starts", "expected"), [(9, 40), (12, 12)])
+def test_games_with_the_same_first_moves_are_one_observation(num_starts, expected):
+  games = [Game(Match(("a", "b"), k), 1, (k % num_starts, 0), (1.0, -1.0)) for k in range(40)]
+  assert standings(games, ["a", "b"], "a", True).num_openings == expected
+  assert standings(games, ["a", "b"], "a", False).num_openings == 40
 
 
 def test_openskill_ranks_the_winner_first():

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import importlib.util
+import itertools
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -109,9 +110,10 @@ class Arena:
       score, gain = found.scores[i][j], found.gains[i][j]
       if score is None or gain is None:
         return None
-      counts = results.get((found.players[i], found.players[j]), (0, 0, 0))
+      counts, distinct = results[found.players[i], found.players[j]]
       return {
         "games": found.games[i][j],
+        "distinct": len(distinct),
         "score": score.value,
         "low": score.low,
         "high": score.high,
@@ -148,16 +150,19 @@ class Arena:
       "scores": [[pair(i, j) for j in order] for i in order],
     }
 
-  def _results(self) -> dict[tuple[str, str], tuple[int, int, int]]:
-    """Returns the numbers of wins, draws and losses of the first of each two players, over pairs of seats."""
-    out: dict[tuple[str, str], list[int]] = {}
+  def _results(self) -> dict[tuple[str, str], tuple[list[int], set[Any]]]:
+    """Returns the numbers of wins, draws and losses and the distinct games of each two players.
+
+    With more than two seats, every pair of seats of the two players counts.
+    """
+    out: dict[tuple[str, str], tuple[list[int], set[Any]]] = {}
     for game in self.games:
-      for i, first in enumerate(game.match.players):
-        for j, second in enumerate(game.match.players):
-          if first != second:
-            gap = int(np.sign(game.returns[i] - game.returns[j]))
-            out.setdefault((first, second), [0, 0, 0])[1 - gap] += 1
-    return {key: (counts[0], counts[1], counts[2]) for key, counts in out.items()}
+      for (i, first), (j, second) in itertools.permutations(enumerate(game.match.players), 2):
+        if first != second:
+          counts, distinct = out.setdefault((first, second), ([0, 0, 0], set()))
+          counts[1 - int(np.sign(game.returns[i] - game.returns[j]))] += 1
+          distinct.add((game.match.players, game.actions))
+    return out
 
   def figure(self) -> "Figure":
     """Returns the cross-table with the ratings."""

@@ -306,7 +306,7 @@ def openings_of(games: Sequence[Game], is_perfect_information: bool) -> list[obj
   """Returns a key for the opening of each game; games with the same key are one observation.
 
   With perfect information, the key is the first moves, since different openings can have the same: players
-  without randomness then repeat a game. With fewer than ten different first moves, it is the opening's number.
+  without randomness then repeat a game. With fewer than ten different starts, it is the opening's number.
   """
   starts = [game.actions[: game.num_random] for game in games]
   if is_perfect_information and len(set(starts)) >= MIN_STARTS:

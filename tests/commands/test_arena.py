@@ -171,6 +171,7 @@ def test_an_agent_against_itself_by_name_plays_as_in_self_play(runs):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")  # Ray forks, of which JAX warns
 def test_more_workers_play_the_same_games(runs):
   pytest.importorskip("ray")
   arguments = {"players": ["random", f"run:{runs['board']}", f"prior:{runs['board']}"], "games": 40}
@@ -181,6 +182,7 @@ def test_more_workers_play_the_same_games(runs):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")  # Ray forks, of which JAX warns
 def test_an_error_in_a_worker_is_one_line(tmp_path):
   pytest.importorskip("ray")
   with pytest.raises(UserError, match="--opening-plies=9"):

@@ -173,13 +173,14 @@ def masked_variance(x: Float[AnyArray, "N"], mask: Bool[AnyArray, "N"]) -> Float
   return masked_mean(jnp.square(x - masked_mean(x, mask)), mask)
 
 
-def make_loss(network: PPONetwork, config: PPOConfig) -> Callable[[PyTree, Batch], tuple[Array, Scalars]]:
-  """Returns loss(params, minibatch) -> (loss [], scalars).
+def make_loss(network: PPONetwork, config: PPOConfig) -> Callable[..., tuple[Array, Scalars]]:
+  """Returns loss(params, minibatch, entropy_coef) -> (loss [], scalars).
 
   All means are over live samples. The scalars:
     loss/policy: the mean of -min(ratio·A, clip(ratio)·A).
     loss/value: half the mean squared error of the value; with `clip_value`, each error is the larger of the
-      clipped and the unclipped error.
+      clipped and the unclipped error. The mean Huber loss or cross-entropy with the other values of
+      `value_loss`.
     loss/entropy: the mean entropy of the policy, in nats.
     loss/total: loss/policy - entropy_coef · loss/entropy + value_coef · loss/value.
     ppo/clip_fraction: the share of ratios outside the clip range.
@@ -187,9 +188,11 @@ def make_loss(network: PPONetwork, config: PPOConfig) -> Callable[[PyTree, Batch
     ppo/approx_kl_k1: the mean of -log ratio, an estimate with more variance (`openai/baselines`' approxkl).
   """
 
-  def loss(params: PyTree, batch: Batch) -> tuple[Float[Array, ""], Scalars]:
+  def loss(
+    params: PyTree, batch: Batch, entropy_coef: Float[AnyArray, ""] | float = config.entropy_coef
+  ) -> tuple[Float[Array, ""], Scalars]:
     live = batch.is_live
-    logits, value = network.apply(params, batch.frames)
+    logits, head = network.apply(params, batch.frames)
     log_probs = masked_log_probs(logits, batch.legal_actions_mask)
     log_ratio = jnp.where(live, log_prob_of(log_probs, batch.action) - batch.log_prob, 0.0)
     ratio = jnp.exp(log_ratio)
@@ -199,13 +202,13 @@ def make_loss(network: PPONetwork, config: PPOConfig) -> Callable[[PyTree, Batch
       advantage = (advantage - masked_mean(advantage, live)) / (deviation + 1e-8)
     clipped_ratio = jnp.clip(ratio, 1.0 - config.clip_range, 1.0 + config.clip_range)
     policy_loss = -masked_mean(jnp.minimum(ratio * advantage, clipped_ratio * advantage), live)
-    value_loss = 0.5 * masked_mean(_value_errors(value, batch, config), live)
+    value_loss = _value_loss(network, head, batch, config)
     # The log probability of an illegal action is -inf. It is masked before the product, because the gradient
     # of the product would be NaN.
     is_legal = batch.legal_actions_mask
     finite = jnp.where(is_legal, log_probs, 0.0)
     entropy = masked_mean(-jnp.sum(jnp.where(is_legal, jnp.exp(finite) * finite, 0.0), axis=-1), live)
-    total = policy_loss - config.entropy_coef * entropy + config.value_coef * value_loss
+    total = policy_loss - entropy_coef * entropy + config.value_coef * value_loss
     return total, {
       "loss/total": total,
       "loss/policy": policy_loss,
@@ -217,6 +220,17 @@ def make_loss(network: PPONetwork, config: PPOConfig) -> Callable[[PyTree, Batch
     }
 
   return loss
+
+
+def _value_loss(
+  network: PPONetwork, head: Float[Array, "N *S"], batch: Batch, config: PPOConfig
+) -> Float[Array, ""]:
+  if config.value_loss == "squared":
+    return 0.5 * masked_mean(_value_errors(head, batch, config), batch.is_live)
+  if network.transform is None:
+    return masked_mean(optax.losses.huber_loss(head, batch.target), batch.is_live)
+  errors = optax.losses.softmax_cross_entropy(head, network.transform.to_probs(batch.target))
+  return masked_mean(errors, batch.is_live)
 
 
 def _value_errors(value: Float[Array, "N"], batch: Batch, config: PPOConfig) -> Float[AnyArray, "N"]:
@@ -290,8 +304,10 @@ def make_update(
   def update(
     state: PPOState, batch: Batch, indices: Int[AnyArray, "M"], learning_rate: Float[Array, ""]
   ) -> tuple[PPOState, Scalars, Int32[Array, ""]]:
-    (_, metrics), grads = grad_fn(state.params, map_fields(lambda x: x[indices], batch))
     rate = jnp.asarray(learning_rate, jnp.float32)
+    share = rate / config.learning_rate if config.anneal_entropy else 1.0
+    minibatch = map_fields(lambda x: x[indices], batch)
+    (_, metrics), grads = grad_fn(state.params, minibatch, config.entropy_coef * share)
     params, opt_state, bad_term, metrics = guarded_step(optimizer, state, grads, rate, metrics, TERMS)
     learner_step = state.learner_step + 1
     return replace(state, params=params, opt_state=opt_state, learner_step=learner_step), metrics, bad_term

@@ -1,0 +1,64 @@
+"""Tunes PPO on MinAtar Breakout, from the replica of gymnax's settings.
+
+    python -m experiments.ppo_tuning.ablation --seeds 1 [--variants conv …] [--steps 3000000] [--table]
+
+Trains every (variant, seed) that has no result, one core per run and all cores in parallel. Then prints the
+table. A call runs for at most `--minutes`; the next call resumes. `--table` only prints the table.
+"""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from experiments.lib.ablation import Ablation, Curve, main
+from experiments.lib.jobs import ROOT
+
+HERE = Path(__file__).resolve().parent
+
+CONV = (
+  "ppo.network.kind=conv",
+  "ppo.network.hidden_sizes=[128]",
+  "ppo.network.sharing=shared",
+  "ppo.network.orthogonal_init=true",
+)
+START = (
+  *CONV,
+  "ppo.bootstrap_truncated=true",
+  "ppo.anneal_learning_rate=true",
+  "ppo.discount=0.99",
+  "ppo.clip_value=false",
+)
+"""What published PPO of MinAtar has in common (README.md), with the bootstrap: where the tuning starts."""
+
+
+def late(curve: Curve) -> float:
+  """Returns the mean of the last five evaluations' returns; NaN if there are fewer."""
+  returns = {tick["test/at_env_steps"]: tick["test/return_mean"] for tick in curve if "test/return_mean" in tick}
+  return float(np.mean(list(returns.values())[-5:])) if len(returns) >= 5 else float("nan")
+
+
+ABLATION = Ablation(
+  config=ROOT / "config" / "ppo" / "minatar" / "breakout.yaml",
+  results=HERE / "results",
+  common=(
+    "max_wall_s=null",
+    "evaluation.period_env_steps=200000",
+    "evaluation.episodes=20",
+    "evaluation.final_episodes=100",
+    "logging.tensorboard=false",
+  ),
+  steps=3_000_000,
+  measures={"mean of the last five evaluations": late},
+  variants={
+    "replica": (),
+    "conv": CONV,
+    "start": START,
+    "categorical": (*START, "ppo.value_loss=categorical"),
+    "huber": (*START, "ppo.value_loss=huber"),
+    "layer_norm": (*START, "ppo.layer_norm=true"),
+  },
+)
+
+if __name__ == "__main__":
+  sys.exit(main(ABLATION, HERE, __doc__))

@@ -73,6 +73,7 @@ def make_network(
   spec: EnvSpec,
   scale_frames: bool = True,
   initial_bias: float = 0.0,
+  conv_stride: int = 1,
   layer_norm: bool = False,
   transform: ScalarTransform | None = None,
 ) -> PPONetwork:
@@ -81,11 +82,12 @@ def make_network(
   Args:
     scale_frames: whether to divide uint8 frames by 255.
     initial_bias: upper bound of the initial biases; all layers draw them uniformly from 0 to this bound.
+    conv_stride: stride of the convolutions of kind `conv`.
     layer_norm: whether to normalize the inputs of every activation over the last axis.
     transform: the scalar transform of a categorical value. None: the value is one number.
   """
   register_records()
-  layers = _Layers(config, initial_bias, layer_norm)
+  layers = _Layers(config, initial_bias, conv_stride, layer_norm)
 
   def forward(
     frames: Shaped[AnyArray, "B L H W C"],
@@ -112,8 +114,10 @@ def _trunk(layers: "_Layers", name: str, x: Float[Array, "B H W C"]) -> Float[Ar
   if config.kind == "conv":
     one = isinstance(config.channels, int)
     for i, channels in enumerate((config.channels,) if isinstance(config.channels, int) else config.channels):
-      padding = "VALID" if min(x.shape[1:3]) >= 3 else "SAME"
-      conv = layers.conv(channels, 3, 1, padding, f"{name}_conv" if one else f"{name}_conv_{i}")
+      stride = layers.conv_stride
+      # Without padding, a stride above 1 could leave out the last row and column.
+      padding = "VALID" if stride == 1 and min(x.shape[1:3]) >= 3 else "SAME"
+      conv = layers.conv(channels, 3, stride, padding, f"{name}_conv" if one else f"{name}_conv_{i}")
       x = jax.nn.relu(layers.norm(conv(x)))
   elif config.kind == "nature_conv":
     for i, (channels, size, stride) in enumerate(((32, 8, 4), (64, 4, 2), (64, 3, 1))):
@@ -129,6 +133,7 @@ def _trunk(layers: "_Layers", name: str, x: Float[Array, "B H W C"]) -> Float[Ar
 class _Layers:
   config: PPONetworkConfig
   initial_bias: float
+  conv_stride: int
   layer_norm: bool
 
   def linear(self, width: int, scale: float, name: str) -> hk.Linear:

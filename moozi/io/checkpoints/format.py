@@ -179,6 +179,8 @@ def expected_of(config: Config, spec: EnvSpec) -> dict[str, Any]:
     # A manifest without one of these keys means its default.
     if not config.ppo.scale_frames:
       network["scale_frames"] = False
+    if config.ppo.conv_stride != 1:
+      network["conv_stride"] = config.ppo.conv_stride
     if config.ppo.layer_norm:
       network["layer_norm"] = True
     if config.ppo.value_loss == "categorical":

@@ -38,8 +38,6 @@ FAST = (
   "ppo.segment_length=64",
 )
 """A cheaper convolution with more channels, and more environments for as many steps in a round."""
-FAR = (*FAST, "ppo.discount=0.997", "ppo.entropy_coef=0.02")
-"""A longer horizon and more exploration."""
 
 
 def late(curve: Curve) -> float:
@@ -65,16 +63,15 @@ ABLATION = Ablation(
     "replica": (),
     "start": START,
     "fast": FAST,
-    "far": FAR,
-    "far_entropy_01": (*FAR, "ppo.entropy_coef=0.01"),
-    "far_entropy_05": (*FAR, "ppo.entropy_coef=0.05"),
-    "far_categorical": (*FAR, "ppo.value_loss=categorical"),
-    "far_huber": (*FAR, "ppo.value_loss=huber"),
-    "far_layer_norm": (*FAR, "ppo.layer_norm=true"),
-    "far_rate_2e-3": (*FAR, "ppo.learning_rate=2e-3"),
-    "far_rate_5e-4": (*FAR, "ppo.learning_rate=5e-4"),
-    "far_two_epochs": (*FAR, "ppo.num_epochs=2"),
-    "far_short_segments": (*FAR, "ppo.segment_length=32", "ppo.num_minibatches=4"),
+    "layer_norm": (*FAST, "ppo.layer_norm=true"),
+    "categorical": (*FAST, "ppo.value_loss=categorical"),
+    "huber": (*FAST, "ppo.value_loss=huber"),
+    "discount_997": (*FAST, "ppo.discount=0.997"),
+    "entropy_03": (*FAST, "ppo.entropy_coef=0.03"),
+    "rate_2e-3": (*FAST, "ppo.learning_rate=2e-3"),
+    "rate_5e-4": (*FAST, "ppo.learning_rate=5e-4"),
+    "two_epochs": (*FAST, "ppo.num_epochs=2"),
+    "short_segments": (*FAST, "ppo.segment_length=32", "ppo.num_minibatches=4"),
   },
 )
 

@@ -38,6 +38,8 @@ FAST = (
   "ppo.segment_length=64",
 )
 """A cheaper convolution with more channels, and more environments for as many steps in a round."""
+CHOSEN = "fast"
+"""The variant whose settings are `config/ppo/minatar_tuned.yaml`."""
 
 
 def late(curve: Curve) -> float:

@@ -38,6 +38,7 @@ FAST = (
   "ppo.segment_length=64",
 )
 """A cheaper convolution with more channels, and more environments for as many steps in a round."""
+NORM = (*FAST, "ppo.layer_norm=true")
 CHOSEN = "fast"
 """The variant whose settings are `config/ppo/minatar_tuned.yaml`."""
 
@@ -65,7 +66,7 @@ ABLATION = Ablation(
     "replica": (),
     "start": START,
     "fast": FAST,
-    "layer_norm": (*FAST, "ppo.layer_norm=true"),
+    "layer_norm": NORM,
     "categorical": (*FAST, "ppo.value_loss=categorical"),
     "huber": (*FAST, "ppo.value_loss=huber"),
     "discount_997": (*FAST, "ppo.discount=0.997"),
@@ -74,6 +75,10 @@ ABLATION = Ablation(
     "rate_5e-4": (*FAST, "ppo.learning_rate=5e-4"),
     "two_epochs": (*FAST, "ppo.num_epochs=2"),
     "short_segments": (*FAST, "ppo.segment_length=32", "ppo.num_minibatches=4"),
+    "layer_norm_small_batches": (*NORM, "ppo.num_minibatches=16"),
+    "layer_norm_discount_997": (*NORM, "ppo.discount=0.997"),
+    "layer_norm_categorical": (*NORM, "ppo.value_loss=categorical"),
+    "layer_norm_rate_2e-3": (*NORM, "ppo.learning_rate=2e-3"),
   },
 )
 

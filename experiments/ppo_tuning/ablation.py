@@ -77,6 +77,7 @@ ABLATION = Ablation(
     "short_segments": (*FAST, "ppo.segment_length=32", "ppo.num_minibatches=4"),
     "layer_norm_small_batches": (*NORM, "ppo.num_minibatches=16"),
     "layer_norm_discount_997": (*NORM, "ppo.discount=0.997"),
+    "layer_norm_huber": (*NORM, "ppo.value_loss=huber"),
     "layer_norm_categorical": (*NORM, "ppo.value_loss=categorical"),
     "layer_norm_rate_2e-3": (*NORM, "ppo.learning_rate=2e-3"),
   },

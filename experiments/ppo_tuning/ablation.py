@@ -39,7 +39,7 @@ FAST = (
 )
 """A cheaper convolution with more channels, and more environments for as many steps in a round."""
 NORM = (*FAST, "ppo.layer_norm=true")
-CHOSEN = "fast"
+CHOSEN = "layer_norm_huber"
 """The variant whose settings are `config/ppo/minatar_tuned.yaml`."""
 
 

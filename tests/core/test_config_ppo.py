@@ -22,7 +22,7 @@ def test_defaults_equal_the_sources():
   assert ppo.network.orthogonal_init
   assert ppo.scale_frames
   assert (ppo.initial_bias, ppo.layer_norm, ppo.network.channels) == (0.0, False, 16)
-  assert (ppo.value_loss, ppo.anneal_entropy) == ("squared", False)
+  assert (ppo.value_loss, ppo.conv_stride) == ("squared", 1)
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,6 @@ def test_defaults_equal_the_sources():
     ({"network": {"channels": (16, 0)}}, "greater than or equal to 1"),
     ({"value_loss": "huber"}, "value_loss=huber: has no clipped form; use clip_value=false"),
     ({"value_loss": "categorical"}, "value_loss=categorical: has no clipped form; use clip_value=false"),
-    ({"anneal_entropy": True, "anneal_learning_rate": False}, "follows the learning rate"),
   ],
 )
 def test_rejects_invalid_values(changes, message):

@@ -173,8 +173,8 @@ def masked_variance(x: Float[AnyArray, "N"], mask: Bool[AnyArray, "N"]) -> Float
   return masked_mean(jnp.square(x - masked_mean(x, mask)), mask)
 
 
-def make_loss(network: PPONetwork, config: PPOConfig) -> Callable[..., tuple[Array, Scalars]]:
-  """Returns loss(params, minibatch, entropy_coef) -> (loss [], scalars).
+def make_loss(network: PPONetwork, config: PPOConfig) -> Callable[[PyTree, Batch], tuple[Array, Scalars]]:
+  """Returns loss(params, minibatch) -> (loss [], scalars).
 
   All means are over live samples. The scalars:
     loss/policy: the mean of -min(ratio·A, clip(ratio)·A).
@@ -188,9 +188,7 @@ def make_loss(network: PPONetwork, config: PPOConfig) -> Callable[..., tuple[Arr
     ppo/approx_kl_k1: the mean of -log ratio, an estimate with more variance (`openai/baselines`' approxkl).
   """
 
-  def loss(
-    params: PyTree, batch: Batch, entropy_coef: Float[AnyArray, ""] | float = config.entropy_coef
-  ) -> tuple[Float[Array, ""], Scalars]:
+  def loss(params: PyTree, batch: Batch) -> tuple[Float[Array, ""], Scalars]:
     live = batch.is_live
     logits, head = network.apply(params, batch.frames)
     log_probs = masked_log_probs(logits, batch.legal_actions_mask)
@@ -208,7 +206,7 @@ def make_loss(network: PPONetwork, config: PPOConfig) -> Callable[..., tuple[Arr
     is_legal = batch.legal_actions_mask
     finite = jnp.where(is_legal, log_probs, 0.0)
     entropy = masked_mean(-jnp.sum(jnp.where(is_legal, jnp.exp(finite) * finite, 0.0), axis=-1), live)
-    total = policy_loss - entropy_coef * entropy + config.value_coef * value_loss
+    total = policy_loss - config.entropy_coef * entropy + config.value_coef * value_loss
     return total, {
       "loss/total": total,
       "loss/policy": policy_loss,
@@ -304,10 +302,8 @@ def make_update(
   def update(
     state: PPOState, batch: Batch, indices: Int[AnyArray, "M"], learning_rate: Float[Array, ""]
   ) -> tuple[PPOState, Scalars, Int32[Array, ""]]:
+    (_, metrics), grads = grad_fn(state.params, map_fields(lambda x: x[indices], batch))
     rate = jnp.asarray(learning_rate, jnp.float32)
-    share = rate / config.learning_rate if config.anneal_entropy else 1.0
-    minibatch = map_fields(lambda x: x[indices], batch)
-    (_, metrics), grads = grad_fn(state.params, minibatch, config.entropy_coef * share)
     params, opt_state, bad_term, metrics = guarded_step(optimizer, state, grads, rate, metrics, TERMS)
     learner_step = state.learner_step + 1
     return replace(state, params=params, opt_state=opt_state, learner_step=learner_step), metrics, bad_term

@@ -100,9 +100,6 @@ class PPOConfig(Section):
     "the squared loss",
   )
   entropy_coef: NonNegativeFloat = Field(0.01, description="weight of the entropy bonus")
-  anneal_entropy: bool = Field(
-    False, description="decay the weight of the entropy bonus in proportion to the learning rate"
-  )
   value_coef: NonNegativeFloat = Field(0.5, description="weight of the value loss; the policy loss has 1")
   max_skipped_rounds: PositiveInt = Field(
     3,
@@ -128,8 +125,6 @@ class PPOConfig(Section):
       raise ValueError(
         f"num_minibatches={self.num_minibatches}: must divide num_envs × segment_length = {self.round_steps}"
       )
-    if self.anneal_entropy and not self.anneal_learning_rate:
-      raise ValueError("anneal_entropy=true: follows the learning rate; use anneal_learning_rate=true")
     if self.clip_value and self.value_loss != "squared":
       raise ValueError(f"value_loss={self.value_loss}: has no clipped form; use clip_value=false")
     if size == 1 and self.normalize_advantages:

@@ -184,7 +184,6 @@ MODERN = (
   "ppo.layer_norm=true",
   "ppo.clip_value=false",
   "ppo.value_loss=categorical",
-  "ppo.anneal_entropy=true",
 )
 
 

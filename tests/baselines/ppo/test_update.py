@@ -246,19 +246,6 @@ def test_categorical_loss():
   )
 
 
-def test_entropy_weight_follows_the_learning_rate(problem):
-  config, network, segment, _, _ = problem
-  batch, _ = make_batch(segment, config)
-  indices, out = np.arange(24), []
-  for share, coef, anneal in ((0.25, 0.4, True), (0.25, 0.1, False)):
-    changes = {"anneal_entropy": anneal, "entropy_coef": coef, "learning_rate": 0.02}
-    update = jax.jit(make_update(network, changed(config, **changes)))
-    state, metrics, _ = update(fresh(problem), batch, indices, jnp.float32(0.02 * share))
-    out.append((metrics["loss/total"], *jax.tree_util.tree_leaves(state.params)))
-  for a, b in zip(*out, strict=True):
-    np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7)
-
-
 def test_total_loss_and_entropy_bonus():
   params, batch = table_batch([1, 1], [1, 2], old_value=[0, 0], target=[1, 3])
   params["logits"] = np.log(np.array([[9.0, 0.5, 0.5], [9.0, 0.2, 0.8]], np.float32))

@@ -260,6 +260,28 @@ def _cosine_distance(a: Float[Array, "B *state"], b: Float[Array, "B *state"]) -
   return 1.0 - jnp.sum(a * b, axis=-1) * jax.lax.rsqrt(jnp.maximum(norms, 1e-12))
 
 
+def state_metrics(hidden_state: Float[Array, "B *state"]) -> dict[str, Float[Array, ""]]:
+  """Returns how far apart the hidden states of a batch are.
+
+  `state/cosine` is the mean cosine between two different states. `state/spread` is the root mean square, over
+  states and dimensions, of the difference from the mean state. `state/rank` is the participation ratio
+  (Σλ)² / Σλ² of the eigenvalues λ of the states' covariance: the number of dimensions that they fill. All
+  states equal: 1, 0 and 0.
+  """
+  x = hidden_state.reshape(hidden_state.shape[0], -1)
+  batch = x.shape[0]
+  unit = x * jax.lax.rsqrt(jnp.maximum(jnp.sum(x * x, axis=-1, keepdims=True), 1e-12))
+  pairs = max(batch * (batch - 1), 1)
+  centred = x - jnp.mean(x, axis=0)
+  gram = centred @ centred.T
+  trace = jnp.trace(gram)
+  return {
+    "state/cosine": (jnp.sum(jnp.square(jnp.sum(unit, axis=0))) - batch) / pairs,
+    "state/spread": jnp.sqrt(trace / x.size),
+    "state/rank": jnp.square(trace) / jnp.maximum(jnp.sum(jnp.square(gram)), 1e-12),
+  }
+
+
 def _diagnostics(
   transform: ScalarTransform, outputs: list[ModelOutput], target: TrainTarget, value_error: Float[Array, "B"]
 ) -> dict[str, Float[Array, ""]]:
@@ -274,6 +296,7 @@ def _diagnostics(
     "policy/target_entropy": jnp.mean(
       -jnp.sum(target_probs * jnp.log(jnp.maximum(target_probs, 1e-30)), axis=-1)
     ),
+    **state_metrics(outputs[0].hidden_state),
     "importance_ratio/mean": jnp.mean(target.importance_ratio),
     "importance_ratio/max": jnp.max(target.importance_ratio),
   }

@@ -12,6 +12,7 @@ from moozi.core.config import NetworkConfig
 from moozi.core.pytree import record, register_records
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
 from moozi.nn import custom
+from moozi.nn.blocks import FrameNorm
 from moozi.nn.conv_latent import ConvLatentRepresentation
 from moozi.nn.latent import LatentDynamics, LatentPrediction, LatentProjection, MlpRepresentation
 from moozi.nn.resnet import ResnetDynamics, ResnetPrediction, ResnetProjection, ResnetRepresentation
@@ -157,6 +158,10 @@ def _build(
       raise ValueError(
         f"stacked_history: shape {stacked_history.shape}: must be [B, {', '.join(map(str, input_shape))}]"
       )
+    if config.center_frames:
+      frames, actions = jnp.split(stacked_history, [num_frame_planes], axis=-1)
+      norm = FrameNorm(config.batch_norm_decay)
+      stacked_history = jnp.concatenate([norm(frames, is_training), actions], axis=-1)
     return encode(stacked_history, is_training)
 
   def root(stacked_history: Float[Array, "B H W Ch"], is_training: bool) -> ModelOutput:

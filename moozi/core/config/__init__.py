@@ -87,7 +87,13 @@ class NetworkConfig(Section):
   latent_size: PositiveInt = Field(256, description="mlp, conv_latent: size of the hidden state")
   head_size: PositiveInt = Field(128, description="width of the hidden layer of each head")
   batch_norm_decay: Annotated[float, Field(gt=0.0, lt=1.0)] = Field(
-    0.99, description="norm=batch: decay, per update, of the averages by which acting normalizes"
+    0.99,
+    description="norm=batch, center_frames: decay, per update, of the averages by which acting normalizes",
+  )
+  center_frames: bool = Field(
+    False,
+    description="subtract each cell's running mean from the frames and scale them to variance 1; for frames "
+    "with a constant background, as in Atari",
   )
 
 

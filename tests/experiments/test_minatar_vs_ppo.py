@@ -7,6 +7,9 @@ import pytest
 
 from experiments.lib.results import read_results
 from experiments.minatar_vs_ppo import analysis, random_play, sweep
+from moozi.experiments.jobs import differences
+from moozi.io.config import load_config
+from moozi.io.config_files import read_chain
 from moozi.io.plain_data import read_yaml
 from tests.experiments.sample_results import ROOT, evaluation, make_result
 
@@ -14,26 +17,58 @@ HUNDRED = [0.0, 10.0] * 50
 PPO = ("algorithm=ppo",)
 
 
-def test_jobs_are_valid_and_distinct(tmp_path):
-  jobs = sweep.jobs()
-  assert len({job.name for job in jobs}) == len(jobs)
-  configs = {job.name: job.load_config(tmp_path) for job in jobs}
-  for game in ("asterix", "breakout", "freeway", "seaquest", "space_invaders"):
-    for agent in ("muzero", "ppo"):
-      config = configs[f"{agent}_{game}_seed0"]
+@pytest.fixture(scope="module")
+def jobs():
+  """Returns the sweep's jobs by name, without those whose configurations are not there yet."""
+  return {job.name: job for job in sweep.jobs() if job.config.exists()}
+
+
+def test_jobs_have_one_name_each():
+  names = [job.name for job in sweep.jobs()]
+  assert len(set(names)) == len(names)
+  assert {"muzero_a_breakout_seed4", "ppo_tuned_a_long_freeway_seed1", "ppo_replica_b_asterix_seed1"} <= {
+    *names
+  }
+
+
+@pytest.mark.parametrize("game", sweep.GAMES)
+def test_a_protocol_is_the_same_for_each_agent(jobs, tmp_path, game):
+  for protocol in sweep.PROTOCOLS:
+    names = {f"{agent}_{protocol}_{game}_seed0" for agent in sweep.AGENTS}
+    found = [jobs[name] for name in names & jobs.keys()]
+    configs = {job.name: job.load_config(tmp_path) for job in found}
+    assert {config.algorithm for config in configs.values()} == {"muzero", "ppo"}
+    for config in configs.values():
       assert config.env.name == f"minatar:{game}"
-      assert config.algorithm == agent
-      assert config.env.kwargs["sticky_action_prob"] == 0.0
-      assert config.env.kwargs["max_episode_steps"] == (2500 if game == "freeway" else 1000)
-      assert config.max_env_steps >= 3_000_000
-      assert config.max_wall_s == 3600
-      assert config.checkpoint.milestones_env_steps == 250_000
-  assert configs["muzero_breakout_sticky_seed0"].env.kwargs["sticky_action_prob"] == 0.1
-  assert configs["ppo_breakout_seed0"].max_env_steps == 5_000_000
-  strength = next(job for job in jobs if job.name == "simulations_space_invaders_seed0")
-  assert strength.run_name == "muzero_space_invaders_seed0"
-  assert len(strength.evaluations) == 12 * 7
-  settings = configs[strength.run_name].model_dump(), configs[strength.name].model_dump()
+      assert config.env.kwargs["sticky_action_prob"] == {"a": 0.0, "b": 0.1}[protocol]
+      caps = {"a": 2500 if game == "freeway" else 1000, "b": None}
+      assert config.env.kwargs["max_episode_steps"] == caps[protocol]
+      assert config.env.kwargs.get("difficulty_ramping", True)
+      assert config.max_env_steps == {"a": 3_000_000, "b": 5_000_000}[protocol]
+      assert config.checkpoint.milestones_env_steps == config.evaluation.period_env_steps == 100_000
+      assert (config.max_wall_s, config.evaluation.max_episode_steps) == (None, 10_000)
+    for job in found:
+      assert [e.checkpoint for e in job.evaluations] == [f"-{k}" for k in range(10, 0, -1)]
+
+
+def test_games_differ_in_their_environment_only(tmp_path):
+  """One configuration for all five games, and the suite's own protocol changes only environment and steps."""
+  for folder, may_differ in (("minatar", ("env.",)), ("minatar/sticky", ("env.", "max_env_steps"))):
+    for game in sweep.GAMES:
+      config = load_config(ROOT / "config" / folder / f"{game}.yaml")
+      changed = differences(load_config(ROOT / "config" / "minatar" / "asterix.yaml"), config)
+      assert all(key.startswith(may_differ) for key in changed), (folder, game)
+      (*_, own) = read_chain(ROOT / "config" / folder / f"{game}.yaml")
+      assert own.keys() == {"env"}
+  config = load_config(ROOT / "config" / "minatar" / "breakout.yaml")
+  assert config.decay_steps == config.num_updates
+
+
+def test_simulations_are_evaluated_on_the_run_of_the_first_seed(jobs, tmp_path):
+  strength = jobs["simulations_a_space_invaders_seed0"]
+  assert strength.run_name == "muzero_a_space_invaders_seed0"
+  assert len(strength.evaluations) == 10 * 7
+  settings = jobs[strength.run_name].load_config(tmp_path), strength.load_config(tmp_path)
   assert settings[0] == settings[1]
 
 

@@ -16,12 +16,14 @@ long in minutes as MooZi's.
 """
 
 import dataclasses
+import functools
 import json
 import sys
 from pathlib import Path
 
 from experiments.lib.jobs import MACHINE, ROOT, Evaluation, Job
 from experiments.lib.sweep import main
+from moozi.core.config import Config
 from moozi.io.config import load_config
 
 HERE = Path(__file__).resolve().parent
@@ -106,10 +108,15 @@ COLUMNS = (
 """The metrics that a result keeps."""
 
 
+@functools.cache
+def _config_of(protocol: str, game: str) -> Config:
+  return load_config(PROTOCOLS[protocol].folder / f"{game}.yaml")
+
+
 def job(agent: str, protocol: str, game: str, seed: int, is_long: bool = False) -> Job:
   """Returns the job of one run and of its last milestones."""
   terms = PROTOCOLS[protocol]
-  config = load_config(terms.folder / f"{game}.yaml")
+  config = _config_of(protocol, game)
   steps = terms.long_steps if is_long else config.max_env_steps
   period = steps // terms.num_milestones
   path = (terms.folder if agent == "muzero" else AGENTS[agent]) / f"{game}.yaml"
@@ -133,7 +140,7 @@ def job(agent: str, protocol: str, game: str, seed: int, is_long: bool = False) 
 def simulations(game: str, seed: int) -> Job:
   """Returns the job that evaluates milestones of a run of MooZi with each number of simulations."""
   run = job("muzero", "a", game, seed)
-  steps = load_config(run.config).max_env_steps
+  steps = _config_of("a", game).max_env_steps
   return dataclasses.replace(
     run,
     name=f"simulations_a_{game}_seed{seed}",

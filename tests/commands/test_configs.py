@@ -44,7 +44,7 @@ def test_list_as_json(cli):
     "hardware": None,
     "time": "26 min",
     "reached": "69.6 at 3M steps",
-    "measured": ["experiments/minatar_vs_ppo/results/muzero_asterix_seed0"],
+    "measured": ["experiments/minatar_vs_ppo/one_seed/muzero_asterix_seed0"],
   }
   assert Path(infos["tiny/corridor"]["path"]) == ROOT / "config/tiny/corridor.yaml"
 

@@ -37,6 +37,7 @@ def make_result(
   game: str = "minatar:breakout",
   overrides: Sequence[str] = (),
   test_seconds: float = 0.0,
+  config: Path | None = None,
 ) -> Path:
   """Writes the folder of a result; returns its path.
 
@@ -48,11 +49,13 @@ def make_result(
     game: the environment, which gets no sticky actions and a cap of 1,000 steps.
     overrides: list of `key=value`.
     test_seconds: the time that each evaluation of the curve took.
+    config: the configuration file; with None, that of `game`.
   """
   folder = results / name
   folder.mkdir(parents=True)
   env = (f"env.name={game}", "env.kwargs.sticky_action_prob=0.0", "env.kwargs.max_episode_steps=1000")
-  save_config(load_config(None, [*env, *overrides]), folder / "config.yaml")
+  own = list(overrides) if config is not None else [*env, *overrides]
+  save_config(load_config(config, own), folder / "config.yaml")
   write_json(folder / "evaluations.json", evaluations)
   write_json(folder / "machine.json", {"cores": 2})
   if curve is not None:

@@ -58,7 +58,9 @@ def main(
   )
   options = parser.parse_intermixed_args(arguments)
   folder, results = runs / experiment.name, experiment / "results"
-  minutes, cores = options.minutes or (math.inf if options.job else 55.0), None
+  minutes, cores = options.minutes, None
+  if minutes is None:
+    minutes = math.inf if options.job else 55.0
   try:
     names = [job.name for job in jobs]
     assert len(set(names)) == len(names), "two jobs have one name"

@@ -1,7 +1,7 @@
 """Tabulates MooZi and PPO on MinAtar from `results/`: returns, aggregates, minutes, and published results.
 
     python -m experiments.minatar_vs_ppo.analysis             # results/table.md, table.json and scores.json
-    python -m experiments.minatar_vs_ppo.analysis --readme    # also the tables of both README.md
+    python -m experiments.minatar_vs_ppo.analysis --readme    # also both README.md, and headers in config/
 
 Seeds are the unit. A run's figure is the mean over its last five milestones (`runs.py`). A cell has the mean
 over seeds and each seed's figure. Intervals are 95% bootstrap intervals over seeds, within each game.
@@ -28,7 +28,14 @@ from experiments.minatar_vs_ppo.runs import (
   seconds_per_step,
   select,
 )
-from experiments.minatar_vs_ppo.sweep import EPISODES, HERE, NUM_EVALUATED, NUM_REPORTED, PROTOCOLS
+from experiments.minatar_vs_ppo.sweep import (
+  EPISODES,
+  HERE,
+  NUM_EVALUATED,
+  NUM_REPORTED,
+  PROTOCOLS,
+  config_path,
+)
 from moozi.core.errors import UserError
 from moozi.experiments.statistics import Aggregate, aggregate_improvement, aggregate_iqm
 from moozi.io.atomic_write import write_text
@@ -52,6 +59,9 @@ _SMOOTHING = 5
 
 _GRID_MINUTES = 0.25
 MARK = "minatar_vs_ppo"
+HEADER = ("# Time: ", "# Reached: ", "# Measured: ")
+"""The lines of a configuration's header that `--readme` writes."""
+
 
 Groups = dict[tuple[str, str, str], list[Run]]
 
@@ -457,6 +467,30 @@ def write_between_markers(path: Path, text: str) -> None:
   write_text(path, f"{before}{begin}\n\n{text}\n\n{end}{rest.partition(end)[2]}")
 
 
+def header_of(runs: Sequence[Run]) -> list[str]:
+  """Returns the lines of a configuration's header that say what its runs took and reached."""
+  minutes = [run.minutes for run in runs if run.minutes is not None]
+  mean, seeds = float(np.mean([run.score for run in runs])), len(runs)
+  steps = f"{_millions(runs[0].max_env_steps)} steps, {seeds} seed{'s' * (seeds > 1)}"
+  paths = ", ".join(str(run.result.path.resolve().relative_to(ROOT)) for run in runs)
+  time = [f"# Time: {np.mean(minutes):.0f} min"] if minutes else []
+  return [*time, f"# Reached: {mean:.1f} at {steps}", f"# Measured: {paths}"]
+
+
+def headers_of(groups: Groups) -> dict[Path, list[str]]:
+  """Returns the lines of `header_of` by configuration file, for the files that have runs of the sweep."""
+  paths = {config_path(*key): runs for key, runs in groups.items() if not runs[0].is_first}
+  return {path: header_of(runs) for path, runs in paths.items() if path is not None}
+
+
+def write_headers(headers: dict[Path, list[str]]) -> None:
+  """Replaces the lines Time, Reached and Measured in the headers of configurations."""
+  for path, own in headers.items():
+    lines = path.read_text("utf-8").splitlines()
+    kept = [line for line in lines if not line.startswith(HEADER)]
+    write_text(path, "\n".join([kept[0], *own, *kept[1:]]) + "\n")
+
+
 def tables_of(results: Path, one_seed: Path | None) -> tuple[dict[str, Any], Groups]:
   """Returns everything that is tabulated, and the runs. Raises UserError: as `read_runs`."""
   groups = read_runs(results, one_seed)
@@ -484,7 +518,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     type=Path,
     nargs="*",
     metavar="FILE",
-    help="also write the tables into these two files (README.md here, and the project's)",
+    help="also write the tables into these two files; without FILE: into README.md here and the project's, "
+    "and the headers of the configurations",
   )
   options = parser.parse_args(arguments)
   try:
@@ -499,6 +534,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
       own, project = options.readme or (README, PROJECT_README)
       write_between_markers(own, table)
       write_between_markers(project, project_table(tables))
+      if not options.readme:
+        write_headers(headers_of(groups))
   except UserError as error:
     print(f"error: {error}", file=sys.stderr)
     return 2

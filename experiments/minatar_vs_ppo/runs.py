@@ -40,8 +40,8 @@ LABELS = {
   "ppo_tuned": "PPO, tuned",
   "ppo_tuned_long": "PPO, tuned, longer",
 }
-CORES = 2
-"""Minutes are of runs on this number of cores, with the configuration's own runtime."""
+CORES, DEVICE = 2, "AMD EPYC"
+"""Minutes are of runs on this number of cores of this processor, with the configuration's own runtime."""
 
 _NAME = re.compile(
   rf"(?P<agent>{'|'.join(AGENTS)})_(?P<protocol>{'|'.join(PROTOCOLS)})(?P<long>_long)?"
@@ -120,7 +120,9 @@ class Run:
   @property
   def has_minutes(self) -> bool:
     config = self.result.config
-    return self.result.cores == CORES and (config.algorithm == "ppo" or config.runtime == "ray")
+    machine = self.result.machine  # the first runs state no device; it was the same
+    is_machine = (machine["cores"], machine.get("device", DEVICE)) == (CORES, DEVICE)
+    return is_machine and (config.algorithm == "ppo" or config.runtime == "ray")
 
   def curve(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Returns environment steps, minutes of training and mean returns of the evaluations during training."""

@@ -113,6 +113,13 @@ def _config_of(protocol: str, game: str) -> Config:
   return load_config(PROTOCOLS[protocol].folder / f"{game}.yaml")
 
 
+def config_path(agent: str, protocol: str, game: str) -> Path | None:
+  """Returns the file whose configuration an agent's runs have; None if the sweep changes its environment."""
+  if agent == "muzero":
+    return PROTOCOLS[protocol].folder / f"{game}.yaml"
+  return AGENTS[agent] / f"{game}.yaml" if protocol == "a" and agent in AGENTS else None
+
+
 def job(agent: str, protocol: str, game: str, seed: int, is_long: bool = False) -> Job:
   """Returns the job of one run and of its last milestones."""
   terms = PROTOCOLS[protocol]

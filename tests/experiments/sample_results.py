@@ -75,7 +75,7 @@ def make_result(
 
 
 STEPS = [100_000 * n for n in range(1, 31)]
-MACHINE = {"cores": 2, "t_act_s": 1e-4, "t_learn_s": 2e-4}
+MACHINE = {"cores": 2, "device": "AMD EPYC", "t_act_s": 1e-4, "t_learn_s": 2e-4}
 
 
 def make_run(

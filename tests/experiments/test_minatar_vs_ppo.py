@@ -291,6 +291,31 @@ def test_committed_tables_match_committed_results(tmp_path):
 
 
 @pytest.mark.slow
+def test_headers_of_configurations_match_committed_results():
+  for path, lines in analysis.headers_of(read_runs()).items():
+    found = [line for line in path.read_text().splitlines() if line.startswith(analysis.HEADER)]
+    assert found == lines, "run `python -m experiments.minatar_vs_ppo.analysis --readme`"
+
+
+def test_headers_have_the_mean_over_seeds(groups, tmp_path, monkeypatch):
+  monkeypatch.setattr(analysis, "ROOT", groups["muzero", "a", "freeway"][0].result.path.parent.resolve())
+  headers = analysis.headers_of(groups)
+  folder = ROOT / "config"
+  assert headers[folder / "minatar" / "freeway.yaml"] == [
+    "# Time: 30 min",
+    "# Reached: 30.5 at 3M steps, 2 seeds",
+    "# Measured: muzero_a_freeway_seed0, muzero_a_freeway_seed1",
+  ]
+  assert headers[folder / "minatar" / "sticky" / "breakout.yaml"][0] == "# Reached: 20.0 at 5M steps, 1 seed"
+  path = tmp_path / "some.yaml"
+  path.write_text("# What it is.\n# Time: 2 min\n# Needs: a GPU\n# Reached: 1 at\nbase: base.yaml\n")
+  analysis.write_headers({path: ["# Reached: 3.0 at 3M steps, 2 seeds", "# Measured: some"]})
+  assert path.read_text() == (
+    "# What it is.\n# Reached: 3.0 at 3M steps, 2 seeds\n# Measured: some\n# Needs: a GPU\nbase: base.yaml\n"
+  )
+
+
+@pytest.mark.slow
 def test_random_play_has_an_entry_for_each_game_and_protocol(tmp_path):
   assert random_play.main(["--episodes", "2", "--results", str(tmp_path)]) == 0
   played = json.loads((tmp_path / "random_play.json").read_text())

@@ -385,8 +385,8 @@ def _legend(tables: dict[str, Any]) -> str:
     f"swing of a seed is the standard deviation over its last {NUM_EVALUATED} milestones, divided by their "
     f"mean. Minutes are those of training on {CORES} cores without evaluations, and in parentheses the bare "
     "search per step and the bare update per sample on that day. Brackets are 95% intervals of a bootstrap "
-    "over seeds, within each game. Published rows are under their own conditions (published.yaml); ≈ means "
-    "read off a plot."
+    "over seeds, within each game; from few seeds they are too narrow. Published rows are under their own "
+    "conditions (published.yaml); ≈ means read off a plot."
   )
   if first:
     text += (

@@ -409,8 +409,8 @@ def project_table(tables: dict[str, Any]) -> str:
       if not rows:
         continue
       steps = "/".join(sorted({_millions(row["max_env_steps"]) for row in rows.values()}))
-      minutes = [row["minutes"] for row in rows.values() if row["minutes"] is not None]
-      time = f", {min(minutes):.0f}–{max(minutes):.0f} minutes" if minutes else ""
+      minutes = sorted(round(row["minutes"]) for row in rows.values() if row["minutes"] is not None)
+      time = f", {_span(minutes)} minutes" if minutes else ""
       bold = "**" if agent == "muzero" else ""
       label = f"{bold}{LABELS[agent]}{bold}, {SHORT[protocol]}, {steps} steps{time}"
       lines.append(line_of(label, lambda game: _short_cell(rows.get(game), bold)))  # noqa: B023

@@ -160,16 +160,20 @@ class ReplayConfig(Section):
 
 
 class LearningRateConfig(Section):
-  """The learning rate by learner step: warm-up, then decay over `decay_steps` (null: no decay)."""
+  """The learning rate by learner step: warm-up, then decay over `decay_steps` (null: no decay).
+
+  With `decay_steps: budget` the decay ends at max_env_steps. A run that max_wall_s ends earlier has a higher
+  rate at its end. A run that is resumed with another max_env_steps continues on the schedule of that number.
+  """
 
   kind: Literal["constant", "cosine", "linear"] = Field("constant", description="shape of the decay")
   peak: PositiveFloat = Field(1e-3, description="rate after the warm-up")
   end: NonNegativeFloat = Field(0.0, description="rate after the decay")
   warmup_steps: NonNegativeInt = Field(0, description="learner steps of linear rise from 0 to peak; 0: none")
-  decay_steps: PositiveInt | None = Field(
+  decay_steps: PositiveInt | Literal["budget"] | None = Field(
     None,
-    description="learner steps from peak to end; null: constant. A run makes about max_env_steps × "
-    "samples_per_step / batch_size learner steps",
+    description="learner steps from peak to end; null: constant; budget: those of the run after the warm-up, "
+    "where a run makes max_env_steps × samples_per_step / batch_size learner steps",
   )
 
   @model_validator(mode="after")
@@ -409,6 +413,19 @@ class Config(Section):
   offline: OfflineConfig = OfflineConfig()
   ray: RayConfig = RayConfig()
   ppo: PPOConfig = PPOConfig()
+
+  @property
+  def num_updates(self) -> int:
+    """Learner steps of a run: max_env_steps × samples_per_step / batch_size, rounded down."""
+    return int(self.max_env_steps * self.learner.samples_per_step / self.learner.batch_size)
+
+  @property
+  def decay_steps(self) -> int | None:
+    """`learner.learning_rate.decay_steps`, with the number for `budget`."""
+    rate = self.learner.learning_rate
+    if rate.decay_steps == "budget":
+      return max(1, self.num_updates - rate.warmup_steps)
+    return rate.decay_steps
 
   def _check_root_values(self) -> None:
     """Raises ValueError if a search that is used has gumbel with the mean over visits as root value."""

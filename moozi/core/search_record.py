@@ -18,17 +18,21 @@ class SearchTree:
 
   Values are for the player to move at the node; a reward is for the player who moved into it. The Q-value
   of an edge, for the player who moved, is reward + signed discount · value (`ops.players.search_discount`).
+  At a chance node the player has moved and the outcome is open: its value is the Q-value of the action.
 
   Attributes:
     parent: -1 at the root.
-    action: the agent's action from the parent to this node; -1 at the root.
+    action: the agent's action from the parent to this node, or the outcome's code if the parent is a chance
+      node; -1 at the root.
     depth: 0 at the root.
     visits: visit count.
     value: env units: the mean over the visits.
     raw_value: env units: the network's value before the search.
     reward: env units: the model's reward on entering the node; 0 at the root.
     prior: the action's prior probability at the parent, as the search used it; 1 at the root. Priors of the
-      root's children are over the legal actions, with noise if there is any.
+      root's children are over the legal actions, with noise if there is any. The model's probability of the
+      outcome if the parent is a chance node.
+    is_chance: whether the node is a chance node; false everywhere without chance nodes.
   """
 
   parent: Int32[AnyArray, "*B N"]
@@ -39,6 +43,12 @@ class SearchTree:
   raw_value: Float32[AnyArray, "*B N"]
   reward: Float32[AnyArray, "*B N"]
   prior: Float32[AnyArray, "*B N"]
+  is_chance: Bool[AnyArray, "*B N"]
+
+  @property
+  def is_outcome(self) -> Bool[AnyArray, "N"]:
+    """Whether the edge to each node is an outcome of chance; of one tree [N]."""
+    return (self.parent >= 0) & self.is_chance[self.parent]
 
   @property
   def num_nodes(self) -> int:

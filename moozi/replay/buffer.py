@@ -40,7 +40,13 @@ class ReplayBuffer:
   """
 
   def __init__(
-    self, config: ReplayConfig, targets: TargetsConfig, spec: EnvSpec, num_lanes: int, seed: int
+    self,
+    config: ReplayConfig,
+    targets: TargetsConfig,
+    spec: EnvSpec,
+    num_lanes: int,
+    seed: int,
+    frames_ahead: int = 1,
   ) -> None:
     """Makes an empty buffer with room for `config.capacity // num_lanes` steps in each lane.
 
@@ -49,7 +55,7 @@ class ReplayBuffer:
     if num_lanes < 1:
       raise ValueError(f"num_lanes={num_lanes}: must be at least 1")
     self._config, self.spec = config, spec
-    self.storage = LaneStorage(targets, spec, num_lanes, config.capacity // num_lanes)
+    self.storage = LaneStorage(targets, spec, num_lanes, config.capacity // num_lanes, frames_ahead)
     if config.min_steps_to_learn > self.storage.size:
       raise ValueError(
         f"replay.min_steps_to_learn={config.min_steps_to_learn}: must be at most {self.storage.size}, the "

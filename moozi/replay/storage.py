@@ -36,8 +36,16 @@ class LaneStorage:
       generation has changed.
   """
 
-  def __init__(self, targets: TargetsConfig, spec: EnvSpec, num_lanes: int, lane_capacity: int) -> None:
-    self.targets, self.spec = targets, spec
+  def __init__(
+    self,
+    targets: TargetsConfig,
+    spec: EnvSpec,
+    num_lanes: int,
+    lane_capacity: int,
+    frames_ahead: int = 1,
+  ) -> None:
+    """Makes an empty storage; `histories` returns `frames_ahead` frames after each slot, at most K."""
+    self.targets, self.spec, self.frames_ahead = targets, spec, frames_ahead
     self.num_lanes, self.lane_capacity = num_lanes, lane_capacity
     self.history = targets.history_length
     self.reach = targets.unroll_steps + targets.n_step
@@ -244,14 +252,14 @@ class LaneStorage:
 
   def histories(
     self, slot: Int[np.ndarray, "M"]
-  ) -> tuple[Shaped[np.ndarray, "M L1 H W C"], Int[np.ndarray, "M L1"]]:
+  ) -> tuple[Shaped[np.ndarray, "M L_F H W C"], Int[np.ndarray, "M L_F"]]:
     """Returns (frames, history_actions) of slots as in TrainTarget; their histories must still be stored."""
-    around = self._neighbours(slot, -self.history, 2).T
+    around = self._neighbours(slot, -self.history, 1 + self.frames_ahead).T
     rows, actions = history_window(
       frames=self.arrays["frame"].take(around[:, 1:], axis=0),
       actions=self.arrays["action"].take(around[:, :-1]),
-      is_first=self.arrays["is_first"].take(around[:, 1:-1]),
-      is_last=self.arrays["is_last"].take(slot),
+      is_first=self.arrays["is_first"].take(around[:, 1 : 1 + self.history]),
+      is_last=self.arrays["is_last"].take(around[:, self.history : -1]),
     )
     return self._decode_frames(rows), actions
 

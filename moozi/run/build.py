@@ -40,7 +40,7 @@ def build_model(config: Config, spec: EnvSpec) -> Model:
     support_max=config.scalar_transform.support_max,
     epsilon=config.scalar_transform.epsilon,
   )
-  return make_model(config.network, spec, config.targets.history_length, transform)
+  return make_model(config.network, spec, config.targets.history_length, transform, config.chance.codes)
 
 
 def build_learner(config: Config, spec: EnvSpec) -> Learner:

@@ -178,6 +178,8 @@ def expected_of(config: Config, spec: EnvSpec) -> dict[str, Any]:
     network = config.ppo.network.model_dump(mode="json") | {"history_length": config.ppo.history_length}
     if not config.ppo.scale_frames:  # a manifest without this key means true
       network["scale_frames"] = False
+  if config.chance.codes:  # a manifest without this key means 0
+    network["chance_codes"] = config.chance.codes
   # Older manifests lack is_perfect_information; the environment's name implies it.
   env = {key: value for key, value in spec.to_dict().items() if key != "is_perfect_information"}
   return {"algorithm": config.algorithm, "spec": env, "network": network}

@@ -33,6 +33,7 @@ def small_tree() -> SearchTree:
   return SearchTree(
     **{name: np.array(x, np.int32) for name, x in columns.items()},
     **{name: np.array(x, np.float32) for name, x in values.items()},
+    is_chance=np.zeros(6, bool),
   )
 
 
@@ -92,7 +93,7 @@ def test_chain_deeper_than_recursion_limit():
   order = np.arange(num, dtype=np.int32)
   columns = {"parent": order - 1, "depth": order, "visits": order[::-1] + 1}
   values = dict.fromkeys(("value", "raw_value", "reward", "prior"), np.zeros(num, np.float32))
-  tree = SearchTree(action=np.ones(num, np.int32), **columns, **values)
+  tree = SearchTree(action=np.ones(num, np.int32), is_chance=np.zeros(num, bool), **columns, **values)
   assert layout_tree(tree, max_nodes=num).num_rows == 1
 
 

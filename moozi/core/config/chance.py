@@ -17,5 +17,7 @@ class ChanceConfig(Section):
     1.0, description="weight of the chance loss, the cross-entropy of the outcome's code"
   )
   commitment_coef: NonNegativeFloat = Field(
-    1.0, description="weight of the commitment loss, which makes the encoder of outcomes certain"
+    0.01,
+    description="weight of the commitment loss, which draws the encoder's outputs to their codes; above "
+    "0.03, outcomes that share a code at first keep sharing it",
   )

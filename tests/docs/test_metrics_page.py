@@ -125,7 +125,7 @@ def test_chance_metrics_are_on_the_page(tmp_path):
   found = set().union(*read_metrics(run / "metrics.jsonl")) - set(TICK_KEYS)
   assert undocumented(found, SCALARS) == set()
   _, optional = patterns_of(SCALARS)
-  chance = {p for p in optional if p.startswith("chance/") or p.startswith(("loss/afterstate", "loss/c"))}
+  chance = {p for p in optional if p.startswith(("chance/", "loss/afterstate", "loss/c"))}
   assert len(chance) >= 8
   assert unused(chance, found) == set()
 

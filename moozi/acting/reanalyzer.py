@@ -56,8 +56,29 @@ def make_root_search(
   return search
 
 
+def make_root_value(model: Model, spec: EnvSpec) -> RootSearch:
+  """Returns a function like that of `make_root_search` that returns the network's value and no policy.
+
+  The value of the root inference replaces that of a search. `action_probs` has no rows.
+  """
+
+  def value(
+    params: Any,
+    net_state: Any,
+    frames: Shaped[Array, "M L H W C"],
+    actions: Int[Array, "M L"],
+    mask: Bool[Array, "M A"],
+    rng_key: UInt32[Array, "2"],
+  ) -> tuple[Float[Array, "M"], Float[Array, "0 A"]]:
+    stacked = stack_history(normalize_frame(frames, spec.frame_dtype), actions, spec.num_actions)
+    output, _ = model.root_inference(params, net_state, stacked, False)
+    return model.transform.to_scalar(output.value_logits), jnp.zeros((0, spec.num_actions))
+
+  return value
+
+
 class Reanalyzer(HeldParameters):
-  """Searches stored positions again.
+  """Searches stored positions again, or renews their values only (`reanalyze.search=false`).
 
   Args:
     config: the run's configuration; `planners.reanalyze` configures the search.
@@ -68,7 +89,10 @@ class Reanalyzer(HeldParameters):
     self._batch_size = config.reanalyze.batch_size
     self._num_envs = min(config.workers.num_envs, self._batch_size)
     self._history_length = config.targets.history_length
-    root_search = make_root_search(model, planner, config.targets, spec)
+    if config.reanalyze.search:
+      root_search = make_root_search(model, planner, config.targets, spec)
+    else:
+      root_search = make_root_value(model, spec)
 
     # Splits the key inside the compiled function: a separate call takes half a millisecond.
     def search(rng_key: jax.Array, *args: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -134,6 +158,7 @@ class Reanalyzer(HeldParameters):
       )
       parts.append((np.asarray(value)[:count], np.asarray(probs)[:count]))
     value, probs = (np.concatenate(x) for x in zip(*parts, strict=True))
+    probs = probs if len(probs) else roots.action_probs  # without a search, the policies are kept
     return self._searched(value, probs, roots.slot, roots.sequence)
 
   def search_spans(self, spans: Sequence[RootSpan]) -> SearchedRoots:

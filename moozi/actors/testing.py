@@ -12,7 +12,7 @@ from moozi.run.events import Event
 
 
 def ask_due(context: Context) -> None:
-  """Requests an evaluation of the published parameters if one is due and none is pending."""
+  """Requests an evaluation of the newest parameters if one is due and none is pending."""
   is_idle = context.pool.tester is not None and context.ledger.evaluation is None
   if is_idle and context.session.evaluations.is_due(context.ledger.env_steps):
     _ask(context, context.config.evaluation.episodes, is_final=False)
@@ -26,15 +26,18 @@ def ask_final(context: Context) -> None:
 
 
 def _ask(context: Context, num_episodes: int, is_final: bool) -> None:
-  ledger, pool = context.ledger, context.pool
-  ledger.evaluation = pool.tester.run.remote(ledger.parameters, ledger.env_steps, num_episodes)
+  ledger, pool, network = context.ledger, context.pool, context.config.evaluation.network
+  parameters = ledger.parameters
+  if network != context.config.workers.network:
+    parameters = pool.server.parameters.remote(network)
+  ledger.evaluation = pool.tester.run.remote(parameters, ledger.env_steps, num_episodes)
   # This state is saved with the evaluated parameters if the result is the best so far. Its optimizer state
   # may be newer than the parameters by one publication period.
   state = pool.server.get_state.remote()
   context.calls.expect(
     ledger.evaluation,
     TESTER,
-    functools.partial(_on_evaluated, context, ledger.parameters, state, is_final),
+    functools.partial(_on_evaluated, context, parameters, state, is_final),
     lambda _: _on_lost(context, is_final),
   )
 
@@ -56,7 +59,9 @@ def _training(context: Context, parameters: Any, state: Any) -> Any:
     (params, net_state, version), training = context.ray.get([parameters, state])
   except (exceptions.RayActorError, exceptions.ObjectLostError):
     return None
-  return replace(training, params=params, net_state=net_state, learner_step=np.int32(version))
+  field = "target_params" if context.config.evaluation.network == "target" else "params"
+  evaluated: dict[str, Any] = {field: params}
+  return replace(training, **evaluated, net_state=net_state, learner_step=np.int32(version))
 
 
 def _on_lost(context: Context, is_final: bool) -> list[Event]:

@@ -39,7 +39,7 @@ def ask(context: Context) -> None:
 
 def publish_now(context: Context) -> Any:
   """Requests the parameter server's parameters for the workers' next calls; returns the reference."""
-  context.ledger.parameters = context.pool.server.parameters.remote()
+  context.ledger.parameters = context.pool.server.parameters.remote(context.config.workers.network)
   return context.ledger.parameters
 
 
@@ -86,7 +86,8 @@ def _publish(context: Context) -> None:
   if ledger.is_publishing:
     return
   ledger.is_publishing = True
-  reference, epoch = context.pool.server.parameters.remote(), ledger.parameter_epoch
+  reference = context.pool.server.parameters.remote(context.config.workers.network)
+  epoch = ledger.parameter_epoch
 
   def on_result(_: Any) -> list[Event]:
     ledger.is_publishing = False

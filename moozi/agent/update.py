@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Float32, Int32, Num, PyTree, UInt32
 from moozi.agent.finite import ALL_FINITE, finite_mean, guarded_step, select
 from moozi.agent.loss import extra_terms, make_extra_losses, make_loss
 from moozi.core.config import Config, LearnerConfig, LearningRateConfig
-from moozi.core.pytree import record
+from moozi.core.pytree import record, replace
 from moozi.core.records import TrainTarget
 from moozi.core.spec import EnvSpec
 from moozi.nn.model import Model, NetState, Params
@@ -47,8 +47,9 @@ class TrainingState:
 
   Attributes:
     params: the network's parameters.
-    target_params: a copy of params, made when learner_step is a multiple of `target_update_period`, and at
-      every step before the first multiple. Reanalyze searches with these parameters.
+    target_params: the target network, with which reanalyze searches. A copy of params, made when learner_step
+      is a multiple of `target_update_period`, and at every step before the first multiple; with
+      `target_decay`, the exponential moving average of params.
     net_state: the averages of batch norm; empty with other norms.
     opt_state: the optimizer's state.
     learner_step: number of updates, including skipped ones; also the version of the parameters.
@@ -143,10 +144,12 @@ def make_update(model: Model, config: Config, spec: EnvSpec) -> UpdateFn:
   If one of `terms_of` is not finite, the update is skipped: params, net_state and opt_state stay the same to
   the bit, and the learner step still increases. `target_params` is copied when the learner step is a multiple
   of `target_update_period`. Before the first multiple, it is copied at each update. Without these copies it
-  would stay the untrained network, and reanalyze would replace better targets with worse ones.
+  would stay the untrained network, and reanalyze would replace better targets with worse ones. With
+  `target_decay`, it is averaged instead (`average`).
 
   Source: thesis 4.3.9. Departures: every non-finite update is skipped (`optax.apply_if_finite` applies one
-    after a number of consecutive skips); the target network is copied before the first multiple.
+    after a number of consecutive skips); the target network is copied before the first multiple; a moving
+    average instead of copies, as in BBF (Schwarzer et al. 2023), by option.
   """
   learner = config.learner
   extra, terms = make_extra_losses(config, model), terms_of(config)
@@ -160,10 +163,14 @@ def make_update(model: Model, config: Config, spec: EnvSpec) -> UpdateFn:
     rate = jnp.asarray(learning_rate(state.learner_step), jnp.float32)
     params, opt_state, bad_term, metrics = guarded_step(optimizer, state, grads, rate, aux.metrics, terms)
     step = state.learner_step + 1
-    is_copied = (step % learner.target_update_period == 0) | (step < learner.target_update_period)
+    if learner.target_decay > 0:
+      target_params = average(state.target_params, params, learner.target_decay, step)
+    else:
+      is_copied = (step % learner.target_update_period == 0) | (step < learner.target_update_period)
+      target_params = select(is_copied, params, state.target_params)
     new_state = TrainingState(
       params=params,
-      target_params=select(is_copied, params, state.target_params),
+      target_params=target_params,
       net_state=select(bad_term == ALL_FINITE, aux.net_state, state.net_state),
       opt_state=opt_state,
       learner_step=step,
@@ -172,6 +179,29 @@ def make_update(model: Model, config: Config, spec: EnvSpec) -> UpdateFn:
     return new_state, UpdateOutput(metrics=metrics, value_error=aux.value_error, bad_term=bad_term)
 
   return update
+
+
+def average(mean: Params, params: Params, decay: float, step: Int32[Array, ""]) -> Params:
+  """Returns d · mean + (1 − d) · params with d = min(decay, (1 + step) / (10 + step)).
+
+  The smaller decay of the first steps keeps the untrained parameters out of the mean.
+
+  Source: Polyak & Juditsky 1992; the decay of the first steps as in TensorFlow's ExponentialMovingAverage.
+    Departures: none.
+  """
+  d = jnp.minimum(jnp.float32(decay), (1.0 + step) / (10.0 + step))
+  return jax.tree_util.tree_map(lambda m, p: m + (1.0 - d) * (p - m), mean, params)
+
+
+def playing_state(state: Any, config: Config) -> Any:
+  """Returns a checkpoint's state with `params` replaced by the parameters that `evaluation.network` names.
+
+  A state without target parameters (another algorithm; parameters only, which are the playing ones) is
+  returned unchanged.
+  """
+  target = getattr(state, "target_params", None)
+  is_online = config.evaluation.network == "online" or target is None
+  return state if is_online else replace(state, params=target)
 
 
 def make_update_many(model: Model, config: Config, spec: EnvSpec) -> UpdateFn:

@@ -115,14 +115,16 @@ class Agent:
 
   @functools.cached_property
   def state(self) -> Any:
-    """The checkpoint's training state.
+    """The checkpoint's training state; `params` is the network that `evaluation.network` names.
 
     Raises: UserError: the state cannot be read, or belongs to another network.
     """
+    from moozi.agent.update import playing_state
     from moozi.training.algorithms import algorithm_of
 
     template = algorithm_of(self.config).training_state_template(self.config, self.spec)
-    return load_checkpoint(self.checkpoint.path, template, expected_of(self.config, self.spec))
+    state = load_checkpoint(self.checkpoint.path, template, expected_of(self.config, self.spec))
+    return playing_state(state, self.config)
 
   @property
   def params(self) -> Any:

@@ -84,15 +84,18 @@ class Learner:
     targets = zero_targets(self._config, self._spec, lead)
     jax.block_until_ready(self._update_many(_copy(self._state), targets))
 
-  def parameters(self) -> tuple[Any, Any, int]:
-    """Returns (params, net_state, version) as NumPy arrays, for the workers."""
-    params, net_state = _to_numpy((self._state.params, self._state.net_state))
+  def parameters(self, network: str = "online") -> tuple[Any, Any, int]:
+    """Returns (params, net_state, version) of the network `online` or `target` as NumPy arrays."""
+    params = self._state.target_params if network == "target" else self._state.params
+    params, net_state = _to_numpy((params, self._state.net_state))
     return params, net_state, self.learner_step
 
   @property
   def target_version(self) -> int:
-    """Learner step at which the online parameters were last copied to the target network."""
+    """Learner step of the last update that changed the target network."""
     step = self.learner_step
+    if self._config.learner.target_decay > 0:
+      return step
     return step - step % self._target_update_period if step >= self._target_update_period else step
 
   def target_parameters(self) -> tuple[Any, Any, int]:

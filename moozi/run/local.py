@@ -99,7 +99,7 @@ class MuZero:
   def _act(self) -> Iterator[Event]:
     """Acts one segment per training worker, and adds the segments to replay."""
     with self._work.doing(SERVER, "publish"):
-      params, net_state, version = self._learner.parameters()
+      params, net_state, version = self._learner.parameters(self._config.workers.network)
     num_envs = self._config.workers.num_envs
     for index, worker in enumerate(self._collectors.workers):
       self.session.phase("compiling acting")
@@ -192,7 +192,8 @@ class MuZero:
 
   def evaluate(self, num_episodes: int) -> EvaluationResult | None:
     with self._work.doing(TESTER, "evaluation"):
-      return self.session.play(self._evaluator, self._learner.parameters(), num_episodes)
+      parameters = self._learner.parameters(self._config.evaluation.network)
+      return self.session.play(self._evaluator, parameters, num_episodes)
 
   def state(self, has_envs: bool = True) -> RunState:
     progress: State = {"envs_began_at": self._collectors.began_at}

@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from moozi.agent.update import playing_state
 from moozi.core.config import Config
 from moozi.core.errors import UserError
 from moozi.core.plugins import code_keys
@@ -118,7 +119,7 @@ def _write_run(
   write_text(entry.metrics_path, "".join(json.dumps(tick) + "\n" for tick in ticks))
   expected = expected_of(config, spec)
   template = algorithm_of(config).training_state_template(config, spec)
-  state = jax.device_get(load_checkpoint(info.path, template, expected))
+  state = playing_state(jax.device_get(load_checkpoint(info.path, template, expected)), config)
   kept = ("env_steps", "learner_steps", "wall_s", "commit")
   meta = {key: info.meta[key] for key in kept if key in info.meta} | expected
   save_parameters(entry.checkpoints_path, info.name, state, meta | {"config": config_to_dict(config)})

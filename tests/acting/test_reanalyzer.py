@@ -3,17 +3,19 @@
 import functools
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from moozi.acting.collector import TrajectoryCollector
 from moozi.acting.reanalyzer import Reanalyzer, search_change
 from moozi.core.config.reanalyze import ReanalyzeConfig
-from moozi.core.errors import RunError
+from moozi.core.errors import RunError, UserError
 from moozi.core.pytree import fields_of, map_fields
 from moozi.core.records import SearchedRoots, SearchRoots
 from moozi.envs.vector import SyncVectorEnvironment
 from moozi.io.config import load_config
+from moozi.ops.history import normalize_frame, stack_history
 from moozi.run import build, local
 from moozi.run.events import Acted, Finished, Reanalyzed, StateReady, Updated
 from moozi.run.session import RunInputs
@@ -129,6 +131,33 @@ def test_results_are_written_back(mode):
   np.testing.assert_array_equal(arrays["root_value"][searched.slot], searched.root_value)
   assert (arrays["searched_version"] == 40).sum() == 31
   replay.check_valid()
+
+
+def test_without_a_search_the_network_renews_values_only():
+  replay, _, (params, net_state, version) = replay_and_reanalyzer()
+  config = config_of("corridor", "gumbel")
+  config = config.model_copy(update={"reanalyze": ReanalyzeConfig(search=False, batch_size=12)})
+  spec = acted("corridor", "gumbel")[0]
+  model = build.build_model(config, spec)
+  reanalyzer = Reanalyzer(model, config, spec, seed=1)
+  reanalyzer.set_parameters(params, net_state, version)
+  roots = replay.positions(ReanalyzeConfig(batch_size=31), 40)
+  searched, metrics = reanalyzer.run(roots)
+  np.testing.assert_array_equal(searched.action_probs, roots.action_probs)
+  history = stack_history(
+    normalize_frame(roots.frames, spec.frame_dtype), roots.history_actions, spec.num_actions
+  )
+  output, _ = model.root_inference(params, net_state, jnp.asarray(history), False)
+  np.testing.assert_allclose(
+    searched.root_value, model.transform.to_scalar(output.value_logits), rtol=1e-4, atol=1e-5
+  )
+  assert metrics["reanalyze/policy_divergence"] == 0
+  assert metrics["reanalyze/value_change_abs"] > 1e-3
+
+
+def test_replayed_trajectories_need_a_search():
+  with pytest.raises(UserError, match=r"search=false: not with mode=replayed; set mode=gather"):
+    load_config(None, ["reanalyze.search=false", "reanalyze.mode=replayed"])
 
 
 @pytest.mark.parametrize("mode", ["gather", "replayed"])

@@ -18,14 +18,15 @@ def result(mean):
 
 
 @pytest.fixture
-def made():
+def made(request):
   """Returns a context and a function that completes one evaluation and returns its events."""
+  overrides = getattr(request, "param", ())
   states, results = [], []
   pool = types.SimpleNamespace(
     tester=types.SimpleNamespace(run=types.SimpleNamespace(remote=lambda *_: results[-1])),
     server=types.SimpleNamespace(get_state=types.SimpleNamespace(remote=lambda: states[-1])),
   )
-  context = make_context(load_config(None, ["evaluation.period_env_steps=100"]), pool)
+  context = make_context(load_config(None, ["evaluation.period_env_steps=100", *overrides]), pool)
 
   def evaluate(number, mean, state):
     states.append(state)
@@ -41,6 +42,7 @@ def made():
 @dataclasses.dataclass
 class Training:
   params: Any = "newer"
+  target_params: Any = "newer"
   net_state: Any = "newer"
   learner_step: Any = 9
 
@@ -66,6 +68,18 @@ def test_result_whose_state_is_lost_is_not_the_best(made, error):
   assert isinstance(event, Evaluated)
   assert len(evaluate(2, 1.0, Reference(STATE))) == 2
   assert context.session.progress()["best/bound"] == 1.0
+
+
+@pytest.mark.parametrize("made", [["evaluation.network=target"]], indirect=True)
+def test_target_network_is_evaluated_and_saved(made):
+  context, evaluate = made
+  asked = []
+  averaged = Reference(("averaged", "averages", 8))
+  context.pool.server.parameters = types.SimpleNamespace(remote=lambda name: asked.append(name) or averaged)
+  _, event = evaluate(1, 1.0, Reference(STATE))
+  assert asked == ["target"]
+  best = event.state.training
+  assert (best.params, best.target_params, best.learner_step) == ("newer", "averaged", 8)
 
 
 def test_one_evaluation_is_pending_at_a_time(made):

@@ -17,6 +17,7 @@ from moozi.agent.update import (
   make_optimizer,
   make_update,
   make_update_many,
+  playing_state,
 )
 from moozi.core.config import Config, LearnerConfig, LearningRateConfig
 from moozi.core.pytree import map_fields, replace
@@ -145,6 +146,37 @@ def test_target_params_are_copied_at_the_period():
   other = replace(state, target_params=jax.tree_util.tree_map(lambda x: x[::-1] + 0.3, state.target_params))
   losses = [UPDATE(s, make_target())[1].metrics["loss/consistency"] for s in (state, other)]
   assert losses[0] != losses[1]
+
+
+def test_target_params_are_averaged():
+  """The table of the decay: (1 + t) / (10 + t) until it exceeds 0.25, at t = 2 and later 0.25."""
+  config = CONFIG.model_copy(update={"learner": CONFIG.learner.model_copy(update={"target_decay": 0.25})})
+  update, state = fast_jit(make_update(MODEL, config, SPEC)), initial_state()
+  mean = state.target_params
+  for step, decay in enumerate([2 / 11, 0.25, 0.25, 0.25], start=1):
+    state, _ = update(state, make_target(step))
+    mean = jax.tree_util.tree_map(lambda m, p, d=decay: d * m + (1 - d) * p, mean, state.params)
+    jax.tree_util.tree_map(
+      lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7), state.target_params, mean
+    )
+  before = state.params
+  state, _ = update(state, bad_target("rewards", np.nan))
+  assert equal(state.params, before)
+  assert all(np.isfinite(leaf).all() for leaf in jax.tree_util.tree_leaves(state.target_params))
+
+
+@dataclasses.dataclass
+class ParametersOnly:
+  params: str = "params"
+  target_params: str | None = None
+
+
+def test_playing_state_has_the_network_of_the_evaluation():
+  target = Config(evaluation={"network": "target"})
+  full = ParametersOnly(target_params="target")
+  assert playing_state(full, Config()) is full
+  assert playing_state(full, target).params == "target"
+  assert playing_state(ParametersOnly(), target).params == "params"
 
 
 def bad_target(field, value, seed=1):

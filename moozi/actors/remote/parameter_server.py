@@ -59,10 +59,10 @@ class ParameterServer:
     with self._work.doing("update"):
       return self._learner.update(targets)
 
-  def parameters(self) -> tuple[Any, Any, int]:
-    """Returns (params, net_state, version)."""
+  def parameters(self, network: str) -> tuple[Any, Any, int]:
+    """Returns (params, net_state, version) of the network `online` or `target`."""
     with self._work.doing("publish"):
-      return self._learner.parameters()
+      return self._learner.parameters(network)
 
   def target_parameters(self) -> tuple[Any, Any, int]:
     """Returns (target_params, net_state, version)."""

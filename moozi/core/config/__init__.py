@@ -17,6 +17,7 @@ from moozi.core.config.reanalyze import OfflineConfig, ReanalyzeConfig, Trajecto
 from moozi.core.config.section import (
   ActorResources,
   CallbackNames,
+  Decay,
   LossNames,
   NetworkName,
   NonNegativeFloat,
@@ -200,6 +201,11 @@ class LearnerConfig(Section):
     500,
     description="learner steps between two copies of the parameters to the target network (for reanalyze)",
   )
+  target_decay: Decay = Field(
+    0.0,
+    description="0: the target network is a copy of the parameters; otherwise it is their exponential moving "
+    "average with this decay per update, faster during the first updates",
+  )
   consistency_from_target: bool = Field(
     False, description="compute the target of the self-consistency loss with the target network"
   )
@@ -236,6 +242,9 @@ class WorkersConfig(Section):
   env_timeout_s: PositiveFloat | None = Field(
     60.0, description="time limit of a step or reset, after which the environment counts as hung; null: none"
   )
+  network: Literal["online", "target"] = Field(
+    "online", description="act with the learner's parameters or with the target network"
+  )
   resources: ActorResources = ActorResources(num_cpus=0.5, niceness=5)
 
 
@@ -262,6 +271,11 @@ class EvaluationConfig(Section):
     "random",
     description="two players: who plays the other seat: random, self, mcts (if the environment's library "
     "has it), a registered name, or module:function",
+  )
+  network: Literal["online", "target"] = Field(
+    "online",
+    description="play with the learner's parameters or with the target network, here and wherever a "
+    "checkpoint plays",
   )
   opponent_simulations: PositiveInt = Field(100, description="mcts: simulations per search of the opponent")
   gif: bool = Field(

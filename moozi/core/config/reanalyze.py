@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from moozi.core.config.section import ActorResources, PositiveInt, Section
 
@@ -33,6 +33,11 @@ class ReanalyzeConfig(Section):
   ratio: Annotated[float, Field(ge=0.0, le=0.99)] = Field(
     0.0, description="reanalyzed positions / (reanalyzed positions + acted steps), since training started"
   )
+  search: bool = Field(
+    True,
+    description="false: renew the values with the network's own, without a search, and keep the policies; "
+    "much cheaper; only with mode=gather",
+  )
   mode: Literal["gather", "replayed"] = Field(
     "gather",
     description="gather: positions with their histories; replayed: environments that replay trajectories",
@@ -48,3 +53,9 @@ class ReanalyzeConfig(Section):
   num_workers: PositiveInt = Field(1, description="ray: number of reanalyze workers if ratio > 0")
   calls_in_flight: PositiveInt = Field(2, description="ray: number of calls queued at each reanalyze worker")
   resources: ActorResources = ActorResources(num_cpus=0.25, niceness=5)
+
+  @model_validator(mode="after")
+  def _searches_when_replayed(self) -> "ReanalyzeConfig":
+    if not self.search and self.mode == "replayed":
+      raise ValueError("search=false: not with mode=replayed; set mode=gather")
+    return self

@@ -36,16 +36,8 @@ class LaneStorage:
       generation has changed.
   """
 
-  def __init__(
-    self,
-    targets: TargetsConfig,
-    spec: EnvSpec,
-    num_lanes: int,
-    lane_capacity: int,
-    frames_ahead: int = 1,
-  ) -> None:
-    """Makes an empty storage; `histories` returns `frames_ahead` frames after each slot, at most K."""
-    self.targets, self.spec, self.frames_ahead = targets, spec, frames_ahead
+  def __init__(self, targets: TargetsConfig, spec: EnvSpec, num_lanes: int, lane_capacity: int) -> None:
+    self.targets, self.spec = targets, spec
     self.num_lanes, self.lane_capacity = num_lanes, lane_capacity
     self.history = targets.history_length
     self.reach = targets.unroll_steps + targets.n_step
@@ -251,10 +243,13 @@ class LaneStorage:
     )
 
   def histories(
-    self, slot: Int[np.ndarray, "M"]
+    self, slot: Int[np.ndarray, "M"], frames_ahead: int = 1
   ) -> tuple[Shaped[np.ndarray, "M L_F H W C"], Int[np.ndarray, "M L_F"]]:
-    """Returns (frames, history_actions) of slots as in TrainTarget; their histories must still be stored."""
-    around = self._neighbours(slot, -self.history, 1 + self.frames_ahead).T
+    """Returns (frames, history_actions) of slots as in TrainTarget, with F = `frames_ahead`.
+
+    The histories and the frames ahead must be stored.
+    """
+    around = self._neighbours(slot, -self.history, 1 + frames_ahead).T
     rows, actions = history_window(
       frames=self.arrays["frame"].take(around[:, 1:], axis=0),
       actions=self.arrays["action"].take(around[:, :-1]),

@@ -5,6 +5,7 @@ import pytest
 
 import moozi
 from moozi.core.errors import UserError
+from moozi.io.config import load_config
 from tests.tiny_run import TINY
 
 STOCHASTIC = ("chance.codes=3", "planners.train.algorithm=stochastic", "planners.test.algorithm=stochastic")
@@ -14,13 +15,9 @@ QUIET = ("runtime=local", "logging.progress=none", "evaluation.gif=false", "logg
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
   folder = tmp_path_factory.mktemp("chance")
-  path = folder / "config.yaml"
-  path.write_text("runtime: local\n")
   reanalyze = ("reanalyze.ratio=0.5", "reanalyze.batch_size=16")
-  settings = dict(
-    pair.split("=", 1) for pair in (*TINY, *STOCHASTIC, *QUIET, *reanalyze, f"run.dir={folder}", "run.name=a")
-  )
-  return moozi.train(path, **settings)
+  options = [*TINY, *STOCHASTIC, *QUIET, *reanalyze, f"run.dir={folder}", "run.name=a"]
+  return moozi.train(load_config(None, options))
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ HEADS_PROB = 0.6
 def train(folder: Path, **overrides) -> moozi.Agent:
   settings = {"runtime": "local", "run.dir": str(folder), "run.name": "one", "logging.progress": "none"}
   run = moozi.train(CONFIG, **(settings | {"evaluation.gif": False} | overrides))
-  return moozi.load(run)
+  return moozi.load(run, simulations=200)
 
 
 def search_start(agent: moozi.Agent) -> Search:
@@ -66,8 +66,6 @@ def test_search_values_the_slippery_corridor(tmp_path):
       "env.name": "tiny:corridor",
       "env.kwargs": {"length": length, "slip_prob": slip, "max_episode_steps": None},
       "targets.discount": discount,
-      "max_env_steps": 32_000,
-      "learner.learning_rate.decay_steps": 4_000,
     },
   )
   found = search_start(agent)

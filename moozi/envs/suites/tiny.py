@@ -49,7 +49,7 @@ class CorridorOptions(Section):
 
 class CoinOptions(Section):
   heads_prob: Probability = Field(0.6, description="probability of heads")
-  safe_reward: float = Field(0.5, description="reward of the first safe")
+  safe_reward: float = Field(0.3, description="reward of the first safe")
   max_episode_steps: PositiveInt | None = Field(None, description=_CAP)
 
 

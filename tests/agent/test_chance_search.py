@@ -232,3 +232,54 @@ def test_only_chance_nodes_value_the_coin():
   puct = search.model_copy(update={"algorithm": "puct"})
   q_value, _ = coin_q_value(table_model(A), puct, coin_without_chance(wrong=0.05))
   assert q_value > SAFE_REWARD + 0.1
+
+
+def slippery_corridor(slip: float, discount: float):
+  """Returns tables of `tiny:corridor` with six cells, and the optimal values, by value iteration.
+
+  Cell i is state i; entering the ends pays 0.1 and 1. Action 1 is left and 2 is right. State 6 is the
+  afterstate of the ended episode; afterstates are 7 + 2 · cell + is_right.
+  """
+  num_cells, size = 6, 20
+  value = np.zeros(num_cells)
+  reward = np.zeros(num_cells)
+  reward[0], reward[-1] = 0.1, 1.0
+  for _ in range(500):
+    entered = reward + discount * value
+    right = (1 - slip) * entered[2:] + slip * entered[:-2]
+    left = (1 - slip) * entered[:-2] + slip * entered[2:]
+    value[1:-1] = np.maximum(left, right)
+  tables = {
+    "after_state": np.full((size, A), num_cells, np.int32),
+    "after_value": np.zeros(size, np.float32),
+    "chance": np.full((size, C), -1e9, np.float32),
+    "next_state": np.zeros((size, C), np.int32),
+    "reward": np.zeros((size, C), np.float32),
+    "value": np.zeros(size, np.float32),
+    "logits": np.zeros((size, A), np.float32),
+  }
+  tables["logits"][:, [0, 3]] = -1e9
+  tables["logits"][:, 2] = 3.0
+  tables["chance"][:, 0] = 0.0
+  tables["value"][:num_cells] = value
+  for cell in range(1, num_cells - 1):
+    for is_right in (0, 1):
+      after, step = 7 + 2 * cell + is_right, 2 * is_right - 1
+      tables["after_state"][cell, 1 + is_right] = after
+      tables["chance"][after, :2] = np.log([1 - slip, slip])
+      tables["next_state"][after, :2] = cell + step, cell - step
+      tables["reward"][after, :2] = reward[[cell + step, cell - step]]
+      tables["after_value"][after] = ((1 - slip) * entered[cell + step]) + slip * entered[cell - step]
+  return tables, value
+
+
+@pytest.mark.slow
+def test_search_values_a_slippery_corridor():
+  tables, value = slippery_corridor(slip=0.2, discount=GAMMA)
+  config = CONFIG.model_copy(update={"num_simulations": 200, "root_value": "improved"})
+  legal = np.array([[False, True, True, False]] * 4)
+  output, _, _ = compiled(MODEL, config, GAMMA, 1)(
+    tables, jax.random.PRNGKey(0), one_hot_roots([1, 2, 3, 4], 20), legal
+  )
+  np.testing.assert_allclose(output.root_value, value[1:5], atol=0.02)
+  np.testing.assert_array_equal(output.action, 2)

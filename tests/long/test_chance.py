@@ -66,6 +66,8 @@ def test_search_values_the_slippery_corridor(tmp_path):
       "env.name": "tiny:corridor",
       "env.kwargs": {"length": length, "slip_prob": slip, "max_episode_steps": None},
       "targets.discount": discount,
+      "targets.unroll_steps": 5,
+      "learner.consistency_coef": 2,
     },
   )
   found = search_start(agent)

@@ -30,10 +30,15 @@ TERMS = (
 )
 
 
-def terms_of(config: LearnerConfig) -> tuple[str, ...]:
-  """Returns TERMS with the user's own losses inserted before `loss/total`."""
+CHANCE_TERMS = ("loss/afterstate_value", "loss/chance", "loss/commitment")
+"""Further terms of a model with chance nodes."""
+
+
+def terms_of(config: Config) -> tuple[str, ...]:
+  """Returns TERMS with those of chance nodes and the user's own losses inserted before `loss/total`."""
   at = TERMS.index("loss/total")
-  return (*TERMS[:at], *extra_terms(config), *TERMS[at:])
+  chance = CHANCE_TERMS if config.chance.codes else ()
+  return (*TERMS[:at], *chance, *extra_terms(config.learner), *TERMS[at:])
 
 
 @record
@@ -152,8 +157,8 @@ def make_update(model: Model, config: Config, spec: EnvSpec) -> UpdateFn:
     average instead of copies, as in BBF (Schwarzer et al. 2023), by option.
   """
   learner = config.learner
-  extra, terms = make_extra_losses(config, model), terms_of(learner)
-  loss = make_loss(model, learner, config.targets, spec.frame_dtype, extra)
+  extra, terms = make_extra_losses(config, model), terms_of(config)
+  loss = make_loss(model, learner, config.targets, spec.frame_dtype, extra, config.chance)
   grad_fn = jax.value_and_grad(loss, has_aux=True)
   optimizer = make_optimizer(learner)
   learning_rate = make_learning_rate(learner.learning_rate, config.decay_steps)

@@ -39,7 +39,8 @@ def scalar_transform(config: Config) -> ScalarTransform:
 
 
 def build_model(config: Config, spec: EnvSpec) -> Model:
-  return make_model(config.network, spec, config.targets.history_length, scalar_transform(config))
+  transform = scalar_transform(config)
+  return make_model(config.network, spec, config.targets.history_length, transform, config.chance.codes)
 
 
 def build_learner(config: Config, spec: EnvSpec) -> Learner:

@@ -250,5 +250,6 @@ def _build_collector(network: PPONetwork, config: Config, began_at: int) -> Coll
     child_seed(config.seed, "training_env", 0, began_at),
     workers.max_env_faults,
     workers.env_timeout_s,
+    workers.max_random_starts,
   )
   return Collector(network, config, env, child_seed(config.seed, "training_search", 0, began_at))

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from moozi.core.config.chance import ChanceConfig
 from moozi.core.config.planner import PlannerConfig as PlannerConfig
 from moozi.core.config.planner import PlannersConfig
 from moozi.core.config.planner import TemperaturePoint as TemperaturePoint
@@ -398,6 +399,7 @@ class Config(Section):
   env: EnvConfig = EnvConfig()
   run: RunConfig = RunConfig()
   network: NetworkConfig = NetworkConfig()
+  chance: ChanceConfig = ChanceConfig()
   scalar_transform: ScalarTransformConfig = ScalarTransformConfig()
   targets: TargetsConfig = TargetsConfig()
   planners: PlannersConfig = PlannersConfig()
@@ -427,19 +429,29 @@ class Config(Section):
       return max(1, self.num_updates - rate.warmup_steps)
     return rate.decay_steps
 
-  def _check_root_values(self) -> None:
-    """Raises ValueError if a search that is used has gumbel with the mean over visits as root value."""
+  def _check_searches(self) -> None:
+    """Raises ValueError if a search that is used lacks chance nodes, or is gumbel with a mean root value."""
     if self.algorithm != "muzero":
       return
     used = {"train": self.planners.train, "test": self.planners.test}
     if self.reanalyze.ratio:
       used["reanalyze"] = self.planners.for_reanalyze
     for name, planner in used.items():
+      if planner.algorithm == "stochastic" and not self.chance.codes:
+        raise ValueError(
+          f"planners.{name}.algorithm=stochastic: the model has no chance nodes; set chance.codes to the "
+          "number of outcomes, or choose gumbel or puct"
+        )
       if planner.algorithm == "gumbel" and planner.root_value == "mean":
         raise ValueError(
           f"planners.{name}.root_value=mean: must be improved with algorithm=gumbel, which visits losing "
           "actions as often as others"
         )
+
+  @property
+  def frames_ahead(self) -> int:
+    """Number of frames after the start step that a training target holds."""
+    return self.targets.unroll_steps if self.chance.codes else 1
 
   @property
   def num_acting_workers(self) -> int:
@@ -460,10 +472,16 @@ class Config(Section):
       (f"reanalyze.ratio={self.reanalyze.ratio:g}", self.reanalyze.ratio > 0),
       (f"offline.trajectories={self.offline.trajectories}", self.offline.trajectories is not None),
       (f"learner.extra_losses={list(self.learner.extra_losses)}", bool(self.learner.extra_losses)),
+      (f"chance.codes={self.chance.codes}", self.chance.codes > 0),
     ):
       if is_used and self.algorithm != "muzero":
         raise ValueError(f"{key} needs algorithm=muzero, not {self.algorithm}")
-    self._check_root_values()
+    self._check_searches()
+    if self.chance.codes and self.network.kind not in ("mlp", "conv_latent"):
+      raise ValueError(
+        f"chance.codes={self.chance.codes}: network.kind={self.network.kind} has no chance nodes; must be "
+        "mlp or conv_latent"
+      )
     if self.trajectories.save and not self.num_acting_workers:
       raise ValueError("trajectories.save=true: no worker acts with offline.fraction=1")
     if self.offline.trajectories is not None and self.num_acting_workers:

@@ -187,6 +187,8 @@ def expected_of(config: Config, spec: EnvSpec) -> dict[str, Any]:
       network["layer_norm"] = True
     if config.ppo.value_loss == "categorical":
       network["scalar_transform"] = config.scalar_transform.model_dump(mode="json")
+  if config.chance.codes:  # a manifest without this key means 0
+    network["chance_codes"] = config.chance.codes
   # Older manifests lack is_perfect_information; the environment's name implies it.
   env = {key: value for key, value in spec.to_dict().items() if key != "is_perfect_information"}
   return {"algorithm": config.algorithm, "spec": env, "network": network}

@@ -37,6 +37,18 @@ def final_state(events: list[Event]):
   return next(e.state.training for e in events if isinstance(e, StateReady) and e.is_final)
 
 
+def test_random_starts_change_the_first_frames():
+  """Without them every lane of the corridor starts in the same cell."""
+  distinct = []
+  for starts in (0, 3):
+    config = configure(
+      "env.name=tiny:corridor", "env.kwargs.length=9", "ppo.num_envs=16", f"workers.max_random_starts={starts}"
+    )
+    collector = ppo_run.build_collector(config, build.env_spec(config))
+    distinct.append(len(np.unique(collector.timestep.frame.reshape(16, -1), axis=0)))
+  assert distinct[0] == 1 < distinct[1]
+
+
 # --- collector ----------------------------------------------------------------------------------------
 
 

@@ -120,7 +120,7 @@ def make_loss(
   between categories. Masked terms are 0 and count in the mean.
 
   A model with chance nodes adds ρ Σ_k (c^v l^a_k + c^c l^c_k + c^m l^m_k) / K, over the transitions
-  k = 1 … K. The encoder's probabilities e of the transition from step k-1 to k give its code, a one-hot
+  k = 1 … K. The largest of the encoder's outputs e for the transition from step k-1 to k is its code, a one-hot
   vector, with which the unroll goes on; gradients pass through it to e. The target of the afterstate's value
   (l^a) is the return of step k-1. The target of its code logits (l^c) is the code. The commitment loss
   l^m = ‖code − e‖² draws e to the code.
@@ -241,7 +241,7 @@ def _unroll(
   The loop is in Python: XLA on the CPU runs the gradient of a convolution many times slower inside a scan.
 
   Args:
-    codes: the encoder's probabilities for each transition; None for a deterministic model.
+    codes: the encoder's outputs for each transition; None for a deterministic model.
   """
   output, net_state = model.root_inference(params, net_state, history, True)
   outputs, afterstates = [output], []

@@ -1,7 +1,7 @@
 """Chance nodes on a hidden vector: the parts that `mlp` and `conv_latent` have in addition.
 
 Source: Antonoglou et al. 2022, Stochastic MuZero. Departures: the encoder also reads the frame before
-the transition, because the outcome of an action shows in the change; its output is a softmax.
+the transition, because the outcome of an action shows in the change.
 """
 
 from collections.abc import Callable

@@ -41,10 +41,10 @@ def test_random_starts_change_the_first_frames():
   """Without them every lane of the corridor starts in the same cell."""
   distinct = []
   for starts in (0, 3):
-    config = configure(
-      "env.name=tiny:corridor", "env.kwargs.length=9", "ppo.num_envs=16", f"workers.max_random_starts={starts}"
-    )
-    collector = ppo_run.build_collector(config, build.env_spec(config))
+    corridor = ("env.name=tiny:corridor", "env.kwargs.length=9", "ppo.num_envs=16")
+    config = configure(*corridor, f"workers.max_random_starts={starts}")
+    network = ppo_run.network_of(config, build.env_spec(config))
+    collector = ppo_run._build_collector(network, config, 0)
     distinct.append(len(np.unique(collector.timestep.frame.reshape(16, -1), axis=0)))
   assert distinct[0] == 1 < distinct[1]
 

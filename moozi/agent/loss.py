@@ -121,9 +121,9 @@ def make_loss(
 
   A model with chance nodes adds ρ Σ_k (c^v l^a_k + c^c l^c_k + c^m l^m_k) / K, over the transitions
   k = 1 … K. The largest of the encoder's outputs e for the transition from step k-1 to k is its code, a
-  one-hot vector, with which the unroll goes on; gradients pass through it to e. The target of the afterstate's
-  value (l^a) is the return of step k-1. The target of its code logits (l^c) is the code. The commitment loss
-  l^m = ‖code − e‖² draws e to the code.
+  one-hot vector, with which the unroll goes on; gradients pass through it to e. The target of the
+  afterstate's value (l^a) is the return of step k-1. The target of its code logits (l^c) is the code. The
+  commitment loss l^m = ‖code − e‖² draws e to the code.
 
   The metric `loss/<term>` is the term without its coefficient; `loss/<term>_<k>` is its addend k before the
   factor 1/K. Both are weighted by ρ as in the loss.

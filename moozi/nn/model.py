@@ -69,7 +69,8 @@ class ChanceModel:
     outcome: (params, net_state, afterstate's hidden_state, code [B, N] one-hot float, is_training) →
       (ModelOutput, net_state).
     encode: (params, net_state, transition [B, H, W, (L+1)·(C+A)], is_training) → (outputs [B, N], the
-      largest of which is the code, net_state). A transition is the stacked history of length L + 1 that ends in the next frame.
+      largest of which is the code, net_state). A transition is the stacked history of length L + 1 that ends
+      in the next frame.
     num_codes: N.
   """
 

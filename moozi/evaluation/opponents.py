@@ -3,37 +3,20 @@
 import contextlib
 import math
 from collections.abc import Callable
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 
 from moozi.core import plugins
 from moozi.core.config import Config
-from moozi.core.errors import EnvError, UserError, one_line
+from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
 from moozi.envs import registry
 from moozi.envs.environment import Environment
+from moozi.envs.players import CustomPlayer, Player
 
 # Maximum number of steps in the trial episode of a user's player.
 _TRIAL_STEPS = 50
-
-
-@runtime_checkable
-class Opponent(Protocol):
-  """Plays one seat of an episode."""
-
-  def action(self, observation: Shaped[np.ndarray, "H W C"], legal: Bool[np.ndarray, "E"]) -> int:
-    """Returns one of the environment's E actions for the player to move.
-
-    Args:
-      observation: the frame that the player to move sees.
-      legal: mask of the legal actions among the environment's E actions.
-    """
-
-
-PlayerMaker = Callable[[EnvSpec, int], Opponent]
-"""A user's `evaluation.opponent`: a function (env_spec, seed) that returns the player of one episode."""
 
 
 class BotOpponent:
@@ -46,26 +29,6 @@ class BotOpponent:
     return self._action(legal)
 
 
-class CustomPlayer:
-  """Plays a user's player. `action` raises EnvError if the player fails or chooses an illegal action."""
-
-  def __init__(self, plugin: plugins.Plugin, spec: EnvSpec, seed: int) -> None:
-    self._plugin, self._player = plugin, plugin(spec, seed)
-    if not callable(getattr(self._player, "action", None)):
-      raise UserError(
-        f"{plugin.where}: returns {one_line(self._player, 80)}; must return an object with "
-        "action(observation, legal)"
-      )
-
-  def action(self, observation: Shaped[np.ndarray, "H W C"], legal: Bool[np.ndarray, "E"]) -> int:
-    with self._plugin.errors("the player failed", EnvError):
-      action = self._player.action(observation.copy(), legal.copy())
-    if not isinstance(action, int | np.integer) or not 0 <= action < len(legal) or not legal[action]:
-      allowed = one_line(np.flatnonzero(legal).tolist(), 80)
-      raise EnvError(f"{self._plugin.where}: plays {one_line(action, 80)}; must be one of {allowed}")
-    return int(action)
-
-
 def seat_of(episode: int) -> int:
   """Returns the agent's seat (its player number) in an episode: 0 in even episodes, 1 in odd ones."""
   return episode % 2
@@ -76,7 +39,7 @@ def has_opponent(config: Config, spec: EnvSpec) -> bool:
   return spec.num_players == 2 and config.evaluation.opponent != "self"
 
 
-def make_opponent(config: Config, spec: EnvSpec, env: Environment, seed: int) -> Opponent | None:
+def make_opponent(config: Config, spec: EnvSpec, env: Environment, seed: int) -> Player | None:
   """Creates the opponent of one episode in `env`; returns None if the episode has no opponent.
 
   Raises: UserError: the environment does not provide the opponent.

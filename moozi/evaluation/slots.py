@@ -13,10 +13,11 @@ from moozi.core.config import Config
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
 from moozi.envs.environment import Environment
 from moozi.envs.guard import EnvGuard
+from moozi.envs.players import Player
 from moozi.envs.vector import SyncVectorEnvironment
 from moozi.envs.wrappers import RandomStarts, StepCap
 from moozi.evaluation.episodes import EpisodeRecord, EvaluationResult, FramesKeeper, PlayedStep
-from moozi.evaluation.opponents import Opponent, has_opponent, make_opponent, seat_of
+from moozi.evaluation.opponents import has_opponent, make_opponent, seat_of
 from moozi.ops.players import player_sign
 
 
@@ -61,7 +62,7 @@ class EpisodeSlots:
     self._episode_of = np.full(self.num_envs, -1, np.int64)
     starts, cap = evaluation.max_random_starts, evaluation.max_episode_steps
     self._envs = [StepCap(RandomStarts(make_env(self._seed), starts), cap) for _ in range(self.num_envs)]
-    self._opponents: list[Opponent | None] = [None] * self.num_envs
+    self._opponents: list[Player | None] = [None] * self.num_envs
     # A failed environment is not replaced. An episode must depend on its seed alone, so a new environment
     # could not continue it.
     timeout_s = config.workers.env_timeout_s

@@ -29,6 +29,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _CODE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 _NAME = re.compile(r"[^\W\d][\w.-]*")
+MCTS_NAME = re.compile(r"mcts(?::([1-9]\d{0,6}))?")
+"""The player `mcts` or `mcts:N`, whose group 1 is the number of simulations."""
 # Environment libraries whose game names may contain a module to import (gymnasium:MODULE:ID).
 _IMPORTING = ("gymnasium",)
 
@@ -197,7 +199,8 @@ class Use(NamedTuple):
   def is_built_in(self) -> bool:
     """Whether MooZi itself defines the value. Every game of a built-in library of environments counts."""
     value = self.value.partition(":")[0] if self.registry is ENVIRONMENTS else self.value
-    return value in self.registry.built_in
+    is_mcts = self.registry is PLAYERS and MCTS_NAME.fullmatch(value) is not None
+    return is_mcts or value in self.registry.built_in
 
   def get(self) -> Plugin:
     """Returns the function. Raises UserError as `Registry.get` does."""
@@ -218,9 +221,19 @@ def uses(config: "Config") -> list[Use]:
     ),
     *(Use(f"learner.extra_losses[{i}]", v, LOSSES) for i, v in enumerate(config.learner.extra_losses)),
     Use("evaluation.opponent", config.evaluation.opponent, PLAYERS),
+    *(Use(key, value, PLAYERS) for key, value in _seat_players(config)),
     *(Use(f"callbacks[{i}]", value, CALLBACKS) for i, value in enumerate(config.callbacks)),
   ]
   return [use for use in found if not use.is_built_in]
+
+
+def _seat_players(config: "Config") -> Iterator[tuple[str, str]]:
+  """Yields (key, value) for each player of a seat that the environment plays."""
+  if config.env.name.startswith("open_spiel:"):
+    for key in ("others", "test_others"):
+      names = config.env.kwargs.get(key) or ()
+      for i, name in enumerate([names] if isinstance(names, str) else names):
+        yield f"env.kwargs.{key}[{i}]", str(name)
 
 
 def code_keys(config: "Config") -> list[str]:

@@ -1,6 +1,5 @@
 """Players of a game's seats: the interface, and the user's own."""
 
-import re
 from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
@@ -11,7 +10,6 @@ from moozi.core import plugins
 from moozi.core.errors import EnvError, UserError, one_line
 from moozi.core.spec import EnvSpec
 
-_MCTS = re.compile(r"mcts(?::([1-9]\d{0,6}))?")
 _DEFAULT_SIMULATIONS = 100
 
 
@@ -58,7 +56,7 @@ class CustomPlayer:
 
 def mcts_simulations(name: str) -> int | None:
   """Returns the number of simulations of `mcts` (100) and `mcts:N`; None for any other player."""
-  match = _MCTS.fullmatch(name)
+  match = plugins.MCTS_NAME.fullmatch(name)
   return None if match is None else int(match[1] or _DEFAULT_SIMULATIONS)
 
 

@@ -65,16 +65,23 @@ def agent_of(
   *,
   simulations: int | None = None,
   seed: int | None = None,
+  with_opponent: bool = True,
 ) -> "Agent":
   """Returns the agent of an open run. Its parameters are read on first use.
 
-  The arguments and errors are those of `load`.
+  The other arguments and the errors are those of `load`.
+
+  Args:
+    with_opponent: whether the run's `evaluation.opponent` must exist. False for an agent that is itself an
+      opponent, which may be its own opponent's.
   """
-  from moozi.evaluation.opponents import check_players
+  from moozi.evaluation.opponents import check_history, check_opponent
   from moozi.io.checkpoints import read_checkpoint_info
 
   spec = registry.env_spec(config.env.name, **config.env.arguments)
-  check_players(config, spec)
+  check_history(config, spec)
+  if with_opponent:
+    check_opponent(config, spec)
   found = find_checkpoint(directory.checkpoints_path, checkpoint)
   info = read_checkpoint_info(found.path, expected_of(config, spec))
   return Agent(directory, config, spec, info, simulations=simulations, seed=seed)

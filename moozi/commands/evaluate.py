@@ -28,7 +28,8 @@ TWO_PLAYER_KEYS = (
 
 _OPPONENT_HELP = (
   "Two players: the opponent. random (random moves), mcts (OpenSpiel's tree search with random playouts), "
-  "self (the agent itself), or module:function. Default: the run's evaluation.opponent."
+  "mcts:N (with N simulations), self (the agent itself), run:PATH[@checkpoint], zoo:NAME, prior:PATH "
+  "(without search), or module:function. Default: the run's evaluation.opponent."
 )
 
 
@@ -39,7 +40,7 @@ def evaluate(
     int | None, common.integer("Number of episodes. Default: evaluation.final_episodes.")
   ] = None,
   simulations: common.Simulations = None,
-  opponent: Annotated[str | None, typer.Option(metavar="random|mcts|self|NAME", help=_OPPONENT_HELP)] = None,
+  opponent: Annotated[str | None, typer.Option(metavar="PLAYER", help=_OPPONENT_HELP)] = None,
   opponent_simulations: Annotated[
     int | None, common.integer("Simulations per search of the opponent mcts.")
   ] = None,

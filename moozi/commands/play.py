@@ -63,8 +63,9 @@ def play(
   opponent: Annotated[
     str | None,
     typer.Option(
-      metavar="agent|random|mcts|self|NAME",
-      help="Two players: the opponent; with self, you play both seats. Default: the run's agent, or self.",
+      metavar="agent|human|PLAYER",
+      help="Two players: the opponent, such as agent, mcts:100, run:PATH, zoo:NAME or prior:PATH; with human "
+      "or self, you play both seats. Default: the run's agent, or human.",
     ),
   ] = None,
   seat: Annotated[
@@ -97,13 +98,16 @@ def play(
       raise UserError(f"--opponent={opponent}: {spec.name} has one player, so it has no opponent")
     return _play_alone(env, steps_per_s)
   opponent = opponent or ("agent" if is_run else "self")
-  check_player("--opponent", opponent, "agent")
+  if opponent == "human":
+    opponent = "self"
+  check_player("--opponent", opponent, "agent", "human")
   choose: _Opponent | None = None
   if opponent == "agent":
     if not is_run:
       raise UserError(f"--opponent=agent: {target} is not a run; `moozi train` makes one")
     choose = _agent_opponent(common.load_agent(Path(target), checkpoint, allow_code, simulations))
   elif opponent != "self":
+    from moozi.envs.players import observe
     from moozi.evaluation.opponents import make_opponent
 
     used = {"opponent": opponent, "opponent_simulations": simulations or 100}
@@ -112,9 +116,11 @@ def play(
     assert player is not None, "two players, and not self"
 
     def choose(timestep: Any, forced: int | None) -> int:
-      return (
-        forced if forced is not None else player.action(timestep.frame[0], timestep.legal_actions_mask[0, 1:])
-      )
+      frame, legal = timestep.frame[0], timestep.legal_actions_mask[0, 1:]
+      if forced is None:
+        return player.action(frame, legal)
+      observe(player, spec, frame, legal, forced)
+      return forced
 
   return _play_board(env, seat, choose, opponent)
 

@@ -8,6 +8,7 @@ the value itself names; `code_keys` lists such values, for commands that open a 
 import contextlib
 import dataclasses
 import difflib
+import functools
 import importlib
 import importlib.machinery
 import importlib.metadata
@@ -29,8 +30,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _CODE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 _NAME = re.compile(r"[^\W\d][\w.-]*")
-MCTS_NAME = re.compile(r"mcts(?::([1-9]\d{0,6}))?")
-"""The player `mcts` or `mcts:N`, whose group 1 is the number of simulations."""
+_SIMULATIONS = re.compile(r"[1-9][0-9]{0,6}")
 # Environment libraries whose game names may contain a module to import (gymnasium:MODULE:ID).
 _IMPORTING = ("gymnasium",)
 
@@ -76,11 +76,14 @@ class Registry:
     kind: what the functions make, such as `network`; the group of entry points is then `moozi.networks`.
     key: the configuration's key, for error messages.
     built_in: names that the package itself defines.
+    forms: built-in values with an argument, such as `run:PATH`, and the `module:function` of MooZi that takes
+      the whole value as its first argument; None if the caller itself knows the value.
   """
 
   kind: str
   key: str
   built_in: tuple[str, ...] = ()
+  forms: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
   registered: dict[str, Callable[..., Any]] = dataclasses.field(default_factory=dict)
 
   @property
@@ -108,11 +111,25 @@ class Registry:
 
   def names(self) -> list[str]:
     """Returns all names: built-in ones, registered ones, and those of entry points."""
-    return [*self.built_in, *sorted({*self.registered, *self._entry_points().names} - {*self.built_in})]
+    own = [*self.built_in, *self.forms]
+    return [*own, *sorted({*self.registered, *self._entry_points().names} - {*own})]
 
   def is_known(self, value: str) -> bool:
     """Returns whether the value is one of `names`. Imports nothing."""
-    return value in self.built_in or value in self.registered or value in self._entry_points().names
+    return self.is_built_in(value) or value in self.registered or value in self._entry_points().names
+
+  def is_built_in(self, value: str) -> bool:
+    """Returns whether the package itself defines the value."""
+    return value in self.built_in or self._form(value) is not None
+
+  def _form(self, value: str) -> str | None:
+    """Returns the form of a built-in value with an argument; None for other values."""
+    prefix, _, argument = value.partition(":")
+    for form in self.forms:
+      name, _, wanted = form.partition(":")
+      if name == prefix and argument and (wanted != "SIMULATIONS" or _SIMULATIONS.fullmatch(argument)):
+        return form
+    return None
 
   def allowed(self, value: str, *others: str) -> str:
     """Lists the allowed values (with `others`) and the one nearest to `value`, for an error message."""
@@ -127,11 +144,13 @@ class Registry:
     Raises: UserError: there is no such function, or its module cannot be imported.
     """
     where = f"{key or self.key}={value}"
+    if maker := self.forms.get(self._form(value) or ""):
+      return Plugin(where, functools.partial(_load(where, maker), value))
     if value in self.registered:
       return Plugin(where, self.registered[value])
     if value in self._entry_points().names:
       return Plugin(where, _load_entry_point(where, self._entry_points()[value]))
-    if is_code(value):
+    if is_code(value) and value.partition(":")[0] not in {form.partition(":")[0] for form in self.forms}:
       return Plugin(where, _load(where, value))
     raise UserError(f"{where}: must be {self.allowed(value)}")
 
@@ -148,7 +167,19 @@ WRAPPERS = Registry("wrapper", "env.wrappers")
 NETWORKS = Registry("network", "network.kind", ("resnet", "mlp", "conv_latent"))
 SEARCHES = Registry("search", "planners.*.algorithm", ("gumbel", "puct"))
 LOSSES = Registry("loss", "learner.extra_losses")
-PLAYERS = Registry("player", "evaluation.opponent", ("random", "mcts", "self"))
+_TRAINED = "moozi.api.players:make_player"
+PLAYERS = Registry(
+  "player",
+  "evaluation.opponent",
+  ("random", "mcts", "self"),
+  {
+    "mcts:SIMULATIONS": None,
+    "run:PATH[@checkpoint]": _TRAINED,
+    "zoo:NAME": _TRAINED,
+    "prior:PATH[@checkpoint]": _TRAINED,
+    "approach:NAME": _TRAINED,
+  },
+)
 CALLBACKS = Registry("callback", "callbacks")
 REGISTRIES = (ENVIRONMENTS, WRAPPERS, NETWORKS, SEARCHES, LOSSES, PLAYERS, CALLBACKS)
 
@@ -199,8 +230,7 @@ class Use(NamedTuple):
   def is_built_in(self) -> bool:
     """Whether MooZi itself defines the value. Every game of a built-in library of environments counts."""
     value = self.value.partition(":")[0] if self.registry is ENVIRONMENTS else self.value
-    is_mcts = self.registry is PLAYERS and MCTS_NAME.fullmatch(value) is not None
-    return is_mcts or value in self.registry.built_in
+    return self.registry.is_built_in(value)
 
   def get(self) -> Plugin:
     """Returns the function. Raises UserError as `Registry.get` does."""

@@ -1,5 +1,6 @@
 """Players of a game's seats: the interface, and the user's own."""
 
+import re
 from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
@@ -10,6 +11,7 @@ from moozi.core import plugins
 from moozi.core.errors import EnvError, UserError, one_line
 from moozi.core.spec import EnvSpec
 
+_MCTS = re.compile(r"mcts(?::([1-9]\d{0,6}))?")
 _DEFAULT_SIMULATIONS = 100
 
 
@@ -24,6 +26,37 @@ class Player(Protocol):
       observation: the frame that the player to move sees.
       legal: mask of the legal actions among the environment's E actions.
     """
+
+
+@runtime_checkable
+class Observer(Protocol):
+  """A player that also sees the moves of the others; players need not have this method."""
+
+  def observe(
+    self, observation: Shaped[np.ndarray, "H W C"], legal: Bool[np.ndarray, "E"], action: int
+  ) -> None:
+    """Receives a frame at which another player moves, its legal actions, and that player's `action`.
+
+    The frame is zero in games with hidden information. `action` and `observe` are called for every frame of
+    the episode, in order.
+    """
+
+
+def observe(
+  player: Player | None,
+  spec: EnvSpec,
+  observation: Shaped[np.ndarray, "H W C"],
+  legal: Bool[np.ndarray, "E"],
+  action: int,
+) -> None:
+  """Shows another player's move to a player that observes; does nothing for other players and None."""
+  if isinstance(player, Observer):
+    player.observe(visible(spec, observation), legal, action)
+
+
+def visible(spec: EnvSpec, frame: Shaped[np.ndarray, "..."]) -> Shaped[np.ndarray, "..."]:
+  """Returns what others may see of a player's frames: all, or zeros in a game with hidden information."""
+  return frame if spec.is_perfect_information else np.zeros_like(frame)
 
 
 PlayerMaker = Callable[[EnvSpec, int], Player]
@@ -44,6 +77,14 @@ class CustomPlayer:
         f"{plugin.where}: returns {one_line(self._player, 80)}; must return an object with "
         "action(observation, legal)"
       )
+    self._observes = isinstance(self._player, Observer)
+
+  def observe(
+    self, observation: Shaped[np.ndarray, "H W C"], legal: Bool[np.ndarray, "E"], action: int
+  ) -> None:
+    if self._observes:
+      with self._plugin.errors("the player failed", EnvError):
+        self._player.observe(observation.copy(), legal.copy(), action)
 
   def action(self, observation: Shaped[np.ndarray, "H W C"], legal: Bool[np.ndarray, "E"]) -> int:
     with self._plugin.errors("the player failed", EnvError):
@@ -56,7 +97,7 @@ class CustomPlayer:
 
 def mcts_simulations(name: str) -> int | None:
   """Returns the number of simulations of `mcts` (100) and `mcts:N`; None for any other player."""
-  match = plugins.MCTS_NAME.fullmatch(name)
+  match = _MCTS.fullmatch(name)
   return None if match is None else int(match[1] or _DEFAULT_SIMULATIONS)
 
 
@@ -64,5 +105,8 @@ def check_seat_player(name: str) -> str:
   """Returns the name of a player for seats that the agent does not play. Raises ValueError if it is none."""
   is_known = name != "self" and plugins.PLAYERS.is_known(name)
   if not is_known and mcts_simulations(name) is None and not plugins.is_code(name):
-    raise ValueError(f"{name!r} must be random, mcts:N, module:function or a registered name")
+    raise ValueError(
+      f"{name!r} must be random, mcts:N, run:PATH[@checkpoint], prior:PATH[@checkpoint], zoo:NAME, "
+      "module:function or a registered name"
+    )
   return name

@@ -18,6 +18,7 @@ from moozi.core.spec import EnvSpec
 from moozi.envs.environment import Environment, VectorEnvironment
 from moozi.envs.suite import Suite
 from moozi.envs.suites import user
+from moozi.envs.table import EnvironmentTable, Table
 
 # The module that defines each library's SUITE. It is imported on demand, because some packages are large.
 _MODULES = {
@@ -125,6 +126,18 @@ def make(
   environment = suite.make_environment(game, suite.for_testing(options) if is_testing else options)
   environment.seed(seed)
   return environment
+
+
+def make_table(name: str, /, *, wrappers: Sequence[str] = (), **kwargs: Any) -> Table:
+  """Makes the game `name` with all its seats open, with the options for evaluation.
+
+  Raises: UserError: as `make`, or the game has one player.
+  """
+  suite, game, options = _resolve(name, kwargs, wrappers)
+  options = suite.for_testing(options)
+  if suite.make_table is not None:
+    return suite.make_table(game, options)
+  return EnvironmentTable(suite.make_environment(game, options))
 
 
 def make_fast_vector(

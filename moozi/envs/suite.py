@@ -7,6 +7,7 @@ from typing import Any
 from moozi.core.config import Section
 from moozi.core.spec import EnvSpec
 from moozi.envs.environment import Environment, VectorEnvironment
+from moozi.envs.table import Table
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -31,6 +32,8 @@ class Suite:
       suite has none for these options.
     make_jax_env: maps (game, options) to an `envs.jax.rules.JaxEnvironment`, whose whole rollout can be
       compiled; None if the rules are not in JAX. Equal arguments give the same object.
+    make_table: maps (game, options) to a game with all seats open; None takes the suite's environment of two
+      players.
   """
 
   summary: str
@@ -45,3 +48,4 @@ class Suite:
   with_wrappers: Callable[[Any, tuple[str, ...]], Any] | None = None
   make_vector: Callable[[str, Any, list[int]], VectorEnvironment | None] | None = None
   make_jax_env: Callable[[str, Any], Any] | None = None
+  make_table: Callable[[str, Any], Table] | None = None

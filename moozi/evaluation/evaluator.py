@@ -99,6 +99,18 @@ class Evaluator:
     history = init_history(1, self._history_length, self._spec)
     return Player(self._policy, jax.device_put((params, net_state)), self._temperature, history, seed)
 
+  @property
+  def history_length(self) -> int:
+    """L, the number of frames and actions that the agent sees."""
+    return self._history_length
+
+  def decide(
+    self, variables: tuple[Any, Any], history: HistoryState, timestep: BatchedTimeStep, rng_key: Any
+  ) -> Any:
+    """Returns the policy's output for B frames with their histories; see `agent.policy.make_policy`."""
+    _, output = self._policy(*variables, history, timestep, rng_key, self._temperature, None)
+    return output
+
   def play(self, params: Any, net_state: Any, episode: int) -> Generator[PlayedStep, None, None]:
     """Plays one episode as `run` does, one step for each request to the generator.
 

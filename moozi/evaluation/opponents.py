@@ -13,7 +13,7 @@ from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
 from moozi.envs import registry
 from moozi.envs.environment import Environment
-from moozi.envs.players import CustomPlayer, Player
+from moozi.envs.players import CustomPlayer, Player, mcts_simulations
 
 # Maximum number of steps in the trial episode of a user's player.
 _TRIAL_STEPS = 50
@@ -46,22 +46,24 @@ def make_opponent(config: Config, spec: EnvSpec, env: Environment, seed: int) ->
   """
   if not has_opponent(config, spec):
     return None
-  evaluation = config.evaluation
-  if evaluation.opponent not in plugins.PLAYERS.built_in:
-    return CustomPlayer(plugins.PLAYERS.get(evaluation.opponent), spec, seed)
-  return BotOpponent(env.make_bot(evaluation.opponent, evaluation.opponent_simulations, seed).action)
+  name, simulations = config.evaluation.opponent, config.evaluation.opponent_simulations
+  if name.startswith("mcts:"):
+    name, simulations = "mcts", mcts_simulations(name) or simulations
+  if name not in plugins.PLAYERS.built_in:
+    return CustomPlayer(plugins.PLAYERS.get(name), spec, seed)
+  return BotOpponent(env.make_bot(name, simulations, seed).action)
 
 
 def check_opponent(config: Config, spec: EnvSpec) -> None:
   """Raises UserError if the run's environment does not provide the opponent `evaluation.opponent`.
 
-  If the opponent is a user's player, it plays part of a trial episode.
+  If the opponent is a user's player, it plays part of a trial episode. A trained agent is loaded.
   """
   if spec.num_players == 2 and config.evaluation.opponent != "random":
     env = registry.make(config.env.name, config.evaluation.seed, is_testing=True, **config.env.arguments)
     with contextlib.closing(env):
       player = make_opponent(config, spec, env, config.evaluation.seed)
-      if isinstance(player, CustomPlayer):
+      if isinstance(player, CustomPlayer) and not plugins.PLAYERS.is_built_in(config.evaluation.opponent):
         step = env.reset()
         for _ in range(_TRIAL_STEPS):
           step = env.step(player.action(step.observation.frame, step.observation.legal_actions_mask))
@@ -69,8 +71,8 @@ def check_opponent(config: Config, spec: EnvSpec) -> None:
             break
 
 
-def check_players(config: Config, spec: EnvSpec) -> None:
-  """Raises UserError if a run's settings do not fit the players of its environment.
+def check_history(config: Config, spec: EnvSpec) -> None:
+  """Raises UserError if the agent's history would show a player what is hidden from it.
 
   A frame shows only what the player to move may see. In a game with hidden information, a history of several
   frames would reveal the other player's frames.
@@ -81,6 +83,11 @@ def check_players(config: Config, spec: EnvSpec) -> None:
       f"targets.history_length={length}: must be 1 with env.name={config.env.name}, whose players have "
       "hidden information: a longer history would show each player the other's frames"
     )
+
+
+def check_players(config: Config, spec: EnvSpec) -> None:
+  """Raises UserError if a run's settings do not fit the players of its environment."""
+  check_history(config, spec)
   check_opponent(config, spec)
 
 

@@ -8,6 +8,7 @@ from jaxtyping import Float
 from moozi.core.config import Config
 from moozi.envs import registry
 from moozi.envs.environment import Environment
+from moozi.envs.players import observe
 from moozi.envs.wrappers import RandomStarts
 from moozi.evaluation.opponents import make_opponent, seat_of
 from moozi.ops.players import player_sign
@@ -42,6 +43,7 @@ def _play(config: Config, env: Environment, episode: int, random: np.random.Gene
     seen = timestep.observation
     if opponent is None or seen.to_play == seat:
       action = int(random.choice(np.flatnonzero(seen.legal_actions_mask)))
+      observe(opponent, spec, seen.frame, seen.legal_actions_mask, action)
     else:
       action = opponent.action(seen.frame, seen.legal_actions_mask)
     timestep = env.step(action)

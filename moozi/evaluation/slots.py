@@ -13,7 +13,7 @@ from moozi.core.config import Config
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
 from moozi.envs.environment import Environment
 from moozi.envs.guard import EnvGuard
-from moozi.envs.players import Player
+from moozi.envs.players import Player, observe
 from moozi.envs.vector import SyncVectorEnvironment
 from moozi.envs.wrappers import RandomStarts, StepCap
 from moozi.evaluation.episodes import EpisodeRecord, EvaluationResult, FramesKeeper, PlayedStep
@@ -134,6 +134,10 @@ class EpisodeSlots:
     is_playing = (episodes >= 0) & ~before.is_last
     for slot in np.flatnonzero(is_playing & (episodes < self._tiles.num_episodes)).tolist():
       self._keep_tile(slot, int(episodes[slot]))
+    for slot in np.flatnonzero(is_playing).tolist():
+      if before.to_play[slot] == seat_of(int(episodes[slot])):
+        legal, played = before.legal_actions_mask[slot, 1:], int(action[slot]) - 1
+        observe(self._opponents[slot], self._spec, before.frame[slot], legal, played)
     self.timestep = self._env.step(action)
     for slot in np.flatnonzero(is_playing).tolist():
       episode = int(episodes[slot])

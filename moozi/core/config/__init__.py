@@ -268,8 +268,9 @@ class EvaluationConfig(Section):
   final_episodes: PositiveInt = Field(100, description="number of episodes in the evaluation at the end")
   opponent: PlayerName = Field(
     "random",
-    description="two players: who plays the other seat: random, self, mcts (if the environment's library "
-    "has it), a registered name, or module:function",
+    description="two players: who plays the other seat: random, self, mcts or mcts:N with N simulations (if "
+    "the environment's library has it), run:PATH[@checkpoint], zoo:NAME, prior:PATH[@checkpoint] (a run's "
+    "network without search), a registered name, or module:function",
   )
   network: Literal["online", "target"] = Field(
     "online",

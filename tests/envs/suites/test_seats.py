@@ -87,7 +87,10 @@ def scripted(seat, *lines, num_seats=3):
   states = iter(lines * 100)
   game = types.SimpleNamespace(new_initial_state=lambda: ScriptedState(next(states), [0.0] * num_seats))
   rules = types.SimpleNamespace(
-    game=game, num_seats=num_seats, is_perfect_information=True, spec=types.SimpleNamespace(name="scripted")
+    game=game,
+    num_seats=num_seats,
+    spec=types.SimpleNamespace(name="scripted"),
+    legal_actions_mask=lambda state: np.ones(1, bool),
   )
   return SeatGame(rules, seat, ["random"])
 

@@ -26,7 +26,7 @@ actions silently). A game of an unsupported kind raises an error with the reason
 """
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -35,11 +35,13 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from moozi.core.config import NonNegativeInt, PositiveInt, Section
 from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
-from moozi.envs.environment import Bot, Environment, Game, GameEnvironment
+from moozi.envs.environment import Bot, Environment, Game, GameEnvironment, check_action
 from moozi.envs.players import check_seat_player
 from moozi.envs.suite import Suite
+from moozi.envs.suites.open_spiel.bots import mcts
 from moozi.envs.suites.open_spiel.rules import SEATED, Rules, package, sample_chance
-from moozi.envs.suites.open_spiel.seats import SeatGame, mcts_bot
+from moozi.envs.suites.open_spiel.seats import SeatGame
+from moozi.envs.table import Table
 
 # `_NOT_ALTERNATING`: games of two players whose default parameters let a player move twice in a row.
 # `_WITHOUT_TENSOR`: games that report a tensor but have none.
@@ -122,26 +124,56 @@ class _OpenSpielGame(Game):
     return self._player
 
   def make_bot(self, kind: str, simulations: int, seed: int) -> Bot | None:
-    """Makes the package's MCTS bot; see `seats.mcts_bot`."""
+    return None if kind != "mcts" else mcts(self._rules, simulations, seed, lambda: self._state)
+
+
+class OpenSpielTable(Table):
+  """A game of the package with all its seats open.
+
+  Args:
+    max_steps: ends a game after this number of actions, with the returns at that point; None: no limit.
+  """
+
+  def __init__(self, rules: Rules, max_steps: int | None) -> None:
+    self._rules, self._max_steps = rules, max_steps
+    self.spec, self.num_seats, self.is_over = rules.spec, rules.num_seats, True
+
+  def reset(self, seed: int) -> None:
+    self._random, self._num_steps = np.random.default_rng(seed), 0
+    self._state = self._rules.game.new_initial_state()
+    sample_chance(self._state, self._random)
+    self.is_over = self._state.is_terminal()
+
+  @property
+  def to_play(self) -> int:
+    return int(self._state.current_player())
+
+  def frame(self) -> np.ndarray:
+    return self._rules.frame(self._state, self.to_play)
+
+  def legal_actions_mask(self) -> np.ndarray:
+    return self._rules.legal_actions_mask(self._state)
+
+  def step(self, action: int) -> None:
+    self._state.apply_action(check_action(action, self.legal_actions_mask()))
+    sample_chance(self._state, self._random)
+    self._num_steps += 1
+    self.is_over = self._state.is_terminal() or self._num_steps == self._max_steps
+
+  def returns(self) -> list[float]:
+    return [float(x) for x in self._state.returns()]
+
+  def make_bot(self, kind: str, simulations: int, seed: int) -> Bot:
     if kind != "mcts":
-      return None
-    if not self._rules.is_perfect_information:
-      raise UserError(
-        f"evaluation.opponent=mcts: would see what is hidden in {self._rules.spec.name}; "
-        "must be random or self"
-      )
-    bot = mcts_bot(self._rules, simulations, seed)
-    return _StateBot(lambda: bot.step(self._state))
+      return super().make_bot(kind, simulations, seed)
+    return mcts(self._rules, simulations, seed, lambda: self._state)
 
 
-class _StateBot:
-  """A bot that reads the game's state."""
-
-  def __init__(self, choose: Callable[[], int]) -> None:
-    self._choose = choose
-
-  def action(self, legal_actions_mask: np.ndarray) -> int:
-    return self._choose()
+def make_table(game: str, options: Options) -> Table:
+  # With the rules of one seat, which allow any number of players. Frames and actions are those of self-play.
+  if _game_types()[game.partition("(")[0]].max_num_players == 1:
+    raise UserError(f"open_spiel:{game}: has one player; players meet only in games of two or more")
+  return OpenSpielTable(_rules_of(game, options.frame_dtype, True), options.max_episode_steps)
 
 
 def rules_of(game: str, options: Options) -> Rules:
@@ -236,6 +268,7 @@ SUITE = Suite(
   options=lambda game: Options,
   make_spec=make_spec,
   make_environment=make_environment,
+  make_table=make_table,
   listed_name=listed_name,
   for_testing=for_testing,
 )

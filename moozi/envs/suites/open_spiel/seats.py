@@ -5,7 +5,6 @@ until its next decision or the end, including gains before its first decision. A
 seat's first decision is not shown; another game starts.
 """
 
-import importlib
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -13,13 +12,13 @@ import numpy as np
 
 from moozi.core import plugins
 from moozi.core.errors import UserError
-from moozi.envs.environment import Game
-from moozi.envs.players import CustomPlayer, mcts_simulations
-from moozi.envs.suites.open_spiel.rules import CHANCE, Rules, package, sample_chance
+from moozi.envs.environment import Bot, Game, RandomBot
+from moozi.envs.players import CustomPlayer, Observer, mcts_simulations, observe
+from moozi.envs.suites.open_spiel.bots import mcts
+from moozi.envs.suites.open_spiel.rules import CHANCE, Rules, sample_chance
 
 _MAX_TRIES = 1000
 _STREAM = 0x5EA7
-_Choose = Callable[[Any, int], int]  # (state, player) → action
 
 
 class SeatGame(Game):
@@ -42,7 +41,9 @@ class SeatGame(Game):
       )
     self._rules, self._fixed_seat = rules, seat
     self._return = 0.0
-    self._makers = [_maker(rules, name, f"env.kwargs.others[{i}]") for i, name in enumerate(others)]
+    self._makers = [
+      _maker(rules, name, f"env.kwargs.others[{i}]", lambda: self._state) for i, name in enumerate(others)
+    ]
     self.seed(0)
     self.reset()
 
@@ -59,7 +60,7 @@ class SeatGame(Game):
     )
 
   def step(self, action: int) -> tuple[float, bool, bool]:
-    self._state.apply_action(action)
+    self._play(self.seat, action)
     self._play_others()
     gained, self._return = self._return, float(self._state.returns()[self.seat])
     return self._return - gained, self._state.is_terminal(), False
@@ -76,7 +77,7 @@ class SeatGame(Game):
     self._state = self._rules.game.new_initial_state()
     fixed = self._fixed_seat
     self.seat = int(random.integers(num_seats)) if fixed == "random" else fixed
-    self._players: dict[int, _Choose] = {}
+    self._players: dict[int, Bot | CustomPlayer] = {}
     for player in range(num_seats):
       maker, player_seed = self._makers[random.integers(len(self._makers))], int(random.integers(2**31))
       if player != self.seat:
@@ -93,47 +94,33 @@ class SeatGame(Game):
       if player == CHANCE:
         sample_chance(state, self._random)
       else:
-        state.apply_action(self._players[player](state, player))
+        self._play(player, self._choose(player))
+
+  def _choose(self, player: int) -> int:
+    chooser, legal = self._players[player], self._rules.legal_actions_mask(self._state)
+    if isinstance(chooser, CustomPlayer):
+      return chooser.action(self._rules.frame(self._state, player), legal)
+    return chooser.action(legal)
+
+  def _play(self, player: int, action: int) -> None:
+    """Plays an action of a seat, and shows it to those in the other seats who observe others."""
+    observers = [x for seat, x in self._players.items() if seat != player and isinstance(x, Observer)]
+    if observers:
+      frame, legal = self._rules.frame(self._state, player), self._rules.legal_actions_mask(self._state)
+      for observer in observers:
+        observe(observer, self._rules.spec, frame, legal, action)
+    self._state.apply_action(action)
 
 
-def mcts_bot(rules: Rules, simulations: int, seed: int) -> Any:
-  """Returns the package's MCTS bot with random rollouts, whose `step(state)` returns an action.
-
-  The settings are those of the package's example: UCT with c = 2, one rollout per simulation, and backup of
-  solved positions. For a game in Python it is the package's bot in Python: the other one ends the process.
-  """
-  pyspiel, seed = package(), seed % 2**31
-  if rules.is_in_python:
-    mcts = importlib.import_module("open_spiel.python.algorithms.mcts")
-    random = np.random.RandomState(seed)
-    evaluator = mcts.RandomRolloutEvaluator(1, random)
-    return mcts.MCTSBot(rules.game, 2.0, simulations, evaluator, solve=True, random_state=random)
-  evaluator = pyspiel.RandomRolloutEvaluator(1, seed)
-  return pyspiel.MCTSBot(rules.game, evaluator, 2.0, simulations, 1000, True, seed, False)
-
-
-def _maker(rules: Rules, name: str, key: str) -> Callable[[int], _Choose]:
+def _maker(
+  rules: Rules, name: str, key: str, state: Callable[[], Any]
+) -> Callable[[int], "Bot | CustomPlayer"]:
   """Returns a function that maps a seed to a player of one episode."""
   simulations = mcts_simulations(name)
   if simulations is not None:
-    if not rules.is_perfect_information:
-      raise UserError(f"{key}={name}: would see what is hidden in {rules.spec.name}; must be another player")
-    return lambda seed: _mcts_player(rules, simulations, seed)
+    mcts(rules, simulations, 0, state, f"{key}={name}")  # raises if the game has hidden information
+    return lambda seed: mcts(rules, simulations, seed, state)
   if name == "random":
-    return _random_player
+    return RandomBot
   plugin = plugins.PLAYERS.get(name, key)
-  return lambda seed: _custom_player(rules, CustomPlayer(plugin, rules.spec, seed))
-
-
-def _random_player(seed: int) -> _Choose:
-  random = np.random.default_rng(seed)
-  return lambda state, player: int(random.choice(state.legal_actions()))
-
-
-def _mcts_player(rules: Rules, simulations: int, seed: int) -> _Choose:
-  bot = mcts_bot(rules, simulations, seed)
-  return lambda state, player: int(bot.step(state))
-
-
-def _custom_player(rules: Rules, custom: CustomPlayer) -> _Choose:
-  return lambda state, player: custom.action(rules.frame(state, player), rules.legal_actions_mask(state))
+  return lambda seed: CustomPlayer(plugin, rules.spec, seed)

@@ -1,0 +1,169 @@
+"""Trained agents as players, by name: `run:PATH[@checkpoint]`, `zoo:NAME`, `prior:PATH[@checkpoint]`.
+
+`core.plugins.PLAYERS` names `make_player`, so these names work wherever a player is named.
+"""
+
+import functools
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Shaped
+
+from moozi.api.agent import Agent, agent_of
+from moozi.api.run_access import open_run
+from moozi.core.errors import UserError
+from moozi.core.records import BatchedTimeStep
+from moozi.core.spec import EnvSpec
+from moozi.envs.vector import blank_step
+from moozi.io.zoo import ZOO_PREFIX, label_of
+
+if TYPE_CHECKING:
+  from moozi.evaluation.evaluator import Evaluator
+  from moozi.evaluation.group import GroupPlayer
+
+_FACTS = ("name", "frame_shape", "frame_dtype", "num_env_actions")
+_FIRST = np.zeros(1, np.int64)
+
+
+class TrainedName(NamedTuple):
+  """A trained agent's name in its parts: the run or `zoo:NAME`, the checkpoint, and whether it searches."""
+
+  run: str
+  checkpoint: str | None
+  uses_prior: bool
+
+
+def parse_name(name: str) -> TrainedName:
+  """Returns the parts of a trained agent's name. Raises UserError for `approach:…`."""
+  kind, _, rest = name.partition(":")
+  if kind == "approach":
+    raise UserError(f"{name}: the trained agents of every algorithm are runs; name it run:PATH")
+  path, at, checkpoint = rest.rpartition("@")
+  if not at or os.path.lexists(rest):
+    path, checkpoint = rest, ""
+  return TrainedName(f"{ZOO_PREFIX}{path}" if kind == "zoo" else path, checkpoint or None, kind == "prior")
+
+
+class TrainedPlayer:
+  """A trained agent's checkpoint, as a player of a game. Loading it makes no environment.
+
+  Args:
+    name: as in `parse_name`.
+    simulations: number of simulations per search; None uses that of `planners.test`.
+    allow_code: whether the run may import the Python modules that it names.
+
+  Attributes:
+    agent: the agent.
+    name: the name with the checkpoint that it meant when it was loaded, and with the simulations if given.
+
+  Raises: UserError: the run or the checkpoint does not exist, or the checkpoint does not fit its run.
+  """
+
+  def __init__(self, name: str, simulations: int | None = None, allow_code: bool = False) -> None:
+    run, checkpoint, uses_prior = parse_name(name)
+    try:
+      directory, config = open_run(run, allow_code)
+      self.agent: Agent = agent_of(
+        directory, config, checkpoint, simulations=simulations, with_opponent=False
+      )
+      assert self.agent.state is not None  # read now, so that a damaged checkpoint is reported here
+    except UserError as error:
+      raise UserError(str(error) if run in str(error) else f"{name}: {error}") from None
+    # An algorithm without a search plays with its network anyway.
+    self.uses_prior = uses_prior and self._has_model
+    label = label_of(Path(directory.path))
+    if not label.startswith(ZOO_PREFIX):
+      label = f"{'' if uses_prior else 'run:'}{run}@{self.agent.checkpoint.name}"
+    self.name = f"prior:{label}" if uses_prior else label
+    if simulations is not None and not uses_prior and self._has_model:
+      self.name += f" ({simulations} simulations)"
+
+  @property
+  def _has_model(self) -> bool:
+    from moozi.training.algorithms import algorithm_of
+
+    return algorithm_of(self.agent.config).has_model
+
+  def check(self, spec: EnvSpec, where: str) -> None:
+    """Raises UserError, which starts with `where`, if the agent's environment is not that of `spec`."""
+    own = self.agent.spec
+    if any(getattr(own, fact) != getattr(spec, fact) for fact in _FACTS):
+      raise UserError(
+        f"{where}: plays {_describe(own)}, not {_describe(spec)}; choose a run that was trained on it"
+      )
+
+  @property
+  def sees_others(self) -> bool:
+    """Whether the agent's history has the frames and actions of the other players, as in self-play."""
+    return self.agent.spec.num_players > 1
+
+  def group(self, num_games: int, width: int, seed: int) -> "GroupPlayer":
+    """Returns the agent as a player of several games; see `GroupPlayer`."""
+    from moozi.evaluation.group import GroupPlayer
+
+    agent = self.agent
+    variables = (agent.state.params, agent.state.net_state)
+    evaluator = _evaluator(agent, 1 if self.uses_prior else agent.simulations)
+    prior = self.uses_prior
+    return GroupPlayer(evaluator, variables, agent.spec, num_games, width, uses_prior=prior, seed=seed)
+
+
+def _describe(spec: EnvSpec) -> str:
+  return f"{spec.name} (frames {spec.frame_dtype}{list(spec.frame_shape)}, {spec.num_env_actions} actions)"
+
+
+_EVALUATORS: dict[Any, "Evaluator"] = {}
+
+
+def _evaluator(agent: Agent, simulations: int | None) -> "Evaluator":
+  """Returns the evaluator, the same one for all checkpoints of a run, because each compiles its search."""
+  from moozi.training.algorithms import algorithm_of
+
+  key = (agent.config.model_dump_json(exclude={"run", "seed", "checkpoint"}), agent.spec, simulations)
+  if key not in _EVALUATORS:
+    _EVALUATORS[key] = algorithm_of(agent.config).build_evaluator(agent.config, agent.spec, simulations)
+  return _EVALUATORS[key]
+
+
+@functools.lru_cache(maxsize=8)
+def _load(name: str) -> TrainedPlayer:
+  return TrainedPlayer(name)
+
+
+def make_player(name: str, spec: EnvSpec, seed: int) -> "OneGame":
+  """Returns a trained agent as the player of one episode; the plug-in of the names of trained agents.
+
+  Raises: UserError: as `TrainedPlayer`, or its environment is not that of `spec`.
+  """
+  player = _load(name)
+  player.check(spec, name)
+  return OneGame(player, seed)
+
+
+class OneGame:
+  """A trained agent in one episode; see `envs.players.Player` and `Observer`."""
+
+  def __init__(self, player: TrainedPlayer, seed: int) -> None:
+    self._player, self._seed, self._is_first = player, seed, True
+
+  def action(self, observation: Shaped[np.ndarray, "H W C"], legal: Bool[np.ndarray, "E"]) -> int:
+    return int(self._group.choose(_FIRST, self._step(observation, legal))[0]) - 1
+
+  def observe(
+    self, observation: Shaped[np.ndarray, "H W C"], legal: Bool[np.ndarray, "E"], action: int
+  ) -> None:
+    if self._player.sees_others:
+      self._group.observe(_FIRST, self._step(observation, legal), np.array([action + 1], np.int32))
+
+  # Made at the first frame, because the check of a configuration makes a player that never plays.
+  @functools.cached_property
+  def _group(self) -> "GroupPlayer":
+    return self._player.group(1, 1, self._seed)
+
+  def _step(self, frame: np.ndarray, legal: np.ndarray) -> BatchedTimeStep:
+    step = blank_step(self._player.agent.spec, 1)
+    step.frame[0], step.legal_actions_mask[0, 1:] = frame, legal
+    step.is_first[0], self._is_first = self._is_first, False
+    return step

@@ -1,0 +1,303 @@
+"""Games between players from every seat, with openings that all pairs of players share.
+
+An *opening* is a number: with the arena's seed, it determines the game's chance and its first random moves.
+All games of one opening start from the same position, whoever sits where. A game depends on the seed, its
+players, their seats and its opening only, not on the games that are played beside it.
+"""
+
+import contextlib
+import dataclasses
+import hashlib
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+from jaxtyping import Bool, Shaped
+
+from moozi.core import plugins
+from moozi.core.errors import UserError
+from moozi.core.spec import EnvSpec
+from moozi.envs.players import CustomPlayer, Player, mcts_simulations, observe
+from moozi.envs.table import Table
+
+MAX_STEPS = 10_000
+"""A game without an end is stopped after this number of actions, with the returns at that point."""
+
+_MAX_TRIES = 100
+_MOST_PLIES = 4
+_NUM_PROBES = 20
+
+
+@dataclasses.dataclass(frozen=True)
+class Match:
+  """A game to play: the players' names by seat, and the opening's number."""
+
+  players: tuple[str, ...]
+  opening: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Game:
+  """A finished game.
+
+  Attributes:
+    match: the players and the opening.
+    num_random: number of random actions at the start.
+    actions: all actions, with the random ones; chance is not part of them.
+    returns: what each seat has gained.
+  """
+
+  match: Match
+  num_random: int
+  actions: tuple[int, ...]
+  returns: tuple[float, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class View:
+  """What the seat to move sees: its frame and its legal actions."""
+
+  frame: Shaped[np.ndarray, "H W C"]
+  legal: Bool[np.ndarray, "E"]
+
+
+class Seated(Protocol):
+  """A player in its seats of several games, its lanes: a lane is one seat of one game."""
+
+  def choose(self, lanes: Sequence[int], views: Sequence[View]) -> Sequence[int]:
+    """Returns an action of the environment for each lane that is to move."""
+
+  def observe(self, lanes: Sequence[int], views: Sequence[View], actions: Sequence[int]) -> None:
+    """Receives the moves of other seats in the lanes' games."""
+
+
+class Entrant(Protocol):
+  """A player in the arena."""
+
+  name: str
+
+  def check(self, table: Table) -> None:
+    """Raises UserError if the player cannot play the game."""
+
+  def sit(self, tables: Sequence[Table], seeds: Sequence[int]) -> Seated:
+    """Returns the player in one seat of each table; a table may occur more than once."""
+
+
+# --- schedule
+
+
+def schedule(players: Sequence[str], num_seats: int, num_openings: int, seed: int) -> list[list[Match]]:
+  """Returns the games of all tables; a table is a set of players who meet, and each plays from every seat.
+
+  With two seats, the tables are the pairs, and each opening is played from both sides. With S seats, a table
+  has S players, or all of them if there are fewer, who then fill the seats in turn. For each opening the
+  order is drawn, and played in all S rotations.
+
+  Args:
+    players: distinct names.
+
+  Raises: UserError: there are fewer than two players.
+  """
+  if len(players) < 2:
+    raise UserError(f"{', '.join(players) or 'no player'}: an arena needs at least two players")
+  out = []
+  for table in itertools.combinations(players, min(len(players), num_seats)):
+    order = list(itertools.islice(itertools.cycle(table), num_seats))
+    matches = []
+    for opening in range(num_openings):
+      drawn = order
+      if num_seats > 2:
+        random = np.random.default_rng(_seed(seed, "order", opening, *table))
+        drawn = [order[i] for i in random.permutation(num_seats)]
+      rotations = (tuple(drawn[i:] + drawn[:i]) for i in range(num_seats))
+      # Fewer players than seats can repeat an order.
+      matches += [Match(seats, opening) for seats in dict.fromkeys(rotations)]
+    out.append(matches)
+  return out
+
+
+def blocks(tables: Iterable[Sequence[Match]], done: set[Match], num_openings: int = 16) -> list[list[Match]]:
+  """Returns the games that are not done, in blocks of at most `num_openings` openings of one table.
+
+  A block is played in lockstep, so that an agent searches several positions at once.
+  """
+  out = []
+  for table in tables:
+    missing = [match for match in table if match not in done]
+    openings = list(dict.fromkeys(match.opening for match in missing))
+    for i in range(0, len(openings), num_openings):
+      chosen = set(openings[i : i + num_openings])
+      out.append([match for match in missing if match.opening in chosen])
+  return out
+
+
+# --- play
+
+
+def play(
+  matches: Sequence[Match],
+  make_table: Callable[[], Table],
+  entrants: Mapping[str, Entrant],
+  seed: int,
+  num_random: int,
+) -> list[Game]:
+  """Plays games in lockstep, and returns them in order.
+
+  Raises: UserError: every game ends within `num_random` actions. EnvError: a player of the user's failed.
+  """
+  with contextlib.ExitStack() as stack:
+    tables = [make_table() for _ in matches]
+    for table in tables:
+      stack.callback(table.close)
+    actions = [open_game(t, seed, m.opening, num_random) for t, m in zip(tables, matches, strict=True)]
+    groups = [
+      _Group(entrants[name], name, matches, tables, seed)
+      for name in dict.fromkeys(name for match in matches for name in match.players)
+    ]
+    while live := {i for i, table in enumerate(tables) if not table.is_over and len(actions[i]) < MAX_STEPS}:
+      views = {i: View(tables[i].frame(), tables[i].legal_actions_mask()) for i in live}
+      to_play = {i: tables[i].to_play for i in live}
+      chosen: dict[int, int] = {}
+      for group in groups:
+        chosen |= group.choose(views, to_play)
+      for group in groups:
+        group.observe(views, to_play, chosen)
+      for i, action in chosen.items():
+        tables[i].step(action)
+        actions[i].append(action)
+    return [
+      Game(match, num_random, tuple(played), tuple(table.returns()))
+      for match, played, table in zip(matches, actions, tables, strict=True)
+    ]
+
+
+class _Group:
+  """A player with its seats in the games of a block."""
+
+  def __init__(
+    self, entrant: Entrant, name: str, matches: Sequence[Match], tables: Sequence[Table], seed: int
+  ) -> None:
+    self._lanes = [
+      (i, s) for i, m in enumerate(matches) for s, player in enumerate(m.players) if player == name
+    ]
+    seeds = [_seed(seed, "player", matches[i].opening, s, *matches[i].players) for i, s in self._lanes]
+    self._seated = entrant.sit([tables[i] for i, _ in self._lanes], seeds)
+
+  def choose(self, views: Mapping[int, View], to_play: Mapping[int, int]) -> dict[int, int]:
+    """Returns the actions by game, for the games in which this player is to move."""
+    lanes = [lane for lane, (i, seat) in enumerate(self._lanes) if to_play.get(i) == seat]
+    if not lanes:
+      return {}
+    games = [self._lanes[lane][0] for lane in lanes]
+    actions = self._seated.choose(lanes, [views[i] for i in games])
+    return {i: int(action) for i, action in zip(games, actions, strict=True)}
+
+  def observe(
+    self, views: Mapping[int, View], to_play: Mapping[int, int], actions: Mapping[int, int]
+  ) -> None:
+    lanes = [lane for lane, (i, seat) in enumerate(self._lanes) if i in views and to_play[i] != seat]
+    if lanes:
+      games = [self._lanes[lane][0] for lane in lanes]
+      self._seated.observe(lanes, [views[i] for i in games], [actions[i] for i in games])
+
+
+def open_game(table: Table, seed: int, opening: int, num_random: int) -> list[int]:
+  """Starts a game and plays its random actions; returns these.
+
+  If the game ends within them, other chance and other actions are drawn.
+
+  Raises: UserError: all of 100 games ended.
+  """
+  for attempt in range(_MAX_TRIES):
+    random = np.random.default_rng(_seed(seed, "opening", opening, attempt))
+    table.reset(_seed(seed, "chance", opening, attempt))
+    actions: list[int] = []
+    while not table.is_over and len(actions) < num_random:
+      actions.append(int(random.choice(np.flatnonzero(table.legal_actions_mask()))))
+      table.step(actions[-1])
+    if not table.is_over:
+      return actions
+  raise UserError(
+    f"--opening-plies={num_random}: every game of {table.spec.name} ends within {num_random} random moves; "
+    "use fewer"
+  )
+
+
+def default_plies(make_table: Callable[[], Table]) -> int:
+  """Returns a quarter of the mean length of 20 random games, at most 4; 0 with hidden information."""
+  table = make_table()
+  with contextlib.closing(table):
+    if not table.spec.is_perfect_information:
+      return 0
+    lengths = []
+    for i in range(_NUM_PROBES):
+      random, length = np.random.default_rng(i), 0
+      table.reset(i)
+      while not table.is_over and length < _MOST_PLIES * 4:
+        table.step(int(random.choice(np.flatnonzero(table.legal_actions_mask()))))
+        length += 1
+      lengths.append(length)
+  return min(_MOST_PLIES, int(np.mean(lengths)) // 4)
+
+
+def _seed(seed: int, *parts: object) -> int:
+  """Returns a 31-bit seed that depends on all arguments."""
+  digest = hashlib.sha256(repr((seed, *parts)).encode()).digest()
+  return int.from_bytes(digest[:4], "little") >> 1
+
+
+# --- players of one game each
+
+
+class SimpleEntrant:
+  """A player that plays each game by itself: random, mcts, or the user's own.
+
+  Args:
+    name: a name that `core.plugins.PLAYERS` knows.
+  """
+
+  def __init__(self, name: str) -> None:
+    self.name = name
+
+  def check(self, table: Table) -> None:
+    self._player(table, 0)
+
+  def sit(self, tables: Sequence[Table], seeds: Sequence[int]) -> Seated:
+    return _Singles([self._player(*pair) for pair in zip(tables, seeds, strict=True)], tables[0].spec)
+
+  def _player(self, table: Table, seed: int) -> Player:
+    simulations = mcts_simulations(self.name)
+    if self.name == "random" or simulations is not None:
+      kind = self.name.partition(":")[0]
+      return _Bot(table.make_bot(kind, simulations or 1, seed).action)
+    return CustomPlayer(plugins.PLAYERS.get(self.name, "player"), table.spec, seed)
+
+
+class _Bot:
+  def __init__(self, action: Callable[[np.ndarray], int]) -> None:
+    self._action = action
+
+  def action(self, observation: Shaped[np.ndarray, "H W C"], legal: Bool[np.ndarray, "E"]) -> int:
+    return self._action(legal)
+
+
+class _Singles:
+  def __init__(self, players: Sequence[Player], spec: EnvSpec) -> None:
+    self._players, self._spec = players, spec
+
+  def choose(self, lanes: Sequence[int], views: Sequence[View]) -> list[int]:
+    return [self._players[i].action(v.frame, v.legal) for i, v in zip(lanes, views, strict=True)]
+
+  def observe(self, lanes: Sequence[int], views: Sequence[View], actions: Sequence[int]) -> None:
+    for lane, view, action in zip(lanes, views, actions, strict=True):
+      observe(self._players[lane], self._spec, view.frame, view.legal, action)
+
+
+def openings_of(games: Iterable[Game], is_perfect_information: bool) -> Iterator[tuple[Game, object]]:
+  """Yields each game with the key of its opening, which is equal for games from the same position.
+
+  Different openings of a game of perfect information can reach the same random moves.
+  """
+  for game in games:
+    yield game, game.actions[: game.num_random] if is_perfect_information else game.match.opening

@@ -188,7 +188,7 @@ def test_views_show_what_is_open():
   drawn = views(state)
   for player in range(3):
     assert len({start[player], played[player], drawn[player]}) == 3
-  top, hand, discards, sizes, drew, mover = np.split(np.array(drawn[2][0]), np.cumsum(PARTS)[:-1])
+  top, hand, sizes, drew, mover, discards = np.split(np.array(drawn[2][0]), np.cumsum(PARTS)[:-1])
   assert np.flatnonzero(top).tolist() == [CARDS.index("R1")]
   assert np.flatnonzero(hand).tolist() == [2 * CARDS.index("B1"), 2 * CARDS.index("B2")]
   assert np.flatnonzero(discards).tolist() == [2 * CARDS.index("R7")]

@@ -33,16 +33,16 @@ DRAW = NUM_CARDS
 MAX_PLAYERS = 4
 MAX_SHOWN = 20
 """The largest size of a hand that the tensor tells apart."""
-# The parts of the tensor, in order: the top card; the own hand and the discard pile below its top card,
-# with two entries per kind of card, for one card and for two; for the observer and then each next player in
-# turn, the size of the hand; who drew at the last turn; who is to move.
+# The parts of the tensor, in order: the top card; the own hand; for the observer and then each next player in
+# turn, the size of the hand; who drew at the last own turn; who is to move; the discards below the top card.
+# The hand and the discards have two entries per kind of card, for one card and for two.
 PARTS = (
   NUM_CARDS,
-  2 * NUM_CARDS,
   2 * NUM_CARDS,
   MAX_PLAYERS * (MAX_SHOWN + 1),
   MAX_PLAYERS,
   MAX_PLAYERS,
+  2 * NUM_CARDS,
 )
 _DEFAULTS = {"players": 2, "hand": 7, "max_turns": 400}
 _TYPE = base.game_type(
@@ -69,6 +69,10 @@ class UnoGame(pyspiel.Game):
 
   def new_initial_state(self) -> "UnoState":
     return UnoState(self)
+
+  def action_names(self) -> list[str]:
+    """Returns the names of all actions."""
+    return [*CARDS, "draw"]
 
   def max_chance_nodes_in_history(self) -> int:
     parameters = self.get_parameters()
@@ -181,7 +185,7 @@ class UnoState(pyspiel.State):
 
 
 def _write(tensor: np.ndarray, state: UnoState, player: int) -> None:
-  top, hand, discards, sizes, drew, mover = np.split(tensor, np.cumsum(PARTS)[:-1])
+  top, hand, sizes, drew, mover, discards = np.split(tensor, np.cumsum(PARTS)[:-1])
   if state.top >= 0:
     top[state.top] = 1
   for part, cards in ((hand, state.hands[player]), (discards, state.discards)):

@@ -10,6 +10,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
   from moozi.api.agent import Agent, load
+  from moozi.api.arena import Arena, arena
   from moozi.api.compare import Comparison, compare
   from moozi.api.configs import configs
   from moozi.api.environments import make_env
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 # The modules of the public names. The imports above repeat them for type checkers.
 _MODULES = {
   "Agent": "moozi.api.agent",
+  "Arena": "moozi.api.arena",
   "Card": "moozi.io.card",
   "Comparison": "moozi.api.compare",
   "Config": "moozi.core.config",
@@ -45,6 +47,7 @@ _MODULES = {
   "Search": "moozi.api.search",
   "Training": "moozi.api.training",
   "UserError": "moozi.core.errors",
+  "arena": "moozi.api.arena",
   "compare": "moozi.api.compare",
   "configs": "moozi.api.configs",
   "load": "moozi.api.agent",
@@ -65,6 +68,7 @@ _MODULES = {
 
 __all__ = [
   "Agent",
+  "Arena",
   "Card",
   "Comparison",
   "Config",
@@ -75,6 +79,7 @@ __all__ = [
   "Search",
   "Training",
   "UserError",
+  "arena",
   "compare",
   "configs",
   "load",

@@ -15,6 +15,7 @@ if sys.platform == "win32":
 
 import typer
 
+from moozi.commands.arena import arena
 from moozi.commands.card import card
 from moozi.commands.compare import compare
 from moozi.commands.configs import configs
@@ -107,6 +108,7 @@ app.command("reanalyze")(reanalyze)
 app.command("trajectories")(list_trajectories)
 app.command("report")(report)
 app.command("compare")(compare)
+app.command("arena")(arena)
 app.command("sweep")(sweep)
 app.command("timeline")(timeline)
 app.command("envs")(list_environments)

@@ -94,8 +94,8 @@ def _has_four(stones: int, height: int) -> bool:
   return False
 
 
-# Every bitboard is a signed 64-bit integer, since numba turns mixed signs into floats. The board's mask clears
-# the bits that a shift moves off the board. `shape` is (width, height, bottom row, board).
+# Every bitboard is a signed 64-bit integer, since numba turns mixed signs into floats. The board's mask
+# clears the bits that a shift moves off the board. `shape` is (width, height, bottom row, board).
 
 
 @njit(cache=True)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from moozi.core.config import ActorResources, Config
+from moozi.core.config import ActorResources, Config, RayConfig
 from moozi.core.errors import UserError
 from moozi.run import signals
 
@@ -21,17 +21,27 @@ _CONNECT_TIMEOUT_S = 5.0
 
 @contextmanager
 def connected(config: Config) -> Iterator[Any]:
-  """Connects Ray as `config.ray` specifies and yields the `ray` module.
+  """Connects Ray for a training run; see `started`.
+
+  Raises: UserError: as `started`, or the actors request more than the cluster has.
+  """
+  with started(config.ray) as ray:
+    check_resources(config, ray.cluster_resources())
+    yield ray
+
+
+@contextmanager
+def started(config: RayConfig) -> Iterator[Any]:
+  """Connects Ray and yields the `ray` module.
 
   At the end it disconnects from the cluster, or shuts down the cluster that it started.
-  Raises: UserError: Ray is not installed, no cluster answers or accepts the connection, or the actors request
-    more than it has.
+  Raises: UserError: Ray is not installed, or no cluster answers or accepts the connection.
   """
   # On Linux, Ray listens on all addresses by default. This variable, which Ray reads at import, restricts Ray
   # to this machine, as on Windows and macOS; a test lists the listeners. Without the variable, Ray also
   # replaces 127.0.0.1 in an address with this machine's external address.
-  is_local = config.ray.address in (None, "local")
-  if is_local or _host(str(config.ray.address)) in ("127.0.0.1", "localhost"):
+  is_local = config.address in (None, "local")
+  if is_local or _host(str(config.address)) in ("127.0.0.1", "localhost"):
     os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
   # By default Ray starts its processes at niceness 15. The configured niceness is added to this value;
   # the maximum is 19.
@@ -57,25 +67,24 @@ def connected(config: Config) -> Iterator[Any]:
       ray.init(
         # Always starts a new cluster: does not connect to RAY_ADDRESS or to a cluster on this machine.
         address="local",
-        num_cpus=config.ray.num_cpus,
-        num_gpus=config.ray.num_gpus,
-        object_store_memory=config.ray.object_store_mib * 2**20,
+        num_cpus=config.num_cpus,
+        num_gpus=config.num_gpus,
+        object_store_memory=config.object_store_mib * 2**20,
         include_dashboard=False,
         _node_ip_address="127.0.0.1",
         **common,
       )
   else:
-    _check_reachable(str(config.ray.address))
+    _check_reachable(str(config.address))
     try:
       with signals.blocked():
-        ray.init(address=config.ray.address, **common)
+        ray.init(address=config.address, **common)
     except (ConnectionError, ValueError, RuntimeError) as error:
       raise UserError(
-        f"ray.address={config.ray.address!r}: the Ray cluster refused the connection ({error}); "
+        f"ray.address={config.address!r}: the Ray cluster refused the connection ({error}); "
         "a cluster with token authentication, such as one of `ray start`, needs RAY_AUTH_MODE=token"
       ) from error
   try:
-    check_resources(config, ray.cluster_resources())
     yield ray
   finally:
     ray.shutdown()

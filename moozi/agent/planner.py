@@ -21,6 +21,9 @@ from moozi.core.types import AnyArray
 from moozi.nn.model import Model, NetState, Params
 from moozi.ops.players import search_discount
 
+# Makes the key of the random actions from the search's key.
+_RANDOM_ACTION = 1
+
 
 @record
 class SearchOutput:
@@ -68,7 +71,7 @@ def plan(
   temperature 0 the most visited action is chosen, and the prior breaks ties. With gumbel the search itself
   chooses the action; its only noise is the Gumbel noise, scaled by `gumbel_scale`. Illegal actions are masked
   at the root only. In deeper nodes only the network's policy avoids them, because its training targets are 0
-  on illegal actions.
+  on illegal actions. With probability `random_action_prob` a random legal action replaces the chosen one.
 
   Args:
     model, config, num_players, with_tree: static arguments under jit.
@@ -106,6 +109,11 @@ def plan(
     visits = jnp.where(legal_actions_mask, summary.visit_counts + 0.5 * prior_probs, -1.0)
     is_greedy = jnp.broadcast_to(jnp.asarray(temperature) == 0, action.shape)
     action = jnp.where(is_greedy, jnp.argmax(visits, axis=-1), action)
+  if config.random_action_prob > 0:
+    draw_key, action_key = jax.random.split(jax.random.fold_in(rng_key, _RANDOM_ACTION))
+    is_random = jax.random.bernoulli(draw_key, config.random_action_prob, action.shape)
+    legal = jnp.where(legal_actions_mask, 0.0, -jnp.inf)
+    action = jnp.where(is_random, jax.random.categorical(action_key, legal), action)
   q_values = _complete_q_values(summary.qvalues, summary.visit_counts, prior_probs, prior_value)
   improved = jnp.sum(action_probs * q_values, axis=-1)
   depth_mean, depth_max = _search_depth(tree)

@@ -43,13 +43,13 @@ class Observer(Protocol):
 
 
 def observe(
-  player: Player | None,
+  player: object,
   spec: EnvSpec,
   observation: Shaped[np.ndarray, "H W C"],
   legal: Bool[np.ndarray, "E"],
   action: int,
 ) -> None:
-  """Shows another player's move to a player that observes; does nothing for other players and None."""
+  """Shows another player's move to a player that observes; does nothing for others and for None."""
   if isinstance(player, Observer):
     player.observe(visible(spec, observation), legal, action)
 

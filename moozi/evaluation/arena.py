@@ -9,8 +9,8 @@ import contextlib
 import dataclasses
 import hashlib
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Bool, Shaped
@@ -24,9 +24,12 @@ from moozi.envs.table import Table
 MAX_STEPS = 10_000
 """A game without an end is stopped after this number of actions, with the returns at that point."""
 
+MIN_STARTS = 10
+"""Number of different first moves from which on games are grouped by them; see `openings_of`."""
+
 _MAX_TRIES = 100
 _MOST_PLIES = 4
-_NUM_PROBES = 20
+_NUM_PROBES, _LONGEST = 20, 100
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,6 +65,7 @@ class View:
   legal: Bool[np.ndarray, "E"]
 
 
+@runtime_checkable
 class Seated(Protocol):
   """A player in its seats of several games, its lanes: a lane is one seat of one game."""
 
@@ -72,6 +76,7 @@ class Seated(Protocol):
     """Receives the moves of other seats in the lanes' games."""
 
 
+@runtime_checkable
 class Entrant(Protocol):
   """A player in the arena."""
 
@@ -234,7 +239,7 @@ def default_plies(make_table: Callable[[], Table]) -> int:
     for i in range(_NUM_PROBES):
       random, length = np.random.default_rng(i), 0
       table.reset(i)
-      while not table.is_over and length < _MOST_PLIES * 4:
+      while not table.is_over and length < _LONGEST:
         table.step(int(random.choice(np.flatnonzero(table.legal_actions_mask()))))
         length += 1
       lengths.append(length)
@@ -254,11 +259,14 @@ class SimpleEntrant:
   """A player that plays each game by itself: random, mcts, or the user's own.
 
   Args:
-    name: a name that `core.plugins.PLAYERS` knows.
+    player: a name that `core.plugins.PLAYERS` knows.
+
+  Attributes:
+    name: the name in the arena, which differs from `player` if it plays itself.
   """
 
-  def __init__(self, name: str) -> None:
-    self.name = name
+  def __init__(self, player: str) -> None:
+    self._kind, self.name = player, player
 
   def check(self, table: Table) -> None:
     self._player(table, 0)
@@ -267,11 +275,11 @@ class SimpleEntrant:
     return _Singles([self._player(*pair) for pair in zip(tables, seeds, strict=True)], tables[0].spec)
 
   def _player(self, table: Table, seed: int) -> Player:
-    simulations = mcts_simulations(self.name)
-    if self.name == "random" or simulations is not None:
-      kind = self.name.partition(":")[0]
+    simulations = mcts_simulations(self._kind)
+    if self._kind == "random" or simulations is not None:
+      kind = self._kind.partition(":")[0]
       return _Bot(table.make_bot(kind, simulations or 1, seed).action)
-    return CustomPlayer(plugins.PLAYERS.get(self.name, "player"), table.spec, seed)
+    return CustomPlayer(plugins.PLAYERS.get(self._kind, "player"), table.spec, seed)
 
 
 class _Bot:
@@ -294,10 +302,13 @@ class _Singles:
       observe(self._players[lane], self._spec, view.frame, view.legal, action)
 
 
-def openings_of(games: Iterable[Game], is_perfect_information: bool) -> Iterator[tuple[Game, object]]:
-  """Yields each game with the key of its opening, which is equal for games from the same position.
+def openings_of(games: Sequence[Game], is_perfect_information: bool) -> list[object]:
+  """Returns a key for the opening of each game; games with the same key are one observation.
 
-  Different openings of a game of perfect information can reach the same random moves.
+  With perfect information, the key is the first moves, since different openings can have the same: players
+  without randomness then repeat a game. With fewer than ten different starts, it is the opening's number.
   """
-  for game in games:
-    yield game, game.actions[: game.num_random] if is_perfect_information else game.match.opening
+  starts = [game.actions[: game.num_random] for game in games]
+  if is_perfect_information and len(set(starts)) >= MIN_STARTS:
+    return list(starts)
+  return [game.match.opening for game in games]

@@ -186,6 +186,24 @@ def test_noise_free_search_ignores_key(config):
     np.testing.assert_array_equal(first.action_probs, other.action_probs)
 
 
+def test_random_actions_change_only_the_action():
+  tables = random_tables(np.random.default_rng(3), N, A)
+  greedy = run(GUMBEL.noise_free(), tables, ROOTS, LEGAL)
+  config = GUMBEL.noise_free().model_copy(update={"random_action_prob": 0.5})
+  outputs = [run(config, tables, ROOTS, LEGAL, seed=s) for s in range(200)]
+  actions = np.stack([output.action for output in outputs])
+  for output in outputs:
+    np.testing.assert_array_equal(output.action_probs, greedy.action_probs)
+  for lane, legal in enumerate(LEGAL):
+    share = np.bincount(actions[:, lane], minlength=A) / len(actions)
+    expected = 0.5 * legal / legal.sum()
+    expected[int(greedy.action[lane])] += 0.5
+    # four standard errors of 200 draws
+    np.testing.assert_allclose(share, expected, atol=0.142)
+    assert (share[~legal] == 0).all()
+  assert config.noise_free().random_action_prob == 0
+
+
 def test_temperature_changes_only_the_action():
   tables = random_tables(np.random.default_rng(3), N, A)
   tables["logits"] *= 0.2

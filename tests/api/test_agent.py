@@ -200,7 +200,7 @@ def test_other_refusals(runs, agent, step, tmp_path):
     ({"opponent": "mcts"}, "opponent=mcts: tiny:catch has one player"),
     (
       {"opponent": "nobody"},
-      "opponent=nobody: must be random, mcts, self, module:function or a registered name",
+      "opponent=nobody: must be random, mcts, self, mcts:SIMULATIONS, run:PATH",
     ),
     ({"opponent_simulations": 3}, "opponent_simulations=3: tiny:catch has one player"),
   ):

@@ -47,7 +47,17 @@ def test_against_the_agent(typed, runs):
   assert second.startswith("you are O; agent is X\nX plays (")
 
 
-@pytest.mark.parametrize("opponent", ["random", "mcts"])
+@pytest.mark.slow
+def test_against_a_run_by_its_name(typed, runs):
+  lines = "\n".join(str(a) for a in range(9)) + "\n"
+  _, own = typed(lines * 2, "play", runs["board"])
+  name = f"run:{runs['board']}"
+  status, out = typed(lines * 2, "play", "open_spiel:tic_tac_toe", "--opponent", name)
+  assert status == 0
+  assert out == own.replace("agent is O", f"{name} is O")
+
+
+@pytest.mark.parametrize("opponent", ["random", "mcts", "mcts:20"])
 def test_against_bots(typed, opponent):
   lines = "\n".join(str(a) for a in range(9)) + "\n"
   arguments = ["play", "open_spiel:tic_tac_toe", "--opponent", opponent, "--simulations", "20", "--seed", "3"]
@@ -154,7 +164,7 @@ def test_keys_of():
     (["open_spiel:tic_tac_toe", "--opponent", "agent"], "--opponent=agent: open_spiel:tic_tac_toe"),
     (
       ["open_spiel:tic_tac_toe", "--opponent", "other"],
-      "must be agent, random, mcts, self, module:function or a registered name",
+      "must be agent, human, random, mcts, self, mcts:SIMULATIONS, run:PATH[@checkpoint], zoo:NAME",
     ),
     (["open_spiel:kuhn_poker", "--opponent", "mcts"], "would see what is hidden"),
     (["open_spiel:tic_tac_toe", "--seat", "2"], "'--seat': 2: must be an integer from 0 to 1"),

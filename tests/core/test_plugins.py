@@ -164,7 +164,7 @@ def test_code_keys_read_the_text_only(text, is_code):
     ),
     (
       "evaluation.opponent=human",
-      'evaluation.opponent="human": must be random, mcts, self, module:function or a registered name',
+      'evaluation.opponent="human": must be random, mcts, self, mcts:SIMULATIONS, run:PATH',
     ),
     (
       "learner.extra_losses=[entropy]",
@@ -208,3 +208,31 @@ def test_built_in_names_are_those_of_the_modules():
 
   assert set(model.NETWORKS) == set(plugins.NETWORKS.built_in)
   assert set(planner.SEARCHES) == set(plugins.SEARCHES.built_in)
+
+
+@pytest.mark.parametrize(
+  ("value", "is_built_in"),
+  [
+    ("mcts:100", True),
+    ("run:runs/first@last", True),
+    ("run:first", True),  # has the form of module:function
+    ("zoo:tiny/catch", True),
+    ("prior:zoo:catch", True),
+    ("mcts:0", False),
+    ("mcts:many", False),
+    ("run:", False),
+    ("walk:first", False),
+  ],
+)
+def test_names_of_players_with_an_argument(value, is_built_in):
+  assert plugins.PLAYERS.is_built_in(value) == plugins.PLAYERS.is_known(value) == is_built_in
+  use = plugins.Use("evaluation.opponent", value, plugins.PLAYERS)
+  assert use.is_built_in == is_built_in
+  if value.startswith("mcts") and not is_built_in:
+    with pytest.raises(UserError, match=f"evaluation.opponent={value}: must be random, mcts, self, mcts:SIM"):
+      use.get()
+
+
+def test_a_run_that_names_another_run_names_no_code():
+  config = load_config(None, ["env.name=open_spiel:tic_tac_toe", "evaluation.opponent=run:runs/first"])
+  assert plugins.code_keys(config) == []

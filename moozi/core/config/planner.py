@@ -57,6 +57,11 @@ class PlannerConfig(Section):
     description="puct: actions are drawn in proportion to visits^(1/temperature); 0: the most visited; a "
     "list of {env_steps, temperature} is a schedule. gumbel does not read it",
   )
+  random_action_prob: Probability = Field(
+    0.0,
+    description="probability of a uniformly random legal action in place of the chosen one, to learn from "
+    "states that a confident policy would not reach; the policy target is that of the search",
+  )
   q_range_floor: PositiveFloat = Field(
     0.1,
     description="Q-values are normalized by their range, or by this value if it is larger; in env units; "
@@ -90,10 +95,11 @@ class PlannerConfig(Section):
     return (self.root_value or ("mean" if self.algorithm == "puct" else "improved")) == "improved"
 
   def noise_free(self, num_simulations: int | None = None) -> "PlannerConfig":
-    """Returns the same search without noise: dirichlet_fraction 0, temperature 0, gumbel_scale 0."""
+    """Returns the same search without Dirichlet noise, Gumbel noise and random actions, at temperature 0."""
     return self.model_copy(
       update={
         "dirichlet_fraction": 0.0,
+        "random_action_prob": 0.0,
         "temperature": 0.0,
         "gumbel_scale": 0.0,
         "num_simulations": num_simulations or self.num_simulations,

@@ -1,0 +1,174 @@
+"""Judges players of Connect Four by an exact solver: shares of good and perfect moves, of wins and blocks.
+
+    python -m experiments.boards.judgement RUN                  # a run: with search, and its network alone
+    python -m experiments.boards.judgement zoo:connect_four mcts:100 random --out results.json
+
+A player is a run's path or any name that `moozi arena` accepts. The positions and the scores of their moves
+are those of `experiments.boards.labels`. A move is *good* if it keeps the value of the game (win, draw or
+loss), and *perfect* if it has the highest score: no other move wins faster, or loses more slowly. Positions
+in which every move is good are counted too; `contested` leaves them out. Intervals are Wilson's, at 95%.
+"""
+
+import argparse
+import dataclasses
+import functools
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from experiments.boards.labels import Label, read_labels, read_tactics
+from moozi.api.arena import entrants_of
+from moozi.core.errors import UserError
+from moozi.core.plugins import PLAYERS
+from moozi.envs import registry
+from moozi.envs.table import Table
+from moozi.evaluation.arena import Entrant, View
+
+GAME = "open_spiel:connect_four"
+PHASES = {
+  "opening (8–15 stones)": range(8, 16),
+  "middle (16–23)": range(16, 24),
+  "late (24–30)": range(24, 31),
+}
+_AT_ONCE = 256
+
+
+@dataclasses.dataclass(frozen=True)
+class Share:
+  """A share of positions, with its 95% interval."""
+
+  share: float
+  low: float
+  high: float
+  positions: int
+
+
+def share(hits: Sequence[bool]) -> Share:
+  """Returns the share of hits. Raises ValueError if there are no positions."""
+  from scipy.stats import binomtest
+
+  found = binomtest(int(np.sum(hits)), len(hits)).proportion_ci(method="wilson")
+  return Share(float(np.mean(hits)), float(found.low), float(found.high), len(hits))
+
+
+def is_good(label: Label, column: int) -> bool:
+  """Returns whether a legal move keeps the value of the game."""
+  score = label.scores[column]
+  return score is not None and np.sign(score) == np.sign(label.best)
+
+
+def is_perfect(label: Label, column: int) -> bool:
+  """Returns whether no other move has a higher score."""
+  return label.scores[column] == label.best
+
+
+def is_contested(label: Label) -> bool:
+  """Returns whether a legal move exists that is not good."""
+  return any(score is not None and np.sign(score) != np.sign(label.best) for score in label.scores)
+
+
+def choices(
+  player: Entrant, positions: Sequence[Sequence[int]], make_table: Callable[[], Table], seed: int = 0
+) -> list[int]:
+  """Returns the player's move in each position, which it has reached by observing every earlier move."""
+  out: list[int] = []
+  for start in range(0, len(positions), _AT_ONCE):
+    part = positions[start : start + _AT_ONCE]
+    tables = [make_table() for _ in part]
+    for table in tables:
+      table.reset(0)
+    seated = player.sit(tables, [seed + start + i for i in range(len(part))])
+
+    def views(lanes: Sequence[int], tables: list[Table] = tables) -> list[View]:
+      return [View(tables[i].frame(), tables[i].legal_actions_mask()) for i in lanes]
+
+    for ply in range(max(len(moves) for moves in part)):
+      lanes = [i for i, moves in enumerate(part) if len(moves) > ply]
+      played = [part[i][ply] for i in lanes]
+      seated.observe(lanes, views(lanes), played)
+      for i, column in zip(lanes, played, strict=True):
+        tables[i].step(column)
+    every = range(len(part))
+    out += [int(column) for column in seated.choose(every, views(every))]
+  return out
+
+
+def judge(player: Entrant, labels: Sequence[Label] | None = None) -> dict[str, Any]:
+  """Returns the player's shares as plain data; see the module."""
+  labels = read_labels() if labels is None else labels
+  make_table = functools.partial(registry.make_table, GAME)
+  moves = choices(player, [label.moves for label in labels], make_table)
+  pairs = list(zip(labels, moves, strict=True))
+
+  def shares(chosen: list[tuple[Label, int]]) -> dict[str, Any]:
+    tests = {"good": is_good, "perfect": is_perfect}
+    return {name: dataclasses.asdict(share([test(*pair) for pair in chosen])) for name, test in tests.items()}
+
+  out: dict[str, Any] = {"player": player.name, **shares(pairs)}
+  out["contested"] = shares([pair for pair in pairs if is_contested(pair[0])])
+  out["phases"] = {
+    name: shares([pair for pair in pairs if len(pair[0].moves) in plies]) for name, plies in PHASES.items()
+  }
+  for name in ("wins", "blocks"):
+    tactics = read_tactics(name)
+    found = choices(player, [tactic.moves for tactic in tactics], make_table)
+    hits = [column in tactic.columns for tactic, column in zip(tactics, found, strict=True)]
+    out[name] = dataclasses.asdict(share(hits))
+  return out
+
+
+def table(results: Sequence[dict[str, Any]]) -> str:
+  """Returns the results as a Markdown table."""
+  columns = ["good", "perfect", "good, contested", *(f"good, {name}" for name in PHASES), "wins", "blocks"]
+  lines = [f"| player | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
+  for result in results:
+    cells = [
+      result["good"],
+      result["perfect"],
+      result["contested"]["good"],
+      *(result["phases"][name]["good"] for name in PHASES),
+      result["wins"],
+      result["blocks"],
+    ]
+    texts = [f"{cell['share']:.3f} [{cell['low']:.3f}, {cell['high']:.3f}]" for cell in cells]
+    lines.append(f"| {result['player']} | {' | '.join(texts)} |")
+  return "\n".join(lines)
+
+
+def names_of(players: Sequence[str]) -> list[str]:
+  """Returns the players' names; a run's path stands for the run with and without search."""
+  out: list[str] = []
+  for name in players:
+    is_name = PLAYERS.is_known(name) and not name.startswith("zoo:")
+    run = name if name.startswith("zoo:") else f"run:{name}"
+    out += [name] if is_name else [run, f"prior:{name}"]
+  return out
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+  parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+  parser.add_argument("players", nargs="+", metavar="RUN_OR_PLAYER")
+  parser.add_argument("--simulations", type=int, help="per search of trained agents (default: planners.test)")
+  parser.add_argument("--out", type=Path, help="write the results as JSON")
+  options = parser.parse_args(arguments)
+  try:
+    table_of_game = registry.make_table(GAME)
+    players = entrants_of(names_of(options.players), options.simulations, allow_code=False)
+    for player in players.values():
+      player.check(table_of_game)
+    results = [judge(player) for player in players.values()]
+  except UserError as error:
+    print(f"error: {error}", file=sys.stderr)
+    return 2
+  print(table(results))
+  if options.out is not None:
+    options.out.write_text(json.dumps(results, indent=1) + "\n")
+  return 0
+
+
+if __name__ == "__main__":
+  sys.exit(main())

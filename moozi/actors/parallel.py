@@ -1,0 +1,67 @@
+"""Calls one function for many arguments in worker processes, for work that is not a training run."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+from moozi.actors import cluster
+from moozi.actors.remote import process
+from moozi.core import plugins
+from moozi.core.config import ActorResources, RayConfig
+from moozi.core.errors import RunError, UserError
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_WORKER = ActorResources(num_cpus=0, num_threads=1)
+
+
+class Worker:
+  """Holds the function of one process.
+
+  Args:
+    index: the worker's index.
+    make: returns the function.
+    functions: the user's registered functions, pickled; see `process.prepare`.
+  """
+
+  def __init__(self, index: int, make: Callable[[], Callable[[Any], Any]], functions: bytes) -> None:
+    process.prepare(f"worker_{index}", _WORKER, None, functions)
+    self._function = make()
+
+  def call(self, argument: Any) -> Any:
+    """Returns the function's result."""
+    return self._function(argument)
+
+
+def map_unordered(
+  make: Callable[[], Callable[[T], R]], arguments: Sequence[T], num_workers: int
+) -> Iterator[R]:
+  """Yields `make()(argument)` for each argument, in the order in which the calls end.
+
+  Args:
+    make: called once in each process; sent to it by pickle.
+    num_workers: number of processes, each with one thread for XLA.
+
+  Raises: UserError: Ray is not installed, or a call raised one. RunError: a process ended.
+  """
+  registered = {(r.kind, name): f for r in plugins.REGISTRIES for name, f in r.registered.items()}
+  with cluster.started(RayConfig()) as ray:
+    functions = ray.cloudpickle.dumps(registered) if registered else b""
+    actor = ray.remote(Worker)
+    workers = [
+      actor.options(**cluster.options(_WORKER)).remote(i, make, functions) for i in range(num_workers)
+    ]
+    todo = list(reversed(arguments))
+    calls = {worker.call.remote(todo.pop()): worker for worker in workers[: len(todo)]}
+    while calls:
+      (done,), _ = ray.wait(list(calls), num_returns=1)
+      worker = calls.pop(done)
+      try:
+        result = ray.get(done)
+      except ray.exceptions.RayActorError as error:
+        raise RunError(f"a worker process ended: {error}; the same command continues") from None
+      except ray.exceptions.RayTaskError as error:
+        raise (error.cause if isinstance(error.cause, UserError) else error) from None
+      if todo:
+        calls[worker.call.remote(todo.pop())] = worker
+      yield result

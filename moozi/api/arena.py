@@ -1,0 +1,494 @@
+"""The arena: games between players, with scores and ratings."""
+
+import dataclasses
+import functools
+import importlib.util
+import itertools
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from moozi.api.players import TrainedPlayer
+from moozi.api.run_access import open_run, writing
+from moozi.core.config import EnvConfig
+from moozi.core.errors import UserError
+from moozi.core.plugins import PLAYERS, is_code
+from moozi.envs import registry
+from moozi.envs.table import Table
+from moozi.envs.vector import blank_step
+from moozi.evaluation import arena as play
+from moozi.evaluation.arena import Entrant, Game, Match, Seated, View
+from moozi.evaluation.ratings import NUM_DRAWS, Standings, standings
+from moozi.io.atomic_write import write_text
+from moozi.io.checkpoints import list_checkpoints
+from moozi.io.record_log import RecordLog
+from moozi.io.run_lock import RunLock
+
+if TYPE_CHECKING:
+  import pandas as pd
+  from matplotlib.figure import Figure
+
+FILES = {
+  "games": "games.jsonl",
+  "results": "arena.json",
+  "picture": "arena.png",
+  "milestones": "milestones.png",
+}
+_FORMAT = 1
+_MAX_MILESTONES = 10
+_TRAINED = ("run", "zoo", "prior", "approach")
+# Games that an agent searches at once; a block of 16 openings has this number to move at a time.
+_WIDTH = 16
+
+
+@dataclasses.dataclass(frozen=True)
+class Arena:
+  """The results of an arena.
+
+  Attributes:
+    task: name of the environment.
+    conditions: `seed` and `opening_plies`, the number of random moves at the start of each game.
+    games: the games.
+    standings: scores and ratings, with intervals over openings.
+    steps: environment steps of the players that are milestones, by name.
+  """
+
+  task: str
+  conditions: dict[str, Any]
+  games: tuple[Game, ...]
+  standings: Standings
+  steps: dict[str, int] = dataclasses.field(default_factory=dict)
+
+  def ratings(self) -> "pd.DataFrame":
+    """Returns a row for each player, the strongest first.
+
+    `rating` is Elo by Bradley and Terry with the pinned player at 0, `score` the mean over all games; `*_low`
+    and `*_high` bound their 95% intervals over openings. `skill` and `skill_sigma` are openskill's.
+    """
+    import pandas as pd
+
+    rows = [
+      {
+        "player": player["name"],
+        "rating": player["rating"],
+        "rating_low": player["low"],
+        "rating_high": player["high"],
+        "score": player["score"],
+        "score_low": player["score_low"],
+        "score_high": player["score_high"],
+        "games": player["games"],
+        "skill": player["skill"],
+        "skill_sigma": player["skill_sigma"],
+      }
+      for player in self.to_json()["players"]
+    ]
+    return pd.DataFrame(rows)
+
+  def pairs(self) -> "pd.DataFrame":
+    """Returns a row for each pair: the score of `first`, its wins, draws, losses and mean return."""
+    import pandas as pd
+
+    data, rows = self.to_json(), []
+    names = [player["name"] for player in data["players"]]
+    for i, first in enumerate(names):
+      for j, second in enumerate(names):
+        if i < j and (pair := data["scores"][i][j]) is not None:
+          rows.append({"first": first, "second": second, **pair})
+    return pd.DataFrame(rows)
+
+  def to_json(self) -> dict[str, Any]:
+    """Returns the results as plain data, the content of arena.json. Players are sorted by rating."""
+    found = self.standings
+    order = sorted(range(len(found.players)), key=lambda i: -found.ratings[i].value)
+    results = self._results()
+
+    def pair(i: int, j: int) -> dict[str, Any] | None:
+      score, gain = found.scores[i][j], found.gains[i][j]
+      if score is None or gain is None:
+        return None
+      counts, distinct = results[found.players[i], found.players[j]]
+      return {
+        "games": found.games[i][j],
+        "distinct": len(distinct),
+        "score": score.value,
+        "low": score.low,
+        "high": score.high,
+        **dict(zip(("wins", "draws", "losses"), counts, strict=True)),
+        "return_mean": gain.value,
+        "return_low": gain.low,
+        "return_high": gain.high,
+      }
+
+    return {
+      "env": self.task,
+      **self.conditions,
+      "num_games": len(self.games),
+      "num_distinct": len({game.actions for game in self.games}),
+      "num_openings": found.num_openings,
+      "pinned": found.pinned,
+      "interval": f"95%, percentiles of {NUM_DRAWS} bootstrap draws of openings",
+      "players": [
+        {
+          "name": found.players[i],
+          "rating": found.ratings[i].value,
+          "low": found.ratings[i].low,
+          "high": found.ratings[i].high,
+          "score": found.overall[i].value,
+          "score_low": found.overall[i].low,
+          "score_high": found.overall[i].high,
+          "games": sum(found.players[i] in game.match.players for game in self.games),
+          "skill": found.skills[i][0],
+          "skill_sigma": found.skills[i][1],
+          **({"env_steps": self.steps[found.players[i]]} if found.players[i] in self.steps else {}),
+        }
+        for i in order
+      ],
+      "scores": [[pair(i, j) for j in order] for i in order],
+    }
+
+  def _results(self) -> dict[tuple[str, str], tuple[list[int], set[Any]]]:
+    """Returns the numbers of wins, draws and losses and the distinct games of each two players.
+
+    With more than two seats, every pair of seats of the two players counts.
+    """
+    out: dict[tuple[str, str], tuple[list[int], set[Any]]] = {}
+    for game in self.games:
+      for (i, first), (j, second) in itertools.permutations(enumerate(game.match.players), 2):
+        if first != second:
+          counts, distinct = out.setdefault((first, second), ([0, 0, 0], set()))
+          counts[1 - int(np.sign(game.returns[i] - game.returns[j]))] += 1
+          distinct.add((game.match.players, game.actions))
+    return out
+
+  def figure(self) -> "Figure":
+    """Returns the cross-table with the ratings."""
+    from moozi.vis.arena import arena_figure
+
+    return arena_figure(self.to_json())
+
+  def milestones_figure(self) -> "Figure":
+    """Returns the rating over training. Raises UserError if no player is a milestone."""
+    from moozi.vis.arena import milestones_figure
+
+    if not self.steps:
+      raise UserError("milestones_figure: no player is a milestone; call arena(milestones=…)")
+    return milestones_figure(self.to_json(), self.steps)
+
+  def save(self, out: str | os.PathLike[str]) -> dict[str, Path]:
+    """Writes arena.json, arena.png and, with milestones, milestones.png into a folder; returns their paths.
+
+    Raises: UserError: a file cannot be written.
+    """
+    from moozi.vis.comparison import write_figure
+
+    folder = Path(out)
+    paths = {"results": folder / FILES["results"], "picture": folder / FILES["picture"]}
+    with writing("--out", folder):
+      folder.mkdir(parents=True, exist_ok=True)
+      write_text(paths["results"], json.dumps(self.to_json(), indent=1, allow_nan=False) + "\n")
+      write_figure(paths["picture"], self.figure())
+      if self.steps:
+        paths["milestones"] = folder / FILES["milestones"]
+        write_figure(paths["milestones"], self.milestones_figure())
+    return paths
+
+  def __str__(self) -> str:
+    data = self.to_json()
+    width = max(len(player["name"]) for player in data["players"])
+    title = (
+      f"{data['env']}: {data['num_games']} games ({data['num_distinct']} distinct), {data['num_openings']} "
+      f"openings, random moves at the start: {data['opening_plies']}, seed {data['seed']}"
+    )
+    lines = [title, f"{'':{width}}  rating  95% interval    score  95% interval   openskill"]
+    for player in data["players"]:
+      lines.append(
+        f"{player['name']:{width}}  {player['rating']:z6.0f}  {player['low']:z6.0f} … {player['high']:<z6.0f}"
+        f"  {player['score']:.3f}  {player['score_low']:.3f} … {player['score_high']:.3f}"
+        f"  {player['skill']:.1f} ± {player['skill_sigma']:.1f}"
+      )
+    lines.append(f"rating: Elo, {data['pinned']} is 0")
+    for row in self.pairs().to_dict("records"):
+      lines.append(
+        f"{row['first']} against {row['second']}: {row['score']:.3f} [{row['low']:.3f}, {row['high']:.3f}] "
+        f"({row['wins']} won, {row['draws']} drawn, {row['losses']} lost), return {row['return_mean']:z.3f}"
+      )
+    return "\n".join(lines)
+
+
+def arena(
+  task: str | None = None,
+  players: Sequence[str] = (),
+  *,
+  games: int = 100,
+  milestones: str | os.PathLike[str] | None = None,
+  opening_plies: int | None = None,
+  seed: int = 0,
+  simulations: int | None = None,
+  pinned: str | None = None,
+  workers: int = 1,
+  out: str | os.PathLike[str] | None = None,
+  allow_code: bool = False,
+  on_game: Callable[[int, int], None] = lambda done, total: None,
+) -> Arena:
+  """Plays every pair of players from every seat, as `moozi arena` does.
+
+  Args:
+    task: an environment such as "open_spiel:connect_four", or a configuration. None takes that of
+      `milestones`.
+    players: names: "random", "mcts:100", "run:PATH[@checkpoint]", "zoo:NAME", "prior:PATH[@checkpoint]" (the
+      network without search), "module:function", or a registered name. A name that occurs twice plays itself.
+    games: number of games of each pair; rounded up so that each opening is played from every seat.
+    milestones: a run whose milestones play too, at most ten, evenly spaced.
+    opening_plies: number of random moves at the start of each game. None takes a quarter of a random game's
+      mean length, at most 4, and 0 with hidden information.
+    seed: games depend on it, the players and the opening only, not on `workers`.
+    simulations: number of simulations per search of trained agents; None uses that of `planners.test`.
+    pinned: the player whose rating is 0; None takes "random" if it plays, else the first player.
+    workers: number of processes, with Ray; 1 plays in this process.
+    out: a folder that keeps the finished games in games.jsonl; a later call plays those that are missing.
+    allow_code: whether runs may import the Python modules that they name.
+    on_game: called with the number of finished games and of all games.
+
+  Returns: the results.
+  Raises: UserError: a player or the task does not exist, they do not fit, or there are fewer than two
+    players. RunError: the games cannot be written. The finished ones are kept.
+  """
+  env, steps = _task_of(task, milestones, allow_code), {}
+  make_table = functools.partial(registry.make_table, env.name, **env.arguments)
+  if milestones is not None:
+    steps = _milestones_of(milestones, allow_code)
+  names = [*steps, *players]
+  table = make_table()
+  try:
+    entrants = entrants_of(names, simulations, allow_code)
+    play.schedule(list(entrants), table.num_seats, 0, seed)  # raises the error of too few players
+    for entrant in entrants.values():
+      entrant.check(table)
+    num_seats, spec = table.num_seats, table.spec
+  finally:
+    table.close()
+  named = list(entrants)
+  steps = dict(zip(named, steps.values(), strict=False))
+  pinned = _pinned(pinned, named, names)
+  plies = play.default_plies(make_table) if opening_plies is None else opening_plies
+  tables = play.schedule(named, num_seats, -(-games // num_seats), seed)
+  block_maker = functools.partial(
+    _make_player_of_blocks, env, tuple(names), simulations, allow_code, seed, plies
+  )
+  conditions = {"seed": seed, "opening_plies": plies}
+  header = {"format": _FORMAT, "env": env.name, "arguments": env.arguments, **conditions}
+  with _Results(out, header) as results:
+    wanted = {match for matches in tables for match in matches}
+    todo = play.blocks(tables, wanted & set(results.games))
+    on_game(len(wanted & set(results.games)), len(wanted))
+    own = functools.partial(_play_block, make_table, entrants, seed, plies)
+    for block in _play_all(todo, own, block_maker, workers):
+      results.add(block)
+      on_game(len(wanted & set(results.games)), len(wanted))
+    played = tuple(results.games[match] for matches in tables for match in matches)
+  found = standings(played, named, pinned, spec.is_perfect_information)
+  return Arena(spec.name, conditions, played, found, steps)
+
+
+def _task_of(task: str | None, milestones: Any, allow_code: bool) -> EnvConfig:
+  """Returns the environment of a task. Raises UserError if there is no such environment or configuration."""
+  from moozi.io.config import load_config
+
+  if task is None:
+    if milestones is None:
+      raise UserError("arena: needs a task, such as open_spiel:connect_four, or milestones")
+    return open_run(milestones, allow_code)[1].env
+  is_file = ":" not in task or Path(task).is_file()
+  config = load_config(Path(task), []) if is_file else load_config(None, [f"env.name={task}"])
+  return config.env
+
+
+def _milestones_of(run: Any, allow_code: bool) -> dict[str, int]:
+  """Returns the names of a run's milestones as players, with their environment steps, in order of steps."""
+  directory, _ = open_run(run, allow_code)
+  found = [c for c in list_checkpoints(directory.checkpoints_path) if c.meta.get("is_milestone")]
+  if not found:
+    raise UserError(
+      f"{os.fspath(run)}: has no milestones; training keeps one every checkpoint.milestones_env_steps steps"
+    )
+  chosen = np.unique(np.linspace(0, len(found) - 1, min(len(found), _MAX_MILESTONES)).round().astype(int))
+  return {f"run:{os.fspath(run)}@{found[i].name}": found[i].env_steps for i in chosen.tolist()}
+
+
+def entrants_of(names: Sequence[str], simulations: int | None, allow_code: bool) -> dict[str, Entrant]:
+  """Returns the players by their full names. A name that occurs again has a number.
+
+  Raises: UserError: a player does not exist or cannot be loaded.
+  """
+  out: dict[str, Entrant] = {}
+  for name in names:
+    entrant = _entrant(name, simulations, allow_code)
+    full, count = entrant.name, 1
+    while entrant.name in out:
+      count += 1
+      entrant.name = f"{full} #{count}"
+    out[entrant.name] = entrant
+  return out
+
+
+def _entrant(name: str, simulations: int | None, allow_code: bool) -> Entrant:
+  if name in ("human", "self"):
+    raise UserError(f"{name}: cannot play in an arena; `moozi play` is for people")
+  if not PLAYERS.is_known(name) and not is_code(name):
+    raise UserError(f"{name}: no such player; must be {PLAYERS.allowed(name)}")
+  if PLAYERS.is_built_in(name) and name.partition(":")[0] in _TRAINED:
+    return TrainedEntrant(TrainedPlayer(name, simulations, allow_code))
+  return play.SimpleEntrant(name)
+
+
+def _pinned(pinned: str | None, players: Sequence[str], names: Sequence[str]) -> str:
+  if pinned is None:
+    return "random" if "random" in players else players[0]
+  found = dict(zip(names, players, strict=True)) | {player: player for player in players}
+  if pinned not in found:
+    raise UserError(f"pinned={pinned}: does not play; must be one of {', '.join(players)}")
+  return found[pinned]
+
+
+class TrainedEntrant:
+  """A trained agent in the arena."""
+
+  def __init__(self, player: TrainedPlayer) -> None:
+    self._player, self.name = player, player.name
+
+  def check(self, table: Table) -> None:
+    self._player.check(table.spec, self.name)
+
+  def sit(self, tables: Sequence[Table], seeds: Sequence[int]) -> Seated:
+    return _SeatedAgent(self._player, len(tables), seeds[0])
+
+
+class _SeatedAgent:
+  def __init__(self, player: TrainedPlayer, num_lanes: int, seed: int) -> None:
+    self._player, self._group = player, player.group(num_lanes, _WIDTH, seed)
+    self._is_first = np.ones(num_lanes, bool)
+
+  def choose(self, lanes: Sequence[int], views: Sequence[View]) -> list[int]:
+    return (self._group.choose(np.array(lanes), self._step(lanes, views)) - 1).tolist()
+
+  def observe(self, lanes: Sequence[int], views: Sequence[View], actions: Sequence[int]) -> None:
+    if self._player.sees_others:
+      played = np.array(actions, np.int32) + 1
+      self._group.observe(np.array(lanes), self._step(lanes, views), played)
+
+  def _step(self, lanes: Sequence[int], views: Sequence[View]) -> Any:
+    step = blank_step(self._player.agent.spec, len(lanes))
+    step.frame[:] = [view.frame for view in views]
+    step.legal_actions_mask[:, 1:] = [view.legal for view in views]
+    step.is_first[:] = self._is_first[list(lanes)]
+    self._is_first[list(lanes)] = False
+    return step
+
+
+# --- playing the blocks, here or in other processes
+
+
+def _play_block(
+  make_table: Callable[[], Table], entrants: dict[str, Entrant], seed: int, plies: int, block: list[Match]
+) -> list[Game]:
+  return play.play(block, make_table, entrants, seed, plies)
+
+
+def _make_player_of_blocks(
+  env: EnvConfig, names: Sequence[str], simulations: int | None, allow_code: bool, seed: int, plies: int
+) -> Callable[[list[Match]], list[Game]]:
+  """Returns the function that plays blocks in another process, where it loads the players."""
+  make_table = functools.partial(registry.make_table, env.name, **env.arguments)
+  return functools.partial(_play_block, make_table, entrants_of(names, simulations, allow_code), seed, plies)
+
+
+def _play_all(
+  blocks: list[list[Match]],
+  own: Callable[[list[Match]], list[Game]],
+  make: Callable[[], Callable[[list[Match]], list[Game]]],
+  workers: int,
+) -> Iterator[list[Game]]:
+  """Yields the games of each block, in any order."""
+  workers = min(workers, len(blocks))
+  if workers > 1 and importlib.util.find_spec("ray") is not None:
+    from moozi.actors.parallel import map_unordered
+
+    yield from map_unordered(make, blocks, workers)
+  else:
+    yield from map(own, blocks)
+
+
+class _Results:
+  """The finished games, in a folder's games.jsonl or in memory only.
+
+  Raises: UserError: the folder cannot be written, or its games were played under other conditions. RunError:
+    another process plays in this folder.
+  """
+
+  def __init__(self, folder: str | os.PathLike[str] | None, header: dict[str, Any]) -> None:
+    self.games: dict[Match, Game] = {}
+    self._log: RecordLog | None = None
+    self._lock: RunLock | None = None
+    if folder is None:
+      return
+    path = Path(folder)
+    with writing("--out", path):
+      path.mkdir(parents=True, exist_ok=True)
+    self._lock = RunLock(path, "playing here")
+    try:
+      self._log = RecordLog(path / FILES["games"], header)
+      self._keep(self._log.records)
+    except BaseException:
+      self.close()
+      raise
+
+  def close(self) -> None:
+    """Closes the file, and releases the folder."""
+    if self._log is not None:
+      self._log.close()
+    if self._lock is not None:
+      self._lock.close()
+
+  def add(self, games: Sequence[Game]) -> None:
+    """Keeps games that are not kept yet."""
+    new = [game for game in games if game.match not in self.games]
+    if self._log is not None:
+      self._log.append(_to_record(game) for game in new)
+    self.games |= {game.match: game for game in new}
+
+  def _keep(self, records: Sequence[dict[str, Any]]) -> None:
+    for number, record in enumerate(records):
+      try:
+        game = _from_record(record)
+      except (KeyError, TypeError, ValueError):
+        assert self._log is not None
+        raise UserError(f"{self._log.path}: line {number + 2} is not a game; move the file away") from None
+      self.games[game.match] = game
+
+  def __enter__(self) -> "_Results":
+    return self
+
+  def __exit__(self, *_: object) -> None:
+    self.close()
+
+
+def _to_record(game: Game) -> dict[str, Any]:
+  return {
+    "players": game.match.players,
+    "opening": game.match.opening,
+    "returns": game.returns,
+    "num_random": game.num_random,
+    "actions": game.actions,
+  }
+
+
+def _from_record(record: dict[str, Any]) -> Game:
+  match = Match(tuple(str(name) for name in record["players"]), int(record["opening"]))
+  returns = tuple(float(x) for x in record["returns"])
+  if len(returns) != len(match.players) or not np.isfinite(returns).all():
+    raise ValueError("returns")
+  return Game(match, int(record["num_random"]), tuple(int(a) for a in record["actions"]), returns)

@@ -1,0 +1,123 @@
+"""`moozi arena`."""
+
+import json
+import os
+import re
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from moozi.commands import common
+from moozi.core.errors import UserError
+
+_PLAYERS_HELP = (
+  "An environment such as open_spiel:connect_four, or a configuration; then players: random, mcts:100 "
+  "(OpenSpiel's tree search with 100 simulations), run:PATH[@checkpoint], zoo:NAME, prior:PATH[@checkpoint] "
+  "(the network without search), module:function. With --milestones: players only."
+)
+
+
+def arena(
+  players: Annotated[
+    list[str] | None, typer.Argument(metavar="TASK PLAYER...", help=_PLAYERS_HELP, show_default=False)
+  ] = None,
+  games: Annotated[int, common.integer("Number of games of each pair of players.")] = 100,
+  milestones: Annotated[
+    Path | None,
+    typer.Option(
+      metavar="RUN", help="Play the run's milestones, at most ten, and draw their ratings over training."
+    ),
+  ] = None,
+  opening_plies: Annotated[
+    int | None,
+    common.integer(
+      "Random moves at the start of each game. Default: a quarter of a random game, at most 4; 0 with hidden "
+      "information.",
+      minimum=0,
+    ),
+  ] = None,
+  seed: Annotated[int, common.integer("Seed of the openings, chance and players.", minimum=0)] = 0,
+  simulations: Annotated[
+    int | None,
+    common.integer("Simulations per search of trained agents. Default: planners.test of each run."),
+  ] = None,
+  pin: Annotated[
+    str | None,
+    typer.Option(
+      metavar="PLAYER", help="The player whose rating is 0. Default: random, or the first player."
+    ),
+  ] = None,
+  workers: Annotated[
+    int | None, common.integer("Number of processes, with Ray; 1 needs no Ray. Default: one per core.")
+  ] = None,
+  out: Annotated[
+    Path | None, typer.Option(metavar="DIR", help="Folder of games and results. Default: arena/TASK.")
+  ] = None,
+  as_json: common.AsJson = False,
+  allow_code: common.AllowCode = False,
+) -> int:
+  """Play every pair of players from every seat, and rate the players.
+
+  Finished games are kept in DIR/games.jsonl. The same command plays those that are missing: after a stop,
+  with more games, or with more players.
+  """
+  from moozi.api.arena import arena as play
+
+  names = list(players or [])
+  if milestones is None and not names:
+    raise UserError("arena: needs a task and players, such as open_spiel:tic_tac_toe random mcts:100")
+  task = names.pop(0) if milestones is None else None
+  if out is None:
+    out = Path("arena") / _folder_name(task or (milestones or Path()).resolve().name)
+  progress = _Progress()
+  try:
+    with common.stdout_to_stderr():
+      result = play(
+        task,
+        names,
+        games=games,
+        milestones=milestones,
+        opening_plies=opening_plies,
+        seed=seed,
+        simulations=simulations,
+        pinned=pin,
+        workers=workers or len(os.sched_getaffinity(0)),
+        out=out,
+        allow_code=allow_code,
+        on_game=progress,
+      )
+  except KeyboardInterrupt:
+    common.print_progress("\n")
+    print(f"stopped: {out} keeps {progress.done} of {progress.total} games; the same command continues")
+    return 130
+  paths = result.save(out)
+  if as_json:
+    print(json.dumps(result.to_json(), allow_nan=False))
+    return 0
+  print(result)
+  for path in paths.values():
+    print(path)
+  return 0
+
+
+def _folder_name(task: str) -> str:
+  return re.sub(r"\W+", "_", task.removesuffix(".yaml")).strip("_") or "task"
+
+
+class _Progress:
+  """Shows the finished games and the remaining time."""
+
+  def __init__(self) -> None:
+    self.done = self.total = 0
+    self._start: tuple[float, int] | None = None
+
+  def __call__(self, done: int, total: int) -> None:
+    self.done, self.total = done, total
+    now = time.monotonic()
+    if self._start is None:
+      self._start = (now, done)
+    seconds, played = now - self._start[0], done - self._start[1]
+    rest = f", {seconds / played * (total - done) / 60:.0f} min left" if played else ""
+    common.print_progress(f"{done:,}/{total:,} games{rest}   " + "\n" * (done == total))

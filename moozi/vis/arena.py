@@ -1,0 +1,89 @@
+"""Draws the results of an arena: a cross-table with ratings, and ratings over training."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+  from matplotlib.figure import Figure
+
+_MAX_NAME = 40
+
+
+def arena_figure(data: Mapping[str, Any]) -> "Figure":
+  """Returns the cross-table, players from the strongest to the weakest, with their ratings.
+
+  Args:
+    data: plain data, as `Arena.to_json` returns it.
+  """
+  from matplotlib.figure import Figure
+
+  players = data["players"]
+  names = [_short(player["name"]) for player in players]
+  size = len(names)
+  figure = Figure((7.5 + 0.75 * size, 2.0 + 0.55 * size), dpi=110, layout="constrained")
+  table, ratings = figure.subplots(1, 2, width_ratios=(max(size, 3), 3), sharey=True)
+  nan = float("nan")
+  scores = [[nan if pair is None else pair["score"] for pair in row] for row in data["scores"]]
+  table.imshow(scores, vmin=-0.4, vmax=1.4, cmap="RdBu", aspect="auto")
+  for i, row in enumerate(data["scores"]):
+    for j, pair in enumerate(row):
+      if pair is not None:
+        text = f"{pair['score']:.2f}\n{pair['low']:.2f}–{pair['high']:.2f}"
+        table.text(j, i, text, ha="center", va="center", fontsize="small")
+  table.set_xticks(range(size), names, rotation=30, ha="right", parse_math=False)
+  table.set_yticks(range(size), names, parse_math=False)
+  table.set_title("score of the row against the column, 95% interval", loc="left", fontsize="medium")
+  values = [player["rating"] for player in players]
+  ratings.errorbar(
+    values, range(size), xerr=_errors(players), fmt="o", color="#0072b2", ecolor="#0072b2", capsize=3
+  )
+  ratings.set_title(f"rating (Elo; {_short(data['pinned'])} is 0)", fontsize="medium", parse_math=False)
+  ratings.grid(alpha=0.3)
+  figure.suptitle(_title(data), fontsize="medium", x=0.01, ha="left", parse_math=False)
+  return figure
+
+
+def milestones_figure(data: Mapping[str, Any], steps: Mapping[str, int]) -> "Figure":
+  """Returns the ratings of a run's checkpoints over environment steps; other players are horizontal lines.
+
+  Args:
+    data: as in `arena_figure`.
+    steps: environment steps of the players that are checkpoints, by name.
+  """
+  from matplotlib.figure import Figure
+
+  figure = Figure((8, 4.5), dpi=110, layout="constrained")
+  axis = figure.subplots()
+  own = sorted((p for p in data["players"] if p["name"] in steps), key=lambda p: steps[p["name"]])
+  x = [steps[player["name"]] / 1e6 for player in own]
+  axis.errorbar(x, [p["rating"] for p in own], yerr=_errors(own), marker="o", color="#0072b2", capsize=3)
+  others = [player for player in data["players"] if player["name"] not in steps]
+  for color, player in zip(("#d55e00", "#009e73", "#cc79a7", "#8a6d00") * len(others), others, strict=False):
+    axis.axhspan(player["low"], player["high"], color=color, alpha=0.12, linewidth=0)
+    axis.axhline(player["rating"], color=color, linestyle="--")
+    axis.annotate(
+      _short(player["name"]), (x[0], player["rating"]), va="bottom", fontsize="small", parse_math=False
+    )
+  axis.set_xlabel("environment steps (millions)")
+  axis.set_ylabel("rating (Elo), 95% interval")
+  axis.set_title(_title(data), fontsize="medium", loc="left", parse_math=False)
+  axis.grid(alpha=0.3)
+  return figure
+
+
+def _errors(players: Sequence[Mapping[str, Any]]) -> list[list[float]]:
+  return [
+    [max(0.0, player["rating"] - player["low"]) for player in players],
+    [max(0.0, player["high"] - player["rating"]) for player in players],
+  ]
+
+
+def _title(data: Mapping[str, Any]) -> str:
+  return (
+    f"{data['env']}: {data['num_games']} games, {data['num_openings']} openings, random moves at the start: "
+    f"{data['opening_plies']}"
+  )
+
+
+def _short(name: str) -> str:
+  return name if len(name) <= _MAX_NAME else f"…{name[1 - _MAX_NAME :]}"

@@ -1,0 +1,194 @@
+"""Tests of `moozi arena`, and of trained agents as players."""
+
+import errno
+import json
+import os
+from unittest import mock
+
+import pytest
+
+import moozi
+from moozi.core.errors import RunError, UserError
+from moozi.io.checkpoints import save_checkpoint
+from tests.commands.conftest import make_run
+
+pytest.importorskip("pyspiel")
+GAME = "open_spiel:tic_tac_toe"
+PAIR = ("random", "mcts:3")
+
+
+def lines(folder):
+  return (folder / "games.jsonl").read_text().splitlines()
+
+
+def test_results_are_kept_and_extended(cli, tmp_path):
+  out = tmp_path / "out"
+  arguments = ("arena", GAME, *PAIR, "--workers", "1", "--out", out)
+  status, text, _ = cli(*arguments, "--games", "8")
+  assert status == 0
+  assert text.startswith(f"{GAME}: 8 games (")
+  assert "mcts:3 against random: " in text
+  assert {path.name for path in out.iterdir()} == {"games.jsonl", "arena.json", "arena.png", "lock"}
+  first = lines(out)
+  assert len(first) == 9
+  status, text, _ = cli(*arguments, "random", "--games", "10", "--json")
+  assert status == 0
+  found = json.loads(text)
+  assert found == json.loads((out / "arena.json").read_text())
+  assert found["num_games"] == 30
+  assert sorted(player["name"] for player in found["players"]) == ["mcts:3", "random", "random #2"]
+  assert found["pinned"] == "random"
+  assert lines(out)[:9] == first
+  assert len(lines(out)) == 31
+
+
+def test_a_stopped_arena_continues(tmp_path):
+  arguments = {"task": GAME, "players": PAIR, "games": 40, "opening_plies": 2}
+  whole = moozi.arena(**arguments)
+
+  def stop(done, total):
+    if done:
+      raise KeyboardInterrupt
+
+  with pytest.raises(KeyboardInterrupt):
+    moozi.arena(**arguments, out=tmp_path, on_game=stop)
+  assert len(lines(tmp_path)) == 33
+  counts = []
+  continued = moozi.arena(**arguments, out=tmp_path, on_game=lambda *count: counts.append(count))
+  assert counts == [(32, 40), (40, 40)]
+  assert continued == whole
+  with pytest.raises(UserError, match=r"games.jsonl: has records with seed=0, not 1; choose another folder"):
+    moozi.arena(**arguments, out=tmp_path, seed=1)
+
+
+def test_a_full_disk_loses_nothing(tmp_path):
+  arguments = {"task": GAME, "players": PAIR, "games": 40, "out": tmp_path}
+  full, synced = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), []
+
+  def fill(descriptor):
+    synced.append(descriptor)
+    if len(synced) == 3:  # the header, the first block, the second
+      raise full
+
+  with (
+    mock.patch.object(os, "fsync", fill),
+    pytest.raises(RunError, match="No space left on device; it keeps 32"),
+  ):
+    moozi.arena(**arguments)
+  assert len(lines(tmp_path)) == 33
+  assert len(moozi.arena(**arguments).games) == 40
+
+
+def test_a_game_that_is_not_one_is_refused(tmp_path):
+  moozi.arena(GAME, PAIR, games=2, out=tmp_path)
+  with (tmp_path / "games.jsonl").open("a") as file:
+    file.write('{"players": ["random"], "opening": 0, "returns": [], "actions": [], "num_random": 0}\n')
+  with pytest.raises(UserError, match=r"games.jsonl: line 4 is not a game; move the file away"):
+    moozi.arena(GAME, PAIR, games=2, out=tmp_path)
+
+
+@pytest.mark.parametrize(
+  ("arguments", "message"),
+  [
+    ((), "arena: needs a task and players, such as open_spiel:tic_tac_toe random mcts:100"),
+    ((GAME, "random"), "random: an arena needs at least two players"),
+    (
+      (GAME, "random", "mct:3"),
+      "mct:3: no such player; must be random, mcts, self, mcts:SIMULATIONS, run:PATH",
+    ),
+    ((GAME, "random", "mcts:0"), "mcts:0: no such player; must be"),
+    ((GAME, "random", "human"), "human: cannot play in an arena; `moozi play` is for people"),
+    ((GAME, "random", "approach:x"), "approach:x: the trained agents of every algorithm are runs"),
+    ((GAME, "random", "run:nowhere"), "nowhere: "),
+    ((GAME, "random", "zoo:tic"), "zoo:tic: no such agent"),
+    ((GAME, "random", "nowhere:make"), "player=nowhere:make: there is no module nowhere"),
+    (
+      (GAME, "random", "zoo:connect_four"),
+      "plays open_spiel:connect_four (frames bool[6, 7, 4], 7 actions), not",
+    ),
+    (
+      ("tiny:catch", "random", "mcts"),
+      "tiny:catch: has one player; players meet only in games of two or more",
+    ),
+    (("open_spiel:tic_tac", "random", "mcts"), "unknown game 'tic_tac' of open_spiel"),
+    (("boards/nothing", "random", "mcts"), "boards/nothing"),
+    (("open_spiel:kuhn_poker", "random", "mcts"), "mcts: would see what is hidden in open_spiel:kuhn_poker"),
+    ((GAME, *PAIR, "--opening-plies", "9"), "--opening-plies=9: every game of open_spiel:tic_tac_toe ends"),
+    ((GAME, *PAIR, "--pin", "other"), "pinned=other: does not play; must be one of random, mcts:3"),
+    (("--milestones", "nowhere"), "nowhere: "),
+  ],
+)
+def test_errors_are_one_line(refused, tmp_path, arguments, message):
+  line = refused("arena", *arguments, "--workers", "1", "--out", tmp_path / "out")
+  assert message in line
+
+
+@pytest.fixture(scope="module")
+def milestones(tmp_path_factory):
+  """A run of tic-tac-toe with two milestones and a last checkpoint."""
+  path = make_run(tmp_path_factory.mktemp("milestones"), "board", f"env.name={GAME}")
+  agent = moozi.load(path)
+  for steps in (16, 32):
+    meta = agent.checkpoint.meta | {"env_steps": steps, "is_milestone": True}
+    save_checkpoint(path / "checkpoints", f"step_{steps:09d}", agent.state, meta)
+  return path
+
+
+@pytest.mark.slow
+def test_milestones_and_other_players(milestones, tmp_path):
+  players = ["random", f"prior:{milestones}"]
+  found = moozi.arena(None, players, milestones=milestones, games=4, out=tmp_path)
+  run = f"run:{milestones}@step_0000000"
+  assert found.steps == {f"{run}16": 16, f"{run}32": 32}
+  assert set(found.standings.players) == {*found.steps, "random", f"prior:{milestones}@step_000000064"}
+  # The milestones are equal, and play without noise, so the games of an opening differ by their sides only.
+  pairs = found.pairs().set_index(["first", "second"])
+  own = pairs.loc[next(pair for pair in pairs.index if set(pair) == set(found.steps))]
+  assert own["score"] == 0.5
+  assert {path.name for path in found.save(tmp_path).values()} == {
+    "arena.json",
+    "arena.png",
+    "milestones.png",
+  }
+  assert len(found.ratings()) == 4
+
+
+def test_a_run_without_milestones(runs):
+  with pytest.raises(
+    UserError, match=r"board: has no milestones; training keeps one every checkpoint.milest"
+  ):
+    moozi.arena(None, ["random"], milestones=runs["board"])
+
+
+def test_an_agent_against_itself_by_name_plays_as_in_self_play(runs):
+  agent = moozi.load(runs["board"])
+  own = agent.evaluate(4, opponent="self")
+  named = agent.evaluate(4, opponent=f"run:{runs['board']}")
+  assert named.returns.tolist() == own.returns.tolist()
+  assert named.lengths.tolist() == own.lengths.tolist()
+  with pytest.raises(UserError, match="zoo:connect_four: plays open_spiel:connect_four"):
+    moozi.load(runs["board"]).evaluate(1, opponent="zoo:connect_four")
+
+
+@pytest.mark.slow
+def test_more_workers_play_the_same_games(runs):
+  pytest.importorskip("ray")
+  arguments = {"players": ["random", f"run:{runs['board']}", f"prior:{runs['board']}"], "games": 40}
+  seen = []
+  together = moozi.arena(GAME, **arguments, workers=2, on_game=lambda done, total: seen.append(done))
+  assert seen[-1] == 120
+  assert together == moozi.arena(GAME, **arguments)
+
+
+@pytest.mark.slow
+def test_an_error_in_a_worker_is_one_line(tmp_path):
+  pytest.importorskip("ray")
+  with pytest.raises(UserError, match="--opening-plies=9"):
+    moozi.arena(GAME, PAIR, games=80, opening_plies=9, workers=2)
+
+
+@pytest.mark.slow
+def test_the_zoo_agent_against_itself_scores_one_half():
+  found = moozi.arena(GAME, ["zoo:tic_tac_toe", "zoo:tic_tac_toe"], games=200, opening_plies=3)
+  score = found.standings.scores[0][1]
+  assert score.low <= 0.5 <= score.high

@@ -1,0 +1,74 @@
+import numpy as np
+import pytest
+
+from moozi.evaluation.arena import Game, Match
+from moozi.evaluation.ratings import ELO, bradley_terry, openskill_ratings, standings, tally
+
+
+def game(players, opening, returns):
+  return Game(Match(tuple(players), opening), 0, (), tuple(returns))
+
+
+def test_ratings_of_two_players_follow_from_their_score():
+  wins = np.zeros((1, 2, 2))
+  wins[0, 0, 1], wins[0, 1, 0] = 75, 25
+  # The virtual draw makes the score 75.5 of 101.
+  np.testing.assert_allclose(bradley_terry(wins, 1)[0], [ELO * np.log(75.5 / 25.5), 0.0], atol=0.01)
+  np.testing.assert_allclose(bradley_terry(wins, 0)[0], [0.0, -ELO * np.log(75.5 / 25.5)], atol=0.01)
+
+
+def test_ratings_recover_the_strengths_that_made_the_games():
+  strengths = np.array([0.0, 120.0, 300.0, -150.0])
+  expected = 1 / (1 + 10 ** ((strengths[None] - strengths[:, None]) / 400))
+  wins = 1e5 * expected * (1 - np.eye(4))
+  np.testing.assert_allclose(bradley_terry(wins[None], 0)[0], strengths, atol=0.5)
+
+
+def test_a_player_that_wins_everything_has_a_finite_rating():
+  wins = np.zeros((3, 3, 3))
+  wins[:, 0, 1] = wins[:, 1, 2] = 50  # players 0 and 2 have not met
+  ratings = bradley_terry(wins, 2)
+  assert (ratings[:, 2] == 0).all()
+  assert 700 < ratings[0, 1] < 900
+  assert 1400 < ratings[0, 0] < 1800
+
+
+def test_scores_of_many_seats_compare_returns():
+  counts = tally([game("abcb", 0, [1.0, -1.0, -1.0, 1.0])], ["a", "b", "c"], False)
+  # a is above one b and level with the other.
+  assert counts.wins[0].tolist() == [[0, 0.75, 1.0], [0.25, 0, 0.75], [0, 0.25, 0]]
+  assert counts.gains[0, 1].tolist() == [0, 0, 0]
+  assert counts.games[0, 0].tolist() == [0, 1, 1]
+
+
+def test_the_interval_is_over_openings():
+  # In half of the openings a wins all of ten games, in the others b: games of an opening are one observation.
+  games = [game("ab", k, (1, -1) if k % 2 else (-1, 1)) for k in range(40) for _ in range(10)]
+  found = standings(games, ["a", "b"], "a", False)
+  assert found.num_openings == 40
+  score = found.scores[0][1]
+  assert score.value == 0.5
+  assert 0.13 < score.value - score.low < 0.18  # 1.96 · 0.5 / √40 = 0.155
+  assert found.scores[0][0] is None
+  assert found.ratings[0].low == found.ratings[0].high == 0
+  assert found.ratings[1].low < 0 < found.ratings[1].high
+
+
+@pytest.mark.parametrize(("num_starts", "expected"), [(9, 40), (12, 12)])
+def test_games_with_the_same_first_moves_are_one_observation(num_starts, expected):
+  games = [Game(Match(("a", "b"), k), 1, (k % num_starts, 0), (1.0, -1.0)) for k in range(40)]
+  assert standings(games, ["a", "b"], "a", True).num_openings == expected
+  assert standings(games, ["a", "b"], "a", False).num_openings == 40
+
+
+def test_openskill_ranks_the_winner_first():
+  games = [game("abc", k, (1, 0, -1)) for k in range(20)]
+  (first, sigma), (second, _), (third, _) = openskill_ratings(games, "abc")
+  assert first > second > third
+  assert sigma < 25 / 3
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_bootstrap_follows_from_its_seed(seed):
+  games = [game("ab", k, (1, -1) if k % 3 else (-1, 1)) for k in range(9)]
+  assert standings(games, "ab", "a", False, seed) == standings(games, "ab", "a", False, seed)

@@ -144,14 +144,12 @@ def test_cards_are_shown():
 
 def test_hidden_pieces_are_shown_as_such():
   """Each player sees its own army below; the other's pieces are unknown."""
-  env = registry.make("open_spiel:stratego", seed=0, seat="random")
-  seen = set()
-  for seed in range(4):
-    env.seed(seed)
-    step, random = env.reset(), np.random.default_rng(seed)
+  for seat in (0, 1):
+    env = registry.make("open_spiel:stratego", seed=0, seat=seat)
+    step, random = env.reset(), np.random.default_rng(seat)
     for _ in range(12):
       step = env.step(int(random.choice(np.flatnonzero(step.observation.legal_actions_mask))))
-    frame, seat = step.observation.frame, env._game.seat
+    frame = step.observation.frame
     assert view_of(frame, env.env_spec, 0) == seat
     rows = [line.split() for line in board_text(frame, env.env_spec).splitlines()]
     own, other = ("F", "?'") if seat == 0 else ("f", "?")
@@ -159,8 +157,6 @@ def test_hidden_pieces_are_shown_as_such():
     assert sum(row.count(other) for row in rows) >= 10
     assert [row[1] for row in rows[2:4]] == ["~", "~"]
     draw_frame(frame, env.env_spec, 120)
-    seen.add(seat)
-  assert seen == {0, 1}
 
 
 def test_view_of():

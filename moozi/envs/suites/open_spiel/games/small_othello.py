@@ -37,6 +37,10 @@ class OthelloGame(pyspiel.Game):
   def new_initial_state(self) -> "OthelloState":
     return OthelloState(self)
 
+  def action_names(self) -> list[str]:
+    """Returns the names of all actions."""
+    return [_action_name(action, self.size) for action in range(self.size**2 + 1)]
+
   def make_py_observer(self, iig_obs_type: Any = None, params: Any = None) -> base.Observer:
     return base.Observer((3, self.size, self.size), _write, lambda state, player: str(state))
 
@@ -71,8 +75,7 @@ class OthelloState(pyspiel.State):
       self._player = pyspiel.PlayerId.TERMINAL
 
   def _action_to_string(self, player: int, action: int) -> str:
-    row, column = divmod(action, self._size)
-    return f"{chr(ord('a') + column)}{row + 1}" if row < self._size else "pass"
+    return _action_name(action, self._size)
 
   def is_terminal(self) -> bool:
     return self._player == pyspiel.PlayerId.TERMINAL
@@ -111,6 +114,11 @@ class OthelloState(pyspiel.State):
       if end & own:
         out |= line
     return out
+
+
+def _action_name(action: int, size: int) -> str:
+  row, column = divmod(action, size)
+  return f"{chr(ord('a') + column)}{row + 1}" if row < size else "pass"
 
 
 @functools.cache

@@ -250,7 +250,11 @@ _RENDER_SPECS: dict[tuple[str, str], RenderSpec] = {
   ("open_spiel", "connect_four"): _board(
     "holes", *_STONES, row_0_is_below=True, colors=_RED_AND_YELLOW, names=("red", "yellow")
   ),
-  ("open_spiel", "othello"): _board("felt", Piece(1, 0), Piece(2, 1), is_relative=True),
+  # The package's names, also of the four cells in the middle, where no disc is placed, and of the pass.
+  ("open_spiel", "othello"): dataclasses.replace(
+    _board("felt", Piece(1, 0), Piece(2, 1), is_relative=True),
+    action_names=(*(f"{column}{row}" for row in range(1, 9) for column in "abcdefgh"), "pass"),
+  ),
   ("open_spiel", "go"): _board("points", *_STONES, row_0_is_below=True),
   ("open_spiel", "breakthrough"): _board("chequered", *_STONES),
   ("open_spiel", "clobber"): _board("chequered", *_STONES, is_relative=True, **_WHITE_FIRST),

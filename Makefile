@@ -60,8 +60,11 @@ bench: setup ## measure the speed of each part and of the whole
 	$(BIN)/python scripts/bench_memory.py
 	$(BIN)/python scripts/bench_saving.py
 
-# Draws every figure that has results; reports missing results, and fails at the end if there are any.
-figures: setup ## draw the thesis figures from committed results
+# Writes MinAtar's tables and draws every figure that has results; reports missing results, and fails at the end if
+# there are any.
+figures: setup ## write the tables and draw the thesis figures from committed results
+	$(BIN)/python -m experiments.minatar_vs_ppo.analysis --readme > /dev/null
+	$(BIN)/python scripts/make_results_page.py
 	@status=0; for figure in 5_1 5_2 5_3; do $(BIN)/python -m thesis_figures.figure_$$figure || status=$$?; done; exit $$status
 
 zoo-check: setup ## play the zoo's agents again and compare with their cards

@@ -19,101 +19,34 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # for `experiments`
 
 ACT_WIDTHS = (32, 64, 128, 256)
 LEARN_WIDTHS = (128, 256, 512, 1024)
 WARMUP_S = 60.0
 
 
-def call_seconds(call: Callable[[], Any], min_s: float = 5.0, min_calls: int = 5) -> tuple[float, float]:
-  """Returns the mean and minimum seconds of a call, after two calls for compilation and warm-up."""
-  call()
-  call()
-  times: list[float] = []
-  start = time.perf_counter()
-  while len(times) < min_calls or time.perf_counter() - start < min_s:
-    before = time.perf_counter()
-    call()
-    times.append(time.perf_counter() - before)
-  return sum(times) / len(times), min(times)
-
-
-def make_targets(config: Any, spec: Any, lead: tuple[int, ...]) -> Any:
-  """Returns random targets with `lead` as their leading axes."""
-  import numpy as np
-
-  from moozi.core.pytree import replace
-  from moozi.learning.learner import zero_targets
-
-  random = np.random.default_rng(0)
-  zeros = zero_targets(config, spec, lead)
-  probs = random.random(zeros.action_probs.shape, np.float32)
-  frames = random.random(zeros.frames.shape) < 0.2
-  return replace(
-    zeros,
-    frames=frames.astype(spec.frame_dtype),
-    history_actions=random.integers(0, spec.num_actions, zeros.history_actions.shape, np.int32),
-    actions=random.integers(0, spec.num_actions, zeros.actions.shape, np.int32),
-    rewards=random.random(zeros.rewards.shape, np.float32),
-    action_probs=probs / probs.sum(-1, keepdims=True),
-    root_values=random.random(zeros.root_values.shape, np.float32),
-    n_step_returns=random.random(zeros.n_step_returns.shape, np.float32),
-    unroll_mask=np.ones_like(zeros.unroll_mask),
-    consistency_mask=np.ones_like(zeros.consistency_mask),
-    importance_ratio=np.ones_like(zeros.importance_ratio),
-  )
-
-
 def floor(config: Any, with_scan: bool) -> dict[str, Any]:
   """Returns the rates of the compiled search and update, measured with this process's threads."""
   import jax
-  import numpy as np
 
-  from moozi.agent.policy import make_policy
+  from experiments.lib.speed import call_seconds, make_targets, search_call, update_call
   from moozi.agent.update import init_training_state, make_update
-  from moozi.core.records import BatchedTimeStep
-  from moozi.ops.history import init_history
   from moozi.run import build
 
   spec = build.env_spec(config)
   model = build.build_model(config, spec)
   state = init_training_state(model, config, spec, jax.random.PRNGKey(0))
-  policy = jax.jit(make_policy(model, config.planners.train, config.targets, spec))
   out: dict[str, Any] = {"act": {}, "learn": {}, "act_fastest": {}, "learn_fastest": {}}
   for width in ACT_WIDTHS:
-    mask = np.ones((width, spec.num_actions), bool)
-    mask[:, 0] = False
-    zeros = np.zeros(width, bool)
-    step = BatchedTimeStep(
-      frame=(np.random.default_rng(0).random((width, *spec.frame_shape)) < 0.2).astype(spec.frame_dtype),
-      last_reward=np.zeros(width, np.float32),
-      last_discount=np.ones(width, np.float32),
-      is_first=zeros,
-      is_last=zeros,
-      is_truncated=zeros,
-      to_play=np.zeros(width, np.int32),
-      legal_actions_mask=mask,
-    )
-    history = init_history(width, config.targets.history_length, spec)
-    key = jax.random.PRNGKey(1)
-    seconds, fastest = call_seconds(
-      lambda: jax.block_until_ready(policy(state.params, state.net_state, history, step, key, 1.0))  # noqa: B023
-    )
+    seconds, fastest = call_seconds(search_call(model, state, config, spec, width))
     out["act"][width], out["act_fastest"][width] = width / seconds, width / fastest
-  update = jax.jit(make_update(model, config, spec), donate_argnums=0)
   for width in LEARN_WIDTHS:
-    targets = make_targets(config, spec, (width,))
-
-    def learn() -> None:
-      nonlocal state
-      state, output = update(state, targets)  # noqa: B023
-      jax.block_until_ready(output)
-
-    seconds, fastest = call_seconds(learn)
+    own = jax.tree_util.tree_map(jax.numpy.copy, state)
+    seconds, fastest = call_seconds(update_call(model, own, config, spec, width))
     out["learn"][width], out["learn_fastest"][width] = width / seconds, width / fastest
   if with_scan:
     many = make_targets(config, spec, (4, config.learner.batch_size))
@@ -127,6 +60,7 @@ def parts(config: Any) -> dict[str, float]:
   """Returns the rates of the vectorized environment and of replay, measured with one thread."""
   import numpy as np
 
+  from experiments.lib.speed import call_seconds
   from moozi.core.pytree import fields_of, stack
   from moozi.core.records import StepSample, TrajectorySample
   from moozi.envs.vector import make_vector

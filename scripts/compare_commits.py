@@ -37,13 +37,15 @@ SMALL = (
   "planners.train.num_simulations=8",
   "planners.test.num_simulations=4",
 )
+# Breakout's own settings, before one configuration for all games of MinAtar.
+BREAKOUT = ("learner.consistency_coef=0", "learner.learning_rate.decay_steps=62500")
 # Each run has a configuration, and overrides that end it after a few dozen updates.
 RUNS = {
   "catch": ("config/tiny/catch.yaml", ("max_env_steps=6000",)),
-  "breakout": ("config/minatar/breakout.yaml", ("max_env_steps=6000", *SMALL)),
+  "breakout": ("config/minatar/breakout.yaml", ("max_env_steps=6000", *SMALL, *BREAKOUT)),
   "breakout_defaults": (
     "config/minatar/breakout.yaml",
-    ("max_env_steps=5000", *SMALL, "replay.sampling=rank", "learner.consistency_coef=1"),
+    ("max_env_steps=5000", *SMALL, *BREAKOUT, "replay.sampling=rank", "learner.consistency_coef=1"),
   ),
   "tic_tac_toe": ("config/boards/tic_tac_toe.yaml", ("max_env_steps=8000", *SMALL)),
   "reanalyze": (
@@ -115,7 +117,7 @@ def _compare_speed(trees: dict[str, Path], scratch: Path, num_pairs: int) -> Non
 
 def _steps_per_s(tree: Path, scratch: Path, name: str) -> float:
   """Trains Breakout through Ray with the commit's configuration; returns steps/s after the warm-up."""
-  options = (f"max_wall_s={SPEED_S}", "evaluation.final_episodes=1", "logging.progress=none")
+  options = (*BREAKOUT, f"max_wall_s={SPEED_S}", "evaluation.final_episodes=1", "logging.progress=none")
   _train(tree, "config/minatar/breakout.yaml", *options, f"run.dir={scratch}", f"run.name={name}")
   ticks = [json.loads(line) for line in (scratch / name / "metrics.jsonl").read_text().splitlines()]
   ticks = [tick for tick in ticks if SPEED_WARMUP_S <= tick["wall_s"] <= SPEED_S]

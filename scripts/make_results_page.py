@@ -1,38 +1,30 @@
 """Writes docs/results.md from committed results: `python scripts/make_results_page.py`."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "results.md"
-GAMES = ("asterix", "breakout", "freeway", "seaquest", "space_invaders")
-AGENTS = (("MooZi", 3_000_000), ("PPO", 3_000_000), ("MooZi", 1_000_000), ("PPO", 1_000_000))
 TEMPLATE = """\
 # Results
 
 <!-- Made by `python scripts/make_results_page.py`; do not edit it. -->
 
-Every figure is from a run whose configuration, metrics and evaluation are in the repository, on two shared
-cores without a GPU. The linked pages have the commands, all conditions, and the attempts that failed.
+Every figure is from a run whose configuration, metrics, evaluation and machine are in the repository. Minutes
+are on two shared cores without a GPU. The linked pages have the commands, all conditions, and the attempts
+that failed.
 
 ## MinAtar
 
-Each cell has the mean return of noise-free episodes, its 95% interval, and the minutes of training:
-
-| | Asterix | Breakout | Freeway | Seaquest | Space Invaders |
-|---|---|---|---|---|---|
 {minatar}
 
-Conditions: package `minatar`, no sticky actions, episodes truncated after 1,000 steps (Freeway 2,500); seeds
-per figure: {seeds}; {episodes} evaluation episodes with up to {starts} random first actions; the checkpoint
-at the stated step, never the best one. Some episodes of Breakout and Space Invaders are equal, so their
-intervals are too narrow. Seeds vary: another seed of Breakout reached 41.
+The best checkpoint is never used. [minatar_vs_ppo](../experiments/minatar_vs_ppo/README.md) has each seed
+with its swing and minutes, published results, strength by number of simulations, and a
+[log](../experiments/minatar_vs_ppo/LOG.md) of the first runs.
 
-[minatar_vs_ppo](../experiments/minatar_vs_ppo/README.md) has results with sticky actions, published
-results, strength by number of simulations, and a [log](../experiments/minatar_vs_ppo/LOG.md) of every run.
-
-![returns by environment steps](../thesis_figures/figure_5_1.png)
+![returns by environment steps and minutes](../thesis_figures/figure_5_1.png)
 
 ## Other environments
 
@@ -73,26 +65,14 @@ def read(path: str) -> Any:
   return json.loads((ROOT / "experiments" / path).read_text("utf-8"))
 
 
-def minatar() -> dict[str, str]:
-  """Returns the rows of MinAtar's table, and its agents' numbers of seeds, episodes and random starts."""
-  table = read("minatar_vs_ppo/results/table.json")
-  measured = {(r["agent"], r["at_env_steps"], r["game"]): r for r in _without_sticky(table["measured"])}
-  random = {row["game"]: row["mean"] for row in _without_sticky(table["random_play"])}
-  rows = []
-  for agent, steps in AGENTS:
-    found = [measured[agent, steps, game] for game in GAMES]
-    cells = [
-      f"{r['mean']:.1f}<br>[{r['low']:.1f}, {r['high']:.1f}]<br>{r['wall_min']:.0f} min" for r in found
-    ]
-    rows.append(f"| {agent}, {steps // 10**6}M steps | " + " | ".join(cells) + " |")
-  rows.append("| random play | " + " | ".join(f"{random[game]:.1f}" for game in GAMES) + " |")
-  used = [measured[agent, steps, game] for agent, steps in AGENTS for game in GAMES]
-  return {
-    "minatar": "\n".join(rows),
-    "seeds": _span([row["num_seeds"] for row in used]),
-    "episodes": _span([row["num_episodes"] for row in used]),
-    "starts": _span([row["evaluation"]["max_random_starts"] for row in used]),
-  }
+def minatar() -> str:
+  """Returns the tables of MinAtar, from `table.json` of the experiment's analysis."""
+  sys.path.append(str(ROOT))
+  from experiments.minatar_vs_ppo import analysis
+
+  tables = read("minatar_vs_ppo/results/table.json")
+  parts = [analysis.project_table(tables), *analysis.comparison_tables(tables)]
+  return "\n\n".join(parts)
 
 
 def others() -> dict[str, str]:
@@ -121,21 +101,12 @@ def others() -> dict[str, str]:
 
 def page() -> str:
   """Returns the text of docs/results.md."""
-  return TEMPLATE.format(**minatar(), **others())
-
-
-def _without_sticky(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-  return [row for row in rows if row["sticky_action_prob"] == 0]
+  return TEMPLATE.format(minatar=minatar(), **others())
 
 
 def _cost(summaries: list[dict[str, Any]]) -> str:
   steps, seconds = (sum(s[key] for s in summaries) for key in ("env_steps", "wall_s"))
   return f"{steps:,} | {seconds / 60:.0f}"
-
-
-def _span(values: list[int]) -> str:
-  low, high = min(values), max(values)
-  return f"{low}" if low == high else f"{low} to {high}"
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 
-from experiments.lib.results import Result, check_alike, check_same_conditions, read_results
+from experiments.minatar_vs_ppo.runs import LABELS, ONE_SEED, RESULTS, Run
 from moozi.core.errors import UserError
 from moozi.experiments.statistics import estimate
 from moozi.io.plain_data import read_yaml
@@ -24,8 +24,10 @@ GYMNAX_RATE = "1e-3"  # as in config/ppo/minatar.yaml
 
 # Colours of Okabe and Ito, safe for colour-blind readers; line styles and markers differ as well.
 STYLES: dict[str, dict[str, Any]] = {
-  "MooZi": {"color": "#0072B2", "linestyle": "-", "marker": "o"},
-  "PPO": {"color": "#D55E00", "linestyle": "--", "marker": "s"},
+  "muzero": {"color": "#0072B2", "linestyle": "-", "marker": "o"},
+  "ppo_replica": {"color": "#D55E00", "linestyle": "--", "marker": "s"},
+  "ppo_tuned": {"color": "#009E73", "linestyle": "-.", "marker": "^"},
+  "ppo_tuned_long": {"color": "#009E73", "linestyle": "-.", "marker": "^"},
 }
 PUBLISHED: dict[str, Any] = {"color": "#555555", "linestyle": ":", "linewidth": 1.5}
 AXES = {
@@ -39,24 +41,23 @@ class MissingError(UserError):
 
 
 def main(
-  draw: Callable[[list[Result]], plt.Figure], name: str, doc: str, arguments: Sequence[str] | None = None
+  draw: Callable[[Path, Path], plt.Figure], name: str, doc: str, arguments: Sequence[str] | None = None
 ) -> int:
   """Runs the command line of a figure; returns the exit status, which is 2 for a user's error.
 
   Args:
-    draw: draws the figure from all results.
+    draw: draws the figure from the folders of results and of the first runs.
     name: of the PNG file in this folder, without suffix.
     doc: the help text.
     arguments: of the command line; None uses those of the process.
   """
   parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
-  parser.add_argument("--results", type=Path, default=EXPERIMENT / "results", help="folder of results")
+  parser.add_argument("--results", type=Path, default=RESULTS, help="folder of results")
+  parser.add_argument("--one-seed", type=Path, default=ONE_SEED, help="folder of the first runs")
   parser.add_argument("--out", type=Path, default=HERE / f"{name}.png", help="the PNG file")
   options = parser.parse_args(arguments)
   try:
-    results = read_results(options.results)
-    check_same_conditions([r for r in results if r.config.env.name.startswith("minatar:")])
-    figure = draw(results)
+    figure = draw(options.results, options.one_seed)
   except UserError as error:
     print(f"error: {name}: {error}", file=sys.stderr)
     return 2
@@ -66,48 +67,31 @@ def main(
   return 0
 
 
-def curves_of(results: Sequence[Result], agent: str, game: str, sticky: float) -> list[Result]:
-  """Returns the results of an agent on a MinAtar game that have a curve, one for each seed.
-
-  Raises: MissingError: there are none. UserError: they differ in more than the seed.
-  """
-  found = [
-    r
-    for r in results
-    if (r.agent, r.config.env.name, r.sticky_action_prob) == (agent, f"minatar:{game}", sticky)
-    and r.has_curve
-  ]
-  if not found:
-    how = f"sticky actions of {sticky:g}" if sticky else "no sticky actions"
-    raise MissingError(
-      f"no result of {agent} on {game} with {how}; run `python -m experiments.minatar_vs_ppo.sweep`"
-    )
-  check_alike(found)
-  return found
-
-
-def draw_agent(axis: plt.Axes, results: Sequence[Result], x: str) -> None:
+def draw_agent(axis: plt.Axes, runs: Sequence[Run], x: str) -> None:
   """Plots an agent's returns in evaluation over `env_steps` or `wall_s`: each seed, and the seeds' mean.
 
-  The last evaluation of each seed, which has more episodes, is a point with its 95% interval.
+  A dot at the end of each seed is the run's figure. It is hollow for a first run, which has one checkpoint.
   """
-  style, scale = STYLES[results[0].agent], AXES[x][1]
-  line_style = {"color": style["color"], "linestyle": style["linestyle"]}
-  lines = [_line(result, x) for result in results]
+  agent, scale = runs[0].agent, AXES[x][1]
+  line_style = {key: STYLES[agent][key] for key in ("color", "linestyle")}
+  lines = []
+  for run in runs:
+    steps, minutes, returns = run.curve()
+    lines.append((steps if x == "env_steps" else minutes * 60.0, returns))
   if len(lines) == 1:
-    axis.plot(lines[0][0] / scale, lines[0][1], label=results[0].agent, **line_style)
+    axis.plot(lines[0][0] / scale, lines[0][1], label=LABELS[agent], **line_style)
   else:
     for xs, returns in lines:
       axis.plot(xs / scale, returns, alpha=0.35, linewidth=0.8, **line_style)
     grid = np.linspace(max(xs[0] for xs, _ in lines), min(xs[-1] for xs, _ in lines), 200)
     mean = np.mean([np.interp(grid, xs, returns) for xs, returns in lines], axis=0)
-    axis.plot(grid / scale, mean, linewidth=2, label=results[0].agent, **line_style)
-  for result in results:
-    own = [e for e in result.evaluations if e["simulations"] is None]
-    if own:
-      last = max(own, key=lambda e: e["env_steps"])
-      at = result.without_evaluations(last["wall_s"]) if x == "wall_s" else last["env_steps"]
-      draw_point(axis, at / scale, last["returns"], style)
+    axis.plot(grid / scale, mean, linewidth=2, label=LABELS[agent], **line_style)
+  for run in runs:
+    last = run.checkpoints[-1]
+    at = run.result.without_evaluations(last["wall_s"]) if x == "wall_s" else last["env_steps"]
+    face = "none" if run.is_first else STYLES[agent]["color"]
+    style = {"color": STYLES[agent]["color"], "markerfacecolor": face, "markersize": 5}
+    axis.plot([at / scale], [run.score], marker=STYLES[agent]["marker"], linestyle="none", **style)
 
 
 def draw_point(
@@ -154,9 +138,9 @@ def draw_gymnax(axis: plt.Axes, game: str, until: float) -> None:
     axis.plot(steps[shown] / 1e6, np.array(returns)[shown], label="PPO of gymnax, published", **PUBLISHED)
 
 
-def last_step(results: Sequence[Result]) -> int:
-  """Returns the last evaluated environment step; 0 without evaluations."""
-  return max((int(e["env_steps"]) for r in results for e in r.evaluations), default=0)
+def last_step(runs: Sequence[Run]) -> int:
+  """Returns the environment step of the last checkpoint."""
+  return max(int(run.checkpoints[-1]["env_steps"]) for run in runs)
 
 
 def finish(axis: plt.Axes, x: str | None = None, title: str | None = None) -> None:
@@ -168,13 +152,3 @@ def finish(axis: plt.Axes, x: str | None = None, title: str | None = None) -> No
   axis.grid(alpha=0.3)
   axis.set_ylim(bottom=0)
   axis.set_xlim(left=0)
-
-
-def _line(result: Result, x: str) -> tuple[np.ndarray, np.ndarray]:
-  """Returns the x values and mean returns of the evaluations during training."""
-  ticks = [tick for tick in result.ticks if tick.get("test/return_mean") is not None]
-  if not ticks:
-    raise UserError(f"{result.path}: metrics.jsonl has no evaluations")
-  returns = np.array([t["test/return_mean"] for t in ticks])
-  steps = np.array([t["test/at_env_steps"] for t in ticks])
-  return (steps if x == "env_steps" else result.wall_s_at(steps)), returns

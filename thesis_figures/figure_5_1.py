@@ -1,52 +1,60 @@
-"""Figure 5.1: MooZi and PPO on the five games of MinAtar, without sticky actions.
+"""Figure 5.1: MooZi and PPO on the five games of MinAtar.
 
     python -m thesis_figures.figure_5_1
 
-Plots the return over environment steps and over wall time. Lines show the evaluations during training. Points
-with 95% intervals show the last evaluation, of 100 episodes. The dotted line over steps is the published
-curve of gymnax's PPO in gymnax's own environments. Missing runs are left out and reported. The thesis has
-four of the games.
+Plots the return over environment steps and over wall time, for each protocol that has runs: without sticky
+actions (a), and MinAtar's own (b). Lines show the evaluations during training: each seed thin, the mean over
+seeds thick. A dot is a seed's figure, the mean over the run's last five milestones; a hollow dot is a first
+run's, which has one checkpoint. Over minutes, PPO's longer runs are shown, and only runs on two cores. The
+dotted line over steps is the published curve of gymnax's PPO in gymnax's own environments. Missing runs are
+left out and reported. The thesis has four of the games.
 """
 
-import itertools
 import sys
+from pathlib import Path
 
 import matplotlib.pyplot as plt
 
-from experiments.lib.results import Result
-from moozi.core.errors import UserError
-from thesis_figures.drawing import MissingError, curves_of, draw_agent, draw_gymnax, finish, last_step, main
+from experiments.minatar_vs_ppo.runs import read_runs
+from experiments.minatar_vs_ppo.sweep import PROTOCOLS
+from thesis_figures.drawing import MissingError, draw_agent, draw_gymnax, finish, last_step, main
 
 GAMES = ("asterix", "breakout", "freeway", "seaquest", "space_invaders")
-AGENTS = ("MooZi", "PPO")
+AGENTS = ("muzero", "ppo_replica", "ppo_tuned")
+TITLES = {"a": "no sticky actions, 1,000 steps", "b": "sticky actions, no cut-off"}
 
 
-def draw(results: list[Result]) -> plt.Figure:
-  """Plots one game per column, over steps in the top row and over minutes in the bottom row."""
-  found: dict[tuple[str, str], list[Result]] = {}
-  for key in itertools.product(AGENTS, GAMES):
-    try:
-      found[key] = curves_of(results, *key, 0.0)
-    except MissingError as missing:
-      print(f"left out: {missing}", file=sys.stderr)
-  if not found:
-    raise UserError("no results; run `python -m experiments.minatar_vs_ppo.sweep`")
-  figure, axes = plt.subplots(2, len(GAMES), figsize=(15, 6), layout="constrained")
-  for column, game in enumerate(GAMES):
-    for axis, x in zip(axes[:, column], ("env_steps", "wall_s"), strict=True):
-      own = [found[agent, game] for agent in AGENTS if (agent, game) in found]
-      for results_of in own:
-        draw_agent(axis, results_of, x)
-      if own and x == "env_steps":
-        draw_gymnax(axis, game, max(map(last_step, own)))
-      finish(axis, x, game.replace("_", " ") if x == "env_steps" else None)
-  for axis in axes[:, 0]:
-    axis.set_ylabel("return, evaluation episodes")
+def draw(results: Path, one_seed: Path) -> plt.Figure:
+  """Plots one game per column, and two rows for each protocol: over steps, and over minutes."""
+  groups = read_runs(results, one_seed)
+  shown = [protocol for protocol in PROTOCOLS if any(key[1] == protocol for key in groups)]
+  if not shown:
+    raise MissingError("no results; run `python -m experiments.minatar_vs_ppo.sweep`")
+  shape = (2 * len(shown), len(GAMES))
+  figure, axes = plt.subplots(*shape, figsize=(15, 3 * shape[0]), layout="constrained")
+  for row, protocol in enumerate(shown):
+    for column, game in enumerate(GAMES):
+      own = {agent: groups[agent, protocol, game] for agent in AGENTS if (agent, protocol, game) in groups}
+      for agent in AGENTS:
+        if agent not in own:
+          print(f"left out: no run of {agent} on {game} under ({protocol})", file=sys.stderr)
+      steps, minutes = axes[2 * row, column], axes[2 * row + 1, column]
+      for agent, runs in own.items():
+        draw_agent(steps, runs, "env_steps")
+        longest = groups.get((f"{agent}_long", protocol, game), runs)
+        if timed := [run for run in longest if run.has_minutes]:
+          draw_agent(minutes, timed, "wall_s")
+      if own and protocol == "a":
+        draw_gymnax(steps, game, max(map(last_step, own.values())))
+      finish(steps, "env_steps", game.replace("_", " "))
+      finish(minutes, "wall_s")
+    for axis in axes[2 * row : 2 * row + 2, 0]:
+      axis.set_ylabel(f"return ({protocol}: {TITLES[protocol]})", fontsize=8)
   lines = {
     label: line for axis in axes.flat for line, label in zip(*axis.get_legend_handles_labels(), strict=True)
   }
   figure.legend(lines.values(), lines.keys(), loc="outside lower center", ncols=len(lines), frameon=False)
-  figure.suptitle("MinAtar (package minatar, no sticky actions): MooZi and PPO")
+  figure.suptitle("MinAtar (package minatar): MooZi and PPO")
   return figure
 
 

@@ -2,40 +2,54 @@
 
     python -m thesis_figures.figure_5_2
 
-Lines show the evaluations during training. Points with 95% intervals show the last evaluation, of 100
-episodes. Dotted lines show published results: gymnax's PPO without sticky actions, and the final return of
+Lines show the evaluations during training, dots each seed's figure (as in figure 5.1). On the right are the
+runs under MinAtar's own protocol, or, until there are any, the first runs with sticky actions and a cap of
+1,000 steps. Dotted lines show published results: gymnax's PPO without sticky actions, and the final return of
 AC(λ) with sticky actions.
 """
 
 import sys
+from pathlib import Path
 
 import matplotlib.pyplot as plt
 
-from experiments.lib.results import Result
-from thesis_figures.drawing import curves_of, draw_agent, draw_gymnax, draw_published, finish, last_step, main
+from experiments.minatar_vs_ppo.runs import FIRST_STICKY, Run, read_runs, select
+from thesis_figures.drawing import (
+  MissingError,
+  draw_agent,
+  draw_gymnax,
+  draw_published,
+  finish,
+  last_step,
+  main,
+)
+from thesis_figures.figure_5_1 import AGENTS
 
-AGENTS = ("MooZi", "PPO")
-PANELS = ((0.0, "no sticky actions"), (0.1, "sticky actions, probability 0.1"))
+STICKY = {"b": "sticky actions, probability 0.1, no cut-off", FIRST_STICKY: "sticky actions, probability 0.1"}
 
 
-def draw(results: list[Result]) -> plt.Figure:
+def draw(results: Path, one_seed: Path) -> plt.Figure:
   """Plots the runs without sticky actions on the left and with them on the right, on one scale."""
-  found = {
-    (agent, sticky): curves_of(results, agent, "breakout", sticky) for sticky, _ in PANELS for agent in AGENTS
+  groups = read_runs(results, one_seed)
+  sticky = "b" if ("muzero", "b", "breakout") in groups else FIRST_STICKY
+  found: dict[str, list[list[Run]]] = {
+    protocol: [own for agent in AGENTS if (own := select(groups, agent, protocol).get("breakout"))]
+    for protocol in ("a", sticky)
   }
+  if not all(found.values()):
+    raise MissingError("no result on breakout; run `python -m experiments.minatar_vs_ppo.sweep`")
   figure, axes = plt.subplots(1, 2, figsize=(10, 4.2), sharey=True, layout="constrained")
-  for axis, (sticky, title) in zip(axes, PANELS, strict=True):
-    own = [found[agent, sticky] for agent in AGENTS]
-    for results_of in own:
-      draw_agent(axis, results_of, "env_steps")
-    if sticky:
-      draw_published(axis, "AC(λ) of MinAtar", "breakout")
-    else:
+  for axis, (protocol, own) in zip(axes, found.items(), strict=True):
+    for runs in own:
+      draw_agent(axis, runs, "env_steps")
+    if protocol == "a":
       draw_gymnax(axis, "breakout", max(map(last_step, own)))
-    finish(axis, "env_steps", title)
+    else:
+      draw_published(axis, "AC(λ) of MinAtar", "breakout")
+    finish(axis, "env_steps", STICKY.get(protocol, "no sticky actions"))
     axis.legend(frameon=False, fontsize=9)
   axes[0].set_ylabel("return, evaluation episodes")
-  figure.suptitle("MinAtar Breakout (package minatar, 1,000 steps)")
+  figure.suptitle("MinAtar Breakout (package minatar)")
   return figure
 
 

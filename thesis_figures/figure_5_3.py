@@ -8,12 +8,13 @@ at four milestones, with 95% intervals over the episodes.
 """
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
 
-from experiments.lib.results import Result
+from experiments.lib.results import Result, read_results
 from moozi.core.errors import UserError
 from thesis_figures.drawing import draw_point, finish, main
 
@@ -22,13 +23,9 @@ MARKERS = "ovs^DPX*"
 NUM_MILESTONES = 4
 
 
-def draw(results: list[Result]) -> plt.Figure:
+def draw(results: Path, one_seed: Path) -> plt.Figure:
   """Plots the return over training on the left and over simulations on the right, on one scale."""
-  found = [
-    r
-    for r in results
-    if (r.config.env.name, r.sticky_action_prob) == (GAME, 0.0) and any(map(_has_own_count, r.evaluations))
-  ]
+  found = _by_simulations(results) or _by_simulations(one_seed)
   if not found:
     raise UserError(
       "no result by number of simulations on space_invaders; run `python -m experiments.minatar_vs_ppo.sweep`"
@@ -66,6 +63,14 @@ def draw(results: list[Result]) -> plt.Figure:
     f"MinAtar Space Invaders (package minatar, no sticky actions, {cap:,} steps): one {result.agent} run"
   )
   return figure
+
+
+def _by_simulations(folder: Path) -> list[Result]:
+  return [
+    r
+    for r in read_results(folder)
+    if (r.config.env.name, r.sticky_action_prob) == (GAME, 0.0) and any(map(_has_own_count, r.evaluations))
+  ]
 
 
 def _has_own_count(evaluation: dict[str, Any]) -> bool:

@@ -16,7 +16,7 @@ from experiments.lib.jobs import ROOT
 HERE = Path(__file__).resolve().parent
 
 ABLATION = Ablation(
-  config=ROOT / "config" / "minatar" / "asterix.yaml",
+  config=ROOT / "experiments" / "configs" / "minatar" / "asterix.yaml",
   results=HERE / "results",
   common=("max_wall_s=null", "evaluation.period_env_steps=100000"),
   steps=500_000,

@@ -77,7 +77,9 @@ class Soak:
       *("max_env_steps=1000000000", "max_wall_s=null", f"workers.env_timeout_s={PAUSE_S + 5:g}"),
       *("evaluation.period_env_steps=250000", "evaluation.episodes=50", "checkpoint.period_s=60"),
     ]
-    self.process = self._start(["train", str(ROOT / "config" / "minatar" / "breakout.yaml"), *settings])
+    self.process = self._start(
+      ["train", str(ROOT / "experiments" / "configs" / "minatar" / "breakout.yaml"), *settings]
+    )
 
   def _start(self, arguments: list[str]) -> psutil.Popen:
     # Ray's processes also import the environment's module by name.

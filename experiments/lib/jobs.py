@@ -15,9 +15,10 @@ _MAX_DELAY = 0.05  # as a fraction of the step; a milestone is saved after a rou
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Evaluation:
-  """An evaluation of one checkpoint, which is named by its environment step or is `last`.
+  """An evaluation of one checkpoint.
 
-  If `simulations` is None, the search has the run's number of simulations.
+  `checkpoint` is its environment step, or `last`, or `-k` for the k-th milestone from the end. If
+  `simulations` is None, the search has the run's number of simulations.
   """
 
   checkpoint: str
@@ -25,11 +26,21 @@ class Evaluation:
   simulations: int | None = None
 
 
+MACHINE = ("runtime", "ray.", "workers.resources.", "evaluation.resources.", "checkpoint.", "timeline.")
+"""Prefixes of the settings that say where a run is, not what it learns."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Job(jobs.Job):
-  """One training run with its evaluations; `run` is the name of a run that another job trains."""
+  """One training run with its evaluations; `run` is the name of a run that another job trains.
+
+  Attributes:
+    evaluations: the evaluations after training.
+    may_differ: prefixes of the settings in which a result may differ from the job, such as `MACHINE`.
+  """
 
   evaluations: tuple[Evaluation, ...] = (Evaluation(checkpoint="last"),)
+  may_differ: tuple[str, ...] = ()
 
 
 def matches_step(env_steps: int, wanted: int) -> bool:
@@ -41,10 +52,15 @@ def find_evaluated(run: RunDirectory, which: str) -> CheckpointInfo | None:
   """Returns the checkpoint of an evaluation.
 
   For an environment step, this is the first match among the milestones and the last checkpoint, or None.
-  The best checkpoint is excluded, because it was selected by the quantity that is measured.
+  For `-k` it is None if there are fewer milestones. The best checkpoint is excluded, because it was selected
+  by the quantity that is measured.
 
   Raises: UserError: the run has no checkpoint, or not the one that `which` names.
   """
+  if which.startswith("-"):
+    milestones = [c for c in list_checkpoints(run.checkpoints_path) if c.meta.get("is_milestone")]
+    from_end = int(which)
+    return milestones[from_end] if len(milestones) >= -from_end else None
   last = find_checkpoint(run.checkpoints_path, "last")
   if not which.isdigit():
     return find_checkpoint(run.checkpoints_path, which)

@@ -4,7 +4,8 @@ config.yaml        the run's configuration
 metrics.jsonl      its metrics, thinned; absent if another result of the same run has them
 summary.json       the run's summary
 evaluations.json   a list: `moozi evaluate --json --returns` of each checkpoint, with its wall time
-machine.json       cores, versions, and the commit of the code that wrote the result
+machine.json       cores, versions, and the commit of the code that wrote the result; if measured, the device
+                   and the seconds of the bare search per step and of the bare update per sample
 job.json           steps and time of the run, the commit that trained last (absent in older results), and the
                    evaluations of the job
 """
@@ -16,7 +17,7 @@ import json
 import os
 import platform
 import shutil
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,10 +52,21 @@ def write_json(path: Path, value: Any, indent: int | None = 1) -> None:
   write_bytes(path, (text + "\n").encode())
 
 
-def write_result(path: Path, run: RunDirectory, job: Job, evaluations: Sequence[dict[str, Any]]) -> None:
+def write_result(
+  path: Path,
+  run: RunDirectory,
+  job: Job,
+  evaluations: Sequence[dict[str, Any]],
+  columns: Collection[str] | None = None,
+  measured: Mapping[str, Any] | None = None,
+) -> None:
   """Writes or replaces the folder of a finished job; an interruption leaves no partial folder at `path`.
 
   `run` must be complete. Its metrics are left out if another job trained it.
+
+  Args:
+    columns: the metrics to keep; None keeps all.
+    measured: further entries of `machine.json`.
   """
   temporary, old = (path.with_name(f".{path.name}.{suffix}") for suffix in ("tmp", "old"))
   for folder in (temporary, old):
@@ -65,12 +77,12 @@ def write_result(path: Path, run: RunDirectory, job: Job, evaluations: Sequence[
   plain_run = config.run.model_copy(update={"dir": "runs"})
   save_config(config.model_copy(update={"run": plain_run}), temporary / "config.yaml")
   if job.run is None:
-    lines = [json.dumps(to_plain_json(tick)) for tick in thin(read_metrics(run.metrics_path))]
+    lines = [json.dumps(to_plain_json(tick)) for tick in thin(read_metrics(run.metrics_path), columns)]
     (temporary / "metrics.jsonl").write_text("\n".join(lines) + "\n", "utf-8")
   if run.summary_path.exists():
     shutil.copyfile(run.summary_path, temporary / "summary.json")
   write_json(temporary / "evaluations.json", evaluations, indent=None)
-  write_json(temporary / "machine.json", machine())
+  write_json(temporary / "machine.json", machine() | dict(measured or {}))
   job_json = {
     "env_steps": newest.env_steps,
     "wall_s": run.trained_s_at_end(newest.env_steps, newest.learner_steps),
@@ -107,13 +119,18 @@ def machine() -> dict[str, Any]:
     "cores": len(os.sched_getaffinity(0)),
     "processor": platform.machine(),
     "python": platform.python_version(),
-    "packages": {dist.name: dist.version for dist in installed if dist.name in _PACKAGES},
+    "packages": {dist.name.lower(): dist.version for dist in installed if dist.name.lower() in _PACKAGES},
     "commit": code_commit(),
   }
 
 
-def thin(ticks: Sequence[dict[str, Any]], max_ticks: int = _MAX_TICKS) -> list[dict[str, Any]]:
-  """Returns the ticks with evaluations, and about `max_ticks` others with the last; rounds to six digits."""
+def thin(
+  ticks: Sequence[dict[str, Any]], columns: Collection[str] | None = None, max_ticks: int = _MAX_TICKS
+) -> list[dict[str, Any]]:
+  """Returns the ticks with evaluations, and about `max_ticks` others with the last; rounds to six digits.
+
+  `columns` has the metrics to keep; None keeps all.
+  """
 
   def rounded(value: Any) -> Any:
     return float(f"{value:.6g}") if isinstance(value, float) and not value.is_integer() else value
@@ -121,17 +138,24 @@ def thin(ticks: Sequence[dict[str, Any]], max_ticks: int = _MAX_TICKS) -> list[d
   others = [i for i, tick in enumerate(ticks) if "test/return_mean" not in tick]
   dropped = set(others) - set(others[::-1][:: max(1, -(-len(others) // max_ticks))])
   kept = [tick for i, tick in enumerate(ticks) if i not in dropped]
-  return [{name: rounded(value) for name, value in tick.items()} for tick in kept]
+  return [
+    {name: rounded(value) for name, value in tick.items() if columns is None or name in columns}
+    for tick in kept
+  ]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Result:
-  """A committed result: its folder, configuration and evaluations, and the machine's number of cores."""
+  """A committed result: its folder, configuration and evaluations, and machine.json."""
 
   path: Path
   config: Config
   evaluations: list[dict[str, Any]]
-  cores: int
+  machine: dict[str, Any]
+
+  @property
+  def cores(self) -> int:
+    return int(self.machine["cores"])
 
   @property
   def agent(self) -> str:
@@ -191,22 +215,26 @@ def read_result(path: Path) -> Result:
   """Reads the result in a folder. Raises UserError: the folder is not a result."""
   try:
     evaluations = json.loads((path / "evaluations.json").read_text("utf-8"))
-    cores = int(json.loads((path / "machine.json").read_text("utf-8"))["cores"])
+    machine = json.loads((path / "machine.json").read_text("utf-8"))
+    int(machine["cores"])
   except (OSError, ValueError, KeyError, TypeError) as error:
     raise UserError(f"{path}: not a result: {type(error).__name__}: {error}") from None
   config = read_run_config(path / "config.yaml")
-  return Result(path=path, config=config, evaluations=evaluations, cores=cores)
+  return Result(path=path, config=config, evaluations=evaluations, machine=machine)
 
 
-def check_alike(results: Sequence[Result]) -> None:
-  """Raises UserError if two results have the same seed, or differ in more than the seed and the length."""
+def check_alike(results: Sequence[Result], may_differ: Sequence[str] = ()) -> None:
+  """Raises UserError if two results have the same seed, or differ in more than the seed and the length.
+
+  `may_differ` has the prefixes of further settings that may differ.
+  """
   by_seed: dict[int, Result] = {}
   for result in results:
     if (seed := result.config.seed) in by_seed:
       raise UserError(f"{by_seed[seed].path} and {result.path}: both have seed {seed}; remove one")
     by_seed[seed] = result
     changed = differences(results[0].config, result.config)
-    if changed := [key for key in changed if key not in ("seed", *GROWABLE)]:
+    if changed := [key for key in changed if not key.startswith(("seed", *GROWABLE, *may_differ))]:
       raise UserError(
         f"{results[0].path} and {result.path}: differ in {', '.join(changed)}; only seeds may differ"
       )

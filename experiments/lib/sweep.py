@@ -1,10 +1,13 @@
 """Runs a list of jobs with commands of moozi, until all are done or the time is used up."""
 
 import argparse
+import dataclasses
 import json
+import math
+import os
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,30 +28,60 @@ ONE_CORE = {"NPROC": "1", "OMP_NUM_THREADS": "1", "JAX_PLATFORMS": "cpu"}
 
 
 def main(
-  jobs: Sequence[Job], experiment: Path, doc: str, arguments: Sequence[str] | None = None, runs: Path = RUNS
+  jobs: Sequence[Job],
+  experiment: Path,
+  doc: str,
+  arguments: Sequence[str] | None = None,
+  runs: Path = RUNS,
+  columns: Collection[str] | None = None,
+  measures_speed: bool = False,
 ) -> int:
   """Runs the command line of a sweep: does the jobs in order, and writes to `results/` of the experiment.
+
+  With `--job` it does one job alone, elsewhere: with further settings, and with a folder of its own.
+
+  Args:
+    columns, measures_speed: as for `Sweep`.
 
   Returns: the exit status: 0; 1 if a job failed; 2 for a user's error.
   """
   parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
-  parser.add_argument("--minutes", type=float, default=55.0, help="time limit of this call (%(default)g)")
+  parser.add_argument("--minutes", type=float, help="time limit of this call (55; with --job: none)")
   parser.add_argument("--only", nargs="+", metavar="JOB", help="run these jobs only")
   parser.add_argument("--list", action="store_true", help="print the progress of each job and exit")
-  options = parser.parse_args(arguments)
+  alone = parser.add_argument_group("one job alone, for example on another machine; does not need Ray")
+  alone.add_argument("--job", metavar="JOB", help="run this job, beside other calls")
+  alone.add_argument("--out", type=Path, metavar="DIR", help="write DIR/JOB; runs and logs are in DIR/runs")
+  alone.add_argument("--cores", type=int, metavar="N", help="threads of the job (all cores of the process)")
+  alone.add_argument(
+    "overrides", nargs="*", metavar="key=value", help="settings of the job, such as runtime=local"
+  )
+  options = parser.parse_intermixed_args(arguments)
   folder, results = runs / experiment.name, experiment / "results"
+  minutes, cores = options.minutes, None
+  if minutes is None:
+    minutes = math.inf if options.job else 55.0
   try:
     names = [job.name for job in jobs]
     assert len(set(names)) == len(names), "two jobs have one name"
-    if unknown := [name for name in options.only or () if name not in names]:
-      raise UserError(f"--only {unknown[0]}: unknown job; choose from {', '.join(names)}")
-    chosen = [job for job in jobs if job.name in (options.only or names)]
+    wanted = [options.job] if options.job else options.only
+    if unknown := [name for name in wanted or () if name not in names]:
+      flag = "--job" if options.job else "--only"
+      raise UserError(f"{flag} {unknown[0]}: unknown job; choose from {', '.join(names)}")
+    if bool(options.job) != bool(options.out) or (not options.job and (options.cores or options.overrides)):
+      raise UserError("--job and --out: each needs the other; --cores and key=value need both")
+    chosen = [job for job in jobs if job.name in (wanted or names)]
+    if options.job:
+      folder, results = options.out / "runs", options.out
+      cores = options.cores or len(os.sched_getaffinity(0))
+      chosen = [dataclasses.replace(j, overrides=(*j.overrides, *options.overrides)) for j in chosen]
     if options.list:
       for job in chosen:
         print(f"{job.name}: {describe(job, folder, results)}")
       return 0
-    with TimeBudget(60.0 * options.minutes) as budget:
-      return int(not Sweep(folder, results, budget).run(chosen))
+    with TimeBudget(60.0 * minutes) as budget:
+      sweep = Sweep(folder, results, budget, columns=columns, measures_speed=measures_speed, cores=cores)
+      return int(not sweep.run(chosen))
   except UserError as error:
     print(f"error: {error}", file=sys.stderr)
     return 2
@@ -76,7 +109,7 @@ def is_done(job: Job, folder: Path, results: Path) -> bool:
   if not is_result_of(path, job, wanted):
     return False
   changed = differences(read_run_config(path / "config.yaml"), wanted)
-  if changed := [key for key in changed if key not in GROWABLE]:
+  if changed := [key for key in changed if not key.startswith((*GROWABLE, *job.may_differ))]:
     raise UserError(f"{path}: differs from the job in {', '.join(changed)}; move it and its run away")
   return True
 
@@ -100,6 +133,12 @@ class Sweep(Runner[Job]):
 
   `at_once` jobs run in parallel, one core each. If `at_once` is None, jobs run one at a time with the whole
   machine.
+
+  Args:
+    columns: the metrics that results keep; None keeps all.
+    measures_speed: whether to measure `speed.seconds_of` before a run starts, for `machine.json`.
+    cores: number of threads of each command, with `at_once` of None; None: all cores of this process. The
+      folder of runs is then not locked, so that several sweeps can use it.
   """
 
   def __init__(
@@ -110,9 +149,16 @@ class Sweep(Runner[Job]):
     at_once: int | None = None,
     moozi: Sequence[str] = MOOZI,
     report: Callable[[str], None] = print_line,
+    *,
+    columns: Collection[str] | None = None,
+    measures_speed: bool = False,
+    cores: int | None = None,
   ) -> None:
     env = {} if at_once is None else ONE_CORE
-    lock = folder.absolute().parent
+    if cores is not None:
+      env = {"NPROC": str(cores), "OMP_NUM_THREADS": str(cores), "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+    lock = folder.absolute().parent if cores is None else None
+    self._columns, self._measures_speed, self._cores = columns, measures_speed, cores
     super().__init__(folder, budget, at_once=at_once or 1, env=env, lock=lock, moozi=moozi, report=report)
     self._results = results
 
@@ -132,8 +178,35 @@ class Sweep(Runner[Job]):
       # The file may come from an evaluation that named this checkpoint differently.
       wanted = {"wanted": evaluation.checkpoint, "simulations": evaluation.simulations}
       evaluations.append(json.loads(file.read_text("utf-8")) | wanted)
-    write_result(self._results / job.name, run, job, evaluations)
+    measured = {} if self._cores is None else {"cores": self._cores}
+    if self._measures_speed and (path := self._speed_path(job)).exists():
+      measured |= json.loads(path.read_text("utf-8"))
+    write_result(self._results / job.name, run, job, evaluations, self._columns, measured)
     return True
+
+  def begin(self, job: Job) -> None:
+    """Measures the machine with the job's network, batch and threads, once for each run."""
+    if not self._measures_speed or (path := self._speed_path(job)).exists():
+      return
+    config, settings = job.load_config(self._folder), job.settings(self._folder)
+    # The processes of a run with Ray have their own numbers of threads.
+    threads = {"act": config.workers.resources.num_threads, "learn": config.ray.learner.num_threads}
+    is_one_process = config.algorithm == "ppo" or config.runtime == "local"
+    measured: dict[str, Any] = {}
+    for part, number in threads.items():
+      own = {} if is_one_process or not number else {"NPROC": str(number), "OMP_NUM_THREADS": str(number)}
+      command = [sys.executable, "-m", "experiments.lib.speed", part, job.config, *settings]
+      with tempfile.TemporaryFile("w+") as out, (self._folder / f"{job.run_name}.log").open("a") as log:
+        if self._budget.run(command, out, log, {**self._env, "PYTHONPATH": str(ROOT), **own}) != 0:
+          return  # the run does not depend on it
+        out.seek(0)
+        found = json.loads(out.read().splitlines()[-1])
+      measured |= {f"t_{part}_s": found["seconds"], f"threads_{part}": found["threads"]}
+      measured |= {"device": found["device"], "load_average": os.getloadavg()[0]}
+    write_json(path, measured)
+
+  def _speed_path(self, job: Job) -> Path:
+    return self._folder / f"{job.run_name}.speed.json"
 
   def _evaluate(self, job: Job, evaluation: Evaluation, checkpoint: CheckpointInfo, file: Path) -> bool:
     """Evaluates a checkpoint and writes the figures to `file`; returns false if it did not finish."""

@@ -16,7 +16,7 @@ from experiments.lib.jobs import ROOT
 HERE = Path(__file__).resolve().parent
 
 ABLATION = Ablation(
-  config=ROOT / "config" / "minatar" / "breakout.yaml",
+  config=ROOT / "experiments" / "configs" / "minatar" / "breakout.yaml",
   results=HERE / "results" / "ablation",
   common=("max_wall_s=3600", "evaluation.period_env_steps=100000"),
   variants={

@@ -1,103 +1,216 @@
-"""Tabulates the returns of MooZi and PPO on MinAtar from `results/`, with published results.
+"""Tabulates MooZi and PPO on MinAtar from `results/`: returns, aggregates, minutes, and published results.
 
-    python -m experiments.minatar_vs_ppo.analysis             # writes results/table.md and results/table.json
-    python -m experiments.minatar_vs_ppo.analysis --readme    # also writes the table into README.md here
+    python -m experiments.minatar_vs_ppo.analysis             # results/table.md, table.json and scores.json
+    python -m experiments.minatar_vs_ppo.analysis --readme    # also both README.md, and headers in config/
 
-A figure is the mean of the seeds' mean returns in evaluation, with a 95% bootstrap interval over seeds and
-episodes. The evaluated checkpoint is at the stated environment step or just after it.
+Seeds are the unit. A run's figure is the mean over its last five milestones (`runs.py`). A cell has the mean
+over seeds and each seed's figure. Intervals are 95% bootstrap intervals over seeds, within each game.
 """
 
 import argparse
-import dataclasses
 import json
-import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from experiments.lib.jobs import matches_step
-from experiments.lib.results import (
-  Result,
-  check_alike,
-  check_same_conditions,
-  conditions_of,
-  read_results,
-  write_json,
+import numpy as np
+
+from experiments.lib.jobs import ROOT
+from experiments.lib.results import conditions_of, write_json
+from experiments.minatar_vs_ppo.runs import (
+  CORES,
+  LABELS,
+  ONE_SEED,
+  RESULTS,
+  Run,
+  read_runs,
+  seconds_per_step,
+  select,
+)
+from experiments.minatar_vs_ppo.sweep import (
+  EPISODES,
+  HERE,
+  NUM_EVALUATED,
+  NUM_REPORTED,
+  PROTOCOLS,
+  config_path,
 )
 from moozi.core.errors import UserError
-from moozi.experiments.statistics import estimate
+from moozi.experiments.statistics import Aggregate, aggregate_improvement, aggregate_iqm
 from moozi.io.atomic_write import write_text
 from moozi.io.plain_data import read_yaml
 
-HERE = Path(__file__).resolve().parent
 README = HERE / "README.md"
+PROJECT_README = ROOT / "README.md"
 PUBLISHED = HERE / "published.yaml"
 GAMES = ("asterix", "breakout", "freeway", "seaquest", "space_invaders")
-AT_STEPS = (1_000_000, 3_000_000, 5_000_000)
-AT_END = math.inf
-"""Stands for a run's last environment step if that is not one of AT_STEPS."""
+RIVALS = ("ppo_replica", "ppo_tuned")
+CONDITIONS = {
+  "a": "no sticky actions, episodes cut off after 1,000 steps (Freeway 2,500), 3M steps",
+  "b": "MinAtar's own: sticky actions 0.1, ramping, no cut-off (Freeway's clock: 2,500 steps), 5M steps",
+}
+SHORT = {"a": "no sticky actions", "b": "sticky actions 0.1"}
+AT_MINUTES = 25.0
+"""The minutes at which the table of minutes compares returns."""
 
-MIN_EPISODES = 100
-BEGIN, END = "<!-- minatar_vs_ppo: begin -->", "<!-- minatar_vs_ppo: end -->"
-SUITE = "minatar:"
+_SMOOTHING = 5
+"""Number of evaluations during training of which a curve over minutes is the mean."""
 
-
-def rows_of(results: Sequence[Result]) -> list[dict[str, Any]]:
-  """Returns one row for each agent, sticky-action probability, environment step and game with results.
-
-  If several evaluations of a run match a step, the earliest checkpoint counts. Evaluations with a stated
-  number of simulations are ignored. A run that ended at another step because of its time limit has a separate
-  row.
-
-  Raises: UserError: results of one row differ in more than the seed, or were evaluated differently.
-  """
-  groups: dict[tuple[Any, ...], list[tuple[Result, dict[str, Any]]]] = {}
-  for result in results:
-    if not result.config.env.name.startswith(SUITE):
-      continue
-    counted = [e for e in result.evaluations if _is_counted(e)]
-    for steps in AT_STEPS:
-      found = [e for e in counted if matches_step(e["env_steps"], steps)]
-      if found:
-        first = min(found, key=lambda e: e["env_steps"])
-        groups.setdefault(_key(result, steps), []).append((result, first))
-    for last in counted:
-      if last["wanted"] == "last" and not any(matches_step(last["env_steps"], steps) for steps in AT_STEPS):
-        groups.setdefault(_key(result, AT_END), []).append((result, last))
-  for members in groups.values():
-    check_alike([result for result, _ in members])
-  check_same_conditions([result for members in groups.values() for result, _ in members])
-  return [_row(key, members) for key, members in sorted(groups.items())]
+_GRID_MINUTES = 0.25
+MARK = "minatar_vs_ppo"
+HEADER = ("# Time: ", "# Reached: ", "# Measured: ")
+"""The lines of a configuration's header that `--readme` writes."""
 
 
-def _key(result: Result, steps: float) -> tuple[str, float, float, str]:
-  return result.agent, result.sticky_action_prob or 0.0, steps, result.game
+Groups = dict[tuple[str, str, str], list[Run]]
 
 
-def _is_counted(evaluation: dict[str, Any]) -> bool:
-  return evaluation["simulations"] is None and evaluation["episodes"] >= MIN_EPISODES
+def rows_of(groups: Groups) -> list[dict[str, Any]]:
+  """Returns one row for each agent, game and protocol of the sweep that has runs."""
+  return [_row(key, runs) for key, runs in sorted(groups.items()) if key[1] in PROTOCOLS]
 
 
-def _row(key: tuple[Any, ...], members: list[tuple[Result, dict[str, Any]]]) -> dict[str, Any]:
-  agent, sticky, steps, game = key
-  evaluations = [e for _, e in members]
+def _row(key: tuple[str, str, str], runs: list[Run]) -> dict[str, Any]:
+  minutes = [run.minutes for run in runs if run.minutes is not None]
   return {
-    "agent": agent,
-    "sticky_action_prob": sticky,
-    "at_env_steps": None if steps == AT_END else steps,
-    "game": game,
-    "seeds": [result.config.seed for result, _ in members],
-    "step_cap": sorted({result.config.env.kwargs.get("max_episode_steps") or 0 for result, _ in members}),
-    "cores": sorted({result.cores for result, _ in members}),
-    "evaluation": conditions_of(members[0][0].config),
-    "consistency_coef": members[0][0].config.learner.consistency_coef if agent == "MooZi" else None,
-    "episodes": [e["episodes"] for e in evaluations],
-    "env_steps": [e["env_steps"] for e in evaluations],
-    "distinct_episodes": [e["distinct_episodes"] for e in evaluations],
-    "wall_min": sum(r.without_evaluations(e["wall_s"]) for r, e in members) / len(members) / 60,
-    **dataclasses.asdict(estimate([e["returns"] for e in evaluations])),
+    **dict(zip(("agent", "protocol", "game"), key, strict=True)),
+    "is_first": runs[0].is_first,
+    "seeds": [run.seed for run in runs],
+    "scores": [run.score for run in runs],
+    "mean": float(np.mean([run.score for run in runs])),
+    "swings": [run.swing for run in runs],
+    "acting_returns": [run.acting_return for run in runs],
+    "checkpoints": [[[c["env_steps"], c["return_mean"]] for c in run.checkpoints] for run in runs],
+    "max_env_steps": runs[0].max_env_steps,
+    "env_steps": [run.checkpoints[-1]["env_steps"] for run in runs],
+    "episodes": sum(c["episodes"] for run in runs for c in run.checkpoints[-NUM_REPORTED:]),
+    "episodes_at_bound": sum(run.num_at_bound for run in runs),
+    "distinct_episodes": [c["distinct_episodes"] for run in runs for c in run.checkpoints[-NUM_REPORTED:]],
+    "evaluation": conditions_of(runs[0].result.config),
+    "minutes": float(np.mean(minutes)) if minutes else None,
+    "cores": sorted({run.result.cores for run in runs}),
+    "microseconds": seconds_per_step(run.result for run in runs),
   }
+
+
+# --- aggregates over games ------------------------------------------------------------------------------
+
+
+def references_of(published: Sequence[dict[str, Any]]) -> dict[str, float]:
+  """Returns the best published return of each game under MinAtar's own protocol (b)."""
+  found: dict[str, float] = {}
+  for entry in published:
+    if "b" in entry["comparable_with"]:
+      for game, value in entry["returns"].items():
+        found[game] = max(found.get(game, 0.0), float(np.max(value)))
+  return found
+
+
+def aggregates_of(
+  groups: Groups, published: Sequence[dict[str, Any]], random: dict[tuple[str, str], float]
+) -> list[dict[str, Any]]:
+  """Returns, for each protocol and agent with runs of all games, the IQM and MooZi's improvement over it.
+
+  A score is normalized so that random play has 0 and the best published return under (b) has 1. Each game
+  counts with the seeds that all games of the agent have.
+  """
+  out, references = [], references_of(published)
+  for protocol in PROTOCOLS:
+    scores = {agent: _common_scores(select(groups, agent, protocol)) for agent in LABELS}
+    for agent, own in scores.items():
+      if own is None:
+        continue
+      zeros = np.array([random[protocol, game] for game in GAMES])
+      ones = np.array([references[game] for game in GAMES])
+      iqm = aggregate_iqm(list((own - zeros[:, None]) / (ones - zeros)[:, None]))
+      moozi = scores["muzero"]
+      better = None if moozi is None or agent == "muzero" else aggregate_improvement(list(moozi), list(own))
+      out.append(
+        {
+          "protocol": protocol,
+          "agent": agent,
+          "seeds": own.shape[1],
+          "iqm": [iqm.value, iqm.low, iqm.high],
+          "improvement": None if better is None else [better.value, better.low, better.high],
+        }
+      )
+  return out
+
+
+def _common_scores(runs: dict[str, list[Run]]) -> np.ndarray | None:
+  """Returns the scores [G, S] of the seeds that all games have; None if a game has no runs."""
+  if runs.keys() != set(GAMES) or not (seeds := min(map(len, runs.values()))):
+    return None
+  return np.array([[run.score for run in runs[game][:seeds]] for game in GAMES])
+
+
+def scores_of(groups: Groups) -> dict[str, dict[str, dict[str, list[float]]]]:
+  """Returns {protocol: {agent: {game: scores of the seeds}}}."""
+  out: dict[str, dict[str, dict[str, list[float]]]] = {}
+  for (agent, protocol, game), runs in sorted(groups.items()):
+    if protocol not in PROTOCOLS:
+      continue
+    out.setdefault(protocol, {}).setdefault(agent, {})[game] = [run.score for run in runs]
+  return out
+
+
+# --- minutes ---------------------------------------------------------------------------------------------
+
+
+def minutes_of(groups: Groups) -> list[dict[str, Any]]:
+  """Compares MooZi with each PPO at equal minutes, for each protocol and game with measured minutes.
+
+  PPO's score is that of its longer runs if there are any, at the minute at which MooZi's runs end, or at
+  PPO's own end if that is earlier. `moozi_minutes` is the first at which MooZi's curve has that return.
+  """
+  out = []
+  for protocol in PROTOCOLS:
+    for game in GAMES:
+      moozi = _minutes_curve(groups.get(("muzero", protocol, game)))
+      for agent in RIVALS:
+        rivals = groups.get((f"{agent}_long", protocol, game)) or groups.get((agent, protocol, game))
+        rival = _minutes_curve(rivals)
+        if moozi is None or rival is None or rivals is None:
+          continue
+        until = min(moozi[0][-1], rival[0][-1])
+        score = float(np.interp(until, *rival))
+        reached = np.flatnonzero(moozi[1] >= score)
+        out.append(
+          {
+            "protocol": protocol,
+            "game": game,
+            "rival": rivals[0].agent,
+            "rival_score": score,
+            "rival_minutes": float(until),
+            "moozi_minutes": float(moozi[0][reached[0]]) if reached.size else None,
+            "at_minutes": AT_MINUTES,
+            "moozi_then": float(np.interp(AT_MINUTES, *moozi)),
+            "rival_then": float(np.interp(AT_MINUTES, *rival)),
+          }
+        )
+  return out
+
+
+def _minutes_curve(runs: list[Run] | None) -> tuple[np.ndarray, np.ndarray] | None:
+  """Returns the mean curve over minutes of the runs whose minutes count; None if there are none.
+
+  A seed's curve is the mean of its last five evaluations during training, of ten episodes each. The mean over
+  seeds ends with the seed that ends first.
+  """
+  curves = []
+  for run in runs or []:
+    if run.has_minutes:
+      _, minutes, returns = run.curve()
+      sums = np.convolve(returns, np.ones(_SMOOTHING))[: len(returns)]
+      curves.append((minutes, sums / np.minimum(np.arange(len(returns)) + 1, _SMOOTHING)))
+  if not curves:
+    return None
+  grid = np.arange(0.0, min(minutes[-1] for minutes, _ in curves) + 1e-9, _GRID_MINUTES)
+  return grid, np.mean([np.interp(grid, minutes, means, left=0.0) for minutes, means in curves], axis=0)
+
+
+# --- files -----------------------------------------------------------------------------------------------
 
 
 def read_published(path: Path = PUBLISHED) -> list[dict[str, Any]]:
@@ -106,120 +219,239 @@ def read_published(path: Path = PUBLISHED) -> list[dict[str, Any]]:
   return published
 
 
-def read_random_play(path: Path, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-  """Reads the results of `random_play.py`; returns an empty list if the file does not exist.
+def read_random_play(path: Path, groups: Groups) -> list[dict[str, Any]]:
+  """Reads the results of `random_play.py`.
 
-  Raises: UserError: the file is damaged, or its conditions are not those of the rows.
+  Raises: UserError: the file is missing or damaged, or its conditions are not those of the runs.
   """
-  if not path.exists():
-    return []
+  again = "run `python -m experiments.minatar_vs_ppo.random_play`"
+  (some, *_), *_ = groups.values()
+  wanted = conditions_of(some.result.config)
   try:
     played: list[dict[str, Any]] = json.loads(path.read_text("utf-8"))
-    envs = {(entry["sticky_action_prob"], entry["game"]): _interval_cell(entry) for entry in played}
-    few = min((entry["num_episodes"] for entry in played), default=0)
-    others = [entry["game"] for entry in played if entry["evaluation"] != rows[0]["evaluation"]]
+    games = sorted((entry["protocol"], entry["game"], float(entry["mean"])) for entry in played)
+    few = any(entry["num_episodes"] < EPISODES for entry in played)
+    others = [entry["game"] for entry in played if entry["evaluation"] != wanted]
+  except OSError as error:
+    raise UserError(f"{path}: {error.strerror}; {again}") from None
   except (ValueError, KeyError, TypeError) as error:
     raise UserError(f"{path}: not a file of random_play.py: {type(error).__name__}: {error}") from None
   if others:
-    raise UserError(f"{path}: {', '.join(others)} evaluated under other conditions; run random_play.py again")
-  if few < MIN_EPISODES or len(envs) < len(played):
-    raise UserError(
-      f"{path}: fewer than {MIN_EPISODES} episodes of a game, or a duplicate; run random_play.py again"
-    )
+    raise UserError(f"{path}: {', '.join(others)} evaluated under other conditions; {again}")
+  if few or [x[:2] for x in games] != sorted((protocol, game) for protocol in PROTOCOLS for game in GAMES):
+    raise UserError(f"{path}: needs {EPISODES} episodes of each game and protocol; {again}")
   return played
 
 
-def table_of(
-  rows: Sequence[dict[str, Any]],
-  published: Sequence[dict[str, Any]],
-  random_play: Sequence[dict[str, Any]] = (),
-) -> str:
-  """Returns the table in Markdown, with one line per agent and condition, and its legend."""
-  names = [game.replace("_", " ") for game in GAMES]
-  lines = [f"| agent, conditions | {' | '.join(names)} |", "|---" * (len(GAMES) + 1) + "|"]
-  for agent, sticky, steps in sorted({_kind(r) for r in rows}, key=lambda k: (k[1], k[0], k[2])):
-    cells = {r["game"]: _cell(r) for r in rows if _kind(r) == (agent, sticky, steps)}
-    when = "where its time ended" if steps == AT_END else f"{_millions(steps)} steps"
-    label = f"**{agent}**, package minatar, {_sticky(sticky)}, {when}"
-    lines.append(f"| {label} | {' | '.join(cells.get(game, '–') for game in GAMES)} |")
-  for sticky in sorted({entry["sticky_action_prob"] for entry in random_play}):
-    cells = {e["game"]: _interval_cell(e) for e in random_play if e["sticky_action_prob"] == sticky}
-    label = f"random play, package minatar, {_sticky(sticky)}"
-    lines.append(f"| {label} | {' | '.join(cells.get(game, '–') for game in GAMES)} |")
-  for entry in published:
-    cells = {game: _published_cell(value, entry["is_read_off"]) for game, value in entry["returns"].items()}
-    lines.append(f"| {_conditions(entry)} | {' | '.join(cells.get(game, '–') for game in GAMES)} |")
-  return "\n".join([*lines, "", _legend(rows)])
+# --- Markdown --------------------------------------------------------------------------------------------
 
 
-def _kind(row: dict[str, Any]) -> tuple[str, float, float]:
-  return row["agent"], row["sticky_action_prob"], row["at_env_steps"] or AT_END
+def line_of(label: str, cell: Callable[[str], str]) -> str:
+  """Returns a line of a table with one cell per game."""
+  return f"| {label} | {' | '.join(cell(game) for game in GAMES)} |"
 
 
-def _cell(row: dict[str, Any]) -> str:
-  seeds = len(row["seeds"])
-  parts = [f"**{row['mean']:.1f}** {_interval(row)}"]
-  if row["iqm"] is not None:
-    parts.append(f"IQM {row['iqm']:.1f} [{row['iqm_low']:.1f}, {row['iqm_high']:.1f}]")
-  if row["at_env_steps"] is None:
-    parts[0] += f" at {'–'.join(f'{x / 1e6:.2f}' for x in sorted({*row['env_steps']}))}M"
-  distinct, episodes = sum(row["distinct_episodes"]), sum(row["episodes"])
-  alike = f"; {distinct} of {episodes} distinct" if distinct < episodes else ""
-  return f"{', '.join(parts)}{alike}; {row['wall_min']:.0f} min, {seeds} seed{'s' * (seeds > 1)}"
+def head_of(label: str) -> list[str]:
+  names = [game.replace("_", " ").title() for game in GAMES]
+  return [f"| {label} | {' | '.join(names)} |", "|---" * (len(GAMES) + 1) + "|"]
 
 
-def _interval_cell(estimated: dict[str, Any]) -> str:
-  return f"{estimated['mean']:.1f} {_interval(estimated)}"
+def table_of(tables: dict[str, Any]) -> str:
+  """Returns the tables of this experiment's README in Markdown."""
+  parts = [_protocol_table(tables, protocol) for protocol in PROTOCOLS]
+  return "\n\n".join([*parts, *comparison_tables(tables), _legend(tables)])
 
 
-def _interval(estimated: dict[str, Any]) -> str:
-  return f"[{estimated['low']:.1f}, {estimated['high']:.1f}]"
+def comparison_tables(tables: dict[str, Any]) -> list[str]:
+  """Returns the tables of aggregates over games and of minutes; leaves out an empty one."""
+  return [*filter(None, (_aggregate_table(tables["aggregates"]), _minutes_table(tables["minutes"])))]
 
 
-def _published_cell(value: Any, is_read_off: bool) -> str:
+def _protocol_table(tables: dict[str, Any], protocol: str) -> str:
+  lines = [f"**({protocol})** {CONDITIONS[protocol]}:", "", *head_of(f"({protocol}), mean return")]
+  for agent, label in LABELS.items():
+    rows = {r["game"]: r for r in tables["measured"] if (r["agent"], r["protocol"]) == (agent, protocol)}
+    if rows:
+      steps = " or ".join(sorted({_millions(row["max_env_steps"]) for row in rows.values()}))
+      name = f"**{label}**" if agent == "muzero" else label
+      longer = f", {steps} steps" if agent.endswith("_long") else ""
+      lines.append(line_of(f"{name}{longer}", lambda game: _cell(rows.get(game))))  # noqa: B023
+      lines.append(line_of(f"{label}: swing", lambda game: _swing(rows.get(game))))  # noqa: B023
+      lines.append(
+        line_of(f"{label}: last 100 episodes while acting", lambda game: _acting(rows.get(game)))  # noqa: B023
+      )
+      lines.append(line_of(f"{label}: minutes", lambda game: _minutes(rows.get(game))))  # noqa: B023
+  played = {e["game"]: e["mean"] for e in tables["random_play"] if e["protocol"] == protocol}
+  lines.append(line_of("random play", lambda game: f"{played[game]:.1f}"))
+  for entry in tables["published"]:
+    if protocol in entry["comparable_with"] or (protocol == "a" and not entry["comparable_with"]):
+      lines.append(line_of(_conditions(entry), lambda game: published_cell(entry, game)))  # noqa: B023
+  return "\n".join(lines)
+
+
+def _cell(row: dict[str, Any] | None) -> str:
+  if row is None:
+    return "–"
+  if row["is_first"]:
+    return f"{row['mean']:.1f} †"
+  seeds = ", ".join(f"{score:.1f}" for score in row["scores"])
+  bound = (
+    f"; {row['episodes_at_bound']} of {row['episodes']} at the bound" if row["episodes_at_bound"] else ""
+  )
+  return f"**{row['mean']:.1f}** ({seeds}){bound}"
+
+
+def _swing(row: dict[str, Any] | None) -> str:
+  return "–" if row is None else ", ".join("–" if x is None else f"{x:.0%}" for x in row["swings"])
+
+
+def _acting(row: dict[str, Any] | None) -> str:
+  found = [x for x in row["acting_returns"] if x is not None] if row else []
+  return f"{np.mean(found):.1f}" if found else "–"
+
+
+def _minutes(row: dict[str, Any] | None) -> str:
+  if row is None or row["minutes"] is None:
+    return "–"
+  costs = row["microseconds"]
+  machine = f" ({np.mean(costs['t_act']):.0f}, {np.mean(costs['t_learn']):.0f} µs)" if costs["t_act"] else ""
+  return f"{row['minutes']:.0f}{machine}"
+
+
+def published_cell(entry: dict[str, Any], game: str) -> str:
+  """Returns a published return; ≈ means that it was read off a plot."""
+  value = entry["returns"].get(game, "–")
   text = "–".join(f"{x:g}" for x in value) if isinstance(value, list) else str(value)
-  return f"≈ {text}" if is_read_off else text
+  return f"≈ {text}" if entry["is_read_off"] and text != "–" else text
 
 
 def _conditions(entry: dict[str, Any]) -> str:
   steps = "" if entry["env_steps"] is None else f", {_millions(entry['env_steps'])} steps"
-  cap = f"step cap {entry['step_cap']}"
-  return f"{entry['agent']}: {entry['environment']}, {_sticky(entry['sticky_action_prob'])}, {cap}{steps}"
+  alike = "" if entry["comparable_with"] else "; comparable with neither protocol"
+  return f"{entry['agent']}: {entry['environment']}, step cap {entry['step_cap']}{steps}{alike}"
 
 
-def _sticky(probability: float) -> str:
-  return f"sticky {probability:g}" if probability else "no sticky actions"
+def _aggregate_table(aggregates: Sequence[dict[str, Any]]) -> str:
+  if not aggregates:
+    return ""
+  lines = [
+    "Over the five games (normalized: 0 is random play, 1 the best published return under (b)):",
+    "",
+    "| protocol | agent | seeds per game | interquartile mean | probability that MooZi's run is better |",
+    "|---|---|---|---|---|",
+  ]
+  for row in aggregates:
+    iqm = interval_text(Aggregate(*row["iqm"]))
+    better = interval_text(Aggregate(*row["improvement"])) if row["improvement"] else "–"
+    lines.append(f"| ({row['protocol']}) | {LABELS[row['agent']]} | {row['seeds']} | {iqm} | {better} |")
+  return "\n".join(lines)
+
+
+def interval_text(found: Aggregate) -> str:
+  return f"{found.value:.2f}" + (
+    "" if found.low is None or found.high is None else f" [{found.low:.2f}, {found.high:.2f}]"
+  )
+
+
+def _minutes_table(minutes: Sequence[dict[str, Any]]) -> str:
+  if not minutes:
+    return ""
+  then = f"at minute {AT_MINUTES:.0f}: MooZi, rival"
+  lines = [
+    f"At equal minutes on {CORES} cores, by the last five evaluations during training, of ten episodes each:",
+    "",
+    f"| protocol, game | rival | its return | at minute | MooZi has it at minute | {then} |",
+    "|---|---|---|---|---|---|",
+  ]
+  for row in minutes:
+    then = "–" if row["moozi_minutes"] is None else f"{row['moozi_minutes']:.1f}"
+    game = row["game"].replace("_", " ")
+    lines.append(
+      f"| ({row['protocol']}) {game} | {LABELS[row['rival']]} | {row['rival_score']:.1f} "
+      f"| {row['rival_minutes']:.0f} | {then} | {row['moozi_then']:.1f}, {row['rival_then']:.1f} |"
+    )
+  return "\n".join(lines)
+
+
+def _legend(tables: dict[str, Any]) -> str:
+  rows, first = tables["measured"], [row for row in tables["measured"] if row["is_first"]]
+  conditions = rows[0]["evaluation"]
+  noise = "noise-free" if conditions["noise_free"] else "not noise-free"
+  text = (
+    "A figure is the mean over seeds, with each seed's figure in parentheses: the mean of its last "
+    f"{NUM_REPORTED} milestones, {EPISODES} {noise} evaluation episodes each, which begin with up to "
+    f"{conditions['max_random_starts']} random actions. An evaluation episode ends after "
+    f"{conditions['max_episode_steps']:,} steps at the latest; figures with such episodes say how many. The "
+    f"swing of a seed is the standard deviation over its last {NUM_EVALUATED} milestones, divided by their "
+    f"mean. Minutes are those of training on {CORES} cores without evaluations, and in parentheses the bare "
+    "search per step and the bare update per sample on that day. Brackets are 95% intervals of a bootstrap "
+    "over seeds, within each game; from few seeds they are too narrow. Published rows are under their own "
+    "conditions (published.yaml); ≈ means read off a plot."
+  )
+  if first:
+    text += (
+      " † is one seed and one checkpoint at 3M steps, from the first runs (`one_seed`), whose Breakout had "
+      "settings of its own."
+    )
+  return text
 
 
 def _millions(steps: float) -> str:
   return f"{steps / 1e6:g}M"
 
 
-def _legend(rows: Sequence[dict[str, Any]]) -> str:
-  cores = sorted({count for row in rows for count in row["cores"]})
-  caps = {row["game"]: row["step_cap"] for row in rows}
-  others = ", ".join(f"{game.replace('_', ' ')} {cap[0]:,}" for game, cap in caps.items() if cap != [1000])
-  conditions = rows[0]["evaluation"]
-  noise = "noise-free" if conditions["noise_free"] else "not noise-free"
-  plain = sorted({row["game"].replace("_", " ") for row in rows if row["consistency_coef"] == 0})
-  return (
-    f"The rows of MooZi, PPO and random play give the mean return of {MIN_EPISODES} evaluation episodes "
-    f"per seed, {noise}. Episodes begin with up to {conditions['max_random_starts']} random actions. "
-    "Figures are from the checkpoint at the stated step or just after it. Brackets contain the 95% "
-    "bootstrap interval over seeds and episodes. With one seed the interval covers only the episodes, as if "
-    "all were distinct. The number of distinct episodes is stated if some are equal. Minutes are the wall "
-    "time of training until that checkpoint on "
-    f"{' or '.join(map(str, cores))} cores. PPO waits for its evaluations, and their time is subtracted. "
-    "Episodes are cut off after 1,000 steps"
-    f"{f' ({others})' if others else ''}."
-    f"{f' MooZi learned {_and(plain)} without the consistency loss.' if plain else ''} "
-    "The other rows are as published, under their own conditions; ≈ means read off a plot. Sources and "
-    "evaluations: experiments/minatar_vs_ppo/published.yaml."
+def project_table(tables: dict[str, Any]) -> str:
+  """Returns the short table of the project's README."""
+  lines = head_of("MinAtar, mean return")
+  for protocol in PROTOCOLS:
+    for agent in ("muzero", "ppo_tuned", "ppo_tuned_long", "ppo_replica"):
+      rows = {r["game"]: r for r in tables["measured"] if (r["agent"], r["protocol"]) == (agent, protocol)}
+      if not rows:
+        continue
+      steps = "/".join(sorted({_millions(row["max_env_steps"]) for row in rows.values()}))
+      minutes = sorted(round(row["minutes"]) for row in rows.values() if row["minutes"] is not None)
+      time = f", {_span(minutes)} minutes" if minutes else ""
+      bold = "**" if agent == "muzero" else ""
+      label = f"{bold}{LABELS[agent]}{bold}, {SHORT[protocol]}, {steps} steps{time}"
+      lines.append(line_of(label, lambda game: _short_cell(rows.get(game), bold)))  # noqa: B023
+    best = _best_published(tables["published"], protocol)
+    if best:
+      label = f"best published, {SHORT[protocol]}, {best['steps']} steps"
+      lines.append(line_of(label, lambda game: best["returns"].get(game, "–")))  # noqa: B023
+  seeds = sorted({len(row["seeds"]) for row in tables["measured"]})
+  first = [row for row in tables["measured"] if row["is_first"]]
+  conditions = (
+    f"Seeds per figure: {_span(seeds)}. A seed's figure is the mean of its run's last {NUM_REPORTED} "
+    f"milestones, of {EPISODES} noise-free episodes each. Without sticky actions, episodes are cut off after "
+    "1,000 steps (Freeway 2,500); with them, there is no cut-off. Minutes are on two cores."
+    f"{' † is one checkpoint of one seed.' if first else ''}"
   )
+  return "\n".join([*lines, "", conditions])
 
 
-def _and(names: Sequence[str]) -> str:
-  return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else names[0]
+def _short_cell(row: dict[str, Any] | None, bold: str) -> str:
+  if row is None:
+    return "–"
+  return f"{bold}{row['mean']:.1f}{bold}{' †' * row['is_first']}"
+
+
+def _best_published(published: Sequence[dict[str, Any]], protocol: str) -> dict[str, Any] | None:
+  found = [entry for entry in published if protocol in entry["comparable_with"]]
+  if not found:
+    return None
+  values = {
+    game: [(float(np.max(e["returns"][game])), e["is_read_off"]) for e in found if game in e["returns"]]
+    for game in GAMES
+  }
+  steps = sorted({e["env_steps"] for e in found})
+  return {
+    "steps": f"{_millions(steps[0])} to {_millions(steps[-1])}",
+    "returns": {game: f"{'≈ ' * max(of)[1]}{max(of)[0]:g}" for game, of in values.items() if of},
+  }
+
+
+def _span(values: Sequence[int]) -> str:
+  return f"{values[0]}" if values[0] == values[-1] else f"{values[0]} to {values[-1]}"
 
 
 def write_between_markers(path: Path, text: str) -> None:
@@ -227,37 +459,83 @@ def write_between_markers(path: Path, text: str) -> None:
 
   Raises: UserError: the file does not have both markers once, in order.
   """
+  begin, end = f"<!-- {MARK}: begin -->", f"<!-- {MARK}: end -->"
   whole = path.read_text("utf-8")
-  if whole.count(BEGIN) != 1 or whole.count(END) != 1 or whole.index(BEGIN) > whole.index(END):
-    raise UserError(f"{path}: needs one line {BEGIN} and, after it, one line {END}")
-  before, _, rest = whole.partition(BEGIN)
-  write_text(path, f"{before}{BEGIN}\n\n{text}\n\n{END}{rest.partition(END)[2]}")
+  if whole.count(begin) != 1 or whole.count(end) != 1 or whole.index(begin) > whole.index(end):
+    raise UserError(f"{path}: needs one line {begin} and, after it, one line {end}")
+  before, _, rest = whole.partition(begin)
+  write_text(path, f"{before}{begin}\n\n{text}\n\n{end}{rest.partition(end)[2]}")
+
+
+def header_of(runs: Sequence[Run]) -> list[str]:
+  """Returns the lines of a configuration's header that say what its runs took and reached."""
+  minutes = [run.minutes for run in runs if run.minutes is not None]
+  mean, seeds = float(np.mean([run.score for run in runs])), len(runs)
+  steps = f"{_millions(runs[0].max_env_steps)} steps, {seeds} seed{'s' * (seeds > 1)}"
+  paths = ", ".join(str(run.result.path.resolve().relative_to(ROOT)) for run in runs)
+  time = [f"# Time: {np.mean(minutes):.0f} min"] if minutes else []
+  return [*time, f"# Reached: {mean:.1f} at {steps}", f"# Measured: {paths}"]
+
+
+def headers_of(groups: Groups) -> dict[Path, list[str]]:
+  """Returns the lines of `header_of` by configuration file, for the files that have runs of the sweep."""
+  paths = {config_path(*key): runs for key, runs in groups.items() if not runs[0].is_first}
+  return {path: header_of(runs) for path, runs in paths.items() if path is not None}
+
+
+def write_headers(headers: dict[Path, list[str]]) -> None:
+  """Replaces the lines Time, Reached and Measured in the headers of configurations."""
+  for path, own in headers.items():
+    lines = path.read_text("utf-8").splitlines()
+    kept = [line for line in lines if not line.startswith(HEADER)]
+    write_text(path, "\n".join([kept[0], *own, *kept[1:]]) + "\n")
+
+
+def tables_of(results: Path, one_seed: Path | None) -> tuple[dict[str, Any], Groups]:
+  """Returns everything that is tabulated, and the runs. Raises UserError: as `read_runs`."""
+  groups = read_runs(results, one_seed)
+  if not groups:
+    raise UserError(f"{results}: no results; run `python -m experiments.minatar_vs_ppo.sweep`")
+  published, played = read_published(), read_random_play(results / "random_play.json", groups)
+  random = {(entry["protocol"], entry["game"]): entry["mean"] for entry in played}
+  tables = {
+    "measured": rows_of(groups),
+    "aggregates": aggregates_of(groups, published, random),
+    "minutes": minutes_of(groups),
+    "random_play": played,
+    "published": published,
+  }
+  return tables, groups
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
   """Writes the tables; returns the exit status."""
   parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-  parser.add_argument("--results", type=Path, default=HERE / "results")
+  parser.add_argument("--results", type=Path, default=RESULTS)
+  parser.add_argument("--one-seed", type=Path, default=ONE_SEED, help="the folder of the first runs")
   parser.add_argument(
     "--readme",
     type=Path,
-    nargs="?",
-    const=README,
+    nargs="*",
     metavar="FILE",
-    help="also write the table into this file (README.md here)",
+    help="also write the tables into these two files; without FILE: into README.md here and the project's, "
+    "and the headers of the configurations",
   )
   options = parser.parse_args(arguments)
   try:
-    rows = rows_of(read_results(options.results))
-    if not rows:
-      raise UserError(f"{options.results}: no results; run `python -m experiments.minatar_vs_ppo.sweep`")
-    published, random_play = read_published(), read_random_play(options.results / "random_play.json", rows)
-    table = table_of(rows, published, random_play)
-    tables = {"measured": rows, "random_play": random_play, "published": published}
+    if options.readme is not None and len(options.readme) not in (0, 2):
+      raise UserError("--readme: takes no file or two, this experiment's README and the project's")
+    tables, groups = tables_of(options.results, options.one_seed)
+    table = table_of(tables)
     write_json(options.results / "table.json", tables)
+    write_json(options.results / "scores.json", scores_of(groups))
     write_text(options.results / "table.md", table + "\n")
     if options.readme is not None:
-      write_between_markers(options.readme, table)
+      own, project = options.readme or (README, PROJECT_README)
+      write_between_markers(own, table)
+      write_between_markers(project, project_table(tables))
+      if not options.readme:
+        write_headers(headers_of(groups))
   except UserError as error:
     print(f"error: {error}", file=sys.stderr)
     return 2

@@ -1,95 +1,179 @@
-"""Trains and evaluates MooZi and PPO on MinAtar.
+"""Trains and evaluates MooZi and PPO on MinAtar, under two protocols.
 
     python -m experiments.minatar_vs_ppo.sweep                  # at most 55 minutes; repeat until all is done
     python -m experiments.minatar_vs_ppo.sweep --list           # the progress of each job
-    python -m experiments.minatar_vs_ppo.sweep --only muzero_breakout_seed0
+    python -m experiments.minatar_vs_ppo.sweep --only muzero_a_breakout_seed0
+    python -m experiments.minatar_vs_ppo.sweep --job muzero_a_breakout_seed0 --out DIR runtime=local
 
 Jobs run one at a time, each with the whole machine. At the time limit the run is stopped with a
 checkpoint, and the next call resumes it. Runs and their logs are in `runs/minatar_vs_ppo`; each finished job
-has a folder in `results/`.
+has a folder in `results/`. With `--job`, one job runs with its own folder, without Ray if `runtime=local`, so
+that many jobs can run beside each other on another machine; copy `DIR/JOB` to `results/` then. `taskset` or
+`--cores` limits its cores.
+
+A job's name is AGENT_PROTOCOL_GAME_seedN, or AGENT_PROTOCOL_long_GAME_seedN for a run of PPO that is about as
+long in minutes as MooZi's.
 """
 
+import dataclasses
+import functools
+import json
 import sys
 from pathlib import Path
 
-from experiments.lib.jobs import ROOT, Evaluation, Job
+from experiments.lib.jobs import MACHINE, ROOT, Evaluation, Job
 from experiments.lib.sweep import main
+from moozi.core.config import Config
+from moozi.io.config import load_config
 
 HERE = Path(__file__).resolve().parent
 CONFIG = ROOT / "config"
 
 GAMES = ("breakout", "space_invaders", "freeway", "asterix", "seaquest")
-SEEDS = (0,)
-STEPS = 3_000_000
-PPO_BREAKOUT_STEPS = 5_000_000  # for the comparison with gymnax
-STICKY = "env.kwargs.sticky_action_prob=0.1"
-SIMULATIONS = (1, 2, 4, 8, 16, 32, 64)
-MILESTONE_STEPS = 250_000
+AGENTS = {
+  "muzero": CONFIG / "minatar",
+  "ppo_replica": CONFIG / "ppo" / "minatar",
+  "ppo_tuned": CONFIG / "ppo" / "minatar_tuned",
+}
+"""The folder of the games' configurations, by agent."""
 
-# A run takes at most an hour. The evaluations during training, at the same steps for both agents, are for the
-# curves. The reported figures are from evaluations after training.
+NUM_EVALUATED = 10
+"""The number of last milestones that are evaluated: the swing is over all of them."""
+
+NUM_REPORTED = 5
+"""The number of last milestones whose mean is the run's figure."""
+
+EPISODES = 100
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Protocol:
+  """The conditions of a comparison.
+
+  Attributes:
+    folder: of MooZi's configurations, which have the environment and the number of steps.
+    num_milestones: of a run; the last ten are a third of a run of (a), a fifth of a run of (b).
+    long_steps: environment steps that PPO makes in about MooZi's minutes.
+    seeds: number of seeds of each agent and game; `long_seeds` for PPO's long runs.
+    breakout_seeds: number of MooZi's seeds on Breakout.
+  """
+
+  folder: Path
+  num_milestones: int
+  long_steps: int
+  seeds: int
+  breakout_seeds: int
+  long_seeds: int
+
+
+PROTOCOLS = {
+  # No sticky actions, episodes truncated after 1,000 steps (Freeway 2,500), 3M steps.
+  "a": Protocol(
+    folder=CONFIG / "minatar",
+    num_milestones=30,
+    long_steps=12_000_000,
+    seeds=3,
+    breakout_seeds=5,
+    long_seeds=2,
+  ),
+  # MinAtar's own: sticky actions, no step limit, 5M steps.
+  "b": Protocol(
+    folder=CONFIG / "minatar" / "sticky",
+    num_milestones=50,
+    long_steps=20_000_000,
+    seeds=2,
+    breakout_seeds=2,
+    long_seeds=1,
+  ),
+}
+
+SIMULATIONS = (1, 2, 4, 8, 16, 32, 64)
+SIMULATION_STEPS = 300_000
+
+# The evaluations during training, at the same steps for both agents, are for the curves. The reported figures
+# are from evaluations after training.
 COMMON = (
-  "max_wall_s=3600",
-  "evaluation.period_env_steps=100000",
+  "max_wall_s=null",
   "evaluation.final_episodes=10",
   "evaluation.gif=false",
-  f"checkpoint.milestones_env_steps={MILESTONE_STEPS}",
   "logging.tensorboard=false",
 )
-REPORTED = tuple(Evaluation(checkpoint=which) for which in ("1000000", "3000000", "last"))
+
+COLUMNS = (
+  *("env_steps", "learner_steps", "wall_s", "train/return_mean", "train/length_mean", "train/episodes"),
+  *("train/sample_reuse", "train/staleness", "system/env_steps_per_s", "update/learning_rate"),
+  *("loss/policy", "loss/value", "loss/reward", "loss/consistency", "search/root_value"),
+  *("test/at_env_steps", "test/return_mean", "test/return_std", "test/episodes", "test/seconds"),
+)
+"""The metrics that a result keeps."""
 
 
-def muzero(game: str, seed: int, is_sticky: bool = False) -> Job:
-  """Returns the job of MooZi on one game, with the game's configuration."""
+@functools.cache
+def _config_of(protocol: str, game: str) -> Config:
+  return load_config(PROTOCOLS[protocol].folder / f"{game}.yaml")
+
+
+def config_path(agent: str, protocol: str, game: str) -> Path | None:
+  """Returns the file whose configuration an agent's runs have; None if the sweep changes its environment."""
+  if agent == "muzero":
+    return PROTOCOLS[protocol].folder / f"{game}.yaml"
+  return AGENTS[agent] / f"{game}.yaml" if protocol == "a" and agent in AGENTS else None
+
+
+def job(agent: str, protocol: str, game: str, seed: int, is_long: bool = False) -> Job:
+  """Returns the job of one run and of its last milestones."""
+  terms = PROTOCOLS[protocol]
+  config = _config_of(protocol, game)
+  steps = terms.long_steps if is_long else config.max_env_steps
+  period = steps // terms.num_milestones
+  path = (terms.folder if agent == "muzero" else AGENTS[agent]) / f"{game}.yaml"
+  kwargs = {"max_episode_steps": None} | config.env.kwargs
   return Job(
-    name=f"muzero_{game}{'_sticky' * is_sticky}_seed{seed}",
-    config=CONFIG / "minatar" / f"{game}.yaml",
-    overrides=(*COMMON, f"max_env_steps={STEPS}", *([STICKY] if is_sticky else [])),
+    name=f"{agent}_{protocol}{'_long' * is_long}_{game}_seed{seed}",
+    config=path,
+    overrides=(
+      *COMMON,
+      f"evaluation.period_env_steps={period}",
+      f"checkpoint.milestones_env_steps={period}",
+      f"max_env_steps={steps}",
+      *(f"env.kwargs.{key}={json.dumps(value)}" for key, value in kwargs.items()),
+    ),
     seed=seed,
-    evaluations=REPORTED,
-  )
-
-
-def ppo(game: str, seed: int, is_sticky: bool = False) -> Job:
-  """Returns the job of PPO on one game, with gymnax's settings."""
-  steps = PPO_BREAKOUT_STEPS if game == "breakout" and not is_sticky else STEPS
-  return Job(
-    name=f"ppo_{game}{'_sticky' * is_sticky}_seed{seed}",
-    config=CONFIG / "ppo" / "minatar" / f"{game}.yaml",
-    overrides=(*COMMON, f"max_env_steps={steps}", *([STICKY] if is_sticky else [])),
-    seed=seed,
-    evaluations=REPORTED,
+    evaluations=tuple(Evaluation(checkpoint=f"-{k}", episodes=EPISODES) for k in range(NUM_EVALUATED, 0, -1)),
+    may_differ=MACHINE,
   )
 
 
 def simulations(game: str, seed: int) -> Job:
-  """Returns the job that evaluates each milestone of `muzero` with each number of simulations."""
-  run = muzero(game, seed)
-  return Job(
-    name=f"simulations_{game}_seed{seed}",
+  """Returns the job that evaluates milestones of a run of MooZi with each number of simulations."""
+  run = job("muzero", "a", game, seed)
+  steps = _config_of("a", game).max_env_steps
+  return dataclasses.replace(
+    run,
+    name=f"simulations_a_{game}_seed{seed}",
     run=run.name,
-    config=run.config,
-    overrides=run.overrides,
-    seed=seed,
     evaluations=tuple(
-      Evaluation(checkpoint=str(steps), episodes=30, simulations=count)  # 30 as in the thesis
-      for steps in range(MILESTONE_STEPS, STEPS + 1, MILESTONE_STEPS)
+      Evaluation(checkpoint=str(at), episodes=30, simulations=count)  # 30 as in the thesis
+      for at in range(SIMULATION_STEPS, steps + 1, SIMULATION_STEPS)
       for count in SIMULATIONS
     ),
   )
 
 
 def jobs() -> list[Job]:
-  """Returns all jobs: every game with the first seed, then with the next."""
+  """Returns all jobs: every game with the first seed, then with the next; (a) before (b)."""
   out = []
-  for seed in SEEDS:
-    for game in GAMES:
-      out += [muzero(game, seed), ppo(game, seed)]
-      if (game, seed) == ("space_invaders", SEEDS[0]):
-        out.append(simulations(game, seed))
-    out += [muzero("breakout", seed, is_sticky=True), ppo("breakout", seed, is_sticky=True)]
-  return out
+  for name, terms in PROTOCOLS.items():
+    for seed in range(max(terms.seeds, terms.breakout_seeds)):
+      for game in GAMES:
+        if seed < (terms.breakout_seeds if game == "breakout" else terms.seeds):
+          out.append(job("muzero", name, game, seed))
+        if seed < terms.seeds:
+          out += [job(agent, name, game, seed) for agent in AGENTS if agent != "muzero"]
+        if seed < terms.long_seeds:
+          out.append(job("ppo_tuned", name, game, seed, is_long=True))
+  return [*out, simulations("space_invaders", 0)]
 
 
 if __name__ == "__main__":
-  sys.exit(main(jobs(), HERE, __doc__))
+  sys.exit(main(jobs(), HERE, __doc__, columns=COLUMNS, measures_speed=True))

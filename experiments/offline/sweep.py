@@ -24,7 +24,7 @@ from moozi.core.errors import UserError
 from moozi.experiments.time_budget import TimeBudget
 
 RESULTS = Path(__file__).resolve().parent / "results"
-CONFIG = ROOT / "config" / "minatar" / "breakout.yaml"
+CONFIG = ROOT / "experiments" / "configs" / "minatar" / "breakout.yaml"
 
 
 def jobs(options: argparse.Namespace) -> tuple[Job, Job]:

@@ -77,7 +77,7 @@ def job(game: str, variant: str, seed: int, steps: int, ratio: float) -> Job:
   sampling = f"replay.sampling={SAMPLING[game]}"
   return Job(
     name=f"{game}_{variant}_seed{seed}",
-    config=ROOT / "config" / "minatar" / f"{game}.yaml",
+    config=ROOT / "experiments" / "configs" / "minatar" / f"{game}.yaml",
     overrides=(*SHORT_RUN, *common, sampling, *overrides_of(variant, steps, ratio)),
     seed=seed,
     evaluations=(),

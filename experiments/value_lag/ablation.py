@@ -43,7 +43,7 @@ def last_value(curve: Curve) -> float:
 
 
 ABLATION = Ablation(
-  config=ROOT / "config" / "minatar" / "space_invaders.yaml",
+  config=ROOT / "experiments" / "configs" / "minatar" / "space_invaders.yaml",
   results=HERE / "results",
   common=("max_wall_s=null", "evaluation.period_env_steps=250000"),
   steps=750_000,

@@ -41,7 +41,7 @@ class LaneRoots:
       frames=frames[np.concatenate([window, row], axis=1)],
       actions=actions[row + np.arange(-length, 1)],
       is_first=firsts[window],
-      is_last=steps.is_last[live],
+      is_last=steps.is_last[live, None],
     )
     return SearchRoots(
       frames=np.ascontiguousarray(past_frames[:, :-1]),

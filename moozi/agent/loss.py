@@ -10,11 +10,13 @@ from jaxtyping import Array, Float, Float32
 
 from moozi.core import plugins
 from moozi.core.config import Config, LearnerConfig, TargetsConfig
+from moozi.core.config.chance import ChanceConfig
 from moozi.core.errors import UserError, one_line
 from moozi.core.pytree import record
 from moozi.core.records import TrainTarget
 from moozi.core.types import AnyArray
-from moozi.nn.model import Model, ModelOutput, NetState, Params
+from moozi.nn.chance import straight_through
+from moozi.nn.model import AfterstateOutput, Model, ModelOutput, NetState, Params
 from moozi.ops.history import normalize_frame, stack_history
 from moozi.ops.scalar_transform import ScalarTransform
 
@@ -46,7 +48,9 @@ ExtraLossMaker = Callable[[Config, Model], ExtraLoss]
 """(config, model) → ExtraLoss: the type of the functions that `learner.extra_losses` names."""
 
 # The metrics that `make_loss` itself computes, without the prefix `loss/`.
-_OWN_TERMS = re.compile(r"(policy|value|reward)(_\d+)?|consistency|l2|total")
+_OWN_TERMS = re.compile(
+  r"(policy|value|reward|afterstate_value|chance|commitment)(_\d+)?|consistency|l2|total"
+)
 
 
 def extra_terms(learner: LearnerConfig) -> dict[str, str]:
@@ -104,6 +108,7 @@ def make_loss(
   targets: TargetsConfig,
   frame_dtype: str,
   extra: Mapping[str, ExtraLoss] | None = None,
+  chance: ChanceConfig = ChanceConfig(),  # noqa: B008 - frozen
 ) -> LossFn:
   """Returns the loss function: (params, target_params, net_state, target) → (loss, LossAux).
 
@@ -114,6 +119,12 @@ def make_loss(
   user's terms. The value targets are the n-step returns. Policy, value and reward terms are cross-entropies
   between categories. Masked terms are 0 and count in the mean.
 
+  A model with chance nodes adds ρ Σ_k (c^v l^a_k + c^c l^c_k + c^m l^m_k) / K, over the transitions
+  k = 1 … K. The encoder's probabilities e of the transition from step k-1 to k give its code, a one-hot
+  vector, with which the unroll goes on; gradients pass through it to e. The target of the afterstate's value
+  (l^a) is the return of step k-1. The target of its code logits (l^c) is the code. The commitment loss
+  l^m = ‖code − e‖² draws e to the code.
+
   The metric `loss/<term>` is the term without its coefficient; `loss/<term>_<k>` is its addend k before the
   factor 1/K. Both are weighted by ρ as in the loss.
 
@@ -121,12 +132,13 @@ def make_loss(
     learner: coefficients; if `scale_reward_loss` is False, reward losses are not divided by K (thesis).
     targets: unroll_steps K and history_length L.
     extra: the user's terms l, by the names of their metrics.
+    chance: the coefficients c^c and c^m of a model with chance nodes.
 
   When traced, the loss function raises ValueError for a target with another K or L.
 
-  Source: thesis 4.3.8; Schrittwieser et al. 2020, equation 1. Departures: rewards scaled by 1/K by default;
-    L2 not scaled by ρ; two errata of the thesis corrected (it swaps the arguments of the reward loss, and
-    its value loss names v* instead of the network's value).
+  Source: thesis 4.3.8; Schrittwieser et al. 2020, equation 1; Antonoglou et al. 2022. Departures:
+    rewards scaled by 1/K by default; L2 not scaled by ρ; two errata of the thesis corrected (it swaps the
+    arguments of the reward loss, and its value loss names v* instead of the network's value).
   """
 
   extra_losses = dict(extra or {})
@@ -134,16 +146,30 @@ def make_loss(
   def loss_fn(
     params: Params, target_params: Params, net_state: NetState, target: TrainTarget
   ) -> tuple[Float[Array, ""], LossAux]:
-    _check_target(target, targets)
+    _check_target(target, targets, model)
     frames = normalize_frame(target.frames, frame_dtype)
-    history = stack_history(frames[:, :-1], target.history_actions[:, :-1], model.num_actions)
+    length = targets.history_length
+
+    def stack(first: int, num: int) -> Float[Array, "B H W Ch"]:
+      at = slice(first, first + num)
+      return stack_history(frames[:, at], target.history_actions[:, at], model.num_actions)
+
+    history = stack(0, length)
     first_net_state = net_state
-    outputs, net_state = _unroll(model, params, net_state, history, target, learner.dynamics_gradient_scale)
+    scale = learner.dynamics_gradient_scale
+    codes: Any = None
+    if model.chance is not None:
+      transitions = jnp.concatenate([stack(k, length + 1) for k in range(targets.unroll_steps)])
+      codes, net_state = model.chance.encode(params, net_state, transitions, True)
+      codes = jnp.split(codes, targets.unroll_steps)
+    outputs, afterstates, net_state = _unroll(model, params, net_state, history, target, scale, codes)
     terms = _data_terms(model.transform, outputs, target)
+    if codes is not None:
+      terms |= _chance_terms(model.transform, afterstates, codes, target)
     consistency = jnp.zeros_like(target.importance_ratio)
     if learner.consistency_coef > 0:
       encoder = target_params if learner.consistency_from_target else params
-      next_history = stack_history(frames[:, 1:], target.history_actions[:, 1:], model.num_actions)
+      next_history = stack(1, length)
       # The batch-norm averages of this call are dropped, because the next frames are not part of the unroll.
       next_state, _ = model.represent(encoder, net_state, next_history, True)
       projected, net_state = model.project(params, net_state, outputs[1].hidden_state, True)
@@ -159,12 +185,20 @@ def make_loss(
       + learner.consistency_coef * metrics["loss/consistency"]
       + learner.l2_coef * metrics["loss/l2"]
     )
+    if codes is not None:
+      loss = loss + (
+        learner.value_coef * metrics["loss/afterstate_value"]
+        + chance.coef * metrics["loss/chance"]
+        + chance.commitment_coef * metrics["loss/commitment"]
+      )
     for name, term in extra_losses.items():
       metrics[name] = jnp.mean(rho * term(params, first_net_state, outputs, target))
       loss = loss + metrics[name]
     metrics["loss/total"] = loss
     value_error = jnp.abs(model.transform.to_scalar(outputs[0].value_logits) - target.n_step_returns[:, 0])
     metrics |= _diagnostics(model.transform, outputs, target, value_error)
+    if codes is not None:
+      metrics |= _chance_diagnostics(afterstates, codes, target)
     aux = LossAux(net_state=net_state, value_error=value_error, metrics=metrics)
     return loss, jax.lax.stop_gradient(aux)
 
@@ -180,14 +214,15 @@ def scale_gradient(x: Float[Array, "*shape"], scale: float) -> Float[Array, "*sh
   return stopped + scale * (x - stopped)
 
 
-def _check_target(target: TrainTarget, targets: TargetsConfig) -> None:
+def _check_target(target: TrainTarget, targets: TargetsConfig, model: Model) -> None:
   if target.actions.shape[1] != targets.unroll_steps:
     raise ValueError(
       f"actions: {target.actions.shape[1]} unroll steps, must be targets.unroll_steps={targets.unroll_steps}"
     )
-  if target.frames.shape[1] != targets.history_length + 1:
+  ahead = 1 if model.chance is None else targets.unroll_steps
+  if target.frames.shape[1] != targets.history_length + ahead:
     raise ValueError(
-      f"frames: {target.frames.shape[1]}, must be history_length + 1 = {targets.history_length + 1}"
+      f"frames: {target.frames.shape[1]}, must be history_length + {ahead} = {targets.history_length + ahead}"
     )
 
 
@@ -198,19 +233,29 @@ def _unroll(
   history: Float[AnyArray, "B H W Ch"],
   target: TrainTarget,
   gradient_scale: float,
-) -> tuple[list[ModelOutput], NetState]:
-  """Returns the K + 1 outputs of a root inference and K recurrent inferences.
+  codes: list[Float[Array, "B N"]] | None,
+) -> tuple[list[ModelOutput], list[AfterstateOutput], NetState]:
+  """Returns the K + 1 outputs of a root inference and K recurrent inferences, and the K afterstates.
 
   The gradient of the hidden state is scaled before each recurrent inference.
   The loop is in Python: XLA on the CPU runs the gradient of a convolution many times slower inside a scan.
+
+  Args:
+    codes: the encoder's probabilities for each transition; None for a deterministic model.
   """
   output, net_state = model.root_inference(params, net_state, history, True)
-  outputs = [output]
+  outputs, afterstates = [output], []
   for k in range(target.actions.shape[1]):
-    hidden_state = scale_gradient(output.hidden_state, gradient_scale)
-    output, net_state = model.recurrent_inference(params, net_state, hidden_state, target.actions[:, k], True)
+    hidden_state, action = scale_gradient(output.hidden_state, gradient_scale), target.actions[:, k]
+    if codes is None or model.chance is None:
+      output, net_state = model.recurrent_inference(params, net_state, hidden_state, action, True)
+    else:
+      after, net_state = model.chance.afterstate(params, net_state, hidden_state, action, True)
+      afterstates.append(after)
+      code = straight_through(codes[k])
+      output, net_state = model.chance.outcome(params, net_state, after.hidden_state, code, True)
     outputs.append(output)
-  return outputs, net_state
+  return outputs, afterstates, net_state
 
 
 def _data_terms(
@@ -232,14 +277,47 @@ def _data_terms(
   }
 
 
+def _chance_terms(
+  transform: ScalarTransform,
+  afterstates: list[AfterstateOutput],
+  codes: list[Float[Array, "B N"]],
+  target: TrainTarget,
+) -> dict[str, list[Float[Array, "B"]]]:
+  """Returns the masked terms of the transitions k = 1 … K; see `make_loss`."""
+  mask = target.unroll_mask[:, 1:]
+  value_probs = transform.to_probs(target.n_step_returns[:, :-1])
+  one_hot = [jax.lax.stop_gradient(straight_through(e)) for e in codes]
+  return {
+    "afterstate_value": [
+      mask[:, k] * _cross_entropy(value_probs[:, k], a.value_logits) for k, a in enumerate(afterstates)
+    ],
+    "chance": [mask[:, k] * _cross_entropy(one_hot[k], a.chance_logits) for k, a in enumerate(afterstates)],
+    "commitment": [mask[:, k] * jnp.sum(jnp.square(one_hot[k] - e), axis=-1) for k, e in enumerate(codes)],
+  }
+
+
+def _chance_diagnostics(
+  afterstates: list[AfterstateOutput], codes: list[Float[Array, "B N"]], target: TrainTarget
+) -> dict[str, Float[Array, ""]]:
+  """Returns the number of codes in use and the entropy of the predicted codes, over unmasked transitions."""
+  mask = target.unroll_mask[:, 1:].T[..., None]
+  count = jnp.maximum(jnp.sum(mask), 1.0)
+  used = jnp.sum(mask * straight_through(jnp.stack(codes)), axis=(0, 1)) / count
+  predicted = jax.nn.log_softmax(jnp.stack([a.chance_logits for a in afterstates]))
+  return {
+    "chance/codes_used": jnp.exp(-jnp.sum(used * jnp.log(jnp.maximum(used, 1e-30)))),
+    "chance/entropy": jnp.sum(mask * -jnp.exp(predicted) * predicted) / count,
+  }
+
+
 def _weighted_means(
   terms: dict[str, list[Float[Array, "B"]]], rho: Float[AnyArray, "B"], scale_reward_loss: bool
 ) -> dict[str, Float[Array, ""]]:
-  """Returns the metrics `loss/<term>` and `loss/<term>_<k>` of policy, value and reward; see `make_loss`."""
+  """Returns the metrics `loss/<term>` and `loss/<term>_<k>` of the terms by unroll step; see `make_loss`."""
   metrics: dict[str, Any] = {}
   num_steps = len(terms["reward"])
   for name, addends in terms.items():
-    first_k = 1 if name == "reward" else 0
+    first_k = 0 if name in ("policy", "value") else 1
     scale = 1.0 if name == "reward" and not scale_reward_loss else 1.0 / num_steps
     means = [jnp.mean(rho * addend) for addend in addends]
     metrics |= {f"loss/{name}_{first_k + i}": mean for i, mean in enumerate(means)}
@@ -260,6 +338,28 @@ def _cosine_distance(a: Float[Array, "B *state"], b: Float[Array, "B *state"]) -
   return 1.0 - jnp.sum(a * b, axis=-1) * jax.lax.rsqrt(jnp.maximum(norms, 1e-12))
 
 
+def state_metrics(hidden_state: Float[Array, "B *state"]) -> dict[str, Float[Array, ""]]:
+  """Returns how far apart the hidden states of a batch are.
+
+  `state/cosine` is the mean cosine between two different states. `state/spread` is the root mean square, over
+  states and dimensions, of the difference from the mean state. `state/rank` is the participation ratio
+  (Σλ)² / Σλ² of the eigenvalues λ of the states' covariance: the number of dimensions that they fill. All
+  states equal: 1, 0 and 0.
+  """
+  x = hidden_state.reshape(hidden_state.shape[0], -1)
+  batch = x.shape[0]
+  unit = x * jax.lax.rsqrt(jnp.maximum(jnp.sum(x * x, axis=-1, keepdims=True), 1e-12))
+  pairs = max(batch * (batch - 1), 1)
+  centred = x - jnp.mean(x, axis=0)
+  gram = centred @ centred.T
+  trace = jnp.trace(gram)
+  return {
+    "state/cosine": (jnp.sum(jnp.square(jnp.sum(unit, axis=0))) - batch) / pairs,
+    "state/spread": jnp.sqrt(trace / x.size),
+    "state/rank": jnp.square(trace) / jnp.maximum(jnp.sum(jnp.square(gram)), 1e-12),
+  }
+
+
 def _diagnostics(
   transform: ScalarTransform, outputs: list[ModelOutput], target: TrainTarget, value_error: Float[Array, "B"]
 ) -> dict[str, Float[Array, ""]]:
@@ -274,6 +374,7 @@ def _diagnostics(
     "policy/target_entropy": jnp.mean(
       -jnp.sum(target_probs * jnp.log(jnp.maximum(target_probs, 1e-30)), axis=-1)
     ),
+    **state_metrics(outputs[0].hidden_state),
     "importance_ratio/mean": jnp.mean(target.importance_ratio),
     "importance_ratio/max": jnp.max(target.importance_ratio),
   }

@@ -3,7 +3,7 @@
 import contextlib
 import functools
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +13,7 @@ from jaxtyping import Array, Bool, Float, Int, Int32, Num
 
 from moozi.core import plugins
 from moozi.core.config import PlannerConfig
+from moozi.core.config.planner import VISIT_SEARCHES
 from moozi.core.errors import UserError, one_line
 from moozi.core.pytree import record
 from moozi.core.search_record import SearchTree
@@ -36,7 +37,7 @@ class SearchOutput:
     prior_probs: the network's policy over the legal actions, without noise.
     prior_value: env units, the network's value.
     q_values: env units; actions that were not visited have the mixed value (`_complete_q_values`).
-    depth_mean: mean depth at which the simulations ended; the root has depth 0.
+    depth_mean: mean depth at which the simulations ended; the root has depth 0, and an afterstate is a level.
     depth_max: depth at which the deepest simulation ended.
     tree: the search tree (mctx's Tree, with embeddings) if requested, else None.
   """
@@ -67,11 +68,14 @@ def plan(
 ) -> SearchOutput:
   """Runs a root inference and a search from each root, and chooses an action.
 
-  With puct the probability of an action is proportional to its visit count to the power 1/temperature. At
-  temperature 0 the most visited action is chosen, and the prior breaks ties. With gumbel the search itself
-  chooses the action; its only noise is the Gumbel noise, scaled by `gumbel_scale`. Illegal actions are masked
-  at the root only. In deeper nodes only the network's policy avoids them, because its training targets are 0
-  on illegal actions. With probability `random_action_prob` a random legal action replaces the chosen one.
+  With puct and stochastic, the probability of an action is proportional to its visit count to the power
+  1/temperature. At temperature 0 the most visited action is chosen, and the prior breaks ties. With
+  stochastic, a simulation evaluates either the afterstate of an action or an outcome of it; the search visits
+  the outcomes of an afterstate in proportion to their probabilities. The other searches of a model with
+  chance nodes follow the most probable outcome of each action. With gumbel the search itself chooses the
+  action; its only noise is the Gumbel noise, scaled by `gumbel_scale`. Illegal actions are masked at the root
+  only. In deeper nodes only the network's policy avoids them, because its training targets are 0 on illegal
+  actions. With probability `random_action_prob` a random legal action replaces the chosen one.
 
   Args:
     model, config, num_players, with_tree: static arguments under jit.
@@ -79,9 +83,10 @@ def plan(
     rng_key: for the noise and the choice of the action; do not use it elsewhere.
     stacked_history: Ch = L·(C + A) channels.
     legal_actions_mask: each row has a legal action; if only the dummy is legal, it is chosen.
-    temperature: ≥ 0, one for all roots or one for each root; used by puct only.
+    temperature: ≥ 0, one for all roots or one for each root; gumbel does not read it.
 
-  Source: Schrittwieser et al. 2020, appendix B (puct); Danihelka et al. 2022 (gumbel); thesis 4.3.5.
+  Source: Schrittwieser et al. 2020, appendix B (puct); Danihelka et al. 2022 (gumbel); Antonoglou et al. 2022
+    (stochastic); thesis 4.3.5.
     Departures: Q-values are normalized by their range, or by `q_range_floor` if it is larger.
   """
   output, _ = model.root_inference(params, net_state, stacked_history, False)
@@ -90,12 +95,13 @@ def plan(
     prior_logits=output.policy_logits, value=prior_value, embedding=output.hidden_state
   )
   search = SEARCHES.get(config.algorithm) or _custom_search(plugins.SEARCHES.get(config.algorithm))
+  make_recurrent_fn = _make_chance_fns if config.algorithm == "stochastic" else _make_recurrent_fn
   policy_output = search(
     config,
     params=(params, net_state),
     rng_key=rng_key,
     root=root,
-    recurrent_fn=_make_recurrent_fn(model, search_discount(discount, num_players)),
+    recurrent_fn=make_recurrent_fn(model, search_discount(discount, num_players)),
     invalid_actions=1.0 - legal_actions_mask.astype(jnp.float32),
     temperature=jnp.asarray(temperature, jnp.float32),
   )
@@ -104,7 +110,7 @@ def plan(
   prior_probs = jax.nn.softmax(output.policy_logits, where=legal_actions_mask)
   action_probs = jnp.where(legal_actions_mask, policy_output.action_weights, 0.0)
   action = policy_output.action
-  if config.algorithm == "puct":
+  if config.algorithm in VISIT_SEARCHES:
     # At temperature 0 mctx draws one of the most visited actions; here the prior breaks the tie.
     visits = jnp.where(legal_actions_mask, summary.visit_counts + 0.5 * prior_probs, -1.0)
     is_greedy = jnp.broadcast_to(jnp.asarray(temperature) == 0, action.shape)
@@ -139,8 +145,25 @@ def plain_tree(tree: Any) -> SearchTree:
   lane = jnp.arange(tree.parents.shape[0])[:, None]
   parent = tree.parents
   is_child = parent >= 0
-  edge = (lane, jnp.maximum(parent, 0), jnp.maximum(tree.action_from_parent, 0))
-  prior = jax.nn.softmax(tree.children_prior_logits)[edge]
+  above, edge = jnp.maximum(parent, 0), jnp.maximum(tree.action_from_parent, 0)
+  if _has_chance(tree):
+    # mctx returns the tree without the edges from chance nodes, so the states keep them (`_make_chance_fns`).
+    is_chance = ~tree.embeddings.is_decision_node & (tree.node_visits > 0)
+    num_actions = tree.num_actions
+    _, reward = tree.embeddings.state_embedding
+    _, chance_logits = tree.embeddings.afterstate_embedding
+    is_outcome = is_child & is_chance[lane, above]
+    code = jnp.where(is_outcome, edge - num_actions, 0)
+    action = jnp.where(is_outcome, 0, edge)
+    chance_prior = jax.nn.softmax(chance_logits)[lane, above, code]
+    prior = jax.nn.softmax(tree.children_prior_logits)[lane, above, action]
+    prior = jnp.where(is_outcome, chance_prior, prior)
+    reward = jnp.where(is_outcome, reward, 0.0)
+    edge = jnp.where(is_outcome, code, action)
+  else:
+    is_chance = jnp.zeros(parent.shape, bool)
+    prior = jax.nn.softmax(tree.children_prior_logits)[lane, above, edge]
+    reward = tree.children_rewards[lane, above, edge]
 
   def set_depth(node: Int[Array, ""], depth: Int32[Array, "B N"]) -> Int32[Array, "B N"]:
     above = jnp.take_along_axis(depth, jnp.maximum(parent[:, node], 0)[:, None], axis=1)[:, 0]
@@ -148,19 +171,25 @@ def plain_tree(tree: Any) -> SearchTree:
 
   return SearchTree(
     parent=parent.astype(jnp.int32),
-    action=jnp.where(is_child, tree.action_from_parent, -1).astype(jnp.int32),
+    action=jnp.where(is_child, edge, -1).astype(jnp.int32),
     depth=jax.lax.fori_loop(1, parent.shape[1], set_depth, jnp.zeros(parent.shape, jnp.int32)),
     visits=tree.node_visits.astype(jnp.int32),
     value=tree.node_values,
     raw_value=tree.raw_values,
-    reward=jnp.where(is_child, tree.children_rewards[edge], 0.0),
+    reward=jnp.where(is_child, reward, 0.0),
     prior=jnp.where(is_child, prior, 1.0),
+    is_chance=is_chance,
   )
 
 
 def root_state(tree: Any) -> Float[Array, "B ..."]:
   """Returns the hidden states at the roots of a `SearchOutput`'s tree."""
-  return tree.embeddings[:, 0]
+  return tree.embeddings.state_embedding[0][:, 0] if _has_chance(tree) else tree.embeddings[:, 0]
+
+
+def _has_chance(tree: Any) -> bool:
+  """Returns whether `mctx.stochastic_muzero_policy` made the tree."""
+  return hasattr(tree.embeddings, "is_decision_node")
 
 
 def _make_recurrent_fn(model: Model, signed_discount: float) -> Any:
@@ -184,18 +213,79 @@ def _make_recurrent_fn(model: Model, signed_discount: float) -> Any:
   return recurrent_fn
 
 
+class _ChanceFns(NamedTuple):
+  """The functions of `mctx.stochastic_muzero_policy` that evaluate an action and an outcome."""
+
+  decision: Any
+  chance: Any
+
+
+def _make_chance_fns(model: Model, signed_discount: float) -> _ChanceFns:
+  """Returns mctx's recurrent functions for a model with chance nodes, with scalars in env units.
+
+  An afterstate has the player and the time of the state before it: its edge has reward 0 and discount 1. The
+  edge of an outcome has the reward and the discount. States are (hidden state, reward on entering it), and
+  afterstates (hidden state, logits of the codes), for `plain_tree`.
+  """
+  chance = model.chance
+  assert chance is not None, "the configuration demands chance.codes for algorithm=stochastic"
+
+  def decision_fn(variables: Any, rng_key: Array, action: Int[Array, "B"], state: Any) -> tuple[Any, Any]:
+    del rng_key
+    output, _ = chance.afterstate(*variables, state[0], action, False)
+    value = model.transform.to_scalar(output.value_logits)
+    edge = mctx.DecisionRecurrentFnOutput(chance_logits=output.chance_logits, afterstate_value=value)
+    return edge, (output.hidden_state, output.chance_logits)
+
+  def chance_fn(variables: Any, rng_key: Array, code: Int[Array, "B"], state: Any) -> tuple[Any, Any]:
+    del rng_key
+    one_hot = jax.nn.one_hot(code, chance.num_codes)
+    output, _ = chance.outcome(*variables, state[0], one_hot, False)
+    value = model.transform.to_scalar(output.value_logits)
+    reward = model.transform.to_scalar(output.reward_logits)
+    edge = mctx.ChanceRecurrentFnOutput(
+      action_logits=output.policy_logits,
+      value=value,
+      reward=reward,
+      discount=jnp.full_like(value, signed_discount),
+    )
+    return edge, (output.hidden_state, reward)
+
+  return _ChanceFns(decision_fn, chance_fn)
+
+
 def _puct(config: PlannerConfig, *, temperature: Float[Array, "*lanes"], **kwargs: Any) -> Any:
-  return mctx.muzero_policy(
+  return mctx.muzero_policy(**kwargs, **_puct_options(config, temperature))
+
+
+def _stochastic(
+  config: PlannerConfig,
+  *,
+  root: Any,
+  recurrent_fn: _ChanceFns,
+  temperature: Float[Array, "*lanes"],
+  **kwargs: Any,
+) -> Any:
+  return mctx.stochastic_muzero_policy(
     **kwargs,
-    num_simulations=config.num_simulations,
-    max_depth=config.max_depth,
-    qtransform=functools.partial(mctx.qtransform_by_parent_and_siblings, epsilon=config.q_range_floor),
-    dirichlet_fraction=config.dirichlet_fraction,
-    dirichlet_alpha=config.dirichlet_alpha,
-    pb_c_init=config.pb_c_init,
-    pb_c_base=config.pb_c_base,
-    temperature=temperature[:, None] if temperature.ndim else temperature,
+    root=root.replace(embedding=(root.embedding, jnp.zeros_like(root.value))),
+    decision_recurrent_fn=recurrent_fn.decision,
+    chance_recurrent_fn=recurrent_fn.chance,
+    **_puct_options(config, temperature),
   )
+
+
+def _puct_options(config: PlannerConfig, temperature: Float[Array, "*lanes"]) -> dict[str, Any]:
+  return {
+    "num_simulations": config.num_simulations,
+    "max_depth": config.max_depth,
+    "qtransform": functools.partial(mctx.qtransform_by_parent_and_siblings, epsilon=config.q_range_floor),
+    "dirichlet_fraction": config.dirichlet_fraction,
+    "dirichlet_alpha": config.dirichlet_alpha,
+    "pb_c_init": config.pb_c_init,
+    "pb_c_base": config.pb_c_base,
+    "temperature": temperature[:, None] if temperature.ndim else temperature,
+  }
 
 
 def _gumbel(config: PlannerConfig, *, temperature: Float[Array, "*lanes"], **kwargs: Any) -> Any:
@@ -243,7 +333,7 @@ class Search(Protocol):
     """
 
 
-SEARCHES: dict[str, Callable[..., Any]] = {"puct": _puct, "gumbel": _gumbel}
+SEARCHES: dict[str, Callable[..., Any]] = {"puct": _puct, "gumbel": _gumbel, "stochastic": _stochastic}
 """The built-in searches, by value of `planners.*.algorithm`; `core.plugins.SEARCHES` has the user's."""
 
 

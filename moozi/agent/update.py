@@ -30,10 +30,15 @@ TERMS = (
 )
 
 
-def terms_of(config: LearnerConfig) -> tuple[str, ...]:
-  """Returns TERMS with the user's own losses inserted before `loss/total`."""
+CHANCE_TERMS = ("loss/afterstate_value", "loss/chance", "loss/commitment")
+"""Further terms of a model with chance nodes."""
+
+
+def terms_of(config: Config) -> tuple[str, ...]:
+  """Returns TERMS with those of chance nodes and the user's own losses inserted before `loss/total`."""
   at = TERMS.index("loss/total")
-  return (*TERMS[:at], *extra_terms(config), *TERMS[at:])
+  chance = CHANCE_TERMS if config.chance.codes else ()
+  return (*TERMS[:at], *chance, *extra_terms(config.learner), *TERMS[at:])
 
 
 @record
@@ -76,17 +81,22 @@ class UpdateOutput:
 UpdateFn = Callable[[TrainingState, TrainTarget], tuple[TrainingState, UpdateOutput]]
 
 
-def make_learning_rate(config: LearningRateConfig) -> Callable[[Num[Array, ""]], Float[Array, ""]]:
+def make_learning_rate(
+  config: LearningRateConfig, decay_steps: int | None
+) -> Callable[[Num[Array, ""]], Float[Array, ""]]:
   """Returns the function from the learner step to the learning rate.
 
   The rate rises linearly to `peak`. Then it is constant, or falls to `end` linearly or as a cosine.
+
+  Args:
+    decay_steps: learner steps from `peak` to `end` (`Config.decay_steps`); None: constant.
   """
-  if config.decay_steps is None:
+  if decay_steps is None:
     main = optax.constant_schedule(config.peak)
   elif config.kind == "cosine":
-    main = optax.cosine_decay_schedule(config.peak, config.decay_steps, alpha=config.end / config.peak)
+    main = optax.cosine_decay_schedule(config.peak, decay_steps, alpha=config.end / config.peak)
   elif config.kind == "linear":
-    main = optax.linear_schedule(config.peak, config.end, config.decay_steps)
+    main = optax.linear_schedule(config.peak, config.end, decay_steps)
   else:
     main = optax.constant_schedule(config.peak)
   if config.warmup_steps == 0:
@@ -147,11 +157,11 @@ def make_update(model: Model, config: Config, spec: EnvSpec) -> UpdateFn:
     average instead of copies, as in BBF (Schwarzer et al. 2023), by option.
   """
   learner = config.learner
-  extra, terms = make_extra_losses(config, model), terms_of(learner)
-  loss = make_loss(model, learner, config.targets, spec.frame_dtype, extra)
+  extra, terms = make_extra_losses(config, model), terms_of(config)
+  loss = make_loss(model, learner, config.targets, spec.frame_dtype, extra, config.chance)
   grad_fn = jax.value_and_grad(loss, has_aux=True)
   optimizer = make_optimizer(learner)
-  learning_rate = make_learning_rate(learner.learning_rate)
+  learning_rate = make_learning_rate(learner.learning_rate, config.decay_steps)
 
   def update(state: TrainingState, target: TrainTarget) -> tuple[TrainingState, UpdateOutput]:
     (_, aux), grads = grad_fn(state.params, state.target_params, state.net_state, target)

@@ -122,10 +122,14 @@ def make_search_policy(
   def decide(params: Params, net_state: NetState, *args: Any) -> tuple[Any, Any, Array, Array]:
     history, output = policy(params, net_state, *args)
     state = root_state(output.tree)
-    repeated = jnp.repeat(state, spec.num_actions, axis=0)
-    after, _ = model.recurrent_inference(params, net_state, repeated, jnp.arange(spec.num_actions), False)
-    reward, value = (model.transform.to_scalar(x) for x in (after.reward_logits, after.value_logits))
-    network_q_values = (reward + signed_discount * value)[None]
+    edges = jnp.repeat(state, spec.num_actions, axis=0), jnp.arange(spec.num_actions)
+    if model.chance is not None:
+      afterstate, _ = model.chance.afterstate(params, net_state, *edges, False)
+      network_q_values = model.transform.to_scalar(afterstate.value_logits)[None]
+    else:
+      after, _ = model.recurrent_inference(params, net_state, *edges, False)
+      reward, value = (model.transform.to_scalar(x) for x in (after.reward_logits, after.value_logits))
+      network_q_values = (reward + signed_discount * value)[None]
     return history, replace(output, tree=plain_tree(output.tree)), state, network_q_values
 
   return decide

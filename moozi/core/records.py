@@ -77,8 +77,9 @@ class TrainTarget:
   """The training target of a start index i, batched.
 
   Attributes:
-    frames: o_{i-L+1} … o_{i+1}; zero before an episode's start.
-    history_actions: a_{i-L} … a_i; the dummy before an episode's start.
+    frames: o_{i-L+1} … o_{i+F}; zero before the episode's start and after its end. F is 1, or K if the model
+      has chance nodes.
+    history_actions: a_{i-L} … a_{i+F-1}; the dummy before the episode's start and after its end.
     actions: a_i … a_{i+K-1}; the dummy after the end.
     rewards: u_{i+1} … u_{i+K}; env units, for the player who moved.
     action_probs: search policies at i … i+K; one-hot(dummy) after the end.
@@ -93,8 +94,8 @@ class TrainTarget:
     searched_version: learner step of the parameters that searched at i.
   """
 
-  frames: Shaped[AnyArray, "B L+1 H W C"]
-  history_actions: Int32[AnyArray, "B L+1"]
+  frames: Shaped[AnyArray, "B L+F H W C"]
+  history_actions: Int32[AnyArray, "B L+F"]
   actions: Int32[AnyArray, "B K"]
   rewards: Float32[AnyArray, "B K"]
   action_probs: Float32[AnyArray, "B K+1 A"]

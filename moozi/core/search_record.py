@@ -4,8 +4,10 @@ Arrays are NumPy at rest. Axes: T frames, K unroll, A agent actions, N nodes of 
 """
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Literal
 
+import numpy as np
 from jaxtyping import Bool, Float32, Int32, Shaped, UInt8
 
 from moozi.core.pytree import record
@@ -18,17 +20,21 @@ class SearchTree:
 
   Values are for the player to move at the node; a reward is for the player who moved into it. The Q-value
   of an edge, for the player who moved, is reward + signed discount · value (`ops.players.search_discount`).
+  At a chance node the player has moved and the outcome is open: its value is the Q-value of the action.
 
   Attributes:
     parent: -1 at the root.
-    action: the agent's action from the parent to this node; -1 at the root.
+    action: the agent's action from the parent to this node, or the outcome's code if the parent is a chance
+      node; -1 at the root.
     depth: 0 at the root.
     visits: visit count.
     value: env units: the mean over the visits.
     raw_value: env units: the network's value before the search.
     reward: env units: the model's reward on entering the node; 0 at the root.
     prior: the action's prior probability at the parent, as the search used it; 1 at the root. Priors of the
-      root's children are over the legal actions, with noise if there is any.
+      root's children are over the legal actions, with noise if there is any. The model's probability of the
+      outcome if the parent is a chance node.
+    is_chance: whether the node is a chance node; false everywhere without chance nodes.
   """
 
   parent: Int32[AnyArray, "*B N"]
@@ -39,6 +45,22 @@ class SearchTree:
   raw_value: Float32[AnyArray, "*B N"]
   reward: Float32[AnyArray, "*B N"]
   prior: Float32[AnyArray, "*B N"]
+  is_chance: Bool[AnyArray, "*B N"]
+
+  @property
+  def is_outcome(self) -> Bool[AnyArray, "N"]:
+    """Whether the edge to each node is an outcome of chance; of one tree [N]."""
+    return (self.parent >= 0) & self.is_chance[self.parent]
+
+  def q_values(self, signed_discount: float) -> Float32[AnyArray, "N"]:
+    """Returns the Q-value of the edge to each node, for the player who moved or whose outcome it is; [N]."""
+    return np.where(self.is_chance, self.value, self.reward + np.float32(signed_discount) * self.value)
+
+  def edge_names(self, action_names: Sequence[str]) -> list[str]:
+    """Returns the name of the edge to each node, `code 3` for an outcome; the root has the name `root`."""
+    pairs = zip(self.action.tolist(), self.is_outcome.tolist(), strict=True)
+    names = [f"code {edge}" if is_outcome else action_names[edge] for edge, is_outcome in pairs]
+    return ["root", *names[1:]]
 
   @property
   def num_nodes(self) -> int:
@@ -76,8 +98,10 @@ class InspectedEpisode:
     prior_probs: the network's policy.
     action_probs: the search policy.
     q_values: Q-values of the search; the mixed value for actions without a visit.
-    network_q_values: the model's reward and value after each action, without search.
-    imagined_rewards: entry k is the model's reward for the (k+1)-th action taken from t on.
+    network_q_values: the model's reward and value after each action, without search; with chance nodes, the
+      afterstate's value.
+    imagined_rewards: entry k is the model's reward for the (k+1)-th action taken from t on. With chance
+      nodes, each action has its most probable outcome.
     imagined_values: entry k is the model's value after k of these actions, for the player to move then. The
       actions after the episode's end are the dummy. The true value after a terminal frame is 0.
     trees: one for each frame; None where there was no search.

@@ -95,6 +95,9 @@ class Runner(Generic[J]):
     """Returns whether a job is done. Raises UserError if its run has different settings."""
     return progress_of(job, self._folder)[1]
 
+  def begin(self, job: J) -> None:
+    """Called before a job's run is started or resumed."""
+
   def complete(self, job: J) -> bool:
     """Does what follows a job's training; returns False if the time budget ended before that was done."""
     return True
@@ -127,6 +130,7 @@ class Runner(Generic[J]):
     elif any(not found.is_dir() for found in path.rglob("*")):
       raise UserError(f"{path}: not a run directory, and not empty; move it away")
     self._report(f"{job.name}: {f'resumed at {env_steps:,} steps' if env_steps else 'started'}")
+    self.begin(job)
     if not env_steps:
       shutil.rmtree(path, ignore_errors=True)  # a run without a checkpoint cannot be resumed
     self.command(job, self.next_command(job))

@@ -97,11 +97,8 @@ def bootstrap_interval(
 
 
 @dataclasses.dataclass(frozen=True)
-class Probability:
-  """The probability that a run of one group scores higher than one of another, with its interval over seeds.
-
-  A tie counts one half. `low` and `high` are None if a group has one seed.
-  """
+class Aggregate:
+  """A statistic of runs with its interval over seeds; `low` and `high` are None if a group has one seed."""
 
   value: float
   low: float | None
@@ -113,17 +110,66 @@ def probability_of_improvement(
   second: Float[np.ndarray, " S2"],
   confidence: float = CONFIDENCE,
   seed: int = 0,
-) -> Probability:
+) -> Aggregate:
   """Returns P(first > second) + P(first = second) / 2 over all pairs of seeds, with its interval."""
+  return aggregate_improvement([first], [second], confidence, seed)
 
-  def share(x: np.ndarray, y: np.ndarray, axis: int = -1) -> np.ndarray:
-    return ((1.0 + np.sign(x[..., :, None] - y[..., None, :])) / 2.0).mean(axis=(-2, -1))
 
-  value = float(share(first, second))
-  if min(len(first), len(second)) < MIN_SEEDS_FOR_INTERVAL:
-    return Probability(value, None, None)
-  low, high = _bootstrap((first, second), share, confidence, seed)
-  return Probability(value, float(low), float(high))
+def aggregate_iqm(
+  scores: Sequence[Float[np.ndarray, " S"]], confidence: float = CONFIDENCE, seed: int = 0
+) -> Aggregate:
+  """Returns the interquartile mean of all runs of G games, with its stratified bootstrap interval.
+
+  The seeds of each game are resampled within the game. With unequal numbers of seeds, a game of more seeds
+  has more weight.
+
+  Args:
+    scores: for each game, the normalized scores of its seeds.
+
+  Source: Agarwal et al. 2021, section 4.2.
+  """
+
+  def iqm(*games: np.ndarray, axis: int = -1) -> np.ndarray:
+    return interquartile_mean(np.concatenate(games, axis=-1))
+
+  return _aggregate(tuple(scores), iqm, confidence, seed)
+
+
+def aggregate_improvement(
+  first: Sequence[Float[np.ndarray, " S"]],
+  second: Sequence[Float[np.ndarray, " S2"]],
+  confidence: float = CONFIDENCE,
+  seed: int = 0,
+) -> Aggregate:
+  """Returns the mean over games of the probability that a run of `first` exceeds one of `second`.
+
+  Args:
+    first, second: for each game, the scores of its seeds.
+
+  Source: Agarwal et al. 2021, section 4.3. A tie counts one half.
+  """
+  count = len(first)
+
+  def mean(*games: np.ndarray, axis: int = -1) -> np.ndarray:
+    pairs = zip(games[:count], games[count:], strict=True)
+    return np.mean([_share_of_wins(x, y) for x, y in pairs], axis=0)
+
+  return _aggregate((*first, *second), mean, confidence, seed)
+
+
+def _aggregate(
+  samples: tuple[np.ndarray, ...], statistic: Callable[..., np.ndarray], confidence: float, seed: int
+) -> Aggregate:
+  value = float(statistic(*samples))
+  if min(map(len, samples)) < MIN_SEEDS_FOR_INTERVAL:
+    return Aggregate(value, None, None)
+  low, high = _bootstrap(samples, statistic, confidence, seed)
+  return Aggregate(value, float(low), float(high))
+
+
+def _share_of_wins(x: Float[np.ndarray, "... S"], y: Float[np.ndarray, "... S2"]) -> np.ndarray:
+  """Returns the share of pairs in which x is larger; a tie counts one half."""
+  return ((1.0 + np.sign(x[..., :, None] - y[..., None, :])) / 2.0).mean(axis=(-2, -1))
 
 
 def _bootstrap(

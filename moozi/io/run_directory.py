@@ -50,6 +50,7 @@ FIXED = (
   *("seed", "algorithm", "env", "run", "network", "scalar_transform", "targets.history_length"),
   *("learner.optimizer", "learner.learning_rate.kind", "evaluation.seed", "checkpoint.start_from"),
   *("ppo.network", "ppo.history_length", "ppo.scale_frames", "ppo.initial_bias", "ppo.num_envs"),
+  *("ppo.conv_stride", "ppo.layer_norm", "ppo.value_loss"),
 )
 """Settings that a resumed run cannot change: its network, optimizer, replay or metrics depend on them."""
 

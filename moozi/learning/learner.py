@@ -34,7 +34,7 @@ class Learner:
     self._target_update_period = config.learner.target_update_period
     self._update_many = make_update_many(model, config, spec)
     limit = config.learner.max_skipped_updates
-    self._guard = NonFiniteGuard(terms_of(config.learner), limit, f"learner.max_skipped_updates={limit}")
+    self._guard = NonFiniteGuard(terms_of(config), limit, f"learner.max_skipped_updates={limit}")
     self._has_histograms = config.logging.parameter_histograms
     self._config, self._spec = config, spec
 
@@ -127,10 +127,11 @@ class Learner:
 def zero_targets(config: Config, spec: EnvSpec, lead: tuple[int, ...]) -> TrainTarget:
   """Returns zero targets with the leading axes `lead`, in the shapes and dtypes that replay samples."""
   targets = config.targets
-  K, L, A = targets.unroll_steps, targets.history_length, spec.num_actions
+  K, A = targets.unroll_steps, spec.num_actions
+  num_frames = targets.history_length + config.frames_ahead
   return TrainTarget(
-    frames=np.zeros((*lead, L + 1, *spec.frame_shape), spec.frame_dtype),
-    history_actions=np.zeros((*lead, L + 1), np.int32),
+    frames=np.zeros((*lead, num_frames, *spec.frame_shape), spec.frame_dtype),
+    history_actions=np.zeros((*lead, num_frames), np.int32),
     actions=np.zeros((*lead, K), np.int32),
     rewards=np.zeros((*lead, K), np.float32),
     action_probs=np.zeros((*lead, K + 1, A), np.float32),

@@ -49,6 +49,36 @@ class BatchNorm(hk.Module):
     return (x - mean) * (jax.lax.rsqrt(variance + _EPSILON) * scale) + offset
 
 
+class FrameNorm(hk.Module):
+  """Subtracts each cell's running mean and divides by the running deviation of all cells.
+
+  What moves in a game of Atari changes few cells: without centring, the background makes the hidden states of
+  all frames nearly equal, and training can make them equal. Training and acting normalize by the averages
+  (not by the batch), so both see the same input. Each update in training moves the averages towards the
+  batch, with the decay min(`decay`, (1 + t) / (10 + t)) at update t.
+
+  Args:
+    decay: per update.
+  """
+
+  def __init__(self, decay: float, name: str = "frame_norm"):
+    super().__init__(name=name)
+    self._decay = decay
+
+  def __call__(self, frames: Float[Array, "B H W P"], is_training: bool) -> Float[Array, "B H W P"]:
+    """Returns the normalized planes; their mean square is about 1."""
+    mean = hk.get_state("mean", frames.shape[1:], init=jnp.zeros)
+    variance = hk.get_state("variance", (), init=jnp.ones)
+    count = hk.get_state("count", (), init=jnp.zeros)
+    if is_training:
+      keep = jnp.minimum(self._decay, (1.0 + count) / (10.0 + count))
+      batch_mean = jnp.mean(frames, axis=0)
+      hk.set_state("mean", keep * mean + (1.0 - keep) * batch_mean)
+      hk.set_state("variance", keep * variance + (1.0 - keep) * jnp.mean(jnp.square(frames - mean)))
+      hk.set_state("count", count + 1.0)
+    return (frames - mean) * jax.lax.rsqrt(variance + _EPSILON)
+
+
 class Norm(hk.Module):
   """The configured norm: "layer" (over all axes but the batch axis), "batch" or "none"."""
 

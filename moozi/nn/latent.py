@@ -24,18 +24,25 @@ class MlpRepresentation(hk.Module):
 
 
 class LatentDynamics(hk.Module):
-  """g: residual blocks (the first also reads the one-hot action), `normalize_latent`, and a reward head."""
+  """g: residual blocks (the first also reads the one-hot action), `normalize_latent`, and a reward head.
+
+  With chance nodes, the hidden state is the afterstate's, and the outcome's one-hot code takes the place of
+  the action.
+  """
 
   def __init__(self, config: NetworkConfig, num_actions: int, support_size: int, name: str = "dynamics"):
     super().__init__(name=name)
     self._config, self._num_actions, self._support_size = config, num_actions, support_size
 
   def __call__(
-    self, hidden_state: Float[Array, "B D"], action: Int[Array, "B"], is_training: bool
+    self,
+    hidden_state: Float[Array, "B D"],
+    action: Int[Array, "B"] | Float[Array, "B {self._num_actions}"],
+    is_training: bool,
   ) -> tuple[Float[Array, "B D"], Float[Array, "B S"]]:
     c = self._config
     x = hidden_state
-    one_hot = jax.nn.one_hot(action, self._num_actions, dtype=x.dtype)
+    one_hot = jax.nn.one_hot(action, self._num_actions, dtype=x.dtype) if action.ndim == 1 else action
     for i in range(max(1, c.num_dynamics_blocks)):
       x = ResidualDense(c, name=f"block_{i}")(x, is_training, one_hot if i == 0 else None)
     x = normalize_latent(x)

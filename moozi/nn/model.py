@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import haiku as hk
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PyTree
 
@@ -12,6 +13,8 @@ from moozi.core.config import NetworkConfig
 from moozi.core.pytree import record, register_records
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
 from moozi.nn import custom
+from moozi.nn.blocks import FrameNorm
+from moozi.nn.chance import LatentAfterstate, make_encoder
 from moozi.nn.conv_latent import ConvLatentRepresentation
 from moozi.nn.latent import LatentDynamics, LatentPrediction, LatentProjection, MlpRepresentation
 from moozi.nn.resnet import ResnetDynamics, ResnetPrediction, ResnetProjection, ResnetRepresentation
@@ -41,6 +44,41 @@ class ModelOutput:
   policy_logits: Float[Array, "B A"]
 
 
+@record
+class AfterstateOutput:
+  """The state after an action, before chance decides its outcome.
+
+  Attributes:
+    hidden_state: in the hidden state's shape.
+    value_logits: categories of the value for the player who moved, with the reward that follows.
+    chance_logits: over the codes of the outcome.
+  """
+
+  hidden_state: Float[Array, "B ..."]
+  value_logits: Float[Array, "B S"]
+  chance_logits: Float[Array, "B N"]
+
+
+@dataclasses.dataclass(frozen=True)
+class ChanceModel:
+  """A model's chance nodes: an action leads to an afterstate, and an outcome to the next state.
+
+  Attributes:
+    afterstate: (params, net_state, hidden_state, action [B] int32, is_training) → (AfterstateOutput,
+      net_state).
+    outcome: (params, net_state, afterstate's hidden_state, code [B, N] one-hot float, is_training) →
+      (ModelOutput, net_state).
+    encode: (params, net_state, transition [B, H, W, (L+1)·(C+A)], is_training) → (probabilities [B, N] of
+      the codes, net_state). A transition is the stacked history of length L + 1 that ends in the next frame.
+    num_codes: N.
+  """
+
+  afterstate: Callable[..., tuple[AfterstateOutput, NetState]]
+  outcome: Callable[..., tuple[ModelOutput, NetState]]
+  encode: Callable[..., tuple[Array, NetState]]
+  num_codes: int
+
+
 @dataclasses.dataclass(frozen=True)
 class Model:
   """A network as pure functions of its parameters and state.
@@ -52,12 +90,13 @@ class Model:
     init: (rng_key, stacked_history [B, H, W, Ch]) → (params, net_state).
     root_inference: (params, net_state, stacked_history, is_training) → (ModelOutput, net_state).
     recurrent_inference: (params, net_state, hidden_state, action [B] int32, is_training) → (ModelOutput,
-      net_state).
+      net_state). With chance nodes, the outcome is the most probable one.
     project: (params, net_state, hidden_state, is_training) → (projected, net_state), in the hidden state's
       shape.
     represent: (params, net_state, stacked_history, is_training) → (hidden_state, net_state).
     num_actions: A, with the dummy.
     transform: Φ and its inverse.
+    chance: the model's chance nodes; None if it is deterministic.
   """
 
   init: Callable[..., tuple[Params, NetState]]
@@ -67,13 +106,18 @@ class Model:
   represent: Callable[..., tuple[Array, NetState]]
   num_actions: int
   transform: ScalarTransform
+  chance: ChanceModel | None = None
 
   def __post_init__(self) -> None:
     register_records()
 
 
 def make_model(
-  config: NetworkConfig, spec: EnvSpec, history_length: int, transform: ScalarTransform
+  config: NetworkConfig,
+  spec: EnvSpec,
+  history_length: int,
+  transform: ScalarTransform,
+  num_codes: int = 0,
 ) -> Model:
   """Makes the network of kind `config.kind` for the environment of `spec`.
 
@@ -82,15 +126,21 @@ def make_model(
       least one block) and num_prediction_blocks; `conv_latent` also reads channels. `resnet` reads all sizes
       but latent_size.
     history_length: L; the stacked history has L·(C + A) channels.
+    num_codes: number of codes of the outcome; above 0, the model has chance nodes (`mlp`, `conv_latent`).
 
   The model's functions raise ValueError for a stacked history of another shape.
   """
   input_shape = (*spec.frame_shape[:2], history_length * (spec.frame_shape[2] + spec.num_actions))
-  planes = history_length * spec.frame_shape[2]
   transformed = hk.without_apply_rng(
-    hk.multi_transform_with_state(lambda: _build(config, spec.num_actions, transform, input_shape, planes))
+    hk.multi_transform_with_state(
+      lambda: _build(config, spec, history_length, transform, input_shape, num_codes)
+    )
   )
-  root_inference, recurrent_inference, project, represent = transformed.apply
+  root_inference, recurrent_inference, project, represent, *rest = transformed.apply
+  chance = None
+  if num_codes:
+    afterstate, outcome, encode = rest
+    chance = ChanceModel(afterstate=afterstate, outcome=outcome, encode=encode, num_codes=num_codes)
   return Model(
     init=transformed.init,
     root_inference=root_inference,
@@ -99,6 +149,7 @@ def make_model(
     represent=represent,
     num_actions=spec.num_actions,
     transform=transform,
+    chance=chance,
   )
 
 
@@ -143,20 +194,34 @@ NETWORKS: dict[str, NetworkMaker] = {
 
 def _build(
   config: NetworkConfig,
-  num_actions: int,
+  spec: EnvSpec,
+  history_length: int,
   transform: ScalarTransform,
   input_shape: tuple[int, ...],
-  num_frame_planes: int,
+  num_codes: int,
 ) -> tuple[Any, tuple[Any, ...]]:
-  """Returns an init that creates every parameter, and the model's four functions, to be transformed."""
+  """Returns an init that creates every parameter, and the model's functions, to be transformed.
+
+  The functions are root, recurrent, project and represent, and with chance nodes also afterstate, outcome and
+  encode.
+  """
   make_parts = NETWORKS.get(config.kind, custom.make_parts)
-  encode, predict, dynamics, project = make_parts(config, num_actions, transform.size, num_frame_planes)
+  planes, channels = history_length * spec.frame_shape[2], spec.frame_shape[2]
+  encode, predict, dynamics, project = make_parts(config, spec.num_actions, transform.size, planes)
+  if num_codes:
+    make_afterstate = LatentAfterstate(config, spec.num_actions, transform.size, num_codes)
+    dynamics = LatentDynamics(config, num_codes, transform.size, name="outcome")
+    encode_outcome = make_encoder(config, num_codes, planes + channels)
 
   def represent(stacked_history: Float[Array, "B H W Ch"], is_training: bool) -> Float[Array, "B ..."]:
     if stacked_history.shape[1:] != input_shape:
       raise ValueError(
         f"stacked_history: shape {stacked_history.shape}: must be [B, {', '.join(map(str, input_shape))}]"
       )
+    if config.center_frames:
+      frames, actions = jnp.split(stacked_history, [planes], axis=-1)
+      norm = FrameNorm(config.batch_norm_decay)
+      stacked_history = jnp.concatenate([norm(frames, is_training), actions], axis=-1)
     return encode(stacked_history, is_training)
 
   def root(stacked_history: Float[Array, "B H W Ch"], is_training: bool) -> ModelOutput:
@@ -165,17 +230,36 @@ def _build(
     reward = jnp.broadcast_to(jnp.asarray(transform.zero_logits), value.shape)
     return ModelOutput(hidden_state=x, value_logits=value, reward_logits=reward, policy_logits=policy)
 
+  def enter(
+    hidden_state: Float[Array, "B ..."], edge: Int[Array, "B"] | Float[Array, "B N"], is_training: bool
+  ) -> ModelOutput:
+    x, reward = dynamics(hidden_state, edge, is_training)
+    value, policy = predict(x, is_training)
+    return ModelOutput(hidden_state=x, value_logits=value, reward_logits=reward, policy_logits=policy)
+
+  def afterstate(
+    hidden_state: Float[Array, "B ..."], action: Int[Array, "B"], is_training: bool
+  ) -> AfterstateOutput:
+    x, value, chance = make_afterstate(hidden_state, action, is_training)
+    return AfterstateOutput(hidden_state=x, value_logits=value, chance_logits=chance)
+
   def recurrent(
     hidden_state: Float[Array, "B ..."], action: Int[Array, "B"], is_training: bool
   ) -> ModelOutput:
-    x, reward = dynamics(hidden_state, action, is_training)
-    value, policy = predict(x, is_training)
-    return ModelOutput(hidden_state=x, value_logits=value, reward_logits=reward, policy_logits=policy)
+    if not num_codes:
+      return enter(hidden_state, action, is_training)
+    after = afterstate(hidden_state, action, is_training)
+    code = jax.nn.one_hot(jnp.argmax(after.chance_logits, axis=-1), num_codes)
+    return enter(after.hidden_state, code, is_training)
 
   def init(stacked_history: Float[Array, "B H W Ch"]) -> None:
     x = represent(stacked_history, True)
     predict(x, True)
-    x, _ = dynamics(x, jnp.full(x.shape[0], DUMMY_ACTION, jnp.int32), True)
-    project(x, True)
+    projected = recurrent(x, jnp.full(x.shape[0], DUMMY_ACTION, jnp.int32), True).hidden_state
+    project(projected, True)
+    if num_codes:
+      two = stacked_history.shape[-1] + channels + spec.num_actions
+      encode_outcome(jnp.zeros((*stacked_history.shape[:-1], two)), True)
 
-  return init, (root, recurrent, project, represent)
+  shared = root, recurrent, project, represent
+  return init, (*shared, afterstate, enter, encode_outcome) if num_codes else shared

@@ -82,28 +82,29 @@ def make_targets(
 def history_window(
   *,
   is_first: Bool[AnyArray, "B L"],
-  is_last: Bool[AnyArray, "B"],
-  frames: Shaped[AnyArray, "B L+1 ..."],
-  actions: Int32[AnyArray, "B L+1"],
-) -> tuple[Shaped[AnyArray, "B L+1 ..."], Int32[AnyArray, "B L+1"]]:
-  """Returns the history that the policy had at step i, with the action at i and the frame after it.
+  is_last: Bool[AnyArray, "B F"],
+  frames: Shaped[AnyArray, "B L+F ..."],
+  actions: Int32[AnyArray, "B L+F"],
+) -> tuple[Shaped[AnyArray, "B L+F ..."], Int32[AnyArray, "B L+F"]]:
+  """Returns the history that the policy had at step i, the F actions from i on and the frames after them.
 
-  Entries before the newest `is_first` at or before i are blank: zero frames, dummy actions. The frame after i
-  is blank where i is the last of its episode.
+  Entries before the newest `is_first` at or before i are blank: zero frames, dummy actions. So are the frames
+  and actions after the first end at or after i. The action at i itself is kept.
 
   Args:
     is_first: of steps i-L+1 … i.
-    is_last: of step i.
-    frames: o_{i-L+1} … o_{i+1} as stored in the lane, of any dtype (packed bytes too).
-    actions: a_{i-L} … a_i.
+    is_last: of steps i … i+F-1.
+    frames: o_{i-L+1} … o_{i+F} as stored in the lane, of any dtype (packed bytes too).
+    actions: a_{i-L} … a_{i+F-1}.
   Returns: (frames, actions) of the same shapes and dtypes.
   Source: thesis 4.3.3, 4.3.4, 4.3.7. Departures: entries before an episode's start inside a lane are blank.
   """
   xp = array_namespace(frames, actions)
   # starts[:, j] counts the episode starts in steps (i-L+j, i]. An entry before an episode start is blank.
   starts = xp.flip(xp.cumsum(xp.flip(is_first, -1), axis=-1), -1)
-  kept = xp.concatenate([starts == 0, xp.ones_like(is_last)[:, None]], axis=-1)
-  frame_kept = xp.concatenate([kept[:, 1:], ~is_last[:, None]], axis=-1)
+  is_live = xp.cumsum(is_last, axis=-1) == 0
+  kept = xp.concatenate([starts == 0, xp.ones_like(is_last[:, :1]), is_live[:, :-1]], axis=-1)
+  frame_kept = xp.concatenate([starts[:, 1:] == 0, xp.ones_like(is_last[:, :1]), is_live], axis=-1)
   frame_kept = frame_kept.reshape(frame_kept.shape + (1,) * (frames.ndim - 2))
   return (
     xp.where(frame_kept, frames, xp.zeros((), frames.dtype)),

@@ -40,15 +40,24 @@ class ReplayBuffer:
   """
 
   def __init__(
-    self, config: ReplayConfig, targets: TargetsConfig, spec: EnvSpec, num_lanes: int, seed: int
+    self,
+    config: ReplayConfig,
+    targets: TargetsConfig,
+    spec: EnvSpec,
+    num_lanes: int,
+    seed: int,
+    frames_ahead: int = 1,
   ) -> None:
     """Makes an empty buffer with room for `config.capacity // num_lanes` steps in each lane.
+
+    Args:
+      frames_ahead: number of frames after the start step in a target, F of TrainTarget; at most K.
 
     Raises: ValueError: a lane would be too short for one target, or training could never start.
     """
     if num_lanes < 1:
       raise ValueError(f"num_lanes={num_lanes}: must be at least 1")
-    self._config, self.spec = config, spec
+    self._config, self.spec, self._frames_ahead = config, spec, frames_ahead
     self.storage = LaneStorage(targets, spec, num_lanes, config.capacity // num_lanes)
     if config.min_steps_to_learn > self.storage.size:
       raise ValueError(
@@ -183,7 +192,7 @@ class ReplayBuffer:
     ratio = importance_ratio(
       probability.reshape(shape), count, self._config.importance_exponent, self._config.normalize_importance
     )
-    frames, history_actions = self.storage.histories(slot)
+    frames, history_actions = self.storage.histories(slot, self._frames_ahead)
     fields = fields_of(self.storage.unroll(slot)) | {
       "frames": frames,
       "history_actions": history_actions,

@@ -50,10 +50,17 @@ def make_replay(config: Config, spec: EnvSpec, stored: Mapping[int, int] | None)
   return ReplayBuffer(*_acted_part(config, spec))
 
 
-def _acted_part(config: Config, spec: EnvSpec) -> tuple[ReplayConfig, TargetsConfig, EnvSpec, int, int]:
+def _acted_part(config: Config, spec: EnvSpec) -> tuple[ReplayConfig, TargetsConfig, EnvSpec, int, int, int]:
   """Returns the arguments of the ReplayBuffer for this run's own steps."""
   num_lanes = config.workers.num_workers * config.workers.num_envs
-  return config.replay, config.targets, spec, num_lanes, child_seed(config.seed, "replay")
+  return (
+    config.replay,
+    config.targets,
+    spec,
+    num_lanes,
+    child_seed(config.seed, "replay"),
+    config.frames_ahead,
+  )
 
 
 class MixedReplay(ReplayBuffer):
@@ -73,7 +80,7 @@ class MixedReplay(ReplayBuffer):
     # A separate seed: with the seed of the other part, both parts would draw the same random numbers.
     seed = child_seed(config.seed, "replay", 1)
     try:
-      self._stored = ReplayBuffer(settings, config.targets, spec, len(stored), seed)
+      self._stored = ReplayBuffer(settings, config.targets, spec, len(stored), seed, config.frames_ahead)
     except MemoryError as e:
       raise UserError(
         f"offline.trajectories={config.offline.trajectories}: do not fit in memory: {e}"

@@ -243,15 +243,18 @@ class LaneStorage:
     )
 
   def histories(
-    self, slot: Int[np.ndarray, "M"]
-  ) -> tuple[Shaped[np.ndarray, "M L1 H W C"], Int[np.ndarray, "M L1"]]:
-    """Returns (frames, history_actions) of slots as in TrainTarget; their histories must still be stored."""
-    around = self._neighbours(slot, -self.history, 2).T
+    self, slot: Int[np.ndarray, "M"], frames_ahead: int = 1
+  ) -> tuple[Shaped[np.ndarray, "M L_F H W C"], Int[np.ndarray, "M L_F"]]:
+    """Returns (frames, history_actions) of slots as in TrainTarget, with F = `frames_ahead`.
+
+    The histories and the frames ahead must be stored.
+    """
+    around = self._neighbours(slot, -self.history, 1 + frames_ahead).T
     rows, actions = history_window(
       frames=self.arrays["frame"].take(around[:, 1:], axis=0),
       actions=self.arrays["action"].take(around[:, :-1]),
-      is_first=self.arrays["is_first"].take(around[:, 1:-1]),
-      is_last=self.arrays["is_last"].take(slot),
+      is_first=self.arrays["is_first"].take(around[:, 1 : 1 + self.history]),
+      is_last=self.arrays["is_last"].take(around[:, self.history : -1]),
     )
     return self._decode_frames(rows), actions
 

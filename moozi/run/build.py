@@ -34,13 +34,13 @@ def env_spec(config: Config) -> EnvSpec:
   return registry.env_spec(config.env.name, **config.env.arguments)
 
 
+def scalar_transform(config: Config) -> ScalarTransform:
+  return ScalarTransform(**config.scalar_transform.model_dump())
+
+
 def build_model(config: Config, spec: EnvSpec) -> Model:
-  transform = ScalarTransform(
-    support_min=config.scalar_transform.support_min,
-    support_max=config.scalar_transform.support_max,
-    epsilon=config.scalar_transform.epsilon,
-  )
-  return make_model(config.network, spec, config.targets.history_length, transform)
+  transform = scalar_transform(config)
+  return make_model(config.network, spec, config.targets.history_length, transform, config.chance.codes)
 
 
 def build_learner(config: Config, spec: EnvSpec) -> Learner:

@@ -35,9 +35,8 @@ def check_plugins(config: Config, spec: EnvSpec) -> None:
       section = getattr(config.planners, use.key.split(".")[1])
       check_search(section, spec.num_actions, use.key)
   if kinds & {"network", "loss"}:
-    loss = make_loss(
-      model, config.learner, config.targets, spec.frame_dtype, make_extra_losses(config, model)
-    )
+    extra = make_extra_losses(config, model)
+    loss = make_loss(model, config.learner, config.targets, spec.frame_dtype, extra, config.chance)
 
     def trace(key: jax.Array, target: TrainTarget) -> None:
       state = init_training_state(model, config, spec, key)

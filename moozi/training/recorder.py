@@ -29,6 +29,8 @@ from moozi.training.resume import Resumed
 _log = logging.getLogger("moozi.driver")
 _NUM_RECENT_EPISODES = 100
 _FILLING_PERIOD_S = 2.0
+# Hidden states count as collapsed from this learner step on, above this mean cosine.
+_COLLAPSE_STEPS, _COLLAPSE_COSINE = 500, 0.999
 
 
 class Recorder:
@@ -82,6 +84,7 @@ class Recorder:
       begin = None if keep is None else keep[0]
       writer = part(state or {}, "trajectories")
       self._trajectories = TrajectoryWriter(run.trajectories_path, spec, begin, writer)
+    self._has_collapsed = False
     self._window = _Window(self._wall_s(), *((0, 0) if keep is None else keep[:2]))
 
   def observe(self, event: events.Event) -> None:
@@ -282,6 +285,20 @@ class Recorder:
     self._trackers.write(shown, event.env_steps)
     self._test_scalars = {}
     self._display.update(**tick, scalars=shown)
+    self._warn_of_collapse(shown, event.learner_steps)
+
+  def _warn_of_collapse(self, scalars: Mapping[str, float], learner_steps: int) -> None:
+    """Shows one warning per start of the run if the hidden states of a batch are nearly equal."""
+    cosine = scalars.get("state/cosine", 0.0)
+    if self._has_collapsed or learner_steps < _COLLAPSE_STEPS or cosine < _COLLAPSE_COSINE:
+      return
+    self._has_collapsed = True
+    text = (
+      f"hidden states hardly differ: their mean cosine is {cosine:.4f}, so nothing can be learned from them; "
+      "see state/cosine in docs/metrics.md (network.center_frames=true, a smaller learner.consistency_coef)"
+    )
+    _log.warning("%s", text)
+    self._display.note(text)
 
   def _wall_s(self) -> float:
     return time.monotonic() - self._start

@@ -137,7 +137,19 @@ def _trees(episode: InspectedEpisode) -> dict[str, list[Any]]:
 
   The rows of step t are start[t] … start[t+1]-1. The whole tree of step t has total[t] nodes.
   """
-  columns = ("parent", "action", "visits", "value", "raw", "reward", "prior", "row", "principal", "left_out")
+  columns = (
+    "parent",
+    "action",
+    "visits",
+    "value",
+    "raw",
+    "reward",
+    "prior",
+    "row",
+    "principal",
+    "left_out",
+    "chance",
+  )
   out: dict[str, list[Any]] = {name: [] for name in columns}
   out |= {"start": [0], "total": [0 if tree is None else tree.num_nodes for tree in episode.trees]}
   for t, tree in enumerate(episode.trees):
@@ -155,6 +167,7 @@ def _trees(episode: InspectedEpisode) -> dict[str, list[Any]]:
       out["row"] += _numbers(layout.row)
       out["principal"] += layout.is_principal.astype(int).tolist()
       out["left_out"] += layout.num_left_out.tolist()
+      out["chance"] += tree.is_chance[node].astype(int).tolist()
     out["start"].append(len(out["parent"]))
   return out
 

@@ -21,6 +21,7 @@ _COLUMN, _ROW = 216, 60
 _MARGIN = 16
 _LINE = 17
 _INDENT = 7  # left margin of the text in a box
+_CHANCE_INDENT = 14
 _FONT_SIZE = 12
 _PNG_SCALE = 2
 _MAX_PNG_PIXELS = 60_000_000
@@ -136,7 +137,11 @@ def write_tree(
 def tree_legend(tree: SearchTree, signed_discount: float) -> list[str]:
   """Returns lines that explain the letters in the picture of a tree."""
   legend = ["N visits, P the network's probability, Q value of the action, V value after it, R reward"]
-  if (tree.action == DUMMY_ACTION).any():
+  if tree.is_chance.any():
+    legend += [
+      "round ends: the action is taken and its outcome open; code: an outcome, with its probability P"
+    ]
+  if ((tree.action == DUMMY_ACTION) & ~tree.is_outcome).any():
     legend += ["end: the action after an episode's end, which the model expects there"]
   if signed_discount < 0:
     legend += ["Q and R are for the player who moves, V is for the player to move next"]
@@ -184,8 +189,8 @@ class _Sketch:
   size: tuple[int, int]
   # (x0, y0, x1, y1, width, color)
   lines: list[tuple[float, float, float, float, float, str]]
-  # (x, y, w, h, fill, outline, width of the outline)
-  boxes: list[tuple[float, float, float, float, str, str | None, float]]
+  # (x, y, w, h, fill, outline, width of the outline, radius of the corners)
+  boxes: list[tuple[float, float, float, float, str, str | None, float, float]]
   # (x, y) of a text is its left end, vertically centered
   texts: list[_Text]
 
@@ -203,6 +208,7 @@ def _sketch(
   middle = top + _ROW * layout.row + _BOX[1] / 2
   share = tree.visits[layout.node] / max(1, int(tree.visits[0]))
   width = max(int(left.max()) + _BOX[0] + _MARGIN, *(_MARGIN * 2 + 7 * len(line) for line in caption))
+  edge_names, q_values = tree.edge_names(names), tree.q_values(signed_discount)
   sketch = _Sketch((width, top + _ROW * layout.num_rows), [], [], [])
   for i, line in enumerate(caption):
     sketch.texts.append(_Text(_MARGIN, _MARGIN + _LINE * (i + 0.5), line, is_bold=i == 0))
@@ -214,28 +220,37 @@ def _sketch(
   for i, node in enumerate(layout.node):
     x, y = float(left[i]), float(middle[i] - _BOX[1] / 2)
     outline = _PRINCIPAL if layout.is_principal[i] else _FAINT
-    sketch.boxes.append((x, y, *_BOX, _PAPER, outline, 2.0 if layout.is_principal[i] else 1.0))
-    sketch.boxes.append((x + 2, y + _BOX[1] - 5, float((_BOX[0] - 4) * share[i]), 3, _BAR, None, 0.0))
-    first, second = _node_lines(tree, int(node), names, signed_discount)
-    sketch.texts.append(_Text(x + _INDENT, y + 10, first, is_bold=True))
-    sketch.texts.append(_Text(x + _INDENT, y + 25, second))
+    # A chance node has round ends, and its text and bar keep clear of them.
+    is_chance = bool(tree.is_chance[node])
+    inset, radius = (_BOX[1] / 2 - 2, _BOX[1] / 2) if is_chance else (2.0, 4.0)
+    sketch.boxes.append((x, y, *_BOX, _PAPER, outline, 2.0 if layout.is_principal[i] else 1.0, radius))
+    bar = float((_BOX[0] - 2 * inset) * share[i])
+    sketch.boxes.append((x + inset, y + _BOX[1] - 5, bar, 3, _BAR, None, 0.0, 1.0))
+    indent = _CHANCE_INDENT if is_chance else _INDENT
+    first, second = _node_lines(tree, int(node), edge_names[node], q_values[node], indent)
+    sketch.texts.append(_Text(x + indent, y + 10, first, is_bold=True))
+    sketch.texts.append(_Text(x + indent, y + 25, second))
     if layout.num_left_out[i]:
       text = f"+ {layout.num_left_out[i]} left out"
       sketch.texts.append(_Text(x + _INDENT, y + _BOX[1] + 8, text, _FAINT))
   return sketch
 
 
-def _node_lines(tree: SearchTree, node: int, names: Sequence[str], signed_discount: float) -> tuple[str, str]:
-  """Returns the two lines of a node's box: visits N and prior P; action value Q, value V and reward R."""
-  value, visits = float(tree.value[node]), int(tree.visits[node])
+def _node_lines(tree: SearchTree, node: int, edge_name: str, q_value: float, indent: int) -> tuple[str, str]:
+  """Returns the two lines of a node's box: visits N and prior P; action value Q, value V and reward R.
+
+  A chance node has no value or reward of its own: its second line has Q and the network's value.
+  """
+  value, visits = short_figure(float(tree.value[node])), int(tree.visits[node])
+  raw_value = short_figure(float(tree.raw_value[node]))
   if tree.parent[node] < 0:
-    return f"root  N {visits}", f"V {short_figure(value)}  net {short_figure(float(tree.raw_value[node]))}"
-  reward = rounded(float(tree.reward[node]))
-  q_value = reward + signed_discount * value
+    return f"root  N {visits}", f"V {value}  net {raw_value}"
   numbers = f"  N {visits}  P {float(tree.prior[node]):.2f}"
-  name = fit(names[tree.action[node]], _BOX[0] - 4 * _INDENT - text_width(numbers, _FONT_SIZE), _FONT_SIZE)
-  worth = f"Q {short_figure(q_value)}  V {short_figure(value)}  R {short_figure(reward)}"
-  return f"{name}{numbers}", worth
+  name = fit(edge_name, _BOX[0] - 4 * indent - text_width(numbers, _FONT_SIZE), _FONT_SIZE)
+  if tree.is_chance[node]:
+    return f"{name}{numbers}", f"Q {value}  net {raw_value}"
+  reward = short_figure(rounded(float(tree.reward[node])))
+  return f"{name}{numbers}", f"Q {short_figure(float(q_value))}  V {value}  R {reward}"
 
 
 def _to_svg(sketch: _Sketch) -> str:
@@ -249,11 +264,10 @@ def _to_svg(sketch: _Sketch) -> str:
     bend = (x0 + x1) / 2
     path = f"M{x0:g} {y0:g}C{bend:g} {y0:g} {bend:g} {y1:g} {x1:g} {y1:g}"
     out.append(f'<path d="{path}" fill="none" stroke="{color}" stroke-width="{stroke:.2f}"/>')
-  for x, y, w, h, fill, outline, stroke in sketch.boxes:
+  for x, y, w, h, fill, outline, stroke, radius in sketch.boxes:
     edge = f' stroke="{outline}" stroke-width="{stroke:g}"' if outline else ""
     out.append(
-      f'<rect x="{x:g}" y="{y:g}" width="{w:.4g}" height="{h:g}" rx="{4 if outline else 1}" '
-      f'fill="{fill}"{edge}/>'
+      f'<rect x="{x:g}" y="{y:g}" width="{w:.4g}" height="{h:g}" rx="{radius:g}" fill="{fill}"{edge}/>'
     )
   for text in sketch.texts:
     weight = ' font-weight="bold"' if text.is_bold else ""
@@ -277,10 +291,10 @@ def _to_image(sketch: _Sketch) -> Image.Image:
     ys = (a + bc * (1 - t)) * y0 + (bc * t + d) * y1
     points = (np.stack([xs, ys], axis=1) * scale).ravel().tolist()
     draw.line(points, fill=color, width=max(1, round(stroke * scale)), joint="curve")
-  for x, y, w, h, fill, outline, stroke in sketch.boxes:
+  for x, y, w, h, fill, outline, stroke, radius in sketch.boxes:
     corners = tuple(v * scale for v in (x, y, x + w, y + h))
     draw.rounded_rectangle(
-      corners, radius=(4 if outline else 1) * scale, fill=fill, outline=outline, width=round(stroke * scale)
+      corners, radius=radius * scale, fill=fill, outline=outline, width=round(stroke * scale)
     )
   letters = font(_FONT_SIZE * scale)
   for text in sketch.texts:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from moozi.agent.loss import make_loss, scale_gradient
+from moozi.agent.loss import make_loss, scale_gradient, state_metrics
 from moozi.core.config import LearnerConfig, TargetsConfig
 from moozi.core.pytree import replace
 from tests.agent.tiny import PHI, linear_model, random_target
@@ -74,6 +74,36 @@ def slow_history(frames, actions):
       cells += [float(frames[i][h][w][c]) for i in range(L) for c in range(FRAME[2])]
       cells += [float(actions[i] == a) / A for i in range(L) for a in range(A)]
   return np.array(cells)
+
+
+def slow_state_metrics(states):
+  """Pairs of states by loops, eigenvalues by NumPy."""
+  x = np.asarray(states, np.float64).reshape(len(states), -1)
+  cosines = [
+    x[i] @ x[j] / np.linalg.norm(x[i]) / np.linalg.norm(x[j])
+    for i in range(len(x))
+    for j in range(len(x))
+    if i != j
+  ]
+  eigenvalues = np.linalg.eigvalsh(np.cov(x.T, bias=True))
+  return {
+    "state/cosine": np.mean(cosines),
+    "state/spread": np.sqrt(np.mean(np.square(x - x.mean(0)))),
+    "state/rank": eigenvalues.sum() ** 2 / np.square(eigenvalues).sum(),
+  }
+
+
+def test_state_metrics():
+  rng = np.random.default_rng(0)
+  for states in (rng.normal(size=(6, 2, 4)), 3 + rng.normal(size=(5, 8))):
+    metrics = state_metrics(jnp.asarray(states, jnp.float32))
+    assert {name: float(x) for name, x in metrics.items()} == pytest.approx(
+      slow_state_metrics(states), rel=1e-4
+    )
+  collapsed = state_metrics(jnp.ones((4, 3)))
+  assert [float(collapsed[f"state/{name}"]) for name in ("cosine", "spread", "rank")] == pytest.approx(
+    [1, 0, 0]
+  )
 
 
 def slow_loss(config, params, target_params, target):

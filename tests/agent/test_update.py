@@ -71,7 +71,9 @@ def test_updates_equal_clipped_adamw():
   learner = CONFIG.learner
   reference = optax.chain(
     optax.clip_by_global_norm(0.5),
-    optax.adamw(make_learning_rate(learner.learning_rate), weight_decay=0.1),
+    optax.adamw(
+      make_learning_rate(learner.learning_rate, learner.learning_rate.decay_steps), weight_decay=0.1
+    ),
   )
   grad_fn = fast_jit(jax.grad(make_loss(MODEL, learner, CONFIG.targets, "bool"), has_aux=True))
   state = initial_state()
@@ -122,7 +124,7 @@ def test_weight_decay_is_adamw_on_matrices_only():
   ],
 )
 def test_learning_rate_tables(config, table):
-  schedule = make_learning_rate(LearningRateConfig(**config))
+  schedule = make_learning_rate(LearningRateConfig(**config), config.get("decay_steps"))
   for step, rate in table.items():
     assert float(schedule(jnp.int32(step))) == pytest.approx(rate, abs=1e-7), step
 

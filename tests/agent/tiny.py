@@ -1,11 +1,13 @@
 """Tiny implementations of `Model`: lookup tables for the search, and a linear network for the loss."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from moozi.core.records import TrainTarget
-from moozi.nn.model import Model, ModelOutput
+from moozi.nn.model import AfterstateOutput, ChanceModel, Model, ModelOutput
 from moozi.ops.scalar_transform import ScalarTransform
 
 PHI = ScalarTransform(-5, 5, 0.001)
@@ -52,6 +54,64 @@ def table_model(num_actions: int) -> Model:
     num_actions=num_actions,
     transform=PHI,
   )
+
+
+def chance_table_model(num_actions: int, num_codes: int) -> Model:
+  """Returns a `table_model` with chance nodes; an afterstate is a one-hot row index too.
+
+  The params are after_state [N, A] int32, after_value [N], chance [N, C] logits, next_state [N, C] int32 and
+  reward [N, C] of the outcomes of an afterstate; value [N] and logits [N, A] of a state.
+  """
+  base = table_model(num_actions)
+
+  def encode(x):
+    return jnp.log(jnp.maximum(PHI.to_probs(x), 1e-30))
+
+  def one_hot(index, like):
+    return jax.nn.one_hot(index, like.shape[-1])
+
+  def afterstate(params, net_state, state, action, is_training):
+    index = params["after_state"][jnp.argmax(state, axis=-1), action]
+    value, chance = encode(params["after_value"][index]), params["chance"][index]
+    return AfterstateOutput(
+      hidden_state=one_hot(index, state), value_logits=value, chance_logits=chance
+    ), net_state
+
+  def outcome(params, net_state, after, code, is_training):
+    edge = jnp.argmax(after, axis=-1), jnp.argmax(code, axis=-1)
+    index = params["next_state"][edge]
+    return ModelOutput(
+      hidden_state=one_hot(index, after),
+      value_logits=encode(params["value"][index]),
+      reward_logits=encode(params["reward"][edge]),
+      policy_logits=params["logits"][index],
+    ), net_state
+
+  def unused(*args):
+    raise NotImplementedError
+
+  chance = ChanceModel(afterstate=afterstate, outcome=outcome, encode=unused, num_codes=num_codes)
+  return dataclasses.replace(base, recurrent_inference=unused, chance=chance)
+
+
+def random_chance_tables(
+  rng: np.random.Generator, num_states: int, num_actions: int, num_codes: int
+) -> dict[str, np.ndarray]:
+  def integers(size):
+    return rng.integers(0, num_states, (num_states, size)).astype(np.int32)
+
+  def normal(*shape):
+    return rng.normal(size=(num_states, *shape)).astype(np.float32)
+
+  return {
+    "after_state": integers(num_actions),
+    "after_value": normal(),
+    "chance": normal(num_codes),
+    "next_state": integers(num_codes),
+    "reward": normal(num_codes),
+    "value": normal(),
+    "logits": normal(num_actions),
+  }
 
 
 def random_tables(rng: np.random.Generator, num_states: int, num_actions: int) -> dict[str, np.ndarray]:
@@ -114,13 +174,55 @@ def _linear_params(key, history, num_actions, width=3):
   return {name: 0.7 * jax.random.normal(k, size) for k, (name, size) in zip(keys, sizes.items(), strict=True)}
 
 
-def random_target(rng: np.random.Generator, batch, unroll, length, frame_shape, num_actions) -> TrainTarget:
+def linear_chance_model(num_actions: int, num_codes: int) -> Model:
+  """Returns a `linear_model` with chance nodes: x' = xW_x + W_a[a], x'' = x'W_y + cW_c, e = hW_e."""
+  base = linear_model(num_actions)
+
+  def afterstate(params, net_state, x, action, is_training):
+    x = x @ params["x"] + params["a"][action]
+    value, chance = x @ params["av"], x @ params["ac"]
+    return AfterstateOutput(hidden_state=x, value_logits=value, chance_logits=chance), net_state
+
+  def outcome(params, net_state, x, code, is_training):
+    x = x @ params["y"] + code @ params["c"]
+    return ModelOutput(
+      hidden_state=x,
+      value_logits=x @ params["v"],
+      reward_logits=x @ params["r"],
+      policy_logits=x @ params["p"],
+    ), {"calls": net_state["calls"] + 1}
+
+  def encode(params, net_state, transition, is_training):
+    return transition.reshape(transition.shape[0], -1) @ params["e"], net_state
+
+  def init(key, history, width=3):
+    params, net_state = base.init(key, history)
+    length = history.shape[-1] // (num_actions + 1)  # frames of one plane
+    flat = int(np.prod(history.shape[1:])) * (length + 1) // length
+    sizes = {
+      "av": (width, PHI.size),
+      "ac": (width, num_codes),
+      "y": (width, width),
+      "c": (num_codes, width),
+      "e": (flat, num_codes),
+    }
+    keys = jax.random.split(jax.random.fold_in(key, 1), len(sizes))
+    own = {name: 0.7 * jax.random.normal(k, s) for k, (name, s) in zip(keys, sizes.items(), strict=True)}
+    return params | own, net_state
+
+  chance = ChanceModel(afterstate=afterstate, outcome=outcome, encode=encode, num_codes=num_codes)
+  return dataclasses.replace(base, init=init, chance=chance)
+
+
+def random_target(
+  rng: np.random.Generator, batch, unroll, length, frame_shape, num_actions, frames_ahead=1
+) -> TrainTarget:
   """Returns a target with random values in every field, including masks and ratios."""
   probs = rng.dirichlet(np.ones(num_actions), (batch, unroll + 1)).astype(np.float32)
   alive = rng.integers(0, unroll + 2, batch)
   return TrainTarget(
-    frames=rng.random((batch, length + 1, *frame_shape)) < 0.5,
-    history_actions=rng.integers(0, num_actions, (batch, length + 1)).astype(np.int32),
+    frames=rng.random((batch, length + frames_ahead, *frame_shape)) < 0.5,
+    history_actions=rng.integers(0, num_actions, (batch, length + frames_ahead)).astype(np.int32),
     actions=rng.integers(0, num_actions, (batch, unroll)).astype(np.int32),
     rewards=rng.normal(size=(batch, unroll)).astype(np.float32),
     action_probs=probs,

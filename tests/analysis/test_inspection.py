@@ -224,6 +224,7 @@ def test_compact_tree_removes_unvisited_nodes():
   tree = SearchTree(
     **{name: np.array(x, np.int32) for name, x in columns.items()},
     **{name: np.arange(6, dtype=np.float32) for name in ("value", "raw_value", "reward", "prior")},
+    is_chance=np.zeros(6, bool),
   )
   small = compact_tree(tree)
   assert small.parent.tolist() == [-1, 0, 1, 2]

@@ -5,6 +5,7 @@ import pytest
 
 from moozi.core.config import (
   Config,
+  LearnerConfig,
   LearningRateConfig,
   PlannerConfig,
   ReplayConfig,
@@ -71,6 +72,17 @@ def test_learning_rate_decay_needs_steps():
   with pytest.raises(pydantic.ValidationError, match="decay_steps"):
     LearningRateConfig(kind="cosine")
   assert LearningRateConfig(kind="cosine", decay_steps=10).decay_steps == 10
+
+
+@pytest.mark.parametrize(
+  ("decay_steps", "warmup_steps", "expected"),
+  [(None, 0, None), (7, 5, 7), ("budget", 0, 46_875), ("budget", 875, 46_000), ("budget", 50_000, 1)],
+)
+def test_a_learning_rate_decays_over_the_budget(decay_steps, warmup_steps, expected):
+  rate = LearningRateConfig(decay_steps=decay_steps, warmup_steps=warmup_steps)
+  config = Config(max_env_steps=3_000_000, learner=LearnerConfig(learning_rate=rate))
+  assert config.num_updates == 46_875  # 3M steps, 4 samples per step in batches of 256
+  assert config.decay_steps == expected
 
 
 def test_lane_holds_more_than_one_target():

@@ -21,7 +21,8 @@ def test_defaults_equal_the_sources():
   )
   assert ppo.network.orthogonal_init
   assert ppo.scale_frames
-  assert ppo.initial_bias == 0.0
+  assert (ppo.initial_bias, ppo.layer_norm, ppo.network.channels) == (0.0, False, 16)
+  assert (ppo.value_loss, ppo.conv_stride) == ("squared", 1)
 
 
 @pytest.mark.parametrize(
@@ -34,6 +35,10 @@ def test_defaults_equal_the_sources():
     ({"clip_range": 0}, "greater than 0"),
     ({"initial_bias": -0.1}, "greater than or equal to 0"),
     ({"network": {"hidden_sizes": (64, 0)}}, "greater than or equal to 1"),
+    ({"network": {"channels": ()}}, "at least 1 item"),
+    ({"network": {"channels": (16, 0)}}, "greater than or equal to 1"),
+    ({"value_loss": "huber"}, "value_loss=huber: has no clipped form; use clip_value=false"),
+    ({"value_loss": "categorical"}, "value_loss=categorical: has no clipped form; use clip_value=false"),
   ],
 )
 def test_rejects_invalid_values(changes, message):

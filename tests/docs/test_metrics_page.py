@@ -118,6 +118,18 @@ def test_reanalyze_metrics(run, names):
   assert max(tick.get("system/reanalyzed_per_s", 0.0) for tick in ticks) > 0
 
 
+@pytest.mark.slow
+def test_chance_metrics_are_on_the_page(tmp_path):
+  stochastic = [f"planners.{who}.algorithm=stochastic" for who in ("train", "test")]
+  run = train(tmp_path, *TINY, "chance.codes=3", *stochastic)
+  found = set().union(*read_metrics(run / "metrics.jsonl")) - set(TICK_KEYS)
+  assert undocumented(found, SCALARS) == set()
+  _, optional = patterns_of(SCALARS)
+  chance = {p for p in optional if p.startswith(("chance/", "loss/afterstate", "loss/c"))}
+  assert len(chance) >= 8
+  assert unused(chance, found) == set()
+
+
 def test_ppo_metrics_are_on_the_page(tmp_path):
   found = set().union(*read_metrics(train(tmp_path, *PPO_TINY) / "metrics.jsonl")) - set(TICK_KEYS)
   assert undocumented(found, SCALARS, PPO) == set()

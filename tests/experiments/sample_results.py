@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from experiments.lib.results import write_json
+from experiments.minatar_vs_ppo import sweep
 from moozi.io.config import load_config, save_config
 
 ROOT = Path(__file__).parents[2]
@@ -37,6 +38,7 @@ def make_result(
   game: str = "minatar:breakout",
   overrides: Sequence[str] = (),
   test_seconds: float = 0.0,
+  config: Path | None = None,
 ) -> Path:
   """Writes the folder of a result; returns its path.
 
@@ -48,11 +50,13 @@ def make_result(
     game: the environment, which gets no sticky actions and a cap of 1,000 steps.
     overrides: list of `key=value`.
     test_seconds: the time that each evaluation of the curve took.
+    config: the configuration file; with None, that of `game`.
   """
   folder = results / name
   folder.mkdir(parents=True)
   env = (f"env.name={game}", "env.kwargs.sticky_action_prob=0.0", "env.kwargs.max_episode_steps=1000")
-  save_config(load_config(None, [*env, *overrides]), folder / "config.yaml")
+  own = list(overrides) if config is not None else [*env, *overrides]
+  save_config(load_config(config, own), folder / "config.yaml")
   write_json(folder / "evaluations.json", evaluations)
   write_json(folder / "machine.json", {"cores": 2})
   if curve is not None:
@@ -68,3 +72,42 @@ def make_result(
     ]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(tick) + "\n" for tick in ticks))
   return folder
+
+
+STEPS = [100_000 * n for n in range(1, 31)]
+MACHINE = {"cores": 2, "device": "AMD EPYC", "t_act_s": 1e-4, "t_learn_s": 2e-4}
+
+
+def make_run(
+  folder,
+  agent,
+  game,
+  seed,
+  means,
+  protocol="a",
+  minutes=30.0,
+  overrides=(),
+  returns=None,
+  lengths=None,
+):
+  """Writes the result of a job of `experiments.minatar_vs_ppo`; returns its folder.
+
+  Args:
+    means: the mean returns of the last milestones.
+    minutes: the wall time of training.
+    returns: the returns of the thirty evaluations during training; None rises to the mean of `means`.
+    lengths: the episodes' lengths in each evaluation of a milestone.
+  """
+  job = sweep.job(agent, protocol, game, seed)
+  steps = STEPS[-len(means) :]
+  milestones = [
+    evaluation(step, [mean - 1.0, mean + 1.0] * 50, wall_s=minutes * 60 * step / STEPS[-1])
+    | {"lengths": lengths or [500] * 100}
+    for step, mean in zip(steps, means, strict=True)
+  ]
+  rise = returns or [float(np.mean(means)) * step / STEPS[-1] for step in STEPS]
+  curve = [(step, minutes * 60 * step / STEPS[-1], x) for step, x in zip(STEPS, rise, strict=True)]
+  own = [text for text in job.settings(folder) if not text.startswith("run.")]
+  path = make_result(folder, job.name, milestones, curve, config=job.config, overrides=(*own, *overrides))
+  write_json(path / "machine.json", MACHINE)
+  return path

@@ -3,245 +3,341 @@
 import json
 import shutil
 
+import numpy as np
 import pytest
 
-from experiments.lib.results import read_results
+from experiments.lib.results import conditions_of, write_json
 from experiments.minatar_vs_ppo import analysis, random_play, sweep
+from experiments.minatar_vs_ppo.runs import read_runs
+from moozi.core.errors import UserError
+from moozi.experiments.jobs import differences
+from moozi.experiments.statistics import interquartile_mean
+from moozi.io.config import load_config
+from moozi.io.config_files import read_chain
 from moozi.io.plain_data import read_yaml
-from tests.experiments.sample_results import ROOT, evaluation, make_result
+from tests.experiments.sample_results import ROOT, make_run
 
-HUNDRED = [0.0, 10.0] * 50
-PPO = ("algorithm=ppo",)
+NONE = ("--one-seed", "none")
+READMES = {"own.md": analysis.README, "project.md": analysis.PROJECT_README}
 
 
-def test_jobs_are_valid_and_distinct(tmp_path):
-  jobs = sweep.jobs()
-  assert len({job.name for job in jobs}) == len(jobs)
-  configs = {job.name: job.load_config(tmp_path) for job in jobs}
-  for game in ("asterix", "breakout", "freeway", "seaquest", "space_invaders"):
-    for agent in ("muzero", "ppo"):
-      config = configs[f"{agent}_{game}_seed0"]
+@pytest.fixture(scope="module")
+def jobs():
+  """Returns the sweep's jobs by name, without those whose configurations are not there yet."""
+  return {job.name: job for job in sweep.jobs() if job.config.exists()}
+
+
+def test_jobs_have_one_name_each():
+  names = [job.name for job in sweep.jobs()]
+  assert len(set(names)) == len(names)
+  assert {"muzero_a_breakout_seed4", "ppo_tuned_a_long_freeway_seed1", "ppo_replica_b_asterix_seed1"} <= {
+    *names
+  }
+
+
+@pytest.mark.parametrize("game", sweep.GAMES)
+def test_a_protocol_is_the_same_for_each_agent(jobs, tmp_path, game):
+  for protocol in sweep.PROTOCOLS:
+    names = {f"{agent}_{protocol}_{game}_seed0" for agent in sweep.AGENTS}
+    found = [jobs[name] for name in names & jobs.keys()]
+    configs = {job.name: job.load_config(tmp_path) for job in found}
+    assert {config.algorithm for config in configs.values()} == {"muzero", "ppo"}
+    for config in configs.values():
       assert config.env.name == f"minatar:{game}"
-      assert config.algorithm == agent
-      assert config.env.kwargs["sticky_action_prob"] == 0.0
-      assert config.env.kwargs["max_episode_steps"] == (2500 if game == "freeway" else 1000)
-      assert config.max_env_steps >= 3_000_000
-      assert config.max_wall_s == 3600
-      assert config.checkpoint.milestones_env_steps == 250_000
-  assert configs["muzero_breakout_sticky_seed0"].env.kwargs["sticky_action_prob"] == 0.1
-  assert configs["ppo_breakout_seed0"].max_env_steps == 5_000_000
-  strength = next(job for job in jobs if job.name == "simulations_space_invaders_seed0")
-  assert strength.run_name == "muzero_space_invaders_seed0"
-  assert len(strength.evaluations) == 12 * 7
-  settings = configs[strength.run_name].model_dump(), configs[strength.name].model_dump()
+      assert config.env.kwargs["sticky_action_prob"] == {"a": 0.0, "b": 0.1}[protocol]
+      caps = {"a": 2500 if game == "freeway" else 1000, "b": None}
+      assert config.env.kwargs["max_episode_steps"] == caps[protocol]
+      assert config.env.kwargs.get("difficulty_ramping", True)
+      assert config.max_env_steps == {"a": 3_000_000, "b": 5_000_000}[protocol]
+      assert config.checkpoint.milestones_env_steps == config.evaluation.period_env_steps == 100_000
+      assert (config.max_wall_s, config.evaluation.max_episode_steps) == (None, 10_000)
+    for job in found:
+      assert [e.checkpoint for e in job.evaluations] == [f"-{k}" for k in range(10, 0, -1)]
+
+
+def test_games_differ_in_their_environment_only(tmp_path):
+  """One configuration for all five games, and the suite's own protocol changes only environment and steps."""
+  for folder, may_differ in (("minatar", ("env.",)), ("minatar/sticky", ("env.", "max_env_steps"))):
+    for game in sweep.GAMES:
+      config = load_config(ROOT / "config" / folder / f"{game}.yaml")
+      changed = differences(load_config(ROOT / "config" / "minatar" / "asterix.yaml"), config)
+      assert all(key.startswith(may_differ) for key in changed), (folder, game)
+      (*_, own) = read_chain(ROOT / "config" / folder / f"{game}.yaml")
+      assert own.keys() == {"env"}
+  config = load_config(ROOT / "config" / "minatar" / "breakout.yaml")
+  assert config.decay_steps == config.num_updates
+
+
+def test_simulations_are_evaluated_on_the_run_of_the_first_seed(jobs, tmp_path):
+  strength = jobs["simulations_a_space_invaders_seed0"]
+  assert strength.run_name == "muzero_a_space_invaders_seed0"
+  assert len(strength.evaluations) == 10 * 7
+  settings = jobs[strength.run_name].load_config(tmp_path), strength.load_config(tmp_path)
   assert settings[0] == settings[1]
+
+
+def random_play_file(folder):
+  played = [
+    {
+      "protocol": protocol,
+      "game": game,
+      "evaluation": conditions_of(load_config(None)),
+      "mean": 0.0,
+      "num_episodes": 100,
+    }
+    for protocol in sweep.PROTOCOLS
+    for game in analysis.GAMES
+  ]
+  write_json(folder / "random_play.json", played)
 
 
 @pytest.fixture(scope="module")
 def sample(tmp_path_factory):
-  """Returns a folder with two results of MooZi and one of PPO on Breakout, and one for each special case."""
+  """Returns a folder with two seeds of MooZi and one of the replica on each game, and a run under (b)."""
   folder = tmp_path_factory.mktemp("sample") / "results"
-  at_1m = [(1_000_448, 0.0), (1_001_472, 10.0)]
-  for seed, (steps, level) in enumerate(at_1m):
-    far = evaluation(2_000_000, [99.0] * 100)
-    own = evaluation(steps, [level] * 100, wall_s=600.0 + 120 * seed)
-    make_result(folder, f"muzero_{seed}", [own, far], overrides=(f"seed={seed}",))
-  late = evaluation(3_000_320, [8.0] * 100, wall_s=3000.0)
-  too_soon = evaluation(4_990_000, [90.0] * 100)  # must not count as 5M steps
-  # Before the first checkpoint, training waits for ten evaluations of six seconds each.
-  curve = [(100_000 * n, 60.0 * n - 1, 1.0) for n in range(1, 11)]
-  first = evaluation(1_007_616, HUNDRED)
-  make_result(folder, "ppo_0", [first, late, too_soon], curve, overrides=PPO, test_seconds=6.0)
-  ended = evaluation(2_400_000, [4.0] * 100, wall_s=3600.0) | {"wanted": "last"}
-  make_result(folder, "slow", [ended], game="minatar:seaquest", overrides=("learner.consistency_coef=0",))
-  make_result(
-    folder,
-    "sticky",
-    [evaluation(1_000_000, [3.0] * 100)],
-    overrides=("env.kwargs.sticky_action_prob=0.1",),
-  )
-  make_result(
-    folder,
-    "freeway",
-    [evaluation(1_000_000, [50.0] * 100)],
-    game="minatar:freeway",
-    overrides=("env.kwargs.max_episode_steps=2500",),
-  )
-  few = [evaluation(1_000_000, [500.0] * 100, simulations=64), evaluation(1_000_000, [700.0] * 30)]
-  make_result(folder, "strength", few, curve=None)
-  make_result(folder, "another_suite", [evaluation(1_000_000, [1.0] * 100)], game="tiny:catch")
+  for number, game in enumerate(analysis.GAMES):
+    for seed in (0, 1):
+      level = 10.0 * (number + 1) + seed
+      make_run(folder, "muzero", game, seed, [0.0] * 5 + [level - 1, level + 1, level, level, level])
+    make_run(folder, "ppo_replica", game, 0, [level / 2] * 10, minutes=6.0)
+  lengths = [10_000] * 3 + [9_999] * 97
+  make_run(folder, "muzero", "breakout", 0, [20.0] * 10, "b", lengths=lengths, overrides=("runtime=local",))
+  random_play_file(folder)
   return folder
+
+
+@pytest.fixture(scope="module")
+def groups(sample):
+  return read_runs(sample, None)
 
 
 @pytest.fixture
 def results(sample, tmp_path):
-  return shutil.copytree(sample, tmp_path / "results")
+  """Returns a folder with two of the sample's results."""
+  for seed in (0, 1):
+    name = f"muzero_a_asterix_seed{seed}"
+    shutil.copytree(sample / name, tmp_path / "results" / name)
+  shutil.copy(sample / "random_play.json", tmp_path / "results")
+  return tmp_path / "results"
 
 
-def rows(results) -> dict:
-  found = analysis.rows_of(read_results(results))
-  return {(r["agent"], r["game"], r["sticky_action_prob"], r["at_env_steps"]): r for r in found}
+def test_a_figure_is_the_mean_of_five_milestones(groups):
+  first, second = groups["muzero", "a", "freeway"]
+  assert (first.seed, first.score, second.seed, second.score) == (0, 30.0, 1, 31.0)
+  means = [0.0] * 5 + [29.0, 31.0, 30.0, 30.0, 30.0]
+  assert first.swing == pytest.approx(np.std(means) / np.mean(means))
+  assert groups["ppo_replica", "a", "freeway"][0].swing == 0.0
+  assert (first.minutes, first.num_at_bound, first.acting_return) == (30.0, 0, None)
+  (own,) = groups["muzero", "b", "breakout"]
+  assert (own.minutes, own.num_at_bound) == (None, 15)  # not the configuration's runtime; 3 of 100 episodes
 
 
-def test_rows_use_checkpoints_at_a_step_and_the_runs_search(sample):
-  found = rows(sample)
-  assert set(found) == {
-    ("MooZi", "breakout", 0.0, 1_000_000),
-    ("MooZi", "breakout", 0.1, 1_000_000),
-    ("MooZi", "freeway", 0.0, 1_000_000),
-    ("PPO", "breakout", 0.0, 1_000_000),
-    ("PPO", "breakout", 0.0, 3_000_000),
-    ("MooZi", "seaquest", 0.0, None),
-  }
-  two = found["MooZi", "breakout", 0.0, 1_000_000]
-  assert (two["seeds"], two["env_steps"], two["wall_min"]) == ([0, 1], [1_000_448, 1_001_472], 11.0)
-  assert (two["mean"], two["low"], two["high"], two["iqm"]) == (5.0, 0.0, 10.0, None)
-  one = found["PPO", "breakout", 0.0, 1_000_000]
-  assert one["wall_min"] == 9.0  # excludes one minute of evaluations
-  assert found["MooZi", "seaquest", 0.0, None]["env_steps"] == [2_400_000]
-  assert one["mean"] == 5.0
-  assert (one["low"], one["high"]) == (pytest.approx(4.0, abs=0.1), pytest.approx(6.0, abs=0.1))
+@pytest.mark.slow
+def test_first_runs_stand_in_for_missing_ones(results):
+  groups = read_runs(results)
+  assert [run.is_first for run in groups["muzero", "a", "asterix"]] == [False, False]
+  (only,) = groups["muzero", "a", "freeway"]
+  assert (only.is_first, round(only.score, 1), only.swing, only.max_env_steps) == (
+    True,
+    61.7,
+    None,
+    3_000_000,
+  )
 
 
 @pytest.mark.parametrize(
-  ("overrides", "message"),
+  ("change", "message"),
   [
-    (("seed=0",), "both have seed 0"),
-    pytest.param(("seed=2", "targets.n_step=5"), "differ in targets.n_step", marks=pytest.mark.slow),
-    pytest.param(
-      ("seed=3", *PPO, "evaluation.noise_free=false", "env.kwargs.sticky_action_prob=0.1"),
-      "evaluated with",
-      marks=pytest.mark.slow,
+    (lambda path: path.rename(path.with_name("some_run")), "not a job of the sweep"),
+    (
+      lambda path: path.rename(path.with_name("muzero_a_asterix_seed9")),
+      "has seed 1; rename it",
     ),
+    (lambda path: path.rename(path.with_name("muzero_b_asterix_seed1")), "differs from protocol (b) in env."),
   ],
 )
-def test_refuses_mixed_results(results, capsys, overrides, message):
-  make_result(results, "other", [evaluation(1_000_000, HUNDRED)], overrides=overrides)
-  assert analysis.main(["--results", str(results)]) == 2
+def test_refuses_results_that_are_of_no_job(results, capsys, change, message):
+  change(results / "muzero_a_asterix_seed1")
+  assert analysis.main(["--results", str(results), *NONE]) == 2
   assert message in capsys.readouterr().err
   assert not (results / "table.md").exists()
+
+
+@pytest.mark.parametrize(
+  ("override", "is_refused"),
+  [("targets.n_step=5", True), ("runtime=local", False), ("ray.num_cpus=3", False)],
+)
+def test_seeds_may_differ_in_the_machine_only(results, override, is_refused):
+  make_run(results, "muzero", "asterix", 2, [1.0] * 10, overrides=(override,))
+  if is_refused:
+    with pytest.raises(UserError, match="differ in targets"):
+      read_runs(results, None)
+  else:
+    assert len(read_runs(results, None)["muzero", "a", "asterix"]) == 3
+
+
+def test_aggregates_are_normalized_and_over_games(groups):
+  published = analysis.read_published()
+  references = analysis.references_of(published)
+  assert references == {
+    "asterix": 25,
+    "breakout": 50,
+    "freeway": 63.6,
+    "seaquest": 54,
+    "space_invaders": 187,
+  }
+  random = dict.fromkeys(((p, g) for p in sweep.PROTOCOLS for g in analysis.GAMES), 0.0)
+  moozi, ppo = analysis.aggregates_of(groups, published, random)
+  scores = [run.score / references[game] for game in analysis.GAMES for run in groups["muzero", "a", game]]
+  assert moozi["iqm"][0] == pytest.approx(interquartile_mean(scores))
+  assert moozi["iqm"][1] <= moozi["iqm"][0] <= moozi["iqm"][2]
+  assert (moozi["seeds"], moozi["improvement"], ppo["improvement"]) == (2, None, [1.0, None, None])
+
+
+def test_minutes_to_the_rivals_return(groups):
+  found = {row["game"]: row for row in analysis.minutes_of(groups)}
+  row = found["seaquest"]
+  # PPO's curve rises to 20.5 in 6 minutes, MooZi's to 20.25 in 30; each is the mean of five evaluations.
+  rival = 20.5 * np.mean([step / 30 for step in range(26, 31)])
+  assert (row["rival"], row["rival_minutes"]) == ("ppo_replica", 6.0)
+  assert row["rival_score"] == pytest.approx(rival)
+  assert row["moozi_minutes"] is None
+  assert row["moozi_then"] < row["rival_then"]
+  assert set(found) == set(analysis.GAMES)
 
 
 def cells(line: str) -> list[str]:
   return [cell.strip() for cell in line.strip("|").split("|")]
 
 
-def test_table_lists_conditions_and_published_results(sample):
-  table = analysis.table_of(analysis.rows_of(read_results(sample)), analysis.read_published())
-  lines = table.splitlines()
-  assert cells(lines[0])[1:] == ["asterix", "breakout", "freeway", "seaquest", "space invaders"]
-  ours = [cells(line) for line in lines[2:7]]
-  assert [line[0] for line in ours] == [
-    "**MooZi**, package minatar, no sticky actions, 1M steps",
-    "**MooZi**, package minatar, no sticky actions, where its time ended",
-    "**PPO**, package minatar, no sticky actions, 1M steps",
-    "**PPO**, package minatar, no sticky actions, 3M steps",
-    "**MooZi**, package minatar, sticky 0.1, 1M steps",
-  ]
-  distinct = "1 of 100 distinct"
-  two_seeds = "**5.0** [0.0, 10.0]; 2 of 200 distinct; 11 min, 2 seeds"
-  freeway = f"**50.0** [50.0, 50.0]; {distinct}; 10 min, 1 seed"
-  assert ours[0][1:] == ["–", two_seeds, freeway, "–", "–"]
-  assert ours[1][4] == f"**4.0** [4.0, 4.0] at 2.40M; {distinct}; 60 min, 1 seed"
-  assert ours[2][2].startswith("**5.0** [4.")
-  assert ours[3][1:] == ["–", f"**8.0** [8.0, 8.0]; {distinct}; 49 min, 1 seed", "–", "–", "–"]
-  assert ours[4][2] == f"**3.0** [3.0, 3.0]; {distinct}; 10 min, 1 seed"
-  published = {line[0]: line[1:] for line in map(cells, lines[7:-2])}
-  conditions = "gymnax, no sticky actions, step cap 1,000 (Freeway 2,500), 10M steps"
-  gymnax = published[f"PPO of gymnax, best learning rate of each game: {conditions}"]
-  assert gymnax == ["14.7–17.8", "26.2–43.4", "58.3–58.8", "–", "131.6–136.5"]
-  baseline = published[
-    "AC(λ) of MinAtar: package minatar, sticky 0.1, step cap none (Freeway 2,500), 5M steps"
-  ]
-  assert baseline[1] == "≈ 17.5"
-  assert "Episodes are cut off after 1,000 steps (freeway 2,500)." in lines[-1]
-  assert (
-    "100 evaluation episodes per seed, noise-free. Episodes begin with up to 8 random actions." in lines[-1]
-  )
-  assert "PPO waits for its evaluations, and their time is subtracted" in lines[-1]
-  assert " MooZi learned seaquest without the consistency loss. " in lines[-1]
-
-
 @pytest.mark.slow
-def test_random_play_has_a_line_for_each_stickiness(results, capsys):
-  assert random_play.main(["--episodes", "3", "--results", str(results)]) == 0
-  assert analysis.main(["--results", str(results)]) == 2
-  assert "fewer than 100 episodes" in capsys.readouterr().err
-  played = json.loads((results / "random_play.json").read_text())
-  assert {entry["num_episodes"] for entry in played} == {3}
-  (results / "random_play.json").write_text(json.dumps([entry | {"num_episodes": 100} for entry in played]))
-  assert analysis.main(["--results", str(results)]) == 0
-  lines = [cells(line) for line in (results / "table.md").read_text().splitlines()]
-  plain, sticky = [line for line in lines if line[0].startswith("random play")]
-  assert plain[0] == "random play, package minatar, no sticky actions"
-  assert "–" not in plain
-  assert sticky[0] == "random play, package minatar, sticky 0.1"
-  assert sticky[2] != "–"
-  assert sticky.count("–") == 4
-  breakout = next(p for p in played if p["game"] == "breakout")
-  assert breakout["sticky_action_prob"] == 0.0
-  assert plain[2] == f"{breakout['mean']:.1f} [{breakout['low']:.1f}, {breakout['high']:.1f}]"
-  breakout["evaluation"]["max_random_starts"] = 0
-  (results / "random_play.json").write_text(json.dumps(played))
-  assert analysis.main(["--results", str(results)]) == 2
-  assert "breakout evaluated under other conditions" in capsys.readouterr().err
-  (results / "random_play.json").write_text('[{"game": "breakout"}]')
-  assert analysis.main(["--results", str(results)]) == 2
-  assert "not a file of random_play.py: KeyError" in capsys.readouterr().err
-
-
-@pytest.mark.slow
-def test_tables_and_readme_are_written(results, tmp_path, capsys):
-  readme = tmp_path / "README.md"
-  readme.write_text(f"before\n{analysis.BEGIN}\nold\n{analysis.END}\nafter\n")
-  assert analysis.main(["--results", str(results)]) == 0
-  assert "old" in readme.read_text()
-  assert analysis.main(["--results", str(results), "--readme", str(readme)]) == 0
+def test_tables_and_readmes_are_written(sample, tmp_path, capsys):
+  results = shutil.copytree(sample, tmp_path / "all")
+  readmes = [tmp_path / name for name in ("own.md", "project.md")]
+  for path in readmes:
+    path.write_text("before\n<!-- minatar_vs_ppo: begin -->\nold\n<!-- minatar_vs_ppo: end -->\nafter\n")
+  options = ["--results", str(results), "--one-seed", str(tmp_path / "none")]
+  assert analysis.main([*options, "--readme", *map(str, readmes)]) == 0
   table = (results / "table.md").read_text()
-  assert capsys.readouterr().out == table * 2
-  assert readme.read_text() == f"before\n{analysis.BEGIN}\n\n{table}\n{analysis.END}\nafter\n"
-  written = json.loads((results / "table.json").read_text())
-  assert len(written["measured"]) == 6
-  assert {entry["agent"] for entry in written["published"]} >= {"PPO of gymnax", "AC(λ) of MinAtar"}
+  assert capsys.readouterr().out == table
+  assert table in readmes[0].read_text()
+  assert (
+    readmes[1].read_text().startswith("before\n<!-- minatar_vs_ppo: begin -->\n\n| MinAtar, mean return |")
+  )
+  lines = {cells(line)[0]: cells(line)[1:] for line in table.splitlines() if line.startswith("|")}
+  assert lines["**MooZi**"][0] == "–"  # the row under (b) comes last
+  assert lines["**MooZi**"][1] == "**20.0** (20.0); 15 of 500 at the bound"
+  assert lines["PPO, gymnax's settings"][4] == "**25.5** (25.5)"
+  assert lines["PPO, gymnax's settings: minutes"][0] == "6 (100, 200 µs)"
+  assert lines["PPO of pgx: pgx, step cap none, 20M steps"][0] == "≈ 22–25"
+  scores = json.loads((results / "scores.json").read_text())
+  assert scores["a"]["muzero"]["asterix"] == [10.0, 11.0]
+  assert scores["b"] == {"muzero": {"breakout": [20.0]}}
 
 
-@pytest.mark.slow
-def test_refuses_missing_results_and_markers(sample, tmp_path, capsys):
+def test_scores_have_the_shape_that_rliable_reads(groups):
+  """The lines of the README: arrays of [seeds, games], with as many seeds as all games have."""
+  scores = analysis.scores_of(groups)["a"]
+  seeds = min(len(own) for games in scores.values() for own in games.values())
+  arrays = {agent: np.array([own[:seeds] for own in games.values()]).T for agent, games in scores.items()}
+  assert {agent: array.shape for agent, array in arrays.items()} == {"muzero": (1, 5), "ppo_replica": (1, 5)}
+
+
+@pytest.mark.parametrize(
+  ("damage", "message"),
+  [
+    (lambda path: path.unlink(), "run `python -m experiments.minatar_vs_ppo.random_play`"),
+    (lambda path: path.write_text('[{"game": "breakout"}]'), "not a file of random_play.py: KeyError"),
+    (lambda path: path.write_text("[]"), "needs 100 episodes of each game"),
+    (
+      lambda path: path.write_text(
+        path.read_text().replace('"max_random_starts": 8', '"max_random_starts": 0')
+      ),
+      "evaluated under other conditions",
+    ),
+  ],
+)
+def test_refuses_damaged_random_play(results, capsys, damage, message):
+  damage(results / "random_play.json")
+  assert analysis.main(["--results", str(results), *NONE]) == 2
+  assert message in capsys.readouterr().err
+
+
+def test_refuses_missing_results_and_markers(results, tmp_path, capsys):
   readme = tmp_path / "README.md"
   readme.write_text("no markers\n")
-  results = shutil.copytree(sample, tmp_path / "results")
+  none = str(tmp_path / "none")
   for arguments, message in (
-    (["--results", str(tmp_path / "none")], "no results; run"),
-    (["--results", str(results), "--readme", str(readme)], "needs one line <!-- minatar_vs_ppo: begin -->"),
+    (["--results", none, *NONE], "no results; run"),
+    (["--results", str(results), *NONE, "--readme", str(readme), str(readme)], "needs one line <!-- minatar"),
+    (["--results", str(results), *NONE, "--readme", str(readme)], "--readme: takes no file or two"),
   ):
     assert analysis.main(arguments) == 2
     error = capsys.readouterr().err
-    assert error.startswith("error: ")
-    assert error.count("\n") == 1
     assert message in error
   assert readme.read_text() == "no markers\n"
 
 
 @pytest.mark.slow
 def test_committed_tables_match_committed_results(tmp_path):
-  committed, results, readme = analysis.HERE / "results", tmp_path / "results", tmp_path / "README.md"
-  shutil.copytree(committed, results, ignore=shutil.ignore_patterns("table.*"))
-  shutil.copy(analysis.README, readme)
-  assert analysis.main(["--results", str(results), "--readme", str(readme)]) == 0
-  assert readme.read_text() == analysis.README.read_text()
-  for name in ("table.md", "table.json"):
-    assert (results / name).read_text() == (committed / name).read_text()
+  results = tmp_path / "results"
+  shutil.copytree(analysis.RESULTS, results, ignore=shutil.ignore_patterns("table.*", "scores.json"))
+  readmes = [shutil.copy(path, tmp_path / name) for name, path in READMES.items()]
+  assert analysis.main(["--results", str(results), "--readme", *map(str, readmes)]) == 0
+  for path, committed in zip(readmes, READMES.values(), strict=True):
+    assert path.read_text() == committed.read_text()
+  for name in ("table.md", "table.json", "scores.json"):
+    assert (results / name).read_text() == (analysis.RESULTS / name).read_text()
+
+
+@pytest.mark.slow
+def test_headers_of_configurations_match_committed_results():
+  for path, lines in analysis.headers_of(read_runs()).items():
+    found = [line for line in path.read_text().splitlines() if line.startswith(analysis.HEADER)]
+    assert found == lines, "run `python -m experiments.minatar_vs_ppo.analysis --readme`"
+
+
+def test_headers_have_the_mean_over_seeds(groups, tmp_path, monkeypatch):
+  monkeypatch.setattr(analysis, "ROOT", groups["muzero", "a", "freeway"][0].result.path.parent.resolve())
+  headers = analysis.headers_of(groups)
+  folder = ROOT / "config"
+  assert headers[folder / "minatar" / "freeway.yaml"] == [
+    "# Time: 30 min",
+    "# Reached: 30.5 at 3M steps, 2 seeds",
+    "# Measured: muzero_a_freeway_seed0, muzero_a_freeway_seed1",
+  ]
+  assert headers[folder / "minatar" / "sticky" / "breakout.yaml"][0] == "# Reached: 20.0 at 5M steps, 1 seed"
+  path = tmp_path / "some.yaml"
+  path.write_text("# What it is.\n# Time: 2 min\n# Needs: a GPU\n# Reached: 1 at\nbase: base.yaml\n")
+  analysis.write_headers({path: ["# Reached: 3.0 at 3M steps, 2 seeds", "# Measured: some"]})
+  assert path.read_text() == (
+    "# What it is.\n# Reached: 3.0 at 3M steps, 2 seeds\n# Measured: some\n# Needs: a GPU\nbase: base.yaml\n"
+  )
+
+
+@pytest.mark.slow
+def test_random_play_has_an_entry_for_each_game_and_protocol(tmp_path):
+  assert random_play.main(["--episodes", "2", "--results", str(tmp_path)]) == 0
+  played = json.loads((tmp_path / "random_play.json").read_text())
+  assert {(entry["protocol"], entry["game"]) for entry in played} == {
+    (protocol, game) for protocol in sweep.PROTOCOLS for game in sweep.GAMES
+  }
+  assert {entry["num_episodes"] for entry in played} == {2}
 
 
 def test_published_results_have_sources_and_conditions():
   published = analysis.read_published()
   keys = {
     *("agent", "source", "environment", "sticky_action_prob", "step_cap", "env_steps", "evaluation"),
-    *("is_read_off", "returns"),
+    *("comparable_with", "is_read_off", "returns"),
   }
   for entry in published:
     assert set(entry) == keys, entry["agent"]
     assert set(entry["returns"]) <= set(analysis.GAMES)
+    # A protocol has the row's sticky actions, and a cap if the row has one.
+    conditions = entry["sticky_action_prob"], entry["step_cap"].startswith("none")
+    comparable = {(0, False): ["a"], (0.1, True): ["b"]}.get(conditions, [])
+    assert entry["comparable_with"] == comparable
     assert entry["returns"]
   assert len({(entry["agent"], entry["env_steps"]) for entry in published}) == len(published)
 

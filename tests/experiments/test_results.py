@@ -56,7 +56,7 @@ def test_result_has_agent_game_and_machine(tmp_path):
   ],
 )
 def test_default_of_sticky_actions(tmp_path, settings, expected):
-  result = Result(path=tmp_path, config=load_config(None, settings), evaluations=[], cores=2)
+  result = Result(path=tmp_path, config=load_config(None, settings), evaluations=[], machine={"cores": 2})
   assert result.sticky_action_prob == expected
 
 

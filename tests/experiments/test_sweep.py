@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from experiments.lib import sweep as sweep_module
-from experiments.lib.jobs import ROOT, Evaluation, Job
-from experiments.lib.results import read_results
+from experiments.lib.jobs import MACHINE, ROOT, Evaluation, Job
+from experiments.lib.results import read_result, read_results
 from experiments.lib.sweep import ONE_CORE, Sweep, describe, is_done
 from moozi.core.errors import RunError, UserError
 from moozi.experiments.jobs import progress_of
@@ -40,10 +40,11 @@ class Place:
     kwargs = {"evaluations": TWICE} | kwargs
     return Job(name=name, config=self.config, overrides=(f"max_env_steps={steps}", *overrides), **kwargs)
 
-  def sweep(self, *jobs: Job, at_once: int | None = None, **kwargs) -> bool:
+  def sweep(self, *jobs: Job, at_once: int | None = None, more: dict | None = None, **kwargs) -> bool:
     self.report.clear()
     self.budget = FakeBudget(**kwargs)
-    return Sweep(self.folder, self.results, self.budget, at_once, (), self.report.append).run(jobs)
+    report = self.report.append
+    return Sweep(self.folder, self.results, self.budget, at_once, (), report, **more or {}).run(jobs)
 
   def describe(self, job: Job) -> str:
     return describe(job, self.folder, self.results)
@@ -319,6 +320,63 @@ def test_command_line(tmp_path, place, capsys):
   assert "learner.batch_size" in listed[0]
   assert listed[1:] == ["other: not started"]
   assert main("--only", "one") == 1
+
+
+def test_milestones_are_counted_from_the_end(place):
+  wanted = tuple(Evaluation(checkpoint=f"-{k}", episodes=3) for k in (3, 2, 1))
+  job = place.job(evaluations=wanted)
+  place.sweep(job, pause=True)  # its checkpoints, at 50 and 100 steps, are milestones
+  assert place.sweep(job)
+  (result,) = read_results(place.results)
+  assert [(e["wanted"], e["env_steps"]) for e in result.evaluations] == [("-2", 50), ("-1", 100)]
+  assert place.describe(job) == "done"
+
+
+def test_result_has_the_machine_and_the_chosen_metrics(place):
+  more = {"columns": ("env_steps", "test/return_mean"), "measures_speed": True, "cores": 3}
+  assert place.sweep(place.job(), more=more)
+  assert [name for name, *_ in place.budget.commands] == [sys.executable, sys.executable, "train", "evaluate"]
+  assert {env["NPROC"] for env in place.budget.envs} == {"3", "1"}  # the training worker has one thread
+  (result,) = read_results(place.results)
+  assert result.ticks == [{"env_steps": 100, "test/return_mean": 1.5}]
+  machine = result.machine
+  assert (machine["t_act_s"], machine["t_learn_s"], machine["cores"]) == (1e-4, 2e-4, 3)
+  assert machine["device"] == "some"
+  assert place.sweep(place.job(steps=200), more=more)
+  assert place.budget.commands[0][0] == "train"  # measured once for each run
+
+
+def test_a_result_from_another_machine_counts(place):
+  elsewhere = place.job("one", 100, "runtime=local", "ray.num_cpus=1")
+  assert place.sweep(elsewhere)
+  assert "runtime" in place.describe(place.job())
+  assert place.describe(place.job(may_differ=MACHINE)) == "done"
+  changed = place.job("one", 100, "learner.batch_size=32", may_differ=MACHINE)
+  assert "learner.batch_size" in place.describe(changed)
+
+
+def test_one_job_alone(tmp_path, place, monkeypatch, capsys):
+  monkeypatch.setattr(sweep_module, "TimeBudget", lambda seconds: FakeBudget(seconds=seconds))
+  jobs = [place.job(), place.job("other")]
+
+  def main(*arguments: str) -> int:
+    return sweep_module.main(jobs, tmp_path / "some", "Help.", arguments, tmp_path / "runs")
+
+  out = tmp_path / "out"
+  out.mkdir()
+  with RunLock(out):  # several jobs may write there at once
+    assert main("--job", "other", "--out", str(out), "runtime=local", "learner.batch_size=32") == 0
+  assert {path.name for path in out.iterdir()} >= {"other", "runs"}
+  result = read_result(out / "other")
+  assert (result.config.runtime, result.config.learner.batch_size) == ("local", 32)
+  capsys.readouterr()
+  for arguments, message in (
+    (["--job", "third", "--out", str(out)], "--job third: unknown job; choose from one, other"),
+    (["--job", "one"], "--job and --out: each needs the other"),
+    (["runtime=local"], "--job and --out: each needs the other"),
+  ):
+    assert main(*arguments) == 2
+    assert message in capsys.readouterr().err
 
 
 REAL = """

@@ -18,6 +18,8 @@ from moozi.io.plain_data import read_yaml
 ROOT = Path(__file__).resolve().parents[2]
 INFOS = list_configs()
 MEASURED = [info for info in INFOS if info.measured]
+# tests/experiments/test_minatar_vs_ppo.py compares the headers of the sweep's configurations.
+OF_ONE_RUN = [info for info in MEASURED if "experiments/minatar_vs_ppo/results/" not in info.measured[0]]
 
 
 def error_of(text: str) -> str:
@@ -102,7 +104,7 @@ def test_the_list_has_every_file_that_names_an_environment():
 def test_a_header_is_complete(info: ConfigInfo):
   assert re.fullmatch(r"[A-Z].{10,}\.", info.summary), info.summary
   assert info.env == load_config(info.path).env.name
-  assert not info.measured or (info.time and info.reached)
+  assert not info.measured or info.reached
   assert info.measured or info.reached is None
 
 
@@ -122,7 +124,7 @@ def figures_of(sources: tuple[str, ...]) -> tuple[list[float], list[tuple[float,
   return seconds, returns
 
 
-@pytest.mark.parametrize("info", MEASURED, ids=lambda info: info.name)
+@pytest.mark.parametrize("info", OF_ONE_RUN, ids=lambda info: info.name)
 def test_figures_are_those_of_the_committed_results(info: ConfigInfo):
   if info.measured[0].endswith(".md"):
     text = (ROOT / info.measured[0]).read_text("utf-8")

@@ -10,7 +10,7 @@ import pytest
 
 from moozi.core.config import NetworkConfig
 from moozi.core.spec import EnvSpec
-from moozi.nn.blocks import BatchNorm, normalize_latent
+from moozi.nn.blocks import BatchNorm, FrameNorm, normalize_latent
 from moozi.nn.model import Model, make_model
 from moozi.ops.scalar_transform import ScalarTransform
 from tests.fast_jit import fast_jit
@@ -330,3 +330,55 @@ def test_action_layer_equals_tied_convolution():
   expected = hk.without_apply_rng(hk.transform(by_planes)).apply(rest, history)
   got, _ = model.represent(params, net_state, history, False)
   np.testing.assert_allclose(got, expected, rtol=1e-3, atol=1e-4)
+
+
+def test_frame_norm_follows_the_batches():
+  """The averages against NumPy; training normalizes by the averages before the batch, as acting does."""
+  import haiku as hk
+
+  fn = hk.transform_with_state(lambda x, training: FrameNorm(0.5)(x, training))
+  rng = np.random.default_rng(0)
+  background = rng.uniform(size=(5, 4, 2)).astype(np.float32)
+  batches = [jnp.asarray(background + 0.01 * rng.normal(size=(64, 5, 4, 2)), jnp.float32) for _ in range(12)]
+  _, state = fn.init(None, batches[0], True)
+  mean, variance = np.zeros((5, 4, 2)), 1.0
+  # `init` applies the module once, but its state is that before the call.
+  for t, batch in enumerate(batches):
+    out, new_state = fn.apply({}, state, None, batch, True)
+    np.testing.assert_allclose(
+      out, (np.asarray(batch) - mean) / np.sqrt(variance + 1e-5), rtol=1e-3, atol=1e-3
+    )
+    acted, unchanged = fn.apply({}, state, None, batch, False)
+    np.testing.assert_array_equal(acted, out)
+    assert jax.tree_util.tree_all(jax.tree_util.tree_map(np.array_equal, unchanged, state))
+    keep = min(0.5, (1 + t) / (10 + t))
+    variance = keep * variance + (1 - keep) * np.mean(np.square(np.asarray(batch) - mean))
+    mean = keep * mean + (1 - keep) * np.asarray(batch).mean(0)
+    state = new_state
+  np.testing.assert_allclose(mean, background, atol=0.01)
+  assert 0.3 < np.square(fn.apply({}, state, None, batches[0], False)[0]).mean() < 3
+
+
+@pytest.mark.parametrize("kind", ["conv_latent", "resnet"])
+def test_centred_frames_keep_states_apart(kind):
+  """One cell of a frame of 64 differs: without centring, the hidden states are nearly equal."""
+  spec = EnvSpec(name="t:t", frame_shape=(64, 64, 1), frame_dtype="uint8", num_env_actions=2)
+  rng = np.random.default_rng(0)
+  frames = np.full((32, 64, 64, 1), 0.4, np.float32)
+  frames[np.arange(32), rng.integers(64, size=32), rng.integers(64, size=32)] = 1.0
+  history = jnp.concatenate([frames, jnp.zeros((32, 64, 64, 3))], axis=-1)
+  cosines = {}
+  for centred in (False, True):
+    config = NetworkConfig(
+      kind=kind, channels=4, latent_size=32, num_representation_blocks=1, center_frames=centred
+    )
+    model = make_model(config, spec, 1, PHI)
+    params, state = model.init(jax.random.PRNGKey(0), history[:2])
+    represent = jax.jit(model.represent, static_argnums=3)
+    for _ in range(40):
+      states, state = represent(params, state, history, True)
+    unit = np.array(states).reshape(32, -1)
+    unit /= np.linalg.norm(unit, axis=1, keepdims=True)
+    cosines[centred] = (np.square(unit.sum(0)).sum() - 32) / (32 * 31)
+  assert cosines[False] > 0.95
+  assert cosines[True] < 0.8

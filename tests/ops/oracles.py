@@ -99,11 +99,15 @@ def oracle_target(steps: list[Step], i: int, unroll_steps: int, n_step: int, dis
 
 
 def oracle_history(
-  steps: list[Step], i: int, history_length: int
+  steps: list[Step], i: int, history_length: int, ahead: int = 1
 ) -> tuple[list[int | None], list[int | None]]:
-  """Returns the lane indices of the L+1 frames and of the L+1 actions of start index i; None is a blank."""
+  """Returns the lane indices of the L+F frames and of the L+F actions of start index i; None is a blank."""
   start = max(j for j in range(i + 1) if steps[j].is_first)
   frames: list[int | None] = [j if j >= start else None for j in range(i - history_length + 1, i + 1)]
-  frames.append(None if steps[i].is_last else i + 1)
   actions = [j if j >= start else None for j in range(i - history_length, i + 1)]
+  for j in range(i, i + ahead):
+    is_over = any(steps[e].is_last for e in range(i, j + 1))
+    frames.append(None if is_over else j + 1)
+    if j + 1 < i + ahead:
+      actions.append(None if is_over else j + 1)
   return frames, actions

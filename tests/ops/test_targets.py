@@ -196,7 +196,7 @@ class TestHistoryWindow:
       frames=xp.asarray([[[1], [2], [3], [4]]], xp.uint8),
       actions=xp.asarray([[10, 11, 12, 13]], xp.int32),
       is_first=xp.asarray([[t in first for t in (1, 2, 3)]]),
-      is_last=xp.asarray([is_last]),
+      is_last=xp.asarray([[is_last]]),
     )
     assert frames.dtype == np.uint8
     assert actions.dtype == np.int32
@@ -220,17 +220,22 @@ class TestHistoryWindow:
 
 
 @settings(derandomize=True, deadline=None, max_examples=60)
-@given(seed=st.integers(0, 2**32 - 1), length=st.integers(1, 5), end_probability=st.sampled_from([0.1, 0.4]))
-def test_history_equals_the_oracle(seed, length, end_probability):
-  lane = random_lane(np.random.default_rng(seed), length + 6, 1, 3, end_probability)
+@given(
+  seed=st.integers(0, 2**32 - 1),
+  length=st.integers(1, 5),
+  ahead=st.integers(1, 4),
+  end_probability=st.sampled_from([0.1, 0.4]),
+)
+def test_history_equals_the_oracle(seed, length, ahead, end_probability):
+  lane = random_lane(np.random.default_rng(seed), length + ahead + 5, 1, 3, end_probability)
   for i in range(length, length + 5):
-    around = np.arange(i - length, i + 2)
+    around = np.arange(i - length, i + ahead + 1)
     frames, actions = history_window(
       frames=1 + around[None, 1:, None],
       actions=np.asarray([[lane[j].action for j in around[:-1]]], np.int32),
-      is_first=np.asarray([[lane[j].is_first for j in around[1:-1]]]),
-      is_last=np.asarray([lane[i].is_last]),
+      is_first=np.asarray([[lane[j].is_first for j in around[1 : 1 + length]]]),
+      is_last=np.asarray([[lane[j].is_last for j in around[length:-1]]]),
     )
-    kept_frames, kept_actions = oracle_history(lane, i, length)
+    kept_frames, kept_actions = oracle_history(lane, i, length, ahead)
     assert frames[0, :, 0].tolist() == [0 if j is None else 1 + j for j in kept_frames]
     assert actions[0].tolist() == [0 if j is None else lane[j].action for j in kept_actions]

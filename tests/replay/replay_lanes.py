@@ -22,7 +22,13 @@ def make_spec(frame_dtype: str = "bool", num_players: int = 1) -> EnvSpec:
 
 
 def make_buffer(
-  spec: EnvSpec | None = None, *, lanes: int = 2, lane_capacity: int = 40, seed: int = 0, **options
+  spec: EnvSpec | None = None,
+  *,
+  lanes: int = 2,
+  lane_capacity: int = 40,
+  seed: int = 0,
+  frames_ahead: int = 1,
+  **options,
 ) -> ReplayBuffer:
   """Returns a small buffer; `options` are fields of TargetsConfig or ReplayConfig."""
   targets = {name: options.pop(name) for name in tuple(options) if name in TargetsConfig.model_fields}
@@ -34,6 +40,7 @@ def make_buffer(
     spec or make_spec(),
     lanes,
     seed,
+    frames_ahead,
   )
 
 
@@ -123,8 +130,9 @@ def assert_is_oracle(
     expected = oracle_target(steps, i, targets.unroll_steps, targets.n_step, targets.discount)
     for name, value in expected.items():
       np.testing.assert_allclose(getattr(batch, name)[row], value, rtol=1e-5, atol=1e-5, err_msg=name)
-    kept_frames, kept_actions = oracle_history(steps, i, length)
-    for j in range(length + 1):
+    num = batch.frames.shape[1]
+    kept_frames, kept_actions = oracle_history(steps, i, length, num - length)
+    for j in range(num):
       k = kept_frames[j]
       frame = np.zeros_like(steps[0].frame) if k is None else steps[k].frame
       np.testing.assert_array_equal(batch.frames[row, j], frame)

@@ -117,6 +117,7 @@ class TestTargets:
     length=st.integers(14, 90),
     lane_capacity=st.integers(20, 40),
     end_probability=st.sampled_from([0.05, 0.3]),
+    with_unrolled_frames=st.booleans(),
     data=st.data(),
   )
   def test_targets_equal_the_oracle(
@@ -130,16 +131,17 @@ class TestTargets:
     length,
     lane_capacity,
     end_probability,
+    with_unrolled_frames,
     data,
   ):
+    ahead = unroll_steps if with_unrolled_frames else 1
     targets = TargetsConfig(
       history_length=history_length, unroll_steps=unroll_steps, n_step=n_step, discount=0.9
     )
     spec = make_spec(num_players=num_players)
     lanes = random_lanes(seed, 2, length, spec, end_probability)
-    buffer = make_buffer(
-      spec, lane_capacity=lane_capacity, seed=seed, sampling=sampling, **targets.model_dump()
-    )
+    options = {"seed": seed, "sampling": sampling, "frames_ahead": ahead}
+    buffer = make_buffer(spec, lane_capacity=lane_capacity, **options, **targets.model_dump())
     cuts = []
     while (cuts[-1] if cuts else 0) < length:
       cuts.append(min(length, (cuts[-1] if cuts else 0) + data.draw(st.integers(1, 20))))

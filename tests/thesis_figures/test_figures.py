@@ -10,45 +10,31 @@ import numpy as np
 import PIL.Image
 import pytest
 
-from experiments.lib.results import read_results
-from tests.experiments.sample_results import ROOT, evaluation, make_result
+from tests.experiments.sample_results import ROOT, evaluation, make_result, make_run
 from thesis_figures import drawing
 
+PPO = "PPO, gymnax's settings"
 FIGURES = ("figure_5_1", "figure_5_2", "figure_5_3")
 GAMES = ("asterix", "breakout", "freeway", "seaquest", "space_invaders")
 
 
-def make_curve(level: float, speed: float, random: np.random.Generator) -> list[tuple[int, float, float]]:
-  """Returns a curve of thirty evaluations whose returns rise to `level`."""
-  steps = np.arange(1, 31) * 100_000
-  rise = level * (1 - np.exp(-steps / 1.2e6)) + random.normal(0, 0.05 * level, 30)
-  return [(int(s), float(s / speed), float(max(r, 0))) for s, r in zip(steps, rise, strict=True)]
-
-
 def make_results(folder) -> None:
-  """Writes results of one seed for each agent and game, and a second seed of MooZi on Breakout."""
+  """Writes a seed of each agent and game under (a), a second of MooZi on Breakout, and Breakout under (b)."""
   random = np.random.default_rng(0)
 
-  def make(agent: str, game: str, seed: int = 0, is_sticky: bool = False) -> None:
-    level, speed = {"muzero": (60.0, 2500.0), "ppo": (25.0, 6000.0)}[agent]
-    level *= (0.5 if is_sticky else 1.0) * (1 + GAMES.index(game) / 4)
-    curve = make_curve(level, speed, random)
-    last = evaluation(curve[-1][0], random.normal(level, level / 3, 100).clip(0), wall_s=curve[-1][1])
-    make_result(
-      folder,
-      f"{agent}_{game}{'_sticky' * is_sticky}_seed{seed}",
-      [last],
-      curve,
-      f"minatar:{game}",
-      (f"algorithm={agent}", f"seed={seed}", *["env.kwargs.sticky_action_prob=0.1"] * is_sticky),
-    )
+  def make(agent: str, game: str, seed: int = 0, protocol: str = "a") -> None:
+    level, minutes = {"muzero": (60.0, 20.0), "ppo_replica": (25.0, 8.0)}[agent]
+    level *= (0.5 if protocol == "b" else 1.0) * (1 + GAMES.index(game) / 4)
+    rise = level * (1 - np.exp(-np.arange(1, 31) / 12)) + random.normal(0, 0.05 * level, 30)
+    returns = [float(max(x, 0)) for x in rise]
+    make_run(folder, agent, game, seed, returns[-10:], protocol, minutes, returns=returns)
 
   for game in GAMES:
-    for agent in ("muzero", "ppo"):
+    for agent in ("muzero", "ppo_replica"):
       make(agent, game)
   make("muzero", "breakout", seed=1)
-  for agent in ("muzero", "ppo"):
-    make(agent, "breakout", is_sticky=True)
+  for agent in ("muzero", "ppo_replica"):
+    make(agent, "breakout", protocol="b")
   strength = [
     evaluation(
       steps, random.normal(steps / 3e4 * (1 + np.log2(count) / 10), 15, 30).clip(0), simulations=count
@@ -56,7 +42,7 @@ def make_results(folder) -> None:
     for steps in range(250_000, 3_000_001, 250_000)
     for count in (1, 2, 4, 8, 16, 32, 64)
   ]
-  make_result(folder, "simulations_space_invaders_seed0", strength, None, "minatar:space_invaders")
+  make_result(folder, "simulations_a_space_invaders_seed0", strength, None, "minatar:space_invaders")
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +54,7 @@ def results(tmp_path_factory):
 
 def main(name: str, *arguments: object) -> int:
   module = importlib.import_module(f"thesis_figures.{name}")
-  return drawing.main(module.draw, name, module.__doc__, [str(a) for a in arguments])
+  return drawing.main(module.draw, name, module.__doc__, ["--one-seed", "none", *map(str, arguments)])
 
 
 @pytest.mark.slow
@@ -91,7 +77,7 @@ def drawn(results):
   import matplotlib.pyplot as plt
 
   def draw(name: str) -> list[tuple[str, dict[str, list[tuple[float, float]]]]]:
-    figure = importlib.import_module(f"thesis_figures.{name}").draw(read_results(results))
+    figure = importlib.import_module(f"thesis_figures.{name}").draw(results, results / "none")
     shown = [
       (axis.get_title(), {line.get_label(): list(map(tuple, line.get_xydata())) for line in axis.lines})
       for axis in figure.axes
@@ -111,8 +97,8 @@ def test_figure_5_1_has_curves_over_steps_and_minutes(drawn, results):
   shown = drawn("figure_5_1")
   assert [title for title, _ in shown[:5]] == [game.replace("_", " ") for game in GAMES]
   for column in (0, 4):
-    for agent, name in (("MooZi", "muzero"), ("PPO", "ppo")):
-      ticks = curve_of(results, f"{name}_{GAMES[column]}_seed0")
+    for agent, name in (("MooZi", "muzero"), (PPO, "ppo_replica")):
+      ticks = curve_of(results, f"{name}_a_{GAMES[column]}_seed0")
       returns = [t["test/return_mean"] for t in ticks]
       over_steps, over_time = (np.array(shown[row * 5 + column][1][agent]) for row in (0, 1))
       np.testing.assert_allclose(over_steps.T, [[t["env_steps"] / 1e6 for t in ticks], returns])
@@ -121,17 +107,20 @@ def test_figure_5_1_has_curves_over_steps_and_minutes(drawn, results):
 
 def test_figure_5_2_has_sticky_actions_on_the_right(drawn, results):
   (left_title, left), (right_title, right) = drawn("figure_5_2")
-  assert (left_title, right_title) == ("no sticky actions", "sticky actions, probability 0.1")
-  for lines, name in ((left, "ppo_breakout_seed0"), (right, "ppo_breakout_sticky_seed0")):
+  assert (left_title, right_title) == (
+    "no sticky actions",
+    "sticky actions, probability 0.1, no cut-off",
+  )
+  for lines, name in ((left, "ppo_replica_a_breakout_seed0"), (right, "ppo_replica_b_breakout_seed0")):
     expected = [(t["env_steps"] / 1e6, t["test/return_mean"]) for t in curve_of(results, name)]
-    np.testing.assert_allclose(lines["PPO"], expected)
+    np.testing.assert_allclose(lines[PPO], expected)
   assert "PPO of gymnax, published" in left
   assert "AC(λ) of MinAtar at 5M steps, published" in right
 
 
 @pytest.mark.slow
 def test_figure_5_3_has_a_line_for_each_number_of_simulations(drawn, results):
-  evaluations = json.loads((results / "simulations_space_invaders_seed0" / "evaluations.json").read_text())
+  evaluations = json.loads((results / "simulations_a_space_invaders_seed0" / "evaluations.json").read_text())
   (_, over_training), (_, over_simulations) = drawn("figure_5_3")
   for count, label in ((1, "1 simulation"), (64, "64 simulations")):
     expected = [(e["env_steps"] / 1e6, e["return_mean"]) for e in evaluations if e["simulations"] == count]
@@ -154,16 +143,8 @@ def test_refuses_two_runs_by_number_of_simulations(results, tmp_path, capsys):
   ("name", "missing", "message"),
   [
     ("figure_5_1", "*", "no results; run"),
-    (
-      "figure_5_2",
-      "muzero_breakout_sticky_seed0",
-      "no result of MooZi on breakout with sticky actions of 0.1",
-    ),
-    (
-      "figure_5_3",
-      "simulations_space_invaders_seed0",
-      "no result by number of simulations on space_invaders",
-    ),
+    ("figure_5_2", "*_b_breakout_*", "no result on breakout; run"),
+    ("figure_5_3", "simulations_*", "no result by number of simulations on space_invaders"),
   ],
 )
 def test_missing_result_is_one_line(results, tmp_path, capsys, name, missing, message):
@@ -179,14 +160,14 @@ def test_missing_result_is_one_line(results, tmp_path, capsys, name, missing, me
 
 @pytest.mark.slow
 def test_figure_5_1_leaves_missing_runs_out(results, tmp_path, capsys):
-  missing = shutil.ignore_patterns("ppo_seaquest_seed0", "*_freeway_*")
+  missing = shutil.ignore_patterns("ppo_replica_a_seaquest_seed0", "*_freeway_*", "*_b_*")
   shutil.copytree(results, tmp_path / "some", ignore=missing)
   assert main("figure_5_1", "--results", tmp_path / "some", "--out", tmp_path / "out.png") == 0
-  reported = [line.split(";")[0] for line in capsys.readouterr().err.splitlines()]
+  reported = [line for line in capsys.readouterr().err.splitlines() if "tuned" not in line]
   assert reported == [
-    "left out: no result of MooZi on freeway with no sticky actions",
-    "left out: no result of PPO on freeway with no sticky actions",
-    "left out: no result of PPO on seaquest with no sticky actions",
+    "left out: no run of muzero on freeway under (a)",
+    "left out: no run of ppo_replica on freeway under (a)",
+    "left out: no run of ppo_replica on seaquest under (a)",
   ]
   assert (tmp_path / "out.png").exists()
 
@@ -208,16 +189,16 @@ def test_published_curve_ends_with_ours():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-  ("overrides", "message"),
+  ("run", "override", "message"),
   [
-    (("learner.batch_size=32",), "differ in learner.batch_size"),
-    (("evaluation.seed=1",), "evaluated with"),
+    (("muzero", "breakout", 2), "learner.batch_size=32", "differ in learner.batch_size"),
+    (("ppo_replica", "asterix", 2, "b"), "evaluation.seed=1", "evaluated with"),
   ],
 )
-def test_refuses_seeds_with_other_settings(results, tmp_path, capsys, overrides, message):
+def test_refuses_seeds_with_other_settings(results, tmp_path, capsys, run, override, message):
   shutil.copytree(results, tmp_path / "some")
-  curve = [(100_000, 60.0, 1.0)]
-  make_result(tmp_path / "some", "another", [], curve, overrides=("seed=2", *overrides))
+  agent, game, seed, *protocol = run
+  make_run(tmp_path / "some", agent, game, seed, [1.0] * 10, *protocol, overrides=(override,))
   assert main("figure_5_2", "--results", tmp_path / "some", "--out", tmp_path / "out.png") == 2
   assert message in capsys.readouterr().err
 
@@ -228,7 +209,7 @@ def test_command_exits_with_status_2(tmp_path):
     sys.executable,
     "-m",
     "thesis_figures.figure_5_3",
-    "--results",
+    *("--one-seed", "none", "--results"),
     tmp_path,
     "--out",
     tmp_path / "x",

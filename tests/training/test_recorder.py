@@ -154,7 +154,7 @@ def test_checkpoint_metadata(recorded):
   (checkpoint,) = list_checkpoints(run.checkpoints_path)
   assert checkpoint.env_steps == 100
   assert checkpoint.meta["spec"]["name"] == "tiny:catch"
-  assert checkpoint.meta["network"] == Config().network.model_dump(mode="json")
+  assert checkpoint.meta["network"] == Config().network.model_dump(mode="json", exclude={"center_frames"})
   assert checkpoint.meta["config"] == config_to_dict(run.load_config())
   assert checkpoint.meta["config"]["logging"]["period_s"] == 1e-9
   assert checkpoint.meta.get("commit") == code_commit()
@@ -311,6 +311,20 @@ def test_trajectories_are_on_disk_before_the_checkpoint(tmp_path, monkeypatch):
   recorder.close()
   assert found == [15]
   assert open_trajectories(run.path, spec).lane_steps == {3: 7, 4: 7, 5: 7}
+
+
+def test_collapse_is_shown_once(tmp_path):
+  config = load_config(None, [f"run.dir={tmp_path}", "run.name=one", "logging.period_s=1e-9"])
+  run, display = RunDirectory.create(config), Display()
+  recorder = Recorder(config, SPEC, run, display, start=0.0)
+  for step, cosine in ((499, 1.0), (500, 0.99), (600, 0.9995), (700, 0.9999)):
+    metrics = {"state/cosine": cosine}
+    recorder.observe(
+      Updated(env_steps=step, learner_steps=step, metrics=metrics, num_samples=4, sample_reuse=1.0)
+    )
+  recorder.close()
+  (note,) = [note for note in display.notes if "hidden states" in note]
+  assert "mean cosine is 0.9995" in note
 
 
 def test_resume_drops_steps_after_the_checkpoint(tmp_path):

@@ -9,7 +9,7 @@ from PIL import Image
 from moozi.core.search_record import SearchTree
 from moozi.vis import search_tree
 from moozi.vis.lettering import text_width
-from moozi.vis.search_tree import layout_tree, principal_line, write_tree
+from moozi.vis.search_tree import layout_tree, principal_line, tree_legend, write_tree
 from tests.vis.trees import make_tree
 
 NAMES = ("dummy", "left", "right", "fire")
@@ -33,6 +33,7 @@ def small_tree() -> SearchTree:
   return SearchTree(
     **{name: np.array(x, np.int32) for name, x in columns.items()},
     **{name: np.array(x, np.float32) for name, x in values.items()},
+    is_chance=np.zeros(6, bool),
   )
 
 
@@ -92,7 +93,7 @@ def test_chain_deeper_than_recursion_limit():
   order = np.arange(num, dtype=np.int32)
   columns = {"parent": order - 1, "depth": order, "visits": order[::-1] + 1}
   values = dict.fromkeys(("value", "raw_value", "reward", "prior"), np.zeros(num, np.float32))
-  tree = SearchTree(action=np.ones(num, np.int32), **columns, **values)
+  tree = SearchTree(action=np.ones(num, np.int32), is_chance=np.zeros(num, bool), **columns, **values)
   assert layout_tree(tree, max_nodes=num).num_rows == 1
 
 
@@ -181,3 +182,18 @@ def test_failed_write_leaves_nothing(tmp_path, monkeypatch):
   with pytest.raises(OSError, match="no space"):
     write(tmp_path / "pictures")
   assert not list((tmp_path / "pictures").iterdir())
+
+
+def test_chance_nodes_have_round_ends(tmp_path):
+  tree = small_tree()
+  tree.is_chance[2] = True
+  svg, _ = write_tree(tmp_path, "a_tree", tree, NAMES, signed_discount=0.5)
+  shown = texts(svg)
+  # Node 2 is an afterstate, whose value is the Q-value of its action; node 4 is an outcome of it.
+  assert "Q +0.75  net +0.125" in shown
+  assert f"code {tree.action[4]}  N 2  P 0.62" in shown
+  rounded = [e for e in ET.parse(svg).getroot().iter(f"{SVG}rect") if e.get("rx") == "20"]
+  assert len(rounded) == 1
+  assert tree_legend(tree, 0.5)[1].startswith("round ends")
+  assert len(tree_legend(small_tree(), 0.5)) == 1
+  assert tree.edge_names(NAMES)[0] == "root"

@@ -42,6 +42,7 @@ def make_tree(num_simulations: int, num_actions: int = 4, seed: int = 0) -> Sear
     raw_value=(value / 2).astype(np.float32),
     reward=reward,
     prior=prior,
+    is_chance=np.zeros(num, bool),
   )
 
 

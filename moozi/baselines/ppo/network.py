@@ -24,6 +24,7 @@ from moozi.core.records import BatchedTimeStep
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
 from moozi.core.types import AnyArray
 from moozi.ops.history import HistoryState, normalize_frame, push_action, push_frame
+from moozi.ops.scalar_transform import ScalarTransform
 
 MIN_NATURE_FRAME = 36
 """Minimum frame height and width of nature_conv's three convolutions."""
@@ -35,12 +36,17 @@ class PPONetwork:
 
   Attributes:
     init: (rng_key, frames) → params.
-    apply: (params, frames [B, L, H, W, C] of the spec's dtype) → (logits [B, A] float32, value [B] float32 in
-      units of the learned rewards).
+    apply: (params, frames [B, L, H, W, C] of the spec's dtype) → (logits [B, A] float32, head float32). The
+      head is the value [B] in units of the learned rewards, or with a transform its logits [B, S].
+    transform: the scalar transform of a categorical value; None: the head is the value.
   """
 
   init: Callable[[Array, AnyArray], PyTree]
   apply: Callable[[PyTree, AnyArray], tuple[Array, Array]]
+  transform: ScalarTransform | None = None
+
+  def value(self, head: Float[AnyArray, "B *S"]) -> Float[AnyArray, "B"]:
+    return head if self.transform is None else self.transform.to_scalar(head)
 
 
 @record
@@ -63,30 +69,39 @@ class PolicyOutput:
 
 
 def make_network(
-  config: PPONetworkConfig, spec: EnvSpec, scale_frames: bool = True, initial_bias: float = 0.0
+  config: PPONetworkConfig,
+  spec: EnvSpec,
+  scale_frames: bool = True,
+  initial_bias: float = 0.0,
+  conv_stride: int = 1,
+  layer_norm: bool = False,
+  transform: ScalarTransform | None = None,
 ) -> PPONetwork:
   """Builds the network that `config` describes. The dummy action has a logit but is never legal.
 
   Args:
     scale_frames: whether to divide uint8 frames by 255.
     initial_bias: upper bound of the initial biases; all layers draw them uniformly from 0 to this bound.
+    conv_stride: stride of the convolutions of kind `conv`.
+    layer_norm: whether to normalize the inputs of every activation over the last axis.
+    transform: the scalar transform of a categorical value. None: the value is one number.
   """
   register_records()
-  layers = _Layers(config, initial_bias)
+  layers = _Layers(config, initial_bias, conv_stride, layer_norm)
 
   def forward(
     frames: Shaped[AnyArray, "B L H W C"],
-  ) -> tuple[Float32[Array, "B A"], Float32[Array, "B"]]:
+  ) -> tuple[Float32[Array, "B A"], Float32[Array, "B *S"]]:
     # normalize_frame does not change float32 frames.
     x = _stack(normalize_frame(frames, spec.frame_dtype if scale_frames else "float32"))
     hidden = _trunk(layers, "trunk" if config.sharing == "shared" else "policy_trunk", x)
     hidden_value = hidden if config.sharing == "shared" else _trunk(layers, "value_trunk", x)
     logits = layers.linear(spec.num_actions, 0.01, "policy")(hidden)
-    value = layers.linear(1, 1.0, "value")(hidden_value)
-    return logits, value[:, 0]
+    head = layers.linear(1 if transform is None else transform.size, 1.0, "value")(hidden_value)
+    return logits, head[:, 0] if transform is None else head
 
   transformed = hk.without_apply_rng(hk.transform(forward))
-  return PPONetwork(init=transformed.init, apply=transformed.apply)
+  return PPONetwork(init=transformed.init, apply=transformed.apply, transform=transform)
 
 
 def _stack(frames: Shaped[AnyArray, "B L H W C"]) -> Shaped[Array, "B H W LC"]:
@@ -97,15 +112,20 @@ def _stack(frames: Shaped[AnyArray, "B L H W C"]) -> Shaped[Array, "B H W LC"]:
 def _trunk(layers: "_Layers", name: str, x: Float[Array, "B H W C"]) -> Float[Array, "B D"]:
   config = layers.config
   if config.kind == "conv":
-    padding = "VALID" if min(x.shape[1:3]) >= 3 else "SAME"
-    x = jax.nn.relu(layers.conv(config.channels, 3, 1, padding, f"{name}_conv")(x))
+    one = isinstance(config.channels, int)
+    for i, channels in enumerate((config.channels,) if isinstance(config.channels, int) else config.channels):
+      stride = layers.conv_stride
+      # Without padding, a stride above 1 could leave out the last row and column.
+      padding = "VALID" if stride == 1 and min(x.shape[1:3]) >= 3 else "SAME"
+      conv = layers.conv(channels, 3, stride, padding, f"{name}_conv" if one else f"{name}_conv_{i}")
+      x = jax.nn.relu(layers.norm(conv(x)))
   elif config.kind == "nature_conv":
     for i, (channels, size, stride) in enumerate(((32, 8, 4), (64, 4, 2), (64, 3, 1))):
-      x = jax.nn.relu(layers.conv(channels, size, stride, "VALID", f"{name}_conv_{i}")(x))
+      x = jax.nn.relu(layers.norm(layers.conv(channels, size, stride, "VALID", f"{name}_conv_{i}")(x)))
   x = x.reshape(x.shape[0], -1)
   activation = jnp.tanh if config.activation == "tanh" else jax.nn.relu
   for i, width in enumerate(config.hidden_sizes):
-    x = activation(layers.linear(width, math.sqrt(2), f"{name}_dense_{i}")(x))
+    x = activation(layers.norm(layers.linear(width, math.sqrt(2), f"{name}_dense_{i}")(x)))
   return x
 
 
@@ -113,6 +133,8 @@ def _trunk(layers: "_Layers", name: str, x: Float[Array, "B H W C"]) -> Float[Ar
 class _Layers:
   config: PPONetworkConfig
   initial_bias: float
+  conv_stride: int
+  layer_norm: bool
 
   def linear(self, width: int, scale: float, name: str) -> hk.Linear:
     return hk.Linear(width, w_init=self._weights(scale), b_init=self._biases(), name=name)
@@ -120,6 +142,9 @@ class _Layers:
   def conv(self, channels: int, size: int, stride: int, padding: str, name: str) -> hk.Conv2D:
     weights, biases = self._weights(math.sqrt(2)), self._biases()
     return hk.Conv2D(channels, size, stride, padding=padding, w_init=weights, b_init=biases, name=name)
+
+  def norm(self, x: Float[Array, "*B D"]) -> Float[Array, "*B D"]:
+    return hk.LayerNorm(-1, create_scale=True, create_offset=True)(x) if self.layer_norm else x
 
   def _weights(self, scale: float) -> Any:
     if self.config.orthogonal_init:
@@ -150,7 +175,8 @@ def make_policy(network: PPONetwork) -> Callable[..., tuple[HistoryState, Policy
   ) -> tuple[HistoryState, PolicyOutput]:
     del net_state, forced
     history = push_frame(history, jnp.asarray(timestep.frame), jnp.asarray(timestep.is_first))
-    logits, value = network.apply(params, history.frames)
+    logits, head = network.apply(params, history.frames)
+    value = network.value(head)
     # No action can be drawn from logits that are not finite. All legal actions are then equally probable; the
     # learner handles non-finite parameters.
     logits = jnp.where(jnp.isfinite(logits).all(axis=-1, keepdims=True), logits, 0.0)

@@ -48,7 +48,11 @@ def check_env(config: Config, spec: EnvSpec) -> None:
 
 
 def network_of(config: Config, spec: EnvSpec) -> PPONetwork:
-  return make_network(config.ppo.network, spec, config.ppo.scale_frames, config.ppo.initial_bias)
+  ppo = config.ppo
+  transform = build.scalar_transform(config) if ppo.value_loss == "categorical" else None
+  return make_network(
+    ppo.network, spec, ppo.scale_frames, ppo.initial_bias, ppo.conv_stride, ppo.layer_norm, transform
+  )
 
 
 def initial_training_state(config: Config, spec: EnvSpec) -> PPOState:
@@ -248,5 +252,6 @@ def _build_collector(network: PPONetwork, config: Config, began_at: int) -> Coll
     child_seed(config.seed, "training_env", 0, began_at),
     workers.max_env_faults,
     workers.env_timeout_s,
+    workers.max_random_starts,
   )
   return Collector(network, config, env, child_seed(config.seed, "training_search", 0, began_at))

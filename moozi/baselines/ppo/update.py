@@ -179,7 +179,8 @@ def make_loss(network: PPONetwork, config: PPOConfig) -> Callable[[PyTree, Batch
   All means are over live samples. The scalars:
     loss/policy: the mean of -min(ratio·A, clip(ratio)·A).
     loss/value: half the mean squared error of the value; with `clip_value`, each error is the larger of the
-      clipped and the unclipped error.
+      clipped and the unclipped error. The mean Huber loss or cross-entropy with the other values of
+      `value_loss`.
     loss/entropy: the mean entropy of the policy, in nats.
     loss/total: loss/policy - entropy_coef · loss/entropy + value_coef · loss/value.
     ppo/clip_fraction: the share of ratios outside the clip range.
@@ -189,7 +190,7 @@ def make_loss(network: PPONetwork, config: PPOConfig) -> Callable[[PyTree, Batch
 
   def loss(params: PyTree, batch: Batch) -> tuple[Float[Array, ""], Scalars]:
     live = batch.is_live
-    logits, value = network.apply(params, batch.frames)
+    logits, head = network.apply(params, batch.frames)
     log_probs = masked_log_probs(logits, batch.legal_actions_mask)
     log_ratio = jnp.where(live, log_prob_of(log_probs, batch.action) - batch.log_prob, 0.0)
     ratio = jnp.exp(log_ratio)
@@ -199,7 +200,7 @@ def make_loss(network: PPONetwork, config: PPOConfig) -> Callable[[PyTree, Batch
       advantage = (advantage - masked_mean(advantage, live)) / (deviation + 1e-8)
     clipped_ratio = jnp.clip(ratio, 1.0 - config.clip_range, 1.0 + config.clip_range)
     policy_loss = -masked_mean(jnp.minimum(ratio * advantage, clipped_ratio * advantage), live)
-    value_loss = 0.5 * masked_mean(_value_errors(value, batch, config), live)
+    value_loss = _value_loss(network, head, batch, config)
     # The log probability of an illegal action is -inf. It is masked before the product, because the gradient
     # of the product would be NaN.
     is_legal = batch.legal_actions_mask
@@ -217,6 +218,17 @@ def make_loss(network: PPONetwork, config: PPOConfig) -> Callable[[PyTree, Batch
     }
 
   return loss
+
+
+def _value_loss(
+  network: PPONetwork, head: Float[Array, "N *S"], batch: Batch, config: PPOConfig
+) -> Float[Array, ""]:
+  if config.value_loss == "squared":
+    return 0.5 * masked_mean(_value_errors(head, batch, config), batch.is_live)
+  if network.transform is None:
+    return masked_mean(optax.losses.huber_loss(head, batch.target), batch.is_live)
+  errors = optax.losses.softmax_cross_entropy(head, network.transform.to_probs(batch.target))
+  return masked_mean(errors, batch.is_live)
 
 
 def _value_errors(value: Float[Array, "N"], batch: Batch, config: PPOConfig) -> Float[AnyArray, "N"]:

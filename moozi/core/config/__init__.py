@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from moozi.core.config.chance import ChanceConfig
 from moozi.core.config.planner import PlannerConfig as PlannerConfig
 from moozi.core.config.planner import PlannersConfig
 from moozi.core.config.planner import TemperaturePoint as TemperaturePoint
@@ -87,7 +88,13 @@ class NetworkConfig(Section):
   latent_size: PositiveInt = Field(256, description="mlp, conv_latent: size of the hidden state")
   head_size: PositiveInt = Field(128, description="width of the hidden layer of each head")
   batch_norm_decay: Annotated[float, Field(gt=0.0, lt=1.0)] = Field(
-    0.99, description="norm=batch: decay, per update, of the averages by which acting normalizes"
+    0.99,
+    description="norm=batch, center_frames: decay, per update, of the averages by which acting normalizes",
+  )
+  center_frames: bool = Field(
+    False,
+    description="subtract each cell's running mean from the frames and scale them to variance 1; for frames "
+    "with a constant background, as in Atari",
   )
 
 
@@ -154,16 +161,20 @@ class ReplayConfig(Section):
 
 
 class LearningRateConfig(Section):
-  """The learning rate by learner step: warm-up, then decay over `decay_steps` (null: no decay)."""
+  """The learning rate by learner step: warm-up, then decay over `decay_steps` (null: no decay).
+
+  With `decay_steps: budget` the decay ends at max_env_steps. A run that max_wall_s ends earlier has a higher
+  rate at its end. A run that is resumed with another max_env_steps continues on the schedule of that number.
+  """
 
   kind: Literal["constant", "cosine", "linear"] = Field("constant", description="shape of the decay")
   peak: PositiveFloat = Field(1e-3, description="rate after the warm-up")
   end: NonNegativeFloat = Field(0.0, description="rate after the decay")
   warmup_steps: NonNegativeInt = Field(0, description="learner steps of linear rise from 0 to peak; 0: none")
-  decay_steps: PositiveInt | None = Field(
+  decay_steps: PositiveInt | Literal["budget"] | None = Field(
     None,
-    description="learner steps from peak to end; null: constant. A run makes about max_env_steps × "
-    "samples_per_step / batch_size learner steps",
+    description="learner steps from peak to end; null: constant; budget: those of the run after the warm-up, "
+    "where a run makes max_env_steps × samples_per_step / batch_size learner steps",
   )
 
   @model_validator(mode="after")
@@ -389,6 +400,7 @@ class Config(Section):
   env: EnvConfig = EnvConfig()
   run: RunConfig = RunConfig()
   network: NetworkConfig = NetworkConfig()
+  chance: ChanceConfig = ChanceConfig()
   scalar_transform: ScalarTransformConfig = ScalarTransformConfig()
   targets: TargetsConfig = TargetsConfig()
   planners: PlannersConfig = PlannersConfig()
@@ -405,19 +417,42 @@ class Config(Section):
   ray: RayConfig = RayConfig()
   ppo: PPOConfig = PPOConfig()
 
-  def _check_root_values(self) -> None:
-    """Raises ValueError if a search that is used has gumbel with the mean over visits as root value."""
+  @property
+  def num_updates(self) -> int:
+    """Learner steps of a run: max_env_steps × samples_per_step / batch_size, rounded down."""
+    return int(self.max_env_steps * self.learner.samples_per_step / self.learner.batch_size)
+
+  @property
+  def decay_steps(self) -> int | None:
+    """`learner.learning_rate.decay_steps`, with the number for `budget`."""
+    rate = self.learner.learning_rate
+    if rate.decay_steps == "budget":
+      return max(1, self.num_updates - rate.warmup_steps)
+    return rate.decay_steps
+
+  def _check_searches(self) -> None:
+    """Raises ValueError if a search that is used lacks chance nodes, or is gumbel with a mean root value."""
     if self.algorithm != "muzero":
       return
     used = {"train": self.planners.train, "test": self.planners.test}
     if self.reanalyze.ratio:
       used["reanalyze"] = self.planners.for_reanalyze
     for name, planner in used.items():
+      if planner.algorithm == "stochastic" and not self.chance.codes:
+        raise ValueError(
+          f"planners.{name}.algorithm=stochastic: the model has no chance nodes; set chance.codes to the "
+          "number of outcomes, or choose gumbel or puct"
+        )
       if planner.algorithm == "gumbel" and planner.root_value == "mean":
         raise ValueError(
           f"planners.{name}.root_value=mean: must be improved with algorithm=gumbel, which visits losing "
           "actions as often as others"
         )
+
+  @property
+  def frames_ahead(self) -> int:
+    """Number of frames after the start step that a training target holds."""
+    return self.targets.unroll_steps if self.chance.codes else 1
 
   @property
   def num_acting_workers(self) -> int:
@@ -438,10 +473,16 @@ class Config(Section):
       (f"reanalyze.ratio={self.reanalyze.ratio:g}", self.reanalyze.ratio > 0),
       (f"offline.trajectories={self.offline.trajectories}", self.offline.trajectories is not None),
       (f"learner.extra_losses={list(self.learner.extra_losses)}", bool(self.learner.extra_losses)),
+      (f"chance.codes={self.chance.codes}", self.chance.codes > 0),
     ):
       if is_used and self.algorithm != "muzero":
         raise ValueError(f"{key} needs algorithm=muzero, not {self.algorithm}")
-    self._check_root_values()
+    self._check_searches()
+    if self.chance.codes and self.network.kind not in ("mlp", "conv_latent"):
+      raise ValueError(
+        f"chance.codes={self.chance.codes}: network.kind={self.network.kind} has no chance nodes; must be "
+        "mlp or conv_latent"
+      )
     if self.trajectories.save and not self.num_acting_workers:
       raise ValueError("trajectories.save=true: no worker acts with offline.fraction=1")
     if self.offline.trajectories is not None and self.num_acting_workers:

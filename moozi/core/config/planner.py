@@ -14,6 +14,9 @@ from moozi.core.config.section import (
   Section,
 )
 
+VISIT_SEARCHES = ("puct", "stochastic")
+"""The searches that choose actions by visit counts, with a temperature."""
+
 
 class TemperaturePoint(Section):
   """The acting temperature from `env_steps` on (piecewise constant)."""
@@ -27,14 +30,19 @@ class PlannerConfig(Section):
 
   algorithm: SearchName = Field(
     "gumbel",
-    description="gumbel: Gumbel MuZero, for few simulations; puct: MuZero's search, as in the thesis; or "
-    "your own: a registered name or module:function (docs/plugins.md)",
+    description="gumbel: Gumbel MuZero, for few simulations; puct: MuZero's search, as in the thesis; "
+    "stochastic: puct with chance nodes (needs chance.codes); or your own: a registered name or "
+    "module:function (docs/plugins.md)",
   )
   num_simulations: PositiveInt = Field(
-    16, description="number of simulations per search; the search time is proportional to it"
+    16,
+    description="number of simulations per search; the search time is proportional to it; with stochastic, "
+    "each evaluates an action or an outcome, so twice the number reaches as deep as without chance nodes",
   )
   max_depth: PositiveInt | None = Field(
-    None, description="maximum depth of a simulation; null: only num_simulations limits it"
+    None,
+    description="maximum depth of a simulation; null: only num_simulations limits it; with stochastic, an "
+    "action and its outcome are two levels",
   )
   max_num_considered_actions: PositiveInt = Field(
     16, description="gumbel: number of root actions in sequential halving"
@@ -46,16 +54,18 @@ class PlannerConfig(Section):
   gumbel_maxvisit_init: NonNegativeFloat = Field(
     50.0, description="gumbel: c_visit; Q-values have the weight c_scale · (c_visit + largest visit count)"
   )
-  dirichlet_fraction: Probability = Field(0.0, description="puct: share of Dirichlet noise in the root prior")
-  dirichlet_alpha: PositiveFloat = Field(
-    0.3, description="puct: α of the Dirichlet noise; smaller values put it on fewer actions"
+  dirichlet_fraction: Probability = Field(
+    0.0, description="puct, stochastic: share of Dirichlet noise in the root prior"
   )
-  pb_c_init: NonNegativeFloat = Field(1.25, description="puct: c1 of the exploration term")
-  pb_c_base: PositiveFloat = Field(19652.0, description="puct: c2 of the exploration term")
+  dirichlet_alpha: PositiveFloat = Field(
+    0.3, description="puct, stochastic: α of the Dirichlet noise; smaller values put it on fewer actions"
+  )
+  pb_c_init: NonNegativeFloat = Field(1.25, description="puct, stochastic: c1 of the exploration term")
+  pb_c_base: PositiveFloat = Field(19652.0, description="puct, stochastic: c2 of the exploration term")
   temperature: NonNegativeFloat | tuple[TemperaturePoint, ...] = Field(
     1.0,
-    description="puct: actions are drawn in proportion to visits^(1/temperature); 0: the most visited; a "
-    "list of {env_steps, temperature} is a schedule. gumbel does not read it",
+    description="puct, stochastic: actions are drawn in proportion to visits^(1/temperature); 0: the most "
+    "visited; a list of {env_steps, temperature} is a schedule. gumbel does not read it",
   )
   random_action_prob: Probability = Field(
     0.0,
@@ -70,7 +80,7 @@ class PlannerConfig(Section):
   root_value: Literal["mean", "improved"] | None = Field(
     None,
     description="mean: average over visits; improved: mean of the completed Q-values under the search "
-    "policy; null: mean with puct, improved with any other search",
+    "policy; null: mean with puct and stochastic, improved with any other search",
   )
 
   @model_validator(mode="after")
@@ -82,7 +92,8 @@ class PlannerConfig(Section):
     if isinstance(self.temperature, tuple):
       if self.algorithm == "gumbel":
         raise ValueError(
-          "temperature: a schedule needs algorithm=puct; gumbel chooses actions by its own noise"
+          "temperature: a schedule needs algorithm=puct or stochastic; gumbel chooses actions by its own "
+          "noise"
         )
       steps = [p.env_steps for p in self.temperature]
       if not steps or steps[0] != 0 or steps != sorted(set(steps)):
@@ -92,7 +103,7 @@ class PlannerConfig(Section):
   @property
   def has_improved_root_value(self) -> bool:
     """Whether the root value is the mean of the completed Q-values under the search policy."""
-    return (self.root_value or ("mean" if self.algorithm == "puct" else "improved")) == "improved"
+    return (self.root_value or ("mean" if self.algorithm in VISIT_SEARCHES else "improved")) == "improved"
 
   def noise_free(self, num_simulations: int | None = None) -> "PlannerConfig":
     """Returns the same search without Dirichlet noise, Gumbel noise and random actions, at temperature 0."""

@@ -8,7 +8,7 @@ skip with a maximum over the last two frames, an episode per life, fire on reset
 of the environment: `env.kwargs`.
 """
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -30,7 +30,9 @@ class PPONetworkConfig(Section):
   activation: Literal["tanh", "relu"] = Field(
     "tanh", description="activation of the dense layers; Atari: relu. Convolutions always have relu"
   )
-  channels: PositiveInt = Field(16, description="conv: channels of the convolution")
+  channels: PositiveInt | Annotated[tuple[PositiveInt, ...], Field(min_length=1)] = Field(
+    16, description="conv: channels of the convolution; a list has one 3×3 convolution for each entry"
+  )
   orthogonal_init: bool = Field(
     True,
     description="orthogonal weights of scale √2, but 1 for the value and 0.01 for the policy; false: "
@@ -42,7 +44,8 @@ class PPOConfig(Section):
   """The keys of PPO, used with `algorithm: ppo`. PPO always runs in one process.
 
   PPO also reads seed, max_env_steps, max_wall_s, env, run, evaluation (except resources), checkpoint,
-  logging, workers.max_env_faults, workers.env_timeout_s and replay.max_refused_segments, and no other keys.
+  logging, workers.max_env_faults, workers.env_timeout_s, workers.max_random_starts,
+  replay.max_refused_segments, and with value_loss=categorical scalar_transform; it reads no other keys.
   """
 
   num_envs: PositiveInt = Field(4, description="number of environments; Atari: 8")
@@ -50,8 +53,17 @@ class PPOConfig(Section):
   num_epochs: PositiveInt = Field(4, description="number of times that each sample is used")
   num_minibatches: PositiveInt = Field(4, description="number of minibatches in an epoch; one update each")
   history_length: PositiveInt = Field(1, description="number of stacked frames; Atari: 4")
-  # Not in the section network: with a new key there, existing checkpoints would no longer match the network.
+  # The next three are not in the section network: with a new key there, existing checkpoints would no longer
+  # match the network.
   scale_frames: bool = Field(True, description="scale uint8 frames to [0, 1], as for Atari; false: 0 to 255")
+  conv_stride: PositiveInt = Field(
+    1,
+    description="conv: stride of the convolutions, which have padding if it is above 1; with 2, an update of "
+    "MinAtar's network takes about a fourth of the time",
+  )
+  layer_norm: bool = Field(
+    False, description="normalize the inputs of every activation, over the channels of a cell or the layer"
+  )
   initial_bias: NonNegativeFloat = Field(0.0, description="initial biases ~ U(0, initial_bias); gymnax: 0.05")
   discount: Probability = Field(0.99, description="γ per environment step")
   gae_lambda: Probability = Field(
@@ -77,8 +89,15 @@ class PPOConfig(Section):
   clip_range: PositiveFloat = Field(
     0.2, description="clip the probability ratio to 1 ± clip_range; Atari: 0.1"
   )
+  value_loss: Literal["squared", "huber", "categorical"] = Field(
+    "squared",
+    description="squared: half the squared error; huber: linear beyond an error of 1; categorical: "
+    "cross-entropy over the support of `scalar_transform`, whose gradient does not grow with the return",
+  )
   clip_value: bool = Field(
-    True, description="clip the change of the value by clip_range too, in units of the training rewards"
+    True,
+    description="clip the change of the value by clip_range too, in units of the training rewards; only with "
+    "the squared loss",
   )
   entropy_coef: NonNegativeFloat = Field(0.01, description="weight of the entropy bonus")
   value_coef: NonNegativeFloat = Field(0.5, description="weight of the value loss; the policy loss has 1")
@@ -106,6 +125,8 @@ class PPOConfig(Section):
       raise ValueError(
         f"num_minibatches={self.num_minibatches}: must divide num_envs × segment_length = {self.round_steps}"
       )
+    if self.clip_value and self.value_loss != "squared":
+      raise ValueError(f"value_loss={self.value_loss}: has no clipped form; use clip_value=false")
     if size == 1 and self.normalize_advantages:
       raise ValueError(
         f"num_minibatches={self.num_minibatches}: one sample in a minibatch has a normalized advantage of 0; "

@@ -7,7 +7,13 @@ are on separate planes.
 
 Corridor: a walker starts in cell 1. Cell 0 ends the episode with reward 0.1, the far end (cell length - 1)
 with 1. The optimal return is 1, after length - 2 steps to the right. With a discount, the far end is better
-if discount ** (length - 3) > 0.1. The step cap truncates, so this environment has every kind of end.
+if discount ** (length - 3) > 0.1. The step cap truncates, so this environment has every kind of end. With
+`slip_prob`, a step goes the other way with this probability; the frame shows where the walker is.
+
+Coin: safe pays a known reward at once. Risk flips a coin, which the next frame shows; then risk pays 1 if the
+coin shows heads and -1 if tails, and safe pays 0. The optimal value of risk is therefore the probability of
+heads. A deterministic model takes it for larger: in its experience the agent risks the second time if it saw
+heads, so that this action seems to make the coin show heads.
 """
 
 from collections.abc import Callable
@@ -16,7 +22,7 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 from pydantic import Field
 
-from moozi.core.config import PositiveInt, Section
+from moozi.core.config import PositiveInt, Probability, Section
 from moozi.core.spec import EnvSpec
 from moozi.envs.environment import Environment, Game, GameEnvironment
 from moozi.envs.suite import Suite
@@ -25,6 +31,8 @@ OPTIMAL_RETURN, NEAR_RETURN = 1.0, 0.1
 ROWS, COLUMNS = 10, 5
 BALL, PADDLE = 0, 1
 """Planes of a frame of Catch."""
+COIN_START, COIN_HEADS, COIN_TAILS, COIN_END = range(4)
+"""Cells of a frame of Coin; one is true."""
 
 _CAP = "truncate an episode after this number of steps"
 
@@ -35,7 +43,14 @@ class CatchOptions(Section):
 
 class CorridorOptions(Section):
   length: Annotated[int, Field(ge=3, le=1000)] = Field(8, description="cells, including both ends; 3 to 1000")
+  slip_prob: Probability = Field(0.0, description="probability of a step in the other direction")
   max_episode_steps: PositiveInt | None = Field(50, description=_CAP)
+
+
+class CoinOptions(Section):
+  heads_prob: Probability = Field(0.6, description="probability of heads")
+  safe_reward: float = Field(0.3, description="reward of the first safe")
+  max_episode_steps: PositiveInt | None = Field(None, description=_CAP)
 
 
 class _Catch(Game):
@@ -66,18 +81,20 @@ class _Catch(Game):
 
 
 class _Corridor(Game):
-  def __init__(self, length: int) -> None:
-    self._length = length
+  def __init__(self, length: int, slip_prob: float) -> None:
+    self._length, self._slip_prob = length, slip_prob
     self._cell = 1
+    self.seed(0)
 
   def seed(self, seed: int) -> None:
-    pass
+    self._random = np.random.default_rng(seed)
 
   def reset(self) -> None:
     self._cell = 1
 
   def step(self, action: int) -> tuple[float, bool, bool]:
-    self._cell += 1 if action == 1 else -1
+    is_right = (action == 1) != (self._random.random() < self._slip_prob)
+    self._cell += 1 if is_right else -1
     if self._cell == 0:
       return NEAR_RETURN, True, False
     is_far_end = self._cell == self._length - 1
@@ -85,6 +102,34 @@ class _Corridor(Game):
 
   def frame(self) -> np.ndarray:
     frame = np.zeros((1, self._length, 1), bool)
+    frame[0, self._cell, 0] = True
+    return frame
+
+
+class _Coin(Game):
+  def __init__(self, heads_prob: float, safe_reward: float) -> None:
+    self._heads_prob, self._safe_reward = heads_prob, safe_reward
+    self.seed(0)
+    self.reset()
+
+  def seed(self, seed: int) -> None:
+    self._random = np.random.default_rng(seed)
+
+  def reset(self) -> None:
+    self._cell = COIN_START
+
+  def step(self, action: int) -> tuple[float, bool, bool]:
+    was, is_risk = self._cell, action == 1
+    self._cell = COIN_END
+    if was == COIN_START and is_risk:
+      self._cell = COIN_HEADS if self._random.random() < self._heads_prob else COIN_TAILS
+      return 0.0, False, False
+    if was == COIN_START:
+      return self._safe_reward, True, False
+    return (1.0 if was == COIN_HEADS else -1.0) if is_risk else 0.0, True, False
+
+  def frame(self) -> np.ndarray:
+    frame = np.zeros((1, 4, 1), bool)
     frame[0, self._cell, 0] = True
     return frame
 
@@ -112,7 +157,14 @@ _GAMES = {
     CorridorOptions,
     ("left", "right"),
     lambda options: (1, options.length, 1),
-    lambda options: _Corridor(options.length),
+    lambda options: _Corridor(options.length, options.slip_prob),
+  ),
+  "coin": _Entry(
+    "a sure reward, or a coin that is seen before the bet",
+    CoinOptions,
+    ("safe", "risk"),
+    lambda options: (1, 4, 1),
+    lambda options: _Coin(options.heads_prob, options.safe_reward),
   ),
 }
 

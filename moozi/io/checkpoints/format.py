@@ -174,10 +174,21 @@ def read_checkpoint_info(path: Path, expected: Mapping[str, Any] | None = None) 
 def expected_of(config: Config, spec: EnvSpec) -> dict[str, Any]:
   """Returns the entries of `meta` that identify a run's algorithm, environment and network."""
   network = config.network.model_dump(mode="json")
+  if not config.network.center_frames:  # a manifest without this key means false
+    del network["center_frames"]
   if config.algorithm == "ppo":
     network = config.ppo.network.model_dump(mode="json") | {"history_length": config.ppo.history_length}
-    if not config.ppo.scale_frames:  # a manifest without this key means true
+    # A manifest without one of these keys means its default.
+    if not config.ppo.scale_frames:
       network["scale_frames"] = False
+    if config.ppo.conv_stride != 1:
+      network["conv_stride"] = config.ppo.conv_stride
+    if config.ppo.layer_norm:
+      network["layer_norm"] = True
+    if config.ppo.value_loss == "categorical":
+      network["scalar_transform"] = config.scalar_transform.model_dump(mode="json")
+  if config.chance.codes:  # a manifest without this key means 0
+    network["chance_codes"] = config.chance.codes
   # Older manifests lack is_perfect_information; the environment's name implies it.
   env = {key: value for key, value in spec.to_dict().items() if key != "is_perfect_information"}
   if not spec.num_seats:  # older manifests lack it too

@@ -81,17 +81,22 @@ class TreeView {
   }
 
   nodeName(i) {
-    return i === 0 ? "root" : this.names[this.at("action", i)];
+    if (i === 0) return "root";
+    const edge = this.at("action", i);
+    return this.at("chance", this.at("parent", i)) ? `code ${edge}` : this.names[edge];
   }
 
   /** Returns the action value Q of the move into a node, for the player who made the move. */
   qValue(i) {
+    if (this.at("chance", i)) return this.at("value", i); // the move's outcome is open
     return this.at("reward", i) + this.discount * this.at("value", i);
   }
 
   box(i) {
     const worth = i === 0 ? `V ${figure(this.at("value", 0), true)}` : `Q ${figure(this.qValue(i), true)}`;
     const leftOut = this.at("left_out", i);
+    const isChance = this.at("chance", i);
+    const [indent, inset, rx] = isChance ? [14, BOX.height / 2 - 2, BOX.height / 2] : [7, 2, 4];
     const group = shape("g", {
       class: this.at("principal", i) ? "node principal" : "node",
       transform: `translate(${this.x[i]} ${this.y[i]})`,
@@ -101,10 +106,12 @@ class TreeView {
       "data-node": i,
     });
     group.append(
-      shape("rect", { class: "box", width: BOX.width, height: BOX.height, rx: 4 }),
-      shape("rect", { class: "visits", x: 2, y: BOX.height - 5, width: (BOX.width - 4) * this.share(i), height: 3 }),
-      shape("text", { class: "name", x: 7, y: 10 }, this.nodeName(i).slice(0, 20)),
-      shape("text", { x: 7, y: 24 }, `${this.at("visits", i)} visits   ${worth}`),
+      shape("rect", { class: "box", width: BOX.width, height: BOX.height, rx }),
+      shape("rect", {
+        class: "visits", x: inset, y: BOX.height - 5, width: (BOX.width - 2 * inset) * this.share(i), height: 3,
+      }),
+      shape("text", { class: "name", x: indent, y: 10 }, this.nodeName(i).slice(0, 20)),
+      shape("text", { x: indent, y: 24 }, `${this.at("visits", i)} visits   ${worth}`),
     );
     if (leftOut) {
       group.append(shape("text", { class: "left-out", x: 7, y: BOX.height + 7 }, `+ ${leftOut} left out`));
@@ -133,7 +140,10 @@ class TreeView {
       ["visits", `${this.at("visits", i)} (${(100 * this.share(i)).toFixed(0)}%)`],
       ["mean value", figure(this.at("value", i), true)],
       ["network value", figure(this.at("raw", i), true)],
-      ...(isRoot ? [] : [
+      ...(isRoot ? [] : this.at("chance", i) ? [
+        ["Q, before the outcome", figure(this.qValue(i), true)],
+        ["network probability", figure(this.at("prior", i))],
+      ] : [
         ["reward", figure(this.at("reward", i), true)],
         ["Q", figure(this.qValue(i), true)],
         ["network probability", figure(this.at("prior", i))],

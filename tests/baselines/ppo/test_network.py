@@ -13,6 +13,7 @@ from moozi.core.config.ppo import PPONetworkConfig
 from moozi.core.records import BatchedTimeStep
 from moozi.core.spec import EnvSpec
 from moozi.ops.history import init_history
+from moozi.ops.scalar_transform import ScalarTransform
 
 SPEC = EnvSpec(name="test:grid", frame_shape=(6, 5, 2), frame_dtype="bool", num_env_actions=3)
 ATARI = EnvSpec(name="test:atari", frame_shape=(84, 84, 1), frame_dtype="uint8", num_env_actions=3)
@@ -109,6 +110,39 @@ def test_nature_conv_shapes():
     "policy": (512, ATARI.num_actions),
     "value": (512, 1),
   }
+
+
+@pytest.mark.parametrize("kind", ["mlp", "conv"])
+def test_shapes_of_the_options(kind):
+  """The grid of 6×5 cells shrinks to 4×3 and 2×1; a third convolution would keep its size."""
+  config = PPONetworkConfig(kind=kind, sharing="shared", hidden_sizes=(7,), channels=(8, 9, 3))
+  network = make_network(config, SPEC, layer_norm=True, transform=ScalarTransform(-2, 4))
+  frames = np.random.default_rng(0).random((5, 1, 6, 5, 2)) < 0.5
+  params = jax.jit(network.init)(jax.random.PRNGKey(0), frames)
+  sizes = {name: layer["w"].shape for name, layer in params.items() if "w" in layer}
+  convolutions = {
+    "trunk_conv_0": (3, 3, 2, 8),
+    "trunk_conv_1": (3, 3, 8, 9),
+    "trunk_conv_2": (3, 3, 9, 3),
+    "trunk_dense_0": (2 * 1 * 3, 7),
+  }
+  dense = {"policy": (7, SPEC.num_actions), "value": (7, 7)}
+  assert sizes == (convolutions if kind == "conv" else {"trunk_dense_0": (60, 7)}) | dense
+  assert len([name for name in params if "layer_norm" in name]) == (4 if kind == "conv" else 1)
+  logits, head = jax.jit(network.apply)(params, frames)
+  assert (logits.shape, head.shape) == ((5, SPEC.num_actions), (5, 7))
+  np.testing.assert_allclose(
+    network.value(head), ScalarTransform(-2, 4).to_scalar(np.asarray(head)), rtol=1e-5
+  )
+
+
+def test_layer_norm_ignores_the_scale_of_frames():
+  spec = EnvSpec(name="test:grid", frame_shape=(6, 5, 2), frame_dtype="float32", num_env_actions=3)
+  network = make_network(PPONetworkConfig(kind="mlp"), spec, layer_norm=True)
+  frames = np.random.default_rng(0).random((4, 1, 6, 5, 2)).astype(np.float32)
+  params = network.init(jax.random.PRNGKey(0), frames)
+  for a, b in zip(network.apply(params, frames), network.apply(params, 10 * frames), strict=True):
+    np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-5)
 
 
 # --- policy -------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from moozi.run.events import Acted, Evaluated, Event, Faulted, Finished, Started
 from moozi.run.session import RunInputs
 from moozi.run.state import RunState
 from tests.baselines.ppo.conftest import TINY
+from tests.baselines.ppo.salary import BONUS, LEAVE, SALARY, STAY
 from tests.envs.environments import NIM_SPEC
 
 
@@ -34,6 +35,18 @@ def run(*overrides: str, **kwargs) -> list[Event]:
 
 def final_state(events: list[Event]):
   return next(e.state.training for e in events if isinstance(e, StateReady) and e.is_final)
+
+
+def test_random_starts_change_the_first_frames():
+  """Without them every lane of the corridor starts in the same cell."""
+  distinct = []
+  for starts in (0, 3):
+    config = configure(
+      "env.name=tiny:corridor", "env.kwargs.length=9", "ppo.num_envs=16", f"workers.max_random_starts={starts}"
+    )
+    collector = ppo_run.build_collector(config, build.env_spec(config))
+    distinct.append(len(np.unique(collector.timestep.frame.reshape(16, -1), axis=0)))
+  assert distinct[0] == 1 < distinct[1]
 
 
 # --- collector ----------------------------------------------------------------------------------------
@@ -175,15 +188,58 @@ def test_seed_determines_the_run(events):
   assert returns[0][:2] != returns[2]
 
 
-def test_resume_to_the_bit(events):
-  whole = events
+MODERN = (
+  "ppo.network.kind=conv",
+  "ppo.network.channels=[4,4]",
+  "ppo.network.sharing=shared",
+  "ppo.bootstrap_truncated=true",
+  "ppo.layer_norm=true",
+  "ppo.clip_value=false",
+  "ppo.value_loss=categorical",
+)
+
+
+@pytest.mark.parametrize("options", [(), pytest.param(MODERN, marks=pytest.mark.slow)])
+def test_resume_to_the_bit(events, options):
+  whole = run(*options) if options else events
   at = next(i for i, e in enumerate(whole) if isinstance(e, StateReady) and not e.is_best)
   assert 0 < whole[at].env_steps < whole[-1].env_steps
-  again = run(state=whole[at].state)
+  again = run(*options, state=whole[at].state)
   for a, b in zip(*(jax.tree_util.tree_leaves(final_state(x)) for x in (whole, again)), strict=True):
     np.testing.assert_array_equal(a, b)
   rest = [[(type(e), e.env_steps, e.learner_steps) for e in x] for x in (whole[at + 1 :], again[1:])]
   assert rest[0] == rest[1]
+
+
+@pytest.mark.learning
+@pytest.mark.parametrize(
+  ("options", "best", "value"),
+  [
+    (("ppo.bootstrap_truncated=true",), STAY, SALARY / (1 - 0.9)),
+    (("ppo.bootstrap_truncated=true", "ppo.value_loss=categorical"), STAY, SALARY / (1 - 0.9)),
+    (("ppo.bootstrap_truncated=true", "ppo.value_loss=huber"), STAY, SALARY / (1 - 0.9)),
+    # Without a bootstrap, the time limit is an end, and at most CAP · SALARY < BONUS is left.
+    (("ppo.bootstrap_truncated=false",), LEAVE, BONUS),
+  ],
+)
+def test_bootstrap_at_a_time_limit(options, best, value):
+  settings = (
+    "env.name=tests.baselines.ppo.salary:make_env",
+    "ppo.num_envs=16",
+    "ppo.segment_length=32",
+    "ppo.discount=0.9",
+    "ppo.learning_rate=0.01",
+    "ppo.anneal_learning_rate=false",
+    "ppo.clip_value=false",
+    "evaluation.period_env_steps=1000000",
+    "max_env_steps=20480",
+  )
+  config = configure(*settings, *options)
+  params = final_state(run(*settings, *options)).params
+  network = ppo_run.network_of(config, build.env_spec(config))
+  logits, head = network.apply(params, np.ones((1, 1, 1, 1, 1), np.float32))
+  assert jax.nn.softmax(logits[0, 1:])[best] > 0.75
+  assert network.value(head)[0] == pytest.approx(value, rel=0.1)
 
 
 def test_start_from_a_state(events):

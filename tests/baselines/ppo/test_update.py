@@ -1,5 +1,6 @@
 """Tests of PPO's advantages, loss and updates, against oracles and against hand-computed values."""
 
+import dataclasses
 import itertools
 import math
 
@@ -28,6 +29,7 @@ from moozi.baselines.ppo.update import (
 )
 from moozi.core.config.ppo import PPOConfig
 from moozi.core.pytree import replace
+from moozi.ops.scalar_transform import ScalarTransform
 from tests.envs.environments import NIM_SPEC
 
 # The network's outputs are its params: tables of logits and values, one row for each sample.
@@ -211,6 +213,37 @@ def test_value_loss_is_clipped_pessimistically():
   np.testing.assert_allclose(grads["value"], np.array([-0.9, 0, 0.5, 0]) / 4, atol=1e-6)
   unclipped = loss_of(changed(PLAIN, value_coef=1.0, clip_value=False), params, batch)
   assert unclipped[0] == pytest.approx(0.5 * (0.81 + 0.25 + 0.25 + 0.25) / 4, abs=1e-6)
+
+
+def test_huber_loss():
+  params, batch = table_batch([1] * 4, [0] * 4, target=[0.5, -0.5, 3, -9], is_live=[1, 1, 1, 0])
+  config = changed(PLAIN, value_coef=1.0, clip_value=False, value_loss="huber")
+  (total, metrics), grads = graded(config)(params, batch)
+  assert total == pytest.approx((0.125 + 0.125 + 2.5) / 3, abs=1e-6)
+  assert metrics["loss/value"] == pytest.approx(float(total))
+  np.testing.assert_allclose(grads["value"], np.array([-0.5, 0.5, -1, 0]) / 3, atol=1e-6)
+
+
+def test_categorical_loss():
+  """With equal logits the gradient is the uniform distribution minus the target, of any size."""
+  transform = ScalarTransform(-1, 30)
+  network = dataclasses.replace(TABLE, transform=transform)
+  params, batch = table_batch([1] * 4, [0] * 4, target=[0, 3, 800, 5], is_live=[1, 1, 1, 0])
+  params["value"] = np.zeros((4, transform.size), np.float32)
+  config = changed(PLAIN, value_coef=1.0, clip_value=False, value_loss="categorical")
+  (total, metrics), grads = jax.value_and_grad(make_loss(network, config), has_aux=True)(params, batch)
+  assert total == pytest.approx(math.log(32), rel=1e-5)
+  assert metrics["loss/value"] == pytest.approx(float(total))
+  # φ(0) = 0 is the second category; φ(3) = 1.003.
+  expected = np.full((2, 32), 1 / 32)
+  expected[0, 1] -= 1
+  expected[1, 2:4] -= 0.997, 0.003
+  np.testing.assert_allclose(grads["value"][:2], expected / 3, atol=1e-5)
+  np.testing.assert_array_equal(grads["value"][3], 0)
+  assert np.abs(grads["value"]).max() <= 1 / 3
+  np.testing.assert_allclose(
+    transform.to_scalar(np.log(1e-9 + np.asarray(transform.to_probs(batch.target)))), batch.target, atol=0.1
+  )
 
 
 def test_total_loss_and_entropy_bonus():

@@ -91,6 +91,11 @@ def test_start_from(trained, config_file, runs, cli, refused):
   assert "a checkpoint of another network: network.hidden_sizes" in error_text
   error_text = refused("train", config_file, "run.name=third", *SETTINGS, start, "ppo.scale_frames=false")
   assert "a checkpoint of another network: network.scale_frames" in error_text
+  categorical = ("ppo.value_loss=categorical", "ppo.clip_value=false")
+  error_text = refused("train", config_file, "run.name=third", *SETTINGS, start, *categorical)
+  assert "a checkpoint of another network: network.scalar_transform" in error_text
+  error_text = refused("train", config_file, "run.name=third", *SETTINGS, start, "ppo.layer_norm=true")
+  assert "a checkpoint of another network: network.layer_norm" in error_text
   assert not (runs / "third").exists()
 
 

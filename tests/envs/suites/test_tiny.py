@@ -1,4 +1,4 @@
-"""Tests of Catch and Corridor, whose best returns are known."""
+"""Tests of Catch, Corridor and Coin, whose best returns are known."""
 
 import dm_env
 import numpy as np
@@ -17,6 +17,11 @@ class TestCatch(EnvironmentContract):
 class TestCorridor(EnvironmentContract):
   def make(self):
     return registry.make("tiny:corridor", seed=0)
+
+
+class TestCoin(EnvironmentContract):
+  def make(self):
+    return registry.make("tiny:coin", seed=0)
 
 
 @pytest.mark.slow
@@ -102,3 +107,32 @@ def test_corridor_has_every_kind_of_end():
   env = registry.make("tiny:corridor", seed=0, max_episode_steps=8)
   ends = {(s.reward, s.discount) for s in play(env, 2000) if s.last()}
   assert ends == {(0.1, 0.0), (1.0, 0.0), (0.0, 1.0)}
+
+
+def test_corridor_slips():
+  env = registry.make("tiny:corridor", seed=0, length=4, slip_prob=0.25)
+  # A step to the right in cell 1 ends at the near end with probability 0.25, else in cell 2.
+  ends = []
+  for _ in range(2000):
+    env.reset()
+    ends.append(env.step(1).last())
+  assert np.mean(ends) == pytest.approx(0.25, abs=0.04)
+
+
+def coin_return(env, choose):
+  """Plays one episode of Coin; `choose` maps the shown cell to an action."""
+  step, total = env.reset(), 0.0
+  while not step.last():
+    step = env.step(choose(int(np.argwhere(step.observation.frame)[0, 1])))
+    total += step.reward
+  return total
+
+
+def test_coin_returns():
+  env = registry.make("tiny:coin", seed=1, heads_prob=0.75, safe_reward=0.3)
+  assert coin_return(env, lambda cell: 0) == 0.3
+  wise = [coin_return(env, lambda cell: int(cell in (tiny.COIN_START, tiny.COIN_HEADS))) for _ in range(2000)]
+  assert set(wise) == {0.0, 1.0}
+  assert np.mean(wise) == pytest.approx(0.75, abs=0.04)
+  bold = [coin_return(env, lambda cell: 1) for _ in range(2000)]
+  assert np.mean(bold) == pytest.approx(0.5, abs=0.06)

@@ -1,0 +1,88 @@
+"""Trains models with and without chance nodes on 2048, and on MinAtar Breakout with sticky actions.
+
+    python -m experiments.chance.sweep                  # at most 55 minutes; repeat until all is done
+    python -m experiments.chance.sweep --list           # the progress of each job
+    python -m experiments.chance.sweep --only 2048_stochastic_seed0
+    python -m experiments.chance.table                  # the table of the finished jobs
+
+Each job trains for the same time. Jobs run one at a time, each with the whole machine. At the time limit the
+run is stopped with a checkpoint, and the next call resumes it. Runs and their logs are in `runs/chance`; each
+finished job has a folder in `results/`.
+"""
+
+import sys
+from pathlib import Path
+
+from experiments.lib.jobs import ROOT, Evaluation, Job
+from experiments.lib.sweep import main
+
+HERE = Path(__file__).resolve().parent
+CONFIG = ROOT / "config"
+
+SEEDS = (0, 1, 2)
+WALL_S = 1500.0
+FEW_SIMULATIONS = 4
+PLANNERS = ("train", "test")
+
+
+def search(algorithm: str, **settings: float) -> tuple[str, ...]:
+  """Returns the overrides of both planners. Gumbel has noise of its own, in place of Dirichlet noise."""
+  settings = ({"dirichlet_fraction": 0, "temperature": 1} if algorithm == "gumbel" else {}) | settings
+  pairs = {"algorithm": algorithm, "root_value": "improved" if algorithm == "gumbel" else "mean"} | settings
+  return tuple(f"planners.{name}.{key}={value}" for name in PLANNERS for key, value in pairs.items())
+
+
+DETERMINISTIC = "chance.codes=0"
+NOISE = ("planners.train.dirichlet_fraction=0.25",)
+# The game's environment and network are those of its configuration.
+VARIANTS: dict[str, dict[str, tuple[str, ...]]] = {
+  "2048": {
+    "stochastic": (),
+    "puct": (DETERMINISTIC, *search("puct")),
+    "gumbel": (DETERMINISTIC, *search("gumbel")),
+    "gumbel_few": (DETERMINISTIC, *search("gumbel", num_simulations=FEW_SIMULATIONS)),
+  },
+  "breakout": {
+    "stochastic": ("chance.codes=8", *search("stochastic"), *NOISE),
+    "puct": (*search("puct"), *NOISE),
+    "gumbel": (),
+    "gumbel_few": search("gumbel", num_simulations=FEW_SIMULATIONS),
+  },
+}
+GAMES: dict[str, tuple[Path, tuple[str, ...]]] = {
+  "2048": (CONFIG / "pgx" / "2048.yaml", ()),
+  "breakout": (CONFIG / "minatar" / "breakout.yaml", ("env.kwargs.sticky_action_prob=0.1",)),
+}
+
+
+def job(game: str, variant: str, seed: int, wall_s: float = WALL_S) -> Job:
+  """Returns the job of one variant; the time, not a number of steps, ends its run."""
+  config, own = GAMES[game]
+  common = (
+    "max_env_steps=1000000000",
+    f"max_wall_s={wall_s:g}",
+    # The number of updates within the time is not known, so the learning rate is constant.
+    "learner.learning_rate.kind=constant",
+    "learner.learning_rate.peak=5e-4",
+    "evaluation.period_env_steps=1000000000",
+    "evaluation.num_envs=50",
+    "evaluation.gif=false",
+    "checkpoint.milestones_env_steps=null",
+    "logging.tensorboard=false",
+  )
+  return Job(
+    name=f"{game}_{variant}_seed{seed}",
+    config=config,
+    overrides=(*common, *own, *VARIANTS[game][variant]),
+    seed=seed,
+    evaluations=(Evaluation(checkpoint="last"),),
+  )
+
+
+def jobs(wall_s: float = WALL_S) -> list[Job]:
+  """Returns all jobs: every variant with the first seed, then with the next."""
+  return [job(game, variant, seed, wall_s) for seed in SEEDS for game in GAMES for variant in VARIANTS[game]]
+
+
+if __name__ == "__main__":
+  sys.exit(main(jobs(), HERE, __doc__))

@@ -1,0 +1,214 @@
+"""Reads the results of the sweep as runs: agent, protocol, game and seed, with the figure of each run.
+
+A run's figure is the mean return over its last five milestones, with 100 noise-free evaluation episodes each.
+Its swing is the standard deviation over its last ten milestones, divided by their mean. A figure from one
+checkpoint would be a draw: neighbouring checkpoints of a run differ as much as seeds do.
+
+The folder `one_seed` has the first runs, one seed each, of which one checkpoint was evaluated. They stand for
+an agent, protocol and game until `results` has a run.
+"""
+
+import dataclasses
+import functools
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from experiments.lib.jobs import MACHINE
+from experiments.lib.results import Result, check_alike, check_same_conditions, read_results
+from experiments.minatar_vs_ppo.sweep import (
+  AGENTS,
+  EPISODES,
+  GAMES,
+  HERE,
+  NUM_EVALUATED,
+  NUM_REPORTED,
+  PROTOCOLS,
+  job,
+)
+from moozi.core.config import Config
+from moozi.core.errors import UserError
+from moozi.experiments.jobs import differences
+
+RESULTS, ONE_SEED = HERE / "results", HERE / "one_seed"
+LABELS = {
+  "muzero": "MooZi",
+  "ppo_replica": "PPO, gymnax's settings",
+  "ppo_tuned": "PPO, tuned",
+  "ppo_tuned_long": "PPO, tuned, longer",
+}
+CORES, DEVICE = 2, "AMD EPYC"
+"""Minutes are of runs on this number of cores of this processor, with the configuration's own runtime."""
+
+_NAME = re.compile(
+  rf"(?P<agent>{'|'.join(AGENTS)})_(?P<protocol>{'|'.join(PROTOCOLS)})(?P<long>_long)?"
+  rf"_(?P<game>{'|'.join(GAMES)})_seed\d+"
+)
+_FIRST_NAME = re.compile(rf"(?P<agent>muzero|ppo)_(?P<game>{'|'.join(GAMES)})(?P<sticky>_sticky)?_seed\d+")
+_FIRST_AGENTS = {"muzero": "muzero", "ppo": "ppo_replica"}
+_FIRST_STEPS = 3_000_000
+FIRST_STICKY = "sticky"
+"""The protocol of first runs on Breakout with sticky actions and a step cap."""
+
+_ACTING = "train/return_mean"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Run:
+  """A finished run and its evaluated milestones, oldest first.
+
+  Attributes:
+    agent: a key of LABELS.
+    is_first: whether it is one of the first runs, whose figure is from one checkpoint.
+  """
+
+  agent: str
+  protocol: str
+  game: str
+  result: Result
+  checkpoints: list[dict[str, Any]]
+  is_first: bool = False
+
+  @property
+  def key(self) -> tuple[str, str, str]:
+    return self.agent, self.protocol, self.game
+
+  @property
+  def seed(self) -> int:
+    return self.result.config.seed
+
+  @property
+  def max_env_steps(self) -> int:
+    return _FIRST_STEPS if self.is_first else self.result.config.max_env_steps
+
+  @property
+  def score(self) -> float:
+    """The run's figure."""
+    return float(np.mean([c["return_mean"] for c in self.checkpoints[-NUM_REPORTED:]]))
+
+  @property
+  def swing(self) -> float | None:
+    """The standard deviation over the mean of the last ten milestones; None if fewer were evaluated."""
+    means = [c["return_mean"] for c in self.checkpoints[-NUM_EVALUATED:]]
+    if len(means) < NUM_EVALUATED or not np.mean(means):
+      return None
+    return float(np.std(means) / np.mean(means))
+
+  @property
+  def acting_return(self) -> float | None:
+    """The mean return of the last 100 episodes while acting, until the last checkpoint."""
+    until = self.checkpoints[-1]["env_steps"]
+    ticks = [tick for tick in self.result.ticks if _ACTING in tick and tick["env_steps"] <= until]
+    return float(ticks[-1][_ACTING]) if ticks else None
+
+  @property
+  def num_at_bound(self) -> int:
+    """Number of the figure's episodes that reached `evaluation.max_episode_steps`."""
+    bound = self.result.config.evaluation.max_episode_steps
+    reported = self.checkpoints[-NUM_REPORTED:]
+    return sum(length >= bound for c in reported for length in c.get("lengths") or [])
+
+  @property
+  def minutes(self) -> float | None:
+    """The wall time of training, without evaluations; None if the machine was another."""
+    last = self.checkpoints[-1]
+    return self.result.without_evaluations(last["wall_s"]) / 60 if self.has_minutes else None
+
+  @property
+  def has_minutes(self) -> bool:
+    config = self.result.config
+    machine = self.result.machine  # the first runs state no device; it was the same
+    is_machine = (machine["cores"], machine.get("device", DEVICE)) == (CORES, DEVICE)
+    return is_machine and (config.algorithm == "ppo" or config.runtime == "ray")
+
+  def curve(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns environment steps, minutes of training and mean returns of the evaluations during training."""
+    ticks = [tick for tick in self.result.ticks if tick.get("test/return_mean") is not None]
+    if not ticks:
+      raise UserError(f"{self.result.path}: metrics.jsonl has no evaluations")
+    steps = np.array([tick["test/at_env_steps"] for tick in ticks], np.float64)
+    returns = np.array([tick["test/return_mean"] for tick in ticks], np.float64)
+    return steps, self.result.wall_s_at(steps) / 60, returns
+
+
+def read_runs(
+  results: Path = RESULTS, one_seed: Path | None = ONE_SEED
+) -> dict[tuple[str, str, str], list[Run]]:
+  """Reads all runs, by (agent, protocol, game); the runs of a key are in order of their seeds.
+
+  Raises: UserError: a result is not of a job of the sweep, was made under other conditions than its protocol,
+    or differs from the others of its key in more than the seed and the machine.
+  """
+  runs = [run for result in read_results(results) if (run := _run_of(result)) is not None]
+  found = {run.key for run in runs}
+  first = [_first_run_of(result) for result in (read_results(one_seed) if one_seed else [])]
+  runs += [run for run in first if run is not None and run.key not in found]
+  groups: dict[tuple[str, str, str], list[Run]] = {}
+  for run in sorted(runs, key=lambda run: (run.key, run.seed)):
+    groups.setdefault(run.key, []).append(run)
+  for members in groups.values():
+    check_alike([run.result for run in members], MACHINE)
+  check_same_conditions([run.result for run in runs])
+  return groups
+
+
+def select(groups: dict[tuple[str, str, str], list[Run]], agent: str, protocol: str) -> dict[str, list[Run]]:
+  """Returns the runs of an agent under a protocol, by game."""
+  return {key[2]: runs for key, runs in groups.items() if key[:2] == (agent, protocol)}
+
+
+def _run_of(result: Result) -> Run | None:
+  """Returns the run of a result of the sweep; None for a result by number of simulations."""
+  name = result.path.name
+  if name.startswith("simulations_"):
+    return None
+  if (found := _NAME.fullmatch(name)) is None:
+    raise UserError(f"{result.path}: not a job of the sweep; move it away")
+  agent, protocol, game = found["agent"], found["protocol"], found["game"]
+  if not name.endswith(f"_seed{result.config.seed}"):
+    raise UserError(f"{result.path}: has seed {result.config.seed}; rename it")
+  _check_protocol(result, protocol, game)
+  checkpoints = _evaluated(result)
+  if len(checkpoints) < NUM_REPORTED:
+    raise UserError(f"{result.path}: has {len(checkpoints)} evaluated milestones; needs {NUM_REPORTED}")
+  label = f"{agent}_long" if found["long"] else agent
+  return Run(agent=label, protocol=protocol, game=game, result=result, checkpoints=checkpoints)
+
+
+def _first_run_of(result: Result) -> Run | None:
+  """Returns a run of the first results with its checkpoint at 3M steps; None by number of simulations."""
+  if (found := _FIRST_NAME.fullmatch(result.path.name)) is None:
+    return None
+  at_end = [c for c in _evaluated(result) if 0 <= c["env_steps"] - _FIRST_STEPS <= 0.05 * _FIRST_STEPS]
+  agent, game = _FIRST_AGENTS[found["agent"]], found["game"]
+  protocol = FIRST_STICKY if found["sticky"] else "a"
+  return Run(agent=agent, protocol=protocol, game=game, result=result, checkpoints=at_end[:1], is_first=True)
+
+
+def _evaluated(result: Result) -> list[dict[str, Any]]:
+  own = [e for e in result.evaluations if e["simulations"] is None and e["episodes"] >= EPISODES]
+  return sorted(own, key=lambda e: int(e["env_steps"]))
+
+
+def _check_protocol(result: Result, protocol: str, game: str) -> None:
+  """Raises UserError if the result's environment is not the protocol's."""
+  changed = differences(_config_of(protocol, game), result.config)
+  if changed := [key for key in changed if key.startswith("env.")]:
+    raise UserError(f"{result.path}: differs from protocol ({protocol}) in {', '.join(changed)}")
+
+
+@functools.cache
+def _config_of(protocol: str, game: str) -> Config:
+  return job("muzero", protocol, game, 0).load_config(Path("runs"))
+
+
+def seconds_per_step(results: Iterable[Result]) -> dict[str, list[float]]:
+  """Returns `t_act` and `t_learn` in microseconds of the results that have them (machine.json)."""
+  machines: Sequence[dict[str, Any]] = [result.machine for result in results]
+  return {
+    name: [1e6 * machine[f"{name}_s"] for machine in machines if f"{name}_s" in machine]
+    for name in ("t_act", "t_learn")
+  }

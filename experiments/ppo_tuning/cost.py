@@ -1,0 +1,65 @@
+"""Measures the processor time of PPO's steps, one thread, by network and by game.
+
+    python -m experiments.ppo_tuning.cost    # prints the table and writes cost.json; takes some minutes
+
+Each figure is the least of four rounds. Processor time hardly depends on what else the machine does.
+"""
+
+import os
+import sys
+import time
+
+from experiments.lib.sweep import ONE_CORE
+
+os.environ |= ONE_CORE  # before JAX is imported
+
+from experiments.lib.jobs import ROOT
+from experiments.lib.results import write_json
+from experiments.ppo_tuning.ablation import FAST, HERE, START
+from moozi.baselines.ppo.collector import Collector
+from moozi.baselines.ppo.run import Learner, network_of
+from moozi.envs.vector import make_vector
+from moozi.io.config import load_config
+
+GAMES = ("breakout", "asterix", "freeway", "seaquest", "space_invaders")
+ROUNDS = 4
+CASES = {
+  "replica": ("ppo/minatar/breakout", ()),
+  "convolution of 16": ("ppo/minatar/breakout", START),
+  "convolutions of 16 and 32": ("ppo/minatar/breakout", (*START, "ppo.network.channels=[16,32]")),
+  "convolution of 32, stride 2": ("ppo/minatar/breakout", FAST),
+  **{f"tuned, {game}": (f"ppo/minatar_tuned/{game}", ()) for game in GAMES},
+}
+
+
+def measure(name: str, overrides: tuple[str, ...]) -> dict[str, float]:
+  """Returns the microseconds of processor time per environment step, for acting and for the update."""
+  config = load_config(ROOT / "config" / f"{name}.yaml", overrides)
+  env = make_vector(config.env.name, config.env.arguments, config.ppo.num_envs, 1)
+  network = network_of(config, env.spec)
+  learner, collector = Learner(network, config, env.spec, None), Collector(network, config, env, 0)
+  times = []
+  for _ in range(1 + ROUNDS):
+    start = time.process_time()
+    segment, _ = collector.run(learner.state)
+    acted = time.process_time()
+    learner.update(segment, config.ppo.learning_rate)
+    times.append((acted - start, time.process_time() - acted))
+  # The first round compiles.
+  acting, update = (1e6 * min(column) / config.ppo.round_steps for column in zip(*times[1:], strict=True))
+  return {"acting_us": round(acting, 1), "update_us": round(update, 1)}
+
+
+def main() -> int:
+  """Prints and writes the figures; returns the exit status."""
+  figures = {}
+  for name, case in CASES.items():
+    figures[name] = cost = measure(*case)
+    total = cost["acting_us"] + cost["update_us"]
+    print(f"| {name} | {cost['acting_us']:.0f} | {cost['update_us']:.0f} | {1500 / total:.0f}M |", flush=True)
+  write_json(HERE / "cost.json", figures)
+  return 0
+
+
+if __name__ == "__main__":
+  sys.exit(main())

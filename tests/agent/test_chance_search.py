@@ -1,0 +1,285 @@
+"""Tests of the search with chance nodes: against an oracle in plain Python, and where values are known."""
+
+import dataclasses
+import functools
+import math
+
+import jax
+import numpy as np
+import pytest
+
+from moozi.agent.planner import plain_tree, plan, root_state
+from moozi.core.config import PlannerConfig
+from tests.agent.tiny import (
+  chance_table_model,
+  one_hot_roots,
+  random_chance_tables,
+  table_model,
+)
+from tests.fast_jit import fast_jit
+
+N, A, C = 6, 4, 3
+GAMMA = 0.9
+CONFIG = PlannerConfig(algorithm="stochastic", num_simulations=24, q_range_floor=0.1)
+LEGAL = np.array([[0, 1, 1, 1], [0, 1, 0, 1], [1, 1, 1, 1], [1, 0, 0, 0]], bool)
+ROOTS = [0, 1, 2, 3]
+
+
+@functools.cache
+def compiled(model, config, discount, num_players):
+  def search(tables, key, history, legal):
+    out = plan(model, config, discount, num_players, tables, {}, key, history, legal, 0.0, with_tree=True)
+    return out, plain_tree(out.tree), root_state(out.tree)
+
+  return fast_jit(search)
+
+
+MODEL = chance_table_model(A, C)
+
+
+@dataclasses.dataclass
+class Node:
+  """A node of the oracle's tree; `state` is a row of the tables, of a state or of an afterstate."""
+
+  state: int
+  value_sum: float
+  is_chance: bool = False
+  visits: int = 1
+  children: dict[int, "Node"] = dataclasses.field(default_factory=dict)
+
+  @property
+  def value(self) -> float:
+    return self.value_sum / self.visits
+
+  def num(self, edge: int) -> int:
+    return self.children[edge].visits if edge in self.children else 0
+
+
+def softmax(logits):
+  weights = [math.exp(float(v)) for v in logits]
+  return [w / sum(weights) for w in weights]
+
+
+def oracle(tables, root_state, legal, signed_discount) -> Node:
+  """Returns the root of the search tree.
+
+  A chance node visits the outcome with the largest p / (visits + 1). Actions are chosen by puct, among the
+  legal ones at the root, with Q-values normalized as in `puct_oracle`. Source: Antonoglou et al. 2022.
+  """
+  root = Node(root_state, float(tables["value"][root_state]))
+  for _ in range(CONFIG.num_simulations):
+    node, path = root, []
+    while True:
+      edge = select(tables, node, legal if node is root else None)
+      path.append((node, edge))
+      if edge not in node.children:
+        break
+      node = node.children[edge]
+    if node.is_chance:
+      state = int(tables["next_state"][node.state, edge])
+      leaf = Node(state, float(tables["value"][state]))
+    else:
+      state = int(tables["after_state"][node.state, edge])
+      leaf = Node(state, float(tables["after_value"][state]), is_chance=True)
+    node.children[edge] = leaf
+    value = leaf.value
+    for parent, taken in reversed(path):
+      if parent.is_chance:
+        value = float(tables["reward"][parent.state, taken]) + signed_discount * value
+      parent.value_sum += value
+      parent.visits += 1
+  return root
+
+
+def select(tables, node, legal) -> int:
+  if node.is_chance:
+    probs = softmax(tables["chance"][node.state])
+    return max(range(C), key=lambda c: probs[c] / (node.num(c) + 1))
+  actions = [a for a in range(A) if legal is None or legal[a]]
+  prior = dict(zip(actions, softmax([tables["logits"][node.state][a] for a in actions]), strict=True))
+  q = {a: child.value for a, child in node.children.items()}
+  low, high = min([node.value, *q.values()]), max([node.value, *q.values()])
+  explore = CONFIG.pb_c_init + math.log((node.visits + CONFIG.pb_c_base + 1) / CONFIG.pb_c_base)
+
+  def score(a):
+    bonus = explore * prior[a] * math.sqrt(node.visits) / (1 + node.num(a))
+    return bonus + (q.get(a, low) - low) / max(high - low, CONFIG.q_range_floor)
+
+  return max(actions, key=score)
+
+
+@pytest.mark.parametrize("num_players", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_search_equals_oracle(num_players):
+  search = compiled(MODEL, CONFIG, GAMMA, num_players)
+  for seed in range(6):
+    tables = random_chance_tables(np.random.default_rng(seed), N, A, C)
+    output, trees, state = search(tables, jax.random.PRNGKey(seed), one_hot_roots(ROOTS, N), LEGAL)
+    np.testing.assert_array_equal(state, one_hot_roots(ROOTS, N)[:, 0, 0])
+    for b, root_row in enumerate(ROOTS):
+      root = oracle(tables, root_row, LEGAL[b], GAMMA if num_players == 1 else -GAMMA)
+      want = [root.num(a) / CONFIG.num_simulations for a in range(A)]
+      np.testing.assert_allclose(output.action_probs[b], want, atol=1e-6)
+      assert output.root_value[b] == pytest.approx(root.value, abs=2e-3)
+      for a, child in root.children.items():
+        assert output.q_values[b, a] == pytest.approx(child.value, abs=2e-3)
+      assert LEGAL[b, int(output.action[b])]
+      check_tree(jax.tree_util.tree_map(lambda x, b=b: np.asarray(x[b]), trees), root, tables)
+
+
+def check_tree(tree, root, tables):
+  """Asserts that the plain tree has the oracle's nodes."""
+  nodes = {0: root}
+  for i in range(1, CONFIG.num_simulations + 1):
+    above = nodes[int(tree.parent[i])]
+    nodes[i] = node = above.children[int(tree.action[i])]
+    assert tree.is_chance[i] == node.is_chance != above.is_chance
+    assert tree.is_outcome[i] == above.is_chance
+    assert (tree.visits[i], tree.depth[i]) == (node.visits, tree.depth[tree.parent[i]] + 1)
+    assert tree.value[i] == pytest.approx(node.value, abs=2e-3)
+    if above.is_chance:
+      prior = softmax(tables["chance"][above.state])[tree.action[i]]
+      assert tree.prior[i] == pytest.approx(prior, abs=1e-5)
+      assert tree.reward[i] == pytest.approx(tables["reward"][above.state, tree.action[i]], abs=2e-3)
+    else:
+      assert tree.reward[i] == 0
+    if tree.parent[i] and not above.is_chance:
+      assert tree.prior[i] == pytest.approx(softmax(tables["logits"][above.state])[tree.action[i]], abs=1e-5)
+  assert len(nodes) == CONFIG.num_simulations + 1
+
+
+@pytest.mark.slow
+def test_max_depth_counts_afterstates():
+  config = CONFIG.model_copy(update={"max_depth": 2})
+  tables = random_chance_tables(np.random.default_rng(0), N, A, C)
+  _, trees, _ = compiled(MODEL, config, GAMMA, 1)(
+    tables, jax.random.PRNGKey(0), one_hot_roots(ROOTS, N), LEGAL
+  )
+  assert trees.depth.max() == 2
+  assert not np.asarray(trees.is_chance)[np.asarray(trees.visits) == 0].any()
+
+
+SAFE, RISK = 1, 2
+HEADS_PROB, SAFE_REWARD = 0.6, 0.7
+START, HEADS, TAILS, END, AFTER_RISK, AFTER_WIN, AFTER_LOSS, AFTER_PASS, AFTER_SAFE = range(9)
+
+
+def coin_with_chance():
+  """Returns tables of `tiny:coin` as it is, with the values and the policy of optimal play after risk."""
+  size = 9
+  tables = {
+    "after_state": np.full((size, A), AFTER_PASS, np.int32),
+    "after_value": np.zeros(size, np.float32),
+    "chance": np.full((size, C), -1e9, np.float32),
+    "next_state": np.full((size, C), END, np.int32),
+    "reward": np.zeros((size, C), np.float32),
+    "value": np.zeros(size, np.float32),
+    "logits": np.zeros((size, A), np.float32),
+  }
+  tables["logits"][:, [0, 3]] = -1e9
+  tables["logits"][HEADS, RISK] = tables["logits"][TAILS, SAFE] = 4.0
+  tables["value"][[START, HEADS]] = SAFE_REWARD, 1.0
+  tables["after_value"][[AFTER_RISK, AFTER_WIN, AFTER_LOSS, AFTER_SAFE]] = HEADS_PROB, 1.0, -1.0, SAFE_REWARD
+  tables["after_state"][START, [SAFE, RISK]] = AFTER_SAFE, AFTER_RISK
+  tables["after_state"][[HEADS, TAILS], RISK] = AFTER_WIN, AFTER_LOSS
+  tables["chance"][:, 0] = 0
+  tables["chance"][AFTER_RISK, :2] = np.log([HEADS_PROB, 1 - HEADS_PROB])
+  tables["next_state"][AFTER_RISK, :2] = HEADS, TAILS
+  tables["reward"][[AFTER_SAFE, AFTER_WIN, AFTER_LOSS], 0] = SAFE_REWARD, 1.0, -1.0
+  return tables
+
+
+def coin_without_chance(wrong: float):
+  """Returns the deterministic model that fits the experience of an agent best.
+
+  The agent takes the wrong second action with probability `wrong`. After risk there is one state, whose value
+  is right. The reward of a second risk is its mean over the times that the agent took it, mostly after heads.
+  """
+  seen = 1
+  tables = {
+    "next_state": np.full((9, A), END, np.int32),
+    "reward": np.zeros((9, A), np.float32),
+    "value": np.zeros(9, np.float32),
+    "logits": np.zeros((9, A), np.float32),
+  }
+  tables["logits"][:, [0, 3]] = -1e9
+  tables["next_state"][START, RISK] = seen
+  tables["reward"][START, SAFE] = SAFE_REWARD
+  tables["value"][[START, seen]] = SAFE_REWARD, HEADS_PROB
+  right, mistaken = HEADS_PROB * (1 - wrong), (1 - HEADS_PROB) * wrong
+  tables["reward"][seen, RISK] = (right - mistaken) / (right + mistaken)
+  return tables
+
+
+def coin_q_value(model, config, tables):
+  """Returns the search's Q-value of the first risk, and its action."""
+  legal = np.array([[False, True, True, False]])
+  output, _, _ = compiled(model, config, 1.0, 1)(
+    tables, jax.random.PRNGKey(0), one_hot_roots([START], 9), legal
+  )
+  return float(output.q_values[0, RISK]), int(output.action[0])
+
+
+def test_only_chance_nodes_value_the_coin():
+  """The search values the risk within 0.02 of the truth where chance is modelled, and chooses safe.
+
+  Without chance nodes, as far as the model can know, the second action decides how the coin fell: the reward
+  of a second risk is 0.93, because the agent of the data risks after heads. The risk seems better than safe.
+  """
+  search = CONFIG.model_copy(update={"num_simulations": 100})
+  q_value, action = coin_q_value(MODEL, search, coin_with_chance())
+  assert q_value == pytest.approx(HEADS_PROB, abs=0.02)
+  assert action == SAFE
+  puct = search.model_copy(update={"algorithm": "puct"})
+  q_value, _ = coin_q_value(table_model(A), puct, coin_without_chance(wrong=0.05))
+  assert q_value > SAFE_REWARD + 0.1
+
+
+def slippery_corridor(slip: float, discount: float):
+  """Returns tables of `tiny:corridor` with six cells, and the optimal values, by value iteration.
+
+  Cell i is state i; entering the ends pays 0.1 and 1. Action 1 is left and 2 is right. State 6 is the
+  afterstate of the ended episode; afterstates are 7 + 2 · cell + is_right.
+  """
+  num_cells, size = 6, 20
+  value = np.zeros(num_cells)
+  reward = np.zeros(num_cells)
+  reward[0], reward[-1] = 0.1, 1.0
+  for _ in range(500):
+    entered = reward + discount * value
+    right = (1 - slip) * entered[2:] + slip * entered[:-2]
+    left = (1 - slip) * entered[:-2] + slip * entered[2:]
+    value[1:-1] = np.maximum(left, right)
+  tables = {
+    "after_state": np.full((size, A), num_cells, np.int32),
+    "after_value": np.zeros(size, np.float32),
+    "chance": np.full((size, C), -1e9, np.float32),
+    "next_state": np.zeros((size, C), np.int32),
+    "reward": np.zeros((size, C), np.float32),
+    "value": np.zeros(size, np.float32),
+    "logits": np.zeros((size, A), np.float32),
+  }
+  tables["logits"][:, [0, 3]] = -1e9
+  tables["logits"][:, 2] = 3.0
+  tables["chance"][:, 0] = 0.0
+  tables["value"][:num_cells] = value
+  for cell in range(1, num_cells - 1):
+    for is_right in (0, 1):
+      after, step = 7 + 2 * cell + is_right, 2 * is_right - 1
+      tables["after_state"][cell, 1 + is_right] = after
+      tables["chance"][after, :2] = np.log([1 - slip, slip])
+      tables["next_state"][after, :2] = cell + step, cell - step
+      tables["reward"][after, :2] = reward[[cell + step, cell - step]]
+      tables["after_value"][after] = ((1 - slip) * entered[cell + step]) + slip * entered[cell - step]
+  return tables, value
+
+
+@pytest.mark.slow
+def test_search_values_a_slippery_corridor():
+  tables, value = slippery_corridor(slip=0.2, discount=GAMMA)
+  config = CONFIG.model_copy(update={"num_simulations": 200, "root_value": "improved"})
+  legal = np.array([[False, True, True, False]] * 4)
+  output, _, _ = compiled(MODEL, config, GAMMA, 1)(
+    tables, jax.random.PRNGKey(0), one_hot_roots([1, 2, 3, 4], 20), legal
+  )
+  np.testing.assert_allclose(output.root_value, value[1:5], atol=0.02)
+  np.testing.assert_array_equal(output.action, 2)

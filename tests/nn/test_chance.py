@@ -1,0 +1,64 @@
+"""Tests of networks with chance nodes."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from moozi.core.config import NetworkConfig
+from moozi.nn.model import make_model
+from tests.fast_jit import fast_jit
+from tests.nn.test_model import LENGTH, PHI, SMALL, SPEC
+
+CODES = 5
+HEIGHT, WIDTH, CHANNELS = SPEC.frame_shape
+
+
+@pytest.mark.parametrize(
+  ("kind", "norm"), [("conv_latent", "layer"), pytest.param("mlp", "batch", marks=pytest.mark.slow)]
+)
+def test_chance_interface(kind, norm):
+  model = make_model(NetworkConfig(kind=kind, norm=norm, **SMALL), SPEC, LENGTH, PHI, CODES)
+  chance, depth = model.chance, CHANNELS + SPEC.num_actions
+  assert chance is not None
+  assert chance.num_codes == CODES
+  history = jax.random.normal(jax.random.PRNGKey(1), (4, HEIGHT, WIDTH, LENGTH * depth))
+  transition = jax.random.normal(jax.random.PRNGKey(2), (4, HEIGHT, WIDTH, (LENGTH + 1) * depth))
+  action = jnp.arange(4)
+
+  def run(key):
+    params, state = model.init(key, history)
+    # Without this, all codes are equally probable at first, and argmax takes code 0.
+    params["afterstate/heads/chance"]["b"] = jnp.arange(CODES, dtype=jnp.float32)
+    root, state = model.root_inference(params, state, history, True)
+    after, state = chance.afterstate(params, state, root.hidden_state, action, False)
+    one_hot = jnp.eye(CODES)
+    last, _ = chance.outcome(params, state, after.hidden_state, one_hot[jnp.full(4, CODES - 1)], False)
+    first, _ = chance.outcome(params, state, after.hidden_state, one_hot[jnp.zeros(4, int)], False)
+    encoded, _ = chance.encode(params, state, transition, True)
+    likely, _ = model.recurrent_inference(params, state, root.hidden_state, action, False)
+    return root, after, first, last, encoded, likely
+
+  root, after, first, last, encoded, likely = fast_jit(run)(jax.random.PRNGKey(0))
+  assert after.hidden_state.shape == root.hidden_state.shape == last.hidden_state.shape
+  assert after.value_logits.shape == last.value_logits.shape == last.reward_logits.shape == (4, PHI.size)
+  assert after.chance_logits.shape == encoded.shape == (4, CODES)
+  assert last.policy_logits.shape == (4, SPEC.num_actions)
+  np.testing.assert_allclose(likely.hidden_state, last.hidden_state, rtol=1e-5, atol=1e-5)
+  assert np.abs(np.asarray(first.hidden_state - last.hidden_state)).max() > 1e-4
+  assert np.abs(np.diff(np.asarray(after.hidden_state), axis=0)).max() > 1e-4
+  assert len({tuple(row) for row in np.asarray(encoded).round(4).tolist()}) == 4
+
+
+def test_model_without_codes_has_no_chance_nodes():
+  model = make_model(NetworkConfig(kind="mlp", **SMALL), SPEC, LENGTH, PHI)
+  assert model.chance is None
+  depth = CHANNELS + SPEC.num_actions
+  history = jax.ShapeDtypeStruct((2, HEIGHT, WIDTH, LENGTH * depth), jnp.float32)
+  params, _ = jax.eval_shape(model.init, jax.random.PRNGKey(0), history)
+  assert {name.partition("/")[0] for name in params} == {
+    "representation",
+    "prediction",
+    "dynamics",
+    "projection",
+  }

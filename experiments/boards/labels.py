@@ -9,8 +9,8 @@ the package numba (the extra `dev`).
 Positions come from games in which both players win at once where they can, else block a win, else play at
 random. No two positions are equal or mirror images. `scores.csv` has the same number of positions of each ply
 from 8 to 30; its scores are those of `experiments.boards.solver`, for the player to move. In `wins.csv` the
-player to move has at least one winning move, in `blocks.csv` it has none, and the opponent threatens exactly
-one. Their `columns` hold these moves.
+player to move has at least one winning move. In `blocks.csv` it has none, the opponent threatens exactly one,
+and after the block the opponent has none. Their `columns` hold these moves.
 """
 
 import argparse
@@ -154,12 +154,17 @@ def _write_tactics(solver: "Solver", folder: Path) -> None:
     threats, own = solver.threats(moves), solver.immediate_wins(moves)
     if own and len(wins) < NUM_TACTICS:
       wins.append(f"{_text(moves)},{_text(own)}\n")
-    elif not own and len(threats) == 1 and len(blocks) < NUM_TACTICS:
+    elif not own and len(threats) == 1 and len(blocks) < NUM_TACTICS and _is_saved(solver, moves + threats):
       blocks.append(f"{_text(moves)},{_text(threats)}\n")
     if len(wins) == len(blocks) == NUM_TACTICS:
       break
   for name, rows in (("wins", wins), ("blocks", blocks)):
     (folder / f"{name}.csv").write_text("moves,columns\n" + "".join(rows))
+
+
+def _is_saved(solver: "Solver", moves: list[int]) -> bool:
+  """Returns whether the player to move has no win at once."""
+  return not solver.immediate_wins(moves)
 
 
 def _intact(path: Path, header: tuple[str, ...]) -> int:

@@ -375,7 +375,10 @@ def check_opponent_options(
     check_player(names[0], opponent)
   for option, text in zip(names, (opponent, simulations), strict=True):
     if text is not None and spec.num_players == 1:
-      raise UserError(f"{option}={text}: {spec.name} has one player, so it has no opponent")
+      hint = "; env.kwargs.test_others play its other seats, and any players meet in `moozi arena`"
+      raise UserError(
+        f"{option}={text}: {spec.name} has one player, so it has no opponent{hint if spec.num_seats else ''}"
+      )
   kind = opponent or config.evaluation.opponent
   if simulations is not None and kind != "mcts":
     raise UserError(f"{names[1]}={simulations}: is for the opponent mcts, not {kind}; use {names[0]} mcts")

@@ -251,9 +251,19 @@ def uses(config: "Config") -> list[Use]:
     ),
     *(Use(f"learner.extra_losses[{i}]", v, LOSSES) for i, v in enumerate(config.learner.extra_losses)),
     Use("evaluation.opponent", config.evaluation.opponent, PLAYERS),
+    *(Use(key, value, PLAYERS) for key, value in _seat_players(config)),
     *(Use(f"callbacks[{i}]", value, CALLBACKS) for i, value in enumerate(config.callbacks)),
   ]
   return [use for use in found if not use.is_built_in]
+
+
+def _seat_players(config: "Config") -> Iterator[tuple[str, str]]:
+  """Yields (key, value) for each player of a seat that the environment plays."""
+  if config.env.name.startswith("open_spiel:"):
+    for key in ("others", "test_others"):
+      names = config.env.kwargs.get(key) or ()
+      for i, name in enumerate([names] if isinstance(names, str) else names):
+        yield f"env.kwargs.{key}[{i}]", str(name)
 
 
 def code_keys(config: "Config") -> list[str]:

@@ -15,10 +15,12 @@ class EnvSpec:
     frame_shape: (H, W, C) of one frame; (1, 1, D) for vector observations.
     frame_dtype: storage of a frame: "bool", "uint8" (scaled by 1/255 on the device) or "float32".
     num_env_actions: size of the environment's own action space A^e.
-    num_players: 1, or 2 who alternate strictly.
+    num_players: number of players whom the agent plays: 1, or 2 who alternate strictly.
     action_names: one name for each of the environment's own actions.
     is_perfect_information: whether nothing is hidden from either player. If false, a frame shows only what
       the player to move may see, so the previous frame may be the opponent's view.
+    num_seats: number of players of a game in which the agent plays one seat, and the environment plays the
+      others; `num_players` is then 1. 0 in every other environment.
   """
 
   name: str
@@ -28,6 +30,7 @@ class EnvSpec:
   num_players: int = 1
   action_names: tuple[str, ...] = ()
   is_perfect_information: bool = True
+  num_seats: int = 0
 
   def __post_init__(self) -> None:
     if self.frame_dtype not in ("bool", "uint8", "float32"):
@@ -38,6 +41,8 @@ class EnvSpec:
       raise ValueError(f"num_env_actions={self.num_env_actions}: must be at least 1")
     if self.num_players not in (1, 2):
       raise ValueError(f"num_players={self.num_players}: only 1 or 2 players are supported")
+    if self.num_seats and self.num_players != 1:
+      raise ValueError(f"num_seats={self.num_seats}: must be 0 with num_players={self.num_players}")
 
   @property
   def num_actions(self) -> int:

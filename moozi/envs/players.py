@@ -105,5 +105,8 @@ def check_seat_player(name: str) -> str:
   """Returns the name of a player for seats that the agent does not play. Raises ValueError if it is none."""
   is_known = name != "self" and plugins.PLAYERS.is_known(name)
   if not is_known and mcts_simulations(name) is None and not plugins.is_code(name):
-    raise ValueError(f"{name!r} must be random, mcts:N, module:function or a registered name")
+    raise ValueError(
+      f"{name!r} must be random, mcts:N, run:PATH[@checkpoint], prior:PATH[@checkpoint], zoo:NAME, "
+      "module:function or a registered name"
+    )
   return name

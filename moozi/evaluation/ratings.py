@@ -2,7 +2,7 @@
 
 Games of one opening start from the same position, so they are not independent: a bootstrap draw takes all
 games of an opening together. Ratings are those of Bradley and Terry by maximum likelihood, on the scale of
-Elo, and those of Weng and Lin (2011, Plackett–Luce) by the package openskill. See docs/decisions/0018.
+Elo, and those of Weng and Lin (2011, Plackett–Luce) by the package openskill. See docs/decisions/0019.
 """
 
 import dataclasses

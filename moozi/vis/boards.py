@@ -7,7 +7,7 @@ from PIL import Image, ImageDraw
 
 from moozi.core.spec import EnvSpec
 from moozi.vis.lettering import Color, Frame, Picture, font
-from moozi.vis.render_spec import Board, board_of, mark_of, owner_of, render_spec_of
+from moozi.vis.render_spec import Board, board_of, mark_of, owner_of, render_spec_of, view_of
 
 # Factor of supersampling, for smooth edges.
 _FINE = 4
@@ -29,7 +29,7 @@ def draw_board(frame: Frame, spec: EnvSpec, size: int, to_play: int = 0) -> Pict
 
   Raises: ValueError: the render spec has no board.
   """
-  board = _board(spec)
+  board, to_play = _board(spec), view_of(frame, spec, to_play)
   cells = board_of(frame, board, to_play)
   rows, columns = cells.shape
   is_hex = board.ground == "hexes"
@@ -51,12 +51,12 @@ def draw_board(frame: Frame, spec: EnvSpec, size: int, to_play: int = 0) -> Pict
 def board_text(frame: Frame, spec: EnvSpec, to_play: int = 0) -> str:
   """Returns the board as text, one line per row; `.` is an empty cell.
 
-  A piece with a mark is shown by the mark, in lower case for player 1. Other pieces are `x` (player 0), `o`
-  (player 1) or `#` (no owner).
+  A piece with a mark is shown by the mark, for player 1 in lower case, or followed by ' if it has no letter.
+  Other pieces are `x` (player 0), `o` (player 1) or `#` (no owner).
 
   Raises: ValueError: the render spec has no board.
   """
-  board = _board(spec)
+  board, to_play = _board(spec), view_of(frame, spec, to_play)
   cells = board_of(frame, board, to_play)
   letters = [_letter(board, i, to_play) for i in range(len(board.pieces))]
   width = max(map(len, letters))
@@ -80,7 +80,9 @@ def _letter(board: Board, index: int, to_play: int) -> str:
   mark = mark_of(piece, owner)
   if not mark:
     return {0: "x", 1: "o", None: "#"}[owner]
-  return mark.lower() if owner == 1 and piece.mark != "XO" else mark
+  if owner != 1 or piece.mark == "XO":
+    return mark
+  return mark.lower() if mark.lower() != mark else f"{mark}'"
 
 
 def _blend(picture: np.ndarray, stamp: np.ndarray, top: int, left: int) -> None:

@@ -173,28 +173,43 @@ def vector_text(frame: Frame, spec: EnvSpec) -> str:
 
 
 def facts_of(vector: Float[np.ndarray, " D"], spec: EnvSpec) -> list[tuple[str, str]]:
-  """Returns the label and value of each fact in a vector; the value is `-` if none of its entries is set."""
+  """Returns the label of each fact in a vector with the values of its set entries; `-` if none is set."""
   out, start = [], 0
   for fact in render_spec_of(spec).facts:
     entries = vector[start : start + len(fact.values)]
-    out.append((fact.label, fact.values[int(entries.argmax())] if entries.any() else "-"))
+    out.append((fact.label, " ".join(fact.values[i] for i in np.flatnonzero(entries)) or "-"))
     start += len(fact.values)
   return out
 
 
 def _facts(vector: np.ndarray, spec: EnvSpec, size: int) -> Picture:
-  facts = facts_of(vector, spec)
-  font = max(8, min(22, size // 11))
+  font, left = max(8, min(22, size // 11)), size * 3 // 5
+  facts = [
+    (label if i == 0 else "", part)
+    for label, value in facts_of(vector, spec)
+    for i, part in enumerate(_wrapped(value, size - left, font))
+  ]
   line = max(font + 4, min(2 * font, size // len(facts)))
   picture = paper(line * len(facts), size)
   for i, (label, value) in enumerate(facts):
     top = i * line + (line - font) // 2 - 1
     write(picture, fit(label, size * 11 // 20, font), 4, top, FAINT, font)
-    left = size * 3 // 5
     if value != "-":
       picture[i * line + 1 : (i + 1) * line - 1, left - 4 :] = _GROUND
     write(picture, fit(value, size - left, font), left, top, INK if value != "-" else FAINT, font)
   return picture
+
+
+def _wrapped(text: str, width: int, font: int) -> list[str]:
+  """Returns the words of a text in lines of at most `width` pixels."""
+  lines: list[str] = []
+  for word in text.split(" "):
+    joined = f"{lines[-1]} {word}" if lines else word
+    if lines and text_width(joined, font) <= width:
+      lines[-1] = joined
+    else:
+      lines.append(word)
+  return lines
 
 
 def _bars(vector: np.ndarray, names: tuple[str, ...], size: int) -> Picture:

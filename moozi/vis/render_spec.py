@@ -48,7 +48,7 @@ class Board:
 
 @dataclasses.dataclass(frozen=True)
 class Fact:
-  """A one-hot group of a vector's entries, shown as its label and the value of the entry that is set."""
+  """A group of a vector's entries, shown as its label and the values of the entries that are set."""
 
   label: str
   values: tuple[str, ...]
@@ -142,6 +142,14 @@ def board_of(
   return cells[::-1] if board.row_0_is_below else cells
 
 
+def view_of(frame: Shaped[np.ndarray, "H W C"], spec: EnvSpec, to_play: int) -> int:
+  """Returns the player from whose view a frame is: the player to move, or the agent's seat in the frame."""
+  if not spec.num_seats:
+    return to_play
+  seat = np.asarray(frame)[0, 0, -max(1, spec.num_seats * (spec.num_seats > 2)) :]
+  return int(seat[0]) if spec.num_seats == 2 else int(seat.argmax())
+
+
 def owner_of(piece: Piece, board: Board, to_play: int) -> int | None:
   """Returns the player who owns a piece, or None. `to_play` is the player to move in the frame."""
   return 1 - piece.owner if piece.owner is not None and board.is_relative and to_play == 1 else piece.owner
@@ -223,6 +231,18 @@ def _numbered(label: str, count: int) -> Fact:
 
 
 _CARD = Fact("card", ("J", "Q", "K"))
+_SIX_CARDS = ("J", "J", "Q", "Q", "K", "K")
+_UNO_CARDS = tuple(f"{color}{rank}" for color in "RYGB" for rank in range(10))
+_UNO_HANDS = tuple(f"{name} cards" for name in ("own", "next player's", "second next's", "third next's"))
+_UNO_PLAYERS = ("self", "next", "second next", "third next")
+_UNO_FACTS = (
+  Fact("top", _UNO_CARDS),
+  Fact("hand", tuple(card for card in _UNO_CARDS for _ in range(2))),
+  *(Fact(label, (*map(str, range(20)), "20 or more")) for label in _UNO_HANDS),
+  Fact("drew last", _UNO_PLAYERS),
+  Fact("to move", _UNO_PLAYERS),
+)
+_STRATEGO = ("F", "S", "2", "3", "4", "5", "6", "7", "8", "9", "10", "B")
 _WHITE_FIRST = {"colors": ((245, 245, 245), (20, 20, 20)), "names": ("white", "black")}
 _RENDER_SPECS: dict[tuple[str, str], RenderSpec] = {
   ("open_spiel", "tic_tac_toe"): _board("cells", Piece(2, 0, "XO"), Piece(1, 1, "XO"), **_MARKS),
@@ -230,7 +250,11 @@ _RENDER_SPECS: dict[tuple[str, str], RenderSpec] = {
   ("open_spiel", "connect_four"): _board(
     "holes", *_STONES, row_0_is_below=True, colors=_RED_AND_YELLOW, names=("red", "yellow")
   ),
-  ("open_spiel", "othello"): _board("felt", Piece(1, 0), Piece(2, 1), is_relative=True),
+  # The package's names, also of the four cells in the middle, where no disc is placed, and of the pass.
+  ("open_spiel", "othello"): dataclasses.replace(
+    _board("felt", Piece(1, 0), Piece(2, 1), is_relative=True),
+    action_names=(*(f"{column}{row}" for row in range(1, 9) for column in "abcdefgh"), "pass"),
+  ),
   ("open_spiel", "go"): _board("points", *_STONES, row_0_is_below=True),
   ("open_spiel", "breakthrough"): _board("chequered", *_STONES),
   ("open_spiel", "clobber"): _board("chequered", *_STONES, is_relative=True, **_WHITE_FIRST),
@@ -248,6 +272,30 @@ _RENDER_SPECS: dict[tuple[str, str], RenderSpec] = {
   ("open_spiel", "kuhn_poker"): RenderSpec(
     kind="facts",
     facts=(Fact("player", ("0", "1")), _CARD, *(Fact(f"move {i}", ("pass", "bet")) for i in (1, 2, 3))),
+  ),
+  ("open_spiel", "leduc_poker"): RenderSpec(
+    kind="facts",
+    facts=(
+      Fact("player", ("0", "1")),
+      Fact("card", _SIX_CARDS),
+      Fact("open card", _SIX_CARDS),
+      *(Fact(f"round {i}, move {j}", ("call", "raise")) for i in (1, 2) for j in (1, 2, 3, 4)),
+    ),
+  ),
+  ("open_spiel", "simplest"): RenderSpec(
+    kind="facts", facts=tuple(Fact(f"player {i} played", ("1", "2", "3", "4")) for i in (0, 1))
+  ),
+  ("open_spiel", "uno"): RenderSpec(kind="facts", facts=_UNO_FACTS),
+  # A frame is from the mover's side, and so are the names of the actions.
+  ("open_spiel", "stratego"): _board(
+    "cells",
+    *(Piece(i, 0, mark) for i, mark in enumerate(_STRATEGO)),
+    *(Piece(12 + i, 1, mark) for i, mark in enumerate(_STRATEGO)),
+    Piece(24, 1, "?"),
+    Piece(25, None, "~"),
+    is_relative=True,
+    colors=((213, 94, 0), (0, 114, 178)),
+    names=("red", "blue"),
   ),
   ("open_spiel", "catch"): _place(10, 5),
   ("open_spiel", "deep_sea"): _place(5, 5),
@@ -293,6 +341,7 @@ for _library in ("gymnasium", "gymnax"):
 for _library, _game, _same in (
   ("gymnasium", "CliffWalkingSlippery", "CliffWalking"),
   ("open_spiel", "mnk", "tic_tac_toe"),
+  ("open_spiel", "small_othello", "othello"),
   ("pgx", "go_19x19", "go_9x9"),
   ("pgx", "gardner_chess", "chess"),
 ):

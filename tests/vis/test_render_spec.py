@@ -6,6 +6,7 @@ import pytest
 from moozi.core.spec import EnvSpec
 from moozi.envs import registry
 from moozi.vis.boards import board_text
+from moozi.vis.frames import draw_frame, facts_of, vector_text
 from moozi.vis.render_spec import (
   _RENDER_SPECS,
   action_name,
@@ -14,6 +15,7 @@ from moozi.vis.render_spec import (
   owner_of,
   player_name,
   render_spec_of,
+  view_of,
 )
 
 # For each game, the maximum number of cells that a move changes; all others must be drawn as before.
@@ -23,6 +25,7 @@ BOARDS = {
   "open_spiel:gomoku": 1,
   "open_spiel:connect_four": 1,
   "open_spiel:othello": 64,
+  "open_spiel:small_othello": 36,
   "open_spiel:go(board_size=5)": 25,
   "open_spiel:hex(board_size=4)": 16,
   "open_spiel:breakthrough": 2,
@@ -106,6 +109,63 @@ def test_listed_render_spec_matches_env(name):
   render_spec, spec = _RENDER_SPECS[library, game.partition("-v")[0]], registry.env_spec(name)
   assert render_spec_of(spec) is render_spec
   assert len(render_spec.action_names) in (0, spec.num_env_actions)
+
+
+@pytest.mark.parametrize("game", ["simplest", "leduc_poker", "uno(players=3)", "stratego", "small_othello"])
+def test_listed_render_spec_matches_a_seats_frames(game):
+  spec = registry.env_spec(f"open_spiel:{game}", seat="random")
+  assert render_spec_of(spec) is _RENDER_SPECS["open_spiel", game.partition("(")[0]]
+  names = action_names(spec)
+  assert len(set(names)) == spec.num_actions
+  assert not [name for name in names if name.startswith("action ")]
+
+
+def first_frame(game, seat, seed=0):
+  env = registry.make(f"open_spiel:{game}", seed=seed, seat=seat)
+  return env.reset().observation.frame, env.env_spec
+
+
+def test_cards_are_shown():
+  frame, spec = first_frame("uno(players=3)", seat=0)
+  shown = dict(facts_of(frame[0, 0].astype(float), spec))
+  assert len(shown["hand"].split()) >= 6  # seven cards; the second of two equal ones is shown too
+  assert set(shown["hand"].split()) <= set(action_names(spec))
+  assert shown["top"] in action_names(spec)
+  assert [shown[f"{who} cards"] for who in ("own", "next player's", "second next's", "third next's")] == [
+    *("7", "7", "7", "-"),
+  ]
+  assert (shown["drew last"], shown["to move"]) == ("-", "self")
+  picture = draw_frame(frame, spec, 240)
+  assert picture.shape[1] == 240
+  assert vector_text(frame, spec).startswith(f"top {shown['top']}, hand ")
+  frame, spec = first_frame("leduc_poker", seat=0)
+  assert dict(facts_of(frame[0, 0].astype(float), spec))["card"] in ("J", "Q", "K")
+
+
+def test_hidden_pieces_are_shown_as_such():
+  """Each player sees its own army below; the other's pieces are unknown."""
+  for seat in (0, 1):
+    env = registry.make("open_spiel:stratego", seed=0, seat=seat)
+    step, random = env.reset(), np.random.default_rng(seat)
+    for _ in range(12):
+      step = env.step(int(random.choice(np.flatnonzero(step.observation.legal_actions_mask))))
+    frame = step.observation.frame
+    assert view_of(frame, env.env_spec, 0) == seat
+    rows = [line.split() for line in board_text(frame, env.env_spec).splitlines()]
+    own, other = ("F", "?'") if seat == 0 else ("f", "?")
+    assert sum(row.count(own) for row in rows[4:]) == 1
+    assert sum(row.count(other) for row in rows) >= 10
+    assert [row[1] for row in rows[2:4]] == ["~", "~"]
+    draw_frame(frame, env.env_spec, 120)
+
+
+def test_view_of():
+  frame, spec = first_frame("uno(players=4)", seat=3)
+  assert view_of(frame, spec, 0) == 3
+  spec = registry.env_spec("open_spiel:othello")
+  assert view_of(frame, spec, 1) == 1
+  frame, spec = first_frame("othello", seat=1)
+  assert view_of(frame, spec, 0) == 1
 
 
 def make_spec(shape, dtype, name="test:environment", num_players=1, **kwargs):

@@ -34,8 +34,10 @@ from moozi.run.state import RunState
 def check_env(config: Config, spec: EnvSpec) -> None:
   """Raises UserError if PPO cannot play the environment."""
   if spec.num_players != 1:
+    name = config.env.name
+    hint = "; env.kwargs.seat=random lets it play one seat" if name.startswith("open_spiel:") else ""
     raise UserError(
-      f"algorithm=ppo: needs an environment of one player; env.name={config.env.name} has {spec.num_players}"
+      f"algorithm=ppo: needs an environment of one player; env.name={name} has {spec.num_players}{hint}"
     )
   if config.ppo.network.kind == "nature_conv" and min(spec.frame_shape[:2]) < MIN_NATURE_FRAME:
     height, width, _ = spec.frame_shape

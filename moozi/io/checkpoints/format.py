@@ -191,6 +191,8 @@ def expected_of(config: Config, spec: EnvSpec) -> dict[str, Any]:
     network["chance_codes"] = config.chance.codes
   # Older manifests lack is_perfect_information; the environment's name implies it.
   env = {key: value for key, value in spec.to_dict().items() if key != "is_perfect_information"}
+  if not spec.num_seats:  # older manifests lack it too
+    del env["num_seats"]
   return {"algorithm": config.algorithm, "spec": env, "network": network}
 
 

@@ -1,39 +1,49 @@
-"""Games of the package `open_spiel` with one player, or two who alternate strictly.
+"""Games of the package `open_spiel`, and those that MooZi adds to it (`games`).
 
 `open_spiel:tic_tac_toe`, `open_spiel:go(board_size=9)`: names and parameters are the package's.
 
-Conventions, the same for every game:
+With `seat=all` the agent plays every seat: a game has one player, or two who alternate strictly (self-play).
+With `seat=random`, or a seat's number, it plays one seat of a game of any number of players, and the
+players that `others` names play the other seats (`seats`). The environment then has one player.
+
+Conventions of self-play, the same for every game:
   - A reward belongs to the player who moved. It sums all rewards up to the next decision, including those of
     chance. With two players it is half the difference between the mover's gain and the other's gain. In a
     zero-sum game this is the mover's gain, even if the package records only the other's loss.
   - A frame is what the player to move may see: the observation tensor. With imperfect information it is the
     information-state tensor, if the game has one. A tensor of planes is [H, W, C], any other [1, 1, D].
-    With two players an additional last plane (or entry) holds the player to move, 0 or 1.
+    With two players an additional last plane (or entry) holds the player to move, 0 or 1. With more players,
+    additional last planes hold it one-hot.
   - Players may hide cards, but not actions: the history shows each player the other's last action. With
     hidden information the history must show nothing else (`evaluation.opponents.check_players`).
   - A terminal frame shows the view of the player whose turn would be next.
   - Chance outcomes are drawn from the environment's seed.
+With one seat, frames are the same, always from the agent's view, so an agent that was trained in self-play
+fits the seats of the same game; rewards are the seat's own.
 
 Source: Lanctot et al. 2019, OpenSpiel. Departures: actions are checked (the package plays illegal
 actions silently). A game of an unsupported kind raises an error with the reason.
 """
 
 import functools
-from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
-from moozi.core.config import PositiveInt, Section
+from moozi.core.config import NonNegativeInt, PositiveInt, Section
 from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
 from moozi.envs.environment import Bot, Environment, Game, GameEnvironment, check_action
+from moozi.envs.players import check_seat_player
 from moozi.envs.suite import Suite
-from moozi.envs.suites.open_spiel.rules import Rules, package, sample_chance
+from moozi.envs.suites.open_spiel.bots import mcts
+from moozi.envs.suites.open_spiel.rules import SEATED, Rules, package, sample_chance
+from moozi.envs.suites.open_spiel.seats import SeatGame
 from moozi.envs.table import Table
 
-# `_NOT_ALTERNATING`: games whose default parameters let a player move twice in a row.
+# `_NOT_ALTERNATING`: games of two players whose default parameters let a player move twice in a row.
 # `_WITHOUT_TENSOR`: games that report a tensor but have none.
 # Random play in open_spiel 2.0.2 found both; tests/envs/suites/test_open_spiel.py repeats this search.
 # fmt: off
@@ -46,7 +56,15 @@ _NOT_ALTERNATING = frozenset({
 # fmt: on
 _WITHOUT_TENSOR = frozenset({"crossword"})
 # Two-player games with hidden information whose frames do not show the last action.
-_HIDDEN_MOVES = frozenset({"dark_chess", "latent_ttt"})
+_HIDDEN_MOVES = frozenset({"dark_chess", "latent_ttt", "stratego"})
+
+
+def _as_list(value: Any) -> Any:
+  return (value,) if isinstance(value, str) else value
+
+
+_SeatPlayer = Annotated[str, AfterValidator(check_seat_player)]
+SeatPlayers = Annotated[tuple[_SeatPlayer, ...], BeforeValidator(_as_list), Field(min_length=1)]
 
 
 class Options(Section):
@@ -57,6 +75,19 @@ class Options(Section):
   )
   frame_dtype: Literal["auto", "bool", "float32"] = Field(
     "auto", description="dtype of frames; auto is bool where random play shows only 0 and 1"
+  )
+  seat: Literal["all", "random"] | NonNegativeInt = Field(
+    "all",
+    description="all: the agent plays every seat (self-play); random, or a number: it plays one seat, "
+    "drawn for each episode or fixed",
+  )
+  others: SeatPlayers = Field(
+    ("random",),
+    description="players of the other seats, with seat other than all: one name or a list, drawn for each "
+    "episode and seat: random, mcts:N, module:function or a registered name",
+  )
+  test_others: SeatPlayers | None = Field(
+    None, description="players of the other seats in evaluations; null: those of others"
   )
 
 
@@ -93,36 +124,7 @@ class _OpenSpielGame(Game):
     return self._player
 
   def make_bot(self, kind: str, simulations: int, seed: int) -> Bot | None:
-    return None if kind != "mcts" else _mcts(self._rules, simulations, seed, lambda: self._state)
-
-
-class _StateBot:
-  """A bot that reads the game's state."""
-
-  def __init__(self, choose: Callable[[], int]) -> None:
-    self._choose = choose
-
-  def action(self, legal_actions_mask: np.ndarray) -> int:
-    return self._choose()
-
-
-def _mcts(rules: Rules, simulations: int, seed: int, state: Callable[[], Any]) -> Bot:
-  """Makes the package's MCTS bot with random rollouts.
-
-  The settings are those of the package's example: UCT with c = 2, one rollout per simulation, and backup of
-  solved positions.
-
-  Args:
-    state: returns the current state of the game.
-  """
-  if not rules.is_perfect_information:
-    raise UserError(
-      f"evaluation.opponent=mcts: would see what is hidden in {rules.spec.name}; must be random or self"
-    )
-  pyspiel, seed = package(), seed % 2**31
-  evaluator = pyspiel.RandomRolloutEvaluator(1, seed)
-  bot = pyspiel.MCTSBot(rules.game, evaluator, 2.0, simulations, 1000, True, seed, False)
-  return _StateBot(lambda: bot.step(state()))
+    return None if kind != "mcts" else mcts(self._rules, simulations, seed, lambda: self._state)
 
 
 class OpenSpielTable(Table):
@@ -133,10 +135,8 @@ class OpenSpielTable(Table):
   """
 
   def __init__(self, rules: Rules, max_steps: int | None) -> None:
-    if rules.game.num_players() == 1:
-      raise UserError(f"{rules.spec.name}: has one player; players meet only in games of two or more")
     self._rules, self._max_steps = rules, max_steps
-    self.spec, self.num_seats, self.is_over = rules.spec, rules.game.num_players(), True
+    self.spec, self.num_seats, self.is_over = rules.spec, rules.num_seats, True
 
   def reset(self, seed: int) -> None:
     self._random, self._num_steps = np.random.default_rng(seed), 0
@@ -166,16 +166,25 @@ class OpenSpielTable(Table):
   def make_bot(self, kind: str, simulations: int, seed: int) -> Bot:
     if kind != "mcts":
       return super().make_bot(kind, simulations, seed)
-    return _mcts(self._rules, simulations, seed, lambda: self._state)
+    return mcts(self._rules, simulations, seed, lambda: self._state)
 
 
 def make_table(game: str, options: Options) -> Table:
-  return OpenSpielTable(rules_of(game, options), options.max_episode_steps)
+  # With the rules of one seat, which allow any number of players. Frames and actions are those of self-play.
+  if _game_types()[game.partition("(")[0]].max_num_players == 1:
+    raise UserError(f"open_spiel:{game}: has one player; players meet only in games of two or more")
+  return OpenSpielTable(_rules_of(game, options.frame_dtype, True), options.max_episode_steps)
 
 
 def rules_of(game: str, options: Options) -> Rules:
-  """Returns the game's `Rules`, cached. Raises UserError as `Rules` does."""
-  return _rules_of(game, options.frame_dtype)
+  """Returns the game's `Rules`, cached.
+
+  Raises: UserError: as `Rules` does, or self-play of the game is not supported.
+  """
+  reason = _needs_seat(_game_types()[game.partition("(")[0]]) if options.seat == "all" else None
+  if reason is not None:
+    raise UserError(f"env.name=open_spiel:{game}: {reason}")
+  return _rules_of(game, options.frame_dtype, options.seat != "all")
 
 
 _rules_of = functools.lru_cache(maxsize=32)(Rules)
@@ -187,12 +196,22 @@ def make_spec(game: str, options: Options) -> EnvSpec:
 
 def make_environment(game: str, options: Options) -> Environment:
   rules = rules_of(game, options)
-  return GameEnvironment(_OpenSpielGame(rules), rules.spec, options.max_episode_steps)
+  seat = options.seat
+  bare = _OpenSpielGame(rules) if seat == "all" else SeatGame(rules, seat, options.others)
+  return GameEnvironment(bare, rules.spec, options.max_episode_steps)
+
+
+def for_testing(options: Options) -> Options:
+  return options.model_copy(update={"others": options.test_others or options.others})
 
 
 def list_games() -> dict[str, str]:
   """Returns the supported games, without parameters, with the package's long names."""
-  return {name: kind.long_name for name, kind in _game_types().items() if _unsupported(kind) is None}
+  return {
+    name: kind.long_name + " (needs env.kwargs.seat)" * (_needs_seat(kind) is not None)
+    for name, kind in _game_types().items()
+    if _unsupported(kind) is None
+  }
 
 
 def listed_name(game: str) -> str:
@@ -209,11 +228,9 @@ def _unsupported(kind: Any) -> str | None:
   """Returns why a kind of game is not supported; None if its games may be supported."""
   kinds = package().GameType
   if kind.dynamics == kinds.Dynamics.MEAN_FIELD:
-    return "a mean-field game; games of one or two players are supported"
+    return "a mean-field game; only games with turns are supported"
   if kind.dynamics != kinds.Dynamics.SEQUENTIAL:
     return "players move at the same time; only games with turns are supported"
-  if kind.min_num_players > 2:
-    return f"{kind.min_num_players} players or more; games of one or two are supported"
   if not kind.default_loadable:
     return "is made from another game or a file, which is not supported"
   if kind.chance_mode == kinds.ChanceMode.SAMPLED_STOCHASTIC:
@@ -222,13 +239,20 @@ def _unsupported(kind: Any) -> str | None:
     kind.provides_observation_tensor or kind.provides_information_state_tensor
   ):
     return "shows no tensor, which the agent needs; it is not supported"
-  is_zero_sum = kind.utility in (kinds.Utility.ZERO_SUM, kinds.Utility.CONSTANT_SUM)
-  if kind.max_num_players > 1 and not is_zero_sum:
-    return "one player's gain is not the other's loss; with two players the game must have a sum of zero"
+  return None
+
+
+def _needs_seat(kind: Any) -> str | None:
+  """Returns why self-play of a kind of game is not supported; None if it may be."""
+  utilities = package().GameType.Utility
+  if kind.min_num_players > 2:
+    return f"{kind.min_num_players} players or more; {SEATED}"
+  if kind.max_num_players > 1 and kind.utility not in (utilities.ZERO_SUM, utilities.CONSTANT_SUM):
+    return f"one player's gain is not the other's loss; {SEATED}"
   if kind.short_name in _NOT_ALTERNATING:
-    return "a player may move twice in a row; only games of two players who alternate strictly are supported"
+    return f"a player may move twice in a row; {SEATED}"
   if kind.short_name in _HIDDEN_MOVES:
-    return "hides a player's move from the other, but the history shows the last move; it is not supported"
+    return f"hides a player's move from the other, but the history shows the last move; {SEATED}"
   return None
 
 
@@ -238,7 +262,7 @@ def _game_types() -> Mapping[str, Any]:
 
 
 SUITE = Suite(
-  summary="board and card games for one or two players",
+  summary="board and card games",
   package="pyspiel",
   list_games=list_games,
   options=lambda game: Options,
@@ -246,4 +270,5 @@ SUITE = Suite(
   make_environment=make_environment,
   make_table=make_table,
   listed_name=listed_name,
+  for_testing=for_testing,
 )

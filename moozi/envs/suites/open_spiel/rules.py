@@ -16,6 +16,9 @@ from moozi.core.spec import EnvSpec
 
 # The package's player numbers at a chance node and at an end.
 CHANCE, TERMINAL = -1, -4
+SEATED = (
+  "self-play is for two players who alternate strictly; env.kwargs.seat=random lets the agent play one seat"
+)
 # The number of random steps that probe a game when it is loaded.
 _PROBE_STEPS = 600
 _MAX_CACHED_MASKS = 4096
@@ -31,26 +34,33 @@ class Rules:
   Args:
     name: the game and its parameters, as the user writes them.
     frame_dtype: "auto", "bool" or "float32"; auto is bool where random play shows only 0 and 1.
+    is_seated: whether the agent plays one seat of the game, and the environment plays the others.
 
   Attributes:
     game: the package's game.
+    num_seats: number of players of the game.
     spec: the environment's specification.
     is_perfect_information: whether nothing is hidden from any player.
     is_deterministic: whether the game has no chance nodes.
+    is_in_python: whether the game's rules are written in Python.
 
   Raises: UserError: the package rejects the name or a parameter, or the kind of game is not supported.
   """
 
-  def __init__(self, name: str, frame_dtype: str = "auto") -> None:
+  def __init__(self, name: str, frame_dtype: str = "auto", is_seated: bool = False) -> None:
     self._name = f"env.name=open_spiel:{name}"
     self.game = _load_game(name)
     pyspiel = package()
     kind = self.game.get_type()
-    self._num_players = self.game.num_players()
-    if self._num_players > 2:
-      raise UserError(f"{self._name}: {self._num_players} players; games of one or two are supported")
+    self.num_seats: int = self.game.num_players()
+    self._is_seated = is_seated
+    if is_seated and self.num_seats == 1:
+      raise UserError(f"{self._name}: has one player; env.kwargs.seat must be all")
+    if not is_seated and self.num_seats > 2:
+      raise UserError(f"{self._name}: {self.num_seats} players; {SEATED}")
     self.is_perfect_information = kind.information == pyspiel.GameType.Information.PERFECT_INFORMATION
     self.is_deterministic = kind.chance_mode == pyspiel.GameType.ChanceMode.DETERMINISTIC
+    self.is_in_python = type(self.game) is not pyspiel.Game
     self._is_information_state = kind.provides_information_state_tensor and (
       not self.is_perfect_information or not kind.provides_observation_tensor
     )
@@ -66,9 +76,10 @@ class Rules:
       frame_shape=self._frame_shape,
       frame_dtype="bool" if self._is_bool else "float32",
       num_env_actions=self.game.num_distinct_actions(),
-      num_players=self._num_players,
+      num_players=1 if is_seated else self.num_seats,
       action_names=names,
       is_perfect_information=self.is_perfect_information,
+      num_seats=self.num_seats if is_seated else 0,
     )
 
   def frame(self, state: Any, to_play: int) -> np.ndarray:
@@ -77,12 +88,12 @@ class Rules:
     Raises: UserError: frames are bool, but the tensor has other values than 0 and 1.
     """
     self._read(state, to_play)
-    out = np.empty(self._frame_shape, bool if self._is_bool else np.float32)
-    if self._num_players == 2:
-      out[..., :-1] = self._image
+    out = np.zeros(self._frame_shape, bool if self._is_bool else np.float32)
+    out[..., : self._image.shape[2]] = self._image
+    if self.num_seats == 2:
       out[..., -1] = to_play
-    else:
-      out[...] = self._image
+    elif self.num_seats > 2:
+      out[..., self._image.shape[2] + to_play] = 1
     if self._is_bool and not self._is_binary():
       raise UserError(
         f"{self._name}: shows a value other than 0 and 1, which random play did not; "
@@ -103,25 +114,22 @@ class Rules:
     return mask
 
   def gain(self, before: list[float], after: list[float], mover: int) -> float:
-    """Returns the mover's reward from the package's `returns()` before and after a step."""
+    """Returns the mover's reward in self-play from the package's `returns()` before and after a step."""
     gain = after[mover] - before[mover]
-    return gain if self._num_players == 1 else 0.5 * (gain - (after[1 - mover] - before[1 - mover]))
+    return gain if self.num_seats == 1 else 0.5 * (gain - (after[1 - mover] - before[1 - mover]))
 
   def next_player(self, state: Any, mover: int) -> int:
     """Returns the player to move after `mover` and chance; at an end, the player who would be next.
 
-    Raises: UserError: one of two players moves twice in a row.
+    Raises: UserError: in self-play, one of two players moves twice in a row.
     """
     player: int = state.current_player()
     if player == TERMINAL:
-      return mover if self._num_players == 1 else 1 - mover
+      return (mover + 1) % self.num_seats
     if player < 0:
       raise UserError(f"{self._name}: players move at the same time; only games with turns are supported")
-    if self._num_players == 2 and player == mover:
-      raise UserError(
-        f"{self._name}: player {mover} moves twice in a row; "
-        "only games of two players who alternate strictly are supported"
-      )
+    if self.num_seats == 2 and player == mover and not self._is_seated:
+      raise UserError(f"{self._name}: player {mover} moves twice in a row; {SEATED}")
     return player
 
   def _tensor_shape(self) -> tuple[list[int], tuple[int, ...]]:
@@ -142,7 +150,7 @@ class Rules:
     self._tensor = np.zeros_like(self._ones) if observer is None else observer.tensor
     self._image = np.transpose(self._tensor.reshape(self._shape), self._axes)
     height, width, channels = self._image.shape
-    self._frame_shape = (height, width, channels + (self._num_players == 2))
+    self._frame_shape = (height, width, channels + num_seat_planes(self.num_seats))
 
   def _make_observer(self) -> Any | None:
     """Returns the package's observer, which writes tensors into memory; None if its size differs."""
@@ -172,7 +180,8 @@ class Rules:
 
     Raises: UserError: the game does something unsupported.
     """
-    random, names = np.random.default_rng(0), _ActionNames(self.game.num_distinct_actions())
+    random = np.random.default_rng(0)
+    names = _ActionNames(self.game.num_distinct_actions(), self.num_seats)
     is_binary, count = True, 0
     while count < _PROBE_STEPS:
       with self._package_errors():
@@ -196,7 +205,8 @@ class Rules:
           count += 1
           if count >= _PROBE_STEPS:
             break
-    return is_binary, names.result()
+    known = getattr(self.game, "action_names", None)  # an added game knows all names, also of unseen actions
+    return is_binary, names.result() if known is None else tuple(known())
 
   def _probe_state(self, state: Any, player: int) -> bool:
     """Returns whether a state's tensor holds only 0 and 1; drops the observer if its tensor is wrong."""
@@ -220,8 +230,8 @@ class Rules:
 class _ActionNames:
   """The package's action names, without the symbol of the player (`x3` and `o3` become `3`)."""
 
-  def __init__(self, num_actions: int) -> None:
-    self._num_actions = num_actions
+  def __init__(self, num_actions: int, num_players: int) -> None:
+    self._num_actions, self._num_players = num_actions, num_players
     self._names: dict[tuple[int, int], str] = {}
     self._is_fixed = True
 
@@ -237,10 +247,10 @@ class _ActionNames:
     return tuple(n if n and is_unique else f"action {a}" for a, n in enumerate(names))
 
   def _common(self, action: int) -> str:
-    names = [self._names[p, action] for p in (0, 1) if (p, action) in self._names]
-    if len(set(names)) == 2:
-      pairs = zip(*(reversed(name) for name in names), strict=False)
-      return "".join(a for a, _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))[::-1].strip()
+    names = [self._names[p, action] for p in range(self._num_players) if (p, action) in self._names]
+    if len(set(names)) > 1:
+      letters = zip(*(reversed(name) for name in names), strict=False)
+      return "".join(a[0] for a in itertools.takewhile(lambda a: len(set(a)) == 1, letters))[::-1].strip()
     return names[0].strip() if names else ""
 
 
@@ -272,14 +282,24 @@ def _load_game(name: str) -> Any:
     raise UserError(f"{where}: {_package_message(name, error)}") from None
 
 
+def num_seat_planes(num_seats: int) -> int:
+  """Returns the number of a frame's last planes that hold the seat: 1 of two (0 or 1), or one-hot."""
+  return {1: 0, 2: 1}.get(num_seats, num_seats)
+
+
 def package() -> Any:
-  """Returns the module `pyspiel`. Raises UserError where it is not installed."""
+  """Returns the module `pyspiel`, with the games that MooZi adds.
+
+  Raises: UserError: it is not installed.
+  """
   try:
-    return importlib.import_module("pyspiel")
+    pyspiel = importlib.import_module("pyspiel")
   except ImportError:
     raise UserError(
       'env.name=open_spiel:…: the package open_spiel is not installed; run pip install "moozi[open_spiel]"'
     ) from None
+  importlib.import_module("moozi.envs.suites.open_spiel.games")
+  return pyspiel
 
 
 def _package_message(name: str, error: Exception) -> str:

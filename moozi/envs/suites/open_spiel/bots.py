@@ -1,0 +1,46 @@
+"""Bots that read the state of a game: the package's MCTS."""
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from moozi.core.errors import UserError
+from moozi.envs.environment import Bot
+from moozi.envs.suites.open_spiel.rules import Rules, package
+
+
+class _StateBot:
+  def __init__(self, choose: Callable[[], int]) -> None:
+    self._choose = choose
+
+  def action(self, legal_actions_mask: np.ndarray) -> int:
+    return self._choose()
+
+
+def mcts(
+  rules: Rules, simulations: int, seed: int, state: Callable[[], Any], where: str = "evaluation.opponent=mcts"
+) -> Bot:
+  """Makes the package's MCTS bot with random rollouts.
+
+  The settings are those of the package's example: UCT with c = 2, one rollout per simulation, and backup of
+  solved positions. A game in Python has the package's bot in Python, because the other one crashes on it.
+
+  Args:
+    state: returns the current state of the game.
+    where: `key=value`, the start of the error's message.
+
+  Raises: UserError: the game has hidden information.
+  """
+  if not rules.is_perfect_information:
+    raise UserError(f"{where}: would see what is hidden in {rules.spec.name}; must be another player")
+  pyspiel, seed = package(), seed % 2**31
+  if rules.is_in_python:
+    module, random = importlib.import_module("open_spiel.python.algorithms.mcts"), np.random.RandomState(seed)
+    evaluator = module.RandomRolloutEvaluator(1, random)
+    bot = module.MCTSBot(rules.game, 2.0, simulations, evaluator, solve=True, random_state=random)
+  else:
+    evaluator = pyspiel.RandomRolloutEvaluator(1, seed)
+    bot = pyspiel.MCTSBot(rules.game, evaluator, 2.0, simulations, 1000, True, seed, False)
+  return _StateBot(lambda: int(bot.step(state())))

@@ -1,0 +1,100 @@
+"""Tests that agents train in one seat of a game, and beat the random player of the other seats."""
+
+import jax
+import numpy as np
+import pytest
+
+from moozi.baselines.ppo import run as ppo_run
+from moozi.core.plugins import PLAYERS
+from moozi.evaluation.random_play import random_returns
+from moozi.io.config import load_config
+from moozi.run import build, local
+from moozi.run.events import Evaluated, Finished, StateReady
+from moozi.run.session import RunInputs
+from tests.baselines.ppo.conftest import TINY as TINY_PPO
+from tests.tiny_run import TINY
+
+pytest.importorskip("pyspiel")
+SEAT = ("env.kwargs.seat=random", "evaluation.max_random_starts=0", "evaluation.max_episode_steps=40")
+
+
+def run(settings, *overrides):
+  """Returns the events of a run."""
+  config = load_config(None, [*settings, *SEAT, *overrides])
+  algorithm = ppo_run if config.algorithm == "ppo" else local
+  return list(algorithm.run(RunInputs(config, build.env_spec(config))))
+
+
+def results(events):
+  return [event.result for event in events if isinstance(event, Evaluated)]
+
+
+@pytest.mark.parametrize(
+  ("settings", "name"),
+  [
+    (TINY_PPO, "simplest"),
+    pytest.param((*TINY, "evaluation.period_env_steps=160"), "simplest", marks=pytest.mark.slow),
+    pytest.param(TINY_PPO, "kuhn_poker(players=3)", marks=pytest.mark.slow),
+    pytest.param(TINY, "leduc_poker", marks=pytest.mark.slow),
+    pytest.param(TINY, "uno(players=4,hand=2)", marks=pytest.mark.slow),
+    pytest.param(TINY_PPO, "stratego", marks=pytest.mark.slow),
+  ],
+)
+def test_run_trains_in_a_seat(settings, name):
+  events = run(settings, f"env.name=open_spiel:{name}")
+  assert isinstance(events[-1], Finished)
+  assert events[-1].learner_steps > 0
+  state = next(event.state for event in events if isinstance(event, StateReady) and event.is_final)
+  assert all(np.isfinite(x).all() for x in jax.tree_util.tree_leaves(state.training.params))
+  assert all(result.seats is None and np.abs(result.returns).max() > 0 for result in results(events))
+
+
+@pytest.mark.slow
+def test_past_selves_play_the_other_seats():
+  """A player that is made for each episode plays the newest parameters that it finds."""
+  versions, made = [0], []
+
+  def newest(spec, seed):
+    made.append(versions[0])
+    random = np.random.default_rng(seed)
+
+    class Player:
+      def action(self, observation, legal):
+        return int(random.choice(np.flatnonzero(legal)))
+
+    return Player()
+
+  PLAYERS.registered["newest"] = newest
+  try:
+    config = load_config(None, [*TINY, *SEAT, "env.name=open_spiel:simplest", "env.kwargs.others=newest"])
+    for event in local.run(RunInputs(config, build.env_spec(config))):
+      versions[0] += isinstance(event, Evaluated)
+      assert event is not None
+  finally:
+    del PLAYERS.registered["newest"]
+  assert len(made) > 100
+
+
+def learned(name, *overrides):
+  """Trains with a configuration; returns the mean return of its last evaluation and that of random play."""
+  config = load_config(name, ["runtime=local", *overrides])
+  algorithm = ppo_run if config.algorithm == "ppo" else local
+  events = list(algorithm.run(RunInputs(config, build.env_spec(config))))
+  return results(events)[-1].returns, random_returns(config, 1000)
+
+
+@pytest.mark.learning
+@pytest.mark.parametrize("name", ["boards/simplest", "ppo/boards/simplest"])
+def test_simplest_is_learned(name):
+  """The best mean return against random play is 0.75; random play has 0."""
+  returns, by_random = learned(name)
+  assert abs(by_random.mean()) < 0.1
+  assert returns.mean() > 0.68
+
+
+@pytest.mark.learning
+@pytest.mark.parametrize("name", ["boards/leduc_poker", "ppo/boards/leduc_poker", "ppo/boards/kuhn_poker"])
+def test_poker_beats_random_play(name):
+  returns, by_random = learned(name, "max_env_steps=60000", "evaluation.final_episodes=4000")
+  assert returns.mean() - 1.96 * returns.std() / len(returns) ** 0.5 > 0.05
+  assert abs(by_random.mean()) < 0.3

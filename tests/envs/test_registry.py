@@ -15,6 +15,7 @@ ALL = [
   "minatar:seaquest",
   "minatar:space_invaders",
   "tiny:catch",
+  "tiny:coin",
   "tiny:corridor",
 ]
 
@@ -45,7 +46,7 @@ def test_spec_equals_the_envs(name):
     ),
     ("breakout", ("unknown library 'breakout'", "minatar, ", "nearest is minatar:breakout")),
     ("minitar:freeway", ("unknown library 'minitar'", "nearest is minatar:freeway")),
-    ("tiny:Catch", ("unknown game 'Catch' of tiny", "catch, corridor", "nearest is tiny:catch")),
+    ("tiny:Catch", ("unknown game 'Catch' of tiny", "catch, corridor, coin", "nearest is tiny:catch")),
     ("", ("unknown library ''",)),
     ("minatar:", ("unknown game '' of minatar",)),
     ("minatar:../gui", ("unknown game '../gui' of minatar",)),

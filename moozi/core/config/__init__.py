@@ -468,7 +468,6 @@ class Config(Section):
     if starts and self.workers.rollout == "scan":
       raise ValueError(f"workers.max_random_starts={starts}: must be 0 with workers.rollout=scan")
     for key, is_used in (
-      (f"workers.max_random_starts={starts}", starts > 0),
       ("trajectories.save=true", self.trajectories.save),
       (f"reanalyze.ratio={self.reanalyze.ratio:g}", self.reanalyze.ratio > 0),
       (f"offline.trajectories={self.offline.trajectories}", self.offline.trajectories is not None),

@@ -245,7 +245,8 @@ def arena(
     milestones: a run whose milestones play too, at most ten, evenly spaced.
     opening_plies: number of random moves at the start of each game. None takes a quarter of a random game's
       mean length, at most 4, and 0 with hidden information.
-    seed: games depend on it, the players and the opening only, not on `workers`.
+    seed: games depend on it, the players and the opening only, not on `workers`, unless a run has
+      evaluation.noise_free=false.
     simulations: number of simulations per search of trained agents; None uses that of `planners.test`.
     pinned: the player whose rating is 0; None takes "random" if it plays, else the first player.
     workers: number of processes, with Ray; 1 plays in this process.
@@ -464,7 +465,7 @@ class _Results:
     for number, record in enumerate(records):
       try:
         game = _from_record(record)
-      except (KeyError, TypeError, ValueError):
+      except (KeyError, TypeError, ValueError, OverflowError):
         assert self._log is not None
         raise UserError(f"{self._log.path}: line {number + 2} is not a game; move the file away") from None
       self.games[game.match] = game

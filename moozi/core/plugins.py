@@ -262,7 +262,8 @@ def _seat_players(config: "Config") -> Iterator[tuple[str, str]]:
   if config.env.name.startswith("open_spiel:"):
     for key in ("others", "test_others"):
       names = config.env.kwargs.get(key) or ()
-      for i, name in enumerate([names] if isinstance(names, str) else names):
+      # A value that is neither a name nor a list is refused when the environment is made.
+      for i, name in enumerate(names if isinstance(names, list | tuple) else [names]):
         yield f"env.kwargs.{key}[{i}]", str(name)
 
 

@@ -37,8 +37,9 @@ class Observer(Protocol):
   ) -> None:
     """Receives a frame at which another player moves, its legal actions, and that player's `action`.
 
-    The frame is zero in games with hidden information. `action` and `observe` are called for every frame of
-    the episode, in order.
+    In games with hidden information the frame is zero and no action is legal, because legal actions may show
+    what the other player holds. `action` and `observe` are called for every frame of the episode, in order;
+    `observe` is not called in games whose players hide moves, such as Stratego.
     """
 
 
@@ -51,12 +52,12 @@ def observe(
 ) -> None:
   """Shows another player's move to a player that observes; does nothing for others and for None."""
   if isinstance(player, Observer):
-    player.observe(visible(spec, observation), legal, action)
+    player.observe(visible(spec, observation), visible(spec, legal), action)
 
 
-def visible(spec: EnvSpec, frame: Shaped[np.ndarray, "..."]) -> Shaped[np.ndarray, "..."]:
-  """Returns what others may see of a player's frames: all, or zeros in a game with hidden information."""
-  return frame if spec.is_perfect_information else np.zeros_like(frame)
+def visible(spec: EnvSpec, seen: Shaped[np.ndarray, "..."]) -> Shaped[np.ndarray, "..."]:
+  """Returns what others may see of a player's frame or mask: all, or zeros with hidden information."""
+  return seen if spec.is_perfect_information else np.zeros_like(seen)
 
 
 PlayerMaker = Callable[[EnvSpec, int], Player]

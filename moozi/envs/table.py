@@ -19,11 +19,13 @@ class Table:
   Attributes:
     spec: the specification of the frames and actions. Its `num_players` is not the number of seats.
     num_seats: number of players of the game.
+    hides_moves: whether a seat's move may be hidden from the others.
     is_over: whether the game has ended.
   """
 
   spec: EnvSpec
   num_seats: int
+  hides_moves: bool = False
   is_over: bool
 
   def reset(self, seed: int) -> None:

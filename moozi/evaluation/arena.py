@@ -2,7 +2,8 @@
 
 An *opening* is a number: with the arena's seed, it determines the game's chance and its first random moves.
 All games of one opening start from the same position, whoever sits where. A game depends on the seed, its
-players, their seats and its opening only, not on the games that are played beside it.
+players, their seats and its opening only, not on the games that are played beside it. The exception is a
+trained agent with evaluation.noise_free=false: the games that it searches together share its noise.
 """
 
 import contextlib
@@ -166,7 +167,7 @@ def play(
       chosen: dict[int, int] = {}
       for group in groups:
         chosen |= group.choose(views, to_play)
-      for group in groups:
+      for group in () if tables[0].hides_moves else groups:
         group.observe(views, to_play, chosen)
       for i, action in chosen.items():
         tables[i].step(action)

@@ -45,7 +45,7 @@ class RecordLog:
     Raises: RunError: the file cannot be written, for example because the disk is full.
     """
     new = [dict(record) for record in records]
-    data = b"".join(json.dumps(record, allow_nan=False).encode() + b"\n" for record in new)
+    data = b"".join(map(_line, new))
     end = self._file.seek(0, os.SEEK_END)
     try:
       while data:
@@ -73,8 +73,10 @@ class RecordLog:
   def _read(self, header: dict[str, Any]) -> list[dict[str, Any]]:
     data = self._file.read()
     whole = data[: data.rfind(b"\n") + 1]
-    self._file.truncate(len(whole))
     if not whole:
+      if not _line(header).startswith(data):  # another program's file is not overwritten
+        raise UserError(f"{self.path}: has no records; choose another folder, or move this one away")
+      self._file.truncate(0)
       self.append([header])
       return []  # the header is not a record
     try:
@@ -90,4 +92,9 @@ class RecordLog:
         f"{self.path}: has records with {key.lstrip('.')}={value}, not {wanted}; choose another folder, or "
         "move this one away"
       )
+    self._file.truncate(len(whole))
     return records
+
+
+def _line(record: Mapping[str, Any]) -> bytes:
+  return json.dumps(record, allow_nan=False).encode() + b"\n"

@@ -79,10 +79,12 @@ def test_a_full_disk_loses_nothing(tmp_path):
   assert len(moozi.arena(**arguments).games) == 40
 
 
-def test_a_game_that_is_not_one_is_refused(tmp_path):
+@pytest.mark.parametrize(("returns", "opening"), [("[]", "0"), ("[0]", "1e999")])
+def test_a_game_that_is_not_one_is_refused(tmp_path, returns, opening):
   moozi.arena(GAME, PAIR, games=2, out=tmp_path)
+  rest = '"players": ["random"], "actions": [], "num_random": 0'
   with (tmp_path / "games.jsonl").open("a") as file:
-    file.write('{"players": ["random"], "opening": 0, "returns": [], "actions": [], "num_random": 0}\n')
+    file.write(f'{{"opening": {opening}, "returns": {returns}, {rest}}}\n')
   with pytest.raises(UserError, match=r"games.jsonl: line 4 is not a game; move the file away"):
     moozi.arena(GAME, PAIR, games=2, out=tmp_path)
 
@@ -171,7 +173,6 @@ def test_an_agent_against_itself_by_name_plays_as_in_self_play(runs):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")  # Ray forks, of which JAX warns
 def test_more_workers_play_the_same_games(runs):
   pytest.importorskip("ray")
   arguments = {"players": ["random", f"run:{runs['board']}", f"prior:{runs['board']}"], "games": 40}
@@ -182,7 +183,6 @@ def test_more_workers_play_the_same_games(runs):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")  # Ray forks, of which JAX warns
 def test_an_error_in_a_worker_is_one_line(tmp_path):
   pytest.importorskip("ray")
   with pytest.raises(UserError, match="--opening-plies=9"):

@@ -123,7 +123,7 @@ class Watcher:
     return int(np.flatnonzero(legal)[0])
 
   def observe(self, observation, legal, action):
-    self.seen.append((float(observation.sum()), action))
+    self.seen.append((float(observation.sum() + legal.sum()), action))
 
 
 def test_players_see_the_others_moves_but_no_hidden_frames(monkeypatch):
@@ -139,6 +139,16 @@ def test_players_see_the_others_moves_but_no_hidden_frames(monkeypatch):
       others = [a for ply, a in enumerate(game.actions) if ply % len(game.returns) != seat]
       assert [action for _, action in player.seen] == others
       assert all(total == 0 for total, _ in player.seen) == is_hidden
+
+
+def test_hidden_moves_are_not_shown(monkeypatch):
+  Watcher.made = []
+  monkeypatch.setitem(plugins.PLAYERS.registered, "watcher", Watcher)
+  entrants = {"random": SimpleEntrant("random"), "watcher": SimpleEntrant("watcher")}
+  (table,) = schedule(list(entrants), 2, 1, seed=0)
+  (game, _) = play(table, lambda: registry.make_table("open_spiel:phantom_ttt"), entrants, 0, 0)
+  assert len(game.actions) > 4
+  assert [player.seen for player in Watcher.made] == [[], []]
 
 
 def test_three_seats_are_ranked():

@@ -29,6 +29,14 @@ def test_a_file_without_a_whole_header_is_new(tmp_path, text):
     assert log.records == []
 
 
+@pytest.mark.parametrize("text", ["another program's file", '{"other": 1}\n{"cut'])
+def test_another_file_is_not_changed(tmp_path, text):
+  (tmp_path / "log").write_text(text)
+  with pytest.raises(UserError, match="choose another folder"):
+    RecordLog(tmp_path / "log", HEADER)
+  assert (tmp_path / "log").read_text() == text
+
+
 def test_other_conditions_are_refused(tmp_path):
   RecordLog(tmp_path / "log", HEADER).close()
   with pytest.raises(UserError, match=r"log: has records with seed=0, not 1; choose another folder"):

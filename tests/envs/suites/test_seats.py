@@ -342,6 +342,7 @@ def test_bad_players(players, player, error, message):
       {},
       "3 players; self-play is for two players .* env.kwargs.seat=random lets the agent",
     ),
+    ("tic_tac_toe", {"others": 3}, "env.kwargs.others=3: Input should be a valid tuple"),
     ("stratego", {}, "hides a player's move from the other"),
     ("leduc_poker", {}, "a player may move twice in a row"),
   ],
@@ -361,3 +362,4 @@ def test_code_of_players_is_named():
   assert code(others=["random", "mcts:100"], test_others="mcts") == []
   assert code(others=["random", "mine:make"]) == ["env.kwargs.others[1]=mine:make"]
   assert code(test_others="mine:make") == ["env.kwargs.test_others[0]=mine:make"]
+  assert code(others=3) == []

@@ -137,6 +137,7 @@ class OpenSpielTable(Table):
   def __init__(self, rules: Rules, max_steps: int | None) -> None:
     self._rules, self._max_steps = rules, max_steps
     self.spec, self.num_seats, self.is_over = rules.spec, rules.num_seats, True
+    self.hides_moves = rules.hides_moves
 
   def reset(self, seed: int) -> None:
     self._random, self._num_steps = np.random.default_rng(seed), 0

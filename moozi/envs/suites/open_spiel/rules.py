@@ -19,6 +19,15 @@ CHANCE, TERMINAL = -1, -4
 SEATED = (
   "self-play is for two players who alternate strictly; env.kwargs.seat=random lets the agent play one seat"
 )
+# fmt: off
+# Games in which a move may be hidden from the other players, such as a move of an unseen piece, a sealed bid,
+# or cards that are put aside or passed on face down.
+_HIDING_MOVES = frozenset({
+  "battleship", "cribbage", "dark_chess", "dark_hex", "dark_hex_ir", "euchre", "first_sealed_auction",
+  "hearts", "kriegspiel", "latent_ttt", "phantom_go", "phantom_ttt", "phantom_ttt_ir", "rbc", "sheriff",
+  "skat", "social_deduction", "stratego", "tarok",
+})
+# fmt: on
 # The number of random steps that probe a game when it is loaded.
 _PROBE_STEPS = 600
 _MAX_CACHED_MASKS = 4096
@@ -43,6 +52,7 @@ class Rules:
     is_perfect_information: whether nothing is hidden from any player.
     is_deterministic: whether the game has no chance nodes.
     is_in_python: whether the game's rules are written in Python.
+    hides_moves: whether a player's move may be hidden from the others.
 
   Raises: UserError: the package rejects the name or a parameter, or the kind of game is not supported.
   """
@@ -61,6 +71,7 @@ class Rules:
     self.is_perfect_information = kind.information == pyspiel.GameType.Information.PERFECT_INFORMATION
     self.is_deterministic = kind.chance_mode == pyspiel.GameType.ChanceMode.DETERMINISTIC
     self.is_in_python = type(self.game) is not pyspiel.Game
+    self.hides_moves = kind.short_name in _HIDING_MOVES
     self._is_information_state = kind.provides_information_state_tensor and (
       not self.is_perfect_information or not kind.provides_observation_tensor
     )

@@ -105,7 +105,7 @@ class SeatGame(Game):
   def _play(self, player: int, action: int) -> None:
     """Plays an action of a seat, and shows it to those in the other seats who observe others."""
     observers = [x for seat, x in self._players.items() if seat != player and isinstance(x, Observer)]
-    if observers:
+    if observers and not self._rules.hides_moves:
       frame, legal = self._rules.frame(self._state, player), self._rules.legal_actions_mask(self._state)
       for observer in observers:
         observe(observer, self._rules.spec, frame, legal, action)

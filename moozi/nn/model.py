@@ -219,11 +219,20 @@ def _build(
       raise ValueError(
         f"stacked_history: shape {stacked_history.shape}: must be [B, {', '.join(map(str, input_shape))}]"
       )
-    if config.center_frames:
-      frames, actions = jnp.split(stacked_history, [planes], axis=-1)
-      norm = FrameNorm(config.batch_norm_decay)
-      stacked_history = jnp.concatenate([norm(frames, is_training), actions], axis=-1)
-    return encode(stacked_history, is_training)
+    return encode(center(stacked_history, planes, "frame_norm", is_training), is_training)
+
+  def center(
+    stacked: Float[Array, "B H W _"], num_planes: int, name: str, is_training: bool
+  ) -> Float[Array, "B H W _"]:
+    if not config.center_frames:
+      return stacked
+    frames, actions = jnp.split(stacked, [num_planes], axis=-1)
+    norm = FrameNorm(config.batch_norm_decay, name=name)
+    return jnp.concatenate([norm(frames, is_training), actions], axis=-1)
+
+  def encode_transition(transition: Float[Array, "B H W _"], is_training: bool) -> Float[Array, "B N"]:
+    centered = center(transition, planes + channels, "transition_norm", is_training)
+    return encode_outcome(centered, is_training)
 
   def root(stacked_history: Float[Array, "B H W Ch"], is_training: bool) -> ModelOutput:
     x = represent(stacked_history, is_training)
@@ -260,7 +269,7 @@ def _build(
     project(projected, True)
     if num_codes:
       two = stacked_history.shape[-1] + channels + spec.num_actions
-      encode_outcome(jnp.zeros((*stacked_history.shape[:-1], two)), True)
+      encode_transition(jnp.zeros((*stacked_history.shape[:-1], two)), True)
 
   shared = root, recurrent, project, represent
-  return init, (*shared, afterstate, enter, encode_outcome) if num_codes else shared
+  return init, (*shared, afterstate, enter, encode_transition) if num_codes else shared

@@ -62,3 +62,21 @@ def test_model_without_codes_has_no_chance_nodes():
     "dynamics",
     "projection",
   }
+
+
+def test_encoder_centers_its_frames():
+  """A constant background does not change the encoder's outputs once its mean is known."""
+  network = NetworkConfig(kind="mlp", center_frames=True, batch_norm_decay=0.5, **SMALL)
+  model = make_model(network, SPEC, LENGTH, PHI, CODES)
+  depth, planes = CHANNELS + SPEC.num_actions, (LENGTH + 1) * CHANNELS
+  history = jnp.zeros((4, HEIGHT, WIDTH, LENGTH * depth))
+  transition = jax.random.normal(jax.random.PRNGKey(2), (4, HEIGHT, WIDTH, (LENGTH + 1) * depth))
+  shifted = transition.at[..., :planes].add(100.0)
+  params, first = model.init(jax.random.PRNGKey(0), history)
+  encode, out = fast_jit(model.chance.encode, static_argnums=3), []
+  for x in (transition, shifted):
+    state = first
+    for _ in range(60):
+      _, state = encode(params, state, x, True)
+    out.append(np.asarray(encode(params, state, x, False)[0]))
+  np.testing.assert_allclose(out[0], out[1], atol=1e-2)

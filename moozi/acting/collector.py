@@ -37,10 +37,20 @@ class HeldParameters:
   version = -1
 
   def set_parameters(self, params: Any, net_state: Any, version: int) -> None:
-    """Sets the parameters (arrays or NumPy); does nothing if the version is already in use."""
+    """Sets the parameters (arrays or NumPy). If the version is already in use, sets only the averages.
+
+    The averages of norms change at every update, also between two copies of the target network.
+    """
     if version != self.version:
       self.params, self.net_state = jax.device_put((params, net_state))
       self.version = version
+    elif self.has_averages:
+      self.net_state = jax.device_put(net_state)
+
+  @property
+  def has_averages(self) -> bool:
+    """Whether the model's state is not empty."""
+    return bool(jax.tree_util.tree_leaves(self.net_state))
 
   def set_zeros(self, template: tuple[Any, Any]) -> None:
     """Sets parameters of zeros, with which the search can be compiled. The version stays -1.

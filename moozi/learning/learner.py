@@ -86,8 +86,9 @@ class Learner:
 
   def parameters(self, network: str = "online") -> tuple[Any, Any, int]:
     """Returns (params, net_state, version) of the network `online` or `target` as NumPy arrays."""
-    params = self._state.target_params if network == "target" else self._state.params
-    params, net_state = _to_numpy((params, self._state.net_state))
+    if network == "target":
+      return self.target_parameters()
+    params, net_state = _to_numpy((self._state.params, self._state.net_state))
     return params, net_state, self.learner_step
 
   @property
@@ -99,7 +100,7 @@ class Learner:
     return step - step % self._target_update_period if step >= self._target_update_period else step
 
   def target_parameters(self) -> tuple[Any, Any, int]:
-    """Returns (target_params, net_state, target_version) as NumPy arrays, for reanalyze."""
+    """Returns (target_params, net_state, target_version) as NumPy arrays."""
     params, net_state = _to_numpy((self._state.target_params, self._state.net_state))
     return params, net_state, self.target_version
 

@@ -139,7 +139,8 @@ class MuZero:
     reanalyzer = self._reanalyzer
     while reanalyzer is not None and can_sample and self._pacer.may_reanalyze():
       self._pacer.ask_reanalyze()
-      if reanalyzer.version != self._learner.target_version:
+      # With averages of norms always, so that a resumed run searches with the same ones.
+      if reanalyzer.version != self._learner.target_version or reanalyzer.has_averages:
         reanalyzer.set_parameters(*self._learner.target_parameters())
       with self._work.doing(REPLAY, "positions"):
         positions = self._replay.positions(self._config.reanalyze, reanalyzer.version)

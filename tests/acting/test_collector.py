@@ -5,6 +5,7 @@ import collections
 import numpy as np
 import pytest
 
+from moozi.acting.collector import HeldParameters
 from moozi.core.records import TrajectorySample
 from moozi.io.config import load_config
 from moozi.run import build
@@ -159,3 +160,10 @@ def test_parameters_of_a_known_version_are_ignored(corridor):
   segment, result = collector.run(0)
   assert result.version == 3
   assert (segment.acted_version == 3).all()
+
+
+def test_averages_are_renewed_with_a_known_version():
+  held = HeldParameters()
+  held.set_parameters({"w": np.ones(1)}, {"mean": np.zeros(1)}, 3)
+  held.set_parameters({"w": np.zeros(1)}, {"mean": np.ones(1)}, 3)
+  assert (held.params["w"].item(), held.net_state["mean"].item(), held.version) == (1, 1, 3)

@@ -111,6 +111,7 @@ def test_the_target_version_is_the_step_of_the_copy(parts, learner):
   for _ in range(5):
     learner.update(parts[2])
     params, _, version = learner.target_parameters()
+    assert learner.parameters("target")[2] == version
     versions.append(version)
     firsts.append(np.asarray(jax.tree_util.tree_leaves(params)[-1]).copy())
   # The target network is copied every three steps. Before the first copy it equals the current network,

@@ -6,6 +6,7 @@ A cluster that this module starts listens on loopback only and has no dashboard.
 import logging
 import os
 import socket
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -63,7 +64,9 @@ def started(config: RayConfig) -> Iterator[Any]:
     raise RuntimeError("Ray is already initialized in this process")
   common: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "configure_logging": True}
   if is_local:
-    with signals.blocked():
+    with signals.blocked(), warnings.catch_warnings():
+      # Ray starts processes by fork and exec, which JAX's threads do not disturb.
+      warnings.filterwarnings("ignore", message=r"os\.fork", category=RuntimeWarning)
       ray.init(
         # Always starts a new cluster: does not connect to RAY_ADDRESS or to a cluster on this machine.
         address="local",

@@ -1,12 +1,13 @@
 """The arena: games between players, with scores and ratings."""
 
+import contextlib
 import dataclasses
 import functools
 import importlib.util
 import itertools
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -282,12 +283,15 @@ def arena(
   )
   conditions = {"seed": seed, "opening_plies": plies}
   header = {"format": _FORMAT, "env": env.name, "arguments": env.arguments, **conditions}
-  with _Results(out, header) as results:
+  with contextlib.ExitStack() as stack:
+    results = stack.enter_context(_Results(out, header))
     wanted = {match for matches in tables for match in matches}
     todo = play.blocks(tables, wanted & set(results.games))
     on_game(len(wanted & set(results.games)), len(wanted))
     own = functools.partial(_play_block, make_table, entrants, seed, plies)
-    for block in _play_all(todo, own, block_maker, workers):
+    # Closed at once after an error, not when the traceback is freed: Ray's processes end with it.
+    played_blocks = stack.enter_context(contextlib.closing(_play_all(todo, own, block_maker, workers)))
+    for block in played_blocks:
       results.add(block)
       on_game(len(wanted & set(results.games)), len(wanted))
     played = tuple(results.games[match] for matches in tables for match in matches)
@@ -412,7 +416,7 @@ def _play_all(
   own: Callable[[list[Match]], list[Game]],
   make: Callable[[], Callable[[list[Match]], list[Game]]],
   workers: int,
-) -> Iterator[list[Game]]:
+) -> Generator[list[Game], None, None]:
   """Yields the games of each block, in any order."""
   workers = min(workers, len(blocks))
   if workers > 1 and importlib.util.find_spec("ray") is not None:

@@ -8,6 +8,7 @@ from unittest import mock
 import pytest
 
 import moozi
+from moozi.api import arena as arena_module
 from moozi.core.errors import RunError, UserError
 from moozi.io.checkpoints import save_checkpoint
 from tests.commands.conftest import make_run
@@ -194,3 +195,24 @@ def test_the_zoo_agent_against_itself_scores_one_half():
   found = moozi.arena(GAME, ["zoo:tic_tac_toe", "zoo:tic_tac_toe"], games=200, opening_plies=3)
   score = found.standings.scores[0][1]
   assert score.low <= 0.5 <= score.high
+
+
+def test_games_stop_as_soon_as_an_error_occurs(tmp_path, monkeypatch):
+  """The processes of the games end even if the caller keeps the error's traceback."""
+  ended, play_all = [], arena_module._play_all
+
+  def watched(*args):
+    try:
+      yield from play_all(*args)
+    finally:
+      ended.append(True)
+
+  def fail(done, total):
+    if done:
+      raise ValueError("stop")
+
+  monkeypatch.setattr(arena_module, "_play_all", watched)
+  with pytest.raises(ValueError, match="stop") as kept:
+    moozi.arena(GAME, PAIR, games=40, on_game=fail)
+  assert kept.traceback
+  assert ended == [True]

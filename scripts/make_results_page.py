@@ -66,7 +66,7 @@ def read(path: str) -> Any:
 
 
 def minatar() -> str:
-  """Returns the tables of MinAtar, from `table.json` of the experiment's analysis."""
+  """Returns the tables of MinAtar, from results/table.json of experiments/minatar_vs_ppo."""
   sys.path.append(str(ROOT))
   from experiments.minatar_vs_ppo import analysis
 

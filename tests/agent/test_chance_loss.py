@@ -98,7 +98,7 @@ def test_encoder_has_a_gradient(computed):
 
 @pytest.mark.slow
 def test_code_is_a_fixed_target_of_its_prediction(computed):
-  """The chance loss of the first code has no gradient to the encoder. Later steps are masked, as they do."""
+  """The chance loss of step 1 has no gradient to the encoder; later steps, which have one, are masked."""
   params, target, *_ = computed
   mask = np.broadcast_to(np.arange(K + 1) <= 1, (B, K + 1)).astype(np.float32)
   target = replace(target, unroll_mask=mask)

@@ -333,7 +333,7 @@ def test_action_layer_equals_tied_convolution():
 
 
 def test_frame_norm_follows_the_batches():
-  """The averages against NumPy; training normalizes by the averages before the batch, as acting does."""
+  """Averages equal NumPy's. Training normalizes by the averages before the batch's update, as acting does."""
   import haiku as hk
 
   fn = hk.transform_with_state(lambda x, training: FrameNorm(0.5)(x, training))
@@ -342,7 +342,7 @@ def test_frame_norm_follows_the_batches():
   batches = [jnp.asarray(background + 0.01 * rng.normal(size=(64, 5, 4, 2)), jnp.float32) for _ in range(12)]
   _, state = fn.init(None, batches[0], True)
   mean, variance = np.zeros((5, 4, 2)), 1.0
-  # `init` applies the module once, but its state is that before the call.
+  # `init` applies the module once, but returns the state before that call.
   for t, batch in enumerate(batches):
     out, new_state = fn.apply({}, state, None, batch, True)
     np.testing.assert_allclose(
@@ -361,7 +361,7 @@ def test_frame_norm_follows_the_batches():
 
 @pytest.mark.parametrize("kind", ["conv_latent", "resnet"])
 def test_centred_frames_keep_states_apart(kind):
-  """One cell of a frame of 64 differs: without centring, the hidden states are nearly equal."""
+  """Each 64 × 64 frame has one bright cell. Without centring, the hidden states are nearly equal."""
   spec = EnvSpec(name="t:t", frame_shape=(64, 64, 1), frame_dtype="uint8", num_env_actions=2)
   rng = np.random.default_rng(0)
   frames = np.full((32, 64, 64, 1), 0.4, np.float32)

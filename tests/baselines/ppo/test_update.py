@@ -225,7 +225,7 @@ def test_huber_loss():
 
 
 def test_categorical_loss():
-  """With equal logits, the gradient is the uniform distribution minus the target's, however large the target."""
+  """With equal logits, the gradient is the uniform distribution minus the target's, for any return."""
   transform = ScalarTransform(-1, 30)
   network = dataclasses.replace(TABLE, transform=transform)
   params, batch = table_batch([1] * 4, [0] * 4, target=[0, 3, 800, 5], is_live=[1, 1, 1, 0])

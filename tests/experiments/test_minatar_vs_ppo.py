@@ -129,8 +129,7 @@ def test_a_figure_is_the_mean_of_five_milestones(groups):
   assert groups["ppo_replica", "a", "freeway"][0].swing == 0.0
   assert (first.minutes, first.num_at_bound, first.acting_return) == (30.0, 0, None)
   (own,) = groups["muzero", "b", "breakout"]
-  assert (own.minutes, own.num_at_bound) == (None, 15)  # no minutes: another runtime; 3 of 100 episodes, 5
-  milestones
+  assert (own.minutes, own.num_at_bound) == (None, 15)  # another runtime; 3 episodes in each of 5 milestones
 
 
 @pytest.mark.slow

@@ -321,8 +321,7 @@ def test_views_show_what_is_open():
   # Player 1 sees the general that has attacked (kind 9) at d3 in its own view.
   assert tensor[NUM_KINDS + 9, 3, 3] == 1
   assert tensor[2 * NUM_KINDS].sum() == 2  # the other's flag and captain are unknown
-  assert tensor[29].nonzero() == ([2], [3]) or tensor[29].argmax() == 2 * 6 + 3  # the move started at d4 in
-  player 1's view
+  assert tensor[29].nonzero() == ([2], [3]) or tensor[29].argmax() == 2 * 6 + 3  # the move started at d4
 
 
 def test_a_scout_that_moves_far_is_known():

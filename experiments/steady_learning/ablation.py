@@ -15,7 +15,7 @@ from experiments.lib.ablation import Ablation, Curve, main
 
 HERE = Path(__file__).resolve().parent
 LAST = 10
-"""Number of evaluations at the end of a run whose mean and spread the table states."""
+"""The table has the mean and the spread of this number of evaluations at the end of a run."""
 
 
 def last_evaluations(curve: Curve) -> np.ndarray:

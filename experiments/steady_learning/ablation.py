@@ -42,7 +42,7 @@ AVERAGED = ("learner.target_decay=0.999", "workers.network=target", "evaluation.
 
 OTHERS = {"asterix": 1000, "freeway": 2500, "seaquest": 1000, "space_invaders": 1000}
 """The step limits of the other games."""
-CHANGES = {"default": (), "chosen": STARTS}
+CHANGES = {"default": (), "chosen": STARTS, "fresh_starts": (*FRESH, "workers.max_random_starts=8")}
 
 ABLATION = Ablation(
   config=HERE / "breakout.yaml",

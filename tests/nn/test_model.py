@@ -359,6 +359,7 @@ def test_frame_norm_follows_the_batches():
   assert 0.3 < np.square(fn.apply({}, state, None, batches[0], False)[0]).mean() < 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["conv_latent", "resnet"])
 def test_centred_frames_keep_states_apart(kind):
   """Each 64 × 64 frame has one bright cell. Without centring, the hidden states are nearly equal."""
@@ -373,10 +374,10 @@ def test_centred_frames_keep_states_apart(kind):
       kind=kind, channels=4, latent_size=32, num_representation_blocks=1, center_frames=centred
     )
     model = make_model(config, spec, 1, PHI)
-    params, state = model.init(jax.random.PRNGKey(0), history[:2])
-    represent = jax.jit(model.represent, static_argnums=3)
+    params, state = fast_jit(model.init)(jax.random.PRNGKey(0), history[:2])
+    represent = fast_jit(lambda params, state, model=model: model.represent(params, state, history, True))
     for _ in range(40):
-      states, state = represent(params, state, history, True)
+      states, state = represent(params, state)
     unit = np.array(states).reshape(32, -1)
     unit /= np.linalg.norm(unit, axis=1, keepdims=True)
     cosines[centred] = (np.square(unit.sum(0)).sum() - 32) / (32 * 31)

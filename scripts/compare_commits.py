@@ -37,7 +37,7 @@ SMALL = (
   "planners.train.num_simulations=8",
   "planners.test.num_simulations=4",
 )
-# Breakout's own settings, before one configuration for all games of MinAtar.
+# Settings that config/minatar/breakout.yaml had in older commits, set here so that all commits train alike.
 BREAKOUT = ("learner.consistency_coef=0", "learner.learning_rate.decay_steps=62500")
 # Each run has a configuration, and overrides that end it after a few dozen updates.
 RUNS = {

@@ -20,9 +20,11 @@ that failed.
 
 {minatar}
 
-The best checkpoint is never used. [minatar_vs_ppo](../experiments/minatar_vs_ppo/README.md) has each seed
-with its swing and minutes, published results, strength by number of simulations, and a
-[log](../experiments/minatar_vs_ppo/LOG.md) of the first runs.
+Protocol (a) has no sticky actions, and episodes are cut off after 1,000 steps (Freeway 2,500). Protocol (b)
+is MinAtar's own: sticky actions with probability 0.1 and no cut-off. The best checkpoint is never used.
+[minatar_vs_ppo](../experiments/minatar_vs_ppo/README.md) has each seed with its swing and minutes, published
+results, strength by number of simulations, and a [log](../experiments/minatar_vs_ppo/LOG.md) of the first
+runs.
 
 ![returns by environment steps and minutes](../thesis_figures/figure_5_1.png)
 
@@ -66,7 +68,7 @@ def read(path: str) -> Any:
 
 
 def minatar() -> str:
-  """Returns the tables of MinAtar, from `table.json` of the experiment's analysis."""
+  """Returns the tables of MinAtar, from results/table.json of experiments/minatar_vs_ppo."""
   sys.path.append(str(ROOT))
   from experiments.minatar_vs_ppo import analysis
 

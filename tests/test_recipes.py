@@ -21,6 +21,7 @@ def events_of(config):
   return list(local.run(RunInputs(config, build.env_spec(config))))
 
 
+@pytest.mark.slow
 def test_a_metric_from_events(tiny_config):
   """Users can compute their own metrics from the events."""
   updates = [event for event in events_of(tiny_config) if isinstance(event, Updated)]

@@ -70,7 +70,7 @@ def main(
 def draw_agent(axis: plt.Axes, runs: Sequence[Run], x: str) -> None:
   """Plots an agent's returns in evaluation over `env_steps` or `wall_s`: each seed, and the seeds' mean.
 
-  A dot at the end of each seed is the run's figure. It is hollow for a first run, which has one checkpoint.
+  A dot at the end of each line is the run's figure. It is hollow for a first run, which has one checkpoint.
   """
   agent, scale = runs[0].agent, AXES[x][1]
   line_style = {key: STYLES[agent][key] for key in ("color", "linestyle")}

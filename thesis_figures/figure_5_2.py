@@ -2,8 +2,8 @@
 
     python -m thesis_figures.figure_5_2
 
-Lines show the evaluations during training, dots each seed's figure (as in figure 5.1). On the right are the
-runs under MinAtar's own protocol, or, until there are any, the first runs with sticky actions and a cap of
+Lines show the evaluations during training, and a dot each seed's figure (as in figure 5.1). On the right are
+the runs under MinAtar's own protocol or, if there are none, the first runs with sticky actions and a cap of
 1,000 steps. Dotted lines show published results: gymnax's PPO without sticky actions, and the final return of
 AC(λ) with sticky actions.
 """

@@ -1,12 +1,12 @@
-"""Judges players of Connect Four by an exact solver: shares of good and perfect moves, of wins and blocks.
+"""Judges players of Connect Four by an exact solver: shares of good and perfect moves, wins and blocks.
 
     python -m experiments.boards.judgement RUN                  # a run: with search, and its network alone
     python -m experiments.boards.judgement zoo:connect_four mcts:100 random --out results.json
 
-A player is a run's path or any name that `moozi arena` accepts. The positions and the scores of their moves
-are those of `experiments.boards.labels`. A move is *good* if it keeps the value of the game (win, draw or
-loss), and *perfect* if it has the highest score: no other move wins faster, or loses more slowly. Positions
-in which every move is good are counted too; `contested` leaves them out. Intervals are Wilson's, at 95%.
+A player is a run's path or a name that `moozi arena` accepts. `experiments.boards.labels` makes the positions
+and the scores of their moves. A move is *good* if it keeps the value of the game (win, draw or loss), and
+*perfect* if it has the highest score: no other move wins faster, or loses more slowly. Positions in which
+every legal move is good count too; `contested` excludes them. Intervals are Wilson's, at 95%.
 """
 
 import argparse
@@ -74,7 +74,7 @@ def is_contested(label: Label) -> bool:
 def choices(
   player: Entrant, positions: Sequence[Sequence[int]], make_table: Callable[[], Table], seed: int = 0
 ) -> list[int]:
-  """Returns the player's move in each position, which it has reached by observing every earlier move."""
+  """Returns the player's move in each position, after it has observed every earlier move."""
   out: list[int] = []
   for start in range(0, len(positions), _AT_ONCE):
     part = positions[start : start + _AT_ONCE]
@@ -98,7 +98,7 @@ def choices(
 
 
 def judge(player: Entrant, labels: Sequence[Label] | None = None) -> dict[str, Any]:
-  """Returns the player's shares as plain data; see the module."""
+  """Returns the shares of the player's moves that are good, perfect, wins and blocks, as plain data."""
   labels = read_labels() if labels is None else labels
   make_table = functools.partial(registry.make_table, GAME)
   moves = choices(player, [label.moves for label in labels], make_table)
@@ -140,7 +140,7 @@ def table(results: Sequence[dict[str, Any]]) -> str:
 
 
 def names_of(players: Sequence[str]) -> list[str]:
-  """Returns the players' names; a run's path stands for the run with and without search."""
+  """Returns the players' names; a run's path becomes two players, with search and without."""
   out: list[str] = []
   for name in players:
     is_name = PLAYERS.is_known(name) and not name.startswith("zoo:")

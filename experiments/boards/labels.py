@@ -1,4 +1,4 @@
-"""Positions of Connect Four with the exact score of every move, and positions with a win or a block at once.
+"""Makes positions of Connect Four with the exact score of every move, and with a win or a block at once.
 
     python -m experiments.boards.labels --minutes 55
 
@@ -7,10 +7,11 @@ columns, from 1. A call continues where the last one stopped; the positions depe
 the package numba (the extra `dev`).
 
 Positions come from games in which both players win at once where they can, else block a win, else play at
-random. No two positions are equal or mirror images. `scores.csv` has the same number of positions of each ply
-from 8 to 30; its scores are those of `experiments.boards.solver`, for the player to move. In `wins.csv` the
-player to move has at least one winning move. In `blocks.csv` it has none, the opponent threatens exactly one,
-and after the block the opponent has none. Their `columns` hold these moves.
+random. No two positions are equal or mirror images. `scores.csv` has positions of 8 to 30 plies in turn,
+2,000 when it is complete. Its scores are those of `experiments.boards.solver`, for the player to move. In
+`wins.csv` the player to move has at least one winning move. In `blocks.csv` it has none, the opponent
+threatens exactly one, and after the block the opponent has none. The `columns` are the winning or blocking
+moves.
 """
 
 import argparse
@@ -85,7 +86,7 @@ def _rows(path: Path) -> list[dict[str, str]]:
 
 
 def positions(solver: "Solver", seed: int, plies: range = PLIES) -> Iterator[list[int]]:
-  """Yields distinct unfinished positions forever, with plies from the longest to the shortest in turn."""
+  """Yields distinct unfinished positions without end; takes `plies` in turn, from the last to the first."""
   random, seen = np.random.default_rng(seed), set()
   while True:
     for ply in reversed(plies):
@@ -101,7 +102,7 @@ def positions(solver: "Solver", seed: int, plies: range = PLIES) -> Iterator[lis
 
 
 def _play(solver: "Solver", random: np.random.Generator, ply: int) -> list[int] | None:
-  """Returns the first `ply` moves of a game; None if it ended before."""
+  """Returns the first `ply` moves of a game; None if a player can win before."""
   moves: list[int] = []
   while len(moves) < ply:
     if solver.immediate_wins(moves):
@@ -168,7 +169,7 @@ def _is_saved(solver: "Solver", moves: list[int]) -> bool:
 
 
 def _intact(path: Path, header: tuple[str, ...]) -> int:
-  """Returns the number of complete rows; writes the header of a new file, and removes a cut last row."""
+  """Returns the number of complete rows; writes the header of a new file, and removes an incomplete row."""
   if not path.exists():
     path.write_text(",".join(header) + "\n")
   data = path.read_bytes()

@@ -13,11 +13,11 @@ _MAX_BITS = 54  # the key of a position and the 8 bits of its bound share a sign
 
 
 class Solver:
-  """Solves positions that are given as the columns played so far, from 0.
+  """Solves positions. A position is the list of the columns played so far, numbered from 0.
 
-  A score is for the player to move: with S squares of the board and n stones on it, a win with the
-  player's next stone is (S + 1 - n) // 2, one stone later 1 less, and so on; 0 is a draw, and losses mirror
-  wins. A higher score is therefore a faster win or a slower loss.
+  A score is for the player to move. On a board of S squares with n stones, a win with the player's next stone
+  has the score (S + 1 - n) // 2, and each further own stone lowers it by 1. A draw has 0, and a loss the
+  negated score of the other player's win. A higher score is therefore a faster win or a slower loss.
 
   Raises: ValueError: the board is too small or too large.
   """
@@ -36,9 +36,9 @@ class Solver:
     return int(_solve(own, mask, len(moves), self._table, self._shape))
 
   def values(self, moves: list[int]) -> list[int | None]:
-    """Returns the score of the position after each column, for the player who moves now; None if it is full.
+    """Returns the score of the position after each column, for the player to move now; None if it is full.
 
-    The errors are those of `score`. Of a full board, every value is None.
+    The errors are those of `score`. On a full board, every value is None.
     """
     own, mask = self._position(moves)
     out: list[int | None] = []

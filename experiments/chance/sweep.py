@@ -5,9 +5,9 @@
     python -m experiments.chance.sweep --only 2048_stochastic_seed0
     python -m experiments.chance.table                  # the table of the finished jobs
 
-Each job trains for the same time. Jobs run one at a time, each with the whole machine. At the time limit the
-run is stopped with a checkpoint, and the next call resumes it. Runs and their logs are in `runs/chance`; each
-finished job has a folder in `results/`.
+Each job trains for the same time. Jobs run one at a time, each with the whole machine. At its time limit, a
+call stops the run with a checkpoint, and the next call resumes it. Runs and their logs are in `runs/chance`;
+each finished job has a folder in `results/`.
 """
 
 import sys
@@ -26,7 +26,7 @@ PLANNERS = ("train", "test")
 
 
 def search(algorithm: str, **settings: float) -> tuple[str, ...]:
-  """Returns the overrides of both planners. Gumbel has noise of its own, in place of Dirichlet noise."""
+  """Returns the overrides of both planners. Gumbel explores with its own noise instead of Dirichlet noise."""
   settings = ({"dirichlet_fraction": 0, "temperature": 1} if algorithm == "gumbel" else {}) | settings
   pairs = {"algorithm": algorithm, "root_value": "improved" if algorithm == "gumbel" else "mean"} | settings
   return tuple(f"planners.{name}.{key}={value}" for name in PLANNERS for key, value in pairs.items())
@@ -34,7 +34,7 @@ def search(algorithm: str, **settings: float) -> tuple[str, ...]:
 
 DETERMINISTIC = "chance.codes=0"
 NOISE = ("planners.train.dirichlet_fraction=0.25",)
-# The game's environment and network are those of its configuration.
+# The environment and the network of a game are those of its configuration.
 VARIANTS: dict[str, dict[str, tuple[str, ...]]] = {
   "2048": {
     "stochastic": (),
@@ -56,7 +56,7 @@ GAMES: dict[str, tuple[Path, tuple[str, ...]]] = {
 
 
 def job(game: str, variant: str, seed: int, wall_s: float = WALL_S) -> Job:
-  """Returns the job of one variant; the time, not a number of steps, ends its run."""
+  """Returns the job of one variant. Its run ends after `wall_s` seconds."""
   config, own = GAMES[game]
   common = (
     "max_env_steps=1000000000",
@@ -80,7 +80,7 @@ def job(game: str, variant: str, seed: int, wall_s: float = WALL_S) -> Job:
 
 
 def jobs(wall_s: float = WALL_S) -> list[Job]:
-  """Returns all jobs: every variant with the first seed, then with the next."""
+  """Returns all jobs: every variant with the first seed, then every variant with the next."""
   return [job(game, variant, seed, wall_s) for seed in SEEDS for game in GAMES for variant in VARIANTS[game]]
 
 

@@ -20,7 +20,7 @@ COLUMNS = (
 
 
 def table_of(results: Path) -> str:
-  """Returns the finished jobs of a folder of results as a Markdown table."""
+  """Returns a Markdown table of the finished jobs in the folder `results`."""
   lines = [f"| {' | '.join(COLUMNS)} |", "|" + "---|" * len(COLUMNS)]
   for game, variants in VARIANTS.items():
     for variant in variants:

@@ -27,7 +27,7 @@ class Evaluation:
 
 
 MACHINE = ("runtime", "ray.", "workers.resources.", "evaluation.resources.", "checkpoint.", "timeline.")
-"""Prefixes of the settings that say where a run is, not what it learns."""
+"""Prefixes of the settings that determine where and with what resources a job runs, not what it learns."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

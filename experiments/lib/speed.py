@@ -1,11 +1,12 @@
-"""Measures a configuration's search and update alone, so that minutes of different days can be compared.
+"""Measures a configuration's search and update alone, so that minutes from different days can be compared.
 
     python -m experiments.lib.speed act CONFIG [key=value …] [--seconds 3]      # prints one line of JSON
     python -m experiments.lib.speed learn CONFIG [key=value …]
 
-`act` calls the compiled policy with the run's number of environments, without stepping them, and prints the
-seconds per environment step. `learn` calls the compiled update with the run's batch, and prints the seconds
-per sample. A run makes at most 1 / (t_act + r · t_learn) environment steps a second at r samples per step.
+`act` calls the compiled policy for the run's number of environments, without stepping them, and prints the
+seconds per environment step (t_act). `learn` calls the compiled update with the run's batch, and prints the
+seconds per sample (t_learn). With r samples per step, a run makes at most 1 / (t_act + r · t_learn)
+environment steps per second.
 """
 
 import argparse

@@ -38,7 +38,7 @@ def main(
 ) -> int:
   """Runs the command line of a sweep: does the jobs in order, and writes to `results/` of the experiment.
 
-  With `--job` it does one job alone, elsewhere: with further settings, and with a folder of its own.
+  With `--job`, it runs one job in another folder, with further settings.
 
   Args:
     columns, measures_speed: as for `Sweep`.
@@ -137,8 +137,8 @@ class Sweep(Runner[Job]):
   Args:
     columns: the metrics that results keep; None keeps all.
     measures_speed: whether to measure `speed.seconds_of` before a run starts, for `machine.json`.
-    cores: number of threads of each command, with `at_once` of None; None: all cores of this process. The
-      folder of runs is then not locked, so that several sweeps can use it.
+    cores: number of threads of each command, only if `at_once` is None. If it is given, the folder of runs is
+      not locked, so that several sweeps can use it. None uses all cores of this process.
   """
 
   def __init__(
@@ -185,7 +185,7 @@ class Sweep(Runner[Job]):
     return True
 
   def begin(self, job: Job) -> None:
-    """Measures the machine with the job's network, batch and threads, once for each run."""
+    """Measures the search and the update with the job's network, batch and threads, once for each run."""
     if not self._measures_speed or (path := self._speed_path(job)).exists():
       return
     config, settings = job.load_config(self._folder), job.settings(self._folder)
@@ -198,7 +198,7 @@ class Sweep(Runner[Job]):
       command = [sys.executable, "-m", "experiments.lib.speed", part, job.config, *settings]
       with tempfile.TemporaryFile("w+") as out, (self._folder / f"{job.run_name}.log").open("a") as log:
         if self._budget.run(command, out, log, {**self._env, "PYTHONPATH": str(ROOT), **own}) != 0:
-          return  # the run does not depend on it
+          return  # a run is possible without the measurement
         out.seek(0)
         found = json.loads(out.read().splitlines()[-1])
       measured |= {f"t_{part}_s": found["seconds"], f"threads_{part}": found["threads"]}

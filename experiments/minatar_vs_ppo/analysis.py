@@ -1,4 +1,4 @@
-"""Tabulates MooZi and PPO on MinAtar from `results/`: returns, aggregates, minutes, and published results.
+"""Makes the tables of MooZi and PPO on MinAtar: returns, aggregates, minutes, and published results.
 
     python -m experiments.minatar_vs_ppo.analysis             # results/table.md, table.json and scores.json
     python -m experiments.minatar_vs_ppo.analysis --readme    # also both README.md, and headers in config/
@@ -52,7 +52,7 @@ CONDITIONS = {
 }
 SHORT = {"a": "no sticky actions", "b": "sticky actions 0.1"}
 AT_MINUTES = 25.0
-"""The minutes at which the table of minutes compares returns."""
+"""The minute at which the table of minutes also compares returns."""
 
 _SMOOTHING = 5
 """Number of evaluations during training of which a curve over minutes is the mean."""
@@ -110,7 +110,7 @@ def references_of(published: Sequence[dict[str, Any]]) -> dict[str, float]:
 def aggregates_of(
   groups: Groups, published: Sequence[dict[str, Any]], random: dict[tuple[str, str], float]
 ) -> list[dict[str, Any]]:
-  """Returns, for each protocol and agent with runs of all games, the IQM and MooZi's improvement over it.
+  """Returns the IQM of each protocol and agent with runs of all games, and MooZi's improvement over it.
 
   A score is normalized so that random play has 0 and the best published return under (b) has 1. Each game
   counts with the seeds that all games of the agent have.
@@ -161,8 +161,8 @@ def scores_of(groups: Groups) -> dict[str, dict[str, dict[str, list[float]]]]:
 def minutes_of(groups: Groups) -> list[dict[str, Any]]:
   """Compares MooZi with each PPO at equal minutes, for each protocol and game with measured minutes.
 
-  PPO's score is that of its longer runs if there are any, at the minute at which MooZi's runs end, or at
-  PPO's own end if that is earlier. `moozi_minutes` is the first at which MooZi's curve has that return.
+  PPO's score is the return of its longer runs, if there are any, at the minute at which MooZi's runs end, or
+  at PPO's own end if that is earlier. `moozi_minutes` is the first minute at which MooZi has that return.
   """
   out = []
   for protocol in PROTOCOLS:
@@ -193,7 +193,7 @@ def minutes_of(groups: Groups) -> list[dict[str, Any]]:
 
 
 def _minutes_curve(runs: list[Run] | None) -> tuple[np.ndarray, np.ndarray] | None:
-  """Returns the mean curve over minutes of the runs whose minutes count; None if there are none.
+  """Returns the mean curve over minutes of the runs with measured minutes; None if there are none.
 
   A seed's curve is the mean of its last five evaluations during training, of ten episodes each. The mean over
   seeds ends with the seed that ends first.
@@ -390,8 +390,8 @@ def _legend(tables: dict[str, Any]) -> str:
   )
   if first:
     text += (
-      " † is one seed and one checkpoint at 3M steps, from the first runs (`one_seed`), whose Breakout had "
-      "settings of its own."
+      " † is one seed and one checkpoint at 3M steps, from the first runs (`one_seed`), which had MooZi's "
+      "former settings (`experiments/configs/minatar`)."
     )
   return text
 
@@ -424,7 +424,7 @@ def project_table(tables: dict[str, Any]) -> str:
     f"Seeds per figure: {_span(seeds)}. A seed's figure is the mean of its run's last {NUM_REPORTED} "
     f"milestones, of {EPISODES} noise-free episodes each. Without sticky actions, episodes are cut off after "
     "1,000 steps (Freeway 2,500); with them, there is no cut-off. Minutes are on two cores."
-    f"{' † is one checkpoint of one seed.' if first else ''}"
+    f"{' † instead is one checkpoint of one seed, with former settings of MooZi.' if first else ''}"
   )
   return "\n".join([*lines, "", conditions])
 
@@ -468,7 +468,7 @@ def write_between_markers(path: Path, text: str) -> None:
 
 
 def header_of(runs: Sequence[Run]) -> list[str]:
-  """Returns the lines of a configuration's header that say what its runs took and reached."""
+  """Returns the lines Time, Reached and Measured of a configuration's header."""
   minutes = [run.minutes for run in runs if run.minutes is not None]
   mean, seeds = float(np.mean([run.score for run in runs])), len(runs)
   steps = f"{_millions(runs[0].max_env_steps)} steps, {seeds} seed{'s' * (seeds > 1)}"

@@ -1,11 +1,11 @@
-"""Reads the results of the sweep as runs: agent, protocol, game and seed, with the figure of each run.
+"""Reads the results of the sweep as runs, each with its agent, protocol, game, seed and figure.
 
 A run's figure is the mean return over its last five milestones, with 100 noise-free evaluation episodes each.
-Its swing is the standard deviation over its last ten milestones, divided by their mean. A figure from one
-checkpoint would be a draw: neighbouring checkpoints of a run differ as much as seeds do.
+Its swing is the standard deviation over its last ten milestones, divided by their mean. A single checkpoint
+would not be representative: neighbouring checkpoints of a run differ as much as seeds do.
 
-The folder `one_seed` has the first runs, one seed each, of which one checkpoint was evaluated. They stand for
-an agent, protocol and game until `results` has a run.
+The folder `one_seed` has the first runs, one seed each, of which one checkpoint was evaluated. They are used
+for an agent, protocol and game until `results` has a run of them.
 """
 
 import dataclasses
@@ -41,7 +41,7 @@ LABELS = {
   "ppo_tuned_long": "PPO, tuned, longer",
 }
 CORES, DEVICE = 2, "AMD EPYC"
-"""Minutes are of runs on this number of cores of this processor, with the configuration's own runtime."""
+"""Minutes count only for runs on this number of cores of this processor, with the configuration's runtime."""
 
 _NAME = re.compile(
   rf"(?P<agent>{'|'.join(AGENTS)})_(?P<protocol>{'|'.join(PROTOCOLS)})(?P<long>_long)?"
@@ -51,7 +51,7 @@ _FIRST_NAME = re.compile(rf"(?P<agent>muzero|ppo)_(?P<game>{'|'.join(GAMES)})(?P
 _FIRST_AGENTS = {"muzero": "muzero", "ppo": "ppo_replica"}
 _FIRST_STEPS = 3_000_000
 FIRST_STICKY = "sticky"
-"""The protocol of first runs on Breakout with sticky actions and a step cap."""
+"""The protocol of the first runs on Breakout with sticky actions and a step cap."""
 
 _ACTING = "train/return_mean"
 
@@ -91,7 +91,7 @@ class Run:
 
   @property
   def swing(self) -> float | None:
-    """The standard deviation over the mean of the last ten milestones; None if fewer were evaluated."""
+    """The last ten milestones' standard deviation divided by their mean; None if fewer were evaluated."""
     means = [c["return_mean"] for c in self.checkpoints[-NUM_EVALUATED:]]
     if len(means) < NUM_EVALUATED or not np.mean(means):
       return None
@@ -113,7 +113,7 @@ class Run:
 
   @property
   def minutes(self) -> float | None:
-    """The wall time of training, without evaluations; None if the machine was another."""
+    """Minutes of training without evaluations; None if the machine or the runtime was a different one."""
     last = self.checkpoints[-1]
     return self.result.without_evaluations(last["wall_s"]) / 60 if self.has_minutes else None
 
@@ -179,7 +179,7 @@ def _run_of(result: Result) -> Run | None:
 
 
 def _first_run_of(result: Result) -> Run | None:
-  """Returns a run of the first results with its checkpoint at 3M steps; None by number of simulations."""
+  """Returns a first run with its checkpoint at 3M steps; None for a result by number of simulations."""
   if (found := _FIRST_NAME.fullmatch(result.path.name)) is None:
     return None
   at_end = [c for c in _evaluated(result) if 0 <= c["env_steps"] - _FIRST_STEPS <= 0.05 * _FIRST_STEPS]

@@ -5,14 +5,14 @@
     python -m experiments.minatar_vs_ppo.sweep --only muzero_a_breakout_seed0
     python -m experiments.minatar_vs_ppo.sweep --job muzero_a_breakout_seed0 --out DIR runtime=local
 
-Jobs run one at a time, each with the whole machine. At the time limit the run is stopped with a
-checkpoint, and the next call resumes it. Runs and their logs are in `runs/minatar_vs_ppo`; each finished job
-has a folder in `results/`. With `--job`, one job runs with its own folder, without Ray if `runtime=local`, so
-that many jobs can run beside each other on another machine; copy `DIR/JOB` to `results/` then. `taskset` or
-`--cores` limits its cores.
+Jobs run one at a time, each with the whole machine. At the time limit the run is stopped with a checkpoint,
+and the next call resumes it. Runs and their logs are in `runs/minatar_vs_ppo`; each finished job has a folder
+in `results/`. With `--job`, one job runs in its own folder, without Ray if `runtime=local`, so that many jobs
+can run in parallel on another machine. Then copy `DIR/JOB` to `results/`. `taskset` or `--cores` limits its
+cores.
 
-A job's name is AGENT_PROTOCOL_GAME_seedN, or AGENT_PROTOCOL_long_GAME_seedN for a run of PPO that is about as
-long in minutes as MooZi's.
+A job's name is AGENT_PROTOCOL_GAME_seedN, or AGENT_PROTOCOL_long_GAME_seedN for a run of PPO that takes about
+as many minutes as MooZi's.
 """
 
 import dataclasses
@@ -38,10 +38,10 @@ AGENTS = {
 """The folder of the games' configurations, by agent."""
 
 NUM_EVALUATED = 10
-"""The number of last milestones that are evaluated: the swing is over all of them."""
+"""Number of milestones at the end of a run that are evaluated; the swing is over all of them."""
 
 NUM_REPORTED = 5
-"""The number of last milestones whose mean is the run's figure."""
+"""Number of milestones at the end of a run whose mean is the run's figure."""
 
 EPISODES = 100
 
@@ -51,8 +51,8 @@ class Protocol:
   """The conditions of a comparison.
 
   Attributes:
-    folder: of MooZi's configurations, which have the environment and the number of steps.
-    num_milestones: of a run; the last ten are a third of a run of (a), a fifth of a run of (b).
+    folder: MooZi's configurations, which have the environment and the number of steps.
+    num_milestones: milestones of a run; the last ten are a third of a run of (a), a fifth of a run of (b).
     long_steps: environment steps that PPO makes in about MooZi's minutes.
     seeds: number of seeds of each agent and game; `long_seeds` for PPO's long runs.
     breakout_seeds: number of MooZi's seeds on Breakout.
@@ -114,14 +114,14 @@ def _config_of(protocol: str, game: str) -> Config:
 
 
 def config_path(agent: str, protocol: str, game: str) -> Path | None:
-  """Returns the file whose configuration an agent's runs have; None if the sweep changes its environment."""
+  """Returns the configuration of an agent's runs; None if the sweep changes its environment."""
   if agent == "muzero":
     return PROTOCOLS[protocol].folder / f"{game}.yaml"
   return AGENTS[agent] / f"{game}.yaml" if protocol == "a" and agent in AGENTS else None
 
 
 def job(agent: str, protocol: str, game: str, seed: int, is_long: bool = False) -> Job:
-  """Returns the job of one run and of its last milestones."""
+  """Returns the job that trains one run and evaluates its last milestones."""
   terms = PROTOCOLS[protocol]
   config = _config_of(protocol, game)
   steps = terms.long_steps if is_long else config.max_env_steps
@@ -161,7 +161,7 @@ def simulations(game: str, seed: int) -> Job:
 
 
 def jobs() -> list[Job]:
-  """Returns all jobs: every game with the first seed, then with the next; (a) before (b)."""
+  """Returns all jobs: (a) before (b), and in each every game with the first seed, then with the next."""
   out = []
   for name, terms in PROTOCOLS.items():
     for seed in range(max(terms.seeds, terms.breakout_seeds)):

@@ -29,7 +29,7 @@ START = (
   "ppo.discount=0.99",
   "ppo.clip_value=false",
 )
-"""What published PPO of MinAtar has in common (README.md), with the bootstrap: where the tuning starts."""
+"""The start of the tuning: what published PPO agents of MinAtar share (README.md), and the bootstrap."""
 FAST = (
   *START,
   "ppo.network.channels=32",
@@ -37,7 +37,7 @@ FAST = (
   "ppo.num_envs=128",
   "ppo.segment_length=64",
 )
-"""A cheaper convolution with more channels, and more environments for as many steps in a round."""
+"""A cheaper convolution with more channels, and twice the environments with segments of half the length."""
 NORM = (*FAST, "ppo.layer_norm=true")
 CHOSEN = "layer_norm_huber"
 """The variant whose settings are `config/ppo/minatar_tuned.yaml`."""

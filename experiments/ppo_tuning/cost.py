@@ -1,8 +1,8 @@
-"""Measures the processor time of PPO's steps, one thread, by network and by game.
+"""Measures PPO's processor time per environment step with one thread, by network and by game.
 
     python -m experiments.ppo_tuning.cost    # prints the table and writes cost.json; takes some minutes
 
-Each figure is the least of four rounds. Processor time hardly depends on what else the machine does.
+Each figure is the minimum of four rounds. Other work on the machine raises it by up to a half.
 """
 
 import os

@@ -15,7 +15,7 @@ from experiments.lib.ablation import Ablation, Curve, main
 
 HERE = Path(__file__).resolve().parent
 LAST = 10
-"""Number of evaluations at the end of a run whose mean and spread the table states."""
+"""The table has the mean and the spread of this number of evaluations at the end of a run."""
 
 
 def last_evaluations(curve: Curve) -> np.ndarray:
@@ -42,7 +42,7 @@ AVERAGED = ("learner.target_decay=0.999", "workers.network=target", "evaluation.
 
 OTHERS = {"asterix": 1000, "freeway": 2500, "seaquest": 1000, "space_invaders": 1000}
 """The step limits of the other games."""
-CHANGES = {"default": (), "chosen": STARTS}
+CHANGES = {"default": (), "chosen": STARTS, "fresh_starts": (*FRESH, "workers.max_random_starts=8")}
 
 ABLATION = Ablation(
   config=HERE / "breakout.yaml",

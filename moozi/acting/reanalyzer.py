@@ -57,9 +57,9 @@ def make_root_search(
 
 
 def make_root_value(model: Model, spec: EnvSpec) -> RootSearch:
-  """Returns a function like that of `make_root_search` that returns the network's value and no policy.
+  """Returns a function with the signature of `make_root_search`'s that makes a root inference, not a search.
 
-  The value of the root inference replaces that of a search. `action_probs` has no rows.
+  It returns the network's value in env units, and action probabilities without rows, [0, A].
   """
 
   def value(
@@ -78,7 +78,7 @@ def make_root_value(model: Model, spec: EnvSpec) -> RootSearch:
 
 
 class Reanalyzer(HeldParameters):
-  """Searches stored positions again, or renews their values only (`reanalyze.search=false`).
+  """Searches stored positions again; with `reanalyze.search=false`, replaces only their values.
 
   Args:
     config: the run's configuration; `planners.reanalyze` configures the search.

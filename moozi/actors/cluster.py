@@ -35,7 +35,7 @@ def connected(config: Config) -> Iterator[Any]:
 def started(config: RayConfig) -> Iterator[Any]:
   """Connects Ray and yields the `ray` module.
 
-  At the end it disconnects from the cluster, or shuts down the cluster that it started.
+  On exit, disconnects from the cluster, or shuts down the cluster that it started.
   Raises: UserError: Ray is not installed, or no cluster answers or accepts the connection.
   """
   # On Linux, Ray listens on all addresses by default. This variable, which Ray reads at import, restricts Ray

@@ -1,4 +1,4 @@
-"""Calls one function for many arguments in worker processes, for work that is not a training run."""
+"""Maps a function over many arguments in Ray worker processes, outside training runs."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
@@ -16,7 +16,7 @@ _WORKER = ActorResources(num_cpus=0, num_threads=1)
 
 
 class Worker:
-  """Holds the function of one process.
+  """Ray actor that calls the function in one process.
 
   Args:
     index: the worker's index.
@@ -36,13 +36,13 @@ class Worker:
 def map_unordered(
   make: Callable[[], Callable[[T], R]], arguments: Sequence[T], num_workers: int
 ) -> Iterator[R]:
-  """Yields `make()(argument)` for each argument, in the order in which the calls end.
+  """Yields `make()(argument)` for each argument, in the order of completion.
 
   Args:
     make: called once in each process; sent to it by pickle.
-    num_workers: number of processes, each with one thread for XLA.
+    num_workers: number of processes, each with one XLA thread.
 
-  Raises: UserError: Ray is not installed, or a call raised one. RunError: a process ended.
+  Raises: UserError: Ray is not installed, or a call raised UserError. RunError: a process ended unexpectedly.
   """
   registered = {(r.kind, name): f for r in plugins.REGISTRIES for name, f in r.registered.items()}
   with cluster.started(RayConfig()) as ray:

@@ -120,10 +120,10 @@ def make_loss(
   between categories. Masked terms are 0 and count in the mean.
 
   A model with chance nodes adds ρ Σ_k (c^v l^a_k + c^c l^c_k + c^m l^m_k) / K, over the transitions
-  k = 1 … K. The largest of the encoder's outputs e for the transition from step k-1 to k is its code, a
-  one-hot vector, with which the unroll goes on; gradients pass through it to e. The target of the
-  afterstate's value (l^a) is the return of step k-1. The target of its code logits (l^c) is the code. The
-  commitment loss l^m = ‖code − e‖² draws e to the code.
+  k = 1 … K. The encoder maps the transition from step k-1 to k to outputs e. The one-hot vector of the
+  largest output is the code, which the unroll takes as the outcome; its gradient passes to e unchanged. The
+  target of the afterstate's value (l^a) is the return of step k-1. The target of the code logits (l^c) is the
+  code. The commitment loss l^m = ‖code − e‖² moves e towards the code.
 
   The metric `loss/<term>` is the term without its coefficient; `loss/<term>_<k>` is its addend k before the
   factor 1/K. Both are weighted by ρ as in the loss.
@@ -299,7 +299,11 @@ def _chance_terms(
 def _chance_diagnostics(
   afterstates: list[AfterstateOutput], codes: list[Float[Array, "B N"]], target: TrainTarget
 ) -> dict[str, Float[Array, ""]]:
-  """Returns the number of codes in use and the entropy of the predicted codes, over unmasked transitions."""
+  """Returns metrics of the codes, over unmasked transitions.
+
+  `chance/codes_used` is the exponential of the entropy of the codes' frequencies: the effective number of
+  codes in use. `chance/entropy` is the mean entropy of the predicted code probabilities, in nats.
+  """
   mask = target.unroll_mask[:, 1:].T[..., None]
   count = jnp.maximum(jnp.sum(mask), 1.0)
   used = jnp.sum(mask * straight_through(jnp.stack(codes)), axis=(0, 1)) / count
@@ -313,7 +317,7 @@ def _chance_diagnostics(
 def _weighted_means(
   terms: dict[str, list[Float[Array, "B"]]], rho: Float[AnyArray, "B"], scale_reward_loss: bool
 ) -> dict[str, Float[Array, ""]]:
-  """Returns the metrics `loss/<term>` and `loss/<term>_<k>` of the terms by unroll step; see `make_loss`."""
+  """Returns the metrics `loss/<term>` and `loss/<term>_<k>` of terms that have a value per step."""
   metrics: dict[str, Any] = {}
   num_steps = len(terms["reward"])
   for name, addends in terms.items():
@@ -339,12 +343,12 @@ def _cosine_distance(a: Float[Array, "B *state"], b: Float[Array, "B *state"]) -
 
 
 def state_metrics(hidden_state: Float[Array, "B *state"]) -> dict[str, Float[Array, ""]]:
-  """Returns how far apart the hidden states of a batch are.
+  """Returns metrics of how much the hidden states of a batch differ.
 
-  `state/cosine` is the mean cosine between two different states. `state/spread` is the root mean square, over
-  states and dimensions, of the difference from the mean state. `state/rank` is the participation ratio
-  (Σλ)² / Σλ² of the eigenvalues λ of the states' covariance: the number of dimensions that they fill. All
-  states equal: 1, 0 and 0.
+  `state/cosine` is the mean cosine similarity over pairs of states. `state/spread` is the root mean square,
+  over states and dimensions, of the difference from the mean state. `state/rank` is the participation ratio
+  (Σλ)² / Σλ² of the eigenvalues λ of the states' covariance: the effective number of dimensions. If all
+  states are equal, they are 1, 0 and 0.
   """
   x = hidden_state.reshape(hidden_state.shape[0], -1)
   batch = x.shape[0]

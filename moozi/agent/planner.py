@@ -22,7 +22,7 @@ from moozi.core.types import AnyArray
 from moozi.nn.model import Model, NetState, Params
 from moozi.ops.players import search_discount
 
-# Makes the key of the random actions from the search's key.
+# Folded into the search's key, it gives the key of the random actions.
 _RANDOM_ACTION = 1
 
 
@@ -37,7 +37,8 @@ class SearchOutput:
     prior_probs: the network's policy over the legal actions, without noise.
     prior_value: env units, the network's value.
     q_values: env units; actions that were not visited have the mixed value (`_complete_q_values`).
-    depth_mean: mean depth at which the simulations ended; the root has depth 0, and an afterstate is a level.
+    depth_mean: mean depth at which the simulations ended; the root has depth 0, and an
+      afterstate counts as a level.
     depth_max: depth at which the deepest simulation ended.
     tree: the search tree (mctx's Tree, with embeddings) if requested, else None.
   """
@@ -69,13 +70,16 @@ def plan(
   """Runs a root inference and a search from each root, and chooses an action.
 
   With puct and stochastic, the probability of an action is proportional to its visit count to the power
-  1/temperature. At temperature 0 the most visited action is chosen, and the prior breaks ties. With
-  stochastic, a simulation evaluates either the afterstate of an action or an outcome of it; the search visits
-  the outcomes of an afterstate in proportion to their probabilities. The other searches of a model with
-  chance nodes follow the most probable outcome of each action. With gumbel the search itself chooses the
-  action; its only noise is the Gumbel noise, scaled by `gumbel_scale`. Illegal actions are masked at the root
-  only. In deeper nodes only the network's policy avoids them, because its training targets are 0 on illegal
-  actions. With probability `random_action_prob` a random legal action replaces the chosen one.
+  1/temperature. At temperature 0 the most visited action is chosen, and the prior breaks ties. With gumbel
+  the search itself chooses the action; its only noise is the Gumbel noise, scaled by `gumbel_scale`. With
+  probability `random_action_prob`, a uniformly random legal action replaces the chosen one.
+
+  With stochastic, a simulation evaluates either an afterstate or an outcome, and the search visits the
+  outcomes of an afterstate in proportion to their probabilities. If the model has chance nodes, the other
+  searches follow the most probable outcome of each action.
+
+  Illegal actions are masked at the root only. In deeper nodes only the network's policy avoids them, because
+  its training targets are 0 on illegal actions.
 
   Args:
     model, config, num_players, with_tree: static arguments under jit.
@@ -147,7 +151,7 @@ def plain_tree(tree: Any) -> SearchTree:
   is_child = parent >= 0
   above, edge = jnp.maximum(parent, 0), jnp.maximum(tree.action_from_parent, 0)
   if _has_chance(tree):
-    # mctx returns the tree without the edges from chance nodes, so the states keep them (`_make_chance_fns`).
+    # mctx drops the edges of chance nodes from its tree, so the embeddings store them (`_make_chance_fns`).
     is_chance = ~tree.embeddings.is_decision_node & (tree.node_visits > 0)
     num_actions = tree.num_actions
     _, reward = tree.embeddings.state_embedding
@@ -214,7 +218,7 @@ def _make_recurrent_fn(model: Model, signed_discount: float) -> Any:
 
 
 class _ChanceFns(NamedTuple):
-  """The functions of `mctx.stochastic_muzero_policy` that evaluate an action and an outcome."""
+  """The recurrent functions of `mctx.stochastic_muzero_policy`, for actions and for outcomes."""
 
   decision: Any
   chance: Any
@@ -223,9 +227,10 @@ class _ChanceFns(NamedTuple):
 def _make_chance_fns(model: Model, signed_discount: float) -> _ChanceFns:
   """Returns mctx's recurrent functions for a model with chance nodes, with scalars in env units.
 
-  An afterstate has the player and the time of the state before it: its edge has reward 0 and discount 1. The
-  edge of an outcome has the reward and the discount. States are (hidden state, reward on entering it), and
-  afterstates (hidden state, logits of the codes), for `plain_tree`.
+  An afterstate has the same player and time step as the state before it, so its edge has reward 0 and
+  discount 1. The edge of an outcome has the reward and the discount. For `plain_tree`, the embedding of a
+  state is (hidden state, reward on entering it), and that of an afterstate (hidden state, logits of the
+  codes).
   """
   chance = model.chance
   assert chance is not None, "the configuration demands chance.codes for algorithm=stochastic"

@@ -31,7 +31,7 @@ TERMS = (
 
 
 CHANCE_TERMS = ("loss/afterstate_value", "loss/chance", "loss/commitment")
-"""Further terms of a model with chance nodes."""
+"""Additional terms of a model with chance nodes."""
 
 
 def terms_of(config: Config) -> tuple[str, ...]:
@@ -47,9 +47,9 @@ class TrainingState:
 
   Attributes:
     params: the network's parameters.
-    target_params: the target network, with which reanalyze searches. A copy of params, made when learner_step
-      is a multiple of `target_update_period`, and at every step before the first multiple; with
-      `target_decay`, the exponential moving average of params.
+    target_params: the parameters of the target network, with which reanalyze searches. They are copied from
+      params when learner_step is a multiple of `target_update_period`, and at every step before the first
+      multiple. With `target_decay`, they are the exponential moving average of params.
     net_state: the averages of batch norm; empty with other norms.
     opt_state: the optimizer's state.
     learner_step: number of updates, including skipped ones; also the version of the parameters.
@@ -89,7 +89,7 @@ def make_learning_rate(
   The rate rises linearly to `peak`. Then it is constant, or falls to `end` linearly or as a cosine.
 
   Args:
-    decay_steps: learner steps from `peak` to `end` (`Config.decay_steps`); None: constant.
+    decay_steps: learner steps from `peak` to `end` (`Config.decay_steps`); None: the rate stays at `peak`.
   """
   if decay_steps is None:
     main = optax.constant_schedule(config.peak)
@@ -150,11 +150,11 @@ def make_update(model: Model, config: Config, spec: EnvSpec) -> UpdateFn:
   the bit, and the learner step still increases. `target_params` is copied when the learner step is a multiple
   of `target_update_period`. Before the first multiple, it is copied at each update. Without these copies it
   would stay the untrained network, and reanalyze would replace better targets with worse ones. With
-  `target_decay`, it is averaged instead (`average`).
+  `target_decay`, `target_params` is a moving average instead (`average`).
 
   Source: thesis 4.3.9. Departures: every non-finite update is skipped (`optax.apply_if_finite` applies one
-    after a number of consecutive skips); the target network is copied before the first multiple; a moving
-    average instead of copies, as in BBF (Schwarzer et al. 2023), by option.
+    after a number of consecutive skips); the target network is copied before the first multiple;
+    optionally it is a moving average, as in BBF (Schwarzer et al. 2023).
   """
   learner = config.learner
   extra, terms = make_extra_losses(config, model), terms_of(config)
@@ -199,10 +199,10 @@ def average(mean: Params, params: Params, decay: float, step: Int32[Array, ""]) 
 
 
 def playing_state(state: Any, config: Config) -> Any:
-  """Returns a checkpoint's state with `params` replaced by the parameters that `evaluation.network` names.
+  """Returns a checkpoint's state with the parameters of `evaluation.network` as its `params`.
 
-  A state without target parameters (another algorithm; parameters only, which are the playing ones) is
-  returned unchanged.
+  A state without target parameters is returned unchanged: that of another algorithm, or one of the zoo, whose
+  `params` already are those of `evaluation.network`.
   """
   target = getattr(state, "target_params", None)
   is_online = config.evaluation.network == "online" or target is None

@@ -72,8 +72,8 @@ def agent_of(
   The other arguments and the errors are those of `load`.
 
   Args:
-    with_opponent: whether the run's `evaluation.opponent` must exist. False for an agent that is itself an
-      opponent, which may be its own opponent's.
+    with_opponent: whether to check that the run's `evaluation.opponent` exists. It is False for an agent that
+      is loaded as a player: its run may name itself as the opponent, and the check would load it again.
   """
   from moozi.evaluation.opponents import check_history, check_opponent
   from moozi.io.checkpoints import read_checkpoint_info
@@ -375,7 +375,7 @@ def check_opponent_options(
     check_player(names[0], opponent)
   for option, text in zip(names, (opponent, simulations), strict=True):
     if text is not None and spec.num_players == 1:
-      hint = "; env.kwargs.test_others play its other seats, and any players meet in `moozi arena`"
+      hint = "; env.kwargs.test_others names the players of its other seats; see also `moozi arena`"
       raise UserError(
         f"{option}={text}: {spec.name} has one player, so it has no opponent{hint if spec.num_seats else ''}"
       )

@@ -42,7 +42,8 @@ FILES = {
 _FORMAT = 1
 _MAX_MILESTONES = 10
 _TRAINED = ("run", "zoo", "prior", "approach")
-# Games that an agent searches at once; a block of 16 openings has this number to move at a time.
+# Number of positions that an agent searches at once. In a block of 16 openings, each agent is to move
+# in about this number of games at a time.
 _WIDTH = 16
 
 
@@ -52,10 +53,10 @@ class Arena:
 
   Attributes:
     task: name of the environment.
-    conditions: `seed` and `opening_plies`, the number of random moves at the start of each game.
+    conditions: `seed`, and `opening_plies`: the number of random moves at the start of each game.
     games: the games.
     standings: scores and ratings, with intervals over openings.
-    steps: environment steps of the players that are milestones, by name.
+    steps: for each player that is a milestone, its environment steps, by name.
   """
 
   task: str
@@ -67,8 +68,9 @@ class Arena:
   def ratings(self) -> "pd.DataFrame":
     """Returns a row for each player, the strongest first.
 
-    `rating` is Elo by Bradley and Terry with the pinned player at 0, `score` the mean over all games; `*_low`
-    and `*_high` bound their 95% intervals over openings. `skill` and `skill_sigma` are openskill's.
+    `rating` is the Bradley-Terry rating on the scale of Elo, with the pinned player at 0. `score` is the mean
+    score over all games. `*_low` and `*_high` bound their 95% intervals over openings. `skill` and
+    `skill_sigma` are mu and sigma of the package openskill.
     """
     import pandas as pd
 
@@ -90,7 +92,7 @@ class Arena:
     return pd.DataFrame(rows)
 
   def pairs(self) -> "pd.DataFrame":
-    """Returns a row for each pair: the score of `first`, its wins, draws, losses and mean return."""
+    """Returns a row for each pair: score, wins, draws, losses and mean return of `first`, with intervals."""
     import pandas as pd
 
     data, rows = self.to_json(), []
@@ -152,9 +154,9 @@ class Arena:
     }
 
   def _results(self) -> dict[tuple[str, str], tuple[list[int], set[Any]]]:
-    """Returns the numbers of wins, draws and losses and the distinct games of each two players.
+    """Returns ([wins, draws, losses], the set of distinct games) for each ordered pair of players.
 
-    With more than two seats, every pair of seats of the two players counts.
+    With more than two seats, each pair of seats of the two players adds one win, draw or loss.
     """
     out: dict[tuple[str, str], tuple[list[int], set[Any]]] = {}
     for game in self.games:
@@ -166,13 +168,13 @@ class Arena:
     return out
 
   def figure(self) -> "Figure":
-    """Returns the cross-table with the ratings."""
+    """Returns a figure of the cross-table with the ratings."""
     from moozi.vis.arena import arena_figure
 
     return arena_figure(self.to_json())
 
   def milestones_figure(self) -> "Figure":
-    """Returns the rating over training. Raises UserError if no player is a milestone."""
+    """Returns a figure of ratings over environment steps. Raises UserError if no player is a milestone."""
     from moozi.vis.arena import milestones_figure
 
     if not self.steps:
@@ -238,26 +240,29 @@ def arena(
   """Plays every pair of players from every seat, as `moozi arena` does.
 
   Args:
-    task: an environment such as "open_spiel:connect_four", or a configuration. None takes that of
-      `milestones`.
+    task: an environment such as "open_spiel:connect_four", or a configuration. None takes the environment of
+      the run `milestones`.
     players: names: "random", "mcts:100", "run:PATH[@checkpoint]", "zoo:NAME", "prior:PATH[@checkpoint]" (the
-      network without search), "module:function", or a registered name. A name that occurs twice plays itself.
-    games: number of games of each pair; rounded up so that each opening is played from every seat.
+      network without search), "module:function", or a registered name. A player that is listed twice plays
+      against itself.
+    games: number of games of each pair (with more than two seats: of each group of players who meet). It is
+      rounded up so that each opening is played from every seat.
     milestones: a run whose milestones play too, at most ten, evenly spaced.
     opening_plies: number of random moves at the start of each game. None takes a quarter of a random game's
       mean length, at most 4, and 0 with hidden information.
-    seed: games depend on it, the players and the opening only, not on `workers`, unless a run has
+    seed: seed of the openings, chance and players. The games do not depend on `workers`, unless a run has
       evaluation.noise_free=false.
     simulations: number of simulations per search of trained agents; None uses that of `planners.test`.
     pinned: the player whose rating is 0; None takes "random" if it plays, else the first player.
-    workers: number of processes, with Ray; 1 plays in this process.
-    out: a folder that keeps the finished games in games.jsonl; a later call plays those that are missing.
+    workers: number of Ray processes. With 1, or without Ray, the games are played in this process.
+    out: a folder whose games.jsonl keeps the finished games; a later call plays only the missing ones.
     allow_code: whether runs may import the Python modules that they name.
-    on_game: called with the number of finished games and of all games.
+    on_game: called with the number of finished games and the number of all games.
 
   Returns: the results.
-  Raises: UserError: a player or the task does not exist, they do not fit, or there are fewer than two
-    players. RunError: the games cannot be written. The finished ones are kept.
+  Raises: UserError: the task or a player does not exist, a player does not fit the task, there are fewer than
+    two players, or `out` has games of other conditions. RunError: another process plays in `out`, or the
+    games cannot be written; finished games are kept.
   """
   env, steps = _task_of(task, milestones, allow_code), {}
   make_table = functools.partial(registry.make_table, env.name, **env.arguments)
@@ -300,7 +305,7 @@ def arena(
 
 
 def _task_of(task: str | None, milestones: Any, allow_code: bool) -> EnvConfig:
-  """Returns the environment of a task. Raises UserError if there is no such environment or configuration."""
+  """Returns a task's environment. Raises UserError if there is no such environment or configuration."""
   from moozi.io.config import load_config
 
   if task is None:
@@ -313,7 +318,10 @@ def _task_of(task: str | None, milestones: Any, allow_code: bool) -> EnvConfig:
 
 
 def _milestones_of(run: Any, allow_code: bool) -> dict[str, int]:
-  """Returns the names of a run's milestones as players, with their environment steps, in order of steps."""
+  """Returns {player name: environment steps} of at most ten milestones of a run, in order of steps.
+
+  Raises: UserError: the run has no milestones.
+  """
   directory, _ = open_run(run, allow_code)
   found = [c for c in list_checkpoints(directory.checkpoints_path) if c.meta.get("is_milestone")]
   if not found:
@@ -325,7 +333,7 @@ def _milestones_of(run: Any, allow_code: bool) -> dict[str, int]:
 
 
 def entrants_of(names: Sequence[str], simulations: int | None, allow_code: bool) -> dict[str, Entrant]:
-  """Returns the players by their full names. A name that occurs again has a number.
+  """Returns the players by their full names. A repeated name gets a suffix such as ` #2`.
 
   Raises: UserError: a player does not exist or cannot be loaded.
   """
@@ -394,7 +402,7 @@ class _SeatedAgent:
     return step
 
 
-# --- playing the blocks, here or in other processes
+# --- playing the blocks, in this process or in workers
 
 
 def _play_block(
@@ -406,7 +414,7 @@ def _play_block(
 def _make_player_of_blocks(
   env: EnvConfig, names: Sequence[str], simulations: int | None, allow_code: bool, seed: int, plies: int
 ) -> Callable[[list[Match]], list[Game]]:
-  """Returns the function that plays blocks in another process, where it loads the players."""
+  """Returns the function that plays blocks. Called in each worker process, where it loads the players."""
   make_table = functools.partial(registry.make_table, env.name, **env.arguments)
   return functools.partial(_play_block, make_table, entrants_of(names, simulations, allow_code), seed, plies)
 
@@ -428,10 +436,10 @@ def _play_all(
 
 
 class _Results:
-  """The finished games, in a folder's games.jsonl or in memory only.
+  """The finished games, kept in a folder's games.jsonl, or only in memory without a folder.
 
   Raises: UserError: the folder cannot be written, or its games were played under other conditions. RunError:
-    another process plays in this folder.
+    another process plays in this folder, or its lock file cannot be created.
   """
 
   def __init__(self, folder: str | os.PathLike[str] | None, header: dict[str, Any]) -> None:
@@ -452,14 +460,14 @@ class _Results:
       raise
 
   def close(self) -> None:
-    """Closes the file, and releases the folder."""
+    """Closes the file and releases the lock on the folder."""
     if self._log is not None:
       self._log.close()
     if self._lock is not None:
       self._lock.close()
 
   def add(self, games: Sequence[Game]) -> None:
-    """Keeps games that are not kept yet."""
+    """Adds the games that are not stored yet."""
     new = [game for game in games if game.match not in self.games]
     if self._log is not None:
       self._log.append(_to_record(game) for game in new)

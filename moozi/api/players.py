@@ -1,6 +1,6 @@
 """Trained agents as players, by name: `run:PATH[@checkpoint]`, `zoo:NAME`, `prior:PATH[@checkpoint]`.
 
-`core.plugins.PLAYERS` names `make_player`, so these names work wherever a player is named.
+`core.plugins.PLAYERS` maps these names to `make_player`, so every setting that takes a player accepts them.
 """
 
 import functools
@@ -28,7 +28,7 @@ _FIRST = np.zeros(1, np.int64)
 
 
 class TrainedName(NamedTuple):
-  """A trained agent's name in its parts: the run or `zoo:NAME`, the checkpoint, and whether it searches."""
+  """The parts of a trained agent's name: the run or `zoo:NAME`, the checkpoint, whether it is `prior:`."""
 
   run: str
   checkpoint: str | None
@@ -47,7 +47,7 @@ def parse_name(name: str) -> TrainedName:
 
 
 class TrainedPlayer:
-  """A trained agent's checkpoint, as a player of a game. Loading it makes no environment.
+  """A trained agent's checkpoint as a player of a game.
 
   Args:
     name: as in `parse_name`.
@@ -56,7 +56,8 @@ class TrainedPlayer:
 
   Attributes:
     agent: the agent.
-    name: the name with the checkpoint that it meant when it was loaded, and with the simulations if given.
+    name: the full name. It has the checkpoint's name unless the agent is from the zoo, and the number of
+      simulations if it was given.
 
   Raises: UserError: the run or the checkpoint does not exist, or the checkpoint does not fit its run.
   """
@@ -68,10 +69,10 @@ class TrainedPlayer:
       self.agent: Agent = agent_of(
         directory, config, checkpoint, simulations=simulations, with_opponent=False
       )
-      assert self.agent.state is not None  # read now, so that a damaged checkpoint is reported here
+      assert self.agent.state is not None  # reads the checkpoint, so that damage is reported here
     except UserError as error:
       raise UserError(str(error) if run in str(error) else f"{name}: {error}") from None
-    # An algorithm without a search plays with its network anyway.
+    # PPO has no search: it plays with its network under every name.
     self.uses_prior = uses_prior and self._has_model
     label = label_of(Path(directory.path))
     if not label.startswith(ZOO_PREFIX):
@@ -87,7 +88,7 @@ class TrainedPlayer:
     return algorithm_of(self.agent.config).has_model
 
   def check(self, spec: EnvSpec, where: str) -> None:
-    """Raises UserError, which starts with `where`, if the agent's environment is not that of `spec`."""
+    """Raises UserError, which names `where`, if the agent was trained on another environment."""
     own = self.agent.spec
     if any(getattr(own, fact) != getattr(spec, fact) for fact in _FACTS):
       raise UserError(
@@ -96,7 +97,7 @@ class TrainedPlayer:
 
   @property
   def sees_others(self) -> bool:
-    """Whether the agent's history has the frames and actions of the other players, as in self-play."""
+    """Whether the agent's history includes the frames and actions of the other players, as in self-play."""
     return self.agent.spec.num_players > 1
 
   def group(self, num_games: int, width: int, seed: int) -> "GroupPlayer":
@@ -118,7 +119,7 @@ _EVALUATORS: dict[Any, "Evaluator"] = {}
 
 
 def _evaluator(agent: Agent, simulations: int | None) -> "Evaluator":
-  """Returns the evaluator, the same one for all checkpoints of a run, because each compiles its search."""
+  """Returns the evaluator. Checkpoints of one run share it, because each evaluator compiles its search."""
   from moozi.training.algorithms import algorithm_of
 
   key = (agent.config.model_dump_json(exclude={"run", "seed", "checkpoint"}), agent.spec, simulations)
@@ -133,9 +134,9 @@ def _load(name: str) -> TrainedPlayer:
 
 
 def make_player(name: str, spec: EnvSpec, seed: int) -> "OneGame":
-  """Returns a trained agent as the player of one episode; the plug-in of the names of trained agents.
+  """Returns a trained agent as the player of one episode. PLAYERS calls it for names such as `run:PATH`.
 
-  Raises: UserError: as `TrainedPlayer`, or its environment is not that of `spec`.
+  Raises: UserError: as `TrainedPlayer`, or the agent was trained on another environment.
   """
   player = _load(name)
   player.check(spec, name)
@@ -157,7 +158,7 @@ class OneGame:
     if self._player.sees_others:
       self._group.observe(_FIRST, self._step(observation, legal), np.array([action + 1], np.int32))
 
-  # Made at the first frame, because the check of a configuration makes a player that never plays.
+  # Created at the first frame, because validating a configuration creates a player that never plays.
   @functools.cached_property
   def _group(self) -> "GroupPlayer":
     return self._player.group(1, 1, self._seed)

@@ -60,8 +60,8 @@ def arena(
 ) -> int:
   """Play every pair of players from every seat, and rate the players.
 
-  Finished games are kept in DIR/games.jsonl. The same command plays those that are missing: after a stop,
-  with more games, or with more players.
+  Finished games are kept in DIR/games.jsonl. The same command continues after a stop. With more games or
+  players, it plays only the games that are missing.
   """
   from moozi.api.arena import arena as play
 

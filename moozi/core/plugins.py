@@ -76,8 +76,8 @@ class Registry:
     kind: what the functions make, such as `network`; the group of entry points is then `moozi.networks`.
     key: the configuration's key, for error messages.
     built_in: names that the package itself defines.
-    forms: built-in values with an argument, such as `run:PATH`, and the `module:function` of MooZi that takes
-      the whole value as its first argument; None if the caller itself knows the value.
+    forms: for each form of built-in values with an argument, such as `run:PATH`, the `module:function` of
+      MooZi that takes the whole value as its first argument; None if the caller handles the value itself.
   """
 
   kind: str
@@ -123,7 +123,7 @@ class Registry:
     return value in self.built_in or self._form(value) is not None
 
   def _form(self, value: str) -> str | None:
-    """Returns the form of a built-in value with an argument; None for other values."""
+    """Returns the form in `forms` that the value has; None if it has none."""
     prefix, _, argument = value.partition(":")
     for form in self.forms:
       name, _, wanted = form.partition(":")
@@ -258,7 +258,7 @@ def uses(config: "Config") -> list[Use]:
 
 
 def _seat_players(config: "Config") -> Iterator[tuple[str, str]]:
-  """Yields (key, value) for each player of a seat that the environment plays."""
+  """Yields (key, name) for each player of the seats that an OpenSpiel environment plays."""
   if config.env.name.startswith("open_spiel:"):
     for key in ("others", "test_others"):
       names = config.env.kwargs.get(key) or ()

@@ -20,7 +20,8 @@ class SearchTree:
 
   Values are for the player to move at the node; a reward is for the player who moved into it. The Q-value
   of an edge, for the player who moved, is reward + signed discount · value (`ops.players.search_discount`).
-  At a chance node the player has moved and the outcome is open: its value is the Q-value of the action.
+  At a chance node the player has moved and the outcome is not drawn yet: its value is the Q-value of the
+  action.
 
   Attributes:
     parent: -1 at the root.
@@ -32,9 +33,9 @@ class SearchTree:
     raw_value: env units: the network's value before the search.
     reward: env units: the model's reward on entering the node; 0 at the root.
     prior: the action's prior probability at the parent, as the search used it; 1 at the root. Priors of the
-      root's children are over the legal actions, with noise if there is any. The model's probability of the
-      outcome if the parent is a chance node.
-    is_chance: whether the node is a chance node; false everywhere without chance nodes.
+      root's children are over the legal actions, with noise if there is any. If the parent is a chance node,
+      the model's probability of the outcome.
+    is_chance: whether the node is a chance node.
   """
 
   parent: Int32[AnyArray, "*B N"]
@@ -49,15 +50,18 @@ class SearchTree:
 
   @property
   def is_outcome(self) -> Bool[AnyArray, "N"]:
-    """Whether the edge to each node is an outcome of chance; of one tree [N]."""
+    """Whether the edge to each node is a chance outcome, [N]; for one tree."""
     return (self.parent >= 0) & self.is_chance[self.parent]
 
   def q_values(self, signed_discount: float) -> Float32[AnyArray, "N"]:
-    """Returns the Q-value of the edge to each node, for the player who moved or whose outcome it is; [N]."""
+    """Returns the Q-value of the edge to each node, for the player who moved, [N]; for one tree.
+
+    The entry of the root has no meaning.
+    """
     return np.where(self.is_chance, self.value, self.reward + np.float32(signed_discount) * self.value)
 
   def edge_names(self, action_names: Sequence[str]) -> list[str]:
-    """Returns the name of the edge to each node, `code 3` for an outcome; the root has the name `root`."""
+    """Returns the name of the edge to each node: the action, `code 3` for an outcome, `root` for the root."""
     pairs = zip(self.action.tolist(), self.is_outcome.tolist(), strict=True)
     names = [f"code {edge}" if is_outcome else action_names[edge] for edge, is_outcome in pairs]
     return ["root", *names[1:]]
@@ -98,8 +102,8 @@ class InspectedEpisode:
     prior_probs: the network's policy.
     action_probs: the search policy.
     q_values: Q-values of the search; the mixed value for actions without a visit.
-    network_q_values: the model's reward and value after each action, without search; with chance nodes, the
-      afterstate's value.
+    network_q_values: the Q-value of each action from the model's reward and value, without search; with
+      chance nodes, the value of the afterstate.
     imagined_rewards: entry k is the model's reward for the (k+1)-th action taken from t on. With chance
       nodes, each action has its most probable outcome.
     imagined_values: entry k is the model's value after k of these actions, for the player to move then. The

@@ -15,12 +15,12 @@ class EnvSpec:
     frame_shape: (H, W, C) of one frame; (1, 1, D) for vector observations.
     frame_dtype: storage of a frame: "bool", "uint8" (scaled by 1/255 on the device) or "float32".
     num_env_actions: size of the environment's own action space A^e.
-    num_players: number of players whom the agent plays: 1, or 2 who alternate strictly.
+    num_players: number of players that the agent plays: 1, or 2 who alternate strictly.
     action_names: one name for each of the environment's own actions.
     is_perfect_information: whether nothing is hidden from either player. If false, a frame shows only what
       the player to move may see, so the previous frame may be the opponent's view.
-    num_seats: number of players of a game in which the agent plays one seat, and the environment plays the
-      others; `num_players` is then 1. 0 in every other environment.
+    num_seats: number of players of the game if the agent plays one seat and the environment plays the others
+      (`num_players` is then 1); 0 in every other environment.
   """
 
   name: str

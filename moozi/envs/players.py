@@ -1,4 +1,4 @@
-"""Players of a game's seats: the interface, and the user's own."""
+"""Players of a game's seats: the interface, and the wrapper of a user's player."""
 
 import re
 from collections.abc import Callable
@@ -30,7 +30,7 @@ class Player(Protocol):
 
 @runtime_checkable
 class Observer(Protocol):
-  """A player that also sees the moves of the others; players need not have this method."""
+  """A player that also receives the moves of the others; the method is optional."""
 
   def observe(
     self, observation: Shaped[np.ndarray, "H W C"], legal: Bool[np.ndarray, "E"], action: int
@@ -38,8 +38,8 @@ class Observer(Protocol):
     """Receives a frame at which another player moves, its legal actions, and that player's `action`.
 
     In games with hidden information the frame is zero and no action is legal, because legal actions may show
-    what the other player holds. `action` and `observe` are called for every frame of the episode, in order;
-    `observe` is not called in games whose players hide moves, such as Stratego.
+    what the other player holds. For each move of the episode, in order, either `action` or `observe` is
+    called; `observe` is not called in games whose players hide moves, such as Stratego.
     """
 
 
@@ -50,26 +50,26 @@ def observe(
   legal: Bool[np.ndarray, "E"],
   action: int,
 ) -> None:
-  """Shows another player's move to a player that observes; does nothing for others and for None."""
+  """Passes another player's move to `player` if it is an Observer; does nothing otherwise."""
   if isinstance(player, Observer):
     player.observe(visible(spec, observation), visible(spec, legal), action)
 
 
 def visible(spec: EnvSpec, seen: Shaped[np.ndarray, "..."]) -> Shaped[np.ndarray, "..."]:
-  """Returns what others may see of a player's frame or mask: all, or zeros with hidden information."""
+  """Returns a frame or mask as other players may see it: unchanged, or zeros with hidden information."""
   return seen if spec.is_perfect_information else np.zeros_like(seen)
 
 
 PlayerMaker = Callable[[EnvSpec, int], Player]
 """A function (env_spec, seed) that returns the player of one episode.
 
-It is called at the start of every episode, so it may return another player each time: the newest checkpoint
-of a folder, or one drawn from a pool.
+It is called at the start of every episode, so it may return a different player each time, for example the
+newest checkpoint of a folder, or a player drawn from a pool.
 """
 
 
 class CustomPlayer:
-  """Plays a user's player. `action` raises EnvError if the player fails or chooses an illegal action."""
+  """Wraps a user's player. `action` raises EnvError if the player fails or chooses an illegal action."""
 
   def __init__(self, plugin: plugins.Plugin, spec: EnvSpec, seed: int) -> None:
     self._plugin, self._player = plugin, plugin(spec, seed)
@@ -103,7 +103,7 @@ def mcts_simulations(name: str) -> int | None:
 
 
 def check_seat_player(name: str) -> str:
-  """Returns the name of a player for seats that the agent does not play. Raises ValueError if it is none."""
+  """Returns `name` unchanged. Raises ValueError if it is no player for seats that the agent does not play."""
   is_known = name != "self" and plugins.PLAYERS.is_known(name)
   if not is_known and mcts_simulations(name) is None and not plugins.is_code(name):
     raise ValueError(

@@ -129,7 +129,7 @@ def make(
 
 
 def make_table(name: str, /, *, wrappers: Sequence[str] = (), **kwargs: Any) -> Table:
-  """Makes the game `name` with all its seats open, with the options for evaluation.
+  """Makes the game `name` as a `Table`, with the options for evaluation.
 
   Raises: UserError: as `make`, or the game has one player.
   """

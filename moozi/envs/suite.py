@@ -32,8 +32,7 @@ class Suite:
       suite has none for these options.
     make_jax_env: maps (game, options) to an `envs.jax.rules.JaxEnvironment`, whose whole rollout can be
       compiled; None if the rules are not in JAX. Equal arguments give the same object.
-    make_table: maps (game, options) to a game with all seats open; None takes the suite's environment of two
-      players.
+    make_table: maps (game, options) to a `Table`; None wraps the suite's two-player environment.
   """
 
   summary: str

@@ -1,7 +1,7 @@
-"""A game with all its seats open, for players who play each other.
+"""A game in which every seat is played from outside, for players who play each other.
 
-An `Environment` shows one agent's view of an episode. A `Table` shows each seat its own view, and knows what
-each seat has gained.
+An `Environment` has one agent's view of an episode. A `Table` has the view of the seat to move, and the
+returns of all seats.
 """
 
 import numpy as np
@@ -17,7 +17,7 @@ class Table:
   """One game at a time. Call `reset` first; after the end, only `returns` and `reset` are allowed.
 
   Attributes:
-    spec: the specification of the frames and actions. Its `num_players` is not the number of seats.
+    spec: the specification of the frames and actions. Its `num_players` may differ from `num_seats`.
     num_seats: number of players of the game.
     hides_moves: whether a seat's move may be hidden from the others.
     is_over: whether the game has ended.
@@ -29,7 +29,7 @@ class Table:
   is_over: bool
 
   def reset(self, seed: int) -> None:
-    """Starts a game whose chance follows from `seed`."""
+    """Starts a game whose chance outcomes are drawn from `seed`."""
     raise NotImplementedError
 
   @property
@@ -38,11 +38,11 @@ class Table:
     raise NotImplementedError
 
   def frame(self) -> Shaped[np.ndarray, "H W C"]:
-    """Returns what the seat to move sees, a fresh array."""
+    """Returns the frame of the seat to move. Later steps do not change the array."""
     raise NotImplementedError
 
   def legal_actions_mask(self) -> Bool[np.ndarray, "E"]:
-    """Returns the mask of the legal actions, read-only."""
+    """Returns the mask of the legal actions; do not modify it."""
     raise NotImplementedError
 
   def step(self, action: int) -> None:
@@ -50,16 +50,16 @@ class Table:
     raise NotImplementedError
 
   def returns(self) -> list[float]:
-    """Returns what each seat has gained so far."""
+    """Returns the return of each seat so far."""
     raise NotImplementedError
 
   def make_bot(self, kind: str, simulations: int, seed: int) -> Bot:
-    """Makes a player that may read the table's state.
+    """Makes a bot, which may read the state of the game.
 
     Args:
-      kind: "random" exists at every table; a suite may offer others.
+      kind: every table has "random"; a suite may add others.
 
-    Raises: UserError: the table has no such player.
+    Raises: UserError: the table has no such bot.
     """
     if kind == "random":
       return RandomBot(seed)

@@ -1,9 +1,9 @@
 """Games between players from every seat, with openings that all pairs of players share.
 
-An *opening* is a number: with the arena's seed, it determines the game's chance and its first random moves.
-All games of one opening start from the same position, whoever sits where. A game depends on the seed, its
-players, their seats and its opening only, not on the games that are played beside it. The exception is a
-trained agent with evaluation.noise_free=false: the games that it searches together share its noise.
+An *opening* is a number. With the arena's seed, it determines the seed of the game's chance and the random
+moves at its start. All games of one opening start from the same position. A game depends only on the seed,
+its players, their seats and its opening, not on the games that are played beside it. The exception is a
+trained agent with evaluation.noise_free=false: its games in one block share a stream of random numbers.
 """
 
 import contextlib
@@ -23,10 +23,10 @@ from moozi.envs.players import CustomPlayer, Player, mcts_simulations, observe
 from moozi.envs.table import Table
 
 MAX_STEPS = 10_000
-"""A game without an end is stopped after this number of actions, with the returns at that point."""
+"""A game is stopped after this number of actions, with the returns at that point."""
 
 MIN_STARTS = 10
-"""Number of different first moves from which on games are grouped by them; see `openings_of`."""
+"""Minimum number of distinct starts for which games are grouped by their starts; see `openings_of`."""
 
 _MAX_TRIES = 100
 _MOST_PLIES = 4
@@ -48,8 +48,8 @@ class Game:
   Attributes:
     match: the players and the opening.
     num_random: number of random actions at the start.
-    actions: all actions, with the random ones; chance is not part of them.
-    returns: what each seat has gained.
+    actions: all actions, including the random ones, without chance outcomes.
+    returns: the return of each seat.
   """
 
   match: Match
@@ -68,13 +68,13 @@ class View:
 
 @runtime_checkable
 class Seated(Protocol):
-  """A player in its seats of several games, its lanes: a lane is one seat of one game."""
+  """A player in several games. A lane is one of its seats in one game."""
 
   def choose(self, lanes: Sequence[int], views: Sequence[View]) -> Sequence[int]:
-    """Returns an action of the environment for each lane that is to move."""
+    """Returns one of the environment's actions for each of `lanes`, in which this player is to move."""
 
   def observe(self, lanes: Sequence[int], views: Sequence[View], actions: Sequence[int]) -> None:
-    """Receives the moves of other seats in the lanes' games."""
+    """Receives the moves that other seats make in the games of `lanes`, before the moves are played."""
 
 
 @runtime_checkable
@@ -94,11 +94,11 @@ class Entrant(Protocol):
 
 
 def schedule(players: Sequence[str], num_seats: int, num_openings: int, seed: int) -> list[list[Match]]:
-  """Returns the games of all tables; a table is a set of players who meet, and each plays from every seat.
+  """Returns the games of each group of players who meet; each player of a group plays from every seat.
 
-  With two seats, the tables are the pairs, and each opening is played from both sides. With S seats, a table
-  has S players, or all of them if there are fewer, who then fill the seats in turn. For each opening the
-  order is drawn, and played in all S rotations.
+  With two seats, the groups are the pairs, and each opening is played from both sides. With S > 2 seats, a
+  group has S players. If there are fewer, it has all of them, and some fill several seats. For each opening,
+  an order of seats is drawn and played in all S rotations.
 
   Args:
     players: distinct names.
@@ -124,7 +124,7 @@ def schedule(players: Sequence[str], num_seats: int, num_openings: int, seed: in
 
 
 def blocks(tables: Iterable[Sequence[Match]], done: set[Match], num_openings: int = 16) -> list[list[Match]]:
-  """Returns the games that are not done, in blocks of at most `num_openings` openings of one table.
+  """Returns the games that are not done, in blocks of at most `num_openings` openings of one group.
 
   A block is played in lockstep, so that an agent searches several positions at once.
   """
@@ -150,7 +150,8 @@ def play(
 ) -> list[Game]:
   """Plays games in lockstep, and returns them in order.
 
-  Raises: UserError: every game ends within `num_random` actions. EnvError: a player of the user's failed.
+  Raises: UserError: an opening cannot be made, because its games end within `num_random` actions. EnvError: a
+    user's player failed.
   """
   with contextlib.ExitStack() as stack:
     tables = [make_table() for _ in matches]
@@ -209,11 +210,11 @@ class _Group:
 
 
 def open_game(table: Table, seed: int, opening: int, num_random: int) -> list[int]:
-  """Starts a game and plays its random actions; returns these.
+  """Starts a game, plays its random actions and returns them.
 
-  If the game ends within them, other chance and other actions are drawn.
+  If the game ends during these actions, starts again with another seed.
 
-  Raises: UserError: all of 100 games ended.
+  Raises: UserError: 100 attempts ended during the random actions.
   """
   for attempt in range(_MAX_TRIES):
     random = np.random.default_rng(_seed(seed, "opening", opening, attempt))
@@ -257,13 +258,13 @@ def _seed(seed: int, *parts: object) -> int:
 
 
 class SimpleEntrant:
-  """A player that plays each game by itself: random, mcts, or the user's own.
+  """A player with a separate instance for each game: random, mcts, or the user's own.
 
   Args:
     player: a name that `core.plugins.PLAYERS` knows.
 
   Attributes:
-    name: the name in the arena, which differs from `player` if it plays itself.
+    name: the name in the arena; it has a suffix such as ` #2` if the player is listed again.
   """
 
   def __init__(self, player: str) -> None:
@@ -306,8 +307,9 @@ class _Singles:
 def openings_of(games: Sequence[Game], is_perfect_information: bool) -> list[object]:
   """Returns a key for the opening of each game; games with the same key are one observation.
 
-  With perfect information, the key is the first moves, since different openings can have the same: players
-  without randomness then repeat a game. With fewer than ten different starts, it is the opening's number.
+  With perfect information, the key is the sequence of random moves at the start: two openings can have the
+  same moves, and deterministic players then repeat the same game. With hidden information, or with fewer than
+  ten distinct starts, the key is the opening's number.
   """
   starts = [game.actions[: game.num_random] for game in games]
   if is_perfect_information and len(set(starts)) >= MIN_STARTS:

@@ -101,13 +101,13 @@ class Evaluator:
 
   @property
   def history_length(self) -> int:
-    """L, the number of frames and actions that the agent sees."""
+    """L, the number of frames and actions in the agent's input."""
     return self._history_length
 
   def decide(
     self, variables: tuple[Any, Any], history: HistoryState, timestep: BatchedTimeStep, rng_key: Any
   ) -> Any:
-    """Returns the policy's output for B frames with their histories; see `agent.policy.make_policy`."""
+    """Returns the policy's output for B frames and their histories; see `agent.policy.make_policy`."""
     _, output = self._policy(*variables, history, timestep, rng_key, self._temperature, None)
     return output
 

@@ -1,4 +1,4 @@
-"""A trained agent that plays in several games at once."""
+"""A trained agent that plays several games at once."""
 
 from typing import Any
 
@@ -16,15 +16,15 @@ from moozi.ops.history import HistoryState, init_history, push_action, push_fram
 class GroupPlayer:
   """Chooses an agent's actions in N games, each of which has its own history.
 
-  Call `choose` or `observe` for every frame that the agent sees in a game, in order. Searches are of `width`
-  games at a time, so that the policy compiles once.
+  Call `choose` or `observe` for every frame that the agent sees in a game, in order. Each search has a batch
+  of `width` games, so that the policy compiles once.
 
   Args:
     evaluator: has the policy and its temperature.
     variables: (params, net_state).
     num_games: N.
-    uses_prior: choose the most probable legal action of the network's policy, without search. The policy's
-      output must then have `prior_probs`.
+    uses_prior: choose the most probable legal action of the network's policy instead of the search's action.
+      The policy's output must then have `prior_probs`.
     seed: seed of the search's noise and of action sampling, if the evaluation has them.
   """
 
@@ -54,7 +54,7 @@ class GroupPlayer:
     out = np.empty(len(games), np.int32)
     for start in range(0, len(games), self._width):
       count = min(self._width, len(games) - start)
-      # The last part is filled up with copies of its own rows.
+      # The last batch is padded with copies of its own rows.
       rows = start + np.resize(np.arange(count), self._width)
       step = map_fields(lambda x, rows=rows: x[rows], timestep)
       self._rng_key, key = jax.random.split(self._rng_key)

@@ -57,7 +57,7 @@ def make_opponent(config: Config, spec: EnvSpec, env: Environment, seed: int) ->
 def check_opponent(config: Config, spec: EnvSpec) -> None:
   """Raises UserError if the run's environment does not provide the opponent `evaluation.opponent`.
 
-  If the opponent is a user's player, it plays part of a trial episode. A trained agent is loaded.
+  A user's player plays part of a trial episode. A trained agent is only loaded.
   """
   if spec.num_players == 2 and config.evaluation.opponent != "random":
     env = registry.make(config.env.name, config.evaluation.seed, is_testing=True, **config.env.arguments)
@@ -72,7 +72,7 @@ def check_opponent(config: Config, spec: EnvSpec) -> None:
 
 
 def check_history(config: Config, spec: EnvSpec) -> None:
-  """Raises UserError if the agent's history would show a player what is hidden from it.
+  """Raises UserError if a history would show a player what is hidden from that player.
 
   A frame shows only what the player to move may see. In a game with hidden information, a history of several
   frames would reveal the other player's frames.

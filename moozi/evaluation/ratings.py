@@ -1,8 +1,8 @@
 """Scores and ratings of players from their games, with intervals over openings.
 
-Games of one opening start from the same position, so they are not independent: a bootstrap draw takes all
-games of an opening together. Ratings are those of Bradley and Terry by maximum likelihood, on the scale of
-Elo, and those of Weng and Lin (2011, Plackett–Luce) by the package openskill. See docs/decisions/0019.
+Games of one opening start from the same position, so they are not independent. The bootstrap therefore
+resamples openings, each with all its games. Ratings are maximum-likelihood Bradley-Terry ratings on the scale
+of Elo, and those of Weng and Lin (2011, Plackett–Luce) by the package openskill. See docs/decisions/0019.
 """
 
 import dataclasses
@@ -20,12 +20,12 @@ NUM_DRAWS = 1000
 ELO = 400.0 / math.log(10.0)
 """Elo points per unit of log odds."""
 VIRTUAL_DRAWS = 1.0
-"""Drawn games that are added to each pair, so that the rating of a player who won all its games is finite."""
+"""Drawn games added to each pair that met, so that a player who won every game has a finite rating."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Interval:
-  """A figure with its 95% bootstrap interval over openings; NaN without games."""
+  """A statistic with its 95% bootstrap interval over openings; NaN without games."""
 
   value: float
   low: float
@@ -34,7 +34,7 @@ class Interval:
 
 @dataclasses.dataclass(frozen=True)
 class Tally:
-  """The scores of P players against each other, by cluster of games with the same opening.
+  """The scores of P players against each other, for each cluster of games with the same opening.
 
   Attributes:
     players: the players' names.
@@ -89,11 +89,13 @@ class Standings:
 
   Attributes:
     players: the players' names.
+    pinned: the player whose rating is 0.
+    num_openings: number of clusters that the bootstrap resamples.
     games: number of games of each pair.
-    scores: score of player i against player j; None where they have not met.
-    gains: mean return of player i against player j, as `scores`.
-    overall: mean score of each player over all its opponents.
-    ratings: Elo ratings, the pinned player's is 0.
+    scores: score of player i against player j; None if they have not met.
+    gains: mean return of player i against player j; None if they have not met.
+    overall: mean score of each player over all its games.
+    ratings: Bradley-Terry ratings on the scale of Elo.
     skills: (mu, sigma) of openskill.
   """
 
@@ -143,7 +145,7 @@ def standings(
 
 
 def _interval(values: Float[np.ndarray, "draws"]) -> Interval:
-  """Returns the first value with the percentiles of the others."""
+  """Returns values[0] with the bounds of the 95% interval of the other values."""
   tail = 50.0 * (1.0 - CONFIDENCE)
   drawn = values[1:][np.isfinite(values[1:])]
   low, high = np.percentile(drawn, [tail, 100.0 - tail]) if drawn.size else (math.nan, math.nan)
@@ -157,7 +159,7 @@ def bradley_terry(wins: Float[np.ndarray, "draws P P"], pinned: int) -> Float[np
   virtual draw is added to each pair that met.
 
   Args:
-    wins: for each draw, the sum of the scores of i against j; entries are not negative.
+    wins: for each bootstrap draw, the sum of the scores of i against j; entries are not negative.
   """
   from scipy.optimize import minimize
   from scipy.special import expit
@@ -166,7 +168,7 @@ def bradley_terry(wins: Float[np.ndarray, "draws P P"], pinned: int) -> Float[np
   won = wins + 0.5 * VIRTUAL_DRAWS * has_met
   shape, is_free = wins.shape[:2], np.arange(wins.shape[1]) != pinned
 
-  # The draws are independent, and their sum has one minimum, so all of them are fitted at once.
+  # The loss is the sum of the draws' convex losses, which share no variables, so one call fits all draws.
   def loss(flat: np.ndarray) -> tuple[float, np.ndarray]:
     theta = np.zeros(shape)
     theta[:, is_free] = flat.reshape(shape[0], -1)
@@ -184,9 +186,11 @@ def bradley_terry(wins: Float[np.ndarray, "draws P P"], pinned: int) -> Float[np
 
 
 def openskill_ratings(games: Sequence[Game], players: Sequence[str]) -> Iterator[tuple[float, float]]:
-  """Yields (mu, sigma) of each player after all games, in order of openings.
+  """Yields (mu, sigma) for each of `players` after all games, which are rated in order of openings.
 
-  A player in several seats of a game has their mean return.
+  For a player in several seats of a game, the mean of their returns counts.
+
+  Source: Weng & Lin 2011, by the package openskill. Departures: none.
   """
   from openskill.models import PlackettLuce
 

@@ -96,7 +96,7 @@ class Runner(Generic[J]):
     return progress_of(job, self._folder)[1]
 
   def begin(self, job: J) -> None:
-    """Called before a job's run is started or resumed."""
+    """Hook for subclasses, called before a job's run is started or resumed; does nothing here."""
 
   def complete(self, job: J) -> bool:
     """Does what follows a job's training; returns False if the time budget ended before that was done."""

@@ -98,7 +98,7 @@ def bootstrap_interval(
 
 @dataclasses.dataclass(frozen=True)
 class Aggregate:
-  """A statistic of runs with its interval over seeds; `low` and `high` are None if a group has one seed."""
+  """A statistic of runs with its interval over seeds; the bounds are None if a group has one seed."""
 
   value: float
   low: float | None
@@ -120,13 +120,13 @@ def aggregate_iqm(
 ) -> Aggregate:
   """Returns the interquartile mean of all runs of G games, with its stratified bootstrap interval.
 
-  The seeds of each game are resampled within the game. With unequal numbers of seeds, a game of more seeds
-  has more weight.
+  The bootstrap resamples the seeds within each game.
 
   Args:
     scores: for each game, the normalized scores of its seeds.
 
-  Source: Agarwal et al. 2021, section 4.2.
+  Source: Agarwal et al. 2021, section 4.2. Departures: games may have different numbers of seeds; those with
+    more seeds have more weight.
   """
 
   def iqm(*games: np.ndarray, axis: int = -1) -> np.ndarray:
@@ -146,7 +146,9 @@ def aggregate_improvement(
   Args:
     first, second: for each game, the scores of its seeds.
 
-  Source: Agarwal et al. 2021, section 4.3. A tie counts one half.
+  A tie counts one half.
+
+  Source: Agarwal et al. 2021, section 4.3. Departures: none.
   """
   count = len(first)
 
@@ -168,7 +170,7 @@ def _aggregate(
 
 
 def _share_of_wins(x: Float[np.ndarray, "... S"], y: Float[np.ndarray, "... S2"]) -> np.ndarray:
-  """Returns the share of pairs in which x is larger; a tie counts one half."""
+  """Returns the share of pairs of seeds in which x is larger; a tie counts one half."""
   return ((1.0 + np.sign(x[..., :, None] - y[..., None, :])) / 2.0).mean(axis=(-2, -1))
 
 

@@ -1,4 +1,4 @@
-"""A file of JSON lines that grows: a header, then records. A kill or a full disk loses no written record."""
+"""A file of JSON lines: a header, then appended records. A kill or a full disk loses no earlier record."""
 
 import contextlib
 import json
@@ -12,16 +12,17 @@ from moozi.io.plain_data import first_difference
 
 
 class RecordLog:
-  """Reads the records of a file, and appends others.
+  """Reads the records of a file and appends new ones.
 
   Args:
     path: the file. It is created with its header if it does not exist; its folder must exist.
     header: the conditions of the records. A file with other conditions is refused.
 
   Attributes:
-    records: the records so far. A last line that is cut is removed from the file.
+    records: the records so far. An incomplete last line is removed from the file.
 
-  Raises: UserError: the file cannot be read or written, is not such a file, or has another header.
+  Raises: UserError: the file cannot be opened, has a line that is not a JSON object, or has another header.
+    RunError: the header cannot be written.
   """
 
   def __init__(self, path: Path, header: Mapping[str, Any]) -> None:
@@ -40,9 +41,10 @@ class RecordLog:
       raise
 
   def append(self, records: Iterable[Mapping[str, Any]]) -> None:
-    """Writes records, with fsync: all of them, or none.
+    """Appends records and syncs the file to disk.
 
-    Raises: RunError: the file cannot be written, for example because the disk is full.
+    Raises: RunError: the file cannot be written, for example because the disk is full. None of the records is
+      then kept.
     """
     new = [dict(record) for record in records]
     data = b"".join(map(_line, new))

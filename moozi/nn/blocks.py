@@ -50,15 +50,15 @@ class BatchNorm(hk.Module):
 
 
 class FrameNorm(hk.Module):
-  """Subtracts each cell's running mean and divides by the running deviation of all cells.
+  """Subtracts the running mean of each cell and plane, and divides by one running deviation of all cells.
 
-  What moves in a game of Atari changes few cells: without centring, the background makes the hidden states of
-  all frames nearly equal, and training can make them equal. Training and acting normalize by the averages
-  (not by the batch), so both see the same input. Each update in training moves the averages towards the
-  batch, with the decay min(`decay`, (1 + t) / (10 + t)) at update t.
+  Moving objects change only few cells of an Atari frame. Without centring, the background makes the hidden
+  states of all frames nearly equal, and training can make them collapse. Training and acting both normalize
+  by the averages, not by the batch, so both have the same input. Each call in training moves the averages
+  towards the batch, with the decay min(`decay`, (1 + t) / (10 + t)) at call t.
 
   Args:
-    decay: per update.
+    decay: largest decay of the averages per call.
   """
 
   def __init__(self, decay: float, name: str = "frame_norm"):

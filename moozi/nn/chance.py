@@ -1,4 +1,4 @@
-"""Chance nodes on a hidden vector: the parts that `mlp` and `conv_latent` have in addition.
+"""Chance nodes on a hidden vector: the additional parts of `mlp` and `conv_latent`.
 
 Source: Antonoglou et al. 2022, Stochastic MuZero. Departures: the encoder also reads the frame before
 the transition, because the outcome of an action shows in the change.
@@ -19,9 +19,9 @@ from moozi.nn.latent import MlpRepresentation
 
 
 class LatentAfterstate(hk.Module):
-  """φ and ψ: residual blocks (the first also reads the one-hot action), `normalize_latent`, and two heads.
+  """φ and ψ: residual blocks (the first also reads the one-hot action), `normalize_latent` and two heads.
 
-  The heads are the afterstate's value and the logits of the outcome's code.
+  Returns (the afterstate, the logits of its value, the logits of the outcome's code).
   """
 
   def __init__(
@@ -44,7 +44,7 @@ class LatentAfterstate(hk.Module):
 
 
 class OutcomeEncoder(hk.Module):
-  """e: a representation network of its own, and a head; the largest output is the code."""
+  """e: a separate representation network and a head; the index of the largest output is the code."""
 
   def __init__(
     self, config: NetworkConfig, num_codes: int, represent: Callable[..., Any], name: str = "encoder"
@@ -60,7 +60,7 @@ class OutcomeEncoder(hk.Module):
 
 
 def make_encoder(config: NetworkConfig, num_codes: int, num_frame_planes: int) -> OutcomeEncoder:
-  """Makes the encoder of `config.kind`; `num_frame_planes` counts those of its own input."""
+  """Makes the encoder of `config.kind`; `num_frame_planes` is (L + 1) · C, those of its input."""
   if config.kind == "mlp":
     represent: Any = MlpRepresentation(config, name="outcome_representation")
   else:
@@ -69,10 +69,10 @@ def make_encoder(config: NetworkConfig, num_codes: int, num_frame_planes: int) -
 
 
 def straight_through(encoded: Float[Array, "... N"]) -> Float[Array, "... N"]:
-  """Returns the one-hot vector of the largest entry, and passes its gradient to `encoded` unchanged.
+  """Returns the one-hot vector of the largest entry; its gradient passes to `encoded` unchanged.
 
-  A softmax before it would make the gradient vanish as soon as the encoder is certain, so that outcomes which
-  share a code at first would share it for ever.
+  There is no softmax before it. Its gradient would vanish as soon as the encoder is certain, and outcomes
+  that share a code at first would keep sharing it.
 
   Source: van den Oord et al. 2017. Departures: none.
   """

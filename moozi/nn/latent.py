@@ -26,7 +26,7 @@ class MlpRepresentation(hk.Module):
 class LatentDynamics(hk.Module):
   """g: residual blocks (the first also reads the one-hot action), `normalize_latent`, and a reward head.
 
-  With chance nodes, the hidden state is the afterstate's, and the outcome's one-hot code takes the place of
+  With chance nodes, it reads the hidden state of the afterstate, and the outcome's one-hot code instead of
   the action.
   """
 

@@ -49,9 +49,9 @@ class AfterstateOutput:
   """The state after an action, before chance decides its outcome.
 
   Attributes:
-    hidden_state: in the hidden state's shape.
-    value_logits: categories of the value for the player who moved, with the reward that follows.
-    chance_logits: over the codes of the outcome.
+    hidden_state: has the shape of a state's hidden state.
+    value_logits: categories of the action's Q-value for the player who moved; it includes the next reward.
+    chance_logits: logits of the outcome's codes.
   """
 
   hidden_state: Float[Array, "B ..."]
@@ -68,9 +68,9 @@ class ChanceModel:
       net_state).
     outcome: (params, net_state, afterstate's hidden_state, code [B, N] one-hot float, is_training) →
       (ModelOutput, net_state).
-    encode: (params, net_state, transition [B, H, W, (L+1)·(C+A)], is_training) → (outputs [B, N], the
-      largest of which is the code, net_state). A transition is the stacked history of length L + 1 that ends
-      in the next frame.
+    encode: (params, net_state, transition [B, H, W, (L+1)·(C+A)], is_training) → (outputs [B, N],
+      net_state). The index of the largest output is the code. A transition is the stacked history of length
+      L + 1 that ends with the next frame.
     num_codes: N.
   """
 
@@ -91,7 +91,7 @@ class Model:
     init: (rng_key, stacked_history [B, H, W, Ch]) → (params, net_state).
     root_inference: (params, net_state, stacked_history, is_training) → (ModelOutput, net_state).
     recurrent_inference: (params, net_state, hidden_state, action [B] int32, is_training) → (ModelOutput,
-      net_state). With chance nodes, the outcome is the most probable one.
+      net_state). With chance nodes, it takes the most probable outcome of the action.
     project: (params, net_state, hidden_state, is_training) → (projected, net_state), in the hidden state's
       shape.
     represent: (params, net_state, stacked_history, is_training) → (hidden_state, net_state).
@@ -127,7 +127,8 @@ def make_model(
       least one block) and num_prediction_blocks; `conv_latent` also reads channels. `resnet` reads all sizes
       but latent_size.
     history_length: L; the stacked history has L·(C + A) channels.
-    num_codes: number of codes of the outcome; above 0, the model has chance nodes (`mlp`, `conv_latent`).
+    num_codes: number of codes of the outcome; above 0, the model has chance nodes (`mlp` and `conv_latent`
+      only).
 
   The model's functions raise ValueError for a stacked history of another shape.
   """

@@ -86,10 +86,10 @@ def history_window(
   frames: Shaped[AnyArray, "B L+F ..."],
   actions: Int32[AnyArray, "B L+F"],
 ) -> tuple[Shaped[AnyArray, "B L+F ..."], Int32[AnyArray, "B L+F"]]:
-  """Returns the history that the policy had at step i, the F actions from i on and the frames after them.
+  """Returns the policy's input history at step i, followed by the F actions from i on and their next frames.
 
-  Entries before the newest `is_first` at or before i are blank: zero frames, dummy actions. So are the frames
-  and actions after the first end at or after i. The action at i itself is kept.
+  Entries before the newest `is_first` at or before i are blank: zero frames, dummy actions. Frames and
+  actions after the first `is_last` at or after i are blank too; the action at i is always kept.
 
   Args:
     is_first: of steps i-L+1 … i.

@@ -51,7 +51,7 @@ class ReplayBuffer:
     """Makes an empty buffer with room for `config.capacity // num_lanes` steps in each lane.
 
     Args:
-      frames_ahead: number of frames after the start step in a target, F of TrainTarget; at most K.
+      frames_ahead: number of frames after the start step in a target (F of TrainTarget); at most K.
 
     Raises: ValueError: a lane would be too short for one target, or training could never start.
     """

@@ -247,7 +247,7 @@ class LaneStorage:
   ) -> tuple[Shaped[np.ndarray, "M L_F H W C"], Int[np.ndarray, "M L_F"]]:
     """Returns (frames, history_actions) of slots as in TrainTarget, with F = `frames_ahead`.
 
-    The histories and the frames ahead must be stored.
+    Does not check that the histories and the frames ahead are still stored.
     """
     around = self._neighbours(slot, -self.history, 1 + frames_ahead).T
     rows, actions = history_window(

@@ -29,7 +29,7 @@ from moozi.training.resume import Resumed
 _log = logging.getLogger("moozi.driver")
 _NUM_RECENT_EPISODES = 100
 _FILLING_PERIOD_S = 2.0
-# Hidden states count as collapsed from this learner step on, above this mean cosine.
+# The warning of collapsed hidden states: first learner step, and minimum mean cosine.
 _COLLAPSE_STEPS, _COLLAPSE_COSINE = 500, 0.999
 
 
@@ -288,14 +288,15 @@ class Recorder:
     self._warn_of_collapse(shown, event.learner_steps)
 
   def _warn_of_collapse(self, scalars: Mapping[str, float], learner_steps: int) -> None:
-    """Shows one warning per start of the run if the hidden states of a batch are nearly equal."""
+    """Warns once per start or resume of the run if the hidden states of a batch are nearly equal."""
     cosine = scalars.get("state/cosine", 0.0)
     if self._has_collapsed or learner_steps < _COLLAPSE_STEPS or cosine < _COLLAPSE_COSINE:
       return
     self._has_collapsed = True
     text = (
-      f"hidden states hardly differ: their mean cosine is {cosine:.4f}, so nothing can be learned from them; "
-      "see state/cosine in docs/metrics.md (network.center_frames=true, a smaller learner.consistency_coef)"
+      f"hidden states are nearly equal: their mean cosine is {cosine:.4f}, so the agent cannot tell frames "
+      "apart; try network.center_frames=true or a smaller learner.consistency_coef (docs/metrics.md, "
+      "state/cosine)"
     )
     _log.warning("%s", text)
     self._display.note(text)

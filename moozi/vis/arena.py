@@ -10,10 +10,10 @@ _MAX_NAME = 40
 
 
 def arena_figure(data: Mapping[str, Any]) -> "Figure":
-  """Returns the cross-table, players from the strongest to the weakest, with their ratings.
+  """Returns a figure: the cross-table, with players from the strongest to the weakest, and their ratings.
 
   Args:
-    data: plain data, as `Arena.to_json` returns it.
+    data: the result of `Arena.to_json`.
   """
   from matplotlib.figure import Figure
 
@@ -44,11 +44,12 @@ def arena_figure(data: Mapping[str, Any]) -> "Figure":
 
 
 def milestones_figure(data: Mapping[str, Any], steps: Mapping[str, int]) -> "Figure":
-  """Returns the ratings of a run's checkpoints over environment steps; other players are horizontal lines.
+  """Returns a figure: ratings of a run's milestones over environment steps, other players as horizontal
+  lines.
 
   Args:
     data: as in `arena_figure`.
-    steps: environment steps of the players that are checkpoints, by name.
+    steps: for each player that is a milestone, its environment steps, by name.
   """
   from matplotlib.figure import Figure
 

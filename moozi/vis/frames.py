@@ -201,7 +201,7 @@ def _facts(vector: np.ndarray, spec: EnvSpec, size: int) -> Picture:
 
 
 def _wrapped(text: str, width: int, font: int) -> list[str]:
-  """Returns the words of a text in lines of at most `width` pixels."""
+  """Returns the text in lines of at most `width` pixels, except for longer single words."""
   lines: list[str] = []
   for word in text.split(" "):
     joined = f"{lines[-1]} {word}" if lines else word

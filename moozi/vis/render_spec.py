@@ -48,7 +48,7 @@ class Board:
 
 @dataclasses.dataclass(frozen=True)
 class Fact:
-  """A group of a vector's entries, shown as its label and the values of the entries that are set."""
+  """A group of a vector's entries, shown as a label and the values whose entries are set."""
 
   label: str
   values: tuple[str, ...]
@@ -143,7 +143,7 @@ def board_of(
 
 
 def view_of(frame: Shaped[np.ndarray, "H W C"], spec: EnvSpec, to_play: int) -> int:
-  """Returns the player from whose view a frame is: the player to move, or the agent's seat in the frame."""
+  """Returns the player whose view a frame is: `to_play`, or the agent's seat, as shown in the frame."""
   if not spec.num_seats:
     return to_play
   seat = np.asarray(frame)[0, 0, -max(1, spec.num_seats * (spec.num_seats > 2)) :]
@@ -250,7 +250,7 @@ _RENDER_SPECS: dict[tuple[str, str], RenderSpec] = {
   ("open_spiel", "connect_four"): _board(
     "holes", *_STONES, row_0_is_below=True, colors=_RED_AND_YELLOW, names=("red", "yellow")
   ),
-  # The package's names, also of the four cells in the middle, where no disc is placed, and of the pass.
+  # Random play never places a disc on the four cells in the middle, so their names are listed here.
   ("open_spiel", "othello"): dataclasses.replace(
     _board("felt", Piece(1, 0), Piece(2, 1), is_relative=True),
     action_names=(*(f"{column}{row}" for row in range(1, 9) for column in "abcdefgh"), "pass"),

@@ -139,7 +139,7 @@ def tree_legend(tree: SearchTree, signed_discount: float) -> list[str]:
   legend = ["N visits, P the network's probability, Q value of the action, V value after it, R reward"]
   if tree.is_chance.any():
     legend += [
-      "round ends: the action is taken and its outcome open; code: an outcome, with its probability P"
+      "round ends: the action is taken, its outcome is not drawn; code: an outcome, with its probability P"
     ]
   if ((tree.action == DUMMY_ACTION) & ~tree.is_outcome).any():
     legend += ["end: the action after an episode's end, which the model expects there"]
@@ -220,7 +220,7 @@ def _sketch(
   for i, node in enumerate(layout.node):
     x, y = float(left[i]), float(middle[i] - _BOX[1] / 2)
     outline = _PRINCIPAL if layout.is_principal[i] else _FAINT
-    # A chance node has round ends, and its text and bar keep clear of them.
+    # The box of a chance node has round ends; its text and bar are indented to fit between them.
     is_chance = bool(tree.is_chance[node])
     inset, radius = (_BOX[1] / 2 - 2, _BOX[1] / 2) if is_chance else (2.0, 4.0)
     sketch.boxes.append((x, y, *_BOX, _PAPER, outline, 2.0 if layout.is_principal[i] else 1.0, radius))
@@ -239,7 +239,7 @@ def _sketch(
 def _node_lines(tree: SearchTree, node: int, edge_name: str, q_value: float, indent: int) -> tuple[str, str]:
   """Returns the two lines of a node's box: visits N and prior P; action value Q, value V and reward R.
 
-  A chance node has no value or reward of its own: its second line has Q and the network's value.
+  A chance node has no reward, and its value is Q: its second line has Q and the network's value.
   """
   value, visits = short_figure(float(tree.value[node])), int(tree.visits[node])
   raw_value = short_figure(float(tree.raw_value[node]))

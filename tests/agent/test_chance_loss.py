@@ -1,4 +1,4 @@
-"""Tests of the loss of a model with chance nodes, against an oracle that computes one sample at a time."""
+"""Tests of the loss of a model with chance nodes, against an oracle that loops over samples."""
 
 import jax
 import jax.numpy as jnp
@@ -29,7 +29,7 @@ def make_params(seed):
 
 
 def slow_stack(frames, actions):
-  """Returns the flat stacked history of frames and actions of any equal length."""
+  """Returns the flat stacked history of equally many frames and actions."""
   cells = []
   for h in range(FRAME[0]):
     for w in range(FRAME[1]):
@@ -98,7 +98,7 @@ def test_encoder_has_a_gradient(computed):
 
 @pytest.mark.slow
 def test_code_is_a_fixed_target_of_its_prediction(computed):
-  """The prediction of the first code has no gradient to the encoder; later ones depend on earlier codes."""
+  """The chance loss of step 1 has no gradient to the encoder; later steps, which have one, are masked."""
   params, target, *_ = computed
   mask = np.broadcast_to(np.arange(K + 1) <= 1, (B, K + 1)).astype(np.float32)
   target = replace(target, unroll_mask=mask)

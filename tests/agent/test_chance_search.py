@@ -1,4 +1,4 @@
-"""Tests of the search with chance nodes: against an oracle in plain Python, and where values are known."""
+"""Tests of the search with chance nodes, against an oracle in plain Python and against known values."""
 
 import dataclasses
 import functools
@@ -39,7 +39,7 @@ MODEL = chance_table_model(A, C)
 
 @dataclasses.dataclass
 class Node:
-  """A node of the oracle's tree; `state` is a row of the tables, of a state or of an afterstate."""
+  """A node of the oracle's tree; `state` is the row of its state or afterstate in the tables."""
 
   state: int
   value_sum: float
@@ -127,7 +127,7 @@ def test_search_equals_oracle(num_players):
 
 
 def check_tree(tree, root, tables):
-  """Asserts that the plain tree has the oracle's nodes."""
+  """Asserts that `plain_tree` gives the oracle's nodes."""
   nodes = {0: root}
   for i in range(1, CONFIG.num_simulations + 1):
     above = nodes[int(tree.parent[i])]
@@ -164,7 +164,7 @@ START, HEADS, TAILS, END, AFTER_RISK, AFTER_WIN, AFTER_LOSS, AFTER_PASS, AFTER_S
 
 
 def coin_with_chance():
-  """Returns tables of `tiny:coin` as it is, with the values and the policy of optimal play after risk."""
+  """Returns tables with the true dynamics of `tiny:coin`, the optimal values, and optimal play after risk."""
   size = 9
   tables = {
     "after_state": np.full((size, A), AFTER_PASS, np.int32),
@@ -189,10 +189,10 @@ def coin_with_chance():
 
 
 def coin_without_chance(wrong: float):
-  """Returns the deterministic model that fits the experience of an agent best.
+  """Returns tables of the deterministic model that best fits an agent's training data.
 
-  The agent takes the wrong second action with probability `wrong`. After risk there is one state, whose value
-  is right. The reward of a second risk is its mean over the times that the agent took it, mostly after heads.
+  The agent's second action is wrong with probability `wrong`. After the first risk, the model has one state
+  with the true value. Its reward for a second risk is the mean over the data, where heads mostly came before.
   """
   seen = 1
   tables = {
@@ -211,7 +211,7 @@ def coin_without_chance(wrong: float):
 
 
 def coin_q_value(model, config, tables):
-  """Returns the search's Q-value of the first risk, and its action."""
+  """Returns the search's Q-value of risk at the start, and the action that it chooses."""
   legal = np.array([[False, True, True, False]])
   output, _, _ = compiled(model, config, 1.0, 1)(
     tables, jax.random.PRNGKey(0), one_hot_roots([START], 9), legal
@@ -220,10 +220,10 @@ def coin_q_value(model, config, tables):
 
 
 def test_only_chance_nodes_value_the_coin():
-  """The search values the risk within 0.02 of the truth where chance is modelled, and chooses safe.
+  """With chance nodes, the Q-value of risk is within 0.02 of the truth, and the search chooses safe.
 
-  Without chance nodes, as far as the model can know, the second action decides how the coin fell: the reward
-  of a second risk is 0.93, because the agent of the data risks after heads. The risk seems better than safe.
+  Without them, the model's reward for a second risk is 0.93, because in the data risk mostly follows heads.
+  The first risk then seems better than safe.
   """
   search = CONFIG.model_copy(update={"num_simulations": 100})
   q_value, action = coin_q_value(MODEL, search, coin_with_chance())
@@ -235,10 +235,10 @@ def test_only_chance_nodes_value_the_coin():
 
 
 def slippery_corridor(slip: float, discount: float):
-  """Returns tables of `tiny:corridor` with six cells, and the optimal values, by value iteration.
+  """Returns tables of `tiny:corridor` with six cells, and the optimal values by value iteration.
 
-  Cell i is state i; entering the ends pays 0.1 and 1. Action 1 is left and 2 is right. State 6 is the
-  afterstate of the ended episode; afterstates are 7 + 2 · cell + is_right.
+  State i is cell i; entering the ends pays 0.1 and 1. Action 1 is left and 2 is right. Row 6 is the
+  afterstate after the end; row 7 + 2 · cell + is_right is the afterstate of an action.
   """
   num_cells, size = 6, 20
   value = np.zeros(num_cells)

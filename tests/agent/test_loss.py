@@ -77,7 +77,7 @@ def slow_history(frames, actions):
 
 
 def slow_state_metrics(states):
-  """Pairs of states by loops, eigenvalues by NumPy."""
+  """Computes `state_metrics` with loops over pairs of states and NumPy's eigenvalues."""
   x = np.asarray(states, np.float64).reshape(len(states), -1)
   cosines = [
     x[i] @ x[j] / np.linalg.norm(x[i]) / np.linalg.norm(x[j])

@@ -198,7 +198,7 @@ def test_random_actions_change_only_the_action():
     share = np.bincount(actions[:, lane], minlength=A) / len(actions)
     expected = 0.5 * legal / legal.sum()
     expected[int(greedy.action[lane])] += 0.5
-    # four standard errors of 200 draws
+    # four standard errors with 200 draws
     np.testing.assert_allclose(share, expected, atol=0.142)
     assert (share[~legal] == 0).all()
   assert config.noise_free().random_action_prob == 0

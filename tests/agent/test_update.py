@@ -151,7 +151,7 @@ def test_target_params_are_copied_at_the_period():
 
 
 def test_target_params_are_averaged():
-  """The table of the decay: (1 + t) / (10 + t) until it exceeds 0.25, at t = 2 and later 0.25."""
+  """The decay min(0.25, (1 + t) / (10 + t)) is 2/11 at update 1 and 0.25 from update 2 on."""
   config = CONFIG.model_copy(update={"learner": CONFIG.learner.model_copy(update={"target_decay": 0.25})})
   update, state = fast_jit(make_update(MODEL, config, SPEC)), initial_state()
   mean = state.target_params

@@ -57,10 +57,10 @@ def table_model(num_actions: int) -> Model:
 
 
 def chance_table_model(num_actions: int, num_codes: int) -> Model:
-  """Returns a `table_model` with chance nodes; an afterstate is a one-hot row index too.
+  """Returns a `table_model` with chance nodes; an afterstate is a one-hot row index, like a state.
 
-  The params are after_state [N, A] int32, after_value [N], chance [N, C] logits, next_state [N, C] int32 and
-  reward [N, C] of the outcomes of an afterstate; value [N] and logits [N, A] of a state.
+  The params are after_state [N, A] int32, value [N] and logits [N, A], indexed by state; after_value [N],
+  chance [N, C] logits, next_state [N, C] int32 and reward [N, C], indexed by afterstate.
   """
   base = table_model(num_actions)
 

@@ -1,4 +1,4 @@
-"""Tests that a run with chance nodes trains, resumes, acts, evaluates and is inspected like any other."""
+"""Tests that a run with chance nodes trains, resumes, searches, and can be evaluated and inspected."""
 
 import numpy as np
 import pytest

@@ -128,7 +128,7 @@ def test_errors_are_one_line(refused, tmp_path, arguments, message):
 
 @pytest.fixture(scope="module")
 def milestones(tmp_path_factory):
-  """A run of tic-tac-toe with two milestones and a last checkpoint."""
+  """Returns the path of a tic-tac-toe run with two milestones and a last checkpoint."""
   path = make_run(tmp_path_factory.mktemp("milestones"), "board", f"env.name={GAME}")
   agent = moozi.load(path)
   for steps in (16, 32):
@@ -144,7 +144,7 @@ def test_milestones_and_other_players(milestones, tmp_path):
   run = f"run:{milestones}@step_0000000"
   assert found.steps == {f"{run}16": 16, f"{run}32": 32}
   assert set(found.standings.players) == {*found.steps, "random", f"prior:{milestones}@step_000000064"}
-  # The milestones are equal, and play without noise, so the games of an opening differ by their sides only.
+  # The milestones have equal parameters and play without noise, so the two games of an opening are equal.
   pairs = found.pairs().set_index(["first", "second"])
   own = pairs.loc[next(pair for pair in pairs.index if set(pair) == set(found.steps))]
   assert own["score"] == 0.5

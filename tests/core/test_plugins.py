@@ -215,7 +215,7 @@ def test_built_in_names_are_those_of_the_modules():
   [
     ("mcts:100", True),
     ("run:runs/first@last", True),
-    ("run:first", True),  # has the form of module:function
+    ("run:first", True),  # also matches module:function
     ("zoo:tiny/catch", True),
     ("prior:zoo:catch", True),
     ("mcts:0", False),

@@ -1,4 +1,4 @@
-"""Tests that figures in prose are those of the committed results."""
+"""Tests that numbers in the documentation's prose equal those of the committed results."""
 
 import json
 import runpy
@@ -12,7 +12,7 @@ RESULTS_PAGE = runpy.run_path(str(ROOT / "scripts" / "make_results_page.py"))
 
 
 def words_of(page: str) -> str:
-  """Returns a page's text with single spaces."""
+  """Returns a page's text with runs of white space replaced by single spaces."""
   return " ".join((ROOT / page).read_text("utf-8").split())
 
 

@@ -20,7 +20,7 @@ def tic_tac_toe():
 
 
 class Highest(Table):
-  """Each of three seats draws a number in turn; returns are the ranks. The state is hidden."""
+  """Each of three seats chooses a number in turn, which is its return. The game has hidden information."""
 
   num_seats = 3
   spec = EnvSpec(
@@ -113,7 +113,7 @@ def test_a_player_against_itself_scores_one_half():
 
 
 class Watcher:
-  """Plays the first legal action, and writes down what it observes."""
+  """Plays the first legal action, and records what it observes."""
 
   def __init__(self, spec, seed):
     self.seen = []

@@ -26,7 +26,7 @@ def test_ratings_recover_the_strengths_that_made_the_games():
 
 def test_a_player_that_wins_everything_has_a_finite_rating():
   wins = np.zeros((3, 3, 3))
-  wins[:, 0, 1] = wins[:, 1, 2] = 50  # players 0 and 2 have not met
+  wins[:, 0, 1] = wins[:, 1, 2] = 50  # players 0 and 2 do not meet
   ratings = bradley_terry(wins, 2)
   assert (ratings[:, 2] == 0).all()
   assert 700 < ratings[0, 1] < 900
@@ -35,14 +35,14 @@ def test_a_player_that_wins_everything_has_a_finite_rating():
 
 def test_scores_of_many_seats_compare_returns():
   counts = tally([game("abcb", 0, [1.0, -1.0, -1.0, 1.0])], ["a", "b", "c"], False)
-  # a is above one b and level with the other.
+  # a has a higher return than one b and the same as the other.
   assert counts.wins[0].tolist() == [[0, 0.75, 1.0], [0.25, 0, 0.75], [0, 0.25, 0]]
   assert counts.gains[0, 1].tolist() == [0, 0, 0]
   assert counts.games[0, 0].tolist() == [0, 1, 1]
 
 
 def test_the_interval_is_over_openings():
-  # In half of the openings a wins all of ten games, in the others b: games of an opening are one observation.
+  # a wins all ten games of half of the openings, and b all others. Each opening is one observation.
   games = [game("ab", k, (1, -1) if k % 2 else (-1, 1)) for k in range(40) for _ in range(10)]
   found = standings(games, ["a", "b"], "a", False)
   assert found.num_openings == 40

@@ -93,10 +93,11 @@ def make_run(
   """Writes the result of a job of `experiments.minatar_vs_ppo`; returns its folder.
 
   Args:
-    means: the mean returns of the last milestones.
+    means: the mean returns of the last `len(means)` milestones.
     minutes: the wall time of training.
-    returns: the returns of the thirty evaluations during training; None rises to the mean of `means`.
-    lengths: the episodes' lengths in each evaluation of a milestone.
+    returns: the mean returns of the thirty evaluations during training; None: a linear rise to the mean of
+      `means`.
+    lengths: the lengths of the episodes in each evaluation of a milestone; None: 100 episodes of 500 steps.
   """
   job = sweep.job(agent, protocol, game, seed)
   steps = STEPS[-len(means) :]

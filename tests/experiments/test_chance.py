@@ -18,7 +18,7 @@ def test_variants_differ_in_model_and_search_only(tmp_path):
       is_stochastic = variant == "stochastic"
       assert (config.chance.codes > 0) == is_stochastic
       assert config.planners.train.algorithm == config.planners.test.algorithm == variant.split("_")[0]
-    # puct is the control: only the model and the kind of nodes differ.
+    # puct is the control: it differs only in the chance nodes of the model and of the search.
     changed = differences(configs["stochastic"], configs["puct"])
     assert changed == ["chance.codes", "planners.test.algorithm", "planners.train.algorithm"]
 

@@ -1,4 +1,4 @@
-"""Tests of the solved positions of Connect Four, of the solver, and of the judgement of players."""
+"""Tests of the solved positions of Connect Four, of the solver, and of how players are judged by them."""
 
 import functools
 import random
@@ -40,7 +40,7 @@ def state_of(moves):
 
 
 def winning(state):
-  """Returns the columns with which the player to move wins at once."""
+  """Returns the columns that win at once for the player to move."""
   return {
     a for a in state.legal_actions() if (child := state.child(a)).is_terminal() and any(child.returns())
   }
@@ -64,7 +64,7 @@ def test_scores_agree_with_the_rules():
     for column in legal:
       if (child := state.child(column)).is_terminal():
         continue
-      # The opponent's win with its next stone is the worst score.
+      # A column after which the opponent can win at once has the lowest score.
       assert bool(winning(child)) == (label.scores[column] == -((42 - len(label.moves)) // 2))
 
 
@@ -102,7 +102,7 @@ def test_good_and_perfect_moves():
 
 
 class Solved:
-  """Plays the best labelled move; checks what it has observed."""
+  """Plays the best labelled move of the position, which it knows from the observed moves."""
 
   name = "solved"
 
@@ -161,7 +161,7 @@ def has_four(columns, player, width, height):
 
 
 def slow_score(columns, width, height, memo):
-  """Returns the score of a position (columns of players 0 and 1, from below) by plain recursion."""
+  """Returns a position's score by plain recursion; a column has its stones' players (0, 1), from below."""
   count = sum(map(len, columns))
   if count == width * height:
     return 0
@@ -205,7 +205,7 @@ def test_solver_agrees_with_plain_recursion(width, height, plies):
     count += 1
 
 
-# Scores from http://blog.gamesolver.org: two examples of part 2, and lines of its test set "end easy".
+# Scores from http://blog.gamesolver.org: two examples of part 2, and lines of the test set "end easy".
 PUBLISHED = {
   "4455": 18,
   "44455554221": -15,
@@ -238,7 +238,7 @@ def test_solver_on_the_whole_board(tmp_path, monkeypatch, capsys):
       solver.score(moves)
   with pytest.raises(ValueError, match="must be at least 4 × 4"):
     Solver(9, 6)
-  # The labels can be made again, and a stopped call continues.
+  # A new call makes the committed labels, and a call on an incomplete file continues it.
   monkeypatch.setattr(labelling, "NUM_SCORES", 8)
   monkeypatch.setattr("sys.argv", ["labels", "--folder", str(tmp_path)])
   labelling.main()

@@ -23,7 +23,7 @@ READMES = {"own.md": analysis.README, "project.md": analysis.PROJECT_README}
 
 @pytest.fixture(scope="module")
 def jobs():
-  """Returns the sweep's jobs by name, without those whose configurations are not there yet."""
+  """Returns the sweep's jobs by name, without those whose configuration file does not exist."""
   return {job.name: job for job in sweep.jobs() if job.config.exists()}
 
 
@@ -56,7 +56,7 @@ def test_a_protocol_is_the_same_for_each_agent(jobs, tmp_path, game):
 
 
 def test_games_differ_in_their_environment_only(tmp_path):
-  """One configuration for all five games, and the suite's own protocol changes only environment and steps."""
+  """All five games have one configuration. Protocol b changes only the environment and max_env_steps."""
   for folder, may_differ in (("minatar", ("env.",)), ("minatar/sticky", ("env.", "max_env_steps"))):
     for game in sweep.GAMES:
       config = load_config(ROOT / "config" / folder / f"{game}.yaml")
@@ -93,7 +93,7 @@ def random_play_file(folder):
 
 @pytest.fixture(scope="module")
 def sample(tmp_path_factory):
-  """Returns a folder with two seeds of MooZi and one of the replica on each game, and a run under (b)."""
+  """Returns a folder of results: protocol a with two seeds of MooZi and one of ppo_replica; one run of b."""
   folder = tmp_path_factory.mktemp("sample") / "results"
   for number, game in enumerate(analysis.GAMES):
     for seed in (0, 1):
@@ -113,7 +113,7 @@ def groups(sample):
 
 @pytest.fixture
 def results(sample, tmp_path):
-  """Returns a folder with two of the sample's results."""
+  """Returns a folder with two results of `sample`."""
   for seed in (0, 1):
     name = f"muzero_a_asterix_seed{seed}"
     shutil.copytree(sample / name, tmp_path / "results" / name)
@@ -129,7 +129,7 @@ def test_a_figure_is_the_mean_of_five_milestones(groups):
   assert groups["ppo_replica", "a", "freeway"][0].swing == 0.0
   assert (first.minutes, first.num_at_bound, first.acting_return) == (30.0, 0, None)
   (own,) = groups["muzero", "b", "breakout"]
-  assert (own.minutes, own.num_at_bound) == (None, 15)  # not the configuration's runtime; 3 of 100 episodes
+  assert (own.minutes, own.num_at_bound) == (None, 15)  # another runtime; 3 episodes in each of 5 milestones
 
 
 @pytest.mark.slow
@@ -225,7 +225,7 @@ def test_tables_and_readmes_are_written(sample, tmp_path, capsys):
     readmes[1].read_text().startswith("before\n<!-- minatar_vs_ppo: begin -->\n\n| MinAtar, mean return |")
   )
   lines = {cells(line)[0]: cells(line)[1:] for line in table.splitlines() if line.startswith("|")}
-  assert lines["**MooZi**"][0] == "–"  # the row under (b) comes last
+  assert lines["**MooZi**"][0] == "–"  # the dictionary keeps the last row of a name, that of protocol b
   assert lines["**MooZi**"][1] == "**20.0** (20.0); 15 of 500 at the bound"
   assert lines["PPO, gymnax's settings"][4] == "**25.5** (25.5)"
   assert lines["PPO, gymnax's settings: minutes"][0] == "6 (100, 200 µs)"
@@ -236,7 +236,7 @@ def test_tables_and_readmes_are_written(sample, tmp_path, capsys):
 
 
 def test_scores_have_the_shape_that_rliable_reads(groups):
-  """The lines of the README: arrays of [seeds, games], with as many seeds as all games have."""
+  """The lines of the README give arrays [seeds, games], with the smallest number of seeds of any game."""
   scores = analysis.scores_of(groups)["a"]
   seeds = min(len(own) for games in scores.values() for own in games.values())
   arrays = {agent: np.array([own[:seeds] for own in games.values()]).T for agent, games in scores.items()}
@@ -334,7 +334,7 @@ def test_published_results_have_sources_and_conditions():
   for entry in published:
     assert set(entry) == keys, entry["agent"]
     assert set(entry["returns"]) <= set(analysis.GAMES)
-    # A protocol has the row's sticky actions, and a cap if the row has one.
+    # A row is comparable with the protocol that has its sticky actions and, like it, a step cap or none.
     conditions = entry["sticky_action_prob"], entry["step_cap"].startswith("none")
     comparable = {(0, False): ["a"], (0.1, True): ["b"]}.get(conditions, [])
     assert entry["comparable_with"] == comparable

@@ -1,4 +1,4 @@
-"""Tests of the tuning of PPO: its variants, and the configuration that it ended with."""
+"""Tests of the tuning of PPO: its variants and the chosen configuration."""
 
 import pytest
 
@@ -17,7 +17,7 @@ def test_variants_are_valid_and_differ(tmp_path):
 
 @pytest.mark.parametrize("game", GAMES)
 def test_games_differ_only_in_the_environment(game):
-  """The games, caps and stickiness are those of the replica; all other settings are one configuration."""
+  """Environments are those of config/ppo/minatar; all other settings are the same for every game."""
   tuned = config_to_dict(load_config(f"ppo/minatar_tuned/{game}"))
   common = config_to_dict(load_config("ppo/minatar_tuned/breakout"))
   assert tuned.pop("env") == config_to_dict(load_config(f"ppo/minatar/{game}"))["env"]

@@ -1,4 +1,4 @@
-"""Tests of the measurement of the bare search and update."""
+"""Tests of the measured times of a search and of an update, outside a run."""
 
 import json
 

@@ -91,7 +91,7 @@ def test_interval_covers_the_mean():
 
 
 def slow_iqm(values) -> float:
-  """The mean of the middle half of 4 · n copies, of which n are each value's: no fractional weights."""
+  """Returns the mean of the middle half of 4 copies of each value, which needs no fractional weights."""
   copies = sorted(float(x) for x in values for _ in range(4))
   return sum(copies[len(values) : 3 * len(values)]) / (2 * len(values))
 
@@ -106,7 +106,7 @@ OTHERS = ([2.0, 2.5], [9.0, 10.5, 30.0], [0.2, 0.3])
 
 
 def slow_interval(groups, statistic, draws=4000):
-  """Resamples the seeds within each game, with loops, and returns the percentiles of the statistic."""
+  """Returns the 2.5% and 97.5% percentiles of the statistic over seeds resampled within each game."""
   random = np.random.default_rng(7)
   drawn = [
     statistic([[group[i] for i in random.integers(len(group), size=len(group))] for group in groups])
@@ -140,7 +140,7 @@ def test_an_aggregate_of_one_seed_has_no_interval():
 
 
 def test_aggregates_are_those_of_rliable():
-  """The figures are of rliable 1.2.0 with 5,000 resamples: [seeds, games] of two agents."""
+  """The expected values are from rliable 1.2.0 with 5,000 resamples, for [seeds, games] of two agents."""
   random = np.random.default_rng(0)
   first, second = random.normal(1, 0.3, (4, 5)), random.normal(0.8, 0.3, (4, 5))
   iqm = aggregate_iqm(list(first.T))

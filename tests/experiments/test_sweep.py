@@ -325,7 +325,7 @@ def test_command_line(tmp_path, place, capsys):
 def test_milestones_are_counted_from_the_end(place):
   wanted = tuple(Evaluation(checkpoint=f"-{k}", episodes=3) for k in (3, 2, 1))
   job = place.job(evaluations=wanted)
-  place.sweep(job, pause=True)  # its checkpoints, at 50 and 100 steps, are milestones
+  place.sweep(job, pause=True)  # the run has milestones at 50 and 100 steps only
   assert place.sweep(job)
   (result,) = read_results(place.results)
   assert [(e["wanted"], e["env_steps"]) for e in result.evaluations] == [("-2", 50), ("-1", 100)]
@@ -343,7 +343,7 @@ def test_result_has_the_machine_and_the_chosen_metrics(place):
   assert (machine["t_act_s"], machine["t_learn_s"], machine["cores"]) == (1e-4, 2e-4, 3)
   assert machine["device"] == "some"
   assert place.sweep(place.job(steps=200), more=more)
-  assert place.budget.commands[0][0] == "train"  # measured once for each run
+  assert place.budget.commands[0][0] == "train"  # the speed is measured once per run
 
 
 def test_a_result_from_another_machine_counts(place):
@@ -364,7 +364,7 @@ def test_one_job_alone(tmp_path, place, monkeypatch, capsys):
 
   out = tmp_path / "out"
   out.mkdir()
-  with RunLock(out):  # several jobs may write there at once
+  with RunLock(out):  # --job needs no lock, so several jobs can write there at once
     assert main("--job", "other", "--out", str(out), "runtime=local", "learner.batch_size=32") == 0
   assert {path.name for path in out.iterdir()} >= {"other", "runs"}
   result = read_result(out / "other")

@@ -1,4 +1,4 @@
-"""Tests that agents train in one seat of a game, and beat the random player of the other seats."""
+"""Tests that agents train in one seat of a game, and beat random players in the other seats."""
 
 import jax
 import numpy as np
@@ -51,7 +51,7 @@ def test_run_trains_in_a_seat(settings, name):
 
 @pytest.mark.slow
 def test_past_selves_play_the_other_seats():
-  """A player that is made for each episode plays the newest parameters that it finds."""
+  """The maker of a player is called throughout training, so it can return the newest checkpoint."""
   versions, made = [0], []
 
   def newest(spec, seed):
@@ -76,7 +76,7 @@ def test_past_selves_play_the_other_seats():
 
 
 def learned(name, *overrides):
-  """Trains with a configuration; returns the mean return of its last evaluation and that of random play."""
+  """Trains with a configuration; returns the returns of the last evaluation and those of random play."""
   config = load_config(name, ["runtime=local", *overrides])
   algorithm = ppo_run if config.algorithm == "ppo" else local
   events = list(algorithm.run(RunInputs(config, build.env_spec(config))))
@@ -86,7 +86,7 @@ def learned(name, *overrides):
 @pytest.mark.learning
 @pytest.mark.parametrize("name", ["boards/simplest", "ppo/boards/simplest"])
 def test_simplest_is_learned(name):
-  """The best mean return against random play is 0.75; random play has 0."""
+  """Against random players, the best mean return is 0.75, and that of random play is 0."""
   returns, by_random = learned(name)
   assert abs(by_random.mean()) < 0.1
   assert returns.mean() > 0.68

@@ -1,4 +1,4 @@
-"""Tests that agents with chance nodes learn the values of tiny environments, which are known."""
+"""Tests that agents with chance nodes learn the known values of tiny environments."""
 
 from pathlib import Path
 
@@ -25,7 +25,7 @@ def search_start(agent: moozi.Agent) -> Search:
 
 @pytest.mark.learning
 def test_search_values_the_coin(tmp_path):
-  """The value of the root is that of the coin, and each side of it is valued by itself."""
+  """The root has the value of the coin; its outcomes have the values 1 (heads) and 0 (tails)."""
   found = search_start(train(tmp_path))
   assert found.action_names[found.action] == "risk"
   assert found.value == pytest.approx(HEADS_PROB, abs=0.02)
@@ -39,7 +39,7 @@ def test_search_values_the_coin(tmp_path):
 
 @pytest.mark.learning
 def test_deterministic_model_overestimates_the_coin(tmp_path):
-  """In its experience the bet followed heads; the model predicts that the bet makes the coin show heads."""
+  """In the training data the second risk mostly follows heads, so the model predicts too high a reward."""
   found = search_start(train(tmp_path, **DETERMINISTIC))
   assert found.q_values[1] > HEADS_PROB + 0.05
 

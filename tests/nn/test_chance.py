@@ -28,7 +28,7 @@ def test_chance_interface(kind, norm):
 
   def run(key):
     params, state = model.init(key, history)
-    # Without this, all codes are equally probable at first, and argmax takes code 0.
+    # Without this, all codes have probability 1/N, and argmax takes code 0.
     params["afterstate/heads/chance"]["b"] = jnp.arange(CODES, dtype=jnp.float32)
     root, state = model.root_inference(params, state, history, True)
     after, state = chance.afterstate(params, state, root.hidden_state, action, False)

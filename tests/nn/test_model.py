@@ -333,7 +333,7 @@ def test_action_layer_equals_tied_convolution():
 
 
 def test_frame_norm_follows_the_batches():
-  """The averages against NumPy; training normalizes by the averages before the batch, as acting does."""
+  """Averages equal NumPy's. Training normalizes by the averages before the batch's update, as acting does."""
   import haiku as hk
 
   fn = hk.transform_with_state(lambda x, training: FrameNorm(0.5)(x, training))
@@ -342,7 +342,7 @@ def test_frame_norm_follows_the_batches():
   batches = [jnp.asarray(background + 0.01 * rng.normal(size=(64, 5, 4, 2)), jnp.float32) for _ in range(12)]
   _, state = fn.init(None, batches[0], True)
   mean, variance = np.zeros((5, 4, 2)), 1.0
-  # `init` applies the module once, but its state is that before the call.
+  # `init` applies the module once, but returns the state before that call.
   for t, batch in enumerate(batches):
     out, new_state = fn.apply({}, state, None, batch, True)
     np.testing.assert_allclose(
@@ -359,9 +359,10 @@ def test_frame_norm_follows_the_batches():
   assert 0.3 < np.square(fn.apply({}, state, None, batches[0], False)[0]).mean() < 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["conv_latent", "resnet"])
 def test_centred_frames_keep_states_apart(kind):
-  """One cell of a frame of 64 differs: without centring, the hidden states are nearly equal."""
+  """Each 64 × 64 frame has one bright cell. Without centring, the hidden states are nearly equal."""
   spec = EnvSpec(name="t:t", frame_shape=(64, 64, 1), frame_dtype="uint8", num_env_actions=2)
   rng = np.random.default_rng(0)
   frames = np.full((32, 64, 64, 1), 0.4, np.float32)
@@ -373,10 +374,10 @@ def test_centred_frames_keep_states_apart(kind):
       kind=kind, channels=4, latent_size=32, num_representation_blocks=1, center_frames=centred
     )
     model = make_model(config, spec, 1, PHI)
-    params, state = model.init(jax.random.PRNGKey(0), history[:2])
-    represent = jax.jit(model.represent, static_argnums=3)
+    params, state = fast_jit(model.init)(jax.random.PRNGKey(0), history[:2])
+    represent = fast_jit(lambda params, state, model=model: model.represent(params, state, history, True))
     for _ in range(40):
-      states, state = represent(params, state, history, True)
+      states, state = represent(params, state)
     unit = np.array(states).reshape(32, -1)
     unit /= np.linalg.norm(unit, axis=1, keepdims=True)
     cosines[centred] = (np.square(unit.sum(0)).sum() - 32) / (32 * 31)

@@ -101,7 +101,7 @@ def oracle_target(steps: list[Step], i: int, unroll_steps: int, n_step: int, dis
 def oracle_history(
   steps: list[Step], i: int, history_length: int, ahead: int = 1
 ) -> tuple[list[int | None], list[int | None]]:
-  """Returns the lane indices of the L+F frames and of the L+F actions of start index i; None is a blank."""
+  """Returns lane indices of the L+F frames and L+F actions of start index i, F = `ahead`; None is a blank."""
   start = max(j for j in range(i + 1) if steps[j].is_first)
   frames: list[int | None] = [j if j >= start else None for j in range(i - history_length + 1, i + 1)]
   actions = [j if j >= start else None for j in range(i - history_length, i + 1)]

@@ -19,7 +19,7 @@ GAMES = ("asterix", "breakout", "freeway", "seaquest", "space_invaders")
 
 
 def make_results(folder) -> None:
-  """Writes a seed of each agent and game under (a), a second of MooZi on Breakout, and Breakout under (b)."""
+  """Writes results: one seed of each agent and game under protocol a, and a few others."""
   random = np.random.default_rng(0)
 
   def make(agent: str, game: str, seed: int = 0, protocol: str = "a") -> None:

@@ -143,7 +143,7 @@ def test_cards_are_shown():
 
 
 def test_hidden_pieces_are_shown_as_such():
-  """Each player sees its own army below; the other's pieces are unknown."""
+  """Each player sees its own army at the bottom; the other player's pieces are unknown."""
   for seat in (0, 1):
     env = registry.make("open_spiel:stratego", seed=0, seat=seat)
     step, random = env.reset(), np.random.default_rng(seat)

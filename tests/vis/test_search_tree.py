@@ -189,7 +189,7 @@ def test_chance_nodes_have_round_ends(tmp_path):
   tree.is_chance[2] = True
   svg, _ = write_tree(tmp_path, "a_tree", tree, NAMES, signed_discount=0.5)
   shown = texts(svg)
-  # Node 2 is an afterstate, whose value is the Q-value of its action; node 4 is an outcome of it.
+  # Node 2 is a chance node, whose value is the Q-value of its action; node 4 is an outcome of it.
   assert "Q +0.75  net +0.125" in shown
   assert f"code {tree.action[4]}  N 2  P 0.62" in shown
   rounded = [e for e in ET.parse(svg).getroot().iter(f"{SVG}rect") if e.get("rx") == "20"]

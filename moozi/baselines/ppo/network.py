@@ -36,9 +36,10 @@ class PPONetwork:
 
   Attributes:
     init: (rng_key, frames) → params.
-    apply: (params, frames [B, L, H, W, C] of the spec's dtype) → (logits [B, A] float32, head float32). The
-      head is the value [B] in units of the learned rewards, or with a transform its logits [B, S].
-    transform: the scalar transform of a categorical value; None: the head is the value.
+    apply: (params, frames [B, L, H, W, C] of the spec's dtype) → (logits [B, A] float32, head float32).
+      Without a transform, the head is the value [B] in units of the learned rewards; with one, its logits [B,
+      S].
+    transform: the scalar transform of a categorical value, or None.
   """
 
   init: Callable[[Array, AnyArray], PyTree]
@@ -46,6 +47,7 @@ class PPONetwork:
   transform: ScalarTransform | None = None
 
   def value(self, head: Float[AnyArray, "B *S"]) -> Float[AnyArray, "B"]:
+    """Returns the value of a head, in units of the learned rewards."""
     return head if self.transform is None else self.transform.to_scalar(head)
 
 
@@ -83,8 +85,8 @@ def make_network(
     scale_frames: whether to divide uint8 frames by 255.
     initial_bias: upper bound of the initial biases; all layers draw them uniformly from 0 to this bound.
     conv_stride: stride of the convolutions of kind `conv`.
-    layer_norm: whether to normalize the inputs of every activation over the last axis.
-    transform: the scalar transform of a categorical value. None: the value is one number.
+    layer_norm: whether to apply layer norm over the last axis before every activation.
+    transform: the scalar transform of a categorical value; None: the value head has one output.
   """
   register_records()
   layers = _Layers(config, initial_bias, conv_stride, layer_norm)

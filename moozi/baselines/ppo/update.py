@@ -179,8 +179,8 @@ def make_loss(network: PPONetwork, config: PPOConfig) -> Callable[[PyTree, Batch
   All means are over live samples. The scalars:
     loss/policy: the mean of -min(ratio·A, clip(ratio)·A).
     loss/value: half the mean squared error of the value; with `clip_value`, each error is the larger of the
-      clipped and the unclipped error. The mean Huber loss or cross-entropy with the other values of
-      `value_loss`.
+      clipped and the unclipped error. With value_loss=huber, the mean Huber loss; with categorical, the mean
+      cross-entropy.
     loss/entropy: the mean entropy of the policy, in nats.
     loss/total: loss/policy - entropy_coef · loss/entropy + value_coef · loss/value.
     ppo/clip_fraction: the share of ratios outside the clip range.

@@ -89,12 +89,13 @@ class NetworkConfig(Section):
   head_size: PositiveInt = Field(128, description="width of the hidden layer of each head")
   batch_norm_decay: Annotated[float, Field(gt=0.0, lt=1.0)] = Field(
     0.99,
-    description="norm=batch, center_frames: decay, per update, of the averages by which acting normalizes",
+    description="norm=batch, center_frames: decay per update of the averages that normalize when acting "
+    "(with center_frames also in training)",
   )
   center_frames: bool = Field(
     False,
-    description="subtract each cell's running mean from the frames and scale them to variance 1; for frames "
-    "with a constant background, as in Atari",
+    description="subtract each cell's running mean from the frames and scale them to a variance of about 1; "
+    "for frames with a constant background, as in Atari",
   )
 
 
@@ -163,8 +164,9 @@ class ReplayConfig(Section):
 class LearningRateConfig(Section):
   """The learning rate by learner step: warm-up, then decay over `decay_steps` (null: no decay).
 
-  With `decay_steps: budget` the decay ends at max_env_steps. A run that max_wall_s ends earlier has a higher
-  rate at its end. A run that is resumed with another max_env_steps continues on the schedule of that number.
+  With `decay_steps: budget` the decay ends at max_env_steps. If max_wall_s ends the run earlier, the rate is
+  still above `end`. A run that is resumed with another max_env_steps continues on the schedule of the new
+  value.
   """
 
   kind: Literal["constant", "cosine", "linear"] = Field("constant", description="shape of the decay")
@@ -173,8 +175,8 @@ class LearningRateConfig(Section):
   warmup_steps: NonNegativeInt = Field(0, description="learner steps of linear rise from 0 to peak; 0: none")
   decay_steps: PositiveInt | Literal["budget"] | None = Field(
     None,
-    description="learner steps from peak to end; null: constant; budget: those of the run after the warm-up, "
-    "where a run makes max_env_steps × samples_per_step / batch_size learner steps",
+    description="learner steps from peak to end; null: constant; budget: all of the run's learner steps "
+    "after the warm-up. A run makes max_env_steps × samples_per_step / batch_size learner steps",
   )
 
   @model_validator(mode="after")
@@ -214,7 +216,7 @@ class LearnerConfig(Section):
   target_decay: Decay = Field(
     0.0,
     description="0: the target network is a copy of the parameters; otherwise it is their exponential moving "
-    "average with this decay per update, faster during the first updates",
+    "average with this decay per update, or a smaller one during the first updates",
   )
   consistency_from_target: bool = Field(
     False, description="compute the target of the self-consistency loss with the target network"
@@ -285,8 +287,8 @@ class EvaluationConfig(Section):
   )
   network: Literal["online", "target"] = Field(
     "online",
-    description="play with the learner's parameters or with the target network, here and wherever a "
-    "checkpoint plays",
+    description="play with the learner's parameters or with the target network, in evaluations and wherever "
+    "a checkpoint plays",
   )
   opponent_simulations: PositiveInt = Field(100, description="mcts: simulations per search of the opponent")
   gif: bool = Field(
@@ -419,19 +421,21 @@ class Config(Section):
 
   @property
   def num_updates(self) -> int:
-    """Learner steps of a run: max_env_steps × samples_per_step / batch_size, rounded down."""
+    """Number of learner steps of a run: max_env_steps × samples_per_step / batch_size, rounded down."""
     return int(self.max_env_steps * self.learner.samples_per_step / self.learner.batch_size)
 
   @property
   def decay_steps(self) -> int | None:
-    """`learner.learning_rate.decay_steps`, with the number for `budget`."""
+    """`learner.learning_rate.decay_steps`, with `budget` replaced by the number of learner steps."""
     rate = self.learner.learning_rate
     if rate.decay_steps == "budget":
       return max(1, self.num_updates - rate.warmup_steps)
     return rate.decay_steps
 
   def _check_searches(self) -> None:
-    """Raises ValueError if a search that is used lacks chance nodes, or is gumbel with a mean root value."""
+    """Raises ValueError if a search in use needs chance nodes that the model lacks, or is gumbel with the
+    mean as root value.
+    """
     if self.algorithm != "muzero":
       return
     used = {"train": self.planners.train, "test": self.planners.test}
@@ -451,7 +455,7 @@ class Config(Section):
 
   @property
   def frames_ahead(self) -> int:
-    """Number of frames after the start step that a training target holds."""
+    """Number of frames after the start step in a training target."""
     return self.targets.unroll_steps if self.chance.codes else 1
 
   @property

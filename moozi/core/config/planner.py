@@ -15,7 +15,7 @@ from moozi.core.config.section import (
 )
 
 VISIT_SEARCHES = ("puct", "stochastic")
-"""The searches that choose actions by visit counts, with a temperature."""
+"""Searches that choose actions by visit counts, with a temperature."""
 
 
 class TemperaturePoint(Section):
@@ -37,7 +37,7 @@ class PlannerConfig(Section):
   num_simulations: PositiveInt = Field(
     16,
     description="number of simulations per search; the search time is proportional to it; with stochastic, "
-    "each evaluates an action or an outcome, so twice the number reaches as deep as without chance nodes",
+    "each evaluates an action or an outcome, so an equally deep search needs about twice the number",
   )
   max_depth: PositiveInt | None = Field(
     None,
@@ -69,8 +69,8 @@ class PlannerConfig(Section):
   )
   random_action_prob: Probability = Field(
     0.0,
-    description="probability of a uniformly random legal action in place of the chosen one, to learn from "
-    "states that a confident policy would not reach; the policy target is that of the search",
+    description="probability of a uniformly random legal action in place of the chosen one, so that training "
+    "includes states that a confident policy would not reach; the policy target does not change",
   )
   q_range_floor: PositiveFloat = Field(
     0.1,

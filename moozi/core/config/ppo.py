@@ -31,7 +31,7 @@ class PPONetworkConfig(Section):
     "tanh", description="activation of the dense layers; Atari: relu. Convolutions always have relu"
   )
   channels: PositiveInt | Annotated[tuple[PositiveInt, ...], Field(min_length=1)] = Field(
-    16, description="conv: channels of the convolution; a list has one 3×3 convolution for each entry"
+    16, description="conv: channels of the 3×3 convolution; a list makes one convolution per entry"
   )
   orthogonal_init: bool = Field(
     True,
@@ -45,7 +45,7 @@ class PPOConfig(Section):
 
   PPO also reads seed, max_env_steps, max_wall_s, env, run, evaluation (except resources), checkpoint,
   logging, workers.max_env_faults, workers.env_timeout_s, workers.max_random_starts,
-  replay.max_refused_segments, and with value_loss=categorical scalar_transform; it reads no other keys.
+  replay.max_refused_segments, and scalar_transform with value_loss=categorical. It reads no other keys.
   """
 
   num_envs: PositiveInt = Field(4, description="number of environments; Atari: 8")
@@ -53,16 +53,17 @@ class PPOConfig(Section):
   num_epochs: PositiveInt = Field(4, description="number of times that each sample is used")
   num_minibatches: PositiveInt = Field(4, description="number of minibatches in an epoch; one update each")
   history_length: PositiveInt = Field(1, description="number of stacked frames; Atari: 4")
-  # The next three are not in the section network: with a new key there, existing checkpoints would no longer
-  # match the network.
+  # The next three keys are not in ppo.network, because existing checkpoints would not match a section with
+  # new keys.
   scale_frames: bool = Field(True, description="scale uint8 frames to [0, 1], as for Atari; false: 0 to 255")
   conv_stride: PositiveInt = Field(
     1,
-    description="conv: stride of the convolutions, which have padding if it is above 1; with 2, an update of "
-    "MinAtar's network takes about a fourth of the time",
+    description="conv: stride of the convolutions; above 1 they are padded; with 2, an update of MinAtar's "
+    "network takes about a quarter of the time",
   )
   layer_norm: bool = Field(
-    False, description="normalize the inputs of every activation, over the channels of a cell or the layer"
+    False,
+    description="layer norm before every activation: over the channels of each cell, or over the dense layer",
   )
   initial_bias: NonNegativeFloat = Field(0.0, description="initial biases ~ U(0, initial_bias); gymnax: 0.05")
   discount: Probability = Field(0.99, description="γ per environment step")

@@ -35,8 +35,8 @@ class ReanalyzeConfig(Section):
   )
   search: bool = Field(
     True,
-    description="false: renew the values with the network's own, without a search, and keep the policies; "
-    "much cheaper; only with mode=gather",
+    description="false: no search; replace the stored values with the network's values, and keep the "
+    "policies; much cheaper; needs mode=gather",
   )
   mode: Literal["gather", "replayed"] = Field(
     "gather",

@@ -8,12 +8,13 @@ are on separate planes.
 Corridor: a walker starts in cell 1. Cell 0 ends the episode with reward 0.1, the far end (cell length - 1)
 with 1. The optimal return is 1, after length - 2 steps to the right. With a discount, the far end is better
 if discount ** (length - 3) > 0.1. The step cap truncates, so this environment has every kind of end. With
-`slip_prob`, a step goes the other way with this probability; the frame shows where the walker is.
+probability `slip_prob` (default 0), a step goes in the other direction; with slips, the optimal return is
+lower.
 
-Coin: safe pays a known reward at once. Risk flips a coin, which the next frame shows; then risk pays 1 if the
-coin shows heads and -1 if tails, and safe pays 0. The optimal value of risk is therefore the probability of
-heads. A deterministic model takes it for larger: in its experience the agent risks the second time if it saw
-heads, so that this action seems to make the coin show heads.
+Coin: at the start, safe pays `safe_reward` and ends the episode. Risk flips a coin, which the next frame
+shows. Then risk pays 1 for heads and -1 for tails, safe pays 0, and the episode ends. Without discount, the
+optimal value of the first risk is therefore the probability of heads. A deterministic model overestimates it:
+in its training data the second risk mostly follows heads, so the model predicts reward 1 for it.
 """
 
 from collections.abc import Callable
@@ -32,7 +33,7 @@ ROWS, COLUMNS = 10, 5
 BALL, PADDLE = 0, 1
 """Planes of a frame of Catch."""
 COIN_START, COIN_HEADS, COIN_TAILS, COIN_END = range(4)
-"""Cells of a frame of Coin; one is true."""
+"""Cells of a frame of Coin; exactly one is true."""
 
 _CAP = "truncate an episode after this number of steps"
 
@@ -49,7 +50,7 @@ class CorridorOptions(Section):
 
 class CoinOptions(Section):
   heads_prob: Probability = Field(0.6, description="probability of heads")
-  safe_reward: float = Field(0.3, description="reward of the first safe")
+  safe_reward: float = Field(0.3, description="reward of safe at the start")
   max_episode_steps: PositiveInt | None = Field(None, description=_CAP)
 
 
@@ -160,7 +161,7 @@ _GAMES = {
     lambda options: _Corridor(options.length, options.slip_prob),
   ),
   "coin": _Entry(
-    "a sure reward, or a coin that is seen before the bet",
+    "a known reward, or a coin flip that is seen before the bet",
     CoinOptions,
     ("safe", "risk"),
     lambda options: (1, 4, 1),

@@ -191,7 +191,7 @@ def expected_of(config: Config, spec: EnvSpec) -> dict[str, Any]:
     network["chance_codes"] = config.chance.codes
   # Older manifests lack is_perfect_information; the environment's name implies it.
   env = {key: value for key, value in spec.to_dict().items() if key != "is_perfect_information"}
-  if not spec.num_seats:  # older manifests lack it too
+  if not spec.num_seats:  # older manifests lack num_seats; a manifest without it means 0
     del env["num_seats"]
   return {"algorithm": config.algorithm, "spec": env, "network": network}
 

@@ -88,7 +88,7 @@ class TreeView {
 
   /** Returns the action value Q of the move into a node, for the player who made the move. */
   qValue(i) {
-    if (this.at("chance", i)) return this.at("value", i); // the move's outcome is open
+    if (this.at("chance", i)) return this.at("value", i); // the outcome is not drawn yet
     return this.at("reward", i) + this.discount * this.at("value", i);
   }
 

@@ -1,4 +1,4 @@
-"""An environment in which the bootstrap at a time limit decides: `tests.baselines.ppo.salary:make_env`."""
+"""An environment whose best action depends on the bootstrap at a time limit."""
 
 import numpy as np
 
@@ -12,10 +12,10 @@ SPEC = EnvSpec(name="test:salary", frame_shape=(1, 1, 1), frame_dtype="float32",
 
 
 class Salary(Game):
-  """Pays SALARY for every step of staying; leaving pays BONUS and ends the episode.
+  """STAY pays SALARY; LEAVE pays BONUS and ends the episode.
 
-  All frames are equal. A time limit truncates the episode after CAP steps, and CAP · SALARY < BONUS. Without
-  the limit, staying is worth SALARY / (1 - γ).
+  All frames are equal. The episode is truncated after CAP steps, and CAP · SALARY < BONUS. Without
+  truncation, the value of STAY is SALARY / (1 - γ).
   """
 
   def seed(self, seed: int) -> None:

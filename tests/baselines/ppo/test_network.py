@@ -114,7 +114,7 @@ def test_nature_conv_shapes():
 
 @pytest.mark.parametrize("kind", ["mlp", "conv"])
 def test_shapes_of_the_options(kind):
-  """The grid of 6×5 cells shrinks to 4×3 and 2×1; a third convolution would keep its size."""
+  """The grid of 6×5 cells shrinks to 4×3 and 2×1; the third convolution is padded and keeps this size."""
   config = PPONetworkConfig(kind=kind, sharing="shared", hidden_sizes=(7,), channels=(8, 9, 3))
   network = make_network(config, SPEC, layer_norm=True, transform=ScalarTransform(-2, 4))
   frames = np.random.default_rng(0).random((5, 1, 6, 5, 2)) < 0.5

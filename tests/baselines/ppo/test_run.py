@@ -38,7 +38,7 @@ def final_state(events: list[Event]):
 
 
 def test_random_starts_change_the_first_frames():
-  """Without them every lane of the corridor starts in the same cell."""
+  """Without random starts, every lane of the corridor starts in the same cell."""
   distinct = []
   for starts in (0, 3):
     corridor = ("env.name=tiny:corridor", "env.kwargs.length=9", "ppo.num_envs=16")
@@ -218,7 +218,7 @@ def test_resume_to_the_bit(events, options):
     (("ppo.bootstrap_truncated=true",), STAY, SALARY / (1 - 0.9)),
     (("ppo.bootstrap_truncated=true", "ppo.value_loss=categorical"), STAY, SALARY / (1 - 0.9)),
     (("ppo.bootstrap_truncated=true", "ppo.value_loss=huber"), STAY, SALARY / (1 - 0.9)),
-    # Without a bootstrap, the time limit is an end, and at most CAP · SALARY < BONUS is left.
+    # Without a bootstrap, the value at the time limit is 0, so staying is worth at most CAP · SALARY < BONUS.
     (("ppo.bootstrap_truncated=false",), LEAVE, BONUS),
   ],
 )

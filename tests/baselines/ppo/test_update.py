@@ -225,7 +225,7 @@ def test_huber_loss():
 
 
 def test_categorical_loss():
-  """With equal logits the gradient is the uniform distribution minus the target, of any size."""
+  """With equal logits, the gradient is the uniform distribution minus the target's, for any return."""
   transform = ScalarTransform(-1, 30)
   network = dataclasses.replace(TABLE, transform=transform)
   params, batch = table_batch([1] * 4, [0] * 4, target=[0, 3, 800, 5], is_live=[1, 1, 1, 0])
@@ -234,7 +234,7 @@ def test_categorical_loss():
   (total, metrics), grads = jax.value_and_grad(make_loss(network, config), has_aux=True)(params, batch)
   assert total == pytest.approx(math.log(32), rel=1e-5)
   assert metrics["loss/value"] == pytest.approx(float(total))
-  # φ(0) = 0 is the second category; φ(3) = 1.003.
+  # φ(0) = 0 is category 1; φ(3) = 1.003 is between categories 2 and 3.
   expected = np.full((2, 32), 1 / 32)
   expected[0, 1] -= 1
   expected[1, 2:4] -= 0.997, 0.003

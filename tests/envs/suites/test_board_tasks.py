@@ -82,7 +82,7 @@ class TestSimplest(EnvironmentContract):
 
 @pytest.mark.parametrize("name", TASKS)
 def test_task_is_drawn(name):
-  """As a board or as cards, with a name for each action."""
+  """Every task has a board or facts to draw, and a name for each action."""
   env = make(name)
   spec = env.env_spec
   assert render_spec_of(spec).kind in ("board", "facts")

@@ -1,4 +1,4 @@
-"""Tests of one seat of a game as an environment, whose other seats are played by other players."""
+"""Tests of environments in which the agent plays one seat of a game, and other players the rest."""
 
 import collections
 import types
@@ -60,7 +60,7 @@ class TestSimplest(EnvironmentContract):
 
 
 class ScriptedState:
-  """A game whose line of (player, returns after the player's move) is given."""
+  """A scripted state: `line` has (player, returns after that player's move) for each move."""
 
   def __init__(self, line, start):
     self.line, self.num_moves, self.start = line, 0, start
@@ -83,7 +83,7 @@ class ScriptedState:
 
 
 def scripted(seat, *lines, num_seats=3):
-  """Returns the seat's game in which the lines are played one after the other, over and over."""
+  """Returns a `SeatGame` whose episodes play the lines in turn, repeatedly."""
   states = iter(lines * 100)
   game = types.SimpleNamespace(new_initial_state=lambda: ScriptedState(next(states), [0.0] * num_seats))
   rules = types.SimpleNamespace(
@@ -114,7 +114,7 @@ def test_reward_sums_what_the_seat_gains_until_its_next_decision():
     (1, [2, 4, 5]),
     (2, [-1, 9, 0]),
   ]
-  # Seat 1 decides at the 2nd, 5th and 6th move. Its return before its first decision, 1, counts too.
+  # Seat 1 decides at moves 2, 5 and 6. Its gain of 1 before its first decision counts too.
   assert rewards_of(scripted(1, line)) == [2, 0, 7]
   assert rewards_of(scripted(0, line)) == [0, -1]
   assert rewards_of(scripted(2, line)) == [5, -5]
@@ -179,7 +179,7 @@ def test_spec():
 
 
 def test_frames_are_those_of_self_play():
-  """An agent of self-play can play a seat, and the reverse."""
+  """Frames are equal, so an agent that was trained in self-play can play a seat, and vice versa."""
   env = registry.make("open_spiel:tic_tac_toe", seed=0, seat=1)
   step = env.reset()
   rules = rules_of("tic_tac_toe", Options())
@@ -199,7 +199,7 @@ def test_seed_gives_the_same_deals_in_every_seat():
 
 
 def test_hidden_cards_are_not_shown():
-  """In Kuhn poker the frame of seat 0 shows one of three cards, whatever the other holds."""
+  """In Kuhn poker, the first frame of seat 0 depends only on its own card, one of three."""
   env, frames = registry.make("open_spiel:kuhn_poker", seed=0, seat=0), collections.defaultdict(set)
   for seed in range(60):
     env.seed(seed)
@@ -235,14 +235,14 @@ def test_others_in_tests_are_others():
   kwargs = {"seat": 0, "others": "random", "test_others": "mcts:5"}
   env = registry.make("open_spiel:tic_tac_toe", seed=0, is_testing=True, **kwargs)
   assert env.env_spec == registry.env_spec("open_spiel:tic_tac_toe", **kwargs)
-  assert returns_against("random", test_others="mcts:60").mean() > -0.4  # not in training
+  assert returns_against("random", test_others="mcts:60").mean() > -0.4  # test_others is not used in training
   options = registry.options_of("open_spiel:tic_tac_toe", kwargs)
   assert options["test_others"] == ["mcts:5"]
 
 
 @pytest.fixture
 def players():
-  """Registers players for a test, and removes them after it."""
+  """Yields the registered players; restores them after the test."""
   before = dict(plugins.PLAYERS.registered)
   yield plugins.PLAYERS.registered
   plugins.PLAYERS.registered.clear()
@@ -250,7 +250,7 @@ def players():
 
 
 def test_player_is_made_for_each_episode_and_seat(players):
-  """The maker may return another player each time, as a pool of past selves does."""
+  """The maker is called for each episode and seat, so it may return a different player each time."""
   made, seen = [], []
 
   class First:
@@ -269,7 +269,7 @@ def test_player_is_made_for_each_episode_and_seat(players):
   assert [spec for spec, _ in made] == [env.env_spec] * 2
   assert len({seed for _, seed in made}) == 2
   play(env, 20)
-  # The others see their own frames, which show their seats.
+  # Each of the other players sees its own frame, which shows its seat.
   assert {int(frame[0, 0, -3:].argmax()) for frame in seen} == {0, 2}
   made.clear()
   env.seed(5)
@@ -354,7 +354,7 @@ def test_errors(game, kwargs, message):
 
 
 def test_code_of_players_is_named():
-  """A run whose other players name code is opened only if the user allows code."""
+  """A run whose `others` name code is opened only with allow_code."""
 
   def code(**kwargs):
     return plugins.code_keys(Config(env={"name": "open_spiel:kuhn_poker", "kwargs": {"seat": 0, **kwargs}}))

@@ -120,7 +120,7 @@ def test_corridor_slips():
 
 
 def coin_return(env, choose):
-  """Plays one episode of Coin; `choose` maps the shown cell to an action."""
+  """Plays one episode of Coin; `choose` maps the index of the frame's true cell to an action."""
   step, total = env.reset(), 0.0
   while not step.last():
     step = env.step(choose(int(np.argwhere(step.observation.frame)[0, 1])))

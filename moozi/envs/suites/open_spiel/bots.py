@@ -25,11 +25,12 @@ def mcts(
   """Makes the package's MCTS bot with random rollouts.
 
   The settings are those of the package's example: UCT with c = 2, one rollout per simulation, and backup of
-  solved positions. A game in Python has the package's bot in Python, because the other one crashes on it.
+  solved positions. For a game whose rules are in Python, it is the package's Python bot, because the C++ bot
+  crashes on such games.
 
   Args:
     state: returns the current state of the game.
-    where: `key=value`, the start of the error's message.
+    where: `key=value`, with which the error message starts.
 
   Raises: UserError: the game has hidden information.
   """

@@ -2,9 +2,10 @@
 
 `open_spiel:tic_tac_toe`, `open_spiel:go(board_size=9)`: names and parameters are the package's.
 
-With `seat=all` the agent plays every seat: a game has one player, or two who alternate strictly (self-play).
-With `seat=random`, or a seat's number, it plays one seat of a game of any number of players, and the
-players that `others` names play the other seats (`seats`). The environment then has one player.
+With `seat=all` the agent plays every seat (self-play); the game must have one player, or two who alternate
+strictly. With `seat=random`, or a seat's number, the agent plays one seat of a game with any number of
+players, and the players in `others` play the other seats (`seats.SeatGame`). The environment then has one
+player.
 
 Conventions of self-play, the same for every game:
   - A reward belongs to the player who moved. It sums all rewards up to the next decision, including those of
@@ -12,14 +13,14 @@ Conventions of self-play, the same for every game:
     zero-sum game this is the mover's gain, even if the package records only the other's loss.
   - A frame is what the player to move may see: the observation tensor. With imperfect information it is the
     information-state tensor, if the game has one. A tensor of planes is [H, W, C], any other [1, 1, D].
-    With two players an additional last plane (or entry) holds the player to move, 0 or 1. With more players,
-    additional last planes hold it one-hot.
+    With two players an additional last plane (or entry) holds the player to move, 0 or 1. With more players
+    (never in self-play), one-hot planes hold it.
   - Players may hide cards, but not actions: the history shows each player the other's last action. With
-    hidden information the history must show nothing else (`evaluation.opponents.check_players`).
+    hidden information the history must show nothing else (`evaluation.opponents.check_history`).
   - A terminal frame shows the view of the player whose turn would be next.
   - Chance outcomes are drawn from the environment's seed.
-With one seat, frames are the same, always from the agent's view, so an agent that was trained in self-play
-fits the seats of the same game; rewards are the seat's own.
+With one seat, frames have the same form and are always from the agent's view, so an agent that was trained in
+self-play can play any seat of the same game. Rewards are the gains of the agent's seat.
 
 Source: Lanctot et al. 2019, OpenSpiel. Departures: actions are checked (the package plays illegal
 actions silently). A game of an unsupported kind raises an error with the reason.
@@ -83,11 +84,12 @@ class Options(Section):
   )
   others: SeatPlayers = Field(
     ("random",),
-    description="players of the other seats, with seat other than all: one name or a list, drawn for each "
-    "episode and seat: random, mcts:N, module:function or a registered name",
+    description="unless seat=all: players of the other seats, one name or a list, drawn for each episode and "
+    "seat: random, mcts:N, run:PATH[@checkpoint], zoo:NAME, prior:PATH[@checkpoint], module:function or a "
+    "registered name",
   )
   test_others: SeatPlayers | None = Field(
-    None, description="players of the other seats in evaluations; null: those of others"
+    None, description="players of the other seats in evaluations; null: as in others"
   )
 
 
@@ -128,7 +130,7 @@ class _OpenSpielGame(Game):
 
 
 class OpenSpielTable(Table):
-  """A game of the package with all its seats open.
+  """A game of the package as a `Table`.
 
   Args:
     max_steps: ends a game after this number of actions, with the returns at that point; None: no limit.
@@ -171,7 +173,7 @@ class OpenSpielTable(Table):
 
 
 def make_table(game: str, options: Options) -> Table:
-  # With the rules of one seat, which allow any number of players. Frames and actions are those of self-play.
+  # is_seated=True allows any number of players. Frames and actions are the same as in self-play.
   if _game_types()[game.partition("(")[0]].max_num_players == 1:
     raise UserError(f"open_spiel:{game}: has one player; players meet only in games of two or more")
   return OpenSpielTable(_rules_of(game, options.frame_dtype, True), options.max_episode_steps)
@@ -244,7 +246,7 @@ def _unsupported(kind: Any) -> str | None:
 
 
 def _needs_seat(kind: Any) -> str | None:
-  """Returns why self-play of a kind of game is not supported; None if it may be."""
+  """Returns why self-play of a kind of game is not supported; None if it may be supported."""
   utilities = package().GameType.Utility
   if kind.min_num_players > 2:
     return f"{kind.min_num_players} players or more; {SEATED}"

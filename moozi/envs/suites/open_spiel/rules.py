@@ -43,7 +43,7 @@ class Rules:
   Args:
     name: the game and its parameters, as the user writes them.
     frame_dtype: "auto", "bool" or "float32"; auto is bool where random play shows only 0 and 1.
-    is_seated: whether the agent plays one seat of the game, and the environment plays the others.
+    is_seated: whether the agent plays only one seat of the game.
 
   Attributes:
     game: the package's game.
@@ -125,7 +125,7 @@ class Rules:
     return mask
 
   def gain(self, before: list[float], after: list[float], mover: int) -> float:
-    """Returns the mover's reward in self-play from the package's `returns()` before and after a step."""
+    """Returns the mover's reward in self-play, from the package's `returns()` before and after a step."""
     gain = after[mover] - before[mover]
     return gain if self.num_seats == 1 else 0.5 * (gain - (after[1 - mover] - before[1 - mover]))
 
@@ -216,7 +216,7 @@ class Rules:
           count += 1
           if count >= _PROBE_STEPS:
             break
-    known = getattr(self.game, "action_names", None)  # an added game knows all names, also of unseen actions
+    known = getattr(self.game, "action_names", None)  # MooZi's own games list the names of all actions
     return is_binary, names.result() if known is None else tuple(known())
 
   def _probe_state(self, state: Any, player: int) -> bool:
@@ -294,7 +294,10 @@ def _load_game(name: str) -> Any:
 
 
 def num_seat_planes(num_seats: int) -> int:
-  """Returns the number of a frame's last planes that hold the seat: 1 of two (0 or 1), or one-hot."""
+  """Returns the number of last planes of a frame that hold the player to move.
+
+  One player: 0. Two players: 1, with the value 0 or 1. More players: one plane per player, one-hot.
+  """
   return {1: 0, 2: 1}.get(num_seats, num_seats)
 
 

@@ -1,8 +1,8 @@
-"""One seat of a game as an environment of one player; other players, which it calls, play the other seats.
+"""One seat of a game as an environment of one player; given players play the other seats.
 
-From the agent's side the others' moves are chance. The agent's reward at a step sums what its seat gains
-until its next decision or the end, including gains before its first decision. A game that ends before the
-seat's first decision is not shown; another game starts.
+To the agent, the moves of the other players are part of the environment's randomness. The reward of a step is
+what the agent's seat gains until its next decision or the end. The first reward includes gains before the
+first decision. A game that ends before the seat's first decision is skipped, and another game starts.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,13 +24,13 @@ _STREAM = 0x5EA7
 class SeatGame(Game):
   """A game in which the agent plays one seat.
 
-  At each reset, the seat is drawn if it is not fixed, and for each other seat one of `others` is drawn. The
-  draws follow from the environment's seed. They do not change the deals, which the same seed repeats in
-  another seat.
+  Each reset draws the seat if it is not fixed, and one of `others` for each other seat. These draws and the
+  game's chance outcomes have separate random streams, both from the environment's seed, so the first deal of
+  a seed is the same in every seat.
 
   Args:
     seat: the agent's seat; "random" draws one for each episode.
-    others: names of players. A name given twice is drawn twice as often.
+    others: names of players. A name that is listed twice is drawn twice as often.
   """
 
   def __init__(self, rules: Rules, seat: int | Literal["random"], others: Sequence[str]) -> None:
@@ -72,7 +72,7 @@ class SeatGame(Game):
     return self._rules.legal_actions_mask(self._state)
 
   def _start(self) -> bool:
-    """Starts a game; returns whether the seat has a decision in it."""
+    """Starts a game and plays until the seat's first decision; returns whether it has one."""
     random, num_seats = self._seat_random, self._rules.num_seats
     self._state = self._rules.game.new_initial_state()
     fixed = self._fixed_seat
@@ -103,7 +103,7 @@ class SeatGame(Game):
     return chooser.action(legal)
 
   def _play(self, player: int, action: int) -> None:
-    """Plays an action of a seat, and shows it to those in the other seats who observe others."""
+    """Plays an action of a seat, after passing it to the observers in the other seats."""
     observers = [x for seat, x in self._players.items() if seat != player and isinstance(x, Observer)]
     if observers and not self._rules.hides_moves:
       frame, legal = self._rules.frame(self._state, player), self._rules.legal_actions_mask(self._state)
@@ -115,7 +115,7 @@ class SeatGame(Game):
 def _maker(
   rules: Rules, name: str, key: str, state: Callable[[], Any]
 ) -> Callable[[int], "Bot | CustomPlayer"]:
-  """Returns a function that maps a seed to a player of one episode."""
+  """Returns a function that maps a seed to a player of one episode. Raises UserError as `PLAYERS.get`."""
   simulations = mcts_simulations(name)
   if simulations is not None:
     mcts(rules, simulations, 0, state, f"{key}={name}")  # raises if the game has hidden information

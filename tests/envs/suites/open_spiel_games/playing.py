@@ -1,4 +1,4 @@
-"""Plays the added OpenSpiel games by the names of actions."""
+"""Helpers that play the added OpenSpiel games by action names."""
 
 import functools
 
@@ -18,13 +18,13 @@ def load(name):
 
 
 def names_of(state):
-  """Returns the legal actions by name."""
+  """Returns {name: legal action}."""
   player = state.current_player()
   return {state.action_to_string(player, action): action for action in state.legal_actions()}
 
 
 def play(state, names):
-  """Plays the actions of these names, separated by blanks; `_` in a name stands for a blank."""
+  """Plays the actions with these names, separated by spaces; `_` in a name stands for a space."""
   for name in names.split():
     legal = names_of(state)
     assert name.replace("_", " ") in legal, f"{name} is not legal; legal are {', '.join(legal)}"
@@ -33,13 +33,13 @@ def play(state, names):
 
 
 def views(state):
-  """Returns for each player the observation as (tensor, text)."""
+  """Returns each player's observation as (tensor, text)."""
   players = range(state.num_players())
   return [(tuple(state.observation_tensor(p)), state.observation_string(p)) for p in players]
 
 
 def play_random_games(name, num_games, check=lambda state: None, max_length=None):
-  """Plays random games to their ends; returns the returns [num_games, players] and the lengths."""
+  """Plays random games to the end; returns (returns [num_games, players], lengths [num_games])."""
   random, returns, lengths = np.random.default_rng(0), [], []
   game = load(name)
   for _ in range(num_games):

@@ -1,4 +1,4 @@
-"""Tests of what holds for all added games: random play to the end, the package's own checks, hidden views."""
+"""Tests of all added games: random play to the end, open_spiel's own checks, copies and parameters."""
 
 import copy
 import pickle
@@ -11,7 +11,7 @@ from tests.envs.suites.open_spiel_games.playing import load, play_random_games, 
 
 pyspiel = pytest.importorskip("pyspiel")
 
-# For each game, the number of random games in quick tests and in slow ones, 10,000 in all.
+# For each game, the number of random games in quick tests and in slow ones; the slow ones sum to 10,000.
 GAMES = {
   "simplest": (40, 1500),
   "small_othello(size=4)": (15, 1000),
@@ -46,7 +46,7 @@ def test_random_play_to_the_end_often(name):
 
 @pytest.mark.parametrize("name", ["simplest", "small_othello(size=4)", "uno(max_turns=40)", "stratego"])
 def test_the_packages_own_checks(name):
-  """Checks legal actions, chance, observations, histories, and states written to text and read again."""
+  """Checks legal actions, chance, observations, histories, and serialization of states."""
   pyspiel.random_sim_test(load(name), num_sims=1, serialize=True, verbose=False)
 
 
@@ -58,7 +58,7 @@ def test_the_packages_own_checks_of_all(name):
 
 @pytest.mark.parametrize("name", ["simplest", "small_othello", "uno(players=3)", "stratego"])
 def test_clones_and_histories(name):
-  """A clone is independent; the history and a pickled game replay the same state."""
+  """A clone is independent. The history gives the same state again, also in a pickled copy of the game."""
   game, random = load(name), np.random.default_rng(1)
   state = game.new_initial_state()
   for _ in range(30):

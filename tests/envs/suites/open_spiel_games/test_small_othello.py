@@ -1,4 +1,4 @@
-"""Tests of Othello on small boards: equality with the package's game on 8 × 8, and hand-played games."""
+"""Tests of Othello on small boards; on 8 × 8, it must equal open_spiel's own game."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from tests.envs.suites.open_spiel_games.playing import load, names_of, play, pys
 
 
 def assert_equal_to_the_package(seed):
-  """Plays one random game on both; passes included."""
+  """Plays a random game in both implementations; returns its actions."""
   ours, theirs = (
     load("small_othello(size=8)").new_initial_state(),
     pyspiel.load_game("othello").new_initial_state(),
@@ -41,7 +41,7 @@ def test_equals_the_package_in_many_games():
 def test_first_moves():
   state = load("small_othello").new_initial_state()
   assert str(state) == "------\n------\n--ox--\n--xo--\n------\n------\nx to move"
-  # Black's four moves on 6 × 6, each beside a white disc in line with a black one.
+  # Black's four moves: each cell is beside a white disc that is in line with a black one.
   assert sorted(names_of(state)) == ["b3", "c2", "d5", "e4"]
   play(state, "b3")
   assert str(state) == "------\n------\n-xxx--\n--xo--\n------\n------\no to move"
@@ -49,7 +49,7 @@ def test_first_moves():
 
 
 def test_a_pass_and_a_wipe_out():
-  """On 4 × 4: the shortest kind of game, in which a player has no discs left, and one with a pass."""
+  """Random games on 4 × 4 include passes, and games in which one player has no discs left."""
   random, passed, wiped = np.random.default_rng(0), 0, 0
   for _ in range(150):
     state = load("small_othello(size=4)").new_initial_state()

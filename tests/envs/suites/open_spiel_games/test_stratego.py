@@ -1,4 +1,4 @@
-"""Tests of Stratego's rules in hand-set positions and hand-played games, and of what the players see."""
+"""Tests of Stratego's rules in given positions and in a played game, and of what the players see."""
 
 import numpy as np
 import pytest
@@ -17,11 +17,11 @@ SMALL_ARMY = ["F", "S", "2", "2", "2", "3", "3", "6", "9", "10", "B", "B"]
 
 
 def position(rows, to_move=0, max_moves=200, moved=(), known=()):
-  """Returns a state on the small board with these pieces: own ones as `10`, player 1's as `10'`.
+  """Returns a state on the small board with these pieces: player 0's as `10`, player 1's as `10'`.
 
   Args:
     rows: six rows from player 0's view, `.` for an empty cell and `~` for a lake.
-    moved, known: cells, as player 0 names them, of pieces that have moved or are known.
+    moved, known: cells of the pieces that have moved or are known, as player 0 names them.
   """
   state = load(f"stratego(max_moves={max_moves})").new_initial_state()
   signs = rows.split()
@@ -44,7 +44,7 @@ def cell_of(name):
 
 
 def piece(state, name):
-  """Returns the piece on a cell, as player 0 names it."""
+  """Returns the piece on a cell, which is named from player 0's view."""
   cell = cell_of(name)
   return "." if state.owner[cell] < 0 else MARKS[state.kind[cell]] + "'" * state.owner[cell]
 
@@ -60,14 +60,14 @@ OPEN = """
 
 
 def with_pieces(**pieces):
-  """Returns the open board's rows with pieces added, such as c3="9" and c4="10'"."""
+  """Returns the rows of OPEN with pieces added, such as c3="9" and c4="10'"."""
   signs = OPEN.split()
   for name, sign in pieces.items():
     signs[cell_of(name)] = sign
   return " ".join(signs)
 
 
-# --- armies and setting up
+# --- armies and setup
 
 
 def test_armies():
@@ -104,7 +104,7 @@ def test_players_set_up_in_turn():
       play(state, f"place_{mark}")
   assert state.is_set_up
   assert state.current_player() == 0
-  # Each player's own front row from the left, then the back row; player 1 sits opposite.
+  # Each player fills the front row from the left, then the back row; player 1 sits opposite.
   assert str(state).splitlines()[:2] == ["  B'  B' 10'  9'  6'  3'", "  3'  2'  2'  2'  S'  F'"]
   assert str(state).splitlines()[4:6] == ["   F   S   2   2   2   3", "   3   6   9  10   B   B"]
 
@@ -140,7 +140,7 @@ def test_scout_moves_far_and_stops_at_pieces():
 
 def test_player_1_moves_from_its_own_side():
   state = position(with_pieces(b5="9'", c3="9"), to_move=1)
-  # b5 of player 0 is e2 of player 1.
+  # Player 0's b5 is player 1's e2.
   assert set(names_of(state)) == {"e2-d2", "e2-e1", "e2-f2"}
   play(state, "e2-d2")
   assert piece(state, "c5") == "9'"
@@ -183,7 +183,7 @@ def test_move_actions():
   ],
 )
 def test_attacks(attacker, target, wins):
-  # Further pieces keep both players able to move.
+  # The other pieces let both players move.
   state = position(with_pieces(c3=attacker, c4=f"{target}'", f1="6", f6="6'"))
   play(state, "c3-c4")
   assert piece(state, "c3") == "."
@@ -231,7 +231,7 @@ def test_draw_after_the_last_move():
 
 
 def test_a_hand_played_game():
-  """Both armies are set up; a scout finds the flag behind the front row's gap."""
+  """Sets up both armies, and plays eight moves with four attacks."""
   state = load("stratego").new_initial_state()
   for mark in ["2", "S", "10", "6", "3", "2", "F", "B", "2", "9", "3", "B"]:
     play(state, f"place_{mark} place_{mark}")
@@ -239,15 +239,15 @@ def test_a_hand_played_game():
   assert names_of(state).keys() == {
     *("a2-a3", "a2-a4", "a2-a5", "c2-c3", "d2-d3", "f2-f3", "f2-f4", "f2-f5"),
   }
-  play(state, "c2-c3 d2-d3")  # the marshal and player 1's captain, which meet head-on in column c
-  play(state, "c3-c4")  # player 1's captain stands at c4 for player 0, and falls
+  play(state, "c2-c3 d2-d3")  # the marshal, and player 1's captain in the same column
+  play(state, "c3-c4")  # attacks player 1's captain, which player 0 sees at c4 and which falls
   assert piece(state, "c4") == "10"
   assert state.fallen[1][6] == 1
-  play(state, "e2-d2 c4-c5")  # a miner of player 1 goes to the captain's place and falls to the marshal
+  play(state, "e2-d2 c4-c5")  # a miner of player 1 follows; the marshal takes it
   assert state.fallen[1][3] == 1
-  play(state, "a2-a5")  # player 1's scout strikes the scout f2 of player 0: both fall
+  play(state, "a2-a5")  # player 1's scout attacks player 0's scout at f2: both fall
   assert state.fallen[0][2] == state.fallen[1][2] == 1
-  play(state, "c5-d5 b2-c2")  # the marshal meets the marshal: both fall
+  play(state, "c5-d5 b2-c2")  # the marshal attacks the other marshal: both fall
   assert state.fallen[0][10] == state.fallen[1][10] == 1
   assert state.num_moves == 8
   assert not state.is_terminal()
@@ -267,7 +267,7 @@ def random_state(seed, num_moves=30):
 
 
 def shuffle_hidden(state, player, random):
-  """Exchanges at random the kinds of the other's pieces that `player` does not know."""
+  """Permutes at random the kinds of the other player's pieces that `player` does not know."""
   cells = [c for c, owner in enumerate(state.owner) if owner == 1 - player and not state.known[c]]
   kinds = random.permutation([state.kind[c] for c in cells]).tolist()
   for cell, kind in zip(cells, kinds, strict=True):
@@ -292,7 +292,7 @@ def test_views_show_nothing_hidden(num_moves):
 
 
 def test_setting_up_is_hidden():
-  """What the other places, or where it leaves cells empty, is not seen before the armies stand."""
+  """During setup, a player sees neither the other's pieces nor which cells stay empty."""
   for name, options in (("stratego", ("F", "10")), ("stratego(board=barrage)", ("nothing", "10"))):
     seen = set()
     for option in options:
@@ -318,10 +318,10 @@ def test_views_show_what_is_open():
     assert views(changed)[0][0] != start[0][0]
   play(state, "c3-c4")
   tensor = np.array(views(state)[1][0]).reshape(load("stratego").observation_tensor_shape())
-  # Player 1 sees the general that has struck (kind 9), at d3 from its own side, and its own loss.
+  # Player 1 sees the general that has attacked (kind 9) at d3 in its own view.
   assert tensor[NUM_KINDS + 9, 3, 3] == 1
   assert tensor[2 * NUM_KINDS].sum() == 2  # the other's flag and captain are unknown
-  assert tensor[29].nonzero() == ([2], [3]) or tensor[29].argmax() == 2 * 6 + 3  # the move's start is d4
+  assert tensor[29].nonzero() == ([2], [3]) or tensor[29].argmax() == 2 * 6 + 3  # the move started at d4
 
 
 def test_a_scout_that_moves_far_is_known():
@@ -333,7 +333,7 @@ def test_a_scout_that_moves_far_is_known():
 
 
 def test_players_views_are_turned():
-  """A position that is equal from both sides looks equal to both players, apart from the player's number."""
+  """In a position that is the same from both sides, both players have the same tensor."""
   state = position(with_pieces(a6=".", f6="F'", c3="9", d4="9'"))
   first, second = (np.array(tensor) for tensor, _ in views(state))
   np.testing.assert_array_equal(first, second)

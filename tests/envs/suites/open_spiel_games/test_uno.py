@@ -1,4 +1,4 @@
-"""Tests of Uno's rules in hand-played games, and of what the players see."""
+"""Tests of Uno's rules in given games, and of what the players see."""
 
 import collections
 
@@ -11,7 +11,7 @@ from tests.envs.suites.open_spiel_games.playing import load, names_of, play, vie
 
 
 def deal(*hands, top, max_turns=400):
-  """Returns a state in which the players hold these cards; all cards are dealt in the game's order."""
+  """Returns the state after a deal of these hands and this top card."""
   hands = [hand.split() for hand in hands]
   name = f"uno(players={len(hands)},hand={len(hands[0])},max_turns={max_turns})"
   state = load(name).new_initial_state()
@@ -23,7 +23,7 @@ def deal(*hands, top, max_turns=400):
 
 
 def draw(state, card):
-  """Draws, and lets chance give this card."""
+  """Plays `draw` with this card as the chance outcome."""
   play(state, "draw")
   assert state.is_chance_node()
   state.apply_action(CARDS.index(card))
@@ -118,7 +118,7 @@ def test_drawn_game_after_the_last_turn():
 
 
 def test_discards_form_a_new_pile():
-  """When all cards of the pile are drawn, the discards without the top card are drawn from."""
+  """When the draw pile is empty, the discards without the top card become the new pile."""
   state = deal("R1 R2 R3", "R4 R5 R6", top="R7")
   play(state, "R1 R4")
   while any(state.pile):
@@ -130,7 +130,7 @@ def test_discards_form_a_new_pile():
   assert {CARDS[card]: p for card, p in state.chance_outcomes()} == {c: n / 2 for c, n in left.items()}
   state.apply_action(CARDS.index("R7"))
   draw(state, "R1")
-  play(state, "draw")  # no card is left, so that this is a pass
+  play(state, "draw")  # no card is left, so this is a pass
   assert not state.is_chance_node()
   assert num_cards(state) == 76
 
@@ -151,7 +151,7 @@ def random_state(seed, players=3, num_turns=12):
 
 
 def shuffle_hidden(state, player, random):
-  """Exchanges at random the cards that `player` does not see: the other hands and the pile."""
+  """Redistributes at random the cards that `player` does not see: the other hands and the draw pile."""
   others = [hand for p, hand in enumerate(state.hands) if p != player]
   sizes = [sum(cards) for cards in (*others, state.pile)]
   cards = [c for part in (*others, state.pile) for c, count in enumerate(part) for _ in range(count)]
@@ -178,7 +178,7 @@ def test_views_show_nothing_hidden(players):
 
 
 def test_views_show_what_is_open():
-  """The top card, the discards, the sizes of all hands, who drew, and who is to move."""
+  """Every player sees the top card, the discards, the sizes of all hands, who drew, and who is to move."""
   state = deal("R1 R2", "R4 R5", "B1 B2", top="R7")
   start = views(state)
   play(state, "R1")
@@ -192,7 +192,7 @@ def test_views_show_what_is_open():
   assert np.flatnonzero(top).tolist() == [CARDS.index("R1")]
   assert np.flatnonzero(hand).tolist() == [2 * CARDS.index("B1"), 2 * CARDS.index("B2")]
   assert np.flatnonzero(discards).tolist() == [2 * CARDS.index("R7")]
-  # From player 2 on: own hand 2, player 0 has 1, player 1 has 3.
+  # In the order of turns from player 2: hands of 2 cards, 1 card (player 0) and 3 cards (player 1).
   assert [np.flatnonzero(s).tolist() for s in sizes.reshape(4, -1)] == [[2], [1], [3], []]
   assert drew.tolist() == [0, 0, 1, 0]
   assert mover.tolist() == [1, 0, 0, 0]

@@ -1,4 +1,4 @@
-"""The parts that all the added games share: their registration and their observer."""
+"""Parts that the added games share: their type, their sizes and their observer."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +16,7 @@ class Observer:
   Args:
     shape: shape of the tensor.
     write: writes the tensor.
-    describe: returns the view of (state, player) as a text.
+    describe: maps (state, player) to the view as text.
   """
 
   def __init__(self, shape: tuple[int, ...], write: Write, describe: Callable[[Any, int], str]) -> None:
@@ -41,7 +41,7 @@ def game_type(
   has_hidden: bool = False,
   parameters: dict[str, Any] | None = None,
 ) -> Any:
-  """Returns the kind of a zero-sum game with turns, whose only rewards come at its end.
+  """Returns the `GameType` of a zero-sum game with turns and rewards only at its end.
 
   Args:
     num_players: the smallest and the largest number of players.
@@ -72,7 +72,7 @@ def game_type(
 def game_info(
   num_actions: int, max_length: int, *, num_players: int = 2, max_chance_outcomes: int = 0
 ) -> Any:
-  """Returns the sizes of a game whose returns are from -1 to 1."""
+  """Returns the `GameInfo` of a game whose returns are from -1 to 1."""
   return pyspiel.GameInfo(
     num_distinct_actions=num_actions,
     max_chance_outcomes=max_chance_outcomes,

@@ -1,9 +1,10 @@
-"""Simplest: the first player plays a number from 1 to 4, which the second player has to match.
+"""Simplest: the first player chooses a number from 1 to 4, then the second player does.
 
 If the numbers match, the second player wins; otherwise the first player does. The second player sees the
-first player's number, so good play always wins from the second seat and never from the first.
+first player's number, so optimal play always wins from the second seat, and the first seat then always loses.
 
-Source: Duvall, RLAIT: a Reinforcement Learning Artificial Intelligence Testbed, section 2.4.1.
+Source: Duvall, RLAIT: a Reinforcement Learning Artificial Intelligence Testbed, section 2.4.1. Departures:
+none.
 """
 
 from typing import Any
@@ -31,7 +32,7 @@ class SimplestGame(pyspiel.Game):
 
 
 class SimplestState(pyspiel.State):
-  """Attribute `played`: the actions so far, which are the numbers less 1."""
+  """A state; `played` has the actions so far, each the number minus 1."""
 
   def __init__(self, game: Any) -> None:
     super().__init__(game)

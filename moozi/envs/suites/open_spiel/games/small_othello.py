@@ -1,12 +1,11 @@
-"""Othello on a board of 4, 6 or 8 cells a side; the package's own `othello` has 8 only.
+"""Othello on a board of 4 × 4, 6 × 6 or 8 × 8 cells; open_spiel's own `othello` has only 8 × 8.
 
-The rules, actions and tensors are those of the package's game: black (player 0) moves first; a move turns
-over every line of the other's discs between the new disc and an own one; a player without such a move
-passes, and passes only then; the game ends when neither player can move, and the player with more discs
-wins.
+The rules, actions and tensors are those of open_spiel's game. Black (player 0) moves first. A move turns over
+every straight line of the other player's discs between the new disc and one of the player's own. A player
+passes only without such a move. The game ends when neither player can move; the player with more discs wins.
 
 Source: United States Othello Association, The Official Rules of Othello, 2017; tests compare 8 × 8 with the
-package's game. Departure: there are no clocks, and no resigning.
+package's game. Departures: no clocks; no resigning.
 """
 
 import functools
@@ -46,7 +45,7 @@ class OthelloGame(pyspiel.Game):
 
 
 class OthelloState(pyspiel.State):
-  """Attribute `discs`: for each player the cells with own discs, one bit per cell, row by row."""
+  """A state; `discs` has for each player the cells with the player's discs, one bit per cell, row by row."""
 
   def __init__(self, game: OthelloGame) -> None:
     super().__init__(game)
@@ -123,12 +122,12 @@ def _action_name(action: int, size: int) -> str:
 
 @functools.cache
 def _directions(size: int) -> tuple[tuple[int, int], ...]:
-  """Returns for each of 8 directions the shift of a disc's bit, and the cells that a disc can reach by it."""
+  """Returns (shift of a disc's bit, mask of the cells that it can reach) for each of 8 directions."""
   columns = [sum(1 << (size * row + column) for row in range(size)) for column in range(size)]
   out, all_cells = [], sum(columns)
   for row, column in itertools.product((-1, 0, 1), repeat=2):
     if row or column:
-      # A disc that leaves the board on one side would enter it again on the other.
+      # Without the mask, a disc shifted over one edge would appear at the opposite edge.
       out.append((size * row + column, all_cells & ~{-1: columns[-1], 0: 0, 1: columns[0]}[column]))
   return tuple(out)
 

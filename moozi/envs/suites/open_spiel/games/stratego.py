@@ -1,22 +1,22 @@
 """Stratego on the boards `small` (6 × 6, 12 pieces a side), `barrage` (10 × 10, 8), `full` (10 × 10, 40).
 
 The players first set up their armies, one cell at a time in turn; neither sees what the other places. Then
-they move in turn. A piece moves one cell in a straight line to an empty cell, or attacks there. A scout
-moves any number of cells in a straight line over empty cells, and may attack at the end of its move. Bombs
-and flags do not move, and nobody enters a lake. In an attack the higher rank wins and equal ranks fall
-together; the spy wins if it attacks the marshal; every attacker but a miner falls to a bomb. The attacker
-moves to the cell of a piece that it has beaten. Both ranks of an attack become known to both players. The
+they move in turn. A piece moves one cell along a row or a column, to an empty cell or to attack a piece of
+the other player. A scout moves any number of cells over empty cells, and may attack at the end of its move.
+Bombs and flags do not move, and no piece enters a lake. In an attack the higher rank wins, and equal ranks
+are both removed. The spy wins if it attacks the marshal. A bomb beats every attacker except a miner. The
+winning attacker moves to the cell of the piece that it has beaten. Both players then know both ranks. The
 player who captures the flag wins. A player who cannot move loses; if neither can, the game is a draw.
 
-Actions and views are from the mover's side: the own army is at the bottom, and player 1's board is turned by
-180°. Cells are `a1` (own back row, leftmost) and so on.
+Actions and views are from the mover's side: the mover's army is at the bottom, and player 1's board is turned
+by 180°. Cells are named `a1` (leftmost in the mover's back row) and so on.
 
 Source: Milton Bradley, Stratego, 1996; Duvall, RLAIT, section 2.4.5; Barrage's army is that of the published
 variant. Departures:
-  - The view remembers what was known: a piece that was once in an attack stays face up. A scout that has
-    moved more than one cell is face up too. A player at the table would have to remember both.
-  - There is no rule against moving back and forth or against endless chases. After `max_moves` moves the
-    game is a draw.
+  - A piece that survives an attack stays face up, and so does a scout that has moved more than one cell. In
+    the original game, the players have to remember both.
+  - There is no rule against moving back and forth or against endless chases. After `max_moves` moves of both
+    players together, the game is a draw.
   - Player 0 begins. Nobody resigns, and players do not agree on draws.
 """
 
@@ -36,8 +36,8 @@ NUM_KINDS = len(MARKS)
 EMPTY = NUM_KINDS
 """The action that leaves a cell empty while armies are set up; action k below it places a piece of kind k."""
 NUM_SETUP = NUM_KINDS + 1
-# The tensor's planes: own pieces and the other's known pieces by kind; then one plane each; then, for each
-# piece of the own and of the other's army, whether it has fallen.
+# The tensor's planes: own pieces by kind, the other's known pieces by kind, the nine planes named here, and
+# one plane for each piece of the own and of the other's army, which is 1 if the piece was captured.
 _UNKNOWN, _LAKES, _OWN_KNOWN, _OWN_MOVED, _MOVED, _FROM, _TO, _SETUP, _NEXT = range(2 * NUM_KINDS, 33)
 _FALLEN = 33
 
@@ -50,8 +50,8 @@ class Board:
     size: number of rows and columns.
     rows: number of rows in which each player sets up the army.
     army: for each kind of piece, the number of pieces.
-    lakes: cells that nobody enters, unchanged by a turn of the board.
-    max_moves: default of the game's parameter.
+    lakes: cells that no piece enters; the same from both sides.
+    max_moves: default of the game's parameter `max_moves`.
   """
 
   size: int
@@ -83,7 +83,8 @@ _TYPE = base.game_type("stratego", "Stratego", has_hidden=True, parameters=_DEFA
 class StrategoGame(pyspiel.Game):
   """The game.
 
-  Its parameters are `board` (small, barrage or full) and `max_moves`; 0 takes the board's (200, 500, 2000).
+  Its parameters are `board` (small, barrage or full) and `max_moves`; 0 takes the board's own: 200, 500 or
+  2000.
   """
 
   def __init__(self, params: dict[str, Any] | None = None) -> None:
@@ -120,8 +121,8 @@ class StrategoState(pyspiel.State):
     moved: for each cell, whether its piece has moved.
     left: for each player and kind, the number of pieces to set up.
     fallen: for each player and kind, the number of pieces that were captured.
-    num_set_up: number of cells that were filled or left empty.
-    last: the last move's cells (from, to); None before the first move.
+    num_set_up: number of cells that both players have filled or left empty.
+    last: cells (from, to) of the last move; None before the first move.
     num_moves: number of moves after the armies were set up.
   """
 
@@ -190,7 +191,7 @@ class StrategoState(pyspiel.State):
     self.num_set_up += 1
 
   def next_cell(self, player: int) -> int:
-    """Returns the cell that the player fills next: own rows from the front, each from the left."""
+    """Returns the cell that the player fills next: from the front row to the back row, each from the left."""
     board = self.board
     own = board.num_cells - board.num_setup + (self.num_set_up - player) // 2
     return own if player == 0 else board.num_cells - 1 - own
@@ -253,12 +254,12 @@ class StrategoState(pyspiel.State):
 
   @property
   def next_to_move(self) -> int:
-    """The player whose turn it is; after the end, who would be next."""
+    """The player to move; after the end, the player who would be next."""
     return self._player
 
 
 def _wins(attacker: int, target: int) -> int:
-  """Returns 1 if the attacker wins, -1 if the target does, 0 if both fall."""
+  """Returns 1 if the attacker wins, -1 if the target wins, 0 if both are removed."""
   if target == BOMB:
     return 1 if attacker == MINER else -1
   if attacker == SPY and target == MARSHAL:
@@ -284,7 +285,7 @@ def move_action(board: Board, start: int, end: int) -> int:
 
 
 def _own_cells(board: Board, action: int) -> tuple[int, int]:
-  """Returns the cells (from, to) of a move from the mover's view."""
+  """Returns the cells (from, to) of a move, numbered from the mover's view."""
   size = board.size
   start, index = divmod(action - NUM_SETUP, 2 * (size - 1))
   row, column = divmod(start, size)
@@ -295,7 +296,7 @@ def _own_cells(board: Board, action: int) -> tuple[int, int]:
 
 
 def _cells_of(board: Board, action: int, player: int) -> tuple[int, int]:
-  """Returns the cells (from, to) of a move of `player` from player 0's view."""
+  """Returns the cells (from, to) of a move of `player`, numbered from player 0's view."""
   start, end = _own_cells(board, action)
   last = board.num_cells - 1
   return (start, end) if player == 0 else (last - start, last - end)
@@ -303,7 +304,7 @@ def _cells_of(board: Board, action: int, player: int) -> tuple[int, int]:
 
 @functools.cache
 def _rays(board_name: str, player: int) -> tuple[tuple[tuple[tuple[int, int], ...], ...], ...]:
-  """Returns for each cell four rays to the edge or to a lake, of pairs (action, cell) from near to far."""
+  """Returns for each cell four rays to the edge or a lake, with pairs (action, cell) from near to far."""
   board = BOARDS[board_name]
   size, last, out = board.size, board.num_cells - 1, []
   for cell in range(board.num_cells):
@@ -328,7 +329,7 @@ def _action_name(board: Board, action: int) -> str:
 
 
 def cell_name(board: Board, cell: int) -> str:
-  """Returns the name of a cell from the own side: `a1` is leftmost in the own back row."""
+  """Returns the name of a cell in the mover's numbering: `a1` is leftmost in the mover's back row."""
   row, column = divmod(cell, board.size)
   return f"{chr(ord('a') + column)}{board.size - row}"
 
@@ -375,9 +376,10 @@ def _describe(state: StrategoState, player: int) -> str:
 
 
 def _rows(state: StrategoState, player: int, shows_all: bool = False) -> str:
-  """Returns the board: `.` empty, `~` a lake, `?` and `!` an unknown piece that has not moved or has.
+  """Returns the board as text.
 
-  Known pieces of the other player are followed by `'`, own ones by nothing.
+  `.` is an empty cell, `~` a lake, `?` an unknown piece that has not moved, and `!` one that has. Known
+  pieces of the other player are followed by `'`.
   """
   size, signs = state.board.size, []
   for cell in range(size * size):

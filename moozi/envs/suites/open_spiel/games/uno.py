@@ -1,17 +1,17 @@
 """Uno for two to four players, with number cards only.
 
 The deck has 76 cards: for each of four colors one 0 and two of each number from 1 to 9. Every player is dealt
-seven cards, one at a time, and one card is turned over to start the discard pile. In turn a player plays a
-card of the color or the number of the discard pile's top card, or draws one card, which ends the turn. A
-player may draw although a card could be played. The first player without cards wins. When the draw pile is
-empty, the discard pile without its top card is shuffled to form a new one; if there is no card to draw,
+seven cards (parameter `hand`), one at a time, and one card is turned over to start the discard pile. In turn,
+a player plays a card of the color or the number of the discard pile's top card, or draws one card, which ends
+the turn. A player may draw even with a playable card. The first player without cards wins. When the draw pile
+is empty, the discard pile without its top card is shuffled to form a new one. If no card is left to draw,
 drawing is a pass.
 
 Source: Mattel, Uno, 2001; Duvall, RLAIT, section 2.4.2, for the first two departures. Departures:
   - There are no action cards and no wild cards.
   - A drawn card cannot be played in the same turn.
   - One round is played: the winner gets 1, and the others share -1 equally. Cards left in hands do not count.
-  - Nobody calls "Uno"; the number of cards in every hand is open.
+  - Nobody calls "Uno"; all players see the number of cards in every hand.
   - Player 0 begins. After `max_turns` turns the game is a draw, and everyone gets 0.
 """
 
@@ -32,10 +32,11 @@ DRAW = NUM_CARDS
 """The action that draws a card; action c below it plays a card of kind c."""
 MAX_PLAYERS = 4
 MAX_SHOWN = 20
-"""The largest size of a hand that the tensor tells apart."""
-# The parts of the tensor, in order: the top card; the own hand; for the observer and then each next player in
-# turn, the size of the hand; who drew at the last own turn; who is to move; the discards below the top card.
-# The hand and the discards have two entries per kind of card, for one card and for two.
+"""Hands of this size and larger have the same entry in the tensor."""
+# The parts of the tensor, in order: the top card; the observer's hand; for each player, the size of the hand;
+# for each player, whether the last turn was a draw; the player to move; the discards below the top card.
+# Players are in the order of turns, the observer first. The hand and the discards have two entries per kind
+# of card: at least one card, and two cards.
 PARTS = (
   NUM_CARDS,
   2 * NUM_CARDS,
@@ -53,8 +54,8 @@ _TYPE = base.game_type(
 class UnoGame(pyspiel.Game):
   """The game.
 
-  Its parameters are `players` (2 to 4), `hand` (1 to 10 cards that a player is dealt) and `max_turns`
-  (above 0).
+  Its parameters are `players` (2 to 4), `hand` (cards dealt to each player, 1 to 10) and `max_turns` (at
+  least 1).
   """
 
   def __init__(self, params: dict[str, Any] | None = None) -> None:
@@ -87,11 +88,11 @@ class UnoState(pyspiel.State):
 
   Attributes:
     hands: for each player and each kind of card, the number of cards.
-    pile: the draw pile; for each kind of card, the number of cards. The order is drawn card by card.
+    pile: the draw pile; for each kind of card, the number of cards. Each drawn card is a chance outcome.
     discards: the discard pile without its top card.
     top: the discard pile's top card; -1 until it is dealt.
     drew: for each player, whether the player's last turn was a draw.
-    turns: number of turns that have begun with an action.
+    turns: number of actions that players have chosen.
   """
 
   def __init__(self, game: UnoGame) -> None:
@@ -180,7 +181,7 @@ class UnoState(pyspiel.State):
 
   @property
   def next_to_move(self) -> int:
-    """The player whose turn it is, also while cards are drawn; after the end, who would be next."""
+    """The player whose turn it is, also at chance nodes; after the end, the player who would be next."""
     return self._player
 
 

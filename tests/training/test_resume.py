@@ -7,8 +7,11 @@ import signal
 import subprocess
 import sys
 
+import jax
+import numpy as np
 import pytest
 
+import moozi
 from moozi import cli
 from moozi.envs.registry import env_spec
 from moozi.io.checkpoints import (
@@ -21,6 +24,7 @@ from moozi.io.checkpoints import (
   read_checkpoint_info,
   steps_of,
 )
+from moozi.io.config import load_config
 from moozi.io.metrics import read_metrics
 from moozi.io.run_directory import RunDirectory
 from moozi.run.build import training_state_template
@@ -375,3 +379,18 @@ def test_missing_run_or_configuration(cli, tmp_path):
   status, _, err = cli("train", "--resume", tmp_path / "nothing")
   assert status == 2
   assert "no such folder" in err
+
+
+@pytest.mark.slow
+def test_resume_with_averages_of_norms_is_exact_between_two_copies_of_the_target_network(tmp_path):
+  options = ["network.norm=batch", "network.batch_norm_decay=0.5", "learner.target_update_period=47"]
+  options += ["runtime=local", "reanalyze.ratio=0.5", "reanalyze.batch_size=16"]
+
+  def trained(name, max_env_steps):
+    places = [f"run.dir={tmp_path}", f"run.name={name}", f"max_env_steps={max_env_steps}"]
+    return moozi.train(load_config(None, [*TINY, *options, *places]))
+
+  whole, resumed = trained("whole", 512), moozi.resume(trained("resumed", 288).path, max_env_steps=512)
+  states = [moozi.load(run.path).state for run in (whole, resumed)]
+  leaves = [jax.tree_util.tree_leaves((state.params, state.net_state)) for state in states]
+  assert all(np.array_equal(*pair) for pair in zip(*leaves, strict=True))

@@ -34,6 +34,7 @@ def test_both_seats(typed):
   assert out.splitlines()[-1] == "X won (return 1)"
 
 
+@pytest.mark.slow
 def test_against_the_agent(typed, runs):
   lines = "\n".join(str(a) for a in range(9)) + "\n"
   # The input tries all cells in turn; the command ignores moves to occupied cells.

@@ -151,6 +151,7 @@ def entropy(config, model):
   return loss
 
 
+@pytest.mark.slow
 def test_a_loss_is_added_and_recorded(tiny_config):
   plugins.register_loss("entropy")(entropy)
   config = config_with(tiny_config, "learner", extra_losses=("entropy",))

@@ -33,11 +33,14 @@ RootSearch = Callable[..., tuple[jax.Array, jax.Array]]
 
 
 def make_root_search(
-  model: Model, planner: PlannerConfig, targets: TargetsConfig, spec: EnvSpec
+  model: Model, planner: PlannerConfig | None, targets: TargetsConfig, spec: EnvSpec
 ) -> RootSearch:
   """Returns search(params, net_state, frames, actions, mask, rng_key) -> (root_value, action_probs).
 
   The caller compiles the function. Positions and results have the shapes of SearchRoots and SearchedRoots.
+
+  Args:
+    planner: the search. None: no search; the value is the network's, and `action_probs` has no rows, [0, A].
   """
 
   def search(
@@ -47,34 +50,16 @@ def make_root_search(
     actions: Int[Array, "M L"],
     mask: Bool[Array, "M A"],
     rng_key: UInt32[Array, "2"],
-  ) -> tuple[Float[Array, "M"], Float[Array, "M A"]]:
+  ) -> tuple[Float[Array, "M"], Float[Array, "_ A"]]:
     stacked = stack_history(normalize_frame(frames, spec.frame_dtype), actions, spec.num_actions)
+    if planner is None:
+      root, _ = model.root_inference(params, net_state, stacked, False)
+      return model.transform.to_scalar(root.value_logits), jnp.zeros((0, spec.num_actions))
     discount, players = targets.discount, spec.num_players
     output = plan(model, planner, discount, players, params, net_state, rng_key, stacked, mask, _TEMPERATURE)
     return output.root_value, output.action_probs
 
   return search
-
-
-def make_root_value(model: Model, spec: EnvSpec) -> RootSearch:
-  """Returns a function with the signature of `make_root_search`'s that makes a root inference, not a search.
-
-  It returns the network's value in env units, and action probabilities without rows, [0, A].
-  """
-
-  def value(
-    params: Any,
-    net_state: Any,
-    frames: Shaped[Array, "M L H W C"],
-    actions: Int[Array, "M L"],
-    mask: Bool[Array, "M A"],
-    rng_key: UInt32[Array, "2"],
-  ) -> tuple[Float[Array, "M"], Float[Array, "0 A"]]:
-    stacked = stack_history(normalize_frame(frames, spec.frame_dtype), actions, spec.num_actions)
-    output, _ = model.root_inference(params, net_state, stacked, False)
-    return model.transform.to_scalar(output.value_logits), jnp.zeros((0, spec.num_actions))
-
-  return value
 
 
 class Reanalyzer(HeldParameters):
@@ -89,10 +74,8 @@ class Reanalyzer(HeldParameters):
     self._batch_size = config.reanalyze.batch_size
     self._num_envs = min(config.workers.num_envs, self._batch_size)
     self._history_length = config.targets.history_length
-    if config.reanalyze.search:
-      root_search = make_root_search(model, planner, config.targets, spec)
-    else:
-      root_search = make_root_value(model, spec)
+    searched_with = planner if config.reanalyze.search else None
+    root_search = make_root_search(model, searched_with, config.targets, spec)
 
     # Splits the key inside the compiled function: a separate call takes half a millisecond.
     def search(rng_key: jax.Array, *args: Any) -> tuple[jax.Array, jax.Array, jax.Array]:

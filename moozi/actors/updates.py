@@ -39,8 +39,12 @@ def ask(context: Context) -> None:
 
 def publish_now(context: Context) -> Any:
   """Requests the parameter server's parameters for the workers' next calls; returns the reference."""
-  context.ledger.parameters = context.pool.server.parameters.remote(context.config.workers.network)
+  context.ledger.parameters = _newest(context)
   return context.ledger.parameters
+
+
+def _newest(context: Context) -> Any:
+  return context.pool.server.parameters.remote(context.config.workers.network)
 
 
 def rewind(context: Context, found: int) -> int:
@@ -86,8 +90,7 @@ def _publish(context: Context) -> None:
   if ledger.is_publishing:
     return
   ledger.is_publishing = True
-  reference = context.pool.server.parameters.remote(context.config.workers.network)
-  epoch = ledger.parameter_epoch
+  reference, epoch = _newest(context), ledger.parameter_epoch
 
   def on_result(_: Any) -> list[Event]:
     ledger.is_publishing = False

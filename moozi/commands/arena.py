@@ -1,6 +1,5 @@
 """`moozi arena`."""
 
-import json
 import os
 import re
 import time
@@ -92,13 +91,7 @@ def arena(
     common.print_progress("\n")
     print(f"stopped: {out} keeps {progress.done} of {progress.total} games; the same command continues")
     return 130
-  paths = result.save(out)
-  if as_json:
-    print(json.dumps(result.to_json(), allow_nan=False))
-    return 0
-  print(result)
-  for path in paths.values():
-    print(path)
+  common.print_results(result, result.save(out), as_json)
   return 0
 
 

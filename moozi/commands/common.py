@@ -1,9 +1,10 @@
 """Shared code of the commands: options, loading an agent, progress, and redirection of output."""
 
 import contextlib
+import json
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -82,6 +83,14 @@ def load_agent(
 def show_steps(episode: int) -> Callable[[int], None]:
   """Returns a callback that shows how many steps of an episode have been played."""
   return lambda step: print_progress(f"{step} steps of episode {episode}")
+
+
+def print_results(results: Any, paths: Mapping[str, Path], as_json: bool) -> None:
+  """Prints results that have `to_json` as JSON, or as text with the paths of the files that they are in."""
+  if as_json:
+    print(json.dumps(results.to_json(), allow_nan=False))
+  else:
+    print(results, *paths.values(), sep="\n")
 
 
 def print_progress(text: str) -> None:

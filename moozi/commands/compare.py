@@ -1,6 +1,5 @@
 """`moozi compare`."""
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -33,12 +32,7 @@ def compare(
   with common.stdout_to_stderr():
     comparison = compare_runs(runs, center=center)
     paths = {} if out is None else comparison.save(out)
-  if as_json:
-    print(json.dumps(comparison.to_json(), allow_nan=False))
-    return 0
-  print(comparison)
-  for path in paths.values():
-    print(path)
-  if out is None:
+  common.print_results(comparison, paths, as_json)
+  if out is None and not as_json:
     print("--out DIR writes the curves as a page and a picture.")
   return 0

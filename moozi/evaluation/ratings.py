@@ -75,12 +75,17 @@ def _comparisons(game: Game, index: dict[str, int]) -> Iterator[tuple[int, int, 
 
   The score is the mean over pairs of their seats: 1 for a higher return, ½ for an equal one.
   """
+  for (first, own), (second, others) in itertools.permutations(_returns_of(game).items(), 2):
+    score = 0.5 + 0.5 * float(np.sign(np.subtract.outer(own, others)).mean())
+    yield index[first], index[second], score, float(np.mean(own))
+
+
+def _returns_of(game: Game) -> dict[str, list[float]]:
+  """Returns the returns of each player's seats, by name."""
   returns: dict[str, list[float]] = {}
   for name, gained in zip(game.match.players, game.returns, strict=True):
     returns.setdefault(name, []).append(gained)
-  for (first, own), (second, others) in itertools.permutations(returns.items(), 2):
-    score = 0.5 + 0.5 * float(np.sign(np.subtract.outer(own, others)).mean())
-    yield index[first], index[second], score, float(np.mean(own))
+  return returns
 
 
 @dataclasses.dataclass(frozen=True)
@@ -197,9 +202,7 @@ def openskill_ratings(games: Sequence[Game], players: Sequence[str]) -> Iterator
   model = PlackettLuce()
   ratings = {name: model.rating(name=name) for name in players}
   for game in sorted(games, key=lambda game: (game.match.opening, game.match.players)):
-    returns: dict[str, list[float]] = {}
-    for name, gained in zip(game.match.players, game.returns, strict=True):
-      returns.setdefault(name, []).append(gained)
+    returns = _returns_of(game)
     names = list(returns)
     scores = [float(np.mean(returns[name])) for name in names]
     for name, (rating,) in zip(names, model.rate([[ratings[n]] for n in names], scores=scores), strict=True):

@@ -86,10 +86,10 @@ class Learner:
 
   def parameters(self, network: str = "online") -> tuple[Any, Any, int]:
     """Returns (params, net_state, version) of the network `online` or `target` as NumPy arrays."""
-    if network == "target":
-      return self.target_parameters()
-    params, net_state = _to_numpy((self._state.params, self._state.net_state))
-    return params, net_state, self.learner_step
+    is_target = network == "target"
+    params = self._state.target_params if is_target else self._state.params
+    params, net_state = _to_numpy((params, self._state.net_state))
+    return params, net_state, self.target_version if is_target else self.learner_step
 
   @property
   def target_version(self) -> int:
@@ -98,11 +98,6 @@ class Learner:
     if self._config.learner.target_decay > 0:
       return step
     return step - step % self._target_update_period if step >= self._target_update_period else step
-
-  def target_parameters(self) -> tuple[Any, Any, int]:
-    """Returns (target_params, net_state, target_version) as NumPy arrays."""
-    params, net_state = _to_numpy((self._state.target_params, self._state.net_state))
-    return params, net_state, self.target_version
 
   def histograms(self) -> dict[str, Histogram]:
     """Returns a histogram of each parameter array by name; empty without `logging.parameter_histograms`."""

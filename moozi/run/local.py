@@ -141,7 +141,7 @@ class MuZero:
       self._pacer.ask_reanalyze()
       # With averages of norms always, so that a resumed run searches with the same ones.
       if reanalyzer.version != self._learner.target_version or reanalyzer.has_averages:
-        reanalyzer.set_parameters(*self._learner.target_parameters())
+        reanalyzer.set_parameters(*self._learner.parameters("target"))
       with self._work.doing(REPLAY, "positions"):
         positions = self._replay.positions(self._config.reanalyze, reanalyzer.version)
       self.session.phase("compiling reanalyze")

@@ -16,6 +16,7 @@ from tests.agent.tiny import (
   random_chance_tables,
   table_model,
 )
+from tests.envs.corridor import corridor_values
 from tests.fast_jit import fast_jit
 
 N, A, C = 6, 4, 3
@@ -241,14 +242,8 @@ def slippery_corridor(slip: float, discount: float):
   afterstate after the end; row 7 + 2 · cell + is_right is the afterstate of an action.
   """
   num_cells, size = 6, 20
-  value = np.zeros(num_cells)
-  reward = np.zeros(num_cells)
-  reward[0], reward[-1] = 0.1, 1.0
-  for _ in range(500):
-    entered = reward + discount * value
-    right = (1 - slip) * entered[2:] + slip * entered[:-2]
-    left = (1 - slip) * entered[:-2] + slip * entered[2:]
-    value[1:-1] = np.maximum(left, right)
+  reward, value = corridor_values(num_cells, slip, discount)
+  entered = reward + discount * value
   tables = {
     "after_state": np.full((size, A), num_cells, np.int32),
     "after_value": np.zeros(size, np.float32),

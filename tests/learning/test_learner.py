@@ -110,7 +110,7 @@ def test_the_target_version_is_the_step_of_the_copy(parts, learner):
   versions, firsts = [], []
   for _ in range(5):
     learner.update(parts[2])
-    params, _, version = learner.target_parameters()
+    params, _, version = learner.parameters("target")
     assert learner.parameters("target")[2] == version
     versions.append(version)
     firsts.append(np.asarray(jax.tree_util.tree_leaves(params)[-1]).copy())

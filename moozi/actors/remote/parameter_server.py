@@ -67,7 +67,7 @@ class ParameterServer:
   def target_parameters(self) -> tuple[Any, Any, int]:
     """Returns (target_params, net_state, version)."""
     with self._work.doing("publish target"):
-      return self._learner.target_parameters()
+      return self._learner.parameters("target")
 
   def get_state(self) -> Any:
     """Returns the whole TrainingState."""

@@ -54,7 +54,19 @@ def _ppo() -> Algorithm:
   )
 
 
-ALGORITHMS: dict[str, Callable[[], Algorithm]] = {"muzero": _muzero, "ppo": _ppo}
+def _q_learning() -> Algorithm:
+  from moozi.baselines.q_learning import run as q
+
+  return Algorithm(
+    q.run, q.initial_training_state, q.training_state_template, q.build_evaluator, has_model=False
+  )
+
+
+ALGORITHMS: dict[str, Callable[[], Algorithm]] = {
+  "muzero": _muzero,
+  "ppo": _ppo,
+  "q_learning": _q_learning,
+}
 
 
 def algorithm_of(config: Config) -> Algorithm:

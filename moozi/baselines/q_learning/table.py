@@ -9,12 +9,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Float32, Int32, Shaped, UInt32
 
-from moozi.core.pytree import record
+from moozi.core.pytree import record, replace
 from moozi.core.types import AnyArray
 
 WINDOW = 64
 """Number of slots in which an entry may be stored."""
-NO_SLOT = -1
 _SEEDS = (0x9E3779B9, 0x85EBCA6B)
 
 
@@ -47,7 +46,7 @@ def keys_of(
   """Returns the keys of observations; 0.0 and -0.0 have the same key."""
   frames, mask = jnp.asarray(frames), jnp.asarray(legal_actions_mask)
   if frames.dtype == jnp.float32:
-    words = jax.lax.bitcast_convert_type(frames + 0.0, jnp.uint32)
+    words = jax.lax.bitcast_convert_type(jnp.where(frames == 0, 0.0, frames), jnp.uint32)
   else:
     words = frames.astype(jnp.uint32)
   words = jnp.concatenate([words.reshape(len(frames), -1), mask.astype(jnp.uint32)], axis=-1)
@@ -70,52 +69,74 @@ def _mix(x: UInt32[Array, "..."]) -> UInt32[Array, "..."]:
   return x ^ (x >> 16)
 
 
-def find(table: Table, key: UInt32[Array, "2"]) -> tuple[Int32[Array, ""], Bool[Array, ""]]:
+def find(
+  keys: UInt32[AnyArray, "N 2"], key: UInt32[AnyArray, "2"]
+) -> tuple[Int32[Array, ""], Bool[Array, ""]]:
   """Returns the slot of a key, and whether its entry exists.
 
-  If it does not, the slot is the free one that it would take, or NO_SLOT.
+  If it does not, the slot is the free one that it would take, or N if there is none.
   """
-  capacity = len(table.keys)
+  capacity = len(keys)
   offsets = jnp.arange(min(WINDOW, capacity), dtype=jnp.uint32)
   slots = ((key[0] + offsets) % jnp.uint32(capacity)).astype(jnp.int32)
-  keys = table.keys[slots]
-  is_hit, is_free = (keys == key).all(axis=-1), keys[:, 1] == 0
+  near = jnp.asarray(keys)[slots]
+  is_hit, is_free = (near == key).all(axis=-1), near[:, 1] == 0
   slot = jnp.where(is_hit.any(), slots[jnp.argmax(is_hit)], slots[jnp.argmax(is_free)])
-  return jnp.where(is_hit.any() | is_free.any(), slot, NO_SLOT), is_hit.any()
+  return jnp.where(is_hit.any() | is_free.any(), slot, capacity), is_hit.any()
 
 
-def values_of(table: Table, key: UInt32[Array, "2"]) -> Float[Array, "A"]:
-  """Returns the values of a key's actions; 0 if it has no entry."""
-  slot, is_known = find(table, key)
-  return jnp.where(is_known, table.values[slot], 0.0)
+def slots_of(table: Table, keys: UInt32[AnyArray, "B 2"]) -> Int32[Array, "B"]:
+  """Returns the slots of the keys' entries; N where there is no entry."""
+  slots, is_known = jax.vmap(find, (None, 0))(table.keys, keys)
+  return jnp.where(is_known, slots, len(table.keys))
 
 
-def put(
-  table: Table,
-  key: UInt32[Array, "2"],
-  action: Int32[Array, ""],
-  target: Float[Array, ""],
-  step_size: float,
-  is_live: Bool[Array, ""],
-) -> tuple[Table, Float[Array, ""], Bool[Array, ""]]:
-  """Moves Q(key, action) towards the target by the step size max(step_size, 1 / n) of its n-th update.
+def values_at(table: Table, slots: Int32[Array, "*B"]) -> Float[Array, "*B A"]:
+  """Returns the values of the actions in slots; 0 in slot N."""
+  return jnp.asarray(table.values).at[slots].get(mode="fill", fill_value=0.0)
 
-  Adds the entry if it does not exist.
 
-  Args:
-    is_live: whether to change the table.
+def insert(table: Table, keys: UInt32[AnyArray, "B 2"], is_wanted: Bool[AnyArray, "B"]) -> Table:
+  """Adds the entries of the wanted keys that do not exist; a key that finds no free slot is left out."""
+  is_missing = is_wanted & (slots_of(table, keys) == len(table.keys))
+  order = jnp.argsort(~is_missing)
 
-  Returns: the table, the error target - Q before the update, and whether the entry found no free slot.
+  def add(i: Int32[Array, ""], stored: UInt32[Array, "N 2"]) -> UInt32[Array, "N 2"]:
+    key = keys[order[i]]
+    return stored.at[find(stored, key)[0]].set(key, mode="drop")  # slot N changes nothing
+
+  # The loop is over the missing keys only: later in training there are few.
+  return replace(table, keys=jax.lax.fori_loop(0, jnp.sum(is_missing), add, table.keys))
+
+
+def take(table: Table, slots: Int32[AnyArray, "M"]) -> tuple[Table, Int32[Array, "M"]]:
+  """Returns the entries in slots as a table of M entries, and the index there of each slot's entry.
+
+  Equal slots have one index. XLA copies a table in every step of a loop that changes it; this one is small.
   """
-  slot, _ = find(table, key)
-  visits = table.visits[slot, action] + 1
-  error = target - table.values[slot, action]
-  value = table.values[slot, action] + jnp.maximum(step_size, 1.0 / visits) * error
-  # An index beyond the end changes nothing.
-  row = jnp.where(is_live & (slot != NO_SLOT), slot, len(table.keys))
+  index = jnp.argmax(slots[:, None] == slots[None, :], axis=1)
+  return jax.tree_util.tree_map(lambda x: x.at[slots].get(mode="fill", fill_value=0), table), index
+
+
+def put_back(table: Table, slots: Int32[AnyArray, "M"], taken: Table, index: Int32[Array, "M"]) -> Table:
+  """Returns the table with the entries of `take` in their slots."""
+  return jax.tree_util.tree_map(lambda x, new: x.at[slots].set(new[index], mode="drop"), table, taken)
+
+
+def learn(
+  table: Table, slot: Int32[Array, ""], action: Int32[Array, ""], target: Float[Array, ""], step_size: float
+) -> tuple[Table, Float[Array, ""]]:
+  """Moves the value of an action towards the target by the step size max(step_size, 1 / n), its n-th update.
+
+  Returns: the table, and the error target - Q before the update. An index beyond the end changes nothing.
+  """
+  index = (slot, action)
+  visits = table.visits.at[index].get(mode="fill", fill_value=0) + 1
+  value = table.values.at[index].get(mode="fill", fill_value=0.0)
+  error = target - value
   changed = Table(
-    keys=table.keys.at[row].set(key, mode="drop"),
-    values=table.values.at[row, action].set(value, mode="drop"),
-    visits=table.visits.at[row, action].set(visits, mode="drop"),
+    keys=table.keys,
+    values=table.values.at[index].set(value + jnp.maximum(step_size, 1.0 / visits) * error, mode="drop"),
+    visits=table.visits.at[index].set(visits, mode="drop"),
   )
-  return changed, error, is_live & (slot == NO_SLOT)
+  return changed, error

@@ -30,7 +30,7 @@ from moozi.agent.update import (
   next_target_params,
   repeat,
 )
-from moozi.baselines.q_learning.table import Table, keys_of, put, values_of
+from moozi.baselines.q_learning.table import Table, insert, keys_of, learn, put_back, slots_of, take
 from moozi.baselines.q_learning.values import QFunction, highest
 from moozi.core.config import Config
 from moozi.core.pytree import record, replace
@@ -145,21 +145,28 @@ def _table_update(config: Config) -> QUpdateFn:
   """Updates the table for each step of a batch in turn, so a later step sees the earlier ones' updates."""
   step_size = config.q_learning.step_size
 
-  def learn(table: Table, row: Any) -> tuple[Table, Any]:
-    key, next_key, action, reward, bootstrap, next_legal, is_live = row
-    _, value = highest(values_of(table, next_key)[None], next_legal[None])
+  def step(table: Table, row: Any) -> tuple[Table, Any]:
+    entry, next_entry, action, reward, bootstrap, next_legal = row
+    _, value = highest(table.values[next_entry][None], next_legal[None])
     target = reward + bootstrap * value[0]
-    table, error, is_lost = put(table, key, action, target, step_size, is_live)
-    return table, (error, target, is_lost)
+    table, error = learn(table, entry, action, target, step_size)
+    return table, (error, target)
 
   def update(state: TrainingState, batch: Batch) -> tuple[TrainingState, UpdateOutput]:
     keys = keys_of(batch.frames, batch.legal_actions_mask)
-    next_keys = keys_of(batch.next_frames, batch.next_legal_actions_mask)
-    parts = (batch.action, batch.reward, batch.bootstrap, batch.next_legal_actions_mask, batch.is_live)
-    table, (error, target, is_lost) = jax.lax.scan(learn, state.params, (keys, next_keys, *parts))
+    table = insert(state.params, keys, batch.is_live)
+    slots, size, no_slot = slots_of(table, keys), len(keys), len(table.keys)
+    next_slots = slots_of(table, keys_of(batch.next_frames, batch.next_legal_actions_mask))
+    both = jnp.concatenate([slots, next_slots])
+    taken, index = take(table, both)
+    # An index beyond the end changes nothing.
+    changed = jnp.where(batch.is_live & (slots != no_slot), index[:size], len(both))
+    rows = (changed, index[size:], batch.action, batch.reward, batch.bootstrap, batch.next_legal_actions_mask)
+    taken, (error, target) = jax.lax.scan(step, taken, rows)
+    table = put_back(table, both, taken, index)
     metrics = _metrics(batch, error, target, 0.5 * jnp.square(error)) | {
       "q_learning/table_fill": jnp.mean(table.keys[:, 1] != 0),
-      "q_learning/table_lost_share": jnp.mean(is_lost),
+      "q_learning/table_lost_share": jnp.mean(batch.is_live & (slots == no_slot)),
       "faults/skipped_updates": jnp.zeros(()),
     }
     state = replace(state, params=table, learner_step=state.learner_step + 1)

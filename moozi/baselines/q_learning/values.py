@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Float32, Int, Int32, PyTree, UInt32
 
 from moozi.baselines.ppo.network import make_network
-from moozi.baselines.q_learning.table import empty_table, keys_of, values_of
+from moozi.baselines.q_learning.table import empty_table, keys_of, slots_of, values_at
 from moozi.core.config import Config
 from moozi.core.pytree import record, register_records
 from moozi.core.records import BatchedTimeStep
@@ -60,7 +60,7 @@ def make_q_function(config: Config, spec: EnvSpec) -> QFunction:
   if options.kind == "table":
 
     def look_up(table: PyTree, frames: AnyArray, legal: AnyArray) -> Array:
-      return jax.vmap(values_of, (None, 0))(table, keys_of(frames, legal))
+      return values_at(table, slots_of(table, keys_of(frames, legal)))
 
     return QFunction(lambda rng_key: empty_table(options.capacity, spec.num_actions), look_up)
 

@@ -34,7 +34,15 @@ PPO = (
   "max_env_steps=60000",
 )
 Q = (*TINY_Q, "targets.discount=1", "targets.n_step=1", "workers.num_envs=16", "q_learning.epsilon_end=0.5")
-NETWORK = ("q_learning.network.hidden_sizes=[64]", "learner.batch_size=64", "max_env_steps=30000")
+NETWORK = (
+  "q_learning.network.hidden_sizes=[64,64]",
+  "learner.batch_size=64",
+  "learner.samples_per_step=8",
+  "learner.target_update_period=50",
+  "learner.learning_rate.peak=0.002",
+  "replay.sampling=uniform",
+  "max_env_steps=30000",
+)
 
 
 @pytest.mark.learning

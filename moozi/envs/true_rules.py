@@ -6,7 +6,7 @@ A *position* is plain data from which the rules continue: the rules' own state f
 
 import collections
 import dataclasses
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -38,6 +38,7 @@ class Outcome:
   is_over: Bool[Array, "B"]
 
 
+@runtime_checkable
 class TrueRules(Protocol):
   """The rules of a game without chance and hidden information."""
 

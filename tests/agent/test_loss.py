@@ -179,7 +179,7 @@ def test_without_unrolled_steps():
   target = random_target(np.random.default_rng(0), B, 0, L, FRAME, A)
   target = replace(target, consistency_mask=np.float32([1, 0, 1, 1]))
   params, config = PARAMS[0], CONFIGS["default"]
-  loss, aux = make_loss(MODEL, config, targets, "bool")(params, params, STATE, target)
+  loss, aux = fast_jit(make_loss(MODEL, config, targets, "bool"))(params, params, STATE, target)
   w = {k: np.asarray(v, np.float64) for k, v in params.items()}
   want = {"policy": 0.0, "value": 0.0}
   for b in (0, 2, 3):

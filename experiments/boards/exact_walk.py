@@ -12,15 +12,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Shaped
 
-from moozi.agent.policy import make_policy
 from moozi.core.config import Config
 from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
+from moozi.envs.environment import moves_array
 from moozi.envs.suites.open_spiel.rules import TERMINAL, Rules
 from moozi.envs.vector import blank_step
 from moozi.evaluation.evaluator import evaluation_planner
-from moozi.nn.model import Model
 from moozi.ops.history import HistoryState, init_history, push_action, push_frame
+from moozi.run.build import build_policy
 
 _MAX_LOST = 10
 
@@ -115,7 +115,6 @@ def walk(
 
 
 def agent(
-  model: Model,
   config: Config,
   spec: EnvSpec,
   params: Any,
@@ -128,14 +127,14 @@ def agent(
   """Returns a trained agent without noise as the `choose` argument of `walk`.
 
   Args:
-    model, config, spec: of the run.
+    config, spec: of the run.
     params, net_state: of the network.
     num_simulations: per search; None uses the testing planner's number.
     prior: choose the most probable legal action of the network's policy, without search.
     width: batch size of one call.
   """
   planner = evaluation_planner(config, 1 if prior else num_simulations)
-  policy = jax.jit(make_policy(model, planner, config.targets, spec))
+  policy = jax.jit(build_policy(config, spec, planner))
   params, net_state = jax.device_put((params, net_state))
   rng_key = jax.random.PRNGKey(config.evaluation.seed)
 
@@ -143,8 +142,9 @@ def agent(
     out: list[int] = []
     for i in range(0, len(positions), width):
       part = positions[i : i + width]
-      history, step = _stack(part, spec, config.targets.history_length, width)
-      _, output = policy(params, net_state, history, step, rng_key, jnp.float32(0.0))
+      history, step, moves = _stack(part, spec, config.targets.history_length, width)
+      position = {"position": moves} if config.plans_with_rules else {}
+      _, output = policy(params, net_state, history, step, rng_key, jnp.float32(0.0), **position)
       actions = np.argmax(output.prior_probs, axis=-1) if prior else np.asarray(output.action)
       out += (actions[: len(part)] - 1).tolist()
     return out
@@ -195,8 +195,11 @@ def _play(rules: Rules, moves: list[tuple[Position, int]]) -> tuple[list[Any], d
 
 def _stack(
   positions: Sequence[Position], spec: EnvSpec, history_length: int, width: int
-) -> tuple[HistoryState, Any]:
-  """Stacks positions into a batch of `width`, padded with copies of the first position."""
+) -> tuple[HistoryState, Any, np.ndarray]:
+  """Stacks positions into a batch of `width`, padded with copies of the first position.
+
+  Returns: the histories, the time steps, and the moves since the start (`Environment.position`).
+  """
   rows = [*positions, *[positions[0]] * (width - len(positions))]
   step = blank_step(spec, width)
   step.frame[:] = [p.frame for p in rows]
@@ -206,4 +209,5 @@ def _stack(
   history = init_history(width, history_length, spec)
   history.frames[:] = np.concatenate([p.history.frames for p in rows])
   history.actions[:] = np.concatenate([p.history.actions for p in rows])
-  return history, step
+  length = rows[0].state.get_game().max_game_length()
+  return history, step, np.stack([moves_array(p.state.history(), length) for p in rows])

@@ -51,7 +51,6 @@ def evaluate(arguments: argparse.Namespace) -> dict:
   found = find_checkpoint(run.checkpoints_path, arguments.checkpoint)
   state = load_checkpoint(found.path, build.training_state_template(config, spec), expected_of(config, spec))
   choose = agent(
-    build.build_model(config, spec),
     config,
     spec,
     state.params,

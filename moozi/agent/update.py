@@ -29,16 +29,22 @@ TERMS = (
   "update/update_norm",
 )
 
+UNROLL_TERMS = ("loss/reward", "loss/consistency")
+"""Terms that exist only with unrolled steps."""
 
 CHANCE_TERMS = ("loss/afterstate_value", "loss/chance", "loss/commitment")
 """Additional terms of a model with chance nodes."""
 
 
 def terms_of(config: Config) -> tuple[str, ...]:
-  """Returns TERMS with those of chance nodes and the user's own losses inserted before `loss/total`."""
-  at = TERMS.index("loss/total")
+  """Returns TERMS with those of chance nodes and the user's own losses inserted before `loss/total`.
+
+  Without unrolled steps, the terms of rewards and consistency are left out.
+  """
+  terms = TERMS if config.targets.unroll_steps else [t for t in TERMS if t not in UNROLL_TERMS]
+  at = terms.index("loss/total")
   chance = CHANCE_TERMS if config.chance.codes else ()
-  return (*TERMS[:at], *chance, *extra_terms(config.learner), *TERMS[at:])
+  return (*terms[:at], *chance, *extra_terms(config.learner), *terms[at:])
 
 
 @record

@@ -105,7 +105,7 @@ def play(
   if opponent == "agent":
     if not is_run:
       raise UserError(f"--opponent=agent: {target} is not a run; `moozi train` makes one")
-    choose = _agent_opponent(common.load_agent(Path(target), checkpoint, allow_code, simulations))
+    choose = _agent_opponent(common.load_agent(Path(target), checkpoint, allow_code, simulations), env)
   elif opponent != "self":
     from moozi.envs.players import observe
     from moozi.evaluation.opponents import make_opponent
@@ -268,14 +268,14 @@ def _play_by_lines(env: "Environment") -> int:
 # --- two players
 
 
-def _agent_opponent(agent: "Agent") -> _Opponent:
+def _agent_opponent(agent: "Agent", env: "Environment") -> _Opponent:
   from moozi.envs.environment import Observation
 
   def choose(timestep: Any, forced: int | None) -> int:
     mask, to_play = timestep.legal_actions_mask[0, 1:], int(timestep.to_play[0])
     observation = Observation(timestep.frame[0], mask, to_play)
     if forced is None:
-      return agent.act(observation)
+      return agent.act(observation, position=env.position() if agent.config.plans_with_rules else None)
     agent.observe(observation, forced)
     return forced
 

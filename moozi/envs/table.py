@@ -4,6 +4,8 @@ An `Environment` has one agent's view of an episode. A `Table` has the view of t
 returns of all seats.
 """
 
+from typing import Any
+
 import numpy as np
 from jaxtyping import Bool, Shaped
 
@@ -51,6 +53,10 @@ class Table:
 
   def returns(self) -> list[float]:
     """Returns the return of each seat so far."""
+    raise NotImplementedError
+
+  def position(self) -> Any:
+    """Returns the current position; see `Environment.position`."""
     raise NotImplementedError
 
   def make_bot(self, kind: str, simulations: int, seed: int) -> Bot:
@@ -105,6 +111,9 @@ class EnvironmentTable(Table):
 
   def returns(self) -> list[float]:
     return list(self._returns)
+
+  def position(self) -> Any:
+    return self._env.position()
 
   def make_bot(self, kind: str, simulations: int, seed: int) -> Bot:
     return self._env.make_bot(kind, simulations, seed)

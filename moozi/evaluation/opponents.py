@@ -50,7 +50,9 @@ def make_opponent(config: Config, spec: EnvSpec, env: Environment, seed: int) ->
   if name.startswith("mcts:"):
     name, simulations = "mcts", mcts_simulations(name) or simulations
   if name not in plugins.PLAYERS.built_in:
-    return CustomPlayer(plugins.PLAYERS.get(name), spec, seed)
+    player = CustomPlayer(plugins.PLAYERS.get(name), spec, seed)
+    player.follow(env.position)
+    return player
   return BotOpponent(env.make_bot(name, simulations, seed).action)
 
 

@@ -86,6 +86,10 @@ class EpisodeSlots:
   def close(self) -> None:
     self._env.close()
 
+  def positions(self) -> Any:
+    """Returns the environments' positions; see `VectorEnvironment.positions`."""
+    return self._env.positions()
+
   @property
   def is_done(self) -> bool:
     return bool(self._finished.all())

@@ -266,7 +266,7 @@ def _conditions(config: Config, num_players: int) -> dict[str, str]:
     for most in (tested.max_random_starts, config.workers.max_random_starts)
   ]
   search = f"{config.planners.test.num_simulations} simulations per search"
-  protocol = search if config.algorithm == "muzero" else "the network's most probable action, no search"
+  protocol = search if config.algorithm != "ppo" else "the network's most probable action, no search"
   out = {
     "sticky actions": ", ".join(sticky) or "no such option is set",
     "episode limit": f"max_episode_steps={kwargs['max_episode_steps']}"

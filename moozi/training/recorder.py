@@ -322,7 +322,7 @@ class _Filling:
   def __init__(self, config: Config, note: Callable[[str], None]) -> None:
     self._note, self._last_s = note, -math.inf
     self._num_steps = config.replay.min_steps_to_learn
-    self._is_over = config.algorithm != "muzero"
+    self._is_over = config.algorithm == "ppo"
     self._has_acted = False
 
   def observe(self, event: events.Acted) -> None:

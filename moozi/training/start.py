@@ -118,7 +118,7 @@ def train_events(
 def _check_learns(config: Config) -> None:
   """Raises UserError if the run would end before its first update."""
   least = config.replay.min_steps_to_learn
-  if config.algorithm == "muzero" and config.num_acting_workers and config.max_env_steps < least:
+  if config.algorithm != "ppo" and config.num_acting_workers and config.max_env_steps < least:
     raise UserError(
       f"max_env_steps={config.max_env_steps}: must be at least replay.min_steps_to_learn={least}, "
       "where learning starts; raise the first or lower the second"

@@ -155,10 +155,9 @@ def test_agent_choices_do_not_depend_on_batch(rules, prior, widths):
   params, net_state, _ = build.build_learner(config, spec).parameters()
   random = np.random.default_rng(0)
   params = jax.tree_util.tree_map(lambda x: x + 0.3 * random.standard_normal(x.shape, np.float32), params)
-  model = build.build_model(config, spec)
 
   def choose(width):
-    return agent(model, config, spec, params, net_state, prior=prior, width=width)
+    return agent(config, spec, params, net_state, prior=prior, width=width)
 
   results = [walk(rules, 0, choose(width)) for width in widths]
   assert results[0] == results[-1]

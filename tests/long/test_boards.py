@@ -65,6 +65,14 @@ def test_nim_is_won_from_the_winning_seat(tmp_path):
 
 
 @pytest.mark.learning
+def test_alphazero_never_loses_at_tic_tac_toe(tmp_path):
+  run = train(tmp_path, "../alphazero/boards/tic_tac_toe.yaml")
+  for seat in walk(run):
+    assert seat["wins"] > 0
+    assert seat["losses"] == 0
+
+
+@pytest.mark.learning
 def test_kuhn_poker_beats_random_play_from_both_seats(tmp_path):
   run = train(tmp_path, "kuhn_poker.yaml")
   done = subprocess.run(

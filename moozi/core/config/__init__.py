@@ -123,7 +123,9 @@ class TargetsConfig(Section):
   """Lengths of history L, unroll K and bootstrap n. The thesis: L=4, K=5, n=10, discount 0.997."""
 
   history_length: PositiveInt = Field(1, description="L: frames, with their actions, that the network sees")
-  unroll_steps: PositiveInt = Field(5, description="K: steps that the dynamics network is trained to unroll")
+  unroll_steps: NonNegativeInt = Field(
+    5, description="K: steps that the dynamics network is trained to unroll; alphazero: 0; muzero: above 0"
+  )
   n_step: PositiveInt = Field(
     10,
     description="n: number of rewards in a value target, which bootstraps from the search value after them",
@@ -388,10 +390,11 @@ class Config(Section):
   """The whole configuration of a run."""
 
   seed: Seed = Field(0, description="seed of the run; each part derives its own from it")
-  algorithm: Literal["muzero", "ppo"] = Field(
+  algorithm: Literal["muzero", "alphazero", "ppo"] = Field(
     "muzero",
-    description="ppo: the baseline; it reads the section ppo instead of MuZero's, always runs in one "
-    "process, and ignores `runtime`",
+    description="alphazero: MuZero's search with the game's true rules in place of a learned model; it needs "
+    "targets.unroll_steps=0 and a game without chance and hidden information. ppo: the baseline; it reads "
+    "the section ppo instead of MuZero's, always runs in one process, and ignores `runtime`",
   )
   runtime: Literal["ray", "local"] = Field(
     "ray",
@@ -442,7 +445,7 @@ class Config(Section):
     """Raises ValueError if a search in use needs chance nodes that the model lacks, or is gumbel with the
     mean as root value.
     """
-    if self.algorithm != "muzero":
+    if self.algorithm == "ppo":
       return
     used = {"train": self.planners.train, "test": self.planners.test}
     if self.reanalyze.ratio:
@@ -458,6 +461,11 @@ class Config(Section):
           f"planners.{name}.root_value=mean: must be improved with algorithm=gumbel, which visits losing "
           "actions as often as others"
         )
+
+  @property
+  def plans_with_rules(self) -> bool:
+    """Whether searches use the game's true rules, and therefore need the position at the root."""
+    return self.algorithm == "alphazero"
 
   @property
   def frames_ahead(self) -> int:
@@ -477,15 +485,24 @@ class Config(Section):
     starts = self.workers.max_random_starts
     if starts and self.workers.rollout == "scan":
       raise ValueError(f"workers.max_random_starts={starts}: must be 0 with workers.rollout=scan")
-    for key, is_used in (
-      ("trajectories.save=true", self.trajectories.save),
-      (f"reanalyze.ratio={self.reanalyze.ratio:g}", self.reanalyze.ratio > 0),
-      (f"offline.trajectories={self.offline.trajectories}", self.offline.trajectories is not None),
-      (f"learner.extra_losses={list(self.learner.extra_losses)}", bool(self.learner.extra_losses)),
-      (f"chance.codes={self.chance.codes}", self.chance.codes > 0),
+    muzero, searching = ("muzero",), ("muzero", "alphazero")
+    for key, is_used, algorithms in (
+      ("trajectories.save=true", self.trajectories.save, searching),
+      (f"offline.trajectories={self.offline.trajectories}", self.offline.trajectories is not None, searching),
+      (f"learner.extra_losses={list(self.learner.extra_losses)}", bool(self.learner.extra_losses), searching),
+      # Replay has frames, from which true rules cannot continue.
+      (f"reanalyze.ratio={self.reanalyze.ratio:g}", self.reanalyze.ratio > 0, muzero),
+      (f"chance.codes={self.chance.codes}", self.chance.codes > 0, muzero),
     ):
-      if is_used and self.algorithm != "muzero":
-        raise ValueError(f"{key} needs algorithm=muzero, not {self.algorithm}")
+      if is_used and self.algorithm not in algorithms:
+        raise ValueError(f"{key} needs algorithm={' or '.join(algorithms)}, not {self.algorithm}")
+    unrolled = self.targets.unroll_steps
+    if self.algorithm == "alphazero" and unrolled:
+      raise ValueError(
+        f"targets.unroll_steps={unrolled}: must be 0 with algorithm=alphazero, which has no model to unroll"
+      )
+    if self.algorithm == "muzero" and not unrolled:
+      raise ValueError("targets.unroll_steps=0: must be at least 1 with algorithm=muzero")
     self._check_searches()
     if self.chance.codes and self.network.kind not in ("mlp", "conv_latent"):
       raise ValueError(

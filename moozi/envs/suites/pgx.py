@@ -48,6 +48,8 @@ _OTHERS = {
 }
 # Two-player games with hidden cards. Their frames also show the player to move.
 _HIDDEN_CARDS = frozenset({"kuhn_poker"})
+# Games with chance after the first move is drawn.
+_WITH_CHANCE = frozenset({"2048", "kuhn_poker", *_MINATAR})
 GAMES = {game: summary for game, (_, _, summary) in _MINATAR.items()} | _OTHERS
 
 REFUSED = {
@@ -142,6 +144,7 @@ def _make_rules(env: Any, spec: EnvSpec, ends_by_clock: bool, shows_player: bool
     step=step,
     frame=frame,
     legal_actions_mask=lambda state: state.legal_action_mask,
+    is_deterministic=spec.name.partition(":")[2] not in _WITH_CHANCE,
   )
 
 

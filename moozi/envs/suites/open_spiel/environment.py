@@ -26,6 +26,7 @@ Source: Lanctot et al. 2019, OpenSpiel. Departures: actions are checked (the pac
 actions silently). A game of an unsupported kind raises an error with the reason.
 """
 
+import copy
 import functools
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
@@ -96,6 +97,7 @@ class Options(Section):
 class _OpenSpielGame(Game):
   def __init__(self, rules: Rules) -> None:
     self._rules = rules
+    self.max_moves = rules.max_moves
     self.seed(0)
     self.reset()
 
@@ -124,6 +126,11 @@ class _OpenSpielGame(Game):
 
   def to_play(self) -> int:
     return self._player
+
+  def clone(self) -> "_OpenSpielGame":
+    out = copy.copy(self)
+    out._state = self._state.clone()
+    return out
 
   def make_bot(self, kind: str, simulations: int, seed: int) -> Bot | None:
     return None if kind != "mcts" else mcts(self._rules, simulations, seed, lambda: self._state)
@@ -165,6 +172,9 @@ class OpenSpielTable(Table):
 
   def returns(self) -> list[float]:
     return [float(x) for x in self._state.returns()]
+
+  def position(self) -> np.ndarray:
+    return self._rules.position(self._state)
 
   def make_bot(self, kind: str, simulations: int, seed: int) -> Bot:
     if kind != "mcts":

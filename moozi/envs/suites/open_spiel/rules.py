@@ -13,6 +13,7 @@ import numpy as np
 
 from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
+from moozi.envs.environment import moves_array
 
 # The package's player numbers at a chance node and at an end.
 CHANCE, TERMINAL = -1, -4
@@ -51,6 +52,7 @@ class Rules:
     spec: the environment's specification.
     is_perfect_information: whether nothing is hidden from any player.
     is_deterministic: whether the game has no chance nodes.
+    max_moves: the largest number of actions in a game; None with chance or hidden information.
     is_in_python: whether the game's rules are written in Python.
     hides_moves: whether a player's move may be hidden from the others.
 
@@ -70,6 +72,8 @@ class Rules:
       raise UserError(f"{self._name}: {self.num_seats} players; {SEATED}")
     self.is_perfect_information = kind.information == pyspiel.GameType.Information.PERFECT_INFORMATION
     self.is_deterministic = kind.chance_mode == pyspiel.GameType.ChanceMode.DETERMINISTIC
+    is_searchable = self.is_perfect_information and self.is_deterministic
+    self.max_moves: int | None = self.game.max_game_length() if is_searchable else None
     self.is_in_python = type(self.game) is not pyspiel.Game
     self.hides_moves = kind.short_name in _HIDING_MOVES
     self._is_information_state = kind.provides_information_state_tensor and (
@@ -123,6 +127,11 @@ class Rules:
       if len(self._masks) < _MAX_CACHED_MASKS:
         self._masks[legal] = mask
     return mask
+
+  def position(self, state: Any) -> np.ndarray:
+    """Returns a state of a game with `max_moves` as a position of `Environment.position`."""
+    assert self.max_moves is not None, "checked when a search is built"
+    return moves_array(state.history(), self.max_moves)
 
   def gain(self, before: list[float], after: list[float], mover: int) -> float:
     """Returns the mover's reward in self-play, from the package's `returns()` before and after a step."""

@@ -8,19 +8,16 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Shaped
 
-from moozi.core.config import Config
 from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
 from moozi.envs.environment import moves_array
 from moozi.envs.suites.open_spiel.rules import TERMINAL, Rules
 from moozi.envs.vector import blank_step
-from moozi.evaluation.evaluator import evaluation_planner
+from moozi.evaluation.evaluator import Evaluator
 from moozi.ops.history import HistoryState, init_history, push_action, push_frame
-from moozi.run.build import build_policy
 
 _MAX_LOST = 10
 
@@ -115,36 +112,24 @@ def walk(
 
 
 def agent(
-  config: Config,
-  spec: EnvSpec,
-  params: Any,
-  net_state: Any,
-  *,
-  num_simulations: int | None = None,
-  prior: bool = False,
-  width: int = 64,
+  evaluator: Evaluator, variables: tuple[Any, Any], spec: EnvSpec, *, prior: bool = False, width: int = 64
 ) -> Choose:
-  """Returns a trained agent without noise as the `choose` argument of `walk`.
+  """Returns a trained agent as the `choose` argument of `walk`.
 
   Args:
-    config, spec: of the run.
-    params, net_state: of the network.
-    num_simulations: per search; None uses the testing planner's number.
+    evaluator: of the run; it must be without noise.
+    variables: (params, net_state).
     prior: choose the most probable legal action of the network's policy, without search.
     width: batch size of one call.
   """
-  planner = evaluation_planner(config, 1 if prior else num_simulations)
-  policy = jax.jit(build_policy(config, spec, planner))
-  params, net_state = jax.device_put((params, net_state))
-  rng_key = jax.random.PRNGKey(config.evaluation.seed)
+  rng_key = jax.random.PRNGKey(0)
 
   def choose(positions: Sequence[Position]) -> list[int]:
     out: list[int] = []
     for i in range(0, len(positions), width):
       part = positions[i : i + width]
-      history, step, moves = _stack(part, spec, config.targets.history_length, width)
-      position = {"position": moves} if config.plans_with_rules else {}
-      _, output = policy(params, net_state, history, step, rng_key, jnp.float32(0.0), **position)
+      history, step, moves = _stack(part, spec, evaluator.history_length, width)
+      output = evaluator.decide(variables, history, step, rng_key, moves)
       actions = np.argmax(output.prior_probs, axis=-1) if prior else np.asarray(output.action)
       out += (actions[: len(part)] - 1).tolist()
     return out

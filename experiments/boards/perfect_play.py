@@ -34,38 +34,31 @@ def main() -> int:
 
 
 def evaluate(arguments: argparse.Namespace) -> dict:
-  """Runs `walk` in both seats; returns the results with the checkpoint and the number of simulations."""
+  """Runs `walk` in both seats; returns the results with the checkpoint and the number of simulations.
+
+  The number is 0 if the agent does not search: with `--prior`, or by its algorithm.
+  """
+  import moozi
   from experiments.boards.exact_walk import agent, walk
   from moozi.envs.suites.open_spiel.rules import Rules
-  from moozi.evaluation.evaluator import evaluation_planner
-  from moozi.io.checkpoints import expected_of, find_checkpoint, load_checkpoint
-  from moozi.io.run_directory import RunDirectory
-  from moozi.run import build
+  from moozi.training.algorithms import algorithm_of
 
-  run = RunDirectory.open(arguments.run)
-  config = run.load_config()
+  found = moozi.load(arguments.run, arguments.checkpoint, simulations=arguments.simulations)
+  config, has_search = found.config, algorithm_of(found.config).has_search
   library, _, game = config.env.name.partition(":")
   if library != "open_spiel":
     raise UserError(f"env.name={config.env.name}: only games of open_spiel are supported")
-  spec = build.env_spec(config)
-  found = find_checkpoint(run.checkpoints_path, arguments.checkpoint)
-  state = load_checkpoint(found.path, build.training_state_template(config, spec), expected_of(config, spec))
-  choose = agent(
-    config,
-    spec,
-    state.params,
-    state.net_state,
-    num_simulations=arguments.simulations,
-    prior=arguments.prior,
-  )
+  if not config.evaluation.noise_free:
+    raise UserError(f"{arguments.run}: evaluation.noise_free=false; only agents without noise are supported")
+  prior = arguments.prior and has_search
+  variables = (found.state.params, found.state.net_state)
+  choose = agent(found.evaluator(1 if prior else None), variables, found.spec, prior=prior)
   rules = Rules(game, config.env.kwargs.get("frame_dtype", "auto"))
   return {
-    "env": spec.name,
-    "checkpoint": found.name,
-    "simulations": 0
-    if arguments.prior
-    else evaluation_planner(config, arguments.simulations).num_simulations,
-    "seats": [dataclasses.asdict(walk(rules, s, choose, config.targets.history_length)) for s in (0, 1)],
+    "env": found.spec.name,
+    "checkpoint": found.checkpoint.name,
+    "simulations": found.num_simulations if has_search and not prior else 0,
+    "seats": [dataclasses.asdict(walk(rules, s, choose, found.evaluator().history_length)) for s in (0, 1)],
   }
 
 

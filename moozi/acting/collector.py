@@ -113,7 +113,7 @@ class TrajectoryCollector(Lanes, HeldParameters):
       for name, value in search_metrics(sample, output).items():
         totals[name] = totals.get(name, 0.0) + float(value)
       is_cut = self.step(sample.action)
-      samples.append(_cut_off(sample, is_cut) if is_cut.any() else sample)
+      samples.append(cut_off(sample, is_cut) if is_cut.any() else sample)
     metrics = {name: total / self._segment_length for name, total in totals.items()}
     metrics["train/temperature"] = float(temperature)
     return TrajectorySample(**fields_of(stack(samples))), self.result(self.version, metrics)
@@ -174,7 +174,7 @@ def search_metrics(
   }
 
 
-def _cut_off(sample: StepSample, is_cut: Bool[np.ndarray, "B"]) -> StepSample:
+def cut_off(sample: StepSample, is_cut: Bool[np.ndarray, "B"]) -> StepSample:
   """Returns `sample` with the frames where `is_cut` is true truncated. Their root value is the bootstrap."""
   return replace(
     sample,

@@ -174,11 +174,7 @@ def make_update(model: Model, config: Config, spec: EnvSpec) -> UpdateFn:
     rate = jnp.asarray(learning_rate(state.learner_step), jnp.float32)
     params, opt_state, bad_term, metrics = guarded_step(optimizer, state, grads, rate, aux.metrics, terms)
     step = state.learner_step + 1
-    if learner.target_decay > 0:
-      target_params = average(state.target_params, params, learner.target_decay, step)
-    else:
-      is_copied = (step % learner.target_update_period == 0) | (step < learner.target_update_period)
-      target_params = select(is_copied, params, state.target_params)
+    target_params = next_target_params(learner, state.target_params, params, step)
     new_state = TrainingState(
       params=params,
       target_params=target_params,
@@ -190,6 +186,20 @@ def make_update(model: Model, config: Config, spec: EnvSpec) -> UpdateFn:
     return new_state, UpdateOutput(metrics=metrics, value_error=aux.value_error, bad_term=bad_term)
 
   return update
+
+
+def next_target_params(
+  learner: LearnerConfig, target_params: Params, params: Params, step: Int32[Array, ""]
+) -> Params:
+  """Returns the target network after an update that made `params`; `make_update` describes when it is copied.
+
+  Args:
+    step: the learner step after the update.
+  """
+  if learner.target_decay > 0:
+    return average(target_params, params, learner.target_decay, step)
+  is_copied = (step % learner.target_update_period == 0) | (step < learner.target_update_period)
+  return select(is_copied, params, target_params)
 
 
 def average(mean: Params, params: Params, decay: float, step: Int32[Array, ""]) -> Params:

@@ -211,9 +211,9 @@ def training_seconds(
 ) -> Float[np.ndarray, " N"]:
   """Returns the seconds of training until each of N environment steps, interpolated between ticks.
 
-  With `algorithm=ppo` or `runtime=local`, training waits for evaluations. This time is excluded.
+  With `runtime=local` and in the baselines, training waits for evaluations. This time is excluded.
   """
-  waits = config.algorithm == "ppo" or config.runtime == "local"
+  waits = config.algorithm in ("ppo", "q_learning") or config.runtime == "local"
   seconds: dict[float, float] = {}
   waited = 0.0
   for tick in ticks:

@@ -266,7 +266,11 @@ def _conditions(config: Config, num_players: int) -> dict[str, str]:
     for most in (tested.max_random_starts, config.workers.max_random_starts)
   ]
   search = f"{config.planners.test.num_simulations} simulations per search"
-  protocol = search if config.algorithm != "ppo" else "the network's most probable action, no search"
+  without_search = {
+    "ppo": "the network's most probable action, no search",
+    "q_learning": "the action of the highest value, no search",
+  }
+  protocol = without_search.get(config.algorithm, search)
   out = {
     "sticky actions": ", ".join(sticky) or "no such option is set",
     "episode limit": f"max_episode_steps={kwargs['max_episode_steps']}"

@@ -165,10 +165,10 @@ class _EventFile:
 
 def hyperparameters(config: Config) -> dict[str, str | bool | float]:
   """Returns the settings that affect learning, by dotted key. Lists become text; nulls are left out."""
-  skipped = {
-    *_NOT_LEARNING,
-    *({"ppo"} if config.algorithm != "ppo" else {"network", "planners", "reanalyze"}),
-  }
+  unused = {"ppo", "q_learning"} - {config.algorithm}
+  skipped = {*_NOT_LEARNING, *unused}
+  if len(unused) == 1:
+    skipped |= {"network", "planners", "reanalyze"}
   out: dict[str, str | bool | float] = {}
 
   def add(key: str, value: Any) -> None:

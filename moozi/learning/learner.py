@@ -4,37 +4,46 @@ Source: thesis 4.3.9, 4.3.15.
 """
 
 import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from moozi.agent.update import TrainingState, init_training_state, make_update_many, terms_of
+from moozi.agent.update import TrainingState, UpdateOutput
 from moozi.core.config import Config
 from moozi.core.histogram import Histogram, histogram_of
 from moozi.core.records import Priorities, TrainTarget
 from moozi.core.spec import EnvSpec
 from moozi.learning.non_finite import NonFiniteGuard
-from moozi.nn.model import Model
 
 
 class Learner:
   """Holds the TrainingState and updates it.
 
   Args:
-    model: the network.
+    state: the initial state.
+    update_many: a compiled function of U updates, such as a result of `agent.update.make_update_many`. It
+      donates the state.
+    terms: names of the metrics that each update checks, in order.
     config: the run's configuration.
     spec: the environment's specification.
-    seed: seed of the initial parameters.
   """
 
-  def __init__(self, model: Model, config: Config, spec: EnvSpec, seed: int) -> None:
-    self._state = init_training_state(model, config, spec, jax.random.PRNGKey(seed))
+  def __init__(
+    self,
+    state: TrainingState,
+    update_many: Callable[[TrainingState, Any], tuple[TrainingState, UpdateOutput]],
+    terms: Sequence[str],
+    config: Config,
+    spec: EnvSpec,
+  ) -> None:
+    self._state = state
     self._target_update_period = config.learner.target_update_period
-    self._update_many = make_update_many(model, config, spec)
+    self._update_many = update_many
     limit = config.learner.max_skipped_updates
-    self._guard = NonFiniteGuard(terms_of(config), limit, f"learner.max_skipped_updates={limit}")
+    self._guard = NonFiniteGuard(terms, limit, f"learner.max_skipped_updates={limit}")
     self._has_histograms = config.logging.parameter_histograms
     self._config, self._spec = config, spec
 
@@ -43,16 +52,17 @@ class Learner:
     """Number of updates made, which is also the version of the parameters."""
     return int(self._state.learner_step)
 
-  def update(self, targets: TrainTarget) -> tuple[Priorities, dict[str, float]]:
+  def update(self, targets: Any) -> tuple[Priorities, dict[str, float]]:
     """Makes U updates in one compiled call.
 
     Args:
-      targets: U batches of B targets, [U, B, …].
+      targets: U batches of B targets, [U, B, …]: a TrainTarget, or the targets of another algorithm, which
+        have its fields `slot`, `sequence`, `importance_ratio`, `acted_version` and `searched_version`.
 
     Returns:
       New priorities of all U·B targets, and metrics (means over U). `faults/skipped_updates` counts the
       skipped updates. `faults/not_finite_<name>` counts the updates that were skipped because of the term
-      <name>; the terms are those of `agent.update.terms_of`.
+      <name> of `terms`.
 
     Raises: NotFiniteError: `learner.max_skipped_updates` consecutive updates were skipped. Skipped updates do
       not change the parameters.

@@ -5,11 +5,12 @@ import time
 import zlib
 
 import numpy as np
-from jaxtyping import Bool, Int, Num, Shaped
+from jaxtyping import Bool, Float32, Int, Num, Shaped
 
 from moozi.core.config import TargetsConfig
 from moozi.core.records import TrajectorySample
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
+from moozi.ops.players import player_sign
 from moozi.ops.returns import n_step_return
 from moozi.ops.targets import UnrollTargets, history_window, make_targets
 
@@ -266,6 +267,21 @@ class LaneStorage:
       n_step=self.targets.n_step,
       discount=self.targets.discount,
     )
+
+  def bootstraps(self, slot: Int[np.ndarray, "M"]) -> tuple[Int[np.ndarray, "M"], Float32[np.ndarray, "M"]]:
+    """Returns the slots whose values end the n-step returns of `slot`, and the factors of these values.
+
+    With h as in `n_step_return`: the slots of steps t + h, and γ^h s(t, t+h), or 0 on a terminal frame.
+    """
+    n, arrays = self.targets.n_step, self.arrays
+    around = self._neighbours(slot, 0, n + 1)
+    ends = arrays["is_last"][around]
+    ends[n] = True
+    h = ends.argmax(axis=0)
+    found = around[h, np.arange(len(slot))]
+    factor = self.targets.discount**h * player_sign(arrays["to_play"][slot], arrays["to_play"][found])
+    is_terminal = arrays["is_last"][found] & ~arrays["is_truncated"][found]
+    return found, np.where(is_terminal, 0.0, factor).astype(np.float32)
 
   def histories(
     self, slot: Int[np.ndarray, "M"], frames_ahead: int = 1

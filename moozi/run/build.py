@@ -10,14 +10,14 @@ from moozi.acting.collector import TrajectoryCollector
 from moozi.acting.reanalyzer import Reanalyzer
 from moozi.acting.rollout import RolloutCollector
 from moozi.agent.policy import Policy, make_policy
-from moozi.agent.update import TrainingState, init_training_state
+from moozi.agent.update import TrainingState, init_training_state, make_update_many, terms_of
 from moozi.core.config import Config, PlannerConfig
 from moozi.core.errors import UserError
 from moozi.core.flat_state import State
 from moozi.core.seeds import child_seed
 from moozi.core.spec import EnvSpec
 from moozi.envs import registry
-from moozi.envs.environment import Environment
+from moozi.envs.environment import Environment, VectorEnvironment
 from moozi.envs.jax.environment import JaxVectorEnvironment
 from moozi.envs.true_rules import TrueRules
 from moozi.envs.vector import make_vector
@@ -64,7 +64,8 @@ def build_policy(config: Config, spec: EnvSpec, planner: PlannerConfig, with_tre
 
 def build_learner(config: Config, spec: EnvSpec) -> Learner:
   """Returns the learner, with a seed derived from the run's seed."""
-  return Learner(build_model(config, spec), config, spec, child_seed(config.seed, "learner"))
+  update_many = make_update_many(build_model(config, spec), config, spec)
+  return Learner(initial_training_state(config, spec), update_many, terms_of(config), config, spec)
 
 
 def initial_training_state(config: Config, spec: EnvSpec) -> TrainingState:
@@ -100,15 +101,7 @@ def build_collector(
   """
   workers, model, planner = config.workers, build_model(config, spec), config.planners.train
   policy = build_policy(config, spec, planner)
-  env = make_vector(
-    config.env.name,
-    config.env.arguments,
-    workers.num_envs,
-    child_seed(config.seed, "training_env", worker, began_at),
-    workers.max_env_faults,
-    workers.env_timeout_s,
-    workers.max_random_starts,
-  )
+  env = make_training_env(config, workers.num_envs, worker, began_at)
   seed = child_seed(config.seed, "training_search", worker, began_at)
   if workers.rollout != "step" and isinstance(env, JaxVectorEnvironment):
     return RolloutCollector(model, config, planner, env, seed, policy)
@@ -118,6 +111,20 @@ def build_collector(
       f"workers.rollout=scan: {config.env.name} is not written in JAX; allowed for it are auto and step"
     )
   return TrajectoryCollector(model, config, planner, env, seed, policy)
+
+
+def make_training_env(config: Config, num_envs: int, worker: int, began_at: int) -> VectorEnvironment:
+  """Returns the environments of a training worker; the arguments are as in `build_collector`."""
+  workers = config.workers
+  return make_vector(
+    config.env.name,
+    config.env.arguments,
+    num_envs,
+    child_seed(config.seed, "training_env", worker, began_at),
+    workers.max_env_faults,
+    workers.env_timeout_s,
+    workers.max_random_starts,
+  )
 
 
 def build_evaluator(config: Config, spec: EnvSpec, num_simulations: int | None = None) -> Evaluator:

@@ -1,19 +1,25 @@
 """MuZero in one process: act, reanalyze, learn.
 
 This module is the runtime without Ray. It also serves as an executable description of the algorithm and as
-its deterministic integration test. `actors.driver` runs the same algorithm with Ray.
+its deterministic integration test. `actors.driver` runs the same algorithm with Ray. Another algorithm that
+learns from replay uses this loop with its own `Parts`.
 """
 
 import contextlib
-from collections.abc import Generator, Iterator, Mapping
+import dataclasses
+from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Any
 
 from moozi.core.actor_report import REANALYZE_WORKER, REPLAY, SERVER, TESTER, WORKER, ActorReport
+from moozi.core.config import Config
 from moozi.core.errors import NotFiniteError
 from moozi.core.flat_state import State, part, prefixed
 from moozi.core.pytree import fields_of
-from moozi.evaluation.evaluator import EvaluationResult
+from moozi.core.spec import EnvSpec
+from moozi.evaluation.evaluator import EvaluationResult, Evaluator
+from moozi.learning.learner import Learner
 from moozi.replay import snapshot as replay_snapshot
+from moozi.replay.buffer import ReplayBuffer
 from moozi.run import build
 from moozi.run.events import Acted, Collected, Event, Faulted, Histograms, Reanalyzed, Updated
 from moozi.run.pacing import Pacer
@@ -23,31 +29,56 @@ from moozi.run.state import RunState
 from moozi.run.work_log import LocalWork
 
 
-def run(inputs: RunInputs) -> Generator[Event, None, None]:
-  """Trains in one process, and yields the run's events; the last is Finished. Ignores the section `ray`."""
-  with contextlib.closing(MuZero(inputs)) as trainer:
+@dataclasses.dataclass(frozen=True)
+class Parts:
+  """The parts of an algorithm that learns from replay; the defaults are MuZero's.
+
+  Attributes:
+    message: the start of the message of the `Started` event.
+    build_learner, build_collectors, build_evaluator: as in `run.build`. A collector has the methods of
+      `TrajectoryCollector`.
+    sample: draws U batches of B from replay, as targets for the learner.
+  """
+
+  message: str = "one process"
+  build_learner: Callable[[Config, EnvSpec], Learner] = build.build_learner
+  build_collectors: Callable[[Config, EnvSpec, RunState | None], build.Collectors[Any]] = (
+    build.build_collectors
+  )
+  build_evaluator: Callable[[Config, EnvSpec], Evaluator] = build.build_evaluator
+  sample: Callable[[ReplayBuffer, int, int], Any] = lambda replay, *sizes: replay.sample_many(*sizes)
+
+
+def run(inputs: RunInputs, parts: Parts | None = None) -> Generator[Event, None, None]:
+  """Trains in one process, and yields the run's events; the last is Finished. Ignores the section `ray`.
+
+  Args:
+    parts: the parts of the algorithm; None: MuZero's.
+  """
+  with contextlib.closing(ReplayTrainer(inputs, parts or Parts())) as trainer:
     yield from trainer.session.run(trainer)
 
 
-class MuZero:
-  """The `Trainer` of MuZero. Holds the parts that the Ray runtime distributes over actors."""
+class ReplayTrainer:
+  """A `Trainer` that learns from replay. Holds the parts that the Ray runtime distributes over actors."""
 
-  def __init__(self, inputs: RunInputs) -> None:
+  def __init__(self, inputs: RunInputs, parts: Parts) -> None:
+    self._parts = parts
     self.session = Session(inputs, self)
     self.session.phase("building the network and the environments")
     config, spec, state = inputs.config, inputs.spec, inputs.state
     self._config, self._saved_blocks = config, inputs.saved_blocks
     self._pacer = Pacer(config, slack_steps=0)
-    self._learner = build.build_learner(config, spec)
+    self._learner = parts.build_learner(config, spec)
     self._replay = build.build_replay(config, spec, inputs.stored)
     self._reanalyzer = build.build_reanalyzer(config, spec, 0) if config.reanalyze.ratio else None
-    self._evaluator = build.build_evaluator(config, spec)
+    self._evaluator = parts.build_evaluator(config, spec)
     self._work = LocalWork(config)
     lost = self._restore(state) if state is not None else 0
     self._histograms = Every(config.logging.histogram_period, start=self.learner_steps)
     self._gaps: set[int] = set()  # indices of workers whose last segment was not stored whole
-    self._collectors = build.build_collectors(config, spec, state)
-    self.message = f"one process{self._collectors.message}"
+    self._collectors = parts.build_collectors(config, spec, state)
+    self.message = f"{parts.message}{self._collectors.message}"
     if state is not None and state.replay is not None:
       self.message += f"; replay holds {self._replay.num_steps:,} steps"
       self.message += f", {lost:,} fewer than before" if lost else ""
@@ -160,7 +191,7 @@ class MuZero:
     while self._pacer.may_learn(can_sample):
       self._pacer.ask_learn()
       with self._work.doing(REPLAY, "sample"):
-        targets = self._replay.sample_many(config.learner.updates_per_call, config.learner.batch_size)
+        targets = self._parts.sample(self._replay, config.learner.updates_per_call, config.learner.batch_size)
       self.session.phase("compiling the update")
       try:
         with self._work.doing(SERVER, "update"):

@@ -71,7 +71,25 @@ def _ppo() -> Algorithm:
   )
 
 
-ALGORITHMS: dict[str, Callable[[], Algorithm]] = {"muzero": _muzero, "alphazero": _alphazero, "ppo": _ppo}
+def _q_learning() -> Algorithm:
+  from moozi.baselines.q_learning import run as q
+
+  return Algorithm(
+    q.run,
+    q.initial_training_state,
+    q.training_state_template,
+    q.build_evaluator,
+    has_model=False,
+    has_search=False,
+  )
+
+
+ALGORITHMS: dict[str, Callable[[], Algorithm]] = {
+  "muzero": _muzero,
+  "alphazero": _alphazero,
+  "ppo": _ppo,
+  "q_learning": _q_learning,
+}
 
 
 def algorithm_of(config: Config) -> Algorithm:

@@ -152,7 +152,7 @@ def _complete(config: Config, spec: EnvSpec, training: Any) -> Any:
 
   fresh = jax.device_get(algorithm_of(config).initial_training_state(config, spec))
   known = {"params": training.params, "net_state": training.net_state}
-  if hasattr(fresh, "target_params"):
+  if getattr(fresh, "target_params", None) is not None:
     known["target_params"] = training.params
   return dataclasses.replace(fresh, **known)
 

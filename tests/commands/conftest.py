@@ -38,6 +38,10 @@ def make_run(folder: Path, name: str, *overrides: str, checkpoint: bool = True) 
     from moozi.baselines.ppo.run import Learner
 
     state = Learner(make_network(config.ppo.network, spec), config, spec, None).get_state()
+  elif config.algorithm == "q_learning":
+    from moozi.baselines.q_learning.run import build_learner
+
+    state = build_learner(config, spec).get_state()
   else:
     from moozi.agent.update import init_training_state
 
@@ -57,6 +61,7 @@ class Runs(dict[str, Path]):
     "board": ("env.name=open_spiel:tic_tac_toe",),
     "clock": ("evaluation.max_episode_steps=4",),
     "ppo": PPO,
+    "q_learning": ("algorithm=q_learning", "q_learning.kind=table", "env.name=open_spiel:tic_tac_toe"),
     "empty": (),
   }
 

@@ -1,4 +1,4 @@
-"""Tests that docs/metrics.md lists the metrics of MooZi's and PPO's runs, and no others."""
+"""Tests that docs/metrics.md lists the metrics of MooZi's and the baselines' runs, and no others."""
 
 import fnmatch
 import re
@@ -12,6 +12,8 @@ from moozi.core.actor_report import ends, idle_share
 from moozi.io.metrics import TICK_KEYS, read_metrics
 from moozi.io.timeline import read_timeline
 from tests.baselines.ppo.conftest import TINY as PPO_TINY
+from tests.baselines.q_learning.conftest import TABLE
+from tests.baselines.q_learning.conftest import TINY as Q_TINY
 from tests.io.test_metrics import events_in
 from tests.tiny_run import TINY
 
@@ -19,7 +21,8 @@ pytestmark = pytest.mark.slow
 
 PAGE = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
 REST, HISTOGRAMS = PAGE.split("\n## Histograms\n")
-SCALARS, PPO = REST.split("\n## PPO\n")
+SCALARS, BASELINES = REST.split("\n## PPO\n")
+PPO, Q_LEARNING = BASELINES.split("\n## Q-learning\n")
 LOCAL = ("logging.period_s=1e-9", "logging.progress=none", "evaluation.gif=false")
 
 
@@ -138,6 +141,17 @@ def test_ppo_metrics_are_on_the_page(tmp_path):
   sections = dict(part.split("\n", 1) for part in SCALARS.split("\n## ")[1:])
   ours = [sections[title] for title in ("Results", "Updates", "Machine")]
   assert undocumented(found, PPO, *ours) == set()
+
+
+@pytest.mark.parametrize("kind", [(), (TABLE,)])
+def test_q_learning_metrics_are_on_the_page(tmp_path, kind):
+  found = set().union(*read_metrics(train(tmp_path, *Q_TINY, *kind) / "metrics.jsonl")) - set(TICK_KEYS)
+  sections = dict(part.split("\n", 1) for part in SCALARS.split("\n## ")[1:])
+  ours = [sections[title] for title in ("Results", "Updates", "Replay", "Machine")]
+  assert undocumented(found, Q_LEARNING, *ours) == set()
+  always, optional = patterns_of(Q_LEARNING)
+  assert unused(always, found) == set()
+  assert unused(optional, found) == (set() if kind else optional)
 
 
 def test_depths_and_shares_are_in_bounds(run):

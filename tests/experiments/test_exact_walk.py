@@ -155,9 +155,10 @@ def test_agent_choices_do_not_depend_on_batch(rules, prior, widths):
   params, net_state, _ = build.build_learner(config, spec).parameters()
   random = np.random.default_rng(0)
   params = jax.tree_util.tree_map(lambda x: x + 0.3 * random.standard_normal(x.shape, np.float32), params)
+  evaluator = build.build_evaluator(config, spec, 1 if prior else None)
 
   def choose(width):
-    return agent(config, spec, params, net_state, prior=prior, width=width)
+    return agent(evaluator, (params, net_state), spec, prior=prior, width=width)
 
   results = [walk(rules, 0, choose(width)) for width in widths]
   assert results[0] == results[-1]

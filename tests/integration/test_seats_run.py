@@ -4,14 +4,15 @@ import jax
 import numpy as np
 import pytest
 
-from moozi.baselines.ppo import run as ppo_run
 from moozi.core.plugins import PLAYERS
 from moozi.evaluation.random_play import random_returns
 from moozi.io.config import load_config
 from moozi.run import build, local
 from moozi.run.events import Evaluated, Finished, StateReady
 from moozi.run.session import RunInputs
+from moozi.training.algorithms import algorithm_of
 from tests.baselines.ppo.conftest import TINY as TINY_PPO
+from tests.baselines.q_learning.conftest import TINY as TINY_Q
 from tests.tiny_run import TINY
 
 pytest.importorskip("pyspiel")
@@ -20,9 +21,8 @@ SEAT = ("env.kwargs.seat=random", "evaluation.max_random_starts=0", "evaluation.
 
 def run(settings, *overrides):
   """Returns the events of a run."""
-  config = load_config(None, [*settings, *SEAT, *overrides])
-  algorithm = ppo_run if config.algorithm == "ppo" else local
-  return list(algorithm.run(RunInputs(config, build.env_spec(config))))
+  config = load_config(None, ["runtime=local", *settings, *SEAT, *overrides])
+  return list(algorithm_of(config).run(RunInputs(config, build.env_spec(config))))
 
 
 def results(events):
@@ -38,6 +38,7 @@ def results(events):
     pytest.param(TINY, "leduc_poker", marks=pytest.mark.slow),
     pytest.param(TINY, "uno(players=4,hand=2)", marks=pytest.mark.slow),
     pytest.param(TINY_PPO, "stratego", marks=pytest.mark.slow),
+    pytest.param(TINY_Q, "uno(players=4,hand=2)", marks=pytest.mark.slow),
   ],
 )
 def test_run_trains_in_a_seat(settings, name):
@@ -78,13 +79,12 @@ def test_past_selves_play_the_other_seats():
 def learned(name, *overrides):
   """Trains with a configuration; returns the returns of the last evaluation and those of random play."""
   config = load_config(name, ["runtime=local", *overrides])
-  algorithm = ppo_run if config.algorithm == "ppo" else local
-  events = list(algorithm.run(RunInputs(config, build.env_spec(config))))
+  events = list(algorithm_of(config).run(RunInputs(config, build.env_spec(config))))
   return results(events)[-1].returns, random_returns(config, 1000)
 
 
 @pytest.mark.learning
-@pytest.mark.parametrize("name", ["boards/simplest", "ppo/boards/simplest"])
+@pytest.mark.parametrize("name", ["boards/simplest", "ppo/boards/simplest", "q_learning/boards/simplest"])
 def test_simplest_is_learned(name):
   """Against random players, the best mean return is 0.75, and that of random play is 0."""
   returns, by_random = learned(name)
@@ -93,7 +93,15 @@ def test_simplest_is_learned(name):
 
 
 @pytest.mark.learning
-@pytest.mark.parametrize("name", ["boards/leduc_poker", "ppo/boards/leduc_poker", "ppo/boards/kuhn_poker"])
+@pytest.mark.parametrize(
+  "name",
+  [
+    "boards/leduc_poker",
+    *(
+      f"{algorithm}/boards/{game}_poker" for algorithm in ("ppo", "q_learning") for game in ("leduc", "kuhn")
+    ),
+  ],
+)
 def test_poker_beats_random_play(name):
   returns, by_random = learned(name, "max_env_steps=60000", "evaluation.final_episodes=4000")
   assert returns.mean() - 1.96 * returns.std() / len(returns) ** 0.5 > 0.05

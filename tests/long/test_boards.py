@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("pyspiel")
 ROOT = Path(__file__).parents[2]
-BOARDS = ROOT / "config" / "boards"
+CONFIG = ROOT / "config"
 
 
 def train(folder: Path, config: str, *overrides: str) -> Path:
@@ -18,7 +18,7 @@ def train(folder: Path, config: str, *overrides: str) -> Path:
     "-m",
     "moozi.cli",
     "train",
-    str(BOARDS / config),
+    str(CONFIG / config),
     f"run.dir={folder}",
     "run.name=run",
   ]
@@ -50,7 +50,7 @@ def test_nim_is_won_from_the_winning_seat(tmp_path):
   """In misère Nim with piles of two and three, perfect play wins for the first player."""
   run = train(
     tmp_path,
-    "tic_tac_toe.yaml",
+    "boards/tic_tac_toe.yaml",
     "env.name=open_spiel:nim(pile_sizes=2;3)",
     "max_env_steps=20000",
     "workers.num_envs=16",
@@ -66,15 +66,22 @@ def test_nim_is_won_from_the_winning_seat(tmp_path):
 
 @pytest.mark.learning
 def test_alphazero_never_loses_at_tic_tac_toe(tmp_path):
-  run = train(tmp_path, "../alphazero/boards/tic_tac_toe.yaml")
+  run = train(tmp_path, "alphazero/boards/tic_tac_toe.yaml")
   for seat in walk(run):
     assert seat["wins"] > 0
     assert seat["losses"] == 0
 
 
 @pytest.mark.learning
+def test_tabular_q_learning_is_never_beaten_at_tic_tac_toe(tmp_path):
+  run = train(tmp_path, "q_learning/boards/tic_tac_toe.yaml")
+  assert [seat["losses"] for seat in walk(run, "--checkpoint", "last")] == [0, 0]
+  assert all(seat["wins"] > 50 for seat in walk(run))
+
+
+@pytest.mark.learning
 def test_kuhn_poker_beats_random_play_from_both_seats(tmp_path):
-  run = train(tmp_path, "kuhn_poker.yaml")
+  run = train(tmp_path, "boards/kuhn_poker.yaml")
   done = subprocess.run(
     [sys.executable, "-m", "moozi.cli", "evaluate", str(run), "--episodes", "20000", "--json"],
     capture_output=True,

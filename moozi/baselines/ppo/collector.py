@@ -12,6 +12,7 @@ from moozi.baselines.ppo.update import PPOState, Segment
 from moozi.core.config import Config
 from moozi.core.pytree import replace, stack
 from moozi.envs.environment import VectorEnvironment
+from moozi.ops.players import player_sign
 
 
 class Collector(Lanes):
@@ -49,6 +50,7 @@ class Collector(Lanes):
           reward=after.last_reward,
           is_last=after.is_last,
           is_truncated=after.is_truncated,
+          sign=player_sign(now.to_play, after.to_play),
         )
       )
       if is_cut.any():

@@ -16,7 +16,7 @@ from typing import Any
 import haiku as hk
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Float32, Int32, PyTree, Shaped, UInt32
+from jaxtyping import Array, Bool, Float, Float32, Int, Int32, PyTree, Shaped, UInt32
 
 from moozi.core.config.ppo import PPONetworkConfig
 from moozi.core.pytree import record, register_records
@@ -161,8 +161,8 @@ class _Layers:
 def make_policy(network: PPONetwork) -> Callable[..., tuple[HistoryState, PolicyOutput]]:
   """Returns policy(params, net_state, history, timestep, rng_key, temperature) -> (history, output).
 
-  The policy has the arguments of MuZero's policy, because evaluation calls both; it does not read net_state
-  or forced. Actions are drawn with probabilities raised to the power 1/temperature; at temperature 0 the
+  The policy has the arguments of MuZero's policy, because evaluation calls both; it does not read net_state.
+  Actions are drawn with probabilities raised to the power 1/temperature; at temperature 0 the
   policy takes the most probable action. `log_prob` and `action_probs` are always at temperature 1.
   """
 
@@ -173,9 +173,9 @@ def make_policy(network: PPONetwork) -> Callable[..., tuple[HistoryState, Policy
     timestep: BatchedTimeStep,
     rng_key: UInt32[AnyArray, "2"],
     temperature: Float[AnyArray, ""] | float,
-    forced: None = None,
+    forced: Int[AnyArray, "B"] | None = None,
   ) -> tuple[HistoryState, PolicyOutput]:
-    del net_state, forced
+    del net_state
     history = push_frame(history, jnp.asarray(timestep.frame), jnp.asarray(timestep.is_first))
     logits, head = network.apply(params, history.frames)
     value = network.value(head)
@@ -185,6 +185,7 @@ def make_policy(network: PPONetwork) -> Callable[..., tuple[HistoryState, Policy
     log_probs = masked_log_probs(logits, jnp.asarray(timestep.legal_actions_mask))
     drawn = jax.random.categorical(rng_key, log_probs / jnp.maximum(temperature, 1e-6))
     drawn = jnp.where(jnp.asarray(temperature) == 0, jnp.argmax(log_probs, axis=-1), drawn)
+    drawn = drawn if forced is None else jnp.where(forced < 0, drawn, forced)
     is_terminal = timestep.is_last & ~timestep.is_truncated
     action = jnp.where(timestep.is_last, DUMMY_ACTION, drawn).astype(jnp.int32)
     output = PolicyOutput(

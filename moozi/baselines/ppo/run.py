@@ -13,15 +13,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from moozi.baselines.players import check_frame, check_players, refuse_search
 from moozi.baselines.ppo.collector import Collector
-from moozi.baselines.ppo.network import MIN_NATURE_FRAME, PPONetwork, make_network, make_policy
+from moozi.baselines.ppo.network import PPONetwork, make_network, make_policy
 from moozi.baselines.ppo.update import TERMS, PPOState, Segment, init_state, learning_rate_at, make_round
 from moozi.core.actor_report import ActorReport
 from moozi.core.config import Config
-from moozi.core.errors import NotFiniteError, SegmentError, UserError
+from moozi.core.errors import NotFiniteError, SegmentError
 from moozi.core.seeds import child_seed
 from moozi.core.spec import EnvSpec
-from moozi.envs.vector import make_vector
 from moozi.evaluation.evaluator import EvaluationResult, Evaluator
 from moozi.learning.non_finite import NonFiniteGuard
 from moozi.replay.validation import AddResult, Refusals
@@ -33,18 +33,8 @@ from moozi.run.state import RunState
 
 def check_env(config: Config, spec: EnvSpec) -> None:
   """Raises UserError if PPO cannot play the environment."""
-  if spec.num_players != 1:
-    name = config.env.name
-    hint = "; env.kwargs.seat=random lets it play one seat" if name.startswith("open_spiel:") else ""
-    raise UserError(
-      f"algorithm=ppo: needs an environment of one player; env.name={name} has {spec.num_players}{hint}"
-    )
-  if config.ppo.network.kind == "nature_conv" and min(spec.frame_shape[:2]) < MIN_NATURE_FRAME:
-    height, width, _ = spec.frame_shape
-    raise UserError(
-      f"ppo.network.kind=nature_conv: needs frames of at least {MIN_NATURE_FRAME}×{MIN_NATURE_FRAME}; "
-      f"those of {config.env.name} are {height}×{width}, which allow mlp and conv"
-    )
+  check_players(config, spec)
+  check_frame(config.ppo.network, "ppo", config, spec)
 
 
 def network_of(config: Config, spec: EnvSpec) -> PPONetwork:
@@ -71,8 +61,7 @@ def build_evaluator(config: Config, spec: EnvSpec, num_simulations: int | None =
 
   Raises: UserError: `num_simulations` is given; PPO does not search.
   """
-  if num_simulations is not None:
-    raise UserError(f"--simulations={num_simulations}: this run's algorithm is ppo, which does not search")
+  refuse_search(config, num_simulations)
   policy = make_policy(network_of(config, spec))
   temperature = 0.0 if config.evaluation.noise_free else 1.0
   return Evaluator(policy, temperature, config.ppo.history_length, config, spec, build.make_test_env(config))
@@ -244,14 +233,5 @@ class PPO:
 
 
 def _build_collector(network: PPONetwork, config: Config, began_at: int) -> Collector:
-  workers = config.workers
-  env = make_vector(
-    config.env.name,
-    config.env.arguments,
-    config.ppo.num_envs,
-    child_seed(config.seed, "training_env", 0, began_at),
-    workers.max_env_faults,
-    workers.env_timeout_s,
-    workers.max_random_starts,
-  )
+  env = build.make_training_env(config, config.ppo.num_envs, 0, began_at)
   return Collector(network, config, env, child_seed(config.seed, "training_search", 0, began_at))

@@ -73,6 +73,7 @@ class Segment:
     is_live: false on a last frame; the environment discards the action on it, and the sample is masked.
     reward: the reward that follows frame t, in environment units.
     is_last, is_truncated: describe frame t + 1.
+    sign: 1 if the same player moves at t and t + 1, else -1.
   """
 
   frames: Shaped[AnyArray, "*T B L H W C"]
@@ -84,6 +85,7 @@ class Segment:
   reward: Float32[AnyArray, "*T B"]
   is_last: Bool[AnyArray, "*T B"]
   is_truncated: Bool[AnyArray, "*T B"]
+  sign: Float32[AnyArray, "*T B"]
 
 
 @record
@@ -108,21 +110,22 @@ class Batch:
 def generalized_advantages(segment: Segment, config: PPOConfig) -> Float[Array, "T B"]:
   """Computes generalized advantage estimates.
 
-    A_t = δ_t + γλ·[t + 1 is not last]·A_{t+1}, with δ_t = r_{t+1} + γ·[t + 1 has a value]·V_{t+1} - V_t.
+    A_t = δ_t + γλ·s·[t + 1 is not last]·A_{t+1}, with δ_t = r_{t+1} + γ·s·[t + 1 has a value]·V_{t+1} - V_t.
 
-  A terminal frame has no value. A truncated frame has a value only with `bootstrap_truncated`; the source
-  gives it no value. The frame after the segment has a value (the bootstrap).
+  s is the sign between the players to move at t and t + 1; values and advantages are those of the player to
+  move. A terminal frame has no value. A truncated frame has a value only with `bootstrap_truncated`; the
+  source gives it no value. The frame after the segment has a value (the bootstrap).
 
   Args:
     config: `discount`, `gae_lambda`, `bootstrap_truncated` and `clip_rewards` are read.
 
   Returns: the advantages; 0 where the sample is not live.
-  Source: Schulman et al. 2016, eq. 16; Huang et al. 2022, core detail 5. Departures: none.
+  Source: Schulman et al. 2016, eq. 16; Huang et al. 2022, core detail 5. Departure: the sign, for self-play.
   """
-  has_value = ~segment.is_last | (segment.is_truncated & config.bootstrap_truncated)
+  has_value = segment.sign * (~segment.is_last | (segment.is_truncated & config.bootstrap_truncated))
   reward = jnp.sign(segment.reward) if config.clip_rewards else segment.reward
   delta = reward + config.discount * has_value * segment.value[1:] - segment.value[:-1]
-  carried = config.discount * config.gae_lambda * ~segment.is_last
+  carried = config.discount * config.gae_lambda * segment.sign * ~segment.is_last
 
   def step(advantage: Float[Array, "B"], row: Any) -> tuple[Float[Array, "B"], Float[Array, "B"]]:
     advantage = row[0] + row[1] * advantage

@@ -13,6 +13,7 @@ from moozi.core.config.planner import PlannerConfig as PlannerConfig
 from moozi.core.config.planner import PlannersConfig
 from moozi.core.config.planner import TemperaturePoint as TemperaturePoint
 from moozi.core.config.ppo import PPOConfig
+from moozi.core.config.q_learning import QLearningConfig
 from moozi.core.config.reanalyze import OfflineConfig, ReanalyzeConfig, TrajectoriesConfig
 from moozi.core.config.section import (
   ActorResources,
@@ -246,7 +247,7 @@ class WorkersConfig(Section):
   segment_length: PositiveInt = Field(16, description="number of vector steps in one call of a worker")
   rollout: Literal["auto", "scan", "step"] = Field(
     "auto",
-    description="scan: one compiled rollout (environments written in JAX; not with ppo); step: environment "
+    description="scan: one compiled rollout (environments written in JAX; only muzero); step: environment "
     "and search alternate; auto: scan where possible",
   )
   max_random_starts: NonNegativeInt = Field(
@@ -390,11 +391,11 @@ class Config(Section):
   """The whole configuration of a run."""
 
   seed: Seed = Field(0, description="seed of the run; each part derives its own from it")
-  algorithm: Literal["muzero", "alphazero", "ppo"] = Field(
+  algorithm: Literal["muzero", "alphazero", "ppo", "q_learning"] = Field(
     "muzero",
     description="alphazero: MuZero's search with the game's true rules in place of a learned model; it needs "
-    "targets.unroll_steps=0 and a game without chance and hidden information. ppo: the baseline; it reads "
-    "the section ppo instead of MuZero's, always runs in one process, and ignores `runtime`",
+    "targets.unroll_steps=0 and a game without chance and hidden information. ppo, q_learning: baselines; "
+    "each has a section of its own, always runs in one process, and ignores `runtime`",
   )
   runtime: Literal["ray", "local"] = Field(
     "ray",
@@ -427,6 +428,7 @@ class Config(Section):
   offline: OfflineConfig = OfflineConfig()
   ray: RayConfig = RayConfig()
   ppo: PPOConfig = PPOConfig()
+  q_learning: QLearningConfig = QLearningConfig()
 
   @property
   def num_updates(self) -> int:
@@ -462,6 +464,15 @@ class Config(Section):
           "actions as often as others"
         )
 
+  def _check_networks(self) -> None:
+    """Raises ValueError if a target network is to play that the algorithm does not have."""
+    if self.algorithm == "q_learning" and self.q_learning.kind == "table":
+      for name in ("workers", "evaluation"):
+        if getattr(self, name).network == "target":
+          raise ValueError(
+            f"{name}.network=target: q_learning.kind=table has no target network; must be online"
+          )
+
   @property
   def plans_with_rules(self) -> bool:
     """Whether searches use the game's true rules, and therefore need the position at the root."""
@@ -480,8 +491,11 @@ class Config(Section):
 
   @model_validator(mode="after")
   def _fits(self) -> "Config":
-    if self.algorithm == "ppo" and self.workers.rollout == "scan":
-      raise ValueError("workers.rollout=scan: algorithm=ppo plays step by step; must be auto or step")
+    if self.algorithm != "muzero" and self.workers.rollout == "scan":
+      raise ValueError(
+        f"workers.rollout=scan: algorithm={self.algorithm} plays step by step; must be auto or step"
+      )
+    self._check_networks()
     starts = self.workers.max_random_starts
     if starts and self.workers.rollout == "scan":
       raise ValueError(f"workers.max_random_starts={starts}: must be 0 with workers.rollout=scan")

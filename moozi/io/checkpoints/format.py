@@ -187,6 +187,13 @@ def expected_of(config: Config, spec: EnvSpec) -> dict[str, Any]:
       network["layer_norm"] = True
     if config.ppo.value_loss == "categorical":
       network["scalar_transform"] = config.scalar_transform.model_dump(mode="json")
+  if config.algorithm == "q_learning":
+    options, length = config.q_learning, config.targets.history_length
+    network = {"kind": options.kind, "history_length": length}
+    if options.kind == "table":
+      network["capacity"] = options.capacity
+    else:
+      network |= {"dueling": options.dueling, "layers": options.network.model_dump(mode="json")}
   if config.chance.codes:  # a manifest without this key means 0
     network["chance_codes"] = config.chance.codes
   # Older manifests lack is_perfect_information; the environment's name implies it.

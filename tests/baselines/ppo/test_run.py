@@ -414,8 +414,9 @@ def test_initial_bias(kind):
 
 
 def test_unsupported_environments_are_refused():
-  with pytest.raises(UserError, match=r"algorithm=ppo: .* one player"):
-    next(ppo_run.run(RunInputs(configure(), NIM_SPEC)))
+  hidden = dataclasses.replace(NIM_SPEC, is_perfect_information=False)
+  with pytest.raises(UserError, match=r"algorithm=ppo: self-play needs a game without hidden information"):
+    next(ppo_run.run(RunInputs(configure(), hidden)))
   with pytest.raises(UserError, match=r"nature_conv: .* 36×36.* 10×5"):
     run("ppo.network.kind=nature_conv")
   config = configure()

@@ -74,6 +74,7 @@ def random_segment(seed: int, length: int, width: int, end: float = 0.3, truncat
     reward=reward,
     is_last=is_last[1:],
     is_truncated=is_last[1:] & (random.random((length, width)) < truncated),
+    sign=random.choice(np.array([-1, 1], np.float32), (length, width)),
   )
 
 
@@ -90,9 +91,9 @@ def slow_advantages(segment: Segment, config: PPOConfig) -> np.ndarray:
       if config.clip_rewards:
         reward = (reward > 0) - (reward < 0)
       if not segment.is_last[s, b] or (segment.is_truncated[s, b] and config.bootstrap_truncated):
-        reward += config.discount * float(segment.value[s + 1, b])
+        reward += config.discount * float(segment.sign[s, b]) * float(segment.value[s + 1, b])
       out[t, b] += weight * (reward - float(segment.value[s, b]))
-      weight *= config.discount * config.gae_lambda
+      weight *= config.discount * config.gae_lambda * float(segment.sign[s, b])
       if segment.is_last[s, b]:
         break
   return out
@@ -128,6 +129,7 @@ def one_lane(is_last, is_truncated, reward, value) -> Segment:
     is_last=is_last[1:, None],
     is_truncated=np.array(is_truncated, bool)[1:, None],
     is_live=~is_last[:-1, None],
+    sign=np.ones((len(reward), 1), np.float32),
   )
 
 
@@ -149,6 +151,15 @@ def test_advantages_by_hand():
   np.testing.assert_allclose(
     bootstrapped[:, 0], [0.25, 1.0, 0.0, 0.0], err_msg="a terminal frame has no value"
   )
+
+
+def test_advantages_of_two_players_by_hand():
+  """The players alternate; the second one's move wins 1 at the end. γ = 1, λ = ½."""
+  segment = one_lane([0, 0, 1], [0] * 3, [0.0, 1.0], [0.5, 0.25, 8.0])
+  segment = replace(segment, sign=-segment.sign)
+  # δ_1 = 1 - ¼; δ_0 = 0 - ¼ - ½, and A_0 = δ_0 - ½ δ_1, because the second player's gain is the first's loss.
+  found = generalized_advantages(segment, PPOConfig(discount=1.0, gae_lambda=0.5))
+  np.testing.assert_allclose(found[:, 0], [-0.75 - 0.375, 0.75])
 
 
 def test_batch():

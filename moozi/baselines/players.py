@@ -1,0 +1,36 @@
+"""Checks that the baselines share."""
+
+from moozi.baselines.ppo.network import MIN_NATURE_FRAME
+from moozi.core.config import Config
+from moozi.core.config.ppo import PPONetworkConfig
+from moozi.core.errors import UserError
+from moozi.core.spec import EnvSpec
+
+
+def check_players(config: Config, spec: EnvSpec) -> None:
+  """Raises UserError if self-play of the environment is not supported: players hide something."""
+  if spec.num_players > 1 and not spec.is_perfect_information:
+    name = config.env.name
+    hint = "; env.kwargs.seat=random lets it play one seat" if name.startswith("open_spiel:") else ""
+    raise UserError(
+      f"algorithm={config.algorithm}: self-play needs a game without hidden information, which "
+      f"env.name={name} has{hint}"
+    )
+
+
+def refuse_search(config: Config, num_simulations: int | None) -> None:
+  """Raises UserError if a number of simulations is given; no baseline searches."""
+  if num_simulations is not None:
+    raise UserError(
+      f"--simulations={num_simulations}: this run's algorithm is {config.algorithm}, which does not search"
+    )
+
+
+def check_frame(network: PPONetworkConfig, section: str, config: Config, spec: EnvSpec) -> None:
+  """Raises UserError if the frames are too small for the network of the configuration's `section`."""
+  height, width, _ = spec.frame_shape
+  if network.kind == "nature_conv" and min(height, width) < MIN_NATURE_FRAME:
+    raise UserError(
+      f"{section}.network.kind=nature_conv: needs frames of at least {MIN_NATURE_FRAME}×{MIN_NATURE_FRAME}; "
+      f"those of {config.env.name} are {height}×{width}, which allow mlp and conv"
+    )

@@ -1,0 +1,244 @@
+"""Q-learning as pure functions: targets from replay, the updates of the table and of the network.
+
+The target of a step is R + γ^h s max_a Q(o_{t+h}, a) with h = min(n, steps to the episode's end). R is the
+discounted sum of the h rewards, and s the sign between the players to move at t and t + h (negamax). On a
+terminal frame the maximum is 0; it is always over legal actions.
+
+Sources: Watkins & Dayan 1992; Mnih et al. 2015; van Hasselt et al. 2016. Departures:
+  - The table learns from replay too, several times from each step, not once in the order of play.
+  - With n > 1 the return is not corrected for actions that are not greedy (as in Hessel et al. 2018).
+  - Prioritized sampling does not weigh the table's updates.
+  - Adam and the Huber loss in place of RMSProp and clipped errors; rewards are not clipped.
+  - An update in which one of TERMS is not finite is skipped and counted (`faults/skipped_updates`).
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Bool, Float, Float32, Int32, Int64, PyTree, Shaped, UInt32
+
+from moozi.agent.finite import ALL_FINITE, finite_mean, guarded_step
+from moozi.agent.update import (
+  TrainingState,
+  UpdateOutput,
+  make_learning_rate,
+  make_optimizer,
+  next_target_params,
+  repeat,
+)
+from moozi.baselines.q_learning.table import Table, insert, keys_of, learn, put_back, slots_of, take
+from moozi.baselines.q_learning.values import QFunction, highest
+from moozi.core.config import Config
+from moozi.core.pytree import record, replace
+from moozi.core.types import AnyArray
+from moozi.replay.buffer import ReplayBuffer
+
+TERMS = ("loss/value", "update/grad_norm", "update/update_norm")
+"""Metrics of the network's update that must be finite, in the order in which they are checked."""
+_SUMS = ("faults/skipped_updates",)
+
+
+QUpdateFn = Callable[[TrainingState, "Batch"], tuple[TrainingState, UpdateOutput]]
+
+
+@record
+class Batch:
+  """Steps drawn from replay: B of them, or U batches of B.
+
+  Attributes:
+    frames: o_{t-L+1} … o_t.
+    legal_actions_mask: the legal actions on frame t.
+    action: the action on frame t.
+    reward: R, in environment units, for the player to move at t.
+    bootstrap: γ^h s, the factor of the value of frame t + h; 0 if the frame is terminal.
+    next_frames, next_legal_actions_mask: of frame t + h.
+    is_live: false on an episode's last frame, whose action has no effect.
+    importance_ratio, slot, sequence, acted_version, searched_version: as in TrainTarget.
+  """
+
+  frames: Shaped[AnyArray, "*U B L H W C"]
+  legal_actions_mask: Bool[AnyArray, "*U B A"]
+  action: Int32[AnyArray, "*U B"]
+  reward: Float32[AnyArray, "*U B"]
+  bootstrap: Float32[AnyArray, "*U B"]
+  next_frames: Shaped[AnyArray, "*U B L H W C"]
+  next_legal_actions_mask: Bool[AnyArray, "*U B A"]
+  is_live: Bool[AnyArray, "*U B"]
+  importance_ratio: Float32[AnyArray, "*U B"]
+  slot: Int64[AnyArray, "*U B"]
+  sequence: Int64[AnyArray, "*U B"]
+  acted_version: Int32[AnyArray, "*U B"]
+  searched_version: Int32[AnyArray, "*U B"]
+
+
+def sample(replay: ReplayBuffer, num_batches: int, batch_size: int) -> Batch:
+  """Draws U batches from replay, whose steps have a `root_value` of 0 (`acting.Collector`).
+
+  Raises: ValueError: no step is eligible.
+  """
+  drawn, storage = replay.sample_many(num_batches, batch_size), replay.storage
+  slot, lead = drawn.slot.reshape(-1), drawn.slot.shape
+  next_slot, bootstrap = storage.bootstraps(slot)
+  length = storage.history
+  next_frames = storage.histories(next_slot)[0][:, :length]
+
+  def shaped(x: np.ndarray) -> np.ndarray:
+    return x.reshape(lead + x.shape[1:])
+
+  return Batch(
+    frames=drawn.frames[:, :, :length],
+    legal_actions_mask=shaped(storage.legal_actions_mask(slot)),
+    action=drawn.actions[:, :, 0],
+    reward=drawn.n_step_returns[:, :, 0],  # without a bootstrap, because the root values are 0
+    bootstrap=shaped(bootstrap),
+    next_frames=shaped(next_frames),
+    next_legal_actions_mask=shaped(storage.legal_actions_mask(next_slot)),
+    is_live=shaped(~storage.arrays["is_last"][slot]),
+    importance_ratio=drawn.importance_ratio,
+    slot=drawn.slot,
+    sequence=drawn.sequence,
+    acted_version=drawn.acted_version,
+    searched_version=drawn.searched_version,
+  )
+
+
+def init_state(q_function: QFunction, config: Config, rng_key: UInt32[Array, "2"]) -> TrainingState:
+  """Makes the initial state; that of a table has neither target parameters nor an optimizer's state."""
+  init_key, rng_key = jax.random.split(rng_key)
+  params = q_function.init(init_key)
+  is_table = config.q_learning.kind == "table"
+  return TrainingState(
+    params=params,
+    target_params=None if is_table else jax.tree_util.tree_map(jnp.copy, params),
+    net_state={},
+    opt_state={} if is_table else make_optimizer(config.learner).init(params),
+    learner_step=jnp.zeros((), jnp.int32),
+    rng_key=rng_key,
+  )
+
+
+def make_update(q_function: QFunction, config: Config) -> QUpdateFn:
+  """Returns the pure function of one update, not jitted: (state, batch [B]) → (state, UpdateOutput)."""
+  return _table_update(config) if config.q_learning.kind == "table" else _network_update(q_function, config)
+
+
+def make_update_many(q_function: QFunction, config: Config) -> QUpdateFn:
+  """Returns a compiled function of U sequential updates: (state, batch [U, B]) → (state, UpdateOutput).
+
+  A metric is the mean of its finite values in the U updates; `faults/skipped_updates` is their sum.
+  """
+
+  def reduce(outputs: UpdateOutput) -> UpdateOutput:
+    return replace(
+      outputs,
+      metrics={name: (jnp.sum if name in _SUMS else finite_mean)(x) for name, x in outputs.metrics.items()},
+    )
+
+  return repeat(make_update(q_function, config), reduce)
+
+
+def _table_update(config: Config) -> QUpdateFn:
+  """Updates the table for each step of a batch in turn, so a later step sees the earlier ones' updates."""
+  step_size = config.q_learning.step_size
+
+  def step(table: Table, row: Any) -> tuple[Table, Any]:
+    entry, next_entry, action, reward, bootstrap, next_legal = row
+    _, value = highest(table.values[next_entry][None], next_legal[None])
+    target = reward + bootstrap * value[0]
+    table, error = learn(table, entry, action, target, step_size)
+    return table, (error, target)
+
+  def update(state: TrainingState, batch: Batch) -> tuple[TrainingState, UpdateOutput]:
+    keys = keys_of(batch.frames, batch.legal_actions_mask)
+    table = insert(state.params, keys, batch.is_live)
+    slots, size, no_slot = slots_of(table, keys), len(keys), len(table.keys)
+    next_slots = slots_of(table, keys_of(batch.next_frames, batch.next_legal_actions_mask))
+    both = jnp.concatenate([slots, next_slots])
+    taken, index = take(table, both)
+    # An index beyond the end changes nothing.
+    changed = jnp.where(batch.is_live & (slots != no_slot), index[:size], len(both))
+    rows = (changed, index[size:], batch.action, batch.reward, batch.bootstrap, batch.next_legal_actions_mask)
+    taken, (error, target) = jax.lax.scan(step, taken, rows)
+    table = put_back(table, both, taken, index)
+    metrics = _metrics(batch, error, target, 0.5 * jnp.square(error)) | {
+      "q_learning/table_fill": jnp.mean(table.keys[:, 1] != 0),
+      "q_learning/table_lost_share": jnp.mean(batch.is_live & (slots == no_slot)),
+      "faults/skipped_updates": jnp.zeros(()),
+    }
+    state = replace(state, params=table, learner_step=state.learner_step + 1)
+    bad_term = jnp.full((), ALL_FINITE, jnp.int32)
+    return state, UpdateOutput(metrics=metrics, value_error=jnp.abs(error), bad_term=bad_term)
+
+  return update
+
+
+def make_loss(
+  q_function: QFunction, config: Config
+) -> Callable[[PyTree, PyTree, Batch], tuple[Array, tuple[Array, dict[str, Array]]]]:
+  """Returns loss(params, target_params, batch) -> (loss [], (errors [B], metrics)).
+
+  The loss is the mean over live steps of ρ · huber(target - Q). The target's gradient is stopped. With
+  `double`, the online network chooses the next action and the target network values it.
+  """
+  options = config.q_learning
+
+  def loss(
+    params: PyTree, target_params: PyTree, batch: Batch
+  ) -> tuple[Float[Array, ""], tuple[Float[Array, "B"], dict[str, Array]]]:
+    mask = batch.next_legal_actions_mask
+    next_values = q_function.apply(target_params, batch.next_frames, mask)
+    choosing = q_function.apply(params, batch.next_frames, mask) if options.double else next_values
+    best, _ = highest(choosing, mask)
+    bootstrap = batch.bootstrap * _chosen(next_values, best)
+    target = jax.lax.stop_gradient(batch.reward + bootstrap)
+    values = q_function.apply(params, batch.frames, batch.legal_actions_mask)
+    error = target - _chosen(values, batch.action)
+    losses = batch.importance_ratio * optax.losses.huber_loss(error, delta=options.huber_delta)
+    metrics = _metrics(batch, error, target, losses)
+    return metrics["loss/value"], (error, metrics)
+
+  return loss
+
+
+def _network_update(q_function: QFunction, config: Config) -> QUpdateFn:
+  learner = config.learner
+  grad_fn = jax.value_and_grad(make_loss(q_function, config), has_aux=True)
+  optimizer = make_optimizer(learner)
+  learning_rate = make_learning_rate(learner.learning_rate, config.decay_steps)
+
+  def update(state: TrainingState, batch: Batch) -> tuple[TrainingState, UpdateOutput]:
+    (_, (error, metrics)), grads = grad_fn(state.params, state.target_params, batch)
+    rate = jnp.asarray(learning_rate(state.learner_step), jnp.float32)
+    params, opt_state, bad_term, metrics = guarded_step(optimizer, state, grads, rate, metrics, TERMS)
+    step = state.learner_step + 1
+    target_params = next_target_params(learner, state.target_params, params, step)
+    state = replace(state, params=params, target_params=target_params, opt_state=opt_state, learner_step=step)
+    return state, UpdateOutput(metrics=metrics, value_error=jnp.abs(error), bad_term=bad_term)
+
+  return update
+
+
+def _chosen(values: Float[Array, "B A"], action: Int32[AnyArray, "B"]) -> Float[Array, "B"]:
+  return jnp.take_along_axis(values, jnp.asarray(action)[:, None], axis=-1)[:, 0]
+
+
+def _metrics(
+  batch: Batch, error: Float[Array, "B"], target: Float[Array, "B"], losses: Float[Array, "B"]
+) -> dict[str, Float[Array, ""]]:
+  """Returns means over the live steps, and the share of live steps."""
+  num_live = jnp.maximum(jnp.sum(batch.is_live), 1)
+
+  def mean(x: Float[Array, "B"]) -> Float[Array, ""]:
+    return jnp.sum(jnp.where(batch.is_live, x, 0.0)) / num_live
+
+  return {
+    "loss/value": mean(losses),
+    "loss/total": mean(losses),
+    "q_learning/value_mean": mean(target - error),
+    "q_learning/target_mean": mean(target),
+    "q_learning/live_share": jnp.mean(batch.is_live),
+  }

@@ -1,0 +1,49 @@
+"""The configuration of the Q-learning baseline.
+
+Sources: Watkins & Dayan 1992 (the table); Mnih et al. 2015 and van Hasselt et al. 2016 (the network).
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from moozi.core.config.ppo import PPONetworkConfig
+from moozi.core.config.section import PositiveFloat, PositiveInt, Probability, Section
+
+
+class QLearningConfig(Section):
+  """The keys of Q-learning, used with `algorithm: q_learning`. It always runs in one process.
+
+  Q-learning also reads targets.history_length, n_step and discount, the sections learner (except the loss
+  coefficients, dynamics_gradient_scale and consistency_from_target), replay and workers (except rollout and
+  resources), and what PPO reads of the other sections. A table uses learner.batch_size, updates_per_call and
+  samples_per_step only.
+  """
+
+  kind: Literal["table", "network"] = Field(
+    "network",
+    description="table: an entry for each observation with its legal actions; network: a deep Q-network",
+  )
+  epsilon_start: Probability = Field(
+    1.0, description="probability of a random legal action at the start of training"
+  )
+  epsilon_end: Probability = Field(
+    0.05, description="probability of a random legal action after epsilon_decay_steps"
+  )
+  epsilon_decay_steps: PositiveInt = Field(
+    100_000, description="environment steps of linear decay from epsilon_start to epsilon_end"
+  )
+  capacity: PositiveInt = Field(
+    65_536, description="table: number of entries; observations that find no free entry are not learned"
+  )
+  step_size: Annotated[float, Field(gt=0.0, le=1.0)] = Field(
+    0.1, description="table: the n-th update of an action's value has the step size max(step_size, 1 / n)"
+  )
+  double: bool = Field(
+    True, description="network: choose the next action with the online network, value it with the target one"
+  )
+  dueling: bool = Field(
+    False, description="network: a head for the state's value and a head for the actions' advantages"
+  )
+  huber_delta: PositiveFloat = Field(1.0, description="network: error above which the loss grows linearly")
+  network: PPONetworkConfig = PPONetworkConfig(activation="relu")

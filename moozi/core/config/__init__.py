@@ -205,6 +205,11 @@ class LearnerConfig(Section):
   )
   l2_coef: NonNegativeFloat = Field(0.0, description="weight of the squared norm of all parameters; 0: off")
   extra_losses: LossNames = Field((), description="loss terms of your own, by name or module:function")
+  symmetries: bool = Field(
+    False,
+    description="board games: turn each sampled target by a random symmetry of the environment, such as the "
+    "mirror image in Connect Four",
+  )
   scale_reward_loss: bool = Field(True, description="divide unrolled reward losses by K; the thesis: false")
   dynamics_gradient_scale: Probability = Field(
     0.5, description="factor on the gradient into each unrolled hidden state; MuZero: 0.5"
@@ -477,6 +482,7 @@ class Config(Section):
       (f"offline.trajectories={self.offline.trajectories}", self.offline.trajectories is not None),
       (f"learner.extra_losses={list(self.learner.extra_losses)}", bool(self.learner.extra_losses)),
       (f"chance.codes={self.chance.codes}", self.chance.codes > 0),
+      ("learner.symmetries=true", self.learner.symmetries),
     ):
       if is_used and self.algorithm != "muzero":
         raise ValueError(f"{key} needs algorithm=muzero, not {self.algorithm}")

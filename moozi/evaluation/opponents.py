@@ -96,10 +96,21 @@ def check_symmetries(config: Config, spec: EnvSpec) -> None:
       raise UserError(f"{key}=true: must be false with env.name={config.env.name}, which lists no symmetries")
 
 
+def check_past_selves(config: Config, spec: EnvSpec) -> None:
+  """Raises UserError if past selves play in an environment without self-play."""
+  share = config.opponents.past_share
+  if share and spec.num_players != 2:
+    raise UserError(
+      f"opponents.past_share={share:g}: must be 0 with env.name={config.env.name}; past selves need "
+      "self-play of two players"
+    )
+
+
 def check_players(config: Config, spec: EnvSpec) -> None:
   """Raises UserError if a run's settings do not fit the players or the board of its environment."""
   check_history(config, spec)
   check_symmetries(config, spec)
+  check_past_selves(config, spec)
   check_opponent(config, spec)
 
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from moozi.core.config.chance import ChanceConfig
+from moozi.core.config.opponents import OpponentsConfig
 from moozi.core.config.planner import PlannerConfig as PlannerConfig
 from moozi.core.config.planner import PlannersConfig
 from moozi.core.config.planner import TemperaturePoint as TemperaturePoint
@@ -414,6 +415,7 @@ class Config(Section):
   replay: ReplayConfig = ReplayConfig()
   learner: LearnerConfig = LearnerConfig()
   workers: WorkersConfig = WorkersConfig()
+  opponents: OpponentsConfig = OpponentsConfig()
   evaluation: EvaluationConfig = EvaluationConfig()
   checkpoint: CheckpointConfig = CheckpointConfig()
   logging: LoggingConfig = LoggingConfig()
@@ -469,6 +471,14 @@ class Config(Section):
     is_offline = self.offline.trajectories is not None and self.offline.fraction == 1
     return 0 if is_offline else self.workers.num_workers
 
+  @property
+  def num_past_lanes(self) -> int:
+    """Number of environments of a training worker in which a past self plays: even, so that it has each seat
+    equally often.
+    """
+    num_envs, share = self.workers.num_envs, self.opponents.past_share
+    return 2 * min(num_envs // 2, max(1, round(share * num_envs / 2))) if share else 0
+
   @model_validator(mode="after")
   def _fits(self) -> "Config":
     if self.algorithm == "ppo" and self.workers.rollout == "scan":
@@ -483,10 +493,16 @@ class Config(Section):
       (f"learner.extra_losses={list(self.learner.extra_losses)}", bool(self.learner.extra_losses)),
       (f"chance.codes={self.chance.codes}", self.chance.codes > 0),
       ("learner.symmetries=true", self.learner.symmetries),
+      (f"opponents.past_share={self.opponents.past_share:g}", self.opponents.past_share > 0),
     ):
       if is_used and self.algorithm != "muzero":
         raise ValueError(f"{key} needs algorithm=muzero, not {self.algorithm}")
     self._check_searches()
+    if self.opponents.past_share and self.workers.num_envs < 2:
+      raise ValueError(
+        f"workers.num_envs={self.workers.num_envs}: must be at least 2 with opponents.past_share, so that "
+        "a past self plays each seat"
+      )
     if self.chance.codes and self.network.kind not in ("mlp", "conv_latent"):
       raise ValueError(
         f"chance.codes={self.chance.codes}: network.kind={self.network.kind} has no chance nodes; must be "

@@ -73,16 +73,17 @@ class TrainedPlayer:
     except UserError as error:
       raise UserError(str(error) if run in str(error) else f"{name}: {error}") from None
     # PPO has no search: it plays with its network under every name.
-    self.uses_prior = uses_prior and self._has_model
+    self.uses_prior = uses_prior and self.has_model
     label = label_of(Path(directory.path))
     if not label.startswith(ZOO_PREFIX):
       label = f"{'' if uses_prior else 'run:'}{run}@{self.agent.checkpoint.name}"
     self.name = f"prior:{label}" if uses_prior else label
-    if simulations is not None and not uses_prior and self._has_model:
+    if simulations is not None and not uses_prior and self.has_model:
       self.name += f" ({simulations} simulations)"
 
   @property
-  def _has_model(self) -> bool:
+  def has_model(self) -> bool:
+    """Whether the algorithm has a model to search with."""
     from moozi.training.algorithms import algorithm_of
 
     return algorithm_of(self.agent.config).has_model

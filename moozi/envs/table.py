@@ -14,7 +14,7 @@ from moozi.ops.players import player_sign
 
 
 class Table:
-  """One game at a time. Call `reset` first; after the end, only `returns` and `reset` are allowed.
+  """One game at a time. Call `reset` first; after the end, no action is legal.
 
   Attributes:
     spec: the specification of the frames and actions. Its `num_players` may differ from `num_seats`.
@@ -34,7 +34,7 @@ class Table:
 
   @property
   def to_play(self) -> int:
-    """The seat to move."""
+    """The seat to move; after the end, the seat that would move next."""
     raise NotImplementedError
 
   def frame(self) -> Shaped[np.ndarray, "H W C"]:

@@ -137,6 +137,7 @@ function drawCells(isMove) {
       const span = document.createElement("span");
       span.textContent = label(targets[0].action, "");
       button.append(span);
+      button.setAttribute("aria-label", `${name}, ${span.textContent}`);
     }
     button.addEventListener("click", () => choose(cell, isMove));
     button.addEventListener("keydown", (event) => walk(event, cell));

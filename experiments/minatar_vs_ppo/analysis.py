@@ -358,7 +358,7 @@ def _minutes_table(minutes: Sequence[dict[str, Any]]) -> str:
     return ""
   then = f"at minute {AT_MINUTES:.0f}: MooZi, rival"
   lines = [
-    f"At equal minutes on {CORES} cores, by the last five evaluations during training, of ten episodes each:",
+    f"At equal minutes on {CORES} core, by the last five evaluations during training, of ten episodes each:",
     "",
     f"| protocol, game | rival | its return | at minute | MooZi has it at minute | {then} |",
     "|---|---|---|---|---|---|",
@@ -383,7 +383,7 @@ def _legend(tables: dict[str, Any]) -> str:
     f"{conditions['max_random_starts']} random actions. An evaluation episode ends after "
     f"{conditions['max_episode_steps']:,} steps at the latest; figures with such episodes say how many. The "
     f"swing of a seed is the standard deviation over its last {NUM_EVALUATED} milestones, divided by their "
-    f"mean. Minutes are those of training on {CORES} cores without evaluations, and in parentheses the bare "
+    f"mean. Minutes are those of training on {CORES} core without evaluations, and in parentheses the bare "
     "search per step and the bare update per sample on that day. Brackets are 95% intervals of a bootstrap "
     "over seeds, within each game; from few seeds they are too narrow. Published rows are under their own "
     "conditions (published.yaml); ≈ means read off a plot."
@@ -423,7 +423,7 @@ def project_table(tables: dict[str, Any]) -> str:
   conditions = (
     f"Seeds per figure: {_span(seeds)}. A seed's figure is the mean of its run's last {NUM_REPORTED} "
     f"milestones, of {EPISODES} noise-free episodes each. Without sticky actions, episodes are cut off after "
-    "1,000 steps (Freeway 2,500); with them, there is no cut-off. Minutes are on two cores."
+    "1,000 steps (Freeway 2,500); with them, there is no cut-off. Minutes are on one core."
     f"{' † instead is one checkpoint of one seed, with former settings of MooZi.' if first else ''}"
   )
   return "\n".join([*lines, "", conditions])
@@ -473,7 +473,7 @@ def header_of(runs: Sequence[Run]) -> list[str]:
   mean, seeds = float(np.mean([run.score for run in runs])), len(runs)
   steps = f"{_millions(runs[0].max_env_steps)} steps, {seeds} seed{'s' * (seeds > 1)}"
   paths = ", ".join(str(run.result.path.resolve().relative_to(ROOT)) for run in runs)
-  time = [f"# Time: {np.mean(minutes):.0f} min"] if minutes else []
+  time = [f"# Time: {np.mean(minutes):.0f} min on one core (runtime=local)"] if minutes else []
   return [*time, f"# Reached: {mean:.1f} at {steps}", f"# Measured: {paths}"]
 
 

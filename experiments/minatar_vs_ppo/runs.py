@@ -40,8 +40,8 @@ LABELS = {
   "ppo_tuned": "PPO, tuned",
   "ppo_tuned_long": "PPO, tuned, longer",
 }
-CORES, DEVICE = 2, "AMD EPYC"
-"""Minutes count only for runs on this number of cores of this processor, with the configuration's runtime."""
+CORES, DEVICE = 1, "AMD EPYC"
+"""Minutes count only for runs on this number of cores of this processor."""
 
 _NAME = re.compile(
   rf"(?P<agent>{'|'.join(AGENTS)})_(?P<protocol>{'|'.join(PROTOCOLS)})(?P<long>_long)?"
@@ -113,16 +113,14 @@ class Run:
 
   @property
   def minutes(self) -> float | None:
-    """Minutes of training without evaluations; None if the machine or the runtime was a different one."""
+    """Minutes of training without evaluations; None if the machine was a different one."""
     last = self.checkpoints[-1]
     return self.result.without_evaluations(last["wall_s"]) / 60 if self.has_minutes else None
 
   @property
   def has_minutes(self) -> bool:
-    config = self.result.config
-    machine = self.result.machine  # the first runs state no device; it was the same
-    is_machine = (machine["cores"], machine.get("device", DEVICE)) == (CORES, DEVICE)
-    return is_machine and (config.algorithm == "ppo" or config.runtime == "ray")
+    machine = self.result.machine
+    return (machine["cores"], machine.get("device")) == (CORES, DEVICE)
 
   def curve(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Returns environment steps, minutes of training and mean returns of the evaluations during training."""

@@ -3,13 +3,12 @@
     python -m experiments.minatar_vs_ppo.sweep                  # at most 55 minutes; repeat until all is done
     python -m experiments.minatar_vs_ppo.sweep --list           # the progress of each job
     python -m experiments.minatar_vs_ppo.sweep --only muzero_a_breakout_seed0
-    python -m experiments.minatar_vs_ppo.sweep --job muzero_a_breakout_seed0 --out DIR runtime=local
+    python -m experiments.minatar_vs_ppo.sweep --job muzero_a_breakout_seed0 --out DIR
 
-Jobs run one at a time, each with the whole machine. At the time limit the run is stopped with a checkpoint,
-and the next call resumes it. Runs and their logs are in `runs/minatar_vs_ppo`; each finished job has a folder
-in `results/`. With `--job`, one job runs in its own folder, without Ray if `runtime=local`, so that many jobs
-can run in parallel on another machine. Then copy `DIR/JOB` to `results/`. `taskset` or `--cores` limits its
-cores.
+Each job uses one core, and all cores work in parallel. At the time limit the runs are stopped with a
+checkpoint, and the next call resumes them. Runs and their logs are in `runs/minatar_vs_ppo`; each finished
+job has a folder in `results/`. With `--job`, one job runs in its own folder, so that other machines can help.
+Then copy `DIR/JOB` to `results/`.
 
 A job's name is AGENT_PROTOCOL_GAME_seedN, or AGENT_PROTOCOL_long_GAME_seedN for a run of PPO that takes about
 as many minutes as MooZi's.
@@ -93,6 +92,7 @@ SIMULATION_STEPS = 300_000
 # The evaluations during training, at the same steps for both agents, are for the curves. The reported figures
 # are from evaluations after training.
 COMMON = (
+  "runtime=local",
   "max_wall_s=null",
   "evaluation.final_episodes=10",
   "evaluation.gif=false",
@@ -176,4 +176,4 @@ def jobs() -> list[Job]:
 
 
 if __name__ == "__main__":
-  sys.exit(main(jobs(), HERE, __doc__, columns=COLUMNS, measures_speed=True))
+  sys.exit(main(jobs(), HERE, __doc__, columns=COLUMNS, measures_speed=True, one_core=True))

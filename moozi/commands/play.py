@@ -165,7 +165,7 @@ def _match(
   name = opponent
   if opponent == "agent":
     if agent is None:
-      raise UserError("--opponent=agent: the target is not a run; `moozi train` makes one")
+      raise UserError(f"--opponent=agent: {table.spec.name} is not a run; `moozi train` makes one")
     name = agent
   elif mcts_simulations(opponent) is not None:
     name = opponent if ":" in opponent else f"mcts:{simulations or 100}"

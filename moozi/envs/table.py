@@ -80,6 +80,7 @@ class EnvironmentTable(Table):
   def __init__(self, env: Environment) -> None:
     self._env, self.spec, self.is_over = env, env.env_spec, True
     if self.spec.num_players != 2:
+      env.close()
       raise UserError(f"{self.spec.name}: has one player; players meet only in games of two or more")
 
   def reset(self, seed: int) -> None:

@@ -161,17 +161,16 @@ def scores_of(groups: Groups) -> dict[str, dict[str, dict[str, list[float]]]]:
 def minutes_of(groups: Groups) -> list[dict[str, Any]]:
   """Compares MooZi with each PPO at equal minutes, for each protocol and game with measured minutes.
 
-  PPO's score is the return of its longer runs, if there are any, at the minute at which MooZi's runs end, or
-  at PPO's own end if that is earlier. `moozi_minutes` is the first minute at which MooZi has that return.
+  PPO's score is its return at the minute at which MooZi's runs end, or at PPO's own end if that is earlier.
+  `moozi_minutes` is the first minute at which MooZi has that return.
   """
   out = []
   for protocol in PROTOCOLS:
     for game in GAMES:
       moozi = _minutes_curve(groups.get(("muzero", protocol, game)))
       for agent in RIVALS:
-        rivals = groups.get((f"{agent}_long", protocol, game)) or groups.get((agent, protocol, game))
-        rival = _minutes_curve(rivals)
-        if moozi is None or rival is None or rivals is None:
+        rival = _minutes_curve(groups.get((agent, protocol, game)))
+        if moozi is None or rival is None:
           continue
         until = min(moozi[0][-1], rival[0][-1])
         score = float(np.interp(until, *rival))
@@ -180,7 +179,7 @@ def minutes_of(groups: Groups) -> list[dict[str, Any]]:
           {
             "protocol": protocol,
             "game": game,
-            "rival": rivals[0].agent,
+            "rival": agent,
             "rival_score": score,
             "rival_minutes": float(until),
             "moozi_minutes": float(moozi[0][reached[0]]) if reached.size else None,
@@ -274,7 +273,7 @@ def _protocol_table(tables: dict[str, Any], protocol: str) -> str:
     if rows:
       steps = " or ".join(sorted({_millions(row["max_env_steps"]) for row in rows.values()}))
       name = f"**{label}**" if agent == "muzero" else label
-      longer = f", {steps} steps" if agent.endswith("_long") else ""
+      longer = f", {steps} steps" if agent == "ppo_tuned" else ""
       lines.append(line_of(f"{name}{longer}", lambda game: _cell(rows.get(game))))  # noqa: B023
       lines.append(line_of(f"{label}: swing", lambda game: _swing(rows.get(game))))  # noqa: B023
       lines.append(
@@ -404,7 +403,7 @@ def project_table(tables: dict[str, Any]) -> str:
   """Returns the short table of the project's README."""
   lines = head_of("MinAtar, mean return")
   for protocol in PROTOCOLS:
-    for agent in ("muzero", "ppo_tuned", "ppo_tuned_long", "ppo_replica"):
+    for agent in ("muzero", "ppo_tuned", "ppo_replica"):
       rows = {r["game"]: r for r in tables["measured"] if (r["agent"], r["protocol"]) == (agent, protocol)}
       if not rows:
         continue

@@ -38,13 +38,12 @@ LABELS = {
   "muzero": "MooZi",
   "ppo_replica": "PPO, gymnax's settings",
   "ppo_tuned": "PPO, tuned",
-  "ppo_tuned_long": "PPO, tuned, longer",
 }
 CORES, DEVICE = 1, "AMD EPYC"
 """Minutes count only for runs on this number of cores of this processor."""
 
 _NAME = re.compile(
-  rf"(?P<agent>{'|'.join(AGENTS)})_(?P<protocol>{'|'.join(PROTOCOLS)})(?P<long>_long)?"
+  rf"(?P<agent>{'|'.join(AGENTS)})_(?P<protocol>{'|'.join(PROTOCOLS)})"
   rf"_(?P<game>{'|'.join(GAMES)})_seed\d+"
 )
 _FIRST_NAME = re.compile(rf"(?P<agent>muzero|ppo)_(?P<game>{'|'.join(GAMES)})(?P<sticky>_sticky)?_seed\d+")
@@ -172,8 +171,7 @@ def _run_of(result: Result) -> Run | None:
   checkpoints = _evaluated(result)
   if len(checkpoints) < NUM_REPORTED:
     raise UserError(f"{result.path}: has {len(checkpoints)} evaluated milestones; needs {NUM_REPORTED}")
-  label = f"{agent}_long" if found["long"] else agent
-  return Run(agent=label, protocol=protocol, game=game, result=result, checkpoints=checkpoints)
+  return Run(agent=agent, protocol=protocol, game=game, result=result, checkpoints=checkpoints)
 
 
 def _first_run_of(result: Result) -> Run | None:

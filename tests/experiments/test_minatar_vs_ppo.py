@@ -31,9 +31,7 @@ def jobs():
 def test_jobs_have_one_name_each():
   names = [job.name for job in sweep.jobs()]
   assert len(set(names)) == len(names)
-  assert {"muzero_a_breakout_seed4", "ppo_tuned_a_long_freeway_seed1", "ppo_replica_b_asterix_seed1"} <= {
-    *names
-  }
+  assert {"muzero_a_breakout_seed4", "ppo_tuned_a_freeway_seed1", "ppo_replica_b_asterix_seed0"} <= {*names}
 
 
 @pytest.mark.parametrize("game", sweep.GAMES)
@@ -42,6 +40,8 @@ def test_a_protocol_is_the_same_for_each_agent(jobs, tmp_path, game):
     names = {f"{agent}_{protocol}_{game}_seed0" for agent in sweep.AGENTS}
     found = [jobs[name] for name in names & jobs.keys()]
     configs = {job.name: job.load_config(tmp_path) for job in found}
+    tuned = configs[f"ppo_tuned_{protocol}_{game}_seed0"]
+    assert tuned.max_env_steps == sweep.PROTOCOLS[protocol].tuned_steps
     assert {config.algorithm for config in configs.values()} == {"muzero", "ppo"}
     for config in configs.values():
       assert config.env.name == f"minatar:{game}"
@@ -49,9 +49,12 @@ def test_a_protocol_is_the_same_for_each_agent(jobs, tmp_path, game):
       caps = {"a": 2500 if game == "freeway" else 1000, "b": None}
       assert config.env.kwargs["max_episode_steps"] == caps[protocol]
       assert config.env.kwargs.get("difficulty_ramping", True)
-      assert config.max_env_steps == {"a": 3_000_000, "b": 5_000_000}[protocol]
-      assert config.checkpoint.milestones_env_steps == config.evaluation.period_env_steps == 100_000
+      period = config.max_env_steps // {"a": 30, "b": 50}[protocol]
+      assert config.checkpoint.milestones_env_steps == config.evaluation.period_env_steps == period
       assert (config.max_wall_s, config.evaluation.max_episode_steps) == (None, 10_000)
+    assert {config.max_env_steps for config in configs.values() if config is not tuned} == {
+      {"a": 3_000_000, "b": 5_000_000}[protocol]
+    }
     for job in found:
       assert [e.checkpoint for e in job.evaluations] == [f"-{k}" for k in range(10, 0, -1)]
 

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Num
 
 from moozi.agent.planner import RulesNode, SearchOutput, plan
+from moozi.agent.symmetry import averaged
 from moozi.core.config import PlannerConfig, TargetsConfig
 from moozi.core.pytree import replace
 from moozi.core.records import BatchedTimeStep
@@ -57,6 +58,7 @@ def make_policy(
   action_probs is one-hot(dummy), and root_value is 0. On a truncated frame action_probs and root_value are
   those of the search. The action is the dummy, because the environment discards it.
   """
+  model = averaged(model, planner, targets, spec)
 
   def policy(
     params: Params,

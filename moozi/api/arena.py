@@ -371,13 +371,13 @@ class TrainedEntrant:
   """A trained agent in the arena."""
 
   def __init__(self, player: TrainedPlayer) -> None:
-    self._player, self.name = player, player.name
+    self.player, self.name = player, player.name
 
   def check(self, table: Table) -> None:
-    self._player.check(table.spec, self.name)
+    self.player.check(table.spec, self.name)
 
   def sit(self, tables: Sequence[Table], seeds: Sequence[int]) -> Seated:
-    return _SeatedAgent(self._player, tables, seeds[0])
+    return _SeatedAgent(self.player, tables, seeds[0])
 
 
 class _SeatedAgent:

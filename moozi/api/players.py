@@ -74,16 +74,17 @@ class TrainedPlayer:
     except UserError as error:
       raise UserError(str(error) if run in str(error) else f"{name}: {error}") from None
     # PPO has no search: it plays with its network under every name.
-    self.uses_prior = uses_prior and self._has_search
+    self.uses_prior = uses_prior and self.has_search
     label = label_of(Path(directory.path))
     if not label.startswith(ZOO_PREFIX):
       label = f"{'' if uses_prior else 'run:'}{run}@{self.agent.checkpoint.name}"
     self.name = f"prior:{label}" if uses_prior else label
-    if simulations is not None and not uses_prior and self._has_search:
+    if simulations is not None and not uses_prior and self.has_search:
       self.name += f" ({simulations} simulations)"
 
   @property
-  def _has_search(self) -> bool:
+  def has_search(self) -> bool:
+    """Whether the agent searches: with its model, or with the true rules of the game."""
     from moozi.training.algorithms import algorithm_of
 
     return algorithm_of(self.agent.config).has_search

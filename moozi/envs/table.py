@@ -16,7 +16,7 @@ from moozi.ops.players import player_sign
 
 
 class Table:
-  """One game at a time. Call `reset` first; after the end, only `returns` and `reset` are allowed.
+  """One game at a time. Call `reset` first; after the end, no action is legal.
 
   Attributes:
     spec: the specification of the frames and actions. Its `num_players` may differ from `num_seats`.
@@ -36,7 +36,7 @@ class Table:
 
   @property
   def to_play(self) -> int:
-    """The seat to move."""
+    """The seat to move; after the end, the seat that would move next."""
     raise NotImplementedError
 
   def frame(self) -> Shaped[np.ndarray, "H W C"]:
@@ -86,6 +86,7 @@ class EnvironmentTable(Table):
   def __init__(self, env: Environment) -> None:
     self._env, self.spec, self.is_over = env, env.env_spec, True
     if self.spec.num_players != 2:
+      env.close()
       raise UserError(f"{self.spec.name}: has one player; players meet only in games of two or more")
 
   def reset(self, seed: int) -> None:

@@ -7,6 +7,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import jax
 
 from moozi.acting.collector import TrajectoryCollector
+from moozi.acting.past_selves import PastCollector, with_past
 from moozi.acting.reanalyzer import Reanalyzer
 from moozi.acting.rollout import RolloutCollector
 from moozi.agent.policy import Policy, make_policy
@@ -85,12 +86,14 @@ def parameters_template(config: Config, spec: EnvSpec) -> tuple[Any, Any]:
   return template.params, template.net_state
 
 
-def build_collector(
-  config: Config, spec: EnvSpec, worker: int, began_at: int = 0
-) -> TrajectoryCollector | RolloutCollector:
+AnyCollector = TrajectoryCollector | RolloutCollector | PastCollector
+
+
+def build_collector(config: Config, spec: EnvSpec, worker: int, began_at: int = 0) -> AnyCollector:
   """Returns the collector of a training worker.
 
-  If the environment is written in JAX and `workers.rollout` is not "step", it is a compiled rollout.
+  If the environment is written in JAX and `workers.rollout` is not "step", it is a compiled rollout. With
+  `opponents.past_share`, it is a PastCollector.
 
   Args:
     worker: index of the worker.
@@ -103,14 +106,20 @@ def build_collector(
   policy = build_policy(config, spec, planner)
   env = make_training_env(config, workers.num_envs, worker, began_at)
   seed = child_seed(config.seed, "training_search", worker, began_at)
+  num_past = config.num_past_lanes
+  if num_past:
+    policy = with_past(policy, num_past)
+  collector: AnyCollector
   if workers.rollout != "step" and isinstance(env, JaxVectorEnvironment):
-    return RolloutCollector(model, config, planner, env, seed, policy)
+    collector = RolloutCollector(model, config, planner, env, seed, policy)
+    return PastCollector(collector, num_past) if num_past else collector
   if workers.rollout == "scan":
     env.close()
     raise UserError(
       f"workers.rollout=scan: {config.env.name} is not written in JAX; allowed for it are auto and step"
     )
-  return TrajectoryCollector(model, config, planner, env, seed, policy)
+  collector = TrajectoryCollector(model, config, planner, env, seed, policy)
+  return PastCollector(collector, num_past) if num_past else collector
 
 
 def make_training_env(config: Config, num_envs: int, worker: int, began_at: int) -> VectorEnvironment:
@@ -207,11 +216,9 @@ def restore_collectors(build_all: Callable[[int], list[C]], state: RunState | No
   return Collectors(workers, began_at, f"; {num_new} environments are reset" if num_new else "")
 
 
-def build_collectors(
-  config: Config, spec: EnvSpec, state: RunState | None
-) -> Collectors[TrajectoryCollector | RolloutCollector]:
+def build_collectors(config: Config, spec: EnvSpec, state: RunState | None) -> Collectors[AnyCollector]:
 
-  def build_all(began_at: int) -> list[TrajectoryCollector | RolloutCollector]:
+  def build_all(began_at: int) -> list[AnyCollector]:
     return [build_collector(config, spec, index, began_at) for index in range(config.num_acting_workers)]
 
   return restore_collectors(build_all, state)

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from moozi.core.config.chance import ChanceConfig
+from moozi.core.config.opponents import OpponentsConfig
 from moozi.core.config.planner import PlannerConfig as PlannerConfig
 from moozi.core.config.planner import PlannersConfig
 from moozi.core.config.planner import TemperaturePoint as TemperaturePoint
@@ -214,6 +215,11 @@ class LearnerConfig(Section):
   )
   l2_coef: NonNegativeFloat = Field(0.0, description="weight of the squared norm of all parameters; 0: off")
   extra_losses: LossNames = Field((), description="loss terms of your own, by name or module:function")
+  symmetries: bool = Field(
+    False,
+    description="board games: turn each sampled target by a random symmetry of the environment, such as the "
+    "mirror image in Connect Four",
+  )
   scale_reward_loss: bool = Field(True, description="divide unrolled reward losses by K; the thesis: false")
   dynamics_gradient_scale: Probability = Field(
     0.5, description="factor on the gradient into each unrolled hidden state; MuZero: 0.5"
@@ -419,6 +425,7 @@ class Config(Section):
   replay: ReplayConfig = ReplayConfig()
   learner: LearnerConfig = LearnerConfig()
   workers: WorkersConfig = WorkersConfig()
+  opponents: OpponentsConfig = OpponentsConfig()
   evaluation: EvaluationConfig = EvaluationConfig()
   checkpoint: CheckpointConfig = CheckpointConfig()
   logging: LoggingConfig = LoggingConfig()
@@ -489,6 +496,14 @@ class Config(Section):
     is_offline = self.offline.trajectories is not None and self.offline.fraction == 1
     return 0 if is_offline else self.workers.num_workers
 
+  @property
+  def num_past_lanes(self) -> int:
+    """Number of environments of a training worker in which a past self plays: even, so that it has each seat
+    equally often.
+    """
+    num_envs, share = self.workers.num_envs, self.opponents.past_share
+    return 2 * min(num_envs // 2, max(1, round(share * num_envs / 2))) if share else 0
+
   @model_validator(mode="after")
   def _fits(self) -> "Config":
     if self.algorithm != "muzero" and self.workers.rollout == "scan":
@@ -504,9 +519,11 @@ class Config(Section):
       ("trajectories.save=true", self.trajectories.save, searching),
       (f"offline.trajectories={self.offline.trajectories}", self.offline.trajectories is not None, searching),
       (f"learner.extra_losses={list(self.learner.extra_losses)}", bool(self.learner.extra_losses), searching),
+      ("learner.symmetries=true", self.learner.symmetries, searching),
       # Replay has frames, from which true rules cannot continue.
       (f"reanalyze.ratio={self.reanalyze.ratio:g}", self.reanalyze.ratio > 0, muzero),
       (f"chance.codes={self.chance.codes}", self.chance.codes > 0, muzero),
+      (f"opponents.past_share={self.opponents.past_share:g}", self.opponents.past_share > 0, muzero),
     ):
       if is_used and self.algorithm not in algorithms:
         raise ValueError(f"{key} needs algorithm={' or '.join(algorithms)}, not {self.algorithm}")
@@ -518,6 +535,11 @@ class Config(Section):
     if self.algorithm == "muzero" and not unrolled:
       raise ValueError("targets.unroll_steps=0: must be at least 1 with algorithm=muzero")
     self._check_searches()
+    if self.opponents.past_share and self.workers.num_envs < 2:
+      raise ValueError(
+        f"workers.num_envs={self.workers.num_envs}: must be at least 2 with opponents.past_share, so that "
+        "a past self plays each seat"
+      )
     if self.chance.codes and self.network.kind not in ("mlp", "conv_latent"):
       raise ValueError(
         f"chance.codes={self.chance.codes}: network.kind={self.network.kind} has no chance nodes; must be "

@@ -153,10 +153,11 @@ class OpenSpielTable(Table):
     self._state = self._rules.game.new_initial_state()
     sample_chance(self._state, self._random)
     self.is_over = self._state.is_terminal()
+    self._seat = max(0, self._state.current_player())
 
   @property
   def to_play(self) -> int:
-    return int(self._state.current_player())
+    return self._seat
 
   def frame(self) -> np.ndarray:
     return self._rules.frame(self._state, self.to_play)
@@ -167,6 +168,7 @@ class OpenSpielTable(Table):
   def step(self, action: int) -> None:
     self._state.apply_action(check_action(action, self.legal_actions_mask()))
     sample_chance(self._state, self._random)
+    self._seat = self._rules.next_player(self._state, self._seat)
     self._num_steps += 1
     self.is_over = self._state.is_terminal() or self._num_steps == self._max_steps
 

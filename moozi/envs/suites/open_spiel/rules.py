@@ -13,6 +13,7 @@ import numpy as np
 
 from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
+from moozi.core.symmetry import SQUARE, Symmetry, board_symmetries
 from moozi.envs.environment import moves_array
 
 # The package's player numbers at a chance node and at an end.
@@ -29,6 +30,13 @@ _HIDING_MOVES = frozenset({
   "skat", "social_deduction", "stratego", "tarok",
 })
 # fmt: on
+# Symmetries of boards whose actions are their cells. Those of Othello keep the first position.
+_TURNS = {
+  "go": SQUARE,
+  "othello": ("rotate_180", "transpose", "antitranspose"),
+  "small_othello": ("rotate_180", "transpose", "antitranspose"),
+  "tic_tac_toe": SQUARE,
+}
 # The number of random steps that probe a game when it is loaded.
 _PROBE_STEPS = 600
 _MAX_CACHED_MASKS = 4096
@@ -95,6 +103,7 @@ class Rules:
       action_names=names,
       is_perfect_information=self.is_perfect_information,
       num_seats=self.num_seats if is_seated else 0,
+      symmetries=_symmetries(kind.short_name, self._frame_shape, self.game.num_distinct_actions()),
     )
 
   def frame(self, state: Any, to_play: int) -> np.ndarray:
@@ -283,6 +292,15 @@ def sample_chance(state: Any, random: np.random.Generator) -> None:
       i += 1
       point -= outcomes[i][1]
     state.apply_action(outcomes[i][0])
+
+
+def _symmetries(game: str, shape: tuple[int, int, int], num_actions: int) -> tuple[Symmetry, ...]:
+  if game == "hex":
+    # Two pairs of planes hold the stones that are joined to one of the player's two sides.
+    return board_symmetries(("rotate_180",), shape, num_actions, swapped_planes=((1, 2), (6, 7)))
+  if game == "connect_four":
+    return board_symmetries(("mirror",), shape, num_actions, moves="columns")
+  return board_symmetries(_TURNS.get(game, ()), shape, num_actions)
 
 
 def _load_game(name: str) -> Any:

@@ -95,7 +95,7 @@ def test_the_list_has_every_file_that_names_an_environment():
   assert moozi.configs() == INFOS
   names = {info.name for info in INFOS}
   assert {"minatar/breakout", "ppo/minatar/freeway", "tiny/catch"} <= names
-  assert not {"base", "minatar/base", "atari/base", "atari/two_cores", "ppo/minatar"} & names
+  assert not {"base", "minatar/base", "atari/base", "atari/100k/base", "ppo/minatar"} & names
   assert [info.name for info in INFOS] == sorted(names)
   assert config_files.PACKAGES.keys() | {"tiny"} == registry._MODULES.keys()
 

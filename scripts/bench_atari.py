@@ -1,4 +1,4 @@
-"""Measures where the time of an Atari step goes, and the rate of a run against two limits; part of `make bench`.
+"""Measures the parts of an Atari step, and a run's rate relative to its limits; part of `make bench`.
 
     python scripts/bench_atari.py [CONFIG] [key=value …] [--seconds 180] [--json FILE]
 

@@ -98,7 +98,7 @@ def test_augmentation_follows_from_the_state():
 
 def test_augmentation_needs_a_key():
   state, _ = make_state()
-  loss = make_loss(MODEL, LearnerConfig(max_shift=1), TARGETS, "uint8")
+  loss = fast_jit(make_loss(MODEL, LearnerConfig(max_shift=1), TARGETS, "uint8"))
   with pytest.raises(ValueError, match="rng_key: must be a random key"):
     loss(state.params, state.params, state.net_state, make_target())
 
@@ -112,7 +112,8 @@ def test_consistency_warmup():
   warm = fast_jit(make_loss(MODEL, warm, TARGETS, "uint8"))
   whole, without = plain(*args)[0], off(*args)[0]
   for step, share in ((0, 0.25), (1, 0.5), (3, 1.0), (100, 1.0)):
-    assert float(warm(*args, jnp.int32(step))[0] - without) == pytest.approx(share * (whole - without), 1e-4)
+    added = warm(*args, jnp.int32(step))[0] - without
+    np.testing.assert_allclose(added, share * (whole - without), rtol=1e-4)
 
 
 def test_running_mean_is_named_as_the_models():

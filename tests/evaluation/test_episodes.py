@@ -2,8 +2,8 @@ import dataclasses
 
 import numpy as np
 
-from moozi.evaluation import episodes as episode_frames
 from moozi.envs.suite import ReferenceScores
+from moozi.evaluation import episodes as episode_frames
 from moozi.evaluation.episodes import EvaluationResult, FramesKeeper
 
 

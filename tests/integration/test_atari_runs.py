@@ -119,7 +119,7 @@ def test_run_trains_evaluates_and_renders(name, overrides):
 
 # --- one GPU ---------------------------------------------------------------------------------------------
 
-GPU_UPDATE_GIB = 2.3  # as config/atari/gpu/base.yaml states for a batch of 256
+GPU_UPDATE_GIB = 1.28  # as config/atari/gpu/base.yaml states for a batch of 256
 
 
 @pytest.mark.slow

@@ -155,6 +155,20 @@ def test_results_are_of_the_same_environment_and_algorithm(info: ConfigInfo):
       assert ran.get("algorithm", "muzero") == config["algorithm"]
 
 
+def test_durations_are_described():
+  describe = config_files.describe_duration
+  assert describe("tiny/catch") == "tiny/catch on two cores: 97 s; return: 1.0, 20 of 20 runs"
+  pong = "atari/pong on two cores: 3 h at most; what it reaches is not yet measured"
+  assert describe("atari/pong") == describe(ROOT / "config/atari/pong.yaml") == pong
+  assert describe("atari/base") is None  # names no environment
+  assert describe("thesis/breakout") is None  # says no time
+
+
+def test_a_file_of_the_user_has_no_duration(tmp_path):
+  (tmp_path / "mine.yaml").write_text("base: tiny/catch\n")
+  assert config_files.describe_duration(tmp_path / "mine.yaml") is None
+
+
 def test_two_cores_suffice_where_no_hardware_is_named():
   for info in INFOS:
     config = load_config(info.path)

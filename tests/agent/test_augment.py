@@ -82,6 +82,7 @@ def make_state(**learner):
   return init_training_state(MODEL, config, SPEC, KEY), make_update(MODEL, config, SPEC)
 
 
+@pytest.mark.slow
 def test_augmentation_follows_from_the_state():
   """A resumed run therefore augments as the uninterrupted run."""
   state, update = make_state(max_shift=1, learning_rate={"peak": 1e-9})
@@ -103,6 +104,7 @@ def test_augmentation_needs_a_key():
     loss(state.params, state.params, state.net_state, make_target())
 
 
+@pytest.mark.slow
 def test_consistency_warmup():
   state, _ = make_state()
   args = state.params, state.params, state.net_state, make_target()

@@ -27,7 +27,6 @@ STYLES: dict[str, dict[str, Any]] = {
   "muzero": {"color": "#0072B2", "linestyle": "-", "marker": "o"},
   "ppo_replica": {"color": "#D55E00", "linestyle": "--", "marker": "s"},
   "ppo_tuned": {"color": "#009E73", "linestyle": "-.", "marker": "^"},
-  "ppo_tuned_long": {"color": "#009E73", "linestyle": "-.", "marker": "^"},
 }
 PUBLISHED: dict[str, Any] = {"color": "#555555", "linestyle": ":", "linewidth": 1.5}
 AXES = {

@@ -5,8 +5,8 @@
 Plots the return over environment steps and over wall time, for each protocol that has runs: without sticky
 actions (a), and MinAtar's own (b). Lines show the evaluations during training: thin for each seed, thick for
 the mean over seeds. A dot is a seed's figure, the mean over the run's last five milestones; a hollow dot is
-that of a first run, which has one checkpoint. The plots over minutes have PPO's longer runs, and only runs on
-two cores. The dotted line over steps is the published curve of gymnax's PPO in gymnax's own environments.
+that of a first run, which has one checkpoint. The plots over minutes have only runs on
+one core. The dotted line over steps is the published curve of gymnax's PPO in gymnax's own environments.
 Missing runs are left out and reported. The thesis has four of the games.
 """
 
@@ -39,10 +39,9 @@ def draw(results: Path, one_seed: Path) -> plt.Figure:
         if agent not in own:
           print(f"left out: no run of {agent} on {game} under ({protocol})", file=sys.stderr)
       steps, minutes = axes[2 * row, column], axes[2 * row + 1, column]
-      for agent, runs in own.items():
+      for runs in own.values():
         draw_agent(steps, runs, "env_steps")
-        longest = groups.get((f"{agent}_long", protocol, game), runs)
-        if timed := [run for run in longest if run.has_minutes]:
+        if timed := [run for run in runs if run.has_minutes]:
           draw_agent(minutes, timed, "wall_s")
       if own and protocol == "a":
         draw_gymnax(steps, game, max(map(last_step, own.values())))

@@ -35,6 +35,7 @@ def main(
   runs: Path = RUNS,
   columns: Collection[str] | None = None,
   measures_speed: bool = False,
+  one_core: bool = False,
 ) -> int:
   """Runs the command line of a sweep: does the jobs in order, and writes to `results/` of the experiment.
 
@@ -42,6 +43,7 @@ def main(
 
   Args:
     columns, measures_speed: as for `Sweep`.
+    one_core: whether each job uses one core, with all cores in parallel; otherwise jobs run one at a time.
 
   Returns: the exit status: 0; 1 if a job failed; 2 for a user's error.
   """
@@ -52,7 +54,7 @@ def main(
   alone = parser.add_argument_group("one job alone, for example on another machine; does not need Ray")
   alone.add_argument("--job", metavar="JOB", help="run this job, beside other calls")
   alone.add_argument("--out", type=Path, metavar="DIR", help="write DIR/JOB; runs and logs are in DIR/runs")
-  alone.add_argument("--cores", type=int, metavar="N", help="threads of the job (all cores of the process)")
+  alone.add_argument("--cores", type=int, metavar="N", help="threads of the job")
   alone.add_argument(
     "overrides", nargs="*", metavar="key=value", help="settings of the job, such as runtime=local"
   )
@@ -73,14 +75,17 @@ def main(
     chosen = [job for job in jobs if job.name in (wanted or names)]
     if options.job:
       folder, results = options.out / "runs", options.out
-      cores = options.cores or len(os.sched_getaffinity(0))
+      cores = options.cores or (1 if one_core else len(os.sched_getaffinity(0)))
       chosen = [dataclasses.replace(j, overrides=(*j.overrides, *options.overrides)) for j in chosen]
     if options.list:
       for job in chosen:
         print(f"{job.name}: {describe(job, folder, results)}")
       return 0
     with TimeBudget(60.0 * minutes) as budget:
-      sweep = Sweep(folder, results, budget, columns=columns, measures_speed=measures_speed, cores=cores)
+      at_once = len(os.sched_getaffinity(0)) if one_core and not options.job else None
+      sweep = Sweep(
+        folder, results, budget, at_once, columns=columns, measures_speed=measures_speed, cores=cores
+      )
       return int(not sweep.run(chosen))
   except UserError as error:
     print(f"error: {error}", file=sys.stderr)
@@ -158,7 +163,8 @@ class Sweep(Runner[Job]):
     if cores is not None:
       env = {"NPROC": str(cores), "OMP_NUM_THREADS": str(cores), "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
     lock = folder.absolute().parent if cores is None else None
-    self._columns, self._measures_speed, self._cores = columns, measures_speed, cores
+    self._columns, self._measures_speed = columns, measures_speed
+    self._cores = cores if at_once is None else 1
     super().__init__(folder, budget, at_once=at_once or 1, env=env, lock=lock, moozi=moozi, report=report)
     self._results = results
 

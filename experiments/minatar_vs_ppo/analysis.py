@@ -161,17 +161,16 @@ def scores_of(groups: Groups) -> dict[str, dict[str, dict[str, list[float]]]]:
 def minutes_of(groups: Groups) -> list[dict[str, Any]]:
   """Compares MooZi with each PPO at equal minutes, for each protocol and game with measured minutes.
 
-  PPO's score is the return of its longer runs, if there are any, at the minute at which MooZi's runs end, or
-  at PPO's own end if that is earlier. `moozi_minutes` is the first minute at which MooZi has that return.
+  PPO's score is its return at the minute at which MooZi's runs end, or at PPO's own end if that is earlier.
+  `moozi_minutes` is the first minute at which MooZi has that return.
   """
   out = []
   for protocol in PROTOCOLS:
     for game in GAMES:
       moozi = _minutes_curve(groups.get(("muzero", protocol, game)))
       for agent in RIVALS:
-        rivals = groups.get((f"{agent}_long", protocol, game)) or groups.get((agent, protocol, game))
-        rival = _minutes_curve(rivals)
-        if moozi is None or rival is None or rivals is None:
+        rival = _minutes_curve(groups.get((agent, protocol, game)))
+        if moozi is None or rival is None:
           continue
         until = min(moozi[0][-1], rival[0][-1])
         score = float(np.interp(until, *rival))
@@ -180,7 +179,7 @@ def minutes_of(groups: Groups) -> list[dict[str, Any]]:
           {
             "protocol": protocol,
             "game": game,
-            "rival": rivals[0].agent,
+            "rival": agent,
             "rival_score": score,
             "rival_minutes": float(until),
             "moozi_minutes": float(moozi[0][reached[0]]) if reached.size else None,
@@ -274,7 +273,7 @@ def _protocol_table(tables: dict[str, Any], protocol: str) -> str:
     if rows:
       steps = " or ".join(sorted({_millions(row["max_env_steps"]) for row in rows.values()}))
       name = f"**{label}**" if agent == "muzero" else label
-      longer = f", {steps} steps" if agent.endswith("_long") else ""
+      longer = f", {steps} steps" if agent == "ppo_tuned" else ""
       lines.append(line_of(f"{name}{longer}", lambda game: _cell(rows.get(game))))  # noqa: B023
       lines.append(line_of(f"{label}: swing", lambda game: _swing(rows.get(game))))  # noqa: B023
       lines.append(
@@ -358,7 +357,7 @@ def _minutes_table(minutes: Sequence[dict[str, Any]]) -> str:
     return ""
   then = f"at minute {AT_MINUTES:.0f}: MooZi, rival"
   lines = [
-    f"At equal minutes on {CORES} cores, by the last five evaluations during training, of ten episodes each:",
+    f"At equal minutes on {CORES} core, by the last five evaluations during training, of ten episodes each:",
     "",
     f"| protocol, game | rival | its return | at minute | MooZi has it at minute | {then} |",
     "|---|---|---|---|---|---|",
@@ -383,7 +382,7 @@ def _legend(tables: dict[str, Any]) -> str:
     f"{conditions['max_random_starts']} random actions. An evaluation episode ends after "
     f"{conditions['max_episode_steps']:,} steps at the latest; figures with such episodes say how many. The "
     f"swing of a seed is the standard deviation over its last {NUM_EVALUATED} milestones, divided by their "
-    f"mean. Minutes are those of training on {CORES} cores without evaluations, and in parentheses the bare "
+    f"mean. Minutes are those of training on {CORES} core without evaluations, and in parentheses the bare "
     "search per step and the bare update per sample on that day. Brackets are 95% intervals of a bootstrap "
     "over seeds, within each game; from few seeds they are too narrow. Published rows are under their own "
     "conditions (published.yaml); ≈ means read off a plot."
@@ -404,7 +403,7 @@ def project_table(tables: dict[str, Any]) -> str:
   """Returns the short table of the project's README."""
   lines = head_of("MinAtar, mean return")
   for protocol in PROTOCOLS:
-    for agent in ("muzero", "ppo_tuned", "ppo_tuned_long", "ppo_replica"):
+    for agent in ("muzero", "ppo_tuned", "ppo_replica"):
       rows = {r["game"]: r for r in tables["measured"] if (r["agent"], r["protocol"]) == (agent, protocol)}
       if not rows:
         continue
@@ -423,7 +422,7 @@ def project_table(tables: dict[str, Any]) -> str:
   conditions = (
     f"Seeds per figure: {_span(seeds)}. A seed's figure is the mean of its run's last {NUM_REPORTED} "
     f"milestones, of {EPISODES} noise-free episodes each. Without sticky actions, episodes are cut off after "
-    "1,000 steps (Freeway 2,500); with them, there is no cut-off. Minutes are on two cores."
+    "1,000 steps (Freeway 2,500); with them, there is no cut-off. Minutes are on one core."
     f"{' † instead is one checkpoint of one seed, with former settings of MooZi.' if first else ''}"
   )
   return "\n".join([*lines, "", conditions])
@@ -473,7 +472,7 @@ def header_of(runs: Sequence[Run]) -> list[str]:
   mean, seeds = float(np.mean([run.score for run in runs])), len(runs)
   steps = f"{_millions(runs[0].max_env_steps)} steps, {seeds} seed{'s' * (seeds > 1)}"
   paths = ", ".join(str(run.result.path.resolve().relative_to(ROOT)) for run in runs)
-  time = [f"# Time: {np.mean(minutes):.0f} min"] if minutes else []
+  time = [f"# Time: {np.mean(minutes):.0f} min on one core (runtime=local)"] if minutes else []
   return [*time, f"# Reached: {mean:.1f} at {steps}", f"# Measured: {paths}"]
 
 

@@ -38,13 +38,12 @@ LABELS = {
   "muzero": "MooZi",
   "ppo_replica": "PPO, gymnax's settings",
   "ppo_tuned": "PPO, tuned",
-  "ppo_tuned_long": "PPO, tuned, longer",
 }
-CORES, DEVICE = 2, "AMD EPYC"
-"""Minutes count only for runs on this number of cores of this processor, with the configuration's runtime."""
+CORES, DEVICE = 1, "AMD EPYC"
+"""Minutes count only for runs on this number of cores of this processor."""
 
 _NAME = re.compile(
-  rf"(?P<agent>{'|'.join(AGENTS)})_(?P<protocol>{'|'.join(PROTOCOLS)})(?P<long>_long)?"
+  rf"(?P<agent>{'|'.join(AGENTS)})_(?P<protocol>{'|'.join(PROTOCOLS)})"
   rf"_(?P<game>{'|'.join(GAMES)})_seed\d+"
 )
 _FIRST_NAME = re.compile(rf"(?P<agent>muzero|ppo)_(?P<game>{'|'.join(GAMES)})(?P<sticky>_sticky)?_seed\d+")
@@ -113,16 +112,14 @@ class Run:
 
   @property
   def minutes(self) -> float | None:
-    """Minutes of training without evaluations; None if the machine or the runtime was a different one."""
+    """Minutes of training without evaluations; None if the machine was a different one."""
     last = self.checkpoints[-1]
     return self.result.without_evaluations(last["wall_s"]) / 60 if self.has_minutes else None
 
   @property
   def has_minutes(self) -> bool:
-    config = self.result.config
-    machine = self.result.machine  # the first runs state no device; it was the same
-    is_machine = (machine["cores"], machine.get("device", DEVICE)) == (CORES, DEVICE)
-    return is_machine and (config.algorithm == "ppo" or config.runtime == "ray")
+    machine = self.result.machine
+    return (machine["cores"], machine.get("device")) == (CORES, DEVICE)
 
   def curve(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Returns environment steps, minutes of training and mean returns of the evaluations during training."""
@@ -174,8 +171,7 @@ def _run_of(result: Result) -> Run | None:
   checkpoints = _evaluated(result)
   if len(checkpoints) < NUM_REPORTED:
     raise UserError(f"{result.path}: has {len(checkpoints)} evaluated milestones; needs {NUM_REPORTED}")
-  label = f"{agent}_long" if found["long"] else agent
-  return Run(agent=label, protocol=protocol, game=game, result=result, checkpoints=checkpoints)
+  return Run(agent=agent, protocol=protocol, game=game, result=result, checkpoints=checkpoints)
 
 
 def _first_run_of(result: Result) -> Run | None:

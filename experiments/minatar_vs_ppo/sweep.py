@@ -3,16 +3,15 @@
     python -m experiments.minatar_vs_ppo.sweep                  # at most 55 minutes; repeat until all is done
     python -m experiments.minatar_vs_ppo.sweep --list           # the progress of each job
     python -m experiments.minatar_vs_ppo.sweep --only muzero_a_breakout_seed0
-    python -m experiments.minatar_vs_ppo.sweep --job muzero_a_breakout_seed0 --out DIR runtime=local
+    python -m experiments.minatar_vs_ppo.sweep --job muzero_a_breakout_seed0 --out DIR
 
-Jobs run one at a time, each with the whole machine. At the time limit the run is stopped with a checkpoint,
-and the next call resumes it. Runs and their logs are in `runs/minatar_vs_ppo`; each finished job has a folder
-in `results/`. With `--job`, one job runs in its own folder, without Ray if `runtime=local`, so that many jobs
-can run in parallel on another machine. Then copy `DIR/JOB` to `results/`. `taskset` or `--cores` limits its
-cores.
+Each job uses one core, and all cores work in parallel. At the time limit the runs are stopped with a
+checkpoint, and the next call resumes them. Runs and their logs are in `runs/minatar_vs_ppo`; each finished
+job has a folder in `results/`. With `--job`, one job runs in its own folder, so that other machines can help.
+Then copy `DIR/JOB` to `results/`.
 
-A job's name is AGENT_PROTOCOL_GAME_seedN, or AGENT_PROTOCOL_long_GAME_seedN for a run of PPO that takes about
-as many minutes as MooZi's.
+A job's name is AGENT_PROTOCOL_GAME_seedN. The replica of PPO makes as many environment steps as MooZi, and
+the tuned PPO as many as take about MooZi's minutes.
 """
 
 import dataclasses
@@ -53,17 +52,18 @@ class Protocol:
   Attributes:
     folder: MooZi's configurations, which have the environment and the number of steps.
     num_milestones: milestones of a run; the last ten are a third of a run of (a), a fifth of a run of (b).
-    long_steps: environment steps that PPO makes in about MooZi's minutes.
-    seeds: number of seeds of each agent and game; `long_seeds` for PPO's long runs.
+    tuned_steps: environment steps that the tuned PPO makes in about MooZi's minutes.
+    seeds: number of MooZi's seeds of each game.
     breakout_seeds: number of MooZi's seeds on Breakout.
+    rival_seeds: number of seeds of each PPO and game.
   """
 
   folder: Path
   num_milestones: int
-  long_steps: int
+  tuned_steps: int
   seeds: int
   breakout_seeds: int
-  long_seeds: int
+  rival_seeds: int
 
 
 PROTOCOLS = {
@@ -71,19 +71,19 @@ PROTOCOLS = {
   "a": Protocol(
     folder=CONFIG / "minatar",
     num_milestones=30,
-    long_steps=12_000_000,
+    tuned_steps=12_000_000,
     seeds=3,
     breakout_seeds=5,
-    long_seeds=2,
+    rival_seeds=2,
   ),
   # MinAtar's own: sticky actions, no step limit, 5M steps.
   "b": Protocol(
     folder=CONFIG / "minatar" / "sticky",
     num_milestones=50,
-    long_steps=20_000_000,
+    tuned_steps=20_000_000,
     seeds=2,
     breakout_seeds=2,
-    long_seeds=1,
+    rival_seeds=1,
   ),
 }
 
@@ -93,6 +93,7 @@ SIMULATION_STEPS = 300_000
 # The evaluations during training, at the same steps for both agents, are for the curves. The reported figures
 # are from evaluations after training.
 COMMON = (
+  "runtime=local",
   "max_wall_s=null",
   "evaluation.final_episodes=10",
   "evaluation.gif=false",
@@ -120,16 +121,16 @@ def config_path(agent: str, protocol: str, game: str) -> Path | None:
   return AGENTS[agent] / f"{game}.yaml" if protocol == "a" and agent in AGENTS else None
 
 
-def job(agent: str, protocol: str, game: str, seed: int, is_long: bool = False) -> Job:
+def job(agent: str, protocol: str, game: str, seed: int) -> Job:
   """Returns the job that trains one run and evaluates its last milestones."""
   terms = PROTOCOLS[protocol]
   config = _config_of(protocol, game)
-  steps = terms.long_steps if is_long else config.max_env_steps
+  steps = terms.tuned_steps if agent == "ppo_tuned" else config.max_env_steps
   period = steps // terms.num_milestones
   path = (terms.folder if agent == "muzero" else AGENTS[agent]) / f"{game}.yaml"
   kwargs = {"max_episode_steps": None} | config.env.kwargs
   return Job(
-    name=f"{agent}_{protocol}{'_long' * is_long}_{game}_seed{seed}",
+    name=f"{agent}_{protocol}_{game}_seed{seed}",
     config=path,
     overrides=(
       *COMMON,
@@ -168,12 +169,10 @@ def jobs() -> list[Job]:
       for game in GAMES:
         if seed < (terms.breakout_seeds if game == "breakout" else terms.seeds):
           out.append(job("muzero", name, game, seed))
-        if seed < terms.seeds:
+        if seed < terms.rival_seeds:
           out += [job(agent, name, game, seed) for agent in AGENTS if agent != "muzero"]
-        if seed < terms.long_seeds:
-          out.append(job("ppo_tuned", name, game, seed, is_long=True))
   return [*out, simulations("space_invaders", 0)]
 
 
 if __name__ == "__main__":
-  sys.exit(main(jobs(), HERE, __doc__, columns=COLUMNS, measures_speed=True))
+  sys.exit(main(jobs(), HERE, __doc__, columns=COLUMNS, measures_speed=True, one_core=True))

@@ -58,12 +58,20 @@ class ReplayBuffer:
     if num_lanes < 1:
       raise ValueError(f"num_lanes={num_lanes}: must be at least 1")
     self._config, self.spec, self._frames_ahead = config, spec, frames_ahead
-    self.storage = LaneStorage(targets, spec, num_lanes, config.capacity // num_lanes)
+    self.storage = LaneStorage(
+      targets,
+      spec,
+      num_lanes,
+      config.capacity // num_lanes,
+      config.window_share,
+      config.window_min // num_lanes,
+    )
     if config.min_steps_to_learn > self.storage.size:
       raise ValueError(
         f"replay.min_steps_to_learn={config.min_steps_to_learn}: must be at most {self.storage.size}, the "
         "number of steps that replay holds"
       )
+    self._window = np.array([config.window_share, config.window_min if config.window_share < 1 else 0])
     self.reanalyze_queue = ReanalyzeQueue(self.storage)
     self._sampler = make_sampler(config, self.storage)
     self._rng = np.random.Generator(np.random.PCG64(seed))
@@ -321,6 +329,7 @@ class ReplayBuffer:
       "sampling": _SAMPLINGS.index(self._config.sampling),
       "lane_capacity": self.lane_capacity,
       "delta": self.storage.delta.copy(),
+      "window": self._window,
       "waits": self._awaits_first.copy(),
       "rng": np.array([*words, rng["has_uint32"], rng["uinteger"]], np.uint64),
     }
@@ -346,6 +355,11 @@ class ReplayBuffer:
     ):
       if int(state[name]) != own:
         raise ValueError(f"replay state: {name} is {int(state[name])}: must be {own}")
+    # States of older versions have no window; all their steps were eligible.
+    window = np.asarray(state.get("window", (1.0, 0)))
+    if not np.array_equal(window, self._window):
+      texts = [", ".join(f"{x:g}" for x in pair) for pair in (window, self._window)]
+      raise ValueError(f"replay state: window_share, window_min are {texts[0]}: must be {texts[1]}")
     if with_rings:
       self.storage.set_state(part(state, "storage"))
     self.storage.set_delta(np.arange(self.storage.size), state["delta"])

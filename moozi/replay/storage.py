@@ -36,8 +36,25 @@ class LaneStorage:
       generation has changed.
   """
 
-  def __init__(self, targets: TargetsConfig, spec: EnvSpec, num_lanes: int, lane_capacity: int) -> None:
+  def __init__(
+    self,
+    targets: TargetsConfig,
+    spec: EnvSpec,
+    num_lanes: int,
+    lane_capacity: int,
+    window_share: float = 1.0,
+    window_min: int = 1,
+  ) -> None:
+    """Makes an empty storage.
+
+    Args:
+      window_share, window_min: targets start in the newest `window_share` of all steps that a lane was given,
+        and at least in its newest `window_min` steps.
+
+    Raises: ValueError: a lane or its smallest window is too short for one target.
+    """
     self.targets, self.spec = targets, spec
+    self._window_share, self._window_min = window_share, window_min
     self.num_lanes, self.lane_capacity = num_lanes, lane_capacity
     self.history = targets.history_length
     self.reach = targets.unroll_steps + targets.n_step
@@ -45,6 +62,11 @@ class LaneStorage:
       raise ValueError(
         f"capacity leaves {lane_capacity} steps to each of {num_lanes} lanes: must be more than "
         f"{self.history + self.reach} (history + unroll + n_step)"
+      )
+    if window_share < 1 and window_min <= self.reach:
+      raise ValueError(
+        f"replay.window_min leaves {window_min} steps to each of {num_lanes} lanes: must be more than "
+        f"{self.reach} (unroll + n_step)"
       )
     self._frame_size = math.prod(spec.frame_shape)
     self._is_packed = spec.frame_dtype == "bool"
@@ -86,12 +108,15 @@ class LaneStorage:
   ) -> tuple[Int[np.ndarray, "B"], Int[np.ndarray, "B"]]:
     """Returns the indices (first, stop) of each lane's eligible steps; a lane has none if stop <= first.
 
-    A target can start at an eligible step: its lane has K + n steps after it, and the L steps before it are
-    still stored or never existed.
+    A target can start at an eligible step: it is in the window, its lane has K + n steps after it, and the L
+    steps before it are still stored or never existed.
     """
     newest = self.newest[lane]
     is_young = newest < self.lane_capacity
     first = np.where(is_young, 0, newest - self.lane_capacity + 1 + self.history)
+    # Neither term of the maximum decreases as steps are added, so a step that left the window stays out.
+    window = np.maximum((self._window_share * (newest + 1)).astype(np.int64), self._window_min)
+    first = np.maximum(first, newest + 1 - window)
     return first, np.maximum(newest - self.reach + 1, first)
 
   def is_eligible(self, slot: Int[np.ndarray, "M"]) -> Bool[np.ndarray, "M"]:

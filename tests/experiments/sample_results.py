@@ -58,7 +58,7 @@ def make_result(
   own = list(overrides) if config is not None else [*env, *overrides]
   save_config(load_config(config, own), folder / "config.yaml")
   write_json(folder / "evaluations.json", evaluations)
-  write_json(folder / "machine.json", {"cores": 2})
+  write_json(folder / "machine.json", {"cores": 1})
   if curve is not None:
     ticks = [
       {
@@ -75,7 +75,7 @@ def make_result(
 
 
 STEPS = [100_000 * n for n in range(1, 31)]
-MACHINE = {"cores": 2, "device": "AMD EPYC", "t_act_s": 1e-4, "t_learn_s": 2e-4}
+MACHINE = {"cores": 1, "device": "AMD EPYC", "t_act_s": 1e-4, "t_learn_s": 2e-4}
 
 
 def make_run(

@@ -316,3 +316,31 @@ class TestBadInput:
       make_buffer(min_steps_to_learn=81)
     with pytest.raises(ValueError, match="num_lanes=0"):
       ReplayBuffer(ReplayConfig(), TARGETS, make_spec(), 0, 0)
+
+
+class TestWindow:
+  @pytest.mark.parametrize("sampling", SAMPLINGS)
+  def test_holds_the_newest_share_of_all_steps(self, sampling):
+    spec = make_spec()
+    lanes = random_lanes(0, 2, 60, spec)
+    buffer = make_buffer(spec, sampling=sampling, window_share=0.5, window_min=20)
+    # K + n = 5 steps follow a start step; rings of 40 keep the last 40, of which the first L = 2 are history.
+    first = {12: 2, 20: 10, 30: 15, 50: 25, 60: 30}
+    begin = 0
+    for stop, expected in first.items():
+      buffer.add(segment_of(lanes, begin, stop, spec), 0)
+      begin = stop
+      buffer.check_valid()
+      drawn = {index for _, index in drawn_positions(buffer, buffer.sample(2000))}
+      assert drawn == set(range(expected, stop - 5))
+      assert buffer.num_eligible == 2 * (stop - 5 - expected)
+
+  def test_of_the_ring_is_the_limit(self):
+    spec = make_spec()
+    buffer = make_buffer(spec, lane_capacity=20, window_share=0.9, window_min=12)
+    fill(buffer, random_lanes(0, 2, 60, spec), spec, [*range(10, 61, 10)])
+    assert {i for _, i in drawn_positions(buffer, buffer.sample(2000))} == set(range(42, 55))
+
+  def test_must_hold_a_target(self):
+    with pytest.raises(ValueError, match="window_min leaves 5 steps to each of 2 lanes"):
+      make_buffer(window_share=0.5, window_min=10)

@@ -96,6 +96,7 @@ def test_a_young_buffer_saves_only_used_slots():
   [
     ({"lane_capacity": 50}, "lane_capacity is 40: must be 50"),
     ({"sampling": "rank"}, "sampling is 0: must be 2"),
+    ({"window_share": 0.5, "window_min": 20}, "window_share, window_min are 1, 0: must be 0.5, 20"),
     ({"lanes": 3}, "has shape"),
     ({"spec": make_spec("uint8")}, "frame has shape"),
   ],

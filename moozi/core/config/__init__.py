@@ -137,6 +137,12 @@ class ReplayConfig(Section):
   """The replay buffer. Priorities follow from δ, the error of the network's value at a start step."""
 
   capacity: PositiveInt = Field(1_000_000, description="number of steps kept, over all environments")
+  window_share: Annotated[float, Field(gt=0.0, le=1.0)] = Field(
+    1.0,
+    description="sample only from this share of all steps acted so far, the newest; the window grows with "
+    "the run, from window_min to capacity. 1: from all stored steps",
+  )
+  window_min: PositiveInt = Field(32_768, description="smallest window of window_share, in steps")
   sampling: Literal["uniform", "proportional", "rank"] = Field(
     "rank", description="how start steps are drawn; uniform was better in Space Invaders with reanalyze"
   )

@@ -1,0 +1,52 @@
+"""Prints the table of full runs (3M steps) with different replay, all with random starts.
+
+    python -m experiments.steady_learning.full_runs
+
+Reads `full_runs/` here and the results of protocol (a) of `experiments/minatar_vs_ppo`. README.md has the
+commands that made the runs.
+"""
+
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+
+from experiments.lib.results import Result, read_results
+from experiments.minatar_vs_ppo.analysis import head_of, line_of
+from experiments.minatar_vs_ppo.runs import RESULTS
+from experiments.minatar_vs_ppo.sweep import NUM_REPORTED
+
+FULL_RUNS = Path(__file__).resolve().parent / "full_runs"
+
+
+def replay_of(result: Result) -> str:
+  """Returns which of the stored steps a run samples."""
+  replay = result.config.replay
+  if replay.window_share == 1:
+    return f"the newest {replay.capacity:,} steps"
+  return f"the newest {replay.window_share:.0%}, {replay.window_min:,} to {replay.capacity:,} steps"
+
+
+def figure_of(result: Result) -> float:
+  """Returns the mean return of a run's last five milestones."""
+  last = sorted(result.evaluations, key=lambda e: int(e["env_steps"]))[-NUM_REPORTED:]
+  return float(np.mean([e["return_mean"] for e in last]))
+
+
+def table() -> str:
+  """Returns the table in Markdown: a row for each replay, with the figures of all seeds."""
+  rows: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+  final = [r for r in read_results(RESULTS) if r.path.name.startswith("muzero_a_")]
+  for result in [*read_results(FULL_RUNS), *final]:
+    rows[replay_of(result)][result.game].append(figure_of(result))
+  cells = {
+    name: lambda game, of=of: ", ".join(f"{x:.1f}" for x in of.get(game, [])) or "–"
+    for name, of in sorted(rows.items())
+  }
+  return "\n".join([*head_of("sampled from"), *(line_of(name, cell) for name, cell in cells.items())])
+
+
+if __name__ == "__main__":
+  print(table())
+  sys.exit(0)

@@ -26,7 +26,7 @@ GAME_STEPS = 1000
 THREAD = "1"
 
 
-def cpu_seconds(call: Callable[[], Any], min_s: float = 1.0) -> float:
+def cpu_seconds(call: Callable[[], Any], min_s: float = 0.5) -> float:
   """Returns the mean processor seconds of a call, after one call for compilation and warm-up."""
   call()
   start, count = time.process_time(), 0
@@ -36,7 +36,7 @@ def cpu_seconds(call: Callable[[], Any], min_s: float = 1.0) -> float:
   return (time.process_time() - start) / count
 
 
-def environment_parts(config: Any, min_s: float = 1.0) -> dict[str, float]:
+def environment_parts(config: Any, min_s: float = 0.5) -> dict[str, float]:
   """Returns the processor seconds of the parts of one environment step, without the search."""
   import numpy as np
 
@@ -91,7 +91,7 @@ def environment_parts(config: Any, min_s: float = 1.0) -> dict[str, float]:
   }
 
 
-def agent_parts(config: Any, min_s: float = 1.0) -> dict[str, float]:
+def agent_parts(config: Any, min_s: float = 0.5) -> dict[str, float]:
   """Returns the processor seconds per environment step of search, learning and copies."""
   import jax
   import numpy as np

@@ -6,8 +6,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Float32
+from jaxtyping import Array, Float, Float32, Int32, UInt32
 
+from moozi.agent.augment import augment_frames
 from moozi.core import plugins
 from moozi.core.config import Config, LearnerConfig, TargetsConfig
 from moozi.core.config.chance import ChanceConfig
@@ -36,7 +37,11 @@ class LossAux:
   metrics: dict[str, Float[Array, ""]]
 
 
-LossFn = Callable[[Params, Params, NetState, TrainTarget], tuple[Float[Array, ""], LossAux]]
+LossFn = Callable[..., tuple[Float[Array, ""], LossAux]]
+"""(params, target_params, net_state, target, learner_step, rng_key) → (loss, LossAux).
+
+`learner_step` (0) and `rng_key` (None) have defaults. Augmentation needs the key.
+"""
 
 ExtraLoss = Callable[[Params, NetState, list[ModelOutput], TrainTarget], Float[Array, "B"]]
 """(params, net_state, outputs, target) → [B]: a user's loss term, already multiplied by its coefficient.
@@ -110,7 +115,7 @@ def make_loss(
   extra: Mapping[str, ExtraLoss] | None = None,
   chance: ChanceConfig = ChanceConfig(),  # noqa: B008 - frozen
 ) -> LossFn:
-  """Returns the loss function: (params, target_params, net_state, target) → (loss, LossAux).
+  """Returns the loss function, a `LossFn`.
 
   L = c^L2 ‖θ‖²
     + mean_B ρ [ l^p_0 + Σ_k l^p_k / K + c^v (l^v_0 + Σ_k l^v_k / K) + c^r Σ_k l^r_k / K + c^s l^s + Σ l ]
@@ -127,6 +132,10 @@ def make_loss(
   largest output is the code, which the unroll takes as the outcome; its gradient passes to e unchanged. The
   target of the afterstate's value (l^a) is the return of step k-1. The target of the code logits (l^c) is the
   code. The commitment loss l^m = ‖code − e‖² moves e towards the code.
+
+  c^s rises linearly from 0 during the first `consistency_warmup_steps` learner steps. With `max_shift` or
+  `intensity_jitter`, the root's frames and those of the consistency target are augmented independently
+  (`augment_frames`); the transitions of chance nodes are not augmented.
 
   The metric `loss/<term>` is the term without its coefficient; `loss/<term>_<k>` is its addend k before the
   factor 1/K. Both are weighted by ρ as in the loss.
@@ -148,7 +157,12 @@ def make_loss(
   is_unrolled = targets.unroll_steps > 0
 
   def loss_fn(
-    params: Params, target_params: Params, net_state: NetState, target: TrainTarget
+    params: Params,
+    target_params: Params,
+    net_state: NetState,
+    target: TrainTarget,
+    learner_step: Int32[Array, ""] | int = 0,
+    rng_key: UInt32[Array, "2"] | None = None,
   ) -> tuple[Float[Array, ""], LossAux]:
     _check_target(target, targets, model)
     if not is_unrolled:
@@ -160,8 +174,18 @@ def make_loss(
       at = slice(first, first + num)
       return stack_history(frames[:, at], target.history_actions[:, at], model.num_actions)
 
-    history = stack(0, length)
+    def augment(stacked: Float[Array, "B H W Ch"], view: int) -> Float[Array, "B H W Ch"]:
+      if not learner.augments:
+        return stacked
+      if rng_key is None:
+        raise ValueError("rng_key: must be a random key with learner.max_shift or intensity_jitter")
+      planes, actions = jnp.split(stacked, [length * frames.shape[-1]], axis=-1)
+      key = jax.random.fold_in(rng_key, view)
+      planes = augment_frames(planes, first_net_state, learner.max_shift, learner.intensity_jitter, key)
+      return jnp.concatenate([planes, actions], axis=-1)
+
     first_net_state = net_state
+    history = augment(stack(0, length), 0)
     scale = learner.dynamics_gradient_scale
     codes: Any = None
     if model.chance is not None:
@@ -175,7 +199,7 @@ def make_loss(
     consistency = jnp.zeros_like(target.importance_ratio)
     if learner.consistency_coef > 0 and is_unrolled:
       encoder = target_params if learner.consistency_from_target else params
-      next_history = stack(1, length)
+      next_history = augment(stack(1, length), 1)
       # The batch-norm averages of this call are dropped, because the next frames are not part of the unroll.
       next_state, _ = model.represent(encoder, net_state, next_history, True)
       projected, net_state = model.project(params, net_state, outputs[1].hidden_state, True)
@@ -189,7 +213,7 @@ def make_loss(
       metrics["loss/policy"]
       + learner.value_coef * metrics["loss/value"]
       + learner.reward_coef * metrics.get("loss/reward", 0.0)
-      + learner.consistency_coef * metrics.get("loss/consistency", 0.0)
+      + _consistency_coef(learner, learner_step) * metrics.get("loss/consistency", 0.0)
       + learner.l2_coef * metrics["loss/l2"]
     )
     if codes is not None:
@@ -212,6 +236,14 @@ def make_loss(
     return loss, jax.lax.stop_gradient(aux)
 
   return loss_fn
+
+
+def _consistency_coef(learner: LearnerConfig, learner_step: Int32[Array, ""] | int) -> Any:
+  """Returns the coefficient of the consistency loss at a learner step."""
+  warmup = learner.consistency_warmup_steps
+  if not warmup:
+    return learner.consistency_coef
+  return learner.consistency_coef * jnp.minimum(1.0, (learner_step + 1) / warmup)
 
 
 def scale_gradient(x: Float[Array, "*shape"], scale: float) -> Float[Array, "*shape"]:

@@ -59,7 +59,8 @@ class TrainingState:
     net_state: the averages of batch norm; empty with other norms.
     opt_state: the optimizer's state.
     learner_step: number of updates, including skipped ones; also the version of the parameters.
-    rng_key: a random key for code outside the update; the update itself draws no random numbers.
+    rng_key: a random key that does not change. With the learner step it gives the key of an update's
+      augmentation, so a resumed run augments as the uninterrupted run would.
   """
 
   params: Params
@@ -170,7 +171,9 @@ def make_update(model: Model, config: Config, spec: EnvSpec) -> UpdateFn:
   learning_rate = make_learning_rate(learner.learning_rate, config.decay_steps)
 
   def update(state: TrainingState, target: TrainTarget) -> tuple[TrainingState, UpdateOutput]:
-    (_, aux), grads = grad_fn(state.params, state.target_params, state.net_state, target)
+    variables = state.params, state.target_params, state.net_state
+    key = jax.random.fold_in(state.rng_key, state.learner_step) if learner.augments else None
+    (_, aux), grads = grad_fn(*variables, target, state.learner_step, key)
     rate = jnp.asarray(learning_rate(state.learner_step), jnp.float32)
     params, opt_state, bad_term, metrics = guarded_step(optimizer, state, grads, rate, aux.metrics, terms)
     step = state.learner_step + 1

@@ -16,7 +16,7 @@ from moozi.core.config import Section
 from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
 from moozi.envs.environment import Environment, VectorEnvironment
-from moozi.envs.suite import Suite
+from moozi.envs.suite import ReferenceScores, Suite
 from moozi.envs.suites import user
 from moozi.envs.table import EnvironmentTable, Table
 
@@ -188,6 +188,12 @@ def env_spec(name: str, /, *, wrappers: Sequence[str] = (), **kwargs: Any) -> En
   """Returns the specification of `name` with these options. Raises UserError as `make` does."""
   suite, game, options = _resolve(name, kwargs, wrappers)
   return suite.make_spec(game, options)
+
+
+def reference_scores(name: str) -> ReferenceScores | None:
+  """Returns the published returns of random play and of a human in `name`; None if there are none."""
+  library, _, game = name.partition(":")
+  return _load(library).reference_scores(game) if library in _MODULES else None
 
 
 def options_of(name: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from jaxtyping import Float, Int
 
 from moozi.core.config import Config
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
+from moozi.envs import registry
 from moozi.envs.environment import Environment
 from moozi.envs.guard import EnvGuard
 from moozi.envs.players import Player, observe
@@ -189,6 +190,7 @@ class EpisodeSlots:
       episode=episode,
       seats=seats if self._spec.num_players == 2 else None,
       tiles=self._tiles.result(),
+      references=registry.reference_scores(self._spec.name),
     )
 
   def _next_seed(self, slot: int) -> int | None:

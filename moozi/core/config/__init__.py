@@ -236,11 +236,29 @@ class LearnerConfig(Section):
   consistency_from_target: bool = Field(
     False, description="compute the target of the self-consistency loss with the target network"
   )
+  consistency_warmup_steps: NonNegativeInt = Field(
+    0, description="learner steps in which consistency_coef rises linearly from 0; 0: none"
+  )
+  max_shift: NonNegativeInt = Field(
+    0,
+    description="augmentation: shift the frames of each sample by up to this number of cells on each axis; "
+    "DrQ: 4 for Atari; 0: off",
+  )
+  intensity_jitter: NonNegativeFloat = Field(
+    0.0,
+    description="augmentation: scale the frames of each sample by 1 + intensity_jitter · ε, ε normal within "
+    "−2 … 2; SPR: 0.05; 0: off",
+  )
   max_skipped_updates: PositiveInt = Field(
     20,
     description="after this number of consecutive updates with a non-finite loss or gradient, the run "
     "rolls back to its last checkpoint's parameters; the second time, the run ends",
   )
+
+  @property
+  def augments(self) -> bool:
+    """Whether the frames of a training batch are augmented."""
+    return self.max_shift > 0 or self.intensity_jitter > 0
 
 
 class WorkersConfig(Section):

@@ -40,6 +40,7 @@ def test_a_baseline(monkeypatch, tiny_config):
     training_state_template=lambda *_: {},
     build_evaluator=lambda *_: None,
     has_model=False,
+    has_search=False,
   )
   monkeypatch.setitem(algorithms.ALGORITHMS, "idle", lambda: idle)
   config = tiny_config.model_copy(update={"algorithm": "idle"})

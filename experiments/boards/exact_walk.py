@@ -13,6 +13,7 @@ from jaxtyping import Bool, Shaped
 
 from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
+from moozi.envs.environment import moves_array
 from moozi.envs.suites.open_spiel.rules import TERMINAL, Rules
 from moozi.envs.vector import blank_step
 from moozi.evaluation.evaluator import Evaluator
@@ -127,8 +128,8 @@ def agent(
     out: list[int] = []
     for i in range(0, len(positions), width):
       part = positions[i : i + width]
-      history, step = _stack(part, spec, evaluator.history_length, width)
-      output = evaluator.decide(variables, history, step, rng_key)
+      history, step, moves = _stack(part, spec, evaluator.history_length, width)
+      output = evaluator.decide(variables, history, step, rng_key, moves)
       actions = np.argmax(output.prior_probs, axis=-1) if prior else np.asarray(output.action)
       out += (actions[: len(part)] - 1).tolist()
     return out
@@ -179,8 +180,11 @@ def _play(rules: Rules, moves: list[tuple[Position, int]]) -> tuple[list[Any], d
 
 def _stack(
   positions: Sequence[Position], spec: EnvSpec, history_length: int, width: int
-) -> tuple[HistoryState, Any]:
-  """Stacks positions into a batch of `width`, padded with copies of the first position."""
+) -> tuple[HistoryState, Any, np.ndarray]:
+  """Stacks positions into a batch of `width`, padded with copies of the first position.
+
+  Returns: the histories, the time steps, and the moves since the start (`Environment.position`).
+  """
   rows = [*positions, *[positions[0]] * (width - len(positions))]
   step = blank_step(spec, width)
   step.frame[:] = [p.frame for p in rows]
@@ -190,4 +194,5 @@ def _stack(
   history = init_history(width, history_length, spec)
   history.frames[:] = np.concatenate([p.history.frames for p in rows])
   history.actions[:] = np.concatenate([p.history.actions for p in rows])
-  return history, step
+  length = rows[0].state.get_game().max_game_length()
+  return history, step, np.stack([moves_array(p.state.history(), length) for p in rows])

@@ -44,7 +44,7 @@ def evaluate(arguments: argparse.Namespace) -> dict:
   from moozi.training.algorithms import algorithm_of
 
   found = moozi.load(arguments.run, arguments.checkpoint, simulations=arguments.simulations)
-  config, has_search = found.config, algorithm_of(found.config).has_model
+  config, has_search = found.config, algorithm_of(found.config).has_search
   library, _, game = config.env.name.partition(":")
   if library != "open_spiel":
     raise UserError(f"env.name={config.env.name}: only games of open_spiel are supported")

@@ -20,6 +20,7 @@ from moozi.core.spec import DUMMY_ACTION
 from moozi.core.types import AnyArray
 from moozi.envs.environment import VectorEnvironment
 from moozi.nn.model import Model
+from moozi.ops.history import HistoryState
 from moozi.ops.schedules import temperature_at
 from moozi.ops.xp import array_namespace
 
@@ -82,6 +83,7 @@ class TrajectoryCollector(Lanes, HeldParameters):
     super().__init__(env, config.targets.history_length, seed)
     self._planner = planner
     self._segment_length = config.workers.segment_length
+    self._plans_with_rules = config.plans_with_rules
     self._policy = jax.jit(policy or make_policy(model, planner, config.targets, env.spec))
 
   def warm_up(self, template: tuple[Any, Any]) -> None:
@@ -92,7 +94,7 @@ class TrajectoryCollector(Lanes, HeldParameters):
     """
     self.set_zeros(template)
     key = jax.random.split(self.rng_key)[1]
-    self._policy(self.params, self.net_state, self.history, self.timestep, key, jnp.float32(1))
+    self._decide(key, jnp.float32(1))
 
   def run(self, env_steps: int) -> tuple[TrajectorySample, ActingResult]:
     """Acts for `segment_length` vector steps.
@@ -116,11 +118,15 @@ class TrajectoryCollector(Lanes, HeldParameters):
     metrics["train/temperature"] = float(temperature)
     return TrajectorySample(**fields_of(stack(samples))), self.result(self.version, metrics)
 
+  def _decide(self, key: Array, temperature: Float[Array, ""]) -> tuple[HistoryState, SearchOutput]:
+    position = {"position": self._env.positions()} if self._plans_with_rules else {}
+    return self._policy(
+      self.params, self.net_state, self.history, self.timestep, key, temperature, **position
+    )
+
   def _act(self, temperature: Float[Array, ""]) -> tuple[StepSample, SearchOutput]:
     self.rng_key, key = jax.random.split(self.rng_key)
-    self.history, output = self._policy(
-      self.params, self.net_state, self.history, self.timestep, key, temperature
-    )
+    self.history, output = self._decide(key, temperature)
     output = jax.device_get(output)
     version = np.full(len(output.action), self.version, np.int32)
     sample = StepSample(

@@ -16,6 +16,23 @@ from moozi.ops.players import player_sign
 
 
 @dataclasses.dataclass(frozen=True)
+class PastResult:
+  """The games against a past self that ended in one call.
+
+  Attributes:
+    version: learner step of the past self's parameters.
+    is_complete: whether one whole game of every lane against this past self has been counted.
+    wins, draws, losses: numbers of games, from the view of the current parameters.
+  """
+
+  version: int
+  is_complete: bool
+  wins: int
+  draws: int
+  losses: int
+
+
+@dataclasses.dataclass(frozen=True)
 class ActingResult:
   """The result of one call of a collector's `run`.
 
@@ -27,6 +44,7 @@ class ActingResult:
       With two players, the returns are those of player 0. Episodes that a failure of the environment cut off
       are excluded.
     metrics: scalars about the policy and the environment; has `faults/env_errors` if environments failed.
+    past: the games against a past self; None without past selves.
   """
 
   num_steps: int
@@ -34,6 +52,7 @@ class ActingResult:
   episode_returns: Float[np.ndarray, "E"]
   episode_lengths: Int[np.ndarray, "E"]
   metrics: dict[str, float]
+  past: PastResult | None = None
 
 
 class Lanes:

@@ -16,6 +16,7 @@ from jaxtyping import Array, Bool, Float, Int, Shaped, UInt32
 from moozi.acting.collector import HeldParameters
 from moozi.agent.planner import plan
 from moozi.agent.policy import make_policy
+from moozi.agent.symmetry import averaged
 from moozi.core.config import Config, PlannerConfig, TargetsConfig
 from moozi.core.errors import RunError
 from moozi.core.flat_state import State
@@ -42,6 +43,7 @@ def make_root_search(
   Args:
     planner: the search. None: no search; the value is the network's, and `action_probs` has no rows, [0, A].
   """
+  model = model if planner is None else averaged(model, planner, targets, spec)
 
   def search(
     params: Any,

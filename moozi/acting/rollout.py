@@ -73,8 +73,14 @@ class Segment:
 SegmentFn = Callable[[Any, Any, RolloutState, Array], tuple[RolloutState, Segment]]
 
 
-def make_segment(policy: Policy, env: JaxEnvironment, segment_length: int) -> SegmentFn:
-  """Returns segment(params, net_state, state, temperature) -> (state, Segment), to be compiled."""
+def make_segment(
+  policy: Policy, env: JaxEnvironment, segment_length: int, plans_with_rules: bool = False
+) -> SegmentFn:
+  """Returns segment(params, net_state, state, temperature) -> (state, Segment), to be compiled.
+
+  Args:
+    plans_with_rules: whether the policy needs the environments' positions.
+  """
 
   def segment(
     params: Any, net_state: Any, state: RolloutState, temperature: Array
@@ -82,7 +88,8 @@ def make_segment(policy: Policy, env: JaxEnvironment, segment_length: int) -> Se
     def step(state: RolloutState, _: None) -> tuple[RolloutState, tuple[Any, ...]]:
       rng_key, key = jax.random.split(state.rng_key)
       timestep = state.envs.timestep
-      history, output = policy(params, net_state, state.history, timestep, key, temperature)
+      position = {"position": state.envs.game} if plans_with_rules else {}
+      history, output = policy(params, net_state, state.history, timestep, key, temperature, **position)
       steps = fields_of(timestep) | {
         "root_value": output.root_value,
         "action_probs": output.action_probs,
@@ -141,7 +148,8 @@ class RolloutCollector(HeldParameters):
     self._lead = (config.workers.segment_length, num_envs)
     policy = policy or make_policy(model, planner, config.targets, env.spec)
     # Donates the old state: environments and histories are by far the largest arrays.
-    self._segment = jax.jit(make_segment(policy, env.env, self._lead[0]), donate_argnums=2)
+    segment = make_segment(policy, env.env, self._lead[0], config.plans_with_rules)
+    self._segment = jax.jit(segment, donate_argnums=2)
     self._state = RolloutState(
       envs=reset_envs(env.env, env.keys),
       history=jax.device_put(init_history(num_envs, config.targets.history_length, env.spec)),

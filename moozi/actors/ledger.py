@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from moozi.core.config import Config
 from moozi.core.flat_state import part
 from moozi.run.pacing import Pacer, slack_steps
+from moozi.run.past_selves import PastSelves
 from moozi.run.schedules import Every
 from moozi.run.state import RunState
 
@@ -68,6 +69,8 @@ class Ledger:
     is_final_evaluation_due: whether the last evaluation is due and not requested yet.
     kept_segments: queues of segments in transfer, by index of the training worker.
     gaps: indices of the training workers whose newest segment is not recorded.
+    past: the pool of past selves; None without past selves.
+    past_parameters: version of each training worker's past self, with a reference to its parameters.
   """
 
   def __init__(self, config: Config, state: RunState | None = None) -> None:
@@ -97,6 +100,11 @@ class Ledger:
     self.is_final_evaluation_due = False
     self.kept_segments: dict[int, collections.deque[KeptSegment]] = collections.defaultdict(collections.deque)
     self.gaps: set[int] = set()
+    self.past = PastSelves(config) if config.num_past_lanes else None
+    if self.past is not None and state is not None and state.progress:
+      variables = state.training.params, state.training.net_state
+      self.past.set_state(part(state.progress, "past_selves"), variables)
+    self.past_parameters: dict[int, tuple[int, Any]] = {}
 
   @property
   def env_steps(self) -> int:

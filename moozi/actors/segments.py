@@ -46,7 +46,8 @@ def _ask(context: Context, index: int) -> None:
   ledger = context.ledger
   ledger.begin_segment(index)
   worker = context.pool.workers[index]
-  segment, acted = worker.run.options(num_returns=2).remote(ledger.parameters, ledger.env_steps)
+  arguments = (ledger.parameters, ledger.env_steps, *_past(context, index))
+  segment, acted = worker.run.options(num_returns=2).remote(*arguments)
 
   def on_loss(_: Any) -> list[Event]:
     ledger.segments_in_flight[index] -= 1
@@ -54,6 +55,21 @@ def _ask(context: Context, index: int) -> None:
 
   on_result = functools.partial(_on_acted, context, index, segment, ledger.replay_epoch)
   context.calls.expect(acted, f"{WORKER}_{index}", on_result, on_loss)
+
+
+def _past(context: Context, index: int) -> tuple[Any, ...]:
+  """Returns a reference to the parameters of a worker's past self; empty without past selves."""
+  ledger = context.ledger
+  if ledger.past is None:
+    return ()
+  if not ledger.past.pool:
+    ledger.past.offer(*context.ray.get(ledger.parameters))
+  past = ledger.past.opponent(index)
+  if ledger.past_parameters.get(index, (None,))[0] != past.version:
+    # The driver puts the object, so that it outlives the worker.
+    reference = context.ray.put((past.params, past.net_state, past.version))
+    ledger.past_parameters[index] = past.version, reference
+  return (ledger.past_parameters[index][1],)
 
 
 def _on_acted(context: Context, index: int, segment: Any, epoch: int, acted: Any) -> list[Event]:
@@ -70,10 +86,13 @@ def _on_acted(context: Context, index: int, segment: Any, epoch: int, acted: Any
     functools.partial(_on_stored, context, index, segment, replay),
     lambda _: _drop(context, f"{WORKER}_{index}: a segment was lost"),
   )
+  metrics = acted.metrics | {"system/segments_in_flight": num_in_flight}
+  if ledger.past is not None:
+    metrics |= ledger.past.record(index, acted.past, ledger.learner_steps)
   return [
     Acted(
       **context.counters(),
-      metrics=acted.metrics | {"system/segments_in_flight": num_in_flight},
+      metrics=metrics,
       episode_returns=acted.episode_returns,
       episode_lengths=acted.episode_lengths,
       staleness=ledger.learner_steps - acted.version,

@@ -57,6 +57,8 @@ def _parts(context: Context) -> tuple[Any, Any]:
 
 def _progress(context: Context) -> State:
   progress = context.session.progress(is_evaluation_pending=context.ledger.evaluation is not None)
+  if context.ledger.past is not None:
+    progress |= prefixed("past_selves", context.ledger.past.get_state())
   return progress | prefixed("pacer", context.ledger.pacer.get_state())
 
 

@@ -92,11 +92,13 @@ def _publish(context: Context) -> None:
   ledger.is_publishing = True
   reference, epoch = _newest(context), ledger.parameter_epoch
 
-  def on_result(_: Any) -> list[Event]:
+  def on_result(parameters: Any) -> list[Event]:
     ledger.is_publishing = False
     # Parameters published before a rollback must not replace the restored parameters.
     if epoch == ledger.parameter_epoch:
       ledger.parameters = reference
+      if ledger.past is not None:
+        ledger.past.offer(*parameters)
     return []
 
   def on_loss(_: Any) -> list[Event]:

@@ -6,13 +6,14 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Float32
+from jaxtyping import Array, Float, Float32, Int32, UInt32
 
+from moozi.agent.augment import augment_frames
 from moozi.core import plugins
 from moozi.core.config import Config, LearnerConfig, TargetsConfig
 from moozi.core.config.chance import ChanceConfig
 from moozi.core.errors import UserError, one_line
-from moozi.core.pytree import record
+from moozi.core.pytree import record, replace
 from moozi.core.records import TrainTarget
 from moozi.core.types import AnyArray
 from moozi.nn.chance import straight_through
@@ -36,7 +37,11 @@ class LossAux:
   metrics: dict[str, Float[Array, ""]]
 
 
-LossFn = Callable[[Params, Params, NetState, TrainTarget], tuple[Float[Array, ""], LossAux]]
+LossFn = Callable[..., tuple[Float[Array, ""], LossAux]]
+"""(params, target_params, net_state, target, learner_step, rng_key) → (loss, LossAux).
+
+`learner_step` (0) and `rng_key` (None) have defaults. Augmentation needs the key.
+"""
 
 ExtraLoss = Callable[[Params, NetState, list[ModelOutput], TrainTarget], Float[Array, "B"]]
 """(params, net_state, outputs, target) → [B]: a user's loss term, already multiplied by its coefficient.
@@ -110,7 +115,7 @@ def make_loss(
   extra: Mapping[str, ExtraLoss] | None = None,
   chance: ChanceConfig = ChanceConfig(),  # noqa: B008 - frozen
 ) -> LossFn:
-  """Returns the loss function: (params, target_params, net_state, target) → (loss, LossAux).
+  """Returns the loss function, a `LossFn`.
 
   L = c^L2 ‖θ‖²
     + mean_B ρ [ l^p_0 + Σ_k l^p_k / K + c^v (l^v_0 + Σ_k l^v_k / K) + c^r Σ_k l^r_k / K + c^s l^s + Σ l ]
@@ -119,11 +124,18 @@ def make_loss(
   user's terms. The value targets are the n-step returns. Policy, value and reward terms are cross-entropies
   between categories. Masked terms are 0 and count in the mean.
 
+  With K = 0 (AlphaZero) there are neither rewards nor self-consistency, and the last frame of an episode is
+  masked, because the search never evaluates it.
+
   A model with chance nodes adds ρ Σ_k (c^v l^a_k + c^c l^c_k + c^m l^m_k) / K, over the transitions
   k = 1 … K. The encoder maps the transition from step k-1 to k to outputs e. The one-hot vector of the
   largest output is the code, which the unroll takes as the outcome; its gradient passes to e unchanged. The
   target of the afterstate's value (l^a) is the return of step k-1. The target of the code logits (l^c) is the
   code. The commitment loss l^m = ‖code − e‖² moves e towards the code.
+
+  c^s rises linearly from 0 during the first `consistency_warmup_steps` learner steps. With `max_shift` or
+  `intensity_jitter`, the root's frames and those of the consistency target are augmented independently
+  (`augment_frames`); the transitions of chance nodes are not augmented.
 
   The metric `loss/<term>` is the term without its coefficient; `loss/<term>_<k>` is its addend k before the
   factor 1/K. Both are weighted by ρ as in the loss.
@@ -142,11 +154,19 @@ def make_loss(
   """
 
   extra_losses = dict(extra or {})
+  is_unrolled = targets.unroll_steps > 0
 
   def loss_fn(
-    params: Params, target_params: Params, net_state: NetState, target: TrainTarget
+    params: Params,
+    target_params: Params,
+    net_state: NetState,
+    target: TrainTarget,
+    learner_step: Int32[Array, ""] | int = 0,
+    rng_key: UInt32[Array, "2"] | None = None,
   ) -> tuple[Float[Array, ""], LossAux]:
     _check_target(target, targets, model)
+    if not is_unrolled:
+      target = replace(target, unroll_mask=target.unroll_mask * target.consistency_mask[:, None])
     frames = normalize_frame(target.frames, frame_dtype)
     length = targets.history_length
 
@@ -154,8 +174,18 @@ def make_loss(
       at = slice(first, first + num)
       return stack_history(frames[:, at], target.history_actions[:, at], model.num_actions)
 
-    history = stack(0, length)
+    def augment(stacked: Float[Array, "B H W Ch"], view: int) -> Float[Array, "B H W Ch"]:
+      if not learner.augments:
+        return stacked
+      if rng_key is None:
+        raise ValueError("rng_key: must be a random key with learner.max_shift or intensity_jitter")
+      planes, actions = jnp.split(stacked, [length * frames.shape[-1]], axis=-1)
+      key = jax.random.fold_in(rng_key, view)
+      planes = augment_frames(planes, first_net_state, learner.max_shift, learner.intensity_jitter, key)
+      return jnp.concatenate([planes, actions], axis=-1)
+
     first_net_state = net_state
+    history = augment(stack(0, length), 0)
     scale = learner.dynamics_gradient_scale
     codes: Any = None
     if model.chance is not None:
@@ -167,22 +197,23 @@ def make_loss(
     if codes is not None:
       terms |= _chance_terms(model.transform, afterstates, codes, target)
     consistency = jnp.zeros_like(target.importance_ratio)
-    if learner.consistency_coef > 0:
+    if learner.consistency_coef > 0 and is_unrolled:
       encoder = target_params if learner.consistency_from_target else params
-      next_history = stack(1, length)
+      next_history = augment(stack(1, length), 1)
       # The batch-norm averages of this call are dropped, because the next frames are not part of the unroll.
       next_state, _ = model.represent(encoder, net_state, next_history, True)
       projected, net_state = model.project(params, net_state, outputs[1].hidden_state, True)
       consistency = target.consistency_mask * _cosine_distance(projected, jax.lax.stop_gradient(next_state))
     rho = target.importance_ratio
     metrics: dict[str, Any] = _weighted_means(terms, rho, learner.scale_reward_loss)
-    metrics["loss/consistency"] = jnp.mean(rho * consistency)
+    if is_unrolled:
+      metrics["loss/consistency"] = jnp.mean(rho * consistency)
     metrics["loss/l2"] = sum(jnp.sum(jnp.square(leaf)) for leaf in jax.tree_util.tree_leaves(params))
     loss = (
       metrics["loss/policy"]
       + learner.value_coef * metrics["loss/value"]
-      + learner.reward_coef * metrics["loss/reward"]
-      + learner.consistency_coef * metrics["loss/consistency"]
+      + learner.reward_coef * metrics.get("loss/reward", 0.0)
+      + _consistency_coef(learner, learner_step) * metrics.get("loss/consistency", 0.0)
       + learner.l2_coef * metrics["loss/l2"]
     )
     if codes is not None:
@@ -196,6 +227,8 @@ def make_loss(
       loss = loss + metrics[name]
     metrics["loss/total"] = loss
     value_error = jnp.abs(model.transform.to_scalar(outputs[0].value_logits) - target.n_step_returns[:, 0])
+    if not is_unrolled:
+      value_error = value_error * target.unroll_mask[:, 0]
     metrics |= _diagnostics(model.transform, outputs, target, value_error)
     if codes is not None:
       metrics |= _chance_diagnostics(afterstates, codes, target)
@@ -203,6 +236,14 @@ def make_loss(
     return loss, jax.lax.stop_gradient(aux)
 
   return loss_fn
+
+
+def _consistency_coef(learner: LearnerConfig, learner_step: Int32[Array, ""] | int) -> Any:
+  """Returns the coefficient of the consistency loss at a learner step."""
+  warmup = learner.consistency_warmup_steps
+  if not warmup:
+    return learner.consistency_coef
+  return learner.consistency_coef * jnp.minimum(1.0, (learner_step + 1) / warmup)
 
 
 def scale_gradient(x: Float[Array, "*shape"], scale: float) -> Float[Array, "*shape"]:
@@ -261,20 +302,22 @@ def _unroll(
 def _data_terms(
   transform: ScalarTransform, outputs: list[ModelOutput], target: TrainTarget
 ) -> dict[str, list[Float[Array, "B"]]]:
-  """Returns the masked cross-entropies: policy and value at k = 0 … K, reward at k = 1 … K."""
+  """Returns the masked cross-entropies: policy and value at k = 0 … K, reward at k = 1 … K if K > 0."""
   mask = target.unroll_mask
   value_probs = transform.to_probs(target.n_step_returns)
-  reward_probs = transform.to_probs(target.rewards)
-  return {
+  terms = {
     "policy": [
       mask[:, k] * _cross_entropy(target.action_probs[:, k], o.policy_logits) for k, o in enumerate(outputs)
     ],
     "value": [mask[:, k] * _cross_entropy(value_probs[:, k], o.value_logits) for k, o in enumerate(outputs)],
-    "reward": [
+  }
+  if len(outputs) > 1:
+    reward_probs = transform.to_probs(target.rewards)
+    terms["reward"] = [
       mask[:, k] * _cross_entropy(reward_probs[:, k - 1], outputs[k].reward_logits)
       for k in range(1, len(outputs))
-    ],
-  }
+    ]
+  return terms
 
 
 def _chance_terms(
@@ -319,7 +362,7 @@ def _weighted_means(
 ) -> dict[str, Float[Array, ""]]:
   """Returns the metrics `loss/<term>` and `loss/<term>_<k>` of terms that have a value per step."""
   metrics: dict[str, Any] = {}
-  num_steps = len(terms["reward"])
+  num_steps = max(len(terms["policy"]) - 1, 1)
   for name, addends in terms.items():
     first_k = 0 if name in ("policy", "value") else 1
     scale = 1.0 if name == "reward" and not scale_reward_loss else 1.0 / num_steps
@@ -367,13 +410,17 @@ def state_metrics(hidden_state: Float[Array, "B *state"]) -> dict[str, Float[Arr
 def _diagnostics(
   transform: ScalarTransform, outputs: list[ModelOutput], target: TrainTarget, value_error: Float[Array, "B"]
 ) -> dict[str, Float[Array, ""]]:
-  mask = target.unroll_mask[:, 1:]
-  rewards = jnp.stack([transform.to_scalar(o.reward_logits) for o in outputs[1:]], axis=1)
+  reward_error = {}
+  if len(outputs) > 1:
+    mask = target.unroll_mask[:, 1:]
+    rewards = jnp.stack([transform.to_scalar(o.reward_logits) for o in outputs[1:]], axis=1)
+    error = jnp.sum(mask * jnp.abs(rewards - target.rewards)) / jnp.maximum(jnp.sum(mask), 1.0)
+    reward_error["error/reward"] = error
   predicted = jax.nn.log_softmax(outputs[0].policy_logits)
   target_probs = target.action_probs[:, 0]
   return {
     "error/value": jnp.mean(value_error),
-    "error/reward": jnp.sum(mask * jnp.abs(rewards - target.rewards)) / jnp.maximum(jnp.sum(mask), 1.0),
+    **reward_error,
     "policy/entropy": jnp.mean(-jnp.sum(jnp.exp(predicted) * predicted, axis=-1)),
     "policy/target_entropy": jnp.mean(
       -jnp.sum(target_probs * jnp.log(jnp.maximum(target_probs, 1e-30)), axis=-1)

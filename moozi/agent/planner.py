@@ -1,4 +1,4 @@
-"""Planning with the learned model. The only module that imports mctx."""
+"""Planning with the learned model, or with the true rules. The only module that imports mctx."""
 
 import contextlib
 import functools
@@ -19,7 +19,9 @@ from moozi.core.pytree import record
 from moozi.core.search_record import SearchTree
 from moozi.core.spec import DUMMY_ACTION
 from moozi.core.types import AnyArray
+from moozi.envs.true_rules import TrueRules
 from moozi.nn.model import Model, NetState, Params
+from moozi.ops.history import HistoryState, normalize_frame, push_action, push_frame, stack_history
 from moozi.ops.players import search_discount
 
 # Folded into the search's key, it gives the key of the random actions.
@@ -54,6 +56,21 @@ class SearchOutput:
   tree: Any = None
 
 
+@record
+class RulesNode:
+  """A node of a search with true rules, which embeds it in place of a hidden state.
+
+  Attributes:
+    position: what the rules continue from.
+    history: the frames and actions up to this node's frame.
+    is_over: whether the game has ended.
+  """
+
+  position: Any
+  history: HistoryState
+  is_over: Bool[AnyArray, "B"]
+
+
 def plan(
   model: Model,
   config: PlannerConfig,
@@ -66,6 +83,8 @@ def plan(
   legal_actions_mask: Bool[AnyArray, "B A"],
   temperature: Num[AnyArray, "*lanes"] | float,
   with_tree: bool = False,
+  rules: TrueRules | None = None,
+  node: RulesNode | None = None,
 ) -> SearchOutput:
   """Runs a root inference and a search from each root, and chooses an action.
 
@@ -81,31 +100,38 @@ def plan(
   Illegal actions are masked at the root only. In deeper nodes only the network's policy avoids them, because
   its training targets are 0 on illegal actions.
 
+  With `rules`, the search has the game's true rules in place of the learned model (AlphaZero). The network
+  evaluates the true frame of each node, rewards and ends are the game's, the value after an end is 0, and
+  illegal actions have prior 0 in every node.
+
   Args:
-    model, config, num_players, with_tree: static arguments under jit.
+    model, config, num_players, with_tree, rules: static arguments under jit.
     discount: γ ≥ 0; with two players the search itself uses −γ.
     rng_key: for the noise and the choice of the action; do not use it elsewhere.
     stacked_history: Ch = L·(C + A) channels.
     legal_actions_mask: each row has a legal action; if only the dummy is legal, it is chosen.
     temperature: ≥ 0, one for all roots or one for each root; gumbel does not read it.
+    node: with `rules`, the roots.
 
   Source: Schrittwieser et al. 2020, appendix B (puct); Danihelka et al. 2022 (gumbel); Antonoglou et al. 2022
-    (stochastic); thesis 4.3.5.
+    (stochastic); Silver et al. 2018 (true rules); thesis 4.3.5.
     Departures: Q-values are normalized by their range, or by `q_range_floor` if it is larger.
   """
   output, _ = model.root_inference(params, net_state, stacked_history, False)
   prior_value = model.transform.to_scalar(output.value_logits)
-  root = mctx.RootFnOutput(
-    prior_logits=output.policy_logits, value=prior_value, embedding=output.hidden_state
-  )
+  embedding: Any = output.hidden_state if rules is None else node
+  root = mctx.RootFnOutput(prior_logits=output.policy_logits, value=prior_value, embedding=embedding)
   search = SEARCHES.get(config.algorithm) or _custom_search(plugins.SEARCHES.get(config.algorithm))
-  make_recurrent_fn = _make_chance_fns if config.algorithm == "stochastic" else _make_recurrent_fn
+  signed_discount = search_discount(discount, num_players)
+  recurrent_fn: Any = make_recurrent_fn(model, signed_discount, rules)
+  if config.algorithm == "stochastic":
+    recurrent_fn = _make_chance_fns(model, signed_discount)
   policy_output = search(
     config,
     params=(params, net_state),
     rng_key=rng_key,
     root=root,
-    recurrent_fn=make_recurrent_fn(model, search_discount(discount, num_players)),
+    recurrent_fn=recurrent_fn,
     invalid_actions=1.0 - legal_actions_mask.astype(jnp.float32),
     temperature=jnp.asarray(temperature, jnp.float32),
   )
@@ -186,9 +212,11 @@ def plain_tree(tree: Any) -> SearchTree:
   )
 
 
-def root_state(tree: Any) -> Float[Array, "B ..."]:
-  """Returns the hidden states at the roots of a `SearchOutput`'s tree."""
-  return tree.embeddings.state_embedding[0][:, 0] if _has_chance(tree) else tree.embeddings[:, 0]
+def root_state(tree: Any) -> Any:
+  """Returns the embeddings of the roots of a `SearchOutput`'s tree: hidden states, or a RulesNode."""
+  if _has_chance(tree):
+    return tree.embeddings.state_embedding[0][:, 0]
+  return jax.tree.map(lambda x: x[:, 0], tree.embeddings)
 
 
 def _has_chance(tree: Any) -> bool:
@@ -196,8 +224,10 @@ def _has_chance(tree: Any) -> bool:
   return hasattr(tree.embeddings, "is_decision_node")
 
 
-def _make_recurrent_fn(model: Model, signed_discount: float) -> Any:
+def make_recurrent_fn(model: Model, signed_discount: float, rules: TrueRules | None = None) -> Any:
   """Returns mctx's recurrent function, which evaluates an edge and its child, with scalars in env units."""
+  if rules is not None:
+    return _make_rules_fn(model, signed_discount, rules)
 
   def recurrent_fn(
     variables: Any, rng_key: Array, action: Int[Array, "B"], hidden_state: Float[Array, "B ..."]
@@ -213,6 +243,37 @@ def _make_recurrent_fn(model: Model, signed_discount: float) -> Any:
       value=value,
     )
     return edge, output.hidden_state
+
+  return recurrent_fn
+
+
+def _make_rules_fn(model: Model, signed_discount: float, rules: TrueRules) -> Any:
+  """Returns mctx's recurrent function with the game's rules; an embedding is a RulesNode.
+
+  An action after an end, or an illegal one, leads to an end with reward 0. The built-in searches never choose
+  an illegal one, because its prior is 0 and some legal action has a higher score.
+  """
+  spec = rules.spec
+
+  def recurrent_fn(
+    variables: Any, rng_key: Array, action: Int[Array, "B"], node: RulesNode
+  ) -> tuple[Any, RulesNode]:
+    del rng_key  # the game has no chance
+    outcome = rules.step(node.position, action, node.is_over)
+    history = push_frame(push_action(node.history, action), outcome.frame, jnp.zeros_like(node.is_over))
+    frames = normalize_frame(history.frames, spec.frame_dtype)
+    stacked = stack_history(frames, history.actions, spec.num_actions)
+    output, _ = model.root_inference(*variables, stacked, False)
+    value = jnp.where(outcome.is_over, 0.0, model.transform.to_scalar(output.value_logits))
+    # As mctx masks the root. The lowest finite number, because all actions are illegal at an end.
+    masked = jnp.finfo(output.policy_logits.dtype).min
+    edge = mctx.RecurrentFnOutput(
+      reward=outcome.reward,
+      discount=jnp.where(outcome.is_over, 0.0, signed_discount),
+      prior_logits=jnp.where(outcome.legal_actions_mask, output.policy_logits, masked),
+      value=value,
+    )
+    return edge, RulesNode(position=outcome.position, history=history, is_over=outcome.is_over)
 
   return recurrent_fn
 
@@ -331,8 +392,9 @@ class Search(Protocol):
       config: the planner's section. Evaluation passes gumbel_scale 0, dirichlet_fraction 0 and temperature 0;
         the search must then have no noise.
       params: pass it to `recurrent_fn`.
-      root: `mctx.RootFnOutput` with logits [B, A], values in env units, and hidden states.
-      recurrent_fn: `mctx.RecurrentFn`; its discount is γ, or −γ with two players.
+      root: `mctx.RootFnOutput` with logits [B, A], values in env units, and embeddings: hidden states, or a
+        RulesNode with algorithm=alphazero.
+      recurrent_fn: `mctx.RecurrentFn`; its discount is γ, or −γ with two players, and 0 at a game's end.
       invalid_actions: 1 where the action is illegal at the root; at least one is legal.
       temperature: ≥ 0.
     """

@@ -29,16 +29,22 @@ TERMS = (
   "update/update_norm",
 )
 
+UNROLL_TERMS = ("loss/reward", "loss/consistency")
+"""Terms that exist only with unrolled steps."""
 
 CHANCE_TERMS = ("loss/afterstate_value", "loss/chance", "loss/commitment")
 """Additional terms of a model with chance nodes."""
 
 
 def terms_of(config: Config) -> tuple[str, ...]:
-  """Returns TERMS with those of chance nodes and the user's own losses inserted before `loss/total`."""
-  at = TERMS.index("loss/total")
+  """Returns TERMS with those of chance nodes and the user's own losses inserted before `loss/total`.
+
+  Without unrolled steps, the terms of rewards and consistency are left out.
+  """
+  terms = TERMS if config.targets.unroll_steps else [t for t in TERMS if t not in UNROLL_TERMS]
+  at = terms.index("loss/total")
   chance = CHANCE_TERMS if config.chance.codes else ()
-  return (*TERMS[:at], *chance, *extra_terms(config.learner), *TERMS[at:])
+  return (*terms[:at], *chance, *extra_terms(config.learner), *terms[at:])
 
 
 @record
@@ -53,7 +59,8 @@ class TrainingState:
     net_state: the averages of batch norm; empty with other norms.
     opt_state: the optimizer's state.
     learner_step: number of updates, including skipped ones; also the version of the parameters.
-    rng_key: a random key for code outside the update; the update itself draws no random numbers.
+    rng_key: a random key that does not change. With the learner step it gives the key of an update's
+      augmentation, so a resumed run augments as the uninterrupted run would.
   """
 
   params: Params
@@ -164,7 +171,9 @@ def make_update(model: Model, config: Config, spec: EnvSpec) -> UpdateFn:
   learning_rate = make_learning_rate(learner.learning_rate, config.decay_steps)
 
   def update(state: TrainingState, target: TrainTarget) -> tuple[TrainingState, UpdateOutput]:
-    (_, aux), grads = grad_fn(state.params, state.target_params, state.net_state, target)
+    variables = state.params, state.target_params, state.net_state
+    key = jax.random.fold_in(state.rng_key, state.learner_step) if learner.augments else None
+    (_, aux), grads = grad_fn(*variables, target, state.learner_step, key)
     rate = jnp.asarray(learning_rate(state.learner_step), jnp.float32)
     params, opt_state, bad_term, metrics = guarded_step(optimizer, state, grads, rate, aux.metrics, terms)
     step = state.learner_step + 1

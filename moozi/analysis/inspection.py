@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Shaped
 
-from moozi.agent.planner import plain_tree, root_state
+from moozi.agent.planner import make_recurrent_fn, plain_tree, root_state
 from moozi.agent.policy import make_policy
 from moozi.core.config import Config, PlannerConfig
 from moozi.core.pytree import map_fields, replace
@@ -28,7 +28,7 @@ from moozi.ops.history import init_history
 from moozi.ops.players import player_sign, search_discount
 from moozi.ops.returns import n_step_return
 from moozi.ops.schedules import temperature_at
-from moozi.run.build import build_model, make_test_env
+from moozi.run.build import build_model, build_rules, make_test_env
 
 End = Literal["terminal", "truncated", "cut"]
 
@@ -62,7 +62,7 @@ def inspect_episode(
   """Plays an evaluation episode; returns it with its frames, decisions and search trees.
 
   Args:
-    config: the run's configuration, with algorithm=muzero.
+    config: the run's configuration, of an algorithm with a search.
     index: the episode's index, at least 0.
     max_steps: stops after this number of steps; None plays to the end.
     num_simulations: number of simulations of each search; None uses the testing planner's number.
@@ -70,10 +70,9 @@ def inspect_episode(
 
   Raises: EnvError: the environment raised or hung.
   """
-  model = build_model(config, spec)
   params, net_state = jax.device_put((params, net_state))
   planner = evaluation_planner(config, num_simulations)
-  policy = make_search_policy(model, config, spec, planner)
+  policy = make_search_policy(config, spec, planner)
   temperature = jnp.float32(temperature_at(planner.temperature, 0))
   history = init_history(1, config.targets.history_length, spec)
   rng_key = jax.random.PRNGKey(config.evaluation.seed)
@@ -82,7 +81,8 @@ def inspect_episode(
     while True:
       rng_key, key = jax.random.split(rng_key)
       step, forced = slots.timestep, slots.opponents_actions()
-      history, *outputs = policy(params, net_state, history, step, key, temperature, forced)
+      position = {"position": slots.positions()} if config.plans_with_rules else {}
+      history, *outputs = policy(params, net_state, history, step, key, temperature, forced, **position)
       output, hidden_state, network_q_values = jax.device_get(outputs)
       is_agents = forced is None or bool(forced[0] < 0)
       decision = _Decision(step, slots.render(0), output, hidden_state[0], network_q_values[0], is_agents)
@@ -92,8 +92,10 @@ def inspect_episode(
         break
       slots.step(output.action, output.root_value, output.action_probs)
   episode = _make_episode(decisions, config, spec, index, planner)
-  hidden_states = np.stack([d.hidden_state for d in decisions])
-  rewards, values = _unroll(model, config, params, net_state, hidden_states, episode.actions)
+  rewards = values = np.zeros((len(decisions), 0), np.float32)
+  if not config.plans_with_rules:
+    model, hidden = build_model(config, spec), np.stack([d.hidden_state for d in decisions])
+    rewards, values = _unroll(model, config, params, net_state, hidden, episode.actions)
   values = np.concatenate([episode.prior_values[:, None], values], axis=1)
   return dataclasses.replace(episode, imagined_rewards=rewards, imagined_values=values)
 
@@ -108,29 +110,35 @@ def compact_tree(tree: SearchTree) -> SearchTree:
 
 
 def make_search_policy(
-  model: Model, config: Config, spec: EnvSpec, planner: PlannerConfig
+  config: Config, spec: EnvSpec, planner: PlannerConfig
 ) -> Callable[..., tuple[Any, Any, Array, Array]]:
   """Makes a compiled policy for one environment that also returns the search tree.
 
   Returns: a function of the arguments of `agent.policy.make_policy`'s policy, which returns the history, the
-    output with a SearchTree, the root's hidden state, and the network's Q-values [1, A].
+    output with a SearchTree, the root's hidden state (with true rules [1, 0]), and the network's Q-values
+    [1, A].
   """
-  policy = make_policy(model, planner, config.targets, spec, with_tree=True)
+  model, rules = build_model(config, spec), build_rules(config)
+  policy = make_policy(model, planner, config.targets, spec, True, rules)
   signed_discount = search_discount(config.targets.discount, spec.num_players)
+  recurrent_fn = make_recurrent_fn(model, signed_discount, rules)
 
   @jax.jit
-  def decide(params: Params, net_state: NetState, *args: Any) -> tuple[Any, Any, Array, Array]:
-    history, output = policy(params, net_state, *args)
+  def decide(
+    params: Params, net_state: NetState, *args: Any, **position: Any
+  ) -> tuple[Any, Any, Array, Array]:
+    history, output = policy(params, net_state, *args, **position)
     state = root_state(output.tree)
-    edges = jnp.repeat(state, spec.num_actions, axis=0), jnp.arange(spec.num_actions)
+    states = jax.tree.map(lambda x: jnp.repeat(x, spec.num_actions, axis=0), state)
+    actions = jnp.arange(spec.num_actions)
     if model.chance is not None:
-      afterstate, _ = model.chance.afterstate(params, net_state, *edges, False)
+      afterstate, _ = model.chance.afterstate(params, net_state, states, actions, False)
       network_q_values = model.transform.to_scalar(afterstate.value_logits)[None]
     else:
-      after, _ = model.recurrent_inference(params, net_state, *edges, False)
-      reward, value = (model.transform.to_scalar(x) for x in (after.reward_logits, after.value_logits))
-      network_q_values = (reward + signed_discount * value)[None]
-    return history, replace(output, tree=plain_tree(output.tree)), state, network_q_values
+      edge, _ = recurrent_fn((params, net_state), args[2], actions, states)
+      network_q_values = (edge.reward + edge.discount * edge.value)[None]
+    hidden_state = state if rules is None else jnp.zeros((1, 0))
+    return history, replace(output, tree=plain_tree(output.tree)), hidden_state, network_q_values
 
   return decide
 

@@ -16,7 +16,7 @@ from moozi.core.plugins import PLAYERS, is_code
 from moozi.core.records import BatchedTimeStep
 from moozi.core.spec import EnvSpec
 from moozi.envs import registry
-from moozi.envs.environment import Environment, Observation, check_action
+from moozi.envs.environment import Environment, Observation, check_action, stack_positions
 from moozi.envs.vector import blank_step
 from moozi.io.card import Card, card_of
 from moozi.io.checkpoints import CheckpointInfo, expected_of, find_checkpoint, load_checkpoint
@@ -143,7 +143,7 @@ class Agent:
     """The run's card, made from recorded data only. A zoo agent has the card stored with it."""
     return card_of(self.directory)
 
-  def act(self, observation: ObservationLike, legal: Any = None) -> int:
+  def act(self, observation: ObservationLike, legal: Any = None, position: Any = None) -> int:
     """Returns the agent's action for a frame: the action that `moozi evaluate` would take.
 
     Args:
@@ -151,10 +151,13 @@ class Agent:
         `moozi.Environment`, or an observation of `Environment.as_gymnasium()`.
       legal: [num_env_actions] bool, the legal actions. None takes them from the observation, or allows all if
         the observation has no mask.
+      position: the environment's `position()`. Agents of algorithm=alphazero need it, others do not read it.
 
-    Raises: UserError: the observation or the mask does not fit the environment, or the episode is over.
+    Raises: UserError: the observation or the mask does not fit the environment, the episode is over, or the
+      position is missing.
     """
-    action = self._player.decide(self._read(observation, legal), None).action
+    step = self._read(observation, legal)
+    action = self._player.decide(step, None, self._position(position)).action
     self._is_first = False
     return action - 1
 
@@ -171,7 +174,7 @@ class Agent:
     self._player.observe(step, 1 + played)
     self._is_first = False
 
-  def search(self, observation: ObservationLike, legal: Any = None) -> Search:
+  def search(self, observation: ObservationLike, legal: Any = None, position: Any = None) -> Search:
     """Returns the search that `act` would make for a frame. Does not change the agent's history.
 
     The arguments and errors are those of `act`. Raises UserError also if the algorithm has no search (PPO).
@@ -183,9 +186,10 @@ class Agent:
 
     check_searches(self.directory.path, self.config, "Agent.search")
     step, player = self._read(observation, legal), self._player
-    key = jax.random.split(player.rng_key)[1]
+    key, position = jax.random.split(player.rng_key)[1], self._position(position)
+    extra = {} if position is None else {"position": position}
     _, output, _, network_q = jax.device_get(
-      self._search_policy(*player.variables, player.history, step, key, player.temperature, None)
+      self._search_policy(*player.variables, player.history, step, key, player.temperature, None, **extra)
     )
     is_legal = step.legal_actions_mask[0, 1:]
 
@@ -330,10 +334,22 @@ class Agent:
   def _search_policy(self) -> Callable[..., Any]:
     from moozi.analysis.inspection import make_search_policy
     from moozi.evaluation.evaluator import evaluation_planner
-    from moozi.run.build import build_model
 
-    planner = evaluation_planner(self.config, self.simulations)
-    return make_search_policy(build_model(self.config, self.spec), self.config, self.spec, planner)
+    return make_search_policy(self.config, self.spec, evaluation_planner(self.config, self.simulations))
+
+  def _position(self, position: Any) -> Any:
+    """Returns a position as a batch of one; None if the agent needs none.
+
+    Raises: UserError: the agent needs a position, and there is none.
+    """
+    if not self.config.plans_with_rules:
+      return None
+    if position is None:
+      raise UserError(
+        f"position: missing; algorithm={self.config.algorithm} plans with the true rules of the game, so it "
+        "needs position=env.position()"
+      )
+    return stack_positions([position])
 
   def _read(self, observation: ObservationLike, legal: Any) -> BatchedTimeStep:
     """Returns the observation as a batch of one. Raises UserError if it does not fit the environment."""

@@ -371,22 +371,24 @@ class TrainedEntrant:
   """A trained agent in the arena."""
 
   def __init__(self, player: TrainedPlayer) -> None:
-    self._player, self.name = player, player.name
+    self.player, self.name = player, player.name
 
   def check(self, table: Table) -> None:
-    self._player.check(table.spec, self.name)
+    self.player.check(table.spec, self.name)
 
   def sit(self, tables: Sequence[Table], seeds: Sequence[int]) -> Seated:
-    return _SeatedAgent(self._player, len(tables), seeds[0])
+    return _SeatedAgent(self.player, tables, seeds[0])
 
 
 class _SeatedAgent:
-  def __init__(self, player: TrainedPlayer, num_lanes: int, seed: int) -> None:
-    self._player, self._group = player, player.group(num_lanes, _WIDTH, seed)
-    self._is_first = np.ones(num_lanes, bool)
+  def __init__(self, player: TrainedPlayer, tables: Sequence[Table], seed: int) -> None:
+    self._player, self._tables = player, tables
+    self._group = player.group(len(tables), _WIDTH, seed)
+    self._is_first = np.ones(len(tables), bool)
 
   def choose(self, lanes: Sequence[int], views: Sequence[View]) -> list[int]:
-    return (self._group.choose(np.array(lanes), self._step(lanes, views)) - 1).tolist()
+    positions = [self._tables[i].position() for i in lanes] if self._group.plans_with_rules else []
+    return (self._group.choose(np.array(lanes), self._step(lanes, views), positions) - 1).tolist()
 
   def observe(self, lanes: Sequence[int], views: Sequence[View], actions: Sequence[int]) -> None:
     if self._player.sees_others:

@@ -5,6 +5,7 @@
 
 import functools
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -73,19 +74,20 @@ class TrainedPlayer:
     except UserError as error:
       raise UserError(str(error) if run in str(error) else f"{name}: {error}") from None
     # PPO has no search: it plays with its network under every name.
-    self.uses_prior = uses_prior and self._has_model
+    self.uses_prior = uses_prior and self.has_search
     label = label_of(Path(directory.path))
     if not label.startswith(ZOO_PREFIX):
       label = f"{'' if uses_prior else 'run:'}{run}@{self.agent.checkpoint.name}"
     self.name = f"prior:{label}" if uses_prior else label
-    if simulations is not None and not uses_prior and self._has_model:
+    if simulations is not None and not uses_prior and self.has_search:
       self.name += f" ({simulations} simulations)"
 
   @property
-  def _has_model(self) -> bool:
+  def has_search(self) -> bool:
+    """Whether the agent searches: with its model, or with the true rules of the game."""
     from moozi.training.algorithms import algorithm_of
 
-    return algorithm_of(self.agent.config).has_model
+    return algorithm_of(self.agent.config).has_search
 
   def check(self, spec: EnvSpec, where: str) -> None:
     """Raises UserError, which names `where`, if the agent was trained on another environment."""
@@ -149,8 +151,12 @@ class OneGame:
   def __init__(self, player: TrainedPlayer, seed: int) -> None:
     self._player, self._seed, self._is_first = player, seed, True
 
+  def follow(self, position: Callable[[], Any]) -> None:
+    self._position = position
+
   def action(self, observation: Shaped[np.ndarray, "H W C"], legal: Bool[np.ndarray, "E"]) -> int:
-    return int(self._group.choose(_FIRST, self._step(observation, legal))[0]) - 1
+    positions = [self._position()] if self._group.plans_with_rules else []
+    return int(self._group.choose(_FIRST, self._step(observation, legal), positions)[0]) - 1
 
   def observe(
     self, observation: Shaped[np.ndarray, "H W C"], legal: Bool[np.ndarray, "E"], action: int

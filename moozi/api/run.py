@@ -143,7 +143,7 @@ class Run(os.PathLike[str]):
     agent = agent_of(directory, config, checkpoint)
     ticks = read_metrics(directory.metrics_path)
     played, figures = None, _last_evaluation(ticks)
-    if algorithm_of(config).has_model:
+    if algorithm_of(config).has_search:
       played = agent.inspect(episode, max_steps=max_steps, simulations=simulations, on_step=on_step)
     else:
       figures += f" The algorithm {config.algorithm} has no search, so this page has no episode."

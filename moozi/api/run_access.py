@@ -36,11 +36,19 @@ def check_code(config: Config, where: str, allow_code: bool) -> None:
 
 
 def check_searches(run: Path, config: Config, user: str) -> None:
-  """Raises UserError if the run's algorithm has no model to search with.
+  """Raises UserError if the run's algorithm has no search.
 
   Args:
     user: the command or method that needs a search, for the message.
   """
+  from moozi.training.algorithms import algorithm_of
+
+  if not algorithm_of(config).has_search:
+    raise UserError(f"{run}: algorithm={config.algorithm} has no search; {user} needs one that has")
+
+
+def check_has_model(run: Path, config: Config, user: str) -> None:
+  """Raises UserError, which names `user`, if the run's algorithm learns no model."""
   from moozi.training.algorithms import algorithm_of
 
   if not algorithm_of(config).has_model:

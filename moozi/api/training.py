@@ -126,13 +126,15 @@ def train_events(
   config: ConfigLike, *, callbacks: Sequence[CallbackLike] = (), allow_code: bool = True, **overrides: Any
 ) -> Training:
   """Creates a run and returns an iterator of its events. The arguments and errors are those of `train`."""
-  from moozi.envs.registry import env_spec
+  from moozi.envs.registry import env_spec, true_rules
   from moozi.evaluation.opponents import check_players
 
   loaded = read_config(config, overrides | _named(callbacks))
   check_code(loaded, "config", allow_code)
   spec = env_spec(loaded.env.name, **loaded.env.arguments)
   check_players(loaded, spec)
+  if loaded.plans_with_rules:
+    true_rules(loaded.env.name, **loaded.env.arguments)  # raises if a search cannot use the rules
   if loaded.checkpoint.start_from is not None:
     from moozi.io.checkpoints import expected_of, read_checkpoint_info
     from moozi.training.resume import find_start

@@ -16,6 +16,8 @@ EVALUATION_KEYS = (
   *("env", "checkpoint", "env_steps", "episodes", "distinct_episodes"),
   *("return_mean", "return_std", "return_min", "return_max", "length_mean"),
 )
+# Printed if the game has published returns of random play and of a human.
+HUMAN_KEY = "human_normalized"
 # Keys printed with --returns; each value is a list with one entry per episode.
 EPISODE_KEYS = ("returns", "lengths")
 # Keys printed with two players; null for a seat without episodes.
@@ -98,6 +100,7 @@ def evaluate(
   if result["opponent"] == "mcts":
     result["opponent_simulations"] = opponent_simulations or config.evaluation.opponent_simulations
   keys = EVALUATION_KEYS + TWO_PLAYER_KEYS * (spec.num_players == 2) + EPISODE_KEYS * with_returns
+  keys += (HUMAN_KEY,) * (HUMAN_KEY in result)
   result = {key: result.get(key) for key in keys}
   if as_json:
     print(json.dumps(to_plain_json(result), allow_nan=False))
@@ -116,6 +119,8 @@ def _describe_evaluation(result: dict[str, Any]) -> str:
     f"{result['episodes']} episodes ({result['distinct_episodes']} distinct), "
     f"mean length {result['length_mean']:.1f}"
   )
+  if HUMAN_KEY in result:
+    text += f"\nhuman-normalized score: {result[HUMAN_KEY]:z.3f} (random play 0, human 1)"
   if result.get("score") is None:
     return text
   opponent = "itself" if result["opponent"] == "self" else result["opponent"]

@@ -40,11 +40,11 @@ def latent(
 ) -> int:
   """Draw an episode's hidden states and the model's unrolls, and export them to TensorBoard's projector."""
   from moozi.api.agent import agent_of
-  from moozi.api.run_access import check_searches, open_run, place_in_run, writing
+  from moozi.api.run_access import check_has_model, open_run, place_in_run, writing
   from moozi.vis.latent_space import reduced_states, write_latent_picture, write_projector
 
   directory, config = open_run(run, allow_code)
-  check_searches(run, config, "`moozi latent`")
+  check_has_model(run, config, "`moozi latent`")
   with common.stdout_to_stderr():
     agent = agent_of(directory, config, checkpoint)
     folder = out

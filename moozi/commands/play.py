@@ -1,7 +1,6 @@
 """`moozi play`."""
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,10 +15,11 @@ from moozi.core.errors import UserError
 from moozi.io.zoo import ZOO_PREFIX
 
 if TYPE_CHECKING:
-  from moozi.api.agent import Agent
+  from moozi.api.match import Advisor, Match, Played
   from moozi.core.config import Config
   from moozi.core.spec import EnvSpec
   from moozi.envs.environment import Environment
+  from moozi.envs.table import Table
 
 _QUIT = ("q", "escape", END)
 # Keys by action name; each action also has a digit or a letter.
@@ -44,8 +44,7 @@ _HINTS = {
 }
 _IDLE_NAMES = ("noop", "none", "stay")
 _MAX_LISTED_ACTIONS = 40
-# Maps a time step and the user's action (None if the opponent is to move) to the action to play.
-_Opponent = Callable[[Any, int | None], int]
+_DEFAULT_ADVISOR = "mcts:500"
 
 
 def play(
@@ -64,12 +63,12 @@ def play(
     str | None,
     typer.Option(
       metavar="agent|human|PLAYER",
-      help="Two players: the opponent, such as agent, mcts:100, run:PATH, zoo:NAME or prior:PATH; with human "
-      "or self, you play both seats. Default: the run's agent, or human.",
+      help="Games of several seats: the player of the other seats, such as agent, mcts:100, run:PATH or "
+      "zoo:NAME; with human or self, you play all seats. Default: the run's agent, or human.",
     ),
   ] = None,
   seat: Annotated[
-    int, common.integer("Two players: your seat; 0 moves first.", minimum=0, maximum=1, metavar="0|1")
+    int, common.integer("Games of several seats: your seat; 0 moves first.", minimum=0, maximum=9)
   ] = 0,
   speed: Annotated[
     str,
@@ -82,47 +81,122 @@ def play(
   simulations: Annotated[
     int | None, common.integer("Simulations per search of the agent or of mcts.")
   ] = None,
+  advisor: Annotated[
+    str | None,
+    typer.Option(
+      metavar="PLAYER|none",
+      help="Games of several seats: whose search gives an opinion when you enter ?, such as run:PATH or "
+      "mcts:1000. Default: the run's or the opponent's agent, or mcts if the game has it.",
+    ),
+  ] = None,
+  web: Annotated[bool, typer.Option("--web", help="Play on a page in the browser, on this machine.")] = False,
+  port: Annotated[
+    int, common.integer("--web: the port on 127.0.0.1; 0 takes a free one.", minimum=0, maximum=65535)
+  ] = 0,
   allow_code: common.AllowCode = False,
 ) -> int:
-  """Play an environment yourself, or a two-player game against a run's agent."""
-  from moozi.api.agent import check_player
-  from moozi.envs import registry
+  """Play an environment yourself, or a game of several seats against a run's agent or another player."""
 
   steps_per_s = common.number_of("--speed", speed, 0, MAX_SPEED, "steps per second")
   config, is_run = _config_of(target, overrides or [], allow_code)
-  with common.stdout_to_stderr():
-    env = registry.make(config.env.name, seed, is_testing=True, **config.env.arguments)
-  spec = env.env_spec
-  if spec.num_players == 1:
+  table = None if _plays_one_seat(config, is_run) else _table(config)
+  if table is None:
+    from moozi.envs import registry
+
+    with common.stdout_to_stderr():
+      env = registry.make(config.env.name, seed, is_testing=True, **config.env.arguments)
     if opponent is not None:
-      raise UserError(f"--opponent={opponent}: {spec.name} has one player, so it has no opponent")
+      raise UserError(f"--opponent={opponent}: {config.env.name} has one player, so it has no opponent")
+    if web:
+      raise UserError(f"--web: {config.env.name} has one player; the page is for games of several seats")
     return _play_alone(env, steps_per_s)
-  opponent = opponent or ("agent" if is_run else "self")
+  agent = _agent_name(target, checkpoint) if is_run else None
+  match, label = _match(table, seat, seed, opponent, agent, advisor, simulations, allow_code)
+  if web:
+    from moozi.commands.play_web import serve
+
+    return serve(match, label, port)
+  return _play_board(match, seat, label)
+
+
+def _plays_one_seat(config: "Config", is_run: bool) -> bool:
+  """Returns whether the user's options of an environment name the players of the other seats."""
+  return not is_run and config.env.kwargs.get("seat", "all") != "all"
+
+
+def _table(config: "Config") -> "Table | None":
+  """Returns the environment as a table; None if it has one player or cannot be made."""
+  from moozi.envs import registry
+
+  try:
+    with common.stdout_to_stderr():
+      return registry.make_table(config.env.name, **config.env.arguments)
+  except UserError:
+    return None  # `registry.make` reports what is wrong
+
+
+def _agent_name(run: str, checkpoint: str | None) -> str:
+  name = run if run.startswith(ZOO_PREFIX) else f"run:{run}"
+  return name if checkpoint is None else f"{name}@{checkpoint}"
+
+
+def _match(
+  table: "Table",
+  seat: int,
+  seed: int,
+  opponent: str | None,
+  agent: str | None,
+  advisor: str | None,
+  simulations: int | None,
+  allow_code: bool,
+) -> tuple["Match", str]:
+  """Returns the match, and the name of the player of the other seats: "self" if the user plays all."""
+  from moozi.api.agent import check_player
+  from moozi.api.arena import TrainedEntrant, entrants_of
+  from moozi.api.match import AgentAdvisor, Match, make_advisor
+  from moozi.envs.players import mcts_simulations
+
+  if seat >= table.num_seats:
+    raise UserError(f"--seat={seat}: must be from 0 to {table.num_seats - 1} in {table.spec.name}")
+  opponent = opponent or ("agent" if agent else "self")
   if opponent == "human":
     opponent = "self"
   check_player("--opponent", opponent, "agent", "human")
-  choose: _Opponent | None = None
+  name = opponent
   if opponent == "agent":
-    if not is_run:
-      raise UserError(f"--opponent=agent: {target} is not a run; `moozi train` makes one")
-    choose = _agent_opponent(common.load_agent(Path(target), checkpoint, allow_code, simulations))
-  elif opponent != "self":
-    from moozi.envs.players import observe
-    from moozi.evaluation.opponents import make_opponent
+    if agent is None:
+      raise UserError(f"--opponent=agent: {table.spec.name} is not a run; `moozi train` makes one")
+    name = agent
+  elif mcts_simulations(opponent) is not None:
+    name = opponent if ":" in opponent else f"mcts:{simulations or 100}"
+  entrant = None
+  if opponent != "self":
+    with common.stdout_to_stderr():
+      (entrant,) = entrants_of([name], simulations, allow_code).values()
+  trained = entrant.player if isinstance(entrant, TrainedEntrant) else None
+  advice: Advisor | None = None
+  if advisor is not None and advisor != "none":
+    advice = make_advisor(advisor, table, simulations, allow_code)
+  elif advisor is None and agent is not None and trained is None:
+    advice = _default_advisor(agent, table, simulations, allow_code)
+  elif advisor is None and trained is not None and trained.has_search:
+    advice = AgentAdvisor(trained, table)
+  elif advisor is None:
+    advice = _default_advisor(_DEFAULT_ADVISOR, table, simulations, allow_code)
+  users = frozenset(range(table.num_seats) if entrant is None else (seat,))
+  return Match(table, users, entrant, seed, advice), opponent
 
-    used = {"opponent": opponent, "opponent_simulations": simulations or 100}
-    config = config.model_copy(update={"evaluation": config.evaluation.model_copy(update=used)})
-    player = make_opponent(config, spec, env, seed)
-    assert player is not None, "two players, and not self"
 
-    def choose(timestep: Any, forced: int | None) -> int:
-      frame, legal = timestep.frame[0], timestep.legal_actions_mask[0, 1:]
-      if forced is None:
-        return player.action(frame, legal)
-      observe(player, spec, frame, legal, forced)
-      return forced
+def _default_advisor(
+  name: str, table: "Table", simulations: int | None, allow_code: bool
+) -> "Advisor | None":
+  """Returns an advisor that the user has not asked for; None if the game has none of this name."""
+  from moozi.api.match import make_advisor
 
-  return _play_board(env, seat, choose, opponent)
+  try:
+    return make_advisor(name, table, simulations, allow_code)
+  except UserError:
+    return None
 
 
 def _config_of(target: str, overrides: list[str], allow_code: bool) -> tuple["Config", bool]:
@@ -265,74 +339,80 @@ def _play_by_lines(env: "Environment") -> int:
   return 0
 
 
-# --- two players
+# --- several seats
 
 
-def _agent_opponent(agent: "Agent") -> _Opponent:
-  from moozi.envs.environment import Observation
+def _play_board(match: "Match", seat: int, label: str) -> int:
+  """Plays one game with prompts."""
+  from moozi.vis.render_spec import player_name, render_spec_of
 
-  def choose(timestep: Any, forced: int | None) -> int:
-    mask, to_play = timestep.legal_actions_mask[0, 1:], int(timestep.to_play[0])
-    observation = Observation(timestep.frame[0], mask, to_play)
-    if forced is None:
-      return agent.act(observation)
-    agent.observe(observation, forced)
-    return forced
-
-  return choose
-
-
-def _play_board(env: "Environment", seat: int, choose: _Opponent | None, opponent: str) -> int:
-  """Plays one episode with prompts. The opponent receives every time step, because it keeps a history."""
-  from moozi.envs.vector import SyncVectorEnvironment
-  from moozi.vis.render_spec import action_name, player_name, render_spec_of
-
-  spec, vector = env.env_spec, SyncVectorEnvironment([env])
-  step, returns = vector.reset(), [0.0, 0.0]
-
-  def observation() -> Any:
-    mask = step.legal_actions_mask[0, 1:]
-    return SimpleNamespace(frame=step.frame[0], to_play=int(step.to_play[0]), legal_actions_mask=mask)
-
-  if choose is not None:
-    print(f"you are {player_name(spec, seat)}; {opponent} is {player_name(spec, 1 - seat)}")
-  while not step.is_last[0]:
-    mover = int(step.to_play[0])
-    is_users = choose is None or mover == seat
-    action: int | None = None
-    if is_users:
-      _print_frame(spec, observation())
-      action = _ask(spec, observation(), player_name(spec, mover))
+  table, spec = match.table, match.table.spec
+  has_opponent = label != "self"
+  if has_opponent:
+    others = ", ".join(player_name(spec, i) for i in range(table.num_seats) if i != seat)
+    print(f"you are {player_name(spec, seat)}; {label} is {others}")
+  while not match.is_over:
+    mover = table.to_play
+    if match.is_users_turn:
+      _print_frame(spec, _shown(match))
+      action = _ask(spec, _shown(match), player_name(spec, mover), match)
       if action is None:
         print("quit before the end of the game")
         return 0
-    if choose is not None:
-      action = choose(step, action)
-    assert action is not None
-    if choose is None or not is_users:
-      print(f"{player_name(spec, mover)} plays {action_name(spec, action + 1)}")
-    step = vector.step(np.array([action + 1]))
-    reward = float(step.last_reward[0])
-    returns[mover] += reward
-    returns[1 - mover] -= reward
+      match.play(action)
+    else:
+      match.reply()
+    if not (has_opponent and mover == seat):
+      print(move_text(match, match.moves[-1]))
   # The last frame of a game with hidden information is not shown, because it is one player's view.
-  if render_spec_of(spec).board is not None:
-    _print_frame(spec, observation())
-  print(_outcome(spec, returns, seat, choose is not None))
+  if render_spec_of(spec).board is not None and spec.is_perfect_information:
+    _print_frame(spec, _shown(match))
+  print(outcome_text(match))
   return 0
 
 
-def _outcome(spec: "EnvSpec", returns: list[float], seat: int, has_opponent: bool) -> str:
+def _shown(match: "Match") -> Any:
+  view = match.view()
+  return SimpleNamespace(frame=view.frame, to_play=match.table.to_play, legal_actions_mask=view.legal)
+
+
+def move_text(match: "Match", move: "Played") -> str:
+  """Returns a move as text; a hidden move of another player is not named."""
+  from moozi.vis.render_spec import action_name, player_name
+
+  spec = match.table.spec
+  what = f"plays {action_name(spec, move.action + 1)}" if match.may_show(move) else "moves"
+  return f"{player_name(spec, move.seat)} {what}"
+
+
+def outcome_text(match: "Match") -> str:
+  """Returns the result of a finished game, from the view of the user if there is only one."""
   from moozi.vis.lettering import rounded
   from moozi.vis.render_spec import player_name
 
-  if has_opponent:
+  returns, users = match.table.returns(), match.users
+  if len(users) == 1:
+    (seat,) = users
     word = "won" if returns[seat] > 0 else "lost" if returns[seat] < 0 else "drew"
     return f"you {word} (return {rounded(returns[seat]):g})"
-  if returns[0] == 0:
+  best = max(returns)
+  if best == min(returns):
     return "a draw"
-  winner = 0 if returns[0] > 0 else 1
-  return f"{player_name(spec, winner)} won (return {rounded(returns[winner]):g})"
+  return f"{player_name(match.table.spec, returns.index(best))} won (return {rounded(best):g})"
+
+
+def _print_opinion(match: "Match") -> None:
+  """Prints the advisor's opinion of the legal actions, at most 12 of them."""
+  from moozi.vis.lettering import rounded
+  from moozi.vis.render_spec import action_name
+
+  with common.stdout_to_stderr():
+    opinion = match.opinion()
+  value = "" if opinion.value is None else f": value {rounded(opinion.value):+.3f}"
+  print(f"{opinion.by}{value}")
+  for advice in opinion.advice[:12]:
+    value = "" if advice.value is None else f"  value {rounded(advice.value):+.3f}"
+    print(f"  {action_name(match.table.spec, advice.action + 1):12} {advice.share:6.1%}{value}")
 
 
 def _print_frame(spec: "EnvSpec", shown: Any) -> None:
@@ -348,15 +428,19 @@ def _print_frame(spec: "EnvSpec", shown: Any) -> None:
   console.print(frame_view(shown.frame, spec, shown.to_play, None, min(60, console.width), height))
 
 
-def _ask(spec: "EnvSpec", shown: Any, who: str) -> int | None:
-  """Prompts for a legal action by number or name; returns None if the user quits."""
-  names = _names(spec)
+def _ask(spec: "EnvSpec", shown: Any, who: str, match: "Match | None" = None) -> int | None:
+  """Prompts for a legal action by number or name; returns None if the user quits.
+
+  `?` prints the opinion of the match's advisor.
+  """
+  names, has_advisor = _names(spec), match is not None and match.advisor is not None
   legal = np.flatnonzero(shown.legal_actions_mask).tolist()
   listed = [str(a) if names[a] == str(a) else f"{a} {names[a]}" for a in legal[:_MAX_LISTED_ACTIONS]]
   if len(legal) > len(listed):
     listed.append(f"… ({len(legal)} in all)")
   while True:
-    print(f"{who} [{', '.join(listed)}; q]: ", end="", flush=True)
+    keys = "?; q" if has_advisor else "q"
+    print(f"{who} [{', '.join(listed)}; {keys}]: ", end="", flush=True)
     line = sys.stdin.readline()
     if not sys.stdin.isatty():
       print()
@@ -365,6 +449,9 @@ def _ask(spec: "EnvSpec", shown: Any, who: str) -> int | None:
       if not line:
         print()
       return None
+    if text == "?" and match is not None and has_advisor:
+      _print_opinion(match)
+      continue
     found = [a for a in legal if text in (str(a), names[a])]
     if found:
       return int(found[0])

@@ -41,13 +41,13 @@ def reanalyze(
 ) -> int:
   """Search stored trajectories again with a checkpoint's network, and write new trajectories."""
   from moozi.api.agent import agent_of
-  from moozi.api.run_access import check_searches, open_run
+  from moozi.api.run_access import check_has_model, open_run
   from moozi.envs.registry import env_spec
   from moozi.io.plain_data import to_plain_json
   from moozi.io.trajectories import open_trajectories
 
   directory, config = open_run(run, allow_code)
-  check_searches(run, config, "`moozi reanalyze`")
+  check_has_model(run, config, "`moozi reanalyze`")
   if os.path.lexists(out):
     raise UserError(f"--out={out}: exists and is not overwritten; choose another name")
   if not out.absolute().parent.is_dir():

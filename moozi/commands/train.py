@@ -61,8 +61,13 @@ def train(
 def _start(name: str, overrides: list[str]) -> int:
   from moozi.api.training import train_events
   from moozi.io.config import load_config
+  from moozi.io.config_files import describe_duration
 
-  return _run_training(train_events(load_config(name, overrides)))
+  config = load_config(name, overrides)
+  if duration := describe_duration(name):
+    own = " (without your overrides)" if overrides else ""
+    print(f"moozi: {duration}{own}", file=sys.stderr)
+  return _run_training(train_events(config))
 
 
 def _resume(path: Path, overrides: list[str], allow_code: bool) -> int:

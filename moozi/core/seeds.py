@@ -2,7 +2,7 @@
 
 import numpy as np
 
-_ROLES = ("learner", "replay", "training_env", "training_search", "reanalyze")
+_ROLES = ("learner", "replay", "training_env", "training_search", "reanalyze", "past_selves")
 
 
 def child_seed(seed: int, role: str, index: int = 0, began_at: int = 0) -> int:
@@ -10,7 +10,7 @@ def child_seed(seed: int, role: str, index: int = 0, began_at: int = 0) -> int:
 
   Args:
     seed: the run's seed.
-    role: one of learner, replay, training_env, training_search, reanalyze.
+    role: one of learner, replay, training_env, training_search, reanalyze, past_selves.
     index: the worker's index.
     began_at: number of environment steps of the run when the part was restarted; 0 for the run's start.
 

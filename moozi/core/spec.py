@@ -1,6 +1,11 @@
 """The specification of an environment, the only source of its shapes and names (YAML has none)."""
 
 import dataclasses
+import math
+
+import numpy as np
+
+from moozi.core.symmetry import Symmetry
 
 DUMMY_ACTION = 0
 """Index 0 of the agent's action space: fills the history before an episode and targets after its end."""
@@ -21,6 +26,8 @@ class EnvSpec:
       the player to move may see, so the previous frame may be the opponent's view.
     num_seats: number of players of the game if the agent plays one seat and the environment plays the others
       (`num_players` is then 1); 0 in every other environment.
+    symmetries: the game's symmetries that are known, without the identity. They follow from the other fields,
+      so they are not compared and not written to files.
   """
 
   name: str
@@ -31,6 +38,7 @@ class EnvSpec:
   action_names: tuple[str, ...] = ()
   is_perfect_information: bool = True
   num_seats: int = 0
+  symmetries: tuple[Symmetry, ...] = dataclasses.field(default=(), compare=False, repr=False)
 
   def __post_init__(self) -> None:
     if self.frame_dtype not in ("bool", "uint8", "float32"):
@@ -43,6 +51,13 @@ class EnvSpec:
       raise ValueError(f"num_players={self.num_players}: only 1 or 2 players are supported")
     if self.num_seats and self.num_players != 1:
       raise ValueError(f"num_seats={self.num_seats}: must be 0 with num_players={self.num_players}")
+    for symmetry in self.symmetries:
+      for key, value, size in (
+        ("entries", symmetry.entries, math.prod(self.frame_shape)),
+        ("actions", symmetry.actions, self.num_env_actions),
+      ):
+        if not np.array_equal(np.sort(value), np.arange(size)):
+          raise ValueError(f"symmetries: {symmetry.name}.{key}: must be a permutation of 0 … {size - 1}")
 
   @property
   def num_actions(self) -> int:
@@ -50,5 +65,7 @@ class EnvSpec:
     return self.num_env_actions + 1
 
   def to_dict(self) -> dict:
-    """Returns the fields as plain values, for JSON."""
-    return dataclasses.asdict(self)
+    """Returns the fields as plain values, for JSON, without the symmetries."""
+    fields = dataclasses.asdict(dataclasses.replace(self, symmetries=()))
+    del fields["symmetries"]
+    return fields

@@ -4,7 +4,9 @@ A `Game` holds rules only. `GameEnvironment` adds what every environment needs: 
 cap, the kinds of end, and the reset on the step after an end.
 """
 
+import copy
 import operator
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import dm_env
@@ -100,6 +102,26 @@ class Environment(dm_env.Environment):  # type: ignore[misc]
     """Whether the next reset continues the current game: a life was lost, and the game is not over."""
     return False
 
+  @property
+  def max_moves(self) -> int | None:
+    """The largest number of actions in an episode; None if the environment has no copies to search with.
+
+    An environment with a number here also has `clone` and `position`. Its episodes have no chance and always
+    start the same, so the actions since the reset determine its state.
+    """
+    return None
+
+  def clone(self) -> "Environment":
+    """Returns an independent copy at the current step. Its step cap, if any, need not apply."""
+    raise NotImplementedError
+
+  def position(self) -> Any:
+    """Returns the current position, from which `envs.true_rules` continues; call it after a reset.
+
+    By default a position is the actions since the reset, [max_moves] int32, padded with -1 (`moves_array`).
+    """
+    raise NotImplementedError
+
   def render(self) -> UInt8[np.ndarray, "h w 3"] | None:
     """Returns the environment's own picture of its current state; None if it has none."""
     return None
@@ -161,6 +183,10 @@ class VectorEnvironment:
     """Returns environment i's own picture, [h, w, 3] uint8; None if it has none."""
     return None
 
+  def positions(self) -> Any:
+    """Returns the environments' positions with a leading axis B; see `Environment.position`."""
+    raise NotImplementedError
+
   def get_state(self) -> State:
     """Returns the state that `set_state` restores. Call it after a reset."""
     raise NotImplementedError
@@ -195,10 +221,12 @@ class Game:
   Attributes:
     is_continued: whether the last `reset` continued a game after a lost life.
     will_continue: whether the next `reset` continues the current game.
+    max_moves: the largest number of actions in a game without chance that has `clone`; None in other games.
   """
 
   is_continued = False
   will_continue = False
+  max_moves: int | None = None
 
   def seed(self, seed: int) -> None:
     """Seeds all random draws from the next `reset` on."""
@@ -221,6 +249,10 @@ class Game:
 
   def to_play(self) -> int:
     return 0
+
+  def clone(self) -> "Game":
+    """Returns an independent copy of the game."""
+    raise NotImplementedError
 
   def make_bot(self, kind: str, simulations: int, seed: int) -> Bot | None:
     """Makes an opponent as `Environment.make_bot` does; returns None if the game has no such opponent."""
@@ -249,6 +281,7 @@ class GameEnvironment(Environment):
     self._spec = spec
     self._max_episode_steps = max_episode_steps
     self._num_steps = 0
+    self._moves: list[int] = []  # of this episode, if the game has `max_moves`
     self._needs_reset = True
     self._all_legal = np.ones(spec.num_env_actions, bool)
     self._all_legal.flags.writeable = False
@@ -265,7 +298,7 @@ class GameEnvironment(Environment):
 
   def reset(self) -> TimeStep:
     self._game.reset()
-    self._num_steps = 0
+    self._num_steps, self._moves = 0, []
     self._needs_reset = False
     return TimeStep(StepType.FIRST, None, None, self._observe(self._game.is_continued))
 
@@ -279,9 +312,11 @@ class GameEnvironment(Environment):
     """
     if self._needs_reset:
       return self.reset()
-    mover = self._to_play
-    reward, is_terminal, is_cut = self._game.step(check_action(action, self._legal_actions_mask))
+    mover, action = self._to_play, check_action(action, self._legal_actions_mask)
+    reward, is_terminal, is_cut = self._game.step(action)
     self._num_steps += 1
+    if self._game.max_moves is not None:
+      self._moves.append(action)
     observation = self._observe()
     if self._spec.num_players == 2 and not is_terminal and self._to_play == mover:
       raise UserError(
@@ -298,6 +333,19 @@ class GameEnvironment(Environment):
   def will_continue(self) -> bool:
     return self._game.will_continue
 
+  @property
+  def max_moves(self) -> int | None:
+    return self._game.max_moves
+
+  def clone(self) -> "GameEnvironment":
+    out = copy.copy(self)
+    out._game, out._moves, out._max_episode_steps = self._game.clone(), [], None
+    return out
+
+  def position(self) -> Int[np.ndarray, "M"]:
+    assert self.max_moves is not None, "checked when the search is built"
+    return moves_array(self._moves, self.max_moves)
+
   def close(self) -> None:
     self._game.close()
 
@@ -313,6 +361,22 @@ class GameEnvironment(Environment):
     self._legal_actions_mask = self._all_legal if mask is None else mask
     self._to_play = self._game.to_play()
     return Observation(self._game.frame(), self._legal_actions_mask, self._to_play, is_continued)
+
+
+def moves_array(moves: Sequence[int], max_moves: int) -> Int[np.ndarray, "M"]:
+  """Returns the actions since a reset as a position: int32, padded with -1."""
+  out = np.full(max_moves, -1, np.int32)
+  out[: len(moves)] = moves
+  return out
+
+
+def stack_positions(positions: Sequence[Any]) -> Any:
+  """Stacks the positions of several environments along a new axis."""
+  if isinstance(positions[0], np.ndarray):
+    return np.stack(positions)
+  import jax
+
+  return jax.tree.map(lambda *leaves: np.stack(leaves), *positions)
 
 
 def check_action(action: int, legal_actions_mask: np.ndarray) -> int:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Bool, Shaped
@@ -43,6 +43,23 @@ class Observer(Protocol):
     """
 
 
+@runtime_checkable
+class Follower(Protocol):
+  """A player that reads the game's position, as a search with true rules does; the method is optional."""
+
+  def follow(self, position: Callable[[], Any]) -> None:
+    """Receives, before its first frame, the function that returns the game's current position.
+
+    See `Environment.position`.
+    """
+
+
+def follow(player: object, position: Callable[[], Any]) -> None:
+  """Passes the game's position to `player` if it is a Follower; does nothing otherwise."""
+  if isinstance(player, Follower):
+    player.follow(position)
+
+
 def observe(
   player: object,
   spec: EnvSpec,
@@ -79,6 +96,9 @@ class CustomPlayer:
         "action(observation, legal)"
       )
     self._observes = isinstance(self._player, Observer)
+
+  def follow(self, position: Callable[[], Any]) -> None:
+    follow(self._player, position)
 
   def observe(
     self, observation: Shaped[np.ndarray, "H W C"], legal: Bool[np.ndarray, "E"], action: int

@@ -16,7 +16,7 @@ from moozi.core.config import Section
 from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
 from moozi.envs.environment import Environment, VectorEnvironment
-from moozi.envs.suite import Suite
+from moozi.envs.suite import ReferenceScores, Suite
 from moozi.envs.suites import user
 from moozi.envs.table import EnvironmentTable, Table
 
@@ -154,10 +154,46 @@ def make_jax_env(name: str, /, *, wrappers: Sequence[str] = (), **kwargs: Any) -
   return None if suite.make_jax_env is None else suite.make_jax_env(game, options)
 
 
+def true_rules(name: str, /, *, wrappers: Sequence[str] = (), **kwargs: Any) -> Any:
+  """Returns the rules of environment `name` as an `envs.true_rules.TrueRules`. Imports JAX.
+
+  Raises: UserError: as `make`, or a search cannot use the rules: they have chance or hidden information, or
+    the environment has no copies.
+  """
+  from moozi.envs.true_rules import CompiledRules, HostRules
+
+  suite, game, options = _resolve(name, kwargs, wrappers)
+  spec = suite.make_spec(game, options)
+  where = f"env.name={name}: algorithm=alphazero plans with the true rules of the game, but"
+  if spec.num_seats:
+    raise UserError(f"{where} other players' moves are not rules; set env.kwargs.seat=all, or use muzero")
+  if not spec.is_perfect_information:
+    raise UserError(f"{where} players have hidden information; use muzero")
+  jax_env = None if suite.make_jax_env is None else suite.make_jax_env(game, options)
+  if jax_env is not None:
+    if not jax_env.rules.is_deterministic:
+      raise UserError(f"{where} this game has chance; use muzero")
+    return CompiledRules(jax_env)
+  environment = suite.make_environment(game, options)
+  if environment.max_moves is None:
+    environment.close()
+    raise UserError(
+      f"{where} this one has chance, or no copies to search with (`clone`, `position` and `max_moves` of "
+      "moozi.Environment); use muzero"
+    )
+  return HostRules(environment)
+
+
 def env_spec(name: str, /, *, wrappers: Sequence[str] = (), **kwargs: Any) -> EnvSpec:
   """Returns the specification of `name` with these options. Raises UserError as `make` does."""
   suite, game, options = _resolve(name, kwargs, wrappers)
   return suite.make_spec(game, options)
+
+
+def reference_scores(name: str) -> ReferenceScores | None:
+  """Returns the published returns of random play and of a human in `name`; None if there are none."""
+  library, _, game = name.partition(":")
+  return _load(library).reference_scores(game) if library in _MODULES else None
 
 
 def options_of(name: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:

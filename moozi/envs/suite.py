@@ -11,6 +11,18 @@ from moozi.envs.table import Table
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class ReferenceScores:
+  """The published returns of random play and of a human in one game."""
+
+  random: float
+  human: float
+
+  def normalize(self, mean_return: float) -> float:
+    """Returns the human-normalized score: 0 for random play, 1 for the human."""
+    return (mean_return - self.random) / (self.human - self.random)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Suite:
   """The functions that list and make the environments of one library. Each suite's module defines SUITE.
 
@@ -33,6 +45,7 @@ class Suite:
     make_jax_env: maps (game, options) to an `envs.jax.rules.JaxEnvironment`, whose whole rollout can be
       compiled; None if the rules are not in JAX. Equal arguments give the same object.
     make_table: maps (game, options) to a `Table`; None wraps the suite's two-player environment.
+    reference_scores: maps a game to the returns of random play and of a human; None if there are none.
   """
 
   summary: str
@@ -48,3 +61,4 @@ class Suite:
   make_vector: Callable[[str, Any, list[int]], VectorEnvironment | None] | None = None
   make_jax_env: Callable[[str, Any], Any] | None = None
   make_table: Callable[[str, Any], Table] | None = None
+  reference_scores: Callable[[str], ReferenceScores | None] = lambda game: None

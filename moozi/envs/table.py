@@ -4,6 +4,8 @@ An `Environment` has one agent's view of an episode. A `Table` has the view of t
 returns of all seats.
 """
 
+from typing import Any
+
 import numpy as np
 from jaxtyping import Bool, Shaped
 
@@ -14,7 +16,7 @@ from moozi.ops.players import player_sign
 
 
 class Table:
-  """One game at a time. Call `reset` first; after the end, only `returns` and `reset` are allowed.
+  """One game at a time. Call `reset` first; after the end, no action is legal.
 
   Attributes:
     spec: the specification of the frames and actions. Its `num_players` may differ from `num_seats`.
@@ -34,7 +36,7 @@ class Table:
 
   @property
   def to_play(self) -> int:
-    """The seat to move."""
+    """The seat to move; after the end, the seat that would move next."""
     raise NotImplementedError
 
   def frame(self) -> Shaped[np.ndarray, "H W C"]:
@@ -51,6 +53,10 @@ class Table:
 
   def returns(self) -> list[float]:
     """Returns the return of each seat so far."""
+    raise NotImplementedError
+
+  def position(self) -> Any:
+    """Returns the current position; see `Environment.position`."""
     raise NotImplementedError
 
   def make_bot(self, kind: str, simulations: int, seed: int) -> Bot:
@@ -80,6 +86,7 @@ class EnvironmentTable(Table):
   def __init__(self, env: Environment) -> None:
     self._env, self.spec, self.is_over = env, env.env_spec, True
     if self.spec.num_players != 2:
+      env.close()
       raise UserError(f"{self.spec.name}: has one player; players meet only in games of two or more")
 
   def reset(self, seed: int) -> None:
@@ -105,6 +112,9 @@ class EnvironmentTable(Table):
 
   def returns(self) -> list[float]:
     return list(self._returns)
+
+  def position(self) -> Any:
+    return self._env.position()
 
   def make_bot(self, kind: str, simulations: int, seed: int) -> Bot:
     return self._env.make_bot(kind, simulations, seed)

@@ -17,7 +17,7 @@ from moozi.core.pytree import fields_of
 from moozi.core.records import BatchedTimeStep
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
 from moozi.envs import registry
-from moozi.envs.environment import Environment, VectorEnvironment
+from moozi.envs.environment import Environment, VectorEnvironment, stack_positions
 from moozi.envs.guard import EnvGuard, EnvHung
 from moozi.envs.wrappers import RandomStarts
 
@@ -75,6 +75,9 @@ class SyncVectorEnvironment(VectorEnvironment):
   def step(self, actions: Int[np.ndarray, "B"]) -> BatchedTimeStep:
     actions = check_actions(actions, self._legal_actions_mask, self._is_last)
     return self._advance(actions.tolist())
+
+  def positions(self) -> Any:
+    return stack_positions([env.position() for env in self._envs])
 
   def render(self, i: int) -> np.ndarray | None:
     return self._envs[i].render()

@@ -53,6 +53,16 @@ class EnvironmentWrapper(Environment):
   def will_continue(self) -> bool:
     return self._env.will_continue
 
+  @property
+  def max_moves(self) -> int | None:
+    return self._env.max_moves
+
+  def clone(self) -> Environment:
+    return self._env.clone()
+
+  def position(self) -> Any:
+    return self._env.position()
+
   def make_bot(self, kind: str, simulations: int, seed: int) -> Bot:
     return self._env.make_bot(kind, simulations, seed)
 

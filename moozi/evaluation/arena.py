@@ -281,7 +281,9 @@ class SimpleEntrant:
     if self._kind == "random" or simulations is not None:
       kind = self._kind.partition(":")[0]
       return _Bot(table.make_bot(kind, simulations or 1, seed).action)
-    return CustomPlayer(plugins.PLAYERS.get(self._kind, "player"), table.spec, seed)
+    player = CustomPlayer(plugins.PLAYERS.get(self._kind, "player"), table.spec, seed)
+    player.follow(table.position)
+    return player
 
 
 class _Bot:

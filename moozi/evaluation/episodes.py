@@ -6,6 +6,7 @@ from collections.abc import Callable
 import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped, UInt8
 
+from moozi.envs.suite import ReferenceScores
 from moozi.evaluation.opponents import margin, score_figures
 
 # Memory limit in bytes for the frames and pictures that a FramesKeeper holds.
@@ -75,6 +76,7 @@ class EvaluationResult:
     seats: the agent's seat in each episode; None with one player.
     tiles: frames of the first `evaluation.gif_tiles` episodes; empty if they were not recorded.
     seconds: duration of the evaluation in seconds.
+    references: the published returns of random play and of a human; None if the game has none.
   """
 
   returns: Float[np.ndarray, "N"]
@@ -86,6 +88,7 @@ class EvaluationResult:
   seats: Int[np.ndarray, "N"] | None = None
   tiles: tuple[EpisodeFrames, ...] = ()
   seconds: float = 0.0
+  references: ReferenceScores | None = None
 
   @property
   def lower_bound(self) -> float:
@@ -93,7 +96,10 @@ class EvaluationResult:
     return float(self.returns.mean()) - margin(self.returns)
 
   def summary(self) -> dict[str, float | int]:
-    """Returns the numbers that `moozi evaluate --json` prints; with two players, adds `score_figures`."""
+    """Returns the numbers that `moozi evaluate --json` prints.
+
+    Adds `human_normalized` if there are reference scores, and `score_figures` with two players.
+    """
     figures: dict[str, float | int] = {
       "episodes": len(self.returns),
       "distinct_episodes": self.num_distinct,
@@ -103,6 +109,8 @@ class EvaluationResult:
       "return_max": float(self.returns.max()),
       "length_mean": float(self.lengths.mean()),
     }
+    if self.references is not None:
+      figures["human_normalized"] = self.references.normalize(figures["return_mean"])
     return figures if self.seats is None else figures | score_figures(self.returns, self.seats)
 
 

@@ -35,6 +35,9 @@ class Evaluator:
     policy: the policy before `jax.jit`, such as a result of `agent.policy.make_policy`. Only the fields
       `action`, `root_value` and `action_probs` of its output are used.
     temperature: temperature at which the policy draws actions.
+
+  Attributes:
+    plans_with_rules: whether the policy needs the position of every frame.
   """
 
   def __init__(
@@ -50,6 +53,7 @@ class Evaluator:
     self._history_length = history_length
     self._temperature = jnp.float32(temperature)
     self._policy = jax.jit(policy)
+    self.plans_with_rules = config.plans_with_rules
 
   def run(
     self,
@@ -84,8 +88,16 @@ class Evaluator:
         if should_stop():
           return None
         rng_key, key = jax.random.split(rng_key)
+        position = {"position": slots.positions()} if self.plans_with_rules else {}
         history, output = self._policy(
-          params, net_state, history, slots.timestep, key, self._temperature, slots.opponents_actions()
+          params,
+          net_state,
+          history,
+          slots.timestep,
+          key,
+          self._temperature,
+          slots.opponents_actions(),
+          **position,
         )
         num_finished = slots.num_finished
         slots.step(*jax.device_get((output.action, output.root_value, output.action_probs)))
@@ -105,10 +117,16 @@ class Evaluator:
     return self._history_length
 
   def decide(
-    self, variables: tuple[Any, Any], history: HistoryState, timestep: BatchedTimeStep, rng_key: Any
+    self,
+    variables: tuple[Any, Any],
+    history: HistoryState,
+    timestep: BatchedTimeStep,
+    rng_key: Any,
+    position: Any = None,
   ) -> Any:
     """Returns the policy's output for B frames and their histories; see `agent.policy.make_policy`."""
-    _, output = self._policy(*variables, history, timestep, rng_key, self._temperature, None)
+    extra = {"position": position} if self.plans_with_rules else {}
+    _, output = self._policy(*variables, history, timestep, rng_key, self._temperature, None, **extra)
     return output
 
   def play(self, params: Any, net_state: Any, episode: int) -> Generator[PlayedStep, None, None]:
@@ -124,7 +142,8 @@ class Evaluator:
     with one_slot(self._config, self._spec, self._make_env, episode) as slots:
       seat = seat_of(episode) if slots.has_opponents else None
       while not slots.is_done:
-        decision = decide(slots.timestep, slots.opponents_actions())
+        position = slots.positions() if self.plans_with_rules else None
+        decision = decide(slots.timestep, slots.opponents_actions(), position)
         yield slots.played_step(decision, seat)
         slots.step(*(np.array([x]) for x in decision))
       no_probs = np.zeros(self._spec.num_actions, np.float32)
@@ -154,15 +173,17 @@ class Player:
     self._policy, self.variables, self.temperature = policy, variables, temperature
     self.history, self.rng_key = history, jax.random.PRNGKey(seed)
 
-  def decide(self, timestep: BatchedTimeStep, forced: np.ndarray | None) -> Decision:
+  def decide(self, timestep: BatchedTimeStep, forced: np.ndarray | None, position: Any = None) -> Decision:
     """Returns the agent's decision for one frame.
 
     Args:
       forced: [1] int32: the action that another player plays, or -1 if the agent moves; None means -1.
+      position: the frame's position, with a leading axis of length 1; None if the policy needs none.
     """
     self.rng_key, key = jax.random.split(self.rng_key)
+    extra = {} if position is None else {"position": position}
     self.history, output = self._policy(
-      *self.variables, self.history, timestep, key, self.temperature, forced
+      *self.variables, self.history, timestep, key, self.temperature, forced, **extra
     )
     action, value, probs = jax.device_get((output.action, output.root_value, output.action_probs))
     return Decision(int(action[0]), float(value[0]), probs[0])

@@ -1,5 +1,6 @@
 """A trained agent that plays several games at once."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -9,6 +10,7 @@ from jaxtyping import Int
 from moozi.core.pytree import map_fields
 from moozi.core.records import BatchedTimeStep
 from moozi.core.spec import EnvSpec
+from moozi.envs.environment import stack_positions
 from moozi.evaluation.evaluator import Evaluator
 from moozi.ops.history import HistoryState, init_history, push_action, push_frame
 
@@ -44,12 +46,20 @@ class GroupPlayer:
     history = init_history(num_games, evaluator.history_length, spec)
     self._frames, self._actions = np.asarray(history.frames), np.asarray(history.actions)
 
-  def choose(self, games: Int[np.ndarray, "n"], timestep: BatchedTimeStep) -> Int[np.ndarray, "n"]:
+  @property
+  def plans_with_rules(self) -> bool:
+    """Whether `choose` needs the games' positions."""
+    return self._evaluator.plans_with_rules
+
+  def choose(
+    self, games: Int[np.ndarray, "n"], timestep: BatchedTimeStep, positions: Sequence[Any] = ()
+  ) -> Int[np.ndarray, "n"]:
     """Returns the agent's actions, in its own action space, and adds them to the histories.
 
     Args:
       games: indices of the games, each at most once.
       timestep: their current frames, in the same order.
+      positions: their positions, in the same order, if the agent `plans_with_rules`.
     """
     out = np.empty(len(games), np.int32)
     for start in range(0, len(games), self._width):
@@ -58,7 +68,8 @@ class GroupPlayer:
       rows = start + np.resize(np.arange(count), self._width)
       step = map_fields(lambda x, rows=rows: x[rows], timestep)
       self._rng_key, key = jax.random.split(self._rng_key)
-      output = self._evaluator.decide(self._variables, self._history(games[rows]), step, key)
+      position = stack_positions([positions[row] for row in rows.tolist()]) if self.plans_with_rules else None
+      output = self._evaluator.decide(self._variables, self._history(games[rows]), step, key, position)
       if self._uses_prior:
         chosen = np.where(step.legal_actions_mask, np.asarray(output.prior_probs), -1.0).argmax(axis=-1)
       else:

@@ -50,7 +50,9 @@ def make_opponent(config: Config, spec: EnvSpec, env: Environment, seed: int) ->
   if name.startswith("mcts:"):
     name, simulations = "mcts", mcts_simulations(name) or simulations
   if name not in plugins.PLAYERS.built_in:
-    return CustomPlayer(plugins.PLAYERS.get(name), spec, seed)
+    player = CustomPlayer(plugins.PLAYERS.get(name), spec, seed)
+    player.follow(env.position)
+    return player
   return BotOpponent(env.make_bot(name, simulations, seed).action)
 
 
@@ -85,9 +87,32 @@ def check_history(config: Config, spec: EnvSpec) -> None:
     )
 
 
+def check_symmetries(config: Config, spec: EnvSpec) -> None:
+  """Raises UserError if a run uses symmetries of an environment that has none."""
+  planners = {"train": config.planners.train, "test": config.planners.test}
+  if config.planners.reanalyze is not None:
+    planners["reanalyze"] = config.planners.reanalyze
+  averaged = {f"planners.{name}.average_symmetries": x.average_symmetries for name, x in planners.items()}
+  for key, is_used in ({"learner.symmetries": config.learner.symmetries} | averaged).items():
+    if is_used and not spec.symmetries:
+      raise UserError(f"{key}=true: must be false with env.name={config.env.name}, which lists no symmetries")
+
+
+def check_past_selves(config: Config, spec: EnvSpec) -> None:
+  """Raises UserError if past selves play in an environment without self-play."""
+  share = config.opponents.past_share
+  if share and spec.num_players != 2:
+    raise UserError(
+      f"opponents.past_share={share:g}: must be 0 with env.name={config.env.name}; past selves need "
+      "self-play of two players"
+    )
+
+
 def check_players(config: Config, spec: EnvSpec) -> None:
-  """Raises UserError if a run's settings do not fit the players of its environment."""
+  """Raises UserError if a run's settings do not fit the players or the board of its environment."""
   check_history(config, spec)
+  check_symmetries(config, spec)
+  check_past_selves(config, spec)
   check_opponent(config, spec)
 
 

@@ -11,6 +11,7 @@ from jaxtyping import Float, Int
 
 from moozi.core.config import Config
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
+from moozi.envs import registry
 from moozi.envs.environment import Environment
 from moozi.envs.guard import EnvGuard
 from moozi.envs.players import Player, observe
@@ -85,6 +86,10 @@ class EpisodeSlots:
 
   def close(self) -> None:
     self._env.close()
+
+  def positions(self) -> Any:
+    """Returns the environments' positions; see `VectorEnvironment.positions`."""
+    return self._env.positions()
 
   @property
   def is_done(self) -> bool:
@@ -185,6 +190,7 @@ class EpisodeSlots:
       episode=episode,
       seats=seats if self._spec.num_players == 2 else None,
       tiles=self._tiles.result(),
+      references=registry.reference_scores(self._spec.name),
     )
 
   def _next_seed(self, slot: int) -> int | None:

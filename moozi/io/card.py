@@ -42,6 +42,7 @@ class Evaluation(_Part):
     at_env_steps: environment steps of the run at the evaluation.
     score: with two players, the mean of 1 for a win, ½ for a draw and 0 for a loss; else None.
     opponent: with two players, the player in the other seat; else None.
+    human_normalized: 0 for random play and 1 for a human, by published returns; None if there are none.
   """
 
   return_mean: float
@@ -54,6 +55,7 @@ class Evaluation(_Part):
   at_env_steps: int
   score: float | None = None
   opponent: str | None = None
+  human_normalized: float | None = None
 
 
 class Card(_Part):
@@ -216,6 +218,7 @@ def _evaluation(
     at_env_steps=int(at),
     score=_number(found.get("score")) if num_players == 2 else None,
     opponent=_opponent(config) if num_players == 2 else None,
+    human_normalized=_number(same[-1].get(f"{_TEST}human_normalized")) if same else None,
   )
 
 

@@ -109,6 +109,21 @@ def list_configs() -> list[ConfigInfo]:
   return [info for name, path in sorted(_names().items()) if (info := _info(name, path)) is not None]
 
 
+def describe_duration(text: str | Path) -> str | None:
+  """Returns how long a configuration takes on two cores and what it reaches in that time, as one line.
+
+  Returns None if the configuration does not come with MooZi, or if its header does not say it.
+  """
+  path = find_config(text).resolve()
+  name = next((name for name, known in _names().items() if known.resolve() == path), None)
+  info = None if name is None else _info(name, path)
+  if info is None or info.time is None:
+    return None
+  reached = "" if "not yet measured" in info.time else f"; return: {info.reached or 'not yet measured'}"
+  where = f"needs {info.hardware}" if info.hardware else "on two cores"
+  return f"{info.name} {where}: {info.time}{reached}"
+
+
 def read_chain(path: Path) -> list[dict]:
   """Returns the content of a file and of its bases, the deepest base first.
 

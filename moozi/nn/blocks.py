@@ -8,11 +8,11 @@ from jaxtyping import Array, Float
 from moozi.core.config import NetworkConfig
 
 _EPSILON = 1e-5
-_LARGE_FRAME = 64
+_LARGE_FRAME = 40
 
 
 def is_large(frames: Float[Array, "B H W C"]) -> bool:
-  """Returns whether both sides have at least 64 cells, as in Atari; networks downsample such frames first."""
+  """Returns whether both sides have at least 40 cells, as in Atari; networks downsample such frames first."""
   return min(frames.shape[1:3]) >= _LARGE_FRAME
 
 

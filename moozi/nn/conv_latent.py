@@ -10,6 +10,8 @@ from moozi.nn.latent import flatten
 
 # Large frames are downsampled until no side has more cells than this.
 _SMALL_ENOUGH = 12
+# Side and stride of the first convolution of large frames.
+_KERNEL, _STRIDE = 8, 4
 
 
 class ConvLatentRepresentation(hk.Module):
@@ -18,9 +20,10 @@ class ConvLatentRepresentation(hk.Module):
   If the frame is at least 3×3, the convolution is unpadded. It still covers the border cells, and the dense
   layer of a 10×10 frame has a third less work.
 
-  Large frames (64 cells or more on both sides) pass an unpadded 8×8 convolution of stride 4. Padded 4×4
-  convolutions of stride 2 with twice the channels follow, until no side is larger than 12 cells. Each
-  convolution has a relu. 84 cells become 20, then 10.
+  Large frames (40 cells or more on both sides) pass an 8×8 convolution of stride 4, padded only so far that
+  it reads the last cells (84 and 64 cells need no padding). Padded 4×4 convolutions of stride 2 with twice
+  the channels follow, until no side is larger than 12 cells. Each convolution has a relu. 84 cells become 20,
+  then 10; 64 become 15, then 8; 42 become 10.
   The action planes of a large stacked history are constant, so they skip the first convolution. A dense layer
   on their values adds what a convolution with 64 equal weights per plane would add.
 
@@ -43,7 +46,8 @@ class ConvLatentRepresentation(hk.Module):
     if is_large(stacked_history):
       frames = stacked_history[..., : self._num_frame_planes]
       actions = stacked_history[:, 0, 0, self._num_frame_planes :]
-      x = hk.Conv2D(channels, 8, stride=4, padding="VALID", name="conv")(frames)
+      padding = [(0, -(side - _KERNEL) % _STRIDE) for side in frames.shape[1:3]]
+      x = hk.Conv2D(channels, _KERNEL, stride=_STRIDE, padding=padding, name="conv")(frames)
       by_action = hk.Linear(channels, with_bias=False, name="actions")(actions)
       x = jax.nn.relu(x + by_action[:, None, None, :])
       i = 1
@@ -51,6 +55,6 @@ class ConvLatentRepresentation(hk.Module):
         x = jax.nn.relu(hk.Conv2D(2 * channels, 4, stride=2, padding="SAME", name=f"conv_{i}")(x))
         i += 1
     else:
-      padding = "VALID" if min(stacked_history.shape[1:3]) >= 3 else "SAME"
-      x = jax.nn.relu(hk.Conv2D(channels, 3, padding=padding, name="conv")(stacked_history))
+      small = "VALID" if min(stacked_history.shape[1:3]) >= 3 else "SAME"
+      x = jax.nn.relu(hk.Conv2D(channels, 3, padding=small, name="conv")(stacked_history))
     return normalize_latent(hk.Linear(self._config.latent_size, name="dense")(flatten(x)))

@@ -119,6 +119,7 @@ def make_model(
   history_length: int,
   transform: ScalarTransform,
   num_codes: int = 0,
+  has_dynamics: bool = True,
 ) -> Model:
   """Makes the network of kind `config.kind` for the environment of `spec`.
 
@@ -129,13 +130,14 @@ def make_model(
     history_length: L; the stacked history has L·(C + A) channels.
     num_codes: number of codes of the outcome; above 0, the model has chance nodes (`mlp` and `conv_latent`
       only).
+    has_dynamics: whether the model has parameters for `recurrent_inference` and `project`.
 
   The model's functions raise ValueError for a stacked history of another shape.
   """
   input_shape = (*spec.frame_shape[:2], history_length * (spec.frame_shape[2] + spec.num_actions))
   transformed = hk.without_apply_rng(
     hk.multi_transform_with_state(
-      lambda: _build(config, spec, history_length, transform, input_shape, num_codes)
+      lambda: _build(config, spec, history_length, transform, input_shape, num_codes, has_dynamics)
     )
   )
   root_inference, recurrent_inference, project, represent, *rest = transformed.apply
@@ -201,6 +203,7 @@ def _build(
   transform: ScalarTransform,
   input_shape: tuple[int, ...],
   num_codes: int,
+  has_dynamics: bool,
 ) -> tuple[Any, tuple[Any, ...]]:
   """Returns an init that creates every parameter, and the model's functions, to be transformed.
 
@@ -266,6 +269,8 @@ def _build(
   def init(stacked_history: Float[Array, "B H W Ch"]) -> None:
     x = represent(stacked_history, True)
     predict(x, True)
+    if not has_dynamics:
+      return
     projected = recurrent(x, jnp.full(x.shape[0], DUMMY_ACTION, jnp.int32), True).hidden_state
     project(projected, True)
     if num_codes:

@@ -1,6 +1,6 @@
 """The residual network of the thesis, 5.1.2; norm and sizes are configurable.
 
-Frames of 64 cells or more on both sides are downsampled as MuZero does for Atari.
+Frames of 40 cells or more on both sides are downsampled as MuZero does for Atari.
 
 Hidden states are images [B, H, W, channels]. The reward head lacks a flatten in the thesis (an erratum), and
 "(1)" at the value head stands for |Z|. The thesis has "One block to obtain the hidden state head, one block
@@ -34,7 +34,7 @@ def _pool(x: Float[Array, "B H W C"]) -> Float[Array, "B h w C"]:
 class ResnetRepresentation(hk.Module):
   """h: a 1×1 convolution, then `num_representation_blocks` residual blocks; large frames are downsampled.
 
-  Large frames (64 cells or more on both sides) are halved four times: by a 3×3 convolution of stride 2 into
+  Large frames (40 cells or more on both sides) are halved four times: by a 3×3 convolution of stride 2 into
   half the channels, by another into all channels, and by two average pools of stride 2. Residual blocks
   follow each of the first three, in the ratio 2 : 3 : 3 (MuZero has eight). 96 and 84 cells become 6.
 

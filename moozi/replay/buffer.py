@@ -3,6 +3,8 @@
 Source: thesis 4.3.14; docs/rules.md describes segments, lanes and targets.
 """
 
+import math
+
 import numpy as np
 from jaxtyping import Float, Int, Num
 
@@ -13,7 +15,9 @@ from moozi.core.histogram import Histogram, histogram_of
 from moozi.core.pytree import fields_of, map_fields
 from moozi.core.records import RootSpan, SearchRoots, TrainTarget, TrajectorySample
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
+from moozi.core.symmetry import SymmetryTables, tables_of
 from moozi.ops.sampling import importance_ratio
+from moozi.ops.symmetry import turn_targets
 from moozi.replay.reanalyze_queue import ReanalyzeQueue
 from moozi.replay.sampling import make_sampler
 from moozi.replay.storage import LaneStorage
@@ -47,10 +51,12 @@ class ReplayBuffer:
     num_lanes: int,
     seed: int,
     frames_ahead: int = 1,
+    turns_targets: bool = False,
   ) -> None:
     """Makes an empty buffer with room for `config.capacity // num_lanes` steps in each lane.
 
     Args:
+      turns_targets: whether each target is turned by a random one of the environment's symmetries.
       frames_ahead: number of frames after the start step in a target (F of TrainTarget); at most K.
 
     Raises: ValueError: a lane would be too short for one target, or training could never start.
@@ -75,6 +81,9 @@ class ReplayBuffer:
     self.reanalyze_queue = ReanalyzeQueue(self.storage)
     self._sampler = make_sampler(config, self.storage)
     self._rng = np.random.Generator(np.random.PCG64(seed))
+    self._symmetries: SymmetryTables | None = None
+    if turns_targets:
+      self._symmetries = tables_of(spec.symmetries, math.prod(spec.frame_shape), spec.num_actions)
     # True for lanes that are empty or had a segment refused: they drop steps until an episode starts.
     self._awaits_first = np.ones(num_lanes, np.bool_)
     self._refusals = Refusals(config.max_refused_segments)
@@ -211,7 +220,12 @@ class ReplayBuffer:
     }
     self._counters["drawn"] += slot.size
     batched = {name: np.ascontiguousarray(x).reshape(shape + x.shape[1:]) for name, x in fields.items()}
-    return TrainTarget(**batched, importance_ratio=ratio)
+    target = TrainTarget(**batched, importance_ratio=ratio)
+    if self._symmetries is None:
+      return target
+    return turn_targets(
+      target, self._symmetries, self._rng.integers(len(self._symmetries.actions), size=shape)
+    )
 
   def update_priorities(
     self, slot: Int[np.ndarray, "*M"], sequence: Int[np.ndarray, "*M"], delta: Num[np.ndarray, "*M"]

@@ -50,7 +50,9 @@ def make_replay(config: Config, spec: EnvSpec, stored: Mapping[int, int] | None)
   return ReplayBuffer(*_acted_part(config, spec))
 
 
-def _acted_part(config: Config, spec: EnvSpec) -> tuple[ReplayConfig, TargetsConfig, EnvSpec, int, int, int]:
+def _acted_part(
+  config: Config, spec: EnvSpec
+) -> tuple[ReplayConfig, TargetsConfig, EnvSpec, int, int, int, bool]:
   """Returns the arguments of the ReplayBuffer for this run's own steps."""
   num_lanes = config.workers.num_workers * config.workers.num_envs
   return (
@@ -60,6 +62,7 @@ def _acted_part(config: Config, spec: EnvSpec) -> tuple[ReplayConfig, TargetsCon
     num_lanes,
     child_seed(config.seed, "replay"),
     config.frames_ahead,
+    config.learner.symmetries,
   )
 
 
@@ -80,7 +83,15 @@ class MixedReplay(ReplayBuffer):
     # A separate seed: with the seed of the other part, both parts would draw the same random numbers.
     seed = child_seed(config.seed, "replay", 1)
     try:
-      self._stored = ReplayBuffer(settings, config.targets, spec, len(stored), seed, config.frames_ahead)
+      self._stored = ReplayBuffer(
+        settings,
+        config.targets,
+        spec,
+        len(stored),
+        seed,
+        config.frames_ahead,
+        config.learner.symmetries,
+      )
     except MemoryError as e:
       raise UserError(
         f"offline.trajectories={config.offline.trajectories}: do not fit in memory: {e}"

@@ -7,11 +7,12 @@ from typing import Any, Generic, Protocol, TypeVar
 import jax
 
 from moozi.acting.collector import TrajectoryCollector
+from moozi.acting.past_selves import PastCollector, with_past
 from moozi.acting.reanalyzer import Reanalyzer
 from moozi.acting.rollout import RolloutCollector
-from moozi.agent.policy import make_policy
+from moozi.agent.policy import Policy, make_policy
 from moozi.agent.update import TrainingState, init_training_state, make_update_many, terms_of
-from moozi.core.config import Config
+from moozi.core.config import Config, PlannerConfig
 from moozi.core.errors import UserError
 from moozi.core.flat_state import State
 from moozi.core.seeds import child_seed
@@ -19,6 +20,7 @@ from moozi.core.spec import EnvSpec
 from moozi.envs import registry
 from moozi.envs.environment import Environment, VectorEnvironment
 from moozi.envs.jax.environment import JaxVectorEnvironment
+from moozi.envs.true_rules import TrueRules
 from moozi.envs.vector import make_vector
 from moozi.evaluation.evaluator import Evaluator, evaluation_planner
 from moozi.learning.learner import Learner
@@ -39,8 +41,26 @@ def scalar_transform(config: Config) -> ScalarTransform:
 
 
 def build_model(config: Config, spec: EnvSpec) -> Model:
-  transform = scalar_transform(config)
-  return make_model(config.network, spec, config.targets.history_length, transform, config.chance.codes)
+  transform, length = scalar_transform(config), config.targets.history_length
+  has_dynamics = not config.plans_with_rules
+  return make_model(config.network, spec, length, transform, config.chance.codes, has_dynamics)
+
+
+def build_rules(config: Config) -> TrueRules | None:
+  """Returns the true rules that searches use; None if they use the learned model.
+
+  Raises: UserError: a search cannot use the rules of the environment (`registry.true_rules`).
+  """
+  if not config.plans_with_rules:
+    return None
+  rules: TrueRules = registry.true_rules(config.env.name, **config.env.arguments)
+  return rules
+
+
+def build_policy(config: Config, spec: EnvSpec, planner: PlannerConfig, with_tree: bool = False) -> Policy:
+  """Returns the policy to compile, which needs positions if the configuration has `plans_with_rules`."""
+  model, rules = build_model(config, spec), build_rules(config)
+  return make_policy(model, planner, config.targets, spec, with_tree, rules)
 
 
 def build_learner(config: Config, spec: EnvSpec) -> Learner:
@@ -66,12 +86,14 @@ def parameters_template(config: Config, spec: EnvSpec) -> tuple[Any, Any]:
   return template.params, template.net_state
 
 
-def build_collector(
-  config: Config, spec: EnvSpec, worker: int, began_at: int = 0
-) -> TrajectoryCollector | RolloutCollector:
+AnyCollector = TrajectoryCollector | RolloutCollector | PastCollector
+
+
+def build_collector(config: Config, spec: EnvSpec, worker: int, began_at: int = 0) -> AnyCollector:
   """Returns the collector of a training worker.
 
-  If the environment is written in JAX and `workers.rollout` is not "step", it is a compiled rollout.
+  If the environment is written in JAX and `workers.rollout` is not "step", it is a compiled rollout. With
+  `opponents.past_share`, it is a PastCollector.
 
   Args:
     worker: index of the worker.
@@ -81,16 +103,23 @@ def build_collector(
   Raises: UserError: `workers.rollout=scan` is set, and the environment is not written in JAX.
   """
   workers, model, planner = config.workers, build_model(config, spec), config.planners.train
+  policy = build_policy(config, spec, planner)
   env = make_training_env(config, workers.num_envs, worker, began_at)
   seed = child_seed(config.seed, "training_search", worker, began_at)
+  num_past = config.num_past_lanes
+  if num_past:
+    policy = with_past(policy, num_past)
+  collector: AnyCollector
   if workers.rollout != "step" and isinstance(env, JaxVectorEnvironment):
-    return RolloutCollector(model, config, planner, env, seed)
+    collector = RolloutCollector(model, config, planner, env, seed, policy)
+    return PastCollector(collector, num_past) if num_past else collector
   if workers.rollout == "scan":
     env.close()
     raise UserError(
       f"workers.rollout=scan: {config.env.name} is not written in JAX; allowed for it are auto and step"
     )
-  return TrajectoryCollector(model, config, planner, env, seed)
+  collector = TrajectoryCollector(model, config, planner, env, seed, policy)
+  return PastCollector(collector, num_past) if num_past else collector
 
 
 def make_training_env(config: Config, num_envs: int, worker: int, began_at: int) -> VectorEnvironment:
@@ -110,7 +139,7 @@ def make_training_env(config: Config, num_envs: int, worker: int, began_at: int)
 def build_evaluator(config: Config, spec: EnvSpec, num_simulations: int | None = None) -> Evaluator:
   """Returns the evaluator; `num_simulations` overrides the testing planner's setting."""
   planner = evaluation_planner(config, num_simulations)
-  policy = make_policy(build_model(config, spec), planner, config.targets, spec)
+  policy = build_policy(config, spec, planner)
   temperature = temperature_at(planner.temperature, 0)
   return Evaluator(policy, temperature, config.targets.history_length, config, spec, make_test_env(config))
 
@@ -187,11 +216,9 @@ def restore_collectors(build_all: Callable[[int], list[C]], state: RunState | No
   return Collectors(workers, began_at, f"; {num_new} environments are reset" if num_new else "")
 
 
-def build_collectors(
-  config: Config, spec: EnvSpec, state: RunState | None
-) -> Collectors[TrajectoryCollector | RolloutCollector]:
+def build_collectors(config: Config, spec: EnvSpec, state: RunState | None) -> Collectors[AnyCollector]:
 
-  def build_all(began_at: int) -> list[TrajectoryCollector | RolloutCollector]:
+  def build_all(began_at: int) -> list[AnyCollector]:
     return [build_collector(config, spec, index, began_at) for index in range(config.num_acting_workers)]
 
   return restore_collectors(build_all, state)

@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Any
 
+from moozi.acting.past_selves import PastCollector
 from moozi.core.actor_report import REANALYZE_WORKER, REPLAY, SERVER, TESTER, WORKER, ActorReport
 from moozi.core.config import Config
 from moozi.core.errors import NotFiniteError
@@ -23,6 +24,7 @@ from moozi.replay.buffer import ReplayBuffer
 from moozi.run import build
 from moozi.run.events import Acted, Collected, Event, Faulted, Histograms, Reanalyzed, Updated
 from moozi.run.pacing import Pacer
+from moozi.run.past_selves import PastSelves
 from moozi.run.schedules import Every
 from moozi.run.session import RunInputs, Session
 from moozi.run.state import RunState
@@ -73,6 +75,7 @@ class ReplayTrainer:
     self._replay = build.build_replay(config, spec, inputs.stored)
     self._reanalyzer = build.build_reanalyzer(config, spec, 0) if config.reanalyze.ratio else None
     self._evaluator = parts.build_evaluator(config, spec)
+    self._past = PastSelves(config) if config.num_past_lanes else None
     self._work = LocalWork(config)
     lost = self._restore(state) if state is not None else 0
     self._histograms = Every(config.logging.histogram_period, start=self.learner_steps)
@@ -88,6 +91,9 @@ class ReplayTrainer:
     self._learner.set_state(state.training)
     if state.progress:
       self._pacer.set_state(part(state.progress, "pacer"))
+      if self._past is not None:
+        variables = state.training.params, state.training.net_state
+        self._past.set_state(part(state.progress, "past_selves"), variables)
       if self._reanalyzer is not None:
         self._reanalyzer.set_state(part(state.progress, "reanalyze"))
     return 0 if state.replay is None else replay_snapshot.restore(self._replay, state.replay)
@@ -131,9 +137,14 @@ class ReplayTrainer:
     """Acts one segment per training worker, and adds the segments to replay."""
     with self._work.doing(SERVER, "publish"):
       params, net_state, version = self._learner.parameters(self._config.workers.network)
+    if self._past is not None:
+      self._past.offer(params, net_state, version)
     num_envs = self._config.workers.num_envs
     for index, worker in enumerate(self._collectors.workers):
       self.session.phase("compiling acting")
+      if self._past is not None and isinstance(worker, PastCollector):
+        past = self._past.opponent(index)
+        worker.set_opponent(past.params, past.net_state, past.version)
       worker.set_parameters(params, net_state, version)
       try:
         with self._work.doing(f"{WORKER}_{index}", "segment"):
@@ -147,9 +158,12 @@ class ReplayTrainer:
       with self._work.doing(REPLAY, "add"):
         taken = self._replay.take(segment, index * num_envs, num_envs, acted.num_steps)
       self._pacer.done_act(acted.num_steps, taken.num_lost)
+      metrics = acted.metrics
+      if self._past is not None and acted.past is not None:
+        metrics = metrics | self._past.record(index, acted.past, self.learner_steps)
       yield Acted(
         **self.session.counters(),
-        metrics=acted.metrics,
+        metrics=metrics,
         episode_returns=acted.episode_returns,
         episode_lengths=acted.episode_lengths,
         staleness=self.learner_steps - acted.version,
@@ -230,6 +244,8 @@ class ReplayTrainer:
   def state(self, has_envs: bool = True) -> RunState:
     progress: State = {"envs_began_at": self._collectors.began_at}
     progress |= prefixed("pacer", self._pacer.get_state())
+    if self._past is not None:
+      progress |= prefixed("past_selves", self._past.get_state())
     if self._reanalyzer is not None:
       progress |= prefixed("reanalyze", self._reanalyzer.get_state())
     with self._work.doing(SERVER, "checkpoint"):

@@ -19,7 +19,7 @@ def check_plugins(config: Config, spec: EnvSpec) -> None:
   for use in uses:
     use.get()
   kinds = {use.registry.kind for use in uses}
-  if config.algorithm != "muzero" or not kinds & {"network", "search", "loss"}:
+  if config.algorithm == "ppo" or not kinds & {"network", "search", "loss"}:
     return
   import jax
 
@@ -40,6 +40,6 @@ def check_plugins(config: Config, spec: EnvSpec) -> None:
 
     def trace(key: jax.Array, target: TrainTarget) -> None:
       state = init_training_state(model, config, spec, key)
-      loss(state.params, state.target_params, state.net_state, target)
+      loss(state.params, state.target_params, state.net_state, target, 0, key)
 
     jax.eval_shape(trace, jax.ShapeDtypeStruct((2,), "uint32"), zero_targets(config, spec, (2,)))

@@ -26,10 +26,12 @@ class Algorithm:
   build_evaluator: Callable[[Config, EnvSpec, int | None], Evaluator]
   # Whether the algorithm learns a model that can be unrolled.
   has_model: bool
+  # Whether the agent searches: with its model, or with the true rules of the game.
+  has_search: bool
 
 
 # Each function imports its modules when it is called, so that unused networks and Ray are not loaded.
-def _muzero() -> Algorithm:
+def _muzero(has_model: bool = True) -> Algorithm:
   from moozi.run import build
 
   def run(inputs: RunInputs) -> Generator[Event, None, None]:
@@ -42,15 +44,30 @@ def _muzero() -> Algorithm:
     return driver.run(inputs)
 
   return Algorithm(
-    run, build.initial_training_state, build.training_state_template, build.build_evaluator, has_model=True
+    run,
+    build.initial_training_state,
+    build.training_state_template,
+    build.build_evaluator,
+    has_model=has_model,
+    has_search=True,
   )
+
+
+def _alphazero() -> Algorithm:
+  # The same runtimes: `run.build` reads the key `algorithm` where the two differ.
+  return _muzero(has_model=False)
 
 
 def _ppo() -> Algorithm:
   from moozi.baselines.ppo import run as ppo
 
   return Algorithm(
-    ppo.run, ppo.initial_training_state, ppo.training_state_template, ppo.build_evaluator, has_model=False
+    ppo.run,
+    ppo.initial_training_state,
+    ppo.training_state_template,
+    ppo.build_evaluator,
+    has_model=False,
+    has_search=False,
   )
 
 
@@ -58,12 +75,18 @@ def _q_learning() -> Algorithm:
   from moozi.baselines.q_learning import run as q
 
   return Algorithm(
-    q.run, q.initial_training_state, q.training_state_template, q.build_evaluator, has_model=False
+    q.run,
+    q.initial_training_state,
+    q.training_state_template,
+    q.build_evaluator,
+    has_model=False,
+    has_search=False,
   )
 
 
 ALGORITHMS: dict[str, Callable[[], Algorithm]] = {
   "muzero": _muzero,
+  "alphazero": _alphazero,
   "ppo": _ppo,
   "q_learning": _q_learning,
 }

@@ -183,6 +183,8 @@ class Recorder:
       f"return {figures['return_mean']:z.2f} ± {figures['return_std']:.2f} over {figures['episodes']} "
       f"episodes ({figures['distinct_episodes']} distinct), length {figures['length_mean']:.0f}"
     )
+    if "human_normalized" in figures:
+      text += f", human-normalized {figures['human_normalized']:z.3f}"
     if "score" in figures:
       opponent = self._config.evaluation.opponent
       text += f", score {figures['score']:.3f} against {opponent if opponent != 'self' else 'itself'}"

@@ -130,6 +130,8 @@ def _result(evaluation: Evaluation | None) -> str:
     f"({distinct}) with `evaluation.seed={evaluation.seed}`, at {evaluation.at_env_steps:,} environment "
     "steps. The interval covers the episodes of one trained agent; it says nothing about other seeds."
   )
+  if evaluation.human_normalized is not None:
+    text += f" Human-normalized score: {evaluation.human_normalized:.3f} (random play 0, human 1)."
   if evaluation.score is not None:
     text += f" Score against {evaluation.opponent}: {evaluation.score:.3f} (a win is 1, a draw ½)."
   return text

@@ -225,10 +225,12 @@ def make_page(
   template: str = "page.html",
   scripts: Sequence[str] = _SCRIPTS,
   styles: Sequence[str] = ("page.css",),
+  connects_to_its_server: bool = False,
 ) -> str:
   """Returns the HTML of a page, built from files in the folder `report_page`.
 
-  The page loads no other files. Its content security policy allows only its own script and style.
+  The page loads no other files. Its content security policy allows only its own script and style and, with
+  `connects_to_its_server`, requests of the script to the server of the page.
   """
   parts = resources.files("moozi.vis") / "report_page"
   style = "\n".join((parts / name).read_text("utf-8") for name in styles)
@@ -236,7 +238,7 @@ def make_page(
   script = f'"use strict";\n(() => {{\n{code}\n}})();\n'
   policy = (
     f"default-src 'none'; img-src data:; script-src '{_digest(script)}'; style-src '{_digest(style)}'; "
-    "base-uri 'none'; form-action 'none'"
+    "base-uri 'none'; form-action 'none'" + "; connect-src 'self'" * connects_to_its_server
   )
   # Escapes `<`, so that no text can end the script element.
   text = json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")

@@ -125,13 +125,15 @@ def test_scan_equals_step_for_two_players_and_a_schedule():
     "pgx:minatar-asterix",
     "pgx:othello",
     "pgx:tic_tac_toe",
+    "pgx:tic_tac_toe algorithm=alphazero targets.unroll_steps=0",
   ],
 )
 def test_scan_equals_step_in_libraries(name):
+  name, *options = name.split()
   import_library(name)
   out = []
   for rollout in ("step", "scan"):
-    config = load_config(None, [*TINY, f"env.name={name}", f"workers.rollout={rollout}"])
+    config = load_config(None, [*TINY, f"env.name={name}", f"workers.rollout={rollout}", *options])
     spec = build.env_spec(config)
     collector = build.build_collector(config, spec, worker=0)
     collector.set_parameters(*random_parameters(config, spec), 0)

@@ -67,6 +67,9 @@ class Ray:
   def get(self, references, timeout=None):
     return get(references)
 
+  def put(self, value):
+    return Reference(value)
+
   def wait(self, references, num_returns=1, timeout=None):
     return references[:num_returns], references[num_returns:]
 

@@ -173,6 +173,28 @@ def test_addends_sum_to_their_term():
   assert "loss/reward_0" not in metrics
 
 
+def test_without_unrolled_steps():
+  """With K = 0 the loss has policy and value at the start only; the last frame of an episode is masked."""
+  targets = TargetsConfig(unroll_steps=0, history_length=L, n_step=2)
+  target = random_target(np.random.default_rng(0), B, 0, L, FRAME, A)
+  target = replace(target, consistency_mask=np.float32([1, 0, 1, 1]))
+  params, config = PARAMS[0], CONFIGS["default"]
+  loss, aux = fast_jit(make_loss(MODEL, config, targets, "bool"))(params, params, STATE, target)
+  w = {k: np.asarray(v, np.float64) for k, v in params.items()}
+  want = {"policy": 0.0, "value": 0.0}
+  for b in (0, 2, 3):
+    x = slow_history(target.frames[b, :L], target.history_actions[b, :L]) @ w["h"]
+    scale = float(target.importance_ratio[b] * target.unroll_mask[b, 0]) / B
+    want["policy"] += scale * slow_cross_entropy(target.action_probs[b, 0], x @ w["p"])
+    want["value"] += scale * slow_cross_entropy(slow_phi(float(target.n_step_returns[b, 0])), x @ w["v"])
+  for term, value in want.items():
+    assert aux.metrics[f"loss/{term}"] == pytest.approx(value, rel=1e-4), term
+  l2 = config.l2_coef * float(aux.metrics["loss/l2"])
+  assert loss == pytest.approx(want["policy"] + config.value_coef * want["value"] + l2, rel=1e-4)
+  assert aux.value_error[1] == 0
+  assert not {"loss/reward", "loss/consistency", "error/reward"} & set(aux.metrics)
+
+
 def test_uniform_predictions_cost_log_n():
   """If all parameters are 0, every prediction is uniform and its cross-entropy is the log of its size."""
   params = jax.tree_util.tree_map(jnp.zeros_like, PARAMS[0])

@@ -46,7 +46,7 @@ def played():
   stacks = []
 
   def plan(
-    model, config, discount, num_players, params, net_state, rng_key, stacked, mask, temperature, with_tree
+    model, config, discount, num_players, params, net_state, rng_key, stacked, mask, temperature, **options
   ):
     stacks.append(np.asarray(stacked))
     mask = np.asarray(mask)

@@ -35,10 +35,10 @@ def share_compiled_policies():
   """Compiles each policy once for all tests of this module."""
   make_policy, compiled = inspection.make_search_policy, {}
 
-  def make_shared(model, config, spec, planner):
-    key = f"{config.network} {config.targets} {spec} {planner}"
+  def make_shared(config, spec, planner):
+    key = f"{config.algorithm} {config.network} {config.targets} {spec} {planner}"
     if key not in compiled:
-      compiled[key] = make_policy(model, config, spec, planner)
+      compiled[key] = make_policy(config, spec, planner)
     return compiled[key]
 
   with pytest.MonkeyPatch.context() as patch:

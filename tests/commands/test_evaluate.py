@@ -5,6 +5,8 @@ import json
 import pytest
 from PIL import Image
 
+from moozi.commands.evaluate import _describe_evaluation
+
 
 @pytest.mark.parametrize(
   "kind",
@@ -62,3 +64,12 @@ def test_evaluate_video_errors(runs, refused, tmp_path, monkeypatch):
   message = refused("evaluate", runs["catch"], "--video", tmp_path / "seen.mp4")
   assert "MP4 needs the package imageio-ffmpeg" in message
   assert "pip install 'moozi[video]'" in message
+
+
+def test_human_normalized_score_follows_the_return():
+  names = ("return_mean", "return_std", "return_min", "return_max", "length_mean")
+  result = {"env": "atari:Pong", "checkpoint": "c", "env_steps": 5, "episodes": 2, "distinct_episodes": 2}
+  result |= dict.fromkeys(names, 1.0)
+  assert "human" not in _describe_evaluation(result)
+  text = _describe_evaluation(result | {"human_normalized": 0.61473})
+  assert text.endswith("\nhuman-normalized score: 0.615 (random play 0, human 1)")

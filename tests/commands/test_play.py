@@ -75,6 +75,33 @@ def test_hidden_information_is_not_printed(typed):
   assert "player 1, card " not in out
 
 
+def test_opinion_on_request(typed):
+  # x x . / o o . / . . .: the search takes the win, and so does the user.
+  lines = "0\n3\n1\n4\n?\n2\n"
+  status, out = typed(lines, "play", "open_spiel:tic_tac_toe", "--advisor", "mcts:200")
+  assert status == 0
+  opinion = out[out.index("mcts:200: value") :].splitlines()
+  assert opinion[1].split() == ["(0,2)", opinion[1].split()[1], "value", "+1.000"]
+  assert out.splitlines()[-1] == "X won (return 1)"
+  assert "?" not in typed("q\n", "play", "open_spiel:tic_tac_toe", "--advisor", "none")[1]
+
+
+def test_four_players_with_hidden_cards(typed):
+  lines = "\n".join(str(a) for a in range(41)) + "\n"
+  arguments = ["play", "open_spiel:uno(players=4,hand=2)", "--opponent", "random", "--seat", "2"]
+  status, out = typed(lines * 30, *arguments)
+  assert status == 0
+  assert out.startswith("you are player 2; random is player 0, player 1, player 3\nplayer 0 plays ")
+  assert out.splitlines()[-1].startswith("you ")
+  assert out.count("to move self") == out.count("top ") > 0  # no other hand is shown
+
+
+def test_hidden_moves_are_not_printed(typed):
+  _, out = typed("", "play", "open_spiel:stratego", "--opponent", "random", "--seat", "1")
+  assert "red moves\n" in out
+  assert "red plays" not in out
+
+
 def test_quit_and_end_of_input(typed):
   assert typed("q\n", "play", "open_spiel:tic_tac_toe")[1].endswith("quit before the end of the game\n")
   assert typed("", "play", "open_spiel:tic_tac_toe")[1].endswith("quit before the end of the game\n")
@@ -168,7 +195,10 @@ def test_keys_of():
       "must be agent, human, random, mcts, self, mcts:SIMULATIONS, run:PATH[@checkpoint], zoo:NAME",
     ),
     (["open_spiel:kuhn_poker", "--opponent", "mcts"], "would see what is hidden"),
-    (["open_spiel:tic_tac_toe", "--seat", "2"], "'--seat': 2: must be an integer from 0 to 1"),
+    (["open_spiel:tic_tac_toe", "--seat", "2"], "--seat=2: must be from 0 to 1 in open_spiel:tic_tac_toe"),
+    (["open_spiel:tic_tac_toe", "--advisor", "random"], "--advisor=random: must be mcts:N, run:PATH"),
+    (["open_spiel:kuhn_poker", "--advisor", "mcts:5"], "would see what is hidden"),
+    (["tiny:catch", "--web"], "--web: tiny:catch has one player"),
     (["tiny:catch", "--seed", "x"], "'--seed': x: must be an integer from"),
   ],
 )

@@ -114,3 +114,24 @@ def test_every_key_has_a_description():
     return found
 
   assert missing(Config) + missing(TemperaturePoint) == []
+
+
+@pytest.mark.parametrize(
+  ("changes", "message"),
+  [
+    ({"algorithm": "alphazero"}, "targets.unroll_steps=5: must be 0 with algorithm=alphazero"),
+    ({"targets": {"unroll_steps": 0}}, "targets.unroll_steps=0: must be at least 1 with algorithm=muzero"),
+    (
+      {"algorithm": "alphazero", "targets": {"unroll_steps": 0}, "reanalyze": {"ratio": 0.5}},
+      "reanalyze.ratio=0.5 needs algorithm=muzero, not alphazero",
+    ),
+    (
+      {"algorithm": "alphazero", "targets": {"unroll_steps": 0}, "chance": {"codes": 2}},
+      "chance.codes=2 needs algorithm=muzero, not alphazero",
+    ),
+    ({"algorithm": "ppo", "trajectories": {"save": True}}, "needs algorithm=muzero or alphazero, not ppo"),
+  ],
+)
+def test_rejects_settings_of_another_algorithm(changes, message):
+  with pytest.raises(pydantic.ValidationError, match=message):
+    Config.model_validate(changes)

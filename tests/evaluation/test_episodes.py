@@ -1,7 +1,19 @@
+import dataclasses
+
 import numpy as np
 
+from moozi.envs.suite import ReferenceScores
 from moozi.evaluation import episodes as episode_frames
-from moozi.evaluation.episodes import FramesKeeper
+from moozi.evaluation.episodes import EvaluationResult, FramesKeeper
+
+
+def test_summary_has_the_human_normalized_score():
+  references = ReferenceScores(random=-20.0, human=10.0)
+  result = EvaluationResult(
+    np.array([-8.0, 4.0]), np.ones(2, np.int64), 2, version=0, env_steps=0, episode=None
+  )
+  assert "human_normalized" not in result.summary()
+  assert dataclasses.replace(result, references=references).summary()["human_normalized"] == 0.6
 
 
 def test_pictures_are_shrunk_and_bounded(monkeypatch):

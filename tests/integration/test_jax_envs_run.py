@@ -11,9 +11,11 @@ from tests.acting.test_rollout import CONFIGS, SMALL, import_library
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("config", ["gymnax/breakout.yaml", "pgx/tic_tac_toe.yaml"])
+@pytest.mark.parametrize(
+  "config", ["gymnax/breakout.yaml", "pgx/tic_tac_toe.yaml", "alphazero/pgx/tic_tac_toe.yaml"]
+)
 def test_run_with_ray(config, tmp_path):
-  import_library(config.replace("/", ":"))
+  import_library(config.removeprefix("alphazero/").replace("/", ":"))
   command = [sys.executable, "-m", "moozi.cli", "train", str(CONFIGS / config), *SMALL, "runtime=ray"]
   subprocess.run(
     [*command, "ray.num_cpus=4", f"run.dir={tmp_path}", "run.name=one", "max_env_steps=1280"],

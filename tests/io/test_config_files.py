@@ -95,7 +95,7 @@ def test_the_list_has_every_file_that_names_an_environment():
   assert moozi.configs() == INFOS
   names = {info.name for info in INFOS}
   assert {"minatar/breakout", "ppo/minatar/freeway", "tiny/catch"} <= names
-  assert not {"base", "minatar/base", "atari/base", "atari/two_cores", "ppo/minatar"} & names
+  assert not {"base", "minatar/base", "atari/base", "atari/100k/base", "ppo/minatar"} & names
   assert [info.name for info in INFOS] == sorted(names)
   assert config_files.PACKAGES.keys() | {"tiny"} == registry._MODULES.keys()
 
@@ -153,6 +153,20 @@ def test_results_are_of_the_same_environment_and_algorithm(info: ConfigInfo):
       ran = read_yaml(path)
       assert ran.get("env", ran.get("world"))["name"] == info.env
       assert ran.get("algorithm", "muzero") == config["algorithm"]
+
+
+def test_durations_are_described():
+  describe = config_files.describe_duration
+  assert describe("tiny/catch") == "tiny/catch on two cores: 97 s; return: 1.0, 20 of 20 runs"
+  pong = "atari/pong on two cores: 3 h at most; what it reaches is not yet measured"
+  assert describe("atari/pong") == describe(ROOT / "config/atari/pong.yaml") == pong
+  assert describe("atari/base") is None  # names no environment
+  assert describe("thesis/breakout") is None  # says no time
+
+
+def test_a_file_of_the_user_has_no_duration(tmp_path):
+  (tmp_path / "mine.yaml").write_text("base: tiny/catch\n")
+  assert config_files.describe_duration(tmp_path / "mine.yaml") is None
 
 
 def test_two_cores_suffice_where_no_hardware_is_named():

@@ -65,6 +65,14 @@ def test_nim_is_won_from_the_winning_seat(tmp_path):
 
 
 @pytest.mark.learning
+def test_alphazero_never_loses_at_tic_tac_toe(tmp_path):
+  run = train(tmp_path, "alphazero/boards/tic_tac_toe.yaml")
+  for seat in walk(run):
+    assert seat["wins"] > 0
+    assert seat["losses"] == 0
+
+
+@pytest.mark.learning
 def test_tabular_q_learning_is_never_beaten_at_tic_tac_toe(tmp_path):
   run = train(tmp_path, "q_learning/boards/tic_tac_toe.yaml")
   assert [seat["losses"] for seat in walk(run, "--checkpoint", "last")] == [0, 0]

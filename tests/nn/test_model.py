@@ -283,22 +283,31 @@ def test_conv_latent_downsamples_large_frames(size, flat):
   assert sum(leaf.size for leaf in jax.tree_util.tree_leaves(params)) < 2_000_000
 
 
-def test_frames_below_64_cells_are_not_downsampled():
-  _, params, _, outputs = large(63, 1, 1, kind="resnet", channels=4, num_representation_blocks=1)
+def test_frames_below_40_cells_are_not_downsampled():
+  _, params, _, outputs = large(39, 1, 1, kind="resnet", channels=4, num_representation_blocks=1)
   assert params["representation/conv"]["w"].shape == (1, 1, 7, 4)
-  assert {shape for _, shape in outputs} == {(63, 63, 4)}
-  _, params, _, _ = large(63, 1, 1, kind="conv_latent", channels=4, latent_size=8)
-  assert params["representation/dense"]["w"].shape == (61 * 61 * 4, 8)
+  assert {shape for _, shape in outputs} == {(39, 39, 4)}
+  _, params, _, _ = large(39, 1, 1, kind="conv_latent", channels=4, latent_size=8)
+  assert params["representation/dense"]["w"].shape == (37 * 37 * 4, 8)
+
+
+def test_conv_latent_of_42_cells():
+  """The first convolution reads the last cells too."""
+  _, params, _, outputs = large(42, 1, 4, kind="conv_latent", channels=16, latent_size=256)
+  assert outputs == [("conv_general_dilated", (10, 10, 16))]
+  assert params["representation/dense"]["w"].shape == (10 * 10 * 16, 256)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["resnet", "conv_latent"])
-def test_large_frame_matters_everywhere(kind):
+@pytest.mark.parametrize(("kind", "size"), [("resnet", 64), ("conv_latent", 64), ("conv_latent", 42)])
+def test_large_frame_matters_everywhere(kind, size):
   config = {**SMALL, "kind": kind, "channels": 4, "num_representation_blocks": 3}
-  model, _, _, _ = large(64, 1, 1, **config)
-  history = jax.random.normal(jax.random.PRNGKey(1), (1, 64, 64, 7))
+  model, _, _, _ = large(size, 1, 1, **config)
+  history = jax.random.normal(jax.random.PRNGKey(1), (1, size, size, 7))
   params, net_state = jax.jit(model.init)(jax.random.PRNGKey(0), history)
-  changed = jnp.concatenate([history.at[:, y, x, 0].add(5.0) for y, x in ((3, 3), (30, 60), (60, 30))])
+  changed = jnp.concatenate(
+    [history.at[:, y, x, 0].add(5.0) for y, x in ((3, 3), (30, size - 1), (size - 1, 30))]
+  )
   represent = jax.jit(lambda h: model.represent(params, net_state, h, False)[0])
   before, after = represent(history), represent(changed)
   difference = np.abs(np.asarray(after - before)).reshape(3, -1).max(axis=1)

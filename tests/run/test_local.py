@@ -153,21 +153,28 @@ def test_segments_to_keep(events):
   assert all(e.segment.action.shape == (8, 4) for e in segments)
 
 
+ALPHAZERO = ("algorithm=alphazero", "targets.unroll_steps=0", "targets.n_step=9")
+
+
 @pytest.mark.parametrize(
-  "env",
+  "options",
   [
-    "env.name=tiny:catch",
-    pytest.param("env.name=minatar:breakout", marks=pytest.mark.slow),
-    pytest.param("env.name=gymnasium:CartPole-v1", marks=pytest.mark.slow),
-    pytest.param("env.name=gymnax:CartPole-v1", marks=pytest.mark.slow),
+    ("env.name=tiny:catch",),
+    pytest.param(("env.name=minatar:breakout",), marks=pytest.mark.slow),
+    pytest.param(("env.name=gymnasium:CartPole-v1",), marks=pytest.mark.slow),
+    pytest.param(("env.name=gymnax:CartPole-v1",), marks=pytest.mark.slow),
+    pytest.param(
+      ("env.name=open_spiel:tic_tac_toe", "workers.max_random_starts=3", *ALPHAZERO), marks=pytest.mark.slow
+    ),
+    pytest.param(("env.name=pgx:tic_tac_toe", *ALPHAZERO), marks=pytest.mark.slow),
   ],
 )
-def test_resume_to_the_bit(env, request):
+def test_resume_to_the_bit(options, request):
   """A run that is resumed at a checkpoint has the same further events and final state as the original."""
-  whole = request.getfixturevalue("events") if env == "env.name=tiny:catch" else local_run(env)
+  whole = request.getfixturevalue("events") if options == ("env.name=tiny:catch",) else local_run(*options)
   at = next(i for i, e in enumerate(whole) if isinstance(e, StateReady) and not e.is_best)
   assert 0 < whole[at].env_steps < whole[-1].env_steps
-  again = local_run(env, state=whole[at].state)
+  again = local_run(*options, state=whole[at].state)
   assert isinstance(again[0], Started)
   assert again[0].message == "one process; replay holds 160 steps"
   assert summary(again[1:]) == summary(whole[at + 1 :])

@@ -108,15 +108,16 @@ class Page:
     message, _, self._buffer = self._buffer.partition(b"\0")
     return json.loads(message)
 
-  def open(self, path: Path, width: int = 1280, height: int = 900, scheme: str = "light") -> None:
-    """Opens a file and waits for its load event."""
+  def open(self, path: Path | str, width: int = 1280, height: int = 900, scheme: str = "light") -> None:
+    """Opens a file or an address and waits for its load event."""
     self.call(
       "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False
     )
     feature = {"name": "prefers-color-scheme", "value": scheme}
     self.call("Emulation.setEmulatedMedia", features=[feature])
     self.events.clear()
-    self.call("Page.navigate", url=path.absolute().as_uri())
+    url = path if isinstance(path, str) else path.absolute().as_uri()
+    self.call("Page.navigate", url=url)
     while not any(e.get("method") == "Page.loadEventFired" for e in self.events):
       self.events.append(self._receive())
 

@@ -58,9 +58,20 @@ class TrainingWorker:
       self._collector.warm_up(parameters_template(self._config, self._spec))
     self._log.info("compiled acting")
 
-  def run(self, parameters: tuple[Any, Any, int], env_steps: int) -> tuple[Any, Any]:
-    """Acts for one segment; returns (TrajectorySample [T, B, …], ActingResult) as two Ray objects."""
+  def run(
+    self, parameters: tuple[Any, Any, int], env_steps: int, past: tuple[Any, Any, int] | None = None
+  ) -> tuple[Any, Any]:
+    """Acts for one segment; returns (TrajectorySample [T, B, …], ActingResult) as two Ray objects.
+
+    Args:
+      parameters, past: (params, net_state, version) of the current agent and of a past self.
+    """
+    from moozi.acting.past_selves import PastCollector
+
     with self._work.doing("segment"):
+      if past is not None:
+        assert isinstance(self._collector, PastCollector)
+        self._collector.set_opponent(*past)
       self._collector.set_parameters(*parameters)
       return self._collector.run(env_steps)
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from moozi.core.config.chance import ChanceConfig
+from moozi.core.config.opponents import OpponentsConfig
 from moozi.core.config.planner import PlannerConfig as PlannerConfig
 from moozi.core.config.planner import PlannersConfig
 from moozi.core.config.planner import TemperaturePoint as TemperaturePoint
@@ -124,7 +125,9 @@ class TargetsConfig(Section):
   """Lengths of history L, unroll K and bootstrap n. The thesis: L=4, K=5, n=10, discount 0.997."""
 
   history_length: PositiveInt = Field(1, description="L: frames, with their actions, that the network sees")
-  unroll_steps: PositiveInt = Field(5, description="K: steps that the dynamics network is trained to unroll")
+  unroll_steps: NonNegativeInt = Field(
+    5, description="K: steps that the dynamics network is trained to unroll; alphazero: 0; muzero: above 0"
+  )
   n_step: PositiveInt = Field(
     10,
     description="n: number of rewards in a value target, which bootstraps from the search value after them",
@@ -212,6 +215,11 @@ class LearnerConfig(Section):
   )
   l2_coef: NonNegativeFloat = Field(0.0, description="weight of the squared norm of all parameters; 0: off")
   extra_losses: LossNames = Field((), description="loss terms of your own, by name or module:function")
+  symmetries: bool = Field(
+    False,
+    description="board games: turn each sampled target by a random symmetry of the environment, such as the "
+    "mirror image in Connect Four",
+  )
   scale_reward_loss: bool = Field(True, description="divide unrolled reward losses by K; the thesis: false")
   dynamics_gradient_scale: Probability = Field(
     0.5, description="factor on the gradient into each unrolled hidden state; MuZero: 0.5"
@@ -228,11 +236,29 @@ class LearnerConfig(Section):
   consistency_from_target: bool = Field(
     False, description="compute the target of the self-consistency loss with the target network"
   )
+  consistency_warmup_steps: NonNegativeInt = Field(
+    0, description="learner steps in which consistency_coef rises linearly from 0; 0: none"
+  )
+  max_shift: NonNegativeInt = Field(
+    0,
+    description="augmentation: shift the frames of each sample by up to this number of cells on each axis; "
+    "DrQ: 4 for Atari; 0: off",
+  )
+  intensity_jitter: NonNegativeFloat = Field(
+    0.0,
+    description="augmentation: scale the frames of each sample by 1 + intensity_jitter · ε, ε normal within "
+    "−2 … 2; SPR: 0.05; 0: off",
+  )
   max_skipped_updates: PositiveInt = Field(
     20,
     description="after this number of consecutive updates with a non-finite loss or gradient, the run "
     "rolls back to its last checkpoint's parameters; the second time, the run ends",
   )
+
+  @property
+  def augments(self) -> bool:
+    """Whether the frames of a training batch are augmented."""
+    return self.max_shift > 0 or self.intensity_jitter > 0
 
 
 class WorkersConfig(Section):
@@ -389,10 +415,11 @@ class Config(Section):
   """The whole configuration of a run."""
 
   seed: Seed = Field(0, description="seed of the run; each part derives its own from it")
-  algorithm: Literal["muzero", "ppo", "q_learning"] = Field(
+  algorithm: Literal["muzero", "alphazero", "ppo", "q_learning"] = Field(
     "muzero",
-    description="ppo, q_learning: baselines; each has a section of its own, always runs in one process, and "
-    "ignores `runtime`",
+    description="alphazero: MuZero's search with the game's true rules in place of a learned model; it needs "
+    "targets.unroll_steps=0 and a game without chance and hidden information. ppo, q_learning: baselines; "
+    "each has a section of its own, always runs in one process, and ignores `runtime`",
   )
   runtime: Literal["ray", "local"] = Field(
     "ray",
@@ -416,6 +443,7 @@ class Config(Section):
   replay: ReplayConfig = ReplayConfig()
   learner: LearnerConfig = LearnerConfig()
   workers: WorkersConfig = WorkersConfig()
+  opponents: OpponentsConfig = OpponentsConfig()
   evaluation: EvaluationConfig = EvaluationConfig()
   checkpoint: CheckpointConfig = CheckpointConfig()
   logging: LoggingConfig = LoggingConfig()
@@ -444,7 +472,7 @@ class Config(Section):
     """Raises ValueError if a search in use needs chance nodes that the model lacks, or is gumbel with the
     mean as root value.
     """
-    if self.algorithm != "muzero":
+    if self.algorithm == "ppo":
       return
     used = {"train": self.planners.train, "test": self.planners.test}
     if self.reanalyze.ratio:
@@ -471,6 +499,11 @@ class Config(Section):
           )
 
   @property
+  def plans_with_rules(self) -> bool:
+    """Whether searches use the game's true rules, and therefore need the position at the root."""
+    return self.algorithm == "alphazero"
+
+  @property
   def frames_ahead(self) -> int:
     """Number of frames after the start step in a training target."""
     return self.targets.unroll_steps if self.chance.codes else 1
@@ -480,6 +513,14 @@ class Config(Section):
     """Number of training workers that act: 0 if all training is on trajectories from disk."""
     is_offline = self.offline.trajectories is not None and self.offline.fraction == 1
     return 0 if is_offline else self.workers.num_workers
+
+  @property
+  def num_past_lanes(self) -> int:
+    """Number of environments of a training worker in which a past self plays: even, so that it has each seat
+    equally often.
+    """
+    num_envs, share = self.workers.num_envs, self.opponents.past_share
+    return 2 * min(num_envs // 2, max(1, round(share * num_envs / 2))) if share else 0
 
   @model_validator(mode="after")
   def _fits(self) -> "Config":
@@ -491,16 +532,32 @@ class Config(Section):
     starts = self.workers.max_random_starts
     if starts and self.workers.rollout == "scan":
       raise ValueError(f"workers.max_random_starts={starts}: must be 0 with workers.rollout=scan")
-    for key, is_used in (
-      ("trajectories.save=true", self.trajectories.save),
-      (f"reanalyze.ratio={self.reanalyze.ratio:g}", self.reanalyze.ratio > 0),
-      (f"offline.trajectories={self.offline.trajectories}", self.offline.trajectories is not None),
-      (f"learner.extra_losses={list(self.learner.extra_losses)}", bool(self.learner.extra_losses)),
-      (f"chance.codes={self.chance.codes}", self.chance.codes > 0),
+    muzero, searching = ("muzero",), ("muzero", "alphazero")
+    for key, is_used, algorithms in (
+      ("trajectories.save=true", self.trajectories.save, searching),
+      (f"offline.trajectories={self.offline.trajectories}", self.offline.trajectories is not None, searching),
+      (f"learner.extra_losses={list(self.learner.extra_losses)}", bool(self.learner.extra_losses), searching),
+      ("learner.symmetries=true", self.learner.symmetries, searching),
+      # Replay has frames, from which true rules cannot continue.
+      (f"reanalyze.ratio={self.reanalyze.ratio:g}", self.reanalyze.ratio > 0, muzero),
+      (f"chance.codes={self.chance.codes}", self.chance.codes > 0, muzero),
+      (f"opponents.past_share={self.opponents.past_share:g}", self.opponents.past_share > 0, muzero),
     ):
-      if is_used and self.algorithm != "muzero":
-        raise ValueError(f"{key} needs algorithm=muzero, not {self.algorithm}")
+      if is_used and self.algorithm not in algorithms:
+        raise ValueError(f"{key} needs algorithm={' or '.join(algorithms)}, not {self.algorithm}")
+    unrolled = self.targets.unroll_steps
+    if self.algorithm == "alphazero" and unrolled:
+      raise ValueError(
+        f"targets.unroll_steps={unrolled}: must be 0 with algorithm=alphazero, which has no model to unroll"
+      )
+    if self.algorithm == "muzero" and not unrolled:
+      raise ValueError("targets.unroll_steps=0: must be at least 1 with algorithm=muzero")
     self._check_searches()
+    if self.opponents.past_share and self.workers.num_envs < 2:
+      raise ValueError(
+        f"workers.num_envs={self.workers.num_envs}: must be at least 2 with opponents.past_share, so that "
+        "a past self plays each seat"
+      )
     if self.chance.codes and self.network.kind not in ("mlp", "conv_latent"):
       raise ValueError(
         f"chance.codes={self.chance.codes}: network.kind={self.network.kind} has no chance nodes; must be "

@@ -72,6 +72,11 @@ class PlannerConfig(Section):
     description="probability of a uniformly random legal action in place of the chosen one, so that training "
     "includes states that a confident policy would not reach; the policy target does not change",
   )
+  average_symmetries: bool = Field(
+    False,
+    description="board games: average the prior and the value of the root (alphazero: of every node) over "
+    "the environment's symmetries; the inference takes as many times longer",
+  )
   q_range_floor: PositiveFloat = Field(
     0.1,
     description="Q-values are normalized by their range, or by this value if it is larger; in env units; "

@@ -64,6 +64,10 @@ class JaxVectorEnvironment(VectorEnvironment):
       return self.reset()
     return self._show(_step_envs(self.env, self._state, actions.astype(np.int32)))
 
+  def positions(self) -> Any:
+    assert self._state is not None, "reset first"
+    return self._state.game
+
   def get_state(self) -> State:
     return tree_state(self._state)
 
@@ -117,6 +121,10 @@ class JaxDmEnvironment(Environment):
     checked = check_action(action, self._legal_actions_mask)
     assert self._state is not None
     return self._show(_step_env(self._env, self._state, np.int32(checked + 1)))
+
+  def position(self) -> Any:
+    assert self._state is not None, "reset first"
+    return jax.device_get(self._state.game)
 
   def _show(self, state: EnvState) -> TimeStep:
     self._state = state

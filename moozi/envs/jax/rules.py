@@ -35,6 +35,7 @@ class JaxRules:
       whether the task ended, is_cut whether a time limit cut it. If both are true, the frame is terminal.
     frame: game → [H, W, C] of the spec's dtype.
     legal_actions_mask: game → [num_env_actions] bool.
+    is_deterministic: whether `step` ignores its key, so that a search can use the rules.
   """
 
   init: Callable[[Key], PyTree]
@@ -43,6 +44,7 @@ class JaxRules:
   ]
   frame: Callable[[PyTree], Shaped[Array, "H W C"]]
   legal_actions_mask: Callable[[PyTree], Bool[Array, "E"]]
+  is_deterministic: bool = False
 
 
 @record
@@ -110,7 +112,7 @@ class JaxEnvironment:
     game, reward, is_terminal, is_cut = jax.lax.optimization_barrier(
       self.rules.step(state.game, env_action, step_key)
     )
-    game = jax.tree.map(_as_before, game, state.game)
+    game = jax.tree.map(as_before, game, state.game)
     num_steps = state.num_steps + 1
     if self.max_episode_steps is not None:
       is_cut = is_cut | (num_steps >= self.max_episode_steps)
@@ -153,7 +155,7 @@ def env_keys(seeds: list[int]) -> UInt32[np.ndarray, "B 2"]:
   return np.stack([env_key(seed) for seed in seeds])
 
 
-def _as_before(
+def as_before(
   new: Shaped[Array, "*shape"], old: Shaped[Array | np.ndarray, "*shape"]
 ) -> Shaped[Array, "*shape"]:
   """Converts a leaf of the game back to its dtype before the step, because a scan requires equal dtypes."""

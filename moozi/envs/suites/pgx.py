@@ -16,6 +16,7 @@ from pydantic import Field
 
 from moozi.core.config import PositiveInt, Probability, Section
 from moozi.core.spec import EnvSpec
+from moozi.core.symmetry import SQUARE, board_symmetries
 from moozi.envs.jax.suite import (
   MAX_EPISODE_STEPS,
   MINATAR_ACTION_NAMES,
@@ -48,6 +49,8 @@ _OTHERS = {
 }
 # Two-player games with hidden cards. Their frames also show the player to move.
 _HIDDEN_CARDS = frozenset({"kuhn_poker"})
+# Games with chance after the first move is drawn.
+_WITH_CHANCE = frozenset({"2048", "kuhn_poker", *_MINATAR})
 GAMES = {game: summary for game, (_, _, summary) in _MINATAR.items()} | _OTHERS
 
 REFUSED = {
@@ -62,6 +65,14 @@ REFUSED = {
 _ACTION_NAMES = {
   "2048": ("left", "up", "right", "down"),
   "kuhn_poker": ("bet", "pass"),
+}
+_TURNS = {
+  "connect_four": ("mirror",),
+  "go_9x9": SQUARE,
+  "go_19x19": SQUARE,
+  "hex": ("rotate_180",),
+  "othello": ("rotate_180", "transpose", "antitranspose"),
+  "tic_tac_toe": SQUARE,
 }
 # docs/jax_environments.md describes the rules of this version, and the tests check them.
 _OLDEST = "2.6"
@@ -104,14 +115,18 @@ def make_env(game: str, options: Any) -> Any:
   else:
     names = _ACTION_NAMES.get(game, tuple(str(a) for a in range(num_actions)))
   shows_player = game in _HIDDEN_CARDS
+  frame_shape = shape if len(shape) == 3 else (1, 1, shape[0] + shows_player)
   spec = EnvSpec(
     name=f"pgx:{game}",
-    frame_shape=shape if len(shape) == 3 else (1, 1, shape[0] + shows_player),
+    frame_shape=frame_shape,
     frame_dtype="bool" if state.observation.dtype == bool else "float32",
     num_env_actions=num_actions,
     num_players=int(env.num_players),
     action_names=names,
     is_perfect_information=game not in _HIDDEN_CARDS,
+    symmetries=board_symmetries(
+      _TURNS.get(game, ()), frame_shape, num_actions, "columns" if game == "connect_four" else "cells"
+    ),
   )
   rules = _make_rules(env, spec, ends_by_clock=game == "minatar-freeway", shows_player=shows_player)
   return JaxEnvironment(spec=spec, rules=rules, max_episode_steps=options.max_episode_steps)
@@ -142,6 +157,7 @@ def _make_rules(env: Any, spec: EnvSpec, ends_by_clock: bool, shows_player: bool
     step=step,
     frame=frame,
     legal_actions_mask=lambda state: state.legal_action_mask,
+    is_deterministic=spec.name.partition(":")[2] not in _WITH_CHANCE,
   )
 
 

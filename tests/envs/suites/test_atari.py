@@ -8,12 +8,21 @@ import numpy as np
 import pytest
 
 from moozi.core.errors import UserError
+from moozi.core.pytree import fields_of
 from moozi.envs import registry
 from moozi.envs.suites.atari import environment as atari
 from moozi.envs.suites.atari import suite
 from moozi.envs.suites.atari.frames import AreaResize
 from moozi.envs.suites.atari.rom import Options, list_games, load_emulator, load_facts
-from tests.envs.contract import EnvironmentContract, LivesContract, assert_same, play, random_legal
+from moozi.envs.vector import make_vector
+from tests.envs.contract import (
+  EnvironmentContract,
+  LivesContract,
+  assert_same,
+  play,
+  random_agent_actions,
+  random_legal,
+)
 
 pytest.importorskip("ale_py")
 
@@ -209,6 +218,28 @@ def test_emulator_is_made_at_the_first_reset(monkeypatch):
   env.reset()
   env.reset()
   assert loaded == ["pong"]
+
+
+def test_games_resume_to_the_bit():
+  """The restored environments replay the current games: no-ops, sticky actions and lost lives."""
+  kwargs = {"sticky_action_prob": 0.25, "frame_size": 42}
+
+  def make():
+    return make_vector("atari:Breakout", kwargs, 2, seed=7)
+
+  vector, random = make(), np.random.default_rng(0)
+  steps = [vector.reset()]
+  for _ in range(120):
+    steps.append(vector.step(random_agent_actions(steps[-1], random)))
+  assert any(step.is_last.any() for step in steps)
+  other = make()
+  shown, is_new = other.set_state(vector.get_state(), steps[-1])
+  assert not is_new.any()
+  for _ in range(40):
+    actions = random_agent_actions(shown, random)
+    shown, expected = other.step(actions), vector.step(actions)
+    for name, value in fields_of(expected).items():
+      np.testing.assert_array_equal(value, getattr(shown, name), err_msg=name)
 
 
 # --- lives, firing, the cap -----------------------------------------------------------------------------

@@ -89,7 +89,7 @@ class GameFacts(NamedTuple):
 
 def list_games() -> dict[str, str]:
   """Returns the games whose ROMs ale-py contains. Raises UserError where ale-py is not installed."""
-  return {_game_of(rom): f"Atari 2600, {rom.replace('_', ' ')}" for rom in _roms()}
+  return {listed_name(rom): f"Atari 2600, {rom.replace('_', ' ')}" for rom in _roms()}
 
 
 def make_spec(game: str, options: Options) -> EnvSpec:
@@ -108,7 +108,7 @@ def make_spec(game: str, options: Options) -> EnvSpec:
 @functools.cache
 def load_facts(game: str) -> GameFacts:
   """Reads the facts of a game from a temporary emulator; `game` is its listed name."""
-  rom = next(rom for rom in _roms() if _game_of(rom) == game)
+  rom = next(rom for rom in _roms() if listed_name(rom) == game)
   ale = load_emulator(rom)
   ale.reset_game()
   height, width = ale.getScreenDims()
@@ -151,6 +151,6 @@ def _folder() -> Path:
   return Path(package.submodule_search_locations[0]) / "roms"
 
 
-def _game_of(rom: str) -> str:
+def listed_name(rom: str) -> str:
   """Returns Gymnasium's name of a ROM: `SpaceInvaders` for `space_invaders`."""
   return rom.title().replace("_", "")

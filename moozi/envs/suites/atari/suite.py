@@ -7,6 +7,7 @@ from moozi.envs.environment import Environment, GameEnvironment, VectorEnvironme
 from moozi.envs.suite import Suite
 from moozi.envs.suites.atari.environment import AtariGame
 from moozi.envs.suites.atari.rom import Options, list_games, load_facts, make_spec
+from moozi.envs.suites.atari.scores import reference_scores
 from moozi.envs.suites.atari.vector import AtariVectorEnvironment, find_obstacle
 
 _log = logging.getLogger("moozi.envs")
@@ -45,4 +46,5 @@ SUITE = Suite(
   make_environment=make_environment,
   for_testing=for_testing,
   make_vector=make_vector,
+  reference_scores=reference_scores,
 )

@@ -12,11 +12,24 @@ from moozi.envs.suites.open_spiel.rules import Rules, package
 
 
 class _StateBot:
-  def __init__(self, choose: Callable[[], int]) -> None:
-    self._choose = choose
+  """The package's MCTS in the current state of a game."""
+
+  def __init__(self, bot: Any, state: Callable[[], Any]) -> None:
+    self._bot, self._state = bot, state
 
   def action(self, legal_actions_mask: np.ndarray) -> int:
-    return self._choose()
+    return int(self._bot.step(self._state()))
+
+  def search(self) -> list[tuple[int, int, float | None]]:
+    """Searches the current state; returns (action, visits, value for the player to move) of each action.
+
+    The value is None for an action without visits.
+    """
+    children = self._bot.mcts_search(self._state()).children
+    return [
+      (int(x.action), int(x.explore_count), x.total_reward / x.explore_count if x.explore_count else None)
+      for x in children
+    ]
 
 
 def mcts(
@@ -44,4 +57,4 @@ def mcts(
   else:
     evaluator = pyspiel.RandomRolloutEvaluator(1, seed)
     bot = pyspiel.MCTSBot(rules.game, evaluator, 2.0, simulations, 1000, True, seed, False)
-  return _StateBot(lambda: int(bot.step(state())))
+  return _StateBot(bot, state)

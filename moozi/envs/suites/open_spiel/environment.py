@@ -26,6 +26,7 @@ Source: Lanctot et al. 2019, OpenSpiel. Departures: actions are checked (the pac
 actions silently). A game of an unsupported kind raises an error with the reason.
 """
 
+import copy
 import functools
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
@@ -96,6 +97,7 @@ class Options(Section):
 class _OpenSpielGame(Game):
   def __init__(self, rules: Rules) -> None:
     self._rules = rules
+    self.max_moves = rules.max_moves
     self.seed(0)
     self.reset()
 
@@ -125,6 +127,11 @@ class _OpenSpielGame(Game):
   def to_play(self) -> int:
     return self._player
 
+  def clone(self) -> "_OpenSpielGame":
+    out = copy.copy(self)
+    out._state = self._state.clone()
+    return out
+
   def make_bot(self, kind: str, simulations: int, seed: int) -> Bot | None:
     return None if kind != "mcts" else mcts(self._rules, simulations, seed, lambda: self._state)
 
@@ -146,10 +153,11 @@ class OpenSpielTable(Table):
     self._state = self._rules.game.new_initial_state()
     sample_chance(self._state, self._random)
     self.is_over = self._state.is_terminal()
+    self._seat = max(0, self._state.current_player())
 
   @property
   def to_play(self) -> int:
-    return int(self._state.current_player())
+    return self._seat
 
   def frame(self) -> np.ndarray:
     return self._rules.frame(self._state, self.to_play)
@@ -160,11 +168,15 @@ class OpenSpielTable(Table):
   def step(self, action: int) -> None:
     self._state.apply_action(check_action(action, self.legal_actions_mask()))
     sample_chance(self._state, self._random)
+    self._seat = self._rules.next_player(self._state, self._seat)
     self._num_steps += 1
     self.is_over = self._state.is_terminal() or self._num_steps == self._max_steps
 
   def returns(self) -> list[float]:
     return [float(x) for x in self._state.returns()]
+
+  def position(self) -> np.ndarray:
+    return self._rules.position(self._state)
 
   def make_bot(self, kind: str, simulations: int, seed: int) -> Bot:
     if kind != "mcts":

@@ -13,6 +13,8 @@ import numpy as np
 
 from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
+from moozi.core.symmetry import SQUARE, Symmetry, board_symmetries
+from moozi.envs.environment import moves_array
 
 # The package's player numbers at a chance node and at an end.
 CHANCE, TERMINAL = -1, -4
@@ -28,6 +30,13 @@ _HIDING_MOVES = frozenset({
   "skat", "social_deduction", "stratego", "tarok",
 })
 # fmt: on
+# Symmetries of boards whose actions are their cells. Those of Othello keep the first position.
+_TURNS = {
+  "go": SQUARE,
+  "othello": ("rotate_180", "transpose", "antitranspose"),
+  "small_othello": ("rotate_180", "transpose", "antitranspose"),
+  "tic_tac_toe": SQUARE,
+}
 # The number of random steps that probe a game when it is loaded.
 _PROBE_STEPS = 600
 _MAX_CACHED_MASKS = 4096
@@ -51,6 +60,7 @@ class Rules:
     spec: the environment's specification.
     is_perfect_information: whether nothing is hidden from any player.
     is_deterministic: whether the game has no chance nodes.
+    max_moves: the largest number of actions in a game; None with chance or hidden information.
     is_in_python: whether the game's rules are written in Python.
     hides_moves: whether a player's move may be hidden from the others.
 
@@ -70,6 +80,8 @@ class Rules:
       raise UserError(f"{self._name}: {self.num_seats} players; {SEATED}")
     self.is_perfect_information = kind.information == pyspiel.GameType.Information.PERFECT_INFORMATION
     self.is_deterministic = kind.chance_mode == pyspiel.GameType.ChanceMode.DETERMINISTIC
+    is_searchable = self.is_perfect_information and self.is_deterministic
+    self.max_moves: int | None = self.game.max_game_length() if is_searchable else None
     self.is_in_python = type(self.game) is not pyspiel.Game
     self.hides_moves = kind.short_name in _HIDING_MOVES
     self._is_information_state = kind.provides_information_state_tensor and (
@@ -91,6 +103,7 @@ class Rules:
       action_names=names,
       is_perfect_information=self.is_perfect_information,
       num_seats=self.num_seats if is_seated else 0,
+      symmetries=_symmetries(kind.short_name, self._frame_shape, self.game.num_distinct_actions()),
     )
 
   def frame(self, state: Any, to_play: int) -> np.ndarray:
@@ -123,6 +136,11 @@ class Rules:
       if len(self._masks) < _MAX_CACHED_MASKS:
         self._masks[legal] = mask
     return mask
+
+  def position(self, state: Any) -> np.ndarray:
+    """Returns a state of a game with `max_moves` as a position of `Environment.position`."""
+    assert self.max_moves is not None, "checked when a search is built"
+    return moves_array(state.history(), self.max_moves)
 
   def gain(self, before: list[float], after: list[float], mover: int) -> float:
     """Returns the mover's reward in self-play, from the package's `returns()` before and after a step."""
@@ -274,6 +292,15 @@ def sample_chance(state: Any, random: np.random.Generator) -> None:
       i += 1
       point -= outcomes[i][1]
     state.apply_action(outcomes[i][0])
+
+
+def _symmetries(game: str, shape: tuple[int, int, int], num_actions: int) -> tuple[Symmetry, ...]:
+  if game == "hex":
+    # Two pairs of planes hold the stones that are joined to one of the player's two sides.
+    return board_symmetries(("rotate_180",), shape, num_actions, swapped_planes=((1, 2), (6, 7)))
+  if game == "connect_four":
+    return board_symmetries(("mirror",), shape, num_actions, moves="columns")
+  return board_symmetries(_TURNS.get(game, ()), shape, num_actions)
 
 
 def _load_game(name: str) -> Any:

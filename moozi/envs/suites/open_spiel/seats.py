@@ -123,4 +123,10 @@ def _maker(
   if name == "random":
     return RandomBot
   plugin = plugins.PLAYERS.get(name, key)
-  return lambda seed: CustomPlayer(plugin, rules.spec, seed)
+
+  def make(seed: int) -> CustomPlayer:
+    player = CustomPlayer(plugin, rules.spec, seed)
+    player.follow(lambda: rules.position(state()))
+    return player
+
+  return make

@@ -1,0 +1,242 @@
+"""A game between people and players, with advice: the core of `moozi play` for two or more seats."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from moozi.api.players import TrainedPlayer
+from moozi.core.errors import UserError
+from moozi.envs.environment import Observation
+from moozi.envs.players import mcts_simulations
+from moozi.envs.table import Table
+from moozi.evaluation.arena import Entrant, Seated, View
+
+if TYPE_CHECKING:
+  from moozi.api.agent import Agent
+
+
+@dataclasses.dataclass(frozen=True)
+class Advice:
+  """A search's opinion of one legal action.
+
+  Attributes:
+    share: share of the search's visits; of the probability, if the search has no visits.
+    value: expected return after the action for the player to move; None if the search did not try it.
+  """
+
+  action: int
+  share: float
+  value: float | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Opinion:
+  """A search's opinion of a position.
+
+  Attributes:
+    by: the name of the player who searched.
+    advice: one entry for each legal action, the best first.
+    value: expected return for the player to move; None if unknown.
+  """
+
+  by: str
+  advice: tuple[Advice, ...]
+  value: float | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Played:
+  """One move of the game."""
+
+  seat: int
+  action: int
+
+
+class Advisor(Protocol):
+  """A player who follows the game and searches on request."""
+
+  name: str
+
+  def reset(self) -> None:
+    """Starts a new game."""
+
+  def observe(self, seat: int, view: View, action: int, *, is_users: bool) -> None:
+    """Receives a move before it is played."""
+
+  def opinion(self, seat: int, view: View) -> Opinion:
+    """Returns the opinion of the current position."""
+
+
+class Match:
+  """A game at a table: people in some seats, and players in the others.
+
+  Args:
+    users: the people's seats in the first game. The players of the other seats move at once.
+    opponent: plays each other seat; None if there is none.
+    seed: seed of the first game; each later game has another one.
+    advisor: gives opinions; None if there is none.
+
+  Attributes:
+    users: the people's seats.
+    moves: the moves of the current game.
+  """
+
+  def __init__(
+    self,
+    table: Table,
+    users: frozenset[int],
+    opponent: Entrant | None = None,
+    seed: int = 0,
+    advisor: Advisor | None = None,
+  ) -> None:
+    others = set(range(table.num_seats)) - users
+    if others and opponent is None:
+      raise UserError(f"{table.spec.name}: has {table.num_seats} seats, and no player for seat {min(others)}")
+    if opponent is not None and others:
+      opponent.check(table)
+    self.table, self.opponent, self.advisor = table, opponent, advisor
+    self._seed, self._num_games = seed, 0
+    self.start(users)
+
+  def start(self, users: frozenset[int]) -> None:
+    """Starts a new game in which people play `users`. Call `reply` until a person is to move."""
+    seed = self._seed + self._num_games
+    self._num_games += 1
+    self.users, self.moves = users, list[Played]()
+    self.table.reset(seed)
+    self._seated: dict[int, Seated] = {}
+    for seat in set(range(self.table.num_seats)) - users:
+      assert self.opponent is not None, "__init__ requires a player for the other seats"
+      self._seated[seat] = self.opponent.sit([self.table], [seed + seat])
+    if self.advisor is not None:
+      self.advisor.reset()
+
+  @property
+  def is_over(self) -> bool:
+    return self.table.is_over
+
+  @property
+  def is_users_turn(self) -> bool:
+    """Whether a person is to move."""
+    return not self.is_over and self.table.to_play in self.users
+
+  def view(self) -> View:
+    """Returns what the seat to move sees; after the end, what the seat that would move next sees."""
+    return View(self.table.frame(), self.table.legal_actions_mask())
+
+  def play(self, action: int) -> None:
+    """Plays a person's legal action. Raises UserError if it is illegal, or if no person is to move."""
+    legal = self.table.legal_actions_mask() if self.is_users_turn else np.zeros(0, bool)
+    if not 0 <= action < len(legal) or not legal[action]:
+      raise UserError(
+        f"action={action}: cannot be played now; must be one of {np.flatnonzero(legal).tolist()}"
+      )
+    self._step(action)
+
+  def reply(self) -> Played | None:
+    """Plays one move of a player; returns None, and plays nothing, if a person is to move or at the end."""
+    if self.is_over or self.is_users_turn:
+      return None
+    self._step(int(self._seated[self.table.to_play].choose([0], [self.view()])[0]))
+    return self.moves[-1]
+
+  def opinion(self) -> Opinion:
+    """Returns the advisor's opinion. Raises UserError if there is no advisor, or no person is to move."""
+    if self.advisor is None:
+      raise UserError(f"{self.table.spec.name}: nobody gives opinions; choose --advisor")
+    if not self.is_users_turn:
+      raise UserError("no opinion: nobody is to move")
+    return self.advisor.opinion(self.table.to_play, self.view())
+
+  def may_show(self, move: Played) -> bool:
+    """Returns whether a move may be shown to the people: it is their own, or moves are not hidden."""
+    return move.seat in self.users or not self.table.hides_moves
+
+  def _step(self, action: int) -> None:
+    seat, view = self.table.to_play, self.view()
+    if not self.table.hides_moves:
+      for other, seated in self._seated.items():
+        if other != seat:
+          seated.observe([0], [view], [action])
+    if self.advisor is not None:
+      self.advisor.observe(seat, view, action, is_users=seat in self.users)
+    self.table.step(action)
+    self.moves.append(Played(seat, action))
+
+
+class AgentAdvisor:
+  """A trained agent that gives the opinion of its search."""
+
+  def __init__(self, player: TrainedPlayer, table: Table) -> None:
+    self._agent: Agent = player.agent
+    self._table = table
+    self._sees_others, self.name = player.sees_others, player.name
+
+  def reset(self) -> None:
+    self._agent.reset()
+
+  def observe(self, seat: int, view: View, action: int, *, is_users: bool) -> None:
+    if self._sees_others or is_users:
+      self._agent.observe(self._observation(seat, view), action)
+
+  def opinion(self, seat: int, view: View) -> Opinion:
+    position = self._table.position() if self._agent.config.plans_with_rules else None
+    search = self._agent.search(self._observation(seat, view), position=position)
+    total = int(search.visits.sum())
+    shares = search.visits / total if total else search.policy
+    advice = [
+      Advice(a, float(shares[a]), float(search.q_values[a]) if search.visits[a] else None)
+      for a in np.flatnonzero(search.legal).tolist()
+    ]
+    return Opinion(self.name, _sorted(advice), float(search.value))
+
+  def _observation(self, seat: int, view: View) -> Observation:
+    return Observation(view.frame, view.legal, seat if self._sees_others else 0)
+
+
+class BotAdvisor:
+  """A bot of the game's library that reads the state of the game, such as MCTS."""
+
+  def __init__(self, name: str, search: Callable[[], list[tuple[int, int, float | None]]]) -> None:
+    self.name, self._search = name, search
+
+  def reset(self) -> None:
+    pass
+
+  def observe(self, seat: int, view: View, action: int, *, is_users: bool) -> None:
+    pass
+
+  def opinion(self, seat: int, view: View) -> Opinion:
+    found = self._search()
+    total = max(1, sum(visits for _, visits, _ in found))
+    known = [(visits, value) for _, visits, value in found if value is not None]
+    mean = sum(n * v for n, v in known) / max(1, sum(n for n, _ in known)) if known else None
+    return Opinion(self.name, _sorted([Advice(a, visits / total, value) for a, visits, value in found]), mean)
+
+
+def _sorted(advice: list[Advice]) -> tuple[Advice, ...]:
+  return tuple(sorted(advice, key=lambda x: (-x.share, x.action)))
+
+
+def make_advisor(name: str, table: Table, simulations: int | None, allow_code: bool) -> Advisor:
+  """Returns the advisor `name`: `mcts:N`, or a trained agent.
+
+  Raises: UserError: the player has no search, or does not fit the game.
+  """
+  found = mcts_simulations(name)
+  if found is not None:
+    bot = table.make_bot("mcts", found, 0)
+    search = getattr(bot, "search", None)
+    if search is None:
+      raise UserError(f"--advisor={name}: the MCTS of {table.spec.name} shows no values; choose a run")
+    return BotAdvisor(name, search)
+  if name.partition(":")[0] not in ("run", "zoo"):
+    raise UserError(f"--advisor={name}: must be mcts:N, run:PATH[@checkpoint], zoo:NAME or none")
+  from moozi.api.run_access import check_searches
+
+  player = TrainedPlayer(name, simulations, allow_code)
+  player.check(table.spec, f"--advisor={name}")
+  check_searches(player.agent.directory.path, player.agent.config, "--advisor")
+  return AgentAdvisor(player, table)

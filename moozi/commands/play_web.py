@@ -1,0 +1,199 @@
+"""The server of `moozi play --web`: one game on a page, on 127.0.0.1 only.
+
+Requests whose Host or Origin is not this server are refused, so that other pages in the browser cannot play.
+"""
+
+import contextlib
+import http.server
+import json
+import threading
+from http import HTTPStatus
+from typing import Any
+
+import numpy as np
+
+from moozi.api.match import Match, Played
+from moozi.commands import common
+from moozi.commands.play import move_text, outcome_text
+from moozi.core.errors import UserError
+from moozi.vis.lettering import rounded
+from moozi.vis.play_page import actions_of, board_shape, cells_of_actions, picture_of, play_page
+from moozi.vis.render_spec import player_name, render_spec_of
+
+_MAX_BYTES = 10_000
+
+
+def serve(match: Match, label: str, port: int) -> int:
+  """Serves the page until Ctrl-C. `label` names the player of the other seats; "self" means nobody.
+
+  Raises: UserError: the port is in use.
+  """
+  with server_of(match, label, port) as server:
+    print(f"http://127.0.0.1:{server.server_address[1]}/ (Ctrl-C ends)", flush=True)
+    with contextlib.suppress(KeyboardInterrupt):
+      server.serve_forever()
+  return 0
+
+
+def server_of(match: Match, label: str, port: int = 0) -> http.server.ThreadingHTTPServer:
+  """Returns the server, which listens on 127.0.0.1. Raises UserError if the port is in use."""
+  game = WebGame(match, label)
+
+  class Handler(_Handler):
+    web_game = game
+
+  try:
+    return http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler)
+  except OSError as error:
+    raise UserError(f"--port={port}: cannot be used ({error.strerror}); 0 takes a free port") from None
+
+
+class WebGame:
+  """A match as the page sees it. Its methods return plain data, and raise UserError for a bad request."""
+
+  def __init__(self, match: Match, label: str) -> None:
+    self._match, self._label, self._game = match, label, 0
+    self._lock = threading.Lock()
+    self.page = play_page(match.table.spec.name)
+    shape = board_shape(match.view().frame, match.table.spec)
+    self._shape = shape
+    self._mode, self._cells = ("list", []) if shape is None else cells_of_actions(match.table.spec, *shape)
+    self._reply()
+
+  def answer(self, path: str, request: dict[str, Any]) -> dict[str, Any]:
+    """Returns the answer to a request: `/state`, `/move`, `/new` or `/opinion`."""
+    with self._lock, common.stdout_to_stderr():
+      if path == "/move":
+        if (request.get("game"), request.get("ply")) != (self._game, len(self._match.moves)):
+          raise UserError("the game has gone on; the page shows it now")
+        action = request.get("action")
+        if type(action) is not int:
+          raise UserError("action: must be a number")
+        self._match.play(action)
+        self._reply()
+      elif path == "/new":
+        seat = request.get("seat", min(self._match.users))
+        if type(seat) is not int or not 0 <= seat < self._match.table.num_seats:
+          raise UserError(f"seat={seat!r}: must be from 0 to {self._match.table.num_seats - 1}")
+        self._match.start(self._match.users if self._label == "self" else frozenset({seat}))
+        self._game += 1
+        self._reply()
+      elif path == "/opinion":
+        return self._opinion()
+      return self._state()
+
+  def _reply(self) -> None:
+    while self._match.reply() is not None:
+      pass
+
+  def _state(self) -> dict[str, Any]:
+    match, spec = self._match, self._match.table.spec
+    seats = [player_name(spec, seat) for seat in range(match.table.num_seats)]
+    is_shown = not match.is_over or (spec.is_perfect_information and render_spec_of(spec).board is not None)
+    view = match.view() if is_shown else None
+    last = [move for move in match.moves[-len(seats) :] if match.may_show(move)]
+    return {
+      "env": spec.name,
+      "game": self._game,
+      "ply": len(match.moves),
+      "is_over": match.is_over,
+      "status": outcome_text(match) if match.is_over else f"{seats[match.table.to_play]} to move",
+      "seats": seats,
+      "user": None if self._label == "self" else min(match.users),
+      "opponent": self._label,
+      "shape": self._shape,
+      "mode": self._mode,
+      "is_hex": self._shape is not None and render_spec_of(spec).board.ground == "hexes",  # type: ignore[union-attr]
+      **({"text": ""} if view is None else picture_of(view.frame, spec, match.table.to_play)),
+      "actions": [] if match.is_over or view is None else actions_of(spec, view.legal, self._cells),
+      "moves": [move_text(match, move) for move in match.moves],
+      "last": self._last_cell(last[-1]) if last else None,
+      "advisor": None if match.advisor is None else match.advisor.name,
+    }
+
+  def _last_cell(self, move: Played) -> int | None:
+    """Returns the cell that a move went to, if its action names one."""
+    cells = self._cells[move.action] if self._cells else []
+    return cells[0] if self._mode == "cells" and cells else None
+
+  def _opinion(self) -> dict[str, Any]:
+    opinion = self._match.opinion()
+
+    def number(x: float | None) -> float | None:
+      return None if x is None or not np.isfinite(x) else rounded(x)
+
+    return {
+      "by": opinion.by,
+      "game": self._game,
+      "ply": len(self._match.moves),
+      "value": number(opinion.value),
+      "advice": [{"action": x.action, "share": x.share, "value": number(x.value)} for x in opinion.advice],
+    }
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+  web_game: WebGame
+  server_version, sys_version = "moozi", ""
+
+  def do_GET(self) -> None:
+    if not self._is_own():
+      self._send(HTTPStatus.FORBIDDEN, {"error": "refused: not a request of this page"})
+    elif self.path == "/":
+      self._send_bytes(HTTPStatus.OK, self.web_game.page.encode(), "text/html; charset=utf-8")
+    elif self.path == "/state":
+      self._answer({})
+    else:
+      self._send(HTTPStatus.NOT_FOUND, {"error": f"{self.path[:80]}: no such page"})
+
+  def do_POST(self) -> None:
+    length = self.headers.get("Content-Length", "")
+    is_json = self.headers.get("Content-Type", "").startswith("application/json")
+    if not (self._is_own() and is_json):
+      self._send(HTTPStatus.FORBIDDEN, {"error": "refused: not a request of this page"})
+      return
+    if self.path not in ("/move", "/new", "/opinion"):
+      self._send(HTTPStatus.NOT_FOUND, {"error": f"{self.path[:80]}: no such page"})
+      return
+    try:
+      if not length.isdigit() or int(length) > _MAX_BYTES:
+        raise ValueError
+      request = json.loads(self.rfile.read(int(length)))
+      if not isinstance(request, dict):
+        raise ValueError
+    except (ValueError, RecursionError):
+      self._send(HTTPStatus.BAD_REQUEST, {"error": "the request must be a short JSON object"})
+      return
+    self._answer(request)
+
+  def _answer(self, request: dict[str, Any]) -> None:
+    try:
+      self._send(HTTPStatus.OK, self.web_game.answer(self.path, request))
+    except UserError as error:
+      self._send(HTTPStatus.CONFLICT, {"error": str(error)})
+
+  def _is_own(self) -> bool:
+    """Returns whether the request is for this server by name and, if from a page, from this page."""
+    address = f"127.0.0.1:{self.server.server_address[1]}"  # type: ignore[index]
+    own = {address, address.replace("127.0.0.1", "localhost")}
+    origin = self.headers.get("Origin")
+    return self.headers.get("Host") in own and (origin is None or origin.removeprefix("http://") in own)
+
+  def _send(self, status: HTTPStatus, data: dict[str, Any]) -> None:
+    self._send_bytes(status, json.dumps(data, allow_nan=False).encode(), "application/json")
+
+  def _send_bytes(self, status: HTTPStatus, body: bytes, kind: str) -> None:
+    self.send_response(status)
+    for name, value in (
+      ("Content-Type", kind),
+      ("Content-Length", str(len(body))),
+      ("Cache-Control", "no-store"),
+      ("X-Content-Type-Options", "nosniff"),
+      ("X-Frame-Options", "DENY"),
+      ("Referrer-Policy", "no-referrer"),
+    ):
+      self.send_header(name, value)
+    self.end_headers()
+    self.wfile.write(body)
+
+  def log_message(self, format: str, *args: Any) -> None:
+    """Prints no line per request."""

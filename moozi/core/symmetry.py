@@ -1,0 +1,92 @@
+"""Symmetries of board games: permutations of a frame's entries and of the actions that keep the rules.
+
+Turning the frames of a game and its actions by a symmetry gives another game of the same rules, with the same
+rewards. Imports no JAX.
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+from jaxtyping import Int
+
+_TURNS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+  "mirror": lambda x: x[:, ::-1],
+  "flip": lambda x: x[::-1],
+  "rotate_180": lambda x: x[::-1, ::-1],
+  "transpose": lambda x: np.swapaxes(x, 0, 1),
+  "antitranspose": lambda x: np.swapaxes(x[::-1, ::-1], 0, 1),
+  "rotate_90": lambda x: np.rot90(x),
+  "rotate_270": lambda x: np.rot90(x, 3),
+}
+SQUARE = tuple(_TURNS)
+"""The symmetries of the square, without the identity."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Symmetry:
+  """One symmetry of a game, other than the identity.
+
+  Attributes:
+    entries: entry i of the turned frame (row by row) is entry `entries[i]` of the frame, H·W·C numbers.
+    actions: the environment's action a becomes action `actions[a]`, E numbers.
+  """
+
+  name: str
+  entries: Int[np.ndarray, "HWC"]
+  actions: Int[np.ndarray, "E"]
+
+
+class SymmetryTables(NamedTuple):
+  """All G symmetries of a game, the identity first, in the agent's action space.
+
+  Attributes:
+    entries: entry i of the frame turned by symmetry g is entry `entries[g, i]` of the frame.
+    actions: symmetry g maps action a to `actions[g, a]`, and the dummy to itself.
+    policies: entry a of the turned policy is entry `policies[g, a]` of the policy: the inverse of `actions`.
+  """
+
+  entries: Int[np.ndarray, "G HWC"]
+  actions: Int[np.ndarray, "G A"]
+  policies: Int[np.ndarray, "G A"]
+
+
+def board_symmetries(
+  turns: Sequence[str],
+  frame_shape: tuple[int, int, int],
+  num_env_actions: int,
+  moves: Literal["cells", "columns"] = "cells",
+  swapped_planes: Sequence[tuple[int, int]] = (),
+) -> tuple[Symmetry, ...]:
+  """Returns the symmetries of a game on a board.
+
+  Args:
+    turns: names of turns of the board, such as those in SQUARE.
+    moves: what the first actions name: the board's cells, row by row, or its columns. Other actions, such as
+      a pass, stay the same.
+    swapped_planes: pairs of planes that change places, because they depend on a direction.
+  """
+  height, width, channels = frame_shape
+  planes = np.arange(channels)
+  for a, b in swapped_planes:
+    planes[[a, b]] = planes[[b, a]]
+  entries = np.arange(height * width * channels).reshape(frame_shape)[..., planes]
+  shape = (height, width) if moves == "cells" else (1, width)
+  places = np.arange(shape[0] * shape[1]).reshape(shape)
+  others = np.arange(places.size, num_env_actions)
+
+  def symmetry(name: str) -> Symmetry:
+    turn = _TURNS[name]
+    return Symmetry(name, turn(entries).ravel(), np.append(np.argsort(turn(places), axis=None), others))
+
+  return tuple(symmetry(name) for name in turns)
+
+
+def tables_of(symmetries: Sequence[Symmetry], num_entries: int, num_actions: int) -> SymmetryTables:
+  """Returns the tables of the identity and `symmetries`, for frames of H·W·C entries and A actions."""
+  actions = np.stack(
+    [np.arange(num_actions), *(np.append(0, symmetry.actions + 1) for symmetry in symmetries)]
+  )
+  entries = np.stack([np.arange(num_entries), *(symmetry.entries for symmetry in symmetries)])
+  return SymmetryTables(entries, actions.astype(np.int32), np.argsort(actions, axis=1))

@@ -1,0 +1,31 @@
+"""Published returns of random play and of a human game tester, from `scores.json`.
+
+Source: Wang et al. 2016 (no-op starts, 57 games). The 26 games of Atari 100k: Kaiser et al. 2020.
+"""
+
+import functools
+import json
+from pathlib import Path
+from typing import Any
+
+from moozi.envs.suite import ReferenceScores
+from moozi.envs.suites.atari.rom import listed_name
+
+_FILE = Path(__file__).with_name("scores.json")
+
+
+def reference_scores(game: str) -> ReferenceScores | None:
+  """Returns the scores of a game by its listed name, such as `SpaceInvaders`; None if it has none."""
+  row = _rows().get(game)
+  return None if row is None else ReferenceScores(random=row["random"], human=row["human"])
+
+
+def atari_100k_games() -> tuple[str, ...]:
+  """Returns the listed names of the 26 games of Atari 100k."""
+  return tuple(game for game, row in _rows().items() if row["atari_100k"])
+
+
+@functools.cache
+def _rows() -> dict[str, Any]:
+  games = json.loads(_FILE.read_text("utf-8"))["games"]
+  return {listed_name(rom): row for rom, row in games.items()}

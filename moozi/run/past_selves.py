@@ -1,0 +1,132 @@
+"""The pool of past selves: which parameters play against the current ones.
+
+Source: Berner et al. 2019 (OpenAI Five), opponent sampling. There, 20% of the games are against past selves,
+which are drawn in proportion to exp(quality). A new one starts with the largest quality. If the current agent
+beats past self i, its quality falls by η / (N · p_i). Departures: the pool is limited; a draw serves a round
+of games, one for each lane of a worker that plays against a past self.
+"""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from moozi.acting.lanes import PastResult
+from moozi.core.config import Config
+from moozi.core.flat_state import State, part, prefixed, tree_of_state, tree_state
+from moozi.core.seeds import child_seed
+
+_NONE = -1
+
+
+@dataclasses.dataclass(eq=False)
+class PastSelf:
+  """Past parameters. `version` is their learner step."""
+
+  params: Any
+  net_state: Any
+  version: int
+  quality: float
+
+
+class PastSelves:
+  """Past parameters with their qualities, and the one that each training worker plays against.
+
+  Attributes:
+    pool: the past selves, oldest first.
+  """
+
+  def __init__(self, config: Config) -> None:
+    self._config, self._seed = config.opponents, child_seed(config.seed, "past_selves")
+    self.pool: list[PastSelf] = []
+    num_workers = config.workers.num_workers
+    # By worker: the version of its opponent, the probability with which that was drawn, the number of draws.
+    self._drawn = np.full(num_workers, _NONE, np.int64)
+    self._probability = np.ones(num_workers, np.float64)
+    self._num_draws = np.zeros(num_workers, np.int64)
+
+  def offer(self, params: Any, net_state: Any, version: int) -> None:
+    """Adds a copy of the current parameters if the pool is empty or its newest entry is old enough.
+
+    If the pool is then too large, the one of lowest quality leaves it, among those that nobody plays against.
+    """
+    if self.pool and version < self.pool[-1].version + self._config.period_updates:
+      return
+    import jax
+
+    params, net_state = jax.tree_util.tree_map(np.array, (params, net_state))
+    quality = max((past.quality for past in self.pool), default=0.0)
+    free = [past for past in self.pool if past.version not in self._drawn]
+    if len(self.pool) >= self._config.pool_size and free:
+      self.pool.remove(min(free, key=lambda past: past.quality))
+    self.pool.append(PastSelf(params, net_state, version, quality))
+
+  def probabilities(self) -> Float[np.ndarray, "N"]:
+    """Returns the probabilities of the draw: the softmax of the qualities."""
+    quality = np.array([past.quality for past in self.pool])
+    weight = np.exp(quality - quality.max())
+    return weight / weight.sum()
+
+  def opponent(self, worker: int) -> PastSelf:
+    """Returns the past self that a training worker plays against; draws one if it has none."""
+    if self._drawn[worker] == _NONE:
+      random = np.random.default_rng([self._seed, worker, int(self._num_draws[worker])])
+      probabilities = self.probabilities()
+      i = random.choice(len(self.pool), p=probabilities)
+      self._drawn[worker], self._probability[worker] = self.pool[i].version, probabilities[i]
+      self._num_draws[worker] += 1
+    return next(past for past in self.pool if past.version == self._drawn[worker])
+
+  def record(self, worker: int, result: PastResult, learner_steps: int) -> dict[str, float]:
+    """Updates the quality of a worker's opponent; after a whole round, the worker gets a new one.
+
+    Returns: metrics.
+    """
+    past = self.opponent(worker)
+    if past.version == result.version:
+      past.quality -= (
+        result.wins * self._config.quality_rate / (len(self.pool) * float(self._probability[worker]))
+      )
+      if result.is_complete:
+        self._drawn[worker] = _NONE
+    quality = [past.quality for past in self.pool]
+    num_games = result.wins + result.draws + result.losses
+    score = {"past/score": (result.wins + 0.5 * result.draws) / num_games} if num_games else {}
+    return score | {
+      "past/games": float(num_games),
+      "past/pool_size": float(len(self.pool)),
+      "past/quality_min": min(quality),
+      "past/quality_max": max(quality),
+      "past/opponent_age_updates": float(learner_steps - result.version),
+    }
+
+  def get_state(self) -> State:
+    state: State = {
+      "versions": np.array([past.version for past in self.pool], np.int64),
+      "qualities": np.array([past.quality for past in self.pool], np.float64),
+      "drawn": self._drawn.copy(),
+      "probability": self._probability.copy(),
+      "num_draws": self._num_draws.copy(),
+    }
+    for i, past in enumerate(self.pool):
+      state |= prefixed(str(i), tree_state((past.params, past.net_state)))
+    return state
+
+  def set_state(self, state: State, template: tuple[Any, Any]) -> None:
+    """Restores a state; with another number of workers, every worker gets a new opponent.
+
+    Args:
+      template: (params, net_state) of the same network.
+    """
+    if not state:
+      return  # the run had no past selves
+    rows = enumerate(zip(state["versions"], state["qualities"], strict=True))
+    self.pool = [
+      PastSelf(params, net_state, int(version), float(quality))
+      for i, (version, quality) in rows
+      for params, net_state in [tree_of_state(template, part(state, str(i)))]
+    ]
+    if np.shape(state["drawn"]) == self._drawn.shape:
+      self._drawn[:], self._probability[:] = state["drawn"], state["probability"]
+      self._num_draws[:] = state["num_draws"]

@@ -1,0 +1,90 @@
+"""The page of `moozi play --web`: its HTML, and the state of a position as plain data."""
+
+import base64
+import io
+import re
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+from PIL import Image
+
+from moozi.core.spec import EnvSpec
+from moozi.vis.boards import board_text, draw_board
+from moozi.vis.lettering import Frame
+from moozi.vis.render_spec import Board, action_names, board_of, render_spec_of
+from moozi.vis.report import make_page
+from moozi.vis.terminal import frame_text
+
+Mode = Literal["cells", "columns", "from_to", "list"]
+"""How the actions of a game name cells of its board; "list": not at all."""
+_PIXELS = 640
+# A move from one cell to another, such as `a1-b2`. Columns have letters; row 1 is at the bottom.
+_FROM_TO = re.compile(r"([a-z])(\d+)-?([a-z])(\d+)[*]?")
+
+
+def play_page(title: str) -> str:
+  """Returns the page, whose script asks the server for the game."""
+  return make_page(
+    title, {}, "play.html", ("play.js",), ("page.css", "play.css"), connects_to_its_server=True
+  )
+
+
+def board_shape(frame: Frame, spec: EnvSpec) -> tuple[int, int] | None:
+  """Returns (rows, columns) of the board; None if the game has none."""
+  board = render_spec_of(spec).board
+  if board is None:
+    return None
+  rows, columns = board_of(frame, board, 0).shape
+  return rows, columns
+
+
+def cells_of_actions(spec: EnvSpec, rows: int, columns: int) -> tuple[Mode, list[list[int]]]:
+  """Returns how actions name cells, and the cells of each action, as drawn: row · columns + column.
+
+  With "cells", action a is cell a of the frame, row by row. With "columns", an action names all cells of a
+  column; with "from_to", a pair of cells. Other actions, such as a pass, name no cell.
+  """
+  board = render_spec_of(spec).board
+  assert board is not None, "the game has a board"
+  names, num_cells = action_names(spec)[1:], rows * columns
+  if board.ground == "holes" and spec.num_env_actions == columns:
+    return "columns", [[row * columns + column for row in range(rows)] for column in range(columns)]
+  if num_cells <= spec.num_env_actions <= num_cells + 1:
+    cells = [_drawn(a, rows, columns, board) if a < num_cells else [] for a in range(spec.num_env_actions)]
+    return "cells", cells
+  return "from_to", [_from_to(name, rows, columns) for name in names]
+
+
+def _drawn(cell: int, rows: int, columns: int, board: Board) -> list[int]:
+  row, column = divmod(cell, columns)
+  return [(rows - 1 - row if board.row_0_is_below else row) * columns + column]
+
+
+def _from_to(name: str, rows: int, columns: int) -> list[int]:
+  found = _FROM_TO.fullmatch(name)
+  if found is None:
+    return []
+  places = [(rows - int(found[i + 1]), ord(found[i]) - ord("a")) for i in (1, 3)]
+  is_inside = all(0 <= row < rows and 0 <= column < columns for row, column in places)
+  return [row * columns + column for row, column in places] if is_inside else []
+
+
+def picture_of(frame: Frame, spec: EnvSpec, to_play: int) -> dict[str, Any]:
+  """Returns a position as text, and as a picture (a data URL) if the game has a board."""
+  board = render_spec_of(spec).board
+  if board is None:
+    return {"text": frame_text(frame, spec, to_play)}
+  out = io.BytesIO()
+  Image.fromarray(draw_board(frame, spec, _PIXELS, to_play)).save(out, format="PNG")
+  url = "data:image/png;base64," + base64.b64encode(out.getvalue()).decode()
+  return {"text": board_text(frame, spec, to_play), "picture": url}
+
+
+def actions_of(spec: EnvSpec, legal: np.ndarray, cells: Sequence[Sequence[int]]) -> list[dict[str, Any]]:
+  """Returns the legal actions with their names and cells."""
+  names = action_names(spec)[1:]
+  return [
+    {"action": a, "name": names[a], "cells": list(cells[a]) if cells else []}
+    for a in np.flatnonzero(legal).tolist()
+  ]

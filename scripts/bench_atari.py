@@ -1,0 +1,217 @@
+"""Measures the parts of an Atari step, and a run's rate relative to its limits; part of `make bench`.
+
+    python scripts/bench_atari.py [CONFIG] [key=value …] [--seconds 180] [--json FILE]
+
+1. The parts of one environment step in processor time of one thread: the emulator, its screens, resizing, the
+   rest of the environment, a new game (for games of 1,000 steps), search, copies in and out of replay, and
+   learning at the configured samples per step. Processor time does not count waiting, so the shares can be
+   compared on a machine that is not idle; caches are still shared.
+2. The rate of a run through Ray, relative to 1 / (t_act + r · t_learn) and to ale-py's bare vectorized
+   environment on all cores. Only an idle machine gives these figures. `--seconds 0` leaves them out.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # for `experiments` and `scripts`
+
+GAME_STEPS = 1000
+THREAD = "1"
+
+
+def cpu_seconds(call: Callable[[], Any], min_s: float = 0.5) -> float:
+  """Returns the mean processor seconds of a call, after one call for compilation and warm-up."""
+  call()
+  start, count = time.process_time(), 0
+  while time.process_time() - start < min_s or count < 3:
+    call()
+    count += 1
+  return (time.process_time() - start) / count
+
+
+def environment_parts(config: Any, min_s: float = 0.5) -> dict[str, float]:
+  """Returns the processor seconds of the parts of one environment step, without the search."""
+  import numpy as np
+
+  from moozi.envs.registry import env_spec, options_of
+  from moozi.envs.suites.atari.frames import AreaResize
+  from moozi.envs.suites.atari.rom import Options, load_emulator, load_facts
+  from moozi.envs.vector import make_vector
+
+  game = config.env.name.partition(":")[2]
+  options, facts = Options(**options_of(config.env.name, config.env.kwargs)), load_facts(game)
+  spec = env_spec(config.env.name, **config.env.kwargs)
+  ale, random = load_emulator(facts.rom), np.random.default_rng(0)
+  ale.reset_game()
+  saved = ale.cloneState()
+  screens = np.zeros((2, facts.height, facts.width, spec.frame_shape[2]), np.uint8)
+  resize = AreaResize(facts.height, facts.width, spec.frame_shape[0])
+  actions = random.choice(facts.actions(options), 4096).tolist()
+
+  def play() -> None:
+    for _ in range(options.frame_skip):
+      ale.act(actions[0])
+      actions.append(actions.pop(0))
+      if ale.game_over():
+        new_game()
+
+  def new_game() -> None:
+    ale.reset_game()
+    ale.restoreState(saved)
+
+  def read() -> None:
+    for screen in screens:
+      ale.getScreenRGB(screen) if options.colour else ale.getScreenGrayscale(screen[..., 0])
+    np.maximum(screens[0], screens[1], out=screens[1])
+
+  num_envs = config.workers.num_envs
+  vector = make_vector(config.env.name, config.env.kwargs, num_envs, 0)
+  vector.reset()
+  whole = (
+    cpu_seconds(lambda: vector.step(random.integers(1, spec.num_actions, num_envs)), 2 * min_s) / num_envs
+  )
+  vector.close()
+  noops = options.max_noops / 2 * cpu_seconds(lambda: ale.act(0), min_s)
+  parts = {
+    "emulator": cpu_seconds(play, min_s),
+    "screens": cpu_seconds(read, min_s),
+    "resizing": cpu_seconds(lambda: resize(screens[1]), min_s),
+    "new game": (cpu_seconds(new_game, min_s) + noops) / GAME_STEPS,
+  }
+  return parts | {
+    "rest of the environment": max(0.0, whole - sum(parts.values())),
+    "reload of the ROM, per game (not in a step)": cpu_seconds(lambda: load_emulator(facts.rom), min_s),
+  }
+
+
+def agent_parts(config: Any, min_s: float = 0.5) -> dict[str, float]:
+  """Returns the processor seconds per environment step of search, learning and copies."""
+  import jax
+  import numpy as np
+
+  from experiments.lib.speed import search_call, update_call
+  from moozi.agent.update import init_training_state
+  from moozi.core.records import TrajectorySample
+  from moozi.run import build
+
+  spec = build.env_spec(config)
+  model = build.build_model(config, spec)
+  state = init_training_state(model, config, spec, jax.random.PRNGKey(0))
+  num_envs, batch, reuse = config.workers.num_envs, config.learner.batch_size, config.learner.samples_per_step
+  search = cpu_seconds(search_call(model, state, config, spec, num_envs), min_s) / num_envs
+  learning = cpu_seconds(update_call(model, state, config, spec, batch), min_s) / batch
+  lead = config.workers.segment_length, num_envs
+  mask = np.ones((*lead, spec.num_actions), bool)
+  mask[..., 0] = False
+  segment = TrajectorySample(
+    frame=np.zeros((*lead, *spec.frame_shape), spec.frame_dtype),
+    last_reward=np.zeros(lead, np.float32),
+    last_discount=np.ones(lead, np.float32),
+    is_first=np.zeros(lead, bool),
+    is_last=np.zeros(lead, bool),
+    is_truncated=np.zeros(lead, bool),
+    to_play=np.zeros(lead, np.int32),
+    legal_actions_mask=mask,
+    root_value=np.zeros(lead, np.float32),
+    action_probs=mask / mask.sum(-1, keepdims=True, dtype=np.float32),
+    action=np.ones(lead, np.int32),
+    acted_version=np.zeros(lead, np.int32),
+    searched_version=np.zeros(lead, np.int32),
+  )
+  replay, size = build.build_replay(config, spec), num_envs * config.workers.segment_length
+  segment.is_first[0] = True
+  replay.add(segment, 0)
+  segment.is_first[0] = False
+  while not replay.can_sample(batch):
+    replay.add(segment, 0)
+  adding = cpu_seconds(lambda: replay.add(segment, 0), min_s) / size
+  drawing = cpu_seconds(lambda: replay.sample_many(1, batch), min_s) / batch
+  return {"search": search, "copies": adding + reuse * drawing, "learning": reuse * learning}
+
+
+def bare_rate(config: Any, seconds: float = 5.0) -> float:
+  """Returns the steps/s of ale-py's vectorized environment alone, on all cores."""
+  import numpy as np
+  from ale_py import AtariVectorEnv
+
+  from moozi.envs.registry import env_spec
+  from moozi.envs.suites.atari.rom import load_facts
+
+  spec = env_spec(config.env.name, **config.env.kwargs)
+  num_envs, rom = config.workers.num_envs, load_facts(config.env.name.partition(":")[2]).rom
+  cores = len(os.sched_getaffinity(0))
+  size = spec.frame_shape[0]
+  bare = AtariVectorEnv(rom, num_envs, num_threads=cores, img_height=size, img_width=size)
+  bare.reset(seed=0)
+  random, num_actions = np.random.default_rng(0), bare.single_action_space.n
+  start, count = time.perf_counter(), 0
+  while time.perf_counter() - start < seconds:
+    bare.step(random.integers(num_actions, size=num_envs))
+    count += num_envs
+  rate = count / (time.perf_counter() - start)
+  bare.close()
+  return rate
+
+
+def report(config_path: str, overrides: list[str], seconds: float) -> dict[str, Any]:
+  """Measures everything, prints each figure when it is known, and returns all figures."""
+  print(f"# load average before: {os.getloadavg()[0]:.2f}", flush=True)
+  command = [sys.executable, __file__, config_path, *overrides, "--parts"]
+  environment = os.environ | {"NPROC": THREAD, "OMP_NUM_THREADS": THREAD, "JAX_PLATFORMS": "cpu"}
+  done = subprocess.run(command, check=True, env=environment, stdout=subprocess.PIPE, text=True)
+  parts: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+  aside = {name: parts.pop(name) for name in list(parts) if "not in a step" in name}
+  whole = sum(parts.values())
+  for name, value in parts.items():
+    print(f"{name:24s} {value * 1e6:8.1f} µs of processor time per step, {value / whole:6.1%}")
+  print(f"{'sum':24s} {whole * 1e6:8.1f} µs: at most {1 / whole:,.0f} environment steps/s on each core")
+  for name, value in aside.items():
+    print(f"{name}: {value * 1e3:.0f} ms")
+  figures: dict[str, Any] = {"parts": parts | aside}
+  if not seconds:
+    return figures
+  from moozi.io.config import load_config
+  from scripts.bench import end_to_end
+
+  config = load_config(config_path, overrides)
+  run = end_to_end(config_path, overrides, seconds, config.learner.batch_size)
+  rate, bare = run["env_steps_per_s"], bare_rate(config)
+  t_learn = parts["learning"] / config.learner.samples_per_step
+  # A core for acting and learning each would allow more: these seconds are of one core.
+  limit = len(os.sched_getaffinity(0)) / (whole - parts["learning"] + run["sample_reuse"] * t_learn)
+  print(f"end to end: {rate:,.0f} environment steps/s with r = {run['sample_reuse']:.2f}")
+  print(
+    f"limit of all cores, 1 / (t_act + r · t_learn): {limit:,.0f}; the run reaches {rate / limit:.2f} of it"
+  )
+  print(f"ale-py's bare environment: {bare:,.0f} steps/s; the run reaches {rate / bare:.2f} of it")
+  return figures | {"end_to_end": run, "limit": limit, "bare": bare}
+
+
+def main() -> None:
+  parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+  parser.add_argument("config", nargs="?", default="config/atari/pong.yaml")
+  parser.add_argument("overrides", nargs="*")
+  parser.add_argument("--seconds", type=float, default=180.0, help="length of the run through Ray; 0: none")
+  parser.add_argument("--json", type=Path, help="also write the figures to this file")
+  parser.add_argument("--parts", action="store_true", help=argparse.SUPPRESS)
+  args = parser.parse_intermixed_args()
+  if args.parts:
+    from moozi.io.config import load_config
+
+    config = load_config(args.config, args.overrides)
+    print(json.dumps(environment_parts(config) | agent_parts(config)))
+    return
+  figures = report(args.config, args.overrides, args.seconds)
+  if args.json:
+    args.json.write_text(json.dumps(figures, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+  main()

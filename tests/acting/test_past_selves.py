@@ -1,0 +1,135 @@
+"""Tests of acting against a past self: whose action is played, and which games count."""
+
+import jax
+import numpy as np
+import pytest
+
+from moozi.acting.collector import TrajectoryCollector
+from moozi.acting.lanes import ActingResult
+from moozi.acting.past_selves import PastCollector, past_seats, with_past
+from moozi.acting.rollout import RolloutCollector
+from moozi.agent.planner import SearchOutput
+from moozi.agent.policy import make_policy
+from moozi.core.pytree import fields_of
+from moozi.core.records import TrajectorySample
+from moozi.envs.jax.environment import JaxVectorEnvironment
+from moozi.envs.vector import blank_step
+from moozi.io.config import load_config
+from moozi.ops.history import init_history
+from moozi.run import build
+from tests.acting.parameters import random_parameters
+from tests.envs.jax.toys import make_nim
+from tests.replay.replay_lanes import make_spec
+from tests.tiny_run import TINY, shaken
+
+
+def test_past_self_plays_its_seat_of_the_last_lanes():
+  calls = []
+
+  def policy(params, net_state, history, timestep, key, temperature, forced=None):
+    calls.append((params, net_state, len(timestep.to_play), np.asarray(key).tolist()))
+    own = np.full(len(timestep.to_play), params)
+    action = own if forced is None else np.where(np.asarray(forced) < 0, own, forced)
+    rest = dict.fromkeys(name for name in SearchOutput.__dataclass_fields__ if name != "action")
+    return history, SearchOutput(action=action, **rest)
+
+  spec = make_spec(num_players=2)
+  step = blank_step(spec, 6)
+  step.to_play[:] = [0, 1, 0, 0, 1, 1]
+  history = init_history(6, 1, spec)
+  _, output = with_past(policy, 4)((7, 3), ("now", "then"), history, step, jax.random.PRNGKey(0), 1.0)
+  # Lanes 2 to 5 have the past self in the seats 0, 1, 0, 1; it is to move in lanes 2 and 5.
+  assert past_seats(4).tolist() == [0, 1, 0, 1]
+  assert output.action.tolist() == [7, 7, 3, 7, 7, 3]
+  assert [call[:3] for call in calls] == [(3, "then", 4), (7, "now", 6)]
+  assert calls[0][3] != calls[1][3]
+
+
+class FakeCollector(TrajectoryCollector):
+  def __init__(self, segments):
+    self._segments, self.version = iter(segments), -1
+
+  def set_parameters(self, params, net_state, version):
+    self.params, self.version = params, version
+
+  def run(self, env_steps):
+    return next(self._segments), ActingResult(0, 0, np.zeros(0), np.zeros(0, int), {})
+
+
+def segment(text: str) -> TrajectorySample:
+  """Returns a segment from rows of steps; a step has a letter per lane.
+
+  `f`: a first frame; `0`, `1`: a frame at which this player is to move; `w`, `l`, `d`: an end at which the
+  player who moved wins, loses or draws.
+  """
+  rows = np.array([list(row) for row in text.split()])
+  shape, spec = rows.shape, make_spec(num_players=2)
+  step = {name: np.stack([x] * shape[0]) for name, x in fields_of(blank_step(spec, shape[1])).items()}
+  step["is_first"], step["is_last"] = rows == "f", np.isin(rows, ["w", "l", "d"])
+  step["to_play"] = (rows == "1").astype(np.int32)
+  step["last_reward"] = np.float32(1) * (rows == "w") - np.float32(1) * (rows == "l")
+  zeros = np.zeros(shape, np.float32)
+  return TrajectorySample(
+    **step,
+    root_value=zeros,
+    action_probs=np.zeros((*shape, 3), np.float32),
+    action=zeros.astype(np.int32),
+    acted_version=zeros.astype(np.int32),
+    searched_version=zeros.astype(np.int32),
+  )
+
+
+class TestCount:
+  def play(self, *segments, versions=None):
+    """Returns the results of the segments of three lanes; the past self has seats 0 and 1 of the last two."""
+    collector, out = PastCollector(FakeCollector(map(segment, segments)), 2), []
+    for i in range(len(segments)):
+      version = versions[i] if versions else 5
+      collector.set_opponent({}, {}, version)
+      collector.set_parameters({}, {}, i)
+      result = collector.run(0)[1].past
+      assert result.version == version
+      out.append((result.wins, result.draws, result.losses, result.is_complete))
+    return out
+
+  def test_by_hand(self):
+    # Player 1 wins both games. It is the current one in lane 1, and the past self in lane 2.
+    assert self.play("fff 011 0w0 1f1 wlw") == [(1, 0, 1, True)]
+
+  def test_first_whole_game_of_each_lane_counts_once(self):
+    # Lane 2 begins in the middle of a game, which does not count.
+    assert self.play("ff0 001 lll fff ddw", "fff www") == [(2, 0, 0, True), (0, 0, 0, True)]
+
+  def test_game_spans_segments(self):
+    assert self.play("fff 111", "000 www") == [(0, 0, 0, False), (1, 0, 1, True)]
+
+  def test_new_opponent_starts_a_new_round(self):
+    out = self.play("fff 000 ddd", "fff 000", "111 ddd fff ddd", versions=[5, 5, 6])
+    assert out == [(0, 2, 0, True), (0, 0, 0, True), (0, 2, 0, True)]
+
+
+@pytest.mark.slow
+def test_scan_equals_step():
+  config = load_config(None, [*TINY, "workers.num_envs=6", "opponents.past_share=0.7"])
+  env, planner = make_nim(), config.planners.train
+  spec, num_past = env.spec, config.num_past_lanes
+  model = build.build_model(config, spec)
+  policy = with_past(make_policy(model, planner, config.targets, spec), num_past)
+  params, net_state = random_parameters(config, spec)
+  results = []
+  for kind in (TrajectoryCollector, RolloutCollector):
+    vector = JaxVectorEnvironment(env, list(range(6)))
+    collector = PastCollector(kind(model, config, planner, vector, 1, policy), num_past)
+    collector.warm_up((params, net_state))
+    results.append([])
+    for version in (3, 3, 9):
+      collector.set_opponent(shaken(params, version), net_state, version)
+      collector.set_parameters(params, net_state, 20)
+      results[-1].append(collector.run(0))
+  num_games = 0
+  for (segment, acted), (other, also) in zip(*results, strict=True):
+    for name, x in fields_of(segment).items():
+      np.testing.assert_array_equal(x, fields_of(other)[name], name)
+    assert acted.past == also.past
+    num_games += acted.past.wins + acted.past.draws + acted.past.losses
+  assert num_games > 4

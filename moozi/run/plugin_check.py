@@ -19,7 +19,7 @@ def check_plugins(config: Config, spec: EnvSpec) -> None:
   for use in uses:
     use.get()
   kinds = {use.registry.kind for use in uses}
-  if config.algorithm == "ppo" or not kinds & {"network", "search", "loss"}:
+  if not config.searches or not kinds & {"network", "search", "loss"}:
     return
   import jax
 

@@ -271,7 +271,7 @@ class WorkersConfig(Section):
   segment_length: PositiveInt = Field(16, description="number of vector steps in one call of a worker")
   rollout: Literal["auto", "scan", "step"] = Field(
     "auto",
-    description="scan: one compiled rollout (environments written in JAX; only muzero); step: environment "
+    description="scan: one compiled rollout (environments written in JAX; no baseline); step: environment "
     "and search alternate; auto: scan where possible",
   )
   max_random_starts: NonNegativeInt = Field(
@@ -472,7 +472,7 @@ class Config(Section):
     """Raises ValueError if a search in use needs chance nodes that the model lacks, or is gumbel with the
     mean as root value.
     """
-    if self.algorithm == "ppo":
+    if not self.searches:
       return
     used = {"train": self.planners.train, "test": self.planners.test}
     if self.reanalyze.ratio:
@@ -497,6 +497,11 @@ class Config(Section):
           raise ValueError(
             f"{name}.network=target: q_learning.kind=table has no target network; must be online"
           )
+
+  @property
+  def searches(self) -> bool:
+    """Whether the agent searches: with a model, or with the true rules of the game. Baselines do not."""
+    return self.algorithm in ("muzero", "alphazero")
 
   @property
   def plans_with_rules(self) -> bool:
@@ -524,7 +529,7 @@ class Config(Section):
 
   @model_validator(mode="after")
   def _fits(self) -> "Config":
-    if self.algorithm != "muzero" and self.workers.rollout == "scan":
+    if not self.searches and self.workers.rollout == "scan":
       raise ValueError(
         f"workers.rollout=scan: algorithm={self.algorithm} plays step by step; must be auto or step"
       )
@@ -550,8 +555,8 @@ class Config(Section):
       raise ValueError(
         f"targets.unroll_steps={unrolled}: must be 0 with algorithm=alphazero, which has no model to unroll"
       )
-    if self.algorithm == "muzero" and not unrolled:
-      raise ValueError("targets.unroll_steps=0: must be at least 1 with algorithm=muzero")
+    if self.algorithm in ("muzero", "q_learning") and not unrolled:
+      raise ValueError(f"targets.unroll_steps=0: must be at least 1 with algorithm={self.algorithm}")
     self._check_searches()
     if self.opponents.past_share and self.workers.num_envs < 2:
       raise ValueError(

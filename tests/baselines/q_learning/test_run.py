@@ -117,6 +117,8 @@ def test_unsupported_environments_are_refused():
     ),
     ("workers.network=target", "workers.network=target: q_learning.kind=table"),
     ("workers.rollout=scan", "workers.rollout=scan: algorithm=q_learning plays step by step"),
+    ("targets.unroll_steps=0", "targets.unroll_steps=0: must be at least 1 with algorithm=q_learning"),
+    ("learner.symmetries=true", "learner.symmetries=true needs algorithm="),
     ("reanalyze.ratio=0.5", "reanalyze.ratio=0.5 needs algorithm=muzero"),
   ],
 )

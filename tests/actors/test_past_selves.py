@@ -18,7 +18,7 @@ def test_pool_grows_and_is_part_of_the_state():
   config = load_config(
     None,
     [
-      *(*TINY, "env.name=open_spiel:tic_tac_toe", "targets.discount=1", "workers.num_workers=2"),
+      *(*TINY, "env.name=open_spiel:tic_tac_toe", "targets.discount=1"),
       *("opponents.past_share=0.5", "opponents.period_updates=10", "ray.publish_period_updates=4"),
       *("evaluation.final_episodes=1", "max_env_steps=512"),
     ],
@@ -31,9 +31,11 @@ def test_pool_grows_and_is_part_of_the_state():
   assert acted[-1]["past/pool_size"] > 2
   assert sum(m["past/games"] for m in acted) > 4
   state = next(e.state for e in events if isinstance(e, StateReady) and e.is_final)
-  assert len(state.progress["past_selves/versions"]) == acted[-1]["past/pool_size"]
+  saved = len(state.progress["past_selves/versions"])
+  assert saved >= acted[-1]["past/pool_size"]  # updates after the last segment add more
   longer = config.model_copy(update={"max_env_steps": 640})
   with in_process_ray.connected():
-    again = list(driver.run(RunInputs(longer, spec, state=state)))
-  first = next(e.metrics for e in again if isinstance(e, Acted))
-  assert first["past/pool_size"] >= acted[-1]["past/pool_size"]
+    run = driver.run(RunInputs(longer, spec, state=state))
+    first = next(e.metrics for e in run if isinstance(e, Acted))
+    run.close()
+  assert first["past/pool_size"] >= saved

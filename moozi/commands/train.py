@@ -63,11 +63,11 @@ def _start(name: str, overrides: list[str]) -> int:
   from moozi.io.config import load_config
   from moozi.io.config_files import describe_duration
 
-  config = load_config(name, overrides)
+  training = train_events(load_config(name, overrides))
   if duration := describe_duration(name):
     own = " (without your overrides)" if overrides else ""
     print(f"moozi: {duration}{own}", file=sys.stderr)
-  return _run_training(train_events(config))
+  return _run_training(training)
 
 
 def _resume(path: Path, overrides: list[str], allow_code: bool) -> int:

@@ -110,7 +110,7 @@ def list_configs() -> list[ConfigInfo]:
 
 
 def describe_duration(text: str | Path) -> str | None:
-  """Returns how long a configuration takes on two cores and what it reaches in that time, as one line.
+  """Returns how long a configuration takes and what it reaches in that time, as one line.
 
   Returns None if the configuration does not come with MooZi, or if its header does not say it.
   """
@@ -120,6 +120,8 @@ def describe_duration(text: str | Path) -> str | None:
   if info is None or info.time is None:
     return None
   reached = "" if "not yet measured" in info.time else f"; return: {info.reached or 'not yet measured'}"
+  if "core" in info.time:
+    return f"{info.name}: {info.time}{reached}"
   where = f"needs {info.hardware}" if info.hardware else "on two cores"
   return f"{info.name} {where}: {info.time}{reached}"
 

@@ -110,9 +110,9 @@ def faulty_run():
     return collector
 
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(build, "build_evaluator", FailingEvaluator)
     patch.setattr(build, "build_collector", spoiled_collector)
-    return list(local.run(RunInputs(config, build.env_spec(config))))
+    parts = local.Parts(build_evaluator=FailingEvaluator)
+    return list(local.run(RunInputs(config, build.env_spec(config)), parts))
 
 
 def test_a_failed_evaluation_does_not_end_the_run(faulty_run):

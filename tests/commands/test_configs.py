@@ -24,8 +24,8 @@ def test_list_fits_the_terminal(cli, monkeypatch, columns):
   status, out, err = cli("configs")
   assert (status, err) == (0, "")
   assert max(map(len, out.splitlines())) <= max(columns, 93)
-  row = next(line for line in out.splitlines() if line.startswith("minatar/asterix "))
-  assert re.search(r"minatar +26 min +69\.6 at 3M", row)
+  row = next(line for line in out.splitlines() if line.startswith("tiny/catch "))
+  assert re.search(r"– +97 s +1\.0, 20 of 20", row)
   assert ("MinAtar Asterix" in out) == (columns == 150)
   assert all(info.name in out for info in list_configs())
 
@@ -34,18 +34,19 @@ def test_list_as_json(cli):
   status, out, _ = cli("configs", "--json")
   assert status == 0
   infos = {info["name"]: info for info in json.loads(out)}
-  assert infos["minatar/asterix"] | {"path": ""} == {
-    "name": "minatar/asterix",
+  assert infos["tiny/catch"] | {"path": ""} == {
+    "name": "tiny/catch",
     "path": "",
-    "summary": "MinAtar Asterix by the package's rules, without sticky actions, truncated after 1,000 steps.",
-    "env": "minatar:asterix",
-    "extra": "minatar",
+    "summary": "Catch: the paddle must catch a falling ball. The best return is 1; random play has about -0.6.",
+    "env": "tiny:catch",
+    "extra": None,
     "is_installed": True,
     "hardware": None,
-    "time": "26 min",
-    "reached": "69.6 at 3M steps",
-    "measured": ["experiments/minatar_vs_ppo/one_seed/muzero_asterix_seed0"],
+    "time": "97 s",
+    "reached": "1.0, 20 of 20 runs",
+    "measured": ["experiments/minatar_two_cores/README.md"],
   }
+  assert (infos["minatar/asterix"]["env"], infos["minatar/asterix"]["extra"]) == ("minatar:asterix", "minatar")
   assert Path(infos["tiny/corridor"]["path"]) == ROOT / "config/tiny/corridor.yaml"
 
 

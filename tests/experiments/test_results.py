@@ -41,7 +41,7 @@ def test_result_has_agent_game_and_machine(tmp_path):
   make_result(tmp_path, "b", [], curve=None, game="tiny:catch")
   (tmp_path / ".a.12.tmp").mkdir()
   first, second = read_results(tmp_path)
-  assert (first.agent, first.game, first.sticky_action_prob, first.cores) == ("PPO", "breakout", 0.0, 2)
+  assert (first.agent, first.game, first.sticky_action_prob, first.cores) == ("PPO", "breakout", 0.0, 1)
   assert (first.has_curve, second.has_curve) == (True, False)
   assert (second.agent, second.game) == ("MooZi", "catch")
   assert read_results(tmp_path / "none") == []

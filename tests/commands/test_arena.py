@@ -163,6 +163,7 @@ def test_a_run_without_milestones(runs):
     moozi.arena(None, ["random"], milestones=runs["board"])
 
 
+@pytest.mark.slow
 def test_an_agent_against_itself_by_name_plays_as_in_self_play(runs):
   agent = moozi.load(runs["board"])
   own = agent.evaluate(4, opponent="self")

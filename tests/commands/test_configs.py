@@ -37,7 +37,8 @@ def test_list_as_json(cli):
   assert infos["tiny/catch"] | {"path": ""} == {
     "name": "tiny/catch",
     "path": "",
-    "summary": "Catch: the paddle must catch a falling ball. The best return is 1; random play has about -0.6.",
+    "summary": "Catch: the paddle must catch a falling ball. "
+    "The best return is 1; random play has about -0.6.",
     "env": "tiny:catch",
     "extra": None,
     "is_installed": True,
@@ -46,7 +47,7 @@ def test_list_as_json(cli):
     "reached": "1.0, 20 of 20 runs",
     "measured": ["experiments/minatar_two_cores/README.md"],
   }
-  assert (infos["minatar/asterix"]["env"], infos["minatar/asterix"]["extra"]) == ("minatar:asterix", "minatar")
+  assert infos["minatar/asterix"]["extra"] == "minatar"
   assert Path(infos["tiny/corridor"]["path"]) == ROOT / "config/tiny/corridor.yaml"
 
 

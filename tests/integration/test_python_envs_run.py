@@ -32,7 +32,7 @@ def watched():
   ("env", "package"),
   [
     pytest.param("gymnasium:CartPole-v1", "gymnasium", marks=pytest.mark.slow),
-    ("open_spiel:tic_tac_toe", "pyspiel"),
+    pytest.param("open_spiel:tic_tac_toe", "pyspiel", marks=pytest.mark.slow),
     pytest.param("open_spiel:kuhn_poker", "pyspiel", marks=pytest.mark.slow),
     pytest.param("tests.envs.suites.user_fakes:Watched", "dm_env", marks=pytest.mark.slow),
   ],

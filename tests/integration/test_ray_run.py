@@ -148,10 +148,8 @@ def test_checkpoint_of_another_network_is_refused(finished, moozi, tmp_path):
 # --- stops --------------------------------------------------------------------------------------------------
 
 
-SIGNALS = [*(pytest.param(n, marks=pytest.mark.slow) for n in (signal.SIGINT, signal.SIGHUP)), signal.SIGTERM]
-
-
-@pytest.mark.parametrize("number", SIGNALS)
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP, signal.SIGTERM])
 def test_signal_ends_with_a_checkpoint(tmp_path, number):
   process = start(
     tmp_path,

@@ -64,6 +64,7 @@ def test_model_without_codes_has_no_chance_nodes():
   }
 
 
+@pytest.mark.slow
 def test_encoder_centers_its_frames():
   """A constant background does not change the encoder's outputs once its mean is known."""
   network = NetworkConfig(kind="mlp", center_frames=True, batch_norm_decay=0.5, **SMALL)

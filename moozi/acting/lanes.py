@@ -21,7 +21,7 @@ class PastResult:
 
   Attributes:
     version: learner step of the past self's parameters.
-    is_complete: whether one whole game of every lane against this past self has been counted.
+    is_complete: whether a round is complete: one whole game of every lane has been counted.
     wins, draws, losses: numbers of games, from the view of the current parameters.
   """
 

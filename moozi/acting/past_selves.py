@@ -26,7 +26,7 @@ from moozi.ops.players import player_sign
 
 # Folded into the search's key, it gives the key of the past self's search.
 _PAST = 2
-# The counts of a lane: no game has started against this opponent, one is in progress, one is counted.
+# The states of a lane in a round: no game has started, one is in progress, one is counted.
 _WAITING, _PLAYING, _COUNTED = 0, 1, 2
 
 
@@ -63,8 +63,8 @@ def past_seats(num_past: int) -> np.ndarray:
 class PastCollector:
   """A collector whose last lanes play against a past self.
 
-  Counts the first whole game of each of these lanes against the current opponent. Counting every game would
-  count short ones more often.
+  Games are counted in rounds: the first whole game of each of these lanes. Counting every game would count
+  short ones more often. A new round starts with a new opponent, and after a complete round.
 
   Args:
     collector: acts with a policy of `with_past`.
@@ -122,7 +122,10 @@ class PastCollector:
       for name, is_result in (("wins", returns > 0), ("draws", returns == 0), ("losses", returns < 0)):
         counts[name] += int((ended & is_result).sum())
       status[ended], mover[:] = _COUNTED, to_play
-    return PastResult(version=int(state["version"]), is_complete=bool((status == _COUNTED).all()), **counts)
+    is_complete = bool((status == _COUNTED).all())
+    if is_complete:
+      status[:] = _WAITING  # the next opponent may be the same
+    return PastResult(version=int(state["version"]), is_complete=is_complete, **counts)
 
   def get_state(self) -> State:
     own = {name: value.copy() for name, value in self._state.items()}

@@ -98,14 +98,19 @@ class TestCount:
 
   def test_first_whole_game_of_each_lane_counts_once(self):
     # Lane 2 begins in the middle of a game, which does not count.
-    assert self.play("ff0 001 lll fff ddw", "fff www") == [(2, 0, 0, True), (0, 0, 0, True)]
+    assert self.play("ff0 001 lll fff ddw") == [(2, 0, 0, True)]
+
+  def test_same_opponent_has_a_new_round(self):
+    # When the first round is complete, lane 1 is in the middle of a game, which does not count.
+    out = self.play("ff0 001 lll fff 00w", "0df 0fw 00f", "0w0")
+    assert out == [(2, 0, 0, True), (1, 0, 0, False), (0, 0, 1, True)]
 
   def test_game_spans_segments(self):
     assert self.play("fff 111", "000 www") == [(0, 0, 0, False), (1, 0, 1, True)]
 
   def test_new_opponent_starts_a_new_round(self):
     out = self.play("fff 000 ddd", "fff 000", "111 ddd fff ddd", versions=[5, 5, 6])
-    assert out == [(0, 2, 0, True), (0, 0, 0, True), (0, 2, 0, True)]
+    assert out == [(0, 2, 0, True), (0, 0, 0, False), (0, 2, 0, True)]
 
 
 @pytest.mark.slow

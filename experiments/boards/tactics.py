@@ -50,7 +50,8 @@ def of_run(run: str, checkpoint: str | None, count: int, simulations: int | None
   library, _, game = spec.name.partition(":")
   if library != "open_spiel" or spec.num_players != 2:
     raise UserError(f"{run}: env.name={spec.name}; tactics are for self-play in games of open_spiel")
-  positions = find_positions(Rules(game, spec.frame_dtype), count)
+  rules = Rules(game, spec.frame_dtype)
+  positions = find_positions(rules, count)
   if not positions:
     raise UserError(f"{run}: random play of {spec.name} finds no immediate win and no block")
   evaluator, variables = agent.evaluator(), (agent.state.params, agent.state.net_state)
@@ -62,7 +63,7 @@ def of_run(run: str, checkpoint: str | None, count: int, simulations: int | None
     "random": chance_shares(positions),
   }
   for name, kind in (("prior", "prior"), ("search", "played")):
-    decide = agent_decides(evaluator, variables, spec, config.evaluation.num_envs, kind)
+    decide = agent_decides(evaluator, variables, spec, config.evaluation.num_envs, kind, rules.max_moves)
     out[name] = shares(positions, decide)
   if algorithm_of(config).has_model:
     model, length = build_model(config, spec), config.targets.history_length

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from experiments.boards import tactics
+from tests.commands.conftest import make_run
 
 pytest.importorskip("pyspiel")
 
@@ -25,3 +26,16 @@ def test_zoo_agent(capsys):
   for kind in ("win", "block"):
     assert found["random"][kind] < 0.5 < found["search"][kind]
   assert found["reward_other"] < 0.2 < 0.8 < found["reward_win"]
+
+
+@pytest.mark.slow
+def test_search_with_true_rules_finds_what_its_untrained_network_does_not(tmp_path, capsys):
+  # Below a win: the values of an untrained network are larger otherwise.
+  values = [f"scalar_transform.{key}" for key in ("support_min=-1", "support_max=1", "epsilon=0.6")]
+  game = ("env.name=open_spiel:tic_tac_toe", *values)
+  run = make_run(tmp_path, "az", "algorithm=alphazero", "targets.unroll_steps=0", *game)
+  assert tactics.main([str(run), "--positions", "10", "--simulations", "100", "--json"]) == 0
+  found = json.loads(capsys.readouterr().out)
+  assert found["prior"]["win"] < found["search"]["win"] == 1
+  assert found["prior"]["block"] < found["search"]["block"]
+  assert "reward_win" not in found

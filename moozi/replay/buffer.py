@@ -369,10 +369,9 @@ class ReplayBuffer:
     ):
       if int(state[name]) != own:
         raise ValueError(f"replay state: {name} is {int(state[name])}: must be {own}")
-    # States of older versions have no window; all their steps were eligible.
-    window = np.asarray(state.get("window", (1.0, 0)))
-    if not np.array_equal(window, self._window):
-      texts = [", ".join(f"{x:g}" for x in pair) for pair in (window, self._window)]
+    windows = window_of(state), window_of({"window": self._window})
+    if windows[0] != windows[1]:
+      texts = [", ".join(f"{x:g}" for x in pair) for pair in windows]
       raise ValueError(f"replay state: window_share, window_min are {texts[0]}: must be {texts[1]}")
     if with_rings:
       self.storage.set_state(part(state, "storage"))
@@ -391,3 +390,10 @@ class ReplayBuffer:
 
   def set_counters(self, state: State) -> None:
     self._counters = {name: int(count) for name, count in part(state, "counter").items()}
+
+
+def window_of(state: State) -> tuple[float, float]:
+  """Returns (window_share, window_min) of a buffer's state; window_min is 0 without a window."""
+  # States of older versions have no window; all their steps were eligible.
+  share, smallest = state.get("window", (1.0, 0))
+  return float(share), float(smallest)

@@ -79,7 +79,10 @@ class MixedReplay(ReplayBuffer):
     self._fraction = config.offline.fraction
     self._lanes_of = {lane: i for i, lane in enumerate(sorted(stored))}
     capacity = len(stored) * max(stored.values())
-    settings = config.replay.model_copy(update={"capacity": capacity, "min_steps_to_learn": 1})
+    # Stored lanes do not grow, so a window would leave out their older steps for good.
+    settings = config.replay.model_copy(
+      update={"capacity": capacity, "min_steps_to_learn": 1, "window_share": 1.0}
+    )
     # A separate seed: with the seed of the other part, both parts would draw the same random numbers.
     seed = child_seed(config.seed, "replay", 1)
     try:

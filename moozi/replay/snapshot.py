@@ -13,7 +13,7 @@ from moozi.core.config import TargetsConfig
 from moozi.core.flat_state import State, part, prefixed
 from moozi.core.pytree import map_fields
 from moozi.core.spec import EnvSpec
-from moozi.replay.buffer import ReplayBuffer
+from moozi.replay.buffer import ReplayBuffer, window_of
 from moozi.replay.mixture import MixedReplay
 from moozi.replay.storage import LaneStorage, empty_block
 
@@ -65,8 +65,8 @@ def take(replay: ReplayBuffer, known: Int[np.ndarray, "N"] | None = None) -> Rep
 def restore(replay: ReplayBuffer, snapshot: ReplaySnapshot) -> int:
   """Restores a snapshot into a buffer that has no steps, except those of stored trajectories.
 
-  A buffer with the same lanes, capacity and sampling is restored bit for bit. In any other buffer, the steps
-  are appended lane by lane, with new priorities. Stored trajectories may be added before or after.
+  A buffer with the same lanes, capacity, sampling and window is restored bit for bit. In any other buffer,
+  the steps are appended lane by lane, with new priorities. Stored trajectories may be added before or after.
 
   Returns: number of steps of the snapshot that the buffer does not hold.
   Raises: ValueError: a block is missing, or the snapshot is from another environment.
@@ -74,8 +74,9 @@ def restore(replay: ReplayBuffer, snapshot: ReplaySnapshot) -> int:
   if isinstance(replay, MixedReplay):
     replay.set_stored_state(part(snapshot.head, _STORED))
   state = snapshot.head | _rings(snapshot, replay.spec)
+  own = replay.get_state(with_rings=False)
   old = _shape_of(snapshot.head)
-  if old == _shape_of(replay.get_state(with_rings=False)):
+  if old == _shape_of(own) and window_of(snapshot.head) == window_of(own):
     replay.set_state(state)
     replay.storage.generations[:] = snapshot.generations
     return 0

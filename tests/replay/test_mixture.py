@@ -73,6 +73,16 @@ def test_stored_steps_do_not_count_against_the_capacity():
       np.testing.assert_array_equal(getattr(lane, name), getattr(whole, name)[:stop, i], err_msg=name)
 
 
+def test_window_is_of_own_steps_only():
+  window = ("replay.window_share=0.1", "replay.window_min=18")
+  replay = mixed(0.5, *window)
+  slots = replay.sample_many(100, 8).slot
+  is_stored = slots >= 100
+  # K + n = 5 steps follow a start step: of each own lane's newest 9 steps 4 are eligible.
+  assert len(set(slots[~is_stored])) == 2 * 4
+  assert len(set(slots[is_stored])) == 35 + 30
+
+
 def test_a_stored_lane_may_begin_within_an_episode():
   replay = make_replay(config_of(1.0), SPEC, {0: 15})
   steps = map_fields(lambda x: x[5:, 0], segment_of(random_lanes(0, 1, 20, SPEC, 0.0), 0, 20, SPEC))

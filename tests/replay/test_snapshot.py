@@ -105,6 +105,18 @@ def test_repack_into_other_lanes(num_lanes):
   assert snapshot.take(other, disk.known).blocks.keys() == written
 
 
+@pytest.mark.parametrize("windows", [(1.0, 0.5), (0.5, 1.0), (0.25, 0.5)])
+def test_steps_of_a_buffer_with_another_window_are_kept(windows):
+  spec = make_spec()
+  source, other = (make_buffer(spec, sampling="rank", window_share=x, window_min=20) for x in windows)
+  source.add(segment_of(random_lanes(1, 2, 30, spec), 0, 30, spec), 0)
+  source.sample(8)
+  assert snapshot.restore(other, Disk().save(source)) == 0
+  other.check_valid()
+  other.sample(8)
+  assert other.num_steps == 60
+
+
 def test_a_missing_block_is_refused():
   spec = make_spec()
   buffer, disk = make_buffer(spec), Disk()

@@ -592,4 +592,12 @@ class Config(Section):
     ):
       if value > max_steps:
         raise ValueError(f"{key}={value}: replay.capacity={self.replay.capacity} allows at most {max_steps}")
+    window = self.replay.window_min // num_lanes
+    reach = self.targets.unroll_steps + self.targets.n_step
+    if self.replay.window_share < 1 and (window - reach) * num_lanes < self.learner.batch_size:
+      least = (-(-self.learner.batch_size // num_lanes) + reach) * num_lanes
+      raise ValueError(
+        f"replay.window_min={self.replay.window_min}: has too few steps in which a target can start; must be "
+        f"at least {least} with {num_lanes} environments and learner.batch_size={self.learner.batch_size}"
+      )
     return self

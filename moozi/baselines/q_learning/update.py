@@ -171,7 +171,7 @@ def _table_update(config: Config) -> QUpdateFn:
     }
     state = replace(state, params=table, learner_step=state.learner_step + 1)
     bad_term = jnp.full((), ALL_FINITE, jnp.int32)
-    return state, UpdateOutput(metrics=metrics, value_error=jnp.abs(error), bad_term=bad_term)
+    return state, UpdateOutput(metrics=metrics, value_error=_priorities(batch, error), bad_term=bad_term)
 
   return update
 
@@ -217,9 +217,14 @@ def _network_update(q_function: QFunction, config: Config) -> QUpdateFn:
     step = state.learner_step + 1
     target_params = next_target_params(learner, state.target_params, params, step)
     state = replace(state, params=params, target_params=target_params, opt_state=opt_state, learner_step=step)
-    return state, UpdateOutput(metrics=metrics, value_error=jnp.abs(error), bad_term=bad_term)
+    return state, UpdateOutput(metrics=metrics, value_error=_priorities(batch, error), bad_term=bad_term)
 
   return update
+
+
+def _priorities(batch: Batch, error: Float[Array, "B"]) -> Float[Array, "B"]:
+  """Returns the absolute errors; 0 on an episode's last frame, from which nothing is learned."""
+  return jnp.where(batch.is_live, jnp.abs(error), 0.0)
 
 
 def _chosen(values: Float[Array, "B A"], action: Int32[AnyArray, "B"]) -> Float[Array, "B"]:

@@ -142,6 +142,7 @@ def test_steps_at_an_end_are_not_learned():
   output = table.learn((0, LEFT, 3, 0.0, END, DUMMY), is_live=False)
   assert table.value(0, LEFT) == 0
   assert output.metrics["q_learning/table_fill"] == output.metrics["q_learning/live_share"] == 0
+  assert not output.value_error.any()  # prioritized sampling must not prefer them
   assert table.learn((0, LEFT, 3, 0.0, END, DUMMY)).metrics["q_learning/table_fill"] == 1 / 64
 
 

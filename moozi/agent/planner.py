@@ -395,7 +395,8 @@ class Search(Protocol):
       params: pass it to `recurrent_fn`.
       root: `mctx.RootFnOutput` with logits [B, A], values in env units, and embeddings: hidden states, or a
         RulesNode with algorithm=alphazero.
-      recurrent_fn: `mctx.RecurrentFn`; its discount is γ, or −γ with two players; with true rules, 0 at a terminal node.
+      recurrent_fn: `mctx.RecurrentFn`; its discount is γ, or −γ with two players; with true rules, 0 at a
+        terminal node.
       invalid_actions: 1 where the action is illegal at the root; at least one is legal.
       temperature: ≥ 0.
     """

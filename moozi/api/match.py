@@ -230,7 +230,9 @@ def make_advisor(name: str, table: Table, simulations: int | None, allow_code: b
     bot = table.make_bot("mcts", found, 0)
     search = getattr(bot, "search", None)
     if search is None:
-      raise UserError(f"--advisor={name}: the MCTS of {table.spec.name} does not report visits and values; choose a run")
+      raise UserError(
+        f"--advisor={name}: the MCTS of {table.spec.name} does not report visits and values; choose a run"
+      )
     return BotAdvisor(name, search)
   if name.partition(":")[0] not in ("run", "zoo"):
     raise UserError(f"--advisor={name}: must be mcts:N, run:PATH[@checkpoint], zoo:NAME or none")

@@ -44,7 +44,8 @@ class SymmetryTables(NamedTuple):
   Attributes:
     entries: entry i of the frame transformed by symmetry g is entry `entries[g, i]` of the frame.
     actions: symmetry g maps action a to `actions[g, a]`, and the dummy to itself.
-    policies: entry a of the transformed policy is entry `policies[g, a]` of the policy: the inverse of `actions`.
+    policies: entry a of the transformed policy is entry `policies[g, a]` of the policy; the inverse of
+      `actions`.
   """
 
   entries: Int[np.ndarray, "G HWC"]

@@ -56,7 +56,7 @@ class ReplayBuffer:
     """Makes an empty buffer with room for `config.capacity // num_lanes` steps in each lane.
 
     Args:
-      turns_targets: whether each target is turned by a random one of the environment's symmetries.
+      turns_targets: whether each target is transformed by a random symmetry of the environment.
       frames_ahead: number of frames after the start step in a target (F of TrainTarget); at most K.
 
     Raises: ValueError: a lane would be too short for one target, or training could never start.
@@ -369,7 +369,7 @@ class ReplayBuffer:
     ):
       if int(state[name]) != own:
         raise ValueError(f"replay state: {name} is {int(state[name])}: must be {own}")
-    # States of older versions have no window; all their steps were eligible.
+    # States of older versions have no window: targets could start anywhere in the ring.
     window = np.asarray(state.get("window", (1.0, 0)))
     if not np.array_equal(window, self._window):
       texts = [", ".join(f"{x:g}" for x in pair) for pair in (window, self._window)]

@@ -227,7 +227,7 @@ def test_own_environment_needs_allow_code(runs, tmp_path):
 def test_ppo_acts_and_has_no_search(runs):
   agent = moozi.load(runs["ppo"])
   step = agent.make_env().reset()
-  with pytest.raises(UserError, match=r"algorithm=ppo has no search; Agent\.search needs an algorithm with one"):
+  with pytest.raises(UserError, match=r"algorithm=ppo has no search; Agent\.search needs an algorithm"):
     agent.search(step)
   with pytest.raises(UserError, match=r"Agent\.inspect needs an algorithm"):
     agent.inspect()

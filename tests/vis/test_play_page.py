@@ -140,5 +140,5 @@ def test_a_server_that_has_ended_is_reported(browser, start):
     " body: JSON.stringify({game: 0, ply: 0, action: 0})})"
   )
   browser.click("[data-cell='5']")
-  browser.wait_for("document.querySelector('#error').textContent.startsWith('the game has gone on')")
+  browser.wait_for("document.querySelector('#error').textContent.startsWith('this move belongs to')")
   browser.wait_for("document.querySelector('#status').textContent === 'O to move'")

@@ -126,7 +126,7 @@ class TargetsConfig(Section):
 
   history_length: PositiveInt = Field(1, description="L: frames, with their actions, that the network sees")
   unroll_steps: NonNegativeInt = Field(
-    5, description="K: steps that the dynamics network is trained to unroll; alphazero: 0; otherwise at least 1"
+    5, description="K: steps that the dynamics network is trained to unroll; alphazero: 0; others: at least 1"
   )
   n_step: PositiveInt = Field(
     10,
@@ -273,8 +273,8 @@ class WorkersConfig(Section):
   segment_length: PositiveInt = Field(16, description="number of vector steps in one call of a worker")
   rollout: Literal["auto", "scan", "step"] = Field(
     "auto",
-    description="scan: one compiled rollout (environments written in JAX; not for baselines); step: environment "
-    "and search alternate; auto: scan where possible",
+    description="scan: one compiled rollout (environments written in JAX; not for baselines); step: "
+    "environment and search alternate; auto: scan where possible",
   )
   max_random_starts: NonNegativeInt = Field(
     0,
@@ -502,7 +502,7 @@ class Config(Section):
 
   @property
   def searches(self) -> bool:
-    """Whether the agent searches, with a model or with the true rules of the game. Baselines do not search."""
+    """Whether the agent searches, with a model or with the game's true rules. Baselines do not search."""
     return self.algorithm in ("muzero", "alphazero")
 
   @property

@@ -124,7 +124,7 @@ def test_two_clicks_move_a_piece(browser, start):
   for number in range(24):
     browser.click("#actions button")
     browser.wait_for(f"{count} === {number + 1}")
-  assert browser.evaluate(hint).startswith("Choose the piece")
+  assert browser.evaluate(hint).startswith("Choose a piece")
   browser.click(".cell[aria-disabled='false']")
   browser.wait_for("document.querySelector('.cell[aria-pressed=\"true\"]') !== null")
   browser.click(".cell[aria-disabled='false']:not([aria-pressed='true'])")

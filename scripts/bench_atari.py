@@ -2,12 +2,12 @@
 
     python scripts/bench_atari.py [CONFIG] [key=value …] [--seconds 180] [--json FILE]
 
-1. The parts of one environment step in processor time of one thread: the emulator, its screens, resizing, the
-   rest of the environment, a new game (for games of 1,000 steps), search, copies in and out of replay, and
-   learning at the configured samples per step. Processor time does not count waiting, so the shares can be
-   compared on a machine that is not idle; caches are still shared.
-2. The rate of a run through Ray, relative to 1 / (t_act + r · t_learn) and to ale-py's bare vectorized
-   environment on all cores. Only an idle machine gives these figures. `--seconds 0` leaves them out.
+1. The processor time of the parts of one environment step, on one thread: the emulator, reading its screens,
+   resizing, the rest of the environment, a new game (for games of 1,000 steps), search, copies in and out of
+   replay, and learning at the configured samples per step. Processor time does not include waiting, so the
+   shares are comparable on a machine that is not idle, except for effects of shared caches.
+2. The rate of a run with Ray, relative to 1 / (t_act + r · t_learn) and to ale-py's vectorized environment
+   alone, on all cores. These figures need an idle machine. `--seconds 0` leaves them out.
 """
 
 import argparse
@@ -161,7 +161,7 @@ def bare_rate(config: Any, seconds: float = 5.0) -> float:
 
 
 def report(config_path: str, overrides: list[str], seconds: float) -> dict[str, Any]:
-  """Measures everything, prints each figure when it is known, and returns all figures."""
+  """Measures and prints all figures, and returns them."""
   print(f"# load average before: {os.getloadavg()[0]:.2f}", flush=True)
   command = [sys.executable, __file__, config_path, *overrides, "--parts"]
   environment = os.environ | {"NPROC": THREAD, "OMP_NUM_THREADS": THREAD, "JAX_PLATFORMS": "cpu"}
@@ -184,7 +184,7 @@ def report(config_path: str, overrides: list[str], seconds: float) -> dict[str, 
   run = end_to_end(config_path, overrides, seconds, config.learner.batch_size)
   rate, bare = run["env_steps_per_s"], bare_rate(config)
   t_learn = parts["learning"] / config.learner.samples_per_step
-  # A core for acting and learning each would allow more: these seconds are of one core.
+  # `parts` are seconds of one core; all cores together would make this number of steps per second.
   limit = len(os.sched_getaffinity(0)) / (whole - parts["learning"] + run["sample_reuse"] * t_learn)
   print(f"end to end: {rate:,.0f} environment steps/s with r = {run['sample_reuse']:.2f}")
   print(
@@ -198,7 +198,7 @@ def main() -> None:
   parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
   parser.add_argument("config", nargs="?", default="config/atari/pong.yaml")
   parser.add_argument("overrides", nargs="*")
-  parser.add_argument("--seconds", type=float, default=180.0, help="length of the run through Ray; 0: none")
+  parser.add_argument("--seconds", type=float, default=180.0, help="length of the run with Ray; 0: no run")
   parser.add_argument("--json", type=Path, help="also write the figures to this file")
   parser.add_argument("--parts", action="store_true", help=argparse.SUPPRESS)
   args = parser.parse_intermixed_args()

@@ -117,7 +117,7 @@ def agent(
   """Returns a trained agent as the `choose` argument of `walk`.
 
   Args:
-    evaluator: of the run; it must be without noise.
+    evaluator: the run's evaluator, without noise.
     variables: (params, net_state).
     prior: choose the most probable legal action of the network's policy, without search.
     width: batch size of one call.

@@ -36,7 +36,7 @@ def main() -> int:
 def evaluate(arguments: argparse.Namespace) -> dict:
   """Runs `walk` in both seats; returns the results with the checkpoint and the number of simulations.
 
-  The number is 0 if the agent does not search: with `--prior`, or by its algorithm.
+  The number is 0 if the agent does not search, because of `--prior` or of its algorithm.
   """
   import moozi
   from experiments.boards.exact_walk import agent, walk

@@ -1,10 +1,11 @@
-"""Prints how often runs' agents win at once and block, with search and without, in random positions.
+"""Prints how often agents take immediate wins and block immediate threats, with search and without.
 
     python -m experiments.boards.tactics runs/connect_four runs/tic_tac_toe
     python -m experiments.boards.tactics runs/connect_four --positions 500 --checkpoint 4000000 --json
 
-`moozi.analysis.tactics` says what the positions are. Each line also has the share of a random player
-and, if the run has a model, how well it predicts the reward of a winning move and of another move.
+The positions are from random play; `moozi.analysis.tactics` defines them. Each line also has the share of a
+random player and, if the run has a model, how well it predicts the rewards of a winning move and of another
+move.
 """
 
 import argparse
@@ -53,7 +54,7 @@ def of_run(run: str, checkpoint: str | None, count: int, simulations: int | None
   rules = Rules(game, spec.frame_dtype)
   positions = find_positions(rules, count)
   if not positions:
-    raise UserError(f"{run}: random play of {spec.name} finds no immediate win and no block")
+    raise UserError(f"{run}: random play of {spec.name} reaches no immediate win and no block")
   evaluator, variables = agent.evaluator(), (agent.state.params, agent.state.net_state)
   out = {
     "run": str(run),

@@ -43,7 +43,8 @@ def main(
 
   Args:
     columns, measures_speed: as for `Sweep`.
-    one_core: whether each job uses one core, with all cores in parallel; otherwise jobs run one at a time.
+    one_core: whether each job uses one core and jobs run in parallel on all cores; otherwise they run one at
+      a time.
 
   Returns: the exit status: 0; 1 if a job failed; 2 for a user's error.
   """
@@ -54,7 +55,7 @@ def main(
   alone = parser.add_argument_group("one job alone, for example on another machine; does not need Ray")
   alone.add_argument("--job", metavar="JOB", help="run this job, beside other calls")
   alone.add_argument("--out", type=Path, metavar="DIR", help="write DIR/JOB; runs and logs are in DIR/runs")
-  alone.add_argument("--cores", type=int, metavar="N", help="threads of the job")
+  alone.add_argument("--cores", type=int, metavar="N", help="number of threads of the job")
   alone.add_argument(
     "overrides", nargs="*", metavar="key=value", help="settings of the job, such as runtime=local"
   )

@@ -423,7 +423,7 @@ def project_table(tables: dict[str, Any]) -> str:
     f"Seeds per figure: {_span(seeds)}. A seed's figure is the mean of its run's last {NUM_REPORTED} "
     f"milestones, of {EPISODES} noise-free episodes each. Without sticky actions, episodes are cut off after "
     "1,000 steps (Freeway 2,500); with them, there is no cut-off. Minutes are on one core."
-    f"{' † instead is one checkpoint of one seed, with former settings of MooZi.' if first else ''}"
+    f"{' † marks one checkpoint of one seed; for MooZi, with former settings.' if first else ''}"
   )
   return "\n".join([*lines, "", conditions])
 

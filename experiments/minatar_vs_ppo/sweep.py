@@ -5,13 +5,13 @@
     python -m experiments.minatar_vs_ppo.sweep --only muzero_a_breakout_seed0
     python -m experiments.minatar_vs_ppo.sweep --job muzero_a_breakout_seed0 --out DIR
 
-Each job uses one core, and all cores work in parallel. At the time limit the runs are stopped with a
-checkpoint, and the next call resumes them. Runs and their logs are in `runs/minatar_vs_ppo`; each finished
-job has a folder in `results/`. With `--job`, one job runs in its own folder, so that other machines can help.
-Then copy `DIR/JOB` to `results/`.
+Each job uses one core, and as many jobs run in parallel as there are cores. At the time limit the runs are
+stopped with a checkpoint, and the next call resumes them. Runs and their logs are in `runs/minatar_vs_ppo`;
+each finished job has a folder in `results/`. With `--job`, one job runs in its own folder, for example on
+another machine. Then copy `DIR/JOB` to `results/`.
 
-A job's name is AGENT_PROTOCOL_GAME_seedN. The replica of PPO makes as many environment steps as MooZi, and
-the tuned PPO as many as take about MooZi's minutes.
+A job's name is AGENT_PROTOCOL_GAME_seedN. PPO with gymnax's settings (ppo_replica) makes as many environment
+steps as MooZi; the tuned PPO makes as many as it can in about the same time as MooZi.
 """
 
 import dataclasses
@@ -52,10 +52,10 @@ class Protocol:
   Attributes:
     folder: MooZi's configurations, which have the environment and the number of steps.
     num_milestones: milestones of a run; the last ten are a third of a run of (a), a fifth of a run of (b).
-    tuned_steps: environment steps that the tuned PPO makes in about MooZi's minutes.
-    seeds: number of MooZi's seeds of each game.
+    tuned_steps: environment steps that the tuned PPO makes in about the time that MooZi takes.
+    seeds: number of MooZi's seeds per game, except Breakout.
     breakout_seeds: number of MooZi's seeds on Breakout.
-    rival_seeds: number of seeds of each PPO and game.
+    rival_seeds: number of seeds per game of each PPO agent.
   """
 
   folder: Path

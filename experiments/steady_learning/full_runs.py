@@ -1,9 +1,9 @@
-"""Prints the table of full runs (3M steps) with different replay, all with random starts.
+"""Prints the table of full runs (3M steps) with different replay windows, all with random starts.
 
     python -m experiments.steady_learning.full_runs
 
 Reads `full_runs/` here and the results of protocol (a) of `experiments/minatar_vs_ppo`. README.md has the
-commands that made the runs.
+command that repeats a run.
 """
 
 import sys
@@ -21,7 +21,7 @@ FULL_RUNS = Path(__file__).resolve().parent / "full_runs"
 
 
 def replay_of(result: Result) -> str:
-  """Returns which of the stored steps a run samples."""
+  """Returns the row's name: the steps that a run samples from."""
   replay = result.config.replay
   if replay.window_share == 1:
     return f"the newest {replay.capacity:,} steps"
@@ -35,7 +35,7 @@ def figure_of(result: Result) -> float:
 
 
 def table() -> str:
-  """Returns the table in Markdown: a row for each replay, with the figures of all seeds."""
+  """Returns the table in Markdown: a row for each replay window, with the figures of all seeds."""
   rows: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
   final = [r for r in read_results(RESULTS) if r.path.name.startswith("muzero_a_")]
   for result in [*read_results(FULL_RUNS), *final]:

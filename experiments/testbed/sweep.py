@@ -21,14 +21,14 @@ CONFIG = ROOT / "config"
 
 TASKS = ("tic_tac_toe", "simplest", "kuhn_poker", "leduc_poker", "uno", "uno_4", "stratego")
 LARGE = ("connect_four", "othello", "go_5x5")
-"""Tasks without hidden information that have no configuration for each approach."""
+"""Tasks without hidden information for which some approaches have no configuration."""
 APPROACHES = {
   "muzero": CONFIG / "boards",
   "alphazero": CONFIG / "alphazero" / "boards",
   "ppo": CONFIG / "ppo" / "boards",
   "q_learning": CONFIG / "q_learning" / "boards",
 }
-"""The folder of the tasks' configurations, by approach."""
+"""The folder with the configurations of the tasks, by approach."""
 SEEDS = (0,)
 MAX_WALL_S = 1800
 COMMON = (f"max_wall_s={MAX_WALL_S}", "evaluation.gif=false", "logging.tensorboard=false")

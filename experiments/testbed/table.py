@@ -1,10 +1,10 @@
-"""Plays an arena of the testbed's trained approaches and random play on each task, and writes the table.
+"""Plays an arena of the trained agents and a random player for each task of the testbed; writes the table.
 
     python -m experiments.testbed.table                       # all tasks with a complete run
     python -m experiments.testbed.table uno --games 200
 
 The arenas are in `results/arena/TASK` and continue where they stopped. `results/table.md` has a row for each
-player of each task whose arena was played.
+player of each task whose arena has been played.
 """
 
 import argparse
@@ -25,7 +25,7 @@ HEAD = """\
 
 
 def players(task: str, runs: Path) -> dict[str, Path]:
-  """Returns the complete runs of a task, by approach."""
+  """Returns the finished runs of a task, by approach."""
   found = {}
   for job in jobs():
     approach = next(name for name in APPROACHES if job.name.startswith(f"{name}_"))

@@ -1,8 +1,9 @@
 """Acting in which a past self plays one side of some games.
 
-The last lanes of a worker play against past parameters: in every other one of them the past self moves first.
-The current parameters search every position of these lanes too, and the past self's action replaces theirs
-where it is to move. So all policy targets and values are searches of the current parameters.
+In the last lanes of a worker, past parameters play one side; in every other one of these lanes the past self
+moves first. The current parameters search every position of these lanes too, and the past self's action
+replaces theirs where it is to move. So all policy targets and values are from searches of the current
+parameters.
 """
 
 import dataclasses
@@ -24,9 +25,9 @@ from moozi.core.records import BatchedTimeStep, TrajectorySample
 from moozi.ops.history import HistoryState
 from moozi.ops.players import player_sign
 
-# Folded into the search's key, it gives the key of the past self's search.
+# Folded into the random key of the search, this gives the key of the past self's search.
 _PAST = 2
-# The states of a lane in a round: no game has started, one is in progress, one is counted.
+# The status of a lane in a round: no game has started, one is in progress, one has been counted.
 _WAITING, _PLAYING, _COUNTED = 0, 1, 2
 
 
@@ -63,8 +64,8 @@ def past_seats(num_past: int) -> np.ndarray:
 class PastCollector:
   """A collector whose last lanes play against a past self.
 
-  Games are counted in rounds: the first whole game of each of these lanes. Counting every game would count
-  short ones more often. A new round starts with a new opponent, and after a complete round.
+  Games are counted in rounds: the first whole game of each of these lanes. If every game counted, short games
+  would have more weight. A new round starts with a new opponent, and after a complete round.
 
   Args:
     collector: acts with a policy of `with_past`.
@@ -96,7 +97,7 @@ class PastCollector:
 
   def set_parameters(self, params: Any, net_state: Any, version: int) -> None:
     """Sets the current parameters; see `HeldParameters`."""
-    assert self._past is not None, "set_opponent comes first"
+    assert self._past is not None, "call set_opponent first"
     self._collector.set_parameters((params, self._past[0]), (net_state, self._past[1]), version)
 
   def warm_up(self, template: tuple[Any, Any]) -> None:
@@ -104,7 +105,7 @@ class PastCollector:
     self._collector.warm_up(((params, params), (net_state, net_state)))
 
   def run(self, env_steps: int) -> tuple[TrajectorySample, ActingResult]:
-    """Acts for a segment, as the collector does; the result has the games against the past self."""
+    """Acts for one segment, as the collector does; the result includes the games against the past self."""
     segment, result = self._collector.run(env_steps)
     return segment, dataclasses.replace(result, past=self._count(segment))
 
@@ -132,7 +133,7 @@ class PastCollector:
     return self._collector.get_state() | prefixed("past", own)
 
   def set_state(self, state: State) -> int:
-    """Restores the state of a collector; one that had no past self has no game in progress to count."""
+    """Restores the state of a collector. If it had no past self, no game in progress is counted."""
     num_new = self._collector.set_state({k: x for k, x in state.items() if not k.startswith("past/")})
     for name, value in part(state, "past").items():
       self._state[name][...] = value

@@ -70,7 +70,7 @@ class Ledger:
     kept_segments: queues of segments in transfer, by index of the training worker.
     gaps: indices of the training workers whose newest segment is not recorded.
     past: the pool of past selves; None without past selves.
-    past_parameters: version of each training worker's past self, with a reference to its parameters.
+    past_parameters: by training worker, the version of its past self and a reference to its parameters.
   """
 
   def __init__(self, config: Config, state: RunState | None = None) -> None:

@@ -66,7 +66,7 @@ def _past(context: Context, index: int) -> tuple[Any, ...]:
     ledger.past.offer(*context.ray.get(ledger.parameters))
   past = ledger.past.opponent(index)
   if ledger.past_parameters.get(index, (None,))[0] != past.version:
-    # The driver puts the object, so that it outlives the worker.
+    # The driver puts the object, because objects that a worker puts are lost when the worker fails.
     reference = context.ray.put((past.params, past.net_state, past.version))
     ledger.past_parameters[index] = past.version, reference
   return (ledger.past_parameters[index][1],)

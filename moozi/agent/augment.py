@@ -7,7 +7,7 @@ from jaxtyping import Array, Float, UInt32
 from moozi.nn.model import NetState
 
 FRAME_NORM = "frame_norm"
-"""The Haiku module whose state has the running mean of the frames (`network.center_frames`)."""
+"""Name of the Haiku module whose state has the running mean of the frames (`network.center_frames`)."""
 
 _MAX_JITTER = 2.0
 
@@ -25,11 +25,12 @@ def augment_frames(
   same factor 1 + jitter · ε, where ε is a standard normal number clipped to −2 … 2. Cells that a shift
   uncovers repeat the border.
 
-  With `network.center_frames`, only the difference from the running mean is shifted and scaled. Otherwise the
-  running mean would become the mean of shifted backgrounds, and centring would not remove the background.
+  With `network.center_frames`, only the difference from the running mean is shifted and scaled. If whole
+  frames were shifted, the running mean would become the mean of shifted backgrounds, and centring would not
+  remove the background.
 
   Source: Yarats et al. 2021 (DrQ: shift by 4 of 84 cells); Schwarzer et al. 2021 (SPR: jitter 0.05).
-    Departures: the running mean is not augmented; black cells of frames with a mean of 0 keep their value.
+    Departures: the running mean is not augmented; the factor does not change cells that are equal to it.
   """
   mean = net_state.get(FRAME_NORM, {}).get("mean", 0.0)
   shift_key, jitter_key = jax.random.split(rng_key)

@@ -40,7 +40,7 @@ class LossAux:
 LossFn = Callable[..., tuple[Float[Array, ""], LossAux]]
 """(params, target_params, net_state, target, learner_step, rng_key) → (loss, LossAux).
 
-`learner_step` (0) and `rng_key` (None) have defaults. Augmentation needs the key.
+The defaults of `learner_step` and `rng_key` are 0 and None. Augmentation needs a key.
 """
 
 ExtraLoss = Callable[[Params, NetState, list[ModelOutput], TrainTarget], Float[Array, "B"]]
@@ -124,7 +124,7 @@ def make_loss(
   user's terms. The value targets are the n-step returns. Policy, value and reward terms are cross-entropies
   between categories. Masked terms are 0 and count in the mean.
 
-  With K = 0 (AlphaZero) there are neither rewards nor self-consistency, and the last frame of an episode is
+  With K = 0 (AlphaZero) the reward and self-consistency terms are absent, and the last frame of an episode is
   masked, because the search never evaluates it.
 
   A model with chance nodes adds ρ Σ_k (c^v l^a_k + c^c l^c_k + c^m l^m_k) / K, over the transitions

@@ -58,11 +58,11 @@ class SearchOutput:
 
 @record
 class RulesNode:
-  """A node of a search with true rules, which embeds it in place of a hidden state.
+  """The embedding of a node in a search with true rules, in place of a hidden state.
 
   Attributes:
-    position: what the rules continue from.
-    history: the frames and actions up to this node's frame.
+    position: the game's position; see `envs.true_rules`.
+    history: the frames and actions up to and including this node's frame.
     is_over: whether the game has ended.
   """
 
@@ -101,8 +101,8 @@ def plan(
   its training targets are 0 on illegal actions.
 
   With `rules`, the search has the game's true rules in place of the learned model (AlphaZero). The network
-  evaluates the true frame of each node, rewards and ends are the game's, the value after an end is 0, and
-  illegal actions have prior 0 in every node.
+  evaluates the true frame of each node, rewards and terminal positions are those of the game, the value of a
+  terminal position is 0, and illegal actions have prior 0 in every node.
 
   Args:
     model, config, num_players, with_tree, rules: static arguments under jit.
@@ -111,7 +111,7 @@ def plan(
     stacked_history: Ch = L·(C + A) channels.
     legal_actions_mask: each row has a legal action; if only the dummy is legal, it is chosen.
     temperature: ≥ 0, one for all roots or one for each root; gumbel does not read it.
-    node: with `rules`, the roots.
+    node: with `rules`, the nodes of the B roots; else None.
 
   Source: Schrittwieser et al. 2020, appendix B (puct); Danihelka et al. 2022 (gumbel); Antonoglou et al. 2022
     (stochastic); Silver et al. 2018 (true rules); thesis 4.3.5.
@@ -250,8 +250,9 @@ def make_recurrent_fn(model: Model, signed_discount: float, rules: TrueRules | N
 def _make_rules_fn(model: Model, signed_discount: float, rules: TrueRules) -> Any:
   """Returns mctx's recurrent function with the game's rules; an embedding is a RulesNode.
 
-  An action after an end, or an illegal one, leads to an end with reward 0. The built-in searches never choose
-  an illegal one, because its prior is 0 and some legal action has a higher score.
+  An illegal action, or any action at a terminal node, leads to a terminal node with reward 0. The built-in
+  searches never choose an illegal action at other nodes, because its prior is 0 and some legal action has a
+  higher score.
   """
   spec = rules.spec
 
@@ -265,7 +266,7 @@ def _make_rules_fn(model: Model, signed_discount: float, rules: TrueRules) -> An
     stacked = stack_history(frames, history.actions, spec.num_actions)
     output, _ = model.root_inference(*variables, stacked, False)
     value = jnp.where(outcome.is_over, 0.0, model.transform.to_scalar(output.value_logits))
-    # As mctx masks the root. The lowest finite number, because all actions are illegal at an end.
+    # As mctx masks the root. Not -inf, because all actions are illegal at a terminal node.
     masked = jnp.finfo(output.policy_logits.dtype).min
     edge = mctx.RecurrentFnOutput(
       reward=outcome.reward,
@@ -394,7 +395,8 @@ class Search(Protocol):
       params: pass it to `recurrent_fn`.
       root: `mctx.RootFnOutput` with logits [B, A], values in env units, and embeddings: hidden states, or a
         RulesNode with algorithm=alphazero.
-      recurrent_fn: `mctx.RecurrentFn`; its discount is γ, or −γ with two players, and 0 at a game's end.
+      recurrent_fn: `mctx.RecurrentFn`; its discount is γ, or −γ with two players; with true rules, 0 at a
+        terminal node.
       invalid_actions: 1 where the action is illegal at the root; at least one is legal.
       temperature: ≥ 0.
     """

@@ -18,12 +18,12 @@ from moozi.nn.model import Model, ModelOutput
 def averaged(model: Model, planner: PlannerConfig, targets: TargetsConfig, spec: EnvSpec) -> Model:
   """Returns the model that `planner` searches with.
 
-  With `average_symmetries`, the root's policy and value are the means of their distributions over all
-  symmetries of the frames, and the hidden state is that of the frames as they are. An environment without
-  symmetries has only the identity.
+  With `average_symmetries`, `root_inference` returns the means of the policy and value distributions over all
+  symmetries, with the identity among them. The hidden state is that of the untransformed frames. Without the
+  option, or in an environment without symmetries, the model does not change.
 
-  Source: Silver et al. 2017 draw one symmetry for each evaluation. Departures: all symmetries, at the root
-    only, because a hidden state cannot be turned.
+  Source: Silver et al. 2017 draw one symmetry for each evaluation. Departures: all symmetries; with a learned
+    model at the root only, because hidden states have no symmetries.
   """
   if not (planner.average_symmetries and spec.symmetries):
     return model
@@ -31,7 +31,7 @@ def averaged(model: Model, planner: PlannerConfig, targets: TargetsConfig, spec:
   length, planes = targets.history_length, targets.history_length * spec.frame_shape[2]
 
   def turned(stacked: Float[Array, "B H W Ch"], number: int) -> Float[Array, "B H W Ch"]:
-    """Returns stacked histories turned by a symmetry; see `ops.history.stack_history`."""
+    """Returns stacked histories transformed by a symmetry; see `ops.history.stack_history`."""
     lead = stacked.shape[:3]
     frames = jnp.moveaxis(stacked[..., :planes].reshape(*lead, length, -1), 3, 1)
     flat = frames.reshape(*frames.shape[:2], -1)[..., tables.entries[number]]

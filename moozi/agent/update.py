@@ -30,7 +30,7 @@ TERMS = (
 )
 
 UNROLL_TERMS = ("loss/reward", "loss/consistency")
-"""Terms that exist only with unrolled steps."""
+"""Terms that exist only if K > 0."""
 
 CHANCE_TERMS = ("loss/afterstate_value", "loss/chance", "loss/commitment")
 """Additional terms of a model with chance nodes."""
@@ -59,8 +59,8 @@ class TrainingState:
     net_state: the averages of batch norm; empty with other norms.
     opt_state: the optimizer's state.
     learner_step: number of updates, including skipped ones; also the version of the parameters.
-    rng_key: a random key that does not change. With the learner step it gives the key of an update's
-      augmentation, so a resumed run augments as the uninterrupted run would.
+    rng_key: a constant random key. Folded with the learner step it gives the key of an update's augmentation,
+      so a resumed run augments as the uninterrupted run would.
   """
 
   params: Params
@@ -194,7 +194,7 @@ def make_update(model: Model, config: Config, spec: EnvSpec) -> UpdateFn:
 def next_target_params(
   learner: LearnerConfig, target_params: Params, params: Params, step: Int32[Array, ""]
 ) -> Params:
-  """Returns the target network after an update that made `params`; `make_update` describes when it is copied.
+  """Returns the target network after an update whose result is `params`; see `make_update`.
 
   Args:
     step: the learner step after the update.

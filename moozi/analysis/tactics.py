@@ -1,8 +1,9 @@
-"""Tactics of an agent on random positions of a board game: immediate wins, blocks, and predicted rewards.
+"""Tactics of an agent in positions of random play of a board game: wins, blocks, and predicted rewards.
 
-A *win* position has a move that wins at once. In a *block* position no move wins at once, and after at least
-half of the moves, but not after all, the opponent can win at once: the agent has to find one of the others.
-The rules find both, so this works for every game of open_spiel for two players without chance.
+A *win* position has a move that wins immediately. A *block* position has no such move, and at least half of
+the moves, but not all, allow the opponent to win immediately; the agent has to find one of the others. Both
+kinds are found with the rules alone, so this works for every two-player game of open_spiel without chance and
+hidden information.
 """
 
 import dataclasses
@@ -31,7 +32,7 @@ class Position:
 
   Attributes:
     line: the steps of the game up to the position; see `exploitability.line_of`.
-    right: the winning moves, or the moves after which the opponent cannot win at once.
+    right: the moves that win immediately, or those after which the opponent cannot win immediately.
   """
 
   kind: PositionKind
@@ -40,10 +41,10 @@ class Position:
 
 
 def find_positions(rules: Rules, count: int, seed: int = 0) -> list[Position]:
-  """Returns up to `count` different positions of each kind, from random games.
+  """Returns up to `count` different positions of each kind, from games of random play.
 
-  A game gives at most one position of each kind, so that they are diverse. At most 100 games for each
-  position are played, so games with few such positions give fewer.
+  A game gives at most one position of each kind, so that the positions are diverse. At most 100 · count games
+  are played, so the result can have fewer positions.
 
   Raises: UserError: the game is not for two players, or has chance or hidden information.
   """
@@ -76,7 +77,7 @@ def find_positions(rules: Rules, count: int, seed: int = 0) -> list[Position]:
 
 
 def _kind_of(state: Any) -> tuple[PositionKind, list[int]] | None:
-  """Returns the kind of a position and its right moves; None if any move will do or none is right."""
+  """Returns the kind of a position and its right moves; None if it is of neither kind or all moves win."""
   legal = state.legal_actions()
   wins = _wins(state)
   if wins:
@@ -87,7 +88,7 @@ def _kind_of(state: Any) -> tuple[PositionKind, list[int]] | None:
 
 
 def _wins(state: Any) -> list[int]:
-  """Returns the moves that win at once."""
+  """Returns the moves that win immediately."""
   mover = state.current_player()
   children = ((action, state.child(action)) for action in state.legal_actions())
   return [action for action, child in children if child.is_terminal() and child.returns()[mover] > 0]

@@ -1,4 +1,4 @@
-"""A game between people and players, with advice: the core of `moozi play` for two or more seats."""
+"""A game between people and players, with an advisor: the core of `moozi play` for two or more seats."""
 
 import dataclasses
 from collections.abc import Callable
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Advice:
-  """A search's opinion of one legal action.
+  """What a search found about one legal action.
 
   Attributes:
-    share: share of the search's visits; of the probability, if the search has no visits.
+    share: the action's share of the visits; if the search has no visits, its probability.
     value: expected return after the action for the player to move; None if the search did not try it.
   """
 
@@ -33,10 +33,10 @@ class Advice:
 
 @dataclasses.dataclass(frozen=True)
 class Opinion:
-  """A search's opinion of a position.
+  """What a search found about a position.
 
   Attributes:
-    by: the name of the player who searched.
+    by: the name of the advisor.
     advice: one entry for each legal action, the best first.
     value: expected return for the player to move; None if unknown.
   """
@@ -55,7 +55,7 @@ class Played:
 
 
 class Advisor(Protocol):
-  """A player who follows the game and searches on request."""
+  """A player that follows the game and searches the current position on request."""
 
   name: str
 
@@ -123,7 +123,7 @@ class Match:
     return not self.is_over and self.table.to_play in self.users
 
   def view(self) -> View:
-    """Returns what the seat to move sees; after the end, what the seat that would move next sees."""
+    """Returns the view of the seat to move; after the end, of the seat that would move next."""
     return View(self.table.frame(), self.table.legal_actions_mask())
 
   def play(self, action: int) -> None:
@@ -136,7 +136,7 @@ class Match:
     self._step(action)
 
   def reply(self) -> Played | None:
-    """Plays one move of a player; returns None, and plays nothing, if a person is to move or at the end."""
+    """Plays one move of a player. If a person is to move or the game is over, plays nothing; returns None."""
     if self.is_over or self.is_users_turn:
       return None
     self._step(int(self._seated[self.table.to_play].choose([0], [self.view()])[0]))
@@ -145,13 +145,13 @@ class Match:
   def opinion(self) -> Opinion:
     """Returns the advisor's opinion. Raises UserError if there is no advisor, or no person is to move."""
     if self.advisor is None:
-      raise UserError(f"{self.table.spec.name}: nobody gives opinions; choose --advisor")
+      raise UserError(f"{self.table.spec.name}: has no advisor; choose one with --advisor")
     if not self.is_users_turn:
-      raise UserError("no opinion: nobody is to move")
+      raise UserError("no opinion: no person is to move")
     return self.advisor.opinion(self.table.to_play, self.view())
 
   def may_show(self, move: Played) -> bool:
-    """Returns whether a move may be shown to the people: it is their own, or moves are not hidden."""
+    """Returns whether people may see a move: it is their own, or the game hides no moves."""
     return move.seat in self.users or not self.table.hides_moves
 
   def _step(self, action: int) -> None:
@@ -197,7 +197,7 @@ class AgentAdvisor:
 
 
 class BotAdvisor:
-  """A bot of the game's library that reads the state of the game, such as MCTS."""
+  """A bot of the environment's library that searches the state of the game, such as MCTS."""
 
   def __init__(self, name: str, search: Callable[[], list[tuple[int, int, float | None]]]) -> None:
     self.name, self._search = name, search
@@ -230,7 +230,9 @@ def make_advisor(name: str, table: Table, simulations: int | None, allow_code: b
     bot = table.make_bot("mcts", found, 0)
     search = getattr(bot, "search", None)
     if search is None:
-      raise UserError(f"--advisor={name}: the MCTS of {table.spec.name} shows no values; choose a run")
+      raise UserError(
+        f"--advisor={name}: the MCTS of {table.spec.name} does not report visits and values; choose a run"
+      )
     return BotAdvisor(name, search)
   if name.partition(":")[0] not in ("run", "zoo"):
     raise UserError(f"--advisor={name}: must be mcts:N, run:PATH[@checkpoint], zoo:NAME or none")

@@ -44,7 +44,7 @@ def check_searches(run: Path, config: Config, user: str) -> None:
   from moozi.training.algorithms import algorithm_of
 
   if not algorithm_of(config).has_search:
-    raise UserError(f"{run}: algorithm={config.algorithm} has no search; {user} needs one that has")
+    raise UserError(f"{run}: algorithm={config.algorithm} has no search; {user} needs an algorithm with one")
 
 
 def check_has_model(run: Path, config: Config, user: str) -> None:
@@ -52,7 +52,7 @@ def check_has_model(run: Path, config: Config, user: str) -> None:
   from moozi.training.algorithms import algorithm_of
 
   if not algorithm_of(config).has_model:
-    raise UserError(f"{run}: algorithm={config.algorithm} has no model; {user} needs one that has")
+    raise UserError(f"{run}: algorithm={config.algorithm} has no model; {user} needs an algorithm with one")
 
 
 def place_in_run(run: RunDirectory, *names: str) -> Path:

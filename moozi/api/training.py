@@ -134,7 +134,7 @@ def train_events(
   spec = env_spec(loaded.env.name, **loaded.env.arguments)
   check_players(loaded, spec)
   if loaded.plans_with_rules:
-    true_rules(loaded.env.name, **loaded.env.arguments)  # raises if a search cannot use the rules
+    true_rules(loaded.env.name, **loaded.env.arguments)  # raises UserError if a search cannot use the rules
   if loaded.checkpoint.start_from is not None:
     from moozi.io.checkpoints import expected_of, read_checkpoint_info
     from moozi.training.resume import find_start

@@ -1,4 +1,4 @@
-"""Checks that the baselines share."""
+"""Checks of settings, shared by the baselines."""
 
 from moozi.baselines.ppo.network import MIN_NATURE_FRAME
 from moozi.core.config import Config
@@ -8,18 +8,18 @@ from moozi.core.spec import EnvSpec
 
 
 def check_players(config: Config, spec: EnvSpec) -> None:
-  """Raises UserError if self-play of the environment is not supported: players hide something."""
+  """Raises UserError if the environment is self-play of a game with hidden information."""
   if spec.num_players > 1 and not spec.is_perfect_information:
     name = config.env.name
     hint = "; env.kwargs.seat=random lets it play one seat" if name.startswith("open_spiel:") else ""
     raise UserError(
-      f"algorithm={config.algorithm}: self-play needs a game without hidden information, which "
-      f"env.name={name} has{hint}"
+      f"algorithm={config.algorithm}: self-play needs a game without hidden information; env.name={name} "
+      f"has hidden information{hint}"
     )
 
 
 def refuse_search(config: Config, num_simulations: int | None) -> None:
-  """Raises UserError if a number of simulations is given; no baseline searches."""
+  """Raises UserError if a number of simulations is given, because baselines have no search."""
   if num_simulations is not None:
     raise UserError(
       f"--simulations={num_simulations}: this run's algorithm is {config.algorithm}, which does not search"

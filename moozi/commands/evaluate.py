@@ -16,7 +16,7 @@ EVALUATION_KEYS = (
   *("env", "checkpoint", "env_steps", "episodes", "distinct_episodes"),
   *("return_mean", "return_std", "return_min", "return_max", "length_mean"),
 )
-# Printed if the game has published returns of random play and of a human.
+# Printed for games with published returns of random play and of a human.
 HUMAN_KEY = "human_normalized"
 # Keys printed with --returns; each value is a list with one entry per episode.
 EPISODE_KEYS = ("returns", "lengths")

@@ -85,8 +85,8 @@ def play(
     str | None,
     typer.Option(
       metavar="PLAYER|none",
-      help="Games of several seats: whose search gives an opinion when you enter ?, such as run:PATH or "
-      "mcts:1000. Default: the run's or the opponent's agent, or mcts if the game has it.",
+      help="Games of several seats: the player whose search rates the moves when you enter ?, such as "
+      "run:PATH or mcts:1000. Default: the run's or the opponent's agent, or mcts if the game has it.",
     ),
   ] = None,
   web: Annotated[bool, typer.Option("--web", help="Play on a page in the browser, on this machine.")] = False,
@@ -120,7 +120,7 @@ def play(
 
 
 def _plays_one_seat(config: "Config", is_run: bool) -> bool:
-  """Returns whether the user's options of an environment name the players of the other seats."""
+  """Returns whether the options ask for an environment in which its own players play the other seats."""
   return not is_run and config.env.kwargs.get("seat", "all") != "all"
 
 
@@ -150,7 +150,7 @@ def _match(
   simulations: int | None,
   allow_code: bool,
 ) -> tuple["Match", str]:
-  """Returns the match, and the name of the player of the other seats: "self" if the user plays all."""
+  """Returns the match, and the name of the player of the other seats, "self" if the user plays all seats."""
   from moozi.api.agent import check_player
   from moozi.api.arena import TrainedEntrant, entrants_of
   from moozi.api.match import AgentAdvisor, Match, make_advisor
@@ -190,7 +190,7 @@ def _match(
 def _default_advisor(
   name: str, table: "Table", simulations: int | None, allow_code: bool
 ) -> "Advisor | None":
-  """Returns an advisor that the user has not asked for; None if the game has none of this name."""
+  """Returns the advisor `name` as the default; None if it does not fit the game."""
   from moozi.api.match import make_advisor
 
   try:
@@ -386,7 +386,7 @@ def move_text(match: "Match", move: "Played") -> str:
 
 
 def outcome_text(match: "Match") -> str:
-  """Returns the result of a finished game, from the view of the user if there is only one."""
+  """Returns the result of a finished game as text, from the user's view if the user plays one seat."""
   from moozi.vis.lettering import rounded
   from moozi.vis.render_spec import player_name
 
@@ -402,7 +402,7 @@ def outcome_text(match: "Match") -> str:
 
 
 def _print_opinion(match: "Match") -> None:
-  """Prints the advisor's opinion of the legal actions, at most 12 of them."""
+  """Prints the advisor's opinion: its value, and the 12 best legal actions."""
   from moozi.vis.lettering import rounded
   from moozi.vis.render_spec import action_name
 

@@ -1,6 +1,7 @@
 """The server of `moozi play --web`: one game on a page, on 127.0.0.1 only.
 
-Requests whose Host or Origin is not this server are refused, so that other pages in the browser cannot play.
+Requests whose Host or Origin is not this server are refused, so that other pages in the browser cannot send
+moves.
 """
 
 import contextlib
@@ -24,7 +25,10 @@ _MAX_BYTES = 10_000
 
 
 def serve(match: Match, label: str, port: int) -> int:
-  """Serves the page until Ctrl-C. `label` names the player of the other seats; "self" means nobody.
+  """Serves the page until Ctrl-C.
+
+  Args:
+    label: name of the player of the other seats; "self" if the user plays all seats.
 
   Raises: UserError: the port is in use.
   """
@@ -65,7 +69,7 @@ class WebGame:
     with self._lock, common.stdout_to_stderr():
       if path == "/move":
         if (request.get("game"), request.get("ply")) != (self._game, len(self._match.moves)):
-          raise UserError("the game has gone on; the page shows it now")
+          raise UserError("this move belongs to an earlier position; the page now shows the current one")
         action = request.get("action")
         if type(action) is not int:
           raise UserError("action: must be a number")
@@ -112,7 +116,7 @@ class WebGame:
     }
 
   def _last_cell(self, move: Played) -> int | None:
-    """Returns the cell that a move went to, if its action names one."""
+    """Returns the cell that a move names, or None."""
     cells = self._cells[move.action] if self._cells else []
     return cells[0] if self._mode == "cells" and cells else None
 
@@ -172,7 +176,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
       self._send(HTTPStatus.CONFLICT, {"error": str(error)})
 
   def _is_own(self) -> bool:
-    """Returns whether the request is for this server by name and, if from a page, from this page."""
+    """Returns whether Host is this server and Origin, if there is one, is this server's page."""
     address = f"127.0.0.1:{self.server.server_address[1]}"  # type: ignore[index]
     own = {address, address.replace("127.0.0.1", "localhost")}
     origin = self.headers.get("Origin")

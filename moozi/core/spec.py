@@ -26,8 +26,8 @@ class EnvSpec:
       the player to move may see, so the previous frame may be the opponent's view.
     num_seats: number of players of the game if the agent plays one seat and the environment plays the others
       (`num_players` is then 1); 0 in every other environment.
-    symmetries: the game's symmetries that are known, without the identity. They follow from the other fields,
-      so they are not compared and not written to files.
+    symmetries: the game's known symmetries, without the identity. The environment determines them, so they
+      are not compared and not written to files.
   """
 
   name: str

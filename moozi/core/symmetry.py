@@ -1,7 +1,7 @@
-"""Symmetries of board games: permutations of a frame's entries and of the actions that keep the rules.
+"""Symmetries of board games: permutations of a frame's entries and of the actions that preserve the rules.
 
-Turning the frames of a game and its actions by a symmetry gives another game of the same rules, with the same
-rewards. Imports no JAX.
+A symmetry transforms the frames and actions of a game into those of another game with the same rules and the
+same rewards. Imports no JAX.
 """
 
 import dataclasses
@@ -29,8 +29,8 @@ class Symmetry:
   """One symmetry of a game, other than the identity.
 
   Attributes:
-    entries: entry i of the turned frame (row by row) is entry `entries[i]` of the frame, H·W·C numbers.
-    actions: the environment's action a becomes action `actions[a]`, E numbers.
+    entries: H·W·C numbers: entry i of the transformed frame (row by row) is entry `entries[i]` of the frame.
+    actions: E numbers: the environment's action a becomes action `actions[a]`.
   """
 
   name: str
@@ -42,9 +42,10 @@ class SymmetryTables(NamedTuple):
   """All G symmetries of a game, the identity first, in the agent's action space.
 
   Attributes:
-    entries: entry i of the frame turned by symmetry g is entry `entries[g, i]` of the frame.
+    entries: entry i of the frame transformed by symmetry g is entry `entries[g, i]` of the frame.
     actions: symmetry g maps action a to `actions[g, a]`, and the dummy to itself.
-    policies: entry a of the turned policy is entry `policies[g, a]` of the policy: the inverse of `actions`.
+    policies: entry a of the transformed policy is entry `policies[g, a]` of the policy; the inverse of
+      `actions`.
   """
 
   entries: Int[np.ndarray, "G HWC"]
@@ -62,10 +63,10 @@ def board_symmetries(
   """Returns the symmetries of a game on a board.
 
   Args:
-    turns: names of turns of the board, such as those in SQUARE.
+    turns: names of rotations and reflections of the board, such as those in SQUARE.
     moves: what the first actions name: the board's cells, row by row, or its columns. Other actions, such as
-      a pass, stay the same.
-    swapped_planes: pairs of planes that change places, because they depend on a direction.
+      a pass, do not change.
+    swapped_planes: pairs of planes that every symmetry swaps, because their content depends on a direction.
   """
   height, width, channels = frame_shape
   planes = np.arange(channels)

@@ -104,15 +104,15 @@ class Environment(dm_env.Environment):  # type: ignore[misc]
 
   @property
   def max_moves(self) -> int | None:
-    """The largest number of actions in an episode; None if the environment has no copies to search with.
+    """The largest number of actions in an episode; None if a search cannot use the environment's rules.
 
-    An environment with a number here also has `clone` and `position`. Its episodes have no chance and always
-    start the same, so the actions since the reset determine its state.
+    An environment with a number here also has `clone` and `position`. Its episodes have no chance and all
+    start in the same state, so the actions since the reset determine its state.
     """
     return None
 
   def clone(self) -> "Environment":
-    """Returns an independent copy at the current step. Its step cap, if any, need not apply."""
+    """Returns an independent copy at the current step. The copy may ignore a step cap."""
     raise NotImplementedError
 
   def position(self) -> Any:

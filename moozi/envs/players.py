@@ -45,17 +45,17 @@ class Observer(Protocol):
 
 @runtime_checkable
 class Follower(Protocol):
-  """A player that reads the game's position, as a search with true rules does; the method is optional."""
+  """A player that needs the game's position, for example to search with the true rules."""
 
   def follow(self, position: Callable[[], Any]) -> None:
-    """Receives, before its first frame, the function that returns the game's current position.
+    """Receives a function that returns the game's current position (`Environment.position`).
 
-    See `Environment.position`.
+    Called before the player's first frame.
     """
 
 
 def follow(player: object, position: Callable[[], Any]) -> None:
-  """Passes the game's position to `player` if it is a Follower; does nothing otherwise."""
+  """Passes `position` to `player` if it is a Follower; does nothing otherwise."""
   if isinstance(player, Follower):
     player.follow(position)
 

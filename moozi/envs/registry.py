@@ -157,8 +157,8 @@ def make_jax_env(name: str, /, *, wrappers: Sequence[str] = (), **kwargs: Any) -
 def true_rules(name: str, /, *, wrappers: Sequence[str] = (), **kwargs: Any) -> Any:
   """Returns the rules of environment `name` as an `envs.true_rules.TrueRules`. Imports JAX.
 
-  Raises: UserError: as `make`, or a search cannot use the rules: they have chance or hidden information, or
-    the environment has no copies.
+  Raises: UserError: as `make`; or a search cannot use the rules, because they have chance or hidden
+    information, or because the environment cannot be copied.
   """
   from moozi.envs.true_rules import CompiledRules, HostRules
 
@@ -166,7 +166,9 @@ def true_rules(name: str, /, *, wrappers: Sequence[str] = (), **kwargs: Any) -> 
   spec = suite.make_spec(game, options)
   where = f"env.name={name}: algorithm=alphazero plans with the true rules of the game, but"
   if spec.num_seats:
-    raise UserError(f"{where} other players' moves are not rules; set env.kwargs.seat=all, or use muzero")
+    raise UserError(
+      f"{where} the moves of the other seats are not part of them; set env.kwargs.seat=all, or use muzero"
+    )
   if not spec.is_perfect_information:
     raise UserError(f"{where} players have hidden information; use muzero")
   jax_env = None if suite.make_jax_env is None else suite.make_jax_env(game, options)
@@ -178,8 +180,8 @@ def true_rules(name: str, /, *, wrappers: Sequence[str] = (), **kwargs: Any) -> 
   if environment.max_moves is None:
     environment.close()
     raise UserError(
-      f"{where} this one has chance, or no copies to search with (`clone`, `position` and `max_moves` of "
-      "moozi.Environment); use muzero"
+      f"{where} this one has chance, or its environment lacks `clone`, `position` and `max_moves` "
+      "(moozi.Environment); use muzero"
     )
   return HostRules(environment)
 

@@ -1,7 +1,7 @@
-"""The true rules of a game as a function that a compiled search calls, for `algorithm=alphazero`.
+"""The true rules of a game as a function for a compiled search, for `algorithm=alphazero`.
 
-A *position* is plain data from which the rules continue: the rules' own state for games in JAX
-(`CompiledRules`), and the actions since the start for games in Python (`HostRules`).
+A *position* is plain data from which the rules continue: for games in JAX the state of the rules
+(`CompiledRules`), for games in Python the actions since the start (`HostRules`).
 """
 
 import collections
@@ -21,14 +21,14 @@ from moozi.envs.jax.rules import JaxEnvironment, as_before
 
 @record
 class Outcome:
-  """The positions after one action in each of B positions.
+  """The result of one action in each of B positions.
 
   Attributes:
     position: the new positions.
-    frame: as the environment shows them.
-    legal_actions_mask: of the agent's actions; no action is legal at an end.
-    reward: env units, for the player who moved.
-    is_over: whether the game has ended. Then reward and mask are 0 unless the last action ended it.
+    frame: the frames that the environment shows there.
+    legal_actions_mask: over the agent's actions; no action is legal after the game's end.
+    reward: in environment units, for the player who moved; 0 if the action was not played.
+    is_over: whether the game has ended.
   """
 
   position: PyTree
@@ -47,8 +47,8 @@ class TrueRules(Protocol):
   def step(self, position: PyTree, action: Int[Array, "B"], is_over: Bool[Array, "B"]) -> Outcome:
     """Plays the agent's actions. Can be traced.
 
-    Does not play where `is_over` is set or the action is illegal: the outcome is then over, with reward 0.
-    Ignores step caps.
+    Where `is_over` is set or the action is illegal, the action is not played: the outcome has `is_over` and
+    reward 0. Ignores step caps.
     """
 
 
@@ -84,7 +84,7 @@ class CompiledRules:
 
 
 class _Known:
-  """A position that the search has reached: a copy of the environment there, and the step that led there."""
+  """A known position: a copy of the environment there, and the time step that it returned."""
 
   __slots__ = ("env", "frame", "is_over", "legal", "reward")
 
@@ -94,10 +94,10 @@ class _Known:
 
 
 class HostRules:
-  """The rules of an environment in Python, which the search calls back; a position is its moves.
+  """The rules of an environment in Python, which the search calls; a position is the moves since the reset.
 
   The callback is a pure function of the moves. It copies the environment at the position and plays the
-  action. The newest positions are kept, so an action costs one copy and one step.
+  action. The most recently used positions are cached, so an action usually costs one copy and one step.
 
   Args:
     env: has `max_moves`; the constructor resets it.
@@ -121,7 +121,7 @@ class HostRules:
     )
     frame, legal, reward, is_over = jax.pure_callback(self._play, shapes, position, action, is_over)
     num_moves = jnp.sum(position >= 0, axis=-1)
-    # Where the action was not played, the position has one move too many, but nothing reads it.
+    # Where the action was not played, the position has one move too many; it is not read, because it is over.
     position = position.at[jnp.arange(batch), num_moves].set(action - 1, mode="drop")
     return Outcome(position=position, frame=frame, legal_actions_mask=legal, reward=reward, is_over=is_over)
 
@@ -141,7 +141,7 @@ class HostRules:
     return frame, legal, reward, has_ended
 
   def _at(self, moves: Int[np.ndarray, "n"]) -> _Known:
-    """Returns the position after legal moves, by replaying the moves after its longest known part."""
+    """Returns the position after legal moves: replays the moves that follow its longest known prefix."""
     count, found = len(moves), self._start
     while count and (key := moves[:count].tobytes()) not in self._known:
       count -= 1

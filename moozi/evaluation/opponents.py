@@ -99,12 +99,12 @@ def check_symmetries(config: Config, spec: EnvSpec) -> None:
 
 
 def check_past_selves(config: Config, spec: EnvSpec) -> None:
-  """Raises UserError if past selves play in an environment without self-play."""
+  """Raises UserError if `opponents.past_share` is set and the environment is not self-play of two players."""
   share = config.opponents.past_share
   if share and spec.num_players != 2:
     raise UserError(
       f"opponents.past_share={share:g}: must be 0 with env.name={config.env.name}; past selves need "
-      "self-play of two players"
+      "self-play with two players"
     )
 
 

@@ -211,7 +211,7 @@ def training_seconds(
 ) -> Float[np.ndarray, " N"]:
   """Returns the seconds of training until each of N environment steps, interpolated between ticks.
 
-  With `runtime=local` and in the baselines, training waits for evaluations. This time is excluded.
+  With `runtime=local` and with the baselines, training waits for evaluations. This time is excluded.
   """
   waits = config.algorithm in ("ppo", "q_learning") or config.runtime == "local"
   seconds: dict[float, float] = {}

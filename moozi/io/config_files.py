@@ -110,9 +110,9 @@ def list_configs() -> list[ConfigInfo]:
 
 
 def describe_duration(text: str | Path) -> str | None:
-  """Returns how long a configuration takes and what it reaches in that time, as one line.
+  """Returns one line with the time that a configuration takes and the return that it reaches.
 
-  Returns None if the configuration does not come with MooZi, or if its header does not say it.
+  Returns None if the configuration does not come with MooZi, or if its header states no time.
   """
   path = find_config(text).resolve()
   name = next((name for name, known in _names().items() if known.resolve() == path), None)

@@ -20,10 +20,10 @@ class ConvLatentRepresentation(hk.Module):
   If the frame is at least 3×3, the convolution is unpadded. It still covers the border cells, and the dense
   layer of a 10×10 frame has a third less work.
 
-  Large frames (40 cells or more on both sides) pass an 8×8 convolution of stride 4, padded only so far that
-  it reads the last cells (84 and 64 cells need no padding). Padded 4×4 convolutions of stride 2 with twice
-  the channels follow, until no side is larger than 12 cells. Each convolution has a relu. 84 cells become 20,
-  then 10; 64 become 15, then 8; 42 become 10.
+  Large frames (40 cells or more on both sides) pass an 8×8 convolution of stride 4. It is padded only where
+  it would otherwise skip the last cells (not with 84 or 64 cells). Padded 4×4 convolutions of stride 2 with
+  twice the channels follow, until no side is larger than 12 cells. Each convolution has a relu. 84 cells
+  become 20, then 10; 64 become 15, then 8; 42 become 10.
   The action planes of a large stacked history are constant, so they skip the first convolution. A dense layer
   on their values adds what a convolution with 64 equal weights per plane would add.
 

@@ -1,4 +1,4 @@
-"""Turns training targets by symmetries of the game. Imports no JAX."""
+"""Transforms training targets by symmetries of the game. Imports no JAX."""
 
 import numpy as np
 from jaxtyping import Int
@@ -11,10 +11,10 @@ from moozi.core.symmetry import SymmetryTables
 def turn_targets(
   target: TrainTarget, tables: SymmetryTables, number: Int[np.ndarray, "*lead"]
 ) -> TrainTarget:
-  """Returns targets [*lead, …] of the turned games: target i is turned by symmetry `number[i]`.
+  """Returns targets [*lead, …] of the transformed games: symmetry `number[i]` transforms target i.
 
-  Frames, actions and policies are turned over the whole history and unroll. Rewards, values and masks stay
-  the same.
+  Frames, actions and policies of the whole history and unroll are transformed. Rewards, values and masks do
+  not change.
   """
   frames = target.frames
   flat = frames.reshape(*frames.shape[: number.ndim + 1], -1)

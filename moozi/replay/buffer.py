@@ -56,7 +56,7 @@ class ReplayBuffer:
     """Makes an empty buffer with room for `config.capacity // num_lanes` steps in each lane.
 
     Args:
-      turns_targets: whether each target is turned by a random one of the environment's symmetries.
+      turns_targets: whether each target is transformed by a random symmetry of the environment.
       frames_ahead: number of frames after the start step in a target (F of TrainTarget); at most K.
 
     Raises: ValueError: a lane would be too short for one target, or training could never start.
@@ -394,6 +394,6 @@ class ReplayBuffer:
 
 def window_of(state: State) -> tuple[float, float]:
   """Returns (window_share, window_min) of a buffer's state; window_min is 0 without a window."""
-  # States of older versions have no window; all their steps were eligible.
+  # States of older versions have no window: targets could start anywhere in the ring.
   share, smallest = state.get("window", (1.0, 0))
   return float(share), float(smallest)

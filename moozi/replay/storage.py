@@ -49,8 +49,8 @@ class LaneStorage:
     """Makes an empty storage.
 
     Args:
-      window_share, window_min: targets start in the newest `window_share` of all steps that a lane was given,
-        and at least in its newest `window_min` steps.
+      window_share, window_min: targets start in the window of a lane: the newest `window_share` of all steps
+        ever added to it, and at least its newest `window_min` steps.
 
     Raises: ValueError: a lane or its smallest window is too short for one target.
     """
@@ -115,7 +115,7 @@ class LaneStorage:
     newest = self.newest[lane]
     is_young = newest < self.lane_capacity
     first = np.where(is_young, 0, newest - self.lane_capacity + 1 + self.history)
-    # Neither term of the maximum decreases as steps are added, so a step that left the window stays out.
+    # Each added step lengthens the window by at most one, so a step that has left the window stays outside.
     window = np.maximum((self._window_share * (newest + 1)).astype(np.int64), self._window_min)
     first = np.maximum(first, newest + 1 - window)
     return first, np.maximum(newest - self.reach + 1, first)
@@ -269,7 +269,7 @@ class LaneStorage:
     )
 
   def bootstraps(self, slot: Int[np.ndarray, "M"]) -> tuple[Int[np.ndarray, "M"], Float32[np.ndarray, "M"]]:
-    """Returns the slots whose values end the n-step returns of `slot`, and the factors of these values.
+    """Returns the slots from whose values the n-step returns of `slot` bootstrap, and these values' factors.
 
     With h as in `n_step_return`: the slots of steps t + h, and γ^h s(t, t+h), or 0 on a terminal frame.
     """

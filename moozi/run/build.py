@@ -58,7 +58,7 @@ def build_rules(config: Config) -> TrueRules | None:
 
 
 def build_policy(config: Config, spec: EnvSpec, planner: PlannerConfig, with_tree: bool = False) -> Policy:
-  """Returns the policy to compile, which needs positions if the configuration has `plans_with_rules`."""
+  """Returns the policy, to be compiled; with `config.plans_with_rules` it needs positions."""
   model, rules = build_model(config, spec), build_rules(config)
   return make_policy(model, planner, config.targets, spec, with_tree, rules)
 

@@ -2,7 +2,7 @@
 
 This module is the runtime without Ray. It also serves as an executable description of the algorithm and as
 its deterministic integration test. `actors.driver` runs the same algorithm with Ray. Another algorithm that
-learns from replay uses this loop with its own `Parts`.
+learns from replay can use this loop with its own `Parts`, as Q-learning does.
 """
 
 import contextlib

@@ -1,9 +1,10 @@
-"""The pool of past selves: which parameters play against the current ones.
+"""The pool of past selves: chooses the past parameters that play against the current ones.
 
 Source: Berner et al. 2019 (OpenAI Five), opponent sampling. There, 20% of the games are against past selves,
-which are drawn in proportion to exp(quality). A new one starts with the largest quality. If the current agent
-beats past self i, its quality falls by η / (N · p_i). Departures: the pool is limited; a draw serves a round
-of games, one for each lane of a worker that plays against a past self.
+which are drawn with probabilities proportional to exp(quality). A new past self starts with the largest
+quality in the pool. If the current agent beats past self i, its quality falls by η / (N · p_i). Departures:
+the size of the pool is limited; each draw is for one round of games, one game in each lane of a worker that
+plays against a past self.
 """
 
 import dataclasses
@@ -41,7 +42,7 @@ class PastSelves:
     self._config, self._seed = config.opponents, child_seed(config.seed, "past_selves")
     self.pool: list[PastSelf] = []
     num_workers = config.workers.num_workers
-    # By worker: the version of its opponent, the probability with which that was drawn, the number of draws.
+    # By worker: the version of its opponent, the probability of its draw, the number of draws so far.
     self._drawn = np.full(num_workers, _NONE, np.int64)
     self._probability = np.ones(num_workers, np.float64)
     self._num_draws = np.zeros(num_workers, np.int64)
@@ -49,7 +50,7 @@ class PastSelves:
   def offer(self, params: Any, net_state: Any, version: int) -> None:
     """Adds a copy of the current parameters if the pool is empty or its newest entry is old enough.
 
-    If the pool is then too large, the one of lowest quality leaves it, among those that nobody plays against.
+    If the pool is full, the past self of lowest quality is removed, among those that no worker plays against.
     """
     if self.pool and version < self.pool[-1].version + self._config.period_updates:
       return
@@ -79,7 +80,7 @@ class PastSelves:
     return next(past for past in self.pool if past.version == self._drawn[worker])
 
   def record(self, worker: int, result: PastResult, learner_steps: int) -> dict[str, float]:
-    """Updates the quality of a worker's opponent; after a whole round, the worker gets a new one.
+    """Updates the quality of a worker's opponent; after a complete round, the worker gets a new opponent.
 
     Returns: metrics.
     """
@@ -114,7 +115,7 @@ class PastSelves:
     return state
 
   def set_state(self, state: State, template: tuple[Any, Any]) -> None:
-    """Restores a state; with another number of workers, every worker gets a new opponent.
+    """Restores a state. If the number of workers has changed, every worker gets a new opponent.
 
     Args:
       template: (params, net_state) of the same network.

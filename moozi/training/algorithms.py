@@ -54,7 +54,7 @@ def _muzero(has_model: bool = True) -> Algorithm:
 
 
 def _alphazero() -> Algorithm:
-  # The same runtimes: `run.build` reads the key `algorithm` where the two differ.
+  # The runtimes are MuZero's; `run.build` reads the key `algorithm` where the two algorithms differ.
   return _muzero(has_model=False)
 
 

@@ -1,4 +1,4 @@
-"""The page of `moozi play --web`: its HTML, and the state of a position as plain data."""
+"""The page of `moozi play --web`: its HTML, and positions as plain data for its script."""
 
 import base64
 import io
@@ -17,14 +17,14 @@ from moozi.vis.report import make_page
 from moozi.vis.terminal import frame_text
 
 Mode = Literal["cells", "columns", "from_to", "list"]
-"""How the actions of a game name cells of its board; "list": not at all."""
+"""How the actions of a game name cells of its board; with "list" they name none."""
 _PIXELS = 640
 # A move from one cell to another, such as `a1-b2`. Columns have letters; row 1 is at the bottom.
 _FROM_TO = re.compile(r"([a-z])(\d+)-?([a-z])(\d+)[*]?")
 
 
 def play_page(title: str) -> str:
-  """Returns the page, whose script asks the server for the game."""
+  """Returns the HTML of the page; its script requests the game from the server."""
   return make_page(
     title, {}, "play.html", ("play.js",), ("page.css", "play.css"), connects_to_its_server=True
   )
@@ -40,7 +40,7 @@ def board_shape(frame: Frame, spec: EnvSpec) -> tuple[int, int] | None:
 
 
 def cells_of_actions(spec: EnvSpec, rows: int, columns: int) -> tuple[Mode, list[list[int]]]:
-  """Returns how actions name cells, and the cells of each action, as drawn: row · columns + column.
+  """Returns how actions name cells, and the cells of each action; a cell as drawn is row · columns + column.
 
   With "cells", action a is cell a of the frame, row by row. With "columns", an action names all cells of a
   column; with "from_to", a pair of cells. Other actions, such as a pass, name no cell.

@@ -229,8 +229,8 @@ def make_page(
 ) -> str:
   """Returns the HTML of a page, built from files in the folder `report_page`.
 
-  The page loads no other files. Its content security policy allows only its own script and style and, with
-  `connects_to_its_server`, requests of the script to the server of the page.
+  The page loads no other files. Its content security policy allows only its own script and style. With
+  `connects_to_its_server`, the script may also send requests to the page's server.
   """
   parts = resources.files("moozi.vis") / "report_page"
   style = "\n".join((parts / name).read_text("utf-8") for name in styles)

@@ -1,4 +1,4 @@
-"""Tests of searches with true rules: wins in one, signs of two players, ends, and illegal actions."""
+"""Tests of searches with true rules: immediate wins, signs of two players, terminal nodes, and illegal actions."""
 
 import jax
 import jax.numpy as jnp
@@ -96,9 +96,9 @@ def seen_after(spec, game, moves):
 @pytest.mark.parametrize("game", GAMES)
 @pytest.mark.parametrize("algorithm", SLOW_SEARCHES)
 def test_win_in_one(game, algorithm):
-  """An untrained network's search finds a win, and its opponent's value is the opposite.
+  """The search of an untrained network finds an immediate win, for each player.
 
-  The lanes have the player to move on a win, the other player after a wasted move, the end, and the start.
+  The lanes: the player to move can win; the other player can win after a wasted move; the end; the start.
   """
   found = Searched(game, algorithm, [WIN_IN_ONE, (*WIN_IN_ONE, 8), (*WIN_IN_ONE, 2), ()])
   output = found.output
@@ -113,9 +113,9 @@ def test_win_in_one(game, algorithm):
 @pytest.mark.parametrize("game", ["open_spiel:tic_tac_toe", "pgx:tic_tac_toe", "open_spiel:connect_four"])
 @pytest.mark.parametrize("algorithm", ["gumbel", "puct"])
 def test_every_node_is_the_games(game, algorithm):
-  """Each node has the network's value of the true frame; rewards and ends are true, and moves are legal.
+  """Each node has the network's value of the true frame, and the reward and end of the game; moves are legal.
 
-  The values of the nodes follow from those below, with the signs of two players.
+  The value of a node follows from the values of its children, with the signs of two players.
   """
   lines, discount = [WIN_IN_ONE, (), (4, 0, 2, 6)], 0.9
   found = Searched(game, algorithm, lines, simulations=60, scale=0.7, discount=discount)
@@ -160,7 +160,7 @@ def test_every_node_is_the_games(game, algorithm):
 @pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["gumbel", "puct"])
 def test_both_kinds_of_rules_search_alike(algorithm):
-  """The untrained network does not see how the two libraries draw a board, so the searches are equal."""
+  """The untrained network gives equal outputs for the frames of both libraries, so the searches are equal."""
   lines = [WIN_IN_ONE, (), (4,), (4, 0, 8, 2), (0, 4, 8, 1)]
   host, compiled = (
     Searched(f"{library}:tic_tac_toe", algorithm, lines, simulations=80).output

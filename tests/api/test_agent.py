@@ -227,9 +227,9 @@ def test_own_environment_needs_allow_code(runs, tmp_path):
 def test_ppo_acts_and_has_no_search(runs):
   agent = moozi.load(runs["ppo"])
   step = agent.make_env().reset()
-  with pytest.raises(UserError, match=r"algorithm=ppo has no model; Agent\.search needs one that has"):
+  with pytest.raises(UserError, match=r"algorithm=ppo has no search; Agent\.search needs an algorithm"):
     agent.search(step)
-  with pytest.raises(UserError, match=r"Agent\.inspect needs one"):
+  with pytest.raises(UserError, match=r"Agent\.inspect needs an algorithm"):
     agent.inspect()
   assert agent.act(step) in range(3)
 

@@ -63,7 +63,7 @@ def test_acts_as_the_evaluator(run):
 
 @SLOW
 def test_inspected_q_values_of_the_network_are_true_at_ends(run):
-  """An action that wins has the network's Q-value 1: the rules give its reward, and 0 follows."""
+  """A winning action has the Q-value 1 before search: the reward of the rules, and value 0 after it."""
   agent, num_wins = moozi.load(run), 0
   for episode in range(4):
     found = agent.inspect(episode)

@@ -150,7 +150,7 @@ def test_report_skips_huge_figures(cli, trained, tmp_path):
 def test_inspect_without_search(refused, tmp_path):
   message = refused("inspect", make_run(tmp_path, algorithm="ppo").path)
   assert "algorithm=ppo" in message
-  assert "`moozi inspect` needs one that has" in message
+  assert "`moozi inspect` needs an algorithm with one" in message
 
 
 def test_report_without_search(cli, tmp_path):

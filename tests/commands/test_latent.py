@@ -101,7 +101,7 @@ def test_links_at_files_are_replaced(cli, tmp_path, played):
 
 
 def test_ppo_has_no_model(runs, refused):
-  assert "`moozi latent` needs one that has" in refused("latent", runs["ppo"])
+  assert "`moozi latent` needs an algorithm with one" in refused("latent", runs["ppo"])
 
 
 def test_run_without_checkpoint(runs, refused):

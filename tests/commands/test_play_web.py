@@ -96,8 +96,8 @@ def test_stale_and_illegal_moves_change_nothing(start):
   client = start("tic_tac_toe")
   client.post("/move", game=0, ply=0, action=4)
   for body, message in (
-    ({"game": 0, "ply": 0, "action": 5}, "the game has gone on"),
-    ({"game": 1, "ply": 1, "action": 5}, "the game has gone on"),
+    ({"game": 0, "ply": 0, "action": 5}, "this move belongs to an earlier position"),
+    ({"game": 1, "ply": 1, "action": 5}, "this move belongs to an earlier position"),
     ({"game": 0, "ply": 1, "action": 4}, "action=4: cannot be played now; must be one of [0, 1, 2, 3, 5"),
     ({"game": 0, "ply": 1, "action": 99}, "action=99: cannot be played now"),
     ({"game": 0, "ply": 1, "action": True}, "action: must be a number"),

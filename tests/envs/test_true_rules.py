@@ -133,8 +133,8 @@ def test_position_of_wrapped_environments_and_tables():
   [
     ("open_spiel:kuhn_poker", {}, "players have hidden information; use muzero"),
     ("open_spiel:pig", {"seat": 0}, "set env.kwargs.seat=all"),
-    ("open_spiel:2048", {}, "has chance, or no copies"),
-    ("tiny:catch", {}, "has chance, or no copies"),
+    ("open_spiel:2048", {}, "has chance, or its environment lacks `clone`"),
+    ("tiny:catch", {}, "has chance, or its environment lacks `clone`"),
     pytest.param("pgx:2048", {}, "this game has chance", marks=pytest.mark.slow),
     pytest.param("gymnax:CartPole-v1", {}, "this game has chance", marks=pytest.mark.slow),
   ],

@@ -124,7 +124,7 @@ def test_two_clicks_move_a_piece(browser, start):
   for number in range(24):
     browser.click("#actions button")
     browser.wait_for(f"{count} === {number + 1}")
-  assert browser.evaluate(hint).startswith("Choose the piece")
+  assert browser.evaluate(hint).startswith("Choose a piece")
   browser.click(".cell[aria-disabled='false']")
   browser.wait_for("document.querySelector('.cell[aria-pressed=\"true\"]') !== null")
   browser.click(".cell[aria-disabled='false']:not([aria-pressed='true'])")
@@ -140,5 +140,5 @@ def test_a_server_that_has_ended_is_reported(browser, start):
     " body: JSON.stringify({game: 0, ply: 0, action: 0})})"
   )
   browser.click("[data-cell='5']")
-  browser.wait_for("document.querySelector('#error').textContent.startsWith('the game has gone on')")
+  browser.wait_for("document.querySelector('#error').textContent.startsWith('this move belongs to')")
   browser.wait_for("document.querySelector('#status').textContent === 'O to move'")

@@ -162,8 +162,8 @@ def make_policy(network: PPONetwork) -> Callable[..., tuple[HistoryState, Policy
   """Returns policy(params, net_state, history, timestep, rng_key, temperature) -> (history, output).
 
   The policy has the arguments of MuZero's policy, because evaluation calls both; it does not read net_state.
-  Actions are drawn with probabilities raised to the power 1/temperature; at temperature 0 the
-  policy takes the most probable action. `log_prob` and `action_probs` are always at temperature 1.
+  Actions are drawn with probabilities raised to the power 1/temperature; at temperature 0 the policy takes
+  the most probable action. `log_prob` and `action_probs` are always at temperature 1.
   """
 
   def policy(

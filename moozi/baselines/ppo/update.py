@@ -112,7 +112,7 @@ def generalized_advantages(segment: Segment, config: PPOConfig) -> Float[Array, 
 
     A_t = δ_t + γλ·s·[t + 1 is not last]·A_{t+1}, with δ_t = r_{t+1} + γ·s·[t + 1 has a value]·V_{t+1} - V_t.
 
-  s is the sign between the players to move at t and t + 1; values and advantages are those of the player to
+  s is 1 if the same player moves at t and t + 1, else -1; values and advantages are those of the player to
   move. A terminal frame has no value. A truncated frame has a value only with `bootstrap_truncated`; the
   source gives it no value. The frame after the segment has a value (the bootstrap).
 

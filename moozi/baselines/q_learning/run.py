@@ -1,4 +1,4 @@
-"""Q-learning in one process: acting, and the parts that `run.local` trains."""
+"""Q-learning in one process: acting, and the `Parts` for the training loop of `run.local`."""
 
 from collections.abc import Generator
 
@@ -56,7 +56,7 @@ def training_state_template(config: Config, spec: EnvSpec) -> TrainingState:
 
 
 def build_evaluator(config: Config, spec: EnvSpec, num_simulations: int | None = None) -> Evaluator:
-  """Builds an evaluator of the actions of highest Q; if `evaluation.noise_free` is false, ε is `epsilon_end`.
+  """Builds an evaluator of the greedy policy; if `evaluation.noise_free` is false, ε is `epsilon_end`.
 
   Raises: UserError: `num_simulations` is given; Q-learning does not search.
   """

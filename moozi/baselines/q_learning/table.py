@@ -1,8 +1,8 @@
 """The table of tabular Q-learning: a hash table in arrays of fixed size, as pure functions.
 
-An entry belongs to an observation and its legal actions. Its key is a hash of 63 bits; with a million
-entries, two of them have the same key with a probability below 1e-6. An entry is stored in the first free of
-the `WINDOW` slots that its key allows, and is never removed.
+There is one entry per observation and set of legal actions. Its key is a hash of 63 bits; with a million
+entries, the probability that two of them have the same key is below 1e-6. An entry is stored in the first
+free one of `WINDOW` consecutive slots, which the key determines, and is never removed.
 """
 
 import jax
@@ -19,7 +19,7 @@ _SEEDS = (0x9E3779B9, 0x85EBCA6B)
 
 @record
 class Table:
-  """N entries; a free slot has the key 0, values of 0 and no visits.
+  """N slots for entries; a free slot has the key 0, values of 0 and no visits.
 
   Attributes:
     keys: the hash of each entry's observation and legal actions.
@@ -43,14 +43,14 @@ def empty_table(capacity: int, num_actions: int) -> Table:
 def keys_of(
   frames: Shaped[AnyArray, "B L H W C"], legal_actions_mask: Bool[AnyArray, "B A"]
 ) -> UInt32[Array, "B 2"]:
-  """Returns the keys of observations; 0.0 and -0.0 have the same key."""
+  """Returns the keys of observations; 0.0 and -0.0 count as equal."""
   frames, mask = jnp.asarray(frames), jnp.asarray(legal_actions_mask)
   if frames.dtype == jnp.float32:
     words = jax.lax.bitcast_convert_type(jnp.where(frames == 0, 0.0, frames), jnp.uint32)
   else:
     words = frames.astype(jnp.uint32)
   words = jnp.concatenate([words.reshape(len(frames), -1), mask.astype(jnp.uint32)], axis=-1)
-  # As in Zobrist hashing, a key is the sum of a pseudo-random number for each position and its content.
+  # As in Zobrist hashing, a key combines a pseudo-random number for each index and the content there.
   position = jnp.arange(words.shape[-1], dtype=jnp.uint32)
   sums = [
     _mix(jnp.sum(_mix(words ^ _mix(position + jnp.uint32(seed))), axis=-1, dtype=jnp.uint32))
@@ -74,7 +74,7 @@ def find(
 ) -> tuple[Int32[Array, ""], Bool[Array, ""]]:
   """Returns the slot of a key, and whether its entry exists.
 
-  If it does not, the slot is the free one that it would take, or N if there is none.
+  If it does not exist, the slot is the free one in which it would be stored, or N if there is none.
   """
   capacity = len(keys)
   offsets = jnp.arange(min(WINDOW, capacity), dtype=jnp.uint32)
@@ -97,7 +97,7 @@ def values_at(table: Table, slots: Int32[Array, "*B"]) -> Float[Array, "*B A"]:
 
 
 def insert(table: Table, keys: UInt32[AnyArray, "B 2"], is_wanted: Bool[AnyArray, "B"]) -> Table:
-  """Adds the entries of the wanted keys that do not exist; a key that finds no free slot is left out."""
+  """Adds entries for the wanted keys that have none; a key that finds no free slot is left out."""
   is_missing = is_wanted & (slots_of(table, keys) == len(table.keys))
   order = jnp.argsort(~is_missing)
 
@@ -105,28 +105,29 @@ def insert(table: Table, keys: UInt32[AnyArray, "B 2"], is_wanted: Bool[AnyArray
     key = keys[order[i]]
     return stored.at[find(stored, key)[0]].set(key, mode="drop")  # slot N changes nothing
 
-  # The loop is over the missing keys only: later in training there are few.
+  # The loop is over the missing keys only, of which there are few later in training.
   return replace(table, keys=jax.lax.fori_loop(0, jnp.sum(is_missing), add, table.keys))
 
 
 def take(table: Table, slots: Int32[AnyArray, "M"]) -> tuple[Table, Int32[Array, "M"]]:
-  """Returns the entries in slots as a table of M entries, and the index there of each slot's entry.
+  """Returns the entries in slots as a table of M entries, and the index of each slot's entry in it.
 
-  Equal slots have one index. XLA copies a table in every step of a loop that changes it; this one is small.
+  Equal slots have the same index. XLA copies a table in every step of a loop that changes it, so a loop over
+  this smaller table is faster.
   """
   index = jnp.argmax(slots[:, None] == slots[None, :], axis=1)
   return jax.tree_util.tree_map(lambda x: x.at[slots].get(mode="fill", fill_value=0), table), index
 
 
 def put_back(table: Table, slots: Int32[AnyArray, "M"], taken: Table, index: Int32[Array, "M"]) -> Table:
-  """Returns the table with the entries of `take` in their slots."""
+  """Returns the table with the entries of `taken`, a result of `take`, written back to their slots."""
   return jax.tree_util.tree_map(lambda x, new: x.at[slots].set(new[index], mode="drop"), table, taken)
 
 
 def learn(
   table: Table, slot: Int32[Array, ""], action: Int32[Array, ""], target: Float[Array, ""], step_size: float
 ) -> tuple[Table, Float[Array, ""]]:
-  """Moves the value of an action towards the target by the step size max(step_size, 1 / n), its n-th update.
+  """Makes the n-th update of an action's value: a step towards the target of size max(step_size, 1 / n).
 
   Returns: the table, and the error target - Q before the update. An index beyond the end changes nothing.
   """

@@ -1,13 +1,13 @@
-"""Q-learning as pure functions: targets from replay, the updates of the table and of the network.
+"""Q-learning as pure functions: targets from replay, and updates of the table and of the network.
 
 The target of a step is R + γ^h s max_a Q(o_{t+h}, a) with h = min(n, steps to the episode's end). R is the
-discounted sum of the h rewards, and s the sign between the players to move at t and t + h (negamax). On a
-terminal frame the maximum is 0; it is always over legal actions.
+discounted sum of the h rewards. s is 1 if the same player moves at t and t + h, else -1 (negamax). The
+maximum is over legal actions; on a terminal frame it is 0.
 
 Sources: Watkins & Dayan 1992; Mnih et al. 2015; van Hasselt et al. 2016. Departures:
   - The table learns from replay too, several times from each step, not once in the order of play.
   - With n > 1 the return is not corrected for actions that are not greedy (as in Hessel et al. 2018).
-  - Prioritized sampling does not weigh the table's updates.
+  - With prioritized sampling, the table's updates have no importance weights.
   - Adam and the Huber loss in place of RMSProp and clipped errors; rewards are not clipped.
   - An update in which one of TERMS is not finite is skipped and counted (`faults/skipped_updates`).
 """
@@ -54,7 +54,7 @@ class Batch:
     legal_actions_mask: the legal actions on frame t.
     action: the action on frame t.
     reward: R, in environment units, for the player to move at t.
-    bootstrap: γ^h s, the factor of the value of frame t + h; 0 if the frame is terminal.
+    bootstrap: γ^h s, the factor on the value of frame t + h; 0 if that frame is terminal.
     next_frames, next_legal_actions_mask: of frame t + h.
     is_live: false on an episode's last frame, whose action has no effect.
     importance_ratio, slot, sequence, acted_version, searched_version: as in TrainTarget.
@@ -76,7 +76,7 @@ class Batch:
 
 
 def sample(replay: ReplayBuffer, num_batches: int, batch_size: int) -> Batch:
-  """Draws U batches from replay, whose steps have a `root_value` of 0 (`acting.Collector`).
+  """Draws U batches from replay, whose steps have a `root_value` of 0 (`run.Collector`).
 
   Raises: ValueError: no step is eligible.
   """
@@ -107,7 +107,7 @@ def sample(replay: ReplayBuffer, num_batches: int, batch_size: int) -> Batch:
 
 
 def init_state(q_function: QFunction, config: Config, rng_key: UInt32[Array, "2"]) -> TrainingState:
-  """Makes the initial state; that of a table has neither target parameters nor an optimizer's state."""
+  """Returns the initial state. For a table, it has no target parameters and no optimizer state."""
   init_key, rng_key = jax.random.split(rng_key)
   params = q_function.init(init_key)
   is_table = config.q_learning.kind == "table"
@@ -142,7 +142,7 @@ def make_update_many(q_function: QFunction, config: Config) -> QUpdateFn:
 
 
 def _table_update(config: Config) -> QUpdateFn:
-  """Updates the table for each step of a batch in turn, so a later step sees the earlier ones' updates."""
+  """Returns the update of a table. It learns the steps of a batch in order; each sees the earlier changes."""
   step_size = config.q_learning.step_size
 
   def step(table: Table, row: Any) -> tuple[Table, Any]:
@@ -182,7 +182,7 @@ def make_loss(
   """Returns loss(params, target_params, batch) -> (loss [], (errors [B], metrics)).
 
   The loss is the mean over live steps of ρ · huber(target - Q). The target's gradient is stopped. With
-  `double`, the online network chooses the next action and the target network values it.
+  `double`, the online network chooses the next action and the target network evaluates it.
   """
   options = config.q_learning
 

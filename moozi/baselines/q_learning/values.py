@@ -1,4 +1,4 @@
-"""Q as pure functions of parameters, from a table or a network, and the ε-greedy policy."""
+"""Action values Q as pure functions of parameters (a table or a network), and the ε-greedy policy."""
 
 import dataclasses
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from moozi.ops.history import HistoryState, init_history, push_action, push_fram
 
 @dataclasses.dataclass(frozen=True)
 class QFunction:
-  """Q as pure functions.
+  """Action values Q as pure functions.
 
   Attributes:
     init: rng_key → params.
@@ -50,7 +50,7 @@ class PolicyOutput:
 def make_q_function(config: Config, spec: EnvSpec) -> QFunction:
   """Builds Q from the section `q_learning`.
 
-  The network is PPO's: its policy head has the values, or with `dueling` the advantages.
+  The network is that of PPO. Its policy head outputs the action values, or with `dueling` the advantages.
 
   Source: Mnih et al. 2015; Wang et al. 2016 (dueling). Departure: a dueling network subtracts the mean
     advantage of the legal actions, not of all actions.
@@ -64,7 +64,7 @@ def make_q_function(config: Config, spec: EnvSpec) -> QFunction:
 
     return QFunction(lambda rng_key: empty_table(options.capacity, spec.num_actions), look_up)
 
-  # Without `dueling`, the value's own layers would have no use.
+  # Without `dueling` the value head is unused, so separate layers for it would be wasted.
   sharing = options.network.sharing if options.dueling else "shared"
   network = make_network(options.network.model_copy(update={"sharing": sharing}), spec)
 
@@ -82,7 +82,7 @@ def make_q_function(config: Config, spec: EnvSpec) -> QFunction:
 def highest(
   values: Float[Array, "B A"], legal_actions_mask: Bool[AnyArray, "B A"]
 ) -> tuple[Int[Array, "B"], Float[Array, "B"]]:
-  """Returns the legal action of the highest value, the first of equal ones, and its value."""
+  """Returns the legal action of highest value (of equal ones, the first) and its value."""
   legal = jnp.where(legal_actions_mask, values, -jnp.inf)
   return jnp.argmax(legal, axis=-1), jnp.max(legal, axis=-1)
 
@@ -107,7 +107,7 @@ def make_policy(q_function: QFunction) -> Callable[..., tuple[HistoryState, Poli
     history = push_frame(history, jnp.asarray(timestep.frame), jnp.asarray(timestep.is_first))
     mask = jnp.asarray(timestep.legal_actions_mask)
     values = q_function.apply(params, history.frames, mask)
-    # An action with a value that is not finite must not be preferred; the learner handles such parameters.
+    # A non-finite value must not make its action the best; the learner handles non-finite parameters.
     best, value = highest(jnp.where(jnp.isfinite(values), values, 0.0), mask)
     random_key, uniform_key = jax.random.split(rng_key)
     uniform = mask / jnp.sum(mask, axis=-1, keepdims=True)

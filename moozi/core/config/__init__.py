@@ -126,7 +126,7 @@ class TargetsConfig(Section):
 
   history_length: PositiveInt = Field(1, description="L: frames, with their actions, that the network sees")
   unroll_steps: NonNegativeInt = Field(
-    5, description="K: steps that the dynamics network is trained to unroll; alphazero: 0; muzero: above 0"
+    5, description="K: steps that the dynamics network is trained to unroll; alphazero: 0; others: at least 1"
   )
   n_step: PositiveInt = Field(
     10,
@@ -143,10 +143,12 @@ class ReplayConfig(Section):
   capacity: PositiveInt = Field(1_000_000, description="number of steps kept, over all environments")
   window_share: Annotated[float, Field(gt=0.0, le=1.0)] = Field(
     1.0,
-    description="sample only from this share of all steps acted so far, the newest; the window grows with "
-    "the run, from window_min to capacity. 1: from all stored steps",
+    description="sample only from the newest steps: this share of all environment steps so far, at least "
+    "window_min and at most capacity; 1: all stored steps",
   )
-  window_min: PositiveInt = Field(32_768, description="smallest window of window_share, in steps")
+  window_min: PositiveInt = Field(
+    32_768, description="window_share below 1: smallest number of steps to sample from"
+  )
   sampling: Literal["uniform", "proportional", "rank"] = Field(
     "rank", description="how start steps are drawn; uniform was better in Space Invaders with reanalyze"
   )
@@ -217,8 +219,8 @@ class LearnerConfig(Section):
   extra_losses: LossNames = Field((), description="loss terms of your own, by name or module:function")
   symmetries: bool = Field(
     False,
-    description="board games: turn each sampled target by a random symmetry of the environment, such as the "
-    "mirror image in Connect Four",
+    description="board games: transform each sampled target by a random symmetry of the environment, such as "
+    "the reflection in Connect Four",
   )
   scale_reward_loss: bool = Field(True, description="divide unrolled reward losses by K; the thesis: false")
   dynamics_gradient_scale: Probability = Field(
@@ -237,7 +239,7 @@ class LearnerConfig(Section):
     False, description="compute the target of the self-consistency loss with the target network"
   )
   consistency_warmup_steps: NonNegativeInt = Field(
-    0, description="learner steps in which consistency_coef rises linearly from 0; 0: none"
+    0, description="learner steps of linear rise of consistency_coef from 0; 0: none"
   )
   max_shift: NonNegativeInt = Field(
     0,
@@ -271,8 +273,8 @@ class WorkersConfig(Section):
   segment_length: PositiveInt = Field(16, description="number of vector steps in one call of a worker")
   rollout: Literal["auto", "scan", "step"] = Field(
     "auto",
-    description="scan: one compiled rollout (environments written in JAX; no baseline); step: environment "
-    "and search alternate; auto: scan where possible",
+    description="scan: one compiled rollout (environments written in JAX; not for baselines); step: "
+    "environment and search alternate; auto: scan where possible",
   )
   max_random_starts: NonNegativeInt = Field(
     0,
@@ -418,8 +420,8 @@ class Config(Section):
   algorithm: Literal["muzero", "alphazero", "ppo", "q_learning"] = Field(
     "muzero",
     description="alphazero: MuZero's search with the game's true rules in place of a learned model; it needs "
-    "targets.unroll_steps=0 and a game without chance and hidden information. ppo, q_learning: baselines; "
-    "each has a section of its own, always runs in one process, and ignores `runtime`",
+    "targets.unroll_steps=0 and a game without chance and hidden information. ppo, q_learning: baselines, "
+    "each with its own section; they always run in one process and ignore `runtime`",
   )
   runtime: Literal["ray", "local"] = Field(
     "ray",
@@ -490,7 +492,7 @@ class Config(Section):
         )
 
   def _check_networks(self) -> None:
-    """Raises ValueError if a target network is to play that the algorithm does not have."""
+    """Raises ValueError if acting or evaluation uses a target network that the algorithm does not have."""
     if self.algorithm == "q_learning" and self.q_learning.kind == "table":
       for name in ("workers", "evaluation"):
         if getattr(self, name).network == "target":
@@ -500,12 +502,12 @@ class Config(Section):
 
   @property
   def searches(self) -> bool:
-    """Whether the agent searches: with a model, or with the true rules of the game. Baselines do not."""
+    """Whether the agent searches, with a model or with the game's true rules. Baselines do not search."""
     return self.algorithm in ("muzero", "alphazero")
 
   @property
   def plans_with_rules(self) -> bool:
-    """Whether searches use the game's true rules, and therefore need the position at the root."""
+    """Whether searches use the game's true rules; they then need the position at the root."""
     return self.algorithm == "alphazero"
 
   @property
@@ -521,8 +523,9 @@ class Config(Section):
 
   @property
   def num_past_lanes(self) -> int:
-    """Number of environments of a training worker in which a past self plays: even, so that it has each seat
-    equally often.
+    """Number of environments of a training worker in which a past self plays.
+
+    The number is even, so that the past self plays each seat equally often.
     """
     num_envs, share = self.workers.num_envs, self.opponents.past_share
     return 2 * min(num_envs // 2, max(1, round(share * num_envs / 2))) if share else 0
@@ -543,7 +546,7 @@ class Config(Section):
       (f"offline.trajectories={self.offline.trajectories}", self.offline.trajectories is not None, searching),
       (f"learner.extra_losses={list(self.learner.extra_losses)}", bool(self.learner.extra_losses), searching),
       ("learner.symmetries=true", self.learner.symmetries, searching),
-      # Replay has frames, from which true rules cannot continue.
+      # Replay has frames, but the true rules continue from positions.
       (f"reanalyze.ratio={self.reanalyze.ratio:g}", self.reanalyze.ratio > 0, muzero),
       (f"chance.codes={self.chance.codes}", self.chance.codes > 0, muzero),
       (f"opponents.past_share={self.opponents.past_share:g}", self.opponents.past_share > 0, muzero),

@@ -6,14 +6,16 @@ from moozi.core.config.section import PositiveFloat, PositiveInt, Probability, S
 
 
 class OpponentsConfig(Section):
-  """Past selves as opponents in self-play."""
+  """Past selves (the agent with earlier parameters) as opponents in self-play."""
 
   past_share: Probability = Field(
     0.0,
-    description="two players: share of the environments in which a past self plays one side; 0: none; "
-    "OpenAI Five: 0.2",
+    description="two players: share of the environments in which a past self plays one side; 0: no past "
+    "selves; OpenAI Five: 0.2",
   )
-  pool_size: PositiveInt = Field(20, description="number of past selves kept; the weakest leaves")
+  pool_size: PositiveInt = Field(
+    20, description="number of past selves; a new one replaces the one of lowest quality"
+  )
   period_updates: PositiveInt = Field(
     2_000, description="learner steps between two additions of the current parameters to the pool"
   )

@@ -75,7 +75,7 @@ class PlannerConfig(Section):
   average_symmetries: bool = Field(
     False,
     description="board games: average the prior and the value of the root (alphazero: of every node) over "
-    "the environment's symmetries; the inference takes as many times longer",
+    "the environment's symmetries; these inferences evaluate one frame per symmetry",
   )
   q_range_floor: PositiveFloat = Field(
     0.1,

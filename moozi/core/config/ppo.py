@@ -16,7 +16,7 @@ from moozi.core.config.section import NonNegativeFloat, PositiveFloat, PositiveI
 
 
 class PPONetworkConfig(Section):
-  """The network for policy and value."""
+  """The network of a baseline: policy and value with ppo, action values with q_learning."""
 
   kind: Literal["mlp", "conv", "nature_conv"] = Field(
     "mlp",

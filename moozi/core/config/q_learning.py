@@ -22,7 +22,7 @@ class QLearningConfig(Section):
 
   kind: Literal["table", "network"] = Field(
     "network",
-    description="table: an entry for each observation with its legal actions; network: a deep Q-network",
+    description="table: one entry per observation and set of legal actions; network: a deep Q-network",
   )
   epsilon_start: Probability = Field(
     1.0, description="probability of a random legal action at the start of training"
@@ -34,16 +34,19 @@ class QLearningConfig(Section):
     100_000, description="environment steps of linear decay from epsilon_start to epsilon_end"
   )
   capacity: PositiveInt = Field(
-    65_536, description="table: number of entries; observations that find no free entry are not learned"
+    65_536, description="table: number of entries; an observation that finds no free entry is not learned"
   )
   step_size: Annotated[float, Field(gt=0.0, le=1.0)] = Field(
     0.1, description="table: the n-th update of an action's value has the step size max(step_size, 1 / n)"
   )
   double: bool = Field(
-    True, description="network: choose the next action with the online network, value it with the target one"
+    True,
+    description="network: double Q-learning: the online network chooses the next action, the target network "
+    "evaluates it",
   )
   dueling: bool = Field(
-    False, description="network: a head for the state's value and a head for the actions' advantages"
+    False,
+    description="network: dueling: one head for the state's value, and one for the actions' advantages",
   )
   huber_delta: PositiveFloat = Field(1.0, description="network: error above which the loss grows linearly")
   network: PPONetworkConfig = PPONetworkConfig(activation="relu")

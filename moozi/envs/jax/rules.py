@@ -35,7 +35,7 @@ class JaxRules:
       whether the task ended, is_cut whether a time limit cut it. If both are true, the frame is terminal.
     frame: game → [H, W, C] of the spec's dtype.
     legal_actions_mask: game → [num_env_actions] bool.
-    is_deterministic: whether `step` ignores its key, so that a search can use the rules.
+    is_deterministic: whether `step` ignores its random key. A search can use only deterministic rules.
   """
 
   init: Callable[[Key], PyTree]

@@ -49,7 +49,7 @@ _OTHERS = {
 }
 # Two-player games with hidden cards. Their frames also show the player to move.
 _HIDDEN_CARDS = frozenset({"kuhn_poker"})
-# Games with chance after the first move is drawn.
+# Games with chance. In the others, chance only chooses who moves first, which `Departures` describes.
 _WITH_CHANCE = frozenset({"2048", "kuhn_poker", *_MINATAR})
 GAMES = {game: summary for game, (_, _, summary) in _MINATAR.items()} | _OTHERS
 

@@ -2,7 +2,7 @@
 const $ = (id) => document.getElementById(id);
 let state = null;
 let from = null; // the chosen first cell of a move from one cell to another
-let current = 0; // the cell that Tab reaches
+let current = 0; // the cell that has the focus when Tab enters the board
 let advice = new Map();
 let isBusy = false;
 
@@ -52,7 +52,7 @@ function show(answer) {
   $("advice").hidden = true;
   $("title").textContent = state.env;
   $("players").textContent = state.user === null
-    ? "You play every seat."
+    ? "You play all seats."
     : `You are ${state.seats[state.user]}; ${state.opponent} plays ${state.seats.filter((_, i) => i !== state.user).join(", ")}.`;
   $("status").textContent = state.status;
   $("seat-label").hidden = state.user === null;
@@ -82,9 +82,9 @@ function draw() {
   const isMove = state.mode === "from_to" && state.actions.some((x) => x.cells.length);
   const listed = state.actions.filter((x) => !hasBoard || x.cells.length === 0 || isMove);
   $("hint").textContent = state.is_over ? "" : !hasBoard ? "" : isMove
-    ? "Choose the piece, then the cell it goes to; Escape takes the choice back."
-    : "Choose a cell; the arrow keys go from cell to cell.";
-  // With moves from cell to cell the list has only those of the chosen piece.
+    ? "Choose a piece, then its new cell; Escape cancels the choice."
+    : "Choose a cell; the arrow keys move between cells.";
+  // With moves from cell to cell, the list has only the moves of the chosen piece and moves without cells.
   const shown = isMove ? listed.filter((x) => x.cells.length === 0 || x.cells[0] === from) : listed;
   $("actions").replaceChildren(...shown.map((x) => {
     const button = document.createElement("button");

@@ -129,7 +129,7 @@ def test_invalid_settings_are_refused(override, error_text):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-  """Returns the folder of a run of a table, which was trained by the API."""
+  """Returns the folder of a table's run, trained through the API."""
   folder = tmp_path_factory.mktemp("q")
   moozi.train(configure(TABLE, f"run.dir={folder}", "run.name=table", "logging.progress=none"))
   return folder / "table"

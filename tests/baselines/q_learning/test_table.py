@@ -105,7 +105,7 @@ def test_taken_entries_return_to_their_slots():
     values=jnp.arange(5.0)[:, None],
     visits=jnp.arange(5, dtype=jnp.int32)[:, None],
   )
-  slots = np.array([3, 5, 1, 3, 5], np.int32)  # 5 is no slot
+  slots = np.array([3, 5, 1, 3, 5], np.int32)  # 5 is out of range
   taken, index = take(table, slots)
   assert taken.values[:, 0].tolist() == [3, 0, 1, 3, 0]
   assert index.tolist() == [0, 1, 2, 0, 1]

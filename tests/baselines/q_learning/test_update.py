@@ -1,4 +1,4 @@
-"""Tests of the targets, by hand, and of the network's loss, against a slow one."""
+"""Tests of the targets, against values by hand, and of the network's loss, against a slow implementation."""
 
 import functools
 

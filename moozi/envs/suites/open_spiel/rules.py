@@ -30,7 +30,7 @@ _HIDING_MOVES = frozenset({
   "skat", "social_deduction", "stratego", "tarok",
 })
 # fmt: on
-# Symmetries of boards whose actions are their cells. Those of Othello keep the first position.
+# Symmetries of boards whose actions are their cells. Those of Othello preserve the initial position.
 _TURNS = {
   "go": SQUARE,
   "othello": ("rotate_180", "transpose", "antitranspose"),
@@ -138,7 +138,7 @@ class Rules:
     return mask
 
   def position(self, state: Any) -> np.ndarray:
-    """Returns a state of a game with `max_moves` as a position of `Environment.position`."""
+    """Returns the position (`Environment.position`) of a state; the game has `max_moves`."""
     assert self.max_moves is not None, "checked when a search is built"
     return moves_array(state.history(), self.max_moves)
 
@@ -296,7 +296,7 @@ def sample_chance(state: Any, random: np.random.Generator) -> None:
 
 def _symmetries(game: str, shape: tuple[int, int, int], num_actions: int) -> tuple[Symmetry, ...]:
   if game == "hex":
-    # Two pairs of planes hold the stones that are joined to one of the player's two sides.
+    # Planes 1 and 2, 6 and 7: a player's stones that are connected to one or the other of its two sides.
     return board_symmetries(("rotate_180",), shape, num_actions, swapped_planes=((1, 2), (6, 7)))
   if game == "connect_four":
     return board_symmetries(("mirror",), shape, num_actions, moves="columns")

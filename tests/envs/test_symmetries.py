@@ -1,4 +1,4 @@
-"""Tests of the symmetries that environments list: the rules preserve them, and targets transform like the games."""
+"""Tests of the symmetries that environments list: rules preserve them, targets transform like games."""
 
 import dataclasses
 import math
@@ -37,7 +37,7 @@ PGX = {
 
 
 def check_rules(name: str, names: tuple[str, ...], num_games: int) -> None:
-  """Plays the transformed actions of random games in parallel; frames and legal actions must transform alike."""
+  """Plays the transformed actions of random games in parallel; frames, legal actions transform alike."""
   spec = registry.env_spec(name)
   assert tuple(symmetry.name for symmetry in spec.symmetries) == names
   tables = tables_of(spec.symmetries, math.prod(spec.frame_shape), spec.num_actions)

@@ -1,4 +1,4 @@
-"""Tests of searches with true rules: immediate wins, signs of two players, terminal nodes, illegal actions."""
+"""Tests of searches with true rules: immediate wins, two players, terminal nodes, illegal actions."""
 
 import jax
 import jax.numpy as jnp

@@ -1,0 +1,60 @@
+"""Trains MuZero and PPO on Atari games, each for at most three hours, and plays 30 whole games at the end.
+
+    python -m experiments.atari.sweep                  # at most 55 minutes; repeat until all is done
+    python -m experiments.atari.sweep --list           # the progress of each job
+    python -m experiments.atari.sweep --only muzero_pong_seed0
+    python -m experiments.atari.table                  # the table of the finished jobs
+
+Jobs run one at a time, each with the whole machine. At its time limit, a call stops the run with a
+checkpoint, and the next call resumes it. Runs and their logs are in `runs/atari`; each finished job has a
+folder in `results/`. This command runs one job on one core, and its folder `DIR/JOB` can be copied to
+`results/`:
+
+    python -m experiments.atari.sweep --job muzero_pong_seed0 --out DIR --cores 1 runtime=local
+"""
+
+import sys
+from pathlib import Path
+
+from experiments.lib.jobs import MACHINE, ROOT, Evaluation, Job
+from experiments.lib.sweep import main
+
+HERE = Path(__file__).resolve().parent
+CONFIG = ROOT / "config"
+
+HOURS = {"pong": 3, "breakout": 3, "freeway": 2, "boxing": 2}
+RIVAL_GAMES = ("pong", "breakout")
+EPISODES = 30
+
+
+def job(agent: str, game: str, seed: int) -> Job:
+  """Returns the job of an agent: `muzero`, `muzero_100k` (100,000 steps) or `ppo`."""
+  path = {
+    "muzero": CONFIG / "atari" / f"{game}.yaml",
+    "muzero_100k": CONFIG / "atari" / "100k" / f"{game}.yaml",
+    "ppo": CONFIG / "ppo" / "atari.yaml",
+  }[agent]
+  return Job(
+    name=f"{agent}_{game}_seed{seed}",
+    config=path,
+    overrides=(
+      f"env.name=atari:{game.capitalize()}",
+      f"max_wall_s={3600 * HOURS[game]}",
+      "logging.tensorboard=false",
+    ),
+    seed=seed,
+    evaluations=(Evaluation(checkpoint="last", episodes=EPISODES),),
+    may_differ=MACHINE,
+  )
+
+
+def jobs() -> list[Job]:
+  """Returns all jobs: MuZero and its rival in each game, Pong in 100,000 steps, and a second seed of Pong."""
+  out = []
+  for game in HOURS:
+    out += [job(agent, game, 0) for agent in ("muzero", "ppo") if agent == "muzero" or game in RIVAL_GAMES]
+  return [*out, job("muzero_100k", "pong", 0), job("muzero", "pong", 1)]
+
+
+if __name__ == "__main__":
+  sys.exit(main(jobs(), HERE, __doc__))

@@ -1,0 +1,39 @@
+"""Prints the table of the finished jobs: `python -m experiments.atari.table`."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from experiments.atari.sweep import HERE, jobs
+from experiments.lib.results import read_result
+
+COLUMNS = (
+  "job",
+  "return, 30 whole games",
+  "worst and best game",
+  "human-normalized",
+  "environment steps",
+  "minutes",
+  "cores",
+)
+
+
+def table_of(results: Path) -> str:
+  """Returns a Markdown table of the finished jobs in the folder `results`."""
+  lines = [f"| {' | '.join(COLUMNS)} |", "|" + "---|" * len(COLUMNS)]
+  for name in [job.name for job in jobs()]:
+    if not (results / name / "job.json").exists():
+      continue
+    result = read_result(results / name)
+    job: dict[str, Any] = json.loads((result.path / "job.json").read_text("utf-8"))
+    figures = result.evaluations[-1]
+    lines.append(
+      f"| {name} | {figures['return_mean']:.1f} "
+      f"| {min(figures['returns']):.0f}, {max(figures['returns']):.0f} | {figures['human_normalized']:.2f} | {job['env_steps']:,} | {job['wall_s'] / 60:.0f} "
+      f"| {result.cores} |"
+    )
+  return "\n".join(lines)
+
+
+if __name__ == "__main__":
+  print(table_of(HERE / "results"))

@@ -1,0 +1,32 @@
+"""Tests of the jobs and the table of experiments/atari."""
+
+from experiments.atari.sweep import HOURS, job, jobs
+from experiments.atari.table import COLUMNS, table_of
+from experiments.lib.results import write_json
+from moozi.experiments.jobs import differences
+from tests.experiments.sample_results import evaluation, make_result
+
+
+def test_games_have_one_configuration(tmp_path):
+  configs = {game: job("muzero", game, 0).load_config(tmp_path) for game in HOURS}
+  for game, config in configs.items():
+    assert config.max_wall_s == 3600 * HOURS[game]
+    changed = differences(configs["pong"], config)
+    assert {key.split(".")[0] for key in changed} <= {"env", "max_wall_s"}, game
+
+
+def test_every_job_loads(tmp_path):
+  found = {job.name: job.load_config(tmp_path) for job in jobs()}
+  assert found["muzero_pong_seed1"].seed == 1
+  assert found["muzero_100k_pong_seed0"].max_env_steps == 100_000
+  assert found["ppo_pong_seed0"].env.name == "atari:Pong"
+  assert found["ppo_pong_seed0"].algorithm == "ppo"
+
+
+def test_table(tmp_path):
+  assert table_of(tmp_path).splitlines()[0] == f"| {' | '.join(COLUMNS)} |"
+  figures = evaluation(1000, [18.0, 20.0]) | {"human_normalized": 1.13}
+  path = make_result(tmp_path, "muzero_pong_seed0", [figures], game="atari:Pong")
+  write_json(path / "job.json", {"env_steps": 1000, "wall_s": 120.0})
+  assert len(table_of(tmp_path).splitlines()) == 3
+  assert "| muzero_pong_seed0 | 19.0 | 18, 20 | 1.13 | 1,000 | 2 | " in table_of(tmp_path)

@@ -27,11 +27,16 @@ def table_of(results: Path) -> str:
     result = read_result(results / name)
     job: dict[str, Any] = json.loads((result.path / "job.json").read_text("utf-8"))
     figures = result.evaluations[-1]
-    lines.append(
-      f"| {name} | {figures['return_mean']:.1f} "
-      f"| {min(figures['returns']):.0f}, {max(figures['returns']):.0f} | {figures['human_normalized']:.2f} | {job['env_steps']:,} | {job['wall_s'] / 60:.0f} "
-      f"| {result.cores} |"
+    cells = (
+      name,
+      f"{figures['return_mean']:.1f}",
+      f"{min(figures['returns']):.0f}, {max(figures['returns']):.0f}",
+      f"{figures['human_normalized']:.2f}",
+      f"{job['env_steps']:,}",
+      f"{job['wall_s'] / 60:.0f}",
+      str(result.cores),
     )
+    lines.append(f"| {' | '.join(cells)} |")
   return "\n".join(lines)
 
 

@@ -1,4 +1,4 @@
-"""Prints the table of full runs (3M steps) with different replay windows, all with random starts.
+"""Prints the table of full runs (3M steps) with different settings, all with random starts.
 
     python -m experiments.steady_learning.full_runs
 
@@ -20,12 +20,13 @@ from experiments.minatar_vs_ppo.sweep import NUM_REPORTED
 FULL_RUNS = Path(__file__).resolve().parent / "full_runs"
 
 
-def replay_of(result: Result) -> str:
-  """Returns the row's name: the steps that a run samples from."""
-  replay = result.config.replay
-  if replay.window_share == 1:
-    return f"the newest {replay.capacity:,} steps"
-  return f"the newest {replay.window_share:.0%}, {replay.window_min:,} to {replay.capacity:,} steps"
+def settings_of(result: Result) -> str:
+  """Returns the row's name: what a run samples from, how far it unrolls the model, and the frames it sees."""
+  replay, targets = result.config.replay, result.config.targets
+  name = f"the newest {replay.capacity:,} steps"
+  if replay.window_share < 1:
+    name = f"the newest {replay.window_share:.0%}, {replay.window_min:,} to {replay.capacity:,} steps"
+  return f"{name}; K = {targets.unroll_steps}, L = {targets.history_length}"
 
 
 def figure_of(result: Result) -> float:
@@ -35,16 +36,16 @@ def figure_of(result: Result) -> float:
 
 
 def table() -> str:
-  """Returns the table in Markdown: a row for each replay window, with the figures of all seeds."""
+  """Returns the table in Markdown: a row for each combination of settings, with the figures of all seeds."""
   rows: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
   final = [r for r in read_results(RESULTS) if r.path.name.startswith("muzero_a_")]
   for result in [*read_results(FULL_RUNS), *final]:
-    rows[replay_of(result)][result.game].append(figure_of(result))
+    rows[settings_of(result)][result.game].append(figure_of(result))
   cells = {
     name: lambda game, of=of: ", ".join(f"{x:.1f}" for x in of.get(game, [])) or "–"
     for name, of in sorted(rows.items())
   }
-  return "\n".join([*head_of("sampled from"), *(line_of(name, cell) for name, cell in cells.items())])
+  return "\n".join([*head_of("settings"), *(line_of(name, cell) for name, cell in cells.items())])
 
 
 if __name__ == "__main__":

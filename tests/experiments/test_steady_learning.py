@@ -5,7 +5,7 @@ from experiments.steady_learning import full_runs
 
 def test_the_table_has_a_row_for_each_replay():
   lines = full_runs.table().splitlines()
-  assert lines[0] == "| sampled from | Asterix | Breakout | Freeway | Seaquest | Space Invaders |"
+  assert lines[0] == "| settings | Asterix | Breakout | Freeway | Seaquest | Space Invaders |"
   assert "| the newest 32,768 steps | 54.4 | 85.1 | – | 32.1 | – |" in lines
 
 

@@ -2,6 +2,7 @@
 
 import haiku as hk
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from moozi.core.config import NetworkConfig
@@ -14,6 +15,37 @@ _SMALL_ENOUGH = 12
 _KERNEL, _STRIDE = 8, 4
 
 
+class UnpaddedConv(hk.Module):
+  """An unpadded 3×3 convolution over a stacked history, with the parameters of `hk.Conv2D`.
+
+  A constant plane adds the same to every cell: its value times the sum of its weights. The action planes are
+  therefore not convolved, which saves a third to a half of the work.
+
+  Args:
+    channels: number of output channels.
+    num_frame_planes: number of the leading planes, which are not constant.
+  """
+
+  def __init__(self, channels: int, num_frame_planes: int, name: str = "conv"):
+    super().__init__(name=name)
+    self._channels, self._num_frame_planes = channels, num_frame_planes
+
+  def __call__(self, stacked_history: Float[Array, "B H W Ch"]) -> Float[Array, "B h w D"]:
+    planes, num_frames = stacked_history.shape[-1], self._num_frame_planes
+    init = hk.initializers.TruncatedNormal((9 * planes) ** -0.5)
+    w = hk.get_parameter("w", (3, 3, planes, self._channels), init=init)
+    b = hk.get_parameter("b", (self._channels,), init=jnp.zeros)
+    x = jax.lax.conv_general_dilated(
+      stacked_history[..., :num_frames],
+      w[:, :, :num_frames],
+      window_strides=(1, 1),
+      padding="VALID",
+      dimension_numbers=("NHWC", "HWIO", "NHWC"),
+    )
+    by_action = stacked_history[:, 0, 0, num_frames:] @ w[:, :, num_frames:].sum((0, 1))
+    return x + (by_action + b)[:, None, None, :]
+
+
 class ConvLatentRepresentation(hk.Module):
   """h: one 3×3 convolution, relu, flatten, dense, `normalize_latent`.
 
@@ -24,8 +56,9 @@ class ConvLatentRepresentation(hk.Module):
   it would otherwise skip the last cells (not with 84 or 64 cells). Padded 4×4 convolutions of stride 2 with
   twice the channels follow, until no side is larger than 12 cells. Each convolution has a relu. 84 cells
   become 20, then 10; 64 become 15, then 8; 42 become 10.
-  The action planes of a large stacked history are constant, so they skip the first convolution. A dense layer
-  on their values adds what a convolution with 64 equal weights per plane would add.
+  The action planes of a stacked history are constant, so they skip the first convolution. For large frames, a
+  dense layer on their values adds what a convolution with 64 equal weights per plane would add. For small
+  ones, `UnpaddedConv` gives the same result as a convolution over all planes.
 
   Source for large frames: Mnih et al. 2013. Departures: the action planes; padding, which keeps the border;
   configurable sizes (Mnih et al. have 16 channels and 256 units).
@@ -55,6 +88,9 @@ class ConvLatentRepresentation(hk.Module):
         x = jax.nn.relu(hk.Conv2D(2 * channels, 4, stride=2, padding="SAME", name=f"conv_{i}")(x))
         i += 1
     else:
-      small = "VALID" if min(stacked_history.shape[1:3]) >= 3 else "SAME"
-      x = jax.nn.relu(hk.Conv2D(channels, 3, padding=small, name="conv")(stacked_history))
+      is_padded = min(stacked_history.shape[1:3]) < 3
+      conv = (
+        hk.Conv2D(channels, 3, name="conv") if is_padded else UnpaddedConv(channels, self._num_frame_planes)
+      )
+      x = jax.nn.relu(conv(stacked_history))
     return normalize_latent(hk.Linear(self._config.latent_size, name="dense")(flatten(x)))

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 
+import haiku as hk
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,7 +12,9 @@ import pytest
 from moozi.core.config import NetworkConfig
 from moozi.core.spec import EnvSpec
 from moozi.nn.blocks import BatchNorm, FrameNorm, normalize_latent
+from moozi.nn.conv_latent import UnpaddedConv
 from moozi.nn.model import Model, make_model
+from moozi.ops.history import stack_history
 from moozi.ops.scalar_transform import ScalarTransform
 from tests.fast_jit import fast_jit
 
@@ -175,8 +178,6 @@ def test_batch_norm_state_changes_in_training_only(kind):
 
 
 def test_batch_norm_by_hand():
-  import haiku as hk
-
   fn = hk.transform_with_state(lambda x, training: BatchNorm(0.9)(x, training))
   x = jnp.array([[1.0, 2.0], [3.0, 6.0]])
   params, state = fn.init(None, x, True)
@@ -317,8 +318,6 @@ def test_large_frame_matters_everywhere(kind, size):
 @pytest.mark.slow
 def test_action_layer_equals_tied_convolution():
   """A dense layer on one-hot actions equals a convolution over constant action planes with tied weights."""
-  import haiku as hk
-
   config = {**SMALL, "channels": 4, "latent_size": 3}
   model, _, _, _ = large(64, 1, 2, kind="conv_latent", **config)
   random = np.random.default_rng(0)
@@ -341,10 +340,24 @@ def test_action_layer_equals_tied_convolution():
   np.testing.assert_allclose(got, expected, rtol=1e-3, atol=1e-4)
 
 
+def test_unpadded_conv_equals_a_convolution_over_all_planes():
+  """The parameters are those of `hk.Conv2D`, to the bit; the action planes are constant."""
+  rng = np.random.default_rng(0)
+  frames, actions = rng.random((3, 2, 5, 4, 2), np.float32), rng.integers(0, 3, (3, 2))
+  stacked = jnp.asarray(stack_history(frames, actions, 3))
+  whole = hk.transform(lambda x: hk.Conv2D(6, 3, padding="VALID", name="conv")(x))
+  split = hk.transform(lambda x: UnpaddedConv(6, 4)(x))
+  key = jax.random.PRNGKey(0)
+  params = whole.init(key, stacked)
+  jax.tree_util.tree_map(np.testing.assert_array_equal, split.init(key, stacked), params)
+  params["conv"]["b"] = jnp.arange(6.0)
+  np.testing.assert_allclose(
+    split.apply(params, None, stacked), whole.apply(params, None, stacked), rtol=1e-5, atol=1e-6
+  )
+
+
 def test_frame_norm_follows_the_batches():
   """Averages equal NumPy's. Training normalizes by the averages before the batch's update, as acting does."""
-  import haiku as hk
-
   fn = hk.transform_with_state(lambda x, training: FrameNorm(0.5)(x, training))
   rng = np.random.default_rng(0)
   background = rng.uniform(size=(5, 4, 2)).astype(np.float32)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.atari.sweep import HERE, jobs
-from experiments.lib.results import read_result
+from experiments.lib.results import Result, read_result
 
 COLUMNS = (
   "job",
@@ -18,17 +18,20 @@ COLUMNS = (
 )
 
 
+def finished(results: Path) -> list[Result]:
+  """Returns the results of the finished jobs in the folder `results`, in the order of the jobs."""
+  paths = [results / job.name for job in jobs()]
+  return [read_result(path) for path in paths if (path / "job.json").exists()]
+
+
 def table_of(results: Path) -> str:
   """Returns a Markdown table of the finished jobs in the folder `results`."""
   lines = [f"| {' | '.join(COLUMNS)} |", "|" + "---|" * len(COLUMNS)]
-  for name in [job.name for job in jobs()]:
-    if not (results / name / "job.json").exists():
-      continue
-    result = read_result(results / name)
+  for result in finished(results):
     job: dict[str, Any] = json.loads((result.path / "job.json").read_text("utf-8"))
     figures = result.evaluations[-1]
     cells = (
-      name,
+      result.path.name,
       f"{figures['return_mean']:.1f}",
       f"{min(figures['returns']):.0f}, {max(figures['returns']):.0f}",
       f"{figures['human_normalized']:.2f}",

@@ -159,8 +159,8 @@ def test_durations_are_described():
   describe = config_files.describe_duration
   assert describe("tiny/catch") == "tiny/catch on two cores: 97 s; return: 1.0, 20 of 20 runs"
   assert describe("minatar/asterix").startswith("minatar/asterix: ")
-  pong = "atari/pong on two cores: 3 h at most; return not yet measured"
-  assert describe("atari/pong") == describe(ROOT / "config/atari/pong.yaml") == pong
+  boxing = "atari/boxing on two cores: 3 h at most; return not yet measured"
+  assert describe("atari/boxing") == describe(ROOT / "config/atari/boxing.yaml") == boxing
   assert describe("atari/base") is None  # names no environment
   assert describe("thesis/breakout") is None  # says no time
 

@@ -97,9 +97,9 @@ def others() -> dict[str, str]:
     "connect_four": f"{score} against OpenSpiel's MCTS with 100 simulations",
     "connect_four_cost": _cost(parts),
     "kuhn": f"{' and '.join(hands)} per hand in the two seats, against random play",
+    "kuhn_cost": _cost([read("boards/results/kuhn_poker/summary.json")]),
     "pong": f"{read('atari/results/muzero_pong_seed0/evaluations.json')[0]['return_mean']:.1f} of 21",
     "pong_cost": _cost([read("atari/results/muzero_pong_seed0/summary.json")]),
-    "kuhn_cost": _cost([read("boards/results/kuhn_poker/summary.json")]),
   }
 
 

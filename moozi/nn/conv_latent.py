@@ -88,9 +88,7 @@ class ConvLatentRepresentation(hk.Module):
         x = jax.nn.relu(hk.Conv2D(2 * channels, 4, stride=2, padding="SAME", name=f"conv_{i}")(x))
         i += 1
     else:
-      is_padded = min(stacked_history.shape[1:3]) < 3
-      conv = (
-        hk.Conv2D(channels, 3, name="conv") if is_padded else UnpaddedConv(channels, self._num_frame_planes)
-      )
+      fits = min(stacked_history.shape[1:3]) >= 3
+      conv = UnpaddedConv(channels, self._num_frame_planes) if fits else hk.Conv2D(channels, 3, name="conv")
       x = jax.nn.relu(conv(stacked_history))
     return normalize_latent(hk.Linear(self._config.latent_size, name="dense")(flatten(x)))

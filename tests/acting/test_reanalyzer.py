@@ -76,15 +76,11 @@ def replay_and_reanalyzer(env="corridor", search="gumbel"):
   return replay, reanalyzer, parameters
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ("search", "env"),
-  [
-    # PUCT is left out for the corridor, because it gives all of its positions nearly the same value.
-    pytest.param(search, env, marks=[] if (search, env) == ("gumbel", "corridor") else [pytest.mark.slow])
-    for search in SEARCHES
-    for env in ENVS
-    if (search, env) != ("puct", "corridor")
-  ],
+  # PUCT is left out for the corridor, because it gives all of its positions nearly the same value.
+  [(search, env) for search in SEARCHES for env in ENVS if (search, env) != ("puct", "corridor")],
 )
 def test_both_modes_repeat_the_search_of_acting(env, search):
   replay, reanalyzer, _ = replay_and_reanalyzer(env, search)

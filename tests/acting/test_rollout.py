@@ -329,9 +329,8 @@ def test_committed_configs_fit_their_environments(path):
   assert build.env_spec(config).name == config.env.name
 
 
-@pytest.mark.parametrize(
-  "make", [pytest.param(TrajectoryCollector, marks=pytest.mark.slow), RolloutCollector]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("make", [TrajectoryCollector, RolloutCollector])
 def test_warm_up_compiles_and_changes_nothing(make):
   env = make_walk()
   config = load_config(None, list(MLP))

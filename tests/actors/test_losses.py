@@ -135,6 +135,7 @@ def trained(server_failed):
   return server_failed.final().state.training
 
 
+@pytest.mark.slow
 def test_server_restarts_with_the_runs_first_state(trained):
   ray = in_process_ray.Ray({("ParameterServer", "update"): {4}})
   run = Run(ray, state=RunState(training=trained), is_saving=False)
@@ -169,11 +170,12 @@ def test_steps_lost_with_replay_are_counted_exactly():
   assert_samples_are_those_of_the_updates(run)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ("call", "publish_period"),
   [
     pytest.param(15, 1, id="another update queued"),
-    pytest.param(18, 34, id="older parameters pending", marks=pytest.mark.slow),
+    pytest.param(18, 34, id="older parameters pending"),
   ],
 )
 def test_second_rollback_ends_the_run(call, publish_period):

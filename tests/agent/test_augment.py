@@ -32,6 +32,7 @@ def shifted(image, down, right):
   return image[rows][:, columns]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mean", [None, np.random.default_rng(1).random((7, 9, 3)).astype(np.float32)])
 def test_each_sample_is_shifted_by_its_own_offset(mean):
   net_state = {} if mean is None else {FRAME_NORM: {"mean": mean}}

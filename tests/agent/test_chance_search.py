@@ -220,6 +220,7 @@ def coin_q_value(model, config, tables):
   return float(output.q_values[0, RISK]), int(output.action[0])
 
 
+@pytest.mark.slow
 def test_only_chance_nodes_value_the_coin():
   """With chance nodes, the Q-value of risk is within 0.02 of the truth, and the search chooses safe.
 

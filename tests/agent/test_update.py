@@ -253,6 +253,7 @@ def test_many_non_finite_updates_are_all_skipped():
   assert equal(after.target_params, state.params)
 
 
+@pytest.mark.slow
 def test_update_many_equals_single_updates():
   targets = [make_target(seed) for seed in range(4)]
   bad = replace(targets[2], n_step_returns=np.full_like(targets[2].n_step_returns, np.nan))

@@ -76,6 +76,7 @@ def test_search_is_that_of_the_next_act(agent):
     assert agent.act(seen) == found.action == episode.actions[t] - 1
 
 
+@pytest.mark.slow
 def test_search_shows_itself(agent, step):
   found = agent.search(step)
   text = found._repr_html_()

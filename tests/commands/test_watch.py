@@ -34,6 +34,7 @@ def test_truncated_episode_has_no_last_value(runs, cli):
   assert out.count("not searched") == 1
 
 
+@pytest.mark.slow
 def test_return_is_the_agents(runs, cli):
   """The printed return is the agent's, which has seat 0 in episode 0 and seat 1 in episode 1."""
   _, out, _ = cli("watch", runs["board"], "--episodes", "2")

@@ -42,6 +42,7 @@ def test_episodes_do_not_depend_on_num_envs(against_random):
   assert wide.num_distinct == against_random.num_distinct > 10
 
 
+@pytest.mark.slow
 def test_self_play():
   result = evaluate([*BOARD, "evaluation.opponent=self"], num_episodes=6)
   # Without noise, all episodes are the same game, counted from alternate seats.

@@ -64,6 +64,7 @@ def test_run_learns_and_is_evaluated(env, package, watched):
     assert (num_tried, watched.num_made) == (1, 1 + config.workers.num_envs + num_tested)
 
 
+@pytest.mark.slow
 def test_failed_or_closed_run_closes_its_environments(watched):
   config = load_config(None, [*TINY, *SHORT, WATCHED, "env.kwargs.fails_at=7"])
   events = local.run(RunInputs(config, build.env_spec(config.model_copy(update={"env": plain(config)}))))

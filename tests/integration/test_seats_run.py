@@ -29,16 +29,17 @@ def results(events):
   return [event.result for event in events if isinstance(event, Evaluated)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ("settings", "name"),
   [
     (TINY_PPO, "simplest"),
-    pytest.param((*TINY, "evaluation.period_env_steps=160"), "simplest", marks=pytest.mark.slow),
-    pytest.param(TINY_PPO, "kuhn_poker(players=3)", marks=pytest.mark.slow),
-    pytest.param(TINY, "leduc_poker", marks=pytest.mark.slow),
-    pytest.param(TINY, "uno(players=4,hand=2)", marks=pytest.mark.slow),
-    pytest.param(TINY_PPO, "stratego", marks=pytest.mark.slow),
-    pytest.param(TINY_Q, "uno(players=4,hand=2)", marks=pytest.mark.slow),
+    ((*TINY, "evaluation.period_env_steps=160"), "simplest"),
+    (TINY_PPO, "kuhn_poker(players=3)"),
+    (TINY, "leduc_poker"),
+    (TINY, "uno(players=4,hand=2)"),
+    (TINY_PPO, "stratego"),
+    (TINY_Q, "uno(players=4,hand=2)"),
   ],
 )
 def test_run_trains_in_a_seat(settings, name):

@@ -54,6 +54,7 @@ def value_errors(model: Model, params, net_state, spec, targets) -> np.ndarray:
   return np.abs(np.asarray(model.transform.to_scalar(output.value_logits)) - targets.n_step_returns[:, 0])
 
 
+@pytest.mark.slow
 def test_priorities_load_no_jax_in_the_replay_process(parts, learner):
   """Unpickling priorities in the replay process imports their module, which must not import JAX."""
   _, _, targets, *_ = parts

@@ -83,6 +83,7 @@ def test_seed_determines_the_run(events):
   assert first[0] != first[1]
 
 
+@pytest.mark.slow
 def test_priorities_are_refreshed(events):
   def renewed(events):
     return [e.metrics["replay/renewed"] for e in events if isinstance(e, Updated)][-1]
@@ -91,6 +92,7 @@ def test_priorities_are_refreshed(events):
   assert renewed(local_run(*SHORT, "replay.refresh_priorities=false")) == 0
 
 
+@pytest.mark.slow
 def test_start_from_a_training_state(events):
   training = states(events)[-1].training
   again = local_run(*SHORT, state=RunState(training=training))

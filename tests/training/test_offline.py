@@ -302,6 +302,7 @@ def test_reanalyze_with_the_same_search_changes_nothing(cli, tmp_path, old):
   assert "exists and is not overwritten" in err
 
 
+@pytest.mark.slow
 def test_reanalyze_with_other_parameters_changes_targets(cli, tmp_path, old):
   from moozi.io.run_directory import RunDirectory as Runs
 

@@ -200,6 +200,7 @@ def test_damaged_checkpoint_is_skipped(run, half, file, harm):
   assert resumed.passed_over[0].startswith(newest.name)
 
 
+@pytest.mark.slow
 def test_damaged_checkpoint_is_removed(cli, run):
   newest = list_checkpoints(run / "checkpoints")[-1]
   alter(run / "resume" / newest.name / "arrays.safetensors")
@@ -228,6 +229,7 @@ def assert_complete(run, steps):
     ResumeStore(run / "resume").load(info.name)
 
 
+@pytest.mark.slow
 def test_repeated_steps_replace_their_checkpoints(cli, run):
   """Without the newest two resume states, the run repeats their steps and replaces their checkpoints."""
   from tensorboard.backend.event_processing.event_accumulator import EventAccumulator

@@ -75,6 +75,7 @@ def draw(path, *arrays, trained_steps=2):
     return np.asarray(image.convert("RGB")).astype(int)
 
 
+@pytest.mark.slow
 def test_both_panels(tmp_path):
   encoded, starts, unrolled, drift, still_drift = make_paths()
   path = tmp_path / "new" / "latent.png"

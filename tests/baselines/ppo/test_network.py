@@ -61,6 +61,7 @@ def test_initial_policy_is_nearly_uniform():
   assert np.abs(logits).max() < 0.05
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("sharing", "is_shared"), [("separate", False), ("shared", True)])
 def test_sharing(sharing, is_shared):
   network, params = init(PPONetworkConfig(sharing=sharing))
@@ -112,6 +113,7 @@ def test_nature_conv_shapes():
   }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["mlp", "conv"])
 def test_shapes_of_the_options(kind):
   """The grid of 6×5 cells shrinks to 4×3 and 2×1; the third convolution is padded and keeps this size."""
@@ -136,6 +138,7 @@ def test_shapes_of_the_options(kind):
   )
 
 
+@pytest.mark.slow
 def test_layer_norm_ignores_the_scale_of_frames():
   spec = EnvSpec(name="test:grid", frame_shape=(6, 5, 2), frame_dtype="float32", num_env_actions=3)
   network = make_network(PPONetworkConfig(kind="mlp"), spec, layer_norm=True)

@@ -340,6 +340,7 @@ def test_failed_environment_leaves_a_last_state():
 FAULTY = "env.name=tests.envs.faulty:make_env"
 
 
+@pytest.mark.slow
 def test_non_finite_segment_is_refused():
   """Only the second episode of each environment, in the first segment, has a NaN reward."""
   received = run(FAULTY, "env.kwargs.how=nan", "evaluation.period_env_steps=100000", "evaluation.episodes=1")

@@ -51,6 +51,7 @@ def trained(runs, config_file) -> Path:
   return runs / "first"
 
 
+@pytest.mark.slow
 def test_catch_is_learned(trained):
   summary = json.loads((trained / "summary.json").read_text())
   assert summary["test_return_mean"] >= 0.95
@@ -62,6 +63,7 @@ def test_catch_is_learned(trained):
   assert list((trained / "gifs").glob("*.gif"))
 
 
+@pytest.mark.slow
 def test_evaluate_equals_the_final_evaluation(trained, capfd):
   summary = json.loads((trained / "summary.json").read_text())
   assert command("evaluate", trained, "--episodes", "50", "--json", "--returns") == 0
@@ -72,10 +74,12 @@ def test_evaluate_equals_the_final_evaluation(trained, capfd):
   assert figures["env_steps"] == 20480
 
 
+@pytest.mark.slow
 def test_evaluate_refuses_simulations(trained, refused):
   assert "--simulations=9: this run's algorithm is ppo" in refused("evaluate", trained, "--simulations", 9)
 
 
+@pytest.mark.slow
 def test_start_from(trained, config_file, runs, cli, refused):
   start = f"checkpoint.start_from={trained}"
   shorter = (start, "max_env_steps=512", "evaluation.gif=false")
@@ -99,6 +103,7 @@ def test_start_from(trained, config_file, runs, cli, refused):
   assert not (runs / "third").exists()
 
 
+@pytest.mark.slow
 def test_resume_keeps_the_network_settings(trained, refused):
   error_text = refused("train", "--resume", trained, "ppo.scale_frames=false", "max_env_steps=30000")
   assert "ppo.scale_frames=False: a run cannot change it (it began with True)" in error_text

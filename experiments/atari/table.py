@@ -1,11 +1,9 @@
 """Prints the table of the finished jobs: `python -m experiments.atari.table`."""
 
-import json
 from pathlib import Path
-from typing import Any
 
 from experiments.atari.sweep import HERE, jobs
-from experiments.lib.results import Result, read_result
+from experiments.lib.results import Result, read_finished
 
 COLUMNS = (
   "job",
@@ -20,23 +18,21 @@ COLUMNS = (
 
 def finished(results: Path) -> list[Result]:
   """Returns the results of the finished jobs in the folder `results`, in the order of the jobs."""
-  paths = [results / job.name for job in jobs()]
-  return [read_result(path) for path in paths if (path / "job.json").exists()]
+  return read_finished(results, [job.name for job in jobs()])
 
 
 def table_of(results: Path) -> str:
   """Returns a Markdown table of the finished jobs in the folder `results`."""
   lines = [f"| {' | '.join(COLUMNS)} |", "|" + "---|" * len(COLUMNS)]
   for result in finished(results):
-    job: dict[str, Any] = json.loads((result.path / "job.json").read_text("utf-8"))
     figures = result.evaluations[-1]
     cells = (
       result.path.name,
       f"{figures['return_mean']:.1f}",
       f"{min(figures['returns']):.0f}, {max(figures['returns']):.0f}",
       f"{figures['human_normalized']:.2f}",
-      f"{job['env_steps']:,}",
-      f"{job['wall_s'] / 60:.0f}",
+      f"{result.job['env_steps']:,}",
+      f"{result.job['wall_s'] / 60:.0f}",
       str(result.cores),
     )
     lines.append(f"| {' | '.join(cells)} |")

@@ -1,13 +1,11 @@
 """Prints the table of the finished jobs: `python -m experiments.chance.table`."""
 
-import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from experiments.chance.sweep import HERE, SEEDS, VARIANTS
-from experiments.lib.results import read_result
+from experiments.lib.results import read_finished
 
 COLUMNS = (
   "game",
@@ -24,14 +22,12 @@ def table_of(results: Path) -> str:
   lines = [f"| {' | '.join(COLUMNS)} |", "|" + "---|" * len(COLUMNS)]
   for game, variants in VARIANTS.items():
     for variant in variants:
-      paths = [results / f"{game}_{variant}_seed{seed}" for seed in SEEDS]
-      found = [path for path in paths if (path / "job.json").exists()]
+      found = read_finished(results, [f"{game}_{variant}_seed{seed}" for seed in SEEDS])
       if not found:
         continue
-      returns = [read_result(path).evaluations[-1]["return_mean"] for path in found]
-      jobs: list[dict[str, Any]] = [json.loads((path / "job.json").read_text("utf-8")) for path in found]
-      steps = [job["env_steps"] for job in jobs]
-      rate = np.mean([job["env_steps"] / job["wall_s"] for job in jobs])
+      returns = [result.evaluations[-1]["return_mean"] for result in found]
+      steps = [result.job["env_steps"] for result in found]
+      rate = np.mean([result.job["env_steps"] / result.job["wall_s"] for result in found])
       lines.append(
         f"| {game} | {variant} | {', '.join(f'{x:,.1f}' for x in returns)} | {np.mean(returns):,.1f} "
         f"| {np.mean(steps):,.0f} | {rate:,.0f} |"

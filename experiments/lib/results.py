@@ -17,7 +17,7 @@ import json
 import os
 import platform
 import shutil
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -198,6 +198,12 @@ class Result:
   def ticks(self) -> list[dict[str, Any]]:
     return read_metrics(self.path / "metrics.jsonl")
 
+  @functools.cached_property
+  def job(self) -> dict[str, Any]:
+    """The content of job.json."""
+    job: dict[str, Any] = json.loads((self.path / "job.json").read_text("utf-8"))
+    return job
+
 
 def conditions_of(config: Config) -> dict[str, Any]:
   return {key: getattr(config.evaluation, key) for key in CONDITIONS}
@@ -209,6 +215,11 @@ def read_results(directory: Path) -> list[Result]:
     return []
   folders = [p for p in sorted(directory.iterdir()) if p.is_dir() and not p.name.startswith(".")]
   return [read_result(path) for path in folders]
+
+
+def read_finished(directory: Path, names: Iterable[str]) -> list[Result]:
+  """Reads the results in a directory that have one of the names, in the order of the names."""
+  return [read_result(directory / name) for name in names if (directory / name / "job.json").exists()]
 
 
 def read_result(path: Path) -> Result:

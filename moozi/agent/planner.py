@@ -36,7 +36,7 @@ class SearchOutput:
     action: in the agent's action space; always legal.
     action_probs: the search policy; exactly 0 on illegal actions.
     root_value: env units, for the player to move.
-    prior_probs: the network's policy over the legal actions, without noise.
+    prior_probs: the network's policy over the legal actions, without noise and at temperature 1.
     prior_value: env units, the network's value.
     q_values: env units; actions that were not visited have the mixed value (`_complete_q_values`).
     depth_mean: mean depth at which the simulations ended; the root has depth 0, and an
@@ -115,12 +115,15 @@ def plan(
 
   Source: Schrittwieser et al. 2020, appendix B (puct); Danihelka et al. 2022 (gumbel); Antonoglou et al. 2022
     (stochastic); Silver et al. 2018 (true rules); thesis 4.3.5.
-    Departures: Q-values are normalized by their range, or by `q_range_floor` if it is larger.
+    Departures: Q-values are normalized by their range, or by `q_range_floor` if it is larger. The prior's
+    logits at the root are divided by `root_prior_temperature`, before any noise (Wu 2019, Accelerating
+    Self-Play Learning in Go).
   """
   output, _ = model.root_inference(params, net_state, stacked_history, False)
   prior_value = model.transform.to_scalar(output.value_logits)
   embedding: Any = output.hidden_state if rules is None else node
-  root = mctx.RootFnOutput(prior_logits=output.policy_logits, value=prior_value, embedding=embedding)
+  root_logits = output.policy_logits / config.root_prior_temperature
+  root = mctx.RootFnOutput(prior_logits=root_logits, value=prior_value, embedding=embedding)
   search = SEARCHES.get(config.algorithm) or _custom_search(plugins.SEARCHES.get(config.algorithm))
   signed_discount = search_discount(discount, num_players)
   recurrent_fn: Any = make_recurrent_fn(model, signed_discount, rules)
@@ -150,7 +153,8 @@ def plan(
     is_random = jax.random.bernoulli(draw_key, config.random_action_prob, action.shape)
     legal = jnp.where(legal_actions_mask, 0.0, -jnp.inf)
     action = jnp.where(is_random, jax.random.categorical(action_key, legal), action)
-  q_values = _complete_q_values(summary.qvalues, summary.visit_counts, prior_probs, prior_value)
+  root_prior = jax.nn.softmax(root_logits, where=legal_actions_mask)
+  q_values = _complete_q_values(summary.qvalues, summary.visit_counts, root_prior, prior_value)
   improved = jnp.sum(action_probs * q_values, axis=-1)
   depth_mean, depth_max = _search_depth(tree)
   return SearchOutput(
@@ -170,7 +174,8 @@ def plain_tree(tree: Any) -> SearchTree:
   """Returns the tree of a `SearchOutput` as plain arrays [B, N], with N = num_simulations + 1.
 
   Unused nodes have 0 visits: a search that reaches `max_depth` expands fewer nodes. The priors
-  at the root are those that the search used: over the legal actions, with Dirichlet noise if there is any.
+  at the root are those that the search used: over the legal actions, with `root_prior_temperature`, and with
+  Dirichlet noise if there is any.
   """
   lane = jnp.arange(tree.parents.shape[0])[:, None]
   parent = tree.parents

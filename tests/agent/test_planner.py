@@ -22,7 +22,7 @@ GUMBEL_OF_TWO = GUMBEL.model_copy(update={"max_num_considered_actions": 2})
 
 
 # These options are arguments of the compiled search, so they can change without a recompilation.
-TRACED = ("q_range_floor", "dirichlet_fraction", "gumbel_scale")
+TRACED = ("q_range_floor", "dirichlet_fraction", "gumbel_scale", "root_prior_temperature")
 
 
 @functools.cache
@@ -163,6 +163,35 @@ def test_q_range_floor_suppresses_noise(config):
     distance[floor] = float(jnp.max(jnp.abs(output.action_probs - output.prior_probs)))
   assert distance[0.1] < 0.03
   assert distance[1e-8] > 0.15
+
+
+@pytest.mark.parametrize("config", [PUCT, GUMBEL.noise_free()], ids=["puct", "gumbel"])
+def test_root_prior_temperature_divides_the_logits(config):
+  config = config.model_copy(update={"q_range_floor": 0.5})
+  states = [0, 0, 0, 0]
+  tables = tables_of_equal_values()
+  tables["next_state"] = np.maximum(tables["next_state"], 1)  # the search does not return to the root's state
+  divided = {**tables, "logits": tables["logits"].copy()}
+  divided["logits"][0] /= 3
+  warm = run(config.model_copy(update={"root_prior_temperature": 3.0}), tables, states, LEGAL)
+  want = run(config, divided, states, LEGAL)
+  for name in ("action", "action_probs", "root_value", "q_values"):
+    np.testing.assert_allclose(getattr(warm, name), getattr(want, name), atol=1e-6)
+  plain = run(config, tables, states, LEGAL)
+  np.testing.assert_array_equal(warm.prior_probs, plain.prior_probs)
+  assert float(jnp.max(jnp.abs(warm.action_probs - plain.action_probs))) > 0.02
+
+
+@pytest.mark.parametrize("temperature", [1.0, 1.5])
+def test_a_certain_prior_is_forgotten_unless_the_search_confirms_it(temperature):
+  config = GUMBEL.noise_free().model_copy(update={"root_prior_temperature": temperature})
+  tables = tables_of_equal_values(noise=0.0)
+  log_odds = 6.0
+  for _ in range(12):
+    tables["logits"][:] = [log_odds, 0.0, 0.0, 0.0]
+    probs = np.asarray(run(config, tables, [0] * 4, np.ones((4, A), bool)).action_probs[0])
+    log_odds = float(np.log(probs[0] / probs[1]))
+  assert log_odds == pytest.approx(6.0 / temperature**12, abs=1e-3)
 
 
 def test_gumbel_ignores_dirichlet_noise():

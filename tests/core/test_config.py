@@ -24,10 +24,16 @@ def test_sections_are_frozen_and_reject_unknown_keys():
 
 def test_noise_free_keeps_other_settings():
   planner = PlannerConfig(
-    algorithm="puct", dirichlet_fraction=0.2, temperature=1.0, num_simulations=9, pb_c_init=2.0
+    algorithm="puct",
+    dirichlet_fraction=0.2,
+    temperature=1.0,
+    num_simulations=9,
+    pb_c_init=2.0,
+    root_prior_temperature=1.2,
   )
   quiet = planner.noise_free()
   assert (quiet.dirichlet_fraction, quiet.temperature, quiet.gumbel_scale) == (0.0, 0.0, 0.0)
+  assert quiet.root_prior_temperature == 1.0
   assert (quiet.num_simulations, quiet.pb_c_init) == (9, 2.0)
   assert planner.noise_free(num_simulations=4).num_simulations == 4
 

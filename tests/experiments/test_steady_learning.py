@@ -6,7 +6,7 @@ from experiments.steady_learning import full_runs
 def test_the_table_has_a_row_for_each_setting():
   lines = full_runs.table().splitlines()
   assert lines[0] == "| settings | Asterix | Breakout | Freeway | Seaquest | Space Invaders |"
-  assert "| the newest 32,768 steps; K = 3, L = 1 | 54.4 | 85.1 | – | 32.1 | – |" in lines
+  assert "| the newest 32,768 steps; K = 3, L = 1; floor 0.01; T = 1 | 54.4 | 85.1 | – | 32.1 | – |" in lines
 
 
 def test_the_table_is_in_the_readme():

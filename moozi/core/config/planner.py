@@ -82,6 +82,11 @@ class PlannerConfig(Section):
     description="Q-values are normalized by their range, or by this value if it is larger; in env units; "
     "mctx: 1e-8",
   )
+  root_prior_temperature: PositiveFloat = Field(
+    1.0,
+    description="divides the prior's logits at the root; above 1, the policy target is less certain than a "
+    "prior that the search does not confirm",
+  )
   root_value: Literal["mean", "improved"] | None = Field(
     None,
     description="mean: average over visits; improved: mean of the completed Q-values under the search "
@@ -111,13 +116,17 @@ class PlannerConfig(Section):
     return (self.root_value or ("mean" if self.algorithm in VISIT_SEARCHES else "improved")) == "improved"
 
   def noise_free(self, num_simulations: int | None = None) -> "PlannerConfig":
-    """Returns the same search without Dirichlet noise, Gumbel noise and random actions, at temperature 0."""
+    """Returns the same search without Dirichlet noise, Gumbel noise and random actions.
+
+    The temperature is 0 and the temperature of the root prior 1.
+    """
     return self.model_copy(
       update={
         "dirichlet_fraction": 0.0,
         "random_action_prob": 0.0,
         "temperature": 0.0,
         "gumbel_scale": 0.0,
+        "root_prior_temperature": 1.0,
         "num_simulations": num_simulations or self.num_simulations,
       }
     )

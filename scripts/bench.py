@@ -35,8 +35,10 @@ def floor(config: Any, with_scan: bool) -> dict[str, Any]:
 
   from experiments.lib.speed import call_seconds, make_targets, search_call, update_call
   from moozi.agent.update import init_training_state, make_update
+  from moozi.io.jax_process import reuse_freed_memory
   from moozi.run import build
 
+  reuse_freed_memory()  # as in a run
   spec = build.env_spec(config)
   model = build.build_model(config, spec)
   state = init_training_state(model, config, spec, jax.random.PRNGKey(0))

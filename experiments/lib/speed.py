@@ -32,6 +32,7 @@ from moozi.core.pytree import replace
 from moozi.core.records import BatchedTimeStep, TrainTarget
 from moozi.core.spec import EnvSpec
 from moozi.io.config import load_config
+from moozi.io.jax_process import reuse_freed_memory
 from moozi.learning.learner import zero_targets
 from moozi.nn.model import Model
 from moozi.ops.history import init_history
@@ -174,6 +175,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
   parser.add_argument("overrides", nargs="*", metavar="key=value")
   parser.add_argument("--seconds", type=float, default=3.0, help="duration of the measurement (%(default)g)")
   options = parser.parse_intermixed_args(arguments)
+  reuse_freed_memory()  # as in a run
   seconds = seconds_of(options.part, load_config(options.config, options.overrides), options.seconds)
   threads = int(os.environ.get("NPROC") or len(os.sched_getaffinity(0)))
   device = jax.devices()[0]

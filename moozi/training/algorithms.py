@@ -7,7 +7,7 @@ from typing import Any
 from moozi.core.config import Config
 from moozi.core.spec import EnvSpec
 from moozi.evaluation.evaluator import Evaluator
-from moozi.io import compilation_cache
+from moozi.io import jax_process
 from moozi.run.events import Event
 from moozi.run.session import RunInputs
 
@@ -93,6 +93,6 @@ ALGORITHMS: dict[str, Callable[[], Algorithm]] = {
 
 
 def algorithm_of(config: Config) -> Algorithm:
-  """Returns the algorithm that `config.algorithm` names, and enables the cache of compiled functions."""
-  compilation_cache.enable()
+  """Returns the algorithm that `config.algorithm` names, and sets up this process for JAX."""
+  jax_process.set_up()
   return ALGORITHMS[config.algorithm]()

@@ -9,7 +9,7 @@ from moozi.core.histogram import Histogram
 from moozi.core.pytree import replace
 from moozi.core.records import TrainTarget
 from moozi.core.spec import EnvSpec
-from moozi.io import compilation_cache
+from moozi.io import jax_process
 
 
 class ParameterServer:
@@ -35,7 +35,7 @@ class ParameterServer:
     functions: bytes = b"",
   ) -> None:
     self._log = process.prepare("parameter_server", config.ray.learner, log_dir, functions)
-    compilation_cache.enable()
+    jax_process.set_up()
     from moozi.run.build import build_learner
     from moozi.run.work_log import WorkLog
 

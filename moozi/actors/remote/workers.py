@@ -11,7 +11,7 @@ from moozi.core.actor_report import ActorReport
 from moozi.core.config import Config
 from moozi.core.errors import EnvError
 from moozi.core.spec import EnvSpec
-from moozi.io import compilation_cache
+from moozi.io import jax_process
 from moozi.io.logs import log_stream
 from moozi.run.work_log import WorkLog
 
@@ -39,7 +39,7 @@ class TrainingWorker:
     functions: bytes = b"",
   ) -> None:
     self._log = process.prepare(f"training_worker_{index}", config.workers.resources, log_dir, functions)
-    compilation_cache.enable()
+    jax_process.set_up()
     from moozi.envs.guard import allow_exit
     from moozi.run.build import build_collector
 
@@ -97,7 +97,7 @@ class ReanalyzeWorker:
     self, config: Config, spec: EnvSpec, index: int, *, log_dir: str | None, functions: bytes = b""
   ) -> None:
     self._log = process.prepare(f"reanalyze_worker_{index}", config.reanalyze.resources, log_dir, functions)
-    compilation_cache.enable()
+    jax_process.set_up()
     from moozi.run.build import build_reanalyzer
 
     self._work = WorkLog(config.timeline.seconds > 0)
@@ -133,7 +133,7 @@ class TestingWorker:
 
   def __init__(self, config: Config, spec: EnvSpec, *, log_dir: str | None, functions: bytes = b"") -> None:
     self._log = process.prepare("testing_worker", config.evaluation.resources, log_dir, functions)
-    compilation_cache.enable()
+    jax_process.set_up()
     from moozi.envs.guard import allow_exit
     from moozi.run.build import build_evaluator
 

@@ -28,6 +28,7 @@ from moozi.baselines.ppo import network as ppo_network
 from moozi.baselines.ppo import run as ppo
 from moozi.baselines.ppo.update import Segment, make_round
 from moozi.core.config import Config
+from moozi.core.errors import UserError
 from moozi.core.pytree import replace
 from moozi.core.records import BatchedTimeStep, TrainTarget
 from moozi.core.spec import EnvSpec
@@ -114,7 +115,10 @@ def update_call(model: Model, state: TrainingState, config: Config, spec: EnvSpe
 
 
 def seconds_of(part: str, config: Config, min_s: float) -> float:
-  """Returns the mean seconds per environment step (`act`) or per sample (`learn`) of a configuration."""
+  """Returns the mean seconds per environment step (`act`) or per sample (`learn`) of a configuration.
+
+  Raises: UserError: the part cannot be measured for the configuration's algorithm.
+  """
   measure = _ppo_seconds if config.algorithm == "ppo" else _muzero_seconds
   return measure(part, config, build.env_spec(config), min_s)
 
@@ -123,6 +127,8 @@ def _muzero_seconds(part: str, config: Config, spec: EnvSpec, min_s: float) -> f
   model = build.build_model(config, spec)
   state = init_training_state(model, config, spec, jax.random.PRNGKey(0))
   if part == "act":
+    if config.algorithm == "alphazero":
+      raise UserError("act: not measured for algorithm=alphazero, whose search depends on the positions")
     width = config.workers.num_envs
     return call_seconds(search_call(model, state, config, spec, width), min_s)[0] / width
   batch = config.learner.batch_size
@@ -151,6 +157,7 @@ def _ppo_seconds(part: str, config: Config, spec: EnvSpec, min_s: float) -> floa
     reward=random.random(lead, np.float32),
     is_last=np.zeros(lead, bool),
     is_truncated=np.zeros(lead, bool),
+    sign=np.ones(lead, np.float32),
   )
   make, rate = make_round(network, settings), jnp.float32(settings.learning_rate)
 
@@ -176,7 +183,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
   parser.add_argument("--seconds", type=float, default=3.0, help="duration of the measurement (%(default)g)")
   options = parser.parse_intermixed_args(arguments)
   reuse_freed_memory()  # as in a run
-  seconds = seconds_of(options.part, load_config(options.config, options.overrides), options.seconds)
+  try:
+    seconds = seconds_of(options.part, load_config(options.config, options.overrides), options.seconds)
+  except UserError as error:
+    print(f"error: {error}", file=sys.stderr)
+    return 2
   threads = int(os.environ.get("NPROC") or len(os.sched_getaffinity(0)))
   device = jax.devices()[0]
   name = processor() if device.platform == "cpu" else device.device_kind

@@ -161,15 +161,17 @@ def scores_of(groups: Groups) -> dict[str, dict[str, dict[str, list[float]]]]:
 def minutes_of(groups: Groups) -> list[dict[str, Any]]:
   """Compares MooZi with each PPO at equal minutes, for each protocol and game with measured minutes.
 
+  Only runs on processors that have runs of both are compared.
   PPO's score is its return at the minute at which MooZi's runs end, or at PPO's own end if that is earlier.
   `moozi_minutes` is the first minute at which MooZi has that return.
   """
   out = []
   for protocol in PROTOCOLS:
     for game in GAMES:
-      moozi = _minutes_curve(groups.get(("muzero", protocol, game)))
       for agent in RIVALS:
-        rival = _minutes_curve(groups.get((agent, protocol, game)))
+        pair = [groups.get((name, protocol, game), []) for name in ("muzero", agent)]
+        shared = set.intersection(*({run.device for run in runs} for runs in pair))
+        moozi, rival = (_minutes_curve([run for run in runs if run.device in shared]) for runs in pair)
         if moozi is None or rival is None:
           continue
         until = min(moozi[0][-1], rival[0][-1])
@@ -191,14 +193,14 @@ def minutes_of(groups: Groups) -> list[dict[str, Any]]:
   return out
 
 
-def _minutes_curve(runs: list[Run] | None) -> tuple[np.ndarray, np.ndarray] | None:
+def _minutes_curve(runs: list[Run]) -> tuple[np.ndarray, np.ndarray] | None:
   """Returns the mean curve over minutes of the runs with measured minutes; None if there are none.
 
   A seed's curve is the mean of its last five evaluations during training, of ten episodes each. The mean over
   seeds ends with the seed that ends first.
   """
   curves = []
-  for run in runs or []:
+  for run in runs:
     if run.has_minutes:
       _, minutes, returns = run.curve()
       sums = np.convolve(returns, np.ones(_SMOOTHING))[: len(returns)]

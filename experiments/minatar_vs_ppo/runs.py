@@ -39,8 +39,8 @@ LABELS = {
   "ppo_replica": "PPO, gymnax's settings",
   "ppo_tuned": "PPO, tuned",
 }
-CORES, DEVICE = 1, "AMD EPYC"
-"""Minutes count only for runs on this number of cores of this processor."""
+CORES = 1
+"""Minutes count only for runs on this number of cores."""
 
 _NAME = re.compile(
   rf"(?P<agent>{'|'.join(AGENTS)})_(?P<protocol>{'|'.join(PROTOCOLS)})"
@@ -112,14 +112,18 @@ class Run:
 
   @property
   def minutes(self) -> float | None:
-    """Minutes of training without evaluations; None if the machine was a different one."""
+    """Minutes of training without evaluations; None if the run had another number of cores."""
     last = self.checkpoints[-1]
     return self.result.without_evaluations(last["wall_s"]) / 60 if self.has_minutes else None
 
   @property
   def has_minutes(self) -> bool:
-    machine = self.result.machine
-    return (machine["cores"], machine.get("device")) == (CORES, DEVICE)
+    return self.result.cores == CORES
+
+  @property
+  def device(self) -> str | None:
+    """The processor's name; minutes are comparable between runs on the same one."""
+    return self.result.machine.get("device")
 
   def curve(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Returns environment steps, minutes of training and mean returns of the evaluations during training."""

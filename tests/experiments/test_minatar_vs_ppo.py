@@ -212,6 +212,18 @@ def test_minutes_to_the_rivals_return(groups):
   assert set(found) == set(analysis.GAMES)
 
 
+def test_minutes_are_compared_on_one_processor(groups):
+  """A second run on another processor does not count; without a shared processor there is no row."""
+  key = ("ppo_replica", "a", "seaquest")
+  (own,) = groups[key]
+  other = dataclasses.replace(
+    own, result=dataclasses.replace(own.result, machine={**own.result.machine, "device": "another"})
+  )
+  rows = {row["game"]: row for row in analysis.minutes_of(groups | {key: [own, other]})}
+  assert rows["seaquest"] == {row["game"]: row for row in analysis.minutes_of(groups)}["seaquest"]
+  assert "seaquest" not in {row["game"] for row in analysis.minutes_of(groups | {key: [other]})}
+
+
 def cells(line: str) -> list[str]:
   return [cell.strip() for cell in line.strip("|").split("|")]
 

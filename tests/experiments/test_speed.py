@@ -23,3 +23,8 @@ def test_calls_are_timed_after_a_warm_up():
   calls = []
   mean, fastest = speed.call_seconds(lambda: calls.append(1), min_s=0.0, min_calls=3)
   assert (len(calls), 0 <= fastest <= mean) == (5, True)
+
+
+def test_refuses_to_measure_the_search_of_alphazero(capsys):
+  assert speed.main(["act", "alphazero/boards/tic_tac_toe"]) == 2
+  assert "error: act: not measured for algorithm=alphazero" in capsys.readouterr().err

@@ -21,14 +21,18 @@ FULL_RUNS = Path(__file__).resolve().parent / "full_runs"
 
 
 def settings_of(result: Result) -> str:
-  """Returns the row's name: what a run samples from, K and L of its model, floor and T of its search."""
+  """Returns the row's name: what a run samples from, K and L of its model, floor and T of its search.
+
+  It ends with "averaged" if evaluations play with the average of the parameters.
+  """
   replay, targets = result.config.replay, result.config.targets
   name = f"the newest {replay.capacity:,} steps"
   if replay.window_share < 1:
     name = f"the newest {replay.window_share:.0%}, {replay.window_min:,} to {replay.capacity:,} steps"
   search = result.config.planners.train
   model = f"K = {targets.unroll_steps}, L = {targets.history_length}"
-  return f"{name}; {model}; floor {search.q_range_floor:g}; T = {search.root_prior_temperature:g}"
+  name += f"; {model}; floor {search.q_range_floor:g}; T = {search.root_prior_temperature:g}"
+  return name + "; averaged" * (result.config.evaluation.network == "target")
 
 
 def figure_of(result: Result) -> float:

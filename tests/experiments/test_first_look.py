@@ -1,0 +1,20 @@
+"""Tests of the repetition of `make train` with several seeds."""
+
+from experiments.first_look.sweep import CONFIG, HERE, SEEDS, jobs
+from experiments.first_look.table import table_of
+from moozi.experiments.jobs import differences
+from moozi.io.config import load_config
+
+
+def test_jobs_are_make_train_with_other_seeds(tmp_path):
+  configs = [job.load_config(tmp_path) for job in jobs()]
+  assert [config.seed for config in configs] == list(SEEDS)
+  for config in configs:
+    changed = differences(load_config(CONFIG), config)
+    assert set(changed) <= {"seed", "run.name", "run.dir", "logging.tensorboard", "evaluation.gif"}
+
+
+def test_the_table_of_all_seeds_is_in_the_readme():
+  table = table_of(HERE / "results")
+  assert len(table.splitlines()) == 2 + len(SEEDS)
+  assert table in (HERE / "README.md").read_text("utf-8")

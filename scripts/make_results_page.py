@@ -44,6 +44,8 @@ A score counts a win as 1 and a draw as ½. Each row is a run of one seed.
 
 | question | experiment |
 |---|---|
+| Does `make train` learn with every seed? | [first_look](../experiments/first_look/README.md) |
+| What makes Breakout's seeds differ? | [steady_learning](../experiments/steady_learning/README.md) |
 | Does reanalyze help at equal steps? | [reanalyze](../experiments/reanalyze_sample_efficiency/README.md) |
 | Can an agent learn from stored trajectories alone? | [offline](../experiments/offline/README.md) |
 | Does the PPO here match the published one? | [ppo_check](../experiments/ppo_check/README.md) |

@@ -1,4 +1,4 @@
-"""Makes a zoo agent from a run: python scripts/make_zoo.py RUN NAME [--hardware TEXT].
+"""Makes a zoo agent from a run: python scripts/make_zoo.py RUN NAME [--episodes N].
 
 NAME is the name of the run's configuration, such as minatar/breakout. The agent is written to zoo/NAME, and
 replaces an older one. The table in docs/zoo.md is written from the cards of all agents.
@@ -25,11 +25,18 @@ def main() -> None:
   parser.add_argument("run", type=Path, metavar="RUN")
   parser.add_argument("name", metavar="NAME", help="such as minatar/breakout")
   parser.add_argument("--hardware", help="of the training, if the run has not recorded it")
+  parser.add_argument("--episodes", type=int, metavar="N", help="evaluate again with N episodes")
   parser.add_argument("--root", type=Path, help="the folder of the agents; default: zoo")
   arguments = parser.parse_args()
   try:
     run = RunDirectory.open(arguments.run)
-    path = make_entry(run, arguments.name, root=arguments.root, hardware=arguments.hardware)
+    path = make_entry(
+      run,
+      arguments.name,
+      root=arguments.root,
+      hardware=arguments.hardware,
+      episodes=arguments.episodes,
+    )
   except UserError as error:
     sys.exit(f"make_zoo: error: {error}")
   for file in sorted(p for p in path.rglob("*") if p.is_file()):

@@ -128,7 +128,7 @@ def _muzero_seconds(part: str, config: Config, spec: EnvSpec, min_s: float) -> f
   state = init_training_state(model, config, spec, jax.random.PRNGKey(0))
   if part == "act":
     if config.algorithm == "alphazero":
-      raise UserError("act: not measured for algorithm=alphazero, whose search depends on the positions")
+      raise UserError("act: cannot be measured for algorithm=alphazero, because its search needs positions")
     width = config.workers.num_envs
     return call_seconds(search_call(model, state, config, spec, width), min_s)[0] / width
   batch = config.learner.batch_size

@@ -89,6 +89,7 @@ def _row(key: tuple[str, str, str], runs: list[Run]) -> dict[str, Any]:
     "distinct_episodes": [c["distinct_episodes"] for run in runs for c in run.checkpoints[-NUM_REPORTED:]],
     "evaluation": conditions_of(runs[0].result.config),
     "minutes": float(np.mean(minutes)) if minutes else None,
+    "minutes_by_seed": minutes,
     "cores": sorted({run.result.cores for run in runs}),
     "microseconds": seconds_per_step(run.result for run in runs),
   }
@@ -161,7 +162,7 @@ def scores_of(groups: Groups) -> dict[str, dict[str, dict[str, list[float]]]]:
 def minutes_of(groups: Groups) -> list[dict[str, Any]]:
   """Compares MooZi with each PPO at equal minutes, for each protocol and game with measured minutes.
 
-  Only runs on processors that have runs of both are compared.
+  Compares only runs on one processor: the one with the most runs of those on which both agents ran.
   PPO's score is its return at the minute at which MooZi's runs end, or at PPO's own end if that is earlier.
   `moozi_minutes` is the first minute at which MooZi has that return.
   """
@@ -169,11 +170,13 @@ def minutes_of(groups: Groups) -> list[dict[str, Any]]:
   for protocol in PROTOCOLS:
     for game in GAMES:
       for agent in RIVALS:
-        pair = [groups.get((name, protocol, game), []) for name in ("muzero", agent)]
+        pair = [_on_one_core(groups.get((name, protocol, game), [])) for name in ("muzero", agent)]
+        devices = [run.device for runs in pair for run in runs]
         shared = set.intersection(*({run.device for run in runs} for runs in pair))
-        moozi, rival = (_minutes_curve([run for run in runs if run.device in shared]) for runs in pair)
-        if moozi is None or rival is None:
+        if not shared:
           continue
+        device = max(sorted(shared), key=devices.count)
+        moozi, rival = (_minutes_curve([run for run in runs if run.device == device]) for runs in pair)
         until = min(moozi[0][-1], rival[0][-1])
         score = float(np.interp(until, *rival))
         reached = np.flatnonzero(moozi[1] >= score)
@@ -193,20 +196,21 @@ def minutes_of(groups: Groups) -> list[dict[str, Any]]:
   return out
 
 
-def _minutes_curve(runs: list[Run]) -> tuple[np.ndarray, np.ndarray] | None:
-  """Returns the mean curve over minutes of the runs with measured minutes; None if there are none.
+def _on_one_core(runs: list[Run]) -> list[Run]:
+  return [run for run in runs if run.has_minutes and run.device]
+
+
+def _minutes_curve(runs: list[Run]) -> tuple[np.ndarray, np.ndarray]:
+  """Returns the mean curve over minutes.
 
   A seed's curve is the mean of its last five evaluations during training, of ten episodes each. The mean over
   seeds ends with the seed that ends first.
   """
   curves = []
   for run in runs:
-    if run.has_minutes:
-      _, minutes, returns = run.curve()
-      sums = np.convolve(returns, np.ones(_SMOOTHING))[: len(returns)]
-      curves.append((minutes, sums / np.minimum(np.arange(len(returns)) + 1, _SMOOTHING)))
-  if not curves:
-    return None
+    _, minutes, returns = run.curve()
+    sums = np.convolve(returns, np.ones(_SMOOTHING))[: len(returns)]
+    curves.append((minutes, sums / np.minimum(np.arange(len(returns)) + 1, _SMOOTHING)))
   grid = np.arange(0.0, min(minutes[-1] for minutes, _ in curves) + 1e-9, _GRID_MINUTES)
   return grid, np.mean([np.interp(grid, minutes, means, left=0.0) for minutes, means in curves], axis=0)
 
@@ -316,7 +320,7 @@ def _minutes(row: dict[str, Any] | None) -> str:
     return "–"
   costs = row["microseconds"]
   machine = f" ({np.mean(costs['t_act']):.0f}, {np.mean(costs['t_learn']):.0f} µs)" if costs["t_act"] else ""
-  return f"{row['minutes']:.0f}{machine}"
+  return f"{', '.join(f'{minutes:.0f}' for minutes in row['minutes_by_seed'])}{machine}"
 
 
 def published_cell(entry: dict[str, Any], game: str) -> str:
@@ -385,9 +389,9 @@ def _legend(tables: dict[str, Any]) -> str:
     f"{conditions['max_episode_steps']:,} steps at the latest; figures with such episodes say how many. The "
     f"swing of a seed is the standard deviation over its last {NUM_EVALUATED} milestones, divided by their "
     f"mean. Minutes are those of training on {CORES} core without evaluations, and in parentheses the bare "
-    "search per step and the bare update per sample on that day. Brackets are 95% intervals of a bootstrap "
-    "over seeds, within each game; from few seeds they are too narrow. Published rows are under their own "
-    "conditions (published.yaml); ≈ means read off a plot."
+    "search per step and the bare update per sample on that day; some runs shared their core. Brackets are "
+    "95% intervals of a bootstrap over seeds, within each game; from few seeds they are too narrow. "
+    "Published rows are under their own conditions (published.yaml); ≈ means read off a plot."
   )
   if first:
     text += (

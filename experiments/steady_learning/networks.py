@@ -37,7 +37,7 @@ def evaluate(run: str, num_milestones: int, episodes: int) -> dict[str, Any]:
     raise UserError(f"{run}: learner.target_decay is 0, so the run has no average of its parameters")
   found = [info for info in list_checkpoints(directory.checkpoints_path) if info.meta.get("is_milestone")]
   if len(found) < num_milestones:
-    raise UserError(f"{run}: has {len(found)} milestones; --milestones must be at most that")
+    raise UserError(f"{run}: has {len(found)} milestones; choose --milestones of at most {len(found)}")
   chosen = found[-num_milestones:]
   out: dict[str, Any] = {
     "env": config.env.name,

@@ -348,7 +348,8 @@ def _describe(machine: Any, config: Config) -> str | None:
   if not isinstance(machine, Mapping) or not isinstance(machine.get("cpu"), str):
     return None
   gpus = config.ray.learner.num_gpus
-  return f"{machine['cpu']}, {machine.get('cores')} cores" + (f", {gpus:g} GPU" if gpus else "")
+  cores = machine.get("cores")
+  return f"{machine['cpu']}, {cores} core{'s' * (cores != 1)}" + (f", {gpus:g} GPU" if gpus else "")
 
 
 def _of(info: CheckpointInfo | None, key: str) -> Mapping[str, Any]:

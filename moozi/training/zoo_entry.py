@@ -53,6 +53,7 @@ def make_entry(
   root: Path | None = None,
   hardware: str | None = None,
   license: str = LICENSE,
+  episodes: int | None = None,
 ) -> Path:
   """Makes the agent `zoo:NAME` from a finished run, and returns its folder; replaces an older one.
 
@@ -65,6 +66,8 @@ def make_entry(
     root: the folder of all agents; None uses that of MooZi.
     hardware: the hardware of the training, if the run has not recorded it.
     license: the license that the card states.
+    episodes: number of episodes of the card's evaluation. If the run's final evaluation had another number,
+      the agent is evaluated again, and this result is recorded.
 
   Raises: UserError: the run has no checkpoint or names code to import, or the mean return is outside the
     recorded interval.
@@ -87,11 +90,16 @@ def make_entry(
     entry.path.mkdir(mode=0o755)
     _write_run(entry, run, config, spec, info, final.name)
     result = _evaluate(entry, config, spec, recorded)
-    if recorded is None:
+    later = _LATER if recorded is None else None
+    if recorded is not None and episodes not in (None, recorded.episodes):
+      later = f"when the agent was made; the run's final evaluation had {recorded.episodes} episodes"
+    if later:
+      if episodes not in (None, len(result.returns)):
+        result = _evaluate(entry, config, spec, None, episodes)
       _record(entry, info, result)
     card = make_card(entry, name=name, config_name=_config_name(name), hardware=hardware, license=license)
-    if recorded is None:
-      card = card.model_copy(update={"conditions": card.conditions | {"evaluated": _LATER}})
+    if later:
+      card = card.model_copy(update={"conditions": card.conditions | {"evaluated": later}})
     _write_gif(entry.path / GIF, result.episode, spec)
     write_card_files(card, entry.path, has_gif=True)
     write_files_list(entry.path)
@@ -122,7 +130,8 @@ def _write_run(
   state = playing_state(jax.device_get(load_checkpoint(info.path, template, expected)), config)
   kept = ("env_steps", "learner_steps", "wall_s", "commit")
   meta = {key: info.meta[key] for key in kept if key in info.meta} | expected
-  save_parameters(entry.checkpoints_path, info.name, state, meta | {"config": config_to_dict(config)})
+  plain = info.name.removesuffix("_best").removesuffix("_params")
+  save_parameters(entry.checkpoints_path, plain, state, meta | {"config": config_to_dict(config)})
 
 
 def thin_ticks(ticks: Sequence[Mapping[str, Any]], max_ticks: int = _MAX_TICKS) -> list[dict[str, Any]]:
@@ -144,17 +153,29 @@ def _short(value: Any) -> Any:
 
 
 def _evaluate(
-  entry: RunDirectory, config: Config, spec: EnvSpec, recorded: Evaluation | None
+  entry: RunDirectory,
+  config: Config,
+  spec: EnvSpec,
+  recorded: Evaluation | None,
+  episodes: int | None = None,
 ) -> EvaluationResult:
-  """Evaluates the entry. Raises UserError if the mean return is outside the recorded interval."""
+  """Evaluates the entry. Raises UserError if the mean return is outside the recorded interval.
+
+  Plays as many episodes as `recorded`; without it `episodes`, by default those of the final evaluation.
+  """
   info = find_checkpoint(entry.checkpoints_path)
   algorithm = algorithm_of(config)
   template = algorithm.training_state_template(config, spec)
   state = load_checkpoint(info.path, template, expected_of(config, spec))
   evaluator = algorithm.build_evaluator(config, spec, None)
-  episodes = config.evaluation.final_episodes if recorded is None else recorded.episodes
+  if recorded is not None:
+    episodes = recorded.episodes
   result = evaluator.run(
-    state.params, state.net_state, num_episodes=episodes, version=info.learner_steps, record=True
+    state.params,
+    state.net_state,
+    num_episodes=config.evaluation.final_episodes if episodes is None else episodes,
+    version=info.learner_steps,
+    record=True,
   )
   assert result is not None, "no stop was requested"
   mean = float(result.returns.mean())

@@ -121,6 +121,21 @@ def test_entry_of_a_stopped_run_is_evaluated(ended, tmp_path):
 
 
 @pytest.mark.slow
+def test_entry_is_evaluated_with_another_number_of_episodes(ended, tmp_path):
+  """Also if the last checkpoint is the best one, whose name has a suffix that a zoo agent's has not."""
+  copy = RunDirectory(tmp_path / "copy")
+  shutil.copytree(ended.path, copy.path)
+  (last,) = copy.checkpoints_path.glob("step_*")
+  last.rename(last.with_name(f"{last.name}_best"))
+  entry = make_entry(copy, NAME, root=tmp_path / "zoo", episodes=EPISODES + 2)
+  card = read_card(entry / CARD)
+  assert (card.evaluation.episodes, card.evaluation.at_env_steps) == (EPISODES + 2, 64)
+  assert card.command == f"moozi evaluate zoo:{NAME} --episodes {EPISODES + 2}"
+  assert card.conditions["evaluated"].endswith(f"the run's final evaluation had {EPISODES} episodes")
+  assert [path.name for path in (entry / "checkpoints").iterdir()] == [last.name]
+
+
+@pytest.mark.slow
 def test_entry_must_reproduce_its_figure(ended, tmp_path):
   copy = RunDirectory(tmp_path / "copy")
   shutil.copytree(ended.path, copy.path)

@@ -2,6 +2,7 @@
 
 from experiments.first_look.sweep import CONFIG, HERE, SEEDS, jobs
 from experiments.first_look.table import table_of
+from experiments.lib.jobs import ROOT
 from moozi.experiments.jobs import differences
 from moozi.io.config import load_config
 
@@ -18,3 +19,7 @@ def test_the_table_of_all_seeds_is_in_the_readme():
   table = table_of(HERE / "results")
   assert len(table.splitlines()) == 2 + len(SEEDS)
   assert table in (HERE / "README.md").read_text("utf-8")
+  printed = [float(line.split("|")[2]) for line in table.splitlines()[2:]]
+  assert min(printed) >= 12
+  span = f"{min(printed):.1f} to {max(printed):.1f} with five seeds"
+  assert span in (ROOT / "README.md").read_text("utf-8")

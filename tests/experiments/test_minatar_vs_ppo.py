@@ -213,15 +213,20 @@ def test_minutes_to_the_rivals_return(groups):
 
 
 def test_minutes_are_compared_on_one_processor(groups):
-  """A second run on another processor does not count; without a shared processor there is no row."""
+  """Runs on another processor, on two cores, or on an unnamed processor do not count."""
   key = ("ppo_replica", "a", "seaquest")
   (own,) = groups[key]
-  other = dataclasses.replace(
-    own, result=dataclasses.replace(own.result, machine={**own.result.machine, "device": "another"})
-  )
-  rows = {row["game"]: row for row in analysis.minutes_of(groups | {key: [own, other]})}
-  assert rows["seaquest"] == {row["game"]: row for row in analysis.minutes_of(groups)}["seaquest"]
-  assert "seaquest" not in {row["game"] for row in analysis.minutes_of(groups | {key: [other]})}
+
+  def rows(*machines):
+    results = [dataclasses.replace(own.result, machine=own.result.machine | machine) for machine in machines]
+    runs = [dataclasses.replace(own, result=result) for result in results]
+    return {row["game"]: row for row in analysis.minutes_of(groups | {key: runs})}
+
+  others = {"device": "another"}, {"cores": 2}, {"device": None}
+  whole = rows({})["seaquest"]
+  for other in others:
+    assert rows({}, other)["seaquest"] == whole
+    assert "seaquest" not in rows(other)
 
 
 def cells(line: str) -> list[str]:

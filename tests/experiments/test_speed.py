@@ -27,4 +27,4 @@ def test_calls_are_timed_after_a_warm_up():
 
 def test_refuses_to_measure_the_search_of_alphazero(capsys):
   assert speed.main(["act", "alphazero/boards/tic_tac_toe"]) == 2
-  assert "error: act: not measured for algorithm=alphazero" in capsys.readouterr().err
+  assert "error: act: cannot be measured for algorithm=alphazero" in capsys.readouterr().err

@@ -1,6 +1,9 @@
-"""Tests of the table of full runs with different settings."""
+"""Tests of the tables of full runs and of the two networks."""
 
-from experiments.steady_learning import full_runs
+import pytest
+
+from experiments.steady_learning import full_runs, networks
+from tests.commands.conftest import make_run
 
 
 def test_the_table_has_a_row_for_each_setting():
@@ -11,3 +14,19 @@ def test_the_table_has_a_row_for_each_setting():
 
 def test_the_table_is_in_the_readme():
   assert full_runs.table() in (full_runs.FULL_RUNS.parent / "README.md").read_text("utf-8")
+
+
+def test_the_table_of_networks_is_in_the_readme():
+  table = networks.table()
+  assert len(table.splitlines()) > 2
+  assert table in (networks.RESULTS.parent / "README.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+  ("decay", "message"),
+  [("0", "learner.target_decay is 0"), ("0.9", "has 0 milestones; choose --milestones of at most 0")],
+)
+def test_runs_without_an_average_or_milestones_are_refused(tmp_path, capsys, decay, message):
+  run = make_run(tmp_path, "some", f"learner.target_decay={decay}")
+  assert networks.main([str(run)]) == 2
+  assert message in capsys.readouterr().err

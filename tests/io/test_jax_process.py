@@ -48,16 +48,45 @@ def test_freed_memory_is_reused() -> None:
 
 
 @needs_glibc
-@pytest.mark.parametrize("name", _MALLOC[:2])
+@pytest.mark.parametrize("name", _MALLOC)
 def test_the_environment_takes_precedence(name: str) -> None:
-  is_set, faults = _allocate("set", **{name: "131072"})
+  is_set, faults = _allocate("set", **{name: "" if name == "GLIBC_TUNABLES" else "131072"})
   assert not is_set
   assert faults >= 32
 
 
-def test_other_systems_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-  monkeypatch.setattr(sys, "platform", "darwin")
-  assert not jax_process.reuse_freed_memory()
+class FakeLibrary:
+  """A C library that accepts M_MMAP_THRESHOLD (-3) up to a size, and records all accepted settings."""
+
+  def __init__(self, largest: int, is_glibc: bool = True) -> None:
+    self.largest, self.settings = largest, {}
+    if is_glibc:
+      self.gnu_get_libc_version = lambda: b"2.31"
+
+  def mallopt(self, which: int, value: int) -> int:
+    if which == -3 and value > self.largest:
+      return 0
+    self.settings[which] = value
+    return 1
+
+
+@pytest.mark.parametrize(
+  ("library", "system", "settings"),
+  [
+    (FakeLibrary(2**40), "linux", {-3: 2**28, -1: 2**28}),
+    (FakeLibrary(2**25), "linux", {-3: 2**25, -1: 2**28}),  # glibc before 2.35
+    (FakeLibrary(0), "linux", {}),
+    (FakeLibrary(2**40, is_glibc=False), "linux", {}),
+    (FakeLibrary(2**40), "darwin", {}),
+  ],
+)
+def test_settings_by_library(monkeypatch, library, system, settings) -> None:
+  for name in _MALLOC:
+    monkeypatch.delenv(name, raising=False)
+  monkeypatch.setattr(sys, "platform", system)
+  monkeypatch.setattr(jax_process.ctypes, "CDLL", lambda name: library)
+  assert jax_process.reuse_freed_memory() == bool(settings)
+  assert library.settings == settings
 
 
 def test_set_up_does_both(monkeypatch: pytest.MonkeyPatch) -> None:

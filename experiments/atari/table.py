@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from experiments.atari.sweep import HERE, jobs
-from experiments.lib.results import Result, read_finished
+from experiments.lib.results import Result, markdown_table, read_finished
 
 COLUMNS = (
   "job",
@@ -23,7 +23,7 @@ def finished(results: Path) -> list[Result]:
 
 def table_of(results: Path) -> str:
   """Returns a Markdown table of the finished jobs in the folder `results`."""
-  lines = [f"| {' | '.join(COLUMNS)} |", "|" + "---|" * len(COLUMNS)]
+  rows = []
   for result in finished(results):
     figures = result.evaluations[-1]
     cells = (
@@ -35,8 +35,8 @@ def table_of(results: Path) -> str:
       f"{result.job['wall_s'] / 60:.0f}",
       str(result.cores),
     )
-    lines.append(f"| {' | '.join(cells)} |")
-  return "\n".join(lines)
+    rows.append(cells)
+  return markdown_table(COLUMNS, rows)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from experiments.chance.sweep import HERE, SEEDS, VARIANTS
-from experiments.lib.results import read_finished
+from experiments.lib.results import markdown_table, read_finished
 
 COLUMNS = (
   "game",
@@ -19,7 +19,7 @@ COLUMNS = (
 
 def table_of(results: Path) -> str:
   """Returns a Markdown table of the finished jobs in the folder `results`."""
-  lines = [f"| {' | '.join(COLUMNS)} |", "|" + "---|" * len(COLUMNS)]
+  rows = []
   for game, variants in VARIANTS.items():
     for variant in variants:
       found = read_finished(results, [f"{game}_{variant}_seed{seed}" for seed in SEEDS])
@@ -28,11 +28,9 @@ def table_of(results: Path) -> str:
       returns = [result.evaluations[-1]["return_mean"] for result in found]
       steps = [result.job["env_steps"] for result in found]
       rate = np.mean([result.job["env_steps"] / result.job["wall_s"] for result in found])
-      lines.append(
-        f"| {game} | {variant} | {', '.join(f'{x:,.1f}' for x in returns)} | {np.mean(returns):,.1f} "
-        f"| {np.mean(steps):,.0f} | {rate:,.0f} |"
-      )
-  return "\n".join(lines)
+      cells = game, variant, ", ".join(f"{x:,.1f}" for x in returns), f"{np.mean(returns):,.1f}"
+      rows.append((*cells, f"{np.mean(steps):,.0f}", f"{rate:,.0f}"))
+  return markdown_table(COLUMNS, rows)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from experiments.first_look.sweep import HERE, jobs
-from experiments.lib.results import read_finished
+from experiments.lib.results import markdown_table, read_finished
 
 COLUMNS = (
   "seed",
@@ -18,7 +18,7 @@ COLUMNS = (
 
 def table_of(results: Path) -> str:
   """Returns a Markdown table of the finished jobs in the folder `results`."""
-  lines = [f"| {' | '.join(COLUMNS)} |", "|" + "---|" * len(COLUMNS)]
+  rows = []
   for result in read_finished(results, [job.name for job in jobs()]):
     printed = json.loads((result.path / "summary.json").read_text("utf-8"))["test_return_mean"]
     speed = [1e6 * result.machine[f"{name}_s"] for name in ("t_act", "t_learn")]
@@ -30,8 +30,8 @@ def table_of(results: Path) -> str:
       f"{result.job['wall_s']:.0f}",
       f"{speed[0]:.0f}, {speed[1]:.0f} µs",
     )
-    lines.append(f"| {' | '.join(cells)} |")
-  return "\n".join(lines)
+    rows.append(cells)
+  return markdown_table(COLUMNS, rows)
 
 
 if __name__ == "__main__":

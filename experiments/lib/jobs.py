@@ -4,7 +4,7 @@ import dataclasses
 from pathlib import Path
 
 from moozi.experiments import jobs
-from moozi.io.checkpoints import CheckpointInfo, find_checkpoint, list_checkpoints
+from moozi.io.checkpoints import CheckpointInfo, find_checkpoint, list_checkpoints, list_milestones
 from moozi.io.run_directory import RunDirectory
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -58,7 +58,7 @@ def find_evaluated(run: RunDirectory, which: str) -> CheckpointInfo | None:
   Raises: UserError: the run has no checkpoint, or not the one that `which` names.
   """
   if which.startswith("-"):
-    milestones = [c for c in list_checkpoints(run.checkpoints_path) if c.meta.get("is_milestone")]
+    milestones = list_milestones(run.checkpoints_path)
     from_end = int(which)
     return milestones[from_end] if len(milestones) >= -from_end else None
   last = find_checkpoint(run.checkpoints_path, "last")

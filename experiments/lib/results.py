@@ -45,6 +45,12 @@ _ROUNDING_S = 0.01  # maximum rounding error of a tick's time, in seconds
 _PACKAGES = ("jax", "mctx", "minatar", "ray")
 
 
+def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+  """Returns a table in Markdown."""
+  lines = [f"| {' | '.join(cells)} |" for cells in (columns, *rows)]
+  return "\n".join([lines[0], "|" + "---|" * len(columns), *lines[1:]])
+
+
 def write_json(path: Path, value: Any, indent: int | None = 1) -> None:
   """Writes a JSON file atomically, with its folder."""
   path.parent.mkdir(parents=True, exist_ok=True)

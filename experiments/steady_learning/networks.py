@@ -16,15 +16,16 @@ from typing import Any
 
 import numpy as np
 
-from experiments.lib.results import write_json
+from experiments.lib.results import markdown_table, write_json
 from moozi.api.agent import agent_of
 from moozi.api.run_access import open_run
 from moozi.core.config import Config
 from moozi.core.errors import UserError
-from moozi.io.checkpoints import list_checkpoints
+from moozi.io.checkpoints import list_milestones
 
 RESULTS = Path(__file__).resolve().parent / "networks"
 NETWORKS = ("online", "target")
+COLUMNS = ("run", "learner's parameters: mean", "swing", "their average: mean", "swing")
 
 
 def evaluate(run: str, num_milestones: int, episodes: int) -> dict[str, Any]:
@@ -35,7 +36,7 @@ def evaluate(run: str, num_milestones: int, episodes: int) -> dict[str, Any]:
   directory, config = open_run(run, allow_code=False)
   if config.learner.target_decay == 0:
     raise UserError(f"{run}: learner.target_decay is 0, so the run has no average of its parameters")
-  found = [info for info in list_checkpoints(directory.checkpoints_path) if info.meta.get("is_milestone")]
+  found = list_milestones(directory.checkpoints_path)
   if len(found) < num_milestones:
     raise UserError(f"{run}: has {len(found)} milestones; choose --milestones of at most {len(found)}")
   chosen = found[-num_milestones:]
@@ -59,16 +60,15 @@ def evaluate(run: str, num_milestones: int, episodes: int) -> dict[str, Any]:
 
 def table(results: Path = RESULTS) -> str:
   """Returns the table in Markdown: a row per run, with the mean and the swing of each network."""
-  head = "| run | learner's parameters: mean | swing | their average: mean | swing |"
-  lines = [head, "|" + "---|" * 5]
+  rows = []
   for path in sorted(results.glob("*.json")):
     found = json.loads(path.read_text("utf-8"))
     cells = [path.stem]
     for network in NETWORKS:
       means = found[network]
       cells += [f"{np.mean(means):.1f}", f"{np.std(means) / np.mean(means):.0%}"]
-    lines.append(f"| {' | '.join(cells)} |")
-  return "\n".join(lines)
+    rows.append(cells)
+  return markdown_table(COLUMNS, rows)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -25,7 +25,7 @@ from moozi.evaluation import arena as play
 from moozi.evaluation.arena import Entrant, Game, Match, Seated, View
 from moozi.evaluation.ratings import NUM_DRAWS, Standings, standings
 from moozi.io.atomic_write import write_text
-from moozi.io.checkpoints import list_checkpoints
+from moozi.io.checkpoints import list_milestones
 from moozi.io.record_log import RecordLog
 from moozi.io.run_lock import RunLock
 
@@ -323,7 +323,7 @@ def _milestones_of(run: Any, allow_code: bool) -> dict[str, int]:
   Raises: UserError: the run has no milestones.
   """
   directory, _ = open_run(run, allow_code)
-  found = [c for c in list_checkpoints(directory.checkpoints_path) if c.meta.get("is_milestone")]
+  found = list_milestones(directory.checkpoints_path)
   if not found:
     raise UserError(
       f"{os.fspath(run)}: has no milestones; training keeps one every checkpoint.milestones_env_steps steps"

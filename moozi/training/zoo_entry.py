@@ -89,13 +89,12 @@ def make_entry(
     entry = RunDirectory(Path(temporary) / "entry")
     entry.path.mkdir(mode=0o755)
     _write_run(entry, run, config, spec, info, final.name)
-    result = _evaluate(entry, config, spec, recorded)
+    result = _evaluate(entry, config, spec, recorded, episodes)
     later = _LATER if recorded is None else None
     if recorded is not None and episodes not in (None, recorded.episodes):
       later = f"when the agent was made; the run's final evaluation had {recorded.episodes} episodes"
+      result = _evaluate(entry, config, spec, None, episodes)
     if later:
-      if episodes not in (None, len(result.returns)):
-        result = _evaluate(entry, config, spec, None, episodes)
       _record(entry, info, result)
     card = make_card(entry, name=name, config_name=_config_name(name), hardware=hardware, license=license)
     if later:

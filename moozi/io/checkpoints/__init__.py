@@ -18,6 +18,7 @@ from moozi.io.checkpoints.listing import (
   BEST,
   find_checkpoint,
   list_checkpoints,
+  list_milestones,
   mend_checkpoints,
   read_best,
   scan_checkpoints,

@@ -21,6 +21,11 @@ def list_checkpoints(directory: Path) -> list[CheckpointInfo]:
   return scan_checkpoints(directory)[0]
 
 
+def list_milestones(directory: Path) -> list[CheckpointInfo]:
+  """Returns the milestones of `list_checkpoints`, in the same order."""
+  return [info for info in list_checkpoints(directory) if info.meta.get("is_milestone")]
+
+
 def scan_checkpoints(directory: Path) -> tuple[list[CheckpointInfo], dict[str, str]]:
   """Returns the checkpoints with a valid manifest, and the error messages of the damaged ones by name.
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from typing import Literal
 
 import numpy as np
 
@@ -26,8 +27,13 @@ class EnvSpec:
       the player to move may see, so the previous frame may be the opponent's view.
     num_seats: number of players of the game if the agent plays one seat and the environment plays the others
       (`num_players` is then 1); 0 in every other environment.
-    symmetries: the game's known symmetries, without the identity. The environment determines them, so they
-      are not compared and not written to files.
+    action_places: where the first actions act on a board of H × W cells, with the board's cells as those of
+      the frame. "cells": action i at cell i, row by row; "columns": action i at column i; "none": unknown.
+    player_planes: of frames that are equal for both players: the planes with the pieces of player 0 and of
+      player 1, and the plane that is 1 everywhere if player 1 is to move. None: unknown, or the frames are
+      from the view of the player to move.
+    symmetries: the game's known symmetries, without the identity. The environment determines them,
+      `action_places` and `player_planes`, so they are not compared and not written to files.
   """
 
   name: str
@@ -38,6 +44,10 @@ class EnvSpec:
   action_names: tuple[str, ...] = ()
   is_perfect_information: bool = True
   num_seats: int = 0
+  action_places: Literal["none", "cells", "columns"] = dataclasses.field(
+    default="none", compare=False, repr=False
+  )
+  player_planes: tuple[int, int, int] | None = dataclasses.field(default=None, compare=False, repr=False)
   symmetries: tuple[Symmetry, ...] = dataclasses.field(default=(), compare=False, repr=False)
 
   def __post_init__(self) -> None:
@@ -51,6 +61,14 @@ class EnvSpec:
       raise ValueError(f"num_players={self.num_players}: only 1 or 2 players are supported")
     if self.num_seats and self.num_players != 1:
       raise ValueError(f"num_seats={self.num_seats}: must be 0 with num_players={self.num_players}")
+    if self.action_places not in ("none", "cells", "columns"):
+      raise ValueError(f"action_places={self.action_places!r}: must be none, cells or columns")
+    if self.num_env_actions < self.num_places:
+      raise ValueError(
+        f"action_places={self.action_places!r}: needs at least {self.num_places} actions, one for each place"
+      )
+    if self.player_planes and not set(self.player_planes) <= set(range(self.frame_shape[2])):
+      raise ValueError(f"player_planes={self.player_planes}: must be planes of frames of {self.frame_shape}")
     for symmetry in self.symmetries:
       for key, value, size in (
         ("entries", symmetry.entries, math.prod(self.frame_shape)),
@@ -64,8 +82,13 @@ class EnvSpec:
     """Size A of the agent's action space: the environment's actions and the dummy at index 0."""
     return self.num_env_actions + 1
 
+  @property
+  def num_places(self) -> int:
+    """Number of the actions that `action_places` gives a place."""
+    height, width, _ = self.frame_shape
+    return {"none": 0, "cells": height * width, "columns": width}[self.action_places]
+
   def to_dict(self) -> dict:
-    """Returns the fields as plain values, for JSON, without the symmetries."""
+    """Returns the fields that are compared as plain values, for JSON."""
     fields = dataclasses.asdict(dataclasses.replace(self, symmetries=()))
-    del fields["symmetries"]
-    return fields
+    return {field.name: fields[field.name] for field in dataclasses.fields(self) if field.compare}

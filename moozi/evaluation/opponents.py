@@ -98,6 +98,15 @@ def check_symmetries(config: Config, spec: EnvSpec) -> None:
       raise UserError(f"{key}=true: must be false with env.name={config.env.name}, which lists no symmetries")
 
 
+def check_mover_view(config: Config, spec: EnvSpec) -> None:
+  """Raises UserError if `network.mover_view` is set and the environment lists no `player_planes`."""
+  if config.network.mover_view and spec.player_planes is None:
+    raise UserError(
+      f"network.mover_view=true: must be false with env.name={config.env.name}, which lists no planes of the "
+      "players; the frames of Othello are from the view of the player to move anyway"
+    )
+
+
 def check_past_selves(config: Config, spec: EnvSpec) -> None:
   """Raises UserError if `opponents.past_share` is set and the environment is not self-play of two players."""
   share = config.opponents.past_share
@@ -112,6 +121,7 @@ def check_players(config: Config, spec: EnvSpec) -> None:
   """Raises UserError if a run's settings do not fit the players or the board of its environment."""
   check_history(config, spec)
   check_symmetries(config, spec)
+  check_mover_view(config, spec)
   check_past_selves(config, spec)
   check_opponent(config, spec)
 

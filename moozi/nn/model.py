@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 import haiku as hk
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
 from moozi.core.config import NetworkConfig
@@ -180,16 +181,16 @@ NetworkMaker: TypeAlias = Callable[[NetworkConfig, int, int, int], Parts]
 `num_frame_planes` is the number of the stacked history's channels that hold frames; the rest hold actions.
 """
 
-NETWORKS: dict[str, NetworkMaker] = {
-  "mlp": lambda config, a, s, planes: (MlpRepresentation(config), *_latent(config, a, s)),
-  "conv_latent": lambda config, a, s, planes: (
+NETWORKS: dict[str, Callable[[NetworkConfig, EnvSpec, int, int], Parts]] = {
+  "mlp": lambda config, spec, s, planes: (MlpRepresentation(config), *_latent(config, spec.num_actions, s)),
+  "conv_latent": lambda config, spec, s, planes: (
     ConvLatentRepresentation(config, planes),
-    *_latent(config, a, s),
+    *_latent(config, spec.num_actions, s),
   ),
-  "resnet": lambda config, a, s, planes: (
+  "resnet": lambda config, spec, s, planes: (
     ResnetRepresentation(config),
-    ResnetPrediction(config, a, s),
-    ResnetDynamics(config, a, s),
+    ResnetPrediction(config, spec.num_actions, s),
+    ResnetDynamics(config, spec, s),
     ResnetProjection(config),
   ),
 }
@@ -210,9 +211,12 @@ def _build(
   The functions are root, recurrent, project and represent, and with chance nodes also afterstate, outcome and
   encode.
   """
-  make_parts = NETWORKS.get(config.kind, custom.make_parts)
   planes, channels = history_length * spec.frame_shape[2], spec.frame_shape[2]
-  encode, predict, dynamics, project = make_parts(config, spec.num_actions, transform.size, planes)
+  if config.kind in NETWORKS:
+    parts = NETWORKS[config.kind](config, spec, transform.size, planes)
+  else:
+    parts = custom.make_parts(config, spec.num_actions, transform.size, planes)
+  encode, predict, dynamics, project = parts
   if num_codes:
     make_afterstate = LatentAfterstate(config, spec.num_actions, transform.size, num_codes)
     dynamics = LatentDynamics(config, num_codes, transform.size, name="outcome")
@@ -223,7 +227,17 @@ def _build(
       raise ValueError(
         f"stacked_history: shape {stacked_history.shape}: must be [B, {', '.join(map(str, input_shape))}]"
       )
-    return encode(center(stacked_history, planes, "frame_norm", is_training), is_training)
+    x = from_mover(stacked_history) if config.mover_view else stacked_history
+    return encode(center(x, planes, "frame_norm", is_training), is_training)
+
+  def from_mover(stacked: Float[Array, "B H W Ch"]) -> Float[Array, "B H W Ch"]:
+    if spec.player_planes is None:
+      raise ValueError(f"network.mover_view: {spec.name} has no player_planes")
+    first, second, mover = (np.arange(plane, planes, channels) for plane in spec.player_planes)
+    order = np.arange(stacked.shape[-1])
+    order[first], order[second] = second, first
+    is_second = stacked[:, :1, :1, mover[-1] : mover[-1] + 1] > 0.5  # in the newest frame
+    return jnp.where(is_second, stacked[..., order], stacked)
 
   def center(
     stacked: Float[Array, "B H W _"], num_planes: int, name: str, is_training: bool

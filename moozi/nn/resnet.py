@@ -1,11 +1,11 @@
-"""The residual network of the thesis, 5.1.2; norm and sizes are configurable.
+"""The residual network of the thesis, 5.1.2; norm and sizes are configurable, and actions may have places.
 
 Frames of 40 cells or more on both sides are downsampled as MuZero does for Atari.
 
 Hidden states are images [B, H, W, channels]. The reward head lacks a flatten in the thesis (an erratum), and
 "(1)" at the value head stands for |Z|. The thesis has "One block to obtain the hidden state head, one block
 on it". Here a trunk of `num_dynamics_blocks` blocks precedes the reward head, and one more block computes the
-hidden state from the trunk's output.
+hidden state from the trunk's output. Without a trunk, the reward head reads the next hidden state.
 """
 
 import haiku as hk
@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from moozi.core.config import NetworkConfig
+from moozi.core.spec import EnvSpec
 from moozi.nn.blocks import Heads, Norm, ResidualBlock, is_large
 from moozi.nn.latent import flatten
 
@@ -85,23 +86,39 @@ class ResnetPrediction(hk.Module):
 
 
 class ResnetDynamics(hk.Module):
-  """g: a 1×1 convolution of state and action planes, the trunk, and one more block for the next state."""
+  """g: a 1×1 convolution of state and action planes, the trunk, and one more block for the next state.
 
-  def __init__(self, config: NetworkConfig, num_actions: int, support_size: int, name: str = "dynamics"):
+  An action that acts at a place (`EnvSpec.action_places`) is a plane with 1 in its cell or column, as in
+  MuZero for Go. Each of the others has a constant plane, whose value is 1 / (number of such planes). With
+  constant planes only, convolutions have to derive the place from the distance to the border.
+  """
+
+  def __init__(self, config: NetworkConfig, spec: EnvSpec, support_size: int, name: str = "dynamics"):
     super().__init__(name=name)
-    self._config, self._num_actions, self._support_size = config, num_actions, support_size
+    self._config, self._spec, self._support_size = config, spec, support_size
+
+  def _action_planes(self, one_hot: Float[Array, "B A"], height: int, width: int) -> Float[Array, "B H W P"]:
+    # Downsampled frames have no cells.
+    num_places = self._spec.num_places if (height, width) == self._spec.frame_shape[:2] else 0
+    # Action 0 is the dummy, and the actions with places follow it.
+    placed, others = one_hot[:, 1 : num_places + 1], jnp.delete(one_hot, slice(1, num_places + 1), axis=1)
+    parts = [others[:, None, None, :] / others.shape[1]]
+    if num_places:
+      parts.append(placed.reshape(-1, num_places // width, width, 1))
+    return jnp.concatenate([jnp.broadcast_to(x, (x.shape[0], height, width, x.shape[3])) for x in parts], -1)
 
   def __call__(
     self, hidden_state: Float[Array, "B H W C"], action: Int[Array, "B"], is_training: bool
   ) -> tuple[Float[Array, "B H W C"], Float[Array, "B S"]]:
     c = self._config
-    planes = jax.nn.one_hot(action, self._num_actions, dtype=hidden_state.dtype) / self._num_actions
-    planes = jnp.broadcast_to(planes[:, None, None, :], (*hidden_state.shape[:-1], self._num_actions))
+    one_hot = jax.nn.one_hot(action, self._spec.num_actions, dtype=hidden_state.dtype)
+    planes = self._action_planes(one_hot, *hidden_state.shape[1:3])
     x = jnp.concatenate([hidden_state, planes], axis=-1)
     x = hk.Conv2D(c.channels, 1, padding="SAME", name="conv")(x)
     x = _tower(x, c.num_dynamics_blocks, c, is_training)
     next_state = ResidualBlock(c.channels, c, name="state_block")(x, is_training)
-    return next_state, _head(flatten(x), "reward", self._support_size, c, is_training)
+    seen = x if c.num_dynamics_blocks else next_state
+    return next_state, _head(flatten(seen), "reward", self._support_size, c, is_training)
 
 
 class ResnetProjection(hk.Module):

@@ -10,6 +10,7 @@ from moozi.core.config import ReplayConfig, TargetsConfig
 from moozi.core.errors import UserError
 from moozi.core.pytree import fields_of, stack
 from moozi.core.records import StepSample, TrajectorySample
+from moozi.core.spec import EnvSpec
 from moozi.core.symmetry import SQUARE, Symmetry, board_symmetries, tables_of
 from moozi.envs import registry
 from moozi.envs.vector import SyncVectorEnvironment
@@ -77,6 +78,68 @@ class TestRules:
   def test_pgx(self, game):
     pytest.importorskip("pgx")
     check_rules(f"pgx:{game}", PGX[game], 2)
+
+
+class TestPlaces:
+  @pytest.mark.parametrize("game", OPEN_SPIEL)
+  def test_open_spiel(self, game):
+    pytest.importorskip("pyspiel")
+    self.check(f"open_spiel:{game}")
+
+  @pytest.mark.slow
+  @pytest.mark.parametrize("game", PGX)
+  def test_pgx(self, game):
+    pytest.importorskip("pgx")
+    self.check(f"pgx:{game}")
+
+  def check(self, name):
+    """The frames after two first moves differ at the places of the moves, in Othello elsewhere too."""
+    spec, env = registry.env_spec(name), registry.make(name, 0)
+    assert spec.action_places == ("columns" if "connect_four" in name else "cells")
+    legal = np.flatnonzero(env.reset().observation.legal_actions_mask)
+    legal = legal[legal < spec.num_places]
+    frames = []
+    for action in legal:
+      env.reset()
+      frames.append(env.step(int(action)).observation.frame.astype(np.float32))
+    for a, b in zip(range(len(legal)), range(1, len(legal)), strict=False):
+      differs = np.any(frames[a] != frames[b], axis=-1)
+      cells = np.any(differs, axis=0) if spec.action_places == "columns" else differs.reshape(-1)
+      places = np.flatnonzero(cells)
+      assert set(legal[[a, b]]) <= set(places)
+      assert len(places) == 2 or "othello" in name
+
+  @pytest.mark.parametrize("game", ["connect_four", "go(board_size=4)", "tic_tac_toe"])
+  def test_player_planes(self, game):
+    """Each player's stones are in its plane, and the last plane has the player to move."""
+    pytest.importorskip("pyspiel")
+    spec, env = registry.env_spec(f"open_spiel:{game}"), registry.make(f"open_spiel:{game}", 0)
+    assert spec.player_planes is not None
+    own, other, mover = spec.player_planes
+    env.reset()
+    frame = env.step(0).observation.frame
+    assert (frame[..., own].sum(), frame[..., other].sum(), frame[..., mover].all()) == (1, 0, True)
+    assert frame[0, 0, own]
+    frame = env.step(1).observation.frame
+    assert (frame[..., own].sum(), frame[..., other].sum(), frame[..., mover].any()) == (1, 1, False)
+    assert frame[0, 1, other]
+
+  def test_mover_view_needs_player_planes(self):
+    config = load_config("tiny/catch", ["network.mover_view=true"])
+    with pytest.raises(UserError, match=r"network\.mover_view=true: must be false with env.name=tiny:catch"):
+      check_players(config, registry.env_spec(config.env.name))
+
+  def test_refuses_too_few_actions(self):
+    with pytest.raises(
+      ValueError, match=r"action_places='cells': needs at least 9 actions, one for each place"
+    ):
+      EnvSpec(name="t:t", frame_shape=(3, 3, 1), frame_dtype="bool", num_env_actions=8, action_places="cells")
+
+  def test_is_not_written(self):
+    """Trajectories and checkpoints of earlier versions stay readable."""
+    spec = registry.env_spec("open_spiel:tic_tac_toe")
+    assert not {"action_places", "symmetries"} & set(spec.to_dict())
+    assert spec == dataclasses.replace(spec, action_places="none")
 
 
 class TestBoard:

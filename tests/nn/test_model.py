@@ -159,6 +159,65 @@ def test_thesis_network_parameters():
   assert len(jax.tree_util.tree_leaves(net_state)) == 2 * num_norms
 
 
+def test_mover_view_exchanges_the_players_planes():
+  """A position with exchanged colors has the same hidden state for the other player."""
+  spec = EnvSpec(
+    name="t:b", frame_shape=(3, 3, 4), frame_dtype="bool", num_env_actions=9, player_planes=(0, 2, 3)
+  )
+  model = jitted(make_model(NetworkConfig(kind="mlp", **SMALL, mover_view=True), spec, 2, PHI))
+  frames = jax.random.bernoulli(jax.random.PRNGKey(0), 0.4, (5, 2, 3, 3, 4)).astype(jnp.float32)
+  actions = jax.random.randint(jax.random.PRNGKey(1), (5, 2), 0, 10)
+  # Player 0 moves in the newest frame, player 1 in the one before.
+  frames = frames.at[:, :, :, :, 3].set(jnp.array([1.0, 0.0])[:, None, None])
+  exchanged = frames[..., jnp.array([2, 1, 0, 3])].at[..., 3].set(1 - frames[..., 3])
+  params, net_state = fast_jit(model.init)(jax.random.PRNGKey(2), stack_history(frames, actions, 10))
+  # The plane of the player to move still differs.
+  dense = params["representation/dense"]["w"]
+  mover_rows = (jnp.arange(len(dense)) % 28 == 3) | (jnp.arange(len(dense)) % 28 == 7)
+  params["representation/dense"]["w"] = jnp.where(mover_rows[:, None], 0.0, dense)
+
+  def hidden(x):
+    return model.represent(params, net_state, stack_history(x, actions, 10), False)[0]
+
+  np.testing.assert_allclose(hidden(frames), hidden(exchanged), rtol=1e-5, atol=1e-6)
+  assert float(jnp.max(jnp.abs(hidden(frames) - hidden(frames[..., jnp.array([2, 1, 0, 3])])))) > 0.01
+
+
+@pytest.mark.parametrize(("places", "num_env_actions"), [("cells", 28), ("columns", 4)])
+def test_resnet_sees_where_an_action_acts(places, num_env_actions):
+  """An action with a place changes the next state near this place only, the others change all of it."""
+  spec = EnvSpec(
+    name="t:s",
+    frame_shape=(9, 3, 2),
+    frame_dtype="bool",
+    num_env_actions=num_env_actions,
+    action_places=places,
+  )
+  config = NetworkConfig(kind="resnet", norm="none", **{**SMALL, "num_dynamics_blocks": 0})
+  model = jitted(make_model(config, spec, 1, PHI))
+  history = jax.random.normal(jax.random.PRNGKey(0), (1, 9, 3, 2 + spec.num_actions))
+  params, net_state = fast_jit(model.init)(jax.random.PRNGKey(1), history)
+  # The first action places, and the dummy and the last action, which has none.
+  assert params["dynamics/conv"]["w"].shape == (1, 1, 8 + 3, 8)
+  params["dynamics/conv"]["w"] = params["dynamics/conv"]["w"].at[:, :, 8].set(0)  # the dummy's plane
+  root, _ = model.root_inference(params, net_state, history, False)
+
+  def next_state(action):
+    out, _ = model.recurrent_inference(params, net_state, root.hidden_state, jnp.array([action]), False)
+    return np.asarray(out.hidden_state[0])
+
+  none = next_state(0)
+  changed = np.any(next_state(1) != none, axis=-1)
+  assert changed[0, 0]
+  # Two 3×3 convolutions reach two cells.
+  if places == "cells":
+    assert not changed[3:].any()
+    assert np.any(next_state(25) != none, axis=-1)[8, 0]  # cell 24, the first of the last row
+  else:
+    assert changed[8, 0]
+  assert np.any(next_state(num_env_actions) != none, axis=-1).all()
+
+
 @pytest.mark.parametrize("kind", ["resnet", "mlp"])
 def test_batch_norm_state_changes_in_training_only(kind):
   model, params, net_state, history = build(kind, "batch")

@@ -82,7 +82,9 @@ class NetworkConfig(Section):
     6, description="resnet: residual blocks of the representation network"
   )
   num_dynamics_blocks: NonNegativeInt = Field(
-    1, description="residual blocks of the dynamics network; mlp and conv_latent use at least one"
+    1,
+    description="residual blocks of the dynamics network; mlp and conv_latent use at least one; resnet "
+    "has one more, which computes the next state",
   )
   num_prediction_blocks: NonNegativeInt = Field(
     1, description="residual blocks of the prediction network, before its heads"
@@ -93,6 +95,11 @@ class NetworkConfig(Section):
     0.99,
     description="norm=batch, center_frames: decay per update of the averages that normalize when acting "
     "(with center_frames also in training)",
+  )
+  mover_view: bool = Field(
+    False,
+    description="board games: show the network the pieces of the player to move in the planes of player 0, "
+    "and the other's in those of player 1; false: as the environment shows them (docs/board_games.md)",
   )
   center_frames: bool = Field(
     False,

@@ -10,7 +10,7 @@ Source: Koyamada et al. 2023, pgx. docs/jax_environments.md lists how its MinAta
 """
 
 import importlib
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -116,6 +116,7 @@ def make_env(game: str, options: Any) -> Any:
     names = _ACTION_NAMES.get(game, tuple(str(a) for a in range(num_actions)))
   shows_player = game in _HIDDEN_CARDS
   frame_shape = shape if len(shape) == 3 else (1, 1, shape[0] + shows_player)
+  places: Literal["cells", "columns"] = "columns" if game == "connect_four" else "cells"
   spec = EnvSpec(
     name=f"pgx:{game}",
     frame_shape=frame_shape,
@@ -124,9 +125,8 @@ def make_env(game: str, options: Any) -> Any:
     num_players=int(env.num_players),
     action_names=names,
     is_perfect_information=game not in _HIDDEN_CARDS,
-    symmetries=board_symmetries(
-      _TURNS.get(game, ()), frame_shape, num_actions, "columns" if game == "connect_four" else "cells"
-    ),
+    action_places=places if game in _TURNS else "none",
+    symmetries=board_symmetries(_TURNS.get(game, ()), frame_shape, num_actions, places),
   )
   rules = _make_rules(env, spec, ends_by_clock=game == "minatar-freeway", shows_player=shows_player)
   return JaxEnvironment(spec=spec, rules=rules, max_episode_steps=options.max_episode_steps)

@@ -174,8 +174,9 @@ def read_checkpoint_info(path: Path, expected: Mapping[str, Any] | None = None) 
 def expected_of(config: Config, spec: EnvSpec) -> dict[str, Any]:
   """Returns the entries of `meta` that identify a run's algorithm, environment and network."""
   network = config.network.model_dump(mode="json")
-  if not config.network.center_frames:  # a manifest without this key means false
-    del network["center_frames"]
+  for key in ("center_frames", "mover_view"):  # a manifest without one of these keys means false
+    if not network[key]:
+      del network[key]
   if config.algorithm == "ppo":
     network = config.ppo.network.model_dump(mode="json") | {"history_length": config.ppo.history_length}
     # A manifest without one of these keys means its default.

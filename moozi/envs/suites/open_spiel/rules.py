@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -37,6 +37,10 @@ _TURNS = {
   "small_othello": ("rotate_180", "transpose", "antitranspose"),
   "tic_tac_toe": SQUARE,
 }
+_PLACES: dict[str, Literal["cells", "columns"]] = {"connect_four": "columns", "hex": "cells"}
+_PLACES |= dict.fromkeys(_TURNS, "cells")
+# The last plane, the player to move, is added here.
+_PLAYER_PLANES = {"connect_four": (0, 1, 3), "go": (0, 1, 4), "tic_tac_toe": (2, 1, 3)}
 # The number of random steps that probe a game when it is loaded.
 _PROBE_STEPS = 600
 _MAX_CACHED_MASKS = 4096
@@ -103,6 +107,8 @@ class Rules:
       action_names=names,
       is_perfect_information=self.is_perfect_information,
       num_seats=self.num_seats if is_seated else 0,
+      action_places=_PLACES.get(kind.short_name, "none"),
+      player_planes=_PLAYER_PLANES.get(kind.short_name),
       symmetries=_symmetries(kind.short_name, self._frame_shape, self.game.num_distinct_actions()),
     )
 

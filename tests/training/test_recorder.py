@@ -154,7 +154,8 @@ def test_checkpoint_metadata(recorded):
   (checkpoint,) = list_checkpoints(run.checkpoints_path)
   assert checkpoint.env_steps == 100
   assert checkpoint.meta["spec"]["name"] == "tiny:catch"
-  assert checkpoint.meta["network"] == Config().network.model_dump(mode="json", exclude={"center_frames"})
+  absent = {"center_frames", "mover_view"}  # false
+  assert checkpoint.meta["network"] == Config().network.model_dump(mode="json", exclude=absent)
   assert checkpoint.meta["config"] == config_to_dict(run.load_config())
   assert checkpoint.meta["config"]["logging"]["period_s"] == 1e-9
   assert checkpoint.meta.get("commit") == code_commit()

@@ -2,8 +2,8 @@
 
     python -m experiments.boards.networks
 
-`results/networks/<name>` has the runs' configurations, and their metrics thinned to evaluations and one tick
-in 50,000 steps.
+`results/networks/<name>` has the runs' configurations, and their metrics, thinned by
+`experiments.lib.results.thin`.
 """
 
 from pathlib import Path
@@ -46,11 +46,11 @@ def rows(name: str) -> list[list[str]]:
   return made
 
 
-def main() -> None:
-  """Prints the table."""
+def table() -> str:
+  """Returns the table in Markdown."""
   names = sorted(folder.name for folder in FOLDER.iterdir())
-  print(markdown_table(COLUMNS, [row for name in names for row in rows(name)]))
+  return markdown_table(COLUMNS, [row for name in names for row in rows(name)])
 
 
 if __name__ == "__main__":
-  main()
+  print(table())

@@ -90,5 +90,4 @@ class EnvSpec:
 
   def to_dict(self) -> dict:
     """Returns the fields that are compared as plain values, for JSON."""
-    fields = dataclasses.asdict(dataclasses.replace(self, symmetries=()))
-    return {field.name: fields[field.name] for field in dataclasses.fields(self) if field.compare}
+    return {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.compare}

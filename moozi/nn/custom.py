@@ -9,18 +9,20 @@ from jaxtyping import Array, Float, Int
 from moozi.core import plugins
 from moozi.core.config import NetworkConfig
 from moozi.core.errors import UserError, one_line
+from moozi.core.spec import EnvSpec
 
 _PARTS = ("representation", "prediction", "dynamics", "projection")
 
 
 def make_parts(
-  config: NetworkConfig, num_actions: int, support_size: int, num_frame_planes: int
+  config: NetworkConfig, spec: EnvSpec, support_size: int, num_frame_planes: int
 ) -> tuple[Any, Any, Any, Any]:
   """Makes the four parts with the function `config.kind`. Call it inside a Haiku transform.
 
   Raises: UserError: the function or a part fails, or does not return what `nn.model.Parts` says.
   """
   plugin = plugins.NETWORKS.get(config.kind)
+  num_actions = spec.num_actions
   made = plugin(config, num_actions, support_size, num_frame_planes)
   if not isinstance(made, tuple) or len(made) != len(_PARTS) or not all(map(callable, made)):
     raise UserError(

@@ -212,11 +212,8 @@ def _build(
   encode.
   """
   planes, channels = history_length * spec.frame_shape[2], spec.frame_shape[2]
-  if config.kind in NETWORKS:
-    parts = NETWORKS[config.kind](config, spec, transform.size, planes)
-  else:
-    parts = custom.make_parts(config, spec.num_actions, transform.size, planes)
-  encode, predict, dynamics, project = parts
+  make_parts = NETWORKS.get(config.kind, custom.make_parts)
+  encode, predict, dynamics, project = make_parts(config, spec, transform.size, planes)
   if num_codes:
     make_afterstate = LatentAfterstate(config, spec.num_actions, transform.size, num_codes)
     dynamics = LatentDynamics(config, num_codes, transform.size, name="outcome")

@@ -13,7 +13,7 @@ import numpy as np
 
 from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
-from moozi.core.symmetry import SQUARE, Symmetry, board_symmetries
+from moozi.core.symmetry import SQUARE, board_symmetries
 from moozi.envs.environment import moves_array
 
 # The package's player numbers at a chance node and at an end.
@@ -32,13 +32,15 @@ _HIDING_MOVES = frozenset({
 # fmt: on
 # Symmetries of boards whose actions are their cells. Those of Othello preserve the initial position.
 _TURNS = {
+  "connect_four": ("mirror",),
   "go": SQUARE,
+  "hex": ("rotate_180",),
   "othello": ("rotate_180", "transpose", "antitranspose"),
   "small_othello": ("rotate_180", "transpose", "antitranspose"),
   "tic_tac_toe": SQUARE,
 }
-_PLACES: dict[str, Literal["cells", "columns"]] = {"connect_four": "columns", "hex": "cells"}
-_PLACES |= dict.fromkeys(_TURNS, "cells")
+# Planes that every symmetry swaps; in Hex, a player's stones connected to one or the other of its two sides.
+_SWAPPED_PLANES = {"hex": ((1, 2), (6, 7))}
 # The last plane, the player to move, is added here.
 _PLAYER_PLANES = {"connect_four": (0, 1, 3), "go": (0, 1, 4), "tic_tac_toe": (2, 1, 3)}
 # The number of random steps that probe a game when it is loaded.
@@ -98,6 +100,8 @@ class Rules:
     self._is_bool = False
     is_binary, names = self._probe()
     self._is_bool = is_binary if frame_dtype == "auto" else frame_dtype == "bool"
+    game: str = kind.short_name
+    places: Literal["cells", "columns"] = "columns" if game == "connect_four" else "cells"
     self.spec = EnvSpec(
       name=f"open_spiel:{name}",
       frame_shape=self._frame_shape,
@@ -107,9 +111,15 @@ class Rules:
       action_names=names,
       is_perfect_information=self.is_perfect_information,
       num_seats=self.num_seats if is_seated else 0,
-      action_places=_PLACES.get(kind.short_name, "none"),
-      player_planes=_PLAYER_PLANES.get(kind.short_name),
-      symmetries=_symmetries(kind.short_name, self._frame_shape, self.game.num_distinct_actions()),
+      action_places=places if game in _TURNS else "none",
+      player_planes=_PLAYER_PLANES.get(game),
+      symmetries=board_symmetries(
+        _TURNS.get(game, ()),
+        self._frame_shape,
+        self.game.num_distinct_actions(),
+        places,
+        _SWAPPED_PLANES.get(game, ()),
+      ),
     )
 
   def frame(self, state: Any, to_play: int) -> np.ndarray:
@@ -298,15 +308,6 @@ def sample_chance(state: Any, random: np.random.Generator) -> None:
       i += 1
       point -= outcomes[i][1]
     state.apply_action(outcomes[i][0])
-
-
-def _symmetries(game: str, shape: tuple[int, int, int], num_actions: int) -> tuple[Symmetry, ...]:
-  if game == "hex":
-    # Planes 1 and 2, 6 and 7: a player's stones that are connected to one or the other of its two sides.
-    return board_symmetries(("rotate_180",), shape, num_actions, swapped_planes=((1, 2), (6, 7)))
-  if game == "connect_four":
-    return board_symmetries(("mirror",), shape, num_actions, moves="columns")
-  return board_symmetries(_TURNS.get(game, ()), shape, num_actions)
 
 
 def _load_game(name: str) -> Any:

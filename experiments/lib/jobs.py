@@ -18,12 +18,14 @@ class Evaluation:
   """An evaluation of one checkpoint.
 
   `checkpoint` is its environment step, or `last`, or `-k` for the k-th milestone from the end. If
-  `simulations` is None, the search has the run's number of simulations.
+  `simulations` is None, the search has the run's number of simulations. `opponent` is a player, such as
+  `mcts:1000`; None: that of the run's evaluations.
   """
 
   checkpoint: str
   episodes: int = 100
   simulations: int | None = None
+  opponent: str | None = None
 
 
 MACHINE = ("runtime", "ray.", "workers.resources.", "evaluation.resources.", "checkpoint.", "timeline.")

@@ -129,8 +129,10 @@ def evaluations_of(job: Job, run: RunDirectory) -> dict[Path, tuple[Evaluation, 
   for evaluation in job.evaluations:
     if (found := find_evaluated(run, evaluation.checkpoint)) is not None:
       simulations = "own" if evaluation.simulations is None else evaluation.simulations
-      name = f"{found.name}_simulations_{simulations}_episodes_{evaluation.episodes}.json"
-      out.setdefault(run.path / "evaluations" / name, (evaluation, found))
+      name = f"{found.name}_simulations_{simulations}_episodes_{evaluation.episodes}"
+      if evaluation.opponent is not None:
+        name += f"_against_{evaluation.opponent.replace(':', '_')}"
+      out.setdefault(run.path / "evaluations" / f"{name}.json", (evaluation, found))
   return out
 
 
@@ -223,12 +225,15 @@ class Sweep(Runner[Job]):
     arguments += ["--json", "--returns", "--episodes", str(evaluation.episodes)]
     if evaluation.simulations is not None:
       arguments += ["--simulations", str(evaluation.simulations)]
+    if evaluation.opponent is not None:
+      arguments += ["--opponent", evaluation.opponent]
     with tempfile.TemporaryFile("w+") as out:
       if not self.command(job, arguments, out):
         return False
       out.seek(0)
       figures: dict[str, Any] = {"wall_s": checkpoint.meta.get("wall_s")} | json.load(out)
     write_json(file, figures, indent=None)
-    simulations = "" if evaluation.simulations is None else f" with {evaluation.simulations} simulations"
-    self._report(f"{job.name}: {checkpoint.name}{simulations}: mean return {figures['return_mean']:.2f}")
+    how = "" if evaluation.simulations is None else f" with {evaluation.simulations} simulations"
+    how += "" if evaluation.opponent is None else f" against {evaluation.opponent}"
+    self._report(f"{job.name}: {checkpoint.name}{how}: mean return {figures['return_mean']:.2f}")
     return True

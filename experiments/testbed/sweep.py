@@ -1,13 +1,13 @@
-"""Trains each approach on each task of the testbed: board and card games, half an hour a run.
+"""Trains each approach on each task of the testbed: board and card games, half an hour to three hours a run.
 
     python -m experiments.testbed.sweep                 # at most 55 minutes; repeat until all is done
     python -m experiments.testbed.sweep --list          # the progress of each job
     python -m experiments.testbed.sweep --only ppo_uno_seed0
     python -m experiments.testbed.table                 # then: the arena of each task
 
-Jobs run one at a time, each with the whole machine. At the time limit the run is stopped with a checkpoint,
-and the next call resumes it. Runs and logs are in `runs/testbed`; each finished job has a folder in
-`results/`. A job's name is APPROACH_TASK_seedN.
+Each job uses one core, without Ray (`runtime=local`), and as many jobs run in parallel as there are cores. At
+the time limit a run is stopped with a checkpoint, and the next call resumes it. Runs and logs are in
+`runs/testbed`; each finished job has a folder in `results/`. A job's name is APPROACH_TASK_seedN.
 """
 
 import sys
@@ -19,9 +19,18 @@ from experiments.lib.sweep import main
 HERE = Path(__file__).resolve().parent
 CONFIG = ROOT / "config"
 
-TASKS = ("tic_tac_toe", "simplest", "kuhn_poker", "leduc_poker", "uno", "uno_4", "stratego")
-LARGE = ("connect_four", "othello", "go_5x5")
-"""Tasks without hidden information for which some approaches have no configuration."""
+HOUR = 3600
+TASKS = {
+  **dict.fromkeys(
+    ("tic_tac_toe", "simplest", "kuhn_poker", "leduc_poker", "uno", "uno_4", "stratego"), HOUR // 2
+  ),
+  "go_5x5": 2 * HOUR,
+  "othello": 2 * HOUR,
+  "connect_four": 3 * HOUR,
+}
+"""The time limit of a training, by task."""
+BOARDS = ("go_5x5", "othello", "connect_four")
+"""Tasks that only MuZero and AlphaZero learn; also evaluated against OpenSpiel's MCTS."""
 APPROACHES = {
   "muzero": CONFIG / "boards",
   "alphazero": CONFIG / "alphazero" / "boards",
@@ -30,27 +39,29 @@ APPROACHES = {
 }
 """The folder with the configurations of the tasks, by approach."""
 SEEDS = (0,)
-MAX_WALL_S = 1800
-COMMON = (f"max_wall_s={MAX_WALL_S}", "evaluation.gif=false", "logging.tensorboard=false")
+COMMON = ("runtime=local", "evaluation.gif=false", "logging.tensorboard=false")
 
 
 def jobs() -> list[Job]:
   """Returns a job for each task and approach with a configuration, the smallest tasks first."""
+  against_mcts = tuple(
+    Evaluation(checkpoint="last", episodes=200, opponent=f"mcts:{simulations}") for simulations in (100, 1000)
+  )
   return [
     Job(
       name=f"{approach}_{task}_seed{seed}",
       config=folder / f"{task}.yaml",
-      overrides=COMMON,
+      overrides=(f"max_wall_s={seconds}", *COMMON),
       seed=seed,
-      evaluations=(Evaluation(checkpoint="last", episodes=1000),),
+      evaluations=against_mcts if task in BOARDS else (Evaluation(checkpoint="last", episodes=1000),),
       may_differ=MACHINE,
     )
     for seed in SEEDS
-    for task in (*TASKS, *LARGE)
+    for task, seconds in TASKS.items()
     for approach, folder in APPROACHES.items()
     if (folder / f"{task}.yaml").exists()
   ]
 
 
 if __name__ == "__main__":
-  sys.exit(main(jobs(), HERE, __doc__))
+  sys.exit(main(jobs(), HERE, __doc__, one_core=True))

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.lib.sweep import RUNS
-from experiments.testbed.sweep import APPROACHES, HERE, LARGE, TASKS, jobs
+from experiments.testbed.sweep import APPROACHES, HERE, TASKS, jobs
 from moozi.core.errors import UserError
 
 HEAD = """\
@@ -79,10 +79,10 @@ def main(
   parser.add_argument("tasks", nargs="*", metavar="TASK", help="default: all tasks with a complete run")
   parser.add_argument("--games", type=int, default=200, help="number of games of each pair (200)")
   options = parser.parse_args(arguments)
-  tasks = options.tasks or [task for task in (*TASKS, *LARGE) if players(task, runs)]
+  tasks = options.tasks or [task for task in TASKS if players(task, runs)]
   try:
-    if unknown := [task for task in tasks if task not in (*TASKS, *LARGE)]:
-      raise UserError(f"{unknown[0]}: unknown task; choose from {', '.join((*TASKS, *LARGE))}")
+    if unknown := [task for task in tasks if task not in TASKS]:
+      raise UserError(f"{unknown[0]}: unknown task; choose from {', '.join(TASKS)}")
     out.mkdir(parents=True, exist_ok=True)
     path = out / "table.json"
     rows = json.loads(path.read_text()) if path.exists() else []

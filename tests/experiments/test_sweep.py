@@ -1,5 +1,6 @@
 """Tests of sweeps: finished, resumed and refused jobs."""
 
+import itertools
 import json
 import os
 import shutil
@@ -156,6 +157,19 @@ def test_finished_evaluations_are_kept(place):
   assert [command[0] for command in place.budget.commands] == ["evaluate"]
   (result,) = read_results(place.results)
   assert [e["episodes"] for e in result.evaluations] == [3, 5]
+
+
+@pytest.mark.slow
+def test_evaluations_against_several_opponents(place):
+  opponents = [None, "mcts:100", "mcts:1000"]
+  evaluations = tuple(Evaluation(checkpoint="last", episodes=3, opponent=player) for player in opponents)
+  assert place.sweep(place.job(evaluations=evaluations))
+  options = [dict(itertools.pairwise(command)) for command in place.budget.commands]
+  assert [o.get("--opponent") for o in options if "--episodes" in o] == opponents
+  (result,) = read_results(place.results)
+  assert len(result.evaluations) == 3
+  assert "one: step_000000100 against mcts:1000: mean return 1.00" in place.report
+  assert place.describe(place.job(evaluations=evaluations[:2])) == "done"
 
 
 @pytest.mark.slow

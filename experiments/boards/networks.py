@@ -1,8 +1,8 @@
-"""Compares two networks on Connect Four; prints the table of the README.
+"""Compares training runs on Connect Four; prints the tables of the README.
 
     python -m experiments.boards.networks
 
-`results/networks/<name>` has the runs' configurations, and their metrics, thinned by
+`results/networks` and `results/unrolls` have the runs' configurations, and their metrics, thinned by
 `experiments.lib.results.thin`.
 """
 
@@ -11,46 +11,47 @@ from pathlib import Path
 from experiments.lib.results import markdown_table
 from moozi.io.metrics import read_metrics
 
-FOLDER = Path(__file__).parent / "results" / "networks"
-STEPS = (400_000, 800_000, 1_200_000, 1_600_000, 2_700_000)
+RESULTS = Path(__file__).parent / "results"
+STEPS = {
+  "networks": (400_000, 800_000, 1_200_000, 1_600_000, 2_700_000),
+  "unrolls": (150_000, 200_000, 400_000),
+}
+"""The environment steps whose figures a table shows, by the folder of its runs."""
 COLUMNS = (
-  "network",
+  "run",
   "steps",
   "minutes",
   "reward loss at step 1",
+  "at step 3",
   "at step 5",
   "score against MCTS(100), last 4 evaluations",
 )
+NUM_SCORES = 4
+WINDOW = 50_000
 
 
-def rows(name: str) -> list[list[str]]:
-  """Returns the rows of one run: its figures at those of STEPS that it reached."""
-  ticks = read_metrics(FOLDER / name / "metrics.jsonl")
+def rows(folder: Path, steps: tuple[int, ...]) -> list[list[str]]:
+  """Returns the rows of one run, for those of the steps that it reached: mean losses of the WINDOW before."""
+  ticks = read_metrics(folder / "metrics.jsonl")
   made = []
-  for steps in STEPS:
-    losses = [t for t in ticks if "loss/reward_1" in t and t["env_steps"] <= steps]
-    scores = [t["test/score"] for t in ticks if "test/score" in t and t["env_steps"] <= steps + 1000][-4:]
-    if not losses or ticks[-1]["env_steps"] < steps:
+  for at in steps:
+    before = [tick for tick in ticks if tick["env_steps"] <= at]
+    losses = [t for t in before if "loss/reward_1" in t and t["env_steps"] > at - WINDOW]
+    if len(before) == len(ticks) or not losses:
       continue
-    last = losses[-1]
-    made.append(
-      [
-        name,
-        f"{round(last['env_steps'], -3):,}",
-        f"{last['wall_s'] / 60:.0f}",
-        f"{last['loss/reward_1']:.3f}",
-        f"{last['loss/reward_5']:.3f}",
-        f"{sum(scores) / len(scores):.2f}" if len(scores) == 4 else "–",
-      ]
-    )
+    scores = [tick["test/score"] for tick in before if "test/score" in tick][-NUM_SCORES:]
+    means = [sum(tick[f"loss/reward_{k}"] for tick in losses) / len(losses) for k in (1, 3, 5)]
+    score = f"{sum(scores) / NUM_SCORES:.2f}" if len(scores) == NUM_SCORES else "–"
+    minutes = f"{losses[-1]['wall_s'] / 60:.0f}"
+    made.append([folder.name, f"{at:,}", minutes, *(f"{mean:.3f}" for mean in means), score])
   return made
 
 
-def table() -> str:
-  """Returns the table in Markdown."""
-  names = sorted(folder.name for folder in FOLDER.iterdir())
-  return markdown_table(COLUMNS, [row for name in names for row in rows(name)])
+def table(experiment: str) -> str:
+  """Returns the table of a folder of runs in Markdown."""
+  folders = sorted((RESULTS / experiment).iterdir())
+  return markdown_table(COLUMNS, [row for folder in folders for row in rows(folder, STEPS[experiment])])
 
 
 if __name__ == "__main__":
-  print(table())
+  print("\n\n".join(table(experiment) for experiment in STEPS))

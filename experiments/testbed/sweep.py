@@ -41,6 +41,14 @@ APPROACHES = {
 SEEDS = (0,)
 COMMON = ("runtime=local", "evaluation.gif=false", "logging.tensorboard=false")
 
+COLUMNS = (
+  *("env_steps", "learner_steps", "wall_s", "train/return_mean", "train/length_mean", "train/episodes"),
+  *("loss/policy", "loss/value", "loss/reward", "loss/reward_1", "loss/reward_5", "error/reward"),
+  *("search/root_value", "update/learning_rate", "system/env_steps_per_s"),
+  *("test/at_env_steps", "test/return_mean", "test/return_std", "test/score", "test/episodes"),
+)
+"""The metrics that a result keeps."""
+
 
 def jobs() -> list[Job]:
   """Returns a job for each task and approach with a configuration, the smallest tasks first."""
@@ -64,4 +72,4 @@ def jobs() -> list[Job]:
 
 
 if __name__ == "__main__":
-  sys.exit(main(jobs(), HERE, __doc__, one_core=True))
+  sys.exit(main(jobs(), HERE, __doc__, columns=COLUMNS, one_core=True))

@@ -83,21 +83,21 @@ def others() -> dict[str, str]:
   """Returns the results and costs of the other environments."""
   cartpole = read("cartpole/results/seed0/evaluation.json")
   seats = read("boards/results/tic_tac_toe/perfect_play.json")["seats"]
-  parts = [read(f"boards/results/connect_four/{part}/summary.json") for part in ("first", "second")]
-  last = parts[-1]
-  # Half of the standard deviation of returns, which are from -1 to 1; scores are from 0 to 1.
-  margin = 1.96 * last["test_return_std"] / 2 / last["test_episodes"] ** 0.5
+  connect_four = "testbed/results/muzero_connect_four_seed0"
+  games = next(e for e in read(f"{connect_four}/evaluations.json") if e["opponent"] == "mcts:1000")
+  score = (
+    f"{games['wins']} won, {games['draws']} drawn and {games['losses']} lost of {games['episodes']} games"
+  )
   kuhn = read("boards/results/kuhn_poker/evaluation.json")
   hands = [f"{kuhn[f'return_mean_seat_{i}']:.2f} ± {kuhn[f'return_margin_seat_{i}']:.2f}" for i in (0, 1)]
   losses = sum(seat["losses"] for seat in seats)
-  score = f"score {last['test_score']:.3f} ± {margin:.3f} in {last['test_episodes']} games"
   return {
     "cartpole": f"{cartpole['return_mean']:.1f} of 500, {cartpole['episodes']} episodes",
     "cartpole_cost": _cost([read("cartpole/results/seed0/summary.json")]),
     "tic_tac_toe": f"{losses} losses against every legal reply at every move, both seats",
     "tic_tac_toe_cost": _cost([read("boards/results/tic_tac_toe/summary.json")]),
-    "connect_four": f"{score} against OpenSpiel's MCTS with 100 simulations",
-    "connect_four_cost": _cost(parts),
+    "connect_four": f"{score} against OpenSpiel's MCTS with 1,000 simulations",
+    "connect_four_cost": _cost([read(f"{connect_four}/summary.json")]),
     "kuhn": f"{' and '.join(hands)} per hand in the two seats, against random play",
     "kuhn_cost": _cost([read("boards/results/kuhn_poker/summary.json")]),
     "pong": f"{read('atari/results/muzero_pong_seed0/evaluations.json')[0]['return_mean']:.1f} of 21",

@@ -6,7 +6,8 @@
 A player is a run's path or a name that `moozi arena` accepts. `experiments.boards.labels` makes the positions
 and the scores of their moves. A move is *good* if it keeps the value of the game (win, draw or loss), and
 *perfect* if it has the highest score: no other move wins faster, or loses more slowly. Positions in which
-every legal move is good count too; `contested` excludes them. Intervals are Wilson's, at 95%.
+every legal move is good count too; `contested` excludes them. `won_later` is the number of missed wins in
+which the chosen move keeps the game won. Intervals are Wilson's, at 95%.
 """
 
 import argparse
@@ -21,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from experiments.boards.labels import Label, read_labels, read_tactics
+from experiments.boards.solver import Solver
 from moozi.api.arena import entrants_of
 from moozi.core.errors import UserError
 from moozi.core.plugins import PLAYERS
@@ -118,6 +120,10 @@ def judge(player: Entrant, labels: Sequence[Label] | None = None) -> dict[str, A
     found = choices(player, [tactic.moves for tactic in tactics], make_table)
     hits = [column in tactic.columns for tactic, column in zip(tactics, found, strict=True)]
     out[name] = dataclasses.asdict(share(hits))
+    if name == "wins":
+      missed = [[*t.moves, c] for t, c, hit in zip(tactics, found, hits, strict=True) if not hit]
+      score = Solver().score
+      out["wins"]["won_later"] = sum(score(moves) < 0 for moves in missed)
   return out
 
 

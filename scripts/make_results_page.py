@@ -13,8 +13,8 @@ TEMPLATE = """\
 <!-- Made by `python scripts/make_results_page.py`; do not edit it. -->
 
 Every figure is from a run whose configuration, metrics, evaluation and machine are in the repository. Minutes
-are on two shared cores without a GPU (Connect Four and Pong: on one). The linked pages have the commands, all conditions, and the attempts
-that failed.
+are on two shared cores without a GPU (Connect Four and Pong: on one). The linked pages have the commands, all
+conditions, and the attempts that failed.
 
 ## MinAtar
 

@@ -18,8 +18,7 @@ def words_of(page: str) -> str:
 
 def test_readme_has_the_figures_of_the_results_page():
   text, found = words_of("README.md"), RESULTS_PAGE["others"]()
-  score, margin = found["connect_four"].split()[1:4:2]
-  assert f"{score} ± {margin} against OpenSpiel's MCTS" in text
+  assert found["connect_four"] in text
   assert f"{found['connect_four_cost'].split()[-1]} minutes" in text
   assert f"{found['cartpole'].split()[0]} of 500, six minutes" in text
   assert found["cartpole_cost"].endswith("| 6")

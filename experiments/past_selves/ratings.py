@@ -1,0 +1,121 @@
+"""Plays an arena of the milestones of all finished runs; draws their ratings over training.
+
+    python -m experiments.past_selves.ratings --games 40
+
+Every milestone plays every other, MCTS with 100 simulations and random play, which has rating 0. The games
+are in `results/arena` and continue where they stopped. Writes `results/ratings.json` and
+`results/ratings.png`, and prints the table of the README.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from experiments.lib.results import markdown_table
+from experiments.lib.sweep import RUNS
+from experiments.past_selves.sweep import HERE, MILESTONE_STEPS, SEEDS, VARIANTS
+from moozi.core.errors import UserError
+from moozi.io.checkpoints import list_milestones
+from moozi.io.run_directory import RunDirectory
+
+COLORS = {"self_play": "#0072B2", "past_selves": "#D55E00"}
+
+
+def milestones(runs: Path) -> dict[str, dict[str, Any]]:
+  """Returns the milestones of the finished runs: {player's name: variant, seed and environment steps}."""
+  out = {}
+  for variant in VARIANTS:
+    for seed in SEEDS:
+      path = runs / f"{variant}_seed{seed}"
+      if not (path / "summary.json").exists():
+        continue
+      for info in list_milestones(RunDirectory.open(path).checkpoints_path):
+        steps = round(info.env_steps / MILESTONE_STEPS) * MILESTONE_STEPS
+        out[f"run:{path}@{info.name}"] = {"variant": variant, "seed": seed, "env_steps": steps}
+  return out
+
+
+def play(games: int, runs: Path, out: Path) -> list[dict[str, Any]]:
+  """Plays the arena; returns a row for each milestone with its rating and interval.
+
+  Raises: UserError: no run is finished, or the arena cannot be played.
+  """
+  import moozi
+
+  known = milestones(runs)
+  if not known:
+    raise UserError(f"{runs}: no complete run; python -m experiments.past_selves.sweep trains them")
+  players = [*known, "mcts:100", "random"]
+  found = moozi.arena("open_spiel:connect_four", players, games=games, out=out / "arena")
+  rated = {player["name"]: player for player in found.to_json()["players"]}
+  keys = ("rating", "low", "high", "score")
+  rows = [own | {key: rated[name][key] for key in keys} for name, own in known.items()]
+  others = [{"variant": name} | {key: rated[name][key] for key in keys} for name in ("mcts:100", "random")]
+  return rows + others
+
+
+def table(rows: Sequence[dict[str, Any]]) -> str:
+  """Returns the ratings in Markdown: a row for each run, a column for each milestone."""
+  trained = [row for row in rows if "seed" in row]
+  steps = sorted({row["env_steps"] for row in trained})
+  lines = []
+  for name, seed in dict.fromkeys((row["variant"], row["seed"]) for row in trained):
+    own = {row["env_steps"]: row for row in trained if (row["variant"], row["seed"]) == (name, seed)}
+    cells = [
+      f"{own[at]['rating']:.0f} [{own[at]['low']:.0f}, {own[at]['high']:.0f}]" if at in own else "–"
+      for at in steps
+    ]
+    lines.append([name, str(seed), *cells])
+  return markdown_table(["run", "seed", *(f"{at:,}" for at in steps)], lines)
+
+
+def draw(rows: Sequence[dict[str, Any]], path: Path) -> None:
+  """Draws the ratings over environment steps; a line for each run."""
+  import matplotlib
+
+  matplotlib.use("Agg")
+  import matplotlib.pyplot as plt
+
+  figure, axis = plt.subplots(figsize=(7, 4), layout="constrained")
+  for variant, color in COLORS.items():
+    for seed in SEEDS:
+      own = [row for row in rows if (row["variant"], row.get("seed")) == (variant, seed)]
+      if own:
+        ratings = [row["rating"] for row in own]
+        errors = [[row["rating"] - row["low"] for row in own], [row["high"] - row["rating"] for row in own]]
+        steps = [row["env_steps"] / 1e6 for row in own]
+        label = f"{variant}, seed {seed}"
+        style = "o-" if seed == SEEDS[0] else "s--"
+        axis.errorbar(steps, ratings, errors, fmt=style, color=color, capsize=3, label=label)
+  (mcts,) = [row["rating"] for row in rows if row["variant"] == "mcts:100"]
+  axis.axhline(mcts, color="#888888", lw=0.8, ls="--", label="MCTS, 100 simulations")
+  axis.set_xlabel("environment steps (millions)")
+  axis.set_ylabel("rating (Elo; random play is 0), 95%")
+  axis.grid(alpha=0.3)
+  axis.legend(frameon=False, loc="lower right")
+  axis.set_title("Connect Four: self-play with and without past selves")
+  figure.savefig(path, dpi=110)
+
+
+def main(
+  arguments: Sequence[str] | None = None, runs: Path = RUNS / "past_selves", out: Path = HERE / "results"
+) -> int:
+  parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+  parser.add_argument("--games", type=int, default=40, help="number of games of each pair (40)")
+  options = parser.parse_args(arguments)
+  try:
+    rows = play(options.games, runs, out)
+  except UserError as error:
+    print(f"error: {error}", file=sys.stderr)
+    return 2
+  (out / "ratings.json").write_text(json.dumps(rows, indent=1) + "\n")
+  draw(rows, out / "ratings.png")
+  print(table(rows))
+  return 0
+
+
+if __name__ == "__main__":
+  sys.exit(main())

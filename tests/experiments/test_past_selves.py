@@ -1,0 +1,40 @@
+"""Tests of experiments/past_selves."""
+
+from experiments.past_selves import ratings
+from experiments.past_selves.sweep import SEEDS, VARIANTS, jobs
+from moozi.experiments.jobs import differences
+
+
+def test_variants_differ_in_opponents_only(tmp_path):
+  configs = {(job.name.rpartition("_seed")[0], job.seed): job.load_config(tmp_path) for job in jobs()}
+  assert configs.keys() == {(variant, seed) for variant in VARIANTS for seed in SEEDS}
+  for seed in SEEDS:
+    plain, past = (configs[variant, seed] for variant in ("self_play", "past_selves"))
+    assert differences(plain, past) == ["opponents.past_share", "opponents.period_updates"]
+    assert (plain.opponents.past_share, past.opponents.past_share) == (0.0, 0.2)
+
+
+def test_table_and_picture(tmp_path):
+  def row(variant: str, seed: int, steps: int, rating: float) -> dict:
+    own = {"variant": variant, "seed": seed, "env_steps": steps}
+    return own | {"rating": rating, "low": rating - 9, "high": rating + 9, "score": 0.5}
+
+  rows = [
+    row("self_play", 0, 200_000, 500),
+    row("self_play", 0, 400_000, 700),
+    row("past_selves", 1, 200_000, 600),
+  ]
+  rows.append({"variant": "mcts:100", "rating": 650.0, "low": 640.0, "high": 660.0, "score": 0.5})
+  assert ratings.table(rows).splitlines() == [
+    "| run | seed | 200,000 | 400,000 |",
+    "|---|---|---|---|",
+    "| self_play | 0 | 500 [491, 509] | 700 [691, 709] |",
+    "| past_selves | 1 | 600 [591, 609] | – |",
+  ]
+  ratings.draw(rows, tmp_path / "ratings.png")
+  assert (tmp_path / "ratings.png").stat().st_size > 10_000
+
+
+def test_without_runs(tmp_path, capsys):
+  assert ratings.main([], tmp_path, tmp_path / "results") == 2
+  assert "no complete run" in capsys.readouterr().err

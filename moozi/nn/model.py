@@ -188,7 +188,7 @@ NETWORKS: dict[str, Callable[[NetworkConfig, EnvSpec, int, int], Parts]] = {
     *_latent(config, spec.num_actions, s),
   ),
   "resnet": lambda config, spec, s, planes: (
-    ResnetRepresentation(config),
+    ResnetRepresentation(config, planes),
     ResnetPrediction(config, spec.num_actions, s),
     ResnetDynamics(config, spec, s),
     ResnetProjection(config),

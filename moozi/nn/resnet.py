@@ -32,6 +32,31 @@ def _pool(x: Float[Array, "B H W C"]) -> Float[Array, "B h w C"]:
   return hk.avg_pool(x, window_shape=(3, 3, 1), strides=(2, 2, 1), padding="SAME")
 
 
+class PointwiseConv(hk.Module):
+  """A 1×1 convolution over groups of planes, with the parameters of `hk.Conv2D` over all of them.
+
+  A group of constant planes is given by its values, [B, P], and adds the same to every cell. Each group is a
+  matrix product, because XLA on the CPU runs a 1×1 convolution, and above all its gradient, more slowly.
+  """
+
+  def __init__(self, channels: int, name: str = "conv"):
+    super().__init__(name=name)
+    self._channels = channels
+
+  def __call__(self, *groups: Float[Array, "B ..."]) -> Float[Array, "B H W C"]:
+    """Sums the products of groups [B, H, W, P] or [B, P]; equal rows or columns have H or W of 1."""
+    sizes = [group.shape[-1] for group in groups]
+    init = hk.initializers.TruncatedNormal(sum(sizes) ** -0.5)
+    w = hk.get_parameter("w", (1, 1, sum(sizes), self._channels), init=init)[0, 0]
+    x = hk.get_parameter("b", (self._channels,), init=jnp.zeros)
+    first = 0
+    for group, size in zip(groups, sizes, strict=True):
+      product = group @ w[first : first + size]
+      x = x + (product if group.ndim == 4 else product[:, None, None, :])
+      first += size
+    return x
+
+
 class ResnetRepresentation(hk.Module):
   """h: a 1×1 convolution, then `num_representation_blocks` residual blocks; large frames are downsampled.
 
@@ -41,17 +66,21 @@ class ResnetRepresentation(hk.Module):
 
   Source: thesis 5.1.2; Schrittwieser et al. 2020, appendix F, for large frames. Departures from appendix F: a
   norm and relu after the convolutions; configurable sizes (MuZero has 256 channels).
+
+  Args:
+    num_frame_planes: L·C, the number of frame planes in a stacked history; constant planes follow them.
   """
 
-  def __init__(self, config: NetworkConfig, name: str = "representation"):
+  def __init__(self, config: NetworkConfig, num_frame_planes: int, name: str = "representation"):
     super().__init__(name=name)
-    self._config = config
+    self._config, self._num_frame_planes = config, num_frame_planes
 
   def __call__(self, stacked_history: Float[Array, "B H W Ch"], is_training: bool) -> Float[Array, "B h w C"]:
     """Returns the hidden state. C is `channels`; h × w is H × W, for large frames ⌈H/16⌉ × ⌈W/16⌉."""
     c = self._config
     if not is_large(stacked_history):
-      x = hk.Conv2D(c.channels, 1, padding="SAME", name="conv")(stacked_history)
+      frames = stacked_history[..., : self._num_frame_planes]
+      x = PointwiseConv(c.channels)(frames, stacked_history[:, 0, 0, self._num_frame_planes :])
       return _tower(x, c.num_representation_blocks, c, is_training)
     # Block indices at which the second and third stages start, and at which the third ends.
     first, second, last = (round(c.num_representation_blocks * share / 8) for share in (2, 5, 8))
@@ -97,24 +126,25 @@ class ResnetDynamics(hk.Module):
     super().__init__(name=name)
     self._config, self._spec, self._support_size = config, spec, support_size
 
-  def _action_planes(self, one_hot: Float[Array, "B A"], height: int, width: int) -> Float[Array, "B H W P"]:
+  def _action_planes(
+    self, one_hot: Float[Array, "B A"], height: int, width: int
+  ) -> list[Float[Array, "B ..."]]:
+    """Returns the groups of planes for `PointwiseConv`: values of the constant ones [B, P], then places."""
     # Downsampled frames have no cells.
     num_places = self._spec.num_places if (height, width) == self._spec.frame_shape[:2] else 0
     # Action 0 is the dummy, and the actions with places follow it.
     placed, others = one_hot[:, 1 : num_places + 1], jnp.delete(one_hot, slice(1, num_places + 1), axis=1)
-    parts = [others[:, None, None, :] / others.shape[1]]
+    groups = [others / others.shape[1]]
     if num_places:
-      parts.append(placed.reshape(-1, num_places // width, width, 1))
-    return jnp.concatenate([jnp.broadcast_to(x, (x.shape[0], height, width, x.shape[3])) for x in parts], -1)
+      groups.append(placed.reshape(-1, num_places // width, width, 1))
+    return groups
 
   def __call__(
     self, hidden_state: Float[Array, "B H W C"], action: Int[Array, "B"], is_training: bool
   ) -> tuple[Float[Array, "B H W C"], Float[Array, "B S"]]:
     c = self._config
     one_hot = jax.nn.one_hot(action, self._spec.num_actions, dtype=hidden_state.dtype)
-    planes = self._action_planes(one_hot, *hidden_state.shape[1:3])
-    x = jnp.concatenate([hidden_state, planes], axis=-1)
-    x = hk.Conv2D(c.channels, 1, padding="SAME", name="conv")(x)
+    x = PointwiseConv(c.channels)(hidden_state, *self._action_planes(one_hot, *hidden_state.shape[1:3]))
     x = _tower(x, c.num_dynamics_blocks, c, is_training)
     next_state = ResidualBlock(c.channels, c, name="state_block")(x, is_training)
     seen = x if c.num_dynamics_blocks else next_state

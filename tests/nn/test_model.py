@@ -14,6 +14,7 @@ from moozi.core.spec import EnvSpec
 from moozi.nn.blocks import BatchNorm, FrameNorm, normalize_latent
 from moozi.nn.conv_latent import UnpaddedConv
 from moozi.nn.model import Model, make_model
+from moozi.nn.resnet import PointwiseConv
 from moozi.ops.history import stack_history
 from moozi.ops.scalar_transform import ScalarTransform
 from tests.fast_jit import fast_jit
@@ -412,6 +413,28 @@ def test_unpadded_conv_equals_a_convolution_over_all_planes():
   params["conv"]["b"] = jnp.arange(6.0)
   np.testing.assert_allclose(
     split.apply(params, None, stacked), whole.apply(params, None, stacked), rtol=1e-5, atol=1e-6
+  )
+
+
+def test_pointwise_conv_equals_a_convolution_over_all_planes():
+  """The parameters are those of `hk.Conv2D`, to the bit. Groups: cells, constant planes, columns."""
+  rng = np.random.default_rng(0)
+  cells = jnp.asarray(rng.random((3, 5, 4, 2), np.float32))
+  constant = jnp.asarray(rng.random((3, 6), np.float32))
+  columns = jnp.asarray(rng.random((3, 1, 4, 1), np.float32))
+  planes = [cells, constant[:, None, None, :], columns]
+  stacked = jnp.concatenate([jnp.broadcast_to(x, (3, 5, 4, x.shape[-1])) for x in planes], -1)
+  whole = hk.transform(lambda x: hk.Conv2D(7, 1, name="conv")(x))
+  split = hk.transform(lambda *groups: PointwiseConv(7)(*groups))
+  key = jax.random.PRNGKey(0)
+  params = whole.init(key, stacked)
+  jax.tree_util.tree_map(np.testing.assert_array_equal, split.init(key, cells, constant, columns), params)
+  params["conv"]["b"] = jnp.arange(7.0)
+  np.testing.assert_allclose(
+    split.apply(params, None, cells, constant, columns),
+    whole.apply(params, None, stacked),
+    rtol=1e-5,
+    atol=1e-6,
   )
 
 

@@ -9,6 +9,7 @@ are in `results/arena` and continue where they stopped. Writes `results/ratings.
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -34,7 +35,12 @@ def milestones(runs: Path) -> dict[str, dict[str, Any]]:
         continue
       for info in list_milestones(RunDirectory.open(path).checkpoints_path):
         steps = round(info.env_steps / MILESTONE_STEPS) * MILESTONE_STEPS
-        out[f"run:{path}@{info.name}"] = {"variant": variant, "seed": seed, "env_steps": steps}
+        # Relative, so that the arena continues in another clone.
+        out[f"run:{os.path.relpath(path)}@{info.name}"] = {
+          "variant": variant,
+          "seed": seed,
+          "env_steps": steps,
+        }
   return out
 
 

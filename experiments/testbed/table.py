@@ -9,6 +9,7 @@ player of each task whose arena has been played.
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -45,7 +46,8 @@ def play(task: str, games: int, runs: Path, out: Path) -> list[dict[str, Any]]:
   if not trained:
     raise UserError(f"{task}: no complete run in {runs}; python -m experiments.testbed.sweep trains them")
   config = moozi.load(next(iter(trained.values()))).config
-  names = {approach: f"run:{path}" for approach, path in trained.items()}
+  # Relative, so that the arena continues in another clone.
+  names = {approach: f"run:{os.path.relpath(path)}" for approach, path in trained.items()}
   found = moozi.arena(config.env.name, [*names.values(), "random"], games=games, out=out / "arena" / task)
   found.save(out / "arena" / task)
   rows = []

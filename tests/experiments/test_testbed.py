@@ -1,0 +1,59 @@
+"""Tests of experiments/testbed."""
+
+import json
+
+from experiments.testbed import table
+from experiments.testbed.sweep import APPROACHES, BOARDS, TASKS, jobs
+
+
+def test_each_approach_learns_its_tasks_in_the_time_of_the_task(tmp_path):
+  configs = {job.name: job.load_config(tmp_path) for job in jobs()}
+  for task, seconds in TASKS.items():
+    trained = [name for name in APPROACHES if f"{name}_{task}_seed0" in configs]
+    if task in BOARDS:
+      assert trained == ["muzero", "alphazero"]
+    elif task == "tic_tac_toe":
+      assert trained == list(APPROACHES)
+    else:  # hidden hands or pieces, or simultaneous choices: no true rules to search
+      assert trained == ["muzero", "ppo", "q_learning"]
+    for name in trained:
+      config = configs[f"{name}_{task}_seed0"]
+      assert (config.algorithm, config.max_wall_s) == (name, seconds)
+
+
+def test_players_are_finished_runs(tmp_path):
+  for name, is_finished in {
+    "ppo_uno_seed0": True,
+    "muzero_uno_seed0": False,
+    "ppo_uno_4_seed0": True,
+  }.items():
+    (tmp_path / name).mkdir()
+    if is_finished:
+      (tmp_path / name / "summary.json").write_text("{}")
+  assert table.players("uno", tmp_path) == {"ppo": tmp_path / "ppo_uno_seed0"}
+  assert table.players("uno_4", tmp_path) == {"ppo": tmp_path / "ppo_uno_4_seed0"}
+
+
+def test_arena_of_stored_games_keeps_the_other_tasks(tmp_path, monkeypatch, capsys):
+  row = {"rating": 3.2, "low": -0.3, "high": 9.8, "score": 0.5, "score_low": 0.25, "score_high": 0.75}
+  old = [
+    {"task": "uno", "name": "old", "minutes": 30, **row},
+    {"task": "simplest", "name": "a", "minutes": 1, **row},
+  ]
+  (tmp_path / "table.json").write_text(json.dumps(old))
+  new = {"task": "uno", "name": "new", "minutes": 29.6, **row}
+  monkeypatch.setattr(table, "play", lambda task, games, runs, out: [new])
+  assert table.main(["uno"], tmp_path, tmp_path) == 0
+  assert json.loads((tmp_path / "table.json").read_text()) == [old[1], new]
+  assert capsys.readouterr().out.splitlines()[2:] == [
+    "| simplest | a | 3 | 0 … 10 | 0.500 | 0.250 … 0.750 | 1 |",
+    "| uno | new | 3 | 0 … 10 | 0.500 | 0.250 … 0.750 | 30 |",
+    "",
+  ]
+
+
+def test_errors(tmp_path, capsys):
+  assert table.main(["chess"], tmp_path, tmp_path) == 2
+  assert "chess: unknown task; choose from" in capsys.readouterr().err
+  assert table.main(["uno"], tmp_path, tmp_path) == 2
+  assert "uno: no complete run" in capsys.readouterr().err

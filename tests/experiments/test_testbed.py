@@ -2,7 +2,7 @@
 
 import json
 
-from experiments.testbed import table
+from experiments.testbed import boards, table
 from experiments.testbed.sweep import APPROACHES, BOARDS, TASKS, jobs
 
 
@@ -49,6 +49,21 @@ def test_arena_of_stored_games_keeps_the_other_tasks(tmp_path, monkeypatch, caps
     "| simplest | a | 3 | 0 … 10 | 0.500 | 0.250 … 0.750 | 1 |",
     "| uno | new | 3 | 0 … 10 | 0.500 | 0.250 … 0.750 | 30 |",
     "",
+  ]
+
+
+def test_boards_table_of_finished_jobs(tmp_path):
+  (tmp_path / "alphazero_go_5x5_seed0").mkdir()
+  (tmp_path / "alphazero_go_5x5_seed0" / "summary.json").write_text(
+    '{"training_s": 7199.0, "env_steps": 1500160}'
+  )
+  evaluations = [
+    {"opponent": "mcts:1000", "score": 0.9025, "wins": 180, "draws": 1, "losses": 19},
+    {"opponent": "mcts:100", "score": 1.0, "wins": 200, "draws": 0, "losses": 0},
+  ]
+  (tmp_path / "alphazero_go_5x5_seed0" / "evaluations.json").write_text(json.dumps(evaluations))
+  assert boards.table(tmp_path).splitlines()[2:] == [
+    "| go_5x5 | alphazero | 0 | 120 | 1,500,160 | 1.000 (200-0-0) | 0.902 (180-1-19) |"
   ]
 
 

@@ -144,6 +144,10 @@ def test_every_key_has_a_description():
       "chance.codes=2 needs algorithm=muzero, not alphazero",
     ),
     ({"algorithm": "ppo", "trajectories": {"save": True}}, "needs algorithm=muzero or alphazero, not ppo"),
+    (
+      {"algorithm": "ppo", "evaluation": {"network": "target"}},
+      "evaluation.network=target: algorithm=ppo has no target network; must be online",
+    ),
   ],
 )
 def test_rejects_settings_of_another_algorithm(changes, message):

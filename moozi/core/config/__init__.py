@@ -500,12 +500,12 @@ class Config(Section):
 
   def _check_networks(self) -> None:
     """Raises ValueError if acting or evaluation uses a target network that the algorithm does not have."""
-    if self.algorithm == "q_learning" and self.q_learning.kind == "table":
+    is_table = self.algorithm == "q_learning" and self.q_learning.kind == "table"
+    if is_table or self.algorithm == "ppo":
+      agent = "q_learning.kind=table" if is_table else "algorithm=ppo"
       for name in ("workers", "evaluation"):
         if getattr(self, name).network == "target":
-          raise ValueError(
-            f"{name}.network=target: q_learning.kind=table has no target network; must be online"
-          )
+          raise ValueError(f"{name}.network=target: {agent} has no target network; must be online")
 
   @property
   def searches(self) -> bool:

@@ -12,9 +12,9 @@ TEMPLATE = """\
 
 <!-- Made by `python scripts/make_results_page.py`; do not edit it. -->
 
-Every figure is from a run whose configuration, metrics, evaluation and machine are in the repository. Minutes
-are on two shared cores without a GPU (Connect Four and Pong: on one). The linked pages have the commands, all
-conditions, and the attempts that failed.
+Every figure is from a run whose configuration, metrics and evaluation are in the repository. No run used a
+GPU. Minutes are on one core for MinAtar, Connect Four and Pong, and on two shared cores for CartPole,
+tic-tac-toe and Kuhn poker. The linked pages have the commands, all conditions, and the attempts that failed.
 
 ## MinAtar
 
@@ -22,9 +22,9 @@ conditions, and the attempts that failed.
 
 Protocol (a) has no sticky actions, and episodes are cut off after 1,000 steps (Freeway 2,500). Protocol (b)
 is MinAtar's own: sticky actions with probability 0.1 and no cut-off. The best checkpoint is never used.
-[minatar_vs_ppo](../experiments/minatar_vs_ppo/README.md) has each seed with its swing and minutes, published
-results, strength by number of simulations, and a [log](../experiments/minatar_vs_ppo/LOG.md) of the first
-runs.
+[minatar_vs_ppo](../experiments/minatar_vs_ppo/README.md) has each seed, its variation between checkpoints and
+its minutes, published results, strength by number of simulations, and a
+[log](../experiments/minatar_vs_ppo/LOG.md) of the first runs.
 
 ![returns by environment steps and minutes](../thesis_figures/figure_5_1.png)
 

@@ -158,7 +158,7 @@ def _negamax(own, mask, count, alpha, beta, table, shape):  # type: ignore[no-un
   key = own + mask
   place = key % len(table)
   entry = table[place]
-  if entry >> 8 == key:
+  if entry and entry >> 8 == key:  # the key of the empty board is 0, as an unused entry is
     bound = entry & 255
     if bound > highest - lowest + 1:
       low = bound + 2 * lowest - highest - 2

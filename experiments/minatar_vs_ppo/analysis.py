@@ -132,8 +132,8 @@ def aggregates_of(
           "protocol": protocol,
           "agent": agent,
           "seeds": own.shape[1],
-          "iqm": [iqm.value, iqm.low, iqm.high],
-          "improvement": None if better is None else [better.value, better.low, better.high],
+          "iqm": _rounded(iqm),
+          "improvement": None if better is None else _rounded(better),
         }
       )
   return out
@@ -267,6 +267,11 @@ def table_of(tables: dict[str, Any]) -> str:
   return "\n\n".join([*parts, *comparison_tables(tables), _legend(tables)])
 
 
+def _rounded(found: Aggregate) -> list[float | None]:
+  """Returns the value and its interval. The last digits of a mean differ between processors."""
+  return [None if x is None else round(float(x), 9) for x in (found.value, found.low, found.high)]
+
+
 def comparison_tables(tables: dict[str, Any]) -> list[str]:
   """Returns the tables of aggregates over games and of minutes; leaves out an empty one."""
   return [*filter(None, (_aggregate_table(tables["aggregates"]), _minutes_table(tables["minutes"])))]
@@ -378,7 +383,16 @@ def _minutes_table(minutes: Sequence[dict[str, Any]]) -> str:
   return "\n".join(lines)
 
 
+BRACKETS = (
+  "Brackets are 95% intervals of a bootstrap over seeds, within each game; from few seeds they are too "
+  "narrow. "
+)
+FORMER = "those of MooZi had former settings (`experiments/configs/minatar`)"
+NOT_RUN = "– means not run yet, or not published."
+
+
 def _legend(tables: dict[str, Any]) -> str:
+  has_intervals = any(row["iqm"][1] is not None for row in tables["aggregates"])
   rows, first = tables["measured"], [row for row in tables["measured"] if row["is_first"]]
   conditions = rows[0]["evaluation"]
   noise = "noise-free" if conditions["noise_free"] else "not noise-free"
@@ -389,16 +403,14 @@ def _legend(tables: dict[str, Any]) -> str:
     f"{conditions['max_episode_steps']:,} steps at the latest; figures with such episodes say how many. The "
     f"swing of a seed is the standard deviation over its last {NUM_EVALUATED} milestones, divided by their "
     f"mean. Minutes are those of training on {CORES} core without evaluations, and in parentheses the bare "
-    "search per step and the bare update per sample on that day; some runs shared their core. Brackets are "
-    "95% intervals of a bootstrap over seeds, within each game; from few seeds they are too narrow. "
+    "search per step and the bare update per sample on that day; some runs shared their core. "
+    f"{BRACKETS if has_intervals else ''}"
     "Published rows are under their own conditions (published.yaml); ≈ means read off a plot."
   )
   if first:
-    text += (
-      " † is one seed and one checkpoint at 3M steps, from the first runs (`one_seed`), which had MooZi's "
-      "former settings (`experiments/configs/minatar`)."
-    )
-  return text
+    text += " † is one seed and one checkpoint at 3M steps, from the first runs (`one_seed`)"
+    text += f"; {FORMER}." if any(row["agent"] == "muzero" for row in first) else "."
+  return f"{text} {NOT_RUN}"
 
 
 def _millions(steps: float) -> str:
@@ -426,10 +438,11 @@ def project_table(tables: dict[str, Any]) -> str:
   seeds = sorted({len(row["seeds"]) for row in tables["measured"]})
   first = [row for row in tables["measured"] if row["is_first"]]
   conditions = (
-    f"Seeds per figure: {_span(seeds)}. A seed's figure is the mean of its run's last {NUM_REPORTED} "
-    f"milestones, of {EPISODES} noise-free episodes each. Without sticky actions, episodes are cut off after "
-    "1,000 steps (Freeway 2,500); with them, there is no cut-off. Minutes are on one core."
-    f"{' † marks one checkpoint of one seed; for MooZi, with former settings.' if first else ''}"
+    f"Seeds per figure: {_span(seeds)}. A seed's figure is the mean over its run's last {NUM_REPORTED} "
+    f"milestones (checkpoints 100,000 steps apart), of {EPISODES} noise-free episodes each. Without sticky "
+    "actions, episodes are cut off after 1,000 steps (Freeway 2,500); with them, there is no cut-off. "
+    "Minutes are on one core."
+    f"{' † marks one checkpoint of one seed.' if first else ''} {NOT_RUN}"
   )
   return "\n".join([*lines, "", conditions])
 

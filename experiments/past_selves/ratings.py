@@ -17,8 +17,9 @@ from typing import Any
 
 from experiments.lib.results import markdown_table
 from experiments.lib.sweep import RUNS
-from experiments.past_selves.sweep import HERE, MILESTONE_STEPS, SEEDS, VARIANTS
+from experiments.past_selves.sweep import HERE, MILESTONE_STEPS, SEEDS, jobs
 from moozi.core.errors import UserError
+from moozi.experiments.jobs import progress_of
 from moozi.io.checkpoints import list_milestones
 from moozi.io.run_directory import RunDirectory
 
@@ -26,21 +27,21 @@ COLORS = {"self_play": "#0072B2", "past_selves": "#D55E00"}
 
 
 def milestones(runs: Path) -> dict[str, dict[str, Any]]:
-  """Returns the milestones of the finished runs: {player's name: variant, seed and environment steps}."""
+  """Returns the milestones of the complete runs: {player's name: variant, seed and environment steps}.
+
+  Raises: UserError: a run has other settings than its job.
+  """
   out = {}
-  for variant in VARIANTS:
-    for seed in SEEDS:
-      path = runs / f"{variant}_seed{seed}"
-      if not (path / "summary.json").exists():
-        continue
-      for info in list_milestones(RunDirectory.open(path).checkpoints_path):
-        steps = round(info.env_steps / MILESTONE_STEPS) * MILESTONE_STEPS
-        # Relative, so that the arena continues in another clone.
-        out[f"run:{os.path.relpath(path)}@{info.name}"] = {
-          "variant": variant,
-          "seed": seed,
-          "env_steps": steps,
-        }
+  for job in jobs():
+    if not progress_of(job, runs)[1]:
+      continue
+    path = runs / job.name
+    variant, _, seed = job.name.rpartition("_seed")
+    for info in list_milestones(RunDirectory.open(path).checkpoints_path):
+      steps = round(info.env_steps / MILESTONE_STEPS) * MILESTONE_STEPS
+      # Relative, so that the arena continues in another clone.
+      name = f"run:{os.path.relpath(path)}@{info.name}"
+      out[name] = {"variant": variant, "seed": int(seed), "env_steps": steps}
   return out
 
 

@@ -18,6 +18,7 @@ from typing import Any
 from experiments.lib.sweep import RUNS
 from experiments.testbed.sweep import APPROACHES, HERE, TASKS, jobs
 from moozi.core.errors import UserError
+from moozi.experiments.jobs import progress_of
 
 HEAD = """\
 | task | player | rating | 95% interval | score | 95% interval | training minutes |
@@ -26,11 +27,14 @@ HEAD = """\
 
 
 def players(task: str, runs: Path) -> dict[str, Path]:
-  """Returns the finished runs of a task, by approach."""
+  """Returns the complete runs of a task, by approach.
+
+  Raises: UserError: a run has other settings than its job.
+  """
   found = {}
   for job in jobs():
     approach = next(name for name in APPROACHES if job.name.startswith(f"{name}_"))
-    if job.name == f"{approach}_{task}_seed{job.seed}" and (runs / job.name / "summary.json").exists():
+    if job.name == f"{approach}_{task}_seed{job.seed}" and progress_of(job, runs)[1]:
       found[f"{approach} (seed {job.seed})" if job.seed else approach] = runs / job.name
   return found
 
@@ -81,8 +85,8 @@ def main(
   parser.add_argument("tasks", nargs="*", metavar="TASK", help="default: all tasks with a complete run")
   parser.add_argument("--games", type=int, default=200, help="number of games of each pair (200)")
   options = parser.parse_args(arguments)
-  tasks = options.tasks or [task for task in TASKS if players(task, runs)]
   try:
+    tasks = options.tasks or [task for task in TASKS if players(task, runs)]
     if unknown := [task for task in tasks if task not in TASKS]:
       raise UserError(f"{unknown[0]}: unknown task; choose from {', '.join(TASKS)}")
     out.mkdir(parents=True, exist_ok=True)

@@ -1,10 +1,13 @@
 """Tests of `moozi arena`, and of trained agents as players."""
 
+import dataclasses
 import errno
 import json
 import os
+import shutil
 from unittest import mock
 
+import jax
 import pytest
 
 import moozi
@@ -172,6 +175,23 @@ def test_an_agent_against_itself_by_name_plays_as_in_self_play(runs):
   assert named.lengths.tolist() == own.lengths.tolist()
   with pytest.raises(UserError, match="zoo:connect_four: plays open_spiel:connect_four"):
     moozi.load(runs["board"]).evaluate(1, opponent="zoo:connect_four")
+
+
+def test_games_of_an_agent_with_other_parameters_are_not_continued(tmp_path):
+  """A run that is trained again can have checkpoints of the same name."""
+  path, out = make_run(tmp_path, "board", f"env.name={GAME}"), tmp_path / "out"
+  players = ["random", f"run:{path}"]
+  before = moozi.arena(GAME, players, games=2, out=out)
+  assert moozi.arena(GAME, players, games=2, out=out) == before
+  agent = moozi.load(path)
+  params = jax.tree_util.tree_map(lambda x: x + 1, agent.state.params)
+  shutil.rmtree(path / "checkpoints" / agent.checkpoint.name)
+  state = dataclasses.replace(agent.state, params=params)
+  save_checkpoint(path / "checkpoints", agent.checkpoint.name, state, agent.checkpoint.meta)
+  with pytest.raises(
+    UserError, match=r"games\.jsonl: run:.* had other parameters in the stored games; choose"
+  ):
+    moozi.arena(GAME, players, games=2, out=out)
 
 
 @pytest.mark.slow

@@ -124,6 +124,12 @@ class TestPlaces:
     assert (frame[..., own].sum(), frame[..., other].sum(), frame[..., mover].any()) == (1, 1, False)
     assert frame[0, 1, other]
 
+  def test_egocentric_frames_have_no_player_planes(self):
+    """These frames are from the mover's view already."""
+    pytest.importorskip("pyspiel")
+    spec = registry.env_spec("open_spiel:connect_four(egocentric_obs_tensor=true)")
+    assert spec.player_planes is None
+
   def test_mover_view_needs_player_planes(self):
     config = load_config("tiny/catch", ["network.mover_view=true"])
     with pytest.raises(UserError, match=r"network\.mover_view=true: must be false with env.name=tiny:catch"):

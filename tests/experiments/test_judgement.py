@@ -193,6 +193,7 @@ def test_solver_agrees_with_plain_recursion(width, height, plies):
   from experiments.boards.solver import Solver
 
   solver, memo, rng, count = Solver(width, height), {}, random.Random(0), 0
+  assert solver.score([]) == max(solver.values([]))
   while count < 25:
     moves = [rng.randrange(width) for _ in range(rng.randint(*plies))]
     try:

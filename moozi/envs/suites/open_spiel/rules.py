@@ -112,7 +112,7 @@ class Rules:
       is_perfect_information=self.is_perfect_information,
       num_seats=self.num_seats if is_seated else 0,
       action_places=places if game in _TURNS else "none",
-      player_planes=_PLAYER_PLANES.get(game),
+      player_planes=None if self._is_egocentric() else _PLAYER_PLANES.get(game),
       symmetries=board_symmetries(
         _TURNS.get(game, ()),
         self._frame_shape,
@@ -121,6 +121,10 @@ class Rules:
         _SWAPPED_PLANES.get(game, ()),
       ),
     )
+
+  def _is_egocentric(self) -> bool:
+    """Returns whether a parameter of the game makes frames from the view of the player to move."""
+    return any(value for key, value in self.game.get_parameters().items() if key.startswith("egocentric"))
 
   def frame(self, state: Any, to_play: int) -> np.ndarray:
     """Returns player `to_play`'s view of a state: [H, W, C] of the spec's dtype, a fresh array.

@@ -13,7 +13,7 @@ TEMPLATE = """\
 <!-- Made by `python scripts/make_results_page.py`; do not edit it. -->
 
 Every figure is from a run whose configuration, metrics and evaluation are in the repository. No run used a
-GPU. Minutes are on one core for MinAtar, Connect Four and Pong, and on two shared cores for CartPole,
+GPU. Minutes are on one core for MinAtar, Connect Four, Go and Pong, and on two shared cores for CartPole,
 tic-tac-toe and Kuhn poker. The linked pages have the commands, all conditions, and the attempts that failed.
 
 ## MinAtar
@@ -35,6 +35,7 @@ its minutes, published results, strength by number of simulations, and a
 | CartPole-v1 | {cartpole} | {cartpole_cost} | [cartpole](../experiments/cartpole/README.md) |
 | tic-tac-toe | {tic_tac_toe} | {tic_tac_toe_cost} | [boards](../experiments/boards/README.md) |
 | Connect Four | {connect_four} | {connect_four_cost} | [boards](../experiments/boards/README.md) |
+| Go 5 × 5 | {go_5x5} | {go_5x5_cost} | [testbed](../experiments/testbed/README.md) |
 | Kuhn poker | {kuhn} | {kuhn_cost} | [boards](../experiments/boards/README.md) |
 | Atari Pong | {pong} | {pong_cost} | [atari](../experiments/atari/README.md) |
 
@@ -83,11 +84,15 @@ def others() -> dict[str, str]:
   """Returns the results and costs of the other environments."""
   cartpole = read("cartpole/results/seed0/evaluation.json")
   seats = read("boards/results/tic_tac_toe/perfect_play.json")["seats"]
-  connect_four = "testbed/results/muzero_connect_four_seed0"
-  games = next(e for e in read(f"{connect_four}/evaluations.json") if e["opponent"] == "mcts:1000")
-  score = (
-    f"{games['wins']} won, {games['draws']} drawn and {games['losses']} lost of {games['episodes']} games"
-  )
+  boards = {}
+  for board in ("connect_four", "go_5x5"):
+    path = f"testbed/results/muzero_{board}_seed0"
+    games = next(e for e in read(f"{path}/evaluations.json") if e["opponent"] == "mcts:1000")
+    won = (
+      f"{games['wins']} won, {games['draws']} drawn and {games['losses']} lost of {games['episodes']} games"
+    )
+    boards[board] = f"{won} against OpenSpiel's MCTS with 1,000 simulations"
+    boards[f"{board}_cost"] = _cost([read(f"{path}/summary.json")])
   kuhn = read("boards/results/kuhn_poker/evaluation.json")
   hands = [f"{kuhn[f'return_mean_seat_{i}']:.2f} ± {kuhn[f'return_margin_seat_{i}']:.2f}" for i in (0, 1)]
   losses = sum(seat["losses"] for seat in seats)
@@ -96,8 +101,7 @@ def others() -> dict[str, str]:
     "cartpole_cost": _cost([read("cartpole/results/seed0/summary.json")]),
     "tic_tac_toe": f"{losses} losses against every legal reply at every move, both seats",
     "tic_tac_toe_cost": _cost([read("boards/results/tic_tac_toe/summary.json")]),
-    "connect_four": f"{score} against OpenSpiel's MCTS with 1,000 simulations",
-    "connect_four_cost": _cost([read(f"{connect_four}/summary.json")]),
+    **boards,
     "kuhn": f"{' and '.join(hands)} per hand in the two seats, against random play",
     "kuhn_cost": _cost([read("boards/results/kuhn_poker/summary.json")]),
     "pong": f"{read('atari/results/muzero_pong_seed0/evaluations.json')[0]['return_mean']:.1f} of 21",

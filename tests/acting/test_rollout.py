@@ -62,7 +62,11 @@ def assert_same(left, right):
     for name in FIELDS:
       x, y = getattr(a, name), getattr(b, name)
       assert (x.shape, x.dtype) == (y.shape, y.dtype), name
-      np.testing.assert_array_equal(x, y, err_msg=name)
+      if np.issubdtype(x.dtype, np.floating):
+        # On some processors the two programs of XLA round differently.
+        np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6, err_msg=name)
+      else:
+        np.testing.assert_array_equal(x, y, err_msg=name)
     assert (result_a.num_steps, result_a.version) == (result_b.num_steps, result_b.version)
     np.testing.assert_allclose(result_a.episode_returns, result_b.episode_returns, rtol=1e-6)
     np.testing.assert_array_equal(result_a.episode_lengths, result_b.episode_lengths)

@@ -133,7 +133,7 @@ def test_figures_are_those_of_the_committed_results(info: ConfigInfo):
     )
     return
   seconds, returns = figures_of(info.measured)
-  (minutes,) = re.fullmatch(r"(\d+) min", info.time).groups()
+  (minutes,) = re.fullmatch(r"(\d+) min(?: on one core| for \d+M of \d+M steps)?", info.time).groups()
   assert any(math.isclose(int(minutes), s / 60, abs_tol=0.55) for s in [*seconds, sum(seconds)])
   (steps,) = re.findall(r"at (\d+)M steps", info.reached) or [None]
   figures = re.findall(r"-?\d+\.\d+", info.reached)

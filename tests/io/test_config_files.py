@@ -120,7 +120,9 @@ def figures_of(sources: tuple[str, ...]) -> tuple[list[float], list[tuple[float,
     for path in folder.glob("evaluation*.json"):
       read = json.loads(path.read_text())
       evaluations = read if isinstance(read, list) else [read]
-      returns += [(evaluation["return_mean"], evaluation["env_steps"]) for evaluation in evaluations]
+      returns += [
+        (e[key], e["env_steps"]) for e in evaluations for key in ("return_mean", "score") if key in e
+      ]
   return seconds, returns
 
 

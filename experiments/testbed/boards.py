@@ -1,13 +1,14 @@
 """Prints the results of MuZero and AlphaZero on the testbed's boards, and writes them to `results/boards.md`.
 
-python -m experiments.testbed.boards
+    python -m experiments.testbed.boards
+
+A row has the last checkpoint's score and its games that were won, drawn and lost.
 """
 
-import json
 from pathlib import Path
 
-from experiments.lib.results import markdown_table
-from experiments.testbed.sweep import APPROACHES, BOARDS, HERE, jobs
+from experiments.lib.results import markdown_table, read_finished
+from experiments.testbed.sweep import BOARDS, HERE, approach_and_task, jobs
 
 OPPONENTS = ("mcts:100", "mcts:1000")
 COLUMNS = (
@@ -29,18 +30,14 @@ def scored(evaluation: dict[str, int]) -> str:
 
 def table(results: Path) -> str:
   """Returns a Markdown row for each finished job of a board."""
-  rows = []
-  for task in BOARDS:
-    for approach in APPROACHES:
-      for job in jobs():
-        path = results / job.name
-        if job.name == f"{approach}_{task}_seed{job.seed}" and path.exists():
-          summary = json.loads((path / "summary.json").read_text())
-          evaluations = json.loads((path / "evaluations.json").read_text())
-          scores = {each["opponent"]: scored(each) for each in evaluations}
-          minutes, steps = f"{summary['training_s'] / 60:.0f}", f"{summary['env_steps']:,}"
-          cells = [task, approach, str(job.seed), minutes, steps]
-          rows.append([*cells, *(scores[opponent] for opponent in OPPONENTS)])
+  named, rows = {job.name: job for job in jobs() if approach_and_task(job)[1] in BOARDS}, []
+  for result in read_finished(results, named):
+    job, ended = named[result.path.name], result.job
+    scores = {each["opponent"]: scored(each) for each in result.evaluations}
+    minutes, steps = f"{ended['wall_s'] / 60:.0f}", f"{ended['env_steps']:,}"
+    approach, task = approach_and_task(job)
+    cells = [task, approach, str(job.seed), minutes, steps]
+    rows.append([*cells, *(scores[opponent] for opponent in OPPONENTS)])
   return markdown_table(COLUMNS, rows)
 
 

@@ -71,5 +71,11 @@ def jobs() -> list[Job]:
   ]
 
 
+def approach_and_task(job: Job) -> tuple[str, str]:
+  """Returns the approach and the task of a job, which its configuration's path has."""
+  path = Path(job.config)
+  return next(name for name, folder in APPROACHES.items() if folder == path.parent), path.stem
+
+
 if __name__ == "__main__":
   sys.exit(main(jobs(), HERE, __doc__, columns=COLUMNS, one_core=True))

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.lib.sweep import RUNS
-from experiments.testbed.sweep import APPROACHES, HERE, TASKS, jobs
+from experiments.testbed.sweep import HERE, TASKS, approach_and_task, jobs
 from moozi.core.errors import UserError
 from moozi.experiments.jobs import progress_of
 
@@ -33,8 +33,8 @@ def players(task: str, runs: Path) -> dict[str, Path]:
   """
   found = {}
   for job in jobs():
-    approach = next(name for name in APPROACHES if job.name.startswith(f"{name}_"))
-    if job.name == f"{approach}_{task}_seed{job.seed}" and progress_of(job, runs)[1]:
+    approach, own_task = approach_and_task(job)
+    if own_task == task and progress_of(job, runs)[1]:
       found[f"{approach} (seed {job.seed})" if job.seed else approach] = runs / job.name
   return found
 

@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import functools
-import hashlib
 import importlib.util
 import itertools
 import json
@@ -12,7 +11,6 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import jax
 import numpy as np
 
 from moozi.api.players import TrainedPlayer
@@ -292,9 +290,8 @@ def arena(
   header = {"format": _FORMAT, "env": env.name, "arguments": env.arguments, **conditions}
   with contextlib.ExitStack() as stack:
     results = stack.enter_context(_Results(out, header))
-    results.check(
-      {name: entrant.digest() for name, entrant in entrants.items() if isinstance(entrant, TrainedEntrant)}
-    )
+    trained = {name: each for name, each in entrants.items() if isinstance(each, TrainedEntrant)}
+    results.check({name: each.player.agent.checkpoint.digest for name, each in trained.items()})
     wanted = {match for matches in tables for match in matches}
     todo = play.blocks(tables, wanted & set(results.games))
     on_game(len(wanted & set(results.games)), len(wanted))
@@ -381,13 +378,6 @@ class TrainedEntrant:
   def check(self, table: Table) -> None:
     self.player.check(table.spec, self.name)
 
-  def digest(self) -> str:
-    """Returns the SHA-256 digest of the parameters."""
-    state, found = self.player.agent.state, hashlib.sha256()
-    for leaf in jax.tree_util.tree_leaves((state.params, state.net_state)):
-      found.update(np.asarray(leaf).tobytes())
-    return found.hexdigest()
-
   def sit(self, tables: Sequence[Table], seeds: Sequence[int]) -> Seated:
     return _SeatedAgent(self.player, tables, seeds[0])
 
@@ -458,7 +448,7 @@ class _Results:
 
   def __init__(self, folder: str | os.PathLike[str] | None, header: dict[str, Any]) -> None:
     self.games: dict[Match, Game] = {}
-    self._digests: dict[str, str] = {}
+    self._digests: dict[str, Any] = {}
     self._log: RecordLog | None = None
     self._lock: RunLock | None = None
     if folder is None:
@@ -481,21 +471,23 @@ class _Results:
     if self._lock is not None:
       self._lock.close()
 
-  def check(self, digests: Mapping[str, str]) -> None:
-    """Stores the digests of trained agents, by name.
+  def check(self, digests: Mapping[str, str | None]) -> None:
+    """Stores the digests of trained agents' checkpoints, by name.
 
     Raises: UserError: another agent has played under one of the names, such as a run that was trained again.
     """
     if self._log is None:
       return
-    new = {name: digest for name, digest in digests.items() if name not in self._digests}
-    for name, digest in (self._digests | new).items():
-      if digests.get(name, digest) != digest:
+    new = []
+    for name, digest in digests.items():
+      if name not in self._digests:
+        new.append({"agent": name, "parameters": digest})
+      elif self._digests[name] != digest:
         raise UserError(
           f"{self._log.path}: {name} had other parameters in the stored games; choose another folder"
         )
     if new:
-      self._log.append({"agent": name, "parameters": digest} for name, digest in new.items())
+      self._log.append(new)
 
   def add(self, games: Sequence[Game]) -> None:
     """Adds the games that are not stored yet."""
@@ -507,7 +499,7 @@ class _Results:
   def _keep(self, records: Sequence[dict[str, Any]]) -> None:
     for number, record in enumerate(records):
       if "agent" in record:
-        self._digests[str(record["agent"])] = str(record.get("parameters"))
+        self._digests[str(record["agent"])] = record.get("parameters")
         continue
       try:
         game = _from_record(record)

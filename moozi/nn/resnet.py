@@ -11,6 +11,7 @@ hidden state from the trunk's output. Without a trunk, the reward head reads the
 import haiku as hk
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int
 
 from moozi.core.config import NetworkConfig
@@ -49,11 +50,9 @@ class PointwiseConv(hk.Module):
     init = hk.initializers.TruncatedNormal(sum(sizes) ** -0.5)
     w = hk.get_parameter("w", (1, 1, sum(sizes), self._channels), init=init)[0, 0]
     x = hk.get_parameter("b", (self._channels,), init=jnp.zeros)
-    first = 0
-    for group, size in zip(groups, sizes, strict=True):
-      product = group @ w[first : first + size]
+    for group, rows in zip(groups, jnp.split(w, np.cumsum(sizes)[:-1]), strict=True):
+      product = group @ rows
       x = x + (product if group.ndim == 4 else product[:, None, None, :])
-      first += size
     return x
 
 

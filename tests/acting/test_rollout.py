@@ -62,7 +62,7 @@ def assert_same(left, right):
     for name in FIELDS:
       x, y = getattr(a, name), getattr(b, name)
       assert (x.shape, x.dtype) == (y.shape, y.dtype), name
-      if np.issubdtype(x.dtype, np.floating):
+      if name in ("root_value", "action_probs"):
         # On some processors the two programs of XLA round differently.
         np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6, err_msg=name)
       else:

@@ -4,6 +4,7 @@ import json
 
 from experiments.testbed import boards, table
 from experiments.testbed.sweep import APPROACHES, BOARDS, TASKS, jobs
+from tests.experiments.sample_results import make_result
 
 
 def test_each_approach_learns_its_tasks_in_the_time_of_the_task(tmp_path):
@@ -48,15 +49,12 @@ def test_arena_of_stored_games_keeps_the_other_tasks(tmp_path, monkeypatch, caps
 
 
 def test_boards_table_of_finished_jobs(tmp_path):
-  (tmp_path / "alphazero_go_5x5_seed0").mkdir()
-  (tmp_path / "alphazero_go_5x5_seed0" / "summary.json").write_text(
-    '{"training_s": 7199.0, "env_steps": 1500160}'
-  )
   evaluations = [
     {"opponent": "mcts:1000", "score": 0.9025, "wins": 180, "draws": 1, "losses": 19},
     {"opponent": "mcts:100", "score": 1.0, "wins": 200, "draws": 0, "losses": 0},
   ]
-  (tmp_path / "alphazero_go_5x5_seed0" / "evaluations.json").write_text(json.dumps(evaluations))
+  folder = make_result(tmp_path, "alphazero_go_5x5_seed0", evaluations, config="alphazero/boards/go_5x5")
+  (folder / "job.json").write_text('{"wall_s": 7199.0, "env_steps": 1500160}')
   assert boards.table(tmp_path).splitlines()[2:] == [
     "| go_5x5 | alphazero | 0 | 120 | 1,500,160 | 1.000 (200-0-0) | 0.902 (180-1-19) |"
   ]

@@ -46,6 +46,7 @@ class CheckpointInfo:
   Attributes:
     meta: the `meta` of `save_checkpoint`.
     version: version of MooZi that saved the checkpoint; None if the manifest lacks it.
+    digest: the SHA-256 of the file of arrays; None if the manifest lacks it.
   """
 
   path: Path
@@ -53,6 +54,7 @@ class CheckpointInfo:
   learner_steps: int
   meta: dict[str, Any]
   version: str | None = None
+  digest: str | None = None
 
   @property
   def name(self) -> str:
@@ -168,7 +170,8 @@ def read_checkpoint_info(path: Path, expected: Mapping[str, Any] | None = None) 
   meta, version = manifest["meta"], manifest.get("moozi")
   _check_expected(path, meta, expected or {})
   version = version if isinstance(version, str) else None
-  return CheckpointInfo(path, meta["env_steps"], meta["learner_steps"], meta, version)
+  digest = manifest["files"][ARRAYS].get("sha256")
+  return CheckpointInfo(path, meta["env_steps"], meta["learner_steps"], meta, version, digest)
 
 
 def expected_of(config: Config, spec: EnvSpec) -> dict[str, Any]:

@@ -36,8 +36,9 @@ def model_errors(
   """Compares the model with the rules after every legal move of `count` positions.
 
   The positions are from `count` games, whose moves are drawn from the network's policy after four random
-  ones; one of each, drawn uniformly from those before its last move. The game is for two players, without chance and hidden
-  information, and has rewards only at its end. Q is the reward minus the value for the opponent.
+  ones; one of each, drawn uniformly from those before its last move. The game is for two players, without
+  chance and hidden information, and has rewards only at its end. Q is the reward minus the value for the
+  opponent.
 
   Returns: the numbers of `positions` and `moves`, and
     - `q_spread`: the standard deviation of Q by the rules among the moves of a position, env units;

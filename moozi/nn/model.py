@@ -189,7 +189,7 @@ NETWORKS: dict[str, Callable[[NetworkConfig, EnvSpec, int, int], Parts]] = {
   ),
   "resnet": lambda config, spec, s, planes: (
     ResnetRepresentation(config, planes),
-    ResnetPrediction(config, spec.num_actions, s),
+    ResnetPrediction(config, spec, s),
     ResnetDynamics(config, spec, s),
     ResnetProjection(config),
   ),

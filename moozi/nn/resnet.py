@@ -98,19 +98,36 @@ class ResnetRepresentation(hk.Module):
 
 
 class ResnetPrediction(hk.Module):
-  """f: residual blocks, flatten, then for value and policy each: dense, norm, relu, dense."""
+  """f: residual blocks, flatten, then for value and policy each: dense, norm, relu, dense.
 
-  def __init__(self, config: NetworkConfig, num_actions: int, support_size: int, name: str = "prediction"):
+  With `conv_policy`, a 1×1 convolution of the blocks' output adds to the logit of each action that acts at a
+  place (`EnvSpec.action_places`): its value at that cell, or its mean over that column. Without it, the
+  `head_size` units of the policy head have to tell all cells apart.
+
+  Source: thesis 5.1.2; Wu 2019, Accelerating Self-Play Learning in Go, for the convolution. Departures from
+  the latter: the dense logits stay, in place of pooled features.
+  """
+
+  def __init__(self, config: NetworkConfig, spec: EnvSpec, support_size: int, name: str = "prediction"):
     super().__init__(name=name)
-    self._config = config
-    self._sizes = {"value": support_size, "policy": num_actions}
+    self._config, self._spec = config, spec
+    self._sizes = {"value": support_size, "policy": spec.num_actions}
 
   def __call__(
     self, hidden_state: Float[Array, "B H W C"], is_training: bool
   ) -> tuple[Float[Array, "B S"], Float[Array, "B A"]]:
-    x = flatten(_tower(hidden_state, self._config.num_prediction_blocks, self._config, is_training))
+    cells = _tower(hidden_state, self._config.num_prediction_blocks, self._config, is_training)
+    x = flatten(cells)
     out = {head: _head(x, head, size, self._config, is_training) for head, size in self._sizes.items()}
-    return out["value"], out["policy"]
+    num_places = self._spec.num_places
+    if not (self._config.conv_policy and num_places):
+      return out["value"], out["policy"]
+    places = PointwiseConv(1, name="policy_places")(cells)
+    if self._spec.action_places == "columns":
+      places = jnp.mean(places, axis=1)
+    # Action 0 is the dummy, and the actions with places follow it.
+    after = self._spec.num_actions - 1 - num_places
+    return out["value"], out["policy"] + jnp.pad(places.reshape(-1, num_places), ((0, 0), (1, after)))
 
 
 class ResnetDynamics(hk.Module):

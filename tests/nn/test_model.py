@@ -219,6 +219,39 @@ def test_resnet_sees_where_an_action_acts(places, num_env_actions):
   assert np.any(next_state(num_env_actions) != none, axis=-1).all()
 
 
+@pytest.mark.parametrize(("places", "num_env_actions"), [("cells", 7), ("columns", 3), ("none", 3)])
+def test_conv_policy_reads_the_place_of_each_action(places, num_env_actions):
+  spec = EnvSpec(
+    name="t:s",
+    frame_shape=(3, 2, 2),
+    frame_dtype="bool",
+    num_env_actions=num_env_actions,
+    action_places=places,
+  )
+  config = NetworkConfig(kind="resnet", conv_policy=True, **{**SMALL, "num_prediction_blocks": 0})
+  model = jitted(make_model(config, spec, 1, PHI))
+  history = jax.random.normal(jax.random.PRNGKey(0), (4, 3, 2, 2 + spec.num_actions))
+  params, net_state = fast_jit(model.init)(jax.random.PRNGKey(1), history)
+  if places == "none":
+    assert "prediction/policy_places" not in params
+    return
+
+  def logits_with(w, b):
+    params["prediction/policy_places"] = {"w": w, "b": b}
+    output, _ = model.root_inference(params, net_state, history, False)
+    return np.asarray(output.policy_logits), np.asarray(output.hidden_state)
+
+  zeros = jnp.zeros((1, 1, 8, 1))
+  dense, state = logits_with(zeros, jnp.zeros(1))
+  logits, _ = logits_with(zeros.at[0, 0, 5, 0].set(2), jnp.full(1, 0.5))
+  plane = 2 * state[..., 5] + 0.5
+  want = plane.reshape(4, 6) if places == "cells" else plane.mean(axis=1)
+  got = logits - dense
+  np.testing.assert_allclose(got[:, 1 : spec.num_places + 1], want, rtol=1e-4, atol=1e-5)
+  # The dummy and the action without a place.
+  np.testing.assert_array_equal(got[:, [0, spec.num_places + 1]], 0)
+
+
 @pytest.mark.parametrize("kind", ["resnet", "mlp"])
 def test_batch_norm_state_changes_in_training_only(kind):
   model, params, net_state, history = build(kind, "batch")

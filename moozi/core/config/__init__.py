@@ -91,6 +91,11 @@ class NetworkConfig(Section):
   )
   latent_size: PositiveInt = Field(256, description="mlp, conv_latent: size of the hidden state")
   head_size: PositiveInt = Field(128, description="width of the hidden layer of each head")
+  conv_policy: bool = Field(
+    False,
+    description="resnet, board games: a 1×1 convolution of the hidden state adds to the logits of moves, at "
+    "their cells or columns (docs/board_games.md)",
+  )
   batch_norm_decay: Annotated[float, Field(gt=0.0, lt=1.0)] = Field(
     0.99,
     description="norm=batch, center_frames: decay per update of the averages that normalize when acting "

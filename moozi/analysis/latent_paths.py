@@ -8,6 +8,7 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int
 
+from moozi.analysis.batches import in_batches
 from moozi.core.spec import EnvSpec
 from moozi.evaluation.episodes import PlayedStep
 from moozi.nn.model import Model
@@ -103,17 +104,12 @@ def _encode(
   spec: EnvSpec,
   history_length: int,
 ) -> Float[np.ndarray, "T ..."]:
-  represent = jax.jit(lambda stacked: model.represent(params, net_state, stacked, False)[0])
+  represent = jax.jit(lambda stacked: model.represent(params, net_state, stacked, False)[:1])
   history, stacked = init_history(1, history_length, spec), []
   for step in steps:
     history = push_frame(history, step.frame[None], np.array([step.is_first]))
     frames = normalize_frame(history.frames, spec.frame_dtype)
     stacked.append(stack_history(frames, history.actions, spec.num_actions)[0])
     history = push_action(history, np.array([step.action], np.int32))
-  out = []
-  for i in range(0, len(stacked), _BATCH):
-    batch = np.stack(stacked[i : i + _BATCH])
-    # All batches are padded to one shape, so that `represent` compiles once.
-    padded = np.concatenate([batch, np.zeros((_BATCH - len(batch), *batch.shape[1:]), batch.dtype)])
-    out.append(np.asarray(represent(padded))[: len(batch)])
-  return np.concatenate(out)
+  (encoded,) = in_batches(represent, _BATCH, stacked)
+  return encoded

@@ -1,4 +1,4 @@
-"""How far the learned model of a board game is from the rules, as the search meets it.
+"""How far the learned model of a board game is from the rules after one move.
 
 In positions of the agent's own play, the model takes every legal move, and so do the rules. The network then
 evaluates both results: the hidden state that the model predicts, and the true next frame. AlphaZero's search
@@ -10,15 +10,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
-from moozi.analysis.exploitability import Move, histories_of, line_of
+from moozi.agent.policy import observe
+from moozi.analysis.batches import in_batches
+from moozi.analysis.exploitability import Move, histories_of, move_at
 from moozi.core.spec import EnvSpec
 from moozi.envs.suites.open_spiel.rules import Rules
 from moozi.nn.model import Model
-from moozi.ops.history import normalize_frame, push_frame, stack_history
 
 _RANDOM_PLIES = 4
 _BATCH = 512
@@ -44,8 +44,8 @@ def model_errors(
     - `q_spread`: the standard deviation of Q by the rules among the moves of a position, env units;
     - `q_error`: the root mean square of the difference between the model's Q and that by the rules, less the
       mean difference of the position, because only differences between moves matter to the search;
-    - `q_correlation`: Pearson's, of the same two, less their means over the position; 0 if the model tells
-      no moves apart;
+    - `q_correlation`: Pearson's, of the same two, less their means over the position; 0 if the model gives
+      all moves of a position the same Q;
     - `legal_share_model`, `legal_share_network`: the mean probability that the policy gives to the legal
       moves after the move, in the predicted state and for the true frame.
   """
@@ -65,79 +65,68 @@ def model_errors(
     return q, jax.nn.softmax(output.policy_logits)
 
   def evaluate_lines(lines: Sequence[Sequence[Move]]) -> list[np.ndarray]:
-    history, last = histories_of(lines, history_length, spec)
-    history = push_frame(history, last.frame, last.is_first)
-    frames = normalize_frame(history.frames, spec.frame_dtype)
-    return _in_batches(evaluate, stack_history(frames, history.actions, spec.num_actions))
+    _, stacked = observe(*histories_of(lines, history_length, spec), spec)
+    return in_batches(evaluate, _BATCH, np.asarray(stacked))
 
-  states = _play(rules, evaluate_lines, count, random)
-  hidden_state, _, _ = evaluate_lines([line_of(rules, state.history(), sees_others=True) for state in states])
-  edges = [(i, action) for i, state in enumerate(states) for action in state.legal_actions()]
-  position = np.array([i for i, _ in edges])
-  action = np.array([1 + action for _, action in edges], np.int32)
-  q_model, policy_model = _in_batches(take, hidden_state[position], action)
-  children = [states[i].child(action) for i, action in edges]
-  q_rules = np.array(
-    [
-      child.returns()[states[i].current_player()] if child.is_terminal() else 0.0
-      for (i, _), child in zip(edges, children, strict=True)
-    ]
-  )
-  going_on = np.array([k for k, child in enumerate(children) if not child.is_terminal()])
-  lines = [line_of(rules, children[k].history(), sees_others=True) for k in going_on]
-  _, value, policy = evaluate_lines(lines)
-  q_rules[going_on] = -value
-  legal = np.stack([line[-1].legal for line in lines])
+  games = _play(rules, evaluate_lines, count, random)
+  lines = [moves[: 1 + random.integers(max(1, len(moves) - 1))] for moves in games]
+  hidden_state, _, _ = evaluate_lines(lines)
+  position, action, rewards, next_lines, unfinished = [], [], [], [], []
+  for i, line in enumerate(lines):
+    state = rules.game.new_initial_state()
+    for move in line[:-1]:
+      state.apply_action(move.action)
+    for each in state.legal_actions():
+      child = state.child(each)
+      if child.is_terminal():
+        rewards.append(child.returns()[state.current_player()])
+      else:
+        unfinished.append(len(rewards))
+        rewards.append(0.0)
+        next_lines.append([*line[:-1], line[-1]._replace(action=each), move_at(rules, child)])
+      position.append(i)
+      action.append(1 + each)
+  q_model, policy_model = in_batches(take, _BATCH, hidden_state[position], np.array(action, np.int32))
+  _, value, policy = evaluate_lines(next_lines)
+  q_rules = np.array(rewards)
+  q_rules[unfinished] = -value
+  legal = np.stack([line[-1].legal for line in next_lines])
   model_within, rules_within = _less_means(q_model, position), _less_means(q_rules, position)
   scale = np.std(model_within) * np.std(rules_within)
   return {
-    "positions": len(states),
-    "moves": len(edges),
+    "positions": len(lines),
+    "moves": len(action),
     "q_spread": float(np.std(rules_within)),
     "q_error": float(np.sqrt(np.mean((model_within - rules_within) ** 2))),
     "q_correlation": float(np.mean(model_within * rules_within) / scale) if scale > 0 else 0.0,
-    "legal_share_model": float(np.mean(np.sum(policy_model[going_on, 1:], axis=1, where=legal))),
+    "legal_share_model": float(np.mean(np.sum(policy_model[unfinished, 1:], axis=1, where=legal))),
     "legal_share_network": float(np.mean(np.sum(policy[:, 1:], axis=1, where=legal))),
   }
 
 
-def _play(rules: Rules, evaluate_lines: Any, count: int, random: np.random.Generator) -> list[Any]:
-  """Returns a position of each of `count` games, drawn uniformly from those before its last move."""
-  games = [rules.game.new_initial_state() for _ in range(count)]
+def _play(rules: Rules, evaluate_lines: Any, count: int, random: np.random.Generator) -> list[list[Move]]:
+  """Returns the moves of `count` games."""
+  states = [rules.game.new_initial_state() for _ in range(count)]
+  games: list[list[Move]] = [[] for _ in states]
   for ply in itertools.count():
-    going_on = [state for state in games if not state.is_terminal()]
-    if not going_on:
+    unfinished = [i for i, state in enumerate(states) if not state.is_terminal()]
+    if not unfinished:
       break
-    shares = np.ones((len(going_on), rules.spec.num_env_actions))
+    for i in unfinished:
+      games[i].append(move_at(rules, states[i]))
+    shares = np.ones((len(unfinished), rules.spec.num_env_actions))
     if ply >= _RANDOM_PLIES:
-      lines = [line_of(rules, state.history(), sees_others=True) for state in going_on]
-      shares = evaluate_lines(lines)[2][:, 1:].astype(np.float64)
-    for state, share in zip(going_on, shares, strict=True):
-      legal = state.legal_actions()
+      shares = evaluate_lines([games[i] for i in unfinished])[2][:, 1:].astype(np.float64)
+    for i, share in zip(unfinished, shares, strict=True):
+      legal = states[i].legal_actions()
       probs = share[legal] + 1e-9
-      state.apply_action(int(random.choice(legal, p=probs / probs.sum())))
-  out = []
-  for state in games:
-    moves = state.history()
-    start = rules.game.new_initial_state()
-    for move in moves[: random.integers(max(1, len(moves) - 1))]:
-      start.apply_action(move)
-    out.append(start)
-  return out
+      action = int(random.choice(legal, p=probs / probs.sum()))
+      games[i][-1] = games[i][-1]._replace(action=action)
+      states[i].apply_action(action)
+  return games
 
 
-def _in_batches(function: Any, *arrays: Any) -> list[np.ndarray]:
-  """Returns the function's outputs for rows [N, ...], in batches of one size, so that it compiles once."""
-  parts = []
-  for start in range(0, len(arrays[0]), _BATCH):
-    rows = [np.asarray(x[start : start + _BATCH]) for x in arrays]
-    size = len(rows[0])
-    padded = [np.concatenate([x, np.repeat(x[-1:], _BATCH - size, axis=0)]) for x in rows]
-    parts.append([np.asarray(x)[:size] for x in function(*map(jnp.asarray, padded))])
-  return [np.concatenate(columns) for columns in zip(*parts, strict=True)]
-
-
-def _less_means(values: Float[np.ndarray, "N"], position: Int[np.ndarray, "N"]) -> Float[np.ndarray, "N"]:
+def _less_means(values: Float[np.ndarray, "N"], position: list[int]) -> Float[np.ndarray, "N"]:
   """Returns the values less the mean over their position."""
   means = np.bincount(position, values) / np.bincount(position)
   return values - means[position]

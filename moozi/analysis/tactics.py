@@ -15,12 +15,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from moozi.agent.policy import observe
 from moozi.analysis.exploitability import Decide, Move, histories_of, line_of
 from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
 from moozi.envs.suites.open_spiel.rules import Rules
 from moozi.nn.model import Model
-from moozi.ops.history import normalize_frame, push_frame, stack_history
 
 PositionKind = Literal["win", "block"]
 _MAX_GAMES = 100
@@ -141,11 +141,7 @@ def reward_errors(
     "win": pick([x.right for x in chosen]),
     "other": pick([x.line[-1].legal & ~x.right for x in chosen]),
   }
-  history, last = histories_of([x.line for x in chosen], history_length, spec)
-  history = push_frame(history, last.frame, last.is_first)
-  stacked = stack_history(
-    normalize_frame(history.frames, spec.frame_dtype), history.actions, spec.num_actions
-  )
+  _, stacked = observe(*histories_of([x.line for x in chosen], history_length, spec), spec)
 
   @jax.jit
   def predict(variables: Any, stacked: Array, action: Array, reward: Array) -> tuple[Array, Array]:

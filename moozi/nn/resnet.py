@@ -101,8 +101,8 @@ class ResnetPrediction(hk.Module):
   """f: residual blocks, flatten, then for value and policy each: dense, norm, relu, dense.
 
   With `conv_policy`, a 1×1 convolution of the blocks' output adds to the logit of each action that acts at a
-  place (`EnvSpec.action_places`): its value at that cell, or its mean over that column. Without it, the
-  `head_size` units of the policy head have to tell all cells apart.
+  place (`EnvSpec.action_places`): its value at that cell, or its mean over that column. Without it, all moves
+  are computed from the `head_size` units of the policy head.
 
   Source: thesis 5.1.2; Wu 2019, Accelerating Self-Play Learning in Go, for the convolution. Departures from
   the latter: the dense logits stay, in place of pooled features.
@@ -119,13 +119,12 @@ class ResnetPrediction(hk.Module):
     cells = _tower(hidden_state, self._config.num_prediction_blocks, self._config, is_training)
     x = flatten(cells)
     out = {head: _head(x, head, size, self._config, is_training) for head, size in self._sizes.items()}
-    num_places = self._spec.num_places
+    num_places = _num_places(self._spec, cells)
     if not (self._config.conv_policy and num_places):
       return out["value"], out["policy"]
     places = PointwiseConv(1, name="policy_places")(cells)
     if self._spec.action_places == "columns":
       places = jnp.mean(places, axis=1)
-    # Action 0 is the dummy, and the actions with places follow it.
     after = self._spec.num_actions - 1 - num_places
     return out["value"], out["policy"] + jnp.pad(places.reshape(-1, num_places), ((0, 0), (1, after)))
 
@@ -143,12 +142,10 @@ class ResnetDynamics(hk.Module):
     self._config, self._spec, self._support_size = config, spec, support_size
 
   def _action_planes(
-    self, one_hot: Float[Array, "B A"], height: int, width: int
+    self, one_hot: Float[Array, "B A"], hidden_state: Float[Array, "B H W C"]
   ) -> list[Float[Array, "B ..."]]:
     """Returns the groups of planes for `PointwiseConv`: values of the constant ones [B, P], then places."""
-    # Downsampled frames have no cells.
-    num_places = self._spec.num_places if (height, width) == self._spec.frame_shape[:2] else 0
-    # Action 0 is the dummy, and the actions with places follow it.
+    num_places, width = _num_places(self._spec, hidden_state), hidden_state.shape[2]
     placed, others = one_hot[:, 1 : num_places + 1], jnp.delete(one_hot, slice(1, num_places + 1), axis=1)
     groups = [others / others.shape[1]]
     if num_places:
@@ -160,7 +157,7 @@ class ResnetDynamics(hk.Module):
   ) -> tuple[Float[Array, "B H W C"], Float[Array, "B S"]]:
     c = self._config
     one_hot = jax.nn.one_hot(action, self._spec.num_actions, dtype=hidden_state.dtype)
-    x = PointwiseConv(c.channels)(hidden_state, *self._action_planes(one_hot, *hidden_state.shape[1:3]))
+    x = PointwiseConv(c.channels)(hidden_state, *self._action_planes(one_hot, hidden_state))
     x = _tower(x, c.num_dynamics_blocks, c, is_training)
     next_state = ResidualBlock(c.channels, c, name="state_block")(x, is_training)
     seen = x if c.num_dynamics_blocks else next_state
@@ -176,6 +173,14 @@ class ResnetProjection(hk.Module):
 
   def __call__(self, hidden_state: Float[Array, "B H W C"], is_training: bool) -> Float[Array, "B H W C"]:
     return _tower(hidden_state, 1, self._config, is_training)
+
+
+def _num_places(spec: EnvSpec, image: Float[Array, "B H W C"]) -> int:
+  """Returns the number of actions with a place in the image; they follow action 0, which is the dummy.
+
+  A downsampled image does not have the board's cells.
+  """
+  return spec.num_places if image.shape[1:3] == spec.frame_shape[:2] else 0
 
 
 def _head(

@@ -14,6 +14,7 @@ from moozi.envs.vector import make_vector
 from moozi.nn.model import Model, ModelOutput
 from moozi.ops.history import init_history, normalize_frame, push_action, push_frame, stack_history
 from moozi.ops.scalar_transform import ScalarTransform
+from tests.agent.tiny import model_of
 from tests.fast_jit import fast_jit
 
 pytest.importorskip("pyspiel")
@@ -42,18 +43,7 @@ def network(num_actions: int, scale: float) -> Model:
       hidden_state=flat, value_logits=values, reward_logits=values, policy_logits=logits
     ), net_state
 
-  def unused(*args):
-    raise NotImplementedError
-
-  return Model(
-    init=unused,
-    root_inference=root,
-    recurrent_inference=unused,
-    project=unused,
-    represent=unused,
-    num_actions=num_actions,
-    transform=PHI,
-  )
+  return model_of(num_actions, root, transform=PHI)
 
 
 class Searched:

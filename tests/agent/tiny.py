@@ -13,6 +13,28 @@ from moozi.ops.scalar_transform import ScalarTransform
 PHI = ScalarTransform(-5, 5, 0.001)
 
 
+def encode(x, transform=PHI):
+  """Returns logits of the categories of scalars in env units."""
+  return jnp.log(jnp.maximum(transform.to_probs(x), 1e-30))
+
+
+def unused(*args):
+  raise NotImplementedError
+
+
+def model_of(num_actions: int, root, recurrent=unused, transform=PHI) -> Model:
+  """Returns a model with these functions of inference; the others raise NotImplementedError."""
+  return Model(
+    init=unused,
+    root_inference=root,
+    recurrent_inference=recurrent,
+    project=unused,
+    represent=unused,
+    num_actions=num_actions,
+    transform=transform,
+  )
+
+
 def table_model(num_actions: int) -> Model:
   """Returns a model that looks up its outputs in tables; a hidden state is a one-hot row index.
 
@@ -20,9 +42,6 @@ def table_model(num_actions: int) -> Model:
 
   The params are next_state [N, A] int32, reward [N, A], value [N], logits [N, A]; scalars in env units.
   """
-
-  def encode(x):
-    return jnp.log(jnp.maximum(PHI.to_probs(x), 1e-30))
 
   def output(params, state, reward):
     index = jnp.argmax(state, axis=-1)
@@ -42,18 +61,7 @@ def table_model(num_actions: int) -> Model:
     nxt = jax.nn.one_hot(params["next_state"][index, action], state.shape[-1])
     return output(params, nxt, params["reward"][index, action]), net_state
 
-  def unused(*args):
-    raise NotImplementedError
-
-  return Model(
-    init=unused,
-    root_inference=root,
-    recurrent_inference=recurrent,
-    project=unused,
-    represent=unused,
-    num_actions=num_actions,
-    transform=PHI,
-  )
+  return model_of(num_actions, root, recurrent)
 
 
 def chance_table_model(num_actions: int, num_codes: int) -> Model:
@@ -63,9 +71,6 @@ def chance_table_model(num_actions: int, num_codes: int) -> Model:
   chance [N, C] logits, next_state [N, C] int32 and reward [N, C], indexed by afterstate.
   """
   base = table_model(num_actions)
-
-  def encode(x):
-    return jnp.log(jnp.maximum(PHI.to_probs(x), 1e-30))
 
   def one_hot(index, like):
     return jax.nn.one_hot(index, like.shape[-1])
@@ -86,9 +91,6 @@ def chance_table_model(num_actions: int, num_codes: int) -> Model:
       reward_logits=encode(params["reward"][edge]),
       policy_logits=params["logits"][index],
     ), net_state
-
-  def unused(*args):
-    raise NotImplementedError
 
   chance = ChanceModel(afterstate=afterstate, outcome=outcome, encode=unused, num_codes=num_codes)
   return dataclasses.replace(base, recurrent_inference=unused, chance=chance)

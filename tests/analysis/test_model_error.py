@@ -7,8 +7,9 @@ import pytest
 
 from moozi.analysis.model_error import model_errors
 from moozi.envs.suites.open_spiel.rules import Rules
-from moozi.nn.model import Model, ModelOutput
+from moozi.nn.model import ModelOutput
 from moozi.ops.scalar_transform import ScalarTransform
+from tests.agent.tiny import encode, model_of
 
 pytest.importorskip("pyspiel")
 
@@ -44,21 +45,17 @@ def place(board, action):
   return jnp.concatenate([cells[..., :NOUGHTS_MOVE] + planes, turn], axis=-1).reshape(board.shape)
 
 
-def model_of(step, reward_of_win=1.0):
+def board_model(step, reward_of_win=1.0):
   """Returns a model whose hidden state is the board; `step` maps it and an action to the next board."""
 
   def output(board, reward):
     value = scores(board)[1]
     empty = board.reshape(-1, 9, 4)[..., EMPTY]
     logits = jnp.concatenate([jnp.zeros((len(board), 1)), empty], axis=-1)
-
-    def encode(x):
-      return jnp.log(jnp.maximum(TRANSFORM.to_probs(x), 1e-9))
-
     return ModelOutput(
       hidden_state=board,
-      value_logits=encode(value),
-      reward_logits=encode(reward),
+      value_logits=encode(value, TRANSFORM),
+      reward_logits=encode(reward, TRANSFORM),
       policy_logits=jnp.where(logits > 0, 0.0, -1e9),
     )
 
@@ -70,18 +67,7 @@ def model_of(step, reward_of_win=1.0):
     after = step(board, action)
     return output(after, reward_of_win * scores(after)[0]), net_state
 
-  def unused(*args):
-    raise NotImplementedError
-
-  return Model(
-    init=unused,
-    root_inference=root,
-    recurrent_inference=recurrent,
-    project=unused,
-    represent=unused,
-    num_actions=10,
-    transform=TRANSFORM,
-  )
+  return model_of(10, root, recurrent, TRANSFORM)
 
 
 def errors_of(rules, model):
@@ -89,7 +75,7 @@ def errors_of(rules, model):
 
 
 def test_a_model_that_is_the_rules_has_no_error(rules):
-  found = errors_of(rules, model_of(place))
+  found = errors_of(rules, board_model(place))
   assert found["positions"] == 60 < found["moves"]
   assert found["q_spread"] > 0.1
   assert found["q_error"] == pytest.approx(0, abs=1e-3)
@@ -98,13 +84,13 @@ def test_a_model_that_is_the_rules_has_no_error(rules):
 
 
 def test_a_model_that_expects_no_reward_errs_where_the_game_can_be_won(rules):
-  found = errors_of(rules, model_of(place, reward_of_win=0.0))
+  found = errors_of(rules, board_model(place, reward_of_win=0.0))
   assert 0 < found["q_error"] < found["q_spread"]
   assert 0 < found["q_correlation"] < 1
 
 
-def test_a_model_that_ignores_the_action_tells_no_moves_apart(rules):
-  found = errors_of(rules, model_of(lambda board, action: board))
+def test_a_model_that_ignores_the_action_gives_all_moves_one_value(rules):
+  found = errors_of(rules, board_model(lambda board, action: board))
   assert found["q_error"] == pytest.approx(found["q_spread"], abs=1e-6)
   assert found["q_correlation"] == pytest.approx(0, abs=1e-6)
   # The taken cell looks free, so its share of the policy is lost.
@@ -112,4 +98,4 @@ def test_a_model_that_ignores_the_action_tells_no_moves_apart(rules):
 
 
 def test_equal_seeds_give_equal_errors(rules):
-  assert errors_of(rules, model_of(place)) == errors_of(rules, model_of(place))
+  assert errors_of(rules, board_model(place)) == errors_of(rules, board_model(place))

@@ -184,16 +184,20 @@ def test_mover_view_exchanges_the_players_planes():
   assert float(jnp.max(jnp.abs(hidden(frames) - hidden(frames[..., jnp.array([2, 1, 0, 3])])))) > 0.01
 
 
-@pytest.mark.parametrize(("places", "num_env_actions"), [("cells", 28), ("columns", 4)])
-def test_resnet_sees_where_an_action_acts(places, num_env_actions):
-  """An action with a place changes the next state near this place only, the others change all of it."""
-  spec = EnvSpec(
+def board_spec(frame_shape, num_env_actions, places):
+  return EnvSpec(
     name="t:s",
-    frame_shape=(9, 3, 2),
+    frame_shape=frame_shape,
     frame_dtype="bool",
     num_env_actions=num_env_actions,
     action_places=places,
   )
+
+
+@pytest.mark.parametrize(("places", "num_env_actions"), [("cells", 28), ("columns", 4)])
+def test_resnet_sees_where_an_action_acts(places, num_env_actions):
+  """An action with a place changes the next state near this place only, the others change all of it."""
+  spec = board_spec((9, 3, 2), num_env_actions, places)
   config = NetworkConfig(kind="resnet", norm="none", **{**SMALL, "num_dynamics_blocks": 0})
   model = jitted(make_model(config, spec, 1, PHI))
   history = jax.random.normal(jax.random.PRNGKey(0), (1, 9, 3, 2 + spec.num_actions))
@@ -221,13 +225,7 @@ def test_resnet_sees_where_an_action_acts(places, num_env_actions):
 
 @pytest.mark.parametrize(("places", "num_env_actions"), [("cells", 7), ("columns", 3), ("none", 3)])
 def test_conv_policy_reads_the_place_of_each_action(places, num_env_actions):
-  spec = EnvSpec(
-    name="t:s",
-    frame_shape=(3, 2, 2),
-    frame_dtype="bool",
-    num_env_actions=num_env_actions,
-    action_places=places,
-  )
+  spec = board_spec((3, 2, 2), num_env_actions, places)
   config = NetworkConfig(kind="resnet", conv_policy=True, **{**SMALL, "num_prediction_blocks": 0})
   model = jitted(make_model(config, spec, 1, PHI))
   history = jax.random.normal(jax.random.PRNGKey(0), (4, 3, 2, 2 + spec.num_actions))

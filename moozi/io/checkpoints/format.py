@@ -177,11 +177,8 @@ def read_checkpoint_info(path: Path, expected: Mapping[str, Any] | None = None) 
 def expected_of(config: Config, spec: EnvSpec) -> dict[str, Any]:
   """Returns the entries of `meta` that identify a run's algorithm, environment and network."""
   network = config.network.model_dump(mode="json")
-  for key in (
-    "center_frames",
-    "conv_policy",
-    "mover_view",
-  ):  # a manifest without one of these keys means false
+  # A manifest without one of these keys means false.
+  for key in ("center_frames", "conv_policy", "mover_view"):
     if not network[key]:
       del network[key]
   if config.algorithm == "ppo":

@@ -30,7 +30,7 @@ from moozi.core.config import Config
 from moozi.core.errors import UserError
 from moozi.envs.suites import minatar
 from moozi.experiments.jobs import GROWABLE, differences, newest_resumable, reaches_end
-from moozi.io.atomic_write import write_bytes
+from moozi.io.atomic_write import write_bytes, write_text
 from moozi.io.checkpoints import code_commit
 from moozi.io.config import save_config
 from moozi.io.metrics import read_metrics
@@ -49,6 +49,19 @@ def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str
   """Returns a table in Markdown."""
   lines = [f"| {' | '.join(cells)} |" for cells in (columns, *rows)]
   return "\n".join([lines[0], "|" + "---|" * len(columns), *lines[1:]])
+
+
+def write_between_markers(path: Path, name: str, text: str) -> None:
+  """Replaces the text between the markers of a name in a file.
+
+  Raises: UserError: the file does not have both markers once, in order.
+  """
+  begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+  whole = path.read_text("utf-8")
+  if whole.count(begin) != 1 or whole.count(end) != 1 or whole.index(begin) > whole.index(end):
+    raise UserError(f"{path}: needs one line {begin} and, after it, one line {end}")
+  before, _, rest = whole.partition(begin)
+  write_text(path, f"{before}{begin}\n\n{text}\n\n{end}{rest.partition(end)[2]}")
 
 
 def write_json(path: Path, value: Any, indent: int | None = 1) -> None:

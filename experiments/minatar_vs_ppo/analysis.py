@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from experiments.lib.jobs import ROOT
-from experiments.lib.results import conditions_of, write_json
+from experiments.lib.results import conditions_of, write_between_markers, write_json
 from experiments.minatar_vs_ppo.runs import (
   CORES,
   LABELS,
@@ -472,19 +472,6 @@ def _span(values: Sequence[int]) -> str:
   return f"{values[0]}" if values[0] == values[-1] else f"{values[0]} to {values[-1]}"
 
 
-def write_between_markers(path: Path, text: str) -> None:
-  """Replaces the text between the markers of a file.
-
-  Raises: UserError: the file does not have both markers once, in order.
-  """
-  begin, end = f"<!-- {MARK}: begin -->", f"<!-- {MARK}: end -->"
-  whole = path.read_text("utf-8")
-  if whole.count(begin) != 1 or whole.count(end) != 1 or whole.index(begin) > whole.index(end):
-    raise UserError(f"{path}: needs one line {begin} and, after it, one line {end}")
-  before, _, rest = whole.partition(begin)
-  write_text(path, f"{before}{begin}\n\n{text}\n\n{end}{rest.partition(end)[2]}")
-
-
 def header_of(runs: Sequence[Run]) -> list[str]:
   """Returns the lines Time, Reached and Measured of a configuration's header."""
   minutes = [run.minutes for run in runs if run.minutes is not None]
@@ -550,8 +537,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     write_text(options.results / "table.md", table + "\n")
     if options.readme is not None:
       own, project = options.readme or (README, PROJECT_README)
-      write_between_markers(own, table)
-      write_between_markers(project, project_table(tables))
+      write_between_markers(own, MARK, table)
+      write_between_markers(project, MARK, project_table(tables))
       if not options.readme:
         write_headers(headers_of(groups))
   except UserError as error:

@@ -1,4 +1,4 @@
-"""Prints the results of MuZero and AlphaZero on the testbed's boards, and writes them to `results/boards.md`.
+"""Prints the results of MuZero and AlphaZero on the testbed's boards, and writes them into the README.
 
     python -m experiments.testbed.boards
 
@@ -7,7 +7,7 @@ A row has the last checkpoint's score and its games that were won, drawn and los
 
 from pathlib import Path
 
-from experiments.lib.results import markdown_table, read_finished
+from experiments.lib.results import markdown_table, read_finished, write_between_markers
 from experiments.testbed.sweep import BOARDS, HERE, approach_and_task, jobs
 
 OPPONENTS = ("mcts:100", "mcts:1000")
@@ -43,5 +43,5 @@ def table(results: Path) -> str:
 
 if __name__ == "__main__":
   text = table(HERE / "results")
-  (HERE / "results" / "boards.md").write_text(text + "\n")
+  write_between_markers(HERE / "README.md", "boards", text)
   print(text)

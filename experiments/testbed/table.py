@@ -2,9 +2,11 @@
 
     python -m experiments.testbed.table                       # all tasks with a complete run
     python -m experiments.testbed.table uno --games 200
+    python -m experiments.testbed.table --readme              # plays nothing; writes the README's table
 
-The arenas are in `results/arena/TASK` and continue where they stopped. `results/table.md` has a row for each
-player of each task whose arena has been played.
+The arenas are in `results/arena/TASK` and continue where they stopped. `results/table.json` has the figures
+of each player of each task whose arena has been played. The table also has the exploitability in
+`results/exploitability/TASK.jsonl`, which `python -m experiments.boards.exploitability RUN… --json` prints.
 """
 
 import argparse
@@ -15,15 +17,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from experiments.lib.jobs import Job
+from experiments.lib.results import markdown_table, write_between_markers
 from experiments.lib.sweep import RUNS
 from experiments.testbed.sweep import HERE, TASKS, approach_and_task, jobs
 from moozi.core.errors import UserError
 from moozi.experiments.jobs import progress_of
 
-HEAD = """\
-| task | player | rating | 95% interval | score | 95% interval | training minutes |
-|---|---|---|---|---|---|---|
-"""
+COLUMNS = ("task", "player", "rating", "score", "exploitability", "training minutes")
+README = HERE / "README.md"
+
+
+def name_of(job: Job) -> str:
+  """Returns the name that the table has for a job's agent."""
+  approach, _ = approach_and_task(job)
+  return f"{approach} (seed {job.seed})" if job.seed else approach
 
 
 def players(task: str, runs: Path) -> dict[str, Path]:
@@ -33,9 +41,8 @@ def players(task: str, runs: Path) -> dict[str, Path]:
   """
   found = {}
   for job in jobs():
-    approach, own_task = approach_and_task(job)
-    if own_task == task and progress_of(job, runs)[1]:
-      found[f"{approach} (seed {job.seed})" if job.seed else approach] = runs / job.name
+    if approach_and_task(job)[1] == task and progress_of(job, runs)[1]:
+      found[name_of(job)] = runs / job.name
   return found
 
 
@@ -69,13 +76,33 @@ def play(task: str, games: int, runs: Path, out: Path) -> list[dict[str, Any]]:
   return rows
 
 
-def table(rows: Sequence[dict[str, Any]]) -> str:
-  """Returns the Markdown table."""
-  return HEAD + "".join(
-    f"| {row['task']} | {row['name']} | {row['rating']:z.0f} | {row['low']:z.0f} … {row['high']:z.0f} "
-    f"| {row['score']:.3f} | {row['score_low']:.3f} … {row['score_high']:.3f} | {row['minutes']:.0f} |\n"
-    for row in rows
-  )
+def exploitability(task: str, out: Path) -> dict[str, float]:
+  """Returns what a best response wins per game from the moves of each player; {} if it was not measured."""
+  path = out / "exploitability" / f"{task}.jsonl"
+  if not path.exists():
+    return {}
+  found = [json.loads(line) for line in path.read_text().splitlines()]
+  by_run = {Path(row["run"]).name: row["played"] for row in found}
+  agents = {name_of(job): by_run[job.name] for job in jobs() if job.name in by_run}
+  return agents | {"random": found[0]["uniform"]}
+
+
+def table(rows: Sequence[dict[str, Any]], out: Path) -> str:
+  """Returns the table in Markdown, with 95% intervals in brackets."""
+  lines = []
+  for row in rows:
+    exploited = exploitability(row["task"], out).get(row["name"])
+    lines.append(
+      [
+        row["task"],
+        row["name"],
+        f"{row['rating']:z.0f} [{row['low']:z.0f}, {row['high']:z.0f}]",
+        f"{row['score']:.3f} [{row['score_low']:.3f}, {row['score_high']:.3f}]",
+        "–" if exploited is None else f"{exploited:.2f}",
+        f"{row['minutes']:.1f}" if row["minutes"] else "–",
+      ]
+    )
+  return markdown_table(COLUMNS, lines)
 
 
 def main(
@@ -84,9 +111,10 @@ def main(
   parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
   parser.add_argument("tasks", nargs="*", metavar="TASK", help="default: all tasks with a complete run")
   parser.add_argument("--games", type=int, default=200, help="number of games of each pair (200)")
+  parser.add_argument("--readme", action="store_true", help="play nothing; write the table into README.md")
   options = parser.parse_args(arguments)
   try:
-    tasks = options.tasks or [task for task in TASKS if players(task, runs)]
+    tasks = [] if options.readme else options.tasks or [task for task in TASKS if players(task, runs)]
     if unknown := [task for task in tasks if task not in TASKS]:
       raise UserError(f"{unknown[0]}: unknown task; choose from {', '.join(TASKS)}")
     out.mkdir(parents=True, exist_ok=True)
@@ -95,11 +123,13 @@ def main(
     for task in tasks:
       rows = [row for row in rows if row["task"] != task] + play(task, options.games, runs, out)
       path.write_text(json.dumps(rows, indent=1) + "\n")
-      (out / "table.md").write_text(table(rows))
+    text = table(rows, out)
+    if options.readme:
+      write_between_markers(README, "testbed", text)
   except UserError as error:
     print(f"error: {error}", file=sys.stderr)
     return 2
-  print(table(rows))
+  print(text)
   return 0
 
 

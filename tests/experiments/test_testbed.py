@@ -42,10 +42,17 @@ def test_arena_of_stored_games_keeps_the_other_tasks(tmp_path, monkeypatch, caps
   assert table.main(["uno"], tmp_path, tmp_path) == 0
   assert json.loads((tmp_path / "table.json").read_text()) == [old[1], new]
   assert capsys.readouterr().out.splitlines()[2:] == [
-    "| simplest | a | 3 | 0 … 10 | 0.500 | 0.250 … 0.750 | 1 |",
-    "| uno | new | 3 | 0 … 10 | 0.500 | 0.250 … 0.750 | 30 |",
-    "",
+    "| simplest | a | 3 [0, 10] | 0.500 [0.250, 0.750] | – | 1.0 |",
+    "| uno | new | 3 [0, 10] | 0.500 [0.250, 0.750] | – | 29.6 |",
   ]
+
+
+def test_readme_has_the_tables_of_the_committed_results():
+  readme, results = table.README.read_text(), table.HERE / "results"
+  rows = table.table(json.loads((results / "table.json").read_text()), results)
+  assert "| kuhn_poker | random | 0 [0, 0] | 0.368 [0.343, 0.392] | 0.46 | – |" in rows.splitlines()
+  for name, text in (("testbed", rows), ("boards", boards.table(results))):
+    assert f"<!-- {name}: begin -->\n\n{text}\n\n<!-- {name}: end -->" in readme
 
 
 def test_boards_table_of_finished_jobs(tmp_path):

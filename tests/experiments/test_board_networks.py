@@ -1,12 +1,19 @@
-"""Test of the comparisons of training runs on Connect Four."""
+"""Test of the comparisons of training runs on Connect Four and Othello."""
 
 import pytest
 
-from experiments.boards import networks
+from experiments.boards import networks, othello
 
 
 @pytest.mark.parametrize("experiment", networks.STEPS)
 def test_the_table_is_in_the_readme(experiment):
   table = networks.table(experiment)
   assert len(table.splitlines()) > 4
+  assert table in (networks.RESULTS.parent / "README.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize("name", othello.TABLES)
+def test_the_table_of_othello_is_in_the_readme(name):
+  table = othello.TABLES[name]()
+  assert len(table.splitlines()) > 3
   assert table in (networks.RESULTS.parent / "README.md").read_text("utf-8")

@@ -1,0 +1,83 @@
+"""Compares training runs on Othello; prints the tables of the README.
+
+    python -m experiments.boards.othello
+
+`results/othello` has the runs' configurations and their metrics, thinned by `experiments.lib.results.thin`;
+`price_of_model` has an arena and the output of `python -m experiments.boards.model_error RUN --json`.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from experiments.lib.results import markdown_table
+from moozi.io.metrics import read_metrics
+
+RESULTS = Path(__file__).parent / "results" / "othello"
+VALUE_TARGETS = ("n_step_5", "n_step_60", "n_step_60_less_noise", "unroll_3")
+POLICY_HEADS = ("unroll_3", "conv_policy", "conv_policy_consistency")
+WINDOW = (100_000, 126_000)
+"""The environment steps over which the losses of POLICY_HEADS are averaged."""
+ARENA = {"AlphaZero": "alphazero_dense_policy", "MuZero": "dense_policy"}
+ERRORS = ("q_spread", "q_error", "q_correlation", "legal_share_model", "legal_share_network")
+
+
+def read(run: str) -> list[dict[str, Any]]:
+  return read_metrics(RESULTS / run / "metrics.jsonl")
+
+
+def scores() -> str:
+  """Returns the table of value targets: the evaluations of each run."""
+  rows = [
+    [run, f"{tick['test/at_env_steps']:,.0f}", f"{tick['test/score']:.3f}", f"{tick['test/episodes']:.0f}"]
+    for run in VALUE_TARGETS
+    for tick in read(run)
+    if "test/score" in tick
+  ]
+  return markdown_table(("run", "steps", "score against MCTS(100)", "games"), rows)
+
+
+def losses() -> str:
+  """Returns the table of policy heads: mean losses in WINDOW and the first evaluation of each run."""
+  rows = []
+  for run in POLICY_HEADS:
+    ticks = read(run)
+    learned = [
+      tick for tick in ticks if "loss/policy_0" in tick and WINDOW[0] < tick["env_steps"] <= WINDOW[1]
+    ]
+    means = [sum(tick[f"loss/policy_{k}"] for tick in learned) / len(learned) for k in (0, 1)]
+    score = next(tick["test/score"] for tick in ticks if "test/score" in tick)
+    rows.append([run, *(f"{mean:.2f}" for mean in means), f"{score:.3f}"])
+  measured = "score against MCTS(100), 100 games"
+  return markdown_table(("run", "policy loss of the root", "after one move of the model", measured), rows)
+
+
+def ratings() -> str:
+  """Returns the table of the arena: the rating of each agent without and with search."""
+  arena = json.loads((RESULTS / "price_of_model" / "arena.json").read_text())
+  players = {player["name"].partition("@")[0]: player for player in arena["players"]}
+
+  def cell(kind: str, run: str) -> str:
+    player = players[f"{kind}:runs/{run}"]
+    interval = "" if player["low"] == player["high"] else f" [{player['low']:.0f}, {player['high']:.0f}]"
+    return f"{player['rating']:z.0f}{interval}"
+
+  rows = [[name, cell("prior", run), cell("run", run)] for name, run in ARENA.items()]
+  return markdown_table(("agent", "without search", "with search"), rows)
+
+
+def errors() -> str:
+  """Returns the table of the models' errors."""
+  lines = (RESULTS / "price_of_model" / "model_error.jsonl").read_text().splitlines()
+  rows = []
+  for line in map(json.loads, lines):
+    steps = int(line["checkpoint"].split("_")[1])
+    figures = [f"{line[key]:.3f}" if key in ERRORS[:2] else f"{line[key]:.2f}" for key in ERRORS]
+    rows.append([Path(line["run"]).name, f"{steps:,}", *figures])
+  return markdown_table(("run", "steps", *(f"`{key}`" for key in ERRORS)), rows)
+
+
+TABLES = {"scores": scores, "ratings": ratings, "errors": errors, "losses": losses}
+
+if __name__ == "__main__":
+  print("\n\n".join(table() for table in TABLES.values()))

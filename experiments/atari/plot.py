@@ -17,7 +17,7 @@ def main() -> None:
     for key, style in (("train/return_mean", "-"), ("test/return_mean", "o")):
       ticks = [tick for tick in result.ticks if tick.get(key) is not None]
       minutes = [tick["wall_s"] / 60 for tick in ticks]
-      label = f"{result.path.name}, {'acting' if style == '-' else 'evaluation, 5 games'}"
+      label = f"{result.path.name}, {'acting' if style == '-' else 'evaluation'}"
       axis.plot(minutes, [tick[key] for tick in ticks], style, color=color, markersize=4, label=label)
   axis.set_xlabel("wall time (minutes)")
   axis.set_ylabel("mean return")

@@ -3,7 +3,7 @@
     python -m experiments.boards.othello
 
 `results/othello` has the runs' configurations and their metrics, thinned by `experiments.lib.results.thin`;
-`price_of_model` has an arena and the output of `python -m experiments.boards.model_error RUN --json`.
+`price_of_model` has an arena and the output of `python -m experiments.boards.model_error RUN`.
 """
 
 import json

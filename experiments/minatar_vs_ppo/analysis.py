@@ -48,7 +48,7 @@ GAMES = ("asterix", "breakout", "freeway", "seaquest", "space_invaders")
 RIVALS = ("ppo_replica", "ppo_tuned")
 CONDITIONS = {
   "a": "no sticky actions, episodes cut off after 1,000 steps (Freeway 2,500), 3M steps",
-  "b": "MinAtar's own: sticky actions 0.1, ramping, no cut-off (Freeway's clock: 2,500 steps), 5M steps",
+  "b": "MinAtar's own: sticky actions 0.1, ramping, no step limit (Freeway 2,500), 5M steps",
 }
 SHORT = {"a": "no sticky actions", "b": "sticky actions 0.1"}
 AT_MINUTES = 25.0
@@ -291,6 +291,9 @@ def _protocol_table(tables: dict[str, Any], protocol: str) -> str:
         line_of(f"{label}: last 100 episodes while acting", lambda game: _acting(rows.get(game)))  # noqa: B023
       )
       lines.append(line_of(f"{label}: minutes", lambda game: _minutes(rows.get(game))))  # noqa: B023
+      if agent == "muzero":
+        goals = PROTOCOLS[protocol].goals
+        lines.append(line_of("goal", lambda game: f"{goals[game]}"))  # noqa: B023
   played = {e["game"]: e["mean"] for e in tables["random_play"] if e["protocol"] == protocol}
   lines.append(line_of("random play", lambda game: f"{played[game]:.1f}"))
   for entry in tables["published"]:
@@ -440,8 +443,8 @@ def project_table(tables: dict[str, Any]) -> str:
   conditions = (
     f"Seeds per figure: {_span(seeds)}. A seed's figure is the mean over its run's last {NUM_REPORTED} "
     f"milestones (checkpoints 100,000 steps apart), of {EPISODES} noise-free episodes each. Without sticky "
-    "actions, episodes are cut off after 1,000 steps (Freeway 2,500); with them, there is no cut-off. "
-    "Minutes are on one core."
+    "actions, episodes are cut off after 1,000 steps (Freeway 2,500); with them, after 10,000, "
+    "which only evaluation has. Minutes are on one core."
     f"{' † marks one checkpoint of one seed.' if first else ''} {NOT_RUN}"
   )
   return "\n".join([*lines, "", conditions])

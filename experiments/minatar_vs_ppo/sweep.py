@@ -52,10 +52,11 @@ class Protocol:
   Attributes:
     folder: MooZi's configurations, which have the environment and the number of steps.
     num_milestones: milestones of a run; the last ten are a third of a run of (a), a fifth of a run of (b).
-    tuned_steps: environment steps that the tuned PPO makes in about the time that MooZi takes.
+    tuned_steps: environment steps of the tuned PPO, eight times as many as MooZi's.
     seeds: number of MooZi's seeds per game, except Breakout.
     breakout_seeds: number of MooZi's seeds on Breakout.
     rival_seeds: number of seeds per game of each PPO agent.
+    goals: for each game, the mean return that MooZi should reach.
   """
 
   folder: Path
@@ -64,6 +65,7 @@ class Protocol:
   seeds: int
   breakout_seeds: int
   rival_seeds: int
+  goals: dict[str, int]
 
 
 PROTOCOLS = {
@@ -71,19 +73,21 @@ PROTOCOLS = {
   "a": Protocol(
     folder=CONFIG / "minatar",
     num_milestones=30,
-    tuned_steps=12_000_000,
+    tuned_steps=24_000_000,
     seeds=3,
     breakout_seeds=5,
     rival_seeds=2,
+    goals={"asterix": 68, "breakout": 65, "freeway": 62, "seaquest": 50, "space_invaders": 145},
   ),
   # MinAtar's own: sticky actions, no step limit, 5M steps.
   "b": Protocol(
     folder=CONFIG / "minatar" / "sticky",
     num_milestones=50,
-    tuned_steps=20_000_000,
+    tuned_steps=40_000_000,
     seeds=2,
     breakout_seeds=2,
     rival_seeds=1,
+    goals={"asterix": 40, "breakout": 35, "freeway": 60, "seaquest": 45, "space_invaders": 190},
   ),
 }
 

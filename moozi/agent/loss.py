@@ -410,17 +410,24 @@ def state_metrics(hidden_state: Float[Array, "B *state"]) -> dict[str, Float[Arr
 def _diagnostics(
   transform: ScalarTransform, outputs: list[ModelOutput], target: TrainTarget, value_error: Float[Array, "B"]
 ) -> dict[str, Float[Array, ""]]:
-  reward_error = {}
+  unrolled: dict[str, Any] = {}
   if len(outputs) > 1:
     mask = target.unroll_mask[:, 1:]
+    count = jnp.maximum(jnp.sum(mask, axis=0), 1.0)
     rewards = jnp.stack([transform.to_scalar(o.reward_logits) for o in outputs[1:]], axis=1)
-    error = jnp.sum(mask * jnp.abs(rewards - target.rewards)) / jnp.maximum(jnp.sum(mask), 1.0)
-    reward_error["error/reward"] = error
+    values = jnp.stack([transform.to_scalar(o.value_logits) for o in outputs[1:]], axis=1)
+    reward_error = jnp.sum(mask * jnp.abs(rewards - target.rewards), axis=0)
+    value_errors = jnp.sum(mask * jnp.abs(values - target.n_step_returns[:, 1:]), axis=0) / count
+    total = jnp.maximum(jnp.sum(mask), 1.0)
+    unrolled["error/reward"] = jnp.sum(reward_error) / total
+    unrolled["targets/zero_rewards"] = jnp.sum(mask * (target.rewards == 0)) / total
+    for k, (reward, value) in enumerate(zip(reward_error / count, value_errors, strict=True), start=1):
+      unrolled |= {f"error/reward_{k}": reward, f"error/value_{k}": value}
   predicted = jax.nn.log_softmax(outputs[0].policy_logits)
   target_probs = target.action_probs[:, 0]
   return {
     "error/value": jnp.mean(value_error),
-    **reward_error,
+    **unrolled,
     "policy/entropy": jnp.mean(-jnp.sum(jnp.exp(predicted) * predicted, axis=-1)),
     "policy/target_entropy": jnp.mean(
       -jnp.sum(target_probs * jnp.log(jnp.maximum(target_probs, 1e-30)), axis=-1)

@@ -2,7 +2,6 @@
 
 import os
 import re
-import time
 from pathlib import Path
 from typing import Annotated
 
@@ -70,9 +69,15 @@ def arena(
   task = names.pop(0) if milestones is None else None
   if out is None:
     out = Path("arena") / _folder_name(task or (milestones or Path()).resolve().name)
-  progress = _Progress()
+  counts = (0, 0)
   try:
-    with common.stdout_to_stderr():
+    with common.stdout_to_stderr(), common.progress_bar("games") as show:
+
+      def on_game(done: int, total: int) -> None:
+        nonlocal counts
+        counts = done, total
+        show(done, total)
+
       result = play(
         task,
         names,
@@ -85,11 +90,10 @@ def arena(
         workers=workers or len(os.sched_getaffinity(0)),
         out=out,
         allow_code=allow_code,
-        on_game=progress,
+        on_game=on_game,
       )
   except KeyboardInterrupt:
-    common.print_progress("\n")
-    print(f"stopped: {out} keeps {progress.done} of {progress.total} games; the same command continues")
+    print(f"stopped: {out} keeps {counts[0]} of {counts[1]} games; the same command continues")
     return 130
   common.print_results(result, result.save(out), as_json)
   return 0
@@ -97,20 +101,3 @@ def arena(
 
 def _folder_name(task: str) -> str:
   return re.sub(r"\W+", "_", task.removesuffix(".yaml")).strip("_") or "task"
-
-
-class _Progress:
-  """Shows the finished games and the remaining time."""
-
-  def __init__(self) -> None:
-    self.done = self.total = 0
-    self._start: tuple[float, int] | None = None
-
-  def __call__(self, done: int, total: int) -> None:
-    self.done, self.total = done, total
-    now = time.monotonic()
-    if self._start is None:
-      self._start = (now, done)
-    seconds, played = now - self._start[0], done - self._start[1]
-    rest = f", {seconds / played * (total - done) / 60:.0f} min left" if played else ""
-    common.print_progress(f"{done:,}/{total:,} games{rest}   " + "\n" * (done == total))

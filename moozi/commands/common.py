@@ -93,6 +93,23 @@ def print_results(results: Any, paths: Mapping[str, Path], as_json: bool) -> Non
     print(results, *paths.values(), sep="\n")
 
 
+@contextlib.contextmanager
+def progress_bar(unit: str) -> Iterator[Callable[[int, int], None]]:
+  """Shows a bar on standard error if it is a terminal; yields a function of the number done and the total."""
+  from rich.console import Console
+  from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+  columns = (TextColumn(unit), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+  with Progress(*columns, console=Console(file=sys.stderr), disable=not sys.stderr.isatty()) as bar:
+
+    def show(done: int, total: int) -> None:
+      if not bar.task_ids:
+        bar.add_task(unit, completed=done, total=total)  # the rate is that of this call's own work
+      bar.update(bar.task_ids[0], completed=done)
+
+    yield show
+
+
 def print_progress(text: str) -> None:
   """Replaces the last line of standard error, if standard error is a terminal."""
   if sys.stderr.isatty():

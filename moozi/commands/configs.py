@@ -18,7 +18,7 @@ configs = typer.Typer()
 
 @configs.callback(invoke_without_command=True)
 def list_configurations(context: typer.Context, as_json: AsJson = False) -> None:
-  """List the configurations: what they need, how long they took on two cores and what they reached."""
+  """List the configurations: what they need, how long they took and what they reached."""
   if context.invoked_subcommand is not None:
     return
   from moozi.io.config_files import list_configs
@@ -59,7 +59,7 @@ def _print_table(infos: "list[ConfigInfo]") -> None:
   table.add_column("name", no_wrap=True)
   if is_wide:
     table.add_column("description", ratio=3)
-  for heading in ("needs", "time, two cores", "return"):
+  for heading in ("needs", "time", "return"):
     table.add_column(heading, ratio=2)
   for info in infos:
     description = [info.summary] if is_wide else []

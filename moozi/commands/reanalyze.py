@@ -1,11 +1,9 @@
 """`moozi reanalyze`."""
 
-import contextlib
 import json
 import math
 import os
 import shutil
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -81,14 +79,16 @@ def _search_all(
   with writing("--out", out):
     temporary.mkdir()
   try:
-    with _progress(store.num_steps) as advance:
+    done = 0
+    with common.progress_bar("steps") as show:
       for info in store.files:
         steps = _read_valid(info)
         new: list[TrajectorySample] = []
         roots = [lanes.add(span.lane, part) for span, part in zip(info.spans, steps, strict=True)]
         for part in _search_parts(steps, roots, lambda joined: totals.search(reanalyzer, joined), count):
           new.append(part)
-          advance(len(part.action))
+          done += len(part.action)
+          show(done, store.num_steps)
         with writing("--out", out):
           write_steps(temporary, info, new)
     with writing("--out", out):
@@ -165,18 +165,6 @@ class _Totals:
     rate = self._timed_positions / self._timed_s if self._timed_s else None
     means = {name: total / count for name, total in self._sums.items()}
     return {"positions": self._num_positions, "positions_per_s": rate} | means
-
-
-@contextlib.contextmanager
-def _progress(total: int) -> Iterator[Callable[[int], None]]:
-  """Shows a bar on standard error if it is a terminal; yields a function that advances the bar."""
-  from rich.console import Console
-  from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-  columns = (TextColumn("steps"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-  with Progress(*columns, console=Console(file=sys.stderr), disable=not sys.stderr.isatty()) as bar:
-    task = bar.add_task("steps", total=total)
-    yield lambda count: bar.advance(task, count)
 
 
 def _table(result: dict[str, Any]) -> str:

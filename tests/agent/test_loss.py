@@ -195,6 +195,31 @@ def test_without_unrolled_steps():
   assert not {"loss/reward", "loss/consistency", "error/reward"} & set(aux.metrics)
 
 
+def test_errors_by_unrolled_step():
+  """If all parameters are 0, every predicted scalar is 0, so the errors are means of the unmasked targets."""
+  params = jax.tree_util.tree_map(jnp.zeros_like, PARAMS[0])
+  target = random_target(np.random.default_rng(5), B, K, L, FRAME, A)
+  rewards = np.array(target.rewards)
+  rewards[:2] = 0
+  mask = np.float32([[1, 1, 1, 1], [1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 1, 1]])
+  target = replace(target, rewards=rewards, unroll_mask=mask)
+  metrics = LOSSES["default"](params, params, STATE, target)[1].metrics
+  sums, counts = [0.0] * K, [0] * K
+  zeros = 0
+  for k in range(K):
+    rows = [b for b in range(B) if mask[b, k + 1]]
+    errors = [abs(float(rewards[b, k])) for b in rows]
+    value_errors = [abs(float(target.n_step_returns[b, k + 1])) for b in rows]
+    assert metrics[f"error/reward_{k + 1}"] == pytest.approx(sum(errors) / len(rows), abs=1e-4)
+    assert metrics[f"error/value_{k + 1}"] == pytest.approx(sum(value_errors) / len(rows), abs=1e-4)
+    sums[k], counts[k] = sum(errors), len(rows)
+    zeros += sum(error == 0 for error in errors)
+  assert counts == [4, 3, 2]
+  assert metrics["error/reward"] == pytest.approx(sum(sums) / sum(counts), abs=1e-4)
+  assert zeros == 4
+  assert metrics["targets/zero_rewards"] == pytest.approx(zeros / sum(counts))
+
+
 def test_uniform_predictions_cost_log_n():
   """If all parameters are 0, every prediction is uniform and its cross-entropy is the log of its size."""
   params = jax.tree_util.tree_map(jnp.zeros_like, PARAMS[0])

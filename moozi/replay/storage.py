@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Float32, Int, Num, Shaped
 
 from moozi.core.config import TargetsConfig
+from moozi.core.pytree import replace
 from moozi.core.records import TrajectorySample
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
 from moozi.ops.players import player_sign
@@ -257,9 +258,16 @@ class LaneStorage:
     return found[self.is_eligible(found)]
 
   def unroll(self, slot: Int[np.ndarray, "M"]) -> UnrollTargets:
+    """Returns the targets that start at slots.
+
+    With `search_value_age`, all value targets of a start of that age are search values.
+
+    Source: Wang et al. 2024, EfficientZero V2 (mixed value targets). Departures: by age only, not also by
+      the number of updates so far; the search value is that of the last search, not one per update.
+    """
     steps = self.targets.unroll_steps
     around = self._neighbours(slot, 0, self.reach + 1)
-    return make_targets(
+    made = make_targets(
       **self._window(around),
       action=self.arrays["action"].take(around[:steps]).T,
       action_probs=self.arrays["action_probs"].take(around[: steps + 1].T, axis=0),
@@ -267,6 +275,11 @@ class LaneStorage:
       n_step=self.targets.n_step,
       discount=self.targets.discount,
     )
+    if self.targets.search_value_age is None:
+      return made
+    age = (self.newest[slot // self.lane_capacity] - self.sequence[slot]) * self.num_lanes
+    is_old = age >= self.targets.search_value_age
+    return replace(made, n_step_returns=np.where(is_old[:, None], made.root_values, made.n_step_returns))
 
   def bootstraps(self, slot: Int[np.ndarray, "M"]) -> tuple[Int[np.ndarray, "M"], Float32[np.ndarray, "M"]]:
     """Returns the slots from whose values the n-step returns of `slot` bootstrap, and these values' factors.

@@ -9,13 +9,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from moozi.agent.loss import state_metrics
 from moozi.core.config import NetworkConfig
 from moozi.core.spec import EnvSpec
+from moozi.envs import registry
+from moozi.io.config import load_config
 from moozi.nn.blocks import BatchNorm, FrameNorm, normalize_latent
 from moozi.nn.conv_latent import UnpaddedConv
 from moozi.nn.model import Model, make_model
 from moozi.nn.resnet import PointwiseConv
-from moozi.ops.history import stack_history
+from moozi.ops.history import normalize_frame, stack_history
 from moozi.ops.scalar_transform import ScalarTransform
 from tests.fast_jit import fast_jit
 
@@ -518,3 +521,34 @@ def test_centred_frames_keep_states_apart(kind):
     cosines[centred] = (np.square(unit.sum(0)).sum() - 32) / (32 * 31)
   assert cosines[False] > 0.95
   assert cosines[True] < 0.8
+
+
+@pytest.mark.slow
+def test_states_of_pong_differ_at_random_initialization():
+  """256 successive histories of random play, with the configuration's network before any update.
+
+  Without centred frames the hidden states are nearly equal: the ball and the paddles cover few cells.
+  """
+  config = load_config("atari/pong", [])
+  length, count = config.targets.history_length, 256
+  env = registry.make(config.env.name, 0, is_testing=False, **config.env.arguments)
+  random, frames, actions = np.random.default_rng(0), [env.reset().observation.frame], [0]
+  while len(frames) < count + length:
+    action = int(random.integers(env.env_spec.num_env_actions))
+    frames.append(env.step(action).observation.frame)
+    actions.append(action + 1)  # 0 is the dummy
+  env.close()
+  windows = np.arange(count)[:, None] + np.arange(length)
+  stacked = normalize_frame(np.stack(frames)[windows], "uint8")
+  history = jnp.asarray(stack_history(stacked, np.array(actions)[windows], env.env_spec.num_actions))
+  cosines = {}
+  for centred in (False, True):
+    network = config.network.model_copy(update={"center_frames": centred})
+    model = make_model(network, env.env_spec, length, PHI)
+    params, state = fast_jit(model.init)(jax.random.PRNGKey(0), history[:2])
+    represent = fast_jit(lambda params, state, model=model: model.represent(params, state, history, True))
+    for _ in range(20):
+      states, state = represent(params, state)
+    cosines[centred] = float(state_metrics(states)["state/cosine"])
+  assert cosines[False] > 0.99
+  assert cosines[True] < 0.95

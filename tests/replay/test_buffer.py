@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from moozi.core.config import ReplayConfig, TargetsConfig
 from moozi.core.pytree import fields_of, map_fields, replace
 from moozi.replay.buffer import ReplayBuffer
+from tests.ops.oracles import oracle_target
 from tests.replay.replay_lanes import (
   SAMPLINGS,
   assert_is_oracle,
@@ -152,6 +153,20 @@ class TestTargets:
         assert_is_oracle(buffer, buffer.sample(6), lanes, targets)
     if buffer.num_eligible:
       assert_is_oracle(buffer, buffer.sample(30), lanes, targets)
+
+  def test_old_starts_have_search_values_as_targets(self):
+    """An age counts the steps of all environments: 16 in two lanes are eight steps of a lane."""
+    buffer, lanes, _ = filled_buffer(length=40, search_value_age=16)
+    batch = buffer.sample(60)
+    num_old = 0
+    for row, (lane, i) in enumerate(drawn_positions(buffer, batch)):
+      expected = oracle_target(lanes[lane], i, 2, 3, 0.9)
+      is_old = 39 - i >= 8
+      num_old += is_old
+      want = expected["root_values" if is_old else "n_step_returns"]
+      np.testing.assert_allclose(batch.n_step_returns[row], want, rtol=1e-5, atol=1e-5)
+      np.testing.assert_allclose(batch.rewards[row], expected["rewards"])
+    assert 0 < num_old < 60
 
   def test_targets_do_not_depend_on_segment_lengths(self):
     spec = make_spec()

@@ -144,6 +144,11 @@ class TargetsConfig(Section):
     10,
     description="n: number of rewards in a value target, which bootstraps from the search value after them",
   )
+  search_value_age: PositiveInt | None = Field(
+    None,
+    description="environment steps after which the value target is the search value, which reanalyze renews, "
+    "in place of the n-step return; null: never",
+  )
   discount: Annotated[float, Field(gt=0.0, le=1.0)] = Field(
     0.997, description="γ per environment step; 1 suits games that end within a few dozen moves"
   )
@@ -558,6 +563,11 @@ class Config(Section):
       (f"offline.trajectories={self.offline.trajectories}", self.offline.trajectories is not None, searching),
       (f"learner.extra_losses={list(self.learner.extra_losses)}", bool(self.learner.extra_losses), searching),
       ("learner.symmetries=true", self.learner.symmetries, searching),
+      (
+        f"targets.search_value_age={self.targets.search_value_age}",
+        self.targets.search_value_age is not None,
+        searching,
+      ),
       # Replay has frames, but the true rules continue from positions.
       (f"reanalyze.ratio={self.reanalyze.ratio:g}", self.reanalyze.ratio > 0, muzero),
       (f"chance.codes={self.chance.codes}", self.chance.codes > 0, muzero),

@@ -54,6 +54,9 @@ A score counts a win as 1 and a draw as ½. Each row is a run of one seed.
 | Which setting makes MooZi learn Asterix? | [asterix_ablation](../experiments/asterix_ablation/README.md) |
 | Do values lag because their targets are old? | [value_lag](../experiments/value_lag/README.md) |
 | How much memory does replay take? | [replay_memory](../experiments/replay_memory/README.md) |
+| Which approach learns which board or card game? | [testbed](../experiments/testbed/README.md) |
+| What does the learned model cost in Othello? | [boards](../experiments/boards/README.md) |
+| Which settings suit PPO on Breakout? | [ppo_tuning](../experiments/ppo_tuning/README.md) |
 | Does a run continue through faults? | [fault_soak](../experiments/fault_soak/README.md) |
 
 ```{{toctree}}

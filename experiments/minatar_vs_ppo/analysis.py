@@ -118,7 +118,8 @@ def aggregates_of(
   """
   out, references = [], references_of(published)
   for protocol in PROTOCOLS:
-    scores = {agent: _common_scores(select(groups, agent, protocol)) for agent in LABELS}
+    chosen = {agent: select(groups, agent, protocol) for agent in LABELS}
+    scores = {agent: _common_scores(runs) for agent, runs in chosen.items()}
     for agent, own in scores.items():
       if own is None:
         continue
@@ -134,6 +135,7 @@ def aggregates_of(
           "seeds": own.shape[1],
           "iqm": _rounded(iqm),
           "improvement": None if better is None else _rounded(better),
+          "is_first": any(run.is_first for runs in chosen[agent].values() for run in runs),
         }
       )
   return out
@@ -356,7 +358,8 @@ def _aggregate_table(aggregates: Sequence[dict[str, Any]]) -> str:
   for row in aggregates:
     iqm = interval_text(Aggregate(*row["iqm"]))
     better = interval_text(Aggregate(*row["improvement"])) if row["improvement"] else "–"
-    lines.append(f"| ({row['protocol']}) | {LABELS[row['agent']]} | {row['seeds']} | {iqm} | {better} |")
+    label = LABELS[row["agent"]] + " †" * row["is_first"]
+    lines.append(f"| ({row['protocol']}) | {label} | {row['seeds']} | {iqm} | {better} |")
   return "\n".join(lines)
 
 

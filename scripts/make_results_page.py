@@ -21,9 +21,9 @@ tic-tac-toe and Kuhn poker. The linked pages have the commands, all conditions, 
 {minatar}
 
 Protocol (a) has no sticky actions, and episodes are cut off after 1,000 steps (Freeway 2,500). Protocol (b)
-is MinAtar's own: sticky actions with probability 0.1 and no step limit. The best checkpoint is never used.
-[minatar_vs_ppo](../experiments/minatar_vs_ppo/README.md) has each seed, its variation between checkpoints and
-its minutes, published results, strength by number of simulations, and a
+is MinAtar's own: sticky actions with probability 0.1, and no step limit in training. The best checkpoint is
+never used. [minatar_vs_ppo](../experiments/minatar_vs_ppo/README.md) has each seed, its variation between
+checkpoints and its minutes, published results, strength by number of simulations, and a
 [log](../experiments/minatar_vs_ppo/LOG.md) of the first runs.
 
 ![returns by environment steps and minutes](../thesis_figures/figure_5_1.png)

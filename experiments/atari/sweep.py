@@ -1,4 +1,4 @@
-"""Trains MuZero and PPO on Atari games, each for 2 to 2.5 hours, and plays 30 whole games at the end.
+"""Trains MuZero and PPO on Atari games, each for at most 2.5 hours, and plays 30 whole games at the end.
 
     python -m experiments.atari.sweep                  # at most 55 minutes; repeat until all is done
     python -m experiments.atari.sweep --list           # the progress of each job

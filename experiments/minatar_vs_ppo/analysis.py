@@ -48,7 +48,7 @@ GAMES = ("asterix", "breakout", "freeway", "seaquest", "space_invaders")
 RIVALS = ("ppo_replica", "ppo_tuned")
 CONDITIONS = {
   "a": "no sticky actions, episodes cut off after 1,000 steps (Freeway 2,500), 3M steps",
-  "b": "MinAtar's own: sticky actions 0.1, ramping, no step limit (Freeway 2,500), 5M steps",
+  "b": "MinAtar's own: sticky actions 0.1, ramping, no step limit in training (Freeway 2,500), 5M steps",
 }
 SHORT = {"a": "no sticky actions", "b": "sticky actions 0.1"}
 AT_MINUTES = 25.0
@@ -114,7 +114,8 @@ def aggregates_of(
   """Returns the IQM of each protocol and agent with runs of all games, and MooZi's improvement over it.
 
   A score is normalized so that random play has 0 and the best published return under (b) has 1. Each game
-  counts with the seeds that all games of the agent have.
+  counts with the seeds that all games of the agent have. `is_first` tells whether a game's run is one of the
+  first runs.
   """
   out, references = [], references_of(published)
   for protocol in PROTOCOLS:
@@ -446,8 +447,8 @@ def project_table(tables: dict[str, Any]) -> str:
   conditions = (
     f"Seeds per figure: {_span(seeds)}. A seed's figure is the mean over its run's last {NUM_REPORTED} "
     f"milestones (checkpoints 100,000 steps apart), of {EPISODES} noise-free episodes each. Without sticky "
-    "actions, episodes are cut off after 1,000 steps (Freeway 2,500); with them, after 10,000, "
-    "which only evaluation has. Minutes are on one core."
+    "actions, episodes are cut off after 1,000 steps (Freeway 2,500); with them, only "
+    "evaluation has a limit, 10,000 steps (Freeway 2,500). Minutes are on one core."
     f"{' † marks one checkpoint of one seed.' if first else ''} {NOT_RUN}"
   )
   return "\n".join([*lines, "", conditions])

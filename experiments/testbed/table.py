@@ -76,7 +76,7 @@ def play(task: str, games: int, runs: Path, out: Path) -> list[dict[str, Any]]:
   return rows
 
 
-def exploitability(task: str, out: Path) -> dict[str, float]:
+def read_exploitability(task: str, out: Path) -> dict[str, float]:
   """Returns what a best response wins per game from the moves of each player; {} if it was not measured."""
   path = out / "exploitability" / f"{task}.jsonl"
   if not path.exists():
@@ -91,7 +91,7 @@ def table(rows: Sequence[dict[str, Any]], out: Path) -> str:
   """Returns the table in Markdown, with 95% intervals in brackets."""
   lines = []
   for row in rows:
-    exploited = exploitability(row["task"], out).get(row["name"])
+    exploited = read_exploitability(row["task"], out).get(row["name"])
     lines.append(
       [
         row["task"],
@@ -114,6 +114,8 @@ def main(
   parser.add_argument("--readme", action="store_true", help="play nothing; write the table into README.md")
   options = parser.parse_args(arguments)
   try:
+    if options.readme and options.tasks:
+      raise UserError("--readme: writes the figures of all tasks; leave out the names of tasks")
     tasks = [] if options.readme else options.tasks or [task for task in TASKS if players(task, runs)]
     if unknown := [task for task in tasks if task not in TASKS]:
       raise UserError(f"{unknown[0]}: unknown task; choose from {', '.join(TASKS)}")

@@ -81,6 +81,7 @@ def _search_all(
   try:
     done = 0
     with common.progress_bar("steps") as show:
+      show(done, store.num_steps)
       for info in store.files:
         steps = _read_valid(info)
         new: list[TrajectorySample] = []

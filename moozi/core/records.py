@@ -84,7 +84,8 @@ class TrainTarget:
     rewards: u_{i+1} … u_{i+K}; env units, for the player who moved.
     action_probs: search policies at i … i+K; one-hot(dummy) after the end.
     root_values: v*_i … v*_{i+K}; env units, for the player to move.
-    n_step_returns: z_i … z_{i+K}; env units, for the player to move.
+    n_step_returns: z_i … z_{i+K}; env units, for the player to move. With `targets.search_value_age`, the
+      search values v* of an old start.
     unroll_mask: 0 after a truncation, else 1; entry k masks policy and value k, and the reward u_{i+k}.
     consistency_mask: 0 where i is the last frame of an episode, else 1.
     importance_ratio: ρ of this draw.

@@ -101,8 +101,8 @@ class ResnetPrediction(hk.Module):
   """f: residual blocks, flatten, then for value and policy each: dense, norm, relu, dense.
 
   With `conv_policy`, a 1×1 convolution of the blocks' output adds to the logit of each action that acts at a
-  place (`EnvSpec.action_places`): its value at that cell, or its mean over that column. Without it, all moves
-  are computed from the `head_size` units of the policy head.
+  place (`EnvSpec.action_places`): its value at that cell, or its mean over that column. Without it, without
+  such actions, or if the image is downsampled, all logits come from the `head_size` units of the head.
 
   Source: thesis 5.1.2; Wu 2019, Accelerating Self-Play Learning in Go, for the convolution. Departures from
   the latter: the dense logits stay, in place of pooled features.

@@ -83,12 +83,15 @@ class MixedReplay(ReplayBuffer):
     settings = config.replay.model_copy(
       update={"capacity": capacity, "min_steps_to_learn": 1, "window_share": 1.0}
     )
+    age = config.targets.search_value_age
+    # All stored steps are old, however near to the end of the recording.
+    targets = config.targets if age is None else config.targets.model_copy(update={"search_value_age": 1})
     # A separate seed: with the seed of the other part, both parts would draw the same random numbers.
     seed = child_seed(config.seed, "replay", 1)
     try:
       self._stored = ReplayBuffer(
         settings,
-        config.targets,
+        targets,
         spec,
         len(stored),
         seed,

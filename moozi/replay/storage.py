@@ -260,10 +260,11 @@ class LaneStorage:
   def unroll(self, slot: Int[np.ndarray, "M"]) -> UnrollTargets:
     """Returns the targets that start at slots.
 
-    With `search_value_age`, all value targets of a start of that age are search values.
+    With `search_value_age`, all value targets of a start at least that old are search values.
 
     Source: Wang et al. 2024, EfficientZero V2 (mixed value targets). Departures: by age only, not also by
-      the number of updates so far; the search value is that of the last search, not one per update.
+      the number of updates so far; the search value is that of the last search, not one per update. δ is the
+      same for old starts as for others (`refresh_delta`).
     """
     steps = self.targets.unroll_steps
     around = self._neighbours(slot, 0, self.reach + 1)

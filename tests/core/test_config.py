@@ -143,6 +143,11 @@ def test_every_key_has_a_description():
       {"algorithm": "alphazero", "targets": {"unroll_steps": 0}, "chance": {"codes": 2}},
       "chance.codes=2 needs algorithm=muzero, not alphazero",
     ),
+    (
+      {"algorithm": "alphazero", "targets": {"unroll_steps": 0, "search_value_age": 9}},
+      "targets.search_value_age=9 needs algorithm=muzero, not alphazero",
+    ),
+    ({"targets": {"search_value_age": 9}}, "targets.search_value_age=9: needs reanalyze.ratio above 0"),
     ({"algorithm": "ppo", "trajectories": {"save": True}}, "needs algorithm=muzero or alphazero, not ppo"),
     (
       {"algorithm": "ppo", "evaluation": {"network": "target"}},

@@ -198,6 +198,12 @@ def test_aggregates_are_normalized_and_over_games(groups):
   assert moozi["iqm"][0] == pytest.approx(interquartile_mean(scores))
   assert moozi["iqm"][1] <= moozi["iqm"][0] <= moozi["iqm"][2]
   assert (moozi["seeds"], moozi["improvement"], ppo["improvement"]) == (2, None, [1.0, None, None])
+  assert (moozi["is_first"], ppo["is_first"]) == (False, False)
+  key = "ppo_replica", "a", "breakout"
+  first = [dataclasses.replace(run, is_first=True) for run in groups[key]]
+  ppo = analysis.aggregates_of(groups | {key: first}, published, random)[1]
+  assert ppo["is_first"]
+  assert "| (a) | PPO, gymnax's settings † |" in analysis._aggregate_table([ppo])
 
 
 def test_minutes_to_the_rivals_return(groups):

@@ -47,6 +47,20 @@ def test_arena_of_stored_games_keeps_the_other_tasks(tmp_path, monkeypatch, caps
   ]
 
 
+def test_readme_gets_the_stored_table_without_an_arena(tmp_path, monkeypatch, capsys):
+  readme = tmp_path / "README.md"
+  readme.write_text("before\n<!-- testbed: begin -->\nold\n<!-- testbed: end -->\nafter\n")
+  monkeypatch.setattr(table, "README", readme)
+  monkeypatch.setattr(table, "play", None)
+  assert table.main(["--readme"], tmp_path, table.HERE / "results") == 0
+  text = readme.read_text()
+  assert (text[:7], text[-7:]) == ("before\n", "\nafter\n")
+  assert "| kuhn_poker | random |" in text
+  assert "old" not in text
+  assert table.main(["uno", "--readme"], tmp_path, tmp_path) == 2
+  assert "--readme: writes the figures of all tasks" in capsys.readouterr().err
+
+
 def test_readme_has_the_tables_of_the_committed_results():
   readme, results = table.README.read_text(), table.HERE / "results"
   rows = table.table(json.loads((results / "table.json").read_text()), results)

@@ -527,8 +527,11 @@ def test_centred_frames_keep_states_apart(kind):
 def test_states_of_pong_differ_at_random_initialization():
   """256 successive histories of random play, with the configuration's network before any update.
 
+  The mean of the frames is that of 20 passes over these histories.
+
   Without centred frames the hidden states are nearly equal: the ball and the paddles cover few cells.
   """
+  pytest.importorskip("ale_py")
   config = load_config("atari/pong", [])
   length, count = config.targets.history_length, 256
   env = registry.make(config.env.name, 0, is_testing=False, **config.env.arguments)
@@ -551,4 +554,4 @@ def test_states_of_pong_differ_at_random_initialization():
       states, state = represent(params, state)
     cosines[centred] = float(state_metrics(states)["state/cosine"])
   assert cosines[False] > 0.99
-  assert cosines[True] < 0.95
+  assert cosines[True] < 0.4

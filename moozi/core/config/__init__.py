@@ -146,8 +146,8 @@ class TargetsConfig(Section):
   )
   search_value_age: PositiveInt | None = Field(
     None,
-    description="environment steps after which the value target is the search value, which reanalyze renews, "
-    "in place of the n-step return; null: never",
+    description="age in environment steps from which the value target is the search value, which reanalyze "
+    "renews, and not the n-step return; null: never",
   )
   discount: Annotated[float, Field(gt=0.0, le=1.0)] = Field(
     0.997, description="γ per environment step; 1 suits games that end within a few dozen moves"
@@ -566,7 +566,7 @@ class Config(Section):
       (
         f"targets.search_value_age={self.targets.search_value_age}",
         self.targets.search_value_age is not None,
-        searching,
+        muzero,
       ),
       # Replay has frames, but the true rules continue from positions.
       (f"reanalyze.ratio={self.reanalyze.ratio:g}", self.reanalyze.ratio > 0, muzero),
@@ -582,6 +582,9 @@ class Config(Section):
       )
     if self.algorithm in ("muzero", "q_learning") and not unrolled:
       raise ValueError(f"targets.unroll_steps=0: must be at least 1 with algorithm={self.algorithm}")
+    age = self.targets.search_value_age
+    if age is not None and not self.reanalyze.ratio:
+      raise ValueError(f"targets.search_value_age={age}: needs reanalyze.ratio above 0")
     self._check_searches()
     if self.opponents.past_share and self.workers.num_envs < 2:
       raise ValueError(

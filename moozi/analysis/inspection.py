@@ -15,6 +15,7 @@ from jaxtyping import Array, Float, Int, Shaped
 
 from moozi.agent.planner import make_recurrent_fn, plain_tree, root_state
 from moozi.agent.policy import make_policy
+from moozi.analysis.batches import in_batches
 from moozi.core.config import Config, PlannerConfig
 from moozi.core.pytree import map_fields, replace
 from moozi.core.records import BatchedTimeStep
@@ -229,14 +230,10 @@ def _unroll(
       reward = model.transform.to_scalar(output.reward_logits)
       return output.hidden_state, (reward, model.transform.to_scalar(output.value_logits))
 
-    return jax.lax.scan(advance, hidden, actions.T)[1]
+    rewards, values = jax.lax.scan(advance, hidden, actions.T)[1]
+    return rewards.T, values.T
 
   padded = np.concatenate([actions, np.full(length, DUMMY_ACTION, actions.dtype)])
   played = np.stack([padded[k : k + num] for k in range(length)], axis=1)
-  rewards, values = [], []
-  for start in range(0, num, _UNROLL_BATCH):
-    rows = np.minimum(np.arange(start, start + _UNROLL_BATCH), num - 1)
-    reward, value = jax.device_get(unroll(hidden[rows], played[rows]))
-    rewards.append(reward.T)
-    values.append(value.T)
-  return np.concatenate(rewards)[:num], np.concatenate(values)[:num]
+  rewards, values = in_batches(unroll, _UNROLL_BATCH, hidden, played)
+  return rewards, values

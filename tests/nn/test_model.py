@@ -17,7 +17,7 @@ from moozi.io.config import load_config
 from moozi.nn.blocks import BatchNorm, FrameNorm, normalize_latent
 from moozi.nn.conv_latent import UnpaddedConv
 from moozi.nn.model import Model, make_model
-from moozi.nn.resnet import PointwiseConv
+from moozi.nn.resnet import PointwiseConv, _offset_vectors
 from moozi.ops.history import normalize_frame, stack_history
 from moozi.ops.scalar_transform import ScalarTransform
 from tests.fast_jit import fast_jit
@@ -224,6 +224,38 @@ def test_resnet_sees_where_an_action_acts(places, num_env_actions):
   else:
     assert changed[8, 0]
   assert np.any(next_state(num_env_actions) != none, axis=-1).all()
+
+
+def test_offset_vectors():
+  height, width, channels = 4, 3, 2
+  table = np.random.default_rng(0).normal(size=(2 * height - 1, 2 * width - 1, channels)).astype(np.float32)
+  vectors = hk.transform(lambda placed: _offset_vectors(placed, height, width, channels))
+  placed = np.concatenate([np.eye(12, dtype=np.float32), np.zeros((1, 12), np.float32)])
+  got = vectors.apply({"~": {"offsets": table}}, None, jnp.asarray(placed))
+  for place in range(12):
+    row, column = divmod(place, width)
+    for i in range(height):
+      for j in range(width):
+        want = table[i - row + height - 1, j - column + width - 1]
+        np.testing.assert_allclose(got[place, i, j], want, rtol=1e-6)
+  np.testing.assert_array_equal(got[12], 0)
+
+
+@pytest.mark.parametrize("places", ["cells", "columns", "none"])
+def test_every_cell_sees_an_action_with_offsets(places):
+  spec = board_spec((9, 3, 2), 28, places)
+  config = NetworkConfig(
+    kind="resnet", norm="none", action_offsets=True, **{**SMALL, "num_dynamics_blocks": 0}
+  )
+  model = jitted(make_model(config, spec, 1, PHI))
+  history = jax.random.normal(jax.random.PRNGKey(0), (2, 9, 3, 2 + spec.num_actions))
+  params, net_state = fast_jit(model.init)(jax.random.PRNGKey(1), history)
+  assert ("offsets" in params.get("dynamics", {})) == (places == "cells")
+  if places == "cells":
+    root, _ = model.root_inference(params, net_state, jnp.stack([history[0]] * 2), False)
+    actions = jnp.array([1, 2])  # the first two cells
+    out, _ = model.recurrent_inference(params, net_state, root.hidden_state, actions, False)
+    assert np.any(out.hidden_state[0] != out.hidden_state[1], axis=-1).all()
 
 
 @pytest.mark.parametrize(("places", "num_env_actions"), [("cells", 7), ("columns", 3), ("none", 3)])

@@ -154,7 +154,7 @@ def test_checkpoint_metadata(recorded):
   (checkpoint,) = list_checkpoints(run.checkpoints_path)
   assert checkpoint.env_steps == 100
   assert checkpoint.meta["spec"]["name"] == "tiny:catch"
-  absent = {"center_frames", "conv_policy", "mover_view"}  # false
+  absent = {"action_offsets", "center_frames", "conv_policy", "mover_view"}  # false
   assert checkpoint.meta["network"] == Config().network.model_dump(mode="json", exclude=absent)
   assert checkpoint.meta["config"] == config_to_dict(run.load_config())
   assert checkpoint.meta["config"]["logging"]["period_s"] == 1e-9

@@ -96,6 +96,11 @@ class NetworkConfig(Section):
     description="resnet, board games: a 1×1 convolution of the hidden state adds to the logits of moves, at "
     "their cells or columns (docs/board_games.md)",
   )
+  action_offsets: bool = Field(
+    False,
+    description="resnet, games whose moves act at cells: in the dynamics network each cell receives a "
+    "learned vector for its offset from the move (docs/board_games.md)",
+  )
   batch_norm_decay: Annotated[float, Field(gt=0.0, lt=1.0)] = Field(
     0.99,
     description="norm=batch, center_frames: decay per update of the averages that normalize when acting "

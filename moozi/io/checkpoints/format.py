@@ -178,7 +178,7 @@ def expected_of(config: Config, spec: EnvSpec) -> dict[str, Any]:
   """Returns the entries of `meta` that identify a run's algorithm, environment and network."""
   network = config.network.model_dump(mode="json")
   # A manifest without one of these keys means false.
-  for key in ("center_frames", "conv_policy", "mover_view"):
+  for key in ("action_offsets", "center_frames", "conv_policy", "mover_view"):
     if not network[key]:
       del network[key]
   if config.algorithm == "ppo":

@@ -23,6 +23,7 @@ import numpy as np
 
 from experiments.boards.labels import Label, read_labels, read_tactics
 from experiments.boards.solver import Solver
+from experiments.lib.results import with_interval
 from moozi.api.arena import entrants_of
 from moozi.core.errors import UserError
 from moozi.core.plugins import PLAYERS
@@ -140,7 +141,7 @@ def table(results: Sequence[dict[str, Any]]) -> str:
       result["wins"],
       result["blocks"],
     ]
-    texts = [f"{cell['share']:.3f} [{cell['low']:.3f}, {cell['high']:.3f}]" for cell in cells]
+    texts = [with_interval(cell["share"], cell["low"], cell["high"], 3) for cell in cells]
     lines.append(f"| {result['player']} | {' | '.join(texts)} |")
   return "\n".join(lines)
 

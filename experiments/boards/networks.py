@@ -8,7 +8,7 @@
 
 from pathlib import Path
 
-from experiments.lib.results import markdown_table
+from experiments.lib.results import markdown_table, mean_of
 from moozi.io.metrics import read_metrics
 
 RESULTS = Path(__file__).parent / "results"
@@ -40,7 +40,7 @@ def rows(folder: Path, steps: tuple[int, ...]) -> list[list[str]]:
     if len(before) == len(ticks) or not losses:
       continue
     scores = [tick["test/score"] for tick in before if "test/score" in tick][-NUM_SCORES:]
-    means = [sum(tick[f"loss/reward_{k}"] for tick in losses) / len(losses) for k in (1, 3, 5)]
+    means = [mean_of(losses, f"loss/reward_{k}") for k in (1, 3, 5)]
     score = f"{sum(scores) / NUM_SCORES:.2f}" if len(scores) == NUM_SCORES else "–"
     minutes = f"{losses[-1]['wall_s'] / 60:.0f}"
     made.append([folder.name, f"{at:,}", minutes, *(f"{mean:.3f}" for mean in means), score])

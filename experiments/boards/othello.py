@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from experiments.lib.results import markdown_table
+from experiments.lib.results import markdown_table, mean_of, with_interval
 from moozi.io.metrics import read_metrics
 
 RESULTS = Path(__file__).parent / "results" / "othello"
@@ -45,7 +45,7 @@ def losses() -> str:
     learned = [
       tick for tick in ticks if "loss/policy_0" in tick and WINDOW[0] < tick["env_steps"] <= WINDOW[1]
     ]
-    means = [sum(tick[f"loss/policy_{k}"] for tick in learned) / len(learned) for k in (0, 1)]
+    means = [mean_of(learned, f"loss/policy_{k}") for k in (0, 1)]
     score = next(tick["test/score"] for tick in ticks if "test/score" in tick)
     rows.append([run, *(f"{mean:.2f}" for mean in means), f"{score:.3f}"])
   measured = "score against MCTS(100), 100 games"
@@ -59,8 +59,9 @@ def ratings() -> str:
 
   def cell(kind: str, run: str) -> str:
     player = players[f"{kind}:runs/{run}"]
-    interval = "" if player["low"] == player["high"] else f" [{player['low']:.0f}, {player['high']:.0f}]"
-    return f"{player['rating']:z.0f}{interval}"
+    if player["low"] == player["high"]:  # the pinned player
+      return f"{player['rating']:z.0f}"
+    return with_interval(player["rating"], player["low"], player["high"])
 
   rows = [[name, cell("prior", run), cell("run", run)] for name, run in ARENA.items()]
   return markdown_table(("agent", "without search", "with search"), rows)

@@ -51,6 +51,16 @@ def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str
   return "\n".join([lines[0], "|" + "---|" * len(columns), *lines[1:]])
 
 
+def with_interval(value: float, low: float, high: float, digits: int = 0) -> str:
+  """Returns a figure with its interval in brackets."""
+  return f"{value:z.{digits}f} [{low:z.{digits}f}, {high:z.{digits}f}]"
+
+
+def mean_of(ticks: Sequence[Mapping[str, Any]], key: str) -> float:
+  """Returns the mean of a metric that all ticks have."""
+  return sum(tick[key] for tick in ticks) / len(ticks)
+
+
 def write_between_markers(path: Path, name: str, text: str) -> None:
   """Replaces the text between the markers of a name in a file.
 

@@ -114,8 +114,8 @@ def aggregates_of(
   """Returns the IQM of each protocol and agent with runs of all games, and MooZi's improvement over it.
 
   A score is normalized so that random play has 0 and the best published return under (b) has 1. Each game
-  counts with the seeds that all games of the agent have. `is_first` tells whether a game's run is one of the
-  first runs.
+  counts with the seeds that all games of the agent have. `is_first` is whether one of the runs is one of
+  the first runs.
   """
   out, references = [], references_of(published)
   for protocol in PROTOCOLS:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from experiments.lib.results import markdown_table
+from experiments.lib.results import markdown_table, with_interval
 from experiments.lib.sweep import RUNS
 from experiments.past_selves.sweep import HERE, MILESTONE_STEPS, SEEDS, jobs
 from moozi.core.errors import UserError
@@ -72,8 +72,7 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
   for name, seed in dict.fromkeys((row["variant"], row["seed"]) for row in trained):
     own = {row["env_steps"]: row for row in trained if (row["variant"], row["seed"]) == (name, seed)}
     cells = [
-      f"{own[at]['rating']:.0f} [{own[at]['low']:.0f}, {own[at]['high']:.0f}]" if at in own else "–"
-      for at in steps
+      with_interval(own[at]["rating"], own[at]["low"], own[at]["high"]) if at in own else "–" for at in steps
     ]
     lines.append([name, str(seed), *cells])
   return markdown_table(["run", "seed", *(f"{at:,}" for at in steps)], lines)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.lib.jobs import Job
-from experiments.lib.results import markdown_table, write_between_markers
+from experiments.lib.results import markdown_table, with_interval, write_between_markers
 from experiments.lib.sweep import RUNS
 from experiments.testbed.sweep import HERE, TASKS, approach_and_task, jobs
 from moozi.core.errors import UserError
@@ -89,16 +89,16 @@ def read_exploitability(task: str, out: Path) -> dict[str, float]:
 
 def table(rows: Sequence[dict[str, Any]], out: Path) -> str:
   """Returns the table in Markdown, with 95% intervals in brackets."""
-  lines = []
+  lines, exploited = [], {task: read_exploitability(task, out) for task in {row["task"] for row in rows}}
   for row in rows:
-    exploited = read_exploitability(row["task"], out).get(row["name"])
+    own = exploited[row["task"]].get(row["name"])
     lines.append(
       [
         row["task"],
         row["name"],
-        f"{row['rating']:z.0f} [{row['low']:z.0f}, {row['high']:z.0f}]",
-        f"{row['score']:.3f} [{row['score_low']:.3f}, {row['score_high']:.3f}]",
-        "–" if exploited is None else f"{exploited:.2f}",
+        with_interval(row["rating"], row["low"], row["high"]),
+        with_interval(row["score"], row["score_low"], row["score_high"], 3),
+        "–" if own is None else f"{own:.2f}",
         f"{row['minutes']:.1f}" if row["minutes"] else "–",
       ]
     )

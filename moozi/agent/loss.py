@@ -6,7 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Float32, Int32, UInt32
+from jaxtyping import Array, Float, Float32, Int32, Shaped, UInt32
 
 from moozi.agent.augment import augment_frames
 from moozi.core import plugins
@@ -413,16 +413,19 @@ def _diagnostics(
   unrolled: dict[str, Any] = {}
   if len(outputs) > 1:
     mask = target.unroll_mask[:, 1:]
-    count = jnp.maximum(jnp.sum(mask, axis=0), 1.0)
+
+    def mean(x: Shaped[AnyArray, "B K"], axis: int | None = None) -> Float[Array, "..."]:
+      return jnp.sum(mask * x, axis) / jnp.maximum(jnp.sum(mask, axis), 1.0)
+
     rewards = jnp.stack([transform.to_scalar(o.reward_logits) for o in outputs[1:]], axis=1)
     values = jnp.stack([transform.to_scalar(o.value_logits) for o in outputs[1:]], axis=1)
-    reward_error = jnp.sum(mask * jnp.abs(rewards - target.rewards), axis=0)
-    value_errors = jnp.sum(mask * jnp.abs(values - target.n_step_returns[:, 1:]), axis=0) / count
-    total = jnp.maximum(jnp.sum(mask), 1.0)
-    unrolled["error/reward"] = jnp.sum(reward_error) / total
-    unrolled["targets/zero_rewards"] = jnp.sum(mask * (target.rewards == 0)) / total
-    for k, (reward, value) in enumerate(zip(reward_error / count, value_errors, strict=True), start=1):
-      unrolled |= {f"error/reward_{k}": reward, f"error/value_{k}": value}
+    errors = {
+      "reward": jnp.abs(rewards - target.rewards),
+      "value": jnp.abs(values - target.n_step_returns[:, 1:]),
+    }
+    unrolled = {"error/reward": mean(errors["reward"]), "targets/zero_rewards": mean(target.rewards == 0)}
+    for name, error in errors.items():
+      unrolled |= {f"error/{name}_{k}": x for k, x in enumerate(mean(error, axis=0), start=1)}
   predicted = jax.nn.log_softmax(outputs[0].policy_logits)
   target_probs = target.action_probs[:, 0]
   return {

@@ -148,26 +148,19 @@ class ResnetDynamics(hk.Module):
     super().__init__(name=name)
     self._config, self._spec, self._support_size = config, spec, support_size
 
-  def _action_planes(
-    self, one_hot: Float[Array, "B A"], hidden_state: Float[Array, "B H W C"]
-  ) -> list[Float[Array, "B ..."]]:
-    """Returns the groups of planes for `PointwiseConv`: values of the constant ones [B, P], then places."""
-    num_places, width = _num_places(self._spec, hidden_state), hidden_state.shape[2]
-    placed, others = one_hot[:, 1 : num_places + 1], jnp.delete(one_hot, slice(1, num_places + 1), axis=1)
-    groups = [others / others.shape[1]]
-    if num_places:
-      groups.append(placed.reshape(-1, num_places // width, width, 1))
-    return groups
-
   def __call__(
     self, hidden_state: Float[Array, "B H W C"], action: Int[Array, "B"], is_training: bool
   ) -> tuple[Float[Array, "B H W C"], Float[Array, "B S"]]:
     c = self._config
     one_hot = jax.nn.one_hot(action, self._spec.num_actions, dtype=hidden_state.dtype)
-    x = PointwiseConv(c.channels)(hidden_state, *self._action_planes(one_hot, hidden_state))
-    num_places = _num_places(self._spec, hidden_state)
+    num_places, width = _num_places(self._spec, hidden_state), hidden_state.shape[2]
+    placed, others = one_hot[:, 1 : num_places + 1], jnp.delete(one_hot, slice(1, num_places + 1), axis=1)
+    groups = [hidden_state, others / others.shape[1]]
+    if num_places:
+      groups.append(placed.reshape(-1, num_places // width, width, 1))
+    x = PointwiseConv(c.channels)(*groups)
     if c.action_offsets and num_places and self._spec.action_places == "cells":
-      x = x + _offset_vectors(one_hot[:, 1 : num_places + 1], *x.shape[1:])
+      x = x + _offset_vectors(placed, *x.shape[1:])
     x = _tower(x, c.num_dynamics_blocks, c, is_training)
     next_state = ResidualBlock(c.channels, c, name="state_block")(x, is_training)
     seen = x if c.num_dynamics_blocks else next_state

@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from moozi.agent.loss import state_metrics
 from moozi.core.config import NetworkConfig
 from moozi.core.spec import EnvSpec
 from moozi.envs import registry
@@ -529,6 +528,24 @@ def test_frame_norm_follows_the_batches():
   assert 0.3 < np.square(fn.apply({}, state, None, batches[0], False)[0]).mean() < 3
 
 
+def initial_cosines(config, spec, length, history, passes):
+  """Returns the mean cosine of two hidden states before any update, by whether frames are centred.
+
+  The mean of the frames is that of this number of passes over the histories.
+  """
+  cosines, count = {}, len(history)
+  for centred in (False, True):
+    model = make_model(config.model_copy(update={"center_frames": centred}), spec, length, PHI)
+    params, state = fast_jit(model.init)(jax.random.PRNGKey(0), history[:2])
+    represent = fast_jit(lambda params, state, model=model: model.represent(params, state, history, True))
+    for _ in range(passes):
+      states, state = represent(params, state)
+    unit = np.array(states).reshape(count, -1)
+    unit /= np.linalg.norm(unit, axis=1, keepdims=True)
+    cosines[centred] = (np.square(unit.sum(0)).sum() - count) / (count * (count - 1))
+  return cosines
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["conv_latent", "resnet"])
 def test_centred_frames_keep_states_apart(kind):
@@ -538,19 +555,8 @@ def test_centred_frames_keep_states_apart(kind):
   frames = np.full((32, 64, 64, 1), 0.4, np.float32)
   frames[np.arange(32), rng.integers(64, size=32), rng.integers(64, size=32)] = 1.0
   history = jnp.concatenate([frames, jnp.zeros((32, 64, 64, 3))], axis=-1)
-  cosines = {}
-  for centred in (False, True):
-    config = NetworkConfig(
-      kind=kind, channels=4, latent_size=32, num_representation_blocks=1, center_frames=centred
-    )
-    model = make_model(config, spec, 1, PHI)
-    params, state = fast_jit(model.init)(jax.random.PRNGKey(0), history[:2])
-    represent = fast_jit(lambda params, state, model=model: model.represent(params, state, history, True))
-    for _ in range(40):
-      states, state = represent(params, state)
-    unit = np.array(states).reshape(32, -1)
-    unit /= np.linalg.norm(unit, axis=1, keepdims=True)
-    cosines[centred] = (np.square(unit.sum(0)).sum() - 32) / (32 * 31)
+  config = NetworkConfig(kind=kind, channels=4, latent_size=32, num_representation_blocks=1)
+  cosines = initial_cosines(config, spec, 1, history, passes=40)
   assert cosines[False] > 0.95
   assert cosines[True] < 0.8
 
@@ -558,8 +564,6 @@ def test_centred_frames_keep_states_apart(kind):
 @pytest.mark.slow
 def test_states_of_pong_differ_at_random_initialization():
   """256 successive histories of random play, with the configuration's network before any update.
-
-  The mean of the frames is that of 20 passes over these histories.
 
   Without centred frames the hidden states are nearly equal: the ball and the paddles cover few cells.
   """
@@ -576,14 +580,6 @@ def test_states_of_pong_differ_at_random_initialization():
   windows = np.arange(count)[:, None] + np.arange(length)
   stacked = normalize_frame(np.stack(frames)[windows], "uint8")
   history = jnp.asarray(stack_history(stacked, np.array(actions)[windows], env.env_spec.num_actions))
-  cosines = {}
-  for centred in (False, True):
-    network = config.network.model_copy(update={"center_frames": centred})
-    model = make_model(network, env.env_spec, length, PHI)
-    params, state = fast_jit(model.init)(jax.random.PRNGKey(0), history[:2])
-    represent = fast_jit(lambda params, state, model=model: model.represent(params, state, history, True))
-    for _ in range(20):
-      states, state = represent(params, state)
-    cosines[centred] = float(state_metrics(states)["state/cosine"])
+  cosines = initial_cosines(config.network, env.env_spec, length, history, passes=20)
   assert cosines[False] > 0.99
   assert cosines[True] < 0.4

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from moozi.api.players import TrainedPlayer
+from moozi.api.players import TrainedPlayer, run_of_approach
 from moozi.api.run_access import open_run, writing
 from moozi.core.config import EnvConfig
 from moozi.core.errors import UserError
@@ -41,7 +41,7 @@ FILES = {
 }
 _FORMAT = 1
 _MAX_MILESTONES = 10
-_TRAINED = ("run", "zoo", "prior", "approach")
+_TRAINED = ("run", "zoo", "prior")
 # Number of positions that an agent searches at once. In a block of 16 openings, each agent is to move
 # in about this number of games at a time.
 _WIDTH = 16
@@ -243,8 +243,8 @@ def arena(
     task: an environment such as "open_spiel:connect_four", or a configuration. None takes the environment of
       the run `milestones`.
     players: names: "random", "mcts:100", "run:PATH[@checkpoint]", "zoo:NAME", "prior:PATH[@checkpoint]" (the
-      network without search), "module:function", or a registered name. A player that is listed twice plays
-      against itself.
+      network without search), "approach:NAME" (`api.players.run_of_approach`), "module:function", or a
+      registered name. A player that is listed twice plays against itself.
     games: number of games of each pair (with more than two seats: of each group of players who meet). It is
       rounded up so that each opening is played from every seat.
     milestones: a run whose milestones play too, at most ten, evenly spaced.
@@ -268,9 +268,10 @@ def arena(
   make_table = functools.partial(registry.make_table, env.name, **env.arguments)
   if milestones is not None:
     steps = _milestones_of(milestones, allow_code)
-  names = [*steps, *players]
   table = make_table()
   try:
+    names = [*steps, *(run_of_approach(player, table.spec) for player in players)]
+    pinned = None if pinned is None else run_of_approach(pinned, table.spec)
     entrants = entrants_of(names, simulations, allow_code)
     play.schedule(list(entrants), table.num_seats, 0, seed)  # raises the error of too few players
     for entrant in entrants.values():

@@ -1,8 +1,9 @@
-"""Trained agents as players, by name: `run:PATH[@checkpoint]`, `zoo:NAME`, `prior:PATH[@checkpoint]`.
+"""Trained agents as players: `run:PATH[@checkpoint]`, `zoo:NAME`, `prior:PATH[@checkpoint]`, `approach:NAME`.
 
 `core.plugins.PLAYERS` maps these names to `make_player`, so every setting that takes a player accepts them.
 """
 
+import contextlib
 import functools
 import os
 from collections.abc import Callable
@@ -17,13 +18,16 @@ from moozi.api.run_access import open_run
 from moozi.core.errors import UserError
 from moozi.core.records import BatchedTimeStep
 from moozi.core.spec import EnvSpec
+from moozi.envs.registry import env_spec
 from moozi.envs.vector import blank_step
+from moozi.io.run_directory import ENDS, RunDirectory
 from moozi.io.zoo import ZOO_PREFIX, label_of
 
 if TYPE_CHECKING:
   from moozi.evaluation.evaluator import Evaluator
   from moozi.evaluation.group import GroupPlayer
 
+_RUNS = Path("runs")
 _FACTS = ("name", "frame_shape", "frame_dtype", "num_env_actions")
 _FIRST = np.zeros(1, np.int64)
 
@@ -36,11 +40,44 @@ class TrainedName(NamedTuple):
   uses_prior: bool
 
 
+def run_of_approach(name: str, spec: EnvSpec) -> str:
+  """Returns `run:PATH` for `approach:NAME`, and any other name as it is.
+
+  The run is the last one in `runs/`, or in a folder in it such as `runs/testbed`, that completed its training
+  with `algorithm: NAME` on the environment of `spec`.
+
+  Raises: UserError: there is no such algorithm or no such run.
+  """
+  kind, _, approach = name.partition(":")
+  if kind != "approach":
+    return name
+  from moozi.training.algorithms import ALGORITHMS
+
+  if approach not in ALGORITHMS:
+    raise UserError(f"{name}: no such algorithm; must be approach:{', approach:'.join(ALGORITHMS)}")
+  found: list[tuple[float, Path]] = []
+  for summary in [*_RUNS.glob("*/summary.json"), *_RUNS.glob("*/*/summary.json")]:
+    with contextlib.suppress(UserError, OSError):  # not a run, or one that cannot be read
+      run = RunDirectory.open(summary.parent)
+      config = run.load_config()
+      if (
+        config.algorithm == approach
+        and config.env.name == spec.name
+        and run.read_summary().get("reason") in ENDS
+        and _facts(env_spec(config.env.name, **config.env.arguments)) == _facts(spec)
+      ):
+        found.append((summary.stat().st_mtime, run.path))
+  if not found:
+    raise UserError(
+      f"{name}: no run in {_RUNS}/ completed its training on {_describe(spec)} with algorithm={approach}; "
+      "train one, or choose run:PATH"
+    )
+  return f"run:{max(found)[1]}"
+
+
 def parse_name(name: str) -> TrainedName:
-  """Returns the parts of a trained agent's name. Raises UserError for `approach:…`."""
+  """Returns the parts of a trained agent's name, which is not `approach:NAME`."""
   kind, _, rest = name.partition(":")
-  if kind == "approach":
-    raise UserError(f"{name}: the trained agents of every algorithm are runs; name it run:PATH")
   path, at, checkpoint = rest.rpartition("@")
   if not at or os.path.lexists(rest):
     path, checkpoint = rest, ""
@@ -92,7 +129,7 @@ class TrainedPlayer:
   def check(self, spec: EnvSpec, where: str) -> None:
     """Raises UserError, which names `where`, if the agent was trained on another environment."""
     own = self.agent.spec
-    if any(getattr(own, fact) != getattr(spec, fact) for fact in _FACTS):
+    if _facts(own) != _facts(spec):
       raise UserError(
         f"{where}: plays {_describe(own)}, not {_describe(spec)}; choose a run that was trained on it"
       )
@@ -111,6 +148,10 @@ class TrainedPlayer:
     evaluator = _evaluator(agent, 1 if self.uses_prior else agent.simulations)
     prior = self.uses_prior
     return GroupPlayer(evaluator, variables, agent.spec, num_games, width, uses_prior=prior, seed=seed)
+
+
+def _facts(spec: EnvSpec) -> list[Any]:
+  return [getattr(spec, fact) for fact in _FACTS]
 
 
 def _describe(spec: EnvSpec) -> str:
@@ -138,9 +179,9 @@ def _load(name: str) -> TrainedPlayer:
 def make_player(name: str, spec: EnvSpec, seed: int) -> "OneGame":
   """Returns a trained agent as the player of one episode. PLAYERS calls it for names such as `run:PATH`.
 
-  Raises: UserError: as `TrainedPlayer`, or the agent was trained on another environment.
+  Raises: UserError: as `run_of_approach` and `TrainedPlayer`, or the agent plays another environment.
   """
-  player = _load(name)
+  player = _load(run_of_approach(name, spec))
   player.check(spec, name)
   return OneGame(player, seed)
 

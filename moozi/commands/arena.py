@@ -13,7 +13,8 @@ from moozi.core.errors import UserError
 _PLAYERS_HELP = (
   "An environment such as open_spiel:connect_four, or a configuration; then players: random, mcts:100 "
   "(OpenSpiel's tree search with 100 simulations), run:PATH[@checkpoint], zoo:NAME, prior:PATH[@checkpoint] "
-  "(the network without search), module:function. With --milestones: players only."
+  "(the network without search), approach:NAME (the last complete run of this algorithm in runs/), "
+  "module:function. With --milestones: players only."
 )
 
 

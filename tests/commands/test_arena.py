@@ -5,6 +5,7 @@ import errno
 import json
 import os
 import shutil
+from pathlib import Path
 from unittest import mock
 
 import jax
@@ -12,7 +13,9 @@ import pytest
 
 import moozi
 from moozi.api import arena as arena_module
+from moozi.api.players import OneGame, make_player, run_of_approach
 from moozi.core.errors import RunError, UserError
+from moozi.envs.registry import env_spec
 from moozi.io.checkpoints import save_checkpoint
 from tests.commands.conftest import make_run
 
@@ -44,6 +47,29 @@ def test_results_are_kept_and_extended(cli, tmp_path):
   assert found["pinned"] == "random"
   assert lines(out)[:9] == first
   assert len(lines(out)) == 31
+
+
+def test_approach_is_the_last_complete_run(tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  of_table = ("algorithm=q_learning", "q_learning.kind=table")
+  game = f"env.name={GAME}"
+  folders = ("runs/a", game, *of_table), ("runs/testbed/b", game, *of_table), ("runs/c", game)
+  others = ("runs/d", *of_table, "env.name=open_spiel:kuhn_poker"), ("runs/e", game, *of_table)
+  for time, (folder, *overrides) in enumerate([*folders, *others]):
+    path = make_run(Path(folder).parent, Path(folder).name, *overrides)
+    reason = "stopped" if folder == "runs/e" else "max_wall_s"
+    (path / "summary.json").write_text(json.dumps({"reason": reason}))
+    os.utime(path / "summary.json", (time, time))
+  found = moozi.arena(GAME, ["random", "approach:q_learning"], games=4, pinned="approach:q_learning")
+  name = "run:runs/testbed/b@step_000000064"
+  assert found.standings.players == ("random", name)
+  assert found.standings.pinned == name
+  spec = env_spec(GAME)
+  assert run_of_approach("approach:q_learning", spec) == "run:runs/testbed/b"
+  assert isinstance(make_player("approach:q_learning", spec, 0), OneGame)
+  assert run_of_approach("approach:muzero", spec) == "run:runs/c"
+  with pytest.raises(UserError, match="approach:ppo: no run in runs/ completed"):
+    run_of_approach("approach:ppo", spec)
 
 
 def test_a_stopped_arena_continues(tmp_path):
@@ -104,7 +130,14 @@ def test_a_game_that_is_not_one_is_refused(tmp_path, returns, opening):
     ),
     ((GAME, "random", "mcts:0"), "mcts:0: no such player; must be"),
     ((GAME, "random", "human"), "human: cannot play in an arena; `moozi play` is for people"),
-    ((GAME, "random", "approach:x"), "approach:x: the trained agents of every algorithm are runs"),
+    (
+      (GAME, "random", "approach:x"),
+      "approach:x: no such algorithm; must be approach:muzero, approach:alphazero, approach:ppo, ",
+    ),
+    (
+      (GAME, "random", "approach:ppo"),
+      f"approach:ppo: no run in runs/ completed its training on {GAME} (frames",
+    ),
     ((GAME, "random", "run:nowhere"), "nowhere: "),
     ((GAME, "random", "zoo:tic"), "zoo:tic: no such agent"),
     ((GAME, "random", "nowhere:make"), "player=nowhere:make: there is no module nowhere"),

@@ -28,6 +28,10 @@ checkpoints and its minutes, published results, strength by number of simulation
 
 ![returns by environment steps and minutes](../thesis_figures/figure_5_1.png)
 
+Thin lines are seeds and thick lines their mean, from evaluations during training. A dot is a seed's figure; a hollow
+square is that of a first run (one checkpoint). The dotted line is gymnax's published PPO. Empty panels have not been
+run.
+
 ## Other environments
 
 | environment | result | steps | minutes | conditions |
@@ -39,7 +43,7 @@ checkpoints and its minutes, published results, strength by number of simulation
 | Kuhn poker | {kuhn} | {kuhn_cost} | [boards](../experiments/boards/README.md) |
 | Atari Pong | {pong} | {pong_cost} | [atari](../experiments/atari/README.md) |
 
-A score counts a win as 1 and a draw as ½. Each row is a run of one seed.
+Each row is a run of one seed. Minutes include the evaluation at the end.
 
 ## Measured questions
 

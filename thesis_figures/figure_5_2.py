@@ -29,7 +29,7 @@ STICKY = {"b": "sticky actions, probability 0.1, no cut-off", FIRST_STICKY: "sti
 
 
 def draw(results: Path, one_seed: Path) -> plt.Figure:
-  """Plots the runs without sticky actions on the left and with them on the right, on one scale."""
+  """Plots the runs without sticky actions on the left and with them on the right, each on its own scale."""
   groups = read_runs(results, one_seed)
   sticky = "b" if ("muzero", "b", "breakout") in groups else FIRST_STICKY
   found: dict[str, list[list[Run]]] = {
@@ -38,7 +38,7 @@ def draw(results: Path, one_seed: Path) -> plt.Figure:
   }
   if not all(found.values()):
     raise MissingError("no result on breakout; run `python -m experiments.minatar_vs_ppo.sweep`")
-  figure, axes = plt.subplots(1, 2, figsize=(10, 4.2), sharey=True, layout="constrained")
+  figure, axes = plt.subplots(1, 2, figsize=(10, 4.2), layout="constrained")
   for axis, (protocol, own) in zip(axes, found.items(), strict=True):
     for runs in own:
       draw_agent(axis, runs, "env_steps")

@@ -351,7 +351,8 @@ def _aggregate_table(aggregates: Sequence[dict[str, Any]]) -> str:
   if not aggregates:
     return ""
   lines = [
-    "Over the five games (normalized: 0 is random play, 1 the best published return under (b)):",
+    "Over the five games (normalized: 0 is random play, 1 the best published return under (b); each game "
+    "counts with the number of seeds that all games have):",
     "",
     "| protocol | agent | seeds per game | interquartile mean | probability that MooZi's run is better |",
     "|---|---|---|---|---|",
@@ -448,7 +449,8 @@ def project_table(tables: dict[str, Any]) -> str:
     f"Seeds per figure: {_span(seeds)}. A seed's figure is the mean over its run's last {NUM_REPORTED} "
     f"milestones (checkpoints 100,000 steps apart), of {EPISODES} noise-free episodes each. Without sticky "
     "actions, episodes are cut off after 1,000 steps (Freeway 2,500); with them, only "
-    "evaluation has a limit, 10,000 steps (Freeway 2,500). Minutes are on one core."
+    "evaluation has a limit, 10,000 steps (Freeway 2,500). Minutes are means "
+    "over seeds, each run on one core, which some runs shared."
     f"{' † marks one checkpoint of one seed.' if first else ''} {NOT_RUN}"
   )
   return "\n".join([*lines, "", conditions])

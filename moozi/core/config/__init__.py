@@ -152,7 +152,7 @@ class TargetsConfig(Section):
   search_value_age: PositiveInt | None = Field(
     None,
     description="age in environment steps from which the value target is the search value, which reanalyze "
-    "renews, and not the n-step return; null: never",
+    "renews, and not the n-step return; null: never; needs reanalyze.ratio above 0",
   )
   discount: Annotated[float, Field(gt=0.0, le=1.0)] = Field(
     0.997, description="γ per environment step; 1 suits games that end within a few dozen moves"
@@ -340,7 +340,8 @@ class EvaluationConfig(Section):
     "random",
     description="two players: who plays the other seat: random, self, mcts or mcts:N with N simulations (if "
     "the environment's library has it), run:PATH[@checkpoint], zoo:NAME, prior:PATH[@checkpoint] (a run's "
-    "network without search), a registered name, or module:function",
+    "network without search), approach:NAME (the last complete run of an algorithm), a registered name, or "
+    "module:function",
   )
   network: Literal["online", "target"] = Field(
     "online",

@@ -22,7 +22,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-sys.path.append(str(Path(__file__).resolve().parents[1]))  # for `experiments`
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # for `experiments` and `scripts`
 
 ACT_WIDTHS = (32, 64, 128, 256)
 LEARN_WIDTHS = (128, 256, 512, 1024)
@@ -63,46 +63,25 @@ def parts(config: Any) -> dict[str, float]:
   import numpy as np
 
   from experiments.lib.speed import call_seconds
-  from moozi.core.pytree import fields_of, stack
-  from moozi.core.records import StepSample, TrajectorySample
   from moozi.envs.vector import make_vector
   from moozi.run import build
+  from scripts.random_segments import RandomSegments
 
   spec = build.env_spec(config)
   num_envs, length = config.workers.num_envs, config.workers.segment_length
-  env = make_vector(config.env.name, config.env.kwargs, num_envs, 0)
   replay = build.build_replay(config, spec)
-  random = np.random.default_rng(0)
-  step = env.reset()
-  env_s = 0.0
+  play = RandomSegments(config.env.name, config.env.kwargs, num_envs)
   for _ in range(max(2, 60_000 // (num_envs * length))):
-    samples = []
-    for _ in range(length):
-      action = random.integers(1, spec.num_actions, num_envs).astype(np.int32)
-      version = np.zeros(num_envs, np.int32)
-      probs = np.full((num_envs, spec.num_actions), 1 / spec.num_actions, np.float32)
-      value = random.random(num_envs, np.float32)
-      samples.append(
-        StepSample(
-          **fields_of(step),
-          root_value=value,
-          action_probs=probs,
-          action=np.where(step.is_last, 0, action).astype(np.int32),
-          acted_version=version,
-          searched_version=version,
-        )
-      )
-      before = time.perf_counter()
-      step = env.step(action)
-      env_s += time.perf_counter() - before
-    segment = TrajectorySample(**fields_of(stack(samples)))
+    segment = play.next(length)
     for first_lane in range(0, config.workers.num_workers * num_envs, num_envs):
       replay.add(segment, first_lane=first_lane)
-  num_steps = replay.num_added / config.workers.num_workers
+  env, random = make_vector(config.env.name, config.env.kwargs, num_envs, 0), np.random.default_rng(0)
+  env.reset()
+  env_s, _ = call_seconds(lambda: env.step(random.integers(1, spec.num_actions, num_envs).astype(np.int32)))
   updates, batch = config.learner.updates_per_call, config.learner.batch_size
   sample_s, _ = call_seconds(lambda: replay.sample_many(updates, batch))
   return {
-    "env_steps_per_s": num_steps / env_s,
+    "env_steps_per_s": num_envs / env_s,
     "replay_samples_per_s": updates * batch / sample_s,
     "batch_size": batch,
   }

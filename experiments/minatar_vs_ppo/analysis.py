@@ -351,8 +351,7 @@ def _aggregate_table(aggregates: Sequence[dict[str, Any]]) -> str:
   if not aggregates:
     return ""
   lines = [
-    "Over the five games (normalized: 0 is random play, 1 the best published return under (b); each game "
-    "counts with the number of seeds that all games have):",
+    "Over the five games, with equal numbers of seeds (0: random play, 1: best published return of (b)):",
     "",
     "| protocol | agent | seeds per game | interquartile mean | probability that MooZi's run is better |",
     "|---|---|---|---|---|",

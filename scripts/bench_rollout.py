@@ -104,17 +104,6 @@ def measure(config: Config, jax_name: str, with_search: bool, seconds: float) ->
   return best
 
 
-def with_width(config: Config, width: int) -> Config:
-  """Returns the configuration with `width` environments."""
-  return replace_section(config, "workers", num_envs=width)
-
-
-def replace_section(config: Config, name: str, **changes: Any) -> Config:
-  """Returns a copy of the configuration with changes in one section, without validation."""
-  section = getattr(config, name).model_copy(update=changes)
-  return config.model_copy(update={name: section})
-
-
 def main() -> None:
   parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
   parser.add_argument("config", nargs="?", default="config/minatar/breakout.yaml")
@@ -136,7 +125,9 @@ def main() -> None:
   figures = []
   for with_search in (False,) if args.no_search_only else (False, True):
     for width in (int(w) for w in args.widths.split(",")):
-      rates = measure(with_width(config, width), args.jax_env, with_search, args.seconds)
+      workers = config.workers.model_copy(update={"num_envs": width})
+      own = config.model_copy(update={"workers": workers})
+      rates = measure(own, args.jax_env, with_search, args.seconds)
       title = "search" if with_search else "prior only"
       row = "".join(f"{rates[kind]:>12,.0f}" for kind in KINDS)
       ratios = f"{rates['scan'] / rates['python']:>14.2f}{rates['scan'] / rates['step']:>12.2f}"

@@ -132,11 +132,7 @@ def _same(a: np.ndarray | None, b: np.ndarray | None) -> bool:
 def _final_state(name: str, side: str, tree: Path, runs: Path) -> dict[str, np.ndarray]:
   config, overrides = RUNS[name]
   location = (f"run.dir={runs}", f"run.name={name}_{side}")
-  command = [sys.executable, "-m", "moozi.cli", "train", config, *COMMON, *overrides, *location]
-  environment = os.environ | {"PYTHONPATH": str(tree), "JAX_PLATFORMS": "cpu"}
-  done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=False)
-  if done.returncode:
-    raise SystemExit(f"{name} {side}: status {done.returncode}: {done.stderr.strip()[-500:]}")
+  _train(tree, config, *COMMON, *overrides, *location)
   checkpoints = (runs / f"{name}_{side}" / "checkpoints").glob("step_*/arrays.safetensors")
   return safetensors.numpy.load_file(max(checkpoints))
 

@@ -37,7 +37,6 @@ def test_a_baseline(monkeypatch, tiny_config):
   idle = algorithms.Algorithm(
     run=run,
     initial_training_state=lambda *_: {},
-    training_state_template=lambda *_: {},
     build_evaluator=lambda *_: None,
     has_model=False,
     has_search=False,

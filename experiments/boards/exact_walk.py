@@ -4,45 +4,18 @@ Supports deterministic two-player games of the package open_spiel whose trees ar
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax
 import numpy as np
-from jaxtyping import Bool, Shaped
 
+from moozi.analysis.exploitability import Decide, Move, move_at
 from moozi.core.errors import UserError
-from moozi.core.spec import EnvSpec
-from moozi.envs.environment import moves_array
 from moozi.envs.suites.open_spiel.rules import TERMINAL, Rules
-from moozi.envs.vector import blank_step
-from moozi.evaluation.evaluator import Evaluator
-from moozi.ops.history import HistoryState, init_history, push_action, push_frame
 
 _MAX_LOST = 10
 
-
-@dataclasses.dataclass(frozen=True)
-class Position:
-  """A position in which the agent is to move, and its history.
-
-  Attributes:
-    state: the OpenSpiel state.
-    frame: the current observation.
-    legal_actions_mask: over the environment's actions, without the dummy.
-    is_first: whether no move has been made.
-    history: the agent's history in one lane, up to the last action.
-  """
-
-  state: Any
-  frame: Shaped[np.ndarray, "H W C"]
-  legal_actions_mask: Bool[np.ndarray, " num_env_actions"]
-  is_first: bool
-  history: HistoryState
-
-
-Choose = Callable[[Sequence[Position]], Sequence[int]]
-"""The agent as a function: maps positions to actions of the game, one per position."""
+Position = tuple[Any, list[Move]]
+"""An OpenSpiel state and the moves that led to it."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,7 +38,7 @@ class WalkResult:
 
 
 def walk(
-  rules: Rules, seat: int, choose: Choose, history_length: int = 1, max_positions: int = 5_000_000
+  rules: Rules, seat: int, decide: Decide, history_length: int = 1, max_positions: int = 5_000_000
 ) -> WalkResult:
   """Plays the agent in `seat` against every legal reply, breadth first; returns the counts of results.
 
@@ -75,7 +48,8 @@ def walk(
   Args:
     rules: the game.
     seat: the agent's seat, 0 or 1.
-    choose: the agent; called once per depth with all positions.
+    decide: the agent, such as a result of `agent_decides`; called once per depth with all lines of play. It
+      plays the action with the highest probability.
     history_length: L, number of frames and actions that the agent sees.
     max_positions: limit on the number of positions of both players.
 
@@ -83,116 +57,51 @@ def walk(
     UserError: the game is not a deterministic two-player game, or has more than `max_positions` positions.
     ValueError: the agent chose an illegal action.
   """
-  _check(rules)
-  start = init_history(1, history_length, rules.spec)
-  frontier: dict[Any, tuple[Any, HistoryState]] = {None: (rules.game.new_initial_state(), start)}
-  results, positions, count, is_first = {1: 0, 0: 0, -1: 0}, 0, 0, True
+  if rules.spec.num_players != 2 or not rules.is_deterministic:
+    raise UserError(f"{rules.spec.name}: only deterministic two-player games are supported")
+  frontier: list[Position] = [(rules.game.new_initial_state(), [])]
+  results, positions, count = {1: 0, 0: 0, -1: 0}, 0, 0
   lost: list[Any] = []
   while frontier:
     count += len(frontier)
     if count > max_positions:
       raise UserError(f"{rules.spec.name}: more than {max_positions:,} positions; choose a smaller game")
-    mine, moves = [], []
-    for state, history in frontier.values():
-      position = _position(rules, state, history, is_first)
-      if state.current_player() == seat:
-        mine.append(position)
-      else:
-        moves += [(position, action) for action in state.legal_actions()]
-    moves += _choices(mine, choose) if mine else []
-    positions += len(mine)
-    ends, frontier = _play(rules, moves)
+    lines = [[*past, move_at(rules, state)] for state, past in frontier]
+    if frontier[0][0].current_player() == seat:  # the players alternate strictly
+      positions += len(frontier)
+      actions = np.argmax(decide(lines), axis=1)[:, None].tolist()
+    else:
+      actions = [state.legal_actions() for state, _ in frontier]
+    ends, frontier = _play(rules, frontier, lines, actions, history_length)
     for state in ends:
       gain = int(np.sign(state.returns()[seat]))
       results[gain] += 1
       if gain < 0 and len(lost) < _MAX_LOST:
         lost.append(state.history())
-    is_first = False
   return WalkResult(seat, results[1], results[0], results[-1], positions, lost)
 
 
-def agent(
-  evaluator: Evaluator, variables: tuple[Any, Any], spec: EnvSpec, *, prior: bool = False, width: int = 64
-) -> Choose:
-  """Returns a trained agent as the `choose` argument of `walk`.
-
-  Args:
-    evaluator: the run's evaluator, without noise.
-    variables: (params, net_state).
-    prior: choose the most probable legal action of the network's policy, without search.
-    width: batch size of one call.
-  """
-  rng_key = jax.random.PRNGKey(0)
-
-  def choose(positions: Sequence[Position]) -> list[int]:
-    out: list[int] = []
-    for i in range(0, len(positions), width):
-      part = positions[i : i + width]
-      history, step, moves = _stack(part, spec, evaluator.history_length, width)
-      output = evaluator.decide(variables, history, step, rng_key, moves)
-      actions = np.argmax(output.prior_probs, axis=-1) if prior else np.asarray(output.action)
-      out += (actions[: len(part)] - 1).tolist()
-    return out
-
-  return choose
-
-
-def _check(rules: Rules) -> None:
-  if rules.spec.num_players != 2 or not rules.is_deterministic:
-    raise UserError(f"{rules.spec.name}: only deterministic two-player games are supported")
-
-
-def _position(rules: Rules, state: Any, history: HistoryState, is_first: bool) -> Position:
-  return Position(
-    state=state,
-    frame=rules.frame(state, state.current_player()),
-    legal_actions_mask=rules.legal_actions_mask(state),
-    is_first=is_first,
-    history=history,
-  )
-
-
-def _choices(mine: list[Position], choose: Choose) -> list[tuple[Position, int]]:
-  out = list(zip(mine, choose(mine), strict=True))
-  for position, action in out:
-    if not position.legal_actions_mask[action]:
-      raise ValueError(f"action={action}: illegal after {position.state.history()}")
-  return out
-
-
-def _play(rules: Rules, moves: list[tuple[Position, int]]) -> tuple[list[Any], dict]:
-  """Plays every move; returns the distinct final states and the distinct next positions."""
-  ends: dict[Any, Any] = {}
-  frontier: dict[Any, tuple[Any, HistoryState]] = {}
-  for position, action in moves:
-    state = position.state.child(action)
-    if state.current_player() == TERMINAL:
-      ends[str(state)] = state
-      continue
-    rules.next_player(state, position.state.current_player())
-    seen = push_frame(position.history, position.frame[None], np.array([position.is_first]))
-    history = push_action(seen, np.array([action + 1], np.int32))
-    # The next push drops the oldest frame.
-    key = (str(state), history.frames[:, 1:].tobytes(), history.actions.tobytes())
-    frontier[key] = (state, history)
-  return list(ends.values()), frontier
-
-
-def _stack(
-  positions: Sequence[Position], spec: EnvSpec, history_length: int, width: int
-) -> tuple[HistoryState, Any, np.ndarray]:
-  """Stacks positions into a batch of `width`, padded with copies of the first position.
-
-  Returns: the histories, the time steps, and the moves since the start (`Environment.position`).
-  """
-  rows = [*positions, *[positions[0]] * (width - len(positions))]
-  step = blank_step(spec, width)
-  step.frame[:] = [p.frame for p in rows]
-  step.is_first[:] = [p.is_first for p in rows]
-  step.to_play[:] = [p.state.current_player() for p in rows]
-  step.legal_actions_mask[:, 1:] = [p.legal_actions_mask for p in rows]
-  history = init_history(width, history_length, spec)
-  history.frames[:] = np.concatenate([p.history.frames for p in rows])
-  history.actions[:] = np.concatenate([p.history.actions for p in rows])
-  length = rows[0].state.get_game().max_game_length()
-  return history, step, np.stack([moves_array(p.state.history(), length) for p in rows])
+def _play(
+  rules: Rules,
+  frontier: list[Position],
+  lines: list[list[Move]],
+  actions: list[list[int]],
+  history_length: int,
+) -> tuple[list[Any], list[Position]]:
+  """Plays the actions in each position; returns the distinct final states and the distinct next positions."""
+  ends: dict[str, Any] = {}
+  others: dict[tuple[Any, ...], Position] = {}
+  for (state, _), (*past, move), chosen in zip(frontier, lines, actions, strict=True):
+    for action in chosen:
+      if not move.legal[action]:
+        raise ValueError(f"action={action}: illegal after {state.history()}")
+      child, line = state.child(action), [*past, move._replace(action=action)]
+      if child.current_player() == TERMINAL:
+        ends[str(child)] = child
+        continue
+      rules.next_player(child, state.current_player())
+      recent = line[::-1][:history_length]
+      # The history's oldest frame is dropped when the next frame is added.
+      frames = [m.frame.tobytes() for m in recent[: history_length - 1]]
+      others[str(child), *frames, *(m.action for m in recent)] = (child, line)
+  return list(ends.values()), list(others.values())

@@ -2,6 +2,7 @@
 
     python -m experiments.boards.judgement RUN                  # a run: with search, and its network alone
     python -m experiments.boards.judgement zoo:connect_four mcts:100 random --out results.json
+    python -m experiments.boards.judgement --readme             # the README's table, from results/judgement
 
 A player is a run's path or a name that `moozi arena` accepts. `experiments.boards.labels` makes the positions
 and the scores of their moves. A move is *good* if it keeps the value of the game (win, draw or loss), and
@@ -23,14 +24,16 @@ import numpy as np
 
 from experiments.boards.labels import Label, read_labels, read_tactics
 from experiments.boards.solver import Solver
-from experiments.lib.results import with_interval
+from experiments.lib.command import command
+from experiments.lib.results import markdown_table, with_interval, write_between_markers, write_json
 from moozi.api.arena import entrants_of
-from moozi.core.errors import UserError
 from moozi.core.plugins import PLAYERS
 from moozi.envs import registry
 from moozi.envs.table import Table
 from moozi.evaluation.arena import Entrant, View
 
+HERE = Path(__file__).resolve().parent
+RESULTS = HERE / "results" / "judgement"
 GAME = "open_spiel:connect_four"
 PHASES = {
   "opening (8–15 stones)": range(8, 16),
@@ -130,20 +133,26 @@ def judge(player: Entrant, labels: Sequence[Label] | None = None) -> dict[str, A
 
 def table(results: Sequence[dict[str, Any]]) -> str:
   """Returns the results as a Markdown table."""
-  columns = ["good", "perfect", "good, contested", *(f"good, {name}" for name in PHASES), "wins", "blocks"]
-  lines = [f"| player | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
+  rows = []
   for result in results:
-    cells = [
-      result["good"],
-      result["perfect"],
-      result["contested"]["good"],
-      *(result["phases"][name]["good"] for name in PHASES),
-      result["wins"],
-      result["blocks"],
-    ]
-    texts = [with_interval(cell["share"], cell["low"], cell["high"], 3) for cell in cells]
-    lines.append(f"| {result['player']} | {' | '.join(texts)} |")
-  return "\n".join(lines)
+    main = [result["good"], result["perfect"], result["contested"]["good"]]
+    others = [*(result["phases"][name]["good"] for name in PHASES), result["wins"], result["blocks"]]
+    rows.append(
+      [
+        f"`{result['player']}`",
+        f"{result['good']['positions']:,}",
+        *(with_interval(cell["share"], cell["low"], cell["high"], 3) for cell in main),
+        *(f"{cell['share']:.3f}" for cell in others),
+      ]
+    )
+  columns = ["good", "perfect", "good, contested", *(f"good, {name}" for name in PHASES), "wins", "blocks"]
+  return markdown_table(["player", "positions", *columns], rows)
+
+
+def committed() -> list[dict[str, Any]]:
+  """Returns the results in results/judgement, the highest share of good moves first."""
+  found = [result for path in RESULTS.glob("*.json") for result in json.loads(path.read_text("utf-8"))]
+  return sorted(found, key=lambda result: -result["good"]["share"])
 
 
 def names_of(players: Sequence[str]) -> list[str]:
@@ -156,24 +165,27 @@ def names_of(players: Sequence[str]) -> list[str]:
   return out
 
 
+@command
 def main(arguments: Sequence[str] | None = None) -> int:
   parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-  parser.add_argument("players", nargs="+", metavar="RUN_OR_PLAYER")
+  parser.add_argument("players", nargs="*", metavar="RUN_OR_PLAYER")
+  parser.add_argument("--readme", action="store_true", help="write the README's table and judge nobody")
   parser.add_argument("--simulations", type=int, help="per search of trained agents (default: planners.test)")
   parser.add_argument("--out", type=Path, help="write the results as JSON")
   options = parser.parse_args(arguments)
-  try:
-    table_of_game = registry.make_table(GAME)
-    players = entrants_of(names_of(options.players), options.simulations, allow_code=False)
-    for player in players.values():
-      player.check(table_of_game)
-    results = [judge(player) for player in players.values()]
-  except UserError as error:
-    print(f"error: {error}", file=sys.stderr)
-    return 2
+  if options.readme:
+    write_between_markers(HERE / "README.md", "judgement", table(committed()))
+    return 0
+  if not options.players:
+    parser.error("needs a player, such as zoo:connect_four, or --readme")
+  table_of_game = registry.make_table(GAME)
+  players = entrants_of(names_of(options.players), options.simulations, allow_code=False)
+  for player in players.values():
+    player.check(table_of_game)
+  results = [judge(player) for player in players.values()]
   print(table(results))
   if options.out is not None:
-    options.out.write_text(json.dumps(results, indent=1) + "\n")
+    write_json(options.out, results)
   return 0
 
 

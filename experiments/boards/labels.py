@@ -55,11 +55,11 @@ class Tactic:
   columns: frozenset[int]
 
 
-def read_labels(path: Path = FOLDER / "scores.csv") -> list[Label]:
+def read_labels() -> list[Label]:
   """Reads `scores.csv`."""
   return [
     Label(_moves(row["moves"]), tuple(int(row[c]) if row[c] else None for c in _COLUMNS))
-    for row in _rows(path)
+    for row in _rows(FOLDER / "scores.csv")
   ]
 
 
@@ -155,17 +155,13 @@ def _write_tactics(solver: "Solver", folder: Path) -> None:
     threats, own = solver.threats(moves), solver.immediate_wins(moves)
     if own and len(wins) < NUM_TACTICS:
       wins.append(f"{_text(moves)},{_text(own)}\n")
-    elif not own and len(threats) == 1 and len(blocks) < NUM_TACTICS and _is_saved(solver, moves + threats):
+    is_block = not own and len(threats) == 1 and not solver.immediate_wins(moves + threats)
+    if is_block and len(blocks) < NUM_TACTICS:
       blocks.append(f"{_text(moves)},{_text(threats)}\n")
     if len(wins) == len(blocks) == NUM_TACTICS:
       break
   for name, rows in (("wins", wins), ("blocks", blocks)):
     (folder / f"{name}.csv").write_text("moves,columns\n" + "".join(rows))
-
-
-def _is_saved(solver: "Solver", moves: list[int]) -> bool:
-  """Returns whether the player to move has no win at once."""
-  return not solver.immediate_wins(moves)
 
 
 def _intact(path: Path, header: tuple[str, ...]) -> int:

@@ -11,54 +11,50 @@ import argparse
 import dataclasses
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
+from experiments.lib.command import command
 from moozi.core.errors import UserError
 
 
-def main() -> int:
+@command
+def main(arguments: Sequence[str] | None = None) -> int:
   parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
   parser.add_argument("run", type=Path)
   parser.add_argument("--checkpoint", help="a name, a path, an environment step, or last")
   parser.add_argument("--simulations", type=int, help="per search (default: the run's setting)")
   parser.add_argument("--prior", action="store_true", help="use the network's policy without search")
   parser.add_argument("--json", action="store_true")
-  arguments = parser.parse_args()
-  try:
-    result = evaluate(arguments)
-  except UserError as error:
-    print(f"error: {error}", file=sys.stderr)
-    return 2
-  print(json.dumps(result) if arguments.json else describe(result))
+  options = parser.parse_args(arguments)
+  result = evaluate(options)
+  print(json.dumps(result) if options.json else describe(result))
   return int(any(seat["losses"] for seat in result["seats"]))
 
 
-def evaluate(arguments: argparse.Namespace) -> dict:
+def evaluate(options: argparse.Namespace) -> dict:
   """Runs `walk` in both seats; returns the results with the checkpoint and the number of simulations.
 
   The number is 0 if the agent does not search, because of `--prior` or of its algorithm.
   """
-  import moozi
-  from experiments.boards.exact_walk import agent, walk
-  from moozi.envs.suites.open_spiel.rules import Rules
+  from experiments.boards.exact_walk import walk
+  from experiments.boards.loading import load_game
+  from moozi.analysis.exploitability import agent_decides
   from moozi.training.algorithms import algorithm_of
 
-  found = moozi.load(arguments.run, arguments.checkpoint, simulations=arguments.simulations)
-  config, has_search = found.config, algorithm_of(found.config).has_search
-  library, _, game = config.env.name.partition(":")
-  if library != "open_spiel":
-    raise UserError(f"env.name={config.env.name}: only games of open_spiel are supported")
-  if not config.evaluation.noise_free:
-    raise UserError(f"{arguments.run}: evaluation.noise_free=false; only agents without noise are supported")
-  prior = arguments.prior and has_search
-  variables = (found.state.params, found.state.net_state)
-  choose = agent(found.evaluator(1 if prior else None), variables, found.spec, prior=prior)
-  rules = Rules(game, config.env.kwargs.get("frame_dtype", "auto"))
+  agent, rules, variables = load_game(options.run, options.checkpoint, options.simulations)
+  if not agent.config.evaluation.noise_free:
+    raise UserError(f"{options.run}: evaluation.noise_free=false; only agents without noise are supported")
+  has_search = algorithm_of(agent.config).has_search
+  prior = options.prior and has_search
+  evaluator, kind = (agent.evaluator(1), "prior") if prior else (agent.evaluator(), "played")
+  decide = agent_decides(evaluator, variables, agent.spec, 64, kind, rules.max_moves)
+  seats = [walk(rules, seat, decide, evaluator.history_length) for seat in (0, 1)]
   return {
-    "env": found.spec.name,
-    "checkpoint": found.checkpoint.name,
-    "simulations": found.num_simulations if has_search and not prior else 0,
-    "seats": [dataclasses.asdict(walk(rules, s, choose, found.evaluator().history_length)) for s in (0, 1)],
+    "env": agent.spec.name,
+    "checkpoint": agent.checkpoint.name,
+    "simulations": agent.num_simulations if has_search and not prior else 0,
+    "seats": [dataclasses.asdict(seat) for seat in seats],
   }
 
 

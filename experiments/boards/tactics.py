@@ -12,26 +12,20 @@ import argparse
 import json
 import sys
 
+from experiments.lib.command import command, positive_int
 from moozi.core.errors import UserError
 
 
+@command
 def main(arguments: list[str] | None = None) -> int:
   parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
   parser.add_argument("runs", nargs="+")
-  parser.add_argument("--positions", type=int, default=200, help="positions of each kind; default: 200")
+  parser.add_argument("--positions", type=positive_int, default=200, help="of each kind; default: 200")
   parser.add_argument("--simulations", type=int, help="simulations per search; default: planners.test")
   parser.add_argument("--checkpoint", help="a name, an environment step, or last")
   parser.add_argument("--json", action="store_true")
   options = parser.parse_args(arguments)
-  if options.positions < 1:
-    parser.error(f"--positions={options.positions}: must be at least 1")
-  try:
-    results = [
-      of_run(run, options.checkpoint, options.positions, options.simulations) for run in options.runs
-    ]
-  except UserError as error:
-    print(f"error: {error}", file=sys.stderr)
-    return 2
+  results = [of_run(run, options.checkpoint, options.positions, options.simulations) for run in options.runs]
   for result in results:
     print(json.dumps(result) if options.json else _text(result))
   return 0
@@ -39,23 +33,17 @@ def main(arguments: list[str] | None = None) -> int:
 
 def of_run(run: str, checkpoint: str | None, count: int, simulations: int | None = None) -> dict:
   """Returns the number of positions, the shares of right moves by player and kind, and the model's errors."""
-  import moozi
+  from experiments.boards.loading import load_game
   from moozi.analysis.exploitability import agent_decides
   from moozi.analysis.tactics import chance_shares, find_positions, reward_errors, shares
-  from moozi.envs.suites.open_spiel.rules import Rules
   from moozi.run.build import build_model
   from moozi.training.algorithms import algorithm_of
 
-  agent = moozi.load(run, checkpoint, simulations=simulations)
-  config, spec = agent.config, agent.spec
-  library, _, game = spec.name.partition(":")
-  if library != "open_spiel" or spec.num_players != 2:
-    raise UserError(f"{run}: env.name={spec.name}; tactics are for self-play in games of open_spiel")
-  rules = Rules(game, spec.frame_dtype)
+  agent, rules, variables = load_game(run, checkpoint, simulations)
+  config, spec, evaluator = agent.config, agent.spec, agent.evaluator()
   positions = find_positions(rules, count)
   if not positions:
     raise UserError(f"{run}: random play of {spec.name} reaches no immediate win and no block")
-  evaluator, variables = agent.evaluator(), (agent.state.params, agent.state.net_state)
   out = {
     "run": str(run),
     "env": spec.name,

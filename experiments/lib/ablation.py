@@ -4,14 +4,15 @@ import argparse
 import dataclasses
 import json
 import os
-import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from experiments.lib.command import command
 from experiments.lib.jobs import Job, matches_step
+from experiments.lib.results import markdown_table
 from experiments.lib.sweep import RUNS, Sweep, is_done
 from moozi.core.errors import UserError
 from moozi.experiments.jobs import GROWABLE, settings_of
@@ -61,7 +62,7 @@ class Ablation:
     """Returns a Markdown table of each seed and the mean; evaluations have two standard errors."""
     headings = ["variant", "steps", "return while acting, last 100 episodes", "return, evaluation at the end"]
     headings += [*self.measures, "wall s"]
-    lines = [f"| {' | '.join(headings)} |", f"|{'---|' * len(headings)}"]
+    rows = []
     for variant in self.variants:
       if not (found := self.read(variant, steps)):
         continue
@@ -74,8 +75,8 @@ class Ablation:
       cells = [variant, env_steps, _each(acting), f"{evaluated} {_mean(means)}"]
       cells += [_each([measure(run["curve"]) for run in found]) for measure in self.measures.values()]
       cells.append(f"{np.mean([s['wall_s'] for s in summaries]):.0f}")
-      lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+      rows.append(cells)
+    return markdown_table(headings, rows)
 
 
 def _each(values: Sequence[float]) -> str:
@@ -142,6 +143,7 @@ def run_side_by_side(
     return Sweep(folder, results, budget, at_once or len(os.sched_getaffinity(0))).run(missing)
 
 
+@command
 def main(ablation: Ablation, experiment: Path, doc: str, arguments: Sequence[str] | None = None) -> int:
   """Runs the command line of an ablation: trains what is missing and prints the table.
 
@@ -158,14 +160,10 @@ def main(ablation: Ablation, experiment: Path, doc: str, arguments: Sequence[str
   parser.add_argument("--table", action="store_true", help="only print the table")
   options = parser.parse_args(arguments)
   jobs = [ablation.job(v, seed, options.steps) for seed in range(options.seeds) for v in options.variants]
-  try:
+  table = ablation.table(options.steps)
+  if not options.table:
+    if not run_side_by_side(jobs, RUNS / experiment.name, ablation.results, options.minutes):
+      return 1
     table = ablation.table(options.steps)
-    if not options.table:
-      if not run_side_by_side(jobs, RUNS / experiment.name, ablation.results, options.minutes):
-        return 1
-      table = ablation.table(options.steps)
-  except UserError as error:
-    print(f"error: {error}", file=sys.stderr)
-    return 2
   print(table)
   return 0

@@ -22,6 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from experiments.lib.command import command
 from moozi.agent.policy import make_policy
 from moozi.agent.update import TrainingState, init_training_state, make_update
 from moozi.baselines.ppo import network as ppo_network
@@ -175,6 +176,7 @@ def processor() -> str:
   return next((line.partition(": ")[2] for line in lines if line.startswith("model name")), "unknown")
 
 
+@command
 def main(arguments: Sequence[str] | None = None) -> int:
   parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
   parser.add_argument("part", choices=("act", "learn"))
@@ -183,11 +185,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
   parser.add_argument("--seconds", type=float, default=3.0, help="duration of the measurement (%(default)g)")
   options = parser.parse_intermixed_args(arguments)
   reuse_freed_memory()  # as in a run
-  try:
-    seconds = seconds_of(options.part, load_config(options.config, options.overrides), options.seconds)
-  except UserError as error:
-    print(f"error: {error}", file=sys.stderr)
-    return 2
+  seconds = seconds_of(options.part, load_config(options.config, options.overrides), options.seconds)
   threads = int(os.environ.get("NPROC") or len(os.sched_getaffinity(0)))
   device = jax.devices()[0]
   name = processor() if device.platform == "cpu" else device.device_kind

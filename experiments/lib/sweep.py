@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
+from experiments.lib.command import command
 from experiments.lib.jobs import ROOT, Evaluation, Job, find_evaluated
 from experiments.lib.results import is_result_of, write_json, write_result
 from moozi.core.errors import UserError
@@ -27,6 +28,7 @@ ONE_CORE = {"NPROC": "1", "OMP_NUM_THREADS": "1", "JAX_PLATFORMS": "cpu"}
 """Environment variables of parallel runs: one thread each."""
 
 
+@command
 def main(
   jobs: Sequence[Job],
   experiment: Path,
@@ -64,33 +66,29 @@ def main(
   minutes, cores = options.minutes, None
   if minutes is None:
     minutes = math.inf if options.job else 55.0
-  try:
-    names = [job.name for job in jobs]
-    assert len(set(names)) == len(names), "two jobs have one name"
-    wanted = [options.job] if options.job else options.only
-    if unknown := [name for name in wanted or () if name not in names]:
-      flag = "--job" if options.job else "--only"
-      raise UserError(f"{flag} {unknown[0]}: unknown job; choose from {', '.join(names)}")
-    if bool(options.job) != bool(options.out) or (not options.job and (options.cores or options.overrides)):
-      raise UserError("--job and --out: each needs the other; --cores and key=value need both")
-    chosen = [job for job in jobs if job.name in (wanted or names)]
-    if options.job:
-      folder, results = options.out / "runs", options.out
-      cores = options.cores or (1 if one_core else len(os.sched_getaffinity(0)))
-      chosen = [dataclasses.replace(j, overrides=(*j.overrides, *options.overrides)) for j in chosen]
-    if options.list:
-      for job in chosen:
-        print(f"{job.name}: {describe(job, folder, results)}")
-      return 0
-    with TimeBudget(60.0 * minutes) as budget:
-      at_once = len(os.sched_getaffinity(0)) if one_core and not options.job else None
-      sweep = Sweep(
-        folder, results, budget, at_once, columns=columns, measures_speed=measures_speed, cores=cores
-      )
-      return int(not sweep.run(chosen))
-  except UserError as error:
-    print(f"error: {error}", file=sys.stderr)
-    return 2
+  names = [job.name for job in jobs]
+  assert len(set(names)) == len(names), "two jobs have one name"
+  wanted = [options.job] if options.job else options.only
+  if unknown := [name for name in wanted or () if name not in names]:
+    flag = "--job" if options.job else "--only"
+    raise UserError(f"{flag} {unknown[0]}: unknown job; choose from {', '.join(names)}")
+  if bool(options.job) != bool(options.out) or (not options.job and (options.cores or options.overrides)):
+    raise UserError("--job and --out: each needs the other; --cores and key=value need both")
+  chosen = [job for job in jobs if job.name in (wanted or names)]
+  if options.job:
+    folder, results = options.out / "runs", options.out
+    cores = options.cores or (1 if one_core else len(os.sched_getaffinity(0)))
+    chosen = [dataclasses.replace(j, overrides=(*j.overrides, *options.overrides)) for j in chosen]
+  if options.list:
+    for job in chosen:
+      print(f"{job.name}: {describe(job, folder, results)}")
+    return 0
+  with TimeBudget(60.0 * minutes) as budget:
+    at_once = len(os.sched_getaffinity(0)) if one_core and not options.job else None
+    sweep = Sweep(
+      folder, results, budget, at_once, columns=columns, measures_speed=measures_speed, cores=cores
+    )
+    return int(not sweep.run(chosen))
 
 
 def describe(job: Job, folder: Path, results: Path) -> str:

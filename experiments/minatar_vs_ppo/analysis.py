@@ -16,8 +16,9 @@ from typing import Any
 
 import numpy as np
 
+from experiments.lib.command import command
 from experiments.lib.jobs import ROOT
-from experiments.lib.results import conditions_of, write_between_markers, write_json
+from experiments.lib.results import conditions_of, with_interval, write_between_markers, write_json
 from experiments.minatar_vs_ppo.runs import (
   CORES,
   LABELS,
@@ -221,9 +222,9 @@ def _minutes_curve(runs: list[Run]) -> tuple[np.ndarray, np.ndarray]:
 # --- files -----------------------------------------------------------------------------------------------
 
 
-def read_published(path: Path = PUBLISHED) -> list[dict[str, Any]]:
+def read_published() -> list[dict[str, Any]]:
   """Reads the published results with their conditions."""
-  published: list[dict[str, Any]] = read_yaml(path)
+  published: list[dict[str, Any]] = read_yaml(PUBLISHED)
   return published
 
 
@@ -365,9 +366,9 @@ def _aggregate_table(aggregates: Sequence[dict[str, Any]]) -> str:
 
 
 def interval_text(found: Aggregate) -> str:
-  return f"{found.value:.2f}" + (
-    "" if found.low is None or found.high is None else f" [{found.low:.2f}, {found.high:.2f}]"
-  )
+  if found.low is None or found.high is None:
+    return f"{found.value:.2f}"
+  return with_interval(found.value, found.low, found.high, 2)
 
 
 def _minutes_table(minutes: Sequence[dict[str, Any]]) -> str:
@@ -521,6 +522,7 @@ def tables_of(results: Path, one_seed: Path | None) -> tuple[dict[str, Any], Gro
   return tables, groups
 
 
+@command
 def main(arguments: Sequence[str] | None = None) -> int:
   """Writes the tables; returns the exit status."""
   parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -535,23 +537,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     "and the headers of the configurations",
   )
   options = parser.parse_args(arguments)
-  try:
-    if options.readme is not None and len(options.readme) not in (0, 2):
-      raise UserError("--readme: takes no file or two, this experiment's README and the project's")
-    tables, groups = tables_of(options.results, options.one_seed)
-    table = table_of(tables)
-    write_json(options.results / "table.json", tables)
-    write_json(options.results / "scores.json", scores_of(groups))
-    write_text(options.results / "table.md", table + "\n")
-    if options.readme is not None:
-      own, project = options.readme or (README, PROJECT_README)
-      write_between_markers(own, MARK, table)
-      write_between_markers(project, MARK, project_table(tables))
-      if not options.readme:
-        write_headers(headers_of(groups))
-  except UserError as error:
-    print(f"error: {error}", file=sys.stderr)
-    return 2
+  if options.readme is not None and len(options.readme) not in (0, 2):
+    raise UserError("--readme: takes no file or two, this experiment's README and the project's")
+  tables, groups = tables_of(options.results, options.one_seed)
+  table = table_of(tables)
+  write_json(options.results / "table.json", tables)
+  write_json(options.results / "scores.json", scores_of(groups))
+  write_text(options.results / "table.md", table + "\n")
+  if options.readme is not None:
+    own, project = options.readme or (README, PROJECT_README)
+    write_between_markers(own, MARK, table)
+    write_between_markers(project, MARK, project_table(tables))
+    if not options.readme:
+      write_headers(headers_of(groups))
   print(table)
   return 0
 

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from experiments.lib.command import command
 from experiments.lib.results import markdown_table, with_interval
 from experiments.lib.sweep import RUNS
 from experiments.past_selves.sweep import HERE, MILESTONE_STEPS, SEEDS, jobs
@@ -106,17 +107,14 @@ def draw(rows: Sequence[dict[str, Any]], path: Path) -> None:
   figure.savefig(path, dpi=110)
 
 
+@command
 def main(
   arguments: Sequence[str] | None = None, runs: Path = RUNS / "past_selves", out: Path = HERE / "results"
 ) -> int:
   parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
   parser.add_argument("--games", type=int, default=40, help="number of games of each pair (40)")
   options = parser.parse_args(arguments)
-  try:
-    rows = play(options.games, runs, out)
-  except UserError as error:
-    print(f"error: {error}", file=sys.stderr)
-    return 2
+  rows = play(options.games, runs, out)
   (out / "ratings.json").write_text(json.dumps(rows, indent=1) + "\n")
   draw(rows, out / "ratings.png")
   print(table(rows))

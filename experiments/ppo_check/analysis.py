@@ -9,7 +9,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.lib.results import Result, check_alike, check_same_conditions, read_results
+from experiments.lib.command import command
+from experiments.lib.results import Result, check_alike, check_same_conditions, markdown_table, read_results
 from moozi.core.errors import UserError
 from moozi.experiments.statistics import estimate
 from moozi.io.atomic_write import write_text
@@ -37,21 +38,18 @@ def table_of(results: Sequence[Result]) -> str:
   steps_shown = sorted({int(e["wanted"]) for result in results for e in result.evaluations})
   published = read_yaml(GYMNAX)
   curves = {float(rate): returns for rate, returns in published["returns"]["breakout"].items()}
-  lines = [
-    f"| million steps | {' | '.join(f'{steps / 1e6:g}' for steps in steps_shown)} |",
-    "|---" * (len(steps_shown) + 1) + "|",
-  ]
+  rows = []
   for rate, by_bias in sorted(by_rate.items(), reverse=True):
     for bias, members in sorted(by_bias.items()):
       check_alike(members)
       initial = f", biases from 0 to {bias:g} at first" if bias else ""
       seeds = f"{len(members)} seed{'s' * (len(members) > 1)}"
-      cells = [_cell(members, steps) for steps in steps_shown]
-      lines.append(f"| learning rate {rate:g}{initial}, {seeds} | {' | '.join(cells)} |")
+      cells = (_cell(members, steps) for steps in steps_shown)
+      rows.append([f"learning rate {rate:g}{initial}, {seeds}", *cells])
     if rate in curves:
       near = [curves[rate][round(steps / published["period_env_steps"]) - 1] for steps in steps_shown]
-      lines.append(f"| gymnax's, learning rate {rate:g} | {' | '.join(f'{x:.1f}' for x in near)} |")
-  return "\n".join(lines)
+      rows.append([f"gymnax's, learning rate {rate:g}", *(f"{x:.1f}" for x in near)])
+  return markdown_table(["million steps", *(f"{steps / 1e6:g}" for steps in steps_shown)], rows)
 
 
 def _cell(members: Sequence[Result], steps: int) -> str:
@@ -63,14 +61,11 @@ def _cell(members: Sequence[Result], steps: int) -> str:
   return f"**{found.mean:.1f}** [{found.low:.1f}, {found.high:.1f}]"
 
 
+@command
 def main(folder: Path = RESULTS) -> int:
   """Prints and writes the table; returns the exit status."""
-  try:
-    table = table_of(read_results(folder))
-    write_text(folder / "table.md", table + "\n")
-  except UserError as error:
-    print(f"error: {error}", file=sys.stderr)
-    return 2
+  table = table_of(read_results(folder))
+  write_text(folder / "table.md", table + "\n")
   print(table)
   return 0
 

@@ -17,7 +17,7 @@ from experiments.lib.jobs import ROOT
 from experiments.lib.results import write_json
 from experiments.ppo_tuning.ablation import FAST, HERE, START
 from moozi.baselines.ppo.collector import Collector
-from moozi.baselines.ppo.run import Learner, network_of
+from moozi.baselines.ppo.run import Learner, initial_training_state, network_of
 from moozi.envs.vector import make_vector
 from moozi.io.config import load_config
 
@@ -37,7 +37,10 @@ def measure(name: str, overrides: tuple[str, ...]) -> dict[str, float]:
   config = load_config(ROOT / "config" / f"{name}.yaml", overrides)
   env = make_vector(config.env.name, config.env.arguments, config.ppo.num_envs, 1)
   network = network_of(config, env.spec)
-  learner, collector = Learner(network, config, env.spec, None), Collector(network, config, env, 0)
+  learner, collector = (
+    Learner(network, config, initial_training_state(config, env.spec)),
+    Collector(network, config, env, 0),
+  )
   times = []
   for _ in range(1 + ROUNDS):
     start = time.process_time()

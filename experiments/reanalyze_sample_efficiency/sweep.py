@@ -21,6 +21,7 @@ import numpy as np
 
 from experiments.lib.ablation import SHORT_RUN, read_figures, run_side_by_side, seeds_of
 from experiments.lib.jobs import ROOT, Job
+from experiments.lib.results import markdown_table
 from experiments.lib.sweep import RUNS
 from moozi.core.errors import UserError
 
@@ -95,7 +96,7 @@ def read(game: str, variant: str, steps: int, ratio: float) -> list[dict[str, An
 
 def table_of(steps: int, ratio: float) -> str:
   """Returns the results as a Markdown table. Raises UserError: a result has different settings."""
-  lines = [f"| {' | '.join(COLUMNS)} |", "|" + "---|" * len(COLUMNS)]
+  rows = []
   for game in GAMES:
     means: dict[str, float] = {}
     for variant in (*VARIANTS, *(f"{base}_{change}" for change in CHANGES for base in VARIANTS)):
@@ -118,11 +119,9 @@ def table_of(steps: int, ratio: float) -> str:
       )
       wall = np.mean([r["summary"]["training_s"] for r in results])
       by_seed = ", ".join(f"{x:.1f}" for x in returns)
-      lines.append(
-        f"| {game} | {variant} | {by_seed} | {means[variant]:.1f} | {shares[0]} | {shares[1]} "
-        f"| {acting:.1f} | {course:.1f} | {ages:.0f} | {wall:.0f} |"
-      )
-  return "\n".join(lines)
+      cells = [game, variant, by_seed, f"{means[variant]:.1f}", *shares]
+      rows.append([*cells, f"{acting:.1f}", f"{course:.1f}", f"{ages:.0f}", f"{wall:.0f}"])
+  return markdown_table(COLUMNS, rows)
 
 
 def main() -> None:

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from experiments.lib.command import command
 from experiments.lib.results import markdown_table, write_json
 from moozi.api.agent import agent_of
 from moozi.api.run_access import open_run
@@ -71,6 +72,7 @@ def table(results: Path = RESULTS) -> str:
   return markdown_table(COLUMNS, rows)
 
 
+@command
 def main(arguments: Sequence[str] | None = None) -> int:
   parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
   parser.add_argument("run", nargs="?", metavar="RUN")
@@ -78,18 +80,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
   parser.add_argument("--episodes", type=int, default=100, metavar="N", help="per milestone (%(default)s)")
   parser.add_argument("--table", action="store_true", help="print the table of all results")
   options = parser.parse_args(arguments)
-  try:
-    if options.run is not None:
-      RESULTS.mkdir(exist_ok=True)
-      name = Path(options.run).resolve().name
-      write_json(RESULTS / f"{name}.json", evaluate(options.run, options.milestones, options.episodes))
-    elif not options.table:
-      parser.error("RUN or --table is needed")
-    if options.table:
-      print(table())
-  except UserError as error:
-    print(f"error: {error}", file=sys.stderr)
-    return 2
+  if options.run is not None:
+    RESULTS.mkdir(exist_ok=True)
+    name = Path(options.run).resolve().name
+    write_json(RESULTS / f"{name}.json", evaluate(options.run, options.milestones, options.episodes))
+  elif not options.table:
+    parser.error("RUN or --table is needed")
+  if options.table:
+    print(table())
   return 0
 
 

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from experiments.lib.command import command
 from experiments.lib.jobs import Job
 from experiments.lib.results import markdown_table, with_interval, write_between_markers
 from experiments.lib.sweep import RUNS
@@ -105,6 +106,7 @@ def table(rows: Sequence[dict[str, Any]], out: Path) -> str:
   return markdown_table(COLUMNS, lines)
 
 
+@command
 def main(
   arguments: Sequence[str] | None = None, runs: Path = RUNS / "testbed", out: Path = HERE / "results"
 ) -> int:
@@ -113,24 +115,20 @@ def main(
   parser.add_argument("--games", type=int, default=200, help="number of games of each pair (200)")
   parser.add_argument("--readme", action="store_true", help="play nothing; write the table into README.md")
   options = parser.parse_args(arguments)
-  try:
-    if options.readme and options.tasks:
-      raise UserError("--readme: writes the figures of all tasks; leave out the names of tasks")
-    tasks = [] if options.readme else options.tasks or [task for task in TASKS if players(task, runs)]
-    if unknown := [task for task in tasks if task not in TASKS]:
-      raise UserError(f"{unknown[0]}: unknown task; choose from {', '.join(TASKS)}")
-    out.mkdir(parents=True, exist_ok=True)
-    path = out / "table.json"
-    rows = json.loads(path.read_text()) if path.exists() else []
-    for task in tasks:
-      rows = [row for row in rows if row["task"] != task] + play(task, options.games, runs, out)
-      path.write_text(json.dumps(rows, indent=1) + "\n")
-    text = table(rows, out)
-    if options.readme:
-      write_between_markers(README, "testbed", text)
-  except UserError as error:
-    print(f"error: {error}", file=sys.stderr)
-    return 2
+  if options.readme and options.tasks:
+    raise UserError("--readme: writes the figures of all tasks; leave out the names of tasks")
+  tasks = [] if options.readme else options.tasks or [task for task in TASKS if players(task, runs)]
+  if unknown := [task for task in tasks if task not in TASKS]:
+    raise UserError(f"{unknown[0]}: unknown task; choose from {', '.join(TASKS)}")
+  out.mkdir(parents=True, exist_ok=True)
+  path = out / "table.json"
+  rows = json.loads(path.read_text()) if path.exists() else []
+  for task in tasks:
+    rows = [row for row in rows if row["task"] != task] + play(task, options.games, runs, out)
+    path.write_text(json.dumps(rows, indent=1) + "\n")
+  text = table(rows, out)
+  if options.readme:
+    write_between_markers(README, "testbed", text)
   print(text)
   return 0
 

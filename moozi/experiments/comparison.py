@@ -24,9 +24,9 @@ from moozi.experiments.statistics import (
   CONFIDENCE,
   MIN_SEEDS_FOR_INTERVAL,
   Statistic,
+  aggregate_improvement,
   bootstrap_interval,
   interquartile_mean,
-  probability_of_improvement,
 )
 from moozi.io.metrics import read_metrics
 from moozi.io.run_directory import ENDS, RunDirectory
@@ -382,7 +382,7 @@ def _pairs(task: Task) -> list[dict[str, Any]]:
   out = []
   for i, first in enumerate(task.groups):
     for second in task.groups[i + 1 :]:
-      found = probability_of_improvement(first.finals, second.finals)
+      found = aggregate_improvement([first.finals], [second.finals])
       out.append({"first": first.name, "second": second.name, **dataclasses.asdict(found)})
   return out
 

@@ -1,9 +1,9 @@
-"""Means and intervals of returns over a few seeds.
+"""Means and 95% intervals of returns over a few seeds.
 
 Source: Agarwal et al. 2021 ("Deep RL at the edge of the statistical precipice"), the interquartile mean and
-percentile bootstrap. Departures: episodes are resampled within each seed too, because an evaluation has few
-episodes. The interquartile mean gives fractional weight to the values at the quartiles, so that it is defined
-for three seeds.
+percentile bootstrap. Departures: `estimate` resamples episodes within each seed too, because an evaluation
+has few episodes. The interquartile mean gives fractional weight to the values at the quartiles, so that it is
+defined for three seeds.
 """
 
 import dataclasses
@@ -16,7 +16,6 @@ from numpy.typing import ArrayLike
 
 CONFIDENCE = 0.95
 MIN_SEEDS_FOR_INTERVAL = 2
-MIN_SEEDS_FOR_IQM = 3
 _NUM_DRAWS = 10_000
 _NUM_CURVE_DRAWS = 2_000
 
@@ -26,7 +25,7 @@ Statistic = Callable[..., Any]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Estimate:
-  """The mean return over seeds with its interval. The fields `iqm*` are None for fewer than three seeds.
+  """The mean return over seeds with its interval.
 
   With one seed the interval covers only the episodes, not the variance between runs.
   """
@@ -36,18 +35,13 @@ class Estimate:
   mean: float
   low: float
   high: float
-  iqm: float | None = None
-  iqm_low: float | None = None
-  iqm_high: float | None = None
 
 
-def estimate(returns: Sequence[ArrayLike], confidence: float = 0.95, seed: int = 0) -> Estimate:
-  """Estimates the mean and interquartile mean of returns, with bootstrap intervals over seeds and episodes.
+def estimate(returns: Sequence[ArrayLike]) -> Estimate:
+  """Estimates the mean of returns, with its bootstrap interval over seeds and episodes.
 
   Args:
     returns: the returns of the episodes of each seed.
-    confidence: the probability that an interval covers.
-    seed: seeds the resampling.
 
   Raises: ValueError: there are no seeds, or a seed has no episodes.
   """
@@ -55,19 +49,16 @@ def estimate(returns: Sequence[ArrayLike], confidence: float = 0.95, seed: int =
   if not samples or any(r.ndim != 1 or not r.size for r in samples):
     raise ValueError("returns: must have at least one seed, and at least one episode for each seed")
   means = np.array([r.mean() for r in samples])
-  drawn = _resample_means(samples, np.random.default_rng(seed))
-  low, high = _interval(drawn, lambda x: x.mean(axis=-1), confidence)
-  out = Estimate(
+  drawn = _resample_means(samples, np.random.default_rng(0)).mean(axis=-1)
+  tail = 50.0 * (1.0 - CONFIDENCE)
+  low, high = np.percentile(drawn, [tail, 100.0 - tail])
+  return Estimate(
     num_seeds=len(samples),
     num_episodes=sum(r.size for r in samples),
     mean=float(means.mean()),
-    low=low,
-    high=high,
+    low=float(low),
+    high=float(high),
   )
-  if len(samples) < MIN_SEEDS_FOR_IQM:
-    return out
-  low, high = _interval(drawn, interquartile_mean, confidence)
-  return dataclasses.replace(out, iqm=float(interquartile_mean(means)), iqm_low=low, iqm_high=high)
 
 
 def interquartile_mean(x: ArrayLike, axis: int = -1) -> Float[np.ndarray, "..."]:
@@ -83,7 +74,7 @@ def interquartile_mean(x: ArrayLike, axis: int = -1) -> Float[np.ndarray, "..."]
 
 
 def bootstrap_interval(
-  values: Float[np.ndarray, "... S"], statistic: Statistic, confidence: float = CONFIDENCE, seed: int = 0
+  values: Float[np.ndarray, "... S"], statistic: Statistic
 ) -> tuple[Float[np.ndarray, "..."], Float[np.ndarray, "..."]]:
   """Returns the percentile bootstrap interval (low, high) of a statistic over S seeds.
 
@@ -93,7 +84,7 @@ def bootstrap_interval(
   """
   if values.shape[-1] < MIN_SEEDS_FOR_INTERVAL:
     raise ValueError(f"values: an interval needs at least {MIN_SEEDS_FOR_INTERVAL} seeds")
-  return _bootstrap((values,), statistic, confidence, seed)
+  return _bootstrap((values,), statistic)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,19 +96,7 @@ class Aggregate:
   high: float | None
 
 
-def probability_of_improvement(
-  first: Float[np.ndarray, " S"],
-  second: Float[np.ndarray, " S2"],
-  confidence: float = CONFIDENCE,
-  seed: int = 0,
-) -> Aggregate:
-  """Returns P(first > second) + P(first = second) / 2 over all pairs of seeds, with its interval."""
-  return aggregate_improvement([first], [second], confidence, seed)
-
-
-def aggregate_iqm(
-  scores: Sequence[Float[np.ndarray, " S"]], confidence: float = CONFIDENCE, seed: int = 0
-) -> Aggregate:
+def aggregate_iqm(scores: Sequence[Float[np.ndarray, " S"]]) -> Aggregate:
   """Returns the interquartile mean of all runs of G games, with its stratified bootstrap interval.
 
   The bootstrap resamples the seeds within each game.
@@ -132,14 +111,11 @@ def aggregate_iqm(
   def iqm(*games: np.ndarray, axis: int = -1) -> np.ndarray:
     return interquartile_mean(np.concatenate(games, axis=-1))
 
-  return _aggregate(tuple(scores), iqm, confidence, seed)
+  return _aggregate(tuple(scores), iqm)
 
 
 def aggregate_improvement(
-  first: Sequence[Float[np.ndarray, " S"]],
-  second: Sequence[Float[np.ndarray, " S2"]],
-  confidence: float = CONFIDENCE,
-  seed: int = 0,
+  first: Sequence[Float[np.ndarray, " S"]], second: Sequence[Float[np.ndarray, " S2"]]
 ) -> Aggregate:
   """Returns the mean over games of the probability that a run of `first` exceeds one of `second`.
 
@@ -156,16 +132,14 @@ def aggregate_improvement(
     pairs = zip(games[:count], games[count:], strict=True)
     return np.mean([_share_of_wins(x, y) for x, y in pairs], axis=0)
 
-  return _aggregate((*first, *second), mean, confidence, seed)
+  return _aggregate((*first, *second), mean)
 
 
-def _aggregate(
-  samples: tuple[np.ndarray, ...], statistic: Callable[..., np.ndarray], confidence: float, seed: int
-) -> Aggregate:
+def _aggregate(samples: tuple[np.ndarray, ...], statistic: Callable[..., np.ndarray]) -> Aggregate:
   value = float(statistic(*samples))
   if min(map(len, samples)) < MIN_SEEDS_FOR_INTERVAL:
     return Aggregate(value, None, None)
-  low, high = _bootstrap(samples, statistic, confidence, seed)
+  low, high = _bootstrap(samples, statistic)
   return Aggregate(value, float(low), float(high))
 
 
@@ -175,7 +149,7 @@ def _share_of_wins(x: Float[np.ndarray, "... S"], y: Float[np.ndarray, "... S2"]
 
 
 def _bootstrap(
-  samples: tuple[np.ndarray, ...], statistic: Callable[..., np.ndarray], confidence: float, seed: int
+  samples: tuple[np.ndarray, ...], statistic: Callable[..., np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray]:
   """Returns the percentile bootstrap interval of a statistic of samples whose last axis is resampled."""
   from scipy import stats
@@ -187,8 +161,8 @@ def _bootstrap(
     vectorized=True,
     method="percentile",
     n_resamples=_NUM_CURVE_DRAWS,
-    confidence_level=confidence,
-    rng=np.random.default_rng(seed),
+    confidence_level=CONFIDENCE,
+    rng=np.random.default_rng(0),
   ).confidence_interval
   return np.asarray(found.low), np.asarray(found.high)
 
@@ -204,11 +178,3 @@ def _resample_means(
     episodes = random.integers(sample.size, size=(len(places[0]), sample.size))
     out[places] = sample[episodes].mean(axis=-1)
   return out
-
-
-def _interval(
-  drawn: Float[np.ndarray, "draws S"], statistic: Callable[[np.ndarray], np.ndarray], confidence: float
-) -> tuple[float, float]:
-  tail = 50.0 * (1.0 - confidence)
-  low, high = np.percentile(statistic(drawn), [tail, 100.0 - tail])
-  return float(low), float(high)

@@ -92,13 +92,13 @@ class Learner:
     """Compiles the updates by one call with a copy of the state and zero targets; discards the result."""
     lead = self._config.learner.updates_per_call, self._config.learner.batch_size
     targets = zero_targets(self._config, self._spec, lead)
-    jax.block_until_ready(self._update_many(_copy(self._state), targets))
+    jax.block_until_ready(self._update_many(to_jax(self._state), targets))
 
   def parameters(self, network: str = "online") -> tuple[Any, Any, int]:
     """Returns (params, net_state, version) of the network `online` or `target` as NumPy arrays."""
     is_target = network == "target"
     params = self._state.target_params if is_target else self._state.params
-    params, net_state = _to_numpy((params, self._state.net_state))
+    params, net_state = to_numpy((params, self._state.net_state))
     return params, net_state, self.target_version if is_target else self.learner_step
 
   @property
@@ -121,13 +121,13 @@ class Learner:
 
   def get_state(self) -> TrainingState:
     """Returns a copy of the TrainingState as NumPy arrays."""
-    return _to_numpy(self._state)
+    return to_numpy(self._state)
 
   def set_state(self, state: TrainingState) -> None:
     """Restores a TrainingState of NumPy arrays, and resets the count of consecutive skipped updates."""
     self._guard.reset()
     # A copy: the next update donates the state's buffers, but the caller's arrays must stay valid.
-    self._state = _copy(state)
+    self._state = to_jax(state)
 
 
 def zero_targets(config: Config, spec: EnvSpec, lead: tuple[int, ...]) -> TrainTarget:
@@ -153,10 +153,11 @@ def zero_targets(config: Config, spec: EnvSpec, lead: tuple[int, ...]) -> TrainT
   )
 
 
-def _copy(tree: Any) -> Any:
+def to_jax(tree: Any) -> Any:
+  """Returns a copy of a tree as JAX arrays. Updates donate its buffers, so it shares none."""
   return jax.tree_util.tree_map(lambda x: jnp.array(x, copy=True), tree)
 
 
-def _to_numpy(tree: Any) -> Any:
+def to_numpy(tree: Any) -> Any:
   """Returns a copy of a tree as NumPy arrays. A view would share buffers that the next update donates."""
   return jax.tree_util.tree_map(lambda x: np.array(x), tree)

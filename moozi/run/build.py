@@ -57,10 +57,10 @@ def build_rules(config: Config) -> TrueRules | None:
   return rules
 
 
-def build_policy(config: Config, spec: EnvSpec, planner: PlannerConfig, with_tree: bool = False) -> Policy:
+def build_policy(config: Config, spec: EnvSpec, planner: PlannerConfig) -> Policy:
   """Returns the policy, to be compiled; with `config.plans_with_rules` it needs positions."""
   model, rules = build_model(config, spec), build_rules(config)
-  return make_policy(model, planner, config.targets, spec, with_tree, rules)
+  return make_policy(model, planner, config.targets, spec, rules=rules)
 
 
 def build_learner(config: Config, spec: EnvSpec) -> Learner:

@@ -20,14 +20,18 @@ class Algorithm:
   run: Callable[[RunInputs], Generator[Event, None, None]]
   # Returns the training state with which a new run begins.
   initial_training_state: Callable[[Config, EnvSpec], Any]
-  # Returns the shapes and dtypes of the training state; loading a checkpoint needs them.
-  training_state_template: Callable[[Config, EnvSpec], Any]
   # Builds the evaluator; the last argument overrides the testing planner's number of simulations.
   build_evaluator: Callable[[Config, EnvSpec, int | None], Evaluator]
   # Whether the algorithm learns a model that can be unrolled.
   has_model: bool
   # Whether the agent searches: with its model, or with the true rules of the game.
   has_search: bool
+
+  def training_state_template(self, config: Config, spec: EnvSpec) -> Any:
+    """Returns the shapes and dtypes of the training state; loading a checkpoint needs them."""
+    import jax
+
+    return jax.eval_shape(lambda: self.initial_training_state(config, spec))
 
 
 # Each function imports its modules when it is called, so that unused networks and Ray are not loaded.
@@ -46,7 +50,6 @@ def _muzero(has_model: bool = True) -> Algorithm:
   return Algorithm(
     run,
     build.initial_training_state,
-    build.training_state_template,
     build.build_evaluator,
     has_model=has_model,
     has_search=True,
@@ -64,7 +67,6 @@ def _ppo() -> Algorithm:
   return Algorithm(
     ppo.run,
     ppo.initial_training_state,
-    ppo.training_state_template,
     ppo.build_evaluator,
     has_model=False,
     has_search=False,
@@ -77,7 +79,6 @@ def _q_learning() -> Algorithm:
   return Algorithm(
     q.run,
     q.initial_training_state,
-    q.training_state_template,
     q.build_evaluator,
     has_model=False,
     has_search=False,

@@ -29,12 +29,12 @@ _log = logging.getLogger("moozi.driver")
 class Stop:
   """A request to end a run with a checkpoint.
 
-  Args:
+  Attributes:
     note: the line that the run's display shows after the request.
   """
 
-  def __init__(self, note: str = "ending with a checkpoint") -> None:
-    self.note = note
+  def __init__(self) -> None:
+    self.note = "ending with a checkpoint"
     self._is_set = self._is_shown = False
 
   def set(self) -> None:

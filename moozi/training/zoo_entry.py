@@ -52,7 +52,6 @@ def make_entry(
   *,
   root: Path | None = None,
   hardware: str | None = None,
-  license: str = LICENSE,
   episodes: int | None = None,
 ) -> Path:
   """Makes the agent `zoo:NAME` from a finished run, and returns its folder; replaces an older one.
@@ -65,7 +64,6 @@ def make_entry(
     name: the agent's name: that of its configuration, such as `minatar/breakout`, or another.
     root: the folder of all agents; None uses that of MooZi.
     hardware: the hardware of the training, if the run has not recorded it.
-    license: the license that the card states.
     episodes: number of episodes of the card's evaluation. If the run's final evaluation had another number,
       the agent is evaluated again, and this result is recorded.
 
@@ -96,7 +94,7 @@ def make_entry(
       result = _evaluate(entry, config, spec, None, episodes)
     if later:
       _record(entry, info, result)
-    card = make_card(entry, name=name, config_name=_config_name(name), hardware=hardware, license=license)
+    card = make_card(entry, name=name, config_name=_config_name(name), hardware=hardware, license=LICENSE)
     if later:
       card = card.model_copy(update={"conditions": card.conditions | {"evaluated": later}})
     _write_gif(entry.path / GIF, result.episode, spec)

@@ -19,6 +19,7 @@ from moozi.io.checkpoints import expected_of, save_checkpoint
 from moozi.io.config import load_config
 from moozi.io.run_directory import RunDirectory
 from moozi.run import build
+from moozi.training.algorithms import algorithm_of
 from tests.tiny_run import TINY, shaken
 
 PPO = ("algorithm=ppo", "ppo.network.kind=mlp", "ppo.network.hidden_sizes=[8]")
@@ -33,19 +34,8 @@ def make_run(folder: Path, name: str, *overrides: str, checkpoint: bool = True) 
   if not checkpoint:
     return run.path
   spec = build.env_spec(config)
-  if config.algorithm == "ppo":
-    from moozi.baselines.ppo.network import make_network
-    from moozi.baselines.ppo.run import Learner
-
-    state = Learner(make_network(config.ppo.network, spec), config, spec, None).get_state()
-  elif config.algorithm == "q_learning":
-    from moozi.baselines.q_learning.run import build_learner
-
-    state = build_learner(config, spec).get_state()
-  else:
-    from moozi.agent.update import init_training_state
-
-    state = init_training_state(build.build_model(config, spec), config, spec, jax.random.PRNGKey(0))
+  state = jax.device_get(algorithm_of(config).initial_training_state(config, spec))
+  if config.algorithm in ("muzero", "alphazero"):
     # The initial network gives all positions the same value and policy.
     state = dataclasses.replace(state, params=shaken(state.params))
   meta = {"env_steps": 64, "learner_steps": 3} | expected_of(config, spec)

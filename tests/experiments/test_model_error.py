@@ -10,18 +10,9 @@ from tests.commands.conftest import make_run
 pytest.importorskip("pyspiel")
 
 
-def test_bad_arguments(capsys):
-  with pytest.raises(SystemExit):
-    model_error.main(["runs/one", "--positions", "0"])
-  assert "--positions=0: must be at least 1" in capsys.readouterr().err
-  assert model_error.main(["runs/nowhere"]) == 2
-  assert capsys.readouterr().err.startswith("error: runs/nowhere")
-
-
 @pytest.mark.parametrize(
   ("overrides", "message"),
   [
-    (("env.name=tiny:catch",), "must be one of open_spiel, learned in self-play"),
     (("env.name=open_spiel:kuhn_poker",), "must have neither chance nor hidden information"),
     (
       ("env.name=open_spiel:tic_tac_toe", "algorithm=alphazero", "targets.unroll_steps=0"),

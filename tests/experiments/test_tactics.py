@@ -10,14 +10,6 @@ from tests.commands.conftest import make_run
 pytest.importorskip("pyspiel")
 
 
-def test_bad_arguments(capsys):
-  with pytest.raises(SystemExit):
-    tactics.main(["runs/one", "--positions", "0"])
-  assert "--positions=0: must be at least 1" in capsys.readouterr().err
-  assert tactics.main(["runs/nowhere"]) == 2
-  assert capsys.readouterr().err.startswith("error: runs/nowhere")
-
-
 @pytest.mark.slow
 def test_zoo_agent(capsys):
   assert tactics.main(["zoo:boards/tic_tac_toe", "--positions", "20", "--json"]) == 0

@@ -150,7 +150,7 @@ def lane_arrays(lane: list[Step], unroll_steps: int):
   }
 
 
-@settings(derandomize=True, deadline=None, max_examples=80)
+@settings(max_examples=80)
 @given(
   seed=st.integers(0, 2**32 - 1),
   num_players=st.sampled_from([1, 2]),
@@ -219,7 +219,7 @@ class TestHistoryWindow:
     assert self.make(xp, first=[], is_last=True) == ([1, 2, 3, 0], [10, 11, 12, 13])
 
 
-@settings(derandomize=True, deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
   seed=st.integers(0, 2**32 - 1),
   length=st.integers(1, 5),

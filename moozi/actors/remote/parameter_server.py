@@ -3,7 +3,6 @@
 from typing import Any
 
 from moozi.actors.remote import process
-from moozi.core.actor_report import ActorReport
 from moozi.core.config import Config
 from moozi.core.histogram import Histogram
 from moozi.core.pytree import replace
@@ -12,7 +11,7 @@ from moozi.core.spec import EnvSpec
 from moozi.io import jax_process
 
 
-class ParameterServer:
+class ParameterServer(process.Reporting):
   """Holds the central copy of the parameters and updates it.
 
   Args:
@@ -84,7 +83,3 @@ class ParameterServer:
     """Returns histograms of the parameters by name."""
     with self._work.doing("histograms"):
       return self._learner.histograms()
-
-  def report(self, keeps_spans: bool) -> ActorReport:
-    """Returns a report of this actor's work since the last report."""
-    return process.report(self._work, keeps_spans)

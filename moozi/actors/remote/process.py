@@ -1,4 +1,4 @@
-"""Sets up an actor's process: threads, niceness, log file.
+"""Sets up an actor's process: threads, niceness, log file; reports its work.
 
 `prepare` must run before JAX makes its first array, so the actors' modules import JAX late.
 """
@@ -56,6 +56,11 @@ def prepare(
   return logger
 
 
-def report(work: WorkLog, keeps_spans: bool) -> ActorReport:
-  """Returns a report of this process's work since the last report, and of its resident memory."""
-  return work.report(keeps_spans, resident_mib())
+class Reporting:
+  """An actor that reports its work."""
+
+  _work: WorkLog
+
+  def report(self, keeps_spans: bool) -> ActorReport:
+    """Returns a report of this actor's work since the last report, and of its process's resident memory."""
+    return self._work.report(keeps_spans, resident_mib())

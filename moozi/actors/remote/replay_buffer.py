@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from moozi.actors.remote import process
-from moozi.core.actor_report import ActorReport
 from moozi.core.config import Config
 from moozi.core.histogram import Histogram
 from moozi.core.pytree import fields_of
@@ -15,7 +14,7 @@ from moozi.replay.validation import AddResult
 from moozi.run.work_log import WorkLog
 
 
-class ReplayActor:
+class ReplayActor(process.Reporting):
   """Stores segments and makes targets.
 
   Args:
@@ -113,7 +112,3 @@ class ReplayActor:
     """Returns histograms of the priorities by name."""
     with self._work.doing("histograms"):
       return self._replay.histograms()
-
-  def report(self, keeps_spans: bool) -> ActorReport:
-    """Returns a report of this actor's work since the last report."""
-    return process.report(self._work, keeps_spans)

@@ -7,7 +7,6 @@ object. Source: the thesis §4.3.11 to §4.3.13.
 from typing import Any
 
 from moozi.actors.remote import process
-from moozi.core.actor_report import ActorReport
 from moozi.core.config import Config
 from moozi.core.errors import EnvError
 from moozi.core.spec import EnvSpec
@@ -16,7 +15,7 @@ from moozi.io.logs import log_stream
 from moozi.run.work_log import WorkLog
 
 
-class TrainingWorker:
+class TrainingWorker(process.Reporting):
   """Makes segments of trajectories by acting in its own environments.
 
   Args:
@@ -85,12 +84,8 @@ class TrainingWorker:
     """Closes the environments."""
     self._collector.close()
 
-  def report(self, keeps_spans: bool) -> ActorReport:
-    """Returns a report of this actor's work since the last report."""
-    return process.report(self._work, keeps_spans)
 
-
-class ReanalyzeWorker:
+class ReanalyzeWorker(process.Reporting):
   """Searches stored positions again with the target network."""
 
   def __init__(
@@ -123,12 +118,8 @@ class ReanalyzeWorker:
       searched, metrics = self._reanalyzer.run(positions)
     return searched, (searched.slot.size, metrics)
 
-  def report(self, keeps_spans: bool) -> ActorReport:
-    """Returns a report of this actor's work since the last report."""
-    return process.report(self._work, keeps_spans)
 
-
-class TestingWorker:
+class TestingWorker(process.Reporting):
   """Plays evaluation episodes."""
 
   def __init__(self, config: Config, spec: EnvSpec, *, log_dir: str | None, functions: bytes = b"") -> None:
@@ -164,7 +155,3 @@ class TestingWorker:
     assert result is not None, "no stop was requested"
     self._log.info("env steps %d, version %d: %s", env_steps, version, result.summary())
     return result
-
-  def report(self, keeps_spans: bool) -> ActorReport:
-    """Returns a report of this actor's work since the last report."""
-    return process.report(self._work, keeps_spans)

@@ -23,6 +23,7 @@ from moozi.core.errors import NotFiniteError, SegmentError
 from moozi.core.seeds import child_seed
 from moozi.core.spec import EnvSpec
 from moozi.evaluation.evaluator import EvaluationResult, Evaluator
+from moozi.learning.learner import to_jax, to_numpy
 from moozi.learning.non_finite import NonFiniteGuard
 from moozi.replay.validation import AddResult, Refusals
 from moozi.run import build
@@ -51,11 +52,6 @@ def initial_training_state(config: Config, spec: EnvSpec) -> PPOState:
   return init_state(network_of(config, spec), config.ppo, spec, key)
 
 
-def training_state_template(config: Config, spec: EnvSpec) -> PPOState:
-  """Returns the shapes and dtypes of the run's PPOState; loading a checkpoint needs them."""
-  return jax.eval_shape(lambda: initial_training_state(config, spec))
-
-
 def build_evaluator(config: Config, spec: EnvSpec, num_simulations: int | None = None) -> Evaluator:
   """Builds an evaluator of the most probable actions, or of sampled ones if `evaluation.noise_free` is false.
 
@@ -71,21 +67,17 @@ class Learner:
   """Holds the PPOState and updates it.
 
   Args:
-    state: the initial state, in NumPy; None initializes a new one.
+    state: the initial state; it is copied.
   """
 
-  def __init__(self, network: PPONetwork, config: Config, spec: EnvSpec, state: PPOState | None) -> None:
+  def __init__(self, network: PPONetwork, config: Config, state: PPOState) -> None:
     self._updates = make_round(network, config.ppo)
     self._num_epochs = config.ppo.num_epochs
     # All updates of a round use the same samples, so the limit counts rounds.
     limit = config.ppo.max_skipped_rounds
     bound = f"ppo.max_skipped_rounds={limit}"
     self._skipped = NonFiniteGuard(TERMS, limit * config.ppo.round_updates, bound)
-    if state is None:
-      key = jax.random.PRNGKey(child_seed(config.seed, "learner"))
-      self.state = init_state(network, config.ppo, spec, key)
-    else:
-      self.set_state(state)
+    self.state: PPOState = to_jax(state)
 
   @property
   def learner_step(self) -> int:
@@ -108,12 +100,10 @@ class Learner:
 
   def set_state(self, state: PPOState) -> None:
     self._skipped.reset()
-    # The state is copied, because updates donate its buffers.
-    self.state = jax.tree_util.tree_map(lambda x: jnp.array(x, copy=True), state)
+    self.state = to_jax(state)
 
   def get_state(self) -> PPOState:
-    # The arrays are copies: a view would share the state's buffers, which updates donate.
-    return jax.tree_util.tree_map(lambda x: np.array(x), self.state)
+    return to_numpy(self.state)
 
 
 def run(inputs: RunInputs) -> Generator[Event, None, None]:
@@ -139,7 +129,8 @@ class PPO:
     self.env_steps = inputs.env_steps
     self.sample_reuse = float(config.ppo.num_epochs)
     network = network_of(config, spec)
-    self._learner = Learner(network, config, spec, None if state is None else state.training)
+    training = initial_training_state(config, spec) if state is None else state.training
+    self._learner = Learner(network, config, training)
     self._evaluator = build_evaluator(config, spec)
     self._refusals = Refusals(config.replay.max_refused_segments)
     self._collectors = build.restore_collectors(lambda at: [_build_collector(network, config, at)], state)

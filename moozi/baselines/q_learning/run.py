@@ -50,11 +50,6 @@ def initial_training_state(config: Config, spec: EnvSpec) -> TrainingState:
   return init_state(make_q_function(config, spec), config, key)
 
 
-def training_state_template(config: Config, spec: EnvSpec) -> TrainingState:
-  """Returns the shapes and dtypes of the run's TrainingState; loading a checkpoint needs them."""
-  return jax.eval_shape(lambda: initial_training_state(config, spec))
-
-
 def build_evaluator(config: Config, spec: EnvSpec, num_simulations: int | None = None) -> Evaluator:
   """Builds an evaluator of the greedy policy; if `evaluation.noise_free` is false, ε is `epsilon_end`.
 

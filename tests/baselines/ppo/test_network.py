@@ -14,6 +14,7 @@ from moozi.core.records import BatchedTimeStep
 from moozi.core.spec import EnvSpec
 from moozi.ops.history import init_history
 from moozi.ops.scalar_transform import ScalarTransform
+from tests.fast_jit import fast_jit
 
 SPEC = EnvSpec(name="test:grid", frame_shape=(6, 5, 2), frame_dtype="bool", num_env_actions=3)
 ATARI = EnvSpec(name="test:atari", frame_shape=(84, 84, 1), frame_dtype="uint8", num_env_actions=3)
@@ -172,9 +173,12 @@ def timestep(masks, is_last=None, is_truncated=None) -> BatchedTimeStep:
   )
 
 
+POLICY = fast_jit(make_policy(TABLE))
+
+
 def act(step: BatchedTimeStep, seed: int = 0, temperature: float = 1.0):
   history = init_history(len(step.is_last), 1, SPEC)
-  return jax.jit(make_policy(TABLE))({}, {}, history, step, jax.random.PRNGKey(seed), temperature)
+  return POLICY({}, {}, history, step, jax.random.PRNGKey(seed), temperature)
 
 
 def test_illegal_actions_are_never_drawn():

@@ -19,6 +19,7 @@ from moozi.run import build
 from moozi.run.events import Acted, Evaluated, Event, Faulted, Finished, Started, StateReady, Updated
 from moozi.run.session import RunInputs
 from moozi.run.state import RunState
+from moozi.training.algorithms import algorithm_of
 from tests.baselines.ppo.conftest import TINY
 from tests.baselines.ppo.salary import BONUS, LEAVE, SALARY, STAY
 from tests.envs.environments import NIM_SPEC
@@ -262,7 +263,7 @@ def test_start_from_a_state(events):
 
 def test_training_state_template(events):
   config = configure()
-  template = ppo_run.training_state_template(config, build.env_spec(config))
+  template = algorithm_of(config).training_state_template(config, build.env_spec(config))
   state = final_state(events)
   assert jax.tree_util.tree_structure(template) == jax.tree_util.tree_structure(state)
   for a, b in zip(jax.tree_util.tree_leaves(template), jax.tree_util.tree_leaves(state), strict=True):
@@ -285,7 +286,7 @@ def test_skipped_rounds_raise(collected):
   """Training ends after two skipped rounds in a row; a good round in between resets the count."""
   options = ("ppo.history_length=3", "ppo.max_skipped_rounds=2")
   network, state, _, segments = collected
-  learner = ppo_run.Learner(network, configure(*options), None, jax.device_get(state))
+  learner = ppo_run.Learner(network, configure(*options), jax.device_get(state))
   good = segments[0][0]
   bad = replace(good, reward=np.full_like(good.reward, np.nan))
   for segment, skipped in ((bad, 4), (good, 0), (bad, 4)):

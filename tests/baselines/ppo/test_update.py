@@ -428,8 +428,3 @@ def test_non_finite_sample_skips_its_minibatches(problem):
   for a, b in zip(jax.tree_util.tree_leaves(before), jax.tree_util.tree_leaves(state.params), strict=True):
     assert np.isfinite(b).all()
     assert (a != b).any()
-
-
-def test_state_has_only_arrays(problem):
-  state = fresh(problem)
-  assert all(isinstance(leaf, jax.Array) for leaf in jax.tree_util.tree_leaves(state))

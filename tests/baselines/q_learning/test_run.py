@@ -154,6 +154,6 @@ def test_agent_plays_and_evaluates(trained, refused):
   assert agent.act(env.reset()) in range(3)
   summary = json.loads((trained / "summary.json").read_text())
   assert agent.evaluate(5).summary()["return_mean"] == summary["test_return_mean"]
-  assert "has no model" in refused("inspect", trained)
+  assert "has no search" in refused("inspect", trained)
   text = refused("train", "--resume", trained, "q_learning.capacity=64", "max_env_steps=640")
   assert "q_learning.capacity=64: a run cannot change it (it began with 512)" in text

@@ -8,7 +8,8 @@ A player is a run's path or a name that `moozi arena` accepts. `experiments.boar
 and the scores of their moves. A move is *good* if it keeps the value of the game (win, draw or loss), and
 *perfect* if it has the highest score: no other move wins faster, or loses more slowly. Positions in which
 every legal move is good count too; `contested` excludes them. `won_later` is the number of missed wins in
-which the chosen move keeps the game won. Intervals are Wilson's, at 95%.
+which the chosen move keeps the game won, and `lost_anyway` that of missed blocks after which the game is lost
+too. Intervals are Wilson's, at 95%.
 """
 
 import argparse
@@ -119,15 +120,17 @@ def judge(player: Entrant, labels: Sequence[Label] | None = None) -> dict[str, A
   out["phases"] = {
     name: shares([pair for pair in pairs if len(pair[0].moves) in plies]) for name, plies in PHASES.items()
   }
+  score = Solver().score
   for name in ("wins", "blocks"):
     tactics = read_tactics(name)
     found = choices(player, [tactic.moves for tactic in tactics], make_table)
     hits = [column in tactic.columns for tactic, column in zip(tactics, found, strict=True)]
+    missed = [pair for pair, hit in zip(zip(tactics, found, strict=True), hits, strict=True) if not hit]
     out[name] = dataclasses.asdict(share(hits))
     if name == "wins":
-      missed = [[*t.moves, c] for t, c, hit in zip(tactics, found, hits, strict=True) if not hit]
-      score = Solver().score
-      out["wins"]["won_later"] = sum(score(moves) < 0 for moves in missed)
+      out[name]["won_later"] = sum(score([*tactic.moves, column]) < 0 for tactic, column in missed)
+    else:
+      out[name]["lost_anyway"] = sum(score([*tactic.moves, *tactic.columns]) > 0 for tactic, _ in missed)
   return out
 
 

@@ -23,6 +23,7 @@ from experiments.boards.judgement import (
   table,
 )
 from experiments.boards.labels import Label, read_labels, read_tactics
+from experiments.boards.solver import Solver
 from moozi.envs import registry
 from moozi.evaluation.arena import SimpleEntrant
 
@@ -107,13 +108,13 @@ def test_good_and_perfect_moves():
   assert 0.94 < found.high < 0.95
 
 
-class Solved:
-  """Plays the best labelled move of the position, which it knows from the observed moves."""
+class Fixed:
+  """Plays a fixed move in each position, which it knows from the observed moves."""
 
-  name = "solved"
+  name = "fixed"
 
-  def __init__(self, labels):
-    self._best = {label.moves: label.scores.index(label.best) for label in labels}
+  def __init__(self, moves):
+    self._moves = moves
 
   def sit(self, tables, seeds):
     self._tables, self._seen = tables, [[] for _ in tables]
@@ -125,13 +126,14 @@ class Solved:
       self._seen[lane].append(action)
 
   def choose(self, lanes, views):
-    return [self._best[tuple(self._seen[lane])] for lane in lanes]
+    return [self._moves[tuple(self._seen[lane])] for lane in lanes]
 
 
 def test_a_solver_is_perfect_and_chance_is_not(monkeypatch):
   labels, tactics = read_labels()[:46], {name: read_tactics(name)[:20] for name in ("wins", "blocks")}
   monkeypatch.setattr("experiments.boards.judgement.read_tactics", tactics.__getitem__)
-  moves = choices(Solved(labels), [x.moves for x in labels], functools.partial(registry.make_table, GAME))
+  best = {label.moves: label.scores.index(label.best) for label in labels}
+  moves = choices(Fixed(best), list(best), functools.partial(registry.make_table, GAME))
   assert all(is_perfect(*pair) for pair in zip(labels, moves, strict=True))
   result = judge(SimpleEntrant("random"), labels)
   assert 0.4 < result["good"]["share"] < 0.9
@@ -140,6 +142,23 @@ def test_a_solver_is_perfect_and_chance_is_not(monkeypatch):
   assert result["wins"]["share"] < 0.5
   assert table([result]).count("\n") == 2
   assert judge(SimpleEntrant("random"), labels) == result
+
+  # A player that misses every win and every block, with its last other legal move.
+  solver, missing = Solver(), dict(best)
+  for tactic in (tactic for found in tactics.values() for tactic in found):
+    legal = [column for column in range(7) if tactic.moves.count(column) < 6]
+    missing[tactic.moves] = max(set(legal) - tactic.columns)
+  result = judge(Fixed(missing), labels)
+  after = [[*tactic.moves, missing[tactic.moves]] for tactic in tactics["wins"]]
+  assert result["wins"]["share"] == result["blocks"]["share"] == 0
+  assert result["wins"]["won_later"] == sum(best_score(solver, moves) < 0 for moves in after)
+  after = [[*tactic.moves, *tactic.columns] for tactic in tactics["blocks"]]
+  assert result["blocks"]["lost_anyway"] == sum(best_score(solver, moves) > 0 for moves in after)
+
+
+def best_score(solver, moves):
+  """Returns the score of the player to move, from the scores of its moves."""
+  return max(score for score in solver.values(moves) if score is not None)
 
 
 def test_command_line(capsys):
@@ -196,8 +215,6 @@ def columns_of(moves, width):
 @pytest.mark.parametrize(("width", "height", "plies"), [(4, 4, (6, 9)), (5, 4, (11, 14)), (4, 5, (11, 14))])
 def test_solver_agrees_with_plain_recursion(width, height, plies):
   pytest.importorskip("numba")
-  from experiments.boards.solver import Solver
-
   solver, memo, rng, count = Solver(width, height), {}, random.Random(0), 0
   assert solver.score([]) == max(solver.values([]))
   while count < 25:
@@ -226,8 +243,6 @@ PUBLISHED = {
 @pytest.mark.slow
 def test_solver_on_the_whole_board(tmp_path, monkeypatch, capsys):
   pytest.importorskip("numba")
-  from experiments.boards.solver import Solver
-
   solver = Solver()
   for text, score in PUBLISHED.items():
     assert solver.score([int(c) - 1 for c in text]) == score

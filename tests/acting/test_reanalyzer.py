@@ -2,7 +2,6 @@
 
 import functools
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -17,9 +16,10 @@ from moozi.envs.vector import SyncVectorEnvironment
 from moozi.io.config import load_config
 from moozi.ops.history import normalize_frame, stack_history
 from moozi.run import build, local
-from moozi.run.events import Acted, Finished, Reanalyzed, StateReady, Updated
+from moozi.run.events import Acted, Finished, Reanalyzed, Updated
 from moozi.run.session import RunInputs
 from tests.envs.environments import make_lives, make_nim
+from tests.run_events import assert_equal_trees, final_state, first_checkpoint
 from tests.tiny_run import TINY, shaken
 
 SEARCHES = {
@@ -243,9 +243,7 @@ def test_the_target_network_searches(monkeypatch):
 @pytest.mark.slow
 def test_the_same_seed_gives_the_same_run_with_reanalyze():
   runs = [run("reanalyze.ratio=0.5", "replay.sampling=rank", "max_env_steps=320") for _ in range(2)]
-  states = [next(e.state for e in events if isinstance(e, StateReady) and e.is_final) for events in runs]
-  for a, b in zip(*(jax.tree_util.tree_leaves(state.training) for state in states), strict=True):
-    np.testing.assert_array_equal(a, b)
+  assert_equal_trees(*(final_state(events).training for events in runs))
   assert any(isinstance(e, Acted) for e in runs[0])
 
 
@@ -253,7 +251,7 @@ def test_the_same_seed_gives_the_same_run_with_reanalyze():
 def test_resume_with_reanalyze_is_exact_to_the_bit():
   overrides = ("reanalyze.ratio=0.5", "checkpoint.milestones_env_steps=160", "max_env_steps=320")
   events = run(*overrides)
-  at = next(i for i, e in enumerate(events) if isinstance(e, StateReady) and not e.is_best)
+  at = first_checkpoint(events)
   assert any(isinstance(e, Reanalyzed) for e in events[:at])
   config = load_config(None, [*TINY, *RUN, *overrides])
   again = list(local.run(RunInputs(config, build.env_spec(config), state=events[at].state)))
@@ -263,6 +261,4 @@ def test_resume_with_reanalyze_is_exact_to_the_bit():
   ]
   assert reported[0] == reported[1]
   assert reported[0]
-  ends = [next(e.state for e in x if isinstance(e, StateReady) and e.is_final) for x in (events, again)]
-  for a, b in zip(*(jax.tree_util.tree_leaves(end.training) for end in ends), strict=True):
-    np.testing.assert_array_equal(a, b)
+  assert_equal_trees(final_state(events).training, final_state(again).training)

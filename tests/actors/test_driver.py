@@ -22,6 +22,7 @@ from moozi.run.events import (
   Updated,
 )
 from moozi.run.session import RunInputs
+from tests import run_events
 from tests.actors import in_process_ray
 from tests.tiny_run import TINY
 
@@ -65,7 +66,7 @@ def test_run_ends_after_its_steps(events):
 
 def final_state(events):
   """Returns a copy of the final state; the copy matters because a resumed run empties its replay blocks."""
-  state = next(e.state for e in events if isinstance(e, StateReady) and e.is_final)
+  state = run_events.final_state(events)
   replay = dataclasses.replace(state.replay, blocks=dict(state.replay.blocks))
   return dataclasses.replace(state, replay=replay)
 

@@ -1,7 +1,5 @@
 """Tests that lost steps and updates are counted exactly when actors fail or updates are not finite."""
 
-import jax
-import numpy as np
 import pytest
 
 from moozi.actors import driver
@@ -12,6 +10,7 @@ from moozi.run.events import Acted, Faulted, StateReady, Updated
 from moozi.run.session import RunInputs
 from moozi.run.state import RunState
 from tests.actors import in_process_ray
+from tests.run_events import assert_equal_trees
 from tests.tiny_run import TINY
 
 # Learning starts after 64 steps; then each segment of 32 steps allows four calls of two updates.
@@ -88,10 +87,6 @@ def assert_samples_are_those_of_the_updates(run):
   assert run.final().state.progress["pacer/samples_done"] == samples
 
 
-def assert_same(ours, theirs):
-  jax.tree_util.tree_map(np.testing.assert_array_equal, ours, theirs)
-
-
 @pytest.fixture(scope="module")
 def server_failed():
   """Returns a run whose parameter server fails twice without a checkpoint in between."""
@@ -107,7 +102,7 @@ def test_server_restarts_with_the_checkpoint(server_failed):
   assert len(again) == 2
   saved = server_failed.saved[0].training
   for training in again:
-    assert_same((training.params, training.opt_state), (saved.params, saved.opt_state))
+    assert_equal_trees((training.params, training.opt_state), (saved.params, saved.opt_state))
     assert int(training.learner_step) > int(saved.learner_step)
 
 
@@ -144,7 +139,7 @@ def test_server_restarts_with_the_runs_first_state(trained):
   assert "that the run started with: there is no checkpoint yet" in fault.message
   first, again = (args[2] for name, args in ray.made if name == "ParameterServer")
   assert int(again.learner_step) == fault.learner_steps > int(first.learner_step)
-  assert_same(first.params, again.params)
+  assert_equal_trees(first.params, again.params)
   assert_versions_never_decrease(run.events)
 
 
@@ -197,7 +192,7 @@ def test_second_rollback_ends_the_run(call, publish_period):
     f"value is not finite; restored the parameters of learner step {saved.learner_steps:,}" in fault.message
   )
   (state,), was = held, saved.state.training
-  assert_same((state.params, state.opt_state), (was.params, was.opt_state))
+  assert_equal_trees((state.params, state.opt_state), (was.params, was.opt_state))
   assert int(state.learner_step) == fault.learner_steps
   # Results of calls that were queued before the rollback must not change the learner step.
   assert_versions_never_decrease(run.events)

@@ -5,9 +5,10 @@ import pytest
 from moozi.actors import driver
 from moozi.io.config import load_config
 from moozi.run import build
-from moozi.run.events import Acted, Finished, StateReady
+from moozi.run.events import Acted, Finished
 from moozi.run.session import RunInputs
 from tests.actors import in_process_ray
+from tests.run_events import final_state
 from tests.tiny_run import TINY
 
 pytestmark = pytest.mark.slow
@@ -30,7 +31,7 @@ def test_pool_grows_and_is_part_of_the_state():
   assert isinstance(events[-1], Finished)
   assert acted[-1]["past/pool_size"] > 2
   assert sum(m["past/games"] for m in acted) > 4
-  state = next(e.state for e in events if isinstance(e, StateReady) and e.is_final)
+  state = final_state(events)
   saved = len(state.progress["past_selves/versions"])
   assert saved >= acted[-1]["past/pool_size"]  # updates after the last segment add more
   longer = config.model_copy(update={"max_env_steps": 640})

@@ -8,12 +8,12 @@ from moozi.envs.vector import blank_step
 from moozi.io.config import load_config
 from moozi.ops.history import init_history
 from moozi.run import build
-from moozi.run.events import StateReady
 from moozi.run.session import RunInputs
 from moozi.training.algorithms import algorithm_of
 from tests.baselines.ppo.conftest import TINY as TINY_PPO
 from tests.baselines.q_learning.conftest import TABLE
 from tests.baselines.q_learning.conftest import TINY as TINY_Q
+from tests.run_events import final_state
 
 # (sticks, player to move): the won positions that are reachable from (7, 0), and those of good play, which
 # PPO visits most.
@@ -58,7 +58,7 @@ def test_nim_is_won(settings, won):
   assert spec.num_players == 2
   algorithm = algorithm_of(config)
   events = list(algorithm.run(RunInputs(config, spec)))
-  training = next(e.state.training for e in events if isinstance(e, StateReady) and e.is_final)
+  training = final_state(events).training
   sticks, player = np.array([*won, LOST]).T
   step = blank_step(spec, len(sticks))
   step.is_first[:], step.to_play[:] = True, player

@@ -10,10 +10,11 @@ from moozi.evaluation.opponents import check_opponent
 from moozi.evaluation.random_play import random_returns
 from moozi.io.config import load_config
 from moozi.run import build, local
-from moozi.run.events import Evaluated, Finished, StateReady, Updated
+from moozi.run.events import Evaluated, Finished, Updated
 from moozi.run.session import RunInputs
 from tests.baselines.ppo.conftest import TINY as TINY_PPO
 from tests.envs.suites.user_fakes import Watched
+from tests.run_events import final_state
 from tests.tiny_run import TINY
 
 WATCHED = "env.name=tests.envs.suites.user_fakes:Watched"
@@ -50,7 +51,7 @@ def test_run_learns_and_is_evaluated(env, package, watched):
   assert events[-1].learner_steps > 0
   losses = [event.metrics["loss/total"] for event in events if isinstance(event, Updated)]
   assert np.isfinite(losses).all()
-  state = next(event.state for event in events if isinstance(event, StateReady) and event.is_final)
+  state = final_state(events)
   assert all(np.isfinite(x).all() for x in jax.tree_util.tree_leaves(state.training.params))
   results = [event.result for event in events if isinstance(event, Evaluated)]
   assert [len(result.returns) for result in results] == [4, 4, 5]

@@ -8,11 +8,12 @@ from moozi.core.plugins import PLAYERS
 from moozi.evaluation.random_play import random_returns
 from moozi.io.config import load_config
 from moozi.run import build, local
-from moozi.run.events import Evaluated, Finished, StateReady
+from moozi.run.events import Evaluated, Finished
 from moozi.run.session import RunInputs
 from moozi.training.algorithms import algorithm_of
 from tests.baselines.ppo.conftest import TINY as TINY_PPO
 from tests.baselines.q_learning.conftest import TINY as TINY_Q
+from tests.run_events import final_state
 from tests.tiny_run import TINY
 
 pytest.importorskip("pyspiel")
@@ -46,7 +47,7 @@ def test_run_trains_in_a_seat(settings, name):
   events = run(settings, f"env.name=open_spiel:{name}")
   assert isinstance(events[-1], Finished)
   assert events[-1].learner_steps > 0
-  state = next(event.state for event in events if isinstance(event, StateReady) and event.is_final)
+  state = final_state(events)
   assert all(np.isfinite(x).all() for x in jax.tree_util.tree_leaves(state.training.params))
   assert all(result.seats is None and np.abs(result.returns).max() > 0 for result in results(events))
 

@@ -18,6 +18,7 @@ from moozi.ops.history import normalize_frame, stack_history
 from moozi.run import build
 from tests.compilations import num_compilations
 from tests.replay.replay_lanes import random_lanes, segment_of
+from tests.run_events import assert_equal_trees
 from tests.tiny_run import TINY
 
 
@@ -39,11 +40,6 @@ def learner(parts):
   *_, learner, state = parts
   learner.set_state(state)
   return learner
-
-
-def assert_equal_leaves(*trees) -> None:
-  for a, b in zip(*map(jax.tree_util.tree_leaves, trees), strict=True):
-    np.testing.assert_array_equal(a, b)
 
 
 def value_errors(model: Model, params, net_state, spec, targets) -> np.ndarray:
@@ -83,7 +79,7 @@ def test_published_parameters_do_not_change(parts, learner):
   """An update donates the learner's buffers to JAX, so published parameters must be copies."""
   published, before = learner.parameters()[0], jax.tree_util.tree_map(np.copy, learner.parameters()[0])
   learner.update(parts[2])
-  assert_equal_leaves(published, before)
+  assert_equal_trees(published, before)
   changed = learner.parameters()[0]
   assert any(
     not np.array_equal(a, b) for a, b in zip(*map(jax.tree_util.tree_leaves, (before, changed)), strict=True)
@@ -104,7 +100,7 @@ def test_resume_from_a_checkpoint_is_exact_to_the_bit(parts, learner, tmp_path):
   assert learner.learner_step == 2
   learner.update(targets)
   assert learner.learner_step == 4
-  assert_equal_leaves(learner.get_state(), expected)
+  assert_equal_trees(learner.get_state(), expected)
 
 
 def test_the_target_version_is_the_step_of_the_copy(parts, learner):
@@ -141,7 +137,7 @@ def test_skipped_updates_are_counted_and_limited(parts, learner):
     NotFiniteError, match=r"^loss/policy is not finite: 3 updates in a row.* step 6; learner\.max_"
   ):
     learner.update(both_are_bad)
-  assert_equal_leaves(before, learner.parameters()[0])
+  assert_equal_trees(before, learner.parameters()[0])
 
 
 def test_not_finite_error_can_be_pickled():
@@ -162,9 +158,9 @@ def test_warm_up_compiles_the_update_and_changes_nothing(parts, learner):
   config, spec, targets, *_ = parts
   cold, warm = learner, build.build_learner(config, spec)
   warm.warm_up()
-  assert_equal_leaves(cold.get_state(), warm.get_state())
+  assert_equal_trees(cold.get_state(), warm.get_state())
   with num_compilations() as count:
     warm.update(targets)
   assert count() == 0
   cold.update(targets)
-  assert_equal_leaves(cold.get_state(), warm.get_state())
+  assert_equal_trees(cold.get_state(), warm.get_state())

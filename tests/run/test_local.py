@@ -1,6 +1,5 @@
 """Tests of MuZero in one process: events, determinism, and resuming."""
 
-import jax
 import numpy as np
 import pytest
 
@@ -19,17 +18,13 @@ from moozi.run.events import (
 )
 from moozi.run.state import RunState
 from tests.run.conftest import local_run, start
+from tests.run_events import assert_equal_trees, first_checkpoint
 
 SHORT = ("max_env_steps=96", "evaluation.final_episodes=1")
 
 
 def states(events):
   return [e.state for e in events if isinstance(e, StateReady) and not e.is_best]
-
-
-def assert_equal_trees(a, b):
-  for x, y in zip(jax.tree_util.tree_leaves(a), jax.tree_util.tree_leaves(b), strict=True):
-    np.testing.assert_array_equal(x, y)
 
 
 def summary(events):
@@ -174,7 +169,7 @@ ALPHAZERO = ("algorithm=alphazero", "targets.unroll_steps=0", "targets.n_step=9"
 def test_resume_to_the_bit(options, request):
   """A run that is resumed at a checkpoint has the same further events and final state as the original."""
   whole = request.getfixturevalue("events") if options == ("env.name=tiny:catch",) else local_run(*options)
-  at = next(i for i, e in enumerate(whole) if isinstance(e, StateReady) and not e.is_best)
+  at = first_checkpoint(whole)
   assert 0 < whole[at].env_steps < whole[-1].env_steps
   again = local_run(*options, state=whole[at].state)
   assert isinstance(again[0], Started)

@@ -1,6 +1,5 @@
 """Tests of the pool of past selves: qualities by hand, draws, and a run that resumes exactly."""
 
-import jax
 import numpy as np
 import pytest
 
@@ -12,6 +11,7 @@ from moozi.io.config import load_config
 from moozi.run.events import Acted, StateReady
 from moozi.run.past_selves import PastSelves
 from tests.run.conftest import local_run
+from tests.run_events import assert_equal_trees
 
 OPTIONS = ("opponents.past_share=0.5", "workers.num_envs=4", "opponents.quality_rate=0.1")
 
@@ -170,8 +170,7 @@ class TestRun:
     resumed = [e.state for e in again if isinstance(e, StateReady) and not e.is_best][-1]
     pairs = ((states[-1].training, resumed.training), (states[-1].collectors, resumed.collectors))
     for old, new in pairs:
-      for x, y in zip(*(jax.tree_util.tree_leaves(tree) for tree in (old, new)), strict=True):
-        np.testing.assert_array_equal(x, y)
+      assert_equal_trees(old, new)
     for name, value in states[-1].progress.items():
       if name.startswith("past_selves/"):
         np.testing.assert_array_equal(value, resumed.progress[name], name)

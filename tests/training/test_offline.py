@@ -20,6 +20,7 @@ from moozi.run.session import RunInputs
 from moozi.training import offline
 from moozi.training.offline import load_stored
 from tests.replay.replay_lanes import make_spec, random_lanes, segment_of
+from tests.run_events import assert_equal_trees, final_state, first_checkpoint
 from tests.tiny_run import TINY, shaken
 
 SEARCH = [
@@ -106,7 +107,7 @@ def test_resume_to_the_bit(old):
   config = load_config(None, [*TINY, *HISTORY, *overrides, *periods, f"offline.trajectories={old}"])
   spec = build.env_spec(config)
   whole = list(local.run(RunInputs(config, spec, stored=load_stored(config, spec))))
-  at = next(i for i, e in enumerate(whole) if isinstance(e, StateReady) and not e.is_best)
+  at = first_checkpoint(whole)
   state = whole[at].state
   assert 0 < int(state.training.learner_step) < whole[-1].learner_steps
   again = list(local.run(RunInputs(config, spec, state=state, stored=load_stored(config, spec))))
@@ -116,9 +117,7 @@ def test_resume_to_the_bit(old):
   ]
   assert read[0] == read[1]
   assert read[0][-1][1] > read[0][0][1] > 0
-  ends = [next(e.state for e in x if isinstance(e, StateReady) and e.is_final) for x in (whole, again)]
-  for a, b in zip(*(jax.tree_util.tree_leaves(end.training) for end in ends), strict=True):
-    np.testing.assert_array_equal(a, b)
+  assert_equal_trees(final_state(whole).training, final_state(again).training)
 
 
 @pytest.mark.slow

@@ -23,6 +23,7 @@ from moozi.training.algorithms import algorithm_of
 from tests.baselines.ppo.conftest import TINY
 from tests.baselines.ppo.salary import BONUS, LEAVE, SALARY, STAY
 from tests.envs.environments import NIM_SPEC
+from tests.run_events import assert_equal_trees, final_state, first_checkpoint
 
 
 def configure(*overrides: str) -> Config:
@@ -34,8 +35,8 @@ def run(*overrides: str, **kwargs) -> list[Event]:
   return list(ppo_run.run(RunInputs(config, build.env_spec(config), **kwargs)))
 
 
-def final_state(events: list[Event]):
-  return next(e.state.training for e in events if isinstance(e, StateReady) and e.is_final)
+def final_training(events: list[Event]):
+  return final_state(events).training
 
 
 def test_random_starts_change_the_first_frames():
@@ -180,8 +181,7 @@ def test_metrics(events):
 
 def test_seed_determines_the_run(events):
   again, other = run(), run("seed=1", "max_env_steps=128", "evaluation.final_episodes=1")
-  for a, b in zip(*(jax.tree_util.tree_leaves(final_state(e)) for e in (events, again)), strict=True):
-    np.testing.assert_array_equal(a, b)
+  assert_equal_trees(final_training(events), final_training(again))
   returns = [
     [e.episode_returns.tolist() for e in es if isinstance(e, Acted)] for es in (events, again, other)
   ]
@@ -203,11 +203,10 @@ MODERN = (
 @pytest.mark.parametrize("options", [(), pytest.param(MODERN, marks=pytest.mark.slow)])
 def test_resume_to_the_bit(events, options):
   whole = run(*options) if options else events
-  at = next(i for i, e in enumerate(whole) if isinstance(e, StateReady) and not e.is_best)
+  at = first_checkpoint(whole)
   assert 0 < whole[at].env_steps < whole[-1].env_steps
   again = run(*options, state=whole[at].state)
-  for a, b in zip(*(jax.tree_util.tree_leaves(final_state(x)) for x in (whole, again)), strict=True):
-    np.testing.assert_array_equal(a, b)
+  assert_equal_trees(final_training(whole), final_training(again))
   rest = [[(type(e), e.env_steps, e.learner_steps) for e in x] for x in (whole[at + 1 :], again[1:])]
   assert rest[0] == rest[1]
 
@@ -236,7 +235,7 @@ def test_bootstrap_at_a_time_limit(options, best, value):
     "max_env_steps=20480",
   )
   config = configure(*settings, *options)
-  params = final_state(run(*settings, *options)).params
+  params = final_training(run(*settings, *options)).params
   network = ppo_run.network_of(config, build.env_spec(config))
   logits, head = network.apply(params, np.ones((1, 1, 1, 1, 1), np.float32))
   assert jax.nn.softmax(logits[0, 1:])[best] > 0.75
@@ -244,7 +243,7 @@ def test_bootstrap_at_a_time_limit(options, best, value):
 
 
 def test_start_from_a_state(events):
-  state = final_state(events)
+  state = final_training(events)
   again = run("max_env_steps=64", state=RunState(training=state))
   assert again[0].learner_steps == 20
   assert again[-1].learner_steps == 24
@@ -253,7 +252,7 @@ def test_start_from_a_state(events):
   changes = [
     np.abs(a - b).max()
     for a, b in zip(
-      jax.tree_util.tree_leaves(final_state(again).params),
+      jax.tree_util.tree_leaves(final_training(again).params),
       jax.tree_util.tree_leaves(state.params),
       strict=True,
     )
@@ -264,14 +263,14 @@ def test_start_from_a_state(events):
 def test_training_state_template(events):
   config = configure()
   template = algorithm_of(config).training_state_template(config, build.env_spec(config))
-  state = final_state(events)
+  state = final_training(events)
   assert jax.tree_util.tree_structure(template) == jax.tree_util.tree_structure(state)
   for a, b in zip(jax.tree_util.tree_leaves(template), jax.tree_util.tree_leaves(state), strict=True):
     assert (a.shape, a.dtype) == (b.shape, b.dtype)
 
 
 def test_evaluation_is_greedy_without_noise(events):
-  state = final_state(events)
+  state = final_training(events)
   played = []
   for noise_free in ("true", "false"):
     # Without random starts, only the ball's column varies, so noise-free episodes often repeat.
@@ -297,12 +296,11 @@ def test_skipped_rounds_raise(collected):
   error_text = r"^loss/policy is not finite: 8 updates in a row.* step 15; ppo\.max_skipped_rounds=2 allows"
   with pytest.raises(NotFiniteError, match=error_text):
     learner.update(bad, 1e-3)
-  for a, b in zip(*(jax.tree_util.tree_leaves(s.params) for s in (before, learner.state)), strict=True):
-    np.testing.assert_array_equal(a, b)
+  assert_equal_trees(before.params, jax.device_get(learner.state.params))
 
 
 def test_rollback_once(events):
-  saved, received = final_state(events), []
+  saved, received = final_training(events), []
   options = ("ppo.learning_rate=1e30", "ppo.max_skipped_rounds=1", "max_env_steps=6400")
   config = configure(
     *options, "ppo.network.activation=relu", "checkpoint.period_s=1e9", "checkpoint.first_s=null"

@@ -31,6 +31,7 @@ from moozi.core.config.ppo import PPOConfig
 from moozi.core.pytree import replace
 from moozi.ops.scalar_transform import ScalarTransform
 from tests.envs.environments import NIM_SPEC
+from tests.run_events import assert_equal_trees
 
 # The network's outputs are its params: tables of logits and values, one row for each sample.
 TABLE = PPONetwork(
@@ -405,8 +406,7 @@ def test_non_finite_update_is_skipped(problem):
   bad = replace(segment, reward=np.full_like(segment.reward, np.nan))
   state, metrics, bad_term = run_round(state, bad, jnp.float32(0.01))
   after = (state.params, state.opt_state)
-  for a, b in zip(jax.tree_util.tree_leaves(before), jax.tree_util.tree_leaves(after), strict=True):
-    np.testing.assert_array_equal(a, b)
+  assert_equal_trees(before, after)
   assert metrics["faults/skipped_updates"] == 6
   assert [TERMS[code] for code in bad_term] == ["loss/policy"] * 6
   assert int(state.learner_step) == 6

@@ -14,10 +14,11 @@ from moozi.core.config import Config
 from moozi.core.errors import UserError
 from moozi.io.config import load_config
 from moozi.run import build
-from moozi.run.events import Acted, Evaluated, Event, Finished, Started, StateReady, Updated
+from moozi.run.events import Acted, Evaluated, Event, Finished, Started, Updated
 from moozi.run.session import RunInputs
 from tests.baselines.q_learning.conftest import TABLE, TINY
 from tests.envs.environments import NIM_SPEC
+from tests.run_events import assert_equal_trees, final_state, first_checkpoint
 
 
 def configure(*overrides: str) -> Config:
@@ -27,10 +28,6 @@ def configure(*overrides: str) -> Config:
 def run(*overrides: str, **kwargs) -> list[Event]:
   config = configure(*overrides)
   return list(q_run.run(RunInputs(config, build.env_spec(config), **kwargs)))
-
-
-def final_state(events: list[Event]):
-  return next(e.state for e in events if isinstance(e, StateReady) and e.is_final)
 
 
 @pytest.fixture(scope="module")
@@ -64,11 +61,10 @@ def test_metrics(events):
 
 
 def resumed_equals(whole: list[Event], *options: str) -> None:
-  at = next(i for i, e in enumerate(whole) if isinstance(e, StateReady) and not e.is_best)
+  at = first_checkpoint(whole)
   assert 0 < whole[at].env_steps < whole[-1].env_steps
   again = run(*options, state=whole[at].state)
-  for a, b in zip(*(jax.tree_util.tree_leaves(final_state(x).training) for x in (whole, again)), strict=True):
-    np.testing.assert_array_equal(a, b)
+  assert_equal_trees(final_state(whole).training, final_state(again).training)
   rest = [[(type(e), e.env_steps, e.learner_steps) for e in x] for x in (whole[at + 1 :], again[1:])]
   assert rest[0] == rest[1]
 

@@ -1,10 +1,10 @@
-"""Plays a run's agent against every legal reply at every move, in both seats, and counts the results.
+"""Plays agents against every legal reply at every move, in both seats, and counts the results.
 
     python -m experiments.boards.perfect_play runs/tic_tac_toe
     python -m experiments.boards.perfect_play runs/tic_tac_toe --prior     # the policy without search
-    python -m experiments.boards.perfect_play runs/tic_tac_toe --simulations 100 --json
+    python -m experiments.boards.perfect_play runs/*tic_tac_toe* --simulations 100 --json
 
-Exits with status 1 if the agent can be beaten.
+Exits with status 1 if an agent can be beaten.
 """
 
 import argparse
@@ -12,7 +12,7 @@ import dataclasses
 import json
 import sys
 from collections.abc import Sequence
-from pathlib import Path
+from typing import Any
 
 from experiments.lib.command import command
 from moozi.core.errors import UserError
@@ -21,18 +21,21 @@ from moozi.core.errors import UserError
 @command
 def main(arguments: Sequence[str] | None = None) -> int:
   parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-  parser.add_argument("run", type=Path)
+  parser.add_argument("runs", nargs="+", metavar="RUN")
   parser.add_argument("--checkpoint", help="a name, a path, an environment step, or last")
   parser.add_argument("--simulations", type=int, help="per search (default: the run's setting)")
   parser.add_argument("--prior", action="store_true", help="use the network's policy without search")
   parser.add_argument("--json", action="store_true")
   options = parser.parse_args(arguments)
-  result = evaluate(options)
-  print(json.dumps(result) if options.json else describe(result))
-  return int(any(seat["losses"] for seat in result["seats"]))
+  can_lose = False
+  for run in options.runs:
+    result = evaluate(run, options)
+    print(json.dumps(result) if options.json else describe(result), flush=True)
+    can_lose |= any(seat["losses"] for seat in result["seats"])
+  return int(can_lose)
 
 
-def evaluate(options: argparse.Namespace) -> dict:
+def evaluate(run: str, options: argparse.Namespace) -> dict[str, Any]:
   """Runs `walk` in both seats; returns the results with the checkpoint and the number of simulations.
 
   The number is 0 if the agent does not search, because of `--prior` or of its algorithm.
@@ -42,15 +45,16 @@ def evaluate(options: argparse.Namespace) -> dict:
   from moozi.analysis.exploitability import agent_decides
   from moozi.training.algorithms import algorithm_of
 
-  agent, rules, variables = load_game(options.run, options.checkpoint, options.simulations)
+  agent, rules, variables = load_game(run, options.checkpoint, options.simulations)
   if not agent.config.evaluation.noise_free:
-    raise UserError(f"{options.run}: evaluation.noise_free=false; only agents without noise are supported")
+    raise UserError(f"{run}: evaluation.noise_free=false; only agents without noise are supported")
   has_search = algorithm_of(agent.config).has_search
   prior = options.prior and has_search
   evaluator, kind = (agent.evaluator(1), "prior") if prior else (agent.evaluator(), "played")
   decide = agent_decides(evaluator, variables, agent.spec, 64, kind, rules.max_moves)
   seats = [walk(rules, seat, decide, evaluator.history_length) for seat in (0, 1)]
   return {
+    "run": run,
     "env": agent.spec.name,
     "checkpoint": agent.checkpoint.name,
     "simulations": agent.num_simulations if has_search and not prior else 0,
@@ -58,10 +62,10 @@ def evaluate(options: argparse.Namespace) -> dict:
   }
 
 
-def describe(result: dict) -> str:
+def describe(result: dict[str, Any]) -> str:
   """Returns the result as text."""
   how = f"{result['simulations']} simulations" if result["simulations"] else "the policy without search"
-  lines = [f"{result['env']}, {result['checkpoint']}, {how}, against every legal reply at every move:"]
+  lines = [f"{result['run']}, {result['checkpoint']}, {how}, against every legal reply at every move:"]
   for seat in result["seats"]:
     lines.append(
       f"seat {seat['seat']}: {seat['losses']} losses, {seat['draws']} draws, {seat['wins']} wins "

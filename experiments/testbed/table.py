@@ -7,6 +7,8 @@
 The arenas are in `results/arena/TASK` and continue where they stopped. `results/table.json` has the figures
 of each player of each task whose arena has been played. The table also has the exploitability in
 `results/exploitability/TASK.jsonl`, which `python -m experiments.boards.exploitability RUN… --json` prints.
+The README's second table is from `results/perfect_play/tic_tac_toe.jsonl`, which
+`python -m experiments.boards.perfect_play RUN… --json` prints.
 """
 
 import argparse
@@ -77,15 +79,27 @@ def play(task: str, games: int, runs: Path, out: Path) -> list[dict[str, Any]]:
   return rows
 
 
+def read_by_player(path: Path) -> dict[str, dict[str, Any]]:
+  """Returns the lines of a file of results of runs, by the player's name; {} if there is no such file."""
+  found = [json.loads(line) for line in path.read_text("utf-8").splitlines()] if path.exists() else []
+  by_run = {Path(row["run"]).name: row for row in found}
+  return {name_of(job): by_run[job.name] for job in jobs() if job.name in by_run}
+
+
 def read_exploitability(task: str, out: Path) -> dict[str, float]:
   """Returns what a best response wins per game from the moves of each player; {} if it was not measured."""
-  path = out / "exploitability" / f"{task}.jsonl"
-  if not path.exists():
-    return {}
-  found = [json.loads(line) for line in path.read_text().splitlines()]
-  by_run = {Path(row["run"]).name: row["played"] for row in found}
-  agents = {name_of(job): by_run[job.name] for job in jobs() if job.name in by_run}
-  return agents | {"random": found[0]["uniform"]}
+  found = read_by_player(out / "exploitability" / f"{task}.jsonl")
+  uniform = [row["uniform"] for row in found.values()]
+  return {name: row["played"] for name, row in found.items()} | ({"random": uniform[0]} if uniform else {})
+
+
+def walk_table(out: Path) -> str:
+  """Returns the results of the exact walk of each approach on tic-tac-toe in Markdown."""
+  lines = []
+  for name, row in read_by_player(out / "perfect_play" / "tic_tac_toe.jsonl").items():
+    seats = (f"{seat['losses']} / {seat['draws']} / {seat['wins']}" for seat in row["seats"])
+    lines.append([name, *seats, f"{sum(seat['positions'] for seat in row['seats']):,}"])
+  return markdown_table(("approach", "as seat 0: lost / drawn / won", "as seat 1", "positions"), lines)
 
 
 def table(rows: Sequence[dict[str, Any]], out: Path) -> str:
@@ -129,6 +143,7 @@ def main(
   text = table(rows, out)
   if options.readme:
     write_between_markers(README, "testbed", text)
+    write_between_markers(README, "walk", walk_table(out))
   print(text)
   return 0
 

@@ -49,7 +49,8 @@ def test_arena_of_stored_games_keeps_the_other_tasks(tmp_path, monkeypatch, caps
 
 def test_readme_gets_the_stored_table_without_an_arena(tmp_path, monkeypatch, capsys):
   readme = tmp_path / "README.md"
-  readme.write_text("before\n<!-- testbed: begin -->\nold\n<!-- testbed: end -->\nafter\n")
+  marks = [f"<!-- {name}: begin -->\nold\n<!-- {name}: end -->\n" for name in ("testbed", "walk")]
+  readme.write_text(f"before\n{''.join(marks)}after\n")
   monkeypatch.setattr(table, "README", readme)
   monkeypatch.setattr(table, "play", None)
   assert table.main(["--readme"], tmp_path, table.HERE / "results") == 0
@@ -65,7 +66,11 @@ def test_readme_has_the_tables_of_the_committed_results():
   readme, results = table.README.read_text(), table.HERE / "results"
   rows = table.table(json.loads((results / "table.json").read_text()), results)
   assert "| kuhn_poker | random | 0 [0, 0] | 0.368 [0.343, 0.392] | 0.46 | – |" in rows.splitlines()
-  for name, text in (("testbed", rows), ("boards", boards.table(results))):
+  for name, text in (
+    ("testbed", rows),
+    ("walk", table.walk_table(results)),
+    ("boards", boards.table(results)),
+  ):
     assert f"<!-- {name}: begin -->\n\n{text}\n\n<!-- {name}: end -->" in readme
 
 

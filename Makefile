@@ -65,6 +65,7 @@ bench: setup ## measure the speed of each part and of the whole
 # there are any.
 figures: setup ## write the tables and draw the thesis figures from committed results
 	$(BIN)/python -m experiments.minatar_vs_ppo.analysis --readme > /dev/null
+	$(BIN)/python -m experiments.steady_learning.full_runs
 	$(BIN)/python scripts/make_results_page.py
 	@status=0; for figure in 5_1 5_2 5_3; do $(BIN)/python -m thesis_figures.figure_$$figure || status=$$?; done; exit $$status
 

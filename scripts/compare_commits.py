@@ -142,7 +142,8 @@ def _train(tree: Path, *arguments: str) -> None:
   environment = os.environ | {"PYTHONPATH": str(tree), "JAX_PLATFORMS": "cpu"}
   done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=False)
   if done.returncode:
-    raise SystemExit(f"{tree.name}: status {done.returncode}: {done.stderr.strip()[-500:]}")
+    run = arguments[-1].removeprefix("run.name=")
+    raise SystemExit(f"{run}, {tree.name}: status {done.returncode}: {done.stderr.strip()[-500:]}")
 
 
 def _git(*arguments: str) -> None:

@@ -124,9 +124,9 @@ def judge(player: Entrant, labels: Sequence[Label] | None = None) -> dict[str, A
   for name in ("wins", "blocks"):
     tactics = read_tactics(name)
     found = choices(player, [tactic.moves for tactic in tactics], make_table)
-    hits = [column in tactic.columns for tactic, column in zip(tactics, found, strict=True)]
-    missed = [pair for pair, hit in zip(zip(tactics, found, strict=True), hits, strict=True) if not hit]
-    out[name] = dataclasses.asdict(share(hits))
+    played = list(zip(tactics, found, strict=True))
+    missed = [(tactic, column) for tactic, column in played if column not in tactic.columns]
+    out[name] = dataclasses.asdict(share([column in tactic.columns for tactic, column in played]))
     if name == "wins":
       out[name]["won_later"] = sum(score([*tactic.moves, column]) < 0 for tactic, column in missed)
     else:

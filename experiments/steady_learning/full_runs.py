@@ -1,4 +1,4 @@
-"""Prints the table of full runs (3M steps) with different settings, all with random starts.
+"""Writes the README's table of full runs (3M steps) with different settings, all with random starts.
 
     python -m experiments.steady_learning.full_runs
 
@@ -6,13 +6,12 @@ Reads `full_runs/` here and the results of protocol (a) of `experiments/minatar_
 command that repeats a run.
 """
 
-import sys
 from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
 
-from experiments.lib.results import Result, read_results
+from experiments.lib.results import Result, read_results, write_between_markers
 from experiments.minatar_vs_ppo.analysis import head_of, line_of
 from experiments.minatar_vs_ppo.runs import RESULTS
 from experiments.minatar_vs_ppo.sweep import NUM_REPORTED
@@ -55,5 +54,4 @@ def table() -> str:
 
 
 if __name__ == "__main__":
-  print(table())
-  sys.exit(0)
+  write_between_markers(FULL_RUNS.parent / "README.md", "full_runs", table())

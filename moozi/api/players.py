@@ -171,9 +171,12 @@ def _evaluator(agent: Agent, simulations: int | None) -> "Evaluator":
   return _EVALUATORS[key]
 
 
+# Cached, because an evaluation makes a player for each episode.
 @functools.lru_cache(maxsize=8)
-def _load(name: str) -> TrainedPlayer:
-  return TrainedPlayer(name)
+def _load(name: str, spec: EnvSpec) -> TrainedPlayer:
+  player = TrainedPlayer(run_of_approach(name, spec))
+  player.check(spec, name)
+  return player
 
 
 def make_player(name: str, spec: EnvSpec, seed: int) -> "OneGame":
@@ -181,9 +184,7 @@ def make_player(name: str, spec: EnvSpec, seed: int) -> "OneGame":
 
   Raises: UserError: as `run_of_approach` and `TrainedPlayer`, or the agent plays another environment.
   """
-  player = _load(run_of_approach(name, spec))
-  player.check(spec, name)
-  return OneGame(player, seed)
+  return OneGame(_load(name, spec), seed)
 
 
 class OneGame:

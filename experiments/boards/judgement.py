@@ -28,6 +28,7 @@ from experiments.boards.solver import Solver
 from experiments.lib.command import command
 from experiments.lib.results import markdown_table, with_interval, write_between_markers, write_json
 from moozi.api.arena import entrants_of
+from moozi.api.players import run_of_approach
 from moozi.core.plugins import PLAYERS
 from moozi.envs import registry
 from moozi.envs.table import Table
@@ -182,7 +183,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
   if not options.players:
     parser.error("needs a player, such as zoo:connect_four, or --readme")
   table_of_game = registry.make_table(GAME)
-  players = entrants_of(names_of(options.players), options.simulations, allow_code=False)
+  runs = [run_of_approach(name, table_of_game.spec).removeprefix("run:") for name in options.players]
+  players = entrants_of(names_of(runs), options.simulations, allow_code=False)
   for player in players.values():
     player.check(table_of_game)
   results = [judge(player) for player in players.values()]

@@ -6,6 +6,7 @@ import functools
 import importlib.util
 import itertools
 import json
+import math
 import os
 from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
@@ -104,7 +105,10 @@ class Arena:
     return pd.DataFrame(rows)
 
   def to_json(self) -> dict[str, Any]:
-    """Returns the results as plain data, the content of arena.json. Players are sorted by rating."""
+    """Returns the results as plain data, the content of arena.json. Players are sorted by rating.
+
+    With one opening, the bounds of the intervals are None.
+    """
     found = self.standings
     order = sorted(range(len(found.players)), key=lambda i: -found.ratings[i].value)
     results = self._results()
@@ -118,12 +122,12 @@ class Arena:
         "games": found.games[i][j],
         "distinct": len(distinct),
         "score": score.value,
-        "low": score.low,
-        "high": score.high,
+        "low": _finite(score.low),
+        "high": _finite(score.high),
         **dict(zip(("wins", "draws", "losses"), counts, strict=True)),
         "return_mean": gain.value,
-        "return_low": gain.low,
-        "return_high": gain.high,
+        "return_low": _finite(gain.low),
+        "return_high": _finite(gain.high),
       }
 
     return {
@@ -138,11 +142,11 @@ class Arena:
         {
           "name": found.players[i],
           "rating": found.ratings[i].value,
-          "low": found.ratings[i].low,
-          "high": found.ratings[i].high,
+          "low": _finite(found.ratings[i].low),
+          "high": _finite(found.ratings[i].high),
           "score": found.overall[i].value,
-          "score_low": found.overall[i].low,
-          "score_high": found.overall[i].high,
+          "score_low": _finite(found.overall[i].low),
+          "score_high": _finite(found.overall[i].high),
           "games": sum(found.players[i] in game.match.players for game in self.games),
           "skill": found.skills[i][0],
           "skill_sigma": found.skills[i][1],
@@ -209,17 +213,28 @@ class Arena:
     lines = [title, f"{'':{width}}  rating  95% interval    score  95% interval   openskill"]
     for player in data["players"]:
       lines.append(
-        f"{player['name']:{width}}  {player['rating']:z6.0f}  {player['low']:z6.0f} … {player['high']:<z6.0f}"
-        f"  {player['score']:.3f}  {player['score_low']:.3f} … {player['score_high']:.3f}"
+        f"{player['name']:{width}}  {player['rating']:z6.0f}  {_bound(player['low'], 'z6.0f')} … "
+        f"{_bound(player['high'], '<z6.0f')}  {player['score']:.3f}  {_bound(player['score_low'])} … "
+        f"{_bound(player['score_high'])}"
         f"  {player['skill']:.1f} ± {player['skill_sigma']:.1f}"
       )
     lines.append(f"rating: Elo, {data['pinned']} is 0")
+    unit = ", pairs of seats" if len(self.games[0].match.players) > 2 else ""
     for row in self.pairs().to_dict("records"):
       lines.append(
-        f"{row['first']} against {row['second']}: {row['score']:.3f} [{row['low']:.3f}, {row['high']:.3f}] "
-        f"({row['wins']} won, {row['draws']} drawn, {row['losses']} lost), return {row['return_mean']:z.3f}"
+        f"{row['first']} against {row['second']}: {row['score']:.3f} "
+        f"[{_bound(row['low'])}, {_bound(row['high'])}] ({row['wins']} won, {row['draws']} drawn, "
+        f"{row['losses']} lost{unit}), return {row['return_mean']:z.3f}"
       )
     return "\n".join(lines)
+
+
+def _finite(bound: float) -> float | None:
+  return bound if math.isfinite(bound) else None
+
+
+def _bound(bound: float | None, form: str = ".3f") -> str:
+  return "–" if bound is None or math.isnan(bound) else format(bound, form)
 
 
 def arena(
@@ -276,7 +291,7 @@ def arena(
     play.schedule(list(entrants), table.num_seats, 0, seed)  # raises the error of too few players
     for entrant in entrants.values():
       entrant.check(table)
-    num_seats, spec = table.num_seats, table.spec
+    num_seats, spec, is_deterministic = table.num_seats, table.spec, table.is_deterministic
   finally:
     table.close()
   named = list(entrants)
@@ -303,7 +318,7 @@ def arena(
       results.add(block)
       on_game(len(wanted & set(results.games)), len(wanted))
     played = tuple(results.games[match] for matches in tables for match in matches)
-  found = standings(played, named, pinned, spec.is_perfect_information)
+  found = standings(played, named, pinned, is_deterministic)
   return Arena(spec.name, conditions, played, found, steps)
 
 
@@ -371,22 +386,22 @@ def _pinned(pinned: str | None, players: Sequence[str], names: Sequence[str]) ->
 
 
 class TrainedEntrant:
-  """A trained agent in the arena."""
+  """A trained agent in the arena, which searches `width` positions at once."""
 
-  def __init__(self, player: TrainedPlayer) -> None:
-    self.player, self.name = player, player.name
+  def __init__(self, player: TrainedPlayer, width: int = _WIDTH) -> None:
+    self.player, self.name, self.width = player, player.name, width
 
   def check(self, table: Table) -> None:
     self.player.check(table.spec, self.name)
 
   def sit(self, tables: Sequence[Table], seeds: Sequence[int]) -> Seated:
-    return _SeatedAgent(self.player, tables, seeds[0])
+    return _SeatedAgent(self.player, tables, self.width, seeds[0])
 
 
 class _SeatedAgent:
-  def __init__(self, player: TrainedPlayer, tables: Sequence[Table], seed: int) -> None:
+  def __init__(self, player: TrainedPlayer, tables: Sequence[Table], width: int, seed: int) -> None:
     self._player, self._tables = player, tables
-    self._group = player.group(len(tables), _WIDTH, seed)
+    self._group = player.group(len(tables), width, seed)
     self._is_first = np.ones(len(tables), bool)
 
   def choose(self, lanes: Sequence[int], views: Sequence[View]) -> list[int]:

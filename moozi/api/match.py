@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from moozi.api.players import TrainedPlayer
+from moozi.api.players import TrainedPlayer, run_of_approach
 from moozi.core.errors import UserError
 from moozi.envs.environment import Observation
 from moozi.envs.players import mcts_simulations
@@ -234,8 +234,11 @@ def make_advisor(name: str, table: Table, simulations: int | None, allow_code: b
         f"--advisor={name}: the MCTS of {table.spec.name} does not report visits and values; choose a run"
       )
     return BotAdvisor(name, search)
+  name = run_of_approach(name, table.spec)
   if name.partition(":")[0] not in ("run", "zoo"):
-    raise UserError(f"--advisor={name}: must be mcts:N, run:PATH[@checkpoint], zoo:NAME or none")
+    raise UserError(
+      f"--advisor={name}: must be mcts:N, run:PATH[@checkpoint], zoo:NAME, approach:NAME or none"
+    )
   from moozi.api.run_access import check_searches
 
   player = TrainedPlayer(name, simulations, allow_code)

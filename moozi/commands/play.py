@@ -154,6 +154,7 @@ def _match(
   from moozi.api.agent import check_player
   from moozi.api.arena import TrainedEntrant, entrants_of
   from moozi.api.match import AgentAdvisor, Match, make_advisor
+  from moozi.api.players import run_of_approach
   from moozi.envs.players import mcts_simulations
 
   if seat >= table.num_seats:
@@ -169,11 +170,12 @@ def _match(
     name = agent
   elif mcts_simulations(opponent) is not None:
     name = opponent if ":" in opponent else f"mcts:{simulations or 100}"
-  entrant = None
+  entrant, trained = None, None
   if opponent != "self":
     with common.stdout_to_stderr():
-      (entrant,) = entrants_of([name], simulations, allow_code).values()
-  trained = entrant.player if isinstance(entrant, TrainedEntrant) else None
+      (entrant,) = entrants_of([run_of_approach(name, table.spec)], simulations, allow_code).values()
+  if isinstance(entrant, TrainedEntrant):
+    trained, entrant.width = entrant.player, 1
   advice: Advisor | None = None
   if advisor is not None and advisor != "none":
     advice = make_advisor(advisor, table, simulations, allow_code)

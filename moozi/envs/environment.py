@@ -79,10 +79,7 @@ class Environment(dm_env.Environment):  # type: ignore[misc]
     """
     if kind == "random":
       return RandomBot(seed)
-    raise UserError(
-      f"evaluation.opponent={kind}: {self.env_spec.name} has no such opponent; all environments have "
-      "random, self"
-    )
+    raise UserError(f"{kind}: {self.env_spec.name} has no such player; all environments have random, self")
 
   def observation_spec(self) -> Any:
     """Returns the dm_env spec of each field, as an `Observation`."""

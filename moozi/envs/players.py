@@ -128,6 +128,6 @@ def check_seat_player(name: str) -> str:
   if not is_known and mcts_simulations(name) is None and not plugins.is_code(name):
     raise ValueError(
       f"{name!r} must be random, mcts:N, run:PATH[@checkpoint], prior:PATH[@checkpoint], zoo:NAME, "
-      "module:function or a registered name"
+      "approach:NAME, module:function or a registered name"
     )
   return name

@@ -22,12 +22,14 @@ class Table:
     spec: the specification of the frames and actions. Its `num_players` may differ from `num_seats`.
     num_seats: number of players of the game.
     hides_moves: whether a seat's move may be hidden from the others.
+    is_deterministic: whether the game has no chance, so that games with the same moves are the same.
     is_over: whether the game has ended.
   """
 
   spec: EnvSpec
   num_seats: int
   hides_moves: bool = False
+  is_deterministic: bool = True
   is_over: bool
 
   def reset(self, seed: int) -> None:
@@ -88,6 +90,7 @@ class EnvironmentTable(Table):
     if self.spec.num_players != 2:
       env.close()
       raise UserError(f"{self.spec.name}: has one player; players meet only in games of two or more")
+    self.is_deterministic = self.spec.is_perfect_information
 
   def reset(self, seed: int) -> None:
     self._env.seed(seed)

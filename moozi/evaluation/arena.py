@@ -232,7 +232,10 @@ def open_game(table: Table, seed: int, opening: int, num_random: int) -> list[in
 
 
 def default_plies(make_table: Callable[[], Table]) -> int:
-  """Returns a quarter of the mean length of 20 random games, at most 4; 0 with hidden information."""
+  """Returns a quarter of the mean length of 20 random games, at most 4; 0 with hidden information.
+
+  If that makes fewer than `MIN_STARTS` distinct starts, returns more, at most half of the mean length.
+  """
   table = make_table()
   with contextlib.closing(table):
     if not table.spec.is_perfect_information:
@@ -245,7 +248,15 @@ def default_plies(make_table: Callable[[], Table]) -> int:
         table.step(int(random.choice(np.flatnonzero(table.legal_actions_mask()))))
         length += 1
       lengths.append(length)
-  return min(_MOST_PLIES, int(np.mean(lengths)) // 4)
+    mean = int(np.mean(lengths))
+    plies = min(_MOST_PLIES, mean // 4)
+    while 0 < plies < min(_MOST_PLIES, mean // 2) and _num_starts(table, plies) < MIN_STARTS:
+      plies += 1
+  return plies
+
+
+def _num_starts(table: Table, plies: int) -> int:
+  return len({tuple(open_game(table, 0, i, plies)) for i in range(2 * MIN_STARTS)})
 
 
 def _seed(seed: int, *parts: object) -> int:
@@ -306,14 +317,14 @@ class _Singles:
       observe(self._players[lane], self._spec, view.frame, view.legal, action)
 
 
-def openings_of(games: Sequence[Game], is_perfect_information: bool) -> list[object]:
+def openings_of(games: Sequence[Game], is_deterministic: bool) -> list[object]:
   """Returns a key for the opening of each game; games with the same key are one observation.
 
-  With perfect information, the key is the sequence of random moves at the start: two openings can have the
-  same moves, and deterministic players then repeat the same game. With hidden information, or with fewer than
-  ten distinct starts, the key is the opening's number.
+  In a game without chance, the key is the sequence of random moves at the start: two openings can have the
+  same moves, and deterministic players then repeat the same game. With chance, or with fewer than ten
+  distinct starts, the key is the opening's number.
   """
   starts = [game.actions[: game.num_random] for game in games]
-  if is_perfect_information and len(set(starts)) >= MIN_STARTS:
+  if is_deterministic and len(set(starts)) >= MIN_STARTS:
     return list(starts)
   return [game.match.opening for game in games]

@@ -53,7 +53,10 @@ def make_opponent(config: Config, spec: EnvSpec, env: Environment, seed: int) ->
     player = CustomPlayer(plugins.PLAYERS.get(name), spec, seed)
     player.follow(env.position)
     return player
-  return BotOpponent(env.make_bot(name, simulations, seed).action)
+  try:
+    return BotOpponent(env.make_bot(name, simulations, seed).action)
+  except UserError as error:
+    raise UserError(f"evaluation.opponent={error}") from None
 
 
 def check_opponent(config: Config, spec: EnvSpec) -> None:

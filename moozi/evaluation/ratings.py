@@ -25,7 +25,7 @@ VIRTUAL_DRAWS = 1.0
 
 @dataclasses.dataclass(frozen=True)
 class Interval:
-  """A statistic with its 95% bootstrap interval over openings; NaN without games."""
+  """A statistic with its 95% bootstrap interval over openings; NaN without games, or with one opening."""
 
   value: float
   low: float
@@ -54,12 +54,16 @@ class Tally:
     return len(self.wins)
 
 
-def tally(games: Sequence[Game], players: Sequence[str], is_perfect_information: bool) -> Tally:
-  """Counts the games of `players`; see `Tally`."""
+def tally(games: Sequence[Game], players: Sequence[str], is_deterministic: bool) -> Tally:
+  """Counts the games of `players`; see `Tally`.
+
+  Args:
+    is_deterministic: whether games with the same moves are the same; see `Table.is_deterministic`.
+  """
   index = {name: i for i, name in enumerate(players)}
   clusters: dict[object, int] = {}
   found = []
-  for game, opening in zip(games, openings_of(games, is_perfect_information), strict=True):
+  for game, opening in zip(games, openings_of(games, is_deterministic), strict=True):
     cluster = clusters.setdefault(opening, len(clusters))
     found += [(cluster, *row) for row in _comparisons(game, index)]
   wins, count, gains = (np.zeros((len(clusters), len(players), len(players))) for _ in range(3))
@@ -116,16 +120,15 @@ class Standings:
 
 
 def standings(
-  games: Sequence[Game], players: Sequence[str], pinned: str, is_perfect_information: bool, seed: int = 0
+  games: Sequence[Game], players: Sequence[str], pinned: str, is_deterministic: bool, seed: int = 0
 ) -> Standings:
   """Returns the scores and ratings of `players` from games in which no others took part."""
-  counts = tally(games, players, is_perfect_information)
+  counts = tally(games, players, is_deterministic)
   random = np.random.default_rng(seed)
   clusters = counts.num_openings
-  # Row 0 is the sample itself.
-  weights = np.concatenate(
-    [np.ones((1, clusters)), random.multinomial(clusters, np.full(clusters, 1 / clusters), NUM_DRAWS)]
-  )
+  # Row 0 is the sample itself. One opening does not tell how much openings differ.
+  draws = random.multinomial(clusters, np.full(clusters, 1 / clusters), NUM_DRAWS if clusters > 1 else 0)
+  weights = np.concatenate([np.ones((1, clusters)), draws])
   wins, met, gains = (np.tensordot(weights, part, 1) for part in (counts.wins, counts.games, counts.gains))
   with np.errstate(invalid="ignore"):
     scores, mean_gains = wins / met, gains / met

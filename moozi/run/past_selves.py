@@ -51,6 +51,7 @@ class PastSelves:
     """Adds a copy of the current parameters if the pool is empty or its newest entry is old enough.
 
     If the pool is full, the past self of lowest quality is removed, among those that no worker plays against.
+    While workers play against all of them, the pool is larger.
     """
     if self.pool and version < self.pool[-1].version + self._config.period_updates:
       return
@@ -59,8 +60,9 @@ class PastSelves:
     params, net_state = jax.tree_util.tree_map(np.array, (params, net_state))
     quality = max((past.quality for past in self.pool), default=0.0)
     free = [past for past in self.pool if past.version not in self._drawn]
-    if len(self.pool) >= self._config.pool_size and free:
-      self.pool.remove(min(free, key=lambda past: past.quality))
+    free.sort(key=lambda past: past.quality)
+    for past in free[: max(0, len(self.pool) + 1 - self._config.pool_size)]:
+      self.pool.remove(past)
     self.pool.append(PastSelf(params, net_state, version, quality))
 
   def probabilities(self) -> Float[np.ndarray, "N"]:

@@ -28,7 +28,9 @@ def arena_figure(data: Mapping[str, Any]) -> "Figure":
   for i, row in enumerate(data["scores"]):
     for j, pair in enumerate(row):
       if pair is not None:
-        text = f"{pair['score']:.2f}\n{pair['low']:.2f}–{pair['high']:.2f}"
+        text = f"{pair['score']:.2f}"
+        if pair["low"] is not None:
+          text += f"\n{pair['low']:.2f}–{pair['high']:.2f}"
         table.text(j, i, text, ha="center", va="center", fontsize="small")
   table.set_xticks(range(size), names, rotation=30, ha="right", parse_math=False)
   table.set_yticks(range(size), names, parse_math=False)
@@ -60,7 +62,8 @@ def milestones_figure(data: Mapping[str, Any], steps: Mapping[str, int]) -> "Fig
   axis.errorbar(x, [p["rating"] for p in own], yerr=_errors(own), marker="o", color="#0072b2", capsize=3)
   others = [player for player in data["players"] if player["name"] not in steps]
   for color, player in zip(("#d55e00", "#009e73", "#cc79a7", "#8a6d00") * len(others), others, strict=False):
-    axis.axhspan(player["low"], player["high"], color=color, alpha=0.12, linewidth=0)
+    if player["low"] is not None:
+      axis.axhspan(player["low"], player["high"], color=color, alpha=0.12, linewidth=0)
     axis.axhline(player["rating"], color=color, linestyle="--")
     axis.annotate(
       _short(player["name"]), (x[0], player["rating"]), va="bottom", fontsize="small", parse_math=False
@@ -72,7 +75,10 @@ def milestones_figure(data: Mapping[str, Any], steps: Mapping[str, int]) -> "Fig
   return figure
 
 
-def _errors(players: Sequence[Mapping[str, Any]]) -> list[list[float]]:
+def _errors(players: Sequence[Mapping[str, Any]]) -> list[list[float]] | None:
+  """Returns the distances to the bounds of the intervals; None without intervals."""
+  if any(player["low"] is None for player in players):
+    return None
   return [
     [max(0.0, player["rating"] - player["low"]) for player in players],
     [max(0.0, player["high"] - player["rating"]) for player in players],

@@ -49,6 +49,14 @@ def test_results_are_kept_and_extended(cli, tmp_path):
   assert len(lines(out)) == 31
 
 
+def test_one_opening_has_no_interval(cli, tmp_path):
+  _, text, _ = cli("arena", GAME, *PAIR, "--workers", "1", "--out", tmp_path, "--games", "2")
+  assert " against " in text
+  assert "[–, –] (" in text
+  found = json.loads((tmp_path / "arena.json").read_text())
+  assert all(player["low"] is player["score_high"] is None for player in found["players"])
+
+
 def test_approach_is_the_last_complete_run(tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   of_table = ("algorithm=q_learning", "q_learning.kind=table")

@@ -30,6 +30,7 @@ class Highest(Table):
     num_env_actions=5,
     is_perfect_information=False,
   )
+  is_deterministic = False
 
   def reset(self, seed):
     self.actions, self.is_over = [], False
@@ -160,7 +161,7 @@ def test_three_seats_are_ranked():
 
 
 def test_opening_plies():
-  assert default_plies(tic_tac_toe) == 1
+  assert default_plies(tic_tac_toe) == 2  # one makes nine starts
   assert default_plies(lambda: registry.make_table("open_spiel:connect_four")) == 4
   assert default_plies(lambda: registry.make_table("open_spiel:kuhn_poker")) == 0
   with pytest.raises(

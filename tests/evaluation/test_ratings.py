@@ -61,6 +61,12 @@ def test_games_with_the_same_first_moves_are_one_observation(num_starts, expecte
   assert standings(games, ["a", "b"], "a", False).num_openings == 40
 
 
+def test_one_opening_has_no_interval():
+  found = standings([game("ab", 0, (1, -1)), game("ba", 0, (1, -1))], ["a", "b"], "a", False)
+  assert found.scores[0][1].value == 0.5
+  assert np.isnan([found.scores[0][1].low, found.overall[0].high, found.ratings[1].low]).all()
+
+
 def test_openskill_ranks_the_winner_first():
   games = [game("abc", k, (1, 0, -1)) for k in range(20)]
   (first, sigma), (second, _), (third, _) = openskill_ratings(games, "abc")

@@ -96,6 +96,15 @@ class TestPool:
     assert [past.version for past in pool.pool] == [0, 20, 30]
     assert qualities(pool) == [-2, 3, 3]
 
+  def test_pool_shrinks_to_its_size_when_workers_are_done(self):
+    pool = make("opponents.pool_size=2", "workers.num_workers=2", num=2)
+    pool._drawn[:] = 0, 10
+    pool.offer({"w": np.zeros(2)}, {}, 20)
+    assert len(pool.pool) == 3
+    pool._drawn[:] = 20, -1
+    pool.offer({"w": np.zeros(2)}, {}, 30)
+    assert [past.version for past in pool.pool] == [20, 30]
+
   def test_draws_follow_the_softmax(self):
     pool = make(num=3)
     for past, quality in zip(pool.pool, (0.0, 1.0, 2.0), strict=True):

@@ -33,7 +33,7 @@ class _StateBot:
 
 
 def mcts(
-  rules: Rules, simulations: int, seed: int, state: Callable[[], Any], where: str = "evaluation.opponent=mcts"
+  rules: Rules, simulations: int, seed: int, state: Callable[[], Any], where: str = "mcts"
 ) -> Bot:
   """Makes the package's MCTS bot with random rollouts.
 
@@ -43,7 +43,7 @@ def mcts(
 
   Args:
     state: returns the current state of the game.
-    where: `key=value`, with which the error message starts.
+    where: the player, with which the error message starts.
 
   Raises: UserError: the game has hidden information.
   """

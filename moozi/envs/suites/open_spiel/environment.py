@@ -86,8 +86,8 @@ class Options(Section):
   others: SeatPlayers = Field(
     ("random",),
     description="unless seat=all: players of the other seats, one name or a list, drawn for each episode and "
-    "seat: random, mcts:N, run:PATH[@checkpoint], zoo:NAME, prior:PATH[@checkpoint], module:function or a "
-    "registered name",
+    "seat: random, mcts:N, run:PATH[@checkpoint], zoo:NAME, prior:PATH[@checkpoint], approach:NAME, "
+    "module:function or a registered name",
   )
   test_others: SeatPlayers | None = Field(
     None, description="players of the other seats in evaluations; null: as in others"
@@ -146,7 +146,7 @@ class OpenSpielTable(Table):
   def __init__(self, rules: Rules, max_steps: int | None) -> None:
     self._rules, self._max_steps = rules, max_steps
     self.spec, self.num_seats, self.is_over = rules.spec, rules.num_seats, True
-    self.hides_moves = rules.hides_moves
+    self.hides_moves, self.is_deterministic = rules.hides_moves, rules.is_deterministic
 
   def reset(self, seed: int) -> None:
     self._random, self._num_steps = np.random.default_rng(seed), 0

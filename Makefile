@@ -6,6 +6,9 @@ STAMP := $(VENV)/.stamp
 AXE := $(VENV)/axe/node_modules/axe-core/axe.min.js
 # Two processes; the tests of one file share a process, so that they share compiled functions.
 PYTEST ?= $(BIN)/python -m pytest -n 2 --dist loadfile
+# Experiments whose table is written into their README.
+TABLES := atari.table chance.table first_look.table testbed.table
+TABLES += ppo_tuning.ablation steady_learning.ablation
 
 .DEFAULT_GOAL := help
 .PHONY: help setup train test test-all axe trackers check format bench figures zoo-check docs screenshots constraints clean
@@ -61,11 +64,12 @@ bench: setup ## measure the speed of each part and of the whole
 	$(BIN)/python scripts/bench_memory.py
 	$(BIN)/python scripts/bench_saving.py
 
-# Writes MinAtar's tables and draws every figure that has results; reports missing results, and fails at the end if
-# there are any.
+# Writes the tables of experiments and draws every figure that has results; reports missing results, and fails at the
+# end if there are any.
 figures: setup ## write the tables and draw the thesis figures from committed results
 	$(BIN)/python -m experiments.minatar_vs_ppo.analysis --readme > /dev/null
 	$(BIN)/python -m experiments.steady_learning.full_runs
+	@set -e; for table in $(TABLES); do $(BIN)/python -m experiments.$$table --readme > /dev/null; done
 	$(BIN)/python scripts/make_results_page.py
 	@status=0; for figure in 5_1 5_2 5_3; do $(BIN)/python -m thesis_figures.figure_$$figure || status=$$?; done; exit $$status
 

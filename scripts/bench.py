@@ -26,6 +26,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))  # for `experiments` a
 
 ACT_WIDTHS = (32, 64, 128, 256)
 LEARN_WIDTHS = (128, 256, 512, 1024)
+FILLED_STEPS = 60_000
 WARMUP_S = 60.0
 
 
@@ -71,7 +72,7 @@ def parts(config: Any) -> dict[str, float]:
   num_envs, length = config.workers.num_envs, config.workers.segment_length
   replay = build.build_replay(config, spec)
   play = RandomSegments(config.env.name, config.env.kwargs, num_envs)
-  for _ in range(max(2, 60_000 // (num_envs * length))):
+  for _ in range(max(2, FILLED_STEPS // (num_envs * length))):
     segment = play.next(length)
     for first_lane in range(0, config.workers.num_workers * num_envs, num_envs):
       replay.add(segment, first_lane=first_lane)

@@ -1,12 +1,13 @@
 """Compares two commits by the final states of short runs, or by speed, with this Python's packages.
 
     python scripts/compare_commits.py BEFORE AFTER [--only catch,ppo]
-    python scripts/compare_commits.py BEFORE AFTER --speed 3
+    python scripts/compare_commits.py BEFORE AFTER --speed 3 [--config atari/pong]
 
 The first command makes the same short runs with both commits and `runtime=local`. It exits with status 1 if a
 final state differs in any bit. Digests are not committed, because they differ between processors. The second
-command trains Breakout through Ray N times with each commit, in the order before, after, after, before, and
-prints environment steps/s after the warm-up. Run it on an idle machine and read the ratios.
+command trains a configuration (MinAtar Breakout) through Ray N times with each commit, in the order before,
+after, after, before, and prints environment steps/s after the warm-up. Run it on an idle machine and read the
+ratios.
 """
 
 import argparse
@@ -37,14 +38,15 @@ SMALL = (
   "planners.train.num_simulations=8",
   "planners.test.num_simulations=4",
 )
+BREAKOUT_CONFIG = "config/minatar/breakout.yaml"
 # Settings that config/minatar/breakout.yaml had in older commits, set here so that all commits train alike.
 BREAKOUT = ("learner.consistency_coef=0", "learner.learning_rate.decay_steps=62500")
 # Each run has a configuration, and overrides that end it after a few dozen updates.
 RUNS = {
   "catch": ("config/tiny/catch.yaml", ("max_env_steps=6000",)),
-  "breakout": ("config/minatar/breakout.yaml", ("max_env_steps=6000", *SMALL, *BREAKOUT)),
+  "breakout": (BREAKOUT_CONFIG, ("max_env_steps=6000", *SMALL, *BREAKOUT)),
   "breakout_defaults": (
-    "config/minatar/breakout.yaml",
+    BREAKOUT_CONFIG,
     ("max_env_steps=5000", *SMALL, *BREAKOUT, "replay.sampling=rank", "learner.consistency_coef=1"),
   ),
   "tic_tac_toe": ("config/boards/tic_tac_toe.yaml", ("max_env_steps=8000", *SMALL)),
@@ -69,6 +71,7 @@ def main() -> int:
   parser.add_argument("after", help="a commit")
   parser.add_argument("--only", help=f"runs, comma-separated: {', '.join(RUNS)}")
   parser.add_argument("--speed", type=int, metavar="N", help="compare the speed over N runs of each instead")
+  parser.add_argument("--config", default=BREAKOUT_CONFIG, help="with --speed: a configuration (%(default)s)")
   arguments = parser.parse_args()
   names = arguments.only.split(",") if arguments.only else list(RUNS)
   if unknown := set(names) - RUNS.keys():
@@ -80,7 +83,7 @@ def main() -> int:
       _git("worktree", "add", "--detach", str(trees[side]), commit)
     try:
       if arguments.speed:
-        _compare_speed(trees, Path(scratch), arguments.speed)
+        _compare_speed(trees, Path(scratch), arguments.speed, arguments.config)
         return 0
       differing = [name for name in names if not _compare(name, trees, Path(scratch))]
     finally:
@@ -102,11 +105,11 @@ def _compare(name: str, trees: dict[str, Path], scratch: Path) -> bool:
   return not different
 
 
-def _compare_speed(trees: dict[str, Path], scratch: Path, num_pairs: int) -> None:
+def _compare_speed(trees: dict[str, Path], scratch: Path, num_pairs: int, config: str) -> None:
   rates: dict[str, list[float]] = {"before": [], "after": []}
   for pair in range(num_pairs):
     for side in ("before", "after") if pair % 2 == 0 else ("after", "before"):
-      rates[side].append(_steps_per_s(trees[side], scratch, f"{side}_{pair}"))
+      rates[side].append(_steps_per_s(trees[side], scratch, f"{side}_{pair}", config))
       print(f"pair {pair}, {side}: {rates[side][-1]:,.0f} environment steps/s", flush=True)
   ratios = [after / before for before, after in zip(rates["before"], rates["after"], strict=True)]
   print(
@@ -115,10 +118,11 @@ def _compare_speed(trees: dict[str, Path], scratch: Path, num_pairs: int) -> Non
   )
 
 
-def _steps_per_s(tree: Path, scratch: Path, name: str) -> float:
-  """Trains Breakout through Ray with the commit's configuration; returns steps/s after the warm-up."""
-  options = (*BREAKOUT, f"max_wall_s={SPEED_S}", "evaluation.final_episodes=1", "logging.progress=none")
-  _train(tree, "config/minatar/breakout.yaml", *options, f"run.dir={scratch}", f"run.name={name}")
+def _steps_per_s(tree: Path, scratch: Path, name: str, config: str) -> float:
+  """Trains through Ray with the commit's configuration; returns steps/s after the warm-up."""
+  own = BREAKOUT if config == BREAKOUT_CONFIG else ()
+  options = (*own, f"max_wall_s={SPEED_S}", "evaluation.final_episodes=1", "logging.progress=none")
+  _train(tree, config, *options, f"run.dir={scratch}", f"run.name={name}")
   ticks = [json.loads(line) for line in (scratch / name / "metrics.jsonl").read_text().splitlines()]
   ticks = [tick for tick in ticks if SPEED_WARMUP_S <= tick["wall_s"] <= SPEED_S]
   first, last = ticks[0], ticks[-1]

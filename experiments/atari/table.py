@@ -1,9 +1,10 @@
-"""Prints the table of the finished jobs: `python -m experiments.atari.table`."""
+"""Prints the table of the finished jobs: `python -m experiments.atari.table [--readme]`."""
 
+import sys
 from pathlib import Path
 
 from experiments.atari.sweep import HERE, jobs
-from experiments.lib.results import Result, markdown_table, read_finished
+from experiments.lib.results import Result, markdown_table, print_table, read_finished
 
 COLUMNS = (
   "job",
@@ -40,4 +41,4 @@ def table_of(results: Path) -> str:
 
 
 if __name__ == "__main__":
-  print(table_of(HERE / "results"))
+  sys.exit(print_table(lambda: table_of(HERE / "results"), HERE, __doc__))

@@ -31,11 +31,10 @@ def of_run(run: str, checkpoint: str | None, count: int) -> dict:
   from experiments.boards.loading import load_game
   from moozi.analysis.model_error import model_errors
   from moozi.run.build import build_model
-  from moozi.training.algorithms import algorithm_of
 
   agent, rules, variables = load_game(run, checkpoint)
   config, spec = agent.config, agent.spec
-  if not algorithm_of(config).has_model:
+  if not config.has_model:
     raise UserError(f"{run}: algorithm={config.algorithm} has no model")
   if not (rules.is_deterministic and rules.is_perfect_information):
     raise UserError(f"{run}: env.name={spec.name}; the game must have neither chance nor hidden information")

@@ -43,13 +43,12 @@ def evaluate(run: str, options: argparse.Namespace) -> dict[str, Any]:
   from experiments.boards.exact_walk import walk
   from experiments.boards.loading import load_game
   from moozi.analysis.exploitability import agent_decides
-  from moozi.training.algorithms import algorithm_of
 
   agent, rules, variables = load_game(run, options.checkpoint, options.simulations)
   if not agent.config.evaluation.noise_free:
     raise UserError(f"{run}: evaluation.noise_free=false; only agents without noise are supported")
-  has_search = algorithm_of(agent.config).has_search
-  prior = options.prior and has_search
+  searches = agent.config.searches
+  prior = options.prior and searches
   evaluator, kind = (agent.evaluator(1), "prior") if prior else (agent.evaluator(), "played")
   decide = agent_decides(evaluator, variables, agent.spec, 64, kind, rules.max_moves)
   seats = [walk(rules, seat, decide, evaluator.history_length) for seat in (0, 1)]
@@ -57,7 +56,7 @@ def evaluate(run: str, options: argparse.Namespace) -> dict[str, Any]:
     "run": run,
     "env": agent.spec.name,
     "checkpoint": agent.checkpoint.name,
-    "simulations": agent.num_simulations if has_search and not prior else 0,
+    "simulations": agent.num_simulations if searches and not prior else 0,
     "seats": [dataclasses.asdict(seat) for seat in seats],
   }
 

@@ -37,7 +37,6 @@ def of_run(run: str, checkpoint: str | None, count: int, simulations: int | None
   from moozi.analysis.exploitability import agent_decides
   from moozi.analysis.tactics import chance_shares, find_positions, reward_errors, shares
   from moozi.run.build import build_model
-  from moozi.training.algorithms import algorithm_of
 
   agent, rules, variables = load_game(run, checkpoint, simulations)
   config, spec, evaluator = agent.config, agent.spec, agent.evaluator()
@@ -54,7 +53,7 @@ def of_run(run: str, checkpoint: str | None, count: int, simulations: int | None
   for name, kind in (("prior", "prior"), ("search", "played")):
     decide = agent_decides(evaluator, variables, spec, config.evaluation.num_envs, kind, rules.max_moves)
     out[name] = shares(positions, decide)
-  if algorithm_of(config).has_model:
+  if config.has_model:
     model, length = build_model(config, spec), config.targets.history_length
     out |= reward_errors(positions, model, variables, spec, length)
   return out

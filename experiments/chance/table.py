@@ -1,11 +1,12 @@
-"""Prints the table of the finished jobs: `python -m experiments.chance.table`."""
+"""Prints the table of the finished jobs: `python -m experiments.chance.table [--readme]`."""
 
+import sys
 from pathlib import Path
 
 import numpy as np
 
 from experiments.chance.sweep import HERE, SEEDS, VARIANTS
-from experiments.lib.results import markdown_table, read_finished
+from experiments.lib.results import markdown_table, print_table, read_finished
 
 COLUMNS = (
   "game",
@@ -14,6 +15,7 @@ COLUMNS = (
   "mean",
   "environment steps",
   "steps per s",
+  "cores",
 )
 
 
@@ -29,9 +31,10 @@ def table_of(results: Path) -> str:
       steps = [result.job["env_steps"] for result in found]
       rate = np.mean([result.job["env_steps"] / result.job["wall_s"] for result in found])
       cells = game, variant, ", ".join(f"{x:,.1f}" for x in returns), f"{np.mean(returns):,.1f}"
-      rows.append((*cells, f"{np.mean(steps):,.0f}", f"{rate:,.0f}"))
+      cores = ", ".join(str(n) for n in sorted({result.cores for result in found}))
+      rows.append((*cells, f"{np.mean(steps):,.0f}", f"{rate:,.0f}", cores))
   return markdown_table(COLUMNS, rows)
 
 
 if __name__ == "__main__":
-  print(table_of(HERE / "results"))
+  sys.exit(print_table(lambda: table_of(HERE / "results"), HERE, __doc__))

@@ -1,10 +1,11 @@
-"""Prints the table of the finished jobs: `python -m experiments.first_look.table`."""
+"""Prints the table of the finished jobs: `python -m experiments.first_look.table [--readme]`."""
 
 import json
+import sys
 from pathlib import Path
 
 from experiments.first_look.sweep import HERE, jobs
-from experiments.lib.results import markdown_table, read_finished
+from experiments.lib.results import markdown_table, print_table, read_finished
 
 COLUMNS = (
   "seed",
@@ -35,4 +36,4 @@ def table_of(results: Path) -> str:
 
 
 if __name__ == "__main__":
-  print(table_of(HERE / "results"))
+  sys.exit(print_table(lambda: table_of(HERE / "results"), HERE, __doc__))

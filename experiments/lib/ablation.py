@@ -12,7 +12,7 @@ import numpy as np
 
 from experiments.lib.command import command
 from experiments.lib.jobs import Job, matches_step
-from experiments.lib.results import markdown_table
+from experiments.lib.results import markdown_table, write_between_markers
 from experiments.lib.sweep import RUNS, Sweep, is_done
 from moozi.core.errors import UserError
 from moozi.experiments.jobs import GROWABLE, settings_of
@@ -158,12 +158,17 @@ def main(ablation: Ablation, experiment: Path, doc: str, arguments: Sequence[str
   parser.add_argument("--variants", nargs="*", choices=names, default=names, help="run these variants only")
   parser.add_argument("--minutes", type=float, default=55.0, help="time limit of this call (%(default)g)")
   parser.add_argument("--table", action="store_true", help="only print the table")
+  parser.add_argument(
+    "--readme", action="store_true", help="only write the table into README.md and print it"
+  )
   options = parser.parse_args(arguments)
   jobs = [ablation.job(v, seed, options.steps) for seed in range(options.seeds) for v in options.variants]
   table = ablation.table(options.steps)
-  if not options.table:
+  if not (options.table or options.readme):
     if not run_side_by_side(jobs, RUNS / experiment.name, ablation.results, options.minutes):
       return 1
     table = ablation.table(options.steps)
+  if options.readme:
+    write_between_markers(experiment / "README.md", experiment.name, table)
   print(table)
   return 0

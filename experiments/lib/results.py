@@ -10,6 +10,7 @@ job.json           steps and time of the run, the commit that trained last (abse
                    evaluations of the job
 """
 
+import argparse
 import dataclasses
 import functools
 import importlib.metadata
@@ -17,7 +18,7 @@ import json
 import os
 import platform
 import shutil
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +26,14 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
+from experiments.lib.command import command
 from experiments.lib.jobs import Evaluation, Job
 from moozi.core.config import Config
 from moozi.core.errors import UserError
 from moozi.envs.suites import minatar
-from moozi.experiments.jobs import GROWABLE, differences, newest_resumable, reaches_end
+from moozi.experiments.jobs import GROWABLE, differences, reaches_end
 from moozi.io.atomic_write import write_bytes, write_text
-from moozi.io.checkpoints import code_commit
+from moozi.io.checkpoints import code_commit, find_checkpoint
 from moozi.io.config import save_config
 from moozi.io.metrics import read_metrics
 from moozi.io.plain_data import to_plain_json
@@ -61,6 +63,11 @@ def mean_of(ticks: Sequence[Mapping[str, Any]], key: str) -> float:
   return sum(tick[key] for tick in ticks) / len(ticks)
 
 
+def swing_of(returns: ArrayLike) -> float:
+  """Returns the sample standard deviation of the mean returns of checkpoints, divided by their mean."""
+  return float(np.std(returns, ddof=1) / np.mean(returns))
+
+
 def write_between_markers(path: Path, name: str, text: str) -> None:
   """Replaces the text between the markers of a name in a file.
 
@@ -72,6 +79,25 @@ def write_between_markers(path: Path, name: str, text: str) -> None:
     raise UserError(f"{path}: needs one line {begin} and, after it, one line {end}")
   before, _, rest = whole.partition(begin)
   write_text(path, f"{before}{begin}\n\n{text}\n\n{end}{rest.partition(end)[2]}")
+
+
+@command
+def print_table(
+  make: Callable[[], str], experiment: Path, doc: str, arguments: Sequence[str] | None = None
+) -> int:
+  """Runs the command line of a table: prints it; with `--readme`, also writes it into the README.
+
+  The markers in `README.md` have the name of the experiment's folder.
+
+  Returns: the exit status: 0; 2 for a user's error.
+  """
+  parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+  parser.add_argument("--readme", action="store_true", help="also write the table into README.md")
+  options, text = parser.parse_args(arguments), make()
+  if options.readme:
+    write_between_markers(experiment / "README.md", experiment.name, text)
+  print(text)
+  return 0
 
 
 def write_json(path: Path, value: Any, indent: int | None = 1) -> None:
@@ -101,8 +127,7 @@ def write_result(
   for folder in (temporary, old):
     shutil.rmtree(folder, ignore_errors=True)
   temporary.mkdir(parents=True)
-  config, newest = run.load_config(), newest_resumable(run)
-  assert newest is not None, "the run is complete"
+  config, last = run.load_config(), find_checkpoint(run.checkpoints_path)
   plain_run = config.run.model_copy(update={"dir": "runs"})
   save_config(config.model_copy(update={"run": plain_run}), temporary / "config.yaml")
   if job.run is None:
@@ -113,9 +138,9 @@ def write_result(
   write_json(temporary / "evaluations.json", evaluations, indent=None)
   write_json(temporary / "machine.json", machine() | dict(measured or {}))
   job_json = {
-    "env_steps": newest.env_steps,
-    "wall_s": run.trained_s_at_end(newest.env_steps, newest.learner_steps),
-    "commit": newest.meta.get("commit"),
+    "env_steps": last.env_steps,
+    "wall_s": run.trained_s_at_end(last.env_steps, last.learner_steps),
+    "commit": last.meta.get("commit"),
     "evaluations": [dataclasses.asdict(evaluation) for evaluation in job.evaluations],
   }
   write_json(temporary / "job.json", job_json)

@@ -109,24 +109,31 @@ def references_of(published: Sequence[dict[str, Any]]) -> dict[str, float]:
   return found
 
 
-def aggregates_of(
-  groups: Groups, published: Sequence[dict[str, Any]], random: dict[tuple[str, str], float]
-) -> list[dict[str, Any]]:
+def scales_of(
+  published: Sequence[dict[str, Any]], played: Sequence[dict[str, Any]]
+) -> dict[tuple[str, str], tuple[float, float]]:
+  """Returns the returns that normalize to 0 and 1, by protocol and game.
+
+  They are that of random play and the best published one under (b).
+  """
+  references = references_of(published)
+  return {(e["protocol"], e["game"]): (e["mean"], references[e["game"]]) for e in played}
+
+
+def aggregates_of(groups: Groups, scales: dict[tuple[str, str], tuple[float, float]]) -> list[dict[str, Any]]:
   """Returns the IQM of each protocol and agent with runs of all games, and MooZi's improvement over it.
 
-  A score is normalized so that random play has 0 and the best published return under (b) has 1. Each game
-  counts with the seeds that all games of the agent have. `is_first` is whether one of the runs is one of
-  the first runs.
+  Scores are normalized (`scales_of`). Each game counts with the seeds that all games of the agent have.
+  `is_first` is whether one of the runs is one of the first runs.
   """
-  out, references = [], references_of(published)
+  out = []
   for protocol in PROTOCOLS:
     chosen = {agent: select(groups, agent, protocol) for agent in LABELS}
     scores = {agent: _common_scores(runs) for agent, runs in chosen.items()}
     for agent, own in scores.items():
       if own is None:
         continue
-      zeros = np.array([random[protocol, game] for game in GAMES])
-      ones = np.array([references[game] for game in GAMES])
+      zeros, ones = np.array([scales[protocol, game] for game in GAMES]).T
       iqm = aggregate_iqm(list((own - zeros[:, None]) / (ones - zeros)[:, None]))
       moozi = scores["muzero"]
       better = None if moozi is None or agent == "muzero" else aggregate_improvement(list(moozi), list(own))
@@ -150,13 +157,20 @@ def _common_scores(runs: dict[str, list[Run]]) -> np.ndarray | None:
   return np.array([[run.score for run in runs[game][:seeds]] for game in GAMES])
 
 
-def scores_of(groups: Groups) -> dict[str, dict[str, dict[str, list[float]]]]:
-  """Returns {protocol: {agent: {game: scores of the seeds}}}."""
-  out: dict[str, dict[str, dict[str, list[float]]]] = {}
+def scores_of(groups: Groups, scales: dict[tuple[str, str], tuple[float, float]]) -> dict[str, Any]:
+  """Returns {"returns" or "normalized": {protocol: {agent: {game: scores of the seeds}}}}.
+
+  Leaves out the first runs, whose figures are from one checkpoint.
+  """
+  out: dict[str, Any] = {"returns": {}, "normalized": {}}
   for (agent, protocol, game), runs in sorted(groups.items()):
-    if protocol not in PROTOCOLS:
+    if runs[0].is_first:
       continue
-    out.setdefault(protocol, {}).setdefault(agent, {})[game] = [run.score for run in runs]
+    zero, one = scales[protocol, game]
+    scores = np.array([run.score for run in runs])
+    for name, own in (("returns", scores), ("normalized", (scores - zero) / (one - zero))):
+      games = out[name].setdefault(protocol, {}).setdefault(agent, {})
+      games[game] = [round(float(x), 9) for x in own]
   return out
 
 
@@ -166,21 +180,21 @@ def scores_of(groups: Groups) -> dict[str, dict[str, dict[str, list[float]]]]:
 def minutes_of(groups: Groups) -> list[dict[str, Any]]:
   """Compares MooZi with each PPO at equal minutes, for each protocol and game with measured minutes.
 
-  Compares only runs on one processor: the one with the most runs of those on which both agents ran.
   PPO's score is its return at the minute at which MooZi's runs end, or at PPO's own end if that is earlier.
-  `moozi_minutes` is the first minute at which MooZi has that return.
+  `moozi_minutes` is the first minute at which MooZi has that return. A curve that ends before `at_minutes`
+  keeps its last return.
   """
   out = []
   for protocol in PROTOCOLS:
     for game in GAMES:
       for agent in RIVALS:
-        pair = [_on_one_core(groups.get((name, protocol, game), [])) for name in ("muzero", agent)]
-        devices = [run.device for runs in pair for run in runs]
-        shared = set.intersection(*({run.device for run in runs} for runs in pair))
-        if not shared:
+        pair = [
+          [run for run in groups.get((name, protocol, game), []) if run.has_minutes]
+          for name in ("muzero", agent)
+        ]
+        if not all(pair):
           continue
-        device = max(sorted(shared), key=devices.count)
-        moozi, rival = (_minutes_curve([run for run in runs if run.device == device]) for runs in pair)
+        moozi, rival = map(_minutes_curve, pair)
         until = min(moozi[0][-1], rival[0][-1])
         score = float(np.interp(until, *rival))
         reached = np.flatnonzero(moozi[1] >= score)
@@ -194,14 +208,12 @@ def minutes_of(groups: Groups) -> list[dict[str, Any]]:
             "moozi_minutes": float(moozi[0][reached[0]]) if reached.size else None,
             "at_minutes": AT_MINUTES,
             "moozi_then": float(np.interp(AT_MINUTES, *moozi)),
+            "moozi_end": float(moozi[0][-1]),
             "rival_then": float(np.interp(AT_MINUTES, *rival)),
+            "rival_end": float(rival[0][-1]),
           }
         )
   return out
-
-
-def _on_one_core(runs: list[Run]) -> list[Run]:
-  return [run for run in runs if run.has_minutes and run.device]
 
 
 def _minutes_curve(runs: list[Run]) -> tuple[np.ndarray, np.ndarray]:
@@ -331,7 +343,8 @@ def _minutes(row: dict[str, Any] | None) -> str:
   if row is None or row["minutes"] is None:
     return "–"
   costs = row["microseconds"]
-  machine = f" ({np.mean(costs['t_act']):.0f}, {np.mean(costs['t_learn']):.0f} µs)" if costs["t_act"] else ""
+  spans = [_span(sorted(map(round, costs[name]))) for name in ("t_act", "t_learn") if costs[name]]
+  machine = f" ({', '.join(spans)} µs)" if spans else ""
   return f"{', '.join(f'{minutes:.0f}' for minutes in row['minutes_by_seed'])}{machine}"
 
 
@@ -382,13 +395,25 @@ def _minutes_table(minutes: Sequence[dict[str, Any]]) -> str:
     "|---|---|---|---|---|---|",
   ]
   for row in minutes:
-    then = "–" if row["moozi_minutes"] is None else f"{row['moozi_minutes']:.1f}"
+    first = "–" if row["moozi_minutes"] is None else f"{row['moozi_minutes']:.1f}"
     game = row["game"].replace("_", " ")
     lines.append(
       f"| ({row['protocol']}) {game} | {LABELS[row['rival']]} | {row['rival_score']:.1f} "
-      f"| {row['rival_minutes']:.0f} | {then} | {row['moozi_then']:.1f}, {row['rival_then']:.1f} |"
+      f"| {row['rival_minutes']:.0f} | {first} | {_then(row, 'moozi')}, {_then(row, 'rival')} |"
     )
+  counts = []
+  for protocol, rival in dict.fromkeys((row["protocol"], row["rival"]) for row in minutes):
+    found = [row for row in minutes if (row["protocol"], row["rival"]) == (protocol, rival)]
+    ahead = sum(row["moozi_then"] > row["rival_then"] for row in found)
+    missing = f" ({len(GAMES) - len(found)} not compared)" if len(found) < len(GAMES) else ""
+    counts.append(f"of {LABELS[rival]} under ({protocol}) on {ahead} of {len(GAMES)} games{missing}")
+  lines += ["", f"At minute {AT_MINUTES:.0f} MooZi is ahead {'; '.join(counts)}. The goal is four of five."]
   return "\n".join(lines)
+
+
+def _then(row: dict[str, Any], agent: str) -> str:
+  end = row[f"{agent}_end"]
+  return f"{row[f'{agent}_then']:.1f}" + (f" (ended at {end:.0f})" if end < row["at_minutes"] else "")
 
 
 BRACKETS = (
@@ -409,9 +434,10 @@ def _legend(tables: dict[str, Any]) -> str:
     f"{NUM_REPORTED} milestones, {EPISODES} {noise} evaluation episodes each, which begin with up to "
     f"{conditions['max_random_starts']} random actions. An evaluation episode ends after "
     f"{conditions['max_episode_steps']:,} steps at the latest; figures with such episodes say how many. The "
-    f"swing of a seed is the standard deviation over its last {NUM_EVALUATED} milestones, divided by their "
-    f"mean. Minutes are those of training on {CORES} core without evaluations, and in parentheses the bare "
-    "search per step and the bare update per sample on that day; some runs shared their core. "
+    f"swing of a seed is the sample standard deviation over its last {NUM_EVALUATED} milestones, divided by "
+    f"their mean. Minutes are those of training on {CORES} core without evaluations, and in parentheses the "
+    "bare search per step and the bare update per sample, from the fastest run to the slowest; some runs "
+    "shared their core. "
     f"{BRACKETS if has_intervals else ''}"
     "Published rows are under their own conditions (published.yaml); ≈ means read off a plot."
   )
@@ -511,10 +537,11 @@ def tables_of(results: Path, one_seed: Path | None) -> tuple[dict[str, Any], Gro
   if not groups:
     raise UserError(f"{results}: no results; run `python -m experiments.minatar_vs_ppo.sweep`")
   published, played = read_published(), read_random_play(results / "random_play.json", groups)
-  random = {(entry["protocol"], entry["game"]): entry["mean"] for entry in played}
+  scales = scales_of(published, played)
   tables = {
     "measured": rows_of(groups),
-    "aggregates": aggregates_of(groups, published, random),
+    "aggregates": aggregates_of(groups, scales),
+    "scores": scores_of(groups, scales),
     "minutes": minutes_of(groups),
     "random_play": played,
     "published": published,
@@ -541,8 +568,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     raise UserError("--readme: takes no file or two, this experiment's README and the project's")
   tables, groups = tables_of(options.results, options.one_seed)
   table = table_of(tables)
+  write_json(options.results / "scores.json", tables.pop("scores"))
   write_json(options.results / "table.json", tables)
-  write_json(options.results / "scores.json", scores_of(groups))
   write_text(options.results / "table.md", table + "\n")
   if options.readme is not None:
     own, project = options.readme or (README, PROJECT_README)

@@ -1,8 +1,8 @@
 """Reads the results of the sweep as runs, each with its agent, protocol, game, seed and figure.
 
 A run's figure is the mean return over its last five milestones, with 100 noise-free evaluation episodes each.
-Its swing is the standard deviation over its last ten milestones, divided by their mean. A single checkpoint
-would not be representative: neighbouring checkpoints of a run differ as much as seeds do.
+Its swing is the sample standard deviation over its last ten milestones, divided by their mean. A single
+checkpoint would not be representative: neighbouring checkpoints of a run differ as much as seeds do.
 
 The folder `one_seed` has the first runs, one seed each, of which one checkpoint was evaluated. They are used
 for an agent, protocol and game until `results` has a run of them.
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from experiments.lib.jobs import MACHINE
-from experiments.lib.results import Result, check_alike, check_same_conditions, read_results
+from experiments.lib.results import Result, check_alike, check_same_conditions, read_results, swing_of
 from experiments.minatar_vs_ppo.sweep import (
   AGENTS,
   EPISODES,
@@ -90,11 +90,11 @@ class Run:
 
   @property
   def swing(self) -> float | None:
-    """The last ten milestones' standard deviation divided by their mean; None if fewer were evaluated."""
+    """The swing over the last ten milestones; None if fewer were evaluated, or if their mean is 0."""
     means = [c["return_mean"] for c in self.checkpoints[-NUM_EVALUATED:]]
     if len(means) < NUM_EVALUATED or not np.mean(means):
       return None
-    return float(np.std(means) / np.mean(means))
+    return swing_of(means)
 
   @property
   def acting_return(self) -> float | None:
@@ -119,11 +119,6 @@ class Run:
   @property
   def has_minutes(self) -> bool:
     return self.result.cores == CORES
-
-  @property
-  def device(self) -> str | None:
-    """The processor's name; minutes are comparable between runs on the same one."""
-    return self.result.machine.get("device")
 
   def curve(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Returns environment steps, minutes of training and mean returns of the evaluations during training."""

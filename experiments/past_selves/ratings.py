@@ -1,10 +1,11 @@
-"""Plays an arena of the milestones of all finished runs; draws their ratings over training.
+"""Plays an arena of the milestones of all finished runs; draws their ratings over minutes of training.
 
     python -m experiments.past_selves.ratings --games 40
+    python -m experiments.past_selves.ratings --readme     # the README's table, from results/ratings.json
 
-Every milestone plays every other, MCTS with 100 simulations and random play, which has rating 0. The games
-are in `results/arena` and continue where they stopped. Writes `results/ratings.json` and
-`results/ratings.png`, and prints the table of the README.
+The last checkpoint of a run counts as a milestone. Every milestone plays every other, MCTS with 100
+simulations and random play, which has rating 0. The games are in `results/arena` and continue where they
+stopped. Writes `results/ratings.json` and `results/ratings.png`.
 """
 
 import argparse
@@ -15,20 +16,28 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from experiments.lib.command import command
-from experiments.lib.results import markdown_table, with_interval
+from experiments.lib.results import (
+  markdown_table,
+  with_interval,
+  write_between_markers,
+  write_json,
+)
 from experiments.lib.sweep import RUNS
 from experiments.past_selves.sweep import HERE, MILESTONE_STEPS, SEEDS, jobs
 from moozi.core.errors import UserError
 from moozi.experiments.jobs import progress_of
-from moozi.io.checkpoints import list_milestones
+from moozi.io.checkpoints import find_checkpoint, list_milestones
+from moozi.io.metrics import read_metrics
 from moozi.io.run_directory import RunDirectory
 
 COLORS = {"self_play": "#0072B2", "past_selves": "#D55E00"}
 
 
 def milestones(runs: Path) -> dict[str, dict[str, Any]]:
-  """Returns the milestones of the complete runs: {player's name: variant, seed and environment steps}.
+  """Returns {player's name: variant, seed, steps and minutes} of the milestones of the complete runs.
 
   Raises: UserError: a run has other settings than its job.
   """
@@ -38,11 +47,19 @@ def milestones(runs: Path) -> dict[str, dict[str, Any]]:
       continue
     path = runs / job.name
     variant, _, seed = job.name.rpartition("_seed")
-    for info in list_milestones(RunDirectory.open(path).checkpoints_path):
-      steps = round(info.env_steps / MILESTONE_STEPS) * MILESTONE_STEPS
+    run = RunDirectory.open(path)
+    ticks = read_metrics(run.metrics_path)
+    found = {info.env_steps: info for info in list_milestones(run.checkpoints_path)}
+    last = find_checkpoint(run.checkpoints_path, "last")
+    for env_steps, info in (found | {last.env_steps: last}).items():
+      seconds = np.interp(
+        env_steps, [tick["env_steps"] for tick in ticks], [tick["wall_s"] for tick in ticks]
+      )
       # Relative, so that the arena continues in another clone.
       name = f"run:{os.path.relpath(path)}@{info.name}"
-      out[name] = {"variant": variant, "seed": int(seed), "env_steps": steps}
+      steps = round(env_steps / MILESTONE_STEPS) * MILESTONE_STEPS if env_steps in found else env_steps
+      own = {"env_steps": steps, "minutes": round(float(seconds) / 60, 1)}
+      out[name] = {"variant": variant, "seed": int(seed)} | own
   return out
 
 
@@ -66,21 +83,26 @@ def play(games: int, runs: Path, out: Path) -> list[dict[str, Any]]:
 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
-  """Returns the ratings in Markdown: a row for each run, a column for each milestone."""
+  """Returns the ratings in Markdown: a row for each run, columns for its milestones and its end."""
   trained = [row for row in rows if "seed" in row]
-  steps = sorted({row["env_steps"] for row in trained})
+  steps = sorted({row["env_steps"] for row in trained if row["env_steps"] % MILESTONE_STEPS == 0})
   lines = []
   for name, seed in dict.fromkeys((row["variant"], row["seed"]) for row in trained):
     own = {row["env_steps"]: row for row in trained if (row["variant"], row["seed"]) == (name, seed)}
-    cells = [
-      with_interval(own[at]["rating"], own[at]["low"], own[at]["high"]) if at in own else "–" for at in steps
-    ]
-    lines.append([name, str(seed), *cells])
-  return markdown_table(["run", "seed", *(f"{at:,}" for at in steps)], lines)
+    last = own[max(own)]
+    ended = f"{last['minutes']:.0f} min, {last['env_steps']:,} steps"
+    lines.append(
+      [name, str(seed), *(_rating(own[at]) if at in own else "–" for at in steps), _rating(last), ended]
+    )
+  return markdown_table(["run", "seed", *(f"{at:,} steps" for at in steps), "at the end", "trained"], lines)
+
+
+def _rating(row: dict[str, Any]) -> str:
+  return with_interval(row["rating"], row["low"], row["high"])
 
 
 def draw(rows: Sequence[dict[str, Any]], path: Path) -> None:
-  """Draws the ratings over environment steps; a line for each run."""
+  """Draws the ratings over minutes of training; a line for each run."""
   import matplotlib
 
   matplotlib.use("Agg")
@@ -93,13 +115,13 @@ def draw(rows: Sequence[dict[str, Any]], path: Path) -> None:
       if own:
         ratings = [row["rating"] for row in own]
         errors = [[row["rating"] - row["low"] for row in own], [row["high"] - row["rating"] for row in own]]
-        steps = [row["env_steps"] / 1e6 for row in own]
+        minutes = [row["minutes"] for row in own]
         label = f"{variant}, seed {seed}"
         style = "o-" if seed == SEEDS[0] else "s--"
-        axis.errorbar(steps, ratings, errors, fmt=style, color=color, capsize=3, label=label)
+        axis.errorbar(minutes, ratings, errors, fmt=style, color=color, capsize=3, label=label)
   (mcts,) = [row["rating"] for row in rows if row["variant"] == "mcts:100"]
   axis.axhline(mcts, color="#888888", lw=0.8, ls="--", label="MCTS, 100 simulations")
-  axis.set_xlabel("environment steps (millions)")
+  axis.set_xlabel("minutes of training")
   axis.set_ylabel("rating (Elo; random play is 0), 95%")
   axis.grid(alpha=0.3)
   axis.legend(frameon=False, loc="lower right")
@@ -113,9 +135,15 @@ def main(
 ) -> int:
   parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
   parser.add_argument("--games", type=int, default=40, help="number of games of each pair (40)")
+  parser.add_argument("--readme", action="store_true", help="write the README's table and play no games")
   options = parser.parse_args(arguments)
+  if options.readme:
+    write_between_markers(
+      HERE / "README.md", "ratings", table(json.loads((out / "ratings.json").read_text()))
+    )
+    return 0
   rows = play(options.games, runs, out)
-  (out / "ratings.json").write_text(json.dumps(rows, indent=1) + "\n")
+  write_json(out / "ratings.json", rows)
   draw(rows, out / "ratings.png")
   print(table(rows))
   return 0

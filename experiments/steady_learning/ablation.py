@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from experiments.lib.ablation import Ablation, Curve, main
+from experiments.lib.results import swing_of
 
 HERE = Path(__file__).resolve().parent
 LAST = 10
@@ -30,9 +31,8 @@ def last_mean(curve: Curve) -> float:
 
 
 def swing(curve: Curve) -> float:
-  """Returns the standard deviation of `last_evaluations` divided by their mean, in percent."""
-  found = last_evaluations(curve)
-  return float(100 * found.std() / found.mean())
+  """Returns the swing of `last_evaluations` in percent."""
+  return 100 * swing_of(last_evaluations(curve))
 
 
 FRESH = ("replay.capacity=65536",)

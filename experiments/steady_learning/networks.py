@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from experiments.lib.command import command
-from experiments.lib.results import markdown_table, write_json
+from experiments.lib.results import markdown_table, swing_of, write_json
 from moozi.api.agent import agent_of
 from moozi.api.run_access import open_run
 from moozi.core.config import Config
@@ -67,7 +67,7 @@ def table(results: Path = RESULTS) -> str:
     cells = [path.stem]
     for network in NETWORKS:
       means = found[network]
-      cells += [f"{np.mean(means):.1f}", f"{np.std(means) / np.mean(means):.0%}"]
+      cells += [f"{np.mean(means):.1f}", f"{swing_of(means):.0%}"]
     rows.append(cells)
   return markdown_table(COLUMNS, rows)
 

@@ -195,8 +195,6 @@ class RolloutCollector(HeldParameters):
 
   def set_state(self, state: State) -> int:
     """Restores the state of another collector; see `TrajectoryCollector.set_state`."""
-    # "worlds" was the name of the environments until 0.3.
-    state = {("envs/" + name[7:]) if name.startswith("worlds/") else name: x for name, x in state.items()}
     self._state = jax.device_put(tree_of_state(self._state, state))
     return 0
 

@@ -1,6 +1,6 @@
 """Pure functions that skip an update if its loss or gradient is not finite; used inside compiled updates."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -23,8 +23,20 @@ def select(condition: Bool[Array, ""], new: PyTree, old: PyTree) -> PyTree:
   return jax.tree_util.tree_map(lambda n, o: jnp.where(condition, n, o), new, old)
 
 
-def finite_mean(values: Float[Array, "..."]) -> Float[Array, ""]:
-  """Returns the mean of the finite values, or NaN if there are none; a skipped update is thus left out."""
+def reduce_metrics(metrics: Mapping[str, Float[Array, "U"]]) -> dict[str, Float[Array, ""]]:
+  """Returns the metrics of U updates as one number each.
+
+  A metric is the mean of its finite values, or NaN if there are none; skipped updates are thus left out. Two
+  metrics are reduced differently: `faults/skipped_updates` is the sum, `importance_ratio/max` the maximum.
+  """
+  special: dict[str, Callable[..., Float[Array, ""]]] = {
+    "faults/skipped_updates": jnp.sum,
+    "importance_ratio/max": jnp.max,
+  }
+  return {name: special.get(name, _finite_mean)(values) for name, values in metrics.items()}
+
+
+def _finite_mean(values: Float[Array, "U"]) -> Float[Array, ""]:
   return jnp.mean(values, where=jnp.isfinite(values))
 
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Float32, Int32, Num, PyTree, UInt32
 
-from moozi.agent.finite import ALL_FINITE, finite_mean, guarded_step, select
+from moozi.agent.finite import ALL_FINITE, guarded_step, reduce_metrics, select
 from moozi.agent.loss import extra_terms, make_extra_losses, make_loss
 from moozi.core.config import Config, LearnerConfig, LearningRateConfig
 from moozi.core.pytree import record, replace
@@ -229,21 +229,13 @@ def playing_state(state: Any, config: Config) -> Any:
 
 
 def make_update_many(model: Model, config: Config, spec: EnvSpec) -> UpdateFn:
-  """Returns a compiled function of U sequential updates: (state, target [U, B]) → (state, UpdateOutput).
+  """Returns a compiled function of U sequential updates: (state, target [U, B]) → (state, UpdateOutput)."""
+  return repeat(make_update(model, config, spec), reduce_output)
 
-  A metric is the mean of its finite values in the U updates. Two metrics are reduced differently:
-  `faults/skipped_updates` is the sum, `importance_ratio/max` the maximum.
-  """
-  special: dict[str, Callable[..., Float[Array, ""]]] = {
-    "faults/skipped_updates": jnp.sum,
-    "importance_ratio/max": jnp.max,
-  }
 
-  def reduce(outputs: UpdateOutput) -> UpdateOutput:
-    metrics = {name: special.get(name, finite_mean)(values) for name, values in outputs.metrics.items()}
-    return UpdateOutput(metrics=metrics, value_error=outputs.value_error, bad_term=outputs.bad_term)
-
-  return repeat(make_update(model, config, spec), reduce)
+def reduce_output(outputs: UpdateOutput) -> UpdateOutput:
+  """Returns the output of U updates with the metrics reduced by `reduce_metrics`."""
+  return replace(outputs, metrics=reduce_metrics(outputs.metrics))
 
 
 def repeat(update: Callable[..., Any], reduce: Callable[[Any], Any]) -> Callable[..., Any]:

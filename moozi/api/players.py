@@ -111,20 +111,13 @@ class TrainedPlayer:
     except UserError as error:
       raise UserError(str(error) if run in str(error) else f"{name}: {error}") from None
     # PPO has no search: it plays with its network under every name.
-    self.uses_prior = uses_prior and self.has_search
+    self.uses_prior = uses_prior and config.searches
     label = label_of(Path(directory.path))
     if not label.startswith(ZOO_PREFIX):
       label = f"{'' if uses_prior else 'run:'}{run}@{self.agent.checkpoint.name}"
     self.name = f"prior:{label}" if uses_prior else label
-    if simulations is not None and not uses_prior and self.has_search:
+    if simulations is not None and not uses_prior and config.searches:
       self.name += f" ({simulations} simulations)"
-
-  @property
-  def has_search(self) -> bool:
-    """Whether the agent searches: with its model, or with the true rules of the game."""
-    from moozi.training.algorithms import algorithm_of
-
-    return algorithm_of(self.agent.config).has_search
 
   def check(self, spec: EnvSpec, where: str) -> None:
     """Raises UserError, which names `where`, if the agent was trained on another environment."""
@@ -191,7 +184,7 @@ class OneGame:
   """A trained agent in one episode; see `envs.players.Player` and `Observer`."""
 
   def __init__(self, player: TrainedPlayer, seed: int) -> None:
-    self._player, self._seed, self._is_first = player, seed, True
+    self._player, self._seed = player, seed
 
   def follow(self, position: Callable[[], Any]) -> None:
     self._position = position
@@ -214,5 +207,4 @@ class OneGame:
   def _step(self, frame: np.ndarray, legal: np.ndarray) -> BatchedTimeStep:
     step = blank_step(self._player.agent.spec, 1)
     step.frame[0], step.legal_actions_mask[0, 1:] = frame, legal
-    step.is_first[0], self._is_first = self._is_first, False
     return step

@@ -64,7 +64,7 @@ class Run(os.PathLike[str]):
     """
     import pandas as pd
 
-    from moozi.vis.report import number_in
+    from moozi.io.plain_data import number_in
 
     ticks = read_metrics(self.directory.metrics_path)
     names = dict.fromkeys([*TICK_KEYS, *(str(name) for tick in ticks for name in tick)])
@@ -133,7 +133,6 @@ class Run(os.PathLike[str]):
     """
     from moozi.api.agent import agent_of
     from moozi.io.plain_data import dump_yaml
-    from moozi.training.algorithms import algorithm_of
     from moozi.vis.report import write_report
 
     directory, config = open_run(self, allow_code)
@@ -143,7 +142,7 @@ class Run(os.PathLike[str]):
     agent = agent_of(directory, config, checkpoint)
     ticks = read_metrics(directory.metrics_path)
     played, figures = None, _last_evaluation(ticks)
-    if algorithm_of(config).has_search:
+    if config.searches:
       played = agent.inspect(episode, max_steps=max_steps, simulations=simulations, on_step=on_step)
     else:
       figures += f" The algorithm {config.algorithm} has no search, so this page has no episode."
@@ -192,7 +191,7 @@ class Run(os.PathLike[str]):
 
 def _last_evaluation(ticks: list[dict[str, Any]]) -> str:
   """Returns a sentence about the run's last evaluation; an empty string if there is none."""
-  from moozi.vis.report import number_in
+  from moozi.io.plain_data import number_in
 
   names = ("test/return_mean", "test/return_std", "test/episodes", "test/at_env_steps")
   for tick in reversed(ticks):

@@ -41,17 +41,13 @@ def check_searches(run: Path, config: Config, user: str) -> None:
   Args:
     user: the command or method that needs a search, for the message.
   """
-  from moozi.training.algorithms import algorithm_of
-
-  if not algorithm_of(config).has_search:
+  if not config.searches:
     raise UserError(f"{run}: algorithm={config.algorithm} has no search; {user} needs an algorithm with one")
 
 
 def check_has_model(run: Path, config: Config, user: str) -> None:
   """Raises UserError, which names `user`, if the run's algorithm learns no model."""
-  from moozi.training.algorithms import algorithm_of
-
-  if not algorithm_of(config).has_model:
+  if not config.has_model:
     raise UserError(f"{run}: algorithm={config.algorithm} has no model; {user} needs an algorithm with one")
 
 

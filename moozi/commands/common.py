@@ -85,6 +85,10 @@ def show_steps(episode: int) -> Callable[[int], None]:
   return lambda step: print_progress(f"{step} steps of episode {episode}")
 
 
+def describe_human_normalized(score: float) -> str:
+  return f"human-normalized score: {score:z.3f} (random play 0, human 1)"
+
+
 def print_results(results: Any, paths: Mapping[str, Path], as_json: bool) -> None:
   """Prints results that have `to_json` as JSON, or as text with the paths of the files that they are in."""
   if as_json:

@@ -120,7 +120,7 @@ def _describe_evaluation(result: dict[str, Any]) -> str:
     f"mean length {result['length_mean']:.1f}"
   )
   if HUMAN_KEY in result:
-    text += f"\nhuman-normalized score: {result[HUMAN_KEY]:z.3f} (random play 0, human 1)"
+    text += f"\n{common.describe_human_normalized(result[HUMAN_KEY])}"
   if result.get("score") is None:
     return text
   opponent = "itself" if result["opponent"] == "self" else result["opponent"]

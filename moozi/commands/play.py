@@ -181,7 +181,7 @@ def _match(
     advice = make_advisor(advisor, table, simulations, allow_code)
   elif advisor is None and agent is not None and trained is None:
     advice = _default_advisor(agent, table, simulations, allow_code)
-  elif advisor is None and trained is not None and trained.has_search:
+  elif advisor is None and trained is not None and trained.agent.config.searches:
     advice = AgentAdvisor(trained, table)
   elif advisor is None:
     advice = _default_advisor(_DEFAULT_ADVISOR, table, simulations, allow_code)

@@ -3,11 +3,11 @@
 import collections
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from moozi.commands.common import AllowCode, integer
+from moozi.commands.common import AllowCode, describe_human_normalized, integer
 from moozi.commands.seeds import parse_seeds, train_seeds
 from moozi.commands.signals import stop_at_signals
 from moozi.core.errors import UserError
@@ -63,8 +63,9 @@ def _start(name: str, overrides: list[str]) -> int:
   from moozi.io.config import load_config
   from moozi.io.config_files import describe_duration
 
-  training = train_events(load_config(name, overrides))
-  if duration := describe_duration(name):
+  config = load_config(name, overrides)
+  training = train_events(config)
+  if duration := describe_duration(name, config.env.name):
     own = " (without your overrides)" if overrides else ""
     print(f"moozi: {duration}{own}", file=sys.stderr)
   return _run_training(training)
@@ -97,16 +98,25 @@ def _run_training(training: "Training") -> int:
   summary = training.summary
   assert summary is not None, "the run has ended"
   if summary["test_return_mean"] is not None:
-    print(
-      f"return:        {summary['test_return_mean']:z.2f} ± {summary['test_return_std']:.2f} over "
-      f"{summary['test_episodes']} episodes at {summary['test_at_env_steps']:,} environment steps"
-    )
+    print(_describe_return(summary))
     if summary["reason"] != "stopped":
       _print_random_play(training.config, summary["test_episodes"])
   print(f"run directory: {run.path}")
   if training.config.logging.tensorboard:
     print(f"TensorBoard:   {Path(sys.executable).with_name('tensorboard')} --logdir {run.path.parent}")
   return 0
+
+
+def _describe_return(summary: dict[str, Any]) -> str:
+  from moozi.envs.registry import reference_scores
+
+  text = (
+    f"return:        {summary['test_return_mean']:z.2f} ± {summary['test_return_std']:.2f} over "
+    f"{summary['test_episodes']} episodes at {summary['test_at_env_steps']:,} environment steps"
+  )
+  if (references := reference_scores(summary["env"])) is not None:
+    text += f"\n{describe_human_normalized(references.normalize(summary['test_return_mean']))}"
+  return text
 
 
 def _print_random_play(config: "Config", num_episodes: int) -> None:

@@ -29,8 +29,8 @@ from moozi.experiments.statistics import (
   interquartile_mean,
 )
 from moozi.io.metrics import read_metrics
+from moozi.io.plain_data import number_in
 from moozi.io.run_directory import ENDS, RunDirectory
-from moozi.vis.report import number_in
 
 LAST = 5
 """The number of last evaluations of a run whose mean return is the run's final figure."""
@@ -48,10 +48,13 @@ _PROTOCOL = (
 
 _NOT_METHOD = (
   *("seed", "max_wall_s", "env.", "evaluation.", "timeline.", "trajectories."),
-  *("checkpoint.period_s", "checkpoint.keep", "checkpoint.milestones"),
+  *("checkpoint.period_s", "checkpoint.first_s", "checkpoint.keep", "checkpoint.milestones"),
   *("ray.address", "ray.num_", "ray.object"),
 )
 """Prefixes of settings that do not affect the group of a run. `env.` and the protocol determine its task."""
+
+_METHOD = "evaluation.network"
+"""A setting that affects the group although it has a prefix of _NOT_METHOD."""
 
 _SHOWN = ("sticky_action_prob", "max_episode_steps")  # options that are always in the name of a task
 _MAX_POINTS = 200
@@ -228,7 +231,7 @@ def training_seconds(
 
 
 def make_tasks(runs: Sequence[RunCurve]) -> list[Task]:
-  """Groups runs by environment and protocol, then by the settings of the method: all but `_NOT_METHOD`.
+  """Groups runs by environment and protocol, then by the settings of the method, as `_method` returns them.
 
   Raises: UserError: two runs have the same configuration and the same seed.
   """
@@ -296,7 +299,8 @@ def _stem(runs: Sequence[RunCurve]) -> str:
 
 def _method(config: Config) -> dict[str, Any]:
   """Returns the settings that determine a run's group: all that affect its results, except _NOT_METHOD."""
-  return {key: value for key, value in settings_of(config).items() if not key.startswith(_NOT_METHOD)}
+  settings = settings_of(config).items()
+  return {key: value for key, value in settings if key == _METHOD or not key.startswith(_NOT_METHOD)}
 
 
 def _differing(settings: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from moozi.core.config import Config
 from moozi.core.errors import UserError
-from moozi.io.checkpoints import CheckpointInfo, list_checkpoints
+from moozi.io.checkpoints import list_checkpoints
 from moozi.io.config import config_to_dict, load_config
 from moozi.io.run_directory import RunDirectory, flatten_settings
 
@@ -46,9 +46,10 @@ class Job:
 
 
 def progress_of(job: Job, folder: Path) -> tuple[int, bool]:
-  """Returns the environment steps of a job's newest resumable checkpoint, and whether its run is complete.
+  """Returns the environment steps that a job's run has made, and whether the run is complete.
 
-  A run is complete if it ended at the limit of steps or of time in the job's configuration.
+  A run is complete if it ended at the limit of steps or of time in the job's configuration. The steps are
+  those of its last checkpoint if it is complete, else those of its newest resumable checkpoint, or 0.
 
   Raises: UserError: the run was started with different settings.
   """
@@ -58,11 +59,14 @@ def progress_of(job: Job, folder: Path) -> tuple[int, bool]:
   run = RunDirectory.open(path)
   if changed := [key for key in differences(run.load_config(), wanted) if key not in GROWABLE]:
     raise UserError(f"{path}: the run differs from job {job.name} in {', '.join(changed)}; move it away")
-  newest = newest_resumable(run)
-  if newest is None:
-    return 0, False
-  wall_s = run.trained_s_at_end(newest.env_steps, newest.learner_steps)
-  return newest.env_steps, wall_s is not None and reaches_end(newest.env_steps, wall_s, wanted)
+  checkpoints = list_checkpoints(run.checkpoints_path)
+  if checkpoints:
+    last = checkpoints[-1]
+    wall_s = run.trained_s_at_end(last.env_steps, last.learner_steps)
+    if wall_s is not None and reaches_end(last.env_steps, wall_s, wanted):
+      return last.env_steps, True
+  resumable = {info.name for info in list_checkpoints(run.resume_path)}
+  return max((info.env_steps for info in checkpoints if info.name in resumable), default=0), False
 
 
 def reaches_end(env_steps: int, wall_s: float, wanted: Config) -> bool:
@@ -80,10 +84,3 @@ def differences(first: Config, second: Config) -> list[str]:
   """Returns the keys of `settings_of` in which two configurations differ, sorted."""
   a, b = settings_of(first), settings_of(second)
   return [key for key in sorted(a.keys() | b.keys()) if a.get(key) != b.get(key)]
-
-
-def newest_resumable(run: RunDirectory) -> CheckpointInfo | None:
-  """Returns the newest checkpoint from which the run can be resumed; None if there is none."""
-  names = {info.name for info in list_checkpoints(run.resume_path)}
-  found = [info for info in list_checkpoints(run.checkpoints_path) if info.name in names]
-  return found[-1] if found else None

@@ -13,6 +13,7 @@ from typing import IO, Generic, TypeVar
 from moozi.core.errors import RunError, UserError
 from moozi.experiments.jobs import GROWABLE, Job, progress_of
 from moozi.experiments.time_budget import TimeBudget
+from moozi.io.checkpoints import list_checkpoints
 from moozi.io.run_directory import RunDirectory
 from moozi.io.run_lock import RunLock
 
@@ -125,8 +126,11 @@ class Runner(Generic[J]):
       return is_complete
     path = self._folder / job.run_name
     if (path / "config.yaml").exists():
-      with RunDirectory.open(path).claim():
+      run = RunDirectory.open(path)
+      with run.claim():
         pass  # raises RunError if another process writes there
+      if not env_steps and any(info.env_steps for info in list_checkpoints(run.checkpoints_path)):
+        raise UserError(f"{path}: the run has checkpoints, but cannot be resumed; move it away")
     elif any(not found.is_dir() for found in path.rglob("*")):
       raise UserError(f"{path}: not a run directory, and not empty; move it away")
     self._report(f"{job.name}: {f'resumed at {env_steps:,} steps' if env_steps else 'started'}")

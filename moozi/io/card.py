@@ -18,7 +18,7 @@ from moozi.io.checkpoints import CheckpointInfo, list_checkpoints
 from moozi.io.config import config_to_dict, load_config
 from moozi.io.config_files import config_root, find_config, list_configs
 from moozi.io.metrics import read_metrics
-from moozi.io.plain_data import MAX_BYTES
+from moozi.io.plain_data import MAX_BYTES, number_in
 from moozi.io.run_directory import MACHINE, RunDirectory, flatten_settings
 from moozi.io.zoo import ZOO_PREFIX, agent_names, label_of, resolve_run
 
@@ -132,7 +132,7 @@ def make_card(
   ticks = read_metrics(run.metrics_path) if run.metrics_path.exists() else []
   checkpoints = list_checkpoints(run.checkpoints_path)
   last = checkpoints[-1] if checkpoints else None
-  num_players = _number(_of(last, "spec").get("num_players")) or 1
+  num_players = number_in(_of(last, "spec").get("num_players")) or 1
   evaluation = _evaluation(config, summary, ticks, int(num_players))
   tested = None if evaluation is None else _checkpoint_at(checkpoints, evaluation.at_env_steps)
   config_name, differences = _compare(config, config_name)
@@ -140,7 +140,7 @@ def make_card(
   if last is not None and (last.has_parameters_only or not counters):
     # A zoo agent's checkpoint may be earlier than the run's last metrics.
     counters = {"env_steps": last.env_steps, "learner_steps": last.learner_steps, **last.meta}
-  wall_s = _number(counters.get("wall_s"))
+  wall_s = number_in(counters.get("wall_s"))
   machine = _describe(summary.get(MACHINE), config)
   return Card(
     name=name or run.path.resolve().name,
@@ -194,18 +194,18 @@ def _evaluation(
   config: Config, summary: Mapping[str, Any], ticks: Sequence[Mapping[str, Any]], num_players: int
 ) -> Evaluation | None:
   """Returns the evaluation in the summary, or else the last one in the metrics; None if there is none."""
-  tests = [tick for tick in ticks if _number(tick.get(f"{_TEST}at_env_steps")) is not None]
+  tests = [tick for tick in ticks if number_in(tick.get(f"{_TEST}at_env_steps")) is not None]
   keys = ("return_mean", "return_std", "episodes", "at_env_steps", "score")
   found = {key: summary.get(f"test_{key}") for key in keys}
   if not found["episodes"]:
     found = {key: tests[-1].get(_TEST + key) for key in found} if tests else {}
   mean, std, episodes, at = (
-    _number(found.get(key)) for key in ("return_mean", "return_std", "episodes", "at_env_steps")
+    number_in(found.get(key)) for key in ("return_mean", "return_std", "episodes", "at_env_steps")
   )
   if mean is None or std is None or not episodes or at is None:
     return None
   same = [t for t in tests if t[f"{_TEST}at_env_steps"] == at and t.get(f"{_TEST}episodes") == episodes]
-  distinct = _number(same[-1].get(f"{_TEST}distinct_episodes")) if same else None
+  distinct = number_in(same[-1].get(f"{_TEST}distinct_episodes")) if same else None
   margin = _MARGIN * std / math.sqrt(episodes)
   return Evaluation(
     return_mean=mean,
@@ -216,9 +216,9 @@ def _evaluation(
     distinct_episodes=None if distinct is None else int(distinct),
     seed=config.evaluation.seed,
     at_env_steps=int(at),
-    score=_number(found.get("score")) if num_players == 2 else None,
+    score=number_in(found.get("score")) if num_players == 2 else None,
     opponent=_opponent(config) if num_players == 2 else None,
-    human_normalized=_number(same[-1].get(f"{_TEST}human_normalized")) if same else None,
+    human_normalized=number_in(same[-1].get(f"{_TEST}human_normalized")) if same else None,
   )
 
 
@@ -274,6 +274,7 @@ def _conditions(config: Config, num_players: int) -> dict[str, str]:
     "q_learning": "the action of the highest value, no search",
   }
   protocol = without_search.get(config.algorithm, search)
+  network = "the target network of " if tested.network == "target" else ""
   out = {
     "sticky actions": ", ".join(sticky) or "no such option is set",
     "episode limit": f"max_episode_steps={kwargs['max_episode_steps']}"
@@ -281,7 +282,7 @@ def _conditions(config: Config, num_players: int) -> dict[str, str]:
     else f"the environment's own; in evaluation at most {tested.max_episode_steps:,} steps",
     "random starts": f"evaluation: {starts[0]}; training: {starts[1]}",
     "protocol": f"{protocol}; {'noise-free' if tested.noise_free else 'planners.test unchanged'}; "
-    f"the last checkpoint, not the best",
+    f"{network}the last checkpoint, not the best",
   }
   if num_players == 2:
     out["opponent"] = f"{_opponent(config)}; seats alternate"
@@ -289,10 +290,11 @@ def _conditions(config: Config, num_players: int) -> dict[str, str]:
 
 
 def _opponent(config: Config) -> str:
-  tested = config.evaluation
-  if tested.opponent == "mcts":
-    return f"mcts with {tested.opponent_simulations} simulations"
-  return "the agent itself" if tested.opponent == "self" else "random play"
+  name, _, simulations = config.evaluation.opponent.partition(":")
+  if name == "mcts":
+    return f"mcts with {simulations or config.evaluation.opponent_simulations} simulations"
+  known = {"self": "the agent itself", "random": "random play"}
+  return known.get(config.evaluation.opponent, config.evaluation.opponent)
 
 
 def _limits(config: Config, num_players: int, evaluation: Evaluation | None) -> tuple[str, ...]:
@@ -302,7 +304,7 @@ def _limits(config: Config, num_players: int, evaluation: Evaluation | None) -> 
     out += ["The return is a mean over the random starts of the evaluation."]
   if num_players == 2 and evaluation is not None:
     out += [f"Results against {evaluation.opponent} do not say how the agent plays against other opponents."]
-  if config.algorithm == "muzero":
+  if config.has_model and not config.chance.codes:
     out += ["The learned model is deterministic, so the search plans as if outcomes of actions were certain."]
   return tuple(out)
 
@@ -336,7 +338,9 @@ def _train_command(
 
 
 def _curve(ticks: Sequence[Mapping[str, Any]]) -> tuple[tuple[float, float], ...]:
-  points = [(_number(t.get(f"{_TEST}at_env_steps")), _number(t.get(f"{_TEST}return_mean"))) for t in ticks]
+  points = [
+    (number_in(t.get(f"{_TEST}at_env_steps")), number_in(t.get(f"{_TEST}return_mean"))) for t in ticks
+  ]
   return tuple((x, y) for x, y in points if x is not None and y is not None)
 
 
@@ -357,11 +361,6 @@ def _of(info: CheckpointInfo | None, key: str) -> Mapping[str, Any]:
   return value if isinstance(value, Mapping) else {}
 
 
-def _number(value: Any) -> float | None:
-  is_number = isinstance(value, int | float) and not isinstance(value, bool)
-  return float(value) if is_number and math.isfinite(value) else None
-
-
 def _integer(value: Any) -> int | None:
-  number = _number(value)
+  number = number_in(value)
   return None if number is None else int(number)

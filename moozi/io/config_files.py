@@ -110,17 +110,24 @@ def list_configs() -> list[ConfigInfo]:
   return [info for name, path in sorted(_names().items()) if (info := _info(name, path)) is not None]
 
 
-def describe_duration(text: str | Path) -> str | None:
+def describe_duration(text: str | Path, env: str | None = None) -> str | None:
   """Returns one line with the time that a configuration takes and the return that it reaches.
 
   Returns None if the configuration does not come with MooZi, or if its header states no time.
+
+  Args:
+    env: the environment of the run, whose return is not measured if it is not the configuration's; None: the
+      configuration's.
   """
   path = find_config(text).resolve()
   name = next((name for name, known in _names().items() if known.resolve() == path), None)
   info = None if name is None else _info(name, path)
   if info is None or info.time is None:
     return None
-  reached = "" if "not yet measured" in info.time else f"; return: {info.reached or 'not yet measured'}"
+  value, game = info.reached, ""
+  if env not in (None, info.env):
+    value, game = None, f" in {env}"
+  reached = "" if "not yet measured" in info.time else f"; return{game}: {value or 'not yet measured'}"
   if "core" in info.time:
     return f"{info.name}: {info.time}{reached}"
   where = f"needs {info.hardware}" if info.hardware else "on two cores"

@@ -14,6 +14,8 @@ from moozi.core.errors import UserError
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 50
+# JSON allows integers that are too large for a float.
+_MAX_FIGURE = 1e100
 
 _TAG = "tag:yaml.org,2002:"
 _PLAIN_TAGS = {_TAG + kind for kind in ("null", "bool", "int", "float", "str", "seq", "map")}
@@ -47,6 +49,13 @@ def to_plain_json(value: Any) -> Any:
   if hasattr(value, "__array__") and np.asarray(value).dtype.kind in "biufU":
     return to_plain_json(np.asarray(value).tolist())
   raise TypeError(f"{type(value).__name__} cannot be written as JSON")
+
+
+def number_in(value: Any) -> float | None:
+  """Returns a metric's value if it is a number of magnitude at most 1e100, else None."""
+  if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= _MAX_FIGURE:
+    return None
+  return value
 
 
 def first_difference(value: Any, expected: Any, key: str) -> tuple[str, Any, Any] | None:

@@ -148,12 +148,6 @@ class RunDirectory:
       raise UserError(f"{path}: not a run directory: it has no {lacks}; `moozi train` makes run directories")
     return cls(path)
 
-  @property
-  def tensorboard_path(self) -> Path:
-    """The folder of TensorBoard's event files. In a run of an older version, it is `tensorboard/`."""
-    subfolder = self.path / "tensorboard"
-    return subfolder if subfolder.is_dir() else self.path
-
   def claim(self) -> RunLock:
     """Locks the folder for writing by this process, until the lock is closed or the process ends.
 

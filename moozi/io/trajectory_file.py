@@ -32,7 +32,6 @@ from moozi.core.spec import EnvSpec
 
 FORMAT = 2
 _METADATA = "moozi_trajectories"
-_MAGIC_1 = b"MZTRAJ1\n"
 _NO_DIGEST = "0" * 64
 _MAX_HEADER_BYTES = 16 << 20
 # Memory limit in bytes for the steps of one file. TrajectoryWriter's files are far below this limit.
@@ -167,11 +166,6 @@ def _read(path: Path) -> bytes:
     with open(path, "rb") as f:
       # Checks the first bytes, so that a large file of another kind is not read completely.
       start = f.read(9)
-      if start.startswith(_MAGIC_1):
-        raise UserError(
-          f"{path}: a trajectory file of format 1, of an earlier version; moozi {moozi.__version__} reads "
-          f"format {FORMAT} only"
-        )
       if start[8:] != b"{":
         raise UserError(f"{path}: not a trajectory file")
       if os.fstat(f.fileno()).st_size > max_bytes:

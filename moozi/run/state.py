@@ -31,7 +31,8 @@ class RunState:
   @property
   def env_steps(self) -> int:
     """Environment steps so far; 0 if `progress` is empty, because the state then starts a new run."""
-    return int(self._first("env_steps", "pacer/env_steps"))
+    name = "env_steps" if "env_steps" in self.progress else "pacer/env_steps"
+    return int(self.progress.get(name, 0))
 
   @property
   def learner_steps(self) -> int:
@@ -40,7 +41,4 @@ class RunState:
   @property
   def envs_began_at(self) -> int:
     """Environment steps of the run when the environments were built; part of their seeds."""
-    return int(self._first("envs_began_at", "worlds_began_at"))  # older checkpoints have the second name
-
-  def _first(self, *names: str) -> Any:
-    return next((self.progress[name] for name in names if name in self.progress), 0)
+    return int(self.progress.get("envs_began_at", 0))

@@ -22,10 +22,6 @@ class Algorithm:
   initial_training_state: Callable[[Config, EnvSpec], Any]
   # Builds the evaluator; the last argument overrides the testing planner's number of simulations.
   build_evaluator: Callable[[Config, EnvSpec, int | None], Evaluator]
-  # Whether the algorithm learns a model that can be unrolled.
-  has_model: bool
-  # Whether the agent searches: with its model, or with the true rules of the game.
-  has_search: bool
 
   def training_state_template(self, config: Config, spec: EnvSpec) -> Any:
     """Returns the shapes and dtypes of the training state; loading a checkpoint needs them."""
@@ -35,7 +31,7 @@ class Algorithm:
 
 
 # Each function imports its modules when it is called, so that unused networks and Ray are not loaded.
-def _muzero(has_model: bool = True) -> Algorithm:
+def _muzero() -> Algorithm:
   from moozi.run import build
 
   def run(inputs: RunInputs) -> Generator[Event, None, None]:
@@ -47,47 +43,24 @@ def _muzero(has_model: bool = True) -> Algorithm:
 
     return driver.run(inputs)
 
-  return Algorithm(
-    run,
-    build.initial_training_state,
-    build.build_evaluator,
-    has_model=has_model,
-    has_search=True,
-  )
-
-
-def _alphazero() -> Algorithm:
-  # The runtimes are MuZero's; `run.build` reads the key `algorithm` where the two algorithms differ.
-  return _muzero(has_model=False)
+  return Algorithm(run, build.initial_training_state, build.build_evaluator)
 
 
 def _ppo() -> Algorithm:
   from moozi.baselines.ppo import run as ppo
 
-  return Algorithm(
-    ppo.run,
-    ppo.initial_training_state,
-    ppo.build_evaluator,
-    has_model=False,
-    has_search=False,
-  )
+  return Algorithm(ppo.run, ppo.initial_training_state, ppo.build_evaluator)
 
 
 def _q_learning() -> Algorithm:
   from moozi.baselines.q_learning import run as q
 
-  return Algorithm(
-    q.run,
-    q.initial_training_state,
-    q.build_evaluator,
-    has_model=False,
-    has_search=False,
-  )
+  return Algorithm(q.run, q.initial_training_state, q.build_evaluator)
 
 
 ALGORITHMS: dict[str, Callable[[], Algorithm]] = {
   "muzero": _muzero,
-  "alphazero": _alphazero,
+  "alphazero": _muzero,  # `run.build` reads the key `algorithm` where the two algorithms differ
   "ppo": _ppo,
   "q_learning": _q_learning,
 }

@@ -54,7 +54,7 @@ class Recorder:
     resumed: Resumed | None = None,
   ) -> None:
     self._config, self._spec, self._run, self._display, self._start = config, spec, run, display, start
-    tensorboard = run.tensorboard_path if config.logging.tensorboard else None
+    tensorboard = run.path if config.logging.tensorboard else None
     self._guard = SinkGuard(display.note)
     resume_store, state = (None, None) if resumed is None else (resumed.store, resumed.recorder)
     store = CheckpointStore(run.checkpoints_path, config.checkpoint, resume_store)

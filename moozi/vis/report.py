@@ -22,6 +22,7 @@ from PIL import Image
 from moozi.core.search_record import InspectedEpisode
 from moozi.core.spec import EnvSpec
 from moozi.io.atomic_write import atomic_path
+from moozi.io.plain_data import number_in
 from moozi.vis.frames import draw_frame, named_planes
 from moozi.vis.lettering import rounded
 from moozi.vis.render_spec import action_names, player_name, render_spec_of
@@ -29,8 +30,6 @@ from moozi.vis.search_tree import layout_tree
 
 MAX_TREE_NODES = 40
 MAX_CURVE_POINTS = 300
-# Larger numbers are not shown: JSON allows integers that are too large for a float.
-_MAX_FIGURE = 1e100
 # Sizes in pixels of drawn planes and images, of drawn boards and vectors, and of an environment's own
 # pictures. The page scales small frames up by an integer.
 _CELLS_SIDE, _DRAWN_SIDE, _PICTURE_SIDE = 140, 280, 320
@@ -257,13 +256,6 @@ def make_page(
 
 def _digest(text: str) -> str:
   return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-
-
-def number_in(value: Any) -> float | None:
-  """Returns a metric's value if it is a number of magnitude at most 1e100, else None."""
-  if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= _MAX_FIGURE:
-    return None
-  return value
 
 
 def _thin(values: list[float]) -> list[float]:

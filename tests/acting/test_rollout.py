@@ -250,20 +250,6 @@ def test_actions_of_a_segment_are_checked(action):
   _check_actions(steps)
 
 
-def test_state_with_the_old_name_of_the_environments():
-  config, env = load_config(None, list(MLP)), make_walk(max_episode_steps=4, length=6)
-  model = build.build_model(config, env.spec)
-  first, second = (
-    RolloutCollector(model, config, config.planners.train, JaxVectorEnvironment(env, seeds), seed=1)
-    for seeds in ([5, 6], [7, 8])
-  )
-  state = first.get_state()
-  assert second.set_state({name.replace("envs/", "worlds/"): x for name, x in state.items()}) == 0
-  assert any(name.startswith("envs/") for name in state)
-  for name, value in second.get_state().items():
-    np.testing.assert_array_equal(value, state[name], err_msg=name)
-
-
 @pytest.mark.parametrize(
   ("name", "rollout", "kind"),
   [

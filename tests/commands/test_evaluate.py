@@ -5,6 +5,7 @@ import json
 import pytest
 from PIL import Image
 
+from moozi.commands import train
 from moozi.commands.evaluate import _describe_evaluation
 
 
@@ -73,3 +74,8 @@ def test_human_normalized_score_follows_the_return():
   assert "human" not in _describe_evaluation(result)
   text = _describe_evaluation(result | {"human_normalized": 0.61473})
   assert text.endswith("\nhuman-normalized score: 0.615 (random play 0, human 1)")
+  summary = {"env": "atari:Pong", "test_return_mean": 14.6, "test_return_std": 1.0}
+  summary |= {"test_episodes": 2, "test_at_env_steps": 5}
+  printed = train._describe_return(summary)
+  assert printed.endswith("5 environment steps\nhuman-normalized score: 1.000 (random play 0, human 1)")
+  assert "human" not in train._describe_return(summary | {"env": "minatar:breakout"})

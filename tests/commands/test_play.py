@@ -1,13 +1,16 @@
 """Tests of `moozi play`, with keys in a terminal and with lines on standard input."""
 
 import io
+import json
 import sys
+from pathlib import Path
 
 import pytest
 
 from moozi.commands.play import keys_of
 from moozi.core.spec import EnvSpec
 from moozi.envs import registry
+from moozi.evaluation.group import GroupPlayer
 from tests.commands.conftest import in_terminal, make_run
 
 
@@ -84,6 +87,22 @@ def test_opinion_on_request(typed):
   assert opinion[1].split() == ["(0,2)", opinion[1].split()[1], "value", "+1.000"]
   assert out.splitlines()[-1] == "X won (return 1)"
   assert "?" not in typed("q\n", "play", "open_spiel:tic_tac_toe", "--advisor", "none")[1]
+
+
+def test_an_approach_searches_its_own_position_only(typed, tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  path, widths, group = make_run(Path("runs"), "own", "env.name=open_spiel:tic_tac_toe"), [], GroupPlayer
+  (path / "summary.json").write_text(json.dumps({"reason": "max_wall_s"}))
+
+  def watched(evaluator, variables, spec, num_games, width, **kwargs):
+    widths.append(width)
+    return group(evaluator, variables, spec, num_games, width, **kwargs)
+
+  monkeypatch.setattr("moozi.evaluation.group.GroupPlayer", watched)
+  arguments = ("open_spiel:tic_tac_toe", "--opponent", "approach:muzero", "--simulations", "2", "--seat", "1")
+  status, out = typed("?\nq\n", "play", *arguments)
+  assert (status, widths) == (0, [1])
+  assert "run:runs/own@step_000000064 (2 simulations): value" in out
 
 
 def test_four_players_with_hidden_cards(typed):

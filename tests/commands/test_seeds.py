@@ -1,5 +1,6 @@
 """Tests of `moozi train --seeds`; `FakeBudget` stands in for training."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -102,6 +103,20 @@ def test_folder_that_is_not_a_run_is_kept(group, tmp_path, capsys):
   assert run() == 1
   assert "small-seed1: not a run directory, and not empty; move it away" in capsys.readouterr().out
   assert (tmp_path / "runs" / "small-seed1" / "mine").exists()
+
+
+def test_finished_run_without_resume_state_is_kept(group, tmp_path, capsys):
+  run, made = group
+  assert run(seeds="1") == 0
+  path = tmp_path / "runs" / "small-seed1"
+  shutil.rmtree(path / "resume")
+  assert run(seeds="1") == 0
+  assert made[-1].commands == []
+  assert "all jobs are done" in capsys.readouterr().out
+  assert run("max_env_steps=200", seeds="1") == 1
+  assert "the run has checkpoints, but cannot be resumed; move it away" in capsys.readouterr().out
+  assert (path / "checkpoints" / "step_000000100").exists()
+  assert made[-1].commands == []
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,14 @@ from moozi.core.errors import UserError
 from moozi.envs.registry import env_spec
 from moozi.io import zoo
 from moozi.io.card import CARD, list_agents, make_card, read_card
-from moozi.io.checkpoints import ARRAYS, MANIFEST, expected_of, list_checkpoints, load_checkpoint
+from moozi.io.checkpoints import (
+  ARRAYS,
+  MANIFEST,
+  expected_of,
+  list_checkpoints,
+  load_checkpoint,
+  save_checkpoint,
+)
 from moozi.io.config import load_config, save_config
 from moozi.io.metrics import read_metrics
 from moozi.io.run_directory import SUMMARY_KEYS, RunDirectory
@@ -343,3 +350,28 @@ def test_card_of_a_run_is_written_into_it(ended, cli):
   assert (card.hardware_source, card.minutes) == ("recorded", 1.5)
   assert card.command == f"moozi evaluate {ended.path} --episodes {EPISODES}"
   assert make_card(ended, name="other").name == "other"
+
+
+@pytest.mark.parametrize(
+  ("opponent", "text"),
+  [
+    ("random", "random play"),
+    ("mcts", "mcts with 7 simulations"),
+    ("mcts:50", "mcts with 50 simulations"),
+    ("zoo:boards/connect_four", "zoo:boards/connect_four"),
+  ],
+)
+def test_card_names_the_opponent(tmp_path, opponent, text):
+  overrides = [f"evaluation.opponent={opponent}", "evaluation.opponent_simulations=7"]
+  run = RunDirectory.create(load_config(None, [f"run.dir={tmp_path}", *overrides]))
+  meta = {"env_steps": 1, "learner_steps": 1, "spec": {"num_players": 2}}
+  save_checkpoint(run.checkpoints_path, "step_000000001", {"x": np.zeros(1)}, meta)
+  assert make_card(run).conditions["opponent"] == f"{text}; seats alternate"
+
+
+@pytest.mark.parametrize("is_other", [False, True])
+def test_card_names_the_network_and_whether_the_model_is_deterministic(tmp_path, is_other):
+  overrides = ["chance.codes=2", "network.kind=mlp", "evaluation.network=target"] if is_other else []
+  card = make_card(RunDirectory.create(load_config(None, [f"run.dir={tmp_path}", *overrides])))
+  assert ("the target network of the last checkpoint" in card.conditions["protocol"]) == is_other
+  assert any("deterministic" in limit for limit in card.limits) != is_other

@@ -37,6 +37,56 @@ def test_gallery_has_the_figure_of_its_run():
   assert "one_seed/muzero_breakout_seed0" in text
 
 
+def test_questions_have_the_measured_rates_and_memory():
+  folders = sorted((EXPERIMENTS / "first_look" / "results").iterdir())
+  rates = []
+  for folder in folders:
+    job = json.loads((folder / "job.json").read_text())
+    rates.append(round(job["env_steps"] / job["wall_s"], -1))
+  pong = json.loads((EXPERIMENTS / "atari" / "results" / "muzero_pong_seed0" / "summary.json").read_text())
+  text = words_of("docs/faq.md")
+  assert f"made {min(rates):,.0f} to {max(rates):,.0f} steps per second on two cores" in text
+  assert f"a run of Pong {pong['env_steps_per_s']:.0f} on one core" in text
+  memory = json.loads((EXPERIMENTS / "replay_memory" / "results.json").read_text())
+  sizes = {name: figure["bytes_a_step"] for name, figure in memory.items()}
+  minatar = [size for name, size in sizes.items() if name.startswith("minatar:")]
+  assert f"takes {min(minatar):.0f} to {max(minatar):.0f} bytes per step in MinAtar" in text
+  assert f"and {sizes['atari:Pong'] / 1000:.1f} kB in Atari with frames of 84×84" in text
+
+
+def test_atari_pages_have_the_figures_of_their_run():
+  folder = EXPERIMENTS / "atari" / "results" / "muzero_pong_seed0"
+  summary = json.loads((folder / "summary.json").read_text())
+  ticks = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+  (rate,) = [tick["update/learning_rate"] for tick in ticks if "update/learning_rate" in tick][-1:]
+  text = words_of("experiments/atari/README.md")
+  assert f"at {summary['env_steps_per_s']:.0f} steps/s" in text
+  assert f"its learning rate was still {rate * 1e4:.1f}e-4 of 1e-3" in text
+  assert f"reached a mean return of {summary['test_return_mean']:.1f} (of 21)" in words_of("docs/atari.md")
+  assert f"{summary['env_steps_per_s']:.0f} steps/s" in words_of("config/atari/pong.yaml")
+
+
+def test_steady_learning_has_the_figures_of_its_runs():
+  from experiments.lib.results import read_results, swing_of
+  from experiments.steady_learning.full_runs import FULL_RUNS
+
+  swings, text = {}, words_of("experiments/steady_learning/README.md")
+  for result in read_results(FULL_RUNS):
+    last = sorted(result.evaluations, key=lambda e: int(e["env_steps"]))[-10:]
+    swings[result.path.name] = f"{swing_of([e['return_mean'] for e in last]):.1%}"
+  floor, higher = (
+    [swings[f"{game}_{name}_seed0"] for game in ("breakout", "seaquest")]
+    for name in ("history_4_floor_0.1", "online")
+  )
+  assert "standard deviation is {} and {} of the mean".format(*floor) in text
+  assert f"standard deviation is {higher[0]} of the mean on Breakout" in text
+  assert f"and {higher[1]} on Seaquest" in text
+  for game in ("asterix", "seaquest", "breakout"):
+    path = EXPERIMENTS / "minatar_vs_ppo" / "one_seed" / f"muzero_{game}_seed0" / "evaluations.json"
+    last = next(e for e in json.loads(path.read_text()) if e["env_steps"] > 2_900_000)
+    assert f"{last['return_mean']:.1f} on {game.capitalize()}" in text
+
+
 @pytest.mark.slow
 def test_reanalyze_page_has_the_ratios_of_its_experiment():
   from experiments.reanalyze_sample_efficiency import sweep

@@ -121,8 +121,14 @@ ROW = "1,000 | 2.5 2.5 (mean 2.5) | 3.0 ± 0.4 4.0 ± 0.4 (mean 3.5) |"
 
 def test_missing_runs_are_made_and_the_table_is_printed(fake, tmp_path, capsys):
   ablation, budgets = fake
-  assert main(ablation(), tmp_path / "some", "Help.", ["--table"]) == 0
-  assert capsys.readouterr().out.splitlines() == [f"{HEAD} wall s |", "|---|---|---|---|---|"]
+  empty = [f"{HEAD} wall s |", "|---|---|---|---|---|"]
+  (tmp_path / "some").mkdir()
+  (tmp_path / "some" / "README.md").write_text("<!-- some: begin -->\nold\n<!-- some: end -->")
+  for option in ("--table", "--readme"):
+    assert main(ablation(), tmp_path / "some", "Help.", [option]) == 0
+    assert capsys.readouterr().out.splitlines() == empty
+  text = (tmp_path / "some" / "README.md").read_text().splitlines()
+  assert text == ["<!-- some: begin -->", "", *empty, "", "<!-- some: end -->"]
   assert main(ablation(), tmp_path / "some", "Help.", ["--variants", "other", "--seeds", "1"]) == 0
   assert (len(budgets), len(budgets[0].commands)) == (1, 1)
   assert {"targets.n_step=3", "seed=0", "max_env_steps=1000"} <= set(budgets[0].commands[0])

@@ -1,9 +1,12 @@
 """Tests of the jobs and the table of experiments/atari."""
 
-from experiments.atari.sweep import HOURS, job, jobs
+import json
+
+from experiments.atari.sweep import HERE, HOURS, STEPS_PER_HOUR, job, jobs
 from experiments.atari.table import COLUMNS, table_of
 from experiments.lib.results import write_json
 from moozi.experiments.jobs import differences
+from moozi.io.config import load_config
 from tests.experiments.sample_results import evaluation, make_result
 
 
@@ -12,15 +15,40 @@ def test_games_have_one_configuration(tmp_path):
   for game, config in configs.items():
     assert config.max_wall_s == 3600 * HOURS[game]
     changed = differences(configs["pong"], config)
-    assert {key.split(".")[0] for key in changed} <= {"env", "max_wall_s"}, game
+    assert {key.split(".")[0] for key in changed} <= {"env", "max_wall_s", "max_env_steps"}, game
+
+
+def test_learning_rates_end_with_the_time(tmp_path):
+  """The last step, at which the learning rate has its final value, is one that fits into the time."""
+  summary = json.loads((HERE / "results" / "muzero_pong_seed0" / "summary.json").read_text())
+  for found in jobs():
+    config = found.load_config(tmp_path)
+    if config.algorithm == "ppo":
+      assert config.ppo.anneal_learning_rate
+      assert config.max_env_steps == STEPS_PER_HOUR["ppo"] * config.max_wall_s / 3600
+      continue
+    assert config.learner.learning_rate.decay_steps == "budget"
+    ratio = config.max_env_steps / (config.max_wall_s * summary["env_steps_per_s"])
+    assert config.max_env_steps == 100_000 or 0.9 < ratio < 1.2, found.name
+
+
+def test_configurations_have_the_budget_of_their_time():
+  for game in HOURS:
+    config = load_config(f"atari/{game}")
+    assert 440 < config.max_env_steps / config.max_wall_s < 500
 
 
 def test_every_job_loads(tmp_path):
   found = {job.name: job.load_config(tmp_path) for job in jobs()}
   assert found["muzero_pong_seed1"].seed == 1
   assert found["muzero_100k_pong_seed0"].max_env_steps == 100_000
+  assert found["muzero_100k_pong_seed0"].max_wall_s == 3 * 3600
   assert found["ppo_pong_seed0"].env.name == "atari:Pong"
   assert found["ppo_pong_seed0"].algorithm == "ppo"
+
+
+def test_the_table_is_in_the_readme():
+  assert table_of(HERE / "results") in (HERE / "README.md").read_text("utf-8")
 
 
 def test_table(tmp_path):

@@ -2,9 +2,12 @@
 
 from pathlib import Path
 
-from experiments.chance.sweep import SEEDS, VARIANTS, job, jobs
+from experiments.chance.sweep import HERE, SEEDS, VARIANTS, job, jobs
 from experiments.chance.table import COLUMNS, table_of
+from experiments.lib.results import write_json
 from moozi.experiments.jobs import differences
+from moozi.io.config import load_config
+from tests.experiments.sample_results import evaluation, make_result
 
 
 def test_variants_differ_in_model_and_search_only(tmp_path):
@@ -23,8 +26,23 @@ def test_variants_differ_in_model_and_search_only(tmp_path):
     assert changed == ["chance.codes", "planners.test.algorithm", "planners.train.algorithm"]
 
 
+def test_breakout_is_that_of_protocol_b(tmp_path):
+  config = job("breakout", "stochastic", 0).load_config(tmp_path)
+  assert config.env == load_config("minatar/sticky/breakout").env
+
+
+def test_the_table_is_in_the_readme():
+  assert table_of(HERE / "results") in (HERE / "README.md").read_text("utf-8")
+
+
 def test_time_is_a_parameter(tmp_path):
   assert job("2048", "stochastic", 0, wall_s=20).load_config(tmp_path).max_wall_s == 20
+
+
+def test_table(tmp_path: Path):
+  path = make_result(tmp_path, "2048_puct_seed0", [evaluation(1000, [2000.0, 2500.0])])
+  write_json(path / "job.json", {"env_steps": 90_000, "wall_s": 1500.0})
+  assert table_of(tmp_path).splitlines()[2] == "| 2048 | puct | 2,250.0 | 2,250.0 | 90,000 | 60 | 1 |"
 
 
 def test_table_without_results(tmp_path: Path):

@@ -162,6 +162,14 @@ def test_unnamed_groups_are_named_by_algorithm_and_settings(tmp_path):
   ]
 
 
+def test_network_of_evaluations_is_a_setting_of_the_method(tmp_path):
+  for i, overrides in enumerate(([], ["evaluation.network=target"], ["checkpoint.first_s=5"])):
+    make_result(tmp_path, f"minatar-breakout-2026010{i}", [], curve(1), overrides=[f"seed={i}", *overrides])
+  (task,) = compare(tmp_path).tasks
+  assert [[run.seed for run in group.runs] for group in task.groups] == [[1], [0, 2]]
+  assert task.differing_settings() == {"evaluation.network": ["target", "online"]}
+
+
 def test_text_says_what_an_interval_covers(runs):
   text = str(compare(runs))
   assert INTERVAL_NOTE in text

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import shutil
 
 import numpy as np
@@ -19,6 +20,7 @@ from moozi.io.plain_data import read_yaml
 from tests.experiments.sample_results import ROOT, make_run
 
 NONE = ("--one-seed", "none")
+PLAYED = [{"protocol": p, "game": g, "mean": 0.0} for p in sweep.PROTOCOLS for g in sweep.GAMES]
 READMES = {"own.md": analysis.README, "project.md": analysis.PROJECT_README}
 
 
@@ -129,7 +131,7 @@ def test_a_figure_is_the_mean_of_five_milestones(groups):
   first, second = groups["muzero", "a", "freeway"]
   assert (first.seed, first.score, second.seed, second.score) == (0, 30.0, 1, 31.0)
   means = [0.0] * 5 + [29.0, 31.0, 30.0, 30.0, 30.0]
-  assert first.swing == pytest.approx(np.std(means) / np.mean(means))
+  assert first.swing == pytest.approx(np.std(means, ddof=1) / np.mean(means))
   assert groups["ppo_replica", "a", "freeway"][0].swing == 0.0
   assert (first.minutes, first.num_at_bound, first.acting_return) == (30.0, 0, None)
   (own,) = groups["muzero", "b", "breakout"]
@@ -192,8 +194,8 @@ def test_aggregates_are_normalized_and_over_games(groups):
     "seaquest": 54,
     "space_invaders": 187,
   }
-  random = dict.fromkeys(((p, g) for p in sweep.PROTOCOLS for g in analysis.GAMES), 0.0)
-  moozi, ppo = analysis.aggregates_of(groups, published, random)
+  scales = analysis.scales_of(published, PLAYED)
+  moozi, ppo = analysis.aggregates_of(groups, scales)
   scores = [run.score / references[game] for game in analysis.GAMES for run in groups["muzero", "a", game]]
   assert moozi["iqm"][0] == pytest.approx(interquartile_mean(scores))
   assert moozi["iqm"][1] <= moozi["iqm"][0] <= moozi["iqm"][2]
@@ -201,7 +203,7 @@ def test_aggregates_are_normalized_and_over_games(groups):
   assert (moozi["is_first"], ppo["is_first"]) == (False, False)
   key = "ppo_replica", "a", "breakout"
   first = [dataclasses.replace(run, is_first=True) for run in groups[key]]
-  ppo = analysis.aggregates_of(groups | {key: first}, published, random)[1]
+  ppo = analysis.aggregates_of(groups | {key: first}, scales)[1]
   assert ppo["is_first"]
   assert "| (a) | PPO, gymnax's settings † |" in analysis._aggregate_table([ppo])
 
@@ -218,21 +220,49 @@ def test_minutes_to_the_rivals_return(groups):
   assert set(found) == set(analysis.GAMES)
 
 
-def test_minutes_are_compared_on_one_processor(groups):
-  """Runs on another processor, on two cores, or on an unnamed processor do not count."""
+def test_minutes_are_compared_on_one_core(groups):
   key = ("ppo_replica", "a", "seaquest")
   (own,) = groups[key]
 
-  def rows(*machines):
-    results = [dataclasses.replace(own.result, machine=own.result.machine | machine) for machine in machines]
+  def rows(*numbers):
+    results = [
+      dataclasses.replace(own.result, machine=own.result.machine | {"cores": cores}) for cores in numbers
+    ]
     runs = [dataclasses.replace(own, result=result) for result in results]
     return {row["game"]: row for row in analysis.minutes_of(groups | {key: runs})}
 
-  others = {"device": "another"}, {"cores": 2}, {"device": None}
-  whole = rows({})["seaquest"]
-  for other in others:
-    assert rows({}, other)["seaquest"] == whole
-    assert "seaquest" not in rows(other)
+  assert rows(1, 2)["seaquest"] == rows(1)["seaquest"]
+  assert "seaquest" not in rows(2)
+
+
+def test_the_table_of_minutes_says_who_has_ended_and_is_ahead():
+  row = {
+    "protocol": "a",
+    "game": "breakout",
+    "rival": "ppo_replica",
+    "at_minutes": 25.0,
+    "rival_score": 24.1,
+    "rival_minutes": 5.0,
+    "rival_then": 24.1,
+    "rival_end": 5.2,
+    "moozi_minutes": 9.2,
+    "moozi_then": 58.7,
+    "moozi_end": 35.0,
+  }
+  behind = row | {"game": "asterix", "moozi_then": 20.0, "moozi_end": 24.9, "moozi_minutes": None}
+  lines = analysis._minutes_table([row, behind]).splitlines()
+  assert lines[4].endswith("| 24.1 | 5 | 9.2 | 58.7, 24.1 (ended at 5) |")
+  assert lines[5].endswith("| – | 20.0 (ended at 25), 24.1 (ended at 5) |")
+  assert lines[7] == (
+    "At minute 25 MooZi is ahead of PPO, gymnax's settings under (a) on 1 of 5 games (3 not compared). "
+    "The goal is four of five."
+  )
+
+
+def test_bare_times_of_several_days_are_a_range():
+  costs = {"t_act": [165.2, 62.1], "t_learn": [100.0, 100.4]}
+  row = {"minutes": 45.0, "minutes_by_seed": [35.0, 55.0], "microseconds": costs}
+  assert analysis._minutes(row) == "35, 55 (62 to 165, 100 µs)"
 
 
 def cells(line: str) -> list[str]:
@@ -260,16 +290,24 @@ def test_tables_and_readmes_are_written(sample, tmp_path, capsys):
   assert lines["PPO, gymnax's settings: minutes"][0] == "6 (100, 200 µs)"
   assert lines["PPO of pgx: pgx, step cap none, 20M steps"][0] == "≈ 22–25"
   scores = json.loads((results / "scores.json").read_text())
-  assert scores["a"]["muzero"]["asterix"] == [10.0, 11.0]
-  assert scores["b"] == {"muzero": {"breakout": [20.0]}}
+  assert scores["returns"]["a"]["muzero"]["asterix"] == [10.0, 11.0]
+  assert scores["normalized"]["a"]["muzero"]["asterix"] == [0.4, 0.44]  # the best published return is 25
+  assert scores["returns"]["b"] == {"muzero": {"breakout": [20.0]}}
 
 
 def test_scores_have_the_shape_that_rliable_reads(groups):
   """The lines of the README give arrays [seeds, games], with the smallest number of seeds of any game."""
-  scores = analysis.scores_of(groups)["a"]
-  seeds = min(len(own) for games in scores.values() for own in games.values())
-  arrays = {agent: np.array([own[:seeds] for own in games.values()]).T for agent, games in scores.items()}
-  assert {agent: array.shape for agent, array in arrays.items()} == {"muzero": (1, 5), "ppo_replica": (1, 5)}
+  scales = analysis.scales_of(analysis.read_published(), PLAYED)
+  (text,) = re.findall(r"```python\n(scores = .*?)```", analysis.README.read_text("utf-8"), re.DOTALL)
+  for key, shapes in (
+    (None, {"muzero": (1, 5), "ppo_replica": (1, 5)}),
+    (("ppo_replica", "a", "breakout"), {"muzero": (2, 5)}),  # a first run is left out
+  ):
+    first = {} if key is None else {key: [dataclasses.replace(run, is_first=True) for run in groups[key]]}
+    scores = analysis.scores_of(groups | first, scales)
+    own = {"np": np, "scores": scores["normalized"]["a"]}
+    exec(text.partition("\n")[2], own)
+    assert {agent: array.shape for agent, array in own["score_dict"].items()} == shapes
 
 
 @pytest.mark.parametrize(

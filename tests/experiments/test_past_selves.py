@@ -16,20 +16,21 @@ def test_variants_differ_in_opponents_only(tmp_path):
 
 def test_table_and_picture(tmp_path):
   def row(variant: str, seed: int, steps: int, rating: float) -> dict:
-    own = {"variant": variant, "seed": seed, "env_steps": steps}
+    own = {"variant": variant, "seed": seed, "env_steps": steps, "minutes": steps / 20_000}
     return own | {"rating": rating, "low": rating - 9, "high": rating + 9, "score": 0.5}
 
   rows = [
     row("self_play", 0, 200_000, 500),
     row("self_play", 0, 400_000, 700),
     row("past_selves", 1, 200_000, 600),
+    row("past_selves", 1, 333_312, 620),
   ]
   rows.append({"variant": "mcts:100", "rating": 650.0, "low": 640.0, "high": 660.0, "score": 0.5})
   assert ratings.table(rows).splitlines() == [
-    "| run | seed | 200,000 | 400,000 |",
-    "|---|---|---|---|",
-    "| self_play | 0 | 500 [491, 509] | 700 [691, 709] |",
-    "| past_selves | 1 | 600 [591, 609] | – |",
+    "| run | seed | 200,000 steps | 400,000 steps | at the end | trained |",
+    "|---|---|---|---|---|---|",
+    "| self_play | 0 | 500 [491, 509] | 700 [691, 709] | 700 [691, 709] | 20 min, 400,000 steps |",
+    "| past_selves | 1 | 600 [591, 609] | – | 620 [611, 629] | 17 min, 333,312 steps |",
   ]
   ratings.draw(rows, tmp_path / "ratings.png")
   assert (tmp_path / "ratings.png").stat().st_size > 10_000

@@ -30,6 +30,12 @@ def test_the_configuration_is_the_chosen_variant(tmp_path):
   assert load_config("ppo/minatar_tuned/breakout").ppo == job.load_config(tmp_path).ppo
 
 
+def test_the_table_is_in_the_readme():
+  table = ablation.ABLATION.table(ablation.ABLATION.steps)
+  assert len(table.splitlines()) > 2
+  assert table in (ablation.HERE / "README.md").read_text("utf-8")
+
+
 def test_late_returns():
   curve = [
     {"env_steps": 1.0},

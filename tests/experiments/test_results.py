@@ -10,6 +10,7 @@ from experiments.lib.results import (
   check_alike,
   check_same_conditions,
   machine,
+  print_table,
   read_results,
   thin,
 )
@@ -139,3 +140,15 @@ def test_returns_under_different_conditions_are_refused(tmp_path, override, mess
   make_result(tmp_path, "c", [], overrides=(override,))
   with pytest.raises(UserError, match=rf"/a and .*/c: .*{message}"):
     check_same_conditions(read_results(tmp_path))
+
+
+def test_a_table_is_printed_and_written_into_the_readme(tmp_path, capsys):
+  readme = tmp_path / "README.md"
+  readme.write_text(f"<!-- {tmp_path.name}: begin -->\nold\n<!-- {tmp_path.name}: end -->\n")
+  assert print_table(lambda: "| a |", tmp_path, "Help.", []) == 0
+  assert "old" in readme.read_text()
+  assert print_table(lambda: "| a |", tmp_path, "Help.", ["--readme"]) == 0
+  assert "begin -->\n\n| a |\n\n<!--" in readme.read_text()
+  assert capsys.readouterr().out == "| a |\n| a |\n"
+  readme.write_text("no markers\n")
+  assert print_table(lambda: "| a |", tmp_path, "Help.", ["--readme"]) == 2

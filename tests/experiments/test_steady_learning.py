@@ -2,7 +2,7 @@
 
 import pytest
 
-from experiments.steady_learning import full_runs, networks
+from experiments.steady_learning import ablation, full_runs, networks
 from tests.commands.conftest import make_run
 
 
@@ -14,6 +14,12 @@ def test_the_table_has_a_row_for_each_setting():
 
 def test_the_table_is_in_the_readme():
   assert full_runs.table() in (full_runs.FULL_RUNS.parent / "README.md").read_text("utf-8")
+
+
+def test_the_table_of_the_ablation_is_in_the_readme():
+  table = ablation.ABLATION.table(ablation.ABLATION.steps)
+  assert len(table.splitlines()) > 2
+  assert table in (ablation.HERE / "README.md").read_text("utf-8")
 
 
 def test_the_table_of_networks_is_in_the_readme():

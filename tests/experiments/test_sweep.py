@@ -153,6 +153,7 @@ def test_failed_evaluation_fails_its_job_only(place):
 def test_finished_evaluations_are_kept(place):
   place.sweep(place.job(evaluations=TWICE[:1]))
   shutil.rmtree(place.results)
+  shutil.rmtree(place.folder / "one" / "resume")  # a complete run needs no resume state
   assert place.sweep(place.job(evaluations=(*TWICE, Evaluation(checkpoint="last", episodes=5))))
   assert [command[0] for command in place.budget.commands] == ["evaluate"]
   (result,) = read_results(place.results)

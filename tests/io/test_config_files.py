@@ -135,7 +135,8 @@ def test_figures_are_those_of_the_committed_results(info: ConfigInfo):
     )
     return
   seconds, returns = figures_of(info.measured)
-  (minutes,) = re.fullmatch(r"(\d+) min(?: on one core| for \d+M of \d+M steps)?", info.time).groups()
+  where = r"(?: on one core(?: \(runtime=local, \d+ steps/s\))?| for \d+M of \d+M steps)?"
+  (minutes,) = re.fullmatch(rf"(\d+) min{where}", info.time).groups()
   assert any(math.isclose(int(minutes), s / 60, abs_tol=0.55) for s in [*seconds, sum(seconds)])
   (steps,) = re.findall(r"at (\d+)M steps", info.reached) or [None]
   figures = re.findall(r"-?\d+\.\d+", info.reached)
@@ -161,6 +162,11 @@ def test_durations_are_described():
   describe = config_files.describe_duration
   assert describe("tiny/catch") == "tiny/catch on two cores: 97 s; return: 1.0, 20 of 20 runs"
   assert describe("minatar/asterix").startswith("minatar/asterix: ")
+  pong = "atari/pong: 125 min on one core (runtime=local, 433 steps/s); return: 19.2, 30 whole games, 1 seed"
+  assert describe("atari/pong") == describe("atari/pong", "atari:Pong") == pong
+  assert describe("atari/pong", "atari:Qbert") == (
+    "atari/pong: 125 min on one core (runtime=local, 433 steps/s); return in atari:Qbert: not yet measured"
+  )
   boxing = "atari/boxing on two cores: 3 h at most; return not yet measured"
   assert describe("atari/boxing") == describe(ROOT / "config/atari/boxing.yaml") == boxing
   assert describe("atari/base") is None  # names no environment

@@ -292,7 +292,6 @@ DAMAGE = {
   "a pickle": (lambda d: pickle.dumps(os.getcwd), "not a trajectory file"),
   "other safetensors": (lambda d: safetensors.numpy.save({"x": np.zeros(3)}), "cut or altered"),
   "format 9": (lambda d: with_header(d, lambda h: h | {"format": 9}), "of format 9"),
-  "format 1": (lambda d: b"MZTRAJ1\n" + d, r"format 1, of an earlier version; moozi \S+ reads format 2 only"),
   "header too long": (lambda d: b"\xff" * 8 + d[8:], "cut or altered"),
   "header not a mapping": (lambda d: with_header(d, lambda h: [1]), "cut or altered"),
   "no spec": (lambda d: with_header(d, lambda h: h | {"spec": {"name": "x"}}), "cut or altered"),

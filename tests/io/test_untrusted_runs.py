@@ -58,7 +58,7 @@ def run(tmp_path) -> RunDirectory:
   writer.close()
   (run.checkpoints_path / BEST).write_text('{"name": "step_10"}\n')
   (run.gifs_path / "a.gif").write_bytes(b"GIF89a")
-  (run.tensorboard_path / "events.out").write_bytes(b"")
+  (run.path / "events.out").write_bytes(b"")
   return run
 
 

@@ -194,11 +194,6 @@ def test_resume_with_other_workers(events):
   assert "reset" not in third[0].message
 
 
-def test_resume_reads_old_progress_keys():
-  state = RunState(training=None, progress={"worlds_began_at": 160, "pacer/env_steps": 320, "wall_s": 7.0})
-  assert (state.envs_began_at, state.env_steps, state.wall_s) == (160, 320, 7.0)
-
-
 def test_best_evaluation_saves_its_state(events):
   last = max(i for i, e in enumerate(events) if isinstance(e, StateReady) and e.is_best)
   before = [e.result.returns.mean() for e in events[:last] if isinstance(e, Evaluated)]

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Float32, Int, Int32, PyTree, Shaped, UInt32
 
-from moozi.agent.finite import finite_mean, guarded_step
+from moozi.agent.finite import guarded_step, reduce_metrics
 from moozi.agent.update import repeat
 from moozi.baselines.ppo.network import PPONetwork, log_prob_of, masked_log_probs
 from moozi.core.config.ppo import PPOConfig
@@ -37,8 +37,6 @@ TERMS = (
   "update/grad_norm",
   "update/update_norm",
 )
-# Scalars of a round that are sums over its updates; the others are means.
-_SUMS = ("faults/skipped_updates",)
 
 
 @record
@@ -319,9 +317,9 @@ def make_round(
 ) -> Callable[..., tuple[PPOState, Scalars, Int32[AnyArray, "U"]]]:
   """Returns round(state, segment, learning_rate) -> (state, scalars, bad_term): all updates from one segment.
 
-  The function is compiled and donates the state. Scalars are means over the updates in which they are finite;
-  `faults/skipped_updates` is a sum. (The source logs the scalars of the last minibatch, and the mean of the
-  clip fraction.) `bad_term` contains the `bad_term` of `make_update` for each update.
+  The function is compiled and donates the state. `reduce_metrics` makes the scalars. (The source logs the
+  scalars of the last minibatch, and the mean of the clip fraction.) `bad_term` contains the `bad_term` of
+  `make_update` for each update.
   """
   update = make_update(network, config)
 
@@ -334,8 +332,7 @@ def make_round(
   def reduce(
     outputs: tuple[dict[str, Float[Array, "U"]], Int32[Array, "U"]],
   ) -> tuple[Scalars, Int32[Array, "U"]]:
-    metrics = {name: (jnp.sum if name in _SUMS else finite_mean)(x) for name, x in outputs[0].items()}
-    return metrics, outputs[1]
+    return reduce_metrics(outputs[0]), outputs[1]
 
   updates = repeat(step, reduce)
 

@@ -21,13 +21,14 @@ import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Float32, Int32, Int64, PyTree, Shaped, UInt32
 
-from moozi.agent.finite import ALL_FINITE, finite_mean, guarded_step
+from moozi.agent.finite import ALL_FINITE, guarded_step
 from moozi.agent.update import (
   TrainingState,
   UpdateOutput,
   make_learning_rate,
   make_optimizer,
   next_target_params,
+  reduce_output,
   repeat,
 )
 from moozi.baselines.q_learning.table import Table, insert, keys_of, learn, put_back, slots_of, take
@@ -39,7 +40,6 @@ from moozi.replay.buffer import ReplayBuffer
 
 TERMS = ("loss/value", "update/grad_norm", "update/update_norm")
 """Metrics of the network's update that must be finite, in the order in which they are checked."""
-_SUMS = ("faults/skipped_updates",)
 
 
 QUpdateFn = Callable[[TrainingState, "Batch"], tuple[TrainingState, UpdateOutput]]
@@ -127,18 +127,8 @@ def make_update(q_function: QFunction, config: Config) -> QUpdateFn:
 
 
 def make_update_many(q_function: QFunction, config: Config) -> QUpdateFn:
-  """Returns a compiled function of U sequential updates: (state, batch [U, B]) → (state, UpdateOutput).
-
-  A metric is the mean of its finite values in the U updates; `faults/skipped_updates` is their sum.
-  """
-
-  def reduce(outputs: UpdateOutput) -> UpdateOutput:
-    return replace(
-      outputs,
-      metrics={name: (jnp.sum if name in _SUMS else finite_mean)(x) for name, x in outputs.metrics.items()},
-    )
-
-  return repeat(make_update(q_function, config), reduce)
+  """Returns a compiled function of U sequential updates: (state, batch [U, B]) → (state, UpdateOutput)."""
+  return repeat(make_update(q_function, config), reduce_output)
 
 
 def _table_update(config: Config) -> QUpdateFn:

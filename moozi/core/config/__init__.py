@@ -529,6 +529,11 @@ class Config(Section):
     return self.algorithm in ("muzero", "alphazero")
 
   @property
+  def has_model(self) -> bool:
+    """Whether the agent learns a model that can be unrolled."""
+    return self.algorithm == "muzero"
+
+  @property
   def plans_with_rules(self) -> bool:
     """Whether searches use the game's true rules; they then need the position at the root."""
     return self.algorithm == "alphazero"

@@ -228,8 +228,6 @@ def code_commit(folder: Path = _ROOT) -> str | None:
 
 
 def _check_expected(path: Path, meta: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
-  # Older manifests lack the algorithm.
-  meta = {"algorithm": "muzero"} | dict(meta)
   for key, value in expected.items():
     difference = first_difference(meta.get(key), to_plain_json(value), key)
     if difference is not None:

@@ -111,14 +111,10 @@ def test_resume_keeps_the_network_settings(trained, refused):
   assert "ppo.initial_bias=0.05: a run cannot change it (it began with 0.0)" in error_text
 
 
-@pytest.mark.parametrize("is_named", [True, False])
-def test_start_from_muzero_is_refused(config_file, runs, refused, is_named):
-  """Manifests of earlier versions, which do not name the algorithm, are also refused."""
+def test_start_from_muzero_is_refused(config_file, runs, refused):
   config = Config(env=EnvConfig(name="tiny:catch"))
   meta = {"env_steps": 9, "learner_steps": 3} | expected_of(config, env_spec("tiny:catch"))
-  if not is_named:
-    del meta["algorithm"]
-  path = save_checkpoint(runs / "muzero", f"named_{is_named}", {"x": np.zeros(2)}, meta)
+  path = save_checkpoint(runs / "muzero", "step_9", {"x": np.zeros(2)}, meta)
   error_text = refused("train", config_file, "run.name=fourth", *SETTINGS, f"checkpoint.start_from={path}")
   assert "a checkpoint of another algorithm: algorithm is muzero, expected ppo" in error_text
   assert read_checkpoint_info(path, expected_of(config, env_spec("tiny:catch"))).env_steps == 9

@@ -20,11 +20,6 @@ def reference_scores(game: str) -> ReferenceScores | None:
   return None if row is None else ReferenceScores(random=row["random"], human=row["human"])
 
 
-def atari_100k_games() -> tuple[str, ...]:
-  """Returns the listed names of the 26 games of Atari 100k."""
-  return tuple(game for game, row in _rows().items() if row["atari_100k"])
-
-
 @functools.cache
 def _rows() -> dict[str, Any]:
   games = json.loads(_FILE.read_text("utf-8"))["games"]

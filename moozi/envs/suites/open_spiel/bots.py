@@ -32,9 +32,7 @@ class _StateBot:
     ]
 
 
-def mcts(
-  rules: Rules, simulations: int, seed: int, state: Callable[[], Any], where: str = "mcts"
-) -> Bot:
+def mcts(rules: Rules, simulations: int, seed: int, state: Callable[[], Any], where: str = "mcts") -> Bot:
   """Makes the package's MCTS bot with random rollouts.
 
   The settings are those of the package's example: UCT with c = 2, one rollout per simulation, and backup of

@@ -1,0 +1,140 @@
+"""Tests that the parts of `make bench` run; they measure nothing."""
+
+import importlib
+import json
+import sys
+
+import jax
+import pytest
+
+from experiments.lib import speed
+from moozi.io import jax_process
+from moozi.io.config import load_config
+from tests.experiments.sample_results import ROOT
+
+TINY = (
+  *("network.latent_size=8", "network.head_size=8", "planners.train.num_simulations=2"),
+  *("workers.num_envs=4", "workers.segment_length=4", "learner.batch_size=4", "learner.updates_per_call=2"),
+  *("replay.capacity=256", "replay.min_steps_to_learn=16", "reanalyze.batch_size=8"),
+)
+NAMES = sorted(path.stem for path in (ROOT / "scripts").glob("bench*.py"))
+
+
+@pytest.fixture
+def script(monkeypatch):
+  """Returns a function that imports a script by its name. A measurement is one call."""
+
+  def call_once(call, *_):
+    jax.block_until_ready(call())
+    return 1.0, 1.0
+
+  monkeypatch.syspath_prepend(ROOT / "scripts")
+  monkeypatch.setattr(speed, "call_seconds", call_once)
+  monkeypatch.setattr(jax_process, "reuse_freed_memory", lambda: None)
+  return lambda name: importlib.import_module(f"scripts.{name}")
+
+
+@pytest.fixture
+def catch():
+  return load_config("tiny/catch", TINY)
+
+
+def test_make_bench_runs_all_scripts():
+  makefile = (ROOT / "Makefile").read_text("utf-8")
+  assert [name for name in NAMES if f"scripts/{name}.py" in makefile] == NAMES
+
+
+@pytest.mark.parametrize("name", [*NAMES, "compare_commits"])
+def test_script_is_imported(script, name):
+  assert callable(script(name).main)
+
+
+def test_environment_and_replay(script, catch, monkeypatch):
+  bench = script("bench")
+  monkeypatch.setattr(bench, "FILLED_STEPS", 300)
+  assert set(bench.parts(catch)) == {"env_steps_per_s", "replay_samples_per_s", "batch_size"}
+
+
+@pytest.mark.slow
+def test_search_and_update(script, catch, monkeypatch):
+  bench = script("bench")
+  monkeypatch.setattr(bench, "ACT_WIDTHS", (2,))
+  monkeypatch.setattr(bench, "LEARN_WIDTHS", (4,))
+  rates = bench.floor(catch, with_scan=True)
+  assert {name: list(rates[name]) for name in ("act", "learn")} == {"act": [2], "learn": [4]}
+  assert rates["scan"] > 0
+
+
+@pytest.fixture
+def bench_atari(script, monkeypatch):
+  def call_once(call, *_):
+    jax.block_until_ready(call())
+    return 1.0
+
+  bench = script("bench_atari")
+  monkeypatch.setattr(bench, "cpu_seconds", call_once)
+  return bench
+
+
+def test_parts_of_an_atari_step(bench_atari, monkeypatch, capsys):
+  """Freed memory is kept, as in a run."""
+  kept = []
+  monkeypatch.setattr(jax_process, "reuse_freed_memory", lambda: kept.append(True))
+  monkeypatch.setattr(bench_atari, "agent_parts", lambda config: {"search": 1.0 * len(kept)})
+  monkeypatch.setattr(sys, "argv", ["bench_atari", "atari/pong", *TINY, "--parts"])
+  bench_atari.main()
+  parts = json.loads(capsys.readouterr().out)
+  assert parts.pop("search") == 1.0
+  assert {"emulator", "screens", "resizing", "new game"} <= set(parts)
+
+
+@pytest.mark.slow
+def test_search_and_update_of_an_atari_step(bench_atari):
+  config = load_config("atari/pong", (*TINY, "network.channels=2"))
+  assert set(bench_atari.agent_parts(config)) == {"search", "copies", "learning"}
+
+
+def test_limits_of_an_atari_run(bench_atari):
+  parts = {"emulator": 0.5, "search": 0.25, "copies": 0.25, "learning": 1.0}
+  limits = bench_atari.limits_of(parts, samples_per_step=2.0, reuse=1.0, cores=3)
+  assert limits == (3 / (0.25 + 0.5), 3 / (1.0 + 0.5))
+
+
+@pytest.mark.slow
+def test_reanalyze(script, catch, monkeypatch):
+  bench = script("bench_reanalyze")
+  monkeypatch.setattr(bench, "NUM_STEPS", 64)
+  rates = bench.measure(catch, rounds=1, seconds=0.0)
+  assert len(rates) == 9
+
+
+@pytest.mark.slow
+def test_rollout(script):
+  bench = script("bench_rollout")
+  config = load_config("minatar/breakout", (*TINY, "network.channels=2"))
+  assert set(bench.measure(config, "gymnax:Breakout-MinAtar", False, 0.0)) == set(bench.KINDS)
+
+
+@pytest.mark.slow
+def test_saving(script, catch):
+  assert len(script("bench_saving").measure(catch, new_steps=16, count=1)) == 2
+
+
+def test_memory(script):
+  assert script("bench_memory").measure("tiny:catch", {}, 1200, 4)["steps"] > 0
+
+
+@pytest.mark.parametrize("config", ["config/minatar/breakout.yaml", "atari/pong"])
+def test_commits_are_compared_on_a_configuration(script, monkeypatch, tmp_path, config):
+  """Only Breakout gets the settings that it had in older commits."""
+  compare = script("compare_commits")
+
+  def train(tree, *arguments):
+    assert arguments[0] == config
+    assert set(compare.BREAKOUT).issubset(arguments) == (config == compare.BREAKOUT_CONFIG)
+    (tmp_path / "run").mkdir()
+    ticks = [{"wall_s": 50.0 + n, "env_steps": 1000 * n} for n in range(3)]
+    (tmp_path / "run" / "metrics.jsonl").write_text("\n".join(map(json.dumps, ticks)))
+
+  monkeypatch.setattr(compare, "_train", train)
+  assert compare._steps_per_s(tmp_path, tmp_path, "run", config) == 1000

@@ -154,7 +154,7 @@ class ActorPool:
     return Restart(f"{message} from learner step {found:,}{why}", learner_steps=found)
 
   def _restart_replay(self, message: str) -> Restart:
-    state = self._inputs.latest()
+    state = self._inputs.latest(with_replay=True)
     snapshot = None if state is None else state.replay
     self.replay = self._start_replay(snapshot)
     if snapshot is None:

@@ -196,7 +196,7 @@ def continue_run(
     is_own_cluster: whether the user has passed `ray.address`, and therefore trusts the Ray cluster.
   """
   from moozi.envs.registry import env_spec
-  from moozi.evaluation.opponents import check_opponent
+  from moozi.evaluation.opponents import check_players
   from moozi.training.resume import load_resumed
 
   directory, stored = open_run(run, allow_code)
@@ -211,7 +211,7 @@ def continue_run(
   try:
     config = load_resumed_config(directory, overrides)
     spec = env_spec(config.env.name, **config.env.arguments)
-    check_opponent(config, spec)
+    check_players(config, spec)
     return Training(config, spec, directory, lock, load_resumed(config, spec, directory), callbacks)
   except BaseException:
     lock.close()

@@ -172,7 +172,7 @@ class Priorities:
 
   Attributes:
     slot, sequence: as in TrainTarget.
-    delta: |value - z|; not finite for the targets of a skipped update.
+    delta: |value - z|; where it is not finite, replay keeps the old priority.
   """
 
   slot: Int64[AnyArray, "M"]

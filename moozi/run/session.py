@@ -40,7 +40,7 @@ class RunInputs:
     state: the state to resume from; if its progress is empty, a new run starts with its training state.
     saved_blocks: returns the generations of the replay blocks that are already saved. The next StateReady
       leaves out these blocks.
-    latest: returns the newest saved state, or None if there is none.
+    latest: returns the newest saved state, or None if there is none; its replay only with `with_replay=True`.
     stored: stored trajectories to learn from (`offline.trajectories`); None without any.
     log_dir: absolute path of the folder for one log file per actor.
     on_phase: called with a line of text when a phase of the start begins, such as a compilation.
@@ -51,7 +51,7 @@ class RunInputs:
   should_stop: Callable[[], bool] = lambda: False
   state: RunState | None = None
   saved_blocks: Callable[[], np.ndarray | None] = lambda: None
-  latest: Callable[[], RunState | None] = lambda: None
+  latest: Callable[..., RunState | None] = lambda with_replay=False: None
   stored: StoredTrajectories | None = None
   log_dir: str | None = None
   on_phase: Callable[[str], None] = lambda text: None

@@ -107,15 +107,22 @@ def load_resumed(config: Config, spec: EnvSpec, run: RunDirectory) -> Resumed:
   return dataclasses.replace(found, passed_over=tuple(passed_over))
 
 
-def newest_state(config: Config, spec: EnvSpec, run: RunDirectory) -> RunState | None:
-  """Loads the newest saved state, for a rollback or a restarted actor; None if there is none."""
-  found, passed_over = _newest(config, spec, run)
+def newest_state(
+  config: Config, spec: EnvSpec, run: RunDirectory, with_replay: bool = False
+) -> RunState | None:
+  """Loads the newest saved state, for a rollback or a restarted actor; None if there is none.
+
+  Replay, which can take most of the memory, is loaded only with `with_replay`.
+  """
+  found, passed_over = _newest(config, spec, run, with_replay)
   for text in passed_over:
     _log.warning("skipped %s", text)
   return None if found is None else found.state
 
 
-def _newest(config: Config, spec: EnvSpec, run: RunDirectory) -> tuple[Resumed | None, list[str]]:
+def _newest(
+  config: Config, spec: EnvSpec, run: RunDirectory, with_replay: bool = True
+) -> tuple[Resumed | None, list[str]]:
   """Loads the newest complete state; also returns why newer states cannot be used."""
   store, passed_over = ResumeStore(run.resume_path), []
   found, damaged = scan_checkpoints(run.checkpoints_path)
@@ -131,7 +138,8 @@ def _newest(config: Config, spec: EnvSpec, run: RunDirectory) -> tuple[Resumed |
     try:
       if info.has_parameters_only:
         raise UserError("it has parameters only")
-      state, recorder = _read_resume_state(store, info, _load_training(config, spec, info))
+      training = _load_training(config, spec, info)
+      state, recorder = _read_resume_state(store, info, training, with_replay)
     except (UserError, ValueError, KeyError, TypeError) as e:
       passed_over.append(f"{info.name}: {e}")
       continue
@@ -157,8 +165,10 @@ def _complete(config: Config, spec: EnvSpec, training: Any) -> Any:
   return dataclasses.replace(fresh, **known)
 
 
-def _read_resume_state(store: ResumeStore, info: CheckpointInfo, training: Any) -> tuple[RunState, State]:
-  saved = store.load(info.name)
+def _read_resume_state(
+  store: ResumeStore, info: CheckpointInfo, training: Any, with_replay: bool
+) -> tuple[RunState, State]:
+  saved = store.load(info.name, with_replay)
   state, recorder = saved.state, part(saved.state, "recorder")
   # The conversion raises an error for other types, so that `_newest` skips the state.
   _, learner_steps, _ = (float(recorder[name]) for name in ("env_steps", "learner_steps", "wall_s"))

@@ -1,6 +1,7 @@
 """Trains a run: runs the algorithm, and records its events in the run directory."""
 
 import contextlib
+import functools
 import itertools
 import logging
 import time
@@ -85,7 +86,7 @@ def train_events(
           should_stop=stop.is_set,
           state=resumed.state,
           saved_blocks=lambda: store.known,
-          latest=lambda: newest_state(config, spec, run),
+          latest=functools.partial(newest_state, config, spec, run),
           stored=load_stored(config, spec),
           log_dir=str(run.logs_path.absolute()),
           on_phase=phase_notes(display, start),

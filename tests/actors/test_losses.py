@@ -45,7 +45,7 @@ class Run:
           build.env_spec(config),
           should_stop=lambda: bool(self.events) and self.events[-1].env_steps >= until,
           state=state,
-          latest=lambda: self.saved[-1] if self.saved else None,
+          latest=lambda with_replay=False: self.saved[-1] if self.saved else None,
         )
       )
       try:

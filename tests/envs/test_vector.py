@@ -294,5 +294,7 @@ def test_env_that_replays_differently_starts_a_new_game():
 def test_state_of_another_number_of_envs():
   env = make_vector("tiny:catch", {}, 3, seed=0)
   step = env.reset()
-  with pytest.raises(ValueError, match="3 environments"):
+  with pytest.raises(ValueError, match="must be of 2 environments"):
     make_vector("tiny:catch", {}, 2, seed=0).set_state(env.get_state(), step)
+  with pytest.raises(ValueError, match="that step one by one"):
+    env.set_state({"state": np.zeros(3)}, step)  # that of environments in JAX

@@ -52,6 +52,14 @@ def test_resume_roundtrip(tmp_path):
   assert {k: type(v) for k, v in saved.state.items()} == {k: type(v) for k, v in want.items()}
 
 
+def test_replay_is_left_out(tmp_path):
+  save(ResumeStore(tmp_path), "one", [1, 0, 4], {0: 7, 2: 9})
+  for path in (tmp_path / "blocks").iterdir():
+    path.unlink()  # it is not even read
+  saved = ResumeStore(tmp_path).load("one", with_replay=False)
+  assert (saved.generations, saved.blocks, set(saved.state)) == (None, {}, set(state(3)))
+
+
 def test_unchanged_blocks_are_not_rewritten(tmp_path):
   store = ResumeStore(tmp_path)
   assert store.known is None

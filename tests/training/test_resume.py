@@ -304,6 +304,7 @@ def test_checkpoint_with_a_damaged_replay_block_is_skipped(run):
     (["max_env_steps=160"], "max_env_steps=160; give a larger one"),
     (["config/minatar/breakout.yaml"], "must be KEY=VALUE"),
     (["learner.batch_sise=3"], "learner.batch_sise"),
+    (["opponents.past_share=0.5"], "opponents.past_share=0.5: "),
   ],
 )
 def test_invalid_resume_is_refused(cli, run, overrides, error_text):

@@ -85,8 +85,8 @@ class ResumeStore:
     self._files, self.known = files, None if generations is None else np.array(generations)
     return path
 
-  def load(self, name: str) -> SavedState:
-    """Returns a resume state. Later saves reuse its blocks on disk.
+  def load(self, name: str, with_replay: bool = True) -> SavedState:
+    """Returns a resume state, without replay if `with_replay` is false. Later saves reuse its blocks on disk.
 
     Raises: UserError: the state is missing, damaged, or not a resume state.
     """
@@ -94,6 +94,8 @@ class ResumeStore:
     n, files = meta.get("num_blocks"), _entries(meta)
     if not isinstance(n, int) or not 0 <= n <= 1 << 16 or files is None or max(files, default=-1) >= n:
       raise UserError(f"{self._directory / name}: not a resume state")
+    if not with_replay:
+      return SavedState(state=state, generations=None, blocks={})
     generations = np.zeros(n, np.int64)
     for number, entry in files.items():
       generations[number] = entry["generation"]

@@ -23,6 +23,13 @@ SEEDS = (0, 1, 2)
 WALL_S = 1500.0
 FEW_SIMULATIONS = 4
 PLANNERS = ("train", "test")
+COLUMNS = (
+  *("env_steps", "learner_steps", "wall_s", "train/return_mean", "train/length_mean", "error/value"),
+  *("error/reward", "policy/entropy", "policy/target_entropy", "state/cosine", "loss/total", "loss/policy"),
+  *("loss/value", "loss/reward", "loss/consistency", "loss/chance", "loss/afterstate_value"),
+  *("chance/codes_used", "chance/entropy", "test/at_env_steps", "test/return_mean", "test/return_std"),
+)
+"""The metrics that a result keeps."""
 
 
 def search(algorithm: str, **settings: float) -> tuple[str, ...]:
@@ -87,4 +94,4 @@ def jobs(wall_s: float = WALL_S) -> list[Job]:
 
 
 if __name__ == "__main__":
-  sys.exit(main(jobs(), HERE, __doc__, measures_speed=True))
+  sys.exit(main(jobs(), HERE, __doc__, columns=COLUMNS, measures_speed=True))

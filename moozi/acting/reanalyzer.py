@@ -88,10 +88,6 @@ class Reanalyzer(HeldParameters):
     self._policy = jax.jit(make_policy(model, planner, config.targets, spec))
     self._rng_key = jax.random.PRNGKey(seed)
 
-  def drop_parameters(self) -> None:
-    """Drops the parameters, so that `set_parameters` accepts the same version again after a rollback."""
-    self.params, self.net_state, self.version = None, None, -1
-
   def get_state(self) -> State:
     return {"rng_key": np.array(self._rng_key)}
 

@@ -118,7 +118,7 @@ def _reason_to_end(context: Context) -> str | None:
 
 
 def _finish(context: Context, observing: Observing, reason: str) -> Iterator[Event]:
-  """Waits for the work in flight, takes the last state, and evaluates it.
+  """Waits for the work in flight, takes the last state, evaluates it, and takes the state again.
 
   A run that is stopped skips the evaluation and waits a few seconds for its workers.
   """
@@ -136,6 +136,10 @@ def _finish(context: Context, observing: Observing, reason: str) -> Iterator[Eve
   if reason != "stopped":
     yield from _evaluate_last(context, observing)
     reason = context.session.evaluations.reason_at_end(reason)
+  if reason != "stopped":
+    # A run that is resumed from this state keeps the final evaluation.
+    states.ask(context, is_final=False)
+    yield from _drain(context)
   if not context.should_stop():
     yield from observing.finish()
   _wait_for_closed(context.ray, closing)

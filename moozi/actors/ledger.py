@@ -20,13 +20,11 @@ class Target(NamedTuple):
 
   Attributes:
     parameters: reference to (params, net_state, version).
-    version: the learner step at which the target network was copied.
-    publication: number of earlier publications; after a rollback the same version may be published twice.
+    version: the learner step at which the target network was copied or rolled back.
   """
 
   parameters: Any
   version: int
-  publication: int
 
 
 class KeptSegment(NamedTuple):

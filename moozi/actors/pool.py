@@ -9,8 +9,6 @@ import collections
 import dataclasses
 from typing import Any
 
-import numpy as np
-
 from moozi.actors import cluster
 from moozi.actors.remote.parameter_server import ParameterServer
 from moozi.actors.remote.replay_buffer import ReplayActor
@@ -18,7 +16,6 @@ from moozi.actors.remote.workers import ReanalyzeWorker, TestingWorker, Training
 from moozi.core import plugins
 from moozi.core.actor_report import REANALYZE_WORKER, REPLAY, SERVER, TESTER, WORKER
 from moozi.core.config import ActorResources
-from moozi.core.pytree import replace
 from moozi.run.session import RunInputs
 
 _FILLS_IN_FLIGHT = 16
@@ -144,12 +141,11 @@ class ActorPool:
   def _restart_server(self, message: str, learner_steps: int) -> Restart:
     state = self._inputs.latest()
     training = self._first if state is None else state.training
+    # Updates are lost, but the learner step does not decrease, so that versions never repeat.
+    self.server = self._start(SERVER, training, learner_steps)
     if training is None:
-      self.server = self._start(SERVER, None, learner_steps)
       return Restart(f"{message} with its first parameters: there is no checkpoint yet")
     found = int(training.learner_step)
-    # Updates are lost, but the learner step does not decrease, so that versions never repeat.
-    self.server = self._start(SERVER, replace(training, learner_step=np.int32(learner_steps)))
     why = " that the run started with: there is no checkpoint yet" if state is None else ""
     return Restart(f"{message} from learner step {found:,}{why}", learner_steps=found)
 

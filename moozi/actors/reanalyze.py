@@ -35,14 +35,12 @@ def publish_if_copied(context: Context) -> None:
 def publish(context: Context) -> None:
   """Publishes the target network's parameters as one object, which all reanalyze workers read."""
   if context.pool.reanalyze_workers:
-    reference = context.pool.server.target_parameters.remote()
+    reference = context.pool.server.parameters.remote("target")
     context.calls.expect(reference, SERVER, functools.partial(_on_published, context, reference))
 
 
 def _on_published(context: Context, reference: Any, parameters: tuple[Any, Any, int]) -> list[Event]:
-  before = context.ledger.target
-  publication = 0 if before is None else before.publication + 1
-  context.ledger.target = Target(reference, parameters[2], publication)
+  context.ledger.target = Target(reference, parameters[2])
   return []
 
 
@@ -50,9 +48,7 @@ def _ask(context: Context, index: int, target: Target) -> None:
   context.ledger.begin_search(index)
   replay, worker = context.pool.replay, context.pool.reanalyze_workers[index]
   positions = replay.positions.remote(target.version)
-  searched, summary = worker.run.options(num_returns=2).remote(
-    target.parameters, target.publication, positions
-  )
+  searched, summary = worker.run.options(num_returns=2).remote(target.parameters, positions)
 
   def on_loss(_: Any) -> list[Event]:
     context.ledger.lose_search(index)

@@ -99,7 +99,7 @@ class SyncVectorEnvironment(VectorEnvironment):
     If an environment then shows a different step, its random draws do not follow from its seed, and it starts
     a new game.
     """
-    if np.shape(state.get("games")) != (self.num_envs,) or shown.is_last.shape != (self.num_envs,):
+    if np.shape(state.get("games", ())) != (self.num_envs,) or shown.is_last.shape != (self.num_envs,):
       raise ValueError(f"state: must be of {self.num_envs} environments that step one by one")
     self._games = np.array(state["games"], np.int64)
     logs = np.split(state["log"], np.cumsum(state["log_lengths"])[:-1])

@@ -40,6 +40,7 @@ class Learner:
     spec: EnvSpec,
   ) -> None:
     self._state = state
+    self._rolled_back_at = 0
     self._target_update_period = config.learner.target_update_period
     self._update_many = update_many
     limit = config.learner.max_skipped_updates
@@ -103,11 +104,11 @@ class Learner:
 
   @property
   def target_version(self) -> int:
-    """Learner step of the last update that changed the target network."""
-    step = self.learner_step
-    if self._config.learner.target_decay > 0:
+    """Learner step of the last update or rollback that changed the target network."""
+    step, period = self.learner_step, self._target_update_period
+    if self._config.learner.target_decay > 0 or step < period:
       return step
-    return step - step % self._target_update_period if step >= self._target_update_period else step
+    return max(step - step % period, self._rolled_back_at)
 
   def histograms(self) -> dict[str, Histogram]:
     """Returns a histogram of each parameter array by name; empty without `logging.parameter_histograms`."""
@@ -126,8 +127,18 @@ class Learner:
   def set_state(self, state: TrainingState) -> None:
     """Restores a TrainingState of NumPy arrays, and resets the count of consecutive skipped updates."""
     self._guard.reset()
+    self._rolled_back_at = 0
     # A copy: the next update donates the state's buffers, but the caller's arrays must stay valid.
     self._state = to_jax(state)
+
+  def roll_back(self, state: TrainingState) -> None:
+    """Restores older parameters under a learner step that no collector or reanalyzer has seen as a version.
+
+    The step is also the version of the restored target network, whose own version may have been in use for
+    parameters that are now discarded.
+    """
+    self.set_state(state)
+    self._rolled_back_at = self.learner_step
 
 
 def zero_targets(config: Config, spec: EnvSpec, lead: tuple[int, ...]) -> TrainTarget:

@@ -114,7 +114,9 @@ class ReplayBuffer:
     """Returns whether `min_steps_to_learn` steps are stored and `batch_size` steps are eligible."""
     return self.storage.num_steps >= self._config.min_steps_to_learn and self.num_eligible >= batch_size
 
-  def take(self, segment: TrajectorySample, first_lane: int, num_lanes: int, num_steps: int) -> AddResult:
+  def add_or_refuse(
+    self, segment: TrajectorySample, first_lane: int, num_lanes: int, num_steps: int
+  ) -> AddResult:
     """Adds a worker's segment, or refuses the whole segment if it is invalid.
 
     A refused segment does not change the stored steps, but leaves a gap in its lanes. No history, return or
@@ -232,8 +234,8 @@ class ReplayBuffer:
   ) -> int:
     """Sets new δ of drawn steps, and returns how many were applied.
 
-    Ignores steps that were overwritten or are no longer eligible, and δ that are not finite, such as those of
-    a skipped update. If a step occurs more than once, its last δ counts.
+    Ignores steps that were overwritten or are no longer eligible, and δ that are not finite. If a step occurs
+    more than once, its last δ counts.
     """
     slot, sequence = np.ravel(slot).astype(np.int64), np.ravel(sequence)
     delta = np.abs(np.ravel(delta)).astype(np.float32)

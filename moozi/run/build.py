@@ -75,14 +75,9 @@ def initial_training_state(config: Config, spec: EnvSpec) -> TrainingState:
   return init_training_state(build_model(config, spec), config, spec, key)
 
 
-def training_state_template(config: Config, spec: EnvSpec) -> TrainingState:
-  """Returns the shapes and dtypes of the run's TrainingState, the template for loading a checkpoint."""
-  return jax.eval_shape(lambda: initial_training_state(config, spec))
-
-
 def parameters_template(config: Config, spec: EnvSpec) -> tuple[Any, Any]:
   """Returns the shapes and dtypes of (params, net_state)."""
-  template = training_state_template(config, spec)
+  template = jax.eval_shape(lambda: initial_training_state(config, spec))
   return template.params, template.net_state
 
 

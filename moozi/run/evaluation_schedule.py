@@ -12,8 +12,8 @@ from moozi.run.events import Evaluated, Event, Faulted, StateReady
 from moozi.run.schedules import Every
 from moozi.run.state import RunState
 
-# Replaces the best bound in a saved state, so that the next result becomes the best.
-NO_BEST: State = {"best/bound": -math.inf}
+BEST_BOUND = "best/bound"
+"""Key of the best lower bound in `RunState.progress`."""
 
 
 class Evaluations:
@@ -33,7 +33,7 @@ class Evaluations:
     if progress:
       self._schedule.set_state(part(progress, "evaluations"))
       # Checkpoints from before version 0.1 have no bound.
-      self._best_bound = float(progress.get("best/bound", -math.inf))
+      self._best_bound = float(progress.get(BEST_BOUND, -math.inf))
 
   def is_due(self, env_steps: int) -> bool:
     return self._schedule.is_due(env_steps)
@@ -69,7 +69,9 @@ class Evaluations:
       self._best_bound = bound
       best = RunState(training=training)
       env_steps, learner_steps = outcome.env_steps, best.learner_steps
-      events.append(StateReady(env_steps=env_steps, learner_steps=learner_steps, state=best, is_best=True))
+      events.append(
+        StateReady(env_steps=env_steps, learner_steps=learner_steps, state=best, best_bound=bound)
+      )
     return events
 
   def reason_at_end(self, reason: str) -> str:
@@ -82,5 +84,5 @@ class Evaluations:
     Args:
       is_pending: whether an evaluation has started but is not recorded yet; a resumed run repeats it.
     """
-    state = prefixed("evaluations", self._schedule.get_state()) | {"best/bound": self._best_bound}
+    state = prefixed("evaluations", self._schedule.get_state()) | {BEST_BOUND: self._best_bound}
     return state | {"evaluations/next": 0.0} if is_pending else state

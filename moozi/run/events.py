@@ -119,11 +119,19 @@ class Evaluated(Event):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StateReady(Event):
-  """A state to save. With `is_best`, it is only the training state that has the best evaluation so far."""
+  """A state to save.
+
+  With `is_final`, acting and learning have ended. With `best_bound`, it is only the training state that has
+  the best evaluation so far, and `best_bound` is the lower bound of its mean return.
+  """
 
   state: RunState
   is_final: bool = False
-  is_best: bool = False
+  best_bound: float | None = None
+
+  @property
+  def is_best(self) -> bool:
+    return self.best_bound is not None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -156,8 +156,8 @@ class ReplayTrainer:
         raise
       self._pacer.ask_act(acted.num_steps)
       with self._work.doing(REPLAY, "add"):
-        taken = self._replay.take(segment, index * num_envs, num_envs, acted.num_steps)
-      self._pacer.done_act(acted.num_steps, taken.num_lost)
+        added = self._replay.add_or_refuse(segment, index * num_envs, num_envs, acted.num_steps)
+      self._pacer.done_act(acted.num_steps, added.num_lost)
       metrics = acted.metrics
       if self._past is not None and acted.past is not None:
         metrics = metrics | self._past.record(index, acted.past, self.learner_steps)
@@ -168,16 +168,16 @@ class ReplayTrainer:
         episode_lengths=acted.episode_lengths,
         staleness=self.learner_steps - acted.version,
       )
-      if taken.refused is not None:
+      if added.refused is not None:
         worker.reset()  # replay drops steps until an episode starts, and a good agent's episode may never end
-      if taken.num_lost:
-        yield Faulted(**self.session.counters(), counts=taken.faults, message=taken.describe(index))
+      if added.num_lost:
+        yield Faulted(**self.session.counters(), counts=added.faults, message=added.describe(index))
       elif self._config.trajectories.save:
         follows = index not in self._gaps
         yield Collected(
           **self.session.counters(), segment=segment, first_lane=index * num_envs, follows=follows
         )
-      self._gaps = self._gaps | {index} if taken.num_lost else self._gaps - {index}
+      self._gaps = self._gaps | {index} if added.num_lost else self._gaps - {index}
 
   def _reanalyze(self, can_sample: bool) -> Iterator[Event]:
     """Searches stored positions with the target network, and writes the results back to replay."""
@@ -231,9 +231,7 @@ class ReplayTrainer:
   def _roll_back(self, error: NotFiniteError) -> Faulted:
     self._pacer.undo_learn()
     rollback = self.session.rollback.take(error, self.learner_steps)
-    self._learner.set_state(rollback.training)
-    if self._reanalyzer is not None:
-      self._reanalyzer.drop_parameters()
+    self._learner.roll_back(rollback.training)
     return rollback.fault(self.session.counters(), self.learner_steps - rollback.found)
 
   def evaluate(self, num_episodes: int) -> EvaluationResult | None:

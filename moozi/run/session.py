@@ -2,7 +2,8 @@
 
 An algorithm in one process is a `Trainer`, and `Session.run(trainer)` is its loop. The loop evaluates and
 saves when due, and calls `trainer.step()` until there is a reason to end. Then it yields the final state,
-makes the final evaluation, and yields `Finished`. `run.local` and `baselines.ppo.run` use this loop.
+makes the final evaluation, yields the state again, and yields `Finished`. `run.local` and `baselines.ppo.run`
+use this loop.
 
 The Ray driver has its own loop with futures, and uses the other methods of Session.
 """
@@ -197,8 +198,11 @@ class Session:
     yield self.state_ready(trainer, is_final=True)
     if reason != "stopped":
       yield from self._evaluate(trainer, evaluation.final_episodes, is_final=True)
-      yield from self._reports(trainer)
       reason = self.evaluations.reason_at_end(reason)
+      if reason != "stopped":
+        # A run that is resumed from this state keeps the final evaluation.
+        yield self.state_ready(trainer)
+      yield from self._reports(trainer)
     yield Finished(**self.counters(), reason=reason, sample_reuse=trainer.sample_reuse)
 
   def state_ready(self, trainer: Trainer, is_final: bool = False, has_envs: bool = True) -> StateReady:

@@ -45,7 +45,7 @@ class Saver:
         generations, blocks = state.replay.generations, state.replay.blocks
     meta = self._meta | {"env_steps": event.env_steps, "learner_steps": event.learner_steps}
     self._job = functools.partial(
-      self._store.save, state.training, meta, wall_s, rest, generations, blocks, is_best=event.is_best
+      self._store.save, state.training, meta, wall_s, rest, generations, blocks, event.best_bound
     )
     self._message = f"last checkpoint at {event.env_steps:,} steps" if event.is_final else None
     self._saving = self._threads.submit(self._job)

@@ -213,7 +213,7 @@ class Recorder:
     state: State = {
       "env_steps": event.env_steps,
       "learner_steps": event.learner_steps,
-      "wall_s": self._wall_s(),
+      "wall_s": round(self._wall_s(), 3),  # as in ticks: a resumed run keeps those up to this time
       "recent_returns": np.array(self._recent_returns, np.float64),
       "recent_lengths": np.array(self._recent_lengths, np.float64),
       "staleness": np.array([self._staleness.total, self._staleness.count], np.float64),

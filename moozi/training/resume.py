@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import logging
+import math
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from moozi.io.checkpoints import (
   load_checkpoint,
   mend_checkpoints,
   read_best,
+  read_best_bound,
   read_checkpoint_info,
   scan_checkpoints,
   steps_of,
@@ -25,7 +27,7 @@ from moozi.io.checkpoints import (
 from moozi.io.run_directory import RunDirectory
 from moozi.io.zoo import ZOO_PREFIX
 from moozi.replay.snapshot import ReplaySnapshot
-from moozi.run.evaluation_schedule import NO_BEST
+from moozi.run.evaluation_schedule import BEST_BOUND
 from moozi.run.state import RunState
 from moozi.training.algorithms import algorithm_of
 
@@ -42,14 +44,19 @@ class Resumed:
   name: str = ""  # name of the checkpoint
   passed_over: tuple[str, ...] = ()  # newer checkpoints that cannot be used, with reasons
 
-  def forget_later_best(self, config: Config, run: RunDirectory) -> None:
-    """Resets the best evaluation if it is later than the state: the resumed run repeats those steps."""
-    if self.state is None or self.recorder is None:
+  def restore_best(self, config: Config, run: RunDirectory) -> None:
+    """Restores the bound of the best checkpoint, which may have been recorded after the state was saved.
+
+    If the checkpoint is later than the state, resets the bound, because the resumed run repeats those steps.
+    """
+    if self.state is None or self.recorder is None or not config.checkpoint.keep_best:
       return
-    best = read_best(run.checkpoints_path)
-    is_kept = best is not None and steps_of(best) <= int(self.recorder["env_steps"])
-    if config.checkpoint.keep_best and not is_kept:
-      self.state.progress.update(NO_BEST)
+    best, bound = read_best(run.checkpoints_path), read_best_bound(run.checkpoints_path)
+    if best is None or steps_of(best) > int(self.recorder["env_steps"]):
+      bound = -math.inf
+    # Files from before version 0.1 have no bound.
+    if bound is not None:
+      self.state.progress[BEST_BOUND] = bound
 
 
 def load_start(config: Config, spec: EnvSpec, run: RunDirectory) -> Resumed:

@@ -73,7 +73,7 @@ def train_events(
     check_trackers(config)
     check_plugins(config, spec)
     resumed = resumed or load_start(config, spec, run)
-    resumed.forget_later_best(config, run)
+    resumed.restore_best(config, run)
     store = resumed.store
     start = time.monotonic() - (0.0 if resumed.recorder is None else float(resumed.recorder["wall_s"]))
     display = make_progress(config.logging.progress, run.name, config.max_env_steps, config.max_wall_s)

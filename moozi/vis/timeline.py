@@ -20,7 +20,6 @@ _COLORS = {
   "positions": "#8fbf72",
   "write back": "#b492dc",
   "publish": "#a06a3c",
-  "publish target": "#6b4a2f",
   "checkpoint": "#000000",
 }
 _OTHER_COLORS = ("#5f9ea0", "#c08070", "#8080a0")

@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 
-from moozi.run import build
+from moozi.training.algorithms import algorithm_of
 
 
 def random_parameters(config, spec):
@@ -11,7 +11,7 @@ def random_parameters(config, spec):
 
   They replace initial parameters, whose priors are uniform and whose values are 0.
   """
-  template = build.training_state_template(config, spec)
+  template = algorithm_of(config).training_state_template(config, spec)
   random = np.random.default_rng(0)
   params = jax.tree.map(lambda x: (0.3 * random.standard_normal(x.shape)).astype(x.dtype), template.params)
   # net_state holds batch norm's running averages, including variances, which must be above 0.

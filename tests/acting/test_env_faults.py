@@ -63,7 +63,7 @@ def test_replay_accepts_every_segment(collected):
   config, spec, cut, results = collected
   replay = build.build_replay(config, spec)
   for segment, _ in results:
-    assert replay.take(segment, 0, 4, 4 * LENGTH).num_lost == 0
+    assert replay.add_or_refuse(segment, 0, 4, 4 * LENGTH).num_lost == 0
   replay.check_valid()
   assert replay.stats()["replay/cut"] == 0
   assert replay.storage.trajectory(2, cut, cut + 1).is_truncated[0]

@@ -71,7 +71,7 @@ def replay_and_reanalyzer(env="corridor", search="gumbel"):
   replay = build.build_replay(config_of(env, search), spec)
   for segment in segments:
     replay.add(segment, first_lane=0)
-  reanalyzer.drop_parameters()
+  reanalyzer.version = -1  # so that `set_parameters` replaces those of another test
   reanalyzer.set_parameters(*parameters)
   return replay, reanalyzer, parameters
 
@@ -164,15 +164,13 @@ def test_no_positions_are_an_error(mode):
     reanalyzer.run(empty.positions(ReanalyzeConfig(mode=mode), 0))
 
 
-def test_dropped_parameters_are_replaced_by_others_of_the_same_version():
+def test_parameters_of_the_same_version_are_kept():
   replay, reanalyzer, (params, net_state, version) = replay_and_reanalyzer()
   roots = replay.reanalyze_queue.gather(replay.reanalyze_queue.choose(12, "oldest", 1))
   before = reanalyzer.search_roots(roots).root_value
   reanalyzer.set_parameters(shaken(params, 5), net_state, version)
   np.testing.assert_array_equal(reanalyzer.search_roots(roots).root_value, before)
-  reanalyzer.drop_parameters()
-  assert reanalyzer.version == -1
-  reanalyzer.set_parameters(shaken(params, 5), net_state, version)
+  reanalyzer.set_parameters(shaken(params, 5), net_state, version + 1)
   assert np.abs(reanalyzer.search_roots(roots).root_value - before).max() > 1e-3
 
 

@@ -29,7 +29,7 @@ from tests.tiny_run import TINY
 pytestmark = pytest.mark.slow
 
 WORK = {
-  "parameter_server": {"update", "publish", "publish target", "checkpoint", "histograms"},
+  "parameter_server": {"update", "publish", "checkpoint", "histograms"},
   "replay_buffer": {
     *("add", "sample", "priorities", "positions", "write back", "checkpoint", "histograms"),
   },

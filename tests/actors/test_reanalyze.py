@@ -23,7 +23,7 @@ def make(ratio=0.5, num_workers=2):
     ],
   )
   pool = types.SimpleNamespace(
-    server=actor("server", "target_parameters"),
+    server=actor("server", "parameters"),
     replay=actor("replay", "positions", "write_back"),
     reanalyze_workers={i: actor(f"worker_{i}", "run") for i in range(num_workers if ratio else 0)},
   )
@@ -41,7 +41,7 @@ def act(context, num_steps):
 
 
 def publish_target(context, number=1, version=0):
-  context.calls.arrive(f"server.target_parameters/{number}/0", ("params", "net", version))
+  context.calls.arrive(f"server.parameters/{number}/0", ("params", "net", version))
 
 
 def update(context, learner_steps):
@@ -60,7 +60,7 @@ def test_nothing_is_requested_before_the_target_network_arrives():
   # Each of the two workers has at most two calls, although pacing would allow eight in total.
   assert pool.replay.positions.asked == [(0,)] * 4
   assert [len(w.run.asked) for w in pool.reanalyze_workers.values()] == [2, 2]
-  assert pool.reanalyze_workers[0].run.asked[0] == ("server.target_parameters/1/0", 0, "replay.positions/1/0")
+  assert pool.reanalyze_workers[0].run.asked[0] == ("server.parameters/1/0", "replay.positions/1/0")
 
 
 def test_results_are_written_back_and_make_room():
@@ -78,7 +78,7 @@ def test_results_are_written_back_and_make_room():
 
 def test_target_network_is_published_when_it_is_copied():
   context = make(num_workers=1)
-  asked = context.pool.server.target_parameters.asked
+  asked = context.pool.server.parameters.asked
   publish_target(context)
   # Until the first copy of the target network, each update publishes new target parameters.
   update(context, 96)
@@ -91,17 +91,7 @@ def test_target_network_is_published_when_it_is_copied():
   act(context, 8)
   reanalyze.ask(context)
   assert context.pool.replay.positions.asked == [(100,)]
-  assert context.pool.reanalyze_workers[0].run.asked[0][:2] == ("server.target_parameters/3/0", 1)
-
-
-def test_repeated_version_is_another_publication():
-  context = make(num_workers=1)
-  publish_target(context, version=100)
-  reanalyze.publish(context)
-  publish_target(context, number=2, version=100)
-  act(context, 8)
-  reanalyze.ask(context)
-  assert context.pool.reanalyze_workers[0].run.asked[0][:2] == ("server.target_parameters/2/0", 1)
+  assert context.pool.reanalyze_workers[0].run.asked[0][0] == "server.parameters/3/0"
 
 
 def test_lost_search_is_requested_again():
@@ -148,5 +138,5 @@ def test_without_a_ratio_nothing_is_requested(learner_steps):
   act(context, 64)
   reanalyze.ask(context)
   update(context, learner_steps)
-  assert not context.pool.server.target_parameters.asked
+  assert not context.pool.server.parameters.asked
   assert not context.calls.pending

@@ -1,12 +1,18 @@
 """Tests that the driver assembles the run's state from parts that arrive at different times."""
 
+import math
 import types
 
 import pytest
 
-from moozi.actors import segments, states
+from moozi.actors import driver, segments, states
 from moozi.io.config import load_config
+from moozi.run import build
+from moozi.run.events import ActorReports, Started
+from moozi.run.session import RunInputs
+from tests.actors import in_process_ray
 from tests.actors.fakes import actor, make_context
+from tests.tiny_run import TINY
 
 
 @pytest.fixture
@@ -79,3 +85,15 @@ def test_kept_segments_are_yielded_before_the_state(context):
   assert context.calls.arrive("server.get_state/1/0", training(8)) == []
   segment, state = context.calls.arrive("replay.snapshot/1/0", snapshot(70))
   assert (segment.segment, state.env_steps) == ("value of a", 70)
+
+
+def test_last_state_has_the_final_evaluation():
+  config = load_config(None, [*TINY, "max_wall_s=1e-9", "evaluation.final_episodes=2"])
+  with in_process_ray.connected():
+    events = list(driver.run(RunInputs(config, build.env_spec(config))))
+  first, evaluated, best, last, finished = (e for e in events if not isinstance(e, Started | ActorReports))
+  assert (first.is_final, last.is_final, finished.reason) == (True, False, "max_wall_s")
+  assert best.best_bound == evaluated.result.lower_bound
+  bounds = [event.state.progress["best/bound"] for event in (first, last)]
+  assert bounds == [-math.inf, best.best_bound]
+  assert first.state.wall_s < last.state.wall_s

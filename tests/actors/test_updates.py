@@ -29,7 +29,7 @@ class Training:
 @pytest.fixture
 def context():
   pool = types.SimpleNamespace(
-    server=actor("server", "update", "parameters", "set_state"),
+    server=actor("server", "update", "parameters", "roll_back"),
     replay=actor("replay", "sample", "update_priorities"),
     reanalyze_workers={},
   )
@@ -92,7 +92,7 @@ def test_repeated_non_finite_updates_roll_back_once(context):
   (fault,) = context.calls.lose("server.update/2/1", error)
   assert isinstance(fault, Faulted)
   assert fault.counts == {"rollbacks": 1, "lost_updates": 2}
-  ((restored,),) = context.pool.server.set_state.asked
+  ((restored,),) = context.pool.server.roll_back.asked
   assert int(restored.learner_step) == fault.learner_steps == 8
   updates.ask(context)
   with pytest.raises(NotFiniteError, match="value is not finite"):

@@ -28,6 +28,7 @@ from moozi.io.metrics import read_metrics
 from moozi.io.run_directory import SUMMARY_KEYS, RunDirectory
 from moozi.io.zoo import FILES, agent_names, resolve_run, size_of, write_files_list
 from moozi.run import build
+from moozi.training.algorithms import algorithm_of
 from moozi.training.resume import load_start
 from moozi.training.zoo_entry import MAX_GIF_BYTES, is_reproduced, make_entry, thin_ticks
 from tests.commands.conftest import make_run
@@ -43,7 +44,8 @@ def ended(tmp_path_factory) -> RunDirectory:
   config = run.load_config()
   spec = env_spec(config.env.name)
   (info,) = list_checkpoints(run.checkpoints_path)
-  state = load_checkpoint(info.path, build.training_state_template(config, spec), expected_of(config, spec))
+  template = algorithm_of(config).training_state_template(config, spec)
+  state = load_checkpoint(info.path, template, expected_of(config, spec))
   result = build.build_evaluator(config, spec).run(state.params, state.net_state, num_episodes=EPISODES)
   figures = {f"test/{key}": value for key, value in result.summary().items()} | {"test/at_env_steps": 64}
   ticks = [{"env_steps": i, "learner_steps": 0, "wall_s": 1.0 * i, "loss/total": 1 / 3} for i in range(64)]
@@ -83,7 +85,7 @@ def files_of(path: Path) -> dict[str, bytes]:
 def test_entry_has_the_parameters_and_no_more(ended, root):
   (whole,), (small,) = (list_checkpoints(p / "checkpoints") for p in (ended.path, root / NAME))
   config, spec = ended.load_config(), env_spec("tiny:catch")
-  template, expected = build.training_state_template(config, spec), expected_of(config, spec)
+  template, expected = algorithm_of(config).training_state_template(config, spec), expected_of(config, spec)
   a, b = (load_checkpoint(info.path, template, expected) for info in (whole, small))
   jax.tree_util.tree_map(np.testing.assert_array_equal, (a.params, a.net_state), (b.params, b.net_state))
   assert (b.target_params, b.opt_state, b.learner_step) == (None, None, None)
@@ -260,7 +262,8 @@ def test_start_from(root, ended, tmp_path):
   state = load_start(config, spec, ended).state.training
   fresh = build.initial_training_state(config, spec)
   (info,) = list_checkpoints(ended.checkpoints_path)
-  whole = load_checkpoint(info.path, build.training_state_template(config, spec), expected_of(config, spec))
+  template = algorithm_of(config).training_state_template(config, spec)
+  whole = load_checkpoint(info.path, template, expected_of(config, spec))
   expected = dataclasses.replace(fresh, params=whole.params, target_params=whole.params)
   equal = jax.tree_util.tree_map(np.array_equal, state, expected)
   assert jax.tree_util.tree_all(equal)

@@ -16,6 +16,7 @@ from moozi.ops.scalar_transform import ScalarTransform
 from moozi.run import build, local
 from moozi.run.events import Acted, Evaluated, Finished, StateReady, Updated
 from moozi.run.session import RunInputs
+from moozi.training.algorithms import algorithm_of
 
 pytest.importorskip("ale_py")
 
@@ -64,7 +65,7 @@ def test_supports_cover_all_values_of_clipped_rewards(name):
 
 def test_network_of_two_cores_is_small():
   config = load_config(CONFIGS / "pong.yaml")
-  state = build.training_state_template(config, build.env_spec(config))
+  state = algorithm_of(config).training_state_template(config, build.env_spec(config))
   assert sum(x.size for x in jax.tree_util.tree_leaves(state.params)) < 800_000
 
 

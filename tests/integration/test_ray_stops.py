@@ -13,8 +13,8 @@ import pytest
 from moozi.envs.registry import env_spec
 from moozi.io.checkpoints import expected_of, list_checkpoints, load_checkpoint
 from moozi.io.run_directory import RunDirectory
-from moozi.run.build import training_state_template
 from moozi.run.pacing import slack_steps
+from moozi.training.algorithms import algorithm_of
 from tests.integration.runs import (
   ENDLESS,
   ROOT,
@@ -154,7 +154,8 @@ def fill_and_free(folder: Path, disk: SmallDisk) -> None:
     config = RunDirectory.open(run).load_config()
     spec = env_spec(config.env.name)
     for info in whole:
-      load_checkpoint(info.path, training_state_template(config, spec), expected_of(config, spec))
+      template = algorithm_of(config).training_state_template(config, spec)
+      load_checkpoint(info.path, template, expected_of(config, spec))
     last = steps(run)
     disk.free()
     newest = whole[-1].env_steps

@@ -17,6 +17,7 @@ from moozi.io.checkpoints import (
   find_checkpoint,
   list_checkpoints,
   read_best,
+  read_best_bound,
   resume_store,
 )
 
@@ -178,7 +179,7 @@ def test_last_few_are_resumable_and_best_stays(tmp_path):
   for step in range(1, 7):
     meta = {"env_steps": step, "learner_steps": step}
     if step == 2:
-      store.save({"w": np.ones(1)}, meta, 1.0, is_best=True)
+      store.save({"w": np.ones(1)}, meta, 1.0, best_bound=0.5)
     else:
       generations, blocks = np.array([step]), {0: block(step)}
       store.save({"w": np.ones(1)}, meta, 1.0, state(step), generations, blocks)
@@ -187,6 +188,7 @@ def test_last_few_are_resumable_and_best_stays(tmp_path):
   assert ResumeStore(tmp_path / "resume").names() == {"step_000000005", "step_000000006"}
   assert len(files(tmp_path / "resume")) == 2
   assert find_checkpoint(tmp_path / "checkpoints", "best").env_steps == 2
+  assert read_best_bound(tmp_path / "checkpoints") == 0.5
   assert find_checkpoint(tmp_path / "checkpoints").env_steps == 6
 
 
@@ -215,7 +217,7 @@ def test_name_says_that_a_checkpoint_cannot_be_resumed(tmp_path):
   store = CheckpointStore(folder, CheckpointConfig(keep_last=1, milestones_env_steps=1))
   save_step(store, 1)
   meta = {"env_steps": 1, "learner_steps": 1}
-  store.save({"w": np.ones(1)}, meta, 1.0, is_best=True)
+  store.save({"w": np.ones(1)}, meta, 1.0, best_bound=0.5)
   assert read_best(folder) == "step_000000001"
   save_step(store, 2)
   assert [c.name for c in list_checkpoints(folder)] == ["step_000000001_params", "step_000000002"]
@@ -234,13 +236,13 @@ def test_best_does_not_replace_a_resumable_checkpoint(tmp_path):
   resume = ResumeStore(tmp_path / "resume")
   store = CheckpointStore(tmp_path / "checkpoints", CheckpointConfig(keep_last=1), resume)
   store.save({"x": np.ones(1)}, {"env_steps": 10, "learner_steps": 9}, 1.0, state(3))
-  store.save({"x": np.zeros(1)}, {"env_steps": 10, "learner_steps": 7}, 1.0, is_best=True)
+  store.save({"x": np.zeros(1)}, {"env_steps": 10, "learner_steps": 7}, 1.0, best_bound=0.5)
   found = {c.name: c.learner_steps for c in list_checkpoints(tmp_path / "checkpoints")}
   assert found == {"step_000000010": 9, "step_000000010_best": 7}
   assert find_checkpoint(tmp_path / "checkpoints", "best").learner_steps == 7
   assert find_checkpoint(tmp_path / "checkpoints", "10").learner_steps == 9
   store.save({"x": np.ones(1)}, {"env_steps": 20, "learner_steps": 19}, 2.0, state(3))
-  assert store.save({"x": np.ones(1)}, {"env_steps": 20, "learner_steps": 19}, 2.0, is_best=True)
+  assert store.save({"x": np.ones(1)}, {"env_steps": 20, "learner_steps": 19}, 2.0, best_bound=0.5)
   assert [c.name for c in list_checkpoints(tmp_path / "checkpoints")] == ["step_000000020"]
   drop_later([tmp_path / "checkpoints"], 10)
   assert not list_checkpoints(tmp_path / "checkpoints")
@@ -252,3 +254,4 @@ def test_best_must_be_a_name(tmp_path):
   (tmp_path / "elsewhere").mkdir()
   with pytest.raises(UserError, match="has no best checkpoint"):
     find_checkpoint(tmp_path / "checkpoints", "best")
+  assert read_best_bound(tmp_path / "checkpoints") is None

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 import pytest
 
+from moozi.acting.collector import HeldParameters
 from moozi.core.errors import NotFiniteError
 from moozi.core.pytree import map_fields, replace
 from moozi.io.checkpoints import expected_of, load_checkpoint, save_checkpoint
@@ -16,6 +17,7 @@ from moozi.learning.learner import zero_targets
 from moozi.nn.model import Model
 from moozi.ops.history import normalize_frame, stack_history
 from moozi.run import build
+from moozi.training.algorithms import algorithm_of
 from tests.compilations import num_compilations
 from tests.replay.replay_lanes import random_lanes, segment_of
 from tests.run_events import assert_equal_trees
@@ -95,7 +97,8 @@ def test_resume_from_a_checkpoint_is_exact_to_the_bit(parts, learner, tmp_path):
   expected = learner.get_state()
 
   learner.update(targets)
-  state = load_checkpoint(path, build.training_state_template(config, spec), expected_of(config, spec))
+  template = algorithm_of(config).training_state_template(config, spec)
+  state = load_checkpoint(path, template, expected_of(config, spec))
   learner.set_state(jax.device_get(state))
   assert learner.learner_step == 2
   learner.update(targets)
@@ -117,6 +120,26 @@ def test_the_target_version_is_the_step_of_the_copy(parts, learner):
   for before, after in ((0, 1), (1, 2), (3, 4)):
     assert not np.array_equal(firsts[before], firsts[after])
   np.testing.assert_array_equal(firsts[2], firsts[3])
+
+
+def test_collectors_replace_the_discarded_target_network_after_a_rollback(parts, learner):
+  collector = HeldParameters()
+  for _ in range(3):
+    learner.update(parts[2])
+  version = learner.target_version
+  collector.set_parameters(*learner.parameters("target"))
+  learner.update(parts[2])
+  assert learner.target_version == version == 6
+  older = replace(parts[4], learner_step=np.int32(learner.learner_step))
+  learner.roll_back(older)
+  collector.set_parameters(*learner.parameters("target"))
+  assert collector.version == 8
+  assert_equal_trees(collector.params, older.target_params)
+  learner.update(parts[2])
+  assert learner.target_version == 9
+  # A resumed run counts from the copies again, as a run without a rollback does.
+  learner.set_state(older)
+  assert learner.target_version == 6
 
 
 def test_skipped_updates_are_counted_and_limited(parts, learner):

@@ -15,7 +15,8 @@ from moozi.envs.vector import make_vector
 from moozi.io.checkpoints import find_checkpoint, load_checkpoint
 from moozi.io.run_directory import RunDirectory
 from moozi.ops.history import init_history, normalize_frame, push_action, push_frame, stack_history
-from moozi.run.build import build_model, env_spec, training_state_template
+from moozi.run.build import build_model, env_spec
+from moozi.training.algorithms import algorithm_of
 
 CONFIG = Path(__file__).parents[2] / "config" / "tiny" / "catch.yaml"
 
@@ -45,7 +46,7 @@ def check_beyond_the_end(folder: Path) -> None:
   config = run.load_config()
   spec, model = env_spec(config), build_model(config, env_spec(config))
   found = find_checkpoint(run.checkpoints_path)
-  state = load_checkpoint(found.path, training_state_template(config, spec))
+  state = load_checkpoint(found.path, algorithm_of(config).training_state_template(config, spec))
   env = make_vector(config.env.name, {}, 64, seed=3)
   random = np.random.default_rng(0)
   step, history = env.reset(), init_history(64, config.targets.history_length, spec)

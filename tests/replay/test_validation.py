@@ -78,11 +78,11 @@ def test_float_frames_must_be_finite_and_rounding_is_allowed():
 def test_a_refused_segment_changes_no_stored_step():
   buffer = make_buffer(SPEC, lanes=4)
   lanes = random_lanes(0, 2, 20, SPEC)
-  buffer.take(segment_of(lanes, 0, 10, SPEC), 2, 2, 20)
+  buffer.add_or_refuse(segment_of(lanes, 0, 10, SPEC), 2, 2, 20)
   before = map_fields(np.copy, buffer.storage.trajectory(2, 0, 10))
-  taken = buffer.take(replace(segment_of(lanes, 10, 15, SPEC), action=None), 2, 2, 10)
-  assert taken.faults == {"refused_segments": 1, "lost_steps": 10}
-  assert taken.describe(1) == (
+  added = buffer.add_or_refuse(replace(segment_of(lanes, 10, 15, SPEC), action=None), 2, 2, 10)
+  assert added.faults == {"refused_segments": 1, "lost_steps": 10}
+  assert added.describe(1) == (
     "training_worker_1: a segment of 10 steps is refused: action has shape (): must be (5, 2)"
   )
   map_fields(np.testing.assert_array_equal, before, buffer.storage.trajectory(2, 0, 10))
@@ -98,22 +98,22 @@ def test_each_segment_is_checked_once(monkeypatch):
     "moozi.replay.buffer.check_segment", lambda segment, *_, **__: checked.append(segment.action.shape)
   )
   lanes, buffer = random_lanes(0, 2, 3 * LENGTH, SPEC), make_buffer(SPEC)
-  buffer.take(segment_of(lanes, 0, LENGTH, SPEC), 0, 2, 2 * LENGTH)
+  buffer.add_or_refuse(segment_of(lanes, 0, LENGTH, SPEC), 0, 2, 2 * LENGTH)
   buffer.add(segment_of(lanes, LENGTH, 2 * LENGTH, SPEC), 0)
   buffer._awaits_first[:] = True
-  buffer.take(segment_of(lanes, 2 * LENGTH, 3 * LENGTH, SPEC), 0, 2, 2 * LENGTH)
+  buffer.add_or_refuse(segment_of(lanes, 2 * LENGTH, 3 * LENGTH, SPEC), 0, 2, 2 * LENGTH)
   assert checked == [(LENGTH, 2)] * 3
 
 
 def test_missing_lanes_raise():
   with pytest.raises(ValueError, match="first_lane=1 with 2 lanes"):
-    make_buffer(SPEC).take(good_segment(), 1, 2, 10)
+    make_buffer(SPEC).add_or_refuse(good_segment(), 1, 2, 10)
 
 
 def test_a_wrong_number_of_lanes_is_refused():
   buffer = make_buffer(SPEC, lanes=4)
-  assert "segment of 2 lanes: its worker has 1" in buffer.take(good_segment(), 0, 1, 5).refused
-  assert buffer.take(good_segment(), 0, 2, 10).refused is None
+  assert "segment of 2 lanes: its worker has 1" in buffer.add_or_refuse(good_segment(), 0, 1, 5).refused
+  assert buffer.add_or_refuse(good_segment(), 0, 2, 10).refused is None
 
 
 def joined_lane(steps, lost_from, lost_to):
@@ -144,7 +144,7 @@ def test_no_target_crosses_a_gap(seed, refused, num_refused, end_probability):
     segment = segment_of(lanes, i * LENGTH, (i + 1) * LENGTH, SPEC)
     if refused <= i < refused + num_refused:
       segment = replace(segment, last_reward=np.full_like(segment.last_reward, np.nan))
-    num_lost += buffer.take(segment, 0, 2, 2 * LENGTH).num_lost
+    num_lost += buffer.add_or_refuse(segment, 0, 2, 2 * LENGTH).num_lost
     buffer.check_valid()
   lost = refused * LENGTH, (refused + num_refused) * LENGTH
   joined, kept = zip(*(joined_lane(lane, *lost) for lane in lanes), strict=True)
@@ -170,7 +170,7 @@ def test_each_lane_waits_for_its_own_episode():
   for i in range(6):
     segment = segment_of(lanes, i * LENGTH, (i + 1) * LENGTH, SPEC)
     taken.append(
-      buffer.take(segment if i != 1 else map_fields(lambda x: x[:, :1], segment), 0, 2, 10).num_lost
+      buffer.add_or_refuse(segment if i != 1 else map_fields(lambda x: x[:, :1], segment), 0, 2, 10).num_lost
     )
   assert taken == [0, 10, 2 + 5, 3, 0, 0]
   assert [stored_range(buffer, lane)[1] for lane in range(2)] == [5 + 18, 5 + 12]
@@ -181,23 +181,23 @@ def test_each_lane_waits_for_its_own_episode():
 def test_a_gap_is_part_of_the_state():
   lanes = random_lanes(3, 2, 15, SPEC, end_probability=0.0)
   buffer, other = make_buffer(SPEC), make_buffer(SPEC)
-  buffer.take(segment_of(lanes, 0, 5, SPEC), 0, 2, 10)
-  buffer.take(replace(segment_of(lanes, 5, 10, SPEC), action=None), 0, 2, 10)
+  buffer.add_or_refuse(segment_of(lanes, 0, 5, SPEC), 0, 2, 10)
+  buffer.add_or_refuse(replace(segment_of(lanes, 5, 10, SPEC), action=None), 0, 2, 10)
   other.set_state(buffer.get_state())
-  assert other.take(segment_of(lanes, 10, 15, SPEC), 0, 2, 10).num_lost == 10
+  assert other.add_or_refuse(segment_of(lanes, 10, 15, SPEC), 0, 2, 10).num_lost == 10
   assert other.stats()["replay/lost_steps"] == 20
   # Restoring a state without a gap must not create one.
   sound, again = make_buffer(SPEC), make_buffer(SPEC)
-  sound.take(segment_of(lanes, 0, 5, SPEC), 0, 2, 10)
+  sound.add_or_refuse(segment_of(lanes, 0, 5, SPEC), 0, 2, 10)
   again.set_state(sound.get_state())
-  assert again.take(segment_of(lanes, 5, 10, SPEC), 0, 2, 10).num_lost == 0
+  assert again.add_or_refuse(segment_of(lanes, 5, 10, SPEC), 0, 2, 10).num_lost == 0
 
 
 def test_an_empty_lane_waits_for_an_episode():
   lanes = random_lanes(3, 2, 5, SPEC, end_probability=0.0)
   lanes[1][0].is_first = False
   buffer = make_buffer(SPEC)
-  assert buffer.take(segment_of(lanes, 0, 5, SPEC), 0, 2, 10).num_lost == 5
+  assert buffer.add_or_refuse(segment_of(lanes, 0, 5, SPEC), 0, 2, 10).num_lost == 5
   assert [stored_range(buffer, lane) for lane in range(2)] == [(0, 5), (0, 0)]
 
 
@@ -205,15 +205,15 @@ def test_too_many_refusals_of_a_worker_raise():
   buffer = make_buffer(SPEC, lanes=4, max_refused_segments=3)
   bad = replace(good_segment(), action=None)
   for _ in range(2):
-    buffer.take(bad, 0, 2, 10)
-    buffer.take(bad, 2, 2, 10)
-  buffer.take(good_segment(), 0, 2, 10)
-  buffer.take(bad, 0, 2, 10)
+    buffer.add_or_refuse(bad, 0, 2, 10)
+    buffer.add_or_refuse(bad, 2, 2, 10)
+  buffer.add_or_refuse(good_segment(), 0, 2, 10)
+  buffer.add_or_refuse(bad, 0, 2, 10)
   message = (
     r"^training_worker_1: 3 segments in a row were refused, the last: action has shape .*=3 allows no more$"
   )
   with pytest.raises(SegmentError, match=message):
-    buffer.take(bad, 2, 2, 10)
+    buffer.add_or_refuse(bad, 2, 2, 10)
   assert buffer.stats()["replay/refused_segments"] == 6
 
 

@@ -32,6 +32,7 @@ def test_best_result_saves_the_state_that_played_it():
   assert (event.env_steps, event.learner_steps) == (150, 9)
   assert isinstance(state, StateReady)
   assert state.is_best
+  assert state.best_bound == result(2.0).lower_bound
   assert state.state.training is TRAINING
   # The counters are those of the evaluated parameters.
   assert (state.env_steps, state.learner_steps) == (120, 7)

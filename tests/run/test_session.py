@@ -92,10 +92,13 @@ def test_schedules_and_order():
   events = trainer.run()
   assert isinstance(events[0], Started)
   assert events[0].message == "counting"
-  assert [(e.env_steps, e.is_final) for e in saved(events)] == [(40, False), (80, False), (100, True)]
+  assert [(e.env_steps, e.is_final) for e in saved(events)] == [
+    *((40, False), (80, False), (100, True)),
+    (100, False),
+  ]
   assert [e.env_steps for e in events if isinstance(e, Evaluated)] == [30, 60, 90, 100]
   assert trainer.num_episodes == [2, 2, 2, 3]
-  assert [type(e) for e in events[-3:]] == [StateReady, Evaluated, Finished]
+  assert [type(e) for e in events[-4:]] == [StateReady, Evaluated, StateReady, Finished]
   assert events[-1] == Finished(env_steps=100, learner_steps=10, reason="max_env_steps", sample_reuse=2.0)
   assert not any(isinstance(e, ActorReports) for e in events)
 
@@ -112,6 +115,7 @@ def test_reports_follow_each_step_and_the_final_evaluation():
     ActorReports,
     StateReady,
     Evaluated,
+    StateReady,
     StateReady,
     ActorReports,
     Finished,
@@ -169,6 +173,14 @@ def test_stopped_final_evaluation_is_repeated_on_resume():
   assert not any(isinstance(e, Acted) for e in again)
   assert [e.is_final for e in again if isinstance(e, Evaluated)] == [True]
   assert (again[-1].reason, again[-1].learner_steps) == ("max_env_steps", 10)
+
+
+def test_last_state_has_the_final_evaluation():
+  events = Trainer(outcomes=[1.0, 1.0, 1.0, 5.0]).run()
+  before, after = (e.state.progress["best/bound"] for e in saved(events)[-2:])
+  assert (before, after) == (1.0, 5.0)
+  again = Trainer("max_env_steps=120", outcomes=[3.0, 4.0], state=saved(events)[-1].state).run()
+  assert not any(isinstance(e, StateReady) and e.is_best for e in again)
 
 
 def test_failed_evaluation_is_a_fault():

@@ -27,7 +27,8 @@ from moozi.io.checkpoints import (
 from moozi.io.config import load_config
 from moozi.io.metrics import read_metrics
 from moozi.io.run_directory import RunDirectory
-from moozi.run.build import training_state_template
+from moozi.run.evaluation_schedule import BEST_BOUND
+from moozi.training.algorithms import algorithm_of
 from moozi.training.resume import load_resumed
 from tests.tiny_run import TINY
 
@@ -79,6 +80,10 @@ def test_resume_continues_in_the_same_directory(cli, run):
   after = read_metrics(run / "metrics.jsonl")
   kept = [tick for tick in before if tick["env_steps"] < 160]
   assert after[: len(kept)] == kept
+  # The final evaluation of the first part is kept too.
+  evaluations = [tick for tick in before if "test/return_mean" in tick]
+  assert [tick["env_steps"] for tick in evaluations] == [96, 160]
+  assert [tick for tick in after if "test/return_mean" in tick][:2] == evaluations
   for key in ("env_steps", "learner_steps", "wall_s"):
     values = [tick[key] for tick in after]
     assert values == sorted(values), key
@@ -105,7 +110,26 @@ def test_curves_equal_those_of_an_unbroken_run(cli, run, finished, tmp_path):
     ours, theirs = curve(run, name), curve(whole, name)
     assert sorted(set(ours)) == sorted(set(theirs)), name
   # The resumed run has one evaluation more, because its first part ended with a final evaluation.
-  assert {t[0] for t in curve(whole, "test/return_mean")} <= {t[0] for t in curve(run, "test/return_mean")}
+  ours, theirs = ({t[0] for t in curve(path, "test/return_mean")} for path in (run, whole))
+  assert ours == theirs | {160}
+
+
+@pytest.mark.parametrize(
+  ("best", "bound"),
+  [
+    ({"name": "step_000000160", "bound": 77.0}, 77.0),
+    ({"name": "step_000000160"}, 33.0),
+    ({"name": "step_000000192", "bound": 77.0}, -np.inf),
+  ],
+)
+def test_best_is_that_of_the_best_checkpoint(run, best, bound):
+  """An evaluation with Ray may be recorded after a state that was saved later in environment steps."""
+  (run / "checkpoints" / "best.json").write_text(json.dumps(best))
+  (run / "checkpoints" / "step_000000192").mkdir()
+  resumed, directory = load(run), RunDirectory.open(run)
+  resumed.state.progress[BEST_BOUND] = 33.0
+  resumed.restore_best(directory.load_config(), directory)
+  assert resumed.state.progress[BEST_BOUND] == bound
 
 
 def test_kill_and_resume_give_the_same_parameters_to_the_bit(cli, tmp_path, monkeypatch):
@@ -218,7 +242,7 @@ def assert_complete(run, steps):
   """Asserts that the run has exactly the checkpoints of these steps and that all of them load."""
   config = RunDirectory.open(run).load_config()
   spec = env_spec(config.env.name)
-  template = training_state_template(config, spec)
+  template = algorithm_of(config).training_state_template(config, spec)
   found, resumable = list_checkpoints(run / "checkpoints"), list_checkpoints(run / "resume")
   assert [info.env_steps for info in found] == steps
   assert sorted(p.name for p in (run / "checkpoints").glob("step_*")) == [info.name for info in found]

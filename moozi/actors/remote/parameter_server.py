@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import numpy as np
+
 from moozi.actors.remote import process
 from moozi.core.config import Config
 from moozi.core.histogram import Histogram
@@ -18,7 +20,7 @@ class ParameterServer(process.Reporting):
     config: the run's configuration.
     spec: the environment's specification.
     state: a TrainingState to continue from; None starts with new parameters.
-    learner_step: the learner step of new parameters.
+    learner_step: the learner step from which a restarted server continues; 0 for the first server of a run.
     log_dir: folder of the log file; no log file if None.
     functions: the user's registered functions, pickled; see `process.prepare`.
   """
@@ -42,9 +44,9 @@ class ParameterServer(process.Reporting):
     self._learner = build_learner(config, spec)
     if state is not None:
       self._learner.set_state(state)
-    elif learner_step:
-      fresh = self._learner.get_state()
-      self._learner.set_state(replace(fresh, learner_step=fresh.learner_step + learner_step))
+    if learner_step:
+      older = self._learner.get_state()
+      self._learner.roll_back(replace(older, learner_step=np.int32(learner_step)))
     self._log.info("ready at learner step %d", self._learner.learner_step)
 
   def warm_up(self) -> None:
@@ -63,20 +65,15 @@ class ParameterServer(process.Reporting):
     with self._work.doing("publish"):
       return self._learner.parameters(network)
 
-  def target_parameters(self) -> tuple[Any, Any, int]:
-    """Returns (target_params, net_state, version)."""
-    with self._work.doing("publish target"):
-      return self._learner.parameters("target")
-
   def get_state(self) -> Any:
     """Returns the whole TrainingState."""
     self._log.info("state taken at learner step %d", self._learner.learner_step)
     with self._work.doing("checkpoint"):
       return self._learner.get_state()
 
-  def set_state(self, state: Any) -> None:
-    """Continues from a TrainingState."""
-    self._learner.set_state(state)
+  def roll_back(self, state: Any) -> None:
+    """Continues from an older TrainingState, as in `Learner.roll_back`."""
+    self._learner.roll_back(state)
     self._log.warning("restored older parameters; the learner step is %d", self._learner.learner_step)
 
   def histograms(self) -> dict[str, Histogram]:

@@ -68,7 +68,7 @@ class ReplayActor(process.Reporting):
   def add(self, segment: TrajectorySample, first_lane: int) -> tuple[bool, dict[str, float], AddResult]:
     """Stores or refuses a segment [T, B, …]; returns (whether a batch can be drawn, statistics, outcome)."""
     with self._work.doing("add"):
-      added = self._replay.take(segment, first_lane, self._lanes_per_worker, self._segment_steps)
+      added = self._replay.add_or_refuse(segment, first_lane, self._lanes_per_worker, self._segment_steps)
       if added.num_lost:
         self._log.warning("%s", added.describe(first_lane // self._lanes_per_worker))
       if not self._has_added:

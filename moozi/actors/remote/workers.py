@@ -97,23 +97,16 @@ class ReanalyzeWorker(process.Reporting):
 
     self._work = WorkLog(config.timeline.seconds > 0)
     self._reanalyzer = build_reanalyzer(config, spec, index)
-    self._publication = -1
     self._log.info("ready: %d positions per call, %s", config.reanalyze.batch_size, config.reanalyze.mode)
 
-  def run(
-    self, parameters: tuple[Any, Any, int], publication: int, positions: Any
-  ) -> tuple[Any, tuple[int, dict[str, float]]]:
+  def run(self, parameters: tuple[Any, Any, int], positions: Any) -> tuple[Any, tuple[int, dict[str, float]]]:
     """Searches positions; returns (SearchedRoots, (number of positions, metrics)) as two Ray objects.
 
     Args:
       parameters: (params, net_state, version) of the target network.
-      publication: number of the publication; after a rollback the same version may be published twice.
       positions: the result of replay's `positions`.
     """
     with self._work.doing("reanalyze"):
-      if publication != self._publication:
-        self._publication = publication
-        self._reanalyzer.drop_parameters()
       self._reanalyzer.set_parameters(*parameters)
       searched, metrics = self._reanalyzer.run(positions)
     return searched, (searched.slot.size, metrics)

@@ -21,6 +21,7 @@ from moozi.io.checkpoints.listing import (
   list_milestones,
   mend_checkpoints,
   read_best,
+  read_best_bound,
   scan_checkpoints,
 )
 from moozi.io.checkpoints.resume_store import ResumeStore, SavedState

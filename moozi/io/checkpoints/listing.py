@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 from moozi.core.errors import UserError
 from moozi.io.checkpoints.format import MANIFEST, CheckpointInfo, read_checkpoint_info
@@ -98,12 +99,24 @@ def find_checkpoint(directory: Path, which: str | None = None) -> CheckpointInfo
 
 def read_best(directory: Path) -> str | None:
   """Returns the name of the best checkpoint by evaluation; None if there is none."""
+  name = _read_best_file(directory).get("name")
+  return name and next((n for n in (name, name + PARAMS_ONLY) if (directory / n).is_dir()), None)
+
+
+def read_best_bound(directory: Path) -> float | None:
+  """Returns the lower bound of the best checkpoint's mean return; None if it is not recorded."""
+  bound = _read_best_file(directory).get("bound")
+  return bound if isinstance(bound, float) else None
+
+
+def _read_best_file(directory: Path) -> dict[str, Any]:
+  """Returns the content of best.json; empty if it is missing or invalid."""
   try:
     # Reading a pipe or a device may never end.
     if not (directory / BEST).is_file():
-      return None
-    name = json.loads((directory / BEST).read_text("utf-8"))["name"]
-    check_name(name, "checkpoint")
+      return {}
+    best: dict[str, Any] = json.loads((directory / BEST).read_text("utf-8"))
+    check_name(best["name"], "checkpoint")
   except (OSError, ValueError, KeyError, TypeError, RecursionError, UserError):
-    return None
-  return next((n for n in (name, name + PARAMS_ONLY) if (directory / n).is_dir()), None)
+    return {}
+  return best

@@ -70,7 +70,7 @@ class CheckpointStore:
     rest: State | None = None,
     generations: np.ndarray | None = None,
     blocks: Mapping[int, State] | None = None,
-    is_best: bool = False,
+    best_bound: float | None = None,
   ) -> Path:
     """Saves a checkpoint, removes those that are no longer kept, and returns the checkpoint's folder.
 
@@ -80,13 +80,14 @@ class CheckpointStore:
       wall_s: seconds since the run's start.
       rest: the flat resume state; None saves a checkpoint from which the run cannot be resumed.
       generations, blocks: as in `ResumeStore.save`.
-      is_best: whether to record the checkpoint as the best, in best.json.
+      best_bound: lower bound of the mean return if the checkpoint is the best by evaluation, which is then
+        recorded in best.json.
     """
     before = list_checkpoints(self._directory)
     name = checkpoint_name(int(meta["env_steps"]))
     exists = any(c.name == name and c.learner_steps == meta["learner_steps"] for c in before)
     if rest is None and not exists:
-      name += "_best" if is_best else PARAMS_ONLY
+      name += "_best" if best_bound is not None else PARAMS_ONLY
     # Saves the resume state first, so that a kill never leaves a checkpoint without its resume state.
     if rest is not None:
       self._resume.save(name, rest, meta, generations, blocks)
@@ -98,8 +99,8 @@ class CheckpointStore:
       meta = {**meta, "wall_s": wall_s, "is_milestone": is_milestone}
       save_checkpoint(self._directory, name, training, meta)
       self._last_milestone = max(self._last_milestone, milestone)
-    if is_best and self._config.keep_best:
-      write_text(self._directory / BEST, json.dumps({"name": name}) + "\n")
+    if best_bound is not None and self._config.keep_best:
+      write_text(self._directory / BEST, json.dumps({"name": name, "bound": best_bound}) + "\n")
     self._prune()
     return self._directory / name
 

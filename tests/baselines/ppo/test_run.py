@@ -156,7 +156,7 @@ def events() -> list[Event]:
 def test_events(events):
   kinds = [type(e) for e in events if not getattr(e, "is_best", False)]
   assert kinds[0] is Started
-  assert kinds[-3:] == [StateReady, Evaluated, Finished]
+  assert kinds[-4:] == [StateReady, Evaluated, StateReady, Finished]
   assert kinds.count(Acted) == kinds.count(Updated) == 5
   assert kinds.count(StateReady) >= 3
   assert kinds.count(Evaluated) == 2

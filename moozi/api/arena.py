@@ -402,23 +402,20 @@ class _SeatedAgent:
   def __init__(self, player: TrainedPlayer, tables: Sequence[Table], width: int, seed: int) -> None:
     self._player, self._tables = player, tables
     self._group = player.group(len(tables), width, seed)
-    self._is_first = np.ones(len(tables), bool)
 
   def choose(self, lanes: Sequence[int], views: Sequence[View]) -> list[int]:
     positions = [self._tables[i].position() for i in lanes] if self._group.plans_with_rules else []
-    return (self._group.choose(np.array(lanes), self._step(lanes, views), positions) - 1).tolist()
+    return (self._group.choose(np.array(lanes), self._step(views), positions) - 1).tolist()
 
   def observe(self, lanes: Sequence[int], views: Sequence[View], actions: Sequence[int]) -> None:
     if self._player.sees_others:
       played = np.array(actions, np.int32) + 1
-      self._group.observe(np.array(lanes), self._step(lanes, views), played)
+      self._group.observe(np.array(lanes), self._step(views), played)
 
-  def _step(self, lanes: Sequence[int], views: Sequence[View]) -> Any:
-    step = blank_step(self._player.agent.spec, len(lanes))
+  def _step(self, views: Sequence[View]) -> Any:
+    step = blank_step(self._player.agent.spec, len(views))
     step.frame[:] = [view.frame for view in views]
     step.legal_actions_mask[:, 1:] = [view.legal for view in views]
-    step.is_first[:] = self._is_first[list(lanes)]
-    self._is_first[list(lanes)] = False
     return step
 
 

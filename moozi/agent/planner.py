@@ -42,6 +42,8 @@ class SearchOutput:
     depth_mean: mean depth at which the simulations ended; the root has depth 0, and an
       afterstate counts as a level.
     depth_max: depth at which the deepest simulation ended.
+    chance_probs: the probabilities of the N codes of each action's outcome; 0 where the search has not
+      visited the action. None unless the search is `stochastic`.
     tree: the search tree (mctx's Tree, with embeddings) if requested, else None.
   """
 
@@ -53,6 +55,7 @@ class SearchOutput:
   q_values: Float[Array, "B A"]
   depth_mean: Float[Array, "B"]
   depth_max: Int32[Array, "B"]
+  chance_probs: Float[Array, "B A N"] | None = None
   tree: Any = None
 
 
@@ -166,6 +169,7 @@ def plan(
     q_values=q_values,
     depth_mean=depth_mean,
     depth_max=depth_max,
+    chance_probs=_chance_probs(tree) if _has_chance(tree) else None,
     tree=tree if with_tree else None,
   )
 
@@ -227,6 +231,14 @@ def root_state(tree: Any) -> Any:
 def _has_chance(tree: Any) -> bool:
   """Returns whether `mctx.stochastic_muzero_policy` made the tree."""
   return hasattr(tree.embeddings, "is_decision_node")
+
+
+def _chance_probs(tree: Any) -> Float[Array, "B A N"]:
+  """Returns the code probabilities of the root's afterstates; see `SearchOutput.chance_probs`."""
+  _, logits = tree.embeddings.afterstate_embedding
+  child = tree.children_index[:, 0]
+  probs = jax.nn.softmax(jnp.take_along_axis(logits, jnp.maximum(child, 0)[..., None], axis=1))
+  return jnp.where(child[..., None] >= 0, probs, 0.0)
 
 
 def make_recurrent_fn(model: Model, signed_discount: float, rules: TrueRules | None = None) -> Any:

@@ -29,6 +29,8 @@ class EpisodeRecord:
     rewards: the reward received on entering each frame.
     root_values: search values. An episode's last frame is not searched: 0 if terminal, nan if truncated.
     action_probs: search policies; zeros on an episode's last frame.
+    chance_probs: the search's probabilities of the outcomes of each action, by code; zeros where unknown.
+      None without chance nodes in the search.
     length: number of actions of the whole episode; T is `length` + 1 if the whole episode is recorded.
     pictures: results of `Environment.render`; None if the environment has none.
     to_play: the player to move in each frame; None means player 0 throughout.
@@ -41,6 +43,7 @@ class EpisodeRecord:
   root_values: Float[np.ndarray, "T"]
   action_probs: Float[np.ndarray, "T A"]
   length: int
+  chance_probs: Float[np.ndarray, "T N"] | None = None
   pictures: Pictures | None = None
   to_play: Int[np.ndarray, "T"] | None = None
   seat: int | None = None

@@ -33,7 +33,7 @@ class Evaluator:
 
   Args:
     policy: the policy before `jax.jit`, such as a result of `agent.policy.make_policy`. Only the fields
-      `action`, `root_value` and `action_probs` of its output are used.
+      `action`, `root_value`, `action_probs` and, if present, `chance_probs` of its output are used.
     temperature: temperature at which the policy draws actions.
 
   Attributes:
@@ -100,7 +100,8 @@ class Evaluator:
           **position,
         )
         num_finished = slots.num_finished
-        slots.step(*jax.device_get((output.action, output.root_value, output.action_probs)))
+        chance_probs = getattr(output, "chance_probs", None) if record else None
+        slots.step(*jax.device_get((output.action, output.root_value, output.action_probs, chance_probs)))
         if slots.num_finished != num_finished:
           on_episode(slots.num_finished)
     return dataclasses.replace(slots.result(version, env_steps), seconds=time.perf_counter() - start)

@@ -75,8 +75,8 @@ class EpisodeSlots:
     self._finished = np.arange(num_episodes) < first_episode
     self._record: dict[str, list[np.ndarray]] | None = None
     if record:
-      names = ("frames", "actions", "rewards", "root_values", "action_probs", "to_play", "pictures")
-      self._record = {name: [] for name in names}
+      names = ("frames", "actions", "rewards", "root_values", "action_probs", "to_play")
+      self._record = {name: [] for name in (*names, "chance_probs", "pictures")}
     self._max_frames = evaluation.gif_max_frames
     num_tiles = min(evaluation.gif_tiles, num_episodes) if record else 0
     self._tiles = FramesKeeper(num_tiles, self._max_frames)
@@ -125,6 +125,7 @@ class EpisodeSlots:
     action: Int[np.ndarray, "B"],
     root_value: Float[np.ndarray, "B"],
     action_probs: Float[np.ndarray, "B A"],
+    chance_probs: Float[np.ndarray, "B A N"] | None = None,
   ) -> None:
     """Plays one action in each slot, and records the step before it if `record` is set.
 
@@ -132,10 +133,12 @@ class EpisodeSlots:
       action: the agent's actions, and the opponents' where an opponent moves.
       root_value: values of the current frames.
       action_probs: the agent's policies at the current frames.
+      chance_probs: the probabilities of each action's outcomes, for the record.
     """
     episodes, before = self._episode_of.copy(), self.timestep
     for slot in np.flatnonzero(episodes == 0).tolist():
-      self._record_step(slot, action[slot], root_value[slot], action_probs[slot])
+      outcomes = None if chance_probs is None else chance_probs[slot, action[slot]]
+      self._record_step(slot, action[slot], root_value[slot], action_probs[slot], outcomes)
     is_playing = (episodes >= 0) & ~before.is_last
     for slot in np.flatnonzero(is_playing & (episodes < self._tiles.num_episodes)).tolist():
       self._keep_tile(slot, int(episodes[slot]))
@@ -148,7 +151,8 @@ class EpisodeSlots:
       episode = int(episodes[slot])
       self._count_step(slot, episode, before.to_play[slot], before.frame[slot], action[slot])
       if self.timestep.is_last[slot]:
-        self._finish(slot, episode, np.zeros_like(action_probs[slot]))
+        outcomes = None if chance_probs is None else np.zeros_like(chance_probs[slot, 0])
+        self._finish(slot, episode, np.zeros_like(action_probs[slot]), outcomes)
 
   def render(self, slot: int) -> np.ndarray | None:
     """Returns the picture that the slot's environment renders, [h, w, 3] uint8, or None."""
@@ -213,14 +217,16 @@ class EpisodeSlots:
     self._hashes[episode].update(frame.tobytes())
     self._hashes[episode].update(np.int32(action).tobytes() + np.float32(reward).tobytes())
 
-  def _finish(self, slot: int, episode: int, no_probs: np.ndarray) -> None:
+  def _finish(self, slot: int, episode: int, no_probs: np.ndarray, no_outcomes: np.ndarray | None) -> None:
     self._finished[episode] = True
     if episode == 0:
-      self._record_step(slot, DUMMY_ACTION, self.end_value(slot), no_probs)
+      self._record_step(slot, DUMMY_ACTION, self.end_value(slot), no_probs, no_outcomes)
     if episode < self._tiles.num_episodes:
       self._keep_tile(slot, episode)
 
-  def _record_step(self, slot: int, action: Any, value: Any, probs: np.ndarray) -> None:
+  def _record_step(
+    self, slot: int, action: Any, value: Any, probs: np.ndarray, outcomes: np.ndarray | None
+  ) -> None:
     """Records the slot's current step with the agent's decision."""
     if self._record is None or len(self._record["frames"]) == self._max_frames:
       return
@@ -228,7 +234,7 @@ class EpisodeSlots:
       return
     step = self.timestep
     items = (step.frame[slot], action, step.last_reward[slot], value, probs, step.to_play[slot])
-    for name, item in zip(self._record, (*items, self._env.render(slot)), strict=True):
+    for name, item in zip(self._record, (*items, outcomes, self._env.render(slot)), strict=True):
       if item is not None:
         self._record[name].append(np.array(item))
 

@@ -18,6 +18,7 @@ _PANEL_WIDTH = 236
 _LINE = 18
 _MARGIN = 10
 _MAX_BARS = 12
+_MAX_OUTCOMES = 6
 _OUTLINE = (70, 70, 80)
 _BAR = (86, 180, 233)
 _CHOSEN = (230, 159, 0)
@@ -78,6 +79,7 @@ def episode_images(
   root_values: np.ndarray,
   action_probs: np.ndarray,
   spec: EnvSpec,
+  chance_probs: np.ndarray | None = None,
   pictures: np.ndarray | None = None,
   to_play: np.ndarray | None = None,
   seat: int | None = None,
@@ -86,7 +88,8 @@ def episode_images(
   """Draws each step of an episode: the frame, and beside it the step, action, reward, value and policy.
 
   The arguments are the fields of `evaluation.episodes.EpisodeRecord`; a `length` of None means T - 1. If
-  `pictures` is given, it is drawn instead of the frames. The policy shows the 12 most probable actions.
+  `pictures` is given, it is drawn instead of the frames. The policy shows the 12 most probable actions. With
+  `chance_probs`, the 6 most probable outcomes of the action are below it.
 
   Returns: T pictures [h, w, 3] uint8 of one size.
   Raises: ValueError: shapes or dtypes do not match each other or the spec.
@@ -94,9 +97,12 @@ def episode_images(
   num_steps = len(frames)
   length = num_steps - 1 if length is None else length
   to_play = np.zeros(num_steps, np.int32) if to_play is None else to_play
+  num_codes = 0 if chance_probs is None else np.shape(chance_probs)[-1]
+  widths = {"action_probs": spec.num_actions, "chance_probs": num_codes}
   by_step = {"actions": actions, "rewards": rewards, "root_values": root_values, "to_play": to_play}
-  for name, array in (by_step | {"action_probs": action_probs}).items():
-    shape = (num_steps, spec.num_actions) if name == "action_probs" else (num_steps,)
+  by_step |= {"action_probs": action_probs} | ({} if chance_probs is None else {"chance_probs": chance_probs})
+  for name, array in by_step.items():
+    shape = (num_steps, widths[name]) if name in widths else (num_steps,)
     if np.shape(array) != shape:
       raise ValueError(f"{name}: shape {np.shape(array)}; must be {shape}")
   if pictures is not None and (
@@ -122,7 +128,10 @@ def episode_images(
       lines += [f"{reward}   sum {rounded(float(returns[t])):.4g}"]
     name = action_name(spec, int(actions[t]))
     lines += [value_text(float(root_values[t])), name if actions[t] == DUMMY_ACTION else f"action {name}"]
-    panel = _panel(lines, np.asarray(action_probs[t], np.float64), int(actions[t]), spec)
+    panel = _panel(lines, _action_bars(np.asarray(action_probs[t]), int(actions[t]), spec))
+    if chance_probs is not None:
+      outcomes = _outcome_bars(np.asarray(chance_probs[t]))
+      panel = np.concatenate([panel, _panel(["predicted outcomes"], outcomes)])
     if legend is not None:
       above, picture = picture, paper(len(picture) + 6 + len(legend), max(picture.shape[1], legend.shape[1]))
       picture[: len(above), : above.shape[1]] = above
@@ -132,21 +141,33 @@ def episode_images(
   return LazyImages(num_steps, draw)
 
 
-def _panel(lines: Sequence[str], probs: np.ndarray, action: int, spec: EnvSpec) -> np.ndarray:
-  """Draws the lines above a bar for each action except the dummy; the chosen action has its own color."""
+def _action_bars(probs: np.ndarray, action: int, spec: EnvSpec) -> list[tuple[str, float, bool]]:
+  """Returns the bars of the most probable actions, in their own order; the dummy has none."""
   num_bars = min(spec.num_env_actions, _MAX_BARS)
   shown = 1 + np.sort(np.argsort(-probs[1:], kind="stable")[:num_bars])
-  height = 2 * _MARGIN + _LINE * (len(lines) + 1 + num_bars)
+  return [(action_name(spec, int(index)), float(probs[index]), index == action) for index in shown]
+
+
+def _outcome_bars(probs: np.ndarray) -> list[tuple[str, float, bool]]:
+  """Returns the bars of the most probable codes, the most probable first."""
+  return [
+    (f"code {code}", float(probs[code]), False)
+    for code in np.argsort(-probs, kind="stable")[:_MAX_OUTCOMES].tolist()
+  ]
+
+
+def _panel(lines: Sequence[str], bars: Sequence[tuple[str, float, bool]]) -> np.ndarray:
+  """Draws lines above bars of (name, probability, whether it is chosen); the chosen one has its own color."""
+  height = 2 * _MARGIN + _LINE * (len(lines) + 1 + len(bars))
   panel = paper(height, _PANEL_WIDTH)
   for i, line in enumerate(lines):
     write(panel, fit(line, _PANEL_WIDTH - _MARGIN), _MARGIN, _MARGIN + i * _LINE)
   bar_left, bar_right = 92, _PANEL_WIDTH - 52
-  for row, index in enumerate(shown):
+  for row, (name, prob, is_chosen) in enumerate(bars):
     top = _MARGIN + (len(lines) + 1 + row) * _LINE
-    prob = float(np.clip(np.nan_to_num(probs[index]), 0.0, 1.0))
-    is_chosen = index == action
+    prob = float(np.clip(np.nan_to_num(prob), 0.0, 1.0))
     ink = INK if is_chosen else FAINT
-    write(panel, fit(action_name(spec, int(index)), bar_left - _MARGIN - 4), _MARGIN, top, ink)
+    write(panel, fit(name, bar_left - _MARGIN - 4), _MARGIN, top, ink)
     panel[top + 3 : top + _LINE - 3, bar_left : bar_right + 1] = _OUTLINE
     panel[top + 4 : top + _LINE - 4, bar_left + 1 : bar_right] = PAPER
     length = round(prob * (bar_right - bar_left))

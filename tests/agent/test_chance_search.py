@@ -121,8 +121,11 @@ def test_search_equals_oracle(num_players):
       want = [root.num(a) / CONFIG.num_simulations for a in range(A)]
       np.testing.assert_allclose(output.action_probs[b], want, atol=1e-6)
       assert output.root_value[b] == pytest.approx(root.value, abs=2e-3)
+      outcomes = np.zeros((A, C))
       for a, child in root.children.items():
         assert output.q_values[b, a] == pytest.approx(child.value, abs=2e-3)
+        outcomes[a] = softmax(tables["chance"][child.state])
+      np.testing.assert_allclose(output.chance_probs[b], outcomes, atol=1e-5)
       assert LEGAL[b, int(output.action[b])]
       check_tree(jax.tree_util.tree_map(lambda x, b=b: np.asarray(x[b]), trees), root, tables)
 

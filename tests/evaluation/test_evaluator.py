@@ -133,6 +133,16 @@ def test_record_is_the_first_episode(result):
   assert episode.actions[-1] == 0
 
 
+def test_record_has_the_predicted_outcomes(result):
+  assert result.episode.chance_probs is None
+  coin = ("env.name=tiny:coin", "network.kind=mlp", "chance.codes=4", "planners.test.algorithm=stochastic")
+  episode = evaluate(coin, record=True).episode
+  assert episode.chance_probs.shape == (len(episode.frames), 4)
+  np.testing.assert_allclose(episode.chance_probs[:-1].sum(axis=-1), 1, atol=1e-5)
+  assert (episode.chance_probs[-1] == 0).all()
+  assert episode.chance_probs[:-1].std() > 0
+
+
 def test_gif_max_frames_limits_the_record(result):
   short = evaluate(["evaluation.gif_max_frames=3"], record=True).episode
   assert len(short.frames) == len(short.actions) == 3

@@ -175,6 +175,16 @@ def test_bar_length_is_probability():
   assert lengths[1] == pytest.approx(lengths[2] / 2, abs=2)
 
 
+def test_predicted_outcomes_are_below_the_policy(monkeypatch):
+  bars = []
+  monkeypatch.setattr(gif, "_panel", lambda lines, own: bars.append(own) or np.zeros((100, 236, 3), np.uint8))
+  outcomes = np.array([[0.0, 0.1, 0.7, 0.0, 0.0, 0.2, 0.0, 0.0]], np.float32)
+  list(episode_images(**make_episode(SPEC, 1, chance_probs=outcomes), spec=SPEC))
+  codes, probs, _ = zip(*bars[-1], strict=True)
+  assert codes == ("code 2", "code 5", "code 1", "code 0", "code 3", "code 4")
+  assert probs == pytest.approx((0.7, 0.2, 0.1, 0, 0, 0))
+
+
 def test_panel_text(monkeypatch):
   """The panel shows no bar for the dummy action, no action at the end, and no rounding errors of float32."""
   written = []
@@ -247,6 +257,7 @@ def test_other_frame_shapes(tmp_path, frame_shape, frame_dtype, num_env_actions,
     ("rewards", np.zeros((3, 1))),
     ("root_values", np.zeros(4)),
     ("action_probs", np.zeros((3, 3))),
+    ("chance_probs", np.zeros((2, 8))),
     ("frames", np.zeros((3, 10, 10, 3), bool)),
   ],
 )

@@ -22,6 +22,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from moozi.io.machine import num_cores
+
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # for `experiments` and `scripts`
 
 ACT_WIDTHS = (32, 64, 128, 256)
@@ -132,7 +134,7 @@ def in_own_process(mode: str, threads: int, arguments: list[str]) -> dict[str, A
 
 def report(config_path: str, overrides: list[str], seconds: float) -> dict[str, Any]:
   """Measures everything, prints each figure when it is known, and returns all figures."""
-  cores = len(os.sched_getaffinity(0))
+  cores = num_cores()
   arguments = [config_path, *overrides]
   print(f"# {cores} cores; load average before: {os.getloadavg()[0]:.2f}", flush=True)
   floors = {n: in_own_process("floor", n, arguments) for n in sorted({1, cores})}
@@ -200,7 +202,7 @@ def main() -> None:
   from moozi.io.config import load_config
 
   config = load_config(Path(args.config), args.overrides)
-  cores = len(os.sched_getaffinity(0))
+  cores = num_cores()
   threads = int(os.environ["NPROC"])
   print(json.dumps(floor(config, with_scan=threads == cores) if args.mode == "floor" else parts(config)))
 

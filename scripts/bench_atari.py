@@ -21,6 +21,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from moozi.io.machine import num_cores
+
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # for `experiments` and `scripts`
 
 GAME_STEPS = 1000
@@ -149,7 +151,7 @@ def bare_rate(config: Any, seconds: float = 5.0) -> float:
 
   spec = env_spec(config.env.name, **config.env.kwargs)
   num_envs, rom = config.workers.num_envs, load_facts(config.env.name.partition(":")[2]).rom
-  cores = len(os.sched_getaffinity(0))
+  cores = num_cores()
   size = spec.frame_shape[0]
   bare = AtariVectorEnv(rom, num_envs, num_threads=cores, img_height=size, img_width=size)
   bare.reset(seed=0)
@@ -200,7 +202,7 @@ def report(config_path: str, overrides: list[str], seconds: float) -> dict[str, 
   config = load_config(config_path, overrides)
   run = end_to_end(config_path, overrides, seconds, config.learner.batch_size)
   rate, bare = run["env_steps_per_s"], bare_rate(config)
-  cores = len(os.sched_getaffinity(0))
+  cores = num_cores()
   limit, limit_whole = limits_of(parts, config.learner.samples_per_step, run["sample_reuse"], cores)
   print(f"end to end: {rate:,.0f} environment steps/s with r = {run['sample_reuse']:.2f}")
   print(

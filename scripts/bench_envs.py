@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from moozi.io.machine import num_cores
+
 ROUNDS = 3
 ATARI_GAMES = ("Pong", "Breakout")
 STORED_FRAMES = 20_000
@@ -27,7 +29,7 @@ def atari(seconds: float, num_envs: int) -> dict[str, Any]:
 
   from moozi.envs.vector import make_vector
 
-  cores = len(os.sched_getaffinity(0))
+  cores = num_cores()
   random = np.random.default_rng(0)
   out: dict[str, Any] = {"num_envs": num_envs, "threads": cores}
   for game in ATARI_GAMES:
@@ -132,7 +134,7 @@ def main() -> None:
   parser.add_argument("--num-envs", type=int, default=8)
   parser.add_argument("--json", type=Path, help="also write the figures to this file")
   args = parser.parse_args()
-  print(f"# {len(os.sched_getaffinity(0))} cores; load average before: {os.getloadavg()[0]:.2f}", flush=True)
+  print(f"# {num_cores()} cores; load average before: {os.getloadavg()[0]:.2f}", flush=True)
   figures = PARTS[args.part](args.seconds, args.num_envs)
   if args.json:
     args.json.write_text(json.dumps(figures, indent=2) + "\n")

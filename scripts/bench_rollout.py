@@ -34,6 +34,7 @@ from moozi.core.spec import DUMMY_ACTION, EnvSpec
 from moozi.envs import registry
 from moozi.envs.vector import make_vector
 from moozi.io.config import load_config
+from moozi.io.machine import num_cores
 from moozi.nn.model import Model
 from moozi.ops.history import push_action
 from moozi.run import build
@@ -117,7 +118,7 @@ def main() -> None:
   config = load_config(Path(args.config), args.overrides)
   device = jax.devices()[0]
   print(
-    f"# {device.platform} {device.device_kind}, {len(os.sched_getaffinity(0))} cores, "
+    f"# {device.platform} {device.device_kind}, {num_cores()} cores, "
     f"load average before: {os.getloadavg()[0]:.2f}; {config.env.name} and {args.jax_env}, "
     f"{config.planners.train.num_simulations} simulations, segments of {config.workers.segment_length}"
   )

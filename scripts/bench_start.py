@@ -22,6 +22,8 @@ from pathlib import Path
 
 import psutil
 
+from moozi.io.machine import num_cores
+
 # Resident memory of one worker with JAX, and of all other processes of a run together.
 WORKER_MIB, OTHERS_MIB = 400, 2_500
 LIMIT_S, GOAL_S = 600.0, 15.0
@@ -37,7 +39,7 @@ def start(config: str, overrides: list[str], num_workers: int, cache: Path) -> d
   with tempfile.TemporaryDirectory() as folder:
     settings = [
       f"workers.num_workers={num_workers}",
-      f"ray.num_cpus={max(len(os.sched_getaffinity(0)), 2 + num_workers // 2)}",
+      f"ray.num_cpus={max(num_cores(), 2 + num_workers // 2)}",
       f"run.dir={folder}",
       "run.name=start",
       "runtime=ray",
@@ -94,7 +96,7 @@ def main() -> None:
   parser.add_argument("--workers", default="1,4,16", help="numbers of training workers, with commas")
   parser.add_argument("--json", type=Path, help="also write the figures to this file")
   args = parser.parse_args()
-  print(f"# {len(os.sched_getaffinity(0))} cores; load average before: {os.getloadavg()[0]:.2f}", flush=True)
+  print(f"# {num_cores()} cores; load average before: {os.getloadavg()[0]:.2f}", flush=True)
   figures = []
   for num_workers in map(int, args.workers.split(",")):
     free_mib = psutil.virtual_memory().available / 2**20

@@ -7,6 +7,7 @@ With fewer episodes than the card's, the interval is wider. Exits with status 1 
 
 import argparse
 import json
+import shlex
 import subprocess
 import sys
 
@@ -37,7 +38,7 @@ def main() -> None:
 def check(card: Card, max_episodes: int | None = None) -> tuple[float, int, bool]:
   """Runs a card's command; returns the mean return, the episodes, and whether the card is reproduced."""
   episodes = min(card.evaluation.episodes, max_episodes or card.evaluation.episodes)
-  program, *options = card.command.split()
+  program, *options = shlex.split(card.command)
   assert program == "moozi"
   command = [sys.executable, "-m", "moozi.cli", *options, "--episodes", str(episodes), "--json"]
   done = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)

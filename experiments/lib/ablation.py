@@ -3,7 +3,6 @@
 import argparse
 import dataclasses
 import json
-import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from experiments.lib.sweep import RUNS, Sweep, is_done
 from moozi.core.errors import UserError
 from moozi.experiments.jobs import GROWABLE, settings_of
 from moozi.experiments.time_budget import TimeBudget
+from moozi.io.machine import num_cores
 from moozi.io.metrics import read_metrics
 
 Curve = Sequence[Mapping[str, float]]
@@ -140,7 +140,7 @@ def run_side_by_side(
   """
   missing = [job for job in jobs if not (results / f"{job.name}.json").exists()]
   with TimeBudget(60.0 * minutes) as budget:
-    return Sweep(folder, results, budget, at_once or len(os.sched_getaffinity(0))).run(missing)
+    return Sweep(folder, results, budget, at_once or num_cores()).run(missing)
 
 
 @command

@@ -15,7 +15,6 @@ import dataclasses
 import functools
 import importlib.metadata
 import json
-import os
 import platform
 import shutil
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -35,6 +34,7 @@ from moozi.experiments.jobs import GROWABLE, differences, reaches_end
 from moozi.io.atomic_write import write_bytes, write_text
 from moozi.io.checkpoints import code_commit, find_checkpoint
 from moozi.io.config import save_config
+from moozi.io.machine import num_cores
 from moozi.io.metrics import read_metrics
 from moozi.io.plain_data import to_plain_json
 from moozi.io.run_directory import RunDirectory, read_run_config
@@ -170,7 +170,7 @@ def machine() -> dict[str, Any]:
   """Returns what wall times depend on: cores, processor, versions, and the commit of the code."""
   installed = importlib.metadata.distributions()
   return {
-    "cores": len(os.sched_getaffinity(0)),
+    "cores": num_cores(),
     "processor": platform.machine(),
     "python": platform.python_version(),
     "packages": {dist.name.lower(): dist.version for dist in installed if dist.name.lower() in _PACKAGES},
@@ -233,8 +233,7 @@ class Result:
 
   def without_evaluations(self, wall_s: float) -> float:
     """Returns `wall_s` minus the time that training had waited for evaluations until then."""
-    waits = self.config.algorithm == "ppo" or self.config.runtime == "local"
-    if not (waits and self.has_curve):
+    if not (self.config.has_one_process and self.has_curve):
       return wall_s
     ends = [(tick["wall_s"], tick["test/seconds"]) for tick in self.ticks if "test/seconds" in tick]
     return wall_s - sum(seconds for end, seconds in ends if end <= wall_s + _ROUNDING_S)

@@ -35,6 +35,7 @@ from moozi.core.records import BatchedTimeStep, TrainTarget
 from moozi.core.spec import EnvSpec
 from moozi.io.config import load_config
 from moozi.io.jax_process import reuse_freed_memory
+from moozi.io.machine import num_cores
 from moozi.learning.learner import zero_targets
 from moozi.nn.model import Model
 from moozi.ops.history import init_history
@@ -120,6 +121,8 @@ def seconds_of(part: str, config: Config, min_s: float) -> float:
 
   Raises: UserError: the part cannot be measured for the configuration's algorithm.
   """
+  if config.algorithm == "q_learning":
+    raise UserError(f"{part}: cannot be measured for algorithm=q_learning")
   measure = _ppo_seconds if config.algorithm == "ppo" else _muzero_seconds
   return measure(part, config, build.env_spec(config), min_s)
 
@@ -186,7 +189,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
   options = parser.parse_intermixed_args(arguments)
   reuse_freed_memory()  # as in a run
   seconds = seconds_of(options.part, load_config(options.config, options.overrides), options.seconds)
-  threads = int(os.environ.get("NPROC") or len(os.sched_getaffinity(0)))
+  threads = int(os.environ.get("NPROC") or num_cores())
   device = jax.devices()[0]
   name = processor() if device.platform == "cpu" else device.device_kind
   print(json.dumps({"seconds": seconds, "threads": threads, "device": name}))

@@ -19,6 +19,7 @@ from moozi.experiments.jobs import GROWABLE, differences, progress_of
 from moozi.experiments.runner import MOOZI, Runner, print_line
 from moozi.experiments.time_budget import TimeBudget
 from moozi.io.checkpoints import CheckpointInfo
+from moozi.io.machine import num_cores
 from moozi.io.run_directory import RunDirectory, read_run_config
 
 RUNS = ROOT / "runs"
@@ -77,14 +78,14 @@ def main(
   chosen = [job for job in jobs if job.name in (wanted or names)]
   if options.job:
     folder, results = options.out / "runs", options.out
-    cores = options.cores or (1 if one_core else len(os.sched_getaffinity(0)))
+    cores = options.cores or (1 if one_core else num_cores())
     chosen = [dataclasses.replace(j, overrides=(*j.overrides, *options.overrides)) for j in chosen]
   if options.list:
     for job in chosen:
       print(f"{job.name}: {describe(job, folder, results)}")
     return 0
   with TimeBudget(60.0 * minutes) as budget:
-    at_once = len(os.sched_getaffinity(0)) if one_core and not options.job else None
+    at_once = num_cores() if one_core and not options.job else None
     sweep = Sweep(
       folder, results, budget, at_once, columns=columns, measures_speed=measures_speed, cores=cores
     )
@@ -196,12 +197,12 @@ class Sweep(Runner[Job]):
     if not self._measures_speed or (path := self._speed_path(job)).exists():
       return
     config, settings = job.load_config(self._folder), job.settings(self._folder)
-    # The processes of a run with Ray have their own numbers of threads.
-    threads = {"act": config.workers.resources.num_threads, "learn": config.ray.learner.num_threads}
-    is_one_process = config.algorithm == "ppo" or config.runtime == "local"
+    threads: dict[str, int | None] = {"act": None, "learn": None}
+    if not config.has_one_process:  # the processes of a run with Ray have their own numbers of threads
+      threads = {"act": config.workers.resources.num_threads, "learn": config.ray.learner.num_threads}
     measured: dict[str, Any] = {}
     for part, number in threads.items():
-      own = {} if is_one_process or not number else {"NPROC": str(number), "OMP_NUM_THREADS": str(number)}
+      own = {"NPROC": str(number), "OMP_NUM_THREADS": str(number)} if number else {}
       command = [sys.executable, "-m", "experiments.lib.speed", part, job.config, *settings]
       with tempfile.TemporaryFile("w+") as out, (self._folder / f"{job.run_name}.log").open("a") as log:
         if self._budget.run(command, out, log, {**self._env, "PYTHONPATH": str(ROOT), **own}) != 0:

@@ -12,7 +12,6 @@ Runs are in `runs/offline_experiment` (`--folder`), figures in `results/figures.
 
 import argparse
 import json
-import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from experiments.lib.results import read_result, write_json
 from experiments.lib.sweep import MOOZI, RUNS, Sweep
 from moozi.core.errors import UserError
 from moozi.experiments.time_budget import TimeBudget
+from moozi.io.machine import num_cores
 
 RESULTS = Path(__file__).resolve().parent / "results"
 CONFIG = ROOT / "experiments" / "configs" / "minatar" / "breakout.yaml"
@@ -76,7 +76,7 @@ def measure(options: argparse.Namespace, results: Path = RESULTS) -> dict[str, A
     "wall_s": {
       job.name: json.loads((results / job.name / "summary.json").read_text())["training_s"] for job in work
     },
-    "cores": len(os.sched_getaffinity(0)),
+    "cores": num_cores(),
   }
 
 

@@ -12,7 +12,6 @@ old targets. `--change NAME` runs the chosen variants with one further setting, 
 """
 
 import argparse
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from experiments.lib.jobs import ROOT, Job
 from experiments.lib.results import markdown_table
 from experiments.lib.sweep import RUNS
 from moozi.core.errors import UserError
+from moozi.io.machine import num_cores
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
@@ -133,7 +133,7 @@ def main() -> None:
   parser.add_argument("--games", nargs="*", choices=GAMES, default=list(GAMES))
   parser.add_argument("--variants", nargs="*", choices=VARIANTS, default=list(VARIANTS))
   parser.add_argument("--change", choices=CHANGES)
-  parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)), help="parallel runs")
+  parser.add_argument("--workers", type=int, default=num_cores(), help="parallel runs")
   parser.add_argument("--minutes", type=float, default=55.0)
   parser.add_argument("--table", action="store_true")
   options = parser.parse_args()

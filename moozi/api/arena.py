@@ -279,6 +279,8 @@ def arena(
     two players, or `out` has games of other conditions, or of an agent that had other parameters. RunError:
     another process plays in `out`, or the games cannot be written; finished games are kept.
   """
+  if games < 1:
+    raise UserError(f"games={games}: must be at least 1")
   env, steps = _task_of(task, milestones, allow_code), {}
   make_table = functools.partial(registry.make_table, env.name, **env.arguments)
   if milestones is not None:

@@ -1,6 +1,5 @@
 """`moozi arena`."""
 
-import os
 import re
 from pathlib import Path
 from typing import Annotated
@@ -9,6 +8,7 @@ import typer
 
 from moozi.commands import common
 from moozi.core.errors import UserError
+from moozi.io.machine import num_cores
 
 _PLAYERS_HELP = (
   "An environment such as open_spiel:connect_four, or a configuration; then players: random, mcts:100 "
@@ -88,7 +88,7 @@ def arena(
         seed=seed,
         simulations=simulations,
         pinned=pin,
-        workers=workers or len(os.sched_getaffinity(0)),
+        workers=workers or num_cores(),
         out=out,
         allow_code=allow_code,
         on_game=on_game,

@@ -216,12 +216,11 @@ def training_seconds(
 
   With `runtime=local` and with the baselines, training waits for evaluations. This time is excluded.
   """
-  waits = config.algorithm in ("ppo", "q_learning") or config.runtime == "local"
   seconds: dict[float, float] = {}
   waited = 0.0
   for tick in ticks:
     steps, wall_s = number_in(tick.get("env_steps")), number_in(tick.get("wall_s"))
-    waited += (number_in(tick.get("test/seconds")) or 0.0) if waits else 0.0
+    waited += (number_in(tick.get("test/seconds")) or 0.0) if config.has_one_process else 0.0
     if steps is not None and wall_s is not None:
       seconds.setdefault(steps, wall_s - waited)
   known = sorted(seconds)

@@ -3,7 +3,6 @@
 import concurrent.futures
 import contextlib
 import json
-import os
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +13,7 @@ from moozi.core.errors import RunError, UserError
 from moozi.experiments.jobs import GROWABLE, Job, progress_of
 from moozi.experiments.time_budget import TimeBudget
 from moozi.io.checkpoints import list_checkpoints
+from moozi.io.machine import num_cores
 from moozi.io.run_directory import RunDirectory
 from moozi.io.run_lock import RunLock
 
@@ -26,7 +26,7 @@ def share_cores(parallel: int) -> dict[str, str]:
   """Returns environment variables that divide the cores among parallel runs; an empty dict for one run."""
   if parallel == 1:
     return {}
-  threads = str(max(1, len(os.sched_getaffinity(0)) // parallel))
+  threads = str(max(1, num_cores() // parallel))
   return {"NPROC": threads, "OMP_NUM_THREADS": threads, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
 
 

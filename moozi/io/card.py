@@ -6,6 +6,7 @@ value that is not known is None.
 
 import json
 import math
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -164,7 +165,7 @@ def make_card(
     evaluation=evaluation,
     curve=_curve(ticks),
     command=_command(run, name, tested, last, evaluation),
-    train_command=_train_command(config, config_name, differences),
+    train_command=_train_command(config_name, differences),
     license=license,
     limits=_limits(config, int(num_players), evaluation),
   )
@@ -321,20 +322,18 @@ def _command(
     return None
   target = label_of(run.path) if name is None else ZOO_PREFIX + name
   which = "" if tested.name == last.name else f" --checkpoint {tested.name}"
-  return f"moozi evaluate {target}{which} --episodes {evaluation.episodes}"
+  return f"moozi evaluate {shlex.quote(target)}{which} --episodes {evaluation.episodes}"
 
 
-def _train_command(
-  config: Config, name: str | None, differences: Mapping[str, tuple[Any, Any]]
-) -> str | None:
+def _train_command(name: str | None, differences: Mapping[str, tuple[Any, Any]]) -> str | None:
   """Returns a command that trains with the same settings.
 
   Returns None if no named configuration differs in at most 12 settings.
   """
   if name is None or len(differences) > 12:
     return None
-  values = {key: json.dumps(value) for key, (_, value) in differences.items()}
-  return " ".join(["moozi train", name, *(f"{key}={value}" for key, value in values.items())])
+  values = (f"{key}={json.dumps(value)}" for key, (_, value) in differences.items())
+  return shlex.join(["moozi", "train", name, *values])
 
 
 def _curve(ticks: Sequence[Mapping[str, Any]]) -> tuple[tuple[float, float], ...]:

@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from moozi.io.atomic_write import atomic_path
+from moozi.io.machine import num_cores
 
 VARIABLE = "MOOZI_COMPILATION_CACHE"
 MAX_BYTES = 512 * 2**20
@@ -132,8 +133,7 @@ def _machine() -> str:
 
 def _num_threads() -> str:
   """Returns XLA's number of threads: NPROC, which `actors.remote.process` sets, or the number of cores."""
-  cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
-  return os.environ.get("NPROC") or str(len(cores))
+  return os.environ.get("NPROC") or str(num_cores())
 
 
 class Entries:

@@ -14,6 +14,10 @@ def describe_machine() -> dict[str, Any]:
     lines = Path("/proc/cpuinfo").read_text("utf-8", "replace").splitlines()
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     model = names[0] if names else model
-  has_affinity = hasattr(os, "sched_getaffinity")
-  cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 0
-  return {"cpu": model, "cores": cores, "system": platform.system()}
+  return {"cpu": model, "cores": num_cores(), "system": platform.system()}
+
+
+def num_cores() -> int:
+  """Returns the number of cores that this process may use."""
+  # macOS has no affinity.
+  return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

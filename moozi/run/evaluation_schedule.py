@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from moozi.core.config import EvaluationConfig
+from moozi.core.config import Config
 from moozi.core.errors import EnvError
 from moozi.core.flat_state import State, part, prefixed
 from moozi.evaluation.evaluator import EvaluationResult
@@ -24,11 +24,9 @@ class Evaluations:
     progress: `RunState.progress` of the state to resume from; empty in a new run.
   """
 
-  def __init__(
-    self, config: EvaluationConfig, counters: Callable[[], dict[str, Any]], progress: State
-  ) -> None:
-    self._counters = counters
-    self._schedule, self._best_bound = Every(config.period_env_steps), -math.inf
+  def __init__(self, config: Config, counters: Callable[[], dict[str, Any]], progress: State) -> None:
+    self._counters, self._keeps_best = counters, config.checkpoint.keep_best
+    self._schedule, self._best_bound = Every(config.evaluation.period_env_steps), -math.inf
     self._has_final = False
     if progress:
       self._schedule.set_state(part(progress, "evaluations"))
@@ -52,8 +50,9 @@ class Evaluations:
         evaluation becomes due again, unless it is the final one.
       is_final: whether the evaluation is the one at the end of the run.
       get_training: returns the training state with the evaluated parameters in NumPy. Called if the lower
-        bound of the mean return is the highest so far. The mean itself would let a few lucky episodes decide
-        the best checkpoint. None means that the state is lost; the best result is then unchanged.
+        bound of the mean return is the highest so far, unless `checkpoint.keep_best` is false. The mean
+        itself would let a few lucky episodes decide the best checkpoint. None means that the state is lost;
+        the best result is then unchanged.
     """
     if outcome is None:
       if not is_final:
@@ -65,7 +64,7 @@ class Evaluations:
       return [Faulted(**self._counters(), counts={"env_errors": 1}, message=message)]
     events: list[Event] = [Evaluated(**self._counters(), result=outcome, is_final=is_final)]
     bound = outcome.lower_bound
-    if bound > self._best_bound and (training := get_training()) is not None:
+    if self._keeps_best and bound > self._best_bound and (training := get_training()) is not None:
       self._best_bound = bound
       best = RunState(training=training)
       env_steps, learner_steps = outcome.env_steps, best.learner_steps

@@ -125,7 +125,7 @@ class Session:
   def __init__(self, inputs: RunInputs, counts: Counts) -> None:
     self._start = time.monotonic() - (0.0 if inputs.state is None else inputs.state.wall_s)
     self.inputs, self._counts = inputs, counts
-    self.evaluations = Evaluations(inputs.config.evaluation, self.counters, inputs.progress)
+    self.evaluations = Evaluations(inputs.config, self.counters, inputs.progress)
     self.rollback = Rollback(inputs.latest)
     self._checkpoints = CheckpointSchedule(inputs.config.checkpoint, self.wall_s(), inputs.env_steps)
     self._phases: set[str] = set()

@@ -57,6 +57,11 @@ def test_one_opening_has_no_interval(cli, tmp_path):
   assert all(player["low"] is player["score_high"] is None for player in found["players"])
 
 
+def test_an_arena_needs_a_game():
+  with pytest.raises(UserError, match="games=0: must be at least 1"):
+    moozi.arena(GAME, PAIR, games=0)
+
+
 def test_approach_is_the_last_complete_run(tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   of_table = ("algorithm=q_learning", "q_learning.kind=table")

@@ -5,7 +5,7 @@ import types
 import numpy as np
 import pytest
 
-from moozi.core.config import EvaluationConfig
+from moozi.core.config import Config
 from moozi.core.errors import EnvError
 from moozi.evaluation.evaluator import EvaluationResult
 from moozi.run.evaluation_schedule import Evaluations
@@ -14,9 +14,14 @@ from moozi.run.events import Evaluated, Faulted, StateReady
 TRAINING = types.SimpleNamespace(learner_step=7)
 
 
-def make(progress=None):
-  config = EvaluationConfig(period_env_steps=100)
+def make(progress=None, **checkpoint):
+  config = Config(evaluation={"period_env_steps": 100}, checkpoint=checkpoint)
   return Evaluations(config, lambda: {"env_steps": 150, "learner_steps": 9}, progress or {})
+
+
+def test_keep_best_false_saves_no_state():
+  (event,) = make(keep_best=False).record(result(2.0), False, lambda: pytest.fail("not needed"))
+  assert isinstance(event, Evaluated)
 
 
 def result(mean, env_steps=120):

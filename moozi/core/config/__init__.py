@@ -529,6 +529,11 @@ class Config(Section):
     return self.algorithm in ("muzero", "alphazero")
 
   @property
+  def has_one_process(self) -> bool:
+    """Whether acting, learning and evaluations take turns in one process; the baselines ignore `runtime`."""
+    return self.runtime == "local" or not self.searches
+
+  @property
   def has_model(self) -> bool:
     """Whether the agent learns a model that can be unrolled."""
     return self.algorithm == "muzero"

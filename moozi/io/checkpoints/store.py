@@ -99,7 +99,7 @@ class CheckpointStore:
       meta = {**meta, "wall_s": wall_s, "is_milestone": is_milestone}
       save_checkpoint(self._directory, name, training, meta)
       self._last_milestone = max(self._last_milestone, milestone)
-    if best_bound is not None and self._config.keep_best:
+    if best_bound is not None:
       write_text(self._directory / BEST, json.dumps({"name": name, "bound": best_bound}) + "\n")
     self._prune()
     return self._directory / name

@@ -62,7 +62,7 @@ bench: setup ## measure the speed of each part and of the whole
 	$(BIN)/python scripts/bench_start.py
 	$(BIN)/python scripts/bench_rollout.py
 	$(BIN)/python scripts/bench_reanalyze.py
-	$(BIN)/python scripts/bench_envs.py atari
+	$(BIN)/python scripts/bench_envs.py
 	$(BIN)/python scripts/bench_atari.py
 	$(BIN)/python scripts/bench_memory.py
 	$(BIN)/python scripts/bench_saving.py

@@ -15,7 +15,6 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -31,17 +30,16 @@ from moozi.baselines.ppo.update import Segment, make_round
 from moozi.core.config import Config
 from moozi.core.errors import UserError
 from moozi.core.pytree import replace
-from moozi.core.records import BatchedTimeStep, TrainTarget
+from moozi.core.records import TrainTarget
 from moozi.core.spec import EnvSpec
+from moozi.envs.vector import blank_step
 from moozi.io.config import load_config
 from moozi.io.jax_process import reuse_freed_memory
-from moozi.io.machine import num_cores
+from moozi.io.machine import describe_machine, num_cores
 from moozi.learning.learner import zero_targets
 from moozi.nn.model import Model
 from moozi.ops.history import init_history
 from moozi.run import build
-
-CPU_INFO = Path("/proc/cpuinfo")
 
 
 def call_seconds(call: Callable[[], Any], min_s: float = 5.0, min_calls: int = 5) -> tuple[float, float]:
@@ -80,19 +78,9 @@ def make_targets(config: Config, spec: EnvSpec, lead: tuple[int, ...]) -> TrainT
 
 def acting_call(policy: Any, variables: tuple[Any, Any], length: int, spec: EnvSpec, width: int) -> Any:
   """Returns a function that calls a policy for `width` random frames, with histories of `length` frames."""
-  mask = np.ones((width, spec.num_actions), bool)
-  mask[:, 0] = False
-  zeros = np.zeros(width, bool)
-  step = BatchedTimeStep(
-    frame=(np.random.default_rng(0).random((width, *spec.frame_shape)) < 0.2).astype(spec.frame_dtype),
-    last_reward=np.zeros(width, np.float32),
-    last_discount=np.ones(width, np.float32),
-    is_first=zeros,
-    is_last=zeros,
-    is_truncated=zeros,
-    to_play=np.zeros(width, np.int32),
-    legal_actions_mask=mask,
-  )
+  step = blank_step(spec, width)
+  step.frame[:] = np.random.default_rng(0).random(step.frame.shape) < 0.2
+  step.legal_actions_mask[:, 1:] = True
   history, key, compiled = init_history(width, length, spec), jax.random.PRNGKey(1), jax.jit(policy)
   return lambda: jax.block_until_ready(compiled(*variables, history, step, key, 1.0))
 
@@ -173,12 +161,6 @@ def _ppo_seconds(part: str, config: Config, spec: EnvSpec, min_s: float) -> floa
   return call_seconds(learn, min_s, min_calls=2)[0] / (segment.action.size * settings.num_epochs)
 
 
-def processor() -> str:
-  """Returns the processor's name."""
-  lines = CPU_INFO.read_text("utf-8", "replace").splitlines() if CPU_INFO.exists() else []
-  return next((line.partition(": ")[2] for line in lines if line.startswith("model name")), "unknown")
-
-
 @command
 def main(arguments: Sequence[str] | None = None) -> int:
   parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -191,7 +173,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
   seconds = seconds_of(options.part, load_config(options.config, options.overrides), options.seconds)
   threads = int(os.environ.get("NPROC") or num_cores())
   device = jax.devices()[0]
-  name = processor() if device.platform == "cpu" else device.device_kind
+  name = describe_machine()["cpu"] if device.platform == "cpu" else device.device_kind
   print(json.dumps({"seconds": seconds, "threads": threads, "device": name}))
   return 0
 

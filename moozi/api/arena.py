@@ -307,13 +307,13 @@ def arena(
   conditions = {"seed": seed, "opening_plies": plies}
   header = {"format": _FORMAT, "env": env.name, "arguments": env.arguments, **conditions}
   with contextlib.ExitStack() as stack:
-    results = stack.enter_context(_Results(out, header))
+    results = stack.enter_context(contextlib.closing(_Results(out, header)))
     trained = {name: each for name, each in entrants.items() if isinstance(each, TrainedEntrant)}
     results.check({name: each.player.agent.checkpoint.digest for name, each in trained.items()})
     wanted = {match for matches in tables for match in matches}
     todo = play.blocks(tables, wanted & set(results.games))
     on_game(len(wanted & set(results.games)), len(wanted))
-    own = functools.partial(_play_block, make_table, entrants, seed, plies)
+    own = functools.partial(play.play, make_table=make_table, entrants=entrants, seed=seed, num_random=plies)
     # Closed at once after an error, not when the traceback is freed: Ray's processes end with it.
     played_blocks = stack.enter_context(contextlib.closing(_play_all(todo, own, block_maker, workers)))
     for block in played_blocks:
@@ -424,18 +424,13 @@ class _SeatedAgent:
 # --- playing the blocks, in this process or in workers
 
 
-def _play_block(
-  make_table: Callable[[], Table], entrants: dict[str, Entrant], seed: int, plies: int, block: list[Match]
-) -> list[Game]:
-  return play.play(block, make_table, entrants, seed, plies)
-
-
 def _make_player_of_blocks(
   env: EnvConfig, names: Sequence[str], simulations: int | None, allow_code: bool, seed: int, plies: int
 ) -> Callable[[list[Match]], list[Game]]:
   """Returns the function that plays blocks. Called in each worker process, where it loads the players."""
   make_table = functools.partial(registry.make_table, env.name, **env.arguments)
-  return functools.partial(_play_block, make_table, entrants_of(names, simulations, allow_code), seed, plies)
+  entrants = entrants_of(names, simulations, allow_code)
+  return functools.partial(play.play, make_table=make_table, entrants=entrants, seed=seed, num_random=plies)
 
 
 def _play_all(
@@ -522,12 +517,6 @@ class _Results:
         assert self._log is not None
         raise UserError(f"{self._log.path}: line {number + 2} is not a game; move the file away") from None
       self.games[game.match] = game
-
-  def __enter__(self) -> "_Results":
-    return self
-
-  def __exit__(self, *_: object) -> None:
-    self.close()
 
 
 def _to_record(game: Game) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from moozi.api.run_access import writing
 from moozi.core.errors import UserError
 from moozi.experiments.comparison import (
   CENTERS,
@@ -138,16 +139,12 @@ class Comparison:
     from moozi.vis.comparison import write_comparison_page, write_figure
 
     paths = {kind: Path(folder) / name for kind, name in FILES.items()}
-    try:
+    with writing("--out", Path(folder)):
       Path(folder).mkdir(parents=True, exist_ok=True)
       write_comparison_page(paths["page"], self.data())
       write_figure(paths["picture"], self.figure())
       write_text(paths["scores"], json.dumps(self.to_json(), indent=1, allow_nan=False) + "\n")
       write_text(paths["table"], self.table().to_csv(index=False))
-    except OSError as error:
-      raise UserError(
-        f"{folder}: cannot be written: {error.strerror or error}; choose another folder"
-      ) from None
     return paths
 
   def __str__(self) -> str:
@@ -200,9 +197,8 @@ def find_runs(text: str) -> list[Path]:
   Raises: UserError: there are no runs.
   """
   path = resolve_run(text)
-  candidates = [path] if path.exists() else sorted(Path().glob(text)) if not path.is_absolute() else []
-  if not candidates and path.is_absolute():
-    candidates = sorted(Path(path.anchor).glob(str(path.relative_to(path.anchor))))
+  found_by_pattern = Path(path.anchor).glob(str(path.relative_to(path.anchor)))
+  candidates = [path] if path.exists() else sorted(found_by_pattern)
   found = [run for candidate in candidates for run in _runs_in(candidate)]
   if not found:
     raise UserError(f"{text}: no run; must be a run, a folder of runs, or a pattern such as runs/first-seed*")

@@ -13,7 +13,7 @@ import typer
 from moozi.core.errors import UserError
 
 if TYPE_CHECKING:
-  from moozi.api.agent import Agent
+  pass
 
 
 def integer(text: str, *names: str, minimum: int = 1, maximum: int = 10**9 - 1, metavar: str = "N") -> Any:
@@ -68,16 +68,6 @@ def number_of(option: str, text: str, low: float, high: float, unit: str) -> flo
     if low <= float(text) <= high:
       return float(text)
   raise UserError(f"{option}={text}: must be a number of {unit} from {low:g} to {high:g}")
-
-
-def load_agent(
-  run: Path, checkpoint: str | None, allow_code: bool, simulations: int | None = None
-) -> "Agent":
-  """Loads an agent with `moozi.load`; output of libraries goes to standard error."""
-  from moozi.api.agent import load
-
-  with stdout_to_stderr():
-    return load(run, checkpoint, simulations=simulations, allow_code=allow_code)
 
 
 def show_steps(episode: int) -> Callable[[int], None]:

@@ -35,7 +35,10 @@ def watch(
 ) -> int:
   """Watch a run's agent play evaluation episodes in the terminal."""
   steps_per_s = common.number_of("--speed", speed, _MIN_SPEED, MAX_SPEED, "steps per second")
-  agent = common.load_agent(run, checkpoint, allow_code, simulations)
+  from moozi.api.agent import load
+
+  with common.stdout_to_stderr():
+    agent = load(run, checkpoint, simulations=simulations, allow_code=allow_code)
   evaluator = agent.evaluator()
   if not sys.stdout.isatty():
     for episode in range(episodes or 1):

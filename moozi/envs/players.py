@@ -54,12 +54,6 @@ class Follower(Protocol):
     """
 
 
-def follow(player: object, position: Callable[[], Any]) -> None:
-  """Passes `position` to `player` if it is a Follower; does nothing otherwise."""
-  if isinstance(player, Follower):
-    player.follow(position)
-
-
 def observe(
   player: object,
   spec: EnvSpec,
@@ -85,10 +79,24 @@ newest checkpoint of a folder, or a player drawn from a pool.
 """
 
 
-class CustomPlayer:
-  """Wraps a user's player. `action` raises EnvError if the player fails or chooses an illegal action."""
+class BotPlayer:
+  """Plays an environment's bot: random actions, or OpenSpiel's MCTS, which reads the state of the game."""
 
-  def __init__(self, plugin: plugins.Plugin, spec: EnvSpec, seed: int) -> None:
+  def __init__(self, action: Callable[[np.ndarray], int]) -> None:
+    self._action = action
+
+  def action(self, observation: Shaped[np.ndarray, "H W C"], legal: Bool[np.ndarray, "E"]) -> int:
+    return self._action(legal)
+
+
+class CustomPlayer:
+  """Wraps a user's player. `action` raises EnvError if the player fails or chooses an illegal action.
+
+  Args:
+    position: passed to a `Follower`.
+  """
+
+  def __init__(self, plugin: plugins.Plugin, spec: EnvSpec, seed: int, position: Callable[[], Any]) -> None:
     self._plugin, self._player = plugin, plugin(spec, seed)
     if not callable(getattr(self._player, "action", None)):
       raise UserError(
@@ -96,9 +104,8 @@ class CustomPlayer:
         "action(observation, legal)"
       )
     self._observes = isinstance(self._player, Observer)
-
-  def follow(self, position: Callable[[], Any]) -> None:
-    follow(self._player, position)
+    if isinstance(self._player, Follower):
+      self._player.follow(position)
 
   def observe(
     self, observation: Shaped[np.ndarray, "H W C"], legal: Bool[np.ndarray, "E"], action: int

@@ -19,7 +19,7 @@ from jaxtyping import Bool, Shaped
 from moozi.core import plugins
 from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
-from moozi.envs.players import CustomPlayer, Player, mcts_simulations, observe
+from moozi.envs.players import BotPlayer, CustomPlayer, Player, mcts_simulations, observe
 from moozi.envs.table import Table
 
 MAX_STEPS = 10_000
@@ -291,18 +291,8 @@ class SimpleEntrant:
     simulations = mcts_simulations(self._kind)
     if self._kind == "random" or simulations is not None:
       kind = self._kind.partition(":")[0]
-      return _Bot(table.make_bot(kind, simulations or 1, seed).action)
-    player = CustomPlayer(plugins.PLAYERS.get(self._kind, "player"), table.spec, seed)
-    player.follow(table.position)
-    return player
-
-
-class _Bot:
-  def __init__(self, action: Callable[[np.ndarray], int]) -> None:
-    self._action = action
-
-  def action(self, observation: Shaped[np.ndarray, "H W C"], legal: Bool[np.ndarray, "E"]) -> int:
-    return self._action(legal)
+      return BotPlayer(table.make_bot(kind, simulations or 1, seed).action)
+    return CustomPlayer(plugins.PLAYERS.get(self._kind, "player"), table.spec, seed, table.position)
 
 
 class _Singles:

@@ -2,10 +2,9 @@
 
 import contextlib
 import math
-from collections.abc import Callable
 
 import numpy as np
-from jaxtyping import Bool, Float, Int, Shaped
+from jaxtyping import Float, Int
 
 from moozi.core import plugins
 from moozi.core.config import Config
@@ -13,20 +12,10 @@ from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
 from moozi.envs import registry
 from moozi.envs.environment import Environment
-from moozi.envs.players import CustomPlayer, Player, mcts_simulations
+from moozi.envs.players import BotPlayer, CustomPlayer, Player, mcts_simulations
 
 # Maximum number of steps in the trial episode of a user's player.
 _TRIAL_STEPS = 50
-
-
-class BotOpponent:
-  """Plays an environment's bot: random actions, or OpenSpiel's MCTS, which reads the state of the game."""
-
-  def __init__(self, action: Callable[[np.ndarray], int]) -> None:
-    self._action = action
-
-  def action(self, observation: Shaped[np.ndarray, "H W C"], legal: Bool[np.ndarray, "E"]) -> int:
-    return self._action(legal)
 
 
 def seat_of(episode: int) -> int:
@@ -50,11 +39,9 @@ def make_opponent(config: Config, spec: EnvSpec, env: Environment, seed: int) ->
   if name.startswith("mcts:"):
     name, simulations = "mcts", mcts_simulations(name) or simulations
   if name not in plugins.PLAYERS.built_in:
-    player = CustomPlayer(plugins.PLAYERS.get(name), spec, seed)
-    player.follow(env.position)
-    return player
+    return CustomPlayer(plugins.PLAYERS.get(name), spec, seed, env.position)
   try:
-    return BotOpponent(env.make_bot(name, simulations, seed).action)
+    return BotPlayer(env.make_bot(name, simulations, seed).action)
   except UserError as error:
     raise UserError(f"evaluation.opponent={error}") from None
 

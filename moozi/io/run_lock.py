@@ -40,18 +40,10 @@ class RunLock:
         raise RunError(f"{run}: process {holder} is {doing}; only one process can do so at a time") from None
       # Some network file systems have no locks; runs must work there too.
       _log.warning("%s: this file system has no locks (%s); a second process can write here too", path, error)
-    self.name_holder(str(os.getpid()))
-
-  def name_holder(self, holder: str) -> None:
-    """Writes the holder's name to the file; another process shows it if it cannot take the lock."""
-    # On a full disk, the name is missing, but the lock is held.
+    # Another process shows this number if it cannot take the lock. On a full disk it is missing.
     with contextlib.suppress(OSError):
       os.ftruncate(self._file, 0)
-      os.pwrite(self._file, f"{holder}\n".encode(), 0)
-
-  def fileno(self) -> int:
-    """Returns the descriptor of the lock file."""
-    return self._file
+      os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)
 
   def close(self) -> None:
     """Releases the lock; a second call does nothing."""

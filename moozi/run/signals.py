@@ -10,10 +10,10 @@ import signal
 import threading
 from collections.abc import Iterator
 
-# The signal of a closed terminal; Windows has none.
-HANGUP: signal.Signals | None = getattr(signal, "SIGHUP", None)
+# The signal of a closed terminal.
+HANGUP = signal.SIGHUP
 # The signals that end a run.
-NUMBERS = (signal.SIGINT, signal.SIGTERM) + ((HANGUP,) if HANGUP is not None else ())
+NUMBERS = (signal.SIGINT, signal.SIGTERM, HANGUP)
 _POLL_S = 0.1
 _acknowledge: list["_Acknowledge"] = []
 

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import moozi
 from moozi.commands import latent
-from moozi.commands.common import load_agent
 from tests.commands.conftest import make_run
 
 EPISODE_0 = "step_000000064_episode_0"
@@ -12,7 +12,7 @@ EPISODE_0 = "step_000000064_episode_0"
 @pytest.fixture(scope="module")
 def paths(runs):
   """Returns the encoded and unrolled states of an episode's first four steps."""
-  return latent._paths(load_agent(runs["catch"], None, False), 0, 4, 2)
+  return latent._paths(moozi.load(runs["catch"]), 0, 4, 2)
 
 
 @pytest.fixture

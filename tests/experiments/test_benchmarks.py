@@ -121,7 +121,7 @@ def test_saving(script, catch):
 
 
 def test_memory(script):
-  assert script("bench_memory").measure("tiny:catch", {}, 1200, 4)["steps"] > 0
+  assert script("bench_memory").measure("tiny:catch", 1200, 4)["steps"] > 0
 
 
 @pytest.mark.parametrize("config", ["config/minatar/breakout.yaml", "atari/pong"])

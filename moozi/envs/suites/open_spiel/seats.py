@@ -123,10 +123,4 @@ def _maker(
   if name == "random":
     return RandomBot
   plugin = plugins.PLAYERS.get(name, key)
-
-  def make(seed: int) -> CustomPlayer:
-    player = CustomPlayer(plugin, rules.spec, seed)
-    player.follow(lambda: rules.position(state()))
-    return player
-
-  return make
+  return lambda seed: CustomPlayer(plugin, rules.spec, seed, lambda: rules.position(state()))

@@ -3,7 +3,7 @@
     python -m experiments.boards.networks
 
 `results/networks` and `results/unrolls` have the runs' configurations, and their metrics, thinned by
-`experiments.lib.results.thin`.
+`moozi.io.metrics.thin_ticks`.
 """
 
 from pathlib import Path

@@ -2,7 +2,7 @@
 
     python -m experiments.boards.othello
 
-`results/othello` has the runs' configurations and their metrics, thinned by `experiments.lib.results.thin`;
+`results/othello` has the runs' configurations and their metrics, thinned by `moozi.io.metrics.thin_ticks`;
 `price_of_model` has an arena and the output of `python -m experiments.boards.model_error RUN`.
 """
 

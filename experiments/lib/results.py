@@ -35,7 +35,7 @@ from moozi.io.atomic_write import write_bytes, write_text
 from moozi.io.checkpoints import code_commit, find_checkpoint
 from moozi.io.config import save_config
 from moozi.io.machine import num_cores
-from moozi.io.metrics import read_metrics
+from moozi.io.metrics import read_metrics, thin_ticks
 from moozi.io.plain_data import to_plain_json
 from moozi.io.run_directory import RunDirectory, read_run_config
 
@@ -131,7 +131,10 @@ def write_result(
   plain_run = config.run.model_copy(update={"dir": "runs"})
   save_config(config.model_copy(update={"run": plain_run}), temporary / "config.yaml")
   if job.run is None:
-    lines = [json.dumps(to_plain_json(tick)) for tick in thin(read_metrics(run.metrics_path), columns)]
+    ticks = read_metrics(run.metrics_path)
+    if columns is not None:
+      ticks = [{name: value for name, value in tick.items() if name in columns} for tick in ticks]
+    lines = [json.dumps(to_plain_json(tick)) for tick in thin_ticks(ticks, _MAX_TICKS, digits=6)]
     (temporary / "metrics.jsonl").write_text("\n".join(lines) + "\n", "utf-8")
   if run.summary_path.exists():
     shutil.copyfile(run.summary_path, temporary / "summary.json")
@@ -176,26 +179,6 @@ def machine() -> dict[str, Any]:
     "packages": {dist.name.lower(): dist.version for dist in installed if dist.name.lower() in _PACKAGES},
     "commit": code_commit(),
   }
-
-
-def thin(
-  ticks: Sequence[dict[str, Any]], columns: Collection[str] | None = None, max_ticks: int = _MAX_TICKS
-) -> list[dict[str, Any]]:
-  """Returns the ticks with evaluations, and about `max_ticks` others with the last; rounds to six digits.
-
-  `columns` has the metrics to keep; None keeps all.
-  """
-
-  def rounded(value: Any) -> Any:
-    return float(f"{value:.6g}") if isinstance(value, float) and not value.is_integer() else value
-
-  others = [i for i, tick in enumerate(ticks) if "test/return_mean" not in tick]
-  dropped = set(others) - set(others[::-1][:: max(1, -(-len(others) // max_ticks))])
-  kept = [tick for i, tick in enumerate(ticks) if i not in dropped]
-  return [
-    {name: rounded(value) for name, value in tick.items() if columns is None or name in columns}
-    for tick in kept
-  ]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ import os
 import socket
 import struct
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -191,6 +191,26 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
   Raises: UserError: the file is missing or cannot be read, or another line is not a JSON object.
   """
   return list(read_json_lines(path, _tick))
+
+
+def thin_ticks(ticks: Sequence[Mapping[str, Any]], max_ticks: int, digits: int) -> list[dict[str, Any]]:
+  """Returns the ticks with an evaluation, and about `max_ticks` others with the last one.
+
+  Fractions are rounded to `digits` significant digits, except those of evaluations and of TICK_KEYS.
+  """
+
+  def short(name: str, value: Any) -> Any:
+    is_exact = name in TICK_KEYS or name.startswith("test/")
+    is_fraction = isinstance(value, float) and not value.is_integer()
+    return float(f"{value:.{digits}g}") if is_fraction and not is_exact else value
+
+  others = [i for i, tick in enumerate(ticks) if "test/return_mean" not in tick]
+  dropped = set(others) - set(others[::-1][:: max(1, -(-len(others) // max_ticks))])
+  return [
+    {name: short(name, value) for name, value in tick.items()}
+    for i, tick in enumerate(ticks)
+    if i not in dropped
+  ]
 
 
 def _tick(data: Any) -> dict[str, Any]:

@@ -4,7 +4,6 @@ import dataclasses
 import json
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,7 @@ from moozi.io.checkpoints import (
 )
 from moozi.io.config import config_to_dict, save_config
 from moozi.io.config_files import list_configs
-from moozi.io.metrics import TICK_KEYS, read_metrics
+from moozi.io.metrics import read_metrics, thin_ticks
 from moozi.io.plain_data import to_plain_json
 from moozi.io.run_directory import ENDS, RunDirectory, check_name
 from moozi.io.zoo import write_files_list, zoo_root
@@ -120,8 +119,10 @@ def _write_run(
   if run.summary_path.exists():
     summary = json.dumps(to_plain_json(run.read_summary()), indent=1, allow_nan=False)
     write_text(entry.summary_path, summary + "\n")
-  ticks = thin_ticks(read_metrics(run.metrics_path) if run.metrics_path.exists() else [])
-  write_text(entry.metrics_path, "".join(json.dumps(tick) + "\n" for tick in ticks))
+  ticks = read_metrics(run.metrics_path) if run.metrics_path.exists() else []
+  ticks = [{name: value for name, value in tick.items() if not name.startswith(_DROPPED)} for tick in ticks]
+  lines = [json.dumps(tick) + "\n" for tick in thin_ticks(ticks, _MAX_TICKS, digits=4)]
+  write_text(entry.metrics_path, "".join(lines))
   expected = expected_of(config, spec)
   template = algorithm_of(config).training_state_template(config, spec)
   state = playing_state(jax.device_get(load_checkpoint(info.path, template, expected)), config)
@@ -129,24 +130,6 @@ def _write_run(
   meta = {key: info.meta[key] for key in kept if key in info.meta} | expected
   plain = info.name.removesuffix("_best").removesuffix("_params")
   save_parameters(entry.checkpoints_path, plain, state, meta | {"config": config_to_dict(config)})
-
-
-def thin_ticks(ticks: Sequence[Mapping[str, Any]], max_ticks: int = _MAX_TICKS) -> list[dict[str, Any]]:
-  """Returns all ticks with an evaluation and about `max_ticks` others, with four digits per metric."""
-  step = max(1, -(-len(ticks) // max_ticks))
-  kept = [t for i, t in enumerate(ticks) if i % step == 0 or i == len(ticks) - 1 or "test/at_env_steps" in t]
-  return [
-    {
-      name: value if name in TICK_KEYS or name.startswith("test/") else _short(value)
-      for name, value in tick.items()
-      if not name.startswith(_DROPPED)
-    }
-    for tick in kept
-  ]
-
-
-def _short(value: Any) -> Any:
-  return float(f"{value:.4g}") if isinstance(value, float) else value
 
 
 def _evaluate(

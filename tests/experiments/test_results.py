@@ -12,29 +12,11 @@ from experiments.lib.results import (
   machine,
   print_table,
   read_results,
-  thin,
 )
 from moozi.core.errors import UserError
 from moozi.io.checkpoints import code_commit
 from moozi.io.config import load_config
 from tests.experiments.sample_results import ROOT, evaluation, make_result
-
-
-def test_thin_keeps_evaluations_and_the_last():
-  ticks = [{"env_steps": i, "loss/total": i / 3} for i in range(1000)]
-  for i in (3, 500):
-    ticks[i]["test/return_mean"] = 1.0
-    ticks[i]["test/at_env_steps"] = 2_801_664.0
-  kept = thin(ticks, max_ticks=100)
-  steps = [tick["env_steps"] for tick in kept]
-  assert {3, 500, 999} <= set(steps)
-  assert 90 <= len(steps) <= 102
-  assert steps == sorted(steps)
-  assert kept[-1]["loss/total"] == 333.0
-  assert kept[steps.index(3)]["test/at_env_steps"] == 2_801_664
-  assert next(t for t in kept if t["env_steps"] == 500)["loss/total"] == 166.667
-  few = [{"env_steps": 1}, {"env_steps": 2}]
-  assert thin(few, max_ticks=100) == few
 
 
 def test_result_has_agent_game_and_machine(tmp_path):

@@ -13,7 +13,7 @@ from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 from moozi.core.errors import UserError
 from moozi.core.histogram import histogram_of
 from moozi.io.config import load_config
-from moozi.io.metrics import MetricsSink, hyperparameters, read_metrics
+from moozi.io.metrics import MetricsSink, hyperparameters, read_metrics, thin_ticks
 from moozi.io.plain_data import to_plain_json
 
 
@@ -189,3 +189,16 @@ def test_plain_json():
   for value in (object(), {1}, 1j, np.array([object()])):
     with pytest.raises(TypeError):
       to_plain_json(value)
+
+
+def test_thin_ticks_keep_evaluations_and_the_last():
+  ticks = [{"env_steps": i, "wall_s": i / 3, "loss/total": i / 3} for i in range(1000)]
+  ticks[3] |= {"test/return_mean": 1 / 3, "test/at_env_steps": 2_801_664.0}
+  kept = thin_ticks(ticks, 100, digits=4)
+  steps = [tick["env_steps"] for tick in kept]
+  assert {3, 999} <= set(steps)
+  assert 90 <= len(steps) <= 102
+  assert steps == sorted(steps)
+  assert kept[steps.index(3)] == ticks[3]
+  assert kept[-2]["loss/total"] == float(f"{kept[-2]['env_steps'] / 3:.4g}") != kept[-2]["wall_s"]
+  assert thin_ticks(ticks[:2], 100, digits=4) == [ticks[0], ticks[1] | {"loss/total": 0.3333}]

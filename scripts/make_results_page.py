@@ -60,6 +60,7 @@ Each row is a run of one seed. Minutes include the evaluation at the end.
 | How much memory does replay take? | [replay_memory](../experiments/replay_memory/README.md) |
 | Which approach learns which board or card game? | [testbed](../experiments/testbed/README.md) |
 | What does the learned model cost in Othello? | [boards](../experiments/boards/README.md) |
+| Do chance nodes help at equal time? | [chance](../experiments/chance/README.md) |
 | Which settings suit PPO on Breakout? | [ppo_tuning](../experiments/ppo_tuning/README.md) |
 | Does a run continue through faults? | [fault_soak](../experiments/fault_soak/README.md) |
 

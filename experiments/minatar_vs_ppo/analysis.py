@@ -40,6 +40,7 @@ from experiments.minatar_vs_ppo.sweep import (
 from moozi.core.errors import UserError
 from moozi.experiments.statistics import Aggregate, aggregate_improvement, aggregate_iqm
 from moozi.io.atomic_write import write_text
+from moozi.io.config import load_config
 from moozi.io.plain_data import read_yaml
 
 README = HERE / "README.md"
@@ -507,20 +508,24 @@ def _span(values: Sequence[int]) -> str:
   return f"{values[0]}" if values[0] == values[-1] else f"{values[0]} to {values[-1]}"
 
 
-def header_of(runs: Sequence[Run]) -> list[str]:
-  """Returns the lines Time, Reached and Measured of a configuration's header."""
+def header_of(runs: Sequence[Run], configured_steps: int) -> list[str]:
+  """Returns the lines Time, Reached and Measured of the header of a configuration with these steps."""
   minutes = [run.minutes for run in runs if run.minutes is not None]
   mean, seeds = float(np.mean([run.score for run in runs])), len(runs)
   steps = f"{_millions(runs[0].max_env_steps)} steps, {seeds} seed{'s' * (seeds > 1)}"
   paths = ", ".join(str(run.result.path.resolve().relative_to(ROOT)) for run in runs)
-  time = [f"# Time: {np.mean(minutes):.0f} min on one core (runtime=local)"] if minutes else []
+  made = runs[0].max_env_steps
+  of = f" for {_millions(made)} of {_millions(configured_steps)} steps" if made < configured_steps else ""
+  time = [f"# Time: {np.mean(minutes):.0f} min on one core (runtime=local){of}"] if minutes else []
   return [*time, f"# Reached: {mean:.1f} at {steps}", f"# Measured: {paths}"]
 
 
 def headers_of(groups: Groups) -> dict[Path, list[str]]:
   """Returns the lines of `header_of` by configuration file, for the files that have runs of the sweep."""
   paths = {config_path(*key): runs for key, runs in groups.items() if not runs[0].is_first}
-  return {path: header_of(runs) for path, runs in paths.items() if path is not None}
+  return {
+    path: header_of(runs, load_config(path).max_env_steps) for path, runs in paths.items() if path is not None
+  }
 
 
 def write_headers(headers: dict[Path, list[str]]) -> None:

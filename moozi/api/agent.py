@@ -177,7 +177,7 @@ class Agent:
   def search(self, observation: ObservationLike, legal: Any = None, position: Any = None) -> Search:
     """Returns the search that `act` would make for a frame. Does not change the agent's history.
 
-    The arguments and errors are those of `act`. Raises UserError also if the algorithm has no search (PPO).
+    The arguments and errors are those of `act`. Raises UserError also if the algorithm has no search.
     """
     import jax
 
@@ -285,7 +285,7 @@ class Agent:
   ) -> "InspectedEpisode":
     """Plays one evaluation episode, or its first `max_steps` steps; returns it with all its searches.
 
-    Raises: UserError: the algorithm has no search (PPO), or the environment fails.
+    Raises: UserError: the algorithm has no search, or the environment fails.
     """
     from moozi.analysis.inspection import inspect_episode
 

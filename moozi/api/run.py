@@ -119,7 +119,7 @@ class Run(os.PathLike[str]):
   ) -> Path:
     """Writes the HTML page of `moozi report`: curves, settings, and an episode with its searches.
 
-    For an algorithm without a search (PPO), the page has no episode.
+    For an algorithm without a search, the page has no episode.
 
     Args:
       out: the page's file; None writes report.html in the run directory.

@@ -135,7 +135,7 @@ def test_figures_are_those_of_the_committed_results(info: ConfigInfo):
     )
     return
   seconds, returns = figures_of(info.measured)
-  where = r"(?: on one core(?: \(runtime=local, \d+ steps/s\))?| for \d+M of \d+M steps)?"
+  where = r"(?: on one core(?: \(runtime=local(?:, \d+ steps/s)?\))?)?(?: for \d+M of \d+M steps)?"
   (minutes,) = re.fullmatch(rf"(\d+) min{where}", info.time).groups()
   assert any(math.isclose(int(minutes), s / 60, abs_tol=0.55) for s in [*seconds, sum(seconds)])
   (steps,) = re.findall(r"at (\d+)M steps", info.reached) or [None]

@@ -296,7 +296,7 @@ class WorkersConfig(Section):
   rollout: Literal["auto", "scan", "step"] = Field(
     "auto",
     description="scan: one compiled rollout (environments written in JAX; not for baselines); step: "
-    "environment and search alternate; auto: scan where possible",
+    "environment and search alternate; auto: scan where possible, which excludes max_random_starts above 0",
   )
   max_random_starts: NonNegativeInt = Field(
     0,

@@ -1,18 +1,21 @@
 """Prints the table of the finished jobs: `python -m experiments.chance.table [--readme]`."""
 
+import json
 import sys
 from pathlib import Path
 
 import numpy as np
+from jaxtyping import Float
 
 from experiments.chance.sweep import HERE, SEEDS, VARIANTS
-from experiments.lib.results import markdown_table, print_table, read_finished
+from experiments.lib.results import Result, markdown_table, print_table, read_finished
 
 COLUMNS = (
   "game",
   "variant",
   "return by seed, 100 evaluation episodes",
   "mean",
+  "reward error after 1, 2, 3 moves",
   "environment steps",
   "steps per s",
   "cores",
@@ -30,11 +33,41 @@ def table_of(results: Path) -> str:
       returns = [result.evaluations[-1]["return_mean"] for result in found]
       steps = [result.job["env_steps"] for result in found]
       rate = np.mean([result.job["env_steps"] / result.job["wall_s"] for result in found])
-      cells = game, variant, ", ".join(f"{x:,.1f}" for x in returns), f"{np.mean(returns):,.1f}"
+      errors = np.mean([reward_errors(result) for result in found], axis=0)
+      cells = (game, variant, ", ".join(f"{x:,.1f}" for x in returns), f"{np.mean(returns):,.1f}")
+      cells += (", ".join(f"{x:.1f}" for x in errors),)
       cores = ", ".join(str(n) for n in sorted({result.cores for result in found}))
       rows.append((*cells, f"{np.mean(steps):,.0f}", f"{rate:,.0f}", cores))
   return markdown_table(COLUMNS, rows)
 
 
+def reward_errors(result: Result) -> Float[np.ndarray, "3"]:
+  """Returns the model's mean absolute error of a reward after 1, 2 and 3 moves, at the end of training.
+
+  The mean is over the last tenth of the stored ticks.
+  """
+  names = [f"error/reward_{k}" for k in (1, 2, 3)]
+  rows = [[tick[name] for name in names] for tick in result.ticks if names[0] in tick]
+  return np.mean(rows[-max(1, len(rows) // 10) :], axis=0) if rows else np.full(3, np.nan)
+
+
+def expectimax_of(results: Path) -> str:
+  """Returns a Markdown table of results of `experiments.chance.expectimax`, with 95% intervals."""
+  rows = []
+  for path in sorted((results / "expectimax").glob("*.json")):
+    found = json.loads(path.read_text("utf-8"))
+    mean, error = found["return_mean"], 1.96 * np.std(found["returns"], ddof=1) / np.sqrt(found["games"])
+    interval = f"{mean:,.0f} [{mean - error:,.0f}, {mean + error:,.0f}]"
+    rows.append(
+      (f"{found['run']}, {found['checkpoint']}", str(found["depth"]), str(found["games"]), interval)
+    )
+  return markdown_table(("values of", "moves ahead", "games", "return"), rows)
+
+
+def tables(results: Path) -> str:
+  """Returns both tables."""
+  return f"{table_of(results)}\n\nExpectimax with the true rules of 2048:\n\n{expectimax_of(results)}"
+
+
 if __name__ == "__main__":
-  sys.exit(print_table(lambda: table_of(HERE / "results"), HERE, __doc__))
+  sys.exit(print_table(lambda: tables(HERE / "results"), HERE, __doc__))

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from experiments.chance.sweep import HERE, SEEDS, VARIANTS, job, jobs
-from experiments.chance.table import COLUMNS, table_of
+from experiments.chance.table import COLUMNS, table_of, tables
 from experiments.lib.results import write_json
 from moozi.experiments.jobs import differences
 from moozi.io.config import load_config
@@ -32,7 +32,7 @@ def test_breakout_is_that_of_protocol_b(tmp_path):
 
 
 def test_the_table_is_in_the_readme():
-  assert table_of(HERE / "results") in (HERE / "README.md").read_text("utf-8")
+  assert tables(HERE / "results") in (HERE / "README.md").read_text("utf-8")
 
 
 def test_time_is_a_parameter(tmp_path):
@@ -42,7 +42,10 @@ def test_time_is_a_parameter(tmp_path):
 def test_table(tmp_path: Path):
   path = make_result(tmp_path, "2048_puct_seed0", [evaluation(1000, [2000.0, 2500.0])])
   write_json(path / "job.json", {"env_steps": 90_000, "wall_s": 1500.0})
-  assert table_of(tmp_path).splitlines()[2] == "| 2048 | puct | 2,250.0 | 2,250.0 | 90,000 | 60 | 1 |"
+  assert (
+    table_of(tmp_path).splitlines()[2]
+    == "| 2048 | puct | 2,250.0 | 2,250.0 | nan, nan, nan | 90,000 | 60 | 1 |"
+  )
 
 
 def test_table_without_results(tmp_path: Path):

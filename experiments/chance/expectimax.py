@@ -1,0 +1,165 @@
+"""Plays 2048 by expectimax with the true rules and the value of a run's network, without its model.
+
+    python -m experiments.chance.expectimax RUN                       # one move and its outcome ahead
+    python -m experiments.chance.expectimax RUN --depth 2 --games 12  # slow: about 50,000 values per move
+
+The difference between the depths is what a search over chance gains from a correct model and these values. At
+depth 1 all outcomes count; at depth 2, only a new 2 (probability 0.9).
+"""
+
+import argparse
+import itertools
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+import moozi
+from experiments.lib.command import command, positive_int
+from experiments.lib.results import write_json
+from moozi.core.errors import UserError
+from moozi.ops.history import stack_history
+from moozi.run.build import build_model
+
+GAME = "pgx:2048"
+ACTIONS = jnp.arange(4)  # left, up, right, down
+NUM_PLANES = 31
+Value = Callable[[Int[Array, "N 4 4"], Int[Array, " N"]], Float[Array, " N"]]
+
+
+def slide(board: Int[Array, "4 4"], action: Int[Array, ""]) -> tuple[Array, Array, Array]:
+  """Returns the board after a move and before the new number, the reward, and whether the move is legal.
+
+  A cell is the number's base-2 logarithm, 0 if it is free.
+  """
+
+  def slide_row(row: Array) -> tuple[Array, Array]:
+    row = row[jnp.argsort(row == 0, stable=True)]
+    reward = jnp.int32(0)
+    for i in range(3):
+      merges = (row[i] > 0) & (row[i] == row[i + 1])
+      reward += jnp.where(merges, 2 << row[i], 0)
+      merged = jnp.concatenate([row[:i], row[i : i + 1] + 1, row[i + 2 :], jnp.zeros(1, row.dtype)])
+      row = jnp.where(merges, merged, row)
+    return row, reward
+
+  def turn(x: Array, quarters: Array) -> Array:
+    return jax.lax.switch(quarters, [lambda i=i: jnp.rot90(x, i) for i in range(4)])
+
+  rows, rewards = jax.vmap(slide_row)(turn(board, action))
+  after = turn(rows, (4 - action) % 4)
+  return after, rewards.sum(), jnp.any(after != board)
+
+
+_slide_all = jax.vmap(jax.vmap(slide, (None, 0)), (0, None))
+
+
+def outcomes(after: Int[Array, "*n 4 4"], with_fours: bool) -> tuple[Array, Float[Array, "*n M"]]:
+  """Returns the boards after each new number, and their probabilities; 0 where the cell is not free."""
+  flat = after.reshape(*after.shape[:-2], 1, 16)
+  new = jnp.eye(16, dtype=flat.dtype)
+  boards = jnp.concatenate([flat + new, flat + 2 * new] if with_fours else [flat + new], axis=-2)
+  free = (flat[..., 0, :] == 0).astype(jnp.float32)
+  prob = free / jnp.maximum(free.sum(-1, keepdims=True), 1)
+  probs = jnp.concatenate([0.9 * prob, 0.1 * prob], axis=-1) if with_fours else prob
+  return boards.reshape(*boards.shape[:-1], 4, 4), probs
+
+
+def q_values(boards: Int[Array, "B 4 4"], depth: int, value: Value, discount: float) -> Float[Array, "B 4"]:
+  """Returns the expectimax values of the moves; -inf for illegal ones. A lost position has the value 0."""
+  after, reward, is_legal = _slide_all(boards, ACTIONS)
+  following, probs = outcomes(after, with_fours=depth == 1)
+  # Impossible outcomes have probability 0; an empty board stands for them.
+  following = jnp.where(probs[..., None, None] > 0, following, 0).reshape(-1, 4, 4)
+  if depth == 1:
+    values = value(following, jnp.broadcast_to(ACTIONS[:, None], probs.shape).reshape(-1))
+  else:
+    values = jnp.max(q_values(following, depth - 1, value, discount), axis=-1)
+    values = jnp.where(jnp.isfinite(values), values, 0.0)
+  expected = jnp.sum(probs * values.reshape(probs.shape), axis=-1)
+  return jnp.where(is_legal, reward + discount * expected, -jnp.inf)
+
+
+def network_value(agent: moozi.Agent) -> Value:
+  """Returns the value of an agent's network on boards and the moves before them; 0 without a legal move.
+
+  Raises: UserError: the agent plays another game, or its history is longer than one frame.
+  """
+  config, spec, state = agent.config, agent.spec, agent.state
+  if spec.name != GAME or config.targets.history_length != 1:
+    raise UserError(f"{agent.directory.path}: must play {GAME} with targets.history_length=1")
+  model = build_model(config, spec)
+
+  def value(boards: Array, actions: Array) -> Array:
+    frames = jax.nn.one_hot(boards, NUM_PLANES)[:, None]
+    stacked = stack_history(frames, actions[:, None] + 1, spec.num_actions)
+    output, _ = model.root_inference(state.params, state.net_state, stacked, False)
+    _, _, is_legal = _slide_all(boards, ACTIONS)
+    return jnp.where(is_legal.any(axis=-1), model.transform.to_scalar(output.value_logits), 0.0)
+
+  return value
+
+
+def play(value: Value, discount: float, depth: int, num_games: int, seed: int) -> Float[np.ndarray, " G"]:
+  """Returns the returns of games played in parallel to their ends."""
+
+  def spawn(boards: Array, key: Array) -> Array:
+    following, probs = outcomes(boards, with_fours=True)
+    chosen = jax.random.categorical(key, jnp.log(probs))
+    return jnp.take_along_axis(following, chosen[:, None, None, None], axis=1)[:, 0]
+
+  @jax.jit
+  def step(boards: Array, key: Array) -> tuple[Array, Array, Bool[Array, " G"]]:
+    action = jnp.argmax(q_values(boards, depth, value, discount), axis=-1)
+    after, reward, is_legal = jax.vmap(slide)(boards, action)
+    following = jnp.where(is_legal[:, None, None], spawn(after, key), boards)
+    return following, jnp.where(is_legal, reward, 0), is_legal
+
+  first, second, key = jax.random.split(jax.random.PRNGKey(seed), 3)
+  boards = spawn(spawn(jnp.zeros((num_games, 4, 4), jnp.int32), first), second)
+  returns = np.zeros(num_games)
+  for move in itertools.count():
+    boards, rewards, is_playing = step(boards, jax.random.fold_in(key, move))
+    returns += np.asarray(rewards)
+    if not np.any(is_playing):
+      return returns
+    if move % 100 == 0:
+      print(f"move {move}: {np.sum(is_playing)} games, mean return {returns.mean():,.0f}", file=sys.stderr)
+  raise AssertionError
+
+
+@command
+def main(arguments: list[str] | None = None) -> int:
+  parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+  parser.add_argument("run")
+  parser.add_argument("--depth", type=positive_int, default=1, help="moves ahead; default: 1")
+  parser.add_argument("--games", type=positive_int, default=50, help="number of games; default: 50")
+  parser.add_argument("--seed", type=int, default=0)
+  parser.add_argument("--out", type=Path, help="write the result as JSON")
+  options = parser.parse_args(arguments)
+  agent = moozi.load(options.run)
+  returns = play(
+    network_value(agent), agent.config.targets.discount, options.depth, options.games, options.seed
+  )
+  result = {
+    "run": agent.directory.path.name,
+    "checkpoint": agent.checkpoint.name,
+    "depth": options.depth,
+    "games": options.games,
+    "return_mean": float(returns.mean()),
+    "return_std": float(returns.std()),
+    "returns": returns.tolist(),
+  }
+  print(json.dumps(result))
+  if options.out is not None:
+    write_json(options.out, result)
+  return 0
+
+
+if __name__ == "__main__":
+  sys.exit(main())

@@ -1,5 +1,7 @@
 """Makes a zoo agent from a run: python scripts/make_zoo.py RUN NAME [--episodes N].
 
+    python scripts/make_zoo.py --cards   # compares all agents with their configurations again
+
 NAME is the name of the run's configuration, such as minatar/breakout. The agent is written to zoo/NAME, and
 replaces an older one. The table in docs/zoo.md is written from the cards of all agents.
 """
@@ -10,11 +12,11 @@ from pathlib import Path
 
 from moozi.core.errors import UserError
 from moozi.io.atomic_write import write_text
-from moozi.io.card import CARD, list_agents, read_card
+from moozi.io.card import CARD, list_agents, read_card, with_current_configuration
 from moozi.io.run_directory import RunDirectory
-from moozi.io.zoo import ZOO_PREFIX, resolve_run, size_of
+from moozi.io.zoo import ZOO_PREFIX, agent_names, resolve_run, size_of, write_files_list
 from moozi.training.zoo_entry import make_entry
-from moozi.vis.card import result_text
+from moozi.vis.card import result_text, write_card_files
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "zoo.md"
 _BEGIN, _END = "<!-- agents -->\n", "<!-- end of agents -->\n"
@@ -22,12 +24,21 @@ _BEGIN, _END = "<!-- agents -->\n", "<!-- end of agents -->\n"
 
 def main() -> None:
   parser = argparse.ArgumentParser(description="Make a zoo agent from a run.")
-  parser.add_argument("run", type=Path, metavar="RUN")
-  parser.add_argument("name", metavar="NAME", help="such as minatar/breakout")
+  parser.add_argument("run", type=Path, nargs="?", metavar="RUN")
+  parser.add_argument("name", nargs="?", metavar="NAME", help="such as minatar/breakout")
+  parser.add_argument(
+    "--cards", action="store_true", help="only compare the cards with the configurations again"
+  )
   parser.add_argument("--hardware", help="of the training, if the run has not recorded it")
   parser.add_argument("--episodes", type=int, metavar="N", help="evaluate again with N episodes")
   parser.add_argument("--root", type=Path, help="the folder of the agents; default: zoo")
   arguments = parser.parse_args()
+  if arguments.cards:
+    for name in agent_names():
+      compare_card(resolve_run(ZOO_PREFIX + name))
+    return
+  if arguments.name is None:
+    parser.error("needs RUN and NAME, or --cards")
   try:
     run = RunDirectory.open(arguments.run)
     path = make_entry(
@@ -44,6 +55,13 @@ def main() -> None:
   print(f"{size_of(path):>10,}  in all; return {result_text(read_card(path / CARD).evaluation)}")
   if arguments.root is None:
     write_table()
+
+
+def compare_card(path: Path) -> None:
+  """Writes an agent's card with its differences from the named configuration as it is now."""
+  card = with_current_configuration(read_card(path / CARD), RunDirectory.open(path).load_config())
+  write_card_files(card, path, has_gif=True)
+  write_files_list(path)
 
 
 def write_table() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from moozi.io.card import CARD, list_agents, read_card
+from moozi.io.card import CARD, list_agents, read_card, with_current_configuration
 from moozi.io.config_files import PACKAGES, list_configs
 from moozi.io.run_directory import RunDirectory
 from moozi.io.zoo import ZOO_PREFIX, agent_names, resolve_run, size_of
@@ -49,6 +49,14 @@ def test_agent_is_small_and_its_card_is_complete(name):
   assert None not in (card.hardware, card.minutes, card.env_steps, card.license, card.train_command)
   assert name in {info.name for info in list_configs()}
   assert card.config_name == name
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_card_compares_with_the_current_configuration(name):
+  path = resolve_run(ZOO_PREFIX + name)
+  card = read_card(path / CARD)
+  current = with_current_configuration(card, RunDirectory.open(path).load_config())
+  assert current.model_dump(mode="json") == card.model_dump(mode="json"), "run `scripts/make_zoo.py --cards`"
 
 
 @pytest.mark.slow

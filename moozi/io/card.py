@@ -4,6 +4,7 @@ Its values are read from the run's files; only hardware and license may be state
 value that is not known is None.
 """
 
+import contextlib
 import json
 import math
 import shlex
@@ -19,7 +20,7 @@ from moozi.io.checkpoints import CheckpointInfo, list_checkpoints
 from moozi.io.config import config_to_dict, load_config
 from moozi.io.config_files import config_root, find_config, list_configs
 from moozi.io.metrics import read_metrics
-from moozi.io.plain_data import MAX_BYTES, number_in
+from moozi.io.plain_data import MAX_BYTES, number_in, parse_yaml
 from moozi.io.run_directory import MACHINE, RunDirectory, flatten_settings
 from moozi.io.zoo import ZOO_PREFIX, agent_names, label_of, resolve_run
 
@@ -169,6 +170,17 @@ def make_card(
     license=license,
     limits=_limits(config, int(num_players), evaluation),
   )
+
+
+def with_current_configuration(card: Card, config: Config) -> Card:
+  """Returns a card whose differences are those from the named configuration as it is now.
+
+  Args:
+    config: the run's configuration.
+  """
+  _, differences = _compare(config, card.config_name)
+  command = _train_command(card.config_name, differences)
+  return card.model_copy(update={"differences": differences, "train_command": command})
 
 
 def card_of(run: RunDirectory) -> Card:
@@ -332,8 +344,17 @@ def _train_command(name: str | None, differences: Mapping[str, tuple[Any, Any]])
   """
   if name is None or len(differences) > 12:
     return None
-  values = (f"{key}={json.dumps(value)}" for key, (_, value) in differences.items())
-  return shlex.join(["moozi", "train", name, *values])
+  overrides = (f"{key}={_override_text(value)}" for key, (_, value) in differences.items())
+  return shlex.join(["moozi", "train", name, *overrides])
+
+
+def _override_text(value: Any) -> str:
+  """Returns a value as an override has it: text without quotes where possible, else JSON, which is YAML too."""
+  if isinstance(value, str):
+    with contextlib.suppress(UserError):
+      if parse_yaml(value, "") == value:
+        return value
+  return json.dumps(value)
 
 
 def _curve(ticks: Sequence[Mapping[str, Any]]) -> tuple[tuple[float, float], ...]:

@@ -349,7 +349,7 @@ def _train_command(name: str | None, differences: Mapping[str, tuple[Any, Any]])
 
 
 def _override_text(value: Any) -> str:
-  """Returns a value as an override has it: text without quotes where possible, else JSON, which is YAML too."""
+  """Returns a value as an override has it: text without quotes if possible, else JSON, which is YAML too."""
   if isinstance(value, str):
     with contextlib.suppress(UserError):
       if parse_yaml(value, "") == value:

@@ -6,7 +6,9 @@
 `price_of_model` has an arena and the output of `python -m experiments.boards.model_error RUN`.
 """
 
+import functools
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +18,9 @@ from moozi.io.metrics import read_metrics
 RESULTS = Path(__file__).parent / "results" / "othello"
 VALUE_TARGETS = ("n_step_5", "n_step_60", "n_step_60_less_noise", "unroll_3")
 POLICY_HEADS = ("unroll_3", "conv_policy", "conv_policy_consistency")
+DYNAMICS = ("conv_policy_consistency", "action_offsets", "dynamics_block", "dynamics_block_offsets")
 WINDOW = (100_000, 126_000)
-"""The environment steps over which the losses of POLICY_HEADS are averaged."""
+"""The environment steps over which losses are averaged."""
 ARENA = {"AlphaZero": "alphazero_dense_policy", "MuZero": "dense_policy"}
 ERRORS = ("q_spread", "q_error", "q_correlation", "legal_share_model", "legal_share_network")
 
@@ -37,19 +40,21 @@ def scores() -> str:
   return markdown_table(("run", "steps", "score against MCTS(100)", "games"), rows)
 
 
-def losses() -> str:
-  """Returns the table of policy heads: mean losses in WINDOW and the first evaluation of each run."""
+def losses(runs: Sequence[str]) -> str:
+  """Returns the mean losses of runs in WINDOW, and the score and minute of their first evaluation."""
   rows = []
-  for run in POLICY_HEADS:
+  for run in runs:
     ticks = read(run)
     learned = [
       tick for tick in ticks if "loss/policy_0" in tick and WINDOW[0] < tick["env_steps"] <= WINDOW[1]
     ]
     means = [mean_of(learned, f"loss/policy_{k}") for k in (0, 1)]
-    score = next(tick["test/score"] for tick in ticks if "test/score" in tick)
-    rows.append([run, *(f"{mean:.2f}" for mean in means), f"{score:.3f}"])
+    first = next(tick for tick in ticks if "test/score" in tick)
+    minute = (first["wall_s"] - first["test/seconds"]) / 60
+    rows.append([run, *(f"{mean:.2f}" for mean in means), f"{first['test/score']:.3f}", f"{minute:.0f}"])
   measured = "score against MCTS(100), 100 games"
-  return markdown_table(("run", "policy loss of the root", "after one move of the model", measured), rows)
+  columns = ("run", "policy loss of the root", "after one move of the model", measured, "minutes")
+  return markdown_table(columns, rows)
 
 
 def ratings() -> str:
@@ -78,7 +83,13 @@ def errors() -> str:
   return markdown_table(("run", "steps", *(f"`{key}`" for key in ERRORS)), rows)
 
 
-TABLES = {"scores": scores, "ratings": ratings, "errors": errors, "losses": losses}
+TABLES = {
+  "scores": scores,
+  "ratings": ratings,
+  "errors": errors,
+  "losses": functools.partial(losses, POLICY_HEADS),
+  "dynamics": functools.partial(losses, DYNAMICS),
+}
 
 if __name__ == "__main__":
   print("\n\n".join(table() for table in TABLES.values()))

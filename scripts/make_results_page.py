@@ -42,6 +42,7 @@ have not been run.
 | Go 5 × 5 | {go_5x5} | {go_5x5_cost} | [testbed](../experiments/testbed/README.md) |
 | Kuhn poker | {kuhn} | {kuhn_cost} | [boards](../experiments/boards/README.md) |
 | Atari Pong | {pong} | {pong_cost} | [atari](../experiments/atari/README.md) |
+| Atari Breakout | {atari_breakout} | {atari_breakout_cost} | [atari](../experiments/atari/README.md) |
 
 Each row is a run of one seed. Minutes include the evaluation at the end.
 
@@ -114,6 +115,8 @@ def others() -> dict[str, str]:
     "kuhn_cost": _cost([read("boards/results/kuhn_poker/summary.json")]),
     "pong": f"{read('atari/results/muzero_pong_seed0/evaluations.json')[0]['return_mean']:.1f} of 21",
     "pong_cost": _cost([read("atari/results/muzero_pong_seed0/summary.json")]),
+    "atari_breakout": f"{read('atari/results/muzero_breakout_seed0/evaluations.json')[0]['return_mean']:.1f}",
+    "atari_breakout_cost": _cost([read("atari/results/muzero_breakout_seed0/summary.json")]),
   }
 
 

@@ -8,7 +8,6 @@ depth 1 all outcomes count; at depth 2, only a new 2 (probability 0.9).
 """
 
 import argparse
-import itertools
 import json
 import sys
 from collections.abc import Callable
@@ -123,14 +122,14 @@ def play(value: Value, discount: float, depth: int, num_games: int, seed: int) -
   first, second, key = jax.random.split(jax.random.PRNGKey(seed), 3)
   boards = spawn(spawn(jnp.zeros((num_games, 4, 4), jnp.int32), first), second)
   returns = np.zeros(num_games)
-  for move in itertools.count():
+  move, num_playing = 0, num_games
+  while num_playing:
+    if move % 100 == 0:
+      print(f"move {move}: {num_playing} games, mean return {returns.mean():,.0f}", file=sys.stderr)
     boards, rewards, is_playing = step(boards, jax.random.fold_in(key, move))
     returns += np.asarray(rewards)
-    if not np.any(is_playing):
-      return returns
-    if move % 100 == 0:
-      print(f"move {move}: {np.sum(is_playing)} games, mean return {returns.mean():,.0f}", file=sys.stderr)
-  raise AssertionError
+    move, num_playing = move + 1, int(np.sum(is_playing))
+  return returns
 
 
 @command

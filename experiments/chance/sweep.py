@@ -25,17 +25,8 @@ FEW_SIMULATIONS = 4
 PLANNERS = ("train", "test")
 COLUMNS = (
   *("env_steps", "learner_steps", "wall_s", "train/return_mean", "train/length_mean", "error/value"),
-  *(
-    "error/reward_1",
-    "error/reward_2",
-    "error/reward_3",
-    "error/reward",
-    "policy/entropy",
-    "policy/target_entropy",
-    "state/cosine",
-    "loss/total",
-    "loss/policy",
-  ),
+  *("error/reward", "error/reward_1", "error/reward_2", "error/reward_3", "policy/entropy"),
+  *("policy/target_entropy", "state/cosine", "loss/total", "loss/policy"),
   *("loss/value", "loss/reward", "loss/consistency", "loss/chance", "loss/afterstate_value"),
   *("chance/codes_used", "chance/entropy", "test/at_env_steps", "test/return_mean", "test/return_std"),
 )

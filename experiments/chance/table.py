@@ -1,14 +1,14 @@
 """Prints the table of the finished jobs: `python -m experiments.chance.table [--readme]`."""
 
 import json
+import math
 import sys
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Float
 
 from experiments.chance.sweep import HERE, SEEDS, VARIANTS
-from experiments.lib.results import Result, markdown_table, print_table, read_finished
+from experiments.lib.results import Result, markdown_table, mean_of, print_table, read_finished
 
 COLUMNS = (
   "game",
@@ -41,14 +41,14 @@ def table_of(results: Path) -> str:
   return markdown_table(COLUMNS, rows)
 
 
-def reward_errors(result: Result) -> Float[np.ndarray, "3"]:
+def reward_errors(result: Result) -> list[float]:
   """Returns the model's mean absolute error of a reward after 1, 2 and 3 moves, at the end of training.
 
   The mean is over the last tenth of the stored ticks.
   """
-  names = [f"error/reward_{k}" for k in (1, 2, 3)]
-  rows = [[tick[name] for name in names] for tick in result.ticks if names[0] in tick]
-  return np.mean(rows[-max(1, len(rows) // 10) :], axis=0) if rows else np.full(3, np.nan)
+  ticks = [tick for tick in result.ticks if "error/reward_1" in tick]
+  last = ticks[-max(1, len(ticks) // 10) :]
+  return [mean_of(last, f"error/reward_{k}") if last else math.nan for k in (1, 2, 3)]
 
 
 def expectimax_of(results: Path) -> str:

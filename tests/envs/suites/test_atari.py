@@ -321,11 +321,11 @@ def test_fire_on_reset(is_testing):
       step, frame = env.step(0), reference.play(0, FIRE, RIGHT)
       assert step.observation.is_continued
       num_resets += 1
-    elif is_testing and num_steps % 50 == 0:
-      # In testing, FIRE is not played automatically after a lost life.
-      step, frame = env.step(1), reference.play(FIRE)
     else:
+      lives = reference.ale.lives()
       step, frame = env.step(0), reference.play(0)
+      if is_testing and 0 < reference.ale.lives() < lives:
+        frame = reference.play(FIRE, RIGHT)
   assert step.last()
   assert num_resets == (1 if is_testing else 5)
 
@@ -361,6 +361,23 @@ def test_cap_counts_the_opening_of_a_life_but_not_of_a_game():
   step = env.step(0)
   assert step.last()
   assert step.discount == 1.0
+
+
+def test_cap_counts_the_opening_within_a_game():
+  def play_noops(cap):
+    env = registry.make("atari:Breakout", seed=5, fire_on_reset=True, episodic_life=False, max_episode_steps=cap)
+    step, lives = env.reset(), 5
+    while not step.last() and lives == 5:
+      step = env.step(0)
+      lives = env._game._ale.lives()
+    return step, env._game._num_steps
+
+  _, steps = play_noops(None)  # the step that loses the first life, FIRE and RIGHT
+  for cap in (steps - 2, steps - 1, steps):
+    step, num_steps = play_noops(cap)
+    assert (step.last(), step.discount, num_steps) == (True, 1.0, cap)
+  step, num_steps = play_noops(steps + 1)
+  assert (step.last(), num_steps) == (False, steps)
 
 
 def test_cap_counts_all_lives_of_a_game():

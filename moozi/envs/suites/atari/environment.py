@@ -11,6 +11,7 @@ Source: Bellemare et al. 2013; Mnih et al. 2015; Machado et al. 2018; Schrittwie
   - A lost life ends the episode after all frames of the step, as in baselines; Gymnasium stops immediately.
   - After a lost life a no-op step continues the game. Its reward is not counted. The reward of firing is not
     counted either, as in baselines. A life lost while firing does not end the episode.
+  - Where a lost life does not end the episode, firing is part of the step that lost it.
 """
 
 from typing import Any
@@ -59,7 +60,12 @@ class AtariGame(Game):
   def step(self, action: int) -> tuple[float, bool, bool]:
     lives = self._ale.lives()
     reward, is_over = self._play(self._actions[action])
-    is_life_lost = self._options.episodic_life and not is_over and 0 < self._ale.lives() < lives
+    is_life_lost = not is_over and 0 < self._ale.lives() < lives
+    if is_life_lost and not self._options.episodic_life:
+      is_life_lost = False
+      for action in self._opening:  # the reward of firing is not counted
+        if not is_over and not self._is_cut():
+          is_over = self._play(action)[1]
     # If a life is lost on the step of the cap, the episode is terminal, and a new game follows.
     self.will_continue = is_life_lost and not self._is_cut()
     if self._options.clip_rewards:

@@ -14,8 +14,8 @@ class GymnasiumView(gymnasium.Env[np.ndarray, int]):
   """A `moozi.envs.environment.Environment` in Gymnasium's terms.
 
   Observations are frames [H, W, C]. `info` has `legal_actions_mask` [num_env_actions] bool, `to_play`, and
-  `is_continued` (see `Observation`). An illegal action raises ValueError. So does any action after an end
-  before `reset` is called.
+  `is_continued` (see `Observation`). An illegal action raises ValueError. An action after the end
+  of an episode also does, until `reset` is called.
 
   With two players, `step` plays for the player to move, which `info["to_play"]` names, and the reward is for
   the player who moved. Gymnasium's interface has one agent, so a library that maximizes the sum of rewards

@@ -44,7 +44,7 @@ def check_mask(where: str, name: str, mask: Any, num_actions: int, is_end: bool)
   if out.shape != (num_actions,):
     raise UserError(f"{where}: {name} has shape {list(out.shape)}, must be [{num_actions}]")
   if not is_end and not out.any():
-    raise UserError(f"{where}: {name} allows nothing, and the task has not ended")
+    raise UserError(f"{where}: {name} has no legal action before the end of the task; must have one")
   return out
 
 

@@ -47,7 +47,7 @@ def make_targets(
     to_play, is_last, is_truncated: as in StepSample.
     action: K steps or more; the first K are read.
     action_probs: search policies of the first K + 1 steps.
-    unroll_steps: K, at least 1.
+    unroll_steps: K; 0 for AlphaZero.
     n_step: n.
     discount: γ.
   Raises: ValueError: the window is not K + n + 1 steps long.

@@ -51,7 +51,7 @@ class PastSelves:
     """Adds a copy of the current parameters if the pool is empty or its newest entry is old enough.
 
     If the pool is full, the past self of lowest quality is removed, among those that no worker plays against.
-    While workers play against all of them, the pool is larger.
+    If every past self is in use, the pool exceeds `pool_size`.
     """
     if self.pool and version < self.pool[-1].version + self._config.period_updates:
       return

@@ -53,6 +53,8 @@ def test_gumbel_never_has_the_visit_mean():
   assert not planners.test.has_improved_root_value
   with pytest.raises(UserError, match=r"planners\.train\.root_value=mean: must be improved"):
     load_config(None, ["planners.train.root_value=mean"])
+  with pytest.raises(UserError, match=r"planners\.reanalyze\.root_value=mean: must be improved"):
+    load_config(None, ["planners.reanalyze.root_value=mean"])
   load_config(None, ["planners.train.root_value=mean", "algorithm=ppo"])  # as in older runs
 
 

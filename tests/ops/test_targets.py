@@ -154,7 +154,7 @@ def lane_arrays(lane: list[Step], unroll_steps: int):
 @given(
   seed=st.integers(0, 2**32 - 1),
   num_players=st.sampled_from([1, 2]),
-  unroll_steps=st.integers(1, 6),
+  unroll_steps=st.integers(0, 6),
   n_step=st.integers(1, 6),
   end_probability=st.sampled_from([0.0, 0.1, 0.3, 0.6]),
 )

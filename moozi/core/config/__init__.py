@@ -499,9 +499,12 @@ class Config(Section):
     """
     if not self.searches:
       return
-    used = {"train": self.planners.train, "test": self.planners.test}
-    if self.reanalyze.ratio:
-      used["reanalyze"] = self.planners.for_reanalyze
+    # `moozi reanalyze` searches with planners.reanalyze whatever reanalyze.ratio is.
+    used = {
+      "train": self.planners.train,
+      "test": self.planners.test,
+      "reanalyze": self.planners.for_reanalyze,
+    }
     for name, planner in used.items():
       if planner.algorithm == "stochastic" and not self.chance.codes:
         raise ValueError(

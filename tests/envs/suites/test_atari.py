@@ -365,7 +365,9 @@ def test_cap_counts_the_opening_of_a_life_but_not_of_a_game():
 
 def test_cap_counts_the_opening_within_a_game():
   def play_noops(cap):
-    env = registry.make("atari:Breakout", seed=5, fire_on_reset=True, episodic_life=False, max_episode_steps=cap)
+    env = registry.make(
+      "atari:Breakout", seed=5, fire_on_reset=True, episodic_life=False, max_episode_steps=cap
+    )
     step, lives = env.reset(), 5
     while not step.last() and lives == 5:
       step = env.step(0)

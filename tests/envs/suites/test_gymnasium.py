@@ -134,7 +134,7 @@ def test_wrong_masks():
     env.step(0)
   env = wrap(Masked(lambda t: np.zeros(3, np.int8)))
   env.reset()
-  with pytest.raises(UserError, match="allows nothing"):
+  with pytest.raises(UserError, match="has no legal action"):
     env.step(0)
 
 

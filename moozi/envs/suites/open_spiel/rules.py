@@ -140,8 +140,8 @@ class Rules:
       out[..., self._image.shape[2] + to_play] = 1
     if self._is_bool and not self._is_binary():
       raise UserError(
-        f"{self._name}: shows a value other than 0 and 1, which random play did not; "
-        "env.kwargs.frame_dtype=float32 keeps it"
+        f"{self._name}: a frame has a value other than 0 and 1, unlike those of random play; set "
+        "env.kwargs.frame_dtype=float32"
       )
     return out
 

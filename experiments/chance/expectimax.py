@@ -55,7 +55,7 @@ def slide(board: Int[Array, "4 4"], action: Int[Array, ""]) -> tuple[Array, Arra
   return after, rewards.sum(), jnp.any(after != board)
 
 
-_slide_all = jax.vmap(jax.vmap(slide, (None, 0)), (0, None))
+slide_all = jax.vmap(jax.vmap(slide, (None, 0)), (0, None))
 
 
 def outcomes(after: Int[Array, "*n 4 4"], with_fours: bool) -> tuple[Array, Float[Array, "*n M"]]:
@@ -69,9 +69,16 @@ def outcomes(after: Int[Array, "*n 4 4"], with_fours: bool) -> tuple[Array, Floa
   return boards.reshape(*boards.shape[:-1], 4, 4), probs
 
 
+def spawn(after: Int[Array, "N 4 4"], key: Array) -> Int[Array, "N 4 4"]:
+  """Returns the boards with a random new number."""
+  following, probs = outcomes(after, with_fours=True)
+  chosen = jax.random.categorical(key, jnp.log(probs))
+  return jnp.take_along_axis(following, chosen[:, None, None, None], axis=1)[:, 0]
+
+
 def q_values(boards: Int[Array, "B 4 4"], depth: int, value: Value, discount: float) -> Float[Array, "B 4"]:
   """Returns the expectimax values of the moves; -inf for illegal ones. A lost position has the value 0."""
-  after, reward, is_legal = _slide_all(boards, ACTIONS)
+  after, reward, is_legal = slide_all(boards, ACTIONS)
   following, probs = outcomes(after, with_fours=depth == 1)
   # Impossible outcomes have probability 0; an empty board stands for them.
   following = jnp.where(probs[..., None, None] > 0, following, 0).reshape(-1, 4, 4)
@@ -98,7 +105,7 @@ def network_value(agent: moozi.Agent) -> Value:
     frames = jax.nn.one_hot(boards, NUM_PLANES)[:, None]
     stacked = stack_history(frames, actions[:, None] + 1, spec.num_actions)
     output, _ = model.root_inference(state.params, state.net_state, stacked, False)
-    _, _, is_legal = _slide_all(boards, ACTIONS)
+    _, _, is_legal = slide_all(boards, ACTIONS)
     return jnp.where(is_legal.any(axis=-1), model.transform.to_scalar(output.value_logits), 0.0)
 
   return value
@@ -106,11 +113,6 @@ def network_value(agent: moozi.Agent) -> Value:
 
 def play(value: Value, discount: float, depth: int, num_games: int, seed: int) -> Float[np.ndarray, " G"]:
   """Returns the returns of games played in parallel to their ends."""
-
-  def spawn(boards: Array, key: Array) -> Array:
-    following, probs = outcomes(boards, with_fours=True)
-    chosen = jax.random.categorical(key, jnp.log(probs))
-    return jnp.take_along_axis(following, chosen[:, None, None, None], axis=1)[:, 0]
 
   @jax.jit
   def step(boards: Array, key: Array) -> tuple[Array, Array, Bool[Array, " G"]]:

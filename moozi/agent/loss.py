@@ -17,7 +17,7 @@ from moozi.core.pytree import record, replace
 from moozi.core.records import TrainTarget
 from moozi.core.types import AnyArray
 from moozi.nn.chance import straight_through
-from moozi.nn.model import AfterstateOutput, Model, ModelOutput, NetState, Params
+from moozi.nn.model import AfterstateOutput, Model, ModelOutput, NetState, Params, with_reward
 from moozi.ops.history import normalize_frame, stack_history
 from moozi.ops.scalar_transform import ScalarTransform
 
@@ -130,8 +130,9 @@ def make_loss(
   A model with chance nodes adds ρ Σ_k (c^v l^a_k + c^c l^c_k + c^m l^m_k) / K, over the transitions
   k = 1 … K. The encoder maps the transition from step k-1 to k to outputs e. The one-hot vector of the
   largest output is the code, which the unroll takes as the outcome; its gradient passes to e unchanged. The
-  target of the afterstate's value (l^a) is the return of step k-1. The target of the code logits (l^c) is the
-  code. The commitment loss l^m = ‖code − e‖² moves e towards the code.
+  target of the afterstate's value (l^a) is the return z of step k-1, or (z − u_k) / γ if the afterstate
+  predicts the reward u_k. The target of the code logits (l^c) is the code. The commitment loss
+  l^m = ‖code − e‖² moves e towards the code.
 
   c^s rises linearly from 0 during the first `consistency_warmup_steps` learner steps. With `max_shift` or
   `intensity_jitter`, the root's frames and those of the consistency target are augmented independently
@@ -195,7 +196,7 @@ def make_loss(
     outputs, afterstates, net_state = _unroll(model, params, net_state, history, target, scale, codes)
     terms = _data_terms(model.transform, outputs, target)
     if codes is not None:
-      terms |= _chance_terms(model.transform, afterstates, codes, target)
+      terms |= _chance_terms(model.transform, afterstates, codes, target, targets.discount)
     consistency = jnp.zeros_like(target.importance_ratio)
     if learner.consistency_coef > 0 and is_unrolled:
       encoder = target_params if learner.consistency_from_target else params
@@ -295,6 +296,7 @@ def _unroll(
       afterstates.append(after)
       code = straight_through(codes[k])
       output, net_state = model.chance.outcome(params, net_state, after.hidden_state, code, True)
+      output = with_reward(output, after)
     outputs.append(output)
   return outputs, afterstates, net_state
 
@@ -325,10 +327,14 @@ def _chance_terms(
   afterstates: list[AfterstateOutput],
   codes: list[Float[Array, "B N"]],
   target: TrainTarget,
+  discount: float,
 ) -> dict[str, list[Float[Array, "B"]]]:
   """Returns the masked terms of the transitions k = 1 … K; see `make_loss`."""
   mask = target.unroll_mask[:, 1:]
-  value_probs = transform.to_probs(target.n_step_returns[:, :-1])
+  values = target.n_step_returns[:, :-1]
+  if afterstates[0].reward_logits is not None:
+    values = (values - target.rewards) / discount
+  value_probs = transform.to_probs(values)
   one_hot = [jax.lax.stop_gradient(straight_through(e)) for e in codes]
   return {
     "afterstate_value": [

@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float, Int, Int32, Num
 
 from moozi.core import plugins
 from moozi.core.config import PlannerConfig
-from moozi.core.config.planner import VISIT_SEARCHES
+from moozi.core.config.planner import CHANCE_SEARCHES, VISIT_SEARCHES
 from moozi.core.errors import UserError, one_line
 from moozi.core.pytree import record
 from moozi.core.search_record import SearchTree
@@ -43,7 +43,7 @@ class SearchOutput:
       afterstate counts as a level.
     depth_max: depth at which the deepest simulation ended.
     chance_probs: the probabilities of the N codes of each action's outcome; 0 where the search has not
-      visited the action. None unless the search is `stochastic`.
+      visited the action. None unless the search has chance nodes.
     tree: the search tree (mctx's Tree, with embeddings) if requested, else None.
   """
 
@@ -93,12 +93,13 @@ def plan(
 
   With puct and stochastic, the probability of an action is proportional to its visit count to the power
   1/temperature. At temperature 0 the most visited action is chosen, and the prior breaks ties. With gumbel
-  the search itself chooses the action; its only noise is the Gumbel noise, scaled by `gumbel_scale`. With
-  probability `random_action_prob`, a uniformly random legal action replaces the chosen one.
+  and stochastic_gumbel the search itself chooses the action; its only noise is the Gumbel noise, scaled by
+  `gumbel_scale`. With probability `random_action_prob`, a uniformly random legal action replaces the chosen
+  one.
 
-  With stochastic, a simulation evaluates either an afterstate or an outcome, and the search visits the
-  outcomes of an afterstate in proportion to their probabilities. If the model has chance nodes, the other
-  searches follow the most probable outcome of each action.
+  With stochastic and stochastic_gumbel, a simulation evaluates either an afterstate or an outcome, and the
+  search visits the outcomes of an afterstate in proportion to their probabilities. If the model has chance
+  nodes, the other searches follow the most probable outcome of each action.
 
   Illegal actions are masked at the root only. In deeper nodes only the network's policy avoids them, because
   its training targets are 0 on illegal actions.
@@ -130,7 +131,7 @@ def plan(
   search = SEARCHES.get(config.algorithm) or _custom_search(plugins.SEARCHES.get(config.algorithm))
   signed_discount = search_discount(discount, num_players)
   recurrent_fn: Any = make_recurrent_fn(model, signed_discount, rules)
-  if config.algorithm == "stochastic":
+  if config.algorithm in CHANCE_SEARCHES:
     recurrent_fn = _make_chance_fns(model, signed_discount)
   policy_output = search(
     config,
@@ -190,7 +191,7 @@ def plain_tree(tree: Any) -> SearchTree:
     is_chance = ~tree.embeddings.is_decision_node & (tree.node_visits > 0)
     num_actions = tree.num_actions
     _, reward = tree.embeddings.state_embedding
-    _, chance_logits = tree.embeddings.afterstate_embedding
+    chance_logits = tree.embeddings.afterstate_embedding[1]
     is_outcome = is_child & is_chance[lane, above]
     code = jnp.where(is_outcome, edge - num_actions, 0)
     action = jnp.where(is_outcome, 0, edge)
@@ -229,13 +230,13 @@ def root_state(tree: Any) -> Any:
 
 
 def _has_chance(tree: Any) -> bool:
-  """Returns whether `mctx.stochastic_muzero_policy` made the tree."""
+  """Returns whether a search with chance nodes made the tree."""
   return hasattr(tree.embeddings, "is_decision_node")
 
 
 def _chance_probs(tree: Any) -> Float[Array, "B A N"]:
   """Returns the code probabilities of the root's afterstates; see `SearchOutput.chance_probs`."""
-  _, logits = tree.embeddings.afterstate_embedding
+  logits = tree.embeddings.afterstate_embedding[1]
   child = tree.children_index[:, 0]
   probs = jax.nn.softmax(jnp.take_along_axis(logits, jnp.maximum(child, 0)[..., None], axis=1))
   return jnp.where(child[..., None] >= 0, probs, 0.0)
@@ -309,24 +310,24 @@ def _make_chance_fns(model: Model, signed_discount: float) -> _ChanceFns:
   An afterstate has the same player and time step as the state before it, so its edge has reward 0 and
   discount 1. The edge of an outcome has the reward and the discount. For `plain_tree`, the embedding of a
   state is (hidden state, reward on entering it), and that of an afterstate (hidden state, logits of the
-  codes).
+  codes, its reward).
   """
-  chance = model.chance
+  chance, discount = model.chance, abs(signed_discount)
   assert chance is not None, "the configuration demands chance.codes for algorithm=stochastic"
 
   def decision_fn(variables: Any, rng_key: Array, action: Int[Array, "B"], state: Any) -> tuple[Any, Any]:
     del rng_key
     output, _ = chance.afterstate(*variables, state[0], action, False)
-    value = model.transform.to_scalar(output.value_logits)
-    edge = mctx.DecisionRecurrentFnOutput(chance_logits=output.chance_logits, afterstate_value=value)
-    return edge, (output.hidden_state, output.chance_logits)
+    reward, q_value = output.reward_and_q_value(model.transform, discount)
+    edge = mctx.DecisionRecurrentFnOutput(chance_logits=output.chance_logits, afterstate_value=q_value)
+    return edge, (output.hidden_state, output.chance_logits, reward)
 
   def chance_fn(variables: Any, rng_key: Array, code: Int[Array, "B"], state: Any) -> tuple[Any, Any]:
     del rng_key
     one_hot = jax.nn.one_hot(code, chance.num_codes)
     output, _ = chance.outcome(*variables, state[0], one_hot, False)
     value = model.transform.to_scalar(output.value_logits)
-    reward = model.transform.to_scalar(output.reward_logits)
+    reward = state[2] + model.transform.to_scalar(output.reward_logits)  # one of them is 0
     edge = mctx.ChanceRecurrentFnOutput(
       action_logits=output.policy_logits,
       value=value,
@@ -359,6 +360,132 @@ def _stochastic(
   )
 
 
+@record
+class _NodeState:
+  """The embedding of a node of `_stochastic_gumbel`; its fields are named as those of `_stochastic`.
+
+  Attributes:
+    state_embedding, afterstate_embedding: as `_make_chance_fns` has them; one of them is that of the node.
+    is_decision_node: whether the node is a state.
+  """
+
+  state_embedding: Any
+  afterstate_embedding: Any
+  is_decision_node: Bool[Array, "B"]
+
+
+def _stochastic_gumbel(
+  config: PlannerConfig,
+  *,
+  params: Any,
+  rng_key: Array,
+  root: Any,
+  recurrent_fn: _ChanceFns,
+  invalid_actions: Float[Array, "B A"],
+  temperature: Float[Array, "*lanes"],
+) -> Any:
+  """Gumbel MuZero's search on a tree with chance nodes.
+
+  A state has the edges 0 … A−1, its actions, and an afterstate the edges A … A+N−1, its outcomes, as in
+  `mctx.stochastic_muzero_policy`. Actions are chosen as in `mctx.gumbel_muzero_policy`, and outcomes with the
+  largest p / (visits + 1).
+
+  Source: Danihelka et al. 2022; Antonoglou et al. 2022; Kao et al. 2022 combine them. Departures: none known.
+  """
+  del temperature  # the Gumbel noise alone randomizes the action
+  batch, num_actions = root.prior_logits.shape
+  transform = _completed_q_transform(config)
+  state = (root.embedding, jnp.zeros_like(root.value))
+  # Only its shapes count: the root is a state.
+  first, after_state = recurrent_fn.decision(params, rng_key, jnp.zeros(batch, jnp.int32), state)
+  num_codes = first.chance_logits.shape[-1]
+  # As mctx masks the root: not -inf, because all actions of a root may be illegal.
+  is_invalid = invalid_actions > 0
+  masked = jnp.where(is_invalid, jnp.finfo(root.prior_logits.dtype).min, root.prior_logits)
+  gumbel_key, search_key = jax.random.split(rng_key)
+  gumbel = config.gumbel_scale * jax.random.gumbel(gumbel_key, masked.shape, masked.dtype)
+
+  def pad(logits: Float[Array, "B E"], before: int, behind: int) -> Float[Array, "B _"]:
+    return jnp.pad(logits, ((0, 0), (before, behind)), constant_values=-jnp.inf)
+
+  def expand(variables: Any, key: Array, edge: Int[Array, "B"], node: _NodeState) -> tuple[Any, _NodeState]:
+    action, after = recurrent_fn.decision(variables, key, edge, node.state_embedding)
+    outcome, state = recurrent_fn.chance(variables, key, edge - num_actions, node.afterstate_embedding)
+    to_afterstate = mctx.RecurrentFnOutput(
+      prior_logits=pad(action.chance_logits, num_actions, 0),
+      value=action.afterstate_value,
+      reward=jnp.zeros_like(outcome.reward),
+      discount=jnp.ones_like(outcome.discount),
+    )
+    to_state = mctx.RecurrentFnOutput(
+      prior_logits=pad(outcome.action_logits, 0, num_codes),
+      value=outcome.value,
+      reward=outcome.reward,
+      discount=outcome.discount,
+    )
+    is_state = node.is_decision_node
+    edges = jax.tree.map(
+      lambda x, y: jnp.where(is_state.reshape(-1, *[1] * (x.ndim - 1)), x, y), to_afterstate, to_state
+    )
+    return edges, _NodeState(state_embedding=state, afterstate_embedding=after, is_decision_node=~is_state)
+
+  def select(choose: Any) -> Any:
+    def choose_edge(key: Array, tree: Any, node: Array, *depth: Array) -> Array:
+      action = choose(key, _edges(tree, slice(num_actions)), node, *depth)
+      logits, visits = (
+        tree.children_prior_logits[node, num_actions:],
+        tree.children_visits[node, num_actions:],
+      )
+      code = jnp.argmax(jax.nn.softmax(logits) / (visits + 1))
+      edge = jnp.where(tree.embeddings.is_decision_node[node], action, num_actions + code)
+      return edge.astype(jnp.int32)
+
+    return choose_edge
+
+  choose_at_root = functools.partial(
+    mctx.gumbel_muzero_root_action_selection,
+    num_simulations=config.num_simulations,
+    max_num_considered_actions=config.max_num_considered_actions,
+    qtransform=transform,
+  )
+  choose_inside = functools.partial(mctx.gumbel_muzero_interior_action_selection, qtransform=transform)
+  tree = mctx.search(
+    params=params,
+    rng_key=search_key,
+    root=root.replace(
+      prior_logits=pad(masked, 0, num_codes),
+      embedding=_NodeState(
+        state_embedding=state, afterstate_embedding=after_state, is_decision_node=jnp.ones(batch, bool)
+      ),
+    ),
+    recurrent_fn=expand,
+    root_action_selection_fn=select(choose_at_root),
+    interior_action_selection_fn=select(choose_inside),
+    num_simulations=config.num_simulations,
+    max_depth=config.max_depth,
+    invalid_actions=jnp.pad(invalid_actions, ((0, 0), (0, num_codes)), constant_values=1.0),
+    extra_data=mctx.GumbelMuZeroExtraData(root_gumbel=gumbel),
+  )
+  tree = _edges(tree, slice(num_actions))
+  q_values = jax.vmap(transform, in_axes=(0, None))(tree, tree.ROOT_INDEX)
+  improved = jnp.where(is_invalid, masked, masked + q_values)
+  # The action is the best of the most visited ones.
+  visits = tree.children_visits[:, tree.ROOT_INDEX]
+  is_candidate = (visits == visits.max(axis=-1, keepdims=True)) & ~is_invalid
+  return mctx.PolicyOutput(
+    action=jnp.argmax(jnp.where(is_candidate, gumbel + improved, -jnp.inf), axis=-1),
+    action_weights=jax.nn.softmax(improved),
+    search_tree=tree,
+  )
+
+
+def _edges(tree: Any, edges: slice) -> Any:
+  """Returns the tree with some of the edges of each node."""
+  names = ("index", "prior_logits", "visits", "rewards", "discounts", "values")
+  kept = {f"children_{name}": getattr(tree, f"children_{name}")[..., edges] for name in names}
+  return tree.replace(**kept, root_invalid_actions=tree.root_invalid_actions[..., edges])
+
+
 def _puct_options(config: PlannerConfig, temperature: Float[Array, "*lanes"]) -> dict[str, Any]:
   return {
     "num_simulations": config.num_simulations,
@@ -378,14 +505,18 @@ def _gumbel(config: PlannerConfig, *, temperature: Float[Array, "*lanes"], **kwa
     **kwargs,
     num_simulations=config.num_simulations,
     max_depth=config.max_depth,
-    qtransform=functools.partial(
-      mctx.qtransform_completed_by_mix_value,
-      value_scale=config.gumbel_value_scale,
-      maxvisit_init=config.gumbel_maxvisit_init,
-      epsilon=config.q_range_floor,
-    ),
+    qtransform=_completed_q_transform(config),
     max_num_considered_actions=config.max_num_considered_actions,
     gumbel_scale=config.gumbel_scale,
+  )
+
+
+def _completed_q_transform(config: PlannerConfig) -> Any:
+  return functools.partial(
+    mctx.qtransform_completed_by_mix_value,
+    value_scale=config.gumbel_value_scale,
+    maxvisit_init=config.gumbel_maxvisit_init,
+    epsilon=config.q_range_floor,
   )
 
 
@@ -419,7 +550,12 @@ class Search(Protocol):
     """
 
 
-SEARCHES: dict[str, Callable[..., Any]] = {"puct": _puct, "gumbel": _gumbel, "stochastic": _stochastic}
+SEARCHES: dict[str, Callable[..., Any]] = {
+  "puct": _puct,
+  "gumbel": _gumbel,
+  "stochastic": _stochastic,
+  "stochastic_gumbel": _stochastic_gumbel,
+}
 """The built-in searches, by value of `planners.*.algorithm`; `core.plugins.SEARCHES` has the user's."""
 
 

@@ -134,7 +134,8 @@ def make_search_policy(
     actions = jnp.arange(spec.num_actions)
     if model.chance is not None:
       afterstate, _ = model.chance.afterstate(params, net_state, states, actions, False)
-      network_q_values = model.transform.to_scalar(afterstate.value_logits)[None]
+      _, q_values = afterstate.reward_and_q_value(model.transform, config.targets.discount)
+      network_q_values = q_values[None]
     else:
       edge, _ = recurrent_fn((params, net_state), args[2], actions, states)
       network_q_values = (edge.reward + edge.discount * edge.value)[None]

@@ -165,7 +165,7 @@ ENVIRONMENTS = Registry(
 )
 WRAPPERS = Registry("wrapper", "env.wrappers")
 NETWORKS = Registry("network", "network.kind", ("resnet", "mlp", "conv_latent"))
-SEARCHES = Registry("search", "planners.*.algorithm", ("gumbel", "puct", "stochastic"))
+SEARCHES = Registry("search", "planners.*.algorithm", ("gumbel", "puct", "stochastic", "stochastic_gumbel"))
 LOSSES = Registry("loss", "learner.extra_losses")
 _TRAINED = "moozi.api.players:make_player"
 PLAYERS = Registry(

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from moozi.core.config import NetworkConfig
+from moozi.core.config.chance import ChanceConfig
 from moozi.nn.blocks import Heads, ResidualDense, normalize_latent
 from moozi.nn.conv_latent import ConvLatentRepresentation
 from moozi.nn.latent import MlpRepresentation
@@ -21,30 +22,36 @@ from moozi.nn.latent import MlpRepresentation
 class LatentAfterstate(hk.Module):
   """φ and ψ: residual blocks (the first also reads the one-hot action), `normalize_latent` and two heads.
 
-  Returns (the afterstate, the logits of its value, the logits of the outcome's code).
+  Returns (the afterstate, logits by name: value, chance, and reward if the afterstate predicts it).
   """
 
   def __init__(
-    self, config: NetworkConfig, num_actions: int, support_size: int, num_codes: int, name: str = "afterstate"
+    self,
+    config: NetworkConfig,
+    num_actions: int,
+    support_size: int,
+    chance: ChanceConfig,
+    name: str = "afterstate",
   ):
     super().__init__(name=name)
     self._config, self._num_actions = config, num_actions
-    self._sizes = {"value": support_size, "chance": num_codes}
+    self._sizes = {"value": support_size, "chance": chance.codes}
+    if chance.reward_from == "afterstate":
+      self._sizes["reward"] = support_size
 
   def __call__(
     self, hidden_state: Float[Array, "B D"], action: Int[Array, "B"], is_training: bool
-  ) -> tuple[Float[Array, "B D"], Float[Array, "B S"], Float[Array, "B N"]]:
+  ) -> tuple[Float[Array, "B D"], dict[str, Float[Array, "B _"]]]:
     c, x = self._config, hidden_state
     one_hot = jax.nn.one_hot(action, self._num_actions, dtype=x.dtype)
     for i in range(max(1, c.num_dynamics_blocks)):
       x = ResidualDense(c, name=f"block_{i}")(x, is_training, one_hot if i == 0 else None)
     x = normalize_latent(x)
-    heads = Heads(self._sizes, c, zero_init=True, name="heads")(x, is_training)
-    return x, heads["value"], heads["chance"]
+    return x, Heads(self._sizes, c, zero_init=True, name="heads")(x, is_training)
 
 
 class OutcomeEncoder(hk.Module):
-  """e: a separate representation network and a head; the index of the largest output is the code."""
+  """e: a separate representation network, a head and `centred_unit`; the largest output gives the code."""
 
   def __init__(
     self, config: NetworkConfig, num_codes: int, represent: Callable[..., Any], name: str = "encoder"
@@ -56,16 +63,27 @@ class OutcomeEncoder(hk.Module):
     x = self._represent(stacked_history, is_training)
     # The last layer does not start at 0: with equal logits, every transition would have the first code.
     heads = Heads({"code": self._num_codes}, self._config, zero_init=False, name="head")
-    return heads(x, is_training)["code"]
+    return centred_unit(heads(x, is_training)["code"])
 
 
-def make_encoder(config: NetworkConfig, num_codes: int, num_frame_planes: int) -> OutcomeEncoder:
+def make_encoder(config: NetworkConfig, chance: ChanceConfig, num_frame_planes: int) -> OutcomeEncoder:
   """Makes the encoder of `config.kind`; `num_frame_planes` is (L + 1) · C, those of its input."""
+  if chance.encoder_size is not None:
+    config = config.model_copy(update={"latent_size": chance.encoder_size})
   if config.kind == "mlp":
     represent: Any = MlpRepresentation(config, name="outcome_representation")
   else:
     represent = ConvLatentRepresentation(config, num_frame_planes, name="outcome_representation")
-  return OutcomeEncoder(config, num_codes, represent)
+  return OutcomeEncoder(config, chance.codes, represent)
+
+
+def centred_unit(x: Float[Array, "... N"]) -> Float[Array, "... N"]:
+  """Returns x with mean 0 and norm 1, nearly the norm of a one-hot vector without its mean.
+
+  Outputs without a bound grow until the commitment loss has most of the gradient.
+  """
+  x = x - jnp.mean(x, axis=-1, keepdims=True)
+  return x * jax.lax.rsqrt(jnp.sum(jnp.square(x), axis=-1, keepdims=True) + 1e-6)
 
 
 def straight_through(encoded: Float[Array, "... N"]) -> Float[Array, "... N"]:

@@ -27,25 +27,35 @@ class LatentDynamics(hk.Module):
   """g: residual blocks (the first also reads the one-hot action), `normalize_latent`, and a reward head.
 
   With chance nodes, it reads the hidden state of the afterstate, and the outcome's one-hot code instead of
-  the action.
+  the action. Without `has_reward` there is no head, and the second output is None.
   """
 
-  def __init__(self, config: NetworkConfig, num_actions: int, support_size: int, name: str = "dynamics"):
+  def __init__(
+    self,
+    config: NetworkConfig,
+    num_actions: int,
+    support_size: int,
+    name: str = "dynamics",
+    has_reward: bool = True,
+  ):
     super().__init__(name=name)
     self._config, self._num_actions, self._support_size = config, num_actions, support_size
+    self._has_reward = has_reward
 
   def __call__(
     self,
     hidden_state: Float[Array, "B D"],
     action: Int[Array, "B"] | Float[Array, "B {self._num_actions}"],
     is_training: bool,
-  ) -> tuple[Float[Array, "B D"], Float[Array, "B S"]]:
+  ) -> tuple[Float[Array, "B D"], Float[Array, "B S"] | None]:
     c = self._config
     x = hidden_state
     one_hot = jax.nn.one_hot(action, self._num_actions, dtype=x.dtype) if action.ndim == 1 else action
     for i in range(max(1, c.num_dynamics_blocks)):
       x = ResidualDense(c, name=f"block_{i}")(x, is_training, one_hot if i == 0 else None)
     x = normalize_latent(x)
+    if not self._has_reward:
+      return x, None
     heads = Heads({"reward": self._support_size}, c, zero_init=True, name="head")
     return x, heads(x, is_training)["reward"]
 

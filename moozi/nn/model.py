@@ -11,7 +11,8 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
 from moozi.core.config import NetworkConfig
-from moozi.core.pytree import record, register_records
+from moozi.core.config.chance import ChanceConfig
+from moozi.core.pytree import record, register_records, replace
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
 from moozi.nn import custom
 from moozi.nn.blocks import FrameNorm
@@ -51,13 +52,31 @@ class AfterstateOutput:
 
   Attributes:
     hidden_state: has the shape of a state's hidden state.
-    value_logits: categories of the action's Q-value for the player who moved; it includes the next reward.
+    value_logits: categories of the action's Q-value for the player who moved; if the afterstate predicts the
+      reward r, of (Q − r) / γ.
     chance_logits: logits of the outcome's codes.
+    reward_logits: categories of the reward on entering the next state; None if the outcome predicts it.
   """
 
   hidden_state: Float[Array, "B ..."]
   value_logits: Float[Array, "B S"]
   chance_logits: Float[Array, "B N"]
+  reward_logits: Float[Array, "B S"] | None = None
+
+  def reward_and_q_value(
+    self, transform: ScalarTransform, discount: float
+  ) -> tuple[Float[Array, "B"], Float[Array, "B"]]:
+    """Returns the reward (0 if the outcome predicts it) and the Q-value, in env units; `discount` is γ."""
+    value = transform.to_scalar(self.value_logits)
+    if self.reward_logits is None:
+      return jnp.zeros_like(value), value
+    reward = transform.to_scalar(self.reward_logits)
+    return reward, reward + discount * value
+
+
+def with_reward(output: ModelOutput, after: AfterstateOutput) -> ModelOutput:
+  """Returns the output of an outcome with the reward that the afterstate predicts, if it predicts one."""
+  return output if after.reward_logits is None else replace(output, reward_logits=after.reward_logits)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,7 +87,7 @@ class ChanceModel:
     afterstate: (params, net_state, hidden_state, action [B] int32, is_training) → (AfterstateOutput,
       net_state).
     outcome: (params, net_state, afterstate's hidden_state, code [B, N] one-hot float, is_training) →
-      (ModelOutput, net_state).
+      (ModelOutput, net_state). If the afterstate predicts the reward, this output's reward is 0.
     encode: (params, net_state, transition [B, H, W, (L+1)·(C+A)], is_training) → (outputs [B, N],
       net_state). The index of the largest output is the code. A transition is the stacked history of length
       L + 1 that ends with the next frame.
@@ -119,7 +138,7 @@ def make_model(
   spec: EnvSpec,
   history_length: int,
   transform: ScalarTransform,
-  num_codes: int = 0,
+  chance: ChanceConfig = ChanceConfig(),  # noqa: B008 - frozen
   has_dynamics: bool = True,
 ) -> Model:
   """Makes the network of kind `config.kind` for the environment of `spec`.
@@ -129,8 +148,7 @@ def make_model(
       least one block) and num_prediction_blocks; `conv_latent` also reads channels. `resnet` reads all sizes
       but latent_size.
     history_length: L; the stacked history has L·(C + A) channels.
-    num_codes: number of codes of the outcome; above 0, the model has chance nodes (`mlp` and `conv_latent`
-      only).
+    chance: with codes, the model has chance nodes (`mlp` and `conv_latent` only).
     has_dynamics: whether the model has parameters for `recurrent_inference` and `project`.
 
   The model's functions raise ValueError for a stacked history of another shape.
@@ -138,14 +156,14 @@ def make_model(
   input_shape = (*spec.frame_shape[:2], history_length * (spec.frame_shape[2] + spec.num_actions))
   transformed = hk.without_apply_rng(
     hk.multi_transform_with_state(
-      lambda: _build(config, spec, history_length, transform, input_shape, num_codes, has_dynamics)
+      lambda: _build(config, spec, history_length, transform, input_shape, chance, has_dynamics)
     )
   )
   root_inference, recurrent_inference, project, represent, *rest = transformed.apply
-  chance = None
-  if num_codes:
+  chance_model = None
+  if chance.codes:
     afterstate, outcome, encode = rest
-    chance = ChanceModel(afterstate=afterstate, outcome=outcome, encode=encode, num_codes=num_codes)
+    chance_model = ChanceModel(afterstate=afterstate, outcome=outcome, encode=encode, num_codes=chance.codes)
   return Model(
     init=transformed.init,
     root_inference=root_inference,
@@ -154,7 +172,7 @@ def make_model(
     represent=represent,
     num_actions=spec.num_actions,
     transform=transform,
-    chance=chance,
+    chance=chance_model,
   )
 
 
@@ -203,7 +221,7 @@ def _build(
   history_length: int,
   transform: ScalarTransform,
   input_shape: tuple[int, ...],
-  num_codes: int,
+  chance: ChanceConfig,
   has_dynamics: bool,
 ) -> tuple[Any, tuple[Any, ...]]:
   """Returns an init that creates every parameter, and the model's functions, to be transformed.
@@ -214,10 +232,11 @@ def _build(
   planes, channels = history_length * spec.frame_shape[2], spec.frame_shape[2]
   make_parts = NETWORKS.get(config.kind, custom.make_parts)
   encode, predict, dynamics, project = make_parts(config, spec, transform.size, planes)
-  if num_codes:
-    make_afterstate = LatentAfterstate(config, spec.num_actions, transform.size, num_codes)
-    dynamics = LatentDynamics(config, num_codes, transform.size, name="outcome")
-    encode_outcome = make_encoder(config, num_codes, planes + channels)
+  if chance.codes:
+    make_afterstate = LatentAfterstate(config, spec.num_actions, transform.size, chance)
+    has_reward = chance.reward_from == "outcome"
+    dynamics = LatentDynamics(config, chance.codes, transform.size, name="outcome", has_reward=has_reward)
+    encode_outcome = make_encoder(config, chance, planes + channels)
 
   def represent(stacked_history: Float[Array, "B H W Ch"], is_training: bool) -> Float[Array, "B ..."]:
     if stacked_history.shape[1:] != input_shape:
@@ -251,31 +270,41 @@ def _build(
 
   def root(stacked_history: Float[Array, "B H W Ch"], is_training: bool) -> ModelOutput:
     x = represent(stacked_history, is_training)
+    return evaluate(x, None, is_training)
+
+  def evaluate(
+    x: Float[Array, "B ..."], reward: Float[Array, "B S"] | None, is_training: bool
+  ) -> ModelOutput:
     value, policy = predict(x, is_training)
-    reward = jnp.broadcast_to(jnp.asarray(transform.zero_logits), value.shape)
+    if reward is None:
+      reward = jnp.broadcast_to(jnp.asarray(transform.zero_logits), value.shape)
     return ModelOutput(hidden_state=x, value_logits=value, reward_logits=reward, policy_logits=policy)
 
   def enter(
     hidden_state: Float[Array, "B ..."], edge: Int[Array, "B"] | Float[Array, "B N"], is_training: bool
   ) -> ModelOutput:
     x, reward = dynamics(hidden_state, edge, is_training)
-    value, policy = predict(x, is_training)
-    return ModelOutput(hidden_state=x, value_logits=value, reward_logits=reward, policy_logits=policy)
+    return evaluate(x, reward, is_training)
 
   def afterstate(
     hidden_state: Float[Array, "B ..."], action: Int[Array, "B"], is_training: bool
   ) -> AfterstateOutput:
-    x, value, chance = make_afterstate(hidden_state, action, is_training)
-    return AfterstateOutput(hidden_state=x, value_logits=value, chance_logits=chance)
+    x, logits = make_afterstate(hidden_state, action, is_training)
+    return AfterstateOutput(
+      hidden_state=x,
+      value_logits=logits["value"],
+      chance_logits=logits["chance"],
+      reward_logits=logits.get("reward"),
+    )
 
   def recurrent(
     hidden_state: Float[Array, "B ..."], action: Int[Array, "B"], is_training: bool
   ) -> ModelOutput:
-    if not num_codes:
+    if not chance.codes:
       return enter(hidden_state, action, is_training)
     after = afterstate(hidden_state, action, is_training)
-    code = jax.nn.one_hot(jnp.argmax(after.chance_logits, axis=-1), num_codes)
-    return enter(after.hidden_state, code, is_training)
+    code = jax.nn.one_hot(jnp.argmax(after.chance_logits, axis=-1), chance.codes)
+    return with_reward(enter(after.hidden_state, code, is_training), after)
 
   def init(stacked_history: Float[Array, "B H W Ch"]) -> None:
     x = represent(stacked_history, True)
@@ -284,9 +313,9 @@ def _build(
       return
     projected = recurrent(x, jnp.full(x.shape[0], DUMMY_ACTION, jnp.int32), True).hidden_state
     project(projected, True)
-    if num_codes:
+    if chance.codes:
       two = stacked_history.shape[-1] + channels + spec.num_actions
       encode_transition(jnp.zeros((*stacked_history.shape[:-1], two)), True)
 
   shared = root, recurrent, project, represent
-  return init, (*shared, afterstate, enter, encode_transition) if num_codes else shared
+  return init, (*shared, afterstate, enter, encode_transition) if chance.codes else shared

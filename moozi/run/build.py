@@ -43,7 +43,7 @@ def scalar_transform(config: Config) -> ScalarTransform:
 def build_model(config: Config, spec: EnvSpec) -> Model:
   transform, length = scalar_transform(config), config.targets.history_length
   has_dynamics = not config.plans_with_rules
-  return make_model(config.network, spec, length, transform, config.chance.codes, has_dynamics)
+  return make_model(config.network, spec, length, transform, config.chance, has_dynamics)
 
 
 def build_rules(config: Config) -> TrueRules | None:

@@ -26,6 +26,7 @@ SEARCHES = {
   "gumbel": ("gumbel_scale=0", "root_value=improved"),
   "puct": ("algorithm=puct", "temperature=0"),
   "stochastic": ("algorithm=stochastic", "temperature=0", "root_value=improved"),
+  "stochastic_gumbel": ("algorithm=stochastic_gumbel", "gumbel_scale=0"),
 }
 CORRIDOR = ("env.name=tiny:corridor", "env.kwargs.length=5", "env.kwargs.max_episode_steps=6")
 ENVS = {
@@ -41,8 +42,8 @@ def config_of(env, search):
   planner = [f"planners.{who}.{text}" for who in ("train", "reanalyze") for text in SEARCHES[search]]
   simulations = ["planners.train.num_simulations=4", "planners.reanalyze.num_simulations=4"]
   few = ["replay.capacity=512", "reanalyze.batch_size=12"]
-  if search == "stochastic":
-    few += ["chance.codes=3", "planners.test.algorithm=stochastic"]
+  if search.startswith("stochastic"):
+    few += ["chance.codes=3", f"planners.test.algorithm={search}"]
   return load_config(None, [*TINY, *ENVS[env][0], *planner, *simulations, *few])
 
 

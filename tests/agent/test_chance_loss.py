@@ -38,7 +38,7 @@ def slow_stack(frames, actions):
   return np.array(cells)
 
 
-def slow_chance_loss(params, target):
+def slow_chance_loss(params, target, reward_from):
   w = {k: np.asarray(v, np.float64) for k, v in params.items()}
   names = ("policy", "value", "reward", "afterstate_value", "chance", "commitment")
   sums = dict.fromkeys(names, 0.0)
@@ -54,27 +54,39 @@ def slow_chance_loss(params, target):
         code = np.eye(C)[int(np.argmax(encoded))]
         after = x @ w["x"] + w["a"][target.actions[b, k - 1]]
         x = after @ w["y"] + code @ w["c"]
-        sums["afterstate_value"] += scale * slow_cross_entropy(returns[k - 1], after @ w["av"])
+        reward = float(target.rewards[b, k - 1])
+        if reward_from == "afterstate":
+          reward_logits = after @ w["ar"]
+          value = slow_phi((float(target.n_step_returns[b, k - 1]) - reward) / TARGETS.discount)
+        else:
+          reward_logits, value = x @ w["r"], returns[k - 1]
+        sums["afterstate_value"] += scale * slow_cross_entropy(value, after @ w["av"])
         sums["chance"] += scale * slow_cross_entropy(code, after @ w["ac"])
         sums["commitment"] += scale * float(((code - encoded) ** 2).sum())
-        reward = slow_phi(float(target.rewards[b, k - 1]))
-        sums["reward"] += scale * slow_cross_entropy(reward, x @ w["r"])
+        sums["reward"] += scale * slow_cross_entropy(slow_phi(reward), reward_logits)
       sums["policy"] += scale * slow_cross_entropy(target.action_probs[b, k], x @ w["p"])
       sums["value"] += scale * slow_cross_entropy(returns[k], x @ w["v"])
   return {name: value / B for name, value in sums.items()}
 
 
+@pytest.fixture(scope="module", params=["outcome", "afterstate"])
+def reward_from(request):
+  return request.param
+
+
 @pytest.fixture(scope="module")
-def computed():
+def computed(reward_from):
   params = make_params(0)
+  model = linear_chance_model(A, C, reward_from)
+  value_and_grad = jax.value_and_grad(make_loss(model, LEARNER, TARGETS, "bool", None, CHANCE), has_aux=True)
   target = random_target(np.random.default_rng(3), B, K, L, FRAME, A, frames_ahead=K)
-  (loss, aux), grads = fast_jit(jax.value_and_grad(LOSS, has_aux=True))(params, params, STATE, target)
+  (loss, aux), grads = fast_jit(value_and_grad)(params, params, STATE, target)
   return params, target, float(loss), {k: float(v) for k, v in aux.metrics.items()}, grads
 
 
-def test_terms_equal_oracle(computed):
+def test_terms_equal_oracle(computed, reward_from):
   params, target, loss, metrics, _ = computed
-  terms = slow_chance_loss(params, target)
+  terms = slow_chance_loss(params, target, reward_from)
   for name, value in terms.items():
     assert metrics[f"loss/{name}"] == pytest.approx(value, rel=1e-4, abs=1e-5), name
   data = terms["policy"] + 0.25 * (terms["value"] + terms["afterstate_value"]) + 0.7 * terms["reward"]

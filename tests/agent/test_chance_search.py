@@ -22,6 +22,13 @@ from tests.fast_jit import fast_jit
 N, A, C = 6, 4, 3
 GAMMA = 0.9
 CONFIG = PlannerConfig(algorithm="stochastic", num_simulations=24, q_range_floor=0.1)
+GUMBEL = PlannerConfig(
+  algorithm="stochastic_gumbel",
+  num_simulations=24,
+  q_range_floor=0.1,
+  gumbel_scale=0.0,
+  gumbel_value_scale=0.02,
+)
 LEGAL = np.array([[0, 1, 1, 1], [0, 1, 0, 1], [1, 1, 1, 1], [1, 0, 0, 0]], bool)
 ROOTS = [0, 1, 2, 3]
 
@@ -36,6 +43,7 @@ def compiled(model, config, discount, num_players):
 
 
 MODEL = chance_table_model(A, C)
+REWARD_FIRST = chance_table_model(A, C, "afterstate")
 
 
 @dataclasses.dataclass
@@ -61,17 +69,28 @@ def softmax(logits):
   return [w / sum(weights) for w in weights]
 
 
-def oracle(tables, root_state, legal, signed_discount) -> Node:
+def oracle(config, tables, root_state, legal, signed_discount) -> Node:
   """Returns the root of the search tree.
 
   A chance node visits the outcome with the largest p / (visits + 1). Actions are chosen by puct, among the
-  legal ones at the root, with Q-values normalized as in `puct_oracle`. Source: Antonoglou et al. 2022.
+  legal ones at the root, with Q-values normalized as in `puct_oracle`; or as in Gumbel MuZero without noise.
+  Source: Antonoglou et al. 2022; Danihelka et al. 2022.
   """
+  schedule = halving_schedule(int(sum(legal)), config.num_simulations)
   root = Node(root_state, float(tables["value"][root_state]))
-  for _ in range(CONFIG.num_simulations):
+  for i in range(config.num_simulations):
     node, path = root, []
     while True:
-      edge = select(tables, node, legal if node is root else None)
+      if node.is_chance:
+        edge = select_code(tables, node)
+      elif config.algorithm == "stochastic":
+        edge = select_by_puct(tables, node, legal if node is root else None)
+      elif node is root:
+        edge = select_at_gumbel_root(config, tables, root, legal, schedule[i])
+      else:
+        policy = improved_policy(config, tables, node)
+        total = sum(child.visits for child in node.children.values())
+        edge = max(range(A), key=lambda a: policy[a] - node.num(a) / (1 + total))
       path.append((node, edge))
       if edge not in node.children:
         break
@@ -92,10 +111,50 @@ def oracle(tables, root_state, legal, signed_discount) -> Node:
   return root
 
 
-def select(tables, node, legal) -> int:
-  if node.is_chance:
-    probs = softmax(tables["chance"][node.state])
-    return max(range(C), key=lambda c: probs[c] / (node.num(c) + 1))
+def select_code(tables, node) -> int:
+  probs = softmax(tables["chance"][node.state])
+  return max(range(C), key=lambda c: probs[c] / (node.num(c) + 1))
+
+
+def halving_schedule(num_actions, num_simulations) -> list[int]:
+  """Returns the visit count that an action must have to be a candidate, for each simulation."""
+  schedule, visits, considered = [], [0] * num_actions, num_actions
+  if num_actions == 1:
+    return list(range(num_simulations))
+  while len(schedule) < num_simulations:
+    for _ in range(max(1, int(num_simulations / (math.ceil(math.log2(num_actions)) * considered)))):
+      schedule += visits[:considered]
+      visits[:considered] = [n + 1 for n in visits[:considered]]
+    considered = max(2, considered // 2)
+  return schedule[:num_simulations]
+
+
+def completed_scores(config, tables, node, legal=None) -> list[float]:
+  """Returns logit + σ(completed Q) of each action."""
+  logits = [float(x) for x in tables["logits"][node.state]]
+  prior = softmax([x if legal is None or legal[a] else -1e30 for a, x in enumerate(logits)])
+  visited = sum(prior[a] for a in node.children)
+  total = sum(child.visits for child in node.children.values())
+  mixed = float(tables["value"][node.state])
+  if node.children:
+    mixed += total * sum(prior[a] * child.value for a, child in node.children.items()) / visited
+  q = [node.children[a].value if a in node.children else mixed / (1 + total) for a in range(A)]
+  scale = config.gumbel_value_scale * (config.gumbel_maxvisit_init + max(node.num(a) for a in range(A)))
+  spread = max(max(q) - min(q), config.q_range_floor)
+  return [logits[a] + scale * (q[a] - min(q)) / spread for a in range(A)]
+
+
+def improved_policy(config, tables, node, legal=None) -> list[float]:
+  scores = completed_scores(config, tables, node, legal)
+  return softmax([x if legal is None or legal[a] else -1e30 for a, x in enumerate(scores)])
+
+
+def select_at_gumbel_root(config, tables, root, legal, num_visits) -> int:
+  scores = completed_scores(config, tables, root, legal)
+  return max((a for a in range(A) if legal[a] and root.num(a) == num_visits), key=lambda a: scores[a])
+
+
+def select_by_puct(tables, node, legal) -> int:
   actions = [a for a in range(A) if legal is None or legal[a]]
   prior = dict(zip(actions, softmax([tables["logits"][node.state][a] for a in actions]), strict=True))
   q = {a: child.value for a, child in node.children.items()}
@@ -109,18 +168,24 @@ def select(tables, node, legal) -> int:
   return max(actions, key=score)
 
 
-@pytest.mark.parametrize("num_players", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_search_equals_oracle(num_players):
-  search = compiled(MODEL, CONFIG, GAMMA, num_players)
+@pytest.mark.parametrize("num_players", [1, 2])
+@pytest.mark.parametrize("config", [CONFIG, GUMBEL], ids=["puct", "gumbel"])
+def test_search_equals_oracle(config, num_players):
+  search = compiled(MODEL, config, GAMMA, num_players)
   for seed in range(6):
     tables = random_chance_tables(np.random.default_rng(seed), N, A, C)
     output, trees, state = search(tables, jax.random.PRNGKey(seed), one_hot_roots(ROOTS, N), LEGAL)
     np.testing.assert_array_equal(state, one_hot_roots(ROOTS, N)[:, 0, 0])
     for b, root_row in enumerate(ROOTS):
-      root = oracle(tables, root_row, LEGAL[b], GAMMA if num_players == 1 else -GAMMA)
-      want = [root.num(a) / CONFIG.num_simulations for a in range(A)]
-      np.testing.assert_allclose(output.action_probs[b], want, atol=1e-6)
-      assert output.root_value[b] == pytest.approx(root.value, abs=2e-3)
+      root = oracle(config, tables, root_row, LEGAL[b], GAMMA if num_players == 1 else -GAMMA)
+      if config is CONFIG:
+        want = [root.num(a) / config.num_simulations for a in range(A)]
+        assert output.root_value[b] == pytest.approx(root.value, abs=2e-3)
+      else:
+        want = improved_policy(config, tables, root, LEGAL[b])
+        most = [a for a in range(A) if LEGAL[b, a] and root.num(a) == max(map(root.num, range(A)))]
+        assert output.action[b] == max(most, key=lambda a: want[a])
+      np.testing.assert_allclose(output.action_probs[b], want, atol=2e-3)
       outcomes = np.zeros((A, C))
       for a, child in root.children.items():
         assert output.q_values[b, a] == pytest.approx(child.value, abs=2e-3)
@@ -149,6 +214,22 @@ def check_tree(tree, root, tables):
     if tree.parent[i] and not above.is_chance:
       assert tree.prior[i] == pytest.approx(softmax(tables["logits"][above.state])[tree.action[i]], abs=1e-5)
   assert len(nodes) == CONFIG.num_simulations + 1
+
+
+@pytest.mark.parametrize("num_players", [1, 2])
+def test_reward_of_an_afterstate(num_players):
+  """Rewards and Q-values are those of a model whose outcomes all have the reward of the afterstate."""
+  tables = random_chance_tables(np.random.default_rng(0), N, A, C)
+  tables["reward"] = np.repeat(tables["reward"][:, :1], C, axis=1)
+  left = tables | {"after_value": (tables["after_value"] - tables["reward"][:, 0]) / GAMMA}
+  roots, found = one_hot_roots(ROOTS, N), []
+  for model, own in ((MODEL, tables), (REWARD_FIRST, left)):
+    found.append(compiled(model, CONFIG, GAMMA, num_players)(own, jax.random.PRNGKey(0), roots, LEGAL)[:2])
+  (output, trees), (other, other_trees) = found
+  np.testing.assert_array_equal(other.action_probs, output.action_probs)
+  np.testing.assert_allclose(other.q_values, output.q_values, atol=2e-3)
+  np.testing.assert_allclose(other_trees.reward, trees.reward, atol=2e-3)
+  np.testing.assert_allclose(other_trees.value, trees.value, atol=2e-3)
 
 
 @pytest.mark.slow

@@ -64,12 +64,14 @@ def table_model(num_actions: int) -> Model:
   return model_of(num_actions, root, recurrent)
 
 
-def chance_table_model(num_actions: int, num_codes: int) -> Model:
+def chance_table_model(num_actions: int, num_codes: int, reward_from: str = "outcome") -> Model:
   """Returns a `table_model` with chance nodes; an afterstate is a one-hot row index, like a state.
 
   The params are after_state [N, A] int32, value [N] and logits [N, A], indexed by state; after_value [N],
-  chance [N, C] logits, next_state [N, C] int32 and reward [N, C], indexed by afterstate.
+  chance [N, C] logits, next_state [N, C] int32 and reward [N, C], indexed by afterstate. With
+  `reward_from="afterstate"`, an afterstate has the reward of code 0, and outcomes have none.
   """
+  has_reward = reward_from == "afterstate"
   base = table_model(num_actions)
 
   def one_hot(index, like):
@@ -78,8 +80,9 @@ def chance_table_model(num_actions: int, num_codes: int) -> Model:
   def afterstate(params, net_state, state, action, is_training):
     index = params["after_state"][jnp.argmax(state, axis=-1), action]
     value, chance = encode(params["after_value"][index]), params["chance"][index]
+    reward = encode(params["reward"][index, 0]) if has_reward else None
     return AfterstateOutput(
-      hidden_state=one_hot(index, state), value_logits=value, chance_logits=chance
+      hidden_state=one_hot(index, state), value_logits=value, chance_logits=chance, reward_logits=reward
     ), net_state
 
   def outcome(params, net_state, after, code, is_training):
@@ -88,7 +91,7 @@ def chance_table_model(num_actions: int, num_codes: int) -> Model:
     return ModelOutput(
       hidden_state=one_hot(index, after),
       value_logits=encode(params["value"][index]),
-      reward_logits=encode(params["reward"][edge]),
+      reward_logits=encode(params["reward"][edge] * (not has_reward)),
       policy_logits=params["logits"][index],
     ), net_state
 
@@ -176,14 +179,20 @@ def _linear_params(key, history, num_actions, width=3):
   return {name: 0.7 * jax.random.normal(k, size) for k, (name, size) in zip(keys, sizes.items(), strict=True)}
 
 
-def linear_chance_model(num_actions: int, num_codes: int) -> Model:
-  """Returns a `linear_model` with chance nodes: x' = xW_x + W_a[a], x'' = x'W_y + cW_c, e = hW_e."""
+def linear_chance_model(num_actions: int, num_codes: int, reward_from: str = "outcome") -> Model:
+  """Returns a `linear_model` with chance nodes: x' = xW_x + W_a[a], x'' = x'W_y + cW_c, e = hW_e.
+
+  The reward is x''W_r, or x'W_ar with `reward_from="afterstate"`.
+  """
   base = linear_model(num_actions)
 
   def afterstate(params, net_state, x, action, is_training):
     x = x @ params["x"] + params["a"][action]
     value, chance = x @ params["av"], x @ params["ac"]
-    return AfterstateOutput(hidden_state=x, value_logits=value, chance_logits=chance), net_state
+    reward = x @ params["ar"] if reward_from == "afterstate" else None
+    return AfterstateOutput(
+      hidden_state=x, value_logits=value, chance_logits=chance, reward_logits=reward
+    ), net_state
 
   def outcome(params, net_state, x, code, is_training):
     x = x @ params["y"] + code @ params["c"]
@@ -204,6 +213,7 @@ def linear_chance_model(num_actions: int, num_codes: int) -> Model:
     sizes = {
       "av": (width, PHI.size),
       "ac": (width, num_codes),
+      "ar": (width, PHI.size),
       "y": (width, width),
       "c": (num_codes, width),
       "e": (flat, num_codes),

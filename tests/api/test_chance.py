@@ -12,11 +12,12 @@ STOCHASTIC = ("chance.codes=3", "planners.train.algorithm=stochastic", "planners
 QUIET = ("runtime=local", "logging.progress=none", "evaluation.gif=false", "logging.tensorboard=false")
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
+@pytest.fixture(scope="module", params=["outcome", "afterstate"])
+def run(request, tmp_path_factory):
   folder = tmp_path_factory.mktemp("chance")
   reanalyze = ("reanalyze.ratio=0.5", "reanalyze.batch_size=16")
-  options = [*TINY, *STOCHASTIC, *QUIET, *reanalyze, f"run.dir={folder}", "run.name=a"]
+  reward = f"chance.reward_from={request.param}"
+  options = [*TINY, *STOCHASTIC, reward, *QUIET, *reanalyze, f"run.dir={folder}", "run.name=a"]
   return moozi.train(load_config(None, options))
 
 
@@ -42,6 +43,8 @@ def test_run_resumes_and_keeps_its_codes(run):
   assert moozi.resume(run.path, max_env_steps=384).summary["env_steps"] >= 384
   with pytest.raises(UserError, match=r"another network: network.chance_codes is 3, expected 4"):
     moozi.resume(run.path, **{"max_env_steps": 448, "chance.codes": 4})
+  with pytest.raises(UserError, match=r"another network: network.chance_encoder_size is .*, expected 8"):
+    moozi.resume(run.path, **{"max_env_steps": 448, "chance.encoder_size": 8})
 
 
 def test_searches_need_chance_nodes():

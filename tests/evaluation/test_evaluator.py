@@ -94,13 +94,13 @@ def test_episodes_do_not_depend_on_num_envs(result):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("algorithm", ["gumbel", "puct", "stochastic"])
+@pytest.mark.parametrize("algorithm", ["gumbel", "puct", "stochastic", "stochastic_gumbel"])
 def test_noisy_search_is_made_noise_free(algorithm):
   """If the search were noisy, the episodes would depend on `evaluation.num_envs`."""
   noisy = ["planners.test.gumbel_scale=10", f"planners.test.algorithm={algorithm}"]
-  if algorithm == "stochastic":
+  if algorithm.startswith("stochastic"):
     noisy += ["chance.codes=3"]
-  if algorithm != "gumbel":
+  if not algorithm.endswith("gumbel"):
     noisy += ["planners.test.dirichlet_fraction=0.9", "planners.test.temperature=3"]
   narrow = evaluate([*noisy, "evaluation.num_envs=2"])
   wide = evaluate([*noisy, "evaluation.num_envs=5"])

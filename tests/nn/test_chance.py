@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from moozi.core.config import NetworkConfig
+from moozi.core.config.chance import ChanceConfig
 from moozi.nn.model import make_model
 from tests.fast_jit import fast_jit
 from tests.nn.test_model import LENGTH, PHI, SMALL, SPEC
@@ -18,7 +19,9 @@ HEIGHT, WIDTH, CHANNELS = SPEC.frame_shape
   ("kind", "norm"), [("conv_latent", "layer"), pytest.param("mlp", "batch", marks=pytest.mark.slow)]
 )
 def test_chance_interface(kind, norm):
-  model = make_model(NetworkConfig(kind=kind, norm=norm, **SMALL), SPEC, LENGTH, PHI, CODES)
+  model = make_model(
+    NetworkConfig(kind=kind, norm=norm, **SMALL), SPEC, LENGTH, PHI, ChanceConfig(codes=CODES)
+  )
   chance, depth = model.chance, CHANNELS + SPEC.num_actions
   assert chance is not None
   assert chance.num_codes == CODES
@@ -48,6 +51,37 @@ def test_chance_interface(kind, norm):
   assert np.abs(np.asarray(first.hidden_state - last.hidden_state)).max() > 1e-4
   assert np.abs(np.diff(np.asarray(after.hidden_state), axis=0)).max() > 1e-4
   assert len({tuple(row) for row in np.asarray(encoded).round(4).tolist()}) == 4
+  np.testing.assert_allclose(np.sum(encoded, axis=-1), 0, atol=1e-5)
+  np.testing.assert_allclose(np.sum(np.square(encoded), axis=-1), 1, atol=1e-2)
+  assert after.reward_logits is None
+
+
+def test_reward_of_the_afterstate_and_a_small_encoder():
+  """The outcome has no reward head, and every recurrent inference has the reward of its afterstate."""
+  own = ChanceConfig(codes=CODES, reward_from="afterstate", encoder_size=3)
+  model = make_model(NetworkConfig(kind="mlp", **SMALL), SPEC, LENGTH, PHI, own)
+  history = jax.random.normal(
+    jax.random.PRNGKey(1), (4, HEIGHT, WIDTH, LENGTH * (CHANNELS + SPEC.num_actions))
+  )
+
+  def run(key):
+    params, state = model.init(key, history)
+    params["afterstate/heads/reward"]["b"] = jnp.arange(PHI.size, dtype=jnp.float32)
+    root, state = model.root_inference(params, state, history, True)
+    after, _ = model.chance.afterstate(params, state, root.hidden_state, jnp.arange(4), False)
+    code = jnp.eye(CODES)[jnp.zeros(4, int)]
+    outcome, _ = model.chance.outcome(params, state, after.hidden_state, code, False)
+    likely, _ = model.recurrent_inference(params, state, root.hidden_state, jnp.arange(4), False)
+    return params, after, outcome, likely
+
+  params, after, outcome, likely = fast_jit(run)(jax.random.PRNGKey(0))
+  assert "outcome/head/reward" not in params
+  assert params["encoder/head/hidden"]["w"].shape[0] == 3
+  np.testing.assert_allclose(PHI.to_scalar(outcome.reward_logits), 0, atol=1e-6)
+  np.testing.assert_array_equal(likely.reward_logits, after.reward_logits)
+  reward, q_value = after.reward_and_q_value(PHI, 0.5)
+  np.testing.assert_allclose(reward, PHI.to_scalar(after.reward_logits))
+  np.testing.assert_allclose(q_value, reward + 0.5 * PHI.to_scalar(after.value_logits), rtol=1e-5)
 
 
 def test_model_without_codes_has_no_chance_nodes():
@@ -68,7 +102,7 @@ def test_model_without_codes_has_no_chance_nodes():
 def test_encoder_centers_its_frames():
   """A constant background does not change the encoder's outputs once its mean is known."""
   network = NetworkConfig(kind="mlp", center_frames=True, batch_norm_decay=0.5, **SMALL)
-  model = make_model(network, SPEC, LENGTH, PHI, CODES)
+  model = make_model(network, SPEC, LENGTH, PHI, ChanceConfig(codes=CODES))
   depth, planes = CHANNELS + SPEC.num_actions, (LENGTH + 1) * CHANNELS
   history = jnp.zeros((4, HEIGHT, WIDTH, LENGTH * depth))
   transition = jax.random.normal(jax.random.PRNGKey(2), (4, HEIGHT, WIDTH, (LENGTH + 1) * depth))

@@ -10,8 +10,8 @@ from pydantic import Field, model_validator
 
 from moozi.core.config.chance import ChanceConfig
 from moozi.core.config.opponents import OpponentsConfig
+from moozi.core.config.planner import CHANCE_SEARCHES, GUMBEL_SEARCHES, PlannersConfig
 from moozi.core.config.planner import PlannerConfig as PlannerConfig
-from moozi.core.config.planner import PlannersConfig
 from moozi.core.config.planner import TemperaturePoint as TemperaturePoint
 from moozi.core.config.ppo import PPOConfig
 from moozi.core.config.q_learning import QLearningConfig
@@ -506,12 +506,12 @@ class Config(Section):
       "reanalyze": self.planners.for_reanalyze,
     }
     for name, planner in used.items():
-      if planner.algorithm == "stochastic" and not self.chance.codes:
+      if planner.algorithm in CHANCE_SEARCHES and not self.chance.codes:
         raise ValueError(
-          f"planners.{name}.algorithm=stochastic: the model has no chance nodes; set chance.codes to the "
-          "number of outcomes, or choose gumbel or puct"
+          f"planners.{name}.algorithm={planner.algorithm}: the model has no chance nodes; set chance.codes "
+          "to the number of outcomes, or choose gumbel or puct"
         )
-      if planner.algorithm == "gumbel" and planner.root_value == "mean":
+      if planner.algorithm in GUMBEL_SEARCHES and planner.root_value == "mean":
         raise ValueError(
           f"planners.{name}.root_value=mean: must be improved with algorithm=gumbel, which visits losing "
           "actions as often as others"

@@ -1,8 +1,10 @@
 """The section of `moozi.core.config` for models with chance nodes."""
 
+from typing import Literal
+
 from pydantic import Field
 
-from moozi.core.config.section import NonNegativeFloat, NonNegativeInt, Section
+from moozi.core.config.section import NonNegativeFloat, NonNegativeInt, PositiveInt, Section
 
 
 class ChanceConfig(Section):
@@ -12,6 +14,13 @@ class ChanceConfig(Section):
     0,
     description="number of learned codes for the outcomes of an action; at least the number of outcomes that "
     "matter; 0: the model is deterministic",
+  )
+  reward_from: Literal["outcome", "afterstate"] = Field(
+    "outcome",
+    description="what predicts the reward; afterstate: where it follows from state and action, as in 2048",
+  )
+  encoder_size: PositiveInt | None = Field(
+    None, description="hidden size of the encoder, instead of network.latent_size"
   )
   coef: NonNegativeFloat = Field(
     1.0, description="weight of the chance loss, the cross-entropy of the outcome's code"

@@ -16,6 +16,10 @@ from moozi.core.config.section import (
 
 VISIT_SEARCHES = ("puct", "stochastic")
 """Searches that choose actions by visit counts, with a temperature."""
+GUMBEL_SEARCHES = ("gumbel", "stochastic_gumbel")
+"""Searches with Gumbel noise at the root and sequential halving."""
+CHANCE_SEARCHES = ("stochastic", "stochastic_gumbel")
+"""Searches with chance nodes."""
 
 
 class TemperaturePoint(Section):
@@ -31,18 +35,18 @@ class PlannerConfig(Section):
   algorithm: SearchName = Field(
     "gumbel",
     description="gumbel: Gumbel MuZero, for few simulations; puct: MuZero's search, as in the thesis; "
-    "stochastic: puct with chance nodes (needs chance.codes); or your own: a registered name or "
-    "module:function (docs/plugins.md)",
+    "stochastic, stochastic_gumbel: puct and gumbel with chance nodes (needs chance.codes); or your own: a "
+    "registered name or module:function (docs/plugins.md)",
   )
   num_simulations: PositiveInt = Field(
     16,
-    description="number of simulations per search; the search time is proportional to it; with stochastic, "
-    "each evaluates an action or an outcome, so an equally deep search needs about twice the number",
+    description="number of simulations per search; the search time is proportional to it; with chance "
+    "nodes, each evaluates an action or an outcome, so an equally deep search needs about twice the number",
   )
   max_depth: PositiveInt | None = Field(
     None,
-    description="maximum depth of a simulation; null: only num_simulations limits it; with stochastic, an "
-    "action and its outcome are two levels",
+    description="maximum depth of a simulation; null: only num_simulations limits it; with chance nodes, "
+    "an action and its outcome are two levels",
   )
   max_num_considered_actions: PositiveInt = Field(
     16, description="gumbel: number of root actions in sequential halving"
@@ -95,12 +99,13 @@ class PlannerConfig(Section):
 
   @model_validator(mode="after")
   def _consistent(self) -> "PlannerConfig":
-    if self.algorithm == "gumbel" and self.dirichlet_fraction > 0:
+    if self.algorithm in GUMBEL_SEARCHES and self.dirichlet_fraction > 0:
       raise ValueError(
-        f"dirichlet_fraction={self.dirichlet_fraction:g}: must be 0 with algorithm=gumbel (own noise)"
+        f"dirichlet_fraction={self.dirichlet_fraction:g}: must be 0 with algorithm={self.algorithm} "
+        "(own noise)"
       )
     if isinstance(self.temperature, tuple):
-      if self.algorithm == "gumbel":
+      if self.algorithm in GUMBEL_SEARCHES:
         raise ValueError(
           "temperature: a schedule needs algorithm=puct or stochastic; gumbel chooses actions by its own "
           "noise"

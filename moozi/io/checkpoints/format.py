@@ -199,8 +199,12 @@ def expected_of(config: Config, spec: EnvSpec) -> dict[str, Any]:
       network["capacity"] = options.capacity
     else:
       network |= {"dueling": options.dueling, "layers": options.network.model_dump(mode="json")}
-  if config.chance.codes:  # a manifest without this key means 0
+  if config.chance.codes:  # a manifest without these keys means the defaults
     network["chance_codes"] = config.chance.codes
+    if config.chance.reward_from != "outcome":
+      network["chance_reward_from"] = config.chance.reward_from
+    if config.chance.encoder_size is not None:
+      network["chance_encoder_size"] = config.chance.encoder_size
   # Older manifests lack is_perfect_information; the environment's name implies it.
   env = {key: value for key, value in spec.to_dict().items() if key != "is_perfect_information"}
   if not spec.num_seats:  # older manifests lack num_seats; a manifest without it means 0

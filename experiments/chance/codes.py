@@ -1,0 +1,138 @@
+"""Measures what the codes of an agent with chance nodes stand for in 2048.
+
+    python -m experiments.chance.codes RUN
+
+The agent's policy, without search, plays games by the true rules. The encoder gives each transition its
+code. A code should stand for the outcome, the new number and its cell: its mutual information with them
+should be high, and that with the reward, which state and action determine, low. Entropies are in nats.
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+import moozi
+from experiments.chance.expectimax import ACTIONS, GAME, NUM_PLANES, outcomes, slide_all, spawn
+from experiments.lib.command import command, positive_int
+from experiments.lib.results import write_json
+from moozi.core.errors import UserError
+from moozi.ops.history import stack_history
+from moozi.run.build import build_model
+
+NUM_GAMES, NUM_MOVES, EVERY = 128, 220, 6
+"""Games are played in parallel for this number of moves; every sixth move of each counts."""
+NUM_OUTCOMES = 32  # a 2 on one of 16 cells, or a 4
+
+
+def entropy(x: Int[np.ndarray, " N"]) -> float:
+  """Returns the entropy of the values' frequencies."""
+  share = np.unique(x, return_counts=True)[1] / len(x)
+  return float(-(share * np.log(share)).sum())
+
+
+def entropies(probs: Float[np.ndarray, "N M"]) -> Float[np.ndarray, " N"]:
+  """Returns the entropy of each row of probabilities."""
+  return -(probs * np.log(np.maximum(probs, 1e-30))).sum(axis=1)
+
+
+def information(x: Int[np.ndarray, " N"], y: Int[np.ndarray, " N"]) -> float:
+  """Returns the mutual information of two series."""
+  _, y = np.unique(y, return_inverse=True)
+  return entropy(x) + entropy(y) - entropy(x * len(y) + y)
+
+
+def measure(agent: moozi.Agent, num_games: int = NUM_GAMES, num_moves: int = NUM_MOVES) -> dict[str, float]:
+  """Returns the figures of an agent.
+
+  Raises: UserError: the agent plays another game, has no chance nodes, or a history longer than one frame.
+  """
+  config, spec, state = agent.config, agent.spec, agent.state
+  model = build_model(config, spec)
+  if spec.name != GAME or config.targets.history_length != 1 or model.chance is None:
+    raise UserError(
+      f"{agent.directory.path}: must play {GAME} with chance.codes and targets.history_length=1"
+    )
+  chance, variables, scalar = model.chance, (state.params, state.net_state), model.transform.to_scalar
+
+  def stack(boards: Int[Array, "N L 4 4"], actions: Int[Array, "N L"]) -> Array:
+    return stack_history(jax.nn.one_hot(boards, NUM_PLANES), actions + 1, spec.num_actions)
+
+  @jax.jit
+  def play(boards: Array, previous: Array, key: Array) -> tuple[Array, ...]:
+    output, _ = model.root_inference(*variables, stack(boards[:, None], previous[:, None]), False)
+    after, rewards, is_legal = slide_all(boards, ACTIONS)
+    action = jnp.argmax(jnp.where(is_legal, output.policy_logits[:, 1:], -jnp.inf), axis=-1)
+    lane = jnp.arange(len(boards))
+    after, can_move = after[lane, action], is_legal.any(axis=-1)
+    new = jnp.where(can_move[:, None, None], spawn(after, key), boards)
+    return action, rewards[lane, action], can_move, after, new
+
+  @jax.jit
+  def encode(boards: Array, previous: Array, action: Array, new: Array) -> Array:
+    transition = stack(jnp.stack([boards, new], axis=1), jnp.stack([previous, action], axis=1))
+    return jnp.argmax(chance.encode(*variables, transition, False)[0], axis=-1)
+
+  @jax.jit
+  def predict(boards: Array, previous: Array, action: Array) -> tuple[Array, Array]:
+    """Returns the logarithms of the predicted code probabilities, and the predicted reward."""
+    output, _ = model.root_inference(*variables, stack(boards[:, None], previous[:, None]), False)
+    after, _ = chance.afterstate(*variables, output.hidden_state, action + 1, False)
+    likely, _ = model.recurrent_inference(*variables, output.hidden_state, action + 1, False)
+    return jax.nn.log_softmax(after.chance_logits), scalar(likely.reward_logits)
+
+  first, second, key = jax.random.split(jax.random.PRNGKey(0), 3)
+  boards = spawn(spawn(jnp.zeros((num_games, 4, 4), jnp.int32), first), second)
+  previous, is_playing, kept = jnp.full(num_games, -1), np.ones(num_games, bool), []
+  for move in range(num_moves):
+    action, reward, can_move, after, new = play(boards, previous, jax.random.fold_in(key, move))
+    is_playing &= np.asarray(can_move)
+    if move % EVERY == 0:
+      kept.append([np.asarray(x)[is_playing] for x in (boards, previous, action, reward, after, new)])
+    boards, previous = new, action
+  boards, previous, action, reward, after, new = (np.concatenate(x) for x in zip(*kept, strict=True))
+
+  code = np.asarray(encode(boards, previous, action, new))
+  placed = (new - after).reshape(-1, 16)
+  log_probs, predicted = (np.asarray(x) for x in predict(boards, previous, action))
+  # The codes of all outcomes of each transition's move.
+  possible, probs = (np.asarray(x) for x in outcomes(after, with_fours=True))
+  repeated = (np.repeat(x, NUM_OUTCOMES, axis=0) for x in (boards, previous, action))
+  codes = np.asarray(encode(*repeated, possible.reshape(-1, 4, 4))).reshape(-1, NUM_OUTCOMES)
+  by_code = (probs[..., None] * np.eye(chance.num_codes)[codes]).sum(axis=1)
+  conditional, chance_entropy = entropies(by_code), entropies(probs)
+  return {
+    "transitions": len(code),
+    "code_entropy": entropy(code),
+    "information_reward": information(code, reward),
+    "information_cell": information(code, placed.argmax(axis=1)),
+    "information_number": information(code, placed.max(axis=1)),
+    "code_entropy_given_move": float(conditional.mean()),
+    "outcome_entropy": float(chance_entropy.mean()),
+    "prediction_kl": float((-(by_code * log_probs).sum(axis=1) - conditional).mean()),
+    "reward_error": float(np.abs(predicted - reward).mean()),
+  }
+
+
+@command
+def main(arguments: list[str] | None = None) -> int:
+  parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+  parser.add_argument("run")
+  parser.add_argument("--games", type=positive_int, default=NUM_GAMES, help=f"default: {NUM_GAMES}")
+  parser.add_argument("--out", type=Path, help="also write the figures to this file")
+  given = parser.parse_args(arguments)
+  agent = moozi.load(given.run)
+  found = {"run": Path(given.run).name, "checkpoint": agent.checkpoint.name} | measure(agent, given.games)
+  if given.out is not None:
+    write_json(given.out, found)
+  print(json.dumps(found))
+  return 0
+
+
+if __name__ == "__main__":
+  sys.exit(main())

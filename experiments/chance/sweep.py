@@ -42,13 +42,22 @@ def search(algorithm: str, **settings: float) -> tuple[str, ...]:
 
 DETERMINISTIC = "chance.codes=0"
 NOISE = ("planners.train.dirichlet_fraction=0.25",)
+FIRST = (
+  *NOISE,
+  "planners.train.temperature=0.5",
+  "targets.unroll_steps=3",
+  "chance.reward_from=outcome",
+  "chance.encoder_size=null",
+)
+"""The settings of the first runs of 2048, with 16 simulations."""
 # The environment and the network of a game are those of its configuration.
 VARIANTS: dict[str, dict[str, tuple[str, ...]]] = {
   "2048": {
-    "stochastic": (),
-    "puct": (DETERMINISTIC, *search("puct")),
-    "gumbel": (DETERMINISTIC, *search("gumbel")),
-    "gumbel_few": (DETERMINISTIC, *search("gumbel", num_simulations=FEW_SIMULATIONS)),
+    "stochastic_gumbel": (),
+    "gumbel_8": (DETERMINISTIC, *(f"planners.{name}.algorithm=gumbel" for name in PLANNERS)),
+    "stochastic": (*FIRST, *search("stochastic", num_simulations=16)),
+    "puct": (DETERMINISTIC, *FIRST, *search("puct", num_simulations=16)),
+    "gumbel": (DETERMINISTIC, *FIRST, *search("gumbel", num_simulations=16)),
   },
   "breakout": {
     "stochastic": ("chance.codes=8", *search("stochastic"), *NOISE),

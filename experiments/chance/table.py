@@ -1,7 +1,6 @@
 """Prints the table of the finished jobs: `python -m experiments.chance.table [--readme]`."""
 
 import json
-import math
 import sys
 from pathlib import Path
 
@@ -15,11 +14,20 @@ COLUMNS = (
   "variant",
   "return by seed, 100 evaluation episodes",
   "mean",
-  "reward error after 1, 2, 3 moves",
+  "reward error after 1, 2 (and 3) moves",
   "environment steps",
   "steps per s",
   "cores",
 )
+CODES = {
+  "code_entropy": "entropy of the codes",
+  "code_entropy_given_move": "after a given move",
+  "outcome_entropy": "of the outcomes",
+  "information_reward": "information about the reward",
+  "information_cell": "about the new number's cell",
+  "prediction_kl": "divergence of the prediction",
+}
+"""The columns of the table of codes, by keys of `experiments.chance.codes`."""
 
 
 def table_of(results: Path) -> str:
@@ -42,13 +50,13 @@ def table_of(results: Path) -> str:
 
 
 def reward_errors(result: Result) -> list[float]:
-  """Returns the model's mean absolute error of a reward after 1, 2 and 3 moves, at the end of training.
+  """Returns the model's mean absolute error of a reward after each move, at the end of training.
 
   The mean is over the last tenth of the stored ticks.
   """
   ticks = [tick for tick in result.ticks if "error/reward_1" in tick]
   last = ticks[-max(1, len(ticks) // 10) :]
-  return [mean_of(last, f"error/reward_{k}") if last else math.nan for k in (1, 2, 3)]
+  return [mean_of(last, key) for key in (f"error/reward_{k}" for k in (1, 2, 3)) if last and key in last[0]]
 
 
 def expectimax_of(results: Path) -> str:
@@ -64,9 +72,26 @@ def expectimax_of(results: Path) -> str:
   return markdown_table(("values of", "moves ahead", "games", "return"), rows)
 
 
+def codes_of(results: Path) -> str:
+  """Returns a Markdown table of results of `experiments.chance.codes`."""
+  rows = []
+  for path in sorted((results / "codes").glob("*.json")):
+    found = json.loads(path.read_text("utf-8"))
+    rows.append((f"{found['run']}, {found['checkpoint']}", *(f"{found[key]:.2f}" for key in CODES)))
+  return markdown_table(("agent", *CODES.values()), rows)
+
+
 def tables(results: Path) -> str:
-  """Returns both tables."""
-  return f"{table_of(results)}\n\nExpectimax with the true rules of 2048:\n\n{expectimax_of(results)}"
+  """Returns all tables."""
+  return "\n\n".join(
+    (
+      table_of(results),
+      "What the codes stand for in 2048, in nats:",
+      codes_of(results),
+      "Expectimax with the true rules of 2048:",
+      expectimax_of(results),
+    )
+  )
 
 
 if __name__ == "__main__":

@@ -80,8 +80,13 @@ def replay_and_reanalyzer(env="corridor", search="gumbel"):
 @pytest.mark.slow
 @pytest.mark.parametrize(
   ("search", "env"),
-  # PUCT is left out for the corridor, because it gives all of its positions nearly the same value.
-  [(search, env) for search in SEARCHES for env in ENVS if (search, env) != ("puct", "corridor")],
+  # Two searches are left out for the corridor, because they give all of its positions nearly the same value.
+  [
+    (search, env)
+    for search in SEARCHES
+    for env in ENVS
+    if env != "corridor" or search not in ("puct", "stochastic_gumbel")
+  ],
 )
 def test_both_modes_repeat_the_search_of_acting(env, search):
   replay, reanalyzer, _ = replay_and_reanalyzer(env, search)

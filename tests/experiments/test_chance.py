@@ -9,6 +9,8 @@ from moozi.experiments.jobs import differences
 from moozi.io.config import load_config
 from tests.experiments.sample_results import evaluation, make_result
 
+NODES = ["chance.codes", "planners.test.algorithm", "planners.train.algorithm"]
+
 
 def test_variants_differ_in_model_and_search_only(tmp_path):
   chosen = {(job.name.rpartition("_seed")[0]): job for job in jobs() if job.seed == SEEDS[0]}
@@ -17,13 +19,15 @@ def test_variants_differ_in_model_and_search_only(tmp_path):
     configs = {v: chosen[f"{game}_{v}"].load_config(tmp_path) for v in VARIANTS[game]}
     for variant, config in configs.items():
       changed = differences(configs["stochastic"], config)
-      assert all(key.startswith(("chance.", "planners.")) for key in changed), variant
-      is_stochastic = variant == "stochastic"
+      assert all(key.startswith(("chance.", "planners.", "targets.unroll_steps")) for key in changed), variant
+      is_stochastic = variant.startswith("stochastic")
       assert (config.chance.codes > 0) == is_stochastic
-      assert config.planners.train.algorithm == config.planners.test.algorithm == variant.split("_")[0]
-    # puct is the control: it differs only in the chance nodes of the model and of the search.
-    changed = differences(configs["stochastic"], configs["puct"])
-    assert changed == ["chance.codes", "planners.test.algorithm", "planners.train.algorithm"]
+      algorithm = variant if is_stochastic else variant.split("_")[0]
+      assert config.planners.train.algorithm == config.planners.test.algorithm == algorithm
+    # A control differs only in the chance nodes of the model and of the search.
+    assert differences(configs["stochastic"], configs["puct"]) == NODES
+    if game == "2048":
+      assert differences(configs["stochastic_gumbel"], configs["gumbel_8"]) == NODES
 
 
 def test_breakout_is_that_of_protocol_b(tmp_path):
@@ -42,10 +46,7 @@ def test_time_is_a_parameter(tmp_path):
 def test_table(tmp_path: Path):
   path = make_result(tmp_path, "2048_puct_seed0", [evaluation(1000, [2000.0, 2500.0])])
   write_json(path / "job.json", {"env_steps": 90_000, "wall_s": 1500.0})
-  assert (
-    table_of(tmp_path).splitlines()[2]
-    == "| 2048 | puct | 2,250.0 | 2,250.0 | nan, nan, nan | 90,000 | 60 | 1 |"
-  )
+  assert table_of(tmp_path).splitlines()[2] == "| 2048 | puct | 2,250.0 | 2,250.0 |  | 90,000 | 60 | 1 |"
 
 
 def test_table_without_results(tmp_path: Path):

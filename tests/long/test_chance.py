@@ -25,9 +25,10 @@ def search_start(agent: moozi.Agent) -> Search:
 
 
 @pytest.mark.learning
-def test_search_values_the_coin(tmp_path):
+@pytest.mark.parametrize("seed", [0, 1])
+def test_search_values_the_coin(tmp_path, seed):
   """The root has the value of the coin; its outcomes have the values 1 (heads) and 0 (tails)."""
-  found = search_start(train(tmp_path))
+  found = search_start(train(tmp_path, seed=seed))
   assert found.action_names[found.action] == "risk"
   assert found.value == pytest.approx(HEADS_PROB, abs=0.02)
   tree = found.tree

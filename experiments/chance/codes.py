@@ -18,16 +18,13 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 import moozi
-from experiments.chance.expectimax import ACTIONS, GAME, NUM_PLANES, outcomes, slide_all, spawn
+from experiments.chance.expectimax import ACTIONS, GAME, model_of, move, new_games, outcomes, slide_all, stack
 from experiments.lib.command import command, positive_int
 from experiments.lib.results import write_json
 from moozi.core.errors import UserError
-from moozi.ops.history import stack_history
-from moozi.run.build import build_model
 
 NUM_GAMES, NUM_MOVES, EVERY = 128, 220, 6
 """Games are played in parallel for this number of moves; every sixth move of each counts."""
-NUM_OUTCOMES = 32  # a 2 on one of 16 cells, or a 4
 
 
 def entropy(x: Int[np.ndarray, " N"]) -> float:
@@ -50,28 +47,21 @@ def information(x: Int[np.ndarray, " N"], y: Int[np.ndarray, " N"]) -> float:
 def measure(agent: moozi.Agent, num_games: int = NUM_GAMES, num_moves: int = NUM_MOVES) -> dict[str, float]:
   """Returns the figures of an agent.
 
-  Raises: UserError: the agent plays another game, has no chance nodes, or a history longer than one frame.
+  Raises: UserError: the agent has no chance nodes, or as `model_of`.
   """
-  config, spec, state = agent.config, agent.spec, agent.state
-  model = build_model(config, spec)
-  if spec.name != GAME or config.targets.history_length != 1 or model.chance is None:
+  model, state = model_of(agent), agent.state
+  if model.chance is None:
     raise UserError(
       f"{agent.directory.path}: must play {GAME} with chance.codes and targets.history_length=1"
     )
   chance, variables, scalar = model.chance, (state.params, state.net_state), model.transform.to_scalar
 
-  def stack(boards: Int[Array, "N L 4 4"], actions: Int[Array, "N L"]) -> Array:
-    return stack_history(jax.nn.one_hot(boards, NUM_PLANES), actions + 1, spec.num_actions)
-
   @jax.jit
   def play(boards: Array, previous: Array, key: Array) -> tuple[Array, ...]:
     output, _ = model.root_inference(*variables, stack(boards[:, None], previous[:, None]), False)
-    after, rewards, is_legal = slide_all(boards, ACTIONS)
+    _, _, is_legal = slide_all(boards, ACTIONS)
     action = jnp.argmax(jnp.where(is_legal, output.policy_logits[:, 1:], -jnp.inf), axis=-1)
-    lane = jnp.arange(len(boards))
-    after, can_move = after[lane, action], is_legal.any(axis=-1)
-    new = jnp.where(can_move[:, None, None], spawn(after, key), boards)
-    return action, rewards[lane, action], can_move, after, new
+    return action, *move(boards, action, key)
 
   @jax.jit
   def encode(boards: Array, previous: Array, action: Array, new: Array) -> Array:
@@ -86,13 +76,12 @@ def measure(agent: moozi.Agent, num_games: int = NUM_GAMES, num_moves: int = NUM
     likely, _ = model.recurrent_inference(*variables, output.hidden_state, action + 1, False)
     return jax.nn.log_softmax(after.chance_logits), scalar(likely.reward_logits)
 
-  first, second, key = jax.random.split(jax.random.PRNGKey(0), 3)
-  boards = spawn(spawn(jnp.zeros((num_games, 4, 4), jnp.int32), first), second)
+  boards, key = new_games(num_games, seed=0)
   previous, is_playing, kept = jnp.full(num_games, -1), np.ones(num_games, bool), []
-  for move in range(num_moves):
-    action, reward, can_move, after, new = play(boards, previous, jax.random.fold_in(key, move))
-    is_playing &= np.asarray(can_move)
-    if move % EVERY == 0:
+  for i in range(num_moves):
+    action, after, new, reward, is_legal = play(boards, previous, jax.random.fold_in(key, i))
+    is_playing &= np.asarray(is_legal)
+    if i % EVERY == 0:
       kept.append([np.asarray(x)[is_playing] for x in (boards, previous, action, reward, after, new)])
     boards, previous = new, action
   boards, previous, action, reward, after, new = (np.concatenate(x) for x in zip(*kept, strict=True))
@@ -102,8 +91,8 @@ def measure(agent: moozi.Agent, num_games: int = NUM_GAMES, num_moves: int = NUM
   log_probs, predicted = (np.asarray(x) for x in predict(boards, previous, action))
   # The codes of all outcomes of each transition's move.
   possible, probs = (np.asarray(x) for x in outcomes(after, with_fours=True))
-  repeated = (np.repeat(x, NUM_OUTCOMES, axis=0) for x in (boards, previous, action))
-  codes = np.asarray(encode(*repeated, possible.reshape(-1, 4, 4))).reshape(-1, NUM_OUTCOMES)
+  repeated = (np.repeat(x, probs.shape[1], axis=0) for x in (boards, previous, action))
+  codes = np.asarray(encode(*repeated, possible.reshape(-1, 4, 4))).reshape(probs.shape)
   by_code = (probs[..., None] * np.eye(chance.num_codes)[codes]).sum(axis=1)
   conditional, chance_entropy = entropies(by_code), entropies(probs)
   return {

@@ -22,6 +22,7 @@ import moozi
 from experiments.lib.command import command, positive_int
 from experiments.lib.results import write_json
 from moozi.core.errors import UserError
+from moozi.nn.model import Model
 from moozi.ops.history import stack_history
 from moozi.run.build import build_model
 
@@ -76,6 +77,28 @@ def spawn(after: Int[Array, "N 4 4"], key: Array) -> Int[Array, "N 4 4"]:
   return jnp.take_along_axis(following, chosen[:, None, None, None], axis=1)[:, 0]
 
 
+def new_games(num_games: int, seed: int) -> tuple[Int[Array, "G 4 4"], Array]:
+  """Returns the first boards of games, each with two numbers, and a key for their moves."""
+  first, second, key = jax.random.split(jax.random.PRNGKey(seed), 3)
+  return spawn(spawn(jnp.zeros((num_games, 4, 4), jnp.int32), first), second), key
+
+
+def move(boards: Int[Array, "G 4 4"], action: Int[Array, " G"], key: Array) -> tuple[Array, ...]:
+  """Plays a move in each game.
+
+  Returns the boards before the new number, those after it, the rewards, and whether the moves are legal. An
+  illegal move keeps its board and has reward 0.
+  """
+  after, reward, is_legal = jax.vmap(slide)(boards, action)
+  following = jnp.where(is_legal[:, None, None], spawn(after, key), boards)
+  return after, following, jnp.where(is_legal, reward, 0), is_legal
+
+
+def stack(boards: Int[Array, "N L 4 4"], moves: Int[Array, "N L"]) -> Float[Array, "N 4 4 _"]:
+  """Returns the network's input for boards and the moves before them; -1 stands for no move."""
+  return stack_history(jax.nn.one_hot(boards, NUM_PLANES), moves + 1, len(ACTIONS) + 1)
+
+
 def q_values(boards: Int[Array, "B 4 4"], depth: int, value: Value, discount: float) -> Float[Array, "B 4"]:
   """Returns the expectimax values of the moves; -inf for illegal ones. A lost position has the value 0."""
   after, reward, is_legal = slide_all(boards, ACTIONS)
@@ -91,19 +114,25 @@ def q_values(boards: Int[Array, "B 4 4"], depth: int, value: Value, discount: fl
   return jnp.where(is_legal, reward + discount * expected, -jnp.inf)
 
 
-def network_value(agent: moozi.Agent) -> Value:
-  """Returns the value of an agent's network on boards and the moves before them; 0 without a legal move.
+def model_of(agent: moozi.Agent) -> Model:
+  """Returns an agent's network.
 
   Raises: UserError: the agent plays another game, or its history is longer than one frame.
   """
-  config, spec, state = agent.config, agent.spec, agent.state
-  if spec.name != GAME or config.targets.history_length != 1:
+  if agent.spec.name != GAME or agent.config.targets.history_length != 1:
     raise UserError(f"{agent.directory.path}: must play {GAME} with targets.history_length=1")
-  model = build_model(config, spec)
+  return build_model(agent.config, agent.spec)
+
+
+def network_value(agent: moozi.Agent) -> Value:
+  """Returns the value of an agent's network on boards and the moves before them; 0 without a legal move.
+
+  Raises: UserError: as `model_of`.
+  """
+  model, state = model_of(agent), agent.state
 
   def value(boards: Array, actions: Array) -> Array:
-    frames = jax.nn.one_hot(boards, NUM_PLANES)[:, None]
-    stacked = stack_history(frames, actions[:, None] + 1, spec.num_actions)
+    stacked = stack(boards[:, None], actions[:, None])
     output, _ = model.root_inference(state.params, state.net_state, stacked, False)
     _, _, is_legal = slide_all(boards, ACTIONS)
     return jnp.where(is_legal.any(axis=-1), model.transform.to_scalar(output.value_logits), 0.0)
@@ -117,20 +146,18 @@ def play(value: Value, discount: float, depth: int, num_games: int, seed: int) -
   @jax.jit
   def step(boards: Array, key: Array) -> tuple[Array, Array, Bool[Array, " G"]]:
     action = jnp.argmax(q_values(boards, depth, value, discount), axis=-1)
-    after, reward, is_legal = jax.vmap(slide)(boards, action)
-    following = jnp.where(is_legal[:, None, None], spawn(after, key), boards)
-    return following, jnp.where(is_legal, reward, 0), is_legal
+    _, following, reward, is_legal = move(boards, action, key)
+    return following, reward, is_legal
 
-  first, second, key = jax.random.split(jax.random.PRNGKey(seed), 3)
-  boards = spawn(spawn(jnp.zeros((num_games, 4, 4), jnp.int32), first), second)
+  boards, key = new_games(num_games, seed)
   returns = np.zeros(num_games)
-  move, num_playing = 0, num_games
+  num_moves, num_playing = 0, num_games
   while num_playing:
-    if move % 100 == 0:
-      print(f"move {move}: {num_playing} games, mean return {returns.mean():,.0f}", file=sys.stderr)
-    boards, rewards, is_playing = step(boards, jax.random.fold_in(key, move))
+    if num_moves % 100 == 0:
+      print(f"move {num_moves}: {num_playing} games, mean return {returns.mean():,.0f}", file=sys.stderr)
+    boards, rewards, is_playing = step(boards, jax.random.fold_in(key, num_moves))
     returns += np.asarray(rewards)
-    move, num_playing = move + 1, int(np.sum(is_playing))
+    num_moves, num_playing = num_moves + 1, int(np.sum(is_playing))
   return returns
 
 

@@ -56,7 +56,8 @@ def reward_errors(result: Result) -> list[float]:
   """
   ticks = [tick for tick in result.ticks if "error/reward_1" in tick]
   last = ticks[-max(1, len(ticks) // 10) :]
-  return [mean_of(last, key) for key in (f"error/reward_{k}" for k in (1, 2, 3)) if last and key in last[0]]
+  keys = [f"error/reward_{k}" for k in (1, 2, 3)]
+  return [mean_of(last, key) for key in keys if last and key in last[0]]
 
 
 def expectimax_of(results: Path) -> str:

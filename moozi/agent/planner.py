@@ -313,7 +313,7 @@ def _make_chance_fns(model: Model, signed_discount: float) -> _ChanceFns:
   codes, its reward).
   """
   chance, discount = model.chance, abs(signed_discount)
-  assert chance is not None, "the configuration demands chance.codes for algorithm=stochastic"
+  assert chance is not None, "the configuration demands chance.codes for a search with chance nodes"
 
   def decision_fn(variables: Any, rng_key: Array, action: Int[Array, "B"], state: Any) -> tuple[Any, Any]:
     del rng_key
@@ -431,12 +431,9 @@ def _stochastic_gumbel(
 
   def select(choose: Any) -> Any:
     def choose_edge(key: Array, tree: Any, node: Array, *depth: Array) -> Array:
-      action = choose(key, _edges(tree, slice(num_actions)), node, *depth)
-      logits, visits = (
-        tree.children_prior_logits[node, num_actions:],
-        tree.children_visits[node, num_actions:],
-      )
-      code = jnp.argmax(jax.nn.softmax(logits) / (visits + 1))
+      action = choose(key, _action_edges(tree, num_actions), node, *depth)
+      probs = jax.nn.softmax(tree.children_prior_logits[node, num_actions:])
+      code = jnp.argmax(probs / (tree.children_visits[node, num_actions:] + 1))
       edge = jnp.where(tree.embeddings.is_decision_node[node], action, num_actions + code)
       return edge.astype(jnp.int32)
 
@@ -466,7 +463,7 @@ def _stochastic_gumbel(
     invalid_actions=jnp.pad(invalid_actions, ((0, 0), (0, num_codes)), constant_values=1.0),
     extra_data=mctx.GumbelMuZeroExtraData(root_gumbel=gumbel),
   )
-  tree = _edges(tree, slice(num_actions))
+  tree = _action_edges(tree, num_actions)
   q_values = jax.vmap(transform, in_axes=(0, None))(tree, tree.ROOT_INDEX)
   improved = jnp.where(is_invalid, masked, masked + q_values)
   # The action is the best of the most visited ones.
@@ -479,11 +476,11 @@ def _stochastic_gumbel(
   )
 
 
-def _edges(tree: Any, edges: slice) -> Any:
-  """Returns the tree with some of the edges of each node."""
-  names = ("index", "prior_logits", "visits", "rewards", "discounts", "values")
-  kept = {f"children_{name}": getattr(tree, f"children_{name}")[..., edges] for name in names}
-  return tree.replace(**kept, root_invalid_actions=tree.root_invalid_actions[..., edges])
+def _action_edges(tree: Any, num_actions: int) -> Any:
+  """Returns the tree without the edges of outcomes."""
+  children = ("index", "prior_logits", "visits", "rewards", "discounts", "values")
+  names = (*(f"children_{name}" for name in children), "root_invalid_actions")
+  return tree.replace(**{name: getattr(tree, name)[..., :num_actions] for name in names})
 
 
 def _puct_options(config: PlannerConfig, temperature: Float[Array, "*lanes"]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import moozi
-from experiments.chance import codes
+from experiments.chance import codes, expectimax
 from experiments.chance.codes import entropies, entropy, information
 from moozi.core.errors import UserError
 from moozi.io.config import load_config
@@ -42,7 +42,7 @@ def test_agents_are_measured(tmp_path, monkeypatch):
       model = build_model(config, spec)
       return dataclasses.replace(model, chance=dataclasses.replace(model.chance, encode=encode))
 
-    monkeypatch.setattr(codes, "build_model", build)
+    monkeypatch.setattr(expectimax, "build_model", build)
     return codes.measure(agent, num_games=16, num_moves=20)
 
   def by_action(params, net_state, transition, is_training):

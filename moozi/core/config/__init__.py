@@ -513,8 +513,8 @@ class Config(Section):
         )
       if planner.algorithm in GUMBEL_SEARCHES and planner.root_value == "mean":
         raise ValueError(
-          f"planners.{name}.root_value=mean: must be improved with algorithm=gumbel, which visits losing "
-          "actions as often as others"
+          f"planners.{name}.root_value=mean: must be improved with algorithm={planner.algorithm}, which "
+          "visits losing actions as often as others"
         )
 
   def _check_networks(self) -> None:

@@ -61,16 +61,14 @@ class AtariGame(Game):
     lives = self._ale.lives()
     reward, is_over = self._play(self._actions[action])
     is_life_lost = not is_over and 0 < self._ale.lives() < lives
-    if is_life_lost and not self._options.episodic_life:
-      is_life_lost = False
-      for action in self._opening:  # the reward of firing is not counted
-        if not is_over and not self._is_cut():
-          is_over = self._play(action)[1]
+    ends_episode = is_life_lost and self._options.episodic_life
+    if is_life_lost and not ends_episode:
+      is_over = self._play_until_end(self._opening)
     # If a life is lost on the step of the cap, the episode is terminal, and a new game follows.
-    self.will_continue = is_life_lost and not self._is_cut()
+    self.will_continue = ends_episode and not self._is_cut()
     if self._options.clip_rewards:
       reward = float(np.sign(reward))
-    return reward, is_over or is_life_lost, self._is_cut()
+    return reward, is_over or ends_episode, self._is_cut()
 
   def frame(self) -> np.ndarray:
     return self._resize(self._screen)
@@ -84,7 +82,11 @@ class AtariGame(Game):
 
   def _continue_game(self) -> bool:
     """Plays a no-op and the opening after a lost life; returns False if the game ends."""
-    return not any(self._play(action)[1] or self._is_cut() for action in (NOOP, *self._opening))
+    return not self._play_until_end((NOOP, *self._opening)) and not self._is_cut()
+
+  def _play_until_end(self, actions: tuple[int, ...]) -> bool:
+    """Plays actions until the game is over or cut, without their rewards; returns whether it is over."""
+    return any(not self._is_cut() and self._play(action)[1] for action in actions)
 
   def _start_game(self) -> None:
     if self._ale is None:

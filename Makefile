@@ -11,7 +11,7 @@ PYTEST ?= $(BIN)/python -m pytest -n 2 --dist loadfile
 UNOPTIMIZED := XLA_FLAGS=--xla_backend_optimization_level=0
 # Experiments whose table is written into their README.
 TABLES := atari.table chance.table first_look.table testbed.table
-TABLES += ppo_tuning.ablation steady_learning.ablation
+TABLES += testbed.boards boards.judgement ppo_tuning.ablation steady_learning.ablation
 
 .DEFAULT_GOAL := help
 .PHONY: help setup train test test-all axe trackers check format bench figures zoo-check docs screenshots constraints clean

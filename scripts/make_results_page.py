@@ -13,7 +13,7 @@ TEMPLATE = """\
 <!-- Made by `python scripts/make_results_page.py`; do not edit it. -->
 
 Every figure is from a run whose configuration, metrics and evaluation are in the repository. No run used a
-GPU. Minutes are on one core for MinAtar, Connect Four, Go and Pong, and on two shared cores for CartPole,
+GPU. Minutes are on one core for MinAtar, 2048, Connect Four, Othello, Go and Atari, and on two shared cores for CartPole,
 tic-tac-toe and Kuhn poker. The linked pages have the commands, all conditions, and the attempts that failed.
 
 ## MinAtar
@@ -39,12 +39,14 @@ have not been run.
 | CartPole-v1 | {cartpole} | {cartpole_cost} | [cartpole](../experiments/cartpole/README.md) |
 | tic-tac-toe | {tic_tac_toe} | {tic_tac_toe_cost} | [boards](../experiments/boards/README.md) |
 | Connect Four | {connect_four} | {connect_four_cost} | [boards](../experiments/boards/README.md) |
+| Othello | {othello} | {othello_cost} | [testbed](../experiments/testbed/README.md) |
 | Go 5 × 5 | {go_5x5} | {go_5x5_cost} | [testbed](../experiments/testbed/README.md) |
+| 2048 | {game_2048} | {game_2048_cost} | [chance](../experiments/chance/README.md) |
 | Kuhn poker | {kuhn} | {kuhn_cost} | [boards](../experiments/boards/README.md) |
 | Atari Pong | {pong} | {pong_cost} | [atari](../experiments/atari/README.md) |
 | Atari Breakout | {atari_breakout} | {atari_breakout_cost} | [atari](../experiments/atari/README.md) |
 
-Each row is a run of one seed. Minutes include the evaluation at the end.
+Each row but that of 2048 is a run of one seed. Minutes include the evaluation at the end.
 
 ## Measured questions
 
@@ -94,7 +96,7 @@ def others() -> dict[str, str]:
   cartpole = read("cartpole/results/seed0/evaluation.json")
   seats = read("boards/results/tic_tac_toe/perfect_play.json")["seats"]
   boards = {}
-  for board in ("connect_four", "go_5x5"):
+  for board in ("connect_four", "othello", "go_5x5"):
     path = f"testbed/results/muzero_{board}_seed0"
     games = next(e for e in read(f"{path}/evaluations.json") if e["opponent"] == "mcts:1000")
     won = (
@@ -102,6 +104,11 @@ def others() -> dict[str, str]:
     )
     boards[board] = f"{won} against OpenSpiel's MCTS with 1,000 simulations"
     boards[f"{board}_cost"] = _cost([read(f"{path}/summary.json")])
+  chance = sorted(
+    path.parent.relative_to(ROOT / "experiments").as_posix()
+    for path in ROOT.glob("experiments/chance/results/2048_stochastic_gumbel_seed*/summary.json")
+  )
+  returns = [read(f"{path}/evaluations.json")[-1]["return_mean"] for path in chance]
   kuhn = read("boards/results/kuhn_poker/evaluation.json")
   hands = [f"{kuhn[f'return_mean_seat_{i}']:.2f} ± {kuhn[f'return_margin_seat_{i}']:.2f}" for i in (0, 1)]
   losses = sum(seat["losses"] for seat in seats)
@@ -111,6 +118,8 @@ def others() -> dict[str, str]:
     "tic_tac_toe": f"{losses} losses against every legal reply at every move, both seats",
     "tic_tac_toe_cost": _cost([read("boards/results/tic_tac_toe/summary.json")]),
     **boards,
+    "game_2048": f"{', '.join(f'{value:,.0f}' for value in returns)} with chance nodes ({len(returns)} seeds)",
+    "game_2048_cost": _cost([read(f"{path}/summary.json") for path in chance]),
     "kuhn": f"{' and '.join(hands)} per hand in the two seats, against random play",
     "kuhn_cost": _cost([read("boards/results/kuhn_poker/summary.json")]),
     "pong": f"{read('atari/results/muzero_pong_seed0/evaluations.json')[0]['return_mean']:.1f} of 21",

@@ -83,11 +83,15 @@ def write_between_markers(path: Path, name: str, text: str) -> None:
 
 @command
 def print_table(
-  make: Callable[[], str], experiment: Path, doc: str, arguments: Sequence[str] | None = None
+  make: Callable[[], str],
+  experiment: Path,
+  doc: str,
+  arguments: Sequence[str] | None = None,
+  marker: str | None = None,
 ) -> int:
   """Runs the command line of a table: prints it; with `--readme`, also writes it into the README.
 
-  The markers in `README.md` have the name of the experiment's folder.
+  The markers in `README.md` have the name `marker`, by default that of the experiment's folder.
 
   Returns: the exit status: 0; 2 for a user's error.
   """
@@ -95,7 +99,7 @@ def print_table(
   parser.add_argument("--readme", action="store_true", help="also write the table into README.md")
   options, text = parser.parse_args(arguments), make()
   if options.readme:
-    write_between_markers(experiment / "README.md", experiment.name, text)
+    write_between_markers(experiment / "README.md", marker or experiment.name, text)
   print(text)
   return 0
 

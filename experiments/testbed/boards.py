@@ -1,13 +1,15 @@
-"""Prints the results of MuZero and AlphaZero on the testbed's boards, and writes them into the README.
+"""Prints the results of MuZero and AlphaZero on the testbed's boards.
 
     python -m experiments.testbed.boards
+    python -m experiments.testbed.boards --readme    # also writes them into the README
 
 A row has the last checkpoint's score and its games that were won, drawn and lost.
 """
 
+import sys
 from pathlib import Path
 
-from experiments.lib.results import markdown_table, read_finished, write_between_markers
+from experiments.lib.results import markdown_table, print_table, read_finished
 from experiments.testbed.sweep import BOARDS, HERE, approach_and_task, jobs
 
 OPPONENTS = ("mcts:100", "mcts:1000")
@@ -42,6 +44,4 @@ def table(results: Path) -> str:
 
 
 if __name__ == "__main__":
-  text = table(HERE / "results")
-  write_between_markers(HERE / "README.md", "boards", text)
-  print(text)
+  sys.exit(print_table(lambda: table(HERE / "results"), HERE, __doc__, marker="boards"))

@@ -8,11 +8,11 @@ from moozi.core.config.section import NonNegativeFloat, NonNegativeInt, Positive
 
 
 class ChanceConfig(Section):
-  """Chance nodes of the model, after Stochastic MuZero; searched with planners.*.algorithm=stochastic."""
+  """Chance nodes of the model, after Stochastic MuZero; searched with stochastic or stochastic_gumbel."""
 
   codes: NonNegativeInt = Field(
     0,
-    description="number of learned codes for the outcomes of an action; at least the number of outcomes that "
+    description="number of learned codes for the outcomes of an action; more than the number of outcomes that "
     "matter; 0: the model is deterministic",
   )
   reward_from: Literal["outcome", "afterstate"] = Field(

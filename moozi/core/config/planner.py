@@ -49,14 +49,18 @@ class PlannerConfig(Section):
     "an action and its outcome are two levels",
   )
   max_num_considered_actions: PositiveInt = Field(
-    16, description="gumbel: number of root actions in sequential halving"
+    16, description="gumbel, stochastic_gumbel: number of root actions in sequential halving"
   )
-  gumbel_scale: NonNegativeFloat = Field(1.0, description="gumbel: scale of the noise; 0: none")
+  gumbel_scale: NonNegativeFloat = Field(1.0, description="gumbel, stochastic_gumbel: scale of the noise; 0: none")
   gumbel_value_scale: PositiveFloat = Field(
-    0.1, description="gumbel: c_scale, the weight of Q-values against the prior's logits; higher is greedier"
+    0.1,
+    description="gumbel, stochastic_gumbel: c_scale, the weight of Q-values against the prior's logits; higher "
+    "is greedier",
   )
   gumbel_maxvisit_init: NonNegativeFloat = Field(
-    50.0, description="gumbel: c_visit; Q-values have the weight c_scale · (c_visit + largest visit count)"
+    50.0,
+    description="gumbel, stochastic_gumbel: c_visit; Q-values have the weight c_scale · (c_visit + largest "
+    "visit count)",
   )
   dirichlet_fraction: Probability = Field(
     0.0, description="puct, stochastic: share of Dirichlet noise in the root prior"
@@ -69,7 +73,7 @@ class PlannerConfig(Section):
   temperature: NonNegativeFloat | tuple[TemperaturePoint, ...] = Field(
     1.0,
     description="puct, stochastic: actions are drawn in proportion to visits^(1/temperature); 0: the most "
-    "visited; a list of {env_steps, temperature} is a schedule. gumbel does not read it",
+    "visited; a list of {env_steps, temperature} is a schedule. The Gumbel searches do not read it",
   )
   random_action_prob: Probability = Field(
     0.0,

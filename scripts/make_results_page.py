@@ -13,8 +13,9 @@ TEMPLATE = """\
 <!-- Made by `python scripts/make_results_page.py`; do not edit it. -->
 
 Every figure is from a run whose configuration, metrics and evaluation are in the repository. No run used a
-GPU. Minutes are on one core for MinAtar, 2048, Connect Four, Othello, Go and Atari, and on two shared cores for CartPole,
-tic-tac-toe and Kuhn poker. The linked pages have the commands, all conditions, and the attempts that failed.
+GPU. Minutes are on one core for MinAtar, 2048, Connect Four, Othello, Go and Atari, and on two shared cores
+for CartPole, tic-tac-toe and Kuhn poker. The linked pages have the commands, all conditions, and the attempts
+that failed.
 
 ## MinAtar
 
@@ -46,7 +47,7 @@ have not been run.
 | Atari Pong | {pong} | {pong_cost} | [atari](../experiments/atari/README.md) |
 | Atari Breakout | {atari_breakout} | {atari_breakout_cost} | [atari](../experiments/atari/README.md) |
 
-Each row but that of 2048 is a run of one seed. Minutes include the evaluation at the end.
+Each row is a run of one seed, but that of 2048, whose steps and minutes are those of its seeds together. Minutes include the evaluation at the end.
 
 ## Measured questions
 

@@ -12,8 +12,8 @@ class ChanceConfig(Section):
 
   codes: NonNegativeInt = Field(
     0,
-    description="number of learned codes for the outcomes of an action; more than the number of outcomes that "
-    "matter; 0: the model is deterministic",
+    description="number of learned codes for the outcomes of an action; more than the number of outcomes "
+    "that matter; 0: the model is deterministic",
   )
   reward_from: Literal["outcome", "afterstate"] = Field(
     "outcome",

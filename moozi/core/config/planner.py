@@ -51,11 +51,13 @@ class PlannerConfig(Section):
   max_num_considered_actions: PositiveInt = Field(
     16, description="gumbel, stochastic_gumbel: number of root actions in sequential halving"
   )
-  gumbel_scale: NonNegativeFloat = Field(1.0, description="gumbel, stochastic_gumbel: scale of the noise; 0: none")
+  gumbel_scale: NonNegativeFloat = Field(
+    1.0, description="gumbel, stochastic_gumbel: scale of the noise; 0: none"
+  )
   gumbel_value_scale: PositiveFloat = Field(
     0.1,
-    description="gumbel, stochastic_gumbel: c_scale, the weight of Q-values against the prior's logits; higher "
-    "is greedier",
+    description="gumbel, stochastic_gumbel: c_scale, the weight of Q-values against the prior's logits; "
+    "higher is greedier",
   )
   gumbel_maxvisit_init: NonNegativeFloat = Field(
     50.0,

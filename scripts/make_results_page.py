@@ -47,7 +47,8 @@ have not been run.
 | Atari Pong | {pong} | {pong_cost} | [atari](../experiments/atari/README.md) |
 | Atari Breakout | {atari_breakout} | {atari_breakout_cost} | [atari](../experiments/atari/README.md) |
 
-Each row is a run of one seed, but that of 2048, whose steps and minutes are those of its seeds together. Minutes include the evaluation at the end.
+Each row is a run of one seed; that of 2048 has the steps and minutes of its seeds together. Minutes include
+the evaluation at the end.
 
 ## Measured questions
 
@@ -119,7 +120,7 @@ def others() -> dict[str, str]:
     "tic_tac_toe": f"{losses} losses against every legal reply at every move, both seats",
     "tic_tac_toe_cost": _cost([read("boards/results/tic_tac_toe/summary.json")]),
     **boards,
-    "game_2048": f"{', '.join(f'{value:,.0f}' for value in returns)} with chance nodes ({len(returns)} seeds)",
+    "game_2048": f"{', '.join(f'{value:,.0f}' for value in returns)} with chance nodes, by seed",
     "game_2048_cost": _cost([read(f"{path}/summary.json") for path in chance]),
     "kuhn": f"{' and '.join(hands)} per hand in the two seats, against random play",
     "kuhn_cost": _cost([read("boards/results/kuhn_poker/summary.json")]),

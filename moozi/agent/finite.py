@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Bool, Float, Int32, PyTree
+from jaxtyping import Array, Float, Int32, PyTree
 
 ALL_FINITE = -1
 """The result of `first_not_finite` if all metrics are finite."""
@@ -16,11 +16,6 @@ def first_not_finite(metrics: Mapping[str, Any], names: Sequence[str]) -> Int32[
   """Returns the index in `names` of the first metric that is not finite; ALL_FINITE if there is none."""
   is_finite = jnp.isfinite(jnp.stack([metrics[name] for name in names]))
   return jnp.where(jnp.all(is_finite), ALL_FINITE, jnp.argmin(is_finite)).astype(jnp.int32)
-
-
-def select(condition: Bool[Array, ""], new: PyTree, old: PyTree) -> PyTree:
-  """Returns the tree `new` if the condition holds, else `old`; a NaN in the other tree has no effect."""
-  return jax.tree_util.tree_map(lambda n, o: jnp.where(condition, n, o), new, old)
 
 
 def reduce_metrics(metrics: Mapping[str, Float[Array, "U"]]) -> dict[str, Float[Array, ""]]:
@@ -62,11 +57,11 @@ def guarded_step(
   metrics = {**metrics, "update/grad_norm": optax.tree.norm(grads), "update/update_norm": update_norm}
   bad_term = first_not_finite(metrics, terms)
   is_good = bad_term == ALL_FINITE
-  params = select(is_good, optax.apply_updates(state.params, updates), state.params)
+  params = optax.tree.where(is_good, optax.apply_updates(state.params, updates), state.params)
   metrics |= {
     "update/update_norm": jnp.where(is_good, update_norm, 0.0),
     "update/param_norm": optax.tree.norm(params),
     "update/learning_rate": rate,
     "faults/skipped_updates": 1.0 - is_good.astype(jnp.float32),
   }
-  return params, select(is_good, opt_state, state.opt_state), bad_term, metrics
+  return params, optax.tree.where(is_good, opt_state, state.opt_state), bad_term, metrics

@@ -6,7 +6,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import optax
 from jaxtyping import Array, Float, Float32, Int32, Shaped, UInt32
+from optax.losses import softmax_cross_entropy
 
 from moozi.agent.augment import augment_frames
 from moozi.core import plugins
@@ -247,15 +249,6 @@ def _consistency_coef(learner: LearnerConfig, learner_step: Int32[Array, ""] | i
   return learner.consistency_coef * jnp.minimum(1.0, (learner_step + 1) / warmup)
 
 
-def scale_gradient(x: Float[Array, "*shape"], scale: float) -> Float[Array, "*shape"]:
-  """Returns x unchanged, bit for bit, and multiplies its gradient by `scale`.
-
-  Source: Schrittwieser et al. 2020, appendix G. Departures: none.
-  """
-  stopped = jax.lax.stop_gradient(x)
-  return stopped + scale * (x - stopped)
-
-
 def _check_target(target: TrainTarget, targets: TargetsConfig, model: Model) -> None:
   if target.actions.shape[1] != targets.unroll_steps:
     raise ValueError(
@@ -288,7 +281,7 @@ def _unroll(
   output, net_state = model.root_inference(params, net_state, history, True)
   outputs, afterstates = [output], []
   for k in range(target.actions.shape[1]):
-    hidden_state, action = scale_gradient(output.hidden_state, gradient_scale), target.actions[:, k]
+    hidden_state, action = optax.scale_gradient(output.hidden_state, gradient_scale), target.actions[:, k]
     if codes is None or model.chance is None:
       output, net_state = model.recurrent_inference(params, net_state, hidden_state, action, True)
     else:
@@ -309,14 +302,17 @@ def _data_terms(
   value_probs = transform.to_probs(target.n_step_returns)
   terms = {
     "policy": [
-      mask[:, k] * _cross_entropy(target.action_probs[:, k], o.policy_logits) for k, o in enumerate(outputs)
+      mask[:, k] * softmax_cross_entropy(o.policy_logits, target.action_probs[:, k])
+      for k, o in enumerate(outputs)
     ],
-    "value": [mask[:, k] * _cross_entropy(value_probs[:, k], o.value_logits) for k, o in enumerate(outputs)],
+    "value": [
+      mask[:, k] * softmax_cross_entropy(o.value_logits, value_probs[:, k]) for k, o in enumerate(outputs)
+    ],
   }
   if len(outputs) > 1:
     reward_probs = transform.to_probs(target.rewards)
     terms["reward"] = [
-      mask[:, k] * _cross_entropy(reward_probs[:, k - 1], outputs[k].reward_logits)
+      mask[:, k] * softmax_cross_entropy(outputs[k].reward_logits, reward_probs[:, k - 1])
       for k in range(1, len(outputs))
     ]
   return terms
@@ -338,9 +334,11 @@ def _chance_terms(
   one_hot = [jax.lax.stop_gradient(straight_through(e)) for e in codes]
   return {
     "afterstate_value": [
-      mask[:, k] * _cross_entropy(value_probs[:, k], a.value_logits) for k, a in enumerate(afterstates)
+      mask[:, k] * softmax_cross_entropy(a.value_logits, value_probs[:, k]) for k, a in enumerate(afterstates)
     ],
-    "chance": [mask[:, k] * _cross_entropy(one_hot[k], a.chance_logits) for k, a in enumerate(afterstates)],
+    "chance": [
+      mask[:, k] * softmax_cross_entropy(a.chance_logits, one_hot[k]) for k, a in enumerate(afterstates)
+    ],
     "commitment": [mask[:, k] * jnp.sum(jnp.square(one_hot[k] - e), axis=-1) for k, e in enumerate(codes)],
   }
 
@@ -377,11 +375,6 @@ def _weighted_means(
     unrolled = sum(means[1 - first_k :]) * scale
     metrics[f"loss/{name}"] = unrolled if first_k else means[0] + unrolled
   return metrics
-
-
-def _cross_entropy(probs: Float[AnyArray, "B N"], logits: Float[Array, "B N"]) -> Float[Array, "B"]:
-  """Returns −Σ p log softmax(logits) for each sample."""
-  return -jnp.sum(probs * jax.nn.log_softmax(logits), axis=-1)
 
 
 def _cosine_distance(a: Float[Array, "B *state"], b: Float[Array, "B *state"]) -> Float[Array, "B"]:

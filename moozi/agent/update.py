@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Float32, Int32, Num, PyTree, UInt32
 
-from moozi.agent.finite import ALL_FINITE, guarded_step, reduce_metrics, select
+from moozi.agent.finite import ALL_FINITE, guarded_step, reduce_metrics
 from moozi.agent.loss import extra_terms, make_extra_losses, make_loss
 from moozi.core.config import Config, LearnerConfig, LearningRateConfig
 from moozi.core.pytree import record, replace
@@ -181,7 +181,7 @@ def make_update(model: Model, config: Config, spec: EnvSpec) -> UpdateFn:
     new_state = TrainingState(
       params=params,
       target_params=target_params,
-      net_state=select(bad_term == ALL_FINITE, aux.net_state, state.net_state),
+      net_state=optax.tree.where(bad_term == ALL_FINITE, aux.net_state, state.net_state),
       opt_state=opt_state,
       learner_step=step,
       rng_key=state.rng_key,
@@ -202,7 +202,7 @@ def next_target_params(
   if learner.target_decay > 0:
     return average(target_params, params, learner.target_decay, step)
   is_copied = (step % learner.target_update_period == 0) | (step < learner.target_update_period)
-  return select(is_copied, params, target_params)
+  return optax.tree.where(is_copied, params, target_params)
 
 
 def average(mean: Params, params: Params, decay: float, step: Int32[Array, ""]) -> Params:

@@ -200,8 +200,7 @@ class Agent:
     from moozi.core.pytree import map_fields
 
     tree = compact_tree(map_fields(lambda x: x[0], output.tree))
-    visits = np.zeros(self.spec.num_actions, np.int32)
-    visits[tree.action[tree.depth == 1]] = tree.visits[tree.depth == 1]
+    visits = tree.root_visits(self.spec.num_actions)
     return Search(
       env=self.spec.name,
       action=int(output.action[0]) - 1,

@@ -21,7 +21,7 @@ from moozi.core.errors import UserError
 from moozi.core.plugins import PLAYERS, is_code
 from moozi.envs import registry
 from moozi.envs.table import Table
-from moozi.envs.vector import blank_step
+from moozi.envs.vector import steps_of
 from moozi.evaluation import arena as play
 from moozi.evaluation.arena import Entrant, Game, Match, Seated, View
 from moozi.evaluation.ratings import NUM_DRAWS, Standings, standings
@@ -75,22 +75,9 @@ class Arena:
     """
     import pandas as pd
 
-    rows = [
-      {
-        "player": player["name"],
-        "rating": player["rating"],
-        "rating_low": player["low"],
-        "rating_high": player["high"],
-        "score": player["score"],
-        "score_low": player["score_low"],
-        "score_high": player["score_high"],
-        "games": player["games"],
-        "skill": player["skill"],
-        "skill_sigma": player["skill_sigma"],
-      }
-      for player in self.to_json()["players"]
-    ]
-    return pd.DataFrame(rows)
+    columns = {"name": "player", "rating": "rating", "low": "rating_low", "high": "rating_high"}
+    columns |= {name: name for name in ("score", "score_low", "score_high", "games", "skill", "skill_sigma")}
+    return pd.DataFrame(self.to_json()["players"]).rename(columns=columns)[list(columns.values())]
 
   def pairs(self) -> "pd.DataFrame":
     """Returns a row for each pair: score, wins, draws, losses and mean return of `first`, with intervals."""
@@ -390,8 +377,8 @@ def _pinned(pinned: str | None, players: Sequence[str], names: Sequence[str]) ->
 class TrainedEntrant:
   """A trained agent in the arena, which searches `width` positions at once."""
 
-  def __init__(self, player: TrainedPlayer, width: int = _WIDTH) -> None:
-    self.player, self.name, self.width = player, player.name, width
+  def __init__(self, player: TrainedPlayer) -> None:
+    self.player, self.name, self.width = player, player.name, _WIDTH
 
   def check(self, table: Table) -> None:
     self.player.check(table.spec, self.name)
@@ -415,10 +402,8 @@ class _SeatedAgent:
       self._group.observe(np.array(lanes), self._step(views), played)
 
   def _step(self, views: Sequence[View]) -> Any:
-    step = blank_step(self._player.agent.spec, len(views))
-    step.frame[:] = [view.frame for view in views]
-    step.legal_actions_mask[:, 1:] = [view.legal for view in views]
-    return step
+    frames, legal = [view.frame for view in views], [view.legal for view in views]
+    return steps_of(self._player.agent.spec, frames, legal)
 
 
 # --- playing the blocks, in this process or in workers

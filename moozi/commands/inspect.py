@@ -76,8 +76,7 @@ def _table(spec: "EnvSpec", played: "InspectedEpisode", at: int, tree: "SearchTr
   from moozi.vis.render_spec import action_names
 
   names = action_names(spec)
-  visits = np.zeros(spec.num_actions, np.int64)
-  visits[tree.action[tree.depth == 1]] = tree.visits[tree.depth == 1]
+  visits = tree.root_visits(spec.num_actions)
   legal = np.flatnonzero(played.legal_actions_mask[at])
   width = max(len("action"), *(len(names[a]) for a in legal))
   lines = [f"{'action':<{width}}  prior  policy  visits  network Q  search Q"]

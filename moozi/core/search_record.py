@@ -66,6 +66,13 @@ class SearchTree:
     names = [f"code {edge}" if is_outcome else action_names[edge] for edge, is_outcome in pairs]
     return ["root", *names[1:]]
 
+  def root_visits(self, num_actions: int) -> Int32[np.ndarray, "A"]:
+    """Returns the visits of each action at the root, [A]; for one tree."""
+    at_root = self.depth == 1
+    out = np.zeros(num_actions, np.int32)
+    out[self.action[at_root]] = self.visits[at_root]
+    return out
+
   @property
   def num_nodes(self) -> int:
     """The number of nodes, N."""

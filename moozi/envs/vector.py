@@ -266,6 +266,13 @@ def blank_step(spec: EnvSpec, num_envs: int) -> BatchedTimeStep:
   )
 
 
+def steps_of(spec: EnvSpec, frames: Sequence[np.ndarray], legal: Sequence[np.ndarray]) -> BatchedTimeStep:
+  """Returns live steps with these frames; `legal` has the mask [A - 1] of each without the dummy action."""
+  out = blank_step(spec, len(frames))
+  out.frame[:], out.legal_actions_mask[:, 1:] = frames, legal
+  return out
+
+
 def cut_lanes(before: Any, after: BatchedTimeStep) -> Bool[np.ndarray, "B"]:
   """Returns a mask of the environments that failed between two steps.
 

@@ -326,10 +326,6 @@ class ReplayBuffer:
     spread = np.linspace(0, count, min(count, _STATS_STEPS), endpoint=False).astype(np.int64)
     return self.storage.nth_eligible(spread)
 
-  def check_valid(self) -> None:
-    self.storage.check_valid()
-    self._sampler.check_valid()
-
   def get_state(self, with_rings: bool = True) -> State:
     """Returns the state as a flat dict of NumPy arrays and ints.
 

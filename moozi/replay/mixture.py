@@ -224,10 +224,6 @@ class MixedReplay(ReplayBuffer):
     stored = {name.replace("replay/", "offline/", 1): x for name, x in self._stored.histograms().items()}
     return super().histograms() | stored
 
-  def check_valid(self) -> None:
-    super().check_valid()
-    self._stored.check_valid()
-
   def _share(self, count: int) -> int:
     """Returns how many of `count` items are from the stored part.
 

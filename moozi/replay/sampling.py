@@ -42,9 +42,6 @@ class UniformSampler:
     """Returns the probability with which each eligible slot is drawn now."""
     return np.full(len(slot), 1.0 / self._storage.num_eligible)
 
-  def check_valid(self) -> None:
-    """Raises ValueError if the sampler is inconsistent with the storage."""
-
   def get_state(self) -> dict[str, np.ndarray]:
     """Returns a copy of the state. A sampler restored from this copy makes exactly the same draws."""
     return {}
@@ -78,11 +75,6 @@ class ProportionalSampler(UniformSampler):
 
   def probability(self, slot: Int[np.ndarray, "M"]) -> Float[np.ndarray, "M"]:
     return self._tree.leaves[slot] / self._tree.total
-
-  def check_valid(self) -> None:
-    """Raises ValueError if the slots with a weight are not exactly the eligible slots."""
-    if not np.array_equal(np.flatnonzero(self._tree.leaves), self._storage.eligible_slots()):
-      raise ValueError("sum tree: the slots with a weight are not exactly the eligible ones")
 
   def get_state(self) -> dict[str, np.ndarray]:
     return {"weights": self._tree.leaves.copy()}
@@ -151,14 +143,6 @@ class RankSampler(UniformSampler):
   def probability(self, slot: Int[np.ndarray, "M"]) -> Float[np.ndarray, "M"]:
     rank = self._rank_of[slot]
     return np.where(rank >= 0, self._weights[rank], 0.0) / max(self._mass, 1e-300)
-
-  def check_valid(self) -> None:
-    """Raises ValueError if a ranked step is not eligible, or if the count or the mass is wrong."""
-    ranked = np.flatnonzero(self._rank_of >= 0)
-    if not self._storage.is_eligible(ranked).all() or len(ranked) != self._count:
-      raise ValueError("rank table: a ranked step is not eligible, or the number of ranked steps is wrong")
-    if not np.isclose(self._weights[self._rank_of[ranked]].sum(), self._mass):
-      raise ValueError("rank table: the mass is not the sum of its weights")
 
   def get_state(self) -> dict[str, np.ndarray]:
     numbers = np.array([self._count, self._batches], np.int64)

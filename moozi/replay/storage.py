@@ -329,30 +329,6 @@ class LaneStorage:
     out["last_discount"] = np.where(out["is_last"] & ~out["is_truncated"], 0, 1).astype(np.float32)
     return TrajectorySample(**out)
 
-  def check_valid(self) -> None:
-    index = self.sequence.reshape(self.num_lanes, self.lane_capacity)
-    position = np.arange(self.lane_capacity)
-    newest = self.newest[:, None]
-    # The largest index that has this ring position and is not above the newest index.
-    expected = newest - (newest - position) % self.lane_capacity
-    if (index != np.where(expected >= 0, expected, _EMPTY)).any():
-      raise ValueError("sequence: slots do not hold the newest steps of their lanes")
-    if not np.isfinite(self.delta).all() or (self.delta < 0).any():
-      raise ValueError("delta: a priority is negative or not finite")
-    stored = {name: array[self.sequence >= 0] for name, array in self.arrays.items()}
-    if (stored["is_truncated"] & ~stored["is_last"]).any():
-      raise ValueError("is_truncated on a step that is not is_last")
-    if (stored["action"][stored["is_last"]] != DUMMY_ACTION).any():
-      raise ValueError("action: an episode's last step holds an action other than the dummy")
-    for name in ("last_reward", "root_value", "action_probs"):
-      if not np.isfinite(stored[name]).all():
-        raise ValueError(f"{name} is not finite")
-    follows = index[:, 1:] == index[:, :-1] + 1
-    first = self.arrays["is_first"].reshape(index.shape)[:, 1:]
-    last = self.arrays["is_last"].reshape(index.shape)[:, :-1]
-    if (follows & (index[:, :-1] >= 0) & first & ~last).any():
-      raise ValueError("is_first after a step that is not is_last")
-
   def get_searched(self) -> dict[str, np.ndarray]:
     """Returns copies of the search results of all slots. Reanalyze changes no other fields."""
     return {name: self.arrays[name].copy() for name in _SEARCHED}

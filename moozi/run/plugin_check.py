@@ -15,7 +15,7 @@ def check_plugins(config: Config, spec: EnvSpec) -> None:
 
   Raises: UserError: a plug-in cannot be found, fails, or returns a value of the wrong form.
   """
-  uses = [use for use in plugins.uses(config) if not use.is_built_in]
+  uses = plugins.uses(config)
   for use in uses:
     use.get()
   kinds = {use.registry.kind for use in uses}

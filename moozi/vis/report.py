@@ -98,8 +98,7 @@ def episode_data(episode: InspectedEpisode, spec: EnvSpec) -> dict[str, Any]:
   visits = np.zeros(episode.action_probs.shape, np.int64)
   for t, tree in enumerate(episode.trees):
     if tree is not None:
-      first = tree.depth == 1
-      visits[t, tree.action[first]] = tree.visits[first]
+      visits[t] = tree.root_visits(visits.shape[1])
   by_action = {
     "prior_probs": episode.prior_probs,
     "action_probs": episode.action_probs,

@@ -103,13 +103,10 @@ def frame_text(frame: Frame, spec: EnvSpec, to_play: int) -> str:
   return "\n".join(" ".join([*signs, "."][i] for i in row) for row in first)
 
 
-def step_view(
-  step: Step, spec: EnvSpec, lines: Sequence[str], columns: int, rows: int, with_policy: bool = True
-) -> RenderableType:
+def step_view(step: Step, spec: EnvSpec, lines: Sequence[str], columns: int, rows: int) -> RenderableType:
   """Draws a frame beside lines of text and the policy, in which the chosen action is marked."""
   text = Text("\n".join(lines))
-  if with_policy:
-    text.append("\n\n").append_text(_policy(step, spec))
+  text.append("\n\n").append_text(_policy(step, spec))
   grid = Table.grid(padding=(0, 3))
   space = max(20, columns - _BAR_LENGTH - 24)
   grid.add_row(frame_view(step.frame, spec, step.to_play, step.picture, space, max(4, rows - 2)), text)

@@ -19,6 +19,7 @@ from moozi.run import build, local
 from moozi.run.events import Acted, Finished, Reanalyzed, Updated
 from moozi.run.session import RunInputs
 from tests.envs.environments import make_lives, make_nim
+from tests.replay.replay_lanes import assert_valid
 from tests.run_events import assert_equal_trees, final_state, first_checkpoint
 from tests.tiny_run import TINY, shaken
 
@@ -132,7 +133,7 @@ def test_results_are_written_back(mode):
   arrays = replay.storage.arrays
   np.testing.assert_array_equal(arrays["root_value"][searched.slot], searched.root_value)
   assert (arrays["searched_version"] == 40).sum() == 31
-  replay.check_valid()
+  assert_valid(replay)
 
 
 def test_without_a_search_the_network_renews_values_only():

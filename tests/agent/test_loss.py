@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from moozi.agent.loss import make_loss, scale_gradient, state_metrics
+from moozi.agent.loss import make_loss, state_metrics
 from moozi.core.config import LearnerConfig, TargetsConfig
 from moozi.core.pytree import replace
 from tests.agent.tiny import PHI, linear_model, random_target
@@ -257,12 +257,6 @@ def test_masked_targets_have_no_gradient():
   b = replace(b, action_probs=np.where(mask[..., None] > 0, a.action_probs, b.action_probs))
   grads = [gradient("default", l2_coef=0.0)(PARAMS[0], PARAMS[1], STATE, t)[0][0] for t in (a, b)]
   jax.tree_util.tree_map(np.testing.assert_array_equal, *grads)
-
-
-def test_scale_gradient_keeps_value():
-  x = jnp.array([0.1, -3.7, 1e-20, 5e8], jnp.float32)
-  np.testing.assert_array_equal(scale_gradient(x, 0.3), x)
-  np.testing.assert_allclose(jax.grad(lambda v: jnp.sum(scale_gradient(v, 0.3) * v))(x), 1.3 * x, rtol=1e-6)
 
 
 @functools.cache

@@ -13,7 +13,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from moozi import cli
 from moozi.commands.evaluate import EVALUATION_KEYS
 from moozi.io.checkpoints import list_checkpoints, load_flat
 from moozi.io.run_directory import SUMMARY_KEYS
@@ -22,19 +21,6 @@ from tests.integration.runs import CONFIG, ROOT, actors, finish, start, ticks, w
 from tests.tiny_run import TINY
 
 _RECORDS = "RAY_task_events_report_interval_ms"
-
-
-@pytest.fixture
-def moozi(capfd):
-  """Returns a function that runs the command line in this process and returns (status, stdout, stderr)."""
-
-  def run(*arguments: object) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as caught:
-      cli.main([str(argument) for argument in arguments])
-    out, err = capfd.readouterr()
-    return caught.value.code, out, err
-
-  return run
 
 
 # --- the shared run -----------------------------------------------------------------------------------------
@@ -121,11 +107,11 @@ def test_end_prints_random_play_and_tensorboard(finished):
   assert f"--logdir {run.parent}" in out
 
 
-def test_evaluate_repeats_the_final_evaluation(finished, moozi):
+def test_evaluate_repeats_the_final_evaluation(cli, finished):
   """The summary and `moozi evaluate` give the same figures for the last checkpoint."""
   run, _ = finished
   summary = json.loads((run / "summary.json").read_text())
-  status, out, err = moozi("evaluate", run, "--episodes", 5, "--json")
+  status, out, err = cli("evaluate", run, "--episodes", 5, "--json")
   assert status == 0, err
   figures = json.loads(out)
   assert tuple(figures) == EVALUATION_KEYS
@@ -133,13 +119,13 @@ def test_evaluate_repeats_the_final_evaluation(finished, moozi):
   assert figures["return_mean"] == pytest.approx(summary["test_return_mean"])
 
 
-def test_checkpoint_of_another_network_is_refused(finished, moozi, tmp_path):
+def test_checkpoint_of_another_network_is_refused(cli, finished, tmp_path):
   run, _ = finished
   text = (run / "config.yaml").read_text()
   assert "latent_size: 16" in text
   (tmp_path / "config.yaml").write_text(text.replace("latent_size: 16", "latent_size: 32"))
   (tmp_path / "checkpoints").symlink_to(run / "checkpoints")
-  status, _, err = moozi("evaluate", tmp_path)
+  status, _, err = cli("evaluate", tmp_path)
   assert status == 2
   assert "latent_size" in err
   assert "Traceback" not in err
@@ -228,9 +214,9 @@ def test_run_starts_from_another_checkpoint(finished, tmp_path):
   assert summary["staleness_mean"] < before
 
 
-def test_start_from_a_folder_without_a_checkpoint(moozi, tmp_path):
+def test_start_from_a_folder_without_a_checkpoint(cli, tmp_path):
   options = (*TINY, f"run.dir={tmp_path}", "run.name=one", f"checkpoint.start_from={tmp_path}")
-  status, _, err = moozi("train", CONFIG, *options)
+  status, _, err = cli("train", CONFIG, *options)
   assert status == 2
   assert "not a checkpoint" in err
   assert not (tmp_path / "one").exists()

@@ -4,8 +4,10 @@ import numpy as np
 
 from moozi.core.config import ReplayConfig, TargetsConfig
 from moozi.core.records import TrainTarget, TrajectorySample
-from moozi.core.spec import EnvSpec
+from moozi.core.spec import DUMMY_ACTION, EnvSpec
 from moozi.replay.buffer import ReplayBuffer
+from moozi.replay.mixture import MixedReplay
+from moozi.replay.sampling import ProportionalSampler, RankSampler
 from tests.ops.oracles import Step, oracle_history, oracle_target, random_lane
 
 SAMPLINGS = ("uniform", "proportional", "rank")
@@ -42,6 +44,36 @@ def make_buffer(
     seed,
     frames_ahead,
   )
+
+
+def assert_valid(buffer: ReplayBuffer) -> None:
+  """Asserts that the storage, the sampler and any buffer of stored steps are consistent."""
+  storage, sampler = buffer.storage, buffer._sampler
+  index = storage.sequence.reshape(storage.num_lanes, storage.lane_capacity)
+  newest = storage.newest[:, None]
+  # The largest index that has this ring position and is not above the newest index.
+  expected = newest - (newest - np.arange(storage.lane_capacity)) % storage.lane_capacity
+  np.testing.assert_array_equal(index, np.where(expected >= 0, expected, -1))
+  assert np.isfinite(storage.delta).all()
+  assert (storage.delta >= 0).all()
+  stored = {name: array[storage.sequence >= 0] for name, array in storage.arrays.items()}
+  assert (stored["is_last"] | ~stored["is_truncated"]).all()
+  assert (stored["action"][stored["is_last"]] == DUMMY_ACTION).all()
+  for name in ("last_reward", "root_value", "action_probs"):
+    assert np.isfinite(stored[name]).all()
+  follows = (index[:, :-1] >= 0) & (index[:, 1:] == index[:, :-1] + 1)
+  first = storage.arrays["is_first"].reshape(index.shape)[:, 1:]
+  last = storage.arrays["is_last"].reshape(index.shape)[:, :-1]
+  assert (last | ~first | ~follows).all()
+  if isinstance(sampler, ProportionalSampler):
+    np.testing.assert_array_equal(np.flatnonzero(sampler._tree.leaves), storage.eligible_slots())
+  if isinstance(sampler, RankSampler):
+    ranked = np.flatnonzero(sampler._rank_of >= 0)
+    assert storage.is_eligible(ranked).all()
+    assert len(ranked) == sampler._count
+    assert np.isclose(sampler._weights[sampler._rank_of[ranked]].sum(), sampler._mass)
+  if isinstance(buffer, MixedReplay):
+    assert_valid(buffer._stored)
 
 
 def random_frame(rng: np.random.Generator, spec: EnvSpec) -> np.ndarray:

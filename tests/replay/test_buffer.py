@@ -15,6 +15,7 @@ from tests.ops.oracles import oracle_target
 from tests.replay.replay_lanes import (
   SAMPLINGS,
   assert_is_oracle,
+  assert_valid,
   drawn_positions,
   fill,
   filled_buffer,
@@ -32,14 +33,14 @@ def test_replay_imports_no_jax():
   code = """
 import sys
 import numpy as np
-from tests.replay.replay_lanes import SAMPLINGS, filled_buffer
+from tests.replay.replay_lanes import SAMPLINGS, assert_valid, filled_buffer
 for sampling in SAMPLINGS:
   buffer, _, _ = filled_buffer(sampling=sampling)
   batch = buffer.sample_many(2, 8)
   buffer.update_priorities(batch.slot, batch.sequence, np.ones((2, 8)))
   slot = batch.slot[0]
   buffer.write_back(slot, batch.sequence[0], np.ones(8), np.ones((8, 3)) / 3, np.ones(8))
-  buffer.check_valid()
+  assert_valid(buffer)
   buffer.set_state(buffer.get_state())
   buffer.stats()
   buffer.histograms()
@@ -148,7 +149,7 @@ class TestTargets:
       cuts.append(min(length, (cuts[-1] if cuts else 0) + data.draw(st.integers(1, 20))))
       fill_from = cuts[-2] if len(cuts) > 1 else 0
       buffer.add(segment_of(lanes, fill_from, cuts[-1], spec), 0)
-      buffer.check_valid()
+      assert_valid(buffer)
       if buffer.num_eligible:
         assert_is_oracle(buffer, buffer.sample(6), lanes, targets)
     if buffer.num_eligible:
@@ -214,7 +215,7 @@ class TestTargets:
     for value in fields_of(batch).values():
       value.fill(1)
     assert_is_oracle(buffer, buffer.sample(50), lanes, TARGETS)
-    buffer.check_valid()
+    assert_valid(buffer)
 
 
 class TestStorage:
@@ -252,7 +253,7 @@ class TestStorage:
     assert buffer.stats()["replay/cut"] == 0
     buffer.add(segment_of(restarted, 0, 20, spec), 0)
     assert buffer.stats()["replay/cut"] == 2
-    buffer.check_valid()
+    assert_valid(buffer)
     joined = []
     for old, new in zip(lanes, restarted, strict=True):
       old[-1].is_last = old[-1].is_truncated = True
@@ -306,7 +307,7 @@ class TestBadInput:
       buffer.add(self.bad(**changes), 0)
     assert buffer.num_steps == 0
     buffer.add(self.bad(), 0)
-    buffer.check_valid()
+    assert_valid(buffer)
 
   def test_wrong_shapes(self):
     buffer, good = make_buffer(make_spec()), self.bad()
@@ -345,7 +346,7 @@ class TestWindow:
     for stop, expected in first.items():
       buffer.add(segment_of(lanes, begin, stop, spec), 0)
       begin = stop
-      buffer.check_valid()
+      assert_valid(buffer)
       drawn = {index for _, index in drawn_positions(buffer, buffer.sample(2000))}
       assert drawn == set(range(expected, stop - 5))
       assert buffer.num_eligible == 2 * (stop - 5 - expected)

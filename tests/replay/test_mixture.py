@@ -11,7 +11,7 @@ from moozi.io.config import load_config
 from moozi.replay import snapshot
 from moozi.replay.buffer import ReplayBuffer
 from moozi.replay.mixture import MixedReplay, make_replay
-from tests.replay.replay_lanes import make_spec, random_lanes, segment_of
+from tests.replay.replay_lanes import assert_valid, make_spec, random_lanes, segment_of
 
 SPEC = make_spec()
 SMALL = (
@@ -45,7 +45,7 @@ def mixed(fraction: float, *overrides: str, with_acted: bool = True) -> MixedRep
     acted = segment_of(random_lanes(8, 2, 30, SPEC), 0, 30, SPEC)
     for first in range(0, 30, 5):
       replay.add(map_fields(lambda x, a=first: x[a : a + 5], acted), 0)
-  replay.check_valid()
+  assert_valid(replay)
   return replay
 
 
@@ -113,7 +113,7 @@ def test_updates_reach_their_part():
     part, at = (replay._stored, place - 100) if place >= 100 else (replay, place)
     assert part.storage.arrays["root_value"][at] == value
     assert part.storage.arrays["searched_version"][at] == 5
-  replay.check_valid()
+  assert_valid(replay)
   stats = replay.stats()
   assert stats["replay/rewritten"] == stats["offline/rewritten"] == 4
   assert (stats["replay/steps"], stats["offline/steps"]) == (60, 75)
@@ -189,7 +189,7 @@ def test_resume_of_stored_steps_is_exact_to_the_bit(sampling, order):
   assert snapshot.restore(second, saved) == 0
   if order == "before":
     fill_stored(second)
-  second.check_valid()
+  assert_valid(second)
   assert second.stats() == first.stats()
   for version in range(5, 9):
     for a, b in zip(work(first, version), work(second, version), strict=True):
@@ -204,7 +204,7 @@ def test_changed_stored_steps_start_fresh():
   for replay in (second, fresh):
     fill_stored(replay, seed=11)
   snapshot.restore(second, snapshot.take(first))
-  second.check_valid()
+  assert_valid(second)
   assert second.stats()["offline/rewritten"] == 0
   map_fields(np.testing.assert_array_equal, second.sample_many(1, 8), fresh.sample_many(1, 8))
 

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from tests.ops.oracles import oracle_return, oracle_target
 from tests.replay.replay_lanes import (
   SAMPLINGS,
+  assert_valid,
   drawn_positions,
   fill,
   filled_buffer,
@@ -202,7 +203,7 @@ class TestUpdates:
     assert touched == {key for key in drawn_positions(buffer, batch) if key[1] >= 22}
     assert all(after[key] == 1000.0 for key in touched)
     assert buffer.stats()["replay/stale"] == (~is_fresh).sum()
-    buffer.check_valid()
+    assert_valid(buffer)
 
   def test_not_finite_deltas_are_dropped(self):
     buffer, _, _ = filled_buffer(sampling="proportional")
@@ -219,7 +220,7 @@ class TestUpdates:
     slot, sequence = np.tile(batch.slot, (2, 2)), np.tile(batch.sequence, (2, 2))
     assert buffer.update_priorities(slot, sequence, np.asarray([[4.0, 3.0], [2.0, 7.0]])) == 4
     assert priorities(buffer)[drawn_positions(buffer, batch)[0]] == 7.0
-    buffer.check_valid()
+    assert_valid(buffer)
 
   def test_proportional_updates_immediately_and_rank_at_the_next_sort(self):
     key = (1, 7)
@@ -249,7 +250,7 @@ class TestRankOrderBetweenSorts:
     found = probabilities(buffer, draws=150_000)
     # Steps 202 … 594 were ranked; those before 232 have since lost their history. Later steps have no rank.
     assert found.keys() == {(lane, i) for lane in range(2) for i in range(232, 595)}
-    buffer.check_valid()
+    assert_valid(buffer)
 
   def test_probabilities_keep_their_proportions(self):
     buffer, lanes, spec = self.sorted_once(priority_exponent=0.4)
@@ -331,7 +332,7 @@ class TestWriteBack:
     for i in (27, 30):
       gap = abs(lanes[0][i].value - oracle_return(lanes[0], i, 3, 0.9))
       assert priorities(buffer)[0, i] == pytest.approx(gap, abs=1e-5)
-    buffer.check_valid()
+    assert_valid(buffer)
 
   def test_probabilities_follow(self):
     buffer, _ = self.made()
@@ -376,7 +377,7 @@ class TestWriteBack:
     # history, and steps 56 and 59 are not yet eligible, so only step 24 gets a new δ.
     assert self.renewed(buffer) == {24}
     assert buffer.storage.trajectory(0, 20, 60).root_value[[0, 4, 39]].tolist() == [5.0, 5.0, 5.0]
-    buffer.check_valid()
+    assert_valid(buffer)
 
   @pytest.mark.parametrize("sampling", SAMPLINGS)
   def test_stale_updates_are_dropped(self, sampling):
@@ -387,7 +388,7 @@ class TestWriteBack:
     after = buffer.storage.trajectory(0, 20, 60).root_value
     assert (np.flatnonzero(after != before) + 20).tolist() == [30]
     assert buffer.stats()["replay/stale"] == 1
-    buffer.check_valid()
+    assert_valid(buffer)
 
   def test_not_finite_results_are_refused(self):
     buffer, _ = self.made()

@@ -8,7 +8,7 @@ from moozi.core.pytree import fields_of, replace
 from moozi.core.records import RootSpan, SearchRoots
 from moozi.replay import reanalyze_queue
 from tests.ops.oracles import oracle_history
-from tests.replay.replay_lanes import fill, make_buffer, make_spec, random_lanes, segment_of
+from tests.replay.replay_lanes import assert_valid, fill, make_buffer, make_spec, random_lanes, segment_of
 
 
 def buffer_with_versions(length=30, lanes=2, lane_capacity=40, **options):
@@ -112,7 +112,7 @@ def test_a_new_step_does_not_inherit_the_priority_of_its_slot():
     other.reanalyze_queue._pool_for = (-1, -1)
     chosen = other.reanalyze_queue.choose(count, "priority", 4)
     assert not np.isin(chosen, waiting).any()
-  buffer.check_valid()
+  assert_valid(buffer)
 
 
 def test_overwritten_slots_leave_the_pool():

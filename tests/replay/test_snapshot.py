@@ -7,7 +7,14 @@ import pytest
 
 from moozi.core.pytree import map_fields
 from moozi.replay import snapshot
-from tests.replay.replay_lanes import make_buffer, make_spec, random_lanes, segment_of, stored_range
+from tests.replay.replay_lanes import (
+  assert_valid,
+  make_buffer,
+  make_spec,
+  random_lanes,
+  segment_of,
+  stored_range,
+)
 from tests.replay.test_state import work
 
 
@@ -39,7 +46,7 @@ def test_restored_buffer_continues_to_the_bit(sampling, length):
     disk.save(first)
   second = make_buffer(spec, **options, seed=2)
   assert snapshot.restore(second, disk.save(first)) == 0
-  second.check_valid()
+  assert_valid(second)
   disk.save(second)
   assert disk.written[-1] == []
   theirs, ours = work(first, lanes, spec, length, 140), work(second, lanes, spec, length, 140)
@@ -89,7 +96,7 @@ def test_repack_into_other_lanes(num_lanes):
   saved = disk.save(source)
   other = make_buffer(spec, lanes=num_lanes, lane_capacity=130, sampling="proportional")
   num_lost = snapshot.restore(other, saved)
-  other.check_valid()
+  assert_valid(other)
   assert other.num_steps + num_lost == source.num_steps == 120
   assert other.num_steps > 0
   assert other.num_added == source.num_added
@@ -112,7 +119,7 @@ def test_steps_of_a_buffer_with_another_window_are_kept(windows):
   source.add(segment_of(random_lanes(1, 2, 30, spec), 0, 30, spec), 0)
   source.sample(8)
   assert snapshot.restore(other, Disk().save(source)) == 0
-  other.check_valid()
+  assert_valid(other)
   other.sample(8)
   assert other.num_steps == 60
 

@@ -11,6 +11,7 @@ from moozi.core.pytree import fields_of, map_fields, replace
 from moozi.replay.validation import check_segment, split_at_gaps
 from tests.replay.replay_lanes import (
   assert_is_oracle,
+  assert_valid,
   make_buffer,
   make_spec,
   random_lanes,
@@ -89,7 +90,7 @@ def test_a_refused_segment_changes_no_stored_step():
   assert (stored_range(buffer, 2), buffer.num_added) == ((0, 10), 20)
   stats = buffer.stats()
   assert (stats["replay/refused_segments"], stats["replay/lost_steps"]) == (1, 10)
-  buffer.check_valid()
+  assert_valid(buffer)
 
 
 def test_each_segment_is_checked_once(monkeypatch):
@@ -145,7 +146,7 @@ def test_no_target_crosses_a_gap(seed, refused, num_refused, end_probability):
     if refused <= i < refused + num_refused:
       segment = replace(segment, last_reward=np.full_like(segment.last_reward, np.nan))
     num_lost += buffer.add_or_refuse(segment, 0, 2, 2 * LENGTH).num_lost
-    buffer.check_valid()
+    assert_valid(buffer)
   lost = refused * LENGTH, (refused + num_refused) * LENGTH
   joined, kept = zip(*(joined_lane(lane, *lost) for lane in lanes), strict=True)
   assert [stored_range(buffer, lane) for lane in range(2)] == [(0, len(steps)) for steps in joined]

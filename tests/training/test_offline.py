@@ -19,7 +19,7 @@ from moozi.run.events import Acted, Finished, Reanalyzed, StateReady, Updated
 from moozi.run.session import RunInputs
 from moozi.training import offline
 from moozi.training.offline import load_stored
-from tests.replay.replay_lanes import make_spec, random_lanes, segment_of
+from tests.replay.replay_lanes import assert_valid, make_spec, random_lanes, segment_of
 from tests.run_events import assert_equal_trees, final_state, first_checkpoint
 from tests.tiny_run import TINY, shaken
 
@@ -151,7 +151,7 @@ def test_learning_from_a_set_with_a_gap(old, tmp_path):
   config = load_config(None, [*TINY, *HISTORY, f"offline.trajectories={tmp_path / 'gap'}"])
   spec = build.env_spec(config)
   replay = build.build_replay(config, spec, load_stored(config, spec))
-  replay.check_valid()
+  assert_valid(replay)
   lane = replay._stored.storage.trajectory(0, 0, stop + 80 - begin)
   # The episode before the gap is truncated; all steps after the gap are kept.
   assert lane.is_truncated[stop - 1]

@@ -120,4 +120,3 @@ def test_step_view():
   assert f"(0,2) {'█' * 14}{'·' * 6} 0.70" in text
   assert f"(2,0) {'█' * 4}{'·' * 16} 0.20" in text
   assert "end" not in text
-  assert "0.70" not in plain(step_view(step, spec, ["first line"], 80, 20, with_policy=False))

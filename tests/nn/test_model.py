@@ -196,7 +196,9 @@ def board_spec(frame_shape, num_env_actions, places):
   )
 
 
-@pytest.mark.parametrize(("places", "num_env_actions"), [("cells", 28), ("columns", 4)])
+@pytest.mark.parametrize(
+  ("places", "num_env_actions"), [("cells", 28), pytest.param("columns", 4, marks=pytest.mark.slow)]
+)
 def test_resnet_sees_where_an_action_acts(places, num_env_actions):
   """An action with a place changes the next state near this place only, the others change all of it."""
   spec = board_spec((9, 3, 2), num_env_actions, places)
@@ -258,7 +260,10 @@ def test_every_cell_sees_an_action_with_offsets(places):
     assert np.any(out.hidden_state[0] != out.hidden_state[1], axis=-1).all()
 
 
-@pytest.mark.parametrize(("places", "num_env_actions"), [("cells", 7), ("columns", 3), ("none", 3)])
+@pytest.mark.parametrize(
+  ("places", "num_env_actions"),
+  [("cells", 7), pytest.param("columns", 3, marks=pytest.mark.slow), ("none", 3)],
+)
 def test_conv_policy_reads_the_place_of_each_action(places, num_env_actions):
   spec = board_spec((3, 2, 2), num_env_actions, places)
   config = NetworkConfig(kind="resnet", conv_policy=True, **{**SMALL, "num_prediction_blocks": 0})

@@ -45,6 +45,7 @@ have not been run.
 | 2048 | {game_2048} | {game_2048_cost} | [chance](../experiments/chance/README.md) |
 | Kuhn poker | {kuhn} | {kuhn_cost} | [boards](../experiments/boards/README.md) |
 | Atari Pong | {pong} | {pong_cost} | [atari](../experiments/atari/README.md) |
+| Atari Boxing | {boxing} | {boxing_cost} | [atari](../experiments/atari/README.md) |
 | Atari Breakout | {atari_breakout} | {atari_breakout_cost} | [atari](../experiments/atari/README.md) |
 
 Each row is a run of one seed; that of 2048 has the steps and minutes of its seeds together. Minutes include
@@ -124,6 +125,8 @@ def others() -> dict[str, str]:
     "game_2048_cost": _cost([read(f"{path}/summary.json") for path in chance]),
     "kuhn": f"{' and '.join(hands)} per hand in the two seats, against random play",
     "kuhn_cost": _cost([read("boards/results/kuhn_poker/summary.json")]),
+    "boxing": f"{read('atari/results/muzero_boxing_seed0/evaluations.json')[0]['return_mean']:.1f} of 100",
+    "boxing_cost": _cost([read("atari/results/muzero_boxing_seed0/summary.json")]),
     "pong": f"{read('atari/results/muzero_pong_seed0/evaluations.json')[0]['return_mean']:.1f} of 21",
     "pong_cost": _cost([read("atari/results/muzero_pong_seed0/summary.json")]),
     "atari_breakout": f"{read('atari/results/muzero_breakout_seed0/evaluations.json')[0]['return_mean']:.1f}",

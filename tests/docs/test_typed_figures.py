@@ -20,6 +20,7 @@ def test_readme_has_the_figures_of_the_results_page():
   text, found = words_of("README.md"), RESULTS_PAGE["others"]()
   assert found["connect_four"] in text
   assert found["othello"] in text
+  assert found["boxing"] in text
   assert found["go_5x5"] in text
   assert f"{found['connect_four_cost'].split()[-1]} minutes" in text
   assert f"{found['cartpole'].split()[0]} of 500; six minutes" in text

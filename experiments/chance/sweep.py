@@ -41,9 +41,8 @@ def search(algorithm: str, **settings: float) -> tuple[str, ...]:
 
 
 DETERMINISTIC = "chance.codes=0"
-NOISE = ("planners.train.dirichlet_fraction=0.25",)
 FIRST = (
-  *NOISE,
+  "planners.train.dirichlet_fraction=0.25",
   "planners.train.temperature=0.5",
   "targets.unroll_steps=3",
   "chance.reward_from=outcome",
@@ -60,8 +59,10 @@ VARIANTS: dict[str, dict[str, tuple[str, ...]]] = {
     "gumbel": (DETERMINISTIC, *FIRST, *search("gumbel", num_simulations=16)),
   },
   "breakout": {
-    "stochastic": ("chance.codes=8", *search("stochastic"), *NOISE),
-    "puct": (*search("puct"), *NOISE),
+    "stochastic_gumbel": (
+      "chance.codes=8",
+      *(f"planners.{name}.algorithm=stochastic_gumbel" for name in PLANNERS),
+    ),
     "gumbel": (),
     "gumbel_few": search("gumbel", num_simulations=FEW_SIMULATIONS),
   },

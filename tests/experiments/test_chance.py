@@ -18,20 +18,21 @@ def test_variants_differ_in_model_and_search_only(tmp_path):
   for game in VARIANTS:
     configs = {v: chosen[f"{game}_{v}"].load_config(tmp_path) for v in VARIANTS[game]}
     for variant, config in configs.items():
-      changed = differences(configs["stochastic"], config)
+      changed = differences(configs["stochastic_gumbel"], config)
       assert all(key.startswith(("chance.", "planners.", "targets.unroll_steps")) for key in changed), variant
       is_stochastic = variant.startswith("stochastic")
       assert (config.chance.codes > 0) == is_stochastic
       algorithm = variant if is_stochastic else variant.split("_")[0]
       assert config.planners.train.algorithm == config.planners.test.algorithm == algorithm
     # A control differs only in the chance nodes of the model and of the search.
-    assert differences(configs["stochastic"], configs["puct"]) == NODES
+    control = "gumbel_8" if game == "2048" else "gumbel"
+    assert differences(configs["stochastic_gumbel"], configs[control]) == NODES
     if game == "2048":
-      assert differences(configs["stochastic_gumbel"], configs["gumbel_8"]) == NODES
+      assert differences(configs["stochastic"], configs["puct"]) == NODES
 
 
 def test_breakout_is_that_of_protocol_b(tmp_path):
-  config = job("breakout", "stochastic", 0).load_config(tmp_path)
+  config = job("breakout", "gumbel", 0).load_config(tmp_path)
   assert config.env == load_config("minatar/sticky/breakout").env
 
 

@@ -74,6 +74,8 @@ figures: setup ## write the tables and draw the thesis figures from committed re
 	$(BIN)/python -m experiments.steady_learning.full_runs
 	@set -e; for table in $(TABLES); do $(BIN)/python -m experiments.$$table --readme > /dev/null; done
 	$(BIN)/python scripts/make_results_page.py
+	$(BIN)/python -m experiments.atari.plot
+	$(BIN)/python -m experiments.boards.plot
 	@status=0; for figure in 5_1 5_2 5_3; do $(BIN)/python -m thesis_figures.figure_$$figure || status=$$?; done; exit $$status
 
 zoo-check: setup ## play the zoo's agents again and compare with their cards

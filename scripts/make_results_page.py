@@ -121,7 +121,7 @@ def others() -> dict[str, str]:
     "tic_tac_toe": f"{losses} losses against every legal reply at every move, both seats",
     "tic_tac_toe_cost": _cost([read("boards/results/tic_tac_toe/summary.json")]),
     **boards,
-    "game_2048": f"{', '.join(f'{value:,.0f}' for value in returns)} with chance nodes, by seed",
+    "game_2048": f"{'; '.join(f'{value:,.0f}' for value in returns)} with chance nodes, by seed",
     "game_2048_cost": _cost([read(f"{path}/summary.json") for path in chance]),
     "kuhn": f"{' and '.join(hands)} per hand in the two seats, against random play",
     "kuhn_cost": _cost([read("boards/results/kuhn_poker/summary.json")]),

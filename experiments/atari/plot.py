@@ -31,7 +31,8 @@ def main() -> None:
         axis.plot(minutes, [tick[key] for tick in ticks], style, color=color, markersize=4, label=label)
     axis.set_title(game.capitalize())
     axis.set_xlabel("wall time (minutes)")
-    axis.legend(fontsize="small")
+    if len(shown) > 1:
+      axis.legend(fontsize="small")
   axes[0, 0].set_ylabel("mean return")
   figure.savefig(HERE / "results" / "curves.png", dpi=110)
 

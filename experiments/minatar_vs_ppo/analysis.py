@@ -221,14 +221,14 @@ def _minutes_curve(runs: list[Run]) -> tuple[np.ndarray, np.ndarray]:
   """Returns the mean curve over minutes.
 
   A seed's curve is the mean of its last five evaluations during training, of ten episodes each. The mean over
-  seeds ends with the seed that ends first.
+  seeds ends with the seed that ends last; a seed that has ended keeps its last value.
   """
   curves = []
   for run in runs:
     _, minutes, returns = run.curve()
     sums = np.convolve(returns, np.ones(_SMOOTHING))[: len(returns)]
     curves.append((minutes, sums / np.minimum(np.arange(len(returns)) + 1, _SMOOTHING)))
-  grid = np.arange(0.0, min(minutes[-1] for minutes, _ in curves) + 1e-9, _GRID_MINUTES)
+  grid = np.arange(0.0, max(minutes[-1] for minutes, _ in curves) + 1e-9, _GRID_MINUTES)
   return grid, np.mean([np.interp(grid, minutes, means, left=0.0) for minutes, means in curves], axis=0)
 
 
@@ -478,7 +478,7 @@ def project_table(tables: dict[str, Any]) -> str:
     "actions, episodes are cut off after 1,000 steps (Freeway 2,500); with them, only "
     "evaluation has a limit, 10,000 steps (Freeway 2,500). Minutes are means "
     "over seeds, each run on one core, which some runs shared."
-    f"{' † marks one checkpoint of one seed.' if first else ''} {NOT_RUN}"
+    f"{' † marks one checkpoint of one seed, without minutes.' if first else ''} {NOT_RUN}"
   )
   return "\n".join([*lines, "", conditions])
 

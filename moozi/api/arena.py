@@ -21,7 +21,7 @@ from moozi.core.errors import UserError
 from moozi.core.plugins import PLAYERS, is_code
 from moozi.envs import registry
 from moozi.envs.table import Table
-from moozi.envs.vector import steps_of
+from moozi.envs.vector import live_steps
 from moozi.evaluation import arena as play
 from moozi.evaluation.arena import Entrant, Game, Match, Seated, View
 from moozi.evaluation.ratings import NUM_DRAWS, Standings, standings
@@ -403,7 +403,7 @@ class _SeatedAgent:
 
   def _step(self, views: Sequence[View]) -> Any:
     frames, legal = [view.frame for view in views], [view.legal for view in views]
-    return steps_of(self._player.agent.spec, frames, legal)
+    return live_steps(self._player.agent.spec, frames, legal)
 
 
 # --- playing the blocks, in this process or in workers

@@ -19,7 +19,7 @@ from moozi.core.errors import UserError
 from moozi.core.records import BatchedTimeStep
 from moozi.core.spec import EnvSpec
 from moozi.envs.registry import env_spec
-from moozi.envs.vector import steps_of
+from moozi.envs.vector import live_steps
 from moozi.io.run_directory import ENDS, RunDirectory
 from moozi.io.zoo import ZOO_PREFIX, label_of
 
@@ -205,4 +205,4 @@ class OneGame:
     return self._player.group(1, 1, self._seed)
 
   def _step(self, frame: np.ndarray, legal: np.ndarray) -> BatchedTimeStep:
-    return steps_of(self._player.agent.spec, [frame], [legal])
+    return live_steps(self._player.agent.spec, [frame], [legal])

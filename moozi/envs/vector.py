@@ -266,8 +266,8 @@ def blank_step(spec: EnvSpec, num_envs: int) -> BatchedTimeStep:
   )
 
 
-def steps_of(spec: EnvSpec, frames: Sequence[np.ndarray], legal: Sequence[np.ndarray]) -> BatchedTimeStep:
-  """Returns live steps with these frames; `legal` has the mask [A - 1] of each without the dummy action."""
+def live_steps(spec: EnvSpec, frames: Sequence[np.ndarray], legal: Sequence[np.ndarray]) -> BatchedTimeStep:
+  """Returns a live step for each frame [H, W, C]; `legal` has their masks [A - 1] without the dummy."""
   out = blank_step(spec, len(frames))
   out.frame[:], out.legal_actions_mask[:, 1:] = frames, legal
   return out

@@ -220,6 +220,18 @@ def test_minutes_to_the_rivals_return(groups):
   assert set(found) == set(analysis.GAMES)
 
 
+def test_a_seed_that_has_ended_keeps_its_return_in_the_mean(tmp_path):
+  for seed, minutes in enumerate((6.0, 3.0)):
+    make_run(tmp_path, "ppo_replica", "seaquest", seed, [20.0] * 10, minutes=minutes)
+  slow, fast = read_runs(tmp_path, None)["ppo_replica", "a", "seaquest"]
+  minutes, returns = analysis._minutes_curve([slow, fast])
+  of_slow = analysis._minutes_curve([slow])
+  np.testing.assert_array_equal(minutes, of_slow[0])
+  assert returns[-1] == pytest.approx(of_slow[1][-1])
+  middle = len(minutes) // 2
+  assert of_slow[1][middle] < returns[middle] < returns[-1]
+
+
 def test_minutes_are_compared_on_one_core(groups):
   key = ("ppo_replica", "a", "seaquest")
   (own,) = groups[key]

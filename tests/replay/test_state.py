@@ -131,6 +131,29 @@ def test_seed_determines_the_draw(sampling):
   assert (drawn(3) != drawn(4)).mean() > 0.5
 
 
+@pytest.mark.parametrize(
+  ("sampling", "name", "change"),
+  [
+    ("uniform", "storage/sequence", lambda x: np.roll(x, 1, axis=1)),
+    ("uniform", "storage/action", np.ones_like),
+    ("uniform", "storage/is_first", np.ones_like),
+    ("uniform", "delta", lambda x: x * np.nan),
+    ("proportional", "sampler/weights", np.ones_like),
+    ("rank", "sampler/rank_of", lambda x: np.arange(len(x))),
+    ("rank", "sampler/mass", lambda x: x + 1),
+  ],
+)
+def test_an_inconsistent_state_is_found(sampling, name, change):
+  """`assert_valid`, which many tests use, fails for a changed state."""
+  buffer, _, _ = filled_buffer(length=60, sampling=sampling, end_probability=0.2)
+  buffer.sample(4)
+  assert_valid(buffer)
+  state = buffer.get_state()
+  buffer.set_state(state | {name: change(state[name])})
+  with pytest.raises(AssertionError):
+    assert_valid(buffer)
+
+
 def test_stats_are_finite_floats():
   empty = make_buffer()
   for buffer in (empty, filled_buffer()[0]):

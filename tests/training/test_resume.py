@@ -15,6 +15,7 @@ import moozi
 from moozi import cli
 from moozi.envs.registry import env_spec
 from moozi.io.checkpoints import (
+  CheckpointStore,
   ResumeStore,
   expected_of,
   list_checkpoints,

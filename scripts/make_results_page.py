@@ -112,6 +112,15 @@ def others() -> dict[str, str]:
     for path in ROOT.glob("experiments/chance/results/2048_stochastic_gumbel_seed*/summary.json")
   )
   returns = [read(f"{path}/evaluations.json")[-1]["return_mean"] for path in chance]
+  atari = {}
+  for key, game, best in (
+    ("pong", "pong", " of 21"),
+    ("boxing", "boxing", " of 100"),
+    ("atari_breakout", "breakout", ""),
+  ):
+    path = f"atari/results/muzero_{game}_seed0"
+    atari[key] = f"{read(f'{path}/evaluations.json')[0]['return_mean']:.1f}{best}"
+    atari[f"{key}_cost"] = _cost([read(f"{path}/summary.json")])
   kuhn = read("boards/results/kuhn_poker/evaluation.json")
   hands = [f"{kuhn[f'return_mean_seat_{i}']:.2f} ± {kuhn[f'return_margin_seat_{i}']:.2f}" for i in (0, 1)]
   losses = sum(seat["losses"] for seat in seats)
@@ -125,12 +134,7 @@ def others() -> dict[str, str]:
     "game_2048_cost": _cost([read(f"{path}/summary.json") for path in chance]),
     "kuhn": f"{' and '.join(hands)} per hand in the two seats, against random play",
     "kuhn_cost": _cost([read("boards/results/kuhn_poker/summary.json")]),
-    "boxing": f"{read('atari/results/muzero_boxing_seed0/evaluations.json')[0]['return_mean']:.1f} of 100",
-    "boxing_cost": _cost([read("atari/results/muzero_boxing_seed0/summary.json")]),
-    "pong": f"{read('atari/results/muzero_pong_seed0/evaluations.json')[0]['return_mean']:.1f} of 21",
-    "pong_cost": _cost([read("atari/results/muzero_pong_seed0/summary.json")]),
-    "atari_breakout": f"{read('atari/results/muzero_breakout_seed0/evaluations.json')[0]['return_mean']:.1f}",
-    "atari_breakout_cost": _cost([read("atari/results/muzero_breakout_seed0/summary.json")]),
+    **atari,
   }
 
 

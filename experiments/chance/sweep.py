@@ -33,11 +33,16 @@ COLUMNS = (
 """The metrics that a result keeps."""
 
 
+def planners(**settings: float | str) -> tuple[str, ...]:
+  """Returns the overrides that give both planners these settings."""
+  return tuple(f"planners.{name}.{key}={value}" for name in PLANNERS for key, value in settings.items())
+
+
 def search(algorithm: str, **settings: float) -> tuple[str, ...]:
   """Returns the overrides of both planners. Gumbel explores with its own noise instead of Dirichlet noise."""
   settings = ({"dirichlet_fraction": 0, "temperature": 1} if algorithm == "gumbel" else {}) | settings
   pairs = {"algorithm": algorithm, "root_value": "improved" if algorithm == "gumbel" else "mean"} | settings
-  return tuple(f"planners.{name}.{key}={value}" for name in PLANNERS for key, value in pairs.items())
+  return planners(**pairs)
 
 
 DETERMINISTIC = "chance.codes=0"
@@ -53,16 +58,13 @@ FIRST = (
 VARIANTS: dict[str, dict[str, tuple[str, ...]]] = {
   "2048": {
     "stochastic_gumbel": (),
-    "gumbel_8": (DETERMINISTIC, *(f"planners.{name}.algorithm=gumbel" for name in PLANNERS)),
+    "gumbel_8": (DETERMINISTIC, *planners(algorithm="gumbel")),
     "stochastic": (*FIRST, *search("stochastic", num_simulations=16)),
     "puct": (DETERMINISTIC, *FIRST, *search("puct", num_simulations=16)),
     "gumbel": (DETERMINISTIC, *FIRST, *search("gumbel", num_simulations=16)),
   },
   "breakout": {
-    "stochastic_gumbel": (
-      "chance.codes=8",
-      *(f"planners.{name}.algorithm=stochastic_gumbel" for name in PLANNERS),
-    ),
+    "stochastic_gumbel": ("chance.codes=8", *planners(algorithm="stochastic_gumbel")),
     "gumbel": (),
     "gumbel_few": search("gumbel", num_simulations=FEW_SIMULATIONS),
   },

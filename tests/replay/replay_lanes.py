@@ -53,25 +53,29 @@ def assert_valid(buffer: ReplayBuffer) -> None:
   newest = storage.newest[:, None]
   # The largest index that has this ring position and is not above the newest index.
   expected = newest - (newest - np.arange(storage.lane_capacity)) % storage.lane_capacity
-  np.testing.assert_array_equal(index, np.where(expected >= 0, expected, -1))
-  assert np.isfinite(storage.delta).all()
-  assert (storage.delta >= 0).all()
+  newest_steps = np.where(expected >= 0, expected, -1)
+  assert (index == newest_steps).all(), "sequence: slots do not hold the newest steps of their lanes"
+  is_priority = np.isfinite(storage.delta) & (storage.delta >= 0)
+  assert is_priority.all(), "delta: a priority is negative or not finite"
   stored = {name: array[storage.sequence >= 0] for name, array in storage.arrays.items()}
-  assert (stored["is_last"] | ~stored["is_truncated"]).all()
-  assert (stored["action"][stored["is_last"]] == DUMMY_ACTION).all()
+  assert (stored["is_last"] | ~stored["is_truncated"]).all(), "is_truncated on a step that is not is_last"
+  is_dummy = stored["action"][stored["is_last"]] == DUMMY_ACTION
+  assert is_dummy.all(), "action: an episode's last step holds an action other than the dummy"
   for name in ("last_reward", "root_value", "action_probs"):
-    assert np.isfinite(stored[name]).all()
+    assert np.isfinite(stored[name]).all(), f"{name} is not finite"
   follows = (index[:, :-1] >= 0) & (index[:, 1:] == index[:, :-1] + 1)
   first = storage.arrays["is_first"].reshape(index.shape)[:, 1:]
   last = storage.arrays["is_last"].reshape(index.shape)[:, :-1]
-  assert (last | ~first | ~follows).all()
+  assert (last | ~first | ~follows).all(), "is_first after a step that is not is_last"
   if isinstance(sampler, ProportionalSampler):
-    np.testing.assert_array_equal(np.flatnonzero(sampler._tree.leaves), storage.eligible_slots())
+    with_weight = np.flatnonzero(sampler._tree.leaves)
+    assert np.array_equal(with_weight, storage.eligible_slots()), "sum tree: not exactly the eligible slots"
   if isinstance(sampler, RankSampler):
     ranked = np.flatnonzero(sampler._rank_of >= 0)
-    assert storage.is_eligible(ranked).all()
-    assert len(ranked) == sampler._count
-    assert np.isclose(sampler._weights[sampler._rank_of[ranked]].sum(), sampler._mass)
+    assert storage.is_eligible(ranked).all(), "rank table: a ranked step is not eligible"
+    assert len(ranked) == sampler._count, "rank table: a ranked step is not counted"
+    mass = sampler._weights[sampler._rank_of[ranked]].sum()
+    assert np.isclose(mass, sampler._mass), "rank table: the mass is not the sum of its weights"
   if isinstance(buffer, MixedReplay):
     assert_valid(buffer._stored)
 

@@ -132,25 +132,32 @@ def test_seed_determines_the_draw(sampling):
 
 
 @pytest.mark.parametrize(
-  ("sampling", "name", "change"),
+  ("sampling", "name", "change", "message"),
   [
-    ("uniform", "storage/sequence", lambda x: np.roll(x, 1, axis=1)),
-    ("uniform", "storage/action", np.ones_like),
-    ("uniform", "storage/is_first", np.ones_like),
-    ("uniform", "delta", lambda x: x * np.nan),
-    ("proportional", "sampler/weights", np.ones_like),
-    ("rank", "sampler/rank_of", lambda x: np.arange(len(x))),
-    ("rank", "sampler/mass", lambda x: x + 1),
+    ("uniform", "storage/sequence", lambda x: np.roll(x, 1, axis=1), "sequence"),
+    ("uniform", "storage/newest", lambda x: x + 1, "sequence"),
+    ("uniform", "storage/root_value", lambda x: x * np.nan, "root_value is not finite"),
+    ("uniform", "storage/action_probs", lambda x: x + np.inf, "action_probs is not finite"),
+    ("uniform", "storage/is_truncated", np.ones_like, "is_truncated on a step"),
+    ("uniform", "storage/action", np.ones_like, "action: an episode's last step"),
+    ("uniform", "storage/is_first", np.ones_like, "is_first after a step"),
+    ("uniform", "delta", lambda x: x - 1e9, "delta"),
+    ("uniform", "delta", lambda x: x * np.nan, "delta"),
+    ("proportional", "sampler/weights", np.zeros_like, "sum tree"),
+    ("proportional", "sampler/weights", np.ones_like, "sum tree"),
+    ("rank", "sampler/rank_of", lambda x: np.arange(len(x)), "rank table: a ranked step"),
+    ("rank", "sampler/numbers", lambda x: x - 1, "rank table: a ranked step"),
+    ("rank", "sampler/mass", lambda x: x + 1, "rank table: the mass"),
   ],
 )
-def test_an_inconsistent_state_is_found(sampling, name, change):
-  """`assert_valid`, which many tests use, fails for a changed state."""
+def test_an_inconsistent_state_is_found(sampling, name, change, message):
+  """Each check of `assert_valid`, which many tests use, detects its inconsistency."""
   buffer, _, _ = filled_buffer(length=60, sampling=sampling, end_probability=0.2)
   buffer.sample(4)
   assert_valid(buffer)
   state = buffer.get_state()
   buffer.set_state(state | {name: change(state[name])})
-  with pytest.raises(AssertionError):
+  with pytest.raises(AssertionError, match=message):
     assert_valid(buffer)
 
 

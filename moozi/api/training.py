@@ -15,6 +15,7 @@ from moozi.api.run_access import check_code, open_run
 from moozi.core.config import Config, Section
 from moozi.core.errors import RunError, UserError
 from moozi.core.spec import EnvSpec
+from moozi.io import jax_process
 from moozi.io.config import load_config
 from moozi.io.run_directory import RunDirectory, load_resumed_config
 from moozi.io.run_lock import RunLock
@@ -131,6 +132,7 @@ def train_events(
 
   loaded = read_config(config, overrides | _named(callbacks))
   check_code(loaded, "config", allow_code)
+  _choose_device(loaded)
   spec = env_spec(loaded.env.name, **loaded.env.arguments)
   check_players(loaded, spec)
   if loaded.plans_with_rules:
@@ -210,6 +212,7 @@ def continue_run(
   lock = directory.claim()
   try:
     config = load_resumed_config(directory, overrides)
+    _choose_device(config)
     spec = env_spec(config.env.name, **config.env.arguments)
     check_players(config, spec)
     return Training(config, spec, directory, lock, load_resumed(config, spec, directory), callbacks)
@@ -228,6 +231,12 @@ def read_config(config: ConfigLike, overrides: Mapping[str, Any]) -> Config:
   if isinstance(config, str | os.PathLike):
     return load_config(Path(config), layers)
   raise UserError(f"config={config!r}: must be the name or path of a configuration, a Config, or a mapping")
+
+
+def _choose_device(config: Config) -> None:
+  """Leaves the GPU to the run's actors if it has any."""
+  if not config.has_one_process:
+    jax_process.use_cpu_only()
 
 
 def _named(callbacks: Sequence[CallbackLike]) -> dict[str, Any]:

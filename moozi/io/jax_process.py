@@ -4,6 +4,8 @@ import ctypes
 import os
 import sys
 
+import jax
+
 from moozi.io import compilation_cache
 
 # glibc before 2.35 refuses a larger M_MMAP_THRESHOLD than 32 MiB.
@@ -21,6 +23,15 @@ def set_up() -> None:
   """
   reuse_freed_memory()
   compilation_cache.enable()
+
+
+def use_cpu_only() -> None:
+  """Makes JAX use the CPU in this process; processes that it starts are not affected.
+
+  JAX reserves three quarters of a GPU's memory at its first allocation. A process whose actors compute on the GPU must
+  call this function before it computes with JAX itself; later calls have no effect.
+  """
+  jax.config.update("jax_platforms", "cpu")
 
 
 def reuse_freed_memory() -> bool:

@@ -1,6 +1,9 @@
 """Tests of training from Python."""
 
 import asyncio
+import os
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -169,6 +172,28 @@ def test_train_with_ray_in_a_thread_and_an_event_loop(config):
   thread.start()
   thread.join()
   assert ended[0].summary["reason"] == "max_env_steps"
+
+
+# Prints JAX's platforms in the driver of a run that has not started, and of the same run when it is resumed.
+_PLATFORMS = """
+import sys, jax, moozi
+before = jax.config.jax_platforms
+training = moozi.train_events("tiny/catch", runtime=sys.argv[1], **{"run.dir": sys.argv[2]})
+print(before, jax.config.jax_platforms)
+jax.config.update("jax_platforms", None)
+training._lock.close()
+try:
+  moozi.resume_events(training.run)
+except moozi.UserError:  # there is no checkpoint
+  print(jax.config.jax_platforms)
+"""
+
+
+@pytest.mark.parametrize("runtime, platforms", [("ray", "None cpu\ncpu"), ("local", "None None\nNone")])
+def test_the_driver_of_actors_computes_on_the_cpu(tmp_path, runtime, platforms):
+  env = {name: value for name, value in os.environ.items() if name != "JAX_PLATFORMS"}
+  command = [sys.executable, "-c", _PLATFORMS, runtime, tmp_path]
+  assert subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout.strip() == platforms
 
 
 def _leaves(tree):

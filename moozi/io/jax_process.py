@@ -28,8 +28,8 @@ def set_up() -> None:
 def use_cpu_only() -> None:
   """Makes JAX use the CPU in this process; processes that it starts are not affected.
 
-  JAX reserves three quarters of a GPU's memory at its first allocation. A process whose actors compute on the GPU must
-  call this function before it computes with JAX itself; later calls have no effect.
+  JAX reserves three quarters of a GPU's memory at its first allocation. A process whose actors compute on
+  the GPU must call this function before it computes with JAX itself; later calls have no effect.
   """
   jax.config.update("jax_platforms", "cpu")
 

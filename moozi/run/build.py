@@ -7,6 +7,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import jax
 
 from moozi.acting.collector import TrajectoryCollector
+from moozi.acting.holding import with_holding
 from moozi.acting.past_selves import PastCollector, with_past
 from moozi.acting.reanalyzer import Reanalyzer
 from moozi.acting.rollout import RolloutCollector
@@ -102,6 +103,8 @@ def build_collector(config: Config, spec: EnvSpec, worker: int, began_at: int = 
   env = make_training_env(config, workers.num_envs, worker, began_at)
   seed = child_seed(config.seed, "training_search", worker, began_at)
   num_past = config.num_past_lanes
+  if workers.num_holding_envs:
+    policy = with_holding(policy, workers.num_holding_envs)
   if num_past:
     policy = with_past(policy, num_past)
   collector: AnyCollector

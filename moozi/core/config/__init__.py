@@ -303,6 +303,11 @@ class WorkersConfig(Section):
     description="start training episodes with k random legal actions, k ~ U{0 … max_random_starts}, "
     "to learn from positions that good play avoids; these actions are not trained on; not with rollout=scan",
   )
+  num_holding_envs: NonNegativeInt = Field(
+    0,
+    description="environments of each worker in which the last action is often repeated, for 2 to 64 steps "
+    "on average, to explore where progress takes many equal actions; the policy target does not change",
+  )
   max_env_faults: PositiveInt = Field(
     10,
     description="an environment that raises or hangs is restarted; the run ends after this number of "
@@ -576,9 +581,17 @@ class Config(Section):
     starts = self.workers.max_random_starts
     if starts and self.workers.rollout == "scan":
       raise ValueError(f"workers.max_random_starts={starts}: must be 0 with workers.rollout=scan")
+    holding = self.workers.num_holding_envs
+    if holding > self.workers.num_envs:
+      raise ValueError(
+        f"workers.num_holding_envs={holding}: must be at most workers.num_envs={self.workers.num_envs}"
+      )
+    if holding and self.opponents.past_share:
+      raise ValueError(f"workers.num_holding_envs={holding}: must be 0 with opponents.past_share")
     muzero, searching = ("muzero",), ("muzero", "alphazero")
     for key, is_used, algorithms in (
       ("trajectories.save=true", self.trajectories.save, searching),
+      (f"workers.num_holding_envs={holding}", holding > 0, searching),
       (f"offline.trajectories={self.offline.trajectories}", self.offline.trajectories is not None, searching),
       (f"learner.extra_losses={list(self.learner.extra_losses)}", bool(self.learner.extra_losses), searching),
       ("learner.symmetries=true", self.learner.symmetries, searching),

@@ -1,0 +1,91 @@
+"""Tests of exploration with actions that last."""
+
+import jax
+import numpy as np
+import pytest
+
+from moozi.acting.holding import hold_probs, with_holding
+from moozi.agent.planner import SearchOutput
+from moozi.core.spec import DUMMY_ACTION
+from moozi.envs.vector import blank_step
+from moozi.io.config import load_config
+from moozi.ops.history import init_history, push_action
+from moozi.run import build
+from tests.replay.replay_lanes import make_spec
+from tests.tiny_run import TINY
+
+LAST, CHOSEN = 2, 1
+
+
+def forced_actions(step, last, num_holding, seed):
+  """Returns the `forced` that the wrapped policy is called with."""
+  seen = []
+
+  def policy(params, net_state, history, timestep, key, temperature, forced=None, position=None):
+    seen.append((np.asarray(forced), position))
+    return history, SearchOutput(**dict.fromkeys(SearchOutput.__dataclass_fields__))
+
+  history = push_action(init_history(len(last), 3, make_spec()), np.asarray(last, np.int32))
+  play = with_holding(policy, num_holding)
+  play((), (), history, step, jax.random.PRNGKey(seed), 1.0, position="here")
+  assert seen[0][1] == "here"
+  return seen[0][0]
+
+
+def test_means_of_the_lengths():
+  np.testing.assert_allclose(1 / (1 - hold_probs(8)), [2, 4, 8, 16, 32, 64, 2, 4], rtol=1e-5)
+
+
+def test_only_holding_lanes_repeat_and_as_often_as_stated():
+  num_lanes, num_holding, num_draws = 5, 3, 2000
+  step = blank_step(make_spec(), num_lanes)
+  step.legal_actions_mask[:] = True
+  step.is_first[:] = False
+  forced = np.array([forced_actions(step, [LAST] * num_lanes, num_holding, i) for i in range(num_draws)])
+  assert set(np.unique(forced)) == {-1, LAST}
+  shares = (forced == LAST).mean(0)
+  assert not shares[num_holding:].any()
+  # Five standard errors of a mean of 2,000 draws.
+  np.testing.assert_allclose(shares[:num_holding], hold_probs(num_holding), atol=0.056)
+
+
+def test_first_frames_illegal_actions_and_the_dummy_are_not_repeated():
+  step = blank_step(make_spec(), 4)
+  step.legal_actions_mask[:] = True
+  step.legal_actions_mask[:, DUMMY_ACTION] = False
+  step.is_first[:] = [True, False, False, False]
+  step.legal_actions_mask[1, LAST] = False
+  last = [LAST, LAST, DUMMY_ACTION, LAST]
+  forced = np.array([forced_actions(step, last, 4, i) for i in range(50)])
+  assert (forced[:, :3] == -1).all()
+  assert (forced[:, 3] == LAST).any()
+
+
+@pytest.mark.parametrize("env", ["tiny:catch", "tiny:corridor"])
+def test_a_collector_holds_actions_in_the_first_lanes(env):
+  config = load_config(
+    None, [*TINY, f"env.name={env}", "workers.num_holding_envs=2", "workers.segment_length=64"]
+  )
+  spec = build.env_spec(config)
+  collector = build.build_collector(config, spec, worker=0)
+  state = build.initial_training_state(config, spec)
+  collector.set_parameters(state.params, state.net_state, 0)
+  segment, _ = collector.run(0)
+  collector.close()
+  is_inside = ~segment.is_first[1:] & ~segment.is_last[1:]
+  is_repeat = segment.action[1:] == segment.action[:-1]
+  shares = (is_repeat & is_inside).sum(0) / is_inside.sum(0)
+  assert shares[:2].min() > shares[2:].max()
+
+
+@pytest.mark.parametrize(
+  ("settings", "message"),
+  [
+    (["workers.num_holding_envs=5"], "must be at most workers.num_envs=4"),
+    (["workers.num_holding_envs=1", "opponents.past_share=0.5"], "must be 0 with opponents.past_share"),
+    (["workers.num_holding_envs=1", "algorithm=q_learning"], "needs algorithm=muzero or alphazero"),
+  ],
+)
+def test_refused_settings(settings, message):
+  with pytest.raises(Exception, match=message):
+    load_config(None, [*TINY, *settings])

@@ -109,6 +109,9 @@ def train(
 ) -> Run:
   """Trains an agent until its run ends, as `moozi train` does.
 
+  With `runtime=ray`, JAX uses only the CPU in this process from then on, so that the actors can use the GPU.
+  If JAX has used the GPU here before, its memory stays reserved.
+
   Args:
     config: the name or path of a configuration, a `moozi.Config`, or a mapping of settings.
     callbacks: functions that are called with each event after it is recorded, or names as in the
@@ -131,8 +134,8 @@ def train_events(
   from moozi.evaluation.opponents import check_players
 
   loaded = read_config(config, overrides | _named(callbacks))
+  _leave_gpu_to_actors(loaded)
   check_code(loaded, "config", allow_code)
-  _choose_device(loaded)
   spec = env_spec(loaded.env.name, **loaded.env.arguments)
   check_players(loaded, spec)
   if loaded.plans_with_rules:
@@ -158,6 +161,8 @@ def resume(
   **overrides: Any,
 ) -> Run:
   """Continues a run from its newest intact checkpoint to its end, as `moozi train --resume` does.
+
+  Of JAX's devices, a run with Ray leaves the GPU to its actors, as in `train`.
 
   Args:
     run: a `moozi.Run` or its path.
@@ -212,7 +217,7 @@ def continue_run(
   lock = directory.claim()
   try:
     config = load_resumed_config(directory, overrides)
-    _choose_device(config)
+    _leave_gpu_to_actors(config)
     spec = env_spec(config.env.name, **config.env.arguments)
     check_players(config, spec)
     return Training(config, spec, directory, lock, load_resumed(config, spec, directory), callbacks)
@@ -233,8 +238,8 @@ def read_config(config: ConfigLike, overrides: Mapping[str, Any]) -> Config:
   raise UserError(f"config={config!r}: must be the name or path of a configuration, a Config, or a mapping")
 
 
-def _choose_device(config: Config) -> None:
-  """Leaves the GPU to the run's actors if it has any."""
+def _leave_gpu_to_actors(config: Config) -> None:
+  """Makes JAX use the CPU in this process if the run has actors, which need the GPU's memory."""
   if not config.has_one_process:
     jax_process.use_cpu_only()
 

@@ -107,12 +107,23 @@ def check_past_selves(config: Config, spec: EnvSpec) -> None:
     )
 
 
+def check_holding(config: Config, spec: EnvSpec) -> None:
+  """Raises UserError if `workers.num_holding_envs` is set in self-play: another player took the last action."""
+  holding = config.workers.num_holding_envs
+  if holding and spec.num_players == 2:
+    raise UserError(
+      f"workers.num_holding_envs={holding}: must be 0 with env.name={config.env.name}; in self-play of two "
+      "players the last action is the other player's"
+    )
+
+
 def check_players(config: Config, spec: EnvSpec) -> None:
   """Raises UserError if a run's settings do not fit the players or the board of its environment."""
   check_history(config, spec)
   check_symmetries(config, spec)
   check_mover_view(config, spec)
   check_past_selves(config, spec)
+  check_holding(config, spec)
   check_opponent(config, spec)
 
 

@@ -4,8 +4,6 @@ import ctypes
 import os
 import sys
 
-import jax
-
 from moozi.io import compilation_cache
 
 # glibc before 2.35 refuses a larger M_MMAP_THRESHOLD than 32 MiB.
@@ -28,9 +26,11 @@ def set_up() -> None:
 def use_cpu_only() -> None:
   """Makes JAX use the CPU in this process; processes that it starts are not affected.
 
-  JAX reserves three quarters of a GPU's memory at its first allocation. A process whose actors compute on
-  the GPU must call this function before it computes with JAX itself; later calls have no effect.
+  JAX reserves three quarters of a GPU's memory at its first allocation, which a process whose actors compute
+  on the GPU must not do. A call after JAX's first computation has no effect.
   """
+  import jax  # late: actors import this module before `process.prepare` sets the variables that JAX reads
+
   jax.config.update("jax_platforms", "cpu")
 
 

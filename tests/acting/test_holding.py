@@ -1,4 +1,4 @@
-"""Tests of exploration with actions that last."""
+"""Tests of temporally extended exploration."""
 
 import jax
 import numpy as np
@@ -6,30 +6,31 @@ import pytest
 
 from moozi.acting.holding import hold_probs, with_holding
 from moozi.agent.planner import SearchOutput
+from moozi.core.errors import UserError
 from moozi.core.spec import DUMMY_ACTION
 from moozi.envs.vector import blank_step
+from moozi.evaluation.opponents import check_players
 from moozi.io.config import load_config
 from moozi.ops.history import init_history, push_action
 from moozi.run import build
 from tests.replay.replay_lanes import make_spec
 from tests.tiny_run import TINY
 
-LAST = 2
+ACTION = 2
 
 
 def forced_actions(step, last, num_holding, seed):
   """Returns the `forced` that the wrapped policy is called with."""
   seen = []
 
-  def policy(params, net_state, history, timestep, key, temperature, forced=None, position=None):
-    seen.append((np.asarray(forced), position))
+  def policy(params, net_state, history, timestep, key, temperature, forced):
+    seen.append(np.asarray(forced))
     return history, SearchOutput(**dict.fromkeys(SearchOutput.__dataclass_fields__))
 
   history = push_action(init_history(len(last), 3, make_spec()), np.asarray(last, np.int32))
   play = with_holding(policy, num_holding)
-  play((), (), history, step, jax.random.PRNGKey(seed), 1.0, position="here")
-  assert seen[0][1] == "here"
-  return seen[0][0]
+  play((), (), history, step, jax.random.PRNGKey(seed), 1.0)
+  return seen[0]
 
 
 def test_means_of_the_lengths():
@@ -41,10 +42,10 @@ def test_only_holding_lanes_repeat_and_as_often_as_stated():
   step = blank_step(make_spec(), num_lanes)
   step.legal_actions_mask[:] = True
   step.is_first[:] = False
-  forced = forced_actions(step, [LAST] * num_lanes, num_holding, seed=0)
-  assert set(np.unique(forced)) == {-1, LAST}
+  forced = forced_actions(step, [ACTION] * num_lanes, num_holding, seed=0)
+  assert set(np.unique(forced)) == {-1, ACTION}
   assert (forced[num_holding:] == -1).all()
-  shares = (forced[:num_holding] == LAST).reshape(-1, 6).mean(0)
+  shares = (forced[:num_holding] == ACTION).reshape(-1, 6).mean(0)
   # Five standard errors of a mean of 2,000 draws.
   np.testing.assert_allclose(shares, hold_probs(6), atol=0.056)
 
@@ -54,11 +55,11 @@ def test_first_frames_illegal_actions_and_the_dummy_are_not_repeated():
   step.legal_actions_mask[:] = True
   step.legal_actions_mask[:, DUMMY_ACTION] = False
   step.is_first[:] = [True, False, False, False]
-  step.legal_actions_mask[1, LAST] = False
-  last = [LAST, LAST, DUMMY_ACTION, LAST]
+  step.legal_actions_mask[1, ACTION] = False
+  last = [ACTION, ACTION, DUMMY_ACTION, ACTION]
   forced = np.array([forced_actions(step, last, 4, i) for i in range(50)])
   assert (forced[:, :3] == -1).all()
-  assert (forced[:, 3] == LAST).any()
+  assert (forced[:, 3] == ACTION).any()
 
 
 def test_a_collector_holds_actions_in_the_first_lanes():
@@ -81,10 +82,17 @@ def test_a_collector_holds_actions_in_the_first_lanes():
   ("settings", "message"),
   [
     (["workers.num_holding_envs=5"], "must be at most workers.num_envs=4"),
-    (["workers.num_holding_envs=1", "opponents.past_share=0.5"], "must be 0 with opponents.past_share"),
-    (["workers.num_holding_envs=1", "algorithm=q_learning"], "needs algorithm=muzero or alphazero"),
+    (["algorithm=q_learning"], "num_holding_envs=1 needs algorithm=muzero, not q_learning"),
+    (["offline.trajectories=there", "offline.fraction=1"], "num_holding_envs=1: no worker acts"),
   ],
 )
 def test_refused_settings(settings, message):
-  with pytest.raises(Exception, match=message):
-    load_config(None, [*TINY, *settings])
+  with pytest.raises(UserError, match=message):
+    load_config(None, [*TINY, "workers.num_holding_envs=1", *settings])
+
+
+def test_self_play_is_refused():
+  config = load_config(None, [*TINY, "workers.num_holding_envs=1"])
+  check_players(config, make_spec())
+  with pytest.raises(UserError, match=r"num_holding_envs=1: must be 0 with env\.name=tiny:catch; in self-"):
+    check_players(config, make_spec(num_players=2))

@@ -1,4 +1,7 @@
+import os
 import pickle
+import subprocess
+import sys
 
 import pytest
 
@@ -21,6 +24,23 @@ def test_gpu_share_is_a_share_of_its_memory(monkeypatch, num_gpus, expected):
   monkeypatch.setattr(process.os, "environ", environment)
   process.prepare("test", ActorResources(num_gpus=num_gpus, num_threads=0), None)
   assert environment == expected
+
+
+_PREPARE = """
+import sys
+from moozi.actors.remote import parameter_server, process, replay_buffer, workers
+from moozi.core.config import ActorResources
+assert "jax" not in sys.modules
+process.prepare("test", ActorResources(num_gpus=0), None)
+import jax
+print(jax.config.jax_platforms)
+"""
+
+
+def test_actors_without_a_gpu_import_jax_after_the_platform_is_set():
+  env = {name: value for name, value in os.environ.items() if name != "JAX_PLATFORMS"}
+  done = subprocess.run([sys.executable, "-c", _PREPARE], env=env, capture_output=True, text=True, check=True)
+  assert done.stdout.strip() == "cpu"
 
 
 def test_users_memory_share_is_kept(monkeypatch):

@@ -177,10 +177,17 @@ def test_train_with_ray_in_a_thread_and_an_event_loop(config):
 # Prints JAX's platforms in the driver of a run that has not started, and of the same run when it is resumed.
 _PLATFORMS = """
 import sys, jax, moozi
+from jax._src import xla_bridge
 before = jax.config.jax_platforms
+set_platforms = jax.config.update
+def update(name, value):
+  if name == "jax_platforms":
+    assert not xla_bridge.backends_are_initialized()
+  set_platforms(name, value)
+jax.config.update = update
 training = moozi.train_events("tiny/catch", runtime=sys.argv[1], **{"run.dir": sys.argv[2]})
 print(before, jax.config.jax_platforms)
-jax.config.update("jax_platforms", None)
+set_platforms("jax_platforms", None)
 training._lock.close()
 try:
   moozi.resume_events(training.run)
@@ -192,7 +199,7 @@ except moozi.UserError:  # there is no checkpoint
 @pytest.mark.parametrize(
   ("runtime", "platforms"), [("ray", ["None cpu", "cpu"]), ("local", ["None None", "None"])]
 )
-def test_the_driver_of_actors_computes_on_the_cpu(tmp_path, runtime, platforms):
+def test_driver_of_ray_runs_uses_the_cpu(tmp_path, runtime, platforms):
   env = {name: value for name, value in os.environ.items() if name != "JAX_PLATFORMS"}
   command = [sys.executable, "-c", _PLATFORMS, runtime, tmp_path]
   done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)

@@ -305,8 +305,8 @@ class WorkersConfig(Section):
   )
   num_holding_envs: NonNegativeInt = Field(
     0,
-    description="environments of each worker in which the last action is often repeated, for 2 to 64 steps "
-    "on average, to explore where progress takes many equal actions; the policy target does not change",
+    description="environments of each worker that often repeat the last action, so that actions last 2 to 64 "
+    "steps on average: temporally extended exploration; not in self-play of two players",
   )
   max_env_faults: PositiveInt = Field(
     10,
@@ -586,12 +586,10 @@ class Config(Section):
       raise ValueError(
         f"workers.num_holding_envs={holding}: must be at most workers.num_envs={self.workers.num_envs}"
       )
-    if holding and self.opponents.past_share:
-      raise ValueError(f"workers.num_holding_envs={holding}: must be 0 with opponents.past_share")
     muzero, searching = ("muzero",), ("muzero", "alphazero")
     for key, is_used, algorithms in (
       ("trajectories.save=true", self.trajectories.save, searching),
-      (f"workers.num_holding_envs={holding}", holding > 0, searching),
+      (f"workers.num_holding_envs={holding}", holding > 0, muzero),
       (f"offline.trajectories={self.offline.trajectories}", self.offline.trajectories is not None, searching),
       (f"learner.extra_losses={list(self.learner.extra_losses)}", bool(self.learner.extra_losses), searching),
       ("learner.symmetries=true", self.learner.symmetries, searching),
@@ -630,6 +628,8 @@ class Config(Section):
       )
     if self.trajectories.save and not self.num_acting_workers:
       raise ValueError("trajectories.save=true: no worker acts with offline.fraction=1")
+    if holding and not self.num_acting_workers:
+      raise ValueError(f"workers.num_holding_envs={holding}: no worker acts with offline.fraction=1")
     if self.offline.trajectories is not None and self.num_acting_workers:
       for key, count in (
         ("learner.batch_size", self.learner.batch_size),

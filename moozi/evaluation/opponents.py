@@ -108,7 +108,7 @@ def check_past_selves(config: Config, spec: EnvSpec) -> None:
 
 
 def check_holding(config: Config, spec: EnvSpec) -> None:
-  """Raises UserError if `workers.num_holding_envs` is set in self-play: another player took the last action."""
+  """Raises UserError if `workers.num_holding_envs` is set where the last action is the other player's."""
   holding = config.workers.num_holding_envs
   if holding and spec.num_players == 2:
     raise UserError(

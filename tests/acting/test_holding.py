@@ -62,6 +62,7 @@ def test_first_frames_illegal_actions_and_the_dummy_are_not_repeated():
   assert (forced[:, 3] == ACTION).any()
 
 
+@pytest.mark.slow
 def test_a_collector_holds_actions_in_the_first_lanes():
   config = load_config(
     None, [*TINY, "env.name=tiny:corridor", "workers.num_holding_envs=2", "workers.segment_length=64"]
@@ -76,6 +77,15 @@ def test_a_collector_holds_actions_in_the_first_lanes():
   is_repeat = segment.action[1:] == segment.action[:-1]
   shares = (is_repeat & is_inside).sum(0) / is_inside.sum(0)
   assert shares[:2].min() > shares[2:].max()
+
+
+def test_collectors_use_the_setting(monkeypatch):
+  seen = []
+  monkeypatch.setattr(build, "with_holding", lambda policy, num_holding: seen.append(num_holding) or policy)
+  for settings in ([], ["workers.num_holding_envs=2"]):
+    config = load_config(None, [*TINY, *settings])
+    build.build_collector(config, build.env_spec(config), worker=0).close()
+  assert seen == [2]
 
 
 @pytest.mark.parametrize(

@@ -141,6 +141,18 @@ def check_resources(config: Config, available: dict[str, float]) -> None:
       raise UserError(f"the actors request {total:g} {resource}s ({listing}); the Ray cluster has {has:g}")
 
 
+def idle_gpu_note(config: Config, available: dict[str, float]) -> str | None:
+  """Returns a note for the user if the cluster has GPUs and no actor requests a share; else None.
+
+  Args:
+    config, available: as in `check_resources`.
+  """
+  num_gpus = available.get("GPU", 0.0)
+  if not num_gpus or any(count * share.num_gpus for count, share in demands(config).values()):
+    return None
+  return f"GPUs that no actor uses: {num_gpus:g}; with ray.learner.num_gpus=1 learning uses one (docs/faq.md)"
+
+
 def options(resources: ActorResources) -> dict[str, Any]:
   """Returns Ray's options for an actor with these resources."""
   return {"num_cpus": resources.num_cpus, "num_gpus": resources.num_gpus}

@@ -39,6 +39,8 @@ def run(inputs: RunInputs) -> Generator[Event, None, None]:
   session = Session(inputs, ledger)
   session.phase("starting Ray")
   with cluster.connected(inputs.config) as ray:
+    if note := cluster.idle_gpu_note(inputs.config, ray.cluster_resources()):
+      session.phase(note)
     session.phase("starting the actors")
     context = Context(ray, ActorPool(ray, inputs), Calls(ray), ledger, session)
     observing = Observing(context)

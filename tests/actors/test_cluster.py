@@ -30,6 +30,14 @@ def test_gpus_are_counted_separately():
   cluster.check_resources(config, {"CPU": 8.0, "GPU": 1.0})
 
 
+def test_a_note_says_that_gpus_are_idle():
+  available = {"CPU": 8.0, "GPU": 2.0}
+  note = cluster.idle_gpu_note(Config(), available)
+  assert note == ("GPUs that no actor uses: 2; with ray.learner.num_gpus=1 learning uses one (docs/faq.md)")
+  assert cluster.idle_gpu_note(load_config(None, ["workers.resources.num_gpus=0.1"]), available) is None
+  assert cluster.idle_gpu_note(Config(), {"CPU": 8.0}) is None
+
+
 def test_every_actor_is_counted():
   config = Config()
   total = sum(count * share.num_cpus for count, share in cluster.demands(config).values())

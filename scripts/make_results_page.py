@@ -45,6 +45,7 @@ have not been run.
 | 2048 | {game_2048} | {game_2048_cost} | [chance](../experiments/chance/README.md) |
 | Kuhn poker | {kuhn} | {kuhn_cost} | [boards](../experiments/boards/README.md) |
 | Atari Pong | {pong} | {pong_cost} | [atari](../experiments/atari/README.md) |
+| Atari Freeway | {freeway} | {freeway_cost} | [atari](../experiments/atari/README.md) |
 | Atari Boxing | {boxing} | {boxing_cost} | [atari](../experiments/atari/README.md) |
 | Atari Breakout | {atari_breakout} | {atari_breakout_cost} | [atari](../experiments/atari/README.md) |
 
@@ -68,6 +69,7 @@ the evaluation at the end.
 | What does the learned model cost in Othello? | [boards](../experiments/boards/README.md) |
 | Do chance nodes help at equal time? | [chance](../experiments/chance/README.md) |
 | Which settings suit PPO on Breakout? | [ppo_tuning](../experiments/ppo_tuning/README.md) |
+| How fast is a run on a GPU? | [gpu](../experiments/gpu/README.md) |
 | Does a run continue through faults? | [fault_soak](../experiments/fault_soak/README.md) |
 
 ```{{toctree}}
@@ -115,6 +117,7 @@ def others() -> dict[str, str]:
   atari = {}
   for key, game, best in (
     ("pong", "pong", " of 21"),
+    ("freeway", "freeway", " of 34"),
     ("boxing", "boxing", " of 100"),
     ("atari_breakout", "breakout", ""),
   ):

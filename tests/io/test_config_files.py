@@ -167,8 +167,8 @@ def test_durations_are_described():
   assert describe("atari/pong", "atari:Qbert") == (
     "atari/pong: 125 min on one core (runtime=local, 433 steps/s); return in atari:Qbert: not yet measured"
   )
-  freeway = "atari/freeway on two cores: 3 h at most; return not yet measured"
-  assert describe("atari/freeway") == describe(ROOT / "config/atari/freeway.yaml") == freeway
+  freeway = "atari/machado/freeway on two cores: 3 h at most; return not yet measured"
+  assert describe("atari/machado/freeway") == describe(ROOT / "config/atari/machado/freeway.yaml") == freeway
   assert describe("atari/base") is None  # names no environment
   assert describe("thesis/breakout") is None  # says no time
 

@@ -104,7 +104,7 @@ def build_collector(config: Config, spec: EnvSpec, worker: int, began_at: int = 
   seed = child_seed(config.seed, "training_search", worker, began_at)
   num_past = config.num_past_lanes
   if workers.num_holding_envs:
-    policy = with_holding(policy, workers.num_holding_envs)
+    policy = with_holding(policy, min(workers.num_holding_envs, workers.num_envs))
   if num_past:
     policy = with_past(policy, num_past)
   collector: AnyCollector

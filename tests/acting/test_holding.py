@@ -82,16 +82,15 @@ def test_a_collector_holds_actions_in_the_first_lanes():
 def test_collectors_use_the_setting(monkeypatch):
   seen = []
   monkeypatch.setattr(build, "with_holding", lambda policy, num_holding: seen.append(num_holding) or policy)
-  for settings in ([], ["workers.num_holding_envs=2"]):
-    config = load_config(None, [*TINY, *settings])
+  for num_holding in (0, 2, 9):
+    config = load_config(None, [*TINY, f"workers.num_holding_envs={num_holding}"])
     build.build_collector(config, build.env_spec(config), worker=0).close()
-  assert seen == [2]
+  assert seen == [2, 4]  # of four environments
 
 
 @pytest.mark.parametrize(
   ("settings", "message"),
   [
-    (["workers.num_holding_envs=5"], "must be at most workers.num_envs=4"),
     (["algorithm=q_learning"], "num_holding_envs=1 needs algorithm=muzero, not q_learning"),
     (["offline.trajectories=there", "offline.fraction=1"], "num_holding_envs=1: no worker acts"),
   ],

@@ -306,7 +306,8 @@ class WorkersConfig(Section):
   num_holding_envs: NonNegativeInt = Field(
     0,
     description="environments of each worker that often repeat the last action, so that actions last 2 to 64 "
-    "steps on average: temporally extended exploration; not in self-play of two players",
+    "steps on average: temporally extended exploration; all of them if num_envs is smaller; not in self-play "
+    "of two players",
   )
   max_env_faults: PositiveInt = Field(
     10,
@@ -582,10 +583,6 @@ class Config(Section):
     if starts and self.workers.rollout == "scan":
       raise ValueError(f"workers.max_random_starts={starts}: must be 0 with workers.rollout=scan")
     holding = self.workers.num_holding_envs
-    if holding > self.workers.num_envs:
-      raise ValueError(
-        f"workers.num_holding_envs={holding}: must be at most workers.num_envs={self.workers.num_envs}"
-      )
     muzero, searching = ("muzero",), ("muzero", "alphazero")
     for key, is_used, algorithms in (
       ("trajectories.save=true", self.trajectories.save, searching),

@@ -21,6 +21,7 @@ def test_readme_has_the_figures_of_the_results_page():
   assert found["connect_four"] in text
   assert found["othello"] in text
   assert found["boxing"] in text
+  assert found["freeway"] in text
   returns = [float(each.replace(",", "")) for each in found["game_2048"].split(" with")[0].split("; ")]
   assert f"| {sum(returns) / len(returns):,.0f} with chance nodes, mean of three seeds" in text
   assert found["go_5x5"] in text

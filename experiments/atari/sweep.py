@@ -63,11 +63,11 @@ def job(agent: str, game: str, seed: int) -> Job:
 
 
 def jobs() -> list[Job]:
-  """Returns all jobs: MuZero and its rival in each game, Pong in 100,000 steps, and a second seed of Pong."""
+  """Returns all jobs: MuZero and its rival in each game, Pong in 100,000 steps, and second seeds of Pong."""
   out = []
   for game in HOURS:
     out += [job(agent, game, 0) for agent in ("muzero", "ppo") if agent == "muzero" or game in RIVAL_GAMES]
-  return [*out, job("muzero_100k", "pong", 0), job("muzero", "pong", 1)]
+  return [*out, *(job("muzero_100k", "pong", seed) for seed in (0, 1)), job("muzero", "pong", 1)]
 
 
 if __name__ == "__main__":

@@ -45,12 +45,13 @@ have not been run.
 | 2048 | {game_2048} | {game_2048_cost} | [chance](../experiments/chance/README.md) |
 | Kuhn poker | {kuhn} | {kuhn_cost} | [boards](../experiments/boards/README.md) |
 | Atari Pong | {pong} | {pong_cost} | [atari](../experiments/atari/README.md) |
+| Atari Pong, 100,000 steps each | {pong_100k} | {pong_100k_cost} | [atari](../experiments/atari/README.md) |
 | Atari Freeway | {freeway} | {freeway_cost} | [atari](../experiments/atari/README.md) |
 | Atari Boxing | {boxing} | {boxing_cost} | [atari](../experiments/atari/README.md) |
 | Atari Breakout | {atari_breakout} | {atari_breakout_cost} | [atari](../experiments/atari/README.md) |
 
-Each row is a run of one seed; that of 2048 has the steps and minutes of its seeds together. Minutes include
-the evaluation at the end.
+Each row is a run of one seed; a row with several returns has the steps and minutes of its seeds together.
+Minutes include the evaluation at the end.
 
 ## Measured questions
 
@@ -109,21 +110,20 @@ def others() -> dict[str, str]:
     )
     boards[board] = f"{won} against OpenSpiel's MCTS with 1,000 simulations"
     boards[f"{board}_cost"] = _cost([read(f"{path}/summary.json")])
-  chance = sorted(
-    path.parent.relative_to(ROOT / "experiments").as_posix()
-    for path in ROOT.glob("experiments/chance/results/2048_stochastic_gumbel_seed*/summary.json")
-  )
-  returns = [read(f"{path}/evaluations.json")[-1]["return_mean"] for path in chance]
+  chance = _folders("chance/results/2048_stochastic_gumbel_seed*")
+  chance_returns = [read(f"{path}/evaluations.json")[-1]["return_mean"] for path in chance]
   atari = {}
-  for key, game, best in (
+  for key, job, best in (
     ("pong", "pong", " of 21"),
+    ("pong_100k", "100k_pong", " of 21"),
     ("freeway", "freeway", " of 34"),
     ("boxing", "boxing", " of 100"),
     ("atari_breakout", "breakout", ""),
   ):
-    path = f"atari/results/muzero_{game}_seed0"
-    atari[key] = f"{read(f'{path}/evaluations.json')[0]['return_mean']:.1f}{best}"
-    atari[f"{key}_cost"] = _cost([read(f"{path}/summary.json")])
+    paths = _folders(f"atari/results/muzero_{job}_seed*")
+    returns = [f"{read(f'{path}/evaluations.json')[0]['return_mean']:.1f}" for path in paths]
+    atari[key] = "; ".join(returns) + best + (", by seed" if len(returns) > 1 else "")
+    atari[f"{key}_cost"] = _cost([read(f"{path}/summary.json") for path in paths])
   kuhn = read("boards/results/kuhn_poker/evaluation.json")
   hands = [f"{kuhn[f'return_mean_seat_{i}']:.2f} ± {kuhn[f'return_margin_seat_{i}']:.2f}" for i in (0, 1)]
   losses = sum(seat["losses"] for seat in seats)
@@ -133,7 +133,7 @@ def others() -> dict[str, str]:
     "tic_tac_toe": f"{losses} losses against every legal reply at every move, both seats",
     "tic_tac_toe_cost": _cost([read("boards/results/tic_tac_toe/summary.json")]),
     **boards,
-    "game_2048": f"{'; '.join(f'{value:,.0f}' for value in returns)} with chance nodes, by seed",
+    "game_2048": f"{'; '.join(f'{value:,.0f}' for value in chance_returns)} with chance nodes, by seed",
     "game_2048_cost": _cost([read(f"{path}/summary.json") for path in chance]),
     "kuhn": f"{' and '.join(hands)} per hand in the two seats, against random play",
     "kuhn_cost": _cost([read("boards/results/kuhn_poker/summary.json")]),
@@ -144,6 +144,12 @@ def others() -> dict[str, str]:
 def page() -> str:
   """Returns the text of docs/results.md."""
   return TEMPLATE.format(minatar=minatar(), **others())
+
+
+def _folders(pattern: str) -> list[str]:
+  """Returns the folders of results that match a pattern relative to `experiments`, in order."""
+  root = ROOT / "experiments"
+  return sorted(path.parent.relative_to(root).as_posix() for path in root.glob(f"{pattern}/summary.json"))
 
 
 def _cost(summaries: list[dict[str, Any]]) -> str:

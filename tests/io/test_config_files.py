@@ -162,10 +162,11 @@ def test_durations_are_described():
   describe = config_files.describe_duration
   assert describe("tiny/catch") == "tiny/catch on two cores: 97 s; return: 1.0, 20 of 20 runs"
   assert describe("minatar/asterix").startswith("minatar/asterix: ")
-  pong = "atari/pong: 125 min on one core (runtime=local, 433 steps/s); return: 19.2, 30 whole games, 1 seed"
+  where = "125 min on one core (runtime=local, 433 steps/s)"
+  pong = f"atari/pong: {where}; return: 19.2 and 17.4, 30 whole games, 2 seeds"
   assert describe("atari/pong") == describe("atari/pong", "atari:Pong") == pong
   assert describe("atari/pong", "atari:Qbert") == (
-    "atari/pong: 125 min on one core (runtime=local, 433 steps/s); return in atari:Qbert: not yet measured"
+    f"atari/pong: {where}; return in atari:Qbert: not yet measured"
   )
   freeway = "atari/machado/freeway on two cores: 3 h at most; return not yet measured"
   assert describe("atari/machado/freeway") == describe(ROOT / "config/atari/machado/freeway.yaml") == freeway

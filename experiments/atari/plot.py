@@ -32,7 +32,7 @@ def main() -> None:
     axis.set_title(game.capitalize())
     axis.set_xlabel("wall time (minutes)")
     if len(shown) > 1:
-      axis.legend(fontsize="small")
+      axis.legend(fontsize="small", loc="upper left", bbox_to_anchor=(0, -0.25))  # below, where no dots are
   axes[0, 0].set_ylabel("mean return")
   figure.savefig(HERE / "results" / "curves.png", dpi=110)
 

@@ -25,7 +25,8 @@ def test_learning_rates_end_with_the_time(tmp_path):
     config = found.load_config(tmp_path)
     if config.algorithm == "ppo":
       assert config.ppo.anneal_learning_rate
-      assert config.max_env_steps == STEPS_PER_HOUR["ppo"] * config.max_wall_s / 3600
+      agent = found.name.rsplit("_", 2)[0]
+      assert config.max_env_steps == STEPS_PER_HOUR[agent] * config.max_wall_s / 3600
       continue
     assert config.learner.learning_rate.decay_steps == "budget"
     ratio = config.max_env_steps / (config.max_wall_s * summary["env_steps_per_s"])
@@ -45,6 +46,8 @@ def test_every_job_loads(tmp_path):
   assert found["muzero_100k_pong_seed0"].max_wall_s == 3 * 3600
   assert found["ppo_pong_seed0"].env.name == "atari:Pong"
   assert found["ppo_pong_seed0"].algorithm == "ppo"
+  assert "frame_size" not in found["ppo_pong_seed0"].env.arguments  # 84 by default
+  assert found["ppo_42_pong_seed0"].env.arguments["frame_size"] == 42
 
 
 def test_the_table_is_in_the_readme():

@@ -251,7 +251,7 @@ def arena(
       rounded up so that each opening is played from every seat.
     milestones: a run whose milestones play too, at most ten, evenly spaced.
     opening_plies: number of random moves at the start of each game. None takes a quarter of a random game's
-      mean length, at most 4, and 0 with hidden information.
+      mean length, at most 4, and 0 with chance and hidden information.
     seed: seed of the openings, chance and players. The games do not depend on `workers`, unless a run has
       evaluation.noise_free=false.
     simulations: number of simulations per search of trained agents; None uses that of `planners.test`.

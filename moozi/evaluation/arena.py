@@ -232,14 +232,14 @@ def open_game(table: Table, seed: int, opening: int, num_random: int) -> list[in
 
 
 def default_plies(make_table: Callable[[], Table]) -> int:
-  """Returns a quarter of the mean length of 20 random games, at most 4; 0 with hidden information.
+  """Returns a quarter of the mean length of 20 random games, at most 4; 0 with chance and hidden information.
 
   If that makes fewer than `MIN_STARTS` distinct starts, returns more, at most half of the mean length.
   """
   table = make_table()
   with contextlib.closing(table):
-    if not table.spec.is_perfect_information:
-      return 0
+    if not table.spec.is_perfect_information and not table.is_deterministic:
+      return 0  # chance deals other cards in each game
     lengths = []
     for i in range(_NUM_PROBES):
       random, length = np.random.default_rng(i), 0

@@ -164,6 +164,8 @@ def test_opening_plies():
   assert default_plies(tic_tac_toe) == 2  # one makes nine starts
   assert default_plies(lambda: registry.make_table("open_spiel:connect_four")) == 4
   assert default_plies(lambda: registry.make_table("open_spiel:kuhn_poker")) == 0
+  # Pieces are hidden, but without chance all games of two players would be the same.
+  assert default_plies(lambda: registry.make_table("open_spiel:stratego")) == 4
   with pytest.raises(
     UserError, match="--opening-plies=9: every game of open_spiel:tic_tac_toe ends within 9"
   ):

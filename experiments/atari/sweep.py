@@ -73,12 +73,13 @@ def job(agent: str, game: str, seed: int) -> Job:
 
 
 def jobs() -> list[Job]:
-  """Returns all jobs: MuZero and its rivals in each game, Pong in 100,000 steps, and second seeds of Pong."""
+  """Returns all jobs: MuZero and its rivals in each game, Pong in 100,000 steps, further seeds of Pong."""
   out = []
   for game in HOURS:
     rivals = ("ppo", "ppo_42") if game in RIVAL_GAMES else ()
     out += [job(agent, game, 0) for agent in ("muzero", *rivals)]
-  return [*out, *(job("muzero_100k", "pong", seed) for seed in (0, 1)), job("muzero", "pong", 1)]
+  out += [job("muzero_100k", "pong", seed) for seed in (0, 1)]
+  return out + [job("muzero", "pong", seed) for seed in (1, 2)]
 
 
 if __name__ == "__main__":

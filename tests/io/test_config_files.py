@@ -163,7 +163,7 @@ def test_durations_are_described():
   assert describe("tiny/catch") == "tiny/catch on two cores: 97 s; return: 1.0, 20 of 20 runs"
   assert describe("minatar/asterix").startswith("minatar/asterix: ")
   where = "125 min on one core (runtime=local, 433 steps/s)"
-  pong = f"atari/pong: {where}; return: 19.2 and 17.4, 30 whole games, 2 seeds"
+  pong = f"atari/pong: {where}; return: 19.2, 17.4 and 19.4, 30 whole games, 3 seeds"
   assert describe("atari/pong") == describe("atari/pong", "atari:Pong") == pong
   assert describe("atari/pong", "atari:Qbert") == (
     f"atari/pong: {where}; return in atari:Qbert: not yet measured"

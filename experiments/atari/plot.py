@@ -10,33 +10,32 @@ from experiments.atari.table import finished
 from experiments.lib.results import Result
 
 
-def agent_and_game(result: Result) -> tuple[str, str]:
-  """Returns a job's name without its game, and the game."""
-  agent, game, seed = result.path.name.rsplit("_", 2)
-  return f"{agent}_{seed}", game
+def label_of(result: Result) -> str:
+  """Returns a job's name without its game."""
+  return result.path.name.replace(f"_{result.game.lower()}_", "_")
 
 
 def main() -> None:
   """Plots the return while acting and in evaluation over minutes of training, with a panel for each game."""
   results = finished(HERE / "results")
-  agents, games = (list(dict.fromkeys(names)) for names in zip(*map(agent_and_game, results), strict=True))
+  games = list(dict.fromkeys(result.game for result in results))
+  labels = list(dict.fromkeys(map(label_of, results)))
   figure, axes = plt.subplots(
     1, len(games), figsize=(3.4 * len(games), 3.4), layout="constrained", squeeze=False
   )
-  colors = dict(zip(agents, plt.get_cmap("tab10").colors, strict=False))
+  colors = dict(zip(labels, plt.get_cmap("tab10").colors, strict=False))
   for result in results:
-    agent, game = agent_and_game(result)
-    axis = axes[0, games.index(game)]
+    axis = axes[0, games.index(result.game)]
     for key, style in (("train/return_mean", "-"), ("test/return_mean", "o")):
       ticks = [tick for tick in result.ticks if tick.get(key) is not None]
       minutes = [tick["wall_s"] / 60 for tick in ticks]
-      axis.plot(minutes, [tick[key] for tick in ticks], style, color=colors[agent], markersize=4)
+      axis.plot(minutes, [tick[key] for tick in ticks], style, color=colors[label_of(result)], markersize=4)
   for axis, game in zip(axes[0], games, strict=True):
-    axis.set_title(game.capitalize())
+    axis.set_title(game)
     axis.set_xlabel("wall time (minutes)")
   axes[0, 0].set_ylabel("mean return")
   lines = [plt.Line2D([], [], color=color) for color in colors.values()]
-  figure.legend(lines, list(colors), loc="outside lower center", ncols=len(agents), fontsize="small")
+  figure.legend(lines, labels, loc="outside lower center", ncols=len(labels), fontsize="small")
   figure.savefig(HERE / "results" / "curves.png", dpi=110)
 
 

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from moozi.io.machine import num_cores
+from moozi.io.machine import describe_machine, num_cores
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # for `experiments` and `scripts`
 
@@ -181,7 +181,8 @@ def limits_of(
 
 def report(config_path: str, overrides: list[str], seconds: float) -> dict[str, Any]:
   """Measures and prints all figures, and returns them."""
-  print(f"# load average before: {os.getloadavg()[0]:.2f}", flush=True)
+  load = os.getloadavg()[0]
+  print(f"# load average before: {load:.2f}", flush=True)
   command = [sys.executable, __file__, config_path, *overrides, "--parts"]
   environment = os.environ | {"NPROC": THREAD, "OMP_NUM_THREADS": THREAD, "JAX_PLATFORMS": "cpu"}
   done = subprocess.run(command, check=True, env=environment, stdout=subprocess.PIPE, text=True)
@@ -193,7 +194,8 @@ def report(config_path: str, overrides: list[str], seconds: float) -> dict[str, 
   print(f"{'sum':24s} {whole * 1e6:8.1f} µs: at most {1 / whole:,.0f} environment steps/s on each core")
   for name, value in aside.items():
     print(f"{name}: {value * 1e3:.0f} ms")
-  figures: dict[str, Any] = {"parts": parts | aside}
+  conditions = {"config": config_path, "overrides": overrides, "load_average": load, **describe_machine()}
+  figures: dict[str, Any] = {**conditions, "parts": parts | aside}
   if not seconds:
     return figures
   from moozi.io.config import load_config

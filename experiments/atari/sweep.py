@@ -33,6 +33,14 @@ and with frames of 42×42 1.1 ms, 3.2M per hour.
 """
 RIVAL_GAMES = ("pong", "breakout")
 EPISODES = 30
+INDEPENDENT_ACTIONS = "workers.num_holding_envs=0"
+OWN = {
+  "muzero_pong_seed0": ("max_env_steps=10000000", INDEPENDENT_ACTIONS),
+  "muzero_pong_seed2": ("learner.target_decay=0.999", "evaluation.network=target"),
+  "muzero_breakout_seed0": ("env.kwargs.fire_on_reset=false", INDEPENDENT_ACTIONS),
+  "muzero_boxing_seed0": (INDEPENDENT_ACTIONS,),
+}
+"""The settings of runs that differ from the present configuration of their game."""
 
 
 def job(agent: str, game: str, seed: int) -> Job:
@@ -43,43 +51,42 @@ def job(agent: str, game: str, seed: int) -> Job:
     game: a key of `HOURS`.
     seed: the seed of the run.
   """
-  path = {
-    "muzero": CONFIG / "atari" / f"{game}.yaml",
-    "muzero_100k": CONFIG / "atari" / "100k" / f"{game}.yaml",
-    "ppo": CONFIG / "ppo" / "atari.yaml",
-    "ppo_42": CONFIG / "ppo" / "atari.yaml",
+  path, own = {
+    "muzero": (f"atari/{game}.yaml", ()),
+    "muzero_100k": (f"atari/100k/{game}.yaml", ()),
+    "ppo": ("ppo/atari.yaml", ("evaluation.period_env_steps=100000",)),
+    "ppo_42": ("ppo/atari.yaml", ("env.kwargs.frame_size=42",)),
   }[agent]
+  name = f"{agent}_{game}_seed{seed}"
   hours = HOURS_100K if agent == "muzero_100k" else HOURS[game]
-  own: tuple[str, ...] = ()
-  if agent in STEPS_PER_HOUR:
-    own = (f"max_env_steps={STEPS_PER_HOUR[agent] * hours:.0f}",)
-  if agent == "ppo":
-    own += ("evaluation.period_env_steps=100000",)
-  if agent == "ppo_42":
-    own += ("env.kwargs.frame_size=42",)
+  rate = STEPS_PER_HOUR.get(agent)
   return Job(
-    name=f"{agent}_{game}_seed{seed}",
-    config=path,
+    name=name,
+    config=CONFIG / path,
     overrides=(
       f"env.name=atari:{game.capitalize()}",
       f"max_wall_s={3600 * hours:.0f}",
+      *([f"max_env_steps={rate * hours:.0f}"] if rate else []),
       *own,
+      *OWN.get(name, ()),
       "logging.tensorboard=false",
     ),
     seed=seed,
     evaluations=(Evaluation(checkpoint="last", episodes=EPISODES),),
-    may_differ=MACHINE,
+    # In the first run of Breakout this option is not named; its default is false, as the job has it.
+    may_differ=(*MACHINE, "env.kwargs.fire_on_reset"),
   )
 
 
 def jobs() -> list[Job]:
-  """Returns all jobs: MuZero and its rivals in each game, Pong in 100,000 steps, further seeds of Pong."""
+  """Returns all jobs: MuZero and its rivals in each game, Pong in 100,000 steps, further seeds."""
   out = []
   for game in HOURS:
     rivals = ("ppo", "ppo_42") if game in RIVAL_GAMES else ()
     out += [job(agent, game, 0) for agent in ("muzero", *rivals)]
   out += [job("muzero_100k", "pong", seed) for seed in (0, 1)]
-  return out + [job("muzero", "pong", seed) for seed in (1, 2)]
+  further = (("pong", 1), ("pong", 2), ("breakout", 1), ("boxing", 1))
+  return out + [job("muzero", game, seed) for game, seed in further]
 
 
 if __name__ == "__main__":

@@ -18,12 +18,15 @@ import argparse
 import csv
 import dataclasses
 import os
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from experiments.lib.command import command
 
 if TYPE_CHECKING:
   from experiments.boards.solver import Solver
@@ -120,15 +123,16 @@ def _board(moves: list[int]) -> bytes:
   return board.tobytes()
 
 
-def main() -> None:
+@command
+def main(argv: Sequence[str] | None = None) -> int:
   parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
   parser.add_argument("--minutes", type=float, default=55.0, help="time limit (%(default)g)")
   parser.add_argument("--folder", type=Path, default=FOLDER, help="where to write (%(default)s)")
-  arguments = parser.parse_args()
+  arguments = parser.parse_args(argv)
+  arguments.folder.mkdir(parents=True, exist_ok=True)
   from experiments.boards.solver import Solver
 
   solver, end = Solver(WIDTH, HEIGHT), time.monotonic() + 60 * arguments.minutes
-  arguments.folder.mkdir(parents=True, exist_ok=True)
   _write_tactics(solver, arguments.folder)
   path = arguments.folder / "scores.csv"
   done = _intact(path, ("moves", *_COLUMNS))
@@ -138,7 +142,7 @@ def main() -> None:
         continue
       if time.monotonic() > end:
         print(f"{i} of {NUM_SCORES} positions; the next call continues")
-        return
+        return 0
       file.write(
         ",".join([_text(moves), *("" if s is None else str(s) for s in solver.values(moves))]) + "\n"
       )
@@ -146,6 +150,7 @@ def main() -> None:
       if i % 20 == 19:
         os.fsync(file.fileno())
         print(f"{i + 1} of {NUM_SCORES} positions", flush=True)
+  return 0
 
 
 def _write_tactics(solver: "Solver", folder: Path) -> None:
@@ -175,4 +180,4 @@ def _intact(path: Path, header: tuple[str, ...]) -> int:
 
 
 if __name__ == "__main__":
-  main()
+  sys.exit(main())

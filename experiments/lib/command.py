@@ -12,13 +12,13 @@ P = ParamSpec("P")
 
 
 def command(main: Callable[P, int]) -> Callable[P, int]:
-  """Makes a command print a UserError as `error: …` on stderr, and return the exit status 2."""
+  """Makes a command print a UserError or an OSError as `error: …` on stderr, and return the exit status 2."""
 
   @functools.wraps(main)
   def run(*args: P.args, **kwargs: P.kwargs) -> int:
     try:
       return main(*args, **kwargs)
-    except UserError as error:
+    except (UserError, OSError) as error:
       print(f"error: {error}", file=sys.stderr)
       return 2
 

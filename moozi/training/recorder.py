@@ -30,7 +30,7 @@ _log = logging.getLogger("moozi.driver")
 _NUM_RECENT_EPISODES = 100
 _FILLING_PERIOD_S = 2.0
 # The warning of collapsed hidden states: first learner step, and minimum mean cosine.
-_COLLAPSE_STEPS, _COLLAPSE_COSINE = 500, 0.999
+_COLLAPSE_STEPS, _COLLAPSE_COSINE = 500, 0.95
 
 
 class Recorder:
@@ -297,8 +297,8 @@ class Recorder:
     self._has_collapsed = True
     text = (
       f"hidden states are nearly equal: their mean cosine is {cosine:.4f}, so the agent cannot tell frames "
-      "apart; try network.center_frames=true or a smaller learner.consistency_coef (docs/metrics.md, "
-      "state/cosine)"
+      "apart; try network.center_frames=true, a smaller learner.consistency_coef or learner.max_shift=0 "
+      "(docs/metrics.md, state/cosine)"
     )
     _log.warning("%s", text)
     self._display.note(text)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from experiments.boards import exploitability, model_error, perfect_play, tactics
+from experiments.boards import exploitability, labels, model_error, perfect_play, tactics
 from tests.commands.conftest import make_run
 
 pytest.importorskip("pyspiel")
@@ -20,6 +20,12 @@ def test_bad_number_of_positions(capsys, command):
 def test_unknown_run(capsys, command):
   assert command.main(["runs/nowhere"]) == 2
   assert capsys.readouterr().err.startswith("error: runs/nowhere")
+
+
+def test_labels_in_a_file(tmp_path, capsys):
+  (tmp_path / "file").touch()
+  assert labels.main(["--folder", str(tmp_path / "file")]) == 2
+  assert capsys.readouterr().err == f"error: [Errno 17] File exists: '{tmp_path / 'file'}'\n"
 
 
 @pytest.mark.parametrize(

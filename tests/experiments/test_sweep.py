@@ -13,10 +13,14 @@ from pathlib import Path
 
 import pytest
 
+from experiments.atari import sweep as atari_sweep
+from experiments.chance import sweep as chance_sweep
 from experiments.lib import sweep as sweep_module
 from experiments.lib.jobs import MACHINE, ROOT, Evaluation, Job
 from experiments.lib.results import read_result, read_results
 from experiments.lib.sweep import ONE_CORE, Sweep, describe, is_done
+from experiments.minatar_vs_ppo import sweep as minatar_sweep
+from experiments.testbed import sweep as testbed_sweep
 from moozi.core.errors import RunError, UserError
 from moozi.experiments.jobs import progress_of
 from moozi.experiments.runner import MIN_TRAINING_S
@@ -54,6 +58,16 @@ class Place:
 @pytest.fixture
 def place(tmp_path):
   return Place(tmp_path)
+
+
+@pytest.mark.parametrize("experiment", [atari_sweep, chance_sweep, minatar_sweep, testbed_sweep])
+def test_committed_results_are_those_of_their_jobs(tmp_path, experiment):
+  """Otherwise the documented sweep refuses to continue."""
+  results = experiment.HERE / "results"
+  finished = [job for job in experiment.jobs() if (results / job.name).exists()]
+  assert finished
+  for job in finished:
+    assert is_done(job, tmp_path, results), job.name
 
 
 def test_job_is_trained_evaluated_and_copied(place):

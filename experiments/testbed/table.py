@@ -1,4 +1,6 @@
-"""Plays an arena of the trained agents and a random player for each task of the testbed; writes the table.
+"""Plays an arena of the trained agents and random play for each task of the testbed; writes the table.
+
+On boards OpenSpiel's MCTS with 100 simulations plays too.
 
     python -m experiments.testbed.table                       # all tasks with a complete run
     python -m experiments.testbed.table uno --games 200
@@ -23,7 +25,7 @@ from experiments.lib.command import command
 from experiments.lib.jobs import Job
 from experiments.lib.results import markdown_table, with_interval, write_between_markers
 from experiments.lib.sweep import RUNS
-from experiments.testbed.sweep import HERE, TASKS, approach_and_task, jobs
+from experiments.testbed.sweep import BOARDS, HERE, TASKS, approach_and_task, jobs
 from moozi.core.errors import UserError
 from moozi.experiments.jobs import progress_of
 
@@ -49,25 +51,56 @@ def players(task: str, runs: Path) -> dict[str, Path]:
   return found
 
 
+def from_zoo(job: Job, result: Path) -> str | None:
+  """Returns the zoo's agent that has the last checkpoint of a job's run; None if there is none."""
+  import moozi
+
+  name, env_steps = f"boards/{Path(job.config).stem}", read_summary(result)["env_steps"]
+  cards = [card for card in moozi.zoo() if card.name == name and (job.seed,) == card.seeds]
+  config = job.load_config(result)
+  is_its = any((card.algorithm, card.env_steps) == (config.algorithm, env_steps) for card in cards)
+  return f"zoo:{name}" if is_its else None
+
+
+def read_summary(path: Path) -> dict[str, Any]:
+  """Returns the summary of a run, which is also in its result."""
+  return json.loads((path / "summary.json").read_text("utf-8"))
+
+
 def play(task: str, games: int, runs: Path, out: Path) -> list[dict[str, Any]]:
   """Plays the arena of a task; returns a row for each player, the strongest first.
 
-  Raises: UserError: the task has no complete run, or its arena cannot be played.
+  The zoo's agent replaces a run that is no longer in `runs`.
+
+  Raises: UserError: the task has no complete run, the run of a result is missing, or the arena cannot be
+    played.
   """
   import moozi
 
   trained = players(task, runs)
-  if not trained:
-    raise UserError(f"{task}: no complete run in {runs}; python -m experiments.testbed.sweep trains them")
-  config = moozi.load(next(iter(trained.values()))).config
   # Relative, so that the arena continues in another clone.
   names = {approach: f"run:{os.path.relpath(path)}" for approach, path in trained.items()}
-  found = moozi.arena(config.env.name, [*names.values(), "random"], games=games, out=out / "arena" / task)
+  for job in jobs():
+    approach, result = name_of(job), out / job.name
+    if approach_and_task(job)[1] != task or approach in trained or not result.exists():
+      continue
+    if (name := from_zoo(job, result)) is None:
+      raise UserError(
+        f"{task}: {job.name}: has a result but no complete run in {runs}, so its row would be lost; move "
+        f"{result} away to train it again"
+      )
+    trained[approach], names[approach] = result, name
+  if not trained:
+    raise UserError(f"{task}: no complete run in {runs}; python -m experiments.testbed.sweep trains them")
+  config = moozi.load(next(iter(names.values())).removeprefix("run:")).config
+  others = ("mcts:100", "random") if task in BOARDS else ("random",)
+  found = moozi.arena(config.env.name, [*names.values(), *others], games=games, out=out / "arena" / task)
   found.save(out / "arena" / task)
   rows = []
   for player in found.to_json()["players"]:
-    approach = next((a for a, name in names.items() if player["name"].startswith(f"{name}@")), None)
-    summary = json.loads((trained[approach] / "summary.json").read_text()) if approach else {}
+    own = player["name"].rpartition("@")[0] or player["name"]
+    approach = next((approach for approach, name in names.items() if name == own), None)
+    summary = read_summary(trained[approach]) if approach else {}
     rows.append(
       {
         "task": task,

@@ -15,7 +15,7 @@ def test_each_approach_learns_its_tasks_in_the_time_of_the_task(tmp_path):
       assert trained == ["muzero", "alphazero"]
     elif task == "tic_tac_toe":
       assert trained == list(APPROACHES)
-    else:  # hidden hands or pieces, or simultaneous choices: no true rules to search
+    else:  # hidden cards or pieces, or (Simplest) a configuration for one seat: no rules for AlphaZero to search
       assert trained == ["muzero", "ppo", "q_learning"]
     for name in trained:
       config = configs[f"{name}_{task}_seed0"]
@@ -84,6 +84,22 @@ def test_boards_table_of_finished_jobs(tmp_path):
   assert boards.table(tmp_path).splitlines()[2:] == [
     "| go_5x5 | alphazero | 0 | 120 | 1,500,160 | 1.000 (200-0-0) | 0.902 (180-1-19) |"
   ]
+
+
+def test_a_result_without_its_run_keeps_its_row(tmp_path, monkeypatch, capsys):
+  """The arena is refused, unless the zoo has the agent."""
+  monkeypatch.setattr(table, "progress_of", lambda job, runs: (1000, job.name == "ppo_uno_seed0"))
+  (tmp_path / "q_learning_uno_seed0").mkdir()
+  (tmp_path / "q_learning_uno_seed0/summary.json").write_text('{"env_steps": 5}')
+  assert table.main(["uno"], tmp_path, tmp_path) == 2
+  assert "uno: q_learning_uno_seed0: has a result but no complete run in" in capsys.readouterr().err
+  for name, agent in (
+    ("muzero_go_5x5_seed0", "zoo:boards/go_5x5"),
+    ("q_learning_tic_tac_toe_seed0", None),
+    ("muzero_othello_seed0", None),
+  ):
+    (job,) = [job for job in jobs() if job.name == name]
+    assert table.from_zoo(job, table.HERE / "results" / name) == agent
 
 
 def test_errors(tmp_path, capsys):

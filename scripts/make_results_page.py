@@ -29,9 +29,8 @@ checkpoints and its minutes, published results, strength by number of simulation
 
 ![returns by environment steps and minutes](../thesis_figures/figure_5_1.png)
 
-Thin lines are seeds and thick lines their mean, from evaluations during training. A dot is a seed's figure; a
-hollow square is that of a first run (one checkpoint). The dotted line is gymnax's published PPO. Empty panels
-have not been run.
+Thin lines are seeds and thick lines their mean, from evaluations during training. A dot is a seed's figure. The
+dotted line is gymnax's published PPO.
 
 ## Other environments
 

@@ -5,9 +5,10 @@
     python -m experiments.chance.sweep --only 2048_stochastic_seed0
     python -m experiments.chance.table                  # the table of the finished jobs
 
-Each job trains for the same time. Jobs run one at a time, each with the whole machine. At its time limit, a
-call stops the run with a checkpoint, and the next call resumes it. Runs and their logs are in `runs/chance`;
-each finished job has a folder in `results/`.
+Each job trains for the same time. Jobs run one at a time, each with the whole machine; the committed results
+are from one core each (`--job JOB --out DIR --cores 1 runtime=local`). At its time limit, a call stops the
+run with a checkpoint, and the next call resumes it. Runs and their logs are in `runs/chance`; each finished
+job has a folder in `results/`.
 """
 
 import sys

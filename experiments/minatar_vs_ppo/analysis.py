@@ -402,13 +402,17 @@ def _minutes_table(minutes: Sequence[dict[str, Any]]) -> str:
       f"| ({row['protocol']}) {game} | {LABELS[row['rival']]} | {row['rival_score']:.1f} "
       f"| {row['rival_minutes']:.0f} | {first} | {_then(row, 'moozi')}, {_then(row, 'rival')} |"
     )
-  counts = []
+  counts, early = [], sum(row["rival_end"] < row["at_minutes"] for row in minutes)
   for protocol, rival in dict.fromkeys((row["protocol"], row["rival"]) for row in minutes):
     found = [row for row in minutes if (row["protocol"], row["rival"]) == (protocol, rival)]
     ahead = sum(row["moozi_then"] > row["rival_then"] for row in found)
     missing = f" ({len(GAMES) - len(found)} not compared)" if len(found) < len(GAMES) else ""
     counts.append(f"of {LABELS[rival]} under ({protocol}) on {ahead} of {len(GAMES)} games{missing}")
-  lines += ["", f"At minute {AT_MINUTES:.0f} MooZi is ahead {'; '.join(counts)}. The goal is four of five."]
+  ended = (
+    f" A rival that ended earlier ({early} of {len(minutes)} rows) could have reached more." if early else ""
+  )
+  counted = f"At minute {AT_MINUTES:.0f} MooZi is ahead {'; '.join(counts)}."
+  lines += ["", f"{counted} The goal is four of five games at equal minutes.{ended}"]
   return "\n".join(lines)
 
 
@@ -472,10 +476,11 @@ def project_table(tables: dict[str, Any]) -> str:
       lines.append(line_of(label, lambda game: best["returns"].get(game, "–")))  # noqa: B023
   seeds = sorted({len(row["seeds"]) for row in tables["measured"]})
   first = [row for row in tables["measured"] if row["is_first"]]
+  apart = sorted({r["max_env_steps"] // PROTOCOLS[r["protocol"]].num_milestones for r in tables["measured"]})
   conditions = (
     f"Seeds per figure: {_span(seeds)}. A seed's figure is the mean over its run's last {NUM_REPORTED} "
-    f"milestones (checkpoints 100,000 steps apart), of {EPISODES} noise-free episodes each. Without sticky "
-    "actions, episodes are cut off after 1,000 steps (Freeway 2,500); with them, only "
+    f"milestones (checkpoints {_span(apart)} steps apart), of {EPISODES} noise-free episodes each. Without "
+    "sticky actions, episodes are cut off after 1,000 steps (Freeway 2,500); with them, only "
     "evaluation has a limit, 10,000 steps (Freeway 2,500). Minutes are means "
     "over seeds, each run on one core, which some runs shared."
     f"{' † marks one checkpoint of one seed, without minutes.' if first else ''} {NOT_RUN}"
@@ -505,7 +510,7 @@ def _best_published(published: Sequence[dict[str, Any]], protocol: str) -> dict[
 
 
 def _span(values: Sequence[int]) -> str:
-  return f"{values[0]}" if values[0] == values[-1] else f"{values[0]} to {values[-1]}"
+  return f"{values[0]:,}" if values[0] == values[-1] else f"{values[0]:,} to {values[-1]:,}"
 
 
 def header_of(runs: Sequence[Run], configured_steps: int) -> list[str]:

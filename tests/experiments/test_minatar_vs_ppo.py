@@ -38,12 +38,13 @@ def test_jobs_have_one_name_each():
 
 @pytest.mark.parametrize("game", sweep.GAMES)
 def test_a_protocol_is_the_same_for_each_agent(jobs, tmp_path, game):
+  cost = json.loads((ROOT / "experiments/ppo_tuning/cost.json").read_text())[f"tuned, {game}"]
   for protocol in sweep.PROTOCOLS:
     names = {f"{agent}_{protocol}_{game}_seed0" for agent in sweep.AGENTS}
     found = [jobs[name] for name in names & jobs.keys()]
     configs = {job.name: job.load_config(tmp_path) for job in found}
     tuned = configs[f"ppo_tuned_{protocol}_{game}_seed0"]
-    assert tuned.max_env_steps == sweep.PROTOCOLS[protocol].tuned_steps
+    assert tuned.max_env_steps == round(25 * 60 / sum(cost.values()) * 1e6, -6)
     assert {config.algorithm for config in configs.values()} == {"muzero", "ppo"}
     for config in configs.values():
       assert config.env.name == f"minatar:{game}"
@@ -267,7 +268,8 @@ def test_the_table_of_minutes_says_who_has_ended_and_is_ahead():
   assert lines[5].endswith("| – | 20.0 (ended at 25), 24.1 (ended at 5) |")
   assert lines[7] == (
     "At minute 25 MooZi is ahead of PPO, gymnax's settings under (a) on 1 of 5 games (3 not compared). "
-    "The goal is four of five."
+    "The goal is four of five games at equal minutes. A rival that ended earlier (2 of 2 rows) could have "
+    "reached more."
   )
 
 

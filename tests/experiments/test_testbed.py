@@ -15,7 +15,7 @@ def test_each_approach_learns_its_tasks_in_the_time_of_the_task(tmp_path):
       assert trained == ["muzero", "alphazero"]
     elif task == "tic_tac_toe":
       assert trained == list(APPROACHES)
-    else:  # hidden cards or pieces, or (Simplest) a configuration for one seat: no rules for AlphaZero to search
+    else:  # hidden cards or pieces, or in Simplest only one seat that learns: AlphaZero cannot search
       assert trained == ["muzero", "ppo", "q_learning"]
     for name in trained:
       config = configs[f"{name}_{task}_seed0"]

@@ -29,8 +29,8 @@ checkpoints and its minutes, published results, strength by number of simulation
 
 ![returns by environment steps and minutes](../thesis_figures/figure_5_1.png)
 
-Thin lines are seeds and thick lines their mean, from evaluations during training. A dot is a seed's figure. The
-dotted line is gymnax's published PPO.
+Thin lines are seeds and thick lines their mean, from evaluations during training. A dot is a seed's figure.
+The dotted line is gymnax's published PPO.
 
 ## Other environments
 

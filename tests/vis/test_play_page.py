@@ -107,6 +107,26 @@ def test_page_is_accessible_and_fits(browser, start, game, width, scheme):
   assert problems(browser, url) == []
 
 
+@pytest.mark.parametrize(
+  ("game", "place", "move"),
+  [
+    ("connect_four", "[data-cell='38']", "3"),  # the lowest cell of the fourth column
+    ("othello", "[data-cell='19']", "d3"),
+    ("go(board_size=5)", "[data-cell='0']", "a5"),  # row 1 is below
+    ("go(board_size=5)", "#actions button", "PASS"),
+    ("hex(board_size=5)", "[data-cell='7']", "c2"),
+  ],
+)
+def test_a_click_plays_the_move_of_its_place(browser, start, game, place, move):
+  url = start(game)
+  ready(browser, url)
+  moves = "document.querySelector('#moves').textContent"
+  browser.click(place)
+  browser.wait_for(f"{moves} !== ''")
+  assert f"plays {move}" in browser.evaluate(moves)
+  assert problems(browser, url) == []
+
+
 def test_cards_are_played_by_buttons(browser, start):
   url = start("uno", "random")
   ready(browser, url, 390)

@@ -12,15 +12,17 @@ _MAX_NAME = 40
 def arena_figure(data: Mapping[str, Any]) -> "Figure":
   """Returns a figure: the cross-table, with players from the strongest to the weakest, and their ratings.
 
+  Rows have the players' numbers and names, columns their numbers.
+
   Args:
     data: the result of `Arena.to_json`.
   """
   from matplotlib.figure import Figure
 
   players = data["players"]
-  names = [_short(player["name"]) for player in players]
-  size = len(names)
-  figure = Figure((7.5 + 0.75 * size, 2.0 + 0.55 * size), dpi=110, layout="constrained")
+  labels = _labels([player["name"] for player in players])
+  size = len(players)
+  figure = Figure((7.5 + 0.75 * size, 1.4 + 0.55 * size), dpi=110, layout="constrained")
   table, ratings = figure.subplots(1, 2, width_ratios=(max(size, 3), 3), sharey=True)
   nan = float("nan")
   scores = [[nan if pair is None else pair["score"] for pair in row] for row in data["scores"]]
@@ -32,14 +34,15 @@ def arena_figure(data: Mapping[str, Any]) -> "Figure":
         if pair["low"] is not None:
           text += f"\n{pair['low']:.2f}–{pair['high']:.2f}"
         table.text(j, i, text, ha="center", va="center", fontsize="small")
-  table.set_xticks(range(size), names, rotation=30, ha="right", parse_math=False)
-  table.set_yticks(range(size), names, parse_math=False)
+  table.set_xticks(range(size), range(1, size + 1))
+  rows = [f"{label}  {number}" for number, label in enumerate(labels.values(), 1)]
+  table.set_yticks(range(size), rows, parse_math=False)
   table.set_title("score of the row against the column, 95% interval", loc="left", fontsize="medium")
   values = [player["rating"] for player in players]
   ratings.errorbar(
     values, range(size), xerr=_errors(players), fmt="o", color="#0072b2", ecolor="#0072b2", capsize=3
   )
-  ratings.set_title(f"rating (Elo; {_short(data['pinned'])} is 0)", fontsize="medium", parse_math=False)
+  ratings.set_title(f"rating (Elo; {labels[data['pinned']]} is 0)", fontsize="medium", parse_math=False)
   ratings.grid(alpha=0.3)
   figure.suptitle(_title(data), fontsize="medium", x=0.01, ha="left", parse_math=False)
   return figure
@@ -61,12 +64,13 @@ def milestones_figure(data: Mapping[str, Any], steps: Mapping[str, int]) -> "Fig
   x = [steps[player["name"]] / 1e6 for player in own]
   axis.errorbar(x, [p["rating"] for p in own], yerr=_errors(own), marker="o", color="#0072b2", capsize=3)
   others = [player for player in data["players"] if player["name"] not in steps]
+  labels = _labels([player["name"] for player in others])
   for color, player in zip(("#d55e00", "#009e73", "#cc79a7", "#8a6d00") * len(others), others, strict=False):
     if player["low"] is not None:
       axis.axhspan(player["low"], player["high"], color=color, alpha=0.12, linewidth=0)
     axis.axhline(player["rating"], color=color, linestyle="--")
     axis.annotate(
-      _short(player["name"]), (x[0], player["rating"]), va="bottom", fontsize="small", parse_math=False
+      labels[player["name"]], (x[0], player["rating"]), va="bottom", fontsize="small", parse_math=False
     )
   axis.set_xlabel("environment steps (millions)")
   axis.set_ylabel("rating (Elo), 95% interval")
@@ -92,5 +96,14 @@ def _title(data: Mapping[str, Any]) -> str:
   )
 
 
-def _short(name: str) -> str:
-  return name if len(name) <= _MAX_NAME else f"…{name[1 - _MAX_NAME :]}"
+def _labels(names: Sequence[str]) -> dict[str, str]:
+  """Returns the label of each name: without folders and `run:`, if the labels then differ."""
+  labels = []
+  for name in names:
+    kind, colon, place = name.rpartition(":") if "/" not in name else name.partition(":")
+    labels.append(("" if kind == "run" else kind + colon) + place.rpartition("/")[2])
+  chosen = labels if len(set(labels)) == len(names) else names
+  return {
+    name: label if len(label) <= _MAX_NAME else f"…{label[1 - _MAX_NAME :]}"
+    for name, label in zip(names, chosen, strict=True)
+  }

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from dm_env import StepType, TimeStep
 
-from moozi.api.run_access import check_searches, open_run
+from moozi.api.run_access import check_number, check_searches, open_run
 from moozi.api.search import Search
 from moozi.core.config import Config
 from moozi.core.errors import UserError
@@ -45,7 +45,8 @@ def load(
     checkpoint: a name, a path, an environment step (takes the nearest), "best", or "last". None takes the
       last one.
     simulations: number of simulations per search; None uses that of `planners.test`.
-    allow_code: whether the run may import the Python modules that it names.
+    allow_code: whether the run, and the runs that it plays in evaluations, may import the Python modules that
+      they name.
     seed: seeds the search's noise and the choice of actions; None uses `evaluation.seed`. Has no effect if
       `evaluation.noise_free` is true.
 
@@ -53,7 +54,7 @@ def load(
     environment.
   """
   directory, config = open_run(run, allow_code)
-  agent = agent_of(directory, config, checkpoint, simulations=simulations, seed=seed)
+  agent = agent_of(directory, config, checkpoint, simulations=simulations, seed=seed, allow_code=allow_code)
   assert agent.state is not None  # read now, so that a damaged checkpoint is reported here
   return agent
 
@@ -65,26 +66,22 @@ def agent_of(
   *,
   simulations: int | None = None,
   seed: int | None = None,
-  with_opponent: bool = True,
+  allow_code: bool = False,
 ) -> "Agent":
   """Returns the agent of an open run. Its parameters are read on first use.
 
-  The other arguments and the errors are those of `load`.
-
-  Args:
-    with_opponent: whether to check that the run's `evaluation.opponent` exists. It is False for an agent that
-      is loaded as a player: its run may name itself as the opponent, and the check would load it again.
+  The arguments and the errors are those of `load`.
   """
-  from moozi.evaluation.opponents import check_history, check_opponent
+  from moozi.evaluation.opponents import check_history
   from moozi.io.checkpoints import read_checkpoint_info
+  from moozi.run.build import env_spec
 
-  spec = registry.env_spec(config.env.name, **config.env.arguments)
+  check_number("simulations", simulations)
+  spec = env_spec(config)
   check_history(config, spec)
-  if with_opponent:
-    check_opponent(config, spec)
   found = find_checkpoint(directory.checkpoints_path, checkpoint)
   info = read_checkpoint_info(found.path, expected_of(config, spec))
-  return Agent(directory, config, spec, info, simulations=simulations, seed=seed)
+  return Agent(directory, config, spec, info, simulations=simulations, seed=seed, allow_code=allow_code)
 
 
 class Agent:
@@ -102,6 +99,7 @@ class Agent:
     spec: the environment's specification.
     checkpoint: the checkpoint's name, path and counters.
     simulations: number of simulations per search; None uses that of `planners.test`.
+    allow_code: whether the runs that play in evaluations may import the Python modules that they name.
   """
 
   def __init__(
@@ -113,9 +111,10 @@ class Agent:
     *,
     simulations: int | None = None,
     seed: int | None = None,
+    allow_code: bool = False,
   ) -> None:
     self.directory, self.config, self.spec = directory, config, spec
-    self.checkpoint, self.simulations = checkpoint, simulations
+    self.checkpoint, self.simulations, self.allow_code = checkpoint, simulations, allow_code
     self._seed = seed
     self._evaluators: dict[tuple[str, int | None], Evaluator] = {}
     self._is_first = True
@@ -241,8 +240,8 @@ class Agent:
 
     Args:
       episodes: number of episodes; None uses `evaluation.final_episodes`.
-      opponent: with two players: "random", "mcts", "self", `module:function`, or the name of a registered
-        player. None uses `evaluation.opponent`.
+      opponent: with two players: "random", "mcts", "self", `module:function`, the name of a registered
+        player, or a trained agent (`api.players`). None uses `evaluation.opponent`.
       opponent_simulations: number of simulations per search of the opponent "mcts".
       simulations: number of simulations per search; None uses the agent's.
       record: whether to keep frames of the first episodes, for pictures.
@@ -250,18 +249,18 @@ class Agent:
       on_episode: called after each episode with the number of finished episodes.
 
     Returns: the episodes' returns and lengths; `summary()` has the figures that `moozi evaluate` prints.
-    Raises: UserError: the opponent does not exist. EnvError: the environment failed.
+    Raises: UserError: the opponent does not exist, or a number is below 1. EnvError: the environment failed.
     """
+    check_number("episodes", episodes)
+    check_number("opponent_simulations", opponent_simulations)
+    check_number("gif_max_frames", gif_max_frames)
     check_opponent_options(self.config, self.spec, opponent, opponent_simulations)
     options = {"opponent": opponent, "opponent_simulations": opponent_simulations}
     options |= {"gif_max_frames": gif_max_frames}
     used = {key: value for key, value in options.items() if value is not None}
     evaluation = self.config.evaluation.model_copy(update=used)
     config = self.config.model_copy(update={"evaluation": evaluation})
-    if opponent is not None:
-      from moozi.evaluation.opponents import check_opponent
-
-      check_opponent(config, self.spec)
+    self._check_opponent(config)
     result = self._evaluator_of(config, simulations).run(
       self.state.params,
       self.state.net_state,
@@ -284,11 +283,16 @@ class Agent:
   ) -> "InspectedEpisode":
     """Plays one evaluation episode, or its first `max_steps` steps; returns it with all its searches.
 
-    Raises: UserError: the algorithm has no search, or the environment fails.
+    Raises: UserError: the algorithm has no search, the opponent does not exist, a number is too low, or the
+      environment fails.
     """
     from moozi.analysis.inspection import inspect_episode
 
     check_searches(self.directory.path, self.config, "Agent.inspect")
+    check_number("episode", episode, minimum=0)
+    check_number("max_steps", max_steps)
+    check_number("simulations", simulations)
+    self._check_opponent(self.config)
     return inspect_episode(
       self.config,
       self.spec,
@@ -301,7 +305,11 @@ class Agent:
     )
 
   def evaluator(self, simulations: int | None = None) -> "Evaluator":
-    """Returns the run's evaluator; `simulations` overrides the agent's."""
+    """Returns the run's evaluator; `simulations` overrides the agent's.
+
+    Raises: UserError: the opponent does not exist.
+    """
+    self._check_opponent(self.config)
     return self._evaluator_of(self.config, simulations)
 
   @property
@@ -319,15 +327,28 @@ class Agent:
     """
     from moozi.training.algorithms import algorithm_of
 
+    check_number("simulations", simulations)
     simulations = self.simulations if simulations is None else simulations
     key = (config.evaluation.model_dump_json(), simulations)
     if key not in self._evaluators:
       self._evaluators[key] = algorithm_of(config).build_evaluator(config, self.spec, simulations)
     return self._evaluators[key]
 
+  def _check_opponent(self, config: Config) -> None:
+    """Raises UserError if `evaluation.opponent` cannot play.
+
+    With `allow_code`, the opponent's run may import Python modules from now on.
+    """
+    from moozi.api.players import allow_code_of
+    from moozi.evaluation.opponents import check_opponent
+
+    if self.allow_code:
+      allow_code_of(config.evaluation.opponent)
+    check_opponent(config, self.spec)
+
   @functools.cached_property
   def _player(self) -> "Player":
-    return self.evaluator().player(self.state.params, self.state.net_state, self._seed)
+    return self._evaluator_of(self.config).player(self.state.params, self.state.net_state, self._seed)
 
   @functools.cached_property
   def _search_policy(self) -> Callable[..., Any]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from moozi.api.players import TrainedPlayer, run_of_approach
-from moozi.api.run_access import open_run, writing
+from moozi.api.run_access import check_number, open_run, writing
 from moozi.core.config import EnvConfig
 from moozi.core.errors import UserError
 from moozi.core.plugins import PLAYERS, is_code
@@ -43,6 +43,8 @@ FILES = {
 _FORMAT = 1
 _MAX_MILESTONES = 10
 _TRAINED = ("run", "zoo", "prior")
+# The players of an arena: `self` is the agent that is evaluated.
+_PLAYERS = dataclasses.replace(PLAYERS, built_in=tuple(name for name in PLAYERS.built_in if name != "self"))
 # Number of positions that an agent searches at once. In a block of 16 openings, each agent is to move
 # in about this number of games at a time.
 _WIDTH = 16
@@ -248,7 +250,8 @@ def arena(
       network without search), "approach:NAME" (`api.players.run_of_approach`), "module:function", or a
       registered name. A player that is listed twice plays against itself.
     games: number of games of each pair (with more than two seats: of each group of players who meet). It is
-      rounded up so that each opening is played from every seat.
+      rounded up so that each opening is played from every seat. There are fewer games if a group has fewer
+      players than seats and rotations of an opening have equal orders, since each order is played once.
     milestones: a run whose milestones play too, at most ten, evenly spaced.
     opening_plies: number of random moves at the start of each game. None takes a quarter of a random game's
       mean length, at most 4, and 0 with chance and hidden information.
@@ -262,20 +265,26 @@ def arena(
     on_game: called with the number of finished games and the number of all games.
 
   Returns: the results.
-  Raises: UserError: the task or a player does not exist, a player does not fit the task, there are fewer than
-    two players, or `out` has games of other conditions, or of an agent that had other parameters. RunError:
-    another process plays in `out`, or the games cannot be written; finished games are kept.
+  Raises: UserError: the task or a player does not exist, a player does not fit the task, a number is too low,
+    there are fewer than two players, or `out` has games of other conditions, or of an agent that had other
+    parameters. RunError: another process plays in `out`, or the games cannot be written; finished games are
+    kept.
   """
-  if games < 1:
-    raise UserError(f"games={games}: must be at least 1")
+  for name, number, minimum in (
+    ("games", games, 1),
+    ("opening_plies", opening_plies, 0),
+    ("simulations", simulations, 1),
+    ("workers", workers, 1),
+  ):
+    check_number(name, number, minimum)
   env, steps = _task_of(task, milestones, allow_code), {}
   make_table = functools.partial(registry.make_table, env.name, **env.arguments)
   if milestones is not None:
     steps = _milestones_of(milestones, allow_code)
   table = make_table()
   try:
-    names = [*steps, *(run_of_approach(player, table.spec) for player in players)]
-    pinned = None if pinned is None else run_of_approach(pinned, table.spec)
+    names = [*steps, *(run_of_approach(player, table.spec, allow_code) for player in players)]
+    pinned = None if pinned is None else run_of_approach(pinned, table.spec, allow_code)
     entrants = entrants_of(names, simulations, allow_code)
     play.schedule(list(entrants), table.num_seats, 0, seed)  # raises the error of too few players
     for entrant in entrants.values():
@@ -319,7 +328,7 @@ def _task_of(task: str | None, milestones: Any, allow_code: bool) -> EnvConfig:
     if milestones is None:
       raise UserError("arena: needs a task, such as open_spiel:connect_four, or milestones")
     return open_run(milestones, allow_code)[1].env
-  is_file = ":" not in task or Path(task).is_file()
+  is_file = ":" not in task or os.path.isfile(task)
   config = load_config(Path(task), []) if is_file else load_config(None, [f"env.name={task}"])
   return config.env
 
@@ -358,9 +367,9 @@ def entrants_of(names: Sequence[str], simulations: int | None, allow_code: bool)
 def _entrant(name: str, simulations: int | None, allow_code: bool) -> Entrant:
   if name in ("human", "self"):
     raise UserError(f"{name}: cannot play in an arena; `moozi play` is for people")
-  if not PLAYERS.is_known(name) and not is_code(name):
-    raise UserError(f"{name}: no such player; must be {PLAYERS.allowed(name)}")
-  if PLAYERS.is_built_in(name) and name.partition(":")[0] in _TRAINED:
+  if not _PLAYERS.is_known(name) and not is_code(name):
+    raise UserError(f"{name}: no such player; must be {_PLAYERS.allowed(name)}")
+  if _PLAYERS.is_built_in(name) and name.partition(":")[0] in _TRAINED:
     return TrainedEntrant(TrainedPlayer(name, simulations, allow_code))
   return play.SimpleEntrant(name)
 

@@ -194,12 +194,16 @@ def compare(
 def find_runs(text: str) -> list[Path]:
   """Returns the run directories for a path, which is a run, a folder that contains runs, or a pattern.
 
-  Raises: UserError: there are no runs.
+  Raises: UserError: there are no runs, or the path cannot be read.
   """
   path = resolve_run(text)
-  found_by_pattern = Path(path.anchor).glob(str(path.relative_to(path.anchor)))
-  candidates = [path] if path.exists() else sorted(found_by_pattern)
-  found = [run for candidate in candidates for run in _runs_in(candidate)]
+  try:
+    found_by_pattern = Path(path.anchor).glob(str(path.relative_to(path.anchor)))
+    candidates = [path] if path.exists() else sorted(found_by_pattern)
+    found = [run for candidate in candidates for run in _runs_in(candidate)]
+  except (OSError, ValueError) as e:
+    reason = getattr(e, "strerror", None) or e
+    raise UserError(f"{text}: cannot be read: {reason}") from None
   if not found:
     raise UserError(f"{text}: no run; must be a run, a folder of runs, or a pattern such as runs/first-seed*")
   return found

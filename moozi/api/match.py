@@ -234,7 +234,7 @@ def make_advisor(name: str, table: Table, simulations: int | None, allow_code: b
         f"--advisor={name}: the MCTS of {table.spec.name} does not report visits and values; choose a run"
       )
     return BotAdvisor(name, search)
-  name = run_of_approach(name, table.spec)
+  name = run_of_approach(name, table.spec, allow_code)
   if name.partition(":")[0] not in ("run", "zoo"):
     raise UserError(
       f"--advisor={name}: must be mcts:N, run:PATH[@checkpoint], zoo:NAME, approach:NAME or none"

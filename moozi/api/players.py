@@ -16,9 +16,9 @@ from jaxtyping import Bool, Shaped
 from moozi.api.agent import Agent, agent_of
 from moozi.api.run_access import open_run
 from moozi.core.errors import UserError
+from moozi.core.plugins import code_keys
 from moozi.core.records import BatchedTimeStep
 from moozi.core.spec import EnvSpec
-from moozi.envs.registry import env_spec
 from moozi.envs.vector import live_steps
 from moozi.io.run_directory import ENDS, RunDirectory
 from moozi.io.zoo import ZOO_PREFIX, label_of
@@ -40,37 +40,44 @@ class TrainedName(NamedTuple):
   uses_prior: bool
 
 
-def run_of_approach(name: str, spec: EnvSpec) -> str:
+def run_of_approach(name: str, spec: EnvSpec, allow_code: bool = False) -> str:
   """Returns `run:PATH` for `approach:NAME`, and any other name as it is.
 
   The run is the last one in `runs/`, or in a folder in it such as `runs/testbed`, that completed its training
-  with `algorithm: NAME` on the environment of `spec`.
+  with `algorithm: NAME` on the environment of `spec`. Without `allow_code`, runs that name Python modules to
+  import are left out.
 
   Raises: UserError: there is no such algorithm or no such run.
   """
   kind, _, approach = name.partition(":")
   if kind != "approach":
     return name
+  from moozi.run.build import env_spec
   from moozi.training.algorithms import ALGORITHMS
 
   if approach not in ALGORITHMS:
     raise UserError(f"{name}: no such algorithm; must be approach:{', approach:'.join(ALGORITHMS)}")
   found: list[tuple[float, Path]] = []
+  refused: list[Path] = []
   for summary in [*_RUNS.glob("*/summary.json"), *_RUNS.glob("*/*/summary.json")]:
     with contextlib.suppress(UserError, OSError):  # not a run, or one that cannot be read
       run = RunDirectory.open(summary.parent)
       config = run.load_config()
       if (
-        config.algorithm == approach
-        and config.env.name == spec.name
-        and run.read_summary().get("reason") in ENDS
-        and _facts(env_spec(config.env.name, **config.env.arguments)) == _facts(spec)
+        config.algorithm != approach
+        or config.env.name != spec.name
+        or run.read_summary().get("reason") not in ENDS
       ):
+        continue
+      if not allow_code and code_keys(config):  # checked first, because env_spec imports the modules
+        refused.append(run.path)
+      elif _facts(env_spec(config)) == _facts(spec):
         found.append((summary.stat().st_mtime, run.path))
   if not found:
+    hint = f"; {refused[0]} names Python modules: pass --allow-code if you trust it" if refused else ""
     raise UserError(
       f"{name}: no run in {_RUNS}/ completed its training on {_describe(spec)} with algorithm={approach}; "
-      "train one, or choose run:PATH"
+      f"train one, or choose run:PATH{hint}"
     )
   return f"run:{max(found)[1]}"
 
@@ -89,13 +96,14 @@ class TrainedPlayer:
 
   Args:
     name: as in `parse_name`.
-    simulations: number of simulations per search; None uses that of `planners.test`.
+    simulations: number of simulations per search; None uses that of `planners.test`. Has no effect on an
+      algorithm without a search.
     allow_code: whether the run may import the Python modules that it names.
 
   Attributes:
     agent: the agent.
     name: the full name. It has the checkpoint's name unless the agent is from the zoo, and the number of
-      simulations if it was given.
+      simulations if it was given and has an effect.
 
   Raises: UserError: the run or the checkpoint does not exist, or the checkpoint does not fit its run.
   """
@@ -104,9 +112,9 @@ class TrainedPlayer:
     run, checkpoint, uses_prior = parse_name(name)
     try:
       directory, config = open_run(run, allow_code)
-      self.agent: Agent = agent_of(
-        directory, config, checkpoint, simulations=simulations, with_opponent=False
-      )
+      # An algorithm without a search, such as PPO, refuses a number of simulations.
+      simulations = simulations if config.searches else None
+      self.agent: Agent = agent_of(directory, config, checkpoint, simulations=simulations)
       assert self.agent.state is not None  # reads the checkpoint, so that damage is reported here
     except UserError as error:
       raise UserError(str(error) if run in str(error) else f"{name}: {error}") from None
@@ -116,7 +124,7 @@ class TrainedPlayer:
     if not label.startswith(ZOO_PREFIX):
       label = f"{'' if uses_prior else 'run:'}{run}@{self.agent.checkpoint.name}"
     self.name = f"prior:{label}" if uses_prior else label
-    if simulations is not None and not uses_prior and config.searches:
+    if simulations is not None and not uses_prior:
       self.name += f" ({simulations} simulations)"
 
   def check(self, spec: EnvSpec, where: str) -> None:
@@ -164,10 +172,20 @@ def _evaluator(agent: Agent, simulations: int | None) -> "Evaluator":
   return _EVALUATORS[key]
 
 
+# Names of players whose runs may import Python modules.
+_MAY_IMPORT: set[str] = set()
+
+
+def allow_code_of(name: str) -> None:
+  """Lets `make_player` load the run of the player `name` even if the run names Python modules to import."""
+  _MAY_IMPORT.add(name)
+
+
 # Cached, because an evaluation makes a player for each episode.
 @functools.lru_cache(maxsize=8)
 def _load(name: str, spec: EnvSpec) -> TrainedPlayer:
-  player = TrainedPlayer(run_of_approach(name, spec))
+  allow_code = name in _MAY_IMPORT
+  player = TrainedPlayer(run_of_approach(name, spec, allow_code), allow_code=allow_code)
   player.check(spec, name)
   return player
 

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from moozi.api.run_access import open_run, place_in_run, writing
+from moozi.api.run_access import check_searches, open_run, place_in_run, writing
 from moozi.core.config import Config
 from moozi.core.errors import UserError
 from moozi.io.checkpoints import CheckpointInfo, list_checkpoints
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
   from moozi.api.agent import Agent
 
 _TEST = "test/"
+_MAX_STEPS = 1000
 
 
 class Run(os.PathLike[str]):
@@ -111,39 +112,51 @@ class Run(os.PathLike[str]):
     out: str | os.PathLike[str] | None = None,
     *,
     checkpoint: str | None = None,
-    episode: int = 0,
-    max_steps: int = 1000,
+    episode: int | None = None,
+    max_steps: int | None = None,
     simulations: int | None = None,
     allow_code: bool = False,
     on_step: Any = lambda num_frames: None,
   ) -> Path:
     """Writes the HTML page of `moozi report`: curves, settings, and an episode with its searches.
 
-    For an algorithm without a search, the page has no episode.
+    For an algorithm without a search, the page has no episode, so `episode`, `max_steps` and `simulations`
+    must be None.
 
     Args:
       out: the page's file; None writes report.html in the run directory.
-      episode: index of the evaluation episode.
-      max_steps: maximum number of steps of the episode.
+      episode: index of the evaluation episode; None plays the first one.
+      max_steps: maximum number of steps of the episode; None stops it after 1,000.
       checkpoint, simulations, allow_code: as in `moozi.load`.
       on_step: called after each step of the episode with the number of frames so far.
 
     Returns: the page's path.
-    Raises: UserError: the page cannot be written, or an error of `moozi.load`.
+    Raises: UserError: the page cannot be written, an argument needs a search that the algorithm lacks, or an
+      error of `moozi.load` or `Agent.inspect`.
     """
     from moozi.api.agent import agent_of
     from moozi.io.plain_data import dump_yaml
     from moozi.vis.report import write_report
 
     directory, config = open_run(self, allow_code)
+    options = {"--episode": episode, "--max-steps": max_steps, "--simulations": simulations}
+    for option, number in options.items():
+      if number is not None:
+        check_searches(self.path, config, option)
     path = place_in_run(directory, "report.html") if out is None else Path(out)
-    if path.is_dir():
-      raise UserError(f"--out={out}: is a folder; must be a file, such as {path / 'report.html'}")
-    agent = agent_of(directory, config, checkpoint)
+    with writing("--out", path):
+      if path.is_dir():
+        raise UserError(f"--out={out}: is a folder; must be a file, such as {path / 'report.html'}")
+    agent = agent_of(directory, config, checkpoint, allow_code=allow_code)
     ticks = read_metrics(directory.metrics_path)
     played, figures = None, _last_evaluation(ticks)
     if config.searches:
-      played = agent.inspect(episode, max_steps=max_steps, simulations=simulations, on_step=on_step)
+      played = agent.inspect(
+        episode or 0,
+        max_steps=_MAX_STEPS if max_steps is None else max_steps,
+        simulations=simulations,
+        on_step=on_step,
+      )
     else:
       figures += f" The algorithm {config.algorithm} has no search, so this page has no episode."
     about = {

@@ -51,6 +51,12 @@ def check_has_model(run: Path, config: Config, user: str) -> None:
     raise UserError(f"{run}: algorithm={config.algorithm} has no model; {user} needs an algorithm with one")
 
 
+def check_number(name: str, value: int | None, minimum: int = 1) -> None:
+  """Raises UserError if the argument `name` is below `minimum`; None is allowed."""
+  if value is not None and value < minimum:
+    raise UserError(f"{name}={value}: must be at least {minimum}")
+
+
 def place_in_run(run: RunDirectory, *names: str) -> Path:
   """Returns a path in the run's folder, or in the current folder if the run is a zoo agent.
 

@@ -1,6 +1,7 @@
 """`moozi arena`."""
 
 import re
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -22,7 +23,13 @@ def arena(
   players: Annotated[
     list[str] | None, typer.Argument(metavar="TASK PLAYER...", help=_PLAYERS_HELP, show_default=False)
   ] = None,
-  games: Annotated[int, common.integer("Number of games of each pair of players.")] = 100,
+  games: Annotated[
+    int,
+    common.integer(
+      "Number of games of each pair of players, rounded up so that each opening is played from every seat. "
+      "With more seats than players, equal orders of an opening are played once."
+    ),
+  ] = 100,
   milestones: Annotated[
     Path | None,
     typer.Option(
@@ -94,7 +101,9 @@ def arena(
         on_game=on_game,
       )
   except KeyboardInterrupt:
-    print(f"stopped: {out} keeps {counts[0]} of {counts[1]} games; the same command continues")
+    print(
+      f"stopped: {out} keeps {counts[0]} of {counts[1]} games; the same command continues", file=sys.stderr
+    )
     return 130
   common.print_results(result, result.save(out), as_json)
   return 0

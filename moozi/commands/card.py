@@ -15,10 +15,9 @@ def card(run: Run, out: Annotated[Path | None, output("card.md", "DIR")] = None)
 
   # The run is opened without --allow-code, because the command creates no environment.
   directory = RunDirectory.open(run)
-  if out is not None and out.exists() and not out.is_dir():
-    raise UserError(f"--out={out}: is a file; must be a folder")
-  place_in_run(directory, "card.md")
-  folder = directory.output_path if out is None else out
+  folder = place_in_run(directory, "card.md").parent if out is None else out
   with writing("--out", folder):
+    if folder.exists() and not folder.is_dir():
+      raise UserError(f"--out={out}: is a file; must be a folder")
     print("\n".join(map(str, write_card(directory, folder))))
   return 0

@@ -1,4 +1,4 @@
-"""Shared code of the commands: options, loading an agent, progress, and redirection of output."""
+"""Shared code of the commands: options, results, progress, and redirection of output."""
 
 import contextlib
 import json
@@ -6,14 +6,11 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from moozi.core.errors import UserError
-
-if TYPE_CHECKING:
-  pass
 
 
 def integer(text: str, *names: str, minimum: int = 1, maximum: int = 10**9 - 1, metavar: str = "N") -> Any:

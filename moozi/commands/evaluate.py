@@ -30,8 +30,9 @@ TWO_PLAYER_KEYS = (
 
 _OPPONENT_HELP = (
   "Two players: the opponent. random (random moves), mcts (OpenSpiel's tree search with random playouts), "
-  "mcts:N (with N simulations), self (the agent itself), run:PATH[@checkpoint], zoo:NAME, prior:PATH "
-  "(without search), or module:function. Default: the run's evaluation.opponent."
+  "mcts:N (with N simulations), self (the agent itself), run:PATH[@checkpoint], zoo:NAME, "
+  "prior:PATH[@checkpoint] (without search), approach:NAME (the last complete run of this algorithm in "
+  "runs/), or module:function. Default: the run's evaluation.opponent."
 )
 
 
@@ -71,8 +72,7 @@ def evaluate(
 ) -> int:
   """Play evaluation episodes with a run's checkpoint."""
   from moozi.api.agent import agent_of, check_opponent_options
-  from moozi.api.run_access import open_run
-  from moozi.envs.registry import env_spec
+  from moozi.api.run_access import open_run, writing
   from moozi.io.plain_data import to_plain_json
 
   if with_returns and not as_json:
@@ -80,26 +80,30 @@ def evaluate(
   if video is not None:
     from moozi.vis.video import check_video_path
 
-    check_video_path("--video", video)
+    with writing("--video", video):
+      check_video_path("--video", video)
   elif video_frames is not None:
     raise UserError("--video-frames: needs --video")
   directory, config = open_run(run, allow_code)
   with common.stdout_to_stderr():
-    spec = env_spec(config.env.name, **config.env.arguments)
-    check_opponent_options(config, spec, opponent, opponent_simulations, prefix="--")
-    agent = agent_of(directory, config, checkpoint, simulations=simulations)
+    agent = agent_of(directory, config, checkpoint, simulations=simulations, allow_code=allow_code)
+    check_opponent_options(config, agent.spec, opponent, opponent_simulations, prefix="--")
     options = {
       "opponent": opponent,
       "opponent_simulations": opponent_simulations,
       "gif_max_frames": video_frames,
     }
     figures = _play(agent, episodes or config.evaluation.final_episodes, video, options)
-  result = {"env": spec.name, "checkpoint": agent.checkpoint.name, "env_steps": agent.checkpoint.env_steps}
+  result = {
+    "env": agent.spec.name,
+    "checkpoint": agent.checkpoint.name,
+    "env_steps": agent.checkpoint.env_steps,
+  }
   result |= figures
   result["opponent"] = opponent or config.evaluation.opponent
   if result["opponent"] == "mcts":
     result["opponent_simulations"] = opponent_simulations or config.evaluation.opponent_simulations
-  keys = EVALUATION_KEYS + TWO_PLAYER_KEYS * (spec.num_players == 2) + EPISODE_KEYS * with_returns
+  keys = EVALUATION_KEYS + TWO_PLAYER_KEYS * (agent.spec.num_players == 2) + EPISODE_KEYS * with_returns
   keys += (HUMAN_KEY,) * (HUMAN_KEY in result)
   result = {key: result.get(key) for key in keys}
   if as_json:

@@ -31,7 +31,7 @@ def inspect(
   check_searches(run, config, "`moozi inspect`")
   folder = place_in_run(directory, "inspect") if out is None else out
   with common.stdout_to_stderr():
-    agent = agent_of(directory, config, checkpoint, simulations=simulations)
+    agent = agent_of(directory, config, checkpoint, simulations=simulations, allow_code=allow_code)
     played = agent.inspect(episode, max_steps=step + 1, on_step=common.show_steps(episode))
   common.print_progress("\n")
   spec, checkpoint_name = agent.spec, agent.checkpoint.name

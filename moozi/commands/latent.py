@@ -46,7 +46,7 @@ def latent(
   directory, config = open_run(run, allow_code)
   check_has_model(run, config, "`moozi latent`")
   with common.stdout_to_stderr():
-    agent = agent_of(directory, config, checkpoint)
+    agent = agent_of(directory, config, checkpoint, allow_code=allow_code)
     folder = out
     if folder is None:
       suffix = "" if steps is None else f"_first_{steps}"

@@ -1,7 +1,9 @@
 """`moozi play`."""
 
+import contextlib
+import os
 import sys
-from pathlib import Path
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -68,14 +70,16 @@ def play(
     ),
   ] = None,
   seat: Annotated[
-    int, common.integer("Games of several seats: your seat; 0 moves first.", minimum=0, maximum=9)
-  ] = 0,
+    int | None,
+    common.integer("Games of several seats: your seat. Default: 0, which moves first.", minimum=0, maximum=9),
+  ] = None,
   speed: Annotated[
-    str,
+    str | None,
     typer.Option(
-      metavar="STEPS", help="One player: steps per second after a first key; 0 waits for a key at each step."
+      metavar="STEPS",
+      help="One player: steps per second after a first key. Default: 0, which waits for a key at each step.",
     ),
-  ] = "0",
+  ] = None,
   seed: Annotated[int, common.integer("Seed of the environment.", minimum=0)] = 0,
   checkpoint: common.Checkpoint = None,
   simulations: Annotated[
@@ -91,13 +95,17 @@ def play(
   ] = None,
   web: Annotated[bool, typer.Option("--web", help="Play on a page in the browser, on this machine.")] = False,
   port: Annotated[
-    int, common.integer("--web: the port on 127.0.0.1; 0 takes a free one.", minimum=0, maximum=65535)
-  ] = 0,
+    int | None,
+    common.integer(
+      "With --web: the port on 127.0.0.1. Default: 0, which takes a free one.", minimum=0, maximum=65535
+    ),
+  ] = None,
   allow_code: common.AllowCode = False,
 ) -> int:
   """Play an environment yourself, or a game of several seats against a run's agent or another player."""
-
-  steps_per_s = common.number_of("--speed", speed, 0, MAX_SPEED, "steps per second")
+  steps_per_s = common.number_of("--speed", "0" if speed is None else speed, 0, MAX_SPEED, "steps per second")
+  if not web:
+    _check_unused({"--port": port}, "--web")
   config, is_run = _config_of(target, overrides or [], allow_code)
   table = None if _plays_one_seat(config, is_run) else _table(config)
   if table is None:
@@ -105,18 +113,37 @@ def play(
 
     with common.stdout_to_stderr():
       env = registry.make(config.env.name, seed, is_testing=True, **config.env.arguments)
-    if opponent is not None:
-      raise UserError(f"--opponent={opponent}: {config.env.name} has one player, so it has no opponent")
+    with contextlib.closing(env):
+      if opponent is not None:
+        raise UserError(f"--opponent={opponent}: {config.env.name} has one player, so it has no opponent")
+      if web:
+        raise UserError(f"--web: {config.env.name} has one player; the page is for games of several seats")
+      unused = {
+        "--seat": seat,
+        "--advisor": advisor,
+        "--checkpoint": checkpoint,
+        "--simulations": simulations,
+      }
+      _check_unused(unused, f"a game of several seats; {config.env.name} has one player")
+      return _play_alone(env, steps_per_s)
+  with contextlib.closing(table):
+    _check_unused({"--speed": speed}, f"an environment with one player; {table.spec.name} has several seats")
+    if not is_run:
+      _check_unused({"--checkpoint": checkpoint}, f"a run; {target} is an environment")
+    agent = _agent_name(target, checkpoint) if is_run else None
+    match, label = _match(table, seat or 0, seed, opponent, agent, advisor, simulations, allow_code)
     if web:
-      raise UserError(f"--web: {config.env.name} has one player; the page is for games of several seats")
-    return _play_alone(env, steps_per_s)
-  agent = _agent_name(target, checkpoint) if is_run else None
-  match, label = _match(table, seat, seed, opponent, agent, advisor, simulations, allow_code)
-  if web:
-    from moozi.commands.play_web import serve
+      from moozi.commands.play_web import serve
 
-    return serve(match, label, port)
-  return _play_board(match, seat, label)
+      return serve(match, label, port or 0)
+    return _play_board(match, seat or 0, label)
+
+
+def _check_unused(options: Mapping[str, object], needs: str) -> None:
+  """Raises UserError if an option is given that has no effect; `needs` is what it needs."""
+  for option, value in options.items():
+    if value is not None:
+      raise UserError(f"{option}={value}: needs {needs}")
 
 
 def _plays_one_seat(config: "Config", is_run: bool) -> bool:
@@ -173,7 +200,8 @@ def _match(
   entrant, trained = None, None
   if opponent != "self":
     with common.stdout_to_stderr():
-      (entrant,) = entrants_of([run_of_approach(name, table.spec)], simulations, allow_code).values()
+      name = run_of_approach(name, table.spec, allow_code)
+      (entrant,) = entrants_of([name], simulations, allow_code).values()
   if isinstance(entrant, TrainedEntrant):
     trained, entrant.width = entrant.player, 1
   advice: Advisor | None = None
@@ -204,10 +232,11 @@ def _default_advisor(
 def _config_of(target: str, overrides: list[str], allow_code: bool) -> tuple["Config", bool]:
   """Returns the configuration of a run or an environment, and whether `target` is a run."""
   is_zoo = target.startswith(ZOO_PREFIX)
-  if is_zoo or Path(target).is_dir() or ":" not in target:
+  # Unlike Path.is_dir, os.path does not raise for a name that is too long or a folder that cannot be read.
+  if is_zoo or os.path.isdir(target) or ":" not in target:
     if overrides:
       raise UserError(f"{overrides[0]}: a run's options are fixed; name an environment to set them")
-    if not is_zoo and not Path(target).exists():
+    if not is_zoo and not os.path.exists(target):
       raise UserError(f"{target}: is neither a run nor an environment; `moozi envs` lists environments")
     from moozi.api.run_access import open_run
 
@@ -388,19 +417,24 @@ def move_text(match: "Match", move: "Played") -> str:
 
 
 def outcome_text(match: "Match") -> str:
-  """Returns the result of a finished game as text, from the user's view if the user plays one seat."""
+  """Returns the result of a finished game as text, from the user's view if the user plays one seat.
+
+  A seat wins if its return is above those of all other seats; several seats with the best return share it.
+  """
   from moozi.vis.lettering import rounded
   from moozi.vis.render_spec import player_name
 
   returns, users = match.table.returns(), match.users
   if len(users) == 1:
     (seat,) = users
-    word = "won" if returns[seat] > 0 else "lost" if returns[seat] < 0 else "drew"
-    return f"you {word} (return {rounded(returns[seat]):g})"
+    own, other = returns[seat], max(x for i, x in enumerate(returns) if i != seat)
+    word = "won" if own > other else "lost" if own < other else "drew"
+    return f"you {word} (return {rounded(own):g})"
   best = max(returns)
   if best == min(returns):
     return "a draw"
-  return f"{player_name(match.table.spec, returns.index(best))} won (return {rounded(best):g})"
+  winners = [player_name(match.table.spec, seat) for seat, x in enumerate(returns) if x == best]
+  return f"{' and '.join(winners)} won (return {rounded(best):g})"
 
 
 def _print_opinion(match: "Match") -> None:

@@ -39,8 +39,7 @@ def reanalyze(
 ) -> int:
   """Search stored trajectories again with a checkpoint's network, and write new trajectories."""
   from moozi.api.agent import agent_of
-  from moozi.api.run_access import check_has_model, open_run
-  from moozi.envs.registry import env_spec
+  from moozi.api.run_access import check_has_model, open_run, writing
   from moozi.io.plain_data import to_plain_json
   from moozi.io.trajectories import open_trajectories
 
@@ -48,12 +47,13 @@ def reanalyze(
   check_has_model(run, config, "`moozi reanalyze`")
   if os.path.lexists(out):
     raise UserError(f"--out={out}: exists and is not overwritten; choose another name")
-  if not out.absolute().parent.is_dir():
-    raise UserError(f"--out={out}: the folder {out.absolute().parent} does not exist; create it first")
+  with writing("--out", out):
+    if not out.absolute().parent.is_dir():
+      raise UserError(f"--out={out}: the folder {out.absolute().parent} does not exist; create it first")
   with common.stdout_to_stderr():
-    spec = env_spec(config.env.name, **config.env.arguments)
-    store = open_trajectories(run if trajectories is None else trajectories, spec)
     agent = agent_of(directory, config, checkpoint)
+    spec = agent.spec
+    store = open_trajectories(run if trajectories is None else trajectories, spec)
     from moozi.acting.stored_positions import LaneRoots
     from moozi.run import build
 

@@ -9,8 +9,15 @@ from moozi.commands import common
 def report(
   run: common.Run,
   checkpoint: common.Checkpoint = None,
-  episode: common.Episode = 0,
-  max_steps: Annotated[int, common.integer("Stop the episode after N steps.")] = 1000,
+  episode: Annotated[
+    int | None,
+    common.integer(
+      "Number of the evaluation episode, from 0. Default: 0.", "--episode", minimum=0, metavar="I"
+    ),
+  ] = None,
+  max_steps: Annotated[
+    int | None, common.integer("Stop the episode after N steps. Default: 1,000.", "--max-steps")
+  ] = None,
   simulations: common.Simulations = None,
   out: Annotated[Path | None, common.output("report.html", "FILE")] = None,
   allow_code: common.AllowCode = False,
@@ -26,7 +33,7 @@ def report(
       max_steps=max_steps,
       simulations=simulations,
       allow_code=allow_code,
-      on_step=common.show_steps(episode),
+      on_step=common.show_steps(episode or 0),
     )
   common.print_progress("\n")
   print(path)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def stop_at_signals(stop: "Stop") -> Iterator[None]:
   """In this block, the first SIGINT, SIGTERM or SIGHUP (a closed terminal) sets `stop`.
 
-  A message acknowledges the signal at once (`run.signals`). The second signal ends the process.
+  A message acknowledges the signal at once, and the second signal ends the process (`run.signals`).
   """
   stop.note = "ending with a checkpoint; a second signal ends immediately"
   # Determined now, because `isatty` returns False after the terminal is closed.
@@ -26,8 +26,6 @@ def stop_at_signals(stop: "Stop") -> Iterator[None]:
   def on_signal(number: int, frame: FrameType | None) -> None:
     if number == HANGUP:
       _leave(terminals)
-    if stop.is_set():
-      os._exit(128 + number)
     stop.set()
 
   saved = {}

@@ -44,6 +44,8 @@ def train(
   words = list(arguments or [])
   if seeds is None and parallel != 1:
     raise UserError(f"--parallel={parallel}: needs --seeds")
+  if allow_code and resume is None:
+    raise UserError("--allow-code: needs --resume; a new run may import the modules that you name")
   if seeds is not None and resume is not None:
     raise UserError("--seeds resumes its runs itself; pass CONFIG in place of --resume RUN")
   if resume is not None:

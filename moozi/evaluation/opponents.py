@@ -1,4 +1,7 @@
-"""Creates opponents for evaluation, assigns seats, and computes two-player scores. Imports no JAX."""
+"""Creates opponents for evaluation, assigns seats, computes two-player scores, and checks a run's settings.
+
+The checks compare settings with the players, the history and the board of an environment. Imports no JAX.
+"""
 
 import contextlib
 import math

@@ -37,13 +37,15 @@ class Decision(NamedTuple):
 
 
 class EpisodeSlots:
-  """Plays episodes 0 … E-1 in B slots, each with one environment; a slot without an episode idles.
+  """Plays episodes in B slots, each with one environment; a slot without an episode idles.
 
   B is always `evaluation.num_envs`, so that the policy compiles only once, whatever E is.
 
   Args:
-    record: whether to record the first episode and the frames of the first `evaluation.gif_tiles` episodes.
-    first_episode: index of the first episode to play; earlier ones are skipped.
+    num_episodes: E.
+    record: whether to record episode 0 and the frames of the first `evaluation.gif_tiles` episodes; needs
+      `first_episode` 0.
+    first_episode: index of the first episode; the last one is first_episode + E - 1.
   """
 
   def __init__(
@@ -58,7 +60,7 @@ class EpisodeSlots:
     evaluation = config.evaluation
     self._config, self._spec = config, spec
     self._seed, self._num_episodes = evaluation.seed, num_episodes
-    self._next_episode = first_episode
+    self._first_episode = self._next_episode = first_episode
     self.num_envs = evaluation.num_envs
     self._episode_of = np.full(self.num_envs, -1, np.int64)
     starts, cap = evaluation.max_random_starts, evaluation.max_episode_steps
@@ -72,7 +74,7 @@ class EpisodeSlots:
     self._returns = np.zeros(num_episodes, np.float64)
     self._lengths = np.zeros(num_episodes, np.int64)
     self._hashes = [hashlib.sha256() for _ in range(num_episodes)]
-    self._finished = np.arange(num_episodes) < first_episode
+    self._finished = np.zeros(num_episodes, bool)
     self._record: dict[str, list[np.ndarray]] | None = None
     if record:
       names = ("frames", "actions", "rewards", "root_values", "action_probs", "to_play")
@@ -184,7 +186,7 @@ class EpisodeSlots:
       parts: dict[str, Any] = {name: np.stack(items) for name, items in self._record.items() if items}
       seat = seat_of(0) if has_opponent(self._config, self._spec) else None
       episode = EpisodeRecord(**parts, length=int(self._lengths[0]), seat=seat)
-    seats = np.array([seat_of(i) for i in range(self._num_episodes)], np.int64)
+    seats = np.array([seat_of(self._first_episode + i) for i in range(self._num_episodes)], np.int64)
     return EvaluationResult(
       returns=self._returns,
       lengths=self._lengths,
@@ -199,7 +201,7 @@ class EpisodeSlots:
 
   def _next_seed(self, slot: int) -> int | None:
     """Assigns the next episode to the slot and returns its seed; None for an idle slot."""
-    if self._next_episode >= self._num_episodes:
+    if self._next_episode >= self._first_episode + self._num_episodes:
       self._episode_of[slot], self._opponents[slot] = -1, None
       return None
     self._episode_of[slot] = self._next_episode
@@ -212,13 +214,14 @@ class EpisodeSlots:
     """Adds the latest step of `slot` to the return, the length and the hash of its episode."""
     reward = self.timestep.last_reward[slot]
     sign = 1.0 if self._spec.num_players == 1 else float(player_sign(mover, seat_of(episode)))
-    self._returns[episode] += sign * reward
-    self._lengths[episode] += 1
-    self._hashes[episode].update(frame.tobytes())
-    self._hashes[episode].update(np.int32(action).tobytes() + np.float32(reward).tobytes())
+    i = episode - self._first_episode
+    self._returns[i] += sign * reward
+    self._lengths[i] += 1
+    self._hashes[i].update(frame.tobytes())
+    self._hashes[i].update(np.int32(action).tobytes() + np.float32(reward).tobytes())
 
   def _finish(self, slot: int, episode: int, no_probs: np.ndarray, no_outcomes: np.ndarray | None) -> None:
-    self._finished[episode] = True
+    self._finished[episode - self._first_episode] = True
     if episode == 0:
       self._record_step(slot, DUMMY_ACTION, self.end_value(slot), no_probs, no_outcomes)
     if episode < self._tiles.num_episodes:
@@ -256,7 +259,7 @@ def one_slot(
   """Yields EpisodeSlots with one environment, reset to the first frame of `episode`; closes it at the end."""
   evaluation = config.evaluation.model_copy(update={"num_envs": 1})
   config = config.model_copy(update={"evaluation": evaluation})
-  slots = EpisodeSlots(config, spec, make_env, episode + 1, record=False, first_episode=episode)
+  slots = EpisodeSlots(config, spec, make_env, 1, record=False, first_episode=episode)
   with contextlib.closing(slots):
     slots.reset()
     yield slots

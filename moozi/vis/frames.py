@@ -26,6 +26,7 @@ PALETTE = (
 )
 _MIN_GRID_SCALE = 6
 _MAX_BARS = 16
+_MIN_FACT_FONT, _FACT_LEADING = 7, 4
 _GROUND = (44, 46, 56)
 _POSITIVE, _NEGATIVE = PALETTE[3], PALETTE[1]
 _LEGEND_FONT, _LEGEND_LINE, _SWATCH = 12, 18, 10
@@ -145,14 +146,14 @@ def _image(frame: np.ndarray) -> np.ndarray:
 
 
 def draw_vector(frame: Frame, spec: EnvSpec, size: int) -> Picture:
-  """Draws a vector [1, 1, D] at most `size` pixels high and wide.
+  """Draws a vector [1, 1, D] at most `size` pixels high and wide; all vectors of a spec have one size.
 
-  Draws the facts of the render spec if it has any, else bars for up to 16 entries, else a grid of cells. The
-  bar of a value v goes right if v is positive and left if it is negative; its length is |v| / (1 + |v|). The
-  brightness of a cell shows the magnitude of its entry, and the color shows the sign.
+  Draws the facts of the render spec if it has any and their text fits, else bars for up to 16 entries, else a
+  grid of cells. The bar of a value v goes right if v is positive and left if it is negative; its length is
+  |v| / (1 + |v|). The brightness of a cell shows the magnitude of its entry, and the color shows the sign.
   """
   vector, render_spec = _vector(frame), render_spec_of(spec)
-  if render_spec.facts:
+  if render_spec.facts and size // len(render_spec.facts) >= _MIN_FACT_FONT + _FACT_LEADING:
     return _facts(vector, spec, size)
   return _bars(vector, render_spec.names, size) if len(vector) <= _MAX_BARS else _cells(vector, size)
 
@@ -183,15 +184,23 @@ def facts_of(vector: Float[np.ndarray, " D"], spec: EnvSpec) -> list[tuple[str, 
 
 
 def _facts(vector: np.ndarray, spec: EnvSpec, size: int) -> Picture:
-  font, left = max(8, min(22, size // 11)), size * 3 // 5
-  facts = [
-    (label if i == 0 else "", part)
-    for label, value in facts_of(vector, spec)
-    for i, part in enumerate(_wrapped(value, size - left, font))
-  ]
-  line = max(font + 4, min(2 * font, size // len(facts)))
-  picture = paper(line * len(facts), size)
-  for i, (label, value) in enumerate(facts):
+  """Draws facts in rows. Long facts take several rows, in a smaller font; the picture's size is the same."""
+  facts, left = facts_of(vector, spec), size * 3 // 5
+  largest = max(_MIN_FACT_FONT, min(22, size // 11))
+  height = min(2 * largest, size // len(facts)) * len(facts)
+  for font in range(largest, _MIN_FACT_FONT - 1, -1):
+    rows = [
+      (label if i == 0 else "", part)
+      for label, value in facts
+      for i, part in enumerate(_wrapped(value, size - left, font))
+    ]
+    if len(rows) * (font + _FACT_LEADING) <= height:
+      break
+  else:
+    rows = facts  # one row each, shortened
+  line = height // len(rows)
+  picture = paper(height, size)
+  for i, (label, value) in enumerate(rows):
     top = i * line + (line - font) // 2 - 1
     write(picture, fit(label, size * 11 // 20, font), 4, top, FAINT, font)
     if value != "-":

@@ -11,6 +11,7 @@ from jaxtyping import Float, Int, UInt8
 from PIL import Image
 
 from moozi.io.atomic_write import atomic_path
+from moozi.vis.comparison import write_figure
 
 _MAX_FITTED = 1000
 # Side in pixels of the largest image that the projector's page loads.
@@ -98,8 +99,7 @@ def write_latent_picture(
   points = _draw_paths(left, principal_components(encoded), encoded, starts, unrolled)
   figure.colorbar(points, ax=left, label="step", shrink=0.6)
   _draw_drift(right, drift, still_drift, trained_steps)
-  with atomic_path(path) as partial:
-    figure.savefig(partial, format="png")
+  write_figure(path, figure)
 
 
 def _draw_paths(axes: Any, project: Projection, encoded: np.ndarray, starts: Any, unrolled: Any) -> Any:

@@ -272,5 +272,5 @@ def _numbers(values: np.ndarray, is_known: np.ndarray | None = None) -> list[flo
 
 def _short(value: float) -> float:
   """Rounds a number to four significant digits, as an int if it is whole, to keep the page small."""
-  rounded = float(f"{value:.4g}") if abs(value) < 1e4 else round(value)
-  return int(rounded) if rounded == int(rounded) else rounded
+  short = float(f"{value:.4g}") if abs(value) < 1e4 else round(value)
+  return int(short) if short == int(short) else short

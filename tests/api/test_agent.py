@@ -9,6 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import moozi
 from moozi.core.errors import UserError
+from tests.commands.conftest import PPO, make_run
 
 SLOW = pytest.mark.slow
 
@@ -214,6 +215,36 @@ def test_checkpoint_of_another_environment(runs):
   other = moozi.load(runs["catch"]).checkpoint.path
   with pytest.raises(UserError, match=r"another environment: spec\.name is tiny:catch"):
     moozi.load(runs["board"], str(other))
+
+
+@pytest.mark.parametrize(
+  ("call", "message"),
+  [
+    (lambda agent: agent.evaluate(0), "episodes=0: must be at least 1"),
+    (lambda agent: agent.evaluate(0, record=True), "episodes=0: must be at least 1"),
+    (lambda agent: agent.evaluate(1, simulations=0), "simulations=0: must be at least 1"),
+    (lambda agent: agent.evaluate(1, record=True, gif_max_frames=0), "gif_max_frames=0: must be at least 1"),
+    (lambda agent: agent.evaluate(1, opponent_simulations=0), "opponent_simulations=0: must be at least 1"),
+    (lambda agent: agent.evaluator(0), "simulations=0: must be at least 1"),
+    (lambda agent: agent.inspect(-1), "episode=-1: must be at least 0"),
+    (lambda agent: agent.inspect(max_steps=0), "max_steps=0: must be at least 1"),
+    (lambda agent: agent.inspect(simulations=0), "simulations=0: must be at least 1"),
+    (lambda agent: moozi.load(agent.directory.path, simulations=0), "simulations=0: must be at least 1"),
+  ],
+)
+def test_numbers_are_checked(agent, call, message):
+  with pytest.raises(UserError, match=message):
+    call(agent)
+
+
+def test_the_runs_opponent_is_needed_only_where_it_plays(tmp_path):
+  overrides = ("env.name=open_spiel:tic_tac_toe", "evaluation.opponent=run:nowhere")
+  agent = moozi.load(make_run(tmp_path, "board", *PPO, *overrides))
+  assert agent.act(agent.make_env().reset()) in range(9)
+  assert len(agent.evaluate(2, opponent="random").returns) == 2
+  for call in (lambda: agent.evaluate(1), agent.evaluator):
+    with pytest.raises(UserError, match="nowhere: no such folder"):
+      call()
 
 
 def test_own_environment_needs_allow_code(runs, tmp_path):

@@ -5,6 +5,7 @@ import errno
 import json
 import os
 import shutil
+import sys
 from pathlib import Path
 from unittest import mock
 
@@ -17,7 +18,7 @@ from moozi.api.players import OneGame, make_player, run_of_approach
 from moozi.core.errors import RunError, UserError
 from moozi.envs.registry import env_spec
 from moozi.io.checkpoints import save_checkpoint
-from tests.commands.conftest import make_run
+from tests.commands.conftest import PPO, make_run
 
 pytest.importorskip("pyspiel")
 GAME = "open_spiel:tic_tac_toe"
@@ -57,9 +58,59 @@ def test_one_opening_has_no_interval(cli, tmp_path):
   assert all(player["low"] is player["score_high"] is None for player in found["players"])
 
 
-def test_an_arena_needs_a_game():
-  with pytest.raises(UserError, match="games=0: must be at least 1"):
-    moozi.arena(GAME, PAIR, games=0)
+@pytest.mark.parametrize(
+  ("number", "least"), [("games", 1), ("opening_plies", 0), ("simulations", 1), ("workers", 1)]
+)
+def test_numbers_are_checked(number, least):
+  with pytest.raises(UserError, match=f"{number}={least - 1}: must be at least {least}"):
+    moozi.arena(GAME, PAIR, **{number: least - 1})
+
+
+def test_a_stop_is_reported_on_standard_error(cli, tmp_path, monkeypatch):
+  def stop(*args, on_game, **kwargs):
+    on_game(32, 40)
+    raise KeyboardInterrupt
+
+  monkeypatch.setattr("moozi.api.arena.arena", stop)
+  status, out, err = cli("arena", GAME, *PAIR, "--json", "--out", tmp_path)
+  assert (status, out) == (130, "")
+  assert f"stopped: {tmp_path} keeps 32 of 40 games; the same command continues\n" in err
+
+
+def test_simulations_have_no_effect_on_an_algorithm_without_search(runs):
+  found = moozi.arena(GAME, ["random", f"run:{runs['q_learning']}"], games=2, simulations=3)
+  assert found.standings.players == ("random", f"run:{runs['q_learning']}@step_000000064")
+
+
+def test_an_approach_imports_no_code(folder):
+  """A run may come from an untrusted source, so the modules that it names are not imported."""
+  pytest.importorskip("gymnasium")
+  (folder / "own_wrappers.py").write_text("def wrap(env):\n  return env\n")
+  path = make_run(Path("runs"), "own", "env.name=gymnasium:CartPole-v1", checkpoint=False)
+  (path / "summary.json").write_text(json.dumps({"reason": "max_wall_s"}))
+  text = (path / "config.yaml").read_text()
+  assert "wrappers: []" in text
+  (path / "config.yaml").write_text(text.replace("wrappers: []", "wrappers: ['own_wrappers:wrap']"))
+  spec = env_spec("gymnasium:CartPole-v1")
+  with pytest.raises(
+    UserError, match=r"approach:muzero: no run .*; runs/own names Python modules: pass --allow-code"
+  ):
+    run_of_approach("approach:muzero", spec)
+  assert "own_wrappers" not in sys.modules
+  assert run_of_approach("approach:muzero", spec, allow_code=True) == "run:runs/own"
+
+
+def test_an_opponents_run_imports_code_with_allow_code(cli, refused, tmp_path):
+  board = (*PPO, f"env.name={GAME}")
+  own = make_run(tmp_path, "own", *board)
+  old = make_run(tmp_path, "old", *board, "callbacks=['json:loads']")
+  arguments = ("evaluate", own, "--episodes", "2", "--opponent", f"run:{old}")
+  message = refused(*arguments)
+  assert "callbacks[0]=json:loads imports a Python module" in message
+  assert "pass --allow-code" in message
+  status, out, err = cli(*arguments, "--allow-code")
+  assert status == 0, err
+  assert f"score against run:{old}: " in out
 
 
 def test_approach_is_the_last_complete_run(tmp_path, monkeypatch):
@@ -139,7 +190,7 @@ def test_a_game_that_is_not_one_is_refused(tmp_path, returns, opening):
     ((GAME, "random"), "random: an arena needs at least two players"),
     (
       (GAME, "random", "mct:3"),
-      "mct:3: no such player; must be random, mcts, self, mcts:SIMULATIONS, run:PATH",
+      "mct:3: no such player; must be random, mcts, mcts:SIMULATIONS, run:PATH",
     ),
     ((GAME, "random", "mcts:0"), "mcts:0: no such player; must be"),
     ((GAME, "random", "human"), "human: cannot play in an arena; `moozi play` is for people"),
@@ -159,6 +210,10 @@ def test_a_game_that_is_not_one_is_refused(tmp_path, returns, opening):
       "plays open_spiel:connect_four (frames bool[6, 7, 4], 7 actions), not",
     ),
     (
+      ("open_spiel:go(board_size=7)", "random", "zoo:boards/go_5x5"),
+      "plays open_spiel:go(board_size=5) (frames bool[5, 5, 5], 26 actions), not open_spiel:go(board_size=7)",
+    ),
+    (
       ("tiny:catch", "random", "mcts"),
       "tiny:catch: has one player; players meet only in games of two or more",
     ),
@@ -166,6 +221,7 @@ def test_a_game_that_is_not_one_is_refused(tmp_path, returns, opening):
     (("boards/nothing", "random", "mcts"), "boards/nothing"),
     (("open_spiel:kuhn_poker", "random", "mcts"), "mcts: would see what is hidden in open_spiel:kuhn_poker"),
     ((GAME, *PAIR, "--opening-plies", "9"), "--opening-plies=9: every game of open_spiel:tic_tac_toe ends"),
+    (("x" * 300 + ":y", *PAIR), "there is no module xxx"),
     ((GAME, *PAIR, "--pin", "other"), "pinned=other: does not play; must be one of random, mcts:3"),
     (("--milestones", "nowhere"), "nowhere: "),
   ],

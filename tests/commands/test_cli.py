@@ -265,6 +265,7 @@ def test_bad_files_and_names(refused, config_file, tmp_path, monkeypatch):
   make_run(tmp_path)
   assert "never overwritten" in refused("train", config_file, "run.name=first")
   assert "CONFIG" in refused("train")
+  assert "--allow-code: needs --resume" in refused("train", config_file, "--allow-code")
   assert "trian" in refused("trian")
 
 

@@ -1,4 +1,7 @@
+import errno
 import json
+import os
+from pathlib import Path
 
 import pytest
 
@@ -39,3 +42,14 @@ def test_json_is_the_only_output(runs, capsys):
 def test_errors_are_one_line(runs):
   with pytest.raises(UserError, match="none: no run"):
     compare([str(runs), "none"])
+
+
+def test_paths_that_cannot_be_read(runs, refused, monkeypatch):
+  assert f"{'x' * 300}: cannot be read: File name too long" in refused("compare", "x" * 300)
+  assert "runs/**x: cannot be read: Invalid pattern" in refused("compare", "runs/**x")
+
+  def deny(path):
+    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+  monkeypatch.setattr(Path, "iterdir", deny)
+  assert f"{runs}: cannot be read: Permission denied" in refused("compare", runs)

@@ -61,6 +61,9 @@ def test_evaluate_video_errors(runs, refused, tmp_path, monkeypatch):
   path.mkdir()
   message = refused("evaluate", runs["catch"], "--episodes", "1", "--video", path)
   assert f"--video={path}: cannot be written: " in message
+  path = tmp_path / ("x" * 300) / "seen.gif"
+  message = refused("evaluate", runs["catch"], "--video", path)
+  assert f"--video={path}: cannot be written: File name too long" in message
   monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
   message = refused("evaluate", runs["catch"], "--video", tmp_path / "seen.mp4")
   assert "MP4 needs the package imageio-ffmpeg" in message

@@ -211,3 +211,30 @@ def test_unwritable_output(refused, trained, tmp_path):
   assert "cannot be written" in refused("inspect", trained.path, "--out", tmp_path / "file", *SEARCH)
   path = tmp_path / "file" / "page.html"
   assert "cannot be written" in refused("report", trained.path, "--max-steps", "1", "--out", path, *SEARCH)
+
+
+@pytest.mark.parametrize(("command", "name"), [("report", "page.html"), ("card", ""), ("reanalyze", "out")])
+def test_output_below_a_name_that_is_too_long(refused, trained, tmp_path, command, name):
+  path = tmp_path / ("x" * 300) / name
+  assert f"--out={path}: cannot be written: File name too long" in refused(
+    command, trained.path, "--out", path
+  )
+
+
+def test_a_card_elsewhere_is_written_beside_a_link(cli, trained, tmp_path):
+  run = RunDirectory(tmp_path / "copy")
+  shutil.copytree(trained.path, run.path)
+  (run.path / "card.md").symlink_to(tmp_path / "elsewhere")
+  status, _, err = cli("card", run.path, "--out", tmp_path / "card")
+  assert status == 0, err
+  assert (tmp_path / "card" / "card.md").is_file()
+  assert not (tmp_path / "elsewhere").exists()
+
+
+@pytest.mark.parametrize(
+  ("option", "value"), [("--episode", "0"), ("--max-steps", "9"), ("--simulations", "3")]
+)
+def test_options_of_an_episode_need_a_search(refused, tmp_path, option, value):
+  run = make_run(tmp_path, algorithm="ppo")
+  message = refused("report", run.path, option, value)
+  assert f"algorithm=ppo has no search; {option} needs an algorithm with one" in message

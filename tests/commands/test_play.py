@@ -4,10 +4,11 @@ import io
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from moozi.commands.play import keys_of
+from moozi.commands.play import keys_of, outcome_text
 from moozi.core.spec import EnvSpec
 from moozi.envs import registry
 from moozi.evaluation.group import GroupPlayer
@@ -218,6 +219,16 @@ def test_keys_of():
     (["open_spiel:tic_tac_toe", "--advisor", "random"], "--advisor=random: must be mcts:N, run:PATH"),
     (["open_spiel:kuhn_poker", "--advisor", "mcts:5"], "would see what is hidden"),
     (["tiny:catch", "--web"], "--web: tiny:catch has one player"),
+    (["tiny:catch", "--seat", "0"], "--seat=0: needs a game of several seats; tiny:catch has one player"),
+    (["tiny:catch", "--advisor", "none"], "--advisor=none: needs a game of several seats"),
+    (["tiny:catch", "--checkpoint", "best"], "--checkpoint=best: needs a game of several seats"),
+    (["tiny:catch", "--simulations", "3"], "--simulations=3: needs a game of several seats"),
+    (["tiny:catch", "--port", "0"], "--port=0: needs --web"),
+    (["open_spiel:tic_tac_toe", "--port", "8000"], "--port=8000: needs --web"),
+    (["open_spiel:tic_tac_toe", "--speed", "0"], "--speed=0: needs an environment with one player"),
+    (["open_spiel:tic_tac_toe", "--checkpoint", "best"], "--checkpoint=best: needs a run; open_spiel:tic"),
+    (["x" * 300], "is neither a run nor an environment; `moozi envs` lists environments"),
+    (["x" * 300 + ":y"], "there is no module xxx"),
     (["tiny:catch", "--seed", "x"], "'--seed': x: must be an integer from"),
   ],
 )
@@ -232,3 +243,46 @@ def test_run_without_checkpoint(tmp_path, refused):
 
 def test_options_of_run_are_fixed(runs, refused):
   assert "max_episode_steps=3: " in refused("play", runs["catch"], "max_episode_steps=3")
+
+
+@pytest.mark.parametrize(
+  ("users", "returns", "text"),
+  [
+    ({0}, [1.0, -1.0], "you won (return 1)"),
+    ({0}, [0.0, 0.0], "you drew (return 0)"),
+    ({1}, [3.0, 2.0, 0.0], "you lost (return 2)"),
+    ({1}, [-3.0, -1.0, -2.0], "you won (return -1)"),
+    ({2}, [1.0, -2.0, 1.0], "you drew (return 1)"),
+    ({0, 1, 2}, [-3.0, -1.0, -2.0], "player 1 won (return -1)"),
+    ({0, 1, 2}, [1.0, -2.0, 1.0], "player 0 and player 2 won (return 1)"),
+    ({0, 1, 2}, [2.0, 2.0, 2.0], "a draw"),
+  ],
+)
+def test_outcome_compares_the_seats(users, returns, text):
+  spec = EnvSpec(name="test:game", frame_shape=(1, 1, 2), frame_dtype="bool", num_env_actions=2)
+  table = SimpleNamespace(returns=lambda: returns, spec=spec)
+  assert outcome_text(SimpleNamespace(table=table, users=frozenset(users))) == text
+
+
+@pytest.mark.parametrize(
+  ("maker", "arguments"),
+  [
+    ("make", ("tiny:catch",)),
+    ("make", ("tiny:catch", "--opponent", "random")),
+    ("make_table", ("open_spiel:tic_tac_toe",)),
+    ("make_table", ("open_spiel:tic_tac_toe", "--seat", "2")),
+  ],
+)
+def test_the_game_is_closed(cli, monkeypatch, maker, arguments):
+  make, closed = getattr(registry, maker), []
+
+  def watched(*args, **kwargs):
+    game = make(*args, **kwargs)
+    close = game.close
+    game.close = lambda: closed.append(close())
+    return game
+
+  monkeypatch.setattr(registry, maker, watched)
+  monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+  assert cli("play", *arguments)[0] == (2 if len(arguments) > 1 else 0)
+  assert len(closed) == 1

@@ -1,5 +1,6 @@
 """Tests of the signals that stop a run."""
 
+import os
 import signal
 
 import pytest
@@ -32,3 +33,16 @@ def test_nohup_is_respected():
       assert not stop.is_set()
   finally:
     signal.signal(signal.SIGHUP, before)
+
+
+def test_first_signal_after_another_request_ends_nothing(monkeypatch):
+  """A run that ends with a checkpoint after an error has set `stop` itself."""
+  monkeypatch.setattr(os, "_exit", lambda status: pytest.fail(f"ended with {status}"))
+  before, stop = signal.signal(signal.SIGINT, signal.SIG_DFL), Stop()
+  try:
+    with stop_at_signals(stop):
+      stop.set()
+      signal.raise_signal(signal.SIGINT)
+      assert stop.is_set()
+  finally:
+    signal.signal(signal.SIGINT, before)

@@ -12,6 +12,7 @@ from moozi.envs.wrappers import EnvironmentWrapper
 from moozi.evaluation.evaluator import Evaluator
 from moozi.evaluation.evaluator import evaluation_planner as planner_of
 from moozi.evaluation.random_play import random_returns
+from moozi.evaluation.slots import one_slot
 from moozi.io.config import load_config
 from moozi.run import build
 from tests.envs.environments import LIVES_SPEC, make_lives
@@ -259,6 +260,19 @@ def test_tiles_are_bounded_by_config():
   assert [len(tile.frames) for tile in few.tiles] == [3, 3]
   assert evaluate(["evaluation.gif_tiles=0"], record=True, num_episodes=2).tiles == ()
   assert evaluate(num_episodes=2).tiles == ()
+
+
+def test_one_slot_holds_one_episode(tiny_config):
+  spec = build.env_spec(tiny_config)
+  with one_slot(tiny_config, spec, build.make_test_env(tiny_config), 5) as slots:
+    no_values = np.zeros(1), np.zeros((1, spec.num_actions))
+    while not slots.is_done:
+      assert slots.num_finished == 0
+      slots.step(np.array([2]), *no_values)
+    found = slots.result(version=0, env_steps=0)
+  assert found.lengths.shape == found.returns.shape == (1,)
+  assert found.lengths[0] >= 7
+  assert found.num_distinct == slots.num_finished == 1
 
 
 def test_play_equals_run(result):

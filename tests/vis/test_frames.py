@@ -187,6 +187,29 @@ def test_facts_are_text():
   assert (draw_frame(then.frame, other, 200) != picture).any()
 
 
+def uno_hand(spec, num_cards):
+  """Returns a frame of Uno with a hand of different cards, the first ones in their order."""
+  facts = render_spec_of(spec).facts
+  vector = np.zeros(spec.frame_shape, spec.frame_dtype)
+  start = len(facts[0].values)
+  vector[0, 0, start : start + 2 * num_cards : 2] = 1  # each card has two entries
+  return vector
+
+
+@pytest.mark.parametrize("size", [48, 128, 240, 280])
+def test_pictures_of_facts_have_one_size(size):
+  spec = registry.env_spec("open_spiel:uno(players=4)", seat="random")
+  hands = [uno_hand(spec, count) for count in (1, 6, 7, 20, 40)]
+  assert [len(vector_text(hand, spec).split()) for hand in hands] == [2, 7, 8, 21, 41]
+  pictures = [draw_vector(hand, spec, size) for hand in hands]
+  assert len({picture.shape for picture in pictures}) == 1
+  assert max(pictures[0].shape) <= size
+  assert all((a != b).any() for a, b in itertools.combinations(pictures[:4], 2))
+  for name in ("kuhn_poker", "leduc_poker", "simplest"):
+    other = registry.env_spec(f"open_spiel:{name}", seat="random")
+    assert max(draw_vector(np.zeros(other.frame_shape, bool), other, size).shape) <= size
+
+
 def test_vector_bars():
   spec = EnvSpec(
     name="gymnasium:CartPole-v1", frame_shape=(1, 1, 4), frame_dtype="float32", num_env_actions=2

@@ -36,7 +36,8 @@ def started(config: RayConfig) -> Iterator[Any]:
   """Connects Ray and yields the `ray` module.
 
   On exit, disconnects from the cluster, or shuts down the cluster that it started.
-  Raises: UserError: Ray is not installed, or no cluster answers or accepts the connection.
+  Raises: UserError: Ray is not installed or already initialized, or no cluster answers or accepts the
+    connection.
   """
   # On Linux, Ray listens on all addresses by default. This variable, which Ray reads at import, restricts Ray
   # to this machine, as on Windows and macOS; a test lists the listeners. Without the variable, Ray also
@@ -61,7 +62,7 @@ def started(config: RayConfig) -> Iterator[Any]:
     ) from None
 
   if ray.is_initialized():
-    raise RuntimeError("Ray is already initialized in this process")
+    raise UserError("runtime=ray: Ray is already initialized in this process; call ray.shutdown() first")
   common: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "configure_logging": True}
   if is_local:
     with signals.blocked(), warnings.catch_warnings():
@@ -121,7 +122,7 @@ def demands(config: Config) -> dict[str, tuple[int, ActorResources]]:
       config.reanalyze.num_workers if config.reanalyze.ratio else 0,
       config.reanalyze.resources,
     ),
-    "workers.resources": (config.workers.num_workers, config.workers.resources),
+    "workers.resources": (config.num_acting_workers, config.workers.resources),
     "evaluation.resources": (1, config.evaluation.resources),
   }
 

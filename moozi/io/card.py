@@ -276,6 +276,8 @@ def _settings(config: Config) -> dict[str, Any]:
 
 def _conditions(config: Config, num_players: int) -> dict[str, str]:
   kwargs, tested = config.env.kwargs, config.evaluation
+  limit = kwargs.get("max_episode_steps")
+  own_limit = "the environment's own" if limit is None else f"max_episode_steps={limit}"
   sticky = [f"{key}={value}" for key, value in kwargs.items() if "sticky" in key or "repeat_action" in key]
   starts = [
     f"k ~ U{{0 … {most}}} random legal actions" if most else "none"
@@ -290,9 +292,7 @@ def _conditions(config: Config, num_players: int) -> dict[str, str]:
   network = "the target network of " if tested.network == "target" else ""
   out = {
     "sticky actions": ", ".join(sticky) or "no such option is set",
-    "episode limit": f"max_episode_steps={kwargs['max_episode_steps']}"
-    if "max_episode_steps" in kwargs
-    else f"the environment's own; in evaluation at most {tested.max_episode_steps:,} steps",
+    "episode limit": f"{own_limit}; in evaluation at most {tested.max_episode_steps:,} steps",
     "random starts": f"evaluation: {starts[0]}; training: {starts[1]}",
     "protocol": f"{protocol}; {'noise-free' if tested.noise_free else 'planners.test unchanged'}; "
     f"{network}the last checkpoint, not the best",

@@ -387,7 +387,13 @@ class ReplayBuffer:
     }
 
   def set_counters(self, state: State) -> None:
+    """Restores the counters of a state, of which the last `num_steps` steps ever added are stored already."""
     self._counters = {name: int(count) for name, count in part(state, "counter").items()}
+    self.count_steps_before(self.num_added - int((self.storage.newest + 1).sum()))
+
+  def count_steps_before(self, num_steps: int) -> None:
+    """Counts `num_steps` steps in the window that were added before those that are stored or will be."""
+    self.storage.steps_before = num_steps // self.storage.num_lanes
 
 
 def window_of(state: State) -> tuple[float, float]:

@@ -114,15 +114,19 @@ def _repack(replay: ReplayBuffer, state: State, old: tuple[int, int, int]) -> in
   targets = TargetsConfig(history_length=1, unroll_steps=1, n_step=1)
   source = LaneStorage(targets, replay.spec, num_lanes, max(lane_capacity, 4))
   source.set_state({name.removeprefix(_RINGS): x for name, x in state.items() if name.startswith(_RINGS)})
+  kept: list[tuple[int, int, int]] = []
   for lane in range(num_lanes):
     stop = int(source.newest[lane]) + 1
-    first = max(0, stop - lane_capacity, stop - replay.lane_capacity)
-    if first >= stop:
-      continue
-    whole = source.trajectory(lane, first, stop)
+    index = np.arange(max(0, stop - lane_capacity, stop - replay.lane_capacity), stop)
     # Starts at the first episode start: steps of an episode whose start was overwritten have no history.
-    starts = np.flatnonzero(whole.is_first)
+    starts = index[source.arrays["is_first"][source.slots(lane, index)]]
     if starts.size:
-      replay.add(map_fields(lambda x, a=starts[0]: x[a:, None], whole), lane % replay.num_lanes)
+      kept.append((lane, int(starts[0]), stop))
+  # Before the steps are added, because a step that has left the window never returns to it.
+  num_added = part(state, "counter")["added"]
+  replay.count_steps_before(int(num_added) - sum(stop - first for _, first, stop in kept))
+  for lane, first, stop in kept:
+    steps = source.trajectory(lane, first, stop)
+    replay.add(map_fields(lambda x: x[:, None], steps), lane % replay.num_lanes)
   replay.set_counters(state)
   return source.num_steps - replay.storage.num_steps

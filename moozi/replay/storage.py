@@ -33,6 +33,8 @@ class LaneStorage:
     sequence: [size] int64, index of the step in each slot; -1 for an empty slot.
     delta: [size] float32, the priority δ of each slot; 0 if the step has no n-step return yet. Only `append`,
       `refresh_delta` and `set_delta` write it.
+    steps_before: number of steps that each lane received before index 0; above 0 in a repacked buffer. They
+      count in the window.
     generations: [64] int64, a number for each block of ring positions; 0 if the block was never written. It
       changes at each write, and no two buffers use the same number. A checkpoint writes only the blocks whose
       generation has changed.
@@ -74,6 +76,7 @@ class LaneStorage:
     self._is_packed = spec.frame_dtype == "bool"
     size = num_lanes * lane_capacity
     self.newest = np.full(num_lanes, _EMPTY, np.int64)
+    self.steps_before = 0
     self.sequence = np.full(size, _EMPTY, np.int64)
     self.delta = np.zeros(size, np.float32)
     self.arrays = _empty_arrays(spec, size)
@@ -117,7 +120,8 @@ class LaneStorage:
     is_young = newest < self.lane_capacity
     first = np.where(is_young, 0, newest - self.lane_capacity + 1 + self.history)
     # Each added step lengthens the window by at most one, so a step that has left the window stays outside.
-    window = np.maximum((self._window_share * (newest + 1)).astype(np.int64), self._window_min)
+    num_added = self.steps_before + newest + 1
+    window = np.maximum((self._window_share * num_added).astype(np.int64), self._window_min)
     first = np.maximum(first, newest + 1 - window)
     return first, np.maximum(newest - self.reach + 1, first)
 

@@ -52,6 +52,13 @@ def test_reanalyze_workers_are_counted():
     cluster.check_resources(load_config(None, [*shares, "reanalyze.ratio=0.5"]), {"CPU": 2.0})
 
 
+def test_workers_of_offline_learning_are_not_counted():
+  overrides = ["workers.num_workers=4", "workers.resources.num_cpus=1", "offline.trajectories=runs/old"]
+  cluster.check_resources(load_config(None, [*overrides, "offline.fraction=1"]), {"CPU": 2.0})
+  with pytest.raises(UserError, match=r"workers.resources.num_cpus: 4"):
+    cluster.check_resources(load_config(None, [*overrides, "offline.fraction=0.5"]), {"CPU": 2.0})
+
+
 @pytest.mark.parametrize("scheme", ["", "ray://"])
 def test_no_cluster_at_the_address(scheme):
   with socket.socket() as closed:

@@ -1,8 +1,11 @@
-"""Tests of the commands on a card."""
+"""Tests of the conditions and the commands on a card."""
 
 import shlex
 
-from moozi.io.card import _train_command
+import pytest
+
+from moozi.io.card import _conditions, _train_command
+from moozi.io.config import load_config
 
 
 def test_training_command_is_valid_shell():
@@ -14,3 +17,16 @@ def test_training_command_is_valid_shell():
     *("runtime=local", 'run.name="null"', 'env.name="@x"'),
     *("ppo.network.hidden_sizes=[64, 64]", "seed=3"),
   ]
+
+
+@pytest.mark.parametrize(
+  ("override", "limit"),
+  [
+    ("max_episode_steps=500", "max_episode_steps=500; in evaluation at most 300 steps"),
+    ("max_episode_steps=null", "the environment's own; in evaluation at most 300 steps"),
+  ],
+)
+def test_a_card_states_both_limits_of_an_episode(override, limit):
+  pytest.importorskip("minatar")
+  config = load_config("minatar/asterix", [f"env.kwargs.{override}", "evaluation.max_episode_steps=300"])
+  assert _conditions(config, num_players=1)["episode limit"] == limit

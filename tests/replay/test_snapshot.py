@@ -124,6 +124,27 @@ def test_steps_of_a_buffer_with_another_window_are_kept(windows):
   assert other.num_steps == 60
 
 
+@pytest.mark.parametrize("sampling", ["uniform", "proportional"])
+def test_the_window_of_a_repacked_buffer_counts_all_steps(sampling):
+  spec = make_spec()
+  options = {"sampling": sampling, "window_share": 0.8, "window_min": 30}
+  source, disk = make_buffer(spec, lanes=3, lane_capacity=40, **options), Disk()
+  lanes = random_lanes(1, 3, 90, spec, end_probability=0.2)
+  for first in (0, 30, 60):
+    source.add(segment_of(lanes, first, first + 30, spec), 0)
+  other = make_buffer(spec, lanes=2, lane_capacity=100, **options)
+  snapshot.restore(other, disk.save(source))
+  assert_valid(other)
+  # The window has 0.8 of 270 steps, more than the buffer holds, so targets can start wherever the ring allows.
+  unlimited = make_buffer(spec, lanes=2, lane_capacity=100, sampling=sampling)
+  snapshot.restore(unlimited, disk.save(source))
+  assert other.num_eligible == unlimited.num_eligible > 0
+  again = make_buffer(spec, lanes=2, lane_capacity=100, **options)
+  snapshot.restore(again, Disk().save(other))
+  np.testing.assert_array_equal(again.storage.eligible_slots(), other.storage.eligible_slots())
+  assert_valid(again)
+
+
 def test_a_missing_block_is_refused():
   spec = make_spec()
   buffer, disk = make_buffer(spec), Disk()

@@ -4,6 +4,7 @@ An environment resets on the step after an end: the LAST frame is shown, the act
 the next step shows the first frame of a new episode. The main loop therefore needs no special case for ends.
 """
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -97,7 +98,7 @@ class SyncVectorEnvironment(VectorEnvironment):
     """Seeds every environment and replays its actions; see `VectorEnvironment.set_state`.
 
     If an environment then shows a different step, its random draws do not follow from its seed, and it starts
-    a new game.
+    a new game. The guard replaces an environment that cannot start it, and interrupts one that hangs.
     """
     if np.shape(state.get("games", ())) != (self.num_envs,) or shown.is_last.shape != (self.num_envs,):
       raise ValueError(f"state: must be of {self.num_envs} environments that step one by one")
@@ -105,13 +106,14 @@ class SyncVectorEnvironment(VectorEnvironment):
     logs = np.split(state["log"], np.cumsum(state["log_lengths"])[:-1])
     out = blank_step(self.spec, self.num_envs)
     is_new = np.zeros(self.num_envs, bool)
-    for i, env in enumerate(self._envs):
-      step = self._replay(i, env, [int(x) for x in logs[i]])
-      if step is not None:
-        self._write(out, i, step)
-      if step is None or not _is_same(out, shown, i):
-        is_new[i] = True
-        self._write(out, i, self._reset_env(i, env, is_new_game=True))
+    with contextlib.nullcontext() if self._guard is None else self._guard.armed():
+      for i, env in enumerate(self._envs):
+        step = self._replay(i, env, [int(x) for x in logs[i]])
+        if step is not None:
+          self._write(out, i, step)
+        if step is None or not _is_same(out, shown, i):
+          is_new[i] = True
+          self._advance_lane(out, i, DUMMY_ACTION, is_reset=True, is_new_game=True)
     self._legal_actions_mask, self._is_last = out.legal_actions_mask, out.is_last
     return out, is_new
 
@@ -122,19 +124,20 @@ class SyncVectorEnvironment(VectorEnvironment):
   def _advance(self, actions: list[int], is_new_game: bool = False) -> BatchedTimeStep:
     out = blank_step(self.spec, self.num_envs)
     was_last = self._is_last.tolist()
-    if self._guard is None:
+    with contextlib.nullcontext() if self._guard is None else self._guard.armed():
       for i in range(self.num_envs):
-        self._move(out, i, actions[i], was_last[i], is_new_game)
-    else:
-      with self._guard.armed():
-        for i in range(self.num_envs):
-          self._move_guarded(self._guard, out, i, actions[i], was_last[i], is_new_game)
+        self._advance_lane(out, i, actions[i], was_last[i], is_new_game)
     self._legal_actions_mask, self._is_last = out.legal_actions_mask, out.is_last
     return out
 
-  def _move_guarded(
-    self, guard: EnvGuard, out: BatchedTimeStep, i: int, action: int, is_reset: bool, is_new_game: bool
+  def _advance_lane(
+    self, out: BatchedTimeStep, i: int, action: int, is_reset: bool, is_new_game: bool
   ) -> None:
+    """Steps or resets environment i, which the guard replaces if it fails, and writes row i of `out`."""
+    guard = self._guard
+    if guard is None:
+      self._move(out, i, action, is_reset, is_new_game)
+      return
     while True:
       try:
         with guard.watched():
@@ -194,11 +197,16 @@ class SyncVectorEnvironment(VectorEnvironment):
     if self._lane_seeds is None or not log:
       return None
     self._log[i] = log
+    watched = contextlib.nullcontext if self._guard is None else self._guard.watched
     try:
       env.seed(_game_seed(self._lane_seeds[i], int(self._games[i])))
       for action in log:
-        step = env.reset() if action == _RESET else env.step(action - 1)
-    except Exception:  # for example an illegal action, because the game differs from the saved game
+        with watched():
+          step = env.reset() if action == _RESET else env.step(action - 1)
+    except (
+      Exception,
+      EnvHung,
+    ):  # for example an illegal action, because the game differs from the saved game
       return None
     return step
 

@@ -22,7 +22,7 @@ from tests.envs.faulty import SPEC, Faulty, make_env
 ACT = np.ones(2, np.int32)
 
 
-def make_vector(*, how="raise", fails, max_faults=3, timeout_s=None, seeds=(10, 20)):
+def make_vector(*, how="raise", fails, max_faults=3, timeout_s=None, seeds=(10, 20), lane_seeds=None):
   """Returns a vectorized environment of two faulty games, and the list of the seeds of all games created."""
   made = []
 
@@ -33,7 +33,7 @@ def make_vector(*, how="raise", fails, max_faults=3, timeout_s=None, seeds=(10, 
     return env
 
   guard = EnvGuard(SPEC.name, seeds, make, max_faults, timeout_s)
-  return SyncVectorEnvironment([make(seed) for seed in seeds], guard=guard), made
+  return SyncVectorEnvironment([make(seed) for seed in seeds], guard=guard, lane_seeds=lane_seeds), made
 
 
 def steps_of(vector, number):
@@ -60,6 +60,21 @@ def test_replacement_leaves_other_envs_alone():
   assert made[2] not in (10, 20)
   # The replacement starts at step 4; its first episode ends nine steps later.
   assert [t for t in range(4, 14) if steps[t].is_last[1]] == [13]
+
+
+@pytest.mark.parametrize(("how", "timeout_s"), [("raise", None), ("hang", 0.2)])
+def test_env_that_fails_while_it_is_restored_is_replaced(how, timeout_s):
+  """The replay of its game fails, then the reset in its place."""
+  sound, _ = make_vector(fails=lambda *_: False, lane_seeds=(1, 2))
+  shown = steps_of(sound, 5)[-1]
+  fails = lambda seed, episode, step: step == 3 or episode == 1  # noqa: E731
+  vector, made = make_vector(how=how, fails=fails, timeout_s=timeout_s, lane_seeds=(1, 2))
+  step, is_new = vector.set_state(sound.get_state(), shown)
+  assert is_new.all()
+  assert step.is_first.all()
+  assert vector.num_faults == 2
+  assert len(made) == 4
+  assert vector.step(ACT).last_reward.tolist() == [1.0, 1.0]
 
 
 def test_seeds_of_replacements():

@@ -74,12 +74,13 @@ class Lanes:
     self.timestep = env.reset()
     self._returns = np.zeros(env.num_envs, np.float64)
     self._lengths = np.zeros(env.num_envs, np.int64)
+    self._num_reported_faults = 0  # those of resets between segments are reported with the next segment
     self.begin_segment()
 
   def begin_segment(self) -> None:
     """Resets the counts that `result` reports."""
     self._ended: list[tuple[np.ndarray, np.ndarray]] = []
-    self._num_steps, self._env_s, self._num_faults = 0, 0.0, self._env.num_faults
+    self._num_steps, self._env_s = 0, 0.0
     self._since = time.perf_counter()
 
   def step(self, action: Int[np.ndarray, "B"]) -> Bool[np.ndarray, "B"]:
@@ -112,8 +113,9 @@ class Lanes:
       "train/env_share": self._env_s / elapsed,
       "train/worker_steps_per_s": self._num_steps / elapsed,
     }
-    if self._env.num_faults > self._num_faults:
-      metrics["faults/env_errors"] = float(self._env.num_faults - self._num_faults)
+    if num_faults := self._env.num_faults - self._num_reported_faults:
+      metrics["faults/env_errors"] = float(num_faults)
+      self._num_reported_faults = self._env.num_faults
     returns, lengths = (np.concatenate(parts) for parts in zip(*self._ended, strict=True))
     return ActingResult(self._num_steps, version, returns, lengths, metrics)
 

@@ -71,6 +71,16 @@ def test_replay_accepts_every_segment(collected):
   assert np.isfinite(replay.sample(64).n_step_returns).all()
 
 
+def test_faults_of_a_reset_between_segments_are_counted():
+  config = load_config(None, [*TINY, FAULTY, "env.kwargs.step=0"])
+  spec = build.env_spec(config)
+  collector = build.build_collector(config, spec, worker=0)
+  collector.set_parameters(*random_parameters(config, spec), 0)
+  assert "faults/env_errors" not in collector.run(0)[1].metrics
+  collector.reset()
+  assert collector.run(0)[1].metrics["faults/env_errors"] == config.workers.num_envs
+
+
 def test_faults_are_counted_and_cut_episodes_have_no_return(collected):
   _, _, _, results = collected
   assert sum(acted.metrics.get("faults/env_errors", 0) for _, acted in results) >= 4

@@ -135,7 +135,7 @@ def test_the_window_of_a_repacked_buffer_counts_all_steps(sampling):
   other = make_buffer(spec, lanes=2, lane_capacity=100, **options)
   snapshot.restore(other, disk.save(source))
   assert_valid(other)
-  # The window has 0.8 of 270 steps, more than the buffer holds, so targets can start wherever the ring allows.
+  # The window has 0.8 of 270 steps, more than the buffer holds, so targets can start where the ring allows.
   unlimited = make_buffer(spec, lanes=2, lane_capacity=100, sampling=sampling)
   snapshot.restore(unlimited, disk.save(source))
   assert other.num_eligible == unlimited.num_eligible > 0

@@ -21,8 +21,8 @@ class PastResult:
 
   Attributes:
     version: learner step of the past self's parameters.
-    is_complete: whether a round is complete: one whole game of every lane has been counted.
-    wins, draws, losses: numbers of games, from the view of the current parameters.
+    is_complete: whether a round is complete: in every lane, a game that started in the round has ended.
+    wins, draws, losses: numbers of games that were not truncated, from the view of the current parameters.
   """
 
   version: int

@@ -27,8 +27,8 @@ from moozi.ops.players import player_sign
 
 # Folded into the random key of the search, this gives the key of the past self's search.
 _PAST = 2
-# The status of a lane in a round: no game has started, one is in progress, one has been counted.
-_WAITING, _PLAYING, _COUNTED = 0, 1, 2
+# The status of a lane in a round: no game has started, one is in progress, one has ended.
+_WAITING, _PLAYING, _ENDED = 0, 1, 2
 
 
 def with_past(policy: Policy, num_past: int) -> Policy:
@@ -66,6 +66,9 @@ class PastCollector:
 
   Games are counted in rounds: the first whole game of each of these lanes. If every game counted, short games
   would have more weight. A new round starts with a new opponent, and after a complete round.
+
+  A truncated game is its lane's game of the round, but has no result. If the lane waited for another game, a
+  round in which every game reaches a limit of steps would never be complete.
 
   Args:
     collector: acts with a policy of `with_past`.
@@ -113,17 +116,17 @@ class PastCollector:
     state, counts = self._state, {"wins": 0, "draws": 0, "losses": 0}
     status, returns, mover = state["status"], state["returns"], state["mover"]
     lanes = slice(-self._num_past, None)
-    names = ("is_first", "is_last", "last_reward", "to_play")
-    for is_first, is_last, reward, to_play in zip(
+    names = ("is_first", "is_last", "is_truncated", "last_reward", "to_play")
+    for is_first, is_last, is_truncated, reward, to_play in zip(
       *(np.asarray(getattr(segment, name))[:, lanes] for name in names), strict=True
     ):
       status[is_first & (status == _WAITING)] = _PLAYING
       returns[:] = np.where(is_first, 0.0, returns + player_sign(mover, self._own_seat) * reward)
       ended = is_last & (status == _PLAYING)
       for name, is_result in (("wins", returns > 0), ("draws", returns == 0), ("losses", returns < 0)):
-        counts[name] += int((ended & is_result).sum())
-      status[ended], mover[:] = _COUNTED, to_play
-    is_complete = bool((status == _COUNTED).all())
+        counts[name] += int((ended & ~is_truncated & is_result).sum())
+      status[ended], mover[:] = _ENDED, to_play
+    is_complete = bool((status == _ENDED).all())
     if is_complete:
       status[:] = _WAITING  # the next opponent may be the same
     return PastResult(version=int(state["version"]), is_complete=is_complete, **counts)

@@ -21,7 +21,7 @@ from moozi.core.config import Config, PlannerConfig, TargetsConfig
 from moozi.core.errors import RunError
 from moozi.core.flat_state import State
 from moozi.core.pytree import map_fields
-from moozi.core.records import RootSpan, SearchedRoots, SearchRoots
+from moozi.core.records import SEARCH_FIELDS, RootSpan, SearchedRoots, SearchRoots
 from moozi.core.spec import EnvSpec
 from moozi.envs.replayed import ReplayedEnvironment
 from moozi.nn.model import Model
@@ -103,14 +103,15 @@ class Reanalyzer(HeldParameters):
     Raises: RunError: there are no positions.
     """
     start = time.perf_counter()
-    names = ("root_value", "action_probs", "searched_version")
     if not len(positions.slot if isinstance(positions, SearchRoots) else positions):
       raise RunError("reanalyze: replay holds no position to search, only ends of episodes")
     if isinstance(positions, SearchRoots):
-      old = [getattr(positions, name) for name in names]
+      old = [getattr(positions, name) for name in SEARCH_FIELDS]
       searched = self.search_roots(positions)
     else:
-      old = [np.concatenate([getattr(span.steps, name)[span.at] for span in positions]) for name in names]
+      old = [
+        np.concatenate([getattr(span.steps, name)[span.at] for span in positions]) for name in SEARCH_FIELDS
+      ]
       searched = self.search_spans(positions)
     elapsed = time.perf_counter() - start
     metrics = search_change(old[0], old[1], searched) | {

@@ -41,7 +41,7 @@ class RolloutState:
     envs: EnvState of B environments.
     history: HistoryState of B lanes.
     rng_key: the random key of the search's noise and the choice of actions.
-    episode_return: sum of the rewards of the current episode, in float32 (in `acting.collector`: float64).
+    episode_return: sum of the rewards of the current episode, in float32 (in `acting.lanes`: float64).
     episode_length: number of steps of the current episode.
   """
 
@@ -96,7 +96,7 @@ def make_segment(
         "action": output.action,
       }
       envs = jax.vmap(env.step)(state.envs, output.action)
-      # As in `collector`, an episode is reported when the next one begins, and the return is player 0's.
+      # As in `Lanes`, an episode is reported when the next one begins, and the return is player 0's.
       has_ended = envs.timestep.is_first
       reward = player_sign(timestep.to_play, 0) * envs.timestep.last_reward
       ended = state.episode_return, state.episode_length

@@ -4,7 +4,7 @@ import numpy as np
 from jaxtyping import Int
 
 from moozi.core.pytree import map_fields, replace
-from moozi.core.records import SearchedRoots, SearchRoots, TrajectorySample
+from moozi.core.records import SEARCH_FIELDS, SearchedRoots, SearchRoots, TrajectorySample
 from moozi.core.spec import EnvSpec
 from moozi.ops.history import init_history
 from moozi.ops.targets import history_window
@@ -63,8 +63,7 @@ def with_searched(
   steps: TrajectorySample, at: Int[np.ndarray, "M"], searched: SearchedRoots, rows: slice
 ) -> TrajectorySample:
   """Returns a copy of steps [T, …] with the new search results `searched[rows]` at the indices `at`."""
-  names = ("root_value", "action_probs", "searched_version")
-  fresh = {name: np.array(getattr(steps, name)) for name in names}
+  fresh = {name: np.array(getattr(steps, name)) for name in SEARCH_FIELDS}
   for name, array in fresh.items():
     array[at] = getattr(searched, name)[rows]
   return replace(steps, **fresh)

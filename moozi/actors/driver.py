@@ -19,7 +19,7 @@ from moozi.actors.ledger import Ledger
 from moozi.actors.observing import Observing
 from moozi.actors.pool import ActorPool
 from moozi.core.actor_report import REANALYZE_WORKER, WORKER
-from moozi.core.errors import RunError
+from moozi.core.errors import RunError, one_line
 from moozi.run.events import Event, Finished, Started
 from moozi.run.session import RunInputs, Session
 
@@ -33,7 +33,8 @@ def run(inputs: RunInputs) -> Generator[Event, None, None]:
   """Trains with Ray actors, and yields events as `run.local.run` does.
 
   Raises: UserError: the actors request more than the cluster has, or no cluster answers. RunError: an actor
-    fails more often in a row than `ray.max_restarts` allows, or updates stay non-finite after a rollback.
+    fails more often in a row than `ray.max_restarts` allows or while the driver waits for it, or updates stay
+    non-finite after a rollback.
   """
   ledger = Ledger(inputs.config, inputs.state)
   session = Session(inputs, ledger)
@@ -42,9 +43,13 @@ def run(inputs: RunInputs) -> Generator[Event, None, None]:
     if note := cluster.idle_gpu_note(inputs.config, ray.cluster_resources()):
       session.phase(note)
     session.phase("starting the actors")
-    context = Context(ray, ActorPool(ray, inputs), Calls(ray), ledger, session)
-    observing = Observing(context)
-    message = _wait_until_ready(context)
+    lost = ray.exceptions.RayActorError, ray.exceptions.ObjectLostError
+    try:
+      context = Context(ray, ActorPool(ray, inputs), Calls(ray), ledger, session)
+      observing = Observing(context)
+      message = _wait_until_ready(context)
+    except lost as error:
+      raise _run_error(error) from error
     yield Started(**context.counters(), message=message)
     try:
       while (reason := _reason_to_end(context)) is None:
@@ -55,9 +60,20 @@ def run(inputs: RunInputs) -> Generator[Event, None, None]:
         yield from observing.poll()
         _ask_due(context)
       yield from _finish(context, observing, reason)
-    except (ray.exceptions.RayError, RunError):
+    except (ray.exceptions.RayError, RunError) as error:
       yield from states.salvage(context, _SALVAGE_TIMEOUT_S)
+      if isinstance(error, lost):
+        raise _run_error(error) from error
       raise
+
+
+def _run_error(error: Any) -> RunError:
+  """Returns the failure of an actor as a RunError of one line."""
+  text = str(error).strip()
+  if getattr(error, "actor_init_failed", False):
+    # Ray has the traceback of the constructor as text, whose last line is the error.
+    text = text.splitlines()[-1]
+  return RunError(f"an actor failed: {one_line(text)}")
 
 
 def _wait_until_ready(context: Context) -> str:

@@ -53,6 +53,7 @@ class Ledger:
     parameter_epoch: incremented when the parameters are rolled back to an older learner step. Updates
       requested in an older epoch are lost.
     segments_in_flight, searches_in_flight: number of calls by index of the training or reanalyze worker.
+    segments_asked: number of segments ever requested, by index of the training worker.
     cold_workers: indices of the training workers that compile acting.
     batches_in_flight: number of calls at the parameter server.
     parameters: reference to the newest published (params, net_state, version).
@@ -84,6 +85,7 @@ class Ledger:
     self.replay_epoch = self.parameter_epoch = 0
     self.segments_in_flight: collections.Counter[int] = collections.Counter()
     self.searches_in_flight: collections.Counter[int] = collections.Counter()
+    self.segments_asked: collections.Counter[int] = collections.Counter()
     self.cold_workers: set[int] = set()
     self.batches_in_flight = 0
     self.parameters: Any = None
@@ -91,7 +93,10 @@ class Ledger:
     self.is_publishing = False
     self.replay_stats: dict[str, float] = {}
     self.publications = Every(config.ray.publish_period_updates, start=self.learner_steps)
-    self.target_copies = Every(config.learner.target_update_period, start=self.learner_steps)
+    learner = config.learner
+    # A moving average changes at each update, as the parameters do.
+    period = config.ray.publish_period_updates if learner.target_decay else learner.target_update_period
+    self.target_copies = Every(period, start=self.learner_steps)
     self.state_request = 0
     self.is_state_pending = self.has_final_state = False
     self.evaluation: Any = None
@@ -116,10 +121,12 @@ class Ledger:
     """Number of environment steps in a segment, over all its lanes."""
     return self.config.workers.num_envs * self.config.workers.segment_length
 
-  def begin_segment(self, index: int) -> None:
-    """Counts a requested segment of training worker `index`."""
+  def begin_segment(self, index: int) -> int:
+    """Counts a requested segment of training worker `index`; returns the segment's number: 1, 2, …"""
     self.pacer.ask_act(self.segment_steps)
     self.segments_in_flight[index] += 1
+    self.segments_asked[index] += 1
+    return self.segments_asked[index]
 
   def store_segment(self, num_lost: int) -> None:
     """Counts a segment that replay has received; `num_lost` of its steps were not stored."""

@@ -24,10 +24,13 @@ def ask(context: Context) -> None:
 
 
 def publish_if_copied(context: Context) -> None:
-  """Publishes the target network after an update that may have changed it."""
-  ledger = context.ledger
-  # In the first period, every update changes the target network.
-  is_first_period = ledger.learner_steps < context.config.learner.target_update_period
+  """Publishes the target network after an update that may have changed it.
+
+  With `learner.target_decay`, every update changes it a little; it is published as often as the parameters.
+  """
+  ledger, learner = context.ledger, context.config.learner
+  # In the first period, every update copies the parameters to the target network.
+  is_first_period = not learner.target_decay and ledger.learner_steps < learner.target_update_period
   if ledger.target_copies.is_due(ledger.learner_steps) or is_first_period:
     publish(context)
 

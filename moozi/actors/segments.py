@@ -44,16 +44,16 @@ def ask(context: Context) -> None:
 
 def _ask(context: Context, index: int) -> None:
   ledger = context.ledger
-  ledger.begin_segment(index)
+  number = ledger.begin_segment(index)
   worker = context.pool.workers[index]
   arguments = (ledger.parameters, ledger.env_steps, *_past(context, index))
   segment, acted = worker.run.options(num_returns=2).remote(*arguments)
 
-  def on_loss(_: Any) -> list[Event]:
+  def on_loss(error: Any) -> list[Event]:
     ledger.segments_in_flight[index] -= 1
-    return _drop(context, f"{WORKER}_{index}: the segment in flight was lost")
+    return _drop(context, index, "the segment in flight was lost", error)
 
-  on_result = functools.partial(_on_acted, context, index, segment, ledger.replay_epoch)
+  on_result = functools.partial(_on_acted, context, index, segment, number, ledger.replay_epoch)
   context.calls.expect(acted, f"{WORKER}_{index}", on_result, on_loss)
 
 
@@ -72,19 +72,19 @@ def _past(context: Context, index: int) -> tuple[Any, ...]:
   return (ledger.past_parameters[index][1],)
 
 
-def _on_acted(context: Context, index: int, segment: Any, epoch: int, acted: Any) -> list[Event]:
+def _on_acted(context: Context, index: int, segment: Any, number: int, epoch: int, acted: Any) -> list[Event]:
   ledger, replay = context.ledger, context.pool.replay
   num_in_flight = ledger.segments_in_flight.total()
   ledger.segments_in_flight[index] -= 1
   if epoch != ledger.replay_epoch:
-    return _drop(context, f"{WORKER}_{index}: dropped a segment: replay has lost the start of its episodes")
+    return _drop(context, index, "dropped a segment: replay has lost the start of its episodes")
   # A segment is sent to replay only when it is complete. Replay executes its calls in order, so a call that
   # waits for its argument would delay the sampling calls behind it.
   context.calls.expect(
-    replay.add.remote(segment, _first_lane(context, index)),
+    replay.add.remote(segment, _first_lane(context, index), number),
     REPLAY,
     functools.partial(_on_stored, context, index, segment, replay),
-    lambda _: _drop(context, f"{WORKER}_{index}: a segment was lost"),
+    lambda error: _drop(context, index, "a segment was lost", error),
   )
   metrics = acted.metrics | {"system/segments_in_flight": num_in_flight}
   if ledger.past is not None:
@@ -119,10 +119,19 @@ def _on_stored(
   return [Faulted(**context.counters(), counts=added.faults, message=added.describe(index))]
 
 
-def _drop(context: Context, message: str) -> list[Event]:
-  """Reports a segment that replay does not receive. Its steps do not count, so they are requested again."""
+def _drop(context: Context, index: int, message: str, error: Any = None) -> list[Event]:
+  """Reports a segment that replay does not receive. Its steps do not count, so they are requested again.
+
+  `error` is the error of the lost call; None if the segment was dropped on purpose.
+  """
   num_steps = context.ledger.segment_steps
   context.ledger.pacer.undo_act(num_steps)
+  context.ledger.gaps.add(index)
+  is_alive = error is not None and not isinstance(error, context.ray.exceptions.ActorDiedError)
+  if is_alive and index in context.pool.workers:
+    # Replay misses this segment's number, and drops the lanes' steps until an episode starts.
+    context.calls.expect(context.pool.workers[index].reset.remote(), f"{WORKER}_{index}")
+  message = f"{WORKER}_{index}: {message}"
   return [Faulted(**context.counters(), counts={"dropped_steps": num_steps}, message=message)]
 
 

@@ -203,7 +203,7 @@ def make_loss(
     if learner.consistency_coef > 0 and is_unrolled:
       encoder = target_params if learner.consistency_from_target else params
       next_history = augment(stack(1, length), 1)
-      # The batch-norm averages of this call are dropped, because the next frames are not part of the unroll.
+      # The averages of norms of this call are dropped, because the next frames are not part of the unroll.
       next_state, _ = model.represent(encoder, net_state, next_history, True)
       projected, net_state = model.project(params, net_state, outputs[1].hidden_state, True)
       consistency = target.consistency_mask * _cosine_distance(projected, jax.lax.stop_gradient(next_state))

@@ -56,9 +56,10 @@ class TrainingState:
     target_params: the parameters of the target network, with which reanalyze searches. They are copied from
       params when learner_step is a multiple of `target_update_period`, and at every step before the first
       multiple. With `target_decay`, they are the exponential moving average of params.
-    net_state: the averages of batch norm; empty with other norms.
+    net_state: the averages of batch norm and of `network.center_frames`; empty without both.
     opt_state: the optimizer's state.
-    learner_step: number of updates, including skipped ones; also the version of the parameters.
+    learner_step: the version of the parameters: the number of updates, including skipped ones, plus the
+      versions that rollbacks skip with Ray, so that no version repeats.
     rng_key: a constant random key. Folded with the learner step it gives the key of an update's augmentation,
       so a resumed run augments as the uninterrupted run would.
   """

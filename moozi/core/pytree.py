@@ -13,16 +13,10 @@ import numpy as np
 
 T = TypeVar("T")
 
-_STATIC = "moozi_static"
 _unregistered: list[type] = []
 
 
-def static_field(**kwargs: Any) -> Any:
-  """Makes a record field that is part of the tree's structure, not a leaf. Its values must be hashable."""
-  return dataclasses.field(metadata={_STATIC: True}, **kwargs)
-
-
-@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(static_field,))
+@dataclass_transform(frozen_default=True, kw_only_default=True)
 def record(cls: type[T]) -> type[T]:
   """Makes `cls` a frozen, keyword-only dataclass and a JAX pytree whose leaves are its fields.
 
@@ -56,12 +50,8 @@ def register_records() -> None:
 def _register(cls: type) -> None:
   import jax
 
-  fields = dataclasses.fields(cls)
-  jax.tree_util.register_dataclass(
-    cls,
-    data_fields=[f.name for f in fields if not f.metadata.get(_STATIC)],
-    meta_fields=[f.name for f in fields if f.metadata.get(_STATIC)],
-  )
+  names = [f.name for f in dataclasses.fields(cls)]
+  jax.tree_util.register_dataclass(cls, data_fields=names, meta_fields=[])
 
 
 def replace(rec: T, **changes: Any) -> T:
@@ -75,15 +65,14 @@ def fields_of(rec: Any) -> dict[str, Any]:
 
 
 def map_fields(fn: Any, first: T, *rest: T) -> T:
-  """Returns a record with `fn(leaf, *leaves)` in each field that is not static: a tree map without JAX."""
+  """Returns a record with `fn(leaf, *leaves)` in each field: a tree map without JAX."""
   changes = {
     f.name: fn(getattr(first, f.name), *(getattr(r, f.name) for r in rest))
     for f in dataclasses.fields(first)  # type: ignore[arg-type]
-    if not f.metadata.get(_STATIC)
   }
   return dataclasses.replace(first, **changes)  # type: ignore[type-var]
 
 
-def stack(records: list[T], axis: int = 0) -> T:
-  """Stacks records of equal shapes along a new axis, in NumPy."""
-  return map_fields(lambda *xs: np.stack([np.asarray(x) for x in xs], axis=axis), *records)
+def stack(records: list[T]) -> T:
+  """Stacks records of equal shapes along a new first axis, in NumPy."""
+  return map_fields(lambda *xs: np.stack([np.asarray(x) for x in xs]), *records)

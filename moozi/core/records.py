@@ -44,7 +44,7 @@ class StepSample:
   Attributes:
     root_value: env units, for the player to move; 0 on a terminal frame.
     action_probs: the search policy; one-hot(dummy) on a terminal frame.
-    action: in the agent's action space; the dummy on a terminal frame.
+    action: in the agent's action space; the dummy on a last frame.
     acted_version: learner step of the parameters that acted.
     searched_version: learner step of the parameters that made root_value and action_probs.
   """
@@ -62,6 +62,10 @@ class StepSample:
   action: Int32[AnyArray, "*T B"]
   acted_version: Int32[AnyArray, "*T B"]
   searched_version: Int32[AnyArray, "*T B"]
+
+
+SEARCH_FIELDS = ("root_value", "action_probs", "searched_version")
+"""The fields of a StepSample that a new search replaces."""
 
 
 @record
@@ -90,7 +94,7 @@ class TrainTarget:
     consistency_mask: 0 where i is the last frame of an episode, else 1.
     importance_ratio: ρ of this draw.
     slot: index of the start step in replay.
-    sequence: number of writes to the slot so far. If replay has a higher number, the step was overwritten.
+    sequence: index of the step in its lane. If replay has a higher one in the slot, the step was overwritten.
     acted_version: learner step of the parameters that acted at i.
     searched_version: learner step of the parameters that searched at i.
   """

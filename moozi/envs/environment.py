@@ -336,7 +336,7 @@ class GameEnvironment(Environment):
 
   def clone(self) -> "GameEnvironment":
     out = copy.copy(self)
-    out._game, out._moves, out._max_episode_steps = self._game.clone(), [], None
+    out._game, out._moves, out._max_episode_steps = self._game.clone(), self._moves.copy(), None
     return out
 
   def position(self) -> Int[np.ndarray, "M"]:

@@ -10,11 +10,11 @@ from typing import IO
 _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
-def setup_logging(path: Path, level: int | str = logging.INFO) -> None:
+def setup_logging(path: Path) -> None:
   """Appends this process's log records and Python's warnings to a file.
 
-  A second call with the same path changes only the level; a call with another path switches to that file. The
-  level applies to records of `moozi`; other packages log from WARNING up.
+  A second call with the same path changes nothing; a call with another path switches to that file. Records of
+  `moozi` are written from INFO up, those of other packages from WARNING up.
   """
   root = logging.getLogger()
   for handler in [h for h in root.handlers if isinstance(h, _ActorLogHandler)]:
@@ -26,7 +26,7 @@ def setup_logging(path: Path, level: int | str = logging.INFO) -> None:
     handler = _ActorLogHandler(path, encoding="utf-8")
     handler.setFormatter(logging.Formatter(_FORMAT))
     root.addHandler(handler)
-  logging.getLogger("moozi").setLevel(level)
+  logging.getLogger("moozi").setLevel(logging.INFO)
   logging.captureWarnings(True)
 
 

@@ -186,13 +186,15 @@ class Trackers:
     thread, self._thread = self._thread, None
     if thread is None:
       return
+    start = time.monotonic()
     try:
       self._pending.put(("finish", summary, 0), timeout=_CLOSE_S)
       thread.join(_CLOSE_S)
     except queue.Full:
       pass
     if thread.is_alive():
-      self._report(f"trackers are not finished after {_CLOSE_S:.0f} s; their last figures are lost")
+      elapsed_s = time.monotonic() - start
+      self._report(f"trackers are not finished after {elapsed_s:.0f} s; their last figures are lost")
 
   def _put(self, kind: str, value: Any, env_steps: int) -> None:
     if self._thread is None:

@@ -50,7 +50,7 @@ class Learner:
 
   @property
   def learner_step(self) -> int:
-    """Number of updates made, which is also the version of the parameters."""
+    """The version of the parameters; see `TrainingState`."""
     return int(self._state.learner_step)
 
   def update(self, targets: Any) -> tuple[Priorities, dict[str, float]]:
@@ -80,7 +80,7 @@ class Learner:
       "replay/target_age_updates": float(age.mean()),
       "replay/search_age_updates": float(search_age.mean()),
       "replay/searched_again_share": float(np.mean(targets.searched_version != targets.acted_version)),
-      "replay/importance_ratio_max": float(targets.importance_ratio.max()),
+      "importance_ratio/max": float(targets.importance_ratio.max()),
       "learner/samples_per_s": targets.slot.size / elapsed,
     }
     metrics |= self._guard.count(output.bad_term, first_step)

@@ -26,7 +26,7 @@ Params: TypeAlias = PyTree
 """Haiku's parameters: float32 arrays by module and name."""
 
 NetState: TypeAlias = PyTree
-"""Haiku's state: the averages of batch norm; empty with other norms."""
+"""Haiku's state: the averages of batch norm and of `network.center_frames`; empty without both."""
 
 
 @record

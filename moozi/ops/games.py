@@ -37,7 +37,7 @@ class GameCounter:
   def add(self, start: int, steps: TrajectorySample) -> list[Game]:
     """Adds the lane's next steps [T, …], which start at index `start`; returns the games that they complete.
 
-    A game is complete when the next one starts, as in `acting.collector`.
+    A game is complete when the next one starts, as in `acting.lanes`.
     """
     before = self._to_play if self._to_play.size else steps.to_play[:1]
     mover = np.concatenate([before, steps.to_play[:-1]])

@@ -57,7 +57,7 @@ class ReplayBuffer:
 
     Args:
       turns_targets: whether each target is transformed by a random symmetry of the environment.
-      frames_ahead: number of frames after the start step in a target (F of TrainTarget); at most K.
+      frames_ahead: number of frames after the start step in a target (F of TrainTarget); at most K + n.
 
     Raises: ValueError: a lane would be too short for one target, or training could never start.
     """
@@ -84,7 +84,7 @@ class ReplayBuffer:
     self._symmetries: SymmetryTables | None = None
     if turns_targets:
       self._symmetries = tables_of(spec.symmetries, math.prod(spec.frame_shape), spec.num_actions)
-    # True for lanes that are empty or had a segment refused: they drop steps until an episode starts.
+    # True for lanes that are empty or miss a segment: they drop steps until an episode starts.
     self._awaits_first = np.ones(num_lanes, np.bool_)
     self._refusals = Refusals(config.max_refused_segments)
     self._counters = dict.fromkeys((*_COUNTERS, *_LOSSES), 0)
@@ -159,6 +159,13 @@ class ReplayBuffer:
     num_lost = int(begin.sum())
     self._counters["lost_steps"] += num_lost
     return AddResult(num_lost=num_lost)
+
+  def await_first(self, first_lane: int, num_lanes: int) -> None:
+    """Marks a gap in these lanes, as a refused segment does: each drops steps until an episode starts.
+
+    Raises: ValueError: the buffer does not have these lanes.
+    """
+    self._awaits_first[self._lanes(first_lane, num_lanes)] = True
 
   def add(self, segment: TrajectorySample, first_lane: int) -> None:
     """Appends a segment [T, B, ...] to lanes first_lane … first_lane+B-1.

@@ -25,10 +25,10 @@ class ReanalyzeQueue:
     # searched, so that it is not requested again while its search is pending.
     self._requested_version = np.zeros(storage.size, np.int32)
     self._requested_sequence = np.full(storage.size, -1, np.int64)
-    # Slots and sequence numbers of the next positions. `_pool_for` holds the order and the version for which
-    # they were chosen.
+    # Slots and sequence numbers of the next positions. `_pool_for` is the index of the order for which they
+    # were chosen; -1 for none.
     self._pool = np.zeros((2, 0), np.int64)
-    self._pool_for = (-1, -1)
+    self._pool_for = -1
 
   def choose(self, count: int, order: str, version: int) -> Int[np.ndarray, "M"]:
     """Chooses the slots of up to `count` positions, sorted by lane and time, and marks them as requested.
@@ -37,14 +37,16 @@ class ReanalyzeQueue:
       count: maximum number of positions.
       order: "oldest" takes the positions whose newest search used the oldest parameters. "priority" takes the
         positions not yet searched with `version`, the largest δ first, and then the other positions, oldest
-        search first. δ is read once per scan, every few calls; a step that is too new for a δ counts as 0.
+        search first. δ and `version` are those of the last scan, every few calls; a step that is too new for
+        a δ counts as 0.
       version: learner step of the parameters that will search the positions.
 
     Raises: ValueError: unknown order.
     """
     if order not in _ORDERS:
       raise ValueError(f"order={order!r}: must be oldest or priority")
-    pool_for = (_ORDERS.index(order), version if order == "priority" else -1)
+    pool_for = _ORDERS.index(order)
+    # Positions chosen for an older version stay: an averaged target network has a new version at each update.
     if pool_for != self._pool_for:
       self._pool, self._pool_for = self._pool[:, :0], pool_for
     chosen = self._pop(count, version)
@@ -62,8 +64,8 @@ class ReanalyzeQueue:
     """Restores the pool of next positions; does nothing if the state has no pool."""
     if "pool" in state:
       self._pool = np.array(state["pool"], np.int64)
-      order, version = (int(x) for x in state["pool_for"])
-      self._pool_for = order, version
+      # States of older versions hold (order, version).
+      self._pool_for = int(np.ravel(state["pool_for"])[0])
 
   def _pop(self, count: int, version: int) -> Int[np.ndarray, "M"]:
     """Takes up to `count` slots that were not overwritten from the pool, and marks them as requested."""

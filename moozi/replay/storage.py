@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float32, Int, Num, Shaped
 
 from moozi.core.config import TargetsConfig
 from moozi.core.pytree import replace
-from moozi.core.records import TrajectorySample
+from moozi.core.records import SEARCH_FIELDS, TrajectorySample
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
 from moozi.ops.players import player_sign
 from moozi.ops.returns import n_step_return
@@ -17,7 +17,6 @@ from moozi.ops.targets import UnrollTargets, history_window, make_targets
 
 _EMPTY = -1
 _NUM_BLOCKS = 64
-_SEARCHED = ("root_value", "action_probs", "searched_version")
 
 
 class LaneStorage:
@@ -335,10 +334,10 @@ class LaneStorage:
 
   def get_searched(self) -> dict[str, np.ndarray]:
     """Returns copies of the search results of all slots. Reanalyze changes no other fields."""
-    return {name: self.arrays[name].copy() for name in _SEARCHED}
+    return {name: self.arrays[name].copy() for name in SEARCH_FIELDS}
 
   def set_searched(self, state: dict[str, np.ndarray]) -> None:
-    for name in _SEARCHED:
+    for name in SEARCH_FIELDS:
       self.arrays[name][:] = state[name]
 
   def checksum(self) -> int:

@@ -43,7 +43,7 @@ class AddResult:
     if self.refused is not None:
       return f"training_worker_{worker}: a segment of {self.num_lost} steps is refused: {self.refused}"
     return (
-      f"training_worker_{worker}: {self.num_lost} steps after a refused segment are dropped, up to the next "
+      f"training_worker_{worker}: {self.num_lost} steps after a missing segment are dropped, up to the next "
       "episode of their environment"
     )
 

@@ -60,12 +60,13 @@ def segment(text: str) -> TrajectorySample:
   """Returns a segment from rows of steps; a step has a letter per lane.
 
   `f`: a first frame; `0`, `1`: a frame at which this player is to move; `w`, `l`, `d`: an end at which the
-  player who moved wins, loses or draws.
+  player who moved wins, loses or draws; `t`: a truncated frame.
   """
   rows = np.array([list(row) for row in text.split()])
   shape, spec = rows.shape, make_spec(num_players=2)
   step = {name: np.stack([x] * shape[0]) for name, x in fields_of(blank_step(spec, shape[1])).items()}
-  step["is_first"], step["is_last"] = rows == "f", np.isin(rows, ["w", "l", "d"])
+  step["is_first"], step["is_last"] = rows == "f", np.isin(rows, ["w", "l", "d", "t"])
+  step["is_truncated"] = rows == "t"
   step["to_play"] = (rows == "1").astype(np.int32)
   step["last_reward"] = np.float32(1) * (rows == "w") - np.float32(1) * (rows == "l")
   zeros = np.zeros(shape, np.float32)
@@ -107,6 +108,10 @@ class TestCount:
 
   def test_game_spans_segments(self):
     assert self.play("fff 111", "000 www") == [(0, 0, 0, False), (1, 0, 1, True)]
+
+  def test_truncated_game_has_no_result(self):
+    # The round is complete all the same; otherwise games at a limit of steps would keep an opponent forever.
+    assert self.play("fff 000 ttt", "fff 111", "fww") == [(0, 0, 0, True), (0, 0, 0, False), (1, 0, 1, True)]
 
   def test_new_opponent_starts_a_new_round(self):
     out = self.play("fff 000 ddd", "fff 000", "111 ddd fff ddd", versions=[5, 5, 6])

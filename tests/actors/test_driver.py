@@ -7,6 +7,7 @@ import pytest
 
 from moozi.actors import driver
 from moozi.actors.pool import ActorPool
+from moozi.core.errors import RunError
 from moozi.io.config import load_config
 from moozi.run import build
 from moozi.run.events import (
@@ -121,6 +122,33 @@ def test_worker_lost_while_it_compiles_is_restarted_and_acts():
     seen = list(driver.run(RunInputs(config, build.env_spec(config))))
   assert sum(e.counts.get("training_worker", 0) for e in seen if isinstance(e, Faulted)) == 1
   assert seen[-1].env_steps == config.max_env_steps
+
+
+def test_replay_that_cannot_be_made_ends_the_run():
+  class ConstructorFailed(in_process_ray.ActorDiedError):
+    actor_init_failed = True
+
+    def __str__(self):
+      return "The actor died\nTraceback:\n  File …\nmoozi.core.errors.UserError: steps do not fit in memory\n"
+
+  ray = in_process_ray.Ray(errors={("ReplayActor", "ready"): {1: ConstructorFailed()}})
+  config = load_config(None, list(TINY))
+  with (
+    in_process_ray.connected(ray),
+    pytest.raises(RunError, match=r"^an actor failed: \S*UserError: steps do not fit in memory$"),
+  ):
+    list(driver.run(RunInputs(config, build.env_spec(config))))
+
+
+def test_lost_object_that_the_driver_needs_ends_the_run(monkeypatch):
+  def ask(context):
+    raise in_process_ray.ObjectLostError("parameters are lost")
+
+  monkeypatch.setattr(driver.segments, "ask", ask)
+  config, seen = load_config(None, list(TINY)), []
+  with in_process_ray.connected(), pytest.raises(RunError, match=r"^an actor failed: parameters are lost$"):
+    seen.extend(driver.run(RunInputs(config, build.env_spec(config))))
+  assert isinstance(seen[-1], StateReady)
 
 
 def test_work_in_flight_is_reported(events):

@@ -1,10 +1,13 @@
 """Tests that lost steps and updates are counted exactly when actors fail or updates are not finite."""
 
+import numpy as np
 import pytest
 
 from moozi.actors import driver
 from moozi.core.errors import NotFiniteError
+from moozi.envs.suites.tiny import BALL
 from moozi.io.config import load_config
+from moozi.replay.snapshot import restore
 from moozi.run import build
 from moozi.run.events import Acted, Faulted, StateReady, Updated
 from moozi.run.session import RunInputs
@@ -162,6 +165,28 @@ def test_steps_lost_with_replay_are_counted_exactly():
   assert "from its last snapshot" in fault.message
   final = run.final()
   assert final.env_steps == final.state.replay.num_added + run.total("lost_steps")
+  assert_samples_are_those_of_the_updates(run)
+
+
+def test_no_episode_crosses_a_lost_segment():
+  """The worker's third segment is lost, although the worker works."""
+
+  class Ray(in_process_ray.Ray):
+    def call(self, handle, name, args):
+      value = super().call(handle, name, args)
+      if name == "run" and self._counts["TrainingWorker", "run"] == 3:
+        raise in_process_ray.RayActorError("unavailable")
+      return value
+
+  run = Run(Ray(), until=160)
+  assert run.total("dropped_steps") == 32
+  assert 0 < run.total("lost_steps") <= 32
+  replay = build.build_replay(CONFIG, build.env_spec(CONFIG))
+  restore(replay, run.final().state.replay)
+  for lane in range(4):
+    steps = replay.storage.trajectory(lane, 0, int(replay.storage.newest[lane]) + 1)
+    row = steps.frame[..., BALL].any(axis=2).argmax(axis=1)  # the ball falls one row in each step
+    assert (steps.is_first[1:] | (np.diff(row) == 1)).all()
   assert_samples_are_those_of_the_updates(run)
 
 

@@ -10,7 +10,7 @@ from moozi.run.events import Reanalyzed
 from tests.actors.fakes import actor, make_context
 
 
-def make(ratio=0.5, num_workers=2):
+def make(ratio=0.5, num_workers=2, overrides=()):
   config = load_config(
     None,
     [
@@ -20,6 +20,7 @@ def make(ratio=0.5, num_workers=2):
       "learner.target_update_period=100",
       "replay.min_steps_to_learn=32",
       "workers.num_envs=4",
+      *overrides,
     ],
   )
   pool = types.SimpleNamespace(
@@ -92,6 +93,14 @@ def test_target_network_is_published_when_it_is_copied():
   reanalyze.ask(context)
   assert context.pool.replay.positions.asked == [(100,)]
   assert context.pool.reanalyze_workers[0].run.asked[0][0] == "server.parameters/3/0"
+
+
+def test_averaged_target_network_is_published_as_often_as_the_parameters():
+  context = make(num_workers=1, overrides=["learner.target_decay=0.99", "ray.publish_period_updates=16"])
+  asked = context.pool.server.parameters.asked
+  for learner_steps in range(8, 129, 8):
+    update(context, learner_steps)
+  assert asked == [("target",)] * (1 + 128 // 16)
 
 
 def test_lost_search_is_requested_again():

@@ -107,13 +107,40 @@ def test_segments_in_transfer_arrive_later_or_are_discarded(context):
   assert not collected(calls.arrive("d"))[2]
 
 
+def acted():
+  return types.SimpleNamespace(metrics={}, version=0, episode_returns=(), episode_lengths=())
+
+
+def test_segment_lost_while_its_worker_works_leaves_a_gap(context):
+  calls, worker, add = context.calls, context.pool.workers[0], context.pool.replay.add
+  segments.ask(context)
+  (fault,) = calls.lose("worker_0.run/1/1")
+  assert fault.counts == {"dropped_steps": context.ledger.segment_steps}
+  # The worker's next segment continues episodes of the lost one.
+  assert worker.reset.asked == [()]
+  calls.arrive("worker_0.run/2/1", acted())
+  assert add.asked == [("worker_0.run/2/0", 0, 2)]
+  calls.arrive("replay.add/1/0", (True, {}, AddResult(num_lost=0)))
+  assert not collected(calls.arrive("worker_0.run/2/0"))[2]
+  # Segments can also be lost on their way to replay.
+  calls.arrive("worker_1.run/1/1", acted())
+  calls.lose("replay.add/2/0")
+  assert context.pool.workers[1].reset.asked == [()]
+
+
+def test_restarted_worker_is_not_reset(context):
+  segments.ask(context)
+  context.calls.lose("worker_0.run/1/1", context.ray.exceptions.ActorDiedError())
+  context.calls.lose("worker_0.run/2/1", None)  # the run stops
+  assert context.pool.workers[0].reset.asked == []
+
+
 def test_segment_of_an_older_epoch_is_dropped(context):
   context.ledger.parameters = "parameters"
   segments.ask(context)
   asked = context.ledger.pacer.env_steps_asked
   context.ledger.restart_replay(num_added=0)
-  acted = types.SimpleNamespace(metrics={}, version=0)
-  (fault,) = context.calls.arrive("worker_0.run/1/1", acted)
+  (fault,) = context.calls.arrive("worker_0.run/1/1", acted())
   assert fault.counts == {"dropped_steps": context.ledger.segment_steps}
   assert not context.pool.replay.add.asked
   assert context.ledger.pacer.env_steps_asked == asked - context.ledger.segment_steps

@@ -120,6 +120,8 @@ def test_position_of_wrapped_environments_and_tables():
   after = copy.step(action).observation
   np.testing.assert_array_equal(env.position(), moves)
   np.testing.assert_array_equal(env.step(action).observation.frame, after.frame)
+  for other in (copy, env.clone()):
+    np.testing.assert_array_equal(other.position(), env.position())
   table, other = registry.make_table("open_spiel:tic_tac_toe"), EnvironmentTable(registry.make(NIM, seed=0))
   table.reset(0)
   other.reset(0)

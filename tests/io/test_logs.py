@@ -24,15 +24,16 @@ def restore_logging():
 def test_records_and_warnings_are_written_once(tmp_path):
   path = tmp_path / "logs" / "worker_0.log"
   setup_logging(path)
-  setup_logging(path, "DEBUG")
-  logging.getLogger("moozi.worker").debug("seen")
+  setup_logging(path)
+  logging.getLogger("moozi.worker").info("seen")
+  logging.getLogger("moozi.worker").debug("not seen")
   logging.getLogger("elsewhere").info("not seen")
   with warnings.catch_warnings():
     warnings.simplefilter("always")
     logging.captureWarnings(True)
     warnings.warn("careful", stacklevel=1)
   text = path.read_text()
-  assert text.count("DEBUG moozi.worker: seen") == 1
+  assert text.count("INFO moozi.worker: seen") == 1
   assert "careful" in text
   assert "not seen" not in text
 

@@ -75,6 +75,8 @@ def test_priorities_belong_to_their_targets(parts, learner):
   assert len(set(np.round(expected, 3))) > 1
   assert learner.learner_step == 2
   assert metrics["replay/target_age_updates"] == 0
+  assert metrics["importance_ratio/max"] == targets.importance_ratio.max()
+  assert "replay/importance_ratio_max" not in metrics
 
 
 def test_published_parameters_do_not_change(parts, learner):

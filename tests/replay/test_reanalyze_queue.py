@@ -88,6 +88,20 @@ def test_largest_priorities_first():
   assert set(over) <= set(everything)
 
 
+def test_a_scan_serves_several_calls_with_changing_versions(monkeypatch):
+  """An averaged target network has a new version at each update; a scan reads every stored step."""
+  buffer, _ = buffer_with_versions(sampling="proportional")
+  queue, scans = buffer.reanalyze_queue, []
+  candidates = queue._candidates
+  monkeypatch.setattr(queue, "_candidates", lambda: scans.append(None) or candidates())
+  seen = np.concatenate([queue.choose(2, "priority", version) for version in range(100, 116)])
+  assert len(scans) == 1
+  assert len(set(seen.tolist())) == 32
+  # The largest priorities are chosen first, whatever the version.
+  order = buffer.storage.delta[seen].reshape(16, 2)
+  assert (order[:-1].min(axis=1) >= order[1:].max(axis=1)).all()
+
+
 def test_a_new_step_does_not_inherit_the_priority_of_its_slot():
   spec = make_spec()
   steps = random_lanes(1, 2, 40, spec, 0.0)

@@ -42,6 +42,8 @@ class ReplayActor(process.Reporting):
     self._lanes_per_worker = config.workers.num_envs
     self._segment_steps = config.workers.num_envs * config.workers.segment_length
     self._has_added = False
+    # By first lane, the number of the worker's next segment if none is lost.
+    self._next_numbers: dict[int, int] = {}
     self._reanalyze = config.reanalyze
     self._batch_size = config.learner.batch_size
     self._num_batches = config.learner.updates_per_call
@@ -65,9 +67,18 @@ class ReplayActor(process.Reporting):
     with self._work.doing("checkpoint"):
       return replay_snapshot.take(self._replay, known)
 
-  def add(self, segment: TrajectorySample, first_lane: int) -> tuple[bool, dict[str, float], AddResult]:
-    """Stores or refuses a segment [T, B, …]; returns (whether a batch can be drawn, statistics, outcome)."""
+  def add(
+    self, segment: TrajectorySample, first_lane: int, number: int
+  ) -> tuple[bool, dict[str, float], AddResult]:
+    """Stores or refuses a segment [T, B, …]; returns (whether a batch can be drawn, statistics, outcome).
+
+    `number` counts the worker's segments. If it skips a number, a segment is lost, and the lanes drop steps
+    until an episode starts.
+    """
     with self._work.doing("add"):
+      if number != self._next_numbers.get(first_lane):
+        self._replay.await_first(first_lane, self._lanes_per_worker)
+      self._next_numbers[first_lane] = number + 1
       added = self._replay.add_or_refuse(segment, first_lane, self._lanes_per_worker, self._segment_steps)
       if added.num_lost:
         self._log.warning("%s", added.describe(first_lane // self._lanes_per_worker))

@@ -158,11 +158,30 @@ def test_reset_and_set_state_start_new_games():
   assert again.is_first.all()
   expected.reset()
   assert_same_step(again, expected.reset())
-  assert vector.get_state() == {}
-  shown, is_new = vector.set_state({}, step)
+  shown, is_new = vector.set_state(vector.get_state(), step)
   assert is_new.all()
   assert shown.is_first.all()
   vector.close()
+
+
+def test_restored_envs_repeat_no_seed(monkeypatch):
+  def seeds_of(vector, state=None):
+    seeds, draw = [], vector._draw_seeds
+    monkeypatch.setattr(vector, "_draw_seeds", lambda *args: seeds.append(draw(*args)) or seeds[-1])
+    step = vector.reset()
+    if state is not None:
+      vector.set_state(state, step)
+    vector.reset()
+    vector.reset()
+    vector.close()
+    return np.concatenate(seeds).tolist()
+
+  first, second = make("Pong", [0, 1]), make("Pong", [0, 1])
+  before = seeds_of(first)
+  after = seeds_of(second, first.get_state())
+  assert len(before) == 2 * 3
+  assert after[:2] == before[:2]  # the constructor of the lanes resets before the state is restored
+  assert not set(after[2:]) & set(before)
 
 
 def test_make_vector_with_threads():

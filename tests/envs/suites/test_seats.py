@@ -240,6 +240,13 @@ def test_others_in_tests_are_others():
   assert options["test_others"] == ["mcts:5"]
 
 
+@pytest.mark.parametrize("key", ["others", "test_others"])
+def test_a_wrong_player_is_named_with_its_option(key):
+  kwargs = {"seat": 0, key: ["random", "mine:nobody"]}
+  with pytest.raises(UserError, match=rf"^env\.kwargs\.{key}\[1\]=mine:nobody: "):
+    registry.make("open_spiel:tic_tac_toe", seed=0, is_testing=True, **kwargs)
+
+
 @pytest.fixture
 def players():
   """Yields the registered players; restores them after the test."""

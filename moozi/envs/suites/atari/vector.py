@@ -63,6 +63,7 @@ class AtariVectorEnvironment(VectorEnvironment):
     self._facts, self._options = facts, options
     self._env: Any = None
     self._random = [np.random.default_rng(seed) for seed in seeds]
+    self._num_seeds = np.zeros(self.num_envs, np.int64)  # drawn from each of `_random`
     live = np.arange(spec.num_actions) != DUMMY_ACTION
     self._masks = np.stack([live, ~live])
     # The environments that lost a life on the last frame, and those truncated on it.
@@ -82,11 +83,15 @@ class AtariVectorEnvironment(VectorEnvironment):
     return self._timestep(frame, info["lives"], nothing, is_first=everywhere, is_over=~everywhere)
 
   def get_state(self) -> State:
-    """Returns an empty state, because these games cannot be restored."""
-    return {}
+    """Returns num_seeds [B] int64, the number of seeds drawn; the games themselves cannot be restored."""
+    return {"num_seeds": self._num_seeds.copy()}
 
   def set_state(self, state: State, shown: BatchedTimeStep) -> tuple[BatchedTimeStep, np.ndarray]:
-    """Starts a new game in every environment."""
+    """Starts a new game in every environment, with a seed that the state's run has not drawn."""
+    if np.shape(state.get("num_seeds", ())) == (self.num_envs,):
+      for i, num_seeds in enumerate(state["num_seeds"]):
+        while self._num_seeds[i] < num_seeds:
+          self._draw_seed(i)
     return self.reset(), np.ones(self.num_envs, bool)
 
   def step(self, actions: Int[np.ndarray, "B"]) -> BatchedTimeStep:
@@ -151,11 +156,13 @@ class AtariVectorEnvironment(VectorEnvironment):
     self, where: Bool[np.ndarray, "B"], must_seed: Bool[np.ndarray, "W"]
   ) -> Int[np.ndarray, "W"]:
     """Returns seeds of the W environments in `where`; without `reseed`, only those in `must_seed` get one."""
-    lanes = zip(np.flatnonzero(where), must_seed, strict=True)
-    seeds = [
-      int(self._random[i].integers(2**31)) if self._options.reseed or must else _NO_SEED for i, must in lanes
-    ]
+    lanes = zip(np.flatnonzero(where).tolist(), must_seed, strict=True)
+    seeds = [self._draw_seed(i) if self._options.reseed or must else _NO_SEED for i, must in lanes]
     return np.array(seeds, np.int64)
+
+  def _draw_seed(self, i: int) -> int:
+    self._num_seeds[i] += 1
+    return int(self._random[i].integers(2**31))
 
   def _make(self) -> Any:
     from ale_py import AtariVectorEnv

@@ -212,7 +212,9 @@ def make_spec(game: str, options: Options) -> EnvSpec:
 def make_environment(game: str, options: Options) -> Environment:
   rules = rules_of(game, options)
   seat = options.seat
-  bare = _OpenSpielGame(rules) if seat == "all" else SeatGame(rules, seat, options.others)
+  # `for_testing` copies `test_others` to `others`.
+  key = "test_others" if options.others == options.test_others else "others"
+  bare = _OpenSpielGame(rules) if seat == "all" else SeatGame(rules, seat, options.others, key)
   return GameEnvironment(bare, rules.spec, options.max_episode_steps)
 
 

@@ -31,9 +31,12 @@ class SeatGame(Game):
   Args:
     seat: the agent's seat; "random" draws one for each episode.
     others: names of players. A name that is listed twice is drawn twice as often.
+    key: the option that has the names, for errors.
   """
 
-  def __init__(self, rules: Rules, seat: int | Literal["random"], others: Sequence[str]) -> None:
+  def __init__(
+    self, rules: Rules, seat: int | Literal["random"], others: Sequence[str], key: str = "others"
+  ) -> None:
     if seat != "random" and seat >= rules.num_seats:
       raise UserError(
         f"env.kwargs.seat={seat}: {rules.spec.name} has {rules.num_seats} seats; must be all, random, or "
@@ -42,7 +45,7 @@ class SeatGame(Game):
     self._rules, self._fixed_seat = rules, seat
     self._return = 0.0
     self._makers = [
-      _maker(rules, name, f"env.kwargs.others[{i}]", lambda: self._state) for i, name in enumerate(others)
+      _maker(rules, name, f"env.kwargs.{key}[{i}]", lambda: self._state) for i, name in enumerate(others)
     ]
     self.seed(0)
     self.reset()

@@ -55,11 +55,10 @@ def from_zoo(job: Job, result: Path) -> str | None:
   """Returns the zoo's agent that has the last checkpoint of a job's run; None if there is none."""
   import moozi
 
-  name, env_steps = f"boards/{Path(job.config).stem}", read_summary(result)["env_steps"]
-  cards = [card for card in moozi.zoo() if card.name == name and (job.seed,) == card.seeds]
-  config = job.load_config(result)
-  is_its = any((card.algorithm, card.env_steps) == (config.algorithm, env_steps) for card in cards)
-  return f"zoo:{name}" if is_its else None
+  approach, task = approach_and_task(job)
+  own = f"boards/{task}", approach, (job.seed,), read_summary(result)["env_steps"]
+  cards = [(card.name, card.algorithm, card.seeds, card.env_steps) for card in moozi.zoo()]
+  return f"zoo:boards/{task}" if own in cards else None
 
 
 def read_summary(path: Path) -> dict[str, Any]:

@@ -7,6 +7,7 @@ that take the `Context` make the calls and react to results: `segments` for acti
 algorithm in one process.
 """
 
+import contextlib
 import math
 import time
 from collections.abc import Generator, Iterator
@@ -39,17 +40,13 @@ def run(inputs: RunInputs) -> Generator[Event, None, None]:
   ledger = Ledger(inputs.config, inputs.state)
   session = Session(inputs, ledger)
   session.phase("starting Ray")
-  with cluster.connected(inputs.config) as ray:
+  with cluster.connected(inputs.config) as ray, _losses_as_run_errors(ray):
     if note := cluster.idle_gpu_note(inputs.config, ray.cluster_resources()):
       session.phase(note)
     session.phase("starting the actors")
-    lost = ray.exceptions.RayActorError, ray.exceptions.ObjectLostError
-    try:
-      context = Context(ray, ActorPool(ray, inputs), Calls(ray), ledger, session)
-      observing = Observing(context)
-      message = _wait_until_ready(context)
-    except lost as error:
-      raise _run_error(error) from error
+    context = Context(ray, ActorPool(ray, inputs), Calls(ray), ledger, session)
+    observing = Observing(context)
+    message = _wait_until_ready(context)
     yield Started(**context.counters(), message=message)
     try:
       while (reason := _reason_to_end(context)) is None:
@@ -60,20 +57,22 @@ def run(inputs: RunInputs) -> Generator[Event, None, None]:
         yield from observing.poll()
         _ask_due(context)
       yield from _finish(context, observing, reason)
-    except (ray.exceptions.RayError, RunError) as error:
+    except (ray.exceptions.RayError, RunError):
       yield from states.salvage(context, _SALVAGE_TIMEOUT_S)
-      if isinstance(error, lost):
-        raise _run_error(error) from error
       raise
 
 
-def _run_error(error: Any) -> RunError:
-  """Returns the failure of an actor as a RunError of one line."""
-  text = str(error).strip()
-  if getattr(error, "actor_init_failed", False):
-    # Ray has the traceback of the constructor as text, whose last line is the error.
-    text = text.splitlines()[-1]
-  return RunError(f"an actor failed: {one_line(text)}")
+@contextlib.contextmanager
+def _losses_as_run_errors(ray: Any) -> Iterator[None]:
+  """Turns the loss of an actor or an object in the block into a RunError of one line."""
+  try:
+    yield
+  except (ray.exceptions.RayActorError, ray.exceptions.ObjectLostError) as error:
+    text = str(error).strip()
+    if getattr(error, "actor_init_failed", False):
+      # Ray has the traceback of the constructor as text, whose last line is the error.
+      text = text.splitlines()[-1]
+    raise RunError(f"an actor failed: {one_line(text)}") from error
 
 
 def _wait_until_ready(context: Context) -> str:

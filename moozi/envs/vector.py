@@ -106,7 +106,7 @@ class SyncVectorEnvironment(VectorEnvironment):
     logs = np.split(state["log"], np.cumsum(state["log_lengths"])[:-1])
     out = blank_step(self.spec, self.num_envs)
     is_new = np.zeros(self.num_envs, bool)
-    with contextlib.nullcontext() if self._guard is None else self._guard.armed():
+    with self._armed():
       for i, env in enumerate(self._envs):
         step = self._replay(i, env, [int(x) for x in logs[i]])
         if step is not None:
@@ -124,11 +124,14 @@ class SyncVectorEnvironment(VectorEnvironment):
   def _advance(self, actions: list[int], is_new_game: bool = False) -> BatchedTimeStep:
     out = blank_step(self.spec, self.num_envs)
     was_last = self._is_last.tolist()
-    with contextlib.nullcontext() if self._guard is None else self._guard.armed():
+    with self._armed():
       for i in range(self.num_envs):
         self._advance_lane(out, i, actions[i], was_last[i], is_new_game)
     self._legal_actions_mask, self._is_last = out.legal_actions_mask, out.is_last
     return out
+
+  def _armed(self) -> contextlib.AbstractContextManager[None]:
+    return contextlib.nullcontext() if self._guard is None else self._guard.armed()
 
   def _advance_lane(
     self, out: BatchedTimeStep, i: int, action: int, is_reset: bool, is_new_game: bool
@@ -203,10 +206,8 @@ class SyncVectorEnvironment(VectorEnvironment):
       for action in log:
         with watched():
           step = env.reset() if action == _RESET else env.step(action - 1)
-    except (
-      Exception,
-      EnvHung,
-    ):  # for example an illegal action, because the game differs from the saved game
+    except (Exception, EnvHung):
+      # For example an illegal action, because the game differs from the saved game.
       return None
     return step
 

@@ -80,7 +80,6 @@ class Learner:
       "replay/target_age_updates": float(age.mean()),
       "replay/search_age_updates": float(search_age.mean()),
       "replay/searched_again_share": float(np.mean(targets.searched_version != targets.acted_version)),
-      "importance_ratio/max": float(targets.importance_ratio.max()),
       "learner/samples_per_s": targets.slot.size / elapsed,
     }
     metrics |= self._guard.count(output.bad_term, first_step)

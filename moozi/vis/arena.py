@@ -100,7 +100,7 @@ def _labels(names: Sequence[str]) -> dict[str, str]:
   """Returns the label of each name: without folders and `run:`, if the labels then differ."""
   labels = []
   for name in names:
-    kind, colon, place = name.rpartition(":") if "/" not in name else name.partition(":")
+    kind, colon, place = name.partition(":")
     labels.append(("" if kind == "run" else kind + colon) + place.rpartition("/")[2])
   chosen = labels if len(set(labels)) == len(names) else names
   return {

@@ -224,7 +224,7 @@ def _chosen(values: Float[Array, "B A"], action: Int32[AnyArray, "B"]) -> Float[
 def _metrics(
   batch: Batch, error: Float[Array, "B"], target: Float[Array, "B"], losses: Float[Array, "B"]
 ) -> dict[str, Float[Array, ""]]:
-  """Returns means over the live steps, and the share of live steps."""
+  """Returns means over the live steps, the share of live steps, and the largest importance ratio."""
   num_live = jnp.maximum(jnp.sum(batch.is_live), 1)
 
   def mean(x: Float[Array, "B"]) -> Float[Array, ""]:
@@ -236,4 +236,5 @@ def _metrics(
     "q_learning/value_mean": mean(target - error),
     "q_learning/target_mean": mean(target),
     "q_learning/live_share": jnp.mean(batch.is_live),
+    "importance_ratio/max": jnp.max(batch.importance_ratio),
   }

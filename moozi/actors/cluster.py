@@ -12,12 +12,19 @@ from contextlib import contextmanager
 from typing import Any
 
 from moozi.core.config import ActorResources, Config, RayConfig
-from moozi.core.errors import UserError
+from moozi.core.errors import UserError, one_line
 from moozi.run import signals
 
 # Names of each resource in Ray and in the configuration.
 SHARES = (("CPU", "num_cpus"), ("GPU", "num_gpus"))
 _CONNECT_TIMEOUT_S = 5.0
+
+
+def describe_loss(error: Exception) -> str:
+  """Returns the text of Ray's error about a lost actor or object as one line."""
+  text = str(error).strip()
+  # Ray has the traceback of a failed constructor as text, whose last line is the error.
+  return one_line(text.splitlines()[-1] if getattr(error, "actor_init_failed", False) else text)
 
 
 @contextmanager

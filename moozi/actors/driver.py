@@ -20,7 +20,7 @@ from moozi.actors.ledger import Ledger
 from moozi.actors.observing import Observing
 from moozi.actors.pool import ActorPool
 from moozi.core.actor_report import REANALYZE_WORKER, WORKER
-from moozi.core.errors import RunError, one_line
+from moozi.core.errors import RunError
 from moozi.run.events import Event, Finished, Started
 from moozi.run.session import RunInputs, Session
 
@@ -68,11 +68,7 @@ def _losses_as_run_errors(ray: Any) -> Iterator[None]:
   try:
     yield
   except (ray.exceptions.RayActorError, ray.exceptions.ObjectLostError) as error:
-    text = str(error).strip()
-    if getattr(error, "actor_init_failed", False):
-      # Ray has the traceback of the constructor as text, whose last line is the error.
-      text = text.splitlines()[-1]
-    raise RunError(f"an actor failed: {one_line(text)}") from error
+    raise RunError(f"an actor failed: {cluster.describe_loss(error)}") from error
 
 
 def _wait_until_ready(context: Context) -> str:

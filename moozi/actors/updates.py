@@ -117,7 +117,7 @@ def _on_lost(context: Context, epoch: int, error: Any) -> list[Event]:
 
 
 def _roll_back(context: Context, error: NotFiniteError) -> list[Event]:
-  """Restores the parameters of the last checkpoint, once per run."""
+  """Restores the parameters of the last checkpoint, once per run or resume."""
   saved = context.session.rollback.take(error, context.ledger.next_free_version)
   context.pool.server.roll_back.remote(saved.training)
   lost_updates = rewind(context, saved.found)

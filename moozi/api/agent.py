@@ -12,7 +12,7 @@ from moozi.api.run_access import check_number, check_searches, open_run
 from moozi.api.search import Search
 from moozi.core.config import Config
 from moozi.core.errors import UserError
-from moozi.core.plugins import PLAYERS, is_code
+from moozi.core.plugins import PLAYERS
 from moozi.core.records import BatchedTimeStep
 from moozi.core.spec import EnvSpec
 from moozi.envs import registry
@@ -392,7 +392,7 @@ class Agent:
 
 def check_player(option: str, name: str, *others: str) -> None:
   """Raises UserError if `name` is neither a player nor one of `others`."""
-  if name not in others and not PLAYERS.is_known(name) and not is_code(name):
+  if name not in others and not PLAYERS.accepts(name):
     raise UserError(f"{option}={name}: must be {PLAYERS.allowed(name, *others)}")
 
 

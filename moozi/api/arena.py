@@ -18,7 +18,7 @@ from moozi.api.players import TrainedPlayer, run_of_approach
 from moozi.api.run_access import check_number, open_run, writing
 from moozi.core.config import EnvConfig
 from moozi.core.errors import UserError
-from moozi.core.plugins import PLAYERS, is_code
+from moozi.core.plugins import OTHER_PLAYERS
 from moozi.envs import registry
 from moozi.envs.table import Table
 from moozi.envs.vector import live_steps
@@ -43,8 +43,6 @@ FILES = {
 _FORMAT = 1
 _MAX_MILESTONES = 10
 _TRAINED = ("run", "zoo", "prior")
-# The players of an arena: `self` is the agent that is evaluated.
-_PLAYERS = dataclasses.replace(PLAYERS, built_in=tuple(name for name in PLAYERS.built_in if name != "self"))
 # Number of positions that an agent searches at once. In a block of 16 openings, each agent is to move
 # in about this number of games at a time.
 _WIDTH = 16
@@ -367,9 +365,9 @@ def entrants_of(names: Sequence[str], simulations: int | None, allow_code: bool)
 def _entrant(name: str, simulations: int | None, allow_code: bool) -> Entrant:
   if name in ("human", "self"):
     raise UserError(f"{name}: cannot play in an arena; `moozi play` is for people")
-  if not _PLAYERS.is_known(name) and not is_code(name):
-    raise UserError(f"{name}: no such player; must be {_PLAYERS.allowed(name)}")
-  if _PLAYERS.is_built_in(name) and name.partition(":")[0] in _TRAINED:
+  if not OTHER_PLAYERS.accepts(name):
+    raise UserError(f"{name}: no such player; must be {OTHER_PLAYERS.allowed(name)}")
+  if OTHER_PLAYERS.is_built_in(name) and name.partition(":")[0] in _TRAINED:
     return TrainedEntrant(TrainedPlayer(name, simulations, allow_code))
   return play.SimpleEntrant(name)
 

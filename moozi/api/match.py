@@ -220,8 +220,14 @@ def _sorted(advice: list[Advice]) -> tuple[Advice, ...]:
   return tuple(sorted(advice, key=lambda x: (-x.share, x.action)))
 
 
-def make_advisor(name: str, table: Table, simulations: int | None, allow_code: bool) -> Advisor:
-  """Returns the advisor `name`: `mcts:N`, or a trained agent.
+def make_advisor(
+  name: str,
+  table: Table,
+  simulations: int | None,
+  allow_code: bool,
+  users: frozenset[int] = frozenset({0}),
+) -> Advisor:
+  """Returns the advisor `name` of the people in the seats `users`: `mcts:N`, or a trained agent.
 
   Raises: UserError: the player has no search, or does not fit the game.
   """
@@ -244,4 +250,6 @@ def make_advisor(name: str, table: Table, simulations: int | None, allow_code: b
   player = TrainedPlayer(name, simulations, allow_code)
   player.check(table.spec, f"--advisor={name}")
   check_searches(player.agent.directory.path, player.agent.config, "--advisor")
+  if not player.can_advise(users):
+    raise UserError(f"--advisor={name}: was trained for one seat, but you play {len(users)}; set --opponent")
   return AgentAdvisor(player, table)

@@ -6,7 +6,7 @@
 import contextlib
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -139,6 +139,10 @@ class TrainedPlayer:
   def sees_others(self) -> bool:
     """Whether the agent's history includes the frames and actions of the other players, as in self-play."""
     return self.agent.spec.num_players > 1
+
+  def can_advise(self, seats: Collection[int]) -> bool:
+    """Whether one history of the agent can follow all `seats`; without `sees_others` it follows one."""
+    return self.sees_others or len(seats) == 1
 
   def group(self, num_games: int, width: int, seed: int) -> "GroupPlayer":
     """Returns the agent as a player of several games; see `GroupPlayer`."""

@@ -166,7 +166,8 @@ def resume(
 
   Args:
     run: a `moozi.Run` or its path.
-    allow_code: whether the run may import the Python modules that it names and join its Ray cluster.
+    allow_code: whether the run may import the Python modules that it names and join its Ray cluster. Joining
+      is also allowed if an override sets `ray.address`.
     callbacks, **overrides: as in `train`.
 
   Returns: the run.
@@ -194,13 +195,12 @@ def continue_run(
   *,
   callbacks: Sequence[CallbackLike] = (),
   allow_code: bool = False,
-  is_own_cluster: bool = False,
 ) -> Training:
   """Resumes a run and returns an iterator of its events, as `resume_events` does.
 
   Args:
-    overrides: `key=value` or nested settings, as in `io.config.load_config`.
-    is_own_cluster: whether the user has passed `ray.address`, and therefore trusts the Ray cluster.
+    overrides: `key=value` or nested settings, as in `io.config.load_config`. A user who sets `ray.address`
+      trusts that Ray cluster.
   """
   from moozi.envs.registry import env_spec
   from moozi.evaluation.opponents import check_players
@@ -208,7 +208,7 @@ def continue_run(
 
   directory, stored = open_run(run, allow_code)
   address = stored.ray.address
-  if address not in (None, "local") and not (allow_code or is_own_cluster):
+  if address not in (None, "local") and not (allow_code or any(map(_sets_ray_address, overrides))):
     raise UserError(
       f"{run}: ray.address={address}: this cluster can run code here; pass ray.address={address} if it is "
       "yours"
@@ -224,6 +224,13 @@ def continue_run(
   except BaseException:
     lock.close()
     raise
+
+
+def _sets_ray_address(override: Override) -> bool:
+  if isinstance(override, str):
+    return override.startswith("ray.address=")
+  section = override.get("ray")
+  return isinstance(section, Mapping) and "address" in section
 
 
 def read_config(config: ConfigLike, overrides: Mapping[str, Any]) -> Config:

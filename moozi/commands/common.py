@@ -54,7 +54,8 @@ AllowCode = Annotated[
   bool,
   typer.Option(
     "--allow-code",
-    help="Allow the run to import the Python modules that it names and to join its Ray cluster.",
+    help="Allow the run, and runs that play against it, to import the Python modules that they name, and to "
+    "join Ray clusters.",
   ),
 ]
 

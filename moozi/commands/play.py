@@ -18,6 +18,7 @@ from moozi.io.zoo import ZOO_PREFIX
 
 if TYPE_CHECKING:
   from moozi.api.match import Advisor, Match, Played
+  from moozi.api.players import TrainedPlayer
   from moozi.core.config import Config
   from moozi.core.spec import EnvSpec
   from moozi.envs.environment import Environment
@@ -132,6 +133,8 @@ def play(
       _check_unused({"--checkpoint": checkpoint}, f"a run; {target} is an environment")
     agent = _agent_name(target, checkpoint) if is_run else None
     match, label = _match(table, seat or 0, seed, opponent, agent, advisor, simulations, allow_code)
+    if label == "self":
+      _check_unused({"--seat": seat}, "a player as --opponent; here you play all seats")
     if web:
       from moozi.commands.play_web import serve
 
@@ -180,9 +183,8 @@ def _match(
   """Returns the match, and the name of the player of the other seats, "self" if the user plays all seats."""
   from moozi.api.agent import check_player
   from moozi.api.arena import TrainedEntrant, entrants_of
-  from moozi.api.match import AgentAdvisor, Match, make_advisor
+  from moozi.api.match import AgentAdvisor, Match
   from moozi.api.players import run_of_approach
-  from moozi.envs.players import mcts_simulations
 
   if seat >= table.num_seats:
     raise UserError(f"--seat={seat}: must be from 0 to {table.num_seats - 1} in {table.spec.name}")
@@ -195,8 +197,8 @@ def _match(
     if agent is None:
       raise UserError(f"--opponent=agent: {table.spec.name} is not a run; `moozi train` makes one")
     name = agent
-  elif mcts_simulations(opponent) is not None:
-    name = opponent if ":" in opponent else f"mcts:{simulations or 100}"
+  else:
+    name = _with_simulations(opponent, simulations)
   entrant, trained = None, None
   if opponent != "self":
     with common.stdout_to_stderr():
@@ -204,29 +206,47 @@ def _match(
       (entrant,) = entrants_of([name], simulations, allow_code).values()
   if isinstance(entrant, TrainedEntrant):
     trained, entrant.width = entrant.player, 1
-  advice: Advisor | None = None
-  if advisor is not None and advisor != "none":
-    advice = make_advisor(advisor, table, simulations, allow_code)
-  elif advisor is None and agent is not None and trained is None:
-    advice = _default_advisor(agent, table, simulations, allow_code)
-  elif advisor is None and trained is not None and trained.agent.config.searches:
-    advice = AgentAdvisor(trained, table)
-  elif advisor is None:
-    advice = _default_advisor(_DEFAULT_ADVISOR, table, simulations, allow_code)
   users = frozenset(range(table.num_seats) if entrant is None else (seat,))
+  advice = _advisor(advisor, trained, agent, table, users, simulations, allow_code)
+  uses_simulations = trained is not None or isinstance(advice, AgentAdvisor) or "mcts" in (opponent, advisor)
+  if not uses_simulations:
+    _check_unused({"--simulations": simulations}, "a trained agent or mcts as --opponent or --advisor")
   return Match(table, users, entrant, seed, advice), opponent
 
 
-def _default_advisor(
-  name: str, table: "Table", simulations: int | None, allow_code: bool
-) -> "Advisor | None":
-  """Returns the advisor `name` as the default; None if it does not fit the game."""
-  from moozi.api.match import make_advisor
+def _with_simulations(name: str, simulations: int | None) -> str:
+  """Returns the name; that of plain mcts with the number of simulations."""
+  return f"mcts:{simulations}" if name == "mcts" and simulations else name
 
-  try:
-    return make_advisor(name, table, simulations, allow_code)
-  except UserError:
-    return None
+
+def _advisor(
+  name: str | None,
+  opponent: "TrainedPlayer | None",
+  agent: str | None,
+  table: "Table",
+  users: frozenset[int],
+  simulations: int | None,
+  allow_code: bool,
+) -> "Advisor | None":
+  """Returns the advisor `name`; None if it is "none".
+
+  Without a name, returns the opponent, else the run's agent `agent`, else MCTS; None if the game has no MCTS
+  that reports its search.
+  """
+  from moozi.api.match import AgentAdvisor, make_advisor
+  from moozi.api.players import TrainedPlayer
+
+  if name is not None:
+    name = _with_simulations(name, simulations)
+    return None if name == "none" else make_advisor(name, table, simulations, allow_code, users)
+  if opponent is None and agent is not None:
+    with common.stdout_to_stderr():
+      opponent = TrainedPlayer(agent, simulations, allow_code)
+  if opponent is not None and opponent.agent.config.searches and opponent.can_advise(users):
+    return AgentAdvisor(opponent, table)
+  with contextlib.suppress(UserError):
+    return make_advisor(_DEFAULT_ADVISOR, table, None, allow_code)
+  return None
 
 
 def _config_of(target: str, overrides: list[str], allow_code: bool) -> tuple["Config", bool]:

@@ -79,8 +79,7 @@ def _resume(path: Path, overrides: list[str], allow_code: bool) -> int:
   unset = [text for text in overrides if "=" not in text]
   if unset:
     raise UserError(f"{unset[0]}: must be KEY=VALUE; --resume uses the run's own CONFIG")
-  is_own_cluster = any(text.startswith("ray.address=") for text in overrides)
-  training = continue_run(path, overrides, allow_code=allow_code, is_own_cluster=is_own_cluster)
+  training = continue_run(path, overrides, allow_code=allow_code)
   assert training.resumed is not None
   for text in training.resumed.passed_over:
     print(f"moozi: skipped {text}", file=sys.stderr)

@@ -118,6 +118,12 @@ class Registry:
     """Returns whether the value is one of `names`. Imports nothing."""
     return self.is_built_in(value) or value in self.registered or value in self._entry_points().names
 
+  def accepts(self, value: str) -> bool:
+    """Returns whether the value is one of `names` or has the form `module:function`. Imports nothing."""
+    # A form's prefix is no module: mcts:many is not a function.
+    prefixes = {form.partition(":")[0] for form in self.forms}
+    return self.is_known(value) or (is_code(value) and value.partition(":")[0] not in prefixes)
+
   def is_built_in(self, value: str) -> bool:
     """Returns whether the package itself defines the value."""
     return value in self.built_in or self._form(value) is not None
@@ -150,7 +156,7 @@ class Registry:
       return Plugin(where, self.registered[value])
     if value in self._entry_points().names:
       return Plugin(where, _load_entry_point(where, self._entry_points()[value]))
-    if is_code(value) and value.partition(":")[0] not in {form.partition(":")[0] for form in self.forms}:
+    if self.accepts(value):
       return Plugin(where, _load(where, value))
     raise UserError(f"{where}: must be {self.allowed(value)}")
 
@@ -180,6 +186,9 @@ PLAYERS = Registry(
     "approach:NAME": _TRAINED,
   },
 )
+OTHER_PLAYERS = dataclasses.replace(PLAYERS, built_in=tuple(x for x in PLAYERS.built_in if x != "self"))
+"""PLAYERS where there is no agent that plays `self`: in the arena, and in seats that no agent learns."""
+
 CALLBACKS = Registry("callback", "callbacks")
 REGISTRIES = (ENVIRONMENTS, WRAPPERS, NETWORKS, SEARCHES, LOSSES, PLAYERS, CALLBACKS)
 

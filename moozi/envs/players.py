@@ -10,6 +10,7 @@ from jaxtyping import Bool, Shaped
 from moozi.core import plugins
 from moozi.core.errors import EnvError, UserError, one_line
 from moozi.core.spec import EnvSpec
+from moozi.envs.environment import Bot
 
 _MCTS = re.compile(r"mcts(?::([1-9]\d{0,6}))?")
 _DEFAULT_SIMULATIONS = 100
@@ -123,6 +124,31 @@ class CustomPlayer:
     return int(action)
 
 
+@runtime_checkable
+class Bots(Protocol):
+  """A game with bots: an Environment or a Table."""
+
+  def make_bot(self, kind: str, simulations: int, seed: int) -> Bot:
+    """Returns the bot `kind`; raises UserError if the game has no such bot."""
+
+  def position(self) -> Any:
+    """Returns the game's current position."""
+
+
+def make_player(name: str, game: Bots, spec: EnvSpec, seed: int, key: str) -> Player:
+  """Creates the player of one episode in `game`; `key` is the option that has the name, for errors.
+
+  Raises: UserError: there is no such player, or the game does not provide it.
+  """
+  simulations = mcts_simulations(name)
+  if name != "random" and simulations is None:
+    return CustomPlayer(plugins.PLAYERS.get(name, key), spec, seed, game.position)
+  try:
+    return BotPlayer(game.make_bot(name.partition(":")[0], simulations or 1, seed).action)
+  except UserError as error:
+    raise UserError(f"{key}={error}") from None
+
+
 def mcts_simulations(name: str) -> int | None:
   """Returns the number of simulations of `mcts` (100) and `mcts:N`; None for any other player."""
   match = _MCTS.fullmatch(name)
@@ -131,10 +157,6 @@ def mcts_simulations(name: str) -> int | None:
 
 def check_seat_player(name: str) -> str:
   """Returns `name` unchanged. Raises ValueError if it is no player for seats that the agent does not play."""
-  is_known = name != "self" and plugins.PLAYERS.is_known(name)
-  if not is_known and mcts_simulations(name) is None and not plugins.is_code(name):
-    raise ValueError(
-      f"{name!r} must be random, mcts:N, run:PATH[@checkpoint], prior:PATH[@checkpoint], zoo:NAME, "
-      "approach:NAME, module:function or a registered name"
-    )
+  if not plugins.OTHER_PLAYERS.accepts(name):
+    raise ValueError(f"{name!r} must be {plugins.OTHER_PLAYERS.allowed(name)}")
   return name

@@ -16,10 +16,9 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Bool, Shaped
 
-from moozi.core import plugins
 from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
-from moozi.envs.players import BotPlayer, CustomPlayer, Player, mcts_simulations, observe
+from moozi.envs.players import Player, make_player, observe
 from moozi.envs.table import Table
 
 MAX_STEPS = 10_000
@@ -154,9 +153,7 @@ def play(
     user's player failed.
   """
   with contextlib.ExitStack() as stack:
-    tables = [make_table() for _ in matches]
-    for table in tables:
-      stack.callback(table.close)
+    tables = [stack.enter_context(contextlib.closing(make_table())) for _ in matches]
     actions = [open_game(t, seed, m.opening, num_random) for t, m in zip(tables, matches, strict=True)]
     groups = [
       _Group(entrants[name], name, matches, tables, seed)
@@ -289,11 +286,7 @@ class SimpleEntrant:
     return _Singles([self._player(*pair) for pair in zip(tables, seeds, strict=True)], tables[0].spec)
 
   def _player(self, table: Table, seed: int) -> Player:
-    simulations = mcts_simulations(self._kind)
-    if self._kind == "random" or simulations is not None:
-      kind = self._kind.partition(":")[0]
-      return BotPlayer(table.make_bot(kind, simulations or 1, seed).action)
-    return CustomPlayer(plugins.PLAYERS.get(self._kind, "player"), table.spec, seed, table.position)
+    return make_player(self._kind, table, table.spec, seed, "player")
 
 
 class _Singles:

@@ -15,7 +15,7 @@ from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
 from moozi.envs import registry
 from moozi.envs.environment import Environment
-from moozi.envs.players import BotPlayer, CustomPlayer, Player, mcts_simulations
+from moozi.envs.players import CustomPlayer, Player, make_player
 
 # Maximum number of steps in the trial episode of a user's player.
 _TRIAL_STEPS = 50
@@ -38,15 +38,7 @@ def make_opponent(config: Config, spec: EnvSpec, env: Environment, seed: int) ->
   """
   if not has_opponent(config, spec):
     return None
-  name, simulations = config.evaluation.opponent, config.evaluation.opponent_simulations
-  if name.startswith("mcts:"):
-    name, simulations = "mcts", mcts_simulations(name) or simulations
-  if name not in plugins.PLAYERS.built_in:
-    return CustomPlayer(plugins.PLAYERS.get(name), spec, seed, env.position)
-  try:
-    return BotPlayer(env.make_bot(name, simulations, seed).action)
-  except UserError as error:
-    raise UserError(f"evaluation.opponent={error}") from None
+  return make_player(config.evaluation.opponent_name, env, spec, seed, "evaluation.opponent")
 
 
 def check_opponent(config: Config, spec: EnvSpec) -> None:
@@ -64,6 +56,16 @@ def check_opponent(config: Config, spec: EnvSpec) -> None:
           step = env.step(player.action(step.observation.frame, step.observation.legal_actions_mask))
           if step.last():
             break
+
+
+def check_seats(config: Config, spec: EnvSpec) -> None:
+  """Raises UserError if a player of the seats that the environment plays cannot be created.
+
+  Creates the environment as training and as evaluation do, because each can have other players.
+  """
+  if spec.num_seats:
+    for is_testing in (False, True):
+      registry.make(config.env.name, config.seed, is_testing=is_testing, **config.env.arguments).close()
 
 
 def check_history(config: Config, spec: EnvSpec) -> None:
@@ -128,6 +130,7 @@ def check_players(config: Config, spec: EnvSpec) -> None:
   check_past_selves(config, spec)
   check_holding(config, spec)
   check_opponent(config, spec)
+  check_seats(config, spec)
 
 
 def score_figures(returns: Float[np.ndarray, "N"], seats: Int[np.ndarray, "N"]) -> dict[str, float | int]:

@@ -303,9 +303,9 @@ def _conditions(config: Config, num_players: int) -> dict[str, str]:
 
 
 def _opponent(config: Config) -> str:
-  name, _, simulations = config.evaluation.opponent.partition(":")
+  name, _, simulations = config.evaluation.opponent_name.partition(":")
   if name == "mcts":
-    return f"mcts with {simulations or config.evaluation.opponent_simulations} simulations"
+    return f"mcts with {simulations} simulations"
   known = {"self": "the agent itself", "random": "random play"}
   return known.get(config.evaluation.opponent, config.evaluation.opponent)
 

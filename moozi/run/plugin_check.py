@@ -10,7 +10,7 @@ def check_plugins(config: Config, spec: EnvSpec) -> None:
   """Loads every plug-in of the configuration, and tries its network, searches and losses once.
 
   Imports JAX only if a network, search or loss is a plug-in. Does not try the other kinds: the check of the
-  environment's spec tries environments and wrappers, `check_opponent` tries players, and a run creates its
+  environment's spec tries environments and wrappers, `check_players` tries players, and a run creates its
   callbacks at its start.
 
   Raises: UserError: a plug-in cannot be found, fails, or returns a value of the wrong form.

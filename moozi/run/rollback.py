@@ -1,4 +1,4 @@
-"""Rolls back to the last checkpoint, once per run, after repeated non-finite updates."""
+"""Rolls back to the last checkpoint, once per run or resume, after repeated non-finite updates."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -32,7 +32,7 @@ class RollbackState:
 
 
 class Rollback:
-  """Replaces non-finite parameters with those of the last checkpoint, once per run.
+  """Replaces non-finite parameters with those of the last checkpoint, once per run or resume.
 
   Args:
     latest: returns the newest saved state, or None if there is none.

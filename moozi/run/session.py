@@ -119,7 +119,7 @@ class Session:
   Attributes:
     inputs: the inputs of the run.
     evaluations: the schedule of evaluations and the best result so far.
-    rollback: restores the last checkpoint's training state, once per run, after non-finite updates.
+    rollback: restores the last checkpoint's training state, once per run or resume, after non-finite updates.
   """
 
   def __init__(self, inputs: RunInputs, counts: Counts) -> None:

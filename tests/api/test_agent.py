@@ -204,6 +204,7 @@ def test_other_refusals(runs, agent, step, tmp_path):
       {"opponent": "nobody"},
       "opponent=nobody: must be random, mcts, self, mcts:SIMULATIONS, run:PATH",
     ),
+    ({"opponent": "mcts:many"}, "opponent=mcts:many: must be random, mcts, self, mcts:SIMULATIONS, run:PATH"),
     ({"opponent_simulations": 3}, "opponent_simulations=3: tiny:catch has one player"),
   ):
     with pytest.raises(UserError, match=message):

@@ -489,6 +489,11 @@ def test_ray_cluster_needs_confirmation(refused, tmp_path):
   assert "ray.address=203.0.113.1:6379: " in refused("train", "--resume", path)
   for given in ("ray.address=local", "--allow-code"):
     assert "has no state to resume" in refused("train", "--resume", path, given)
+  for settings in ({"ray.address": "local"}, {"ray": {"address": "local"}}):
+    with pytest.raises(UserError, match="has no state to resume"):
+      moozi.resume(path, **settings)
+  with pytest.raises(UserError, match=r"pass ray\.address=203\.0\.113\.1:6379"):
+    moozi.resume(path, **{"ray.num_cpus": 1})
 
 
 def test_allow_code_imports(refused, malicious_run, tmp_path, evaluation):

@@ -65,7 +65,8 @@ def test_against_a_run_by_its_name(typed, runs):
 @pytest.mark.parametrize("opponent", ["random", "mcts", "mcts:20"])
 def test_against_bots(typed, opponent):
   lines = "\n".join(str(a) for a in range(9)) + "\n"
-  arguments = ["play", "open_spiel:tic_tac_toe", "--opponent", opponent, "--simulations", "20", "--seed", "3"]
+  arguments = ["play", "open_spiel:tic_tac_toe", "--opponent", opponent, "--seed", "3"]
+  arguments += ["--simulations", "20"] if opponent == "mcts" else []
   status, out = typed(lines * 2, *arguments)
   assert status == 0
   assert f"{opponent} is O" in out
@@ -88,6 +89,28 @@ def test_opinion_on_request(typed):
   assert opinion[1].split() == ["(0,2)", opinion[1].split()[1], "value", "+1.000"]
   assert out.splitlines()[-1] == "X won (return 1)"
   assert "?" not in typed("q\n", "play", "open_spiel:tic_tac_toe", "--advisor", "none")[1]
+
+
+def test_the_number_of_simulations_of_an_advisor(typed):
+  _, out = typed("?\nq\n", "play", "open_spiel:tic_tac_toe", "--advisor", "mcts", "--simulations", "30")
+  assert "mcts:30: value" in out
+
+
+@pytest.mark.slow
+def test_advice_of_an_agent_without_a_search(typed, tmp_path):
+  """MCTS advises in its place, also where a person plays every seat."""
+  run = make_run(tmp_path, "own", "env.name=open_spiel:tic_tac_toe", "algorithm=ppo")
+  _, out = typed("?\nq\n", "play", str(run), "--opponent", "human")
+  assert "mcts:500: value" in out
+
+
+@pytest.mark.slow
+def test_an_agent_of_one_seat_advises_one_seat(typed, refused, tmp_path):
+  run = make_run(tmp_path, "own", "env.name=open_spiel:kuhn_poker", "env.kwargs.seat=random")
+  assert "value" in typed("?\nq\n", "play", str(run), "--opponent", "random")[1]
+  assert "?; q" not in typed("q\n", "play", str(run), "--opponent", "human")[1]
+  message = refused("play", str(run), "--opponent", "human", "--advisor", f"run:{run}")
+  assert "was trained for one seat, but you play 2; set --opponent" in message
 
 
 def test_an_approach_searches_its_own_position_only(typed, tmp_path, monkeypatch):
@@ -218,6 +241,12 @@ def test_keys_of():
     (["open_spiel:tic_tac_toe", "--seat", "2"], "--seat=2: must be from 0 to 1 in open_spiel:tic_tac_toe"),
     (["open_spiel:tic_tac_toe", "--advisor", "random"], "--advisor=random: must be mcts:N, run:PATH"),
     (["open_spiel:kuhn_poker", "--advisor", "mcts:5"], "would see what is hidden"),
+    (["open_spiel:tic_tac_toe", "--seat", "1"], "--seat=1: needs a player as --opponent; here you play all"),
+    (["open_spiel:tic_tac_toe", "--simulations", "9"], "--simulations=9: needs a trained agent or mcts as"),
+    (
+      ["open_spiel:tic_tac_toe", "--opponent", "mcts:20", "--simulations", "9"],
+      "--simulations=9: needs a trained agent or mcts as --opponent or --advisor",
+    ),
     (["tiny:catch", "--web"], "--web: tiny:catch has one player"),
     (["tiny:catch", "--seat", "0"], "--seat=0: needs a game of several seats; tiny:catch has one player"),
     (["tiny:catch", "--advisor", "none"], "--advisor=none: needs a game of several seats"),

@@ -1,6 +1,7 @@
 """Tests that numbers in the documentation's prose equal those of the committed results."""
 
 import json
+import re
 import runpy
 
 import pytest
@@ -67,7 +68,16 @@ def test_atari_pages_have_the_figures_of_their_run():
   text = words_of("experiments/atari/README.md")
   assert f"at {summary['env_steps_per_s']:.0f} steps/s" in text
   assert f"its learning rate was still {rate * 1e4:.1f}e-4 of 1e-3" in text
-  assert f"reached a mean return of {summary['test_return_mean']:.1f} (of 21)" in words_of("docs/atari.md")
+  page = words_of("docs/atari.md")
+  assert f"| Pong | {summary['test_return_mean']:.1f} (of 21) |" in page
+  for name in ("pong_seed1", "pong_seed2", "breakout_seed0", "boxing_seed0", "freeway_seed0"):
+    game, seed = name.split("_seed")
+    result = folder.parent / f"muzero_{name}"
+    found, job = (json.loads((result / file).read_text()) for file in ("summary.json", "job.json"))
+    label = game.capitalize() + (f", seed {seed}" if seed != "0" else "")
+    (row,) = re.findall(rf"\| {label} \| ([\d.]+)[^|]* \| ([\d.]+)M \| (\d+) \|", page)
+    figures = (found["test_return_mean"], found["env_steps"] / 1e6, job["wall_s"] / 60)
+    assert row == tuple(f"{x:.{n}f}" for x, n in zip(figures, (1, 1, 0), strict=True))
   assert f"{summary['env_steps_per_s']:.0f} steps/s" in words_of("config/atari/pong.yaml")
 
 

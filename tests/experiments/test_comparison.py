@@ -45,6 +45,22 @@ def test_configurations_are_groups_and_protocols_are_tasks(runs):
   assert task.conditions["difficulty_ramping"] is True
 
 
+def test_an_opponent_has_one_name(tmp_path):
+  """`mcts` with its number of simulations beside it is the opponent mcts:N; others have no such number."""
+  for seed, overrides in enumerate(
+    (
+      ["evaluation.opponent=mcts", "evaluation.opponent_simulations=200"],
+      ["evaluation.opponent=mcts:200"],
+      ["evaluation.opponent=random", "evaluation.opponent_simulations=200"],
+      ["evaluation.opponent=random"],
+    )
+  ):
+    make_result(tmp_path, f"a_seed{seed}", [], curve(1, 2), overrides=[f"seed={seed}", *overrides])
+  tasks = compare(tmp_path).tasks
+  assert [task.conditions["evaluation.opponent"] for task in tasks] == ["mcts:200", "random"]
+  assert [len(task.groups[0].runs) for task in tasks] == [2, 2]
+
+
 def test_final_figure_is_the_mean_of_the_last_five_evaluations(runs):
   table = compare(runs).table()
   fast, slow, sticky = (row for _, row in table.iterrows())

@@ -364,6 +364,11 @@ class EvaluationConfig(Section):
   )
   resources: ActorResources = ActorResources(num_cpus=0.125, niceness=10)
 
+  @property
+  def opponent_name(self) -> str:
+    """The opponent, where plain `mcts` has its number of simulations: `mcts:100`."""
+    return f"mcts:{self.opponent_simulations}" if self.opponent == "mcts" else self.opponent
+
 
 class CheckpointConfig(Section):
   """The checkpoints to write and to keep, and the one to start from."""
@@ -517,7 +522,7 @@ class Config(Section):
       if planner.algorithm in CHANCE_SEARCHES and not self.chance.codes:
         raise ValueError(
           f"planners.{name}.algorithm={planner.algorithm}: the model has no chance nodes; set chance.codes "
-          "to the number of outcomes, or choose gumbel or puct"
+          "to more than the number of outcomes, or choose gumbel or puct"
         )
       if planner.algorithm in GUMBEL_SEARCHES and planner.root_value == "mean":
         raise ValueError(

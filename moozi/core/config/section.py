@@ -26,7 +26,7 @@ class Section(BaseModel):
 
 def _checked(registry: plugins.Registry) -> AfterValidator:
   def check(value: str) -> str:
-    if not registry.is_known(value) and not plugins.is_code(value):
+    if not registry.accepts(value):
       raise PydanticCustomError("plugin", "{allowed}", {"allowed": registry.allowed(value)})
     return value
 

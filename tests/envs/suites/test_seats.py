@@ -337,12 +337,22 @@ def test_bad_players(players, player, error, message):
     ),
     ("kuhn_poker", {"seat": -1}, "env.kwargs.seat=-1: "),
     ("kuhn_poker", {"seat": "both"}, "env.kwargs.seat='both': "),
-    ("kuhn_poker", {"seat": 0, "others": "self"}, "env.kwargs.others='self': .*must be random, mcts:N"),
+    (
+      "kuhn_poker",
+      {"seat": 0, "others": "self"},
+      "env.kwargs.others='self': .*must be random, mcts, mcts:SIM",
+    ),
     ("kuhn_poker", {"seat": 0, "others": "mcts:0"}, "env.kwargs.others='mcts:0': "),
     ("kuhn_poker", {"seat": 0, "others": []}, "env.kwargs.others="),
     ("kuhn_poker", {"seat": 0, "others": ["random", "nobody"]}, "'nobody' must be random"),
     ("kuhn_poker", {"seat": 0, "others": "mcts"}, r"env.kwargs.others\[0\]=mcts: would see what is hidden"),
     ("kuhn_poker", {"seat": 0, "others": "no_module_of:mine"}, "there is no module no_module_of"),
+    # A random player is drawn first; the second one is created all the same.
+    (
+      "kuhn_poker",
+      {"seat": 0, "others": ["random"] * 99 + ["run:nowhere"]},
+      "nowhere: no such folder",
+    ),
     ("catch", {"seat": 0}, "env.name=open_spiel:catch: has one player; env.kwargs.seat must be all"),
     (
       "uno(players=3)",

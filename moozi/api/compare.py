@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from moozi.api.run_access import writing
-from moozi.core.errors import UserError
+from moozi.core.errors import UserError, reason_of
 from moozi.experiments.comparison import (
   CENTERS,
   INTERVAL_NOTE,
@@ -202,8 +202,7 @@ def find_runs(text: str) -> list[Path]:
     candidates = [path] if path.exists() else sorted(found_by_pattern)
     found = [run for candidate in candidates for run in _runs_in(candidate)]
   except (OSError, ValueError) as e:
-    reason = getattr(e, "strerror", None) or e
-    raise UserError(f"{text}: cannot be read: {reason}") from None
+    raise UserError(f"{text}: cannot be read: {reason_of(e)}") from None
   if not found:
     raise UserError(f"{text}: no run; must be a run, a folder of runs, or a pattern such as runs/first-seed*")
   return found

@@ -221,15 +221,12 @@ def _sorted(advice: list[Advice]) -> tuple[Advice, ...]:
 
 
 def make_advisor(
-  name: str,
-  table: Table,
-  simulations: int | None,
-  allow_code: bool,
-  users: frozenset[int] = frozenset({0}),
+  name: str, table: Table, users: frozenset[int], simulations: int | None, allow_code: bool
 ) -> Advisor:
   """Returns the advisor `name` of the people in the seats `users`: `mcts:N`, or a trained agent.
 
-  Raises: UserError: the player has no search, or does not fit the game.
+  Raises: UserError: the player has no search, does not fit the game, or was trained for one seat while people
+    play several.
   """
   found = mcts_simulations(name)
   if found is not None:

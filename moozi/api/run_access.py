@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from moozi.core.config import Config
-from moozi.core.errors import UserError
+from moozi.core.errors import UserError, reason_of
 from moozi.core.plugins import code_keys
 from moozi.io.run_directory import RunDirectory
 
@@ -76,4 +76,4 @@ def writing(option: str, path: Path) -> Iterator[None]:
   try:
     yield
   except OSError as e:
-    raise UserError(f"{option}={path}: cannot be written: {e.strerror or e}; choose another path") from None
+    raise UserError(f"{option}={path}: cannot be written: {reason_of(e)}; choose another path") from None

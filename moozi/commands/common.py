@@ -54,8 +54,8 @@ AllowCode = Annotated[
   bool,
   typer.Option(
     "--allow-code",
-    help="Allow the run, and runs that play against it, to import the Python modules that they name, and to "
-    "join Ray clusters.",
+    help="Allow the run, and its opponent in an evaluation, to import the modules that they name. With "
+    "--resume, also join the run's Ray cluster.",
   ),
 ]
 

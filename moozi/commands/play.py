@@ -208,8 +208,8 @@ def _match(
     trained, entrant.width = entrant.player, 1
   users = frozenset(range(table.num_seats) if entrant is None else (seat,))
   advice = _advisor(advisor, trained, agent, table, users, simulations, allow_code)
-  uses_simulations = trained is not None or isinstance(advice, AgentAdvisor) or "mcts" in (opponent, advisor)
-  if not uses_simulations:
+  is_searching = trained is not None and trained.agent.config.searches and not trained.uses_prior
+  if not (is_searching or isinstance(advice, AgentAdvisor) or "mcts" in (opponent, advisor)):
     _check_unused({"--simulations": simulations}, "a trained agent or mcts as --opponent or --advisor")
   return Match(table, users, entrant, seed, advice), opponent
 
@@ -238,14 +238,15 @@ def _advisor(
 
   if name is not None:
     name = _with_simulations(name, simulations)
-    return None if name == "none" else make_advisor(name, table, simulations, allow_code, users)
-  if opponent is None and agent is not None:
-    with common.stdout_to_stderr():
-      opponent = TrainedPlayer(agent, simulations, allow_code)
-  if opponent is not None and opponent.agent.config.searches and opponent.can_advise(users):
-    return AgentAdvisor(opponent, table)
+    return None if name == "none" else make_advisor(name, table, users, simulations, allow_code)
+  player = opponent
+  with contextlib.suppress(UserError), common.stdout_to_stderr():  # a run may have no checkpoint yet
+    if player is None and agent is not None:
+      player = TrainedPlayer(agent, simulations, allow_code)
+  if player is not None and player.agent.config.searches and player.can_advise(users):
+    return AgentAdvisor(player, table)
   with contextlib.suppress(UserError):
-    return make_advisor(_DEFAULT_ADVISOR, table, None, allow_code)
+    return make_advisor(_DEFAULT_ADVISOR, table, users, None, allow_code)
   return None
 
 

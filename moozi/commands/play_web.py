@@ -16,7 +16,7 @@ import numpy as np
 from moozi.api.match import Match, Played
 from moozi.commands import common
 from moozi.commands.play import move_text, outcome_text
-from moozi.core.errors import UserError
+from moozi.core.errors import UserError, reason_of
 from moozi.vis.lettering import rounded
 from moozi.vis.play_page import actions_of, board_shape, cells_of_actions, picture_of, play_page
 from moozi.vis.render_spec import player_name, render_spec_of
@@ -49,7 +49,7 @@ def server_of(match: Match, label: str, port: int = 0) -> http.server.ThreadingH
   try:
     return http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler)
   except OSError as error:
-    raise UserError(f"--port={port}: cannot be used ({error.strerror}); 0 takes a free port") from None
+    raise UserError(f"--port={port}: cannot be used ({reason_of(error)}); 0 takes a free port") from None
 
 
 class WebGame:

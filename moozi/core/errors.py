@@ -27,6 +27,11 @@ class EnvError(RunError):
   """An environment raised or hung too often; the message has the type and text of the last error."""
 
 
+def reason_of(error: Exception) -> str:
+  """Returns an error's reason as one line; that of an OSError without its number and path."""
+  return one_line(getattr(error, "strerror", None) or error)
+
+
 def one_line(thing: Any, limit: int = 300) -> str:
   """Returns an error or a spec as one line without terminal colors, cut after `limit` characters."""
   text = " ".join(re.sub(r"\x1b\[[0-9;]*m", "", str(thing)).split())

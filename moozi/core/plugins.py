@@ -260,13 +260,13 @@ def uses(config: "Config") -> list[Use]:
     ),
     *(Use(f"learner.extra_losses[{i}]", v, LOSSES) for i, v in enumerate(config.learner.extra_losses)),
     Use("evaluation.opponent", config.evaluation.opponent, PLAYERS),
-    *(Use(key, value, PLAYERS) for key, value in _seat_players(config)),
+    *(Use(key, value, PLAYERS) for key, value in seat_players(config)),
     *(Use(f"callbacks[{i}]", value, CALLBACKS) for i, value in enumerate(config.callbacks)),
   ]
   return [use for use in found if not use.is_built_in]
 
 
-def _seat_players(config: "Config") -> Iterator[tuple[str, str]]:
+def seat_players(config: "Config") -> Iterator[tuple[str, str]]:
   """Yields (key, name) for each player of the seats that an OpenSpiel environment plays."""
   if config.env.name.startswith("open_spiel:"):
     for key in ("others", "test_others"):

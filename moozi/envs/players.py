@@ -106,7 +106,8 @@ class CustomPlayer:
       )
     self._observes = isinstance(self._player, Observer)
     if isinstance(self._player, Follower):
-      self._player.follow(position)
+      with plugin.errors("the player failed", EnvError):
+        self._player.follow(position)
 
   def observe(
     self, observation: Shaped[np.ndarray, "H W C"], legal: Bool[np.ndarray, "E"], action: int
@@ -135,18 +136,19 @@ class Bots(Protocol):
     """Returns the game's current position."""
 
 
-def make_player(name: str, game: Bots, spec: EnvSpec, seed: int, key: str) -> Player:
+def make_player(name: str, game: Bots, spec: EnvSpec, seed: int, key: str | None = None) -> Player:
   """Creates the player of one episode in `game`; `key` is the option that has the name, for errors.
 
   Raises: UserError: there is no such player, or the game does not provide it.
   """
   simulations = mcts_simulations(name)
   if name != "random" and simulations is None:
-    return CustomPlayer(plugins.PLAYERS.get(name, key), spec, seed, game.position)
+    return CustomPlayer(plugins.PLAYERS.get(name, key or "player"), spec, seed, game.position)
+  kind = name.partition(":")[0]
   try:
-    return BotPlayer(game.make_bot(name.partition(":")[0], simulations or 1, seed).action)
-  except UserError as error:
-    raise UserError(f"{key}={error}") from None
+    return BotPlayer(game.make_bot(kind, simulations or 1, seed).action)
+  except UserError as error:  # it begins with the kind
+    raise UserError(f"{f'{key}=' if key else ''}{name}{str(error).removeprefix(kind)}") from None
 
 
 def mcts_simulations(name: str) -> int | None:

@@ -286,7 +286,7 @@ class SimpleEntrant:
     return _Singles([self._player(*pair) for pair in zip(tables, seeds, strict=True)], tables[0].spec)
 
   def _player(self, table: Table, seed: int) -> Player:
-    return make_player(self._kind, table, table.spec, seed, "player")
+    return make_player(self._kind, table, table.spec, seed)
 
 
 class _Singles:

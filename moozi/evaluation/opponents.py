@@ -59,13 +59,11 @@ def check_opponent(config: Config, spec: EnvSpec) -> None:
 
 
 def check_seats(config: Config, spec: EnvSpec) -> None:
-  """Raises UserError if a player of the seats that the environment plays cannot be created.
-
-  Creates the environment as training and as evaluation do, because each can have other players.
-  """
+  """Raises UserError if a player of the seats that the environment plays cannot be created."""
   if spec.num_seats:
-    for is_testing in (False, True):
-      registry.make(config.env.name, config.seed, is_testing=is_testing, **config.env.arguments).close()
+    with contextlib.closing(registry.make_table(config.env.name, **config.env.arguments)) as table:
+      for key, name in plugins.seat_players(config):
+        make_player(name, table, spec, config.seed, key)
 
 
 def check_history(config: Config, spec: EnvSpec) -> None:

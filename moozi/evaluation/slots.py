@@ -10,7 +10,6 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from moozi.core.config import Config
-from moozi.core.errors import EnvError, UserError
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
 from moozi.envs import registry
 from moozi.envs.environment import Environment
@@ -208,11 +207,7 @@ class EpisodeSlots:
     self._episode_of[slot] = self._next_episode
     self._next_episode += 1
     seed = self._seed + int(self._episode_of[slot])
-    try:
-      self._opponents[slot] = make_opponent(self._config, self._spec, self._envs[slot], seed)
-    # A user's function fails here only sometimes, since `check_opponent` has called it.
-    except UserError as error:
-      raise EnvError(str(error)) from error
+    self._opponents[slot] = make_opponent(self._config, self._spec, self._envs[slot], seed)
     return seed
 
   def _count_step(self, slot: int, episode: int, mover: Any, frame: np.ndarray, action: Any) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Generic, TypeVar
 
-from moozi.core.errors import RunError, UserError
+from moozi.core.errors import RunError, UserError, reason_of
 from moozi.experiments.jobs import GROWABLE, Job, progress_of
 from moozi.experiments.time_budget import TimeBudget
 from moozi.io.checkpoints import list_checkpoints
@@ -82,7 +82,7 @@ class Runner(Generic[J]):
     try:
       self._folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-      raise UserError(f"{self._folder}: cannot be created: {error.strerror}") from None
+      raise UserError(f"{self._folder}: cannot be created: {reason_of(error)}") from None
     with contextlib.ExitStack() as stack:
       if self._lock is not None:
         stack.enter_context(RunLock(self._lock, "running an experiment"))

@@ -27,6 +27,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
+from moozi.core.errors import reason_of
 from moozi.io.atomic_write import atomic_path
 from moozi.io.machine import num_cores
 
@@ -203,7 +204,7 @@ class Entries:
     except FileNotFoundError:
       return None
     except OSError as error:
-      _log.warning("%s: cannot be read (%s); compiling again", path, error.strerror)
+      _log.warning("%s: cannot be read (%s); compiling again", path, reason_of(error))
       return None
     value = data[_HEADER_BYTES:]
     if data[:_HEADER_BYTES] == _MAGIC + hashlib.sha256(value).digest():

@@ -23,7 +23,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from moozi.core.errors import UserError
+from moozi.core.errors import UserError, reason_of
 from moozi.io.plain_data import read_yaml
 
 BASE_KEY = "base"
@@ -148,7 +148,7 @@ def read_chain(path: Path) -> list[dict]:
     try:
       resolved = current.resolve()
     except (OSError, RuntimeError, ValueError) as e:
-      raise UserError(f"{str(current)!r}: cannot be read: {e}") from None
+      raise UserError(f"{str(current)!r}: cannot be read: {reason_of(e)}") from None
     if resolved in chain:
       names = " -> ".join(p.name for p in [*chain, resolved])
       raise UserError(f"{path}: {BASE_KEY}: the chain of bases is a cycle: {names}")

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
+from moozi.core.errors import reason_of
+
 _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
@@ -76,4 +78,4 @@ class _ActorLogHandler(logging.FileHandler):
     elif not self._has_failed:
       self._has_failed = True
       with contextlib.suppress(OSError):
-        print(f"moozi: {self.baseFilename} cannot be written: {error.strerror}", file=sys.stderr)
+        print(f"moozi: {self.baseFilename} cannot be written: {reason_of(error)}", file=sys.stderr)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 import yaml
 
-from moozi.core.errors import UserError
+from moozi.core.errors import UserError, reason_of
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 50
@@ -118,8 +118,7 @@ def read_yaml(path: Path) -> Any:
   except UnicodeDecodeError:
     raise UserError(f"{path}: not UTF-8 text; a YAML file is needed") from None
   except (OSError, ValueError) as e:
-    reason = getattr(e, "strerror", None) or e
-    raise UserError(f"{str(path)!r}: cannot be read: {reason}") from None
+    raise UserError(f"{str(path)!r}: cannot be read: {reason_of(e)}") from None
   return parse_yaml(text, str(path))
 
 
@@ -135,7 +134,7 @@ def read_json_lines(path: Path, parse: Callable[[Any], Any]) -> Iterator[Any]:
   except FileNotFoundError:
     raise UserError(f"{path}: no such file; `moozi train` writes it") from None
   except (OSError, ValueError) as e:
-    raise UserError(f"{path}: cannot be read: {e}") from None
+    raise UserError(f"{path}: cannot be read: {reason_of(e)}") from None
   for number, line in enumerate(lines, start=1):
     try:
       parsed = parse(json.loads(line))

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from moozi.core.errors import RunError, UserError
+from moozi.core.errors import RunError, UserError, reason_of
 from moozi.io.plain_data import first_difference
 
 
@@ -32,7 +32,7 @@ class RecordLog:
       flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
       self._file = os.fdopen(os.open(path, flags, 0o644), "r+b", buffering=0)
     except OSError as error:
-      raise UserError(f"{path}: cannot be opened: {error.strerror}; choose another folder") from None
+      raise UserError(f"{path}: cannot be opened: {reason_of(error)}; choose another folder") from None
     self.records: list[dict[str, Any]] = []
     try:
       self.records = self._read(dict(header))
@@ -57,7 +57,7 @@ class RecordLog:
       with contextlib.suppress(OSError):
         self._file.truncate(end)
       raise RunError(
-        f"{self.path}: cannot be written: {error.strerror}; it keeps {len(self.records)} records, and the "
+        f"{self.path}: cannot be written: {reason_of(error)}; it keeps {len(self.records)} records, and the "
         "same command continues from them"
       ) from None
     self.records += new

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from moozi.core.config import Config
-from moozi.core.errors import RunError, UserError
+from moozi.core.errors import RunError, UserError, reason_of
 from moozi.io.atomic_write import write_text
 from moozi.io.config import config_from_dict, config_to_dict, load_config, save_config
 from moozi.io.config_files import BASE_KEY
@@ -114,8 +114,8 @@ class RunDirectory:
           raise UserError(f"run.dir={config.run.dir}: is not a folder") from None
         continue
       except (OSError, ValueError) as e:
-        reason = getattr(e, "strerror", None) or e
-        raise UserError(f"run.dir={config.run.dir}: the folder {path} cannot be created: {reason}") from None
+        what = f"run.dir={config.run.dir}: the folder {path}"
+        raise UserError(f"{what} cannot be created: {reason_of(e)}") from None
       out = cls(path)
       named = config.model_copy(update={"run": config.run.model_copy(update={"name": candidate})})
       try:
@@ -123,7 +123,7 @@ class RunDirectory:
       except OSError as e:
         shutil.rmtree(path, ignore_errors=True)
         path = out.config_path
-        raise UserError(f"run.dir={config.run.dir}: {path} cannot be written: {e.strerror}") from None
+        raise UserError(f"run.dir={config.run.dir}: {path} cannot be written: {reason_of(e)}") from None
       return out
     raise UserError(
       f"run.name={name or generated}: {parent / candidates[0]} exists; a run is never overwritten: choose "
@@ -142,7 +142,7 @@ class RunDirectory:
         )
       missing = [n for n in ("config.yaml", "checkpoints") if not (path / n).exists()]
     except (OSError, ValueError) as e:
-      raise UserError(f"{str(path)!r}: cannot be read: {e}") from None
+      raise UserError(f"{str(path)!r}: cannot be read: {reason_of(e)}") from None
     if missing:
       lacks = " and no ".join(missing)
       raise UserError(f"{path}: not a run directory: it has no {lacks}; `moozi train` makes run directories")
@@ -223,7 +223,7 @@ class RunDirectory:
     except FileNotFoundError:
       raise UserError(f"{self.path}: no summary.json: the run has not ended") from None
     except (OSError, ValueError, RecursionError) as e:
-      raise UserError(f"{path}: cannot be read: {e}") from None
+      raise UserError(f"{path}: cannot be read: {reason_of(e)}") from None
 
   def trained_s_at_end(self, env_steps: int, learner_steps: int) -> float | None:
     """Returns the seconds of training of a complete run, whose summary must have these counters.
@@ -266,11 +266,21 @@ def load_resumed_config(run: RunDirectory, overrides: Sequence[str | Mapping[str
 
 
 def save_resumed_config(run: RunDirectory, config: Config, env_steps: int) -> None:
-  """Saves a resumed run's configuration if it has changed; keeps the old `config_until_<env_steps>.yaml`."""
+  """Saves a resumed run's configuration if it has changed; keeps the old `config_until_<env_steps>.yaml`.
+
+  Raises: RunError: a file cannot be written; the run is unchanged.
+  """
   if config_to_dict(config) == config_to_dict(run.load_config()):
     return
-  shutil.copyfile(run.config_path, run.config_path.with_name(f"config_until_{env_steps:09d}.yaml"))
-  save_config(config, run.config_path)
+  old = run.config_path.with_name(f"config_until_{env_steps:09d}.yaml")
+  try:
+    write_text(old, run.config_path.read_text("utf-8"))
+    save_config(config, run.config_path)
+  except OSError as e:
+    old.unlink(missing_ok=True)
+    raise RunError(
+      f"{run.path}: its settings cannot be written: {reason_of(e)}; nothing has changed"
+    ) from None
 
 
 def flatten_settings(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -302,4 +312,4 @@ def _refuse_unreadable(error: OSError) -> None:
   # A missing file is not an error: another process may have removed it. If that process still writes here,
   # RunLock raises.
   if not isinstance(error, FileNotFoundError):
-    raise RunError(f"{error.filename}: cannot be read: {error.strerror}")
+    raise RunError(f"{error.filename}: cannot be read: {reason_of(error)}")

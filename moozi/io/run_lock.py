@@ -7,7 +7,7 @@ import logging
 import os
 from pathlib import Path
 
-from moozi.core.errors import RunError
+from moozi.core.errors import RunError, reason_of
 
 LOCK = "lock"
 _log = logging.getLogger("moozi.driver")
@@ -30,7 +30,7 @@ class RunLock:
       # Without O_NOFOLLOW, a symbolic link could redirect writes to another file.
       self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
     except OSError as error:
-      raise RunError(f"{path}: cannot be created: {error.strerror}") from None
+      raise RunError(f"{path}: cannot be created: {reason_of(error)}") from None
     try:
       fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

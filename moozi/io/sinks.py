@@ -7,6 +7,8 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from moozi.core.errors import reason_of
+
 MAX_PENDING_BYTES = 16 << 20
 _log = logging.getLogger("moozi.driver")
 
@@ -90,8 +92,7 @@ class SinkGuard:
         return
       self._failing.add(sink)
       _log.exception("%s cannot be written", sink)
-      reason = " ".join(str(getattr(error, "strerror", None) or error).split())
-      self._report(f"{sink} cannot be written: {reason}; the run continues and tries again")
+      self._report(f"{sink} cannot be written: {reason_of(error)}; the run continues and tries again")
     else:
       if sink in self._failing:
         self._failing.discard(sink)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from moozi.core.errors import UserError
+from moozi.core.errors import UserError, reason_of
 from moozi.core.flat_state import State
 from moozi.core.pytree import fields_of, map_fields
 from moozi.core.records import TrajectorySample
@@ -270,7 +270,7 @@ def _paths(path: Path) -> list[Path]:
     folder = path / FOLDER if (path / FOLDER).is_dir() else path
     found = sorted(p for p in folder.iterdir() if not p.name.startswith("."))
   except (OSError, ValueError) as e:
-    raise UserError(f"{str(path)!r}: cannot be read: {e}") from None
+    raise UserError(f"{str(path)!r}: cannot be read: {reason_of(e)}") from None
   if (folder / "config.yaml").exists():
     raise UserError(f"{path}: a run without trajectories; set trajectories.save=true to keep them")
   for p in found:

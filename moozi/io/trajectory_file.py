@@ -25,7 +25,7 @@ import safetensors
 import safetensors.numpy
 
 import moozi
-from moozi.core.errors import UserError
+from moozi.core.errors import UserError, reason_of
 from moozi.core.pytree import fields_of
 from moozi.core.records import TrajectorySample
 from moozi.core.spec import EnvSpec
@@ -172,7 +172,7 @@ def _read(path: Path) -> bytes:
         raise UserError(f"{path}: larger than any trajectory file ({max_bytes >> 20} MiB at most)")
       return start + f.read(max_bytes)
   except OSError as e:
-    raise UserError(f"{path}: cannot be read: {e.strerror}") from None
+    raise UserError(f"{path}: cannot be read: {reason_of(e)}") from None
 
 
 def _parse(path: Path, data: bytes) -> TrajectoryFile:

@@ -21,7 +21,7 @@ import stat
 from pathlib import Path
 from typing import Any
 
-from moozi.core.errors import UserError
+from moozi.core.errors import UserError, reason_of
 from moozi.io.atomic_write import write_text
 from moozi.io.config_files import data_root
 
@@ -79,7 +79,7 @@ def label_of(path: Path) -> str:
 def write_files_list(path: Path) -> None:
   """Writes files.json. Raises UserError if the folder has a file that is not allowed in an agent."""
   names = _names(path) - {FILES}
-  files = {name: _facts((path / name).read_bytes()) for name in sorted(names)}
+  files = {name: _facts(path / name) for name in sorted(names)}
   write_text(path / FILES, json.dumps({"format": _FORMAT, "files": files}, indent=1) + "\n")
   check_files(path)
 
@@ -96,7 +96,7 @@ def check_files(path: Path) -> None:
       raise UserError(f"{path / name}: missing; install MooZi again")
     if name not in listed or _ALLOWED.fullmatch(name) is None:
       raise UserError(f"{path / name}: is not part of a zoo agent; remove it")
-    if listed[name] != _facts((path / name).read_bytes()):
+    if listed[name] != _facts(path / name):
       raise UserError(f"{path / name}: altered or cut since it was written; install MooZi again")
 
 
@@ -146,5 +146,9 @@ def _read_list(path: Path) -> dict[str, Any]:
     raise UserError(f"{path}: not a list of a zoo agent's files; install MooZi again") from None
 
 
-def _facts(data: bytes) -> dict[str, Any]:
+def _facts(path: Path) -> dict[str, Any]:
+  try:
+    data = path.read_bytes()
+  except OSError as error:
+    raise UserError(f"{path}: cannot be read: {reason_of(error)}") from None
   return {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}

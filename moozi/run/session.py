@@ -17,7 +17,7 @@ import numpy as np
 
 from moozi.core.actor_report import ActorReport
 from moozi.core.config import Config
-from moozi.core.errors import EnvError
+from moozi.core.errors import EnvError, UserError
 from moozi.core.flat_state import State
 from moozi.core.pytree import replace
 from moozi.core.spec import EnvSpec
@@ -219,8 +219,8 @@ class Session:
     outcome: EvaluationResult | EnvError | None
     try:
       outcome = trainer.evaluate(num_episodes)
-    except EnvError as error:
-      outcome = error
+    except UserError as error:  # of an environment, or of a function that creates players
+      outcome = EnvError(str(error))
     yield from self.evaluations.record(outcome, is_final, trainer.training_state)
 
   def _reports(self, trainer: Trainer) -> Iterator[Event]:

@@ -191,7 +191,7 @@ def test_unsupported_games(refused, config_file, tmp_path, monkeypatch, game, me
 def test_unsupported_opponent(refused, config_file, tmp_path):
   pytest.importorskip("pyspiel")
   game = "env.name=open_spiel:kuhn_poker"
-  assert "evaluation.opponent=mcts: would see" in refused(
+  assert "evaluation.opponent=mcts:100: would see" in refused(
     "train", config_file, game, "evaluation.opponent=mcts"
   )
   assert "evaluation.opponent" in refused("train", config_file, game, "evaluation.opponent=human")

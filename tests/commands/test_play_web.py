@@ -50,7 +50,7 @@ def _start():
     table = registry.make_table(f"open_spiel:{game}", **options)
     entrant = None if opponent is None else next(iter(entrants_of([opponent], None, False).values()))
     users = frozenset(range(table.num_seats) if entrant is None else (seat,))
-    advice = None if advisor is None else make_advisor(advisor, table, None, False)
+    advice = None if advisor is None else make_advisor(advisor, table, frozenset({0}), None, False)
     server = server_of(Match(table, users, entrant, seed, advice), opponent or "self")
     threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     servers.append(server)

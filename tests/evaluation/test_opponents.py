@@ -130,7 +130,7 @@ def test_one_player_has_no_score(tiny_config):
 
 def test_missing_opponent_is_refused():
   config = load_config(None, [*TINY, "env.name=open_spiel:kuhn_poker", "evaluation.opponent=mcts"])
-  with pytest.raises(UserError, match=r"evaluation.opponent=mcts: would see what is hidden"):
+  with pytest.raises(UserError, match=r"evaluation.opponent=mcts:100: would see what is hidden"):
     check_opponent(config, build.env_spec(config))
 
 
@@ -226,32 +226,14 @@ def test_a_player_with_an_illegal_action(opponent, action):
     check_opponent(config, build.env_spec(config))
 
 
-def test_a_player_that_cannot_be_created_later_ends_the_evaluation_only(folder):
-  """A maker that reads a folder of checkpoints, for example, can fail in a later episode."""
-  calls = []
-
-  def make(spec, seed):
-    calls.append(seed)
-    if len(calls) > 5:
-      raise OSError("the folder is gone")
-    return Fixed(0)
-
-  plugins.register_player("own")(make)
-  with pytest.raises(
-    EnvError, match=r"evaluation.opponent=own: the call failed: .*OSError: the folder is gone"
-  ):
-    evaluate([*BOARD, "evaluation.opponent=own"], num_episodes=8)
-
-
 @pytest.mark.parametrize("key", ["others", "test_others"])
 @pytest.mark.parametrize(
   ("name", "message"), [("mcts", "would see what is hidden"), ("run:nowhere", "nowhere")]
 )
 def test_players_of_other_seats_are_checked(key, name, message):
   config = load_config(
-    None, [*TINY, "env.name=open_spiel:kuhn_poker", "env.kwargs.seat=0", f"env.kwargs.{key}={name}"]
+    None, [*TINY, "env.name=open_spiel:kuhn_poker", "env.kwargs.seat=0", f"env.kwargs.{key}=[random,{name}]"]
   )
-  # `others` is refused with the environment's specification or with its players.
   with pytest.raises(UserError, match=message):
     check_players(config, build.env_spec(config))
 

@@ -103,7 +103,7 @@ def test_random_play_closes_its_environments(watched):
 def test_opponent_check_closes_its_environment(watched):
   config = load_config(None, [*TINY, WATCHED, "env.kwargs.num_players=2", "evaluation.opponent=mcts"])
   spec = build.env_spec(config)
-  with pytest.raises(UserError, match=r"evaluation\.opponent=mcts: .* has no such player"):
+  with pytest.raises(UserError, match=r"evaluation\.opponent=mcts:100: .* has no such player"):
     check_opponent(config, spec)
   assert watched.num_made == 2
   assert not watched.open_envs

@@ -268,6 +268,26 @@ def test_logs_and_display_ignore_a_full_device(capfd):
       stream.close()
 
 
+def test_failed_change_of_the_configuration_leaves_the_run_as_it_was(tmp_path, monkeypatch):
+  from moozi.core.errors import RunError
+
+  def no_room(*_):
+    raise NO_SPACE
+
+  config = load_config(None, [f"run.dir={tmp_path}", "run.name=one"])
+  run = RunDirectory.create(config)
+  before = run.config_path.read_bytes()
+  changed = run_directory.load_resumed_config(run, ["max_env_steps=7"])
+  names = sorted(path.name for path in run.path.iterdir())
+  for name in ("write_text", "save_config"):
+    with monkeypatch.context() as patch:
+      patch.setattr(run_directory, name, no_room)
+      with pytest.raises(RunError, match="cannot be written: No space left on device; nothing has changed"):
+        run_directory.save_resumed_config(run, changed, 5)
+    assert run.config_path.read_bytes() == before
+    assert sorted(path.name for path in run.path.iterdir()) == names
+
+
 def test_failed_start_leaves_nothing(tmp_path, monkeypatch):
   from moozi.core.errors import UserError
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from moozi.core.actor_report import ActorReport
-from moozi.core.errors import EnvError, NotFiniteError
+from moozi.core.errors import EnvError, NotFiniteError, UserError
 from moozi.core.pytree import record
 from moozi.core.spec import EnvSpec
 from moozi.evaluation.evaluator import EvaluationResult
@@ -183,8 +183,9 @@ def test_last_state_has_the_final_evaluation():
   assert not any(isinstance(e, StateReady) and e.is_best for e in again)
 
 
-def test_failed_evaluation_is_a_fault():
-  events = Trainer(outcomes=[EnvError("it fell")]).run()
+@pytest.mark.parametrize("error", [EnvError("it fell"), UserError("a player cannot be created")])
+def test_failed_evaluation_is_a_fault(error):
+  events = Trainer(outcomes=[error]).run()
   (fault,) = [e for e in events if isinstance(e, Faulted)]
   assert fault.counts == {"env_errors": 1}
   assert [e.env_steps for e in events if isinstance(e, Evaluated)] == [60, 90, 100]

@@ -8,7 +8,7 @@ from typing import Any
 
 from moozi.actors.remote import process
 from moozi.core.config import Config
-from moozi.core.errors import EnvError
+from moozi.core.errors import EnvError, UserError
 from moozi.core.spec import EnvSpec
 from moozi.io import jax_process
 from moozi.io.logs import log_stream
@@ -130,7 +130,7 @@ class TestingWorker(process.Reporting):
     self._log.info("ready: %s", spec.name)
 
   def run(self, parameters: tuple[Any, Any, int], env_steps: int, num_episodes: int) -> Any:
-    """Evaluates these parameters; returns an EvaluationResult, or an EnvError if an environment failed."""
+    """Evaluates these parameters; returns an EvaluationResult, or an EnvError if an episode failed."""
     params, net_state, version = parameters
     try:
       with self._work.doing("evaluation"):
@@ -142,7 +142,7 @@ class TestingWorker(process.Reporting):
           env_steps=env_steps,
           record=self._record,
         )
-    except EnvError as error:
+    except UserError as error:  # of an environment, or of a function that creates players
       # The error is returned, not raised, so that the run continues without this evaluation.
       return EnvError(str(error))
     assert result is not None, "no stop was requested"

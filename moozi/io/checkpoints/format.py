@@ -20,7 +20,7 @@ import safetensors.numpy
 
 import moozi
 from moozi.core.config import Config
-from moozi.core.errors import UserError
+from moozi.core.errors import UserError, reason_of
 from moozi.core.flat_state import State
 from moozi.core.pytree import fields_of, replace
 from moozi.core.spec import EnvSpec
@@ -259,7 +259,7 @@ def _read_manifest(path: Path) -> dict[str, Any]:
     if not is_whole or raw != _encode(manifest | {"sha256": digest}):
       raise damaged
   except OSError as e:
-    raise UserError(f"{path}: cannot be read: {e.strerror}") from None
+    raise UserError(f"{path}: cannot be read: {reason_of(e)}") from None
   except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
     raise damaged from None
   if manifest.get("format") != FORMAT:
@@ -283,7 +283,7 @@ def _read_arrays(path: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
       raise _damaged(path)
     return decode_arrays(path, path.read_bytes(), facts.get("sha256"))
   except OSError as e:
-    raise UserError(f"{path}: cannot be read: {e.strerror}") from None
+    raise UserError(f"{path}: cannot be read: {reason_of(e)}") from None
 
 
 def decode_arrays(path: Path, data: bytes, digest: Any) -> dict[str, Any]:

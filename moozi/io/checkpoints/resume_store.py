@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import safetensors.numpy
 
-from moozi.core.errors import UserError
+from moozi.core.errors import UserError, reason_of
 from moozi.core.flat_state import State
 from moozi.io.atomic_write import write_bytes
 from moozi.io.checkpoints.format import decode_arrays, load_flat, save_checkpoint
@@ -155,7 +155,7 @@ class ResumeStore:
       # Reading a pipe or a device may never end.
       data = path.read_bytes() if path.is_file() or not path.exists() else b""
     except OSError as e:
-      raise UserError(f"{path}: cannot be read: {e.strerror}") from None
+      raise UserError(f"{path}: cannot be read: {reason_of(e)}") from None
     return decode_arrays(path, data, entry.get("sha256"))
 
 

@@ -347,12 +347,6 @@ def test_bad_players(players, player, error, message):
     ("kuhn_poker", {"seat": 0, "others": ["random", "nobody"]}, "'nobody' must be random"),
     ("kuhn_poker", {"seat": 0, "others": "mcts"}, r"env.kwargs.others\[0\]=mcts: would see what is hidden"),
     ("kuhn_poker", {"seat": 0, "others": "no_module_of:mine"}, "there is no module no_module_of"),
-    # A random player is drawn first; the second one is created all the same.
-    (
-      "kuhn_poker",
-      {"seat": 0, "others": ["random"] * 99 + ["run:nowhere"]},
-      "nowhere: no such folder",
-    ),
     ("catch", {"seat": 0}, "env.name=open_spiel:catch: has one player; env.kwargs.seat must be all"),
     (
       "uno(players=3)",

@@ -47,8 +47,6 @@ class SeatGame(Game):
     self._makers = [
       _maker(rules, name, f"env.kwargs.{key}[{i}]", lambda: self._state) for i, name in enumerate(others)
     ]
-    for maker in self._makers:
-      maker(0)  # raises if a player cannot be created, which otherwise shows in the first game that draws it
     self.seed(0)
     self.reset()
 
@@ -123,7 +121,8 @@ def _maker(
   """Returns a function that maps a seed to a player of one episode. Raises UserError as `PLAYERS.get`."""
   simulations = mcts_simulations(name)
   if simulations is not None:
-    return lambda seed: mcts(rules, simulations, seed, state, f"{key}={name}")
+    mcts(rules, simulations, 0, state, f"{key}={name}")  # raises if the game has hidden information
+    return lambda seed: mcts(rules, simulations, seed, state)
   if name == "random":
     return RandomBot
   plugin = plugins.PLAYERS.get(name, key)

@@ -303,7 +303,7 @@ def arena(
   with contextlib.ExitStack() as stack:
     results = stack.enter_context(contextlib.closing(_Results(out, header)))
     trained = {name: each for name, each in entrants.items() if isinstance(each, TrainedEntrant)}
-    results.check({name: each.player.agent.checkpoint.digest for name, each in trained.items()})
+    results.check({name: each.facts for name, each in trained.items()})
     wanted = {match for matches in tables for match in matches}
     todo = play.blocks(tables, wanted & set(results.games))
     on_game(len(wanted & set(results.games)), len(wanted))
@@ -387,6 +387,11 @@ class TrainedEntrant:
   def __init__(self, player: TrainedPlayer) -> None:
     self.player, self.name, self.width = player, player.name, _WIDTH
 
+  @property
+  def facts(self) -> dict[str, Any]:
+    """What decides the agent's play, as plain data: `parameters`, `network` and `search`."""
+    return {"parameters": self.player.agent.checkpoint.digest, **self.player.settings}
+
   def check(self, table: Table) -> None:
     self.player.check(table.spec, self.name)
 
@@ -450,7 +455,7 @@ class _Results:
 
   def __init__(self, folder: str | os.PathLike[str] | None, header: dict[str, Any]) -> None:
     self.games: dict[Match, Game] = {}
-    self._digests: dict[str, Any] = {}
+    self._agents: dict[str, dict[str, Any]] = {}
     self._log: RecordLog | None = None
     self._lock: RunLock | None = None
     if folder is None:
@@ -473,20 +478,24 @@ class _Results:
     if self._lock is not None:
       self._lock.close()
 
-  def check(self, digests: Mapping[str, str | None]) -> None:
-    """Stores the digests of trained agents' checkpoints, by name.
+  def check(self, agents: Mapping[str, Mapping[str, Any]]) -> None:
+    """Stores the facts of trained agents, by name; see `TrainedEntrant.facts`.
 
-    Raises: UserError: another agent has played under one of the names, such as a run that was trained again.
+    Raises: UserError: another agent has played under one of the names, such as a run that was trained again,
+      or resumed with another search.
     """
     if self._log is None:
       return
     new = []
-    for name, digest in digests.items():
-      if name not in self._digests:
-        new.append({"agent": name, "parameters": digest})
-      elif self._digests[name] != digest:
+    for name, facts in agents.items():
+      stored = self._agents.get(name)
+      if stored is None:
+        new.append({"agent": name, **facts})
+      # Files of earlier versions have the parameters only.
+      elif differing := [key for key, value in facts.items() if stored.get(key, value) != value]:
         raise UserError(
-          f"{self._log.path}: {name} had other parameters in the stored games; choose another folder"
+          f"{self._log.path}: {name} had other {' and '.join(differing)} in the stored games; choose another "
+          "folder"
         )
     if new:
       self._log.append(new)
@@ -501,7 +510,7 @@ class _Results:
   def _keep(self, records: Sequence[dict[str, Any]]) -> None:
     for number, record in enumerate(records):
       if "agent" in record:
-        self._digests[str(record["agent"])] = record.get("parameters")
+        self._agents[str(record["agent"])] = record
         continue
       try:
         game = _from_record(record)

@@ -140,6 +140,19 @@ class TrainedPlayer:
     """Whether the agent's history includes the frames and actions of the other players, as in self-play."""
     return self.agent.spec.num_players > 1
 
+  @property
+  def settings(self) -> dict[str, Any]:
+    """The settings that decide how the checkpoint plays: its network and its search, as plain data."""
+    from moozi.evaluation.evaluator import evaluation_planner
+
+    config = self.agent.config
+    searches = config.searches and not self.uses_prior
+    planner = evaluation_planner(config, self.agent.simulations) if searches else None
+    return {
+      "network": config.evaluation.network,
+      "search": None if planner is None else planner.model_dump(mode="json"),
+    }
+
   def can_advise(self, seats: Collection[int]) -> bool:
     """Whether one history of the agent can follow all `seats`; without `sees_others` it follows one."""
     return self.sees_others or len(seats) == 1
@@ -192,6 +205,11 @@ def _load(name: str, spec: EnvSpec) -> TrainedPlayer:
   player = TrainedPlayer(run_of_approach(name, spec, allow_code), allow_code=allow_code)
   player.check(spec, name)
   return player
+
+
+def forget_players() -> None:
+  """Makes `make_player` look for its agents again, whose runs may have newer checkpoints by now."""
+  _load.cache_clear()
 
 
 def make_player(name: str, spec: EnvSpec, seed: int) -> "OneGame":

@@ -1,6 +1,7 @@
 """Tests of `Agent`: it acts like the evaluator, and refuses observations that do not match its spec."""
 
 import json
+import shutil
 
 import dm_env
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import moozi
+from moozi.api import players
 from moozi.core.errors import UserError
 from tests.commands.conftest import PPO, make_run
 
@@ -246,6 +248,21 @@ def test_the_runs_opponent_is_needed_only_where_it_plays(tmp_path):
   for call in (lambda: agent.evaluate(1), agent.evaluator):
     with pytest.raises(UserError, match="nowhere: no such folder"):
       call()
+
+
+def test_an_opponents_newer_checkpoint_plays_in_the_next_evaluation(tmp_path):
+  board = (*PPO, "env.name=open_spiel:tic_tac_toe")
+  other, agent = make_run(tmp_path, "other", *board), moozi.load(make_run(tmp_path, "board", *board))
+  name, first = f"run:{other}", other / "checkpoints" / "step_000000064"
+
+  def checkpoint():
+    agent.evaluate(1, opponent=name)
+    return players._load(name, agent.spec).agent.checkpoint.name
+
+  assert checkpoint() == first.name
+  shutil.copytree(first, first.with_name("step_000000128"))
+  assert players._load(name, agent.spec).agent.checkpoint.name == first.name, "not during an evaluation"
+  assert checkpoint() == "step_000000128"
 
 
 def test_own_environment_needs_allow_code(runs, tmp_path):

@@ -279,6 +279,22 @@ def test_an_agent_against_itself_by_name_plays_as_in_self_play(runs):
     moozi.load(runs["board"]).evaluate(1, opponent="zoo:connect_four")
 
 
+def test_games_of_an_agent_with_another_search_are_not_continued(tmp_path):
+  """A run that is resumed can have another search; files of earlier versions do not have the search."""
+  path, out = make_run(tmp_path, "board", f"env.name={GAME}"), tmp_path / "out"
+  players, config = ["random", f"run:{path}"], path / "config.yaml"
+  before, games = moozi.arena(GAME, players, games=2, out=out), out / "games.jsonl"
+  stored, text = config.read_text(), games.read_text()
+  config.write_text(stored.replace("num_simulations: 4", "num_simulations: 5"))
+  with pytest.raises(UserError, match="had other search in the stored games"):
+    moozi.arena(GAME, players, games=2, out=out)
+  config.write_text(stored)
+  lines = [json.loads(line) for line in text.splitlines()]
+  old = [{key: value for key, value in line.items() if key not in ("network", "search")} for line in lines]
+  games.write_text("".join(json.dumps(line) + "\n" for line in old))
+  assert moozi.arena(GAME, players, games=2, out=out) == before
+
+
 def test_games_of_an_agent_with_other_parameters_are_not_continued(tmp_path):
   """A run that is trained again can have checkpoints of the same name."""
   path, out = make_run(tmp_path, "board", f"env.name={GAME}"), tmp_path / "out"

@@ -16,10 +16,9 @@ from jaxtyping import Bool, Shaped
 from moozi.api.agent import Agent, agent_of
 from moozi.api.run_access import open_run
 from moozi.core.errors import UserError
-from moozi.core.plugins import PLAYERS, code_keys
+from moozi.core.plugins import code_keys
 from moozi.core.records import BatchedTimeStep
 from moozi.core.spec import EnvSpec
-from moozi.envs.players import mcts_simulations
 from moozi.envs.vector import live_steps
 from moozi.io.run_directory import ENDS, RunDirectory
 from moozi.io.zoo import ZOO_PREFIX, label_of
@@ -206,15 +205,6 @@ def _load(name: str, spec: EnvSpec) -> TrainedPlayer:
   player = TrainedPlayer(run_of_approach(name, spec, allow_code), allow_code=allow_code)
   player.check(spec, name)
   return player
-
-
-def full_name(name: str, spec: EnvSpec) -> str:
-  """Returns a trained agent's name with the checkpoint that it has now, and any other name as it is.
-
-  Raises: UserError: as `make_player`.
-  """
-  is_trained = PLAYERS.is_built_in(name) and ":" in name and mcts_simulations(name) is None
-  return _load(name, spec).name if is_trained else name
 
 
 def forget_players() -> None:

@@ -149,7 +149,7 @@ def train_events(
     from moozi.training.offline import load_stored
 
     load_stored(loaded, spec)
-  directory = RunDirectory.create(_with_full_opponent(loaded, spec))
+  directory = RunDirectory.create(loaded)
   return Training(directory.load_config(), spec, directory, directory.claim(), None, callbacks)
 
 
@@ -224,20 +224,6 @@ def continue_run(
   except BaseException:
     lock.close()
     raise
-
-
-def _with_full_opponent(config: Config, spec: EnvSpec) -> Config:
-  """Returns the configuration with the checkpoint of `evaluation.opponent`.
-
-  Without it, the opponent would change in the middle of a curve if its run is trained further and this run is
-  resumed.
-  """
-  from moozi.api.players import full_name
-
-  if spec.num_players == 1:
-    return config
-  opponent = full_name(config.evaluation.opponent, spec)
-  return config.model_copy(update={"evaluation": config.evaluation.model_copy(update={"opponent": opponent})})
 
 
 def _sets_ray_address(override: Override) -> bool:

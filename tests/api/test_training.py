@@ -14,7 +14,6 @@ from moozi.api.training import read_config
 from moozi.core.errors import RunError, UserError
 from moozi.io.config import load_config
 from moozi.run import events
-from tests.commands.conftest import PPO, make_run
 from tests.tiny_run import TINY
 
 LOCAL = (*TINY, "runtime=local", "logging.progress=none", "logging.tensorboard=false", "evaluation.gif=false")
@@ -73,21 +72,6 @@ class TestSettings:
     with pytest.raises(UserError, match="the nearest is tiny:catch"):
       moozi.train(own, env={"name": "tiny:cach"})
     assert not (tmp_path / "runs").exists()
-
-
-def test_an_opponents_name_has_its_checkpoint(tmp_path):
-  """A run's opponent stays the same if the opponent's run is trained further."""
-  board = ("env.name=open_spiel:tic_tac_toe", *PPO)
-  run = make_run(tmp_path, "old", *board)
-  config = load_config(None, [*LOCAL, *board, f"run.dir={tmp_path}"])
-  for given, full in (
-    (f"run:{run}", f"run:{run}@step_000000064"),
-    (f"prior:{run}@64", f"prior:{run}@step_000000064"),
-    ("mcts:5", "mcts:5"),
-  ):
-    with moozi.train_events(config, **{"evaluation.opponent": given}) as training:
-      assert training.config.evaluation.opponent == full
-      assert training.run.config.evaluation.opponent == full
 
 
 def test_a_run_that_never_started_is_removed(config):

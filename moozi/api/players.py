@@ -150,7 +150,8 @@ class TrainedPlayer:
     planner = evaluation_planner(config, self.agent.simulations) if searches else None
     return {
       "network": config.evaluation.network,
-      "search": None if planner is None else planner.model_dump(mode="json"),
+      # Without defaults, because a later version may have further settings.
+      "search": None if planner is None else planner.model_dump(mode="json", exclude_defaults=True),
     }
 
   def can_advise(self, seats: Collection[int]) -> bool:

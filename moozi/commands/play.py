@@ -23,6 +23,7 @@ if TYPE_CHECKING:
   from moozi.core.spec import EnvSpec
   from moozi.envs.environment import Environment
   from moozi.envs.table import Table
+  from moozi.io.run_directory import RunDirectory
 
 _QUIT = ("q", "escape", END)
 # Keys by action name; each action also has a digit or a letter.
@@ -107,8 +108,8 @@ def play(
   steps_per_s = common.number_of("--speed", "0" if speed is None else speed, 0, MAX_SPEED, "steps per second")
   if not web:
     _check_unused({"--port": port}, "--web")
-  config, is_run = _config_of(target, overrides or [], allow_code)
-  table = None if _plays_one_seat(config, is_run) else _table(config)
+  config, run = _config_of(target, overrides or [], allow_code)
+  table = None if _plays_one_seat(config, run is not None) else _table(config)
   if table is None:
     from moozi.envs import registry
 
@@ -129,9 +130,13 @@ def play(
       return _play_alone(env, steps_per_s)
   with contextlib.closing(table):
     _check_unused({"--speed": speed}, f"an environment with one player; {table.spec.name} has several seats")
-    if not is_run:
+    if run is None:
       _check_unused({"--checkpoint": checkpoint}, f"a run; {target} is an environment")
-    agent = _agent_name(target, checkpoint) if is_run else None
+    elif checkpoint is not None:
+      from moozi.io.checkpoints import find_checkpoint
+
+      find_checkpoint(run.checkpoints_path, checkpoint)  # raises the error, also if the agent only advises
+    agent = None if run is None else _agent_name(target, checkpoint)
     match, label = _match(table, seat or 0, seed, opponent, agent, advisor, simulations, allow_code)
     if label == "self":
       _check_unused({"--seat": seat}, "a player as --opponent; here you play all seats")
@@ -250,8 +255,8 @@ def _advisor(
   return None
 
 
-def _config_of(target: str, overrides: list[str], allow_code: bool) -> tuple["Config", bool]:
-  """Returns the configuration of a run or an environment, and whether `target` is a run."""
+def _config_of(target: str, overrides: list[str], allow_code: bool) -> tuple["Config", "RunDirectory | None"]:
+  """Returns the configuration of a run or an environment, and the run's directory if it is a run."""
   is_zoo = target.startswith(ZOO_PREFIX)
   # Unlike Path.is_dir, os.path does not raise for a name that is too long or a folder that cannot be read.
   if is_zoo or os.path.isdir(target) or ":" not in target:
@@ -261,10 +266,11 @@ def _config_of(target: str, overrides: list[str], allow_code: bool) -> tuple["Co
       raise UserError(f"{target}: is neither a run nor an environment; `moozi envs` lists environments")
     from moozi.api.run_access import open_run
 
-    return open_run(target, allow_code)[1], True
+    directory, config = open_run(target, allow_code)
+    return config, directory
   from moozi.io.config import load_config
 
-  return load_config(None, [f"env.name={target}", *(f"env.kwargs.{text}" for text in overrides)]), False
+  return load_config(None, [f"env.name={target}", *(f"env.kwargs.{text}" for text in overrides)]), None
 
 
 # --- one player

@@ -107,8 +107,6 @@ class RunDirectory:
       try:
         parent.mkdir(parents=True, exist_ok=True)
         path.mkdir()  # fails if another starting run has just created it
-        for folder in _FOLDERS:
-          (path / folder).mkdir()
       except FileExistsError:
         if not parent.is_dir():
           raise UserError(f"run.dir={config.run.dir}: is not a folder") from None
@@ -119,10 +117,11 @@ class RunDirectory:
       out = cls(path)
       named = config.model_copy(update={"run": config.run.model_copy(update={"name": candidate})})
       try:
+        for folder in _FOLDERS:
+          (path / folder).mkdir()
         save_config(named, out.config_path)
       except OSError as e:
         shutil.rmtree(path, ignore_errors=True)
-        path = out.config_path
         raise UserError(f"run.dir={config.run.dir}: {path} cannot be written: {reason_of(e)}") from None
       return out
     raise UserError(
@@ -273,11 +272,15 @@ def save_resumed_config(run: RunDirectory, config: Config, env_steps: int) -> No
   if config_to_dict(config) == config_to_dict(run.load_config()):
     return
   old = run.config_path.with_name(f"config_until_{env_steps:09d}.yaml")
+  # An earlier resume from the same step has kept the settings with which the run came to this step.
+  is_kept = old.exists()
   try:
-    write_text(old, run.config_path.read_text("utf-8"))
+    if not is_kept:
+      write_text(old, run.config_path.read_text("utf-8"))
     save_config(config, run.config_path)
   except OSError as e:
-    old.unlink(missing_ok=True)
+    if not is_kept:
+      old.unlink(missing_ok=True)
     raise RunError(
       f"{run.path}: its settings cannot be written: {reason_of(e)}; nothing has changed"
     ) from None

@@ -13,7 +13,8 @@ class Pacer:
   The learner never consumes more targets than the produced steps allow. Once replay can draw a batch, no
   segment is requested while acting is `slack_steps` or more ahead of the learner. If `reanalyze.ratio` is
   above 0, reanalyze is paced in the same way, at ratio / (1 - ratio) positions per step. Lost steps, such
-  as the steps of a segment that replay refused, count as environment steps but not as produced steps.
+  as the steps of a segment that replay refused, count as environment steps but not as produced steps. If a
+  resumed run changes a ratio, the new one applies to the steps from then on.
 
   `ask_*` counts a requested call, `done_*` counts its result, and `undo_*` cancels a request that was lost.
 
@@ -44,6 +45,9 @@ class Pacer:
     self.positions_asked = 0
     self.started_at: int | None = None
     self.steps_lost = 0
+    # The produced steps at which the ratios last changed, and what the former ratios allowed until then.
+    self._since_steps = 0
+    self._since_samples = self._since_positions = 0.0
 
   def may_act(self, can_sample: bool) -> bool:
     """Returns whether another segment may be requested.
@@ -58,10 +62,11 @@ class Pacer:
       return True
     if self.started_at is None:
       return self.env_steps_asked < self._min_steps + self._slack_steps
-    served = self.samples_done / self._ratio
+    served = (self.samples_done - self._since_samples) / self._ratio
     if self._positions_per_step:
-      served = min(served, self.positions_done / self._positions_per_step)
-    return self.env_steps_asked - self.started_at - self.steps_lost - served < self._slack_steps
+      served = min(served, (self.positions_done - self._since_positions) / self._positions_per_step)
+    produced = self.env_steps_asked - self.started_at - self.steps_lost - self._since_steps
+    return produced - served < self._slack_steps
 
   def may_learn(self, can_sample: bool) -> bool:
     """Returns whether another learner call may be requested.
@@ -82,7 +87,8 @@ class Pacer:
 
   def may_reanalyze(self) -> bool:
     """Returns whether another reanalyze call may be requested; false before training starts."""
-    return self.started_at is not None and self._positions_left >= self._call_positions
+    left = self._allowed_positions - self.positions_asked
+    return self.started_at is not None and left >= self._call_positions
 
   def ask_act(self, num_steps: int) -> None:
     self.env_steps_asked += num_steps
@@ -118,7 +124,14 @@ class Pacer:
   def get_state(self) -> State:
     started_at = -1 if self.started_at is None else self.started_at
     names = ("env_steps", "steps_lost", "samples_done", "positions_done")
-    return {name: getattr(self, name) for name in names} | {"started_at": started_at}
+    return {name: getattr(self, name) for name in names} | {
+      "started_at": started_at,
+      "samples_per_step": self._ratio,
+      "positions_per_step": self._positions_per_step,
+      "since_steps": self._since_steps,
+      "since_samples": self._since_samples,
+      "since_positions": self._since_positions,
+    }
 
   def set_state(self, state: State) -> None:
     self.env_steps = self.env_steps_asked = int(state["env_steps"])
@@ -126,6 +139,18 @@ class Pacer:
     self.steps_lost = int(state["steps_lost"])
     self.positions_done = self.positions_asked = int(state.get("positions_done", 0))
     self.started_at = None if state["started_at"] < 0 else int(state["started_at"])
+    self._since_steps = int(state.get("since_steps", 0))
+    self._since_samples = float(state.get("since_samples", 0.0))
+    self._since_positions = float(state.get("since_positions", 0.0))
+    ratios = self._ratio, self._positions_per_step
+    # States of earlier versions have no ratios.
+    names = "samples_per_step", "positions_per_step"
+    before = tuple(float(state.get(name, ratio)) for name, ratio in zip(names, ratios, strict=True))
+    if before != ratios:
+      self._ratio, self._positions_per_step = before
+      allowed = self._allowed_samples, self._allowed_positions
+      self._ratio, self._positions_per_step = ratios
+      self._since_steps, (self._since_samples, self._since_positions) = self._steps_produced, allowed
 
   def ask_reanalyze(self) -> None:
     self.positions_asked += self._call_positions
@@ -159,11 +184,11 @@ class Pacer:
 
   @property
   def _allowed_samples(self) -> float:
-    return self._steps_produced * self._ratio
+    return self._since_samples + (self._steps_produced - self._since_steps) * self._ratio
 
   @property
-  def _positions_left(self) -> float:
-    return self._steps_produced * self._positions_per_step - self.positions_asked
+  def _allowed_positions(self) -> float:
+    return self._since_positions + (self._steps_produced - self._since_steps) * self._positions_per_step
 
   @property
   def reanalyze_ratio(self) -> float:

@@ -66,7 +66,7 @@ class Recorder:
     self._num_samples = 0
     self._learning_since: float | None = None
     self._training_ended_s: float | None = None
-    self._last_evaluation: Any = None
+    self._last_test: dict[str, float] = {}
     self._test_scalars: dict[str, float] = {}
     self._filling = _Filling(config, phase_notes(display, start))
     self._work, self._timeline = WorkFigures(), TimelineFile(run.timeline_path)
@@ -172,8 +172,10 @@ class Recorder:
 
   def _on_evaluated(self, event: events.Evaluated) -> None:
     result = event.result
-    self._last_evaluation = result
     figures = result.summary()
+    names = ("return_mean", "return_std", "score", "episodes")
+    self._last_test = {name: float(figures[name]) for name in names if name in figures}
+    self._last_test["env_steps"] = float(result.env_steps)
     self._test_scalars = {f"test/{name}": float(value) for name, value in figures.items()}
     self._test_scalars |= {"test/at_env_steps": float(result.env_steps), "test/seconds": result.seconds}
     self._test_scalars["test/version"] = float(result.version)
@@ -221,7 +223,7 @@ class Recorder:
       "learning_since": -1.0 if self._learning_since is None else self._learning_since,
       "num_disk_failures": self._guard.num_failures,
     }
-    return state | self._faults | kept
+    return state | self._faults | kept | prefixed("last_test", self._last_test)
 
   def _set_state(self, state: State) -> tuple[int, int, float]:
     """Restores the running figures; returns the saved (environment steps, learner steps, wall time in s)."""
@@ -233,6 +235,7 @@ class Recorder:
     # Restores the counts of all kinds, including kinds outside FAULTS, such as one per non-finite term.
     self._faults |= {name: int(count) for name, count in state.items() if name.startswith(FAULT_PREFIX)}
     self._guard.num_failures = int(state.get("num_disk_failures", 0))
+    self._last_test = {name: float(value) for name, value in part(state, "last_test").items()}
     return int(state["env_steps"]), int(state["learner_steps"]), float(state["wall_s"])
 
   def _on_finished(self, event: events.Finished) -> None:
@@ -242,7 +245,7 @@ class Recorder:
     # The rates cover the time of training and exclude the final evaluation.
     ended_s = wall_s if self._training_ended_s is None else self._training_ended_s
     learning_s = ended_s - self._learning_since if self._learning_since is not None else 0.0
-    test = self._last_evaluation.summary() if self._last_evaluation is not None else {}
+    test = self._last_test
     self.summary = {
       "env": self._spec.name,
       "reason": event.reason,
@@ -258,9 +261,9 @@ class Recorder:
       "test_return_mean": test.get("return_mean"),
       "test_return_std": test.get("return_std"),
       **({"test_score": test["score"]} if "score" in test else {}),
-      "test_episodes": test.get("episodes", 0),
+      "test_episodes": int(test.get("episodes", 0)),
       MACHINE: describe_machine(),
-      "test_at_env_steps": self._last_evaluation.env_steps if test else None,
+      "test_at_env_steps": int(test["env_steps"]) if test else None,
       "faults": {name.removeprefix(FAULT_PREFIX): count for name, count in self._all_faults().items()},
     }
     with self._guard.writing("the summary"):

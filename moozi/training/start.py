@@ -9,7 +9,7 @@ from collections.abc import Generator
 from typing import Any
 
 from moozi.core.config import Config
-from moozi.core.errors import UserError
+from moozi.core.errors import RunError, UserError, reason_of
 from moozi.core.spec import EnvSpec
 from moozi.io.checkpoints import drop_later
 from moozi.io.logs import log_to
@@ -98,7 +98,10 @@ def train_events(
             env_steps = int(resumed.recorder["env_steps"])
             save_resumed_config(run, config, env_steps)
             drop_later((run.checkpoints_path, run.resume_path), env_steps)
-          recorder = Recorder(config, spec, run, display, start, resumed)
+          try:
+            recorder = Recorder(config, spec, run, display, start, resumed)
+          except OSError as error:
+            raise RunError(f"{run.path}: cannot be written: {reason_of(error)}") from error
           with contextlib.closing(recorder):
             for event in itertools.chain([first], events):
               recorder.observe(event)

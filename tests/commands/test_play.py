@@ -104,6 +104,12 @@ def test_advice_of_an_agent_without_a_search(typed, tmp_path):
   assert "mcts:500: value" in out
 
 
+def test_checkpoint_of_an_agent_that_only_advises(typed, refused, tmp_path):
+  run = make_run(tmp_path, "own", "env.name=open_spiel:tic_tac_toe", checkpoint=False)
+  assert typed("q\n", "play", str(run), "--opponent", "random")[0] == 0, "a run without checkpoints"
+  assert "holds no checkpoint" in refused("play", str(run), "--opponent", "random", "--checkpoint", "best")
+
+
 @pytest.mark.slow
 def test_an_agent_of_one_seat_advises_one_seat(typed, refused, tmp_path):
   run = make_run(tmp_path, "own", "env.name=open_spiel:kuhn_poker", "env.kwargs.seat=random")

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+import moozi
 from moozi.io import run_directory, sinks
 from moozi.io.checkpoints import format as checkpoint_format
 from moozi.io.checkpoints import list_checkpoints, load_checkpoint
@@ -286,6 +287,23 @@ def test_failed_change_of_the_configuration_leaves_the_run_as_it_was(tmp_path, m
         run_directory.save_resumed_config(run, changed, 5)
     assert run.config_path.read_bytes() == before
     assert sorted(path.name for path in run.path.iterdir()) == names
+  # A second resume from the same step does not replace the settings with which the run came there.
+  run_directory.save_resumed_config(run, changed, 5)
+  run_directory.save_resumed_config(run, run_directory.load_resumed_config(run, ["max_env_steps=8"]), 5)
+  assert (run.path / "config_until_000000005.yaml").read_bytes() == before
+
+
+def test_a_start_on_a_full_disk_is_one_line(tmp_path, monkeypatch):
+  from moozi.core.errors import RunError
+  from tests.tiny_run import TINY
+
+  def no_room(*_):
+    raise NO_SPACE
+
+  monkeypatch.setattr("moozi.training.start.Recorder", no_room)
+  settings = [*TINY, "runtime=local", f"run.dir={tmp_path}", "logging.progress=none"]
+  with pytest.raises(RunError, match="cannot be written: No space left on device"):
+    moozi.train(load_config(None, settings))
 
 
 def test_failed_start_leaves_nothing(tmp_path, monkeypatch):
@@ -294,8 +312,15 @@ def test_failed_start_leaves_nothing(tmp_path, monkeypatch):
   def no_room(*_):
     raise NO_SPACE
 
-  monkeypatch.setattr(run_directory, "save_config", no_room)
   config = load_config(None, [f"run.dir={tmp_path / 'runs'}", "run.name=one"])
-  with pytest.raises(UserError, match="cannot be written: No space left"):
-    RunDirectory.create(config)
-  assert list((tmp_path / "runs").iterdir()) == []
+  mkdir = Path.mkdir
+
+  def no_room_for_gifs(path, *args, **kwargs):
+    return no_room() if path.name == "gifs" else mkdir(path, *args, **kwargs)
+
+  for target, name, function in ((run_directory, "save_config", no_room), (Path, "mkdir", no_room_for_gifs)):
+    with monkeypatch.context() as patch:
+      patch.setattr(target, name, function)
+      with pytest.raises(UserError, match="cannot be written: No space left"):
+        RunDirectory.create(config)
+    assert list((tmp_path / "runs").iterdir()) == []

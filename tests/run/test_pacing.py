@@ -93,6 +93,48 @@ def test_lost_steps_count_but_are_not_learned_from(share, seed):
   assert pacer.sample_reuse == pytest.approx(4.0, rel=0.05)
 
 
+def play(pacer, round_steps, num_rounds):
+  """Acts, learns and searches in turn; returns the number of (steps, samples, positions) of these rounds."""
+  before = pacer.env_steps, pacer.samples_done, pacer.positions_done
+  for _ in range(num_rounds):
+    assert pacer.may_act(can_sample=True)
+    pacer.ask_act(round_steps)
+    pacer.done_act(round_steps)
+    while pacer.may_learn(can_sample=True):
+      pacer.ask_learn()
+      pacer.done_learn()
+    while pacer.may_reanalyze():
+      pacer.ask_reanalyze()
+      pacer.done_reanalyze(16)
+  after = pacer.env_steps, pacer.samples_done, pacer.positions_done
+  return tuple(b - a for a, b in zip(before, after, strict=True))
+
+
+@pytest.mark.parametrize(("old", "new"), [(16.0, 4.0), (4.0, 16.0), (2.0, 2.0)])
+@pytest.mark.parametrize(("old_share", "new_share"), [(0.0, 0.5), (0.5, 0.2), (0.5, 0.0)])
+def test_new_ratios_apply_to_the_steps_after_a_resume(old, new, old_share, new_share):
+  """Steps before the resume neither stop learning nor require all their updates at once."""
+  pacer, round_steps = make_pacer(old, share=old_share)
+  play(pacer, round_steps, 500)
+  for _ in range(2):  # the second resume changes nothing more
+    state = pacer.get_state()
+    pacer, _ = make_pacer(new, share=new_share)
+    pacer.set_state(state)
+    steps, samples, positions = play(pacer, round_steps, 100)
+    assert samples == pytest.approx(new * steps, abs=32)
+    assert positions == pytest.approx(new_share / (1 - new_share) * steps, abs=16)
+
+
+def test_states_of_earlier_versions_have_no_ratios():
+  pacer, round_steps = make_pacer(4.0, share=0.5)
+  play(pacer, round_steps, 50)
+  state = pacer.get_state()
+  names = ("env_steps", "steps_lost", "samples_done", "positions_done", "started_at")
+  other, _ = make_pacer(4.0, share=0.5)
+  other.set_state({name: state[name] for name in names})
+  assert other.get_state() == state
+
+
 @settings(max_examples=12)
 @given(
   share=st.sampled_from([0.01, 0.2, 0.5, 0.8, 0.95, 0.99]),

@@ -254,6 +254,24 @@ def test_summary_without_evaluation(tmp_path):
   assert summary["test_episodes"] == 0
 
 
+def test_summary_of_a_resumed_run_has_the_evaluation_before(tmp_path):
+  """A run that is stopped, resumed, and stopped before an evaluation keeps its last figures."""
+  config = load_config(None, [f"run.dir={tmp_path}", "run.name=one", "logging.tensorboard=false"])
+  run = RunDirectory.create(config)
+  recorder = Recorder(config, SPEC, run, Display(), start=0.0)
+  recorder.observe(evaluated(64))
+  state = recorder._get_state(StateReady(env_steps=64, learner_steps=1, state=None))
+  recorder.close()
+  resumed = Resumed(state=None, recorder=state, store=None)
+  recorder = Recorder(config, SPEC, run, Display(), start=0.0, resumed=resumed)
+  recorder.observe(Finished(env_steps=70, learner_steps=1, reason="stopped", sample_reuse=0.0))
+  recorder.close()
+  found = [
+    recorder.summary[f"test_{name}"] for name in ("return_mean", "return_std", "episodes", "at_env_steps")
+  ]
+  assert found == [2.0, 1.0, 2, 64]
+
+
 def test_faults_are_summed_and_logged(tmp_path, caplog):
   overrides = [f"run.dir={tmp_path}", "run.name=one", "logging.tensorboard=false", "logging.period_s=1e-9"]
   config = load_config(None, overrides)

@@ -70,7 +70,14 @@ def test_atari_pages_have_the_figures_of_their_run():
   assert f"its learning rate was still {rate * 1e4:.1f}e-4 of 1e-3" in text
   page = words_of("docs/atari.md")
   assert f"| Pong | {summary['test_return_mean']:.1f} (of 21) |" in page
-  for name in ("pong_seed1", "pong_seed2", "breakout_seed0", "boxing_seed0", "freeway_seed0"):
+  for name in (
+    "pong_seed1",
+    "pong_seed2",
+    "breakout_seed0",
+    "breakout_seed1",
+    "boxing_seed0",
+    "freeway_seed0",
+  ):
     game, seed = name.split("_seed")
     result = folder.parent / f"muzero_{name}"
     found, job = (json.loads((result / file).read_text()) for file in ("summary.json", "job.json"))

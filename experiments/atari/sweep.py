@@ -39,6 +39,7 @@ OWN = {
   "muzero_pong_seed2": ("learner.target_decay=0.999", "evaluation.network=target"),
   "muzero_breakout_seed0": ("env.kwargs.fire_on_reset=false", INDEPENDENT_ACTIONS),
   "muzero_boxing_seed0": (INDEPENDENT_ACTIONS,),
+  "muzero_boxing_seed1": ("max_wall_s=9840",),
 }
 """The settings of runs that differ from the present configuration of their game."""
 

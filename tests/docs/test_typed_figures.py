@@ -76,6 +76,7 @@ def test_atari_pages_have_the_figures_of_their_run():
     "breakout_seed0",
     "breakout_seed1",
     "boxing_seed0",
+    "boxing_seed1",
     "freeway_seed0",
   ):
     game, seed = name.split("_seed")

@@ -147,10 +147,10 @@ class Pacer:
     names = "samples_per_step", "positions_per_step"
     before = tuple(float(state.get(name, ratio)) for name, ratio in zip(names, ratios, strict=True))
     if before != ratios:
-      self._ratio, self._positions_per_step = before
-      allowed = self._allowed_samples, self._allowed_positions
-      self._ratio, self._positions_per_step = ratios
-      self._since_steps, (self._since_samples, self._since_positions) = self._steps_produced, allowed
+      steps = self._steps_produced - self._since_steps
+      self._since_samples += steps * before[0]
+      self._since_positions += steps * before[1]
+      self._since_steps += steps
 
   def ask_reanalyze(self) -> None:
     self.positions_asked += self._call_positions

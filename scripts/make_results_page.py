@@ -1,6 +1,7 @@
 """Writes docs/results.md from committed results: `python scripts/make_results_page.py`."""
 
 import json
+import statistics
 import sys
 from pathlib import Path
 from typing import Any
@@ -123,6 +124,11 @@ def others() -> dict[str, str]:
     returns = [f"{read(f'{path}/evaluations.json')[0]['return_mean']:.1f}" for path in paths]
     atari[key] = "; ".join(returns) + best + (", by seed" if len(returns) > 1 else "")
     atari[f"{key}_cost"] = _cost([read(f"{path}/summary.json") for path in paths])
+  means = []
+  for name in ("boxing", "muzero_boxing_seed1"):
+    played = read(f"atari/results/simulations/{name}.json")["32"]
+    means.append(f"{statistics.fmean(played['returns']):.1f}")
+  atari["boxing"] += f"; with 32 simulations per search in evaluation, as configured now, {'; '.join(means)}"
   kuhn = read("boards/results/kuhn_poker/evaluation.json")
   hands = [f"{kuhn[f'return_mean_seat_{i}']:.2f} ± {kuhn[f'return_margin_seat_{i}']:.2f}" for i in (0, 1)]
   losses = sum(seat["losses"] for seat in seats)

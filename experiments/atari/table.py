@@ -9,6 +9,7 @@ from experiments.lib.results import Result, markdown_table, print_table, read_fi
 COLUMNS = (
   "job",
   "return, 30 whole games",
+  "simulations",
   "worst and best game",
   "human-normalized",
   "environment steps",
@@ -27,9 +28,11 @@ def table_of(results: Path) -> str:
   rows = []
   for result in finished(results):
     figures = result.evaluations[-1]
+    has_search = result.config.algorithm != "ppo"
     cells = (
       result.path.name,
       f"{figures['return_mean']:.1f}",
+      str(result.config.planners.test.num_simulations) if has_search else "",
       f"{min(figures['returns']):.0f}, {max(figures['returns']):.0f}",
       f"{figures['human_normalized']:.2f}",
       f"{result.job['env_steps']:,}",

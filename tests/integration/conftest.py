@@ -4,7 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.runs import faults, finish, kill, start, wait_for, wait_for_updates
+from tests.integration.runs import faults, finish, kill, kill_started, start, wait_for, wait_for_updates
+
+
+@pytest.fixture(autouse=True)
+def _kill_started():
+  yield
+  kill_started()
 
 
 @pytest.fixture(scope="session")

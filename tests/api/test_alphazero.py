@@ -1,6 +1,7 @@
 """Tests of a run of AlphaZero in the API and the commands, which hand it the position of the game."""
 
 import io
+import json
 import sys
 
 import numpy as np
@@ -94,6 +95,8 @@ def test_plays_as_every_kind_of_player(run, cli, monkeypatch, tmp_path):
   status, out, _ = cli("play", run)
   assert status == 0
   assert "O plays (" in out
+  tick = {"env_steps": 32, "learner_steps": 1, "wall_s": 1.0, "loss/total": 1.0}
+  (run / "metrics.jsonl").write_text(json.dumps(tick) + "\n")
   for arguments in (("evaluate", run, "--episodes", "3"), ("inspect", run), ("report", run)):
     assert cli(*arguments)[0] == 0, arguments
 

@@ -12,7 +12,7 @@ PYTEST ?= $(BIN)/python -m pytest -n 2 --dist loadfile
 UNOPTIMIZED := --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false
 UNOPTIMIZED += --xla_cpu_parallel_codegen_split_count=1
 # Experiments whose table is written into their README.
-TABLES := atari.table chance.table first_look.table testbed.table
+TABLES := atari.table atari.simulations chance.table first_look.table testbed.table
 TABLES += testbed.boards boards.judgement ppo_tuning.ablation steady_learning.ablation
 
 .DEFAULT_GOAL := help

@@ -28,11 +28,10 @@ def table_of(results: Path) -> str:
   rows = []
   for result in finished(results):
     figures = result.evaluations[-1]
-    has_search = result.config.algorithm != "ppo"
     cells = (
       result.path.name,
       f"{figures['return_mean']:.1f}",
-      str(result.config.planners.test.num_simulations) if has_search else "",
+      "" if result.agent == "PPO" else str(result.config.planners.test.num_simulations),
       f"{min(figures['returns']):.0f}, {max(figures['returns']):.0f}",
       f"{figures['human_normalized']:.2f}",
       f"{result.job['env_steps']:,}",

@@ -25,7 +25,7 @@ def test_games_have_one_configuration(tmp_path):
     assert config.max_wall_s == 3600 * HOURS[game]
     changed = differences(configs["pong"], config)
     own = {key for key in changed if not key.startswith(("env.", "max_wall_s", "max_env_steps", "seed"))}
-    assert own == ({"workers.num_holding_envs"} if game == "boxing" else set())
+    assert own == ({"workers.num_holding_envs"} if game == "boxing" else set()), game
 
 
 def test_learning_rates_end_with_the_time(tmp_path):

@@ -38,9 +38,13 @@ def kill_started() -> None:
   """Kills the started processes that still run: after a failed test they would slow down all others."""
   for process in _started:
     if process.poll() is None:
-      os.killpg(process.pid, signal.SIGKILL)
-      process.communicate()
+      _kill_group(process)
   _started.clear()
+
+
+def _kill_group(process: subprocess.Popen) -> None:
+  os.killpg(process.pid, signal.SIGKILL)
+  process.communicate()
 
 
 def start(folder: Path, *overrides: str, **kwargs) -> subprocess.Popen:
@@ -54,8 +58,7 @@ def finish(process: subprocess.Popen, timeout_s: float) -> tuple[str, str]:
   try:
     return process.communicate(timeout=timeout_s)
   except subprocess.TimeoutExpired:
-    os.killpg(process.pid, signal.SIGKILL)
-    process.communicate()
+    _kill_group(process)
     raise
 
 

@@ -200,5 +200,5 @@ def _num_places(spec: EnvSpec, image: Float[Array, "B H W C"]) -> int:
 def _head(
   x: Float[Array, "B D"], name: str, size: int, config: NetworkConfig, is_training: bool
 ) -> Float[Array, "B {size}"]:
-  heads = Heads({name: size}, config, zero_init=False, name=f"{name}_head")
+  heads = Heads({name: size}, config, zero_init=True, name=f"{name}_head")
   return heads(x, is_training)[name]

@@ -96,7 +96,7 @@ def test_action_and_frame_matter(kind, norm):
   assert np.abs(np.asarray(other.hidden_state - root.hidden_state)[1:]).max() > 1e-4
 
 
-@pytest.mark.parametrize("kind", ["conv_latent", pytest.param("mlp", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", ["conv_latent", "resnet", pytest.param("mlp", marks=pytest.mark.slow)])
 def test_initial_policy_is_uniform_and_value_zero(kind):
   model, params, net_state, history = build(kind, "layer")
   root, _ = model.root_inference(params, net_state, history, False)

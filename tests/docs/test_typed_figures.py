@@ -89,6 +89,27 @@ def test_atari_pages_have_the_figures_of_their_run():
   assert f"{summary['env_steps_per_s']:.0f} steps/s" in words_of("config/atari/pong.yaml")
 
 
+def test_gpu_pages_have_the_figures_of_their_runs():
+  text, page = words_of("experiments/gpu/README.md"), words_of("docs/atari.md")
+  found = {}
+  for name in ("pong_threads", "pong_large_network"):
+    folder = EXPERIMENTS / "gpu" / "results" / name
+    found[name] = json.loads((folder / "summary.json").read_text())
+    steps, seconds = found[name]["env_steps"], found[name]["training_s"]
+    cells = f"| {steps / 1e6:.1f}M | {steps / seconds:,.0f} | {seconds / 60:.1f} |"
+    (row,) = re.findall(rf"\| `{name}` \| [^|]+ \| [^|]+ (\| [^|]+ \| [^|]+ \| [^|]+ \|)", text)
+    assert row == cells
+  threads, large = found["pong_threads"], found["pong_large_network"]
+  assert f"| {threads['test_return_mean']:.1f} (standard deviation {threads['test_return_std']:.1f}) |" in text
+  assert f"it returned {threads['test_return_mean']:.1f} in 30 whole games" in page
+  assert (large["test_return_mean"], large["test_return_std"]) == (-21, 0)
+  folder = EXPERIMENTS / "gpu" / "results" / "pong_large_network"
+  ticks = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+  values = [tick["search/root_value"] for tick in ticks if "search/root_value" in tick]
+  assert f"Its first value was {values[0]:.0f}," in text
+  assert f"the search's value was still {values[-1]:.0f};" in text
+
+
 def test_steady_learning_has_the_figures_of_its_runs():
   from experiments.lib.results import read_results, swing_of
   from experiments.steady_learning.full_runs import FULL_RUNS

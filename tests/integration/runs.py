@@ -1,10 +1,12 @@
 """Starts and watches runs in separate processes, through the command line."""
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -45,6 +47,23 @@ def kill_started() -> None:
 def _kill_group(process: subprocess.Popen) -> None:
   os.killpg(process.pid, signal.SIGKILL)
   process.communicate()
+
+
+@contextlib.contextmanager
+def suspended_children(process: subprocess.Popen) -> Iterator[None]:
+  """Suspends Ray's processes and the actors of a run inside the `with` block."""
+  children = psutil.Process(process.pid).children(recursive=True)
+  try:
+    _send_each(children, signal.SIGSTOP)
+    yield
+  finally:
+    _send_each(children, signal.SIGCONT)
+
+
+def _send_each(processes: list[psutil.Process], number: signal.Signals) -> None:
+  for process in processes:
+    with contextlib.suppress(psutil.NoSuchProcess):
+      process.send_signal(number)
 
 
 def start(folder: Path, *overrides: str, **kwargs) -> subprocess.Popen:

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+import threading
 import time
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from tests.integration.runs import (
   finish,
   start,
   steps,
+  suspended_children,
   ticks,
   wait_for,
   wait_for_progress,
@@ -37,12 +39,13 @@ pytestmark = pytest.mark.slow
 
 
 def test_hanging_environments_do_not_delay_the_last_checkpoint(tmp_path):
-  """Each environment hangs in its second episode, for at most a minute."""
+  """Each environment hangs in its second episode; a checkpoint that waited for it would take an hour."""
   options = ["env.kwargs.how=hang", "evaluation.period_env_steps=1000000", "logging.period_s=1e-9"]
   process = start(
     tmp_path,
     FAULTY,
     *options,
+    "workers.env_timeout_s=3600",
     "max_env_steps=1000000",
     "checkpoint.period_s=1e6",
     "checkpoint.first_s=null",
@@ -50,28 +53,29 @@ def test_hanging_environments_do_not_delay_the_last_checkpoint(tmp_path):
   )
   run = tmp_path / "one"
   wait_for(process, lambda: bool(ticks(run)) and steps(run)[0] == 32, "the first segment")
-  signalled_s = time.time()
   os.killpg(process.pid, signal.SIGTERM)
   _, err = finish(process, 240)
   assert process.returncode == 0, err
   assert json.loads((run / "summary.json").read_text())["reason"] == "stopped"
   (checkpoint,) = list_checkpoints(run / "checkpoints")
   assert checkpoint.env_steps == 32
-  assert (checkpoint.path / "manifest.json").stat().st_mtime - signalled_s < 30
   assert ticks(run)[-1]["faults/dropped_steps"] > 0
 
 
 @pytest.mark.parametrize("phase", ["starting Ray", "compiling the update"])
-def test_signal_during_the_start_is_acknowledged_at_once(tmp_path, phase):
+def test_signal_is_acknowledged_before_a_phase_of_the_start_ends(tmp_path, phase):
+  """Ray's processes and the actors are suspended meanwhile, so that the phase cannot end."""
   process = start(tmp_path, *ENDLESS, "logging.progress=plain")
   while not process.stderr.readline().endswith(f"  {phase}\n"):
     assert process.poll() is None
-  begin = time.monotonic()
-  os.killpg(process.pid, signal.SIGINT)
-  while process.stderr.readline() != "moozi: SIGINT received; stopping\n":
-    assert process.poll() is None
-  assert time.monotonic() - begin < 2
-  _, err = finish(process, 120)
+  with suspended_children(process):
+    hang_limit = threading.Timer(240, process.kill)
+    hang_limit.start()
+    process.send_signal(signal.SIGINT)
+    while process.stderr.readline() != "moozi: SIGINT received; stopping\n":
+      assert process.poll() is None
+    hang_limit.cancel()
+  _, err = finish(process, 240)
   assert process.returncode == 0, err
   summary = json.loads((tmp_path / "one" / "summary.json").read_text())
   assert summary["reason"] == "stopped"

@@ -159,8 +159,8 @@ def test_signal_ends_with_a_checkpoint(tmp_path, number):
 
 
 def group_members(group: int) -> list[str]:
-  """Waits up to 15 seconds for the processes of a group to end; returns the names of the others."""
-  end = time.monotonic() + 15
+  """Waits up to three minutes for the processes of a group to end; returns the names of the others."""
+  end = time.monotonic() + 180
   while True:
     names = []
     for process in psutil.process_iter():

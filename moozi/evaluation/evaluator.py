@@ -196,6 +196,17 @@ class Player:
     self.history = push_action(history, np.array([action], np.int32))
 
 
+def evaluation_terms(config: Config) -> dict[str, Any]:
+  """Returns the settings that make returns of evaluations comparable, for JSON."""
+  names = {"max_random_starts", "max_episode_steps", "network"}
+  return {
+    "env": config.env.model_dump(mode="json"),
+    "planner": evaluation_planner(config).model_dump(mode="json"),
+    "opponent": config.evaluation.opponent_name,
+    **config.evaluation.model_dump(mode="json", include=names),
+  }
+
+
 def evaluation_planner(config: Config, num_simulations: int | None = None) -> PlannerConfig:
   """Returns the planner settings of evaluation; `num_simulations` overrides that of `planners.test`."""
   if config.evaluation.noise_free:

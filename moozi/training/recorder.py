@@ -12,6 +12,7 @@ import numpy as np
 from moozi.core.config import Config
 from moozi.core.flat_state import State, part, prefixed
 from moozi.core.spec import EnvSpec
+from moozi.evaluation.evaluator import evaluation_terms
 from moozi.io.checkpoints import CheckpointStore, describe_run
 from moozi.io.machine import describe_machine
 from moozi.io.metrics import FAULT_PREFIX, MetricsSink
@@ -57,7 +58,8 @@ class Recorder:
     tensorboard = run.path if config.logging.tensorboard else None
     self._guard = SinkGuard(display.note)
     resume_store, state = (None, None) if resumed is None else (resumed.store, resumed.recorder)
-    store = CheckpointStore(run.checkpoints_path, config.checkpoint, resume_store)
+    terms = evaluation_terms(config)
+    store = CheckpointStore(run.checkpoints_path, config.checkpoint, resume_store, terms)
     self._saver = Saver(store, self._guard, describe_run(config, spec), display.note)
     self._next_tick_s = self._wall_s() + config.logging.period_s
     self._recent_returns: collections.deque[float] = collections.deque(maxlen=_NUM_RECENT_EPISODES)

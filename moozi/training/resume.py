@@ -11,6 +11,7 @@ from moozi.core.config import Config
 from moozi.core.errors import UserError
 from moozi.core.flat_state import State, part
 from moozi.core.spec import EnvSpec
+from moozi.evaluation.evaluator import evaluation_terms
 from moozi.io.checkpoints import (
   CheckpointInfo,
   ResumeStore,
@@ -20,6 +21,7 @@ from moozi.io.checkpoints import (
   mend_checkpoints,
   read_best,
   read_best_bound,
+  read_best_terms,
   read_checkpoint_info,
   scan_checkpoints,
   steps_of,
@@ -47,12 +49,15 @@ class Resumed:
   def restore_best(self, config: Config, run: RunDirectory) -> None:
     """Restores the bound of the best checkpoint, which may have been recorded after the state was saved.
 
-    If the checkpoint is later than the state, resets the bound, because the resumed run repeats those steps.
+    Resets the bound if the checkpoint is later than the state, because the resumed run repeats those steps,
+    or if it was evaluated with other settings, such as a weaker opponent.
     """
     if self.state is None or self.recorder is None or not config.checkpoint.keep_best:
       return
     best, bound = read_best(run.checkpoints_path), read_best_bound(run.checkpoints_path)
-    if best is None or steps_of(best) > int(self.recorder["env_steps"]):
+    terms = read_best_terms(run.checkpoints_path)
+    is_comparable = terms is None or terms == evaluation_terms(config)
+    if best is None or steps_of(best) > int(self.recorder["env_steps"]) or not is_comparable:
       bound = -math.inf
     # Files from before version 0.1 have no bound.
     if bound is not None:

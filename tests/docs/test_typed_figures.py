@@ -100,8 +100,9 @@ def test_gpu_pages_have_the_figures_of_their_runs():
     (row,) = re.findall(rf"\| `{name}` \| [^|]+ \| [^|]+ (\| [^|]+ \| [^|]+ \| [^|]+ \|)", text)
     assert row == cells
   threads, large = found["pong_threads"], found["pong_large_network"]
-  assert f"| {threads['test_return_mean']:.1f} (standard deviation {threads['test_return_std']:.1f}) |" in text
-  assert f"it returned {threads['test_return_mean']:.1f} in 30 whole games" in page
+  mean, deviation = (f"{threads[f'test_return_{each}']:.1f}" for each in ("mean", "std"))
+  assert f"| {mean} (standard deviation {deviation}) |" in text
+  assert f"it returned {mean} in 30 whole games" in page
   assert (large["test_return_mean"], large["test_return_std"]) == (-21, 0)
   folder = EXPERIMENTS / "gpu" / "results" / "pong_large_network"
   ticks = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]

@@ -14,6 +14,7 @@ import pytest
 import moozi
 from moozi import cli
 from moozi.envs.registry import env_spec
+from moozi.evaluation.evaluator import evaluation_terms
 from moozi.io.checkpoints import (
   CheckpointStore,
   ResumeStore,
@@ -21,6 +22,8 @@ from moozi.io.checkpoints import (
   list_checkpoints,
   load_checkpoint,
   read_best,
+  read_best_bound,
+  read_best_terms,
   read_checkpoint_info,
   steps_of,
 )
@@ -130,6 +133,26 @@ def test_best_is_that_of_the_best_checkpoint(run, best, bound):
   resumed.state.progress[BEST_BOUND] = 33.0
   resumed.restore_best(directory.load_config(), directory)
   assert resumed.state.progress[BEST_BOUND] == bound
+
+
+@pytest.mark.parametrize(
+  ("override", "is_kept"),
+  [
+    ("evaluation.episodes=3", True),
+    ("evaluation.max_episode_steps=7", False),
+    ("planners.test.num_simulations=3", False),
+    ("env.kwargs.rows=9", False),
+  ],
+)
+def test_best_bound_of_another_evaluation_is_reset(run, override, is_kept):
+  """Its evaluations are not comparable, so the first with the new settings is the best."""
+  directory = RunDirectory.open(run)
+  assert read_best_terms(run / "checkpoints") == evaluation_terms(directory.load_config())
+  resumed = load(run)
+  resumed.state.progress[BEST_BOUND] = 33.0
+  resumed.restore_best(load_config(run / "config.yaml", [override]), directory)
+  kept = read_best_bound(run / "checkpoints")
+  assert resumed.state.progress[BEST_BOUND] == (kept if is_kept else -np.inf)
 
 
 def test_kill_and_resume_give_the_same_parameters_to_the_bit(cli, tmp_path, monkeypatch):

@@ -22,6 +22,7 @@ from moozi.io.checkpoints.listing import (
   mend_checkpoints,
   read_best,
   read_best_bound,
+  read_best_terms,
   scan_checkpoints,
 )
 from moozi.io.checkpoints.resume_store import ResumeStore, SavedState

@@ -109,6 +109,12 @@ def read_best_bound(directory: Path) -> float | None:
   return bound if isinstance(bound, float) else None
 
 
+def read_best_terms(directory: Path) -> dict[str, Any] | None:
+  """Returns the settings of the evaluation of the best checkpoint; None if they are not recorded."""
+  terms = _read_best_file(directory).get("evaluation")
+  return terms if isinstance(terms, dict) else None
+
+
 def _read_best_file(directory: Path) -> dict[str, Any]:
   """Returns the content of best.json; empty if it is missing or invalid."""
   try:

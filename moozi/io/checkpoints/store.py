@@ -53,12 +53,20 @@ class CheckpointStore:
   checkpoints end in `_best` (saved because of its evaluation) or `_params` (its resume state was removed).
   """
 
-  def __init__(self, directory: Path, config: CheckpointConfig, resume: ResumeStore | None = None) -> None:
+  def __init__(
+    self,
+    directory: Path,
+    config: CheckpointConfig,
+    resume: ResumeStore | None = None,
+    evaluation: Mapping[str, Any] | None = None,
+  ) -> None:
     """Opens the folder, and reads its milestones.
 
-    Saves resume states to `resume`, by default a store in the folder `resume/` beside `directory`.
+    Args:
+      resume: where resume states are saved; by default a store in the folder `resume/` beside `directory`.
+      evaluation: settings of the run's evaluations, which best.json records.
     """
-    self._directory, self._config = directory, config
+    self._directory, self._config, self._evaluation = directory, config, evaluation
     self._resume = resume or ResumeStore(directory.parent / "resume")
     self._last_milestone = max((self._milestone(c.env_steps) for c in list_checkpoints(directory)), default=0)
 
@@ -100,7 +108,8 @@ class CheckpointStore:
       save_checkpoint(self._directory, name, training, meta)
       self._last_milestone = max(self._last_milestone, milestone)
     if best_bound is not None:
-      write_text(self._directory / BEST, json.dumps({"name": name, "bound": best_bound}) + "\n")
+      best = {"name": name, "bound": best_bound, "evaluation": self._evaluation}
+      write_text(self._directory / BEST, json.dumps(best) + "\n")
     self._prune()
     return self._directory / name
 

@@ -127,6 +127,7 @@ class Recorder:
         self._on_evaluated(event)
       case events.StateReady():
         self._on_state(event)
+        return  # without a tick: a state may have been made before the last one, and arrive after it
       case events.Faulted():
         _log.warning("%s: %s", event.message, event.counts)
         self._display.note(event.message)

@@ -130,6 +130,7 @@ def actors(process: subprocess.Popen, kind: str) -> list[psutil.Process]:
 
 
 def kill(process: subprocess.Popen, kind: str) -> None:
-  """Kills all actors of a class."""
+  """Kills all actors of a class, once there are any: after a fault, the next one starts later."""
+  wait_for(process, lambda: actors(process, kind), kind)
   for actor in actors(process, kind):
     actor.kill()

@@ -243,6 +243,23 @@ def test_curves_are_complete_at_a_checkpoint(tmp_path):
   assert [line["train/return_mean"] for line in lines] == [4.0, 5.0]
 
 
+@pytest.mark.parametrize("best_bound", [None, 0.5])
+def test_state_that_arrives_late_sets_no_curve_back(tmp_path, best_bound):
+  """A state is made at a step, and arrives when the learner has answered, which may be compiling."""
+  overrides = [f"run.dir={tmp_path}", "run.name=one", "logging.tensorboard=false", "logging.period_s=1e-9"]
+  config = load_config(None, overrides)
+  run = RunDirectory.create(config)
+  recorder = Recorder(config, SPEC, run, Display(), start=time.monotonic())
+  recorder.observe(acted(200))
+  state = RunState(training={"w": np.zeros(1, np.float32)}, progress={"wall_s": 0.0})
+  recorder.observe(
+    StateReady(env_steps=100, learner_steps=0, state=state, is_final=False, best_bound=best_bound)
+  )
+  recorder.observe(acted(300))
+  recorder.close()
+  assert [line["env_steps"] for line in read_metrics(run.metrics_path)] == [200, 300]
+
+
 def test_summary_without_evaluation(tmp_path):
   config = load_config(None, [f"run.dir={tmp_path}", "run.name=one", "logging.tensorboard=false"])
   run = RunDirectory.create(config)

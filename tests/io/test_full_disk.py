@@ -197,8 +197,8 @@ def test_run_continues_and_keeps_its_checkpoint(disk, caplog):
   recorder.observe(Finished(env_steps=40, learner_steps=1, reason="stopped", sample_reuse=0.0))
   recorder.close()
   ticks = read_metrics(run.metrics_path)
-  # An evaluation has a tick of its own, which follows a tick for the events before it. A state has one only if
-  # no update is later than it: the evaluations here have more updates than the states at 30 and 40 steps.
+  # An evaluation has a tick of its own, which follows a tick for the events before it. A state has one only
+  # if no update is later than it.
   assert [tick["env_steps"] for tick in ticks] == [10] + [20] * 3 + [40] * 3
   assert ticks[-1]["faults/disk"] == run.read_summary()["faults"]["disk"] >= 3
   assert [path.name for path in run.gifs_path.iterdir()] == ["step_000000040.gif"]

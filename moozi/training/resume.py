@@ -20,8 +20,6 @@ from moozi.io.checkpoints import (
   load_checkpoint,
   mend_checkpoints,
   read_best,
-  read_best_bound,
-  read_best_terms,
   read_checkpoint_info,
   scan_checkpoints,
   steps_of,
@@ -54,14 +52,16 @@ class Resumed:
     """
     if self.state is None or self.recorder is None or not config.checkpoint.keep_best:
       return
-    best, bound = read_best(run.checkpoints_path), read_best_bound(run.checkpoints_path)
-    terms = read_best_terms(run.checkpoints_path)
-    is_comparable = terms is None or terms == evaluation_terms(config)
-    if best is None or steps_of(best) > int(self.recorder["env_steps"]) or not is_comparable:
-      bound = -math.inf
+    best = read_best(run.checkpoints_path)
+    if (
+      best is None
+      or steps_of(best.name) > int(self.recorder["env_steps"])
+      or best.evaluation not in (None, evaluation_terms(config))
+    ):
+      self.state.progress[BEST_BOUND] = -math.inf
     # Files from before version 0.1 have no bound.
-    if bound is not None:
-      self.state.progress[BEST_BOUND] = bound
+    elif best.bound is not None:
+      self.state.progress[BEST_BOUND] = best.bound
 
 
 def load_start(config: Config, spec: EnvSpec, run: RunDirectory) -> Resumed:

@@ -72,7 +72,7 @@ def start(folder: Path, *overrides: str, **kwargs) -> subprocess.Popen:
   return popen("train", CONFIG, *options, *overrides, **kwargs)
 
 
-def finish(process: subprocess.Popen, timeout_s: float) -> tuple[str, str]:
+def finish(process: subprocess.Popen, timeout_s: float = 240.0) -> tuple[str, str]:
   """Waits for the process and returns (stdout, stderr); after the timeout, kills its group and raises."""
   try:
     return process.communicate(timeout=timeout_s)

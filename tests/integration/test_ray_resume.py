@@ -39,7 +39,7 @@ def test_resume_repeats_a_stopped_evaluation(tmp_path):
   run = tmp_path / "one"
   wait_for(process, lambda: any(info.env_steps == 320 for info in resumable(run)), "the last checkpoint")
   os.killpg(process.pid, signal.SIGTERM)
-  _, err = finish(process, 240)
+  _, err = finish(process)
   assert process.returncode == 0, err
   stopped = json.loads((run / "summary.json").read_text())
   assert (stopped["reason"], stopped["env_steps"]) == ("stopped", 320)
@@ -59,7 +59,7 @@ def test_driver_killed_and_resumed(tmp_path):
   wait_for(process, lambda: len(resumable(run)) >= 2, "two checkpoints")
   children = psutil.Process(process.pid).children(recursive=True)
   os.kill(process.pid, signal.SIGKILL)
-  finish(process, 240)
+  finish(process)
   _, alive = psutil.wait_procs(children, timeout=180)
   assert not alive
   newest = resumable(run)[-1]

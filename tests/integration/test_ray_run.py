@@ -148,7 +148,7 @@ def test_signal_ends_with_a_checkpoint(tmp_path, number):
   wait_for_updates(process, run)
   assert_loopback_only(process.pid)
   os.killpg(process.pid, number)
-  _, err = finish(process, 240)
+  _, err = finish(process)
   assert process.returncode == 0, err
   assert "Traceback" not in err
   summary = json.loads((run / "summary.json").read_text())
@@ -207,7 +207,7 @@ def test_run_starts_from_another_checkpoint(finished, tmp_path):
   run, _ = finished
   before = json.loads((run / "summary.json").read_text())["learner_steps"]
   process = start(tmp_path, f"checkpoint.start_from={run}", "evaluation.final_episodes=1")
-  _, err = finish(process, 240)
+  _, err = finish(process)
   assert process.returncode == 0, err
   summary = json.loads((tmp_path / "one" / "summary.json").read_text())
   assert summary["learner_steps"] > before
@@ -228,7 +228,7 @@ def test_environments_of_all_processes_are_closed(tmp_path):
   envs.mkdir()
   env = ["env.name=tests.envs.suites.user_fakes:Marking", f"env.kwargs.folder={envs}"]
   process = start(tmp_path, *env, "max_env_steps=96", "evaluation.max_random_starts=0", cwd=ROOT)
-  _, err = finish(process, 240)
+  _, err = finish(process)
   assert process.returncode == 0, err
   made, closed = ({path.stem for path in envs.glob(f"*.{kind}")} for kind in ("made", "closed"))
   # At least 1 environment for the spec, 4 for acting, 3 for the last evaluation and 1 for random play.
@@ -245,7 +245,7 @@ def test_stop_does_not_wait_for_an_evaluation(tmp_path):
   run = tmp_path / "one"
   wait_for(process, lambda: any(t["learner_steps"] > 20 for t in ticks(run)), "updates")
   os.killpg(process.pid, signal.SIGTERM)
-  _, err = finish(process, 240)
+  _, err = finish(process)
   assert process.returncode == 0, err
   assert json.loads((run / "summary.json").read_text())["reason"] == "stopped"
 
@@ -324,7 +324,7 @@ def test_joining_an_existing_cluster(tmp_path):
         time.sleep(0.3)
       time.sleep(5)
       process = start(tmp_path, f"ray.address=127.0.0.1:{port}", "ray.num_cpus=null", env=environment)
-      _, err = finish(process, 240)
+      _, err = finish(process)
       assert process.returncode == 0, err
       assert json.loads((tmp_path / "one" / "summary.json").read_text())["env_steps"] == 320
     finally:
@@ -338,7 +338,7 @@ def test_no_cluster_at_the_address(tmp_path):
     closed.bind(("127.0.0.1", 0))
     port = closed.getsockname()[1]
   process = start(tmp_path, f"ray.address=127.0.0.1:{port}")
-  _, err = finish(process, 240)
+  _, err = finish(process)
   assert process.returncode == 2
   assert "ray.address" in err
   assert "Traceback" not in err
@@ -357,7 +357,7 @@ def test_users_own_environment(tmp_path):
   process = start(
     tmp_path, "env.name=own_envs:make_env", cwd=here, env=os.environ | {"PYTHONPATH": str(ROOT)}
   )
-  _, err = finish(process, 240)
+  _, err = finish(process)
   assert process.returncode == 0, err
   assert json.loads((tmp_path / "one" / "summary.json").read_text())["env"] == "own_envs:make_env"
   # At least the driver, a training worker and the testing worker imported the module.

@@ -54,7 +54,7 @@ def test_hanging_environments_do_not_delay_the_last_checkpoint(tmp_path):
   run = tmp_path / "one"
   wait_for(process, lambda: bool(ticks(run)) and steps(run)[0] == 32, "the first segment")
   os.killpg(process.pid, signal.SIGTERM)
-  _, err = finish(process, 240)
+  _, err = finish(process)
   assert process.returncode == 0, err
   assert json.loads((run / "summary.json").read_text())["reason"] == "stopped"
   (checkpoint,) = list_checkpoints(run / "checkpoints")
@@ -75,7 +75,7 @@ def test_signal_is_acknowledged_before_a_phase_of_the_start_ends(tmp_path, phase
     while process.stderr.readline() != "moozi: SIGINT received; stopping\n":
       assert process.poll() is None
     hang_limit.cancel()
-  _, err = finish(process, 240)
+  _, err = finish(process)
   assert process.returncode == 0, err
   summary = json.loads((tmp_path / "one" / "summary.json").read_text())
   assert summary["reason"] == "stopped"
@@ -89,7 +89,7 @@ def test_second_signal_ends_immediately(tmp_path):
   # The signals differ, because two equal pending signals are delivered as one.
   os.kill(process.pid, signal.SIGINT)
   os.kill(process.pid, signal.SIGTERM)
-  finish(process, 240)
+  finish(process)
   # Either signal may be delivered last.
   assert process.returncode in (128 + signal.SIGINT, 128 + signal.SIGTERM)
   assert not (run / "summary.json").exists()

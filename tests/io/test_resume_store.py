@@ -17,7 +17,6 @@ from moozi.io.checkpoints import (
   find_checkpoint,
   list_checkpoints,
   read_best,
-  read_best_bound,
   resume_store,
 )
 
@@ -188,7 +187,7 @@ def test_last_few_are_resumable_and_best_stays(tmp_path):
   assert ResumeStore(tmp_path / "resume").names() == {"step_000000005", "step_000000006"}
   assert len(files(tmp_path / "resume")) == 2
   assert find_checkpoint(tmp_path / "checkpoints", "best").env_steps == 2
-  assert read_best_bound(tmp_path / "checkpoints") == 0.5
+  assert read_best(tmp_path / "checkpoints").bound == 0.5
   assert find_checkpoint(tmp_path / "checkpoints").env_steps == 6
 
 
@@ -218,7 +217,7 @@ def test_name_says_that_a_checkpoint_cannot_be_resumed(tmp_path):
   save_step(store, 1)
   meta = {"env_steps": 1, "learner_steps": 1}
   store.save({"w": np.ones(1)}, meta, 1.0, best_bound=0.5)
-  assert read_best(folder) == "step_000000001"
+  assert read_best(folder).name == "step_000000001"
   save_step(store, 2)
   assert [c.name for c in list_checkpoints(folder)] == ["step_000000001_params", "step_000000002"]
   assert find_checkpoint(folder, "best").name == "step_000000001_params"
@@ -254,4 +253,4 @@ def test_best_must_be_a_name(tmp_path):
   (tmp_path / "elsewhere").mkdir()
   with pytest.raises(UserError, match="has no best checkpoint"):
     find_checkpoint(tmp_path / "checkpoints", "best")
-  assert read_best_bound(tmp_path / "checkpoints") is None
+  assert read_best(tmp_path / "checkpoints") is None

@@ -22,8 +22,6 @@ from moozi.io.checkpoints import (
   list_checkpoints,
   load_checkpoint,
   read_best,
-  read_best_bound,
-  read_best_terms,
   read_checkpoint_info,
   steps_of,
 )
@@ -147,12 +145,12 @@ def test_best_is_that_of_the_best_checkpoint(run, best, bound):
 def test_best_bound_of_another_evaluation_is_reset(run, override, is_kept):
   """Its evaluations are not comparable, so the first with the new settings is the best."""
   directory = RunDirectory.open(run)
-  assert read_best_terms(run / "checkpoints") == evaluation_terms(directory.load_config())
+  best = read_best(run / "checkpoints")
+  assert best.evaluation == evaluation_terms(directory.load_config())
   resumed = load(run)
   resumed.state.progress[BEST_BOUND] = 33.0
   resumed.restore_best(load_config(run / "config.yaml", [override]), directory)
-  kept = read_best_bound(run / "checkpoints")
-  assert resumed.state.progress[BEST_BOUND] == (kept if is_kept else -np.inf)
+  assert resumed.state.progress[BEST_BOUND] == (best.bound if is_kept else -np.inf)
 
 
 def test_kill_and_resume_give_the_same_parameters_to_the_bit(cli, tmp_path, monkeypatch):
@@ -256,7 +254,7 @@ def test_damaged_checkpoint_is_removed(cli, run):
   assert newest.name in err
   # The kept checkpoints are the milestones, the best and the last one. Which evaluation is the best depends
   # on the processor, because other instructions round differently.
-  best = steps_of(read_best(run / "checkpoints"))
+  best = steps_of(read_best(run / "checkpoints").name)
   assert best in (96, 192)
   assert_complete(run, sorted([64, 128, 192, best]))
 
@@ -294,7 +292,7 @@ def test_repeated_steps_replace_their_checkpoints(cli, run):
   again = {p.name for p in (run / "checkpoints").glob("step_*") if p.stat().st_mtime_ns != times.get(p.name)}
   assert {"step_000000128", "step_000000160"} <= again
   assert all(steps_of(name) > resumed_at for name in again)
-  assert read_best(run / "checkpoints") in again
+  assert read_best(run / "checkpoints").name in again
   # Of the repeated steps, TensorBoard shows only the new values.
   shown = EventAccumulator(str(run), size_guidance={"scalars": 0}, purge_orphaned_data=True)
   shown.Reload()

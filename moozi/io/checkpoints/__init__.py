@@ -21,8 +21,6 @@ from moozi.io.checkpoints.listing import (
   list_milestones,
   mend_checkpoints,
   read_best,
-  read_best_bound,
-  read_best_terms,
   scan_checkpoints,
 )
 from moozi.io.checkpoints.resume_store import ResumeStore, SavedState

@@ -1,5 +1,6 @@
 """Lists and finds a run's checkpoints, and cleans up after a killed save."""
 
+import dataclasses
 import json
 import os
 import re
@@ -70,9 +71,9 @@ def find_checkpoint(directory: Path, which: str | None = None) -> CheckpointInfo
   """
   found = list_checkpoints(directory)
   if which == "best":
-    name = read_best(directory)
-    if name is not None:
-      return read_checkpoint_info(directory / name)
+    best = read_best(directory)
+    if best is not None:
+      return read_checkpoint_info(directory / best.name)
     if found:
       raise UserError(
         f"{directory}: has no best checkpoint; `moozi train` keeps the best from its first "
@@ -97,32 +98,27 @@ def find_checkpoint(directory: Path, which: str | None = None) -> CheckpointInfo
   )
 
 
-def read_best(directory: Path) -> str | None:
-  """Returns the name of the best checkpoint by evaluation; None if there is none."""
-  name = _read_best_file(directory).get("name")
-  return name and next((n for n in (name, name + PARAMS_ONLY) if (directory / n).is_dir()), None)
+@dataclasses.dataclass(frozen=True)
+class Best:
+  """The best checkpoint by evaluation."""
+
+  name: str
+  bound: float | None  # lower bound of its mean return; None if it is not recorded
+  evaluation: dict[str, Any] | None  # settings of its evaluation; None if they are not recorded
 
 
-def read_best_bound(directory: Path) -> float | None:
-  """Returns the lower bound of the best checkpoint's mean return; None if it is not recorded."""
-  bound = _read_best_file(directory).get("bound")
-  return bound if isinstance(bound, float) else None
-
-
-def read_best_terms(directory: Path) -> dict[str, Any] | None:
-  """Returns the settings of the evaluation of the best checkpoint; None if they are not recorded."""
-  terms = _read_best_file(directory).get("evaluation")
-  return terms if isinstance(terms, dict) else None
-
-
-def _read_best_file(directory: Path) -> dict[str, Any]:
-  """Returns the content of best.json; empty if it is missing or invalid."""
+def read_best(directory: Path) -> Best | None:
+  """Returns the record of the best checkpoint; None if there is no checkpoint or no valid best.json."""
   try:
     # Reading a pipe or a device may never end.
     if not (directory / BEST).is_file():
-      return {}
-    best: dict[str, Any] = json.loads((directory / BEST).read_text("utf-8"))
+      return None
+    best = json.loads((directory / BEST).read_text("utf-8"))
     check_name(best["name"], "checkpoint")
   except (OSError, ValueError, KeyError, TypeError, RecursionError, UserError):
-    return {}
-  return best
+    return None
+  bound, evaluation = best.get("bound"), best.get("evaluation")
+  bound = bound if isinstance(bound, float) else None
+  evaluation = evaluation if isinstance(evaluation, dict) else None
+  names = best["name"], best["name"] + PARAMS_ONLY
+  return next((Best(name, bound, evaluation) for name in names if (directory / name).is_dir()), None)

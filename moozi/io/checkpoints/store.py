@@ -118,7 +118,8 @@ class CheckpointStore:
     last = {c.name for c in found[-self._config.keep_last :]}
     # Checkpoints without a resume state, such as those saved as the best, do not count here.
     last_resumable = {c.name for c in [c for c in found if c.name in resumable][-self._config.keep_last :]}
-    kept = last | last_resumable | {read_best(self._directory)}
+    best = read_best(self._directory)
+    kept = last | last_resumable | ({best.name} if best else set())
     for info in found:
       if info.name not in kept and not info.meta.get("is_milestone"):
         shutil.rmtree(info.path, ignore_errors=True)

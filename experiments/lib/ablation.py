@@ -105,7 +105,7 @@ def read_figures(job: Job, results: Path, made_with: Collection[Sequence[str]]) 
     overrides = tuple(figures["overrides"])
     if overrides not in [tuple(allowed) for allowed in made_with]:
       raise UserError(
-        f"{path}: made with {' '.join(overrides) or 'no changes'}; move it away to repeat the run"
+        f"{path}: made with {' '.join(overrides) or 'no changes'}; move it and its run away to repeat it"
       )
     # A key in only one of the two comes from another version and is ignored, unless it is an option of the
     # environment.
@@ -115,7 +115,9 @@ def read_figures(job: Job, results: Path, made_with: Collection[Sequence[str]]) 
     }
     changed = [k for k in sorted(keys - {"seed", *GROWABLE}) if old and old.get(k) != new.get(k)]
     if changed:
-      raise UserError(f"{path}: made with a different {', '.join(changed)}; move it away to repeat the run")
+      raise UserError(
+        f"{path}: made with a different {', '.join(changed)}; move it and its run away to repeat it"
+      )
   else:
     path = results / job.name
     is_done(job, results, results)
@@ -123,11 +125,11 @@ def read_figures(job: Job, results: Path, made_with: Collection[Sequence[str]]) 
     figures = {"summary": summary, "curve": read_metrics(path / "metrics.jsonl")}
     evaluated = summary["test_at_env_steps"], summary["test_episodes"]
     if evaluated != (summary["env_steps"], wanted.evaluation.final_episodes):
-      raise UserError(f"{path}: the run was not evaluated at its end; move it away to repeat the run")
+      raise UserError(f"{path}: the run was not evaluated at its end; move it and its run away to repeat it")
   env_steps = figures["summary"]["env_steps"]
   if not matches_step(env_steps, wanted.max_env_steps):
     steps = f"made with {env_steps:,} steps instead of {wanted.max_env_steps:,}"
-    raise UserError(f"{path}: {steps}; change --steps, or move it away to repeat the run")
+    raise UserError(f"{path}: {steps}; change --steps, or move it and its run away to repeat it")
   return figures
 
 

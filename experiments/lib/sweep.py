@@ -14,6 +14,7 @@ from typing import Any
 from experiments.lib.command import command
 from experiments.lib.jobs import ROOT, Evaluation, Job, find_evaluated
 from experiments.lib.results import is_result_of, write_json, write_result
+from moozi.core.config import Config
 from moozi.core.errors import UserError
 from moozi.experiments.jobs import GROWABLE, differences, progress_of
 from moozi.experiments.runner import MOOZI, Runner, print_line
@@ -87,7 +88,14 @@ def main(
   with TimeBudget(60.0 * minutes) as budget:
     at_once = num_cores() if one_core and not options.job else None
     sweep = Sweep(
-      folder, results, budget, at_once, columns=columns, measures_speed=measures_speed, cores=cores
+      folder,
+      results,
+      budget,
+      at_once,
+      columns=columns,
+      measures_speed=measures_speed,
+      cores=cores,
+      on_cpu=one_core,
     )
     return int(not sweep.run(chosen))
 
@@ -119,6 +127,13 @@ def is_done(job: Job, folder: Path, results: Path) -> bool:
   return True
 
 
+def _rate_falls_until_the_end(config: Config) -> bool:
+  if config.algorithm == "ppo":
+    return config.ppo.anneal_learning_rate
+  rate = config.learner.learning_rate
+  return rate.kind != "constant" and rate.decay_steps == "budget"
+
+
 def evaluations_of(job: Job, run: RunDirectory) -> dict[Path, tuple[Evaluation, CheckpointInfo]]:
   """Returns the evaluations of a job whose run is complete, by the file in the run that stores each.
 
@@ -146,6 +161,7 @@ class Sweep(Runner[Job]):
     measures_speed: whether to measure `speed.seconds_of` before a run starts, for `machine.json`.
     cores: number of threads of each command, only if `at_once` is None. If it is given, the folder of runs is
       not locked, so that several sweeps can use it. None uses all cores of this process.
+    on_cpu: whether the commands with `cores` leave a GPU alone.
   """
 
   def __init__(
@@ -160,10 +176,12 @@ class Sweep(Runner[Job]):
     columns: Collection[str] | None = None,
     measures_speed: bool = False,
     cores: int | None = None,
+    on_cpu: bool = False,
   ) -> None:
     env = {} if at_once is None else ONE_CORE
     if cores is not None:
       env = {"NPROC": str(cores), "OMP_NUM_THREADS": str(cores), "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+      env |= {"JAX_PLATFORMS": "cpu"} if on_cpu else {}
     lock = folder.absolute().parent if cores is None else None
     self._columns, self._measures_speed = columns, measures_speed
     self._cores = cores if at_once is None else 1
@@ -173,9 +191,16 @@ class Sweep(Runner[Job]):
   def is_done(self, job: Job) -> bool:
     if is_done(job, self._folder, self._results):
       return True
-    path = self._folder / job.run_name
+    path, wanted = self._folder / job.run_name, job.load_config(self._folder)
     if (self._results / job.run_name).exists() and not path.exists():
       raise UserError(f"{path}: not found, but its result exists; move {self._results / job.run_name} away")
+    if (path / "config.yaml").exists():
+      steps = RunDirectory.open(path).load_config().max_env_steps
+      if steps != wanted.max_env_steps and _rate_falls_until_the_end(wanted):
+        raise UserError(
+          f"{path}: its learning rate falls until max_env_steps={steps}, and the job has "
+          f"{wanted.max_env_steps}; move it away"
+        )
     return False
 
   def complete(self, job: Job) -> bool:
@@ -194,7 +219,8 @@ class Sweep(Runner[Job]):
 
   def begin(self, job: Job) -> None:
     """Measures the search and the update with the job's network, batch and threads, once for each run."""
-    if not self._measures_speed or (path := self._speed_path(job)).exists():
+    is_started = (self._folder / job.run_name / "config.yaml").exists()
+    if not self._measures_speed or ((path := self._speed_path(job)).exists() and is_started):
       return
     config, settings = job.load_config(self._folder), job.settings(self._folder)
     threads: dict[str, int | None] = {"act": None, "learn": None}

@@ -122,7 +122,9 @@ class Run:
 
   def curve(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Returns environment steps, minutes of training and mean returns of the evaluations during training."""
-    ticks = [tick for tick in self.result.ticks if tick.get("test/return_mean") is not None]
+    # By step, because the last step is evaluated twice.
+    found = {t["test/at_env_steps"]: t for t in self.result.ticks if t.get("test/return_mean") is not None}
+    ticks = list(found.values())
     if not ticks:
       raise UserError(f"{self.result.path}: metrics.jsonl has no evaluations")
     steps = np.array([tick["test/at_env_steps"] for tick in ticks], np.float64)

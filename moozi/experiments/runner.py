@@ -5,6 +5,7 @@ import contextlib
 import json
 import shutil
 import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Generic, TypeVar
@@ -49,7 +50,7 @@ class Runner(Generic[J]):
   Args:
     folder: receives the runs, and the output of their commands as `<run>.log`.
     budget: the time limit.
-    at_once: number of jobs to train in parallel. Parallel jobs must not share a run.
+    at_once: number of jobs to train in parallel. Jobs that share a run wait for each other.
     env: additional environment variables of the commands.
     lock: a folder to lock, so that only one runner at a time uses it; None locks nothing.
     is_shown: whether the commands print to this process's output instead of the log.
@@ -87,7 +88,9 @@ class Runner(Generic[J]):
       if self._lock is not None:
         stack.enter_context(RunLock(self._lock, "running an experiment"))
       pool = stack.enter_context(concurrent.futures.ThreadPoolExecutor(self._at_once))
-      done = dict(zip(jobs, pool.map(self._try, jobs), strict=True))
+      locks = {job.run_name: threading.Lock() for job in jobs}
+      tried = pool.map(lambda job: self._try(job, locks[job.run_name]), jobs)
+      done = dict(zip(jobs, tried, strict=True))
     left = [job.name for job, is_finished in done.items() if not is_finished]
     self._report(f"not done: {', '.join(left)}" if left else "all jobs are done")
     return None not in done.values()
@@ -103,12 +106,13 @@ class Runner(Generic[J]):
     """Does what follows a job's training; returns False if the time budget ended before that was done."""
     return True
 
-  def _try(self, job: J) -> bool | None:
+  def _try(self, job: J, lock: threading.Lock) -> bool | None:
     """Trains and completes a job; returns whether it is done, or None if it failed."""
     try:
-      if self.is_done(job):
-        return True
-      is_done = self._train(job) and self.complete(job)
+      with lock:
+        if self.is_done(job):
+          return True
+        is_done = self._train(job) and self.complete(job)
     except (CommandError, UserError) as error:
       if isinstance(error, RunError):
         self._budget.end()

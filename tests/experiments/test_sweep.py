@@ -201,6 +201,31 @@ def test_jobs_share_a_run(place):
 
 
 @pytest.mark.slow
+def test_parallel_jobs_that_share_a_run_train_it_once(place):
+  strength = place.job("strength", run="one", evaluations=TWICE[1:])
+  assert place.sweep(strength, place.job(), at_once=2)
+  assert [line.partition(": ")[2] for line in place.report].count("started") == 1
+  assert len(read_results(place.results)) == 2
+
+
+@pytest.mark.parametrize("pause", [True, False])
+@pytest.mark.parametrize(
+  "own",
+  [
+    ("learner.learning_rate.kind=cosine", "learner.learning_rate.decay_steps=budget"),
+    ("algorithm=ppo", "ppo.anneal_learning_rate=true"),
+  ],
+)
+def test_longer_job_with_a_falling_rate_needs_another_run(place, own, pause):
+  """A longer run has another learning rate from its first step on."""
+  place.sweep(place.job("one", 100, *own), pause=pause)
+  place.report.clear()
+  shutil.rmtree(place.results, ignore_errors=True)
+  assert not place.sweep(place.job("one", 200, *own))
+  assert "falls until max_env_steps=100, and the job has 200; move it away" in place.report[0]
+
+
+@pytest.mark.slow
 def test_longer_job_extends_its_run(place):
   place.sweep(place.job(steps=100))
   longer = place.job(steps=200)
@@ -426,7 +451,7 @@ def test_real_runs_are_stopped_killed_and_resumed(tmp_path):
   from tests.baselines.ppo.conftest import TINY
 
   config = tmp_path / "config.yaml"
-  config.write_text("algorithm: ppo\n")
+  config.write_text("algorithm: ppo\nppo: {anneal_learning_rate: false}\n")
   folder, results = tmp_path / "runs" / "some", tmp_path / "results"
   rare = ("evaluation.period_env_steps=100000", "checkpoint.milestones_env_steps=100000")
   common = (*TINY, *rare, "evaluation.gif=false", "logging.period_s=1e-9")

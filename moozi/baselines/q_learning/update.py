@@ -7,7 +7,8 @@ maximum is over legal actions; on a terminal frame it is 0.
 Sources: Watkins & Dayan 1992; Mnih et al. 2015; van Hasselt et al. 2016. Departures:
   - The table learns from replay too, several times from each step, not once in the order of play.
   - With n > 1 the return is not corrected for actions that are not greedy (as in Hessel et al. 2018).
-  - With prioritized sampling, the table's updates have no importance weights.
+  - With prioritized sampling, the table's updates have no importance weights, and the priority of a new step
+    is that of |R|, not the largest one (Schaul et al. 2016).
   - Adam and the Huber loss in place of RMSProp and clipped errors; rewards are not clipped.
   - An update in which one of TERMS is not finite is skipped and counted (`faults/skipped_updates`).
 """

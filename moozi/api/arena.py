@@ -296,7 +296,16 @@ def arena(
   plies = play.default_plies(make_table) if opening_plies is None else opening_plies
   tables = play.schedule(named, num_seats, -(-games // num_seats), seed)
   block_maker = functools.partial(
-    _make_player_of_blocks, env, tuple(names), simulations, allow_code, seed, plies
+    _make_player_of_blocks,
+    env,
+    {
+      name: each.player.source if isinstance(each, TrainedEntrant) else name
+      for name, each in entrants.items()
+    },
+    simulations,
+    allow_code,
+    seed,
+    plies,
   )
   conditions = {"seed": seed, "opening_plies": plies}
   header = {"format": _FORMAT, "env": env.name, "arguments": env.arguments, **conditions}
@@ -389,7 +398,7 @@ class TrainedEntrant:
 
   @property
   def facts(self) -> dict[str, Any]:
-    """What decides the agent's play, as plain data: `parameters`, `network` and `search`."""
+    """What decides the agent's play, as plain data: `parameters` and `TrainedPlayer.settings`."""
     return {"parameters": self.player.agent.checkpoint.digest, **self.player.settings}
 
   def check(self, table: Table) -> None:
@@ -422,11 +431,16 @@ class _SeatedAgent:
 
 
 def _make_player_of_blocks(
-  env: EnvConfig, names: Sequence[str], simulations: int | None, allow_code: bool, seed: int, plies: int
+  env: EnvConfig, sources: dict[str, str], simulations: int | None, allow_code: bool, seed: int, plies: int
 ) -> Callable[[list[Match]], list[Game]]:
-  """Returns the function that plays blocks. Called in each worker process, where it loads the players."""
+  """Returns the function that plays blocks. Called in each worker process, where it loads the players.
+
+  Args:
+    sources: {the player's full name: the name that loads it}.
+  """
   make_table = functools.partial(registry.make_table, env.name, **env.arguments)
-  entrants = entrants_of(names, simulations, allow_code)
+  loaded = entrants_of(list(sources.values()), simulations, allow_code)
+  entrants = dict(zip(sources, loaded.values(), strict=True))
   return functools.partial(play.play, make_table=make_table, entrants=entrants, seed=seed, num_random=plies)
 
 
@@ -488,15 +502,15 @@ class _Results:
       return
     new = []
     for name, facts in agents.items():
-      stored = self._agents.get(name)
-      if stored is None:
-        new.append({"agent": name, **facts})
-      # Files of earlier versions have the parameters only.
-      elif differing := [key for key, value in facts.items() if stored.get(key, value) != value]:
+      stored = self._agents.get(name, {})
+      if differing := [key for key, value in facts.items() if stored.get(key, value) != value]:
         raise UserError(
           f"{self._log.path}: {name} had other {' and '.join(differing)} in the stored games; choose another "
           "folder"
         )
+      # Files of earlier versions have fewer facts.
+      if not facts.keys() <= stored.keys():
+        new.append({"agent": name, **facts})
     if new:
       self._log.append(new)
 

@@ -102,6 +102,7 @@ class TrainedPlayer:
 
   Attributes:
     agent: the agent.
+    source: a name that loads the same checkpoint again, also while its run trains.
     name: the full name. It has the checkpoint's name unless the agent is from the zoo, and the number of
       simulations if it was given and has an effect.
 
@@ -124,6 +125,8 @@ class TrainedPlayer:
     if not label.startswith(ZOO_PREFIX):
       label = f"{'' if uses_prior else 'run:'}{run}@{self.agent.checkpoint.name}"
     self.name = f"prior:{label}" if uses_prior else label
+    # Unlike `name`, loads this checkpoint whatever the run saves later.
+    self.source = f"{'prior' if uses_prior else 'run'}:{run}@{self.agent.checkpoint.name}"
     if simulations is not None and not uses_prior:
       self.name += f" ({simulations} simulations)"
 
@@ -142,17 +145,20 @@ class TrainedPlayer:
 
   @property
   def settings(self) -> dict[str, Any]:
-    """The settings that decide how the checkpoint plays: its network and its search, as plain data."""
+    """The settings that decide how the checkpoint plays, as plain data."""
     from moozi.evaluation.evaluator import evaluation_planner
 
     config = self.agent.config
-    searches = config.searches and not self.uses_prior
-    planner = evaluation_planner(config, self.agent.simulations) if searches else None
-    return {
-      "network": config.evaluation.network,
+    out: dict[str, Any] = {"network": config.evaluation.network, "search": None}
+    out["noise_free"] = config.evaluation.noise_free
+    if self.uses_prior:
+      out["average_symmetries"] = config.planners.test.average_symmetries
+    elif config.searches:
+      planner = evaluation_planner(config, self.agent.simulations)
       # Without defaults, because a later version may have further settings.
-      "search": None if planner is None else planner.model_dump(mode="json", exclude_defaults=True),
-    }
+      out["search"] = planner.model_dump(mode="json", exclude_defaults=True)
+      out["discount"] = config.targets.discount
+    return out
 
   def can_advise(self, seats: Collection[int]) -> bool:
     """Whether one history of the agent can follow all `seats`; without `sees_others` it follows one."""

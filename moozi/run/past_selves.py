@@ -42,9 +42,9 @@ class PastSelves:
     self._config, self._seed = config.opponents, child_seed(config.seed, "past_selves")
     self.pool: list[PastSelf] = []
     num_workers = config.workers.num_workers
-    # By worker: the version of its opponent, the probability of its draw, the number of draws so far.
+    # By worker: the version of its opponent, N · p of its draw, the number of draws so far.
     self._drawn = np.full(num_workers, _NONE, np.int64)
-    self._probability = np.ones(num_workers, np.float64)
+    self._weight = np.ones(num_workers, np.float64)
     self._num_draws = np.zeros(num_workers, np.int64)
 
   def offer(self, params: Any, net_state: Any, version: int) -> None:
@@ -77,24 +77,25 @@ class PastSelves:
       random = np.random.default_rng([self._seed, worker, int(self._num_draws[worker])])
       probabilities = self.probabilities()
       i = random.choice(len(self.pool), p=probabilities)
-      self._drawn[worker], self._probability[worker] = self.pool[i].version, probabilities[i]
+      self._drawn[worker] = self.pool[i].version
+      self._weight[worker] = len(self.pool) * probabilities[i]
       self._num_draws[worker] += 1
     return next(past for past in self.pool if past.version == self._drawn[worker])
 
   def record(self, worker: int, result: PastResult, learner_steps: int) -> dict[str, float]:
     """Updates the quality of a worker's opponent; after a complete round, the worker gets a new opponent.
 
+    Games of a segment that began before the current opponent was drawn do not count.
+
     Returns: metrics.
     """
-    past = self.opponent(worker)
+    past, num_games = self.opponent(worker), 0
     if past.version == result.version:
-      past.quality -= (
-        result.wins * self._config.quality_rate / (len(self.pool) * float(self._probability[worker]))
-      )
+      num_games = result.wins + result.draws + result.losses
+      past.quality -= result.wins * self._config.quality_rate / float(self._weight[worker])
       if result.is_complete:
         self._drawn[worker] = _NONE
     quality = [past.quality for past in self.pool]
-    num_games = result.wins + result.draws + result.losses
     score = {"past/score": (result.wins + 0.5 * result.draws) / num_games} if num_games else {}
     return score | {
       "past/games": float(num_games),
@@ -109,7 +110,7 @@ class PastSelves:
       "versions": np.array([past.version for past in self.pool], np.int64),
       "qualities": np.array([past.quality for past in self.pool], np.float64),
       "drawn": self._drawn.copy(),
-      "probability": self._probability.copy(),
+      "weight": self._weight.copy(),
       "num_draws": self._num_draws.copy(),
     }
     for i, past in enumerate(self.pool):
@@ -131,5 +132,7 @@ class PastSelves:
       for params, net_state in [tree_of_state(template, part(state, str(i)))]
     ]
     if np.shape(state["drawn"]) == self._drawn.shape:
-      self._drawn[:], self._probability[:] = state["drawn"], state["probability"]
+      # States from before version 0.1 have the probability p.
+      weight = state["weight"] if "weight" in state else len(self.pool) * state["probability"]
+      self._drawn[:], self._weight[:] = state["drawn"], weight
       self._num_draws[:] = state["num_draws"]

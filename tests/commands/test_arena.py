@@ -4,6 +4,7 @@ import dataclasses
 import errno
 import json
 import os
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 
 import moozi
 from moozi.api import arena as arena_module
-from moozi.api.players import OneGame, make_player, run_of_approach
+from moozi.api.players import OneGame, TrainedPlayer, make_player, run_of_approach
 from moozi.core.errors import RunError, UserError
 from moozi.envs.registry import env_spec
 from moozi.io.checkpoints import save_checkpoint
@@ -279,20 +280,43 @@ def test_an_agent_against_itself_by_name_plays_as_in_self_play(runs):
     moozi.load(runs["board"]).evaluate(1, opponent="zoo:connect_four")
 
 
-def test_games_of_an_agent_with_another_search_are_not_continued(tmp_path):
-  """A run that is resumed can have another search; files of earlier versions do not have the search."""
+def test_games_of_an_agent_with_other_settings_are_not_continued(tmp_path):
+  """A run that is resumed can have other settings; files of earlier versions have only the parameters."""
   path, out = make_run(tmp_path, "board", f"env.name={GAME}"), tmp_path / "out"
   players, config = ["random", f"run:{path}"], path / "config.yaml"
   before, games = moozi.arena(GAME, players, games=2, out=out), out / "games.jsonl"
   stored, text = config.read_text(), games.read_text()
-  config.write_text(stored.replace("num_simulations: 4", "num_simulations: 5"))
-  with pytest.raises(UserError, match="had other search in the stored games"):
-    moozi.arena(GAME, players, games=2, out=out)
-  config.write_text(stored)
+
+  def refuses(key: str, value: str, differing: str) -> None:
+    config.write_text(re.sub(f"{key}: .*", f"{key}: {value}", stored))
+    with pytest.raises(UserError, match=f"had other {differing} in the stored games"):
+      moozi.arena(GAME, players, games=2, out=out)
+    config.write_text(stored)
+
+  refuses("num_simulations", "5", "search")
+  refuses("discount", "0.5", "discount")
+  refuses("noise_free", "false", "noise_free")
+  assert TrainedPlayer(f"prior:{path}").settings["average_symmetries"] is False
   lines = [json.loads(line) for line in text.splitlines()]
-  old = [{key: value for key, value in line.items() if key not in ("network", "search")} for line in lines]
+  kept = ("agent", "parameters")
+  old = [{key: line[key] for key in kept} if "agent" in line else line for line in lines]
   games.write_text("".join(json.dumps(line) + "\n" for line in old))
   assert moozi.arena(GAME, players, games=2, out=out) == before
+  refuses("num_simulations", "5", "search")
+
+
+def test_workers_play_with_the_checkpoint_that_was_found_first(tmp_path, monkeypatch):
+  """The run may save another checkpoint before the workers have started."""
+  path = make_run(tmp_path, "board", f"env.name={GAME}")
+  agent = moozi.load(path)
+
+  def play_all(blocks, own, make, workers):
+    save_checkpoint(path / "checkpoints", "step_999999999", agent.state, agent.checkpoint.meta)
+    yield from map(make(), blocks)
+
+  monkeypatch.setattr(arena_module, "_play_all", play_all)
+  found = moozi.arena(GAME, ["random", f"run:{path}"], games=2)
+  assert f"run:{path}@{agent.checkpoint.name}" in found.standings.players
 
 
 def test_games_of_an_agent_with_other_parameters_are_not_continued(tmp_path):

@@ -52,6 +52,13 @@ class TestQuality:
     share = weights[second.version] / sum(weights.values())
     assert second.quality == pytest.approx(before - 0.1 / (2 * share))
 
+  def test_takes_pool_size_and_probability_of_the_draw(self):
+    pool = make(num=1)
+    first = pool.opponent(0)
+    pool.offer({"w": np.zeros(2)}, {}, 10)
+    pool.record(0, result(first.version, wins=1), 20)
+    assert first.quality == pytest.approx(-0.1)  # 0.1 / (1 · 1)
+
   @pytest.mark.parametrize("outcome", [{"losses": 5}, {"draws": 5}])
   def test_stays_where_the_past_self_is_not_beaten(self, outcome):
     pool = make(num=2)
@@ -63,8 +70,10 @@ class TestQuality:
   def test_games_against_an_earlier_opponent_do_not_count(self):
     pool = make(num=2)
     drawn = pool.opponent(0).version
-    pool.record(0, result(10 - drawn, wins=4, is_complete=True), 20)
+    metrics = pool.record(0, result(10 - drawn, wins=4, is_complete=True), 20)
     assert qualities(pool) == [0, 0]
+    assert metrics["past/games"] == 0
+    assert "past/score" not in metrics
     assert pool.opponent(0).version == drawn
 
   def test_without_games_there_is_no_score(self):

@@ -37,6 +37,7 @@ INDEPENDENT_ACTIONS = "workers.num_holding_envs=0"
 OWN = {
   "muzero_pong_seed0": ("max_env_steps=10000000", INDEPENDENT_ACTIONS),
   "muzero_pong_seed2": ("learner.target_decay=0.999", "evaluation.network=target"),
+  "muzero_boxing_seed1": ("max_wall_s=9300",),
   "muzero_breakout_seed0": ("env.kwargs.fire_on_reset=false", INDEPENDENT_ACTIONS),
 }
 """The settings of runs that differ from the present configuration of their game."""

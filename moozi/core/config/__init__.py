@@ -466,7 +466,8 @@ class Config(Section):
   )
   max_env_steps: PositiveInt = Field(1_000_000, description="environment steps at which training ends")
   max_wall_s: PositiveFloat | None = Field(
-    None, description="seconds of training, over all resumes, after which it ends; null: no limit"
+    None,
+    description="seconds, over all resumes, after which training ends; evaluations count; null: no limit",
   )
   callbacks: CallbackNames = Field(
     (), description="functions that make callbacks, which receive every event; by name or module:function"

@@ -112,10 +112,14 @@ def play(task: str, games: int, runs: Path, out: Path) -> list[dict[str, Any]]:
 
 
 def read_by_player(path: Path) -> dict[str, dict[str, Any]]:
-  """Returns the lines of a file of results of runs, by the player's name; {} if there is no such file."""
+  """Returns the lines of a file of results of runs, by the player's name; {} if there is no such file.
+
+  The file has the name of its task; lines of other tasks are left out.
+  """
   found = [json.loads(line) for line in path.read_text("utf-8").splitlines()] if path.exists() else []
   by_run = {Path(row["run"]).name: row for row in found}
-  return {name_of(job): by_run[job.name] for job in jobs() if job.name in by_run}
+  own = [job for job in jobs() if approach_and_task(job)[1] == path.stem]
+  return {name_of(job): by_run[job.name] for job in own if job.name in by_run}
 
 
 def read_exploitability(task: str, out: Path) -> dict[str, float]:

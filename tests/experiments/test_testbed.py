@@ -74,6 +74,17 @@ def test_readme_has_the_tables_of_the_committed_results():
     assert f"<!-- {name}: begin -->\n\n{text}\n\n<!-- {name}: end -->" in readme
 
 
+def test_exploitability_of_another_game_is_left_out(tmp_path):
+  rows = [
+    {"run": f"runs/ppo_{game}_seed0", "played": 1.0, "uniform": 2.0} for game in ("kuhn_poker", "leduc_poker")
+  ]
+  path = tmp_path / "exploitability" / "kuhn_poker.jsonl"
+  path.parent.mkdir()
+  rows[1]["played"] = 9.0
+  path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+  assert table.read_exploitability("kuhn_poker", tmp_path) == {"ppo": 1.0, "random": 2.0}
+
+
 def test_boards_table_of_finished_jobs(tmp_path):
   evaluations = [
     {"opponent": "mcts:1000", "score": 0.9025, "wins": 180, "draws": 1, "losses": 19},

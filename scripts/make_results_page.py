@@ -128,7 +128,7 @@ def others() -> dict[str, str]:
   for name in ("boxing", "muzero_boxing_seed1"):
     played = read(f"atari/results/simulations/{name}.json")["32"]
     means.append(f"{statistics.fmean(played['returns']):.1f}")
-  atari["boxing"] += f"; with 32 simulations per search in evaluation, as configured now, {'; '.join(means)}"
+  atari["boxing"] = f"{'; '.join(means)} with 32 simulations per search (with 8: {atari['boxing']})"
   kuhn = read("boards/results/kuhn_poker/evaluation.json")
   hands = [f"{kuhn[f'return_mean_seat_{i}']:.2f} ± {kuhn[f'return_margin_seat_{i}']:.2f}" for i in (0, 1)]
   losses = sum(seat["losses"] for seat in seats)

@@ -194,12 +194,12 @@ class Sweep(Runner[Job]):
     path, wanted = self._folder / job.run_name, job.load_config(self._folder)
     if (self._results / job.run_name).exists() and not path.exists():
       raise UserError(f"{path}: not found, but its result exists; move {self._results / job.run_name} away")
-    if (path / "config.yaml").exists():
+    if progress_of(job, self._folder)[0]:
       steps = RunDirectory.open(path).load_config().max_env_steps
       if steps != wanted.max_env_steps and _rate_falls_until_the_end(wanted):
         raise UserError(
           f"{path}: its learning rate falls until max_env_steps={steps}, and the job has "
-          f"{wanted.max_env_steps}; move it away"
+          f"{wanted.max_env_steps}; move it and its result away"
         )
     return False
 

@@ -299,8 +299,8 @@ def arena(
     _make_player_of_blocks,
     env,
     {
-      name: each.player.source if isinstance(each, TrainedEntrant) else name
-      for name, each in entrants.items()
+      full: each.player.source if isinstance(each, TrainedEntrant) else name
+      for (full, each), name in zip(entrants.items(), names, strict=True)
     },
     simulations,
     allow_code,

@@ -125,8 +125,8 @@ class TrainedPlayer:
     if not label.startswith(ZOO_PREFIX):
       label = f"{'' if uses_prior else 'run:'}{run}@{self.agent.checkpoint.name}"
     self.name = f"prior:{label}" if uses_prior else label
-    # Unlike `name`, loads this checkpoint whatever the run saves later.
-    self.source = f"{'prior' if uses_prior else 'run'}:{run}@{self.agent.checkpoint.name}"
+    is_own = self.agent.checkpoint.path.parent == directory.checkpoints_path
+    self.source = self.name if is_own else name
     if simulations is not None and not uses_prior:
       self.name += f" ({simulations} simulations)"
 

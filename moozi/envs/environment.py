@@ -108,11 +108,6 @@ class Environment(dm_env.Environment):  # type: ignore[misc]
     """
     return None
 
-  @property
-  def is_deterministic(self) -> bool:
-    """Whether episodes have no chance. By default it is known only of environments with `max_moves`."""
-    return self.max_moves is not None
-
   def clone(self) -> "Environment":
     """Returns an independent copy at the current step. The copy may ignore a step cap."""
     raise NotImplementedError

@@ -90,7 +90,7 @@ class EnvironmentTable(Table):
     if self.spec.num_players != 2:
       env.close()
       raise UserError(f"{self.spec.name}: has one player; players meet only in games of two or more")
-    self.is_deterministic = env.is_deterministic
+    self.is_deterministic = self.spec.is_perfect_information
 
   def reset(self, seed: int) -> None:
     self._env.seed(seed)

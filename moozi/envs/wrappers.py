@@ -57,10 +57,6 @@ class EnvironmentWrapper(Environment):
   def max_moves(self) -> int | None:
     return self._env.max_moves
 
-  @property
-  def is_deterministic(self) -> bool:
-    return self._env.is_deterministic
-
   def clone(self) -> Environment:
     return self._env.clone()
 

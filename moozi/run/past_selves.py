@@ -85,7 +85,7 @@ class PastSelves:
   def record(self, worker: int, result: PastResult, learner_steps: int) -> dict[str, float]:
     """Updates the quality of a worker's opponent; after a complete round, the worker gets a new opponent.
 
-    Games of a segment that began before the current opponent was drawn do not count.
+    Games against an earlier opponent do not count.
 
     Returns: metrics.
     """

@@ -315,8 +315,8 @@ def test_workers_play_with_the_checkpoint_that_was_found_first(tmp_path, monkeyp
     yield from map(make(), blocks)
 
   monkeypatch.setattr(arena_module, "_play_all", play_all)
-  found = moozi.arena(GAME, ["random", f"run:{path}"], games=2)
-  assert f"run:{path}@{agent.checkpoint.name}" in found.standings.players
+  found = moozi.arena(GAME, ["random", f"run:{path}", "random"], games=2)
+  assert found.standings.players == ("random", f"run:{path}@{agent.checkpoint.name}", "random #2")
 
 
 def test_games_of_an_agent_with_other_parameters_are_not_continued(tmp_path):

@@ -7,7 +7,6 @@ from moozi.core import plugins
 from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
 from moozi.envs import registry
-from moozi.envs.environment import Environment
 from moozi.envs.table import EnvironmentTable, Table
 from moozi.evaluation import arena
 from moozi.evaluation.arena import SimpleEntrant, blocks, default_plies, open_game, play, schedule
@@ -192,22 +191,6 @@ def test_a_table_agrees_with_the_environment(name):
       other.step(action)
     assert other.is_over
     np.testing.assert_allclose(table.returns(), other.returns())
-
-
-@pytest.mark.parametrize(("name", "expected"), [("tic_tac_toe", True), ("kuhn_poker", False)])
-def test_a_table_says_whether_its_game_has_chance(name, expected):
-  assert registry.make_table(f"open_spiel:{name}").is_deterministic is expected
-  assert EnvironmentTable(registry.make(f"open_spiel:{name}", 0)).is_deterministic is expected
-
-
-def test_an_environment_without_known_rules_may_have_chance():
-  class Dice(Environment):
-    env_spec = EnvSpec(
-      name="dice", frame_shape=(1, 1, 1), frame_dtype="float32", num_env_actions=2, num_players=2
-    )
-    reset = step = None
-
-  assert not EnvironmentTable(Dice()).is_deterministic
 
 
 def test_one_player_has_no_table():

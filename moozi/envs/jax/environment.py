@@ -102,10 +102,6 @@ class JaxDmEnvironment(Environment):
   def env_spec(self) -> EnvSpec:
     return self._env.spec
 
-  @property
-  def is_deterministic(self) -> bool:
-    return self._env.rules.is_deterministic
-
   def seed(self, seed: Any) -> None:
     """Seeds the environment; see `Environment.seed`. Drops the current episode: the next step resets."""
     self._key = jax.device_put(env_key(check_seed(seed)), self._device)

@@ -38,6 +38,8 @@ APPROACHES = {
   "q_learning": CONFIG / "q_learning" / "boards",
 }
 """The folder with the configurations of the tasks, by approach."""
+OWN = {"alphazero_connect_four_seed0": ("max_wall_s=2700", "max_env_steps=600000")}
+"""Settings of single jobs. AlphaZero learns Connect Four for the 45 minutes of MuZero in `past_selves`."""
 SEEDS = (0,)
 COMMON = ("runtime=local", "evaluation.gif=false", "logging.tensorboard=false")
 
@@ -57,9 +59,9 @@ def jobs() -> list[Job]:
   )
   return [
     Job(
-      name=f"{approach}_{task}_seed{seed}",
+      name=(name := f"{approach}_{task}_seed{seed}"),
       config=folder / f"{task}.yaml",
-      overrides=(f"max_wall_s={seconds}", *COMMON),
+      overrides=(f"max_wall_s={seconds}", *OWN.get(name, ()), *COMMON),
       seed=seed,
       evaluations=against_mcts if task in BOARDS else (Evaluation(checkpoint="last", episodes=1000),),
       may_differ=MACHINE,

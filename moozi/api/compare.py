@@ -198,8 +198,10 @@ def find_runs(text: str) -> list[Path]:
   """
   path = resolve_run(text)
   try:
-    found_by_pattern = Path(path.anchor).glob(str(path.relative_to(path.anchor)))
-    candidates = [path] if path.exists() else sorted(found_by_pattern)
+    if path.exists():
+      candidates = [path]
+    else:
+      candidates = sorted(Path(path.anchor).glob(str(path.relative_to(path.anchor))))
     found = [run for candidate in candidates for run in _runs_in(candidate)]
   except (OSError, ValueError) as e:
     raise UserError(f"{text}: cannot be read: {reason_of(e)}") from None

@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import math
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -75,9 +76,8 @@ def latent(
       f"projector data:     {vectors.shape[1]} principal components of {state_size:,} numbers per state, "
       f"{share:.0%} of the variance"
     )
-  print(
-    f"projector:          {Path(sys.executable).with_name('tensorboard')} --logdir {folder / 'projector'}"
-  )
+  tensorboard = [str(Path(sys.executable).with_name("tensorboard")), "--logdir", str(folder / "projector")]
+  print(f"projector:          {shlex.join(tensorboard)}")
   return 0
 
 

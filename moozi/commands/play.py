@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import sys
 from collections.abc import Mapping
 from types import SimpleNamespace
@@ -494,11 +495,12 @@ def _print_frame(spec: "EnvSpec", shown: Any) -> None:
 def _ask(spec: "EnvSpec", shown: Any, who: str, match: "Match | None" = None) -> int | None:
   """Prompts for a legal action by number or name; returns None if the user quits.
 
-  `?` prints the opinion of the match's advisor.
+  If names are numbers, such as those of cards, only names are accepted. `?` prints the advisor's opinion.
   """
   names, has_advisor = _names(spec), match is not None and match.advisor is not None
+  has_numbers = any(re.fullmatch(r"-?\d+", name) for name in names)
   legal = np.flatnonzero(shown.legal_actions_mask).tolist()
-  listed = [str(a) if names[a] == str(a) else f"{a} {names[a]}" for a in legal[:_MAX_LISTED_ACTIONS]]
+  listed = [names[a] if has_numbers else f"{a} {names[a]}" for a in legal[:_MAX_LISTED_ACTIONS]]
   if len(legal) > len(listed):
     listed.append(f"… ({len(legal)} in all)")
   while True:
@@ -515,7 +517,7 @@ def _ask(spec: "EnvSpec", shown: Any, who: str, match: "Match | None" = None) ->
     if text == "?" and match is not None and has_advisor:
       _print_opinion(match)
       continue
-    found = [a for a in legal if text in (str(a), names[a])]
+    found = [a for a in legal if text == names[a] or (text == str(a) and not has_numbers)]
     if found:
       return int(found[0])
     print(f"{text!r}: not a legal move")

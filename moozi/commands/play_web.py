@@ -74,27 +74,30 @@ class WebGame:
         if type(action) is not int:
           raise UserError("action: must be a number")
         self._match.play(action)
-        self._reply()
       elif path == "/new":
         seat = request.get("seat", min(self._match.users))
         if type(seat) is not int or not 0 <= seat < self._match.table.num_seats:
           raise UserError(f"seat={seat!r}: must be from 0 to {self._match.table.num_seats - 1}")
         self._match.start(self._match.users if self._label == "self" else frozenset({seat}))
         self._game += 1
-        self._reply()
       elif path == "/opinion":
         return self._opinion()
+      # The next request tries again if the other player fails.
+      try:
+        self._reply()
+      except UserError as error:
+        return self._state(str(error))
       return self._state()
 
   def _reply(self) -> None:
     while self._match.reply() is not None:
       pass
 
-  def _state(self) -> dict[str, Any]:
+  def _state(self, error: str | None = None) -> dict[str, Any]:
     match, spec = self._match, self._match.table.spec
     seats = [player_name(spec, seat) for seat in range(match.table.num_seats)]
-    is_shown = not match.is_over or (spec.is_perfect_information and render_spec_of(spec).board is not None)
-    view = match.view() if is_shown else None
+    is_open = spec.is_perfect_information and render_spec_of(spec).board is not None
+    view = match.view() if match.is_users_turn or is_open else None
     last = [move for move in match.moves[-len(seats) :] if match.may_show(move)]
     return {
       "env": spec.name,
@@ -109,10 +112,11 @@ class WebGame:
       "mode": self._mode,
       "is_hex": self._shape is not None and render_spec_of(spec).board.ground == "hexes",  # type: ignore[union-attr]
       **({"text": ""} if view is None else picture_of(view.frame, spec, match.table.to_play)),
-      "actions": [] if match.is_over or view is None else actions_of(spec, view.legal, self._cells),
+      "actions": actions_of(spec, match.view().legal, self._cells) if match.is_users_turn else [],
       "moves": [move_text(match, move) for move in match.moves],
       "last": self._last_cell(last[-1]) if last else None,
       "advisor": None if match.advisor is None else match.advisor.name,
+      "error": error,
     }
 
   def _last_cell(self, move: Played) -> int | None:
@@ -174,11 +178,16 @@ class _Handler(http.server.BaseHTTPRequestHandler):
       self._send(HTTPStatus.OK, self.web_game.answer(self.path, request))
     except UserError as error:
       self._send(HTTPStatus.CONFLICT, {"error": str(error)})
+    except Exception as error:
+      self._send(HTTPStatus.INTERNAL_SERVER_ERROR, {"error": f"{type(error).__name__}: {error}"})
+      raise
 
   def _is_own(self) -> bool:
     """Returns whether Host is this server and Origin, if there is one, is this server's page."""
-    address = f"127.0.0.1:{self.server.server_address[1]}"  # type: ignore[index]
-    own = {address, address.replace("127.0.0.1", "localhost")}
+    port: int = self.server.server_address[1]  # type: ignore[index, assignment]
+    # Browsers leave out port 80.
+    ports = ("", ":80") if port == 80 else (f":{port}",)
+    own = {f"{name}{text}" for name in ("127.0.0.1", "localhost") for text in ports}
     origin = self.headers.get("Origin")
     return self.headers.get("Host") in own and (origin is None or origin.removeprefix("http://") in own)
 

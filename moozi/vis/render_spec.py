@@ -44,6 +44,7 @@ class Board:
   second_sees: Literal["same", "upside_down", "turned"] = "same"
   row_0_is_below: bool = False
   shape: tuple[int, int] | None = None  # (rows, columns) if the frame is a vector of planes, row by row
+  num_planes: int = 1  # of such a vector
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,6 +80,8 @@ def render_spec_of(spec: EnvSpec) -> RenderSpec:
     return RenderSpec(kind="planes", names=names)
   render_spec = _RENDER_SPECS.get((library, game))
   if render_spec is not None and _fits(render_spec, spec):
+    if render_spec.board is not None and re.search(r"egocentric\w*=true", spec.name, re.IGNORECASE):
+      return dataclasses.replace(render_spec, board=dataclasses.replace(render_spec.board, is_relative=True))
     return render_spec
   height, width, channels = spec.frame_shape
   if height == width == 1 and channels > 1:
@@ -170,8 +173,10 @@ def _fits(render_spec: RenderSpec, spec: EnvSpec) -> bool:
   board = render_spec.board
   if board is None:
     return True
-  num_planes = channels if board.shape is None else channels // math.prod(board.shape)
-  return (height > 1 or board.shape is not None) and num_planes > max(p.plane for p in board.pieces)
+  if board.shape is None:
+    return height > 1 and channels > max(p.plane for p in board.pieces)
+  # Entries that say who moves, or which seat it is, may follow.
+  return 0 <= channels - board.num_planes * math.prod(board.shape) <= max(1, spec.num_seats)
 
 
 _MINATAR = {
@@ -246,7 +251,7 @@ _STRATEGO = ("F", "S", "2", "3", "4", "5", "6", "7", "8", "9", "10", "B")
 _WHITE_FIRST = {"colors": ((245, 245, 245), (20, 20, 20)), "names": ("white", "black")}
 _RENDER_SPECS: dict[tuple[str, str], RenderSpec] = {
   ("open_spiel", "tic_tac_toe"): _board("cells", Piece(2, 0, "XO"), Piece(1, 1, "XO"), **_MARKS),
-  ("open_spiel", "gomoku"): _board("points", *_STONES, shape=(15, 15)),
+  ("open_spiel", "gomoku"): _board("points", *_STONES, shape=(15, 15), num_planes=3),
   ("open_spiel", "connect_four"): _board(
     "holes", *_STONES, row_0_is_below=True, colors=_RED_AND_YELLOW, names=("red", "yellow")
   ),

@@ -38,6 +38,15 @@ def test_both_seats(typed):
   assert out.splitlines()[-1] == "X won (return 1)"
 
 
+def test_numbers_that_are_names_are_chosen_by_name(typed):
+  status, out = typed("0\n3\n4\n", "play", "open_spiel:simplest")
+  assert status == 0
+  assert "player 0 [1, 2, 3, 4; ?; q]: " in out
+  assert "'0': not a legal move" in out
+  assert "player 0 plays 3" in out
+  assert "player 1 plays 4" in out
+
+
 @pytest.mark.slow
 def test_against_the_agent(typed, runs):
   lines = "\n".join(str(a) for a in range(9)) + "\n"

@@ -9,7 +9,7 @@ import pytest
 from moozi.api.arena import entrants_of
 from moozi.api.match import Match, make_advisor
 from moozi.commands.play_web import server_of
-from moozi.core.errors import UserError
+from moozi.core.errors import EnvError, UserError
 from moozi.envs import registry
 from moozi.vis.play_page import cells_of_actions
 
@@ -164,6 +164,37 @@ def test_cards_are_a_list_of_actions_and_hands_stay_hidden(start):
   state = client.post("/move", game=0, ply=0, action=state["actions"][0]["action"])[1]
   assert state["status"] == "player 0 to move"
   assert own != set(state["text"].splitlines())
+
+
+def test_failed_opponent_shows_no_hand_and_plays_at_the_next_request(start, monkeypatch):
+  client, reply, failures = start("uno", "random"), Match.reply, [EnvError("it broke")]
+
+  def fails_once(match):
+    if failures and not (match.is_over or match.is_users_turn):
+      raise failures.pop()
+    return reply(match)
+
+  monkeypatch.setattr(Match, "reply", fails_once)
+  action = client.get("/state")["actions"][0]["action"]
+  status, state = client.post("/move", game=0, ply=0, action=action)
+  assert (status, state["error"], state["text"], state["actions"]) == (200, "it broke", "", [])
+  assert state["status"] == "player 1 to move"
+  state = client.get("/state")
+  assert state["error"] is None
+  assert state["status"] == "player 0 to move"
+  assert state["text"]
+  assert state["actions"]
+
+
+def test_unexpected_error_is_one_line(start, monkeypatch, capfd):
+  client = start("tic_tac_toe")
+
+  def breaks(match):
+    raise RuntimeError("no memory")
+
+  monkeypatch.setattr(Match, "reply", breaks)
+  assert client.send("GET", "/state")[0] == 500
+  assert client.get("/state") == {"error": "RuntimeError: no memory"}
 
 
 def test_hidden_moves_are_not_named(start):

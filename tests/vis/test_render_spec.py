@@ -193,6 +193,25 @@ def test_listed_env_with_other_frames():
   assert render_spec_of(make_spec((10, 10, 3), "bool", "minatar:breakout")).names == ()
 
 
+@pytest.mark.parametrize(
+  ("name", "size", "kind"),
+  [
+    ("open_spiel:gomoku", 3 * 15**2 + 1, "board"),
+    ("open_spiel:gomoku(size=19)", 3 * 19**2 + 1, "vector"),
+    ("gymnasium:FrozenLake-v1", 16, "board"),
+    ("gymnasium:FrozenLake-v1", 64, "vector"),
+  ],
+)
+def test_a_board_of_another_size_is_drawn_as_a_vector(name, size, kind):
+  assert render_spec_of(make_spec((1, 1, size), "float32", name)).kind == kind
+
+
+def test_egocentric_planes_are_the_movers():
+  for option, is_relative in (("", False), ("(egocentric_obs_tensor=true)", True)):
+    spec = registry.env_spec(f"open_spiel:connect_four{option}")
+    assert render_spec_of(spec).board.is_relative is is_relative
+
+
 def test_names_of_actions_and_players():
   cartpole = make_spec((1, 1, 4), "float32", "gymnasium:CartPole-v1", action_names=("0", "1"))
   plain = make_spec((1, 1, 4), "float32")

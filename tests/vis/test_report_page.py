@@ -1,5 +1,6 @@
 """Tests of a run's report in a browser; they need Chromium (apt-get install chromium)."""
 
+import dataclasses
 import io
 import json
 
@@ -340,6 +341,19 @@ def test_two_players(browser, tmp_path):
   )
   assert cells[1:] == ["–"] * 3
   assert text(browser, "#actions-note") == "No action: the recording stops here."
+  assert browser.problems() == []
+
+
+def test_a_run_without_a_model_has_no_unroll(browser, tmp_path):
+  episode = make_episode(BOARD, end="cut", seat=1)
+  rewards, values = episode.imagined_rewards[:, :0], episode.imagined_values[:, :1]
+  episode = dataclasses.replace(episode, imagined_rewards=rewards, imagined_values=values)
+  path = write_report(tmp_path / "board.html", episode, BOARD, run=RUN, ticks=[], config="")
+  browser.open(path)
+  browser.wait_for("document.getElementById('frame').dataset.step === '0'")
+  assert not browser.evaluate("document.getElementById('imagined').checkVisibility()")
+  assert "Mean absolute error" not in text(browser, "#imagined-note")
+  set_slider(browser, 3)
   assert browser.problems() == []
 
 

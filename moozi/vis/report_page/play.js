@@ -31,6 +31,7 @@ async function ask(path, request) {
 }
 
 async function update(path, request) {
+  if (isBusy) return; // such as while an opinion is computed
   $("status").textContent = request === undefined ? "" : "…";
   const answer = (await ask(path, request)) ?? (request === undefined ? null : await refresh());
   if (answer !== null) show(answer);
@@ -47,6 +48,7 @@ async function refresh() {
 function show(answer) {
   const hadFocus = document.activeElement?.className.startsWith("cell");
   state = answer;
+  if (state.error !== null) $("error").textContent = state.error;
   from = null;
   advice = new Map();
   $("advice").hidden = true;

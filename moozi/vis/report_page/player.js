@@ -182,7 +182,7 @@ function showImagined(t) {
 /** Returns text with the model's mean absolute errors k steps ahead, over the steps of the episode. */
 function errorText() {
   const parts = [];
-  for (const k of [...new Set([1, K])].filter((k) => k >= 1)) {
+  for (const k of [...new Set([1, K])].filter((k) => k >= 1 && k <= K)) {
     let [reward, value, count] = [0, 0, 0];
     for (let t = 0; t + k < numFrames; t++) {
       reward += Math.abs(episode.imagined_rewards[t * K + k - 1] - episode.rewards[t + k]);
@@ -282,6 +282,7 @@ function startEpisode() {
     + (isBoard ? " Values are the agent’s in the chart, and for the player to move in the table." : "")
     + errorText();
   byId("step").max = numFrames - 1;
+  byId("imagined-chart").closest(".card").hidden = K === 0; // AlphaZero has no model
   showPlanes();
   listen();
   valueChart.draw();

@@ -1,13 +1,16 @@
 """Restarts actors that failed, and counts the work that was lost."""
 
+import logging
 from typing import Any
 
-from moozi.actors import updates
+from moozi.actors import cluster, updates
 from moozi.actors.context import Context
 from moozi.actors.pool import Restart
 from moozi.core.actor_report import REANALYZE_WORKER, REPLAY, SERVER, WORKER
 from moozi.core.errors import RunError
 from moozi.run.events import Event, Faulted
+
+_log = logging.getLogger("moozi.driver")
 
 
 def on_error(context: Context, error: Any) -> list[Event]:
@@ -19,11 +22,14 @@ def on_error(context: Context, error: Any) -> list[Event]:
   name = context.pool.name_of(error) if is_actor_lost else None
   if name is None:
     return []
+  # An actor whose constructor failed has no log.
+  cause = cluster.describe_loss(error)
+  _log.warning("%s: %s", name, cause)
   restart = context.pool.restart(name, context.ledger.env_steps, context.ledger.next_free_version)
   if restart is None:
     max_restarts = context.config.ray.max_restarts
     raise RunError(
-      f"{name} failed more than ray.max_restarts={max_restarts} times in a row; see logs/{name}.log"
+      f"{name} failed more than ray.max_restarts={max_restarts} times in a row: {cause}; see logs/{name}.log"
     ) from error
   if name == SERVER:
     counts = _server_lost(context, restart)
@@ -53,5 +59,6 @@ def _replay_lost(context: Context, restart: Restart) -> dict[str, int]:
       ledger.can_sample = value[0]
     return []
 
-  calls.expect(replay.ready.remote(), REPLAY, on_ready)
+  # Not a result of its work, which would reset the count of failures.
+  calls.expect(replay.ready.remote(), f"start of {REPLAY}", on_ready)
   return {REPLAY: 1} | ({"lost_steps": lost_steps} if context.config.num_acting_workers else {})

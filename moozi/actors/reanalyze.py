@@ -39,7 +39,9 @@ def publish(context: Context) -> None:
   """Publishes the target network's parameters as one object, which all reanalyze workers read."""
   if context.pool.reanalyze_workers:
     reference = context.pool.server.parameters.remote("target")
-    context.calls.expect(reference, SERVER, functools.partial(_on_published, context, reference))
+    # Not a result of the server's work, because a restarted server answers it before it has made an update.
+    name = f"target of {SERVER}"
+    context.calls.expect(reference, name, functools.partial(_on_published, context, reference))
 
 
 def _on_published(context: Context, reference: Any, parameters: tuple[Any, Any, int]) -> list[Event]:

@@ -96,7 +96,11 @@ class ReplayTrainer:
         self._past.set_state(part(state.progress, "past_selves"), variables)
       if self._reanalyzer is not None:
         self._reanalyzer.set_state(part(state.progress, "reanalyze"))
-    return 0 if state.replay is None else replay_snapshot.restore(self._replay, state.replay)
+    if state.replay is None:
+      return 0
+    lost = replay_snapshot.restore(self._replay, state.replay)
+    state.replay.blocks.clear()  # they would stay in memory until the run ends
+    return lost
 
   def close(self) -> None:
     self._collectors.close()
@@ -149,14 +153,14 @@ class ReplayTrainer:
       try:
         with self._work.doing(f"{WORKER}_{index}", "segment"):
           segment, acted = worker.run(self.env_steps)
+        with self._work.doing(REPLAY, "add"):
+          added = self._replay.add_or_refuse(segment, index * num_envs, num_envs, acted.num_steps)
       except Exception:
         # The segment is lost, so the environments must not be saved. A resumed run resets them.
         if self.env_steps:
           yield self.session.state_ready(self, is_final=True, has_envs=False)
         raise
       self._pacer.ask_act(acted.num_steps)
-      with self._work.doing(REPLAY, "add"):
-        added = self._replay.add_or_refuse(segment, index * num_envs, num_envs, acted.num_steps)
       self._pacer.done_act(acted.num_steps, added.num_lost)
       metrics = acted.metrics
       if self._past is not None and acted.past is not None:
@@ -211,7 +215,13 @@ class ReplayTrainer:
         with self._work.doing(SERVER, "update"):
           priorities, metrics = self._learner.update(targets)
       except NotFiniteError as error:
-        yield self._roll_back(error)
+        self._pacer.undo_learn()
+        try:
+          yield self._roll_back(error)
+        except NotFiniteError:
+          # The skipped updates have not changed the parameters.
+          yield self.session.state_ready(self, is_final=True)
+          raise
         continue
       if config.replay.refreshes_priorities:
         with self._work.doing(REPLAY, "priorities"):
@@ -229,7 +239,6 @@ class ReplayTrainer:
         yield Histograms(**self.session.counters(), histograms=histograms)
 
   def _roll_back(self, error: NotFiniteError) -> Faulted:
-    self._pacer.undo_learn()
     rollback = self.session.rollback.take(error, self.learner_steps)
     self._learner.roll_back(rollback.training)
     return rollback.fault(self.session.counters(), self.learner_steps - rollback.found)

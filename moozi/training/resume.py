@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from moozi.core.config import Config
-from moozi.core.errors import UserError
+from moozi.core.errors import RunError, UserError
 from moozi.core.flat_state import State, part
 from moozi.core.spec import EnvSpec
 from moozi.evaluation.evaluator import evaluation_terms
@@ -111,9 +111,11 @@ def load_resumed(config: Config, spec: EnvSpec, run: RunDirectory) -> Resumed:
       f"{run.path}: has made {recorder['env_steps']:,} environment steps, and max_env_steps="
       f"{config.max_env_steps}; give a larger one to resume"
     )
-  if trained_s is not None and config.max_wall_s is not None and trained_s >= config.max_wall_s:
+  # The clock of the resumed run also counts the evaluation at the end.
+  wall_s = max(trained_s or 0.0, 0.0 if found.state is None else found.state.wall_s)
+  if trained_s is not None and config.max_wall_s is not None and wall_s >= config.max_wall_s:
     raise UserError(
-      f"{run.path}: has taken {trained_s:.0f} s, and max_wall_s={config.max_wall_s:g}; "
+      f"{run.path}: has taken {wall_s:.0f} s, and max_wall_s={config.max_wall_s:g}; "
       "give a larger one to resume"
     )
   return dataclasses.replace(found, passed_over=tuple(passed_over))
@@ -122,11 +124,18 @@ def load_resumed(config: Config, spec: EnvSpec, run: RunDirectory) -> Resumed:
 def newest_state(
   config: Config, spec: EnvSpec, run: RunDirectory, with_replay: bool = False
 ) -> RunState | None:
-  """Loads the newest saved state, for a rollback or a restarted actor; None if there is none.
+  """Loads the newest saved state, for a rollback or a restarted actor; None if none has been saved.
 
   Replay, which can take most of the memory, is loaded only with `with_replay`.
+
+  Raises: RunError: no saved state can be loaded.
   """
   found, passed_over = _newest(config, spec, run, with_replay)
+  if found is None and passed_over:
+    # A checkpoint that was saved meanwhile may have replaced those of the first attempt.
+    found, passed_over = _newest(config, spec, run, with_replay)
+    if found is None and passed_over:
+      raise RunError(f"{run.path}: no checkpoint can be loaded: {passed_over[0]}")
   for text in passed_over:
     _log.warning("skipped %s", text)
   return None if found is None else found.state

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from moozi.actors import driver
-from moozi.core.errors import NotFiniteError
+from moozi.core.errors import NotFiniteError, RunError
 from moozi.envs.suites.tiny import BALL
 from moozi.io.config import load_config
 from moozi.replay.snapshot import restore
@@ -97,6 +97,15 @@ def server_failed():
   run = Run(ray)
   run.servers = [args[2:] for name, args in ray.made if name == "ParameterServer"]
   return run
+
+
+def test_replay_that_fails_in_each_call_ends_the_run():
+  """A restarted replay answers whether it can be sampled; this does not count as work."""
+  fails_always = set(range(6, 1000))
+  ray = in_process_ray.Ray({("ReplayActor", name): fails_always for name in ("add", "sample")})
+  message = r"^replay_buffer failed more than ray\.max_restarts=3 times in a row: .*; see logs/replay_buffer"
+  with pytest.raises(RunError, match=message):
+    Run(ray)
 
 
 def test_server_restarts_with_the_checkpoint(server_failed):

@@ -60,6 +60,15 @@ def test_replay_is_left_out(tmp_path):
   assert (saved.generations, saved.blocks, set(saved.state)) == (None, {}, set(state(3)))
 
 
+def test_damaged_block_is_written_again(tmp_path):
+  """A run that is resumed from an earlier state makes the same blocks again."""
+  save(ResumeStore(tmp_path), "one", [1], {0: 7})
+  (path,) = (tmp_path / "blocks").iterdir()
+  path.write_bytes(b"cut")
+  save(ResumeStore(tmp_path), "two", [1], {0: 7})
+  assert ResumeStore(tmp_path).load("two").blocks[0]["frame"][0, 0] == 7
+
+
 def test_unchanged_blocks_are_not_rewritten(tmp_path):
   store = ResumeStore(tmp_path)
   assert store.known is None

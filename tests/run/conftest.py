@@ -1,5 +1,7 @@
 """A short run in one process, shared by the tests of this folder."""
 
+import copy
+
 import pytest
 
 from moozi.io.config import load_config
@@ -20,7 +22,8 @@ SCHEDULES = (
 def start(*overrides, **inputs):
   """Returns the generator of a run with SCHEDULES."""
   config = load_config(None, [*TINY, *SCHEDULES, *overrides])
-  return local.run(RunInputs(config, build.env_spec(config), **inputs))
+  # A run takes the blocks of replay out of its state, which other tests may use too.
+  return local.run(RunInputs(config, build.env_spec(config), **copy.deepcopy(inputs)))
 
 
 def local_run(*overrides, **inputs):

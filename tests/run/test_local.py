@@ -1,10 +1,16 @@
 """Tests of MuZero in one process: events, determinism, and resuming."""
 
+import copy
+
+import jax
 import numpy as np
 import pytest
 
-from moozi.core.errors import NotFiniteError
+from moozi.core.errors import NotFiniteError, SegmentError
+from moozi.io.config import load_config
 from moozi.learning.learner import Learner
+from moozi.replay.buffer import ReplayBuffer
+from moozi.run import build, local
 from moozi.run.events import (
   Acted,
   ActorReports,
@@ -16,9 +22,11 @@ from moozi.run.events import (
   StateReady,
   Updated,
 )
+from moozi.run.session import RunInputs
 from moozi.run.state import RunState
-from tests.run.conftest import local_run, start
+from tests.run.conftest import SCHEDULES, local_run, start
 from tests.run_events import assert_equal_trees, first_checkpoint
+from tests.tiny_run import TINY
 
 SHORT = ("max_env_steps=96", "evaluation.final_episodes=1")
 
@@ -128,6 +136,35 @@ def test_rollback_once(monkeypatch):
   steps = [e.learner_steps for e in events]
   assert steps == sorted(steps)
   assert any(isinstance(e, Updated) for e in events[events.index(fault) :])
+  assert isinstance(events[-1], StateReady)
+  assert events[-1].is_final
+  assert all(np.isfinite(x).all() for x in jax.tree_util.tree_leaves(events[-1].state.training.params))
+
+
+def test_refused_segments_leave_a_last_state(monkeypatch):
+  events, add = [], ReplayBuffer.add_or_refuse
+
+  def refuse(self, *arguments):
+    if any(isinstance(e, Acted) for e in events):
+      raise SegmentError("too many refused segments")
+    return add(self, *arguments)
+
+  monkeypatch.setattr(ReplayBuffer, "add_or_refuse", refuse)
+  with pytest.raises(SegmentError):
+    events.extend(start())
+  last = events[-1]
+  assert isinstance(last, StateReady)
+  assert last.is_final
+  assert last.state.collectors == ()
+  assert last.env_steps == sum(isinstance(e, Acted) for e in events) * 32
+
+
+def test_replay_is_in_memory_once(events):
+  state = copy.deepcopy(states(events)[0])
+  assert state.replay.blocks
+  config = load_config(None, [*TINY, *SCHEDULES])
+  next(local.run(RunInputs(config, build.env_spec(config), state=state)))
+  assert not state.replay.blocks
 
 
 def test_reports_come_once_per_round_and_at_the_end(events):

@@ -13,6 +13,7 @@ import pytest
 
 import moozi
 from moozi import cli
+from moozi.core.errors import RunError, UserError
 from moozi.envs.registry import env_spec
 from moozi.evaluation.evaluator import evaluation_terms
 from moozi.io.checkpoints import (
@@ -30,7 +31,7 @@ from moozi.io.metrics import read_metrics
 from moozi.io.run_directory import RunDirectory
 from moozi.run.evaluation_schedule import BEST_BOUND
 from moozi.training.algorithms import algorithm_of
-from moozi.training.resume import load_resumed
+from moozi.training.resume import load_resumed, newest_state
 from tests.tiny_run import TINY
 
 OPTIONS = (
@@ -338,6 +339,31 @@ def test_checkpoint_with_a_damaged_replay_block_is_skipped(run):
   (run / "resume" / "blocks" / own[0]).write_bytes(b"cut")
   (passed_over,) = load(run).passed_over
   assert passed_over.startswith(newest.name)
+
+
+def test_a_restart_does_not_begin_from_nothing_if_checkpoints_are_damaged(run):
+  directory = RunDirectory.open(run)
+  arguments = directory.load_config(), env_spec("tiny:catch"), directory
+  newest = list_checkpoints(run / "checkpoints")[-1]
+  assert newest_state(*arguments).training.learner_step == newest.learner_steps
+  for info in list_checkpoints(run / "checkpoints"):
+    alter(info.path / "arrays.safetensors")
+  with pytest.raises(RunError, match="no checkpoint can be loaded: "):
+    newest_state(*arguments)
+  shutil.rmtree(run / "checkpoints")
+  assert newest_state(*arguments) is None
+
+
+def test_time_limit_counts_the_final_evaluation(run):
+  """The clock of a resumed run counts it, and `training_s` does not."""
+  directory, wall_s = RunDirectory.open(run), load(run).state.wall_s
+  summary = json.loads((run / "summary.json").read_text())
+  (run / "summary.json").write_text(json.dumps(summary | {"training_s": wall_s / 4}))
+  with directory.claim():
+    limits = {"max_env_steps": 192, "max_wall_s": wall_s / 2}
+    between = directory.load_config().model_copy(update=limits)
+    with pytest.raises(UserError, match=r"has taken .* give a larger one to resume"):
+      load_resumed(between, env_spec("tiny:catch"), directory)
 
 
 @pytest.mark.parametrize(

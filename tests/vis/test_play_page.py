@@ -55,7 +55,9 @@ def test_click_keyboard_opinion_and_end(browser, start):
   url = start("tic_tac_toe", advisor="mcts:100")
   ready(browser, url)
   status = "document.querySelector('#status').textContent"
-  assert not browser.evaluate("document.querySelector('#seat-label').checkVisibility()"), "both seats are mine"
+  assert not browser.evaluate("document.querySelector('#seat-label').checkVisibility()"), (
+    "both seats are mine"
+  )
   browser.click("[data-cell='4']")
   browser.wait_for(f"{status} === 'O to move'")
   assert browser.evaluate("document.querySelector('#moves').textContent") == "X plays (1,1)"

@@ -180,7 +180,12 @@ class PPO:
     try:
       metrics = self._learner.update(segment, learning_rate)
     except NotFiniteError as error:
-      yield self._roll_back(error)
+      try:
+        yield self._roll_back(error)
+      except NotFiniteError:
+        # The skipped updates have not changed the parameters.
+        yield self.session.state_ready(self, is_final=True)
+        raise
       return
     yield Updated(
       **self.session.counters(),

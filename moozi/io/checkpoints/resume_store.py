@@ -136,8 +136,11 @@ class ResumeStore:
       digest = hashlib.sha256(data).hexdigest()
       folder.mkdir(parents=True, exist_ok=True)
       path = folder / f"{number:04d}_{digest[:16]}.safetensors"
+      # A run resumed from an earlier state makes blocks again, whose old files may be damaged.
       if not path.exists():
         written.append(path)
+        write_bytes(path, data)
+      elif path.read_bytes() != data:
         write_bytes(path, data)
       files[number] = {"file": path.name, "sha256": digest, "generation": int(generations[number])}
     used = [int(number) for number in np.flatnonzero(generations)]

@@ -312,6 +312,8 @@ def test_rollback_once(events):
   assert fault.counts["rollbacks"] == 1
   assert fault.counts["lost_updates"] == fault.learner_steps - 20
   assert "learner step 20" in fault.message
+  assert isinstance(received[-1], StateReady)
+  assert received[-1].is_final
 
 
 @pytest.mark.slow

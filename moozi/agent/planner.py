@@ -121,7 +121,8 @@ def plan(
     (stochastic); Silver et al. 2018 (true rules); thesis 4.3.5.
     Departures: Q-values are normalized by their range, or by `q_range_floor` if it is larger. The prior's
     logits at the root are divided by `root_prior_temperature`, before any noise (Wu 2019, Accelerating
-    Self-Play Learning in Go).
+    Self-Play Learning in Go). mctx draws Dirichlet noise over all actions; the part on illegal ones is lost,
+    so the noise has a smaller share than `dirichlet_fraction` where few actions are legal.
   """
   output, _ = model.root_inference(params, net_state, stacked_history, False)
   prior_value = model.transform.to_scalar(output.value_logits)
@@ -150,7 +151,9 @@ def plan(
   if config.algorithm in VISIT_SEARCHES:
     # At temperature 0 mctx draws one of the most visited actions; here the prior breaks the tie.
     visits = jnp.where(legal_actions_mask, summary.visit_counts + 0.5 * prior_probs, -1.0)
-    is_greedy = jnp.broadcast_to(jnp.asarray(temperature) == 0, action.shape)
+    # At temperatures above 4, mctx can draw an illegal action.
+    is_legal = jnp.take_along_axis(legal_actions_mask, action[:, None], axis=-1)[:, 0]
+    is_greedy = jnp.broadcast_to(jnp.asarray(temperature) == 0, action.shape) | ~is_legal
     action = jnp.where(is_greedy, jnp.argmax(visits, axis=-1), action)
   if config.random_action_prob > 0:
     draw_key, action_key = jax.random.split(jax.random.fold_in(rng_key, _RANDOM_ACTION))

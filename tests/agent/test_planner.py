@@ -244,6 +244,13 @@ def test_temperature_changes_only_the_action():
     assert (len({int(output.action[0]) for output in outputs}) == 1) == (temperature == 0.0)
 
 
+def test_a_high_temperature_draws_no_illegal_action():
+  tables = random_tables(np.random.default_rng(3), N, A)
+  for seed in range(12):
+    action = np.asarray(run(PUCT, tables, ROOTS, LEGAL, seed, temperature=1000.0).action)
+    assert LEGAL[np.arange(4), action].all()
+
+
 @pytest.mark.slow
 def test_noise_changes_target_and_temperature_only_action():
   tables = random_tables(np.random.default_rng(3), N, A)

@@ -65,7 +65,8 @@ class PlannerConfig(Section):
     "visit count)",
   )
   dirichlet_fraction: Probability = Field(
-    0.0, description="puct, stochastic: share of Dirichlet noise in the root prior"
+    0.0,
+    description="puct, stochastic: share of Dirichlet noise in the root prior; less if few actions are legal",
   )
   dirichlet_alpha: PositiveFloat = Field(
     0.3, description="puct, stochastic: α of the Dirichlet noise; smaller values put it on fewer actions"

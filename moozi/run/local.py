@@ -172,7 +172,7 @@ class ReplayTrainer:
         episode_lengths=acted.episode_lengths,
         staleness=self.learner_steps - acted.version,
       )
-      if added.refused is not None:
+      if added.num_lost:
         worker.reset()  # replay drops steps until an episode starts, and a good agent's episode may never end
       if added.num_lost:
         yield Faulted(**self.session.counters(), counts=added.faults, message=added.describe(index))

@@ -1,6 +1,7 @@
 """Tests of MuZero in one process: events, determinism, and resuming."""
 
 import copy
+from dataclasses import replace
 
 import jax
 import numpy as np
@@ -229,6 +230,17 @@ def test_resume_with_other_workers(events):
   # The second resume restores the environments that the first one created.
   third = local_run("workers.num_workers=2", "workers.num_envs=3", "max_env_steps=400", state=end)
   assert "reset" not in third[0].message
+
+
+@pytest.mark.slow
+def test_environments_that_replay_cannot_continue_are_reset_at_once():
+  """As after a resume with other settings of replay, which then lacks the start of long episodes."""
+  long = ("env.name=tiny:corridor", "env.kwargs.length=60", "max_env_steps=320")
+  state = replace(states(local_run(*long))[0], replay=None)
+  again = local_run(*long, state=state)
+  (fault,) = [e for e in again if isinstance(e, Faulted)]
+  assert fault.env_steps == state.env_steps + 32
+  assert any(isinstance(e, Updated) for e in again)
 
 
 def test_best_evaluation_saves_its_state(events):

@@ -1,5 +1,7 @@
 """Tests of experiments/past_selves."""
 
+import json
+
 from experiments.past_selves import ratings
 from experiments.past_selves.sweep import SEEDS, VARIANTS, jobs
 from moozi.experiments.jobs import differences
@@ -34,6 +36,39 @@ def test_table_and_picture(tmp_path):
   ]
   ratings.draw(rows, tmp_path / "ratings.png")
   assert (tmp_path / "ratings.png").stat().st_size > 10_000
+
+
+def test_readme_has_the_committed_ratings():
+  rows = json.loads((ratings.HERE / "results" / "ratings.json").read_text())
+  readme = (ratings.HERE / "README.md").read_text()
+  assert f"<!-- ratings: begin -->\n\n{ratings.table(rows)}\n\n<!-- ratings: end -->" in readme
+  last = {}
+  for row in rows[:-2]:
+    last[row["variant"], row["seed"]] = row["rating"]  # rows are in order of steps
+  differences = [round(last["self_play", seed] - last["past_selves", seed]) for seed in SEEDS]
+  assert f"lower by {differences[0]}\n(seed 0) and {differences[1]} (seed 1)" in readme
+
+
+def test_readme_has_the_scores_of_the_last_checkpoints():
+  words = " ".join((ratings.HERE / "README.md").read_text().split())
+  for shown, read in (
+    (
+      "against MCTS(1000) the last checkpoints score {} and {} without past selves, and {} and {} with",
+      mcts_1000,
+    ),
+    ("against MCTS(100) {} and {}, and {} and {} (200 games each)", mcts_100),
+  ):
+    scores = [read(f"{variant}_seed{seed}") for variant in VARIANTS for seed in SEEDS]
+    assert shown.format(*(f"{score + 1e-9:.2f}" for score in scores)).lower() in words.lower()
+
+
+def mcts_1000(job: str) -> float:
+  (evaluation,) = json.loads((ratings.HERE / "results" / job / "evaluations.json").read_text())
+  return evaluation["score"]
+
+
+def mcts_100(job: str) -> float:
+  return json.loads((ratings.HERE / "results" / job / "summary.json").read_text())["test_score"]
 
 
 def test_without_runs(tmp_path, capsys):

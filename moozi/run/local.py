@@ -215,7 +215,6 @@ class ReplayTrainer:
         with self._work.doing(SERVER, "update"):
           priorities, metrics = self._learner.update(targets)
       except NotFiniteError as error:
-        self._pacer.undo_learn()
         try:
           yield self._roll_back(error)
         except NotFiniteError:
@@ -239,6 +238,7 @@ class ReplayTrainer:
         yield Histograms(**self.session.counters(), histograms=histograms)
 
   def _roll_back(self, error: NotFiniteError) -> Faulted:
+    self._pacer.undo_learn()
     rollback = self.session.rollback.take(error, self.learner_steps)
     self._learner.roll_back(rollback.training)
     return rollback.fault(self.session.counters(), self.learner_steps - rollback.found)

@@ -1,6 +1,7 @@
 """A search of your own: PUCT with Q-values normalized by known bounds of the return.
 
-In this folder: `moozi train tiny/catch planners.train.algorithm=search:search`, or `python search.py`.
+In this folder: `python search.py`, or
+`moozi train tiny/catch planners.train.algorithm=search:search planners.train.dirichlet_fraction=0.25`.
 """
 
 import functools

@@ -13,10 +13,10 @@ TEMPLATE = """\
 
 <!-- Made by `python scripts/make_results_page.py`; do not edit it. -->
 
-Every figure is from a run whose configuration, metrics and evaluation are in the repository. No run used a
-GPU. Minutes are on one core for MinAtar, 2048, Connect Four, Othello, Go and Atari, and on two shared cores
-for CartPole, tic-tac-toe and Kuhn poker. The linked pages have the commands, all conditions, and the attempts
-that failed.
+Every figure is from a run whose configuration, metrics and evaluation are in the repository. No run of these
+tables used a GPU; [gpu](../experiments/gpu/README.md) has runs on an NVIDIA H200. Minutes are on one core for
+MinAtar, 2048, Connect Four, Othello, Go and Atari, and on two shared cores for CartPole, tic-tac-toe and Kuhn
+poker. The linked pages have the commands, all conditions, and the attempts that failed.
 
 ## MinAtar
 
@@ -51,7 +51,7 @@ The dotted line is gymnax's published PPO.
 | Atari Breakout | {atari_breakout} | {atari_breakout_cost} | [atari](../experiments/atari/README.md) |
 
 Each row is a run of one seed; a row with several returns has the steps and minutes of its seeds together.
-Minutes include the evaluation at the end.
+Minutes are those of training, without evaluations that training waits for.
 
 ## Measured questions
 
@@ -158,7 +158,7 @@ def _folders(pattern: str) -> list[str]:
 
 
 def _cost(summaries: list[dict[str, Any]]) -> str:
-  steps, seconds = (sum(s[key] for s in summaries) for key in ("env_steps", "wall_s"))
+  steps, seconds = (sum(s[key] for s in summaries) for key in ("env_steps", "training_s"))
   return f"{steps:,} | {seconds / 60:.0f}"
 
 

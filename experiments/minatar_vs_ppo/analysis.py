@@ -468,20 +468,22 @@ def project_table(tables: dict[str, Any]) -> str:
       minutes = sorted(round(row["minutes"]) for row in rows.values() if row["minutes"] is not None)
       time = f", {_span(minutes)} minutes" if minutes else ""
       bold = "**" if agent == "muzero" else ""
-      label = f"{bold}{LABELS[agent]}{bold}, {SHORT[protocol]}, {steps} steps{time}"
+      seeds = sorted({len(row["seeds"]) for row in rows.values()})
+      counted = f"{_span(seeds)} seed{'s' * (seeds[-1] > 1)}"
+      label = f"{bold}{LABELS[agent]}{bold}, {SHORT[protocol]}, {steps} steps, {counted}{time}"
       lines.append(line_of(label, lambda game: _short_cell(rows.get(game), bold)))  # noqa: B023
     best = _best_published(tables["published"], protocol)
     if best:
       label = f"best published, {SHORT[protocol]}, {best['steps']} steps"
       lines.append(line_of(label, lambda game: best["returns"].get(game, "–")))  # noqa: B023
-  seeds = sorted({len(row["seeds"]) for row in tables["measured"]})
   first = [row for row in tables["measured"] if row["is_first"]]
   apart = sorted({r["max_env_steps"] // PROTOCOLS[r["protocol"]].num_milestones for r in tables["measured"]})
   conditions = (
-    f"Seeds per figure: {_span(seeds)}. A seed's figure is the mean over its run's last {NUM_REPORTED} "
+    f"A seed's figure is the mean over its run's last {NUM_REPORTED} "
     f"milestones (checkpoints {_span(apart)} steps apart), of {EPISODES} noise-free episodes each. Without "
     "sticky actions, episodes are cut off after 1,000 steps (Freeway 2,500); with them, only "
-    "evaluation has a limit, 10,000 steps (Freeway 2,500). Minutes are means "
+    "evaluation has a limit, 10,000 steps (Freeway 2,500); ≥ marks figures with episodes at this limit. PPO "
+    "with gymnax's settings has gymnax's better learning rate, 1e-3. Minutes are means "
     "over seeds, each run on one core, which some runs shared."
     f"{' † marks one checkpoint of one seed, without minutes.' if first else ''} {NOT_RUN}"
   )
@@ -491,7 +493,8 @@ def project_table(tables: dict[str, Any]) -> str:
 def _short_cell(row: dict[str, Any] | None, bold: str) -> str:
   if row is None:
     return "–"
-  return f"{bold}{row['mean']:.1f}{bold}{' †' * row['is_first']}"
+  bound = "≥ " * bool(row["episodes_at_bound"])
+  return f"{bold}{bound}{row['mean']:.1f}{bold}{' †' * row['is_first']}"
 
 
 def _best_published(published: Sequence[dict[str, Any]], protocol: str) -> dict[str, Any] | None:

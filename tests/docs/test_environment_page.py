@@ -44,22 +44,21 @@ def folder(tmp_path_factory) -> Path:
   folder = tmp_path_factory.mktemp("page")
   dm_env, gym_env = blocks("python")
   (config,) = blocks("yaml")
-  (folder / "my_envs.py").write_text(dm_env)
-  (folder / "gym_envs.py").write_text(f"import numpy as np\n{gym_env}")
+  (folder / "my_envs.py").write_text(f"{dm_env}\n{gym_env}")
   (folder / "hallway.yaml").write_text(config)
   return folder
 
 
 def commands() -> list[list[str]]:
-  (text,) = blocks("sh")
-  return [line.split() for line in text.splitlines()]
+  return [line.split() for text in blocks("sh") for line in text.splitlines()]
 
 
 @pytest.mark.slow
 def test_example_trains_and_evaluates(folder):
-  train, evaluate = commands()
-  done = moozi(folder, *train[1:], *QUICK)
-  assert done.returncode == 0, done.stderr
+  train, evaluate, train_gymnasium = commands()
+  for command in (train, train_gymnasium):
+    done = moozi(folder, *command[1:], *QUICK)
+    assert done.returncode == 0, done.stderr
   done = moozi(folder, *evaluate[1:], "--episodes", "3", "--json")
   assert done.returncode == 0, done.stderr
   assert json.loads(done.stdout)["env"] == "my_envs:make_env"
@@ -75,10 +74,10 @@ def test_gymnasium_example_is_equal(folder, monkeypatch):
 
   monkeypatch.chdir(folder)
   monkeypatch.setattr(sys, "path", list(sys.path))
-  gym_spec = registry.env_spec("gym_envs:GymHallway")
+  gym_spec = registry.env_spec("my_envs:GymHallway")
   dm_env_spec = registry.env_spec("my_envs:make_env", length=5)
   assert gym_spec.frame_shape == dm_env_spec.frame_shape == (1, 1, 2)
-  for name in ("gym_envs:GymHallway", "my_envs:make_env"):
+  for name in ("my_envs:GymHallway", "my_envs:make_env"):
     env = registry.make(name, seed=1)
     rewards = set()
     for _ in range(20):
@@ -89,5 +88,4 @@ def test_gymnasium_example_is_equal(folder, monkeypatch):
       assert step.reward == goal  # both are 1 or -1; the frame is scaled by its bound
       rewards.add(step.reward)
     assert rewards == {-1.0, 1.0}
-  for module in ("gym_envs", "my_envs"):
-    sys.modules.pop(module, None)
+  sys.modules.pop("my_envs", None)

@@ -32,7 +32,7 @@ ObservationLike: TypeAlias = np.ndarray | Observation | TimeStep
 
 def load(
   run: str | os.PathLike[str],
-  checkpoint: str | None = None,
+  checkpoint: str | os.PathLike[str] | int | None = None,
   *,
   simulations: int | None = None,
   allow_code: bool = False,
@@ -62,7 +62,7 @@ def load(
 def agent_of(
   directory: RunDirectory,
   config: Config,
-  checkpoint: str | None,
+  checkpoint: str | os.PathLike[str] | int | None,
   *,
   simulations: int | None = None,
   seed: int | None = None,
@@ -79,7 +79,7 @@ def agent_of(
   check_number("simulations", simulations)
   spec = env_spec(config)
   check_history(config, spec)
-  found = find_checkpoint(directory.checkpoints_path, checkpoint)
+  found = find_checkpoint(directory.checkpoints_path, None if checkpoint is None else str(checkpoint))
   info = read_checkpoint_info(found.path, expected_of(config, spec))
   return Agent(directory, config, spec, info, simulations=simulations, seed=seed, allow_code=allow_code)
 

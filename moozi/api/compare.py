@@ -187,7 +187,10 @@ def compare(
   if center not in CENTERS:
     raise UserError(f"center={center!r}: must be one of {', '.join(CENTERS)}")
   paths = [runs] if isinstance(runs, str | os.PathLike) else list(runs)
-  found, left_out = read_runs([run for path in paths for run in find_runs(os.fspath(path))])
+  texts = [os.fspath(path) for path in paths]
+  # The shell expands a pattern such as runs/first-seed* also to the logs beside the runs.
+  folders = [text for text in texts if not resolve_run(text).is_file()] or texts
+  found, left_out = read_runs([run for text in folders for run in find_runs(text)])
   return Comparison(tuple(make_tasks(found)), center, tuple(left_out))
 
 
@@ -211,8 +214,10 @@ def find_runs(text: str) -> list[Path]:
 
 
 def _runs_in(path: Path) -> list[Path]:
-  if (path / "config.yaml").is_file() or not path.is_dir():
+  if (path / "config.yaml").is_file():
     return [path]
+  if not path.is_dir():
+    return []
   return [child for child in sorted(path.iterdir()) if (child / "config.yaml").is_file()]
 
 

@@ -92,7 +92,7 @@ class Run(os.PathLike[str]):
     """Returns the checkpoints in order of steps, with name, path, env_steps and learner_steps."""
     return list_checkpoints(self.directory.checkpoints_path)
 
-  def agent(self, checkpoint: str | None = None, **options: Any) -> "Agent":
+  def agent(self, checkpoint: str | os.PathLike[str] | int | None = None, **options: Any) -> "Agent":
     """Loads the run's agent. The arguments and errors are those of `moozi.load`."""
     from moozi.api.agent import load
 

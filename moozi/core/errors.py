@@ -1,6 +1,7 @@
 """Errors for the user. Each message is one line with the key, the value, and the allowed values."""
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 
@@ -16,7 +17,15 @@ class RunError(UserError):
 
 
 class NotFiniteError(RunError):
-  """Losses or gradients were not finite in too many consecutive updates."""
+  """Losses or gradients were not finite in too many consecutive updates.
+
+  Attributes:
+    counts: numbers of the call's skipped updates by kind of fault, as in the event Faulted.
+  """
+
+  def __init__(self, message: str, counts: Mapping[str, int] | None = None) -> None:
+    super().__init__(message)
+    self.counts = dict(counts or {})
 
 
 class SegmentError(RunError):

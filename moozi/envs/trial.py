@@ -3,11 +3,13 @@
 import contextlib
 
 import numpy as np
+from dm_env import TimeStep
 
 from moozi.core.errors import UserError
 from moozi.core.plugins import Plugin
 from moozi.core.spec import EnvSpec
 from moozi.envs.environment import Environment
+from moozi.envs.validation import check_mask, check_reward
 
 # Maximum number of steps of the trial episode.
 _TRIAL_STEPS = 200
@@ -22,8 +24,11 @@ def spec_after_trial(environment: Environment, plugin: Plugin) -> EnvSpec:
     with plugin.errors("its first steps failed"):
       environment.seed(0)
       random, step = np.random.default_rng(0), environment.reset()
+      _check(step, environment.env_spec, None)
       for _ in range(_TRIAL_STEPS):
+        mover = int(step.observation.to_play)
         step = environment.step(int(random.choice(np.flatnonzero(step.observation.legal_actions_mask))))
+        _check(step, environment.env_spec, 1 - mover)
         if step.last():
           break
   except UserError:
@@ -33,3 +38,30 @@ def spec_after_trial(environment: Environment, plugin: Plugin) -> EnvSpec:
   with plugin.errors("closing it failed"):
     environment.close()
   return environment.env_spec
+
+
+def _check(step: TimeStep, spec: EnvSpec, to_play: int | None) -> None:
+  """Checks what the adapters of dm_env and Gymnasium check; a `moozi.Environment` has no adapter.
+
+  Args:
+    to_play: the player who must be to move if there are two players; None if either may.
+
+  Raises: UserError: the step violates the spec.
+  """
+  where, frame = f"env.name={spec.name}", np.asarray(step.observation.frame)
+  if (frame.shape, frame.dtype) != (spec.frame_shape, np.dtype(spec.frame_dtype)):
+    raise UserError(
+      f"{where}: a frame is {frame.dtype}{list(frame.shape)}; its spec says "
+      f"{spec.frame_dtype}{list(spec.frame_shape)}"
+    )
+  if not step.first():
+    check_reward(where, step.reward)
+    if step.discount not in ((0.0, 1.0) if step.last() else (1.0,)):
+      raise UserError(f"{where}: a step of discount {step.discount}; must be 1, or 0 at a terminal step")
+  is_terminal = step.last() and not step.discount
+  mask = step.observation.legal_actions_mask
+  check_mask(where, "legal_actions_mask", mask, spec.num_env_actions, is_terminal)
+  if spec.num_players == 1 or is_terminal:
+    return
+  if step.observation.to_play not in ((0, 1) if to_play is None else (to_play,)):
+    raise UserError(f"{where}: to_play={step.observation.to_play}; must be 0 and 1 in turn")

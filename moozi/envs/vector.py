@@ -5,6 +5,7 @@ the next step shows the first frame of a new episode. The main loop therefore ne
 """
 
 import contextlib
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -21,6 +22,8 @@ from moozi.envs import registry
 from moozi.envs.environment import Environment, VectorEnvironment, stack_positions
 from moozi.envs.guard import EnvGuard, EnvHung
 from moozi.envs.wrappers import RandomStarts
+
+_log = logging.getLogger("moozi.envs")
 
 _RESET = -1
 
@@ -202,7 +205,8 @@ class SyncVectorEnvironment(VectorEnvironment):
     self._log[i] = log
     watched = contextlib.nullcontext if self._guard is None else self._guard.watched
     try:
-      env.seed(_game_seed(self._lane_seeds[i], int(self._games[i])))
+      with watched():
+        env.seed(_game_seed(self._lane_seeds[i], int(self._games[i])))
       for action in log:
         with watched():
           step = env.reset() if action == _RESET else env.step(action - 1)
@@ -234,6 +238,10 @@ def make_vector(
   Raises: UserError: as `registry.make` does.
   """
   seeds = env_seeds(num_envs, seed)
+  if max_random_starts and kwargs.get("num_threads"):
+    _log.warning(
+      "%s: workers.max_random_starts=%d: env.kwargs.num_threads has no effect", name, max_random_starts
+    )
   vectorized = None if max_random_starts else registry.make_fast_vector(name, seeds, **kwargs)
   if vectorized is not None:
     return vectorized

@@ -15,7 +15,7 @@ import numpy as np
 from moozi.core.config import Config
 from moozi.core.histogram import Histogram
 from moozi.io.atomic_write import write_text
-from moozi.io.plain_data import read_json_lines, to_plain_json
+from moozi.io.plain_data import number_in, read_json_lines, to_plain_json
 from moozi.io.sinks import AppendFile
 
 TICK_KEYS = ("env_steps", "learner_steps", "wall_s")
@@ -233,6 +233,6 @@ def _drop_later(path: Path, keep: tuple[int, int, float]) -> None:
   kept = [
     line
     for line, tick in zip(lines, read_metrics(path), strict=True)
-    if all(tick.get(key, 0) <= limit for key, limit in zip(TICK_KEYS, keep, strict=True))
+    if all((number_in(tick.get(key)) or 0) <= limit for key, limit in zip(TICK_KEYS, keep, strict=True))
   ]
   write_text(path, "".join(kept))

@@ -111,11 +111,12 @@ class MlflowTracker:
     experiment = self._client.create_experiment(name) if known is None else known.experiment_id
     created = self._client.create_run(experiment, run_name=run.path.resolve().name)
     self._id = created.info.run_id
+    # Saved before the settings, so that the attempt after a failure below does not start another MLflow run.
+    _save_id(run, "mlflow", self._id)
     settings = flatten_settings(config_to_dict(config))
     params = [Param(key, str(value)[:_MAX_PARAMETER]) for key, value in settings.items()]
     for begin in range(0, len(params), _MAX_BATCH):
       self._client.log_batch(self._id, params=params[begin : begin + _MAX_BATCH])
-    _save_id(run, "mlflow", self._id)
 
   def write(self, scalars: Mapping[str, float], env_steps: int) -> None:
     now = int(time.time() * 1000)

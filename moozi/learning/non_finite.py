@@ -37,19 +37,22 @@ class NonFiniteGuard:
       first_step: learner step before the first update.
     Returns: `faults/not_finite_<name>`: the number of updates in which <name> was the first term that
       was not finite.
-    Raises: NotFiniteError: `limit` consecutive updates were skipped.
+    Raises: NotFiniteError: `limit` consecutive updates were skipped. Its `counts` are those of this call.
     """
     counts: collections.Counter[str] = collections.Counter()
+    excess = None
     for step, code in enumerate(bad_term.tolist(), start=first_step):
       self._in_a_row = self._in_a_row + 1 if code >= 0 else 0
       if code < 0:
         continue
       term = self._terms[code]
-      counts[f"faults/not_finite_{term.rpartition('/')[2]}"] += 1
+      counts[f"not_finite_{term.rpartition('/')[2]}"] += 1
       _log.warning("the update after learner step %d is skipped: %s is not finite", step, term)
-      if self._in_a_row >= self._limit:
-        raise NotFiniteError(
+      if self._in_a_row >= self._limit and excess is None:
+        excess = (
           f"{term} is not finite: {self._in_a_row} updates in a row were skipped, the last "
           f"after learner step {step}; {self._bound} allows no more"
         )
-    return dict(counts)
+    if excess is not None:
+      raise NotFiniteError(excess, {"skipped_updates": counts.total(), **counts})
+    return {f"faults/{name}": count for name, count in counts.items()}

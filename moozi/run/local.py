@@ -13,7 +13,7 @@ from typing import Any
 from moozi.acting.past_selves import PastCollector
 from moozi.core.actor_report import REANALYZE_WORKER, REPLAY, SERVER, TESTER, WORKER, ActorReport
 from moozi.core.config import Config
-from moozi.core.errors import NotFiniteError
+from moozi.core.errors import EnvError, NotFiniteError
 from moozi.core.flat_state import State, part, prefixed
 from moozi.core.pytree import fields_of
 from moozi.core.spec import EnvSpec
@@ -79,7 +79,6 @@ class ReplayTrainer:
     self._work = LocalWork(config)
     lost = self._restore(state) if state is not None else 0
     self._histograms = Every(config.logging.histogram_period, start=self.learner_steps)
-    self._gaps: set[int] = set()  # indices of workers whose last segment was not stored whole
     self._collectors = parts.build_collectors(config, spec, state)
     self.message = f"{parts.message}{self._collectors.message}"
     if state is not None and state.replay is not None:
@@ -173,15 +172,16 @@ class ReplayTrainer:
         staleness=self.learner_steps - acted.version,
       )
       if added.num_lost:
-        worker.reset()  # replay drops steps until an episode starts, and a good agent's episode may never end
-      if added.num_lost:
+        try:
+          # Replay drops steps until an episode starts, and a good agent's episode may never end.
+          worker.reset()
+        except EnvError:
+          yield self.session.state_ready(self, is_final=True, has_envs=False)
+          raise
         yield Faulted(**self.session.counters(), counts=added.faults, message=added.describe(index))
       elif self._config.trajectories.save:
-        follows = index not in self._gaps
-        yield Collected(
-          **self.session.counters(), segment=segment, first_lane=index * num_envs, follows=follows
-        )
-      self._gaps = self._gaps | {index} if added.num_lost else self._gaps - {index}
+        # After a lost segment the worker was reset, so the next one begins with first steps.
+        yield Collected(**self.session.counters(), segment=segment, first_lane=index * num_envs, follows=True)
 
   def _reanalyze(self, can_sample: bool) -> Iterator[Event]:
     """Searches stored positions with the target network, and writes the results back to replay."""

@@ -20,14 +20,16 @@ class RollbackState:
     training: the saved training state as NumPy arrays, with its learner step set to the run's current one.
     found: learner step at which the state was saved.
     message: message of the Faulted event.
+    skipped: numbers of skipped updates that led to the rollback, by kind of fault.
   """
 
   training: Any
   found: int
   message: str
+  skipped: Mapping[str, int]
 
   def fault(self, counters: Mapping[str, Any], lost_updates: int) -> Faulted:
-    counts = {"rollbacks": 1, "lost_updates": lost_updates}
+    counts = {"rollbacks": 1, "lost_updates": lost_updates, **self.skipped}
     return Faulted(**counters, counts=counts, message=self.message)
 
 
@@ -56,4 +58,4 @@ class Rollback:
     self._is_taken = True
     training = replace(saved.training, learner_step=np.int32(learner_steps))
     message = f"{error}; restored the parameters of learner step {saved.learner_steps:,}"
-    return RollbackState(training=training, found=saved.learner_steps, message=message)
+    return RollbackState(training=training, found=saved.learner_steps, message=message, skipped=error.counts)

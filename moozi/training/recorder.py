@@ -70,7 +70,10 @@ class Recorder:
     self._training_ended_s: float | None = None
     self._last_test: dict[str, float] = {}
     self._test_scalars: dict[str, float] = {}
-    self._filling = _Filling(config, phase_notes(display, start))
+    # A run that starts from another run's checkpoint keeps its learner step.
+    starts_from = None if resumed is None or state is not None else resumed.state
+    first_step = 0 if starts_from is None else starts_from.learner_steps
+    self._filling = _Filling(config, phase_notes(display, start), first_step)
     self._work, self._timeline = WorkFigures(), TimelineFile(run.timeline_path)
     self._faults = dict.fromkeys((FAULT_PREFIX + kind for kind in events.FAULTS), 0)
     self.summary: dict[str, Any] | None = None
@@ -87,7 +90,7 @@ class Recorder:
       writer = part(state or {}, "trajectories")
       self._trajectories = TrajectoryWriter(run.trajectories_path, spec, begin, writer)
     self._has_collapsed = False
-    self._window = _Window(self._wall_s(), *((0, 0) if keep is None else keep[:2]))
+    self._window = _Window(self._wall_s(), *((0, first_step) if keep is None else keep[:2]))
 
   def observe(self, event: events.Event) -> None:
     """Records one event."""
@@ -327,8 +330,8 @@ def phase_notes(display: Any, start: float) -> Callable[[str], None]:
 class _Filling:
   """Shows when the first segment is complete, and how far replay is filled before the first update."""
 
-  def __init__(self, config: Config, note: Callable[[str], None]) -> None:
-    self._note, self._last_s = note, -math.inf
+  def __init__(self, config: Config, note: Callable[[str], None], first_step: int) -> None:
+    self._note, self._last_s, self._first_step = note, -math.inf, first_step
     self._num_steps = config.replay.min_steps_to_learn
     self._is_over = config.algorithm == "ppo"
     self._has_acted = False
@@ -340,7 +343,7 @@ class _Filling:
     now_s, num_filled = time.monotonic(), min(event.env_steps, self._num_steps)
     is_full = num_filled == self._num_steps
     is_due = is_full or (num_filled > 0 and now_s >= self._last_s + _FILLING_PERIOD_S)
-    if self._is_over or event.learner_steps or not is_due:
+    if self._is_over or event.learner_steps > self._first_step or not is_due:
       return
     self._last_s, self._is_over = now_s, is_full
     self._note(f"filling replay: {num_filled:,} of {self._num_steps:,} steps")

@@ -7,6 +7,8 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from moozi.core.config import Config
 from moozi.core.errors import RunError, UserError
 from moozi.core.flat_state import State, part
@@ -191,8 +193,10 @@ def _read_resume_state(
 ) -> tuple[RunState, State]:
   saved = store.load(info.name, with_replay)
   state, recorder = saved.state, part(saved.state, "recorder")
-  # The conversion raises an error for other types, so that `_newest` skips the state.
+  # The reads raise an error for other contents, so that `_newest` skips the state.
   _, learner_steps, _ = (float(recorder[name]) for name in ("env_steps", "learner_steps", "wall_s"))
+  for name in ("recent_returns", "recent_lengths", "staleness", "num_samples", "learning_since"):
+    np.asarray(recorder[name], np.float64)
   if learner_steps != info.learner_steps:
     raise UserError("its resume state belongs to another checkpoint")
   collectors = itertools.takewhile(bool, (part(state, f"collector/{i}") for i in itertools.count()))

@@ -191,6 +191,12 @@ def test_legal_mask_is_obeyed(agent, step):
     assert agent.act(step, legal) == action
 
 
+def test_a_checkpoint_by_steps_and_by_path(runs):
+  info = moozi.Run(runs["catch"]).checkpoints()[-1]
+  for checkpoint in (info.env_steps, str(info.env_steps), info.path, info.name):
+    assert moozi.load(runs["catch"], checkpoint).checkpoint.name == info.name
+
+
 def test_other_refusals(runs, agent, step, tmp_path):
   with pytest.raises(UserError, match="the episode is over"):
     agent.act(dm_env.termination(0.0, step.observation))

@@ -262,6 +262,26 @@ def test_milestones_and_other_players(milestones, tmp_path):
   assert len(found.ratings()) == 4
 
 
+@pytest.mark.slow
+def test_games_of_a_checkpoint_that_loses_its_resume_state_are_kept(tmp_path):
+  """A run that continues removes the resume state of its milestone, whose folder then has another name."""
+  path = make_run(tmp_path, "board", f"env.name={GAME}")
+  agent, out = moozi.load(path), tmp_path / "out"
+  folder = path / "checkpoints" / "step_000000016"
+  meta = agent.checkpoint.meta | {"env_steps": 16, "is_milestone": True}
+  save_checkpoint(folder.parent, folder.name, agent.state, meta)
+  before = moozi.arena(None, ["random"], milestones=path, games=2, out=out)
+  games = (out / "games.jsonl").read_text()
+  folder.rename(folder.with_name(folder.name + "_params"))
+  after = moozi.arena(None, ["random"], milestones=path, games=2, out=out)
+  assert after.standings.players == before.standings.players
+  assert after.steps == before.steps
+  assert (out / "games.jsonl").read_text() == games
+  named = moozi.arena(GAME, ["random", f"run:{path}@{folder.name}"], games=2, out=out)
+  assert set(named.standings.players) == {"random", *before.steps}
+  assert (out / "games.jsonl").read_text() == games
+
+
 def test_a_run_without_milestones(runs):
   with pytest.raises(
     UserError, match=r"board: has no milestones; training keeps one every checkpoint.milest"

@@ -53,3 +53,10 @@ def test_round_steps_and_updates():
 
 def test_single_samples_without_normalization():
   assert PPOConfig(num_minibatches=512, normalize_advantages=False).num_minibatches == 512
+
+
+def test_ppo_has_no_replay_that_must_fit():
+  settings = {"replay": {"capacity": 1000}}
+  with pytest.raises(pydantic.ValidationError, match=r"replay\.capacity=1000"):
+    Config(**settings)
+  assert Config(algorithm="ppo", **settings).replay.capacity == 1000

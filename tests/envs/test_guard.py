@@ -77,6 +77,17 @@ def test_env_that_fails_while_it_is_restored_is_replaced(how, timeout_s):
   assert vector.step(ACT).last_reward.tolist() == [1.0, 1.0]
 
 
+def test_seeding_that_hangs_while_an_env_is_restored_is_interrupted(monkeypatch):
+  sound, _ = make_vector(fails=lambda *_: False, lane_seeds=(1, 2))
+  shown = steps_of(sound, 5)[-1]
+  vector, made = make_vector(fails=lambda *_: False, timeout_s=0.2, lane_seeds=(1, 2))
+  seed, hangs = Faulty.seed, iter([True])
+  monkeypatch.setattr(Faulty, "seed", lambda *args: time.sleep(3600) if next(hangs, False) else seed(*args))
+  _, is_new = vector.set_state(sound.get_state(), shown)
+  assert is_new.tolist() == [True, False]
+  assert len(made) == 2
+
+
 def test_seeds_of_replacements():
   fails = lambda seed, episode, step: seed in (10, 20) and step == 4  # noqa: E731
   made = [make_vector(fails=fails, seeds=seeds) for seeds in ((10, 20), (10, 20), (10, 21))]

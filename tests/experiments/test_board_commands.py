@@ -2,7 +2,7 @@
 
 import pytest
 
-from experiments.boards import exploitability, labels, model_error, perfect_play, tactics
+from experiments.boards import exploitability, labels, mcts_bots, model_error, perfect_play, tactics
 from tests.commands.conftest import make_run
 
 pytest.importorskip("pyspiel")
@@ -20,6 +20,13 @@ def test_bad_number_of_positions(capsys, command):
 def test_unknown_run(capsys, command):
   assert command.main(["runs/nowhere"]) == 2
   assert capsys.readouterr().err.startswith("error: runs/nowhere")
+
+
+def test_bots_in_cpp_and_python_play_both_seats():
+  found = mcts_bots.compare("tic_tac_toe", 300, 8)
+  assert found["games"] == 8
+  assert found["score_of_cpp"] == 0.5  # both solve the game, and each opening is played with both seatings
+  assert found["seconds_per_move"].keys() == {"cpp", "python"}
 
 
 def test_labels_in_a_file(tmp_path, capsys):

@@ -45,6 +45,17 @@ def test_configurations_are_groups_and_protocols_are_tasks(runs):
   assert task.conditions["difficulty_ramping"] is True
 
 
+def test_files_beside_the_runs_are_ignored(runs):
+  """`moozi train --seeds` writes a log beside each run, which matches the pattern of the runs too."""
+  (runs / "fast_breakout_seed0.log").touch()
+  pattern = str(runs / "fast_breakout*")
+  for argument in (pattern, sorted(runs.glob("fast_breakout*"))):
+    (task,) = compare(argument).tasks
+    assert len(task.groups[0].runs) == 3
+  with pytest.raises(UserError, match="no run; must be a run, a folder of runs, or a pattern"):
+    compare(runs / "fast_breakout_seed0.log")
+
+
 def test_an_opponent_has_one_name(tmp_path):
   """`mcts` with its number of simulations beside it is the opponent mcts:N; others have no such number."""
   for seed, overrides in enumerate(

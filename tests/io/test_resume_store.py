@@ -16,6 +16,7 @@ from moozi.io.checkpoints import (
   drop_later,
   find_checkpoint,
   list_checkpoints,
+  list_milestones,
   read_best,
   resume_store,
 )
@@ -254,6 +255,22 @@ def test_best_does_not_replace_a_resumable_checkpoint(tmp_path):
   assert [c.name for c in list_checkpoints(tmp_path / "checkpoints")] == ["step_000000020"]
   drop_later([tmp_path / "checkpoints"], 10)
   assert not list_checkpoints(tmp_path / "checkpoints")
+
+
+def test_later_parameters_do_not_replace_the_best(tmp_path):
+  """The best checkpoint is the state of a milestone; the last state has the same environment step."""
+  directory = tmp_path / "checkpoints"
+  store = CheckpointStore(
+    directory, CheckpointConfig(keep_last=1, milestones_env_steps=10), ResumeStore(tmp_path / "resume")
+  )
+  store.save({"x": np.zeros(1)}, {"env_steps": 10, "learner_steps": 7}, 1.0, state(3))
+  store.save({"x": np.zeros(1)}, {"env_steps": 10, "learner_steps": 7}, 1.0, best_bound=0.5)
+  store.save({"x": np.ones(1)}, {"env_steps": 10, "learner_steps": 9}, 1.0, state(3))
+  found = {c.name: c.learner_steps for c in list_checkpoints(directory)}
+  assert found == {"step_000000010": 9, "step_000000010_best": 7}
+  assert find_checkpoint(directory, "best").learner_steps == 7
+  assert read_best(directory).bound == 0.5
+  assert [c.learner_steps for c in list_milestones(directory)] == [7]
 
 
 def test_best_must_be_a_name(tmp_path):

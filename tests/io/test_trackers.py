@@ -6,6 +6,7 @@ import struct
 import subprocess
 import sys
 import threading
+import types
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from moozi.core.errors import UserError
 from moozi.io import trackers
 from moozi.io.config import load_config
 from moozi.io.run_directory import RunDirectory
-from moozi.io.trackers import IDS, Trackers, check_trackers
+from moozi.io.trackers import IDS, MlflowTracker, Trackers, check_trackers
 from tests.tiny_run import TINY
 
 
@@ -199,6 +200,40 @@ def test_wandb_offline(tmp_path):
     path.read_bytes().decode("latin-1") for path in run.parent.glob("wandb/**/*") if path.is_file()
   )
   assert str(tmp_path / "home") not in text
+
+
+def test_one_mlflow_run_after_a_failed_start(tmp_path, monkeypatch):
+  """The server takes the run but not its settings; the next attempts continue the run."""
+  made = []
+
+  class Client:
+    def __init__(self, address):
+      pass
+
+    def get_experiment_by_name(self, name):
+      return types.SimpleNamespace(experiment_id="1")
+
+    def create_run(self, experiment, run_name):
+      made.append(run_name)
+      return types.SimpleNamespace(info=types.SimpleNamespace(run_id="a" * 32))
+
+    def update_run(self, run_id, status):
+      assert (run_id, status) == ("a" * 32, "RUNNING")
+
+    def log_batch(self, run_id, **records):
+      raise ConnectionError("no answer")
+
+  entities = types.SimpleNamespace(Metric=None, Param=lambda key, value: (key, value))
+  for key in ("MLFLOW_DISABLE_TELEMETRY", "MLFLOW_LOGGING_LEVEL"):
+    monkeypatch.setenv(key, "true")  # the tracker would set them for the process
+  monkeypatch.setitem(sys.modules, "mlflow", types.SimpleNamespace(MlflowClient=Client))
+  monkeypatch.setitem(sys.modules, "mlflow.entities", entities)
+  config = load_config(None, [f"run.dir={tmp_path}", "run.name=one"])
+  run = RunDirectory.create(config)
+  with pytest.raises(ConnectionError):
+    MlflowTracker(config, run)
+  MlflowTracker(config, run)
+  assert len(made) == 1
 
 
 @pytest.mark.slow

@@ -160,13 +160,15 @@ def test_skipped_updates_are_counted_and_limited(parts, learner):
   before = learner.parameters()[0]
   with pytest.raises(
     NotFiniteError, match=r"^loss/policy is not finite: 3 updates in a row.* step 6; learner\.max_"
-  ):
+  ) as raised:
     learner.update(both_are_bad)
+  assert raised.value.counts == {"skipped_updates": 2, "not_finite_policy": 2}
   assert_equal_trees(before, learner.parameters()[0])
 
 
 def test_not_finite_error_can_be_pickled():
-  error = pickle.loads(pickle.dumps(NotFiniteError("loss/value is not finite")))
+  error = pickle.loads(pickle.dumps(NotFiniteError("loss/value is not finite", {"skipped_updates": 3})))
+  assert error.counts == {"skipped_updates": 3}
   assert isinstance(error, NotFiniteError)
   assert str(error) == "loss/value is not finite"
 

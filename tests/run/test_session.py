@@ -201,11 +201,14 @@ def test_lost_environments_are_left_out():
 
 def test_rollback_once():
   checkpoint = RunState(training=Training(learner_step=np.int32(4)))
-  trainer, error = Trainer(latest=lambda: checkpoint), NotFiniteError("loss is not finite")
+  trainer, error = (
+    Trainer(latest=lambda: checkpoint),
+    NotFiniteError("loss is not finite", {"skipped_updates": 2}),
+  )
   rollback = trainer.session.rollback.take(error, 9)
   assert (rollback.found, int(rollback.training.learner_step)) == (4, 9)
   fault = rollback.fault(trainer.session.counters(), 5)
-  assert fault.counts == {"rollbacks": 1, "lost_updates": 5}
+  assert fault.counts == {"rollbacks": 1, "lost_updates": 5, "skipped_updates": 2}
   with pytest.raises(NotFiniteError) as raised:
     trainer.session.rollback.take(error, 9)
   assert raised.value is error

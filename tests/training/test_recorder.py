@@ -5,6 +5,7 @@ import dataclasses
 import json
 import threading
 import time
+import types
 
 import numpy as np
 import pytest
@@ -287,6 +288,22 @@ def test_summary_of_a_resumed_run_has_the_evaluation_before(tmp_path):
     recorder.summary[f"test_{name}"] for name in ("return_mean", "return_std", "episodes", "at_env_steps")
   ]
   assert found == [2.0, 1.0, 2, 64]
+
+
+def test_rates_of_a_run_that_starts_from_a_checkpoint(tmp_path):
+  """Such a run keeps the checkpoint's learner step, and begins at environment step 0."""
+  made = load_config(None, [f"run.dir={tmp_path}", "run.name=one", "logging.period_s=1e-9"])
+  run, display = RunDirectory.create(made), Display()
+  state = RunState(training=types.SimpleNamespace(learner_step=np.int32(10**9)))
+  resumed = Resumed(state=state, recorder=None, store=None)
+  start = time.monotonic() - 10
+  with contextlib.closing(Recorder(run.load_config(), SPEC, run, display, start, resumed)) as recorder:
+    recorder.observe(dataclasses.replace(acted(60), learner_steps=10**9))
+    recorder.observe(
+      Updated(env_steps=100, learner_steps=10**9 + 8, metrics={}, num_samples=400, sample_reuse=4.0)
+    )
+  assert all(tick["system/updates_per_s"] < 1e8 for tick in read_metrics(run.metrics_path))
+  assert any("filling replay: 60 of" in note for note in display.notes)
 
 
 def test_faults_are_summed_and_logged(tmp_path, caplog):

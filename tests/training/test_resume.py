@@ -96,6 +96,23 @@ def test_resume_continues_in_the_same_directory(cli, run):
   assert RunDirectory.open(run).load_config().max_env_steps == 320
 
 
+def test_a_run_that_is_continued_has_not_ended(run):
+  with moozi.resume_events(run, max_env_steps=320) as training:
+    next(training)
+    next(training)
+    with pytest.raises(UserError, match="has not ended"):
+      _ = moozi.Run(run).summary
+  assert moozi.Run(run).summary["reason"] == "stopped"
+
+
+@pytest.mark.parametrize("value", ["null", '"x"', "[1]"])
+def test_malformed_counters_do_not_stop_a_resume(cli, run, value):
+  with (run / "metrics.jsonl").open("a") as file:
+    file.write(f'{{"env_steps": {value}}}\n')
+  status, _, err = cli("train", "--resume", run, "max_env_steps=192")
+  assert status == 0, err
+
+
 @pytest.mark.slow
 def test_curves_equal_those_of_an_unbroken_run(cli, run, finished, tmp_path):
   """The curves of a resumed run have the same steps as those of a run that was never stopped."""

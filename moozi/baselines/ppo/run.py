@@ -19,7 +19,7 @@ from moozi.baselines.ppo.network import PPONetwork, make_network, make_policy
 from moozi.baselines.ppo.update import TERMS, PPOState, Segment, init_state, learning_rate_at, make_round
 from moozi.core.actor_report import ActorReport
 from moozi.core.config import Config
-from moozi.core.errors import NotFiniteError, SegmentError
+from moozi.core.errors import EnvError, NotFiniteError, SegmentError
 from moozi.core.seeds import child_seed
 from moozi.core.spec import EnvSpec
 from moozi.evaluation.evaluator import EvaluationResult, Evaluator
@@ -199,10 +199,10 @@ class PPO:
     yield Faulted(**self.session.counters(), counts=result.faults, message=result.describe(worker=0))
     try:
       self._refusals.add(0, reason)
-    except SegmentError:
+      self._collector.reset()
+    except (SegmentError, EnvError):
       yield self.session.state_ready(self, is_final=True, has_envs=False)
       raise
-    self._collector.reset()
 
   def _roll_back(self, error: NotFiniteError) -> Faulted:
     rollback = self.session.rollback.take(error, self.learner_steps)

@@ -246,10 +246,10 @@ def make_optimizer(config: PPOConfig) -> optax.GradientTransformation:
 
   `make_update` applies the learning rate.
   """
-  adam = optax.scale_by_adam(eps=config.adam_epsilon)
-  if config.max_grad_norm is None:
-    return optax.chain(adam)
-  return optax.chain(optax.clip_by_global_norm(config.max_grad_norm), adam)
+  # The state has one structure with and without clipping, so that a resumed run may change the setting.
+  max_norm = config.max_grad_norm
+  clip = optax.identity() if max_norm is None else optax.clip_by_global_norm(max_norm)
+  return optax.chain(clip, optax.scale_by_adam(eps=config.adam_epsilon))
 
 
 def init_state(

@@ -41,7 +41,8 @@ def run(inputs: RunInputs) -> Generator[Event, None, None]:
 def check_env(config: Config, spec: EnvSpec) -> None:
   """Raises UserError if Q-learning cannot play the environment."""
   check_players(config, spec)
-  check_frame(config.q_learning.network, "q_learning", config, spec)
+  if config.q_learning.kind == "network":
+    check_frame(config.q_learning.network, "q_learning", config, spec)
 
 
 def initial_training_state(config: Config, spec: EnvSpec) -> TrainingState:

@@ -108,7 +108,9 @@ def make_policy(q_function: QFunction) -> Callable[..., tuple[HistoryState, Poli
     mask = jnp.asarray(timestep.legal_actions_mask)
     values = q_function.apply(params, history.frames, mask)
     # A non-finite value must not make its action the best; the learner handles non-finite parameters.
-    best, value = highest(jnp.where(jnp.isfinite(values), values, 0.0), mask)
+    is_finite = jnp.isfinite(values)
+    best, value = highest(jnp.where(is_finite, values, jnp.finfo(values.dtype).min), mask)
+    value = jnp.where(jnp.any(is_finite & mask, axis=-1), value, 0.0)
     random_key, uniform_key = jax.random.split(rng_key)
     uniform = mask / jnp.sum(mask, axis=-1, keepdims=True)
     is_random = jax.random.bernoulli(random_key, epsilon, best.shape)

@@ -643,6 +643,8 @@ class Config(Section):
       ):
         if count < 2:
           raise ValueError(f"{key}={count}: must be at least 2 with offline.fraction below 1")
+    if self.algorithm == "ppo":
+      return self  # it has no replay
     num_lanes = self.workers.num_workers * self.workers.num_envs
     lane = self.replay.capacity // num_lanes
     need = self.targets.history_length + self.targets.unroll_steps + self.targets.n_step

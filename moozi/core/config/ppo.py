@@ -44,8 +44,9 @@ class PPOConfig(Section):
   """The keys of PPO, used with `algorithm: ppo`. PPO always runs in one process.
 
   PPO also reads seed, max_env_steps, max_wall_s, env, run, evaluation (except resources), checkpoint,
-  logging, workers.max_env_faults, workers.env_timeout_s, workers.max_random_starts,
-  replay.max_refused_segments, and scalar_transform with value_loss=categorical. It reads no other keys.
+  logging (except the two keys of histograms), callbacks, workers.max_env_faults, workers.env_timeout_s,
+  workers.max_random_starts, replay.max_refused_segments, and scalar_transform with value_loss=categorical.
+  It reads no other keys.
   """
 
   num_envs: PositiveInt = Field(4, description="number of environments; Atari: 8")

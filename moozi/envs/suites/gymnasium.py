@@ -205,6 +205,10 @@ class _GymnasiumGame(Game):
   def legal_actions_mask(self) -> np.ndarray | None:
     return self._mask
 
+  def render(self) -> np.ndarray | None:
+    picture: np.ndarray | None = self._env.render() if self._env.render_mode == "rgb_array" else None
+    return picture
+
   def close(self) -> None:
     self._env.close()
 

@@ -21,7 +21,7 @@ from moozi.core import plugins
 from moozi.core.config import Section
 from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
-from moozi.envs.environment import Environment, check_seed
+from moozi.envs.environment import Bot, Environment, check_seed
 from moozi.envs.suite import Suite
 from moozi.envs.suites import dm_env as dm_env_suite
 from moozi.envs.trial import spec_after_trial
@@ -71,6 +71,19 @@ def _warn_unseeded(name: str) -> None:
   )
 
 
+class _LaterBot:
+  """Makes its bot at the first action, because the environment of the next episode may not exist before."""
+
+  def __init__(self, make: Callable[[], Bot]) -> None:
+    self._make = make
+    self._bot: Bot | None = None
+
+  def action(self, legal_actions_mask: np.ndarray) -> int:
+    if self._bot is None:
+      self._bot = self._make()
+    return self._bot.action(legal_actions_mask)
+
+
 class _MadePerSeed(EnvironmentWrapper):
   """Makes a new environment for each seed."""
 
@@ -82,7 +95,12 @@ class _MadePerSeed(EnvironmentWrapper):
     seed, spec = check_seed(seed), self.env_spec
     self._env.close()
     # 31 bits, which any generator accepts.
-    self._env, _ = self._make(int(np.random.SeedSequence(seed).generate_state(1)[0] >> 1))
+    try:
+      self._env, _ = self._make(int(np.random.SeedSequence(seed).generate_state(1)[0] >> 1))
+    except UserError as error:
+      # The function has made environments before. An `EnvGuard` replaces an environment that raises another
+      # error than UserError.
+      raise RuntimeError(str(error)) from error
     self._env.seed(seed)
     if self.env_spec != spec:
       pairs = zip(fields(spec), astuple(spec), astuple(self.env_spec), strict=True)
@@ -91,6 +109,10 @@ class _MadePerSeed(EnvironmentWrapper):
         f"env.name={spec.name}: the spec must not depend on the seed; {field} was {one_line(was, 80)} and is "
         f"{one_line(now, 80)} with another seed"
       )
+
+  def make_bot(self, kind: str, simulations: int, seed: int) -> Bot:
+    self._env.make_bot(kind, simulations, seed)  # raises its error now
+    return _LaterBot(lambda: self._env.make_bot(kind, simulations, seed))
 
 
 def _check_arguments(name: str, function: Callable[..., Any], kwargs: dict[str, Any]) -> bool:

@@ -16,6 +16,7 @@ from moozi.io.checkpoints.format import (
 )
 from moozi.io.checkpoints.listing import (
   BEST,
+  PARAMS_ONLY,
   find_checkpoint,
   list_checkpoints,
   list_milestones,

@@ -100,6 +100,14 @@ class CheckpointStore:
     if rest is not None:
       self._resume.save(name, rest, meta, generations, blocks)
     if not exists:
+      best = read_best(self._directory)
+      if best is not None and best.name == name and best_bound is None:
+        # Later parameters must not take the name of the best ones. A kill in between leaves no best.
+        kept = name + "_best"
+        shutil.rmtree(self._directory / kept, ignore_errors=True)
+        self._write_best(kept, best.bound, best.evaluation)
+        os.replace(self._directory / name, self._directory / kept)
+        before = [c for c in before if c.name != name]
       milestone = self._milestone(meta["env_steps"])
       # A checkpoint that replaces a milestone at the same environment step is a milestone too.
       was_milestone = any(c.name == name and c.meta.get("is_milestone") for c in before)
@@ -108,10 +116,13 @@ class CheckpointStore:
       save_checkpoint(self._directory, name, training, meta)
       self._last_milestone = max(self._last_milestone, milestone)
     if best_bound is not None:
-      best = {"name": name, "bound": best_bound, "evaluation": self._evaluation}
-      write_text(self._directory / BEST, json.dumps(best) + "\n")
+      self._write_best(name, best_bound, self._evaluation)
     self._prune()
     return self._directory / name
+
+  def _write_best(self, name: str, bound: float | None, evaluation: Mapping[str, Any] | None) -> None:
+    best = {"name": name, "bound": bound, "evaluation": evaluation}
+    write_text(self._directory / BEST, json.dumps(best) + "\n")
 
   def _prune(self) -> None:
     found, resumable = list_checkpoints(self._directory), self._resume.names()

@@ -22,6 +22,7 @@ from moozi.run.state import RunState
 from moozi.training.algorithms import algorithm_of
 from tests.baselines.ppo.conftest import TINY
 from tests.baselines.ppo.salary import BONUS, LEAVE, SALARY, STAY
+from tests.envs import faulty
 from tests.envs.environments import NIM_SPEC
 from tests.run_events import assert_equal_trees, final_state, first_checkpoint
 
@@ -366,13 +367,26 @@ def test_consecutive_refused_segments_end_the_run():
     r"training_worker_0: 2 segments in a row were refused, the last: last_reward .*max_refused_segments=2"
   )
   with pytest.raises(SegmentError, match=error_text):
-    received.extend(ppo_run.run(RunInputs(config, build.env_spec(config))))
+    received.extend(ppo_run.run(RunInputs(config, faulty.SPEC)))  # a trial episode would find the fault
   assert [type(e) for e in received] == [Started, Acted, Faulted, Acted, Faulted, StateReady]
   last = received[-1]
   assert (last.is_final, last.env_steps, last.learner_steps, last.state.collectors) == (True, 128, 0, ())
   again = run(FAULTY, "env.kwargs.episode=999999", "max_env_steps=192", state=last.state)
   assert again[0].message == "PPO, one process; all environments are reset"
   assert (again[-1].env_steps, again[-1].learner_steps) == (192, 4)
+
+
+def test_env_that_fails_after_a_refused_segment_leaves_a_last_state(monkeypatch):
+  def fail(self):
+    raise EnvError("the environment failed")
+
+  config, received = configure(FAULTY, "env.kwargs.how=nan"), []
+  monkeypatch.setattr(Collector, "reset", fail)
+  with pytest.raises(EnvError):
+    received.extend(ppo_run.run(RunInputs(config, build.env_spec(config))))
+  last = received[-1]
+  assert isinstance(last, StateReady)
+  assert (last.is_final, last.state.collectors) == (True, ())
 
 
 @pytest.mark.parametrize(("length", "is_in_it"), [(8, True), (5, False)])

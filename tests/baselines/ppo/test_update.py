@@ -334,6 +334,8 @@ def test_optimizer_clips_by_global_norm():
   optimizer = make_optimizer(PPOConfig(adam_epsilon=1.0, max_grad_norm=None))
   out, _ = optimizer.update(grads, optimizer.init(grads))
   np.testing.assert_allclose([out["a"][0], out["b"][0]], [3 / 4, 4 / 5], rtol=1e-5)
+  states = [make_optimizer(PPOConfig(max_grad_norm=norm)).init(grads) for norm in (None, 0.5)]
+  assert len({str(jax.tree_util.tree_structure(state)) for state in states}) == 1
   optimizer = make_optimizer(PPOConfig())
   tiny = {"a": jnp.array([1e-5])}
   np.testing.assert_allclose(optimizer.update(tiny, optimizer.init(tiny))[0]["a"], [0.5], rtol=1e-3)

@@ -97,6 +97,8 @@ def test_unsupported_environments_are_refused():
     next(q_run.run(RunInputs(configure(), hidden)))
   with pytest.raises(UserError, match=r"q_learning\.network\.kind=nature_conv: .* 36×36.* 10×5"):
     run("q_learning.network.kind=nature_conv")
+  table = configure("q_learning.kind=table", "q_learning.network.kind=nature_conv")
+  q_run.check_env(table, build.env_spec(table))  # a table has no network
   config = configure()
   with pytest.raises(UserError, match=r"--simulations=9: this run's algorithm is q_learning, which does not"):
     q_run.build_evaluator(config, build.env_spec(config), 9)

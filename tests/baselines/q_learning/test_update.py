@@ -175,6 +175,9 @@ def test_greedy_action_is_the_best_legal_one():
 def test_values_that_are_not_finite_are_not_preferred():
   legal = np.array([[False, True, True, True]] * 2)
   assert decide([[0, np.nan, 1, 0], [0, -1, np.inf, 2]], legal, 0.0).action.tolist() == [2, 3]
+  output = decide([[0, -3, np.nan, -5], [0, np.nan, np.nan, -np.inf]], legal, 0.0)
+  assert output.action.tolist() == [1, 1]
+  assert output.root_value.tolist() == [-3, 0]
 
 
 def test_random_actions_are_legal_and_uniform():

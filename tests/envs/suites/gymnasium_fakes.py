@@ -10,13 +10,15 @@ from gymnasium import spaces
 class Walk(gymnasium.Env):
   """Returns random observations of a given space; step 9 terminates or truncates the episode, or both."""
 
-  metadata: ClassVar[dict[str, Any]] = {"render_modes": []}
+  metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"]}
 
-  def __init__(self, observation_space=None, action_space=None, ends="terminated", show=None) -> None:
+  def __init__(
+    self, observation_space=None, action_space=None, ends="terminated", show=None, render_mode=None
+  ) -> None:
     self.observation_space = observation_space or spaces.Box(0, 255, (6, 5, 3), np.uint8)
     self.action_space = action_space or spaces.Discrete(3)
     self._ends, self._show_fn = ends, show
-    self.closed = False
+    self.closed, self.render_mode = False, render_mode
     self.seeds: list[int | None] = []
     self.actions: list[Any] = []
 
@@ -40,6 +42,10 @@ class Walk(gymnasium.Env):
       return self._show_fn(self._step)
     self.observation_space.seed(int(self.np_random.integers(2**31)))
     return self.observation_space.sample()
+
+  def render(self):
+    assert self.render_mode is not None
+    return np.full((8, 9, 3), self._step, np.uint8)
 
   def close(self):
     self.closed = True

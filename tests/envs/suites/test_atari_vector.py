@@ -164,7 +164,8 @@ def test_reset_and_set_state_start_new_games():
   vector.close()
 
 
-def test_restored_envs_repeat_no_seed(monkeypatch):
+@pytest.mark.parametrize("reseed", [True, False])
+def test_restored_envs_repeat_no_seed(monkeypatch, reseed):
   def seeds_of(vector, state=None):
     seeds, draw = [], vector._draw_seeds
     monkeypatch.setattr(vector, "_draw_seeds", lambda *args: seeds.append(draw(*args)) or seeds[-1])
@@ -176,12 +177,21 @@ def test_restored_envs_repeat_no_seed(monkeypatch):
     vector.close()
     return np.concatenate(seeds).tolist()
 
-  first, second = make("Pong", [0, 1]), make("Pong", [0, 1])
+  first, second = (make("Pong", [0, 1], reseed=reseed) for _ in range(2))
   before = seeds_of(first)
   after = seeds_of(second, first.get_state())
   assert len(before) == 2 * 3
   assert after[:2] == before[:2]  # the constructor of the lanes resets before the state is restored
-  assert not set(after[2:]) & set(before)
+  restored = after[2:] if reseed else after[2:4]
+  assert -1 not in restored
+  assert not set(restored) & set(before)
+
+
+def test_random_starts_have_no_threads(caplog):
+  vector = make_vector("atari:Pong", {"num_threads": 1}, 1, seed=0, max_random_starts=2)
+  assert isinstance(vector, SyncVectorEnvironment)
+  assert "workers.max_random_starts=2: env.kwargs.num_threads has no effect" in caplog.text
+  vector.close()
 
 
 def test_make_vector_with_threads():

@@ -313,3 +313,13 @@ def test_missing_package(monkeypatch):
   assert install in str(error.value)
   (line,) = registry.list_environments("gymnasium")
   assert line.summary == install
+
+
+def test_pictures_of_the_environment():
+  env = wrap(Walk(render_mode="rgb_array"))
+  env.reset()
+  env.step(0)
+  np.testing.assert_array_equal(env.render(), np.ones((8, 9, 3), np.uint8))
+  env = wrap(Walk())
+  env.reset()
+  assert env.render() is None

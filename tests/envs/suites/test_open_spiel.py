@@ -433,6 +433,13 @@ def test_mcts_beats_random_play(wrap):
     assert total >= 12
 
 
+@pytest.mark.parametrize(
+  ("name", "is_in_python"), [("connect_four", False), ("othello", False), ("simplest", True)]
+)
+def test_the_mcts_bot_in_cpp_plays_the_rules_in_cpp(name, is_in_python):
+  assert Rules(name).is_in_python == is_in_python
+
+
 def test_mcts_follows_from_its_seed():
   env = registry.make("open_spiel:connect_four", seed=0)
 

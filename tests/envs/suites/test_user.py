@@ -11,6 +11,7 @@ from moozi.core.errors import UserError
 from moozi.envs import registry
 from moozi.envs.environment import GameEnvironment
 from moozi.envs.suites import user
+from moozi.envs.vector import make_vector
 from tests.envs.contract import EnvironmentContract, assert_same, play
 from tests.envs.suites import user_fakes
 
@@ -199,6 +200,22 @@ def test_trial_episode(kind, message):
   assert getattr(user_fakes, kind).num_closed == closed + 1
 
 
+@pytest.mark.parametrize(
+  ("fault", "message"),
+  [
+    ("frame", r"a frame is float32\[1, 1, 2\]; its spec says uint8\[1, 1, 2\]"),
+    ("mask", r"legal_actions_mask has shape \[2\], must be \[3\]"),
+    ("reward", "reward=nan is not finite"),
+    ("discount", "a step of discount 0.9"),
+    ("player", "to_play=0; must be 0 and 1 in turn"),
+  ],
+)
+def test_trial_of_an_env_without_an_adapter(fault, message):
+  assert registry.env_spec(f"{FAKES}:Own") == user_fakes.Own.env_spec
+  with pytest.raises(UserError, match=message):
+    registry.env_spec(f"{FAKES}:Own", fault=fault)
+
+
 def test_trial_of_an_endless_env():
   assert registry.env_spec(f"{FAKES}:make_counter", length=10**9).num_env_actions == 3
 
@@ -221,6 +238,31 @@ def test_env_made_per_seed_forwards_everything():
     step = env.step(0)
   assert env.will_continue
   assert env.reset().observation.is_continued
+
+
+def test_bot_of_the_next_episode():
+  """An evaluation makes the opponent of an episode before it seeds the episode's environment."""
+  env = registry.make(f"{FAKES}:make_board", seed=0)
+  with pytest.raises(UserError, match="no such player"):
+    env.make_bot("expert", 1, 0)
+  for seed in range(3):
+    bot = env.make_bot("mcts", 4, seed)
+    env.seed(seed)
+    step = env.reset()
+    while not step.last():
+      mask = step.observation.legal_actions_mask
+      action = bot.action(mask)
+      assert mask[action]
+      step = env.step(action)
+
+
+def test_guard_replaces_an_env_that_cannot_be_made_again(monkeypatch):
+  monkeypatch.setattr(user_fakes.FailsOnce, "num_made", 0)
+  vector = make_vector(f"{FAKES}:FailsOnce", {}, 1, seed=0, max_faults=3)
+  step = vector.reset()
+  assert vector.num_faults == 1
+  assert step.is_first.all()
+  vector.close()
 
 
 def test_spec_must_not_depend_on_the_seed():

@@ -8,6 +8,10 @@ import dm_env
 import numpy as np
 from dm_env import specs
 
+from moozi.core.spec import EnvSpec
+from moozi.envs import registry
+from moozi.envs.environment import Environment, Observation
+
 
 class Counter(dm_env.Environment):
   """Counts to `length`; action 0 has a random reward."""
@@ -90,6 +94,34 @@ class Rewardless(_EndsWith):
 class Discounted(_EndsWith):
   num_closed = 0
   last: ClassVar = {"discount": 0.9}
+
+
+class Own(Environment):
+  """A `moozi.Environment` for two players, which violates its spec as `fault` says."""
+
+  env_spec = EnvSpec(name="own", frame_shape=(1, 1, 2), frame_dtype="uint8", num_env_actions=3, num_players=2)
+
+  def __init__(self, fault=""):
+    self._fault = fault
+
+  def seed(self, seed):
+    pass
+
+  def reset(self):
+    self._count = 0
+    return dm_env.restart(self._observe())
+
+  def step(self, action):
+    self._count += 1
+    if self._count < 5:
+      return dm_env.transition(np.nan if self._fault == "reward" else 0.0, self._observe())
+    step = dm_env.termination(1.0, self._observe())
+    return step._replace(discount=0.9) if self._fault == "discount" else step
+
+  def _observe(self):
+    frame = np.zeros((1, 1, 2), np.float32 if self._fault == "frame" else np.uint8)
+    mask = np.ones(2 if self._fault == "mask" else 3, bool)
+    return Observation(frame, mask, 0 if self._fault == "player" else self._count % 2)
 
 
 class EndsBadly(_Counted):
@@ -182,3 +214,19 @@ def make_catch():
   from moozi.envs import registry
 
   return registry.make("tiny:catch", seed=0)
+
+
+def make_board(seed):
+  return registry.make("open_spiel:tic_tac_toe", seed)
+
+
+class FailsOnce(Counter):
+  """Fails when the environment is made for the third time."""
+
+  num_made = 0
+
+  def __init__(self, seed):
+    super().__init__()
+    FailsOnce.num_made += 1
+    if FailsOnce.num_made == 3:
+      raise OSError("port in use")

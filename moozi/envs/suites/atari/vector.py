@@ -92,6 +92,7 @@ class AtariVectorEnvironment(VectorEnvironment):
       for i, num_seeds in enumerate(state["num_seeds"]):
         while self._num_seeds[i] < num_seeds:
           self._draw_seed(i)
+    self._was_cut[:] = True  # with `reseed=False` the reset would continue the streams of the first seed
     return self.reset(), np.ones(self.num_envs, bool)
 
   def step(self, actions: Int[np.ndarray, "B"]) -> BatchedTimeStep:

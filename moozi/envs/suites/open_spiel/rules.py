@@ -88,7 +88,8 @@ class Rules:
     self.is_deterministic = kind.chance_mode == pyspiel.GameType.ChanceMode.DETERMINISTIC
     is_searchable = self.is_perfect_information and self.is_deterministic
     self.max_moves: int | None = self.game.max_game_length() if is_searchable else None
-    self.is_in_python = type(self.game) is not pyspiel.Game
+    # Some games in C++ have their own class in the package.
+    self.is_in_python = type(self.game).__module__.partition(".")[0] != pyspiel.__name__
     self.hides_moves = kind.short_name in _HIDING_MOVES
     self._is_information_state = kind.provides_information_state_tensor and (
       not self.is_perfect_information or not kind.provides_observation_tensor

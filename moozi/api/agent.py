@@ -25,7 +25,7 @@ from moozi.io.run_directory import RunDirectory
 if TYPE_CHECKING:
   from moozi.core.search_record import InspectedEpisode
   from moozi.evaluation.episodes import EvaluationResult
-  from moozi.evaluation.evaluator import Evaluator, Player
+  from moozi.evaluation.evaluator import AgentPlayer, Evaluator
 
 ObservationLike: TypeAlias = np.ndarray | Observation | TimeStep
 
@@ -348,7 +348,7 @@ class Agent:
     check_opponent(config, self.spec)
 
   @functools.cached_property
-  def _player(self) -> "Player":
+  def _player(self) -> "AgentPlayer":
     return self._evaluator_of(self.config).player(self.state.params, self.state.net_state, self._seed)
 
   @functools.cached_property

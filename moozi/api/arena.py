@@ -23,7 +23,7 @@ from moozi.envs import registry
 from moozi.envs.table import Table
 from moozi.envs.vector import live_steps
 from moozi.evaluation import arena as play
-from moozi.evaluation.arena import Entrant, Game, Match, Seated, View
+from moozi.evaluation.arena import Entrant, GameRecord, Match, Seated, View
 from moozi.evaluation.ratings import NUM_DRAWS, Standings, standings
 from moozi.io.atomic_write import write_text
 from moozi.io.checkpoints import PARAMS_ONLY, list_milestones
@@ -62,7 +62,7 @@ class Arena:
 
   task: str
   conditions: dict[str, Any]
-  games: tuple[Game, ...]
+  games: tuple[GameRecord, ...]
   standings: Standings
   steps: dict[str, int] = dataclasses.field(default_factory=dict)
 
@@ -435,7 +435,7 @@ class _SeatedAgent:
 
 def _make_player_of_blocks(
   env: EnvConfig, sources: dict[str, str], simulations: int | None, allow_code: bool, seed: int, plies: int
-) -> Callable[[list[Match]], list[Game]]:
+) -> Callable[[list[Match]], list[GameRecord]]:
   """Returns the function that plays blocks. Called in each worker process, where it loads the players.
 
   Args:
@@ -449,10 +449,10 @@ def _make_player_of_blocks(
 
 def _play_all(
   blocks: list[list[Match]],
-  own: Callable[[list[Match]], list[Game]],
-  make: Callable[[], Callable[[list[Match]], list[Game]]],
+  own: Callable[[list[Match]], list[GameRecord]],
+  make: Callable[[], Callable[[list[Match]], list[GameRecord]]],
   workers: int,
-) -> Generator[list[Game], None, None]:
+) -> Generator[list[GameRecord], None, None]:
   """Yields the games of each block, in any order."""
   workers = min(workers, len(blocks))
   if workers > 1 and importlib.util.find_spec("ray") is not None:
@@ -471,7 +471,7 @@ class _Results:
   """
 
   def __init__(self, folder: str | os.PathLike[str] | None, header: dict[str, Any]) -> None:
-    self.games: dict[Match, Game] = {}
+    self.games: dict[Match, GameRecord] = {}
     self._agents: dict[str, dict[str, Any]] = {}
     self._log: RecordLog | None = None
     self._lock: RunLock | None = None
@@ -517,7 +517,7 @@ class _Results:
     if new:
       self._log.append(new)
 
-  def add(self, games: Sequence[Game]) -> None:
+  def add(self, games: Sequence[GameRecord]) -> None:
     """Adds the games that are not stored yet."""
     new = [game for game in games if game.match not in self.games]
     if self._log is not None:
@@ -537,7 +537,7 @@ class _Results:
       self.games[game.match] = game
 
 
-def _to_record(game: Game) -> dict[str, Any]:
+def _to_record(game: GameRecord) -> dict[str, Any]:
   return {
     "players": game.match.players,
     "opening": game.match.opening,
@@ -547,9 +547,9 @@ def _to_record(game: Game) -> dict[str, Any]:
   }
 
 
-def _from_record(record: dict[str, Any]) -> Game:
+def _from_record(record: dict[str, Any]) -> GameRecord:
   match = Match(tuple(str(name) for name in record["players"]), int(record["opening"]))
   returns = tuple(float(x) for x in record["returns"])
   if len(returns) != len(match.players) or not np.isfinite(returns).all():
     raise ValueError("returns")
-  return Game(match, int(record["num_random"]), tuple(int(a) for a in record["actions"]), returns)
+  return GameRecord(match, int(record["num_random"]), tuple(int(a) for a in record["actions"]), returns)

@@ -10,7 +10,7 @@ from moozi.commands.common import AsJson
 
 if TYPE_CHECKING:
   from moozi.io.trajectories import TrajectoryStore
-  from moozi.ops.games import Game
+  from moozi.ops.games import StoredGame
 
 
 def list_trajectories(
@@ -48,12 +48,12 @@ def list_trajectories(
   return 0
 
 
-def _games(store: "TrajectoryStore") -> "list[tuple[int, Game]]":
+def _games(store: "TrajectoryStore") -> "list[tuple[int, StoredGame]]":
   """Returns pairs (lane, episode), sorted by lane and start."""
   from moozi.ops.games import GameCounter
 
   counters: dict[int, GameCounter] = {}
-  found: list[tuple[int, Game]] = []
+  found: list[tuple[int, StoredGame]] = []
   for stored in store.read():
     lane = stored.span.lane
     ended = counters.setdefault(lane, GameCounter()).add(stored.span.start, stored.steps)
@@ -62,7 +62,7 @@ def _games(store: "TrajectoryStore") -> "list[tuple[int, Game]]":
   return sorted(found, key=lambda pair: (pair[0], pair[1].start))
 
 
-def _summary(about: dict[str, Any], games: "list[Game]") -> str:
+def _summary(about: dict[str, Any], games: "list[StoredGame]") -> str:
   ended = [game for game in games if game.end != "unfinished"]
   text = (
     f"{about['env']}: {about['steps']:,} steps in {about['lanes']} lanes, {about['files']} files of "

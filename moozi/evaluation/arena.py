@@ -41,7 +41,7 @@ class Match:
 
 
 @dataclasses.dataclass(frozen=True)
-class Game:
+class GameRecord:
   """A finished game.
 
   Attributes:
@@ -146,7 +146,7 @@ def play(
   entrants: Mapping[str, Entrant],
   seed: int,
   num_random: int,
-) -> list[Game]:
+) -> list[GameRecord]:
   """Plays games in lockstep, and returns them in order.
 
   Raises: UserError: an opening cannot be made, because its games end within `num_random` actions. EnvError: a
@@ -171,7 +171,7 @@ def play(
         tables[i].step(action)
         actions[i].append(action)
     return [
-      Game(match, num_random, tuple(played), tuple(table.returns()))
+      GameRecord(match, num_random, tuple(played), tuple(table.returns()))
       for match, played, table in zip(matches, actions, tables, strict=True)
     ]
 
@@ -301,7 +301,7 @@ class _Singles:
       observe(self._players[lane], self._spec, view.frame, view.legal, action)
 
 
-def openings_of(games: Sequence[Game], is_deterministic: bool) -> list[object]:
+def openings_of(games: Sequence[GameRecord], is_deterministic: bool) -> list[object]:
   """Returns a key for the opening of each game; games with the same key are one observation.
 
   In a game without chance, the key is the sequence of random moves at the start: two openings can have the

@@ -106,11 +106,11 @@ class Evaluator:
           on_episode(slots.num_finished)
     return dataclasses.replace(slots.result(version, env_steps), seconds=time.perf_counter() - start)
 
-  def player(self, params: Any, net_state: Any, seed: int | None = None) -> "Player":
-    """Returns a Player with the evaluation's policy and temperature; `seed` defaults to `evaluation.seed`."""
+  def player(self, params: Any, net_state: Any, seed: int | None = None) -> "AgentPlayer":
+    """Returns a player with the evaluation's policy and temperature; `seed` defaults to `evaluation.seed`."""
     seed = self._config.evaluation.seed if seed is None else seed
     history = init_history(1, self._history_length, self._spec)
-    return Player(self._policy, jax.device_put((params, net_state)), self._temperature, history, seed)
+    return AgentPlayer(self._policy, jax.device_put((params, net_state)), self._temperature, history, seed)
 
   @property
   def history_length(self) -> int:
@@ -151,7 +151,7 @@ class Evaluator:
       yield slots.played_step(Decision(DUMMY_ACTION, slots.end_value(0), no_probs), seat)
 
 
-class Player:
+class AgentPlayer:
   """Chooses the agent's actions in one environment, frame by frame.
 
   Call `decide` or `observe` once for every frame, in order, even if another player moves. Both advance the

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from jaxtyping import Float
 
-from moozi.evaluation.arena import Game, openings_of
+from moozi.evaluation.arena import GameRecord, openings_of
 
 CONFIDENCE = 0.95
 NUM_DRAWS = 1000
@@ -54,7 +54,7 @@ class Tally:
     return len(self.wins)
 
 
-def tally(games: Sequence[Game], players: Sequence[str], is_deterministic: bool) -> Tally:
+def tally(games: Sequence[GameRecord], players: Sequence[str], is_deterministic: bool) -> Tally:
   """Counts the games of `players`; see `Tally`.
 
   Args:
@@ -74,7 +74,7 @@ def tally(games: Sequence[Game], players: Sequence[str], is_deterministic: bool)
   return Tally(tuple(players), wins, count, gains)
 
 
-def _comparisons(game: Game, index: dict[str, int]) -> Iterator[tuple[int, int, float, float]]:
+def _comparisons(game: GameRecord, index: dict[str, int]) -> Iterator[tuple[int, int, float, float]]:
   """Yields (i, j, score of i against j, mean return of i) for each ordered pair of players of a game.
 
   The score is the mean over pairs of their seats: 1 for a higher return, ½ for an equal one.
@@ -84,7 +84,7 @@ def _comparisons(game: Game, index: dict[str, int]) -> Iterator[tuple[int, int, 
     yield index[first], index[second], score, float(np.mean(own))
 
 
-def _returns_of(game: Game) -> dict[str, list[float]]:
+def _returns_of(game: GameRecord) -> dict[str, list[float]]:
   """Returns the returns of each player's seats, by name."""
   returns: dict[str, list[float]] = {}
   for name, gained in zip(game.match.players, game.returns, strict=True):
@@ -120,7 +120,7 @@ class Standings:
 
 
 def standings(
-  games: Sequence[Game], players: Sequence[str], pinned: str, is_deterministic: bool, seed: int = 0
+  games: Sequence[GameRecord], players: Sequence[str], pinned: str, is_deterministic: bool, seed: int = 0
 ) -> Standings:
   """Returns the scores and ratings of `players` from games in which no others took part."""
   counts = tally(games, players, is_deterministic)
@@ -193,7 +193,7 @@ def bradley_terry(wins: Float[np.ndarray, "draws P P"], pinned: int) -> Float[np
   return out
 
 
-def openskill_ratings(games: Sequence[Game], players: Sequence[str]) -> Iterator[tuple[float, float]]:
+def openskill_ratings(games: Sequence[GameRecord], players: Sequence[str]) -> Iterator[tuple[float, float]]:
   """Yields (mu, sigma) for each of `players` after all games, which are rated in order of openings.
 
   For a player in several seats of a game, the mean of their returns counts.

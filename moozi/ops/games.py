@@ -11,7 +11,7 @@ from moozi.ops.players import player_sign
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Game:
+class StoredGame:
   """One game, from one `is_first` to the next; a lost life does not end it.
 
   Attributes:
@@ -31,10 +31,10 @@ class GameCounter:
   """Finds the games in the steps of one lane. Steps are added in order, in parts of any length."""
 
   def __init__(self) -> None:
-    self._open: Game | None = None
+    self._open: StoredGame | None = None
     self._to_play = np.zeros(0, np.int32)
 
-  def add(self, start: int, steps: TrajectorySample) -> list[Game]:
+  def add(self, start: int, steps: TrajectorySample) -> list[StoredGame]:
     """Adds the lane's next steps [T, …], which start at index `start`; returns the games that they complete.
 
     A game is complete when the next one starts, as in `acting.lanes`.
@@ -46,7 +46,7 @@ class GameCounter:
     reward = np.where(steps.is_first, 0.0, player_sign(mover, 0) * steps.last_reward.astype(np.float64))
     is_taken = ~steps.is_last
     edges = [0, *np.flatnonzero(steps.is_first).tolist(), len(is_taken)]
-    ended: list[Game] = []
+    ended: list[StoredGame] = []
     for i, (first, stop) in enumerate(itertools.pairwise(edges)):
       if i > 0 and self._open is not None:
         ended.append(self._open)
@@ -55,7 +55,7 @@ class GameCounter:
         self._open = self._extend(start + first, steps, slice(first, stop), reward, is_taken)
     return ended
 
-  def rest(self) -> Game | None:
+  def rest(self) -> StoredGame | None:
     """Returns the newest game, which is not complete yet; None before the first step."""
     return self._open
 
@@ -66,14 +66,14 @@ class GameCounter:
     span: slice,
     reward: Float64[np.ndarray, "T"],
     is_taken: Bool[np.ndarray, "T"],
-  ) -> Game:
+  ) -> StoredGame:
     """Returns the open game, or a new game at `start`, with the steps in `span` added."""
-    before = self._open or Game(start=start, length=0, total_reward=0.0, end="unfinished")
+    before = self._open or StoredGame(start=start, length=0, total_reward=0.0, end="unfinished")
     last = span.stop - 1
     end = "unfinished"
     if steps.is_last[last]:
       end = "truncated" if steps.is_truncated[last] else "terminal"
-    return Game(
+    return StoredGame(
       start=before.start,
       length=before.length + int(is_taken[span].sum()),
       total_reward=before.total_reward + float(reward[span].sum()),

@@ -4,17 +4,17 @@ import numpy as np
 import pytest
 
 from moozi.core.pytree import map_fields
-from moozi.ops.games import Game, GameCounter
+from moozi.ops.games import GameCounter, StoredGame
 from tests.replay.replay_lanes import make_spec, random_lanes, segment_of
 
 
-def slow_count(steps) -> list[Game]:
+def slow_count(steps) -> list[StoredGame]:
   """Returns the games, found by counting step by step."""
   games, start, length, total = [], 0, 0, 0.0
   for t in range(len(steps.action)):
     if t > 0 and steps.is_first[t]:
       end = "truncated" if steps.is_truncated[t - 1] else "terminal"
-      games.append(Game(start=start, length=length, total_reward=total, end=end))
+      games.append(StoredGame(start=start, length=length, total_reward=total, end=end))
       start, length, total = t, 0, 0.0
     elif t > 0:
       sign = 1 if steps.to_play[t - 1] == 0 else -1
@@ -23,7 +23,7 @@ def slow_count(steps) -> list[Game]:
   end = "unfinished"
   if steps.is_last[-1]:
     end = "truncated" if steps.is_truncated[-1] else "terminal"
-  return [*games, Game(start=start, length=length, total_reward=total, end=end)]
+  return [*games, StoredGame(start=start, length=length, total_reward=total, end=end)]
 
 
 @pytest.mark.parametrize("num_players", [1, 2])

@@ -8,7 +8,7 @@ AXE := $(VENV)/axe/node_modules/axe-core/axe.min.js
 PYTEST ?= $(BIN)/python -m pytest -n 2 --dist loadfile
 # Compiling is most of the work of the quick tests. Without LLVM's optimizations they take a fifth less processor time,
 # and without the fusion emitters and parallel code generation a third less than that. `make test-all` compiles as users
-# do.
+# do. An unknown flag ends the process; jaxlib 0.11.2 has no flag for the fusion emitters.
 UNOPTIMIZED := --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false
 UNOPTIMIZED += --xla_cpu_parallel_codegen_split_count=1
 # Experiments whose table is written into their README.

@@ -5,9 +5,10 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-HEADER = "# The versions that moozi is tested with, on Python 3.11 and 3.12. Made by `make constraints`.\n"
+HEADER = "# The versions that moozi is tested with, one for all versions of Python. Made by `make constraints`.\n"
 OPTIONS = [
   "--universal",
+  "--fork-strategy=fewest",
   "--python-version=3.11",
   "--no-emit-index-url",
   "--no-emit-find-links",
@@ -18,6 +19,7 @@ OPTIONS = [
   "--extra=dev",
   "--extra=docs",
   "--extra=envs",
+  "--extra=gpu",
   "--extra=mlflow",
   "--extra=wandb",
 ]

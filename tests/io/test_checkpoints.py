@@ -401,6 +401,7 @@ def test_mend_removes_partial_and_restores_replaced(tmp_path):
   mend_checkpoints(tmp_path / "nothing")
 
 
+@pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
 def test_code_commit(tmp_path):
   def git(*arguments) -> str:
     who = ("-c", "user.name=x", "-c", "user.email=x@example.org")

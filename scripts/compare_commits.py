@@ -78,10 +78,10 @@ def main() -> int:
     parser.error(f"--only={arguments.only}: unknown run {min(unknown)!r}; must be one of {', '.join(RUNS)}")
   with tempfile.TemporaryDirectory() as scratch:
     trees = {}
-    for side, commit in (("before", arguments.before), ("after", arguments.after)):
-      trees[side] = Path(scratch) / side
-      _git("worktree", "add", "--detach", str(trees[side]), commit)
     try:
+      for side, commit in (("before", arguments.before), ("after", arguments.after)):
+        _git("worktree", "add", "--detach", str(Path(scratch) / side), commit)
+        trees[side] = Path(scratch) / side
       if arguments.speed:
         _compare_speed(trees, Path(scratch), arguments.speed, arguments.config)
         return 0
@@ -151,7 +151,9 @@ def _train(tree: Path, *arguments: str) -> None:
 
 
 def _git(*arguments: str) -> None:
-  subprocess.run(["git", "-C", str(ROOT), *arguments], check=True, capture_output=True)
+  done = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True)
+  if done.returncode:
+    raise SystemExit(done.stderr.strip())
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-HEADER = "# The versions that moozi is tested with, one for all versions of Python. Made by `make constraints`.\n"
+HEADER = "# The versions that moozi is tested with, on every version of Python. Made by `make constraints`.\n"
 OPTIONS = [
   "--universal",
   "--fork-strategy=fewest",

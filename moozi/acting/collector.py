@@ -38,9 +38,9 @@ class HeldParameters:
   version = -1
 
   def set_parameters(self, params: Any, net_state: Any, version: int) -> None:
-    """Sets the parameters (arrays or NumPy). If the version is already in use, sets only the averages.
+    """Sets the parameters (NumPy or JAX arrays). If `version` is the current one, sets only `net_state`.
 
-    The averages of norms change at every update, also between two copies of the target network.
+    The running averages in `net_state` change at every update, also between copies of the target network.
     """
     if version != self.version:
       self.params, self.net_state = jax.device_put((params, net_state))
@@ -50,7 +50,7 @@ class HeldParameters:
 
   @property
   def has_averages(self) -> bool:
-    """Whether the model's state is not empty."""
+    """Whether `net_state` has running averages (batch norm, `network.center_frames`)."""
     return bool(jax.tree_util.tree_leaves(self.net_state))
 
   def set_zeros(self, template: tuple[Any, Any]) -> None:

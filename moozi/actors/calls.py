@@ -64,11 +64,12 @@ class Calls:
         yield from call.on_loss(None)
 
   def completed(self, timeout_s: float) -> Iterator[tuple[Call, Any, Exception | None]]:
-    """Waits until some calls have completed; yields (call, result, error) of each call.
+    """Waits up to `timeout_s` for a call to complete; yields (call, result, error) of each completed call.
 
-    The error of a successful call is None.
-    Yields an error if an actor or object is lost, or an update is not finite (NotFiniteError). Raises any
-    other exception of an actor.
+    The error is None if the call succeeded, a Ray error if the actor or the result was lost, or a
+    NotFiniteError of the parameter server. Without a call in flight, waits 10 ms and yields nothing.
+
+    Raises: any other exception of an actor.
     """
     if not self._calls:
       time.sleep(0.01)

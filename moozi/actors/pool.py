@@ -120,9 +120,9 @@ class ActorPool:
     self._num_restarts += 1
     removed = self._make_room(name)
     if name in removed:
-      return Restart(f"{name} failed, and the cluster has no room to restart it")
-    made_room = "".join(f"; {other} was removed to make room" for other in removed)
-    message = f"{name} failed and was restarted{made_room}"
+      return Restart(f"{name} failed and was not restarted: the cluster lacks the resources")
+    freed = "".join(f"; {other} was removed to free its resources" for other in removed)
+    message = f"{name} failed and was restarted{freed}"
     if name == SERVER:
       return self._restart_server(message, learner_steps)
     if name == REPLAY:
@@ -144,9 +144,9 @@ class ActorPool:
     # Updates are lost, but the learner step does not decrease, so that versions never repeat.
     self.server = self._start(SERVER, training, learner_steps)
     if training is None:
-      return Restart(f"{message} with its first parameters: there is no checkpoint yet")
+      return Restart(f"{message} with the initial parameters, because there is no checkpoint yet")
     found = int(training.learner_step)
-    why = " that the run started with: there is no checkpoint yet" if state is None else ""
+    why = ", the run's initial state, because there is no checkpoint yet" if state is None else ""
     return Restart(f"{message} from learner step {found:,}{why}", learner_steps=found)
 
   def _restart_replay(self, message: str) -> Restart:

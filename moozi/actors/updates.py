@@ -32,7 +32,7 @@ def ask(context: Context) -> None:
     context.calls.expect(
       metrics,
       SERVER,
-      functools.partial(_on_updated, context, priorities, epoch),
+      functools.partial(_on_updated, context, pool.replay, priorities, epoch),
       functools.partial(_on_lost, context, epoch),
     )
 
@@ -55,12 +55,15 @@ def rewind(context: Context, found: int) -> int:
   return lost
 
 
-def _on_updated(context: Context, priorities: Any, epoch: int, metrics: dict[str, float]) -> list[Event]:
+def _on_updated(
+  context: Context, replay: Any, priorities: Any, epoch: int, metrics: dict[str, float]
+) -> list[Event]:
   ledger, config = context.ledger, context.config
   if epoch != ledger.parameter_epoch:
     return _on_lost(context, epoch, None)
-  if config.replay.refreshes_priorities:
-    context.calls.expect(context.pool.replay.update_priorities.remote(priorities), REPLAY)
+  # In a restarted replay the same slots and sequence numbers may belong to other steps.
+  if config.replay.refreshes_priorities and replay is context.pool.replay:
+    context.calls.expect(replay.update_priorities.remote(priorities), REPLAY)
   metrics = metrics | {"system/batches_in_flight": ledger.batches_in_flight}
   ledger.finish_updates()
   if ledger.publications.is_due(ledger.learner_steps):

@@ -588,8 +588,8 @@ def _custom_search(plugin: plugins.Plugin) -> Callable[..., Any]:
 def check_search(config: PlannerConfig, num_actions: int, key: str) -> None:
   """Runs a user's search once, with a stand-in for the model, from three roots.
 
-  Legal are all actions but the dummy at the first root, the last action at the second, and the dummy at the
-  third.
+  At the first root all actions but the dummy are legal, at the second only the last action, and at the third
+  only the dummy.
 
   Raises: UserError: the search fails, chooses an illegal action, or its weights are not probabilities.
   """
@@ -628,8 +628,8 @@ def check_search(config: PlannerConfig, num_actions: int, key: str) -> None:
   for row, (a, w, mask) in enumerate(zip(action, weights, legal, strict=True)):
     if not 0 <= a < num_actions or not mask[a]:
       raise UserError(
-        f"{plugin.where}: chooses action {a}; legal, with invalid_actions 0, are "
-        f"{np.flatnonzero(mask).tolist()}"
+        f"{plugin.where}: chooses action {a}, which is illegal; must be one of "
+        f"{np.flatnonzero(mask).tolist()}, which have invalid_actions 0"
       )
     if not (np.isfinite(w).all() and (w >= 0).all() and abs(w[mask].sum() - 1) < 1e-3):
       raise UserError(

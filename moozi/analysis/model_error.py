@@ -35,19 +35,16 @@ def model_errors(
 ) -> dict[str, float]:
   """Compares the model with the rules after every legal move of `count` positions.
 
-  The positions are from `count` games, whose moves are drawn from the network's policy after four random
-  ones; one of each, drawn uniformly from those before its last move. The game is for two players, without
-  chance and hidden information, and has rewards only at its end. Q is the reward minus the value for the
-  opponent.
+  Plays `count` games: four random moves, then moves drawn from the network's policy. Takes one position from
+  each game, drawn uniformly from those before the last move. The game must have two players, no chance, no
+  hidden information, and rewards only at its end. Q is the reward minus the value for the opponent.
 
-  Returns: the numbers of `positions` and `moves`, and
-    - `q_spread`: the standard deviation of Q by the rules among the moves of a position, env units;
-    - `q_error`: the root mean square of the difference between the model's Q and that by the rules, less the
-      mean difference of the position, because only differences between moves matter to the search;
-    - `q_correlation`: Pearson's, of the same two, less their means over the position; 0 if the model gives
-      all moves of a position the same Q;
-    - `legal_share_model`, `legal_share_network`: the mean probability that the policy gives to the legal
-      moves after the move, in the predicted state and for the true frame.
+  Returns: the numbers of `positions` and `moves`, and statistics of Q less its mean over a position's moves:
+    - `q_spread`: the standard deviation of Q by the rules, env units;
+    - `q_error`: the root mean square of the model's Q minus Q by the rules, env units;
+    - `q_correlation`: Pearson's correlation of the two; 0 if one of them is 0 for all moves;
+    - `legal_share_model`, `legal_share_network`: the mean probability of the legal moves after the move, in
+      the policy for the predicted state and for the true frame. Moves that end the game are left out.
   """
   random = np.random.default_rng(seed)
 

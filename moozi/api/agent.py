@@ -339,10 +339,10 @@ class Agent:
 
     With `allow_code`, the opponent's run may import Python modules from now on.
     """
-    from moozi.api.players import allow_code_of, forget_players
+    from moozi.api.players import allow_code_of, clear_player_cache
     from moozi.evaluation.opponents import check_opponent
 
-    forget_players()
+    clear_player_cache()
     if self.allow_code:
       allow_code_of(config.evaluation.opponent)
     check_opponent(config, self.spec)

@@ -247,12 +247,14 @@ def arena(
     players: names: "random", "mcts:100", "run:PATH[@checkpoint]", "zoo:NAME", "prior:PATH[@checkpoint]" (the
       network without search), "approach:NAME" (`api.players.run_of_approach`), "module:function", or a
       registered name. A player that is listed twice plays against itself.
-    games: number of games of each pair (with more than two seats: of each group of players who meet). It is
-      rounded up so that each opening is played from every seat. There are fewer games if a group has fewer
-      players than seats and rotations of an opening have equal orders, since each order is played once.
+    games: number of games of each pair; with more than two seats, of each group of players who meet. It is
+      rounded up so that each opening is played from every seat. If a group has fewer players than seats, two
+      rotations of an opening can have the same order of seats. This order is played once, so there are fewer
+      games.
     milestones: a run whose milestones play too, at most ten, evenly spaced.
-    opening_plies: number of random moves at the start of each game. None takes a quarter of a random game's
-      mean length, at most 4, and 0 with chance and hidden information.
+    opening_plies: number of random moves at the start of each game. None takes a quarter of the mean length
+      of random games; if that gives fewer than ten distinct starts, more, up to half of the mean length. The
+      maximum is 4. It is 0 if the game has both chance and hidden information.
     seed: seed of the openings, chance and players. The games do not depend on `workers`, unless a run has
       evaluation.noise_free=false.
     simulations: number of simulations per search of trained agents; None uses that of `planners.test`.

@@ -217,8 +217,8 @@ def _load(name: str, spec: EnvSpec) -> TrainedPlayer:
   return player
 
 
-def forget_players() -> None:
-  """Makes `make_player` look for its agents again, whose runs may have newer checkpoints by now."""
+def clear_player_cache() -> None:
+  """Clears the cache of `make_player`, so that later calls load the newest checkpoints."""
   _load.cache_clear()
 
 

@@ -162,7 +162,7 @@ def resume(
 ) -> Run:
   """Continues a run from its newest intact checkpoint to its end, as `moozi train --resume` does.
 
-  Of JAX's devices, a run with Ray leaves the GPU to its actors, as in `train`.
+  With `runtime=ray`, JAX uses only the CPU in this process, as in `train`.
 
   Args:
     run: a `moozi.Run` or its path.

@@ -70,7 +70,8 @@ def latent(
   drift, state_size = np.nanmean(drifts[0][:, 1]), paths.encoded.shape[1]
   print(f"episode:            {name}")
   print(f"picture:            {folder / 'latent.png'}")
-  print(f"drift after 1 step: {drift:.3f} spreads, mean of {len(paths.starts)} unrolls")
+  print(f"drift after 1 step: {drift:.3f} times the states' RMS distance from their mean")
+  print(f"unrolls:            {len(paths.starts)}")
   if vectors.shape[1] < state_size:
     print(
       f"projector data:     {vectors.shape[1]} principal components of {state_size:,} numbers per state, "

@@ -19,7 +19,7 @@ def list_trajectories(
   ],
   as_json: AsJson = False,
 ) -> int:
-  """List stored episodes with their returns and lengths."""
+  """List stored games with their returns and lengths. A lost life does not end a game."""
   from moozi.io.plain_data import to_plain_json
   from moozi.io.trajectories import open_trajectories
 
@@ -49,7 +49,7 @@ def list_trajectories(
 
 
 def _games(store: "TrajectoryStore") -> "list[tuple[int, StoredGame]]":
-  """Returns pairs (lane, episode), sorted by lane and start."""
+  """Returns pairs (lane, game), sorted by lane and start."""
   from moozi.ops.games import GameCounter
 
   counters: dict[int, GameCounter] = {}

@@ -33,7 +33,7 @@ class SegmentError(RunError):
 
 
 class EnvError(RunError):
-  """An environment raised or hung too often; the message has the type and text of the last error."""
+  """An environment failed too often, or a player failed; the message has the text of the last error."""
 
 
 def reason_of(error: Exception) -> str:

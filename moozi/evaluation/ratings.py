@@ -126,7 +126,7 @@ def standings(
   counts = tally(games, players, is_deterministic)
   random = np.random.default_rng(seed)
   clusters = counts.num_openings
-  # Row 0 is the sample itself. One opening does not tell how much openings differ.
+  # Row 0 is the sample itself. With one opening, the variance between openings cannot be estimated.
   draws = random.multinomial(clusters, np.full(clusters, 1 / clusters), NUM_DRAWS if clusters > 1 else 0)
   weights = np.concatenate([np.ones((1, clusters)), draws])
   wins, met, gains = (np.tensordot(weights, part, 1) for part in (counts.wins, counts.games, counts.gains))

@@ -72,7 +72,7 @@ def load_sweep(path: Path) -> Sweep:
     key = next((str(part) for part in first["loc"]), "")
     text = f"={json.dumps(first['input'])}: {first['msg'].replace('Input should be', 'must be')}"
     if first["type"] == "extra_forbidden":
-      text = f": unknown key; allowed are {', '.join(SweepFile.model_fields)}"
+      text = f": unknown key; must be one of {', '.join(SweepFile.model_fields)}"
     elif first["type"] == "missing":
       text = ": missing; a value is required"
     raise UserError(f"{path}: {key}{text}") from None

@@ -259,7 +259,7 @@ def _describe_unknown(loc: Sequence[str | int]) -> str:
   near = near or [everywhere[n] for n in difflib.get_close_matches(name, everywhere, n=1, cutoff=0.75)]
   if near:
     return f"{key}: unknown key; did you mean {near[0]}?"
-  return f"{key}: unknown key; allowed{' in ' + parent if parent else ''} are {', '.join(siblings)}"
+  return f"{key}: unknown key; must be one of {', '.join(siblings)}"
 
 
 def _all_keys(annotation: Any, prefix: str = "") -> list[str]:

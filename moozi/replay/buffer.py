@@ -78,6 +78,13 @@ class ReplayBuffer:
         "number of steps that replay holds"
       )
     self._window = np.array([config.window_share, config.window_min if config.window_share < 1 else 0])
+    # What eligible steps, their δ and their probabilities depend on.
+    self._priority_settings = np.array(
+      [
+        *(targets.history_length, targets.unroll_steps, targets.n_step, targets.discount),
+        *(config.priority_exponent, config.priority_epsilon),
+      ]
+    )
     self.reanalyze_queue = ReanalyzeQueue(self.storage)
     self._sampler = make_sampler(config, self.storage)
     self._rng = np.random.Generator(np.random.PCG64(seed))
@@ -349,6 +356,7 @@ class ReplayBuffer:
       "lane_capacity": self.lane_capacity,
       "delta": self.storage.delta.copy(),
       "window": self._window,
+      "priorities": self._priority_settings,
       "waits": self._awaits_first.copy(),
       "rng": np.array([*words, rng["has_uint32"], rng["uinteger"]], np.uint64),
     }
@@ -361,9 +369,10 @@ class ReplayBuffer:
     )
 
   def set_state(self, state: State, with_rings: bool = True) -> None:
-    """Restores the state of a buffer of the same configuration.
+    """Restores the state of a buffer of the same shape, sampling and window.
 
-    If `with_rings` is false, the state has no steps, and they must already be stored.
+    Priorities are computed again if the settings that they depend on have changed. If `with_rings` is false,
+    the state has no steps, and they must already be stored.
 
     Raises: ValueError: the state is of a buffer with another shape or sampling. This buffer is then
       unchanged.
@@ -382,7 +391,13 @@ class ReplayBuffer:
       self.storage.set_state(part(state, "storage"))
     self.storage.set_delta(np.arange(self.storage.size), state["delta"])
     self._awaits_first[:] = state["waits"]
-    self._sampler.set_state(part(state, "sampler"))
+    # States of older versions have no settings.
+    if np.array_equal(state.get("priorities", self._priority_settings), self._priority_settings):
+      self._sampler.set_state(part(state, "sampler"))
+    else:
+      slot = self.storage.eligible_slots()
+      self.storage.refresh_delta(slot)
+      self._sampler.update(slot)
     self.reanalyze_queue.set_state(part(state, "roots"))
     self.set_counters(state)
     words = [int(x) for x in state["rng"]]

@@ -75,6 +75,11 @@ class MixedReplay(ReplayBuffer):
 
   def __init__(self, config: Config, spec: EnvSpec, stored: Mapping[int, int]) -> None:
     """Makes both parts empty. `stored` has the number of stored steps by lane, which sets the capacity."""
+    # The ratios of a whole batch have one maximum, so this class normalizes them instead of its parts.
+    self._normalizes = config.replay.normalize_importance
+    config = config.model_copy(
+      update={"replay": config.replay.model_copy(update={"normalize_importance": False})}
+    )
     super().__init__(*_acted_part(config, spec))
     self._fraction = config.offline.fraction
     self._lanes_of = {lane: i for i, lane in enumerate(sorted(stored))}
@@ -151,10 +156,11 @@ class MixedReplay(ReplayBuffer):
     own = self._stored.get_state(with_rings=False) | {"content": self._stored.storage.checksum()}
     if any(int(state[name]) != own[name] for name in ("content", "sampling", "lane_capacity")):
       return
-    self._stored.set_state(state, with_rings=False)
+    # The search values come first, because the priorities may be computed from them again.
     searched = part(state, "searched")
     if searched:
       self._stored.storage.set_searched(searched)
+    self._stored.set_state(state, with_rings=False)
 
   def can_sample(self, batch_size: int) -> bool:
     num_stored = self._share(batch_size)
@@ -166,10 +172,13 @@ class MixedReplay(ReplayBuffer):
     num_stored = self._share(batch_size)
     targets = self._stored.sample_many(num_batches, num_stored)
     targets = replace(targets, slot=targets.slot + self._first_stored_slot)
-    if num_stored == batch_size:
-      return targets
-    acted = super().sample_many(num_batches, batch_size - num_stored)
-    return map_fields(lambda a, b: np.concatenate([a, b], axis=1), targets, acted)
+    if num_stored < batch_size:
+      acted = super().sample_many(num_batches, batch_size - num_stored)
+      targets = map_fields(lambda a, b: np.concatenate([a, b], axis=1), targets, acted)
+    if self._normalizes:
+      ratio = targets.importance_ratio
+      targets = replace(targets, importance_ratio=ratio / ratio.max(axis=1, keepdims=True))
+    return targets
 
   def update_priorities(
     self, slot: Int[np.ndarray, "*M"], sequence: Int[np.ndarray, "*M"], delta: Num[np.ndarray, "*M"]

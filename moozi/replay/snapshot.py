@@ -65,8 +65,9 @@ def take(replay: ReplayBuffer, known: Int[np.ndarray, "N"] | None = None) -> Rep
 def restore(replay: ReplayBuffer, snapshot: ReplaySnapshot) -> int:
   """Restores a snapshot into a buffer that has no steps, except those of stored trajectories.
 
-  A buffer with the same lanes, capacity, sampling and window is restored bit for bit. In any other buffer,
-  the steps are appended lane by lane, with new priorities. Stored trajectories may be added before or after.
+  A buffer with the same lanes, capacity, sampling and window is restored bit for bit, except that priorities
+  are computed again if their settings have changed. In any other buffer, the steps are appended lane by lane,
+  with new priorities. Stored trajectories may be added before or after.
 
   Returns: number of steps of the snapshot that the buffer does not hold.
   Raises: ValueError: a block is missing, or the snapshot is from another environment.

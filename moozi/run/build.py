@@ -34,14 +34,17 @@ from moozi.run.state import RunState
 
 
 def env_spec(config: Config) -> EnvSpec:
+  """Returns the specification of the run's environment. Raises UserError as `registry.env_spec` does."""
   return registry.env_spec(config.env.name, **config.env.arguments)
 
 
 def scalar_transform(config: Config) -> ScalarTransform:
+  """Returns the transform between scalars in env units and categories."""
   return ScalarTransform(**config.scalar_transform.model_dump())
 
 
 def build_model(config: Config, spec: EnvSpec) -> Model:
+  """Returns the model of the section `network`; with AlphaZero, without dynamics and projection."""
   transform, length = scalar_transform(config), config.targets.history_length
   has_dynamics = not config.plans_with_rules
   return make_model(config.network, spec, length, transform, config.chance, has_dynamics)
@@ -113,9 +116,7 @@ def build_collector(config: Config, spec: EnvSpec, worker: int, began_at: int = 
     return PastCollector(collector, num_past) if num_past else collector
   if workers.rollout == "scan":
     env.close()
-    raise UserError(
-      f"workers.rollout=scan: {config.env.name} is not written in JAX; allowed for it are auto and step"
-    )
+    raise UserError(f"workers.rollout=scan: {config.env.name} is not written in JAX; must be auto or step")
   collector = TrajectoryCollector(model, config, planner, env, seed, policy)
   return PastCollector(collector, num_past) if num_past else collector
 
@@ -215,6 +216,10 @@ def restore_collectors(build_all: Callable[[int], list[C]], state: RunState | No
 
 
 def build_collectors(config: Config, spec: EnvSpec, state: RunState | None) -> Collectors[AnyCollector]:
+  """Returns the training workers' collectors, restored from `state` if it has collectors.
+
+  Raises: UserError: as `build_collector`.
+  """
 
   def build_all(began_at: int) -> list[AnyCollector]:
     return [build_collector(config, spec, index, began_at) for index in range(config.num_acting_workers)]
@@ -223,4 +228,5 @@ def build_collectors(config: Config, spec: EnvSpec, state: RunState | None) -> C
 
 
 def build_reanalyzer(config: Config, spec: EnvSpec, worker: int) -> Reanalyzer:
+  """Returns the reanalyzer of reanalyze worker `worker`, with a seed derived from the run's seed."""
   return Reanalyzer(build_model(config, spec), config, spec, child_seed(config.seed, "reanalyze", worker))

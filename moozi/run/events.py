@@ -35,7 +35,8 @@ class Event:
 
   Attributes:
     env_steps: environment steps received so far.
-    learner_steps: updates made so far.
+    learner_steps: updates made so far, including skipped ones, plus the versions that are skipped with Ray
+      when the parameters are rolled back or the parameter server is restarted.
   """
 
   env_steps: int

@@ -87,6 +87,8 @@ class Pacer:
 
   def may_reanalyze(self) -> bool:
     """Returns whether another reanalyze call may be requested; false before training starts."""
+    if not self._positions_per_step:
+      return False  # a resumed run without reanalyze drops the positions that the former ratio still allows
     left = self._allowed_positions - self.positions_asked
     return self.started_at is not None and left >= self._call_positions
 

@@ -63,7 +63,7 @@ def reason_to_end(is_complete: bool, is_stopped: bool, wall_s: float, max_wall_s
   """Returns `Finished.reason`, or None if the run is not over.
 
   Args:
-    is_complete: whether all environment steps are taken and learned from.
+    is_complete: whether all environment steps are taken, learned from and reanalyzed.
     is_stopped: whether a stop was requested. It has precedence, so that a stopped run skips the final
       evaluation; a resumed run makes it.
   """

@@ -91,17 +91,17 @@ class Trainer(Counts, Protocol):
 
   @property
   def is_complete(self) -> bool:
-    """Whether all environment steps are taken and learned from."""
+    """Whether all environment steps are taken, learned from and reanalyzed."""
 
   @property
   def sample_reuse(self) -> float:
-    """Samples learned from / environment steps taken."""
+    """Samples learned from / steps added to replay, since training started; with PPO, `ppo.num_epochs`."""
 
   def step(self) -> Iterator[Event]:
     """Makes one round of acting and learning; yields its events."""
 
   def evaluate(self, num_episodes: int) -> EvaluationResult | None:
-    """Returns the result of test episodes with the current parameters; None if the run was stopped."""
+    """Returns the result of evaluation episodes with the current parameters; None if the run was stopped."""
 
   def state(self, has_envs: bool = True) -> RunState:
     """Returns the run's state without the Session's progress; `has_envs=False` leaves out `collectors`."""
@@ -152,7 +152,7 @@ class Session:
     """Returns the reason why the run is over, or None.
 
     Args:
-      is_complete: whether all environment steps are taken and learned from.
+      is_complete: as `Trainer.is_complete`.
     """
     inputs = self.inputs
     return reason_to_end(is_complete, inputs.should_stop(), self.wall_s(), inputs.config.max_wall_s)

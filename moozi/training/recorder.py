@@ -305,8 +305,8 @@ class Recorder:
       return
     self._has_collapsed = True
     text = (
-      f"hidden states are nearly equal: their mean cosine is {cosine:.4f}, so the agent cannot tell frames "
-      "apart; try network.center_frames=true, a smaller learner.consistency_coef or learner.max_shift=0 "
+      f"hidden states are nearly equal: their mean cosine is {cosine:.4f}, so the model cannot distinguish "
+      "frames; try network.center_frames=true, a smaller learner.consistency_coef or learner.max_shift=0 "
       "(docs/metrics.md, state/cosine)"
     )
     _log.warning("%s", text)

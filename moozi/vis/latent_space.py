@@ -132,7 +132,7 @@ def _draw_drift(axes: Any, drift: np.ndarray, still_drift: np.ndarray, trained_s
     axes.plot(k, middle, "o-", color=color, markersize=4, label=name)
   if trained_steps < drift.shape[1]:
     axes.axvline(trained_steps, color="0.3", linestyle=":", label=f"trained to k = {trained_steps}")
-  axes.set(xlabel="unroll step k", ylabel="distance from the encoded state, in spreads")
+  axes.set(xlabel="unroll step k", ylabel="distance from the encoded state / RMS distance from the mean")
   axes.xaxis.get_major_locator().set_params(integer=True)
   axes.set_ylim(bottom=0)
   axes.grid(alpha=0.3)

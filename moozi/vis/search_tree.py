@@ -1,4 +1,4 @@
-"""Draws the most visited nodes of a search tree as SVG and PNG; marks the principal line."""
+"""Draws the most visited nodes of a search tree as SVG and PNG; marks the principal variation."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -43,8 +43,8 @@ class TreeLayout:
   num_left_out: Int[np.ndarray, " M"]  # number of undrawn nodes whose nearest drawn ancestor is this node
 
 
-def principal_line(tree: SearchTree, action: int | None = None) -> list[int]:
-  """Returns the nodes of the expected line of play, the root first.
+def principal_variation(tree: SearchTree, action: int | None = None) -> list[int]:
+  """Returns the nodes of the principal variation, the root first.
 
   The line plays `action` at the root, and then follows the most visited child. If `action` is None or has no
   node, it follows the most visited child from the root on. Of equally visited nodes, the oldest is taken.
@@ -64,14 +64,14 @@ def layout_tree(
 ) -> TreeLayout:
   """Prunes a tree to its most visited nodes, and assigns rows.
 
-  All nodes of `principal_line(tree, action)` are kept, even if they are more than `max_nodes`. Of equally
-  visited nodes, the older ones are kept.
+  All nodes of `principal_variation(tree, action)` are kept, even if they are more than `max_nodes`. Of
+  equally visited nodes, the older ones are kept.
 
   Raises: ValueError: `max_nodes` is below 1.
   """
   if max_nodes < 1:
     raise ValueError(f"max_nodes={max_nodes}: must be at least 1")
-  line = principal_line(tree, action)
+  line = principal_variation(tree, action)
   # A child has at most as many visits as its parent and is newer, so no node is kept without its parent.
   order = np.lexsort((np.arange(tree.num_nodes), -tree.visits))
   others = order[~np.isin(order, line)][: max(0, max_nodes - len(line))]

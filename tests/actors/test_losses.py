@@ -148,7 +148,7 @@ def test_server_restarts_with_the_runs_first_state(trained):
   run = Run(ray, state=RunState(training=trained), is_saving=False)
   ((before, fault),) = run.faults("parameter_server")
   assert fault.counts["lost_updates"] == updates(before) > 0
-  assert "that the run started with: there is no checkpoint yet" in fault.message
+  assert ", the run's initial state, because there is no checkpoint yet" in fault.message
   (first,), (again, learner_step) = (args[2:] for name, args in ray.made if name == "ParameterServer")
   assert learner_step == fault.learner_steps > int(first.learner_step)
   assert_equal_trees(first.params, again.params)

@@ -97,3 +97,12 @@ def test_repeated_non_finite_updates_roll_back_once(context):
   updates.ask(context)
   with pytest.raises(NotFiniteError, match="value is not finite"):
     context.calls.lose("server.update/3/1", error)
+
+
+def test_priorities_are_not_written_into_a_restarted_replay(context):
+  updates.ask(context)
+  old, context.pool.replay = context.pool.replay, actor("replay", "sample", "update_priorities")
+  (event,) = context.calls.arrive("server.update/1/1", {"loss/total": 1.0})
+  assert isinstance(event, Updated)
+  assert not old.update_priorities.asked
+  assert not context.pool.replay.update_priorities.asked

@@ -102,7 +102,7 @@ def test_dry_run_and_status_start_nothing(file, budgets, tmp_path, capsys):
 @pytest.mark.parametrize(
   ("old", "new", "message"),
   [
-    ("seeds: 2", "seed: 2", "small.yaml: seed: unknown key; allowed are config, seeds"),
+    ("seeds: 2", "seed: 2", "small.yaml: seed: unknown key; must be one of config, seeds"),
     ("seeds: 2", "seeds: 0", "small.yaml: seeds=0: must be greater than or equal to 1"),
     ("seeds: 2", "seeds: [1, 1]", r"small.yaml: seeds=\[1, 1\]: must be different seeds"),
     ("seeds: 2", "minutes: 1", "small.yaml: minutes=1: must be greater than 2"),

@@ -339,7 +339,7 @@ def test_unknown_key_suggests_the_closest(override, nearest):
   assert (
     (f"did you mean {nearest}?" in message)
     if nearest
-    else ("allowed" in message or "did you mean" in message)
+    else ("must be one of" in message or "did you mean" in message)
   )
 
 

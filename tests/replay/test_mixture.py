@@ -63,6 +63,35 @@ def test_share_of_stored_targets(fraction, num_stored):
   assert (targets.acted_version[~is_stored] >= 0).all()
 
 
+def test_ratios_of_a_batch_have_one_maximum():
+  plain, normalized = (
+    mixed(0.5, "replay.sampling=proportional", f"replay.normalize_importance={value}")
+    for value in ("false", "true")
+  )
+  for replay in (plain, normalized):
+    slot = replay._stored.storage.eligible_slots()
+    replay._stored.update_priorities(slot, replay._stored.storage.sequence[slot], np.arange(len(slot)) + 1)
+  expected = plain.sample_many(20, 8).importance_ratio
+  expected = expected / expected.max(axis=1, keepdims=True)
+  np.testing.assert_allclose(normalized.sample_many(20, 8).importance_ratio, expected, rtol=1e-6)
+
+
+def test_priorities_of_stored_steps_are_computed_again_for_another_n_step():
+  before, after = mixed(0.5), mixed(0.5, "targets.n_step=6", with_acted=False)
+  targets = before.sample_many(4, 8)
+  before.update_priorities(targets.slot, targets.sequence, np.full(targets.slot.shape, 9.0))
+  roots = before.positions(config_of(0.5).reanalyze, 5)
+  probs = np.tile(np.array([0, 0.5, 0.5], np.float32), (8, 1))
+  before.write_back(roots.slot, roots.sequence, np.full(8, 7.0, np.float32), probs, np.full(8, 5, np.int32))
+  snapshot.restore(after, snapshot.take(before))
+  after.sample(8)
+  assert_valid(after)
+  slot = after._stored.storage.eligible_slots()
+  delta = after._stored.storage.delta[slot].copy()
+  after._stored.storage.refresh_delta(slot)
+  np.testing.assert_array_equal(after._stored.storage.delta[slot], delta)
+
+
 def test_stored_steps_do_not_count_against_the_capacity():
   replay = mixed(0.5)
   assert replay.num_steps == 75 + 60

@@ -74,6 +74,27 @@ def test_rank_order_is_restored_between_sorts():
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
+@pytest.mark.parametrize(
+  "changed", [{"n_step": 9}, {"n_step": 1}, {"unroll_steps": 5}, {"priority_exponent": 1.0}]
+)
+def test_priorities_are_computed_again_for_other_settings(sampling, changed):
+  """A resumed run may change these settings; the draws must be those of a buffer that had them always."""
+  spec = make_spec(num_players=2)
+  lanes = random_lanes(4, 2, 140, spec)
+  first = make_buffer(spec, sampling=sampling, seed=1)
+  work(first, lanes, spec, 0, 140)
+  resumed, other = (make_buffer(spec, sampling=sampling, seed=2, **changed) for _ in range(2))
+  resumed.set_state(first.get_state())
+  for t in range(0, 140, 5):
+    other.add(segment_of(lanes, t, t + 5, spec), 0)
+  resumed.sample(4)
+  assert_valid(resumed)
+  slot = other.storage.eligible_slots()
+  np.testing.assert_array_equal(resumed.storage.eligible_slots(), slot)
+  assert resumed._sampler.probability(slot).sum() == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
 def test_state_is_plain_and_a_copy(sampling):
   buffer, _lanes, spec = filled_buffer(sampling=sampling)
   buffer.sample(4)

@@ -125,6 +125,23 @@ def test_new_ratios_apply_to_the_steps_after_a_resume(old, new, old_share, new_s
     assert positions == pytest.approx(new_share / (1 - new_share) * steps, abs=16)
 
 
+def test_a_resume_without_reanalyze_drops_the_missing_positions():
+  pacer, round_steps = make_pacer(4.0, share=0.5)
+  for _ in range(20):
+    pacer.ask_act(round_steps)
+    pacer.done_act(round_steps)
+    while pacer.may_learn(can_sample=True):
+      pacer.ask_learn()
+      pacer.done_learn()
+  assert pacer.may_reanalyze()
+  resumed, _ = make_pacer(4.0, share=0.0)
+  resumed.set_state(pacer.get_state())
+  assert not resumed.may_reanalyze()
+  while not resumed.has_all_steps:
+    play(resumed, round_steps, 1)
+  assert resumed.is_complete
+
+
 def test_states_of_earlier_versions_have_no_ratios():
   pacer, round_steps = make_pacer(4.0, share=0.5)
   play(pacer, round_steps, 50)

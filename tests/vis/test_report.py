@@ -90,7 +90,7 @@ def test_trees_are_concatenated():
     assert sum(trees["left_out"][part]) == 61 - report.MAX_TREE_NODES
     assert trees["visits"][part][0] == tree.visits[0]
     np.testing.assert_allclose(trees["value"][part][0], tree.value[0], rtol=1e-3)
-    # The principal line starts with the action played, if it has a node.
+    # The principal variation starts with the action played, if it has a node.
     line = [i for i, on in enumerate(trees["principal"][part]) if on]
     first = next(i for i in line if parent[i] == 0)
     has_node = episode.actions[t] in tree.action[tree.depth == 1]

@@ -9,7 +9,7 @@ from PIL import Image
 from moozi.core.search_record import SearchTree
 from moozi.vis import search_tree
 from moozi.vis.lettering import text_width
-from moozi.vis.search_tree import layout_tree, principal_line, tree_legend, write_tree
+from moozi.vis.search_tree import layout_tree, principal_variation, tree_legend, write_tree
 from tests.vis.trees import make_tree
 
 NAMES = ("dummy", "left", "right", "fire")
@@ -37,13 +37,13 @@ def small_tree() -> SearchTree:
   )
 
 
-def test_principal_line():
+def test_principal_variation():
   tree = small_tree()
-  assert principal_line(tree, action=1) == [0, 2, 4]
-  assert principal_line(tree, action=3) == [0, 3]
+  assert principal_variation(tree, action=1) == [0, 2, 4]
+  assert principal_variation(tree, action=3) == [0, 3]
   # Among equal visits, the node that was created first is chosen.
-  assert principal_line(tree) == [0, 1]
-  assert principal_line(tree, action=7) == [0, 1]
+  assert principal_variation(tree) == [0, 1]
+  assert principal_variation(tree, action=7) == [0, 1]
 
 
 def test_rows():
@@ -58,7 +58,7 @@ def test_rows():
 
 def test_pruning_counts_left_out():
   layout = layout_tree(small_tree(), max_nodes=3, action=1)
-  # The principal line 0, 2, 4 is kept. Below the root, nodes 1 and 3 are left out; below node 2, node 5.
+  # The principal variation 0, 2, 4 is kept. Below the root, nodes 1 and 3 are left out; below node 2, node 5.
   assert layout.node.tolist() == [0, 2, 4]
   assert layout.parent.tolist() == [-1, 0, 1]
   assert layout.num_left_out.tolist() == [2, 1, 0]
@@ -77,10 +77,10 @@ def test_pruned_tree_is_consistent(seed, max_nodes):
   assert (layout.parent[1:] >= 0).all()
   np.testing.assert_array_equal(layout.node[layout.parent[1:]], tree.parent[layout.node[1:]])
   assert len(layout.node) + layout.num_left_out.sum() == tree.num_nodes
-  if max_nodes >= len(principal_line(tree)):
+  if max_nodes >= len(principal_variation(tree)):
     assert len(layout.node) == min(max_nodes, tree.num_nodes)
     kept = np.isin(np.arange(tree.num_nodes), layout.node)
-    off_line = ~np.isin(np.arange(tree.num_nodes), principal_line(tree))
+    off_line = ~np.isin(np.arange(tree.num_nodes), principal_variation(tree))
     if (~kept).any() and (kept & off_line).any():
       assert tree.visits[kept & off_line].min() >= tree.visits[~kept].max()
   # Each row has exactly one leaf.
@@ -122,7 +122,7 @@ def test_svg_content(tmp_path):
   assert "Q +1.12  V +0.25  R +1" in shown
   root = ET.parse(svg).getroot()
   principal = [e for e in root.iter() if e.get("stroke") == search_tree._PRINCIPAL]
-  # The principal line consists of two edges and three boxes.
+  # The principal variation consists of two edges and three boxes.
   assert [e.tag.removeprefix(SVG) for e in principal] == ["path", "path", "rect", "rect", "rect"]
   widths = [float(e.get("stroke-width")) for e in root.iter(f"{SVG}path")]
   assert widths == [3.0, 3.0, 1.5, 2.0, 1.5]

@@ -250,8 +250,8 @@ class LearnerConfig(Section):
   )
   target_update_period: PositiveInt = Field(
     500,
-    description="learner steps between two copies of the parameters to the target network, which reanalyze "
-    "reads, and with consistency_from_target, workers.network and evaluation.network other parts",
+    description="learner steps between two copies of the parameters to the target network; reanalyze "
+    "searches with it, and consistency_from_target, workers.network and evaluation.network can select it",
   )
   target_decay: Decay = Field(
     0.0,

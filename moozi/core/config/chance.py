@@ -27,6 +27,6 @@ class ChanceConfig(Section):
   )
   commitment_coef: NonNegativeFloat = Field(
     0.01,
-    description="weight of the commitment loss, which moves the encoder's outputs towards their codes; above "
-    "0.03, outcomes that share a code at first kept sharing it in tests",
+    description="weight of the commitment loss, which moves the encoder's outputs towards their codes; with "
+    "more than 0.03, outcomes that first shared a code did not get separate codes in tests",
   )

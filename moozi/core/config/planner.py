@@ -95,8 +95,8 @@ class PlannerConfig(Section):
   )
   root_prior_temperature: PositiveFloat = Field(
     1.0,
-    description="divides the prior's logits at the root; above 1, the policy target is less certain than a "
-    "prior that the search does not confirm",
+    description="divides the prior's logits at the root; above 1, the policy target has more entropy than "
+    "the prior unless the Q-values favor the same actions",
   )
   root_value: Literal["mean", "improved"] | None = Field(
     None,

@@ -52,10 +52,10 @@ def run(inputs: RunInputs) -> Generator[Event, None, None]:
       while (reason := _reason_to_end(context)) is None:
         if not context.ledger.cold_workers:
           _start_others(context)
-        _ask(context)
+        _request(context)
         yield from _react(context, timeout_s=1.0)
         yield from observing.poll()
-        _ask_due(context)
+        _request_due(context)
       yield from _finish(context, observing, reason)
     except (ray.exceptions.RayError, RunError):
       yield from states.salvage(context, _SALVAGE_TIMEOUT_S)
@@ -98,11 +98,11 @@ def _start_others(context: Context) -> None:
     reanalyze.publish(context)
 
 
-def _ask(context: Context) -> None:
+def _request(context: Context) -> None:
   """Requests updates, searches and segments until the limits of work in flight are reached."""
-  updates.ask(context)
-  reanalyze.ask(context)
-  segments.ask(context)
+  updates.request(context)
+  reanalyze.request(context)
+  segments.request(context)
 
 
 def _react(context: Context, timeout_s: float) -> Iterator[Event]:
@@ -116,11 +116,11 @@ def _react(context: Context, timeout_s: float) -> Iterator[Event]:
       yield from losses.on_error(context, error)
 
 
-def _ask_due(context: Context) -> None:
+def _request_due(context: Context) -> None:
   """Requests a checkpoint and an evaluation if they are due."""
   if not context.ledger.is_state_pending and context.session.is_checkpoint_due():
-    states.ask(context, is_final=False)
-  testing.ask_due(context)
+    states.request(context, is_final=False)
+  testing.request_due(context)
 
 
 def _reason_to_end(context: Context) -> str | None:
@@ -144,14 +144,14 @@ def _finish(context: Context, observing: Observing, reason: str) -> Iterator[Eve
   yield from _drain(context)
   closing = [worker.close.remote() for worker in context.pool.workers.values()]
   while not context.ledger.has_final_state:
-    states.ask(context, is_final=True)
+    states.request(context, is_final=True)
     yield from _drain(context)
   if reason != "stopped":
     yield from _evaluate_last(context, observing)
     reason = context.session.evaluations.reason_at_end(reason)
   if reason != "stopped":
     # A run that is resumed from this state keeps the final evaluation.
-    states.ask(context, is_final=False)
+    states.request(context, is_final=False)
     yield from _drain(context)
   if not context.should_stop():
     yield from observing.finish()
@@ -191,7 +191,7 @@ def _evaluate_last(context: Context, observing: Observing) -> Iterator[Event]:
   while context.calls or context.ledger.is_final_evaluation_due:
     if context.should_stop():
       return
-    testing.ask_final(context)
+    testing.request_final(context)
     yield from _react(context, timeout_s=0.5)
     yield from observing.poll()
 

@@ -53,7 +53,7 @@ class Ledger:
     parameter_epoch: incremented when the parameters are rolled back to an older learner step. Updates
       requested in an older epoch are lost.
     segments_in_flight, searches_in_flight: number of calls by index of the training or reanalyze worker.
-    segments_asked: number of segments ever requested, by index of the training worker.
+    segments_requested: number of segments ever requested, by index of the training worker.
     cold_workers: indices of the training workers that compile acting.
     batches_in_flight: number of calls at the parameter server.
     parameters: reference to the newest published (params, net_state, version).
@@ -77,7 +77,7 @@ class Ledger:
     if state is not None and state.progress:
       self.pacer.set_state(part(state.progress, "pacer"))
     self.learner_steps = 0 if state is None else state.learner_steps
-    self._first_step, self._first_samples = self.learner_steps, self.pacer.samples_done
+    self._first_step, self._first_samples = self.learner_steps, self.pacer.learn.done
     self._rewound_at = self.learner_steps
     num_added = 0 if state is None or state.replay is None else state.replay.num_added
     self.replay_steps_ahead = num_added - self.env_steps
@@ -85,7 +85,7 @@ class Ledger:
     self.replay_epoch = self.parameter_epoch = 0
     self.segments_in_flight: collections.Counter[int] = collections.Counter()
     self.searches_in_flight: collections.Counter[int] = collections.Counter()
-    self.segments_asked: collections.Counter[int] = collections.Counter()
+    self.segments_requested: collections.Counter[int] = collections.Counter()
     self.cold_workers: set[int] = set()
     self.batches_in_flight = 0
     self.parameters: Any = None
@@ -123,10 +123,10 @@ class Ledger:
 
   def begin_segment(self, index: int) -> int:
     """Counts a requested segment of training worker `index`; returns the segment's number: 1, 2, …"""
-    self.pacer.ask_act(self.segment_steps)
+    self.pacer.request_act(self.segment_steps)
     self.segments_in_flight[index] += 1
-    self.segments_asked[index] += 1
-    return self.segments_asked[index]
+    self.segments_requested[index] += 1
+    return self.segments_requested[index]
 
   def store_segment(self, num_lost: int) -> None:
     """Counts a segment that replay has received; `num_lost` of its steps were not stored."""
@@ -148,19 +148,19 @@ class Ledger:
 
   def begin_updates(self) -> None:
     """Counts a requested batch."""
-    self.pacer.ask_learn()
+    self.pacer.learn.request()
     self.batches_in_flight += 1
 
   def finish_updates(self) -> None:
     """Counts the completed updates of a batch."""
     self.batches_in_flight -= 1
-    self.pacer.done_learn()
+    self.pacer.learn.finish()
     self.learner_steps += self.config.learner.updates_per_call
 
   def lose_updates(self) -> None:
     """Counts the updates of a batch as lost; they are requested again."""
     self.batches_in_flight -= 1
-    self.pacer.undo_learn()
+    self.pacer.learn.undo()
 
   def rewind(self, found: int) -> int:
     """Rolls back to the parameters of learner step `found`, which become version `next_free_version`.
@@ -182,18 +182,18 @@ class Ledger:
 
   def begin_search(self, index: int) -> None:
     """Counts a requested call of reanalyze worker `index`."""
-    self.pacer.ask_reanalyze()
+    self.pacer.reanalyze.request()
     self.searches_in_flight[index] += 1
 
   def finish_search(self, index: int, num_positions: int) -> None:
     """Counts a completed reanalyze call, which searched `num_positions`."""
     self.searches_in_flight[index] -= 1
-    self.pacer.done_reanalyze(num_positions)
+    self.pacer.reanalyze.finish(num_positions)
 
   def lose_search(self, index: int) -> None:
     """Counts a reanalyze call as lost; its positions are requested again."""
     self.searches_in_flight[index] -= 1
-    self.pacer.undo_reanalyze()
+    self.pacer.reanalyze.undo()
 
   # --- states ---------------------------------------------------------------------------------------
 

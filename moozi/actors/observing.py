@@ -46,12 +46,12 @@ class Observing:
     if now_s >= self._next_s:
       self._next_s = now_s + self._period_s
       yield from self._arrived(timeout_s=0.0)
-      self._ask()
+      self._request()
 
   def finish(self) -> Iterator[Event]:
     """Requests the last reports and waits a few seconds for them."""
     self._follow_updates()
-    self._ask()
+    self._request()
     yield from self._arrived(_LAST_TIMEOUT_S)
 
   def _follow_updates(self) -> None:
@@ -64,7 +64,7 @@ class Observing:
       handles = self._context.pool.handles()
       self._histograms |= {handles[name].histograms.remote() for name in (REPLAY, SERVER)}
 
-  def _ask(self) -> None:
+  def _request(self) -> None:
     """Requests a report from every actor without a pending one."""
     keeps_spans = not self._window.is_over
     pending = set(self._reports.values())

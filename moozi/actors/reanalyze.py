@@ -9,7 +9,7 @@ from moozi.core.actor_report import REANALYZE_WORKER, REPLAY, SERVER
 from moozi.run.events import Event, Reanalyzed
 
 
-def ask(context: Context) -> None:
+def request(context: Context) -> None:
   """Requests calls up to the limits of pacing and `reanalyze.calls_in_flight`, shortest queue first.
 
   Requests nothing while replay cannot be sampled: after a restart it may be empty.
@@ -20,7 +20,7 @@ def ask(context: Context) -> None:
   max_in_flight = context.config.reanalyze.calls_in_flight
   for index in sorted(context.pool.reanalyze_workers, key=ledger.searches_in_flight.__getitem__):
     while ledger.searches_in_flight[index] < max_in_flight and ledger.pacer.may_reanalyze():
-      _ask(context, index, target)
+      _request(context, index, target)
 
 
 def publish_if_copied(context: Context) -> None:
@@ -49,7 +49,7 @@ def _on_published(context: Context, reference: Any, parameters: tuple[Any, Any, 
   return []
 
 
-def _ask(context: Context, index: int, target: Target) -> None:
+def _request(context: Context, index: int, target: Target) -> None:
   context.ledger.begin_search(index)
   replay, worker = context.pool.replay, context.pool.reanalyze_workers[index]
   positions = replay.positions.remote(target.version)

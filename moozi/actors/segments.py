@@ -29,7 +29,7 @@ def warm_up(context: Context, index: int) -> None:
   context.calls.expect(context.pool.workers[index].warm_up.remote(), f"{WORKER}_{index}", on_result, on_loss)
 
 
-def ask(context: Context) -> None:
+def request(context: Context) -> None:
   """Requests segments from every training worker up to the limits of pacing and `ray.segments_in_flight`."""
   ledger, workers = context.ledger, context.pool.workers
   if not context.config.num_acting_workers:
@@ -39,10 +39,10 @@ def ask(context: Context) -> None:
   warm = [index for index in workers if index not in ledger.cold_workers]
   for index in sorted(warm, key=ledger.segments_in_flight.__getitem__):
     while ledger.segments_in_flight[index] < max_in_flight and ledger.pacer.may_act(ledger.can_sample):
-      _ask(context, index)
+      _request(context, index)
 
 
-def _ask(context: Context, index: int) -> None:
+def _request(context: Context, index: int) -> None:
   ledger = context.ledger
   number = ledger.begin_segment(index)
   worker = context.pool.workers[index]

@@ -15,7 +15,7 @@ from moozi.run.state import RunState
 _TRAVEL_TIMEOUT_S = 5.0
 
 
-def ask(context: Context, is_final: bool) -> None:
+def request(context: Context, is_final: bool) -> None:
   """Requests a state of the run that includes all work requested so far."""
   number, progress = context.ledger.begin_state(), _progress(context)
   # The training state and replay's snapshot arrive at different times; the later one completes the state.

@@ -11,21 +11,21 @@ from moozi.core.pytree import replace
 from moozi.run.events import Event
 
 
-def ask_due(context: Context) -> None:
+def request_due(context: Context) -> None:
   """Requests an evaluation of the newest parameters if one is due and none is pending."""
   is_idle = context.pool.tester is not None and context.ledger.evaluation is None
   if is_idle and context.session.evaluations.is_due(context.ledger.env_steps):
-    _ask(context, context.config.evaluation.episodes, is_final=False)
+    _request(context, context.config.evaluation.episodes, is_final=False)
 
 
-def ask_final(context: Context) -> None:
+def request_final(context: Context) -> None:
   """Requests the evaluation at the end of the run if it is due."""
   if context.ledger.is_final_evaluation_due:
     context.ledger.is_final_evaluation_due = False
-    _ask(context, context.config.evaluation.final_episodes, is_final=True)
+    _request(context, context.config.evaluation.final_episodes, is_final=True)
 
 
-def _ask(context: Context, num_episodes: int, is_final: bool) -> None:
+def _request(context: Context, num_episodes: int, is_final: bool) -> None:
   ledger, pool, network = context.ledger, context.pool, context.config.evaluation.network
   parameters = ledger.parameters
   if network != context.config.workers.network:

@@ -21,7 +21,7 @@ def warm_up(context: Context) -> None:
   context.calls.expect(context.pool.server.warm_up.remote(), SERVER, on_result)
 
 
-def ask(context: Context) -> None:
+def request(context: Context) -> None:
   """Requests updates up to the limits of pacing and `ray.batches_in_flight`."""
   ledger, pool = context.ledger, context.pool
   while ledger.may_learn:

@@ -159,7 +159,7 @@ class ReplayTrainer:
         if self.env_steps:
           yield self.session.state_ready(self, is_final=True, has_envs=False)
         raise
-      self._pacer.ask_act(acted.num_steps)
+      self._pacer.request_act(acted.num_steps)
       self._pacer.done_act(acted.num_steps, added.num_lost)
       metrics = acted.metrics
       if self._past is not None and acted.past is not None:
@@ -187,7 +187,7 @@ class ReplayTrainer:
     """Searches stored positions with the target network, and writes the results back to replay."""
     reanalyzer = self._reanalyzer
     while reanalyzer is not None and can_sample and self._pacer.may_reanalyze():
-      self._pacer.ask_reanalyze()
+      self._pacer.reanalyze.request()
       # With averages of norms always, so that a resumed run searches with the same ones.
       if reanalyzer.version != self._learner.target_version or reanalyzer.has_averages:
         reanalyzer.set_parameters(*self._learner.parameters("target"))
@@ -199,7 +199,7 @@ class ReplayTrainer:
       with self._work.doing(REPLAY, "write back"):
         self._replay.write_back(**fields_of(searched))
       num_positions = searched.slot.size
-      self._pacer.done_reanalyze(num_positions)
+      self._pacer.reanalyze.finish(num_positions)
       ratio = self._pacer.reanalyze_ratio
       yield Reanalyzed(**self.session.counters(), metrics=metrics, num_positions=num_positions, ratio=ratio)
 
@@ -207,7 +207,7 @@ class ReplayTrainer:
     """Trains on batches from replay, and writes the new priorities back to replay."""
     config = self._config
     while self._pacer.may_learn(can_sample):
-      self._pacer.ask_learn()
+      self._pacer.learn.request()
       with self._work.doing(REPLAY, "sample"):
         targets = self._parts.sample(self._replay, config.learner.updates_per_call, config.learner.batch_size)
       self.session.phase("compiling the update")
@@ -226,7 +226,7 @@ class ReplayTrainer:
         with self._work.doing(REPLAY, "priorities"):
           self._replay.update_priorities(priorities.slot, priorities.sequence, priorities.delta)
       self._work.begin_window()
-      self._pacer.done_learn()
+      self._pacer.learn.finish()
       yield Updated(
         **self.session.counters(),
         metrics=metrics | self._replay.stats(),
@@ -238,7 +238,7 @@ class ReplayTrainer:
         yield Histograms(**self.session.counters(), histograms=histograms)
 
   def _roll_back(self, error: NotFiniteError) -> Faulted:
-    self._pacer.undo_learn()
+    self._pacer.learn.undo()
     rollback = self.session.rollback.take(error, self.learner_steps)
     self._learner.roll_back(rollback.training)
     return rollback.fault(self.session.counters(), self.learner_steps - rollback.found)

@@ -3,8 +3,52 @@
 This module only counts: it uses no clock and no processes. `run.local` and the Ray driver use it.
 """
 
+import math
+
 from moozi.core.config import Config
 from moozi.core.flat_state import State
+
+
+class Meter:
+  """Counts the items that calls consume: at most `ratio` items per produced step.
+
+  `request` counts a requested call, `finish` counts its result, and `undo` cancels a request that was lost.
+
+  Args:
+    ratio: items per step; with 0, no call may be requested.
+    call_items: number of items of a call.
+
+  Attributes:
+    requested, done: number of items requested and consumed.
+    since: number of items that former ratios allowed; see `Pacer.set_state`.
+  """
+
+  def __init__(self, ratio: float, call_items: int) -> None:
+    self.ratio, self.call_items = ratio, call_items
+    self.requested = self.done = 0
+    self.since = 0.0
+
+  def may_request(self, num_steps: int) -> bool:
+    """Returns whether another call may be requested after `num_steps` steps with this ratio."""
+    allowed = self.since + num_steps * self.ratio
+    return self.ratio > 0 and self.requested + self.call_items <= allowed
+
+  def request(self) -> None:
+    self.requested += self.call_items
+
+  def finish(self, num_items: int | None = None) -> None:
+    """Counts a completed call, which may consume fewer items than requested; None: all of them."""
+    num_items = self.call_items if num_items is None else num_items
+    self.requested += num_items - self.call_items
+    self.done += num_items
+
+  def undo(self) -> None:
+    self.requested -= self.call_items
+
+  @property
+  def steps_served(self) -> float:
+    """The number of steps with this ratio whose items are consumed; infinite with ratio 0."""
+    return (self.done - self.since) / self.ratio if self.ratio else math.inf
 
 
 class Pacer:
@@ -16,38 +60,37 @@ class Pacer:
   as the steps of a segment that replay refused, count as environment steps but not as produced steps. If a
   resumed run changes a ratio, the new one applies to the steps from then on.
 
-  `ask_*` counts a requested call, `done_*` counts its result, and `undo_*` cancels a request that was lost.
-
   Args:
     slack_steps: maximum number of environment steps by which acting is ahead. It is raised, if necessary, to
       one round of segments plus the steps that one learner (or reanalyze) call consumes. With less, acting
       and learning could wait for each other.
+
+  Attributes:
+    learn, reanalyze: meters of the targets that learning consumes, and of the positions that reanalyze
+      searches.
+    env_steps, env_steps_requested: environment steps received and requested.
+    started_at: environment steps at the start of training; None before.
+    steps_lost: environment steps since the start of training that were not added to replay.
   """
 
   def __init__(self, config: Config, slack_steps: int) -> None:
-    self._ratio = config.learner.samples_per_step
+    learner, share = config.learner, config.reanalyze.ratio
+    self.learn = Meter(learner.samples_per_step, learner.batch_size * learner.updates_per_call)
+    self.reanalyze = Meter(share / (1.0 - share), config.reanalyze.batch_size)
     self._min_steps = config.replay.min_steps_to_learn
-    self._call_samples = config.learner.batch_size * config.learner.updates_per_call
     self._max_env_steps = config.max_env_steps
     self._round_steps = config.workers.num_workers * config.workers.num_envs * config.workers.segment_length
-    reanalyze = config.reanalyze
-    self._positions_per_step = reanalyze.ratio / (1.0 - reanalyze.ratio)
-    self._call_positions = reanalyze.batch_size
-    call_steps = self._call_samples / self._ratio
-    if reanalyze.ratio:
-      call_steps = max(call_steps, self._call_positions / self._positions_per_step)
+    call_steps = max(meter.call_items / meter.ratio for meter in self._meters if meter.ratio)
     self._slack_steps = max(slack_steps, self._round_steps + int(call_steps) + 1)
-    self.env_steps = 0
-    self.env_steps_asked = 0
-    self.samples_done = 0
-    self.samples_asked = 0
-    self.positions_done = 0
-    self.positions_asked = 0
+    self.env_steps = self.env_steps_requested = 0
     self.started_at: int | None = None
     self.steps_lost = 0
-    # The produced steps at which the ratios last changed, and what the former ratios allowed until then.
+    # The produced steps at which the ratios last changed.
     self._since_steps = 0
-    self._since_samples = self._since_positions = 0.0
+
+  @property
+  def _meters(self) -> tuple[Meter, Meter]:
+    return self.learn, self.reanalyze
 
   def may_act(self, can_sample: bool) -> bool:
     """Returns whether another segment may be requested.
@@ -56,17 +99,15 @@ class Pacer:
       can_sample: whether replay can draw a batch. Until then, acting is limited only by `max_env_steps`: the
         newest n + K steps of a lane cannot be drawn, and a restarted replay may be empty.
     """
-    if self.env_steps_asked >= self._max_env_steps:
+    if self.env_steps_requested >= self._max_env_steps:
       return False
     if not can_sample:
       return True
     if self.started_at is None:
-      return self.env_steps_asked < self._min_steps + self._slack_steps
-    served = (self.samples_done - self._since_samples) / self._ratio
-    if self._positions_per_step:
-      served = min(served, (self.positions_done - self._since_positions) / self._positions_per_step)
-    produced = self.env_steps_asked - self.started_at - self.steps_lost - self._since_steps
-    return produced - served < self._slack_steps
+      return self.env_steps_requested < self._min_steps + self._slack_steps
+    served = min(meter.steps_served for meter in self._meters)
+    in_flight = self.env_steps_requested - self.env_steps
+    return self._steps_with_ratios + in_flight - served < self._slack_steps
 
   def may_learn(self, can_sample: bool) -> bool:
     """Returns whether another learner call may be requested.
@@ -83,17 +124,24 @@ class Pacer:
         return False
       self.started_at = self.env_steps
       self.steps_lost = 0  # `started_at` already includes the steps lost before the start
-    return self.samples_asked + self._call_samples <= self._allowed_samples
+    return self.learn.may_request(self._steps_with_ratios)
 
   def may_reanalyze(self) -> bool:
     """Returns whether another reanalyze call may be requested; false before training starts."""
-    if not self._positions_per_step:
-      return False  # a resumed run without reanalyze drops the positions that the former ratio still allows
-    left = self._allowed_positions - self.positions_asked
-    return self.started_at is not None and left >= self._call_positions
+    return self.started_at is not None and self.reanalyze.may_request(self._steps_with_ratios)
 
-  def ask_act(self, num_steps: int) -> None:
-    self.env_steps_asked += num_steps
+  def request_act(self, num_steps: int) -> None:
+    """Counts a requested segment."""
+    self.env_steps_requested += num_steps
+
+  def done_act(self, num_steps: int, num_lost: int = 0) -> None:
+    """Counts a received segment; `num_lost` of its steps were not stored in replay."""
+    self.env_steps += num_steps
+    self.steps_lost += num_lost
+
+  def undo_act(self, num_steps: int) -> None:
+    """Cancels a requested segment that was lost."""
+    self.env_steps_requested -= num_steps
 
   def pass_steps(self, can_sample: bool) -> None:
     """Counts all steps that acting may take now; for a run that learns from stored trajectories only."""
@@ -103,67 +151,37 @@ class Pacer:
       # All steps are already in replay.
       self.started_at = self.env_steps
     while self.may_act(can_sample=True):
-      self.ask_act(self._round_steps)
+      self.request_act(self._round_steps)
       self.done_act(self._round_steps)
 
-  def done_act(self, num_steps: int, num_lost: int = 0) -> None:
-    """Counts a received segment; `num_lost` of its steps were not stored in replay."""
-    self.env_steps += num_steps
-    self.steps_lost += num_lost
-
-  def ask_learn(self) -> None:
-    self.samples_asked += self._call_samples
-
-  def done_learn(self) -> None:
-    self.samples_done += self._call_samples
-
-  def undo_act(self, num_steps: int) -> None:
-    self.env_steps_asked -= num_steps
-
-  def undo_learn(self) -> None:
-    self.samples_asked -= self._call_samples
-
   def get_state(self) -> State:
-    started_at = -1 if self.started_at is None else self.started_at
-    names = ("env_steps", "steps_lost", "samples_done", "positions_done")
-    return {name: getattr(self, name) for name in names} | {
-      "started_at": started_at,
-      "samples_per_step": self._ratio,
-      "positions_per_step": self._positions_per_step,
+    return {
+      "env_steps": self.env_steps,
+      "steps_lost": self.steps_lost,
+      "samples_done": self.learn.done,
+      "positions_done": self.reanalyze.done,
+      "started_at": -1 if self.started_at is None else self.started_at,
+      "samples_per_step": self.learn.ratio,
+      "positions_per_step": self.reanalyze.ratio,
       "since_steps": self._since_steps,
-      "since_samples": self._since_samples,
-      "since_positions": self._since_positions,
+      "since_samples": self.learn.since,
+      "since_positions": self.reanalyze.since,
     }
 
   def set_state(self, state: State) -> None:
-    self.env_steps = self.env_steps_asked = int(state["env_steps"])
-    self.samples_done = self.samples_asked = int(state["samples_done"])
+    """Restores a state. If a ratio has changed, the steps until now keep the former ones."""
+    state = self.get_state() | dict(state)  # states of earlier versions lack the ratios and what they allowed
+    self.env_steps = self.env_steps_requested = int(state["env_steps"])
     self.steps_lost = int(state["steps_lost"])
-    self.positions_done = self.positions_asked = int(state.get("positions_done", 0))
     self.started_at = None if state["started_at"] < 0 else int(state["started_at"])
-    self._since_steps = int(state.get("since_steps", 0))
-    self._since_samples = float(state.get("since_samples", 0.0))
-    self._since_positions = float(state.get("since_positions", 0.0))
-    ratios = self._ratio, self._positions_per_step
-    # States of earlier versions have no ratios.
-    names = "samples_per_step", "positions_per_step"
-    before = tuple(float(state.get(name, ratio)) for name, ratio in zip(names, ratios, strict=True))
-    if before != ratios:
-      steps = self._steps_produced - self._since_steps
-      self._since_samples += steps * before[0]
-      self._since_positions += steps * before[1]
-      self._since_steps += steps
-
-  def ask_reanalyze(self) -> None:
-    self.positions_asked += self._call_positions
-
-  def undo_reanalyze(self) -> None:
-    self.positions_asked -= self._call_positions
-
-  def done_reanalyze(self, num_positions: int) -> None:
-    """Counts a completed reanalyze call, which may search fewer positions than requested."""
-    self.positions_asked += num_positions - self._call_positions
-    self.positions_done += num_positions
+    self._since_steps = int(state["since_steps"])
+    meters = (("samples", self.learn), ("positions", self.reanalyze))
+    has_changed = any(float(state[f"{name}_per_step"]) != meter.ratio for name, meter in meters)
+    steps = self._steps_with_ratios if has_changed else 0
+    for name, meter in meters:
+      meter.done = meter.requested = int(state[f"{name}_done"])
+      meter.since = float(state[f"since_{name}"]) + steps * float(state[f"{name}_per_step"])
+    self._since_steps += steps
 
   @property
   def has_all_steps(self) -> bool:
@@ -172,12 +190,11 @@ class Pacer:
   @property
   def is_complete(self) -> bool:
     """Whether all environment steps are taken, learned from and reanalyzed, with no call in flight."""
-    is_pending = self.samples_asked != self.samples_done or self.positions_asked != self.positions_done
-    if not self.has_all_steps or is_pending:
+    if not self.has_all_steps or any(meter.requested != meter.done for meter in self._meters):
       return False
     if self.started_at is None:
       return True
-    return self.samples_asked + self._call_samples > self._allowed_samples and not self.may_reanalyze()
+    return not any(meter.may_request(self._steps_with_ratios) for meter in self._meters)
 
   @property
   def _steps_produced(self) -> int:
@@ -185,22 +202,20 @@ class Pacer:
     return 0 if self.started_at is None else self.env_steps - self.started_at - self.steps_lost
 
   @property
-  def _allowed_samples(self) -> float:
-    return self._since_samples + (self._steps_produced - self._since_steps) * self._ratio
-
-  @property
-  def _allowed_positions(self) -> float:
-    return self._since_positions + (self._steps_produced - self._since_steps) * self._positions_per_step
+  def _steps_with_ratios(self) -> int:
+    """Produced steps since the ratios last changed."""
+    return self._steps_produced - self._since_steps
 
   @property
   def reanalyze_ratio(self) -> float:
     """Reanalyzed positions / (reanalyzed positions + produced steps) since training started; 0 before."""
-    return self.positions_done / (self.positions_done + self._steps_produced) if self.positions_done else 0.0
+    done = self.reanalyze.done
+    return done / (done + self._steps_produced) if done else 0.0
 
   @property
   def sample_reuse(self) -> float:
     """Consumed targets / produced steps since training started; 0 before."""
-    return self.samples_done / self._steps_produced if self._steps_produced > 0 else 0.0
+    return self.learn.done / self._steps_produced if self._steps_produced > 0 else 0.0
 
 
 def slack_steps(config: Config) -> int:

@@ -141,10 +141,10 @@ def test_replay_that_cannot_be_made_ends_the_run():
 
 
 def test_lost_object_that_the_driver_needs_ends_the_run(monkeypatch):
-  def ask(context):
+  def request(context):
     raise in_process_ray.ObjectLostError("parameters are lost")
 
-  monkeypatch.setattr(driver.segments, "ask", ask)
+  monkeypatch.setattr(driver.segments, "request", request)
   config, seen = load_config(None, list(TINY)), []
   with in_process_ray.connected(), pytest.raises(RunError, match=r"^an actor failed: parameters are lost$"):
     seen.extend(driver.run(RunInputs(config, build.env_spec(config))))

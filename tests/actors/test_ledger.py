@@ -61,7 +61,7 @@ def test_skipped_versions_consume_no_samples():
   ledger.rewind(found=1000)
   assert ledger.samples_at(ledger.learner_steps) == 80
   update(ledger, 1)
-  assert ledger.samples_at(ledger.learner_steps) == 120 == ledger.pacer.samples_done
+  assert ledger.samples_at(ledger.learner_steps) == 120 == ledger.pacer.learn.done
 
 
 def store(ledger, num_segments, num_lost=0):
@@ -110,9 +110,9 @@ def test_restarted_replay_ends_the_epoch_of_its_segments():
 def test_run_without_a_replay_to_sample_is_complete_when_all_steps_are_made():
   ledger = Ledger(load_config(None, ["max_env_steps=100"]))
   assert not ledger.is_complete(has_calls=False)
-  ledger.pacer.ask_act(100)
+  ledger.pacer.request_act(100)
   ledger.pacer.done_act(100)
-  ledger.pacer.ask_learn()
+  ledger.pacer.learn.request()
   assert not ledger.is_complete(has_calls=True)
   assert ledger.is_complete(has_calls=False)
   ledger.can_sample = True

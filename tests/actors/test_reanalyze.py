@@ -37,7 +37,7 @@ def make(ratio=0.5, num_workers=2, overrides=()):
 
 
 def act(context, num_steps):
-  context.ledger.pacer.ask_act(num_steps)
+  context.ledger.pacer.request_act(num_steps)
   context.ledger.pacer.done_act(num_steps)
 
 
@@ -54,10 +54,10 @@ def test_nothing_is_requested_before_the_target_network_arrives():
   context = make()
   pool = context.pool
   act(context, 64)
-  reanalyze.ask(context)
+  reanalyze.request(context)
   assert not pool.replay.positions.asked
   publish_target(context)
-  reanalyze.ask(context)
+  reanalyze.request(context)
   # Each of the two workers has at most two calls, although pacing would allow eight in total.
   assert pool.replay.positions.asked == [(0,)] * 4
   assert [len(w.run.asked) for w in pool.reanalyze_workers.values()] == [2, 2]
@@ -68,12 +68,12 @@ def test_results_are_written_back_and_make_room():
   context = make(num_workers=1)
   act(context, 64)
   publish_target(context)
-  reanalyze.ask(context)
+  reanalyze.request(context)
   (event,) = context.calls.arrive("worker_0.run/1/1", (8, {"reanalyze/value_change": 1.0}))
   assert isinstance(event, Reanalyzed)
   assert (event.num_positions, event.ratio) == (8, 8 / 72)
   assert context.pool.replay.write_back.asked == [("worker_0.run/1/0",)]
-  reanalyze.ask(context)
+  reanalyze.request(context)
   assert len(context.pool.reanalyze_workers[0].run.asked) == 3
 
 
@@ -90,7 +90,7 @@ def test_target_network_is_published_when_it_is_copied():
   assert len(asked) == 3
   publish_target(context, number=3, version=100)
   act(context, 8)
-  reanalyze.ask(context)
+  reanalyze.request(context)
   assert context.pool.replay.positions.asked == [(100,)]
   assert context.pool.reanalyze_workers[0].run.asked[0][0] == "server.parameters/3/0"
 
@@ -107,12 +107,12 @@ def test_lost_search_is_requested_again():
   context = make(num_workers=1)
   act(context, 8)
   publish_target(context)
-  reanalyze.ask(context)
+  reanalyze.request(context)
   assert not context.ledger.pacer.may_reanalyze()
   assert context.calls.lose("worker_0.run/1/1") == []
   assert context.ledger.pacer.may_reanalyze()
   context.pool.reanalyze_workers[0] = actor("restarted", "run")
-  reanalyze.ask(context)
+  reanalyze.request(context)
   assert len(context.pool.reanalyze_workers[0].run.asked) == 1
 
 
@@ -120,12 +120,12 @@ def test_search_is_not_written_into_a_restarted_replay():
   context = make(num_workers=1)
   act(context, 64)
   publish_target(context)
-  reanalyze.ask(context)
+  reanalyze.request(context)
   old, context.pool.replay = context.pool.replay, actor("replay", "positions", "write_back")
   context.calls.arrive("worker_0.run/1/1", (8, {}))
   assert not old.write_back.asked
   assert not context.pool.replay.write_back.asked
-  assert context.ledger.pacer.positions_done == 8
+  assert context.ledger.pacer.reanalyze.done == 8
 
 
 def test_replay_that_cannot_sample_gets_no_request():
@@ -133,11 +133,11 @@ def test_replay_that_cannot_sample_gets_no_request():
   act(context, 64)
   publish_target(context)
   context.ledger.can_sample = False
-  reanalyze.ask(context)
+  reanalyze.request(context)
   assert not context.pool.replay.positions.asked
   assert context.ledger.pacer.may_reanalyze()
   context.ledger.can_sample = True
-  reanalyze.ask(context)
+  reanalyze.request(context)
   assert len(context.pool.replay.positions.asked) == 4
 
 
@@ -145,7 +145,7 @@ def test_replay_that_cannot_sample_gets_no_request():
 def test_without_a_ratio_nothing_is_requested(learner_steps):
   context = make(ratio=0)
   act(context, 64)
-  reanalyze.ask(context)
+  reanalyze.request(context)
   update(context, learner_steps)
   assert not context.pool.server.parameters.asked
   assert not context.calls.pending

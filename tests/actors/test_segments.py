@@ -113,7 +113,7 @@ def acted():
 
 def test_segment_lost_while_its_worker_works_leaves_a_gap(context):
   calls, worker, add = context.calls, context.pool.workers[0], context.pool.replay.add
-  segments.ask(context)
+  segments.request(context)
   (fault,) = calls.lose("worker_0.run/1/1")
   assert fault.counts == {"dropped_steps": context.ledger.segment_steps}
   # The worker's next segment continues episodes of the lost one.
@@ -129,7 +129,7 @@ def test_segment_lost_while_its_worker_works_leaves_a_gap(context):
 
 
 def test_restarted_worker_is_not_reset(context):
-  segments.ask(context)
+  segments.request(context)
   context.calls.lose("worker_0.run/1/1", context.ray.exceptions.ActorDiedError())
   context.calls.lose("worker_0.run/2/1", None)  # the run stops
   assert context.pool.workers[0].reset.asked == []
@@ -137,17 +137,17 @@ def test_restarted_worker_is_not_reset(context):
 
 def test_segment_of_an_older_epoch_is_dropped(context):
   context.ledger.parameters = "parameters"
-  segments.ask(context)
-  asked = context.ledger.pacer.env_steps_asked
+  segments.request(context)
+  asked = context.ledger.pacer.env_steps_requested
   context.ledger.restart_replay(num_added=0)
   (fault,) = context.calls.arrive("worker_0.run/1/1", acted())
   assert fault.counts == {"dropped_steps": context.ledger.segment_steps}
   assert not context.pool.replay.add.asked
-  assert context.ledger.pacer.env_steps_asked == asked - context.ledger.segment_steps
+  assert context.ledger.pacer.env_steps_requested == asked - context.ledger.segment_steps
 
 
 def test_workers_queues_are_filled_evenly(context):
-  segments.ask(context)
+  segments.request(context)
   in_flight = [len(worker.run.asked) for worker in context.pool.workers.values()]
   assert in_flight == [CONFIG.ray.segments_in_flight] * 3
   (fault,) = context.calls.lose("worker_1.run/1/1")

@@ -40,7 +40,7 @@ def counters(event):
 def test_counters_are_those_of_the_parts(context):
   calls, ledger = context.calls, context.ledger
   ledger.replay_steps_ahead = -30
-  states.ask(context, is_final=True)
+  states.request(context, is_final=True)
   assert calls.arrive("replay.snapshot/1/0", snapshot(70)) == []
   assert ledger.is_state_pending
   assert not ledger.has_final_state
@@ -55,12 +55,12 @@ def test_state_requested_before_a_rollback_is_dropped(context, late):
   calls, ledger = context.calls, context.ledger
   first = "replay.snapshot" if late == "server.get_state" else "server.get_state"
   values = {"server.get_state": training(8), "replay.snapshot": snapshot(70)}
-  states.ask(context, is_final=False)
+  states.request(context, is_final=False)
   assert calls.arrive(f"{first}/1/0", values[first]) == []
   ledger.rewind(found=0)
   assert ledger.learner_steps == 6
   assert not ledger.is_state_pending
-  states.ask(context, is_final=False)
+  states.request(context, is_final=False)
   assert calls.arrive(f"{late}/1/0", values[late]) == []
   assert ledger.is_state_pending
   values = {"server.get_state": training(16), "replay.snapshot": snapshot(90)}
@@ -71,17 +71,17 @@ def test_state_requested_before_a_rollback_is_dropped(context, late):
 
 def test_lost_part_drops_its_own_request_only(context):
   calls, ledger = context.calls, context.ledger
-  states.ask(context, is_final=False)
+  states.request(context, is_final=False)
   calls.lose("server.get_state/1/0")
   assert not ledger.is_state_pending
-  states.ask(context, is_final=False)
+  states.request(context, is_final=False)
   calls.lose("replay.snapshot/1/0")
   assert ledger.is_state_pending
 
 
 def test_kept_segments_are_yielded_before_the_state(context):
   segments._keep(context, 0, "a", is_whole=True)
-  states.ask(context, is_final=False)
+  states.request(context, is_final=False)
   assert context.calls.arrive("server.get_state/1/0", training(8)) == []
   segment, state = context.calls.arrive("replay.snapshot/1/0", snapshot(70))
   assert (segment.segment, state.env_steps) == ("value of a", 70)

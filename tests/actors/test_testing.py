@@ -33,7 +33,7 @@ def made(request):
     results.append(f"result {number}")
     context.ledger.pacer.env_steps = 100 * number
     context.ledger.parameters = Reference(("evaluated", "averages", 7))
-    testing.ask_due(context)
+    testing.request_due(context)
     return context.calls.arrive(results[-1], result(mean))
 
   return context, evaluate
@@ -88,10 +88,10 @@ def test_one_evaluation_is_pending_at_a_time(made):
   context.pool.tester.run.remote = lambda *args: asked.append(args) or "result"
   context.pool.server.get_state.remote = lambda: None
   context.ledger.pacer.env_steps = 100
-  testing.ask_due(context)
+  testing.request_due(context)
   context.ledger.pacer.env_steps = 200
-  testing.ask_due(context)
+  testing.request_due(context)
   assert len(asked) == 1
   context.calls.lose("result")
-  testing.ask_due(context)
+  testing.request_due(context)
   assert len(asked) == 2

@@ -36,7 +36,7 @@ def context():
   context = make_context(CONFIG, pool)
   context.ledger.can_sample = True
   for num_steps in (32, 64):
-    context.ledger.pacer.ask_act(num_steps)
+    context.ledger.pacer.request_act(num_steps)
     context.ledger.pacer.done_act(num_steps)
     context.ledger.pacer.may_learn(can_sample=True)
   updates.publish_now(context)
@@ -44,19 +44,19 @@ def context():
 
 
 def test_batches_in_flight_are_bounded(context):
-  updates.ask(context)
+  updates.request(context)
   assert context.pool.server.update.asked == [("replay.sample/1/0",), ("replay.sample/2/0",)]
   (event,) = context.calls.arrive("server.update/1/1", {"loss/total": 1.0})
   assert isinstance(event, Updated)
   assert (event.learner_steps, event.num_samples) == (2, 16)
   assert event.metrics["system/batches_in_flight"] == 2
-  updates.ask(context)
+  updates.request(context)
   assert len(context.pool.server.update.asked) == 3
 
 
 def test_newest_parameters_are_published(context):
   assert context.ledger.parameters == "server.parameters/1/0"
-  updates.ask(context)
+  updates.request(context)
   for number in (1, 2):
     context.calls.arrive(f"server.update/{number}/1", {})
   assert len(context.pool.server.parameters.asked) == 2
@@ -66,7 +66,7 @@ def test_newest_parameters_are_published(context):
 
 
 def test_publication_from_before_a_rollback_is_dropped(context):
-  updates.ask(context)
+  updates.request(context)
   context.calls.arrive("server.update/1/1", {})
   updates.rewind(context, found=0)
   assert context.ledger.parameters == "server.parameters/3/0"
@@ -75,18 +75,18 @@ def test_publication_from_before_a_rollback_is_dropped(context):
 
 
 def test_update_from_before_a_rollback_is_lost(context):
-  updates.ask(context)
+  updates.request(context)
   learner_steps = context.ledger.next_free_version
   updates.rewind(context, found=0)
   assert context.calls.arrive("server.update/1/1", {}) == []
   assert context.ledger.learner_steps == learner_steps
   assert context.ledger.batches_in_flight == 1
-  assert context.ledger.pacer.samples_done == 0
+  assert context.ledger.pacer.learn.done == 0
 
 
 def test_repeated_non_finite_updates_roll_back_once(context):
   context.session.rollback._latest = lambda: RunState(training=Training(0))
-  updates.ask(context)
+  updates.request(context)
   context.calls.arrive("server.update/1/1", {})
   error = NotFiniteError("value is not finite")
   (fault,) = context.calls.lose("server.update/2/1", error)
@@ -94,13 +94,13 @@ def test_repeated_non_finite_updates_roll_back_once(context):
   assert fault.counts == {"rollbacks": 1, "lost_updates": 2}
   ((restored,),) = context.pool.server.roll_back.asked
   assert int(restored.learner_step) == fault.learner_steps == 8
-  updates.ask(context)
+  updates.request(context)
   with pytest.raises(NotFiniteError, match="value is not finite"):
     context.calls.lose("server.update/3/1", error)
 
 
 def test_priorities_are_not_written_into_a_restarted_replay(context):
-  updates.ask(context)
+  updates.request(context)
   old, context.pool.replay = context.pool.replay, actor("replay", "sample", "update_priorities")
   (event,) = context.calls.arrive("server.update/1/1", {"loss/total": 1.0})
   assert isinstance(event, Updated)

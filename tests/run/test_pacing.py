@@ -49,17 +49,17 @@ def test_sample_reuse_in_any_order(ratio, segment, updates, seed, slack):
   acting = learning = 0
   for _ in range(4000):
     while acting < 2 and pacer.may_act(can_sample=True):
-      pacer.ask_act(round_steps)
+      pacer.request_act(round_steps)
       acting += 1
     while learning < 2 and pacer.may_learn(can_sample=True):
-      pacer.ask_learn()
+      pacer.learn.request()
       learning += 1
     assert acting or learning, "both sides wait for each other"
     if acting and (not learning or order.random() < 0.5):
       pacer.done_act(round_steps)
       acting -= 1
     else:
-      pacer.done_learn()
+      pacer.learn.finish()
       learning -= 1
   slack_share = (slack + 4 * round_steps + 4 * updates * 16 / ratio) / max(
     pacer.env_steps - pacer.started_at, 1
@@ -76,37 +76,37 @@ def test_lost_steps_count_but_are_not_learned_from(share, seed):
     moved = False
     if pacer.may_act(can_sample=True):
       moved = True
-      pacer.ask_act(round_steps)
+      pacer.request_act(round_steps)
       num_lost = round_steps if chance.random() < share else 0
       pacer.done_act(round_steps, num_lost)
       stored_since = None if stored_since is None else stored_since + round_steps - num_lost
     while pacer.may_learn(can_sample=True):
       moved, stored_since = True, stored_since or 0
-      pacer.ask_learn()
-      pacer.done_learn()
+      pacer.learn.request()
+      pacer.learn.finish()
     if pacer.started_at is not None and stored_since is None:
       stored_since = 0
     assert moved, "both sides wait for each other"
   assert pacer.env_steps == 2000 * round_steps
-  assert pacer.samples_done <= 4.0 * stored_since
-  assert pacer.samples_done > 4.0 * stored_since - 64
+  assert pacer.learn.done <= 4.0 * stored_since
+  assert pacer.learn.done > 4.0 * stored_since - 64
   assert pacer.sample_reuse == pytest.approx(4.0, rel=0.05)
 
 
 def play(pacer, round_steps, num_rounds):
   """Acts, learns and searches in turn; returns the number of (steps, samples, positions) of these rounds."""
-  before = pacer.env_steps, pacer.samples_done, pacer.positions_done
+  before = pacer.env_steps, pacer.learn.done, pacer.reanalyze.done
   for _ in range(num_rounds):
     assert pacer.may_act(can_sample=True)
-    pacer.ask_act(round_steps)
+    pacer.request_act(round_steps)
     pacer.done_act(round_steps)
     while pacer.may_learn(can_sample=True):
-      pacer.ask_learn()
-      pacer.done_learn()
+      pacer.learn.request()
+      pacer.learn.finish()
     while pacer.may_reanalyze():
-      pacer.ask_reanalyze()
-      pacer.done_reanalyze(16)
-  after = pacer.env_steps, pacer.samples_done, pacer.positions_done
+      pacer.reanalyze.request()
+      pacer.reanalyze.finish(16)
+  after = pacer.env_steps, pacer.learn.done, pacer.reanalyze.done
   return tuple(b - a for a, b in zip(before, after, strict=True))
 
 
@@ -128,11 +128,11 @@ def test_new_ratios_apply_to_the_steps_after_a_resume(old, new, old_share, new_s
 def test_a_resume_without_reanalyze_drops_the_missing_positions():
   pacer, round_steps = make_pacer(4.0, share=0.5)
   for _ in range(20):
-    pacer.ask_act(round_steps)
+    pacer.request_act(round_steps)
     pacer.done_act(round_steps)
     while pacer.may_learn(can_sample=True):
-      pacer.ask_learn()
-      pacer.done_learn()
+      pacer.learn.request()
+      pacer.learn.finish()
   assert pacer.may_reanalyze()
   resumed, _ = make_pacer(4.0, share=0.0)
   resumed.set_state(pacer.get_state())
@@ -165,13 +165,13 @@ def test_reanalyze_ratio_in_any_order(share, positions, seed):
   work = {"act": 0, "learn": 0, "search": 0}
   while pacer.started_at is None or pacer.env_steps - pacer.started_at < 60 * pacer._slack_steps:
     while work["act"] < 2 and pacer.may_act(can_sample=True):
-      pacer.ask_act(round_steps)
+      pacer.request_act(round_steps)
       work["act"] += 1
     while work["learn"] < 2 and pacer.may_learn(can_sample=True):
-      pacer.ask_learn()
+      pacer.learn.request()
       work["learn"] += 1
     while work["search"] < 2 and pacer.may_reanalyze():
-      pacer.ask_reanalyze()
+      pacer.reanalyze.request()
       work["search"] += 1
     ready = [name for name, count in work.items() if count]
     assert ready, "all wait for each other"
@@ -181,12 +181,12 @@ def test_reanalyze_ratio_in_any_order(share, positions, seed):
     if name == "act":
       pacer.done_act(round_steps)
     elif name == "learn":
-      pacer.done_learn()
+      pacer.learn.finish()
     else:
-      pacer.done_reanalyze(positions)
+      pacer.reanalyze.finish(positions)
   # Acting is never further ahead of the searches than the slack and the segments in flight.
   produced = pacer.env_steps - pacer.started_at
-  assert produced - pacer.positions_done * (1 - share) / share <= pacer._slack_steps + 2 * round_steps
+  assert produced - pacer.reanalyze.done * (1 - share) / share <= pacer._slack_steps + 2 * round_steps
   assert pacer.reanalyze_ratio == pytest.approx(share, rel=0.05)
   assert pacer.reanalyze_ratio <= share * 1.0001
   assert pacer.sample_reuse == pytest.approx(4.0, rel=0.05)
@@ -194,19 +194,19 @@ def test_reanalyze_ratio_in_any_order(share, positions, seed):
 
 def test_no_reanalyze_before_training_or_without_a_ratio():
   pacer, _ = make_pacer(4.0, share=0.5, positions=8)
-  pacer.ask_act(96)
+  pacer.request_act(96)
   pacer.done_act(96)
   assert not pacer.may_reanalyze()
   assert pacer.reanalyze_ratio == 0
   pacer.may_learn(can_sample=True)
   assert pacer.started_at == 96
   assert not pacer.may_reanalyze()
-  pacer.ask_act(8)
+  pacer.request_act(8)
   pacer.done_act(8)
   assert pacer.may_reanalyze()
-  pacer.ask_reanalyze()
+  pacer.reanalyze.request()
   assert not pacer.may_reanalyze()
-  pacer.done_reanalyze(8)
+  pacer.reanalyze.finish(8)
   assert pacer.reanalyze_ratio == 0.5
   pacer, _ = make_pacer(4.0)
   pacer.done_act(10_000)
@@ -223,33 +223,33 @@ def test_reanalyze_ratio_at_the_end(share, calls):
   steps = int(calls * 256 * (1 - share) / share)
   pacer, _ = make_pacer(1e-6, min_steps=64, max_steps=64 + steps, share=share, positions=256)
   for count in (64, steps):
-    pacer.ask_act(count)
+    pacer.request_act(count)
     pacer.done_act(count)
     assert not pacer.may_learn(can_sample=True)
   while not pacer.is_complete:
-    pacer.ask_reanalyze()
-    pacer.done_reanalyze(256)
+    pacer.reanalyze.request()
+    pacer.reanalyze.finish(256)
   asked = steps * share / (1 - share)
-  assert 0 <= asked - pacer.positions_done < 256
+  assert 0 <= asked - pacer.reanalyze.done < 256
   assert pacer.reanalyze_ratio == pytest.approx(share, rel=0.02)
 
 
 def test_run_waits_for_reanalyze():
   pacer, _ = make_pacer(0.1, max_steps=128, share=0.5, positions=32)
-  pacer.ask_act(64)
+  pacer.request_act(64)
   pacer.done_act(64)
   assert not pacer.may_learn(can_sample=True)
-  pacer.ask_act(64)
+  pacer.request_act(64)
   pacer.done_act(64)
   assert not pacer.is_complete
   for _ in range(2):
-    pacer.ask_reanalyze()
+    pacer.reanalyze.request()
   assert not pacer.is_complete
-  pacer.done_reanalyze(32)
+  pacer.reanalyze.finish(32)
   # The second call found only 20 of 32 positions. The missing 12 are too few for another call.
-  pacer.done_reanalyze(20)
+  pacer.reanalyze.finish(20)
   assert pacer.is_complete
-  assert pacer.positions_asked == pacer.positions_done == 52
+  assert pacer.reanalyze.requested == pacer.reanalyze.done == 52
 
 
 def test_steps_pass_without_acting():
@@ -262,12 +262,12 @@ def test_steps_pass_without_acting():
     pacer.pass_steps(can_sample=True)
     ahead = pacer.env_steps
     while pacer.may_reanalyze():
-      pacer.ask_reanalyze()
-      pacer.done_reanalyze(32)
+      pacer.reanalyze.request()
+      pacer.reanalyze.finish(32)
       searched += 32
     while pacer.may_learn(can_sample=True):
-      pacer.ask_learn()
-      pacer.done_learn()
+      pacer.learn.request()
+      pacer.learn.finish()
       learned += 32
     assert ahead - learned / 4 <= pacer._slack_steps + round_steps
   assert pacer.env_steps == searched == 640
@@ -277,13 +277,13 @@ def test_steps_pass_without_acting():
 def test_training_starts_at_min_steps():
   pacer, round_steps = make_pacer(4.0)
   assert not pacer.may_learn(can_sample=True)
-  pacer.ask_act(64)
+  pacer.request_act(64)
   pacer.done_act(64)
   assert not pacer.may_learn(can_sample=False)
   assert pacer.started_at is None
   assert not pacer.may_learn(can_sample=True)
   assert pacer.started_at == 64
-  pacer.ask_act(round_steps)
+  pacer.request_act(round_steps)
   pacer.done_act(round_steps)
   assert pacer.may_learn(can_sample=True)
 
@@ -293,7 +293,7 @@ def test_acting_continues_until_replay_can_sample():
   pacer, round_steps = make_pacer(4.0, min_steps=64)
   for _ in range(50):
     assert pacer.may_act(can_sample=False)
-    pacer.ask_act(round_steps)
+    pacer.request_act(round_steps)
     pacer.done_act(round_steps)
     assert not pacer.may_learn(can_sample=False)
   assert not pacer.may_act(can_sample=True)
@@ -303,7 +303,7 @@ def test_acting_waits_for_a_slow_learner():
   pacer, round_steps = make_pacer(4.0, slack=200)
   asked = 0
   while pacer.may_act(can_sample=True):
-    pacer.ask_act(round_steps)
+    pacer.request_act(round_steps)
     pacer.done_act(round_steps)
     pacer.may_learn(can_sample=True)
     asked += round_steps
@@ -314,7 +314,7 @@ def test_acting_waits_for_a_slow_learner():
 def test_acting_ends_at_max_env_steps():
   pacer, round_steps = make_pacer(0.001, max_steps=320)
   while pacer.may_act(can_sample=True):
-    pacer.ask_act(round_steps)
+    pacer.request_act(round_steps)
     pacer.done_act(round_steps)
   assert pacer.env_steps == 320
   assert pacer.is_complete

@@ -20,12 +20,12 @@ class Call:
   Attributes:
     actor: name of the called actor.
     on_result: takes the result and returns the events to yield.
-    on_loss: takes the error, or None if the call was cancelled, and returns the events to yield.
+    on_failure: takes the error, or None if the call was cancelled, and returns the events to yield.
   """
 
   actor: str
   on_result: Callable[[Any], list[Event]]
-  on_loss: Callable[[Any], list[Event]] = _no_events
+  on_failure: Callable[[Any], list[Event]] = _no_events
 
 
 class Calls:
@@ -47,13 +47,13 @@ class Calls:
     reference: Any,
     actor: str,
     on_result: Callable[[Any], list[Event]] = _no_events,
-    on_loss: Callable[[Any], list[Event]] = _no_events,
+    on_failure: Callable[[Any], list[Event]] = _no_events,
   ) -> None:
     """Registers a call whose result is `reference`."""
-    self._calls[reference] = Call(actor, on_result, on_loss)
+    self._calls[reference] = Call(actor, on_result, on_failure)
 
   def discard(self, reference: Any) -> None:
-    """Stops waiting for a call; neither `on_result` nor `on_loss` is called."""
+    """Stops waiting for a call; neither `on_result` nor `on_failure` is called."""
     self._calls.pop(reference, None)
 
   def cancel(self, actors: tuple[str, ...]) -> Iterator[Event]:
@@ -61,7 +61,7 @@ class Calls:
     for reference, call in list(self._calls.items()):
       if call.actor.startswith(actors):
         del self._calls[reference]
-        yield from call.on_loss(None)
+        yield from call.on_failure(None)
 
   def completed(self, timeout_s: float) -> Iterator[tuple[Call, Any, Exception | None]]:
     """Waits up to `timeout_s` for a call to complete; yields (call, result, error) of each completed call.
@@ -94,7 +94,7 @@ class Calls:
     """Reacts to the result of one call and returns the events."""
     call = self._calls.pop(reference)
     value, error = self._result(reference)
-    return call.on_result(value) if error is None else call.on_loss(error)
+    return call.on_result(value) if error is None else call.on_failure(error)
 
   def _result(self, reference: Any) -> tuple[Any, Exception | None]:
     exceptions = self._ray.exceptions

@@ -20,7 +20,7 @@ SHARES = (("CPU", "num_cpus"), ("GPU", "num_gpus"))
 _CONNECT_TIMEOUT_S = 5.0
 
 
-def describe_loss(error: Exception) -> str:
+def describe_failure(error: Exception) -> str:
   """Returns the text of Ray's error about a lost actor or object as one line."""
   text = str(error).strip()
   # Ray has the traceback of a failed constructor as text, whose last line is the error.

@@ -3,7 +3,7 @@
 Every call of an actor returns a future. The driver keeps a bounded number of calls in flight at each actor,
 reacts to the results as they complete, and requests evaluations and checkpoints when they are due. Functions
 that take the `Context` make the calls and react to results: `segments` for acting, `updates` for learning,
-`reanalyze`, `testing`, and `states` for checkpoints. `losses` restarts actors. `run.local` is the same
+`reanalyze`, `testing`, and `states` for checkpoints. `failures` restarts actors. `run.local` is the same
 algorithm in one process.
 """
 
@@ -13,7 +13,7 @@ import time
 from collections.abc import Generator, Iterator
 from typing import Any
 
-from moozi.actors import cluster, losses, reanalyze, segments, states, testing, updates
+from moozi.actors import cluster, failures, reanalyze, segments, states, testing, updates
 from moozi.actors.calls import Calls
 from moozi.actors.context import Context
 from moozi.actors.ledger import Ledger
@@ -40,7 +40,7 @@ def run(inputs: RunInputs) -> Generator[Event, None, None]:
   ledger = Ledger(inputs.config, inputs.state)
   session = Session(inputs, ledger)
   session.phase("starting Ray")
-  with cluster.connected(inputs.config) as ray, _losses_as_run_errors(ray):
+  with cluster.connected(inputs.config) as ray, _failures_as_run_errors(ray):
     if note := cluster.idle_gpu_note(inputs.config, ray.cluster_resources()):
       session.phase(note)
     session.phase("starting the actors")
@@ -63,12 +63,12 @@ def run(inputs: RunInputs) -> Generator[Event, None, None]:
 
 
 @contextlib.contextmanager
-def _losses_as_run_errors(ray: Any) -> Iterator[None]:
+def _failures_as_run_errors(ray: Any) -> Iterator[None]:
   """Turns the loss of an actor or an object in the block into a RunError of one line."""
   try:
     yield
   except (ray.exceptions.RayActorError, ray.exceptions.ObjectLostError) as error:
-    raise RunError(f"an actor failed: {cluster.describe_loss(error)}") from error
+    raise RunError(f"an actor failed: {cluster.describe_failure(error)}") from error
 
 
 def _wait_until_ready(context: Context) -> str:
@@ -112,8 +112,8 @@ def _react(context: Context, timeout_s: float) -> Iterator[Event]:
       context.pool.has_worked(call.actor)
       yield from call.on_result(value)
     else:
-      yield from call.on_loss(error)
-      yield from losses.on_error(context, error)
+      yield from call.on_failure(error)
+      yield from failures.on_error(context, error)
 
 
 def _request_due(context: Context) -> None:

@@ -157,7 +157,7 @@ class Ledger:
     self.pacer.learn.finish()
     self.learner_steps += self.config.learner.updates_per_call
 
-  def lose_updates(self) -> None:
+  def drop_updates(self) -> None:
     """Counts the updates of a batch as lost; they are requested again."""
     self.batches_in_flight -= 1
     self.pacer.learn.undo()
@@ -190,7 +190,7 @@ class Ledger:
     self.searches_in_flight[index] -= 1
     self.pacer.reanalyze.finish(num_positions)
 
-  def lose_search(self, index: int) -> None:
+  def drop_search(self, index: int) -> None:
     """Counts a reanalyze call as lost; its positions are requested again."""
     self.searches_in_flight[index] -= 1
     self.pacer.reanalyze.undo()

@@ -59,7 +59,7 @@ def map_unordered(
       try:
         result = ray.get(done)
       except ray.exceptions.RayActorError as error:
-        reason = cluster.describe_loss(error)
+        reason = cluster.describe_failure(error)
         raise RunError(f"a worker process failed: {reason}; run the command again to continue") from None
       except ray.exceptions.RayTaskError as error:
         raise (error.cause if isinstance(error.cause, UserError) else error) from None

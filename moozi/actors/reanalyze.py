@@ -55,12 +55,12 @@ def _request(context: Context, index: int, target: Target) -> None:
   positions = replay.positions.remote(target.version)
   searched, summary = worker.run.options(num_returns=2).remote(target.parameters, positions)
 
-  def on_loss(_: Any) -> list[Event]:
-    context.ledger.lose_search(index)
+  def on_failure(_: Any) -> list[Event]:
+    context.ledger.drop_search(index)
     return []
 
   on_result = functools.partial(_on_searched, context, index, searched, replay)
-  context.calls.expect(summary, f"{REANALYZE_WORKER}_{index}", on_result, on_loss)
+  context.calls.expect(summary, f"{REANALYZE_WORKER}_{index}", on_result, on_failure)
 
 
 def _on_searched(

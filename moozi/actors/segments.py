@@ -18,15 +18,17 @@ def warm_up(context: Context, index: int) -> None:
 
   def on_result(_: Any) -> list[Event]:
     context.session.phase("compiled acting")
-    return on_loss(None)
+    return on_failure(None)
 
-  def on_loss(_: Any) -> list[Event]:
+  def on_failure(_: Any) -> list[Event]:
     # A restarted worker compiles with its first segment.
     context.ledger.cold_workers.discard(index)
     return []
 
   context.session.phase("compiling acting")
-  context.calls.expect(context.pool.workers[index].warm_up.remote(), f"{WORKER}_{index}", on_result, on_loss)
+  context.calls.expect(
+    context.pool.workers[index].warm_up.remote(), f"{WORKER}_{index}", on_result, on_failure
+  )
 
 
 def request(context: Context) -> None:
@@ -49,12 +51,12 @@ def _request(context: Context, index: int) -> None:
   arguments = (ledger.parameters, ledger.env_steps, *_past(context, index))
   segment, acted = worker.run.options(num_returns=2).remote(*arguments)
 
-  def on_loss(error: Any) -> list[Event]:
+  def on_failure(error: Any) -> list[Event]:
     ledger.segments_in_flight[index] -= 1
     return _drop(context, index, "the segment in flight was lost", error)
 
   on_result = functools.partial(_on_acted, context, index, segment, number, ledger.replay_epoch)
-  context.calls.expect(acted, f"{WORKER}_{index}", on_result, on_loss)
+  context.calls.expect(acted, f"{WORKER}_{index}", on_result, on_failure)
 
 
 def _past(context: Context, index: int) -> tuple[Any, ...]:

@@ -26,14 +26,14 @@ def request(context: Context, is_final: bool) -> None:
     is_complete = len(arrived) == 2 and number == context.ledger.state_request
     return list(_ready(context, progress, is_final, **arrived)) if is_complete else []
 
-  def on_loss(_: Any) -> list[Event]:
+  def on_failure(_: Any) -> list[Event]:
     if number == context.ledger.state_request:
       context.ledger.drop_state()
     return []
 
   training, replay = _parts(context)
-  context.calls.expect(training, SERVER, functools.partial(on_part, "training"), on_loss)
-  context.calls.expect(replay, REPLAY, functools.partial(on_part, "replay"), on_loss)
+  context.calls.expect(training, SERVER, functools.partial(on_part, "training"), on_failure)
+  context.calls.expect(replay, REPLAY, functools.partial(on_part, "replay"), on_failure)
 
 
 def salvage(context: Context, timeout_s: float) -> Iterator[Event]:

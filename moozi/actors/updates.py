@@ -104,15 +104,15 @@ def _publish(context: Context) -> None:
         ledger.past.offer(*parameters)
     return []
 
-  def on_loss(_: Any) -> list[Event]:
+  def on_failure(_: Any) -> list[Event]:
     ledger.is_publishing = False
     return []
 
-  context.calls.expect(reference, SERVER, on_result, on_loss)
+  context.calls.expect(reference, SERVER, on_result, on_failure)
 
 
 def _on_lost(context: Context, epoch: int, error: Any) -> list[Event]:
-  context.ledger.lose_updates()
+  context.ledger.drop_updates()
   # Only the first call that fails in an epoch causes a rollback; calls queued after it are lost or fail too.
   if isinstance(error, NotFiniteError) and epoch == context.ledger.parameter_epoch:
     return _roll_back(context, error)

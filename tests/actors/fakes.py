@@ -17,8 +17,8 @@ class Calls:
   def __bool__(self):
     return bool(self.pending)
 
-  def expect(self, reference, actor, on_result=lambda _: [], on_loss=lambda _: []):
-    self.pending[reference] = (actor, on_result, on_loss)
+  def expect(self, reference, actor, on_result=lambda _: [], on_failure=lambda _: []):
+    self.pending[reference] = (actor, on_result, on_failure)
 
   def arrive(self, reference, value=None):
     return self.pending.pop(reference)[1](f"value of {reference}" if value is None else value)

@@ -8,12 +8,12 @@ def test_cancelled_calls_count_as_lost():
   calls, results, lost = Calls(RAY), [], []
 
   def expect(actor, value):
-    def on_loss(error):
+    def on_failure(error):
       assert error is None
       lost.append(actor)
       return [f"{actor} was cancelled"]
 
-    calls.expect(Reference(value), actor, results.append, on_loss)
+    calls.expect(Reference(value), actor, results.append, on_failure)
 
   for value, actor in enumerate(
     ("training_worker_0", "replay_buffer", "reanalyze_worker_1", "training_worker_11")
@@ -32,11 +32,11 @@ def test_cancelled_calls_count_as_lost():
 def test_call_made_while_cancelling_is_kept():
   calls, later = Calls(RAY), Reference(5)
 
-  def on_loss(_):
+  def on_failure(_):
     calls.expect(later, "training_worker_0")
     return []
 
-  calls.expect(Reference(4), "training_worker_0", on_loss=on_loss)
+  calls.expect(Reference(4), "training_worker_0", on_failure=on_failure)
   assert list(calls.cancel(("training_worker",))) == []
   assert [value for _, value, _ in calls.completed(timeout_s=1.0)] == [5]
 
@@ -54,7 +54,7 @@ def test_one_call_can_be_completed_alone():
   first, second, gone = Reference(1), Reference(2), Reference(error=lost)
   calls.expect(first, "replay_buffer", lambda value: [("result", value)])
   calls.expect(second, "replay_buffer", lambda value: [("result", value)])
-  calls.expect(gone, "replay_buffer", on_loss=lambda error: [("lost", error)])
+  calls.expect(gone, "replay_buffer", on_failure=lambda error: [("lost", error)])
   assert calls.ready([second, gone], timeout_s=1.0) == [second, gone]
   assert calls.complete(second) == [("result", 2)]
   assert calls.complete(gone) == [("lost", lost)]

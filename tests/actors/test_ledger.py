@@ -91,7 +91,7 @@ def test_steps_that_replay_refused_are_not_lost_again():
 
 
 @pytest.mark.parametrize("lose", [lambda ledger: ledger.rewind(0), lambda ledger: ledger.restart_replay(0)])
-def test_losses_drop_the_pending_state(lose):
+def test_failures_drop_the_pending_state(lose):
   ledger = make()
   number = ledger.begin_state()
   lose(ledger)

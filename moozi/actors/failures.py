@@ -23,7 +23,7 @@ def on_error(context: Context, error: Any) -> list[Event]:
   if name is None:
     return []
   # An actor whose constructor failed has no log.
-  cause = cluster.describe_loss(error)
+  cause = cluster.describe_failure(error)
   _log.warning("%s: %s", name, cause)
   restart = context.pool.restart(name, context.ledger.env_steps, context.ledger.next_free_version)
   if restart is None:
@@ -32,21 +32,21 @@ def on_error(context: Context, error: Any) -> list[Event]:
       f"{name} failed more than ray.max_restarts={max_restarts} times in a row: {cause}; see logs/{name}.log"
     ) from error
   if name == SERVER:
-    counts = _server_lost(context, restart)
+    counts = _server_failed(context, restart)
   elif name == REPLAY:
-    counts = _replay_lost(context, restart)
+    counts = _replay_failed(context, restart)
   else:
-    # The worker's calls in flight report their own losses.
+    # The worker's calls in flight report the lost work.
     counts = {name.rpartition("_")[0] if name.startswith((WORKER, REANALYZE_WORKER)) else name: 1}
   return [Faulted(**context.counters(), counts=counts, message=restart.message)]
 
 
-def _server_lost(context: Context, restart: Restart) -> dict[str, int]:
+def _server_failed(context: Context, restart: Restart) -> dict[str, int]:
   """Continues from the newest checkpoint, which the restarted server has loaded; returns fault counts."""
   return {SERVER: 1, "lost_updates": updates.rewind(context, restart.learner_steps)}
 
 
-def _replay_lost(context: Context, restart: Restart) -> dict[str, int]:
+def _replay_failed(context: Context, restart: Restart) -> dict[str, int]:
   """Resets all environments, because the restarted replay lacks their episodes; returns fault counts."""
   ledger, pool, calls = context.ledger, context.pool, context.calls
   lost_steps = ledger.restart_replay(restart.num_added)

@@ -109,7 +109,7 @@ def _react(context: Context, timeout_s: float) -> Iterator[Event]:
   """Waits for results, reacts to each result, and yields the events; restarts actors that failed."""
   for call, value, error in context.calls.completed(timeout_s):
     if error is None:
-      context.pool.has_worked(call.actor)
+      context.pool.reset_failures(call.actor)
       yield from call.on_result(value)
     else:
       yield from call.on_failure(error)

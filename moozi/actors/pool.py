@@ -101,7 +101,7 @@ class ActorPool:
         return name
     return None
 
-  def has_worked(self, name: str) -> None:
+  def reset_failures(self, name: str) -> None:
     """Resets an actor's failure count, after one of its calls has returned a result."""
     self._failures.pop(name, None)
 

@@ -35,7 +35,7 @@ def request(context: Context) -> None:
   """Requests segments from every training worker up to the limits of pacing and `ray.segments_in_flight`."""
   ledger, workers = context.ledger, context.pool.workers
   if not context.config.num_acting_workers:
-    ledger.pacer.pass_steps(ledger.can_sample)
+    ledger.pacer.count_offline_steps(ledger.can_sample)
   max_in_flight = context.config.ray.segments_in_flight
   # Workers with a short queue come first, so that none is idle while another has two segments to make.
   warm = [index for index in workers if index not in ledger.cold_workers]

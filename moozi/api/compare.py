@@ -1,4 +1,4 @@
-"""Compares runs: curves, final figures with intervals over seeds, and probabilities of improvement."""
+"""Compares runs: curves, final scores with intervals over seeds, and probabilities of improvement."""
 
 import dataclasses
 import json
@@ -48,9 +48,9 @@ class Comparison:
   left_out: tuple[Path, ...] = ()
 
   def table(self) -> "pd.DataFrame":
-    """Returns a row for each group, with the mean and interquartile mean (`iqm`) of its final figures.
+    """Returns a row for each group, with the mean and interquartile mean (`iqm`) of its final scores.
 
-    A run's final figure is the mean of its last five evaluations. `*_low` and `*_high` bound the 95%
+    A run's final score is the mean of its last five evaluations. `*_low` and `*_high` bound the 95%
     bootstrap interval over seeds; they are NaN with one seed. `env_steps` is that of the shortest run.
     """
     import pandas as pd
@@ -77,7 +77,7 @@ class Comparison:
   def pairs(self) -> "pd.DataFrame":
     """Returns a row for each pair of groups in a task.
 
-    `probability` is the probability that a run of the group `first` has a higher final figure than a run of
+    `probability` is the probability that a run of the group `first` has a higher final score than a run of
     `second`. `low` and `high` bound its 95% bootstrap interval over seeds; they are missing if a group has
     one seed.
     """

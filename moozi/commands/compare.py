@@ -22,7 +22,7 @@ def compare(
   ] = "iqm",
   as_json: common.AsJson = False,
 ) -> int:
-  """Compare runs: curves, final figures with intervals over seeds, probabilities of improvement.
+  """Compare runs: curves, final scores with intervals over seeds, probabilities of improvement.
 
   Runs of one configuration form a group, and every interval is over its seeds. Runs with different
   environments or evaluation protocols are not compared with each other.

@@ -93,4 +93,4 @@ def _table(jobs: "list[Job]", folder: Path) -> str:
     except UserError as error:
       state = str(error)
     rows.append([job.name, state, *cells])
-  return text_table(("run", "state", "env steps", "minutes", "final figure"), rows)
+  return text_table(("run", "state", "env steps", "minutes", "final score"), rows)

@@ -81,7 +81,7 @@ def _resume(path: Path, overrides: list[str], allow_code: bool) -> int:
     raise UserError(f"{unset[0]}: must be KEY=VALUE; --resume uses the run's own CONFIG")
   training = continue_run(path, overrides, allow_code=allow_code)
   assert training.resumed is not None
-  for text in training.resumed.passed_over:
+  for text in training.resumed.skipped:
     print(f"moozi: skipped {text}", file=sys.stderr)
   print(f"moozi: resuming from {training.resumed.name}", file=sys.stderr)
   return _run_training(training)

@@ -33,7 +33,7 @@ from moozi.io.plain_data import number_in
 from moozi.io.run_directory import ENDS, RunDirectory
 
 LAST = 5
-"""The number of last evaluations of a run whose mean return is the run's final figure."""
+"""The number of last evaluations of a run whose mean return is the run's final score."""
 
 INTERVAL_NOTE = (
   f"{CONFIDENCE:.0%}: percentile bootstrap interval over seeds; none with one seed, too narrow with few."
@@ -86,7 +86,7 @@ class RunCurve:
 
   @property
   def final(self) -> float:
-    """The final figure: the mean return of the last evaluations."""
+    """The final score: the mean return of the last evaluations."""
     return float(self.returns[-LAST:].mean())
 
 
@@ -115,7 +115,7 @@ class Group:
     return np.array([run.final for run in self.runs])
 
   def final(self, center: str) -> tuple[float, float | None, float | None]:
-    """Returns a statistic of the S final figures and the bounds of its interval, which are None if S is 1.
+    """Returns a statistic of the S final scores and the bounds of its interval, which are None if S is 1.
 
     Args:
       center: the statistic, a key of CENTERS.

@@ -128,7 +128,7 @@ class ReplayTrainer:
     # Does not change until new segments are added.
     can_sample = self._can_sample
     if not self._collectors.workers:
-      self._pacer.pass_steps(can_sample)
+      self._pacer.count_offline_steps(can_sample)
     yield from self._reanalyze(can_sample)
     yield from self._learn(can_sample)
 

@@ -143,7 +143,7 @@ class Pacer:
     """Cancels a requested segment that was lost."""
     self.env_steps_requested -= num_steps
 
-  def pass_steps(self, can_sample: bool) -> None:
+  def count_offline_steps(self, can_sample: bool) -> None:
     """Counts all steps that acting may take now; for a run that learns from stored trajectories only."""
     if not can_sample:
       return

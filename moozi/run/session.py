@@ -165,7 +165,7 @@ class Session:
     return {"wall_s": self.wall_s()} | self.evaluations.get_state(is_evaluation_pending)
 
   def play(self, evaluator: Evaluator, parameters: tuple[Any, Any, int], num_episodes: int) -> Any:
-    """Plays test episodes with `parameters`, which are (params, net_state, version).
+    """Plays evaluation episodes with `parameters`, which are (params, net_state, version).
 
     Returns: the EvaluationResult; None if the run was stopped during the evaluation.
     Raises: EnvError: the environment failed.

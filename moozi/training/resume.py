@@ -44,7 +44,7 @@ class Resumed:
   recorder: State | None
   store: ResumeStore  # where resume states are written
   name: str = ""  # name of the checkpoint
-  passed_over: tuple[str, ...] = ()  # newer checkpoints that cannot be used, with reasons
+  skipped: tuple[str, ...] = ()  # newer checkpoints that cannot be used, with reasons
 
   def restore_best(self, config: Config, run: RunDirectory) -> None:
     """Restores the bound of the best checkpoint, which may have been recorded after the state was saved.
@@ -98,10 +98,10 @@ def load_resumed(config: Config, spec: EnvSpec, run: RunDirectory) -> Resumed:
   """
   for folder in (run.checkpoints_path, run.resume_path):
     mend_checkpoints(folder)
-  found, passed_over = _newest(config, spec, run)
+  found, skipped = _newest(config, spec, run)
   if found is None:
-    if passed_over:
-      raise UserError(f"{run.path}: no checkpoint can be resumed: {passed_over[0]}")
+    if skipped:
+      raise UserError(f"{run.path}: no checkpoint can be resumed: {skipped[0]}")
     raise UserError(
       f"{run.path}: has no state to resume; checkpoint.start_from={run.path} starts a new run with its "
       "last parameters"
@@ -120,7 +120,7 @@ def load_resumed(config: Config, spec: EnvSpec, run: RunDirectory) -> Resumed:
       f"{run.path}: has taken {wall_s:.0f} s, and max_wall_s={config.max_wall_s:g}; "
       "give a larger one to resume"
     )
-  return dataclasses.replace(found, passed_over=tuple(passed_over))
+  return dataclasses.replace(found, skipped=tuple(skipped))
 
 
 def newest_state(
@@ -132,13 +132,13 @@ def newest_state(
 
   Raises: RunError: no saved state can be loaded.
   """
-  found, passed_over = _newest(config, spec, run, with_replay)
-  if found is None and passed_over:
+  found, skipped = _newest(config, spec, run, with_replay)
+  if found is None and skipped:
     # A checkpoint that was saved meanwhile may have replaced those of the first attempt.
-    found, passed_over = _newest(config, spec, run, with_replay)
-    if found is None and passed_over:
-      raise RunError(f"{run.path}: no checkpoint can be loaded: {passed_over[0]}")
-  for text in passed_over:
+    found, skipped = _newest(config, spec, run, with_replay)
+    if found is None and skipped:
+      raise RunError(f"{run.path}: no checkpoint can be loaded: {skipped[0]}")
+  for text in skipped:
     _log.warning("skipped %s", text)
   return None if found is None else found.state
 
@@ -147,7 +147,7 @@ def _newest(
   config: Config, spec: EnvSpec, run: RunDirectory, with_replay: bool = True
 ) -> tuple[Resumed | None, list[str]]:
   """Loads the newest complete state; also returns why newer states cannot be used."""
-  store, passed_over = ResumeStore(run.resume_path), []
+  store, skipped = ResumeStore(run.resume_path), []
   found, damaged = scan_checkpoints(run.checkpoints_path)
   resumable, damaged_states = scan_checkpoints(run.resume_path)
   damaged |= damaged_states
@@ -155,7 +155,7 @@ def _newest(
   complete = {info.name: info for info in found if info.name in names}
   for name in sorted(complete.keys() | damaged.keys(), key=steps_of, reverse=True):
     if name in damaged:
-      passed_over.append(f"{name}: {damaged[name]}")
+      skipped.append(f"{name}: {damaged[name]}")
       continue
     info = complete[name]
     try:
@@ -164,10 +164,10 @@ def _newest(
       training = _load_training(config, spec, info)
       state, recorder = _read_resume_state(store, info, training, with_replay)
     except (UserError, ValueError, KeyError, TypeError) as e:
-      passed_over.append(f"{info.name}: {e}")
+      skipped.append(f"{info.name}: {e}")
       continue
-    return Resumed(state=state, recorder=recorder, store=store, name=info.name), passed_over
-  return None, passed_over
+    return Resumed(state=state, recorder=recorder, store=store, name=info.name), skipped
+  return None, skipped
 
 
 def _load_training(config: Config, spec: EnvSpec, info: CheckpointInfo) -> Any:

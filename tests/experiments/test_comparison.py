@@ -78,7 +78,7 @@ def test_final_figure_is_the_mean_of_the_last_five_evaluations(runs):
   assert fast["finals"] == (5.0, 6.0, 7.0)
   assert (fast["mean"], fast["iqm"], fast["seeds"], fast["finished"]) == (6.0, 6.0, 3, 0)
   assert slow["finals"] == (1.8, 1.8)
-  assert sticky["finals"] == (1.5,), "the run has fewer evaluations than the final figure averages"
+  assert sticky["finals"] == (1.5,), "the run has fewer evaluations than the final score averages"
   assert 5.0 <= fast["mean_low"] < 6.0 < fast["mean_high"] <= 7.0
   assert math.isnan(sticky["mean_low"])
   assert math.isnan(sticky["iqm_high"])

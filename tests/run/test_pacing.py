@@ -254,12 +254,12 @@ def test_run_waits_for_reanalyze():
 
 def test_steps_pass_without_acting():
   pacer, round_steps = make_pacer(4.0, max_steps=640, share=0.5, positions=32)
-  pacer.pass_steps(can_sample=True)
+  pacer.count_offline_steps(can_sample=True)
   assert pacer.started_at == 0
   assert 0 < pacer.env_steps <= pacer._slack_steps + round_steps
   learned = searched = 0
   while not pacer.is_complete:
-    pacer.pass_steps(can_sample=True)
+    pacer.count_offline_steps(can_sample=True)
     ahead = pacer.env_steps
     while pacer.may_reanalyze():
       pacer.reanalyze.request()

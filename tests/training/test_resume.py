@@ -260,7 +260,7 @@ def test_damaged_checkpoint_is_skipped(run, half, file, harm):
   harm(run / half / newest.name / file)
   resumed = load(run)
   assert resumed.name == "step_000000128"
-  assert resumed.passed_over[0].startswith(newest.name)
+  assert resumed.skipped[0].startswith(newest.name)
 
 
 @pytest.mark.slow
@@ -354,8 +354,8 @@ def test_checkpoint_with_a_damaged_replay_block_is_skipped(run):
   assert own
   assert shared
   (run / "resume" / "blocks" / own[0]).write_bytes(b"cut")
-  (passed_over,) = load(run).passed_over
-  assert passed_over.startswith(newest.name)
+  (skipped,) = load(run).skipped
+  assert skipped.startswith(newest.name)
 
 
 def test_a_restart_does_not_begin_from_nothing_if_checkpoints_are_damaged(run):

@@ -38,7 +38,7 @@ def test_page_shows_all_parts_at_any_width(browser, path, width, scheme):
   assert browser.evaluate("document.documentElement.scrollWidth <= innerWidth")
   assert browser.evaluate("[...document.querySelectorAll('caption')].map(e => e.textContent)") == [
     "Final figures: the mean of each run’s last 5 evaluations",
-    "Probability that a run of one group has a higher final figure than a run of another",
+    "Probability that a run of one group has a higher final score than a run of another",
     "Settings that differ",
     "Final figures: the mean of each run’s last 5 evaluations",
   ]

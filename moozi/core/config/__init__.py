@@ -333,14 +333,12 @@ class EvaluationConfig(Section):
   max_random_starts: NonNegativeInt = Field(
     8, description="start episodes with k random legal actions, k ~ U{0 … max_random_starts}"
   )
-  seed: Seed = Field(
-    20_000_003, description="seed of the test episodes; runs with other seeds still play the same episodes"
-  )
+  seed: Seed = Field(20_000_003, description="seed of the evaluation episodes, independent of the run's seed")
   noise_free: bool = Field(
     True, description="search without noise; false: use planners.test unchanged, as in the thesis"
   )
   max_episode_steps: PositiveInt = Field(
-    10_000, description="step limit of a test episode, in addition to the environment's own"
+    10_000, description="step limit of an evaluation episode, in addition to the environment's own"
   )
   final_episodes: PositiveInt = Field(100, description="number of episodes in the evaluation at the end")
   opponent: PlayerName = Field(

@@ -1,4 +1,4 @@
-// Groups of runs side by side: curves, final figures, probabilities of improvement, and differing settings.
+// Groups of runs side by side: curves, final scores, probabilities of improvement, and differing settings.
 
 const data = JSON.parse(byId("data").textContent);
 const AXES = {
@@ -150,7 +150,7 @@ function addTask(task, index) {
     const rows = task.pairs.map((pair) => [
       `${pair.first} over ${pair.second}`, figure(pair.value), pair.low === null ? "one seed: none" : interval(pair),
     ]);
-    const caption = "Probability that a run of one group has a higher final figure than a run of another";
+    const caption = "Probability that a run of one group has a higher final score than a run of another";
     section.append(table(task, caption, ["Groups", "Probability", "95%"], rows));
   }
   const settings = Object.entries(task.settings);

@@ -122,6 +122,25 @@ def read_yaml(path: Path) -> Any:
   return parse_yaml(text, str(path))
 
 
+def read_json_object(path: Path) -> dict[str, Any]:
+  """Reads a JSON object from a file of at most 1 MiB.
+
+  Raises: FileNotFoundError; OSError: the file cannot be read; ValueError: it is not such a file.
+  """
+  # Reading a pipe or a device may never end.
+  if path.exists() and not path.is_file():
+    raise ValueError("not a file")
+  if path.stat().st_size > MAX_BYTES:
+    raise ValueError(f"more than {MAX_BYTES:,} bytes")
+  try:
+    found = json.loads(path.read_text("utf-8"))
+  except RecursionError:
+    raise ValueError("nested too deep") from None
+  if not isinstance(found, dict):
+    raise ValueError("not a JSON object")
+  return found
+
+
 def read_json_lines(path: Path, parse: Callable[[Any], Any]) -> Iterator[Any]:
   """Yields the result of `parse` for the JSON value of each line; skips an incomplete last line.
 

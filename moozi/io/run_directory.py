@@ -31,7 +31,7 @@ from moozi.core.errors import RunError, UserError, reason_of
 from moozi.io.atomic_write import write_text
 from moozi.io.config import config_from_dict, config_to_dict, load_config, save_config
 from moozi.io.config_files import BASE_KEY
-from moozi.io.plain_data import MAX_BYTES, read_yaml, to_plain_json
+from moozi.io.plain_data import read_json_object, read_yaml, to_plain_json
 from moozi.io.run_lock import RunLock
 from moozi.io.zoo import is_zoo_agent, label_of, resolve_run
 
@@ -209,20 +209,12 @@ class RunDirectory:
 
   def read_summary(self) -> dict[str, Any]:
     """Returns the summary. Raises UserError if the run has not ended or summary.json is not a JSON object."""
-    path = self.summary_path
     try:
-      if path.exists() and not path.is_file():
-        raise ValueError("not a file")
-      if path.stat().st_size > MAX_BYTES:
-        raise ValueError(f"more than {MAX_BYTES:,} bytes")
-      summary = json.loads(path.read_text("utf-8"))
-      if not isinstance(summary, dict):
-        raise ValueError("not a JSON object")
-      return summary
+      return read_json_object(self.summary_path)
     except FileNotFoundError:
       raise UserError(f"{self.path}: no summary.json: the run has not ended") from None
-    except (OSError, ValueError, RecursionError) as e:
-      raise UserError(f"{path}: cannot be read: {reason_of(e)}") from None
+    except (OSError, ValueError) as e:
+      raise UserError(f"{self.summary_path}: cannot be read: {reason_of(e)}") from None
 
   def trained_s_at_end(self, env_steps: int, learner_steps: int) -> float | None:
     """Returns the seconds of training of a complete run, whose summary must have these counters.

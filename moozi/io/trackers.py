@@ -23,6 +23,7 @@ from moozi.core.config import Config
 from moozi.core.errors import UserError
 from moozi.io.atomic_write import write_text
 from moozi.io.config import config_to_dict
+from moozi.io.plain_data import read_json_object
 from moozi.io.run_directory import RunDirectory, flatten_settings
 from moozi.io.sinks import SinkGuard
 
@@ -227,10 +228,9 @@ def _numbers(values: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
 
 def _read_ids(path: Path) -> dict[str, Any]:
   try:
-    found = json.loads(path.read_text("utf-8"))
+    return read_json_object(path)
   except (OSError, ValueError):
     return {}
-  return found if isinstance(found, dict) else {}
 
 
 def _saved_id(run: RunDirectory, name: str) -> str | None:

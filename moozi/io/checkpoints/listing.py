@@ -1,7 +1,6 @@
 """Lists and finds a run's checkpoints, and cleans up after a killed save."""
 
 import dataclasses
-import json
 import os
 import re
 import shutil
@@ -10,6 +9,7 @@ from typing import Any
 
 from moozi.core.errors import UserError
 from moozi.io.checkpoints.format import MANIFEST, CheckpointInfo, read_checkpoint_info
+from moozi.io.plain_data import read_json_object
 from moozi.io.run_directory import check_name
 
 BEST = "best.json"
@@ -110,12 +110,9 @@ class Best:
 def read_best(directory: Path) -> Best | None:
   """Returns the record of the best checkpoint; None if there is no checkpoint or no valid best.json."""
   try:
-    # Reading a pipe or a device may never end.
-    if not (directory / BEST).is_file():
-      return None
-    best = json.loads((directory / BEST).read_text("utf-8"))
+    best = read_json_object(directory / BEST)
     check_name(best["name"], "checkpoint")
-  except (OSError, ValueError, KeyError, TypeError, RecursionError, UserError):
+  except (OSError, ValueError, KeyError, TypeError, UserError):
     return None
   bound, evaluation = best.get("bound"), best.get("evaluation")
   bound = bound if isinstance(bound, float) else None

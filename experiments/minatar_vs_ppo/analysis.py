@@ -405,13 +405,14 @@ def _minutes_table(minutes: Sequence[dict[str, Any]]) -> str:
   counts, early = [], sum(row["rival_end"] < row["at_minutes"] for row in minutes)
   for protocol, rival in dict.fromkeys((row["protocol"], row["rival"]) for row in minutes):
     found = [row for row in minutes if (row["protocol"], row["rival"]) == (protocol, rival)]
-    ahead = sum(row["moozi_then"] > row["rival_then"] for row in found)
+    # A rival on a slower processor has its planned steps only at its end.
+    ahead = sum(row["moozi_then"] > max(row["rival_then"], row["rival_score"]) for row in found)
     missing = f" ({len(GAMES) - len(found)} not compared)" if len(found) < len(GAMES) else ""
     counts.append(f"of {LABELS[rival]} under ({protocol}) on {ahead} of {len(GAMES)} games{missing}")
   ended = (
     f" A rival that ended earlier ({early} of {len(minutes)} rows) could have reached more." if early else ""
   )
-  counted = f"At minute {AT_MINUTES:.0f} MooZi is ahead {'; '.join(counts)}."
+  counted = f"MooZi's return at minute {AT_MINUTES:.0f} is above both returns {'; '.join(counts)}."
   lines += ["", f"{counted} The goal is four of five games at equal minutes.{ended}"]
   return "\n".join(lines)
 
@@ -464,7 +465,8 @@ def project_table(tables: dict[str, Any]) -> str:
       rows = {r["game"]: r for r in tables["measured"] if (r["agent"], r["protocol"]) == (agent, protocol)}
       if not rows:
         continue
-      steps = "/".join(sorted({_millions(row["max_env_steps"]) for row in rows.values()}))
+      made = sorted({row["max_env_steps"] for row in rows.values()})
+      steps = " to ".join(dict.fromkeys(map(_millions, (made[0], made[-1]))))
       minutes = sorted(round(row["minutes"]) for row in rows.values() if row["minutes"] is not None)
       time = f", {_span(minutes)} minutes" if minutes else ""
       bold = "**" if agent == "muzero" else ""

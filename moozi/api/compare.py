@@ -158,7 +158,7 @@ class Comparison:
         found = _interval(pair["low"], pair["high"]).replace("–", "(one seed: no interval)")
         lines.append(f"P({pair['first']} > {pair['second']}) = {pair['probability']:.2f} {found}")
       lines.append("")
-    lines.append(f"Final figures: the mean of a run's last {LAST} evaluations.")
+    lines.append(f"Final scores: the mean of a run's last {LAST} evaluations.")
     lines.append(INTERVAL_NOTE)
     if self.left_out:
       lines.append(f"Left out, without evaluations: {', '.join(path.name for path in self.left_out)}.")
@@ -189,7 +189,7 @@ def compare(
   paths = [runs] if isinstance(runs, str | os.PathLike) else list(runs)
   texts = [os.fspath(path) for path in paths]
   # The shell expands a pattern such as runs/first-seed* also to the logs beside the runs.
-  folders = [text for text in texts if not resolve_run(text).is_file()] or texts
+  folders = [text for text in texts if not os.path.isfile(resolve_run(text))] or texts
   found, left_out = read_runs([run for text in folders for run in find_runs(text)])
   return Comparison(tuple(make_tasks(found)), center, tuple(left_out))
 

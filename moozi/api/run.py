@@ -111,7 +111,7 @@ class Run(os.PathLike[str]):
     self,
     out: str | os.PathLike[str] | None = None,
     *,
-    checkpoint: str | None = None,
+    checkpoint: str | os.PathLike[str] | int | None = None,
     episode: int | None = None,
     max_steps: int | None = None,
     simulations: int | None = None,

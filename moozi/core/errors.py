@@ -36,6 +36,10 @@ class EnvError(RunError):
   """An environment failed too often, or a player failed; the message has the text of the last error."""
 
 
+class EnvMakeError(UserError):
+  """An environment could not be made again for another seed; a guard replaces it."""
+
+
 def reason_of(error: Exception) -> str:
   """Returns an error's reason as one line; that of an OSError without its number and path."""
   return one_line(getattr(error, "strerror", None) or error)

@@ -13,7 +13,7 @@ import numpy as np
 from dm_env import StepType, TimeStep
 from jaxtyping import Bool, Int, Shaped
 
-from moozi.core.errors import UserError
+from moozi.core.errors import EnvMakeError, UserError
 from moozi.core.flat_state import State
 from moozi.core.pytree import fields_of
 from moozi.core.records import BatchedTimeStep
@@ -149,9 +149,9 @@ class SyncVectorEnvironment(VectorEnvironment):
         with guard.watched():
           self._move(out, i, action, is_reset, is_new_game)
         break
-      except UserError:
-        raise  # the environment violates its spec, and so would its replacement
       except (Exception, EnvHung) as error:
+        if isinstance(error, UserError) and not isinstance(error, EnvMakeError):
+          raise  # the environment violates its spec, and so would its replacement
         self._envs[i] = guard.replace(i, self._envs[i], error)
         is_reset = True
     if out.is_last[i]:
@@ -238,7 +238,7 @@ def make_vector(
   Raises: UserError: as `registry.make` does.
   """
   seeds = env_seeds(num_envs, seed)
-  if max_random_starts and kwargs.get("num_threads"):
+  if max_random_starts and name.startswith("atari:") and kwargs.get("num_threads"):
     _log.warning(
       "%s: workers.max_random_starts=%d: env.kwargs.num_threads has no effect", name, max_random_starts
     )

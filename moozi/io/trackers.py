@@ -36,6 +36,8 @@ IDS = "trackers.json"
 _MAX_PENDING = 1000
 _CLOSE_S = 60.0
 _MAX_BATCH = 100  # MLflow's limit of parameters in one call
+# In IDS until the settings are written, after an attempt that failed in between.
+_PENDING = "mlflow_settings"
 _MAX_PARAMETER = 6000  # MLflow's limit of characters
 
 
@@ -106,6 +108,8 @@ class MlflowTracker:
     if found is not None:
       self._client.update_run(found, status="RUNNING")
       self._id = found
+      if _PENDING in _read_ids(run.path / IDS):
+        self._write_settings(run, config, Param)
       return
     name = os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT)
     known = self._client.get_experiment_by_name(name)
@@ -113,11 +117,15 @@ class MlflowTracker:
     created = self._client.create_run(experiment, run_name=run.path.resolve().name)
     self._id = created.info.run_id
     # Saved before the settings, so that the attempt after a failure below does not start another MLflow run.
-    _save_id(run, "mlflow", self._id)
+    _save_ids(run, {"mlflow": self._id, _PENDING: "true"})
+    self._write_settings(run, config, Param)
+
+  def _write_settings(self, run: RunDirectory, config: Config, param: Any) -> None:
     settings = flatten_settings(config_to_dict(config))
-    params = [Param(key, str(value)[:_MAX_PARAMETER]) for key, value in settings.items()]
+    params = [param(key, str(value)[:_MAX_PARAMETER]) for key, value in settings.items()]
     for begin in range(0, len(params), _MAX_BATCH):
       self._client.log_batch(self._id, params=params[begin : begin + _MAX_BATCH])
+    _save_ids(run, {_PENDING: None})
 
   def write(self, scalars: Mapping[str, float], env_steps: int) -> None:
     now = int(time.time() * 1000)
@@ -240,5 +248,12 @@ def _saved_id(run: RunDirectory, name: str) -> str | None:
 
 
 def _save_id(run: RunDirectory, name: str, value: str) -> str:
-  write_text(run.path / IDS, json.dumps(_read_ids(run.path / IDS) | {name: value}) + "\n")
+  _save_ids(run, {name: value})
   return value
+
+
+def _save_ids(run: RunDirectory, changes: Mapping[str, str | None]) -> None:
+  """Changes entries of the identifiers' file; None removes one."""
+  merged = _read_ids(run.path / IDS) | dict(changes)
+  kept = {name: value for name, value in merged.items() if value is not None}
+  write_text(run.path / IDS, json.dumps(kept) + "\n")

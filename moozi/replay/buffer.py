@@ -78,13 +78,11 @@ class ReplayBuffer:
         "number of steps that replay holds"
       )
     self._window = np.array([config.window_share, config.window_min if config.window_share < 1 else 0])
-    # What eligible steps, their δ and their probabilities depend on.
-    self._priority_settings = np.array(
-      [
-        *(targets.history_length, targets.unroll_steps, targets.n_step, targets.discount),
-        *(config.priority_exponent, config.priority_epsilon),
-      ]
+    # What eligible steps and their δ depend on, and what their probabilities depend on besides.
+    self._delta_settings = np.array(
+      [targets.history_length, targets.unroll_steps, targets.n_step, targets.discount]
     )
+    self._weight_settings = np.array([config.priority_exponent, config.priority_epsilon])
     self.reanalyze_queue = ReanalyzeQueue(self.storage)
     self._sampler = make_sampler(config, self.storage)
     self._rng = np.random.Generator(np.random.PCG64(seed))
@@ -356,7 +354,8 @@ class ReplayBuffer:
       "lane_capacity": self.lane_capacity,
       "delta": self.storage.delta.copy(),
       "window": self._window,
-      "priorities": self._priority_settings,
+      "delta_settings": self._delta_settings,
+      "weight_settings": self._weight_settings,
       "waits": self._awaits_first.copy(),
       "rng": np.array([*words, rng["has_uint32"], rng["uinteger"]], np.uint64),
     }
@@ -392,11 +391,17 @@ class ReplayBuffer:
     self.storage.set_delta(np.arange(self.storage.size), state["delta"])
     self._awaits_first[:] = state["waits"]
     # States of older versions have no settings.
-    if np.array_equal(state.get("priorities", self._priority_settings), self._priority_settings):
+    has_deltas, has_weights = (
+      np.array_equal(state.get(name, own), own)
+      for name, own in (("delta_settings", self._delta_settings), ("weight_settings", self._weight_settings))
+    )
+    if has_deltas and has_weights:
       self._sampler.set_state(part(state, "sampler"))
     else:
       slot = self.storage.eligible_slots()
-      self.storage.refresh_delta(slot)
+      if not has_deltas:
+        self.storage.delta[:] = 0
+        self.storage.refresh_delta(slot)
       self._sampler.update(slot)
     self.reanalyze_queue.set_state(part(state, "roots"))
     self.set_counters(state)

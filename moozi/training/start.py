@@ -98,8 +98,9 @@ def train_events(
             env_steps = int(resumed.recorder["env_steps"])
             save_resumed_config(run, config, env_steps)
             drop_later((run.checkpoints_path, run.resume_path), env_steps)
-            run.summary_path.unlink(missing_ok=True)  # the run has not ended any more
           try:
+            if resumed.recorder is not None:
+              run.summary_path.unlink(missing_ok=True)  # the run has not ended any more
             recorder = Recorder(config, spec, run, display, start, resumed)
           except OSError as error:
             raise RunError(f"{run.path}: cannot be written: {reason_of(error)}") from error

@@ -160,7 +160,7 @@ def test_server_restarts_with_its_first_parameters():
   run = Run(in_process_ray.Ray({("ParameterServer", "update"): {4}}), is_saving=False)
   ((before, fault),) = run.faults("parameter_server")
   assert fault.counts["lost_updates"] == updates(before) > 0
-  assert "with its first parameters" in fault.message
+  assert "with the initial parameters" in fault.message
   assert_versions_never_decrease(run.events)
 
 

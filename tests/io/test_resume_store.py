@@ -271,6 +271,11 @@ def test_later_parameters_do_not_replace_the_best(tmp_path):
   assert find_checkpoint(directory, "best").learner_steps == 7
   assert read_best(directory).bound == 0.5
   assert [c.learner_steps for c in list_milestones(directory)] == [7]
+  # With a second best at this step the first one, a milestone, is in the way.
+  store.save({"x": np.ones(1)}, {"env_steps": 10, "learner_steps": 9}, 1.0, best_bound=0.6)
+  store.save({"x": np.ones(1)}, {"env_steps": 10, "learner_steps": 11}, 1.0, state(3))
+  assert [c.learner_steps for c in list_milestones(directory)] == [7]
+  assert read_best(directory) is None
 
 
 def test_best_must_be_a_name(tmp_path):

@@ -204,7 +204,7 @@ def test_wandb_offline(tmp_path):
 
 def test_one_mlflow_run_after_a_failed_start(tmp_path, monkeypatch):
   """The server takes the run but not its settings; the next attempts continue the run."""
-  made = []
+  made, written = [], []
 
   class Client:
     def __init__(self, address):
@@ -220,8 +220,11 @@ def test_one_mlflow_run_after_a_failed_start(tmp_path, monkeypatch):
     def update_run(self, run_id, status):
       assert (run_id, status) == ("a" * 32, "RUNNING")
 
-    def log_batch(self, run_id, **records):
-      raise ConnectionError("no answer")
+    def log_batch(self, run_id, params):
+      if len(made) + len(written) == 1:
+        written.append([])
+        raise ConnectionError("no answer")
+      written[0] += params
 
   entities = types.SimpleNamespace(Metric=None, Param=lambda key, value: (key, value))
   for key in ("MLFLOW_DISABLE_TELEMETRY", "MLFLOW_LOGGING_LEVEL"):
@@ -234,6 +237,10 @@ def test_one_mlflow_run_after_a_failed_start(tmp_path, monkeypatch):
     MlflowTracker(config, run)
   MlflowTracker(config, run)
   assert len(made) == 1
+  assert ("seed", "0") in written[0]
+  num_written = len(written[0])
+  MlflowTracker(config, run)
+  assert len(written[0]) == num_written
 
 
 @pytest.mark.slow

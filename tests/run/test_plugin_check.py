@@ -117,7 +117,7 @@ def with_search(config, name):
     (lambda out: out.replace(action=out.action_weights), r"with float32\[3, 4\] as action; .*integer\[3\]"),
     (lambda out: out.replace(action_weights=out.action), r"int32\[3\] as action_weights; .*floating\[3, 4\]"),
     (lambda out: out.replace(search_tree=None), "its search_tree is NoneType; must be an mctx.Tree"),
-    (lambda out: out.replace(action=out.action * 0), r"chooses action 0; legal, .*, are \[1, 2, 3\]"),
+    (lambda out: out.replace(action=out.action * 0), r"chooses action 0, .* must be one of \[1, 2, 3\]"),
     pytest.param(
       lambda out: out.replace(action_weights=out.action_weights * 2),
       "must be probabilities",

@@ -37,10 +37,10 @@ def test_page_shows_all_parts_at_any_width(browser, path, width, scheme):
   assert browser.problems() == []
   assert browser.evaluate("document.documentElement.scrollWidth <= innerWidth")
   assert browser.evaluate("[...document.querySelectorAll('caption')].map(e => e.textContent)") == [
-    "Final figures: the mean of each run’s last 5 evaluations",
+    "Final scores: the mean of each run’s last 5 evaluations",
     "Probability that a run of one group has a higher final score than a run of another",
     "Settings that differ",
-    "Final figures: the mean of each run’s last 5 evaluations",
+    "Final scores: the mean of each run’s last 5 evaluations",
   ]
   labels = browser.evaluate("[...document.querySelectorAll('fieldset label')].map(e => e.textContent)")
   assert labels == ["<b>&\"'<b>, 1 seed, no interval", "a, 4 seeds", "b, 2 seeds", "c, 1 seed, no interval"]

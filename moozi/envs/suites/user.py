@@ -19,7 +19,7 @@ from pydantic import Field
 
 from moozi.core import plugins
 from moozi.core.config import Section
-from moozi.core.errors import UserError
+from moozi.core.errors import EnvMakeError, UserError
 from moozi.core.spec import EnvSpec
 from moozi.envs.environment import Bot, Environment, check_seed
 from moozi.envs.suite import Suite
@@ -71,17 +71,23 @@ def _warn_unseeded(name: str) -> None:
   )
 
 
-class _LaterBot:
-  """Makes its bot at the first action, because the environment of the next episode may not exist before."""
+class _FollowingBot:
+  """The bot of the current environment of a `_MadePerSeed`, which makes another one for each seed."""
 
-  def __init__(self, make: Callable[[], Bot]) -> None:
-    self._make = make
-    self._bot: Bot | None = None
+  def __init__(self, owner: "_MadePerSeed", *arguments: Any) -> None:
+    self._owner, self._arguments = owner, arguments
+    self._env, self._bot = owner.made, owner.made.make_bot(*arguments)
 
   def action(self, legal_actions_mask: np.ndarray) -> int:
-    if self._bot is None:
-      self._bot = self._make()
-    return self._bot.action(legal_actions_mask)
+    return self._current().action(legal_actions_mask)
+
+  def __getattr__(self, name: str) -> Any:
+    return getattr(self._current(), name)  # such as `search`
+
+  def _current(self) -> Bot:
+    if self._env is not self._owner.made:
+      self._env, self._bot = self._owner.made, self._owner.made.make_bot(*self._arguments)
+    return self._bot
 
 
 class _MadePerSeed(EnvironmentWrapper):
@@ -98,9 +104,7 @@ class _MadePerSeed(EnvironmentWrapper):
     try:
       self._env, _ = self._make(int(np.random.SeedSequence(seed).generate_state(1)[0] >> 1))
     except UserError as error:
-      # The function has made environments before. An `EnvGuard` replaces an environment that raises another
-      # error than UserError.
-      raise RuntimeError(str(error)) from error
+      raise EnvMakeError(str(error)) from error
     self._env.seed(seed)
     if self.env_spec != spec:
       pairs = zip(fields(spec), astuple(spec), astuple(self.env_spec), strict=True)
@@ -110,9 +114,13 @@ class _MadePerSeed(EnvironmentWrapper):
         f"{one_line(now, 80)} with another seed"
       )
 
+  @property
+  def made(self) -> Environment:
+    """The environment of the last seed."""
+    return self._env
+
   def make_bot(self, kind: str, simulations: int, seed: int) -> Bot:
-    self._env.make_bot(kind, simulations, seed)  # raises its error now
-    return _LaterBot(lambda: self._env.make_bot(kind, simulations, seed))
+    return _FollowingBot(self, kind, simulations, seed)
 
 
 def _check_arguments(name: str, function: Callable[..., Any], kwargs: dict[str, Any]) -> bool:

@@ -14,7 +14,7 @@ from moozi.core.config import CheckpointConfig
 from moozi.core.flat_state import State
 from moozi.io.atomic_write import write_text
 from moozi.io.checkpoints.format import save_checkpoint
-from moozi.io.checkpoints.listing import BEST, PARAMS_ONLY, list_checkpoints, read_best
+from moozi.io.checkpoints.listing import BEST, PARAMS_ONLY, Best, list_checkpoints, read_best
 from moozi.io.checkpoints.resume_store import ResumeStore
 
 _NAME = re.compile(r"step_(\d+)(_best|_params)?")
@@ -102,12 +102,8 @@ class CheckpointStore:
     if not exists:
       best = read_best(self._directory)
       if best is not None and best.name == name and best_bound is None:
-        # Later parameters must not take the name of the best ones. A kill in between leaves no best.
-        kept = name + "_best"
-        shutil.rmtree(self._directory / kept, ignore_errors=True)
-        self._write_best(kept, best.bound, best.evaluation)
-        os.replace(self._directory / name, self._directory / kept)
-        before = [c for c in before if c.name != name]
+        self._keep_best(best)
+        before = [c for c in before if c.name != name]  # the copy is the milestone, if it was one
       milestone = self._milestone(meta["env_steps"])
       # A checkpoint that replaces a milestone at the same environment step is a milestone too.
       was_milestone = any(c.name == name and c.meta.get("is_milestone") for c in before)
@@ -119,6 +115,18 @@ class CheckpointStore:
       self._write_best(name, best_bound, self._evaluation)
     self._prune()
     return self._directory / name
+
+  def _keep_best(self, best: Best) -> None:
+    """Copies the best checkpoint, because later parameters are about to take its name."""
+    kept = self._directory / f"{best.name}_best"
+    if kept.exists():
+      # It is an earlier best of the same environment step, and may be a milestone.
+      (self._directory / BEST).unlink()
+      return
+    partial = kept.with_name(f".{kept.name}.{os.getpid()}.tmp")
+    shutil.copytree(self._directory / best.name, partial)
+    os.rename(partial, kept)
+    self._write_best(kept.name, best.bound, best.evaluation)
 
   def _write_best(self, name: str, bound: float | None, evaluation: Mapping[str, Any] | None) -> None:
     best = {"name": name, "bound": bound, "evaluation": evaluation}

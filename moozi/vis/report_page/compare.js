@@ -110,7 +110,7 @@ class CurveCard {
 function finalsTable(task) {
   return table(
     task,
-    `Final figures: the mean of each run’s last ${data.last} evaluations`,
+    `Final scores: the mean of each run’s last ${data.last} evaluations`,
     ["Group", "Seeds", "Finished", "Environment steps", "Mean", "95%", "Interquartile mean", "95%", "By seed"],
     task.groups.map((group) => [
       group.name,

@@ -256,6 +256,20 @@ def test_bot_of_the_next_episode():
       step = env.step(action)
 
 
+def test_env_that_cannot_be_made_again_is_a_users_error(monkeypatch):
+  monkeypatch.setattr(user_fakes.FailsOnce, "num_made", 1)
+  with pytest.raises(UserError, match=r"making the environment failed: .*port in use"):
+    registry.make(f"{FAKES}:FailsOnce", seed=0)
+
+
+def test_bot_of_an_env_made_per_seed_shows_its_search():
+  env = registry.make(f"{FAKES}:make_board", seed=0)
+  bot = env.make_bot("mcts", 4, 0)
+  env.seed(1)
+  env.reset()
+  assert sum(visits for _, visits, _ in bot.search()) > 0
+
+
 def test_guard_replaces_an_env_that_cannot_be_made_again(monkeypatch):
   monkeypatch.setattr(user_fakes.FailsOnce, "num_made", 0)
   vector = make_vector(f"{FAKES}:FailsOnce", {}, 1, seed=0, max_faults=3)

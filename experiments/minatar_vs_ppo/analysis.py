@@ -10,7 +10,7 @@ over seeds and each seed's figure. Intervals are 95% bootstrap intervals over se
 import argparse
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -299,7 +299,7 @@ def _protocol_table(tables: dict[str, Any], protocol: str) -> str:
   for agent, label in LABELS.items():
     rows = {r["game"]: r for r in tables["measured"] if (r["agent"], r["protocol"]) == (agent, protocol)}
     if rows:
-      steps = " or ".join(sorted({_millions(row["max_env_steps"]) for row in rows.values()}))
+      steps = _steps_of(rows)
       name = f"**{label}**" if agent == "muzero" else label
       longer = f", {steps} steps" if agent == "ppo_tuned" else ""
       lines.append(line_of(f"{name}{longer}", lambda game: _cell(rows.get(game))))  # noqa: B023
@@ -456,6 +456,11 @@ def _millions(steps: float) -> str:
   return f"{steps / 1e6:g}M"
 
 
+def _steps_of(rows: Mapping[str, dict[str, Any]]) -> str:
+  made = [row["max_env_steps"] for row in rows.values()]
+  return " to ".join(dict.fromkeys(map(_millions, (min(made), max(made)))))
+
+
 def project_table(tables: dict[str, Any]) -> str:
   """Returns the short table of the project's README."""
   lines = head_of("MinAtar, mean return")
@@ -464,8 +469,7 @@ def project_table(tables: dict[str, Any]) -> str:
       rows = {r["game"]: r for r in tables["measured"] if (r["agent"], r["protocol"]) == (agent, protocol)}
       if not rows:
         continue
-      made = sorted({row["max_env_steps"] for row in rows.values()})
-      steps = " to ".join(dict.fromkeys(map(_millions, (made[0], made[-1]))))
+      steps = _steps_of(rows)
       minutes = sorted(round(row["minutes"]) for row in rows.values() if row["minutes"] is not None)
       time = f", {_span(minutes)} minutes" if minutes else ""
       bold = "**" if agent == "muzero" else ""

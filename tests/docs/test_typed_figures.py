@@ -162,3 +162,13 @@ def test_decision_on_defaults_has_the_figures_of_its_ablation():
   assert f"The consistency loss raises the return {raised}" in text
   assert "Prioritized sampling gives {} and {};".format(*means["prioritized"]) in text
   assert "five steps instead of three gives {} and {},".format(*means["unroll_5"]) in text
+
+
+def test_boards_page_has_the_scores_of_the_two_bots():
+  text = words_of("experiments/boards/README.md")
+  found = json.loads((EXPERIMENTS / "boards" / "results" / "mcts_bots.json").read_text())
+  for row in found:
+    assert f"{row['score_of_cpp']:.2f} ± {row['margin']:.2f}" in text
+    assert row["games"] == 200
+  seconds = found[0]["seconds_per_move"]
+  assert f"1/{seconds['python'] / seconds['cpp']:.0f} of the time" in text

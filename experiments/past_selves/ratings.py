@@ -29,7 +29,7 @@ from experiments.lib.sweep import RUNS
 from experiments.past_selves.sweep import HERE, MILESTONE_STEPS, SEEDS, jobs
 from moozi.core.errors import UserError
 from moozi.experiments.jobs import progress_of
-from moozi.io.checkpoints import PARAMS_ONLY, find_checkpoint, list_milestones
+from moozi.io.checkpoints import find_checkpoint, list_milestones
 from moozi.io.metrics import read_metrics
 from moozi.io.run_directory import RunDirectory
 
@@ -56,7 +56,7 @@ def milestones(runs: Path) -> dict[str, dict[str, Any]]:
         env_steps, [tick["env_steps"] for tick in ticks], [tick["wall_s"] for tick in ticks]
       )
       # Relative, so that the arena continues in another clone.
-      name = f"run:{os.path.relpath(path)}@{info.name.removesuffix(PARAMS_ONLY)}"
+      name = f"run:{os.path.relpath(path)}@{info.lasting_name}"
       steps = round(env_steps / MILESTONE_STEPS) * MILESTONE_STEPS if env_steps in found else env_steps
       own = {"env_steps": steps, "minutes": round(float(seconds) / 60, 1)}
       out[name] = {"variant": variant, "seed": int(seed)} | own

@@ -26,7 +26,7 @@ from moozi.evaluation import arena as play
 from moozi.evaluation.arena import Entrant, GameRecord, Match, Seated, View
 from moozi.evaluation.ratings import NUM_DRAWS, Standings, standings
 from moozi.io.atomic_write import write_text
-from moozi.io.checkpoints import PARAMS_ONLY, list_milestones
+from moozi.io.checkpoints import list_milestones
 from moozi.io.record_log import RecordLog
 from moozi.io.run_lock import RunLock
 
@@ -354,10 +354,7 @@ def _milestones_of(run: Any, allow_code: bool) -> dict[str, int]:
       f"{os.fspath(run)}: has no milestones; training keeps one every checkpoint.milestones_env_steps steps"
     )
   chosen = np.unique(np.linspace(0, len(found) - 1, min(len(found), _MAX_MILESTONES)).round().astype(int))
-  return {
-    f"run:{os.fspath(run)}@{found[i].name.removesuffix(PARAMS_ONLY)}": found[i].env_steps
-    for i in chosen.tolist()
-  }
+  return {f"run:{os.fspath(run)}@{found[i].lasting_name}": found[i].env_steps for i in chosen.tolist()}
 
 
 def entrants_of(names: Sequence[str], simulations: int | None, allow_code: bool) -> dict[str, Entrant]:

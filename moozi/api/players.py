@@ -20,7 +20,6 @@ from moozi.core.plugins import code_keys
 from moozi.core.records import BatchedTimeStep
 from moozi.core.spec import EnvSpec
 from moozi.envs.vector import live_steps
-from moozi.io.checkpoints import PARAMS_ONLY
 from moozi.io.run_directory import ENDS, RunDirectory
 from moozi.io.zoo import ZOO_PREFIX, label_of
 
@@ -124,9 +123,7 @@ class TrainedPlayer:
     self.uses_prior = uses_prior and config.searches
     label = label_of(Path(directory.path))
     if not label.startswith(ZOO_PREFIX):
-      # A checkpoint keeps its name here when its resume state is removed.
-      checkpoint_name = self.agent.checkpoint.name.removesuffix(PARAMS_ONLY)
-      label = f"{'' if uses_prior else 'run:'}{run}@{checkpoint_name}"
+      label = f"{'' if uses_prior else 'run:'}{run}@{self.agent.checkpoint.lasting_name}"
     self.name = f"prior:{label}" if uses_prior else label
     is_own = self.agent.checkpoint.path.parent == directory.checkpoints_path
     self.source = self.name if is_own else name

@@ -128,7 +128,7 @@ def _write_run(
   state = playing_state(jax.device_get(load_checkpoint(info.path, template, expected)), config)
   kept = ("env_steps", "learner_steps", "wall_s", "commit")
   meta = {key: info.meta[key] for key in kept if key in info.meta} | expected
-  plain = info.name.removesuffix("_best").removesuffix("_params")
+  plain = info.lasting_name.removesuffix("_best")
   save_parameters(entry.checkpoints_path, plain, state, meta | {"config": config_to_dict(config)})
 
 

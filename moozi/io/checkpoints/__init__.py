@@ -16,7 +16,6 @@ from moozi.io.checkpoints.format import (
 )
 from moozi.io.checkpoints.listing import (
   BEST,
-  PARAMS_ONLY,
   find_checkpoint,
   list_checkpoints,
   list_milestones,

@@ -36,6 +36,8 @@ ARRAYS = "arrays.safetensors"
 _MAX_MANIFEST_BYTES = 64 << 20
 _CONTENTS, _PARAMETERS = "contents", "parameters"
 _PARAMETER_FIELDS = ("params", "net_state")
+# Suffix of the name of a checkpoint whose resume state was removed.
+PARAMS_ONLY = "_params"
 _ROOT = Path(moozi.__file__).resolve().parents[1]
 
 
@@ -60,6 +62,11 @@ class CheckpointInfo:
   def name(self) -> str:
     """Name of the checkpoint's folder."""
     return self.path.name
+
+  @property
+  def lasting_name(self) -> str:
+    """The name that the checkpoint keeps when its resume state is removed; `find_checkpoint` accepts it."""
+    return self.name.removesuffix(PARAMS_ONLY)
 
   @property
   def has_parameters_only(self) -> bool:

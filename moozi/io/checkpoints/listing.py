@@ -8,13 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from moozi.core.errors import UserError
-from moozi.io.checkpoints.format import MANIFEST, CheckpointInfo, read_checkpoint_info
+from moozi.io.checkpoints.format import MANIFEST, PARAMS_ONLY, CheckpointInfo, read_checkpoint_info
 from moozi.io.plain_data import read_json_object
 from moozi.io.run_directory import check_name
 
 BEST = "best.json"
-# Suffix of the name of a checkpoint whose resume state was removed.
-PARAMS_ONLY = "_params"
 _LEFTOVER = re.compile(r"\.(?P<name>.+)\.\d+\.(?P<kind>tmp|old)")
 
 

@@ -13,8 +13,8 @@ import numpy as np
 from moozi.core.config import CheckpointConfig
 from moozi.core.flat_state import State
 from moozi.io.atomic_write import write_text
-from moozi.io.checkpoints.format import save_checkpoint
-from moozi.io.checkpoints.listing import BEST, PARAMS_ONLY, Best, list_checkpoints, read_best
+from moozi.io.checkpoints.format import PARAMS_ONLY, save_checkpoint
+from moozi.io.checkpoints.listing import BEST, Best, list_checkpoints, read_best
 from moozi.io.checkpoints.resume_store import ResumeStore
 
 _NAME = re.compile(r"step_(\d+)(_best|_params)?")

@@ -8,6 +8,7 @@ import contextlib
 import http.server
 import json
 import threading
+import traceback
 from http import HTTPStatus
 from typing import Any
 
@@ -175,12 +176,15 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
   def _answer(self, request: dict[str, Any]) -> None:
     try:
-      self._send(HTTPStatus.OK, self.web_game.answer(self.path, request))
+      status, data = HTTPStatus.OK, self.web_game.answer(self.path, request)
     except UserError as error:
-      self._send(HTTPStatus.CONFLICT, {"error": str(error)})
+      status, data = HTTPStatus.CONFLICT, {"error": str(error)}
     except Exception as error:
-      self._send(HTTPStatus.INTERNAL_SERVER_ERROR, {"error": f"{type(error).__name__}: {error}"})
-      raise
+      traceback.print_exc()
+      status, data = HTTPStatus.INTERNAL_SERVER_ERROR, {"error": f"{type(error).__name__}: {error}"}
+    # The page may have been closed or reloaded while the other player was thinking.
+    with contextlib.suppress(ConnectionError):
+      self._send(status, data)
 
   def _is_own(self) -> bool:
     """Returns whether Host is this server and Origin, if there is one, is this server's page."""

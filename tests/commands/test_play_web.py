@@ -8,6 +8,7 @@ import pytest
 
 from moozi.api.arena import entrants_of
 from moozi.api.match import Match, make_advisor
+from moozi.commands import play_web
 from moozi.commands.play_web import server_of
 from moozi.core.errors import EnvError, UserError
 from moozi.envs import registry
@@ -195,6 +196,22 @@ def test_unexpected_error_is_one_line(start, monkeypatch, capfd):
   monkeypatch.setattr(Match, "reply", breaks)
   assert client.send("GET", "/state")[0] == 500
   assert client.get("/state") == {"error": "RuntimeError: no memory"}
+  # The traceback is printed before the answer is sent.
+  assert capfd.readouterr().err.count("RuntimeError: no memory") == 2
+
+
+def test_closed_page_prints_nothing(start, monkeypatch, capfd):
+  client = start("tic_tac_toe")
+
+  def is_closed(handler, status, data):
+    raise BrokenPipeError
+
+  with monkeypatch.context() as patch:
+    patch.setattr(play_web._Handler, "_send", is_closed)
+    with pytest.raises(http.client.RemoteDisconnected):
+      client.send("GET", "/state")
+  assert client.send("GET", "/state")[0] == 200
+  assert capfd.readouterr().err == ""
 
 
 def test_hidden_moves_are_not_named(start):

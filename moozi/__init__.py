@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     register_search,
     register_wrapper,
   )
-  from moozi.envs.environment import Environment, Observation
+  from moozi.core.spec import EnvSpec
+  from moozi.envs.environment import Environment, Game, GameEnvironment, Observation
   from moozi.io.card import Card
   from moozi.io.config_files import ConfigInfo
 
@@ -41,7 +42,10 @@ _MODULES = {
   "Comparison": "moozi.api.compare",
   "Config": "moozi.core.config",
   "ConfigInfo": "moozi.io.config_files",
+  "EnvSpec": "moozi.core.spec",
   "Environment": "moozi.envs.environment",
+  "Game": "moozi.envs.environment",
+  "GameEnvironment": "moozi.envs.environment",
   "Observation": "moozi.envs.environment",
   "Run": "moozi.api.run",
   "Search": "moozi.api.search",
@@ -73,7 +77,10 @@ __all__ = [
   "Comparison",
   "Config",
   "ConfigInfo",
+  "EnvSpec",
   "Environment",
+  "Game",
+  "GameEnvironment",
   "Observation",
   "Run",
   "Search",

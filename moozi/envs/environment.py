@@ -218,7 +218,8 @@ class Game:
   Attributes:
     is_continued: whether the last `reset` continued a game after a lost life.
     will_continue: whether the next `reset` continues the current game.
-    max_moves: the largest number of actions in a game without chance that has `clone`; None in other games.
+    max_moves: the largest number of actions, for `algorithm=alphazero`: in a game without chance whose
+      episodes all start in the same state. None in other games.
   """
 
   is_continued = False
@@ -248,8 +249,8 @@ class Game:
     return 0
 
   def clone(self) -> "Game":
-    """Returns an independent copy of the game."""
-    raise NotImplementedError
+    """Returns an independent copy of the game, by default a deep copy."""
+    return copy.deepcopy(self)
 
   def make_bot(self, kind: str, simulations: int, seed: int) -> Bot | None:
     """Makes an opponent as `Environment.make_bot` does; returns None if the game has no such opponent."""

@@ -181,7 +181,7 @@ def true_rules(name: str, /, *, wrappers: Sequence[str] = (), **kwargs: Any) -> 
     environment.close()
     raise UserError(
       f"{where} this one has chance, or its environment lacks `clone`, `position` and `max_moves` "
-      "(moozi.Environment); use muzero"
+      "(moozi.Environment), or its game `max_moves` (moozi.Game); use muzero"
     )
   return HostRules(environment)
 

@@ -15,7 +15,7 @@ from tests.tiny_run import TINY
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
-NAMES = ("environment", "network", "search", "loss", "callback", "player", "wrapper")
+NAMES = ("environment", "board_game", "network", "search", "loss", "callback", "player", "wrapper")
 SHORT = (
   *TINY,
   *("runtime=local", "logging.tensorboard=false", "logging.progress=none", "evaluation.gif=false"),
@@ -64,8 +64,9 @@ def check(name, run):
     assert re.search(r'"loss/(loss.make|entropy)"', (run / "metrics.jsonl").read_text())
   if name == "callback":
     assert (run / "returns.csv").read_text().startswith("96,")
-  if name in ("environment", "wrapper"):
-    assert summary["env"] in ("environment:make", "hallway", "wrapper:Room", "room")
+  if name in ("environment", "board_game", "wrapper"):
+    names = ("environment:make", "hallway", "board_game:make", "chomp", "wrapper:Room", "room")
+    assert summary["env"] in names
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -75,7 +76,7 @@ def test_an_example_is_short(name):
 
 def test_the_page_shows_the_files():
   shown = re.findall(r"```python\n(.*?)```\n", (ROOT / "docs" / "plugins.md").read_text(), re.S)
-  order = ("environment", "wrapper", "network", "search", "loss", "player", "callback")
+  order = ("environment", "board_game", "wrapper", "network", "search", "loss", "player", "callback")
   assert shown == [(EXAMPLES / f"{name}.py").read_text() for name in order]
 
 
@@ -108,3 +109,24 @@ def test_from_python(monkeypatch, tmp_path, name):
   monkeypatch.setattr(moozi, "train", short)
   runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
   check(name, tmp_path / "run")
+
+
+@pytest.mark.slow
+def test_board_game_with_true_rules_in_the_arena(cli, tmp_path):
+  settings = (*SHORT, f"run.dir={tmp_path}", "env.name=board_game:make", "targets.n_step=20")
+  status, _, err = cli(
+    "train", "alphazero/boards/tic_tac_toe", *settings, "targets.unroll_steps=0", "run.name=az"
+  )
+  assert status == 0, err
+  arguments = (
+    f"run:{tmp_path / 'az'}",
+    "random",
+    "--games",
+    "4",
+    "--allow-code",
+    "--out",
+    tmp_path / "arena",
+  )
+  status, out, err = cli("arena", "board_game:make", *arguments)
+  assert status == 0, err
+  assert "chomp: 8 games" in out or "chomp: 4 games" in out

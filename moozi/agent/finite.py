@@ -21,18 +21,19 @@ def first_not_finite(metrics: Mapping[str, Any], names: Sequence[str]) -> Int32[
 def reduce_metrics(metrics: Mapping[str, Float[Array, "U"]]) -> dict[str, Float[Array, ""]]:
   """Returns the metrics of U updates as one number each.
 
-  A metric is the mean of its finite values, or NaN if there are none; skipped updates are thus left out. Two
+  A metric is the mean of its finite values without those of skipped updates, or NaN if there are none. Two
   metrics are reduced differently: `faults/skipped_updates` is the sum, `importance_ratio/max` the maximum.
   """
+  is_made = metrics["faults/skipped_updates"] == 0
+
+  def mean(values: Float[Array, "U"]) -> Float[Array, ""]:
+    return jnp.mean(values, where=is_made & jnp.isfinite(values))
+
   special: dict[str, Callable[..., Float[Array, ""]]] = {
     "faults/skipped_updates": jnp.sum,
     "importance_ratio/max": jnp.max,
   }
-  return {name: special.get(name, _finite_mean)(values) for name, values in metrics.items()}
-
-
-def _finite_mean(values: Float[Array, "U"]) -> Float[Array, ""]:
-  return jnp.mean(values, where=jnp.isfinite(values))
+  return {name: special.get(name, mean)(values) for name, values in metrics.items()}
 
 
 def guarded_step(

@@ -119,10 +119,12 @@ def plan(
 
   Source: Schrittwieser et al. 2020, appendix B (puct); Danihelka et al. 2022 (gumbel); Antonoglou et al. 2022
     (stochastic); Silver et al. 2018 (true rules); thesis 4.3.5.
-    Departures: Q-values are normalized by their range, or by `q_range_floor` if it is larger. The prior's
-    logits at the root are divided by `root_prior_temperature`, before any noise (Wu 2019, Accelerating
-    Self-Play Learning in Go). mctx draws Dirichlet noise over all actions; the part on illegal ones is lost,
-    so the noise has a smaller share than `dirichlet_fraction` where few actions are legal.
+    Departures: Q-values are normalized by the range among a node and its children, or by `q_range_floor` if
+    it is larger; appendix B has the range of the whole tree. With puct, the value of the root counts the
+    network's own value as one visit. The prior's logits at the root are divided by `root_prior_temperature`,
+    before any noise (Wu 2019, Accelerating Self-Play Learning in Go). mctx draws Dirichlet noise over all
+    actions; the part on illegal ones is lost, so the noise has a smaller share than `dirichlet_fraction`
+    where few actions are legal.
   """
   output, _ = model.root_inference(params, net_state, stacked_history, False)
   prior_value = model.transform.to_scalar(output.value_logits)

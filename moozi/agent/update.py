@@ -119,7 +119,8 @@ def make_optimizer(config: LearnerConfig) -> optax.GradientTransformation:
 
   Weight decay (adamw) applies to matrices and kernels, not to biases and the parameters of norms.
 
-  Source: Kingma & Ba 2015; Loshchilov & Hutter 2019 (adamw). Departures: none.
+  Source: Kingma & Ba 2015; Loshchilov & Hutter 2019 (adamw). Departures: gradients are clipped before Adam;
+    weight decay is scaled by the whole learning rate, not only by its schedule, as in Optax.
   """
   parts = [optax.clip_by_global_norm(config.max_grad_norm), optax.scale_by_adam()]
   if config.optimizer == "adamw" and config.weight_decay > 0:

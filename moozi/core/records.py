@@ -46,7 +46,8 @@ class StepSample:
     action_probs: the search policy; one-hot(dummy) on a terminal frame.
     action: in the agent's action space; the dummy on a last frame.
     acted_version: learner step of the parameters that acted.
-    searched_version: learner step of the parameters that made root_value and action_probs.
+    searched_version: learner step of the parameters that made root_value and action_probs; with
+      reanalyze.search=false, of those that made root_value.
   """
 
   frame: Shaped[AnyArray, "*T B H W C"]

@@ -266,8 +266,9 @@ class LaneStorage:
     With `search_value_age`, all value targets of a start at least that old are search values.
 
     Source: Wang et al. 2024, EfficientZero V2 (mixed value targets). Departures: by age only, not also by
-      the number of updates so far; the search value is that of the last search, not one per update. δ is the
-      same for old starts as for others (`refresh_delta`).
+      the number of updates so far; the search value is that of the last search, not one per update. At
+      insertion and after a new search, δ is that of other starts (`refresh_delta`); the δ of an update is the
+      difference from the search value.
     """
     steps = self.targets.unroll_steps
     around = self._neighbours(slot, 0, self.reach + 1)

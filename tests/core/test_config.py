@@ -148,6 +148,14 @@ def test_every_key_has_a_description():
       "targets.search_value_age=9 needs algorithm=muzero, not alphazero",
     ),
     ({"targets": {"search_value_age": 9}}, "targets.search_value_age=9: needs reanalyze.ratio above 0"),
+    (
+      {"targets": {"search_value_age": 9}, "reanalyze": {"ratio": 0.5, "search": False}},
+      "targets.search_value_age=9: needs reanalyze.search=true",
+    ),
+    (
+      {"targets": {"search_value_age": 9}, "reanalyze": {"ratio": 0.5}, "chance": {"codes": 2}},
+      "targets.search_value_age=9: must be null with chance.codes=2",
+    ),
     ({"algorithm": "ppo", "trajectories": {"save": True}}, "needs algorithm=muzero or alphazero, not ppo"),
     (
       {"algorithm": "ppo", "evaluation": {"network": "target"}},

@@ -186,7 +186,7 @@ def make_loss(network: PPONetwork, config: PPOConfig) -> Callable[[PyTree, Batch
     loss/total: loss/policy - entropy_coef · loss/entropy + value_coef · loss/value.
     ppo/clip_fraction: the share of ratios outside the clip range.
     ppo/approx_kl: the mean of (ratio - 1) - log ratio, an estimate of KL(old ‖ new) (Schulman 2020's k3).
-    ppo/approx_kl_k1: the mean of -log ratio, an estimate with more variance (`openai/baselines`' approxkl).
+    ppo/approx_kl_k1: the mean of -log ratio, an estimate with more variance (Huang et al. 2022).
   """
 
   def loss(params: PyTree, batch: Batch) -> tuple[Float[Array, ""], Scalars]:

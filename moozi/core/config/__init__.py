@@ -619,6 +619,12 @@ class Config(Section):
     age = self.targets.search_value_age
     if age is not None and not self.reanalyze.ratio:
       raise ValueError(f"targets.search_value_age={age}: needs reanalyze.ratio above 0")
+    if age is not None and not self.reanalyze.search:
+      # Without a search the target would be the network's own value, without any reward.
+      raise ValueError(f"targets.search_value_age={age}: needs reanalyze.search=true")
+    if age is not None and self.chance.codes:
+      # A return is a value of the action that was played, a search value is not.
+      raise ValueError(f"targets.search_value_age={age}: must be null with chance.codes={self.chance.codes}")
     self._check_searches()
     if self.opponents.past_share and self.workers.num_envs < 2:
       raise ValueError(

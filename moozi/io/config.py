@@ -1,6 +1,7 @@
 """Loads a run's configuration from YAML files with a `base:` chain and from `key=value` overrides."""
 
 import difflib
+import functools
 import json
 import logging
 import types
@@ -10,8 +11,6 @@ from pathlib import Path
 from typing import Any, get_args, get_origin
 
 import pydantic
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
 from moozi.core.config import Config, Section
 from moozi.core.errors import UserError
@@ -69,17 +68,16 @@ def _error_of(layers: Sequence[Mapping[str, Any]]) -> str:
 
 def _merge(layers: Sequence[Mapping[str, Any]], where: str | None) -> Config:
   """Merges layers, later ones over earlier ones, and validates the result."""
-  try:
-    merged = (
-      # Interpolations are not resolved, because `${oc.env:…}` would read environment variables.
-      OmegaConf.to_container(OmegaConf.merge(*(dict(layer) for layer in layers)), resolve=False)
-      if layers
-      else {}
-    )
-  except OmegaConfBaseException as e:
-    raise UserError(f"{where or 'overrides'}: {str(e).partition(chr(10))[0]}") from None
+  merged = functools.reduce(_merged, layers, {})
   _refuse_interpolations(merged, "")
-  return config_from_dict(typing.cast(dict, merged), where)
+  return config_from_dict(merged, where)
+
+
+def _merged(lower: Any, upper: Any) -> Any:
+  """Returns `upper`; if both are mappings, with the keys that only `lower` has."""
+  if isinstance(lower, Mapping) and isinstance(upper, Mapping):
+    return {**lower, **{key: _merged(lower.get(key), value) for key, value in upper.items()}}
+  return upper
 
 
 def _refuse_interpolations(data: Any, key: str) -> None:

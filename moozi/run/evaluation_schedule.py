@@ -26,7 +26,8 @@ class Evaluations:
 
   def __init__(self, config: Config, counters: Callable[[], dict[str, Any]], progress: State) -> None:
     self._counters, self._keeps_best = counters, config.checkpoint.keep_best
-    self._schedule, self._best_bound = Every(config.evaluation.period_env_steps), -math.inf
+    env_steps = RunState(training=None, progress=progress).env_steps
+    self._schedule, self._best_bound = Every(config.evaluation.period_env_steps, env_steps), -math.inf
     self._has_final = False
     if progress:
       self._schedule.set_state(part(progress, "evaluations"))

@@ -215,12 +215,8 @@ class ReplayTrainer:
         with self._work.doing(SERVER, "update"):
           priorities, metrics = self._learner.update(targets)
       except NotFiniteError as error:
-        try:
-          yield self._roll_back(error)
-        except NotFiniteError:
-          # The skipped updates have not changed the parameters.
-          yield self.session.state_ready(self, is_final=True)
-          raise
+        self._pacer.learn.undo()
+        yield from self.session.roll_back(self, error, self._learner.roll_back)
         continue
       if config.replay.refreshes_priorities:
         with self._work.doing(REPLAY, "priorities"):
@@ -236,12 +232,6 @@ class ReplayTrainer:
       if self._histograms.is_due(self.learner_steps):
         histograms = self._replay.histograms() | self._learner.histograms()
         yield Histograms(**self.session.counters(), histograms=histograms)
-
-  def _roll_back(self, error: NotFiniteError) -> Faulted:
-    self._pacer.learn.undo()
-    rollback = self.session.rollback.take(error, self.learner_steps)
-    self._learner.roll_back(rollback.training)
-    return rollback.fault(self.session.counters(), self.learner_steps - rollback.found)
 
   def evaluate(self, num_episodes: int) -> EvaluationResult | None:
     with self._work.doing(TESTER, "evaluation"):

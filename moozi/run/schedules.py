@@ -30,9 +30,9 @@ class Every:
     return {"next": -1.0 if self._next is None else float(self._next)}
 
   def set_state(self, state: State) -> None:
-    """Restores the next multiple, even if the state was saved with another period."""
+    """Restores the next multiple, but no later one than this schedule's, whose period may be shorter."""
     if self._next is not None and state["next"] >= 0:
-      self._next = float(state["next"])
+      self._next = min(self._next, float(state["next"]))
 
 
 class CheckpointSchedule:

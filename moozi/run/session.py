@@ -17,7 +17,7 @@ import numpy as np
 
 from moozi.core.actor_report import ActorReport
 from moozi.core.config import Config
-from moozi.core.errors import EnvError, UserError
+from moozi.core.errors import EnvError, NotFiniteError, UserError
 from moozi.core.flat_state import State
 from moozi.core.pytree import replace
 from moozi.core.spec import EnvSpec
@@ -214,6 +214,21 @@ class Session:
     state = trainer.state(has_envs)
     state = replace(state, progress=self.progress() | state.progress)
     return StateReady(**self.counters(), state=state, is_final=is_final)
+
+  def roll_back(
+    self, trainer: Trainer, error: NotFiniteError, restore: Callable[[Any], None]
+  ) -> Iterator[Event]:
+    """Restores the saved training state with `restore`, and yields the event.
+
+    Raises: NotFiniteError: as `Rollback.take`, after a last state: skipped updates do not change parameters.
+    """
+    try:
+      rollback = self.rollback.take(error, trainer.learner_steps)
+    except NotFiniteError:
+      yield self.state_ready(trainer, is_final=True)
+      raise
+    restore(rollback.training)
+    yield rollback.fault(self.counters(), trainer.learner_steps - rollback.found)
 
   def _evaluate(self, trainer: Trainer, num_episodes: int, is_final: bool) -> Iterator[Event]:
     outcome: EvaluationResult | EnvError | None

@@ -37,6 +37,7 @@ def acknowledged() -> Iterator[None]:
   finally:
     _acknowledge.remove(acknowledge)
     signal.set_wakeup_fd(before)
+    os.write(write, b"\0")  # not the end of the pipe, which a forked child may hold open
     os.close(write)
     thread.join()
     os.close(read)
@@ -85,10 +86,11 @@ class _Acknowledge:
 
 
 def _watch(read: int, acknowledge: _Acknowledge) -> None:
-  """Reads signal numbers until the pipe is closed; acknowledges the first, and exits at the second."""
+  """Reads signal numbers until a 0; acknowledges the first, and exits at the second."""
   signal.pthread_sigmask(signal.SIG_BLOCK, NUMBERS)
-  is_stopping = False
-  while received := os.read(read, 64):
+  is_stopping, received = False, b""
+  while 0 not in received:
+    received = os.read(read, 64)
     for number in sorted(number for number in received if number in NUMBERS):
       if is_stopping:
         os._exit(128 + number)

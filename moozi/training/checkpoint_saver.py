@@ -30,6 +30,7 @@ class Saver:
     self._threads = concurrent.futures.ThreadPoolExecutor(1, "checkpoints")
     self._saving: concurrent.futures.Future[Path] | None = None
     self._job: Callable[[], Path] | None = None
+    self._best_job: Callable[[], Path] | None = None
     self._message: str | None = None
 
   def save(self, event: StateReady, wall_s: float, recorder: State) -> None:
@@ -47,6 +48,10 @@ class Saver:
     self._job = functools.partial(
       self._store.save, state.training, meta, wall_s, rest, generations, blocks, event.best_bound
     )
+    if event.is_best:
+      self._best_job = self._job
+    elif self._best_job is not None:
+      self._job = functools.partial(self._save_both, self._best_job, self._job)
     self._message = f"last checkpoint at {event.env_steps:,} steps" if event.is_final else None
     self._saving = self._threads.submit(self._job)
     if event.is_final:
@@ -59,9 +64,15 @@ class Saver:
     saving, self._saving = self._saving, None
     with self._guard.writing("a checkpoint"):
       _log.info("checkpoint %s", saving.result().name)
-      self._job = None
+      self._job = self._best_job = None
       if self._message is not None:
         self._note(self._message)
+
+  def _save_both(self, best: Callable[[], Path], job: Callable[[], Path]) -> Path:
+    """Saves a state, and the best one, whose save has failed. A second failure keeps the best one pending."""
+    path = job()
+    best()
+    return path
 
   def retry(self) -> None:
     """Repeats the last save if it failed; the disk may have space now."""

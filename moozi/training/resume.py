@@ -26,6 +26,7 @@ from moozi.io.checkpoints import (
   scan_checkpoints,
   steps_of,
 )
+from moozi.io.metrics import read_metrics
 from moozi.io.run_directory import RunDirectory
 from moozi.io.zoo import ZOO_PREFIX
 from moozi.replay.snapshot import ReplaySnapshot
@@ -94,7 +95,8 @@ def load_resumed(config: Config, spec: EnvSpec, run: RunDirectory) -> Resumed:
   A run that was stopped or killed before its final evaluation can be resumed, even if it has reached its
   limit of steps or time.
 
-  Raises: UserError: no state can be used, or the run is finished and its limits were not raised.
+  Raises: UserError: no state can be used, metrics.jsonl is damaged, or the run is finished and its limits
+    were not raised.
   """
   for folder in (run.checkpoints_path, run.resume_path):
     mend_checkpoints(folder)
@@ -106,9 +108,13 @@ def load_resumed(config: Config, spec: EnvSpec, run: RunDirectory) -> Resumed:
       f"{run.path}: has no state to resume; checkpoint.start_from={run.path} starts a new run with its "
       "last parameters"
     )
+  if run.metrics_path.exists():
+    read_metrics(run.metrics_path)  # refuses a damaged file before anything is changed
   recorder = found.recorder or {}
   trained_s = run.trained_s_at_end(int(recorder["env_steps"]), int(recorder["learner_steps"]))
-  if trained_s is not None and recorder["env_steps"] >= config.max_env_steps:
+  # A run that ended by max_wall_s may have made all its steps, and not all their updates.
+  has_all_updates = trained_s is not None and run.read_summary()["reason"] != "max_wall_s"
+  if has_all_updates and recorder["env_steps"] >= config.max_env_steps:
     raise UserError(
       f"{run.path}: has made {recorder['env_steps']:,} environment steps, and max_env_steps="
       f"{config.max_env_steps}; give a larger one to resume"

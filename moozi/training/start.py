@@ -4,6 +4,7 @@ import contextlib
 import functools
 import itertools
 import logging
+import math
 import time
 from collections.abc import Generator
 from typing import Any
@@ -99,9 +100,9 @@ def train_events(
             save_resumed_config(run, config, env_steps)
             drop_later((run.checkpoints_path, run.resume_path), env_steps)
           try:
+            recorder = Recorder(config, spec, run, display, start, resumed)
             if resumed.recorder is not None:
               run.summary_path.unlink(missing_ok=True)  # the run has not ended any more
-            recorder = Recorder(config, spec, run, display, start, resumed)
           except OSError as error:
             raise RunError(f"{run.path}: cannot be written: {reason_of(error)}") from error
           with contextlib.closing(recorder):
@@ -123,9 +124,18 @@ def train_events(
 
 def _check_learns(config: Config) -> None:
   """Raises UserError if the run would end before its first update."""
-  least = config.replay.min_steps_to_learn
-  if config.algorithm != "ppo" and config.num_acting_workers and config.max_env_steps < least:
+  if config.algorithm == "ppo" or not config.num_acting_workers:
+    return
+  segment_steps = config.workers.num_envs * config.workers.segment_length
+
+  def in_segments(num_steps: int) -> int:
+    return math.ceil(num_steps / segment_steps) * segment_steps
+
+  learner = config.learner
+  call_steps = learner.batch_size * learner.updates_per_call / learner.samples_per_step
+  least = in_segments(config.replay.min_steps_to_learn) + call_steps
+  if in_segments(config.max_env_steps) < least:
     raise UserError(
-      f"max_env_steps={config.max_env_steps}: must be at least replay.min_steps_to_learn={least}, "
-      "where learning starts; raise the first or lower the second"
+      f"max_env_steps={config.max_env_steps}: the first update is after {math.ceil(least):,} steps; "
+      "raise max_env_steps, or lower replay.min_steps_to_learn or learner.batch_size"
     )

@@ -395,6 +395,7 @@ def test_mend_removes_partial_and_restores_replaced(tmp_path):
     (tmp_path / name).mkdir()
     (tmp_path / name / "arrays.safetensors").write_bytes(b"")
   (tmp_path / "step_000000020").rename(tmp_path / ".step_000000020.78.old")
+  (tmp_path / ".best.json.77.tmp").write_text("{")
   mend_checkpoints(tmp_path)
   assert sorted(path.name for path in tmp_path.iterdir()) == ["step_000000010", "step_000000020"]
   assert len(list_checkpoints(tmp_path)) == 2

@@ -440,6 +440,23 @@ def test_interpolations_are_refused(override):
   error_of(override)
 
 
+@pytest.mark.parametrize(
+  ("layers", "error"),
+  [
+    (["planners.train.temperature.1.temperature=0.5"], "planners.train.temperature"),
+    (["callbacks=[a]", "callbacks={x: 1}"], "callbacks"),
+  ],
+)
+def test_list_and_mapping_are_not_merged(layers, error):
+  assert error in error_of(*layers)
+
+
+def test_later_layers_replace_the_values_of_earlier_ones():
+  config = load_config(None, ["env.kwargs={a: 1, b: {c: 2}}", "env.kwargs.b.d=3", "env.kwargs.a='???'"])
+  assert config.env.kwargs == {"a": "???", "b": {"c": 2, "d": 3}}
+  assert load_config(None, ["env.kwargs={a: 1}", "env.kwargs=", "env.kwargs.b=2"]).env.kwargs == {"b": 2}
+
+
 def test_partial_section_keeps_its_defaults():
   """These sections have other defaults than their classes, which a partial section must not restore."""
   default, config = (

@@ -13,7 +13,7 @@ import pytest
 import moozi
 from moozi.io import run_directory, sinks
 from moozi.io.checkpoints import format as checkpoint_format
-from moozi.io.checkpoints import list_checkpoints, load_checkpoint
+from moozi.io.checkpoints import list_checkpoints, load_checkpoint, read_best
 from moozi.io.config import load_config
 from moozi.io.logs import setup_logging
 from moozi.io.metrics import MetricsSink, read_metrics
@@ -216,6 +216,30 @@ def test_last_checkpoint_is_retried_at_the_end(disk):
   recorder.close()
   assert [c.env_steps for c in list_checkpoints(run.checkpoints_path)] == [10]
   assert "last checkpoint at 10 steps" in display.notes
+
+
+def test_best_checkpoint_is_retried_with_the_next_one(disk):
+  config = load_config(None, [f"run.dir={disk.path}", "run.name=one", "logging.tensorboard=false"])
+  run, display = RunDirectory.create(config), Display()
+  recorder = Recorder(config, SPEC, run, display, start=0.0)
+
+  def save(env_steps, best_bound=None):
+    state = RunState(training={"w": np.full(3, env_steps, np.float32)})
+    recorder.observe(StateReady(env_steps=env_steps, learner_steps=1, state=state, best_bound=best_bound))
+    recorder.flush()
+
+  disk.fill()
+  save(10, best_bound=9.0)
+  save(20)
+  assert read_best(run.checkpoints_path) is None
+  disk.free()
+  save(30)
+  recorder.close()
+  best = read_best(run.checkpoints_path)
+  assert best.bound == 9.0
+  (found,) = [c for c in list_checkpoints(run.checkpoints_path) if c.name == best.name]
+  assert load_checkpoint(found.path, {"w": np.zeros(3, np.float32)})["w"][0] == 10
+  assert max(c.env_steps for c in list_checkpoints(run.checkpoints_path)) == 30
 
 
 def test_run_ends_on_a_full_disk(disk):

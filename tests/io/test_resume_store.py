@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import shutil
 
 import numpy as np
 import pytest
@@ -276,6 +277,26 @@ def test_later_parameters_do_not_replace_the_best(tmp_path):
   store.save({"x": np.ones(1)}, {"env_steps": 10, "learner_steps": 11}, 1.0, state(3))
   assert [c.learner_steps for c in list_milestones(directory)] == [7]
   assert read_best(directory) is None
+
+
+def test_failed_copy_of_the_best_is_repeated(tmp_path, monkeypatch):
+  store = CheckpointStore(
+    tmp_path / "checkpoints", CheckpointConfig(keep_last=1), ResumeStore(tmp_path / "resume")
+  )
+  meta = {"env_steps": 10, "learner_steps": 7}
+  store.save({"x": np.zeros(1)}, meta, 1.0, state(3))
+  store.save({"x": np.zeros(1)}, meta, 1.0, best_bound=0.5)
+
+  def fails(source, target):
+    target.mkdir()
+    raise OSError("full")
+
+  with monkeypatch.context() as patch:
+    patch.setattr(shutil, "copytree", fails)
+    with pytest.raises(OSError, match="full"):
+      store.save({"x": np.ones(1)}, meta | {"learner_steps": 9}, 1.0, state(3))
+  store.save({"x": np.ones(1)}, meta | {"learner_steps": 9}, 1.0, state(3))
+  assert find_checkpoint(tmp_path / "checkpoints", "best").learner_steps == 7
 
 
 def test_best_must_be_a_name(tmp_path):

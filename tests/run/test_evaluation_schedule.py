@@ -99,8 +99,15 @@ def test_resume_restores_schedule_and_best():
   evaluations = make()
   assert evaluations.is_due(130)
   evaluations.record(result(2.0), False, lambda: TRAINING)
-  again = make(evaluations.get_state())
+  again = make(evaluations.get_state() | {"env_steps": 130.0})
   assert not again.is_due(199)
   assert len(again.record(result(1.5), False, lambda: TRAINING)) == 1
   assert len(again.record(result(2.5), False, lambda: TRAINING)) == 2
   assert make(evaluations.get_state(is_pending=True)).is_due(130)
+
+
+def test_a_shorter_period_applies_at_once():
+  progress = {"env_steps": 130.0, "evaluations/next": 1e9}
+  assert not make(progress).is_due(199)
+  assert make(progress).is_due(200)
+  assert not make(progress | {"evaluations/next": 200.0}).is_due(199)

@@ -77,3 +77,11 @@ def test_closed_standard_error_is_no_fault(start):
   process.send_signal(signal.SIGTERM)
   out, _ = process.communicate("\n", timeout=20)
   assert out == f"[{int(signal.SIGTERM)}]\n"
+
+
+def test_block_ends_while_a_forked_child_runs(start):
+  """A child of a user's environment or callback has the pipe of signals too."""
+  child = "    os.closerange(1, 3)\n    sys.stdin.read()\n    os._exit(0)"
+  process = start(f"  import os\n  if not os.fork():\n{child}")
+  assert process.wait(timeout=20) == 0
+  assert process.stdout.readline() == "[]\n"

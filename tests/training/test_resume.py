@@ -383,6 +383,30 @@ def test_time_limit_counts_the_final_evaluation(run):
       load_resumed(between, env_spec("tiny:catch"), directory)
 
 
+def test_damaged_metrics_refuse_a_resume_that_changes_nothing(cli, run):
+  lines = (run / "metrics.jsonl").read_text().splitlines()
+  (run / "metrics.jsonl").write_text("\n".join([lines[0], "{damaged", *lines[1:]]) + "\n")
+  unlike = ("driver.log", "lock")
+  before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file() and path.name not in unlike}
+  status, _, err = cli("train", "--resume", run, "max_env_steps=320")
+  assert status == 2
+  assert "line 2" in err
+  assert len(err.splitlines()) == 1
+  assert {path: path.read_bytes() for path in before} == before
+
+
+def test_updates_that_a_time_limit_left_can_be_made(run):
+  """With Ray, acting is ahead of learning, so the time may end between the last step and the last update."""
+  summary = json.loads((run / "summary.json").read_text())
+  directory, more = RunDirectory.open(run), {"max_wall_s": 1e6}
+  with directory.claim():
+    config = directory.load_config().model_copy(update=more)
+    with pytest.raises(UserError, match="give a larger one"):
+      load_resumed(config, env_spec("tiny:catch"), directory)
+    (run / "summary.json").write_text(json.dumps(summary | {"reason": "max_wall_s"}))
+    assert load_resumed(config, env_spec("tiny:catch"), directory).recorder is not None
+
+
 @pytest.mark.parametrize(
   ("overrides", "error_text"),
   [

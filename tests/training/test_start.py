@@ -14,10 +14,20 @@ from moozi.training import start
 
 
 def test_run_without_an_update_is_refused():
-  config = load_config(None, ["max_env_steps=100", "replay.min_steps_to_learn=200"])
-  with pytest.raises(UserError, match=r"max_env_steps=100: must be at least replay\.min_steps_to_learn=200"):
-    start._check_learns(config)
-  start._check_learns(config.model_copy(update={"algorithm": "ppo"}))
+  """Segments have 1024 steps, an update of 256 samples needs 64 to 1024 steps, learning starts at 5000."""
+  common = ["learner.batch_size=256", "learner.updates_per_call=1", "replay.min_steps_to_learn=5000"]
+  common += ["workers.num_envs=64", "workers.segment_length=16"]
+  for overrides, least in (
+    (["max_env_steps=100"], "5,184"),
+    (["max_env_steps=5120"], "5,184"),
+    (["max_env_steps=6144", "learner.samples_per_step=0.2"], "6,400"),
+  ):
+    config = load_config(None, [*common, *overrides])
+    with pytest.raises(UserError, match=rf"^max_env_steps=\d+: the first update is after {least} steps"):
+      start._check_learns(config)
+    start._check_learns(config.model_copy(update={"algorithm": "ppo"}))
+  for overrides in (["max_env_steps=5121"], ["max_env_steps=6145", "learner.samples_per_step=0.2"]):
+    start._check_learns(load_config(None, [*common, *overrides]))
 
 
 @pytest.mark.slow

@@ -180,12 +180,7 @@ class PPO:
     try:
       metrics = self._learner.update(segment, learning_rate)
     except NotFiniteError as error:
-      try:
-        yield self._roll_back(error)
-      except NotFiniteError:
-        # The skipped updates have not changed the parameters.
-        yield self.session.state_ready(self, is_final=True)
-        raise
+      yield from self.session.roll_back(self, error, self._learner.set_state)
       return
     yield Updated(
       **self.session.counters(),
@@ -203,11 +198,6 @@ class PPO:
     except (SegmentError, EnvError):
       yield self.session.state_ready(self, is_final=True, has_envs=False)
       raise
-
-  def _roll_back(self, error: NotFiniteError) -> Faulted:
-    rollback = self.session.rollback.take(error, self.learner_steps)
-    self._learner.set_state(rollback.training)
-    return rollback.fault(self.session.counters(), self.learner_steps - rollback.found)
 
   def evaluate(self, num_episodes: int) -> EvaluationResult | None:
     return self.session.play(

@@ -124,6 +124,7 @@ class CheckpointStore:
       (self._directory / BEST).unlink()
       return
     partial = kept.with_name(f".{kept.name}.{os.getpid()}.tmp")
+    shutil.rmtree(partial, ignore_errors=True)  # of a copy that failed
     shutil.copytree(self._directory / best.name, partial)
     os.rename(partial, kept)
     self._write_best(kept.name, best.bound, best.evaluation)

@@ -153,7 +153,8 @@ class PlannersConfig(Section):
   train: PlannerConfig = PlannerConfig()
   test: PlannerConfig = PlannerConfig(gumbel_scale=0.0, temperature=0.0)
   reanalyze: PlannerConfig | None = Field(
-    None, description="search of stored positions; null: as train; a key left out is train's at the run's start"
+    None,
+    description="search of stored positions; null: as train; a missing key is train's at the run's start",
   )
 
   @property

@@ -75,11 +75,12 @@ def make_collector(kind: str, config: Config, jax_name: str, with_search: bool) 
   name = config.env.name if kind == "python" else jax_name
   kwargs = dict(config.env.kwargs)
   spec = registry.env_spec(name, **kwargs)
-  model = build.build_model(config, spec)
   planner, num_envs = config.planners.train, config.workers.num_envs
-  policy = None if with_search else make_prior_policy(model, spec)
+  policy = build.build_policy(config, spec, planner)
+  if not with_search:
+    policy = make_prior_policy(build.build_model(config, spec), spec)
   make: Any = RolloutCollector if kind == "scan" else TrajectoryCollector
-  collector = make(model, config, planner, make_vector(name, kwargs, num_envs, 0), 0, policy)
+  collector = make(config, planner, make_vector(name, kwargs, num_envs, 0), 0, policy)
   params, net_state, _ = build.build_learner(config, spec).parameters()
   random = np.random.default_rng(0)
   params = jax.tree.map(lambda x: x + 0.01 * random.standard_normal(x.shape).astype(x.dtype), params)

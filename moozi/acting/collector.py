@@ -12,14 +12,13 @@ from jaxtyping import Array, Bool, Float
 
 from moozi.acting.lanes import ActingResult, Lanes
 from moozi.agent.planner import SearchOutput
-from moozi.agent.policy import Policy, make_policy
+from moozi.agent.policy import Policy
 from moozi.core.config import Config, PlannerConfig
 from moozi.core.pytree import fields_of, replace, stack
 from moozi.core.records import BatchedTimeStep, StepSample, TrajectorySample
 from moozi.core.spec import DUMMY_ACTION
 from moozi.core.types import AnyArray
 from moozi.envs.environment import VectorEnvironment
-from moozi.nn.model import Model
 from moozi.ops.history import HistoryState
 from moozi.ops.schedules import temperature_at
 from moozi.ops.xp import array_namespace
@@ -68,23 +67,22 @@ class TrajectoryCollector(Lanes, HeldParameters):
 
   Args:
     seed: seeds the search's noise and the choice of actions.
-    policy: used in place of a policy with `planner`'s search, if given.
+    policy: the policy before `jax.jit`.
   """
 
   def __init__(
     self,
-    model: Model,
     config: Config,
     planner: PlannerConfig,
     env: VectorEnvironment,
     seed: int,
-    policy: Policy | None = None,
+    policy: Policy,
   ) -> None:
     super().__init__(env, config.targets.history_length, seed)
     self._planner = planner
     self._segment_length = config.workers.segment_length
     self._plans_with_rules = config.plans_with_rules
-    self._policy = jax.jit(policy or make_policy(model, planner, config.targets, env.spec))
+    self._policy = jax.jit(policy)
 
   def warm_up(self, template: tuple[Any, Any]) -> None:
     """Compiles the search. Does not act, and does not change the environments or the random key.

@@ -19,7 +19,7 @@ from jaxtyping import Array, Bool, Float, Int, Shaped, UInt32
 
 from moozi.acting.collector import HeldParameters, search_metrics
 from moozi.acting.lanes import ActingResult
-from moozi.agent.policy import Policy, make_policy
+from moozi.agent.policy import Policy
 from moozi.core.config import Config, PlannerConfig
 from moozi.core.flat_state import State, tree_of_state, tree_state
 from moozi.core.pytree import fields_of, record, replace
@@ -27,7 +27,6 @@ from moozi.core.records import TrajectorySample
 from moozi.envs.jax.environment import JaxVectorEnvironment, reset_envs
 from moozi.envs.jax.rules import EnvState, JaxEnvironment
 from moozi.envs.vector import check_actions
-from moozi.nn.model import Model
 from moozi.ops.history import HistoryState, init_history
 from moozi.ops.players import player_sign
 from moozi.ops.schedules import temperature_at
@@ -131,22 +130,20 @@ class RolloutCollector(HeldParameters):
   Args:
     env: B copies of the environment; the constructor resets them.
     seed: seeds the search's noise and the choice of actions.
-    policy: used in place of a policy with `planner`'s search, if given.
+    policy: the policy before `jax.jit`.
   """
 
   def __init__(
     self,
-    model: Model,
     config: Config,
     planner: PlannerConfig,
     env: JaxVectorEnvironment,
     seed: int,
-    policy: Policy | None = None,
+    policy: Policy,
   ) -> None:
     self._planner, self._env = planner, env.env
     num_envs = env.num_envs
     self._lead = (config.workers.segment_length, num_envs)
-    policy = policy or make_policy(model, planner, config.targets, env.spec)
     # Donates the old state: environments and histories are by far the largest arrays.
     segment = make_segment(policy, env.env, self._lead[0], config.plans_with_rules)
     self._segment = jax.jit(segment, donate_argnums=2)

@@ -55,6 +55,8 @@ class ActorPool:
     self._ray, self._inputs, self._config = ray, inputs, inputs.config
     # Pickled here, so that the replay buffer's process does not load them and stays free of JAX.
     functions = plugins.snapshot(inputs.config)
+    # Names with a colon are of trained agents whose runs may import modules; see `api.players.allow_code_of`.
+    functions |= {("player", name): f for name, f in plugins.PLAYERS.registered.items() if ":" in name}
     self._functions = ray.cloudpickle.dumps(functions) if functions else b""
     self._failures: dict[str, int] = {}
     self._num_restarts = 0
@@ -78,7 +80,7 @@ class ActorPool:
     self._start_workers(self._config.num_acting_workers)
     config = self._config.reanalyze
     for i in range(config.num_workers if config.ratio else 0):
-      self.reanalyze_workers[i] = self._start(f"{REANALYZE_WORKER}_{i}", i)
+      self.reanalyze_workers[i] = self._start(f"{REANALYZE_WORKER}_{i}", i, self._inputs.env_steps)
     self.tester = self._start(TESTER)
     return list(self.workers)[first:]
 
@@ -131,11 +133,9 @@ class ActorPool:
       self.tester = self._start(TESTER)
       return Restart(message)
     index = int(name.rpartition("_")[2])
-    if name.startswith(REANALYZE_WORKER):
-      self.reanalyze_workers[index] = self._start(name, index)
-      return Restart(message)
+    workers = self.reanalyze_workers if name.startswith(REANALYZE_WORKER) else self.workers
     # The seeds differ from those of a worker that was started at the same step.
-    self.workers[index] = self._start(name, index, env_steps + self._num_restarts)
+    workers[index] = self._start(name, index, env_steps + self._num_restarts)
     return Restart(message)
 
   def _restart_server(self, message: str, learner_steps: int) -> Restart:

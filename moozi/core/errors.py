@@ -40,6 +40,10 @@ class EnvMakeError(UserError):
   """An environment could not be made again for another seed; a guard replaces it."""
 
 
+class EnvValueError(UserError):
+  """An environment returned an observation or a reward that is not finite; a guard replaces it."""
+
+
 def reason_of(error: Exception) -> str:
   """Returns an error's reason as one line; that of an OSError without its number and path."""
   return one_line(getattr(error, "strerror", None) or error)

@@ -16,7 +16,7 @@ from typing import IO
 
 import numpy as np
 
-from moozi.core.errors import EnvError
+from moozi.core.errors import EnvError, UserError
 from moozi.envs.environment import Environment
 
 _log = logging.getLogger("moozi.envs")
@@ -33,6 +33,10 @@ _exit_log: IO[str] | None = None
 # Derived from BaseException, because an environment may catch every Exception.
 class EnvHung(BaseException):
   """An environment did not return in time."""
+
+
+FAULTS = (Exception, SystemExit, EnvHung)
+"""Errors of an environment that are faults; `sys.exit` in an environment must not end the process."""
 
 
 def allow_exit(log: IO[str] | None) -> None:
@@ -72,6 +76,7 @@ class EnvGuard:
     self._max_faults = max_faults if make is not None else 1
     self._random = [np.random.default_rng([seed, _STREAM]) for seed in seeds]
     self._num_consecutive = [0] * len(seeds)
+    self._is_closed = [False] * len(seeds)
     self._called_at: float | None = None
     self._renew_exit_at: float | None = None
     self.num_faults = 0
@@ -85,15 +90,13 @@ class EnvGuard:
 
     Raises: EnvError: too many consecutive faults, including failures to make the replacement.
     """
-    try:
-      with self.watched():
-        env.close()
-    except (Exception, EnvHung):
-      _log.warning("environment %d of %s cannot be closed", i, self._name, exc_info=True)
+    self.close(i, env)
     while True:
       self.num_faults += 1
       self._num_consecutive[i] += 1
-      reason = f"{type(error).__name__}: {error}" if isinstance(error, Exception) else str(error)
+      reason = f"{type(error).__name__}: {error}"
+      if isinstance(error, UserError | EnvHung):
+        reason = str(error).removeprefix(f"env.name={self._name}: ")
       # Without a replacement EnvError reports the fault, so the traceback is logged at a lower level.
       level = logging.INFO if self._make is None else logging.ERROR
       _log.log(
@@ -109,9 +112,22 @@ class EnvGuard:
         raise EnvError(f"env.name={self._name}: {reason}{count}") from error
       try:
         with self.watched():
-          return self._make(int(self._random[i].integers(2**63)))
-      except (Exception, EnvHung) as again:
+          env = self._make(int(self._random[i].integers(2**63)))
+        self._is_closed[i] = False
+        return env
+      except FAULTS as again:
         error = again
+
+  def close(self, i: int, env: Environment) -> None:
+    """Closes environment i unless it is closed already; logs an error or a hang. Call it while `armed`."""
+    if self._is_closed[i]:
+      return
+    self._is_closed[i] = True
+    try:
+      with self.watched():
+        env.close()
+    except FAULTS:
+      _log.warning("environment %d of %s cannot be closed", i, self._name, exc_info=True)
 
   @contextlib.contextmanager
   def armed(self) -> Iterator[None]:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float32, Shaped
 
-from moozi.core.errors import UserError
+from moozi.core.errors import EnvValueError, UserError
 
 # Larger bounds count as limits of the number type, not of the environment.
 _LARGEST_BOUND = 1e9
@@ -22,7 +22,8 @@ class FrameFormat:
     shape: (H, W, C) of a frame.
     dtype: "bool", "uint8" or "float32".
     encode: maps an observation to its frame, a fresh array. Raises UserError where the observation has
-      another shape than its spec, or is not finite.
+      another shape than its spec, or values that the spec's dtype cannot hold; EnvValueError where it is not
+      finite.
   """
 
   shape: tuple[int, int, int]
@@ -60,10 +61,10 @@ def array_format(
         f"{where}: an observation of shape {list(np.shape(observation))}; its spec says {list(shape)}"
       )
     if factors is None:
-      return np.array(observation, dtype).reshape(lead)
+      return _cast(where, np.asarray(observation), dtype).reshape(lead)
     frame = np.multiply(np.asarray(observation, np.float32), factors)
     if not np.isfinite(frame).all():
-      raise UserError(f"{where}: an observation that is not finite")
+      raise EnvValueError(f"{where}: an observation that is not finite")
     return frame.reshape(lead)
 
   return FrameFormat(lead, str(dtype) if keeps_type else "float32", encode)
@@ -96,6 +97,21 @@ def frame_shape(where: str, shape: tuple[int, ...]) -> tuple[int, int, int]:
   if len(shape) < 2:
     return (1, 1, size)
   return (shape[0], shape[1], shape[2] if len(shape) == 3 else 1)
+
+
+def _cast(
+  where: str, observation: Shaped[np.ndarray, "*shape"], dtype: np.dtype[Any]
+) -> Shaped[np.ndarray, "*shape"]:
+  """Returns a copy of an observation as `dtype`. Raises UserError if that changes a value."""
+  if observation.dtype == dtype:
+    return observation.copy()
+  with np.errstate(invalid="ignore"):
+    out = observation.astype(dtype)
+  if (out != observation).any():
+    raise UserError(
+      f"{where}: an observation of {observation.dtype} has values that its spec's type {dtype} cannot hold"
+    )
+  return out
 
 
 def _factors(

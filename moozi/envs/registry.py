@@ -137,7 +137,9 @@ def make_table(name: str, /, *, wrappers: Sequence[str] = (), **kwargs: Any) -> 
   options = suite.for_testing(options)
   if suite.make_table is not None:
     return suite.make_table(game, options)
-  return EnvironmentTable(suite.make_environment(game, options))
+  jax_env = None if suite.make_jax_env is None else suite.make_jax_env(game, options)
+  is_deterministic = None if jax_env is None else jax_env.rules.is_deterministic
+  return EnvironmentTable(suite.make_environment(game, options), is_deterministic)
 
 
 def make_fast_vector(
@@ -233,7 +235,8 @@ def _find(name: str, kwargs: dict[str, Any]) -> tuple[Suite, str, Any]:
     known = ", ".join([*sorted(_MODULES), *plugins.ENVIRONMENTS.names()[len(_MODULES) :]])
     if plugins.is_code(name) and not difflib.get_close_matches(library, _MODULES):
       raise UserError(f"env.name={name}: {plugins.describe_missing(name)}; the libraries are {known}")
-    _raise_unknown(name, f"unknown library {library!r}; must be one of {known}", _all_names())
+    hint = f"; {plugins.describe_missing(name)}" if plugins.is_code(name) else ""
+    _raise_unknown(name, f"unknown library {library!r}; must be one of {known}", _all_names(), hint)
   suite = _load(library)
   games = suite.list_games()
   listed = suite.listed_name(game)
@@ -244,12 +247,12 @@ def _find(name: str, kwargs: dict[str, Any]) -> tuple[Suite, str, Any]:
   return suite, game, _check(name, suite.options(listed), kwargs)
 
 
-def _raise_unknown(name: str, what: str, names: dict[str, str]) -> typing.NoReturn:
+def _raise_unknown(name: str, what: str, names: dict[str, str], hint: str = "") -> typing.NoReturn:
   """Raises UserError that proposes the nearest name; `names` maps spellings to full names."""
   # A wrong name often differs from the right one in case only, so the comparison ignores case.
   lower = {key.lower(): full for key, full in names.items()}
   nearest = lower[difflib.get_close_matches(name.lower(), lower, n=1, cutoff=0.0)[0]]
-  raise UserError(f"env.name={name}: {what}; the nearest is {nearest}")
+  raise UserError(f"env.name={name}: {what}; the nearest is {nearest}{hint}")
 
 
 def _all_names() -> dict[str, str]:

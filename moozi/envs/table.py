@@ -4,6 +4,7 @@ An `Environment` has one agent's view of an episode. A `Table` has the view of t
 returns of all seats.
 """
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,9 @@ from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
 from moozi.envs.environment import Bot, Environment, RandomBot
 from moozi.ops.players import player_sign
+
+# Random games that show whether a game has chance: each is played with the same moves from several seeds.
+_NUM_GAMES, _NUM_SEEDS, _LONGEST = 4, 4, 100
 
 
 class Table:
@@ -80,17 +84,43 @@ class Table:
 class EnvironmentTable(Table):
   """A two-player environment as a table.
 
+  Args:
+    is_deterministic: whether the game has no chance; None if that is not known. Reading the attribute then
+      plays random games, so read it between games.
+
   Raises: UserError: the environment does not have two players.
   """
 
   num_seats = 2
 
-  def __init__(self, env: Environment) -> None:
+  def __init__(self, env: Environment, is_deterministic: bool | None = None) -> None:
     self._env, self.spec, self.is_over = env, env.env_spec, True
     if self.spec.num_players != 2:
       env.close()
       raise UserError(f"{self.spec.name}: has one player; players meet only in games of two or more")
-    self.is_deterministic = self.spec.is_perfect_information
+    self._is_deterministic = is_deterministic
+
+  @functools.cached_property
+  def is_deterministic(self) -> bool:  # type: ignore[override]
+    if self._is_deterministic is not None:
+      return self._is_deterministic
+    # A game with `max_moves` has no chance.
+    return self._env.max_moves is not None or all(
+      len({self._random_game(seed, moves) for seed in range(_NUM_SEEDS)}) == 1 for moves in range(_NUM_GAMES)
+    )
+
+  def _random_game(self, seed: int, moves: int) -> bytes:
+    """Plays random moves, drawn from `moves`, in a game with this seed; returns all that the players saw."""
+    random, seen = np.random.default_rng(moves), []
+    self.reset(seed)
+    for _ in range(_LONGEST):
+      legal = self.legal_actions_mask()
+      seen += [self.frame().tobytes(), legal.tobytes(), repr((self.to_play, self.returns())).encode()]
+      if self.is_over:
+        break
+      self.step(int(random.choice(np.flatnonzero(legal))))
+    self.is_over = True
+    return b"".join(seen)
 
   def reset(self, seed: int) -> None:
     self._env.seed(seed)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool
 
-from moozi.core.errors import UserError
+from moozi.core.errors import EnvValueError, UserError
 from moozi.core.errors import one_line as one_line
 
 MAX_ACTIONS = 1 << 16
@@ -21,13 +21,16 @@ def check_num_actions(where: str, num_actions: int) -> int:
 
 
 def check_reward(where: str, reward: Any) -> float:
-  """Returns an environment's reward as a float. Raises UserError where it is not one finite number."""
+  """Returns an environment's reward as a float.
+
+  Raises: UserError: it is not a number. EnvValueError: it is not finite.
+  """
   try:
     out = float(reward)
   except (TypeError, ValueError):
     raise UserError(f"{where}: reward={one_line(reward)}: must be a number") from None
   if not math.isfinite(out):
-    raise UserError(f"{where}: reward={out} is not finite")
+    raise EnvValueError(f"{where}: reward={out} is not finite")
   return out
 
 

@@ -13,17 +13,20 @@ import numpy as np
 from dm_env import StepType, TimeStep
 from jaxtyping import Bool, Int, Shaped
 
-from moozi.core.errors import EnvMakeError, UserError
+from moozi.core.errors import EnvError, EnvMakeError, EnvValueError, UserError, one_line
 from moozi.core.flat_state import State
 from moozi.core.pytree import fields_of
 from moozi.core.records import BatchedTimeStep
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
 from moozi.envs import registry
 from moozi.envs.environment import Environment, VectorEnvironment, stack_positions
-from moozi.envs.guard import EnvGuard, EnvHung
+from moozi.envs.guard import FAULTS, EnvGuard
 from moozi.envs.wrappers import RandomStarts
 
 _log = logging.getLogger("moozi.envs")
+
+IDLE = -1
+"""Returned by `next_seed` for an environment that has no further episode."""
 
 _RESET = -1
 
@@ -33,8 +36,8 @@ class SyncVectorEnvironment(VectorEnvironment):
 
   Args:
     envs: the environments, all of the same spec.
-    next_seed: called with i before each reset of environment i. Returns the seed of the new episode, or None
-      if the environment is not to be seeded.
+    next_seed: called with i before each reset of environment i. Returns the seed of the new episode; None
+      if the environment is not to be seeded; `IDLE` if it is to show a blank terminal frame and not be reset.
     lane_seeds: one seed for each environment, instead of `next_seed`. The seed of each game of environment i
       follows from lane_seeds[i] and the game's number. `set_state` requires lane_seeds.
     guard: replaces environments that raise or hang. None: errors propagate, and there is no time limit.
@@ -81,10 +84,18 @@ class SyncVectorEnvironment(VectorEnvironment):
     return self._advance(actions.tolist())
 
   def positions(self) -> Any:
-    return stack_positions([env.position() for env in self._envs])
+    # An environment that was never reset idles. It has no position; another one takes its place.
+    started = next(env for env, log in zip(self._envs, self._log, strict=True) if log)
+    return stack_positions(
+      [(env if log else started).position() for env, log in zip(self._envs, self._log, strict=True)]
+    )
 
   def render(self, i: int) -> np.ndarray | None:
-    return self._envs[i].render()
+    """See `VectorEnvironment.render`. Raises EnvError where the environment cannot draw its picture."""
+    try:
+      return self._envs[i].render()
+    except (Exception, SystemExit) as error:
+      raise EnvError(f"env.name={self.spec.name}: its picture cannot be drawn: {one_line(error)}") from error
 
   def get_state(self) -> State:
     """Returns the actions of each current game, which `set_state` replays.
@@ -121,8 +132,12 @@ class SyncVectorEnvironment(VectorEnvironment):
     return out, is_new
 
   def close(self) -> None:
-    for env in self._envs:
-      env.close()
+    with self._armed():
+      for i, env in enumerate(self._envs):
+        if self._guard is None:
+          env.close()
+        else:
+          self._guard.close(i, env)
 
   def _advance(self, actions: list[int], is_new_game: bool = False) -> BatchedTimeStep:
     out = blank_step(self.spec, self.num_envs)
@@ -149,8 +164,8 @@ class SyncVectorEnvironment(VectorEnvironment):
         with guard.watched():
           self._move(out, i, action, is_reset, is_new_game)
         break
-      except (Exception, EnvHung) as error:
-        if isinstance(error, UserError) and not isinstance(error, EnvMakeError):
+      except FAULTS as error:
+        if isinstance(error, UserError) and not isinstance(error, EnvMakeError | EnvValueError):
           raise  # the environment violates its spec, and so would its replacement
         self._envs[i] = guard.replace(i, self._envs[i], error)
         is_reset = True
@@ -160,11 +175,15 @@ class SyncVectorEnvironment(VectorEnvironment):
   def _move(self, out: BatchedTimeStep, i: int, action: int, is_reset: bool, is_new_game: bool) -> None:
     """Steps or resets environment i and writes row i of `out`."""
     env = self._envs[i]
-    if is_reset:
-      self._write(out, i, self._reset_env(i, env, is_new_game))
-    else:
+    if not is_reset:
       self._log[i].append(action)
       self._write(out, i, env.step(action - 1))
+      return
+    seed = None if self._next_seed is None else self._next_seed(i)
+    if seed == IDLE:
+      mark_end(out, i, is_truncated=False)
+    else:
+      self._write(out, i, self._reset_env(i, env, seed, is_new_game))
 
   def _write(self, out: BatchedTimeStep, i: int, step: TimeStep) -> None:
     frame, mask, to_play, is_continued = step.observation
@@ -185,8 +204,7 @@ class SyncVectorEnvironment(VectorEnvironment):
     self._games[i] += 1
     return _game_seed(self._lane_seeds[i], int(self._games[i]))
 
-  def _reset_env(self, i: int, env: Environment, is_new_game: bool) -> TimeStep:
-    seed = None if self._next_seed is None else self._next_seed(i)
+  def _reset_env(self, i: int, env: Environment, seed: int | None, is_new_game: bool) -> TimeStep:
     if seed is not None:
       env.seed(seed)
       self._log[i] = []
@@ -210,7 +228,7 @@ class SyncVectorEnvironment(VectorEnvironment):
       for action in log:
         with watched():
           step = env.reset() if action == _RESET else env.step(action - 1)
-    except (Exception, EnvHung):
+    except FAULTS:
       # For example an illegal action, because the game differs from the saved game.
       return None
     return step

@@ -15,7 +15,7 @@ from moozi.envs import registry
 from moozi.envs.environment import Environment
 from moozi.envs.guard import EnvGuard
 from moozi.envs.players import Player, observe
-from moozi.envs.vector import SyncVectorEnvironment
+from moozi.envs.vector import IDLE, SyncVectorEnvironment
 from moozi.envs.wrappers import RandomStarts, StepCap
 from moozi.evaluation.episodes import EpisodeRecord, EvaluationResult, FramesKeeper, PlayedStep
 from moozi.evaluation.opponents import has_opponent, make_opponent, seat_of
@@ -37,9 +37,10 @@ class Decision(NamedTuple):
 
 
 class EpisodeSlots:
-  """Plays episodes in B slots, each with one environment; a slot without an episode idles.
+  """Plays episodes in B slots, each with one environment.
 
-  B is always `evaluation.num_envs`, so that the policy compiles only once, whatever E is.
+  A slot without an episode idles: it shows a blank terminal frame, and its environment is not stepped. B is
+  always `evaluation.num_envs`, so that the policy compiles only once, whatever E is.
 
   Args:
     num_episodes: E.
@@ -199,11 +200,11 @@ class EpisodeSlots:
       references=registry.reference_scores(self._spec.name),
     )
 
-  def _next_seed(self, slot: int) -> int | None:
-    """Assigns the next episode to the slot and returns its seed; None for an idle slot."""
+  def _next_seed(self, slot: int) -> int:
+    """Assigns the next episode to the slot and returns its seed; IDLE if there is none."""
     if self._next_episode >= self._first_episode + self._num_episodes:
       self._episode_of[slot], self._opponents[slot] = -1, None
-      return None
+      return IDLE
     self._episode_of[slot] = self._next_episode
     self._next_episode += 1
     seed = self._seed + int(self._episode_of[slot])

@@ -68,7 +68,7 @@ def _error_of(layers: Sequence[Mapping[str, Any]]) -> str:
 
 def _merge(layers: Sequence[Mapping[str, Any]], where: str | None) -> Config:
   """Merges layers, later ones over earlier ones, and validates the result."""
-  merged = functools.reduce(_merged, layers, {})
+  merged: dict[str, Any] = functools.reduce(_merged, layers, {})
   _refuse_interpolations(merged, "")
   return config_from_dict(merged, where)
 

@@ -101,7 +101,7 @@ def build_collector(config: Config, spec: EnvSpec, worker: int, began_at: int = 
 
   Raises: UserError: `workers.rollout=scan` is set, and the environment is not written in JAX.
   """
-  workers, model, planner = config.workers, build_model(config, spec), config.planners.train
+  workers, planner = config.workers, config.planners.train
   policy = build_policy(config, spec, planner)
   env = make_training_env(config, workers.num_envs, worker, began_at)
   seed = child_seed(config.seed, "training_search", worker, began_at)
@@ -112,12 +112,12 @@ def build_collector(config: Config, spec: EnvSpec, worker: int, began_at: int = 
     policy = with_past(policy, num_past)
   collector: AnyCollector
   if workers.rollout != "step" and isinstance(env, JaxVectorEnvironment):
-    collector = RolloutCollector(model, config, planner, env, seed, policy)
+    collector = RolloutCollector(config, planner, env, seed, policy)
     return PastCollector(collector, num_past) if num_past else collector
   if workers.rollout == "scan":
     env.close()
     raise UserError(f"workers.rollout=scan: {config.env.name} is not written in JAX; must be auto or step")
-  collector = TrajectoryCollector(model, config, planner, env, seed, policy)
+  collector = TrajectoryCollector(config, planner, env, seed, policy)
   return PastCollector(collector, num_past) if num_past else collector
 
 
@@ -204,14 +204,16 @@ def restore_collectors(build_all: Callable[[int], list[C]], state: RunState | No
   """
   if state is None or not state.progress:
     return Collectors(build_all(0))
-  began_at = state.envs_began_at
+  began_at, reset = state.envs_began_at, "; all environments are reset"
+  if not state.collectors:
+    return Collectors(build_all(state.env_steps), state.env_steps, reset)
   workers = build_all(began_at)
   try:
     num_new = sum(worker.set_state(saved) for worker, saved in zip(workers, state.collectors, strict=True))
   except ValueError:
     # The number of workers or environments has changed. New seeds avoid repeating the run's first episodes.
     Collectors(workers).close()
-    return Collectors(build_all(state.env_steps), state.env_steps, "; all environments are reset")
+    return Collectors(build_all(state.env_steps), state.env_steps, reset)
   return Collectors(workers, began_at, f"; {num_new} environments are reset" if num_new else "")
 
 
@@ -227,6 +229,7 @@ def build_collectors(config: Config, spec: EnvSpec, state: RunState | None) -> C
   return restore_collectors(build_all, state)
 
 
-def build_reanalyzer(config: Config, spec: EnvSpec, worker: int) -> Reanalyzer:
-  """Returns the reanalyzer of reanalyze worker `worker`, with a seed derived from the run's seed."""
-  return Reanalyzer(build_model(config, spec), config, spec, child_seed(config.seed, "reanalyze", worker))
+def build_reanalyzer(config: Config, spec: EnvSpec, worker: int, began_at: int = 0) -> Reanalyzer:
+  """Returns the reanalyzer of reanalyze worker `worker`; `began_at` is as in `build_collector`."""
+  seed = child_seed(config.seed, "reanalyze", worker, began_at)
+  return Reanalyzer(build_model(config, spec), config, spec, seed)

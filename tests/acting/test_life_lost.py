@@ -36,9 +36,9 @@ def act(envs, overrides=()):
   """Collects segments of one step; also records the history that the collector has after each."""
   config = load_config(None, [*SMALL, *overrides])
   env = SyncVectorEnvironment(envs)
-  model = build.build_model(config, env.spec)
+  planner = config.planners.train
   seed = child_seed(config.seed, "training_search", 0)
-  collector = TrajectoryCollector(model, config, config.planners.train, env, seed)
+  collector = TrajectoryCollector(config, planner, env, seed, build.build_policy(config, env.spec, planner))
   collector.set_parameters(*random_parameters(config, env.spec), 0)
   replay = build.build_replay(config, env.spec)
   segments, results, seen = [], [], []

@@ -9,7 +9,6 @@ from moozi.acting.lanes import ActingResult
 from moozi.acting.past_selves import PastCollector, past_seats, with_past
 from moozi.acting.rollout import RolloutCollector
 from moozi.agent.planner import SearchOutput
-from moozi.agent.policy import make_policy
 from moozi.core.pytree import fields_of
 from moozi.core.records import TrajectorySample
 from moozi.envs.jax.environment import JaxVectorEnvironment
@@ -123,13 +122,12 @@ def test_scan_equals_step():
   config = load_config(None, [*TINY, "workers.num_envs=6", "opponents.past_share=0.7"])
   env, planner = make_nim(), config.planners.train
   spec, num_past = env.spec, config.num_past_lanes
-  model = build.build_model(config, spec)
-  policy = with_past(make_policy(model, planner, config.targets, spec), num_past)
+  policy = with_past(build.build_policy(config, spec, planner), num_past)
   params, net_state = random_parameters(config, spec)
   results = []
   for kind in (TrajectoryCollector, RolloutCollector):
     vector = JaxVectorEnvironment(env, list(range(6)))
-    collector = PastCollector(kind(model, config, planner, vector, 1, policy), num_past)
+    collector = PastCollector(kind(config, planner, vector, 1, policy), num_past)
     collector.warm_up((params, net_state))
     results.append([])
     for version in (3, 3, 9):

@@ -58,8 +58,8 @@ def acted(env, search):
   else:
     vector = SyncVectorEnvironment([make() for _ in range(config.workers.num_envs)])
     spec = vector.spec
-    model = build.build_model(config, spec)
-    collector = TrajectoryCollector(model, config, config.planners.train, vector, seed=0)
+    planner = config.planners.train
+    collector = TrajectoryCollector(config, planner, vector, 0, build.build_policy(config, spec, planner))
   params, net_state, version = build.build_learner(config, spec).parameters()
   parameters = shaken(params), net_state, version
   collector.set_parameters(*parameters)

@@ -43,10 +43,11 @@ def import_library(name):
 def collect_both(config, env, num_segments, seeds=tuple(ENV_SEEDS)):
   """Returns (segment, result) of each stepped call and each scan, and copies of the scans' segments."""
   seeds = list(seeds)
-  model, planner = build.build_model(config, env.spec), config.planners.train
+  planner = config.planners.train
+  policy = build.build_policy(config, env.spec, planner)
   parameters = random_parameters(config, env.spec)
-  steps = TrajectoryCollector(model, config, planner, JaxVectorEnvironment(env, seeds), seed=1)
-  scan = RolloutCollector(model, config, planner, JaxVectorEnvironment(env, seeds), seed=1)
+  steps = TrajectoryCollector(config, planner, JaxVectorEnvironment(env, seeds), 1, policy)
+  scan = RolloutCollector(config, planner, JaxVectorEnvironment(env, seeds), 1, policy)
   out = ([], [], [])
   for collector, results in ((steps, out[0]), (scan, out[1])):
     collector.set_parameters(*parameters, 7)
@@ -225,9 +226,8 @@ def test_illegal_actions_are_refused(action):
     )
     return push_action(history, output.action), output
 
-  model, planner = build.build_model(config, env.spec), config.planners.train
   vector = JaxVectorEnvironment(env, ENV_SEEDS)
-  collector = RolloutCollector(model, config, planner, vector, seed=1, policy=stubborn)
+  collector = RolloutCollector(config, config.planners.train, vector, 1, stubborn)
   collector.set_parameters({}, {}, 0)
   message = rf"^step \d of the segment: actions\[\d\]={action}: cannot be played on a live frame"
   with pytest.raises(ValueError, match=message):  # noqa: PT012
@@ -324,10 +324,10 @@ def test_committed_configs_fit_their_environments(path):
 def test_warm_up_compiles_and_changes_nothing(make):
   env = make_walk()
   config = load_config(None, list(MLP))
-  model, parameters = build.build_model(config, env.spec), random_parameters(config, env.spec)
+  planner, parameters = config.planners.train, random_parameters(config, env.spec)
+  policy = build.build_policy(config, env.spec, planner)
   cold, warm = (
-    make(model, config, config.planners.train, JaxVectorEnvironment(env, list(ENV_SEEDS)), seed=1)
-    for _ in range(2)
+    make(config, planner, JaxVectorEnvironment(env, list(ENV_SEEDS)), 1, policy) for _ in range(2)
   )
   left = []
   for collector in (cold, warm):

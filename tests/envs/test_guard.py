@@ -39,7 +39,7 @@ def make_vector(*, how="raise", fails, max_faults=3, timeout_s=None, seeds=(10, 
 def steps_of(vector, number):
   steps = [vector.reset()]
   for _ in range(number):
-    steps.append(vector.step(ACT))
+    steps.append(vector.step(ACT[: vector.num_envs]))
   return steps
 
 
@@ -62,7 +62,7 @@ def test_replacement_leaves_other_envs_alone():
   assert [t for t in range(4, 14) if steps[t].is_last[1]] == [13]
 
 
-@pytest.mark.parametrize(("how", "timeout_s"), [("raise", None), ("hang", 0.2)])
+@pytest.mark.parametrize(("how", "timeout_s"), [("raise", None), ("hang", 0.2), ("exit", None)])
 def test_env_that_fails_while_it_is_restored_is_replaced(how, timeout_s):
   """The replay of its game fails, then the reset in its place."""
   sound, _ = make_vector(fails=lambda *_: False, lane_seeds=(1, 2))
@@ -154,21 +154,65 @@ def test_failed_replacements_count():
   assert guard.num_faults == 4
 
 
-@pytest.mark.parametrize("how", ["raise", "hang"])
-def test_env_that_cannot_be_closed(how, caplog):
+@pytest.fixture(params=["raise", "hang", "exit"])
+def stubborn(request):
+  """Returns a function that makes environments that cannot be closed, and the list of those closed."""
+  closed = []
+
   class Stubborn(Faulty):
     def close(self):
-      if how == "hang":
+      closed.append(self)
+      if request.param == "hang":
         time.sleep(3600)
+      if request.param == "exit":
+        sys.exit(3)
       raise OSError("closed already")
 
-  env = GameEnvironment(Stubborn("raise", lambda s, e, c: c == 2), SPEC)
-  guard = EnvGuard("w", [1], lambda seed: make_env(episode=-1), 2, timeout_s=0.5)
+  return lambda fails=lambda *_: False: GameEnvironment(Stubborn("raise", fails), SPEC), closed
+
+
+def test_env_that_cannot_be_closed(stubborn, caplog):
+  make, closed = stubborn
+  env = make(lambda seed, episode, step: step == 2)
+  guard = EnvGuard("w", [1], lambda seed: make(), 2, timeout_s=0.5)
   vector = SyncVectorEnvironment([env], guard=guard)
   for _ in range(12):
     vector.step(ACT[:1])
   assert vector.num_faults == 1
   assert "environment 0 of w cannot be closed" in caplog.text
+  assert closed == [env._game]
+  vector.close()  # closes the replacement
+  assert len(closed) == 2
+
+
+def test_failed_env_without_replacement_is_closed_once(stubborn):
+  make, closed = stubborn
+  envs = [make(lambda seed, episode, step: step == 2), make()]
+  guard = EnvGuard("w", [1, 2], None, 1, timeout_s=0.5)
+  vector = SyncVectorEnvironment(envs, guard=guard)
+  with pytest.raises(EnvError, match=r"own error in step 2$"):
+    steps_of(vector, 4)
+  vector.close()
+  assert closed == [env._game for env in envs]
+
+
+@pytest.mark.parametrize("is_always", [False, True])
+def test_env_that_exits_is_a_fault(is_always):
+  fails = lambda seed, episode, step: step == 2 and (is_always or seed == 20)  # noqa: E731
+  vector, made = make_vector(how="exit", fails=fails)
+  if is_always:
+    with pytest.raises(EnvError, match=r"^env\.name=test:faulty: SystemExit: 3 \(3 faults in a row"):
+      steps_of(vector, 8)
+    return
+  steps_of(vector, 8)
+  assert (vector.num_faults, len(made)) == (1, 3)
+
+
+def test_replacement_that_exits_counts():
+  guard = EnvGuard("w", [1], lambda seed: sys.exit(3), 4, None)
+  env = GameEnvironment(Faulty("raise", lambda s, e, c: c == 2), SPEC)
+  with pytest.raises(EnvError, match=r"SystemExit: 3 \(4 faults"):
+    steps_of(SyncVectorEnvironment([env], guard=guard), 2)
 
 
 def test_wrong_frame_is_a_fault():

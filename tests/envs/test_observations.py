@@ -66,6 +66,27 @@ def test_observation_against_the_spec():
       encode([0.0, bad])
 
 
+@pytest.mark.parametrize(
+  ("dtype", "value"),
+  [*((np.uint8, value) for value in (0.5, 300, -1, np.nan)), (bool, 2), (bool, 0.5)],
+)
+def test_values_that_the_type_cannot_hold(dtype, value):
+  encode = array_format("env.name=x", (2,), dtype, 0, 255).encode
+  given = np.array([0, value])
+  message = (
+    rf"env.name=x: an observation of {given.dtype} has values that .*type {np.dtype(dtype)} cannot hold"
+  )
+  with pytest.raises(UserError, match=message):
+    encode(given)
+
+
+@pytest.mark.parametrize(("dtype", "given"), [(bool, np.int8), (np.uint8, np.int64), (np.uint8, float)])
+def test_values_of_another_type_that_fit(dtype, given):
+  frame = array_format("env.name=x", (2,), dtype, 0, 255).encode(np.array([0, 1], given))
+  assert frame.dtype == dtype
+  assert frame.tolist() == [[[0, 1]]]
+
+
 @pytest.mark.parametrize("shape", [(2, 2, 2, 2), (0,), (5000, 5000)])
 def test_unsupported_shapes(shape):
   with pytest.raises(UserError, match=r"env.name=x: observations of shape"):

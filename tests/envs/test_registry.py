@@ -46,6 +46,14 @@ def test_spec_equals_the_envs(name):
     ),
     ("breakout", ("unknown library 'breakout'", "minatar, ", "nearest is minatar:breakout")),
     ("minitar:freeway", ("unknown library 'minitar'", "nearest is minatar:freeway")),
+    (
+      "atari_envs:make_env",
+      (
+        "unknown library 'atari_envs'",
+        "the nearest is ",
+        "there is no module atari_envs in the current folder",
+      ),
+    ),
     ("tiny:Catch", ("unknown game 'Catch' of tiny", "catch, corridor, coin", "nearest is tiny:catch")),
     ("", ("unknown library ''",)),
     ("minatar:", ("unknown game '' of minatar",)),

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from moozi.core.errors import UserError
+from moozi.core.errors import EnvError, UserError
 from moozi.core.pytree import fields_of
 from moozi.envs import registry
-from moozi.envs.vector import SyncVectorEnvironment, make_vector
+from moozi.envs.vector import IDLE, SyncVectorEnvironment, make_vector
 from tests.envs.contract import check_vector, random_agent_actions
 from tests.envs.environments import make_lives, make_nim
 
@@ -81,6 +81,18 @@ def test_render():
   vector.reset()
   assert vector.render(1).shape == (4, 6, 3)
   assert make_vector("tiny:catch", {}, 1, seed=0).render(0) is None
+
+
+@pytest.mark.parametrize("error", [OSError("no\ndisplay"), SystemExit("no display")])
+def test_picture_that_cannot_be_drawn(error, monkeypatch):
+  def fail():
+    raise error
+
+  env = make_lives()
+  monkeypatch.setattr(env, "render", fail)
+  vector = SyncVectorEnvironment([env])
+  with pytest.raises(EnvError, match=r"^env\.name=test:lives: its picture cannot be drawn: no display$"):
+    vector.render(0)
 
 
 def test_terminal_frame_then_first_frame():
@@ -182,6 +194,20 @@ def test_next_seed_is_called_before_each_reset():
     for _ in range(10):
       step = vector.step(np.array([2, 2]))
   assert calls == [0, 1] * 6
+
+
+def test_idle_env_shows_a_blank_end_and_is_not_reset(monkeypatch):
+  envs = [registry.make("tiny:catch", seed) for seed in (0, 1)]
+  vector = SyncVectorEnvironment(envs, next_seed=lambda i: IDLE if i == 1 else 7)
+  for name in ("seed", "reset", "step"):
+    monkeypatch.setattr(envs[1], name, lambda *_, name=name: pytest.fail(name))
+  steps = [vector.reset(), *(vector.step(np.array([2, 0])) for _ in range(12))]
+  assert any(step.is_first[0] for step in steps[1:])
+  for step in steps:
+    assert (step.is_first[1], step.is_last[1], step.is_truncated[1]) == (False, True, False)
+    assert (step.last_reward[1], step.last_discount[1]) == (0.0, 0.0)
+    assert not step.frame[1].any()
+    assert step.legal_actions_mask[1].tolist() == [True, False, False, False]
 
 
 def test_envs_must_have_one_spec():

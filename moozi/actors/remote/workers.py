@@ -86,17 +86,24 @@ class TrainingWorker(process.Reporting):
 
 
 class ReanalyzeWorker(process.Reporting):
-  """Searches stored positions again with the target network."""
+  """Searches stored positions again with the target network. The arguments are as in `TrainingWorker`."""
 
   def __init__(
-    self, config: Config, spec: EnvSpec, index: int, *, log_dir: str | None, functions: bytes = b""
+    self,
+    config: Config,
+    spec: EnvSpec,
+    index: int,
+    began_at: int,
+    *,
+    log_dir: str | None,
+    functions: bytes = b"",
   ) -> None:
     self._log = process.prepare(f"reanalyze_worker_{index}", config.reanalyze.resources, log_dir, functions)
     jax_process.set_up()
     from moozi.run.build import build_reanalyzer
 
     self._work = WorkLog(config.timeline.seconds > 0)
-    self._reanalyzer = build_reanalyzer(config, spec, index)
+    self._reanalyzer = build_reanalyzer(config, spec, index, began_at)
     self._log.info("ready: %d positions per call, %s", config.reanalyze.batch_size, config.reanalyze.mode)
 
   def run(self, parameters: tuple[Any, Any, int], positions: Any) -> tuple[Any, tuple[int, dict[str, float]]]:

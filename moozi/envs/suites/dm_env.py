@@ -63,6 +63,7 @@ class _DmEnvGame(Game):
   ) -> None:
     self._where, self._env, self._encode = f"env.name={spec.name}", env, frames.encode
     self._spec, self._start, self._is_record = spec, start, is_record
+    self._to_action = env.action_spec().dtype.type
     self._mask: np.ndarray | None = None
     self._to_play = 0
 
@@ -79,7 +80,7 @@ class _DmEnvGame(Game):
     self._read(step)
 
   def step(self, action: int) -> tuple[float, bool, bool]:
-    step = self._env.step(self._start + action)
+    step = self._env.step(self._to_action(self._start + action))
     if step.first():
       raise UserError(f"{self._where}: step returns a FIRST step in the middle of an episode")
     reward = check_reward(self._where, step.reward)

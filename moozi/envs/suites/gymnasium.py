@@ -103,19 +103,38 @@ def is_game(game: str) -> bool:
 def make_spec(game: str, options: Options) -> EnvSpec:
   """Reads the specification of an environment with these options from a temporary one, and caches it.
 
-  A wrapped environment plays a trial episode. It is not cached: a notebook may change a registered wrapper.
+  With a `render_mode`, the temporary environment also draws its picture. A wrapped environment plays a trial
+  episode. It is not cached: a notebook may change a registered wrapper.
   """
   if wrappers := getattr(options, "wrappers", ()):
     plugin = plugins.WRAPPERS.get(wrappers[-1], f"env.wrappers[{len(wrappers) - 1}]")
-    return spec_after_trial(make_environment(game, options), plugin)
+    return spec_after_trial(_make_and_draw(game, options), plugin)
   return _make_spec(game, options.model_dump_json())
 
 
 @functools.lru_cache(maxsize=64)
 def _make_spec(game: str, options: str) -> EnvSpec:
-  environment = make_environment(game, Options.model_validate_json(options))
+  environment = _make_and_draw(game, Options.model_validate_json(options))
   environment.close()
   return environment.env_spec
+
+
+def _make_and_draw(game: str, options: Options) -> Environment:
+  """Makes an environment; with a `render_mode`, resets it and draws its picture, to find errors early."""
+  environment = make_environment(game, options)
+  if options.kwargs.get("render_mode") is None:
+    return environment
+  try:
+    environment.reset()
+    environment.render()
+  except (Exception, SystemExit) as error:
+    with contextlib.suppress(Exception, SystemExit):
+      environment.close()
+    raise UserError(
+      f"env.name=gymnasium:{game}: its picture cannot be drawn with env.kwargs.kwargs={options.kwargs}: "
+      f"{one_line(error)}"
+    ) from error
+  return environment
 
 
 def make_environment(game: str, options: Options) -> Environment:

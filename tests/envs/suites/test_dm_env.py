@@ -5,9 +5,11 @@ import numpy as np
 import pytest
 from dm_env import StepType, specs
 
-from moozi.core.errors import UserError
+from moozi.core.errors import EnvError, UserError
 from moozi.envs.environment import Observation
+from moozi.envs.guard import EnvGuard
 from moozi.envs.suites import dm_env as dm_env_suite
+from moozi.envs.vector import SyncVectorEnvironment
 from tests.envs.contract import (
   EnvironmentContract,
   IllegalActionsContract,
@@ -119,6 +121,21 @@ def test_frames_and_actions():
   np.testing.assert_allclose([s.observation.frame[0, 0, 0] for s in steps], np.arange(4) / 9, rtol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+@pytest.mark.parametrize("start", [0, 3])
+def test_actions_have_the_type_of_their_spec(dtype, start):
+  class Strict(Count):
+    def step(self, action):
+      self.action_spec().validate(action)
+      return super().step(action)
+
+  env = Strict(
+    action=specs.BoundedArray((), dtype, start, start + 2) if start else specs.DiscreteArray(3, dtype)
+  )
+  play(wrap(env), 12)
+  assert {type(action) for action in env.actions} == {dtype}
+
+
 @pytest.mark.parametrize("discount", [0.0, 1.0])
 def test_ends(discount):
   step = play(wrap(Count(last_discount=discount)), 10)[-1]
@@ -151,6 +168,37 @@ def test_players_and_masks():
 def test_steps_against_the_spec(env, message):
   with pytest.raises(UserError, match=rf"^env.name=own:make: .*{message}"):
     play(wrap(env), 12)
+
+
+class NotFinite(Count):
+  """Returns NaN in step 5, as its reward or in its observation."""
+
+  def __init__(self, what):
+    super().__init__()
+    self._what = what
+
+  def step(self, action):
+    step = super().step(action)
+    if self._count != 5:
+      return step
+    return step._replace(**{self._what: step.observation * np.nan if self._what == "observation" else np.nan})
+
+
+@pytest.mark.parametrize(
+  ("what", "message"), [("observation", "an observation that is not"), ("reward", "reward=nan is not finite")]
+)
+@pytest.mark.parametrize("is_always", [False, True])
+def test_value_that_is_not_finite_is_a_fault(what, message, is_always):
+  guard = EnvGuard("own:make", [1], lambda seed: wrap(NotFinite(what) if is_always else Count()), 3, None)
+  vector = SyncVectorEnvironment([wrap(NotFinite(what))], guard=guard)
+  vector.reset()
+  steps = (vector.step(np.ones(1, np.int32)) for _ in range(20))
+  if is_always:
+    with pytest.raises(EnvError, match=rf"^env\.name=own:make: {message}.*3 faults in a row"):
+      list(steps)
+    return
+  assert [t for t, step in enumerate(steps) if step.is_first[0]] == [4, 14]
+  assert vector.num_faults == 1
 
 
 def test_to_play_of_a_terminal_frame_is_ignored():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from dm_env import StepType
 
-from moozi.core.errors import UserError
+from moozi.core.errors import EnvValueError, UserError
 from moozi.envs import registry
 from moozi.envs.suites import gymnasium as gymnasium_suite
 from tests.envs.contract import EnvironmentContract, IllegalActionsContract, play
@@ -209,7 +209,7 @@ def test_reward_must_be_finite():
   walk.step = lambda action: (walk._observe(), float("nan"), False, False, {})
   env = wrap(walk)
   env.reset()
-  with pytest.raises(UserError, match="reward=nan"):
+  with pytest.raises(EnvValueError, match="reward=nan"):
     env.step(0)
 
 
@@ -323,3 +323,29 @@ def test_pictures_of_the_environment():
   env = wrap(Walk())
   env.reset()
   assert env.render() is None
+
+
+@pytest.mark.parametrize("wrappers", [(), (f"{__name__}:unchanged",)])
+def test_picture_that_cannot_be_drawn_is_found_with_the_spec(wrappers, monkeypatch):
+  monkeypatch.setitem(sys.modules, "pygame", None)
+  message = (
+    r"^env\.name=gymnasium:CartPole-v1: its picture cannot be drawn with "
+    r"env\.kwargs\.kwargs=\{'render_mode': 'rgb_array'\}: pygame is not installed"
+  )
+  with pytest.raises(UserError, match=message):
+    registry.env_spec("gymnasium:CartPole-v1", wrappers=wrappers, kwargs={"render_mode": "rgb_array"})
+
+
+def unchanged(env):
+  return env
+
+
+def test_picture_is_drawn_once_for_the_spec(plugin, monkeypatch):
+  drawn = []
+  monkeypatch.setattr(Walk, "render", lambda env: drawn.append(env))
+  name = "gymnasium:moozi_plugin:moozi_plugin/Walk-v0"
+  registry.env_spec(name)
+  assert not drawn
+  registry.env_spec(name, kwargs={"render_mode": "rgb_array"})
+  (env,) = drawn
+  assert env.closed

@@ -1,0 +1,78 @@
+"""Tests that slots without an episode idle: their environments are neither reset nor stepped."""
+
+import numpy as np
+import pytest
+
+from moozi.core.errors import EnvError
+from moozi.core.spec import EnvSpec
+from moozi.envs.environment import Game, GameEnvironment
+from moozi.envs.jax.environment import JaxDmEnvironment
+from moozi.evaluation.slots import EpisodeSlots
+from moozi.io.config import load_config
+from tests.envs.jax.toys import make_nim
+from tests.tiny_run import TINY
+
+SPEC = EnvSpec(name="test:uneven", frame_shape=(1, 1, 1), frame_dtype="float32", num_env_actions=2)
+
+
+class Uneven(Game):
+  """Plays episodes of 2 to 5 steps, which depend on the seed; raises in game number `fails_in`."""
+
+  def __init__(self, fails_in: int | None = None) -> None:
+    self._fails_in, self._game, self.num_steps = fails_in, 0, 0
+
+  def seed(self, seed: int) -> None:
+    self._length = 2 + seed % 4
+
+  def reset(self) -> None:
+    self._count, self._game = 0, self._game + 1
+
+  def step(self, action: int) -> tuple[float, bool, bool]:
+    if self._game == self._fails_in:
+      raise ArithmeticError("the game's own error")
+    self._count, self.num_steps = self._count + 1, self.num_steps + 1
+    return 1.0, self._count == self._length, False
+
+  def frame(self) -> np.ndarray:
+    return np.array([[[self._count]]], np.float32)
+
+
+def make_slots(make_env, num_episodes, spec=SPEC):
+  config = load_config(None, [*TINY, "evaluation.num_envs=3", "evaluation.max_random_starts=0"])
+  return EpisodeSlots(config, spec, make_env, num_episodes, record=False)
+
+
+def play(num_episodes, fails_in=None):
+  """Returns the result of the episodes, and their games."""
+  games = []
+
+  def make_env(seed):
+    games.append(Uneven(fails_in))
+    return GameEnvironment(games[-1], SPEC)
+
+  slots = make_slots(make_env, num_episodes)
+  slots.reset()
+  while not slots.is_done:
+    slots.step(np.where(slots.timestep.is_last, 0, 1), np.zeros(3), np.zeros((3, 3)))
+  return slots.result(version=0, env_steps=0), games
+
+
+@pytest.mark.parametrize("num_episodes", [1, 3, 7])
+def test_only_steps_of_episodes_are_played(num_episodes):
+  result, games = play(num_episodes)
+  assert sum(game.num_steps for game in games) == result.lengths.sum() == result.returns.sum()
+
+
+def test_game_after_the_last_episode_cannot_fail_the_evaluation():
+  result, _ = play(3, fails_in=2)
+  assert len(set(result.lengths)) == 3  # the first slot to finish waits for the others
+  with pytest.raises(EnvError, match="the game's own error"):
+    play(4, fails_in=2)
+
+
+def test_positions_of_a_slot_that_never_had_an_episode():
+  env = make_nim()
+  slots = make_slots(lambda seed: JaxDmEnvironment(env), 1, env.spec)
+  slots.reset()
+  assert slots.timestep.is_last.tolist() == [False, True, True]
+  assert slots.positions().shape == (3,)

@@ -20,12 +20,14 @@ poker. The linked pages have the commands, all conditions, and the attempts that
 
 ## MinAtar
 
+Protocol (a) has no sticky actions, and episodes are cut off after 1,000 steps (Freeway 2,500). Protocol (b)
+is MinAtar's own: sticky actions with probability 0.1, and no step limit in training. A rival is the PPO that
+the row names.
+
 {minatar}
 
-Protocol (a) has no sticky actions, and episodes are cut off after 1,000 steps (Freeway 2,500). Protocol (b)
-is MinAtar's own: sticky actions with probability 0.1, and no step limit in training. The best checkpoint is
-never used. [minatar_vs_ppo](../experiments/minatar_vs_ppo/README.md) has each seed, its variation between
-checkpoints and its minutes, published results, strength by number of simulations, and a
+The best checkpoint is never used. [minatar_vs_ppo](../experiments/minatar_vs_ppo/README.md) has each seed,
+its variation between checkpoints and its minutes, published results, strength by number of simulations, and a
 [log](../experiments/minatar_vs_ppo/LOG.md) of the first runs.
 
 ![returns by environment steps and minutes](../thesis_figures/figure_5_1.png)
@@ -51,7 +53,11 @@ The dotted line is gymnax's published PPO.
 | Atari Breakout | {atari_breakout} | {atari_breakout_cost} | [atari](../experiments/atari/README.md) |
 
 Each row is a run of one seed; a row with several returns has the steps and minutes of its seeds together.
-Minutes are those of training, without evaluations that training waits for.
+Minutes include evaluations during training and exclude the one at the end; those of MinAtar, above, exclude
+both. The three seeds of Pong are three configurations: the first has `max_env_steps=10_000_000` and no held
+actions, the second is `atari/pong`, and the third plays with averaged parameters (`OWN` in
+`experiments/atari/sweep.py`). Evaluations have 8 simulations per search in Pong, Freeway and Breakout, 16 in
+Pong with 100,000 steps, and 32 in Boxing.
 
 ## Measured questions
 

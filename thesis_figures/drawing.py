@@ -12,7 +12,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 
-from experiments.minatar_vs_ppo.runs import LABELS, ONE_SEED, RESULTS, Run
+from experiments.minatar_vs_ppo.runs import LABELS, RESULTS, Run
 from moozi.core.errors import UserError
 from moozi.experiments.statistics import estimate
 from moozi.io.plain_data import read_yaml
@@ -40,23 +40,22 @@ class MissingError(UserError):
 
 
 def main(
-  draw: Callable[[Path, Path], plt.Figure], name: str, doc: str, arguments: Sequence[str] | None = None
+  draw: Callable[[Path], plt.Figure], name: str, doc: str, arguments: Sequence[str] | None = None
 ) -> int:
   """Runs the command line of a figure; returns the exit status, which is 2 for a user's error.
 
   Args:
-    draw: draws the figure from the folders of results and of the first runs.
+    draw: draws the figure from the folder of results.
     name: of the PNG file in this folder, without suffix.
     doc: the help text.
     arguments: of the command line; None uses those of the process.
   """
   parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
   parser.add_argument("--results", type=Path, default=RESULTS, help="folder of results")
-  parser.add_argument("--one-seed", type=Path, default=ONE_SEED, help="folder of the first runs")
   parser.add_argument("--out", type=Path, default=HERE / f"{name}.png", help="the PNG file")
   options = parser.parse_args(arguments)
   try:
-    figure = draw(options.results, options.one_seed)
+    figure = draw(options.results)
   except UserError as error:
     print(f"error: {name}: {error}", file=sys.stderr)
     return 2
@@ -69,7 +68,7 @@ def main(
 def draw_agent(axis: plt.Axes, runs: Sequence[Run], x: str) -> None:
   """Plots an agent's returns in evaluation over `env_steps` or `wall_s`: each seed, and the seeds' mean.
 
-  A dot at the end of each line is the run's figure. It is hollow for a first run, which has one checkpoint.
+  A dot at the end of each line is the run's figure.
   """
   agent, scale = runs[0].agent, AXES[x][1]
   line_style = {key: STYLES[agent][key] for key in ("color", "linestyle")}
@@ -85,12 +84,10 @@ def draw_agent(axis: plt.Axes, runs: Sequence[Run], x: str) -> None:
     grid = np.linspace(max(xs[0] for xs, _ in lines), min(xs[-1] for xs, _ in lines), 200)
     mean = np.mean([np.interp(grid, xs, returns) for xs, returns in lines], axis=0)
     axis.plot(grid / scale, mean, linewidth=2, label=LABELS[agent], **line_style)
+  style = {key: STYLES[agent][key] for key in ("color", "marker")}
   for run in runs:
-    last = run.checkpoints[-1]
-    at = run.result.without_evaluations(last["wall_s"]) if x == "wall_s" else last["env_steps"]
-    face = "none" if run.is_first else STYLES[agent]["color"]
-    style = {"color": STYLES[agent]["color"], "markerfacecolor": face, "markersize": 5}
-    axis.plot([at / scale], [run.score], marker=STYLES[agent]["marker"], linestyle="none", **style)
+    at = run.last_step if x == "env_steps" else float(run.result.wall_s_at([run.last_step])[0])
+    axis.plot([at / scale], [run.score], linestyle="none", markersize=5, **style)
 
 
 def draw_point(
@@ -139,7 +136,7 @@ def draw_gymnax(axis: plt.Axes, game: str, until: float) -> None:
 
 def last_step(runs: Sequence[Run]) -> int:
   """Returns the environment step of the last checkpoint."""
-  return max(int(run.checkpoints[-1]["env_steps"]) for run in runs)
+  return max(run.last_step for run in runs)
 
 
 def finish(axis: plt.Axes, x: str | None = None, title: str | None = None) -> None:

@@ -4,10 +4,9 @@
 
 Plots the return over environment steps and over wall time, for each protocol that has runs: without sticky
 actions (a), and MinAtar's own (b). Lines show the evaluations during training: thin for each seed, thick for
-the mean over seeds. A dot is a seed's figure, the mean over the run's last five milestones; a hollow dot is
-that of a first run, which has one checkpoint. The plots over minutes have only runs on one
-core. The dotted line over steps is the published curve of gymnax's PPO in gymnax's own environments. Missing
-runs are left out and reported. The thesis has four of the games.
+the mean over seeds. A dot is a seed's figure, the mean over the run's last five milestones. The plots over
+minutes have only runs on one core. The dotted line over steps is the published curve of gymnax's PPO in
+gymnax's own environments. Missing runs are left out and reported. The thesis has four of the games.
 """
 
 import sys
@@ -24,9 +23,9 @@ AGENTS = ("muzero", "ppo_replica", "ppo_tuned")
 TITLES = {"a": "no sticky actions, 1,000 steps", "b": "sticky actions, no cut-off"}
 
 
-def draw(results: Path, one_seed: Path) -> plt.Figure:
+def draw(results: Path) -> plt.Figure:
   """Plots one game per column, and two rows for each protocol: over steps, and over minutes."""
-  groups = read_runs(results, one_seed)
+  groups = read_runs(results)
   shown = [protocol for protocol in PROTOCOLS if any(key[1] == protocol for key in groups)]
   if not shown:
     raise MissingError("no results; run `python -m experiments.minatar_vs_ppo.sweep`")

@@ -3,9 +3,8 @@
     python -m thesis_figures.figure_5_2
 
 Lines show the evaluations during training, and a dot each seed's figure (as in figure 5.1). On the right are
-the runs under MinAtar's own protocol or, if there are none, the first runs with sticky actions and a cap of
-1,000 steps. Dotted lines show published results: gymnax's PPO without sticky actions, and the final return of
-AC(λ) with sticky actions.
+the runs under MinAtar's own protocol. Dotted lines show published results: gymnax's PPO without sticky
+actions, and the final return of AC(λ) with sticky actions.
 """
 
 import sys
@@ -13,7 +12,7 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 
-from experiments.minatar_vs_ppo.runs import FIRST_STICKY, Run, read_runs, select
+from experiments.minatar_vs_ppo.runs import Run, read_runs, select
 from thesis_figures.drawing import (
   MissingError,
   draw_agent,
@@ -25,16 +24,15 @@ from thesis_figures.drawing import (
 )
 from thesis_figures.figure_5_1 import AGENTS
 
-STICKY = {"b": "sticky actions, probability 0.1, no cut-off", FIRST_STICKY: "sticky actions, probability 0.1"}
+TITLES = {"a": "no sticky actions", "b": "sticky actions, probability 0.1, no cut-off"}
 
 
-def draw(results: Path, one_seed: Path) -> plt.Figure:
+def draw(results: Path) -> plt.Figure:
   """Plots the runs without sticky actions on the left and with them on the right, each on its own scale."""
-  groups = read_runs(results, one_seed)
-  sticky = "b" if ("muzero", "b", "breakout") in groups else FIRST_STICKY
+  groups = read_runs(results)
   found: dict[str, list[list[Run]]] = {
     protocol: [own for agent in AGENTS if (own := select(groups, agent, protocol).get("breakout"))]
-    for protocol in ("a", sticky)
+    for protocol in TITLES
   }
   if not all(found.values()):
     raise MissingError("no result on breakout; run `python -m experiments.minatar_vs_ppo.sweep`")
@@ -46,7 +44,7 @@ def draw(results: Path, one_seed: Path) -> plt.Figure:
       draw_gymnax(axis, "breakout", max(map(last_step, own)))
     else:
       draw_published(axis, "AC(λ) of MinAtar", "breakout")
-    finish(axis, "env_steps", STICKY.get(protocol, "no sticky actions"))
+    finish(axis, "env_steps", TITLES[protocol])
     axis.legend(frameon=False, fontsize=9)
   axes[0].set_ylabel("return, evaluation episodes")
   figure.suptitle("MinAtar Breakout (package minatar)")

@@ -4,7 +4,8 @@
 
 Each point is one checkpoint with one number of simulations, evaluated in 30 episodes as in the thesis. The
 left panel shows the return over environment steps. The right panel shows it over the number of simulations,
-at four milestones, with 95% intervals over the episodes.
+at four milestones, with 95% intervals over the episodes. The run is one of the first runs (`one_seed`) until
+the sweep has one.
 """
 
 import sys
@@ -15,17 +16,20 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from experiments.lib.results import Result, read_results
+from experiments.minatar_vs_ppo.sweep import HERE
 from moozi.core.errors import UserError
 from thesis_figures.drawing import draw_point, finish, main
 
 GAME = "minatar:space_invaders"
 MARKERS = "ovs^DPX*"
 NUM_MILESTONES = 4
+ONE_SEED = HERE / "one_seed"
+"""The folder of the first runs."""
 
 
-def draw(results: Path, one_seed: Path) -> plt.Figure:
+def draw(results: Path) -> plt.Figure:
   """Plots the return over training on the left and over simulations on the right, on one scale."""
-  found = _by_simulations(results) or _by_simulations(one_seed)
+  found = _by_simulations(results) or _by_simulations(ONE_SEED)
   if not found:
     raise UserError(
       "no result by number of simulations on space_invaders; run `python -m experiments.minatar_vs_ppo.sweep`"

@@ -46,7 +46,8 @@ def play(run: str, simulations: Sequence[int], results: Path = RESULTS, episodes
 def table_of(results: Path = RESULTS) -> str:
   """Returns a Markdown table with a row for each agent and a column for each number of simulations.
 
-  A cell has the mean return and its standard error, in which the distinct games count, not all.
+  A cell has the mean return and its standard error, in which only the n distinct games count: the standard
+  deviation of all returns (of the population) divided by √(n − 1).
   """
   rows = []
   for path in sorted(results.glob("*.json")):
@@ -59,8 +60,8 @@ def table_of(results: Path = RESULTS) -> str:
 def _cell(figures: dict[str, Any] | None) -> str:
   if figures is None:
     return ""
-  error = np.std(figures["returns"]) / np.sqrt(figures["distinct_episodes"])
-  return f"{np.mean(figures['returns']):.1f} ± {error:.1f}"
+  mean, distinct = f"{np.mean(figures['returns']):.1f}", figures["distinct_episodes"]
+  return mean if distinct == 1 else f"{mean} ± {np.std(figures['returns']) / np.sqrt(distinct - 1):.1f}"
 
 
 @command

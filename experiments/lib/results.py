@@ -30,6 +30,7 @@ from experiments.lib.jobs import Evaluation, Job
 from moozi.core.config import Config
 from moozi.core.errors import UserError
 from moozi.envs.suites import minatar
+from moozi.experiments.comparison import CONDITIONS, training_seconds
 from moozi.experiments.jobs import GROWABLE, differences, reaches_end
 from moozi.io.atomic_write import write_bytes, write_text
 from moozi.io.checkpoints import code_commit, find_checkpoint
@@ -39,11 +40,7 @@ from moozi.io.metrics import read_metrics, thin_ticks
 from moozi.io.plain_data import to_plain_json
 from moozi.io.run_directory import RunDirectory, read_run_config
 
-CONDITIONS = ("noise_free", "max_random_starts", "max_episode_steps", "seed")
-"""Settings of `evaluation` that returns depend on."""
-
 _MAX_TICKS = 200
-_ROUNDING_S = 0.01  # maximum rounding error of a tick's time, in seconds
 _PACKAGES = ("jax", "mctx", "minatar", "ray")
 
 
@@ -215,24 +212,16 @@ class Result:
     return None if value is None else float(value)
 
   @property
-  def has_curve(self) -> bool:
-    return (self.path / "metrics.jsonl").exists()
-
-  def without_evaluations(self, wall_s: float) -> float:
-    """Returns `wall_s` minus the time that training had waited for evaluations until then."""
-    if not (self.config.has_one_process and self.has_curve):
-      return wall_s
-    ends = [(tick["wall_s"], tick["test/seconds"]) for tick in self.ticks if "test/seconds" in tick]
-    return wall_s - sum(seconds for end, seconds in ends if end <= wall_s + _ROUNDING_S)
+  def processor(self) -> str | None:
+    """The name of the run's processor, such as `Intel Xeon`; None if the result does not have it."""
+    path = self.path / "summary.json"
+    summary = json.loads(path.read_text("utf-8")) if path.exists() else {}
+    name = summary.get("machine", {}).get("cpu") or self.machine.get("device")
+    return None if name is None else name.replace("(R)", "").removesuffix(" Processor")
 
   def wall_s_at(self, env_steps: ArrayLike) -> Float[np.ndarray, " N"]:
-    """Returns the seconds of training until each of N environment steps, interpolated between ticks.
-
-    With `runtime=ray` an evaluation is reported after its environment step; this delay is not included.
-    """
-    steps, first = np.unique([tick["env_steps"] for tick in self.ticks], return_index=True)
-    seconds = [self.without_evaluations(self.ticks[i]["wall_s"]) for i in first]
-    return np.interp(np.asarray(env_steps, np.float64), steps, seconds)
+    """Returns the seconds of training until each of N environment steps, without evaluations."""
+    return training_seconds(self.ticks, self.config, np.asarray(env_steps, np.float64))
 
   @functools.cached_property
   def ticks(self) -> list[dict[str, Any]]:
@@ -246,6 +235,7 @@ class Result:
 
 
 def conditions_of(config: Config) -> dict[str, Any]:
+  """Returns the settings of `evaluation` that returns depend on."""
   return {key: getattr(config.evaluation, key) for key in CONDITIONS}
 
 

@@ -22,7 +22,6 @@ from experiments.lib.results import conditions_of, with_interval, write_between_
 from experiments.minatar_vs_ppo.runs import (
   CORES,
   LABELS,
-  ONE_SEED,
   RESULTS,
   Run,
   read_runs,
@@ -69,15 +68,14 @@ Groups = dict[tuple[str, str, str], list[Run]]
 
 
 def rows_of(groups: Groups) -> list[dict[str, Any]]:
-  """Returns one row for each agent, game and protocol of the sweep that has runs."""
-  return [_row(key, runs) for key, runs in sorted(groups.items()) if key[1] in PROTOCOLS]
+  """Returns one row for each agent, game and protocol that has runs."""
+  return [_row(key, runs) for key, runs in sorted(groups.items())]
 
 
 def _row(key: tuple[str, str, str], runs: list[Run]) -> dict[str, Any]:
   minutes = [run.minutes for run in runs if run.minutes is not None]
   return {
     **dict(zip(("agent", "protocol", "game"), key, strict=True)),
-    "is_first": runs[0].is_first,
     "seeds": [run.seed for run in runs],
     "scores": [run.score for run in runs],
     "mean": float(np.mean([run.score for run in runs])),
@@ -85,7 +83,7 @@ def _row(key: tuple[str, str, str], runs: list[Run]) -> dict[str, Any]:
     "acting_returns": [run.acting_return for run in runs],
     "checkpoints": [[[c["env_steps"], c["return_mean"]] for c in run.checkpoints] for run in runs],
     "max_env_steps": runs[0].max_env_steps,
-    "env_steps": [run.checkpoints[-1]["env_steps"] for run in runs],
+    "env_steps": [run.last_step for run in runs],
     "episodes": sum(c["episodes"] for run in runs for c in run.checkpoints[-NUM_REPORTED:]),
     "episodes_at_bound": sum(run.num_at_bound for run in runs),
     "distinct_episodes": [c["distinct_episodes"] for run in runs for c in run.checkpoints[-NUM_REPORTED:]],
@@ -125,12 +123,10 @@ def aggregates_of(groups: Groups, scales: dict[tuple[str, str], tuple[float, flo
   """Returns the IQM of each protocol and agent with runs of all games, and MooZi's improvement over it.
 
   Scores are normalized (`scales_of`). Each game counts with the seeds that all games of the agent have.
-  `is_first` is whether one of the runs is one of the first runs.
   """
   out = []
   for protocol in PROTOCOLS:
-    chosen = {agent: select(groups, agent, protocol) for agent in LABELS}
-    scores = {agent: _common_scores(runs) for agent, runs in chosen.items()}
+    scores = {agent: _common_scores(select(groups, agent, protocol)) for agent in LABELS}
     for agent, own in scores.items():
       if own is None:
         continue
@@ -145,7 +141,6 @@ def aggregates_of(groups: Groups, scales: dict[tuple[str, str], tuple[float, flo
           "seeds": own.shape[1],
           "iqm": _rounded(iqm),
           "improvement": None if better is None else _rounded(better),
-          "is_first": any(run.is_first for runs in chosen[agent].values() for run in runs),
         }
       )
   return out
@@ -159,14 +154,9 @@ def _common_scores(runs: dict[str, list[Run]]) -> np.ndarray | None:
 
 
 def scores_of(groups: Groups, scales: dict[tuple[str, str], tuple[float, float]]) -> dict[str, Any]:
-  """Returns {"returns" or "normalized": {protocol: {agent: {game: scores of the seeds}}}}.
-
-  Leaves out the first runs, whose figures are from one checkpoint.
-  """
+  """Returns {"returns" or "normalized": {protocol: {agent: {game: scores of the seeds}}}}."""
   out: dict[str, Any] = {"returns": {}, "normalized": {}}
   for (agent, protocol, game), runs in sorted(groups.items()):
-    if runs[0].is_first:
-      continue
     zero, one = scales[protocol, game]
     scores = np.array([run.score for run in runs])
     for name, own in (("returns", scores), ("normalized", (scores - zero) / (one - zero))):
@@ -183,7 +173,7 @@ def minutes_of(groups: Groups) -> list[dict[str, Any]]:
 
   PPO's score is its return at the minute at which MooZi's runs end, or at PPO's own end if that is earlier.
   `moozi_minutes` is the first minute at which MooZi has that return. A curve that ends before `at_minutes`
-  keeps its last return.
+  keeps its last return. `rival_at_double` is PPO's return at twice `at_minutes`.
   """
   out = []
   for protocol in PROTOCOLS:
@@ -212,9 +202,17 @@ def minutes_of(groups: Groups) -> list[dict[str, Any]]:
             "moozi_end": float(moozi[0][-1]),
             "rival_then": float(np.interp(AT_MINUTES, *rival)),
             "rival_end": float(rival[0][-1]),
+            "rival_at_double": float(np.interp(2 * AT_MINUTES, *rival)),
+            "moozi_processors": processors_of(pair[0]),
+            "rival_processors": processors_of(pair[1]),
           }
         )
   return out
+
+
+def processors_of(runs: Sequence[Run]) -> list[str]:
+  """Returns the names of the runs' processors, sorted; "unknown" for a run without a name."""
+  return sorted({run.result.processor or "unknown" for run in runs})
 
 
 def _minutes_curve(runs: list[Run]) -> tuple[np.ndarray, np.ndarray]:
@@ -322,8 +320,6 @@ def _protocol_table(tables: dict[str, Any], protocol: str) -> str:
 def _cell(row: dict[str, Any] | None) -> str:
   if row is None:
     return "–"
-  if row["is_first"]:
-    return f"{row['mean']:.1f} †"
   seeds = ", ".join(f"{score:.1f}" for score in row["scores"])
   bound = (
     f"; {row['episodes_at_bound']} of {row['episodes']} at the bound" if row["episodes_at_bound"] else ""
@@ -374,8 +370,7 @@ def _aggregate_table(aggregates: Sequence[dict[str, Any]]) -> str:
   for row in aggregates:
     iqm = interval_text(Aggregate(*row["iqm"]))
     better = interval_text(Aggregate(*row["improvement"])) if row["improvement"] else "–"
-    label = LABELS[row["agent"]] + " †" * row["is_first"]
-    lines.append(f"| ({row['protocol']}) | {label} | {row['seeds']} | {iqm} | {better} |")
+    lines.append(f"| ({row['protocol']}) | {LABELS[row['agent']]} | {row['seeds']} | {iqm} | {better} |")
   return "\n".join(lines)
 
 
@@ -402,18 +397,36 @@ def _minutes_table(minutes: Sequence[dict[str, Any]]) -> str:
       f"| ({row['protocol']}) {game} | {LABELS[row['rival']]} | {row['rival_score']:.1f} "
       f"| {row['rival_minutes']:.0f} | {first} | {_then(row, 'moozi')}, {_then(row, 'rival')} |"
     )
-  counts, early = [], sum(row["rival_end"] < row["at_minutes"] for row in minutes)
+  early = sum(row["rival_end"] < row["at_minutes"] for row in minutes)
+  counts, doubled, processors = [], [], {"muzero": _names(minutes, "moozi_processors")}
   for protocol, rival in dict.fromkeys((row["protocol"], row["rival"]) for row in minutes):
     found = [row for row in minutes if (row["protocol"], row["rival"]) == (protocol, rival)]
-    ahead = sum(row["moozi_then"] > row["rival_then"] for row in found)
-    missing = f" ({len(GAMES) - len(found)} not compared)" if len(found) < len(GAMES) else ""
-    counts.append(f"of {LABELS[rival]} under ({protocol}) on {ahead} of {len(GAMES)} games{missing}")
-  ended = (
-    f" A rival that ended earlier ({early} of {len(minutes)} rows) could have reached more." if early else ""
-  )
-  counted = f"At minute {AT_MINUTES:.0f} MooZi is ahead {'; '.join(counts)}."
-  lines += ["", f"{counted} The goal is four of five games at equal minutes.{ended}"]
+    of = f"of {LABELS[rival]} under ({protocol})"
+    counts.append(f"{of} {_games_ahead(found, 'rival_then')}")
+    if _names(found, "rival_processors") != _names(found, "moozi_processors"):
+      doubled.append(f"{of} at minute {2 * AT_MINUTES:.0f} {_games_ahead(found, 'rival_at_double')}")
+    processors[rival] = _names([row for row in minutes if row["rival"] == rival], "rival_processors")
+  text = [f"At minute {AT_MINUTES:.0f} MooZi is ahead {'; '.join(counts)}."]
+  text += ["The goal is four of five games at equal minutes."]
+  if early:
+    text += [f"A rival that ended earlier ({early} of {len(minutes)} rows) could have reached more."]
+  listed = (f"{LABELS[agent]}: {', '.join(names)}" for agent, names in processors.items())
+  text += [f"Processors: {'; '.join(listed)}."]
+  if doubled:
+    text += ["Minutes on different processors are not equal work."]
+    text += [f"At minute {AT_MINUTES:.0f} MooZi is also ahead {'; '.join(doubled)}."]
+  lines += ["", " ".join(text)]
   return "\n".join(lines)
+
+
+def _games_ahead(rows: Sequence[dict[str, Any]], rival: str) -> str:
+  """Returns on how many games MooZi's return at `at_minutes` exceeds that of the rival with this key."""
+  missing = f" ({len(GAMES) - len(rows)} not compared)" if len(rows) < len(GAMES) else ""
+  return f"on {sum(row['moozi_then'] > row[rival] for row in rows)} of {len(GAMES)} games{missing}"
+
+
+def _names(rows: Sequence[dict[str, Any]], key: str) -> list[str]:
+  return sorted({name for row in rows for name in row[key]})
 
 
 def _then(row: dict[str, Any], agent: str) -> str:
@@ -425,16 +438,14 @@ BRACKETS = (
   "Brackets are 95% intervals of a bootstrap over seeds, within each game; from few seeds they are too "
   "narrow. "
 )
-FORMER = "those of MooZi had former settings (`experiments/configs/minatar`)"
 NOT_RUN = "– means not run yet, or not published."
 
 
 def _legend(tables: dict[str, Any]) -> str:
   has_intervals = any(row["iqm"][1] is not None for row in tables["aggregates"])
-  rows, first = tables["measured"], [row for row in tables["measured"] if row["is_first"]]
-  conditions = rows[0]["evaluation"]
+  conditions = tables["measured"][0]["evaluation"]
   noise = "noise-free" if conditions["noise_free"] else "not noise-free"
-  text = (
+  return (
     "A figure is the mean over seeds, with each seed's figure in parentheses: the mean of its last "
     f"{NUM_REPORTED} milestones, {EPISODES} {noise} evaluation episodes each, which begin with up to "
     f"{conditions['max_random_starts']} random actions. An evaluation episode ends after "
@@ -444,12 +455,8 @@ def _legend(tables: dict[str, Any]) -> str:
     "bare search per step and the bare update per sample, from the fastest run to the slowest; some runs "
     "shared their core. "
     f"{BRACKETS if has_intervals else ''}"
-    "Published rows are under their own conditions (published.yaml); ≈ means read off a plot."
+    f"Published rows are under their own conditions (published.yaml); ≈ means read off a plot. {NOT_RUN}"
   )
-  if first:
-    text += " † is one seed and one checkpoint at 3M steps, from the first runs (`one_seed`)"
-    text += f"; {FORMER}." if any(row["agent"] == "muzero" for row in first) else "."
-  return f"{text} {NOT_RUN}"
 
 
 def _millions(steps: float) -> str:
@@ -481,7 +488,6 @@ def project_table(tables: dict[str, Any]) -> str:
     if best:
       label = f"best published, {SHORT[protocol]}, {best['steps']} steps"
       lines.append(line_of(label, lambda game: best["returns"].get(game, "–")))  # noqa: B023
-  first = [row for row in tables["measured"] if row["is_first"]]
   apart = sorted({r["max_env_steps"] // PROTOCOLS[r["protocol"]].num_milestones for r in tables["measured"]})
   conditions = (
     f"A seed's figure is the mean over its run's last {NUM_REPORTED} "
@@ -489,8 +495,7 @@ def project_table(tables: dict[str, Any]) -> str:
     "sticky actions, episodes are cut off after 1,000 steps (Freeway 2,500); with them, only "
     "evaluation has a limit, 10,000 steps (Freeway 2,500); ≥ marks figures with episodes at this limit. PPO "
     "with gymnax's settings has gymnax's better learning rate, 1e-3. Minutes are means "
-    "over seeds, each run on one core, which some runs shared."
-    f"{' † marks one checkpoint of one seed, without minutes.' if first else ''} {NOT_RUN}"
+    f"over seeds, each run on one core, which some runs shared. {NOT_RUN}"
   )
   return "\n".join([*lines, "", conditions])
 
@@ -499,7 +504,7 @@ def _short_cell(row: dict[str, Any] | None, bold: str) -> str:
   if row is None:
     return "–"
   bound = "≥ " * bool(row["episodes_at_bound"])
-  return f"{bold}{bound}{row['mean']:.1f}{bold}{' †' * row['is_first']}"
+  return f"{bold}{bound}{row['mean']:.1f}{bold}"
 
 
 def _best_published(published: Sequence[dict[str, Any]], protocol: str) -> dict[str, Any] | None:
@@ -535,7 +540,7 @@ def header_of(runs: Sequence[Run], configured_steps: int) -> list[str]:
 
 def headers_of(groups: Groups) -> dict[Path, list[str]]:
   """Returns the lines of `header_of` by configuration file, for the files that have runs of the sweep."""
-  paths = {config_path(*key): runs for key, runs in groups.items() if not runs[0].is_first}
+  paths = {config_path(*key): runs for key, runs in groups.items()}
   return {
     path: header_of(runs, load_config(path).max_env_steps) for path, runs in paths.items() if path is not None
   }
@@ -549,9 +554,9 @@ def write_headers(headers: dict[Path, list[str]]) -> None:
     write_text(path, "\n".join([kept[0], *own, *kept[1:]]) + "\n")
 
 
-def tables_of(results: Path, one_seed: Path | None) -> tuple[dict[str, Any], Groups]:
+def tables_of(results: Path) -> tuple[dict[str, Any], Groups]:
   """Returns everything that is tabulated, and the runs. Raises UserError: as `read_runs`."""
-  groups = read_runs(results, one_seed)
+  groups = read_runs(results)
   if not groups:
     raise UserError(f"{results}: no results; run `python -m experiments.minatar_vs_ppo.sweep`")
   published, played = read_published(), read_random_play(results / "random_play.json", groups)
@@ -572,7 +577,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
   """Writes the tables; returns the exit status."""
   parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
   parser.add_argument("--results", type=Path, default=RESULTS)
-  parser.add_argument("--one-seed", type=Path, default=ONE_SEED, help="the folder of the first runs")
   parser.add_argument(
     "--readme",
     type=Path,
@@ -584,7 +588,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
   options = parser.parse_args(arguments)
   if options.readme is not None and len(options.readme) not in (0, 2):
     raise UserError("--readme: takes no file or two, this experiment's README and the project's")
-  tables, groups = tables_of(options.results, options.one_seed)
+  tables, groups = tables_of(options.results)
   table = table_of(tables)
   write_json(options.results / "scores.json", tables.pop("scores"))
   write_json(options.results / "table.json", tables)

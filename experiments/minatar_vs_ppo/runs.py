@@ -3,9 +3,6 @@
 A run's figure is the mean return over its last five milestones, with 100 noise-free evaluation episodes each.
 Its swing is the sample standard deviation over its last ten milestones, divided by their mean. A single
 checkpoint would not be representative: neighbouring checkpoints of a run differ as much as seeds do.
-
-The folder `one_seed` has the first runs, one seed each, of which one checkpoint was evaluated. They are used
-for an agent, protocol and game until `results` has a run of them.
 """
 
 import dataclasses
@@ -33,7 +30,7 @@ from moozi.core.config import Config
 from moozi.core.errors import UserError
 from moozi.experiments.jobs import differences
 
-RESULTS, ONE_SEED = HERE / "results", HERE / "one_seed"
+RESULTS = HERE / "results"
 LABELS = {
   "muzero": "MooZi",
   "ppo_replica": "PPO, gymnax's settings",
@@ -46,30 +43,18 @@ _NAME = re.compile(
   rf"(?P<agent>{'|'.join(AGENTS)})_(?P<protocol>{'|'.join(PROTOCOLS)})"
   rf"_(?P<game>{'|'.join(GAMES)})_seed\d+"
 )
-_FIRST_NAME = re.compile(rf"(?P<agent>muzero|ppo)_(?P<game>{'|'.join(GAMES)})(?P<sticky>_sticky)?_seed\d+")
-_FIRST_AGENTS = {"muzero": "muzero", "ppo": "ppo_replica"}
-_FIRST_STEPS = 3_000_000
-FIRST_STICKY = "sticky"
-"""The protocol of the first runs on Breakout with sticky actions and a step cap."""
-
 _ACTING = "train/return_mean"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Run:
-  """A finished run and its evaluated milestones, oldest first.
-
-  Attributes:
-    agent: a key of LABELS.
-    is_first: whether it is one of the first runs, whose figure is from one checkpoint.
-  """
+  """A finished run and its evaluated milestones, oldest first; `agent` is a key of LABELS."""
 
   agent: str
   protocol: str
   game: str
   result: Result
   checkpoints: list[dict[str, Any]]
-  is_first: bool = False
 
   @property
   def key(self) -> tuple[str, str, str]:
@@ -81,12 +66,17 @@ class Run:
 
   @property
   def max_env_steps(self) -> int:
-    return _FIRST_STEPS if self.is_first else self.result.config.max_env_steps
+    return self.result.config.max_env_steps
+
+  @property
+  def last_step(self) -> int:
+    """The environment step of the last checkpoint."""
+    return int(self.checkpoints[-1]["env_steps"])
 
   @property
   def score(self) -> float:
     """The run's figure."""
-    return float(np.mean([c["return_mean"] for c in self.checkpoints[-NUM_REPORTED:]]))
+    return score_of(self.checkpoints)
 
   @property
   def swing(self) -> float | None:
@@ -99,8 +89,7 @@ class Run:
   @property
   def acting_return(self) -> float | None:
     """The mean return of the last 100 episodes while acting, until the last checkpoint."""
-    until = self.checkpoints[-1]["env_steps"]
-    ticks = [tick for tick in self.result.ticks if _ACTING in tick and tick["env_steps"] <= until]
+    ticks = [tick for tick in self.result.ticks if _ACTING in tick and tick["env_steps"] <= self.last_step]
     return float(ticks[-1][_ACTING]) if ticks else None
 
   @property
@@ -113,8 +102,7 @@ class Run:
   @property
   def minutes(self) -> float | None:
     """Minutes of training without evaluations; None if the run had another number of cores."""
-    last = self.checkpoints[-1]
-    return self.result.without_evaluations(last["wall_s"]) / 60 if self.has_minutes else None
+    return float(self.result.wall_s_at([self.last_step])[0]) / 60 if self.has_minutes else None
 
   @property
   def has_minutes(self) -> bool:
@@ -132,18 +120,13 @@ class Run:
     return steps, self.result.wall_s_at(steps) / 60, returns
 
 
-def read_runs(
-  results: Path = RESULTS, one_seed: Path | None = ONE_SEED
-) -> dict[tuple[str, str, str], list[Run]]:
+def read_runs(results: Path = RESULTS) -> dict[tuple[str, str, str], list[Run]]:
   """Reads all runs, by (agent, protocol, game); the runs of a key are in order of their seeds.
 
   Raises: UserError: a result is not of a job of the sweep, was made under other conditions than its protocol,
     or differs from the others of its key in more than the seed and the machine.
   """
   runs = [run for result in read_results(results) if (run := _run_of(result)) is not None]
-  found = {run.key for run in runs}
-  first = [_first_run_of(result) for result in (read_results(one_seed) if one_seed else [])]
-  runs += [run for run in first if run is not None and run.key not in found]
   groups: dict[tuple[str, str, str], list[Run]] = {}
   for run in sorted(runs, key=lambda run: (run.key, run.seed)):
     groups.setdefault(run.key, []).append(run)
@@ -169,25 +152,21 @@ def _run_of(result: Result) -> Run | None:
   if not name.endswith(f"_seed{result.config.seed}"):
     raise UserError(f"{result.path}: has seed {result.config.seed}; rename it")
   _check_protocol(result, protocol, game)
-  checkpoints = _evaluated(result)
+  checkpoints = evaluated(result)
   if len(checkpoints) < NUM_REPORTED:
     raise UserError(f"{result.path}: has {len(checkpoints)} evaluated milestones; needs {NUM_REPORTED}")
   return Run(agent=agent, protocol=protocol, game=game, result=result, checkpoints=checkpoints)
 
 
-def _first_run_of(result: Result) -> Run | None:
-  """Returns a first run with its checkpoint at 3M steps; None for a result by number of simulations."""
-  if (found := _FIRST_NAME.fullmatch(result.path.name)) is None:
-    return None
-  at_end = [c for c in _evaluated(result) if 0 <= c["env_steps"] - _FIRST_STEPS <= 0.05 * _FIRST_STEPS]
-  agent, game = _FIRST_AGENTS[found["agent"]], found["game"]
-  protocol = FIRST_STICKY if found["sticky"] else "a"
-  return Run(agent=agent, protocol=protocol, game=game, result=result, checkpoints=at_end[:1], is_first=True)
-
-
-def _evaluated(result: Result) -> list[dict[str, Any]]:
+def evaluated(result: Result) -> list[dict[str, Any]]:
+  """Returns the evaluations of milestones with the run's own number of simulations, oldest first."""
   own = [e for e in result.evaluations if e["simulations"] is None and e["episodes"] >= EPISODES]
   return sorted(own, key=lambda e: int(e["env_steps"]))
+
+
+def score_of(checkpoints: Sequence[dict[str, Any]]) -> float:
+  """Returns the figure of a run: the mean return over its last five milestones."""
+  return float(np.mean([c["return_mean"] for c in checkpoints[-NUM_REPORTED:]]))
 
 
 def _check_protocol(result: Result, protocol: str, game: str) -> None:

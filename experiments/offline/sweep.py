@@ -82,15 +82,17 @@ def measure(options: argparse.Namespace, results: Path = RESULTS) -> dict[str, A
 
 def print_table(figures: dict[str, Any]) -> None:
   """Prints the figures in Markdown."""
-  print("| agent | environment steps seen | return | training, s |")
-  print("|---|---|---|---|")
   half, offline = figures["half_way"], figures["offline"]
+  heading = f"return, {half['episodes']} episodes ± standard deviation"
+  print(f"| agent | environment steps seen | {heading} | training, s |")
+  print("|---|---|---|---|")
   rows = (
-    ("half-way checkpoint", half["env_steps"], half, figures["wall_s"]["online"] / 2),
-    ("offline, with reanalyze", figures["steps"] // 2, offline, figures["wall_s"]["offline"]),
+    ("half-way checkpoint", f"{half['env_steps']:,}", half),
+    ("offline, with reanalyze", f"the trajectories of the first {figures['steps'] // 2:,}", offline),
   )
-  for name, steps, result, wall_s in rows:
-    print(f"| {name} | {steps:,} | {result['return_mean']:.1f} ± {result['return_std']:.1f} | {wall_s:.0f} |")
+  for name, seen, result in rows:
+    returned = f"{result['return_mean']:.2f} ± {result['return_std']:.2f}"
+    print(f"| {name} | {seen} | {returned} | {result['wall_s']:.0f} |")
   print(f"\noffline / half-way: {figures['share']:.2f} (expected at least 0.90)")
   print(f"trajectories: {figures['mib_per_million_steps']:.1f} MiB per million steps")
 

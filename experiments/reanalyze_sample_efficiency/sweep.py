@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 
 from experiments.lib.ablation import SHORT_RUN, read_figures, run_side_by_side, seeds_of
+from experiments.lib.command import command
 from experiments.lib.jobs import ROOT, Job
 from experiments.lib.results import markdown_table
 from experiments.lib.sweep import RUNS
-from moozi.core.errors import UserError
 from moozi.io.machine import num_cores
 
 HERE = Path(__file__).resolve().parent
@@ -124,8 +124,9 @@ def table_of(steps: int, ratio: float) -> str:
   return markdown_table(COLUMNS, rows)
 
 
-def main() -> None:
-  """Trains what is missing and prints the table."""
+@command
+def main() -> int:
+  """Trains what is missing and prints the table; returns the exit status."""
   parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
   parser.add_argument("--steps", type=int, default=250_000)
   parser.add_argument("--seeds", type=int, default=2)
@@ -140,17 +141,15 @@ def main() -> None:
   variants = [f"{base}_{options.change}" if options.change else base for base in options.variants]
   chosen = [(g, v, s) for s in range(options.seeds) for g in options.games for v in variants]
   chosen.sort(key=lambda item: "_more" in item[1])  # runs with fewer updates first
-  try:
+  table = table_of(options.steps, options.ratio)
+  if not options.table:
+    jobs = [job(*item, options.steps, options.ratio) for item in chosen]
+    if not run_side_by_side(jobs, RUNS / HERE.name, RESULTS, options.minutes, options.workers):
+      return 1
     table = table_of(options.steps, options.ratio)
-    if not options.table:
-      jobs = [job(*item, options.steps, options.ratio) for item in chosen]
-      if not run_side_by_side(jobs, RUNS / HERE.name, RESULTS, options.minutes, options.workers):
-        sys.exit(1)
-      table = table_of(options.steps, options.ratio)
-    print(table)
-  except UserError as error:
-    sys.exit(f"error: {error}")
+  print(table)
+  return 0
 
 
 if __name__ == "__main__":
-  main()
+  sys.exit(main())

@@ -9,12 +9,9 @@ command that repeats a run.
 from collections import defaultdict
 from pathlib import Path
 
-import numpy as np
-
 from experiments.lib.results import Result, read_results, write_between_markers
 from experiments.minatar_vs_ppo.analysis import head_of, line_of
-from experiments.minatar_vs_ppo.runs import RESULTS
-from experiments.minatar_vs_ppo.sweep import NUM_REPORTED
+from experiments.minatar_vs_ppo.runs import RESULTS, evaluated, score_of
 
 FULL_RUNS = Path(__file__).resolve().parent / "full_runs"
 
@@ -34,18 +31,12 @@ def settings_of(result: Result) -> str:
   return name + "; averaged" * (result.config.evaluation.network == "target")
 
 
-def figure_of(result: Result) -> float:
-  """Returns the mean return of a run's last five milestones."""
-  last = sorted(result.evaluations, key=lambda e: int(e["env_steps"]))[-NUM_REPORTED:]
-  return float(np.mean([e["return_mean"] for e in last]))
-
-
 def table() -> str:
   """Returns the table in Markdown: a row for each combination of settings, with the figures of all seeds."""
   rows: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
   final = [r for r in read_results(RESULTS) if r.path.name.startswith("muzero_a_")]
   for result in [*read_results(FULL_RUNS), *final]:
-    rows[settings_of(result)][result.game].append(figure_of(result))
+    rows[settings_of(result)][result.game].append(score_of(evaluated(result)))
   cells = {
     name: lambda game, of=of: ", ".join(f"{x:.1f}" for x in of.get(game, [])) or "–"
     for name, of in sorted(rows.items())

@@ -40,7 +40,7 @@ INTERVAL_NOTE = (
 )
 AXES = ("env_steps", "minutes")
 CENTERS: Mapping[str, Statistic] = {"iqm": interquartile_mean, "mean": np.mean}
-_PROTOCOL = ("noise_free", "max_random_starts", "max_episode_steps", "seed")
+CONDITIONS = ("noise_free", "max_random_starts", "max_episode_steps", "seed")
 """Keys of `evaluation` that the returns depend on; `conditions_of` adds the opponent."""
 
 _NOT_METHOD = (
@@ -244,7 +244,7 @@ def make_tasks(runs: Sequence[RunCurve]) -> list[Task]:
 
 def conditions_of(config: Config) -> dict[str, Any]:
   """Returns the environment, all its options (defaults included), and the evaluation protocol."""
-  protocol = {f"evaluation.{key}": getattr(config.evaluation, key) for key in _PROTOCOL}
+  protocol = {f"evaluation.{key}": getattr(config.evaluation, key) for key in CONDITIONS}
   protocol["evaluation.opponent"] = config.evaluation.opponent_name
   wrappers = {"env.wrappers": list(config.env.wrappers)} if config.env.wrappers else {}
   return {"env": config.env.name, **options_of(config.env.name, config.env.kwargs), **wrappers, **protocol}

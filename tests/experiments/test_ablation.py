@@ -273,3 +273,10 @@ def test_offline_jobs_follow_one_another(tmp_path, monkeypatch):
   figures = module.measure(options, tmp_path / "results")
   assert (figures["share"], figures["mib_per_million_steps"]) == (0.9, 2.0)
   assert figures["wall_s"] == {"online": 60.0, "offline": 60.0}
+
+
+def test_the_table_of_offline_learning_is_in_the_readme(capsys):
+  module = importlib.import_module("experiments.offline.sweep")
+  module.print_table(json.loads((module.RESULTS / "figures.json").read_text("utf-8")))
+  table, _ = capsys.readouterr().out.split("\n\n")
+  assert table in (module.RESULTS.parent / "README.md").read_text("utf-8")

@@ -92,7 +92,7 @@ class FakeAgent:
     if simulations == 64:
       raise EnvError("the environment failed")
     returns = np.asarray([simulations - 1.0, simulations + 1.0] * (episodes // 2))
-    return type("Result", (), {"returns": returns, "summary": lambda _: {"distinct_episodes": 4}})()
+    return type("Result", (), {"returns": returns, "summary": lambda _: {"distinct_episodes": 5}})()
 
 
 def test_simulations_keep_what_was_played(tmp_path, monkeypatch):
@@ -103,9 +103,9 @@ def test_simulations_keep_what_was_played(tmp_path, monkeypatch):
   assert simulations.play("runs/boxing", (8, 32), tmp_path) == tmp_path / "boxing.json"
   assert agent.played == [32, 64, 8]
   assert list(json.loads((tmp_path / "boxing.json").read_text())) == ["8", "32"]
-  # Four distinct games: a standard deviation of 1 is a standard error of 0.5.
+  # Five distinct games: a standard deviation of 1, not corrected for its bias, is a standard error of 0.5.
   row = simulations.table_of(tmp_path).splitlines()[-1]
-  assert row == "| boxing | 8.0 ± 0.5 |  | 32.0 ± 0.5 |  | 4 |"
+  assert row == "| boxing | 8.0 ± 0.5 |  | 32.0 ± 0.5 |  | 5 |"
 
 
 def test_the_table_of_simulations_is_in_the_readme():

@@ -1,13 +1,15 @@
 """Tests of the jobs of experiments/chance."""
 
+import json
 from pathlib import Path
 
+from experiments.chance import random_play
 from experiments.chance.sweep import HERE, SEEDS, VARIANTS, job, jobs
 from experiments.chance.table import COLUMNS, table_of, tables
 from experiments.lib.results import write_json
 from moozi.experiments.jobs import differences
 from moozi.io.config import load_config
-from tests.experiments.sample_results import evaluation, make_result
+from tests.experiments.sample_results import ROOT, evaluation, make_result
 
 NODES = ["chance.codes", "planners.test.algorithm", "planners.train.algorithm"]
 
@@ -34,6 +36,19 @@ def test_variants_differ_in_model_and_search_only(tmp_path):
 def test_breakout_is_that_of_protocol_b(tmp_path):
   config = job("breakout", "gumbel", 0).load_config(tmp_path)
   assert config.env == load_config("minatar/sticky/breakout").env
+
+
+def test_random_play_is_measured_and_stated(tmp_path):
+  assert random_play.main(["--episodes", "2", "--results", str(tmp_path)]) == 0
+  small = json.loads((tmp_path / "random_play.json").read_text())
+  committed = json.loads((HERE / "results" / "random_play.json").read_text())
+  assert (small["num_episodes"], committed["num_episodes"]) == (2, random_play.NUM_EPISODES)
+  assert small["evaluation"] == committed["evaluation"]
+  mean = committed["mean"]
+  assert f"random play: {mean:,.0f}" in (ROOT / "README.md").read_text("utf-8")
+  assert f"(results/random_play.json) | | {mean:,.0f} |" in (HERE / "README.md").read_text("utf-8")
+  config = (ROOT / "config" / "pgx" / "2048.yaml").read_text("utf-8")
+  assert f"Random play returns about {round(mean, -2):,.0f}." in config
 
 
 def test_the_table_is_in_the_readme():

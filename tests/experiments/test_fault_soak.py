@@ -1,5 +1,6 @@
 """Tests of the fault soak: the injected faults, and the analysis of synthetic results."""
 
+import json
 import random
 import re
 import subprocess
@@ -51,6 +52,12 @@ def test_every_fault_is_injected_once_before_any_repeats():
   for _ in range(2):
     assert {next(faults) for _ in soak.FAULTS} == set(soak.FAULTS)
   assert set(analysis.COUNTERS) <= set(soak.FAULTS)
+
+
+def test_committed_faults_are_known_and_counted():
+  result = json.loads((analysis.RESULTS / "soak_faults.json").read_text())
+  assert {fault["kind"] for fault in result["injected"]} == set(soak.FAULTS)
+  assert analysis.mismatches(result["injected"], result["faults"]) == []
 
 
 def test_env_fails_once(tmp_path, monkeypatch):

@@ -19,7 +19,6 @@ from moozi.io.config_files import read_chain
 from moozi.io.plain_data import read_yaml
 from tests.experiments.sample_results import ROOT, make_run
 
-NONE = ("--one-seed", "none")
 PLAYED = [{"protocol": p, "game": g, "mean": 0.0} for p in sweep.PROTOCOLS for g in sweep.GAMES]
 READMES = {"own.md": analysis.README, "project.md": analysis.PROJECT_README}
 
@@ -115,7 +114,7 @@ def sample(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def groups(sample):
-  return read_runs(sample, None)
+  return read_runs(sample)
 
 
 @pytest.fixture
@@ -141,19 +140,6 @@ def test_a_figure_is_the_mean_of_five_milestones(groups):
   assert dataclasses.replace(own, result=two_cores).minutes is None
 
 
-@pytest.mark.slow
-def test_first_runs_stand_in_for_missing_ones(results):
-  groups = read_runs(results)
-  assert [run.is_first for run in groups["muzero", "a", "asterix"]] == [False, False]
-  (only,) = groups["muzero", "a", "freeway"]
-  assert (only.is_first, round(only.score, 1), only.swing, only.max_env_steps) == (
-    True,
-    61.7,
-    None,
-    3_000_000,
-  )
-
-
 @pytest.mark.parametrize(
   ("change", "message"),
   [
@@ -167,7 +153,7 @@ def test_first_runs_stand_in_for_missing_ones(results):
 )
 def test_refuses_results_that_are_of_no_job(results, capsys, change, message):
   change(results / "muzero_a_asterix_seed1")
-  assert analysis.main(["--results", str(results), *NONE]) == 2
+  assert analysis.main(["--results", str(results)]) == 2
   assert message in capsys.readouterr().err
   assert not (results / "table.md").exists()
 
@@ -180,9 +166,9 @@ def test_seeds_may_differ_in_the_machine_only(results, override, is_refused):
   make_run(results, "muzero", "asterix", 2, [1.0] * 10, overrides=(override,))
   if is_refused:
     with pytest.raises(UserError, match="differ in targets"):
-      read_runs(results, None)
+      read_runs(results)
   else:
-    assert len(read_runs(results, None)["muzero", "a", "asterix"]) == 3
+    assert len(read_runs(results)["muzero", "a", "asterix"]) == 3
 
 
 def test_aggregates_are_normalized_and_over_games(groups):
@@ -201,12 +187,7 @@ def test_aggregates_are_normalized_and_over_games(groups):
   assert moozi["iqm"][0] == pytest.approx(interquartile_mean(scores))
   assert moozi["iqm"][1] <= moozi["iqm"][0] <= moozi["iqm"][2]
   assert (moozi["seeds"], moozi["improvement"], ppo["improvement"]) == (2, None, [1.0, None, None])
-  assert (moozi["is_first"], ppo["is_first"]) == (False, False)
-  key = "ppo_replica", "a", "breakout"
-  first = [dataclasses.replace(run, is_first=True) for run in groups[key]]
-  ppo = analysis.aggregates_of(groups | {key: first}, scales)[1]
-  assert ppo["is_first"]
-  assert "| (a) | PPO, gymnax's settings † |" in analysis._aggregate_table([ppo])
+  assert "| (a) | PPO, gymnax's settings | 1 |" in analysis._aggregate_table([ppo])
 
 
 def test_minutes_to_the_rivals_return(groups):
@@ -218,13 +199,15 @@ def test_minutes_to_the_rivals_return(groups):
   assert row["rival_score"] == pytest.approx(rival)
   assert row["moozi_minutes"] is None
   assert row["moozi_then"] < row["rival_then"]
+  assert row["rival_at_double"] == row["rival_then"]
+  assert row["moozi_processors"] == row["rival_processors"] == ["AMD EPYC"]
   assert set(found) == set(analysis.GAMES)
 
 
 def test_a_seed_that_has_ended_keeps_its_return_in_the_mean(tmp_path):
   for seed, minutes in enumerate((6.0, 3.0)):
     make_run(tmp_path, "ppo_replica", "seaquest", seed, [20.0] * 10, minutes=minutes)
-  slow, fast = read_runs(tmp_path, None)["ppo_replica", "a", "seaquest"]
+  slow, fast = read_runs(tmp_path)["ppo_replica", "a", "seaquest"]
   minutes, returns = analysis._minutes_curve([slow, fast])
   of_slow = analysis._minutes_curve([slow])
   np.testing.assert_array_equal(minutes, of_slow[0])
@@ -261,6 +244,9 @@ def test_the_table_of_minutes_says_who_has_ended_and_is_ahead():
     "moozi_minutes": 9.2,
     "moozi_then": 58.7,
     "moozi_end": 35.0,
+    "rival_at_double": 24.1,
+    "moozi_processors": ["Intel Xeon"],
+    "rival_processors": ["Intel Xeon"],
   }
   behind = row | {"game": "asterix", "moozi_then": 20.0, "moozi_end": 24.9, "moozi_minutes": None}
   lines = analysis._minutes_table([row, behind]).splitlines()
@@ -269,7 +255,14 @@ def test_the_table_of_minutes_says_who_has_ended_and_is_ahead():
   assert lines[7] == (
     "At minute 25 MooZi is ahead of PPO, gymnax's settings under (a) on 1 of 5 games (3 not compared). "
     "The goal is four of five games at equal minutes. A rival that ended earlier (2 of 2 rows) could have "
-    "reached more."
+    "reached more. Processors: MooZi: Intel Xeon; PPO, gymnax's settings: Intel Xeon."
+  )
+  other = row | {"rival": "ppo_tuned", "rival_at_double": 60.0, "rival_processors": ["AMD EPYC"]}
+  wins = other | {"game": "seaquest", "rival_at_double": 50.0}
+  assert analysis._minutes_table([row, other, wins]).endswith(
+    "Processors: MooZi: Intel Xeon; PPO, gymnax's settings: Intel Xeon; PPO, tuned: AMD EPYC. Minutes on "
+    "different processors are not equal work. At minute 25 MooZi is also ahead of PPO, tuned under (a) at "
+    "minute 50 on 1 of 5 games (3 not compared)."
   )
 
 
@@ -289,8 +282,7 @@ def test_tables_and_readmes_are_written(sample, tmp_path, capsys):
   readmes = [tmp_path / name for name in ("own.md", "project.md")]
   for path in readmes:
     path.write_text("before\n<!-- minatar_vs_ppo: begin -->\nold\n<!-- minatar_vs_ppo: end -->\nafter\n")
-  options = ["--results", str(results), "--one-seed", str(tmp_path / "none")]
-  assert analysis.main([*options, "--readme", *map(str, readmes)]) == 0
+  assert analysis.main(["--results", str(results), "--readme", *map(str, readmes)]) == 0
   table = (results / "table.md").read_text()
   assert capsys.readouterr().out == table
   assert table in readmes[0].read_text()
@@ -310,18 +302,16 @@ def test_tables_and_readmes_are_written(sample, tmp_path, capsys):
 
 
 def test_scores_have_the_shape_that_rliable_reads(groups):
-  """The lines of the README give arrays [seeds, games], with the smallest number of seeds of any game."""
+  """The lines of the README give arrays [seeds, games], with the seeds that all games of the agent have."""
   scales = analysis.scales_of(analysis.read_published(), PLAYED)
   (text,) = re.findall(r"```python\n(scores = .*?)```", analysis.README.read_text("utf-8"), re.DOTALL)
-  for key, shapes in (
-    (None, {"muzero": (1, 5), "ppo_replica": (1, 5)}),
-    (("ppo_replica", "a", "breakout"), {"muzero": (2, 5)}),  # a first run is left out
-  ):
-    first = {} if key is None else {key: [dataclasses.replace(run, is_first=True) for run in groups[key]]}
-    scores = analysis.scores_of(groups | first, scales)
-    own = {"np": np, "scores": scores["normalized"]["a"]}
-    exec(text.partition("\n")[2], own)
-    assert {agent: array.shape for agent, array in own["score_dict"].items()} == shapes
+  scores = analysis.scores_of(groups, scales)
+  own = {"np": np, "scores": scores["normalized"]["a"]}
+  exec(text.partition("\n")[2], own)
+  assert {agent: array.shape for agent, array in own["score_dict"].items()} == {
+    "muzero": (2, 5),
+    "ppo_replica": (1, 5),
+  }
 
 
 @pytest.mark.parametrize(
@@ -340,7 +330,7 @@ def test_scores_have_the_shape_that_rliable_reads(groups):
 )
 def test_refuses_damaged_random_play(results, capsys, damage, message):
   damage(results / "random_play.json")
-  assert analysis.main(["--results", str(results), *NONE]) == 2
+  assert analysis.main(["--results", str(results)]) == 2
   assert message in capsys.readouterr().err
 
 
@@ -349,9 +339,9 @@ def test_refuses_missing_results_and_markers(results, tmp_path, capsys):
   readme.write_text("no markers\n")
   none = str(tmp_path / "none")
   for arguments, message in (
-    (["--results", none, *NONE], "no results; run"),
-    (["--results", str(results), *NONE, "--readme", str(readme), str(readme)], "needs one line <!-- minatar"),
-    (["--results", str(results), *NONE, "--readme", str(readme)], "--readme: takes no file or two"),
+    (["--results", none], "no results; run"),
+    (["--results", str(results), "--readme", str(readme), str(readme)], "needs one line <!-- minatar"),
+    (["--results", str(results), "--readme", str(readme)], "--readme: takes no file or two"),
   ):
     assert analysis.main(arguments) == 2
     error = capsys.readouterr().err

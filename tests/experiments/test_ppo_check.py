@@ -4,6 +4,7 @@ import shutil
 
 import pytest
 
+from experiments.lib.sweep import is_done
 from experiments.ppo_check import analysis, sweep
 from tests.experiments.sample_results import evaluation, make_result
 
@@ -31,6 +32,11 @@ def test_jobs_have_gymnax_settings(tmp_path):
     evaluated = [(int(e.checkpoint), e.episodes) for e in job.evaluations]
     assert evaluated == [(n * 1_000_000, 164) for n in range(1, 11)]
     assert all(steps % config.checkpoint.milestones_env_steps == 0 for steps, _ in evaluated)
+
+
+def test_committed_jobs_are_done(tmp_path):
+  for job in sweep.jobs():
+    assert is_done(job, tmp_path, analysis.RESULTS), job.name
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ from experiments.lib.results import (
   machine,
   print_table,
   read_results,
+  write_json,
 )
 from moozi.core.errors import UserError
 from moozi.io.checkpoints import code_commit
@@ -25,7 +26,10 @@ def test_result_has_agent_game_and_machine(tmp_path):
   (tmp_path / ".a.12.tmp").mkdir()
   first, second = read_results(tmp_path)
   assert (first.agent, first.game, first.sticky_action_prob, first.cores) == ("PPO", "breakout", 0.0, 1)
-  assert (first.has_curve, second.has_curve) == (True, False)
+  write_json(tmp_path / "a" / "summary.json", {"machine": {"cpu": "Intel(R) Xeon(R) Processor"}})
+  write_json(tmp_path / "b" / "machine.json", {"cores": 1, "device": "AMD EPYC"})
+  assert (first.processor, second.processor) == ("Intel Xeon", None)
+  assert read_results(tmp_path)[1].processor == "AMD EPYC"
   assert (second.agent, second.game) == ("MooZi", "catch")
   assert read_results(tmp_path / "none") == []
 

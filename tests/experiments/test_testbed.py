@@ -2,8 +2,9 @@
 
 import json
 
+from experiments.lib.results import read_result
 from experiments.testbed import boards, table
-from experiments.testbed.sweep import APPROACHES, BOARDS, TASKS, jobs
+from experiments.testbed.sweep import APPROACHES, BOARDS, HERE, TASKS, jobs
 from tests.experiments.sample_results import make_result
 
 
@@ -21,6 +22,16 @@ def test_each_approach_learns_its_tasks_in_the_time_of_the_task(tmp_path):
       config = configs[f"{name}_{task}_seed0"]
       limit = 2700 if (name, task) == ("alphazero", "connect_four") else seconds
       assert (config.algorithm, config.max_wall_s) == (name, limit)
+
+
+def test_the_readme_has_the_rates_and_processors_of_go():
+  results = [read_result(HERE / "results" / f"{name}_go_5x5_seed0") for name in ("alphazero", "muzero")]
+  (processor,) = {result.processor for result in results}
+  rates = [result.job["env_steps"] / result.job["wall_s"] for result in results]
+  text = " ".join((HERE / "README.md").read_text("utf-8").split())
+  assert (
+    "Both ran on an {}, AlphaZero at {:.0f} steps/s and MuZero at {:.0f}:".format(processor, *rates) in text
+  )
 
 
 def test_players_are_complete_runs(tmp_path, monkeypatch):

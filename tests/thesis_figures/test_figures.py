@@ -11,7 +11,7 @@ import PIL.Image
 import pytest
 
 from tests.experiments.sample_results import ROOT, evaluation, make_result, make_run
-from thesis_figures import drawing
+from thesis_figures import drawing, figure_5_3
 
 PPO = "PPO, gymnax's settings"
 FIGURES = ("figure_5_1", "figure_5_2", "figure_5_3")
@@ -45,6 +45,11 @@ def make_results(folder) -> None:
   make_result(folder, "simulations_a_space_invaders_seed0", strength, None, "minatar:space_invaders")
 
 
+@pytest.fixture(autouse=True)
+def _no_first_runs(tmp_path, monkeypatch):
+  monkeypatch.setattr(figure_5_3, "ONE_SEED", tmp_path / "none")
+
+
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
   folder = tmp_path_factory.mktemp("drawn") / "results"
@@ -54,7 +59,7 @@ def results(tmp_path_factory):
 
 def main(name: str, *arguments: object) -> int:
   module = importlib.import_module(f"thesis_figures.{name}")
-  return drawing.main(module.draw, name, module.__doc__, ["--one-seed", "none", *map(str, arguments)])
+  return drawing.main(module.draw, name, module.__doc__, [*map(str, arguments)])
 
 
 @pytest.mark.slow
@@ -77,7 +82,7 @@ def drawn(results):
   import matplotlib.pyplot as plt
 
   def draw(name: str) -> list[tuple[str, dict[str, list[tuple[float, float]]]]]:
-    figure = importlib.import_module(f"thesis_figures.{name}").draw(results, results / "none")
+    figure = importlib.import_module(f"thesis_figures.{name}").draw(results)
     shown = [
       (axis.get_title(), {line.get_label(): list(map(tuple, line.get_xydata())) for line in axis.lines})
       for axis in figure.axes
@@ -208,11 +213,8 @@ def test_command_exits_with_status_2(tmp_path):
   command = [
     sys.executable,
     "-m",
-    "thesis_figures.figure_5_3",
-    *("--one-seed", "none", "--results"),
-    tmp_path,
-    "--out",
-    tmp_path / "x",
+    "thesis_figures.figure_5_2",
+    *("--results", tmp_path, "--out", tmp_path / "x"),
   ]
   done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
   assert (done.returncode, done.stdout) == (2, "")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from dm_env import StepType, TimeStep
 
-from moozi.api.run_access import check_number, check_searches, open_run
+from moozi.api.run_access import check_number, check_searches, check_seed, open_run
 from moozi.api.search import Search
 from moozi.core.config import Config
 from moozi.core.errors import UserError
@@ -45,13 +45,13 @@ def load(
     checkpoint: a name, a path, an environment step (takes the nearest), "best", or "last". None takes the
       last one.
     simulations: number of simulations per search; None uses that of `planners.test`.
-    allow_code: whether the run, and the runs that it plays in evaluations, may import the Python modules that
-      they name.
+    allow_code: whether the run, and the runs that play against it, may import the Python modules that they
+      name.
     seed: seeds the search's noise and the choice of actions; None uses `evaluation.seed`. Has no effect if
       `evaluation.noise_free` is true.
 
-  Raises: UserError: the run or the checkpoint does not exist, or the checkpoint belongs to another network or
-    environment.
+  Raises: UserError: the run or the checkpoint does not exist, the checkpoint belongs to another network or
+    environment, or a number is out of range.
   """
   directory, config = open_run(run, allow_code)
   agent = agent_of(directory, config, checkpoint, simulations=simulations, seed=seed, allow_code=allow_code)
@@ -77,6 +77,9 @@ def agent_of(
   from moozi.run.build import env_spec
 
   check_number("simulations", simulations)
+  check_seed(seed)
+  if isinstance(checkpoint, int):
+    check_number("checkpoint", checkpoint, 0, 10**18)
   spec = env_spec(config)
   check_history(config, spec)
   found = find_checkpoint(directory.checkpoints_path, None if checkpoint is None else str(checkpoint))
@@ -99,7 +102,7 @@ class Agent:
     spec: the environment's specification.
     checkpoint: the checkpoint's name, path and counters.
     simulations: number of simulations per search; None uses that of `planners.test`.
-    allow_code: whether the runs that play in evaluations may import the Python modules that they name.
+    allow_code: whether the runs that play against the agent may import the Python modules that they name.
   """
 
   def __init__(
@@ -222,7 +225,15 @@ class Agent:
     self._is_first = True
 
   def make_env(self, seed: int = 0) -> Environment:
-    """Returns a new environment of the run, with the options for evaluation."""
+    """Returns a new environment of the run, with the options for evaluation.
+
+    Raises: UserError: `seed` is not an integer from 0 to 2³¹ − 1, or a player of the other seats cannot play.
+    """
+    check_seed(seed)
+    if self.allow_code:
+      from moozi.api.players import allow_code_in
+
+      allow_code_in(self.config)
     return registry.make(self.config.env.name, seed, is_testing=True, **self.config.env.arguments)
 
   def evaluate(
@@ -245,15 +256,18 @@ class Agent:
       opponent_simulations: number of simulations per search of the opponent "mcts".
       simulations: number of simulations per search; None uses the agent's.
       record: whether to keep frames of the first episodes, for pictures.
-      gif_max_frames: maximum number of frames kept of an episode.
+      gif_max_frames: with `record`, maximum number of frames kept of an episode.
       on_episode: called after each episode with the number of finished episodes.
 
     Returns: the episodes' returns and lengths; `summary()` has the figures that `moozi evaluate` prints.
-    Raises: UserError: the opponent does not exist, or a number is below 1. EnvError: the environment failed.
+    Raises: UserError: the opponent does not exist, or a number is not an integer of at least 1. EnvError: the
+      environment failed.
     """
     check_number("episodes", episodes)
     check_number("opponent_simulations", opponent_simulations)
     check_number("gif_max_frames", gif_max_frames)
+    if gif_max_frames is not None and not record:
+      raise UserError(f"gif_max_frames={gif_max_frames}: needs record=True")
     check_opponent_options(self.config, self.spec, opponent, opponent_simulations)
     options = {"opponent": opponent, "opponent_simulations": opponent_simulations}
     options |= {"gif_max_frames": gif_max_frames}
@@ -337,14 +351,14 @@ class Agent:
   def _check_opponent(self, config: Config) -> None:
     """Raises UserError if `evaluation.opponent` cannot play.
 
-    With `allow_code`, the opponent's run may import Python modules from now on.
+    With `allow_code`, the runs of the opponent and of the other seats may import Python modules from now on.
     """
-    from moozi.api.players import allow_code_of, clear_player_cache
+    from moozi.api.players import allow_code_in, clear_player_cache
     from moozi.evaluation.opponents import check_opponent
 
     clear_player_cache()
     if self.allow_code:
-      allow_code_of(config.evaluation.opponent)
+      allow_code_in(config)
     check_opponent(config, self.spec)
 
   @functools.cached_property

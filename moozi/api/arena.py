@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from moozi.api.players import TrainedPlayer, run_of_approach
-from moozi.api.run_access import check_number, open_run, writing
+from moozi.api.run_access import check_number, check_seed, open_run, writing
 from moozi.core.config import EnvConfig
 from moozi.core.errors import UserError
-from moozi.core.plugins import OTHER_PLAYERS
+from moozi.core.plugins import ENVIRONMENTS, OTHER_PLAYERS, PLAYERS
 from moozi.envs import registry
 from moozi.envs.table import Table
 from moozi.envs.vector import live_steps
@@ -277,6 +277,12 @@ def arena(
     ("workers", workers, 1),
   ):
     check_number(name, number, minimum)
+  check_seed(seed)
+  if isinstance(players, str):
+    raise UserError(f"players={players!r}: must be a list of names")
+  for player in players:
+    if ":" in player and ENVIRONMENTS.is_built_in(player.partition(":")[0]):
+      raise UserError(f"{player}: is an environment; with milestones, the task is the run's environment")
   env, steps = _task_of(task, milestones, allow_code), {}
   make_table = functools.partial(registry.make_table, env.name, **env.arguments)
   if milestones is not None:
@@ -330,16 +336,24 @@ def arena(
 
 
 def _task_of(task: str | None, milestones: Any, allow_code: bool) -> EnvConfig:
-  """Returns a task's environment. Raises UserError if there is no such environment or configuration."""
+  """Returns a task's environment.
+
+  Raises: UserError: there is no such environment or configuration, or the task is the name of a player.
+  """
   from moozi.io.config import load_config
 
   if task is None:
     if milestones is None:
       raise UserError("arena: needs a task, such as open_spiel:connect_four, or milestones")
     return open_run(milestones, allow_code)[1].env
-  is_file = ":" not in task or os.path.isfile(task)
-  config = load_config(Path(task), []) if is_file else load_config(None, [f"env.name={task}"])
-  return config.env
+  is_file = os.path.isfile(task)
+  if PLAYERS.is_built_in(task) and not is_file:
+    raise UserError(
+      f"arena: {task} is a player; the first argument is the task, such as open_spiel:connect_four"
+    )
+  if is_file or ":" not in task:
+    return load_config(Path(task), []).env
+  return load_config(None, [f"env.name={task}"]).env
 
 
 def _milestones_of(run: Any, allow_code: bool) -> dict[str, int]:

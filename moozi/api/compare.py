@@ -1,6 +1,7 @@
 """Compares runs: curves, final scores with intervals over seeds, and probabilities of improvement."""
 
 import dataclasses
+import itertools
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,6 +20,7 @@ from moozi.experiments.comparison import (
   read_runs,
   scores,
 )
+from moozi.experiments.statistics import aggregate_improvement
 from moozi.io.atomic_write import write_text
 from moozi.io.plain_data import to_plain_json
 from moozi.io.zoo import resolve_run
@@ -83,9 +85,12 @@ class Comparison:
     """
     import pandas as pd
 
-    columns = ["task", "first", "second", "value", "low", "high"]
-    rows = [{"task": task["name"], **pair} for task in self.data()["tasks"] for pair in task["pairs"]]
-    return pd.DataFrame(rows, columns=columns).rename(columns={"value": "probability"})
+    rows = []
+    for task in self.tasks:
+      for first, second in itertools.combinations(task.groups, 2):
+        found = aggregate_improvement([first.finals], [second.finals])
+        rows.append((task.name, first.name, second.name, found.value, found.low, found.high))
+    return pd.DataFrame(rows, columns=["task", "first", "second", "probability", "low", "high"])
 
   def figure(self) -> "Figure":
     """Returns the curves over environment steps and over minutes; the figure has a row for each task."""

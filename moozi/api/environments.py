@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from moozi.api.run_access import check_seed
 from moozi.envs import registry
 from moozi.envs.environment import Environment
 
@@ -12,11 +13,13 @@ def make_env(name: str, *, seed: int = 0, **kwargs: Any) -> Environment:
   Args:
     name: `library:game`, such as "minatar:breakout". For your own environment: `module:function`, or the name
       under which it is registered.
-    seed: non-negative; the seed and the actions determine the episodes.
+    seed: from 0 to 2³¹ − 1; the seed and the actions determine the episodes.
     **kwargs: the environment's options (`env.kwargs`), which `moozi envs LIBRARY` lists, and `wrappers`, the
       names of functions that wrap the library's environment (`env.wrappers`).
 
   Returns: a `dm_env.Environment` whose observations are `moozi.Observation`. `as_gymnasium` converts it.
-  Raises: UserError: the name or an option is unknown, or the library is not installed.
+  Raises: UserError: the name or an option is unknown, the seed is out of range, or the library is not
+    installed.
   """
+  check_seed(seed)
   return registry.make(name, seed, **kwargs)

@@ -77,12 +77,17 @@ class Run(os.PathLike[str]):
   def evaluations(self) -> "pd.DataFrame":
     """Returns a row for each evaluation, with the columns env_steps, return_mean, return_std, episodes, ….
 
+    Without evaluations, the frame has these four columns.
+
     Raises: UserError: the run has no metrics.
     """
+    import pandas as pd
+
     frame = self.metrics()
     tested = frame.filter(like=_TEST).rename(columns=lambda name: name.removeprefix(_TEST))
     if "at_env_steps" not in tested:
-      return tested.iloc[:0]
+      columns = {"env_steps": "int64", "return_mean": float, "return_std": float, "episodes": float}
+      return pd.DataFrame(columns=list(columns)).astype(columns)
     tested = tested.dropna(subset=["at_env_steps"])
     env_steps = tested.pop("at_env_steps").astype("int64")
     tested.insert(0, "env_steps", env_steps)

@@ -5,8 +5,10 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
+
 from moozi.core.config import Config
-from moozi.core.errors import UserError, reason_of
+from moozi.core.errors import UserError, one_line, reason_of
 from moozi.core.plugins import code_keys
 from moozi.io.run_directory import RunDirectory
 
@@ -51,10 +53,21 @@ def check_has_model(run: Path, config: Config, user: str) -> None:
     raise UserError(f"{run}: algorithm={config.algorithm} has no model; {user} needs an algorithm with one")
 
 
-def check_number(name: str, value: int | None, minimum: int = 1) -> None:
-  """Raises UserError if the argument `name` is below `minimum`; None is allowed."""
-  if value is not None and value < minimum:
-    raise UserError(f"{name}={value}: must be at least {minimum}")
+def check_number(name: str, value: int | None, minimum: int = 1, maximum: int | None = None) -> None:
+  """Raises UserError if the argument `name` is not an integer in the range; None is allowed."""
+  if value is None:
+    return
+  if not isinstance(value, int | np.integer):
+    raise UserError(f"{name}={one_line(value, 80)}: must be an integer")
+  if value < minimum or (maximum is not None and value > maximum):
+    allowed = f"at least {minimum}" if maximum is None else f"from {minimum} to {maximum:,}"
+    # Python does not print integers of more than 4,300 digits.
+    raise UserError(f"{name}={value if abs(value) < 10**18 else '…'}: must be {allowed}")
+
+
+def check_seed(seed: int | None) -> None:
+  """Raises UserError if a seed is not an integer from 0 to 2³¹ − 1; None is allowed."""
+  check_number("seed", seed, 0, 2**31 - 1)
 
 
 def place_in_run(run: RunDirectory, *names: str) -> Path:

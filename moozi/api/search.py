@@ -7,6 +7,7 @@ from xml.sax.saxutils import escape
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from moozi.api.run_access import check_number
 from moozi.core.search_record import SearchTree
 
 if TYPE_CHECKING:
@@ -78,7 +79,11 @@ class Search:
   __repr__ = __str__
 
   def svg(self, max_nodes: int = 60) -> str:
-    """Returns an SVG drawing of the tree, with at most the `max_nodes` most visited nodes."""
+    """Returns an SVG drawing of the tree, with at most the `max_nodes` most visited nodes.
+
+    Raises: UserError: `max_nodes` is not an integer of at least 1.
+    """
+    check_number("max_nodes", max_nodes)
     return self._draw(max_nodes, [str(self)])
 
   def _draw(self, max_nodes: int, title: list[str]) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 from moozi.api.run import Run
 from moozi.api.run_access import check_code, open_run
 from moozi.core.config import Config, Section
-from moozi.core.errors import RunError, UserError
+from moozi.core.errors import RunError, UserError, one_line
 from moozi.core.spec import EnvSpec
 from moozi.io import jax_process
 from moozi.io.config import load_config
@@ -38,7 +38,8 @@ class Training(Iterator[Event]):
 
   The run advances only while the next event is requested. Each event is recorded in the run directory before
   it is returned. If `close` is called or the `with` block is left before the run's end, the run ends with a
-  checkpoint, from which `moozi.resume` continues.
+  checkpoint, from which `moozi.resume` continues. If no event of a new run was requested, its directory is
+  deleted instead.
 
   Attributes:
     run: the run's directory; it can be read at any time.
@@ -105,7 +106,11 @@ class Training(Iterator[Event]):
 
 
 def train(
-  config: ConfigLike, *, callbacks: Sequence[CallbackLike] = (), allow_code: bool = True, **overrides: Any
+  config: ConfigLike,
+  *,
+  callbacks: Sequence[CallbackLike] = (),
+  allow_code: bool | None = None,
+  **overrides: Any,
 ) -> Run:
   """Trains an agent until its run ends, as `moozi train` does.
 
@@ -116,7 +121,8 @@ def train(
     config: the name or path of a configuration, a `moozi.Config`, or a mapping of settings.
     callbacks: functions that are called with each event after it is recorded, or names as in the
       configuration's key `callbacks`. An error in a callback ends the run with a checkpoint and is raised.
-    allow_code: whether settings may name Python modules to import, such as your own environment.
+    allow_code: None allows settings to name Python modules to import, such as your own environment. True
+      also allows it to the runs that are named as players; False allows it to none.
     **overrides: settings that override `config`: `seed=1`, a section (`learner={"batch_size": 64}`, whose
       other settings stay), or a dotted key (`**{"learner.batch_size": 64}`).
 
@@ -127,15 +133,22 @@ def train(
 
 
 def train_events(
-  config: ConfigLike, *, callbacks: Sequence[CallbackLike] = (), allow_code: bool = True, **overrides: Any
+  config: ConfigLike,
+  *,
+  callbacks: Sequence[CallbackLike] = (),
+  allow_code: bool | None = None,
+  **overrides: Any,
 ) -> Training:
   """Creates a run and returns an iterator of its events. The arguments and errors are those of `train`."""
+  from moozi.api.players import allow_code_in
   from moozi.envs.registry import env_spec, true_rules
   from moozi.evaluation.opponents import check_players
 
   loaded = read_config(config, overrides | _named(callbacks))
   _leave_gpu_to_actors(loaded)
-  check_code(loaded, "config", allow_code)
+  check_code(loaded, "config", allow_code is not False)
+  if allow_code:
+    allow_code_in(loaded)
   spec = env_spec(loaded.env.name, **loaded.env.arguments)
   check_players(loaded, spec)
   if loaded.plans_with_rules:
@@ -166,8 +179,9 @@ def resume(
 
   Args:
     run: a `moozi.Run` or its path.
-    allow_code: whether the run may import the Python modules that it names and join its Ray cluster. Joining
-      is also allowed if an override sets `ray.address`.
+    allow_code: whether the run, and the runs that it names as players, may import the Python modules that
+      they name, and whether the run may join its Ray cluster. Joining is also allowed if an override sets
+      `ray.address`.
     callbacks, **overrides: as in `train`.
 
   Returns: the run.
@@ -202,6 +216,7 @@ def continue_run(
     overrides: `key=value` or nested settings, as in `io.config.load_config`. A user who sets `ray.address`
       trusts that Ray cluster.
   """
+  from moozi.api.players import allow_code_in
   from moozi.envs.registry import env_spec
   from moozi.evaluation.opponents import check_players
   from moozi.training.resume import load_resumed
@@ -218,6 +233,8 @@ def continue_run(
   try:
     config = load_resumed_config(directory, overrides)
     _leave_gpu_to_actors(config)
+    if allow_code:
+      allow_code_in(config)
     spec = env_spec(config.env.name, **config.env.arguments)
     check_players(config, spec)
     return Training(config, spec, directory, lock, load_resumed(config, spec, directory), callbacks)
@@ -252,7 +269,15 @@ def _leave_gpu_to_actors(config: Config) -> None:
 
 
 def _named(callbacks: Sequence[CallbackLike]) -> dict[str, Any]:
-  """Returns the setting `callbacks` with the callbacks that are names; an empty dict if there are none."""
+  """Returns the setting `callbacks` with the callbacks that are names; an empty dict if there are none.
+
+  Raises: UserError: `callbacks` is not a list, or a callback is neither a function nor a name.
+  """
+  if isinstance(callbacks, str) or not isinstance(callbacks, Sequence):
+    raise UserError(f"callbacks={one_line(callbacks, 80)}: must be a list of functions and names")
+  for i, callback in enumerate(callbacks):
+    if not (callable(callback) or isinstance(callback, str)):
+      raise UserError(f"callbacks[{i}]={one_line(callback, 80)}: must be a function or a name")
   names = [callback for callback in callbacks if isinstance(callback, str)]
   return {"callbacks": names} if names else {}
 

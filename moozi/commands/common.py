@@ -54,8 +54,7 @@ AllowCode = Annotated[
   bool,
   typer.Option(
     "--allow-code",
-    help="Allow the run, and its opponent in an evaluation, to import the modules that they name. With "
-    "--resume, also join the run's Ray cluster.",
+    help="Allow the run, and the runs that play against it, to import the modules that they name.",
   ),
 ]
 

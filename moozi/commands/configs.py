@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from moozi.core.errors import UserError
+
 if TYPE_CHECKING:
   from moozi.io.config_files import ConfigInfo
 
@@ -20,6 +22,8 @@ configs = typer.Typer()
 def list_configurations(context: typer.Context, as_json: AsJson = False) -> None:
   """List the configurations: what they need, how long they took and what they reached."""
   if context.invoked_subcommand is not None:
+    if as_json:
+      raise UserError("--json: is for the list; `moozi configs show` prints YAML")
     return
   from moozi.io.config_files import list_configs
 

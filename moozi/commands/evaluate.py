@@ -20,7 +20,7 @@ EVALUATION_KEYS = (
 HUMAN_KEY = "human_normalized"
 # Keys printed with --returns; each value is a list with one entry per episode.
 EPISODE_KEYS = ("returns", "lengths")
-# Keys printed with two players; null for a seat without episodes.
+# Keys printed with two players; null for a seat without episodes, and for a margin of one episode.
 TWO_PLAYER_KEYS = (
   *("opponent", "opponent_simulations", "score", "wins", "draws", "losses", "return_margin"),
   *("score_seat_0", "return_mean_seat_0", "return_margin_seat_0"),
@@ -130,12 +130,13 @@ def _describe_evaluation(result: dict[str, Any]) -> str:
   opponent = "itself" if result["opponent"] == "self" else result["opponent"]
   if result["opponent_simulations"] is not None:
     opponent += f" with {result['opponent_simulations']} simulations"
-  seats = [
-    f"{result[f'score_seat_{seat}']:.3f} from seat {seat} (return {result[f'return_mean_seat_{seat}']:z.3f} "
-    f"± {result[f'return_margin_seat_{seat}']:.3f}, 95%)"
-    for seat in (0, 1)
-    if result[f"score_seat_{seat}"] is not None
-  ]
+  seats = []
+  for seat in (0, 1):
+    keys = (f"{name}_seat_{seat}" for name in ("score", "return_mean", "return_margin"))
+    score, mean, margin = (result[key] for key in keys)
+    if score is not None:
+      interval = "" if margin is None else f" ± {margin:.3f}, 95%"
+      seats.append(f"{score:.3f} from seat {seat} (return {mean:z.3f}{interval})")
   return (
     f"{text}\nscore against {opponent}: {result['score']:.3f} ({result['wins']} won, {result['draws']} "
     f"drawn, {result['losses']} lost); {'; '.join(seats)}"

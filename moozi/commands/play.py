@@ -110,6 +110,10 @@ def play(
   if not web:
     _check_unused({"--port": port}, "--web")
   config, run = _config_of(target, overrides or [], allow_code)
+  if allow_code:
+    from moozi.api.players import allow_code_in
+
+    allow_code_in(config)
   table = None if _plays_one_seat(config, run is not None) else _table(config)
   if table is None:
     from moozi.envs import registry
@@ -299,6 +303,8 @@ def _play_alone(env: "Environment", steps_per_s: float) -> int:
   if steps_per_s and idle is None:
     raise UserError(f"--speed={steps_per_s:g}: must be 0, since {spec.name} has no action that does nothing")
   if not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if steps_per_s:
+      raise UserError(f"--speed={steps_per_s:g}: needs a terminal; elsewhere, each line is one step")
     return _play_by_lines(env)
   from rich.console import Console
   from rich.live import Live

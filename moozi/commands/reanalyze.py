@@ -42,6 +42,7 @@ def reanalyze(
   from moozi.api.run_access import check_has_model, open_run, writing
   from moozi.io.plain_data import to_plain_json
   from moozi.io.trajectories import open_trajectories
+  from moozi.io.zoo import resolve_run
 
   directory, config = open_run(run, allow_code)
   check_has_model(run, config, "`moozi reanalyze`")
@@ -53,7 +54,7 @@ def reanalyze(
   with common.stdout_to_stderr():
     agent = agent_of(directory, config, checkpoint)
     spec = agent.spec
-    store = open_trajectories(run if trajectories is None else trajectories, spec)
+    store = open_trajectories(resolve_run(run if trajectories is None else trajectories), spec)
     from moozi.acting.stored_positions import LaneRoots
     from moozi.run import build
 

@@ -37,7 +37,9 @@ def group_name(name: str) -> str:
   return "-".join(parts)
 
 
-def train_seeds(config: str, overrides: Sequence[str], seeds: Sequence[int], parallel: int) -> int:
+def train_seeds(
+  config: str, overrides: Sequence[str], seeds: Sequence[int], parallel: int, allow_code: bool
+) -> int:
   """Trains a run for each seed, and prints a table at the end; returns the exit status.
 
   Skips finished runs and resumes stopped runs. SIGINT, SIGTERM or SIGHUP ends the runs in progress with a
@@ -52,13 +54,20 @@ def train_seeds(config: str, overrides: Sequence[str], seeds: Sequence[int], par
   if given := [text for text in overrides if text.partition("=")[0].strip() in ("seed", "seed.")]:
     raise UserError(f"{given[0]}: --seeds sets the seeds; remove one of the two")
   settings = load_config(config, overrides).run
-  name, folder = settings.name or group_name(config), Path(settings.dir)
+  name, folder = settings.name or group_name(config), Path(settings.dir).expanduser()
   jobs = [
     Job(name=check_name(f"{name}-seed{seed}"), config=config, overrides=tuple(overrides), seed=seed)
     for seed in seeds
   ]
   with TimeBudget(float("inf")) as budget:
-    runner = Runner[Job](folder, budget, at_once=parallel, env=share_cores(parallel), is_shown=parallel == 1)
+    runner = Runner[Job](
+      folder,
+      budget,
+      at_once=parallel,
+      env=share_cores(parallel),
+      is_shown=parallel == 1,
+      allow_code=allow_code,
+    )
     is_ok = runner.run(jobs)
   print_group([folder / job.name for job in jobs], f"{folder}{os.sep}{name}-seed*")
   return 0 if is_ok else 1

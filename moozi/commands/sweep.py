@@ -28,6 +28,12 @@ def sweep(
   ] = None,
   status: Annotated[bool, typer.Option("--status", help="Print the state of each run and exit.")] = False,
   dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the commands and exit.")] = False,
+  allow_code: Annotated[
+    bool,
+    typer.Option(
+      "--allow-code", help="Allow the runs that are named as players to import the modules that they name."
+    ),
+  ] = False,
 ) -> int:
   """Train variants of a configuration, each with several seeds; the same command resumes a stopped sweep.
 
@@ -57,6 +63,7 @@ def sweep(
       at_once=at_once,
       env=share_cores(at_once),
       lock=plan.folder,
+      allow_code=allow_code,
     )
     if dry_run:
       for job in jobs:
@@ -79,13 +86,15 @@ def _table(jobs: "list[Job]", folder: Path) -> str:
   from moozi.api.compare import text_table
   from moozi.experiments.comparison import read_run
   from moozi.experiments.jobs import progress_of
+  from moozi.io.run_lock import is_locked
 
   rows = []
   for job in jobs:
     cells = ["", "", ""]
     try:
       env_steps, is_done = progress_of(job, folder)
-      state = "done" if is_done else "stopped" if env_steps else "not started"
+      is_running = is_locked(folder / job.run_name)
+      state = "done" if is_done else "running" if is_running else "stopped" if env_steps else "not started"
       if env_steps:
         run = read_run(folder / job.name)
         figures = (f"{run.minutes[-1]:.1f}", f"{run.final:.2f}") if len(run.returns) else ("", "")

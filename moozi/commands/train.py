@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from moozi.commands.common import AllowCode, describe_human_normalized, integer
+from moozi.commands.common import describe_human_normalized, integer
 from moozi.commands.seeds import parse_seeds, train_seeds
 from moozi.commands.signals import stop_at_signals
 from moozi.core.errors import UserError
@@ -38,14 +38,19 @@ def train(
     ),
   ] = None,
   parallel: Annotated[int, integer("With --seeds: number of runs at a time.", maximum=64)] = 1,
-  allow_code: AllowCode = False,
+  allow_code: Annotated[
+    bool,
+    typer.Option(
+      "--allow-code",
+      help="Allow the runs that are named as players to import the modules that they name. With --resume, "
+      "also allow it to the run itself, and join the run's Ray cluster.",
+    ),
+  ] = False,
 ) -> int:
   """Train an agent, and write a run directory."""
   words = list(arguments or [])
   if seeds is None and parallel != 1:
     raise UserError(f"--parallel={parallel}: needs --seeds")
-  if allow_code and resume is None:
-    raise UserError("--allow-code: needs --resume; a new run may import the modules that you name")
   if seeds is not None and resume is not None:
     raise UserError("--seeds resumes its runs itself; pass CONFIG in place of --resume RUN")
   if resume is not None:
@@ -56,17 +61,17 @@ def train(
       "file; or use --resume RUN"
     )
   if seeds is not None:
-    return train_seeds(words[0], words[1:], parse_seeds(seeds), parallel)
-  return _start(words[0], words[1:])
+    return train_seeds(words[0], words[1:], parse_seeds(seeds), parallel, allow_code)
+  return _start(words[0], words[1:], allow_code)
 
 
-def _start(name: str, overrides: list[str]) -> int:
+def _start(name: str, overrides: list[str], allow_code: bool) -> int:
   from moozi.api.training import train_events
   from moozi.io.config import load_config
   from moozi.io.config_files import describe_duration
 
   config = load_config(name, overrides)
-  training = train_events(config)
+  training = train_events(config, allow_code=allow_code or None)
   if duration := describe_duration(name, config.env.name):
     own = " (without your overrides)" if overrides else ""
     print(f"moozi: {duration}{own}", file=sys.stderr)

@@ -22,9 +22,10 @@ def list_trajectories(
   """List stored games with their returns and lengths. A lost life does not end a game."""
   from moozi.io.plain_data import to_plain_json
   from moozi.io.trajectories import open_trajectories
+  from moozi.io.zoo import resolve_run
 
   # The run is opened without --allow-code, because the command creates no environment.
-  store = open_trajectories(run)
+  store = open_trajectories(resolve_run(run))
   games = _games(store)
   about = {
     "env": store.spec.name,

@@ -73,18 +73,19 @@ def _print_episode(agent: "Agent", evaluator: Any, episode: int) -> None:
 class _Count:
   """Counts an episode's steps and its return.
 
-  With two players, the return is that of the agent's seat; in self-play, it is player 0's.
+  With two players, the return is that of the seat `seat_of(episode)`, also in self-play.
   """
 
   def __init__(self, agent: "Agent", episode: int) -> None:
-    self._agent, self._episode = agent, episode
+    from moozi.evaluation.opponents import seat_of
+
+    self._agent, self._episode, self._seat = agent, episode, seat_of(episode)
     self.steps, self.total = -1, 0.0
     self._mover: int | None = None
 
   def add(self, step: Any) -> None:
     self.steps += 1
-    own = step.seat if step.seat is not None else 0
-    is_own = self._agent.spec.num_players == 1 or self._mover in (None, own)
+    is_own = self._agent.spec.num_players == 1 or self._mover in (None, self._seat)
     self.total += step.reward if is_own else -step.reward
     self._mover = step.to_play
 

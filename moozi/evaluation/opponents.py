@@ -137,23 +137,25 @@ def score_figures(returns: Float[np.ndarray, "N"], seats: Int[np.ndarray, "N"]) 
   Returns: `score` (mean over episodes: 1 for a win, ½ for a draw, 0 for a loss), `wins`, `draws`, `losses`
     and `return_margin`. For each seat i that was played: `score_seat_<i>`, `return_mean_seat_<i>` and
     `return_margin_seat_<i>`. A margin is half the width of the mean's 95% confidence interval: 1.96 standard
-    deviations over √N.
+    deviations over √N. It is left out with one episode.
   """
   out: dict[str, float | int] = {
     "score": _score(returns),
     "wins": int((returns > 0).sum()),
     "draws": int((returns == 0).sum()),
     "losses": int((returns < 0).sum()),
-    "return_margin": margin(returns),
   }
+  if len(returns) > 1:
+    out["return_margin"] = margin(returns)
   for seat in (0, 1):
     own = returns[seats == seat]
     if len(own):
       out |= {
         f"score_seat_{seat}": _score(own),
         f"return_mean_seat_{seat}": float(own.mean()),
-        f"return_margin_seat_{seat}": margin(own),
       }
+    if len(own) > 1:
+      out[f"return_margin_seat_{seat}"] = margin(own)
   return out
 
 

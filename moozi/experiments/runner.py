@@ -54,6 +54,7 @@ class Runner(Generic[J]):
     env: additional environment variables of the commands.
     lock: a folder to lock, so that only one runner at a time uses it; None locks nothing.
     is_shown: whether the commands print to this process's output instead of the log.
+    allow_code: whether the runs that new runs name as players may import the modules that they name.
     moozi: the command line of the program `moozi`, without arguments.
     report: receives the messages.
   """
@@ -67,11 +68,13 @@ class Runner(Generic[J]):
     env: Mapping[str, str] | None = None,
     lock: Path | None = None,
     is_shown: bool = False,
+    allow_code: bool = False,
     moozi: Sequence[str] = MOOZI,
     report: Callable[[str], None] = print_line,
   ) -> None:
     self._folder, self._budget, self._at_once, self._env = folder.absolute(), budget, at_once, dict(env or {})
     self._lock, self._is_shown, self._moozi, self._report = lock, is_shown, tuple(moozi), report
+    self._allow_code = allow_code
 
   def run(self, jobs: Sequence[J]) -> bool:
     """Trains the jobs that are not done, in order. A failed job does not stop the others.
@@ -151,7 +154,8 @@ class Runner(Generic[J]):
     """Returns the arguments of `moozi` that start a job's run, or resume it if it has a checkpoint."""
     progress = () if self._is_shown else ("logging.progress=plain",)
     if not progress_of(job, self._folder)[0]:
-      return ["train", job.config, *job.settings(self._folder), *progress]
+      allowed = ["--allow-code"] * self._allow_code
+      return ["train", job.config, *job.settings(self._folder), *allowed, *progress]
     wanted = job.load_config(self._folder).model_dump(mode="json")
     grown = [f"{key}={json.dumps(wanted[key])}" for key in GROWABLE]
     # `progress_of` has checked that the run names no other code than the job's own configuration.
@@ -163,11 +167,14 @@ class Runner(Generic[J]):
     Args:
       out: receives the standard output; None uses the log.
 
-    Raises: CommandError: the command failed.
+    Raises: CommandError: the command failed, or the log cannot be written.
     """
     path = self._folder / f"{job.run_name}.log"
     with contextlib.ExitStack() as stack:
-      log = None if self._is_shown else stack.enter_context(path.open("a"))
+      try:
+        log = None if self._is_shown else stack.enter_context(path.open("a"))
+      except OSError as error:
+        raise CommandError(f"{path}: cannot be written: {reason_of(error)}") from None
       status = self._budget.run([*self._moozi, *arguments], out or log, log, self._env)
     if status != 0 and not self._budget.is_over:
       raise CommandError(f"{arguments[0]}: exit status {status}{'' if self._is_shown else _last_line(path)}")

@@ -13,6 +13,7 @@ Each run is in `<run.dir>/<name of the file>/<variant>-seed<n>`.
 
 import dataclasses
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -79,7 +80,8 @@ def load_sweep(path: Path) -> Sweep:
   except TypeError as error:
     raise UserError(f"{path}: {error}; only plain values are allowed") from None
   beside = path.parent / found.config
-  config = beside if beside.is_file() else found.config
+  # Unlike Path.is_file, os.path does not raise for a name that is too long.
+  config = beside if os.path.isfile(beside) else found.config
   seeds = tuple(range(1, found.seeds + 1)) if isinstance(found.seeds, int) else found.seeds
   if not seeds or min(seeds) < 0 or len(set(seeds)) < len(seeds):
     raise UserError(f"{path}: seeds={list(seeds)}: must be different seeds from 0")
@@ -88,6 +90,8 @@ def load_sweep(path: Path) -> Sweep:
   for name, own in variants.items():
     if given := [text for text in (*common, *own) if text.startswith(tuple(f"{key}=" for key in _SEED_KEYS))]:
       raise UserError(f"{path}: variants.{name}: {given[0]}: the sweep sets {' and '.join(_SEED_KEYS)}")
+    if given := [text for text in own if text.startswith("run.dir=")]:
+      raise UserError(f"{path}: variants.{name}: {given[0]}: set it in overrides, for all variants")
     try:
       load_config(config, [*common, *own])
     except UserError as error:
@@ -97,8 +101,10 @@ def load_sweep(path: Path) -> Sweep:
     for seed in seeds
     for name, own in variants.items()
   ]
-  folder = Path(load_config(config, common).run.dir) / check_name(path.stem, "the name of the file")
-  return Sweep(folder, tuple(jobs), found.minutes, found.parallel)
+  parent = Path(load_config(config, common).run.dir).expanduser()
+  return Sweep(
+    parent / check_name(path.stem, "the name of the file"), tuple(jobs), found.minutes, found.parallel
+  )
 
 
 def _overrides(settings: Settings) -> tuple[str, ...]:

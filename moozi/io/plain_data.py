@@ -157,7 +157,7 @@ def read_json_lines(path: Path, parse: Callable[[Any], Any]) -> Iterator[Any]:
   for number, line in enumerate(lines, start=1):
     try:
       parsed = parse(json.loads(line))
-    except (ValueError, TypeError, KeyError, RecursionError) as e:
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as e:
       if number == len(lines) and not line.endswith("\n"):
         break
       raise UserError(f"{path}: line {number} is not valid: {e!r}") from None

@@ -13,6 +13,17 @@ LOCK = "lock"
 _log = logging.getLogger("moozi.driver")
 
 
+def is_locked(run: Path) -> bool:
+  """Returns whether a process holds the lock on a folder. Creates no file."""
+  # An OSError means that there is no such file, or that the file system has no locks.
+  with contextlib.suppress(OSError), (run / LOCK).open("rb") as file:
+    try:
+      fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+      return True
+  return False
+
+
 class RunLock:
   """Holds a lock on the file `<run>/lock` until `close`.
 

@@ -64,6 +64,7 @@ class RenderSpec:
   action_names: tuple[str, ...] = ()  # if not empty, used instead of the environment's own names
   board: Board | None = None
   facts: tuple[Fact, ...] = ()  # groups of the vector's first entries, in order
+  is_partial: bool = False  # whether the vector has further entries, which are not shown
 
 
 @functools.lru_cache(maxsize=64)
@@ -166,8 +167,11 @@ def mark_of(piece: Piece, owner: int | None) -> str:
 def _fits(render_spec: RenderSpec, spec: EnvSpec) -> bool:
   """Returns whether a render spec fits the frames, which an option or a newer package may have changed."""
   height, width, channels = spec.frame_shape
+  # Entries that say who moves, or which seat it is, may follow.
+  max_rest = max(1, spec.num_seats)
   if render_spec.kind == "facts":
-    return height == width == 1 and channels >= sum(len(fact.values) for fact in render_spec.facts)
+    rest = channels - sum(len(fact.values) for fact in render_spec.facts)
+    return height == width == 1 and rest >= 0 and (render_spec.is_partial or rest <= max_rest)
   if render_spec.kind == "vector":
     return height == width == 1 and len(render_spec.names) in (0, channels)
   board = render_spec.board
@@ -175,8 +179,7 @@ def _fits(render_spec: RenderSpec, spec: EnvSpec) -> bool:
     return True
   if board.shape is None:
     return height > 1 and channels > max(p.plane for p in board.pieces)
-  # Entries that say who moves, or which seat it is, may follow.
-  return 0 <= channels - board.num_planes * math.prod(board.shape) <= max(1, spec.num_seats)
+  return 0 <= channels - board.num_planes * math.prod(board.shape) <= max_rest
 
 
 _MINATAR = {
@@ -290,7 +293,7 @@ _RENDER_SPECS: dict[tuple[str, str], RenderSpec] = {
   ("open_spiel", "simplest"): RenderSpec(
     kind="facts", facts=tuple(Fact(f"player {i} played", ("1", "2", "3", "4")) for i in (0, 1))
   ),
-  ("open_spiel", "uno"): RenderSpec(kind="facts", facts=_UNO_FACTS),
+  ("open_spiel", "uno"): RenderSpec(kind="facts", facts=_UNO_FACTS, is_partial=True),
   # A frame is from the mover's side, and so are the names of the actions.
   ("open_spiel", "stratego"): _board(
     "cells",

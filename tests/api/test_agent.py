@@ -239,11 +239,22 @@ def test_checkpoint_of_another_environment(runs):
     (lambda agent: agent.inspect(max_steps=0), "max_steps=0: must be at least 1"),
     (lambda agent: agent.inspect(simulations=0), "simulations=0: must be at least 1"),
     (lambda agent: moozi.load(agent.directory.path, simulations=0), "simulations=0: must be at least 1"),
+    (lambda agent: moozi.load(agent.directory.path, 10**5000), "checkpoint=…: must be from 0 to"),
+    (lambda agent: moozi.load(agent.directory.path, seed=2**70), "seed=…: must be from 0 to 2,147,483,647"),
+    (lambda agent: agent.make_env(-1), "seed=-1: must be from 0 to 2,147,483,647"),
+    (lambda agent: moozi.make_env("tiny:catch", seed=-1), "seed=-1: must be from 0 to 2,147,483,647"),
+    (lambda agent: agent.evaluate(1.5), r"episodes=1\.5: must be an integer"),
+    (lambda agent: agent.search(agent.make_env().reset()).svg(0), "max_nodes=0: must be at least 1"),
+    (lambda agent: agent.evaluate(1, gif_max_frames=3), "gif_max_frames=3: needs record=True"),
   ],
 )
 def test_numbers_are_checked(agent, call, message):
   with pytest.raises(UserError, match=message):
     call(agent)
+
+
+def test_seeds_may_be_numbers_of_numpy(agent):
+  agent.make_env(np.int64(2)).close()
 
 
 def test_the_runs_opponent_is_needed_only_where_it_plays(tmp_path):

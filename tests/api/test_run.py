@@ -39,7 +39,12 @@ def test_metrics(run):
 def test_empty_metrics(run):
   run.directory.metrics_path.write_text("")
   assert run.metrics().shape == (0, 3)
-  assert run.evaluations().empty
+  evaluations = run.evaluations()
+  assert evaluations.empty
+  assert evaluations.dtypes.astype(str).to_dict() == {
+    "env_steps": "int64",
+    **dict.fromkeys(("return_mean", "return_std", "episodes"), "float64"),
+  }
   run.directory.metrics_path.unlink()
   with pytest.raises(UserError, match=r"metrics\.jsonl"):
     run.metrics()

@@ -55,7 +55,7 @@ class TestSettings:
       ({}, {"learner": {"batchsize": 3}}, "learner.batchsize: unknown key; did you mean learner.batch_size?"),
       ({}, {"seeds": 3}, "seeds: unknown key"),
       ({}, {"seed": "3"}, 'seed="3": must be a valid integer'),
-      ({}, {"seed": object()}, "not a supported"),
+      ({}, {"seed": object()}, "only plain values are allowed"),
       ({}, {"run.name": "${oc.env:HOME}"}, "interpolations are not supported"),
       (3, {}, "config=3: must be the name or path of a configuration"),
     ],
@@ -72,6 +72,22 @@ class TestSettings:
     with pytest.raises(UserError, match="the nearest is tiny:catch"):
       moozi.train(own, env={"name": "tiny:cach"})
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+  ("callbacks", "message"),
+  [
+    ([print, 5], "callbacks[1]=5: must be a function or a name"),
+    (print, "callbacks=<built-in function print>: must be a list of functions and names"),
+    ("own:make", "callbacks=own:make: must be a list of functions and names"),
+  ],
+)
+def test_wrong_callbacks(config, tmp_path, callbacks, message):
+  for call in (moozi.train_events, lambda config, **given: moozi.resume_events(tmp_path, **given)):
+    with pytest.raises(UserError) as caught:
+      call(config, callbacks=callbacks)
+    assert message in str(caught.value)
+  assert not (tmp_path / "first").exists()
 
 
 def test_a_run_that_never_started_is_removed(config):

@@ -67,6 +67,15 @@ def test_numbers_are_checked(number, least):
     moozi.arena(GAME, PAIR, **{number: least - 1})
 
 
+@pytest.mark.parametrize(
+  ("players", "seed", "message"),
+  [(PAIR, -1, "seed=-1: must be from 0 to 2,147,483,647"), ("random", 0, "players='random': must be a list")],
+)
+def test_arguments_are_checked(players, seed, message):
+  with pytest.raises(UserError, match=message):
+    moozi.arena(GAME, players, seed=seed)
+
+
 def test_a_stop_is_reported_on_standard_error(cli, tmp_path, monkeypatch):
   def stop(*args, on_game, **kwargs):
     on_game(32, 40)
@@ -225,6 +234,19 @@ def test_a_game_that_is_not_one_is_refused(tmp_path, returns, opening):
     (("x" * 300 + ":y", *PAIR), "there is no module xxx"),
     ((GAME, *PAIR, "--pin", "other"), "pinned=other: does not play; must be one of random, mcts:3"),
     (("--milestones", "nowhere"), "nowhere: "),
+    (
+      ("zoo:tic_tac_toe", "random", "random"),
+      "arena: zoo:tic_tac_toe is a player; the first argument",
+    ),
+    (
+      ("mcts:100", "random"),
+      "arena: mcts:100 is a player; the first argument is the task, such as",
+    ),
+    (("random", "mcts"), "arena: random is a player; the first argument is the task"),
+    (
+      ("--milestones", "nowhere", GAME, "random"),
+      f"{GAME}: is an environment; with milestones, the task is the run's environment",
+    ),
   ],
 )
 def test_errors_are_one_line(refused, tmp_path, arguments, message):

@@ -265,7 +265,6 @@ def test_bad_files_and_names(refused, config_file, tmp_path, monkeypatch):
   make_run(tmp_path)
   assert "never overwritten" in refused("train", config_file, "run.name=first")
   assert "CONFIG" in refused("train")
-  assert "--allow-code: needs --resume" in refused("train", config_file, "--allow-code")
   assert "trian" in refused("trian")
 
 
@@ -359,7 +358,7 @@ def board_run(tmp_path, monkeypatch):
   return run, seen
 
 
-def test_evaluate_two_players(cli, board_run):
+def test_evaluate_two_players(cli, board_run, monkeypatch):
   run, seen = board_run
   status, out, _ = cli("evaluate", run.path, "--json")
   result = json.loads(out)
@@ -374,6 +373,8 @@ def test_evaluate_two_players(cli, board_run):
   assert "0.750 from seat 0 (return 0.500 ± 0.200, 95%)" in out
   assert "seat 1" not in out
   assert (seen["opponent"], seen["opponent_simulations"]) == ("mcts", 30)
+  monkeypatch.delitem(TWO_PLAYERS, "return_margin_seat_0")
+  assert "0.750 from seat 0 (return 0.500)\n" in cli("evaluate", run.path)[1]
 
 
 def test_evaluate_bad_opponents(refused, board_run):
@@ -404,7 +405,8 @@ def test_evaluate_bad_run_and_checkpoint(refused, tmp_path, evaluation):
   assert "no such folder" in refused("evaluate", tmp_path / "missing")
   assert "not a run directory" in refused("evaluate", tmp_path)
   run = make_run(tmp_path)
-  assert "no such checkpoint" in refused("evaluate", run.path, "--checkpoint", "step_11")
+  for text in ("step_11", "x" * 250, "1" * 5000):
+    assert "no such checkpoint" in refused("evaluate", run.path, "--checkpoint", text)
   for text in ("0", "-1", "x", "1.5", "²"):
     assert f"'--episodes': {text}: must be an integer from 1" in refused(
       "evaluate", run.path, "--episodes", text

@@ -2,11 +2,14 @@ import errno
 import json
 import os
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
+import moozi
 from moozi.commands.compare import compare
 from moozi.core.errors import UserError
+from moozi.experiments import comparison
 from tests.experiments.sample_results import make_result
 
 
@@ -37,6 +40,17 @@ def test_json_is_the_only_output(runs, capsys):
   assert out["scores"]["first"] == {
     "minatar:breakout (sticky_action_prob=0.0, max_episode_steps=1000)": [[1, 3], [2, 3]]
   }
+
+
+def test_pairs_need_no_intervals_of_curves(runs):
+  for seed in range(2):
+    make_result(
+      runs, f"other-seed{seed}", [], [(100, 60.0, 9.0)], overrides=[f"seed={seed}", "targets.n_step=3"]
+    )
+  found = moozi.compare(runs)
+  with mock.patch.object(comparison, "bootstrap_interval", wraps=comparison.bootstrap_interval) as counted:
+    assert found.pairs()["probability"].tolist() == [0.0]
+    assert counted.call_count == 0
 
 
 def test_errors_are_one_line(runs):

@@ -70,6 +70,7 @@ def test_shown_file_loads_again(cli, tmp_path):
 def test_show_refuses_what_train_refuses(refused):
   assert "did you mean minatar/breakout" in refused("configs", "show", "minatar/brekout")
   assert "learner.batch_size" in refused("configs", "show", "tiny/catch", "learner.bach_size=3")
+  assert "--json: is for the list; `moozi configs show`" in refused("configs", "--json", "show", "tiny/catch")
 
 
 def test_train_takes_a_name_in_any_folder(cli, refused, tmp_path, monkeypatch):

@@ -247,6 +247,7 @@ def test_keys_of():
     (["tiny:catch", "--opponent", "random"], "--opponent=random: tiny:catch"),
     (["tiny:corridor", "--speed", "5"], "no action that does nothing"),
     (["tiny:catch", "--speed", "-1"], "--speed=-1: must be a number"),
+    (["tiny:catch", "--speed", "5"], "--speed=5: needs a terminal"),
     (["open_spiel:tic_tac_toe", "--opponent", "agent"], "--opponent=agent: open_spiel:tic_tac_toe"),
     (
       ["open_spiel:tic_tac_toe", "--opponent", "other"],

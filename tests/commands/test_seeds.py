@@ -89,6 +89,13 @@ def test_parallel_runs_share_the_cores(group, capsys):
   assert "x-seed1: done" in capsys.readouterr().out
 
 
+def test_players_of_new_runs_may_import_code(group):
+  run, made = group
+  for name, allow_code in (("x", False), ("y", True)):
+    run(f"run.name={name}", allow_code=allow_code)
+    assert ["--allow-code" in command for command in made[-1].commands] == [allow_code] * 2
+
+
 def test_changed_settings_are_refused(group, capsys):
   run, _ = group
   run(pause=True)

@@ -1,5 +1,6 @@
 """Tests of `moozi sweep`; `FakeBudget` stands in for training."""
 
+import contextlib
 from pathlib import Path
 
 import pytest
@@ -80,6 +81,34 @@ def test_sweep_is_trained_and_resumed(file, budgets, tmp_path, capsys):
   assert made[-1].commands == []
 
 
+def test_a_log_that_cannot_be_written_fails_one_job(file, budgets, tmp_path, capsys):
+  log = tmp_path / "runs" / "small" / "default-seed1.log"
+  log.mkdir(parents=True)
+  assert sweep(file) == 1
+  out = capsys.readouterr().out
+  assert f"default-seed1: {log}: cannot be written: Is a directory" in out
+  assert out.count("  done  ") == 3
+
+
+def test_status_of_a_run_in_progress(file, budgets, tmp_path, capsys):
+  budgets[1]["pause"] = True
+  sweep(file)
+  path = tmp_path / "runs" / "small" / "default-seed1"
+  for state in ("running", "stopped"):
+    with RunDirectory.open(path).claim() if state == "running" else contextlib.nullcontext():
+      capsys.readouterr()
+      assert sweep(file, status=True) == 0
+    rows = [line.split()[:2] for line in capsys.readouterr().out.splitlines()]
+    assert ["default-seed1", state] in rows
+
+
+def test_players_of_new_runs_may_import_code(file, budgets, capsys):
+  assert sweep(file, dry_run=True) == 0
+  assert "--allow-code" not in capsys.readouterr().out
+  assert sweep(file, dry_run=True, allow_code=True) == 0
+  assert capsys.readouterr().out.count(" --allow-code") == 4
+
+
 def test_dry_run_and_status_start_nothing(file, budgets, tmp_path, capsys):
   made, options = budgets
   assert sweep(file, dry_run=True, only=["n_step"]) == 0
@@ -108,6 +137,8 @@ def test_dry_run_and_status_start_nothing(file, budgets, tmp_path, capsys):
     ("seeds: 2", "minutes: 1", "small.yaml: minutes=1: must be greater than 2"),
     ("config: base.yaml", "", "small.yaml: config: missing; a value is required"),
     ("config: base.yaml", "config: none.yaml", "variants.default: none.yaml: no such file"),
+    ("config: base.yaml", f"config: {'x' * 300}", "variants.default: x+: "),
+    ("targets.n_step: 5", "run: {dir: x}", 'variants.n_step: run.dir="x": set it in overrides'),
     ("n_step: {", "n/step: {", "variants='n/step': must be a folder name"),
     ("targets.n_step", "targets.nstep", "variants.n_step: .*did you mean targets.n_step"),
     ("targets.n_step: 5", "seed: 5", "variants.n_step: seed=5: the sweep sets seed and run.name"),

@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-from tests.commands.conftest import in_terminal
+import moozi
+from tests.commands.conftest import PPO, in_terminal, make_run
 
 
 @pytest.mark.parametrize("kind", ["catch", "ppo"])
@@ -46,6 +47,16 @@ def test_return_is_the_agents(runs, cli):
     # The last reward belongs to the player who moved last, which is the agent if the opponent is to move.
     is_agents = "(opponent)" in last
     assert value == (reward if is_agents else -reward)
+
+
+def test_return_in_self_play_is_that_of_an_evaluation(cli, tmp_path):
+  """The seat alternates."""
+  run = make_run(tmp_path, "own", *PPO, "env.name=open_spiel:tic_tac_toe", "evaluation.opponent=self")
+  returns = moozi.load(run).evaluate(2).returns.tolist()
+  assert returns[1]
+  _, out, _ = cli("watch", run, "--episodes", "2")
+  ends = [line for line in out.splitlines() if ": return " in line]
+  assert [float(line.split("return ")[1].split()[0]) for line in ends] == returns
 
 
 def test_picture_in_terminal(runs, terminal):

@@ -251,6 +251,14 @@ def test_zoo_agent_cannot_be_resumed(root, refused):
   assert files_of(root) == before
 
 
+@pytest.mark.parametrize(
+  "command", ["trajectories", "reanalyze --out x", "reanalyze --out x --trajectories zoo:catch"]
+)
+def test_zoo_agent_has_no_trajectories(root, refused, command):
+  name, *options = command.split()
+  assert f"{root / NAME}: a run without trajectories" in refused(name, "zoo:catch", *options)
+
+
 def test_start_from(root, ended, tmp_path):
   config = ended.load_config()
   checkpoint = config.checkpoint.model_copy(update={"start_from": "zoo:catch"})

@@ -119,7 +119,9 @@ def test_score_figures():
   assert (figures["return_mean_seat_0"], figures["return_mean_seat_1"]) == (0.5, 0.5)
   assert figures["return_margin_seat_1"] == pytest.approx(1.96 * 1.5 / 2**0.5)
   assert figures["return_margin"] == pytest.approx(1.96 * np.std([1, -1, 0, 2]) / 2)
-  assert "score_seat_1" not in score_figures(np.array([1.0]), np.array([0]))
+  one = score_figures(np.array([1.0]), np.array([0]))
+  assert "score_seat_1" not in one
+  assert not [name for name in one if "margin" in name], "one episode has no interval"
 
 
 def test_one_player_has_no_score(tiny_config):

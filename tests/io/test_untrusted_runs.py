@@ -173,6 +173,13 @@ def test_malformed_block_list_is_refused(run, blocks):
   store.keep({"step_10"})
 
 
+def test_number_too_large_for_a_float_is_refused(run):
+  line = f'{{"actor": "learner", "since_s": {10**400}, "until_s": 1.0, "spans": []}}\n'
+  (run.timeline_path / SPANS).write_text(line)
+  with pytest.raises(UserError, match="line 1 is not valid: OverflowError"):
+    read_timeline(run.timeline_path)
+
+
 def test_commands_report_in_one_line(run, tmp_path, capfd):
   marker = tmp_path / "marker"
   for file in ("config.yaml", f"checkpoints/step_10/{MANIFEST}", f"checkpoints/step_10/{ARRAYS}"):

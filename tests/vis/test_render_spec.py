@@ -111,13 +111,20 @@ def test_listed_render_spec_matches_env(name):
   assert len(render_spec.action_names) in (0, spec.num_env_actions)
 
 
-@pytest.mark.parametrize("game", ["simplest", "leduc_poker", "uno(players=3)", "stratego", "small_othello"])
+@pytest.mark.parametrize(
+  "game", ["simplest", "leduc_poker", "uno", "uno(players=3)", "stratego", "small_othello"]
+)
 def test_listed_render_spec_matches_a_seats_frames(game):
   spec = registry.env_spec(f"open_spiel:{game}", seat="random")
   assert render_spec_of(spec) is _RENDER_SPECS["open_spiel", game.partition("(")[0]]
   names = action_names(spec)
   assert len(set(names)) == spec.num_actions
   assert not [name for name in names if name.startswith("action ")]
+
+
+@pytest.mark.parametrize("game", ["kuhn_poker(players=3)", "leduc_poker(players=3)"])
+def test_facts_of_two_players_are_not_those_of_three(game):
+  assert render_spec_of(registry.env_spec(f"open_spiel:{game}", seat=0)).kind == "vector"
 
 
 def first_frame(game, seat, seed=0):

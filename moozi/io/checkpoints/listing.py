@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from moozi.core.errors import UserError
+from moozi.core.errors import UserError, one_line
 from moozi.io.checkpoints.format import MANIFEST, PARAMS_ONLY, CheckpointInfo, read_checkpoint_info
 from moozi.io.plain_data import read_json_object
 from moozi.io.run_directory import check_name
@@ -54,8 +54,10 @@ def mend_checkpoints(directory: Path) -> None:
       continue
     if leftover["kind"] == "old" and not (directory / leftover["name"]).exists():
       os.rename(path, directory / leftover["name"])
-    else:
+    elif path.is_dir():
       shutil.rmtree(path, ignore_errors=True)
+    else:
+      path.unlink()
 
 
 def find_checkpoint(directory: Path, which: str | None = None) -> CheckpointInfo:
@@ -77,9 +79,10 @@ def find_checkpoint(directory: Path, which: str | None = None) -> CheckpointInfo
         f"{directory}: has no best checkpoint; `moozi train` keeps the best from its first "
         "evaluation on, unless checkpoint.keep_best=false"
       )
-  elif which and which != "last" and "\0" not in which and len(which) < 256:
+  elif which and which != "last":
     for path in (directory / which, directory / (which + PARAMS_ONLY), Path(which)):
-      if path.is_dir():
+      # Unlike Path.is_dir, os.path does not raise for a name that is too long.
+      if os.path.isdir(path):
         return read_checkpoint_info(path)
   if not found:
     raise UserError(
@@ -88,11 +91,11 @@ def find_checkpoint(directory: Path, which: str | None = None) -> CheckpointInfo
     )
   if which is None or which == "last":
     return found[-1]
-  if which.isascii() and which.isdigit():
+  if re.fullmatch(r"[0-9]{1,18}", which):
     return min(found, key=lambda c: (abs(c.env_steps - int(which)), -c.learner_steps))
   raise UserError(
-    f"checkpoint={which!r}: no such checkpoint; must be last, best, an environment step, or a name: "
-    + ", ".join(c.name for c in found[-4:])
+    f"checkpoint={one_line(repr(which))}: no such checkpoint; must be last, best, an environment step, or a "
+    "name: " + ", ".join(c.name for c in found[-4:])
   )
 
 

@@ -44,9 +44,9 @@ def map_unordered(
 
   Raises: UserError: Ray is not installed, or a call raised UserError. RunError: a process ended unexpectedly.
   """
-  registered = {(r.kind, name): f for r in plugins.REGISTRIES for name, f in r.registered.items()}
+  registered = plugins.snapshot()
   with cluster.started(RayConfig()) as ray:
-    functions = ray.cloudpickle.dumps(registered) if registered else b""
+    functions = ray.cloudpickle.dumps(registered) if any(registered) else b""
     actor = ray.remote(Worker)
     workers = [
       actor.options(**cluster.options(_WORKER)).remote(i, make, functions) for i in range(num_workers)

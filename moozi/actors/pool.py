@@ -55,9 +55,7 @@ class ActorPool:
     self._ray, self._inputs, self._config = ray, inputs, inputs.config
     # Pickled here, so that the replay buffer's process does not load them and stays free of JAX.
     functions = plugins.snapshot(inputs.config)
-    # Names with a colon are of trained agents whose runs may import modules; see `api.players.allow_code_of`.
-    functions |= {("player", name): f for name, f in plugins.PLAYERS.registered.items() if ":" in name}
-    self._functions = ray.cloudpickle.dumps(functions) if functions else b""
+    self._functions = ray.cloudpickle.dumps(functions) if any(functions) else b""
     self._failures: dict[str, int] = {}
     self._num_restarts = 0
     config, state = inputs.config, inputs.state

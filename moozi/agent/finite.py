@@ -21,7 +21,7 @@ def first_not_finite(metrics: Mapping[str, Any], names: Sequence[str]) -> Int32[
 def reduce_metrics(metrics: Mapping[str, Float[Array, "U"]]) -> dict[str, Float[Array, ""]]:
   """Returns the metrics of U updates as one number each.
 
-  A metric is the mean of its finite values without those of skipped updates, or NaN if there are none. Two
+  A metric is the mean of its finite values over the updates that were made; NaN if there are none. Two
   metrics are reduced differently: `faults/skipped_updates` is the sum, `importance_ratio/max` the maximum.
   """
   is_made = metrics["faults/skipped_updates"] == 0

@@ -278,7 +278,7 @@ def arena(
   ):
     check_number(name, number, minimum)
   check_seed(seed)
-  if isinstance(players, str):
+  if isinstance(players, str) or not all(isinstance(player, str) for player in players):
     raise UserError(f"players={players!r}: must be a list of names")
   for player in players:
     if ":" in player and ENVIRONMENTS.is_built_in(player.partition(":")[0]):

@@ -17,7 +17,7 @@ from moozi.api.agent import Agent, agent_of
 from moozi.api.run_access import open_run
 from moozi.core.config import Config
 from moozi.core.errors import UserError
-from moozi.core.plugins import PLAYERS, code_keys, seat_players
+from moozi.core.plugins import MAY_IMPORT, code_keys, player_names
 from moozi.core.records import BatchedTimeStep
 from moozi.core.spec import EnvSpec
 from moozi.envs.vector import live_steps
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
   from moozi.evaluation.group import GroupPlayer
 
 _RUNS = Path("runs")
-_TRAINED = ("run", "zoo", "prior", "approach")
 _FACTS = ("name", "frame_shape", "frame_dtype", "num_env_actions")
 _FIRST = np.zeros(1, np.int64)
 
@@ -198,25 +197,19 @@ def _evaluator(agent: Agent, simulations: int | None) -> "Evaluator":
   return _EVALUATORS[key]
 
 
-def allow_code_in(config: Config) -> None:
-  """Calls `allow_code_of` for the opponent in evaluations and the players of the other seats."""
-  for name in (config.evaluation.opponent, *(player for _, player in seat_players(config))):
-    allow_code_of(name)
-
-
-def allow_code_of(name: str) -> None:
-  """Lets `make_player` load the run of the player `name` even if the run names Python modules to import.
-
-  Such a name is registered as a player, because a run's actors receive the registered players.
-  """
-  if name.partition(":")[0] in _TRAINED:
-    PLAYERS.registered[name] = make_player
+def allow_code_in(config: Config, is_allowed: bool = True) -> None:
+  """Sets whether the runs that the configuration names as players may import Python modules."""
+  names = player_names(config)
+  MAY_IMPORT.difference_update(names)
+  if is_allowed:
+    MAY_IMPORT.update(names)
+  clear_player_cache()
 
 
 # Cached, because an evaluation makes a player for each episode.
 @functools.lru_cache(maxsize=8)
 def _load(name: str, spec: EnvSpec) -> TrainedPlayer:
-  allow_code = name in PLAYERS.registered
+  allow_code = name in MAY_IMPORT
   player = TrainedPlayer(run_of_approach(name, spec, allow_code), allow_code=allow_code)
   player.check(spec, name)
   return player

@@ -147,8 +147,7 @@ def train_events(
   loaded = read_config(config, overrides | _named(callbacks))
   _leave_gpu_to_actors(loaded)
   check_code(loaded, "config", allow_code is not False)
-  if allow_code:
-    allow_code_in(loaded)
+  allow_code_in(loaded, allow_code is True)
   spec = env_spec(loaded.env.name, **loaded.env.arguments)
   check_players(loaded, spec)
   if loaded.plans_with_rules:
@@ -233,8 +232,7 @@ def continue_run(
   try:
     config = load_resumed_config(directory, overrides)
     _leave_gpu_to_actors(config)
-    if allow_code:
-      allow_code_in(config)
+    allow_code_in(config, allow_code)
     spec = env_spec(config.env.name, **config.env.arguments)
     check_players(config, spec)
     return Training(config, spec, directory, lock, load_resumed(config, spec, directory), callbacks)

@@ -191,6 +191,8 @@ OTHER_PLAYERS = dataclasses.replace(PLAYERS, built_in=tuple(x for x in PLAYERS.b
 
 CALLBACKS = Registry("callback", "callbacks")
 REGISTRIES = (ENVIRONMENTS, WRAPPERS, NETWORKS, SEARCHES, LOSSES, PLAYERS, CALLBACKS)
+MAY_IMPORT: set[str] = set()
+"""Players such as `run:PATH` whose runs may import the Python modules that they name."""
 
 
 def register_environment(name: str) -> Callable[[F], F]:
@@ -276,6 +278,11 @@ def seat_players(config: "Config") -> Iterator[tuple[str, str]]:
         yield f"env.kwargs.{key}[{i}]", str(name)
 
 
+def player_names(config: "Config") -> set[str]:
+  """Returns the opponent in evaluations and the players of the other seats."""
+  return {config.evaluation.opponent, *(name for _, name in seat_players(config))}
+
+
 def code_keys(config: "Config") -> list[str]:
   """Returns `key=value` for each value that names a module to import. Imports nothing."""
   found = [f"{use.key}={use.value}" for use in uses(config) if ":" in use.value]
@@ -294,20 +301,38 @@ def is_code(value: str) -> bool:
   return _CODE.fullmatch(value) is not None
 
 
-def snapshot(config: "Config") -> dict[tuple[str, str], Callable[..., Any]]:
-  """Returns the registered functions that the configuration names, by kind and name; see `install`."""
-  return {
+class Snapshot(NamedTuple):
+  """What another process needs of the registries.
+
+  Attributes:
+    functions: registered functions by kind and name.
+    may_import: names in MAY_IMPORT.
+  """
+
+  functions: dict[tuple[str, str], Callable[..., Any]]
+  may_import: frozenset[str]
+
+
+def snapshot(config: "Config | None" = None) -> Snapshot:
+  """Returns what the configuration names; everything if it is None. See `install`."""
+  if config is None:
+    return Snapshot(
+      {(r.kind, n): f for r in REGISTRIES for n, f in r.registered.items()}, frozenset(MAY_IMPORT)
+    )
+  functions = {
     (use.registry.kind, use.value): use.registry.registered[use.value]
     for use in uses(config)
     if use.value in use.registry.registered
   }
+  return Snapshot(functions, frozenset(MAY_IMPORT & player_names(config)))
 
 
-def install(functions: Mapping[tuple[str, str], Callable[..., Any]]) -> None:
-  """Registers the functions of a `snapshot` from another process."""
+def install(found: Snapshot) -> None:
+  """Registers the functions and the permissions of a `snapshot` from another process."""
   registries = {registry.kind: registry for registry in REGISTRIES}
-  for (kind, name), function in functions.items():
+  for (kind, name), function in found.functions.items():
     registries[kind].registered[name] = function
+  MAY_IMPORT.update(found.may_import)
 
 
 def is_found(value: str) -> bool:

@@ -35,8 +35,8 @@ class EnvHung(BaseException):
   """An environment did not return in time."""
 
 
-FAULTS = (Exception, SystemExit, EnvHung)
-"""Errors of an environment that are faults; `sys.exit` in an environment must not end the process."""
+FAULTS = (Exception, EnvHung)
+"""Errors of an environment that are faults. SystemExit is none, because handlers of signals may raise it."""
 
 
 def allow_exit(log: IO[str] | None) -> None:

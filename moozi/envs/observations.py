@@ -108,7 +108,8 @@ def _cast(
   with np.errstate(invalid="ignore"):
     out = observation.astype(dtype)
   if (out != observation).any():
-    raise UserError(
+    kind = UserError if np.isfinite(observation).all() else EnvValueError
+    raise kind(
       f"{where}: an observation of {observation.dtype} has values that its spec's type {dtype} cannot hold"
     )
   return out

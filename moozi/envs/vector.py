@@ -94,7 +94,7 @@ class SyncVectorEnvironment(VectorEnvironment):
     """See `VectorEnvironment.render`. Raises EnvError where the environment cannot draw its picture."""
     try:
       return self._envs[i].render()
-    except (Exception, SystemExit) as error:
+    except Exception as error:
       raise EnvError(f"env.name={self.spec.name}: its picture cannot be drawn: {one_line(error)}") from error
 
   def get_state(self) -> State:

@@ -101,7 +101,7 @@ def load_sweep(path: Path) -> Sweep:
     for seed in seeds
     for name, own in variants.items()
   ]
-  parent = Path(load_config(config, common).run.dir).expanduser()
+  parent = Path(os.path.expanduser(load_config(config, common).run.dir))
   return Sweep(
     parent / check_name(path.stem, "the name of the file"), tuple(jobs), found.minutes, found.parallel
   )

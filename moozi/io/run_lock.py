@@ -5,11 +5,13 @@ import errno
 import fcntl
 import logging
 import os
+import time
 from pathlib import Path
 
 from moozi.core.errors import RunError, reason_of
 
 LOCK = "lock"
+_NUM_TRIES, _RETRY_S = 5, 0.01
 _log = logging.getLogger("moozi.driver")
 
 
@@ -22,6 +24,19 @@ def is_locked(run: Path) -> bool:
     except BlockingIOError:
       return True
   return False
+
+
+def _lock(file: int) -> None:
+  """Takes the lock on an open file. Raises OSError if another process has it."""
+  for num_left in reversed(range(_NUM_TRIES)):
+    try:
+      fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+      break
+    except BlockingIOError:
+      # `is_locked` of another process holds the lock for microseconds.
+      if not num_left:
+        raise
+      time.sleep(_RETRY_S)
 
 
 class RunLock:
@@ -43,7 +58,7 @@ class RunLock:
     except OSError as error:
       raise RunError(f"{path}: cannot be created: {reason_of(error)}") from None
     try:
-      fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+      _lock(self._file)
     except OSError as error:
       if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
         holder = os.pread(self._file, 100, 0).decode("ascii", "replace").strip() or "unknown"

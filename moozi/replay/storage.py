@@ -267,8 +267,8 @@ class LaneStorage:
 
     Source: Wang et al. 2024, EfficientZero V2 (mixed value targets). Departures: by age only, not also by
       the number of updates so far; the search value is that of the last search, not one per update. At
-      insertion and after a new search, δ is that of other starts (`refresh_delta`); the δ of an update is the
-      difference from the search value.
+      insertion and after a new search, δ is computed as for other starts (`refresh_delta`); after an update,
+      δ is the difference from the search value.
     """
     steps = self.targets.unroll_steps
     around = self._neighbours(slot, 0, self.reach + 1)

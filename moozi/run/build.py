@@ -206,7 +206,8 @@ def restore_collectors(build_all: Callable[[int], list[C]], state: RunState | No
     return Collectors(build_all(0))
   began_at, reset = state.envs_began_at, "; all environments are reset"
   if not state.collectors:
-    return Collectors(build_all(state.env_steps), state.env_steps, reset)
+    workers = build_all(state.env_steps)
+    return Collectors(workers, state.env_steps, reset if workers else "")
   workers = build_all(began_at)
   try:
     num_new = sum(worker.set_state(saved) for worker, saved in zip(workers, state.collectors, strict=True))

@@ -220,7 +220,8 @@ class Session:
   ) -> Iterator[Event]:
     """Restores the saved training state with `restore`, and yields the event.
 
-    Raises: NotFiniteError: as `Rollback.take`, after a last state: skipped updates do not change parameters.
+    Raises: NotFiniteError: as `Rollback.take`. A last state comes first, because skipped updates do not
+      change the parameters.
     """
     try:
       rollback = self.rollback.take(error, trainer.learner_steps)

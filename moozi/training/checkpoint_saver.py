@@ -69,7 +69,7 @@ class Saver:
         self._note(self._message)
 
   def _save_both(self, best: Callable[[], Path], job: Callable[[], Path]) -> Path:
-    """Saves a state, and the best one, whose save has failed. A second failure keeps the best one pending."""
+    """Saves a state, then the best one, whose earlier save failed. If either fails, both are saved again."""
     path = job()
     best()
     return path

@@ -69,7 +69,8 @@ def train_events(
   Raises: UserError: the Ray cluster is too small for the configuration, or a tracker's package is missing.
     RunError: the run cannot continue.
   """
-  _check_learns(config)
+  if resumed is None:
+    _check_learns(config)
   with log_to(run.log_path("driver")):
     check_trackers(config)
     check_plugins(config, spec)
@@ -126,16 +127,19 @@ def _check_learns(config: Config) -> None:
   """Raises UserError if the run would end before its first update."""
   if config.algorithm == "ppo" or not config.num_acting_workers:
     return
-  segment_steps = config.workers.num_envs * config.workers.segment_length
+  # One process acts a segment for every worker in turn.
+  num_workers = config.num_acting_workers if config.has_one_process else 1
+  round_steps = num_workers * config.workers.num_envs * config.workers.segment_length
 
-  def in_segments(num_steps: int) -> int:
-    return math.ceil(num_steps / segment_steps) * segment_steps
+  def in_rounds(num_steps: int) -> int:
+    return math.ceil(num_steps / round_steps) * round_steps
 
   learner = config.learner
   call_steps = learner.batch_size * learner.updates_per_call / learner.samples_per_step
-  least = in_segments(config.replay.min_steps_to_learn) + call_steps
-  if in_segments(config.max_env_steps) < least:
+  least = in_rounds(config.replay.min_steps_to_learn) + call_steps
+  if in_rounds(config.max_env_steps) < least:
     raise UserError(
       f"max_env_steps={config.max_env_steps}: the first update is after {math.ceil(least):,} steps; "
-      "raise max_env_steps, or lower replay.min_steps_to_learn or learner.batch_size"
+      "raise max_env_steps or learner.samples_per_step, or lower replay.min_steps_to_learn, "
+      "learner.updates_per_call or learner.batch_size"
     )

@@ -13,7 +13,7 @@ from moozi.api.players import OneGame, allow_code_in, clear_player_cache, make_p
 from moozi.commands import train
 from moozi.core import plugins
 from moozi.core.errors import UserError
-from moozi.core.plugins import PLAYERS
+from moozi.core.plugins import MAY_IMPORT
 from moozi.envs.registry import env_spec
 from moozi.io.config import load_config
 from moozi.run.session import RunInputs
@@ -41,7 +41,7 @@ def test_players_of_other_seats(cli, refused, folder, names, monkeypatch):
     assert REFUSED in refused(*arguments)
     status, _, err = cli(*arguments, "--allow-code")
     assert status == 0, err
-    PLAYERS.registered.clear()
+    MAY_IMPORT.clear()
     clear_player_cache()
   with pytest.raises(UserError, match="allow_code=True"):
     moozi.load(own).make_env()
@@ -91,7 +91,7 @@ def test_actors_receive_the_names(names, monkeypatch):
   monkeypatch.setattr(ActorPool, "_start", lambda *_: None)
   monkeypatch.setattr(ActorPool, "_start_replay", lambda *_: None)
   functions = ActorPool(SimpleNamespace(cloudpickle=pickle), RunInputs(config=config, spec=spec))._functions
-  PLAYERS.registered.clear()
+  MAY_IMPORT.clear()
   clear_player_cache()
   with pytest.raises(UserError, match="allow_code=True"):
     make_player(name, spec, 0)
@@ -99,7 +99,13 @@ def test_actors_receive_the_names(names, monkeypatch):
   assert isinstance(make_player(name, spec, 0), OneGame)
 
 
-def test_a_users_player_keeps_its_function(folder):
-  plugins.register_player("own")(print)
-  allow_code_in(load_config(None, [*BOARD, "evaluation.opponent=own"]))
-  assert PLAYERS.registered == {"own": print}
+def test_permission_ends_with_the_next_run(names):
+  spec, config = (
+    env_spec("open_spiel:tic_tac_toe"),
+    load_config(None, [*BOARD, f"evaluation.opponent={names[BOARD]}"]),
+  )
+  allow_code_in(config)
+  assert isinstance(make_player(names[BOARD], spec, 0), OneGame)
+  allow_code_in(config, False)
+  with pytest.raises(UserError, match="allow_code=True"):
+    make_player(names[BOARD], spec, 0)

@@ -192,11 +192,14 @@ def test_snapshot_has_the_registered_functions_in_use():
   plugins.register_network("unused")(lambda: None)
   plugins.register_loss("extra")(make)
   config = load_config(None, ["network.kind=wide", "learner.extra_losses=[extra, my_loss:make]"])
-  functions = plugins.snapshot(config)
-  assert functions == {("network", "wide"): make, ("loss", "extra"): make}
+  plugins.MAY_IMPORT.update({"random", "run:other"})
+  found = plugins.snapshot(config)
+  assert found == ({("network", "wide"): make, ("loss", "extra"): make}, {"random"})
   plugins.NETWORKS.registered.clear()
-  plugins.install(pickle.loads(pickle.dumps(functions)))
+  plugins.MAY_IMPORT.clear()
+  plugins.install(pickle.loads(pickle.dumps(found)))
   assert plugins.NETWORKS.get("wide")(1) == (1,)
+  assert {"random"} == plugins.MAY_IMPORT
 
 
 def test_libraries_are_those_of_the_environments():

@@ -62,7 +62,7 @@ def test_replacement_leaves_other_envs_alone():
   assert [t for t in range(4, 14) if steps[t].is_last[1]] == [13]
 
 
-@pytest.mark.parametrize(("how", "timeout_s"), [("raise", None), ("hang", 0.2), ("exit", None)])
+@pytest.mark.parametrize(("how", "timeout_s"), [("raise", None), ("hang", 0.2)])
 def test_env_that_fails_while_it_is_restored_is_replaced(how, timeout_s):
   """The replay of its game fails, then the reset in its place."""
   sound, _ = make_vector(fails=lambda *_: False, lane_seeds=(1, 2))
@@ -154,7 +154,7 @@ def test_failed_replacements_count():
   assert guard.num_faults == 4
 
 
-@pytest.fixture(params=["raise", "hang", "exit"])
+@pytest.fixture(params=["raise", "hang"])
 def stubborn(request):
   """Returns a function that makes environments that cannot be closed, and the list of those closed."""
   closed = []
@@ -164,8 +164,6 @@ def stubborn(request):
       closed.append(self)
       if request.param == "hang":
         time.sleep(3600)
-      if request.param == "exit":
-        sys.exit(3)
       raise OSError("closed already")
 
   return lambda fails=lambda *_: False: GameEnvironment(Stubborn("raise", fails), SPEC), closed
@@ -194,25 +192,6 @@ def test_failed_env_without_replacement_is_closed_once(stubborn):
     steps_of(vector, 4)
   vector.close()
   assert closed == [env._game for env in envs]
-
-
-@pytest.mark.parametrize("is_always", [False, True])
-def test_env_that_exits_is_a_fault(is_always):
-  fails = lambda seed, episode, step: step == 2 and (is_always or seed == 20)  # noqa: E731
-  vector, made = make_vector(how="exit", fails=fails)
-  if is_always:
-    with pytest.raises(EnvError, match=r"^env\.name=test:faulty: SystemExit: 3 \(3 faults in a row"):
-      steps_of(vector, 8)
-    return
-  steps_of(vector, 8)
-  assert (vector.num_faults, len(made)) == (1, 3)
-
-
-def test_replacement_that_exits_counts():
-  guard = EnvGuard("w", [1], lambda seed: sys.exit(3), 4, None)
-  env = GameEnvironment(Faulty("raise", lambda s, e, c: c == 2), SPEC)
-  with pytest.raises(EnvError, match=r"SystemExit: 3 \(4 faults"):
-    steps_of(SyncVectorEnvironment([env], guard=guard), 2)
 
 
 def test_wrong_frame_is_a_fault():

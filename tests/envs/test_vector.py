@@ -83,10 +83,9 @@ def test_render():
   assert make_vector("tiny:catch", {}, 1, seed=0).render(0) is None
 
 
-@pytest.mark.parametrize("error", [OSError("no\ndisplay"), SystemExit("no display")])
-def test_picture_that_cannot_be_drawn(error, monkeypatch):
+def test_picture_that_cannot_be_drawn(monkeypatch):
   def fail():
-    raise error
+    raise OSError("no\ndisplay")
 
   env = make_lives()
   monkeypatch.setattr(env, "render", fail)

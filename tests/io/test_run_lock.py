@@ -10,8 +10,9 @@ import pytest
 
 from moozi.core.config import Config, EnvConfig, RunConfig
 from moozi.core.errors import RunError
+from moozi.io import run_lock
 from moozi.io.run_directory import RunDirectory
-from moozi.io.run_lock import LOCK, RunLock
+from moozi.io.run_lock import LOCK, RunLock, is_locked
 
 ROOT = Path(__file__).parents[2]
 HOLD = """
@@ -91,3 +92,14 @@ def test_file_system_without_locks_warns(run, monkeypatch, caplog):
   monkeypatch.setattr("moozi.io.run_lock.fcntl.flock", no_locks)
   run.claim().close()
   assert "has no locks" in caplog.text
+
+
+def test_query_does_not_refuse_a_writer(run, monkeypatch):
+  """The lock is free again before the second try."""
+  (run.path / LOCK).touch()
+  with (run.path / LOCK).open("rb") as file:
+    run_lock.fcntl.flock(file, run_lock.fcntl.LOCK_SH)
+    monkeypatch.setattr(run_lock.time, "sleep", lambda _: run_lock.fcntl.flock(file, run_lock.fcntl.LOCK_UN))
+    with run.claim():
+      assert is_locked(run.path)
+  assert not is_locked(run.path)

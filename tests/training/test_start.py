@@ -26,6 +26,13 @@ def test_run_without_an_update_is_refused():
     with pytest.raises(UserError, match=rf"^max_env_steps=\d+: the first update is after {least} steps"):
       start._check_learns(config)
     start._check_learns(config.model_copy(update={"algorithm": "ppo"}))
+  common += ["runtime=local"]
+  workers = ["workers.num_workers=4", "workers.num_envs=16", "max_env_steps=5121"]
+  config = load_config(
+    None, [*common, *workers, "replay.min_steps_to_learn=5120", "learner.samples_per_step=0.2"]
+  )
+  with pytest.raises(UserError, match="is after 6,400 steps"):
+    start._check_learns(config)
   for overrides in (["max_env_steps=5121"], ["max_env_steps=6145", "learner.samples_per_step=0.2"]):
     start._check_learns(load_config(None, [*common, *overrides]))
 

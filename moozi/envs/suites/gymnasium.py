@@ -124,16 +124,17 @@ def _make_and_draw(game: str, options: Options) -> Environment:
   environment = make_environment(game, options)
   if options.kwargs.get("render_mode") is None:
     return environment
-  try:
+  with contextlib.ExitStack() as on_error:
+    on_error.callback(environment.close)
     environment.reset()
-    environment.render()
-  except (Exception, SystemExit) as error:
-    with contextlib.suppress(Exception, SystemExit):
-      environment.close()
-    raise UserError(
-      f"env.name=gymnasium:{game}: its picture cannot be drawn with env.kwargs.kwargs={options.kwargs}: "
-      f"{one_line(error)}"
-    ) from error
+    try:
+      environment.render()
+    except Exception as error:
+      raise UserError(
+        f"env.name=gymnasium:{game}: its picture cannot be drawn with env.kwargs.kwargs={options.kwargs}: "
+        f"{one_line(error)}"
+      ) from error
+    on_error.pop_all()
   return environment
 
 

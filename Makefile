@@ -5,7 +5,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 AXE := $(VENV)/axe/node_modules/axe-core/axe.min.js
 # Two processes; the tests of one file share a process, so that they share compiled functions.
-PYTEST ?= $(BIN)/python -m pytest -n 2 --dist loadfile
+# In the order of names, long files come before short ones that fill up the other worker.
+PYTEST ?= $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 # Compiling is most of the work of the quick tests. Without LLVM's optimizations they take a fifth less processor time,
 # and without the fusion emitters and parallel code generation a third less than that. `make test-all` compiles as users
 # do. An unknown flag ends the process; jaxlib 0.11.2 has no flag for the fusion emitters.

@@ -20,7 +20,7 @@ FAULTY = "env.name=tests.envs.faulty:make_env"
 LENGTH = 8
 
 
-@pytest.fixture(scope="module", params=[5, 6, 7])
+@pytest.fixture(scope="module", params=[pytest.param(5, marks=pytest.mark.slow), 6, 7])
 def collected(request):
   """Collects five segments from environments that fail in the second episode.
 
@@ -71,6 +71,7 @@ def test_replay_accepts_every_segment(collected):
   assert np.isfinite(replay.sample(64).n_step_returns).all()
 
 
+@pytest.mark.slow
 def test_faults_of_a_reset_between_segments_are_counted():
   config = load_config(None, [*TINY, FAULTY, "env.kwargs.step=0"])
   spec = build.env_spec(config)

@@ -74,6 +74,7 @@ def errors_of(rules, model):
   return model_errors(rules, model, ({}, {}), rules.spec, 1, 60)
 
 
+@pytest.mark.slow
 def test_a_model_that_is_the_rules_has_no_error(rules):
   found = errors_of(rules, board_model(place))
   assert found["positions"] == 60 < found["moves"]

@@ -322,6 +322,7 @@ def test_an_agent_against_itself_by_name_plays_as_in_self_play(runs):
     moozi.load(runs["board"]).evaluate(1, opponent="zoo:connect_four")
 
 
+@pytest.mark.slow
 def test_games_of_an_agent_with_other_settings_are_not_continued(tmp_path):
   """A run that is resumed can have other settings; files of earlier versions have only the parameters."""
   path, out = make_run(tmp_path, "board", f"env.name={GAME}"), tmp_path / "out"

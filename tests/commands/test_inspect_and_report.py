@@ -206,6 +206,7 @@ def test_links_are_not_followed(refused, tmp_path, command, name):
   assert not (tmp_path / "elsewhere").exists()
 
 
+@pytest.mark.slow
 def test_unwritable_output(refused, trained, tmp_path):
   (tmp_path / "file").touch()
   assert "cannot be written" in refused("inspect", trained.path, "--out", tmp_path / "file", *SEARCH)

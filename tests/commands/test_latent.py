@@ -62,6 +62,7 @@ def test_default_folder(runs, cli, played):
   assert (runs["catch"] / "latent" / "step_000000064_episode_0_first_3" / "latent.png").is_file()
 
 
+@pytest.mark.slow
 def test_missing_value_is_empty(runs, cli, tmp_path):
   assert cli("latent", runs["clock"], "--out", tmp_path)[0] == 0
   lines = (tmp_path / "projector" / "metadata.tsv").read_text().splitlines()

@@ -128,6 +128,7 @@ def test_an_agent_of_one_seat_advises_one_seat(typed, refused, tmp_path):
   assert "was trained for one seat, but you play 2; set --opponent" in message
 
 
+@pytest.mark.slow
 def test_an_approach_searches_its_own_position_only(typed, tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   path, widths, group = make_run(Path("runs"), "own", "env.name=open_spiel:tic_tac_toe"), [], GroupPlayer

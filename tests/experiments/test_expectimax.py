@@ -9,6 +9,7 @@ from experiments.chance.expectimax import ACTIONS, outcomes, play, q_values, sli
 from tests.fast_jit import fast_jit
 
 pgx = pytest.importorskip("pgx")
+pytestmark = pytest.mark.slow
 
 
 def test_moves_are_those_of_pgx():

@@ -129,6 +129,7 @@ class Fixed:
     return [self._moves[tuple(self._seen[lane])] for lane in lanes]
 
 
+@pytest.mark.slow
 def test_a_solver_is_perfect_and_chance_is_not(monkeypatch):
   labels, tactics = read_labels()[:46], {name: read_tactics(name)[:20] for name in ("wins", "blocks")}
   monkeypatch.setattr("experiments.boards.judgement.read_tactics", tactics.__getitem__)

@@ -158,6 +158,7 @@ plain = st.recursive(
 
 
 @given(plain)
+@pytest.mark.slow
 def test_dump_and_parse_are_inverse(data):
   assert parse_yaml(dump_yaml(data), "here") == data
 

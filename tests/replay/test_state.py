@@ -35,7 +35,10 @@ def work(buffer, lanes, spec, first, stop, batches=8):
 
 @pytest.mark.parametrize(
   ("sampling", "length"),
-  [*(("rank", length) for length in (0, 3, 20, 90)), ("uniform", 90), ("proportional", 90)],
+  [
+    *(pytest.param("rank", length, marks=pytest.mark.slow) for length in (3, 20, 90)),
+    *(("rank", 0), ("uniform", 90), ("proportional", 90)),
+  ],
 )
 def test_resumed_buffer_continues_to_the_bit(sampling, length):
   spec = make_spec(num_players=2)

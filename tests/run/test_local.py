@@ -78,6 +78,7 @@ def test_acting_uses_the_newest_parameters(events):
       assert np.isfinite(list(event.metrics.values())).all()
 
 
+@pytest.mark.slow
 def test_seed_determines_the_run(events):
   """The run samples by priority, so the test also covers replay's ranks and priorities."""
   again, other = local_run(), local_run(*SHORT, "max_env_steps=64", "seed=1")
@@ -178,6 +179,7 @@ def test_reports_come_once_per_round_and_at_the_end(events):
   assert all(list(events[i].reports) == names for i in reports)
 
 
+@pytest.mark.slow
 def test_segments_to_keep(events):
   assert not any(isinstance(e, Collected) for e in events)
   options = ("trajectories.save=true", "workers.num_workers=2", "replay.min_steps_to_learn=1000")

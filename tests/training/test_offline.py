@@ -321,6 +321,7 @@ def test_reanalyze_with_other_parameters_changes_targets(cli, tmp_path, old):
   assert not [p for p in tmp_path.iterdir() if p.name.startswith(".")]
 
 
+@pytest.mark.slow
 def test_disk_errors_are_reported(refused, tmp_path, old, monkeypatch):
   def full(*args):
     raise OSError(28, "No space left on device")

@@ -105,7 +105,10 @@ def test_a_run_that_is_continued_has_not_ended(run):
   assert moozi.Run(run).summary["reason"] == "stopped"
 
 
-@pytest.mark.parametrize("value", ["null", '"x"', "[1]"])
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize("value", ["null", pytest.param('"x"', marks=SLOW), pytest.param("[1]", marks=SLOW)])
 def test_malformed_counters_do_not_stop_a_resume(cli, run, value):
   with (run / "metrics.jsonl").open("a") as file:
     file.write(f'{{"env_steps": {value}}}\n')

@@ -180,6 +180,7 @@ def test_metrics(events):
   np.testing.assert_allclose(rates, 2.5e-4 * np.array([1, 0.8, 0.6, 0.4, 0.2]), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_seed_determines_the_run(events):
   again, other = run(), run("seed=1", "max_env_steps=128", "evaluation.final_episodes=1")
   assert_equal_trees(final_training(events), final_training(again))
@@ -360,6 +361,7 @@ def test_non_finite_segment_is_refused():
   assert second.episode_lengths.tolist() == [9] * 4
 
 
+@pytest.mark.slow
 def test_consecutive_refused_segments_end_the_run():
   options = (FAULTY, "replay.max_refused_segments=2", "env.kwargs.sound_envs=0")
   config, received = configure(*options, "env.kwargs.how=nan"), []

@@ -52,7 +52,7 @@ SLOW = pytest.mark.slow
 @pytest.mark.parametrize(
   ("game", "num_steps", "num_ends", "kwargs"),
   [
-    ("Breakout", 230, 8, {}),
+    pytest.param("Breakout", 230, 8, {}, marks=SLOW),
     ("Breakout", 100, 2, {"max_episode_steps": 45, "colour": True, "minimal_actions": False}),
     pytest.param("Breakout", 230, 8, {"reseed": False}, marks=SLOW),
     pytest.param("Breakout", 100, 2, {"max_episode_steps": 45, "reseed": False}, marks=SLOW),
@@ -164,7 +164,7 @@ def test_reset_and_set_state_start_new_games():
   vector.close()
 
 
-@pytest.mark.parametrize("reseed", [True, False])
+@pytest.mark.parametrize("reseed", [True, pytest.param(False, marks=SLOW)])
 def test_restored_envs_repeat_no_seed(monkeypatch, reseed):
   def seeds_of(vector, state=None):
     seeds, draw = [], vector._draw_seeds

@@ -1,7 +1,6 @@
 """Compares runs: curves, final scores with intervals over seeds, and probabilities of improvement."""
 
 import dataclasses
-import itertools
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,10 +16,10 @@ from moozi.experiments.comparison import (
   Task,
   comparison_data,
   make_tasks,
+  pairs_of,
   read_runs,
   scores,
 )
-from moozi.experiments.statistics import aggregate_improvement
 from moozi.io.atomic_write import write_text
 from moozi.io.plain_data import to_plain_json
 from moozi.io.zoo import resolve_run
@@ -85,12 +84,9 @@ class Comparison:
     """
     import pandas as pd
 
-    rows = []
-    for task in self.tasks:
-      for first, second in itertools.combinations(task.groups, 2):
-        found = aggregate_improvement([first.finals], [second.finals])
-        rows.append((task.name, first.name, second.name, found.value, found.low, found.high))
-    return pd.DataFrame(rows, columns=["task", "first", "second", "probability", "low", "high"])
+    rows = [{"task": task.name, **pair} for task in self.tasks for pair in pairs_of(task)]
+    columns = ["task", "first", "second", "value", "low", "high"]
+    return pd.DataFrame(rows, columns=columns).rename(columns={"value": "probability"})
 
   def figure(self) -> "Figure":
     """Returns the curves over environment steps and over minutes; the figure has a row for each task."""

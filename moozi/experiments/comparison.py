@@ -351,7 +351,7 @@ def _task_data(task: Task, center: str) -> dict[str, Any]:
     "conditions": dict(task.conditions),
     "settings": {key: [_text(value) for value in values] for key, values in differing.items()},
     "groups": [_group_data(group, center) for group in task.groups],
-    "pairs": _pairs(task),
+    "pairs": pairs_of(task),
   }
 
 
@@ -379,7 +379,8 @@ def _group_data(group: Group, center: str) -> dict[str, Any]:
   }
 
 
-def _pairs(task: Task) -> list[dict[str, Any]]:
+def pairs_of(task: Task) -> list[dict[str, Any]]:
+  """Returns the probability of improvement of each pair of groups, as in `comparison_data`."""
   out = []
   for i, first in enumerate(task.groups):
     for second in task.groups[i + 1 :]:

@@ -26,7 +26,7 @@ def prepare(
     resources: `num_threads` limits the thread pools of XLA and NumPy (0 sets no limit); `niceness` is added
       to the niceness of this process.
     log_dir: folder of the log file; no log file if None, or if the folder does not exist on this machine.
-    functions: the pickled `core.plugins.snapshot` of the driver; empty if there is none.
+    functions: the pickled `core.plugins.Snapshot` of the driver; empty if there is none.
 
   Raises: UserError: a registered function cannot be loaded in this process.
   """

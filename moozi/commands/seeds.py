@@ -54,7 +54,7 @@ def train_seeds(
   if given := [text for text in overrides if text.partition("=")[0].strip() in ("seed", "seed.")]:
     raise UserError(f"{given[0]}: --seeds sets the seeds; remove one of the two")
   settings = load_config(config, overrides).run
-  name, folder = settings.name or group_name(config), Path(os.path.expanduser(settings.dir))
+  name, folder = settings.name or group_name(config), settings.folder
   jobs = [
     Job(name=check_name(f"{name}-seed{seed}"), config=config, overrides=tuple(overrides), seed=seed)
     for seed in seeds

@@ -101,10 +101,8 @@ def load_sweep(path: Path) -> Sweep:
     for seed in seeds
     for name, own in variants.items()
   ]
-  parent = Path(os.path.expanduser(load_config(config, common).run.dir))
-  return Sweep(
-    parent / check_name(path.stem, "the name of the file"), tuple(jobs), found.minutes, found.parallel
-  )
+  folder = load_config(config, common).run.folder / check_name(path.stem, "the name of the file")
+  return Sweep(folder, tuple(jobs), found.minutes, found.parallel)
 
 
 def _overrides(settings: Settings) -> tuple[str, ...]:

@@ -101,7 +101,7 @@ class RunDirectory:
     generated = f"{plain}-{now or datetime.now():%Y%m%d-%H%M%S}"
     numbered = [generated, *(f"{generated}-{i}" for i in range(2, 1000))]
     candidates = numbered if name is None else [check_name(name)]
-    parent = Path(os.path.expanduser(config.run.dir))
+    parent = config.run.folder
     for candidate in candidates:
       path = parent / candidate
       try:

@@ -137,3 +137,9 @@ def test_saved_config_cannot_have_a_base(tmp_path):
   path.write_text("base: other.yaml\n")
   with pytest.raises(UserError, match="not a resolved configuration"):
     read_run_config(path)
+
+
+def test_home_in_the_folder_of_runs(tmp_path, monkeypatch):
+  monkeypatch.setenv("HOME", str(tmp_path))
+  for folder, wanted in (("~/runs", tmp_path / "runs"), ("~nobody_here/runs", Path("~nobody_here/runs"))):
+    assert Config(run={"dir": folder}).run.folder == wanted

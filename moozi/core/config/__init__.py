@@ -4,6 +4,8 @@ Properties of the environment (shapes, number of actions, players) come from its
 configuration.
 """
 
+import os
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
@@ -39,6 +41,11 @@ class RunConfig(Section):
 
   name: str | None = Field(None, description="folder under run.dir; null: named by environment and time")
   dir: str = Field("runs", description="folder of all runs")
+
+  @property
+  def folder(self) -> Path:
+    """The folder `dir`; `~` is the user's home."""
+    return Path(os.path.expanduser(self.dir))
 
 
 class EnvConfig(Section):

@@ -18,6 +18,7 @@ from moozi.core.errors import UserError
 from moozi.core.flat_state import State
 from moozi.core.records import BatchedTimeStep
 from moozi.core.spec import EnvSpec
+from moozi.envs.validation import check_finite, check_reward
 
 if TYPE_CHECKING:
   import gymnasium
@@ -276,7 +277,7 @@ class GameEnvironment(Environment):
     if max_episode_steps is not None and max_episode_steps < 1:
       raise ValueError(f"max_episode_steps={max_episode_steps}: must be at least 1, or None")
     self._game = game
-    self._spec = spec
+    self._spec, self._where = spec, f"env.name={spec.name}"
     self._max_episode_steps = max_episode_steps
     self._num_steps = 0
     self._moves: list[int] = []  # of this episode, if the game has `max_moves`
@@ -306,19 +307,21 @@ class GameEnvironment(Environment):
     Returns: the next step. After a LAST step, the FIRST step of a new episode; the action is discarded.
     Raises:
       ValueError: the action is out of range or illegal; the environment has not moved.
-      UserError: one of two players moves twice in a row.
+      UserError: one of two players moves twice in a row, or the reward is not a number.
+      EnvValueError: the reward or the frame is not finite.
     """
     if self._needs_reset:
       return self.reset()
     mover, action = self._to_play, check_action(action, self._legal_actions_mask)
     reward, is_terminal, is_cut = self._game.step(action)
+    reward = check_reward(self._where, reward)
     self._num_steps += 1
     if self._game.max_moves is not None:
       self._moves.append(action)
     observation = self._observe()
     if self._spec.num_players == 2 and not is_terminal and self._to_play == mover:
       raise UserError(
-        f"env.name={self._spec.name}: player {mover} moves twice in a row; "
+        f"{self._where}: player {mover} moves twice in a row; "
         "only games of two players who alternate strictly are supported"
       )
     is_cut = is_cut or self._num_steps == self._max_episode_steps
@@ -358,7 +361,8 @@ class GameEnvironment(Environment):
     mask = self._game.legal_actions_mask()
     self._legal_actions_mask = self._all_legal if mask is None else mask
     self._to_play = self._game.to_play()
-    return Observation(self._game.frame(), self._legal_actions_mask, self._to_play, is_continued)
+    frame = check_finite(self._where, self._game.frame())
+    return Observation(frame, self._legal_actions_mask, self._to_play, is_continued)
 
 
 def moves_array(moves: Sequence[int], max_moves: int) -> Int[np.ndarray, "M"]:

@@ -22,8 +22,8 @@ class FrameFormat:
     shape: (H, W, C) of a frame.
     dtype: "bool", "uint8" or "float32".
     encode: maps an observation to its frame, a fresh array. Raises UserError where the observation has
-      another shape than its spec, or values that the spec's dtype cannot hold; EnvValueError where it is not
-      finite.
+      another shape than its spec, or values that the spec's dtype cannot hold; the latter as EnvValueError if
+      they are not finite.
   """
 
   shape: tuple[int, int, int]
@@ -63,8 +63,6 @@ def array_format(
     if factors is None:
       return _cast(where, np.asarray(observation), dtype).reshape(lead)
     frame = np.multiply(np.asarray(observation, np.float32), factors)
-    if not np.isfinite(frame).all():
-      raise EnvValueError(f"{where}: an observation that is not finite")
     return frame.reshape(lead)
 
   return FrameFormat(lead, str(dtype) if keeps_type else "float32", encode)

@@ -34,6 +34,16 @@ def check_reward(where: str, reward: Any) -> float:
   return out
 
 
+def check_finite(where: str, frame: np.ndarray) -> np.ndarray:
+  """Returns an environment's frame. Raises EnvValueError if it has a value that is not finite."""
+  values = np.asarray(
+    frame
+  )  # the frame of a game of a user's can be of any type; the trial episode checks it
+  if values.dtype.kind == "f" and not np.isfinite(values).all():
+    raise EnvValueError(f"{where}: an observation that is not finite")
+  return frame
+
+
 def check_mask(where: str, name: str, mask: Any, num_actions: int, is_end: bool) -> Bool[np.ndarray, "E"]:
   """Returns an environment's mask of legal actions as a fresh array.
 

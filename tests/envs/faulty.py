@@ -6,11 +6,15 @@ import math
 import time
 
 import numpy as np
+from dm_env import TimeStep
 
 from moozi.core.spec import EnvSpec
 from moozi.envs.environment import Game, GameEnvironment
 
 SPEC = EnvSpec(name="test:faulty", frame_shape=(1, 1, 2), frame_dtype="float32", num_env_actions=2)
+
+
+_NAN = -1.0
 
 
 class Faulty(Game):
@@ -39,7 +43,7 @@ class Faulty(Game):
     if not self._fails(self._seed, self._episode, self._count):
       return 1.0
     if self._how == "nan":
-      return math.nan
+      return _NAN
     if self._how == "nan_frame":
       return 1.0
     while self._how == "hang":
@@ -55,7 +59,17 @@ class Faulty(Game):
 
   def frame(self) -> np.ndarray:
     is_bad = self._how == "nan_frame" and self._fails(self._seed, self._episode, self._count)
-    return np.array([[[math.nan if is_bad else self._count, self._seed % 1000]]], np.float32)
+    return np.array([[[_NAN if is_bad else self._count, self._seed % 1000]]], np.float32)
+
+
+class _WithNaN(GameEnvironment):
+  """Shows NaN in place of `_NAN` in rewards and frames, because `GameEnvironment` refuses NaN of its game."""
+
+  def step(self, action: int) -> TimeStep:
+    step = super().step(action)
+    frame = np.where(step.observation.frame == _NAN, np.float32(math.nan), step.observation.frame)
+    reward = math.nan if step.reward == _NAN else step.reward
+    return step._replace(reward=reward, observation=step.observation._replace(frame=frame))
 
 
 _num_made = 0
@@ -79,4 +93,4 @@ def make_env(
   def fails(seed: int, game: int, count: int) -> bool:
     return count == step and (is_late or game == episode) and (every_seed or seed % 2 == 0)
 
-  return GameEnvironment(Faulty(how, fails), SPEC)
+  return _WithNaN(Faulty(how, fails), SPEC)

@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 from dm_env import StepType
 
-from moozi.core.errors import UserError
+from moozi.core.errors import EnvValueError, UserError
 from moozi.envs.environment import GameEnvironment
+from moozi.envs.guard import EnvGuard
+from moozi.envs.vector import SyncVectorEnvironment
 from tests.envs.contract import IllegalActionsContract, LivesContract, TwoPlayersContract
 from tests.envs.environments import NIM_SPEC, Nim, make_lives, make_nim
 
@@ -124,3 +126,21 @@ def test_player_who_moves_twice():
   env.reset()
   with pytest.raises(UserError, match="moves twice"):
     env.step(0)
+
+
+@pytest.mark.parametrize("what", ["step", "frame"])
+def test_value_that_is_not_finite_is_a_fault(what):
+  """A bare game is checked as environments of Gymnasium and dm_env are, so a guard replaces it."""
+  bad, message = (
+    ((np.nan, False, False), "reward=nan") if what == "step" else (np.full((1, 1, 2), np.nan), "an obs")
+  )
+  game = Nim()
+  setattr(game, what, lambda *args: bad)
+  env = GameEnvironment(game, NIM_SPEC)
+  guard = EnvGuard("own", [1], lambda seed: make_nim(), 3, None)
+  vector = SyncVectorEnvironment([env], guard=guard)
+  vector.reset()
+  vector.step(np.ones(1, np.int32))
+  assert vector.num_faults == 1
+  with pytest.raises(EnvValueError, match=rf"^env\.name=test:nim: {message}.* not finite"):
+    env.step(0) if what == "step" else env.reset()

@@ -61,9 +61,6 @@ def test_observation_against_the_spec():
   encode = array_format("env.name=x", (2,), np.float32).encode
   with pytest.raises(UserError, match=r"of shape \[3\]; its spec says \[2\]"):
     encode(np.zeros(3))
-  for bad in (np.nan, np.inf):
-    with pytest.raises(UserError, match="not finite"):
-      encode([0.0, bad])
 
 
 @pytest.mark.parametrize(

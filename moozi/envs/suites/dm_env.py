@@ -11,7 +11,7 @@ from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
 from moozi.envs.environment import Game, GameEnvironment
 from moozi.envs.observations import FrameFormat, array_format
-from moozi.envs.validation import check_mask, check_num_actions, check_reward, short
+from moozi.envs.validation import check_mask, check_num_actions, short
 
 
 def wrap(name: str, env: dm_env.Environment) -> GameEnvironment:
@@ -83,14 +83,13 @@ class _DmEnvGame(Game):
     step = self._env.step(self._to_action(self._start + action))
     if step.first():
       raise UserError(f"{self._where}: step returns a FIRST step in the middle of an episode")
-    reward = check_reward(self._where, step.reward)
     if step.discount not in ((0.0, 1.0) if step.last() else (1.0,)):
       raise UserError(
         f"{self._where}: a {step.step_type.name} step of discount {step.discount}; it must be 1, or 0 at an "
         "end; set the task's own discount with targets.discount"
       )
     self._read(step)
-    return reward, step.last() and step.discount == 0.0, step.last() and step.discount != 0.0
+    return step.reward, step.last() and step.discount == 0.0, step.last() and step.discount != 0.0
 
   def _read(self, step: dm_env.TimeStep) -> None:
     observation = step.observation

@@ -24,7 +24,7 @@ from moozi.envs.environment import Environment, Game, GameEnvironment
 from moozi.envs.observations import FrameFormat, array_format, one_hot_format
 from moozi.envs.suite import Suite
 from moozi.envs.trial import spec_after_trial
-from moozi.envs.validation import check_mask, check_num_actions, check_reward, one_line, short
+from moozi.envs.validation import check_mask, check_num_actions, one_line, short
 from moozi.envs.wrappers import apply_wrappers
 
 _log = logging.getLogger("moozi.envs")
@@ -208,7 +208,6 @@ class _GymnasiumGame(Game):
 
   def step(self, action: int) -> tuple[float, bool, bool]:
     observation, reward, terminated, truncated, info = self._env.step(self._start + action)
-    reward = check_reward(self._where, reward)
     self._read(observation, info, is_end=bool(terminated or truncated))
     return reward, bool(terminated), bool(truncated)
 

@@ -38,7 +38,8 @@ class Evaluation(_Part):
   """The evaluation that the card reports.
 
   Attributes:
-    low, high: 95% confidence interval of the mean return over episodes; one trained agent.
+    low, high: 95% confidence interval of the mean return over episodes; one trained agent. None for one
+      episode.
     distinct_episodes: number of different episodes; None if it is not recorded.
     seed: `evaluation.seed`, from which the seed of each episode is derived.
     at_env_steps: environment steps of the run at the evaluation.
@@ -49,8 +50,8 @@ class Evaluation(_Part):
 
   return_mean: float
   return_std: float
-  low: float
-  high: float
+  low: float | None
+  high: float | None
   episodes: int
   distinct_episodes: int | None
   seed: int
@@ -219,12 +220,12 @@ def _evaluation(
     return None
   same = [t for t in tests if t[f"{_TEST}at_env_steps"] == at and t.get(f"{_TEST}episodes") == episodes]
   distinct = number_in(same[-1].get(f"{_TEST}distinct_episodes")) if same else None
-  margin = _MARGIN * std / math.sqrt(episodes)
+  margin = _MARGIN * std / math.sqrt(episodes) if episodes > 1 else None
   return Evaluation(
     return_mean=mean,
     return_std=std,
-    low=mean - margin,
-    high=mean + margin,
+    low=None if margin is None else mean - margin,
+    high=None if margin is None else mean + margin,
     episodes=int(episodes),
     distinct_episodes=None if distinct is None else int(distinct),
     seed=config.evaluation.seed,

@@ -190,7 +190,8 @@ def is_reproduced(mean: float, recorded: Evaluation, episodes: int | None = None
   `episodes` is the number of episodes of `mean`. With fewer than those of `recorded`, the interval is wider.
   """
   num = recorded.episodes if episodes is None else min(episodes, recorded.episodes)
-  margin = (recorded.high - recorded.return_mean) * (recorded.episodes / num) ** 0.5
+  half_width = 0.0 if recorded.high is None else recorded.high - recorded.return_mean  # one episode: equality
+  margin = half_width * (recorded.episodes / num) ** 0.5
   return abs(mean - recorded.return_mean) <= margin + 1e-3
 
 

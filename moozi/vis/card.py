@@ -80,6 +80,8 @@ def result_text(evaluation: Evaluation | None) -> str:
   """Returns the mean return and its 95% confidence interval as text, such as `12.49 [10.75, 14.23]`."""
   if evaluation is None:
     return _NOT_RECORDED
+  if evaluation.low is None:
+    return f"{evaluation.return_mean:.2f}"
   return f"{evaluation.return_mean:.2f} [{evaluation.low:.2f}, {evaluation.high:.2f}]"
 
 
@@ -124,12 +126,18 @@ def _result(evaluation: Evaluation | None) -> str:
     return f"**Return: {_NOT_RECORDED}.**"
   number = evaluation.distinct_episodes
   distinct = f"the number of distinct ones is {_NOT_RECORDED}" if number is None else f"{number} distinct"
-  text = (
-    f"**Return {evaluation.return_mean:.2f}, 95% interval {evaluation.low:.2f} to {evaluation.high:.2f}**, "
-    f"standard deviation {evaluation.return_std:.2f}, over {evaluation.episodes} evaluation episodes "
-    f"({distinct}) with `evaluation.seed={evaluation.seed}`, at {evaluation.at_env_steps:,} environment "
-    "steps. The interval covers the episodes of one trained agent; it says nothing about other seeds."
-  )
+  at = f"with `evaluation.seed={evaluation.seed}`, at {evaluation.at_env_steps:,} environment steps."
+  if evaluation.low is None:
+    text = (
+      f"**Return {evaluation.return_mean:.2f}** in one evaluation episode {at} One episode has no interval."
+    )
+  else:
+    text = (
+      f"**Return {evaluation.return_mean:.2f}, 95% interval {evaluation.low:.2f} to {evaluation.high:.2f}**, "
+      f"standard deviation {evaluation.return_std:.2f}, over {evaluation.episodes} evaluation episodes "
+      f"({distinct}) {at} The interval covers the episodes of one trained agent; it says nothing about other "
+      "seeds."
+    )
   if evaluation.human_normalized is not None:
     text += f" Human-normalized score: {evaluation.human_normalized:.3f} (random play 0, human 1)."
   if evaluation.score is not None:

@@ -1,11 +1,12 @@
-"""Tests of the conditions and the commands on a card."""
+"""Tests of what a card says: conditions, commands and results."""
 
 import shlex
 
 import pytest
 
-from moozi.io.card import _conditions, _train_command
+from moozi.io.card import _conditions, _evaluation, _train_command
 from moozi.io.config import load_config
+from moozi.vis.card import _result, result_text
 
 
 def test_training_command_is_valid_shell():
@@ -30,3 +31,15 @@ def test_a_card_states_both_limits_of_an_episode(override, limit):
   pytest.importorskip("minatar")
   config = load_config("minatar/asterix", [f"env.kwargs.{override}", "evaluation.max_episode_steps=300"])
   assert _conditions(config, num_players=1)["episode limit"] == limit
+
+
+@pytest.mark.parametrize(
+  ("episodes", "low", "text"), [(1, None, "12.00"), (4, pytest.approx(12 - 1.96), "12.00 [10.04, 13.96]")]
+)
+def test_one_episode_has_no_interval(episodes, low, text):
+  summary = {"return_mean": 12.0, "return_std": 2.0, "episodes": episodes, "at_env_steps": 64}
+  summary = {f"test_{key}": value for key, value in summary.items()}
+  evaluation = _evaluation(load_config("tiny/catch"), summary, [], num_players=1)
+  assert evaluation.low == low
+  assert result_text(evaluation) == text
+  assert ("interval" in _result(evaluation).split(". ")[0]) == (episodes > 1)

@@ -21,8 +21,7 @@ poker. The linked pages have the commands, all conditions, and the attempts that
 ## MinAtar
 
 Protocol (a) has no sticky actions, and episodes are cut off after 1,000 steps (Freeway 2,500). Protocol (b)
-is MinAtar's own: sticky actions with probability 0.1, and no step limit in training. A rival is the PPO that
-the row names.
+is MinAtar's own: sticky actions with probability 0.1, and no step limit in training.
 
 {minatar}
 
@@ -54,8 +53,8 @@ The dotted line is gymnax's published PPO.
 
 Each row is a run of one seed; a row with several returns has the steps and minutes of its seeds together.
 Minutes include evaluations during training and exclude the one at the end; those of MinAtar, above, exclude
-both. The three seeds of Pong are three configurations: the first has `max_env_steps=10_000_000` and no held
-actions, the second is `atari/pong`, and the third plays with averaged parameters (`OWN` in
+both. The three seeds of Pong are three configurations: the first has `max_env_steps=10_000_000` and no
+`workers.num_holding_envs`, the second is `atari/pong`, and the third plays with averaged parameters (`OWN` in
 `experiments/atari/sweep.py`). Evaluations have 8 simulations per search in Pong, Freeway and Breakout, 16 in
 Pong with 100,000 steps, and 32 in Boxing.
 
@@ -74,6 +73,7 @@ Pong with 100,000 steps, and 32 in Boxing.
 | How much memory does replay take? | [replay_memory](../experiments/replay_memory/README.md) |
 | Which approach learns which board or card game? | [testbed](../experiments/testbed/README.md) |
 | What does the learned model cost in Othello? | [boards](../experiments/boards/README.md) |
+| Do past selves make self-play stronger? | [past_selves](../experiments/past_selves/README.md) |
 | Do chance nodes help at equal time? | [chance](../experiments/chance/README.md) |
 | Which settings suit PPO on Breakout? | [ppo_tuning](../experiments/ppo_tuning/README.md) |
 | How fast is a run on a GPU? | [gpu](../experiments/gpu/README.md) |
@@ -134,7 +134,8 @@ def others() -> dict[str, str]:
   for name in ("boxing", "muzero_boxing_seed1"):
     played = read(f"atari/results/simulations/{name}.json")["32"]
     means.append(f"{statistics.fmean(played['returns']):.1f}")
-  atari["boxing"] = f"{'; '.join(means)} with 32 simulations per search (with 8: {atari['boxing']})"
+  few = atari["boxing"].split(" of")[0].replace("; ", " and ")
+  atari["boxing"] = f"{' and '.join(means)} of 100 with two seeds and 32 simulations per search, {few} with 8"
   kuhn = read("boards/results/kuhn_poker/evaluation.json")
   hands = [f"{kuhn[f'return_mean_seat_{i}']:.2f} ± {kuhn[f'return_margin_seat_{i}']:.2f}" for i in (0, 1)]
   losses = sum(seat["losses"] for seat in seats)

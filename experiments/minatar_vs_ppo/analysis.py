@@ -387,7 +387,7 @@ def _minutes_table(minutes: Sequence[dict[str, Any]]) -> str:
   lines = [
     f"At equal minutes on {CORES} core, by the last five evaluations during training, of ten episodes each:",
     "",
-    f"| protocol, game | rival | its return | at minute | MooZi has it at minute | {then} |",
+    f"| protocol, game | rival | its return | at minute | MooZi reaches it at minute | {then} |",
     "|---|---|---|---|---|---|",
   ]
   for row in minutes:

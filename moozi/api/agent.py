@@ -1,8 +1,9 @@
 """The agent of a run, which acts, searches and evaluates with one of the run's checkpoints."""
 
+import contextlib
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -227,13 +228,15 @@ class Agent:
   def make_env(self, seed: int = 0) -> Environment:
     """Returns a new environment of the run, with the options for evaluation.
 
+    From now on, the runs that play the other seats may import Python modules if the agent has `allow_code`,
+    and may not otherwise, until another agent or run that names them decides.
+
     Raises: UserError: `seed` is not an integer from 0 to 2³¹ − 1, or a player of the other seats cannot play.
     """
-    check_seed(seed)
-    if self.allow_code:
-      from moozi.api.players import allow_code_in
+    from moozi.api.players import allow_code_in
 
-      allow_code_in(self.config)
+    check_seed(seed)
+    allow_code_in(self.config, self.allow_code)
     return registry.make(self.config.env.name, seed, is_testing=True, **self.config.env.arguments)
 
   def evaluate(
@@ -274,16 +277,16 @@ class Agent:
     used = {key: value for key, value in options.items() if value is not None}
     evaluation = self.config.evaluation.model_copy(update=used)
     config = self.config.model_copy(update={"evaluation": evaluation})
-    self._check_opponent(config)
-    result = self._evaluator_of(config, simulations).run(
-      self.state.params,
-      self.state.net_state,
-      num_episodes=evaluation.final_episodes if episodes is None else episodes,
-      version=self.checkpoint.learner_steps,
-      env_steps=self.checkpoint.env_steps,
-      record=record,
-      on_episode=on_episode,
-    )
+    with self._players_of(config):
+      result = self._evaluator_of(config, simulations).run(
+        self.state.params,
+        self.state.net_state,
+        num_episodes=evaluation.final_episodes if episodes is None else episodes,
+        version=self.checkpoint.learner_steps,
+        env_steps=self.checkpoint.env_steps,
+        record=record,
+        on_episode=on_episode,
+      )
     assert result is not None, "no stop was requested"
     return result
 
@@ -306,24 +309,30 @@ class Agent:
     check_number("episode", episode, minimum=0)
     check_number("max_steps", max_steps)
     check_number("simulations", simulations)
-    self._check_opponent(self.config)
-    return inspect_episode(
-      self.config,
-      self.spec,
-      self.state.params,
-      self.state.net_state,
-      index=episode,
-      max_steps=max_steps,
-      num_simulations=self.simulations if simulations is None else simulations,
-      on_step=on_step,
-    )
+    with self._players_of(self.config):
+      return inspect_episode(
+        self.config,
+        self.spec,
+        self.state.params,
+        self.state.net_state,
+        index=episode,
+        max_steps=max_steps,
+        num_simulations=self.simulations if simulations is None else simulations,
+        on_step=on_step,
+      )
 
   def evaluator(self, simulations: int | None = None) -> "Evaluator":
     """Returns the run's evaluator; `simulations` overrides the agent's.
 
+    Its players may import Python modules as those of `make_env` may.
+
     Raises: UserError: the opponent does not exist.
     """
-    self._check_opponent(self.config)
+    from moozi.api.players import allow_code_in
+    from moozi.evaluation.opponents import check_opponent
+
+    allow_code_in(self.config, self.allow_code)
+    check_opponent(self.config, self.spec)
     return self._evaluator_of(self.config, simulations)
 
   @property
@@ -348,18 +357,18 @@ class Agent:
       self._evaluators[key] = algorithm_of(config).build_evaluator(config, self.spec, simulations)
     return self._evaluators[key]
 
-  def _check_opponent(self, config: Config) -> None:
-    """Raises UserError if `evaluation.opponent` cannot play.
+  @contextlib.contextmanager
+  def _players_of(self, config: Config) -> Iterator[None]:
+    """Inside this context, the runs that play against the agent may import Python modules with `allow_code`.
 
-    With `allow_code`, the runs of the opponent and of the other seats may import Python modules from now on.
+    Raises: UserError: `evaluation.opponent` cannot play.
     """
-    from moozi.api.players import allow_code_in, clear_player_cache
+    from moozi.api.players import code_allowed_in
     from moozi.evaluation.opponents import check_opponent
 
-    clear_player_cache()
-    if self.allow_code:
-      allow_code_in(config)
-    check_opponent(config, self.spec)
+    with code_allowed_in(config, self.allow_code):
+      check_opponent(config, self.spec)
+      yield
 
   @functools.cached_property
   def _player(self) -> "AgentPlayer":

@@ -278,6 +278,8 @@ def arena(
   ):
     check_number(name, number, minimum)
   check_seed(seed)
+  # NumPy's integers are not written to JSON, and seeds are drawn from the text of these.
+  seed, opening_plies = int(seed), None if opening_plies is None else int(opening_plies)
   if isinstance(players, str) or not all(isinstance(player, str) for player in players):
     raise UserError(f"players={players!r}: must be a list of names")
   for player in players:

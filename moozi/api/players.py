@@ -6,7 +6,7 @@
 import contextlib
 import functools
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -204,6 +204,20 @@ def allow_code_in(config: Config, is_allowed: bool = True) -> None:
   if is_allowed:
     MAY_IMPORT.update(names)
   clear_player_cache()
+
+
+@contextlib.contextmanager
+def code_allowed_in(config: Config, is_allowed: bool) -> Iterator[None]:
+  """Inside this context, sets the permission as `allow_code_in` does; then restores the former one."""
+  names = player_names(config)
+  before = names & MAY_IMPORT
+  allow_code_in(config, is_allowed)
+  try:
+    yield
+  finally:
+    MAY_IMPORT.difference_update(names - before)
+    MAY_IMPORT.update(before)
+    clear_player_cache()
 
 
 # Cached, because an evaluation makes a player for each episode.

@@ -208,10 +208,12 @@ def continue_run(
   *,
   callbacks: Sequence[CallbackLike] = (),
   allow_code: bool = False,
+  allow_own_code: bool = False,
 ) -> Training:
   """Resumes a run and returns an iterator of its events, as `resume_events` does.
 
   Args:
+    allow_own_code: as `allow_code`, but not for the runs that the run names as players.
     overrides: `key=value` or nested settings, as in `io.config.load_config`. A user who sets `ray.address`
       trusts that Ray cluster.
   """
@@ -220,9 +222,10 @@ def continue_run(
   from moozi.evaluation.opponents import check_players
   from moozi.training.resume import load_resumed
 
-  directory, stored = open_run(run, allow_code)
+  is_trusted = allow_code or allow_own_code
+  directory, stored = open_run(run, is_trusted)
   address = stored.ray.address
-  if address not in (None, "local") and not (allow_code or any(map(_sets_ray_address, overrides))):
+  if address not in (None, "local") and not (is_trusted or any(map(_sets_ray_address, overrides))):
     raise UserError(
       f"{run}: ray.address={address}: this cluster can run code here; pass ray.address={address} if it is "
       "yours"

@@ -182,9 +182,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     except Exception as error:
       traceback.print_exc()
       status, data = HTTPStatus.INTERNAL_SERVER_ERROR, {"error": f"{type(error).__name__}: {error}"}
-    # The page may have been closed or reloaded while the other player was thinking.
-    with contextlib.suppress(ConnectionError):
-      self._send(status, data)
+    self._send(status, data)
 
   def _is_own(self) -> bool:
     """Returns whether Host is this server and Origin, if there is one, is this server's page."""
@@ -199,6 +197,11 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     self._send_bytes(status, json.dumps(data, allow_nan=False).encode(), "application/json")
 
   def _send_bytes(self, status: HTTPStatus, body: bytes, kind: str) -> None:
+    # The page may have been closed or reloaded, for example while the other player was thinking.
+    with contextlib.suppress(ConnectionError):
+      self._write(status, body, kind)
+
+  def _write(self, status: HTTPStatus, body: bytes, kind: str) -> None:
     self.send_response(status)
     for name, value in (
       ("Content-Type", kind),

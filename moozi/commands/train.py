@@ -46,6 +46,14 @@ def train(
       "also allow it to the run itself, and join the run's Ray cluster.",
     ),
   ] = False,
+  allow_own_code: Annotated[
+    bool,
+    typer.Option(
+      "--allow-own-code",
+      hidden=True,  # for `experiments.runner`, which has compared the run with its configuration
+      help="With --resume, allow what --allow-code does to the run itself, and not to its players.",
+    ),
+  ] = False,
 ) -> int:
   """Train an agent, and write a run directory."""
   words = list(arguments or [])
@@ -54,7 +62,7 @@ def train(
   if seeds is not None and resume is not None:
     raise UserError("--seeds resumes its runs itself; pass CONFIG in place of --resume RUN")
   if resume is not None:
-    return _resume(resume, words, allow_code)
+    return _resume(resume, words, allow_code, allow_own_code)
   if not words or "=" in words[0]:
     raise UserError(
       "CONFIG: missing; must be a configuration, such as tiny/catch (`moozi configs` lists them), or a YAML "
@@ -78,13 +86,13 @@ def _start(name: str, overrides: list[str], allow_code: bool) -> int:
   return _run_training(training)
 
 
-def _resume(path: Path, overrides: list[str], allow_code: bool) -> int:
+def _resume(path: Path, overrides: list[str], allow_code: bool, allow_own_code: bool) -> int:
   from moozi.api.training import continue_run
 
   unset = [text for text in overrides if "=" not in text]
   if unset:
     raise UserError(f"{unset[0]}: must be KEY=VALUE; --resume uses the run's own CONFIG")
-  training = continue_run(path, overrides, allow_code=allow_code)
+  training = continue_run(path, overrides, allow_code=allow_code, allow_own_code=allow_own_code)
   assert training.resumed is not None
   for text in training.resumed.skipped:
     print(f"moozi: skipped {text}", file=sys.stderr)

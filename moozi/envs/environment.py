@@ -307,7 +307,8 @@ class GameEnvironment(Environment):
     Returns: the next step. After a LAST step, the FIRST step of a new episode; the action is discarded.
     Raises:
       ValueError: the action is out of range or illegal; the environment has not moved.
-      UserError: one of two players moves twice in a row, or the reward is not a number.
+      UserError: one of two players moves twice in a row, the reward is not a number, or there are more than
+        `max_moves` actions.
       EnvValueError: the reward or the frame is not finite.
     """
     if self._needs_reset:
@@ -318,6 +319,8 @@ class GameEnvironment(Environment):
     self._num_steps += 1
     if self._game.max_moves is not None:
       self._moves.append(action)
+      if len(self._moves) > self._game.max_moves:
+        raise UserError(f"{self._where}: an episode has more actions than max_moves={self._game.max_moves}")
     observation = self._observe()
     if self._spec.num_players == 2 and not is_terminal and self._to_play == mover:
       raise UserError(

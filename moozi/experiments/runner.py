@@ -54,7 +54,7 @@ class Runner(Generic[J]):
     env: additional environment variables of the commands.
     lock: a folder to lock, so that only one runner at a time uses it; None locks nothing.
     is_shown: whether the commands print to this process's output instead of the log.
-    allow_code: whether the runs that new runs name as players may import the modules that they name.
+    allow_code: whether the runs that are named as players may import the modules that they name.
     moozi: the command line of the program `moozi`, without arguments.
     report: receives the messages.
   """
@@ -153,13 +153,14 @@ class Runner(Generic[J]):
   def next_command(self, job: J) -> list[str | Path]:
     """Returns the arguments of `moozi` that start a job's run, or resume it if it has a checkpoint."""
     progress = () if self._is_shown else ("logging.progress=plain",)
+    allowed = ["--allow-code"] * self._allow_code
     if not progress_of(job, self._folder)[0]:
-      allowed = ["--allow-code"] * self._allow_code
       return ["train", job.config, *job.settings(self._folder), *allowed, *progress]
     wanted = job.load_config(self._folder).model_dump(mode="json")
     grown = [f"{key}={json.dumps(wanted[key])}" for key in GROWABLE]
     # `progress_of` has checked that the run names no other code than the job's own configuration.
-    return ["train", "--resume", self._folder / job.run_name, "--allow-code", *grown, *progress]
+    resume = ("--resume", self._folder / job.run_name, "--allow-own-code")
+    return ["train", *resume, *allowed, *grown, *progress]
 
   def command(self, job: J, arguments: Sequence[str | Path], out: IO[str] | None = None) -> bool:
     """Runs a `moozi` command; returns False if the end of the time budget stopped it.

@@ -100,13 +100,14 @@ def train_events(
             env_steps = int(resumed.recorder["env_steps"])
             save_resumed_config(run, config, env_steps)
             drop_later((run.checkpoints_path, run.resume_path), env_steps)
-          try:
-            recorder = Recorder(config, spec, run, display, start, resumed)
-            if resumed.recorder is not None:
-              run.summary_path.unlink(missing_ok=True)  # the run has not ended any more
-          except OSError as error:
-            raise RunError(f"{run.path}: cannot be written: {reason_of(error)}") from error
-          with contextlib.closing(recorder):
+          with contextlib.ExitStack() as stack:
+            try:
+              recorder = Recorder(config, spec, run, display, start, resumed)
+              stack.callback(recorder.close)
+              if resumed.recorder is not None:
+                run.summary_path.unlink(missing_ok=True)  # the run has not ended any more
+            except OSError as error:
+              raise RunError(f"{run.path}: cannot be written: {reason_of(error)}") from error
             for event in itertools.chain([first], events):
               recorder.observe(event)
               if stop.is_new():

@@ -34,7 +34,7 @@ from moozi.io.plain_data import to_plain_json
 from moozi.io.run_directory import ENDS, RunDirectory, check_name
 from moozi.io.zoo import write_files_list, zoo_root
 from moozi.training.algorithms import algorithm_of
-from moozi.vis.card import GIF, write_card_files
+from moozi.vis.card import GIF, result_text, write_card_files
 from moozi.vis.evaluation_gifs import write_episode
 
 LICENSE = "Apache-2.0, as MooZi; the environment has its own license and is not included"
@@ -161,8 +161,8 @@ def _evaluate(
   mean = float(result.returns.mean())
   if recorded is not None and not is_reproduced(mean, recorded):
     raise UserError(
-      f"{entry.path}: mean return {mean:.4g} over {recorded.episodes} episodes; the run recorded "
-      f"{recorded.return_mean:.4g}, 95% interval {recorded.low:.4g} to {recorded.high:.4g}"
+      f"{entry.path}: mean return {mean:.2f} over {recorded.episodes} episodes; the run recorded "
+      f"{result_text(recorded)}"
     )
   return result
 

@@ -10,6 +10,7 @@ import pytest
 import moozi
 from moozi.actors.pool import ActorPool
 from moozi.api.players import OneGame, allow_code_in, clear_player_cache, make_player
+from moozi.api.training import continue_run
 from moozi.commands import train
 from moozi.core import plugins
 from moozi.core.errors import UserError
@@ -66,9 +67,12 @@ def test_players_of_a_new_run(cli, refused, folder, names, monkeypatch, game, ke
 def test_players_of_a_resumed_run(folder, names):
   own = make_run(folder, "own", *BOARD)
   opponent = {"evaluation.opponent": names[BOARD], "max_env_steps": 400}
+  layers = [f"{key}={value}" for key, value in opponent.items()]
   for allow_code, message in ((False, "allow_code=True"), (True, "has no state to resume")):
     with pytest.raises(UserError, match=message):
       moozi.resume(own, allow_code=allow_code, **opponent)
+    with pytest.raises(UserError, match=message):
+      continue_run(own, layers, allow_code=allow_code, allow_own_code=True)
 
 
 def test_a_new_run_imports_its_own_code_by_default(folder, names):
@@ -109,3 +113,18 @@ def test_permission_ends_with_the_next_run(names):
   allow_code_in(config, False)
   with pytest.raises(UserError, match="allow_code=True"):
     make_player(names[BOARD], spec, 0)
+
+
+def test_permission_of_an_evaluation_ends_with_it(folder, names):
+  """Two agents in one process: only the one that has `allow_code` lets its opponent import modules."""
+  own = make_run(folder, "own", *BOARD)
+  MAY_IMPORT.add("run:other")
+  allowed, refused = moozi.load(own, allow_code=True), moozi.load(own)
+  assert allowed.evaluate(2, names[BOARD]).summary()["episodes"] == 2
+  assert {"run:other"} == MAY_IMPORT
+  with pytest.raises(UserError, match="allow_code=True"):
+    refused.evaluate(2, names[BOARD])
+  MAY_IMPORT.add(names[BOARD])  # as during a training that has the permission
+  with pytest.raises(UserError, match="allow_code=True"):
+    refused.evaluate(2, names[BOARD])
+  assert {"run:other", names[BOARD]} == MAY_IMPORT

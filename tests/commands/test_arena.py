@@ -11,6 +11,7 @@ from pathlib import Path
 from unittest import mock
 
 import jax
+import numpy as np
 import pytest
 
 import moozi
@@ -57,6 +58,15 @@ def test_one_opening_has_no_interval(cli, tmp_path):
   assert "[–, –] (" in text
   found = json.loads((tmp_path / "arena.json").read_text())
   assert all(player["low"] is player["score_high"] is None for player in found["players"])
+
+
+def test_integers_of_numpy(tmp_path):
+  first, second = (
+    moozi.arena(GAME, PAIR, games=2, seed=kind(3), opening_plies=kind(1), out=tmp_path / kind.__name__)
+    for kind in (int, np.int64)
+  )
+  assert first == second
+  assert len({(tmp_path / kind.__name__ / "games.jsonl").read_text() for kind in (int, np.int64)}) == 1
 
 
 @pytest.mark.parametrize(

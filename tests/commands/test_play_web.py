@@ -203,13 +203,14 @@ def test_unexpected_error_is_one_line(start, monkeypatch, capfd):
 def test_closed_page_prints_nothing(start, monkeypatch, capfd):
   client = start("tic_tac_toe")
 
-  def is_closed(handler, status, data):
+  def is_closed(handler, *arguments):
     raise BrokenPipeError
 
-  with monkeypatch.context() as patch:
-    patch.setattr(play_web._Handler, "_send", is_closed)
-    with pytest.raises(http.client.RemoteDisconnected):
-      client.send("GET", "/state")
+  for path in ("/state", "/", "/nothing"):
+    with monkeypatch.context() as patch:
+      patch.setattr(play_web._Handler, "_write", is_closed)
+      with pytest.raises(http.client.RemoteDisconnected):
+        client.send("GET", path)
   assert client.send("GET", "/state")[0] == 200
   assert capfd.readouterr().err == ""
 

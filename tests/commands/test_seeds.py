@@ -89,11 +89,16 @@ def test_parallel_runs_share_the_cores(group, capsys):
   assert "x-seed1: done" in capsys.readouterr().out
 
 
-def test_players_of_new_runs_may_import_code(group):
+def test_players_may_import_code_only_if_allowed(group):
+  """Also when a run is resumed: its own code is that of the configuration, but a player may have changed."""
   run, made = group
   for name, allow_code in (("x", False), ("y", True)):
+    run(f"run.name={name}", allow_code=allow_code, pause=True)
     run(f"run.name={name}", allow_code=allow_code)
-    assert ["--allow-code" in command for command in made[-1].commands] == [allow_code] * 2
+    commands = [command for budget in made[-2:] for command in budget.commands]
+    assert ["--allow-code" in command for command in commands] == [allow_code] * 3
+    assert ["--resume" in command for command in commands] == [False, True, False]
+    assert ["--allow-own-code" in command for command in commands] == [False, True, False]
 
 
 def test_changed_settings_are_refused(group, capsys):

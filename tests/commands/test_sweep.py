@@ -102,7 +102,7 @@ def test_status_of_a_run_in_progress(file, budgets, tmp_path, capsys):
     assert ["default-seed1", state] in rows
 
 
-def test_players_of_new_runs_may_import_code(file, budgets, capsys):
+def test_players_may_import_code_only_if_allowed(file, budgets, capsys):
   assert sweep(file, dry_run=True) == 0
   assert "--allow-code" not in capsys.readouterr().out
   assert sweep(file, dry_run=True, allow_code=True) == 0

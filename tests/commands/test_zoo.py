@@ -149,7 +149,7 @@ def test_entry_must_reproduce_its_figure(ended, tmp_path):
   copy = RunDirectory(tmp_path / "copy")
   shutil.copytree(ended.path, copy.path)
   copy.write_summary(copy.read_summary() | {"test_return_mean": 9.0})
-  with pytest.raises(UserError, match="the run recorded 9, 95% interval"):
+  with pytest.raises(UserError, match=r"the run recorded 9\.00 \["):
     make_entry(copy, NAME, root=tmp_path / "zoo")
   assert files_of(tmp_path / "zoo") == {}
 

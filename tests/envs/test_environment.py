@@ -128,6 +128,17 @@ def test_player_who_moves_twice():
     env.step(0)
 
 
+def test_more_actions_than_max_moves():
+  game = Nim()
+  game.max_moves = 2
+  env = GameEnvironment(game, NIM_SPEC)
+  env.reset()
+  env.step(0)
+  env.step(0)
+  with pytest.raises(UserError, match=r"^env\.name=test:nim: an episode has more actions than max_moves=2"):
+    env.step(0)
+
+
 @pytest.mark.parametrize("what", ["step", "frame"])
 def test_value_that_is_not_finite_is_a_fault(what):
   """A bare game is checked as environments of Gymnasium and dm_env are, so a guard replaces it."""

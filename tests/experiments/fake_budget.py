@@ -39,7 +39,7 @@ class FakeBudget(TimeBudget):
       stdout.write(f"a line before\n{json.dumps({'seconds': seconds, 'threads': 1, 'device': 'some'})}\n")
       return 0
     if name == "train":
-      self._train([text for text in arguments if text != "--allow-code"])
+      self._train([text for text in arguments if text not in ("--allow-code", "--allow-own-code")])
       return 0
     if self.fail:
       stderr.write("moozi: error: it broke\n")

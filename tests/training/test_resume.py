@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -31,6 +32,7 @@ from moozi.io.metrics import read_metrics
 from moozi.io.run_directory import RunDirectory
 from moozi.run.evaluation_schedule import BEST_BOUND
 from moozi.training.algorithms import algorithm_of
+from moozi.training.recorder import Recorder
 from moozi.training.resume import load_resumed, newest_state
 from tests.tiny_run import TINY
 
@@ -321,6 +323,17 @@ def test_repeated_steps_replace_their_checkpoints(cli, run):
   ticks = [t["env_steps"] for t in read_metrics(run / "metrics.jsonl") if "replay/added" in t]
   assert [step for step in steps if step > resumed_at] == [step for step in ticks if step > resumed_at]
   assert max(steps) == 160
+
+
+def test_summary_that_cannot_be_removed_closes_the_recorder(cli, run, monkeypatch):
+  closed, close = [], Recorder.close
+  monkeypatch.setattr(Recorder, "close", lambda recorder: closed.append(close(recorder)))
+  (run / "summary.json").unlink()
+  (run / "summary.json").mkdir()
+  status, _, err = cli("train", "--resume", run, "max_env_steps=320")
+  assert status == 2
+  assert re.search(r"cannot be written: .*directory", err)
+  assert len(closed) == 1
 
 
 @pytest.mark.parametrize(

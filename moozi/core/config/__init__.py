@@ -77,9 +77,8 @@ class NetworkConfig(Section):
   kind: NetworkName = Field(
     "conv_latent",
     description="resnet: residual convolutions throughout, as in the thesis; mlp: dense layers, for "
-    "vector observations; "
-    "conv_latent: one convolution, then dense layers on a hidden vector; or your own: a registered name or "
-    "module:function (docs/plugins.md)",
+    "vector observations; conv_latent: one convolution (for frames of 40 cells or more, strided ones), then "
+    "dense layers on a hidden vector; or your own: a registered name or module:function (docs/plugins.md)",
   )
   norm: Literal["layer", "batch", "none"] = Field(
     "layer", description="normalization; layer: equal in acting and training; batch: as in the thesis"
@@ -342,7 +341,10 @@ class EvaluationConfig(Section):
   )
   seed: Seed = Field(20_000_003, description="seed of the evaluation episodes, independent of the run's seed")
   noise_free: bool = Field(
-    True, description="search without noise; false: use planners.test unchanged, as in the thesis"
+    True,
+    description="planners.test without noise: temperature, dirichlet_fraction, gumbel_scale and "
+    "random_action_prob are 0 and root_prior_temperature is 1, whatever it sets; false: planners.test "
+    "unchanged, as in the thesis",
   )
   max_episode_steps: PositiveInt = Field(
     10_000, description="step limit of an evaluation episode, in addition to the environment's own"

@@ -108,7 +108,9 @@ def make_spec(game: str, options: Options) -> EnvSpec:
   """
   if wrappers := getattr(options, "wrappers", ()):
     plugin = plugins.WRAPPERS.get(wrappers[-1], f"env.wrappers[{len(wrappers) - 1}]")
-    return spec_after_trial(_make_and_draw(game, options), plugin)
+    spec = spec_after_trial(make_environment(game, options), plugin)
+    _make_and_draw(game, options).close()
+    return spec
   return _make_spec(game, options.model_dump_json())
 
 
@@ -126,8 +128,8 @@ def _make_and_draw(game: str, options: Options) -> Environment:
     return environment
   with contextlib.ExitStack() as on_error:
     on_error.callback(environment.close)
-    environment.reset()
     try:
+      environment.reset()  # with render_mode=human, Gymnasium draws here
       environment.render()
     except Exception as error:
       raise UserError(

@@ -336,7 +336,26 @@ def test_picture_that_cannot_be_drawn_is_found_with_the_spec(wrappers, monkeypat
     registry.env_spec("gymnasium:CartPole-v1", wrappers=wrappers, kwargs={"render_mode": "rgb_array"})
 
 
+def test_reset_that_fails_is_found_with_the_spec(monkeypatch):
+  """With render_mode=human, Gymnasium draws in `reset`. A wrapper's error has its file and line."""
+  monkeypatch.setitem(sys.modules, "pygame", None)
+  human = {"render_mode": "human"}
+  with pytest.raises(UserError, match=r"^env\.name=gymnasium:CartPole-v1: its picture cannot .*pygame"):
+    registry.env_spec("gymnasium:CartPole-v1", kwargs=human)
+  for options in ({}, {"kwargs": {"render_mode": "rgb_array"}}):
+    with pytest.raises(UserError, match=r"its first steps failed: .*test_gymnasium\.py:\d+: ArithmeticError"):
+      registry.env_spec("gymnasium:CartPole-v1", wrappers=(f"{__name__}:without_reset",), **options)
+
+
 def unchanged(env):
+  return env
+
+
+def without_reset(env):
+  def reset(**kwargs):
+    raise ArithmeticError
+
+  env.reset = reset
   return env
 
 

@@ -23,6 +23,11 @@ help: ## list the commands
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
 setup: $(STAMP) ## create .venv and install into it
+ifeq ($(origin PYTHON),command line)
+	@test "$$($(BIN)/python -V)" = "$$($(PYTHON) -V)" || { \
+	  echo "moozi: error: $(VENV) has $$($(BIN)/python -V), and $(PYTHON) is $$($(PYTHON) -V); run make clean first" >&2; \
+	  exit 2; }
+endif
 
 # Runs again only if the dependencies changed.
 $(STAMP): pyproject.toml constraints.txt

@@ -1,6 +1,9 @@
-"""Tests of the workflow, the citation file, the issue forms and the installation page."""
+"""Tests of the workflow, the Makefile, the citation file, the issue forms and the installation page."""
 
+import os
 import re
+import shutil
+import subprocess
 import tomllib
 
 import pytest
@@ -56,3 +59,22 @@ def test_every_extra_is_explained():
   extras = PROJECT["optional-dependencies"].keys() - {"worlds"}
   assert all(f"`{extra}`" in page for extra in extras)
   assert PACKAGES.keys() <= extras
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+@pytest.mark.parametrize(
+  ("arguments", "status"), [((), 0), (("PYTHON=./same",), 0), (("PYTHON=./other",), 2)]
+)
+def test_make_refuses_another_python_than_that_of_the_environment(tmp_path, arguments, status):
+  for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+    shutil.copy(ROOT / name, tmp_path)
+  (tmp_path / ".venv" / "bin").mkdir(parents=True)
+  for path, version in ((".venv/bin/python", "3.11.1"), ("same", "3.11.1"), ("other", "3.12.1")):
+    (tmp_path / path).write_text(f"#!/bin/sh\necho Python {version}\n")
+    (tmp_path / path).chmod(0o755)
+  (tmp_path / ".venv" / ".stamp").touch()
+  env = {"PATH": os.environ["PATH"]}  # without the MAKEFLAGS of `make test`
+  done = subprocess.run(["make", *arguments, "setup"], cwd=tmp_path, env=env, capture_output=True, text=True)
+  assert done.returncode == status, done.stderr
+  message = "moozi: error: .venv has Python 3.11.1, and ./other is Python 3.12.1; run make clean first\n"
+  assert (message in done.stderr) == (status == 2)

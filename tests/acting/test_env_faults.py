@@ -127,6 +127,7 @@ def faulty_run():
     return list(local.run(RunInputs(config, build.env_spec(config)), parts))
 
 
+@pytest.mark.slow
 def test_a_failed_evaluation_does_not_end_the_run(faulty_run):
   (fault,) = [e for e in faulty_run if isinstance(e, Faulted) and "env_errors" in e.counts]
   assert fault.counts == {"env_errors": 1}

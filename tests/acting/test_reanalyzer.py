@@ -108,6 +108,7 @@ def test_both_modes_repeat_the_search_of_acting(env, search):
   assert np.std(gathered.root_value) > 1e-3
 
 
+@pytest.mark.slow
 def test_the_history_matters():
   replay, reanalyzer, _ = replay_and_reanalyzer()
   roots = replay.reanalyze_queue.gather(replay.reanalyze_queue.choose(1000, "oldest", 1))

@@ -99,6 +99,7 @@ def server_failed():
   return run
 
 
+@pytest.mark.slow
 def test_replay_that_fails_in_each_call_ends_the_run():
   """A restarted replay answers whether it can be sampled; this does not count as work."""
   fails_always = set(range(6, 1000))
@@ -108,6 +109,7 @@ def test_replay_that_fails_in_each_call_ends_the_run():
     Run(ray)
 
 
+@pytest.mark.slow
 def test_server_restarts_with_the_checkpoint(server_failed):
   first, *again = server_failed.servers
   assert first == (None,)
@@ -164,6 +166,7 @@ def test_server_restarts_with_its_first_parameters():
   assert_versions_never_decrease(run.events)
 
 
+@pytest.mark.slow
 def test_steps_lost_with_replay_are_counted_exactly():
   run = Run(in_process_ray.Ray({("ReplayActor", "add"): {7, 9}}))
   (_, fault), (_, again) = run.faults("replay_buffer")

@@ -87,6 +87,7 @@ def test_kept_segments_are_yielded_before_the_state(context):
   assert (segment.segment, state.env_steps) == ("value of a", 70)
 
 
+@pytest.mark.slow
 def test_last_state_has_the_final_evaluation():
   config = load_config(None, [*TINY, "max_wall_s=1e-9", "evaluation.final_episodes=2"])
   with in_process_ray.connected():

@@ -216,6 +216,7 @@ def check_tree(tree, root, tables):
   assert len(nodes) == CONFIG.num_simulations + 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_players", [1, 2])
 def test_reward_of_an_afterstate(num_players):
   """Rewards and Q-values are those of a model whose outcomes all have the reward of the afterstate."""

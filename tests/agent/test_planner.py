@@ -89,6 +89,7 @@ def test_illegal_actions_have_probability_zero(config):
     assert output.action.dtype == jnp.int32
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ("config", "root_value"),
   [
@@ -215,6 +216,7 @@ def test_noise_free_search_ignores_key(config):
     np.testing.assert_array_equal(first.action_probs, other.action_probs)
 
 
+@pytest.mark.slow
 def test_random_actions_change_only_the_action():
   tables = random_tables(np.random.default_rng(3), N, A)
   greedy = run(GUMBEL.noise_free(), tables, ROOTS, LEGAL)

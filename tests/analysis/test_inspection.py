@@ -167,6 +167,7 @@ def scalar(model, logits):
   return model.transform.to_scalar(logits)[0]
 
 
+@pytest.mark.slow
 def test_network_q_values_are_one_model_step(catch, board):
   for played, discount in ((catch, 0.997), (board, -0.5)):
     episode = played.episodes[0]

@@ -84,6 +84,7 @@ def test_a_model_that_is_the_rules_has_no_error(rules):
   assert found["legal_share_model"] == found["legal_share_network"] == pytest.approx(1, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_a_model_that_expects_no_reward_errs_where_the_game_can_be_won(rules):
   found = errors_of(rules, board_model(place, reward_of_win=0.0))
   assert 0 < found["q_error"] < found["q_spread"]

@@ -257,6 +257,7 @@ def test_seeds_may_be_numbers_of_numpy(agent):
   agent.make_env(np.int64(2)).close()
 
 
+@pytest.mark.slow
 def test_the_runs_opponent_is_needed_only_where_it_plays(tmp_path):
   overrides = ("env.name=open_spiel:tic_tac_toe", "evaluation.opponent=run:nowhere")
   agent = moozi.load(make_run(tmp_path, "board", *PPO, *overrides))

@@ -358,6 +358,7 @@ def test_games_of_an_agent_with_other_settings_are_not_continued(tmp_path):
   refuses("num_simulations", "5", "search")
 
 
+@pytest.mark.slow
 def test_workers_play_with_the_checkpoint_that_was_found_first(tmp_path, monkeypatch):
   """The run may save another checkpoint before the workers have started."""
   path = make_run(tmp_path, "board", f"env.name={GAME}")

@@ -89,6 +89,7 @@ def test_report(cli, trained):
   assert 7 <= data["episode"]["num_frames"] - 1 <= 9
 
 
+@pytest.mark.slow
 def test_report_max_steps(cli, trained, tmp_path):
   page = tmp_path / "deep" / "page.html"
   status, _, err = cli("report", trained.path, "--max-steps", "3", *SEARCH, "--out", page)

@@ -44,6 +44,7 @@ def test_latent(runs, cli, tmp_path, kind):
   assert sum(int(row["start"]) == 0 for row in rows[len(encoded) :]) == min(3, len(encoded) - 1)
 
 
+@pytest.mark.slow
 def test_large_states_are_reduced(runs, cli, tmp_path, monkeypatch, played):
   monkeypatch.setattr("moozi.commands.latent._MAX_STATE_SIZE", 6)
   status, shown, _ = cli("latent", runs["catch"], "--out", tmp_path, "--steps", "4")

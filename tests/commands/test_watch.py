@@ -78,6 +78,7 @@ def test_keys_step_and_quit(runs, terminal):
   assert "episode 0: return 0 in 2 steps so far" in text
 
 
+@pytest.mark.slow
 def test_keys_change_speed_and_episode(runs, terminal):
   terminal.press("++eq")
   assert in_terminal("watch", runs["catch"], "--speed", "0.25") == 0

@@ -82,6 +82,7 @@ def files_of(path: Path) -> dict[str, bytes]:
 # --- the entry ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_entry_has_the_parameters_and_no_more(ended, root):
   (whole,), (small,) = (list_checkpoints(p / "checkpoints") for p in (ended.path, root / NAME))
   config, spec = ended.load_config(), env_spec("tiny:catch")

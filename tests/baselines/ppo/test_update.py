@@ -401,6 +401,7 @@ def test_scanned_round_equals_dispatched_round(problem, monkeypatch):
     assert scanned_metrics[name] == pytest.approx(float(value), rel=1e-3, abs=1e-6), name
 
 
+@pytest.mark.slow
 def test_non_finite_update_is_skipped(problem):
   _, _, segment, _, run_round = problem
   state = fresh(problem)

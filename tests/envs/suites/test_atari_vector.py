@@ -70,6 +70,7 @@ def test_rows_equal_single_games(game, num_steps, num_ends, kwargs):
   assert sum(int(step.is_last.sum()) for step in steps) >= num_ends
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reseed", [True, pytest.param(False, marks=SLOW)])
 def test_life_lost_near_the_cap(reseed):
   """Compares games in which a life is lost at the step cap, or one or two steps before it."""
@@ -164,6 +165,7 @@ def test_reset_and_set_state_start_new_games():
   vector.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reseed", [True, pytest.param(False, marks=SLOW)])
 def test_restored_envs_repeat_no_seed(monkeypatch, reseed):
   def seeds_of(vector, state=None):

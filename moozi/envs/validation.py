@@ -36,9 +36,7 @@ def check_reward(where: str, reward: Any) -> float:
 
 def check_finite(where: str, frame: np.ndarray) -> np.ndarray:
   """Returns an environment's frame. Raises EnvValueError if it has a value that is not finite."""
-  values = np.asarray(
-    frame
-  )  # the frame of a game of a user's can be of any type; the trial episode checks it
+  values = np.asarray(frame)  # a user's game may return any type, which the trial episode checks
   if values.dtype.kind == "f" and not np.isfinite(values).all():
     raise EnvValueError(f"{where}: an observation that is not finite")
   return frame

@@ -139,11 +139,12 @@ def test_more_actions_than_max_moves():
     env.step(0)
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf])
 @pytest.mark.parametrize("what", ["step", "frame"])
-def test_value_that_is_not_finite_is_a_fault(what):
+def test_value_that_is_not_finite_is_a_fault(what, value):
   """A bare game is checked as environments of Gymnasium and dm_env are, so a guard replaces it."""
   bad, message = (
-    ((np.nan, False, False), "reward=nan") if what == "step" else (np.full((1, 1, 2), np.nan), "an obs")
+    ((value, False, False), f"reward={value}") if what == "step" else (np.full((1, 1, 2), value), "an obs")
   )
   game = Nim()
   setattr(game, what, lambda *args: bad)

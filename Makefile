@@ -41,8 +41,9 @@ $(STAMP): pyproject.toml constraints.txt
 train: setup ## train MinAtar Breakout for about five minutes
 	$(BIN)/moozi train minatar/breakout_short
 
+# Tests start many processes, which share compiled modules also where the environment forbids writing them.
 test: setup ## run the tests, under 5 minutes on two cores
-	XLA_FLAGS='$(UNOPTIMIZED)' $(PYTEST) -m 'not slow and not learning and not bench'
+	PYTHONDONTWRITEBYTECODE= XLA_FLAGS='$(UNOPTIMIZED)' $(PYTEST) -m 'not slow and not learning and not bench'
 
 test-all: setup axe trackers ## run all tests, including slow ones, learning runs and pages in Chromium
 	$(PYTEST)

@@ -144,6 +144,7 @@ def worker_histories(steps, length):
   return out
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_segments(corridor):
   config, spec, results, *_ = corridor
   collector = make_collector(config, spec)

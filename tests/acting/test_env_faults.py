@@ -20,7 +20,7 @@ FAULTY = "env.name=tests.envs.faulty:make_env"
 LENGTH = 8
 
 
-@pytest.fixture(scope="module", params=[pytest.param(5, marks=pytest.mark.slow), 6, 7])
+@pytest.fixture(scope="module", params=[6, *(pytest.param(p, marks=pytest.mark.slow) for p in (5, 7))])
 def collected(request):
   """Collects five segments from environments that fail in the second episode.
 
@@ -136,6 +136,7 @@ def test_a_failed_evaluation_does_not_end_the_run(faulty_run):
   assert isinstance(faulty_run[-1], Finished)
 
 
+@pytest.mark.slow
 def test_a_refused_segment_resets_the_environments(faulty_run):
   """Without the reset, each lane would also drop the steps up to the start of its next episode."""
   (fault,) = [e for e in faulty_run if isinstance(e, Faulted) and "refused_segments" in e.counts]

@@ -119,7 +119,7 @@ def test_the_history_matters():
   assert np.abs(other.root_value - roots.root_value).max() > 1e-3
 
 
-@pytest.mark.parametrize("mode", ["gather", "replayed"])
+@pytest.mark.parametrize("mode", ["gather", pytest.param("replayed", marks=pytest.mark.slow)])
 def test_results_are_written_back(mode):
   replay, reanalyzer, (params, net_state, _) = replay_and_reanalyzer()
   reanalyzer.set_parameters(shaken(params, 5), net_state, 40)

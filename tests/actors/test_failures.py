@@ -120,6 +120,7 @@ def test_server_restarts_with_the_checkpoint(server_failed):
     assert learner_step > int(saved.learner_step)
 
 
+@pytest.mark.slow
 def test_lost_updates_are_counted_once(server_failed):
   (first, fault), (second, again) = server_failed.faults("parameter_server")
   (saved,) = [e for e in first if isinstance(e, StateReady)]
@@ -133,6 +134,7 @@ def test_lost_updates_are_counted_once(server_failed):
     assert f"from learner step {found:,}" in event.message
 
 
+@pytest.mark.slow
 def test_versions_never_decrease(server_failed):
   assert_versions_never_decrease(server_failed.events)
   assert_samples_are_those_of_the_updates(server_failed)

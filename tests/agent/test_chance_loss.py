@@ -69,7 +69,7 @@ def slow_chance_loss(params, target, reward_from):
   return {name: value / B for name, value in sums.items()}
 
 
-@pytest.fixture(scope="module", params=["outcome", "afterstate"])
+@pytest.fixture(scope="module", params=["outcome", pytest.param("afterstate", marks=pytest.mark.slow)])
 def reward_from(request):
   return request.param
 

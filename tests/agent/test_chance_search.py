@@ -168,8 +168,15 @@ def select_by_puct(tables, node, legal) -> int:
   return max(actions, key=score)
 
 
-@pytest.mark.parametrize("num_players", [1, 2])
-@pytest.mark.parametrize("config", [CONFIG, GUMBEL], ids=["puct", "gumbel"])
+@pytest.mark.parametrize(
+  ("config", "num_players"),
+  [
+    pytest.param(CONFIG, 1, marks=pytest.mark.slow, id="puct-1"),
+    pytest.param(CONFIG, 2, id="puct-2"),
+    pytest.param(GUMBEL, 1, id="gumbel-1"),
+    pytest.param(GUMBEL, 2, marks=pytest.mark.slow, id="gumbel-2"),
+  ],
+)
 def test_search_equals_oracle(config, num_players):
   search = compiled(MODEL, config, GAMMA, num_players)
   for seed in range(6):

@@ -59,7 +59,14 @@ def search(name: str, tables: dict) -> dict:
   return {k: np.asarray(v).tolist() for k, v in result.items()}
 
 
-@pytest.mark.parametrize("name", list(CASES))
+@pytest.mark.parametrize(
+  "name",
+  [
+    "puct_two_players",
+    "gumbel",
+    *(pytest.param(c, marks=pytest.mark.slow) for c in ("puct", "gumbel_two_players")),
+  ],
+)
 def test_tree_equals_golden(name):
   golden = json.loads(PATH.read_text())
   got = search(name, golden["tables"])

@@ -93,6 +93,7 @@ def slow_state_metrics(states):
   }
 
 
+@pytest.mark.slow
 def test_state_metrics():
   rng = np.random.default_rng(0)
   for states in (rng.normal(size=(6, 2, 4)), 3 + rng.normal(size=(5, 8))):

@@ -19,7 +19,14 @@ CASES = {
 }
 
 
-@pytest.fixture(scope="module", params=list(CASES))
+@pytest.fixture(
+  scope="module",
+  params=[
+    "puct",
+    "gumbel_two_players",
+    *(pytest.param(c, marks=pytest.mark.slow) for c in ("gumbel", "shallow")),
+  ],
+)
 def searched(request):
   config, num_players = CASES[request.param]
   tables = random_tables(np.random.default_rng(3), N, A)

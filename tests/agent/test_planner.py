@@ -54,10 +54,8 @@ ROOTS = [0, 1, 2, 3]
 @pytest.mark.parametrize(
   ("num_players", "floor"),
   [
-    (1, 1e-8),
     (2, 0.5),
-    pytest.param(1, 0.5, marks=pytest.mark.slow),
-    pytest.param(2, 1e-8, marks=pytest.mark.slow),
+    *(pytest.param(*other, marks=pytest.mark.slow) for other in [(1, 1e-8), (1, 0.5), (2, 1e-8)]),
   ],
 )
 def test_puct_equals_oracle(num_players, floor):
@@ -149,6 +147,7 @@ def tables_of_equal_values(noise=1e-4):
   return tables
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   "config",
   [

@@ -57,6 +57,7 @@ def board():
   return Played(BOARD, [0, 1], 2)
 
 
+@pytest.mark.slow
 def test_inspected_episode_equals_evaluation(catch):
   for index, episode in zip([0, 2], catch.episodes, strict=True):
     assert episode.return_ == catch.result.returns[index]

@@ -91,6 +91,7 @@ def test_a_model_that_expects_no_reward_errs_where_the_game_can_be_won(rules):
   assert 0 < found["q_correlation"] < 1
 
 
+@pytest.mark.slow
 def test_a_model_that_ignores_the_action_gives_all_moves_one_value(rules):
   found = errors_of(rules, board_model(lambda board, action: board))
   assert found["q_error"] == pytest.approx(found["q_spread"], abs=1e-6)

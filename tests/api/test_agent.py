@@ -93,6 +93,7 @@ def test_search_shows_itself(agent, step):
   assert (frame["q"].isna() == (found.visits == 0)).all()
 
 
+@pytest.mark.slow
 def test_search_escapes_names(agent, step):
   import dataclasses
 
@@ -268,6 +269,7 @@ def test_the_runs_opponent_is_needed_only_where_it_plays(tmp_path):
       call()
 
 
+@pytest.mark.slow
 def test_an_opponents_newer_checkpoint_plays_in_the_next_evaluation(tmp_path):
   board = (*PPO, "env.name=open_spiel:tic_tac_toe")
   other, agent = make_run(tmp_path, "other", *board), moozi.load(make_run(tmp_path, "board", *board))

@@ -213,7 +213,8 @@ except moozi.UserError:  # there is no checkpoint
 
 
 @pytest.mark.parametrize(
-  ("runtime", "platforms"), [("ray", ["None cpu", "cpu"]), ("local", ["None None", "None"])]
+  ("runtime", "platforms"),
+  [("ray", ["None cpu", "cpu"]), pytest.param("local", ["None None", "None"], marks=pytest.mark.slow)],
 )
 def test_driver_of_ray_runs_uses_the_cpu(tmp_path, runtime, platforms):
   env = {name: value for name, value in os.environ.items() if name != "JAX_PLATFORMS"}

@@ -373,6 +373,7 @@ def test_workers_play_with_the_checkpoint_that_was_found_first(tmp_path, monkeyp
   assert found.standings.players == ("random", f"run:{path}@{agent.checkpoint.name}", "random #2")
 
 
+@pytest.mark.slow
 def test_games_of_an_agent_with_other_parameters_are_not_continued(tmp_path):
   """A run that is trained again can have checkpoints of the same name."""
   path, out = make_run(tmp_path, "board", f"env.name={GAME}"), tmp_path / "out"

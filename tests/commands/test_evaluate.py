@@ -28,6 +28,7 @@ def test_evaluate_gif(runs, cli, tmp_path, kind):
     assert one.size != tiles.size
 
 
+@pytest.mark.slow
 def test_evaluate_gif_frames(runs, cli, tmp_path):
   path = tmp_path / "short.gif"
   assert cli("evaluate", runs["catch"], "--episodes", "2", "--video", path, "--video-frames", "4")[0] == 0
@@ -45,6 +46,7 @@ def test_evaluate_mp4(runs, cli, tmp_path):
     assert each.read_bytes()[4:8] == b"ftyp"
 
 
+@pytest.mark.slow
 def test_evaluate_video_errors(runs, refused, tmp_path, monkeypatch):
   assert "--video-frames: needs --video" in refused("evaluate", runs["catch"], "--video-frames", "4")
   assert "'--gif-frames': 0: must be an integer from" in refused(

@@ -69,6 +69,7 @@ def test_inspect_player_names():
   assert " for O; value " in _summary(spec, episode, 1)
 
 
+@pytest.mark.slow
 def test_inspect_step_after_end(refused, trained, tmp_path):
   message = refused("inspect", trained.path, "--step", "40", "--out", tmp_path / "x", *SEARCH)
   assert "--step=40: must be from 0 to " in message
@@ -133,6 +134,7 @@ def test_no_best_checkpoint(refused, tmp_path, trained, command):
   assert "holds no checkpoint" in refused(command, make_run(tmp_path).path, "--checkpoint", "best")
 
 
+@pytest.mark.slow
 def test_report_skips_huge_figures(cli, trained, tmp_path):
   """A JSON integer can exceed the range of a float, and metrics may come from an untrusted run."""
   run = RunDirectory(tmp_path / "copy")

@@ -56,6 +56,7 @@ def test_large_states_are_reduced(runs, cli, tmp_path, monkeypatch, played):
   assert sum(line.startswith("encoded") for line in lines) == 4
 
 
+@pytest.mark.slow
 def test_default_folder(runs, cli, played):
   assert cli("latent", runs["catch"])[0] == 0
   assert (runs["catch"] / "latent" / "step_000000064_episode_0" / "latent.png").is_file()

@@ -27,6 +27,7 @@ def test_lines_without_terminal(runs, cli, kind):
   assert lines[-1].startswith("episode 1: return ")
 
 
+@pytest.mark.slow
 def test_truncated_episode_has_no_last_value(runs, cli):
   _, out, _ = cli("watch", runs["clock"])
   lines = out.splitlines()
@@ -59,6 +60,7 @@ def test_return_in_self_play_is_that_of_an_evaluation(cli, tmp_path):
   assert [float(line.split("return ")[1].split()[0]) for line in ends] == returns
 
 
+@pytest.mark.slow
 def test_picture_in_terminal(runs, terminal):
   status = in_terminal("watch", runs["catch"], "--episodes", "1", "--speed", "60")
   text = terminal.text()

@@ -237,6 +237,7 @@ def test_python(root):
   assert moozi.Run("zoo:catch").evaluations()["episodes"].tolist() == [EPISODES]
 
 
+@pytest.mark.slow
 def test_watch(root, cli):
   status, out, err = cli("watch", "zoo:catch")
   assert status == 0, err

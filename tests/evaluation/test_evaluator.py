@@ -134,6 +134,7 @@ def test_record_is_the_first_episode(result):
   assert episode.actions[-1] == 0
 
 
+@pytest.mark.slow
 def test_record_has_the_predicted_outcomes(result):
   assert result.episode.chance_probs is None
   coin = ("env.name=tiny:coin", "network.kind=mlp", "chance.codes=4", "planners.test.algorithm=stochastic")

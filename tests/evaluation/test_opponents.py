@@ -96,6 +96,7 @@ def test_kuhn_poker_scores():
   assert figures["return_margin_seat_0"] > 0
 
 
+@pytest.mark.slow
 def test_random_play_plays_the_opponent():
   config = load_config(None, [*TINY, *BOARD])
   # With random play the first player wins 58.5% of games and loses 28.8%, a mean return of 0.297. The

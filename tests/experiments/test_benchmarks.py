@@ -76,6 +76,7 @@ def bench_atari(script, monkeypatch):
   return bench
 
 
+@pytest.mark.slow
 def test_parts_of_an_atari_step(bench_atari, monkeypatch, capsys):
   """Freed memory is kept, as in a run."""
   kept = []

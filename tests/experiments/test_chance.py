@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from experiments.chance import random_play
 from experiments.chance.sweep import HERE, SEEDS, VARIANTS, job, jobs
 from experiments.chance.table import COLUMNS, table_of, tables
@@ -38,6 +40,7 @@ def test_breakout_is_that_of_protocol_b(tmp_path):
   assert config.env == load_config("minatar/sticky/breakout").env
 
 
+@pytest.mark.slow
 def test_random_play_is_measured_and_stated(tmp_path):
   assert random_play.main(["--episodes", "2", "--results", str(tmp_path)]) == 0
   small = json.loads((tmp_path / "random_play.json").read_text())

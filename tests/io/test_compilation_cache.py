@@ -47,6 +47,7 @@ def _compile(folder: Path) -> tuple[dict, str]:
   return json.loads(done.stdout.splitlines()[-1]), done.stderr
 
 
+@pytest.mark.slow
 def test_second_process_reads_what_the_first_compiled_and_compiles_damaged_entries_again(tmp_path):
   first, _ = _compile(tmp_path / "cache")
   second, error = _compile(tmp_path / "cache")

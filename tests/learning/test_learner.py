@@ -181,6 +181,7 @@ def test_zero_targets_have_the_shapes_and_dtypes_of_replays(parts):
     assert (x.shape, x.dtype) == (y.shape, y.dtype), name
 
 
+@pytest.mark.slow
 def test_warm_up_compiles_the_update_and_changes_nothing(parts, learner):
   config, spec, targets, *_ = parts
   cold, warm = learner, build.build_learner(config, spec)

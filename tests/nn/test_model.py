@@ -60,7 +60,7 @@ def jitted(model: Model) -> Model:
   ("kind", "norm"),
   [
     ("conv_latent", "layer"),
-    ("mlp", "batch"),
+    pytest.param("mlp", "batch", marks=pytest.mark.slow),
     ("resnet", "batch"),
     pytest.param("mlp", "layer", marks=pytest.mark.slow),
     pytest.param("mlp", "none", marks=pytest.mark.slow),
@@ -96,7 +96,9 @@ def test_action_and_frame_matter(kind, norm):
   assert np.abs(np.asarray(other.hidden_state - root.hidden_state)[1:]).max() > 1e-4
 
 
-@pytest.mark.parametrize("kind", ["conv_latent", "resnet", pytest.param("mlp", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+  "kind", ["conv_latent", *(pytest.param(k, marks=pytest.mark.slow) for k in ("resnet", "mlp"))]
+)
 def test_initial_policy_is_uniform_and_value_zero(kind):
   model, params, net_state, history = build(kind, "layer")
   root, _ = model.root_inference(params, net_state, history, False)
@@ -162,6 +164,7 @@ def test_thesis_network_parameters():
   assert len(jax.tree_util.tree_leaves(net_state)) == 2 * num_norms
 
 
+@pytest.mark.slow
 def test_mover_view_exchanges_the_players_planes():
   """A position with exchanged colors has the same hidden state for the other player."""
   spec = EnvSpec(
@@ -196,9 +199,8 @@ def board_spec(frame_shape, num_env_actions, places):
   )
 
 
-@pytest.mark.parametrize(
-  ("places", "num_env_actions"), [("cells", 28), pytest.param("columns", 4, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("places", "num_env_actions"), [("cells", 28), ("columns", 4)])
 def test_resnet_sees_where_an_action_acts(places, num_env_actions):
   """An action with a place changes the next state near this place only, the others change all of it."""
   spec = board_spec((9, 3, 2), num_env_actions, places)
@@ -242,7 +244,7 @@ def test_offset_vectors():
   np.testing.assert_array_equal(got[12], 0)
 
 
-@pytest.mark.parametrize("places", ["cells", "columns", "none"])
+@pytest.mark.parametrize("places", [pytest.param("cells", marks=pytest.mark.slow), "columns", "none"])
 def test_every_cell_sees_an_action_with_offsets(places):
   spec = board_spec((9, 3, 2), 28, places)
   config = NetworkConfig(
@@ -262,7 +264,11 @@ def test_every_cell_sees_an_action_with_offsets(places):
 
 @pytest.mark.parametrize(
   ("places", "num_env_actions"),
-  [("cells", 7), pytest.param("columns", 3, marks=pytest.mark.slow), ("none", 3)],
+  [
+    pytest.param("cells", 7, marks=pytest.mark.slow),
+    pytest.param("columns", 3, marks=pytest.mark.slow),
+    ("none", 3),
+  ],
 )
 def test_conv_policy_reads_the_place_of_each_action(places, num_env_actions):
   spec = board_spec((3, 2, 2), num_env_actions, places)

@@ -16,7 +16,7 @@ from tests.replay.replay_lanes import (
 )
 
 
-def work(buffer, lanes, spec, first, stop, batches=8):
+def work(buffer, lanes, spec, first, stop, batches=3):
   """Adds steps, samples, updates priorities and writes searches back; returns the batches."""
   out = []
   for t in range(first, stop, 5):

@@ -193,17 +193,16 @@ def test_segments_to_keep(events):
 ALPHAZERO = ("algorithm=alphazero", "targets.unroll_steps=0", "targets.n_step=9")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   "options",
   [
     ("env.name=tiny:catch",),
-    pytest.param(("env.name=minatar:breakout",), marks=pytest.mark.slow),
-    pytest.param(("env.name=gymnasium:CartPole-v1",), marks=pytest.mark.slow),
-    pytest.param(("env.name=gymnax:CartPole-v1",), marks=pytest.mark.slow),
-    pytest.param(
-      ("env.name=open_spiel:tic_tac_toe", "workers.max_random_starts=3", *ALPHAZERO), marks=pytest.mark.slow
-    ),
-    pytest.param(("env.name=pgx:tic_tac_toe", *ALPHAZERO), marks=pytest.mark.slow),
+    ("env.name=minatar:breakout",),
+    ("env.name=gymnasium:CartPole-v1",),
+    ("env.name=gymnax:CartPole-v1",),
+    ("env.name=open_spiel:tic_tac_toe", "workers.max_random_starts=3", *ALPHAZERO),
+    ("env.name=pgx:tic_tac_toe", *ALPHAZERO),
   ],
 )
 def test_resume_to_the_bit(options, request):

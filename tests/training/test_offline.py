@@ -235,7 +235,9 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("name", BROKEN)
+@pytest.mark.parametrize(
+  "name", [n if n in ("root_value", "action") else pytest.param(n, marks=pytest.mark.slow) for n in BROKEN]
+)
 def test_invalid_content_is_refused(cli, tmp_path, old, name):
   """Values are validated even in files with a valid checksum, also in the part after a gap."""
   value, message = BROKEN[name]
@@ -278,6 +280,7 @@ def test_contradictory_settings_are_refused(cli, tmp_path):
     assert message in err
 
 
+@pytest.mark.slow
 def test_reanalyze_with_the_same_search_changes_nothing(cli, tmp_path, old):
   """With the parameters and the search of acting, reanalyze changes nothing, also across two files."""
   out = tmp_path / "new"

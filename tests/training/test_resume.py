@@ -98,6 +98,7 @@ def test_resume_continues_in_the_same_directory(cli, run):
   assert RunDirectory.open(run).load_config().max_env_steps == 320
 
 
+@pytest.mark.slow
 def test_a_run_that_is_continued_has_not_ended(run):
   with moozi.resume_events(run, max_env_steps=320) as training:
     next(training)
@@ -107,10 +108,8 @@ def test_a_run_that_is_continued_has_not_ended(run):
   assert moozi.Run(run).summary["reason"] == "stopped"
 
 
-SLOW = pytest.mark.slow
-
-
-@pytest.mark.parametrize("value", ["null", pytest.param('"x"', marks=SLOW), pytest.param("[1]", marks=SLOW)])
+@pytest.mark.slow
+@pytest.mark.parametrize("value", ["null", '"x"', "[1]"])
 def test_malformed_counters_do_not_stop_a_resume(cli, run, value):
   with (run / "metrics.jsonl").open("a") as file:
     file.write(f'{{"env_steps": {value}}}\n')
@@ -336,10 +335,8 @@ def test_summary_that_cannot_be_removed_closes_the_recorder(cli, run, monkeypatc
   assert len(closed) == 1
 
 
-@pytest.mark.parametrize(
-  "left",
-  ["killed", pytest.param("stopped", marks=pytest.mark.slow), pytest.param("older", marks=pytest.mark.slow)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("left", ["killed", "stopped", "older"])
 def test_final_evaluation_is_made_on_resume(cli, run, left):
   """A run that has made all its steps but lacks its final evaluation can be resumed."""
   path = run / "summary.json"

@@ -45,6 +45,7 @@ def test_orthogonal_initialization(kind):
   assert len(params) == (6 if kind == "mlp" else 8)
 
 
+@pytest.mark.slow
 def test_without_orthogonal_initialization():
   _, params = init(PPONetworkConfig(orthogonal_init=False))
   weights = np.asarray(params["policy_trunk_dense_0"]["w"])
@@ -78,6 +79,7 @@ def test_sharing(sharing, is_shared):
   assert touched[0] | touched[1] == set(params)
 
 
+@pytest.mark.slow
 def test_activation():
   frames = np.ones((1, 1, 6, 5, 2), bool)
   out = []

@@ -88,6 +88,7 @@ def collected():
   return network, state, env.shown, [collector.run(state) for _ in range(2)]
 
 
+@pytest.mark.slow
 def test_segment_rows(collected):
   _, _, shown, segments = collected
   for number, (segment, _) in enumerate(segments):
@@ -378,6 +379,7 @@ def test_consecutive_refused_segments_end_the_run():
   assert (again[-1].env_steps, again[-1].learner_steps) == (192, 4)
 
 
+@pytest.mark.slow
 def test_env_that_fails_after_a_refused_segment_leaves_a_last_state(monkeypatch):
   def fail(self):
     raise EnvError("the environment failed")

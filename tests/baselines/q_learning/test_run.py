@@ -133,6 +133,7 @@ def trained(tmp_path_factory):
   return folder / "table"
 
 
+@pytest.mark.slow
 def test_checkpoint_has_plain_arrays(trained):
   """The files of a checkpoint are JSON and safetensors, which cannot hold code."""
   (checkpoint,) = trained.glob("checkpoints/step_000000320")

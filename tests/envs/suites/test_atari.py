@@ -108,12 +108,13 @@ def gymnasium_environment(game, options, noops):
   ("game", "is_testing", "kwargs"),
   [
     ("Breakout", False, {}),
-    ("SpaceInvaders", False, {"colour": True, "minimal_actions": False}),
+    pytest.param("SpaceInvaders", False, {"colour": True, "minimal_actions": False}, marks=pytest.mark.slow),
     pytest.param("Breakout", True, {}, marks=pytest.mark.slow),
     pytest.param("Pong", True, {}, marks=pytest.mark.slow),
     pytest.param("Assault", True, {"frame_skip": 3, "frame_size": 64}, marks=pytest.mark.slow),
     ("Assault", True, {"frame_skip": 1, "max_noops": 5, "max_episode_steps": 400}),
-    ("AirRaid", True, {"max_episode_steps": 100}),  # its screen has 250 lines
+    # Its screen has 250 lines.
+    pytest.param("AirRaid", True, {"max_episode_steps": 100}, marks=pytest.mark.slow),
   ],
 )
 def test_game_equals_gymnasiums(game, is_testing, kwargs):
@@ -339,6 +340,7 @@ def test_opening_actions():
   assert load_facts("Freeway").opening(Options(fire_on_reset=True, minimal_actions=False)) == (1, 2)
 
 
+@pytest.mark.slow
 def test_cap_counts_the_opening_of_a_life_but_not_of_a_game():
   def play_noops(cap):
     env = registry.make("atari:Breakout", seed=5, fire_on_reset=True, max_episode_steps=cap)

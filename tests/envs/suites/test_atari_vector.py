@@ -98,6 +98,7 @@ def test_life_lost_near_the_cap(reseed):
     vector.close()
 
 
+@pytest.mark.slow
 def test_games_follow_from_their_seeds():
   """Environments with the same seed play the same games, with no-ops and sticky actions."""
   kwargs = {"sticky_action_prob": 0.25, "max_episode_steps": 20}
@@ -151,6 +152,7 @@ def test_wrong_action_moves_no_env():
   vector.close()
 
 
+@pytest.mark.slow
 def test_reset_and_set_state_start_new_games():
   vector, expected = make("Pong", [0, 1], **FIXED), make_loop("Pong", [0, 1], **FIXED)
   step = vector.reset()

@@ -55,6 +55,13 @@ settings.register_profile(
 settings.load_profile("moozi")
 
 
+def pytest_ignore_collect(collection_path, config):
+  """Leaves out modules of slow tests if the markers do; their imports take seconds in each worker."""
+  if "not slow" in config.option.markexpr and collection_path.suffix == ".py":
+    return True if "\npytestmark = pytest.mark.slow\n" in collection_path.read_text() else None
+  return None
+
+
 @pytest.fixture
 def cli(capfd):
   """Returns a function that runs the command line in this process and returns (status, stdout, stderr)."""

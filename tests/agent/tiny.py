@@ -175,8 +175,13 @@ def _linear_params(key, history, num_actions, width=3):
     "p": (width, num_actions),
     "q": (width, width),
   }
-  keys = jax.random.split(key, len(sizes))
-  return {name: 0.7 * jax.random.normal(k, size) for k, (name, size) in zip(keys, sizes.items(), strict=True)}
+  return _random_params(key, sizes)
+
+
+def _random_params(key, sizes):
+  # NumPy, because JAX would compile a function for each size.
+  rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
+  return {name: jnp.asarray(0.7 * rng.normal(size=size), jnp.float32) for name, size in sizes.items()}
 
 
 def linear_chance_model(num_actions: int, num_codes: int, reward_from: str = "outcome") -> Model:
@@ -218,9 +223,7 @@ def linear_chance_model(num_actions: int, num_codes: int, reward_from: str = "ou
       "c": (num_codes, width),
       "e": (flat, num_codes),
     }
-    keys = jax.random.split(jax.random.fold_in(key, 1), len(sizes))
-    own = {name: 0.7 * jax.random.normal(k, s) for k, (name, s) in zip(keys, sizes.items(), strict=True)}
-    return params | own, net_state
+    return params | _random_params(jax.random.fold_in(key, 1), sizes), net_state
 
   chance = ChanceModel(afterstate=afterstate, outcome=outcome, encode=encode, num_codes=num_codes)
   return dataclasses.replace(base, init=init, chance=chance)

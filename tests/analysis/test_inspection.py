@@ -198,6 +198,7 @@ def test_time_limit_truncates():
   assert episode.returns[1] == pytest.approx(want, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_signs_of_two_players(board):
   for index, episode in enumerate(board.episodes):
     assert episode.seat == index

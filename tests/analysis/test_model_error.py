@@ -13,6 +13,8 @@ from tests.agent.tiny import encode, model_of
 
 pytest.importorskip("pyspiel")
 
+pytestmark = pytest.mark.slow
+
 LINES = np.array([[0, 1, 2], [3, 4, 5], [6, 7, 8], [0, 3, 6], [1, 4, 7], [2, 5, 8], [0, 4, 8], [2, 4, 6]])
 WEIGHTS = np.array([1, -2, 3, 0.5, 2, -1, 1.5, -0.5, 1]) / 12
 TRANSFORM = ScalarTransform(-1, 1, 0.5857864)  # linear between -1, 0 and 1 up to rounding
@@ -74,7 +76,6 @@ def errors_of(rules, model):
   return model_errors(rules, model, ({}, {}), rules.spec, 1, 60)
 
 
-@pytest.mark.slow
 def test_a_model_that_is_the_rules_has_no_error(rules):
   found = errors_of(rules, board_model(place))
   assert found["positions"] == 60 < found["moves"]
@@ -84,14 +85,12 @@ def test_a_model_that_is_the_rules_has_no_error(rules):
   assert found["legal_share_model"] == found["legal_share_network"] == pytest.approx(1, abs=1e-6)
 
 
-@pytest.mark.slow
 def test_a_model_that_expects_no_reward_errs_where_the_game_can_be_won(rules):
   found = errors_of(rules, board_model(place, reward_of_win=0.0))
   assert 0 < found["q_error"] < found["q_spread"]
   assert 0 < found["q_correlation"] < 1
 
 
-@pytest.mark.slow
 def test_a_model_that_ignores_the_action_gives_all_moves_one_value(rules):
   found = errors_of(rules, board_model(lambda board, action: board))
   assert found["q_error"] == pytest.approx(found["q_spread"], abs=1e-6)

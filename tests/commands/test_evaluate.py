@@ -37,6 +37,7 @@ def test_evaluate_gif_frames(runs, cli, tmp_path):
       assert picture.n_frames == 4
 
 
+@pytest.mark.slow
 def test_evaluate_mp4(runs, cli, tmp_path):
   path = tmp_path / "seen.mp4"
   status, _, err = cli("evaluate", runs["catch"], "--episodes", "2", "--video", path)

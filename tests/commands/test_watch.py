@@ -11,7 +11,7 @@ import moozi
 from tests.commands.conftest import PPO, in_terminal, make_run
 
 
-@pytest.mark.parametrize("kind", ["catch", "ppo"])
+@pytest.mark.parametrize("kind", ["catch", pytest.param("ppo", marks=pytest.mark.slow)])
 def test_lines_without_terminal(runs, cli, kind):
   status, out, _ = cli("watch", runs[kind], "--episodes", "2")
   assert status == 0

@@ -201,6 +201,7 @@ def test_zoo_lists_agents(root, cli):
 # --- commands -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_cards_command_reproduces_its_figure(root, cli):
   card = read_card(root / NAME / CARD)
   status, out, _ = cli(*card.command.split()[1:], "--json")

@@ -275,7 +275,7 @@ def assert_same(a, b):
 @pytest.mark.parametrize(
   ("name", "num_steps"),
   [
-    pytest.param(name, n, marks=pytest.mark.slow if name == "atari" and n != 17 else ())
+    pytest.param(name, n, marks=pytest.mark.slow if name == "atari" else ())
     for name in ENVS
     for n in (0, 1, 17, 40)
   ],

@@ -26,6 +26,7 @@ def test_calls_are_timed_after_a_warm_up():
   assert (len(calls), 0 <= fastest <= mean) == (5, True)
 
 
+@pytest.mark.slow
 def test_refuses_to_measure_the_search_of_alphazero(capsys):
   assert speed.main(["act", "alphazero/boards/tic_tac_toe"]) == 2
   assert "error: act: cannot be measured for algorithm=alphazero" in capsys.readouterr().err

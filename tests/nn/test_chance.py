@@ -15,9 +15,8 @@ CODES = 5
 HEIGHT, WIDTH, CHANNELS = SPEC.frame_shape
 
 
-@pytest.mark.parametrize(
-  ("kind", "norm"), [("conv_latent", "layer"), pytest.param("mlp", "batch", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "norm"), [("conv_latent", "layer"), ("mlp", "batch")])
 def test_chance_interface(kind, norm):
   model = make_model(
     NetworkConfig(kind=kind, norm=norm, **SMALL), SPEC, LENGTH, PHI, ChanceConfig(codes=CODES)

@@ -34,7 +34,10 @@ class Disk:
 
 @pytest.mark.parametrize(
   ("sampling", "length"),
-  [*(("rank", length) for length in (0, 3, 20, 60, 90)), ("uniform", 60), ("proportional", 90)],
+  [
+    *(pytest.param("rank", length, marks=pytest.mark.slow) for length in (0, 20, 90)),
+    *(("rank", 3), ("rank", 60), ("uniform", 60), ("proportional", 90)),
+  ],
 )
 def test_restored_buffer_continues_to_the_bit(sampling, length):
   spec = make_spec(num_players=2)

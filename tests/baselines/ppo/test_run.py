@@ -245,6 +245,7 @@ def test_bootstrap_at_a_time_limit(options, best, value):
   assert network.value(head)[0] == pytest.approx(value, rel=0.1)
 
 
+@pytest.mark.slow
 def test_start_from_a_state(events):
   state = final_training(events)
   again = run("max_env_steps=64", state=RunState(training=state))
@@ -302,6 +303,7 @@ def test_skipped_rounds_raise(collected):
   assert_equal_trees(before.params, jax.device_get(learner.state.params))
 
 
+@pytest.mark.slow
 def test_rollback_once(events):
   saved, received = final_training(events), []
   options = ("ppo.learning_rate=1e30", "ppo.max_skipped_rounds=1", "max_env_steps=6400")

@@ -307,7 +307,7 @@ class Reference:
 FIRE, RIGHT = 1, 3  # ALE's action numbers; in Breakout these are actions 1 and 2
 
 
-@pytest.mark.parametrize("is_testing", [False, True])
+@pytest.mark.parametrize("is_testing", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_fire_on_reset(is_testing):
   env = registry.make("atari:Breakout", seed=5, is_testing=is_testing, fire_on_reset=True)
   step = env.reset()

@@ -130,6 +130,7 @@ def test_vector_contract():
   vector.close()
 
 
+@pytest.mark.slow
 def test_ale_is_made_at_the_first_reset():
   vector = make("Pong", [0, 1])
   assert vector._env is None

@@ -151,7 +151,7 @@ def tables_of_equal_values(noise=1e-4):
 @pytest.mark.parametrize(
   "config",
   [
-    pytest.param(PUCT.noise_free(64), marks=pytest.mark.slow, id="puct"),
+    pytest.param(PUCT.noise_free(64), id="puct"),
     pytest.param(GUMBEL.noise_free(64), id="gumbel"),
   ],
 )

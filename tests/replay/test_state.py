@@ -16,14 +16,14 @@ from tests.replay.replay_lanes import (
 )
 
 
-def work(buffer, lanes, spec, first, stop, batches=3):
+def work(buffer, lanes, spec, first, stop):
   """Adds steps, samples, updates priorities and writes searches back; returns the batches."""
   out = []
   for t in range(first, stop, 5):
     buffer.add(segment_of(lanes, t, min(t + 5, stop), spec), 0)
     if not buffer.can_sample(1):
       continue
-    for _ in range(batches):
+    for _ in range(3):
       batch = buffer.sample_many(3, 5)  # odd, so that the generator buffers half of a 64-bit word
       out.append(batch)
       gap = np.abs(batch.root_values[..., 0] - batch.n_step_returns[..., 1])

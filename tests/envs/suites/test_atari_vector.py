@@ -71,7 +71,7 @@ def test_rows_equal_single_games(game, num_steps, num_ends, kwargs):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("reseed", [True, pytest.param(False, marks=SLOW)])
+@pytest.mark.parametrize("reseed", [True, False])
 def test_life_lost_near_the_cap(reseed):
   """Compares games in which a life is lost at the step cap, or one or two steps before it."""
   kwargs = {"reseed": reseed, **FIXED}
@@ -169,7 +169,7 @@ def test_reset_and_set_state_start_new_games():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("reseed", [True, pytest.param(False, marks=SLOW)])
+@pytest.mark.parametrize("reseed", [True, False])
 def test_restored_envs_repeat_no_seed(monkeypatch, reseed):
   def seeds_of(vector, state=None):
     seeds, draw = [], vector._draw_seeds

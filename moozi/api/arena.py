@@ -23,7 +23,7 @@ from moozi.envs import registry
 from moozi.envs.table import Table
 from moozi.envs.vector import live_steps
 from moozi.evaluation import arena as play
-from moozi.evaluation.arena import Entrant, GameRecord, Match, Seated, View
+from moozi.evaluation.arena import Entrant, GameRecord, Pairing, Seated, View
 from moozi.evaluation.ratings import NUM_DRAWS, Standings, standings
 from moozi.io.atomic_write import write_text
 from moozi.io.checkpoints import list_milestones
@@ -134,7 +134,7 @@ class Arena:
           "score": found.overall[i].value,
           "score_low": _finite(found.overall[i].low),
           "score_high": _finite(found.overall[i].high),
-          "games": sum(found.players[i] in game.match.players for game in self.games),
+          "games": sum(found.players[i] in game.pairing.players for game in self.games),
           "skill": found.skills[i][0],
           "skill_sigma": found.skills[i][1],
           **({"env_steps": self.steps[found.players[i]]} if found.players[i] in self.steps else {}),
@@ -151,11 +151,11 @@ class Arena:
     """
     out: dict[tuple[str, str], tuple[list[int], set[Any]]] = {}
     for game in self.games:
-      for (i, first), (j, second) in itertools.permutations(enumerate(game.match.players), 2):
+      for (i, first), (j, second) in itertools.permutations(enumerate(game.pairing.players), 2):
         if first != second:
           counts, distinct = out.setdefault((first, second), ([0, 0, 0], set()))
           counts[1 - int(np.sign(game.returns[i] - game.returns[j]))] += 1
-          distinct.add((game.match.players, game.actions))
+          distinct.add((game.pairing.players, game.actions))
     return out
 
   def figure(self) -> "Figure":
@@ -206,7 +206,7 @@ class Arena:
         f"  {player['skill']:.1f} ± {player['skill_sigma']:.1f}"
       )
     lines.append(f"rating: Elo, {data['pinned']} is 0")
-    unit = ", pairs of seats" if len(self.games[0].match.players) > 2 else ""
+    unit = ", pairs of seats" if len(self.games[0].pairing.players) > 2 else ""
     for row in self.pairs().to_dict("records"):
       lines.append(
         f"{row['first']} against {row['second']}: {row['score']:.3f} "
@@ -323,7 +323,7 @@ def arena(
     results = stack.enter_context(contextlib.closing(_Results(out, header)))
     trained = {name: each for name, each in entrants.items() if isinstance(each, TrainedEntrant)}
     results.check({name: each.facts for name, each in trained.items()})
-    wanted = {match for matches in tables for match in matches}
+    wanted = {pairing for pairings in tables for pairing in pairings}
     todo = play.blocks(tables, wanted & set(results.games))
     on_game(len(wanted & set(results.games)), len(wanted))
     own = functools.partial(play.play, make_table=make_table, entrants=entrants, seed=seed, num_random=plies)
@@ -332,7 +332,7 @@ def arena(
     for block in played_blocks:
       results.add(block)
       on_game(len(wanted & set(results.games)), len(wanted))
-    played = tuple(results.games[match] for matches in tables for match in matches)
+    played = tuple(results.games[pairing] for pairings in tables for pairing in pairings)
   found = standings(played, named, pinned, is_deterministic)
   return Arena(spec.name, conditions, played, found, steps)
 
@@ -450,7 +450,7 @@ class _SeatedAgent:
 
 def _make_player_of_blocks(
   env: EnvConfig, sources: dict[str, str], simulations: int | None, allow_code: bool, seed: int, plies: int
-) -> Callable[[list[Match]], list[GameRecord]]:
+) -> Callable[[list[Pairing]], list[GameRecord]]:
   """Returns the function that plays blocks. Called in each worker process, where it loads the players.
 
   Args:
@@ -463,9 +463,9 @@ def _make_player_of_blocks(
 
 
 def _play_all(
-  blocks: list[list[Match]],
-  own: Callable[[list[Match]], list[GameRecord]],
-  make: Callable[[], Callable[[list[Match]], list[GameRecord]]],
+  blocks: list[list[Pairing]],
+  own: Callable[[list[Pairing]], list[GameRecord]],
+  make: Callable[[], Callable[[list[Pairing]], list[GameRecord]]],
   workers: int,
 ) -> Generator[list[GameRecord], None, None]:
   """Yields the games of each block, in any order."""
@@ -486,7 +486,7 @@ class _Results:
   """
 
   def __init__(self, folder: str | os.PathLike[str] | None, header: dict[str, Any]) -> None:
-    self.games: dict[Match, GameRecord] = {}
+    self.games: dict[Pairing, GameRecord] = {}
     self._agents: dict[str, dict[str, Any]] = {}
     self._log: RecordLog | None = None
     self._lock: RunLock | None = None
@@ -534,10 +534,10 @@ class _Results:
 
   def add(self, games: Sequence[GameRecord]) -> None:
     """Adds the games that are not stored yet."""
-    new = [game for game in games if game.match not in self.games]
+    new = [game for game in games if game.pairing not in self.games]
     if self._log is not None:
       self._log.append(_to_record(game) for game in new)
-    self.games |= {game.match: game for game in new}
+    self.games |= {game.pairing: game for game in new}
 
   def _keep(self, records: Sequence[dict[str, Any]]) -> None:
     for number, record in enumerate(records):
@@ -549,13 +549,13 @@ class _Results:
       except (KeyError, TypeError, ValueError, OverflowError):
         assert self._log is not None
         raise UserError(f"{self._log.path}: line {number + 2} is not a game; move the file away") from None
-      self.games[game.match] = game
+      self.games[game.pairing] = game
 
 
 def _to_record(game: GameRecord) -> dict[str, Any]:
   return {
-    "players": game.match.players,
-    "opening": game.match.opening,
+    "players": game.pairing.players,
+    "opening": game.pairing.opening,
     "returns": game.returns,
     "num_random": game.num_random,
     "actions": game.actions,
@@ -563,8 +563,8 @@ def _to_record(game: GameRecord) -> dict[str, Any]:
 
 
 def _from_record(record: dict[str, Any]) -> GameRecord:
-  match = Match(tuple(str(name) for name in record["players"]), int(record["opening"]))
+  pairing = Pairing(tuple(str(name) for name in record["players"]), int(record["opening"]))
   returns = tuple(float(x) for x in record["returns"])
-  if len(returns) != len(match.players) or not np.isfinite(returns).all():
+  if len(returns) != len(pairing.players) or not np.isfinite(returns).all():
     raise ValueError("returns")
-  return GameRecord(match, int(record["num_random"]), tuple(int(a) for a in record["actions"]), returns)
+  return GameRecord(pairing, int(record["num_random"]), tuple(int(a) for a in record["actions"]), returns)

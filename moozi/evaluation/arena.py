@@ -33,7 +33,7 @@ _NUM_PROBES, _LONGEST = 20, 100
 
 
 @dataclasses.dataclass(frozen=True)
-class Match:
+class Pairing:
   """A game to play: the players' names by seat, and the opening's number."""
 
   players: tuple[str, ...]
@@ -45,13 +45,13 @@ class GameRecord:
   """A finished game.
 
   Attributes:
-    match: the players and the opening.
+    pairing: the players and the opening.
     num_random: number of random actions at the start.
     actions: all actions, including the random ones, without chance outcomes.
     returns: the return of each seat.
   """
 
-  match: Match
+  pairing: Pairing
   num_random: int
   actions: tuple[int, ...]
   returns: tuple[float, ...]
@@ -92,7 +92,7 @@ class Entrant(Protocol):
 # --- schedule
 
 
-def schedule(players: Sequence[str], num_seats: int, num_openings: int, seed: int) -> list[list[Match]]:
+def schedule(players: Sequence[str], num_seats: int, num_openings: int, seed: int) -> list[list[Pairing]]:
   """Returns the games of each group of players who meet; each player of a group plays from every seat.
 
   With two seats, the groups are the pairs, and each opening is played from both sides. With S > 2 seats, a
@@ -109,7 +109,7 @@ def schedule(players: Sequence[str], num_seats: int, num_openings: int, seed: in
   out = []
   for table in itertools.combinations(players, min(len(players), num_seats)):
     order = list(itertools.islice(itertools.cycle(table), num_seats))
-    matches = []
+    pairings = []
     for opening in range(num_openings):
       drawn = order
       if num_seats > 2:
@@ -117,23 +117,25 @@ def schedule(players: Sequence[str], num_seats: int, num_openings: int, seed: in
         drawn = [order[i] for i in random.permutation(num_seats)]
       rotations = (tuple(drawn[i:] + drawn[:i]) for i in range(num_seats))
       # Fewer players than seats can repeat an order.
-      matches += [Match(seats, opening) for seats in dict.fromkeys(rotations)]
-    out.append(matches)
+      pairings += [Pairing(seats, opening) for seats in dict.fromkeys(rotations)]
+    out.append(pairings)
   return out
 
 
-def blocks(tables: Iterable[Sequence[Match]], done: set[Match], num_openings: int = 16) -> list[list[Match]]:
+def blocks(
+  tables: Iterable[Sequence[Pairing]], done: set[Pairing], num_openings: int = 16
+) -> list[list[Pairing]]:
   """Returns the games that are not done, in blocks of at most `num_openings` openings of one group.
 
   A block is played in lockstep, so that an agent searches several positions at once.
   """
   out = []
   for table in tables:
-    missing = [match for match in table if match not in done]
-    openings = list(dict.fromkeys(match.opening for match in missing))
+    missing = [pairing for pairing in table if pairing not in done]
+    openings = list(dict.fromkeys(pairing.opening for pairing in missing))
     for i in range(0, len(openings), num_openings):
       chosen = set(openings[i : i + num_openings])
-      out.append([match for match in missing if match.opening in chosen])
+      out.append([pairing for pairing in missing if pairing.opening in chosen])
   return out
 
 
@@ -141,7 +143,7 @@ def blocks(tables: Iterable[Sequence[Match]], done: set[Match], num_openings: in
 
 
 def play(
-  matches: Sequence[Match],
+  pairings: Sequence[Pairing],
   make_table: Callable[[], Table],
   entrants: Mapping[str, Entrant],
   seed: int,
@@ -153,11 +155,11 @@ def play(
     user's player failed.
   """
   with contextlib.ExitStack() as stack:
-    tables = [stack.enter_context(contextlib.closing(make_table())) for _ in matches]
-    actions = [open_game(t, seed, m.opening, num_random) for t, m in zip(tables, matches, strict=True)]
+    tables = [stack.enter_context(contextlib.closing(make_table())) for _ in pairings]
+    actions = [open_game(t, seed, p.opening, num_random) for t, p in zip(tables, pairings, strict=True)]
     groups = [
-      _Group(entrants[name], name, matches, tables, seed)
-      for name in dict.fromkeys(name for match in matches for name in match.players)
+      _Group(entrants[name], name, pairings, tables, seed)
+      for name in dict.fromkeys(name for pairing in pairings for name in pairing.players)
     ]
     while live := {i for i, table in enumerate(tables) if not table.is_over and len(actions[i]) < MAX_STEPS}:
       views = {i: View(tables[i].frame(), tables[i].legal_actions_mask()) for i in live}
@@ -171,8 +173,8 @@ def play(
         tables[i].step(action)
         actions[i].append(action)
     return [
-      GameRecord(match, num_random, tuple(played), tuple(table.returns()))
-      for match, played, table in zip(matches, actions, tables, strict=True)
+      GameRecord(pairing, num_random, tuple(played), tuple(table.returns()))
+      for pairing, played, table in zip(pairings, actions, tables, strict=True)
     ]
 
 
@@ -180,12 +182,12 @@ class _Group:
   """A player with its seats in the games of a block."""
 
   def __init__(
-    self, entrant: Entrant, name: str, matches: Sequence[Match], tables: Sequence[Table], seed: int
+    self, entrant: Entrant, name: str, pairings: Sequence[Pairing], tables: Sequence[Table], seed: int
   ) -> None:
     self._lanes = [
-      (i, s) for i, m in enumerate(matches) for s, player in enumerate(m.players) if player == name
+      (i, s) for i, p in enumerate(pairings) for s, player in enumerate(p.players) if player == name
     ]
-    seeds = [_seed(seed, "player", matches[i].opening, s, *matches[i].players) for i, s in self._lanes]
+    seeds = [_seed(seed, "player", pairings[i].opening, s, *pairings[i].players) for i, s in self._lanes]
     self._seated = entrant.sit([tables[i] for i, _ in self._lanes], seeds)
 
   def choose(self, views: Mapping[int, View], to_play: Mapping[int, int]) -> dict[int, int]:
@@ -311,4 +313,4 @@ def openings_of(games: Sequence[GameRecord], is_deterministic: bool) -> list[obj
   starts = [game.actions[: game.num_random] for game in games]
   if is_deterministic and len(set(starts)) >= MIN_STARTS:
     return list(starts)
-  return [game.match.opening for game in games]
+  return [game.pairing.opening for game in games]

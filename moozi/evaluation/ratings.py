@@ -87,7 +87,7 @@ def _comparisons(game: GameRecord, index: dict[str, int]) -> Iterator[tuple[int,
 def _returns_of(game: GameRecord) -> dict[str, list[float]]:
   """Returns the returns of each player's seats, by name."""
   returns: dict[str, list[float]] = {}
-  for name, gained in zip(game.match.players, game.returns, strict=True):
+  for name, gained in zip(game.pairing.players, game.returns, strict=True):
     returns.setdefault(name, []).append(gained)
   return returns
 
@@ -204,7 +204,7 @@ def openskill_ratings(games: Sequence[GameRecord], players: Sequence[str]) -> It
 
   model = PlackettLuce()
   ratings = {name: model.rating(name=name) for name in players}
-  for game in sorted(games, key=lambda game: (game.match.opening, game.match.players)):
+  for game in sorted(games, key=lambda game: (game.pairing.opening, game.pairing.players)):
     returns = _returns_of(game)
     names = list(returns)
     scores = [float(np.mean(returns[name])) for name in names]

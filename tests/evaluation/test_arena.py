@@ -90,24 +90,24 @@ def test_blocks_leave_out_what_is_done():
   ]
 
 
-def test_games_depend_on_the_match_only():
+def test_games_depend_on_the_pairing_only():
   entrants = {name: SimpleEntrant(name) for name in ("random", "mcts:5")}
-  (matches,) = schedule(list(entrants), 2, 4, seed=3)
-  together = play(matches, tic_tac_toe, entrants, 3, 2)
-  apart = [play([match], tic_tac_toe, entrants, 3, 2)[0] for match in reversed(matches)]
+  (pairings,) = schedule(list(entrants), 2, 4, seed=3)
+  together = play(pairings, tic_tac_toe, entrants, 3, 2)
+  apart = [play([pairing], tic_tac_toe, entrants, 3, 2)[0] for pairing in reversed(pairings)]
   assert together == apart[::-1]
   assert [g.actions[:2] for g in together[::2]] == [g.actions[:2] for g in together[1::2]]
   assert len({g.actions[:2] for g in together}) > 1
   assert {sum(g.returns) for g in together} == {0.0}
-  other = play(matches, tic_tac_toe, entrants, 4, 2)
+  other = play(pairings, tic_tac_toe, entrants, 4, 2)
   assert [g.actions for g in other] != [g.actions for g in together]
 
 
 def test_a_player_against_itself_scores_one_half():
   entrants = {"random": SimpleEntrant("random"), "random #2": SimpleEntrant("random")}
   entrants["random #2"].name = "random #2"
-  (matches,) = schedule(list(entrants), 2, 150, seed=0)
-  games = play(matches, tic_tac_toe, entrants, 0, 1)
+  (pairings,) = schedule(list(entrants), 2, 150, seed=0)
+  games = play(pairings, tic_tac_toe, entrants, 0, 1)
   score = standings(games, list(entrants), "random", True).scores[0][1]
   assert score.low <= 0.5 <= score.high
   assert score.high - score.low < 0.25
@@ -135,7 +135,7 @@ def test_players_see_the_others_moves_but_no_hidden_frames(monkeypatch):
     (table,) = schedule(list(entrants), make().num_seats, 1, seed=0)
     Watcher.made.clear()
     games = play(table, make, entrants, 0, 0)
-    seats = [(g, s) for g in games for s, name in enumerate(g.match.players) if name == "watcher"]
+    seats = [(g, s) for g in games for s, name in enumerate(g.pairing.players) if name == "watcher"]
     for player, (game, seat) in zip(Watcher.made, seats, strict=True):
       others = [a for ply, a in enumerate(game.actions) if ply % len(game.returns) != seat]
       assert [action for _, action in player.seen] == others

@@ -1,12 +1,12 @@
 import numpy as np
 import pytest
 
-from moozi.evaluation.arena import GameRecord, Match
+from moozi.evaluation.arena import GameRecord, Pairing
 from moozi.evaluation.ratings import ELO, bradley_terry, openskill_ratings, standings, tally
 
 
 def game(players, opening, returns):
-  return GameRecord(Match(tuple(players), opening), 0, (), tuple(returns))
+  return GameRecord(Pairing(tuple(players), opening), 0, (), tuple(returns))
 
 
 def test_ratings_of_two_players_follow_from_their_score():
@@ -56,7 +56,7 @@ def test_the_interval_is_over_openings():
 
 @pytest.mark.parametrize(("num_starts", "expected"), [(9, 40), (12, 12)])
 def test_games_with_the_same_first_moves_are_one_observation(num_starts, expected):
-  games = [GameRecord(Match(("a", "b"), k), 1, (k % num_starts, 0), (1.0, -1.0)) for k in range(40)]
+  games = [GameRecord(Pairing(("a", "b"), k), 1, (k % num_starts, 0), (1.0, -1.0)) for k in range(40)]
   assert standings(games, ["a", "b"], "a", True).num_openings == expected
   assert standings(games, ["a", "b"], "a", False).num_openings == 40
 

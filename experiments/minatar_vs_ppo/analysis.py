@@ -34,6 +34,8 @@ from experiments.minatar_vs_ppo.sweep import (
   NUM_EVALUATED,
   NUM_REPORTED,
   PROTOCOLS,
+  RIVALS,
+  SHORT_AGENTS,
   config_path,
 )
 from moozi.core.errors import UserError
@@ -46,7 +48,6 @@ README = HERE / "README.md"
 PROJECT_README = ROOT / "README.md"
 PUBLISHED = HERE / "published.yaml"
 GAMES = ("asterix", "breakout", "freeway", "seaquest", "space_invaders")
-RIVALS = ("ppo_replica", "ppo_tuned")
 CONDITIONS = {
   "a": "no sticky actions, episodes cut off after 1,000 steps (Freeway 2,500), 3M steps",
   "b": "MinAtar's own: sticky actions 0.1, ramping, no step limit in training (Freeway 2,500), 5M steps",
@@ -126,7 +127,7 @@ def aggregates_of(groups: Groups, scales: dict[tuple[str, str], tuple[float, flo
   """
   out = []
   for protocol in PROTOCOLS:
-    scores = {agent: _common_scores(select(groups, agent, protocol)) for agent in LABELS}
+    scores = {agent: _common_scores(select(groups, agent, protocol)) for agent in ("muzero", *RIVALS)}
     for agent, own in scores.items():
       if own is None:
         continue
@@ -289,12 +290,18 @@ def _rounded(found: Aggregate) -> list[float | None]:
 
 def comparison_tables(tables: dict[str, Any]) -> list[str]:
   """Returns the tables of aggregates over games and of minutes; leaves out an empty one."""
-  return [*filter(None, (_aggregate_table(tables["aggregates"]), _minutes_table(tables["minutes"])))]
+  parts = (
+    _aggregate_table(tables["aggregates"]),
+    _minutes_table(tables["minutes"]),
+    _short_table(tables["measured"]),
+  )
+  return [*filter(None, parts)]
 
 
 def _protocol_table(tables: dict[str, Any], protocol: str) -> str:
   lines = [f"**({protocol})** {CONDITIONS[protocol]}:", "", *head_of(f"({protocol}), mean return")]
-  for agent, label in LABELS.items():
+  for agent in ("muzero", *RIVALS):
+    label = LABELS[agent]
     rows = {r["game"]: r for r in tables["measured"] if (r["agent"], r["protocol"]) == (agent, protocol)}
     if rows:
       steps = _steps_of(rows)
@@ -423,6 +430,31 @@ def _games_ahead(rows: Sequence[dict[str, Any]], rival: str) -> str:
   """Returns on how many games MooZi's return at `at_minutes` exceeds that of the rival with this key."""
   missing = f" ({len(GAMES) - len(rows)} not compared)" if len(rows) < len(GAMES) else ""
   return f"on {sum(row['moozi_then'] > row[rival] for row in rows)} of {len(GAMES)} games{missing}"
+
+
+def _short_table(measured: Sequence[dict[str, Any]]) -> str:
+  """Compares the runs of 25 minutes; empty if there are none."""
+  moozi, rival = ({r["game"]: r for r in measured if r["agent"] == agent} for agent in SHORT_AGENTS)
+  if not moozi and not rival:
+    return ""
+  both = [game for game in GAMES if game in moozi and game in rival]
+  lines = [
+    f"With {AT_MINUTES:.0f} minutes on {CORES} core for each agent, and learning rates that fall until then:",
+    "",
+    *head_of("(a), mean return"),
+  ]
+  for rows, label in ((moozi, "MooZi"), (rival, "PPO, tuned")):
+    lines.append(line_of(label, lambda game: _cell(rows.get(game))))  # noqa: B023
+    lines.append(line_of(f"{label}: steps", lambda game: _made(rows.get(game))))  # noqa: B023
+    lines.append(line_of(f"{label}: minutes", lambda game: _minutes(rows.get(game))))  # noqa: B023
+  ahead = sum(moozi[game]["mean"] > rival[game]["mean"] for game in both)
+  missing = f" ({len(GAMES) - len(both)} not compared)" if len(both) < len(GAMES) else ""
+  lines += ["", f"With this time MooZi is ahead on {ahead} of {len(GAMES)} games{missing}."]
+  return "\n".join(lines)
+
+
+def _made(row: dict[str, Any] | None) -> str:
+  return "–" if row is None else _millions(row["max_env_steps"])
 
 
 def _names(rows: Sequence[dict[str, Any]], key: str) -> list[str]:

@@ -35,6 +35,8 @@ LABELS = {
   "muzero": "MooZi",
   "ppo_replica": "PPO, gymnax's settings",
   "ppo_tuned": "PPO, tuned",
+  "muzero_short": "MooZi, 25 minutes",
+  "ppo_short": "PPO, tuned, 25 minutes",
 }
 CORES = 1
 """Minutes count only for runs on this number of cores."""

@@ -11,7 +11,9 @@ each finished job has a folder in `results/`. With `--job`, one job runs in its 
 another machine. Then copy `DIR/JOB` to `results/`.
 
 A job's name is AGENT_PROTOCOL_GAME_seedN. PPO with gymnax's settings (ppo_replica) makes as many environment
-steps as MooZi; the tuned PPO makes as many as take about as long as MooZi's runs.
+steps as MooZi; the tuned PPO makes as many as take about as long as MooZi's runs. The agents muzero_short and
+ppo_short are MooZi and the tuned PPO with fewer steps, which take about 25 minutes; their learning rates fall
+within them.
 """
 
 import dataclasses
@@ -33,8 +35,13 @@ AGENTS = {
   "muzero": CONFIG / "minatar",
   "ppo_replica": CONFIG / "ppo" / "minatar",
   "ppo_tuned": CONFIG / "ppo" / "minatar_tuned",
+  "muzero_short": CONFIG / "minatar",
+  "ppo_short": CONFIG / "ppo" / "minatar_tuned",
 }
 """The folder of the games' configurations, by agent."""
+
+RIVALS = ("ppo_replica", "ppo_tuned")
+SHORT_AGENTS = ("muzero_short", "ppo_short")
 
 NUM_EVALUATED = 10
 """Number of milestones at the end of a run that are evaluated; the swing is over all of them."""
@@ -100,6 +107,29 @@ They were chosen for 25 minutes of processor time (`experiments/ppo_tuning/cost.
 twice that, because its episodes are longer and its updates slower than those of the measurement.
 """
 
+SHORT_STEPS = {
+  "muzero_short": {
+    "breakout": 1_800_000,
+    "space_invaders": 1_500_000,
+    "freeway": 1_500_000,
+    "asterix": 2_100_000,
+    "seaquest": 1_200_000,
+  },
+  "ppo_short": {
+    "breakout": 12_000_000,
+    "space_invaders": 9_000_000,
+    "freeway": 9_000_000,
+    "asterix": 11_000_000,
+    "seaquest": 9_000_000,
+  },
+}
+"""Environment steps of the runs of about 25 minutes on one core, by what longer runs made in this time."""
+
+SHORT_SEEDS = 1
+"""Number of seeds per game of both agents of 25 minutes, under (a)."""
+
+_STEPS = SHORT_STEPS | {"ppo_tuned": TUNED_STEPS}
+
 SIMULATIONS = (1, 2, 4, 8, 16, 32, 64)
 SIMULATION_STEPS = 300_000
 
@@ -131,14 +161,14 @@ def config_path(agent: str, protocol: str, game: str) -> Path | None:
   """Returns the configuration of an agent's runs; None if the sweep changes its environment."""
   if agent == "muzero":
     return PROTOCOLS[protocol].folder / f"{game}.yaml"
-  return AGENTS[agent] / f"{game}.yaml" if protocol == "a" and agent in AGENTS else None
+  return AGENTS[agent] / f"{game}.yaml" if protocol == "a" and agent in RIVALS else None
 
 
 def job(agent: str, protocol: str, game: str, seed: int) -> Job:
   """Returns the job that trains one run and evaluates its last milestones."""
   terms = PROTOCOLS[protocol]
   config = _config_of(protocol, game)
-  steps = TUNED_STEPS[game] if agent == "ppo_tuned" else config.max_env_steps
+  steps = _STEPS.get(agent, {}).get(game, config.max_env_steps)
   period = steps // terms.num_milestones
   path = (terms.folder if agent == "muzero" else AGENTS[agent]) / f"{game}.yaml"
   kwargs = {"max_episode_steps": None} | config.env.kwargs
@@ -183,7 +213,10 @@ def jobs() -> list[Job]:
         if seed < (terms.breakout_seeds if game == "breakout" else terms.seeds):
           out.append(job("muzero", name, game, seed))
         if seed < terms.rival_seeds:
-          out += [job(agent, name, game, seed) for agent in AGENTS if agent != "muzero"]
+          out += [job(agent, name, game, seed) for agent in RIVALS]
+  out += [
+    job(agent, "a", game, seed) for seed in range(SHORT_SEEDS) for game in GAMES for agent in SHORT_AGENTS
+  ]
   return [*out, simulations("space_invaders", 0)]
 
 

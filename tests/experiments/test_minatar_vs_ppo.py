@@ -12,7 +12,7 @@ from experiments.lib.results import conditions_of, write_json
 from experiments.minatar_vs_ppo import analysis, random_play, sweep
 from experiments.minatar_vs_ppo.runs import read_runs
 from moozi.core.errors import UserError
-from moozi.experiments.jobs import differences
+from moozi.experiments.jobs import GROWABLE, differences
 from moozi.experiments.statistics import interquartile_mean
 from moozi.io.config import load_config
 from moozi.io.config_files import read_chain
@@ -39,7 +39,7 @@ def test_jobs_have_one_name_each():
 def test_a_protocol_is_the_same_for_each_agent(jobs, tmp_path, game):
   cost = json.loads((ROOT / "experiments/ppo_tuning/cost.json").read_text())[f"tuned, {game}"]
   for protocol in sweep.PROTOCOLS:
-    names = {f"{agent}_{protocol}_{game}_seed0" for agent in sweep.AGENTS}
+    names = {f"{agent}_{protocol}_{game}_seed0" for agent in ("muzero", *sweep.RIVALS)}
     found = [jobs[name] for name in names & jobs.keys()]
     configs = {job.name: job.load_config(tmp_path) for job in found}
     tuned = configs[f"ppo_tuned_{protocol}_{game}_seed0"]
@@ -72,6 +72,16 @@ def test_games_differ_in_their_environment_only(tmp_path):
       assert own.keys() == {"env"}
   config = load_config(ROOT / "config" / "minatar" / "breakout.yaml")
   assert config.decay_steps == config.num_updates
+
+
+@pytest.mark.parametrize("agent", sweep.SHORT_AGENTS)
+def test_short_runs_differ_in_their_steps_only(jobs, tmp_path, agent):
+  longer = {"muzero_short": "muzero", "ppo_short": "ppo_tuned"}[agent]
+  for game in sweep.GAMES:
+    long, short = (jobs[f"{name}_a_{game}_seed0"].load_config(tmp_path) for name in (longer, agent))
+    assert short.max_env_steps == sweep.SHORT_STEPS[agent][game] < long.max_env_steps
+    of_steps = (*GROWABLE, "run.", "checkpoint.milestones_env_steps", "evaluation.period_env_steps")
+    assert not [key for key in differences(long, short) if not key.startswith(of_steps)]
 
 
 def test_simulations_are_evaluated_on_the_run_of_the_first_seed(jobs, tmp_path):
@@ -264,6 +274,21 @@ def test_the_table_of_minutes_says_who_has_ended_and_is_ahead():
     "different processors are not equal work. At minute 25 MooZi is also ahead of PPO, tuned under (a) at "
     "minute 50 on 1 of 5 games (3 not compared)."
   )
+
+
+def test_short_runs_are_compared_by_their_figures(tmp_path):
+  for game, of_moozi, of_ppo in (("asterix", 60.0, 50.0), ("freeway", 60.0, 61.0), ("seaquest", 40.0, None)):
+    make_run(tmp_path, "muzero_short", game, 0, [of_moozi] * 10, minutes=24.0)
+    if of_ppo is not None:
+      make_run(tmp_path, "ppo_short", game, 0, [of_ppo] * 10, minutes=25.0)
+  groups = read_runs(tmp_path)
+  lines = analysis._short_table(analysis.rows_of(groups)).splitlines()
+  assert cells(lines[4]) == ["MooZi", "**60.0** (60.0)", "–", "**60.0** (60.0)", "**40.0** (40.0)", "–"]
+  assert cells(lines[5])[:3] == ["MooZi: steps", "2.1M", "–"]
+  assert cells(lines[9])[1] == "25 (100, 200 µs)"
+  assert lines[-1] == "With this time MooZi is ahead on 1 of 5 games (3 not compared)."
+  assert analysis.minutes_of(groups) == analysis.aggregates_of(groups, {}) == []
+  assert not analysis.headers_of(groups)
 
 
 def test_bare_times_of_several_days_are_a_range():

@@ -33,6 +33,7 @@ from moozi.commands.trajectories import list_trajectories
 from moozi.commands.watch import watch
 from moozi.commands.zoo import zoo
 from moozi.core.errors import UserError
+from moozi.core.text import printable
 
 # The base class of usage errors, which Typer's own copy of click does not export.
 _UsageError: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
@@ -78,9 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _fail(message: str) -> None:
-  # Names from files may contain escape sequences, which a terminal would execute.
-  line = "".join(c if c.isprintable() else "?" for c in " ".join(message.split()))
-  print(f"moozi: error: {line}", file=sys.stderr)
+  print(f"moozi: error: {printable(' '.join(message.split()))}", file=sys.stderr)
   sys.exit(2)
 
 

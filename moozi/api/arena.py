@@ -57,6 +57,7 @@ class Arena:
     conditions: `seed`, and `opening_plies`: the number of random moves at the start of each game.
     games: the games.
     standings: scores and ratings, with intervals over openings.
+    is_deterministic: whether games with the same actions are the same; see `Table.is_deterministic`.
     steps: for each player that is a milestone, its environment steps, by name.
   """
 
@@ -64,6 +65,7 @@ class Arena:
   conditions: dict[str, Any]
   games: tuple[GameRecord, ...]
   standings: Standings
+  is_deterministic: bool = True
   steps: dict[str, int] = dataclasses.field(default_factory=dict)
 
   def ratings(self) -> "pd.DataFrame":
@@ -121,7 +123,7 @@ class Arena:
       "env": self.task,
       **self.conditions,
       "num_games": len(self.games),
-      "num_distinct": len({game.actions for game in self.games}),
+      "num_distinct": len({self._key_of(game) for game in self.games}),
       "num_openings": found.num_openings,
       "pinned": found.pinned,
       "interval": f"95%, percentiles of {NUM_DRAWS} bootstrap draws of openings",
@@ -155,8 +157,12 @@ class Arena:
         if first != second:
           counts, distinct = out.setdefault((first, second), ([0, 0, 0], set()))
           counts[1 - int(np.sign(game.returns[i] - game.returns[j]))] += 1
-          distinct.add((game.pairing.players, game.actions))
+          distinct.add((game.pairing.players, self._key_of(game)))
     return out
+
+  def _key_of(self, game: GameRecord) -> object:
+    """Returns the same key for games that are the same; with chance, the opening determines the outcomes."""
+    return game.actions if self.is_deterministic else (game.pairing.opening, game.actions)
 
   def figure(self) -> "Figure":
     """Returns a figure of the cross-table with the ratings."""
@@ -334,7 +340,7 @@ def arena(
       on_game(len(wanted & set(results.games)), len(wanted))
     played = tuple(results.games[pairing] for pairings in tables for pairing in pairings)
   found = standings(played, named, pinned, is_deterministic)
-  return Arena(spec.name, conditions, played, found, steps)
+  return Arena(spec.name, conditions, played, found, is_deterministic, steps)
 
 
 def _task_of(task: str | None, milestones: Any, allow_code: bool) -> EnvConfig:

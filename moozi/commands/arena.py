@@ -77,7 +77,7 @@ def arena(
   task = names.pop(0) if milestones is None else None
   if out is None:
     out = Path("arena") / _folder_name(task or (milestones or Path()).resolve().name)
-  counts = (0, 0)
+  counts: tuple[int, int] | None = None
   try:
     with common.stdout_to_stderr(), common.progress_bar("games") as show:
 
@@ -101,9 +101,8 @@ def arena(
         on_game=on_game,
       )
   except KeyboardInterrupt:
-    print(
-      f"stopped: {out} keeps {counts[0]} of {counts[1]} games; the same command continues", file=sys.stderr
-    )
+    kept = f"keeps {counts[0]} of {counts[1]} games" if counts else "is unchanged"
+    print(f"stopped: {out} {kept}; the same command continues", file=sys.stderr)
     return 130
   common.print_results(result, result.save(out), as_json)
   return 0

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from moozi.core.errors import UserError
+from moozi.core.text import printable
 
 
 def integer(text: str, *names: str, minimum: int = 1, maximum: int = 10**9 - 1, metavar: str = "N") -> Any:
@@ -81,7 +82,7 @@ def print_results(results: Any, paths: Mapping[str, Path], as_json: bool) -> Non
   if as_json:
     print(json.dumps(results.to_json(), allow_nan=False))
   else:
-    print(results, *paths.values(), sep="\n")
+    print(printable(str(results)), *paths.values(), sep="\n")
 
 
 @contextlib.contextmanager

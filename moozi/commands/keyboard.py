@@ -36,10 +36,11 @@ class Keyboard:
       self._saved = None
 
   def read(self, timeout_s: float | None) -> str | None:
-    """Returns the next key: a character, up, down, left, right, enter, escape or END; None at a timeout.
+    """Returns the next key, or None at a timeout.
 
-    If `timeout_s` is None, waits until a key is pressed. Without a terminal, returns None after the timeout,
-    or at once if `timeout_s` is None.
+    A key is a character, up, down, left, right, enter, escape, END, or "other" for another special key. If
+    `timeout_s` is None, waits until a key is pressed. Without a terminal, returns None after the timeout, or
+    at once if `timeout_s` is None.
     """
     if self._saved is None:
       if timeout_s:
@@ -57,7 +58,7 @@ class Keyboard:
     code = self._next()
     while code.isdigit() or code == ";":
       code = self._next()
-    return _SEQUENCES.get(code, "escape")
+    return END if code == END else _SEQUENCES.get(code, "other")
 
   def _is_ready(self, timeout_s: float | None) -> bool:
     return bool(select.select([self._fd], [], [], timeout_s)[0])

@@ -80,7 +80,8 @@ def play(
     str | None,
     typer.Option(
       metavar="STEPS",
-      help="One player: steps per second after a first key. Default: 0, which waits for a key at each step.",
+      help="One player: steps per second without a key, after a first one; a key is a step at once. Default: "
+      "0, which waits for a key at each step.",
     ),
   ] = None,
   seed: Annotated[int, common.integer("Seed of the environment.", minimum=0)] = 0,

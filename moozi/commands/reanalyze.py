@@ -58,7 +58,9 @@ def reanalyze(
     from moozi.acting.stored_positions import LaneRoots
     from moozi.run import build
 
-    reanalyzer = build.build_reanalyzer(config, spec, 0)
+    # The command is a search also where training only renews values.
+    searching = config.reanalyze.model_copy(update={"search": True})
+    reanalyzer = build.build_reanalyzer(config.model_copy(update={"reanalyze": searching}), spec, 0)
     reanalyzer.set_parameters(agent.state.params, agent.state.net_state, agent.checkpoint.learner_steps)
     lanes = LaneRoots(spec, config.targets.history_length)
     figures = _search_all(store, reanalyzer, lanes, config.reanalyze.batch_size * _CALLS_PER_GROUP, out)

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from moozi.core.errors import UserError
+from moozi.core.seeds import NUM_SEEDS
+from moozi.core.text import printable
 
 MAX_SEEDS = 1000
 
@@ -19,10 +21,11 @@ def parse_seeds(text: str) -> tuple[int, ...]:
     seeds = tuple(int(part) for part in text.split(","))
     if "," not in text and 0 < seeds[0] <= MAX_SEEDS:
       return tuple(range(1, seeds[0] + 1))
-    if "," in text and min(seeds) >= 0 and len(set(seeds)) == len(seeds):
+    if "," in text and 0 <= min(seeds) <= max(seeds) < NUM_SEEDS and len(set(seeds)) == len(seeds):
       return seeds
   raise UserError(
-    f"--seeds={text}: must be a number of seeds from 1 to {MAX_SEEDS}, or different seeds such as 1,2,3"
+    f"--seeds={text}: must be a number of seeds from 1 to {MAX_SEEDS}, or different seeds such as 1,2,3 "
+    "(each below 2**31)"
   )
 
 
@@ -79,7 +82,7 @@ def print_group(runs: Sequence[Path], pattern: str) -> None:
 
   started = [path for path in runs if (path / "config.yaml").exists()]
   try:
-    print(compare(started))
+    print(printable(str(compare(started))))
     print(f"curves: moozi compare '{pattern}' --out DIR")
   except UserError as error:
-    print(error)
+    print(printable(str(error)))

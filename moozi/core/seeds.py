@@ -2,6 +2,9 @@
 
 import numpy as np
 
+NUM_SEEDS = 2**31
+"""A run's seed is from 0 to NUM_SEEDS - 1."""
+
 _ROLES = ("learner", "replay", "training_env", "training_search", "reanalyze", "past_selves")
 
 

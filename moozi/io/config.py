@@ -150,7 +150,8 @@ def _parse_override(text: str) -> dict:
   value = parse_yaml(raw, key)
   found, annotation = _walk(parts)
   if value is not None and found == key and str in _members(annotation):
-    value = value if isinstance(value, str) else raw.strip()  # run.name=007 is a name, not a number
+    # Text without quotes is not YAML: run.name=007 is a name, and ` #` in a path starts no comment.
+    value = value if raw.lstrip()[:1] in ("'", '"') else raw.strip()
   for part in reversed(parts):
     value = {part: value}
   return value

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from moozi.core.text import printable
 from moozi.io.atomic_write import write_bytes, write_text
 from moozi.io.card import CARD, Card, Evaluation, card_of
 from moozi.io.run_directory import RunDirectory
@@ -181,8 +182,7 @@ def _count(number: int | None) -> str:
 
 def _cell(text: str) -> str:
   """Escapes text for a Markdown table cell; characters that are not printable become `?`."""
-  plain = "".join(c if c.isprintable() else "?" for c in text)
-  return plain.replace("|", "\\|").replace("<", "&lt;")
+  return printable(text.replace("\n", "?")).replace("|", "\\|").replace("<", "&lt;")
 
 
 def _ticks(low: float, high: float) -> list[float]:

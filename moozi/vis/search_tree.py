@@ -1,6 +1,7 @@
 """Draws the most visited nodes of a search tree as SVG and PNG; marks the principal variation."""
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from xml.sax.saxutils import escape
@@ -280,8 +281,9 @@ def _to_svg(sketch: _Sketch) -> str:
 
 def _to_image(sketch: _Sketch) -> Image.Image:
   width, height = sketch.size
-  scale = _PNG_SCALE if width * height * _PNG_SCALE**2 <= _MAX_PNG_PIXELS else 1
-  image = Image.new("RGB", (width * scale, height * scale), _PAPER)
+  # A large tree is drawn smaller; its text is sharp in the SVG.
+  scale = min(_PNG_SCALE, math.sqrt(_MAX_PNG_PIXELS / (width * height)))
+  image = Image.new("RGB", (max(1, int(width * scale)), max(1, int(height * scale))), _PAPER)
   draw = ImageDraw.Draw(image)
   # Weights of the SVG's cubic Bézier curves, whose control points are halfway between the ends in x.
   t = np.linspace(0.0, 1.0, 25)
@@ -296,7 +298,7 @@ def _to_image(sketch: _Sketch) -> Image.Image:
     draw.rounded_rectangle(
       corners, radius=radius * scale, fill=fill, outline=outline, width=round(stroke * scale)
     )
-  letters = font(_FONT_SIZE * scale)
+  letters = font(max(1, round(_FONT_SIZE * scale)))
   for text in sketch.texts:
     bold, place = 0.35 * scale if text.is_bold else 0, (text.x * scale, text.y * scale)
     draw.text(place, text.text, text.color, letters, anchor="lm", stroke_width=bold)

@@ -52,6 +52,13 @@ def test_results_are_kept_and_extended(cli, tmp_path):
   assert len(lines(out)) == 31
 
 
+def test_games_with_other_chance_outcomes_are_distinct(tmp_path):
+  """The actions of a game do not include its chance outcomes, here the deal."""
+  found = moozi.arena("open_spiel:kuhn_poker", ("random", "random"), games=20, out=tmp_path).to_json()
+  assert found["num_distinct"] >= found["num_openings"] == 10
+  assert found["scores"][0][1]["distinct"] == 20
+
+
 def test_one_opening_has_no_interval(cli, tmp_path):
   _, text, _ = cli("arena", GAME, *PAIR, "--workers", "1", "--out", tmp_path, "--games", "2")
   assert " against " in text

@@ -29,6 +29,15 @@ def test_table_and_hint(runs, capsys):
   assert out.splitlines()[-1] == "--out DIR writes the curves as a page and a picture."
 
 
+def test_escape_sequences_of_a_run_are_not_printed(runs, capsys):
+  for path in runs.glob("*/config.yaml"):
+    path.write_text(path.read_text().replace("minatar:breakout", '"minatar:\\e]0;owned\\abreakout"'))
+  assert compare([str(runs)]) == 0
+  out = capsys.readouterr().out
+  assert "minatar:?]0;owned?breakout" in out
+  assert "\x1b" not in out
+
+
 def test_files_are_written_and_named(runs, tmp_path, capsys):
   assert compare([str(runs / "first*")], out=tmp_path / "out", center="mean") == 0
   assert str(tmp_path / "out" / "compare.html") in capsys.readouterr().out.splitlines()

@@ -18,6 +18,12 @@ def test_keys(terminal):
   assert termios.tcgetattr(terminal.slave) == before
 
 
+def test_special_keys_are_not_escape(terminal):
+  with Keyboard() as keyboard:
+    terminal.press("\x1b[H\x1b[3~\x1bOP\x1b[15~a")
+    assert [keyboard.read(10.0) for _ in range(5)] == [*["other"] * 4, "a"]
+
+
 def test_escape(terminal):
   terminal.press("\x1b")
   with Keyboard() as keyboard:

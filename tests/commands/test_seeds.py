@@ -23,7 +23,7 @@ def test_seeds_are_a_count_or_a_list(text, seeds):
     assert parse_seeds(text) == seeds
 
 
-@pytest.mark.parametrize("text", ["", "0", "-1", "1,1", "1,-2", "x", "1.5", "10000"])
+@pytest.mark.parametrize("text", ["", "0", "-1", "1,1", "1,-2", "x", "1.5", "10000", "1,2147483648"])
 def test_other_seeds_are_refused(text):
   with pytest.raises(UserError, match=r"--seeds=.*: must be a number of seeds from 1 to 1000, or"):
     parse_seeds(text)

@@ -134,6 +134,7 @@ def test_dry_run_and_status_start_nothing(file, budgets, tmp_path, capsys):
     ("seeds: 2", "seed: 2", "small.yaml: seed: unknown key; must be one of config, seeds"),
     ("seeds: 2", "seeds: 0", "small.yaml: seeds=0: must be greater than or equal to 1"),
     ("seeds: 2", "seeds: [1, 1]", r"small.yaml: seeds=\[1, 1\]: must be different seeds"),
+    ("seeds: 2", "seeds: [1, 2147483648]", r"seeds=\[1, 2147483648\]: must be different seeds from 0 to 2"),
     ("seeds: 2", "minutes: 1", "small.yaml: minutes=1: must be greater than 2"),
     ("config: base.yaml", "", "small.yaml: config: missing; a value is required"),
     ("config: base.yaml", "config: none.yaml", "variants.default: none.yaml: no such file"),

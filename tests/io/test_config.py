@@ -172,6 +172,8 @@ def test_text_that_looks_like_a_number_stays_text(text):
 
 def test_text_overrides_are_not_converted():
   assert load_config(None, ["run.name=007"]).run.name == "007"
+  assert load_config(None, ["run.dir=/home/exp #2/runs"]).run.dir == "/home/exp #2/runs"
+  assert load_config(None, ['run.dir="/home/exp\\x41"']).run.dir == "/home/expA"
   assert load_config(None, ["run.name=null"]).run.name is None
   assert load_config(None, ["run.name='null'"]).run.name == "null"
   assert load_config(None, ["env.name=tiny:catch"]).env.name == "tiny:catch"

@@ -309,7 +309,9 @@ def test_reanalyze_with_other_parameters_changes_targets(cli, tmp_path, old):
   from moozi.io.run_directory import RunDirectory as Runs
 
   config = Runs.open(old).load_config()
-  other = load_config(None, [*TINY, *HISTORY, f"run.dir={tmp_path}", "run.name=other", "seed=9"])
+  # The command searches also with `reanalyze.search=false`.
+  own = (*HISTORY, f"run.dir={tmp_path}", "run.name=other", "seed=9", "reanalyze.search=false")
+  other = load_config(None, [*TINY, *own])
   assert other.network == config.network
   run = Runs.create(other)
   spec = build.env_spec(other)
@@ -319,7 +321,9 @@ def test_reanalyze_with_other_parameters_changes_targets(cli, tmp_path, old):
   assert status == 0, err
   lines = dict(line.split("  ", 1) for line in text.splitlines())
   assert float(lines["mean absolute change"].strip()) > 1e-3
-  assert "nats" in lines["policy divergence, old to new"]
+  divergence, unit, *_ = lines["policy divergence, old to new"].split()
+  assert float(divergence) > 1e-3
+  assert unit == "nats"
   assert "positions/s" in lines
   assert not [p for p in tmp_path.iterdir() if p.name.startswith(".")]
 

@@ -127,7 +127,7 @@ def make_loss(
   between categories. Masked terms are 0 and count in the mean.
 
   With K = 0 (AlphaZero) the reward and self-consistency terms are absent, and the last frame of an episode is
-  masked, because the search never evaluates it.
+  masked, because a terminal frame is not searched. A truncated one is masked with it.
 
   A model with chance nodes adds ρ Σ_k (c^v l^a_k + c^c l^c_k + c^m l^m_k) / K, over the transitions
   k = 1 … K. The encoder maps the transition from step k-1 to k to outputs e. The one-hot vector of the

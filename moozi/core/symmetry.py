@@ -67,6 +67,8 @@ def board_symmetries(
     moves: what the first actions name: the board's cells, row by row, or its columns. Other actions, such as
       a pass, do not change.
     swapped_planes: pairs of planes that every symmetry swaps, because their content depends on a direction.
+
+  Raises: ValueError: a turn changes the shape of the board, such as a quarter turn of 4 by 5 cells.
   """
   height, width, channels = frame_shape
   planes = np.arange(channels)
@@ -79,6 +81,9 @@ def board_symmetries(
 
   def symmetry(name: str) -> Symmetry:
     turn = _TURNS[name]
+    for x, what in ((entries, "frame"), (places, f"moves={moves!r}")):
+      if turn(x).shape != x.shape:
+        raise ValueError(f"turns: {name} changes the shape of {what}, {x.shape[0]} by {x.shape[1]}")
     return Symmetry(name, turn(entries).ravel(), np.append(np.argsort(turn(places), axis=None), others))
 
   return tuple(symmetry(name) for name in turns)

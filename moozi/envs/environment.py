@@ -219,8 +219,8 @@ class Game:
   Attributes:
     is_continued: whether the last `reset` continued a game after a lost life.
     will_continue: whether the next `reset` continues the current game.
-    max_moves: the largest number of actions, for `algorithm=alphazero`: in a game without chance whose
-      episodes all start in the same state. None in other games.
+    max_moves: the largest number of actions, for `algorithm=alphazero`: in a game without chance and time
+      limit whose episodes all start in the same state. None in other games.
   """
 
   is_continued = False
@@ -307,14 +307,19 @@ class GameEnvironment(Environment):
     Returns: the next step. After a LAST step, the FIRST step of a new episode; the action is discarded.
     Raises:
       ValueError: the action is out of range or illegal; the environment has not moved.
-      UserError: one of two players moves twice in a row, the reward is not a number, or there are more than
-        `max_moves` actions.
+      UserError: one of two players moves twice in a row, the reward is not a number, there are more than
+        `max_moves` actions, or a game with `max_moves` cut its episode.
       EnvValueError: the reward or the frame is not finite.
     """
     if self._needs_reset:
       return self.reset()
     mover, action = self._to_play, check_action(action, self._legal_actions_mask)
     reward, is_terminal, is_cut = self._game.step(action)
+    if is_cut and not is_terminal and self._game.max_moves is not None:
+      raise UserError(
+        f"{self._where}: a game with max_moves cut its episode, but a search with its rules ignores time "
+        "limits; pass max_episode_steps to GameEnvironment, or set max_moves to None"
+      )
     reward = check_reward(self._where, reward)
     self._num_steps += 1
     if self._game.max_moves is not None:

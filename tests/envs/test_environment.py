@@ -139,6 +139,27 @@ def test_more_actions_than_max_moves():
     env.step(0)
 
 
+@pytest.mark.parametrize("max_moves", [None, 9])
+def test_cut_by_the_game_with_max_moves(max_moves):
+  """A search with the game's rules continues after a cut, so the cut must not be part of the rules."""
+
+  class Cut(Nim):
+    def step(self, action):
+      return (*super().step(action)[:2], True)
+
+  game = Cut()
+  game.max_moves = max_moves
+  env = GameEnvironment(game, NIM_SPEC)
+  env.reset()
+  if max_moves is None:
+    assert (env.step(0).last(), env._needs_reset) == (True, True)
+  else:
+    with pytest.raises(
+      UserError, match=r"test:nim: a game with max_moves cut its episode.*max_episode_steps"
+    ):
+      env.step(0)
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 @pytest.mark.parametrize("what", ["step", "frame"])
 def test_value_that_is_not_finite_is_a_fault(what, value):

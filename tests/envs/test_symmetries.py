@@ -141,6 +141,14 @@ class TestPlaces:
     ):
       EnvSpec(name="t:t", frame_shape=(3, 3, 1), frame_dtype="bool", num_env_actions=8, action_places="cells")
 
+  def test_quarter_turns_need_a_square(self):
+    assert len(board_symmetries(("mirror", "flip", "rotate_180"), (4, 5, 1), 20)) == 3
+    for name in ("transpose", "antitranspose", "rotate_90", "rotate_270"):
+      with pytest.raises(ValueError, match=f"turns: {name} changes the shape of frame, 4 by 5"):
+        board_symmetries((name,), (4, 5, 1), 20)
+      with pytest.raises(ValueError, match=f"turns: {name} changes the shape of moves='columns', 1 by 3"):
+        board_symmetries((name,), (3, 3, 1), 3, "columns")
+
   def test_is_not_written(self):
     """Trajectories and checkpoints of earlier versions stay readable."""
     spec = registry.env_spec("open_spiel:tic_tac_toe")

@@ -398,6 +398,11 @@ def test_wrong_value_message(override, error_text):
   assert error_of(override).startswith(error_text)
 
 
+def test_evaluations_have_no_schedule_of_temperatures():
+  own = ("planners.test.algorithm=puct", "planners.test.temperature=[{env_steps: 0, temperature: 1}]")
+  assert error_of(*own).startswith("planners.test: temperature: must be a number in planners.test")
+
+
 @pytest.mark.parametrize("value", [".nan", ".inf", "-.inf"])
 def test_values_must_be_finite(value):
   assert "learner.value_coef" in error_of(f"learner.value_coef={value}")

@@ -209,13 +209,15 @@ class LearningRateConfig(Section):
   value.
   """
 
-  kind: Literal["constant", "cosine", "linear"] = Field("constant", description="shape of the decay")
+  kind: Literal["constant", "cosine", "linear"] = Field(
+    "constant", description="shape of the decay; constant: none"
+  )
   peak: PositiveFloat = Field(1e-3, description="rate after the warm-up")
   end: NonNegativeFloat = Field(0.0, description="rate after the decay")
   warmup_steps: NonNegativeInt = Field(0, description="learner steps of linear rise from 0 to peak; 0: none")
   decay_steps: PositiveInt | Literal["budget"] | None = Field(
     None,
-    description="learner steps from peak to end; null: constant; budget: all of the run's learner steps "
+    description="cosine, linear: learner steps from peak to end; budget: all of the run's learner steps "
     "after the warm-up. A run makes max_env_steps × samples_per_step / batch_size learner steps",
   )
 

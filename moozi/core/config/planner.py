@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from moozi.core.config.section import (
   NonNegativeFloat,
@@ -156,6 +156,13 @@ class PlannersConfig(Section):
     None,
     description="search of stored positions; null: as train; a missing key is train's at the run's start",
   )
+
+  @field_validator("test")
+  @classmethod
+  def _has_no_schedule(cls, test: PlannerConfig) -> PlannerConfig:
+    if isinstance(test.temperature, tuple):
+      raise ValueError("temperature: must be a number in planners.test, for evaluations at any step")
+    return test
 
   @property
   def for_reanalyze(self) -> PlannerConfig:

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from moozi.actors import cluster
 from moozi.core.errors import NotFiniteError
 from moozi.run.events import Event
 
@@ -97,8 +98,8 @@ class Calls:
     return call.on_result(value) if error is None else call.on_failure(error)
 
   def _result(self, reference: Any) -> tuple[Any, Exception | None]:
-    exceptions = self._ray.exceptions
+    expected: tuple[type[Exception], ...] = (*cluster.lost_errors(self._ray), NotFiniteError)
     try:
       return self._ray.get(reference), None
-    except (exceptions.RayActorError, exceptions.ObjectLostError, NotFiniteError) as error:
+    except expected as error:
       return None, error

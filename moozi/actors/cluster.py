@@ -20,9 +20,20 @@ SHARES = (("CPU", "num_cpus"), ("GPU", "num_gpus"))
 _CONNECT_TIMEOUT_S = 5.0
 
 
-def describe_failure(error: Exception) -> str:
+def lost_errors(ray: Any) -> tuple[type[Exception], ...]:
+  """Returns Ray's errors of a call whose actor or result was lost.
+
+  OutOfMemoryError is that of an actor that Ray's memory monitor has killed. It does not name the actor.
+  """
+  exceptions = ray.exceptions
+  return exceptions.RayActorError, exceptions.ObjectLostError, exceptions.OutOfMemoryError
+
+
+def describe_failure(ray: Any, error: Exception) -> str:
   """Returns the text of Ray's error about a lost actor or object as one line."""
   text = str(error).strip()
+  if isinstance(error, ray.exceptions.OutOfMemoryError):
+    return one_line(text.partition("\n")[0])  # the other lines are about the node
   # Ray has the traceback of a failed constructor as text, whose last line is the error.
   return one_line(text.splitlines()[-1] if getattr(error, "actor_init_failed", False) else text)
 

@@ -67,8 +67,8 @@ def _failures_as_run_errors(ray: Any) -> Iterator[None]:
   """Turns the loss of an actor or an object in the block into a RunError of one line."""
   try:
     yield
-  except (ray.exceptions.RayActorError, ray.exceptions.ObjectLostError) as error:
-    raise RunError(f"an actor failed: {cluster.describe_failure(error)}") from error
+  except cluster.lost_errors(ray) as error:
+    raise RunError(f"an actor failed: {cluster.describe_failure(ray, error)}") from error
 
 
 def _wait_until_ready(context: Context) -> str:

@@ -18,12 +18,18 @@ def on_error(context: Context, error: Any) -> list[Event]:
 
   Raises: RunError: the actor failed more often in a row than `ray.max_restarts` allows.
   """
-  is_actor_lost = isinstance(error, context.ray.exceptions.ActorDiedError)
-  name = context.pool.name_of(error) if is_actor_lost else None
-  if name is None:
-    return []
+  exceptions, pool = context.ray.exceptions, context.pool
+  names: list[str] = []
+  if isinstance(error, exceptions.OutOfMemoryError):
+    names = pool.find_failed()
+  elif isinstance(error, exceptions.ActorDiedError) and (name := pool.name_of(error)) is not None:
+    names = [name]
+  return [event for name in names for event in _restart(context, name, error)]
+
+
+def _restart(context: Context, name: str, error: Any) -> list[Event]:
   # An actor whose constructor failed has no log.
-  cause = cluster.describe_failure(error)
+  cause = cluster.describe_failure(context.ray, error)
   _log.warning("%s: %s", name, cause)
   restart = context.pool.restart(name, context.ledger.env_steps, context.ledger.next_free_version)
   if restart is None:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from moozi.actors import cluster
 from moozi.actors.context import Context
 from moozi.core.actor_report import REPLAY, SERVER, ActorReport
 from moozi.core.histogram import Histogram
@@ -84,7 +85,7 @@ class Observing:
       self._histograms.discard(reference)
       try:
         value = ray.get(reference)
-      except (ray.exceptions.RayActorError, ray.exceptions.ObjectLostError):
+      except cluster.lost_errors(ray):
         continue
       if name is None:
         histograms |= value

@@ -58,8 +58,8 @@ def map_unordered(
       worker = calls.pop(done)
       try:
         result = ray.get(done)
-      except ray.exceptions.RayActorError as error:
-        reason = cluster.describe_failure(error)
+      except cluster.lost_errors(ray) as error:
+        reason = cluster.describe_failure(ray, error)
         raise RunError(f"a worker process failed: {reason}; run the command again to continue") from None
       except ray.exceptions.RayTaskError as error:
         raise (error.cause if isinstance(error.cause, UserError) else error) from None

@@ -19,6 +19,7 @@ from moozi.core.config import ActorResources
 from moozi.run.session import RunInputs
 
 _FILLS_IN_FLIGHT = 16
+_FAILED_TIMEOUT_S = 2.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,6 +101,20 @@ class ActorPool:
       if handle._actor_id.hex() == error.actor_id:
         return name
     return None
+
+  def find_failed(self) -> list[str]:
+    """Returns the names of the actors that have failed, for an error that does not name its actor.
+
+    A call of a failed actor fails at once; that of an actor at work has no result until the timeout.
+    """
+    calls = {handle.__ray_ready__.remote(): name for name, handle in self.handles().items()}
+    found = []
+    for reference in self._ray.wait(list(calls), num_returns=len(calls), timeout=_FAILED_TIMEOUT_S)[0]:
+      try:
+        self._ray.get(reference)
+      except cluster.lost_errors(self._ray):
+        found.append(calls[reference])
+    return found
 
   def reset_failures(self, name: str) -> None:
     """Resets an actor's failure count, after one of its calls has returned a result."""

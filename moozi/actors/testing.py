@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from moozi.actors import cluster
 from moozi.actors.context import Context
 from moozi.core.actor_report import TESTER
 from moozi.core.pytree import replace
@@ -54,10 +55,9 @@ def _training(context: Context, parameters: Any, state: Any) -> Any:
 
   A failed process is not reported here, because other calls of the parameter server report it.
   """
-  exceptions = context.ray.exceptions
   try:
     (params, net_state, version), training = context.ray.get([parameters, state])
-  except (exceptions.RayActorError, exceptions.ObjectLostError):
+  except cluster.lost_errors(context.ray):
     return None
   field = "target_params" if context.config.evaluation.network == "target" else "params"
   evaluated: dict[str, Any] = {field: params}

@@ -220,7 +220,8 @@ class RunDirectory:
     """Returns the seconds of training of a complete run, whose summary must have these counters.
 
     Returns None if the run has no summary or was resumed since then. Also returns None if the run was stopped
-    or killed before its final evaluation, or if an environment failed.
+    or killed before its final evaluation, or ended by an environment's error. A run whose final evaluation
+    failed is complete; `test_at_env_steps` in its summary is that of an earlier evaluation.
     """
     try:
       summary = self.read_summary()

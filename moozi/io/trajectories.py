@@ -182,14 +182,13 @@ class TrajectoryWriter:
 
     Returns: environment steps at the end of the last file, and the index of each lane's next step.
     """
-    paths = sorted(p for p in self._directory.iterdir() if _NAME.fullmatch(p.name))
-    for path in reversed(paths):
-      if env_steps is not None and int(path.stem.partition("-")[2]) > env_steps:
+    files = open_kept(self._directory, self._spec, env_steps)
+    kept = {f.path for f in files}
+    for path in sorted(self._directory.iterdir(), reverse=True):
+      if _NAME.fullmatch(path.name) and path not in kept:
         path.unlink()
-        paths.remove(path)
-    if not paths:
+    if not files:
       return env_steps or 0, {}
-    files = open_trajectories(self._directory, self._spec).files
     return files[-1].env_steps[1], {span.lane: span.stop for f in files for span in f.spans}
 
 
@@ -252,13 +251,30 @@ def open_trajectories(
       limit = f"at or before env step {max_env_steps}; the first one ends at {first}"
       raise UserError(f"{path}: no file ends {limit}")
     files = kept
+  return TrajectoryStore(files[0].spec, _check_alike(files, spec))
+
+
+def open_kept(directory: Path, spec: EnvSpec, env_steps: int | None) -> tuple[TrajectoryFile, ...]:
+  """Opens the files that a run keeps if it is resumed at `env_steps`; None keeps all. Changes no file.
+
+  Raises: UserError: as `open_trajectories`, except that there may be no file; files with later steps are not
+    opened.
+  """
+  if not directory.is_dir() or not any(_NAME.fullmatch(p.name) for p in directory.iterdir()):
+    return ()
+  paths = [p for p in _paths(directory) if env_steps is None or int(p.stem.partition("-")[2]) <= env_steps]
+  return _check_alike([read_header(p) for p in paths], spec) if paths else ()
+
+
+def _check_alike(files: list[TrajectoryFile], spec: EnvSpec | None) -> tuple[TrajectoryFile, ...]:
+  """Raises UserError if a file between two others is missing, or files are of other environments."""
   _check_joined(files)
   wanted, whose = (files[0].spec, "the first file's") if spec is None else (spec, "the run's")
   for f in files:
     if (difference := first_difference(f.spec.to_dict(), wanted.to_dict(), "spec")) is not None:
       name, found, expected = difference
       raise UserError(f"{f.path}: of another environment: {name} is {found}, {whose} is {expected}")
-  return TrajectoryStore(files[0].spec, tuple(files))
+  return tuple(files)
 
 
 def _paths(path: Path) -> list[Path]:

@@ -78,17 +78,17 @@ class Recorder:
     self._faults = dict.fromkeys((FAULT_PREFIX + kind for kind in events.FAULTS), 0)
     self.summary: dict[str, Any] | None = None
     keep = None if state is None else self._set_state(state)
-    self._metrics = MetricsSink(run.metrics_path, tensorboard, keep)
-    with self._guard.writing("metrics"):
-      self._metrics.write_settings(config)
-    self._trackers = Trackers(config, run, display.note)
-    self._drawer = Drawer(run.gifs_path, spec, self._guard, self._metrics)
     self._trajectories: TrajectoryWriter | None = None
     if config.trajectories.save:
       # The writer drops stored steps later than the checkpoint, because the resumed run repeats them.
       begin = None if keep is None else keep[0]
       writer = part(state or {}, "trajectories")
       self._trajectories = TrajectoryWriter(run.trajectories_path, spec, begin, writer)
+    self._metrics = MetricsSink(run.metrics_path, tensorboard, keep)
+    with self._guard.writing("metrics"):
+      self._metrics.write_settings(config)
+    self._trackers = Trackers(config, run, display.note)
+    self._drawer = Drawer(run.gifs_path, spec, self._guard, self._metrics)
     self._has_collapsed = False
     self._window = _Window(self._wall_s(), *((0, first_step) if keep is None else keep[:2]))
 

@@ -28,6 +28,7 @@ from moozi.io.checkpoints import (
 )
 from moozi.io.metrics import read_metrics
 from moozi.io.run_directory import RunDirectory
+from moozi.io.trajectories import open_kept
 from moozi.io.zoo import ZOO_PREFIX
 from moozi.replay.snapshot import ReplaySnapshot
 from moozi.run.evaluation_schedule import BEST_BOUND
@@ -108,9 +109,14 @@ def load_resumed(config: Config, spec: EnvSpec, run: RunDirectory) -> Resumed:
       f"{run.path}: has no state to resume; checkpoint.start_from={run.path} starts a new run with its "
       "last parameters"
     )
+  # Damaged files are refused before anything is changed.
   if run.metrics_path.exists():
-    read_metrics(run.metrics_path)  # refuses a damaged file before anything is changed
+    read_metrics(run.metrics_path)
   recorder = found.recorder or {}
+  if config.trajectories.save:
+    writer = part(recorder, "trajectories")
+    env_steps = writer["stop"] if writer else recorder["env_steps"]
+    open_kept(run.trajectories_path, spec, int(env_steps))
   trained_s = run.trained_s_at_end(int(recorder["env_steps"]), int(recorder["learner_steps"]))
   # A run that ended by max_wall_s may have made all its steps, and not all their updates.
   has_all_updates = trained_s is not None and run.read_summary()["reason"] != "max_wall_s"

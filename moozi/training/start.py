@@ -135,9 +135,14 @@ def _check_learns(config: Config) -> None:
   def in_rounds(num_steps: int) -> int:
     return math.ceil(num_steps / round_steps) * round_steps
 
-  learner = config.learner
+  learner, targets = config.learner, config.targets
+  # A target reads the steps after it, so the newest steps of each lane cannot be sampled.
+  to_sample = 0
+  if config.offline.trajectories is None:
+    reach = targets.unroll_steps + targets.n_step
+    to_sample = num_workers * config.workers.num_envs * reach + learner.batch_size
   call_steps = learner.batch_size * learner.updates_per_call / learner.samples_per_step
-  least = in_rounds(config.replay.min_steps_to_learn) + call_steps
+  least = in_rounds(max(config.replay.min_steps_to_learn, to_sample)) + call_steps
   if in_rounds(config.max_env_steps) < least:
     raise UserError(
       f"max_env_steps={config.max_env_steps}: the first update is after {math.ceil(least):,} steps; "

@@ -74,6 +74,8 @@ def make_entry(
     check_name(part, "NAME")
   if keys := code_keys(config):
     raise UserError(f"{run.path}: {keys[0]} imports a module, which a zoo agent must not need")
+  if config.env.wrappers:
+    raise UserError(f"{run.path}: env.wrappers: a zoo agent must not need code outside of MooZi")
   whole = make_card(run)
   spec = env_spec(config.env.name, **config.env.kwargs)
   info = find_checkpoint(run.checkpoints_path)

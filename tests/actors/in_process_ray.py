@@ -35,6 +35,10 @@ class ActorDiedError(RayActorError):
     self.actor_id = actor_id
 
 
+class OutOfMemoryError(RayError):
+  """The error of an actor that Ray's memory monitor has killed."""
+
+
 class Reference:
   def __init__(self, value=None, error=None):
     self.value, self.error = value, error
@@ -47,6 +51,7 @@ class Ray:
     failures: {(class, method): numbers of the calls at which the actor fails}. Calls are counted from 1, over
       all actors of the class. A failed actor runs neither that call nor later ones.
     errors: {(class, method): {number of the call: the exception that it raises}}.
+    is_memory_low: whether actors fail as if Ray's memory monitor had killed them.
 
   Attributes:
     made: (class, arguments) of every actor, in order of creation.
@@ -57,9 +62,11 @@ class Ray:
     RayActorError=RayActorError,
     ObjectLostError=ObjectLostError,
     ActorDiedError=ActorDiedError,
+    OutOfMemoryError=OutOfMemoryError,
   )
 
-  def __init__(self, failures=None, errors=None):
+  def __init__(self, failures=None, errors=None, is_memory_low=False):
+    self._is_memory_low = is_memory_low
     self._failures, self._errors, self.made = failures or {}, errors or {}, []
     self._counts = collections.Counter()
     self._ids = itertools.count()
@@ -98,7 +105,9 @@ class Ray:
         raise self._errors[key][self._counts[key]]
       handle._is_dead = self._counts[key] in self._failures.get(key, ())
     if handle._is_dead:
-      raise ActorDiedError(handle._actor_id.hex())
+      raise OutOfMemoryError("killed") if self._is_memory_low else ActorDiedError(handle._actor_id.hex())
+    if name == "__ray_ready__":
+      return True
     return getattr(handle._actor, name)(*args)
 
 

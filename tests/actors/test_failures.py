@@ -182,6 +182,22 @@ def test_steps_lost_with_replay_are_counted_exactly():
   assert_samples_are_those_of_the_updates(run)
 
 
+@pytest.mark.slow
+def test_actors_that_the_memory_monitor_has_killed_are_restarted():
+  failures = {
+    ("TrainingWorker", "run"): {5},
+    ("ReplayActor", "add"): {7},
+    ("ParameterServer", "update"): {15},
+  }
+  run = Run(in_process_ray.Ray(failures, is_memory_low=True))
+  for kind in ("training_worker", "replay_buffer", "parameter_server"):
+    ((_, fault),) = run.faults(kind)
+    assert fault.counts[kind] == 1
+  final = run.final()
+  assert final.env_steps == final.state.replay.num_added + run.total("lost_steps")
+  assert_samples_are_those_of_the_updates(run)
+
+
 def test_no_episode_crosses_a_lost_segment():
   """The worker's third segment is lost, although the worker works."""
 

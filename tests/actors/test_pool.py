@@ -41,5 +41,18 @@ def test_reanalyze_workers_draw_other_numbers_after_restarts_and_in_a_resumed_ru
   assert keys[4:] == keys[1:3]  # both runs make the same two restarts
 
 
+@pytest.mark.usefixtures("only_reanalyze_workers")
+def test_actors_that_the_memory_monitor_has_killed_are_found():
+  """Ray's error does not name them."""
+  config = load_config(None, [*TINY, "reanalyze.ratio=0.3"])
+  with in_process_ray.connected(in_process_ray.Ray(is_memory_low=True)) as ray:
+    pool = ActorPool(ray, RunInputs(config, build.env_spec(config)))
+    pool.start_others()
+    assert pool.find_failed() == []
+    for name in ("replay_buffer", "training_worker_0"):
+      ray.kill(pool.handles()[name])
+    assert pool.find_failed() == ["replay_buffer", "training_worker_0"]
+
+
 def random_key(pool):
   return tuple(pool.reanalyze_workers[0]._actor._reanalyzer.get_state()["rng_key"].tolist())

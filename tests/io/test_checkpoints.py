@@ -1,7 +1,9 @@
 """Tests of checkpoints: round trips; damaged, forged and mismatched files."""
 
+import errno
 import hashlib
 import json
+import os
 import pickle
 import shutil
 import subprocess
@@ -25,6 +27,7 @@ from moozi.io.checkpoints import (
   find_checkpoint,
   list_checkpoints,
   load_checkpoint,
+  load_flat,
   mend_checkpoints,
   read_checkpoint_info,
   save_checkpoint,
@@ -386,6 +389,23 @@ def test_find_checkpoint(tmp_path):
       find_checkpoint(tmp_path, which)
   with pytest.raises(UserError, match="not a checkpoint"):
     find_checkpoint(tmp_path, str(tmp_path))
+
+
+def test_failed_replacement_keeps_the_only_copy(tmp_path, monkeypatch):
+  def fail(old, new):
+    if new == tmp_path / "step_000000010":
+      raise OSError(errno.EIO, "Input/output error")
+    os_rename(old, new)
+
+  os_rename = os.rename
+  save_checkpoint(tmp_path, "step_000000010", {"x": np.ones(2)}, {"env_steps": 1, "learner_steps": 1})
+  monkeypatch.setattr(os, "rename", fail)
+  with pytest.raises(OSError, match="Input/output error"):
+    save_checkpoint(tmp_path, "step_000000010", {"x": np.zeros(2)}, {"env_steps": 1, "learner_steps": 1})
+  monkeypatch.undo()
+  mend_checkpoints(tmp_path)
+  (info,) = list_checkpoints(tmp_path)
+  np.testing.assert_array_equal(load_flat(info.path)[0]["x"], np.ones(2))
 
 
 def test_mend_removes_partial_and_restores_replaced(tmp_path):

@@ -139,6 +139,16 @@ def test_writer_continues_an_earlier_one(tmp_path):
     assert_same(lane, whole, i)
 
 
+def test_a_refused_writer_removes_no_file(tmp_path):
+  write(tmp_path, make_spec(), cuts=(4, 9, 12))
+  names = sorted(p.name for p in tmp_path.iterdir())
+  first = tmp_path / names[0]
+  first.write_bytes(first.read_bytes()[:-1] + b"x")
+  with pytest.raises(UserError, match=names[0]):
+    TrajectoryWriter(tmp_path, make_spec(), env_steps=27)
+  assert sorted(p.name for p in tmp_path.iterdir()) == names
+
+
 def test_writer_resumed_at_step_0_removes_all_files(tmp_path):
   spec = make_spec()
   write(tmp_path, spec, cuts=(4,))

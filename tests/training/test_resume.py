@@ -137,6 +137,17 @@ def test_curves_equal_those_of_an_unbroken_run(cli, run, finished, tmp_path):
   assert ours == theirs | {160}
 
 
+def test_damaged_trajectories_are_refused_before_a_change(run):
+  (run / "trajectories").mkdir()
+  (run / "trajectories" / "000000000000-000000000064.traj").write_bytes(b"no trajectory")
+  (run / "trajectories" / "000000000064-000000000999.traj").write_bytes(b"later than the checkpoint")
+  config = run / "config.yaml"
+  load(run)
+  config.write_text(config.read_text().replace("trajectories:\n  save: false", "trajectories:\n  save: true"))
+  with pytest.raises(UserError, match=r"000000000000-000000000064\.traj"):
+    load(run)
+
+
 @pytest.mark.parametrize(
   ("best", "bound"),
   [

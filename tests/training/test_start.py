@@ -37,6 +37,16 @@ def test_run_without_an_update_is_refused():
     start._check_learns(load_config(None, [*common, *overrides]))
 
 
+def test_a_batch_needs_steps_whose_targets_are_complete():
+  """64 lanes need 15 further steps each, so the first 256 targets are complete after 64 × 19 steps."""
+  common = ["runtime=local", "replay.min_steps_to_learn=1024", "learner.batch_size=256"]
+  common += ["workers.num_workers=1", "workers.num_envs=64", "workers.segment_length=16"]
+  common += ["targets.unroll_steps=5", "targets.n_step=10", "learner.updates_per_call=8"]
+  with pytest.raises(UserError, match="the first update is after 2,560 steps"):
+    start._check_learns(load_config(None, [*common, "max_env_steps=2048"]))
+  start._check_learns(load_config(None, [*common, "max_env_steps=2560"]))
+
+
 @pytest.mark.slow
 def test_closed_terminal_ends_with_a_checkpoint(tmp_path):
   """When a terminal is closed, the kernel sends SIGHUP to its foreground processes."""

@@ -118,7 +118,8 @@ def save_checkpoint(directory: Path, name: str, state: Any, meta: Mapping[str, A
   finally:
     # After an error such as a full disk, removes the partial checkpoint.
     shutil.rmtree(temporary, ignore_errors=True)
-    shutil.rmtree(old, ignore_errors=True)
+    if final.exists():  # else `old` is the only copy, which `mend_checkpoints` restores
+      shutil.rmtree(old, ignore_errors=True)
   sync_folder(directory)
   return final
 

@@ -22,9 +22,8 @@ CASES = {
 @pytest.fixture(
   scope="module",
   params=[
-    "puct",
     "gumbel_two_players",
-    *(pytest.param(c, marks=pytest.mark.slow) for c in ("gumbel", "shallow")),
+    *(pytest.param(c, marks=pytest.mark.slow) for c in ("puct", "gumbel", "shallow")),
   ],
 )
 def searched(request):

@@ -55,6 +55,7 @@ def test_chance_interface(kind, norm):
   assert after.reward_logits is None
 
 
+@pytest.mark.slow
 def test_reward_of_the_afterstate_and_a_small_encoder():
   """The outcome has no reward head, and every recurrent inference has the reward of its afterstate."""
   own = ChanceConfig(codes=CODES, reward_from="afterstate", encoder_size=3)

@@ -428,8 +428,12 @@ def _minutes_table(minutes: Sequence[dict[str, Any]]) -> str:
 
 def _games_ahead(rows: Sequence[dict[str, Any]], rival: str) -> str:
   """Returns on how many games MooZi's return at `at_minutes` exceeds that of the rival with this key."""
-  missing = f" ({len(GAMES) - len(rows)} not compared)" if len(rows) < len(GAMES) else ""
-  return f"on {sum(row['moozi_then'] > row[rival] for row in rows)} of {len(GAMES)} games{missing}"
+  return _on_games(sum(row["moozi_then"] > row[rival] for row in rows), len(rows))
+
+
+def _on_games(ahead: int, compared: int) -> str:
+  missing = f" ({len(GAMES) - compared} not compared)" if compared < len(GAMES) else ""
+  return f"on {ahead} of {len(GAMES)} games{missing}"
 
 
 def _short_table(measured: Sequence[dict[str, Any]]) -> str:
@@ -448,8 +452,7 @@ def _short_table(measured: Sequence[dict[str, Any]]) -> str:
     lines.append(line_of(f"{label}: steps", lambda game: _made(rows.get(game))))  # noqa: B023
     lines.append(line_of(f"{label}: minutes", lambda game: _minutes(rows.get(game))))  # noqa: B023
   ahead = sum(moozi[game]["mean"] > rival[game]["mean"] for game in both)
-  missing = f" ({len(GAMES) - len(both)} not compared)" if len(both) < len(GAMES) else ""
-  lines += ["", f"With this time MooZi is ahead on {ahead} of {len(GAMES)} games{missing}."]
+  lines += ["", f"With this time MooZi is ahead {_on_games(ahead, len(both))}."]
   return "\n".join(lines)
 
 

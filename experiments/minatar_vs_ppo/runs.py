@@ -35,8 +35,6 @@ LABELS = {
   "muzero": "MooZi",
   "ppo_replica": "PPO, gymnax's settings",
   "ppo_tuned": "PPO, tuned",
-  "muzero_short": "MooZi, 25 minutes",
-  "ppo_short": "PPO, tuned, 25 minutes",
 }
 CORES = 1
 """Minutes count only for runs on this number of cores."""
@@ -50,7 +48,7 @@ _ACTING = "train/return_mean"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Run:
-  """A finished run and its evaluated milestones, oldest first; `agent` is a key of LABELS."""
+  """A finished run and its evaluated milestones, oldest first; `agent` is a key of AGENTS."""
 
   agent: str
   protocol: str

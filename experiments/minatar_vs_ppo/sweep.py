@@ -41,7 +41,6 @@ AGENTS = {
 """The folder of the games' configurations, by agent."""
 
 RIVALS = ("ppo_replica", "ppo_tuned")
-SHORT_AGENTS = ("muzero_short", "ppo_short")
 
 NUM_EVALUATED = 10
 """Number of milestones at the end of a run that are evaluated; the swing is over all of them."""
@@ -124,6 +123,8 @@ SHORT_STEPS = {
   },
 }
 """Environment steps of the runs of about 25 minutes on one core, by what longer runs made in this time."""
+
+SHORT_AGENTS = tuple(SHORT_STEPS)
 
 SHORT_SEEDS = 1
 """Number of seeds per game of both agents of 25 minutes, under (a)."""

@@ -98,8 +98,10 @@ class Calls:
     return call.on_result(value) if error is None else call.on_failure(error)
 
   def _result(self, reference: Any) -> tuple[Any, Exception | None]:
-    expected: tuple[type[Exception], ...] = (*cluster.lost_errors(self._ray), NotFiniteError)
     try:
       return self._ray.get(reference), None
-    except expected as error:
+    except cluster.lost_errors(self._ray) as error:
       return None, error
+    except NotFiniteError as error:
+      # Ray wraps an error of another process and adds the traceback as text.
+      return None, getattr(error, "cause", error)

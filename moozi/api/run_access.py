@@ -10,6 +10,7 @@ import numpy as np
 from moozi.core.config import Config
 from moozi.core.errors import UserError, one_line, reason_of
 from moozi.core.plugins import code_keys
+from moozi.core.seeds import NUM_SEEDS
 from moozi.io.run_directory import RunDirectory
 
 
@@ -67,7 +68,7 @@ def check_number(name: str, value: int | None, minimum: int = 1, maximum: int | 
 
 def check_seed(seed: int | None) -> None:
   """Raises UserError if a seed is not an integer from 0 to 2³¹ − 1; None is allowed."""
-  check_number("seed", seed, 0, 2**31 - 1)
+  check_number("seed", seed, 0, NUM_SEEDS - 1)
 
 
 def place_in_run(run: RunDirectory, *names: str) -> Path:

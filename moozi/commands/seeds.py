@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from moozi.core.errors import UserError
-from moozi.core.seeds import NUM_SEEDS
+from moozi.core.seeds import are_seeds
 from moozi.core.text import printable
 
 MAX_SEEDS = 1000
@@ -21,7 +21,7 @@ def parse_seeds(text: str) -> tuple[int, ...]:
     seeds = tuple(int(part) for part in text.split(","))
     if "," not in text and 0 < seeds[0] <= MAX_SEEDS:
       return tuple(range(1, seeds[0] + 1))
-    if "," in text and 0 <= min(seeds) <= max(seeds) < NUM_SEEDS and len(set(seeds)) == len(seeds):
+    if "," in text and are_seeds(seeds):
       return seeds
   raise UserError(
     f"--seeds={text}: must be a number of seeds from 1 to {MAX_SEEDS}, or different seeds such as 1,2,3 "

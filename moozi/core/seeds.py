@@ -1,11 +1,18 @@
 """Child seeds: the seed of each part of a run depends on its role and index, not on its process."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 NUM_SEEDS = 2**31
 """A run's seed is from 0 to NUM_SEEDS - 1."""
 
 _ROLES = ("learner", "replay", "training_env", "training_search", "reanalyze", "past_selves")
+
+
+def are_seeds(numbers: Sequence[int]) -> bool:
+  """Returns whether there are numbers, and all are different seeds of runs."""
+  return bool(numbers) and 0 <= min(numbers) <= max(numbers) < NUM_SEEDS and len(set(numbers)) == len(numbers)
 
 
 def child_seed(seed: int, role: str, index: int = 0, began_at: int = 0) -> int:

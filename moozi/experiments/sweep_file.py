@@ -23,7 +23,7 @@ from pydantic import Field
 
 from moozi.core.config import PositiveInt, Section
 from moozi.core.errors import UserError
-from moozi.core.seeds import NUM_SEEDS
+from moozi.core.seeds import are_seeds
 from moozi.experiments.jobs import Job
 from moozi.experiments.runner import MIN_TRAINING_S
 from moozi.io.config import load_config
@@ -84,7 +84,7 @@ def load_sweep(path: Path) -> Sweep:
   # Unlike Path.is_file, os.path does not raise for a name that is too long.
   config = beside if os.path.isfile(beside) else found.config
   seeds = tuple(range(1, found.seeds + 1)) if isinstance(found.seeds, int) else found.seeds
-  if not seeds or not 0 <= min(seeds) <= max(seeds) < NUM_SEEDS or len(set(seeds)) < len(seeds):
+  if not are_seeds(seeds):
     raise UserError(f"{path}: seeds={list(seeds)}: must be different seeds from 0 to 2**31 - 1")
   common = _overrides(found.overrides)
   variants = {check_name(name, "variants"): _overrides(own) for name, own in found.variants.items()}

@@ -57,7 +57,5 @@ class Rollback:
       raise error
     self._is_taken = True
     training = replace(saved.training, learner_step=np.int32(learner_steps))
-    # Ray wraps an error of another process and adds the traceback as text.
-    cause = getattr(error, "cause", error)
-    message = f"{cause}; restored the parameters of learner step {saved.learner_steps:,}"
+    message = f"{error}; restored the parameters of learner step {saved.learner_steps:,}"
     return RollbackState(training=training, found=saved.learner_steps, message=message, skipped=error.counts)

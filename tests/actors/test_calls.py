@@ -1,6 +1,7 @@
 import pytest
 
 from moozi.actors.calls import Calls
+from moozi.core.errors import NotFiniteError
 from tests.actors.in_process_ray import RAY, Reference
 
 
@@ -47,6 +48,18 @@ def test_lost_result_is_yielded_with_its_error(error):
   calls.expect(Reference(error=error), "replay_buffer")
   ((call, value, found),) = calls.completed(timeout_s=1.0)
   assert (call.actor, value, found) == ("replay_buffer", None, error)
+
+
+def test_error_of_an_update_has_no_traceback():
+  """Ray's error is of both classes, and has the traceback of the other process as text."""
+  cause = NotFiniteError("value is not finite")
+  wrapped = NotFiniteError("ray::ParameterServer.update()\n  Traceback …\nvalue is not finite")
+  wrapped.cause = cause
+  for error in (wrapped, cause):
+    calls = Calls(RAY)
+    calls.expect(Reference(error=error), "server")
+    ((_, value, found),) = calls.completed(0.0)
+    assert (value, found) == (None, cause)
 
 
 def test_one_call_can_be_completed_alone():

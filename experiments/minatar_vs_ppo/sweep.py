@@ -116,9 +116,9 @@ SHORT_STEPS = {
   },
   "ppo_short": {
     "breakout": 12_000_000,
-    "space_invaders": 9_000_000,
+    "space_invaders": 8_000_000,
     "freeway": 9_000_000,
-    "asterix": 11_000_000,
+    "asterix": 12_000_000,
     "seaquest": 9_000_000,
   },
 }

@@ -100,10 +100,10 @@ TUNED_STEPS = {
   "asterix": 28_000_000,
   "seaquest": 24_000_000,
 }
-"""Environment steps of the tuned PPO: 50 to 70 minutes on one core, about as long as MooZi's runs take.
+"""Environment steps of the tuned PPO: 43 to 70 minutes on one core, about as long as MooZi's runs take.
 
-They were chosen for 25 minutes of processor time (`experiments/ppo_tuning/cost.json`). A run needs at least
-twice that, because its episodes are longer and its updates slower than those of the measurement.
+They were chosen for 25 minutes of processor time (`experiments/ppo_tuning/cost.json`). A run needs 1.7
+to 2.8 times that, because its episodes are longer and its updates slower than those of the measurement.
 """
 
 SHORT_STEPS = {

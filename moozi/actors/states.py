@@ -23,7 +23,10 @@ def request(context: Context, is_final: bool) -> None:
 
   def on_part(name: str, value: Any) -> list[Event]:
     arrived[name] = value
-    is_complete = len(arrived) == 2 and number == context.ledger.state_request
+    if name == "replay":
+      # Segments that replay refuses after the snapshot change the ledger's number, but not the snapshot.
+      arrived["steps_ahead"] = context.ledger.replay_steps_ahead
+    is_complete = len(arrived) == 3 and number == context.ledger.state_request
     return list(_ready(context, progress, is_final, **arrived)) if is_complete else []
 
   def on_failure(_: Any) -> list[Event]:
@@ -46,7 +49,8 @@ def salvage(context: Context, timeout_s: float) -> Iterator[Event]:
   except context.ray.exceptions.RayError:
     return
   yield from _replay_results(context)
-  yield from _ready(context, _progress(context), True, training, replay)
+  steps_ahead = context.ledger.replay_steps_ahead
+  yield from _ready(context, _progress(context), True, training, replay, steps_ahead)
 
 
 def _parts(context: Context) -> tuple[Any, Any]:
@@ -62,17 +66,19 @@ def _progress(context: Context) -> State:
   return progress | prefixed("pacer", context.ledger.pacer.get_state())
 
 
-def _ready(context: Context, progress: State, is_final: bool, training: Any, replay: Any) -> Iterator[Event]:
+def _ready(
+  context: Context, progress: State, is_final: bool, training: Any, replay: Any, steps_ahead: int
+) -> Iterator[Event]:
   """Yields the kept segments that a state contains, then the state.
 
   If the state came first, the trajectories of a run resumed from it could have a gap. The counters in the
   state match the training state and replay's snapshot; they exclude results that completed during the
-  transfer.
+  transfer. `steps_ahead` is the ledger's `replay_steps_ahead` at the snapshot.
   """
   ledger = context.ledger
   yield from segments.deliver_kept(context, _TRAVEL_TIMEOUT_S)
   ledger.is_state_pending, ledger.has_final_state = False, is_final
-  learner_steps, env_steps = int(training.learner_step), replay.num_added - ledger.replay_steps_ahead
+  learner_steps, env_steps = int(training.learner_step), replay.num_added - steps_ahead
   if not context.config.num_acting_workers:
     env_steps = int(progress["pacer/env_steps"])
   progress |= {"pacer/env_steps": env_steps, "pacer/samples_done": ledger.samples_at(learner_steps)}

@@ -51,6 +51,20 @@ def test_counters_are_those_of_the_parts(context):
 
 
 @pytest.mark.parametrize("late", ["server.get_state", "replay.snapshot"])
+def test_segment_that_replay_refuses_after_its_snapshot_is_not_counted(context, late):
+  calls, ledger = context.calls, context.ledger
+  arrivals = {"server.get_state": training(8), "replay.snapshot": snapshot(70)}
+  states.request(context, is_final=False)
+  for name in sorted(arrivals, key=lambda name: name == late):
+    ledger.begin_segment(0)
+    events = calls.arrive(f"{name}/1/0", arrivals[name])
+    # Before the snapshot the steps of a refused segment count as steps of the run, after it they do not.
+    ledger.store_segment(num_lost=ledger.segment_steps)
+  expected = 70 + (ledger.segment_steps if late == "replay.snapshot" else 0)
+  assert events[-1].env_steps == expected
+
+
+@pytest.mark.parametrize("late", ["server.get_state", "replay.snapshot"])
 def test_state_requested_before_a_rollback_is_dropped(context, late):
   calls, ledger = context.calls, context.ledger
   first = "replay.snapshot" if late == "server.get_state" else "server.get_state"

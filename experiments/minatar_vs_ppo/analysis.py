@@ -439,21 +439,29 @@ def _on_games(ahead: int, compared: int) -> str:
 def _short_table(measured: Sequence[dict[str, Any]]) -> str:
   """Compares the runs of 25 minutes; empty if there are none."""
   moozi, rival = ({r["game"]: r for r in measured if r["agent"] == agent} for agent in SHORT_AGENTS)
-  if not moozi and not rival:
+  games = [game for game in GAMES if game in moozi or game in rival]
+  if not games:
     return ""
-  both = [game for game in GAMES if game in moozi and game in rival]
-  lines = [
-    f"With {AT_MINUTES:.0f} minutes on {CORES} core for each agent, and learning rates that fall until then:",
-    "",
-    *head_of("(a), mean return"),
-  ]
-  for rows, label in ((moozi, "MooZi"), (rival, "PPO, tuned")):
-    lines.append(line_of(label, lambda game: _cell(rows.get(game))))  # noqa: B023
-    lines.append(line_of(f"{label}: steps", lambda game: _made(rows.get(game))))  # noqa: B023
-    lines.append(line_of(f"{label}: minutes", lambda game: _minutes(rows.get(game))))  # noqa: B023
+  names = [f"{name}: {part}" for name in ("MooZi", "PPO, tuned") for part in ("return", "steps", "minutes")]
+
+  def line(game: str) -> str:
+    parts = [cell(rows.get(game)) for rows in (moozi, rival) for cell in (_cell, _made, _minutes)]
+    return f"| {game.replace('_', ' ')} | {' | '.join(parts)} |"
+
+  both = [game for game in games if game in moozi and game in rival]
   ahead = sum(moozi[game]["mean"] > rival[game]["mean"] for game in both)
-  lines += ["", f"With this time MooZi is ahead {_on_games(ahead, len(both))}."]
-  return "\n".join(lines)
+  budget = f"{AT_MINUTES:.0f} minutes on {CORES} core"
+  return "\n".join(
+    [
+      f"With {budget} for each agent, and learning rates that fall until then:",
+      "",
+      f"| (a), game | {' | '.join(names)} |",
+      "|---" * (len(names) + 1) + "|",
+      *map(line, games),
+      "",
+      f"With this time MooZi is ahead on {ahead} of {len(both)} games.",
+    ]
+  )
 
 
 def _made(row: dict[str, Any] | None) -> str:

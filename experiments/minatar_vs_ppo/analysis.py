@@ -514,9 +514,10 @@ def _steps_of(rows: Mapping[str, dict[str, Any]]) -> str:
 def project_table(tables: dict[str, Any]) -> str:
   """Returns the short table of the project's README."""
   lines = head_of("MinAtar, mean return")
+  shown = [row for row in tables["measured"] if row["agent"] not in SHORT_AGENTS]
   for protocol in PROTOCOLS:
     for agent in ("muzero", "ppo_tuned", "ppo_replica"):
-      rows = {r["game"]: r for r in tables["measured"] if (r["agent"], r["protocol"]) == (agent, protocol)}
+      rows = {r["game"]: r for r in shown if (r["agent"], r["protocol"]) == (agent, protocol)}
       if not rows:
         continue
       steps = _steps_of(rows)
@@ -531,7 +532,7 @@ def project_table(tables: dict[str, Any]) -> str:
     if best:
       label = f"best published, {SHORT[protocol]}, {best['steps']} steps"
       lines.append(line_of(label, lambda game: best["returns"].get(game, "–")))  # noqa: B023
-  apart = sorted({r["max_env_steps"] // PROTOCOLS[r["protocol"]].num_milestones for r in tables["measured"]})
+  apart = sorted({r["max_env_steps"] // PROTOCOLS[r["protocol"]].num_milestones for r in shown})
   conditions = (
     f"A seed's figure is the mean over its run's last {NUM_REPORTED} "
     f"milestones (checkpoints {_span(apart)} steps apart), of {EPISODES} noise-free episodes each. Without "

@@ -70,11 +70,14 @@ def test_closed_terminal_ends_with_a_checkpoint(tmp_path):
     [sys.executable, "-c", take, *command], stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
   )
   os.close(theirs)
-  shown = b""
-  while b"acting starts" not in shown:
-    shown += os.read(ours, 4096)
-  os.close(ours)
-  assert process.wait(60) == 0
+  try:
+    shown = b""
+    while b"acting starts" not in shown:
+      shown += os.read(ours, 4096)
+    os.close(ours)
+    assert process.wait(60) == 0
+  finally:
+    process.kill()
   (last, *_) = reversed(list_checkpoints(tmp_path / "one" / "checkpoints"))
   assert (tmp_path / "one" / "resume" / last.name).is_dir()
   assert '"reason": "stopped"' in (tmp_path / "one" / "summary.json").read_text()

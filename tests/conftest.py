@@ -3,7 +3,12 @@
 import atexit
 import os
 import shutil
+import signal
 import tempfile
+
+# Some tests send SIGHUP to processes, which under nohup would ignore it. A handler is not inherited.
+if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
+  signal.signal(signal.SIGHUP, lambda *_: None)
 
 # The CPU gives the same values on every machine. The variable must be set before JAX is imported.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")

@@ -61,10 +61,10 @@ def test_closed_terminal_ends_with_a_checkpoint(tmp_path):
   ]
 
   # This program makes the terminal its own and then runs the command. JAX warns of forks, so `preexec_fn`
-  # is not used. Under nohup the signal would be ignored, as in any run.
+  # is not used.
   take = (
-    "import fcntl, os, signal, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
-    "signal.signal(signal.SIGHUP, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])"
+    "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
+    "os.execv(sys.argv[1], sys.argv[1:])"
   )
   process = subprocess.Popen(
     [sys.executable, "-c", take, *command], stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True

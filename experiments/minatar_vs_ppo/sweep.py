@@ -120,7 +120,7 @@ SHORT_STEPS = {
 
 SHORT_AGENTS = tuple(SHORT_STEPS)
 
-SHORT_GAMES = tuple(game for game in GAMES if game in SHORT_STEPS["muzero_short"])
+SHORT_GAMES = tuple(SHORT_STEPS["muzero_short"])
 
 SHORT_SEEDS = 1
 """Number of seeds per game of both agents of 25 minutes, under (a)."""

@@ -1,6 +1,5 @@
 """Gathers the run's state from the parameter server, replay and the ledger."""
 
-import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,13 +20,17 @@ def request(context: Context, is_final: bool) -> None:
   # The training state and replay's snapshot arrive at different times; the later one completes the state.
   arrived: dict[str, Any] = {}
 
-  def on_part(name: str, value: Any) -> list[Event]:
-    arrived[name] = value
-    if name == "replay":
-      # Segments that replay refuses after the snapshot change the ledger's number, but not the snapshot.
-      arrived["steps_ahead"] = context.ledger.replay_steps_ahead
+  def on_part(**parts: Any) -> list[Event]:
+    arrived.update(parts)
     is_complete = len(arrived) == 3 and number == context.ledger.state_request
     return list(_ready(context, progress, is_final, **arrived)) if is_complete else []
+
+  def on_training(training: Any) -> list[Event]:
+    return on_part(training=training)
+
+  def on_replay(replay: Any) -> list[Event]:
+    # Segments that replay refuses after the snapshot change the ledger's number, but not the snapshot.
+    return on_part(replay=replay, steps_ahead=context.ledger.replay_steps_ahead)
 
   def on_failure(_: Any) -> list[Event]:
     if number == context.ledger.state_request:
@@ -35,8 +38,8 @@ def request(context: Context, is_final: bool) -> None:
     return []
 
   training, replay = _parts(context)
-  context.calls.expect(training, SERVER, functools.partial(on_part, "training"), on_failure)
-  context.calls.expect(replay, REPLAY, functools.partial(on_part, "replay"), on_failure)
+  context.calls.expect(training, SERVER, on_training, on_failure)
+  context.calls.expect(replay, REPLAY, on_replay, on_failure)
 
 
 def salvage(context: Context, timeout_s: float) -> Iterator[Event]:

@@ -277,13 +277,17 @@ def test_the_table_of_minutes_says_who_has_ended_and_is_ahead():
 
 
 def test_short_runs_are_compared_by_their_figures(tmp_path):
-  for game, of_moozi, of_ppo in (("freeway", 60.0, 61.0), ("space_invaders", 160.0, 150.0)):
+  figures = (("freeway", 60.0, 61.0), ("seaquest", 40.0, None), ("space_invaders", 160.0, 150.0))
+  for game, of_moozi, of_ppo in figures:
     make_run(tmp_path, "muzero_short", game, 0, [of_moozi] * 10, minutes=24.0)
-    make_run(tmp_path, "ppo_short", game, 0, [of_ppo] * 10, minutes=25.0)
+    if of_ppo is not None:
+      make_run(tmp_path, "ppo_short", game, 0, [of_ppo] * 10, minutes=25.0)
   groups = read_runs(tmp_path)
   lines = analysis._short_table(analysis.rows_of(groups)).splitlines()
   assert cells(lines[4])[:4] == ["freeway", "**60.0** (60.0)", "1.5M", "24 (100, 200 µs)"]
-  assert cells(lines[5])[4:] == ["**150.0** (150.0)", "8M", "25 (100, 200 µs)"]
+  assert cells(lines[5])[0] == "seaquest"
+  assert cells(lines[5])[4:] == ["–", "–", "–"]
+  assert cells(lines[6])[4:] == ["**150.0** (150.0)", "8M", "25 (100, 200 µs)"]
   assert lines[-1] == "With this time MooZi is ahead on 1 of 2 games."
   assert analysis.minutes_of(groups) == analysis.aggregates_of(groups, {}) == []
   assert not analysis.headers_of(groups)

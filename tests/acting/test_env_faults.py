@@ -145,6 +145,7 @@ def test_a_refused_segment_resets_the_environments(faulty_run):
   assert (head["counter/added"], head["counter/cut"]) == (320 - 32, 4)
 
 
+@pytest.mark.slow
 def test_evaluation_raises_the_error_of_its_environment():
   # Uses the spec of an environment that fails later: env_spec plays an episode, which must not fail.
   spec = build.env_spec(load_config(None, [*TINY, FAULTY]))

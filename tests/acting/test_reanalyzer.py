@@ -137,6 +137,7 @@ def test_results_are_written_back(mode):
   assert_valid(replay)
 
 
+@pytest.mark.slow
 def test_without_a_search_the_network_renews_values_only():
   replay, _, (params, net_state, version) = replay_and_reanalyzer()
   config = config_of("corridor", "gumbel")

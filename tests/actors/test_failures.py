@@ -198,6 +198,7 @@ def test_actors_that_the_memory_monitor_has_killed_are_restarted():
   assert_samples_are_those_of_the_updates(run)
 
 
+@pytest.mark.slow
 def test_no_episode_crosses_a_lost_segment():
   """The worker's third segment is lost, although the worker works."""
 

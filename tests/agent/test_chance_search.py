@@ -173,7 +173,7 @@ def select_by_puct(tables, node, legal) -> int:
   [
     pytest.param(CONFIG, 1, marks=pytest.mark.slow, id="puct-1"),
     pytest.param(CONFIG, 2, id="puct-2"),
-    pytest.param(GUMBEL, 1, id="gumbel-1"),
+    pytest.param(GUMBEL, 1, marks=pytest.mark.slow, id="gumbel-1"),
     pytest.param(GUMBEL, 2, marks=pytest.mark.slow, id="gumbel-2"),
   ],
 )

@@ -62,9 +62,8 @@ def search(name: str, tables: dict) -> dict:
 @pytest.mark.parametrize(
   "name",
   [
-    "puct_two_players",
     "gumbel",
-    *(pytest.param(c, marks=pytest.mark.slow) for c in ("puct", "gumbel_two_players")),
+    *(pytest.param(c, marks=pytest.mark.slow) for c in ("puct", "puct_two_players", "gumbel_two_players")),
   ],
 )
 def test_tree_equals_golden(name):

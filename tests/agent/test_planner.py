@@ -71,7 +71,9 @@ def test_puct_equals_oracle(num_players, floor):
       assert output.root_value[b] == pytest.approx(root.value, abs=1e-3)
 
 
-@pytest.mark.parametrize("config", [PUCT, GUMBEL], ids=["puct", "gumbel"])
+@pytest.mark.parametrize(
+  "config", [pytest.param(PUCT, marks=pytest.mark.slow, id="puct"), pytest.param(GUMBEL, id="gumbel")]
+)
 def test_illegal_actions_have_probability_zero(config):
   config = config.model_copy(update={"dirichlet_fraction": 0.25 if config.algorithm == "puct" else 0.0})
   for seed in range(5):
@@ -269,7 +271,10 @@ def test_noise_changes_target_and_temperature_only_action():
   assert len(gumbel) > 1
 
 
-@pytest.mark.parametrize("config", [PUCT, GUMBEL.noise_free(3)], ids=["puct", "gumbel"])
+@pytest.mark.parametrize(
+  "config",
+  [pytest.param(PUCT, id="puct"), pytest.param(GUMBEL.noise_free(3), marks=pytest.mark.slow, id="gumbel")],
+)
 def test_root_value_by_hand(config):
   tables = random_tables(np.random.default_rng(4), N, A)
   mean = run(config.model_copy(update={"root_value": "mean"}), tables, ROOTS, LEGAL)

@@ -127,6 +127,7 @@ def test_an_approach_imports_no_code(folder):
   assert run_of_approach("approach:muzero", spec, allow_code=True) == "run:runs/own"
 
 
+@pytest.mark.slow
 def test_an_opponents_run_imports_code_with_allow_code(cli, refused, tmp_path):
   board = (*PPO, f"env.name={GAME}")
   own = make_run(tmp_path, "own", *board)

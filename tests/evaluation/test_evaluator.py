@@ -153,6 +153,7 @@ def test_gif_max_frames_limits_the_record(result):
   assert short.length == result.episode.length == result.lengths[0]
 
 
+@pytest.mark.slow
 def test_value_at_the_end(result):
   assert result.episode.root_values[-1] == 0
   evaluator, params, net_state = prepare(["evaluation.max_episode_steps=3"])

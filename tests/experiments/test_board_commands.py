@@ -40,7 +40,10 @@ def test_labels_in_a_file(tmp_path, capsys):
   [
     ("env.name=tiny:catch", SELF_PLAY, "must be one of open_spiel, learned in self-play of two players"),
     ("env.name=tiny:catch", (exploitability,), "must be one of open_spiel\n"),
-    ("env.kwargs={seat: random}", SELF_PLAY, "learned in self-play of two players"),
+    pytest.param(
+      *("env.kwargs={seat: random}", SELF_PLAY, "learned in self-play of two players"),
+      marks=pytest.mark.slow,
+    ),
   ],
 )
 def test_runs_of_other_games_are_refused(tmp_path, capsys, override, commands, message):

@@ -342,6 +342,7 @@ def test_disk_errors_are_reported(refused, tmp_path, old, monkeypatch):
     monkeypatch.undo()
 
 
+@pytest.mark.slow
 def test_non_finite_search_is_refused(refused, tmp_path, old):
   config = load_config(None, [*TINY, *HISTORY, f"run.dir={tmp_path / 'runs'}", "run.name=broken"])
   spec, run = build.env_spec(config), RunDirectory.create(config)

@@ -76,6 +76,7 @@ def load(path):
     return load_resumed(config, env_spec(config.env.name), directory)
 
 
+@pytest.mark.slow
 def test_resume_continues_in_the_same_directory(cli, run):
   before = read_metrics(run / "metrics.jsonl")
   status, out, err = cli("train", "--resume", run, "max_env_steps=320")

@@ -105,6 +105,7 @@ def test_segment_rows(collected):
   assert segments[0][0].is_truncated.any()
 
 
+@pytest.mark.slow
 def test_learner_recomputes_values_and_probabilities(collected):
   """Before the first update, the learner's probability ratio is 1 for every live sample."""
   network, state, _, segments = collected
@@ -285,6 +286,7 @@ def test_evaluation_is_greedy_without_noise(events):
   assert played[1] > 20
 
 
+@pytest.mark.slow
 def test_skipped_rounds_raise(collected):
   """Training ends after two skipped rounds in a row; a good round in between resets the count."""
   options = ("ppo.history_length=3", "ppo.max_skipped_rounds=2")
@@ -395,7 +397,7 @@ def test_env_that_fails_after_a_refused_segment_leaves_a_last_state(monkeypatch)
   assert (last.is_final, last.state.collectors) == (True, ())
 
 
-@pytest.mark.parametrize(("length", "is_in_it"), [(8, True), (5, False)])
+@pytest.mark.parametrize(("length", "is_in_it"), [pytest.param(8, True, marks=pytest.mark.slow), (5, False)])
 def test_non_finite_frames_are_refused(length, is_in_it):
   """In the first episode of each environment, frame 5 is NaN."""
   config = configure(FAULTY, f"ppo.segment_length={length}", "ppo.history_length=3")

@@ -415,6 +415,7 @@ def test_non_finite_update_is_skipped(problem):
   assert int(state.learner_step) == 6
 
 
+@pytest.mark.slow
 def test_non_finite_sample_skips_its_minibatches(problem):
   """Only one sample is NaN: the reward of a lane's first step, on which no earlier advantage depends."""
   config, _, segment, _, run_round = problem

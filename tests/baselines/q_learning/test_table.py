@@ -86,6 +86,7 @@ def test_table_equals_a_dictionary():
   assert int(np.sum(table.keys[:, 1] != 0)) == len(expected) > 100
 
 
+@pytest.mark.slow
 def test_slots_wrap_around_and_run_out():
   """With three slots, the keys start their search in slot 2, and the fourth one finds none."""
   keys = np.array([[2, 1], [2, 3], [2, 5], [2, 7]], np.uint32)

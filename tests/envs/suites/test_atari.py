@@ -107,7 +107,7 @@ def gymnasium_environment(game, options, noops):
 @pytest.mark.parametrize(
   ("game", "is_testing", "kwargs"),
   [
-    ("Breakout", False, {}),
+    pytest.param("Breakout", False, {}, marks=pytest.mark.slow),
     pytest.param("SpaceInvaders", False, {"colour": True, "minimal_actions": False}, marks=pytest.mark.slow),
     pytest.param("Breakout", True, {}, marks=pytest.mark.slow),
     pytest.param("Pong", True, {}, marks=pytest.mark.slow),
@@ -365,6 +365,7 @@ def test_cap_counts_the_opening_of_a_life_but_not_of_a_game():
   assert step.discount == 1.0
 
 
+@pytest.mark.slow
 def test_cap_counts_the_opening_within_a_game():
   def play_noops(cap):
     env = registry.make(

@@ -29,6 +29,18 @@ TINY = (
   "max_env_steps=320",
 )
 
+# Checkpoints and evaluations are frequent, and so are lines of metrics.
+RESUMABLE = (
+  *TINY,
+  "runtime=local",
+  "logging.period_s=1e-9",
+  "checkpoint.milestones_env_steps=64",
+  "checkpoint.period_s=1e9",
+  "checkpoint.first_s=null",
+  "evaluation.period_env_steps=96",
+  "logging.progress=none",
+)
+
 
 def shaken(params: Any, seed: int = 0) -> Any:
   """Returns perturbed parameters; with initial ones, all positions have the same value and policy."""

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 
@@ -18,13 +17,11 @@ from moozi.core.errors import RunError, UserError
 from moozi.envs.registry import env_spec
 from moozi.evaluation.evaluator import evaluation_terms
 from moozi.io.checkpoints import (
-  CheckpointStore,
   ResumeStore,
   expected_of,
   list_checkpoints,
   load_checkpoint,
   read_best,
-  read_checkpoint_info,
   steps_of,
 )
 from moozi.io.config import load_config
@@ -34,18 +31,7 @@ from moozi.run.evaluation_schedule import BEST_BOUND
 from moozi.training.algorithms import algorithm_of
 from moozi.training.recorder import Recorder
 from moozi.training.resume import load_resumed, newest_state
-from tests.tiny_run import TINY
-
-OPTIONS = (
-  *TINY,
-  "runtime=local",
-  "logging.period_s=1e-9",
-  "checkpoint.milestones_env_steps=64",
-  "checkpoint.period_s=1e9",
-  "checkpoint.first_s=null",
-  "evaluation.period_env_steps=96",
-  "logging.progress=none",
-)
+from tests.tiny_run import RESUMABLE, TINY
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +41,7 @@ def finished(tmp_path_factory):
   config = folder / "config.yaml"
   config.write_text("seed: 0\n")
   with pytest.raises(SystemExit) as ended:
-    cli.main(["train", str(config), *OPTIONS, "max_env_steps=160", f"run.dir={folder}", "run.name=first"])
+    cli.main(["train", str(config), *RESUMABLE, "max_env_steps=160", f"run.dir={folder}", "run.name=first"])
   assert ended.value.code == 0
   return folder / "first"
 
@@ -124,7 +110,7 @@ def test_curves_equal_those_of_an_unbroken_run(cli, run, finished, tmp_path):
   assert cli("train", "--resume", run, "max_env_steps=320")[0] == 0
   whole = finished.parent / "whole"
   config = finished.parent / "config.yaml"
-  assert cli("train", config, *OPTIONS, f"run.dir={whole.parent}", "run.name=whole")[0] == 0
+  assert cli("train", config, *RESUMABLE, f"run.dir={whole.parent}", "run.name=whole")[0] == 0
 
   def curve(path, name):
     ticks = read_metrics(path / "metrics.jsonl")
@@ -185,77 +171,6 @@ def test_best_bound_of_another_evaluation_is_reset(run, override, is_kept):
   resumed.state.progress[BEST_BOUND] = 33.0
   resumed.restore_best(load_config(run / "config.yaml", [override]), directory)
   assert resumed.state.progress[BEST_BOUND] == (best.bound if is_kept else -np.inf)
-
-
-def test_kill_and_resume_give_the_same_parameters_to_the_bit(cli, tmp_path, monkeypatch):
-  """Compares a run that is killed right after a checkpoint and resumed with one that is not."""
-  config = tmp_path / "config.yaml"
-  config.write_text("seed: 0\n")
-  # The only tick is that of the checkpoint, because a kill loses counts that are not yet in a tick.
-  options = [*OPTIONS, "logging.period_s=1e9", "checkpoint.milestones_env_steps=160", f"run.dir={tmp_path}"]
-  save = CheckpointStore.save
-
-  def save_and_copy(self, training, meta, *rest, **kwargs):
-    path = save(self, training, meta, *rest, **kwargs)
-    if meta["env_steps"] == 160:
-      shutil.copytree(tmp_path / "whole", tmp_path / "killed")
-    return path
-
-  monkeypatch.setattr(CheckpointStore, "save", save_and_copy)
-  assert cli("train", config, *options, "max_env_steps=320", "run.name=whole")[0] == 0
-  monkeypatch.undo()
-  assert not (tmp_path / "killed" / "summary.json").exists()
-  assert "step_000000160" in cli("train", "--resume", tmp_path / "killed")[2]
-  assert_same_run(tmp_path / "killed", tmp_path / "whole")
-
-
-def assert_same_run(first, second):
-  """Asserts that two runs have the same last checkpoint, to the bit, and the same curves."""
-
-  def checkpoint(path):
-    path = path / "checkpoints" / "step_000000320"
-    assert read_checkpoint_info(path).learner_steps > 50
-    return (path / "arrays.safetensors").read_bytes()
-
-  def curves(path):
-    keys = ("env_steps", "learner_steps", "loss/total", "train/episodes", "train/return_mean")
-    return [[tick.get(key) for key in keys] for tick in read_metrics(path / "metrics.jsonl")]
-
-  assert checkpoint(first) == checkpoint(second)
-  assert curves(first) == curves(second)
-  assert len(curves(second)) >= 2
-
-
-KILLED = """
-import os, signal, sys
-from moozi import cli
-from moozi.io.checkpoints import CheckpointStore
-
-save = CheckpointStore.save
-
-def save_and_kill(self, training, meta, *rest, **options):
-  path = save(self, training, meta, *rest, **options)
-  if meta["env_steps"] == 160:
-    os.kill(os.getpid(), signal.SIGKILL)
-  return path
-
-CheckpointStore.save = save_and_kill
-cli.main(sys.argv[1:])
-"""
-
-
-@pytest.mark.slow
-def test_killed_process_resumes_to_the_bit(cli, tmp_path):
-  config = tmp_path / "config.yaml"
-  config.write_text("seed: 0\n")
-  options = [*OPTIONS, "logging.period_s=1e9", "checkpoint.milestones_env_steps=160", f"run.dir={tmp_path}"]
-  arguments = ["train", config, *options, "max_env_steps=320"]
-  command = [sys.executable, "-c", KILLED, *map(str, arguments), "run.name=killed"]
-  assert subprocess.run(command, timeout=300, check=False).returncode == -signal.SIGKILL
-  assert not (tmp_path / "killed" / "summary.json").exists()
-  assert "step_000000160" in cli("train", "--resume", tmp_path / "killed")[2]
-  assert cli(*arguments, "run.name=whole")[0] == 0
-  assert_same_run(tmp_path / "killed", tmp_path / "whole")
 
 
 def alter(path):

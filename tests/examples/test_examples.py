@@ -113,9 +113,11 @@ def test_from_python(monkeypatch, tmp_path, name):
 
 @pytest.mark.slow
 def test_board_game_with_true_rules_in_the_arena(cli, tmp_path):
+  # With this reach of a target, the first update is after 100 steps.
   settings = (*SHORT, f"run.dir={tmp_path}", "env.name=board_game:make", "targets.n_step=20")
   status, _, err = cli(
-    "train", "alphazero/boards/tic_tac_toe", *settings, "targets.unroll_steps=0", "run.name=az"
+    *("train", "alphazero/boards/tic_tac_toe", *settings),
+    *("max_env_steps=128", "targets.unroll_steps=0", "run.name=az"),
   )
   assert status == 0, err
   arguments = (

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from moozi.io.checkpoints import list_checkpoints
+from moozi.io.checkpoints import CheckpointInfo, list_checkpoints
 from moozi.io.metrics import read_metrics
 from tests.tiny_run import TINY
 
@@ -111,9 +111,15 @@ def wait_for_updates(process: subprocess.Popen, run: Path) -> None:
   wait_for(process, lambda: bool(ticks(run)) and steps(run)[1] > 0, "first update")
 
 
+def resumable(run: Path) -> list[CheckpointInfo]:
+  """Returns the checkpoints that also have a resume state."""
+  names = {c.name for c in list_checkpoints(run / "resume")}
+  return [c for c in list_checkpoints(run / "checkpoints") if c.name in names]
+
+
 def wait_for_start(process: subprocess.Popen, run: Path) -> None:
   """Waits for the first checkpoint and the first update."""
-  wait_for(process, lambda: len(list_checkpoints(run / "resume")) >= 1, "checkpoint")
+  wait_for(process, lambda: bool(resumable(run)), "checkpoint")
   wait_for_updates(process, run)
 
 

@@ -9,8 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from moozi.io.checkpoints import CheckpointInfo, list_checkpoints
-from tests.integration.runs import finish, popen, start, ticks, wait_for
+from tests.integration.runs import finish, popen, resumable, start, ticks, wait_for
 
 
 def resume(run: Path, *overrides: str) -> subprocess.Popen:
@@ -25,12 +24,6 @@ def assert_curves_are_complete(run: Path) -> None:
     assert values == sorted(values), key
   evaluations = [line["test/at_env_steps"] for line in lines if "test/at_env_steps" in line]
   assert len(set(evaluations[:-1])) == len(evaluations[:-1])
-
-
-def resumable(run: Path) -> list[CheckpointInfo]:
-  """Returns the checkpoints that also have a resume state."""
-  names = {c.name for c in list_checkpoints(run / "resume")}
-  return [c for c in list_checkpoints(run / "checkpoints") if c.name in names]
 
 
 @pytest.mark.slow

@@ -22,6 +22,7 @@ from tests.integration.runs import (
   actors,
   faults,
   finish,
+  resumable,
   start,
   steps,
   suspended_children,
@@ -95,7 +96,7 @@ def test_second_signal_ends_immediately(tmp_path):
   assert not (run / "summary.json").exists()
   _, alive = psutil.wait_procs(children, timeout=180)
   assert not alive
-  newest = list_checkpoints(run / "resume")[-1]
+  newest = resumable(run)[-1]
   again = resume(run, f"max_env_steps={newest.env_steps + 200}", "evaluation.final_episodes=3")
   _, err = finish(again, 300)
   assert again.returncode == 0, err

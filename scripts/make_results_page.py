@@ -70,6 +70,7 @@ Pong with 100,000 steps, and 32 in Boxing.
 | Which settings suit two cores? | [minatar_two_cores](../experiments/minatar_two_cores/README.md) |
 | Which setting makes MooZi learn Asterix? | [asterix_ablation](../experiments/asterix_ablation/README.md) |
 | Do values lag because their targets are old? | [value_lag](../experiments/value_lag/README.md) |
+| Why did agents walk back and forth in a corridor? | [corridor](../experiments/corridor/README.md) |
 | How much memory does replay take? | [replay_memory](../experiments/replay_memory/README.md) |
 | Which approach learns which board or card game? | [testbed](../experiments/testbed/README.md) |
 | What does the learned model cost in Othello? | [boards](../experiments/boards/README.md) |

@@ -87,7 +87,8 @@ def test_catch_for_other_seeds(tmp_path, seed):
 
 
 @pytest.mark.learning
-def test_corridor_finds_the_far_reward(tmp_path):
+@pytest.mark.parametrize("seed", range(3))
+def test_corridor_finds_the_far_reward(tmp_path, seed):
   corridor = CONFIG.parent / "corridor.yaml"
   command = [
     sys.executable,
@@ -99,6 +100,9 @@ def test_corridor_finds_the_far_reward(tmp_path):
     "run.name=corridor",
   ]
   subprocess.run(
-    [*command, "runtime=local", "logging.progress=none"], check=True, timeout=560, capture_output=True
+    [*command, "runtime=local", "logging.progress=none", f"seed={seed}"],
+    check=True,
+    timeout=560,
+    capture_output=True,
   )
   assert json.loads((tmp_path / "corridor" / "summary.json").read_text())["test_return_mean"] == 1.0

@@ -9,21 +9,20 @@ is 1. `--table` only prints the table.
 import sys
 from pathlib import Path
 
-from experiments.lib.ablation import Ablation, Curve, main
+import numpy as np
+
+from experiments.lib.ablation import LAST, Ablation, Curve, last_evaluations, main
 from experiments.lib.jobs import ROOT
 from moozi.envs.suites.tiny import OPTIMAL_RETURN
 
 HERE = Path(__file__).resolve().parent
-LAST = 10
-"""The table has the share of best returns among this number of evaluations at the end of a run."""
 LONG_UNROLL = ("targets.unroll_steps=5",)
 LOW_FLOOR = ("planners.train.q_range_floor=0.01", "planners.test.q_range_floor=0.01")
 
 
 def best_share(curve: Curve) -> float:
-  """Returns the percentage of the last evaluations with the best return."""
-  found = [tick["test/return_mean"] for tick in curve if "test/return_mean" in tick][-LAST:]
-  return 100 * sum(mean == OPTIMAL_RETURN for mean in found) / len(found)
+  """Returns the percentage of `last_evaluations` with the best return."""
+  return float(100 * np.mean(last_evaluations(curve) == OPTIMAL_RETURN))
 
 
 ABLATION = Ablation(

@@ -22,8 +22,17 @@ from moozi.io.metrics import read_metrics
 Curve = Sequence[Mapping[str, float]]
 """A run's metrics, one dict per tick."""
 
+LAST = 10
+"""Number of evaluations at the end of a run that `last_evaluations` returns."""
+
 SHORT_RUN = ("runtime=local", "evaluation.gif=false")
 """Settings of all runs: each run is one process on one core."""
+
+
+def last_evaluations(curve: Curve) -> np.ndarray:
+  """Returns the mean returns of the last `LAST` evaluations, NaN without any."""
+  found = [tick["test/return_mean"] for tick in curve if "test/return_mean" in tick][-LAST:]
+  return np.array(found or [np.nan])
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

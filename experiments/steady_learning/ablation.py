@@ -9,20 +9,10 @@ parallel. A call runs for at most `--minutes`; the next call resumes. `--table` 
 import sys
 from pathlib import Path
 
-import numpy as np
-
-from experiments.lib.ablation import Ablation, Curve, main
+from experiments.lib.ablation import Ablation, Curve, last_evaluations, main
 from experiments.lib.results import swing_of
 
 HERE = Path(__file__).resolve().parent
-LAST = 10
-"""The table has the mean and the spread of this number of evaluations at the end of a run."""
-
-
-def last_evaluations(curve: Curve) -> np.ndarray:
-  """Returns the mean returns of the last `LAST` evaluations, NaN without any."""
-  found = [tick["test/return_mean"] for tick in curve if "test/return_mean" in tick][-LAST:]
-  return np.array(found or [np.nan])
 
 
 def last_mean(curve: Curve) -> float:

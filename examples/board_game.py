@@ -32,9 +32,9 @@ class Chomp(moozi.Game):
     return self._player
 
 
-SPEC = moozi.EnvSpec(
-  name="chomp", frame_shape=(4, 5, 1), frame_dtype="bool", num_env_actions=20, num_players=2
-)
+BOARD = {"frame_shape": (4, 5, 1), "frame_dtype": "bool", "action_places": "cells"}
+NAMES = tuple(f"{column}{row}" for row in "4321" for column in "abcde")
+SPEC = moozi.EnvSpec(name="chomp", num_env_actions=20, num_players=2, action_names=NAMES, **BOARD)
 make = moozi.register_environment("chomp")(lambda: moozi.GameEnvironment(Chomp(), SPEC))
 if __name__ == "__main__":
   moozi.train("boards/tic_tac_toe", env={"name": "chomp"})

@@ -97,7 +97,8 @@ class WebGame:
   def _state(self, error: str | None = None) -> dict[str, Any]:
     match, spec = self._match, self._match.table.spec
     seats = [player_name(spec, seat) for seat in range(match.table.num_seats)]
-    is_open = spec.is_perfect_information and render_spec_of(spec).board is not None
+    board = render_spec_of(spec).board
+    is_open = spec.is_perfect_information and self._shape is not None
     view = match.view() if match.is_users_turn or is_open else None
     last = [move for move in match.moves[-len(seats) :] if match.may_show(move)]
     return {
@@ -111,7 +112,7 @@ class WebGame:
       "opponent": self._label,
       "shape": self._shape,
       "mode": self._mode,
-      "is_hex": self._shape is not None and render_spec_of(spec).board.ground == "hexes",  # type: ignore[union-attr]
+      "is_hex": board is not None and board.ground == "hexes",
       **({"text": ""} if view is None else picture_of(view.frame, spec, match.table.to_play)),
       "actions": actions_of(spec, match.view().legal, self._cells) if match.is_users_turn else [],
       "moves": [move_text(match, move) for move in match.moves],

@@ -22,7 +22,9 @@ class EnvSpec:
     frame_dtype: storage of a frame: "bool", "uint8" (scaled by 1/255 on the device) or "float32".
     num_env_actions: size of the environment's own action space A^e.
     num_players: number of players that the agent plays: 1, or 2 who alternate strictly.
-    action_names: one name for each of the environment's own actions.
+    action_names: one name for each of the environment's own actions; the last ones may be missing.
+    frame_names: one name for each plane, or for each entry of a vector; empty: unknown. Where planes of the
+      players are known, of the other planes only those are drawn that have a name other than "".
     is_perfect_information: whether nothing is hidden from either player. If false, a frame shows only what
       the player to move may see, so the previous frame may be the opponent's view.
     num_seats: number of players of the game if the agent plays one seat and the environment plays the others
@@ -32,8 +34,12 @@ class EnvSpec:
     player_planes: of frames that are equal for both players: the planes with the pieces of player 0 and of
       player 1, and the plane that is 1 everywhere if player 1 is to move. None: unknown, or the frames are
       from the view of the player to move.
+    mover_planes: of frames from the view of the player to move: the plane with that player's pieces and the
+      plane with the other's, or a tuple of planes for each, such as ((0, 1), (2, 3)). The cells are the same
+      in both views. None: unknown, or the frames are equal for both players.
     symmetries: the game's known symmetries, without the identity. The environment determines them,
-      `action_places` and `player_planes`, so they are not compared and not written to files.
+      `frame_names`, `action_places`, `player_planes` and `mover_planes`, so they are not compared and not
+      written to files.
   """
 
   name: str
@@ -44,10 +50,14 @@ class EnvSpec:
   action_names: tuple[str, ...] = ()
   is_perfect_information: bool = True
   num_seats: int = 0
+  frame_names: tuple[str, ...] = dataclasses.field(default=(), compare=False, repr=False)
   action_places: Literal["none", "cells", "columns"] = dataclasses.field(
     default="none", compare=False, repr=False
   )
   player_planes: tuple[int, int, int] | None = dataclasses.field(default=None, compare=False, repr=False)
+  mover_planes: tuple[int | tuple[int, ...], int | tuple[int, ...]] | None = dataclasses.field(
+    default=None, compare=False, repr=False
+  )
   symmetries: tuple[Symmetry, ...] = dataclasses.field(default=(), compare=False, repr=False)
 
   def __post_init__(self) -> None:
@@ -67,8 +77,18 @@ class EnvSpec:
       raise ValueError(
         f"action_places={self.action_places!r}: needs at least {self.num_places} actions, one for each place"
       )
+    _check_names("action_names", self.action_names)
+    if len(self.action_names) > self.num_env_actions:
+      raise ValueError(f"action_names: {len(self.action_names)} names for {self.num_env_actions} actions")
+    _check_names("frame_names", self.frame_names)
+    if len(self.frame_names) not in (0, self.frame_shape[2]):
+      raise ValueError(
+        f"frame_names: {len(self.frame_names)} names; must be {self.frame_shape[2]}, one for each plane or "
+        "vector entry"
+      )
     if self.player_planes and not set(self.player_planes) <= set(range(self.frame_shape[2])):
       raise ValueError(f"player_planes={self.player_planes}: must be planes of frames of {self.frame_shape}")
+    self._check_mover_planes()
     for symmetry in self.symmetries:
       for key, value, size in (
         ("entries", symmetry.entries, math.prod(self.frame_shape)),
@@ -76,6 +96,25 @@ class EnvSpec:
       ):
         if not np.array_equal(np.sort(value), np.arange(size)):
           raise ValueError(f"symmetries: {symmetry.name}.{key}: must be a permutation of 0 … {size - 1}")
+
+  def _check_mover_planes(self) -> None:
+    if self.mover_planes is None:
+      return
+    where = f"mover_planes={self.mover_planes}"
+    if self.num_players != 2 or self.player_planes:
+      other = (
+        f"player_planes={self.player_planes}" if self.player_planes else f"num_players={self.num_players}"
+      )
+      raise ValueError(f"{where}: must be None with {other}")
+    planes = [plane for own in self.planes_of_players for plane in own]
+    if len(set(planes)) < len(planes) or not set(planes) <= set(range(self.frame_shape[2])):
+      raise ValueError(f"{where}: must be different planes of frames of {self.frame_shape}")
+
+  @property
+  def planes_of_players(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The planes with pieces of player 0 and of player 1; with `mover_planes`, of the mover and the other."""
+    first, second = self.mover_planes or (self.player_planes or ((), ()))[:2]
+    return _as_tuple(first), _as_tuple(second)
 
   @property
   def num_actions(self) -> int:
@@ -91,3 +130,16 @@ class EnvSpec:
   def to_dict(self) -> dict:
     """Returns the fields that are compared as plain values, for JSON."""
     return {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.compare}
+
+
+def _as_tuple(planes: int | tuple[int, ...]) -> tuple[int, ...]:
+  return planes if isinstance(planes, tuple) else (planes,)
+
+
+def _check_names(key: str, names: tuple[str, ...]) -> None:
+  """Raises ValueError unless `names` is a tuple of printable texts."""
+  if not isinstance(names, tuple) or not all(isinstance(name, str) for name in names):
+    raise ValueError(f"{key}={names!r}: must be a tuple of texts")
+  for name in names:
+    if not name.isprintable():
+      raise ValueError(f"{key}: {name!r} has characters that cannot be printed")

@@ -95,8 +95,8 @@ def check_mover_view(config: Config, spec: EnvSpec) -> None:
   """Raises UserError if `network.mover_view` is set and the environment lists no `player_planes`."""
   if config.network.mover_view and spec.player_planes is None:
     raise UserError(
-      f"network.mover_view=true: must be false with env.name={config.env.name}, which lists no planes of the "
-      "players; the frames of Othello are from the view of the player to move anyway"
+      f"network.mover_view=true: must be false with env.name={config.env.name}, whose EnvSpec lists no "
+      "player_planes; some frames, such as those of Othello, are from the view of the player to move anyway"
     )
 
 

@@ -110,9 +110,10 @@ def legend_of(spec: EnvSpec, width: int) -> Picture | None:
 
 
 def named_planes(spec: EnvSpec) -> list[tuple[str, tuple[int, int, int]]]:
-  """Returns the planes' names and colors; empty if the planes have no names."""
+  """Returns the names and colors of the planes that have a name."""
   names = render_spec_of(spec).names if render_spec_of(spec).kind == "planes" else ()
-  return [(name, (r, g, b)) for name, (r, g, b) in zip(names, plane_colors(len(names)).tolist(), strict=True)]
+  colors = plane_colors(len(names)).tolist()
+  return [(name, (r, g, b)) for name, (r, g, b) in zip(names, colors, strict=True) if name]
 
 
 def enlarge(picture: Picture, scale: int) -> Picture:
@@ -163,14 +164,17 @@ def _vector(frame: Frame) -> np.ndarray:
 
 
 def vector_text(frame: Frame, spec: EnvSpec) -> str:
-  """Returns a vector as one line: its facts, up to 16 entries by name, or the indices of nonzero entries."""
+  """Returns a vector as one line: its facts, up to 16 entries, or the nonzero ones; by name or index."""
   vector, render_spec = _vector(frame), render_spec_of(spec)
   if render_spec.facts:
     return ", ".join(f"{label} {value}" for label, value in facts_of(vector, spec) if value != "-")
   if len(vector) <= _MAX_BARS:
     names = render_spec.names or tuple(map(str, range(len(vector))))
     return ", ".join(f"{name} {value:.3g}" for name, value in zip(names, vector, strict=True))
-  return "set: " + " ".join(map(str, np.flatnonzero(vector)))
+  shown = np.flatnonzero(vector).tolist()
+  if render_spec.names:
+    return ", ".join(f"{render_spec.names[i]} {vector[i]:.3g}" for i in shown)
+  return "set: " + " ".join(map(str, shown))
 
 
 def facts_of(vector: Float[np.ndarray, " D"], spec: EnvSpec) -> list[tuple[str, str]]:

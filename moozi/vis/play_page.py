@@ -10,9 +10,9 @@ import numpy as np
 from PIL import Image
 
 from moozi.core.spec import EnvSpec
-from moozi.vis.boards import board_text, draw_board
+from moozi.vis.frames import draw_frame
 from moozi.vis.lettering import Frame
-from moozi.vis.render_spec import Board, action_names, board_of, render_spec_of
+from moozi.vis.render_spec import action_names, board_of, render_spec_of
 from moozi.vis.report import make_page
 from moozi.vis.terminal import frame_text
 
@@ -31,10 +31,10 @@ def play_page(title: str) -> str:
 
 
 def board_shape(frame: Frame, spec: EnvSpec) -> tuple[int, int] | None:
-  """Returns (rows, columns) of the board; None if the game has none."""
+  """Returns (rows, columns) of the board, or of frames whose actions have places; None if there is none."""
   board = render_spec_of(spec).board
   if board is None:
-    return None
+    return spec.frame_shape[:2] if spec.num_places else None
   rows, columns = board_of(frame, board, 0).shape
   return rows, columns
 
@@ -46,19 +46,19 @@ def cells_of_actions(spec: EnvSpec, rows: int, columns: int) -> tuple[Mode, list
   column; with "from_to", a pair of cells. Other actions, such as a pass, name no cell.
   """
   board = render_spec_of(spec).board
-  assert board is not None, "the game has a board"
-  names, num_cells = action_names(spec)[1:], rows * columns
-  if board.ground == "holes" and spec.num_env_actions == columns:
-    return "columns", [[row * columns + column for row in range(rows)] for column in range(columns)]
-  if num_cells <= spec.num_env_actions <= num_cells + 1:
-    cells = [_drawn(a, rows, columns, board) if a < num_cells else [] for a in range(spec.num_env_actions)]
-    return "cells", cells
-  return "from_to", [_from_to(name, rows, columns) for name in names]
+  actions, num_cells = range(spec.num_env_actions), rows * columns
+  is_holes = board is not None and board.ground == "holes" and spec.num_env_actions == columns
+  if is_holes or spec.action_places == "columns":
+    return "columns", [[row * columns + a for row in range(rows)] if a < columns else [] for a in actions]
+  if num_cells <= spec.num_env_actions <= num_cells + 1 or spec.action_places == "cells":
+    is_flipped = board is not None and board.row_0_is_below
+    return "cells", [_drawn(a, rows, columns, is_flipped) if a < num_cells else [] for a in actions]
+  return "from_to", [_from_to(name, rows, columns) for name in action_names(spec)[1:]]
 
 
-def _drawn(cell: int, rows: int, columns: int, board: Board) -> list[int]:
+def _drawn(cell: int, rows: int, columns: int, is_flipped: bool) -> list[int]:
   row, column = divmod(cell, columns)
-  return [(rows - 1 - row if board.row_0_is_below else row) * columns + column]
+  return [(rows - 1 - row if is_flipped else row) * columns + column]
 
 
 def _from_to(name: str, rows: int, columns: int) -> list[int]:
@@ -71,14 +71,13 @@ def _from_to(name: str, rows: int, columns: int) -> list[int]:
 
 
 def picture_of(frame: Frame, spec: EnvSpec, to_play: int) -> dict[str, Any]:
-  """Returns a position as text, and as a picture (a data URL) if the game has a board."""
-  board = render_spec_of(spec).board
-  if board is None:
-    return {"text": frame_text(frame, spec, to_play)}
+  """Returns a position as text, and as a picture (a data URL) if it has cells (`board_shape`)."""
+  text = frame_text(frame, spec, to_play)
+  if board_shape(frame, spec) is None:
+    return {"text": text}
   out = io.BytesIO()
-  Image.fromarray(draw_board(frame, spec, _PIXELS, to_play)).save(out, format="PNG")
-  url = "data:image/png;base64," + base64.b64encode(out.getvalue()).decode()
-  return {"text": board_text(frame, spec, to_play), "picture": url}
+  Image.fromarray(draw_frame(frame, spec, _PIXELS, to_play)).save(out, format="PNG")
+  return {"text": text, "picture": "data:image/png;base64," + base64.b64encode(out.getvalue()).decode()}
 
 
 def actions_of(spec: EnvSpec, legal: np.ndarray, cells: Sequence[Sequence[int]]) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ import dataclasses
 import functools
 import math
 import re
+from collections.abc import Collection, Sequence
 from typing import Literal
 
 import numpy as np
@@ -67,12 +68,18 @@ class RenderSpec:
   is_partial: bool = False  # whether the vector has further entries, which are not shown
 
 
-@functools.lru_cache(maxsize=64)
 def render_spec_of(spec: EnvSpec) -> RenderSpec:
   """Returns the render spec that is listed for the environment.
 
-  If none is listed or it does not fit the frames, returns a render spec chosen by the shape of the frames.
+  If none is listed or it does not fit the frames, returns a render spec chosen by what the `EnvSpec` says of
+  the frames, and by their shape.
   """
+  # These fields are not compared, so equal specs may differ in them.
+  return _render_spec(spec, (spec.frame_names, spec.action_places, spec.player_planes, spec.mover_planes))
+
+
+@functools.lru_cache(maxsize=64)
+def _render_spec(spec: EnvSpec, _: tuple[object, ...]) -> RenderSpec:
   library, _, game = spec.name.partition(":")
   # go(board_size=9) becomes go, and CartPole-v1 becomes CartPole.
   game = re.sub(r"-v\d+$", "", game.partition("(")[0])
@@ -86,9 +93,57 @@ def render_spec_of(spec: EnvSpec) -> RenderSpec:
     return render_spec
   height, width, channels = spec.frame_shape
   if height == width == 1 and channels > 1:
-    return RenderSpec(kind="vector")
+    return RenderSpec(kind="vector", names=spec.frame_names)
+  # An image may have places too, such as one plane with 1 and -1, or a picture in RGB.
+  has_planes = spec.frame_dtype == "bool" or channels not in (1, 3)
+  if spec.planes_of_players != ((), ()) or (spec.num_places and has_planes):
+    return RenderSpec(kind="board", board=_board_of_planes(spec))
   is_image = spec.frame_dtype == "uint8" or (spec.frame_dtype == "float32" and channels in (1, 3))
-  return RenderSpec(kind="image" if is_image else "planes")
+  return RenderSpec(kind="image" if is_image else "planes", names=spec.frame_names)
+
+
+def _board_of_planes(spec: EnvSpec) -> Board:
+  """Returns the board of a game that is not listed: the pieces are those of the planes that the spec names.
+
+  A player's only plane has X or O; several planes have the letters of their names. Other planes are pieces of
+  nobody: those with a name, or all if no plane belongs to a player.
+  """
+  players, in_columns = spec.planes_of_players, spec.action_places == "columns"
+  names = spec.frame_names or ("",) * spec.frame_shape[2]
+  has_letters = max(map(len, players)) > 1
+  pieces = [
+    Piece(plane, owner, mark if has_letters else "" if in_columns else "XO")
+    for owner, planes in enumerate(players)
+    for plane, mark in zip(planes, signs_of([names[plane] for plane in planes]), strict=True)
+  ]
+  owned = {piece.plane for piece in pieces} | {*(spec.player_planes or ())[2:]}
+  others = [i for i, name in enumerate(names) if i not in owned and (name or not pieces)]
+  marks = signs_of([names[i] for i in others], {letter for piece in pieces for letter in piece.mark})
+  has_marks = len(pieces) + len(others) > 1
+  pieces += [Piece(i, None, mark if has_marks else "") for i, mark in zip(others, marks, strict=True)]
+  colors, colored = (
+    (_RED_AND_YELLOW, ("red", "yellow")) if in_columns else (_ORANGE_AND_BLUE, ("orange", "blue"))
+  )
+  is_owned, is_marked = players != ((), ()), not (has_letters or in_columns)
+  return Board(
+    ground="holes" if in_columns else "cells",
+    pieces=tuple(pieces),
+    colors=colors,
+    names=("player 0", "player 1") if not is_owned else ("X", "O") if is_marked else colored,
+    is_relative=spec.mover_planes is not None,
+  )
+
+
+def signs_of(names: Sequence[str], taken: Collection[str] = ()) -> list[str]:
+  """Returns one sign for each name: its first letter that no earlier name uses, else the index of the name.
+
+  Letters are in upper case; no sign is one of `taken`.
+  """
+  out: list[str] = []
+  for i, name in enumerate(names):
+    letters = (x.upper() for x in name if x.isalpha())
+    out.append(next((x for x in letters if x not in out and x not in taken), str(i)))
+  return out
 
 
 def action_name(spec: EnvSpec, action: int) -> str:

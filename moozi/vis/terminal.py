@@ -15,7 +15,7 @@ from moozi.core.spec import DUMMY_ACTION, EnvSpec
 from moozi.vis.boards import board_text
 from moozi.vis.frames import draw_frame, named_planes, vector_text
 from moozi.vis.lettering import Frame, Picture, rounded, value_text
-from moozi.vis.render_spec import action_name, mover_text, render_spec_of
+from moozi.vis.render_spec import action_name, mover_text, render_spec_of, signs_of
 
 _BAR_LENGTH = 20
 _MAX_BARS = 12
@@ -84,8 +84,7 @@ def frame_view(
 def frame_text(frame: Frame, spec: EnvSpec, to_play: int) -> str:
   """Returns a frame as text without colors; "" for images.
 
-  A cell shows the letter of its plane: the first letter in the plane's name that no earlier plane uses. If no
-  letter is free, the cell shows the index of the plane.
+  A cell shows the sign of its plane (`signs_of`), in lower case.
   """
   render_spec = render_spec_of(spec)
   if render_spec.board is not None:
@@ -95,12 +94,10 @@ def frame_text(frame: Frame, spec: EnvSpec, to_play: int) -> str:
   if render_spec.kind == "image":
     return ""
   planes = np.asarray(frame) > 0.5
-  signs: list[str] = []
-  for i in range(planes.shape[-1]):
-    name = render_spec.names[i] if render_spec.names else ""
-    signs.append(next((c for c in name if c.isalpha() and c not in signs), str(i % 10)))
+  signs = [sign.lower() for sign in signs_of(render_spec.names or ("",) * planes.shape[-1])]
+  width = max(map(len, signs))
   first = np.where(planes.any(axis=-1), planes.argmax(axis=-1), len(signs))
-  return "\n".join(" ".join([*signs, "."][i] for i in row) for row in first)
+  return "\n".join(" ".join([*signs, "."][i].rjust(width) for i in row) for row in first)
 
 
 def step_view(step: Step, spec: EnvSpec, lines: Sequence[str], columns: int, rows: int) -> RenderableType:

@@ -1,18 +1,23 @@
 """Tests of the server of `moozi play --web`: the game by requests, and the requests that it refuses."""
 
+import base64
 import http.client
+import io
 import json
 import threading
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from moozi.api.arena import entrants_of
 from moozi.api.match import Match, make_advisor
 from moozi.commands import play_web
 from moozi.commands.play_web import server_of
 from moozi.core.errors import EnvError, UserError
+from moozi.core.spec import EnvSpec
 from moozi.envs import registry
-from moozi.vis.play_page import cells_of_actions
+from moozi.vis.play_page import board_shape, cells_of_actions, picture_of
 
 pytest.importorskip("pyspiel")
 
@@ -251,3 +256,45 @@ def test_cells_as_drawn():
   mode, of_actions = cells("stratego")
   names = registry.env_spec("open_spiel:stratego", seat="random").action_names
   assert (mode, of_actions[names.index("f1-f5")]) == ("from_to", [35, 11])
+
+
+def own_spec(num_actions, places, dtype="bool", planes=2):
+  return EnvSpec(
+    name="own",
+    frame_shape=(2, 3, planes),
+    frame_dtype=dtype,
+    num_env_actions=num_actions,
+    num_players=2,
+    action_places=places,
+  )
+
+
+@pytest.mark.parametrize(
+  ("spec", "mode", "cells"),
+  [
+    (own_spec(6, "cells"), "cells", [[0], [1], [2], [3], [4], [5]]),
+    (own_spec(9, "cells", "uint8"), "cells", [[0], [1], [2], [3], [4], [5], [], [], []]),
+    (own_spec(6, "columns"), "columns", [[0, 3], [1, 4], [2, 5], [], [], []]),
+    (own_spec(4, "columns", "float32", 1), "columns", [[0, 3], [1, 4], [2, 5], []]),
+  ],
+)
+def test_places_of_actions_of_an_own_game(spec, mode, cells):
+  frame = np.zeros(spec.frame_shape, spec.frame_dtype)
+  frame[1, 2, 0] = 1
+  assert board_shape(frame, spec) == (2, 3)
+  assert cells_of_actions(spec, 2, 3) == (mode, cells)
+  picture = picture_of(frame, spec, 0)["picture"].removeprefix("data:image/png;base64,")
+  drawn = np.asarray(Image.open(io.BytesIO(base64.b64decode(picture))))
+  rows, columns = (side // n for side, n in zip(drawn.shape[:2], (2, 3), strict=True))
+  assert rows == columns > 99  # the page lays its cells over the picture
+  tiles = drawn.reshape(2, rows, 3, columns, 3).swapaxes(1, 2)
+  differs = (tiles != tiles[0, 0]).any(axis=(2, 3, 4))
+  assert differs[1, 2]
+  assert not differs[:, :2].any()
+
+
+def test_frames_without_places_have_no_cells():
+  spec = own_spec(6, "none")
+  frame = np.zeros(spec.frame_shape, bool)
+  assert board_shape(frame, spec) is None
+  assert "picture" not in picture_of(frame, spec, 0)

@@ -252,3 +252,98 @@ def test_tic_tac_toe_text(name):
     step = env.step(action)
   text = board_text(step.observation.frame, env.env_spec, step.observation.to_play)
   assert text == "O . .\n. X .\n. . X"
+
+
+# --- boards of users' own games
+
+
+def own_spec(planes, dtype="bool", places="cells", **kwargs):
+  shape = (2, 3, planes)
+  num_actions = {"cells": 7, "columns": 3}[places]
+  fields = {"name": "own", "num_players": 2, "action_places": places} | kwargs
+  return EnvSpec(frame_shape=shape, frame_dtype=dtype, num_env_actions=num_actions, **fields)
+
+
+def own_frame(spec, **cells):
+  """Returns a frame; each keyword `p0` … is a plane and its set cells (row, column)."""
+  frame = np.zeros(spec.frame_shape, spec.frame_dtype)
+  for plane, places in cells.items():
+    for row, column in places:
+      frame[row, column, int(plane[1:])] = 1
+  return frame
+
+
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "float32"])
+def test_pieces_of_mover_planes_keep_their_owner(dtype):
+  spec = own_spec(2, dtype, mover_planes=(0, 1))
+  first, second = [(0, 0), (1, 2)], [(0, 1)]
+  of_first = own_frame(spec, p0=first, p1=second)
+  of_second = own_frame(spec, p0=second, p1=first)
+  assert board_text(of_first, spec, 0) == board_text(of_second, spec, 1) == "X O .\n. . X"
+  np.testing.assert_array_equal(draw_frame(of_first, spec, 90, 0), draw_frame(of_second, spec, 90, 1))
+  assert [player_name(spec, i) for i in (0, 1)] == ["X", "O"]
+
+
+def test_pieces_of_player_planes_keep_their_owner():
+  spec = own_spec(3, player_planes=(1, 0, 2))
+  everywhere = [(row, column) for row in range(2) for column in range(3)]
+  for to_play, mover in ((0, []), (1, everywhere)):
+    assert board_text(own_frame(spec, p1=[(0, 0)], p0=[(0, 1)], p2=mover), spec, to_play) == "X O .\n. . ."
+
+
+def test_several_planes_of_a_player_have_letters():
+  names = ("man", "king", "man", "king", "mine")
+  spec = own_spec(5, mover_planes=((0, 1), (2, 3)), frame_names=names)
+  frame = own_frame(spec, p0=[(0, 0)], p1=[(0, 1)], p2=[(1, 0)], p3=[(1, 1)], p4=[(1, 2)])
+  assert board_text(frame, spec, 0) == "M K .\nm k I"
+  assert board_text(frame, spec, 1) == "m k .\nM K I"
+  assert [player_name(spec, i) for i in (0, 1)] == ["orange", "blue"]
+
+
+def test_planes_of_nobody():
+  chomp = own_spec(1)
+  assert board_text(own_frame(chomp, p0=[(0, 0)]), chomp) == "# . .\n. . ."
+  assert player_name(chomp, 1) == "player 1"
+  unnamed = own_spec(3)
+  assert board_text(own_frame(unnamed, p0=[(0, 0)], p2=[(1, 1)]), unnamed) == "0 . .\n. 2 ."
+  # A plane without a name, such as one that is 1 everywhere, is not drawn on a board of players.
+  walls = own_spec(4, mover_planes=(0, 1), frame_names=("", "", "wall", ""))
+  frame = own_frame(walls, p0=[(0, 0)], p1=[(0, 1)], p2=[(0, 2)], p3=[(1, 0), (0, 0)])
+  assert board_text(frame, walls, 1) == "O X W\n. . ."
+
+
+def test_columns_of_an_own_game_have_discs():
+  spec = own_spec(2, places="columns", mover_planes=(0, 1))
+  board = render_spec_of(spec).board
+  assert (board.ground, board.names) == ("holes", ("red", "yellow"))
+  assert board_text(own_frame(spec, p0=[(1, 2)]), spec, 1) == ". . .\n. . o"
+
+
+@pytest.mark.parametrize(
+  ("fields", "message"),
+  [
+    ({"mover_planes": (0, 2)}, r"mover_planes=\(0, 2\): must be different planes of frames of \(2, 3, 2\)"),
+    ({"mover_planes": (1, 1)}, r"mover_planes=\(1, 1\): must be different planes"),
+    ({"mover_planes": (-1, 0)}, r"mover_planes=\(-1, 0\): must be different planes"),
+    ({"mover_planes": (0, 1), "num_players": 1}, "must be None with num_players=1"),
+    ({"mover_planes": (0, 1), "player_planes": (0, 1, 1)}, "must be None with player_planes="),
+    ({"frame_names": ("a",)}, "frame_names: 1 names; must be 2, one for each plane or vector entry"),
+    ({"frame_names": "ab"}, "frame_names='ab': must be a tuple of texts"),
+    ({"frame_names": ("a", "\x1b[2J")}, r"frame_names: '\\x1b\[2J' has characters that cannot be printed"),
+    ({"action_names": tuple("abcdefgh")}, "action_names: 8 names for 7 actions"),
+    ({"action_names": (0, 1)}, r"action_names=\(0, 1\): must be a tuple of texts"),
+  ],
+)
+def test_impossible_fields_of_an_own_spec_are_refused(fields, message):
+  with pytest.raises(ValueError, match=message):
+    own_spec(2, **fields)
+
+
+def test_names_of_a_vector():
+  short = make_spec((1, 1, 2), "float32", frame_names=("x", "speed"))
+  assert vector_text(np.array([[[0.5, -2.0]]], np.float32), short) == "x 0.5, speed -2"
+  names = tuple(f"room {i}" for i in range(20))
+  long = make_spec((1, 1, 20), "float32", frame_names=names)
+  vector = np.zeros((1, 1, 20), np.float32)
+  vector[0, 0, [3, 17]] = 1, 0.25
+  assert vector_text(vector, long) == "room 3 1, room 17 0.25"

@@ -79,7 +79,7 @@ def render_spec_of(spec: EnvSpec) -> RenderSpec:
 
 
 @functools.lru_cache(maxsize=64)
-def _render_spec(spec: EnvSpec, _: tuple[object, ...]) -> RenderSpec:
+def _render_spec(spec: EnvSpec, described: tuple[object, ...]) -> RenderSpec:
   library, _, game = spec.name.partition(":")
   # go(board_size=9) becomes go, and CartPole-v1 becomes CartPole.
   game = re.sub(r"-v\d+$", "", game.partition("(")[0])

@@ -24,11 +24,13 @@ class FrameFormat:
     encode: maps an observation to its frame, a fresh array. Raises UserError where the observation has
       another shape than its spec, or values that the spec's dtype cannot hold; the latter as EnvValueError if
       they are not finite.
+    names: names of the C planes or entries; empty if they have none.
   """
 
   shape: tuple[int, int, int]
   dtype: str
   encode: Callable[[Any], Shaped[np.ndarray, "H W C"]]
+  names: tuple[str, ...] = ()
 
 
 def array_format(

@@ -10,6 +10,7 @@ from dm_env import specs
 from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
 from moozi.envs.environment import Game, GameEnvironment
+from moozi.envs.names import action_names, frame_names
 from moozi.envs.observations import FrameFormat, array_format
 from moozi.envs.validation import check_mask, check_num_actions, short
 
@@ -52,7 +53,8 @@ def wrap(name: str, env: dm_env.Environment) -> GameEnvironment:
     frame_dtype=frames.dtype,
     num_env_actions=num_actions,
     num_players=num_players,
-    action_names=tuple(str(start + i) for i in range(num_actions)),
+    action_names=action_names(where, env, num_actions, start),
+    frame_names=frame_names(where, env, frames.shape[2]),
   )
   return GameEnvironment(_DmEnvGame(env, frames, spec, start, is_record), spec)
 

@@ -21,6 +21,7 @@ from moozi.core.config import PositiveInt, Section
 from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
 from moozi.envs.environment import Environment, Game, GameEnvironment
+from moozi.envs.names import action_names, entry_names, frame_names
 from moozi.envs.observations import FrameFormat, array_format, one_hot_format
 from moozi.envs.suite import Suite
 from moozi.envs.trial import spec_after_trial
@@ -189,7 +190,8 @@ def wrap(name: str, env: Any) -> GameEnvironment:
     frame_shape=frames.shape,
     frame_dtype=frames.dtype,
     num_env_actions=num_actions,
-    action_names=tuple(str(start + i) for i in range(num_actions)),
+    action_names=action_names(where, env, num_actions, start),
+    frame_names=frame_names(where, env, frames.shape[2]) or frames.names,
   )
   return GameEnvironment(_GymnasiumGame(where, env, frames, num_actions, start), spec)
 
@@ -256,7 +258,9 @@ def _frame_format(where: str, space: Any) -> FrameFormat:
     raise unsupported
   is_boolean = isinstance(space, spaces.MultiDiscrete | spaces.MultiBinary)
   vector = array_format(where, (size,), bool) if is_boolean else _box_format(where, flat)
-  return FrameFormat(vector.shape, vector.dtype, lambda x: vector.encode(spaces.flatten(space, x)))
+  return FrameFormat(
+    vector.shape, vector.dtype, lambda x: vector.encode(spaces.flatten(space, x)), entry_names(space)
+  )
 
 
 def _box_format(where: str, box: Any) -> FrameFormat:

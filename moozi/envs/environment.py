@@ -74,12 +74,17 @@ class Environment(dm_env.Environment):  # type: ignore[misc]
     """Makes an opponent for the current episode or the next one.
 
     Args:
-      kind: "random" plays any legal action and exists in every environment; a suite may offer others.
+      kind: "random" plays any legal action and exists in every environment. "mcts" is OpenSpiel's tree search
+        in environments with `max_moves`. A suite may offer others.
 
     Raises: UserError: the environment has no such opponent.
     """
     if kind == "random":
       return RandomBot(seed)
+    if kind == "mcts":
+      from moozi.envs.suites.open_spiel.bots import mcts_in
+
+      return mcts_in(self, simulations, seed)
     raise UserError(f"{kind}: {self.env_spec.name} has no such player; all environments have random, self")
 
   def observation_spec(self) -> Any:

@@ -13,6 +13,8 @@ from moozi.envs.validation import check_mask, check_reward
 
 # Maximum number of steps of the trial episode.
 _TRIAL_STEPS = 200
+# Maximum number of its steps at which an environment with `max_moves` is copied.
+_TRIAL_COPIES = 20
 
 
 def spec_after_trial(environment: Environment, plugin: Plugin) -> EnvSpec:
@@ -31,6 +33,8 @@ def spec_after_trial(environment: Environment, plugin: Plugin) -> EnvSpec:
         _check(step, environment.env_spec, 1 - mover)
         if step.last():
           break
+      if environment.max_moves is not None:
+        _check_rules(environment)
   except UserError:
     with contextlib.suppress(Exception, SystemExit):
       environment.close()
@@ -38,6 +42,45 @@ def spec_after_trial(environment: Environment, plugin: Plugin) -> EnvSpec:
   with plugin.errors("closing it failed"):
     environment.close()
   return environment.env_spec
+
+
+def _check_rules(environment: Environment) -> None:
+  """Checks an environment with `max_moves`: a search copies it, and its actions determine its state.
+
+  Raises: UserError: a copy is not independent, or another seed changes what equal actions lead to.
+  """
+  where, random = f"env.name={environment.env_spec.name}", np.random.default_rng(1)
+  environment.seed(1)
+  step, other = environment.reset(), environment.clone()
+  other.seed(2)
+  same = other.reset()
+  for _ in range(_TRIAL_COPIES):
+    if not _is_equal(step, same):
+      raise UserError(
+        f"{where}: with another seed, the same actions lead to another state; an environment with max_moves "
+        "must have no chance and always the same start; without max_moves, muzero can play it"
+      )
+    if step.last():
+      return
+    action = int(random.choice(np.flatnonzero(step.observation.legal_actions_mask)))
+    copied = environment.clone()
+    ahead = copied.step(action)
+    if not ahead.last():
+      copied.step(int(np.flatnonzero(ahead.observation.legal_actions_mask)[0]))
+    try:
+      step, same = environment.step(action), other.step(action)
+    except ValueError:  # the copy has moved the environment, where the action is illegal now
+      step = same
+    if not _is_equal(step, ahead):
+      raise UserError(
+        f"{where}: a step of a copy (`clone`) changes the environment, or differs from its step; "
+        "a copy must share nothing that a step changes (by default it is copy.deepcopy)"
+      )
+
+
+def _is_equal(a: TimeStep, b: TimeStep) -> bool:
+  parts = zip(a.observation, b.observation, strict=True)
+  return a[:3] == b[:3] and all(np.array_equal(x, y) for x, y in parts)
 
 
 def _check(step: TimeStep, spec: EnvSpec, to_play: int | None) -> None:

@@ -1,14 +1,20 @@
-"""Bots that read the state of a game: the package's MCTS."""
+"""Bots that read the state of a game: the package's MCTS, in its own games and in users' games."""
 
+import copy
 import importlib
+import importlib.util
+import math
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
+import dm_env
 import numpy as np
 
-from moozi.core.errors import UserError
-from moozi.envs.environment import Bot
+from moozi.core.errors import UserError, one_line
+from moozi.envs.environment import Bot, Environment
 from moozi.envs.suites.open_spiel.rules import Rules, package
+from moozi.ops.players import player_sign
 
 
 class _StateBot:
@@ -49,10 +55,101 @@ def mcts(rules: Rules, simulations: int, seed: int, state: Callable[[], Any], wh
     raise UserError(f"{where}: would see what is hidden in {rules.spec.name}; must be another player")
   pyspiel, seed = package(), seed % 2**31
   if rules.is_in_python:
-    module, random = importlib.import_module("open_spiel.python.algorithms.mcts"), np.random.RandomState(seed)
-    evaluator = module.RandomRolloutEvaluator(1, random)
-    bot = module.MCTSBot(rules.game, 2.0, simulations, evaluator, solve=True, random_state=random)
+    bot = _python_bot(rules.game, simulations, seed)
   else:
     evaluator = pyspiel.RandomRolloutEvaluator(1, seed)
     bot = pyspiel.MCTSBot(rules.game, evaluator, 2.0, simulations, 1000, True, seed, False)
   return _StateBot(bot, state)
+
+
+def mcts_in(environment: Environment, simulations: int, seed: int) -> Bot:
+  """Makes the package's Python MCTS bot for an environment with `max_moves`, with the settings of `mcts`.
+
+  It searches copies of the environment, from the state after the actions in `environment.position()`.
+
+  Raises: UserError: the environment has hidden information or no `max_moves`, it cannot be copied, or the
+    package is not installed.
+  """
+  spec = environment.env_spec
+  if environment.max_moves is None:
+    raise UserError(
+      f"mcts: {spec.name} has no such player; all environments have random, self. mcts plays games of "
+      "OpenSpiel, and games without chance that can be copied: set max_moves of the moozi.Game"
+    )
+  if not spec.is_perfect_information:
+    raise UserError(f"mcts: would see what is hidden in {spec.name}; must be another player")
+  if importlib.util.find_spec("pyspiel") is None:
+    raise UserError('mcts: the package open_spiel is not installed; run pip install "moozi[open_spiel]"')
+  try:
+    start = environment.clone()
+  except Exception as error:
+    raise UserError(f"mcts: {spec.name} cannot be copied (`clone`): {one_line(error)}") from error
+  kinds = package().GameType
+  kind = SimpleNamespace(reward_model=kinds.RewardModel.TERMINAL, dynamics=kinds.Dynamics.SEQUENTIAL)
+  # Most games end with 1, 0 or -1. Where a return is larger, the largest one is not known: see `_State`.
+  bot = _python_bot(
+    SimpleNamespace(get_type=lambda: kind, max_utility=lambda: 1.0), simulations, seed % 2**31
+  )
+
+  def state() -> _State:
+    out = _State(start.clone(), bot)
+    for action in environment.position():
+      if action >= 0:
+        out.apply_action(int(action))
+    return out
+
+  return _StateBot(bot, state)
+
+
+def _python_bot(game: Any, simulations: int, seed: int) -> Any:
+  module, random = importlib.import_module("open_spiel.python.algorithms.mcts"), np.random.RandomState(seed)
+  evaluator = module.RandomRolloutEvaluator(1, random)
+  return module.MCTSBot(game, 2.0, simulations, evaluator, solve=True, random_state=random)
+
+
+class _State:
+  """A copy of an environment as the bot sees a state of the package.
+
+  The bot takes a proven return of `max_utility` for the best one and searches no further. The first return
+  above 1 sets `max_utility` to infinity: then every action is searched.
+  """
+
+  def __init__(self, env: Environment, bot: Any) -> None:
+    self._env, self._bot = env, bot
+    self._show(env.reset())
+    self._returns = (0.0,) * env.env_spec.num_players
+
+  def clone(self) -> "_State":
+    out = copy.copy(self)
+    out._env = self._env.clone()
+    return out
+
+  def apply_action(self, action: int) -> None:
+    mover, step = self._player, self._env.step(action)
+    reward = float(step.reward)
+    self._returns = tuple(
+      total + float(player_sign(mover, player)) * reward for player, total in enumerate(self._returns)
+    )
+    if max(self._returns) > 1:
+      self._bot.max_utility = math.inf
+    self._show(step)
+
+  def _show(self, step: dm_env.TimeStep) -> None:
+    self._legal, self._player = step.observation.legal_actions_mask, int(step.observation.to_play)
+    self._is_over = bool(step.last())
+
+  def legal_actions(self, player: int | None = None) -> list[int]:
+    found: list[int] = np.flatnonzero(self._legal).tolist()
+    return found
+
+  def current_player(self) -> int:
+    return self._player
+
+  def is_terminal(self) -> bool:
+    return self._is_over
+
+  def is_chance_node(self) -> bool:
+    return False
+
+  def returns(self) -> tuple[float, ...]:
+    return self._returns

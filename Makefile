@@ -86,7 +86,7 @@ figures: setup ## write the tables and draw the thesis figures from committed re
 	$(BIN)/python scripts/make_results_page.py
 	$(BIN)/python -m experiments.atari.plot
 	$(BIN)/python -m experiments.boards.plot
-	@status=0; for figure in 5_1 5_2 5_3; do $(BIN)/python -m thesis_figures.figure_$$figure || status=$$?; done; exit $$status
+	@status=0; for figure in figure_5_1 figure_5_2 figure_5_3 minutes; do $(BIN)/python -m thesis_figures.$$figure || status=$$?; done; exit $$status
 
 zoo-check: setup ## play the zoo's agents again and compare with their cards
 	$(BIN)/python scripts/check_zoo.py

@@ -1,4 +1,9 @@
-"""Writes docs/results.md from committed results: `python scripts/make_results_page.py`."""
+"""Writes docs/results.md and blocks of README.md from committed results.
+
+    python scripts/make_results_page.py
+
+`python -m experiments.minatar_vs_ppo.analysis --readme` writes the block `minatar_vs_ppo` of README.md.
+"""
 
 import json
 import statistics
@@ -8,6 +13,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "results.md"
+README = ROOT / "README.md"
 TEMPLATE = """\
 # Results
 
@@ -51,12 +57,12 @@ The dotted line is gymnax's published PPO.
 | Atari Boxing | {boxing} | {boxing_cost} | [atari](../experiments/atari/README.md) |
 | Atari Breakout | {atari_breakout} | {atari_breakout_cost} | [atari](../experiments/atari/README.md) |
 
-Each row is a run of one seed; a row with several returns has the steps and minutes of its seeds together.
-Minutes include evaluations during training and exclude the one at the end; those of MinAtar, above, exclude
-both. The three seeds of Pong are three configurations: the first has `max_env_steps=10_000_000` and no
-`workers.num_holding_envs`, the second is `atari/pong`, and the third plays with averaged parameters (`OWN` in
-`experiments/atari/sweep.py`). Evaluations have 8 simulations per search in Pong, Freeway and Breakout, 16 in
-Pong with 100,000 steps, and 32 in Boxing.
+A row with one return is a run of one seed. In a row with several returns, steps and minutes are sums over its
+seeds. Minutes include evaluations during training and exclude the one at the end; those of MinAtar, above,
+exclude both. The three seeds of Pong are three configurations: the first has `max_env_steps=10_000_000` and
+no `workers.num_holding_envs`, the second is `atari/pong`, and the third plays with averaged parameters (`OWN`
+in `experiments/atari/sweep.py`). Evaluations have 8 simulations per search in Pong, Freeway and Breakout, 16
+in Pong with 100,000 steps, and 32 in Boxing.
 
 ## Measured questions
 
@@ -100,7 +106,8 @@ def minatar() -> str:
   from experiments.minatar_vs_ppo import analysis
 
   tables = read("minatar_vs_ppo/results/table.json")
-  parts = [analysis.project_table(tables), *analysis.comparison_tables(tables)]
+  parts = [f"Protocol ({name}):\n\n{analysis.project_table(tables, name)}" for name in analysis.PROTOCOLS]
+  parts += [analysis.project_conditions(tables), *analysis.comparison_tables(tables)]
   return "\n\n".join(parts)
 
 
@@ -154,6 +161,82 @@ def others() -> dict[str, str]:
   }
 
 
+def strip() -> str:
+  """Returns the pictures at the top of README.md, with the return and the minutes on the agents' cards."""
+  agents = (
+    ("MinAtar Breakout", "minatar/breakout", "breakout", "return {:.1f}"),
+    ("Atari Pong", "atari/pong", "pong", "return {:.1f} of 21"),
+    ("Connect Four", "boards/connect_four", "connect_four", "score {:.2f} of 1 against MCTS(100)"),
+  )
+  cells = []
+  for _, name, picture, text in agents:
+    card = json.loads((ROOT / "zoo" / name / "card.json").read_text("utf-8"))
+    evaluation = card["evaluation"]
+    found = evaluation["return_mean"] if evaluation["score"] is None else evaluation["score"]
+    cells.append(
+      (f"![{picture}](docs/gallery/{picture}.gif)", text.format(found), f"{card['minutes']:.0f} minutes")
+    )
+  pictures, returns, minutes = zip(*cells, strict=True)
+  rows = ([title for title, *_ in agents], ["---"] * len(agents), pictures, returns)
+  lines = [f"| {' | '.join(row)} |" for row in rows]
+  return "\n".join([*lines, f"| {' | '.join(f'{each} on one core' for each in minutes)} |"])
+
+
+def games() -> str:
+  """Returns the table of the other games in README.md: one number in a cell, or one for each seed."""
+  human = json.loads((ROOT / "moozi/envs/suites/atari/scores.json").read_text("utf-8"))["games"]
+  rows = [
+    "| game | measure | result, by seed | compare with | minutes on one core |",
+    "|---|---|---|---|---|",
+  ]
+
+  def row(game: str, measure: str, results: list[str], other: str, paths: list[str]) -> None:
+    minutes = [f"{read(f'{path}/summary.json')['training_s'] / 60:.0f}" for path in paths]
+    rows.append(f"| {game} | {measure} | {', '.join(results)} | {other} | {', '.join(minutes)} |")
+
+  for game, board in (("Connect Four", "connect_four"), ("Othello", "othello"), ("Go 5 × 5", "go_5x5")):
+    path = f"testbed/results/muzero_{board}_seed0"
+    found = next(e for e in read(f"{path}/evaluations.json") if e["opponent"] == "mcts:1000")
+    row(game, "score against MCTS(1000), of 1", [f"{found['score']:.2f}"], "equal play: 0.50", [path])
+  for game, job, best, other in (
+    ("Pong", "pong", "21", f"human: {human['pong']['human']:g}"),
+    ("Pong, 100,000 steps", "100k_pong", "21", f"random play: {human['pong']['random']:g}"),
+    ("Freeway", "freeway", "34", f"human: {human['freeway']['human']:g}"),
+    ("Boxing", "boxing", "100", f"human: {human['boxing']['human']:g}"),
+    ("Breakout", "breakout", "864", f"human: {human['breakout']['human']:g}"),
+  ):
+    paths = _folders(f"atari/results/muzero_{job}_seed*")
+    returns = [f"{read(f'{path}/evaluations.json')[0]['return_mean']:.1f}" for path in paths]
+    row(f"Atari {game}", f"return, of {best}", returns, other, paths)
+  chance = _folders("chance/results/2048_stochastic_gumbel_seed*")
+  scores = [f"{read(f'{path}/evaluations.json')[-1]['return_mean']:,.0f}" for path in chance]
+  random = read("chance/results/random_play.json")["mean"]
+  row("2048", "score", scores, f"random play: {random:,.0f}", chance)
+  return "\n".join(rows)
+
+
+def minutes() -> str:
+  """Returns the sentence of README.md that says where the tuned PPO is ahead at equal minutes."""
+  rows = [
+    row
+    for row in read("minatar_vs_ppo/results/table.json")["minutes"]
+    if row["protocol"] == "a" and row["rival"] == "ppo_tuned"
+  ]
+  behind = [row for row in rows if row["rival_then"] > row["moozi_then"]]
+  each = " and ".join(
+    f"{row['game'].replace('_', ' ').title()} ({row['rival_then']:.1f} against {row['moozi_then']:.1f})"
+    for row in behind
+  )
+  return (
+    f"After {rows[0]['at_minutes']:.0f} minutes on one core the tuned PPO is ahead on {each}, "
+    f"and MuZero on the other {len(rows) - len(behind)} games."
+  )
+
+
+BLOCKS = {"strip": strip, "games": games, "minutes": minutes}
+"""The blocks of README.md between markers of these names."""
+
+
 def page() -> str:
   """Returns the text of docs/results.md."""
   return TEMPLATE.format(minatar=minatar(), **others())
@@ -171,4 +254,9 @@ def _cost(summaries: list[dict[str, Any]]) -> str:
 
 
 if __name__ == "__main__":
+  sys.path.append(str(ROOT))
+  from experiments.lib.results import write_between_markers
+
   PAGE.write_text(page(), "utf-8")
+  for name, block in BLOCKS.items():
+    write_between_markers(README, name, block())

@@ -1,6 +1,8 @@
 """The plot styles, functions and command line that the figures share."""
 
 import argparse
+import hashlib
+import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,6 +22,9 @@ from moozi.io.plain_data import read_yaml
 HERE = Path(__file__).resolve().parent
 EXPERIMENT = HERE.parent / "experiments" / "minatar_vs_ppo"
 GYMNAX = HERE.parent / "experiments" / "ppo_check" / "gymnax.yaml"
+DATA = "Data"
+"""The key of a PNG's metadata with the digest of what it plots."""
+
 GYMNAX_RATE = "1e-3"  # as in config/ppo/minatar.yaml
 
 # Colours of Okabe and Ito, safe for colour-blind readers; line styles and markers differ as well.
@@ -59,10 +64,34 @@ def main(
   except UserError as error:
     print(f"error: {name}: {error}", file=sys.stderr)
     return 2
-  figure.savefig(options.out, dpi=130)
+  figure.savefig(options.out, dpi=130, metadata={DATA: digest_of(figure)})
   plt.close(figure)
   print(options.out)
   return 0
+
+
+def digest_of(figure: plt.Figure) -> str:
+  """Returns the SHA-256 of a figure's titles, labels and, to three digits, the points of its lines."""
+
+  def digits(values: Any) -> list[str]:
+    # Decimal ties are moved off the tie, because the last bit of a mean differs between processors.
+    return [f"{x:.3g}" for x in np.asarray(values, np.float64) * (1 + 1e-9)]
+
+  parts = []
+  for axis in figure.axes:
+    parts.append([axis.get_title(), axis.get_xlabel(), axis.get_ylabel()])
+    parts += [
+      [str(line.get_label()), *digits(line.get_xdata()), *digits(line.get_ydata())] for line in axis.lines
+    ]
+  return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def legend(figure: plt.Figure) -> None:
+  """Adds one legend below the axes, with each label once."""
+  lines = {
+    label: line for axis in figure.axes for line, label in zip(*axis.get_legend_handles_labels(), strict=True)
+  }
+  figure.legend(lines.values(), lines.keys(), loc="outside lower center", ncols=len(lines), frameon=False)
 
 
 def draw_agent(axis: plt.Axes, runs: Sequence[Run], x: str) -> None:

@@ -16,7 +16,7 @@ import matplotlib.pyplot as plt
 
 from experiments.minatar_vs_ppo.runs import read_runs
 from experiments.minatar_vs_ppo.sweep import PROTOCOLS
-from thesis_figures.drawing import MissingError, draw_agent, draw_gymnax, finish, last_step, main
+from thesis_figures.drawing import MissingError, draw_agent, draw_gymnax, finish, last_step, legend, main
 
 GAMES = ("asterix", "breakout", "freeway", "seaquest", "space_invaders")
 AGENTS = ("muzero", "ppo_replica", "ppo_tuned")
@@ -48,10 +48,7 @@ def draw(results: Path) -> plt.Figure:
       finish(minutes, "wall_s")
     for axis in axes[2 * row : 2 * row + 2, 0]:
       axis.set_ylabel(f"return ({protocol}: {TITLES[protocol]})", fontsize=8)
-  lines = {
-    label: line for axis in axes.flat for line, label in zip(*axis.get_legend_handles_labels(), strict=True)
-  }
-  figure.legend(lines.values(), lines.keys(), loc="outside lower center", ncols=len(lines), frameon=False)
+  legend(figure)
   figure.suptitle("MinAtar (package minatar): MooZi and PPO")
   return figure
 

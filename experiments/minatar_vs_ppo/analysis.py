@@ -511,44 +511,58 @@ def _steps_of(rows: Mapping[str, dict[str, Any]]) -> str:
   return " to ".join(dict.fromkeys(map(_millions, (min(made), max(made)))))
 
 
-def project_table(tables: dict[str, Any]) -> str:
-  """Returns the short table of the project's README."""
-  lines = head_of("MinAtar, mean return")
+def project_table(tables: dict[str, Any], protocol: str) -> str:
+  """Returns the short table of a protocol, for the project's README. Bold is the best of a column."""
+  shown = [
+    row for row in tables["measured"] if row["protocol"] == protocol and row["agent"] not in SHORT_AGENTS
+  ]
+  labels, returns = [], []
+  for agent in ("muzero", "ppo_tuned", "ppo_replica"):
+    rows = {row["game"]: row for row in shown if row["agent"] == agent}
+    if not rows:
+      continue
+    minutes = sorted(round(row["minutes"]) for row in rows.values() if row["minutes"] is not None)
+    seeds = sorted({len(row["seeds"]) for row in rows.values()})
+    labels.append(
+      f"{LABELS[agent]} | {_steps_of(rows)} | {_span(minutes) if minutes else '–'} | {_span(seeds)}"
+    )
+    returns.append(
+      {game: ("≥ " * bool(r["episodes_at_bound"]), r["mean"], ".1f") for game, r in rows.items()}
+    )
+  best = _best_published(tables["published"], protocol)
+  if best:
+    labels.append(f"best published | {best['steps']} | – | –")
+    returns.append(best["returns"])
+  largest = {game: max((r[game][1] for r in returns if game in r), default=None) for game in GAMES}
+
+  def cell(of: Mapping[str, tuple[str, float, str]], game: str) -> str:
+    if game not in of:
+      return "–"
+    mark, value, form = of[game]
+    bold = "**" * (value == largest[game])
+    return f"{bold}{mark}{value:{form}}{bold}"
+
+  lines = head_of("agent | steps | minutes | seeds")
+  lines[1] += "---|" * 3
+  lines += [
+    line_of(label, lambda game: cell(of, game))  # noqa: B023
+    for label, of in zip(labels, returns, strict=True)
+  ]
+  return "\n".join(lines)
+
+
+def project_conditions(tables: dict[str, Any]) -> str:
+  """Returns the conditions of `project_table`."""
   shown = [row for row in tables["measured"] if row["agent"] not in SHORT_AGENTS]
-  for protocol in PROTOCOLS:
-    for agent in ("muzero", "ppo_tuned", "ppo_replica"):
-      rows = {r["game"]: r for r in shown if (r["agent"], r["protocol"]) == (agent, protocol)}
-      if not rows:
-        continue
-      steps = _steps_of(rows)
-      minutes = sorted(round(row["minutes"]) for row in rows.values() if row["minutes"] is not None)
-      time = f", {_span(minutes)} minutes" if minutes else ""
-      bold = "**" if agent == "muzero" else ""
-      seeds = sorted({len(row["seeds"]) for row in rows.values()})
-      counted = f"{_span(seeds)} seed{'s' * (seeds[-1] > 1)}"
-      label = f"{bold}{LABELS[agent]}{bold}, {SHORT[protocol]}, {steps} steps, {counted}{time}"
-      lines.append(line_of(label, lambda game: _short_cell(rows.get(game), bold)))  # noqa: B023
-    best = _best_published(tables["published"], protocol)
-    if best:
-      label = f"best published, {SHORT[protocol]}, {best['steps']} steps"
-      lines.append(line_of(label, lambda game: best["returns"].get(game, "–")))  # noqa: B023
   apart = sorted({r["max_env_steps"] // PROTOCOLS[r["protocol"]].num_milestones for r in shown})
-  conditions = (
+  return (
     f"A seed's figure is the mean over its run's last {NUM_REPORTED} "
     f"milestones (checkpoints {_span(apart)} steps apart), of {EPISODES} noise-free episodes each. Without "
     "sticky actions, episodes are cut off after 1,000 steps (Freeway 2,500); with them, only "
-    "evaluation has a limit, 10,000 steps (Freeway 2,500); ≥ marks figures with episodes at this limit. PPO "
-    "with gymnax's settings has gymnax's better learning rate, 1e-3. Minutes are means "
-    f"over seeds, each run on one core, which some runs shared. {NOT_RUN}"
+    "evaluation has a limit, 10,000 steps (Freeway 2,500); ≥ marks figures with episodes at this limit. "
+    "Bold is the best of a column. Minutes are means over the seeds of a game, each run on one core, which "
+    f"some runs shared. ≈ means read off a plot. {NOT_RUN}"
   )
-  return "\n".join([*lines, "", conditions])
-
-
-def _short_cell(row: dict[str, Any] | None, bold: str) -> str:
-  if row is None:
-    return "–"
-  bound = "≥ " * bool(row["episodes_at_bound"])
-  return f"{bold}{bound}{row['mean']:.1f}{bold}"
 
 
 def _best_published(published: Sequence[dict[str, Any]], protocol: str) -> dict[str, Any] | None:
@@ -562,7 +576,7 @@ def _best_published(published: Sequence[dict[str, Any]], protocol: str) -> dict[
   steps = sorted({e["env_steps"] for e in found})
   return {
     "steps": f"{_millions(steps[0])} to {_millions(steps[-1])}",
-    "returns": {game: f"{'≈ ' * max(of)[1]}{max(of)[0]:g}" for game, of in values.items() if of},
+    "returns": {game: ("≈ " * max(of)[1], max(of)[0], "g") for game, of in values.items() if of},
   }
 
 
@@ -640,7 +654,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
   if options.readme is not None:
     own, project = options.readme or (README, PROJECT_README)
     write_between_markers(own, MARK, table)
-    write_between_markers(project, MARK, project_table(tables))
+    write_between_markers(project, MARK, project_table(tables, "a"))
     if not options.readme:
       write_headers(headers_of(groups))
   print(table)

@@ -6,6 +6,7 @@ import runpy
 
 import pytest
 
+from experiments.minatar_vs_ppo import analysis
 from tests.docs.pages import ROOT
 
 EXPERIMENTS = ROOT / "experiments"
@@ -17,20 +18,25 @@ def words_of(page: str) -> str:
   return " ".join((ROOT / page).read_text("utf-8").split())
 
 
-def test_readme_has_the_figures_of_the_results_page():
-  text, found = words_of("README.md"), RESULTS_PAGE["others"]()
-  assert found["connect_four"] in text
-  assert found["othello"] in text
-  assert found["boxing"] in text
-  assert found["freeway"] in text
-  returns = [float(each.replace(",", "")) for each in found["game_2048"].split(" with")[0].split("; ")]
-  assert f"| {sum(returns) / len(returns):,.0f} with chance nodes, mean of three seeds" in text
-  assert found["go_5x5"] in text
-  assert f"{found['connect_four_cost'].split()[-1]} minutes" in text
-  assert f"{found['cartpole'].split()[0]} of 500; four minutes" in text
-  assert found["cartpole_cost"].endswith("| 4")
-  for hand in found["kuhn"].split(" per hand")[0].split(" and "):
-    assert hand in text
+def test_readme_has_the_blocks_of_its_generator():
+  text = (ROOT / "README.md").read_text("utf-8")
+  for name, block in RESULTS_PAGE["BLOCKS"].items():
+    (found,) = re.findall(f"<!-- {name}: begin -->\n\n(.*?)\n\n<!-- {name}: end -->", text, re.DOTALL)
+    assert found == block(), "run python scripts/make_results_page.py"
+  tables = json.loads((EXPERIMENTS / "minatar_vs_ppo" / "results" / "table.json").read_text())
+  assert analysis.project_table(tables, "a") in text
+
+
+def test_readme_has_the_figures_of_make_train():
+  """The steps and returns of `make train` are those of experiments/first_look."""
+  folders = sorted((EXPERIMENTS / "first_look" / "results").iterdir())
+  returns = [json.loads((folder / "summary.json").read_text())["test_return_mean"] for folder in folders]
+  steps = [round(json.loads((folder / "job.json").read_text())["env_steps"], -4) for folder in folders]
+  text = words_of("README.md")
+  assert (
+    f"makes {min(steps):,} to {max(steps):,} steps and returns {min(returns):.1f} to {max(returns):.1f} "
+    in text
+  )
 
 
 def test_gallery_has_the_figure_of_its_run():
@@ -105,7 +111,6 @@ def test_gpu_pages_have_the_figures_of_their_runs():
   mean, deviation = (f"{threads[f'test_return_{each}']:.1f}" for each in ("mean", "std"))
   assert f"| {mean} (standard deviation {deviation}) |" in text
   assert f"it returned {mean} in 30 whole games" in page
-  assert f"| {mean} of 21, 30 whole games; nine minutes " in words_of("README.md")
   assert (large["test_return_mean"], large["test_return_std"]) == (-21, 0)
   folder = EXPERIMENTS / "gpu" / "results" / "pong_large_network"
   ticks = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]

@@ -314,7 +314,9 @@ def test_tables_and_readmes_are_written(sample, tmp_path, capsys):
   assert capsys.readouterr().out == table
   assert table in readmes[0].read_text()
   assert (
-    readmes[1].read_text().startswith("before\n<!-- minatar_vs_ppo: begin -->\n\n| MinAtar, mean return |")
+    readmes[1]
+    .read_text()
+    .startswith("before\n<!-- minatar_vs_ppo: begin -->\n\n| agent | steps | minutes | seeds | Asterix |")
   )
   lines = {cells(line)[0]: cells(line)[1:] for line in table.splitlines() if line.startswith("|")}
   assert lines["**MooZi**"][0] == "–"  # the dictionary keeps the last row of a name, that of protocol b

@@ -219,3 +219,19 @@ def test_command_exits_with_status_2(tmp_path):
   done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
   assert (done.returncode, done.stdout) == (2, "")
   assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+  "name",
+  [
+    "figure_5_2",
+    *(pytest.param(name, marks=pytest.mark.slow) for name in ("figure_5_1", "figure_5_3", "minutes")),
+  ],
+)
+def test_committed_figures_show_the_committed_results(name, monkeypatch, capsys):
+  """Draws each figure again and compares the digest of its points with that in the PNG."""
+  monkeypatch.undo()  # the results are the project's own, with its first runs
+  figure = importlib.import_module(f"thesis_figures.{name}").draw(drawing.RESULTS)
+  with PIL.Image.open(drawing.HERE / f"{name}.png") as picture:
+    assert picture.text[drawing.DATA] == drawing.digest_of(figure), f"run python -m thesis_figures.{name}"
+  drawing.plt.close(figure)

@@ -5,6 +5,7 @@ the name of an entry point of an installed package, or `module:function`. Only t
 the value itself names; `code_keys` lists such values, for commands that open a run of unknown origin.
 """
 
+import ast
 import contextlib
 import dataclasses
 import difflib
@@ -253,7 +254,7 @@ def uses(config: "Config") -> list[Use]:
   planners = config.planners
   found = [
     Use("env.name", config.env.name, ENVIRONMENTS),
-    *(Use(f"env.wrappers[{i}]", value, WRAPPERS) for i, value in enumerate(config.env.wrappers)),
+    *(Use(f"env.wrappers[{i}]", split_call(x)[0], WRAPPERS) for i, x in enumerate(config.env.wrappers)),
     Use("network.kind", config.network.kind, NETWORKS),
     *(
       Use(f"planners.{name}.algorithm", planner.algorithm, SEARCHES)
@@ -294,6 +295,34 @@ def is_importing(name: str) -> bool:
   """Returns whether a library's environment names a module to import, as gymnasium:MODULE:ID does."""
   library, _, game = name.partition(":")
   return library in _IMPORTING and ":" in game
+
+
+def split_call(value: str) -> tuple[str, dict[str, Any]]:
+  """Returns the name and the arguments in `NAME` or `NAME(key=value, …)`, such as `my_wrappers:stack(n=4)`.
+
+  Values are Python literals; true, false and null are True, False and None; any other word is a text.
+
+  Raises: ValueError: the text has another form.
+  """
+  name, bracket, rest = value.partition("(")
+  if not bracket:
+    return value, {}
+  try:
+    call = ast.parse(f"f({rest}", mode="eval").body
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.args:
+      raise ValueError
+    arguments = {str(x.arg): _literal(x.value) for x in call.keywords if x.arg is not None}
+    if len(arguments) < len(call.keywords):  # **arguments, or the same key twice
+      raise ValueError
+  except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+    raise ValueError(f"{one_line(value, 80)!r}: must be NAME or NAME(key=value, …)") from None
+  return name.rstrip(), arguments
+
+
+def _literal(node: ast.expr) -> Any:
+  if isinstance(node, ast.Name):
+    return {"true": True, "false": False, "null": None}.get(node.id, node.id)
+  return ast.literal_eval(node)
 
 
 def is_code(value: str) -> bool:

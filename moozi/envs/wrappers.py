@@ -1,5 +1,7 @@
 """Wrappers that change one aspect of another environment: a step cap, random starts, and the user's own."""
 
+import dataclasses
+import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,7 +10,7 @@ import numpy as np
 from dm_env import TimeStep
 
 from moozi.core import plugins
-from moozi.core.errors import UserError
+from moozi.core.errors import UserError, one_line
 from moozi.core.spec import EnvSpec
 from moozi.envs.environment import Bot, Environment, check_seed
 
@@ -16,14 +18,35 @@ from moozi.envs.environment import Bot, Environment, check_seed
 def apply_wrappers(env: Any, names: Sequence[str]) -> Any:
   """Wraps an environment in the functions that `env.wrappers` names, the first one innermost.
 
-  Raises: UserError: a function cannot be found or fails, or does not return an environment.
+  Raises: UserError: a function cannot be found, takes other arguments or fails, or does not return an
+    environment.
   """
   for i, name in enumerate(names):
-    wrapper = plugins.WRAPPERS.get(name, f"env.wrappers[{i}]")
-    env = wrapper(env)
+    wrapper, arguments = wrapper_of(name, i)
+    try:
+      inspect.signature(wrapper.function).bind(env, **arguments)
+    except TypeError as error:
+      raise UserError(f"{wrapper.where}: its arguments do not fit: {error}") from None
+    except ValueError:  # a function in C without a signature
+      pass
+    env = wrapper(env, **arguments)
     if not callable(getattr(env, "step", None)) or not callable(getattr(env, "reset", None)):
       raise UserError(f"{wrapper.where}: returns {type(env).__name__}; must return the wrapped environment")
   return env
+
+
+def wrapper_of(value: str, index: int) -> tuple[plugins.Plugin, dict[str, Any]]:
+  """Returns the function of `env.wrappers[index]` and its arguments: `NAME` or `NAME(key=value, …)`.
+
+  Raises: UserError: the value has another form, or there is no such function.
+  """
+  key = f"env.wrappers[{index}]"
+  try:
+    name, arguments = plugins.split_call(value)
+  except ValueError as error:
+    raise UserError(f"{key}={error}") from None
+  plugin = plugins.WRAPPERS.get(name, key)
+  return dataclasses.replace(plugin, where=f"{key}={one_line(value, 120)}"), arguments
 
 
 class EnvironmentWrapper(Environment):

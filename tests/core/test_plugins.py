@@ -242,3 +242,58 @@ def test_names_of_players_with_an_argument(value, is_built_in):
 def test_a_run_that_names_another_run_names_no_code():
   config = load_config(None, ["env.name=open_spiel:tic_tac_toe", "evaluation.opponent=run:runs/first"])
   assert plugins.code_keys(config) == []
+
+
+@pytest.mark.parametrize(
+  ("text", "call"),
+  [
+    ("a:b", ("a:b", {})),
+    ("a:b()", ("a:b", {})),
+    ("a:b(k=3)", ("a:b", {"k": 3})),
+    ("own (k=-2.5, on=true, off=False, no=null, mode=last)", ("own", None)),
+    ("a:b(x=[1, 'c(d', {'e': (2,)}], y='a, b')", ("a:b", {"x": [1, "c(d", {"e": (2,)}], "y": "a, b"})),
+  ],
+)
+def test_calls(text, call):
+  name, arguments = call
+  if arguments is None:
+    arguments = {"k": -2.5, "on": True, "off": False, "no": None, "mode": "last"}
+  assert plugins.split_call(text) == (name, arguments)
+
+
+@pytest.mark.parametrize(
+  "text",
+  [
+    "a:b(",
+    "a:b)",
+    "a:b(3)",
+    "a:b(k=3",
+    "a:b(k=3))",
+    "a:b(k=3)(j=4)",
+    "a:b(k=3).close()",
+    "a:b(**k)",
+    "a:b(k=1, k=2)",
+    "a:b(k=__import__('os').system('true'))",
+    "a:b(k=[x for x in y])",
+    "a:b(k=" + "(" * 500 + ")" * 500 + ")",
+    "a:b(k=\0)",
+    "(k=3)",
+    "a:b(k=3) + 1",
+  ],
+)
+def test_texts_that_are_no_calls(text):
+  with pytest.raises(UserError, match=r"env\.wrappers") as error:
+    config_from_dict({"env": {"wrappers": [text]}})
+  assert "\n" not in str(error.value)
+
+
+def test_wrappers_with_arguments_in_a_configuration():
+  # A list in YAML is split at every comma.
+  for text in ("[a:wrap(k=3, j=last), b:wrap]", "['a:wrap(k=3, j=last)', b:wrap]"):
+    config = load_config(None, [f"env.wrappers={text}"])
+    assert config.env.wrappers == ("a:wrap(k=3, j=last)", "b:wrap")
+    assert plugins.code_keys(config) == ["env.wrappers[0]=a:wrap", "env.wrappers[1]=b:wrap"]
+    assert config_from_dict(config_to_dict(config)) == config
+  assert load_config(None, ["env.wrappers=a:wrap(k=3, j=4)"]).env.wrappers == ("a:wrap(k=3, j=4)",)
+  with pytest.raises(UserError, match="a registered name"):
+    load_config(None, ["env.wrappers=nothing(k=3)"])

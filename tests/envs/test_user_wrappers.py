@@ -119,6 +119,23 @@ def test_wrappers_that_are_refused(name, wrapper, message):
     registry.env_spec(name, wrappers=["own"])
 
 
+def test_wrappers_take_arguments():
+  plugins.register_wrapper("scaled")(
+    lambda env, by, sign=1: gymnasium.wrappers.TransformReward(env, lambda reward: by * sign * reward)
+  )
+  wrappers = ["scaled(by=0.5)", f"{HERE}:halved", "scaled(by=3, sign=-1)"]
+  assert play(registry.make("gymnasium:CartPole-v1", seed=0, wrappers=wrappers), 3)[-1].reward == -0.75
+  assert registry.env_spec("gymnasium:CartPole-v1", wrappers=wrappers).num_env_actions == 2
+  for wrapper, message in (
+    ("scaled", r"env.wrappers\[0\]=scaled: its arguments do not fit: missing a required argument: 'by'"),
+    ("scaled(to=3)", r"env.wrappers\[0\]=scaled\(to=3\): its arguments do not fit: .*'by'"),
+    ("scaled(by=2, by=3)", r"env.wrappers\[0\]='scaled\(by=2, by=3\)': must be NAME or NAME\(key=value"),
+    ("scaled(by=text)", r"env.wrappers\[0\]=scaled\(by=text\): its first steps failed: .*TypeError"),
+  ):
+    with pytest.raises(UserError, match=message):
+      registry.env_spec("gymnasium:CartPole-v1", wrappers=[wrapper])
+
+
 def test_minigrid():
   pytest.importorskip("minigrid")
   spec = registry.env_spec("gymnasium:minigrid:MiniGrid-Empty-5x5-v0", wrappers=[f"{HERE}:image"])

@@ -55,8 +55,8 @@ class EnvConfig(Section):
   kwargs: dict[str, Any] = Field(default_factory=dict, description="options of the environment's suite")
   wrappers: WrapperNames = Field(
     (),
-    description="functions that wrap the environment, the innermost first; only for gymnasium's and your own "
-    "environments",
+    description="functions that wrap the environment, the innermost first, such as my_module:wrap or "
+    "my_module:wrap(k=3); only for gymnasium's and your own environments",
   )
 
   @property

@@ -34,6 +34,28 @@ def _checked(registry: plugins.Registry) -> AfterValidator:
   return AfterValidator(check)
 
 
+def _check_wrapper(value: str) -> str:
+  try:
+    name, _ = plugins.split_call(value)
+  except ValueError:
+    raise PydanticCustomError("plugin", "NAME or NAME(key=value, …), where values are literals") from None
+  if not plugins.WRAPPERS.accepts(name):
+    raise PydanticCustomError("plugin", "{allowed}", {"allowed": plugins.WRAPPERS.allowed(name)})
+  return value
+
+
+def _as_calls(value: Any) -> Any:
+  """Converts as `_as_list`, and joins the parts of a call that a list in YAML has split at its commas."""
+  out: list[Any] = []
+  for part in _as_list(value) if isinstance(value, str | list | tuple) else (value,):
+    is_open = out and isinstance(out[-1], str) and out[-1].count("(") > out[-1].count(")")
+    if is_open and isinstance(part, str):
+      out[-1] = f"{out[-1]}, {part}"
+    else:
+      out.append(part)
+  return tuple(out)
+
+
 def _as_list(value: Any) -> Any:
   """Converts one name to a list of one, for `callbacks=my_callbacks:make`."""
   return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
@@ -44,7 +66,10 @@ NetworkName = Annotated[str, _checked(plugins.NETWORKS)]
 SearchName = Annotated[str, _checked(plugins.SEARCHES)]
 PlayerName = Annotated[str, _checked(plugins.PLAYERS)]
 LossNames = Annotated[tuple[Annotated[str, _checked(plugins.LOSSES)], ...], BeforeValidator(_as_list)]
-WrapperNames = Annotated[tuple[Annotated[str, _checked(plugins.WRAPPERS)], ...], BeforeValidator(_as_list)]
+# Wrappers may have arguments: my_module:wrap(k=3).
+WrapperNames = Annotated[
+  tuple[Annotated[str, AfterValidator(_check_wrapper)], ...], BeforeValidator(_as_calls)
+]
 CallbackNames = Annotated[tuple[Annotated[str, _checked(plugins.CALLBACKS)], ...], BeforeValidator(_as_list)]
 
 

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from moozi.core import plugins
 from moozi.core.config import PositiveInt, Section
 from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
@@ -26,7 +25,7 @@ from moozi.envs.observations import FrameFormat, array_format, one_hot_format
 from moozi.envs.suite import Suite
 from moozi.envs.trial import spec_after_trial
 from moozi.envs.validation import check_mask, check_num_actions, one_line, short
-from moozi.envs.wrappers import apply_wrappers
+from moozi.envs.wrappers import apply_wrappers, wrapper_of
 
 _log = logging.getLogger("moozi.envs")
 
@@ -108,7 +107,7 @@ def make_spec(game: str, options: Options) -> EnvSpec:
   episode. It is not cached: a notebook may change a registered wrapper.
   """
   if wrappers := getattr(options, "wrappers", ()):
-    plugin = plugins.WRAPPERS.get(wrappers[-1], f"env.wrappers[{len(wrappers) - 1}]")
+    plugin, _ = wrapper_of(wrappers[-1], len(wrappers) - 1)
     spec = spec_after_trial(make_environment(game, options), plugin)
     _make_and_draw(game, options).close()
     return spec

@@ -18,7 +18,7 @@ from moozi.api.players import TrainedPlayer, run_of_approach
 from moozi.api.run_access import check_number, check_seed, open_run, writing
 from moozi.core.config import EnvConfig
 from moozi.core.errors import UserError
-from moozi.core.plugins import ENVIRONMENTS, OTHER_PLAYERS, PLAYERS
+from moozi.core.plugins import ENVIRONMENTS, OTHER_PLAYERS, PLAYERS, describe_object
 from moozi.envs import registry
 from moozi.envs.table import Table
 from moozi.envs.vector import live_steps
@@ -354,6 +354,8 @@ def _task_of(task: str | None, milestones: Any, allow_code: bool) -> EnvConfig:
     if milestones is None:
       raise UserError("arena: needs a task, such as open_spiel:connect_four, or milestones")
     return open_run(milestones, allow_code)[1].env
+  if not isinstance(task, str | os.PathLike):
+    raise UserError(f"arena: {describe_object('env.name', task)}")
   is_file = os.path.isfile(task)
   if PLAYERS.is_built_in(task) and not is_file:
     raise UserError(

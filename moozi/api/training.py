@@ -12,6 +12,7 @@ import numpy as np
 
 from moozi.api.run import Run
 from moozi.api.run_access import check_code, open_run
+from moozi.core import plugins
 from moozi.core.config import Config, Section
 from moozi.core.errors import RunError, UserError, one_line
 from moozi.core.spec import EnvSpec
@@ -260,7 +261,15 @@ def read_config(config: ConfigLike, overrides: Mapping[str, Any]) -> Config:
     return load_config(None, [*settings_layers(config), *layers])
   if isinstance(config, str | os.PathLike):
     return load_config(Path(config), layers)
-  raise UserError(f"config={config!r}: must be the name or path of a configuration, a Config, or a mapping")
+  raise _refusal(config)
+
+
+def _refusal(config: object) -> UserError:
+  """Returns the error for an object that is no configuration; an environment gets the hint that helps."""
+  allowed = "must be the name or path of a configuration, a Config, or a mapping"
+  if callable(config) or hasattr(config, "reset"):
+    return UserError(f"config: {allowed}; {plugins.describe_object('env.name', config)}")
+  return UserError(f"config={one_line(repr(config), 80)}: {allowed}")
 
 
 def _leave_gpu_to_actors(config: Config) -> None:

@@ -9,6 +9,7 @@ import ast
 import contextlib
 import dataclasses
 import difflib
+import fnmatch
 import functools
 import importlib
 import importlib.machinery
@@ -19,6 +20,7 @@ import pkgutil
 import re
 import sys
 import traceback
+import types
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -229,6 +231,47 @@ def register_player(name: str) -> Callable[[F], F]:
 def register_callback(name: str) -> Callable[[F], F]:
   """Registers the decorated function, which makes a callback, as `name` for `callbacks`."""
   return CALLBACKS.register(name)
+
+
+def describe_object(key: str, value: object) -> str:
+  """Returns the error message for an object as the value of `key`, which names a function or a plain value.
+
+  It says how a program passes its own environment, or another own function: by a name.
+  """
+  section = key.partition("[")[0]
+  registry = ENVIRONMENTS if section == "env" else next((r for r in REGISTRIES if _has_key(r, section)), None)
+  what = f"is {_kind_of(value)}"
+  if registry is None:
+    return f"{key}: {what}; only plain values are allowed"
+  if registry is not ENVIRONMENTS:
+    return f"{key}: {what}; must be a name: {_ways(registry, registry.key.rpartition('.')[2])}"
+  hint = ""
+  if not callable(value):
+    hint = ", of a function that makes it"
+    if hasattr(value, "num_envs"):
+      hint = ", of a function that makes a single environment (workers.num_envs is their number)"
+  if hasattr(value, "legal_actions_mask"):  # a moozi.Game
+    hint = ", of a function that returns moozi.GameEnvironment(game, env_spec)"
+  return f"{'env.name' if section == 'env' else key}: {what}; must be a name{hint}: {_ways(registry, 'name')}"
+
+
+def _has_key(registry: Registry, key: str) -> bool:
+  return fnmatch.fnmatchcase(key, registry.key)
+
+
+def _ways(registry: Registry, option: str) -> str:
+  own = f'moozi.register_{registry.kind}("own")(function)'
+  return f"{option}=module:function, or {option}=own after {own}"
+
+
+def _kind_of(value: object) -> str:
+  kind = value if isinstance(value, type) else type(value)
+  name = f"{kind.__module__}.{kind.__qualname__}"
+  if isinstance(value, type):
+    return f"the class {name}"
+  return (
+    f"the function {value.__qualname__}" if isinstance(value, types.FunctionType) else f"an object of {name}"
+  )
 
 
 class Use(NamedTuple):

@@ -228,6 +228,8 @@ def _resolve(name: str, kwargs: dict[str, Any], wrappers: Sequence[str] = ()) ->
 
 
 def _find(name: str, kwargs: dict[str, Any]) -> tuple[Suite, str, Any]:
+  if not isinstance(name, str):
+    raise UserError(plugins.describe_object("env.name", name))
   library, _, game = name.partition(":")
   if library not in _MODULES:
     if plugins.ENVIRONMENTS.is_known(name) or plugins.is_found(name):

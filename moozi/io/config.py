@@ -12,6 +12,7 @@ from typing import Any, get_args, get_origin
 
 import pydantic
 
+from moozi.core import plugins
 from moozi.core.config import Config, Section
 from moozi.core.errors import UserError
 from moozi.io.atomic_write import write_text
@@ -100,6 +101,7 @@ def config_from_dict(data: Mapping[str, Any], where: str | None = None) -> Confi
     or is out of range.
   """
   prefix = f"{where}: " if where else ""
+  _refuse_objects(data, "", prefix)
   (data,) = _with_new_names([data], prefix)
   data = _inherit(data)
   try:
@@ -110,6 +112,18 @@ def config_from_dict(data: Mapping[str, Any], where: str | None = None) -> Confi
     raise UserError(prefix + _describe(e)) from None
   except TypeError as e:
     raise UserError(f"{prefix}{e}: only plain values are allowed") from None
+
+
+def _refuse_objects(data: Any, key: str, prefix: str) -> None:
+  """Raises UserError for the first value that is not plain, such as an environment instead of its name."""
+  if isinstance(data, Mapping):
+    for name, value in data.items():
+      _refuse_objects(value, f"{key}.{name}" if key else str(name), prefix)
+  elif isinstance(data, list | tuple):
+    for i, value in enumerate(data):
+      _refuse_objects(value, f"{key}[{i}]", prefix)
+  elif data is not None and not isinstance(data, str | int | float):
+    raise UserError(prefix + plugins.describe_object(key, data))
 
 
 def _with_new_names(layers: Sequence[Mapping[str, Any]], prefix: str) -> list[Mapping[str, Any]]:

@@ -26,6 +26,7 @@ from moozi.evaluation.opponents import seat_of
 from moozi.evaluation.slots import one_slot
 from moozi.nn.model import Model, NetState, Params
 from moozi.ops.history import init_history
+from moozi.ops.pictures import stack_pictures
 from moozi.ops.players import player_sign, search_discount
 from moozi.ops.returns import n_step_return
 from moozi.ops.schedules import temperature_at
@@ -166,7 +167,6 @@ def _make_episode(
   to_play, rewards, root_values = steps("to_play"), steps("last_reward"), outputs("root_value")
   rewards[0] = 0.0
   mover_sign = player_sign(to_play[:-1], np.int32(seat))
-  pictures = [d.picture for d in decisions if d.picture is not None]
   empty = np.zeros((len(decisions), 0), np.float32)
   trees = [compact_tree(map_fields(lambda x: x[0], d.output.tree)) for d in decisions]
   return InspectedEpisode(
@@ -178,7 +178,7 @@ def _make_episode(
     signed_discount=search_discount(config.targets.discount, spec.num_players),
     num_simulations=planner.num_simulations,
     frames=steps("frame"),
-    pictures=np.stack(pictures) if len(pictures) == len(decisions) else None,
+    pictures=stack_pictures([d.picture for d in decisions]),
     legal_actions_mask=steps("legal_actions_mask"),
     to_play=to_play,
     seat_sign=player_sign(to_play, np.int32(seat)),

@@ -370,6 +370,7 @@ def _draw(live: Any, env: "Environment", step: Any, figures: str, keys: dict[str
   from rich.table import Table
   from rich.text import Text
 
+  from moozi.ops.pictures import to_picture
   from moozi.vis.terminal import frame_view
 
   spec, shown = env.env_spec, step.observation
@@ -380,9 +381,10 @@ def _draw(live: Any, env: "Environment", step: Any, figures: str, keys: dict[str
   lines += ["", hint]
   width, height = live.console.width, live.console.height
   grid = Table.grid(padding=(0, 3))
-  picture = frame_view(
-    shown.frame, spec, shown.to_play, env.render(), max(20, width - 40), max(4, height - 2)
-  )
+  own = None
+  with contextlib.suppress(Exception):  # the frame is drawn instead
+    own = to_picture(env.render())
+  picture = frame_view(shown.frame, spec, shown.to_play, own, max(20, width - 40), max(4, height - 2))
   grid.add_row(picture, Text("\n".join(lines)))
   live.update(grid, refresh=True)
 

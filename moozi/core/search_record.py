@@ -95,7 +95,7 @@ class InspectedEpisode:
     signed_discount: the factor by which the search multiplies a child's value; −γ with two players.
     num_simulations: the number of simulations of each search.
     frames: the observations, of the spec's dtype.
-    pictures: the environment's own images; None if it has no images.
+    pictures: the environment's own images (`ops.pictures`); None if it has none, or one could not be drawn.
     legal_actions_mask: as in BatchedTimeStep.
     to_play: the player to move.
     seat_sign: +1 where the seat is to move, else −1; a value times this sign is the seat's value.

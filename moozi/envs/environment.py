@@ -126,7 +126,10 @@ class Environment(dm_env.Environment):  # type: ignore[misc]
     raise NotImplementedError
 
   def render(self) -> UInt8[np.ndarray, "h w 3"] | None:
-    """Returns the environment's own picture of its current state; None if it has none."""
+    """Returns the environment's own picture of its current state; None if it has none.
+
+    Other forms of pictures are converted where they are drawn (`ops.pictures.to_picture`).
+    """
     return None
 
   def as_gymnasium(self, render_mode: str | None = None) -> "gymnasium.Env[np.ndarray, int]":
@@ -183,8 +186,16 @@ class VectorEnvironment:
     raise NotImplementedError
 
   def render(self, i: int) -> np.ndarray | None:
-    """Returns environment i's own picture, [h, w, 3] uint8; None if it has none."""
+    """Returns environment i's own picture as `ops.pictures.to_picture` does; None if it has none.
+
+    Returns None also if the picture cannot be drawn; `picture_fault` then says why.
+    """
     return None
+
+  @property
+  def picture_fault(self) -> str:
+    """Why a picture could not be drawn, in one line; empty if none has failed."""
+    return ""
 
   def positions(self) -> Any:
     """Returns the environments' positions with a leading axis B; see `Environment.position`."""

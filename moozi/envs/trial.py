@@ -1,6 +1,7 @@
 """A trial episode, so that errors of a user's environment or wrapper appear before a run starts."""
 
 import contextlib
+from collections.abc import Callable
 
 import numpy as np
 from dm_env import TimeStep
@@ -9,7 +10,8 @@ from moozi.core.errors import UserError
 from moozi.core.plugins import Plugin
 from moozi.core.spec import EnvSpec
 from moozi.envs.environment import Environment
-from moozi.envs.validation import check_mask, check_reward
+from moozi.envs.validation import check_mask, check_reward, one_line
+from moozi.ops.pictures import to_picture
 
 # Maximum number of steps of the trial episode.
 _TRIAL_STEPS = 200
@@ -17,8 +19,10 @@ _TRIAL_STEPS = 200
 _TRIAL_COPIES = 20
 
 
-def spec_after_trial(environment: Environment, plugin: Plugin) -> EnvSpec:
+def spec_after_trial(environment: Environment, plugin: Plugin, draws: bool = True) -> EnvSpec:
   """Plays a trial episode, closes the environment, and returns its specification.
+
+  With `draws`, checks the first two pictures and the last one.
 
   Raises: UserError: the environment fails; the error starts with the plug-in's key and value.
   """
@@ -27,10 +31,14 @@ def spec_after_trial(environment: Environment, plugin: Plugin) -> EnvSpec:
       environment.seed(0)
       random, step = np.random.default_rng(0), environment.reset()
       _check(step, environment.env_spec, None)
-      for _ in range(_TRIAL_STEPS):
+      if draws:
+        check_picture(environment, plugin.where, describe=plugin.describe)
+      for t in range(_TRIAL_STEPS):
         mover = int(step.observation.to_play)
         step = environment.step(int(random.choice(np.flatnonzero(step.observation.legal_actions_mask))))
         _check(step, environment.env_spec, 1 - mover)
+        if draws and (step.last() or t in (0, _TRIAL_STEPS - 1)):
+          check_picture(environment, plugin.where, describe=plugin.describe)
         if step.last():
           break
       if environment.max_moves is not None:
@@ -81,6 +89,28 @@ def _check_rules(environment: Environment) -> None:
 def _is_equal(a: TimeStep, b: TimeStep) -> bool:
   parts = zip(a.observation, b.observation, strict=True)
   return a[:3] == b[:3] and all(np.array_equal(x, y) for x, y in parts)
+
+
+def check_picture(
+  environment: Environment, where: str, given: str = "", describe: Callable[[BaseException], str] = one_line
+) -> None:
+  """Draws the environment's picture, and checks it.
+
+  Args:
+    where: the start of the error message.
+    given: the options, for the message.
+    describe: describes an error of the environment in one line.
+
+  Raises: UserError: the picture cannot be drawn, or is of a wrong form.
+  """
+  try:
+    drawn = environment.render()
+  except (Exception, SystemExit) as error:
+    raise UserError(f"{where}: its picture cannot be drawn{given}: {describe(error)}") from error
+  try:
+    to_picture(drawn)
+  except ValueError as error:
+    raise UserError(f"{where}: its picture (render) is {error}, or return None for no picture") from None
 
 
 def _check(step: TimeStep, spec: EnvSpec, to_play: int | None) -> None:

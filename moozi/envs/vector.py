@@ -13,7 +13,7 @@ import numpy as np
 from dm_env import StepType, TimeStep
 from jaxtyping import Bool, Int, Shaped
 
-from moozi.core.errors import EnvError, EnvMakeError, EnvValueError, UserError, one_line
+from moozi.core.errors import EnvMakeError, EnvValueError, UserError, one_line
 from moozi.core.flat_state import State
 from moozi.core.pytree import fields_of
 from moozi.core.records import BatchedTimeStep
@@ -22,6 +22,7 @@ from moozi.envs import registry
 from moozi.envs.environment import Environment, VectorEnvironment, stack_positions
 from moozi.envs.guard import FAULTS, EnvGuard
 from moozi.envs.wrappers import RandomStarts
+from moozi.ops.pictures import to_picture
 
 _log = logging.getLogger("moozi.envs")
 
@@ -64,6 +65,7 @@ class SyncVectorEnvironment(VectorEnvironment):
     self._envs = list(envs)
     self._next_seed = self._next_game if lane_seeds is not None else next_seed
     self._lane_seeds, self._guard = lane_seeds, guard
+    self._picture_fault = ""
     # The number of games started by each environment, and its actions and resets since it was last seeded.
     self._games = np.zeros(len(envs), np.int64)
     self._log: list[list[int]] = [[] for _ in envs]
@@ -91,11 +93,20 @@ class SyncVectorEnvironment(VectorEnvironment):
     )
 
   def render(self, i: int) -> np.ndarray | None:
-    """See `VectorEnvironment.render`. Raises EnvError where the environment cannot draw its picture."""
+    """See `VectorEnvironment.render`. Logs the first failure; no environment is asked again after it."""
+    if self._picture_fault:
+      return None
     try:
-      return self._envs[i].render()
-    except Exception as error:
-      raise EnvError(f"env.name={self.spec.name}: its picture cannot be drawn: {one_line(error)}") from error
+      with self._armed(), self._watched():
+        return to_picture(self._envs[i].render())
+    except FAULTS as error:
+      self._picture_fault = f"env.name={self.spec.name}: its picture cannot be drawn: {one_line(error)}"
+      _log.warning("%s; its frames are drawn instead", self._picture_fault, exc_info=error)
+      return None
+
+  @property
+  def picture_fault(self) -> str:
+    return self._picture_fault
 
   def get_state(self) -> State:
     """Returns the actions of each current game, which `set_state` replays.
@@ -150,6 +161,9 @@ class SyncVectorEnvironment(VectorEnvironment):
 
   def _armed(self) -> contextlib.AbstractContextManager[None]:
     return contextlib.nullcontext() if self._guard is None else self._guard.armed()
+
+  def _watched(self) -> contextlib.AbstractContextManager[None]:
+    return contextlib.nullcontext() if self._guard is None else self._guard.watched()
 
   def _advance_lane(
     self, out: BatchedTimeStep, i: int, action: int, is_reset: bool, is_new_game: bool
@@ -221,12 +235,11 @@ class SyncVectorEnvironment(VectorEnvironment):
     if self._lane_seeds is None or not log:
       return None
     self._log[i] = log
-    watched = contextlib.nullcontext if self._guard is None else self._guard.watched
     try:
-      with watched():
+      with self._watched():
         env.seed(_game_seed(self._lane_seeds[i], int(self._games[i])))
       for action in log:
-        with watched():
+        with self._watched():
           step = env.reset() if action == _RESET else env.step(action - 1)
     except FAULTS:
       # For example an illegal action, because the game differs from the saved game.

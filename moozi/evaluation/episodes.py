@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float, Int, Shaped, UInt8
 
 from moozi.envs.suite import ReferenceScores
 from moozi.evaluation.opponents import margin, score_figures
+from moozi.ops.pictures import stack_pictures
 
 # Memory limit in bytes for the frames and pictures that a FramesKeeper holds.
 _MAX_BYTES = 32 << 20
@@ -21,7 +22,8 @@ Pictures = UInt8[np.ndarray, "T h w 3"]
 class EpisodeRecord:
   """One episode with the agent's decisions, for pictures.
 
-  T is the number of recorded frames, including the last frame. It is at most `evaluation.gif_max_frames`.
+  T is the number of recorded frames, including the last frame. It is at most `evaluation.gif_max_frames`, and
+  less if the frames and pictures would take more than 256 MiB.
 
   Attributes:
     frames: observations, with the dtype of the environment's spec.
@@ -32,7 +34,8 @@ class EpisodeRecord:
     chance_probs: the search's probabilities of the outcomes of each action, by code; zeros where unknown.
       None without chance nodes in the search.
     length: number of actions of the whole episode; T is `length` + 1 if the whole episode is recorded.
-    pictures: results of `Environment.render`; None if the environment has none.
+    pictures: results of `VectorEnvironment.render`, fitted into the first one's size; None if the environment
+      has none, or one could not be drawn.
     to_play: the player to move in each frame; None means player 0 throughout.
     seat: the agent's seat; None without an opponent (one player, or self-play).
   """
@@ -56,7 +59,7 @@ class EpisodeFrames:
   Attributes:
     returns: the agent's undiscounted return up to each frame; with two players, the return of its seat.
     to_play: the player to move in each frame.
-    pictures: at most 128 pixels wide and high; None if the environment has none.
+    pictures: as in `EpisodeRecord`, at most 128 pixels wide and high.
   """
 
   frames: Frames
@@ -80,6 +83,7 @@ class EvaluationResult:
     tiles: frames of the first `evaluation.gif_tiles` episodes; empty if they were not recorded.
     seconds: duration of the evaluation in seconds.
     references: the published returns of random play and of a human; None if the game has none.
+    picture_fault: why a picture could not be drawn; empty if none has failed.
   """
 
   returns: Float[np.ndarray, "N"]
@@ -92,6 +96,7 @@ class EvaluationResult:
   tiles: tuple[EpisodeFrames, ...] = ()
   seconds: float = 0.0
   references: ReferenceScores | None = None
+  picture_fault: str = ""
 
   @property
   def lower_bound(self) -> float:
@@ -182,7 +187,7 @@ def _stack(kept: list[tuple[np.ndarray, float, int, np.ndarray | None]]) -> Epis
     frames=np.stack(frames),
     returns=np.array(returns, np.float64),
     to_play=np.array(to_play, np.int32),
-    pictures=None if pictures[0] is None else np.stack(pictures),
+    pictures=stack_pictures(pictures),
   )
 
 

@@ -19,7 +19,11 @@ from moozi.envs.vector import IDLE, SyncVectorEnvironment
 from moozi.envs.wrappers import RandomStarts, StepCap
 from moozi.evaluation.episodes import EpisodeRecord, EvaluationResult, FramesKeeper, PlayedStep
 from moozi.evaluation.opponents import has_opponent, make_opponent, seat_of
+from moozi.ops.pictures import stack_pictures
 from moozi.ops.players import player_sign
+
+# Memory limit in bytes for the frames and pictures of the recorded episode.
+_MAX_RECORD_BYTES = 256 << 20
 
 
 class Decision(NamedTuple):
@@ -79,7 +83,8 @@ class EpisodeSlots:
     self._record: dict[str, list[np.ndarray]] | None = None
     if record:
       names = ("frames", "actions", "rewards", "root_values", "action_probs", "to_play")
-      self._record = {name: [] for name in (*names, "chance_probs", "pictures")}
+      self._record = {name: [] for name in (*names, "chance_probs")}
+    self._pictures: list[np.ndarray | None] = []  # of the recorded frames
     self._max_frames = evaluation.gif_max_frames
     num_tiles = min(evaluation.gif_tiles, num_episodes) if record else 0
     self._tiles = FramesKeeper(num_tiles, self._max_frames)
@@ -158,7 +163,7 @@ class EpisodeSlots:
         self._finish(slot, episode, np.zeros_like(action_probs[slot]), outcomes)
 
   def render(self, slot: int) -> np.ndarray | None:
-    """Returns the picture that the slot's environment renders, [h, w, 3] uint8, or None."""
+    """Returns the picture of the slot's environment; see `VectorEnvironment.render`."""
     return self._env.render(slot)
 
   def end_value(self, slot: int) -> float:
@@ -184,9 +189,10 @@ class EpisodeSlots:
   def result(self, version: int, env_steps: int) -> EvaluationResult:
     episode = None
     if self._record is not None:
+      pictures = stack_pictures(self._pictures)
       parts: dict[str, Any] = {name: np.stack(items) for name, items in self._record.items() if items}
       seat = seat_of(0) if has_opponent(self._config, self._spec) else None
-      episode = EpisodeRecord(**parts, length=int(self._lengths[0]), seat=seat)
+      episode = EpisodeRecord(**parts, pictures=pictures, length=int(self._lengths[0]), seat=seat)
     seats = np.array([seat_of(self._first_episode + i) for i in range(self._num_episodes)], np.int64)
     return EvaluationResult(
       returns=self._returns,
@@ -198,6 +204,7 @@ class EpisodeSlots:
       seats=seats if self._spec.num_players == 2 else None,
       tiles=self._tiles.result(),
       references=registry.reference_scores(self._spec.name),
+      picture_fault=self._env.picture_fault,
     )
 
   def _next_seed(self, slot: int) -> int:
@@ -238,7 +245,12 @@ class EpisodeSlots:
       return
     step = self.timestep
     items = (step.frame[slot], action, step.last_reward[slot], value, probs, step.to_play[slot])
-    for name, item in zip(self._record, (*items, outcomes, self._env.render(slot)), strict=True):
+    picture = self._env.render(slot)
+    if not self._pictures:
+      size = step.frame[slot].nbytes + (0 if picture is None else picture.nbytes)
+      self._max_frames = min(self._max_frames, max(1, _MAX_RECORD_BYTES // size))
+    self._pictures.append(picture)
+    for name, item in zip(self._record, (*items, outcomes), strict=True):
       if item is not None:
         self._record[name].append(np.array(item))
 

@@ -28,7 +28,7 @@ class Evaluations:
     self._counters, self._keeps_best = counters, config.checkpoint.keep_best
     env_steps = RunState(training=None, progress=progress).env_steps
     self._schedule, self._best_bound = Every(config.evaluation.period_env_steps, env_steps), -math.inf
-    self._has_final = False
+    self._has_final = self._has_noted_pictures = False
     if progress:
       self._schedule.set_state(part(progress, "evaluations"))
       # Checkpoints from before version 0.1 have no bound.
@@ -64,6 +64,10 @@ class Evaluations:
       message = f"testing_worker: no evaluation: {outcome}"
       return [Faulted(**self._counters(), counts={"env_errors": 1}, message=message)]
     events: list[Event] = [Evaluated(**self._counters(), result=outcome, is_final=is_final)]
+    if outcome.picture_fault and not self._has_noted_pictures:
+      self._has_noted_pictures = True
+      message = f"testing_worker: {outcome.picture_fault}; its frames are drawn instead"
+      events.append(Faulted(**self._counters(), counts={}, message=message))
     bound = outcome.lower_bound
     if self._keeps_best and bound > self._best_bound and (training := get_training()) is not None:
       self._best_bound = bound

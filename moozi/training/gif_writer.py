@@ -38,7 +38,7 @@ class Drawer:
     """Writes the drawn GIFs to TensorBoard. Without `is_waiting`, leaves GIFs in progress to a later call."""
     while self._drawing and (is_waiting or self._drawing[0][-1].done()):
       name, tag, path, env_steps, size = self._drawing.pop(0)
-      with self._guard.writing(name):
+      with self._guard.writing(name, Exception):  # a run does not end because of a picture
         height, width = size.result()
         self._metrics.write_gif(tag, path.read_bytes(), (height, width), env_steps)
 

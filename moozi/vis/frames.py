@@ -2,9 +2,9 @@
 
 import numpy as np
 from jaxtyping import Float, UInt8
-from PIL import Image
 
 from moozi.core.spec import EnvSpec
+from moozi.ops.pictures import shrink
 from moozi.vis.boards import draw_board
 from moozi.vis.lettering import FAINT, INK, PAPER, Frame, Picture, fit, paper, text_width, write
 from moozi.vis.render_spec import render_spec_of
@@ -123,12 +123,8 @@ def enlarge(picture: Picture, scale: int) -> Picture:
 
 def _resized(picture: Picture, size: int) -> Picture:
   """Scales a picture so that its longer side is about `size`: up by an integer, or down by any factor."""
-  height, width = picture.shape[:2]
-  longest = max(height, width)
-  if longest <= size:
-    return enlarge(picture, size // longest)
-  shape = (max(1, width * size // longest), max(1, height * size // longest))
-  return np.asarray(Image.fromarray(picture).resize(shape, Image.Resampling.BOX))
+  longest = max(picture.shape[:2])
+  return enlarge(picture, size // longest) if longest <= size else shrink(picture, size)
 
 
 def _check(frame: Frame, spec: EnvSpec) -> Frame:

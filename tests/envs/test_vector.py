@@ -1,11 +1,14 @@
 """Tests of `SyncVectorEnvironment`: equality with single environments, and restored states."""
 
+import time
+
 import numpy as np
 import pytest
 
-from moozi.core.errors import EnvError, UserError
+from moozi.core.errors import UserError
 from moozi.core.pytree import fields_of
 from moozi.envs import registry
+from moozi.envs.guard import EnvGuard
 from moozi.envs.vector import IDLE, SyncVectorEnvironment, make_vector
 from tests.envs.contract import check_vector, random_agent_actions
 from tests.envs.environments import make_lives, make_nim
@@ -83,15 +86,39 @@ def test_render():
   assert make_vector("tiny:catch", {}, 1, seed=0).render(0) is None
 
 
-def test_picture_that_cannot_be_drawn(monkeypatch):
+@pytest.mark.parametrize(
+  ("drawn", "reason"),
+  [
+    (OSError("no\ndisplay"), "no display"),
+    ("a text", "a str that is not an array of numbers; must be uint8[h, w, 3]"),
+  ],
+)
+def test_picture_that_cannot_be_drawn(drawn, reason, monkeypatch, caplog):
+  calls = []
+
   def fail():
-    raise OSError("no\ndisplay")
+    calls.append(1)
+    if isinstance(drawn, Exception):
+      raise drawn
+    return drawn
 
   env = make_lives()
   monkeypatch.setattr(env, "render", fail)
   vector = SyncVectorEnvironment([env])
-  with pytest.raises(EnvError, match=r"^env\.name=test:lives: its picture cannot be drawn: no display$"):
-    vector.render(0)
+  assert vector.picture_fault == ""
+  assert vector.render(0) is None
+  assert vector.picture_fault == f"env.name=test:lives: its picture cannot be drawn: {reason}"
+  assert vector.render(0) is None
+  assert len(calls) == len(caplog.records) == 1
+
+
+def test_picture_that_hangs(monkeypatch):
+  env = make_lives()
+  monkeypatch.setattr(env, "render", lambda: time.sleep(60))
+  guard = EnvGuard("test:lives", [0], make=None, max_faults=1, timeout_s=0.05)
+  vector = SyncVectorEnvironment([env], guard=guard)
+  assert vector.render(0) is None
+  assert vector.picture_fault.endswith("no answer for 0.05 s (workers.env_timeout_s)")
 
 
 def test_terminal_frame_then_first_frame():

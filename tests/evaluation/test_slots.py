@@ -7,8 +7,10 @@ from moozi.core.errors import EnvError
 from moozi.core.spec import EnvSpec
 from moozi.envs.environment import Game, GameEnvironment
 from moozi.envs.jax.environment import JaxDmEnvironment
+from moozi.evaluation import slots as slots_module
 from moozi.evaluation.slots import EpisodeSlots
 from moozi.io.config import load_config
+from moozi.vis.evaluation_gifs import write_videos
 from tests.envs.jax.toys import make_nim
 from tests.tiny_run import TINY
 
@@ -37,9 +39,9 @@ class Uneven(Game):
     return np.array([[[self._count]]], np.float32)
 
 
-def make_slots(make_env, num_episodes, spec=SPEC):
+def make_slots(make_env, num_episodes, spec=SPEC, record=False):
   config = load_config(None, [*TINY, "evaluation.num_envs=3", "evaluation.max_random_starts=0"])
-  return EpisodeSlots(config, spec, make_env, num_episodes, record=False)
+  return EpisodeSlots(config, spec, make_env, num_episodes, record=record)
 
 
 def play(num_episodes, fails_in=None):
@@ -76,3 +78,53 @@ def test_positions_of_a_slot_that_never_had_an_episode():
   slots.reset()
   assert slots.timestep.is_last.tolist() == [False, True, True]
   assert slots.positions().shape == (3,)
+
+
+class Drawn(Uneven):
+  """Draws `pictures[k]` after k actions, or the last of them; raises it if it is an exception."""
+
+  def __init__(self, pictures) -> None:
+    super().__init__()
+    self._pictures = pictures
+
+  def render(self):
+    picture = self._pictures[min(self._count, len(self._pictures) - 1)]
+    if isinstance(picture, Exception):
+      raise picture
+    return picture
+
+
+def recorded(*pictures):
+  """Returns the result of three recorded episodes of an environment that draws these pictures."""
+  slots = make_slots(lambda seed: GameEnvironment(Drawn(pictures), SPEC), 3, record=True)
+  slots.reset()
+  while not slots.is_done:
+    slots.step(np.where(slots.timestep.is_last, 0, 1), np.zeros(3), np.zeros((3, 3)))
+  return slots.result(version=0, env_steps=0)
+
+
+def test_pictures_of_different_sizes_and_forms(tmp_path):
+  result = recorded(np.zeros((4, 6)), np.full((6, 4, 3), 9, np.int64), np.ones((700, 1, 4)))
+  assert result.picture_fault == ""
+  assert result.episode.pictures.shape == (len(result.episode.frames), 4, 6, 3)
+  assert {tile.pictures.shape[1:] for tile in result.tiles} == {(4, 6, 3)}
+  for path in write_videos(tmp_path / "a.gif", result, SPEC):
+    assert path.stat().st_size > 0
+
+
+@pytest.mark.parametrize("fault", [OSError("no display"), "a text", np.full((4, 6, 3), np.nan)])
+def test_episode_is_played_whatever_is_drawn(fault, tmp_path):
+  """A picture that fails after the first one: the frames are drawn instead."""
+  result = recorded(np.zeros((4, 6, 3), np.uint8), fault)
+  assert result.returns.tolist() == recorded(None).returns.tolist()
+  assert result.picture_fault.startswith("env.name=test:uneven: its picture cannot be drawn: ")
+  assert result.episode.pictures is None
+  assert {tile.pictures for tile in result.tiles} == {None}
+  assert len(write_videos(tmp_path / "a.gif", result, SPEC)) == 2
+
+
+def test_memory_of_a_recorded_episode_is_bounded(monkeypatch):
+  large = np.zeros((540, 961, 3), np.uint8)
+  assert recorded(large).episode.pictures.shape[1:] == (179, 320, 3)
+  monkeypatch.setattr(slots_module, "_MAX_RECORD_BYTES", 2 * (179 * 320 * 3 + 4))
+  assert len(recorded(large).episode.frames) == 2

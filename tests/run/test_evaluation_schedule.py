@@ -1,5 +1,6 @@
 """Tests of the schedule of evaluations and of their events."""
 
+import dataclasses
 import types
 
 import numpy as np
@@ -54,6 +55,18 @@ def test_best_is_not_the_luckiest_of_few_episodes():
   assert len(evaluations.record(steady, False, lambda: TRAINING)) == 2
   assert lucky.returns.mean() > steady.returns.mean()
   assert len(evaluations.record(lucky, False, lambda: pytest.fail("its interval starts at 15"))) == 1
+
+
+def test_pictures_that_cannot_be_drawn_are_noted_once():
+  evaluations = make(keep_best=False)
+  faulty = dataclasses.replace(result(2.0), picture_fault="env.name=a: its picture cannot be drawn: b")
+  event, note = evaluations.record(faulty, False, lambda: TRAINING)
+  assert isinstance(event, Evaluated)
+  assert isinstance(note, Faulted)
+  assert note.message == (
+    "testing_worker: env.name=a: its picture cannot be drawn: b; its frames are drawn instead"
+  )
+  assert len(evaluations.record(faulty, True, lambda: TRAINING)) == 1
 
 
 def test_lost_state_keeps_the_best():

@@ -23,7 +23,7 @@ from moozi.envs.environment import Environment, Game, GameEnvironment
 from moozi.envs.names import action_names, entry_names, frame_names
 from moozi.envs.observations import FrameFormat, array_format, one_hot_format
 from moozi.envs.suite import Suite
-from moozi.envs.trial import spec_after_trial
+from moozi.envs.trial import check_picture, spec_after_trial
 from moozi.envs.validation import check_mask, check_num_actions, one_line, short
 from moozi.envs.wrappers import apply_wrappers, wrapper_of
 
@@ -108,7 +108,7 @@ def make_spec(game: str, options: Options) -> EnvSpec:
   """
   if wrappers := getattr(options, "wrappers", ()):
     plugin, _ = wrapper_of(wrappers[-1], len(wrappers) - 1)
-    spec = spec_after_trial(make_environment(game, options), plugin)
+    spec = spec_after_trial(make_environment(game, options), plugin, draws=False)
     _make_and_draw(game, options).close()
     return spec
   return _make_spec(game, options.model_dump_json())
@@ -128,14 +128,12 @@ def _make_and_draw(game: str, options: Options) -> Environment:
     return environment
   with contextlib.ExitStack() as on_error:
     on_error.callback(environment.close)
+    where, given = f"env.name=gymnasium:{game}", f" with env.kwargs.kwargs={options.kwargs}"
     try:
       environment.reset()  # with render_mode=human, Gymnasium draws here
-      environment.render()
-    except Exception as error:
-      raise UserError(
-        f"env.name=gymnasium:{game}: its picture cannot be drawn with env.kwargs.kwargs={options.kwargs}: "
-        f"{one_line(error)}"
-      ) from error
+    except (Exception, SystemExit) as error:
+      raise UserError(f"{where}: its picture cannot be drawn{given}: {one_line(error)}") from error
+    check_picture(environment, where, given)
     on_error.pop_all()
   return environment
 

@@ -6,6 +6,7 @@
 """
 
 import json
+import re
 import statistics
 import sys
 from pathlib import Path
@@ -66,25 +67,7 @@ in Pong with 100,000 steps, and 32 in Boxing.
 
 ## Measured questions
 
-| question | experiment |
-|---|---|
-| Does `make train` learn with every seed? | [first_look](../experiments/first_look/README.md) |
-| What makes Breakout's seeds differ? | [steady_learning](../experiments/steady_learning/README.md) |
-| Does reanalyze help at equal steps? | [reanalyze](../experiments/reanalyze_sample_efficiency/README.md) |
-| Can an agent learn from stored trajectories alone? | [offline](../experiments/offline/README.md) |
-| Does the PPO here match the published one? | [ppo_check](../experiments/ppo_check/README.md) |
-| Which settings suit two cores? | [minatar_two_cores](../experiments/minatar_two_cores/README.md) |
-| Which setting makes MooZi learn Asterix? | [asterix_ablation](../experiments/asterix_ablation/README.md) |
-| Do values lag because their targets are old? | [value_lag](../experiments/value_lag/README.md) |
-| Why did agents walk back and forth in a corridor? | [corridor](../experiments/corridor/README.md) |
-| How much memory does replay take? | [replay_memory](../experiments/replay_memory/README.md) |
-| Which approach learns which board or card game? | [testbed](../experiments/testbed/README.md) |
-| What does the learned model cost in Othello? | [boards](../experiments/boards/README.md) |
-| Do past selves make self-play stronger? | [past_selves](../experiments/past_selves/README.md) |
-| Do chance nodes help at equal time? | [chance](../experiments/chance/README.md) |
-| Which settings suit PPO on Breakout? | [ppo_tuning](../experiments/ppo_tuning/README.md) |
-| How fast is a run on a GPU? | [gpu](../experiments/gpu/README.md) |
-| Does a run continue through faults? | [fault_soak](../experiments/fault_soak/README.md) |
+{questions}
 
 ```{{toctree}}
 :hidden:
@@ -237,9 +220,22 @@ BLOCKS = {"strip": strip, "games": games, "minutes": minutes}
 """The blocks of README.md between markers of these names."""
 
 
+def questions() -> str:
+  """Returns the question, the first sentence of the answer and the link of each experiment's page."""
+  rows = ["| question | answer | experiment |", "|---|---|---|"]
+  for path in sorted((ROOT / "experiments").glob("*/README.md")):
+    title, text = path.read_text("utf-8").split("\n", 1)
+    answer = " ".join(text.split("**Answer.**")[1].split("\n\n")[0].split())
+    first = re.split(r"(?<=[a-z0-9)`])\. (?=[A-Z`])", answer)[0].rstrip(".")
+    name = path.parent.name
+    link = f"[{name}](../experiments/{name}/README.md)"
+    rows.append(f"| {title.removeprefix('# ')} | {first} | {link} |")
+  return "\n".join(rows)
+
+
 def page() -> str:
   """Returns the text of docs/results.md."""
-  return TEMPLATE.format(minatar=minatar(), **others())
+  return TEMPLATE.format(minatar=minatar(), questions=questions(), **others())
 
 
 def _folders(pattern: str) -> list[str]:

@@ -27,18 +27,6 @@ def test_readme_has_the_blocks_of_its_generator():
   assert analysis.project_table(tables, "a") in text
 
 
-def test_readme_has_the_figures_of_make_train():
-  """The steps and returns of `make train` are those of experiments/first_look."""
-  folders = sorted((EXPERIMENTS / "first_look" / "results").iterdir())
-  returns = [json.loads((folder / "summary.json").read_text())["test_return_mean"] for folder in folders]
-  steps = [round(json.loads((folder / "job.json").read_text())["env_steps"], -4) for folder in folders]
-  text = words_of("README.md")
-  assert (
-    f"makes {min(steps):,} to {max(steps):,} steps and returns {min(returns):.1f} to {max(returns):.1f} "
-    in text
-  )
-
-
 def test_gallery_has_the_figure_of_its_run():
   folder = EXPERIMENTS / "minatar_vs_ppo" / "one_seed" / "muzero_breakout_seed0"
   last = json.loads((folder / "evaluations.json").read_text())[-1]
@@ -73,7 +61,7 @@ def test_atari_pages_have_the_figures_of_their_run():
   summary = json.loads((folder / "summary.json").read_text())
   ticks = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
   (rate,) = [tick["update/learning_rate"] for tick in ticks if "update/learning_rate" in tick][-1:]
-  text = words_of("experiments/atari/README.md")
+  text = words_of("experiments/atari/LOG.md")
   assert f"at {summary['env_steps_per_s']:.0f} steps/s" in text
   assert f"its learning rate was still {rate * 1e4:.1f}e-4 of 1e-3" in text
   page = words_of("docs/atari.md")
@@ -123,7 +111,7 @@ def test_steady_learning_has_the_figures_of_its_runs():
   from experiments.lib.results import read_results, swing_of
   from experiments.steady_learning.full_runs import FULL_RUNS
 
-  swings, text = {}, words_of("experiments/steady_learning/README.md")
+  swings, text = {}, words_of("experiments/steady_learning/LOG.md")
   for result in read_results(FULL_RUNS):
     last = sorted(result.evaluations, key=lambda e: int(e["env_steps"]))[-10:]
     swings[result.path.name] = f"{swing_of([e['return_mean'] for e in last]):.1%}"

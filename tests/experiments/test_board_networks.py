@@ -6,14 +6,14 @@ from experiments.boards import networks, othello
 
 
 @pytest.mark.parametrize("experiment", networks.STEPS)
-def test_the_table_is_in_the_readme(experiment):
+def test_the_table_is_in_the_log(experiment):
   table = networks.table(experiment)
   assert len(table.splitlines()) > 4
-  assert table in (networks.RESULTS.parent / "README.md").read_text("utf-8")
+  assert table in (networks.RESULTS.parent / "LOG.md").read_text("utf-8")
 
 
 @pytest.mark.parametrize("name", othello.TABLES)
-def test_the_table_of_othello_is_in_the_readme(name):
+def test_the_table_of_othello_is_in_the_log(name):
   table = othello.TABLES[name]()
   assert len(table.splitlines()) > 3
-  assert table in (networks.RESULTS.parent / "README.md").read_text("utf-8")
+  assert table in (networks.RESULTS.parent / "LOG.md").read_text("utf-8")

@@ -18,7 +18,7 @@ def test_the_table_is_in_the_readme():
 
 
 def test_minutes_of_full_runs_exclude_evaluations():
-  text = " ".join((full_runs.FULL_RUNS.parent / "README.md").read_text("utf-8").split())
+  text = " ".join((full_runs.FULL_RUNS.parent / "LOG.md").read_text("utf-8").split())
   for name in ("history_4_floor_0.1", "online"):
     minutes = []
     for game in ("breakout", "seaquest"):
@@ -33,10 +33,10 @@ def test_the_table_of_the_ablation_is_in_the_readme():
   assert table in (ablation.HERE / "README.md").read_text("utf-8")
 
 
-def test_the_table_of_networks_is_in_the_readme():
+def test_the_table_of_networks_is_in_the_log():
   table = networks.table()
   assert len(table.splitlines()) > 2
-  assert table in (networks.RESULTS.parent / "README.md").read_text("utf-8")
+  assert table in (networks.RESULTS.parent / "LOG.md").read_text("utf-8")
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from typing import Any
 
 from moozi.core.config import ActorResources, Config, RayConfig
 from moozi.core.errors import UserError, one_line
+from moozi.core.text import shell_command
 from moozi.run import signals
 
 # Names of each resource in Ray and in the configuration.
@@ -76,7 +77,8 @@ def started(config: RayConfig) -> Iterator[Any]:
     if e.name != "ray":
       raise
     raise UserError(
-      'runtime=ray: the package ray is not installed; use runtime=local, or run pip install "ray>=2.50"'
+      "runtime=ray: the package ray is not installed; use runtime=local, or run "
+      + shell_command("pip", "install", "ray>=2.50")
     ) from None
 
   if ray.is_initialized():

@@ -18,6 +18,7 @@ from moozi.core.errors import UserError
 from moozi.core.flat_state import State
 from moozi.core.records import BatchedTimeStep
 from moozi.core.spec import EnvSpec
+from moozi.core.text import pip_install
 from moozi.envs.validation import check_finite, check_reward
 
 if TYPE_CHECKING:
@@ -144,7 +145,7 @@ class Environment(dm_env.Environment):  # type: ignore[misc]
       from moozi.envs.as_gymnasium import GymnasiumView
     except ImportError:
       raise UserError(
-        'as_gymnasium: the package gymnasium is not installed; run pip install "moozi[gymnasium]"'
+        f"as_gymnasium: the package gymnasium is not installed; run {pip_install('gymnasium')}"
       ) from None
     return GymnasiumView(self, render_mode)
 

@@ -15,6 +15,7 @@ from moozi.core import plugins
 from moozi.core.config import Section
 from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
+from moozi.core.text import pip_install
 from moozi.envs.environment import Environment, VectorEnvironment
 from moozi.envs.suite import ReferenceScores, Suite
 from moozi.envs.suites import user
@@ -72,7 +73,7 @@ def list_libraries(library: str | None = None) -> list[LibraryInfo]:
     except UserError as error:
       num_games, missing = None, str(error).partition(": ")[2]
     if suite.package is not None and importlib.util.find_spec(suite.package) is None:
-      missing = f'not installed; run pip install "moozi[{name}]"'
+      missing = f"not installed; run {pip_install(name)}"
     out.append(LibraryInfo(name=name, summary=suite.summary, num_games=num_games, missing=missing))
   return out
 

@@ -31,7 +31,8 @@ class Suite:
 
   Attributes:
     summary: what the library has, in a few words.
-    package: the Python package that the extra `moozi[library]` installs; None if MooZi has the games itself.
+    package: the Python package that the library's extra installs (`core.text.extra_of`); None if MooZi has
+      the games itself.
     list_games: returns the games' names, each with a short summary.
     options: maps a game's listed name to the class of its options (`env.kwargs`).
     make_spec: maps (game, options) to the environment's specification.

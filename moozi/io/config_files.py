@@ -24,11 +24,12 @@ from pathlib import Path
 from typing import Any
 
 from moozi.core.errors import UserError, reason_of
+from moozi.core.text import extra_of
 from moozi.io.plain_data import read_yaml
 
 BASE_KEY = "base"
 _HEADER = re.compile(r"# (Needs|Time|Reached|Measured): (.+)")
-# The Python module of each environment library that an extra installs, such as `moozi[minatar]`.
+# The Python module of each environment library that has an extra, `core.text.extra_of(library)`.
 PACKAGES = {
   "atari": "ale_py",
   "gymnasium": "gymnasium",
@@ -199,7 +200,7 @@ def _info(name: str, path: Path) -> ConfigInfo | None:
     path=path,
     summary=summary,
     env=str(env),
-    extra=library if library in PACKAGES else None,
+    extra=extra_of(library) if library in PACKAGES else None,
     is_installed=library not in PACKAGES or importlib.util.find_spec(PACKAGES[library]) is not None,
     hardware=header.get("Needs"),
     time=header.get("Time") or (f"at most {math.ceil(limit / 60)} min" if limit else None),

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from moozi.core.errors import UserError
+from moozi.core.text import pip_install
 from moozi.io.atomic_write import atomic_path
 from moozi.vis.gif import read_images, write_gif
 
@@ -28,7 +29,7 @@ def check_video_path(option: str, path: Path) -> None:
     raise UserError(f"{option}={path}: cannot be written: there is no folder {path.parent}; create it first")
   if path.suffix == ".mp4" and importlib.util.find_spec("imageio_ffmpeg") is None:
     raise UserError(
-      f"{option}={path}: MP4 needs the package imageio-ffmpeg; install it with `pip install 'moozi[video]'`, "
+      f"{option}={path}: MP4 needs the package imageio-ffmpeg; install it with {pip_install('video')}, "
       "or choose a name that ends in .gif"
     )
 

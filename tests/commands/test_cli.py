@@ -69,7 +69,7 @@ def test_envs(cli, refused, monkeypatch):
   assert "tiny:catch" not in out
   assert "the nearest is minatar" in refused("envs", "minitar")
   monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-  hint = 'not installed; run pip install "moozi[minatar]"'
+  hint = "not installed; run pip install 'moozi[minatar]'"
   assert hint in cli("envs")[1]
   assert f"minatar: {hint}" in cli("envs", "minatar")[1]
 
@@ -232,19 +232,19 @@ def test_unsupported_envs(refused, config_file, tmp_path, name, message):
     (
       "atari:Pong",
       "ale_py",
-      'the package ale-py is not installed; run pip install "moozi[atari]"',
+      "the package ale-py is not installed; run pip install 'moozi[atari]'",
     ),
     (
       "open_spiel:tic_tac_toe",
       "pyspiel",
-      'the package open_spiel is not installed; run pip install "moozi[open_spiel]"',
+      "the package open_spiel is not installed; run pip install 'moozi[open-spiel]'",
     ),
     (
       "gymnasium:CartPole-v1",
       "gymnasium",
-      'the package gymnasium is not installed; run pip install "moozi[gymnasium]"',
+      "the package gymnasium is not installed; run pip install 'moozi[gymnasium]'",
     ),
-    ("minatar:breakout", "minatar", "the package minatar is not installed; run `pip install minatar`"),
+    ("minatar:breakout", "minatar", "the package minatar is not installed; run pip install 'moozi[minatar]'"),
   ],
 )
 def test_missing_package(refused, config_file, tmp_path, monkeypatch, env_name, package, message):

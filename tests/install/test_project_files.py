@@ -9,11 +9,14 @@ import tomllib
 import pytest
 
 import moozi
+from moozi.core.text import extra_of, pip_install
 from moozi.io.config_files import PACKAGES
 from moozi.io.plain_data import read_yaml
+from moozi.io.trackers import TRACKERS
 from tests.install.build import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+EXTRAS = PROJECT["optional-dependencies"].keys()
 WORKFLOW = read_yaml(ROOT / ".github/workflows/ci.yml")
 FORMS = sorted(path for path in (ROOT / ".github/ISSUE_TEMPLATE").glob("*.yml") if path.stem != "config")
 
@@ -56,9 +59,39 @@ def test_issue_forms(path):
 
 def test_every_extra_is_explained():
   page = (ROOT / "docs/install.md").read_text("utf-8")
-  extras = PROJECT["optional-dependencies"].keys() - {"worlds"}
-  assert all(f"`{extra}`" in page for extra in extras)
-  assert PACKAGES.keys() <= extras
+  assert all(f"`{extra}`" in page for extra in EXTRAS)
+
+
+def test_no_extra_has_an_underscore():
+  """pip below 23.3 finds no extra with an underscore, and installs the rest with a warning only."""
+  assert not [extra for extra in EXTRAS if "_" in extra]
+
+
+@pytest.mark.parametrize("library", [*PACKAGES, *TRACKERS, "video"])
+def test_every_library_has_an_extra(library):
+  assert extra_of(library) in EXTRAS
+  assert pip_install(library) == f"pip install 'moozi[{extra_of(library)}]'"
+
+
+def test_every_hint_names_an_extra_that_exists():
+  """In messages, pages, files of the build, and in the extras that install other extras."""
+  paths = [ROOT / name for name in ("README.md", "Dockerfile", "Makefile", "pyproject.toml")]
+  paths += [*(ROOT / "docs").glob("*.md"), *(ROOT / ".github").rglob("*.yml")]
+  code = [*(ROOT / "moozi").rglob("*.py")]
+  texts = {path: path.read_text("utf-8") for path in (*paths, *code)}
+  hint = re.compile(r"(?:moozi|\.whl\)|'\.)\[([\w, -]+)\]|EXTRAS=([\w,-]+)")
+  named = {
+    (path.relative_to(ROOT).as_posix(), extra.strip())
+    for path in paths
+    for found in hint.findall(texts[path])
+    for extra in "".join(found).split(",")
+  }
+  assert {"README.md", "Makefile", "pyproject.toml", "docs/install.md"} <= {path for path, _ in named}
+  assert not [(path, extra) for path, extra in named if extra not in EXTRAS]
+  libraries = {name for path in code for name in re.findall(r"pip_install\(['\"](\w+)['\"]\)", texts[path])}
+  assert {"atari", "video"} <= {extra_of(name) for name in libraries} <= EXTRAS
+  # The command is made in one place.
+  assert not [path for path in code if re.search(r"pip install [\"']?moozi", texts[path])]
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="needs make")

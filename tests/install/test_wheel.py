@@ -2,6 +2,7 @@
 
 import json
 import re
+import subprocess
 import tarfile
 import time
 import zipfile
@@ -9,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.install.build import ROOT, copy_sources, make_venv, run
+from moozi.core.text import extra_of
+from moozi.io.config_files import PACKAGES
+from tests.install.build import OFFLINE, ROOT, copy_sources, environment, make_venv, run
 from tests.tiny_run import TINY
 
 CARRIED = sorted(
@@ -70,6 +73,20 @@ def test_both_distributions_carry_configurations_and_agents(sdist, wheel):
     assert {f"moozi/data/{name}" for name in CARRIED} <= names
     assert {"moozi/py.typed", "moozi/vis/report_page/page.html"} <= names
     assert {name.partition("/")[0].partition("-")[0] for name in names} == {"moozi"}
+
+
+def test_the_oldest_pip_of_python_3_11_installs_every_extra(wheel, tmp_path):
+  """pip below 23.3 only warns about an extra that it does not find, and installs none of its packages."""
+  venv = make_venv(tmp_path / "venv")
+  index = {k: v for k, v in environment(venv).items() if k not in OFFLINE}
+  old_pip = [venv / "bin" / "python", "-m", "pip", "install", "--quiet", "pip==22.3.1"]
+  if subprocess.run(old_pip, env=index, capture_output=True, check=False).returncode:
+    pytest.skip("the package index is not reachable")
+  extras = ",".join(map(extra_of, PACKAGES))
+  command = [venv / "bin" / "python", "-m", "pip", "install", "--dry-run", "--no-index", f"{wheel}[{extras}]"]
+  done = subprocess.run(command, env=index, capture_output=True, text=True, check=True)
+  assert "does not provide" not in done.stderr
+  assert "Requirement already satisfied: open_spiel" in done.stdout
 
 
 def test_moozi_comes_from_the_wheel(venv, tmp_path):

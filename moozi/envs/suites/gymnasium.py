@@ -19,6 +19,7 @@ from pydantic import Field
 from moozi.core.config import PositiveInt, Section
 from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
+from moozi.core.text import pip_install, shell_command
 from moozi.envs.environment import Environment, Game, GameEnvironment
 from moozi.envs.names import action_names, entry_names, frame_names
 from moozi.envs.observations import FrameFormat, array_format, one_hot_format
@@ -30,7 +31,7 @@ from moozi.envs.wrappers import apply_wrappers, wrapper_of
 _log = logging.getLogger("moozi.envs")
 
 # The listed environments, by name without version. Others that are registered can be made too.
-_BOX2D = 'needs pip install swig "gymnasium[box2d]"'
+_BOX2D = f"needs {shell_command('pip', 'install', 'swig', 'gymnasium[box2d]')}"
 _LISTED = {
   "Acrobot": "swing a two-link arm up; -1 per step",
   "Blackjack": "draw cards against a dealer",
@@ -272,7 +273,7 @@ def _import(game: str) -> Any:
       import gymnasium
   except ImportError as error:
     raise UserError(
-      f'env.name=gymnasium:{game}: the package gymnasium is not installed; run pip install "moozi[gymnasium]"'
+      f"env.name=gymnasium:{game}: the package gymnasium is not installed; run {pip_install('gymnasium')}"
     ) from error
   return gymnasium
 

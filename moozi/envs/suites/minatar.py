@@ -20,6 +20,7 @@ from pydantic import Field
 from moozi.core.config import PositiveInt, Probability, Section
 from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
+from moozi.core.text import pip_install
 from moozi.envs.environment import Environment, Game, GameEnvironment
 from moozi.envs.suite import Suite
 
@@ -107,7 +108,7 @@ def _load(game: str) -> ModuleType:
   package = importlib.util.find_spec("minatar")
   if package is None or not package.submodule_search_locations:
     raise UserError(
-      f"env.name=minatar:{game}: the package minatar is not installed; run `pip install minatar` (GPL)"
+      f"env.name=minatar:{game}: the package minatar is not installed; run {pip_install('minatar')} (GPL)"
     )
   path = Path(package.submodule_search_locations[0]) / "environments" / f"{game}.py"
   spec = importlib.util.spec_from_file_location(f"moozi_minatar_{game}", path)

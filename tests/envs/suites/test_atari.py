@@ -501,7 +501,7 @@ def test_missing_package(monkeypatch):
   with pytest.raises(UserError) as error:
     registry.make("atari:Pong", seed=0)
   assert str(error.value) == (
-    'env.name=atari:…: the package ale-py is not installed; run pip install "moozi[atari]" (GPL)'
+    "env.name=atari:…: the package ale-py is not installed; run pip install 'moozi[atari]' (GPL)"
   )
   (info,) = registry.list_environments("atari")
   assert info.name == "atari:…"

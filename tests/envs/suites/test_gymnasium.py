@@ -307,7 +307,7 @@ def test_missing_extra(monkeypatch):
 
 def test_missing_package(monkeypatch):
   monkeypatch.setitem(sys.modules, "gymnasium", None)
-  install = 'the package gymnasium is not installed; run pip install "moozi[gymnasium]"'
+  install = "the package gymnasium is not installed; run pip install 'moozi[gymnasium]'"
   with pytest.raises(UserError) as error:
     registry.make("gymnasium:CartPole-v1", seed=0)
   assert install in str(error.value)

@@ -401,7 +401,7 @@ def test_missing_package(monkeypatch):
     with pytest.raises(UserError) as error:
       registry.make("open_spiel:tic_tac_toe", seed=0)
     assert str(error.value).startswith("env.name=open_spiel")
-    assert 'pip install "moozi[open_spiel]"' in str(error.value)
+    assert "pip install 'moozi[open-spiel]'" in str(error.value)
     (line,) = registry.list_environments("open_spiel")
     assert line.name == "open_spiel:…"
     assert "pip install" in line.summary

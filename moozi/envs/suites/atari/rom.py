@@ -11,6 +11,7 @@ from pydantic import Field
 from moozi.core.config import NonNegativeInt, PositiveInt, Probability, Section
 from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
+from moozi.core.text import pip_install
 
 NOOP, FIRE = 0, 1
 """ALE's numbers of the no-op action and of the fire action."""
@@ -146,7 +147,7 @@ def _folder() -> Path:
   package = importlib.util.find_spec("ale_py")
   if package is None or not package.submodule_search_locations:
     raise UserError(
-      'env.name=atari:…: the package ale-py is not installed; run pip install "moozi[atari]" (GPL)'
+      f"env.name=atari:…: the package ale-py is not installed; run {pip_install('atari')} (GPL)"
     )
   return Path(package.submodule_search_locations[0]) / "roms"
 

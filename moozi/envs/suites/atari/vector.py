@@ -23,6 +23,7 @@ from jaxtyping import Bool, Float32, Int, UInt8
 from moozi.core.flat_state import State
 from moozi.core.records import BatchedTimeStep
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
+from moozi.core.text import pip_install
 from moozi.envs.environment import VectorEnvironment
 from moozi.envs.suites.atari.rom import NOOP, GameFacts, Options
 from moozi.envs.vector import check_actions
@@ -47,7 +48,7 @@ def find_obstacle(facts: GameFacts, options: Options) -> str | None:
     oldest = ".".join(map(str, _OLDEST_VERSION))
     return f"the installed ale-py is {ale_py.__version__}; its vectorized environment needs {oldest} or newer"
   if not hasattr(ale_py, "AtariVectorEnv"):
-    return 'the package gymnasium is not installed; run pip install "moozi[gymnasium]"'
+    return f"the package gymnasium is not installed; run {pip_install('gymnasium')}"
   return None
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
 from moozi.core.symmetry import SQUARE, board_symmetries
+from moozi.core.text import pip_install
 from moozi.envs.environment import moves_array
 
 # The package's player numbers at a chance node and at an end.
@@ -349,7 +350,7 @@ def package() -> Any:
     pyspiel = importlib.import_module("pyspiel")
   except ImportError:
     raise UserError(
-      'env.name=open_spiel:…: the package open_spiel is not installed; run pip install "moozi[open_spiel]"'
+      f"env.name=open_spiel:…: the package open_spiel is not installed; run {pip_install('open_spiel')}"
     ) from None
   importlib.import_module("moozi.envs.suites.open_spiel.games")
   return pyspiel

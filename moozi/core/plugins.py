@@ -15,6 +15,7 @@ import importlib
 import importlib.machinery
 import importlib.metadata
 import importlib.util
+import inspect
 import os
 import pkgutil
 import re
@@ -366,6 +367,18 @@ def _literal(node: ast.expr) -> Any:
   if isinstance(node, ast.Name):
     return {"true": True, "false": False, "null": None}.get(node.id, node.id)
   return ast.literal_eval(node)
+
+
+def takes(function: Callable[..., Any], name: str) -> bool:
+  """Returns whether a function has a parameter `name` that can be given by keyword; `**kwargs` is none."""
+  try:
+    parameter = inspect.signature(function).parameters.get(name)
+  except (TypeError, ValueError):
+    return False
+  return parameter is not None and parameter.kind in (
+    inspect.Parameter.KEYWORD_ONLY,
+    inspect.Parameter.POSITIONAL_OR_KEYWORD,
+  )
 
 
 def is_code(value: str) -> bool:

@@ -117,7 +117,9 @@ def make(
 
   Args:
     seed: non-negative; episodes depend only on it and on the actions.
-    is_testing: makes the variant for evaluation, if the suite has one (in Atari, episodes are whole games).
+    is_testing: makes the variant for evaluation: in Atari, episodes are whole games; a user's function or
+      wrapper with a parameter `is_testing` receives it, and rewards are those of the environment itself,
+      without its wrappers.
     wrappers: names of functions that wrap the library's environment (`env.wrappers`).
     **kwargs: the environment's own options (`env.kwargs`).
 

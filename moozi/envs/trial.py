@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Callable
+from dataclasses import astuple, fields
 
 import numpy as np
 from dm_env import TimeStep
@@ -111,6 +112,41 @@ def check_picture(
     to_picture(drawn)
   except ValueError as error:
     raise UserError(f"{where}: its picture (render) is {error}, or return None for no picture") from None
+
+
+def spec_of_variants(
+  make: Callable[[bool], Environment], plugin: Plugin, has_variants: bool, draws: bool = True
+) -> EnvSpec:
+  """Returns the specification of environments after a trial episode of each variant.
+
+  Args:
+    make: maps `is_testing` to an environment.
+    has_variants: whether the environment depends on `is_testing`; if not, only training's is tried.
+    draws: whether pictures are checked.
+
+  Raises: UserError: an environment fails, or the variants have different specs.
+  """
+  spec = spec_after_trial(make(False), plugin, draws)
+  if has_variants:
+    check_same_spec(spec, spec_after_trial(make(True), plugin, draws), "is_testing", "in evaluation")
+  return spec
+
+
+def check_same_spec(spec: EnvSpec, other: EnvSpec, cause: str, when: str) -> None:
+  """Raises UserError, which names the first difference, if the specs of two environments differ.
+
+  Args:
+    cause: what the spec must not depend on.
+    when: where the environment has the spec `other`.
+  """
+  if other == spec:
+    return
+  pairs = zip(fields(spec), astuple(spec), astuple(other), strict=True)
+  field, was, now = next((field.name, a, b) for field, a, b in pairs if a != b)
+  raise UserError(
+    f"env.name={spec.name}: the spec must not depend on {cause}; {field} was {one_line(was, 80)} and is "
+    f"{one_line(now, 80)} {when}"
+  )
 
 
 def _check(step: TimeStep, spec: EnvSpec, to_play: int | None) -> None:

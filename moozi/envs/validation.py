@@ -1,5 +1,7 @@
 """Checks of the values that third-party environments return, and their errors in one line."""
 
+import functools
+import logging
 import math
 from typing import Any
 
@@ -8,6 +10,8 @@ from jaxtyping import Bool
 
 from moozi.core.errors import EnvValueError, UserError
 from moozi.core.errors import one_line as one_line
+
+_log = logging.getLogger("moozi.envs")
 
 MAX_ACTIONS = 1 << 16
 """Maximum number of actions; masks, policies and search trees have an entry for each action."""
@@ -57,6 +61,12 @@ def check_mask(where: str, name: str, mask: Any, num_actions: int, is_end: bool)
   if not is_end and not out.any():
     raise UserError(f"{where}: {name} has no legal action before the end of the task; must have one")
   return out
+
+
+@functools.cache
+def warn_once(text: str) -> None:
+  """Logs a warning, which a command shows before its run starts; the same text only once per process."""
+  _log.warning("%s", text)
 
 
 def short(spec: Any) -> str:

@@ -15,14 +15,22 @@ from moozi.core.spec import EnvSpec
 from moozi.envs.environment import Bot, Environment, check_seed
 
 
-def apply_wrappers(env: Any, names: Sequence[str]) -> Any:
+def apply_wrappers(env: Any, names: Sequence[str], is_testing: bool) -> Any:
   """Wraps an environment in the functions that `env.wrappers` names, the first one innermost.
+
+  A function with a parameter `is_testing` receives it.
 
   Raises: UserError: a function cannot be found, takes other arguments or fails, or does not return an
     environment.
   """
   for i, name in enumerate(names):
     wrapper, arguments = wrapper_of(name, i)
+    if "is_testing" in arguments:
+      raise UserError(
+        f"{wrapper.where}: is_testing: not allowed; a function that takes it receives it from the run"
+      )
+    if plugins.takes(wrapper.function, "is_testing"):
+      arguments["is_testing"] = is_testing
     try:
       inspect.signature(wrapper.function).bind(env, **arguments)
     except TypeError as error:
@@ -47,6 +55,11 @@ def wrapper_of(value: str, index: int) -> tuple[plugins.Plugin, dict[str, Any]]:
     raise UserError(f"{key}={error}") from None
   plugin = plugins.WRAPPERS.get(name, key)
   return dataclasses.replace(plugin, where=f"{key}={one_line(value, 120)}"), arguments
+
+
+def depend_on_testing(values: Sequence[str]) -> bool:
+  """Returns whether a function of `env.wrappers` takes `is_testing`. Raises UserError as `wrapper_of`."""
+  return any(plugins.takes(wrapper_of(x, i)[0].function, "is_testing") for i, x in enumerate(values))
 
 
 class EnvironmentWrapper(Environment):

@@ -23,10 +23,11 @@ from moozi.core.text import pip_install, shell_command
 from moozi.envs.environment import Environment, Game, GameEnvironment
 from moozi.envs.names import action_names, entry_names, frame_names
 from moozi.envs.observations import FrameFormat, array_format, one_hot_format
+from moozi.envs.own_rewards import counting_own_rewards, record_rewards
 from moozi.envs.suite import Suite
-from moozi.envs.trial import check_picture, spec_after_trial
-from moozi.envs.validation import check_mask, check_num_actions, one_line, short
-from moozi.envs.wrappers import apply_wrappers, wrapper_of
+from moozi.envs.trial import check_picture, spec_of_variants
+from moozi.envs.validation import check_mask, check_num_actions, one_line, short, warn_once
+from moozi.envs.wrappers import apply_wrappers, depend_on_testing, wrapper_of
 
 _log = logging.getLogger("moozi.envs")
 
@@ -58,8 +59,11 @@ class Options(Section):
   )
 
 
-class _WrappedOptions(Options):
+class _AllOptions(Options):
+  """The options with those that are not keys of env.kwargs."""
+
   wrappers: tuple[str, ...] = ()
+  is_testing: bool = False
 
 
 def list_games() -> dict[str, str]:
@@ -107,9 +111,13 @@ def make_spec(game: str, options: Options) -> EnvSpec:
   With a `render_mode`, the temporary environment also draws its picture. A wrapped environment plays a trial
   episode. It is not cached: a notebook may change a registered wrapper.
   """
-  if wrappers := getattr(options, "wrappers", ()):
-    plugin, _ = wrapper_of(wrappers[-1], len(wrappers) - 1)
-    spec = spec_after_trial(make_environment(game, options), plugin, draws=False)
+  if wrappers := _all(options).wrappers:
+    spec = spec_of_variants(
+      lambda is_testing: make_environment(game, _all(options, is_testing=is_testing)),
+      wrapper_of(wrappers[-1], len(wrappers) - 1)[0],
+      has_variants=depend_on_testing(wrappers),
+      draws=False,
+    )
     _make_and_draw(game, options).close()
     return spec
   return _make_spec(game, options.model_dump_json())
@@ -155,13 +163,19 @@ def make_environment(game: str, options: Options) -> Environment:
     given = f" with env.kwargs.kwargs={options.kwargs}" if options.kwargs else ""
     raise UserError(f"env.name={name}: cannot be made{given}: {one_line(error)}") from error
   try:
-    wrapped = apply_wrappers(env, getattr(options, "wrappers", ()))
+    wrappers, is_testing = _all(options).wrappers, _all(options).is_testing
+    rewards = record_rewards(f"env.name={name}", env, has_wrappers=bool(wrappers))
+    wrapped = apply_wrappers(env, wrappers, is_testing)
     if not isinstance(wrapped, gymnasium.Env):
       raise UserError(f"env.wrappers: return {type(wrapped).__name__}; must return a gymnasium.Env")
-    return wrap(name, wrapped)
+    return counting_own_rewards(wrap(name, wrapped), rewards, is_testing)
   except UserError:
     env.close()
     raise
+
+
+def _all(options: Options, **changes: Any) -> _AllOptions:
+  return _AllOptions(**(dict(options) | changes))
 
 
 def wrap(name: str, env: Any) -> GameEnvironment:
@@ -183,6 +197,7 @@ def wrap(name: str, env: Any) -> GameEnvironment:
     raise UserError(f"{where}: its actions are {short(actions)}; {reason}")
   num_actions, start = check_num_actions(where, int(actions.n)), int(actions.start)
   frames = _frame_format(where, env.observation_space)
+  _warn_of_statistics(where, env)
   spec = EnvSpec(
     name=name,
     frame_shape=frames.shape,
@@ -192,6 +207,19 @@ def wrap(name: str, env: Any) -> GameEnvironment:
     frame_names=frame_names(where, env, frames.shape[2]) or frames.names,
   )
   return GameEnvironment(_GymnasiumGame(where, env, frames, num_actions, start), spec)
+
+
+def _warn_of_statistics(where: str, env: Any) -> None:
+  """Warns if a wrapper normalizes observations by running statistics, as NormalizeObservation does."""
+  layer = env
+  while layer is not None:
+    if hasattr(layer, "obs_rms"):
+      warn_once(
+        f"{where}: {type(layer).__name__} has its own running statistics in each environment and new ones in "
+        "each evaluation, so the agent is evaluated on other frames than it is trained on; leave it out and "
+        "give the observation space bounds, or use TransformObservation with a constant mean and deviation"
+      )
+    layer = getattr(layer, "env", None) if layer is not env.unwrapped else None
 
 
 class _GymnasiumGame(Game):
@@ -296,5 +324,6 @@ SUITE = Suite(
   make_spec=make_spec,
   make_environment=make_environment,
   is_game=is_game,
-  with_wrappers=lambda options, wrappers: _WrappedOptions(**dict(options), wrappers=wrappers),
+  for_testing=lambda options: _all(options, is_testing=True),
+  with_wrappers=lambda options, wrappers: _all(options, wrappers=wrappers),
 )

@@ -10,7 +10,6 @@ import inspect
 import logging
 import sys
 from collections.abc import Callable
-from dataclasses import astuple, fields
 from typing import Any
 
 import dm_env
@@ -22,16 +21,16 @@ from moozi.core.config import Section
 from moozi.core.errors import EnvMakeError, UserError
 from moozi.core.spec import EnvSpec
 from moozi.envs.environment import Bot, Environment, check_seed
+from moozi.envs.own_rewards import counting_own_rewards, record_rewards
 from moozi.envs.suite import Suite
 from moozi.envs.suites import dm_env as dm_env_suite
-from moozi.envs.trial import spec_after_trial
-from moozi.envs.validation import one_line
-from moozi.envs.wrappers import EnvironmentWrapper, apply_wrappers
+from moozi.envs.trial import check_same_spec, spec_of_variants
+from moozi.envs.wrappers import EnvironmentWrapper, apply_wrappers, depend_on_testing
 
 _log = logging.getLogger("moozi.envs")
 
-# Parameters of `registry.make` itself.
-_RESERVED = frozenset({"seed", "is_testing"})
+# Parameters of `registry.make` itself; a function that has them receives them.
+_RESERVED = ("seed", "is_testing")
 
 
 class Options(Section):
@@ -39,11 +38,20 @@ class Options(Section):
   wrappers: tuple[str, ...] = Field(
     (), description="functions that wrap the environment, the innermost first"
   )
+  is_testing: bool = Field(False, description="whether the environment is for evaluation")
 
 
 def make_spec(name: str, options: Options) -> EnvSpec:
-  """Returns the environment's specification. Plays a trial episode to find errors before a run starts."""
-  return spec_after_trial(make_environment(name, options), plugins.ENVIRONMENTS.get(name))
+  """Returns the environment's specification. Plays a trial episode to find errors before a run starts.
+
+  If a function takes `is_testing`, the environment for evaluation plays one too.
+  """
+  plugin = plugins.ENVIRONMENTS.get(name)
+  return spec_of_variants(
+    lambda is_testing: make_environment(name, options.model_copy(update={"is_testing": is_testing})),
+    plugin,
+    has_variants=plugins.takes(plugin.function, "is_testing") or depend_on_testing(options.wrappers),
+  )
 
 
 def make_environment(name: str, options: Options) -> Environment:
@@ -53,9 +61,9 @@ def make_environment(name: str, options: Options) -> Environment:
     or fails, or its result is not a supported environment.
   """
   plugin = plugins.ENVIRONMENTS.get(name)
-  takes_seed = _check_arguments(name, plugin.function, options.kwargs)
+  _check_arguments(name, plugin.function, options.kwargs)
   make = functools.partial(_make, name, plugin, options)
-  if takes_seed:
+  if plugins.takes(plugin.function, "seed"):
     return _MadePerSeed(lambda seed: make(seed=seed))
   environment, is_seeded = make()
   if not is_seeded:
@@ -106,13 +114,7 @@ class _MadePerSeed(EnvironmentWrapper):
     except UserError as error:
       raise EnvMakeError(str(error)) from error
     self._env.seed(seed)
-    if self.env_spec != spec:
-      pairs = zip(fields(spec), astuple(spec), astuple(self.env_spec), strict=True)
-      field, was, now = next((field.name, a, b) for field, a, b in pairs if a != b)
-      raise UserError(
-        f"env.name={spec.name}: the spec must not depend on the seed; {field} was {one_line(was, 80)} and is "
-        f"{one_line(now, 80)} with another seed"
-      )
+    check_same_spec(spec, self.env_spec, "the seed", "with another seed")
 
   @property
   def made(self) -> Environment:
@@ -123,31 +125,33 @@ class _MadePerSeed(EnvironmentWrapper):
     return _FollowingBot(self, kind, simulations, seed)
 
 
-def _check_arguments(name: str, function: Callable[..., Any], kwargs: dict[str, Any]) -> bool:
-  """Returns whether the function takes a seed. Raises UserError if it does not take `kwargs`."""
+def _check_arguments(name: str, function: Callable[..., Any], kwargs: dict[str, Any]) -> None:
+  """Raises UserError if the function does not take `kwargs`, or if they have a key that the run sets."""
   try:
     signature = inspect.signature(function)
   except (TypeError, ValueError):
-    return False
-  kinds = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-  takes_seed = "seed" in signature.parameters and signature.parameters["seed"].kind in kinds
-  for key in _RESERVED & kwargs.keys():
-    raise UserError(
-      f"env.kwargs.{key}={kwargs[key]!r}: not allowed; the run sets the {key} of each environment of {name}"
-    )
+    return
+  for key in _RESERVED:
+    if key in kwargs:
+      raise UserError(
+        f"env.kwargs.{key}={kwargs[key]!r}: not allowed; {name} receives the {key} of each environment from "
+        f"the run if it has a parameter {key}"
+      )
   try:
-    signature.bind(**kwargs, **({"seed": 0} if takes_seed else {}))
+    signature.bind(**kwargs, **{key: 0 for key in _RESERVED if plugins.takes(function, key)})
   except TypeError as error:
     raise UserError(f"env.kwargs={kwargs}: {name} is {function.__name__}{signature}: {error}") from error
-  return takes_seed
 
 
 def _make(name: str, plugin: plugins.Plugin, options: Options, **seed: int) -> tuple[Environment, bool]:
   """Makes an environment with the user's function; returns it, and whether it can be seeded."""
+  testing = {"is_testing": options.is_testing} if plugins.takes(plugin.function, "is_testing") else {}
   with plugin.errors("making the environment failed"):
-    made = plugin.function(**options.kwargs, **seed)
+    made = plugin.function(**options.kwargs, **seed, **testing)
     try:
-      return _as_env(name, apply_wrappers(made, options.wrappers))
+      rewards = record_rewards(f"env.name={name}", made, has_wrappers=bool(options.wrappers))
+      env, is_seeded = _as_env(name, apply_wrappers(made, options.wrappers, options.is_testing))
+      return counting_own_rewards(env, rewards, options.is_testing), is_seeded
     except BaseException:
       with contextlib.suppress(Exception, SystemExit):
         made.close()
@@ -178,5 +182,6 @@ SUITE = Suite(
   options=lambda game: Options,
   make_spec=make_spec,
   make_environment=make_environment,
+  for_testing=lambda options: options.model_copy(update={"is_testing": True}),
   with_wrappers=lambda options, wrappers: options.model_copy(update={"wrappers": wrappers}),
 )

@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parent.parent
 project = "MooZi"
 version = release = __version__
 copyright = "the MooZi contributors, Apache-2.0"
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
 root_doc = "docs/index"
 include_patterns = ["docs/**.md", "experiments/*/*.md", "experiments/*/results/table.md"]
 include_patterns += ["CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "zoo/*/*/card.md"]
@@ -39,12 +39,16 @@ myst_enable_extensions = ["attrs_inline"]
 pygments_style, pygments_dark_style = "a11y-high-contrast-light", "a11y-high-contrast-dark"
 
 html_theme = "furo"
-html_title = "MooZi"
+html_title = f"MooZi {version}"
+html_logo = html_favicon = "_static/logo.svg"
 html_static_path = ["_static"]
+html_search_scorer = "docs/scorer.js"
 html_css_files, html_js_files = ["site.css"], ["site.js"]
 html_show_sphinx = False
 html_copy_source = html_show_sourcelink = False
 html_theme_options = {"navigation_with_keys": True}
+# A copy button leaves out the prompts of an interactive session.
+copybutton_prompt_text, copybutton_prompt_is_regexp = r">>> |\.\.\. |\$ ", True
 
 napoleon_custom_sections = ["Source", "Departures"]
 napoleon_use_ivar = True
@@ -95,6 +99,13 @@ def _source_pages(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:
     yield f"source/{relative}", {"title": title, "body": f"<h1>{title}</h1>{body}"}, "page.html"
 
 
+def _leave_out_of_search(app: Sphinx, env: Any) -> None:
+  """Leaves pages for other readers than users out of the full-text search; their titles are still found."""
+  for docname in env.found_docs:
+    if docname == "CHANGELOG" or docname.startswith(("docs/decisions/", "experiments/", "zoo/")):
+      env.metadata[docname]["no-search"] = ""
+
+
 def _split_sections(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
   """Rewrites a docstring's one-line sections (`Raises: …`) in napoleon's form: a title and indented text."""
 
@@ -118,6 +129,7 @@ def _redirect(app: Sphinx, error: Exception | None) -> None:
 def setup(app: Sphinx) -> dict[str, bool]:
   app.connect("source-read", _complete)
   app.connect("doctree-read", _link_files, priority=100)  # before Sphinx copies these files as downloads
+  app.connect("env-updated", _leave_out_of_search)
   app.connect("html-collect-pages", _source_pages)
   app.connect("autodoc-process-docstring", _split_sections, priority=400)  # before napoleon
   app.connect("build-finished", _redirect)

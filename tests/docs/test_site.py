@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -58,6 +59,37 @@ def test_links_and_anchors_of_the_site_exist(site):
       if not path.is_file() or (anchor and path.suffix == ".html" and anchor not in ids_of(path)):
         missing.append(f"{page.relative_to(site)}: {target}")
   assert missing == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+  ("words", "page"),
+  [
+    ("load agent", "docs/api"),
+    ("save a model", "docs/faq"),
+    ("play against the agent", "docs/board_games"),
+    ("resume training", "docs/usage"),
+    ("custom reward", "docs/faq"),
+    ("continuous", "docs/faq"),
+    ("own environment", "docs/custom_environment"),
+    ("cluster", "docs/cluster"),
+  ],
+)
+def test_search_has_the_right_page_among_the_first_three(site, words, page):
+  """The site's own search, in a browser. A page counts once, however many of its sections are found."""
+  from tests.vis.chromium import Page
+
+  found = (
+    "[...document.querySelectorAll('#search-results ul.search li > a')].map(a => a.getAttribute('href'))"
+  )
+  finished = (
+    "/finished|did not match/.test((document.querySelector('.search-summary') || {}).innerText || '')"
+  )
+  with Page() as browser:
+    browser.open(f"{(site / 'search.html').as_uri()}?q={quote(words)}")
+    browser.wait_for(finished)
+    pages = [str(link).partition(".html")[0] for link in browser.evaluate(found)]
+  assert page in list(dict.fromkeys(pages))[:3]
 
 
 def test_a_load_from_another_host_is_found():

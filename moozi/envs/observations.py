@@ -1,17 +1,37 @@
 """Converts the observations of third-party environments to frames."""
 
+import contextlib
+import contextvars
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float32, Shaped
 
 from moozi.core.errors import EnvValueError, UserError
+from moozi.envs.validation import warn_once
 
 # Larger bounds count as limits of the number type, not of the environment.
 _LARGEST_BOUND = 1e9
 _LARGEST_FRAME = 1 << 22
+# Bytes of a shape (C, H, W) are a picture with channels first if it has at most this number of channels, and
+# at least this height and width.
+_MOST_CHANNELS, _SMALLEST_PICTURE = 16, 32
+# A value may leave its bounds by this share of them, because bounds and values are rounded.
+_ROUNDING = 1e-4
+_clipped: set[str] = set()  # the environments of which a warning was given
+_refuses: contextvars.ContextVar[bool] = contextvars.ContextVar("refuses", default=False)
+
+
+@contextlib.contextmanager
+def bounds_are_strict() -> Iterator[None]:
+  """Inside this context, an observation outside its bounds raises UserError and is not clipped."""
+  token = _refuses.set(True)
+  try:
+    yield
+  finally:
+    _refuses.reset(token)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,9 +58,11 @@ def array_format(
 ) -> FrameFormat:
   """Returns the frame format of observations that are arrays.
 
-  A scalar or a vector of D becomes [1, 1, D]; [H, W] and [H, W, C] are images, channels last. Booleans and
-  bytes with bounds 0 and 255 keep their type. All else becomes float32. A bounded entry is divided by the
-  larger magnitude of its bounds, which scales it to [-1, 1]; an unbounded entry is unchanged.
+  A scalar or a vector of D becomes [1, 1, D]; [H, W] and [H, W, C] are images, channels last. Bytes of a
+  picture's shape with channels first are recognized, and become [H, W, C]; of other shapes that may have
+  channels first, a warning says how they are read. Booleans and bytes with bounds 0 and 255 keep their type.
+  All else becomes float32. A bounded entry is divided by the larger magnitude of its bounds, which scales it
+  to [-1, 1]; an unbounded entry is unchanged. A value outside its bounds is clipped, with one warning.
 
   Args:
     where: the start of error messages (`env.name=…`).
@@ -56,6 +78,10 @@ def array_format(
   is_bytes = dtype == np.uint8 and bool((high.astype(np.float64) >= 255).all())
   keeps_type = dtype.kind == "b" or is_bytes
   factors = None if keeps_type else _factors(low, high)
+  clip = None if keeps_type else _clipping(where, low, high)
+  is_first = _has_channels_first(where, lead, is_bytes) if len(shape) == 3 else False
+  if is_first:
+    lead = (lead[1], lead[2], lead[0])
 
   def encode(observation: Any) -> np.ndarray:
     if np.shape(observation) != shape:
@@ -63,9 +89,11 @@ def array_format(
         f"{where}: an observation of shape {list(np.shape(observation))}; its spec says {list(shape)}"
       )
     if factors is None:
-      return _cast(where, np.asarray(observation), dtype).reshape(lead)
-    frame = np.multiply(np.asarray(observation, np.float32), factors)
-    return frame.reshape(lead)
+      frame = _cast(where, np.asarray(observation), dtype)
+    else:
+      frame = np.asarray(observation, np.float32)
+      frame = np.multiply(frame if clip is None else clip(frame), factors)
+    return np.moveaxis(frame, 0, -1).copy() if is_first else frame.reshape(lead)
 
   return FrameFormat(lead, str(dtype) if keeps_type else "float32", encode)
 
@@ -90,13 +118,71 @@ def frame_shape(where: str, shape: tuple[int, ...]) -> tuple[int, int, int]:
   shape = tuple(int(n) for n in shape)
   size = int(np.prod(shape, dtype=np.int64))
   if len(shape) > 3 or not 1 <= size <= _LARGEST_FRAME:
+    stacked = "; targets.history_length stacks frames, so give single ones" if len(shape) == 4 else ""
     raise UserError(
       f"{where}: observations of shape {list(shape)}; must be vectors, [height, width] or "
-      f"[height, width, channels], of at most {_LARGEST_FRAME:,} entries"
+      f"[height, width, channels], of at most {_LARGEST_FRAME:,} entries{stacked}"
     )
   if len(shape) < 2:
     return (1, 1, size)
   return (shape[0], shape[1], shape[2] if len(shape) == 3 else 1)
+
+
+def _has_channels_first(where: str, shape: tuple[int, int, int], is_bytes: bool) -> bool:
+  """Returns whether observations of this shape are pictures with channels first, and warns of doubts."""
+  channels, height, width = shape
+  if is_bytes and channels <= _MOST_CHANNELS and min(height, width) >= _SMALLEST_PICTURE:
+    single = (
+      f"; if they are {channels} frames, give single ones and set targets.history_length={channels}, so that "
+      "each frame is stored once"
+    )
+    warn_once(
+      f"{where}: observations of shape {list(shape)} are read as pictures with channels first: "
+      f"{height} high, {width} wide, {channels} channels{single if channels not in (1, 3) else ''}"
+    )
+    return True
+  # A square at the end, or fewest at the start: a board or a picture whose channels may come first.
+  is_square_last = channels == height != width
+  may_be_first = min(height, width) >= 3 and (height == width or channels < min(height, width))
+  if may_be_first and not is_square_last:
+    warn_once(
+      f"{where}: observations of shape {list(shape)} are read as {channels} high, {height} wide, {width} "
+      "channels; if the channels come first, move them last with a wrapper (docs/custom_environment.md, "
+      "Requirements); if they are stacked frames, give single ones and set targets.history_length"
+    )
+  return False
+
+
+def _clipping(
+  where: str, low: Shaped[np.ndarray, "*shape"], high: Shaped[np.ndarray, "*shape"]
+) -> Callable[[np.ndarray], np.ndarray] | None:
+  """Returns a function that clips float32 observations to their bounds; None if there are no bounds.
+
+  A value that leaves its bounds by rounding is unchanged. The function raises UserError where
+  `bounds_are_strict`. It leaves observations that are not finite as they are: they are refused later.
+  """
+  lowest = np.where(np.abs(low.astype(np.float64)) <= _LARGEST_BOUND, low, -np.inf).astype(np.float32)
+  highest = np.where(np.abs(high.astype(np.float64)) <= _LARGEST_BOUND, high, np.inf).astype(np.float32)
+  bounds = np.abs(np.stack([lowest, highest]))
+  if not np.isfinite(bounds).any():
+    return None
+  slack = _ROUNDING * np.maximum(np.where(np.isfinite(bounds), bounds, 0).max(axis=0), _ROUNDING)
+
+  def clip(x: np.ndarray) -> np.ndarray:
+    is_outside = (x < lowest - slack) | (x > highest + slack)
+    if not is_outside.any() or not np.isfinite(x).all():
+      return x
+    at = tuple(int(i) for i in np.argwhere(is_outside)[0])
+    text = (
+      f"an observation has {x[at]:g} at {list(at)}; its bounds are {lowest[at]:g} … {highest[at]:g}; "
+      "give the space the true bounds, or infinite ones"
+    )
+    if _refuses.get():
+      raise UserError(f"{where}: {text}")
+    _warn_of_clipping(where, text)
+    return np.clip(x, lowest, highest)
+
+  return clip
 
 
 def _cast(
@@ -113,6 +199,13 @@ def _cast(
       f"{where}: an observation of {observation.dtype} has values that its spec's type {dtype} cannot hold"
     )
   return out
+
+
+def _warn_of_clipping(where: str, text: str) -> None:
+  """Warns once per environment name, whatever the value."""
+  if where not in _clipped:
+    _clipped.add(where)
+    warn_once(f"{where}: {text}; values outside are clipped")
 
 
 def _factors(

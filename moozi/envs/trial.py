@@ -11,6 +11,7 @@ from moozi.core.errors import UserError
 from moozi.core.plugins import Plugin
 from moozi.core.spec import EnvSpec
 from moozi.envs.environment import Environment
+from moozi.envs.observations import bounds_are_strict
 from moozi.envs.validation import check_mask, check_reward, one_line
 from moozi.ops.pictures import to_picture
 
@@ -28,7 +29,7 @@ def spec_after_trial(environment: Environment, plugin: Plugin, draws: bool = Tru
   Raises: UserError: the environment fails; the error starts with the plug-in's key and value.
   """
   try:
-    with plugin.errors("its first steps failed"):
+    with plugin.errors("its first steps failed"), bounds_are_strict():
       environment.seed(0)
       random, step = np.random.default_rng(0), environment.reset()
       _check(step, environment.env_spec, None)

@@ -3,6 +3,7 @@
 import functools
 import logging
 import math
+import numbers
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,9 @@ MAX_ACTIONS = 1 << 16
 """Maximum number of actions; masks, policies and search trees have an entry for each action."""
 
 
+_LARGEST_REWARD = float(np.finfo(np.float32).max)
+
+
 def check_num_actions(where: str, num_actions: int) -> int:
   """Returns `num_actions`. Raises UserError, which starts with `where`, unless it is in 1 … MAX_ACTIONS."""
   if not 1 <= num_actions <= MAX_ACTIONS:
@@ -27,12 +31,20 @@ def check_num_actions(where: str, num_actions: int) -> int:
 def check_reward(where: str, reward: Any) -> float:
   """Returns an environment's reward as a float.
 
-  Raises: UserError: it is not a number. EnvValueError: it is not finite.
+  Raises: UserError: it is not one number. EnvValueError: it is not finite in float32.
   """
-  try:
-    out = float(reward)
-  except (TypeError, ValueError):
-    raise UserError(f"{where}: reward={one_line(reward)}: must be a number") from None
+  if hasattr(reward, "__array__"):  # an array of one number is accepted; a text of one is not
+    values = np.asarray(reward)
+    if values.size != 1 or values.dtype.kind not in "biuf":
+      raise UserError(f"{where}: reward={one_line(reward)}: must be a number")
+    reward = values.item()
+  elif not isinstance(reward, numbers.Real):
+    raise UserError(f"{where}: reward={one_line(reward)}: must be a number")
+  if _LARGEST_REWARD < abs(reward) < math.inf:
+    raise EnvValueError(
+      f"{where}: reward={one_line(reward, 40)} is not finite in float32; scale the rewards down"
+    )
+  out = float(reward)
   if not math.isfinite(out):
     raise EnvValueError(f"{where}: reward={out} is not finite")
   return out
@@ -53,11 +65,17 @@ def check_mask(where: str, name: str, mask: Any, num_actions: int, is_end: bool)
     where: the start of error messages (`env.name=…`).
     is_end: whether the task has ended; the mask may then be empty.
 
-  Raises: UserError: the mask has a wrong shape, or is empty before the end.
+  Raises: UserError: the mask has a wrong shape or other values than 0 and 1, or is empty before the end.
   """
-  out = np.array(mask, bool)
-  if out.shape != (num_actions,):
-    raise UserError(f"{where}: {name} has shape {list(out.shape)}, must be [{num_actions}]")
+  try:
+    given = np.asarray(mask)
+  except ValueError:
+    raise UserError(f"{where}: {name}={one_line(mask, 80)}: must be {num_actions} values 0 or 1") from None
+  if given.shape != (num_actions,):
+    raise UserError(f"{where}: {name} has shape {list(given.shape)}, must be [{num_actions}]")
+  if given.dtype.kind not in "biuf" or (given.dtype.kind != "b" and not ((given == 0) | (given == 1)).all()):
+    raise UserError(f"{where}: {name}={one_line(mask, 80)}: must be {num_actions} values 0 or 1")
+  out = given.astype(bool)
   if not is_end and not out.any():
     raise UserError(f"{where}: {name} has no legal action before the end of the task; must have one")
   return out

@@ -1,10 +1,23 @@
 """Tests of frames made from observations."""
 
+import logging
+
 import numpy as np
 import pytest
 
 from moozi.core.errors import UserError
-from moozi.envs.observations import array_format, one_hot_format
+from moozi.envs import observations
+from moozi.envs.observations import array_format, bounds_are_strict, one_hot_format
+from moozi.envs.validation import warn_once
+
+
+@pytest.fixture
+def notes(caplog, monkeypatch):
+  """Returns a function that returns the warnings so far."""
+  warn_once.cache_clear()
+  monkeypatch.setattr(observations, "_clipped", set())
+  caplog.set_level(logging.WARNING, "moozi.envs")
+  return lambda: [record.getMessage() for record in caplog.records]
 
 
 @pytest.mark.parametrize(
@@ -95,3 +108,90 @@ def test_unsupported_types():
     array_format("env.name=x", (2,), complex)
   with pytest.raises(UserError, match="observations of shape"):
     one_hot_format("env.name=x", 10**8)
+
+
+# --- channels first -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", [(4, 84, 84), (3, 210, 160), (1, 64, 64), (12, 32, 40)])
+def test_pictures_with_channels_first_are_recognized(shape, notes):
+  frames, _ = (array_format("env.name=x", shape, np.uint8, 0, 255) for _ in range(2))
+  assert (frames.shape, frames.dtype) == ((shape[1], shape[2], shape[0]), "uint8")
+  picture = np.random.default_rng(0).integers(0, 256, shape).astype(np.uint8)
+  frame = frames.encode(picture)
+  for channel in range(shape[0]):
+    np.testing.assert_array_equal(frame[..., channel], picture[channel])
+  assert frame.flags.c_contiguous
+  (note,) = notes()
+  assert "pictures with channels first" in note
+  assert ("targets.history_length=4" in note) == (shape[0] == 4)
+
+
+@pytest.mark.parametrize(
+  ("shape", "dtype", "high"),
+  [
+    ((4, 84, 84), np.float32, 1.0),  # numbers and not bytes: a note
+    ((2, 6, 7), np.int8, 1),  # a board
+    ((17, 8, 8), np.float32, 1.0),
+    ((3, 3, 3), np.int8, 1),
+    ((40, 64, 64), np.uint8, 255),  # too many channels
+    ((3, 8, 8), np.uint8, 255),  # too small
+  ],
+)
+def test_shapes_that_may_have_channels_first_are_noted(shape, dtype, high, notes):
+  frames = array_format("env.name=x", shape, dtype, 0, high)
+  assert frames.shape == shape
+  (note,) = notes()
+  assert f"read as {shape[0]} high, {shape[1]} wide, {shape[2]} channels; if the channels come first" in note
+  assert "targets.history_length" in note
+
+
+@pytest.mark.parametrize(
+  "shape", [(84, 84, 4), (210, 160, 3), (6, 7, 2), (8, 8, 17), (8, 8, 111), (1, 5, 1), (10, 10, 4)]
+)
+def test_channels_last_are_not_noted(shape, notes):
+  assert array_format("env.name=x", shape, np.uint8, 0, 255).shape == shape
+  assert not notes()
+
+
+def test_stacks_of_pictures_name_the_fix():
+  with pytest.raises(UserError, match=r"targets\.history_length stacks frames"):
+    array_format("env.name=x", (4, 84, 84, 3), np.uint8, 0, 255)
+
+
+# --- bounds ---------------------------------------------------------------------------------------------
+
+
+def test_values_outside_their_bounds_are_clipped_with_one_note(notes):
+  low, high = [0.0, -np.inf, -4.0, 0.0], [1.0, np.inf, 2.0, np.inf]
+  frames = array_format("env.name=x", (4,), np.float32, low, high)
+  np.testing.assert_array_equal(frames.encode([1.0, 1e6, -4.0, 1e6])[0, 0], np.float32([1, 1e6, -1, 1e6]))
+  assert not notes()
+  for _ in range(2):
+    np.testing.assert_array_equal(frames.encode([4.0, -1e6, 3.0, -1.0])[0, 0], np.float32([1, -1e6, 0.5, 0]))
+  (note,) = notes()
+  assert "an observation has 4 at [0]; its bounds are 0 … 1" in note
+  assert "values outside are clipped" in note
+
+
+def test_trials_refuse_values_outside_their_bounds():
+  encode = array_format("env.name=x", (2, 2), np.int16, -3, 5).encode
+  with bounds_are_strict():
+    encode([[5, -3], [0, 1]])
+    with pytest.raises(
+      UserError, match=r"^env.name=x: an observation has -4 at \[1, 0\]; its bounds are -3 … 5"
+    ):
+      encode([[5, -3], [-4, 1]])
+
+
+def test_rounding_at_a_bound_is_unchanged(notes):
+  encode = array_format("env.name=x", (1,), np.float64, -0.1, 0.1).encode
+  np.testing.assert_array_equal(encode([0.1 + 1e-7]).item(), np.float32(0.1 + 1e-7) * np.float32(10))
+  assert not notes()
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_values_that_are_not_finite_are_not_clipped(value, notes):
+  frame = array_format("env.name=x", (2,), np.float32, 0, 1).encode([value, 7.0])
+  assert not np.isfinite(frame[0, 0, 0])
+  assert not notes()

@@ -5,6 +5,7 @@ An action that is out of range or masked is an error. Observations become frames
 """
 
 import contextlib
+import dataclasses
 import functools
 import importlib
 import logging
@@ -25,8 +26,9 @@ from moozi.envs.names import action_names, entry_names, frame_names
 from moozi.envs.observations import FrameFormat, array_format, one_hot_format
 from moozi.envs.own_rewards import counting_own_rewards, record_rewards
 from moozi.envs.suite import Suite
+from moozi.envs.suites.gymnasium_masks import MaskReader, observed_space
 from moozi.envs.trial import check_picture, spec_of_variants
-from moozi.envs.validation import check_mask, check_num_actions, one_line, short, warn_once
+from moozi.envs.validation import check_num_actions, one_line, short, warn_once
 from moozi.envs.wrappers import apply_wrappers, depend_on_testing, wrapper_of
 
 _log = logging.getLogger("moozi.envs")
@@ -182,9 +184,9 @@ def wrap(name: str, env: Any) -> GameEnvironment:
   """Wraps a `gymnasium.Env` as an `Environment`.
 
   Args:
-    env: its actions are Discrete, with any `start`. If `info["action_mask"]` is present, it is the mask of
-      legal actions. Observations: Boxes become frames as in `array_format`; Discrete, MultiDiscrete and
-      MultiBinary become booleans; Dict and Tuple of these become one vector.
+    env: its actions are Discrete, with any `start`; `MaskReader` reads the legal ones. Observations: Boxes
+      become frames as in `array_format`; Discrete, MultiDiscrete and MultiBinary become booleans; Dict and
+      Tuple of these become one vector, without an entry `action_mask`.
 
   Raises: UserError: unsupported actions or observations.
   """
@@ -206,7 +208,8 @@ def wrap(name: str, env: Any) -> GameEnvironment:
     action_names=action_names(where, env, num_actions, start),
     frame_names=frame_names(where, env, frames.shape[2]) or frames.names,
   )
-  return GameEnvironment(_GymnasiumGame(where, env, frames, num_actions, start), spec)
+  masks = MaskReader(where, env, num_actions, start)
+  return GameEnvironment(_GymnasiumGame(where, env, frames, masks, start), spec)
 
 
 def _warn_of_statistics(where: str, env: Any) -> None:
@@ -223,9 +226,9 @@ def _warn_of_statistics(where: str, env: Any) -> None:
 
 
 class _GymnasiumGame(Game):
-  def __init__(self, where: str, env: Any, frames: FrameFormat, num_actions: int, start: int) -> None:
+  def __init__(self, where: str, env: Any, frames: FrameFormat, masks: MaskReader, start: int) -> None:
     self._where, self._env, self._encode, self._start = where, env, frames.encode, start
-    self._num_actions = num_actions
+    self._masks = masks
     self.seed(0)
 
   def seed(self, seed: int) -> None:
@@ -233,20 +236,32 @@ class _GymnasiumGame(Game):
 
   def reset(self) -> None:
     # Each episode has its own seed, so it does not depend on earlier episodes.
-    observation, info = self._env.reset(seed=int(self._seeds.integers(2**31)))
+    returned = self._env.reset(seed=int(self._seeds.integers(2**31)))
+    observation, info = self._parts(returned, "reset", ("observation", "info"))
     self._read(observation, info, is_end=False)
 
   def step(self, action: int) -> tuple[float, bool, bool]:
-    observation, reward, terminated, truncated, info = self._env.step(self._start + action)
+    returned = self._env.step(self._start + action)
+    observation, reward, terminated, truncated, info = self._parts(
+      returned, "step", ("observation", "reward", "terminated", "truncated", "info")
+    )
     self._read(observation, info, is_end=bool(terminated or truncated))
     return reward, bool(terminated), bool(truncated)
 
+  def _parts(self, returned: Any, method: str, names: tuple[str, ...]) -> tuple[Any, ...]:
+    """Returns what a method of the environment returned. Raises UserError if it is of another form."""
+    is_tuple = isinstance(returned, tuple | list)
+    if not is_tuple or len(returned) != len(names) or not isinstance(returned[-1], dict):
+      kinds = [type(x).__name__ for x in returned] if is_tuple else type(returned).__name__
+      raise UserError(
+        f"{self._where}: {method} returns {one_line(kinds, 80)}; must return ({', '.join(names)}) with "
+        "a dict as info; environments of the older gym need a wrapper, such as those of the package shimmy"
+      )
+    return tuple(returned)
+
   def _read(self, observation: Any, info: dict[str, Any], is_end: bool) -> None:
     self._frame = self._encode(observation)
-    mask = info.get("action_mask")
-    if mask is not None:
-      mask = check_mask(self._where, "info['action_mask']", mask, self._num_actions, is_end)
-    self._mask = mask if mask is not None and mask.any() else None
+    self._mask = self._masks.read(observation, info, is_end)
 
   def frame(self) -> np.ndarray:
     return self._frame
@@ -263,8 +278,13 @@ class _GymnasiumGame(Game):
 
 
 def _frame_format(where: str, space: Any) -> FrameFormat:
+  """Returns the frame format of a space; an entry `action_mask` is no part of the frame."""
   from gymnasium import spaces
 
+  observed, select = observed_space(space)
+  if observed is not space:
+    inner = _frame_format(where, observed)
+    return dataclasses.replace(inner, encode=lambda x: inner.encode(select(x)))
   if isinstance(space, spaces.Box):
     return _box_format(where, space)
   if isinstance(space, spaces.Discrete):
@@ -284,9 +304,27 @@ def _frame_format(where: str, space: Any) -> FrameFormat:
     raise unsupported
   is_boolean = isinstance(space, spaces.MultiDiscrete | spaces.MultiBinary)
   vector = array_format(where, (size,), bool) if is_boolean else _box_format(where, flat)
-  return FrameFormat(
-    vector.shape, vector.dtype, lambda x: vector.encode(spaces.flatten(space, x)), entry_names(space)
-  )
+
+  def encode(observation: Any) -> np.ndarray:
+    _check_integers(where, space, observation)
+    return vector.encode(spaces.flatten(space, observation))
+
+  return FrameFormat(vector.shape, vector.dtype, encode, entry_names(space))
+
+
+def _check_integers(where: str, space: Any, observation: Any) -> None:
+  """Raises UserError if an integer is outside its space: gymnasium would flatten it to another one."""
+  from gymnasium import spaces
+
+  if isinstance(space, spaces.Dict | spaces.Tuple):
+    parts = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
+    for key, part in parts:
+      _check_integers(where, part, observation[key])
+  elif isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
+    low = np.asarray(getattr(space, "start", 0))
+    size = space.n if isinstance(space, spaces.Discrete) else space.nvec
+    if ((np.asarray(observation) < low) | (np.asarray(observation) >= low + size)).any():
+      raise UserError(f"{where}: observation {one_line(observation, 80)}; its spec says {short(space)}")
 
 
 def _box_format(where: str, box: Any) -> FrameFormat:

@@ -213,6 +213,68 @@ def test_reward_must_be_finite():
     env.step(0)
 
 
+@pytest.mark.parametrize(
+  ("method", "returned", "message"),
+  [
+    (
+      "step",
+      (np.zeros(4), 1.0, False, {}),
+      r"step returns \['ndarray', 'float', 'bool', 'dict'\]; must return \(",
+    ),
+    ("step", (np.zeros(4), 1.0, False, False, None), "with a dict as info"),
+    ("step", None, "step returns NoneType"),
+    ("reset", np.zeros(4), r"reset returns ndarray; must return \(observation, info\)"),
+    ("reset", (np.zeros(4),), r"reset returns \['ndarray'\]"),
+    ("step", (np.zeros(4), "1.0", False, False, {}), "reward=1.0: must be a number"),
+    ("step", (np.zeros(4), None, False, False, {}), "reward=None: must be a number"),
+    ("step", (np.zeros(4), np.ones(2), False, False, {}), r"reward=\[1. 1.\]: must be a number"),
+    ("step", (np.zeros(4), 1 + 2j, False, False, {}), "must be a number"),
+    (
+      "step",
+      (np.zeros(4), 1e39, False, False, {}),
+      r"reward=1e\+39 is not finite in float32; scale the rewards",
+    ),
+    ("step", (np.zeros(4), -(10**400), False, False, {}), "is not finite in float32"),
+  ],
+)
+def test_returned_values_of_another_form(method, returned, message):
+  """The older API of gym, and rewards that are no number of float32."""
+  walk = Walk(spaces.Box(0, 1, (4,)))
+  env = wrap(walk)
+  env.reset()
+  setattr(walk, method, lambda *_, **__: returned)
+  with pytest.raises(UserError, match=rf"env.name=gymnasium:Walk-v0: .*{message}"):
+    env.step(0) if method == "step" else env.reset()
+
+
+@pytest.mark.parametrize("reward", [True, np.bool_(True), np.ones(1), np.array(1), np.float16(1), 1])
+def test_returned_rewards_that_are_one_number(reward):
+  walk = Walk(spaces.Box(0, 1, (4,)))
+  walk.step = lambda action: (np.zeros(4), reward, True, True, {})
+  env = wrap(walk)
+  env.reset()
+  step = env.step(0)
+  assert (type(step.reward), step.reward, step.discount) == (float, 1.0, 0.0)  # both ends: terminal
+
+
+@pytest.mark.parametrize(
+  ("space", "observation"),
+  [
+    (spaces.MultiDiscrete([2, 3]), np.array([2, 0])),  # would be the first value of the second entry
+    (spaces.MultiDiscrete([2, 3]), np.array([-1, 0])),
+    (spaces.Tuple([spaces.Discrete(3), spaces.Discrete(2)]), (-1, 0)),  # would be the last value
+    (
+      spaces.Dict(a=spaces.Dict(b=spaces.Discrete(3, start=2), c=spaces.Discrete(2))),
+      {"a": {"b": 5, "c": 0}},
+    ),
+  ],
+)
+def test_integers_outside_their_space(space, observation):
+  env = wrap(Walk(space, show=lambda t: observation))
+  with pytest.raises(UserError, match=r"env.name=gymnasium:Walk-v0: observation .*; its spec says"):
+    env.reset()
+
+
 def test_close():
   env = Walk()
   wrap(env).close()

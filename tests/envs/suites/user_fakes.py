@@ -27,7 +27,7 @@ class Counter(dm_env.Environment):
     return specs.DiscreteArray(3)
 
   def observation_spec(self):
-    return specs.BoundedArray((2,), np.float32, 0, 9)
+    return specs.BoundedArray((2,), np.float32, 0, max(self._length, 9))
 
   def reset(self):
     self._count = 0

@@ -1,0 +1,106 @@
+"""Finds the mask of legal actions of a Gymnasium environment, in the places where libraries have it."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool
+
+from moozi.core.errors import UserError
+from moozi.envs.validation import check_mask, one_line, short
+
+MASK_ENTRY = "action_mask"
+"""The entry of a Dict observation, or of `info`, that is the mask (PettingZoo; Gymnasium's Taxi)."""
+_ACTIONS_ENTRY = "legal_actions"
+_METHOD = "action_masks"  # of sb3-contrib
+
+
+def observed_space(space: Any) -> tuple[Any, Callable[[Any], Any]]:
+  """Returns a space without its mask, and the function that takes an observation to the same part.
+
+  A Dict with the entry `action_mask` and one other entry is that entry; with several others it is a Dict of
+  them.
+  """
+  from gymnasium import spaces
+
+  if not isinstance(space, spaces.Dict) or MASK_ENTRY not in space.spaces or len(space.spaces) < 2:
+    return space, lambda observation: observation
+  others = {key: part for key, part in space.spaces.items() if key != MASK_ENTRY}
+  if len(others) == 1:
+    ((only, part),) = others.items()
+    return part, lambda observation: observation[only]
+  return spaces.Dict(others), lambda observation: {key: observation[key] for key in others}
+
+
+class MaskReader:
+  """Reads masks from the first of these that there is.
+
+  1. the entry `action_mask` of a Dict observation
+  2. `info["action_mask"]`
+  3. the actions in `info["legal_actions"]`
+  4. the method `action_masks()` of the environment or of one of its wrappers
+
+  Args:
+    where: the start of error messages (`env.name=…`).
+    env: a `gymnasium.Env`.
+    num_actions, start: its number of actions, and the first one.
+
+  Raises: UserError: the space of an `action_mask` does not have an entry for each action.
+  """
+
+  def __init__(self, where: str, env: Any, num_actions: int, start: int) -> None:
+    self._where, self._num_actions, self._start = where, num_actions, start
+    space = env.observation_space
+    is_separate = observed_space(space)[0] is not space
+    if is_separate and space[MASK_ENTRY].shape != (num_actions,):
+      raise UserError(
+        f"{where}: the observation's {MASK_ENTRY} is {short(space[MASK_ENTRY])}; must have {num_actions} "
+        "entries, one for each action"
+      )
+    self._is_in_observation = is_separate
+    try:
+      method = env.get_wrapper_attr(_METHOD)
+    except AttributeError:
+      method = None
+    self._method = method if callable(method) else None
+
+  def read(self, observation: Any, info: Any, is_end: bool) -> Bool[np.ndarray, "E"] | None:
+    """Returns the mask after a step; None if every action is legal, and where an end leaves none.
+
+    Raises: UserError: as `check_mask`; or `info["legal_actions"]` are not different actions.
+    """
+    name, mask = self._find(observation, info)
+    if mask is None:
+      return None
+    out = check_mask(self._where, name, mask, self._num_actions, is_end)
+    return out if out.any() else None
+
+  def _find(self, observation: Any, info: Any) -> tuple[str, Any]:
+    info = info if isinstance(info, dict) else {}
+    if self._is_in_observation:
+      return f"the observation's {MASK_ENTRY}", observation[MASK_ENTRY]
+    if info.get(MASK_ENTRY) is not None:
+      return f"info[{MASK_ENTRY!r}]", info[MASK_ENTRY]
+    if info.get(_ACTIONS_ENTRY) is not None:
+      return f"info[{_ACTIONS_ENTRY!r}]", self._mask_of(info[_ACTIONS_ENTRY])
+    if self._method is not None:
+      return f"{_METHOD}()", self._method()
+    return "", None
+
+  def _mask_of(self, actions: Any) -> Bool[np.ndarray, "E"]:
+    """Returns the mask of the environment's own actions in a list."""
+    mask, last = np.zeros(self._num_actions, bool), self._start + self._num_actions - 1
+    try:
+      given = np.asarray(sorted(actions) if isinstance(actions, set | frozenset) else actions)
+    except (TypeError, ValueError):
+      given = np.zeros((0, 0))
+    is_list = given.ndim == 1 and (given.dtype.kind in "iu" or given.size == 0)
+    indices = given.astype(int) - self._start if is_list else np.zeros(1, int) - 1
+    is_known = bool(((indices >= 0) & (indices < self._num_actions)).all())
+    if not is_known or len(np.unique(indices)) < len(indices):
+      raise UserError(
+        f"{self._where}: info[{_ACTIONS_ENTRY!r}]={one_line(actions, 80)}: must be different actions from "
+        f"{self._start} to {last}; a mask is info[{MASK_ENTRY!r}]"
+      )
+    mask[indices] = True
+    return mask

@@ -4,11 +4,11 @@ The public API is described in docs/api.md. Names are imported on first use, so 
 fast.
 """
 
-from typing import TYPE_CHECKING, Any
+import typing as _typing
 
 __version__ = "0.1.0"
 
-if TYPE_CHECKING:
+if _typing.TYPE_CHECKING:
   from moozi.api.agent import Agent, load
   from moozi.api.arena import Arena, arena
   from moozi.api.compare import Comparison, compare
@@ -106,7 +106,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> _typing.Any:
   if name not in _MODULES:
     raise AttributeError(f"module 'moozi' has no attribute {name!r}; it has {', '.join(__all__)}")
   import importlib
@@ -116,4 +116,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-  return sorted({*globals(), *__all__})
+  return sorted([*__all__, *(name for name in globals() if name.startswith("__"))])

@@ -145,7 +145,9 @@ class Registry:
     """Lists the allowed values (with `others`) and the one nearest to `value`, for an error message."""
     names = [*others, *self.names()]
     nearest = difflib.get_close_matches(value.lower(), names, n=1)
-    hint = f"; the nearest is {nearest[0]}" if nearest else ""
+    hint = describe_path(value) or (f"; the nearest is {nearest[0]}" if nearest else "")
+    if not hint and _NAME.fullmatch(value):
+      hint = f"; {value:.60} is not registered: moozi.register_{self.kind} registers it where it is imported"
     return f"{', '.join([*names, 'module:function'])} or a registered name{hint}"
 
   def get(self, value: str, key: str | None = None) -> Plugin:
@@ -420,6 +422,17 @@ def install(found: Snapshot) -> None:
   MAY_IMPORT.update(found.may_import)
 
 
+def describe_path(value: str) -> str:
+  """Returns the hint for a function that is named otherwise than `module:function`; empty for other text.
+
+  Such are `package.module.function`, `module.py:function` and `folder/module.py:function`.
+  """
+  path, _, function = value.rpartition(":" if ":" in value else ".")
+  module = path.removesuffix(".py").strip("./").replace("/", ".")
+  meant = f"{module}:{function}"
+  return f"; did you mean {meant}?" if meant != value and is_code(meant) and path else ""
+
+
 def is_found(value: str) -> bool:
   """Returns whether the package of `module:function` can be found. Does not run its code.
 
@@ -470,7 +483,8 @@ def _load(where: str, value: str) -> Callable[..., Any]:
       isinstance(error, ModuleNotFoundError) and error.name and f"{module_name}.".startswith(f"{error.name}.")
     ):
       is_package = error.name == module_name.partition(".")[0]
-      text = describe_missing(value) if is_package else f"there is no module {error.name}"
+      missing = f"there is no module {error.name}{describe_path(value)}"
+      text = describe_missing(value) if is_package else missing
       raise UserError(f"{where}: {text}") from error
     text = describe_error(error, _files(module_name))
     raise UserError(f"{where}: the module {module_name} cannot be imported: {text}") from error

@@ -86,7 +86,7 @@ class Environment(dm_env.Environment):  # type: ignore[misc]
       from moozi.envs.suites.open_spiel.bots import mcts_in
 
       return mcts_in(self, simulations, seed)
-    raise UserError(f"{kind}: {self.env_spec.name} has no such player; all environments have random, self")
+    raise no_such_player(kind, self.env_spec)
 
   def observation_spec(self) -> Any:
     """Returns the dm_env spec of each field, as an `Observation`."""
@@ -419,6 +419,17 @@ def check_action(action: int, legal_actions_mask: np.ndarray) -> int:
     legal = np.flatnonzero(legal_actions_mask).tolist()
     raise ValueError(f"action={out}: illegal in this state; must be one of {legal}")
   return out
+
+
+def no_such_player(kind: str, spec: EnvSpec) -> UserError:
+  """Returns the error for a bot that a game does not have."""
+  which = {
+    "mcts": "; mcts plays games of OpenSpiel, and games without chance that can be copied: set max_moves of "
+    "the moozi.Game"
+  }
+  return UserError(
+    f"{kind}: {spec.name} has no such player; all environments have random, self{which.get(kind, '')}"
+  )
 
 
 def check_seed(seed: int) -> int:

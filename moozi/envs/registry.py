@@ -240,6 +240,8 @@ def _find(name: str, kwargs: dict[str, Any]) -> tuple[Suite, str, Any]:
     known = ", ".join([*sorted(_MODULES), *plugins.ENVIRONMENTS.names()[len(_MODULES) :]])
     if plugins.is_code(name) and not difflib.get_close_matches(library, _MODULES):
       raise UserError(f"env.name={name}: {plugins.describe_missing(name)}; the libraries are {known}")
+    if hint := plugins.describe_path(name):
+      raise UserError(f"env.name={name}: unknown library {library!r}; must be one of {known}{hint}")
     hint = f"; {plugins.describe_missing(name)}" if plugins.is_code(name) else ""
     _raise_unknown(name, f"unknown library {library!r}; must be one of {known}", _all_names(), hint)
   suite = _load(library)

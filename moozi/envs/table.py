@@ -12,7 +12,7 @@ from jaxtyping import Bool, Shaped
 
 from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
-from moozi.envs.environment import Bot, Environment, RandomBot
+from moozi.envs.environment import Bot, Environment, RandomBot, no_such_player
 from moozi.ops.players import player_sign
 
 # Random games that show whether a game has chance: each is played with the same moves from several seeds.
@@ -75,7 +75,7 @@ class Table:
     """
     if kind == "random":
       return RandomBot(seed)
-    raise UserError(f"{kind}: {self.spec.name} has no such player")
+    raise no_such_player(kind, self.spec)
 
   def close(self) -> None:
     """Frees the resources of the game."""

@@ -21,6 +21,8 @@ from moozi.io.plain_data import dump_yaml, parse_yaml
 
 _log = logging.getLogger("moozi.config")
 
+# How many wrong keys an error names after the first.
+_MOST_NAMED = 5
 # The new name of each renamed key, by its old name. Old names are accepted for one release.
 RENAMED_KEYS = {"reanalyze.way": "reanalyze.mode"}
 
@@ -104,6 +106,7 @@ def config_from_dict(data: Mapping[str, Any], where: str | None = None) -> Confi
   _refuse_objects(data, "", prefix)
   (data,) = _with_new_names([data], prefix)
   data = _inherit(data)
+  data = _with_integers(data, Config)
   try:
     # Strict mode refuses "16" for 16 and true for 1. JSON input allows a list in place of a tuple.
     filled = _fill(data, config_to_dict(Config()))
@@ -193,6 +196,20 @@ def _fill(data: Any, defaults: Any) -> Any:
   return dict(defaults) | {key: _fill(value, defaults.get(key)) for key, value in (data or {}).items()}
 
 
+def _with_integers(value: Any, annotation: Any) -> Any:
+  """Returns the value with a whole float, such as 64.0, as an integer where a key takes integers only."""
+  members = _members(annotation)
+  if isinstance(value, float) and int in members and float not in members:
+    return int(value) if value.is_integer() and abs(value) < 2**53 else value
+  fields = next((found for m in members if (found := _fields(m)) is not None), None)
+  if isinstance(value, Mapping) and fields is not None:
+    return {key: _with_integers(item, fields.get(key)) for key, item in value.items()}
+  if isinstance(value, list | tuple):
+    items = next((get_args(m)[0] for m in members if get_origin(m) is tuple), None)
+    return [_with_integers(item, items) for item in value]
+  return value
+
+
 def _fields(annotation: Any) -> dict[str, Any] | None:
   """Returns the annotations of a section's fields by name; None if `annotation` is not a section."""
   if isinstance(annotation, type) and issubclass(annotation, Section):
@@ -240,8 +257,7 @@ def _describe(error: pydantic.ValidationError) -> str:
   located = [x for x in located if not any(k.startswith((x[0] + "[", x[0] + ".")) for k in keys)] or located
   key, annotation, _ = located[0]
   same = [e for k, _, e in located if k == key]
-  others = len({k for k, _, _ in located}) - 1
-  more = f" (and {others} more wrong key{'s' if others > 1 else ''})" if others else ""
+  more = _describe_others([k for k in dict.fromkeys(k for k, _, _ in located) if k != key])
   first = same[0]
   match first["type"]:
     case "extra_forbidden":
@@ -253,9 +269,32 @@ def _describe(error: pydantic.ValidationError) -> str:
   # Pydantic's messages are like "Input should be a valid integer" or "Input should be an object".
   words = (e["msg"].removeprefix("Input should be ").replace("an object", "a mapping") for e in same)
   allowed = " or ".join(dict.fromkeys(words))
+  section = next((m for m in _members(annotation) if _fields(m) is not None), None)
+  if section is not None:
+    allowed += f" of keys{_describe_key_for(section, key, first['input'])}"
   if type(None) in _members(annotation):
     allowed += " or null"
   return f"{key}={_show(first['input'])}: must be {allowed}{more}"
+
+
+def _describe_others(keys: Sequence[str]) -> str:
+  """Returns how many more keys are wrong, with the names of the first ones."""
+  if not keys:
+    return ""
+  names = [f"{key:.60}" for key in keys[:_MOST_NAMED]] + ["…"] * (len(keys) > _MOST_NAMED)
+  return f" (and {len(keys)} more wrong key{'s' if len(keys) > 1 else ''}: {', '.join(names)})"
+
+
+def _describe_key_for(section: type[Section], key: str, value: Any) -> str:
+  """Returns the first key of a section that takes the value that the section itself was given."""
+  for name in section.model_fields:
+    try:
+      section.model_validate_json(json.dumps({name: value}), strict=True)
+    except pydantic.ValidationError as error:
+      if any(e["loc"][:1] == (name,) for e in error.errors()):
+        continue
+    return f", such as {key}.{name}={_show(value)}"
+  return f": {', '.join(section.model_fields)}"
 
 
 def _describe_unknown(loc: Sequence[str | int]) -> str:

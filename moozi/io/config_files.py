@@ -101,9 +101,7 @@ def find_config(text: str | Path) -> Path:
     return path
   if os.path.lexists(text) or "\0" in text:
     return Path(text)  # `read_chain` then raises an error that says why this is not a configuration
-  near = _nearest(text, list(names))
-  hint = f"did you mean {', '.join(near[:-1])}{' or ' if near[1:] else ''}{near[-1]}? " if near else ""
-  raise UserError(f"{text}: no such file or configuration; {hint}`moozi configs` lists the configurations")
+  raise _no_such_config(text, text, names)
 
 
 def list_configs() -> list[ConfigInfo]:
@@ -169,13 +167,22 @@ def read_chain(path: Path) -> list[dict]:
     if not isinstance(base, str) or not base:
       raise UserError(f"{current}: {BASE_KEY}={base!r:.60}: must be the path of a YAML file")
     relative = current.parent / base
-    current = relative if os.path.lexists(relative) else _names().get(base, relative)
+    known = _names()
+    if not os.path.lexists(relative) and base not in known and "\0" not in base:
+      raise _no_such_config(f"{current}: {BASE_KEY}: {base}", base, known)
+    current = relative if os.path.lexists(relative) else known.get(base, relative)
 
 
 def _names() -> dict[str, Path]:
   """Returns the path of each configuration file by name."""
   root = config_root()
   return {path.relative_to(root).with_suffix("").as_posix(): path for path in root.rglob("*.yaml")}
+
+
+def _no_such_config(where: str, text: str, names: Mapping[str, Path]) -> UserError:
+  near = _nearest(text, list(names))
+  hint = f"did you mean {', '.join(near[:-1])}{' or ' if near[1:] else ''}{near[-1]}? " if near else ""
+  return UserError(f"{where}: no such file or configuration; {hint}`moozi configs` lists the configurations")
 
 
 def _nearest(text: str, names: list[str]) -> list[str]:

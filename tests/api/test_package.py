@@ -1,6 +1,7 @@
 import ast
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,10 @@ def test_import_is_light():
 def test_every_name_is_found():
   for name in moozi.__all__:
     assert getattr(moozi, name).__name__ == name
-  assert set(moozi.__all__) <= set(dir(moozi))
+  # Completion in a shell and `from moozi import *` show these names only.
+  assert {name for name in dir(moozi) if not name.startswith("__")} == set(moozi.__all__)
+  others = {k: v for k, v in vars(moozi).items() if not k.startswith("_") and k not in moozi.__all__}
+  assert all(isinstance(value, types.ModuleType) for value in others.values()), others
   with pytest.raises(AttributeError, match="no attribute 'lode'; it has Agent, "):
     moozi.lode  # noqa: B018
 

@@ -15,19 +15,37 @@ from moozi.io import config_files
 from moozi.io.config import load_config
 from moozi.io.config_files import list_configs
 
+NAMES = [info.name for info in list_configs()]
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.parametrize("columns", [80, 150])
+@pytest.mark.parametrize("columns", [20, 80, 150])
 def test_list_fits_the_terminal(cli, monkeypatch, columns):
   monkeypatch.setenv("COLUMNS", str(columns))
   status, out, err = cli("configs")
   assert (status, err) == (0, "")
-  assert max(map(len, out.splitlines())) <= max(columns, 93)
-  row = next(line for line in out.splitlines() if line.startswith("tiny/catch "))
-  assert re.search(r"– +97 s +1\.0, 20 of 20", row)
+  table = out.partition("\n\n")[0].splitlines()
+  assert all(len(line) <= columns or line in NAMES for line in table)
+  text = re.search(r"^tiny/catch\b(.*?)^\S", out, re.DOTALL | re.MULTILINE)[1]
+  words = " ".join(text.split())
+  assert ("1.0, 20 of 20 runs" if columns == 150 else "time: 97 s return: 1.0, 20 of 20 runs") in words
   assert ("MinAtar Asterix" in out) == (columns == 150)
+  assert "…" not in out  # nothing is cut
   assert all(info.name in out for info in list_configs())
+
+
+def test_words_choose_configurations(cli, refused):
+  def names(*words):
+    return [info["name"] for info in json.loads(cli("configs", "--json", *words)[1])]
+
+  assert names("minatar/") == [name for name in NAMES if "minatar/" in name]
+  assert names("PONG", "100k") == ["atari/100k/pong"]
+  assert "tiny/catch" in names("paddle")  # a word of the description
+  assert cli("configs", "catch")[1].startswith("tiny/catch")
+  assert "minatr: no configuration has this" in refused("configs", "minatr")
+  assert "?[2Jx: no configuration" in refused("configs", "\x1b[2Jx")
+  assert "CONFIG: missing" in refused("configs", "show")
+  assert "CONFIG: missing" in refused("configs", "show", "seed=1")
 
 
 def test_list_as_json(cli):

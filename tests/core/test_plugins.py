@@ -63,6 +63,33 @@ def test_errors_of_loading(folder, value, message):
     Registry("network", "network.kind", ("mlp",)).get(value, "x.y")
 
 
+@pytest.mark.parametrize(
+  ("value", "hint"),
+  [
+    ("package.module.make", "; did you mean package.module:make?"),
+    ("module.py:make", "; did you mean module:make?"),
+    ("../folder/module.py:make", "; did you mean folder.module:make?"),
+    ("minatar.breakout", "; did you mean minatar:breakout?"),
+    ("module:make", ""),
+    ("mcts:many", ""),
+    ("make", ""),
+    (".", ""),
+    ("a b.c", ""),
+    ("/:/", ""),
+    ("..py:x", ""),
+    ("\x1b[2J.make", ""),
+  ],
+)
+def test_paths_of_functions_that_are_written_otherwise(value, hint):
+  assert plugins.describe_path(value) == hint
+
+
+def test_file_in_place_of_a_module(folder):
+  (folder / "moozi_own_good.py").write_text("def make(): pass\n")
+  with pytest.raises(UserError, match=r"no module moozi_own_good\.py; did you mean moozi_own_good:make\?"):
+    plugins.NETWORKS.get("moozi_own_good.py:make")
+
+
 def test_error_of_a_call_has_the_users_file_and_line(folder):
   (folder / "moozi_own_raises.py").write_text("def make():\n  help()\ndef help():\n  exit('no')\n")
   plugin = plugins.LOSSES.get("moozi_own_raises:make")

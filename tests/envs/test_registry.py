@@ -56,6 +56,8 @@ def test_spec_equals_the_envs(name):
     ),
     ("tiny:Catch", ("unknown game 'Catch' of tiny", "catch, corridor, coin", "nearest is tiny:catch")),
     ("", ("unknown library ''",)),
+    ("my.module.make", ("unknown library 'my.module.make'", "did you mean my.module:make?")),
+    ("minatar.breakout", ("did you mean minatar:breakout?",)),
     ("minatar:", ("unknown game '' of minatar",)),
     ("minatar:../gui", ("unknown game '../gui' of minatar",)),
   ],

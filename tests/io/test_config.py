@@ -222,7 +222,9 @@ def test_missing_base_is_named(tmp_path):
   path = write(tmp_path / "a.yaml", "base: nowhere.yaml\n")
   message = error_of(path=path)
   assert "a.yaml: base:" in message
-  assert "nowhere.yaml: no such file" in message
+  assert "nowhere.yaml: no such file or configuration" in message
+  write(path, "base: minatar/brekout\n")
+  assert "base: minatar/brekout: no such file or configuration; did you mean minatar/" in error_of(path=path)
 
 
 @pytest.mark.parametrize("base", ["3", "[a.yaml]", "''"])
@@ -412,7 +414,63 @@ def test_message_names_file_and_counts_wrong_keys(tmp_path):
   path = write(tmp_path / "a.yaml", "seed: x\nlearner: {batch_size: 0, value_coef: y}\n")
   message = error_of(path=path)
   assert message.startswith(f"{path}: seed=")
-  assert "(and 2 more wrong keys)" in message
+  assert message.endswith("(and 2 more wrong keys: learner.batch_size, learner.value_coef)")
+  assert error_of("seed=x", "zzzz=1").endswith("(and 1 more wrong key: zzzz)")
+
+
+def test_message_names_five_more_wrong_keys():
+  message = error_of("seed=x", *(f"zz{i}{'y' * 500}=1" for i in range(9)))
+  assert "(and 9 more wrong keys: zz0yyy" in message
+  assert message.endswith(f"zz4{'y' * 57}, …)")
+
+
+@pytest.mark.parametrize(
+  ("override", "hint"),
+  [
+    ("learner.learning_rate=1e-3", "such as learner.learning_rate.peak=0.001"),
+    ("network=mlp", 'such as network.kind="mlp"'),
+    ("planners.train=gumbel", 'such as planners.train.algorithm="gumbel"'),
+    ("env=minatar:breakout", 'such as env.name="minatar:breakout"'),
+    ("workers.resources=2", "such as workers.resources.num_cpus=2"),
+    ("learner.learning_rate=fast", "must be a mapping of keys: kind, peak, end, warmup_steps, decay_steps"),
+  ],
+)
+def test_value_in_place_of_a_section_names_a_key_that_takes_it(override, hint):
+  message = error_of(override)
+  assert message.startswith(override.partition("=")[0])
+  assert message.endswith(hint)
+  if hint.startswith("such as"):
+    load_config(None, [hint.removeprefix("such as ")])
+
+
+@pytest.mark.parametrize(
+  ("override", "hint"),
+  [
+    ("network.kind=my.module.make", "did you mean my.module:make?"),
+    ("callbacks=[my.module.make]", "did you mean my.module:make?"),
+    ("planners.train.algorithm=./src/search.py:mine", "did you mean src.search:mine?"),
+    ("network.kind=mine", "mine is not registered: moozi.register_network registers it"),
+    ("callbacks=log", "log is not registered: moozi.register_callback registers it"),
+  ],
+)
+def test_name_of_a_function_that_is_not_found_says_how_to_name_it(override, hint):
+  assert hint in error_of(override)
+
+
+@pytest.mark.parametrize("value", ["100000.0", "1e5", "1.0e+5", "1_00_000."])
+def test_whole_numbers_are_integers(tmp_path, value):
+  path = write(tmp_path / "a.yaml", f"max_env_steps: {value}\n")
+  for config in (load_config(path), load_config(None, [f"max_env_steps={value}"])):
+    assert config.max_env_steps == 100_000
+    assert type(config.max_env_steps) is int
+  assert type(load_config(None, [{"learner": {"batch_size": 64.0}}]).learner.batch_size) is int
+
+
+@pytest.mark.parametrize(
+  "value", ["100000.5", "1e30", "1e999", "-.inf", "1e-3", "'1e5'", "9007199254740994."]
+)
+def test_other_numbers_are_no_integers(value):
+  assert "must be a valid integer" in error_of(f"max_env_steps={value}")
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,8 @@ import dm_env
 import numpy as np
 
 from moozi.core.errors import UserError, one_line
-from moozi.envs.environment import Bot, Environment
+from moozi.core.text import pip_install
+from moozi.envs.environment import Bot, Environment, no_such_player
 from moozi.envs.suites.open_spiel.rules import Rules, package
 from moozi.ops.players import player_sign
 
@@ -72,14 +73,11 @@ def mcts_in(environment: Environment, simulations: int, seed: int) -> Bot:
   """
   spec = environment.env_spec
   if environment.max_moves is None:
-    raise UserError(
-      f"mcts: {spec.name} has no such player; all environments have random, self. mcts plays games of "
-      "OpenSpiel, and games without chance that can be copied: set max_moves of the moozi.Game"
-    )
+    raise no_such_player("mcts", spec)
   if not spec.is_perfect_information:
     raise UserError(f"mcts: would see what is hidden in {spec.name}; must be another player")
   if importlib.util.find_spec("pyspiel") is None:
-    raise UserError('mcts: the package open_spiel is not installed; run pip install "moozi[open_spiel]"')
+    raise UserError(f"mcts: the package open_spiel is not installed; run {pip_install('open_spiel')}")
   try:
     start = environment.clone()
   except Exception as error:

@@ -4,6 +4,7 @@ A cluster that this module starts listens on loopback only and has no dashboard.
 """
 
 import logging
+import math
 import os
 import socket
 import warnings
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from moozi.actors.watched_ray import WatchedRay
 from moozi.core.config import ActorResources, Config, RayConfig
 from moozi.core.errors import UserError, one_line
 from moozi.core.text import shell_command
@@ -19,6 +21,7 @@ from moozi.run import signals
 # Names of each resource in Ray and in the configuration.
 SHARES = (("CPU", "num_cpus"), ("GPU", "num_gpus"))
 _CONNECT_TIMEOUT_S = 5.0
+_log = logging.getLogger("moozi.driver")
 
 
 def lost_errors(ray: Any) -> tuple[type[Exception], ...]:
@@ -52,11 +55,11 @@ def connected(config: Config) -> Iterator[Any]:
 
 @contextmanager
 def started(config: RayConfig) -> Iterator[Any]:
-  """Connects Ray and yields the `ray` module.
+  """Connects Ray and yields the `ray` module, which checks Ray's own processes while it waits.
 
   On exit, disconnects from the cluster, or shuts down the cluster that it started.
-  Raises: UserError: Ray is not installed or already initialized, or no cluster answers or accepts the
-    connection.
+  Raises: UserError: Ray is not installed, already initialized or cannot start, or no cluster answers or
+    accepts the connection.
   """
   # On Linux, Ray listens on all addresses by default. This variable, which Ray reads at import, restricts Ray
   # to this machine, as on Windows and macOS; a test lists the listeners. Without the variable, Ray also
@@ -84,34 +87,85 @@ def started(config: RayConfig) -> Iterator[Any]:
   if ray.is_initialized():
     raise UserError("runtime=ray: Ray is already initialized in this process; call ray.shutdown() first")
   common: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "configure_logging": True}
-  if is_local:
+  if not is_local:
+    _check_reachable(str(config.address))
+  try:
     with signals.blocked(), warnings.catch_warnings():
       # Ray starts processes by fork and exec, which JAX's threads do not disturb.
       warnings.filterwarnings("ignore", message=r"os\.fork", category=RuntimeWarning)
-      ray.init(
-        # Always starts a new cluster: does not connect to RAY_ADDRESS or to a cluster on this machine.
-        address="local",
-        num_cpus=config.num_cpus,
-        num_gpus=config.num_gpus,
-        object_store_memory=config.object_store_mib * 2**20,
-        include_dashboard=False,
-        _node_ip_address="127.0.0.1",
-        **common,
-      )
-  else:
-    _check_reachable(str(config.address))
-    try:
-      with signals.blocked():
+      if is_local:
+        ray.init(
+          # Always starts a new cluster: does not connect to RAY_ADDRESS or to a cluster on this machine.
+          address="local",
+          num_cpus=config.num_cpus,
+          num_gpus=config.num_gpus,
+          object_store_memory=config.object_store_mib * 2**20,
+          include_dashboard=False,
+          _node_ip_address="127.0.0.1",
+          **common,
+        )
+      else:
         ray.init(address=config.address, **common)
-    except (ConnectionError, ValueError, RuntimeError) as error:
-      raise UserError(
-        f"ray.address={config.address!r}: the Ray cluster refused the connection ({error}); "
-        "a cluster with token authentication, such as one of `ray start`, needs RAY_AUTH_MODE=token"
-      ) from error
+  except Exception as error:
+    # Ray raises errors of many classes here: those of its settings, of its processes and of the system.
+    raise UserError(_describe_start_error(config, error)) from error
+  watched = WatchedRay(ray, ray._private.worker._global_node if is_local else None)
   try:
-    yield ray
+    with _messages_to_log(ray):
+      yield watched
+  except ray.exceptions.RayError as error:
+    # Ray's calls that do not wait raise errors of many kinds if a process of Ray has ended.
+    if watched.lost() is not None:
+      raise watched.error() from error
+    raise
   finally:
     ray.shutdown()
+
+
+@contextmanager
+def _messages_to_log(ray: Any) -> Iterator[None]:
+  """Writes the messages that Ray would print in this process to the driver's log.
+
+  When a process fails, Ray prints the end of that process's log, also with `log_to_driver=False`. The
+  function that prints is private; `tests/actors/test_cluster.py` checks that Ray still has it.
+  """
+  worker = ray._private.worker
+  before = worker.print_to_stdstream
+
+  def log(data: dict[str, Any], ignore_prefix: bool = False) -> None:
+    _log.warning("Ray (%s): %s", data["pid"], "\n".join(data["lines"]))
+
+  worker.print_to_stdstream = log
+  try:
+    yield
+  finally:
+    worker.print_to_stdstream = before
+
+
+def _describe_start_error(config: RayConfig, error: Exception) -> str:
+  """Returns the error of Ray's start as one line with the setting that caused it and the way out."""
+  text = one_line(error)
+  # The texts of Ray's own classes say what happened; those of the others often do not.
+  reason = text if type(error) in (ValueError, ConnectionError) else f"{type(error).__name__}: {text}"
+  if config.address not in (None, "local"):
+    return (
+      f"ray.address={config.address!r}: the Ray cluster refused the connection ({reason}); "
+      "a cluster with token authentication, such as one of `ray start`, needs RAY_AUTH_MODE=token; "
+      "runtime=local trains without Ray"
+    )
+  if "AF_UNIX" in text:
+    # Ray reads RAY_TMPDIR first.
+    name = next((name for name in ("RAY_TMPDIR", "TMPDIR") if os.environ.get(name)), "TMPDIR")
+    return (
+      f"{name}={os.environ.get(name, '')}: too long for the paths of Ray's sockets ({text}); "
+      f"set {name} to a shorter path, such as /tmp, or use runtime=local"
+    )
+  if "object store" in text or "object_store" in text:
+    return (
+      f"ray.object_store_mib={config.object_store_mib}: Ray cannot start with it ({reason}); "
+      "choose another size, or use runtime=local"
+    )
+  return f"runtime=ray: Ray cannot start ({reason}); use runtime=local, which trains without Ray"
 
 
 def _host(address: str) -> str:
@@ -159,7 +213,15 @@ def check_resources(config: Config, available: dict[str, float]) -> None:
     total, has = sum(parts.values()), available.get(resource, 0.0)
     if total > has + 1e-9:
       listing = ", ".join(f"{key}.{field}: {value:g}" for key, value in parts.items() if value)
-      raise UserError(f"the actors request {total:g} {resource}s ({listing}); the Ray cluster has {has:g}")
+      more = "add nodes to the cluster"
+      if config.ray.address in (None, "local"):
+        # Ray's cores are only counted, so that actors can share a core.
+        more = f"set ray.{field}={math.ceil(total)}"
+        more += ", with which they share the cores" if resource == "CPU" else " if the machine has so many"
+      raise UserError(
+        f"the actors request {total:g} {resource}s ({listing}); the Ray cluster has {has:g}; "
+        f"{more}, or use runtime=local"
+      )
 
 
 def idle_gpu_note(config: Config, available: dict[str, float]) -> str | None:

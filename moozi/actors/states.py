@@ -6,6 +6,7 @@ from typing import Any
 from moozi.actors import segments
 from moozi.actors.context import Context
 from moozi.core.actor_report import REPLAY, SERVER
+from moozi.core.errors import ProcessLostError
 from moozi.core.flat_state import State, prefixed
 from moozi.run.events import Event, StateReady
 from moozi.run.state import RunState
@@ -43,13 +44,13 @@ def request(context: Context, is_final: bool) -> None:
 
 
 def salvage(context: Context, timeout_s: float) -> Iterator[Event]:
-  """Yields a last state after a failure, if the parameter server and replay still answer.
+  """Yields a last state after a failure, if Ray, the parameter server and replay still answer.
 
   Before the state, it yields the events of the segments that the snapshot of replay includes.
   """
   try:
     training, replay = context.ray.get(list(_parts(context)), timeout=timeout_s)
-  except context.ray.exceptions.RayError:
+  except (context.ray.exceptions.RayError, ProcessLostError):
     return
   yield from _replay_results(context)
   steps_ahead = context.ledger.replay_steps_ahead

@@ -96,14 +96,14 @@ class Training(Iterator[Event]):
         self.summary = yield from recorded_events(self.config, spec, self._directory, self.resumed, self.stop)
     except RunError:
       raise
-    except UserError:
+    except BaseException:
       self._remove_unused()
       raise
 
   def _remove_unused(self) -> None:
     """Deletes the directory of a new run that never started training, so that its name can be used again."""
     if self.resumed is None and not self._directory.has_begun:
-      shutil.rmtree(self._directory.path)
+      shutil.rmtree(self._directory.path, ignore_errors=True)
 
 
 def train(

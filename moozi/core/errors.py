@@ -16,6 +16,10 @@ class RunError(UserError):
   """A started run cannot continue; its folder is kept."""
 
 
+class ProcessLostError(RunError):
+  """A process of Ray ended, without which the run cannot continue; it can be resumed."""
+
+
 class NotFiniteError(RunError):
   """Losses or gradients were not finite in too many consecutive updates.
 

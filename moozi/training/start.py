@@ -5,14 +5,15 @@ import functools
 import itertools
 import logging
 import math
+import shlex
 import time
 from collections.abc import Generator
 from typing import Any
 
 from moozi.core.config import Config
-from moozi.core.errors import RunError, UserError, reason_of
+from moozi.core.errors import ProcessLostError, RunError, UserError, reason_of
 from moozi.core.spec import EnvSpec
-from moozi.io.checkpoints import drop_later
+from moozi.io.checkpoints import drop_later, list_checkpoints
 from moozi.io.logs import log_to
 from moozi.io.progress import make_progress
 from moozi.io.run_directory import RunDirectory, save_resumed_config
@@ -113,6 +114,11 @@ def train_events(
               if stop.is_new():
                 display.note(stop.note)
               yield event
+      except ProcessLostError as error:
+        # The recorder is closed by now, so the last checkpoint is complete.
+        again = ProcessLostError(f"{error}; {_describe_newest(run)}")
+        _log.error("the run ends: %s", again)
+        raise again from error
       except UserError as error:
         # Ray wraps an error of another process and adds the traceback as text.
         _log.error("the run ends: %s", getattr(error, "cause", error))
@@ -122,6 +128,15 @@ def train_events(
         raise
     assert recorder.summary is not None, "the last event is Finished"
     return recorder.summary
+
+
+def _describe_newest(run: RunDirectory) -> str:
+  """Returns the newest checkpoint of a run that can be resumed, and how to resume it, as text."""
+  saved = list_checkpoints(run.resume_path)
+  if not saved:
+    return f"{run.path} has no checkpoint yet, so it cannot be resumed"
+  command = shlex.join(["moozi", "train", "--resume", str(run.path)])
+  return f"the newest checkpoint is {saved[-1].name}; continue with: {command}"
 
 
 def _check_learns(config: Config) -> None:

@@ -1,12 +1,14 @@
-"""Tests of the checks of actor resources and of the cluster's address."""
+"""Tests of the checks of actor resources and of the cluster's address, and of the errors of Ray's start."""
 
 import socket
+import sys
+import types
 
 import pytest
 
 from moozi.actors import cluster
 from moozi.core.config import Config
-from moozi.core.errors import UserError
+from moozi.core.errors import ProcessLostError, RunError, UserError
 from moozi.io.config import load_config
 
 
@@ -70,3 +72,124 @@ def test_no_cluster_at_the_address(scheme):
 
 def test_only_host_and_port_are_checked():
   cluster._check_reachable("auto")
+
+
+# --- the start ----------------------------------------------------------------------------------------------
+
+
+class RayError(Exception):
+  pass
+
+
+@pytest.fixture
+def ray(monkeypatch):
+  """A fake `ray` module that is not connected; a test replaces `init`."""
+  worker = types.SimpleNamespace(_global_node=None, print_to_stdstream=print)
+  ray = types.SimpleNamespace(
+    is_initialized=lambda: False,
+    init=lambda **_: None,
+    shutdown=lambda: None,
+    exceptions=types.SimpleNamespace(RayError=RayError),
+    _private=types.SimpleNamespace(worker=worker),
+  )
+  monkeypatch.setitem(sys.modules, "ray", ray)
+  for name in ("RAY_TMPDIR", "TMPDIR"):
+    monkeypatch.delenv(name, raising=False)
+  return ray
+
+
+def refusal(ray, error, *settings) -> str:
+  """Returns the message for the user if Ray's start raises `error`."""
+
+  def init(**_):
+    raise error
+
+  ray.init = init
+  with pytest.raises(UserError) as caught, cluster.started(load_config(None, list(settings)).ray):
+    pytest.fail("started")
+  assert not isinstance(caught.value, RunError), "a run whose start failed leaves no folder"
+  assert "\n" not in str(caught.value)
+  assert "runtime=local" in str(caught.value)
+  return str(caught.value)
+
+
+@pytest.mark.parametrize(
+  ("error", "settings", "message"),
+  [
+    (
+      ValueError(
+        "Attempting to cap object store memory usage at 67108864 bytes, the minimum is 78643200"
+      ),
+      ["ray.object_store_mib=64"],
+      "ray.object_store_mib=64: Ray cannot start with it (Attempting to cap",
+    ),
+    (
+      ValueError("adjust these settings with ray.init(memory=<bytes>,\n object_store_memory=<bytes>)."),
+      ["ray.object_store_mib=999999"],
+      "ray.object_store_mib=999999: Ray cannot start with it",
+    ),
+    (RuntimeError("Timed out waiting for file gcs_server_port"), [], "runtime=ray: Ray cannot start"),
+    (FileNotFoundError(2, "No such file", "/proc/no"), [], "runtime=ray: Ray cannot start"),
+    (OverflowError("int too big"), ["ray.num_cpus=3"], "runtime=ray: Ray cannot start (OverflowError: int"),
+    (Exception("The current node timed out during startup."), [], "the current node"),
+    (RuntimeError("Version mismatch: Ray 2.50.0"), ["ray.address=10.0.0.1"], "ray.address='10.0.0.1'"),
+    (AssertionError(), ["ray.address=auto"], "ray.address='auto': the Ray cluster refused"),
+  ],
+)
+def test_every_error_of_the_start_is_one_line_with_the_key_and_the_way_out(ray, error, settings, message):
+  assert message.lower() in refusal(ray, error, *settings).lower()
+
+
+@pytest.mark.parametrize("name", ["TMPDIR", "RAY_TMPDIR"])
+def test_long_temporary_folder_is_named(ray, monkeypatch, name):
+  monkeypatch.setenv("TMPDIR", "/tmp")
+  monkeypatch.setenv(name, f"/tmp/{'x' * 93}")
+  error = OSError("validate_socket_filename failed: AF_UNIX path length cannot exceed 107 bytes: /tmp/xxx")
+  assert refusal(ray, error).startswith(f"{name}=/tmp/{'x' * 93}: too long for the paths of Ray's sockets")
+
+
+def test_interrupt_of_the_start_is_not_translated(ray):
+  def init(**_):
+    raise KeyboardInterrupt
+
+  ray.init = init
+  with pytest.raises(KeyboardInterrupt), cluster.started(Config().ray):
+    pytest.fail("started")
+
+
+def test_error_of_ray_after_one_of_its_processes_ended_names_the_process(ray):
+  calls = []
+  ray.shutdown = lambda: calls.append("shutdown")
+  ended = []
+  ray._private.worker._global_node = types.SimpleNamespace(dead_processes=lambda: ended)
+  with pytest.raises(RayError, match="no process"), cluster.started(Config().ray):
+    raise RayError("no process has ended")
+  ended.append(("raylet", None))
+  with pytest.raises(ProcessLostError, match="raylet"), cluster.started(Config().ray):
+    raise RayError("cannot submit")
+  assert calls == ["shutdown", "shutdown"]
+
+
+def test_messages_of_ray_are_logged_and_not_printed(ray, capsys, caplog):
+  with cluster.started(Config().ray):
+    ray._private.worker.print_to_stdstream(
+      {"lines": ["Raylet is terminated.", "state"], "pid": "raylet", "is_err": False}, ignore_prefix=False
+    )
+  assert capsys.readouterr() == ("", "")
+  assert "Ray (raylet): Raylet is terminated.\nstate" in caplog.text
+  assert ray._private.worker.print_to_stdstream is print
+
+
+def test_one_core_has_ways_out():
+  with pytest.raises(
+    UserError, match=r"1.75 CPUs.*the Ray cluster has 1; set ray.num_cpus=2,.*or use runtime=local$"
+  ):
+    cluster.check_resources(Config(), {"CPU": 1.0})
+  with pytest.raises(UserError, match=r"has 0; set ray.num_gpus=1 if .*runtime=local$"):
+    cluster.check_resources(load_config(None, ["ray.learner.num_gpus=0.5"]), {"CPU": 8.0})
+
+
+def test_joined_cluster_needs_more_nodes():
+  """`ray.num_cpus` is a setting of the local cluster only."""
+  with pytest.raises(UserError, match=r"has 1; add nodes to the cluster, or use runtime=local$"):
+    cluster.check_resources(load_config(None, ["ray.address=auto"]), {"CPU": 1.0})

@@ -136,6 +136,18 @@ def test_failed_start_frees_name(refused, config_file, tmp_path, monkeypatch, le
   assert (tmp_path / "runs" / "first").exists() == is_kept
 
 
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), ZeroDivisionError("a defect")])
+def test_start_that_fails_otherwise_frees_name(config_file, tmp_path, monkeypatch, error):
+  def run_training(config, spec, run, resumed, stop):
+    raise error
+    yield
+
+  monkeypatch.setattr("moozi.api.training.recorded_events", run_training)
+  with pytest.raises(type(error)):
+    moozi.train(config_file, **{"run.name": "first"})
+  assert not (tmp_path / "runs" / "first").exists()
+
+
 @pytest.mark.parametrize(
   ("override", "message"),
   [

@@ -4,8 +4,10 @@ import json
 import os
 import re
 import signal
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from moozi.io.checkpoints import list_checkpoints, load_flat
@@ -14,6 +16,7 @@ from tests.integration.runs import (
   faults,
   finish,
   kill,
+  resumable,
   start,
   ticks,
   wait_for,
@@ -141,3 +144,33 @@ def test_parameter_server_killed(tmp_path):
   versions = [line["learner_steps"] - line["train/staleness"] for line in lines if "train/staleness" in line]
   assert versions == sorted(versions)
   assert versions[-1] > lines[first - 1]["learner_steps"]
+
+
+@pytest.mark.parametrize(("name", "kept"), [("gcs_server", "last"), ("raylet", "newest")])
+def test_process_of_ray_killed(tmp_path, name, kept):
+  """Ray's core would end the driver without a checkpoint, with status 1 and its log on the terminal."""
+  settings = () if kept == "newest" else ("checkpoint.period_s=1e6", "checkpoint.first_s=null")
+  process, run = start(tmp_path, *ENDLESS, *settings, "logging.progress=none"), tmp_path / "one"
+  if kept == "newest":
+    wait_for_start(process, run)
+  wait_for_updates(process, run)
+  children = psutil.Process(process.pid).children(recursive=True)
+  made = ticks(run)[-1]["env_steps"]
+  begin = time.monotonic()
+  (killed,) = (child for child in children if child.name() == name)
+  killed.kill()
+  out, err = finish(process, 240)
+  # A loaded machine needs longer; without the check, the control store's end is noticed after 60 s.
+  assert time.monotonic() - begin < 55
+  assert process.returncode == 2, err
+  assert out == ""
+  last = err.splitlines()[-1]
+  assert err.count("\n") == 2, "a line of the configuration, and one of the error"
+  saved = resumable(run)[-1]
+  assert last.startswith("moozi: error: runtime=ray: Ray's ")
+  assert f"({name}) ended unexpectedly; the newest checkpoint is {saved.name}; " in last
+  assert last.endswith(f"continue with: moozi train --resume {run}")
+  if kept == "last":
+    assert saved.env_steps >= made > 0, "the actors still answered"
+  _, alive = psutil.wait_procs(children, timeout=180)
+  assert not alive

@@ -197,9 +197,34 @@ def test_more_actors_than_the_cluster_can_run(tmp_path):
   process = start(tmp_path, "ray.num_cpus=1")
   _, err = finish(process, 120)
   assert process.returncode == 2
-  assert "the Ray cluster has 1" in err
+  assert "the Ray cluster has 1; set ray.num_cpus=2" in err
   assert "Traceback" not in err
   assert not (tmp_path / "one").exists(), "a refused run must not create its directory"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+  ("settings", "folder", "message"),
+  [
+    (["ray.object_store_mib=64"], "", "ray.object_store_mib=64: "),
+    (["ray.object_store_mib=999999"], "", "ray.object_store_mib=999999: "),
+    ([], "x" * 93, "TMPDIR="),
+  ],
+)
+def test_ray_that_cannot_start_leaves_no_folder(tmp_path, settings, folder, message):
+  temporary = tmp_path / folder if folder else None
+  environment = dict(os.environ)
+  if temporary is not None:
+    temporary.mkdir()
+    environment["TMPDIR"] = str(temporary)
+  process = start(tmp_path / "runs", *settings, env=environment)
+  _, err = finish(process, 240)
+  assert process.returncode == 2
+  assert "Traceback" not in err
+  last = err.splitlines()[-1]
+  assert last.startswith(f"moozi: error: {message}")
+  assert last.endswith("or use runtime=local")
+  assert not (tmp_path / "runs" / "one").exists()
 
 
 @pytest.mark.slow

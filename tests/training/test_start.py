@@ -5,11 +5,13 @@ import pty
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from moozi.core.errors import UserError
-from moozi.io.checkpoints import list_checkpoints
+from moozi.io.checkpoints import list_checkpoints, save_checkpoint
 from moozi.io.config import load_config
+from moozi.io.run_directory import RunDirectory
 from moozi.training import start
 
 
@@ -45,6 +47,17 @@ def test_a_batch_needs_steps_whose_targets_are_complete():
   with pytest.raises(UserError, match="the first update is after 2,560 steps"):
     start._check_learns(load_config(None, [*common, "max_env_steps=2048"]))
   start._check_learns(load_config(None, [*common, "max_env_steps=2560"]))
+
+
+def test_newest_checkpoint_and_the_command_that_resumes_are_named(tmp_path):
+  run = RunDirectory.create(load_config(None, [f"run.dir={tmp_path}/a b", "run.name=one"]))
+  assert start._describe_newest(run) == f"{run.path} has no checkpoint yet, so it cannot be resumed"
+  for step in (10, 200):
+    meta = {"env_steps": step, "learner_steps": 3}
+    save_checkpoint(run.resume_path, f"step_{step}", {"x": np.zeros(2)}, meta)
+  assert start._describe_newest(run) == (
+    f"the newest checkpoint is step_200; continue with: moozi train --resume '{tmp_path}/a b/one'"
+  )
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ from moozi.core.config import Config, PlannerConfig, TargetsConfig
 from moozi.core.errors import RunError
 from moozi.core.flat_state import State
 from moozi.core.pytree import map_fields
-from moozi.core.records import SEARCH_FIELDS, RootSpan, SearchedRoots, SearchRoots
+from moozi.core.records import SEARCH_FIELDS, RootSpan, SearchedRoots, SearchRoots, num_roots
 from moozi.core.spec import EnvSpec
 from moozi.envs.replayed import ReplayedEnvironment
 from moozi.nn.model import Model
@@ -103,8 +103,8 @@ class Reanalyzer(HeldParameters):
     Raises: RunError: there are no positions.
     """
     start = time.perf_counter()
-    if not len(positions.slot if isinstance(positions, SearchRoots) else positions):
-      raise RunError("reanalyze: replay holds no position to search, only ends of episodes")
+    if not num_roots(positions):
+      raise RunError("reanalyze: no position to search: all are ends, or were searched with newer parameters")
     if isinstance(positions, SearchRoots):
       old = [getattr(positions, name) for name in SEARCH_FIELDS]
       searched = self.search_roots(positions)

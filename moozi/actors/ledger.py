@@ -190,6 +190,11 @@ class Ledger:
     self.searches_in_flight[index] -= 1
     self.pacer.reanalyze.finish(num_positions)
 
+  def waive_search(self, index: int) -> None:
+    """Counts a completed reanalyze call for which replay had no position."""
+    self.searches_in_flight[index] -= 1
+    self.pacer.reanalyze.waive()
+
   def drop_search(self, index: int) -> None:
     """Counts a reanalyze call as lost; its positions are requested again."""
     self.searches_in_flight[index] -= 1

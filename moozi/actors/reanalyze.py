@@ -67,6 +67,9 @@ def _on_searched(
   context: Context, index: int, searched: Any, replay: Any, summary: tuple[int, dict[str, float]]
 ) -> list[Event]:
   num_positions, metrics = summary
+  if not num_positions:
+    context.ledger.waive_search(index)
+    return []
   if replay is context.pool.replay:
     # In a restarted replay, the same slots and sequence numbers may refer to other steps.
     context.calls.expect(replay.write_back.remote(searched), REPLAY)

@@ -4,6 +4,8 @@ Arrays are NumPy at rest and traced inside compiled functions. Axes: B lanes or 
 L history, M positions, A agent actions, H W C frame. A frame has the dtype of the environment's spec.
 """
 
+from collections.abc import Sequence
+
 from jaxtyping import Bool, Float32, Int32, Int64, Shaped
 
 from moozi.core.pytree import record
@@ -152,6 +154,11 @@ class RootSpan:
   at: Int64[AnyArray, "M"]
   slot: Int64[AnyArray, "M"]
   sequence: Int64[AnyArray, "M"]
+
+
+def num_roots(positions: SearchRoots | Sequence[RootSpan]) -> int:
+  """Returns the number of positions to search."""
+  return len(positions.slot) if isinstance(positions, SearchRoots) else sum(len(s.slot) for s in positions)
 
 
 @record

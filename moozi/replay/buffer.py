@@ -83,7 +83,7 @@ class ReplayBuffer:
       [targets.history_length, targets.unroll_steps, targets.n_step, targets.discount]
     )
     self._weight_settings = np.array([config.priority_exponent, config.priority_epsilon])
-    self.reanalyze_queue = ReanalyzeQueue(self.storage)
+    self.reanalyze_queue = ReanalyzeQueue(self.storage, seed)
     self._sampler = make_sampler(config, self.storage)
     self._rng = np.random.Generator(np.random.PCG64(seed))
     self._symmetries: SymmetryTables | None = None
@@ -271,15 +271,19 @@ class ReplayBuffer:
   ) -> int:
     """Stores new search values and policies of steps, and returns how many were applied.
 
-    Ignores steps that were overwritten. Terminal frames keep value 0 and the dummy policy. Recomputes the
-    priorities of the changed steps, and of the steps that bootstrap from them.
+    Ignores steps that were overwritten, and steps whose stored search used newer parameters. Terminal frames
+    keep value 0 and the dummy policy. Recomputes the priorities of the changed steps, and of the steps that
+    bootstrap from them.
 
     Raises: ValueError: a value or a policy is not finite.
     """
     if not (np.isfinite(root_value).all() and np.isfinite(action_probs).all()):
       raise ValueError("write_back: root_value and action_probs must be finite")
     slot, arrays = np.ravel(slot).astype(np.int64), self.storage.arrays
-    is_fresh = self.storage.sequence[slot] == np.ravel(sequence)
+    version = np.broadcast_to(searched_version, slot.shape)
+    is_fresh = (self.storage.sequence[slot] == np.ravel(sequence)) & (
+      version >= arrays["searched_version"][slot]
+    )
     self._counters["stale"] += int((~is_fresh).sum())
     slot = slot[is_fresh]
     is_terminal = (arrays["is_last"][slot] & ~arrays["is_truncated"][slot])[:, None]
@@ -288,7 +292,7 @@ class ReplayBuffer:
     probs = np.asarray(action_probs, np.float32).reshape(-1, self.spec.num_actions)[is_fresh]
     arrays["root_value"][slot] = np.where(is_terminal[:, 0], 0, value)
     arrays["action_probs"][slot] = np.where(is_terminal, dummy, probs)
-    arrays["searched_version"][slot] = np.broadcast_to(searched_version, is_fresh.shape)[is_fresh]
+    arrays["searched_version"][slot] = version[is_fresh]
     self._counters["rewritten"] += slot.size
     self.storage.touch(slot)
     if slot.size:
@@ -300,7 +304,8 @@ class ReplayBuffer:
   def positions(self, config: ReanalyzeConfig, version: int) -> SearchRoots | list[RootSpan]:
     """Chooses up to `config.batch_size` positions to search with the parameters `version`.
 
-    Returns: SearchRoots if `config.mode` is "gather", else a list of RootSpan.
+    Returns: SearchRoots if `config.mode` is "gather", else a list of RootSpan. It is empty if no position can
+      be searched, or all were searched with newer parameters.
     """
     queue = self.reanalyze_queue
     slot = queue.choose(config.batch_size, config.order, version)

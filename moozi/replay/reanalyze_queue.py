@@ -16,11 +16,15 @@ class ReanalyzeQueue:
   """Chooses positions to reanalyze and gathers them from the lanes.
 
   A position can be searched again if the L steps before it are stored or never existed. It need not be
-  eligible as the start of a target. Terminal frames are not searched.
+  eligible as the start of a target. Terminal frames are not searched, and positions whose newest search used
+  newer parameters than those that would search now are not either: their result would be dropped.
+
+  Args:
+    seed: seeds the order of positions whose newest searches are of the same age.
   """
 
-  def __init__(self, storage: LaneStorage) -> None:
-    self._storage = storage
+  def __init__(self, storage: LaneStorage, seed: int = 0) -> None:
+    self._storage, self._seed, self._num_scans = storage, seed, 0
     # For each slot, the version and the sequence number of the last request. A requested position counts as
     # searched, so that it is not requested again while its search is pending.
     self._requested_version = np.zeros(storage.size, np.int32)
@@ -35,11 +39,12 @@ class ReanalyzeQueue:
 
     Args:
       count: maximum number of positions.
-      order: "oldest" takes the positions whose newest search used the oldest parameters. "priority" takes the
-        positions not yet searched with `version`, the largest δ first, and then the other positions, oldest
-        search first. δ and `version` are those of the last scan, every few calls; a step that is too new for
-        a δ counts as 0.
-      version: learner step of the parameters that will search the positions.
+      order: "oldest" takes the positions whose newest search used the oldest parameters; ties are broken at
+        random. "priority" takes the positions not yet searched with `version`, the largest δ
+        first, and then those that were. δ and `version` are those of the last scan, every few calls; a step
+        that is too new for a δ counts as 0.
+      version: learner step of the parameters that will search the positions. Positions that were searched
+        with newer ones are skipped, so there may be fewer than `count`, or none.
 
     Raises: ValueError: unknown order.
     """
@@ -58,21 +63,31 @@ class ReanalyzeQueue:
     return chosen[np.lexsort((self._storage.sequence[chosen], chosen // self._storage.lane_capacity))]
 
   def get_state(self) -> State:
-    return {"pool": self._pool.copy(), "pool_for": np.array(self._pool_for, np.int64)}
+    return {
+      "pool": self._pool.copy(),
+      "pool_for": np.array(self._pool_for, np.int64),
+      "num_scans": np.array(self._num_scans, np.int64),
+    }
 
   def set_state(self, state: State) -> None:
     """Restores the pool of next positions; does nothing if the state has no pool."""
     if "pool" in state:
       self._pool = np.array(state["pool"], np.int64)
+      self._num_scans = int(state.get("num_scans", 0))
       # States of older versions hold (order, version).
       self._pool_for = int(np.ravel(state["pool_for"])[0])
 
   def _pop(self, count: int, version: int) -> Int[np.ndarray, "M"]:
-    """Takes up to `count` slots that were not overwritten from the pool, and marks them as requested."""
+    """Takes up to `count` slots from the pool, and marks them as requested.
+
+    Slots that were overwritten, or searched with newer parameters, leave the pool.
+    """
     slot, sequence = self._pool
     first, _ = self._storage.eligible_range()
-    is_kept = (self._storage.sequence[slot] == sequence) & (
-      sequence >= first[slot // self._storage.lane_capacity]
+    is_kept = (
+      (self._storage.sequence[slot] == sequence)
+      & (sequence >= first[slot // self._storage.lane_capacity])
+      & (self._storage.arrays["searched_version"][slot] <= version)
     )
     kept = self._pool[:, is_kept]
     chosen, self._pool = kept[0, :count], kept[:, count:]
@@ -83,8 +98,15 @@ class ReanalyzeQueue:
   def _scan(self, count: int, order: str, version: int) -> Int[np.ndarray, "M"]:
     """Returns the first `count` slots in the given order of `choose`, or all slots if there are fewer."""
     slot, searched = self._candidates()
+    is_old = searched <= version
+    slot, searched = slot[is_old], searched[is_old]
+    # Ties are broken by the order of the candidates. Without a shuffle, the first lanes would be searched
+    # again and again while the last ones wait. A resumed run draws the same order: `num_scans` is saved.
+    shuffled = np.random.default_rng([self._seed, self._num_scans]).permutation(len(slot))
+    self._num_scans += 1
+    slot, searched = slot[shuffled], searched[shuffled]
     # All keys differ, so the result does not depend on the selection algorithm.
-    age = searched * self._storage.size + slot
+    age = searched * len(slot) + np.arange(len(slot))
     if order == "oldest":
       return slot[_smallest(age, count)]
     is_due = searched < version

@@ -16,6 +16,7 @@ from moozi.core.config import Config
 from moozi.core.errors import EnvError, NotFiniteError
 from moozi.core.flat_state import State, part, prefixed
 from moozi.core.pytree import fields_of
+from moozi.core.records import num_roots
 from moozi.core.spec import EnvSpec
 from moozi.evaluation.evaluator import EvaluationResult, Evaluator
 from moozi.learning.learner import Learner
@@ -193,6 +194,9 @@ class ReplayTrainer:
         reanalyzer.set_parameters(*self._learner.parameters("target"))
       with self._work.doing(REPLAY, "positions"):
         positions = self._replay.positions(self._config.reanalyze, reanalyzer.version)
+      if not num_roots(positions):
+        self._pacer.reanalyze.waive()
+        continue
       self.session.phase("compiling reanalyze")
       with self._work.doing(f"{REANALYZE_WORKER}_0", "reanalyze"):
         searched, metrics = reanalyzer.run(positions)

@@ -12,7 +12,8 @@ from moozi.core.flat_state import State
 class Meter:
   """Counts the items that calls consume: at most `ratio` items per produced step.
 
-  `request` counts a requested call, `finish` counts its result, and `undo` cancels a request that was lost.
+  `request` counts a requested call, `finish` counts its result, `undo` cancels a request that was lost, and
+  `waive` one for which there was nothing to consume.
 
   Args:
     ratio: items per step; with 0, no call may be requested.
@@ -20,7 +21,7 @@ class Meter:
 
   Attributes:
     requested, done: number of items requested and consumed.
-    since: number of items that former ratios allowed; see `Pacer.set_state`.
+    since: number of items that former ratios allowed (see `Pacer.set_state`), less those of waived calls.
   """
 
   def __init__(self, ratio: float, call_items: int) -> None:
@@ -44,6 +45,11 @@ class Meter:
 
   def undo(self) -> None:
     self.requested -= self.call_items
+
+  def waive(self) -> None:
+    """Counts a call that found nothing: its items are neither consumed nor due any more."""
+    self.undo()
+    self.since -= self.call_items
 
   @property
   def steps_served(self) -> float:

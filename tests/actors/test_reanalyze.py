@@ -149,3 +149,21 @@ def test_without_a_ratio_nothing_is_requested(learner_steps):
   update(context, learner_steps)
   assert not context.pool.server.parameters.asked
   assert not context.calls.pending
+
+
+def test_a_call_without_positions_is_waived():
+  """Every stored position may be newer than the target network; acting must not wait for reanalyze then."""
+  context = make(num_workers=1)
+  act(context, 16)
+  publish_target(context)
+  reanalyze.request(context)
+  pacer, asked = context.ledger.pacer, context.pool.replay.write_back.asked
+  assert not pacer.may_reanalyze()
+  for number in (1, 2):
+    assert context.calls.arrive(f"worker_0.run/{number}/1", (0, {})) == []
+  assert not asked
+  assert context.ledger.searches_in_flight[0] == 0
+  assert (pacer.reanalyze.done, pacer.reanalyze.requested) == (0, 0)
+  assert not pacer.may_reanalyze()  # nothing is due until more steps are produced
+  act(context, 8)
+  assert pacer.may_reanalyze()

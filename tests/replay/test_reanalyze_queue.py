@@ -167,6 +167,84 @@ def test_fewer_positions_than_requested():
   assert len(now) == len(set(now)) == len(due)
 
 
+@pytest.mark.parametrize("order", ["oldest", "priority"])
+def test_positions_searched_with_newer_parameters_are_skipped(order):
+  buffer, steps = buffer_with_versions()  # step i has version i // 5
+  due = [(lane, i) for lane, i in searchable(steps) if i // 5 <= 2]
+  seen = [p for _ in range(3) for p in places(buffer, buffer.reanalyze_queue.choose(1000, order, 2))]
+  assert sorted(seen) == sorted(3 * due)  # a position of the same version may be searched again
+  assert not len(buffer.reanalyze_queue.choose(7, order, -1))
+  # Positions that wait in the pool, and were searched meanwhile, leave it.
+  buffer.reanalyze_queue.choose(1, order, 3)
+  searched = buffer.storage.arrays["searched_version"]
+  searched[:] = 9
+  assert not len(buffer.reanalyze_queue.choose(7, order, 3))
+
+
+@pytest.mark.parametrize("order", ["oldest", "priority"])
+def test_ties_of_age_are_broken_at_random(order, monkeypatch):
+  monkeypatch.setattr(reanalyze_queue, "_POOL_CALLS", 1)
+  buffer, _ = buffer_with_versions()
+  buffer.storage.arrays["searched_version"][:] = 7  # as if all were acted with the target's parameters
+  candidates, _ = buffer.reanalyze_queue._candidates()
+  calls, size = 100, 6
+  counts = np.zeros(buffer.storage.size, int)
+  for _ in range(calls):
+    slot = buffer.reanalyze_queue.choose(size, order, 7)
+    assert len(set(slot.tolist())) == size
+    counts[slot] += 1
+  # Each is chosen `mean` times, with a standard deviation below its root.
+  mean = calls * size / len(candidates)
+  assert abs(counts[candidates] - mean).max() < 5 * mean**0.5
+  # Older searches still come first.
+  older = candidates[::9]
+  buffer.storage.arrays["searched_version"][older] = 3
+  buffer.reanalyze_queue._requested_sequence[:] = -1
+  assert set(buffer.reanalyze_queue.choose(len(older), order, 7)) == set(older)
+
+
+def test_a_result_older_than_the_stored_search_is_dropped():
+  buffer, _ = buffer_with_versions()
+  storage, random = buffer.storage, np.random.default_rng(0)
+  version = storage.arrays["searched_version"]
+  slot, _ = buffer.reanalyze_queue._candidates()
+  # The oracle keeps, for each position, the result of the newest parameters; of equal ones, the last.
+  newest = {int(s): (int(version[s]), float(storage.arrays["root_value"][s])) for s in slot}
+  num_dropped = 0
+  for _ in range(30):
+    some = random.permutation(slot)[:9]
+    values = random.normal(size=9).astype(np.float32)
+    versions = random.integers(0, 9, 9).astype(np.int32)
+    probs = np.full((9, buffer.spec.num_actions), 1 / buffer.spec.num_actions, np.float32)
+    applied = buffer.write_back(some, storage.sequence[some], values, probs, versions)
+    is_newer = [v >= newest[int(s)][0] for s, v in zip(some, versions, strict=True)]
+    newest |= {
+      int(s): (int(v), float(x)) for s, v, x, new in zip(some, versions, values, is_newer, strict=True) if new
+    }
+    assert applied == sum(is_newer)
+    num_dropped += 9 - sum(is_newer)
+  assert num_dropped > 50
+  assert {s: (int(version[s]), float(storage.arrays["root_value"][s])) for s in newest} == newest
+  assert buffer.stats()["replay/stale"] == num_dropped
+  assert_valid(buffer)
+
+
+def test_the_order_of_ties_is_restored(monkeypatch):
+  monkeypatch.setattr(reanalyze_queue, "_POOL_CALLS", 1)
+  chosen = []
+  for at in (None, 3):
+    buffer, _ = buffer_with_versions()
+    buffer.storage.arrays["searched_version"][:] = 7
+    chosen.append([])
+    for call in range(6):
+      if call == at:
+        state, (buffer, _) = buffer.get_state(), buffer_with_versions()
+        buffer.set_state(state)
+      chosen[-1].append(buffer.reanalyze_queue.choose(5, "oldest", 7).tolist())
+  assert chosen[0] == chosen[1]
+  assert len({str(x) for x in chosen[0]}) == 6
+
+
 def test_an_unknown_order_is_refused():
   with pytest.raises(ValueError, match="order='newest'"):
     buffer_with_versions()[0].reanalyze_queue.choose(1, "newest", 0)

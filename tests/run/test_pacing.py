@@ -383,3 +383,28 @@ def test_slack_fills_every_queue():
 def test_reason_to_end(is_complete, is_stopped, wall_s, reason):
   assert reason_to_end(is_complete, is_stopped, wall_s, max_wall_s=10.0) == reason
   assert reason_to_end(False, False, 1e9, max_wall_s=None) is None
+
+
+def test_waived_calls_are_neither_searched_nor_due():
+  """Where every position is newer than the target network, reanalyze must not stop acting."""
+  (pacer, round_steps), num_found = make_pacer(1.0, share=0.5), 0
+  for number in range(400):
+    assert pacer.may_act(can_sample=True), "acting waits for reanalyze"
+    pacer.request_act(round_steps)
+    pacer.done_act(round_steps)
+    while pacer.may_learn(can_sample=True):
+      pacer.learn.request()
+      pacer.learn.finish()
+    while pacer.may_reanalyze():
+      pacer.reanalyze.request()
+      if number % 4:
+        pacer.reanalyze.waive()
+      else:
+        pacer.reanalyze.finish()
+        num_found += 16
+    if number == 200:
+      state, pacer = pacer.get_state(), make_pacer(1.0, share=0.5)[0]
+      pacer.set_state(state)
+  assert pacer.reanalyze.done == num_found
+  assert 0 < pacer.reanalyze_ratio < 0.25
+  assert pacer.reanalyze.requested == pacer.reanalyze.done

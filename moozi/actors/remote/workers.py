@@ -9,6 +9,7 @@ from typing import Any
 from moozi.actors.remote import process
 from moozi.core.config import Config
 from moozi.core.errors import EnvError, UserError
+from moozi.core.records import num_roots
 from moozi.core.spec import EnvSpec
 from moozi.io import jax_process
 from moozi.io.logs import log_stream
@@ -109,10 +110,14 @@ class ReanalyzeWorker(process.Reporting):
   def run(self, parameters: tuple[Any, Any, int], positions: Any) -> tuple[Any, tuple[int, dict[str, float]]]:
     """Searches positions; returns (SearchedRoots, (number of positions, metrics)) as two Ray objects.
 
+    Without positions, returns (None, (0, {})).
+
     Args:
       parameters: (params, net_state, version) of the target network.
       positions: the result of replay's `positions`.
     """
+    if not num_roots(positions):
+      return None, (0, {})
     with self._work.doing("reanalyze"):
       self._reanalyzer.set_parameters(*parameters)
       searched, metrics = self._reanalyzer.run(positions)

@@ -27,14 +27,16 @@ def test_readme_has_the_blocks_of_its_generator():
   assert analysis.project_table(tables, "a") in text
 
 
-def test_gallery_has_the_figure_of_its_run():
-  folder = EXPERIMENTS / "minatar_vs_ppo" / "one_seed" / "muzero_breakout_seed0"
-  last = json.loads((folder / "evaluations.json").read_text())[-1]
-  summary = json.loads((folder / "summary.json").read_text())
+def test_gallery_has_the_figures_of_its_agent():
+  card = json.loads((ROOT / "zoo" / "minatar" / "breakout" / "card.json").read_text("utf-8"))
   text = words_of("docs/gallery/README.md")
-  figures = f"{last['return_mean']:.1f} after 3M environment steps, {summary['training_s'] / 60:.0f} minutes"
-  assert f"mean return is {figures}" in text
-  assert "one_seed/muzero_breakout_seed0" in text
+  assert (
+    f"{card['env_steps'] / 1e6:.0f}M environment steps in {card['minutes']:.0f} minutes on one core" in text
+  )
+  assert (
+    f"mean return is {card['evaluation']['return_mean']:.2f} over {card['evaluation']['episodes']} episodes"
+    in text
+  )
 
 
 def test_questions_have_the_measured_rates_and_memory():

@@ -81,7 +81,7 @@ class MixedReplay(ReplayBuffer):
       update={"replay": config.replay.model_copy(update={"normalize_importance": False})}
     )
     super().__init__(*_acted_part(config, spec))
-    self._fraction = config.offline.fraction
+    self._share = config.offline.share_of
     self._lanes_of = {lane: i for i, lane in enumerate(sorted(stored))}
     capacity = len(stored) * max(stored.values())
     # Stored lanes do not grow, so a window would leave out their older steps for good.
@@ -232,12 +232,3 @@ class MixedReplay(ReplayBuffer):
   def histograms(self) -> dict[str, Histogram]:
     stored = {name.replace("replay/", "offline/", 1): x for name, x in self._stored.histograms().items()}
     return super().histograms() | stored
-
-  def _share(self, count: int) -> int:
-    """Returns how many of `count` items are from the stored part.
-
-    With a fraction below 1, each part gives at least one item.
-    """
-    if self._fraction == 1:
-      return count
-    return min(max(round(self._fraction * count), 1), count - 1)

@@ -117,9 +117,7 @@ def refusal(ray, error, *settings) -> str:
   ("error", "settings", "message"),
   [
     (
-      ValueError(
-        "Attempting to cap object store memory usage at 67108864 bytes, the minimum is 78643200"
-      ),
+      ValueError("Attempting to cap object store memory usage at 67108864 bytes, the minimum is 78643200"),
       ["ray.object_store_mib=64"],
       "ray.object_store_mib=64: Ray cannot start with it (Attempting to cap",
     ),

@@ -82,12 +82,13 @@ def test_learning_rate_decay_needs_steps():
 
 @pytest.mark.parametrize(
   ("decay_steps", "warmup_steps", "expected"),
-  [(None, 0, None), (7, 5, 7), ("budget", 0, 46_875), ("budget", 875, 46_000), ("budget", 50_000, 1)],
+  [(None, 0, None), (7, 5, 7), ("budget", 0, 46_800), ("budget", 800, 46_000), ("budget", 50_000, 1)],
 )
 def test_a_learning_rate_decays_over_the_budget(decay_steps, warmup_steps, expected):
   rate = LearningRateConfig(decay_steps=decay_steps, warmup_steps=warmup_steps)
   config = Config(max_env_steps=3_000_000, learner=LearnerConfig(learning_rate=rate))
-  assert config.num_updates == 46_875  # 3M steps, 4 samples per step in batches of 256
+  # (3,000,320 - 5,120) steps in whole rounds, 4 samples per step, whole calls of 8 batches of 256
+  assert config.num_updates == 46_800
   assert config.decay_steps == expected
 
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from moozi.agent.update import make_learning_rate
 from moozi.core.config import CheckpointConfig, Config, LearnerConfig, ReplayConfig, WorkersConfig
 from moozi.core.config.reanalyze import ReanalyzeConfig
 from moozi.io.config import load_config
@@ -408,3 +409,52 @@ def test_waived_calls_are_neither_searched_nor_due():
   assert pacer.reanalyze.done == num_found
   assert 0 < pacer.reanalyze_ratio < 0.25
   assert pacer.reanalyze.requested == pacer.reanalyze.done
+
+
+def counted_updates(config):
+  """Plays a run's rounds with the pacer and the lengths of replay's lanes; returns the learner steps."""
+  pacer, workers, targets = Pacer(config, slack_steps=0), config.workers, config.targets
+  num_lanes, lane_steps = workers.num_workers * workers.num_envs, 0
+  while not pacer.is_complete:
+    if not pacer.has_all_steps:
+      pacer.request_act(num_lanes * workers.segment_length)
+      pacer.done_act(num_lanes * workers.segment_length)
+      lane_steps += workers.segment_length
+    num_eligible = num_lanes * max(0, lane_steps - targets.unroll_steps - targets.n_step)
+    is_filled = num_lanes * lane_steps >= config.replay.min_steps_to_learn
+    while pacer.may_learn(is_filled and num_eligible >= config.learner.batch_size):
+      pacer.learn.request()
+      pacer.learn.finish()
+  return pacer.learn.done // config.learner.batch_size
+
+
+@given(
+  max_steps=st.integers(1, 3000),
+  min_steps=st.integers(1, 3500),
+  ratio=st.sampled_from([0.25, 1.0, 4.0, 16.0]),
+  sizes=st.tuples(st.integers(1, 3), st.integers(1, 8), st.integers(1, 20)),
+  updates=st.sampled_from([1, 2, 7]),
+  batch=st.sampled_from([1, 16, 100]),
+)
+@settings(max_examples=60, deadline=None)
+def test_the_budget_is_the_number_of_updates_that_are_made(
+  max_steps, min_steps, ratio, sizes, updates, batch
+):
+  num_workers, num_envs, segment = sizes
+  config = Config(
+    max_env_steps=max_steps,
+    runtime="local",
+    workers=WorkersConfig(num_workers=num_workers, num_envs=num_envs, segment_length=segment),
+    learner=LearnerConfig(batch_size=batch, updates_per_call=updates, samples_per_step=ratio),
+    replay=ReplayConfig(capacity=8192, min_steps_to_learn=min_steps),
+  )
+  assert config.num_updates == counted_updates(config)
+
+
+def test_a_rate_that_decays_over_the_budget_reaches_its_end():
+  learner = {"batch_size": 64, "samples_per_step": 4, "updates_per_call": 1}
+  rate = {"kind": "cosine", "peak": 1.0, "decay_steps": "budget"}
+  settings = {"max_env_steps": 20_000, "replay": {"min_steps_to_learn": 8000}, "runtime": "local"}
+  config = load_config(None, [settings | {"learner": learner | {"learning_rate": rate}}])
+  last = make_learning_rate(config.learner.learning_rate, config.decay_steps)(counted_updates(config) - 1)
+  assert float(last) < 1e-5

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from moozi.core.config.budget import num_updates
 from moozi.core.config.chance import ChanceConfig
 from moozi.core.config.opponents import OpponentsConfig
 from moozi.core.config.planner import CHANCE_SEARCHES, GUMBEL_SEARCHES, PlannersConfig
@@ -218,7 +219,8 @@ class LearningRateConfig(Section):
   decay_steps: PositiveInt | Literal["budget"] | None = Field(
     None,
     description="cosine, linear: learner steps from peak to end; budget: all of the run's learner steps "
-    "after the warm-up. A run makes max_env_steps × samples_per_step / batch_size learner steps",
+    "after the warm-up. A run makes about (max_env_steps - replay.min_steps_to_learn) × samples_per_step / "
+    "batch_size learner steps",
   )
 
   @model_validator(mode="after")
@@ -506,8 +508,8 @@ class Config(Section):
 
   @property
   def num_updates(self) -> int:
-    """Number of learner steps of a run: max_env_steps × samples_per_step / batch_size, rounded down."""
-    return int(self.max_env_steps * self.learner.samples_per_step / self.learner.batch_size)
+    """Number of learner steps of a run that loses no steps: `budget.num_updates`."""
+    return num_updates(self)
 
   @property
   def decay_steps(self) -> int | None:

@@ -26,6 +26,15 @@ class OfflineConfig(Section):
     None, description="ignore files with environment steps after this one; null: use all files"
   )
 
+  def share_of(self, count: int) -> int:
+    """Returns how many of `count` items are from the stored trajectories.
+
+    With a fraction below 1, the stored part and the acted part each give at least one item.
+    """
+    if self.fraction == 1:
+      return count
+    return min(max(round(self.fraction * count), 1), count - 1)
+
 
 class ReanalyzeConfig(Section):
   """New searches of stored positions, with the target network and `planners.reanalyze`."""

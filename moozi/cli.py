@@ -1,122 +1,35 @@
-"""The program `moozi`: its commands, exit codes, and one-line errors.
+"""The program `moozi`: its entry point, which handles stop signals before it imports the commands.
 
-Each command is a module in `moozi/commands`, which checks all input before it creates or starts anything.
-Commands import JAX and Ray inside their functions, to keep `moozi --help` fast.
+The commands are in `moozi.commands.app`.
 """
 
-import os
 import sys
 from collections.abc import Sequence
-from typing import Annotated
 
 if sys.platform == "win32":
   # Runs lock and protect their files with POSIX calls.
   sys.exit("moozi: error: Windows is not supported; use WSL 2 or the container (docs/install.md)")
 
-import typer
-
-from moozi.commands.arena import arena
-from moozi.commands.card import card
-from moozi.commands.compare import compare
-from moozi.commands.configs import configs
-from moozi.commands.envs import list_environments
-from moozi.commands.evaluate import evaluate
-from moozi.commands.inspect import inspect
-from moozi.commands.latent import latent
-from moozi.commands.play import play
-from moozi.commands.reanalyze import reanalyze
-from moozi.commands.report import report
-from moozi.commands.sweep import sweep
-from moozi.commands.timeline import timeline
-from moozi.commands.train import train
-from moozi.commands.trajectories import list_trajectories
-from moozi.commands.watch import watch
-from moozi.commands.zoo import zoo
-from moozi.core.errors import UserError
-from moozi.core.text import printable
-
-# The base class of usage errors, which Typer's own copy of click does not export.
-_UsageError: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
-
-app = typer.Typer(
-  name="moozi",
-  help="MuZero: planning with a learned model.",
-  no_args_is_help=True,
-  add_completion=False,
-  rich_markup_mode=None,
-  pretty_exceptions_enable=False,
-)
+from moozi.run.interrupts import Interrupts
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-  """Runs the command line and exits: with 2 after a user error, 130 after Ctrl-C, else the command's status.
+  """Runs the command line and exits with the command's status.
+
+  The status is 2 after a user error, and 128 + N after stop signal N: 130 after Ctrl-C.
 
   Args:
     arguments: the arguments after the program's name; None takes `sys.argv`.
   """
-  try:
-    status = app(
-      args=None if arguments is None else list(arguments), prog_name="moozi", standalone_mode=False
-    )
-  except UserError as e:
-    # Ray wraps an error of another process and adds the traceback as text. Only the cause is printed.
-    _fail(str(getattr(e, "cause", e)))
-  except _UsageError as e:
-    if (
-      type(e).__name__ == "NoArgsIsHelpError"
-    ):  # a command was called without arguments; its help is printed unchanged
-      print(e.format_message(), file=sys.stderr)  # type: ignore[attr-defined]
-      sys.exit(2)
-    _fail(e.format_message())  # type: ignore[attr-defined]
-  except (typer.Abort, KeyboardInterrupt):
-    sys.exit(130)
-  except BrokenPipeError:
-    # The reader of the output exited (`moozi envs | head`). Python would report the broken pipe again when it
-    # flushes the output at exit.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    sys.exit(0)
-  sys.exit(status if isinstance(status, int) else 0)
+  with Interrupts() as interrupts:
+    try:
+      from moozi.commands.app import run
 
-
-def _fail(message: str) -> None:
-  print(f"moozi: error: {printable(' '.join(message.split()))}", file=sys.stderr)
-  sys.exit(2)
-
-
-def _print_version(is_requested: bool) -> None:
-  if is_requested:
-    from moozi import __version__
-
-    print(f"moozi {__version__}")
-    raise typer.Exit
-
-
-@app.callback()
-def _options(
-  version: Annotated[
-    bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
-  ] = False,
-) -> None:
-  """MuZero: planning with a learned model."""
-
-
-app.command("train")(train)
-app.command("evaluate")(evaluate)
-app.command("inspect")(inspect)
-app.command("reanalyze")(reanalyze)
-app.command("trajectories")(list_trajectories)
-app.command("report")(report)
-app.command("compare")(compare)
-app.command("arena")(arena)
-app.command("sweep")(sweep)
-app.command("timeline")(timeline)
-app.command("envs")(list_environments)
-app.command("configs")(configs)
-app.command("watch")(watch)
-app.command("play")(play)
-app.command("latent")(latent)
-app.command("card")(card)
-app.command("zoo")(zoo)
+      status = run(arguments)
+    except KeyboardInterrupt:
+      status = 130
+    # Some commands end regularly after Ctrl-C, with their own status.
+    sys.exit(interrupts.status if status == 130 else status)
 
 
 if __name__ == "__main__":

@@ -58,8 +58,10 @@ class Training(Iterator[Event]):
     lock: RunLock,
     resumed: Resumed | None,
     callbacks: Sequence[CallbackLike],
+    stop: Stop | None = None,
   ) -> None:
-    self.run, self.config, self.resumed, self.stop = Run(directory.path), config, resumed, Stop()
+    self.run, self.config, self.resumed = Run(directory.path), config, resumed
+    self.stop = Stop() if stop is None else stop
     self._directory, self._lock, self._callbacks = directory, lock, [c for c in callbacks if callable(c)]
     self._named_callbacks: list[Callback] = []
     self.summary: dict[str, Any] | None = None
@@ -141,6 +143,21 @@ def train_events(
   **overrides: Any,
 ) -> Training:
   """Creates a run and returns an iterator of its events. The arguments and errors are those of `train`."""
+  loaded, spec = check_run(config, callbacks=callbacks, allow_code=allow_code, **overrides)
+  return create_run(loaded, spec, callbacks=callbacks)
+
+
+def check_run(
+  config: ConfigLike,
+  *,
+  callbacks: Sequence[CallbackLike] = (),
+  allow_code: bool | None = None,
+  **overrides: Any,
+) -> tuple[Config, EnvSpec]:
+  """Returns the configuration of a new run and its environment's specification, without creating the run.
+
+  The arguments and errors are those of `train`.
+  """
   from moozi.api.players import allow_code_in
   from moozi.envs.registry import env_spec, true_rules
   from moozi.evaluation.opponents import check_players
@@ -162,8 +179,27 @@ def train_events(
     from moozi.training.offline import load_stored
 
     load_stored(loaded, spec)
-  directory = RunDirectory.create(loaded)
-  return Training(directory.load_config(), spec, directory, directory.claim(), None, callbacks)
+  return loaded, spec
+
+
+def create_run(
+  config: Config, spec: EnvSpec, *, callbacks: Sequence[CallbackLike] = (), stop: Stop | None = None
+) -> Training:
+  """Creates the directory of a new run and returns an iterator of the run's events.
+
+  Args:
+    config, spec: the results of `check_run`.
+    stop: the attribute `stop` of the result; None: a new one.
+
+  Raises: UserError: the run exists, or its directory cannot be created. Any error removes the directory.
+  """
+  directory = RunDirectory.create(config)
+  try:
+    named = directory.load_config()
+    return Training(named, spec, directory, directory.claim(), None, callbacks, stop)
+  except BaseException:
+    shutil.rmtree(directory.path, ignore_errors=True)
+    raise
 
 
 def resume(

@@ -11,6 +11,7 @@ from moozi.commands.common import describe_human_normalized, integer
 from moozi.commands.seeds import parse_seeds, train_seeds
 from moozi.commands.signals import stop_at_signals
 from moozi.core.errors import UserError
+from moozi.run import interrupts
 
 if TYPE_CHECKING:
   from moozi.api.training import Training
@@ -74,16 +75,21 @@ def train(
 
 
 def _start(name: str, overrides: list[str], allow_code: bool) -> int:
-  from moozi.api.training import train_events
+  from moozi.api.training import check_run, create_run
   from moozi.io.config import load_config
   from moozi.io.config_files import describe_duration
+  from moozi.training.start import Stop
 
-  config = load_config(name, overrides)
-  training = train_events(config, allow_code=allow_code or None)
-  if duration := describe_duration(name, config.env.name):
-    own = " (without your overrides)" if overrides else ""
-    print(f"moozi: {duration}{own}", file=sys.stderr)
-  return _run_training(training)
+  config, spec = check_run(load_config(name, overrides), allow_code=allow_code or None)
+  stop = Stop()
+  # From here on a signal ends the run with a checkpoint; an error could leave a part of its directory.
+  interrupts.check()
+  with stop_at_signals(stop):
+    training = create_run(config, spec, stop=stop)
+    if duration := describe_duration(name, config.env.name):
+      own = " (without your overrides)" if overrides else ""
+      print(f"moozi: {duration}{own}", file=sys.stderr)
+    return _run_training(training)
 
 
 def _resume(path: Path, overrides: list[str], allow_code: bool, allow_own_code: bool) -> int:
@@ -97,7 +103,9 @@ def _resume(path: Path, overrides: list[str], allow_code: bool, allow_own_code: 
   for text in training.resumed.skipped:
     print(f"moozi: skipped {text}", file=sys.stderr)
   print(f"moozi: resuming from {training.resumed.name}", file=sys.stderr)
-  return _run_training(training)
+  interrupts.check()
+  with stop_at_signals(training.stop):
+    return _run_training(training)
 
 
 def _run_training(training: "Training") -> int:
@@ -107,7 +115,7 @@ def _run_training(training: "Training") -> int:
   run = training.run
   # Warnings after the training, such as those of random play, go to the run's log too.
   setup_logging(run.directory.log_path("driver"))
-  with stop_at_signals(training.stop), training:
+  with training:
     collections.deque(training, maxlen=0)
   summary = training.summary
   assert summary is not None, "the run has ended"

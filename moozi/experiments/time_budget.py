@@ -1,5 +1,6 @@
 """Runs commands within a time limit."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -9,7 +10,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from moozi.run.signals import NUMBERS
+from moozi.run.signals import handled
 
 
 class TimeBudget:
@@ -24,7 +25,7 @@ class TimeBudget:
 
   def __init__(self, seconds: float, patience_s: float = 180.0) -> None:
     self._end, self._patience_s = time.monotonic() + seconds, patience_s
-    self._handlers: dict[int, Any] = {}
+    self._handlers = contextlib.ExitStack()
     self._num_signals = 0
 
   @property
@@ -75,15 +76,11 @@ class TimeBudget:
         process.wait()
 
   def __enter__(self) -> "TimeBudget":
-    for number in NUMBERS:
-      # nohup ignores SIGHUP.
-      if signal.getsignal(number) != signal.SIG_IGN:
-        self._handlers[number] = signal.signal(number, self._on_signal)
+    self._handlers.enter_context(handled(self._on_signal))
     return self
 
   def __exit__(self, *_: object) -> None:
-    for number, handler in self._handlers.items():
-      signal.signal(number, handler)
+    self._handlers.close()
 
   def _on_signal(self, number: int, frame: FrameType | None) -> None:
     self._num_signals += 1

@@ -120,8 +120,10 @@ class RunDirectory:
         for folder in _FOLDERS:
           (path / folder).mkdir()
         save_config(named, out.config_path)
-      except OSError as e:
+      except BaseException as e:
         shutil.rmtree(path, ignore_errors=True)
+        if not isinstance(e, OSError):
+          raise
         raise UserError(f"run.dir={config.run.dir}: {path} cannot be written: {reason_of(e)}") from None
       return out
     raise UserError(

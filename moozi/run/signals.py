@@ -1,14 +1,15 @@
 """Acknowledges a stop signal at once, on standard error.
 
 Python runs a signal's handler in the main thread, between two Python instructions. While XLA compiles, the
-handler may wait half a minute. The functions here do not set handlers: they only acknowledge the signal.
+handler may wait half a minute. `acknowledged` and `blocked` set no handlers: they only acknowledge it.
 """
 
 import contextlib
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
+from types import FrameType
 
 # The signal of a closed terminal.
 HANGUP = signal.SIGHUP
@@ -16,6 +17,68 @@ HANGUP = signal.SIGHUP
 NUMBERS = (signal.SIGINT, signal.SIGTERM, HANGUP)
 _POLL_S = 0.1
 _acknowledge: list["_Acknowledge"] = []
+Handler = Callable[[int, FrameType | None], None]
+# Number of active `handled` blocks, and whether `_reset_child` is registered.
+_num_handled, _resets_children = 0, False
+# The signal mask of a thread that forks.
+_before_fork = threading.local()
+
+
+@contextlib.contextmanager
+def handled(handler: Handler, respected: Collection[int] = NUMBERS) -> Iterator[None]:
+  """Sets the handler of the stop signals in the block.
+
+  A process that is forked in the block has the default handlers: an environment that starts processes ends
+  them with SIGTERM, and waits for them.
+
+  Args:
+    respected: the signals that stay ignored if they are ignored before, such as SIGHUP under nohup.
+  """
+  global _num_handled, _resets_children
+  if not _resets_children:
+    _resets_children = True
+    os.register_at_fork(before=_block, after_in_parent=_unblock, after_in_child=_reset_child)
+  saved = {}
+  _num_handled += 1
+  try:
+    for number in NUMBERS:
+      if number not in respected or signal.getsignal(number) != signal.SIG_IGN:
+        saved[number] = signal.signal(number, handler)
+    yield
+  finally:
+    for number, before in saved.items():
+      signal.signal(number, before)
+    _num_handled -= 1
+
+
+def _block() -> None:
+  """Blocks the stop signals before a fork, until the child has its handlers."""
+  _before_fork.mask = signal.pthread_sigmask(signal.SIG_BLOCK, NUMBERS if _num_handled else ())
+
+
+def _unblock() -> None:
+  signal.pthread_sigmask(signal.SIG_SETMASK, _before_fork.mask)
+
+
+def _reset_child() -> None:
+  """Sets the default handlers in a forked process, which also has the pipe of `acknowledged`.
+
+  Python sets handlers in the main thread only, which is the forking thread in the child.
+  """
+  if _num_handled:
+    signal.set_wakeup_fd(-1)
+    for number in NUMBERS:
+      if signal.getsignal(number) != signal.SIG_IGN:
+        signal.signal(number, signal.SIG_DFL)
+  _unblock()
+
+
+def acknowledge(number: int) -> None:
+  """Prints that a signal was received."""
+  text = f"\nmoozi: {signal.Signals(number).name} received; stopping\n"
+  # Writes to the file descriptor: Python's stream has locks, which the main thread may hold.
+  with contextlib.suppress(OSError):
+    os.write(2, text.encode())
 
 
 @contextlib.contextmanager
@@ -69,6 +132,21 @@ def blocked() -> Iterator[None]:
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+def open_terminals() -> list[int]:
+  """Returns which of standard output and error are terminals.
+
+  Call this function before SIGHUP: after a terminal is closed, it is not known as one.
+  """
+  return [descriptor for descriptor in (1, 2) if os.isatty(descriptor)]
+
+
+def leave(terminals: list[int]) -> None:
+  """Redirects output of a closed terminal to os.devnull, because writing to the terminal would raise."""
+  null = os.open(os.devnull, os.O_WRONLY)
+  for descriptor in terminals:
+    os.dup2(null, descriptor)
+
+
 class _Acknowledge:
   """Prints a line for the first stop signal."""
 
@@ -79,10 +157,7 @@ class _Acknowledge:
     with self._lock:
       is_done, self._is_done = self._is_done, True
     if not is_done:
-      text = f"\nmoozi: {signal.Signals(number).name} received; stopping\n"
-      # Writes to the file descriptor: Python's stream has locks, which the main thread may hold.
-      with contextlib.suppress(OSError):
-        os.write(2, text.encode())
+      acknowledge(number)
 
 
 def _watch(read: int, acknowledge: _Acknowledge) -> None:

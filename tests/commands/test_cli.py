@@ -87,7 +87,10 @@ def test_envs_json(cli):
 
 
 def test_help_imports_nothing_heavy():
-  code = "import sys, moozi.cli; sys.exit(str({'jax', 'ray', 'tensorboardX'} & set(sys.modules) or '') or 0)"
+  code = (
+    "import sys, moozi.commands.app; "
+    "sys.exit(str({'jax', 'ray', 'tensorboardX'} & set(sys.modules) or '') or 0)"
+  )
   done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
   assert done.returncode == 0, done.stderr
 

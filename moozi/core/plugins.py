@@ -167,7 +167,13 @@ class Registry:
     raise UserError(f"{where}: must be {self.allowed(value)}")
 
   def _entry_points(self) -> importlib.metadata.EntryPoints:
-    return importlib.metadata.entry_points(group=self.group)
+    return _entry_points(self.group, tuple(sys.path))
+
+
+@functools.cache
+def _entry_points(group: str, path: tuple[str, ...]) -> importlib.metadata.EntryPoints:
+  """Returns the entry points of the packages on `path`, which is sys.path. A search takes milliseconds."""
+  return importlib.metadata.entry_points(group=group)
 
 
 ENVIRONMENTS = Registry(

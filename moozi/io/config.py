@@ -4,6 +4,7 @@ import difflib
 import functools
 import json
 import logging
+import re
 import types
 import typing
 from collections.abc import Mapping, Sequence
@@ -17,12 +18,16 @@ from moozi.core.config import Config, Section
 from moozi.core.errors import UserError
 from moozi.io.atomic_write import write_text
 from moozi.io.config_files import find_config, read_chain
-from moozi.io.plain_data import dump_yaml, parse_yaml
+from moozi.io.plain_data import MAX_VALUES, dump_yaml, parse_yaml, size_problem
 
 _log = logging.getLogger("moozi.config")
 
 # How many wrong keys an error names after the first.
 _MOST_NAMED = 5
+_MAX_OVERRIDES = 1_000
+# Number of overrides, from the last one, that are tried to find the one that makes a configuration invalid.
+_MAX_BLAMED = 50
+
 # The new name of each renamed key, by its old name. Old names are accepted for one release.
 RENAMED_KEYS = {"reanalyze.way": "reanalyze.mode"}
 
@@ -41,17 +46,25 @@ def load_config(path: str | Path | None, overrides: Sequence[str | Mapping[str, 
     allowed. It names the file, unless an override makes a valid configuration invalid.
   """
   where = None if path is None else str(path)
+  if len(overrides) > _MAX_OVERRIDES:
+    raise UserError(
+      f"{len(overrides):,} overrides; at most {_MAX_OVERRIDES:,} are allowed; use a file for more"
+    )
   # Keys are renamed before the merge, so that an override with the new name replaces a value that the file
   # sets under the old name.
   layers: list[Mapping[str, Any]] = []
   for layer in () if path is None else read_chain(find_config(path)):
     layers += _with_new_names([layer], f"{path}: ")
   num_layers = len(layers)
-  layers += _with_new_names([_parse_override(x) if isinstance(x, str) else x for x in overrides], "")
+  added = [_parse_override(x) if isinstance(x, str) else x for x in overrides]
+  for layer in added:
+    _refuse_large(layer, "")
+  layers += _with_new_names(added, "")
   try:
     return _merge(layers, where)
   except UserError:
-    for n in reversed(range(num_layers, len(layers))) if where else ():
+    first = max(num_layers, len(layers) - _MAX_BLAMED)
+    for n in reversed(range(first, len(layers))) if where else ():
       if not _error_of(layers[:n]):
         # Override number n - num_layers makes a valid configuration invalid.
         override, message = overrides[n - num_layers], _error_of(layers[: n + 1])
@@ -103,6 +116,7 @@ def config_from_dict(data: Mapping[str, Any], where: str | None = None) -> Confi
     or is out of range.
   """
   prefix = f"{where}: " if where else ""
+  _refuse_large(data, prefix)
   _refuse_objects(data, "", prefix)
   (data,) = _with_new_names([data], prefix)
   data = _inherit(data)
@@ -115,6 +129,12 @@ def config_from_dict(data: Mapping[str, Any], where: str | None = None) -> Confi
     raise UserError(prefix + _describe(e)) from None
   except TypeError as e:
     raise UserError(f"{prefix}{e}: only plain values are allowed") from None
+
+
+def _refuse_large(data: Any, prefix: str) -> None:
+  """Raises UserError for nested data that is too large or too deep for a configuration."""
+  if problem := size_problem(data, MAX_VALUES):
+    raise UserError(f"{prefix or 'configuration: '}{problem}; set only keys that differ from the defaults")
 
 
 def _refuse_objects(data: Any, key: str, prefix: str) -> None:
@@ -253,8 +273,8 @@ def _describe(error: pydantic.ValidationError) -> str:
   located = [(*_walk(e["loc"]), e) for e in error.errors(include_url=False)]
   # If a list in a union has a wrong item, the other members of the union cause errors too. The error of the
   # item is more specific, so only it is kept.
-  keys = [key for key, _, _ in located]
-  located = [x for x in located if not any(k.startswith((x[0] + "[", x[0] + ".")) for k in keys)] or located
+  parents = {key[: m.start()] for key, _, _ in located for m in re.finditer(r"[.\[]", key)}
+  located = [x for x in located if x[0] not in parents] or located
   key, annotation, _ = located[0]
   same = [e for k, _, e in located if k == key]
   more = _describe_others([k for k in dict.fromkeys(k for k, _, _ in located) if k != key])
@@ -262,6 +282,9 @@ def _describe(error: pydantic.ValidationError) -> str:
   match first["type"]:
     case "extra_forbidden":
       return _describe_unknown(first["loc"]) + more
+    case "too_long":
+      limits = first["ctx"]
+      return f"{key}: must have at most {limits['max_length']} items{more}"
     case "missing":
       return f"{key}: missing; a value is required{more}"
     case "value_error":

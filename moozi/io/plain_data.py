@@ -14,6 +14,8 @@ from moozi.core.errors import UserError, reason_of
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 50
+# Largest number of keys and values in YAML. A run's resolved configuration has about 300.
+MAX_VALUES = 10_000
 # JSON allows integers that are too large for a float.
 _MAX_FIGURE = 1e100
 
@@ -51,6 +53,27 @@ def to_plain_json(value: Any) -> Any:
   raise TypeError(f"{type(value).__name__} cannot be written as JSON")
 
 
+def size_problem(value: Any, max_values: int, max_depth: int = MAX_DEPTH) -> str | None:
+  """Returns why nested data is too large, in a few words, or None.
+
+  Args:
+    max_values: largest number of keys and items. Few more are visited, also in a list that contains itself.
+    max_depth: largest number of nested lists and mappings.
+  """
+  waiting, count = [(value, 1)], 0
+  while waiting:
+    item, depth = waiting.pop()
+    if not isinstance(item, Mapping | list | tuple):
+      continue
+    count += len(item)
+    if depth > max_depth:
+      return f"nested deeper than {max_depth} levels"
+    if count > max_values:
+      return f"more than {max_values:,} keys and values"
+    waiting.extend((inner, depth + 1) for inner in (item.values() if isinstance(item, Mapping) else item))
+  return None
+
+
 def number_in(value: Any) -> float | None:
   """Returns a metric's value if it is a number of magnitude at most 1e100, else None."""
   if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= _MAX_FIGURE:
@@ -74,12 +97,18 @@ def first_difference(value: Any, expected: Any, key: str) -> tuple[str, Any, Any
 def parse_yaml(text: str, where: str) -> Any:
   """Returns the plain data of one YAML document; `where` is its name in errors.
 
-  Raises: UserError: the text is not valid YAML, is nested deeper than 50 levels, or has an alias, a duplicate
-    key, a key that is not text, or a tag that plain data does not use. Such a tag could run code.
+  Raises: UserError: the text is not valid YAML, is nested deeper than 50 levels, has more than 10,000
+    keys and values, or has an alias, a duplicate key, a key that is not text, or a tag that plain data does
+    not use. Such a tag could run code.
   """
   try:
-    depth = 0
+    depth = count = 0
     for event in yaml.parse(text, _PlainLoader):
+      count += isinstance(event, yaml.NodeEvent)
+      if count > MAX_VALUES:
+        raise UserError(
+          f"{where}: more than {MAX_VALUES:,} keys and values; a YAML file here has a few hundred"
+        )
       # Checks the depth before yaml.load composes the document, which takes time quadratic in the depth.
       depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
       if depth > MAX_DEPTH:

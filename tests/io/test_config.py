@@ -1,5 +1,7 @@
 """Tests of loading configurations."""
 
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -551,3 +553,76 @@ def test_override_replaces_a_renamed_key_of_a_file(tmp_path, name):
 def test_both_names_of_a_key_are_refused():
   with pytest.raises(UserError, match=r"reanalyze\.way: was renamed to reanalyze\.mode, which is set too"):
     load_config(None, ["reanalyze.way=replayed", "reanalyze.mode=gather"])
+
+
+def _num_calls(function: Callable[[], object]) -> int:
+  """Returns the number of Python and C calls that a function makes, which does not depend on the machine."""
+  count = 0
+
+  def add(frame, event, arg):
+    nonlocal count
+    count += event in ("call", "c_call")
+
+  sys.setprofile(add)
+  try:
+    function()
+  finally:
+    sys.setprofile(None)
+  return count
+
+
+@pytest.mark.parametrize(
+  "data",
+  [
+    lambda n: {"learner": {f"batch_sise{i}": 1 for i in range(n)}},
+    lambda n: {f"k{i}": 1 for i in range(n)},
+    lambda n: {"planners": {"train": {"temperature": [{"env_steps": 0, "temperature": -1}] * n}}},
+    lambda n: {"callbacks": ["x"] * n},
+  ],
+)
+def test_the_cost_of_wrong_keys_is_in_proportion_to_their_number(data):
+  def refuse(n: int) -> None:
+    with pytest.raises(UserError):
+      config_from_dict(data(n))
+
+  refuse(1)  # fills caches
+  assert _num_calls(lambda: refuse(800)) < 2.5 * _num_calls(lambda: refuse(400))
+
+
+def test_only_the_last_overrides_are_tried_for_a_mistake():
+  overrides = [f"seed={i}" for i in range(400)]
+
+  def refuse(n: int) -> None:
+    with pytest.raises(UserError, match="sede: unknown key"):
+      load_config("tiny/catch", ["sede=1", *overrides[:n]])
+
+  refuse(1)
+  assert _num_calls(lambda: refuse(200)) < 2.5 * _num_calls(lambda: refuse(100))
+
+
+@pytest.mark.parametrize(
+  ("overrides", "message"),
+  [
+    (["a." * 5000 + "a=1"], "nested deeper than 50 levels"),
+    ([{"env": {"kwargs": {f"k{i}": i for i in range(20_000)}}}], "more than 10,000 keys and values"),
+    (
+      ["env.kwargs={" + ",".join(f"k{i}: 1" for i in range(20_000)) + "}"],
+      "more than 10,000 keys and values",
+    ),
+    ([f"env.kwargs.k{i}=1" for i in range(1_001)], "1,001 overrides; at most 1,000 are allowed; use a file"),
+    (["callbacks=[" + "m:f," * 65 + "]"], "callbacks: must have at most 64 items"),
+  ],
+)
+def test_a_configuration_too_large_to_be_one_is_refused(overrides, message):
+  with pytest.raises(UserError, match=message):
+    load_config(None, overrides)
+
+
+def test_a_configuration_that_contains_itself_is_refused():
+  kwargs: dict = {}
+  kwargs["env"] = kwargs
+  items: list = []
+  items.append(items)
+  for data in (kwargs, {"callbacks": items}):
+    with pytest.raises(UserError, match="nested deeper"):
+      load_config(None, [data])

@@ -61,16 +61,30 @@ def _as_list(value: Any) -> Any:
   return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
 
 
+# Longest list of names.
+_MAX_NAMES = 64
+
+
 # Types of values that name functions: a built-in or registered name, an entry point, or module:function.
 NetworkName = Annotated[str, _checked(plugins.NETWORKS)]
 SearchName = Annotated[str, _checked(plugins.SEARCHES)]
 PlayerName = Annotated[str, _checked(plugins.PLAYERS)]
-LossNames = Annotated[tuple[Annotated[str, _checked(plugins.LOSSES)], ...], BeforeValidator(_as_list)]
+LossNames = Annotated[
+  tuple[Annotated[str, _checked(plugins.LOSSES)], ...],
+  Field(max_length=_MAX_NAMES),
+  BeforeValidator(_as_list),
+]
 # Wrappers may have arguments: my_module:wrap(k=3).
 WrapperNames = Annotated[
-  tuple[Annotated[str, AfterValidator(_check_wrapper)], ...], BeforeValidator(_as_calls)
+  tuple[Annotated[str, AfterValidator(_check_wrapper)], ...],
+  Field(max_length=_MAX_NAMES),
+  BeforeValidator(_as_calls),
 ]
-CallbackNames = Annotated[tuple[Annotated[str, _checked(plugins.CALLBACKS)], ...], BeforeValidator(_as_list)]
+CallbackNames = Annotated[
+  tuple[Annotated[str, _checked(plugins.CALLBACKS)], ...],
+  Field(max_length=_MAX_NAMES),
+  BeforeValidator(_as_list),
+]
 
 
 class ActorResources(Section):

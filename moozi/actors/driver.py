@@ -83,7 +83,7 @@ def _wait_until_ready(context: Context) -> str:
     if context.ray.wait([first], timeout=0.5)[0]:
       break
   context.ledger.can_sample, message = context.ray.get(context.pool.replay.ready.remote())
-  return f"{context.config.num_acting_workers} training workers{message}"
+  return f"{context.config.num_acting_workers} training workers{context.config.past_selves_text}{message}"
 
 
 def _start_others(context: Context) -> None:

@@ -15,7 +15,7 @@ from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
 from moozi.envs import registry
 from moozi.envs.environment import Environment
-from moozi.envs.players import CustomPlayer, Player, make_player
+from moozi.envs.players import CustomPlayer, Player, make_player, mcts_simulations
 
 # Maximum number of steps in the trial episode of a user's player.
 _TRIAL_STEPS = 50
@@ -81,7 +81,11 @@ def check_history(config: Config, spec: EnvSpec) -> None:
 
 
 def check_symmetries(config: Config, spec: EnvSpec) -> None:
-  """Raises UserError if a run uses symmetries of an environment that has none."""
+  """Raises UserError if a run uses symmetries of an environment that has none.
+
+  Where other players play seats in training, they are part of the environment. Random play and MCTS treat
+  symmetric positions alike; a network or a user's player need not, and then the game has no symmetries.
+  """
   planners = {"train": config.planners.train, "test": config.planners.test}
   if config.planners.reanalyze is not None:
     planners["reanalyze"] = config.planners.reanalyze
@@ -89,6 +93,13 @@ def check_symmetries(config: Config, spec: EnvSpec) -> None:
   for key, is_used in ({"learner.symmetries": config.learner.symmetries} | averaged).items():
     if is_used and not spec.symmetries:
       raise UserError(f"{key}=true: must be false with env.name={config.env.name}, which lists no symmetries")
+    for option, name in plugins.seat_players(config) if is_used else ():
+      is_symmetric = name == "random" or mcts_simulations(name) is not None
+      if option.startswith("env.kwargs.others") and not is_symmetric:
+        raise UserError(
+          f"{key}=true: must be false with {option}={name}, which need not play alike in symmetric "
+          "positions; random and mcts:N do"
+        )
 
 
 def check_mover_view(config: Config, spec: EnvSpec) -> None:

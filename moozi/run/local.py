@@ -81,7 +81,7 @@ class ReplayTrainer:
     lost = self._restore(state) if state is not None else 0
     self._histograms = Every(config.logging.histogram_period, start=self.learner_steps)
     self._collectors = parts.build_collectors(config, spec, state)
-    self.message = f"{parts.message}{self._collectors.message}"
+    self.message = f"{parts.message}{self._collectors.message}{config.past_selves_text}"
     if state is not None and state.replay is not None:
       self.message += f"; replay holds {self._replay.num_steps:,} steps"
       self.message += f", {lost:,} fewer than before" if lost else ""

@@ -5,8 +5,9 @@ import pytest
 
 from moozi.core import plugins
 from moozi.core.errors import EnvError, UserError
+from moozi.envs import registry
 from moozi.evaluation.evaluator import EvaluationResult
-from moozi.evaluation.opponents import check_opponent, check_players, score_figures
+from moozi.evaluation.opponents import check_opponent, check_players, check_symmetries, score_figures
 from moozi.evaluation.random_play import random_returns
 from moozi.io.config import load_config
 from moozi.run import build
@@ -248,3 +249,23 @@ def test_a_player_that_is_none(folder):
     UserError, match=r"evaluation.opponent=own: returns 3; must return an object with action"
   ):
     check_opponent(config, build.env_spec(config))
+
+
+SYMMETRIC = ("random", "mcts:20", "[random, 'mcts:5']")
+NOT_SYMMETRIC = ("zoo:tic_tac_toe", "[random, 'run:runs/old']", "tests.evaluation.test_opponents:Player")
+
+
+@pytest.mark.parametrize("others", [*SYMMETRIC, *NOT_SYMMETRIC])
+@pytest.mark.parametrize("key", ["learner.symmetries", "planners.train.average_symmetries"])
+def test_symmetries_need_symmetric_players_in_the_other_seats(key, others):
+  kwargs = ["env.kwargs.seat=random", f"env.kwargs.others={others}", "env.kwargs.test_others=zoo:tic_tac_toe"]
+  config = load_config(None, ["env.name=open_spiel:tic_tac_toe", *kwargs, f"{key}=true"])
+  spec = registry.env_spec("open_spiel:tic_tac_toe", seat="random")
+  if others in SYMMETRIC:
+    check_symmetries(config, spec)
+    return
+  with pytest.raises(UserError, match=rf"{key}=true: must be false with env\.kwargs\.others\[\d\]=") as error:
+    check_symmetries(config, spec)
+  assert "random and mcts:N do" in str(error.value)
+  without = load_config(None, ["env.name=open_spiel:tic_tac_toe", *kwargs])
+  check_symmetries(without, spec)

@@ -148,6 +148,10 @@ class TestConfig:
   def test_lanes_are_even(self, share, num_envs, lanes):
     config = load_config(None, [f"opponents.past_share={share}", f"workers.num_envs={num_envs}"])
     assert config.num_past_lanes == lanes
+    text = (
+      f"; past selves play in {lanes} of each worker's {num_envs} environments ({lanes / num_envs:.3g} with "
+    )
+    assert config.past_selves_text == (f"{text}opponents.past_share={share:g})" if lanes else "")
 
   def test_needs_two_environments(self):
     with pytest.raises(UserError, match=r"workers.num_envs=1: must be at least 2 with opponents.past_share"):

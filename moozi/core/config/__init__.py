@@ -592,6 +592,17 @@ class Config(Section):
     num_envs, share = self.workers.num_envs, self.opponents.past_share
     return 2 * min(num_envs // 2, max(1, round(share * num_envs / 2))) if share else 0
 
+  @property
+  def past_selves_text(self) -> str:
+    """What `opponents.past_share` becomes, for the line at the start of a run; empty without past selves."""
+    if not self.num_past_lanes:
+      return ""
+    num_past, num_envs, share = self.num_past_lanes, self.workers.num_envs, self.opponents.past_share
+    return (
+      f"; past selves play in {num_past} of each worker's {num_envs} environments ({num_past / num_envs:.3g} "
+      f"with opponents.past_share={share:g})"
+    )
+
   @model_validator(mode="after")
   def _fits(self) -> "Config":
     if not self.searches and self.workers.rollout == "scan":

@@ -10,8 +10,8 @@ class OpponentsConfig(Section):
 
   past_share: Probability = Field(
     0.0,
-    description="two players: share of the environments in which a past self plays one side; 0: no past "
-    "selves; OpenAI Five: 0.2",
+    description="two players: share of the environments in which a past self plays one side, rounded to an "
+    "even number of each worker's environments, at least 2; 0: no past selves; OpenAI Five: 0.2",
   )
   pool_size: PositiveInt = Field(
     20, description="number of past selves; a new one replaces the one of lowest quality"

@@ -422,13 +422,19 @@ def _diagnostics(
       "reward": jnp.abs(rewards - target.rewards),
       "value": jnp.abs(values - target.n_step_returns[:, 1:]),
     }
-    unrolled = {"error/reward": mean(errors["reward"]), "targets/zero_rewards": mean(target.rewards == 0)}
+    unrolled = {
+      "error/reward": mean(errors["reward"]),
+      "targets/zero_rewards": mean(target.rewards == 0),
+      "targets/clipped_rewards": mean(transform.is_clipped(target.rewards)),
+    }
     for name, error in errors.items():
       unrolled |= {f"error/{name}_{k}": x for k, x in enumerate(mean(error, axis=0), start=1)}
   predicted = jax.nn.log_softmax(outputs[0].policy_logits)
   target_probs = target.action_probs[:, 0]
+  is_clipped = transform.is_clipped(target.n_step_returns) * target.unroll_mask
   return {
     "error/value": jnp.mean(value_error),
+    "targets/clipped_values": jnp.sum(is_clipped) / jnp.maximum(jnp.sum(target.unroll_mask), 1.0),
     **unrolled,
     "policy/entropy": jnp.mean(-jnp.sum(jnp.exp(predicted) * predicted, axis=-1)),
     "policy/target_entropy": jnp.mean(

@@ -6,7 +6,7 @@ Runs on NumPy and JAX arrays.
 import dataclasses
 
 import numpy as np
-from jaxtyping import Float, Float32
+from jaxtyping import Bool, Float, Float32
 
 from moozi.core.types import AnyArray
 from moozi.ops.xp import array_namespace
@@ -44,6 +44,9 @@ def inverse_transform(z: Float[AnyArray, "..."], epsilon: float = 0.001) -> Floa
   a = xp.abs(z)
   u = 2.0 * a / (1.0 + 2.0 * epsilon + xp.sqrt(1.0 + 4.0 * epsilon * (a + 1.0 + epsilon)))
   return xp.sign(z) * u * (u + 2.0)
+
+
+_ROUNDING = 1e-3  # of a category
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,6 +92,11 @@ class ScalarTransform:
     xp = array_namespace(x)
     z = xp.clip(transform(x, self.epsilon), self.support_min, self.support_max)
     return xp.clip(1.0 - xp.abs(z[..., None] - self.support), 0.0, 1.0)
+
+  def is_clipped(self, x: Float[AnyArray, "*batch"]) -> Bool[AnyArray, "*batch"]:
+    """Returns which x, in env units, `to_probs` clips by more than rounding."""
+    z = transform(x, self.epsilon)
+    return (z < self.support_min - _ROUNDING) | (z > self.support_max + _ROUNDING)
 
   def to_scalar(self, logits: Float[AnyArray, "*batch {self.size}"]) -> Float[AnyArray, "*batch"]:
     """Returns Φ⁻¹ in env units: the inverse transform of the softmax's expectation over the support."""

@@ -25,13 +25,12 @@ from moozi.run import events
 from moozi.run.work_log import WorkFigures, resident_mib
 from moozi.training.checkpoint_saver import Saver
 from moozi.training.gif_writer import Drawer
+from moozi.training.learning_notes import LearningNotes
 from moozi.training.resume import Resumed
 
 _log = logging.getLogger("moozi.driver")
 _NUM_RECENT_EPISODES = 100
 _FILLING_PERIOD_S = 2.0
-# The warning of collapsed hidden states: first learner step, and minimum mean cosine.
-_COLLAPSE_STEPS, _COLLAPSE_COSINE = 500, 0.95
 
 
 class Recorder:
@@ -65,7 +64,7 @@ class Recorder:
     self._recent_returns: collections.deque[float] = collections.deque(maxlen=_NUM_RECENT_EPISODES)
     self._recent_lengths: collections.deque[float] = collections.deque(maxlen=_NUM_RECENT_EPISODES)
     self._staleness = _Mean()
-    self._num_samples = 0
+    self._num_samples = self._num_actions = 0
     self._learning_since: float | None = None
     self._training_ended_s: float | None = None
     self._last_test: dict[str, float] = {}
@@ -89,7 +88,8 @@ class Recorder:
       self._metrics.write_settings(config)
     self._trackers = Trackers(config, run, display.note)
     self._drawer = Drawer(run.gifs_path, spec, self._guard, self._metrics)
-    self._has_collapsed = False
+    self._notes = LearningNotes(config, self._warn)
+    self._acted_until = 0 if keep is None else keep[0]
     self._window = _Window(self._wall_s(), *((0, first_step) if keep is None else keep[:2]))
 
   def observe(self, event: events.Event) -> None:
@@ -105,6 +105,10 @@ class Recorder:
         self._staleness.add(event.staleness)
         self._window.add(self._count_faults(event.metrics) | {"train/staleness": event.staleness})
         self._window.episodes += len(event.episode_returns)
+        # The last frame of an episode gets no action: the environment's next step is a reset.
+        steps, self._acted_until = event.env_steps - self._acted_until, event.env_steps
+        self._num_actions += round(steps * (1.0 - event.metrics.get("train/last_share", 0.0)))
+        self._window.latest["train/actions"] = self._num_actions
       case events.Collected():
         assert self._trajectories is not None, "emitted only with trajectories.save"
         with self._guard.writing("trajectories"):
@@ -226,6 +230,7 @@ class Recorder:
       "recent_lengths": np.array(self._recent_lengths, np.float64),
       "staleness": np.array([self._staleness.total, self._staleness.count], np.float64),
       "num_samples": self._num_samples,
+      "num_actions": self._num_actions,
       "learning_since": -1.0 if self._learning_since is None else self._learning_since,
       "num_disk_failures": self._guard.num_failures,
     }
@@ -236,7 +241,7 @@ class Recorder:
     self._recent_returns.extend(state["recent_returns"].tolist())
     self._recent_lengths.extend(state["recent_lengths"].tolist())
     self._staleness.total, self._staleness.count = float(state["staleness"][0]), int(state["staleness"][1])
-    self._num_samples = int(state["num_samples"])
+    self._num_samples, self._num_actions = int(state["num_samples"]), int(state["num_actions"])
     self._learning_since = None if state["learning_since"] < 0 else float(state["learning_since"])
     # Restores the counts of all kinds, including kinds outside FAULTS, such as one per non-finite term.
     self._faults |= {name: int(count) for name, count in state.items() if name.startswith(FAULT_PREFIX)}
@@ -296,19 +301,9 @@ class Recorder:
     self._trackers.write(shown, event.env_steps)
     self._test_scalars = {}
     self._display.update(**tick, scalars=shown)
-    self._warn_of_collapse(shown, event.learner_steps)
+    self._notes.observe(shown, event.learner_steps)
 
-  def _warn_of_collapse(self, scalars: Mapping[str, float], learner_steps: int) -> None:
-    """Warns once per start or resume of the run if the hidden states of a batch are nearly equal."""
-    cosine = scalars.get("state/cosine", 0.0)
-    if self._has_collapsed or learner_steps < _COLLAPSE_STEPS or cosine < _COLLAPSE_COSINE:
-      return
-    self._has_collapsed = True
-    text = (
-      f"hidden states are nearly equal: their mean cosine is {cosine:.4f}, so the model cannot distinguish "
-      "frames; try network.center_frames=true, a smaller learner.consistency_coef or learner.max_shift=0 "
-      "(docs/metrics.md, state/cosine)"
-    )
+  def _warn(self, text: str) -> None:
     _log.warning("%s", text)
     self._display.note(text)
 

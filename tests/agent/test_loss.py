@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from moozi.agent.loss import make_loss, state_metrics
 from moozi.core.config import LearnerConfig, TargetsConfig
 from moozi.core.pytree import replace
+from moozi.ops.scalar_transform import inverse_transform
 from tests.agent.tiny import PHI, linear_model, random_target
 from tests.fast_jit import fast_jit
 
@@ -220,6 +221,20 @@ def test_errors_by_unrolled_step():
   mean = np.mean(np.concatenate(errors["reward"]))
   assert metrics["error/reward"] == pytest.approx(mean, rel=1e-3, abs=1e-4)
   assert metrics["targets/zero_rewards"] == pytest.approx(4 / 9)
+
+
+def test_shares_of_clipped_targets():
+  """Only targets that count and lie beyond the support are counted; its ends themselves are not beyond it."""
+  end = float(inverse_transform(np.float32(PHI.support_max), PHI.epsilon))
+  target = random_target(np.random.default_rng(5), B, K, L, FRAME, A)
+  rewards, values = np.zeros((B, K), np.float32), np.full((B, K + 1), end, np.float32)
+  rewards[0], values[2, :2] = (2 * end, -2 * end, end), (1e30, -1e30)
+  mask = np.ones((B, K + 1), np.float32)
+  mask[2, 1] = 0
+  target = replace(target, rewards=rewards, n_step_returns=values, unroll_mask=mask)
+  metrics = LOSSES["default"](PARAMS[0], PARAMS[1], STATE, target)[1].metrics
+  assert metrics["targets/clipped_rewards"] == pytest.approx(2 / (B * K - 1))
+  assert metrics["targets/clipped_values"] == pytest.approx(1 / (B * (K + 1) - 1))
 
 
 def test_uniform_predictions_cost_log_n():

@@ -366,6 +366,23 @@ def test_trajectories_are_on_disk_before_the_checkpoint(tmp_path, monkeypatch):
   assert open_trajectories(run.path, spec).lane_steps == {3: 7, 4: 7, 5: 7}
 
 
+def test_actions_are_steps_without_last_frames(tmp_path):
+  """With episodes of one action half of the steps are resets. A resumed run continues the count."""
+  made = load_config(None, [f"run.dir={tmp_path}", "run.name=one", "logging.period_s=1e-9"])
+  run = RunDirectory.create(made)
+  recorder = Recorder(made, SPEC, run, Display(), start=0.0)
+  for env_steps, last_share in ((64, 0.5), (192, 0.5), (256, 0.25)):
+    recorder.observe(dataclasses.replace(acted(env_steps), metrics={"train/last_share": last_share}))
+  kept = recorder._get_state(StateReady(env_steps=256, learner_steps=0, state=RunState(training={})))
+  recorder.close()
+  assert [line["train/actions"] for line in read_metrics(run.metrics_path)] == [32, 96, 144]
+  resumed = Resumed(state=None, recorder=kept, store=None)
+  recorder = Recorder(made, SPEC, run, Display(), start=0.0, resumed=resumed)
+  recorder.observe(dataclasses.replace(acted(260), metrics={"train/last_share": 0.0}))
+  recorder.close()
+  assert read_metrics(run.metrics_path)[-1]["train/actions"] == 148
+
+
 def test_collapse_is_shown_once(tmp_path):
   config = load_config(None, [f"run.dir={tmp_path}", "run.name=one", "logging.period_s=1e-9"])
   run, display = RunDirectory.create(config), Display()

@@ -208,7 +208,11 @@ def make_loss(network: PPONetwork, config: PPOConfig) -> Callable[[PyTree, Batch
     finite = jnp.where(is_legal, log_probs, 0.0)
     entropy = masked_mean(-jnp.sum(jnp.where(is_legal, jnp.exp(finite) * finite, 0.0), axis=-1), live)
     total = policy_loss - config.entropy_coef * entropy + config.value_coef * value_loss
+    clipped: Scalars = {}
+    if network.transform is not None:
+      clipped = {"targets/clipped_values": masked_mean(network.transform.is_clipped(batch.target), live)}
     return total, {
+      **clipped,
       "loss/total": total,
       "loss/policy": policy_loss,
       "loss/value": value_loss,

@@ -130,7 +130,9 @@ class ScalarTransformConfig(Section):
 
   support_min: int = Field(-30, description="smallest category; smaller values are clipped to it")
   support_max: int = Field(
-    30, description="largest category; with the default epsilon, 30 stands for about 905 in env units"
+    30,
+    description="largest category, to which larger values and rewards are clipped; with the default epsilon, "
+    "30 stands for about 905 in env units",
   )
   epsilon: PositiveFloat = Field(
     0.001, description="ε of φ(x) = sign(x)(√(|x|+1) − 1) + εx, which maps env units to categories"
@@ -476,7 +478,11 @@ class Config(Section):
     description="ray: actors in parallel processes; local: one process, and the same seed gives the same "
     "parameters to the bit",
   )
-  max_env_steps: PositiveInt = Field(1_000_000, description="environment steps at which training ends")
+  max_env_steps: PositiveInt = Field(
+    1_000_000,
+    description="environment steps at which training ends; each frame counts, also the first of an episode: "
+    "n actions and a reset are n + 1 steps",
+  )
   max_wall_s: PositiveFloat | None = Field(
     None,
     description="seconds, over all resumes, after which training ends; evaluations count; null: no limit",

@@ -50,6 +50,18 @@ def check_reward(where: str, reward: Any) -> float:
   return out
 
 
+def check_flag(where: str, name: str, flag: Any) -> bool:
+  """Returns a flag such as Gymnasium's `terminated`. Raises UserError unless it is true, false, 1 or 0."""
+  value = np.asarray(flag) if not isinstance(flag, bool | list | tuple) else flag
+  if isinstance(value, bool):
+    return value
+  if not isinstance(value, np.ndarray) or value.size != 1 or value.dtype.kind not in "biuf":
+    raise UserError(f"{where}: {name}={one_line(flag, 80)}: must be true or false")
+  if value.item() not in (0, 1):
+    raise UserError(f"{where}: {name}={one_line(flag, 80)}: must be true or false")
+  return bool(value.item())
+
+
 def check_finite(where: str, frame: np.ndarray) -> np.ndarray:
   """Returns an environment's frame. Raises EnvValueError if it has a value that is not finite."""
   values = np.asarray(frame)  # a user's game may return any type, which the trial episode checks

@@ -110,6 +110,21 @@ def test_unsupported_types():
     one_hot_format("env.name=x", 10**8)
 
 
+@pytest.mark.parametrize("observation", [["a", "b"], [[1], 2], [None, 1.0], [1j, 0], {"a": 1}, None])
+def test_observations_that_are_no_numbers(observation):
+  for frames in (array_format("env.name=x", (2,), np.float32), one_hot_format("env.name=x", 3)):
+    with pytest.raises(UserError, match=r"env.name=x: an observation .*; must be an array of numbers"):
+      frames.encode(observation)
+
+
+@pytest.mark.parametrize("observation", [0.5, -0.5, np.nan, np.inf, [1, 2], 3, -1])
+def test_integers_are_whole_and_in_range(observation):
+  encode = one_hot_format("env.name=x", 3).encode
+  np.testing.assert_array_equal(encode(np.array([2.0]))[0, 0], [False, False, True])
+  with pytest.raises(UserError, match="its spec says 0 to 2, an integer"):
+    encode(observation)
+
+
 # --- channels first -------------------------------------------------------------------------------------
 
 

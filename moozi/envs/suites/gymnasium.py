@@ -26,9 +26,9 @@ from moozi.envs.names import action_names, entry_names, frame_names
 from moozi.envs.observations import FrameFormat, array_format, one_hot_format
 from moozi.envs.own_rewards import counting_own_rewards, record_rewards
 from moozi.envs.suite import Suite
-from moozi.envs.suites.gymnasium_masks import MaskReader, observed_space
+from moozi.envs.suites.gymnasium_masks import MaskReader, entry_of, observed_space
 from moozi.envs.trial import check_picture, spec_of_variants
-from moozi.envs.validation import check_num_actions, one_line, short, warn_once
+from moozi.envs.validation import check_flag, check_num_actions, one_line, short, warn_once
 from moozi.envs.wrappers import apply_wrappers, depend_on_testing, wrapper_of
 
 _log = logging.getLogger("moozi.envs")
@@ -245,8 +245,10 @@ class _GymnasiumGame(Game):
     observation, reward, terminated, truncated, info = self._parts(
       returned, "step", ("observation", "reward", "terminated", "truncated", "info")
     )
-    self._read(observation, info, is_end=bool(terminated or truncated))
-    return reward, bool(terminated), bool(truncated)
+    is_terminal = check_flag(self._where, "terminated", terminated)
+    is_truncated = check_flag(self._where, "truncated", truncated)
+    self._read(observation, info, is_end=is_terminal or is_truncated)
+    return reward, is_terminal, is_truncated
 
   def _parts(self, returned: Any, method: str, names: tuple[str, ...]) -> tuple[Any, ...]:
     """Returns what a method of the environment returned. Raises UserError if it is of another form."""
@@ -281,7 +283,7 @@ def _frame_format(where: str, space: Any) -> FrameFormat:
   """Returns the frame format of a space; an entry `action_mask` is no part of the frame."""
   from gymnasium import spaces
 
-  observed, select = observed_space(space)
+  observed, select = observed_space(where, space)
   if observed is not space:
     inner = _frame_format(where, observed)
     return dataclasses.replace(inner, encode=lambda x: inner.encode(select(x)))
@@ -306,20 +308,20 @@ def _frame_format(where: str, space: Any) -> FrameFormat:
   vector = array_format(where, (size,), bool) if is_boolean else _box_format(where, flat)
 
   def encode(observation: Any) -> np.ndarray:
-    _check_integers(where, space, observation)
+    _check_parts(where, space, observation)
     return vector.encode(spaces.flatten(space, observation))
 
   return FrameFormat(vector.shape, vector.dtype, encode, entry_names(space))
 
 
-def _check_integers(where: str, space: Any, observation: Any) -> None:
-  """Raises UserError if an integer is outside its space: gymnasium would flatten it to another one."""
+def _check_parts(where: str, space: Any, observation: Any) -> None:
+  """Raises UserError if a part is missing, or an integer is outside its space: it would become another."""
   from gymnasium import spaces
 
   if isinstance(space, spaces.Dict | spaces.Tuple):
-    parts = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
+    parts: Any = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
     for key, part in parts:
-      _check_integers(where, part, observation[key])
+      _check_parts(where, part, entry_of(where, observation, key))
   elif isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
     low = np.asarray(getattr(space, "start", 0))
     size = space.n if isinstance(space, spaces.Discrete) else space.nvec

@@ -15,21 +15,47 @@ _ACTIONS_ENTRY = "legal_actions"
 _METHOD = "action_masks"  # of sb3-contrib
 
 
-def observed_space(space: Any) -> tuple[Any, Callable[[Any], Any]]:
+def entry_of(where: str, observation: Any, key: Any) -> Any:
+  """Returns an entry of an observation. Raises UserError, which starts with `where`, if there is none."""
+  try:
+    return observation[key]
+  except (KeyError, IndexError, TypeError):
+    raise UserError(f"{where}: an observation without {key!r}, an entry of its space") from None
+
+
+def observed_space(where: str, space: Any) -> tuple[Any, Callable[[Any], Any]]:
   """Returns a space without its mask, and the function that takes an observation to the same part.
 
-  A Dict with the entry `action_mask` and one other entry is that entry; with several others it is a Dict of
-  them.
+  The entry `action_mask` of a Dict is no part of the observation, also of a Dict within a Dict. Where one
+  other entry is left, it takes the place of the Dict.
   """
   from gymnasium import spaces
 
-  if not isinstance(space, spaces.Dict) or MASK_ENTRY not in space.spaces or len(space.spaces) < 2:
+  path = _path_of_mask(space)
+  if not path:
     return space, lambda observation: observation
-  others = {key: part for key, part in space.spaces.items() if key != MASK_ENTRY}
-  if len(others) == 1:
-    ((only, part),) = others.items()
-    return part, lambda observation: observation[only]
-  return spaces.Dict(others), lambda observation: {key: observation[key] for key in others}
+  parts = {key: observed_space(where, part) for key, part in space.spaces.items() if (key,) != path}
+  if len(path) == 1 and len(parts) == 1:
+    ((only, (part, select)),) = parts.items()
+    return part, lambda observation: select(entry_of(where, observation, only))
+  others = spaces.Dict({key: part for key, (part, _) in parts.items()})
+  return others, lambda observation: {
+    key: select(entry_of(where, observation, key)) for key, (_, select) in parts.items()
+  }
+
+
+def _path_of_mask(space: Any) -> tuple[str, ...]:
+  """Returns the keys that lead to the first entry `action_mask` beside others; empty if there is none."""
+  from gymnasium import spaces
+
+  if not isinstance(space, spaces.Dict):
+    return ()
+  if MASK_ENTRY in space.spaces and len(space.spaces) > 1:
+    return (MASK_ENTRY,)
+  for key, part in space.spaces.items():
+    if path := _path_of_mask(part):
+      return (key, *path)
+  return ()
 
 
 class MaskReader:
@@ -50,14 +76,14 @@ class MaskReader:
 
   def __init__(self, where: str, env: Any, num_actions: int, start: int) -> None:
     self._where, self._num_actions, self._start = where, num_actions, start
-    space = env.observation_space
-    is_separate = observed_space(space)[0] is not space
-    if is_separate and space[MASK_ENTRY].shape != (num_actions,):
+    self._path, space = _path_of_mask(env.observation_space), env.observation_space
+    for key in self._path:
+      space = space[key]
+    if self._path and space.shape != (num_actions,):
       raise UserError(
-        f"{where}: the observation's {MASK_ENTRY} is {short(space[MASK_ENTRY])}; must have {num_actions} "
-        "entries, one for each action"
+        f"{where}: the observation's {MASK_ENTRY} is {short(space)}; must have {num_actions} entries, one "
+        "for each action"
       )
-    self._is_in_observation = is_separate
     try:
       method = env.get_wrapper_attr(_METHOD)
     except AttributeError:
@@ -77,8 +103,10 @@ class MaskReader:
 
   def _find(self, observation: Any, info: Any) -> tuple[str, Any]:
     info = info if isinstance(info, dict) else {}
-    if self._is_in_observation:
-      return f"the observation's {MASK_ENTRY}", observation[MASK_ENTRY]
+    if self._path:
+      for key in self._path:
+        observation = entry_of(self._where, observation, key)
+      return f"the observation's {MASK_ENTRY}", observation
     if info.get(MASK_ENTRY) is not None:
       return f"info[{MASK_ENTRY!r}]", info[MASK_ENTRY]
     if info.get(_ACTIONS_ENTRY) is not None:

@@ -225,6 +225,10 @@ def test_reward_must_be_finite():
     ("step", None, "step returns NoneType"),
     ("reset", np.zeros(4), r"reset returns ndarray; must return \(observation, info\)"),
     ("reset", (np.zeros(4),), r"reset returns \['ndarray'\]"),
+    ("step", (np.zeros(4), 1.0, "no", False, {}), "terminated=no: must be true or false"),
+    ("step", (np.zeros(4), 1.0, False, None, {}), "truncated=None: must be true or false"),
+    ("step", (np.zeros(4), 1.0, np.zeros(2, bool), False, {}), r"terminated=\[False False\]: must be"),
+    ("step", (np.zeros(4), 1.0, 2, False, {}), "terminated=2: must be true or false"),
     ("step", (np.zeros(4), "1.0", False, False, {}), "reward=1.0: must be a number"),
     ("step", (np.zeros(4), None, False, False, {}), "reward=None: must be a number"),
     ("step", (np.zeros(4), np.ones(2), False, False, {}), r"reward=\[1. 1.\]: must be a number"),
@@ -262,6 +266,7 @@ def test_returned_rewards_that_are_one_number(reward):
   [
     (spaces.MultiDiscrete([2, 3]), np.array([2, 0])),  # would be the first value of the second entry
     (spaces.MultiDiscrete([2, 3]), np.array([-1, 0])),
+    (spaces.Discrete(3), 0.5),
     (spaces.Tuple([spaces.Discrete(3), spaces.Discrete(2)]), (-1, 0)),  # would be the last value
     (
       spaces.Dict(a=spaces.Dict(b=spaces.Discrete(3, start=2), c=spaces.Discrete(2))),

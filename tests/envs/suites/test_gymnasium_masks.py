@@ -35,6 +35,15 @@ class AmongOthers(InObservation):
     return super().observe() | {"hand": 2}
 
 
+class Nested(InObservation):
+  """A mask in a Dict within a Dict, beside another entry."""
+
+  observation_space = spaces.Dict(all=InObservation.observation_space, hand=spaces.Discrete(3))
+
+  def observe(self):
+    return {"all": super().observe(), "hand": 2}
+
+
 class ByMethod(Ring):
   """The form of sb3-contrib."""
 
@@ -56,15 +65,16 @@ class Listed(Ring):
     return {"legal_actions": [5, 6] if self.cell else {5}}
 
 
-@pytest.mark.parametrize("kind", [InObservation, AmongOthers, ByMethod, InInfo, Listed])
+@pytest.mark.parametrize("kind", [InObservation, AmongOthers, Nested, ByMethod, InInfo, Listed])
 @pytest.mark.parametrize("is_wrapped", [False, True])
 def test_masks_are_used(kind, is_wrapped):
   env = kind()
   env = gymnasium_suite.wrap("own:make", wrappers.TimeLimit(env, 6) if is_wrapped else env)
-  assert env.env_spec.frame_shape == ((1, 1, 7) if kind is AmongOthers else (1, 1, 4))
+  assert env.env_spec.frame_shape == ((1, 1, 7) if kind in (AmongOthers, Nested) else (1, 1, 4))
   seen = set()
   for step in play(env, 40):
-    cell = int(step.observation.frame[0, 0, -4:].argmax())
+    entries = step.observation.frame[0, 0]
+    cell = int((entries[:4] if kind is Nested else entries[-4:]).argmax())
     assert step.observation.legal_actions_mask.tolist() == [True, cell != 0]
     seen.add(cell)
   assert seen == {0, 1, 2, 3}
@@ -123,6 +133,17 @@ def test_wrong_masks(make, message):
     return
   with pytest.raises(UserError, match=rf"^env.name=own:make: .*{message}"):
     env.reset()
+
+
+@pytest.mark.parametrize("missing", ["observation", "action_mask"])
+def test_observations_without_an_entry(missing):
+  env = InObservation()
+  observe = env.observe
+  env.observe = lambda: {key: value for key, value in observe().items() if key != missing}
+  with pytest.raises(
+    UserError, match=rf"env.name=own:make: an observation without '{missing}', an entry of its"
+  ):
+    gymnasium_suite.wrap("own:make", env).reset()
 
 
 def test_space_of_a_mask_of_another_size():

@@ -21,3 +21,13 @@ def num_cores() -> int:
   """Returns the number of cores that this process may use."""
   # macOS has no affinity.
   return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def memory_bytes() -> int:
+  """Returns the memory in bytes that this process may use: the machine's, or its control group's limit."""
+  limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+  # Version 2 of control groups, then version 1. A group without a limit has the text `max` or a huge number.
+  for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+    with contextlib.suppress(OSError, ValueError):
+      limits.append(int(Path(path).read_text("ascii")))
+  return min(limits)

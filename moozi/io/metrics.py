@@ -14,7 +14,8 @@ import numpy as np
 
 from moozi.core.config import Config
 from moozi.core.histogram import Histogram
-from moozi.io.atomic_write import write_text
+from moozi.io.atomic_write import write_bytes
+from moozi.io.bounded_read import read_lines
 from moozi.io.plain_data import number_in, read_json_lines, to_plain_json
 from moozi.io.sinks import AppendFile
 
@@ -47,7 +48,8 @@ class MetricsSink:
         and TensorBoard hides later events. None keeps all ticks.
     """
     if metrics_path.exists():
-      os.truncate(metrics_path, metrics_path.read_bytes().rfind(b"\n") + 1)
+      size = sum(len(line) for line in read_lines(metrics_path) if line.endswith(b"\n"))
+      os.truncate(metrics_path, size)
       if keep is not None:
         _drop_later(metrics_path, keep)
     self._file = AppendFile(metrics_path)
@@ -229,10 +231,9 @@ def _number(name: str, value: Any) -> int | float:
 
 def _drop_later(path: Path, keep: tuple[int, int, float]) -> None:
   """Removes the ticks that are later than the counters `keep`."""
-  lines = path.read_text("utf-8").splitlines(keepends=True)
   kept = [
     line
-    for line, tick in zip(lines, read_metrics(path), strict=True)
+    for line, tick in zip(read_lines(path), read_json_lines(path, _tick), strict=True)
     if all((number_in(tick.get(key)) or 0) <= limit for key, limit in zip(TICK_KEYS, keep, strict=True))
   ]
-  write_text(path, "".join(kept))
+  write_bytes(path, b"".join(kept))

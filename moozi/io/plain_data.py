@@ -11,6 +11,7 @@ import numpy as np
 import yaml
 
 from moozi.core.errors import UserError, reason_of
+from moozi.io.bounded_read import read_bounded, read_lines
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 50
@@ -143,7 +144,7 @@ def read_yaml(path: Path) -> Any:
       raise UserError(f"{path}: not a file; a YAML file is needed")
     if path.stat().st_size > MAX_BYTES:
       raise UserError(f"{path}: larger than {MAX_BYTES} bytes; not a configuration")
-    text = path.read_bytes().decode("utf-8")
+    text = read_bounded(path, MAX_BYTES).decode("utf-8")
   except UnicodeDecodeError:
     raise UserError(f"{path}: not UTF-8 text; a YAML file is needed") from None
   except (OSError, ValueError) as e:
@@ -156,13 +157,8 @@ def read_json_object(path: Path) -> dict[str, Any]:
 
   Raises: FileNotFoundError; OSError: the file cannot be read; ValueError: it is not such a file.
   """
-  # Reading a pipe or a device may never end.
-  if path.exists() and not path.is_file():
-    raise ValueError("not a file")
-  if path.stat().st_size > MAX_BYTES:
-    raise ValueError(f"more than {MAX_BYTES:,} bytes")
   try:
-    found = json.loads(path.read_text("utf-8"))
+    found = json.loads(read_bounded(path, MAX_BYTES))
   except RecursionError:
     raise ValueError("nested too deep") from None
   if not isinstance(found, dict):
@@ -173,24 +169,22 @@ def read_json_object(path: Path) -> dict[str, Any]:
 def read_json_lines(path: Path, parse: Callable[[Any], Any]) -> Iterator[Any]:
   """Yields the result of `parse` for the JSON value of each line; skips an incomplete last line.
 
-  Raises: UserError: the file cannot be read, or a complete line is not JSON that `parse` accepts.
+  Raises: UserError: the file cannot be read in bounded memory (`read_lines`), or a complete line is not JSON
+    that `parse` accepts.
   """
   try:
-    if path.exists() and not path.is_file():
-      raise ValueError("not a file")
-    lines = path.read_text("utf-8").splitlines(keepends=True)
+    for number, line in enumerate(read_lines(path), start=1):
+      try:
+        parsed = parse(json.loads(line))
+      except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as e:
+        if not line.endswith(b"\n"):
+          break
+        raise UserError(f"{path}: line {number} is not valid: {e!r}") from None
+      yield parsed
   except FileNotFoundError:
     raise UserError(f"{path}: no such file; `moozi train` writes it") from None
   except (OSError, ValueError) as e:
     raise UserError(f"{path}: cannot be read: {reason_of(e)}") from None
-  for number, line in enumerate(lines, start=1):
-    try:
-      parsed = parse(json.loads(line))
-    except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as e:
-      if number == len(lines) and not line.endswith("\n"):
-        break
-      raise UserError(f"{path}: line {number} is not valid: {e!r}") from None
-    yield parsed
 
 
 def dump_yaml(data: Any) -> str:

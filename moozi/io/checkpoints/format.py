@@ -25,6 +25,7 @@ from moozi.core.flat_state import State
 from moozi.core.pytree import fields_of, replace
 from moozi.core.spec import EnvSpec
 from moozi.io.atomic_write import sync_folder, write_synced
+from moozi.io.bounded_read import read_arrays, read_bounded
 from moozi.io.checkpoints.leaves import flatten_tree, read_flat, unflatten_tree
 from moozi.io.config import config_to_dict
 from moozi.io.plain_data import first_difference, to_plain_json
@@ -257,9 +258,7 @@ def _read_manifest(path: Path) -> dict[str, Any]:
     raise UserError(f"{path}: not a checkpoint: it has no {MANIFEST}")
   damaged = _damaged(path / MANIFEST)
   try:
-    if (path / MANIFEST).stat().st_size > _MAX_MANIFEST_BYTES:
-      raise damaged
-    raw = (path / MANIFEST).read_bytes()
+    raw = read_bounded(path / MANIFEST, _MAX_MANIFEST_BYTES)
     manifest = json.loads(raw)
     digest = manifest.pop("sha256")
     is_whole = digest == hashlib.sha256(_encode(manifest)).hexdigest()
@@ -289,8 +288,8 @@ def _read_arrays(path: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
     found = path.stat()
     if not stat.S_ISREG(found.st_mode) or found.st_size != facts.get("bytes"):
       raise _damaged(path)
-    return decode_arrays(path, path.read_bytes(), facts.get("sha256"))
-  except OSError as e:
+    return decode_arrays(path, read_arrays(path), facts.get("sha256"))
+  except (OSError, ValueError) as e:
     raise UserError(f"{path}: cannot be read: {reason_of(e)}") from None
 
 

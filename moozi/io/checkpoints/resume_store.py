@@ -23,6 +23,7 @@ import safetensors.numpy
 from moozi.core.errors import UserError, reason_of
 from moozi.core.flat_state import State
 from moozi.io.atomic_write import write_bytes
+from moozi.io.bounded_read import read_arrays
 from moozi.io.checkpoints.format import decode_arrays, load_flat, save_checkpoint
 from moozi.io.checkpoints.listing import list_checkpoints
 
@@ -140,7 +141,7 @@ class ResumeStore:
       if not path.exists():
         written.append(path)
         write_bytes(path, data)
-      elif path.read_bytes() != data:
+      elif path.stat().st_size != len(data) or path.read_bytes() != data:
         write_bytes(path, data)
       files[number] = {"file": path.name, "sha256": digest, "generation": int(generations[number])}
     used = [int(number) for number in np.flatnonzero(generations)]
@@ -155,9 +156,9 @@ class ResumeStore:
     if Path(name).name != name:
       raise UserError(f"{path}: not a file name; blocks must be in {_BLOCKS}/")
     try:
-      # Reading a pipe or a device may never end.
-      data = path.read_bytes() if path.is_file() or not path.exists() else b""
-    except OSError as e:
+      # A pipe or a device is damage too.
+      data = read_arrays(path) if path.is_file() or not path.exists() else b""
+    except (OSError, ValueError) as e:
       raise UserError(f"{path}: cannot be read: {reason_of(e)}") from None
     return decode_arrays(path, data, entry.get("sha256"))
 

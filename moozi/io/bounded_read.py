@@ -1,0 +1,58 @@
+"""Reads files of unknown size, such as those of a downloaded run, in bounded memory."""
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from moozi.io.machine import memory_bytes
+
+# A week's metrics have about 300 MiB.
+MAX_LOG_BYTES = 1 << 30
+MAX_LINE_BYTES = 16 << 20
+
+
+def open_bounded(path: Path, max_bytes: int) -> BinaryIO:
+  """Opens a file of at most `max_bytes` to read.
+
+  Raises: OSError: the file cannot be opened; ValueError: it is larger, or a pipe, a device or a folder, whose
+    read may never end.
+  """
+  # Without O_NONBLOCK, opening a pipe waits for a writer.
+  file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+  found = os.fstat(file.fileno())
+  if stat.S_ISREG(found.st_mode) and found.st_size <= max_bytes:
+    return file
+  file.close()
+  if not stat.S_ISREG(found.st_mode):
+    raise ValueError("not a file")
+  raise ValueError(f"{found.st_size:,} bytes; at most {max_bytes:,} are read")
+
+
+def read_bounded(path: Path, max_bytes: int) -> bytes:
+  """Returns a file's content, at most `max_bytes`. Raises OSError and ValueError as `open_bounded`."""
+  with open_bounded(path, max_bytes) as file:
+    # With a size, read allocates all of it at first.
+    return file.read(min(max_bytes, os.fstat(file.fileno()).st_size))
+
+
+def read_arrays(path: Path) -> bytes:
+  """Returns the content of a file of arrays, at most a third of the memory: decoding it makes a copy.
+
+  Raises: OSError and ValueError as `open_bounded`.
+  """
+  return read_bounded(path, memory_bytes() // 3)
+
+
+def read_lines(path: Path) -> Iterator[bytes]:
+  """Yields the lines of a log of JSON lines with their ends, in memory for one line.
+
+  Raises: OSError: the file cannot be read; ValueError: the file is larger than 1 GiB or not a file, or a line
+    is longer than 16 MiB.
+  """
+  with open_bounded(path, MAX_LOG_BYTES) as file:
+    while line := file.readline(MAX_LINE_BYTES):
+      if len(line) == MAX_LINE_BYTES:
+        raise ValueError(f"a line of more than {MAX_LINE_BYTES:,} bytes")
+      yield line

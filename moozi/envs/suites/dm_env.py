@@ -14,15 +14,19 @@ from moozi.envs.names import action_names, frame_names
 from moozi.envs.observations import FrameFormat, array_format
 from moozi.envs.validation import check_mask, check_num_actions, short
 
+# Names of a record's mask, of which the first that there is counts; the second is that of other libraries.
+_MASKS = ("legal_actions_mask", "action_mask")
+
 
 def wrap(name: str, env: dm_env.Environment) -> GameEnvironment:
   """Wraps a `dm_env.Environment` as an `Environment`.
 
   Actions are a DiscreteArray, or a BoundedArray of one integer. Observations are one array, or a record with
-  an attribute or a key `frame`. The record may also have `legal_actions_mask` ([num_actions] bool) and
-  `to_play`. If `to_play` is a DiscreteArray of 2, there are two players, who must alternate strictly; rewards
-  belong to the player who moved. Frames follow `array_format`. A LAST step with discount 0 is terminal; with
-  discount 1 it is truncated. If the environment has a method `seed(int)`, it is used.
+  an attribute or a key `frame`. The record may also have `legal_actions_mask` or `action_mask`
+  ([num_actions] bool) and `to_play`. If `to_play` is a DiscreteArray of 2, there are two players, who must
+  alternate strictly; rewards belong to the player who moved. Frames follow `array_format`. A LAST step with
+  discount 0 is terminal; with discount 1 it is truncated. If the environment has a method `seed(int)`, it is
+  used.
 
   Raises: UserError: unsupported actions or observations.
   """
@@ -101,10 +105,12 @@ class _DmEnvGame(Game):
     is_terminal = bool(step.last() and step.discount == 0.0)
     self._frame = self._encode(_part(observation, "frame"))
     self._to_play = self._player(_part(observation, "to_play"), is_terminal)
-    mask = _part(observation, "legal_actions_mask")
-    if mask is not None:
-      mask = check_mask(self._where, "legal_actions_mask", mask, self._spec.num_env_actions, is_terminal)
-    self._mask = mask
+    for name in _MASKS:
+      mask = _part(observation, name)
+      if mask is not None:
+        self._mask = check_mask(self._where, name, mask, self._spec.num_env_actions, is_terminal)
+        return
+    self._mask = None
 
   def _player(self, to_play: Any, is_terminal: bool) -> int:
     """Returns the player to move. A terminal frame shows the next player and ignores `to_play`."""

@@ -142,6 +142,17 @@ def test_ends(discount):
   assert (step.step_type, step.reward, step.discount) == (StepType.LAST, 0.5, discount)
 
 
+@pytest.mark.parametrize("name", ["legal_actions_mask", "action_mask"])
+def test_names_of_masks(name):
+  array = specs.Array((2,), np.float64)
+  env = Count({"frame": array, name: specs.Array((3,), bool)})
+  env._observe = lambda: {"frame": np.zeros(2), name: np.array([1, 0, 1])}
+  assert wrap(env).reset().observation.legal_actions_mask.tolist() == [True, False, True]
+  env._observe = lambda: {"frame": np.zeros(2), name: np.array([1, 0, -2])}
+  with pytest.raises(UserError, match=rf"env.name=own:make: {name}=.*: must be 3 values 0 or 1"):
+    wrap(env).reset()
+
+
 def test_players_and_masks():
   env = wrap(Sticks())
   assert (env.env_spec.num_players, env.env_spec.frame_dtype) == (2, "bool")

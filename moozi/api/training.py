@@ -43,7 +43,8 @@ class Training(Iterator[Event]):
   deleted instead.
 
   Attributes:
-    run: the run's directory; it can be read at any time.
+    run: the run's directory; it can be read at any time. If it was renamed meanwhile, `run` has its new path
+      once the run has ended.
     config: the run's configuration.
     resumed: the state that the run started from; None in a new run.
     summary: the results of the whole run; None before its end.
@@ -93,9 +94,10 @@ class Training(Iterator[Event]):
 
   def _train(self, spec: EnvSpec) -> Generator[Event, None, None]:
     try:
-      with self._lock:
+      with self._lock, self._directory.held() as directory:
         self._named_callbacks = [*make_callbacks(self.config, self.run.path)]
-        self.summary = yield from recorded_events(self.config, spec, self._directory, self.resumed, self.stop)
+        self.summary = yield from recorded_events(self.config, spec, directory, self.resumed, self.stop)
+        self.run = Run(directory.where())
     except RunError:
       raise
     except BaseException:

@@ -112,9 +112,8 @@ def _run_training(training: "Training") -> int:
   """Trains to the end, prints the result, and returns the exit status."""
   from moozi.io.logs import setup_logging
 
-  run = training.run
   # Warnings after the training, such as those of random play, go to the run's log too.
-  setup_logging(run.directory.log_path("driver"))
+  setup_logging(training.run.directory.log_path("driver"))
   with training:
     collections.deque(training, maxlen=0)
   summary = training.summary
@@ -123,6 +122,7 @@ def _run_training(training: "Training") -> int:
     print(_describe_return(summary))
     if summary["reason"] != "stopped":
       _print_random_play(training.config, summary["test_episodes"])
+  run = training.run
   print(f"run directory: {run.path}")
   if training.config.logging.tensorboard:
     print(f"TensorBoard:   {Path(sys.executable).with_name('tensorboard')} --logdir {run.path.parent}")

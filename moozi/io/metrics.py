@@ -3,10 +3,11 @@
 import contextlib
 import json
 import os
+import re
 import socket
 import struct
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from moozi.io.sinks import AppendFile
 
 TICK_KEYS = ("env_steps", "learner_steps", "wall_s")
 FAULT_PREFIX = "faults/"
+_EVENTS = "events.out.tfevents."
 _MAIN_METRICS = ("test/return_mean", "train/return_mean")
 # Configuration sections that have no effect on learning.
 _NOT_LEARNING = ("run", "logging", "ray", "checkpoint", "timeline", "trajectories")
@@ -144,7 +146,10 @@ class _EventFile:
 
     self._event, self._crc = Event, masked_crc32c
     folder.mkdir(parents=True, exist_ok=True)
-    self._file = AppendFile(folder / f"events.out.tfevents.{time.time():017.6f}.{socket.gethostname()}")
+    # TensorBoard reads files in the order of their names, and hides events that a later file repeats. A clock
+    # that went back must change neither order.
+    self._now = max([time.time(), *_stamps(folder)])
+    self._file = AppendFile(folder / f"{_EVENTS}{self._now:017.6f}.{socket.gethostname()}")
     self.close, self.flush = self._file.close, self._file.flush
     self._append(file_version="brain.Event:2")
     if purge_step is not None:
@@ -159,10 +164,20 @@ class _EventFile:
     self._append(summary=summary)
 
   def _append(self, **event: Any) -> None:
-    data = self._event(wall_time=time.time(), **event).SerializeToString()
+    self._now = max(self._now, time.time())
+    data = self._event(wall_time=self._now, **event).SerializeToString()
     length = struct.pack("<Q", len(data))
     crcs = [struct.pack("<I", self._crc(part)) for part in (length, data)]
     self._file.write(length + crcs[0] + data + crcs[1])
+
+
+def _stamps(folder: Path) -> Iterator[float]:
+  """Yields times in s that are later than the name and the last event of each event file in a folder."""
+  for path in folder.glob(f"{_EVENTS}*"):
+    with contextlib.suppress(OSError):
+      yield path.lstat().st_mtime
+    if found := re.match(r"\d{10}\.\d{6}", path.name.removeprefix(_EVENTS)):
+      yield float(found[0]) + 1e-6
 
 
 def hyperparameters(config: Config) -> dict[str, str | bool | float]:

@@ -21,7 +21,7 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -67,14 +67,20 @@ class _PathInRun:
     self._name = name
 
   def __get__(self, run: "RunDirectory", owner: type | None = None) -> Path:
-    return run.path / self._name
+    return run.location / self._name
 
 
 @dataclasses.dataclass(frozen=True)
 class RunDirectory:
-  """One run's folder. Create one with `create` or `open`."""
+  """One run's folder. Create one with `create` or `open`.
+
+  Attributes:
+    path: the folder, as the user named it.
+    descriptor: the folder's open file descriptor; None outside of `held`.
+  """
 
   path: Path
+  descriptor: int | None = None
 
   config_path = _PathInRun("config.yaml")
   metrics_path = _PathInRun("metrics.jsonl")
@@ -85,6 +91,7 @@ class RunDirectory:
   logs_path = _PathInRun("logs")
   trajectories_path = _PathInRun("trajectories")
   timeline_path = _PathInRun("timeline")
+  trackers_path = _PathInRun("trackers.json")
 
   @classmethod
   def create(cls, config: Config, now: datetime | None = None) -> "RunDirectory":
@@ -152,8 +159,8 @@ class RunDirectory:
   def claim(self) -> RunLock:
     """Locks the folder for writing by this process, until the lock is closed or the process ends.
 
-    Raises: RunError: another process has the lock, or the folder contains a symbolic link or a special file,
-      through which a write could change files outside of the run. UserError: the run is a zoo agent.
+    Raises: RunError: another process has the lock, or the folder contains a link or a special file, through
+      which a write could change files outside of the run. UserError: the run is a zoo agent.
     """
     if self.is_zoo_agent:
       raise UserError(
@@ -163,12 +170,51 @@ class RunDirectory:
     for folder, subfolders, files in os.walk(self.path, onerror=_refuse_unreadable):
       for path in (Path(folder) / name for name in (*subfolders, *files)):
         with contextlib.suppress(FileNotFoundError):
-          mode = path.lstat().st_mode
+          found = path.lstat()
+          mode = found.st_mode
           if stat.S_ISLNK(mode):
             raise RunError(f"{path}: a link to {os.readlink(path)!r}; a run directory must not contain links")
           if not (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
             raise RunError(f"{path}: neither a file nor a folder; a run directory must hold nothing else")
+          if stat.S_ISREG(mode) and found.st_nlink > 1:
+            raise RunError(
+              f"{path}: has another name (a hard link), whose content a write would change; make a copy of "
+              "the run directory with `cp -r` and use that"
+            )
     return RunLock(self.path)
+
+  @contextlib.contextmanager
+  def held(self) -> Iterator["RunDirectory"]:
+    """Yields this directory with its folder open: a process that writes through it follows a renamed folder.
+
+    Other systems than Linux have no paths by descriptor; there, yields this directory.
+
+    Raises: RunError: the folder cannot be opened.
+    """
+    try:
+      descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+      raise RunError(f"{self.path}: cannot be opened: {reason_of(error)}") from None
+    try:
+      yield dataclasses.replace(self, descriptor=descriptor) if _by_descriptor(descriptor).is_dir() else self
+    finally:
+      os.close(descriptor)
+
+  @property
+  def location(self) -> Path:
+    """The path to read and write the folder's files by; that of the descriptor if the folder is held."""
+    return self.path if self.descriptor is None else _by_descriptor(self.descriptor)
+
+  def where(self) -> Path:
+    """Returns the folder's present path: another one than `path` if the folder is held and was moved."""
+    if self.descriptor is not None:
+      with contextlib.suppress(OSError):
+        if os.path.samestat(os.fstat(self.descriptor), self.path.stat()):
+          return self.path
+      now = Path(os.readlink(self.location))
+      if now.is_dir():  # false if the folder was removed
+        return now
+    return self.path
 
   @property
   def name(self) -> str:
@@ -232,6 +278,10 @@ class RunDirectory:
     counters, seconds = (summary.get("env_steps"), summary.get("learner_steps")), summary.get("training_s")
     is_over = counters == (env_steps, learner_steps) and summary.get("reason") in ENDS
     return float(seconds) if is_over and isinstance(seconds, int | float) else None
+
+
+def _by_descriptor(descriptor: int) -> Path:
+  return Path(f"/proc/self/fd/{descriptor}")
 
 
 def read_run_config(path: Path) -> Config:

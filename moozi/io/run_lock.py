@@ -5,6 +5,7 @@ import errno
 import fcntl
 import logging
 import os
+import stat
 import time
 from pathlib import Path
 
@@ -17,8 +18,12 @@ _log = logging.getLogger("moozi.driver")
 
 def is_locked(run: Path) -> bool:
   """Returns whether a process holds the lock on a folder. Creates no file."""
+  # Without O_NONBLOCK, opening a pipe of this name would wait for its writer.
+  flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
   # An OSError means that there is no such file, or that the file system has no locks.
-  with contextlib.suppress(OSError), (run / LOCK).open("rb") as file:
+  with contextlib.suppress(OSError), os.fdopen(os.open(run / LOCK, flags), "rb") as file:
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+      return False
     try:
       fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -73,13 +73,22 @@ class AppendFile:
 class SinkGuard:
   """Suppresses and counts errors of the files and services to which a run writes, so that the run continues.
 
-  `report` is called with a line for the user when such a sink starts to fail, and when it works again.
+  `report` is called with a line for the user when such a sink starts to fail, and when it works again. On a
+  disk that is nearly full, short writes succeed between failures. A sink that fails again after it worked
+  again must therefore succeed twice as often in a row before it counts as working the next time.
+
+  Attributes:
+    num_failures: the number of suppressed errors.
+    reasons: why each sink failed last.
   """
 
   def __init__(self, report: Callable[[str], None]) -> None:
     self._report = report
-    self._failing: set[str] = set()
     self.num_failures = 0
+    self.reasons: dict[str, str] = {}
+    # For each failing sink, the successes in a row that are missing before it works again.
+    self._missing: dict[str, int] = {}
+    self._needed: dict[str, int] = {}
 
   @contextlib.contextmanager
   def writing(self, sink: str, errors: type[Exception] = OSError) -> Iterator[None]:
@@ -88,13 +97,20 @@ class SinkGuard:
       yield
     except errors as error:
       self.num_failures += 1
-      if sink in self._failing:
+      self.reasons[sink] = reason_of(error)
+      is_new = sink not in self._missing
+      if is_new:
+        self._needed[sink] = 2 * self._needed.get(sink, 0) or 1
+      self._missing[sink] = self._needed[sink]
+      if not is_new:
         return
-      self._failing.add(sink)
       _log.exception("%s cannot be written", sink)
       self._report(f"{sink} cannot be written: {reason_of(error)}; the run continues and tries again")
     else:
-      if sink in self._failing:
-        self._failing.discard(sink)
+      if sink not in self._missing:
+        return
+      self._missing[sink] -= 1
+      if not self._missing[sink]:
+        del self._missing[sink]
         _log.info("%s can be written again", sink)
         self._report(f"{sink} can be written again")

@@ -109,7 +109,7 @@ class MlflowTracker:
     if found is not None:
       self._client.update_run(found, status="RUNNING")
       self._id = found
-      if _PENDING in _read_ids(run.path / IDS):
+      if _PENDING in _read_ids(run.trackers_path):
         self._write_settings(run, config, Param)
       return
     name = os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT)
@@ -242,7 +242,7 @@ def _read_ids(path: Path) -> dict[str, Any]:
 
 def _saved_id(run: RunDirectory, name: str) -> str | None:
   """Returns the identifier in a tracker that an earlier part of the run has saved, or None."""
-  found = _read_ids(run.path / IDS).get(name)
+  found = _read_ids(run.trackers_path).get(name)
   return found if isinstance(found, str) and re.fullmatch(r"[0-9a-f]{8,32}", found) else None
 
 
@@ -253,6 +253,6 @@ def _save_id(run: RunDirectory, name: str, value: str) -> str:
 
 def _save_ids(run: RunDirectory, changes: Mapping[str, str | None]) -> None:
   """Changes entries of the identifiers' file; None removes one."""
-  merged = _read_ids(run.path / IDS) | dict(changes)
+  merged = _read_ids(run.trackers_path) | dict(changes)
   kept = {name: value for name, value in merged.items() if value is not None}
-  write_text(run.path / IDS, json.dumps(kept) + "\n")
+  write_text(run.trackers_path, json.dumps(kept) + "\n")

@@ -13,6 +13,7 @@ from moozi.io.sinks import SinkGuard
 from moozi.run.events import StateReady
 
 _log = logging.getLogger("moozi.driver")
+_SINK = "a checkpoint"
 
 
 class Saver:
@@ -32,6 +33,15 @@ class Saver:
     self._job: Callable[[], Path] | None = None
     self._best_job: Callable[[], Path] | None = None
     self._message: str | None = None
+    self._last: str | None = None
+
+  @property
+  def unsaved(self) -> str | None:
+    """Why the run's last checkpoint could not be written; None if it was written, or is still to be made."""
+    if self._last is None or self._job is None or self._saving is not None:
+      return None
+    reason = self._guard.reasons[_SINK]
+    return f"the last checkpoint, at {self._last} environment steps, cannot be written: {reason}"
 
   def save(self, event: StateReady, wall_s: float, recorder: State) -> None:
     """Waits for the previous save and starts the next. For a run's last state, waits for this save too."""
@@ -52,7 +62,8 @@ class Saver:
       self._best_job = self._job
     elif self._best_job is not None:
       self._job = functools.partial(self._save_both, self._best_job, self._job)
-    self._message = f"last checkpoint at {event.env_steps:,} steps" if event.is_final else None
+    self._last = f"{event.env_steps:,}" if event.is_final else None
+    self._message = f"last checkpoint at {self._last} steps" if event.is_final else None
     self._saving = self._threads.submit(self._job)
     if event.is_final:
       self.collect()
@@ -62,7 +73,7 @@ class Saver:
     if self._saving is None or not (is_waiting or self._saving.done()):
       return
     saving, self._saving = self._saving, None
-    with self._guard.writing("a checkpoint"):
+    with self._guard.writing(_SINK):
       _log.info("checkpoint %s", saving.result().name)
       self._job = self._best_job = None
       if self._message is not None:

@@ -54,7 +54,7 @@ class Recorder:
     resumed: Resumed | None = None,
   ) -> None:
     self._config, self._spec, self._run, self._display, self._start = config, spec, run, display, start
-    tensorboard = run.path if config.logging.tensorboard else None
+    tensorboard = run.location if config.logging.tensorboard else None
     self._guard = SinkGuard(display.note)
     resume_store, state = (None, None) if resumed is None else (resumed.store, resumed.recorder)
     terms = evaluation_terms(config)
@@ -149,6 +149,11 @@ class Recorder:
     """Waits until the checkpoint and the GIFs in progress are written."""
     self._saver.collect()
     self._drawer.collect()
+
+  @property
+  def unsaved(self) -> str | None:
+    """Why the run's last checkpoint could not be saved; None if it was, or the run has not ended."""
+    return self._saver.unsaved
 
   def close(self) -> None:
     """Closes the files; a second call does nothing."""
@@ -277,6 +282,8 @@ class Recorder:
       "test_at_env_steps": int(test["env_steps"]) if test else None,
       "faults": {name.removeprefix(FAULT_PREFIX): count for name, count in self._all_faults().items()},
     }
+    if self.unsaved is not None:
+      return  # the run can be resumed, so it has not ended
     with self._guard.writing("the summary"):
       self._run.write_summary(self.summary)
     _log.info("finished: %s", self.summary)

@@ -60,7 +60,8 @@ def train_events(
 ) -> Generator[Event, None, dict[str, Any]]:
   """Trains, and yields each event after it is recorded in the run directory; the last is Finished.
 
-  The caller must have claimed the directory.
+  The caller must have claimed the directory, and holds it (`RunDirectory.held`), so that the run goes on in a
+  renamed folder.
 
   Args:
     resumed: the result of `load_resumed`; None starts a new run.
@@ -68,7 +69,7 @@ def train_events(
 
   Returns: the run's summary.
   Raises: UserError: the Ray cluster is too small for the configuration, or a tracker's package is missing.
-    RunError: the run cannot continue.
+    RunError: the run cannot continue, or its last checkpoint cannot be written.
   """
   if resumed is None:
     _check_learns(config)
@@ -78,6 +79,7 @@ def train_events(
     resumed = resumed or load_start(config, spec, run)
     resumed.restore_best(config, run)
     store = resumed.store
+    store.move_to(run.resume_path)
     start = time.monotonic() - (0.0 if resumed.recorder is None else float(resumed.recorder["wall_s"]))
     display = make_progress(config.logging.progress, run.name, config.max_env_steps, config.max_wall_s)
     # The generator is closed explicitly, so that an error in a sink also closes environments and actors.
@@ -91,7 +93,7 @@ def train_events(
           saved_blocks=lambda: store.known,
           latest=functools.partial(newest_state, config, spec, run),
           stored=load_stored(config, spec),
-          log_dir=str(run.logs_path.absolute()),
+          log_dir=str((run.path / "logs").absolute()),  # of other processes, for which `run` is not held
           on_phase=phase_notes(display, start),
         )
         with contextlib.closing(algorithm_of(config).run(inputs)) as events:
@@ -114,6 +116,8 @@ def train_events(
               if stop.is_new():
                 display.note(stop.note)
               yield event
+          if recorder.unsaved is not None:
+            raise RunError(f"{run.where()}: {recorder.unsaved}; {_describe_newest(run)}")
       except ProcessLostError as error:
         # The recorder is closed by now, so the last checkpoint is complete.
         again = ProcessLostError(f"{error}; {_describe_newest(run)}")
@@ -134,8 +138,8 @@ def _describe_newest(run: RunDirectory) -> str:
   """Returns the newest checkpoint of a run that can be resumed, and how to resume it, as text."""
   saved = list_checkpoints(run.resume_path)
   if not saved:
-    return f"{run.path} has no checkpoint yet, so it cannot be resumed"
-  command = shlex.join(["moozi", "train", "--resume", str(run.path)])
+    return f"{run.where()} has no checkpoint yet, so it cannot be resumed"
+  command = shlex.join(["moozi", "train", "--resume", str(run.where())])
   return f"the newest checkpoint is {saved[-1].name}; continue with: {command}"
 
 

@@ -251,8 +251,35 @@ def test_run_ends_on_a_full_disk(disk):
   recorder.observe(Finished(env_steps=10, learner_steps=1, reason="stopped", sample_reuse=0.0))
   recorder.close()
   assert recorder.summary["reason"] == "stopped"
-  assert any("the summary cannot be written" in note for note in display.notes)
+  assert recorder.unsaved == (
+    "the last checkpoint, at 10 environment steps, cannot be written: No space left on device"
+  )
+  assert not (run.path / "summary.json").exists()
   assert not [path for path in run.path.iterdir() if path.name.endswith(".tmp")]
+
+
+def test_a_disk_that_is_nearly_full_is_reported_a_few_times():
+  """Short lines fit between failures; without a bound, each of these would be two notes."""
+  notes = []
+  guard = sinks.SinkGuard(notes.append)
+
+  def write(*outcomes):
+    for is_written in outcomes:
+      with guard.writing("metrics"):
+        if not is_written:
+          raise NO_SPACE
+
+  write(*[False, True] * 36)
+  assert len(notes) == 3
+  write(*[False, True, True] * 36)
+  assert len(notes) == 5
+  assert guard.num_failures == 72
+  assert notes[-1].startswith("metrics cannot be written")
+  write(*[True] * 36)
+  assert notes[-1] == "metrics can be written again"
+  write(*[True] * 36)
+  assert len(notes) == 6
+  assert guard.reasons == {"metrics": "No space left on device"}
 
 
 def test_other_errors_are_raised(tmp_path):

@@ -12,6 +12,7 @@ from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 from moozi.core.errors import UserError
 from moozi.core.histogram import histogram_of
+from moozi.io import metrics
 from moozi.io.config import load_config
 from moozi.io.metrics import MetricsSink, hyperparameters, read_metrics, thin_ticks
 from moozi.io.plain_data import to_plain_json
@@ -154,6 +155,25 @@ def test_histograms_go_to_tensorboard_only(tmp_path):
   assert (tmp_path / "metrics.jsonl").read_text() == ""
   with MetricsSink(tmp_path / "other.jsonl", None) as sink:
     sink.write_histograms(found, env_steps=7)
+
+
+def test_tensorboard_keeps_its_order_when_the_clock_goes_back(tmp_path, monkeypatch):
+  """TensorBoard reads files in the order of their names: the file of a resumed run must be the last."""
+  clock = [2_000_000_000.0]
+  monkeypatch.setattr(metrics.time, "time", lambda: clock[0])
+  for start, keep in ((2_000_000_000.0, None), (1_000_000_000.0, (2, 0, 1.0))):
+    clock[0] = start
+    sink = MetricsSink(tmp_path / "metrics.jsonl", tmp_path / "events", keep)
+    for step in (1, 2, 3):
+      clock[0] += (1.0, -500.0)[step == 2]
+      sink.write(env_steps=step, learner_steps=0, wall_s=0.5, scalars={"a": 1.0})
+    sink.close()
+  events = events_in(tmp_path / "events")
+  times = [event.wall_time for event in events]
+  assert times[:4] == sorted(times[:4])
+  assert times[4:] == sorted(times[4:])
+  assert [event.step for event in events if event.HasField("session_log")] == [3]
+  assert [event.step for event in events] == [0, 1, 2, 3, 0, 3, 1, 2, 3]
 
 
 def test_reopened_file_appends_and_drops_a_cut_line(tmp_path):

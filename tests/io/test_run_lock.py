@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -92,6 +93,17 @@ def test_file_system_without_locks_warns(run, monkeypatch, caplog):
   monkeypatch.setattr("moozi.io.run_lock.fcntl.flock", no_locks)
   run.claim().close()
   assert "has no locks" in caplog.text
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: path.symlink_to(path.parent / "pipe")])
+def test_a_lock_that_is_no_file_is_not_locked(run, make):
+  """Opening a pipe without a writer would wait for ever."""
+  os.mkfifo(run.path / "pipe")
+  make(run.path / LOCK)
+  is_done = threading.Event()
+  thread = threading.Thread(target=lambda: is_locked(run.path) or is_done.set(), daemon=True)
+  thread.start()
+  assert is_done.wait(60)
 
 
 def test_query_does_not_refuse_a_writer(run, monkeypatch):

@@ -5,6 +5,7 @@
 
 import os
 import pickle
+import shutil
 import stat
 from pathlib import Path
 
@@ -241,6 +242,17 @@ def test_pipes_are_refused_for_writing(run):
   os.mkfifo(run.path / "logs" / "pipe")
   with pytest.raises(RunError, match="neither a file nor a folder"):
     run.claim()
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "config.yaml", "logs/driver.log", "lock"])
+def test_hard_links_are_refused_for_writing(run, tmp_path, name):
+  path = run.path / name
+  path.touch()
+  os.link(path, tmp_path / "outside")
+  with pytest.raises(RunError, match=r"has another name \(a hard link\).*cp -r"):
+    run.claim()
+  shutil.copytree(run.path, tmp_path / "copy")
+  RunDirectory.open(tmp_path / "copy").claim().close()
 
 
 def test_link_to_a_run_is_accepted(run, tmp_path):

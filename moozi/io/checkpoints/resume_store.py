@@ -54,6 +54,10 @@ class ResumeStore:
     # [N] int64: generations of the blocks on disk, which `save` need not write; None if there are none.
     self.known: np.ndarray | None = None
 
+  def move_to(self, directory: Path) -> None:
+    """Reads and writes by another path of the same folder from now on."""
+    self._directory = directory
+
   def save(
     self,
     name: str,

@@ -21,6 +21,7 @@ from moozi.io.config import load_config
 from moozi.io.run_directory import RunDirectory, load_resumed_config
 from moozi.io.run_lock import RunLock
 from moozi.run.events import Event
+from moozi.run.memory import check_memory
 from moozi.training.callbacks import make_callbacks
 from moozi.training.resume import Resumed
 from moozi.training.start import Stop
@@ -169,6 +170,7 @@ def check_run(
   check_code(loaded, "config", allow_code is not False)
   allow_code_in(loaded, allow_code is True)
   spec = env_spec(loaded.env.name, **loaded.env.arguments)
+  check_memory(loaded, spec)
   check_players(loaded, spec)
   if loaded.plans_with_rules:
     true_rules(loaded.env.name, **loaded.env.arguments)  # raises UserError if a search cannot use the rules
@@ -276,6 +278,7 @@ def continue_run(
     _leave_gpu_to_actors(config)
     allow_code_in(config, allow_code)
     spec = env_spec(config.env.name, **config.env.arguments)
+    check_memory(config, spec)
     check_players(config, spec)
     return Training(config, spec, directory, lock, load_resumed(config, spec, directory), callbacks)
   except BaseException:

@@ -1,0 +1,177 @@
+"""Estimates the memory of a run before anything is allocated. Imports no JAX."""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from moozi.core.config import Config
+from moozi.core.errors import UserError
+from moozi.core.spec import EnvSpec
+from moozi.io.machine import memory_bytes
+
+_FLOAT = 4
+# Of a slot of replay: δ, weights, ranks, sequence numbers, and the fields of a step without an axis.
+_SLOT_BYTES = 80
+# Of an environment in Python: the object, its guard and its random state.
+_ENV_BYTES = 2048
+# Copies of the parameters: online, target, two moments, gradient.
+_COPIES = 5
+_RESULT_BYTES = 256
+# Frames that a run has in memory whatever its settings are.
+_ONE_ACTOR = 64
+
+Sizes = Mapping[str, int]
+
+
+def check_memory(config: Config, spec: EnvSpec, available: int | None = None) -> None:
+  """Refuses a run that needs more memory than the machine has.
+
+  The estimate is a sum of formulas for the large arrays of replay, search, acting, learning and evaluation.
+  It is a lower bound: it leaves out temporary arrays of the compiler, and libraries (about 1 GiB).
+
+  Args:
+    available: memory in bytes; None: that of the machine, or the limit of the control group.
+
+  Raises: UserError: the estimate exceeds the memory. The message names a key of the largest part and the
+    value of it with which the run fits, if there is one.
+  """
+  if config.ray.address is not None and not config.has_one_process:
+    return  # the actors run on other machines
+  available = memory_bytes() if available is None else available
+  sizes, parts = _sizes(config), _parts(config, spec)
+  need = _total(parts, sizes)
+  if need <= available:
+    return
+  name = max(parts, key=lambda part: parts[part](sizes))
+  fresh = _sizes(Config())
+  # Of the keys of the part, the one farthest from its default, among those that matter.
+  keys = [key for key in sizes if parts[name](sizes) > 1.5 * parts[name]({**sizes, key: sizes[key] // 2})]
+  key = max(keys, key=lambda k: sizes[k] / fresh[k]) if keys else "env.name"
+  advice = "use a machine with more memory, or smaller sizes"
+  value = sizes.get(key, 0)
+  while value > 1:
+    value //= 2
+    if _total(parts, {**sizes, key: value}) <= available:
+      advice = f"set {key} to at most {value:,}"
+      break
+  else:
+    if _ONE_ACTOR * math.prod(spec.frame_shape) > available or key not in sizes:
+      key, advice = "env.name", "choose a smaller environment"
+  is_env = key not in sizes
+  shape = "×".join(f"{n:,}" for n in spec.frame_shape)
+  text = f"env.name={config.env.name} with frames of {shape}" if is_env else f"{key}={sizes[key]}"
+  raise UserError(
+    f"{text}: the run needs about {_gib(need)} of memory, of which {name} takes {_gib(parts[name](sizes))}; "
+    f"the machine has {_gib(available)}; {advice}"
+  )
+
+
+def _total(parts: Mapping[str, Callable[[Sizes], float]], sizes: Sizes) -> float:
+  return sum(part(sizes) for part in parts.values())
+
+
+def _gib(num_bytes: float) -> str:
+  return f"{num_bytes / (1 << 30):,.1f} GiB"
+
+
+def _sizes(config: Config) -> dict[str, int]:
+  """Returns the keys on which memory depends, with their values."""
+  names = (
+    "replay.capacity q_learning.capacity workers.num_workers workers.num_envs workers.segment_length "
+    "planners.train.num_simulations planners.test.num_simulations evaluation.num_envs evaluation.episodes "
+    "evaluation.final_episodes learner.batch_size learner.updates_per_call targets.history_length "
+    "targets.unroll_steps scalar_transform.support_max network.latent_size network.head_size "
+    "network.channels network.num_representation_blocks network.num_dynamics_blocks "
+    "network.num_prediction_blocks reanalyze.batch_size reanalyze.num_workers opponents.pool_size "
+    "ppo.num_envs ppo.segment_length ppo.history_length"
+  )
+  out = {}
+  for name in names.split():
+    value: Any = config
+    for part in name.split("."):
+      value = getattr(value, part)
+    out[name] = max(1, value)
+  return out
+
+
+def _parts(config: Config, spec: EnvSpec) -> dict[str, Callable[[Sizes], float]]:
+  """Returns the bytes of each part of a run as functions of `_sizes`."""
+  num_actions, num_cells = spec.num_actions, math.prod(spec.frame_shape)
+  frame = num_cells / 8 if spec.frame_dtype == "bool" else num_cells * np.dtype(spec.frame_dtype).itemsize
+  step = frame + num_actions * (_FLOAT + 1 / 8)
+
+  def latent(s: Sizes) -> float:
+    is_image = config.network.kind == "resnet"
+    return (
+      s["network.channels"] * math.prod(spec.frame_shape[:2]) / 36 if is_image else s["network.latent_size"]
+    )
+
+  def parameters(s: Sizes) -> float:
+    blocks = sum(s[f"network.num_{name}_blocks"] for name in ("representation", "dynamics", "prediction"))
+    if config.network.kind == "resnet":
+      block = 18 * s["network.channels"] ** 2
+    else:
+      block = s["network.latent_size"] ** 2
+    heads = s["network.head_size"] * (num_actions + 2 * s["scalar_transform.support_max"])
+    return _FLOAT * (blocks * block + heads)
+
+  def search(s: Sizes, num_roots: float, num_simulations: int) -> float:
+    # mctx keeps six arrays of actions and an embedding for each node.
+    return num_roots * (num_simulations + 1) * _FLOAT * (6 * num_actions + latent(s))
+
+  if config.algorithm == "ppo":
+
+    def rollout(s: Sizes) -> float:
+      one = s["ppo.segment_length"] * (num_cells * s["ppo.history_length"] + _FLOAT * num_actions)
+      return s["ppo.num_envs"] * (_ENV_BYTES + one)
+
+    return {"acting": rollout, "evaluation": _evaluation}
+
+  def replay(s: Sizes) -> float:
+    # Pages of slots that are never written take no memory.
+    filled = min(s["replay.capacity"], 2 * config.max_env_steps)
+    return s["replay.capacity"] * _SLOT_BYTES + filled * step
+
+  def acting(s: Sizes) -> float:
+    lanes = s["workers.num_workers"] * s["workers.num_envs"]
+    history = frame * s["targets.history_length"]
+    return lanes * (_ENV_BYTES + history + s["workers.segment_length"] * (step + 40))
+
+  def batch(s: Sizes) -> float:
+    frames = (
+      num_cells * np.dtype(spec.frame_dtype).itemsize * (s["targets.history_length"] + config.frames_ahead)
+    )
+    unrolled = (
+      (s["targets.unroll_steps"] + 1) * _FLOAT * (num_actions + 2 * s["scalar_transform.support_max"])
+    )
+    return s["learner.batch_size"] * (s["learner.updates_per_call"] * frames + unrolled + _FLOAT * latent(s))
+
+  parts: dict[str, Callable[[Sizes], float]] = {
+    "replay": replay,
+    "acting": acting,
+    "a batch": batch,
+    "evaluation": _evaluation,
+  }
+  if config.algorithm == "q_learning" and config.q_learning.kind == "table":
+    parts["the table"] = lambda s: s["q_learning.capacity"] * (2 * _FLOAT * num_actions + 16)
+  if config.searches:
+    num_lanes = "workers.num_envs"
+    parts["the search"] = lambda s: search(s, s[num_lanes], s["planners.train.num_simulations"])
+    parts["the search of evaluations"] = lambda s: search(
+      s, s["evaluation.num_envs"], s["planners.test.num_simulations"]
+    )
+    if config.reanalyze.ratio:
+      parts["reanalyze"] = lambda s: search(
+        s, s["reanalyze.batch_size"], config.planners.for_reanalyze.num_simulations
+      )
+    parts["the network"] = lambda s: _COPIES * parameters(s)
+    if config.num_past_lanes:
+      parts["the past selves"] = lambda s: s["opponents.pool_size"] * parameters(s)
+  return parts
+
+
+def _evaluation(sizes: Sizes) -> float:
+  episodes = sizes["evaluation.episodes"] + sizes["evaluation.final_episodes"]
+  return episodes * _RESULT_BYTES + sizes["evaluation.num_envs"] * _ENV_BYTES

@@ -1,0 +1,86 @@
+"""Tests of the estimate of a run's memory."""
+
+from pathlib import Path
+
+import pytest
+
+from moozi.core.errors import UserError
+from moozi.core.spec import EnvSpec
+from moozi.io.config import load_config
+from moozi.run.memory import check_memory
+
+ROOT = Path(__file__).resolve().parents[2]
+GIB = 1 << 30
+SPEC = EnvSpec(name="test:env", frame_shape=(10, 10, 4), frame_dtype="bool", num_env_actions=6, num_players=1)
+LARGE = EnvSpec(
+  name="test:env", frame_shape=(84, 84, 3), frame_dtype="uint8", num_env_actions=18, num_players=1
+)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "config").rglob("*.yaml")), ids=lambda p: p.stem)
+def test_every_configuration_fits(path):
+  config = load_config(path)
+  is_large = "atari" in str(path)
+  gib = 24 if is_large and "gpu" in str(path) else 8
+  check_memory(config, LARGE if is_large else SPEC, gib * GIB)
+
+
+@pytest.mark.parametrize(
+  ("overrides", "message"),
+  [
+    (
+      ["replay.capacity=1000000000000"],
+      "replay.capacity=1000000000000: .* replay takes .* replay.capacity to",
+    ),
+    (
+      ["planners.train.num_simulations=1000000000"],
+      "planners.train.num_simulations=1000000000: .*the search",
+    ),
+    (
+      ["planners.test.num_simulations=1000000000"],
+      "planners.test.num_simulations=1000000000: .*the search of",
+    ),
+    (
+      ["workers.num_envs=1000000000", "replay.capacity=100000000000"],
+      "workers.num_envs=1000000000: .* the mach",
+    ),
+    (
+      ["network.kind=mlp", "network.latent_size=1000000000"],
+      "network.latent_size=1000000000: .* the network",
+    ),
+    (["network.kind=resnet", "network.channels=1000000"], "network.channels=1000000: .* the network takes"),
+    (["network.num_dynamics_blocks=1000000000"], "network.num_dynamics_blocks=1000000000: .* the network"),
+    (["learner.updates_per_call=1000000000"], "learner.updates_per_call=1000000000: .* a batch takes"),
+    (["targets.history_length=1000000", "replay.capacity=100000000"], "targets.history_length=1000000: "),
+    (["scalar_transform.support_max=1000000000"], "scalar_transform.support_max=1000000000: "),
+    (["evaluation.episodes=1000000000"], "evaluation.episodes=1000000000: .* evaluation takes"),
+    (["evaluation.num_envs=1000000000"], "evaluation.num_envs=1000000000: "),
+    (["workers.segment_length=1000000", "replay.capacity=70000000"], "workers.segment_length=1000000: "),
+    (["algorithm=ppo", "ppo.num_envs=1000000000"], "ppo.num_envs=1000000000: .* acting takes"),
+    (
+      ["algorithm=q_learning", "q_learning.kind=table", "q_learning.capacity=1000000000000"],
+      "q_learning.capacity=1000000000000: .* the table takes",
+    ),
+  ],
+)
+def test_a_run_that_cannot_fit_names_the_key(overrides, message):
+  config = load_config(None, overrides)
+  with pytest.raises(UserError, match=message) as caught:
+    check_memory(config, SPEC, 8 * GIB)
+  assert "the machine has 8.0 GiB" in str(caught.value)
+
+
+def test_the_advice_fits():
+  config = load_config(None, ["replay.capacity=1000000000000"])
+  with pytest.raises(UserError) as caught:
+    check_memory(config, SPEC, 8 * GIB)
+  value = str(caught.value).rpartition("at most ")[2].replace(",", "")
+  check_memory(load_config(None, [f"replay.capacity={value}"]), SPEC, 8 * GIB)
+
+
+def test_frames_that_are_too_large_name_the_environment():
+  spec = EnvSpec(
+    name="test:env", frame_shape=(100_000, 100_000, 3), frame_dtype="uint8", num_env_actions=6, num_players=1
+  )
+  with pytest.raises(UserError, match=r"env\.name=.* with frames of 100,000×100,000×3: .*choose a smaller"):
+    check_memory(load_config(None), spec, 8 * GIB)

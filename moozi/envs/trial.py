@@ -89,8 +89,10 @@ def _check_rules(environment: Environment) -> None:
 
 
 def _is_equal(a: TimeStep, b: TimeStep) -> bool:
+  """Returns whether steps are the same, except that only one of them may be at a step cap."""
   parts = zip(a.observation, b.observation, strict=True)
-  return a[:3] == b[:3] and all(np.array_equal(x, y) for x, y in parts)
+  same = all(np.array_equal(x, y) for x, y in parts)
+  return same and a.reward == b.reward and (a.discount == 0) == (b.discount == 0)
 
 
 def check_picture(

@@ -84,7 +84,7 @@ class RandomLoss(RandomStart):
     return super().step(action)
 
 
-def make(game="Nim", is_perfect_information=True, **kwargs):
+def make(game="Nim", is_perfect_information=True, max_episode_steps=None, **kwargs):
   spec = EnvSpec(
     name="nim",
     frame_shape=(1, 1, 11),
@@ -93,7 +93,7 @@ def make(game="Nim", is_perfect_information=True, **kwargs):
     num_players=2,
     is_perfect_information=is_perfect_information,
   )
-  return GameEnvironment(globals()[game](**kwargs), spec)
+  return GameEnvironment(globals()[game](**kwargs), spec, max_episode_steps)
 
 
 @functools.cache
@@ -159,6 +159,10 @@ def test_games_that_mcts_cannot_search(env, message):
 def test_games_that_no_search_can_copy_are_refused(game, message):
   with pytest.raises(UserError, match=message):
     registry.env_spec(f"{HERE}:make", game=game)
+
+
+def test_copies_may_ignore_a_step_cap():
+  assert registry.env_spec(f"{HERE}:make", max_episode_steps=2).num_players == 2
 
 
 def test_a_game_with_chance_is_allowed_without_max_moves(monkeypatch):

@@ -57,8 +57,8 @@ def load_config(path: str | Path | None, overrides: Sequence[str | Mapping[str, 
     layers += _with_new_names([layer], f"{path}: ")
   num_layers = len(layers)
   added = [_parse_override(x) if isinstance(x, str) else x for x in overrides]
-  for layer in added:
-    _refuse_large(layer, "")
+  for settings in added:
+    _refuse_large(settings, "")
   layers += _with_new_names(added, "")
   try:
     return _merge(layers, where)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from moozi.api.run_access import writing
 from moozi.core.errors import UserError, reason_of
+from moozi.core.text import printable
 from moozi.experiments.comparison import (
   CENTERS,
   INTERVAL_NOTE,
@@ -145,7 +146,7 @@ class Comparison:
       write_comparison_page(paths["page"], self.data())
       write_figure(paths["picture"], self.figure())
       write_text(paths["scores"], json.dumps(self.to_json(), indent=1, allow_nan=False) + "\n")
-      write_text(paths["table"], self.table().to_csv(index=False))
+      write_text(paths["table"], printable(self.table().to_csv(index=False)))
     return paths
 
   def __str__(self) -> str:

@@ -1,6 +1,5 @@
 """Reads a run directory: its metrics, evaluations, checkpoints, figures and agent."""
 
-import html
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -8,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from moozi.api.run_access import check_searches, open_run, place_in_run, writing
 from moozi.core.config import Config
 from moozi.core.errors import UserError
+from moozi.core.text import html_text
 from moozi.io.checkpoints import CheckpointInfo, list_checkpoints
 from moozi.io.metrics import TICK_KEYS, read_metrics
 from moozi.io.run_directory import RunDirectory
@@ -201,7 +201,7 @@ class Run(os.PathLike[str]):
         episodes = summary.get("test_episodes")
         rows["return"] = f"{mean:z.2f} ± {std:.2f} over {episodes} evaluation episodes"
     cells = "".join(
-      f'<tr><th scope="row">{html.escape(name)}</th><td>{html.escape(text)}</td></tr>'
+      f'<tr><th scope="row">{html_text(name)}</th><td>{html_text(text)}</td></tr>'
       for name, text in rows.items()
     )
     return f"<table>{cells}</table>"

@@ -2,13 +2,13 @@
 
 import dataclasses
 from typing import TYPE_CHECKING, Any
-from xml.sax.saxutils import escape
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from moozi.api.run_access import check_number
 from moozi.core.search_record import SearchTree
+from moozi.core.text import html_text
 
 if TYPE_CHECKING:
   import pandas as pd
@@ -112,10 +112,10 @@ class Search:
       cells = [f"{self.prior[a]:.3f}", f"{self.policy[a]:.3f}", str(self.visits[a])]
       cells += [f"{self.network_q_values[a]:+.3f}", q]
       text = "".join(f"<td>{cell}</td>" for cell in cells)
-      rows.append(f'<tr><th scope="row">{escape(self.action_names[a])}</th>{text}</tr>')
+      rows.append(f'<tr><th scope="row">{html_text(self.action_names[a])}</th>{text}</tr>')
     picture = self._draw(60, []).replace("<svg ", '<svg role="img" aria-label="search tree" ', 1)
     return (
-      f'<div><p>{escape(str(self))}</p><table style="text-align:right"><thead><tr>{head}</tr></thead>'
+      f'<div><p>{html_text(str(self))}</p><table style="text-align:right"><thead><tr>{head}</tr></thead>'
       f"<tbody>{''.join(rows)}</tbody></table>"
       f'<div tabindex="0" role="region" aria-label="search tree" style="overflow:auto;max-height:40em">'
       f"{picture}</div></div>"

@@ -4,8 +4,6 @@ Each command is a module in `moozi/commands`, which checks all input before it c
 Commands import JAX and Ray inside their functions, to keep `moozi --help` fast.
 """
 
-import os
-import sys
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -29,7 +27,7 @@ from moozi.commands.trajectories import list_trajectories
 from moozi.commands.watch import watch
 from moozi.commands.zoo import zoo
 from moozi.core.errors import UserError
-from moozi.core.text import printable
+from moozi.io.output import discard_output, notice, prepare_streams, say
 
 # The base class of usage errors, which Typer's own copy of click does not export.
 _UsageError: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
@@ -50,6 +48,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
   Args:
     arguments: the arguments after the program's name; None takes `sys.argv`.
   """
+  prepare_streams()
   try:
     status = app(
       args=None if arguments is None else list(arguments), prog_name="moozi", standalone_mode=False
@@ -61,7 +60,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     if (
       type(e).__name__ == "NoArgsIsHelpError"
     ):  # a command was called without arguments; its help is printed unchanged
-      print(e.format_message(), file=sys.stderr)  # type: ignore[attr-defined]
+      notice(e.format_message())  # type: ignore[attr-defined]
       return 2
     return _fail(e.format_message())  # type: ignore[attr-defined]
   except (typer.Abort, KeyboardInterrupt):
@@ -69,13 +68,13 @@ def run(arguments: Sequence[str] | None = None) -> int:
   except BrokenPipeError:
     # The reader of the output exited (`moozi envs | head`). Python would report the broken pipe again when it
     # flushes the output at exit.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    discard_output()
     return 0
   return status if isinstance(status, int) else 0
 
 
 def _fail(message: str) -> int:
-  print(f"moozi: error: {printable(' '.join(message.split()))}", file=sys.stderr)
+  notice(f"moozi: error: {' '.join(message.split())}")
   return 2
 
 
@@ -83,7 +82,7 @@ def _print_version(is_requested: bool) -> None:
   if is_requested:
     from moozi import __version__
 
-    print(f"moozi {__version__}")
+    say(f"moozi {__version__}")
     raise typer.Exit
 
 

@@ -1,7 +1,6 @@
 """`moozi arena`."""
 
 import re
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +9,7 @@ import typer
 from moozi.commands import common
 from moozi.core.errors import UserError
 from moozi.io.machine import num_cores
+from moozi.io.output import notice
 
 _PLAYERS_HELP = (
   "An environment such as open_spiel:connect_four, or a configuration; then players: random, mcts:100 "
@@ -102,7 +102,7 @@ def arena(
       )
   except KeyboardInterrupt:
     kept = f"keeps {counts[0]} of {counts[1]} games" if counts else "is unchanged"
-    print(f"stopped: {out} {kept}; the same command continues", file=sys.stderr)
+    notice(f"stopped: {out} {kept}; the same command continues")
     return 130
   common.print_results(result, result.save(out), as_json)
   return 0

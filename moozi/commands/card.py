@@ -5,6 +5,7 @@ from typing import Annotated
 
 from moozi.commands.common import Run, output
 from moozi.core.errors import UserError
+from moozi.io.output import say
 
 
 def card(run: Run, out: Annotated[Path | None, output("card.md", "DIR")] = None) -> int:
@@ -19,5 +20,5 @@ def card(run: Run, out: Annotated[Path | None, output("card.md", "DIR")] = None)
   with writing("--out", folder):
     if folder.exists() and not folder.is_dir():
       raise UserError(f"--out={out}: is a file; must be a folder")
-    print("\n".join(map(str, write_card(directory, folder))))
+    say(*write_card(directory, folder))
   return 0

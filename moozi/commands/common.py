@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from moozi.core.errors import UserError
-from moozi.core.text import printable
+from moozi.io.output import can_draw, notice, say
 
 
 def integer(text: str, *names: str, minimum: int = 1, maximum: int = 10**9 - 1, metavar: str = "N") -> Any:
@@ -80,9 +80,9 @@ def describe_human_normalized(score: float) -> str:
 def print_results(results: Any, paths: Mapping[str, Path], as_json: bool) -> None:
   """Prints results that have `to_json` as JSON, or as text with the paths of the files that they are in."""
   if as_json:
-    print(json.dumps(results.to_json(), allow_nan=False))
+    say(json.dumps(results.to_json(), allow_nan=False))
   else:
-    print(printable(str(results)), *paths.values(), sep="\n")
+    say(results, *paths.values())
 
 
 @contextlib.contextmanager
@@ -92,7 +92,7 @@ def progress_bar(unit: str) -> Iterator[Callable[[int, int], None]]:
   from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
   columns = (TextColumn(unit), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-  with Progress(*columns, console=Console(file=sys.stderr), disable=not sys.stderr.isatty()) as bar:
+  with Progress(*columns, console=Console(file=sys.stderr), disable=not can_draw(sys.stderr)) as bar:
 
     def show(done: int, total: int) -> None:
       if not bar.task_ids:
@@ -104,8 +104,8 @@ def progress_bar(unit: str) -> Iterator[Callable[[int, int], None]]:
 
 def print_progress(text: str) -> None:
   """Replaces the last line of standard error, if standard error is a terminal."""
-  if sys.stderr.isatty():
-    print(text if text == "\n" else f"\r{text}", end="", file=sys.stderr, flush=True)
+  if can_draw(sys.stderr):
+    notice("" if text == "\n" else text, start="" if text == "\n" else "\r", end=text if text == "\n" else "")
 
 
 @contextlib.contextmanager

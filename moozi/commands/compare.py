@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from moozi.commands import common
+from moozi.io.output import say
 
 
 def compare(
@@ -34,5 +35,5 @@ def compare(
     paths = {} if out is None else comparison.save(out)
   common.print_results(comparison, paths, as_json)
   if out is None and not as_json:
-    print("--out DIR writes the curves as a page and a picture.")
+    say("--out DIR writes the curves as a page and a picture.")
   return 0

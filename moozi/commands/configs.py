@@ -9,6 +9,7 @@ import typer
 
 from moozi.core.errors import UserError
 from moozi.core.text import shell_command
+from moozi.io.output import say
 
 if TYPE_CHECKING:
   from moozi.io.config_files import ConfigInfo
@@ -45,7 +46,7 @@ def configs(
   if not infos:
     raise UserError(f"{' '.join(words)}: no configuration has this in its name, environment or description")
   if as_json:
-    print(json.dumps([dataclasses.asdict(info) | {"path": str(info.path)} for info in infos], indent=2))
+    say(json.dumps([dataclasses.asdict(info) | {"path": str(info.path)} for info in infos], indent=2))
   else:
     _print_table(infos)
   return 0
@@ -63,8 +64,8 @@ def _show(arguments: list[str]) -> None:
     raise UserError("CONFIG: missing; must be a configuration that `moozi configs` lists, or a YAML file")
   name, *overrides = arguments
   config = load_config(name, overrides)
-  print(f"# Printed by `{shell_command('moozi', 'configs', 'show', *arguments)}`.")
-  print(dump_yaml(config_to_dict(config)), end="")
+  say(f"# Printed by `{shell_command('moozi', 'configs', 'show', *arguments)}`.")
+  say(dump_yaml(config_to_dict(config)), end="")
 
 
 def _print_table(infos: "list[ConfigInfo]") -> None:
@@ -85,20 +86,20 @@ def _print_table(infos: "list[ConfigInfo]") -> None:
     with console.capture() as captured:
       console.print(table)
     # Removes rich's padding, which terminals and files do not need.
-    print("\n".join(line.rstrip() for line in captured.get().splitlines()))
-  print("\nmoozi train NAME trains one of them; moozi configs show NAME prints its settings.")
-  print("Times and mean returns are of one run unless stated.")
-  print("A comment in each file names their source.")
+    say("\n".join(line.rstrip() for line in captured.get().splitlines()))
+  say("\nmoozi train NAME trains one of them; moozi configs show NAME prints its settings.")
+  say("Times and mean returns are of one run unless stated.")
+  say("A comment in each file names their source.")
 
 
 def _print_blocks(infos: "list[ConfigInfo]", width: int) -> None:
   """Prints the name of each configuration on a line, and below it what a table would have in columns."""
   for info in infos:
-    print(info.name)
+    say(info.name)
     parts = ((_needs(info), "needs "), (info.time or "–", "time: "), (info.reached or "–", "return: "))
     texts = [label + text for text, label in parts if text != "–"]
     for text in texts or [info.summary]:
-      print(textwrap.fill(text, max(width, 20), initial_indent="  ", subsequent_indent="    "))
+      say(textwrap.fill(text, max(width, 20), initial_indent="  ", subsequent_indent="    "))
 
 
 def _needs(info: "ConfigInfo") -> str:

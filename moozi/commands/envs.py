@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from moozi.commands.common import AsJson
+from moozi.io.output import say
 
 if TYPE_CHECKING:
   from moozi.envs.registry import EnvironmentInfo, LibraryInfo
@@ -27,12 +28,12 @@ def list_environments(
     for info in libraries:
       games = [dataclasses.asdict(env) for env in registry.list_environments(info.name)]
       out.append(dataclasses.asdict(info) | {"games": games if info.num_games is not None else []})
-    print(json.dumps({"libraries": out}))
+    say(json.dumps({"libraries": out}))
   elif library is None:
     _print_libraries(libraries)
   else:
     if libraries[0].missing is not None:
-      print(f"{library}: {libraries[0].missing}")
+      say(f"{library}: {libraries[0].missing}")
     if libraries[0].num_games is not None:
       _print_games(registry.list_environments(library))
   return 0
@@ -41,18 +42,18 @@ def list_environments(
 def _print_libraries(libraries: "list[LibraryInfo]") -> None:
   """Prints a line per library."""
   texts = max(len(info.summary) for info in libraries)
-  print(f"{'library':<10}  games  {'':<{texts}}  status")
+  say(f"{'library':<10}  games  {'':<{texts}}  status")
   for info in libraries:
     number = "–" if info.num_games is None else info.num_games
-    print(f"{info.name:<10}  {number:>5}  {info.summary:<{texts}}  {info.missing or 'installed'}")
-  print("`moozi envs LIBRARY` lists games and options; env.name=my_module:make_env is one of your own.")
+    say(f"{info.name:<10}  {number:>5}  {info.summary:<{texts}}  {info.missing or 'installed'}")
+  say("`moozi envs LIBRARY` lists games and options; env.name=my_module:make_env is one of your own.")
 
 
 def _print_games(envs: "list[EnvironmentInfo]") -> None:
   """Prints a line per game, and the options below the last game that has them."""
   width = max(len(env.name) for env in envs)
   for i, env in enumerate(envs):
-    print(f"{env.name:<{width}}  {env.summary}")
+    say(f"{env.name:<{width}}  {env.summary}")
     if i + 1 == len(envs) or envs[i + 1].options != env.options:
       for key, text in env.options.items():
-        print(f"    env.kwargs.{key}: {text}")
+        say(f"    env.kwargs.{key}: {text}")

@@ -8,6 +8,7 @@ import typer
 
 from moozi.commands import common
 from moozi.core.errors import UserError
+from moozi.io.output import say
 
 if TYPE_CHECKING:
   from moozi.api.agent import Agent
@@ -107,9 +108,9 @@ def evaluate(
   keys += (HUMAN_KEY,) * (HUMAN_KEY in result)
   result = {key: result.get(key) for key in keys}
   if as_json:
-    print(json.dumps(to_plain_json(result), allow_nan=False))
+    say(json.dumps(to_plain_json(result), allow_nan=False))
   else:
-    print(_describe_evaluation(result))
+    say(_describe_evaluation(result))
   return 0
 
 
@@ -156,5 +157,5 @@ def _play(agent: "Agent", episodes: int, video: Path | None, options: dict[str, 
 
     with writing("--video", video):
       for path in write_videos(video, result, agent.spec):
-        print(f"video: {path}")
+        say(f"video: {path}")
   return result.summary() | {"returns": result.returns, "lengths": result.lengths}

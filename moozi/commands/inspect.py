@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from moozi.commands import common
 from moozi.core.errors import UserError
+from moozi.io.output import say
 
 if TYPE_CHECKING:
   from moozi.core.search_record import InspectedEpisode, SearchTree
@@ -52,7 +53,7 @@ def inspect(
       action=int(played.actions[step]) if played.is_agents[step] else None,
       max_nodes=nodes,
     )
-  print("\n".join([summary, *_table(spec, played, step, tree), *map(str, paths)]))
+  say("\n".join([summary, *_table(spec, played, step, tree), *map(str, paths)]))
   return 0
 
 

@@ -3,7 +3,6 @@
 import contextlib
 import itertools
 import math
-import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 
 from moozi.commands import common
+from moozi.core.text import shell_command
+from moozi.io.output import say
 
 if TYPE_CHECKING:
   from moozi.analysis.latent_paths import LatentPaths
@@ -68,17 +69,17 @@ def latent(
     write_latent_picture(folder / "latent.png", *states, *drifts, title, config.targets.unroll_steps)
     write_projector(folder / "projector", vectors, metadata, pictures)
   drift, state_size = np.nanmean(drifts[0][:, 1]), paths.encoded.shape[1]
-  print(f"episode:            {name}")
-  print(f"picture:            {folder / 'latent.png'}")
-  print(f"drift after 1 step: {drift:.3f} times the states' RMS distance from their mean")
-  print(f"unrolls:            {len(paths.starts)}")
+  say(f"episode:            {name}")
+  say(f"picture:            {folder / 'latent.png'}")
+  say(f"drift after 1 step: {drift:.3f} times the states' RMS distance from their mean")
+  say(f"unrolls:            {len(paths.starts)}")
   if vectors.shape[1] < state_size:
-    print(
+    say(
       f"projector data:     {vectors.shape[1]} principal components of {state_size:,} numbers per state, "
       f"{share:.0%} of the variance"
     )
-  tensorboard = [str(Path(sys.executable).with_name("tensorboard")), "--logdir", str(folder / "projector")]
-  print(f"projector:          {shlex.join(tensorboard)}")
+  program = Path(sys.executable).with_name("tensorboard")
+  say(f"projector:          {shell_command(program, '--logdir', folder / 'projector')}")
   return 0
 
 

@@ -15,6 +15,8 @@ from moozi.commands import common
 from moozi.commands.keyboard import END, Keyboard
 from moozi.commands.watch import MAX_SPEED
 from moozi.core.errors import UserError
+from moozi.core.text import printable
+from moozi.io.output import can_draw, say
 from moozi.io.zoo import ZOO_PREFIX
 
 if TYPE_CHECKING:
@@ -303,7 +305,7 @@ def _play_alone(env: "Environment", steps_per_s: float) -> int:
   idle = next((a for a, name in enumerate(_names(spec)) if name.lower() in _IDLE_NAMES), None)
   if steps_per_s and idle is None:
     raise UserError(f"--speed={steps_per_s:g}: must be 0, since {spec.name} has no action that does nothing")
-  if not (sys.stdin.isatty() and sys.stdout.isatty()):
+  if not (sys.stdin.isatty() and can_draw(sys.stdout)):
     if steps_per_s:
       raise UserError(f"--speed={steps_per_s:g}: needs a terminal; elsewhere, each line is one step")
     return _play_by_lines(env)
@@ -338,7 +340,7 @@ def _play_alone(env: "Environment", steps_per_s: float) -> int:
         step = env.step(int(action))
         total += float(step.reward or 0.0)
         steps += 1
-  print(f"return {rounded(total):g} in {steps} steps")
+  say(f"return {rounded(total):g} in {steps} steps")
   return 0
 
 
@@ -384,8 +386,12 @@ def _draw(live: Any, env: "Environment", step: Any, figures: str, keys: dict[str
   own = None
   with contextlib.suppress(Exception):  # the frame is drawn instead
     own = to_picture(env.render())
-  picture = frame_view(shown.frame, spec, shown.to_play, own, max(20, width - 40), max(4, height - 2))
-  grid.add_row(picture, Text("\n".join(lines)))
+  columns = max(20, width - 40)
+  has_color = not live.console.no_color
+  picture = frame_view(
+    shown.frame, spec, shown.to_play, own, columns, max(4, height - 2), has_color=has_color
+  )
+  grid.add_row(picture, Text(printable("\n".join(lines))))
   live.update(grid, refresh=True)
 
 
@@ -395,7 +401,7 @@ def _play_by_lines(env: "Environment") -> int:
 
   spec, step, total, steps = env.env_spec, env.reset(), 0.0, 0
   while not step.last():
-    print(f"step {steps}, return {rounded(total):g}")
+    say(f"step {steps}, return {rounded(total):g}")
     _print_frame(spec, step.observation)
     action = _ask(spec, step.observation, "action")
     if action is None:
@@ -403,7 +409,7 @@ def _play_by_lines(env: "Environment") -> int:
     step = env.step(action)
     total += float(step.reward or 0.0)
     steps += 1
-  print(f"return {rounded(total):g} in {steps} steps")
+  say(f"return {rounded(total):g} in {steps} steps")
   return 0
 
 
@@ -418,24 +424,24 @@ def _play_board(match: "Match", seat: int, label: str) -> int:
   has_opponent = label != "self"
   if has_opponent:
     others = ", ".join(player_name(spec, i) for i in range(table.num_seats) if i != seat)
-    print(f"you are {player_name(spec, seat)}; {label} is {others}")
+    say(f"you are {player_name(spec, seat)}; {label} is {others}")
   while not match.is_over:
     mover = table.to_play
     if match.is_users_turn:
       _print_frame(spec, _shown(match))
       action = _ask(spec, _shown(match), player_name(spec, mover), match)
       if action is None:
-        print("quit before the end of the game")
+        say("quit before the end of the game")
         return 0
       match.play(action)
     else:
       match.reply()
     if not (has_opponent and mover == seat):
-      print(move_text(match, match.moves[-1]))
+      say(move_text(match, match.moves[-1]))
   # The last frame of a game with hidden information is not shown, because it is one player's view.
   if render_spec_of(spec).board is not None and spec.is_perfect_information:
     _print_frame(spec, _shown(match))
-  print(outcome_text(match))
+  say(outcome_text(match))
   return 0
 
 
@@ -482,23 +488,25 @@ def _print_opinion(match: "Match") -> None:
   with common.stdout_to_stderr():
     opinion = match.opinion()
   value = "" if opinion.value is None else f": value {rounded(opinion.value):+.3f}"
-  print(f"{opinion.by}{value}")
+  say(f"{opinion.by}{value}")
   for advice in opinion.advice[:12]:
     value = "" if advice.value is None else f"  value {rounded(advice.value):+.3f}"
-    print(f"  {action_name(match.table.spec, advice.action + 1):12} {advice.share:6.1%}{value}")
+    say(f"  {action_name(match.table.spec, advice.action + 1):12} {advice.share:6.1%}{value}")
 
 
 def _print_frame(spec: "EnvSpec", shown: Any) -> None:
   from moozi.vis.terminal import frame_text, frame_view
 
-  if not sys.stdout.isatty():
-    print(frame_text(shown.frame, spec, shown.to_play))
+  if not can_draw(sys.stdout):
+    say(frame_text(shown.frame, spec, shown.to_play))
     return
   from rich.console import Console
 
   console = Console()
   height = min(24, max(8, console.height - 6))
-  console.print(frame_view(shown.frame, spec, shown.to_play, None, min(60, console.width), height))
+  has_color = not console.no_color
+  columns = min(60, console.width)
+  console.print(frame_view(shown.frame, spec, shown.to_play, None, columns, height, has_color=has_color))
 
 
 def _ask(spec: "EnvSpec", shown: Any, who: str, match: "Match | None" = None) -> int | None:
@@ -514,14 +522,14 @@ def _ask(spec: "EnvSpec", shown: Any, who: str, match: "Match | None" = None) ->
     listed.append(f"… ({len(legal)} in all)")
   while True:
     keys = "?; q" if has_advisor else "q"
-    print(f"{who} [{', '.join(listed)}; {keys}]: ", end="", flush=True)
+    say(f"{who} [{', '.join(listed)}; {keys}]: ", end="")
     line = sys.stdin.readline()
     if not sys.stdin.isatty():
-      print()
+      say()
     text = line.strip()
     if not line or text.lower() in ("q", "quit"):
       if not line:
-        print()
+        say()
       return None
     if text == "?" and match is not None and has_advisor:
       _print_opinion(match)
@@ -529,4 +537,4 @@ def _ask(spec: "EnvSpec", shown: Any, who: str, match: "Match | None" = None) ->
     found = [a for a in legal if text == names[a] or (text == str(a) and not has_numbers)]
     if found:
       return int(found[0])
-    print(f"{text!r}: not a legal move")
+    say(f"{text!r}: not a legal move")

@@ -18,6 +18,7 @@ from moozi.api.match import Match, Played
 from moozi.commands import common
 from moozi.commands.play import move_text, outcome_text
 from moozi.core.errors import UserError, reason_of
+from moozi.io.output import say
 from moozi.vis.lettering import rounded
 from moozi.vis.play_page import actions_of, board_shape, cells_of_actions, picture_of, play_page
 from moozi.vis.render_spec import player_name, render_spec_of
@@ -34,7 +35,7 @@ def serve(match: Match, label: str, port: int) -> int:
   Raises: UserError: the port is in use.
   """
   with server_of(match, label, port) as server:
-    print(f"http://127.0.0.1:{server.server_address[1]}/ (Ctrl-C ends)", flush=True)
+    say(f"http://127.0.0.1:{server.server_address[1]}/ (Ctrl-C ends)")
     with contextlib.suppress(KeyboardInterrupt):
       server.serve_forever()
   return 0

@@ -13,6 +13,7 @@ import typer
 
 from moozi.commands import common
 from moozi.core.errors import UserError
+from moozi.io.output import say
 
 if TYPE_CHECKING:
   from moozi.acting.reanalyzer import Reanalyzer
@@ -66,7 +67,7 @@ def reanalyze(
     figures = _search_all(store, reanalyzer, lanes, config.reanalyze.batch_size * _CALLS_PER_GROUP, out)
   result = {"env": spec.name, "checkpoint": agent.checkpoint.name, "out": str(out), "steps": store.num_steps}
   result |= figures
-  print(json.dumps(to_plain_json(result), allow_nan=False) if as_json else _table(result))
+  say(json.dumps(to_plain_json(result), allow_nan=False) if as_json else _table(result))
   return 0
 
 

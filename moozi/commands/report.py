@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Annotated
 
 from moozi.commands import common
+from moozi.io.output import say
 
 
 def report(
@@ -36,5 +37,5 @@ def report(
       on_step=common.show_steps(episode or 0),
     )
   common.print_progress("\n")
-  print(path)
+  say(path)
   return 0

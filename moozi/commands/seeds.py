@@ -7,7 +7,8 @@ from pathlib import Path
 
 from moozi.core.errors import UserError
 from moozi.core.seeds import are_seeds
-from moozi.core.text import printable
+from moozi.core.text import shell_command
+from moozi.io.output import say
 
 MAX_SEEDS = 1000
 
@@ -82,7 +83,7 @@ def print_group(runs: Sequence[Path], pattern: str) -> None:
 
   started = [path for path in runs if (path / "config.yaml").exists()]
   try:
-    print(printable(str(compare(started))))
-    print(f"curves: moozi compare '{pattern}' --out DIR")
+    say(compare(started))
+    say(f"curves: {shell_command('moozi', 'compare', pattern)} --out DIR")
   except UserError as error:
-    print(printable(str(error)))
+    say(error)

@@ -1,6 +1,5 @@
 """`moozi sweep`."""
 
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -8,6 +7,8 @@ import typer
 
 from moozi.commands import common
 from moozi.core.errors import UserError
+from moozi.core.text import shell_command
+from moozi.io.output import say
 
 if TYPE_CHECKING:
   from moozi.experiments.jobs import Job
@@ -68,11 +69,11 @@ def sweep(
     if dry_run:
       for job in jobs:
         if not runner.is_done(job):
-          print(shlex.join(["moozi", *map(str, runner.next_command(job))]))
+          say(shell_command("moozi", *runner.next_command(job)))
       return 0
     is_ok = status or runner.run(jobs)
-  print(_table(jobs, plan.folder))
-  print()
+  say(_table(jobs, plan.folder))
+  say()
   print_group([plan.folder / job.name for job in jobs], str(plan.folder))
   return 0 if is_ok else 1
 

@@ -8,6 +8,7 @@ import typer
 
 from moozi.commands.common import Run, number_of, output
 from moozi.core.errors import UserError
+from moozi.io.output import say
 
 
 def timeline(
@@ -44,12 +45,12 @@ def timeline(
     folder.mkdir(parents=True, exist_ok=True)
     write_bytes(folder / "timeline.png", timeline_png(part, title, skipped))
     write_bytes(folder / "timeline.json", json.dumps(trace_of(part, name), allow_nan=False).encode())
-  print(title)
+  say(title)
   width = max(len("actor"), *(len(actor) for actor in part))
-  print(f"{'actor':<{width}}    idle  busy with")
+  say(f"{'actor':<{width}}    idle  busy with")
   for actor, stretches in part.items():
     work = ", ".join(f"{kind} {share:.1%}" for kind, share in shares(stretches).items())
-    print(f"{actor:<{width}}  {idle_share(stretches):>6.1%}  {work or '–'}")
-  print(f"picture: {folder / 'timeline.png'}")
-  print(f"trace:   {folder / 'timeline.json'} (open in ui.perfetto.dev)")
+    say(f"{actor:<{width}}  {idle_share(stretches):>6.1%}  {work or '–'}")
+  say(f"picture: {folder / 'timeline.png'}")
+  say(f"trace:   {folder / 'timeline.json'} (open in ui.perfetto.dev)")
   return 0

@@ -11,6 +11,8 @@ from moozi.commands.common import describe_human_normalized, integer
 from moozi.commands.seeds import parse_seeds, train_seeds
 from moozi.commands.signals import stop_at_signals
 from moozi.core.errors import UserError
+from moozi.core.text import shell_command
+from moozi.io.output import notice, say
 from moozi.run import interrupts
 
 if TYPE_CHECKING:
@@ -88,7 +90,7 @@ def _start(name: str, overrides: list[str], allow_code: bool) -> int:
     training = create_run(config, spec, stop=stop)
     if duration := describe_duration(name, config.env.name):
       own = " (without your overrides)" if overrides else ""
-      print(f"moozi: {duration}{own}", file=sys.stderr)
+      notice(f"moozi: {duration}{own}")
     return _run_training(training)
 
 
@@ -101,8 +103,8 @@ def _resume(path: Path, overrides: list[str], allow_code: bool, allow_own_code: 
   training = continue_run(path, overrides, allow_code=allow_code, allow_own_code=allow_own_code)
   assert training.resumed is not None
   for text in training.resumed.skipped:
-    print(f"moozi: skipped {text}", file=sys.stderr)
-  print(f"moozi: resuming from {training.resumed.name}", file=sys.stderr)
+    notice(f"moozi: skipped {text}")
+  notice(f"moozi: resuming from {training.resumed.name}")
   interrupts.check()
   with stop_at_signals(training.stop):
     return _run_training(training)
@@ -119,13 +121,14 @@ def _run_training(training: "Training") -> int:
   summary = training.summary
   assert summary is not None, "the run has ended"
   if summary["test_return_mean"] is not None:
-    print(_describe_return(summary))
+    say(_describe_return(summary))
     if summary["reason"] != "stopped":
       _print_random_play(training.config, summary["test_episodes"])
   run = training.run
-  print(f"run directory: {run.path}")
+  say(f"run directory: {run.path}")
   if training.config.logging.tensorboard:
-    print(f"TensorBoard:   {Path(sys.executable).with_name('tensorboard')} --logdir {run.path.parent}")
+    program = Path(sys.executable).with_name("tensorboard")
+    say(f"TensorBoard:   {shell_command(program, '--logdir', run.path.parent)}")
   return 0
 
 
@@ -147,7 +150,7 @@ def _print_random_play(config: "Config", num_episodes: int) -> None:
 
   try:
     random_play = random_returns(config, num_episodes=num_episodes)
-    print(f"random play:   {random_play.mean():z.2f} ± {random_play.std():.2f}")
+    say(f"random play:   {random_play.mean():z.2f} ± {random_play.std():.2f}")
   except Exception as error:
     # The run has succeeded, so an environment that fails here must not fail the command.
-    print(f"random play:   failed: {type(error).__name__}: {error}")
+    say(f"random play:   failed: {type(error).__name__}: {error}")

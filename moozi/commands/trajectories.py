@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from moozi.commands.common import AsJson
+from moozi.io.output import say
 
 if TYPE_CHECKING:
   from moozi.io.trajectories import TrajectoryStore
@@ -40,12 +41,12 @@ def list_trajectories(
       {"lane": lane, "start": g.start, "length": g.length, "return": g.total_reward, "end": g.end}
       for lane, g in games
     ]
-    print(json.dumps(to_plain_json(about | {"games": rows}), allow_nan=False))
+    say(json.dumps(to_plain_json(about | {"games": rows}), allow_nan=False))
     return 0
-  print(f"{'lane':>6} {'from step':>10} {'length':>8} {'return':>10}  end")
+  say(f"{'lane':>6} {'from step':>10} {'length':>8} {'return':>10}  end")
   for lane, game in games:
-    print(f"{lane:>6} {game.start:>10} {game.length:>8} {game.total_reward:>z10.2f}  {game.end}")
-  print(_summary(about, [game for _, game in games]))
+    say(f"{lane:>6} {game.start:>10} {game.length:>8} {game.total_reward:>z10.2f}  {game.end}")
+  say(_summary(about, [game for _, game in games]))
   return 0
 
 

@@ -11,6 +11,7 @@ import typer
 
 from moozi.commands import common
 from moozi.commands.keyboard import END, Keyboard
+from moozi.io.output import can_draw, say
 
 if TYPE_CHECKING:
   from rich.live import Live
@@ -40,7 +41,7 @@ def watch(
   with common.stdout_to_stderr():
     agent = load(run, checkpoint, simulations=simulations, allow_code=allow_code)
   evaluator = agent.evaluator()
-  if not sys.stdout.isatty():
+  if not can_draw(sys.stdout):
     for episode in range(episodes or 1):
       _print_episode(agent, evaluator, episode)
     return 0
@@ -55,7 +56,7 @@ def watch(
     numbers = itertools.count() if episodes is None else range(episodes)
     ends = [show.play(episode) for episode in itertools.takewhile(lambda _: not show.is_over, numbers)]
   for line in ends:
-    print(line)
+    say(line)
   return 0
 
 
@@ -66,8 +67,8 @@ def _print_episode(agent: "Agent", evaluator: Any, episode: int) -> None:
   count = _Count(agent, episode)
   for step in evaluator.play(agent.state.params, agent.state.net_state, episode):
     count.add(step)
-    print(f"episode {episode} step {count.steps}: {step_line(step, agent.spec)}", flush=True)
-  print(count.end(), flush=True)
+    say(f"episode {episode} step {count.steps}: {step_line(step, agent.spec)}")
+  say(count.end())
 
 
 class _Count:
@@ -133,7 +134,9 @@ class _Show:
     lines = [f"{self._agent.spec.name}, {self._agent.checkpoint.name}"]
     lines += [f"episode {episode}   step {count.steps}   return {rounded(count.total):g}"]
     lines += step_lines(step, self._agent.spec)
-    view = step_view(step, self._agent.spec, lines, console.width, console.height - 2)
+    view = step_view(
+      step, self._agent.spec, lines, console.width, console.height - 2, has_color=not console.no_color
+    )
     pace = "paused" if self._is_paused else f"{self._steps_per_s:g} steps/s"
     self._live.update(Group(view, Text(f"{pace}   {_HELP}", "dim", no_wrap=True)), refresh=True)
 

@@ -1,12 +1,12 @@
 """`moozi zoo`."""
 
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from moozi.commands.common import AsJson
 from moozi.core.errors import UserError
+from moozi.io.output import notice, say
 
 if TYPE_CHECKING:
   from moozi.io.card import Card
@@ -24,7 +24,7 @@ def zoo(as_json: AsJson = False) -> int:
       path = resolve_run(ZOO_PREFIX + name)
       agents.append((read_card(path / CARD), path))
     except UserError as error:
-      print(f"moozi: skipped {error}", file=sys.stderr)
+      notice(f"moozi: skipped {error}")
   if as_json:
     rows = [
       {
@@ -39,7 +39,7 @@ def zoo(as_json: AsJson = False) -> int:
       }
       for card, path in agents
     ]
-    print(json.dumps({"agents": rows}, allow_nan=False))
+    say(json.dumps({"agents": rows}, allow_nan=False))
     return 0
   header = ("name", "environment", "return, 95% interval", "steps", "minutes", "size")
   table = [header]
@@ -50,8 +50,8 @@ def zoo(as_json: AsJson = False) -> int:
     table.append((ZOO_PREFIX + card.name, card.env, result_text(card.evaluation), steps, minutes, size))
   widths = [max(len(row[i]) for row in table) for i in range(len(header))]
   for row in table:
-    print("  ".join(f"{text:<{width}}" for text, width in zip(row, widths, strict=True)).rstrip())
+    say("  ".join(f"{text:<{width}}" for text, width in zip(row, widths, strict=True)).rstrip())
   if agents:
-    print("\nmoozi watch NAME plays one; moozi card NAME writes its card.")
-    print("An interval covers the episodes of one agent; it says nothing about other seeds.")
+    say("\nmoozi watch NAME plays one; moozi card NAME writes its card.")
+    say("An interval covers the episodes of one agent; it says nothing about other seeds.")
   return 0

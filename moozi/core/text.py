@@ -1,11 +1,16 @@
 """Text as each kind of output needs it: names of files and environments come from outside.
 
-A terminal would execute escape sequences, a shell would split words, and Markdown would read marks. Every
-output passes such text through one of these functions; HTML and SVG take `html.escape(printable(text))`.
+A terminal would execute escape sequences, a shell would split words, and Markdown and HTML would read marks.
+Every output passes such text through one of these functions. Titles of figures take `printable`.
 """
 
+import html
 import os
+import re
 import shlex
+
+_MARKS = re.compile(r"[\\`*\[\]<>|&]|(?<![^\W_])_|_(?![^\W_])|~(?=~)|(?<=~)~")
+_LINKS = re.compile(r"(?i)\b(https?|ftp|mailto|xmpp)(?=:)|\b(www)(?=\.)")
 
 
 def printable(text: str) -> str:
@@ -20,6 +25,22 @@ def printable(text: str) -> str:
 def one_cell(text: str) -> str:
   """Returns the text as `printable` does, on one line."""
   return printable(text).replace("\n", "?")
+
+
+def html_text(text: str) -> str:
+  """Returns the text for HTML and SVG, also in attributes."""
+  return html.escape(printable(text), quote=True)
+
+
+def markdown_text(text: str) -> str:
+  """Returns the text as one line of Markdown without marks, HTML and links, also in a table's cell."""
+  marked = _MARKS.sub(lambda found: "\\" + found[0], one_cell(text))
+  return _LINKS.sub(lambda found: found[0] + "\\", marked)
+
+
+def markdown_code(text: str) -> str:
+  """Returns the text as a code span of Markdown, also in a table's cell."""
+  return f"`{one_cell(text).replace('`', '?').replace('|', chr(92) + '|') or ' '}`"
 
 
 def shell_command(*words: object) -> str:

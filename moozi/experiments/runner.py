@@ -15,6 +15,7 @@ from moozi.experiments.jobs import GROWABLE, Job, progress_of
 from moozi.experiments.time_budget import TimeBudget
 from moozi.io.checkpoints import list_checkpoints
 from moozi.io.machine import num_cores
+from moozi.io.output import say
 from moozi.io.run_directory import RunDirectory
 from moozi.io.run_lock import RunLock
 
@@ -36,8 +37,8 @@ J = TypeVar("J", bound=Job)
 
 def print_line(line: str) -> None:
   """Prints a line, unless the terminal is closed."""
-  with contextlib.suppress(OSError):
-    print(line, flush=True)
+  with contextlib.suppress(OSError, UserError):
+    say(line)
 
 
 class CommandError(Exception):

@@ -39,8 +39,8 @@ def write_bytes(path: Path, data: bytes) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-  """Writes a UTF-8 text file as `write_bytes` does."""
-  write_bytes(path, text.encode("utf-8"))
+  """Writes a UTF-8 text file as `write_bytes` does; `?` stands for a byte of a name that is not UTF-8."""
+  write_bytes(path, text.encode("utf-8", "replace"))
 
 
 def write_synced(path: Path, data: bytes) -> None:

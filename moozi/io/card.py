@@ -7,7 +7,6 @@ value that is not known is None.
 import contextlib
 import json
 import math
-import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import pydantic
 
 from moozi.core.config import Config
 from moozi.core.errors import UserError
+from moozi.core.text import one_cell, shell_command
 from moozi.io.checkpoints import CheckpointInfo, list_checkpoints
 from moozi.io.config import config_to_dict, load_config
 from moozi.io.config_files import config_root, find_config, list_configs
@@ -146,7 +146,7 @@ def make_card(
   wall_s = number_in(counters.get("wall_s"))
   machine = _describe(summary.get(MACHINE), config)
   return Card(
-    name=name or run.path.resolve().name,
+    name=name or one_cell(run.path.resolve().name),
     env=config.env.name,
     env_kwargs=config_to_dict(config)["env"]["kwargs"],
     num_players=int(num_players),
@@ -334,8 +334,8 @@ def _command(
   if tested is None or last is None or evaluation is None:
     return None
   target = label_of(run.path) if name is None else ZOO_PREFIX + name
-  which = "" if tested.name == last.name else f" --checkpoint {tested.name}"
-  return f"moozi evaluate {shlex.quote(target)}{which} --episodes {evaluation.episodes}"
+  which = () if tested.name == last.name else ("--checkpoint", tested.name)
+  return shell_command("moozi", "evaluate", target, *which, "--episodes", evaluation.episodes)
 
 
 def _train_command(name: str | None, differences: Mapping[str, tuple[Any, Any]]) -> str | None:
@@ -346,7 +346,7 @@ def _train_command(name: str | None, differences: Mapping[str, tuple[Any, Any]])
   if name is None or len(differences) > 12:
     return None
   overrides = (f"{key}={_override_text(value)}" for key, (_, value) in differences.items())
-  return shlex.join(["moozi", "train", name, *overrides])
+  return shell_command("moozi", "train", name, *overrides)
 
 
 def _override_text(value: Any) -> str:

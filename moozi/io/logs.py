@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import IO
 
 from moozi.core.errors import reason_of
+from moozi.io.output import notice
 
 _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
@@ -78,4 +79,4 @@ class _ActorLogHandler(logging.FileHandler):
     elif not self._has_failed:
       self._has_failed = True
       with contextlib.suppress(OSError):
-        print(f"moozi: {self.baseFilename} cannot be written: {reason_of(error)}", file=sys.stderr)
+        notice(f"moozi: {self.baseFilename} cannot be written: {reason_of(error)}")

@@ -9,6 +9,10 @@ from rich.console import Console
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
+from rich.text import Text
+
+from moozi.core.text import printable
+from moozi.io.output import can_draw
 
 # (label, name of the scalar, format). A scalar that no tick has had yet is not shown.
 FIGURES: tuple[tuple[str, str, str], ...] = (
@@ -25,6 +29,7 @@ FIGURES: tuple[tuple[str, str, str], ...] = (
   ("sample reuse", "train/sample_reuse", ".2f"),
 )
 _PLAIN_PERIOD_S = 10.0
+_PAIR_WIDTH = 27  # columns of a terminal for a label and its number
 
 
 class Progress:
@@ -78,7 +83,8 @@ class _Plain(Progress):
 
   def note(self, text: str) -> None:
     with contextlib.suppress(OSError):
-      print(text, file=self._stream, flush=True)
+      self._stream.write(f"{printable(text)}\n")
+      self._stream.flush()
 
 
 class _Live(Progress):
@@ -96,20 +102,23 @@ class _Live(Progress):
   def _show(self, figures: list[tuple[str, str]], share: float, wall_s: float) -> None:
     cells = [cell for pair in figures for cell in pair]
     grid = Table.grid(padding=(0, 2))
-    for _ in range(3):
-      grid.add_column(style="dim", no_wrap=True)
+    width = self._live.console.width
+    pairs = max(1, min(3, width // _PAIR_WIDTH))
+    for _ in range(pairs):
+      # On a narrow terminal, a label is wrapped, and no number is cut.
+      grid.add_column(style="dim", no_wrap=pairs > 1)
       grid.add_column(justify="right", no_wrap=True)
-    for i in range(0, len(cells), 6):
-      grid.add_row(*cells[i : i + 6])
+    for i in range(0, len(cells), 2 * pairs):
+      grid.add_row(*cells[i : i + 2 * pairs])
     outer = Table.grid()
-    outer.add_row(f"[bold]{self._title}[/bold]  {share:.0%}")
-    outer.add_row(ProgressBar(total=1.0, completed=share, width=60))
+    outer.add_row(Text.assemble((printable(self._title), "bold"), f"  {share:.0%}"))
+    outer.add_row(ProgressBar(total=1.0, completed=share, width=min(60, width)))
     outer.add_row(grid)
     self._live.update(outer, refresh=True)
 
   def note(self, text: str) -> None:
     with contextlib.suppress(OSError):
-      self._live.console.print(text, markup=False)
+      self._live.console.print(printable(text), markup=False)
 
   def close(self) -> None:
     with contextlib.suppress(OSError):
@@ -130,7 +139,7 @@ def make_progress(
   stream = stream or sys.stderr
   if mode == "none":
     return Progress(max_env_steps, max_wall_s)
-  if mode == "live" or (mode == "auto" and stream.isatty()):
+  if mode == "live" or (mode == "auto" and can_draw(stream)):
     return _Live(title, stream, mode == "live", max_env_steps, max_wall_s)
   return _Plain(stream, max_env_steps, max_wall_s)
 

@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from moozi.core.text import printable
+
 if TYPE_CHECKING:
   from matplotlib.figure import Figure
 
@@ -90,7 +92,7 @@ def _errors(players: Sequence[Mapping[str, Any]]) -> list[list[float]] | None:
 
 
 def _title(data: Mapping[str, Any]) -> str:
-  return (
+  return printable(
     f"{data['env']}: {data['num_games']} games, {data['num_openings']} openings, random moves at the start: "
     f"{data['opening_plies']}"
   )
@@ -104,6 +106,6 @@ def _labels(names: Sequence[str]) -> dict[str, str]:
     labels.append(("" if kind == "run" else kind + colon) + place.rpartition("/")[2])
   chosen = labels if len(set(labels)) == len(names) else names
   return {
-    name: label if len(label) <= _MAX_NAME else f"…{label[1 - _MAX_NAME :]}"
+    name: printable(label if len(label) <= _MAX_NAME else f"…{label[1 - _MAX_NAME :]}")
     for name, label in zip(names, chosen, strict=True)
   }

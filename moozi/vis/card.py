@@ -1,12 +1,12 @@
 """Writes a run's card: the page card.md, the data card.json, and the curve of its evaluations as SVG."""
 
-import html
+import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from moozi.core.text import printable
+from moozi.core.text import html_text, markdown_code, markdown_text, one_cell
 from moozi.io.atomic_write import write_bytes, write_text
 from moozi.io.card import CARD, Card, Evaluation, card_of
 from moozi.io.run_directory import RunDirectory
@@ -49,31 +49,40 @@ def write_card_files(card: Card, folder: Path, *, has_gif: bool) -> list[Path]:
 
 def card_markdown(card: Card, *, has_curve: bool, has_gif: bool) -> str:
   """Returns the card as Markdown, which refers to the pictures `curve.svg` and `play.gif` beside it."""
+  options = f", {markdown_text(_options(card.env_kwargs))}" if card.env_kwargs else ""
+  version = f"{card.moozi or _NOT_RECORDED}, commit {card.commit or _NOT_RECORDED}"
   rows = [
-    ("environment", f"`{card.env}`" + (f", {_options(card.env_kwargs)}" if card.env_kwargs else "")),
-    *((name, text) for name, text in card.conditions.items()),
-    ("algorithm", card.algorithm),
+    ("environment", markdown_code(card.env) + options),
+    *((markdown_text(name), markdown_text(text)) for name, text in card.conditions.items()),
+    ("algorithm", markdown_text(card.algorithm)),
     ("seeds", f"{len(card.seeds)} (seed {', '.join(map(str, card.seeds))})"),
     ("environment steps", _count(card.env_steps)),
     ("learner steps", _count(card.learner_steps)),
     ("minutes", _NOT_RECORDED if card.minutes is None else f"{card.minutes:g}"),
-    ("ended by", card.ended_by or _NOT_RECORDED),
-    ("hardware of the training", _hardware(card)),
-    ("MooZi", f"{card.moozi or _NOT_RECORDED}, commit {card.commit or _NOT_RECORDED}"),
-    ("checkpoint", f"`{card.checkpoint}`" if card.checkpoint else _NOT_RECORDED),
-    ("license", card.license or _NOT_RECORDED),
+    ("ended by", markdown_text(card.ended_by or _NOT_RECORDED)),
+    ("hardware of the training", markdown_text(_hardware(card))),
+    ("MooZi", markdown_text(version)),
+    ("checkpoint", markdown_code(card.checkpoint) if card.checkpoint else _NOT_RECORDED),
+    ("license", markdown_text(card.license or _NOT_RECORDED)),
   ]
-  lines = [f"# {_cell(card.name)}", "", _result(card.evaluation), ""]
+  lines = [f"# {markdown_text(card.name)}", "", _result(card.evaluation), ""]
   if card.command is not None:
-    lines += ["This command plays the same episodes again:", "", f"    {card.command}", ""]
+    lines += ["This command plays the same episodes again:", "", f"    {one_cell(card.command)}", ""]
   elif card.evaluation is not None:
     lines += ["The checkpoint of this evaluation was not kept, so no command repeats it.", ""]
   lines += ["![an evaluation episode](play.gif)" if has_gif else f"GIF: {_NOT_RECORDED}.", ""]
-  lines += ["| | |", "|---|---|", *(f"| {name} | {_cell(text)} |" for name, text in rows), ""]
+  lines += ["| | |", "|---|---|", *(f"| {name} | {text} |" for name, text in rows), ""]
   lines += ["## Curve", ""]
   lines += ["![mean return of the evaluations](curve.svg)" if has_curve else f"Curve: {_NOT_RECORDED}.", ""]
   lines += ["## Configuration", "", "The run's `config.yaml` has every key.", ""]
-  lines += [*_differences(card), "", "## Limits", "", *(f"- {limit}" for limit in card.limits), ""]
+  lines += [
+    *_differences(card),
+    "",
+    "## Limits",
+    "",
+    *(f"- {markdown_text(limit)}" for limit in card.limits),
+    "",
+  ]
   return "\n".join(lines)
 
 
@@ -113,7 +122,7 @@ def curve_svg(points: Sequence[tuple[float, float]], label: str) -> str:
   parts += [f'<polyline points="{line}" fill="none" stroke="#0072b2" stroke-width="2"/>']
   middle = (_LEFT + _WIDTH - _PAD) / 2
   parts += [f'<text x="{middle}" y="{_HEIGHT - 4}" text-anchor="middle">environment steps</text>']
-  name = html.escape(label, quote=True)
+  name = html_text(label)
   return (
     f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}" '
     f'height="{_HEIGHT}" role="img" aria-label="{name}">\n'
@@ -142,7 +151,8 @@ def _result(evaluation: Evaluation | None) -> str:
   if evaluation.human_normalized is not None:
     text += f" Human-normalized score: {evaluation.human_normalized:.3f} (random play 0, human 1)."
   if evaluation.score is not None:
-    text += f" Score against {evaluation.opponent}: {evaluation.score:.3f} (a win is 1, a draw ½)."
+    opponent = markdown_text(evaluation.opponent or _NOT_RECORDED)
+    text += f" Score against {opponent}: {evaluation.score:.3f} (a win is 1, a draw ½)."
   return text
 
 
@@ -150,12 +160,20 @@ def _differences(card: Card) -> list[str]:
   if card.config_name is None:
     return ["No named configuration has this environment."]
   if not card.differences:
-    return [f"No key differs from the named configuration `{card.config_name}`."]
-  rows = [f"| `{key}` | {_cell(str(a))} | {_cell(str(b))} |" for key, (a, b) in card.differences.items()]
+    return [f"No key differs from the named configuration {markdown_code(card.config_name)}."]
+  rows = [
+    f"| {markdown_code(key)} | {markdown_text(str(a))} | {markdown_text(str(b))} |"
+    for key, (a, b) in card.differences.items()
+  ]
   table = ["| key | named configuration | this run |", "|---|---|---|", *rows]
-  command = ["", "This command trains with the same settings:", "", f"    {card.train_command}"]
+  command = [
+    "",
+    "This command trains with the same settings:",
+    "",
+    f"    {one_cell(card.train_command or '')}",
+  ]
   return [
-    f"Keys that differ from the named configuration `{card.config_name}`:",
+    f"Keys that differ from the named configuration {markdown_code(card.config_name)}:",
     "",
     *table,
     *(command if card.train_command else []),
@@ -173,16 +191,16 @@ def _is_stated(card: Card) -> bool:
 
 
 def _options(kwargs: dict[str, Any]) -> str:
-  return ", ".join(f"{key}={value}" for key, value in kwargs.items())
+  return ", ".join(f"{key}={_value(value)}" for key, value in kwargs.items())
+
+
+def _value(value: Any) -> str:
+  """Returns a setting as YAML spells it."""
+  return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
 def _count(number: int | None) -> str:
   return _NOT_RECORDED if number is None else f"{number:,}"
-
-
-def _cell(text: str) -> str:
-  """Escapes text for a Markdown table cell; characters that are not printable become `?`."""
-  return printable(text.replace("\n", "?")).replace("|", "\\|").replace("<", "&lt;")
 
 
 def _ticks(low: float, high: float) -> list[float]:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from moozi.core.text import one_cell
 from moozi.io.atomic_write import atomic_path, write_text
 from moozi.vis.report import make_page
 
@@ -16,6 +17,7 @@ AXIS_LABELS = {"env_steps": "environment steps (millions)", "minutes": "wall tim
 _SCALES = {"env_steps": 1e6, "minutes": 1.0}
 # Colors of Okabe and Ito (2008), distinct under common color blindnesses. The line styles differ too.
 _COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8a6d00", "#56b4e9", "#000000")
+_MAX_NAME = 60  # characters of a name in the legend
 _DASHES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
 
 
@@ -37,7 +39,7 @@ def comparison_figure(data: Mapping[str, Any]) -> "Figure":
   for row, task in zip(axes, tasks, strict=True):
     for axis, key in zip(row, AXIS_LABELS, strict=True):
       _draw(axis, task, key)
-    row[0].set_title(str(task["name"])[:120], loc="left", fontsize="medium", parse_math=False)
+    row[0].set_title(one_cell(str(task["name"])[:120]), loc="left", fontsize="medium", parse_math=False)
     row[0].set_ylabel("return in evaluation")
     row[1].legend(fontsize="small", frameon=False)
   figure.text(0.01, 0.0, legend_note(data), fontsize="small", va="bottom", wrap=True)
@@ -54,11 +56,11 @@ def _draw(axis: "Axes", task: Mapping[str, Any], key: str) -> None:
       dots = "." if len(run[key]) == 1 else None
       axis.plot([x / scale for x in run[key]], run["returns"], linewidth=0.8, alpha=0.4, marker=dots, **style)
     x = [value / scale for value in band["x"]]
-    label = f"{group['name']}, {count} seeds" if count > 1 else f"{group['name']}, 1 seed: no interval"
+    name = one_cell(group["name"])
+    name = name if len(name) <= _MAX_NAME else f"{name[: _MAX_NAME - 1]}…"
     # matplotlib hides labels that start with "_", and reads "$" as mathematics.
-    axis.plot(
-      x, band["center"], linewidth=2, linestyle=dashes, label=" " + label.replace("$", r"\$"), **style
-    )
+    label = f" {name}, {f'{count} seeds' if count > 1 else '1 seed: no interval'}".replace("$", r"\$")
+    axis.plot(x, band["center"], linewidth=2, linestyle=dashes, label=label, **style)
     if band["low"] is not None:
       axis.fill_between(x, band["low"], band["high"], alpha=0.18, linewidth=0, color=style["color"])
   axis.set_xlabel(AXIS_LABELS[key])

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from moozi.core.text import printable
 from moozi.vis.report import curve_data
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def _figure(
   for name, curve in curves.items():
     if any(name == w or (w.endswith("/") and name.startswith(w)) for w in wanted):
       axes.plot(curve["x"], curve["y"], marker="." if len(curve["x"]) < 30 else None, label=name)
-  axes.set_title(title[:120], parse_math=False)
+  axes.set_title(printable(title[:120]), parse_math=False)
   axes.set_xlabel("environment steps")
   axes.set_ylabel(ylabel)
   axes.grid(alpha=0.3)

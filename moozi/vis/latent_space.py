@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Float, Int, UInt8
 from PIL import Image
 
+from moozi.core.text import printable
 from moozi.io.atomic_write import atomic_path
 from moozi.vis.comparison import write_figure
 
@@ -95,7 +96,7 @@ def write_latent_picture(
 
   figure = Figure((13, 6), dpi=100, layout="constrained")
   left, right = figure.subplots(1, 2, width_ratios=(3, 2))
-  figure.suptitle(title[:160], x=0.01, ha="left", parse_math=False)
+  figure.suptitle(printable(title[:160]), x=0.01, ha="left", parse_math=False)
   points = _draw_paths(left, principal_components(encoded), encoded, starts, unrolled)
   figure.colorbar(points, ax=left, label="step", shrink=0.6)
   _draw_drift(right, drift, still_drift, trained_steps)

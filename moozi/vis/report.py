@@ -6,7 +6,6 @@ HTML, style and scripts.
 
 import base64
 import hashlib
-import html
 import io
 import json
 import math
@@ -21,6 +20,7 @@ from PIL import Image
 
 from moozi.core.search_record import InspectedEpisode
 from moozi.core.spec import EnvSpec
+from moozi.core.text import html_text
 from moozi.io.atomic_write import atomic_path
 from moozi.io.plain_data import number_in
 from moozi.vis.frames import draw_frame, named_planes
@@ -242,8 +242,8 @@ def make_page(
   text = json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
   page = (parts / "shell.html").read_text("utf-8").replace("@BODY@", (parts / template).read_text("utf-8"))
   filled = {
-    "POLICY": html.escape(policy, quote=True),
-    "TITLE": html.escape(f"{title} – moozi"),
+    "POLICY": html_text(policy),
+    "TITLE": html_text(f"{title} – moozi"),
     "STYLE": style,
     "EPISODE": (parts / "episode.html").read_text("utf-8") if data.get("episode") else "",
     "DATA": text,

@@ -4,7 +4,6 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from xml.sax.saxutils import escape
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -12,6 +11,7 @@ from PIL import Image, ImageDraw
 
 from moozi.core.search_record import SearchTree
 from moozi.core.spec import DUMMY_ACTION
+from moozi.core.text import html_text
 from moozi.io.atomic_write import atomic_path
 from moozi.vis.lettering import fit, font, rounded, short_figure, text_width
 
@@ -274,7 +274,7 @@ def _to_svg(sketch: _Sketch) -> str:
     weight = ' font-weight="bold"' if text.is_bold else ""
     out.append(
       f'<text x="{text.x:g}" y="{text.y:g}" dominant-baseline="central" fill="{text.color}"{weight} '
-      f'xml:space="preserve">{escape(text.text)}</text>'
+      f'xml:space="preserve">{html_text(text.text)}</text>'
     )
   return "\n".join([*out, "</svg>", ""])
 

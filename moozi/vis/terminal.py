@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
+from moozi.core.text import printable
 from moozi.vis.boards import board_text
 from moozi.vis.frames import draw_frame, named_planes, vector_text
 from moozi.vis.lettering import Frame, Picture, rounded, value_text
@@ -19,6 +20,8 @@ from moozi.vis.render_spec import action_name, mover_text, render_spec_of, signs
 
 _BAR_LENGTH = 20
 _MAX_BARS = 12
+# Fewer columns have no space for text beside a picture.
+_BESIDE = 60
 
 
 class Step(Protocol):
@@ -59,13 +62,23 @@ def _color(rgb: np.ndarray) -> str | None:
 
 
 def frame_view(
-  frame: Frame, spec: EnvSpec, to_play: int, picture: Picture | None, columns: int, rows: int
+  frame: Frame,
+  spec: EnvSpec,
+  to_play: int,
+  picture: Picture | None,
+  columns: int,
+  rows: int,
+  *,
+  has_color: bool = True,
 ) -> RenderableType:
   """Draws a frame for a terminal: as half blocks, or as text if it is a vector or a board with letters.
 
   `picture` is the environment's own picture or None; `columns` and `rows` are the space in characters.
+  Without colors (NO_COLOR), half blocks would all be the same; frames are text then.
   """
   render_spec = render_spec_of(spec)
+  if not has_color and (text := frame_text(frame, spec, to_play)):
+    return Text(text, no_wrap=True)
   if picture is None:
     if render_spec.kind in ("vector", "facts"):
       return Text(vector_text(frame, spec).replace(", ", "\n"))
@@ -100,13 +113,21 @@ def frame_text(frame: Frame, spec: EnvSpec, to_play: int) -> str:
   return "\n".join(" ".join([*signs, "."][i].rjust(width) for i in row) for row in first)
 
 
-def step_view(step: Step, spec: EnvSpec, lines: Sequence[str], columns: int, rows: int) -> RenderableType:
+def step_view(
+  step: Step, spec: EnvSpec, lines: Sequence[str], columns: int, rows: int, *, has_color: bool = True
+) -> RenderableType:
   """Draws a frame beside lines of text and the policy, in which the chosen action is marked."""
-  text = Text("\n".join(lines))
+  text = Text(printable("\n".join(lines)))
   text.append("\n\n").append_text(_policy(step, spec))
+
+  def view(columns: int, rows: int) -> RenderableType:
+    return frame_view(step.frame, spec, step.to_play, step.picture, columns, rows, has_color=has_color)
+
+  if columns < _BESIDE:
+    return Group(text, view(columns, max(4, rows - text.plain.count("\n") - 1)))
   grid = Table.grid(padding=(0, 3))
   space = max(20, columns - _BAR_LENGTH - 24)
-  grid.add_row(frame_view(step.frame, spec, step.to_play, step.picture, space, max(4, rows - 2)), text)
+  grid.add_row(view(space, max(4, rows - 2)), text)
   return grid
 
 

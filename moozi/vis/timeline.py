@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from moozi.core.actor_report import Stretch, Timeline, ends, idle_share, shares
+from moozi.core.text import printable
 
 _COLUMNS, _ROW_PIXELS = 1200, 32
 # The first six are colors of Okabe and Ito (2008), distinct under common color blindnesses.
@@ -55,7 +56,7 @@ def timeline_png(timeline: Timeline, title: str, start_s: float = 0.0) -> bytes:
       1.005, row, f"{idle_share(stretches):.1%} idle", transform=axes.get_yaxis_transform(), va="center"
     )
   axes.set(xlim=(x[0], x[-1]), ylim=(len(timeline) - 0.4, -0.6), xlabel="seconds")
-  axes.set_title(title[:160], loc="left", parse_math=False)
+  axes.set_title(printable(title[:160]), loc="left", parse_math=False)
   axes.set_yticks(range(len(timeline)), list(timeline), parse_math=False)
   axes.tick_params(axis="y", length=0)
   axes.spines[["top", "left", "right"]].set_visible(False)

@@ -1,6 +1,7 @@
 """Tests of the progress display: plain lines, and a table on a terminal."""
 
 import io
+import re
 
 import pytest
 
@@ -19,6 +20,47 @@ TICK = {
 class Terminal(io.StringIO):
   def isatty(self) -> bool:
     return True
+
+
+@pytest.mark.parametrize("columns", [20, 30, 60, 100])
+def test_no_number_is_cut_on_a_narrow_terminal(monkeypatch, columns):
+  monkeypatch.setenv("TERM", "xterm")
+  monkeypatch.setenv("COLUMNS", str(columns))
+  out = Terminal()
+  progress = make_progress("live", "first", max_env_steps=10**9, stream=out)
+  numbers = TICK | {"train/sample_reuse": 1234.56}
+  progress.update(env_steps=123_456_789, learner_steps=1_234_567, wall_s=61.0, scalars=numbers)
+  progress.close()
+  text = out.getvalue()
+  assert all(
+    number in text for number in ("123,456,789", "1,234,567", "1,000", "1.250", "40.0", "1234.56", "1:01")
+  )
+  lines = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text).splitlines()
+  assert max(map(len, lines)) <= columns
+
+
+@pytest.mark.parametrize("mode", ["auto", "live", "plain"])
+def test_titles_and_notes_are_plain_text(monkeypatch, mode):
+  """A name such as [/] is markup for rich, which would raise an error."""
+  monkeypatch.setenv("TERM", "xterm")
+  out = Terminal() if mode != "plain" else io.StringIO()
+  progress = make_progress(mode, "[/]a\x1b[2Jb", max_env_steps=100, stream=out)
+  progress.note("[red]\x1b]0;x\x07")
+  progress.update(env_steps=40, learner_steps=9, wall_s=61.0, scalars=TICK)
+  progress.close()
+  assert "\x1b[2Jb" not in out.getvalue()
+  assert "[red]?]0;x?" in out.getvalue()
+  assert ("[/]a?[2Jb" in out.getvalue()) == (mode != "plain")
+
+
+def test_dumb_terminal_gets_lines(monkeypatch):
+  monkeypatch.setenv("TERM", "dumb")
+  out = Terminal()
+  progress = make_progress("auto", "first", max_env_steps=100, stream=out)
+  progress.update(env_steps=40, learner_steps=9, wall_s=61.0, scalars=TICK)
+  progress.close()
+  assert out.getvalue().startswith("env steps 40 | ")
+  assert "\x1b" not in out.getvalue()
 
 
 def test_plain_line():

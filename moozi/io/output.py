@@ -1,0 +1,89 @@
+"""The one place that prints: text from outside cannot act on the terminal, and a closed stream ends no run.
+
+`say` prints results to standard output, and `notice` prints remarks to standard error. Both replace
+characters that are not printable. rich draws on terminals; its texts pass through `core.text.printable`.
+"""
+
+import contextlib
+import os
+import sys
+from typing import IO, TextIO
+
+from moozi.core.errors import UserError, reason_of
+from moozi.core.text import printable
+
+
+def prepare_streams() -> None:
+  """Replaces closed standard streams by the null device, and lets all streams encode any text.
+
+  The system would give the number of a closed descriptor to the next file, into which libraries would print.
+  """
+  for descriptor, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+    if not _is_open(descriptor):
+      _discard(descriptor)
+    if getattr(sys, name) is None:
+      setattr(sys, name, os.fdopen(os.dup(descriptor), mode, encoding="utf-8", closefd=True))
+    elif name != "stdin" and hasattr(stream := getattr(sys, name), "reconfigure"):
+      stream.reconfigure(errors="replace")
+
+
+def say(*lines: object, end: str = "\n") -> None:
+  """Prints lines to standard output.
+
+  Raises: UserError: standard output cannot be written, such as on a full disk. BrokenPipeError: its reader
+    has exited, as in `moozi envs | head`.
+  """
+  try:
+    _write(sys.stdout, lines, end)
+  except BrokenPipeError:
+    raise
+  except OSError as error:
+    _discard(1)
+    raise UserError(f"standard output: cannot be written: {reason_of(error)}") from None
+
+
+def notice(*lines: object, start: str = "", end: str = "\n") -> None:
+  """Prints lines to standard error; does nothing if it cannot be written.
+
+  Args:
+    start: printed as it is; "\\r" goes back to the start of the terminal's line.
+  """
+  try:
+    _write(sys.stderr, lines, end, start)
+  except (OSError, ValueError):
+    # Python would try again at exit, and end with status 120.
+    with contextlib.suppress(OSError, ValueError):
+      _discard(2)
+
+
+def can_draw(stream: IO[str]) -> bool:
+  """Returns whether the stream is a terminal that can move its cursor; TERM=dumb cannot."""
+  return stream.isatty() and os.environ.get("TERM", "").lower() not in ("dumb", "unknown")
+
+
+def discard_output() -> None:
+  """Sends what is still to be printed nowhere, after the reader of a pipe has exited."""
+  for descriptor in (1, 2):
+    _discard(descriptor)
+
+
+def _write(stream: TextIO | None, lines: tuple[object, ...], end: str, start: str = "") -> None:
+  if stream is None:  # a program without standard streams that uses the API
+    return
+  stream.write(start + "\n".join(printable(str(line)) for line in lines) + end)
+  stream.flush()
+
+
+def _is_open(descriptor: int) -> bool:
+  try:
+    os.fstat(descriptor)
+  except OSError:
+    return False
+  return True
+
+
+def _discard(descriptor: int) -> None:
+  null = os.open(os.devnull, os.O_RDWR)
+  if null != descriptor:
+    os.dup2(null, descriptor)
+    os.close(null)

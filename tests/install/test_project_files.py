@@ -86,7 +86,7 @@ def test_every_hint_names_an_extra_that_exists():
     for found in hint.findall(texts[path])
     for extra in "".join(found).split(",")
   }
-  assert {"README.md", "Makefile", "pyproject.toml", "docs/install.md"} <= {path for path, _ in named}
+  assert {"Makefile", "pyproject.toml", "docs/install.md"} <= {path for path, _ in named}
   assert not [(path, extra) for path, extra in named if extra not in EXTRAS]
   libraries = {name for path in code for name in re.findall(r"pip_install\(['\"](\w+)['\"]\)", texts[path])}
   assert {"atari", "video"} <= {extra_of(name) for name in libraries} <= EXTRAS

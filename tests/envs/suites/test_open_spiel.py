@@ -9,6 +9,7 @@ import pytest
 from moozi.core.errors import UserError
 from moozi.envs import registry
 from moozi.envs.suites.open_spiel import environment as open_spiel
+from moozi.envs.suites.open_spiel import rules as open_spiel_rules
 from moozi.envs.suites.open_spiel.environment import Options, rules_of
 from moozi.envs.suites.open_spiel.rules import Rules, sample_chance
 from moozi.envs.wrappers import RandomStarts, StepCap
@@ -490,3 +491,25 @@ def test_opponents_of_any_seed():
 
 def test_rules_are_cached():
   assert rules_of("tic_tac_toe", Options()) is rules_of("tic_tac_toe", Options(max_episode_steps=3))
+
+
+@pytest.mark.parametrize(
+  ("name", "message"),
+  [
+    ("hex(board_size=20000)", "board_size=20000 is too large; must be at most 200"),
+    ("liars_dice(numdice=100000)", "numdice=100000 is too large"),
+    ("mnk(m=10000,n=3,k=3)", "m=10000 is too large"),
+    ("breakthrough(rows=8,columns=201)", "columns=201 is too large"),
+    ("go(board_size=" + "9" * 5000 + ")", "board_size=999999999999 is too large"),
+  ],
+)
+def test_a_game_that_is_too_large_is_refused_before_it_is_loaded(name, message, monkeypatch):
+  monkeypatch.setattr(open_spiel_rules, "package", lambda: pytest.fail("loaded"))
+  with pytest.raises(UserError, match=message):
+    open_spiel_rules._load_game(name)
+
+
+def test_a_game_with_too_many_actions_is_refused(monkeypatch):
+  monkeypatch.setattr(open_spiel_rules, "_MAX_ACTIONS", 80)
+  with pytest.raises(UserError, match="81 actions; must be at most 80"):
+    open_spiel_rules._load_game("hex(board_size=9)")

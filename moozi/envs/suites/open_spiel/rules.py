@@ -49,6 +49,12 @@ _PROBE_STEPS = 600
 _MAX_CACHED_MASKS = 4096
 # The syntax of a game with parameters. No supported game has another game as a parameter.
 _KEY = re.compile(r"[(,](\w+)=")
+# Parameters that are the size of a board, a hand or a deck.
+_SIZE = re.compile(
+  r"[(,](\w*(?:size|rows|col|width|height|dice|cards|ranks|suits|players)\w*|[mnk])=(\d+)(?=[,)])"
+)
+_MAX_SIZE = 200
+_MAX_ACTIONS = 1_000_000
 _FORM = re.compile(r"\w+(\((\w+=[^(),=]+(,\w+=[^(),=]+)*)?\))?")
 _CPP_PLACE = re.compile(r"^\S+\.(?:cc|cpp|h):\d+:?\s+")
 
@@ -325,10 +331,20 @@ def _load_game(name: str) -> Any:
   for key in keys:
     if keys.count(key) > 1:
       raise UserError(f"{where}: the parameter {key} is given {keys.count(key)} times; must be given once")
+  for key, digits in _SIZE.findall(name):
+    # The package would load a larger game for minutes, or take all memory.
+    if len(digits) > 9 or int(digits) > _MAX_SIZE:
+      raise UserError(f"{where}: {key}={digits:.12} is too large; must be at most {_MAX_SIZE}")
   pyspiel = package()
   try:
     with _quiet():
-      return pyspiel.load_game(name)
+      game = pyspiel.load_game(name)
+      # Before the first state, which allocates a board.
+      if (count := game.num_distinct_actions()) > _MAX_ACTIONS:
+        raise UserError(
+          f"{where}: {count:,} actions; must be at most {_MAX_ACTIONS:,}; choose a smaller game"
+        )
+      return game
   except pyspiel.SpielError as error:
     raise UserError(f"{where}: {_package_message(name, error)}") from None
 

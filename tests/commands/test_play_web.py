@@ -4,7 +4,10 @@ import base64
 import http.client
 import io
 import json
+import shutil
+import subprocess
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -298,3 +301,50 @@ def test_frames_without_places_have_no_cells():
   frame = np.zeros(spec.frame_shape, bool)
   assert board_shape(frame, spec) is None
   assert "picture" not in picture_of(frame, spec, 0)
+
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = """
+const calls = [], shown = {};
+let answer;
+const element = () => new Proxy({}, {
+  get: (o, k) => k in o ? o[k] : k === "querySelectorAll" || k === "children" ? () => [] : () => undefined,
+});
+const elements = {};
+globalThis.document = {
+  getElementById: (id) => elements[id] ??= element(), body: element(), createElement: element,
+  addEventListener() {},
+};
+globalThis.Option = function () {};
+globalThis.fetch = (path, options) => {
+  calls.push(path + (options.body ?? ""));
+  return new Promise((resolve) => { answer = (x) => resolve({ok: true, json: async () => x}); });
+};
+const settle = () => new Promise((resolve) => setTimeout(resolve, 5));
+"""
+CLICKS = """
+(async () => {
+  const state = {error: null, env: "e", user: null, seats: [], status: "", advisor: null,
+    is_over: false, moves: [], text: "", actions: [], mode: "none", game: 0, ply: 0};
+  await settle(); answer(state); await settle();
+  showOpinion(); await settle();
+  update("/move", {action: 1}); update("/move", {action: 2});
+  const said = elements.error.textContent;
+  await settle();
+  const before = calls.length;
+  answer({game: 0, ply: 1}); await settle();
+  console.log(JSON.stringify({said, before, calls}));
+})();
+"""
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="needs node")
+def test_click_during_an_opinion_waits_and_says_so(tmp_path):
+  script = (ROOT / "moozi/vis/report_page/play.js").read_text("utf-8")
+  (tmp_path / "page.js").write_text(PAGE + script + CLICKS)
+  done = subprocess.run(
+    ["node", tmp_path / "page.js"], capture_output=True, text=True, check=True, timeout=60
+  )
+  found = json.loads(done.stdout)
+  assert found["said"] == "This waits until the answer before is there."
+  assert (found["before"], found["calls"]) == (2, ["/state", "/opinion{}", '/move{"action":2}'])

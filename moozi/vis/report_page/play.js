@@ -5,6 +5,7 @@ let from = null; // the chosen first cell of a move from one cell to another
 let current = 0; // the cell that has the focus when Tab enters the board
 let advice = new Map();
 let isBusy = false;
+let waiting = null; // the last request that was made while another was computed
 
 async function ask(path, request) {
   if (isBusy) return null;
@@ -26,12 +27,21 @@ async function ask(path, request) {
   } finally {
     isBusy = false;
     document.body.removeAttribute("aria-busy");
+    if (waiting !== null) {
+      const [path, request] = waiting;
+      waiting = null;
+      setTimeout(() => update(path, request)); // after the answer is shown; a move of an old position is refused
+    }
   }
   return null;
 }
 
 async function update(path, request) {
-  if (isBusy) return; // such as while an opinion is computed
+  if (isBusy) { // such as while an opinion is computed
+    waiting = [path, request];
+    $("error").textContent = "This waits until the answer before is there.";
+    return;
+  }
   $("status").textContent = request === undefined ? "" : "…";
   const answer = (await ask(path, request)) ?? (request === undefined ? null : await refresh());
   if (answer !== null) show(answer);

@@ -1,7 +1,8 @@
 """Errors for the user. Each message is one line with the key, the value, and the allowed values."""
 
+import contextlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 
@@ -36,8 +37,21 @@ class SegmentError(RunError):
   """Too many consecutive segments of a worker were rejected."""
 
 
+class ActionError(RunError, ValueError):
+  """A player or a search chose an action that cannot be played; no environment has moved."""
+
+
+class CodeExitError(Exception):
+  """Code of the user raised what is no Exception: `sys.exit`, or a panic of compiled code."""
+
+
 class EnvError(RunError):
   """An environment failed too often, or a player failed; the message has the text of the last error."""
+
+
+# Derived from BaseException, because an environment may catch every Exception.
+class EnvHung(BaseException):
+  """An environment did not return in time."""
 
 
 class EnvMakeError(UserError):
@@ -45,7 +59,22 @@ class EnvMakeError(UserError):
 
 
 class EnvValueError(UserError):
-  """An environment returned an observation or a reward that is not finite; a guard replaces it."""
+  """An environment returned a number that is not finite, or a step of a wrong form; a guard replaces it."""
+
+
+@contextlib.contextmanager
+def as_exceptions(keeps_exit: bool = False) -> Iterator[None]:
+  """Raises CodeExitError for what a user's code raises besides Exceptions; Ctrl-C stays as it is.
+
+  With `keeps_exit`, SystemExit passes too, because a handler of signals may raise it.
+  """
+  kept = (Exception, KeyboardInterrupt, GeneratorExit, EnvHung, *((SystemExit,) if keeps_exit else ()))
+  try:
+    yield
+  except kept:
+    raise
+  except BaseException as error:
+    raise CodeExitError(f"{type(error).__name__}: {one_line(error)}") from error
 
 
 def reason_of(error: Exception) -> str:
@@ -55,6 +84,10 @@ def reason_of(error: Exception) -> str:
 
 def one_line(thing: Any, limit: int = 300) -> str:
   """Returns an error or a spec as one line without terminal colors, cut after `limit` characters."""
-  text = " ".join(re.sub(r"\x1b\[[0-9;]*m", "", str(thing)).split())
+  try:
+    text = str(thing)
+  except Exception:  # a class of the user's code has no text
+    text = ""
+  text = " ".join(re.sub(r"\x1b\[[0-9;]*m", "", text).split())
   text = text or type(thing).__name__
   return text if len(text) <= limit else f"{text[:limit]}…"

@@ -25,7 +25,7 @@ import types
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from moozi.core.errors import UserError, one_line
+from moozi.core.errors import EnvHung, UserError, one_line
 
 if TYPE_CHECKING:
   from moozi.core.config import Config
@@ -57,12 +57,12 @@ class Plugin:
 
   @contextlib.contextmanager
   def errors(self, what: str, kind: type[UserError] = UserError) -> Iterator[None]:
-    """Turns exceptions and `sys.exit` of the user's code into a `kind` that has the code's file and line."""
+    """Turns errors and `sys.exit` of the user's code into a `kind` that has the code's file and line."""
     try:
       yield
-    except UserError:
+    except (UserError, EnvHung, KeyboardInterrupt, GeneratorExit):
       raise
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
       raise kind(f"{self.where}: {what}: {self.describe(error)}") from error
 
   def describe(self, error: BaseException) -> str:
@@ -476,7 +476,7 @@ def describe_error(error: BaseException, files: tuple[str, ...]) -> str:
   """Describes an error in one line, with its last place in files whose paths start with one of `files`."""
   places = [f for f in traceback.extract_tb(error.__traceback__) if f.filename.startswith(files)]
   where = f"{places[-1].filename}:{places[-1].lineno}: " if files and places else ""
-  return one_line(f"{where}{type(error).__name__}: {error}", 500)
+  return one_line(f"{where}{type(error).__name__}: {one_line(error)}", 500)
 
 
 def _load(where: str, value: str) -> Callable[..., Any]:

@@ -19,7 +19,7 @@ from moozi.core.flat_state import State
 from moozi.core.records import BatchedTimeStep
 from moozi.core.spec import EnvSpec
 from moozi.core.text import pip_install
-from moozi.envs.validation import check_finite, check_reward
+from moozi.envs.validation import check_finite, check_flag, check_reward
 
 if TYPE_CHECKING:
   import gymnasium
@@ -332,6 +332,8 @@ class GameEnvironment(Environment):
       return self.reset()
     mover, action = self._to_play, check_action(action, self._legal_actions_mask)
     reward, is_terminal, is_cut = self._game.step(action)
+    is_terminal = check_flag(self._where, "the end of the task", is_terminal)
+    is_cut = check_flag(self._where, "the cut of the episode", is_cut)
     if is_cut and not is_terminal and self._game.max_moves is not None:
       raise UserError(
         f"{self._where}: a game with max_moves cut its episode, but a search with its rules ignores time "
@@ -357,7 +359,7 @@ class GameEnvironment(Environment):
 
   @property
   def will_continue(self) -> bool:
-    return self._game.will_continue
+    return check_flag(self._where, "will_continue", self._game.will_continue)
 
   @property
   def max_moves(self) -> int | None:

@@ -16,7 +16,7 @@ from typing import IO
 
 import numpy as np
 
-from moozi.core.errors import EnvError, UserError
+from moozi.core.errors import EnvError, EnvHung, UserError, as_exceptions, one_line
 from moozi.envs.environment import Environment
 
 _log = logging.getLogger("moozi.envs")
@@ -30,13 +30,8 @@ _PATIENCE = 3.0
 _exit_log: IO[str] | None = None
 
 
-# Derived from BaseException, because an environment may catch every Exception.
-class EnvHung(BaseException):
-  """An environment did not return in time."""
-
-
 FAULTS = (Exception, EnvHung)
-"""Errors of an environment that are faults. SystemExit is none, because handlers of signals may raise it."""
+"""Errors of an environment that are faults; `EnvGuard.watched` makes an Exception of any other."""
 
 
 def allow_exit(log: IO[str] | None) -> None:
@@ -94,7 +89,7 @@ class EnvGuard:
     while True:
       self.num_faults += 1
       self._num_consecutive[i] += 1
-      reason = f"{type(error).__name__}: {error}"
+      reason = f"{type(error).__name__}: {one_line(error)}"
       if isinstance(error, UserError | EnvHung):
         reason = str(error).removeprefix(f"env.name={self._name}: ")
       # Without a replacement EnvError reports the fault, so the traceback is logged at a lower level.
@@ -149,12 +144,17 @@ class EnvGuard:
 
   @contextlib.contextmanager
   def watched(self) -> Iterator[None]:
-    """Times one call of one environment inside this context, while the guard is `armed`."""
+    """Times one call of one environment inside this context, while the guard is `armed`.
+
+    Raises: CodeExitError: the environment calls `sys.exit`, or raises what is no Exception.
+    """
     self._called_at = now = time.monotonic()
     if self._renew_exit_at is not None and now >= self._renew_exit_at:
       self._schedule_exit(now)
     try:
-      yield
+      # In a process that is restarted, Ray's handler of SIGTERM raises SystemExit.
+      with as_exceptions(keeps_exit=_exit_log is not None):
+        yield
     finally:
       self._called_at = None
 

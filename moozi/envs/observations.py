@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float32, Shaped
 
 from moozi.core.errors import EnvValueError, UserError
-from moozi.envs.validation import one_line, warn_once
+from moozi.envs.validation import check_integer, numeric_array, warn_once
 
 # Larger bounds count as limits of the number type, not of the environment.
 _LARGEST_BOUND = 1e9
@@ -84,13 +84,11 @@ def array_format(
     lead = (lead[1], lead[2], lead[0])
 
   def encode(observation: Any) -> np.ndarray:
-    array = _numbers(where, observation)
-    if array.shape != shape:
-      raise UserError(f"{where}: an observation of shape {list(array.shape)}; its spec says {list(shape)}")
+    values = shaped_array(where, observation, shape)
     if factors is None:
-      frame = _cast(where, array, dtype)
+      frame = cast(where, values, dtype)
     else:
-      frame = np.asarray(array, np.float32)
+      frame = values.astype(np.float32)
       frame = np.multiply(frame if clip is None else clip(frame), factors)
     return np.moveaxis(frame, 0, -1).copy() if is_first else frame.reshape(lead)
 
@@ -102,13 +100,7 @@ def one_hot_format(where: str, size: int, start: int = 0) -> FrameFormat:
   shape = frame_shape(where, (size,))
 
   def encode(observation: Any) -> np.ndarray:
-    value = _numbers(where, observation)
-    index = int(value.item()) - start if value.size == 1 and np.isfinite(value).all() else -1
-    if not 0 <= index < size or value != index + start:
-      raise UserError(
-        f"{where}: observation {one_line(observation, 80)}; its spec says {start} to {start + size - 1}, "
-        "an integer"
-      )
+    index = check_integer(where, "observation", observation, start, start + size - 1) - start
     frame = np.zeros(shape, bool)
     frame[0, 0, index] = True
     return frame
@@ -129,17 +121,6 @@ def frame_shape(where: str, shape: tuple[int, ...]) -> tuple[int, int, int]:
   if len(shape) < 2:
     return (1, 1, size)
   return (shape[0], shape[1], shape[2] if len(shape) == 3 else 1)
-
-
-def _numbers(where: str, observation: Any) -> Shaped[np.ndarray, "..."]:
-  """Returns an observation as an array. Raises UserError if it is no array of booleans or real numbers."""
-  try:
-    array = np.asarray(observation)
-  except ValueError:  # of lists of different lengths
-    array = np.asarray(None)
-  if array.dtype.kind not in "biuf":
-    raise UserError(f"{where}: an observation {one_line(observation, 80)}; must be an array of numbers")
-  return array
 
 
 def _has_channels_first(where: str, shape: tuple[int, int, int], is_bytes: bool) -> bool:
@@ -199,7 +180,15 @@ def _clipping(
   return clip
 
 
-def _cast(
+def shaped_array(where: str, observation: Any, shape: tuple[int, ...]) -> Shaped[np.ndarray, "..."]:
+  """Returns an observation as an array. Raises UserError if it has another shape, or is not of numbers."""
+  values = numeric_array(where, "an observation", observation)
+  if values.shape != shape:
+    raise UserError(f"{where}: an observation of shape {list(values.shape)}; its spec says {list(shape)}")
+  return values
+
+
+def cast(
   where: str, observation: Shaped[np.ndarray, "*shape"], dtype: np.dtype[Any]
 ) -> Shaped[np.ndarray, "*shape"]:
   """Returns a copy of an observation as `dtype`. Raises UserError if that changes a value."""

@@ -99,14 +99,14 @@ class CustomPlayer:
 
   def __init__(self, plugin: plugins.Plugin, spec: EnvSpec, seed: int, position: Callable[[], Any]) -> None:
     self._plugin, self._player = plugin, plugin(spec, seed)
-    if not callable(getattr(self._player, "action", None)):
-      raise UserError(
-        f"{plugin.where}: returns {one_line(self._player, 80)}; must return an object with "
-        "action(observation, legal)"
-      )
-    self._observes = isinstance(self._player, Observer)
-    if isinstance(self._player, Follower):
-      with plugin.errors("the player failed", EnvError):
+    with plugin.errors("the player failed", EnvError):
+      if not callable(getattr(self._player, "action", None)):
+        raise UserError(
+          f"{plugin.where}: returns {one_line(self._player, 80)}; must return an object with "
+          "action(observation, legal)"
+        )
+      self._observes = isinstance(self._player, Observer)
+      if isinstance(self._player, Follower):
         self._player.follow(position)
 
   def observe(

@@ -7,12 +7,12 @@ from dataclasses import astuple, fields
 import numpy as np
 from dm_env import TimeStep
 
-from moozi.core.errors import UserError
+from moozi.core.errors import UserError, as_exceptions
 from moozi.core.plugins import Plugin
 from moozi.core.spec import EnvSpec
 from moozi.envs.environment import Environment
 from moozi.envs.observations import bounds_are_strict
-from moozi.envs.validation import check_mask, check_reward, one_line
+from moozi.envs.validation import check_reward, check_step, one_line
 from moozi.ops.pictures import to_picture
 
 # Maximum number of steps of the trial episode.
@@ -32,13 +32,13 @@ def spec_after_trial(environment: Environment, plugin: Plugin, draws: bool = Tru
     with plugin.errors("its first steps failed"), bounds_are_strict():
       environment.seed(0)
       random, step = np.random.default_rng(0), environment.reset()
-      _check(step, environment.env_spec, None)
+      _check(step, environment.env_spec, True, None)
       if draws:
         check_picture(environment, plugin.where, describe=plugin.describe)
       for t in range(_TRIAL_STEPS):
         mover = int(step.observation.to_play)
         step = environment.step(int(random.choice(np.flatnonzero(step.observation.legal_actions_mask))))
-        _check(step, environment.env_spec, 1 - mover)
+        _check(step, environment.env_spec, False, 1 - mover)
         if draws and (step.last() or t in (0, _TRIAL_STEPS - 1)):
           check_picture(environment, plugin.where, describe=plugin.describe)
         if step.last():
@@ -46,7 +46,7 @@ def spec_after_trial(environment: Environment, plugin: Plugin, draws: bool = Tru
       if environment.max_moves is not None:
         _check_rules(environment)
   except UserError:
-    with contextlib.suppress(Exception, SystemExit):
+    with contextlib.suppress(Exception), as_exceptions():
       environment.close()
     raise
   with plugin.errors("closing it failed"):
@@ -108,8 +108,9 @@ def check_picture(
   Raises: UserError: the picture cannot be drawn, or is of a wrong form.
   """
   try:
-    drawn = environment.render()
-  except (Exception, SystemExit) as error:
+    with as_exceptions():
+      drawn = environment.render()
+  except Exception as error:
     raise UserError(f"{where}: its picture cannot be drawn{given}: {describe(error)}") from error
   try:
     to_picture(drawn)
@@ -152,28 +153,8 @@ def check_same_spec(spec: EnvSpec, other: EnvSpec, cause: str, when: str) -> Non
   )
 
 
-def _check(step: TimeStep, spec: EnvSpec, to_play: int | None) -> None:
-  """Checks what the adapters of dm_env and Gymnasium check; a `moozi.Environment` has no adapter.
-
-  Args:
-    to_play: the player who must be to move if there are two players; None if either may.
-
-  Raises: UserError: the step violates the spec.
-  """
-  where, frame = f"env.name={spec.name}", np.asarray(step.observation.frame)
-  if (frame.shape, frame.dtype) != (spec.frame_shape, np.dtype(spec.frame_dtype)):
-    raise UserError(
-      f"{where}: a frame is {frame.dtype}{list(frame.shape)}; its spec says "
-      f"{spec.frame_dtype}{list(spec.frame_shape)}"
-    )
-  if not step.first():
-    check_reward(where, step.reward)
-    if step.discount not in ((0.0, 1.0) if step.last() else (1.0,)):
-      raise UserError(f"{where}: a step of discount {step.discount}; must be 1, or 0 at a terminal step")
-  is_terminal = step.last() and not step.discount
-  mask = step.observation.legal_actions_mask
-  check_mask(where, "legal_actions_mask", mask, spec.num_env_actions, is_terminal)
-  if spec.num_players == 1 or is_terminal:
-    return
-  if step.observation.to_play not in ((0, 1) if to_play is None else (to_play,)):
-    raise UserError(f"{where}: to_play={step.observation.to_play}; must be 0 and 1 in turn")
+def _check(step: TimeStep, spec: EnvSpec, is_first: bool, mover: int | None) -> None:
+  """Checks a step as a run does, and that its reward is finite, for an environment without an adapter."""
+  check_step(spec, step, is_first, mover)
+  if not is_first:
+    check_reward(f"env.name={spec.name}", step.reward)

@@ -1,5 +1,6 @@
 """Checks of the values that third-party environments return, and their errors in one line."""
 
+import decimal
 import functools
 import logging
 import math
@@ -7,10 +8,12 @@ import numbers
 from typing import Any
 
 import numpy as np
+from dm_env import StepType, TimeStep
 from jaxtyping import Bool
 
 from moozi.core.errors import EnvValueError, UserError
 from moozi.core.errors import one_line as one_line
+from moozi.core.spec import EnvSpec
 
 _log = logging.getLogger("moozi.envs")
 
@@ -33,33 +36,111 @@ def check_reward(where: str, reward: Any) -> float:
 
   Raises: UserError: it is not one number. EnvValueError: it is not finite in float32.
   """
-  if hasattr(reward, "__array__"):  # an array of one number is accepted; a text of one is not
-    values = np.asarray(reward)
-    if values.size != 1 or values.dtype.kind not in "biuf":
-      raise UserError(f"{where}: reward={one_line(reward)}: must be a number")
-    reward = values.item()
-  elif not isinstance(reward, numbers.Real):
-    raise UserError(f"{where}: reward={one_line(reward)}: must be a number")
-  if _LARGEST_REWARD < abs(reward) < math.inf:
+  out = check_number(where, "reward", reward)
+  if _LARGEST_REWARD < abs(out) < math.inf or (math.isinf(out) and isinstance(reward, int)):
     raise EnvValueError(
       f"{where}: reward={one_line(reward, 40)} is not finite in float32; scale the rewards down"
     )
-  out = float(reward)
   if not math.isfinite(out):
     raise EnvValueError(f"{where}: reward={out} is not finite")
   return out
 
 
-def check_flag(where: str, name: str, flag: Any) -> bool:
-  """Returns a flag such as Gymnasium's `terminated`. Raises UserError unless it is true, false, 1 or 0."""
-  value = np.asarray(flag) if not isinstance(flag, bool | list | tuple) else flag
-  if isinstance(value, bool):
+def numeric_array(where: str, name: str, value: Any) -> np.ndarray:
+  """Returns a value as an array of booleans, integers or floats. Raises UserError if it is anything else."""
+  try:
+    if type(value) is not np.ndarray and np.ma.is_masked(value):
+      raise TypeError("entries are missing")
+    out = np.asarray(value)
+  except Exception:  # a ragged list, or a class of the user's code that converts itself
+    out = np.asarray(None)
+  if out.dtype.kind not in "biuf":
+    raise UserError(f"{where}: {name} {one_line(value, 80)}; must be an array of numbers")
+  return out
+
+
+def check_number(where: str, name: str, value: Any) -> float:
+  """Returns a number, or an array of one number, as a float. Raises UserError if it is anything else."""
+  if isinstance(value, float):
+    return float(value)
+  try:
+    if isinstance(value, numbers.Real | decimal.Decimal):
+      return float(value)
+    array = numeric_array(where, name, value)
+    if array.size == 1:
+      return float(array.item())
+  except OverflowError:  # an integer of more than 308 digits
+    return math.inf if value > 0 else -math.inf
+  except UserError:
+    pass
+  raise UserError(f"{where}: {name}={one_line(value, 80)}: must be a number")
+
+
+def check_integer(where: str, name: str, value: Any, low: int, high: int) -> int:
+  """Returns an integer from `low` to `high`. Raises UserError if the value is anything else."""
+  number = check_number(where, name, value)
+  if not (number.is_integer() and low <= number <= high):
+    raise UserError(f"{where}: {name} {one_line(value, 80)}; its spec says {low} to {high}, an integer")
+  return int(number)
+
+
+def check_flag(where: str, name: str, value: Any) -> bool:
+  """Returns True or False, or a number 1 or 0, as a bool. Raises UserError if the value is anything else."""
+  if value is True or value is False:
     return value
-  if not isinstance(value, np.ndarray) or value.size != 1 or value.dtype.kind not in "biuf":
-    raise UserError(f"{where}: {name}={one_line(flag, 80)}: must be true or false")
-  if value.item() not in (0, 1):
-    raise UserError(f"{where}: {name}={one_line(flag, 80)}: must be true or false")
-  return bool(value.item())
+  try:
+    number = check_number(where, name, value)
+  except UserError:
+    number = math.nan
+  if number not in (0.0, 1.0):
+    raise UserError(f"{where}: {name}={one_line(value, 80)}: must be true or false")
+  return bool(number)
+
+
+def check_step(spec: EnvSpec, step: Any, is_first: bool, mover: int | None) -> None:
+  """Checks the types, shapes and dtypes of a step of an `Environment`.
+
+  Every step of a run passes it. A number that is not finite passes; the adapters and the replay buffer refuse
+  those.
+
+  Args:
+    is_first: whether the step must be FIRST (after a reset), or must not be.
+    mover: the player who must be to move if there are two players; None if either may.
+
+  Raises: UserError: the step violates the spec.
+  """
+  where = f"env.name={spec.name}"
+  if not isinstance(step, TimeStep) or not isinstance(step.step_type, StepType):
+    raise UserError(f"{where}: a step is {one_line(step, 80)}; must be a dm_env.TimeStep")
+  if step.first() != is_first:
+    what = "reset" if is_first else "step"
+    raise UserError(
+      f"{where}: {what} returns a {step.step_type.name} step; must {'' if is_first else 'not '}be FIRST"
+    )
+  seen = step.observation
+  if not isinstance(seen, tuple) or len(seen) != 4:
+    raise UserError(f"{where}: an observation is {one_line(seen, 80)}; must be a moozi.Observation")
+  frame, mask, to_play, is_continued = seen
+  values = frame if isinstance(frame, np.ndarray) else numeric_array(where, "a frame", frame)
+  if values.shape != spec.frame_shape or values.dtype != spec.frame_dtype:
+    raise UserError(
+      f"{where}: a frame is {values.dtype}{list(values.shape)}; its spec says "
+      f"{spec.frame_dtype}{list(spec.frame_shape)}"
+    )
+  if not is_first:
+    check_number(where, "reward", step.reward)
+    discount = check_number(where, "discount", step.discount)
+    if discount not in ((0.0, 1.0) if step.last() else (1.0,)):
+      raise UserError(f"{where}: a step of discount {step.discount}; must be 1, or 0 at a terminal step")
+  check_flag(where, "is_continued", is_continued)
+  is_terminal = step.last() and not step.discount
+  check_mask(where, "legal_actions_mask", mask, spec.num_env_actions, is_terminal)
+  if is_terminal:
+    return
+  allowed = (0,) if spec.num_players == 1 else (0, 1) if mover is None else (mover,)
+  if np.ndim(to_play) or to_play not in allowed:
+    text = "0" if spec.num_players == 1 else "0 and 1 in turn"
+    raise UserError(f"{where}: to_play={one_line(to_play, 80)}; must be {text}")
 
 
 def check_finite(where: str, frame: np.ndarray) -> np.ndarray:
@@ -80,12 +161,13 @@ def check_mask(where: str, name: str, mask: Any, num_actions: int, is_end: bool)
   Raises: UserError: the mask has a wrong shape or other values than 0 and 1, or is empty before the end.
   """
   try:
-    given = np.asarray(mask)
-  except ValueError:
-    raise UserError(f"{where}: {name}={one_line(mask, 80)}: must be {num_actions} values 0 or 1") from None
+    given = numeric_array(where, name, mask)
+  except UserError:
+    given = np.full(num_actions, math.nan)
   if given.shape != (num_actions,):
     raise UserError(f"{where}: {name} has shape {list(given.shape)}, must be [{num_actions}]")
-  if given.dtype.kind not in "biuf" or (given.dtype.kind != "b" and not ((given == 0) | (given == 1)).all()):
+  # Masks that are added to logits would be read the wrong way round.
+  if given.dtype.kind != "b" and not ((given == 0) | (given == 1)).all():
     raise UserError(f"{where}: {name}={one_line(mask, 80)}: must be {num_actions} values 0 or 1")
   out = given.astype(bool)
   if not is_end and not out.any():

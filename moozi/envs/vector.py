@@ -13,7 +13,7 @@ import numpy as np
 from dm_env import StepType, TimeStep
 from jaxtyping import Bool, Int, Shaped
 
-from moozi.core.errors import EnvMakeError, EnvValueError, UserError, one_line
+from moozi.core.errors import ActionError, EnvMakeError, EnvValueError, UserError, one_line
 from moozi.core.flat_state import State
 from moozi.core.pytree import fields_of
 from moozi.core.records import BatchedTimeStep
@@ -21,6 +21,7 @@ from moozi.core.spec import DUMMY_ACTION, EnvSpec
 from moozi.envs import registry
 from moozi.envs.environment import Environment, VectorEnvironment, stack_positions
 from moozi.envs.guard import FAULTS, EnvGuard
+from moozi.envs.validation import check_flag, check_step
 from moozi.envs.wrappers import RandomStarts
 from moozi.ops.pictures import to_picture
 
@@ -66,6 +67,7 @@ class SyncVectorEnvironment(VectorEnvironment):
     self._next_seed = self._next_game if lane_seeds is not None else next_seed
     self._lane_seeds, self._guard = lane_seeds, guard
     self._picture_fault = ""
+    self._to_play = np.zeros(len(envs), np.int32)
     # The number of games started by each environment, and its actions and resets since it was last seeded.
     self._games = np.zeros(len(envs), np.int64)
     self._log: list[list[int]] = [[] for _ in envs]
@@ -139,7 +141,7 @@ class SyncVectorEnvironment(VectorEnvironment):
         if step is None or not _is_same(out, shown, i):
           is_new[i] = True
           self._advance_lane(out, i, DUMMY_ACTION, is_reset=True, is_new_game=True)
-    self._legal_actions_mask, self._is_last = out.legal_actions_mask, out.is_last
+    self._show(out)
     return out, is_new
 
   def close(self) -> None:
@@ -156,8 +158,15 @@ class SyncVectorEnvironment(VectorEnvironment):
     with self._armed():
       for i in range(self.num_envs):
         self._advance_lane(out, i, actions[i], was_last[i], is_new_game)
-    self._legal_actions_mask, self._is_last = out.legal_actions_mask, out.is_last
+    self._show(out)
     return out
+
+  def _show(self, step: BatchedTimeStep) -> None:
+    self._legal_actions_mask, self._is_last, self._to_play = (
+      step.legal_actions_mask,
+      step.is_last,
+      step.to_play,
+    )
 
   def _armed(self) -> contextlib.AbstractContextManager[None]:
     return contextlib.nullcontext() if self._guard is None else self._guard.armed()
@@ -191,13 +200,24 @@ class SyncVectorEnvironment(VectorEnvironment):
     env = self._envs[i]
     if not is_reset:
       self._log[i].append(action)
-      self._write(out, i, env.step(action - 1))
+      self._write(out, i, self._checked(env.step(action - 1), 1 - int(self._to_play[i])))
       return
     seed = None if self._next_seed is None else self._next_seed(i)
     if seed == IDLE:
       mark_end(out, i, is_truncated=False)
     else:
-      self._write(out, i, self._reset_env(i, env, seed, is_new_game))
+      self._write(out, i, self._checked(self._reset_env(i, env, seed, is_new_game)))
+
+  def _checked(self, step: Any, mover: int | None = None) -> TimeStep:
+    """Returns a step of which `mover` must be to move; None: the first step of an episode.
+
+    Raises: EnvValueError: the step violates the spec. A replacement may keep it.
+    """
+    try:
+      check_step(self.spec, step, is_first=mover is None, mover=mover)
+    except UserError as error:
+      raise EnvValueError(str(error)) from error
+    return step  # type: ignore[no-any-return]
 
   def _write(self, out: BatchedTimeStep, i: int, step: TimeStep) -> None:
     frame, mask, to_play, is_continued = step.observation
@@ -213,7 +233,7 @@ class SyncVectorEnvironment(VectorEnvironment):
   def _next_game(self, i: int) -> int | None:
     """Returns a seed for environment i's next game; None if the current game continues."""
     assert self._lane_seeds is not None
-    if self._envs[i].will_continue:
+    if check_flag(f"env.name={self.spec.name}", "will_continue", self._envs[i].will_continue):
       return None
     self._games[i] += 1
     return _game_seed(self._lane_seeds[i], int(self._games[i]))
@@ -223,7 +243,7 @@ class SyncVectorEnvironment(VectorEnvironment):
       env.seed(seed)
       self._log[i] = []
     self._log[i].append(_RESET)
-    step = env.reset()
+    step = self._checked(env.reset())
     if not (is_new_game and step.observation.is_continued):
       return step
     # The first reset continued the game after a lost life; a second one starts a new game.
@@ -348,7 +368,10 @@ def check_actions(
   legal_actions_mask: Bool[np.ndarray, "B A"],
   is_last: Bool[np.ndarray, "B"],
 ) -> Int[np.ndarray, "B"]:
-  """Returns the actions as a NumPy array. Raises ValueError if an action on a live frame is illegal."""
+  """Returns the actions as a NumPy array.
+
+  Raises: ActionError: an action on a live frame is illegal. ValueError: the actions are no integers [B].
+  """
   actions = np.asarray(actions)
   num_envs, num_actions = legal_actions_mask.shape
   if actions.shape != (num_envs,) or actions.dtype.kind not in "iu":
@@ -359,7 +382,9 @@ def check_actions(
   if bad.any():
     i = int(np.flatnonzero(bad)[0])
     legal_actions = np.flatnonzero(legal_actions_mask[i]).tolist()
-    raise ValueError(
-      f"actions[{i}]={int(actions[i])}: cannot be played on a live frame; must be one of {legal_actions}"
+    raise ActionError(
+      f"actions[{i}]={int(actions[i])}: cannot be played on a live frame; must be one of "
+      f"{one_line(legal_actions, 80)}; a network whose outputs are not finite can cause it, or a search "
+      "(planners.*.algorithm) that ignores invalid_actions"
     )
   return actions

@@ -12,7 +12,7 @@ from moozi.core.spec import EnvSpec
 from moozi.envs.environment import Game, GameEnvironment
 from moozi.envs.names import action_names, frame_names
 from moozi.envs.observations import FrameFormat, array_format
-from moozi.envs.validation import check_mask, check_num_actions, short
+from moozi.envs.validation import check_integer, check_mask, check_num_actions, one_line, short
 
 # Names of a record's mask, of which the first that there is counts; the second is that of other libraries.
 _MASKS = ("legal_actions_mask", "action_mask")
@@ -80,13 +80,13 @@ class _DmEnvGame(Game):
       seed_env(int(np.random.SeedSequence(seed).generate_state(1)[0] >> 1))
 
   def reset(self) -> None:
-    step = self._env.reset()
+    step = self._checked(self._env.reset())
     if not step.first():
       raise UserError(f"{self._where}: reset returns a {step.step_type} step; it must be FIRST")
     self._read(step)
 
   def step(self, action: int) -> tuple[float, bool, bool]:
-    step = self._env.step(self._to_action(self._start + action))
+    step = self._checked(self._env.step(self._to_action(self._start + action)))
     if step.first():
       raise UserError(f"{self._where}: step returns a FIRST step in the middle of an episode")
     if step.discount not in ((0.0, 1.0) if step.last() else (1.0,)):
@@ -96,6 +96,12 @@ class _DmEnvGame(Game):
       )
     self._read(step)
     return step.reward, step.last() and step.discount == 0.0, step.last() and step.discount != 0.0
+
+  def _checked(self, step: Any) -> dm_env.TimeStep:
+    if not isinstance(step, dm_env.TimeStep):
+      raise UserError(f"{self._where}: a step is {one_line(step, 80)}; must be a dm_env.TimeStep")
+    kind = check_integer(self._where, "step_type", step.step_type, 0, 2)
+    return step._replace(step_type=dm_env.StepType(kind))
 
   def _read(self, step: dm_env.TimeStep) -> None:
     observation = step.observation

@@ -23,12 +23,19 @@ from moozi.core.spec import EnvSpec
 from moozi.core.text import pip_install, shell_command
 from moozi.envs.environment import Environment, Game, GameEnvironment
 from moozi.envs.names import action_names, entry_names, frame_names
-from moozi.envs.observations import FrameFormat, array_format, one_hot_format
+from moozi.envs.observations import FrameFormat, array_format, cast, one_hot_format, shaped_array
 from moozi.envs.own_rewards import counting_own_rewards, record_rewards
 from moozi.envs.suite import Suite
 from moozi.envs.suites.gymnasium_masks import MaskReader, entry_of, observed_space
 from moozi.envs.trial import check_picture, spec_of_variants
-from moozi.envs.validation import check_flag, check_num_actions, one_line, short, warn_once
+from moozi.envs.validation import (
+  check_flag,
+  check_integer,
+  check_num_actions,
+  one_line,
+  short,
+  warn_once,
+)
 from moozi.envs.wrappers import apply_wrappers, depend_on_testing, wrapper_of
 
 _log = logging.getLogger("moozi.envs")
@@ -245,10 +252,10 @@ class _GymnasiumGame(Game):
     observation, reward, terminated, truncated, info = self._parts(
       returned, "step", ("observation", "reward", "terminated", "truncated", "info")
     )
-    is_terminal = check_flag(self._where, "terminated", terminated)
-    is_truncated = check_flag(self._where, "truncated", truncated)
-    self._read(observation, info, is_end=is_terminal or is_truncated)
-    return reward, is_terminal, is_truncated
+    terminated = check_flag(self._where, "terminated", terminated)
+    truncated = check_flag(self._where, "truncated", truncated)
+    self._read(observation, info, is_end=terminated or truncated)
+    return reward, terminated, truncated
 
   def _parts(self, returned: Any, method: str, names: tuple[str, ...]) -> tuple[Any, ...]:
     """Returns what a method of the environment returned. Raises UserError if it is of another form."""
@@ -308,25 +315,41 @@ def _frame_format(where: str, space: Any) -> FrameFormat:
   vector = array_format(where, (size,), bool) if is_boolean else _box_format(where, flat)
 
   def encode(observation: Any) -> np.ndarray:
-    _check_parts(where, space, observation)
-    return vector.encode(spaces.flatten(space, observation))
+    return vector.encode(spaces.flatten(space, _member(where, space, observation)))
 
   return FrameFormat(vector.shape, vector.dtype, encode, entry_names(space))
 
 
-def _check_parts(where: str, space: Any, observation: Any) -> None:
-  """Raises UserError if a part is missing, or an integer is outside its space: it would become another."""
+def _member(where: str, space: Any, x: Any) -> Any:
+  """Returns an observation for `spaces.flatten`, which checks nothing, and could read a part as another.
+
+  Raises: UserError: the observation is not of the space's form. The bounds of Boxes are not checked.
+  """
   from gymnasium import spaces
 
-  if isinstance(space, spaces.Dict | spaces.Tuple):
-    parts: Any = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
-    for key, part in parts:
-      _check_parts(where, part, entry_of(where, observation, key))
-  elif isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
-    low = np.asarray(getattr(space, "start", 0))
-    size = space.n if isinstance(space, spaces.Discrete) else space.nvec
-    if ((np.asarray(observation) < low) | (np.asarray(observation) >= low + size)).any():
-      raise UserError(f"{where}: observation {one_line(observation, 80)}; its spec says {short(space)}")
+  if isinstance(space, spaces.Dict):
+    return {key: _member(where, part, entry_of(where, x, key)) for key, part in space.spaces.items()}
+  if isinstance(space, spaces.Tuple):
+    if not isinstance(x, tuple | list) or len(x) != len(space.spaces):
+      raise UserError(
+        f"{where}: an observation {one_line(x, 80)}; its spec says a tuple of {len(space.spaces)} parts"
+      )
+    return tuple(_member(where, part, y) for part, y in zip(space.spaces, x, strict=True))
+  if isinstance(space, spaces.Discrete):
+    return check_integer(where, "observation", x, int(space.start), int(space.start) + int(space.n) - 1)
+  values = shaped_array(where, x, space.shape)
+  if space.dtype.kind != "f":
+    values = cast(where, values, space.dtype)
+  low: Any = 0
+  high: Any = 1
+  if isinstance(space, spaces.MultiDiscrete):
+    low = np.asarray(space.start, np.int64)
+    high = low + np.asarray(space.nvec, np.int64) - 1
+  elif not isinstance(space, spaces.MultiBinary):
+    return values
+  if not ((values >= low) & (values <= high)).all():
+    raise UserError(f"{where}: observation {one_line(values, 80)}; its spec says {short(space)}")
+  return values
 
 
 def _box_format(where: str, box: Any) -> FrameFormat:

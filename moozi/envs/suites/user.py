@@ -18,7 +18,7 @@ from pydantic import Field
 
 from moozi.core import plugins
 from moozi.core.config import Section
-from moozi.core.errors import EnvMakeError, UserError
+from moozi.core.errors import EnvMakeError, UserError, as_exceptions
 from moozi.core.spec import EnvSpec
 from moozi.envs.environment import Bot, Environment, check_seed
 from moozi.envs.own_rewards import counting_own_rewards, record_rewards
@@ -153,7 +153,7 @@ def _make(name: str, plugin: plugins.Plugin, options: Options, **seed: int) -> t
       env, is_seeded = _as_env(name, apply_wrappers(made, options.wrappers, options.is_testing))
       return counting_own_rewards(env, rewards, options.is_testing), is_seeded
     except BaseException:
-      with contextlib.suppress(Exception, SystemExit):
+      with contextlib.suppress(Exception), as_exceptions():
         made.close()
       raise
 

@@ -78,7 +78,8 @@ def check_number(where: str, name: str, value: Any) -> float:
 
 def check_integer(where: str, name: str, value: Any, low: int, high: int) -> int:
   """Returns an integer from `low` to `high`. Raises UserError if the value is anything else."""
-  number = check_number(where, name, value)
+  array = numeric_array(where, f"an {name}", value)
+  number = float(array.item()) if array.size == 1 else math.nan
   if not (number.is_integer() and low <= number <= high):
     raise UserError(f"{where}: {name} {one_line(value, 80)}; its spec says {low} to {high}, an integer")
   return int(number)

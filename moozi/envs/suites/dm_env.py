@@ -100,7 +100,7 @@ class _DmEnvGame(Game):
   def _checked(self, step: Any) -> dm_env.TimeStep:
     if not isinstance(step, dm_env.TimeStep):
       raise UserError(f"{self._where}: a step is {one_line(step, 80)}; must be a dm_env.TimeStep")
-    kind = check_integer(self._where, "step_type", step.step_type, 0, 2)
+    kind = check_integer(self._where, "integer step_type", step.step_type, 0, 2)
     return step._replace(step_type=dm_env.StepType(kind))
 
   def _read(self, step: dm_env.TimeStep) -> None:

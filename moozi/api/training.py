@@ -166,7 +166,7 @@ def check_run(
   from moozi.evaluation.opponents import check_players
 
   loaded = read_config(config, overrides | _named(callbacks))
-  _leave_gpu_to_actors(loaded)
+  _start_jax(loaded)
   check_code(loaded, "config", allow_code is not False)
   allow_code_in(loaded, allow_code is True)
   spec = env_spec(loaded.env.name, **loaded.env.arguments)
@@ -275,7 +275,7 @@ def continue_run(
   lock = directory.claim()
   try:
     config = load_resumed_config(directory, overrides)
-    _leave_gpu_to_actors(config)
+    _start_jax(config)
     allow_code_in(config, allow_code)
     spec = env_spec(config.env.name, **config.env.arguments)
     check_memory(config, spec)
@@ -313,9 +313,14 @@ def _refusal(config: object) -> UserError:
   return UserError(f"config={one_line(repr(config), 80)}: {allowed}")
 
 
-def _leave_gpu_to_actors(config: Config) -> None:
-  """Makes JAX use the CPU in this process if the run has actors, which need the GPU's memory."""
-  if not config.has_one_process:
+def _start_jax(config: Config) -> None:
+  """Starts JAX, or makes it use the CPU in this process if the run has actors, which need the GPU's memory.
+
+  Raises: UserError: JAX cannot start.
+  """
+  if config.has_one_process:
+    jax_process.check()
+  else:
     jax_process.use_cpu_only()
 
 

@@ -21,6 +21,7 @@ from moozi.commands.play import play
 from moozi.commands.reanalyze import reanalyze
 from moozi.commands.report import report
 from moozi.commands.sweep import sweep
+from moozi.commands.system_errors import describe
 from moozi.commands.timeline import timeline
 from moozi.commands.train import train
 from moozi.commands.trajectories import list_trajectories
@@ -43,7 +44,8 @@ app = typer.Typer(
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-  """Runs the command line and returns its exit status: 2 after a user error, 130 after a stop signal.
+  """Runs the command line and returns its exit status: 130 after a stop signal, 2 after a user error or an
+  error of JAX or the system.
 
   Args:
     arguments: the arguments after the program's name; None takes `sys.argv`.
@@ -70,6 +72,10 @@ def run(arguments: Sequence[str] | None = None) -> int:
     # flushes the output at exit.
     discard_output()
     return 0
+  except Exception as e:
+    if (text := describe(e)) is None:
+      raise
+    return _fail(text)
   return status if isinstance(status, int) else 0
 
 

@@ -1,16 +1,58 @@
 """Sets up a process that runs JAX."""
 
 import ctypes
+import functools
 import os
+import re
+import subprocess
 import sys
 
+from moozi.core.errors import UserError, one_line
 from moozi.io import compilation_cache
 
 # glibc before 2.35 refuses a larger M_MMAP_THRESHOLD than 32 MiB.
 _THRESHOLDS = (256 * 2**20, 32 * 2**20)
 # The numbers of these parameters in glibc's malloc.h.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_FLAGS_TIMEOUT_S = 60.0
 _GLIBC_VARIABLES = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
+
+
+def check() -> None:
+  """Starts JAX in this process; further calls have no effect.
+
+  Raises: UserError: JAX cannot start, or XLA refuses the environment variable XLA_FLAGS.
+  """
+  _check_flags(os.environ.get("XLA_FLAGS", ""))
+  import jax
+
+  try:
+    jax.devices()
+  except Exception as error:
+    # JAX raises errors of many classes, some of them without a text.
+    reason, value = one_line(error), os.environ.get("JAX_PLATFORMS")
+    if value:
+      what = f"JAX_PLATFORMS={value}: JAX cannot start ({reason}); unset it, or choose another platform"
+    else:
+      what = f"JAX cannot start ({reason}); choose another platform with JAX_PLATFORMS"
+    raise UserError(f"{what}, such as cpu") from error
+
+
+@functools.cache
+def _check_flags(flags: str) -> None:
+  """Raises UserError if XLA refuses `flags`. XLA would end the process, so another process reads them."""
+  if not flags:
+    return
+  command = [sys.executable, "-c", "from jaxlib import xla_client; xla_client.CompileOptions()"]
+  try:
+    done = subprocess.run(  # noqa: S603 - a list of arguments, no shell
+      command, capture_output=True, text=True, errors="replace", timeout=_FLAGS_TIMEOUT_S, check=False
+    )
+  except (OSError, subprocess.TimeoutExpired):
+    return
+  # A line of the log: letter, date, time, process, file:line, text.
+  if done.returncode and (found := re.search(r"^[EF]\d{4} .*?\.cc:\d+\] (.*)$", done.stderr, re.MULTILINE)):
+    raise UserError(f"XLA_FLAGS={one_line(flags)}: {one_line(found[1])}; correct or unset XLA_FLAGS")
 
 
 def set_up() -> None:

@@ -67,6 +67,10 @@ ALGORITHMS: dict[str, Callable[[], Algorithm]] = {
 
 
 def algorithm_of(config: Config) -> Algorithm:
-  """Returns the algorithm that `config.algorithm` names, and sets up this process for JAX."""
+  """Returns the algorithm that `config.algorithm` names, and sets up this process for JAX.
+
+  Raises: UserError: JAX cannot start.
+  """
   jax_process.set_up()
+  jax_process.check()
   return ALGORITHMS[config.algorithm]()

@@ -3,11 +3,14 @@
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 
+import jax
 import pytest
 
+from moozi.core.errors import UserError
 from moozi.io import compilation_cache, jax_process
 
 # Allocates, fills and frees 64 MiB twice; prints the page faults of the second time.
@@ -95,3 +98,85 @@ def test_set_up_does_both(monkeypatch: pytest.MonkeyPatch) -> None:
   monkeypatch.setattr(compilation_cache, "enable", lambda: called.append("cache"))
   jax_process.set_up()
   assert called == ["memory", "cache"]
+
+
+# --- the start of JAX ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+  ("error", "text"),
+  [
+    (
+      RuntimeError("Unable to initialize backend 'tpu':\n no libtpu"),
+      "Unable to initialize backend 'tpu': no",
+    ),
+    (AssertionError(), "AssertionError"),  # JAX_PLATFORMS=cuda without its plug-in
+  ],
+)
+def test_platform_that_cannot_start_is_one_line_with_the_variable(monkeypatch, error, text) -> None:
+  def devices() -> None:
+    raise error
+
+  monkeypatch.setattr(jax, "devices", devices)
+  monkeypatch.setenv("JAX_PLATFORMS", "tpu")
+  with pytest.raises(
+    UserError, match=rf"^JAX_PLATFORMS=tpu: JAX cannot start \({re.escape(text)}.*such as cpu$"
+  ):
+    jax_process.check()
+  monkeypatch.delenv("JAX_PLATFORMS")
+  with pytest.raises(UserError, match=r"^JAX cannot start \(.*with JAX_PLATFORMS, such as cpu$"):
+    jax_process.check()
+
+
+@pytest.mark.parametrize(
+  ("flags", "text"),
+  [
+    ("--xla_no_such=1", "Unknown flag in XLA_FLAGS: --xla_no_such=1"),
+    ("no file", 'Could not open file "no file"'),
+    ("--xla_cpu_enable_fast_math=maybe", "Couldn't interpret value maybe for flag xla_cpu_enable_fast_math"),
+  ],
+)
+def test_flags_that_would_end_the_process_are_refused(monkeypatch, flags, text) -> None:
+  monkeypatch.setenv("XLA_FLAGS", flags)
+  with pytest.raises(UserError, match="^" + re.escape(f"XLA_FLAGS={flags}: {text}")):
+    jax_process.check()
+
+
+def test_valid_flags_are_read_once(monkeypatch) -> None:
+  called: list[object] = []
+  run = subprocess.run
+  monkeypatch.setattr(jax_process.subprocess, "run", lambda *a, **k: called.append(a) or run(*a, **k))
+  monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_enable_fast_math=true")
+  jax_process.check()
+  jax_process.check()
+  assert len(called) == 1
+  monkeypatch.delenv("XLA_FLAGS")
+  jax_process.check()
+  assert len(called) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+  ("variable", "value"),
+  [
+    ("JAX_PLATFORMS", "tpu"),
+    ("JAX_PLATFORMS", "nosuch"),
+    ("XLA_FLAGS", "--xla_no_such=1"),
+    ("JAX_ENABLE_X64", "?"),
+  ],
+)
+@pytest.mark.parametrize("command", ["train tiny/catch run.dir=runs runtime=local", "evaluate zoo:catch"])
+def test_jax_that_cannot_start_leaves_one_line_and_no_folder(tmp_path, variable, value, command) -> None:
+  done = subprocess.run(
+    [sys.executable, "-m", "moozi", *command.split()],
+    env=os.environ | {variable: value},
+    cwd=tmp_path,
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+  assert (done.returncode, done.stdout) == (2, ""), done.stderr
+  assert done.stderr.startswith("moozi: error: ")
+  assert variable in done.stderr
+  assert done.stderr.count("\n") == 1
+  assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,51 @@
+"""Describes errors of JAX and of the system that no command expects, in one line."""
+
+import errno
+import sys
+import traceback
+
+from moozi.core.errors import one_line
+
+# Limits of the system that a start meets first.
+_LIMITS = {
+  errno.EMFILE: "raise the number of open files (ulimit -n)",
+  errno.ENFILE: "close other programs: the system has no free file entries",
+  errno.EAGAIN: "raise the number of processes (ulimit -u)",
+  errno.ENOMEM: "close other programs, or use smaller settings",
+}
+_SMALLER = "learner.batch_size, workers.num_envs, network.* or replay.capacity"
+
+
+def describe(error: BaseException) -> str | None:
+  """Returns an error as one line with the way out; None for other errors, which are defects of this program.
+
+  Args:
+    error: an error of this process, or one of another process that Ray has wrapped.
+  """
+  error = getattr(error, "cause", error)
+  text = one_line(error)
+  if isinstance(error, MemoryError):
+    return f"out of memory ({text}); lower {_SMALLER}"
+  if isinstance(error, OSError) and error.errno in _LIMITS:
+    return f"{text}; {_LIMITS[error.errno]}"
+  if isinstance(error, RuntimeError) and "can't start new thread" in text:
+    return f"{text}; {_LIMITS[errno.EAGAIN]}"
+  if _is_of_jax(error):
+    if "RESOURCE_EXHAUSTED" in text:
+      return f"JAX: out of memory ({text}); lower {_SMALLER}, or run on the processor with JAX_PLATFORMS=cpu"
+    return f"JAX: {text}"
+  if isinstance(error, ValueError) and _raised_in(error).endswith("/jax/_src/config.py"):
+    return f"JAX refuses its environment variables: {text}; correct or unset the variable"
+  return None
+
+
+def _is_of_jax(error: BaseException) -> bool:
+  """Returns whether the error is one of XLA's. Without JAX loaded, there is none."""
+  errors = sys.modules.get("jax.errors")
+  return errors is not None and isinstance(error, errors.JaxRuntimeError)
+
+
+def _raised_in(error: BaseException) -> str:
+  """Returns the path of the file whose code raised the error."""
+  frames = traceback.extract_tb(error.__traceback__)
+  return frames[-1].filename if frames else ""

@@ -17,6 +17,7 @@ if _typing.TYPE_CHECKING:
   from moozi.api.run import Run
   from moozi.api.search import Search
   from moozi.api.training import Training, resume, resume_events, train, train_events
+  from moozi.api.trajectories import Episode, read_trajectories, write_trajectories
   from moozi.api.zoo import zoo
   from moozi.core.config import Config
   from moozi.core.errors import UserError
@@ -44,6 +45,7 @@ _MODULES = {
   "ConfigInfo": "moozi.io.config_files",
   "EnvSpec": "moozi.core.spec",
   "Environment": "moozi.envs.environment",
+  "Episode": "moozi.api.trajectories",
   "Game": "moozi.envs.environment",
   "GameEnvironment": "moozi.envs.environment",
   "Observation": "moozi.envs.environment",
@@ -56,6 +58,7 @@ _MODULES = {
   "configs": "moozi.api.configs",
   "load": "moozi.api.agent",
   "make_env": "moozi.api.environments",
+  "read_trajectories": "moozi.api.trajectories",
   "register_callback": "moozi.core.plugins",
   "register_environment": "moozi.core.plugins",
   "register_loss": "moozi.core.plugins",
@@ -67,6 +70,7 @@ _MODULES = {
   "resume_events": "moozi.api.training",
   "train": "moozi.api.training",
   "train_events": "moozi.api.training",
+  "write_trajectories": "moozi.api.trajectories",
   "zoo": "moozi.api.zoo",
 }
 
@@ -79,6 +83,7 @@ __all__ = [
   "ConfigInfo",
   "EnvSpec",
   "Environment",
+  "Episode",
   "Game",
   "GameEnvironment",
   "Observation",
@@ -91,6 +96,7 @@ __all__ = [
   "configs",
   "load",
   "make_env",
+  "read_trajectories",
   "register_callback",
   "register_environment",
   "register_loss",
@@ -102,6 +108,7 @@ __all__ = [
   "resume_events",
   "train",
   "train_events",
+  "write_trajectories",
   "zoo",
 ]
 

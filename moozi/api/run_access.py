@@ -66,6 +66,13 @@ def check_number(name: str, value: int | None, minimum: int = 1, maximum: int | 
     raise UserError(f"{name}={value if abs(value) < 10**18 else '…'}: must be {allowed}")
 
 
+def check_real(name: str, value: float, minimum: float, maximum: float) -> None:
+  """Raises UserError if the argument `name` is not a number in the range."""
+  is_number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+  if not is_number or not minimum <= value <= maximum:
+    raise UserError(f"{name}={one_line(value, 80)}: must be a number from {minimum} to {maximum}")
+
+
 def check_seed(seed: int | None) -> None:
   """Raises UserError if a seed is not an integer from 0 to 2³¹ − 1; None is allowed."""
   check_number("seed", seed, 0, NUM_SEEDS - 1)

@@ -32,6 +32,7 @@ if _typing.TYPE_CHECKING:
   )
   from moozi.core.spec import EnvSpec
   from moozi.envs.environment import Environment, Game, GameEnvironment, Observation
+  from moozi.envs.observations import Frame
   from moozi.io.card import Card
   from moozi.io.config_files import ConfigInfo
 
@@ -46,6 +47,7 @@ _MODULES = {
   "EnvSpec": "moozi.core.spec",
   "Environment": "moozi.envs.environment",
   "Episode": "moozi.api.trajectories",
+  "Frame": "moozi.envs.observations",
   "Game": "moozi.envs.environment",
   "GameEnvironment": "moozi.envs.environment",
   "Observation": "moozi.envs.environment",
@@ -84,6 +86,7 @@ __all__ = [
   "EnvSpec",
   "Environment",
   "Episode",
+  "Frame",
   "Game",
   "GameEnvironment",
   "Observation",

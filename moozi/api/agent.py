@@ -4,31 +4,34 @@ import contextlib
 import functools
 import os
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
-from dm_env import StepType, TimeStep
+from dm_env import TimeStep
+from jaxtyping import Int
 
+from moozi.api.observing import ObservationReader, read_lanes, read_rows
 from moozi.api.run_access import check_number, check_searches, check_seed, open_run
 from moozi.api.search import Search
 from moozi.core.config import Config
-from moozi.core.errors import UserError
+from moozi.core.errors import UserError, one_line
 from moozi.core.plugins import PLAYERS
 from moozi.core.records import BatchedTimeStep
 from moozi.core.spec import EnvSpec
 from moozi.envs import registry
 from moozi.envs.environment import Environment, Observation, check_action, stack_positions
+from moozi.envs.observations import OwnObservations
 from moozi.envs.vector import blank_step
 from moozi.io.card import Card, card_of
 from moozi.io.checkpoints import CheckpointInfo, expected_of, find_checkpoint, load_checkpoint
 from moozi.io.run_directory import RunDirectory
 
 if TYPE_CHECKING:
+  from moozi.api.network import Network
   from moozi.core.search_record import InspectedEpisode
   from moozi.evaluation.episodes import EvaluationResult
   from moozi.evaluation.evaluator import AgentPlayer, Evaluator
-
-ObservationLike: TypeAlias = np.ndarray | Observation | TimeStep
+  from moozi.evaluation.group import GroupPlayer
 
 
 def load(
@@ -98,6 +101,9 @@ class Agent:
   With two players, `act` plays for the player to move. For a frame at which another player moves, call
   `observe` instead. For self-play, call `act` for every frame.
 
+  `act` and `observe` also take the B observations of B games, each with its own history, which is apart from
+  that of single observations; `reset` takes the games that start a new episode.
+
   Attributes:
     config: the run's configuration.
     spec: the environment's specification.
@@ -122,6 +128,8 @@ class Agent:
     self._seed = seed
     self._evaluators: dict[tuple[str, int | None], Evaluator] = {}
     self._is_first = True
+    self._is_first_of = np.ones(0, bool)  # of the games of a vector environment
+    self._reader = ObservationReader(spec, lambda: self._own_observations)
 
   @functools.cached_property
   def state(self) -> Any:
@@ -141,43 +149,83 @@ class Agent:
     """The network's parameters, a pytree of arrays."""
     return self.state.params
 
+  @functools.cached_property
+  def network(self) -> "Network":
+    """The network as pure functions of named parameters.
+
+    Raises: UserError: the algorithm is not muzero or alphazero.
+    """
+    from moozi.api.network import make_network
+
+    check_searches(self.directory.path, self.config, "Agent.network")
+    return make_network(self.config, self.spec, self.state.params, self.state.net_state)
+
   @property
   def card(self) -> Card:
     """The run's card, made from recorded data only. A zoo agent has the card stored with it."""
     return card_of(self.directory)
 
-  def act(self, observation: ObservationLike, legal: Any = None, position: Any = None) -> int:
-    """Returns the agent's action for a frame: the action that `moozi evaluate` would take.
+  @overload
+  def act(self, observation: Observation | TimeStep, legal: Any = None, position: Any = None) -> int: ...
+
+  @overload
+  def act(
+    self, observation: list[Any], legal: Any = None, position: Any = None, lanes: Any = None
+  ) -> Int[np.ndarray, "B"]: ...
+
+  @overload
+  def act(self, observation: Any, legal: Any = None, position: Any = None, lanes: Any = None) -> Any: ...
+
+  def act(self, observation: Any, legal: Any = None, position: Any = None, lanes: Any = None) -> Any:
+    """Returns the agent's action for an observation, or its actions for B observations of B games.
+
+    The action is the one that `moozi evaluate` would take. For B observations, it is the action that B agents
+    would choose, each alone in its game, if evaluation is free of noise (`evaluation.noise_free`, the
+    default); otherwise all games share one random key. B observations take one call of the network or the
+    search, which compiles once for each B.
 
     Args:
-      observation: a frame [H, W, C] of the spec's dtype, a `moozi.Observation`, a `dm_env.TimeStep` of a
-        `moozi.Environment`, or an observation of `Environment.as_gymnasium()`.
-      legal: [num_env_actions] bool, the legal actions. None takes them from the observation, or allows all if
-        the observation has no mask.
-      position: the environment's `position()`. Agents of algorithm=alphazero need it, others do not read it.
+      observation: a `dm_env.TimeStep` or a `moozi.Observation` of a `moozi.Environment`; a frame; or an
+        observation of the environment's own, as Gymnasium or dm_env returns it, which is scaled as in
+        training. In environments that have observations of their own, a frame must be a `moozi.Frame`, as all
+        environments of MooZi return it. A list has B of these; an array with one axis more, and a batch of
+        Gymnasium's `VectorEnv`, are B observations.
+      legal: [num_env_actions] bool, the legal actions; [B, num_env_actions] for B observations. None takes
+        them from the observation, or allows all if the observation has no mask.
+      position: the environment's `position()`, or B of them. Agents of algorithm=alphazero need it, others do
+        not read it.
+      lanes: for B observations: a mask [B] or indices of the games in which the agent moves; the other
+        observations are not read. None: all.
 
-    Raises: UserError: the observation or the mask does not fit the environment, the episode is over, or the
-      position is missing.
+    Returns: an int; for B observations, [B] int64, with -1 where the agent does not move. For a LAST TimeStep
+      in a batch it is 0, which the environment discards.
+    Raises: UserError: the observation or the mask does not fit the environment, the episode is over, the
+      position is missing, or the number of observations differs from that of the games that are played.
     """
-    step = self._read(observation, legal)
+    if (rows := self._reader.split(observation)) is not None:
+      return self._act_in_games(rows, legal, position, lanes)
+    step = self._read(observation, legal, lanes)
     action = self._player.decide(step, None, self._position(position)).action
     self._is_first = False
     return action - 1
 
-  def observe(self, observation: ObservationLike, action: int, legal: Any = None) -> None:
+  def observe(self, observation: Any, action: Any, legal: Any = None, lanes: Any = None) -> None:
     """Adds a frame and the `action` of another player at this frame to the agent's history.
 
-    The other arguments and the errors are those of `act`.
+    For B observations, `action` is [B] int, and `lanes` names the games in which another player moves. The
+    other arguments and the errors are those of `act`.
     """
-    step = self._read(observation, legal)
-    try:
-      played = check_action(action, step.legal_actions_mask[0, 1:])
-    except ValueError as error:
-      raise UserError(str(error)) from None
-    self._player.observe(step, 1 + played)
+    if (rows := self._reader.split(observation)) is not None:
+      games, step = self._read_games(rows, legal, lanes)
+      actions = read_rows("action", action, len(rows))
+      played = [self._played(actions[game], step, i) for i, game in enumerate(games.tolist())]
+      self._games.observe(games, step, np.array(played, np.int32))
+      return
+    step = self._read(observation, legal, lanes)
+    self._player.observe(step, self._played(action, step, 0))
     self._is_first = False
 
-  def search(self, observation: ObservationLike, legal: Any = None, position: Any = None) -> Search:
+  def search(self, observation: Any, legal: Any = None, position: Any = None) -> Search:
     """Returns the search that `act` would make for a frame. Does not change the agent's history.
 
     The arguments and errors are those of `act`. Raises UserError also if the algorithm has no search.
@@ -221,9 +269,20 @@ class Agent:
       signed_discount=search_discount(self.config.targets.discount, self.spec.num_players),
     )
 
-  def reset(self) -> None:
-    """Starts a new episode: the next frame has no history. Does not reset the random key."""
-    self._is_first = True
+  def reset(self, lanes: Any = None) -> None:
+    """Starts a new episode: the next frame has no history. Does not reset the random key.
+
+    Args:
+      lanes: of the B games of a vector environment, those that start a new episode: a mask [B], such as
+        `terminated | truncated`, or indices. None: all games, and the single one.
+
+    Raises: UserError: `lanes` names other games than those that are played.
+    """
+    if lanes is None:
+      self._is_first = True
+      self._is_first_of[:] = True
+    else:
+      self._is_first_of[read_lanes(lanes, len(self._is_first_of))] = True
 
   def make_env(self, seed: int = 0) -> Environment:
     """Returns a new environment of the run, with the options for evaluation.
@@ -375,6 +434,12 @@ class Agent:
     return self._evaluator_of(self.config).player(self.state.params, self.state.net_state, self._seed)
 
   @functools.cached_property
+  def _own_observations(self) -> OwnObservations | None:
+    env = self.make_env()
+    env.close()
+    return env.own_observations
+
+  @functools.cached_property
   def _search_policy(self) -> Callable[..., Any]:
     from moozi.analysis.inspection import make_search_policy
     from moozi.evaluation.evaluator import evaluation_planner
@@ -395,23 +460,71 @@ class Agent:
       )
     return stack_positions([position])
 
-  def _read(self, observation: ObservationLike, legal: Any) -> BatchedTimeStep:
+  def _read(self, observation: Any, legal: Any, lanes: Any = None) -> BatchedTimeStep:
     """Returns the observation as a batch of one. Raises UserError if it does not fit the environment."""
-    is_first, mask, to_play = self._is_first, legal, 0
-    if isinstance(observation, TimeStep):
-      if observation.last():
-        raise UserError("observation: the episode is over (a LAST step); reset the environment")
-      is_first = is_first or observation.step_type is StepType.FIRST
-      observation = observation.observation
-    if isinstance(observation, Observation):
-      is_first = is_first and not observation.is_continued
-      mask = observation.legal_actions_mask if legal is None else legal
-      to_play, observation = observation.to_play, observation.frame
+    if lanes is not None:
+      raise UserError(f"lanes={one_line(lanes, 80)}: is for B observations; this is one observation")
+    if isinstance(observation, TimeStep) and observation.last():
+      raise UserError("observation: the episode is over (a LAST step); reset the environment")
     out = blank_step(self.spec, 1)
-    out.frame[0] = _check_frame(observation, self.spec)
-    out.is_first[0], out.to_play[0] = is_first, to_play
-    out.legal_actions_mask[0, 1:] = _check_legal(mask, self.spec)
+    self._reader.read(out, 0, observation, legal, self._is_first)
     return out
+
+  def _read_games(
+    self, rows: list[Any], legal: Any, lanes: Any
+  ) -> tuple[Int[np.ndarray, "n"], BatchedTimeStep]:
+    """Returns the games that `lanes` names, and their observations, which become their newest frames.
+
+    The first call, and the first after `reset`, decides the number of games.
+    """
+    num_games = len(rows)
+    if num_games != len(self._is_first_of):
+      if not self._is_first_of.all():
+        raise UserError(
+          f"observation: {num_games} observations; {len(self._is_first_of)} games are played; call "
+          "agent.reset() before others"
+        )
+      self._games = self._make_games(num_games)
+      self._is_first_of = np.ones(num_games, bool)
+    games, masks = read_lanes(lanes, num_games), read_rows("legal", legal, num_games)
+    out = blank_step(self.spec, len(games))
+    for i, game in enumerate(games.tolist()):
+      try:
+        self._reader.read(out, i, rows[game], masks[game], bool(self._is_first_of[game]))
+      except UserError as error:
+        raise UserError(f"observation {game} of {num_games}: {error}") from None
+    self._is_first_of[games] = False
+    return games, out
+
+  def _act_in_games(self, rows: list[Any], legal: Any, position: Any, lanes: Any) -> Int[np.ndarray, "B"]:
+    positions: list[Any] = []
+    if self.config.plans_with_rules:
+      if position is None:
+        self._position(None)
+      positions = list(read_rows("position", position, len(rows)))
+    games, step = self._read_games(rows, legal, lanes)
+    out = np.full(len(rows), -1, np.int64)
+    chosen = self._games.choose(games, step, [positions[game] for game in games] if positions else ())
+    out[games] = np.maximum(chosen - 1, 0)
+    return out
+
+  def _make_games(self, num_games: int) -> "GroupPlayer":
+    import jax
+
+    from moozi.evaluation.group import GroupPlayer
+
+    seed = self.config.evaluation.seed if self._seed is None else self._seed
+    variables = jax.device_put((self.state.params, self.state.net_state))
+    evaluator = self._evaluator_of(self.config)
+    return GroupPlayer(evaluator, variables, self.spec, num_games, num_games, seed=seed)
+
+  @staticmethod
+  def _played(action: Any, step: BatchedTimeStep, i: int) -> int:
+    """Returns another player's action in the agent's action space. Raises UserError if it is illegal."""
+    try:
+      return 1 + check_action(action, step.legal_actions_mask[i, 1:])
+    except ValueError as error:
+      raise UserError(str(error)) from None
 
 
 def check_player(option: str, name: str, *others: str) -> None:
@@ -442,42 +555,3 @@ def check_opponent_options(
   kind = opponent or config.evaluation.opponent
   if simulations is not None and kind != "mcts":
     raise UserError(f"{names[1]}={simulations}: is for the opponent mcts, not {kind}; use {names[0]} mcts")
-
-
-def _check_frame(frame: Any, spec: EnvSpec) -> np.ndarray:
-  out = _as_array("observation", frame)
-  if out.shape != spec.frame_shape or out.dtype != np.dtype(spec.frame_dtype):
-    raise UserError(
-      f"observation: {_describe(out)}; must be {spec.frame_dtype}{list(spec.frame_shape)}, a frame of "
-      f"{spec.name} as agent.make_env() returns it"
-    )
-  if out.dtype.kind == "f" and not np.isfinite(out).all():
-    raise UserError("observation: has numbers that are not finite")
-  return out
-
-
-def _check_legal(legal: Any, spec: EnvSpec) -> np.ndarray:
-  if legal is None:
-    return np.ones(spec.num_env_actions, bool)
-  mask = _as_array("legal", legal)
-  # Masks of other libraries are integers of 0 and 1.
-  is_mask = mask.dtype.kind == "b" or (mask.dtype.kind in "iu" and np.isin(mask, (0, 1)).all())
-  if mask.shape != (spec.num_env_actions,) or not is_mask:
-    raise UserError(
-      f"legal: {_describe(mask)}; must be bool[{spec.num_env_actions}], one entry for each action of "
-      f"{spec.name}"
-    )
-  if not mask.any():
-    raise UserError("legal: allows no action; at least one must be legal")
-  return mask.astype(bool)
-
-
-def _as_array(name: str, value: Any) -> np.ndarray:
-  try:
-    return np.asarray(value)
-  except ValueError:
-    raise UserError(f"{name}: a {type(value).__name__} that is not an array") from None
-
-
-def _describe(array: np.ndarray) -> str:
-  return f"{array.dtype}{list(array.shape)}"

@@ -14,7 +14,8 @@ class GymnasiumView(gymnasium.Env[np.ndarray, int]):
   """A `moozi.envs.environment.Environment` in Gymnasium's terms.
 
   Observations are frames [H, W, C]. `info` has `legal_actions_mask` [num_env_actions] bool, `to_play`, and
-  `is_continued` (see `Observation`). An illegal action raises ValueError. An action after the end
+  `is_continued` (see `Observation`); where the environment has `max_moves`, also `position`, which agents of
+  `algorithm=alphazero` need. An illegal action raises ValueError. An action after the end
   of an episode also does, until `reset` is called.
 
   With two players, `step` plays for the player to move, which `info["to_play"]` names, and the reward is for
@@ -64,8 +65,9 @@ class GymnasiumView(gymnasium.Env[np.ndarray, int]):
   def close(self) -> None:
     self._env.close()
 
-  @staticmethod
-  def _split(step: Any) -> tuple[np.ndarray, dict[str, Any]]:
+  def _split(self, step: Any) -> tuple[np.ndarray, dict[str, Any]]:
     seen = step.observation
     info = {"legal_actions_mask": np.array(seen.legal_actions_mask), "to_play": int(seen.to_play)}
+    if self._env.max_moves is not None:
+      info["position"] = self._env.position()
     return seen.frame, info | {"is_continued": bool(seen.is_continued)}

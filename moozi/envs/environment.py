@@ -19,6 +19,7 @@ from moozi.core.flat_state import State
 from moozi.core.records import BatchedTimeStep
 from moozi.core.spec import EnvSpec
 from moozi.core.text import pip_install
+from moozi.envs.observations import Frame, OwnObservations
 from moozi.envs.validation import check_finite, check_flag, check_reward
 
 if TYPE_CHECKING:
@@ -100,6 +101,28 @@ class Environment(dm_env.Environment):  # type: ignore[misc]
 
   def action_spec(self) -> specs.DiscreteArray:
     return specs.DiscreteArray(self.env_spec.num_env_actions, name="action")
+
+  @property
+  def own_observations(self) -> OwnObservations | None:
+    """The form of the inner environment's observations; None if it has only frames."""
+    return None
+
+  def to_observation(self, observation: Any) -> Observation:
+    """Converts an observation of the environment inside this one, as training does. Changes no state.
+
+    Args:
+      observation: as the environment of Gymnasium or dm_env returns it: an array, a Dict, a record.
+
+    Returns: its frame, scaled as in training. The mask is the observation's; without one, every action is
+      legal.
+    Raises: UserError: the observation does not fit the environment, or the environment has only frames.
+    """
+    own, spec = self.own_observations, self.env_spec
+    if own is None:
+      raise UserError(f"env.name={spec.name}: its own observations are frames, which need no conversion")
+    frame, mask, to_play = own.read(observation)
+    legal = np.ones(spec.num_env_actions, bool) if mask is None else mask
+    return Observation(check_finite(f"env.name={spec.name}", frame).view(Frame), legal, to_play)
 
   @property
   def will_continue(self) -> bool:
@@ -238,11 +261,13 @@ class Game:
     will_continue: whether the next `reset` continues the current game.
     max_moves: the largest number of actions, for `algorithm=alphazero`: in a game without chance and time
       limit whose episodes all start in the same state. None in other games.
+    own_observations: the form of the observations that the rules convert to frames, if they convert any.
   """
 
   is_continued = False
   will_continue = False
   max_moves: int | None = None
+  own_observations: OwnObservations | None = None
 
   def seed(self, seed: int) -> None:
     """Seeds all random draws from the next `reset` on."""
@@ -365,6 +390,10 @@ class GameEnvironment(Environment):
   def max_moves(self) -> int | None:
     return self._game.max_moves
 
+  @property
+  def own_observations(self) -> OwnObservations | None:
+    return self._game.own_observations
+
   def clone(self) -> "GameEnvironment":
     out = copy.copy(self)
     out._game, out._moves, out._max_episode_steps = self._game.clone(), self._moves.copy(), None
@@ -389,6 +418,8 @@ class GameEnvironment(Environment):
     self._legal_actions_mask = self._all_legal if mask is None else mask
     self._to_play = self._game.to_play()
     frame = check_finite(self._where, self._game.frame())
+    if self._game.own_observations is not None:
+      frame = frame.view(Frame)
     return Observation(frame, self._legal_actions_mask, self._to_play, is_continued)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float32, Shaped
+from jaxtyping import Bool, Float32, Shaped
 
 from moozi.core.errors import EnvValueError, UserError
 from moozi.envs.validation import check_integer, numeric_array, warn_once
@@ -32,6 +32,43 @@ def bounds_are_strict() -> Iterator[None]:
     yield
   finally:
     _refuses.reset(token)
+
+
+class Frame(np.ndarray):
+  """An array that is a frame, or frames, of a MooZi environment: [..., H, W, C] of the spec's dtype.
+
+  It behaves as any other array. The type tells a frame, which is scaled, from an observation of the
+  environment itself. `array.view(moozi.Frame)` marks an array as frames.
+  """
+
+
+@dataclasses.dataclass(frozen=True)
+class OwnObservations:
+  """The observations of a third-party environment, in the form in which the environment returns them.
+
+  Attributes:
+    read: maps an observation to (its frame; its mask of legal actions, or None; the player to move). Raises
+      UserError where the observation has another structure, shape or type than its spec, or values that
+      `FrameFormat.encode` refuses.
+    split: maps a batch of observations to a list of them; returns None if it is one observation.
+  """
+
+  read: Callable[[Any], tuple[Shaped[np.ndarray, "H W C"], Bool[np.ndarray, "E"] | None, int]]
+  split: Callable[[Any], list[Any] | None]
+
+
+def check_array(name: str, value: Any, shape: tuple[int, ...], dtype: Any) -> None:
+  """Raises UserError, which starts with `name`, if an observation has another shape or kind of numbers."""
+  try:
+    given = np.asarray(value)
+  except ValueError:
+    raise UserError(f"{name}: a {type(value).__name__} that is not an array") from None
+  kinds = {"f": "fiu", "i": "iu", "u": "iu", "b": "b"}[np.dtype(dtype).kind]
+  if given.shape != tuple(shape) or given.dtype.kind not in kinds:
+    raise UserError(
+      f"{name}: {given.dtype}{list(given.shape)}; must be {np.dtype(dtype)}{list(shape)}, as the environment "
+      "itself returns it; a frame of MooZi is a moozi.Observation or a moozi.Frame"
+    )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,6 +13,7 @@ from moozi.core import plugins
 from moozi.core.errors import UserError, one_line
 from moozi.core.spec import EnvSpec
 from moozi.envs.environment import Bot, Environment, check_seed
+from moozi.envs.observations import OwnObservations
 
 
 def apply_wrappers(env: Any, names: Sequence[str], is_testing: bool) -> Any:
@@ -92,6 +93,10 @@ class EnvironmentWrapper(Environment):
   @property
   def max_moves(self) -> int | None:
     return self._env.max_moves
+
+  @property
+  def own_observations(self) -> OwnObservations | None:
+    return self._env.own_observations
 
   def clone(self) -> Environment:
     return self._env.clone()

@@ -11,7 +11,7 @@ from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
 from moozi.envs.environment import Game, GameEnvironment
 from moozi.envs.names import action_names, frame_names
-from moozi.envs.observations import FrameFormat, array_format
+from moozi.envs.observations import FrameFormat, OwnObservations, array_format, check_array
 from moozi.envs.validation import check_integer, check_mask, check_num_actions, one_line, short
 
 # Names of a record's mask, of which the first that there is counts; the second is that of other libraries.
@@ -69,9 +69,11 @@ class _DmEnvGame(Game):
   ) -> None:
     self._where, self._env, self._encode = f"env.name={spec.name}", env, frames.encode
     self._spec, self._start, self._is_record = spec, start, is_record
+    self._frame_spec = _part(env.observation_spec(), "frame")
     self._to_action = env.action_spec().dtype.type
     self._mask: np.ndarray | None = None
     self._to_play = 0
+    self.own_observations = OwnObservations(self._convert, self._split)
 
   def seed(self, seed: int) -> None:
     seed_env = getattr(self._env, "seed", None)
@@ -117,6 +119,22 @@ class _DmEnvGame(Game):
         self._mask = check_mask(self._where, name, mask, self._spec.num_env_actions, is_terminal)
         return
     self._mask = None
+
+  def _convert(self, observation: Any) -> tuple[np.ndarray, np.ndarray | None, int]:
+    """Returns the frame, the mask and the player to move of a user's observation, as `_read` reads them."""
+    frame, mask, to_play = observation, None, 0
+    if self._is_record:
+      frame = _part(observation, "frame")
+      to_play = self._player(_part(observation, "to_play"), is_terminal=False)
+      for name in _MASKS:
+        if mask is None and (found := _part(observation, name)) is not None:
+          mask = check_mask(self._where, name, found, self._spec.num_env_actions, is_end=False)
+    check_array(f"{self._where}: observation", frame, self._frame_spec.shape, self._frame_spec.dtype)
+    return self._encode(frame), mask, to_play
+
+  def _split(self, observations: Any) -> list[Any] | None:
+    is_batch = not self._is_record and np.ndim(observations) == len(self._frame_spec.shape) + 1
+    return list(observations) if is_batch and len(observations) else None
 
   def _player(self, to_play: Any, is_terminal: bool) -> int:
     """Returns the player to move. A terminal frame shows the next player and ignores `to_play`."""

@@ -234,8 +234,13 @@ def _warn_of_statistics(where: str, env: Any) -> None:
 
 class _GymnasiumGame(Game):
   def __init__(self, where: str, env: Any, frames: FrameFormat, masks: MaskReader, start: int) -> None:
+    from moozi.envs.suites.gymnasium_observations import own_observations
+
     self._where, self._env, self._encode, self._start = where, env, frames.encode, start
     self._masks = masks
+    self.own_observations = own_observations(
+      where, env.observation_space, frames.encode, masks.in_observation
+    )
     self.seed(0)
 
   def seed(self, seed: int) -> None:

@@ -101,6 +101,12 @@ class MaskReader:
     out = check_mask(self._where, name, mask, self._num_actions, is_end)
     return out if out.any() else None
 
+  def in_observation(self, observation: Any) -> Bool[np.ndarray, "E"] | None:
+    """Returns the mask in a Dict observation; None if it has none. Raises UserError as `check_mask`."""
+    if not self._path:
+      return None
+    return check_mask(self._where, *self._find(observation, {}), self._num_actions, is_end=False)
+
   def _find(self, observation: Any, info: Any) -> tuple[str, Any]:
     info = info if isinstance(info, dict) else {}
     if self._path:

@@ -1,0 +1,150 @@
+"""Reads what a user passes to an `Agent`: observations of several types, masks, lanes and positions."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from dm_env import StepType, TimeStep
+from jaxtyping import Bool, Int, Shaped
+
+from moozi.core.errors import UserError, one_line
+from moozi.core.records import BatchedTimeStep
+from moozi.core.spec import EnvSpec
+from moozi.envs.environment import Observation
+from moozi.envs.observations import Frame, OwnObservations
+from moozi.envs.vector import mark_end
+
+
+class ObservationReader:
+  """Reads observations into rows of a `BatchedTimeStep`.
+
+  The type decides what an observation is: a `TimeStep`, an `Observation` and a `Frame` have frames. Anything
+  else is an observation of the environment's own, if the environment has such a form, and a frame if not.
+
+  Args:
+    own: returns the form of the environment's own observations, or None; called when it is first needed.
+  """
+
+  def __init__(self, spec: EnvSpec, own: Callable[[], OwnObservations | None]) -> None:
+    self._spec, self._own = spec, own
+
+  def split(self, observations: Any) -> list[Any] | None:
+    """Returns the observations of a batch; None if the argument is one observation.
+
+    A list is a batch, and so is an array with one axis more than one observation has.
+    """
+    if isinstance(observations, TimeStep | Observation):
+      return None
+    if isinstance(observations, list):
+      rows = observations
+    elif not isinstance(observations, Frame) and (own := self._own()) is not None:
+      return own.split(observations)
+    else:
+      frames = as_array("observation", observations).view(Frame)
+      if frames.ndim != len(self._spec.frame_shape) + 1:
+        return None
+      rows = list(frames)
+    if not rows:
+      raise UserError("observation: a batch without observations; must have at least one")
+    return rows
+
+  def read(self, out: BatchedTimeStep, i: int, observation: Any, legal: Any, is_first: bool) -> None:
+    """Writes an observation to row i of a blank step.
+
+    Args:
+      legal: [num_env_actions] bool; None takes the mask of the observation, or allows every action.
+      is_first: whether the agent's history starts here; a FIRST TimeStep also starts it.
+
+    Raises: UserError: the observation or the mask does not fit the environment.
+    """
+    step = observation if isinstance(observation, TimeStep) else None
+    mask, to_play = legal, 0
+    if step is not None:
+      is_first, observation = is_first or step.step_type is StepType.FIRST, step.observation
+    if not isinstance(observation, Observation | Frame) and (own := self._own()) is not None:
+      frame, own_mask, to_play = own.read(observation)
+      mask = own_mask if legal is None else legal
+    elif isinstance(observation, Observation):
+      is_first = is_first and not observation.is_continued
+      mask = observation.legal_actions_mask if legal is None else legal
+      to_play, frame = observation.to_play, observation.frame
+    else:
+      frame = observation
+    out.frame[i] = _check_frame(frame, self._spec)
+    out.is_first[i], out.to_play[i] = is_first, to_play
+    if step is not None and step.last():
+      mark_end(out, i, is_truncated=bool(step.discount))
+      mask = None if legal is None and not step.discount else mask
+    if not out.is_last[i] or out.is_truncated[i]:
+      out.legal_actions_mask[i, 1:] = _check_legal(mask, self._spec)
+
+
+def read_lanes(lanes: Any, num_lanes: int) -> Int[np.ndarray, "n"]:
+  """Returns the indices of lanes that a mask [B], or a list of different indices, names; None means all."""
+  if lanes is None:
+    return np.arange(num_lanes)
+  given = as_array("lanes", lanes)
+  if given.dtype.kind == "b" and given.shape == (num_lanes,):
+    return np.flatnonzero(given)
+  if given.size == 0 and given.ndim == 1 and given.dtype.kind != "b":
+    return np.zeros(0, int)
+  is_list = given.ndim == 1 and given.dtype.kind in "iu" and len(np.unique(given)) == given.size
+  if not is_list or given.min() < 0 or given.max() >= num_lanes:
+    raise UserError(
+      f"lanes={one_line(lanes, 80)}: must be bool[{num_lanes}], or different lanes from 0 to {num_lanes - 1}"
+    )
+  return given.astype(int)
+
+
+def read_rows(name: str, values: Any, num_lanes: int) -> Any:
+  """Returns an argument that has a row for each lane; a None for each if it is None."""
+  if values is None:
+    return [None] * num_lanes
+  try:
+    count = len(values)
+  except TypeError:
+    count = -1
+  if count != num_lanes:
+    found = "one value" if count < 0 else f"{count} rows"
+    raise UserError(f"{name}: {found}; must have {num_lanes}, one for each observation")
+  return values
+
+
+def as_array(name: str, value: Any) -> np.ndarray:
+  """Returns the value as an array. Raises UserError, which starts with `name`, if it is none."""
+  try:
+    return np.asarray(value)
+  except ValueError:
+    raise UserError(f"{name}: a {type(value).__name__} that is not an array") from None
+
+
+def _check_frame(frame: Any, spec: EnvSpec) -> Shaped[np.ndarray, "H W C"]:
+  out = as_array("observation", frame)
+  if out.shape != spec.frame_shape or out.dtype != np.dtype(spec.frame_dtype):
+    raise UserError(
+      f"observation: {_describe(out)}; must be {spec.frame_dtype}{list(spec.frame_shape)}, a frame of "
+      f"{spec.name} as agent.make_env() returns it"
+    )
+  if out.dtype.kind == "f" and not np.isfinite(out).all():
+    raise UserError("observation: has numbers that are not finite")
+  return out
+
+
+def _check_legal(legal: Any, spec: EnvSpec) -> Bool[np.ndarray, "E"]:
+  if legal is None:
+    return np.ones(spec.num_env_actions, bool)
+  mask = as_array("legal", legal)
+  # Masks of other libraries are integers of 0 and 1.
+  is_mask = mask.dtype.kind == "b" or (mask.dtype.kind in "iu" and np.isin(mask, (0, 1)).all())
+  if mask.shape != (spec.num_env_actions,) or not is_mask:
+    raise UserError(
+      f"legal: {_describe(mask)}; must be bool[{spec.num_env_actions}], one entry for each action of "
+      f"{spec.name}"
+    )
+  if not mask.any():
+    raise UserError("legal: allows no action; at least one must be legal")
+  return mask.astype(bool)
+
+
+def _describe(array: np.ndarray) -> str:
+  return f"{array.dtype}{list(array.shape)}"

@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
       status = run(arguments)
     except KeyboardInterrupt:
       status = 130
-    # Some commands end regularly after Ctrl-C, with their own status.
+    # Some commands end normally after Ctrl-C, with their own status.
     sys.exit(interrupts.status if status == 130 else status)
 
 

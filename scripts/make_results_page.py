@@ -62,8 +62,8 @@ A row with one return is a run of one seed. In a row with several returns, steps
 seeds. Minutes include evaluations during training and exclude the one at the end; those of MinAtar, above,
 exclude both. The three seeds of Pong are three configurations: the first has `max_env_steps=10_000_000` and
 no `workers.num_holding_envs`, the second is `atari/pong`, and the third plays with averaged parameters (`OWN`
-in `experiments/atari/sweep.py`). Evaluations have 8 simulations per search in Pong, Freeway and Breakout, 16
-in Pong with 100,000 steps, and 32 in Boxing.
+in `experiments/atari/sweep.py`). Evaluations have 8 simulations per search unless the row
+states another number; those of Pong with 100,000 steps have 16.
 
 ## Measured questions
 

@@ -16,7 +16,7 @@ def label_of(result: Result) -> str:
 
 
 def main() -> None:
-  """Plots the return while acting and in evaluation over minutes of training, with a panel for each game."""
+  """Plots the returns in training and in evaluation over minutes of training, with a panel for each game."""
   results = finished(HERE / "results")
   games = list(dict.fromkeys(result.game for result in results))
   labels = list(dict.fromkeys(map(label_of, results)))

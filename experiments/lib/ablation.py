@@ -69,7 +69,7 @@ class Ablation:
 
   def table(self, steps: int) -> str:
     """Returns a Markdown table of each seed and the mean; evaluations have two standard errors."""
-    headings = ["variant", "steps", "return while acting, last 100 episodes", "return, evaluation at the end"]
+    headings = ["variant", "steps", "training return, last 100 episodes", "return, evaluation at the end"]
     headings += [*self.measures, "wall s"]
     rows = []
     for variant in self.variants:

@@ -310,7 +310,7 @@ def _protocol_table(tables: dict[str, Any], protocol: str) -> str:
       lines.append(line_of(f"{name}{longer}", lambda game: _cell(rows.get(game))))  # noqa: B023
       lines.append(line_of(f"{label}: swing", lambda game: _swing(rows.get(game))))  # noqa: B023
       lines.append(
-        line_of(f"{label}: last 100 episodes while acting", lambda game: _acting(rows.get(game)))  # noqa: B023
+        line_of(f"{label}: training return", lambda game: _acting(rows.get(game)))  # noqa: B023
       )
       lines.append(line_of(f"{label}: minutes", lambda game: _minutes(rows.get(game))))  # noqa: B023
       if agent == "muzero":

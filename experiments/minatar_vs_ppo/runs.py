@@ -88,7 +88,7 @@ class Run:
 
   @property
   def acting_return(self) -> float | None:
-    """The mean return of the last 100 episodes while acting, until the last checkpoint."""
+    """The mean return of the training return, last 100 episodes, until the last checkpoint."""
     ticks = [tick for tick in self.result.ticks if _ACTING in tick and tick["env_steps"] <= self.last_step]
     return float(ticks[-1][_ACTING]) if ticks else None
 

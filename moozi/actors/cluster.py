@@ -217,7 +217,7 @@ def check_resources(config: Config, available: dict[str, float]) -> None:
       if config.ray.address in (None, "local"):
         # Ray's cores are only counted, so that actors can share a core.
         more = f"set ray.{field}={math.ceil(total)}"
-        more += ", with which they share the cores" if resource == "CPU" else " if the machine has so many"
+        more += ", with which they share the cores" if resource == "CPU" else " if the machine has them"
       raise UserError(
         f"the actors request {total:g} {resource}s ({listing}); the Ray cluster has {has:g}; "
         f"{more}, or use runtime=local"

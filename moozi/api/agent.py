@@ -101,8 +101,8 @@ class Agent:
   With two players, `act` plays for the player to move. For a frame at which another player moves, call
   `observe` instead. For self-play, call `act` for every frame.
 
-  `act` and `observe` also take the B observations of B games, each with its own history, which is apart from
-  that of single observations; `reset` takes the games that start a new episode.
+  `act` and `observe` also take the B observations of B games, each with its own history, separate from that
+  of single observations; `reset` takes the games that start a new episode.
 
   Attributes:
     config: the run's configuration.

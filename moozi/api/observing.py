@@ -111,7 +111,7 @@ def read_rows(name: str, values: Any, num_lanes: int) -> Any:
 
 
 def as_array(name: str, value: Any) -> np.ndarray:
-  """Returns the value as an array. Raises UserError, which starts with `name`, if it is none."""
+  """Returns the value as an array. Raises UserError, which starts with `name`, if it is not one."""
   try:
     return np.asarray(value)
   except ValueError:

@@ -306,7 +306,7 @@ def read_config(config: ConfigLike, overrides: Mapping[str, Any]) -> Config:
 
 
 def _refusal(config: object) -> UserError:
-  """Returns the error for an object that is no configuration; an environment gets the hint that helps."""
+  """Returns the error for an object that is not a configuration, with a hint if it is an environment."""
   allowed = "must be the name or path of a configuration, a Config, or a mapping"
   if callable(config) or hasattr(config, "reset"):
     return UserError(f"config: {allowed}; {plugins.describe_object('env.name', config)}")

@@ -6,7 +6,7 @@ import traceback
 
 from moozi.core.errors import one_line
 
-# Limits of the system that a start meets first.
+# Limits of the system that the start of a run may exceed.
 _LIMITS = {
   errno.EMFILE: "raise the number of open files (ulimit -n)",
   errno.ENFILE: "close other programs: the system has no free file entries",
@@ -32,7 +32,7 @@ def describe(error: BaseException) -> str | None:
     return f"{text}; {_LIMITS[errno.EAGAIN]}"
   if _is_of_jax(error):
     if "RESOURCE_EXHAUSTED" in text:
-      return f"JAX: out of memory ({text}); lower {_SMALLER}, or run on the processor with JAX_PLATFORMS=cpu"
+      return f"JAX: out of memory ({text}); lower {_SMALLER}, or run on the CPU with JAX_PLATFORMS=cpu"
     return f"JAX: {text}"
   if isinstance(error, ValueError) and _raised_in(error).endswith("/jax/_src/config.py"):
     return f"JAX refuses its environment variables: {text}; correct or unset the variable"

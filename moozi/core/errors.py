@@ -42,7 +42,7 @@ class ActionError(RunError, ValueError):
 
 
 class CodeExitError(Exception):
-  """Code of the user raised what is no Exception: `sys.exit`, or a panic of compiled code."""
+  """Code of the user raised something other than an Exception: `sys.exit`, or a panic of compiled code."""
 
 
 class EnvError(RunError):
@@ -64,7 +64,7 @@ class EnvValueError(UserError):
 
 @contextlib.contextmanager
 def as_exceptions(keeps_exit: bool = False) -> Iterator[None]:
-  """Raises CodeExitError for what a user's code raises besides Exceptions; Ctrl-C stays as it is.
+  """Raises CodeExitError for what a user's code raises besides Exceptions; KeyboardInterrupt passes.
 
   With `keeps_exit`, SystemExit passes too, because a handler of signals may raise it.
   """

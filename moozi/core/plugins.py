@@ -124,7 +124,7 @@ class Registry:
 
   def accepts(self, value: str) -> bool:
     """Returns whether the value is one of `names` or has the form `module:function`. Imports nothing."""
-    # A form's prefix is no module: mcts:many is not a function.
+    # A form's prefix is not a module: mcts:many is not a function.
     prefixes = {form.partition(":")[0] for form in self.forms}
     return self.is_known(value) or (is_code(value) and value.partition(":")[0] not in prefixes)
 
@@ -378,7 +378,7 @@ def _literal(node: ast.expr) -> Any:
 
 
 def takes(function: Callable[..., Any], name: str) -> bool:
-  """Returns whether a function has a parameter `name` that can be given by keyword; `**kwargs` is none."""
+  """Returns whether a function has a parameter `name` that accepts a keyword; `**kwargs` does not count."""
   try:
     parameter = inspect.signature(function).parameters.get(name)
   except (TypeError, ValueError):

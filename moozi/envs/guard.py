@@ -146,7 +146,7 @@ class EnvGuard:
   def watched(self) -> Iterator[None]:
     """Times one call of one environment inside this context, while the guard is `armed`.
 
-    Raises: CodeExitError: the environment calls `sys.exit`, or raises what is no Exception.
+    Raises: CodeExitError: the environment calls `sys.exit`, or raises something other than an Exception.
     """
     self._called_at = now = time.monotonic()
     if self._renew_exit_at is not None and now >= self._renew_exit_at:

@@ -12,7 +12,7 @@ from moozi.core.errors import one_line
 
 _log = logging.getLogger("moozi.envs")
 
-# More entries are not named: they are not read one by one.
+# A space with more entries has no names, because its entries are not read one by one.
 _MAX_ENTRIES = 4096
 
 
@@ -21,7 +21,7 @@ def action_names(where: str, env: Any, num_actions: int, start: int = 0) -> tupl
 
   Names are, of the outermost layer that has them: the attribute `action_names`, the result of
   `get_action_meanings()`, or the members of an enumeration `actions`. Layers below a wrapper that changes
-  actions are not asked.
+  actions are not read.
 
   Args:
     where: the start of warnings (`env.name=…`). Names that do not fit are left out with a warning.
@@ -41,7 +41,7 @@ def action_names(where: str, env: Any, num_actions: int, start: int = 0) -> tupl
 def frame_names(where: str, env: Any, num_entries: int) -> tuple[str, ...]:
   """Returns the attribute `frame_names` of an environment: names of planes or entries; empty if it has none.
 
-  Layers below a wrapper that changes observations are not asked. `where` is as in `action_names`.
+  Layers below a wrapper that changes observations are not read. `where` is as in `action_names`.
   """
   for layer in _layers(env, "ObservationWrapper"):
     names = _read(where, layer, "frame_names", num_entries, lambda names: names)
@@ -87,7 +87,7 @@ def _entries(space: Any, keys: tuple[str, ...]) -> Iterator[str]:
 
 
 def _layers(env: Any, changes: str) -> Iterator[Any]:
-  """Yields an environment and what it wraps, as far as a Gymnasium wrapper of the class `changes`."""
+  """Yields an environment and those that it wraps, down to a Gymnasium wrapper of the class `changes`."""
   gymnasium = sys.modules.get("gymnasium")
   yield env
   while gymnasium is not None and isinstance(env, gymnasium.Wrapper):

@@ -15,8 +15,8 @@ from moozi.envs.validation import check_integer, numeric_array, warn_once
 # Larger bounds count as limits of the number type, not of the environment.
 _LARGEST_BOUND = 1e9
 _LARGEST_FRAME = 1 << 22
-# Bytes of a shape (C, H, W) are a picture with channels first if it has at most this number of channels, and
-# at least this height and width.
+# Bytes of shape (C, H, W) are a picture with channels first if C is at most this number, and H and W are at
+# least this size.
 _MOST_CHANNELS, _SMALLEST_PICTURE = 16, 32
 # A value may leave its bounds by this share of them, because bounds and values are rounded.
 _ROUNDING = 1e-4
@@ -37,8 +37,8 @@ def bounds_are_strict() -> Iterator[None]:
 class Frame(np.ndarray):
   """An array that is a frame, or frames, of a MooZi environment: [..., H, W, C] of the spec's dtype.
 
-  It behaves as any other array. The type tells a frame, which is scaled, from an observation of the
-  environment itself. `array.view(moozi.Frame)` marks an array as frames.
+  It behaves as any other array. The type distinguishes a frame, which is scaled, from an observation of
+  the environment itself. `array.view(moozi.Frame)` marks an array as frames.
   """
 
 

@@ -158,7 +158,7 @@ def mcts_simulations(name: str) -> int | None:
 
 
 def check_seat_player(name: str) -> str:
-  """Returns `name` unchanged. Raises ValueError if it is no player for seats that the agent does not play."""
+  """Returns `name` unchanged. Raises ValueError if it cannot play seats that the agent does not play."""
   if not plugins.OTHER_PLAYERS.accepts(name):
     raise ValueError(f"{name!r} must be {plugins.OTHER_PLAYERS.allowed(name)}")
   return name

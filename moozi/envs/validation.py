@@ -101,8 +101,8 @@ def check_flag(where: str, name: str, value: Any) -> bool:
 def check_step(spec: EnvSpec, step: Any, is_first: bool, mover: int | None) -> None:
   """Checks the types, shapes and dtypes of a step of an `Environment`.
 
-  Every step of a run passes it. A number that is not finite passes; the adapters and the replay buffer refuse
-  those.
+  Every step of a run passes it. Numbers that are not finite pass; the adapters and the replay buffer refuse
+  them.
 
   Args:
     is_first: whether the step must be FIRST (after a reset), or must not be.

@@ -95,7 +95,7 @@ class SyncVectorEnvironment(VectorEnvironment):
     )
 
   def render(self, i: int) -> np.ndarray | None:
-    """See `VectorEnvironment.render`. Logs the first failure; no environment is asked again after it."""
+    """See `VectorEnvironment.render`. Logs the first failure and draws no pictures after it."""
     if self._picture_fault:
       return None
     try:
@@ -370,7 +370,7 @@ def check_actions(
 ) -> Int[np.ndarray, "B"]:
   """Returns the actions as a NumPy array.
 
-  Raises: ActionError: an action on a live frame is illegal. ValueError: the actions are no integers [B].
+  Raises: ActionError: an action on a live frame is illegal. ValueError: the actions are not integers [B].
   """
   actions = np.asarray(actions)
   num_envs, num_actions = legal_actions_mask.shape

@@ -83,8 +83,8 @@ def check_history(config: Config, spec: EnvSpec) -> None:
 def check_symmetries(config: Config, spec: EnvSpec) -> None:
   """Raises UserError if a run uses symmetries of an environment that has none.
 
-  Where other players play seats in training, they are part of the environment. Random play and MCTS treat
-  symmetric positions alike; a network or a user's player need not, and then the game has no symmetries.
+  Where other players play seats in training, they are part of the environment. Random play and MCTS play
+  symmetric positions alike. A network or a user's player may not, and then the game has no symmetries.
   """
   planners = {"train": config.planners.train, "test": config.planners.test}
   if config.planners.reanalyze is not None:
@@ -97,8 +97,8 @@ def check_symmetries(config: Config, spec: EnvSpec) -> None:
       is_symmetric = name == "random" or mcts_simulations(name) is not None
       if option.startswith("env.kwargs.others") and not is_symmetric:
         raise UserError(
-          f"{key}=true: must be false with {option}={name}, which need not play alike in symmetric "
-          "positions; random and mcts:N do"
+          f"{key}=true: must be false with {option}={name}, which may play differently in symmetric "
+          "positions; random and mcts:N do not"
         )
 
 

@@ -1,4 +1,4 @@
-"""The one place that prints: text from outside cannot act on the terminal, and a closed stream ends no run.
+"""The one place that prints: text from outside cannot control the terminal, and closed streams end no run.
 
 `say` prints results to standard output, and `notice` prints remarks to standard error. Both replace
 characters that are not printable. rich draws on terminals; its texts pass through `core.text.printable`.
@@ -62,7 +62,7 @@ def can_draw(stream: IO[str]) -> bool:
 
 
 def discard_output() -> None:
-  """Sends what is still to be printed nowhere, after the reader of a pipe has exited."""
+  """Discards the remaining output after the reader of a pipe has exited."""
   for descriptor in (1, 2):
     _discard(descriptor)
 

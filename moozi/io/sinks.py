@@ -75,7 +75,7 @@ class SinkGuard:
 
   `report` is called with a line for the user when such a sink starts to fail, and when it works again. On a
   disk that is nearly full, short writes succeed between failures. A sink that fails again after it worked
-  again must therefore succeed twice as often in a row before it counts as working the next time.
+  must therefore succeed twice as often in a row before it counts as working the next time.
 
   Attributes:
     num_failures: the number of suppressed errors.

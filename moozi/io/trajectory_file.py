@@ -94,7 +94,8 @@ def encode_file(
 def read_header(path: Path) -> TrajectoryFile:
   """Reads a file's header and verifies the checksum of the whole file.
 
-  Raises: UserError: the file is no trajectory file, was cut or altered, is too large, or has another format.
+  Raises: UserError: the file is not a trajectory file, was cut or altered, is too large, or has another
+  format.
   """
   return _parse(path, _read(path))
 

@@ -53,7 +53,7 @@ class ReplayBuffer:
     frames_ahead: int = 1,
     turns_targets: bool = False,
   ) -> None:
-    """Makes an empty buffer with room for `config.capacity // num_lanes` steps in each lane.
+    """Makes an empty buffer of `config.capacity // num_lanes` steps in each lane.
 
     Args:
       turns_targets: whether each target is transformed by a random symmetry of the environment.

@@ -1,4 +1,4 @@
-"""Warnings about learning that a run gives once: collapsed hidden states, and clipped targets."""
+"""Warnings about learning that a run logs once: collapsed hidden states, and clipped targets."""
 
 from collections.abc import Callable, Mapping
 
@@ -9,7 +9,7 @@ from moozi.ops.scalar_transform import inverse_transform
 
 # The warning of collapsed hidden states: first learner step, and minimum mean cosine.
 _COLLAPSE_STEPS, _COLLAPSE_COSINE = 500, 0.95
-# The share of clipped targets that is warned of. A few are clipped where an early value is too large.
+# The minimum share of clipped targets for a warning. Early values may be too large, so a few are clipped.
 _CLIPPED_SHARE = 0.01
 
 
@@ -45,7 +45,7 @@ class LearningNotes:
     ends = (self._transform.support_min, self._transform.support_max)
     low, high = (float(inverse_transform(np.float32(end), self._transform.epsilon)) for end in ends)
     return (
-      f"the support, {low:.4g} … {high:.4g}, and are learned as its ends; set scalar_transform.support_max "
+      f"the support, {low:.4g} … {high:.4g}, and are clipped to its ends; set scalar_transform.support_max "
       f"({ends[1]}) and scalar_transform.support_min ({ends[0]}) to larger magnitudes, or scale the rewards "
       "of the environment down"
     )

@@ -60,8 +60,8 @@ def train_events(
 ) -> Generator[Event, None, dict[str, Any]]:
   """Trains, and yields each event after it is recorded in the run directory; the last is Finished.
 
-  The caller must have claimed the directory, and holds it (`RunDirectory.held`), so that the run goes on in a
-  renamed folder.
+  The caller must have claimed the directory, and holds it (`RunDirectory.held`), so that the run continues in
+  a renamed folder.
 
   Args:
     resumed: the result of `load_resumed`; None starts a new run.

@@ -71,8 +71,8 @@ class RenderSpec:
 def render_spec_of(spec: EnvSpec) -> RenderSpec:
   """Returns the render spec that is listed for the environment.
 
-  If none is listed or it does not fit the frames, returns a render spec chosen by what the `EnvSpec` says of
-  the frames, and by their shape.
+  If none is listed or it does not fit the frames, returns a render spec chosen by the fields of the `EnvSpec`
+  about frames, and by their shape.
   """
   # These fields are not compared, so equal specs may differ in them.
   return _render_spec(spec, (spec.frame_names, spec.action_places, spec.player_planes, spec.mover_planes))
@@ -106,7 +106,7 @@ def _board_of_planes(spec: EnvSpec) -> Board:
   """Returns the board of a game that is not listed: the pieces are those of the planes that the spec names.
 
   A player's only plane has X or O; several planes have the letters of their names. Other planes are pieces of
-  nobody: those with a name, or all if no plane belongs to a player.
+  neither player: those with a name, or all if no plane belongs to a player.
   """
   players, in_columns = spec.planes_of_players, spec.action_places == "columns"
   names = spec.frame_names or ("",) * spec.frame_shape[2]

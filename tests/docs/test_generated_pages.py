@@ -43,7 +43,7 @@ def test_an_experiment_starts_with_question_answer_table_and_command(page):
   parts = page.read_text("utf-8").split("\n\n")
   assert re.match(r"# .*[?]$", parts[0])
   if not parts[1].startswith("**Answer.** "):
-    assert parts.pop(1).startswith("Settings of the past")
+    assert parts.pop(1).startswith("This experiment has former settings")
   assert parts[1].startswith("**Answer.** ")
   rest = [part for part in parts[2:] if not part.startswith("<!-- ")]
   kinds = [

@@ -115,7 +115,7 @@ def fake(tmp_path, monkeypatch):
   return ablation, budgets
 
 
-HEAD = "| variant | steps | return while acting, last 100 episodes | return, evaluation at the end |"
+HEAD = "| variant | steps | training return, last 100 episodes | return, evaluation at the end |"
 ROW = "1,000 | 2.5 2.5 (mean 2.5) | 3.0 ± 0.4 4.0 ± 0.4 (mean 3.5) |"
 
 

@@ -154,7 +154,8 @@ class PlannersConfig(Section):
   test: PlannerConfig = PlannerConfig(gumbel_scale=0.0, temperature=0.0)
   reanalyze: PlannerConfig | None = Field(
     None,
-    description="search of stored positions; null: as train; a missing key is train's at the run's start",
+    description="search of stored positions; null: that of train; missing keys have the values of train at "
+    "the start of the run",
   )
 
   @field_validator("test")

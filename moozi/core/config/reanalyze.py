@@ -42,7 +42,7 @@ class ReanalyzeConfig(Section):
   ratio: Annotated[float, Field(ge=0.0, le=0.99)] = Field(
     0.0,
     description="reanalyzed positions / (reanalyzed positions + acted steps), since training started; less "
-    "where all positions were searched with newer parameters than the target network's",
+    "if all positions were searched with newer parameters than the target network's",
   )
   search: bool = Field(
     True,

@@ -292,7 +292,7 @@ class _GymnasiumGame(Game):
 
 
 def _frame_format(where: str, space: Any) -> FrameFormat:
-  """Returns the frame format of a space; an entry `action_mask` is no part of the frame."""
+  """Returns the frame format of a space; an entry `action_mask` is not part of the frame."""
   from gymnasium import spaces
 
   observed, select = observed_space(where, space)

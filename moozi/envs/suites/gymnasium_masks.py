@@ -26,7 +26,7 @@ def entry_of(where: str, observation: Any, key: Any) -> Any:
 def observed_space(where: str, space: Any) -> tuple[Any, Callable[[Any], Any]]:
   """Returns a space without its mask, and the function that takes an observation to the same part.
 
-  The entry `action_mask` of a Dict is no part of the observation, also of a Dict within a Dict. Where one
+  The entry `action_mask` of a Dict, also of a Dict within a Dict, is not part of the observation. Where one
   other entry is left, it takes the place of the Dict.
   """
   from gymnasium import spaces

@@ -7,9 +7,10 @@ the comment at the beginning of the file:
     # Needs: hardware beyond two cores
     # Time: how long a run took, and on how many cores if not two
     # Reached: the mean return in evaluation at the end of that time
+    # Curve: the returns of seeds in evaluations during training, by environment steps
     # Measured: the results that Time and Reached are from, as paths in the repository
 
-The last four lines are optional, and other comment lines are ignored. Tests compare Time and Reached with the
+The last five lines are optional, and other comment lines are ignored. Tests compare Time and Reached with the
 measured results.
 """
 
@@ -28,7 +29,7 @@ from moozi.core.text import extra_of
 from moozi.io.plain_data import read_yaml
 
 BASE_KEY = "base"
-_HEADER = re.compile(r"# (Needs|Time|Reached|Measured): (.+)")
+_HEADER = re.compile(r"# (Needs|Time|Reached|Curve|Measured): (.+)")
 # The Python module of each environment library that has an extra, `core.text.extra_of(library)`.
 PACKAGES = {
   "atari": "ale_py",
@@ -55,6 +56,7 @@ class ConfigInfo:
     time: how long a run took, and on how many cores if not two. If it is not measured, the limit of
       `max_wall_s`, or None.
     reached: the mean return in evaluation at the end of that time; None if it is not measured.
+    curve: returns by environment steps, as text; None if they are not listed.
     measured: paths in the repository of the results from which `time` and `reached` are taken.
   """
 
@@ -67,6 +69,7 @@ class ConfigInfo:
   hardware: str | None = None
   time: str | None = None
   reached: str | None = None
+  curve: str | None = None
   measured: tuple[str, ...] = ()
 
 
@@ -127,6 +130,8 @@ def describe_duration(text: str | Path, env: str | None = None) -> str | None:
   if env not in (None, info.env):
     value, game = None, f" in {env}"
   reached = "" if "not yet measured" in info.time else f"; return{game}: {value or 'not yet measured'}"
+  if info.curve is not None and value is not None:
+    reached += f"; during training: {info.curve}"
   if "core" in info.time:
     return f"{info.name}: {info.time}{reached}"
   where = f"needs {info.hardware}" if info.hardware else "on two cores"
@@ -212,6 +217,7 @@ def _info(name: str, path: Path) -> ConfigInfo | None:
     hardware=header.get("Needs"),
     time=header.get("Time") or (f"at most {math.ceil(limit / 60)} min" if limit else None),
     reached=header.get("Reached"),
+    curve=header.get("Curve"),
     measured=tuple(header.get("Measured", "").replace(",", " ").split()),
   )
 

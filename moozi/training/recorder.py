@@ -24,6 +24,7 @@ from moozi.io.trajectories import TrajectoryWriter
 from moozi.run import events
 from moozi.run.work_log import WorkFigures, resident_mib
 from moozi.training.checkpoint_saver import Saver
+from moozi.training.forecast import Forecast
 from moozi.training.gif_writer import Drawer
 from moozi.training.learning_notes import LearningNotes
 from moozi.training.resume import Resumed
@@ -88,7 +89,7 @@ class Recorder:
       self._metrics.write_settings(config)
     self._trackers = Trackers(config, run, display.note)
     self._drawer = Drawer(run.gifs_path, spec, self._guard, self._metrics)
-    self._notes = LearningNotes(config, self._warn)
+    self._notes, self._forecast = LearningNotes(config, self._warn), Forecast(config, display.note)
     self._acted_until = 0 if keep is None else keep[0]
     self._window = _Window(self._wall_s(), *((0, first_step) if keep is None else keep[:2]))
 
@@ -309,6 +310,7 @@ class Recorder:
     self._test_scalars = {}
     self._display.update(**tick, scalars=shown)
     self._notes.observe(shown, event.learner_steps)
+    self._forecast.observe(event.env_steps, wall_s, is_learning=self._learning_since is not None)
 
   def _warn(self, text: str) -> None:
     _log.warning("%s", text)

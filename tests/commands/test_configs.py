@@ -62,6 +62,7 @@ def test_list_as_json(cli):
     "is_installed": True,
     "hardware": None,
     "time": "97 s",
+    "curve": None,
     "reached": "1.0, 20 of 20 runs",
     "measured": ["experiments/minatar_two_cores/README.md"],
   }

@@ -87,7 +87,7 @@ def tables(results: Path) -> str:
   return "\n\n".join(
     (
       table_of(results),
-      "What the codes stand for in 2048, in nats:",
+      "What the codes encode in 2048, in nats:",
       codes_of(results),
       "Expectimax with the true rules of 2048:",
       expectimax_of(results),

@@ -143,7 +143,7 @@ def _messages_to_log(ray: Any) -> Iterator[None]:
 
 
 def _describe_start_error(config: RayConfig, error: Exception) -> str:
-  """Returns the error of Ray's start as one line with the setting that caused it and the way out."""
+  """Returns the error of Ray's start as one line with the setting that caused it and what to do next."""
   text = one_line(error)
   # The texts of Ray's own classes say what happened; those of the others often do not.
   reason = text if type(error) in (ValueError, ConnectionError) else f"{type(error).__name__}: {text}"

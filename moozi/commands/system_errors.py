@@ -17,7 +17,7 @@ _SMALLER = "learner.batch_size, workers.num_envs, network.* or replay.capacity"
 
 
 def describe(error: BaseException) -> str | None:
-  """Returns an error as one line with the way out; None for other errors, which are defects of this program.
+  """Returns an error as one line with what to do next; None for other errors, which are defects of MooZi.
 
   Args:
     error: an error of this process, or one of another process that Ray has wrapped.

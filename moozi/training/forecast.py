@@ -1,4 +1,4 @@
-"""Says how many environment steps a run with a time limit will make on this machine."""
+"""Estimates how many environment steps a run with a time limit will make on this machine."""
 
 from collections.abc import Callable
 
@@ -8,7 +8,7 @@ _PERIOD_S = 20.0
 
 
 class Forecast:
-  """Gives one note per start or resume of a run, by the speed of its first 20 seconds of learning.
+  """Gives one note per start or resume of a run, from the rate of its first 20 seconds of learning.
 
   Args:
     note: receives the text.
@@ -20,7 +20,7 @@ class Forecast:
     self._is_given = False
 
   def observe(self, env_steps: int, wall_s: float, is_learning: bool) -> None:
-    """Reads the counters of a tick. Before the first update, runs are faster than they will be."""
+    """Reads the counters of a tick. Before the first update, the rate is higher than later."""
     if self._is_given or self._max_wall_s is None or not is_learning:
       return
     if self._since is None:

@@ -1,4 +1,4 @@
-"""Tests of the measures of what codes stand for in 2048."""
+"""Tests of the measures of what codes encode in 2048."""
 
 import dataclasses
 

@@ -3,6 +3,7 @@
 import concurrent.futures
 import contextlib
 import json
+import os
 import shutil
 import sys
 import threading
@@ -19,6 +20,7 @@ from moozi.io.output import say
 from moozi.io.run_directory import RunDirectory
 from moozi.io.run_lock import RunLock
 
+_MAX_LINE_BYTES = 65_536
 MOOZI = (sys.executable, "-m", "moozi.cli")
 MIN_TRAINING_S = 120.0
 """The minimum of remaining seconds to start or resume training."""
@@ -184,5 +186,8 @@ class Runner(Generic[J]):
 
 
 def _last_line(path: Path) -> str:
-  lines = [line for line in path.read_text("utf-8", "replace").splitlines() if line.strip()]
+  with path.open("rb") as file:
+    file.seek(max(0, file.seek(0, os.SEEK_END) - _MAX_LINE_BYTES))
+    end = file.read(_MAX_LINE_BYTES).decode("utf-8", "replace")
+  lines = [line for line in end.splitlines() if line.strip()]
   return f": {lines[-1] if lines else ''} ({path})"

@@ -16,6 +16,7 @@ import pydantic
 from moozi.core.config import Config
 from moozi.core.errors import UserError
 from moozi.core.text import one_cell, shell_command
+from moozi.io.bounded_read import read_bounded
 from moozi.io.checkpoints import CheckpointInfo, list_checkpoints
 from moozi.io.config import config_to_dict, load_config
 from moozi.io.config_files import config_root, find_config, list_configs
@@ -192,9 +193,9 @@ def card_of(run: RunDirectory) -> Card:
 def read_card(path: Path) -> Card:
   """Reads a card.json. Raises UserError if the file is not a card."""
   try:
-    if not path.is_file() or path.stat().st_size > MAX_BYTES:
+    if not path.is_file():
       raise UserError(f"{path}: no card; `moozi card` writes one")
-    return Card.model_validate_json(path.read_bytes(), strict=True)
+    return Card.model_validate_json(read_bounded(path, MAX_BYTES), strict=True)
   except (OSError, ValueError, RecursionError) as e:
     raise UserError(f"{path}: not a card: {str(e).partition(chr(10))[0]}") from None
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from moozi.core.errors import RunError, UserError, reason_of
+from moozi.io.bounded_read import MAX_LOG_BYTES
 from moozi.io.plain_data import first_difference
 
 
@@ -73,6 +74,9 @@ class RecordLog:
     self.close()
 
   def _read(self, header: dict[str, Any]) -> list[dict[str, Any]]:
+    size = os.fstat(self._file.fileno()).st_size
+    if size > MAX_LOG_BYTES:
+      raise UserError(f"{self.path}: {size:,} bytes; at most {MAX_LOG_BYTES:,} are read; move the file away")
     data = self._file.read()
     whole = data[: data.rfind(b"\n") + 1]
     if not whole:

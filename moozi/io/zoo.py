@@ -23,6 +23,7 @@ from typing import Any
 
 from moozi.core.errors import UserError, reason_of
 from moozi.io.atomic_write import write_text
+from moozi.io.bounded_read import read_bounded
 from moozi.io.config_files import data_root
 
 ZOO_PREFIX = "zoo:"
@@ -136,9 +137,9 @@ def _names(path: Path) -> set[str]:
 
 def _read_list(path: Path) -> dict[str, Any]:
   try:
-    if not stat.S_ISREG(path.lstat().st_mode) or path.stat().st_size > _MAX_FILE_BYTES:
+    if not stat.S_ISREG(path.lstat().st_mode):
       raise ValueError("not a file")
-    data = json.loads(path.read_bytes())
+    data = json.loads(read_bounded(path, _MAX_FILE_BYTES))
     if data["format"] != _FORMAT:
       raise UserError(f"{path}: format {data['format']}; this version of MooZi reads format {_FORMAT}")
     return dict(data["files"])
@@ -148,7 +149,7 @@ def _read_list(path: Path) -> dict[str, Any]:
 
 def _facts(path: Path) -> dict[str, Any]:
   try:
-    data = path.read_bytes()
-  except OSError as error:
+    data = read_bounded(path, _MAX_FILE_BYTES)
+  except (OSError, ValueError) as error:
     raise UserError(f"{path}: cannot be read: {reason_of(error)}") from None
   return {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}

@@ -8,8 +8,11 @@ from typing import Any
 
 from moozi.core.text import html_text, markdown_code, markdown_text, one_cell
 from moozi.io.atomic_write import write_bytes, write_text
+from moozi.io.bounded_read import read_bounded
 from moozi.io.card import CARD, Card, Evaluation, card_of
 from moozi.io.run_directory import RunDirectory
+
+_MAX_GIF_BYTES = 64 << 20
 
 _NOT_RECORDED = "not recorded"
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM, _PAD = 480, 220, 56, 34, 14
@@ -28,11 +31,15 @@ def write_card(run: RunDirectory, folder: Path) -> list[Path]:
   """
   card = card_of(run)
   gifs = [run.path / GIF] if run.is_zoo_agent else sorted(run.gifs_path.glob("step_" + "[0-9]" * 9 + ".gif"))
-  gif = next((path for path in reversed(gifs) if path.is_file() and not path.is_symlink()), None)
+  gif = next((path for path in reversed(gifs) if _can_copy(path)), None)
   folder.mkdir(parents=True, exist_ok=True)
   if gif is not None:
-    write_bytes(folder / GIF, gif.read_bytes())
+    write_bytes(folder / GIF, read_bounded(gif, _MAX_GIF_BYTES))
   return write_card_files(card, folder, has_gif=gif is not None)
+
+
+def _can_copy(path: Path) -> bool:
+  return path.is_file() and not path.is_symlink() and path.stat().st_size <= _MAX_GIF_BYTES
 
 
 def write_card_files(card: Card, folder: Path, *, has_gif: bool) -> list[Path]:

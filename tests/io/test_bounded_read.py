@@ -10,10 +10,12 @@ import pytest
 from moozi.core.errors import UserError
 from moozi.io import bounded_read
 from moozi.io.bounded_read import MAX_LINE_BYTES, open_bounded, read_lines
+from moozi.io.card import read_card
 from moozi.io.checkpoints import ResumeStore, load_checkpoint, save_checkpoint
 from moozi.io.checkpoints.format import load_flat
 from moozi.io.metrics import MetricsSink, read_metrics
 from moozi.io.plain_data import read_json_object, read_yaml
+from moozi.io.record_log import RecordLog
 from moozi.io.timeline import SPANS, read_timeline
 
 _HUGE = 10_000_000_000
@@ -51,6 +53,8 @@ def huge(tmp_path):
     ("config.yaml", read_yaml),
     ("summary.json", read_json_object),
     ("manifest.json", lambda path: load_flat(path.parent)),
+    ("card.json", read_card),
+    ("games.jsonl", lambda path: RecordLog(path, {})),
   ],
 )
 def test_a_huge_file_is_refused(name, read, huge):

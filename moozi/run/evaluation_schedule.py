@@ -26,6 +26,7 @@ class Evaluations:
 
   def __init__(self, config: Config, counters: Callable[[], dict[str, Any]], progress: State) -> None:
     self._counters, self._keeps_best = counters, config.checkpoint.keep_best
+    self._max_env_steps = config.max_env_steps
     env_steps = RunState(training=None, progress=progress).env_steps
     self._schedule, self._best_bound = Every(config.evaluation.period_env_steps, env_steps), -math.inf
     self._has_final = self._has_noted_pictures = False
@@ -35,7 +36,8 @@ class Evaluations:
       self._best_bound = float(progress.get(BEST_BOUND, -math.inf))
 
   def is_due(self, env_steps: int) -> bool:
-    return self._schedule.is_due(env_steps)
+    """Returns whether an evaluation during training is due; never at the last step, which has the final one."""
+    return self._schedule.is_due(env_steps) and env_steps < self._max_env_steps
 
   def repeat(self) -> None:
     """Makes the last evaluation due again, because it was lost or stopped."""

@@ -91,7 +91,8 @@ class Recorder:
     self._drawer = Drawer(run.gifs_path, spec, self._guard, self._metrics)
     self._notes, self._forecast = LearningNotes(config, self._warn), Forecast(config, display.note)
     self._acted_until = 0 if keep is None else keep[0]
-    self._window = _Window(self._wall_s(), *((0, first_step) if keep is None else keep[:2]))
+    begin_counts = (0, first_step) if keep is None else keep[:2]
+    self._window = _Window(self._wall_s(), *begin_counts, config.max_env_steps)
 
   def observe(self, event: events.Event) -> None:
     """Records one event."""
@@ -143,7 +144,8 @@ class Recorder:
         self._count_faults(counts, is_noted=True)
       case events.Finished():
         self._on_finished(event)
-    if self._wall_s() >= self._next_tick_s:
+    # After the training, the only tick is that of the final evaluation: nothing else changes.
+    if self._wall_s() >= self._next_tick_s and self._training_ended_s is None:
       self._tick(event)
 
   def flush(self) -> None:
@@ -217,6 +219,8 @@ class Recorder:
     # Without this tick, the curves of a resumed run would lack the steps since the last tick.
     if self._window.is_before(event):
       self._tick(event)
+    if event.is_final:
+      self._window.is_last = True
     # Metrics and trajectories must be on the disk before the checkpoint: a resumed run continues them.
     with self._guard.writing("metrics"):
       self._metrics.sync()
@@ -372,9 +376,16 @@ class _Mean:
 
 
 class _Window:
-  """Means and rates between two ticks."""
+  """Means and rates between two ticks.
 
-  def __init__(self, wall_s: float, env_steps: int, learner_steps: int) -> None:
+  A window in which the run could not act or learn has no such rate: a rate of 0 would look like a fault.
+
+  Attributes:
+    is_last: whether the training was over when the window started, so that only the final evaluation follows.
+  """
+
+  def __init__(self, wall_s: float, env_steps: int, learner_steps: int, max_env_steps: int) -> None:
+    self._max_env_steps, self.is_last = max_env_steps, False
     self._means: dict[str, _Mean] = collections.defaultdict(_Mean)
     self.latest: dict[str, float] = {}
     self.samples = self.positions = self.episodes = 0
@@ -395,13 +406,14 @@ class _Window:
     since_s, env_steps, learner_steps = self._since
     elapsed = max(wall_s - since_s, 1e-9)
     scalars = {name: mean.value for name, mean in self._means.items()} | self.latest
-    scalars |= {
-      "system/env_steps_per_s": (event.env_steps - env_steps) / elapsed,
-      "system/updates_per_s": (event.learner_steps - learner_steps) / elapsed,
-      "system/samples_per_s": self.samples / elapsed,
-      **({"system/reanalyzed_per_s": self.positions / elapsed} if "reanalyze/ratio" in self.latest else {}),
-      "train/episodes": self.episodes,
-    }
+    scalars["train/episodes"] = self.episodes
+    if not self.is_last:
+      if env_steps < self._max_env_steps:
+        scalars["system/env_steps_per_s"] = (event.env_steps - env_steps) / elapsed
+      scalars["system/updates_per_s"] = (event.learner_steps - learner_steps) / elapsed
+      scalars["system/samples_per_s"] = self.samples / elapsed
+      if "reanalyze/ratio" in self.latest:
+        scalars["system/reanalyzed_per_s"] = self.positions / elapsed
     self._means.clear()
     self.samples = self.positions = self.episodes = 0
     self._since = (wall_s, event.env_steps, event.learner_steps)

@@ -20,6 +20,23 @@ def make(progress=None, **checkpoint):
   return Evaluations(config, lambda: {"env_steps": 150, "learner_steps": 9}, progress or {})
 
 
+@pytest.mark.parametrize("max_env_steps", [1, 100, 250, 300, 330])
+def test_last_step_has_the_final_evaluation_alone(max_env_steps):
+  config = Config(evaluation={"period_env_steps": 100}, max_env_steps=max_env_steps)
+  evaluations = Evaluations(config, lambda: {}, {})
+  due = [steps for steps in range(0, max_env_steps + 40, 10) if evaluations.is_due(steps)]
+  assert due == list(range(100, max_env_steps, 100))
+  evaluations.repeat()
+  assert not evaluations.is_due(max_env_steps)
+  # A resumed run that may make more steps has no evaluation of a step that has its final one.
+  longer = Config(evaluation={"period_env_steps": 100}, max_env_steps=1000)
+  done = Evaluations(config, lambda: {}, {})
+  done.is_due(max_env_steps)
+  resumed = Evaluations(longer, lambda: {}, done.get_state() | {"pacer/env_steps": max_env_steps})
+  assert not resumed.is_due(max_env_steps)
+  assert resumed.is_due(max_env_steps // 100 * 100 + 100)
+
+
 def test_keep_best_false_saves_no_state():
   (event,) = make(keep_best=False).record(result(2.0), False, lambda: pytest.fail("not needed"))
   assert isinstance(event, Evaluated)

@@ -290,6 +290,32 @@ def test_summary_of_a_resumed_run_has_the_evaluation_before(tmp_path):
   assert found == [2.0, 1.0, 2, 64]
 
 
+@pytest.mark.parametrize("num_steps", [100, 200])
+def test_end_of_a_run_has_two_ticks_and_no_rate_of_zero(tmp_path, num_steps):
+  """The updates after the last step, and the final evaluation, make no environment steps."""
+  overrides = ["logging.tensorboard=false", "logging.period_s=1e-9", f"max_env_steps={num_steps}"]
+  config = load_config(None, [f"run.dir={tmp_path}", "run.name=one", *overrides])
+  run, now = RunDirectory.create(config), {"env_steps": 100, "learner_steps": 8}
+  report = {"testing_worker": ActorReport(elapsed_s=1.0, busy_s=0.5, memory_mib=1.0)}
+  state = RunState(training={"w": np.zeros(1, np.float32)}, progress={"wall_s": 0.0})
+  with contextlib.closing(Recorder(config, SPEC, run, Display(), start=time.monotonic() - 10)) as recorder:
+    recorder.observe(acted(100, [4.0]))
+    recorder.observe(Updated(**now, metrics={"loss/total": 1.0}, num_samples=32, sample_reuse=4.0))
+    recorder.observe(StateReady(**now, state=state, is_final=True))
+    recorder.observe(ActorReports(**now, reports=report))
+    recorder.observe(evaluated(100, is_final=True))
+    recorder.observe(StateReady(**now, state=state, is_final=False))
+    recorder.observe(ActorReports(**now, reports=report))
+    recorder.observe(Finished(**now, reason="max_env_steps", sample_reuse=4.0))
+  lines = read_metrics(run.metrics_path)
+  assert [line.get("test/return_mean") for line in lines] == [None, None, 2.0]
+  rates = [{name for name in line if name.endswith("_per_s")} for line in lines]
+  learning = {"system/updates_per_s", "system/samples_per_s"}
+  assert rates[1] == learning | ({"system/env_steps_per_s"} if num_steps == 200 else set())
+  assert (rates[0], rates[2]) == (learning | {"system/env_steps_per_s"}, set())
+  assert lines[1]["system/updates_per_s"] > 0
+
+
 def test_rates_of_a_run_that_starts_from_a_checkpoint(tmp_path):
   """Such a run keeps the checkpoint's learner step, and begins at environment step 0."""
   made = load_config(None, [f"run.dir={tmp_path}", "run.name=one", "logging.period_s=1e-9"])

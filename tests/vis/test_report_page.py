@@ -231,7 +231,7 @@ def test_spike_does_not_flatten_a_curve(browser, tmp_path):
   ticks = [{"env_steps": i, "faults/env": 0, "loss/total": y, "loss/value": i} for i, y in enumerate(losses)]
   browser.open(write_report(tmp_path / "spike.html", None, SPEC, run=RUN, ticks=ticks, config=""))
   texts = browser.evaluate("[...document.querySelectorAll('.curves figure')].map(f => f.innerText)")
-  assert "last 0.515; 1 point beyond the axis, up to 5,000" in texts[0]
+  assert "last 0.515; 1 point above the axis, up to 5,000" in texts[0]
   assert "beyond" not in texts[1]
   tops = browser.evaluate(
     "[...document.querySelectorAll('.curves svg')].map(s => s.querySelector('text').textContent)"

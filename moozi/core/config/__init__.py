@@ -339,7 +339,9 @@ class WorkersConfig(Section):
 class EvaluationConfig(Section):
   """Evaluation episodes, which have fixed seeds: during a run, at its end, and in `moozi evaluate`."""
 
-  period_env_steps: PositiveInt = Field(200_000, description="environment steps between two evaluations")
+  period_env_steps: PositiveInt = Field(
+    200_000, description="environment steps between two evaluations; the last step has the final one only"
+  )
   episodes: PositiveInt = Field(10, description="number of episodes in an evaluation during the run")
   num_envs: PositiveInt = Field(10, description="number of episodes played in parallel")
   max_random_starts: NonNegativeInt = Field(

@@ -231,12 +231,13 @@ function robustLimits(ys) {
   return isWhole || margin === 0 ? null : limits;
 }
 
-/** Returns text with the number of points beyond the limits, and the farthest of them. */
+/** Returns text with the number of points above and below the limits, and the farthest of each side. */
 function beyondText(ys, limits) {
   if (!limits) return "";
-  const beyond = ys.filter((y) => y < limits[0] || y > limits[1]);
-  const farthest = beyond.reduce((a, b) => (Math.abs(b) > Math.abs(a) ? b : a));
-  return `; ${beyond.length} point${beyond.length > 1 ? "s" : ""} beyond the axis, up to ${figure(farthest)}`;
+  const side = (beyond, where, farthest) => (beyond.length
+    ? `; ${beyond.length} point${beyond.length > 1 ? "s" : ""} ${where} ${figure(farthest(...beyond))}` : "");
+  return side(ys.filter((y) => y > limits[1]), "above the axis, up to", Math.max)
+    + side(ys.filter((y) => y < limits[0]), "below the axis, down to", Math.min);
 }
 
 function addCurve(place, name, { x, y }) {

@@ -16,7 +16,7 @@ from moozi.io.card import CARD, list_agents, read_card, with_current_configurati
 from moozi.io.run_directory import RunDirectory
 from moozi.io.zoo import ZOO_PREFIX, agent_names, resolve_run, size_of, write_files_list
 from moozi.training.zoo_entry import make_entry
-from moozi.vis.card import result_text, write_card_files
+from moozi.vis.card import opponent_text, result_text, write_card_files
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "zoo.md"
 _BEGIN, _END = "<!-- agents -->\n", "<!-- end of agents -->\n"
@@ -66,12 +66,13 @@ def compare_card(path: Path) -> None:
 
 def write_table() -> None:
   """Replaces the table of agents in docs/zoo.md."""
-  table = "| agent | environment | return, 95% interval | episodes | steps | minutes | size |\n"
-  table += "|---|---|---|---|---|---|---|\n"
+  table = "| agent | environment | return, 95% interval | opponent | episodes | steps | minutes | size |\n"
+  table += "|---|---|---|---|---|---|---|---|\n"
   for card in list_agents():
     size = f"{size_of(resolve_run(ZOO_PREFIX + card.name)) / 2**20:.1f} MiB"
-    episodes, result = card.evaluation.episodes, result_text(card.evaluation)
-    cells = [f"[`zoo:{card.name}`](../zoo/{card.name}/card.md)", f"`{card.env}`", result, episodes]
+    result, opponent = result_text(card.evaluation), opponent_text(card.evaluation)
+    agent = f"[`zoo:{card.name}`](../zoo/{card.name}/card.md)"
+    cells = [agent, f"`{card.env}`", result, opponent, card.evaluation.episodes]
     table += "| " + " | ".join(map(str, [*cells, f"{card.env_steps:,}", f"{card.minutes:g}", size])) + " |\n"
   before, _, rest = PAGE.read_text("utf-8").partition(_BEGIN)
   write_text(PAGE, before + _BEGIN + table + _END + rest.partition(_END)[2])

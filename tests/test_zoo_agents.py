@@ -12,7 +12,7 @@ from moozi.io.config_files import PACKAGES, list_configs
 from moozi.io.run_directory import RunDirectory
 from moozi.io.zoo import ZOO_PREFIX, agent_names, resolve_run, size_of
 from moozi.training.zoo_entry import MAX_GIF_BYTES, is_reproduced
-from moozi.vis.card import result_text
+from moozi.vis.card import opponent_text, result_text
 
 ROOT = Path(__file__).resolve().parents[1]
 NAMES = agent_names()
@@ -30,8 +30,9 @@ def test_agents_are_those_of_the_page():
   text = (ROOT / "docs" / "zoo.md").read_text("utf-8")
   assert NAMES
   for card in list_agents():
-    assert f"`zoo:{card.name}`" in text
-    assert result_text(card.evaluation) in text
+    (row,) = [line for line in text.splitlines() if line.startswith(f"| [`zoo:{card.name}`]")]
+    assert f" | {result_text(card.evaluation)} | {opponent_text(card.evaluation)} | " in row
+    assert ("random play" in row or "mcts with" in row) == (card.num_players == 2)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -16,7 +16,7 @@ def zoo(as_json: AsJson = False) -> int:
   """List the trained agents that come with MooZi."""
   from moozi.io.card import CARD, read_card
   from moozi.io.zoo import ZOO_PREFIX, agent_names, resolve_run, size_of
-  from moozi.vis.card import result_text
+  from moozi.vis.card import opponent_text, result_text
 
   agents: list[tuple[Card, Path]] = []
   for name in agent_names():
@@ -41,17 +41,19 @@ def zoo(as_json: AsJson = False) -> int:
     ]
     say(json.dumps({"agents": rows}, allow_nan=False))
     return 0
-  header = ("name", "environment", "return, 95% interval", "steps", "minutes", "size")
+  header = ("name", "environment", "return, 95% interval", "opponent", "steps", "minutes", "size")
   table = [header]
   for card, path in agents:
     steps = "–" if card.env_steps is None else f"{card.env_steps:,}"
     minutes = "–" if card.minutes is None else f"{card.minutes:g}"
     size = f"{size_of(path) / 2**20:.1f} MiB"
-    table.append((ZOO_PREFIX + card.name, card.env, result_text(card.evaluation), steps, minutes, size))
+    result, opponent = result_text(card.evaluation), opponent_text(card.evaluation)
+    table.append((ZOO_PREFIX + card.name, card.env, result, opponent, steps, minutes, size))
   widths = [max(len(row[i]) for row in table) for i in range(len(header))]
   for row in table:
     say("  ".join(f"{text:<{width}}" for text, width in zip(row, widths, strict=True)).rstrip())
   if agents:
     say("\nmoozi watch NAME plays one; moozi card NAME writes its card.")
     say("An interval covers the episodes of one agent; it says nothing about other seeds.")
+    say("In board games a win is 1, a draw 0 and a loss -1, against the opponent.")
   return 0

@@ -93,6 +93,11 @@ def card_markdown(card: Card, *, has_curve: bool, has_gif: bool) -> str:
   return "\n".join(lines)
 
 
+def opponent_text(evaluation: Evaluation | None) -> str:
+  """Returns the opponent of an evaluation with two players; a dash for an environment of one player."""
+  return "–" if evaluation is None or evaluation.opponent is None else evaluation.opponent
+
+
 def result_text(evaluation: Evaluation | None) -> str:
   """Returns the mean return and its 95% confidence interval as text, such as `12.49 [10.75, 14.23]`."""
   if evaluation is None:

@@ -14,7 +14,7 @@ from tests.actors.in_process_ray import RAY, Reference
 
 
 def result(mean):
-  return types.SimpleNamespace(lower_bound=mean, env_steps=100)
+  return types.SimpleNamespace(lower_bound=mean, env_steps=100, picture_fault=None)
 
 
 @pytest.fixture

@@ -36,7 +36,7 @@ class Evaluations:
       self._best_bound = float(progress.get(BEST_BOUND, -math.inf))
 
   def is_due(self, env_steps: int) -> bool:
-    """Returns whether an evaluation during training is due; never at the last step, which has the final one."""
+    """Returns whether an evaluation is due; never at the last step, which has the final evaluation."""
     return self._schedule.is_due(env_steps) and env_steps < self._max_env_steps
 
   def repeat(self) -> None:

@@ -23,16 +23,16 @@ def make(progress=None, **checkpoint):
 @pytest.mark.parametrize("max_env_steps", [1, 100, 250, 300, 330])
 def test_last_step_has_the_final_evaluation_alone(max_env_steps):
   config = Config(evaluation={"period_env_steps": 100}, max_env_steps=max_env_steps)
-  evaluations = Evaluations(config, lambda: {}, {})
+  evaluations = Evaluations(config, dict, {})
   due = [steps for steps in range(0, max_env_steps + 40, 10) if evaluations.is_due(steps)]
   assert due == list(range(100, max_env_steps, 100))
   evaluations.repeat()
   assert not evaluations.is_due(max_env_steps)
   # A resumed run that may make more steps has no evaluation of a step that has its final one.
   longer = Config(evaluation={"period_env_steps": 100}, max_env_steps=1000)
-  done = Evaluations(config, lambda: {}, {})
+  done = Evaluations(config, dict, {})
   done.is_due(max_env_steps)
-  resumed = Evaluations(longer, lambda: {}, done.get_state() | {"pacer/env_steps": max_env_steps})
+  resumed = Evaluations(longer, dict, done.get_state() | {"pacer/env_steps": max_env_steps})
   assert not resumed.is_due(max_env_steps)
   assert resumed.is_due(max_env_steps // 100 * 100 + 100)
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from moozi.core.config import Config
 from moozi.core.errors import UserError
+from moozi.io import bounded_read
 from moozi.io.config import config_from_dict, config_to_dict, load_config, save_config
 from moozi.io.plain_data import dump_yaml, parse_yaml
 
@@ -257,10 +258,10 @@ def test_unreadable_files_are_refused(tmp_path):
 def test_missing_permission_is_reported(tmp_path, monkeypatch):
   path = write(tmp_path / "a.yaml", "seed: 0\n")
 
-  def refuse(self):
+  def refuse(*_):
     raise PermissionError(13, "Permission denied")
 
-  monkeypatch.setattr(Path, "read_bytes", refuse)  # chmod has no effect for root
+  monkeypatch.setattr(bounded_read, "open_bounded", refuse)  # chmod has no effect for root
   assert "Permission denied" in error_of(path=path)
 
 

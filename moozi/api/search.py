@@ -72,8 +72,8 @@ class Search:
 
   def __str__(self) -> str:
     return (
-      f"{self.env}: {self.action_names[self.action]}, value {self.value:+.3f} after {self.num_simulations} "
-      f"simulations (network {self.prior_value:+.3f})"
+      f"{self.env}: {self.action_names[self.action]}, search value {self.value:+.3f} after "
+      f"{self.num_simulations} simulations, network value {self.prior_value:+.3f}"
     )
 
   __repr__ = __str__

@@ -65,8 +65,8 @@ def _summary(spec: "EnvSpec", played: "InspectedEpisode", at: int) -> str:
   who = "the search chose" if played.is_agents[at] else "the opponent played"
   player = "" if spec.num_players == 1 else f" for {player_name(spec, int(played.to_play[at]))}"
   return (
-    f"{who} {name}{player}; value {played.root_values[at]:+.3f} after {played.num_simulations} simulations "
-    f"(network {played.prior_values[at]:+.3f})"
+    f"{who} {name}{player}; search value {played.root_values[at]:+.3f} after {played.num_simulations} "
+    f"simulations, network value {played.prior_values[at]:+.3f}"
   )
 
 

@@ -137,7 +137,8 @@ def write_tree(
 
 def tree_legend(tree: SearchTree, signed_discount: float) -> list[str]:
   """Returns lines that explain the letters in the picture of a tree."""
-  legend = ["N visits, P the network's probability, Q value of the action, V value after it, R reward"]
+  letters = "N visits, P network's probability, Q value of the action, V mean value of the node, R reward"
+  legend = [f"{letters}, net network value"]
   if tree.is_chance.any():
     legend += [
       "round ends: the action is taken, its outcome is not drawn; code: an outcome, with its probability P"
@@ -238,7 +239,7 @@ def _sketch(
 
 
 def _node_lines(tree: SearchTree, node: int, edge_name: str, q_value: float, indent: int) -> tuple[str, str]:
-  """Returns the two lines of a node's box: visits N and prior P; action value Q, value V and reward R.
+  """Returns the two lines of a node's box: visits N and prior P; action value Q, mean value V and reward R.
 
   A chance node has no reward, and its value is Q: its second line has Q and the network's value.
   """

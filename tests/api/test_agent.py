@@ -84,7 +84,7 @@ def test_search_shows_itself(agent, step):
   found = agent.search(step)
   text = found._repr_html_()
   assert text.count("<svg ") == 1
-  assert "simulations (network" in text
+  assert "simulations, network value" in text
   assert f">{found.action_names[0]}<" in text
   frame = found.to_frame()
   assert list(frame.index) == [0, 1, 2]

@@ -123,7 +123,7 @@ def test_click_on_node(page, episode):
   assert page.evaluate("document.querySelector('#tree [aria-selected=true]').dataset.node") == "1"
   shown = facts(page, "#node-facts")
   assert shown["visits"].startswith(f"{tree.visits[1]} ")
-  assert number(shown["mean value"]) == pytest.approx(tree.value[1], abs=2e-3)
+  assert number(shown["mean value V"]) == pytest.approx(tree.value[1], abs=2e-3)
   assert number(shown["reward"]) == pytest.approx(tree.reward[1], abs=2e-3)
   assert number(shown["network probability"]) == pytest.approx(tree.prior[1], abs=2e-3)
   assert number(shown["Q"]) == pytest.approx(tree.reward[1] + 0.99 * tree.value[1], abs=2e-3)

@@ -201,3 +201,13 @@ def test_chance_nodes_have_round_ends(tmp_path):
   assert tree_legend(tree, 0.5)[1].startswith("round ends")
   assert len(tree_legend(small_tree(), 0.5)) == 1
   assert tree.edge_names(NAMES)[0] == "root"
+
+
+def test_legend_explains_every_letter_of_a_node(tmp_path):
+  """V is the mean value of a node everywhere; the value that a search returns is called the search value."""
+  tree = small_tree()
+  (legend,) = tree_legend(tree, 0.5)
+  svg, _ = write_tree(tmp_path, "a_tree", tree, NAMES, signed_discount=0.5)
+  letters = {word for text in texts(svg) for word in text.split() if word in ("N", "P", "Q", "V", "R", "net")}
+  assert letters == {"N", "P", "Q", "V", "R", "net"}
+  assert letters <= set(legend.replace(",", "").split())

@@ -138,7 +138,7 @@ class TreeView {
     const leftOut = this.at("left_out", i);
     fillFacts(this.facts, [
       ["visits", `${this.at("visits", i)} (${(100 * this.share(i)).toFixed(0)}%)`],
-      ["mean value", figure(this.at("value", i), true)],
+      ["mean value V", figure(this.at("value", i), true)],
       ["network value", figure(this.at("raw", i), true)],
       ...(isRoot ? [] : this.at("chance", i) ? [
         ["Q, before the outcome", figure(this.qValue(i), true)],

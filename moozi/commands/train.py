@@ -1,6 +1,7 @@
 """`moozi train`."""
 
 import collections
+import contextlib
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,7 +18,6 @@ from moozi.run import interrupts
 
 if TYPE_CHECKING:
   from moozi.api.training import Training
-  from moozi.core.config import Config
 
 
 def train(
@@ -123,7 +123,7 @@ def _run_training(training: "Training") -> int:
   if summary["test_return_mean"] is not None:
     say(_describe_return(summary))
     if summary["reason"] != "stopped":
-      _print_random_play(training.config, summary["test_episodes"])
+      _compare_with_random_play(training, summary)
   run = training.run
   say(f"run directory: {run.path}")
   if training.config.logging.tensorboard:
@@ -144,13 +144,18 @@ def _describe_return(summary: dict[str, Any]) -> str:
   return text
 
 
-def _print_random_play(config: "Config", num_episodes: int) -> None:
-  """Prints the return of random play, for comparison."""
+def _compare_with_random_play(training: "Training", summary: dict[str, Any]) -> None:
+  """Prints the return of random play, and adds it to summary.json, from which a card states it."""
   from moozi.evaluation.random_play import random_returns
+  from moozi.io.run_directory import RANDOM_RETURN
 
   try:
-    random_play = random_returns(config, num_episodes=num_episodes)
+    random_play = random_returns(training.config, num_episodes=summary["test_episodes"])
     say(f"random play:   {random_play.mean():z.2f} ± {random_play.std():.2f}")
+    directory = training.run.directory
+    if directory.summary_path.exists():  # a run whose last checkpoint is not saved has none
+      with contextlib.suppress(OSError):
+        directory.write_summary(summary | {RANDOM_RETURN: float(random_play.mean())})
   except Exception as error:
     # The run has succeeded, so an environment that fails here must not fail the command.
     say(f"random play:   failed: {type(error).__name__}: {error}")

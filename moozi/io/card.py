@@ -22,7 +22,7 @@ from moozi.io.config import config_to_dict, load_config
 from moozi.io.config_files import config_root, find_config, list_configs
 from moozi.io.metrics import read_metrics
 from moozi.io.plain_data import MAX_BYTES, number_in, parse_yaml
-from moozi.io.run_directory import MACHINE, RunDirectory, flatten_settings
+from moozi.io.run_directory import MACHINE, RANDOM_RETURN, RunDirectory, flatten_settings
 from moozi.io.zoo import ZOO_PREFIX, agent_names, label_of, resolve_run
 
 CARD = "card.json"
@@ -76,6 +76,10 @@ class Card(_Part):
     hardware_source: "recorded" by the run, or "stated" by the author of the zoo agent.
     ended_by: why the run ended, such as max_env_steps.
     curve: (environment steps, mean return) of each evaluation during training.
+    is_offline: whether no worker acted, because all training was on trajectories from disk. The environment
+      steps then count what the run learned from them.
+    random_return: mean return of random play in as many episodes as the evaluation; None if it is not
+      recorded.
     command: a command that plays the same evaluation again; None without an evaluation, or if its checkpoint
       was not kept.
     train_command: a command that trains with the same settings; None if no named configuration is close.
@@ -106,6 +110,8 @@ class Card(_Part):
   train_command: str | None
   license: str | None
   limits: tuple[str, ...]
+  is_offline: bool = False
+  random_return: float | None = None
 
 
 def make_card(
@@ -171,6 +177,8 @@ def make_card(
     train_command=_train_command(config_name, differences),
     license=license,
     limits=_limits(config, int(num_players), evaluation),
+    is_offline=config.num_acting_workers == 0,
+    random_return=number_in(summary.get(RANDOM_RETURN)),
   )
 
 

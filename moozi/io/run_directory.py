@@ -42,6 +42,8 @@ SUMMARY_KEYS = (
 )
 MACHINE = "machine"
 """Key of the summary that describes the hardware; older summaries lack it."""
+RANDOM_RETURN = "random_return_mean"
+"""Key of the summary with the mean return of random play; only `moozi train` measures it."""
 
 ENDS = ("max_env_steps", "max_wall_s")
 """Values of `reason` in the summary of a run that is complete."""

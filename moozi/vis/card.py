@@ -63,7 +63,7 @@ def card_markdown(card: Card, *, has_curve: bool, has_gif: bool) -> str:
     *((markdown_text(name), markdown_text(text)) for name, text in card.conditions.items()),
     ("algorithm", markdown_text(card.algorithm)),
     ("seeds", f"{len(card.seeds)} (seed {', '.join(map(str, card.seeds))})"),
-    ("environment steps", _count(card.env_steps)),
+    ("environment steps", _steps(card)),
     ("learner steps", _count(card.learner_steps)),
     ("minutes", _NOT_RECORDED if card.minutes is None else f"{card.minutes:g}"),
     ("ended by", markdown_text(card.ended_by or _NOT_RECORDED)),
@@ -72,7 +72,7 @@ def card_markdown(card: Card, *, has_curve: bool, has_gif: bool) -> str:
     ("checkpoint", markdown_code(card.checkpoint) if card.checkpoint else _NOT_RECORDED),
     ("license", markdown_text(card.license or _NOT_RECORDED)),
   ]
-  lines = [f"# {markdown_text(card.name)}", "", _result(card.evaluation), ""]
+  lines = [f"# {markdown_text(card.name)}", "", _result(card.evaluation) + _random_play(card), ""]
   if card.command is not None:
     lines += ["This command plays the same episodes again:", "", f"    {one_cell(card.command)}", ""]
   elif card.evaluation is not None:
@@ -166,6 +166,19 @@ def _result(evaluation: Evaluation | None) -> str:
     opponent = markdown_text(evaluation.opponent or _NOT_RECORDED)
     text += f" Score against {opponent}: {evaluation.score:.3f} (a win is 1, a draw ½)."
   return text
+
+
+def _random_play(card: Card) -> str:
+  """Returns a sentence with the return of random play, if it is recorded."""
+  if card.evaluation is None or card.random_return is None:
+    return ""
+  return f" Random play returns {card.random_return:z.2f} in as many episodes."
+
+
+def _steps(card: Card) -> str:
+  if card.is_offline:
+    return f"none acted; learned from trajectories on disk, for the updates of {_count(card.env_steps)} steps"
+  return _count(card.env_steps)
 
 
 def _differences(card: Card) -> list[str]:

@@ -4,9 +4,10 @@ import shlex
 
 import pytest
 
-from moozi.io.card import _conditions, _evaluation, _train_command
+from moozi.io.card import _conditions, _evaluation, _train_command, make_card
 from moozi.io.config import load_config
-from moozi.vis.card import _result, result_text
+from moozi.io.run_directory import RANDOM_RETURN, SUMMARY_KEYS, RunDirectory
+from moozi.vis.card import _result, card_markdown, result_text
 
 
 def test_training_command_is_valid_shell():
@@ -43,3 +44,28 @@ def test_one_episode_has_no_interval(episodes, low, text):
   assert evaluation.low == low
   assert result_text(evaluation) == text
   assert ("interval" in _result(evaluation).split(". ")[0]) == (episodes > 1)
+
+
+@pytest.mark.parametrize(
+  ("fraction", "random_return", "texts"),
+  [
+    (
+      1.0,
+      None,
+      ["| environment steps | none acted; learned from trajectories on disk, for the updates of 640 steps"],
+    ),
+    (0.5, 0.0, ["| environment steps | 640 |", "Random play returns 0.00 in as many episodes."]),
+    (None, -0.6, ["| environment steps | 640 |", "Random play returns -0.60 in as many episodes."]),
+    (None, "x", ["| environment steps | 640 |"]),
+  ],
+)
+def test_card_states_acted_steps_and_random_play(tmp_path, fraction, random_return, texts):
+  offline = [] if fraction is None else [f"offline.trajectories={tmp_path}", f"offline.fraction={fraction}"]
+  config = load_config("tiny/catch", [f"run.dir={tmp_path}", "run.name=one", *offline])
+  run = RunDirectory.create(config)
+  tested = {"test_return_mean": 1.0, "test_return_std": 0.0, "test_episodes": 4, "test_at_env_steps": 640}
+  summary = dict.fromkeys(SUMMARY_KEYS, 1.0) | tested | {"env_steps": 640, "reason": "max_env_steps"}
+  run.write_summary(summary if random_return is None else summary | {RANDOM_RETURN: random_return})
+  page = card_markdown(make_card(run), has_curve=False, has_gif=False)
+  assert [text for text in texts if text not in page] == []
+  assert ("Random play" in page) == isinstance(random_return, float)

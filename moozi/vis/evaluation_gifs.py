@@ -11,13 +11,14 @@ from moozi.core.pytree import fields_of
 from moozi.core.spec import EnvSpec
 from moozi.vis.frames import draw_frame, legend_of
 from moozi.vis.gif import LazyImages, episode_images
-from moozi.vis.lettering import FAINT, INK, paper, rounded, write
+from moozi.vis.lettering import FAINT, INK, fit, paper, rounded, write
 from moozi.vis.video import write_video
 
 _FPS = 12
 _SHEET = 400
 _MIN_TILE, _MAX_TILE = 24, 128
 _GAP, _CAPTION, _FONT = 6, 18, 12
+_KEY = "episode, its return so far"
 
 
 def tiles_path(path: Path) -> Path:
@@ -60,6 +61,7 @@ def tile_images(
 ) -> LazyImages:
   """Draws one picture per step, with a tile per episode that shows its number and its return so far.
 
+  A line below the tiles says what the two numbers are.
   An episode that has ended shows its last frame, darkened. Each argument except `spec` is a list of the field
   of that name of `evaluation.episodes.EpisodeFrames`, one entry per episode. Episode i has T_i frames.
 
@@ -84,8 +86,11 @@ def tile_images(
   height, width = (max(tile.shape[axis] for tile in first) for axis in (0, 1))
   legend = legend_of(spec, columns * (width + _GAP)) if pictures[0] is None else None
   bottom = _GAP - (-len(frames) // columns) * (height + _CAPTION + _GAP)
+  sheet_width = _GAP + columns * (width + _GAP)
   below = 0 if legend is None else legend.shape[0] + _GAP
-  blank = paper(bottom + below, _GAP + columns * (width + _GAP))
+  blank = paper(bottom + _CAPTION + below, sheet_width)
+  write(blank, fit(_KEY, sheet_width - 2 * _GAP, _FONT), _GAP, bottom, FAINT, _FONT)
+  bottom += _CAPTION
   if legend is not None:
     shown = legend[:, : blank.shape[1] - _GAP]
     blank[bottom : bottom + len(shown), _GAP : _GAP + shown.shape[1]] = shown

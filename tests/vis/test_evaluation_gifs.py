@@ -7,6 +7,7 @@ from moozi.core.spec import EnvSpec
 from moozi.envs import registry
 from moozi.vis.evaluation_gifs import tile_images
 from moozi.vis.frames import draw_frame
+from moozi.vis.lettering import FAINT, fit, paper, write
 
 SPEC = EnvSpec(name="test:environment", frame_shape=(4, 4, 1), frame_dtype="bool", num_env_actions=2)
 
@@ -48,6 +49,17 @@ def test_captions_show_return():
   assert (tile_images(**given)[1] != tile_images(**same)[1]).any()
 
 
+@pytest.mark.parametrize(
+  ("num_episodes", "own"), [(1, None), (9, None), (64, None), (2, (105, 80)), (1, (9, 3))]
+)
+def test_a_line_below_the_tiles_says_what_their_numbers_are(num_episodes, own):
+  image = tile_images(**make_tiles([1] * num_episodes, own=own))[0]
+  expected = paper(18, image.shape[1])
+  write(expected, fit("episode, its return so far", image.shape[1] - 12, 12), 6, 0, FAINT, 12)
+  np.testing.assert_array_equal(image[-18:], expected)
+  assert (expected != expected[-1, -1]).any()
+
+
 @pytest.mark.parametrize("num_episodes", [1, 2, 9, 64])
 def test_sheet_size(num_episodes):
   image = tile_images(**make_tiles([1] * num_episodes))[0]
@@ -58,7 +70,7 @@ def test_sheet_size(num_episodes):
 def test_own_pictures():
   given = make_tiles([2, 2], own=(105, 80))
   images = tile_images(**given)
-  assert images[0].shape == (6 + 105 + 18 + 6, 6 + 2 * (80 + 6), 3)
+  assert images[0].shape == (6 + 105 + 18 + 6 + 18, 6 + 2 * (80 + 6), 3)
 
 
 def test_legend():

@@ -152,9 +152,11 @@ class EnvGuard:
     if self._renew_exit_at is not None and now >= self._renew_exit_at:
       self._schedule_exit(now)
     try:
+      yield
+    except BaseException:
       # In a process that is restarted, Ray's handler of SIGTERM raises SystemExit.
       with as_exceptions(keeps_exit=_exit_log is not None):
-        yield
+        raise
     finally:
       self._called_at = None
 

@@ -22,6 +22,9 @@ MAX_ACTIONS = 1 << 16
 
 
 _LARGEST_REWARD = float(np.finfo(np.float32).max)
+# Every step of a run is checked. The common types are first, because abstract classes are slow to test.
+_NUMBERS = (int, np.floating, np.integer, numbers.Real, decimal.Decimal)
+_BOOLEANS = (bool, np.bool_)
 
 
 def check_num_actions(where: str, num_actions: int) -> int:
@@ -64,7 +67,7 @@ def check_number(where: str, name: str, value: Any) -> float:
   if isinstance(value, float):
     return float(value)
   try:
-    if isinstance(value, numbers.Real | decimal.Decimal):
+    if isinstance(value, _NUMBERS):
       return float(value)
     array = numeric_array(where, name, value)
     if array.size == 1:
@@ -87,8 +90,8 @@ def check_integer(where: str, name: str, value: Any, low: int, high: int) -> int
 
 def check_flag(where: str, name: str, value: Any) -> bool:
   """Returns True or False, or a number 1 or 0, as a bool. Raises UserError if the value is anything else."""
-  if value is True or value is False:
-    return value
+  if isinstance(value, _BOOLEANS):
+    return bool(value)
   try:
     number = check_number(where, name, value)
   except UserError:
@@ -135,11 +138,13 @@ def check_step(spec: EnvSpec, step: Any, is_first: bool, mover: int | None) -> N
       raise UserError(f"{where}: a step of discount {step.discount}; must be 1, or 0 at a terminal step")
   check_flag(where, "is_continued", is_continued)
   is_terminal = step.last() and not step.discount
-  check_mask(where, "legal_actions_mask", mask, spec.num_env_actions, is_terminal)
+  is_plain = type(mask) is np.ndarray and mask.dtype.kind == "b" and mask.shape == (spec.num_env_actions,)
+  if not (is_plain and np.count_nonzero(mask)):  # `check_mask` makes a copy
+    check_mask(where, "legal_actions_mask", mask, spec.num_env_actions, is_terminal)
   if is_terminal:
     return
   allowed = (0,) if spec.num_players == 1 else (0, 1) if mover is None else (mover,)
-  if np.ndim(to_play) or to_play not in allowed:
+  if (type(to_play) is not int and np.ndim(to_play)) or to_play not in allowed:
     text = "0" if spec.num_players == 1 else "0 and 1 in turn"
     raise UserError(f"{where}: to_play={one_line(to_play, 80)}; must be {text}")
 
@@ -171,7 +176,7 @@ def check_mask(where: str, name: str, mask: Any, num_actions: int, is_end: bool)
   if given.dtype.kind != "b" and not ((given == 0) | (given == 1)).all():
     raise UserError(f"{where}: {name}={one_line(mask, 80)}: must be {num_actions} values 0 or 1")
   out = given.astype(bool)
-  if not is_end and not out.any():
+  if not is_end and not np.count_nonzero(out):
     raise UserError(f"{where}: {name} has no legal action before the end of the task; must have one")
   return out
 

@@ -10,16 +10,17 @@ from pathlib import Path
 import pytest
 
 from moozi.cli import main
-from moozi.commands import train
+from moozi.commands import configs, train
 from moozi.io import config_files
 from moozi.io.config import load_config
 from moozi.io.config_files import list_configs
 
-NAMES = [info.name for info in list_configs()]
+INFOS = list_configs()
+NAMES = [info.name for info in INFOS]
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.parametrize("columns", [20, 80, 150])
+@pytest.mark.parametrize("columns", [pytest.param(20, marks=pytest.mark.slow), 80, 150])
 def test_list_fits_the_terminal(cli, monkeypatch, columns):
   monkeypatch.setenv("COLUMNS", str(columns))
   status, out, err = cli("configs")
@@ -31,10 +32,12 @@ def test_list_fits_the_terminal(cli, monkeypatch, columns):
   assert ("1.0, 20 of 20 runs" if columns == 150 else "time: 97 s return: 1.0, 20 of 20 runs") in words
   assert ("MinAtar Asterix" in out) == (columns == 150)
   assert "…" not in out  # nothing is cut
-  assert all(info.name in out for info in list_configs())
+  assert all(name in out for name in NAMES)
 
 
-def test_words_choose_configurations(cli, refused):
+def test_words_choose_configurations(cli, refused, monkeypatch):
+  monkeypatch.setattr(configs, "list_configs", lambda: INFOS)  # each call reads all files
+
   def names(*words):
     return [info["name"] for info in json.loads(cli("configs", "--json", *words)[1])]
 

@@ -82,5 +82,5 @@ def test_pictures(monkeypatch):
 
 def test_missing_package(monkeypatch):
   monkeypatch.setitem(sys.modules, "moozi.envs.as_gymnasium", None)
-  with pytest.raises(UserError, match=r'pip install "moozi\[gymnasium\]"'):
+  with pytest.raises(UserError, match=r"pip install 'moozi\[gymnasium\]'"):
     registry.make("tiny:catch", seed=0).as_gymnasium()

@@ -17,7 +17,14 @@ LARGE = EnvSpec(
 )
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "config").rglob("*.yaml")), ids=lambda p: p.stem)
+CONFIGS = sorted((ROOT / "config").rglob("*.yaml"))
+QUICK = CONFIGS[::12]
+
+
+@pytest.mark.parametrize(
+  "path",
+  [pytest.param(path, marks=() if path in QUICK else (pytest.mark.slow,), id=path.stem) for path in CONFIGS],
+)
 def test_every_configuration_fits(path):
   config = load_config(path)
   is_large = "atari" in str(path)

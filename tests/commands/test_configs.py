@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from moozi.cli import main
-from moozi.commands import configs, train
+from moozi.commands import train
 from moozi.io import config_files
 from moozi.io.config import load_config
 from moozi.io.config_files import list_configs
@@ -36,7 +36,7 @@ def test_list_fits_the_terminal(cli, monkeypatch, columns):
 
 
 def test_words_choose_configurations(cli, refused, monkeypatch):
-  monkeypatch.setattr(configs, "list_configs", lambda: INFOS)  # each call reads all files
+  monkeypatch.setattr(config_files, "list_configs", lambda: INFOS)  # each call reads all files
 
   def names(*words):
     return [info["name"] for info in json.loads(cli("configs", "--json", *words)[1])]

@@ -1,19 +1,32 @@
-"""An agent's network as pure functions of named parameters."""
+"""An agent's network as pure functions of named parameters, and its export to StableHLO."""
 
 import dataclasses
+import importlib.util
+import json
+import os
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+import safetensors.numpy
+from jax import export
 from jaxtyping import Array, Float, Int32, Shaped
 
+from moozi.api.run_access import new_folder, writing
 from moozi.core.config import Config
+from moozi.core.errors import UserError, reason_of
 from moozi.core.pytree import record, register_records
 from moozi.core.spec import EnvSpec
+from moozi.core.text import pip_install
+from moozi.core.types import AnyArray
 from moozi.nn.model import ModelOutput
 from moozi.ops.history import normalize_frame, stack_history
 from moozi.run import build
+
+_PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 
 
 @record
@@ -58,6 +71,53 @@ class Network:
   history_length: int
   spec: EnvSpec
 
+  def export(self, path: str | os.PathLike[str]) -> Path:
+    """Writes the network to a new folder, for use without MooZi. Returns its path.
+
+    `root.stablehlo` and `recurrent.stablehlo` are functions for `jax.export.deserialize`, for any batch
+    size B, compiled for CPU, CUDA, ROCm or TPU when they are called. Their arguments are those of `root` and
+    `recurrent`; the first is a dict of the parameters. They return a dict of the fields of `NetworkOutput`.
+    `parameters.safetensors` has the parameters by name, and `network.json` the shapes and the names of the
+    actions. A network without a model has no `recurrent.stablehlo`.
+
+    Raises: UserError: the folder exists or cannot be written, the package flatbuffers is not installed, or a
+      network of your own cannot be traced for any batch size or calls Python.
+    """
+    if importlib.util.find_spec("flatbuffers") is None:
+      raise UserError(
+        f"Network.export: the package flatbuffers is not installed; run {pip_install('export')}"
+      )
+    with new_folder("path", Path(path)) as folder:
+      files = self._files()
+      with writing("path", Path(path)):
+        for name, data in files.items():
+          (folder / name).write_bytes(data)
+    return Path(path)
+
+  def _files(self) -> dict[str, bytes]:
+    """Returns the contents of the exported files by name."""
+    arrays = {name: np.asarray(x) for name, x in self.parameters.items()}
+    (batch,) = export.symbolic_shape("B")
+    parameters = {name: jax.ShapeDtypeStruct(x.shape, x.dtype) for name, x in arrays.items()}
+    frame_shape, length = self.spec.frame_shape, self.history_length
+    frames = jax.ShapeDtypeStruct((batch, length, *frame_shape), np.dtype(self.spec.frame_dtype))
+    actions = jax.ShapeDtypeStruct((batch, length), jnp.int32)
+    files = {"root.stablehlo": _stablehlo(self.root, parameters, frames, actions)}
+    hidden = jax.eval_shape(self.root, parameters, frames, actions).hidden_state
+    if self.recurrent is not None:
+      action = jax.ShapeDtypeStruct((batch,), jnp.int32)
+      files["recurrent.stablehlo"] = _stablehlo(self.recurrent, parameters, hidden, action)
+    facts = {
+      "env": self.spec.to_dict(),
+      "num_actions": self.spec.num_actions,
+      "history_length": length,
+      "hidden_state_shape": list(hidden.shape[1:]),
+      "hidden_state_dtype": str(hidden.dtype),
+    }
+    files["network.json"] = (json.dumps(facts, indent=1) + "\n").encode()
+    files["parameters.safetensors"] = safetensors.numpy.save(arrays)
+    return files
+
 
 def make_network(config: Config, spec: EnvSpec, params: Any, net_state: Any) -> Network:
   """Returns the network of a run with `algorithm=muzero` or `alphazero`, with these parameters."""
@@ -80,14 +140,16 @@ def make_network(config: Config, spec: EnvSpec, params: Any, net_state: Any) -> 
     )
 
   def root(
-    parameters: Mapping[str, Any], frames: Shaped[Array, "B L H W C"], actions: Int32[Array, "B L"]
+    parameters: Mapping[str, Any], frames: Shaped[AnyArray, "B L H W C"], actions: Int32[AnyArray, "B L"]
   ) -> NetworkOutput:
+    frames, actions = jnp.asarray(frames), jnp.asarray(actions)
     stacked = stack_history(normalize_frame(frames, spec.frame_dtype), actions, spec.num_actions)
     return output(model.root_inference(*variables(parameters), stacked, False)[0])
 
   def recurrent(
-    parameters: Mapping[str, Any], hidden_state: Float[Array, "B ..."], action: Int32[Array, "B"]
+    parameters: Mapping[str, Any], hidden_state: Float[AnyArray, "B ..."], action: Int32[AnyArray, "B"]
   ) -> NetworkOutput:
+    hidden_state, action = jnp.asarray(hidden_state), jnp.asarray(action)
     return output(model.recurrent_inference(*variables(parameters), hidden_state, action, False)[0])
 
   arrays = jax.device_get([leaf for _, leaf in leaves])
@@ -98,3 +160,26 @@ def make_network(config: Config, spec: EnvSpec, params: Any, net_state: Any) -> 
     history_length=config.targets.history_length,
     spec=spec,
   )
+
+
+def _stablehlo(function: Callable[..., NetworkOutput], *arguments: Any) -> bytes:
+  """Returns the serialized function, which returns a dict: without MooZi, NetworkOutput is unknown.
+
+  Raises: UserError: the function cannot be traced for these arguments, or calls Python.
+  """
+
+  def plain(*given: Any) -> dict[str, Array]:
+    out = function(*given)
+    return {field.name: getattr(out, field.name) for field in dataclasses.fields(NetworkOutput)}
+
+  try:
+    exported = export.export(jax.jit(plain), platforms=_PLATFORMS)(*arguments)
+    # JAX exports a reshape to a fixed size, which then fails for batches of another size.
+    if any(x.shape[:1] != arguments[-1].shape[:1] for x in exported.out_avals):
+      raise ValueError(f"outputs of shapes {[x.shape for x in exported.out_avals]}")
+    return bytes(exported.serialize())
+  except Exception as error:
+    raise UserError(
+      f"Network.export: the network cannot be exported for every batch size: {reason_of(error)}; a network "
+      "of your own must not depend on the size of the batch, and must not call Python"
+    ) from error

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -98,3 +99,24 @@ def writing(option: str, path: Path) -> Iterator[None]:
     yield
   except OSError as e:
     raise UserError(f"{option}={path}: cannot be written: {reason_of(e)}; choose another path") from None
+
+
+@contextlib.contextmanager
+def new_folder(option: str, path: Path) -> Iterator[Path]:
+  """Yields a temporary folder, which is renamed to `path` if the block ends without an error.
+
+  A killed process leaves at most a hidden folder named `*.tmp`.
+
+  Raises: UserError: the path exists, or its folder cannot be written; the message names the option.
+  """
+  if os.path.lexists(path):
+    raise UserError(f"{option}={path}: exists and is not overwritten; choose another name")
+  temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+  with writing(option, path):
+    temporary.mkdir()
+  try:
+    yield temporary
+    with writing(option, path):
+      os.rename(temporary, path)
+  finally:
+    shutil.rmtree(temporary, ignore_errors=True)

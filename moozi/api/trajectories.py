@@ -3,7 +3,6 @@
 import dataclasses
 import itertools
 import os
-import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float32, Float64, Int32, Shaped
 
-from moozi.api.run_access import check_real, writing
+from moozi.api.run_access import check_real, new_folder, writing
 from moozi.core.errors import UserError
 from moozi.core.pytree import map_fields
 from moozi.core.records import TrajectorySample
@@ -149,29 +148,21 @@ def write_trajectories(
   check_real("discount", discount, 0.0, 1.0)
   if not isinstance(spec, EnvSpec):
     raise UserError(f"spec: a {type(spec).__name__}; must be a moozi.EnvSpec, such as env.env_spec")
-  if os.path.lexists(out):
-    raise UserError(f"path={out}: exists and is not overwritten; choose another name")
   num_steps = 0
-  temporary = out.with_name(f".{out.name}.{os.getpid()}.tmp")
-  with writing("path", out):
-    temporary.mkdir()
+  with new_folder("path", out) as temporary, writing("path", out):
+    writer = TrajectoryWriter(temporary, spec)
     try:
-      writer = TrajectoryWriter(temporary, spec)
-      try:
-        for i, episode in enumerate(episodes):
-          steps = _steps(f"episodes[{i}]", spec, episode, discount, is_first=i == 0)
-          # Parts of limited size, because a file takes whole parts.
-          size = max(1, _PART_BYTES // steps.frame[0].nbytes)
-          for start in range(0, len(steps.action), size):
-            writer.append(map_fields(lambda x, a=start, b=start + size: x[a:b, None], steps), 0)
-          num_steps += len(steps.action)
-      finally:
-        writer.close()
-      if not num_steps:
-        raise UserError("episodes: there are none; at least one is needed")
-      os.rename(temporary, out)
+      for i, episode in enumerate(episodes):
+        steps = _steps(f"episodes[{i}]", spec, episode, discount, is_first=i == 0)
+        # Parts of limited size, because a file takes whole parts.
+        size = max(1, _PART_BYTES // steps.frame[0].nbytes)
+        for start in range(0, len(steps.action), size):
+          writer.append(map_fields(lambda x, a=start, b=start + size: x[a:b, None], steps), 0)
+        num_steps += len(steps.action)
     finally:
-      shutil.rmtree(temporary, ignore_errors=True)
+      writer.close()
+    if not num_steps:
+      raise UserError("episodes: there are none; at least one is needed")
   return num_steps
 
 

@@ -3,7 +3,6 @@
 import json
 import math
 import os
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -75,31 +74,23 @@ def _search_all(
   store: "TrajectoryStore", reanalyzer: "Reanalyzer", lanes: "LaneRoots", count: int, out: Path
 ) -> dict[str, Any]:
   """Searches all steps and returns the totals. Writes all new trajectories, or none if an error occurs."""
-  from moozi.api.run_access import writing
+  from moozi.api.run_access import new_folder, writing
   from moozi.io.trajectories import write_steps
 
   totals = _Totals()
-  temporary = out.with_name(f".{out.name}.{os.getpid()}.tmp")
-  with writing("--out", out):
-    temporary.mkdir()
-  try:
-    done = 0
-    with common.progress_bar("steps") as show:
-      show(done, store.num_steps)
-      for info in store.files:
-        steps = _read_valid(info)
-        new: list[TrajectorySample] = []
-        roots = [lanes.add(span.lane, part) for span, part in zip(info.spans, steps, strict=True)]
-        for part in _search_parts(steps, roots, lambda joined: totals.search(reanalyzer, joined), count):
-          new.append(part)
-          done += len(part.action)
-          show(done, store.num_steps)
-        with writing("--out", out):
-          write_steps(temporary, info, new)
-    with writing("--out", out):
-      os.rename(temporary, out)
-  finally:
-    shutil.rmtree(temporary, ignore_errors=True)
+  done = 0
+  with new_folder("--out", out) as temporary, common.progress_bar("steps") as show:
+    show(done, store.num_steps)
+    for info in store.files:
+      steps = _read_valid(info)
+      new: list[TrajectorySample] = []
+      roots = [lanes.add(span.lane, part) for span, part in zip(info.spans, steps, strict=True)]
+      for part in _search_parts(steps, roots, lambda joined: totals.search(reanalyzer, joined), count):
+        new.append(part)
+        done += len(part.action)
+        show(done, store.num_steps)
+      with writing("--out", out):
+        write_steps(temporary, info, new)
   return totals.figures()
 
 

@@ -9,6 +9,14 @@ from tests.commands.conftest import PPO, make_run
 OVERRIDES = {
   "catch": ("targets.history_length=3",),
   "board": ("env.name=open_spiel:tic_tac_toe", "targets.history_length=2"),
+  "chance": (
+    *("env.name=tiny:coin", "targets.history_length=2", "chance.codes=4"),
+    *("planners.train.algorithm=stochastic", "planners.test.algorithm=stochastic"),
+  ),
+  "alphazero": (
+    *("algorithm=alphazero", "env.name=open_spiel:tic_tac_toe"),
+    *("targets.history_length=2", "targets.unroll_steps=0"),
+  ),
   "ppo": (*PPO, "ppo.history_length=2"),
   # The search is noisy and actions are sampled, so decisions depend on the random key.
   "noisy": (

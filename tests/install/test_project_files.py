@@ -67,7 +67,7 @@ def test_no_extra_has_an_underscore():
   assert not [extra for extra in EXTRAS if "_" in extra]
 
 
-@pytest.mark.parametrize("library", [*PACKAGES, *TRACKERS, "video"])
+@pytest.mark.parametrize("library", [*PACKAGES, *TRACKERS, "video", "export"])
 def test_every_library_has_an_extra(library):
   assert extra_of(library) in EXTRAS
   assert pip_install(library) == f"pip install 'moozi[{extra_of(library)}]'"
@@ -89,7 +89,7 @@ def test_every_hint_names_an_extra_that_exists():
   assert {"Makefile", "pyproject.toml", "docs/install.md"} <= {path for path, _ in named}
   assert not [(path, extra) for path, extra in named if extra not in EXTRAS]
   libraries = {name for path in code for name in re.findall(r"pip_install\(['\"](\w+)['\"]\)", texts[path])}
-  assert {"atari", "video"} <= {extra_of(name) for name in libraries} <= EXTRAS
+  assert {"atari", "video", "export"} <= {extra_of(name) for name in libraries} <= EXTRAS
   # The command is made in one place.
   assert not [path for path in code if re.search(r"pip install [\"']?moozi", texts[path])]
 

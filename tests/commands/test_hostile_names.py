@@ -19,14 +19,24 @@ MARKS = ("\x1b", "\x07", "\u202e", "\udce9")
 
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory) -> Path:
-  """Returns a run in a folder of this name, whose configuration and metrics have hostile texts too."""
-  folder = tmp_path_factory.mktemp("hostile")
-  made = make_run(folder, "made", checkpoint=False)
+  """Returns a run in a folder of this name, whose metrics have hostile texts too. It has no checkpoint."""
+  return make_hostile(tmp_path_factory.mktemp("hostile"), checkpoint=False)
+
+
+@pytest.fixture(scope="module")
+def playing(tmp_path_factory) -> Path:
+  """Returns such a run with a checkpoint, so that commands play its agent."""
+  return make_hostile(tmp_path_factory.mktemp("playing"), checkpoint=True)
+
+
+def make_hostile(folder: Path, checkpoint: bool) -> Path:
+  made = make_run(folder, "made", checkpoint=checkpoint)
   path = folder / NAME
   shutil.move(made, path)
   config = read_yaml(path / "config.yaml")
   config["run"]["name"] = None
-  config["env"]["kwargs"] = {"max_episode_steps": 5}
+  if not checkpoint:
+    config["env"]["kwargs"] = {"max_episode_steps": 5}
   (path / "config.yaml").write_text(dump_yaml(config))
   rows = [
     {"env_steps": n, "learner_steps": n, "wall_s": 1.0 * n, "test/at_env_steps": n, "test/return_mean": 0.5}
@@ -97,6 +107,33 @@ def test_no_command_prints_what_a_name_has(cli, hostile, tmp_path, monkeypatch, 
   assert "Traceback" not in err
   check(out)
   check(err)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+  "words",
+  [
+    ("evaluate", "--episodes", "2", "--gif", "OUT.gif"),
+    ("inspect", "--out", "OUT"),
+    ("watch", "--episodes", "1"),
+    ("report", "--out", "OUT.html"),
+  ],
+  ids=lambda words: words[0],
+)
+def test_no_command_prints_the_name_of_a_run_that_it_plays(cli, playing, tmp_path, monkeypatch, words):
+  monkeypatch.chdir(tmp_path)
+  out_path = tmp_path / "out"
+  command, *options = [word.replace("OUT", str(out_path)) for word in words]
+  status, out, err = cli(command, playing, *options)
+  assert (status, out != "") == (0, True), err
+  check(out)
+  check(err.replace("\r", ""))
+  written = [path for path in tmp_path.rglob("*") if path.suffix in (".html", ".svg", ".md")]
+  assert len(written) >= (command in ("inspect", "report"))
+  for path in written:
+    text = path.read_text("utf-8")
+    assert "<img src=x" not in text
+    assert not [mark for mark in MARKS if mark in text]
 
 
 def test_card_of_a_hostile_run(cli, hostile, tmp_path):

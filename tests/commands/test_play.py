@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -181,6 +182,26 @@ def test_one_player_by_keys(terminal):
   assert "▀" in text
   for words in ("left: left a 0", "right: right d 1", "the episode is over", "return 1 in 6 steps"):
     assert words in text
+
+
+def test_dumb_terminal_plays_by_lines(terminal, monkeypatch):
+  monkeypatch.setenv("TERM", "dumb")
+  terminal.press("right\n" * 6 + "q\n")
+  assert in_terminal("play", "tiny:corridor", "length=8") == 0
+  text = terminal.text()
+  assert "\x1b" not in text
+  assert "▀" not in text
+  assert "return 1" in text
+
+
+def test_without_colors_frames_are_text(terminal, monkeypatch):
+  monkeypatch.setenv("NO_COLOR", "1")
+  terminal.press("\x1b[C" * 6 + "q")
+  assert in_terminal("play", "tiny:corridor", "length=8") == 0
+  text = terminal.text()
+  assert "▀" not in text
+  assert not re.search(r"\x1b\[[0-9;]*[34]8;", text)
+  assert "return 1 in 6 steps" in text
 
 
 def test_play_again(terminal):

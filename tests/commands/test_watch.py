@@ -2,6 +2,7 @@
 
 import os
 import pty
+import re
 import subprocess
 import sys
 
@@ -70,6 +71,41 @@ def test_picture_in_terminal(runs, terminal):
   for words in ("tiny:catch, step_000000064", "step 8", "value ", "action ", "ball", "paddle", "60 steps/s"):
     assert words in text
   assert "episode 0: return " in text
+
+
+@pytest.mark.slow
+def test_dumb_terminal_gets_lines(runs, terminal, monkeypatch):
+  monkeypatch.setenv("TERM", "dumb")
+  assert in_terminal("watch", runs["catch"], "--episodes", "1") == 0
+  text = terminal.text()
+  assert "\x1b" not in text
+  assert text.startswith("episode 0 step 0: ")
+  assert "episode 0: return " in text
+
+
+@pytest.mark.slow
+def test_without_colors_frames_are_text(runs, terminal, monkeypatch):
+  monkeypatch.setenv("NO_COLOR", "1")
+  assert in_terminal("watch", runs["catch"], "--episodes", "1", "--speed", "60") == 0
+  text = terminal.text()
+  assert not re.search(r"\x1b\[[0-9;]*[34]8;", text)
+  assert "▀" not in text
+  for words in ("tiny:catch, step_000000064", "value ", "episode 0: return "):
+    assert words in text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("columns", [20, 40, 59])
+def test_narrow_terminal_wraps_no_line(runs, terminal, monkeypatch, columns):
+  monkeypatch.setenv("COLUMNS", str(columns))
+  assert in_terminal("watch", runs["catch"], "--episodes", "1", "--speed", "60") == 0
+  text = terminal.text()
+  assert "▀" in text
+  assert "step 8" in text
+  shown, _, _ = text.rpartition("episode 0: return ")
+  plain = re.sub(r"\x1b\[[0-9;]*m", "", shown)
+  lines = re.split(r"\x1b\[[0-9;?]*[A-Za-z]|[\r\n]", plain)
+  assert max(map(len, lines)) <= columns
 
 
 def test_keys_step_and_quit(runs, terminal):

@@ -3,6 +3,8 @@
 The dict is flat so that files contain no code: arrays are stored in safetensors, plain values in JSON.
 """
 
+import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +13,90 @@ import numpy as np
 from moozi.core.pytree import register_records
 
 State = dict[str, Any]
+
+# Counters are smaller than this: Python's ints have no limit, but int64 and float64 have.
+_MAX_COUNT = 2**53
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+  """What a state may hold under one name.
+
+  Attributes:
+    kind: "int" or "float" for one number; else the dtype of an array.
+    shape: the shape of an array; None stands for any length.
+    low, high: smallest and largest value.
+    may_be_nan: whether NaN is allowed.
+  """
+
+  kind: str
+  shape: tuple[int | None, ...] = ()
+  low: float = -math.inf
+  high: float = math.inf
+  may_be_nan: bool = False
+
+  def check(self, name: str, value: Any) -> None:
+    """Raises ValueError if `value` differs; the message starts with `name`."""
+    array = np.asarray(value)
+    if self.kind in ("int", "float"):
+      is_alike = array.shape == () and array.dtype.kind in ("iu" if self.kind == "int" else "iuf")
+      if not is_alike:
+        raise ValueError(f"{name} is {_describe(array)}; must be one {self.kind}")
+    elif array.dtype != np.dtype(self.kind) or not _fits(array.shape, self.shape):
+      lengths = ", ".join("any" if size is None else str(size) for size in self.shape)
+      raise ValueError(f"{name} is {_describe(array)}; must be {self.kind}[{lengths}]")
+    if array.size == 0 or array.dtype.kind not in "iuf":
+      return
+    if array.dtype.kind == "f" and not self.may_be_nan and np.isnan(array).any():
+      raise ValueError(f"{name} is NaN; must be a number")
+    if self.low == -math.inf and self.high == math.inf:
+      return  # without a pass over large arrays
+    low, high = array.min().item(), array.max().item()
+    if low < self.low or high > self.high:
+      text = f"{low:.6g}" if low == high else f"{low:.6g} … {high:.6g}"
+      raise ValueError(f"{name} is {text}; must be in {self.low:.6g} … {self.high:.6g}")
+
+
+def counter(low: int = 0, high: int = _MAX_COUNT) -> Entry:
+  """Returns the entry of an int in low … high."""
+  return Entry("int", low=low, high=high)
+
+
+def number(low: float = -1e300, high: float = 1e300) -> Entry:
+  """Returns the entry of a finite float in low … high."""
+  return Entry("float", low=low, high=high)
+
+
+def check_state(state: Mapping[str, Any], entries: Mapping[str, Entry], where: str = "") -> None:
+  """Checks that a state has exactly these entries.
+
+  Args:
+    where: prefix of the names in messages.
+
+  Raises: ValueError: a name is missing or not expected, or its value has another kind, dtype or shape, or is
+    out of range. The message names it.
+  """
+  for name, entry in entries.items():
+    if name not in state:
+      raise ValueError(f"{where}{name} is missing")
+    entry.check(where + name, state[name])
+  unknown = state.keys() - entries.keys()
+  if unknown:
+    raise ValueError(f"{where}{min(unknown)} is not expected")
+
+
+def entries_like(state: Mapping[str, Any]) -> dict[str, Entry]:
+  """Returns the entries of the states that have the names, dtypes and shapes of `state`."""
+  arrays = {name: np.asarray(value) for name, value in state.items()}
+  return {name: Entry(x.dtype.name, x.shape, may_be_nan=True) for name, x in arrays.items()}
+
+
+def _fits(shape: tuple[int, ...], expected: tuple[int | None, ...]) -> bool:
+  return len(shape) == len(expected) and all(b in (None, a) for a, b in zip(shape, expected, strict=True))
+
+
+def _describe(array: np.ndarray) -> str:
+  return f"{array.dtype}{list(array.shape)}"
 
 
 def prefixed(prefix: str, state: Mapping[str, Any]) -> State:

@@ -23,10 +23,12 @@ from moozi.replay.sampling import make_sampler
 from moozi.replay.storage import LaneStorage
 from moozi.replay.validation import AddResult, Refusals, check_segment
 
-_SAMPLINGS = ("uniform", "proportional", "rank")
+SAMPLINGS = ("uniform", "proportional", "rank")
 _WORD = (1 << 64) - 1
-_COUNTERS = ("added", "drawn", "renewed", "stale", "refused", "rewritten", "cut")
-_LOSSES = ("refused_segments", "lost_steps")
+COUNTERS = (
+  *("added", "drawn", "renewed", "stale", "refused", "rewritten", "cut"),
+  *("refused_segments", "lost_steps"),
+)
 # Maximum number of eligible steps from which `stats` and `histograms` are computed.
 _STATS_STEPS = 4096
 
@@ -92,7 +94,7 @@ class ReplayBuffer:
     # True for lanes that are empty or miss a segment: they drop steps until an episode starts.
     self._awaits_first = np.ones(num_lanes, np.bool_)
     self._refusals = Refusals(config.max_refused_segments)
-    self._counters = dict.fromkeys((*_COUNTERS, *_LOSSES), 0)
+    self._counters = dict.fromkeys(COUNTERS, 0)
 
   @property
   def num_lanes(self) -> int:
@@ -355,7 +357,7 @@ class ReplayBuffer:
     rng = self._rng.bit_generator.state
     words = [rng["state"][key] >> shift & _WORD for key in ("state", "inc") for shift in (64, 0)]
     own = {
-      "sampling": _SAMPLINGS.index(self._config.sampling),
+      "sampling": SAMPLINGS.index(self._config.sampling),
       "lane_capacity": self.lane_capacity,
       "delta": self.storage.delta.copy(),
       "window": self._window,
@@ -382,7 +384,7 @@ class ReplayBuffer:
       unchanged.
     """
     for name, own in (
-      ("sampling", _SAMPLINGS.index(self._config.sampling)),
+      ("sampling", SAMPLINGS.index(self._config.sampling)),
       ("lane_capacity", self.lane_capacity),
     ):
       if int(state[name]) != own:

@@ -154,7 +154,8 @@ class MixedReplay(ReplayBuffer):
       return
     state, self._pending_state = self._pending_state, {}
     own = self._stored.get_state(with_rings=False) | {"content": self._stored.storage.checksum()}
-    if any(int(state[name]) != own[name] for name in ("content", "sampling", "lane_capacity")):
+    is_same = len(state["storage/newest"]) == len(own["storage/newest"])
+    if not is_same or any(int(state[name]) != own[name] for name in ("content", "sampling", "lane_capacity")):
       return
     # The search values come first, because the priorities may be computed from them again.
     searched = part(state, "searched")

@@ -18,7 +18,7 @@ from moozi.replay.mixture import MixedReplay
 from moozi.replay.storage import LaneStorage, empty_block
 
 _RINGS = "storage/"
-_STORED = "stored"
+STORED = "stored"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -50,7 +50,7 @@ def take(replay: ReplayBuffer, known: Int[np.ndarray, "N"] | None = None) -> Rep
   """
   storage, head = replay.storage, replay.get_state(with_rings=False)
   if isinstance(replay, MixedReplay):
-    head |= prefixed(_STORED, replay.get_stored_state())
+    head |= prefixed(STORED, replay.get_stored_state())
   generations = storage.generations.copy()
   wanted = generations > 0
   if known is not None and known.shape == generations.shape:
@@ -73,7 +73,7 @@ def restore(replay: ReplayBuffer, snapshot: ReplaySnapshot) -> int:
   Raises: ValueError: a block is missing, or the snapshot is from another environment.
   """
   if isinstance(replay, MixedReplay):
-    replay.set_stored_state(part(snapshot.head, _STORED))
+    replay.set_stored_state(part(snapshot.head, STORED))
   state = snapshot.head | _rings(snapshot, replay.spec)
   own = replay.get_state(with_rings=False)
   old = _shape_of(snapshot.head)

@@ -16,7 +16,7 @@ from moozi.ops.returns import n_step_return
 from moozi.ops.targets import UnrollTargets, history_window, make_targets
 
 _EMPTY = -1
-_NUM_BLOCKS = 64
+NUM_BLOCKS = 64
 
 
 class LaneStorage:
@@ -79,8 +79,8 @@ class LaneStorage:
     self.sequence = np.full(size, _EMPTY, np.int64)
     self.delta = np.zeros(size, np.float32)
     self.arrays = _empty_arrays(spec, size)
-    self._block_width = -(-lane_capacity // _NUM_BLOCKS)
-    self.generations = np.zeros(_NUM_BLOCKS, np.int64)
+    self._block_width = -(-lane_capacity // NUM_BLOCKS)
+    self.generations = np.zeros(NUM_BLOCKS, np.int64)
     self._generation = time.time_ns()
 
   @property
@@ -183,7 +183,7 @@ class LaneStorage:
 
   def touch(self, slot: Int[np.ndarray, "..."]) -> None:
     """Marks the blocks of slots as written."""
-    is_touched = np.zeros(_NUM_BLOCKS, bool)
+    is_touched = np.zeros(NUM_BLOCKS, bool)
     is_touched[slot % self.lane_capacity // self._block_width] = True
     self._generation += 1
     self.generations[is_touched] = self._generation

@@ -2,6 +2,8 @@
 
 import dataclasses
 import itertools
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool
@@ -93,7 +95,7 @@ def check_segment(
   if num_lanes is not None and shape[1] != num_lanes:
     raise ValueError(f"segment of {shape[1]} lanes: its worker has {num_lanes}")
   _check_arrays(segment, shape, spec)
-  _check_numbers(segment, spec)
+  check_numbers(fields_of(segment), spec)
   _check_ends(segment)
   if max_steps is not None and shape[0] > max_steps:
     raise ValueError(f"segment of {shape[0]} steps: a lane keeps {max_steps}")
@@ -139,20 +141,21 @@ def _check_arrays(segment: TrajectorySample, shape: tuple[int, ...], spec: EnvSp
       raise ValueError(f"{name} is of {dtype}: must be {dtypes[name]}")
 
 
-def _check_numbers(segment: TrajectorySample, spec: EnvSpec) -> None:
+def check_numbers(steps: Mapping[str, Any], spec: EnvSpec) -> None:
+  """Checks the numbers in the fields of steps. Raises ValueError: a number is invalid; names its field."""
   names = ("last_reward", "root_value", "action_probs")
   for name in (*names, "frame") if np.dtype(spec.frame_dtype).kind == "f" else names:
-    if not np.isfinite(getattr(segment, name)).all():
+    if not np.isfinite(steps[name]).all():
       raise ValueError(f"{name} is not finite")
-  probs = np.asarray(segment.action_probs)
+  probs = np.asarray(steps["action_probs"])
   if (probs < 0).any():
     raise ValueError("action_probs has negative entries")
   if (np.abs(probs.sum(axis=-1, dtype=np.float64) - 1) > _SUM_TOLERANCE).any():
     raise ValueError("action_probs do not sum to 1")
-  if not np.asarray(segment.legal_actions_mask).any(axis=-1).all():
+  if not np.asarray(steps["legal_actions_mask"]).any(axis=-1).all():
     raise ValueError("legal_actions_mask allows no action")
   for name, stop in (("action", spec.num_actions), ("to_play", spec.num_players)):
-    value = np.asarray(getattr(segment, name))
+    value = np.asarray(steps[name])
     if ((value < 0) | (value >= stop)).any():
       raise ValueError(f"{name} outside 0 … {stop - 1}")
 

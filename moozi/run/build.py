@@ -30,6 +30,7 @@ from moozi.ops.scalar_transform import ScalarTransform
 from moozi.ops.schedules import temperature_at
 from moozi.replay.buffer import ReplayBuffer
 from moozi.replay.mixture import MixedReplay, StoredTrajectories, make_replay
+from moozi.run.collector_state import check_collector, have_same_settings
 from moozi.run.state import RunState
 
 
@@ -164,6 +165,9 @@ def build_replay(config: Config, spec: EnvSpec, stored: StoredTrajectories | Non
 class Collector(Protocol):
   """The methods of a training worker's collector that `Collectors` uses."""
 
+  def get_state(self) -> State:
+    """Returns the state of the environments and of acting."""
+
   def set_state(self, state: State) -> int:
     """Restores a saved state, and returns the number of environments that had to be reset instead."""
 
@@ -200,7 +204,10 @@ def restore_collectors(build_all: Callable[[int], list[C]], state: RunState | No
   Args:
     build_all: builds the collectors. Its argument is `began_at`: environment steps of the run, a part of the
       seeds.
-    state: the state to resume from. If it is None or has no progress, the run is new.
+    state: the state to resume from. If it is None or has no progress, the run is new. If it was saved with
+      other workers or environments, they are reset.
+
+  Raises: UserError: a collector's state is invalid.
   """
   if state is None or not state.progress:
     return Collectors(build_all(0))
@@ -209,12 +216,21 @@ def restore_collectors(build_all: Callable[[int], list[C]], state: RunState | No
     workers = build_all(state.env_steps)
     return Collectors(workers, state.env_steps, reset if workers else "")
   workers = build_all(began_at)
-  try:
-    num_new = sum(worker.set_state(saved) for worker, saved in zip(workers, state.collectors, strict=True))
-  except ValueError:
-    # The number of workers or environments has changed. New seeds avoid repeating the run's first episodes.
+  own = [worker.get_state() for worker in workers]
+  if not have_same_settings(state.collectors, own):
+    # New seeds avoid repeating the run's first episodes.
     Collectors(workers).close()
     return Collectors(build_all(state.env_steps), state.env_steps, reset)
+  try:
+    for saved, like in zip(state.collectors, own, strict=True):
+      check_collector(saved, like, state.env_steps)
+    num_new = sum(worker.set_state(saved) for worker, saved in zip(workers, state.collectors, strict=True))
+  except ValueError as error:
+    Collectors(workers).close()
+    raise UserError(
+      f"the environments' part of the resume state cannot be used: {error}; remove the newest folder of "
+      "resume/ to resume from an older state"
+    ) from None
   return Collectors(workers, began_at, f"; {num_new} environments are reset" if num_new else "")
 
 

@@ -6,7 +6,23 @@ This module only counts: it uses no clock and no processes. `run.local` and the 
 import math
 
 from moozi.core.config import Config
-from moozi.core.flat_state import State
+from moozi.core.flat_state import Entry, State, counter, number
+
+_ANY_COUNT = -(2**53)  # with Ray, a replay buffer that restarts corrects a counter downwards
+
+# The entries of `Pacer.get_state`.
+PACER_STATE: dict[str, Entry] = {
+  "env_steps": counter(),
+  "steps_lost": counter(_ANY_COUNT),
+  "samples_done": counter(_ANY_COUNT),
+  "positions_done": counter(),
+  "started_at": counter(-1),
+  "samples_per_step": number(0),
+  "positions_per_step": number(0),
+  "since_steps": counter(_ANY_COUNT),
+  "since_samples": number(-1e15, 1e15),
+  "since_positions": number(-1e15, 1e15),
+}
 
 
 class Meter:

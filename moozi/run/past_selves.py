@@ -15,7 +15,16 @@ from jaxtyping import Float
 
 from moozi.acting.lanes import PastResult
 from moozi.core.config import Config
-from moozi.core.flat_state import State, part, prefixed, tree_of_state, tree_state
+from moozi.core.flat_state import (
+  Entry,
+  State,
+  check_state,
+  entries_like,
+  part,
+  prefixed,
+  tree_of_state,
+  tree_state,
+)
 from moozi.core.seeds import child_seed
 
 _NONE = -1
@@ -136,3 +145,34 @@ class PastSelves:
       weight = state["weight"] if "weight" in state else len(self.pool) * state["probability"]
       self._drawn[:], self._weight[:] = state["drawn"], weight
       self._num_draws[:] = state["num_draws"]
+
+
+def check_past_selves(state: State, template: tuple[Any, Any]) -> None:
+  """Checks a state that `PastSelves.get_state` may have returned, with any number of workers.
+
+  Args:
+    template: (params, net_state) of the same network.
+
+  Raises: ValueError: an entry is missing, not expected or invalid; the message names it.
+  """
+  num_workers, num_past = (np.size(state.get(name, ())) for name in ("drawn", "versions"))
+  entries = {
+    "versions": Entry("int64", (None,), low=0),
+    "qualities": Entry("float64", (num_past,), low=-1e300, high=1e300),
+    "drawn": Entry("int64", (None,), low=_NONE),
+    "weight": Entry("float64", (num_workers,), low=0, high=1e300),
+    "num_draws": Entry("int64", (num_workers,), low=0),
+  }
+  own = entries_like(tree_state(template))
+  finite = {
+    name: dataclasses.replace(entry, low=-1e300, high=1e300, may_be_nan=False) for name, entry in own.items()
+  }
+  # The number of entries is compared first: it bounds the work if `versions` is too long.
+  if num_past > len(state):
+    raise ValueError(f"past_selves/versions has {num_past} entries; must have one for each past self")
+  for i in range(num_past):
+    entries |= prefixed(str(i), finite)
+  check_state(state, entries, "past_selves/")
+  unknown = set(state["drawn"].tolist()) - {_NONE, *state["versions"].tolist()}
+  if unknown:
+    raise ValueError(f"past_selves/drawn is {min(unknown)}; must be -1 or one of past_selves/versions")

@@ -1,7 +1,6 @@
 """Loads the state that a run starts from: a checkpoint's training state, or a resumed run's newest state."""
 
 import dataclasses
-import itertools
 import logging
 import math
 from pathlib import Path
@@ -11,7 +10,7 @@ import numpy as np
 
 from moozi.core.config import Config
 from moozi.core.errors import RunError, UserError
-from moozi.core.flat_state import State, part
+from moozi.core.flat_state import Entry, State, check_state, counter, number, part
 from moozi.core.spec import EnvSpec
 from moozi.evaluation.evaluator import evaluation_terms
 from moozi.io.checkpoints import (
@@ -26,16 +25,20 @@ from moozi.io.checkpoints import (
   scan_checkpoints,
   steps_of,
 )
-from moozi.io.metrics import read_metrics
+from moozi.io.metrics import FAULT_PREFIX, read_metrics
 from moozi.io.run_directory import RunDirectory
 from moozi.io.trajectories import open_kept
 from moozi.io.zoo import ZOO_PREFIX
 from moozi.replay.snapshot import ReplaySnapshot
 from moozi.run.evaluation_schedule import BEST_BOUND
+from moozi.run.events import FAULTS
+from moozi.run.saved_state import check_run_state
 from moozi.run.state import RunState
 from moozi.training.algorithms import algorithm_of
 
 _log = logging.getLogger("moozi.driver")
+# Prefixes of the names in a resume state, as in `training.checkpoint_saver`.
+_PARTS = _PROGRESS, _RECORDER, _COLLECTOR, _REPLAY = "progress", "recorder", "collector", "replay"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -174,8 +177,8 @@ def _newest(
       if info.has_parameters_only:
         raise UserError("it has parameters only")
       training = _load_training(config, spec, info)
-      state, recorder = _read_resume_state(store, info, training, with_replay)
-    except (UserError, ValueError, KeyError, TypeError) as e:
+      state, recorder = _read_resume_state(config, spec, store, info, training, with_replay)
+    except (UserError, ValueError) as e:
       skipped.append(f"{info.name}: {e}")
       continue
     return Resumed(state=state, recorder=recorder, store=store, name=info.name), skipped
@@ -201,19 +204,61 @@ def _complete(config: Config, spec: EnvSpec, training: Any) -> Any:
 
 
 def _read_resume_state(
-  store: ResumeStore, info: CheckpointInfo, training: Any, with_replay: bool
+  config: Config, spec: EnvSpec, store: ResumeStore, info: CheckpointInfo, training: Any, with_replay: bool
 ) -> tuple[RunState, State]:
+  """Loads and checks a resume state. The rest of the code relies on this check.
+
+  Raises: UserError: the state is damaged, or belongs to another checkpoint. ValueError: an entry is missing,
+    not expected or invalid; the message names it.
+  """
   saved = store.load(info.name, with_replay)
-  state, recorder = saved.state, part(saved.state, "recorder")
-  # The reads raise an error for other contents, so that `_newest` skips the state.
-  _, learner_steps, _ = (float(recorder[name]) for name in ("env_steps", "learner_steps", "wall_s"))
-  for name in ("recent_returns", "recent_lengths", "staleness", "num_samples", "learning_since"):
-    np.asarray(recorder[name], np.float64)
-  if learner_steps != info.learner_steps:
-    raise UserError("its resume state belongs to another checkpoint")
-  collectors = itertools.takewhile(bool, (part(state, f"collector/{i}") for i in itertools.count()))
-  replay = None
+  state, recorder = saved.state, part(saved.state, _RECORDER)
+  unknown = {name for name in state if "/" not in name or name.partition("/")[0] not in _PARTS}
+  if unknown:
+    raise ValueError(f"{min(unknown)} is not expected")
+  _check_recorder(recorder)
+  numbers = sorted({name.split("/")[1] for name in state if name.startswith(f"{_COLLECTOR}/")})
+  if numbers != sorted(str(i) for i in range(len(numbers))):
+    raise ValueError(f"{_COLLECTOR}/{len(numbers) - 1} is missing")
+  collectors = tuple(part(state, f"{_COLLECTOR}/{i}") for i in range(len(numbers)))
+  replay, head = None, part(state, _REPLAY)
   if saved.generations is not None:
-    replay = ReplaySnapshot(head=part(state, "replay"), generations=saved.generations, blocks=saved.blocks)
-  progress = part(state, "progress")
-  return RunState(training=training, progress=progress, replay=replay, collectors=tuple(collectors)), recorder
+    replay = ReplaySnapshot(head=head, generations=saved.generations, blocks=saved.blocks)
+  elif head and with_replay:
+    raise ValueError("replay has no blocks")
+  loaded = RunState(training=training, progress=part(state, _PROGRESS), replay=replay, collectors=collectors)
+  check_run_state(loaded, config, spec, with_replay)
+  counts = loaded.env_steps, int(recorder["env_steps"]), int(recorder["learner_steps"])
+  if counts != (info.env_steps, info.env_steps, info.learner_steps):
+    raise UserError("its resume state belongs to another checkpoint")
+  return loaded, recorder
+
+
+def _check_recorder(state: State) -> None:
+  """Checks what `Recorder` saves. Returns and figures of evaluations may be NaN: a faulty reward may be."""
+  episodes = np.size(state.get("recent_returns", ()))
+  entries = {
+    "env_steps": counter(),
+    "learner_steps": counter(),
+    "wall_s": number(0, 1e12),
+    "recent_returns": Entry("float64", (None,), may_be_nan=True),
+    "recent_lengths": Entry("float64", (episodes,), low=0),
+    "staleness": Entry("float64", (2,), low=-1e300, high=1e300),
+    "num_samples": counter(),
+    "num_actions": counter(),
+    "learning_since": number(-1),
+    "num_disk_failures": counter(),
+  }
+  entries |= dict.fromkeys((FAULT_PREFIX + kind for kind in FAULTS), counter())
+  # Other kinds of faults, such as one for each non-finite term, occur only if there were any.
+  entries |= {name: counter() for name in state if name.startswith(FAULT_PREFIX)}
+  if part(state, "trajectories"):
+    entries |= {"trajectories/stop": counter(), "trajectories/with_gap": Entry("int64", (None,), low=0)}
+  if part(state, "last_test"):
+    entries |= {
+      f"last_test/{name}": Entry("float", may_be_nan=True) for name in ("return_mean", "return_std")
+    }
+    entries |= {f"last_test/{name}": number(0, 2**53) for name in ("episodes", "env_steps")}
+    if "last_test/score" in state:
+      entries["last_test/score"] = Entry("float", may_be_nan=True)
+  check_state(state, entries, f"{_RECORDER}/")

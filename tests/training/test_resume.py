@@ -298,6 +298,40 @@ def test_checkpoint_with_a_damaged_replay_block_is_skipped(run):
   assert skipped.startswith(newest.name)
 
 
+def save_altered(run, alter_state):
+  """Saves the newest resume state again, altered and with valid checksums; returns its name."""
+  newest, store = list_checkpoints(run / "resume")[-1], ResumeStore(run / "resume")
+  saved = store.load(newest.name)
+  state = dict(saved.state)
+  alter_state(state)
+  store.save(newest.name, state, newest.meta, saved.generations, {})
+  return newest.name
+
+
+def test_altered_state_with_valid_checksums_is_skipped(run):
+  name = save_altered(run, lambda state: state.pop("replay/storage/newest"))
+  found = load(run)
+  assert found.name < name
+  assert found.skipped == (f"{name}: replay/storage/newest is missing",)
+
+
+@pytest.mark.slow
+def test_altered_environments_refuse_a_resume_that_changes_nothing(cli, run):
+  def files():
+    return {path: path.read_bytes() for path in run.rglob("*") if path.is_file() and path.suffix != ".log"}
+
+  def cut(state):
+    state["collector/0/lanes/history/actions"] = state["collector/0/lanes/history/actions"][:, :0]
+
+  save_altered(run, cut)
+  before = files()
+  status, _, err = cli("train", "--resume", run, "max_env_steps=192")
+  assert status == 2
+  assert "moozi: error: the environments' part of the resume state" in err
+  assert "Traceback" not in err
+  assert files() == before
+
+
 def test_a_restart_does_not_begin_from_nothing_if_checkpoints_are_damaged(run):
   directory = RunDirectory.open(run)
   arguments = directory.load_config(), env_spec("tiny:catch"), directory

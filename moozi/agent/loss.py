@@ -97,13 +97,13 @@ def _make_extra_loss(plugin: plugins.Plugin, config: Config, model: Model) -> Ex
   def loss(params: Params, net_state: NetState, outputs: list[ModelOutput], target: TrainTarget) -> Any:
     with plugin.errors("the loss failed"):
       out = function(params, net_state, outputs, target)
-    batch = len(target.importance_ratio)
-    is_float = isinstance(out, jax.Array) and jnp.issubdtype(out.dtype, jnp.floating)
-    if not is_float or out.shape != (batch,):
-      has = f"{out.dtype}{list(out.shape)}" if isinstance(out, jax.Array) else type(out).__name__
-      raise UserError(
-        f"{plugin.where}: the loss is {has}; must be a float array [{batch}], one for each sample"
-      )
+      batch = len(target.importance_ratio)
+      is_float = isinstance(out, jax.Array) and jnp.issubdtype(out.dtype, jnp.floating)
+      if not is_float or out.shape != (batch,):
+        has = f"{out.dtype}{list(out.shape)}" if isinstance(out, jax.Array) else type(out).__name__
+        raise UserError(
+          f"{plugin.where}: the loss is {has}; must be a float array [{batch}], one for each sample"
+        )
     return out
 
   return loss

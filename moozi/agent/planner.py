@@ -561,6 +561,22 @@ SEARCHES: dict[str, Callable[..., Any]] = {
 """The built-in searches, by value of `planners.*.algorithm`; `core.plugins.SEARCHES` has the user's."""
 
 
+def _check_tree(where: str, tree: mctx.Tree, batch: int, num_actions: int) -> None:
+  """Raises UserError unless the arrays of a user's tree have the shapes of mctx."""
+  nodes = (batch, *np.shape(tree.node_visits)[1:2])
+  for name in ("node_visits", "raw_values", "node_values", "parents", "action_from_parent"):
+    _check_shape(where, tree, name, nodes)
+  for name in ("index", "prior_logits", "visits", "rewards", "discounts", "values"):
+    _check_shape(where, tree, f"children_{name}", (*nodes, num_actions))
+
+
+def _check_shape(where: str, tree: mctx.Tree, name: str, shape: tuple[int, ...]) -> None:
+  found = getattr(tree, name)
+  if not isinstance(found, jax.Array) or found.shape != shape:
+    has = f"{found.dtype}{list(found.shape)}" if isinstance(found, jax.Array) else type(found).__name__
+    raise UserError(f"{where}: its search_tree has {has} as {name}; must be an array {list(shape)}")
+
+
 def _custom_search(plugin: plugins.Plugin) -> Callable[..., Any]:
   """Returns the user's `Search` with a check, when traced, of the shapes and dtypes of its output."""
 
@@ -568,20 +584,22 @@ def _custom_search(plugin: plugins.Plugin) -> Callable[..., Any]:
     batch, num_actions = kwargs["invalid_actions"].shape
     temperature = jnp.broadcast_to(temperature.reshape(-1, 1), (batch, 1))
     output = plugin(config, temperature=temperature, **kwargs)
-    for name, shape, kind in (
-      ("action", (batch,), jnp.integer),
-      ("action_weights", (batch, num_actions), jnp.floating),
-    ):
-      found = getattr(output, name, None)
-      if not isinstance(found, jax.Array) or found.shape != shape or not jnp.issubdtype(found.dtype, kind):
-        has = f"{found.dtype}{list(found.shape)}" if isinstance(found, jax.Array) else type(found).__name__
-        raise UserError(
-          f"{plugin.where}: returns {type(output).__name__} with {has} as {name}; must be an "
-          f"mctx.PolicyOutput with {kind.__name__}{list(shape)}"
-        )
-    tree = getattr(output, "search_tree", None)
-    if not isinstance(tree, mctx.Tree) or tree.node_visits.shape[0] != batch:
-      raise UserError(f"{plugin.where}: its search_tree is {type(tree).__name__}; must be an mctx.Tree")
+    with plugin.errors("its result cannot be read"):
+      for name, shape, kind in (
+        ("action", (batch,), jnp.integer),
+        ("action_weights", (batch, num_actions), jnp.floating),
+      ):
+        found = getattr(output, name, None)
+        if not isinstance(found, jax.Array) or found.shape != shape or not jnp.issubdtype(found.dtype, kind):
+          has = f"{found.dtype}{list(found.shape)}" if isinstance(found, jax.Array) else type(found).__name__
+          raise UserError(
+            f"{plugin.where}: returns {type(output).__name__} with {has} as {name}; must be an "
+            f"mctx.PolicyOutput with {kind.__name__}{list(shape)}"
+          )
+      tree = getattr(output, "search_tree", None)
+      if not isinstance(tree, mctx.Tree):
+        raise UserError(f"{plugin.where}: its search_tree is {type(tree).__name__}; must be an mctx.Tree")
+      _check_tree(plugin.where, tree, batch, num_actions)
     return output
 
   return search
@@ -625,7 +643,7 @@ def check_search(config: PlannerConfig, num_actions: int, key: str) -> None:
   cpu = None
   with contextlib.suppress(RuntimeError):
     cpu = jax.local_devices(backend="cpu")[0]
-  with jax.default_device(cpu):
+  with jax.default_device(cpu), plugin.errors("the search failed"):
     action, weights = (np.asarray(x) for x in jax.jit(run)(jax.random.PRNGKey(0)))
   for row, (a, w, mask) in enumerate(zip(action, weights, legal, strict=True)):
     if not 0 <= a < num_actions or not mask[a]:

@@ -120,9 +120,10 @@ def play(
   table = None if _plays_one_seat(config, run is not None) else _table(config)
   if table is None:
     from moozi.envs import registry
+    from moozi.envs.checked import CheckedEnvironment
 
     with common.stdout_to_stderr():
-      env = registry.make(config.env.name, seed, is_testing=True, **config.env.arguments)
+      env = CheckedEnvironment(registry.make(config.env.name, seed, is_testing=True, **config.env.arguments))
     with contextlib.closing(env):
       if opponent is not None:
         raise UserError(f"--opponent={opponent}: {config.env.name} has one player, so it has no opponent")

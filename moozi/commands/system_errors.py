@@ -1,6 +1,7 @@
 """Describes errors of JAX and of the system that no command expects, in one line."""
 
 import errno
+import re
 import sys
 import traceback
 
@@ -13,6 +14,10 @@ _LIMITS = {
   errno.EAGAIN: "raise the number of processes (ulimit -u)",
   errno.ENOMEM: "close other programs, or use smaller settings",
 }
+# The text after the last place of a traceback. A message of this program is printed without its class.
+_CALLBACK = re.compile(
+  r".*error calling callback: Traceback .*\n  File [^\n]*\n(?:moozi[\w.]*: )?(.*)", re.DOTALL
+)
 _SMALLER = "learner.batch_size, workers.num_envs, network.* or replay.capacity"
 
 
@@ -33,6 +38,9 @@ def describe(error: BaseException) -> str | None:
   if _is_of_jax(error):
     if "RESOURCE_EXHAUSTED" in text:
       return f"JAX: out of memory ({text}); lower {_SMALLER}, or run on the CPU with JAX_PLATFORMS=cpu"
+    # A function of Python that a compiled one calls: XLA has its traceback as text.
+    if callback := _CALLBACK.search(str(error)):
+      return one_line(callback[1])
     return f"JAX: {text}"
   if isinstance(error, ValueError) and _raised_in(error).endswith("/jax/_src/config.py"):
     return f"JAX refuses its environment variables: {text}; correct or unset the variable"

@@ -86,7 +86,9 @@ def one_line(thing: Any, limit: int = 300) -> str:
   """Returns an error or a spec as one line without terminal colors, cut after `limit` characters."""
   try:
     text = str(thing)
-  except Exception:  # a class of the user's code has no text
+  except KeyboardInterrupt:
+    raise
+  except BaseException:  # a class of the user's code has no text
     text = ""
   text = " ".join(re.sub(r"\x1b\[[0-9;]*m", "", text).split())
   text = text or type(thing).__name__

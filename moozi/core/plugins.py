@@ -25,7 +25,7 @@ import types
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from moozi.core.errors import EnvHung, UserError, one_line
+from moozi.core.errors import EnvHung, UserError, as_exceptions, one_line
 
 if TYPE_CHECKING:
   from moozi.core.config import Config
@@ -67,9 +67,12 @@ class Plugin:
 
   def describe(self, error: BaseException) -> str:
     """Describes an error in one line, with the last place in the user's own files in its traceback."""
-    code = getattr(self.function, "__code__", None)
-    files = (code.co_filename,) if code is not None else ()
-    return describe_error(error, files + _files(str(getattr(self.function, "__module__", ""))))
+    files: tuple[str, ...] = ()
+    with contextlib.suppress(Exception), as_exceptions():  # attributes of callable objects can be anything
+      code, module = getattr(self.function, "__code__", None), getattr(self.function, "__module__", None)
+      files = (code.co_filename,) if type(code) is types.CodeType else ()
+      files += _files(module) if type(module) is str else ()
+    return describe_error(error, files)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -377,12 +380,19 @@ def _literal(node: ast.expr) -> Any:
   return ast.literal_eval(node)
 
 
+def signature_of(function: Callable[..., Any]) -> inspect.Signature | None:
+  """Returns a function's signature; None if it has none that can be read, as functions in C."""
+  try:
+    with as_exceptions():
+      return inspect.signature(function)
+  except Exception:  # `__signature__` of a callable object can be anything
+    return None
+
+
 def takes(function: Callable[..., Any], name: str) -> bool:
   """Returns whether a function has a parameter `name` that accepts a keyword; `**kwargs` does not count."""
-  try:
-    parameter = inspect.signature(function).parameters.get(name)
-  except (TypeError, ValueError):
-    return False
+  signature = signature_of(function)
+  parameter = None if signature is None else signature.parameters.get(name)
   return parameter is not None and parameter.kind in (
     inspect.Parameter.KEYWORD_ONLY,
     inspect.Parameter.POSITIONAL_OR_KEYWORD,
@@ -484,7 +494,10 @@ def _load(where: str, value: str) -> Callable[..., Any]:
   module_name, _, attribute = value.partition(":")
   try:
     module = importlib.import_module(module_name)
-  except (Exception, SystemExit) as error:
+    is_there = hasattr(module, attribute)
+  except KeyboardInterrupt:
+    raise
+  except BaseException as error:
     if (
       isinstance(error, ModuleNotFoundError) and error.name and f"{module_name}.".startswith(f"{error.name}.")
     ):
@@ -494,7 +507,7 @@ def _load(where: str, value: str) -> Callable[..., Any]:
       raise UserError(f"{where}: {text}") from error
     text = describe_error(error, _files(module_name))
     raise UserError(f"{where}: the module {module_name} cannot be imported: {text}") from error
-  if not hasattr(module, attribute):
+  if not is_there:
     functions = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
     nearest = difflib.get_close_matches(attribute, functions, n=1)
     hint = f"; the nearest is {nearest[0]}" if nearest else ""
@@ -505,7 +518,9 @@ def _load(where: str, value: str) -> Callable[..., Any]:
 def _load_entry_point(where: str, entry: importlib.metadata.EntryPoint) -> Callable[..., Any]:
   try:
     function = entry.load()
-  except (Exception, SystemExit) as error:
+  except KeyboardInterrupt:
+    raise
+  except BaseException as error:
     text = describe_error(error, _files(entry.module))
     raise UserError(f"{where}: the entry point {entry.value} cannot be loaded: {text}") from error
   return _check_callable(where, entry.value, function)

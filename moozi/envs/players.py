@@ -81,13 +81,17 @@ newest checkpoint of a folder, or a player drawn from a pool.
 
 
 class BotPlayer:
-  """Plays an environment's bot: random actions, or OpenSpiel's MCTS, which reads the state of the game."""
+  """Plays an environment's bot: random actions, or OpenSpiel's MCTS, which reads the state of the game.
 
-  def __init__(self, action: Callable[[np.ndarray], int]) -> None:
-    self._action = action
+  `action` raises EnvError, which starts with `where`, if the bot fails: a search steps copies of the game.
+  """
+
+  def __init__(self, where: str, action: Callable[[np.ndarray], int]) -> None:
+    self._plugin = plugins.Plugin(where, action)
 
   def action(self, observation: Shaped[np.ndarray, "H W C"], legal: Bool[np.ndarray, "E"]) -> int:
-    return self._action(legal)
+    with self._plugin.errors("the player failed", EnvError):
+      return int(self._plugin.function(legal))
 
 
 class CustomPlayer:
@@ -119,10 +123,10 @@ class CustomPlayer:
   def action(self, observation: Shaped[np.ndarray, "H W C"], legal: Bool[np.ndarray, "E"]) -> int:
     with self._plugin.errors("the player failed", EnvError):
       action = self._player.action(observation.copy(), legal.copy())
-    if not isinstance(action, int | np.integer) or not 0 <= action < len(legal) or not legal[action]:
-      allowed = one_line(np.flatnonzero(legal).tolist(), 80)
-      raise EnvError(f"{self._plugin.where}: plays {one_line(action, 80)}; must be one of {allowed}")
-    return int(action)
+      if not isinstance(action, int | np.integer) or not 0 <= action < len(legal) or not legal[action]:
+        allowed = one_line(np.flatnonzero(legal).tolist(), 80)
+        raise EnvError(f"{self._plugin.where}: plays {one_line(action, 80)}; must be one of {allowed}")
+      return int(action)
 
 
 @runtime_checkable
@@ -144,11 +148,11 @@ def make_player(name: str, game: Bots, spec: EnvSpec, seed: int, key: str | None
   simulations = mcts_simulations(name)
   if name != "random" and simulations is None:
     return CustomPlayer(plugins.PLAYERS.get(name, key or "player"), spec, seed, game.position)
-  kind = name.partition(":")[0]
+  kind, where = name.partition(":")[0], f"{f'{key}=' if key else ''}{name}"
   try:
-    return BotPlayer(game.make_bot(kind, simulations or 1, seed).action)
+    return BotPlayer(where, game.make_bot(kind, simulations or 1, seed).action)
   except UserError as error:  # it begins with the kind
-    raise UserError(f"{f'{key}=' if key else ''}{name}{str(error).removeprefix(kind)}") from None
+    raise UserError(f"{where}{str(error).removeprefix(kind)}") from None
 
 
 def mcts_simulations(name: str) -> int | None:

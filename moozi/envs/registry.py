@@ -13,10 +13,10 @@ from pydantic import ValidationError
 
 from moozi.core import plugins
 from moozi.core.config import Section
-from moozi.core.errors import UserError
+from moozi.core.errors import EnvMakeError, UserError, as_exceptions, one_line
 from moozi.core.spec import EnvSpec
 from moozi.core.text import pip_install
-from moozi.envs.environment import Environment, VectorEnvironment
+from moozi.envs.environment import Environment, VectorEnvironment, check_seed
 from moozi.envs.suite import ReferenceScores, Suite
 from moozi.envs.suites import user
 from moozi.envs.table import EnvironmentTable, Table
@@ -123,11 +123,19 @@ def make(
     wrappers: names of functions that wrap the library's environment (`env.wrappers`).
     **kwargs: the environment's own options (`env.kwargs`).
 
-  Raises: UserError: the name or an option is unknown, or an option's value is not allowed.
+  Raises: UserError: the name or an option is unknown, an option's value is not allowed, or the environment
+    cannot be made or seeded.
   """
   suite, game, options = _resolve(name, kwargs, wrappers)
   environment = suite.make_environment(game, suite.for_testing(options) if is_testing else options)
-  environment.seed(seed)
+  seed = check_seed(seed)
+  try:
+    with as_exceptions():
+      environment.seed(seed)
+  except UserError:
+    raise
+  except Exception as error:
+    raise EnvMakeError(f"env.name={name}: seed failed: {type(error).__name__}: {one_line(error)}") from error
   return environment
 
 

@@ -12,6 +12,7 @@ from jaxtyping import Bool, Shaped
 
 from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
+from moozi.envs.checked import CheckedEnvironment
 from moozi.envs.environment import Bot, Environment, RandomBot, no_such_player
 from moozi.ops.players import player_sign
 
@@ -88,13 +89,13 @@ class EnvironmentTable(Table):
     is_deterministic: whether the game has no chance; None if that is not known. Reading the attribute then
       plays random games, so read it between games.
 
-  Raises: UserError: the environment does not have two players.
+  Raises: UserError: the environment does not have two players. EnvError: at any call, the environment fails.
   """
 
   num_seats = 2
 
   def __init__(self, env: Environment, is_deterministic: bool | None = None) -> None:
-    self._env, self.spec, self.is_over = env, env.env_spec, True
+    self._env, self.spec, self.is_over = CheckedEnvironment(env), env.env_spec, True
     if self.spec.num_players != 2:
       env.close()
       raise UserError(f"{self.spec.name}: has one player; players meet only in games of two or more")

@@ -15,6 +15,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree, Shaped
 
 from moozi.core.pytree import record
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
+from moozi.envs.checked import CheckedEnvironment
 from moozi.envs.environment import Environment
 from moozi.envs.jax.rules import JaxEnvironment, as_before
 
@@ -106,6 +107,7 @@ class HostRules:
   _MAX_KNOWN = 16_384
 
   def __init__(self, env: Environment) -> None:
+    env = CheckedEnvironment(env)
     assert env.max_moves is not None, "registry.true_rules checks this"
     self.spec, self._max_moves = env.env_spec, env.max_moves
     self._start = _Known(env, env.reset())

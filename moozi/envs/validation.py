@@ -142,6 +142,10 @@ def check_step(spec: EnvSpec, step: Any, is_first: bool, mover: int | None) -> N
   if not (is_plain and np.count_nonzero(mask)):  # `check_mask` makes a copy
     check_mask(where, "legal_actions_mask", mask, spec.num_env_actions, is_terminal)
   if is_terminal:
+    # Nobody is to move, and any number may say so.
+    number = np.asarray(to_play)
+    if number.ndim or number.dtype.kind not in "biu" or not -(2**31) <= number < 2**31:
+      raise UserError(f"{where}: to_play={one_line(to_play, 80)} at the end; must be an integer")
     return
   allowed = (0,) if spec.num_players == 1 else (0, 1) if mover is None else (mover,)
   if (type(to_play) is not int and np.ndim(to_play)) or to_play not in allowed:

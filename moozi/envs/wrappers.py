@@ -1,7 +1,6 @@
 """Wrappers that change one aspect of another environment: a step cap, random starts, and the user's own."""
 
 import dataclasses
-import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -32,15 +31,16 @@ def apply_wrappers(env: Any, names: Sequence[str], is_testing: bool) -> Any:
       )
     if plugins.takes(wrapper.function, "is_testing"):
       arguments["is_testing"] = is_testing
+    signature = plugins.signature_of(wrapper.function)
     try:
-      inspect.signature(wrapper.function).bind(env, **arguments)
+      if signature is not None:
+        signature.bind(env, **arguments)
     except TypeError as error:
       raise UserError(f"{wrapper.where}: its arguments do not fit: {error}") from None
-    except ValueError:  # a function in C without a signature
-      pass
     env = wrapper(env, **arguments)
-    if not callable(getattr(env, "step", None)) or not callable(getattr(env, "reset", None)):
-      raise UserError(f"{wrapper.where}: returns {type(env).__name__}; must return the wrapped environment")
+    with wrapper.errors("its result cannot be read"):
+      if not callable(getattr(env, "step", None)) or not callable(getattr(env, "reset", None)):
+        raise UserError(f"{wrapper.where}: returns {type(env).__name__}; must return the wrapped environment")
   return env
 
 

@@ -1,5 +1,6 @@
 """A user's own network: its four parts, with the shapes and dtypes of their results checked when traced."""
 
+import contextlib
 from typing import Any
 
 import jax
@@ -24,32 +25,38 @@ def make_parts(
   plugin = plugins.NETWORKS.get(config.kind)
   num_actions = spec.num_actions
   made = plugin(config, num_actions, support_size, num_frame_planes)
-  if not isinstance(made, tuple) or len(made) != len(_PARTS) or not all(map(callable, made)):
-    raise UserError(
-      f"{plugin.where}: returns {one_line(made, 80)}; must return a tuple of {len(_PARTS)} functions: "
-      f"{', '.join(_PARTS)}"
-    )
+  with plugin.errors("its result cannot be read"):
+    if not isinstance(made, tuple) or len(made) != len(_PARTS) or not all(map(callable, made)):
+      raise UserError(
+        f"{plugin.where}: returns {one_line(made, 80)}; must return a tuple of {len(_PARTS)} functions: "
+        f"{', '.join(_PARTS)}"
+      )
 
   def call(part: int, *args: Any) -> Any:
     with plugin.errors(f"the {_PARTS[part]} failed"):
       return made[part](*args)
 
+  def reading(part: int) -> contextlib.AbstractContextManager[None]:
+    return plugin.errors(f"the {_PARTS[part]}'s result cannot be read")
+
   def check(part: int, what: str, out: Any, batch: int, shape: tuple[int, ...] | None) -> Any:
     """Checks that `out` is a float array [batch, *shape], with any shape if None."""
-    is_float = isinstance(out, jax.Array) and jnp.issubdtype(out.dtype, jnp.floating)
-    if not is_float or out.ndim < 2 or out.shape[0] != batch or shape not in (None, out.shape[1:]):
-      size = "…" if shape is None else ", ".join(map(str, shape))
-      raise UserError(
-        f"{plugin.where}: the {_PARTS[part]} returns {_describe(out)} as {what}; must be a float array "
-        f"[{batch}, {size}]"
-      )
+    with reading(part):
+      is_float = isinstance(out, jax.Array) and jnp.issubdtype(out.dtype, jnp.floating)
+      if not is_float or out.ndim < 2 or out.shape[0] != batch or shape not in (None, out.shape[1:]):
+        size = "…" if shape is None else ", ".join(map(str, shape))
+        raise UserError(
+          f"{plugin.where}: the {_PARTS[part]} returns {_describe(out)} as {what}; must be a float array "
+          f"[{batch}, {size}]"
+        )
     return out
 
   def pair(part: int, names: str, out: Any) -> tuple[Any, Any]:
-    if not isinstance(out, tuple) or len(out) != 2:
-      raise UserError(
-        f"{plugin.where}: the {_PARTS[part]} returns {_describe(out)}; must be a tuple ({names})"
-      )
+    with reading(part):
+      if not isinstance(out, tuple) or len(out) != 2:
+        raise UserError(
+          f"{plugin.where}: the {_PARTS[part]} returns {_describe(out)}; must be a tuple ({names})"
+        )
     return out
 
   def represent(stacked_history: Float[Array, "B H W Ch"], is_training: bool) -> Float[Array, "B ..."]:

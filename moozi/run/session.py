@@ -237,6 +237,9 @@ class Session:
       outcome = trainer.evaluate(num_episodes)
     except UserError as error:  # of an environment, or of a function that creates players
       outcome = EnvError(str(error))
+    except Exception:  # such as an error of a user's search
+      yield self.state_ready(trainer, is_final=True)
+      raise
     yield from self.evaluations.record(outcome, is_final, trainer.training_state)
 
   def _reports(self, trainer: Trainer) -> Iterator[Event]:

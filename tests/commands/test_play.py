@@ -7,8 +7,10 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
+import moozi
 from moozi.commands.play import keys_of, outcome_text
 from moozi.core.spec import EnvSpec
 from moozi.envs import registry
@@ -353,3 +355,79 @@ def test_the_game_is_closed(cli, monkeypatch, maker, arguments):
   monkeypatch.setattr(sys, "stdin", io.StringIO(""))
   assert cli("play", *arguments)[0] == (2 if len(arguments) > 1 else 0)
   assert len(closed) == 1
+
+
+class Failing(moozi.Game):
+  """A game of three moves whose second one fails."""
+
+  def __init__(self, fault, num_players):
+    self._fault, self._num_players = fault, num_players
+
+  def seed(self, seed):
+    if self._fault == "seed":
+      raise_error()
+
+  def reset(self):
+    self._time = 0
+
+  def step(self, action):
+    self._time += 1
+    return FAULTS[self._fault][0]() if self._time == 2 else (0.0, self._time == 3, False)
+
+  def frame(self):
+    return np.zeros((1, 1, 2), np.float32)
+
+  def legal_actions_mask(self):
+    return np.array([True, True])
+
+  def to_play(self):
+    return self._time % self._num_players
+
+
+def make_failing(fault, num_players):
+  frame = {"frame_shape": (1, 1, 2), "frame_dtype": "float32"}
+  spec = EnvSpec(name="own", num_env_actions=2, num_players=num_players, **frame)
+  return moozi.GameEnvironment(Failing(fault, num_players), spec)
+
+
+def raise_error():
+  raise ZeroDivisionError("a\nb")
+
+
+FAULTS = {
+  "raises": (raise_error, "step failed: ZeroDivisionError: a b"),
+  "seed": (raise_error, "seed failed: ZeroDivisionError: a b"),
+  "none": (lambda: None, "step failed: TypeError: cannot unpack non-iterable NoneType object"),
+  "exits": (lambda: sys.exit(3), "step failed: CodeExitError: SystemExit: 3"),
+  "nan": (lambda: (float("nan"), False, False), "reward=nan is not finite"),
+}
+
+
+class FailingPlayer:
+  def __init__(self, spec, seed):
+    pass
+
+  def action(self, observation, legal):
+    raise ZeroDivisionError("a\nb")
+
+
+@pytest.mark.parametrize("num_players", [1, 2])
+@pytest.mark.parametrize("fault", FAULTS)
+def test_an_environment_that_fails_is_reported_in_one_line(cli, monkeypatch, num_players, fault):
+  monkeypatch.setattr(sys, "stdin", io.StringIO("0\n" * 4))
+  name = f"{__name__}:make_failing"
+  where = name if (fault, num_players) == ("seed", 1) else "own"
+  status, out, err = cli("play", name, f"fault={fault}", f"num_players={num_players}", "--allow-code")
+  assert (status, err) == (2, f"moozi: error: env.name={where}: {FAULTS[fault][1]}\n")
+  assert "Traceback" not in out
+
+
+def test_a_player_that_fails_is_reported_in_one_line(cli):
+  player, name = f"{__name__}:FailingPlayer", f"{__name__}:make_failing"
+  options = ("fault=none", "num_players=2", "--allow-code", "--seat", 1)
+  status, out, err = cli("play", name, *options, "--opponent", player)
+  assert status == 2
+  assert err.startswith(f"moozi: error: player={player}: the player failed: {__file__}:")
+  assert err.endswith(": ZeroDivisionError: a b\n")
+  assert err.count("\n") == 1
+  assert "Traceback" not in out

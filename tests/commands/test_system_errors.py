@@ -7,6 +7,11 @@ import pytest
 
 from moozi.commands.system_errors import describe
 
+CALLBACK = (
+  "INTERNAL: CpuCallback error calling callback: Traceback (most recent call last):\n"
+  '  File "a.py", line 7, in <module>\n  File "a.py", line 5, in f\n'
+)
+
 
 class WrappedError(Exception):
   """An error of another process, as Ray raises it."""
@@ -30,6 +35,16 @@ class WrappedError(Exception):
       "JAX_PLATFORMS=cpu",
     ),
     (jax.errors.JaxRuntimeError("INTERNAL: no"), "JAX: INTERNAL: no", "no"),
+    (
+      jax.errors.JaxRuntimeError(f"{CALLBACK}ValueError: a\nb"),
+      "ValueError: a",
+      "ValueError: a b",
+    ),
+    (
+      jax.errors.JaxRuntimeError(f"{CALLBACK}moozi.core.errors.EnvError: env.name=own: no"),
+      "env.name=own: ",
+      "no",
+    ),
     (WrappedError(jax.errors.JaxRuntimeError("INTERNAL: no")), "JAX: INTERNAL: no", "no"),
   ],
 )

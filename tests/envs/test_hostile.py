@@ -55,7 +55,9 @@ def check_trial(kind: Any, place: str, value: Any, since: int, space: str | None
     check_message(error)
   else:
     is_right = kind.is_right(place, value, *(() if space is None else (space,)))
-    assert not odd.given or is_right or place == "close" or is_unread(kind, place)
+    # The fourth observation ends the trial. No player is to move there, but it must be a number.
+    is_at_end = place == "to_play" and since == 3 and hostile.is_integer(value, -(2**31), 2**31 - 1)
+    assert not odd.given or is_right or is_at_end or place == "close" or is_unread(kind, place)
 
 
 def is_unread(kind: Any, place: str) -> bool:
@@ -108,11 +110,11 @@ def check(kind: Any, place: str, value: Any, since: int, space: str | None) -> N
     check_steps(kind, place, value, since, space)
 
 
-def all_cases() -> list[Any]:
+def all_cases(kinds: Any = KINDS) -> list[Any]:
   values = (*hostile.SCALARS, *map(hostile.Raises, hostile.ERRORS))
   return [
     (kind, place, value, since, space)
-    for kind, space in KINDS
+    for kind, space in kinds
     for place in kind.places
     for value in values
     for since in (0, 5)
@@ -137,6 +139,7 @@ def test_drawn_values(data):
 
 
 @pytest.mark.slow
-def test_all_cases():
-  for one in all_cases():
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: f"{kind[0].__name__}-{kind[1]}")
+def test_all_cases(kind):
+  for one in all_cases([kind]):
     check(*one)

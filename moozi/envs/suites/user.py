@@ -6,9 +6,9 @@ importing anything, for commands that open runs of unknown origin.
 
 import contextlib
 import functools
-import inspect
 import logging
 import sys
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -127,9 +127,8 @@ class _MadePerSeed(EnvironmentWrapper):
 
 def _check_arguments(name: str, function: Callable[..., Any], kwargs: dict[str, Any]) -> None:
   """Raises UserError if the function does not take `kwargs`, or if they have a key that the run sets."""
-  try:
-    signature = inspect.signature(function)
-  except (TypeError, ValueError):
+  signature = plugins.signature_of(function)
+  if signature is None:
     return
   for key in _RESERVED:
     if key in kwargs:
@@ -140,7 +139,9 @@ def _check_arguments(name: str, function: Callable[..., Any], kwargs: dict[str, 
   try:
     signature.bind(**kwargs, **{key: 0 for key in _RESERVED if plugins.takes(function, key)})
   except TypeError as error:
-    raise UserError(f"env.kwargs={kwargs}: {name} is {function.__name__}{signature}: {error}") from error
+    kind = type(function)
+    own = function.__name__ if issubclass(kind, types.FunctionType | type) else kind.__name__
+    raise UserError(f"env.kwargs={kwargs}: {name} is {own}{signature}: {error}") from error
 
 
 def _make(name: str, plugin: plugins.Plugin, options: Options, **seed: int) -> tuple[Environment, bool]:

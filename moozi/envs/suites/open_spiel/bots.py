@@ -13,6 +13,7 @@ import numpy as np
 
 from moozi.core.errors import UserError, one_line
 from moozi.core.text import pip_install
+from moozi.envs.checked import CheckedEnvironment
 from moozi.envs.environment import Bot, Environment, no_such_player
 from moozi.envs.suites.open_spiel.rules import Rules, package
 from moozi.ops.players import player_sign
@@ -79,7 +80,7 @@ def mcts_in(environment: Environment, simulations: int, seed: int) -> Bot:
   if importlib.util.find_spec("pyspiel") is None:
     raise UserError(f"mcts: the package open_spiel is not installed; run {pip_install('open_spiel')}")
   try:
-    start = environment.clone()
+    start = CheckedEnvironment(environment.clone())
   except Exception as error:
     raise UserError(f"mcts: {spec.name} cannot be copied (`clone`): {one_line(error)}") from error
   kinds = package().GameType
@@ -91,7 +92,7 @@ def mcts_in(environment: Environment, simulations: int, seed: int) -> Bot:
 
   def state() -> _State:
     out = _State(start.clone(), bot)
-    for action in environment.position():
+    for action in CheckedEnvironment(environment).position():
       if action >= 0:
         out.apply_action(int(action))
     return out

@@ -155,8 +155,8 @@ def test_first_step_resets_the_history(agent):
   [
     (lambda f: f[:-1], "observation: bool[9, 5, 2]; must be bool[10, 5, 2], a frame of tiny:catch"),
     (lambda f: f.astype(np.float32), "observation: float32[10, 5, 2]; must be bool[10, 5, 2]"),
-    (lambda f: f[None], "observation: bool[1, 10, 5, 2]; must be"),
-    (lambda f: [[1], [1, 2]], "observation: a list that is not an array"),
+    # A list, or one axis more, is several games.
+    (lambda f: f[None, None], "observation: bool[1, 1, 10, 5, 2]; must be"),
     (lambda f: None, "observation: object[]; must be"),
   ],
 )
@@ -165,6 +165,15 @@ def test_wrong_observations(agent, step, change, message):
     with pytest.raises(UserError) as caught:
       call(change(step.observation.frame))
     assert message in str(caught.value)
+
+
+def test_a_list_is_several_games_to_act_and_no_array_to_search(agent):
+  with pytest.raises(
+    UserError, match=r"^observation 0 of 2: observation: int64\[1\]; must be bool\[10, 5, 2\]"
+  ):
+    agent.act([[1], [1, 2]])
+  with pytest.raises(UserError, match=r"^observation: a list that is not an array"):
+    agent.search([[1], [1, 2]])
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
       from moozi.commands.app import run
 
+      interrupts.check()  # a signal during the import; a fast command could end before it is raised
       status = run(arguments)
+      interrupts.check()
     except KeyboardInterrupt:
       status = 130
     # Some commands end normally after Ctrl-C, with their own status.

@@ -7,9 +7,12 @@ import shutil
 import signal
 import tempfile
 
-# Some tests send SIGHUP to processes, which under nohup would ignore it. A handler is not inherited.
+# Some tests send signals to processes, which would ignore SIGHUP under nohup, and SIGINT if a shell started
+# the tests in the background. A handler is not inherited.
 if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
   signal.signal(signal.SIGHUP, lambda *_: None)
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+  signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The CPU gives the same values on every machine. The variable must be set before JAX is imported.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")

@@ -47,12 +47,10 @@ class Fixed(gymnasium.Env):
     return out
 
 
-@moozi.register_environment("acting_nine")
 def nine():
   return Fixed()
 
 
-@moozi.register_environment("acting_parts")
 def parts():
   return Fixed(PARTS)
 
@@ -77,7 +75,6 @@ class Record(dm_env.Environment):
     return specs.DiscreteArray(2)
 
 
-@moozi.register_environment("acting_record")
 def record():
   return Record()
 
@@ -97,19 +94,19 @@ def made(tmp_path_factory):
 
 
 def test_an_observation_becomes_the_frame_of_training():
-  env = moozi.make_env("acting_nine", seed=0)
+  env = moozi.make_env("tests.api.test_acting:nine", seed=0)
   frame, raw = env.reset().observation.frame, Fixed()
   raw.observation_space.seed(0)
   observation = np.full((2, 2, 1), 4.5, np.float32)
   assert isinstance(frame, moozi.Frame)
   assert_array_equal(env.to_observation(observation).frame, np.full((2, 2, 1), 0.5, np.float32))
   assert env.to_observation(observation).legal_actions_mask.all()
-  seen = moozi.make_env("acting_parts").to_observation(
+  seen = moozi.make_env("tests.api.test_acting:parts").to_observation(
     {"at": 2, "speed": np.array([1, -2]), "action_mask": np.array([1, 0, 1], np.int8)}
   )
   assert_array_equal(seen.frame, [[[0, 0, 1, 0, 0.5, -1]]])
   assert seen.legal_actions_mask.tolist() == [True, False, True]
-  seen = moozi.make_env("acting_record").to_observation(
+  seen = moozi.make_env("tests.api.test_acting:record").to_observation(
     {"frame": np.array([9, 0]), "to_play": 1, "legal_actions_mask": [False, True]}
   )
   assert_array_equal(seen.frame, [[[1, 0]]])
@@ -121,29 +118,37 @@ def test_an_observation_becomes_the_frame_of_training():
 @pytest.mark.parametrize(
   ("name", "observation", "message"),
   [
-    ("acting_nine", np.zeros((2, 2)), r"float64\[2, 2\]; must be float32\[2, 2, 1\], as the environment"),
-    ("acting_nine", np.zeros((2, 2, 1), complex), r"complex128\[2, 2, 1\]; must be float32"),
-    ("acting_nine", [[[1], [2]], [[3]]], r"observation: a list that is not an array"),
-    ("acting_nine", np.full((2, 2, 1), np.nan), r"not finite"),
-    ("acting_parts", np.zeros(6), r"observation: a ndarray; must be of Dict"),
-    ("acting_parts", {"at": 2}, r"observation: entries \['at'\]; must be of Dict"),
     (
-      "acting_parts",
+      "tests.api.test_acting:nine",
+      np.zeros((2, 2)),
+      r"float64\[2, 2\]; must be float32\[2, 2, 1\], as the environment",
+    ),
+    ("tests.api.test_acting:nine", np.zeros((2, 2, 1), complex), r"complex128\[2, 2, 1\]; must be float32"),
+    ("tests.api.test_acting:nine", [[[1], [2]], [[3]]], r"observation: a list that is not an array"),
+    ("tests.api.test_acting:nine", np.full((2, 2, 1), np.nan), r"not finite"),
+    ("tests.api.test_acting:parts", np.zeros(6), r"observation: a ndarray; must be of Dict"),
+    ("tests.api.test_acting:parts", {"at": 2}, r"observation: entries \['at'\]; must be of Dict"),
+    (
+      "tests.api.test_acting:parts",
       {"at": 1.5, "speed": np.zeros(2), "action_mask": np.ones(3, np.int8)},
       r"observation\['at'\]: float64\[\]; must be int64\[\]",
     ),
     (
-      "acting_parts",
+      "tests.api.test_acting:parts",
       {"at": 4, "speed": np.zeros(2), "action_mask": np.ones(3, np.int8)},
       r"observation 4; its spec says 0 to 3",
     ),
     (
-      "acting_parts",
+      "tests.api.test_acting:parts",
       {"at": 1, "speed": np.zeros(2), "action_mask": np.zeros(3, np.int8)},
       r"has no legal action",
     ),
-    ("acting_record", {"frame": np.zeros(2, int), "to_play": 2}, r"to_play=2; its spec says 0 or 1"),
-    ("acting_record", {"to_play": 0}, r"observation: object\[\]; must be int64\[2\]"),
+    (
+      "tests.api.test_acting:record",
+      {"frame": np.zeros(2, int), "to_play": 2},
+      r"to_play=2; its spec says 0 or 1",
+    ),
+    ("tests.api.test_acting:record", {"to_play": 0}, r"observation: object\[\]; must be int64\[2\]"),
   ],
 )
 def test_an_observation_that_does_not_fit(name, observation, message):
@@ -153,7 +158,7 @@ def test_an_observation_that_does_not_fit(name, observation, message):
 
 def test_the_type_decides_whether_an_array_is_a_frame():
   """The same array is a frame or an observation of the environment's own."""
-  env = moozi.make_env("acting_nine", seed=0)
+  env = moozi.make_env("tests.api.test_acting:nine", seed=0)
   reader = ObservationReader(env.env_spec, lambda: env.own_observations)
   raw = np.array([[[9], [0]], [[3], [9]]], np.float32)
 
@@ -284,7 +289,7 @@ def test_arguments_that_do_not_fit_games(runs, monkeypatch):
 @pytest.mark.slow
 def test_a_vector_environment_of_dicts(made):
   """The masks in the observations are used, and a batch equals its rows."""
-  agent = made("env.name=acting_parts", *PPO, "ppo.history_length=2")
+  agent = made("env.name=tests.api.test_acting:parts", *PPO, "ppo.history_length=2")
   envs = gymnasium.vector.SyncVectorEnv(
     [lambda: Fixed(PARTS)] * 3, autoreset_mode=gymnasium.vector.AutoresetMode.SAME_STEP
   )

@@ -28,7 +28,7 @@ from moozi.commands.trajectories import list_trajectories
 from moozi.commands.watch import watch
 from moozi.commands.zoo import zoo
 from moozi.core.errors import UserError
-from moozi.io.output import discard_output, notice, prepare_streams, say
+from moozi.io.output import check_output, discard_output, notice, prepare_streams, say
 
 # The base class of usage errors, which Typer's own copy of click does not export.
 _UsageError: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
@@ -73,10 +73,20 @@ def run(arguments: Sequence[str] | None = None) -> int:
     discard_output()
     return 0
   except Exception as e:
-    if (text := describe(e)) is None:
+    if (text := _describe_output(e) or describe(e)) is None:
       raise
     return _fail(text)
   return status if isinstance(status, int) else 0
+
+
+def _describe_output(error: Exception) -> str | None:
+  """Returns why a help text, which the argument parser prints, cannot be printed; None for other errors."""
+  if isinstance(error, OSError):
+    try:
+      check_output()
+    except UserError as again:
+      return str(again)
+  return None
 
 
 def _fail(message: str) -> int:

@@ -42,6 +42,11 @@ def say(*lines: object, end: str = "\n") -> None:
     raise UserError(f"standard output: cannot be written: {reason_of(error)}") from None
 
 
+def check_output() -> None:
+  """Writes what waits for standard output, such as a help text of the argument parser. Raises as `say`."""
+  say(end="")
+
+
 def notice(*lines: object, start: str = "", end: str = "\n") -> None:
   """Prints lines to standard error; does nothing if it cannot be written.
 

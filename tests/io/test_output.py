@@ -68,6 +68,16 @@ def test_closed_and_full_streams(tmp_path, redirection, status, out, err):
     assert int((tmp_path / "number").read_text()) > 2
 
 
+@pytest.mark.parametrize("arguments", ["--help", "configs --help"])
+def test_help_on_a_full_device(arguments):
+  command = f"{sys.executable} -m moozi {arguments} > /dev/full"
+  done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, timeout=300)
+  assert (done.returncode, done.stderr) == (
+    2,
+    "moozi: error: standard output: cannot be written: No space left on device\n",
+  )
+
+
 def test_reader_that_exits_early(tmp_path):
   done = run("| head -1; exit ${PIPESTATUS[0]}", tmp_path, lines=100_000)
   assert (done.returncode, done.stdout.decode(), done.stderr.decode()) == (0, "result é ? ?[2J\n", "remark\n")

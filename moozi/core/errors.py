@@ -83,7 +83,10 @@ def reason_of(error: Exception) -> str:
 
 
 def one_line(thing: Any, limit: int = 300) -> str:
-  """Returns an error or a spec as one line without terminal colors, cut after `limit` characters."""
+  """Returns an error or a spec as one line without terminal colors, cut after `limit` characters.
+
+  Half of a surrogate pair, which no file or terminal can encode, is escaped.
+  """
   try:
     text = str(thing)
   except KeyboardInterrupt:
@@ -91,5 +94,5 @@ def one_line(thing: Any, limit: int = 300) -> str:
   except BaseException:  # a class of the user's code has no text
     text = ""
   text = " ".join(re.sub(r"\x1b\[[0-9;]*m", "", text).split())
-  text = text or type(thing).__name__
+  text = text.encode("utf-8", "backslashreplace").decode("utf-8") or type(thing).__name__
   return text if len(text) <= limit else f"{text[:limit]}…"

@@ -26,7 +26,7 @@ def setup_logging(path: Path) -> None:
       handler.close()
   if not any(isinstance(h, _ActorLogHandler) for h in root.handlers):
     path.parent.mkdir(parents=True, exist_ok=True)
-    handler = _ActorLogHandler(path, encoding="utf-8")
+    handler = _ActorLogHandler(path, encoding="utf-8", errors="backslashreplace")
     handler.setFormatter(logging.Formatter(_FORMAT))
     root.addHandler(handler)
   logging.getLogger("moozi").setLevel(logging.INFO)

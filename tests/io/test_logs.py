@@ -4,6 +4,7 @@ import warnings
 
 import pytest
 
+from moozi.core.errors import one_line
 from moozi.io.logs import log_stream, setup_logging
 
 
@@ -53,3 +54,17 @@ def test_log_stream(tmp_path):
   log_stream().write("as it is\n")
   log_stream().flush()
   assert (tmp_path / "a.log").read_text() == "as it is\n"
+
+
+def test_half_of_a_surrogate_pair_is_escaped(tmp_path, capfd):
+  """The text of a user's error may hold one; no file can encode it."""
+  setup_logging(tmp_path / "a.log")
+  try:
+    raise ValueError("\ud800")
+  except ValueError:
+    logging.getLogger("moozi.test").exception("%s", "\udfff")
+  text = (tmp_path / "a.log").read_text("utf-8")
+  assert "\\udfff" in text
+  assert "ValueError: \\ud800" in text
+  assert "Logging error" not in capfd.readouterr().err
+  assert one_line("\ud800 é") == "\\ud800 é"

@@ -64,9 +64,9 @@ def test_inspect_player_names():
   spec = env_spec("open_spiel:tic_tac_toe")
   episode = make_episode(spec, 3, is_agents=np.array([True, False, False]))
   assert _summary(spec, episode, 0).startswith("the search chose (")
-  assert " for X; value " in _summary(spec, episode, 0)
+  assert " for X; search value " in _summary(spec, episode, 0)
   assert _summary(spec, episode, 1).startswith("the opponent played (")
-  assert " for O; value " in _summary(spec, episode, 1)
+  assert " for O; search value " in _summary(spec, episode, 1)
 
 
 @pytest.mark.slow

@@ -42,7 +42,7 @@ def moozi(folder: Path, *arguments: str) -> subprocess.CompletedProcess:
 def folder(tmp_path_factory) -> Path:
   """Returns a folder with the files that the page shows."""
   folder = tmp_path_factory.mktemp("page")
-  dm_env, gym_env = blocks("python")
+  dm_env, gym_env, *_ = blocks("python")
   (config,) = blocks("yaml")
   (folder / "my_envs.py").write_text(f"{dm_env}\n{gym_env}")
   (folder / "hallway.yaml").write_text(config)

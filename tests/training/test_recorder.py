@@ -198,7 +198,7 @@ def test_gif_of_tiles(tmp_path):
   recorder.close()
   with Image.open(run.gifs_path / "step_000000100_tiles.gif") as gif:
     assert gif.n_frames > 1
-    assert gif.size == (6 + 2 * (126 + 6), 6 + 126 + 18 + 6)
+    assert gif.size == (6 + 2 * (126 + 6), 6 + 126 + 18 + 6 + 18)  # a line below says what the numbers are
   assert b"test/tiles" in next(run.path.glob("events.out.*")).read_bytes()
 
 

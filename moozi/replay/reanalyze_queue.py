@@ -73,7 +73,7 @@ class ReanalyzeQueue:
     """Restores the pool of next positions; does nothing if the state has no pool."""
     if "pool" in state:
       self._pool = np.array(state["pool"], np.int64)
-      self._num_scans = int(state.get("num_scans", 0))
+      self._num_scans = int(state["num_scans"])
       # States of older versions hold (order, version).
       self._pool_for = int(np.ravel(state["pool_for"])[0])
 

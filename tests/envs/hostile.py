@@ -7,6 +7,7 @@ place, an environment returns the odd value there instead of its own.
 import decimal
 import fractions
 import math
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import dm_env
@@ -313,7 +314,26 @@ class OddGymnasium:
     return place == "close" and not isinstance(value, Raises)
 
 
-class OddDmEnv(dm_env.Environment):  # type: ignore[misc]
+class _Steps:
+  """The steps of an environment with dm_env's interface."""
+
+  _odd: _Odd
+  _observation: Callable[[], Any]
+
+  def reset(self) -> Any:
+    self._time = 0
+    return self._odd("reset", dm_env.restart(self._observation()))
+
+  def step(self, action: Any) -> Any:
+    self._time += 1
+    is_end = self._time == 3
+    kind = self._odd("step_type", dm_env.StepType.LAST if is_end else dm_env.StepType.MID)
+    discount = self._odd("discount", 0.0 if is_end else 1.0)
+    own = dm_env.TimeStep(kind, self._odd("reward", 1.0), discount, self._observation())
+    return self._odd("step", own)
+
+
+class OddDmEnv(_Steps, dm_env.Environment):  # type: ignore[misc]
   """A `dm_env.Environment` of one player, of episodes of three steps."""
 
   places: ClassVar = (
@@ -341,18 +361,6 @@ class OddDmEnv(dm_env.Environment):  # type: ignore[misc]
     frame, mask = np.array([1.0, 2.0], np.float32), np.array([True, True])
     own = {"frame": self._odd("frame", frame), "legal_actions_mask": self._odd("mask", mask)}
     return self._odd("observation", own)
-
-  def reset(self) -> Any:
-    self._time = 0
-    return self._odd("reset", dm_env.restart(self._observation()))
-
-  def step(self, action: Any) -> Any:
-    self._time += 1
-    is_end = self._time == 3
-    kind = self._odd("step_type", dm_env.StepType.LAST if is_end else dm_env.StepType.MID)
-    discount = self._odd("discount", 0.0 if is_end else 1.0)
-    own = dm_env.TimeStep(kind, self._odd("reward", 1.0), discount, self._observation())
-    return self._odd("step", own)
 
   def close(self) -> None:
     self._odd("close", None)
@@ -450,7 +458,7 @@ class OddGame:
     return place in ("close", "seed") and not isinstance(value, Raises)
 
 
-class OddEnvironment(Environment):
+class OddEnvironment(_Steps, Environment):
   """A `moozi.Environment` of two players. Numbers that are not finite are left to the replay buffer."""
 
   places: ClassVar = (
@@ -484,18 +492,6 @@ class OddEnvironment(Environment):
       self._odd("is_continued", False),
     )
     return self._odd("observation", own)
-
-  def reset(self) -> Any:
-    self._time = 0
-    return self._odd("reset", dm_env.restart(self._observation()))
-
-  def step(self, action: int) -> Any:
-    self._time += 1
-    is_end = self._time == 3
-    kind = self._odd("step_type", dm_env.StepType.LAST if is_end else dm_env.StepType.MID)
-    discount = self._odd("discount", 0.0 if is_end else 1.0)
-    own = dm_env.TimeStep(kind, self._odd("reward", 1.0), discount, self._observation())
-    return self._odd("step", own)
 
   @property
   def will_continue(self) -> Any:

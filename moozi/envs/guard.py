@@ -74,6 +74,7 @@ class EnvGuard:
     self._is_closed = [False] * len(seeds)
     self._called_at: float | None = None
     self._renew_exit_at: float | None = None
+    self._watch = _Watch(self)
     self.num_faults = 0
 
   def episode_ended(self, i: int) -> None:
@@ -142,23 +143,12 @@ class EnvGuard:
       signal.setitimer(signal.ITIMER_REAL, 0.0)
       signal.signal(signal.SIGALRM, before)
 
-  @contextlib.contextmanager
-  def watched(self) -> Iterator[None]:
+  def watched(self) -> contextlib.AbstractContextManager[None]:
     """Times one call of one environment inside this context, while the guard is `armed`.
 
     Raises: CodeExitError: the environment calls `sys.exit`, or raises something other than an Exception.
     """
-    self._called_at = now = time.monotonic()
-    if self._renew_exit_at is not None and now >= self._renew_exit_at:
-      self._schedule_exit(now)
-    try:
-      yield
-    except BaseException:
-      # In a process that is restarted, Ray's handler of SIGTERM raises SystemExit.
-      with as_exceptions(keeps_exit=_exit_log is not None):
-        raise
-    finally:
-      self._called_at = None
+    return self._watch
 
   def _schedule_exit(self, now: float) -> None:
     """Starts, if permitted, a C thread that can later end the process without the interpreter's lock."""
@@ -172,3 +162,23 @@ class EnvGuard:
       return
     self._called_at = now
     raise EnvHung(f"no answer for {self._timeout_s:g} s (workers.env_timeout_s)")
+
+
+class _Watch:
+  """The context of `EnvGuard.watched`, which every step of a run enters; a generator takes longer."""
+
+  def __init__(self, guard: EnvGuard) -> None:
+    self._guard = guard
+
+  def __enter__(self) -> None:
+    guard = self._guard
+    guard._called_at = now = time.monotonic()
+    if guard._renew_exit_at is not None and now >= guard._renew_exit_at:
+      guard._schedule_exit(now)
+
+  def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+    self._guard._called_at = None
+    if error is not None:
+      # In a process that is restarted, Ray's handler of SIGTERM raises SystemExit.
+      with as_exceptions(keeps_exit=_exit_log is not None):
+        raise error

@@ -24,7 +24,7 @@ MAX_ACTIONS = 1 << 16
 _LARGEST_REWARD = float(np.finfo(np.float32).max)
 # Every step of a run is checked. The common types are first, because abstract classes are slow to test.
 _NUMBERS = (int, np.floating, np.integer, numbers.Real, decimal.Decimal)
-_BOOLEANS = (bool, np.bool_)
+_DTYPES = {name: np.dtype(name) for name in ("bool", "uint8", "float32")}
 
 
 def check_num_actions(where: str, num_actions: int) -> int:
@@ -39,6 +39,8 @@ def check_reward(where: str, reward: Any) -> float:
 
   Raises: UserError: it is not one number. EnvValueError: it is not finite in float32.
   """
+  if type(reward) is float and -_LARGEST_REWARD <= reward <= _LARGEST_REWARD:
+    return reward
   out = check_number(where, "reward", reward)
   if _LARGEST_REWARD < abs(out) < math.inf or (math.isinf(out) and isinstance(reward, int)):
     raise EnvValueError(
@@ -90,7 +92,9 @@ def check_integer(where: str, name: str, value: Any, low: int, high: int) -> int
 
 def check_flag(where: str, name: str, value: Any) -> bool:
   """Returns True or False, or a number 1 or 0, as a bool. Raises UserError if the value is anything else."""
-  if isinstance(value, _BOOLEANS):
+  if value is True or value is False:
+    return value
+  if isinstance(value, np.bool_):
     return bool(value)
   try:
     number = check_number(where, name, value)
@@ -113,6 +117,8 @@ def check_step(spec: EnvSpec, step: Any, is_first: bool, mover: int | None) -> N
 
   Raises: UserError: the step violates the spec.
   """
+  if _is_plain(spec, step, is_first, mover):
+    return
   where = f"env.name={spec.name}"
   if not isinstance(step, TimeStep) or not isinstance(step.step_type, StepType):
     raise UserError(f"{where}: a step is {one_line(step, 80)}; must be a dm_env.TimeStep")
@@ -138,9 +144,7 @@ def check_step(spec: EnvSpec, step: Any, is_first: bool, mover: int | None) -> N
       raise UserError(f"{where}: a step of discount {step.discount}; must be 1, or 0 at a terminal step")
   check_flag(where, "is_continued", is_continued)
   is_terminal = step.last() and not step.discount
-  is_plain = type(mask) is np.ndarray and mask.dtype.kind == "b" and mask.shape == (spec.num_env_actions,)
-  if not (is_plain and np.count_nonzero(mask)):  # `check_mask` makes a copy
-    check_mask(where, "legal_actions_mask", mask, spec.num_env_actions, is_terminal)
+  check_mask(where, "legal_actions_mask", mask, spec.num_env_actions, is_terminal)
   if is_terminal:
     # Nobody is to move, and any number may say so.
     number = np.asarray(to_play)
@@ -151,6 +155,35 @@ def check_step(spec: EnvSpec, step: Any, is_first: bool, mover: int | None) -> N
   if (type(to_play) is not int and np.ndim(to_play)) or to_play not in allowed:
     text = "0" if spec.num_players == 1 else "0 and 1 in turn"
     raise UserError(f"{where}: to_play={one_line(to_play, 80)}; must be {text}")
+
+
+def _is_plain(spec: EnvSpec, step: Any, is_first: bool, mover: int | None) -> bool:
+  """Returns True for a valid live step of exact types, as the package's own environments make nearly all.
+
+  It takes a third of the time of an examination that can also name what is wrong.
+  """
+  if type(step) is not TimeStep or not isinstance(step.observation, tuple) or len(step.observation) != 4:
+    return False
+  kind, reward, discount, (frame, mask, to_play, is_continued) = step
+  if is_first:
+    is_right_kind = kind is StepType.FIRST
+  else:
+    is_right_kind = (
+      kind is StepType.MID and type(reward) is float and type(discount) is float and discount == 1.0
+    )
+  return (
+    is_right_kind
+    and type(is_continued) is bool
+    and type(to_play) is int
+    and (to_play == 0 if spec.num_players == 1 else to_play in (0, 1) if mover is None else to_play == mover)
+    and isinstance(frame, np.ndarray)
+    and frame.dtype is _DTYPES[spec.frame_dtype]
+    and frame.shape == spec.frame_shape
+    and type(mask) is np.ndarray
+    and mask.dtype is _DTYPES["bool"]
+    and mask.shape == (spec.num_env_actions,)
+    and bool(np.count_nonzero(mask))
+  )
 
 
 def check_finite(where: str, frame: np.ndarray) -> np.ndarray:

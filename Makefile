@@ -95,11 +95,13 @@ docs: setup ## build the documentation site into site/; a warning is an error
 	$(BIN)/python docs/figures
 	$(BIN)/python scripts/make_config_page.py
 	$(BIN)/python scripts/make_results_page.py
+	$(BIN)/python scripts/make_environment_pages.py
 	$(BIN)/python -m sphinx -W --keep-going -q -E -c docs -d build/doctrees . site
 	@echo "site/index.html"
 
 screenshots: setup ## make the pictures of docs/images again (apt-get install chromium)
 	$(BIN)/python scripts/make_screenshots.py
+	$(BIN)/python scripts/make_environment_pictures.py
 
 constraints: setup ## update constraints.txt with a resolver
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv

@@ -12,6 +12,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "results.md"
 README = ROOT / "README.md"
@@ -43,27 +45,15 @@ The dotted line is gymnax's published PPO.
 
 ## Other environments
 
-| environment | result | steps | minutes | conditions |
-|---|---|---|---|---|
-| CartPole-v1 | {cartpole} | {cartpole_cost} | [cartpole](../experiments/cartpole/README.md) |
-| tic-tac-toe | {tic_tac_toe} | {tic_tac_toe_cost} | [boards](../experiments/boards/README.md) |
-| Connect Four | {connect_four} | {connect_four_cost} | [boards](../experiments/boards/README.md) |
-| Othello | {othello} | {othello_cost} | [testbed](../experiments/testbed/README.md) |
-| Go 5 × 5 | {go_5x5} | {go_5x5_cost} | [testbed](../experiments/testbed/README.md) |
-| 2048 | {game_2048} | {game_2048_cost} | [chance](../experiments/chance/README.md) |
-| Kuhn poker | {kuhn} | {kuhn_cost} | [boards](../experiments/boards/README.md) |
-| Atari Pong | {pong} | {pong_cost} | [atari](../experiments/atari/README.md) |
-| Atari Pong, 100,000 steps each | {pong_100k} | {pong_100k_cost} | [atari](../experiments/atari/README.md) |
-| Atari Freeway | {freeway} | {freeway_cost} | [atari](../experiments/atari/README.md) |
-| Atari Boxing | {boxing} | {boxing_cost} | [atari](../experiments/atari/README.md) |
-| Atari Breakout | {atari_breakout} | {atari_breakout_cost} | [atari](../experiments/atari/README.md) |
+{others}
 
-A row with one return is a run of one seed. In a row with several returns, steps and minutes are sums over its
-seeds. Minutes include evaluations during training and exclude the one at the end; those of MinAtar, above,
-exclude both. The three seeds of Pong are three configurations: the first has `max_env_steps=10_000_000` and
-no `workers.num_holding_envs`, the second is `atari/pong`, and the third plays with averaged parameters (`OWN`
-in `experiments/atari/sweep.py`). Evaluations have 8 simulations per search unless the row
-states another number; those of Pong with 100,000 steps have 16.
+Each row is a run of one seed. Minutes include evaluations during training and exclude the one at the end;
+those of MinAtar, above, exclude both. MCTS(1000) is OpenSpiel's MCTS with 1,000 simulations; a score is the
+mean of 200 games, in which a win counts 1 and a draw 0.5. The three seeds of Pong are three configurations:
+seed 0 has `max_env_steps=10_000_000` and no `workers.num_holding_envs`, seed 1 is `atari/pong`, and seed 2
+plays with averaged parameters (`OWN` in `experiments/atari/sweep.py`). The two seeds of Breakout are two
+configurations: only seed 1 has `fire_on_reset` and `workers.num_holding_envs`, as `atari/breakout` has. The
+evaluations of Atari have 8 simulations per search unless the row states another number.
 
 ## Measured questions
 
@@ -77,6 +67,21 @@ states another number; those of Pong with 100,000 steps have 16.
 /experiments/*/results/table
 ```
 """
+
+
+BOARDS = {"connect_four": "Connect Four", "othello": "Othello", "go_5x5": "Go 5 × 5"}
+ATARI = {
+  "pong": ("Pong", 21),
+  "100k_pong": ("Pong, 100,000 steps", 21),
+  "freeway": ("Freeway", 34),
+  "boxing": ("Boxing", 100),
+  "breakout": ("Breakout", 864),
+}
+"""For each job of experiments/atari, the title and the largest return."""
+PRESENT_SEEDS = {"pong": 1, "breakout": 1}
+"""The seeds of the present configuration, for the games whose seeds have several configurations."""
+MORE_SIMULATIONS = ("boxing", "muzero_boxing_seed1")
+"""The files of experiments/atari/results/simulations with the seeds of Boxing, in order."""
 
 
 def read(path: str) -> Any:
@@ -94,54 +99,40 @@ def minatar() -> str:
   return "\n\n".join(parts)
 
 
-def others() -> dict[str, str]:
-  """Returns the results and costs of the other environments."""
-  cartpole = read("cartpole/results/seed0/evaluation.json")
-  seats = read("boards/results/tic_tac_toe/perfect_play.json")["seats"]
-  boards = {}
-  for board in ("connect_four", "othello", "go_5x5"):
+def others() -> str:
+  """Returns the table of the other environments: a row for each run, and for each measure of it."""
+  rows = ["| environment | measure | seed | result | steps | minutes | experiment |", f"|{7 * '---|'}"]
+
+  def row(environment: str, measure: str, result: str, path: str) -> None:
+    summary, experiment = read(f"{path}/summary.json"), path.partition("/")[0]
+    cost = f"{summary['env_steps']:,} | {summary['training_s'] / 60:.0f}"
+    link = f"[{experiment}](../experiments/{experiment}/README.md)"
+    rows.append(f"| {environment} | {measure} | {_seed(path)} | {result} | {cost} | {link} |")
+
+  path = "cartpole/results/seed0"
+  row("CartPole-v1", "return, of 500", f"{read(f'{path}/evaluation.json')['return_mean']:.1f}", path)
+  path = "boards/results/tic_tac_toe"
+  losses = sum(seat["losses"] for seat in read(f"{path}/perfect_play.json")["seats"])
+  row("tic-tac-toe", "losses against every legal reply at every move, both seats", f"{losses}", path)
+  path = "boards/results/kuhn_poker"
+  kuhn = read(f"{path}/evaluation.json")
+  for seat in (0, 1):
+    result = f"{kuhn[f'return_mean_seat_{seat}']:.2f} ± {kuhn[f'return_margin_seat_{seat}']:.2f}"
+    row("Kuhn poker", f"return per hand against random play, seat {seat}", result, path)
+  for board, title in BOARDS.items():
     path = f"testbed/results/muzero_{board}_seed0"
-    games = next(e for e in read(f"{path}/evaluations.json") if e["opponent"] == "mcts:1000")
-    won = (
-      f"{games['wins']} won, {games['draws']} drawn and {games['losses']} lost of {games['episodes']} games"
-    )
-    boards[board] = f"{won} against OpenSpiel's MCTS with 1,000 simulations"
-    boards[f"{board}_cost"] = _cost([read(f"{path}/summary.json")])
-  chance = _folders("chance/results/2048_stochastic_gumbel_seed*")
-  chance_returns = [read(f"{path}/evaluations.json")[-1]["return_mean"] for path in chance]
-  atari = {}
-  for key, job, best in (
-    ("pong", "pong", " of 21"),
-    ("pong_100k", "100k_pong", " of 21"),
-    ("freeway", "freeway", " of 34"),
-    ("boxing", "boxing", " of 100"),
-    ("atari_breakout", "breakout", ""),
-  ):
-    paths = _folders(f"atari/results/muzero_{job}_seed*")
-    returns = [f"{read(f'{path}/evaluations.json')[0]['return_mean']:.1f}" for path in paths]
-    atari[key] = "; ".join(returns) + best + (", by seed" if len(returns) > 1 else "")
-    atari[f"{key}_cost"] = _cost([read(f"{path}/summary.json") for path in paths])
-  means = []
-  for name in ("boxing", "muzero_boxing_seed1"):
+    row(title, "score against MCTS(1000), of 1", f"{_score(path):.2f}", path)
+  for path in _folders("chance/results/2048_stochastic_gumbel_seed*"):
+    row("2048, with chance nodes", "score", f"{_last_return(path):,.0f}", path)
+  for job, (title, most) in ATARI.items():
+    simulations = ", 16 simulations" if job.startswith("100k") else ""
+    for path in _folders(f"atari/results/muzero_{job}_seed*"):
+      row(f"Atari {title}", f"return, of {most}{simulations}", f"{_first_return(path):.1f}", path)
+  for path, name in zip(_folders("atari/results/muzero_boxing_seed*"), MORE_SIMULATIONS, strict=True):
     played = read(f"atari/results/simulations/{name}.json")["32"]
-    means.append(f"{statistics.fmean(played['returns']):.1f}")
-  few = atari["boxing"].split(" of")[0].replace("; ", " and ")
-  atari["boxing"] = f"{' and '.join(means)} of 100 with two seeds and 32 simulations per search, {few} with 8"
-  kuhn = read("boards/results/kuhn_poker/evaluation.json")
-  hands = [f"{kuhn[f'return_mean_seat_{i}']:.2f} ± {kuhn[f'return_margin_seat_{i}']:.2f}" for i in (0, 1)]
-  losses = sum(seat["losses"] for seat in seats)
-  return {
-    "cartpole": f"{cartpole['return_mean']:.1f} of 500, {cartpole['episodes']} episodes",
-    "cartpole_cost": _cost([read("cartpole/results/seed0/summary.json")]),
-    "tic_tac_toe": f"{losses} losses against every legal reply at every move, both seats",
-    "tic_tac_toe_cost": _cost([read("boards/results/tic_tac_toe/summary.json")]),
-    **boards,
-    "game_2048": f"{'; '.join(f'{value:,.0f}' for value in chance_returns)} with chance nodes, by seed",
-    "game_2048_cost": _cost([read(f"{path}/summary.json") for path in chance]),
-    "kuhn": f"{' and '.join(hands)} per hand in the two seats, against random play",
-    "kuhn_cost": _cost([read("boards/results/kuhn_poker/summary.json")]),
-    **atari,
-  }
+    result = f"{statistics.fmean(played['returns']):.1f}"
+    row("Atari Boxing", "return, of 100, 32 simulations", result, path)
+  return "\n".join(rows)
 
 
 def strip() -> str:
@@ -165,36 +156,38 @@ def strip() -> str:
   return "\n".join([*lines, f"| {' | '.join(f'{each} on one core' for each in minutes)} |"])
 
 
+def game_runs() -> dict[str, list[str]]:
+  """Returns the runs of each game of README.md. The runs of a game have one configuration."""
+  runs = {board: [f"testbed/results/muzero_{board}_seed0"] for board in BOARDS}
+  for job in ATARI:
+    pattern = f"{job}_seed{PRESENT_SEEDS.get(job, '*')}"
+    runs[job] = _folders(f"atari/results/muzero_{pattern}")
+  return runs | {"2048": _folders("chance/results/2048_stochastic_gumbel_seed*")}
+
+
 def games() -> str:
-  """Returns the table of the other games in README.md: one number in a cell, or one for each seed."""
+  """Returns the table of the other games in README.md: means over the seeds of one configuration."""
   human = json.loads((ROOT / "moozi/envs/suites/atari/scores.json").read_text("utf-8"))["games"]
-  rows = [
-    "| game | measure | result, by seed | compare with | minutes on one core |",
-    "|---|---|---|---|---|",
-  ]
+  runs = game_runs()
+  rows = ["| game | measure | mean | seeds | compare with | its result | minutes |", f"|{7 * '---|'}"]
 
-  def row(game: str, measure: str, results: list[str], other: str, paths: list[str]) -> None:
-    minutes = [f"{read(f'{path}/summary.json')['training_s'] / 60:.0f}" for path in paths]
-    rows.append(f"| {game} | {measure} | {', '.join(results)} | {other} | {', '.join(minutes)} |")
+  def row(job: str, game: str, measure: str, results: list[float], form: str, other: str, its: float) -> None:
+    spent = statistics.fmean(read(f"{path}/summary.json")["training_s"] / 60 for path in runs[job])
+    numbers = f"{statistics.fmean(results):{form}} | {len(results)} | {other} | {its:{form}} | {spent:.0f}"
+    rows.append(f"| {game} | {measure} | {numbers} |")
 
-  for game, board in (("Connect Four", "connect_four"), ("Othello", "othello"), ("Go 5 × 5", "go_5x5")):
-    path = f"testbed/results/muzero_{board}_seed0"
-    found = next(e for e in read(f"{path}/evaluations.json") if e["opponent"] == "mcts:1000")
-    row(game, "score against MCTS(1000), of 1", [f"{found['score']:.2f}"], "equal play: 0.50", [path])
-  for game, job, best, other in (
-    ("Pong", "pong", "21", f"human: {human['pong']['human']:g}"),
-    ("Pong, 100,000 steps", "100k_pong", "21", f"random play: {human['pong']['random']:g}"),
-    ("Freeway", "freeway", "34", f"human: {human['freeway']['human']:g}"),
-    ("Boxing", "boxing", "100", f"human: {human['boxing']['human']:g}"),
-    ("Breakout", "breakout", "864", f"human: {human['breakout']['human']:g}"),
-  ):
-    paths = _folders(f"atari/results/muzero_{job}_seed*")
-    returns = [f"{read(f'{path}/evaluations.json')[0]['return_mean']:.1f}" for path in paths]
-    row(f"Atari {game}", f"return, of {best}", returns, other, paths)
-  chance = _folders("chance/results/2048_stochastic_gumbel_seed*")
-  scores = [f"{read(f'{path}/evaluations.json')[-1]['return_mean']:,.0f}" for path in chance]
+  for board, title in BOARDS.items():
+    results = [_score(path) for path in runs[board]]
+    row(board, title, "score against MCTS(1000), of 1", results, ".2f", "equal play", 0.5)
+  for job, (title, most) in ATARI.items():
+    results = [_first_return(path) for path in runs[job]]
+    other = "random" if job.startswith("100k") else "human"
+    scores = human[job.removeprefix("100k_")]
+    names = {"random": "random play", "human": "human tester"}
+    row(job, f"Atari {title}", f"return, of {most}", results, ".1f", names[other], scores[other])
+  results = [_last_return(path) for path in runs["2048"]]
   random = read("chance/results/random_play.json")["mean"]
-  row("2048", "score", scores, f"random play: {random:,.0f}", chance)
+  row("2048", "2048", "score", results, ",.0f", "random play", random)
   return "\n".join(rows)
 
 
@@ -216,7 +209,7 @@ def minutes() -> str:
   )
 
 
-BLOCKS = {"strip": strip, "games": games, "minutes": minutes}
+BLOCKS = {"strip": strip, "results": lambda: f"{minutes()}\n\n{games()}"}
 """The blocks of README.md between markers of these names."""
 
 
@@ -235,7 +228,7 @@ def questions() -> str:
 
 def page() -> str:
   """Returns the text of docs/results.md."""
-  return TEMPLATE.format(minatar=minatar(), questions=questions(), **others())
+  return TEMPLATE.format(minatar=minatar(), questions=questions(), others=others())
 
 
 def _folders(pattern: str) -> list[str]:
@@ -244,9 +237,26 @@ def _folders(pattern: str) -> list[str]:
   return sorted(path.parent.relative_to(root).as_posix() for path in root.glob(f"{pattern}/summary.json"))
 
 
-def _cost(summaries: list[dict[str, Any]]) -> str:
-  steps, seconds = (sum(s[key] for s in summaries) for key in ("env_steps", "training_s"))
-  return f"{steps:,} | {seconds / 60:.0f}"
+def _score(path: str) -> float:
+  """Returns the score of a run of the testbed against MCTS with 1,000 simulations."""
+  score: float = next(e for e in read(f"{path}/evaluations.json") if e["opponent"] == "mcts:1000")["score"]
+  return score
+
+
+def _first_return(path: str) -> float:
+  mean: float = read(f"{path}/evaluations.json")[0]["return_mean"]
+  return mean
+
+
+def _last_return(path: str) -> float:
+  mean: float = read(f"{path}/evaluations.json")[-1]["return_mean"]
+  return mean
+
+
+def _seed(path: str) -> int:
+  """Returns the seed of a run, from its configuration."""
+  seed: int = yaml.safe_load((ROOT / "experiments" / path / "config.yaml").read_text("utf-8"))["seed"]
+  return seed
 
 
 if __name__ == "__main__":

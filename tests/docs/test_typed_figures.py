@@ -5,8 +5,10 @@ import re
 import runpy
 
 import pytest
+import yaml
 
 from experiments.minatar_vs_ppo import analysis
+from moozi.core.config import Config
 from tests.docs.pages import ROOT
 
 EXPERIMENTS = ROOT / "experiments"
@@ -25,6 +27,34 @@ def test_readme_has_the_blocks_of_its_generator():
     assert found == block(), "run python scripts/make_results_page.py"
   tables = json.loads((EXPERIMENTS / "minatar_vs_ppo" / "results" / "table.json").read_text())
   assert analysis.project_table(tables, "a") in text
+
+
+def test_readme_table_of_games_has_one_number_in_a_cell_and_one_configuration_in_a_row():
+  head, _, *rows = [line.strip("| ").split(" | ") for line in RESULTS_PAGE["games"]().splitlines()]
+  assert len(rows) == len(RESULTS_PAGE["game_runs"]())
+  numbers = [head.index(name) for name in ("mean", "seeds", "its result", "minutes")]
+  for row in rows:
+    assert all(re.fullmatch(r"-?[\d,]+(\.\d+)?", row[i]) for i in numbers), row
+  # Noise-free evaluation does not read the temperature.
+  own = {"seed", "run.name", "max_wall_s", "planners.test.temperature"}
+  for row, runs in zip(rows, RESULTS_PAGE["game_runs"]().values(), strict=True):
+    assert int(row[head.index("seeds")]) == len(runs) > 0
+    configs = [load_settings(EXPERIMENTS / run / "config.yaml") for run in runs]
+    for config in configs[1:]:
+      keys = config.keys() | configs[0].keys()
+      assert {key for key in keys if config.get(key) != configs[0].get(key)} <= own
+
+
+def load_settings(path):
+  """Returns the values that differ from the defaults, by keys such as `learner.batch_size`."""
+
+  def flat(values, prefix=""):
+    for key, value in values.items():
+      yield from flat(value, f"{prefix}{key}.") if isinstance(value, dict) else [(f"{prefix}{key}", value)]
+
+  defaults = dict(flat(Config().model_dump(mode="json")))
+  settings = flat(yaml.safe_load(path.read_text("utf-8")))
+  return {key: value for key, value in settings if value != defaults.get(key)}
 
 
 def test_gallery_has_the_figures_of_its_agent():

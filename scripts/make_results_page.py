@@ -55,7 +55,11 @@ plays with averaged parameters (`OWN` in `experiments/atari/sweep.py`). The two 
 configurations: only seed 1 has `fire_on_reset` and `workers.num_holding_envs`, as `atari/breakout` has. The
 evaluations of Atari have 8 simulations per search unless the row states another number.
 
-## Measured questions
+## Lab notes
+
+Each question has an experiment, whose page has the table, the command and the conditions. Seeds are the
+fewest and the most of its variants. *Former* settings differ from those of the present configurations, as the
+page says.
 
 {questions}
 
@@ -214,15 +218,17 @@ BLOCKS = {"strip": strip, "results": lambda: f"{minutes()}\n\n{games()}"}
 
 
 def questions() -> str:
-  """Returns the question, the first sentence of the answer and the link of each experiment's page."""
-  rows = ["| question | answer | experiment |", "|---|---|---|"]
+  """Returns each experiment's question, the first sentence of its answer, its seeds, settings and link."""
+  rows = ["| question | answer | seeds | settings | experiment |", "|---|---|---|---|---|"]
   for path in sorted((ROOT / "experiments").glob("*/README.md")):
     title, text = path.read_text("utf-8").split("\n", 1)
     answer = " ".join(text.split("**Answer.**")[1].split("\n\n")[0].split())
     first = re.split(r"(?<=[a-z0-9)`])\. (?=[A-Z`])", answer)[0].rstrip(".")
     name = path.parent.name
     link = f"[{name}](../experiments/{name}/README.md)"
-    rows.append(f"| {title.removeprefix('# ')} | {first} | {link} |")
+    (seeds,) = re.findall(r"^<!-- seeds: (.+) -->$", text, re.MULTILINE)
+    settings = "former" if text.lstrip().startswith("This experiment has former settings") else "present"
+    rows.append(f"| {title.removeprefix('# ')} | {first} | {seeds} | {settings} | {link} |")
   return "\n".join(rows)
 
 

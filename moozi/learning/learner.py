@@ -54,7 +54,7 @@ class Learner:
     return int(self._state.learner_step)
 
   def update(self, targets: Any) -> tuple[Priorities, dict[str, float]]:
-    """Makes U updates in one compiled call.
+    """Makes U updates in one call.
 
     Args:
       targets: U batches of B targets, [U, B, …]: a TrainTarget, or the targets of another algorithm, which

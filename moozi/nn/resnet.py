@@ -3,10 +3,10 @@
 Frames of 40 cells or more on both sides are downsampled as MuZero does for Atari.
 
 Hidden states are images [B, H, W, channels]. The reward head lacks a flatten in the thesis (an erratum), and
-"(1)" at the value head stands for |Z|. The thesis has "One block to obtain the hidden state head, one block
-on it". Here a trunk of `num_dynamics_blocks` blocks precedes the reward head, and one more block computes the
-hidden state from the trunk's output. Without a trunk, the reward head reads the next hidden state. As in the
-thesis, hidden states are not scaled to a range; MuZero scales them to [0, 1].
+"(1)" at the value head stands for |Z|. The thesis applies one block "to obtain the hidden state head", and a
+second block to that head. Here a trunk of `num_dynamics_blocks` blocks precedes the reward head, and one more
+block computes the hidden state from the trunk's output. Without a trunk, the reward head reads the next
+hidden state. As in the thesis, hidden states are not scaled to a range; MuZero scales them to [0, 1].
 """
 
 import haiku as hk

@@ -160,6 +160,16 @@ def test_steady_learning_has_the_figures_of_its_runs():
     assert f"{last['return_mean']:.1f} on {game.capitalize()}" in text
 
 
+def test_decision_on_updates_has_the_figures_of_its_benchmark():
+  bench = json.loads((EXPERIMENTS / "minatar_two_cores" / "results" / "bench.json").read_text())
+  batch, rates = bench["parts"]["batch_size"], bench["floors"]["2"]
+  alone = rates["learn"][str(batch)]
+  text = words_of("docs/decisions/0003-updates-per-call.md")
+  assert f"with a batch of {batch} on two cores" in text
+  assert f"learns {alone:,.0f} samples/s, which is {1000 * batch / alone:.0f} ms per update" in text
+  assert f"In a scan it learns {rates['scan']:,.0f}" in text
+
+
 @pytest.mark.slow
 def test_reanalyze_page_has_the_ratios_of_its_experiment():
   from experiments.reanalyze_sample_efficiency import sweep

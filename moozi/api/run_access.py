@@ -94,7 +94,12 @@ def place_in_run(run: RunDirectory, *names: str) -> Path:
 
 @contextlib.contextmanager
 def writing(option: str, path: Path) -> Iterator[None]:
-  """Turns an OSError in the block into a UserError that names the option and the path."""
+  """Turns an OSError in the block into a UserError that names the option and the path.
+
+  Raises: UserError: also if the path has a NUL character.
+  """
+  if "\0" in str(path):  # the system's functions would raise a ValueError
+    raise UserError(f"{option}={str(path)!r}: has a NUL character; choose another path")
   try:
     yield
   except OSError as e:

@@ -28,6 +28,7 @@ from moozi.commands.trajectories import list_trajectories
 from moozi.commands.watch import watch
 from moozi.commands.zoo import zoo
 from moozi.core.errors import UserError
+from moozi.io.logs import print_lines
 from moozi.io.output import check_output, discard_output, notice, prepare_streams, say
 
 # The base class of usage errors, which Typer's own copy of click does not export.
@@ -51,6 +52,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     arguments: the arguments after the program's name; None takes `sys.argv`.
   """
   prepare_streams()
+  print_lines()
   try:
     status = app(
       args=None if arguments is None else list(arguments), prog_name="moozi", standalone_mode=False

@@ -5,6 +5,7 @@ import re
 import sys
 import traceback
 
+from moozi.core import errors
 from moozi.core.errors import one_line
 
 # Limits of the system that the start of a run may exceed.
@@ -14,10 +15,10 @@ _LIMITS = {
   errno.EAGAIN: "raise the number of processes (ulimit -u)",
   errno.ENOMEM: "close other programs, or use smaller settings",
 }
-# The text after the last place of a traceback. A message of this program is printed without its class.
-_CALLBACK = re.compile(
-  r".*error calling callback: Traceback .*\n  File [^\n]*\n(?:moozi[\w.]*: )?(.*)", re.DOTALL
-)
+# The text after the last place of a traceback.
+_CALLBACK = re.compile(r".*error calling callback: Traceback .*\n  File [^\n]*\n(.*)", re.DOTALL)
+# A function that was called before raises a ValueError, whose text begins with XLA's status.
+_STATUS = re.compile(r"(INTERNAL|RESOURCE_EXHAUSTED|INVALID_ARGUMENT|UNKNOWN|UNIMPLEMENTED|ABORTED): ")
 _SMALLER = "learner.batch_size, workers.num_envs, network.* or replay.capacity"
 
 
@@ -40,7 +41,9 @@ def describe(error: BaseException) -> str | None:
       return f"JAX: out of memory ({text}); lower {_SMALLER}, or run on the CPU with JAX_PLATFORMS=cpu"
     # A function of Python that a compiled one calls: XLA has its traceback as text.
     if callback := _CALLBACK.search(str(error)):
-      return one_line(callback[1])
+      kind, _, message = callback[1].partition(": ")
+      # A message of this program is printed without its class.
+      return one_line(message if hasattr(errors, kind.rpartition(".")[2]) else callback[1])
     return f"JAX: {text}"
   if isinstance(error, ValueError) and _raised_in(error).endswith("/jax/_src/config.py"):
     return f"JAX refuses its environment variables: {text}; correct or unset the variable"
@@ -49,8 +52,11 @@ def describe(error: BaseException) -> str | None:
 
 def _is_of_jax(error: BaseException) -> bool:
   """Returns whether the error is one of XLA's. Without JAX loaded, there is none."""
-  errors = sys.modules.get("jax.errors")
-  return errors is not None and isinstance(error, errors.JaxRuntimeError)
+  of_jax = sys.modules.get("jax.errors")
+  if of_jax is None:
+    return False
+  has_status = type(error) is ValueError and _STATUS.match(str(error)) is not None
+  return has_status or isinstance(error, of_jax.JaxRuntimeError)
 
 
 def _raised_in(error: BaseException) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from moozi.core.errors import reason_of
+from moozi.core.errors import one_line, reason_of
 from moozi.io.output import notice
 
 _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -31,6 +31,11 @@ def setup_logging(path: Path) -> None:
     root.addHandler(handler)
   logging.getLogger("moozi").setLevel(logging.INFO)
   logging.captureWarnings(True)
+
+
+def print_lines() -> None:
+  """Prints a record that no log file takes as one line on standard error, without a traceback."""
+  logging.lastResort = _LineHandler(logging.WARNING)  # type: ignore[assignment]
 
 
 @contextlib.contextmanager
@@ -61,6 +66,15 @@ def log_stream() -> IO[str]:
     if isinstance(handler, _ActorLogHandler) and handler.stream is not None:
       return handler.stream
   return sys.stderr
+
+
+class _LineHandler(logging.Handler):
+  def emit(self, record: logging.LogRecord) -> None:
+    try:
+      text, error = one_line(record.getMessage()), record.exc_info and record.exc_info[1]
+      notice(f"{text}: {type(error).__name__}: {one_line(error)}" if error else text)
+    except Exception:
+      self.handleError(record)
 
 
 class _ActorLogHandler(logging.FileHandler):

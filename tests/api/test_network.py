@@ -175,6 +175,8 @@ def test_export_where_it_cannot_be_written(tmp_path, monkeypatch):
   ):
     with pytest.raises(UserError, match=f"^path=.*{name}: {reason}"):
       _own_network(_linear).export(tmp_path / name)
+  with pytest.raises(UserError, match=r"^path='.*a\\x00b': has a NUL character; choose another path$"):
+    _own_network(_linear).export(f"{tmp_path}/a\0b")
   monkeypatch.setitem(sys.modules, "flatbuffers", None)
   with pytest.raises(UserError, match=r"flatbuffers is not installed; run pip install 'moozi\[export\]'$"):
     _own_network(_linear).export(tmp_path / "exported")

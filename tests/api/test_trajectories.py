@@ -145,6 +145,11 @@ def test_other_arguments(tmp_path, catch, episode):
   for arguments, message in (
     ((tmp_path, catch.env_spec, [episode]), r"path=.*: exists and is not overwritten"),
     ((tmp_path / "no" / "t", catch.env_spec, [episode]), r"path=.*: cannot be written"),
+    (
+      (tmp_path / "a\0b", catch.env_spec, [episode]),
+      r"^path='.*a\\x00b': has a NUL character; choose another",
+    ),
+    ((tmp_path / "a\0b" / "t", catch.env_spec, [episode]), r"^path='.*a\\x00b/t': has a NUL character"),
     ((tmp_path / "t", catch.env_spec, []), r"episodes: there are none"),
     ((tmp_path / "t", catch.env_spec, [{}]), r"episodes\[0\]: a dict; must be a moozi.Episode"),
     ((tmp_path / "t", catch, [episode]), r"spec: a .*; must be a moozi.EnvSpec"),

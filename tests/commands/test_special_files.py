@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import moozi
+from moozi.io import zoo
 from moozi.io.config import load_config
 from tests.tiny_run import RESUMABLE
 
@@ -118,3 +119,23 @@ def test_a_command_ends_in_a_line_or_does_without_the_file(trained, folder, cli,
         assert err.count("error: ") == 1, (what, err)
       for left in folder.iterdir():
         shutil.rmtree(left) if left.is_dir() else left.unlink()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_zoo_leaves_out_an_agent_whose_file_is_something_else(folder, cli, kind, monkeypatch):
+  agent = folder / "zoo" / "catch"
+  shutil.copytree(zoo.zoo_root() / "tiny" / "catch", agent)
+  monkeypatch.setattr(zoo, "zoo_root", lambda: folder / "zoo")
+  assert "zoo:tiny/catch" in cli("zoo")[1]
+  for path in [*sorted(agent.rglob("*")), agent]:
+    (folder / "kept").mkdir()
+    kept = path.rename(folder / "kept" / path.name)
+    KINDS[kind](path)
+    for options in ((), ("--json",)):
+      with limited((path, kind)):
+        status, out, err = cli("zoo", *options)
+      assert (status, "zoo:tiny/catch" in out, "Traceback" in err) == (0, False, False), (path, err)
+      assert len(err.splitlines()) <= 1, (path, err)
+    shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+    kept.rename(path)
+    kept.parent.rmdir()

@@ -3,9 +3,11 @@
 import errno
 
 import jax
+import numpy as np
 import pytest
 
 from moozi.commands.system_errors import describe
+from moozi.core.errors import EnvError
 
 CALLBACK = (
   "INTERNAL: CpuCallback error calling callback: Traceback (most recent call last):\n"
@@ -45,6 +47,9 @@ class WrappedError(Exception):
       "env.name=own: ",
       "no",
     ),
+    # As a compiled function raises it that was called before.
+    (ValueError(f"{CALLBACK}RuntimeError: Incorrect output shape"), "RuntimeError: Incorrect", "shape"),
+    (ValueError("RESOURCE_EXHAUSTED: Out of memory"), "JAX: out of memory (RESOURCE_EXHAUSTED: ", "=cpu"),
     (WrappedError(jax.errors.JaxRuntimeError("INTERNAL: no")), "JAX: INTERNAL: no", "no"),
   ],
 )
@@ -56,10 +61,41 @@ def test_error_is_one_line_with_a_way_out(error, start, end):
 
 
 @pytest.mark.parametrize(
-  "error", [ValueError("a defect"), RuntimeError("a defect"), FileNotFoundError(2, "a defect"), KeyError("x")]
+  "error",
+  [
+    ValueError("a defect"),
+    ValueError("a defect INTERNAL: no"),
+    RuntimeError("a defect"),
+    FileNotFoundError(2, "a defect"),
+    KeyError("x"),
+  ],
 )
 def test_defects_are_not_described(error):
   assert describe(error) is None
+
+
+@pytest.mark.parametrize("num_good", [0, 1, 2])
+@pytest.mark.parametrize(
+  ("error", "text"),
+  [(ValueError("a\nb"), "ValueError: a b"), (EnvError("env.name=own: no"), "env.name=own: no")],
+)
+def test_error_of_python_that_a_compiled_function_calls(num_good, error, text):
+  """JAX raises another type of error once the function has returned a result."""
+  num_calls = 0
+
+  def host(x):
+    nonlocal num_calls
+    num_calls += 1
+    if num_calls > num_good:
+      raise error
+    return x
+
+  called = jax.jit(lambda x: jax.pure_callback(host, x, x))
+  for _ in range(num_good):
+    called(np.float32(1)).block_until_ready()
+  with pytest.raises((ValueError, jax.errors.JaxRuntimeError)) as caught:
+    called(np.float32(1)).block_until_ready()
+  assert describe(caught.value) == text
 
 
 def test_invalid_variable_of_jax_is_named(monkeypatch):

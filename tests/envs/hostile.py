@@ -41,6 +41,19 @@ class Raises:
     return f"Raises({type(self.error).__name__})"
 
 
+def give(value: Any) -> Any:
+  """Returns the value, or raises the error that it stands for, without the traceback of earlier cases."""
+  if type(value) is Raises:
+    raise value.error.with_traceback(None)
+  return value
+
+
+def name_of(value: Any) -> str:
+  """Returns a text for the value, which may have none."""
+  kind = type(value)
+  return f"{value!r:.40}" if kind is Raises or kind.__module__ in ("builtins", "numpy") else kind.__name__
+
+
 class _Unreadable:
   """An object whose conversions all fail."""
 
@@ -179,9 +192,7 @@ class _Odd:
     if self._calls <= self._since:
       return own
     self.given = True
-    if isinstance(self._value, Raises):
-      raise self._value.error.with_traceback(None)  # otherwise that of all earlier cases
-    return self._value
+    return give(self._value)
 
 
 def number(value: Any) -> float | None:

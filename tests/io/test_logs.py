@@ -5,7 +5,8 @@ import warnings
 import pytest
 
 from moozi.core.errors import one_line
-from moozi.io.logs import log_stream, setup_logging
+from moozi.io.logs import log_stream, print_lines, setup_logging
+from tests.envs import hostile
 
 
 @pytest.fixture(autouse=True)
@@ -68,3 +69,25 @@ def test_half_of_a_surrogate_pair_is_escaped(tmp_path, capfd):
   assert "ValueError: \\ud800" in text
   assert "Logging error" not in capfd.readouterr().err
   assert one_line("\ud800 é") == "\\ud800 é"
+
+
+@pytest.mark.parametrize(
+  ("error", "text"),
+  [
+    (ValueError("a\nb"), "ValueError: a b"),
+    (hostile.MuteError(), "MuteError: MuteError"),
+    (UnicodeError("\ud800"), "UnicodeError: \\ud800"),
+    (hostile.Panic(), "Panic: Panic"),
+  ],
+)
+def test_without_a_log_file_a_record_is_one_line_on_stderr(monkeypatch, capsys, error, text):
+  monkeypatch.setattr(logging.getLogger(), "handlers", [])
+  monkeypatch.setattr(logging, "lastResort", logging.lastResort)
+  print_lines()
+  try:
+    raise error
+  except BaseException:
+    logging.getLogger("elsewhere").exception("a callback\n failed\x1b[2J")
+  logging.getLogger("elsewhere").warning("no error")
+  logging.getLogger("elsewhere").info("not seen")
+  assert capsys.readouterr() == ("", f"a callback failed?[2J: {text}\nno error\n")

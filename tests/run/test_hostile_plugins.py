@@ -27,6 +27,7 @@ from moozi.nn import custom
 from moozi.run import build
 from moozi.training.callbacks import make_callbacks
 from tests.envs import hostile
+from tests.envs.hostile import give
 from tests.tiny_run import TINY
 
 B, A, S, N = 2, 3, 5, 4
@@ -76,13 +77,6 @@ ODD = (
   len,
   types.SimpleNamespace(action=3),
 )
-
-
-def give(value: Any) -> Any:
-  """Returns the value, or raises the error that it stands for."""
-  if type(value) is hostile.Raises:
-    raise value.error.with_traceback(None)
-  return value
 
 
 def is_float(value: Any, *shape: int) -> bool:
@@ -292,10 +286,6 @@ def check(config, kind, place, value):
     assert is_right, "accepted"
 
 
-def name_of(value: Any) -> str:
-  return f"{value!r:.40}" if type(value).__module__ in ("builtins", "numpy") else type(value).__name__
-
-
 def failures(config, kind, place, values):
   """Returns a line for each value that is misread, or ends in another error than a UserError."""
   failed = []
@@ -305,7 +295,7 @@ def failures(config, kind, place, values):
     except KeyboardInterrupt:
       raise
     except BaseException as error:
-      failed.append(f"{place}={name_of(value)}: {type(error).__name__}: {str(error)[:150]}")
+      failed.append(f"{place}={hostile.name_of(value)}: {type(error).__name__}: {str(error)[:150]}")
   return failed
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from pydantic import Field
 
 from moozi.core.config import PositiveInt, Section
-from moozi.core.errors import UserError
+from moozi.core.errors import UserError, as_exceptions
 from moozi.core.spec import EnvSpec
 from moozi.core.text import pip_install, shell_command
 from moozi.envs.environment import Environment, Game, GameEnvironment
@@ -99,9 +99,9 @@ def is_game(game: str) -> bool:
         f"{where}: {module!r} is not a module name; MODULE:ID names the module that registers ID"
       )
     try:
-      with _quietly():
+      with _quietly(), as_exceptions():
         importlib.import_module(module)
-    except (Exception, SystemExit) as error:
+    except Exception as error:
       raise UserError(f"{where}: the module {module} cannot be imported: {one_line(error)}") from error
     if game_id not in registry:
       raise UserError(f"{where}: the module {module} registers no {game_id} in gymnasium")
@@ -127,33 +127,36 @@ def make_spec(game: str, options: Options) -> EnvSpec:
       has_variants=depend_on_testing(wrappers),
       draws=False,
     )
-    _make_and_draw(game, options).close()
+    _draw_and_close(game, options)
     return spec
   return _make_spec(game, options.model_dump_json())
 
 
 @functools.lru_cache(maxsize=64)
 def _make_spec(game: str, options: str) -> EnvSpec:
-  environment = _make_and_draw(game, Options.model_validate_json(options))
-  environment.close()
-  return environment.env_spec
+  return _draw_and_close(game, Options.model_validate_json(options))
 
 
-def _make_and_draw(game: str, options: Options) -> Environment:
-  """Makes an environment; with a `render_mode`, resets it and draws its picture, to find errors early."""
+def _draw_and_close(game: str, options: Options) -> EnvSpec:
+  """Returns the spec of an environment; with a `render_mode`, first resets it and draws its picture."""
   environment = make_environment(game, options)
-  if options.kwargs.get("render_mode") is None:
-    return environment
-  with contextlib.ExitStack() as on_error:
-    on_error.callback(environment.close)
-    where, given = f"env.name=gymnasium:{game}", f" with env.kwargs.kwargs={options.kwargs}"
-    try:
-      environment.reset()  # with render_mode=human, Gymnasium draws here
-    except (Exception, SystemExit) as error:
-      raise UserError(f"{where}: its picture cannot be drawn{given}: {one_line(error)}") from error
-    check_picture(environment, where, given)
-    on_error.pop_all()
-  return environment
+  with contextlib.ExitStack() as at_end:
+    at_end.callback(_close, environment)
+    if options.kwargs.get("render_mode") is not None:
+      where, given = f"env.name=gymnasium:{game}", f" with env.kwargs.kwargs={options.kwargs}"
+      try:
+        with as_exceptions():
+          environment.reset()  # with render_mode=human, Gymnasium draws here
+      except Exception as error:
+        raise UserError(f"{where}: its picture cannot be drawn{given}: {one_line(error)}") from error
+      check_picture(environment, where, given)
+    return environment.env_spec
+
+
+def _close(environment: Any) -> None:
+  """Closes an environment that is not used; a run logs an environment that cannot be closed."""
+  with contextlib.suppress(Exception), as_exceptions():
+    environment.close()
 
 
 def make_environment(game: str, options: Options) -> Environment:
@@ -163,10 +166,10 @@ def make_environment(game: str, options: Options) -> Environment:
   if options.max_episode_steps is not None:
     kwargs["max_episode_steps"] = options.max_episode_steps
   try:
-    with _quietly():
+    with _quietly(), as_exceptions():
       # MooZi makes the same checks. gymnasium's checker would warn at the first steps of each environment.
       env = gymnasium.make(game, disable_env_checker=True, **kwargs)
-  except (Exception, SystemExit) as error:
+  except Exception as error:
     if ".mujoco." in str(getattr(gymnasium.registry.get(game), "entry_point", "")):
       raise UserError(f"env.name={name}: {_CONTINUOUS}") from None
     given = f" with env.kwargs.kwargs={options.kwargs}" if options.kwargs else ""
@@ -179,7 +182,7 @@ def make_environment(game: str, options: Options) -> Environment:
       raise UserError(f"env.wrappers: return {type(wrapped).__name__}; must return a gymnasium.Env")
     return counting_own_rewards(wrap(name, wrapped), rewards, is_testing)
   except UserError:
-    env.close()
+    _close(env)
     raise
 
 

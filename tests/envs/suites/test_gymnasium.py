@@ -9,6 +9,7 @@ from dm_env import StepType
 from moozi.core.errors import EnvValueError, UserError
 from moozi.envs import registry
 from moozi.envs.suites import gymnasium as gymnasium_suite
+from tests.envs import hostile
 from tests.envs.contract import EnvironmentContract, IllegalActionsContract, play
 
 gymnasium = pytest.importorskip("gymnasium")
@@ -328,7 +329,7 @@ def test_module_that_registers_an_env(plugin):
 def test_module_that_exits(tmp_path, monkeypatch):
   (tmp_path / "moozi_exits.py").write_text("import sys\nsys.exit(0)\n")
   monkeypatch.syspath_prepend(tmp_path)
-  with pytest.raises(UserError, match="the module moozi_exits cannot be imported: 0"):
+  with pytest.raises(UserError, match="the module moozi_exits cannot be imported: SystemExit: 0"):
     registry.env_spec("gymnasium:moozi_exits:Walk-v0")
 
 
@@ -424,6 +425,23 @@ def without_reset(env):
 
   env.reset = reset
   return env
+
+
+@pytest.mark.parametrize("error", hostile.ERRORS[-6:], ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("method", ["__init__", "reset", "render", "close"])
+def test_any_error_of_a_registered_environment_is_one_line(plugin, monkeypatch, method, error):
+  def fail(*_, **__):
+    raise error.with_traceback(None)
+
+  monkeypatch.setattr(Walk, method, fail)
+  gymnasium_suite._make_spec.cache_clear()
+  name = "gymnasium:moozi_plugin:moozi_plugin/Walk-v0"
+  if method == "close":
+    registry.env_spec(name)
+  else:
+    with pytest.raises(UserError, match=rf"^env\.name={name}: .*cannot be (made|drawn) with [^\n]*$"):
+      registry.env_spec(name, kwargs={"render_mode": "rgb_array"})
+  gymnasium_suite._make_spec.cache_clear()
 
 
 def test_picture_is_drawn_once_for_the_spec(plugin, monkeypatch):

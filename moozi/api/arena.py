@@ -528,15 +528,14 @@ class _Results:
       return
     new = []
     for name, facts in agents.items():
-      stored = self._agents.get(name, {})
-      if differing := [key for key, value in facts.items() if stored.get(key, value) != value]:
+      stored = self._agents.get(name)
+      if stored is None:
+        new.append({"agent": name, **facts})
+      elif differing := [key for key, value in facts.items() if stored.get(key) != value]:
         raise UserError(
           f"{self._log.path}: {name} had other {' and '.join(differing)} in the stored games; choose another "
           "folder"
         )
-      # Files of earlier versions have fewer facts.
-      if not facts.keys() <= stored.keys():
-        new.append({"agent": name, **facts})
     if new:
       self._log.append(new)
 

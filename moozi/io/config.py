@@ -3,7 +3,6 @@
 import difflib
 import functools
 import json
-import logging
 import re
 import types
 import typing
@@ -20,16 +19,11 @@ from moozi.io.atomic_write import write_text
 from moozi.io.config_files import find_config, read_chain
 from moozi.io.plain_data import MAX_VALUES, dump_yaml, parse_yaml, size_problem
 
-_log = logging.getLogger("moozi.config")
-
 # How many wrong keys an error names after the first.
 _MOST_NAMED = 5
 _MAX_OVERRIDES = 1_000
 # Number of overrides, from the last one, that are tried to find the one that makes a configuration invalid.
 _MAX_BLAMED = 50
-
-# The new name of each renamed key, by its old name. Old names are accepted for one release.
-RENAMED_KEYS = {"reanalyze.way": "reanalyze.mode"}
 
 
 def load_config(path: str | Path | None, overrides: Sequence[str | Mapping[str, Any]] = ()) -> Config:
@@ -50,16 +44,12 @@ def load_config(path: str | Path | None, overrides: Sequence[str | Mapping[str, 
     raise UserError(
       f"{len(overrides):,} overrides; at most {_MAX_OVERRIDES:,} are allowed; use a file for more"
     )
-  # Keys are renamed before the merge, so that an override with the new name replaces a value that the file
-  # sets under the old name.
-  layers: list[Mapping[str, Any]] = []
-  for layer in () if path is None else read_chain(find_config(path)):
-    layers += _with_new_names([layer], f"{path}: ")
+  layers: list[Mapping[str, Any]] = [] if path is None else [*read_chain(find_config(path))]
   num_layers = len(layers)
   added = [_parse_override(x) if isinstance(x, str) else x for x in overrides]
   for settings in added:
     _refuse_large(settings, "")
-  layers += _with_new_names(added, "")
+  layers += added
   try:
     return _merge(layers, where)
   except UserError:
@@ -118,7 +108,6 @@ def config_from_dict(data: Mapping[str, Any], where: str | None = None) -> Confi
   prefix = f"{where}: " if where else ""
   _refuse_large(data, prefix)
   _refuse_objects(data, "", prefix)
-  (data,) = _with_new_names([data], prefix)
   data = _inherit(data)
   data = _with_integers(data, Config)
   try:
@@ -147,24 +136,6 @@ def _refuse_objects(data: Any, key: str, prefix: str) -> None:
       _refuse_objects(value, f"{key}[{i}]", prefix)
   elif data is not None and not isinstance(data, str | int | float):
     raise UserError(prefix + plugins.describe_object(key, data))
-
-
-def _with_new_names(layers: Sequence[Mapping[str, Any]], prefix: str) -> list[Mapping[str, Any]]:
-  """Returns the layers with old keys renamed, and logs a warning. Raises UserError if both names are set."""
-  out = list(layers)
-  for old, new in RENAMED_KEYS.items():
-    (section, old_name), new_name = old.split("."), new.rpartition(".")[2]
-    sections = [layer[section] for layer in out if isinstance(layer.get(section), Mapping)]
-    if not any(old_name in values for values in sections):
-      continue
-    if any(new_name in values for values in sections):
-      raise UserError(f"{prefix}{old}: was renamed to {new}, which is set too; remove {old}")
-    _log.warning("%s%s was renamed to %s; the old name is accepted until version 0.2", prefix, old, new)
-    for i, layer in enumerate(out):
-      if isinstance(values := layer.get(section), Mapping):
-        renamed = {(new_name if name == old_name else name): value for name, value in values.items()}
-        out[i] = {**layer, section: renamed}
-  return out
 
 
 def config_to_dict(config: Config) -> dict[str, Any]:

@@ -397,9 +397,8 @@ class ReplayBuffer:
       self.storage.set_state(part(state, "storage"))
     self.storage.set_delta(np.arange(self.storage.size), state["delta"])
     self._awaits_first[:] = state["waits"]
-    # States of older versions have no settings.
     has_deltas, has_weights = (
-      np.array_equal(state.get(name, own), own)
+      np.array_equal(state[name], own)
       for name, own in (("delta_settings", self._delta_settings), ("weight_settings", self._weight_settings))
     )
     if has_deltas and has_weights:
@@ -432,6 +431,5 @@ class ReplayBuffer:
 
 def window_of(state: State) -> tuple[float, float]:
   """Returns (window_share, window_min) of a buffer's state; window_min is 0 without a window."""
-  # States of older versions have no window: targets could start anywhere in the ring.
-  share, smallest = state.get("window", (1.0, 0))
+  share, smallest = state["window"]
   return float(share), float(smallest)

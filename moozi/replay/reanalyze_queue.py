@@ -70,12 +70,10 @@ class ReanalyzeQueue:
     }
 
   def set_state(self, state: State) -> None:
-    """Restores the pool of next positions; does nothing if the state has no pool."""
-    if "pool" in state:
-      self._pool = np.array(state["pool"], np.int64)
-      self._num_scans = int(state["num_scans"])
-      # States of older versions hold (order, version).
-      self._pool_for = int(np.ravel(state["pool_for"])[0])
+    """Restores the pool of next positions."""
+    self._pool = np.array(state["pool"], np.int64)
+    self._num_scans = int(state["num_scans"])
+    self._pool_for = int(state["pool_for"])
 
   def _pop(self, count: int, version: int) -> Int[np.ndarray, "M"]:
     """Takes up to `count` slots from the pool, and marks them as requested.

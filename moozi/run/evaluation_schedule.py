@@ -32,8 +32,7 @@ class Evaluations:
     self._has_final = self._has_noted_pictures = False
     if progress:
       self._schedule.set_state(part(progress, "evaluations"))
-      # Checkpoints from before version 0.1 have no bound.
-      self._best_bound = float(progress.get(BEST_BOUND, -math.inf))
+      self._best_bound = float(progress[BEST_BOUND])
 
   def is_due(self, env_steps: int) -> bool:
     """Returns whether an evaluation is due; never at the last step, which has the final evaluation."""

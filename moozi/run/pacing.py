@@ -192,7 +192,6 @@ class Pacer:
 
   def set_state(self, state: State) -> None:
     """Restores a state. If a ratio has changed, the steps until now keep the former ones."""
-    state = self.get_state() | dict(state)  # states of earlier versions lack the ratios and what they allowed
     self.env_steps = self.env_steps_requested = int(state["env_steps"])
     self.steps_lost = int(state["steps_lost"])
     self.started_at = None if state["started_at"] < 0 else int(state["started_at"])

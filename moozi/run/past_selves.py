@@ -141,9 +141,7 @@ class PastSelves:
       for params, net_state in [tree_of_state(template, part(state, str(i)))]
     ]
     if np.shape(state["drawn"]) == self._drawn.shape:
-      # States from before version 0.1 have the probability p.
-      weight = state["weight"] if "weight" in state else len(self.pool) * state["probability"]
-      self._drawn[:], self._weight[:] = state["drawn"], weight
+      self._drawn[:], self._weight[:] = state["drawn"], state["weight"]
       self._num_draws[:] = state["num_draws"]
 
 

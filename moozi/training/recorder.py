@@ -255,7 +255,7 @@ class Recorder:
     self._learning_since = None if state["learning_since"] < 0 else float(state["learning_since"])
     # Restores the counts of all kinds, including kinds outside FAULTS, such as one per non-finite term.
     self._faults |= {name: int(count) for name, count in state.items() if name.startswith(FAULT_PREFIX)}
-    self._guard.num_failures = int(state.get("num_disk_failures", 0))
+    self._guard.num_failures = int(state["num_disk_failures"])
     self._last_test = {name: float(value) for name, value in part(state, "last_test").items()}
     return int(state["env_steps"]), int(state["learner_steps"]), float(state["wall_s"])
 

@@ -63,11 +63,10 @@ class Resumed:
     if (
       best is None
       or steps_of(best.name) > int(self.recorder["env_steps"])
-      or best.evaluation not in (None, evaluation_terms(config))
+      or best.evaluation != evaluation_terms(config)
     ):
       self.state.progress[BEST_BOUND] = -math.inf
-    # Files from before version 0.1 have no bound.
-    elif best.bound is not None:
+    else:
       self.state.progress[BEST_BOUND] = best.bound
 
 

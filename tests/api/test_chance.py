@@ -41,9 +41,9 @@ def test_agent_searches_with_chance_nodes(run):
 @pytest.mark.slow
 def test_run_resumes_and_keeps_its_codes(run):
   assert moozi.resume(run.path, max_env_steps=384).summary["env_steps"] >= 384
-  with pytest.raises(UserError, match=r"another network: network.chance_codes is 3, expected 4"):
+  with pytest.raises(UserError, match=r"another network: network.chance.codes is 3, expected 4"):
     moozi.resume(run.path, **{"max_env_steps": 448, "chance.codes": 4})
-  with pytest.raises(UserError, match=r"another network: network.chance_encoder_size is .*, expected 8"):
+  with pytest.raises(UserError, match=r"another network: network.chance.encoder_size is None, expected 8"):
     moozi.resume(run.path, **{"max_env_steps": 448, "chance.encoder_size": 8})
 
 

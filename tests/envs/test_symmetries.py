@@ -150,7 +150,7 @@ class TestPlaces:
         board_symmetries((name,), (3, 3, 1), 3, "columns")
 
   def test_is_not_written(self):
-    """Trajectories and checkpoints of earlier versions stay readable."""
+    """Checkpoints and trajectories identify an environment by what is compared."""
     spec = registry.env_spec("open_spiel:tic_tac_toe")
     assert not {"action_places", "symmetries"} & set(spec.to_dict())
     assert spec == dataclasses.replace(spec, action_places="none")

@@ -15,9 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from moozi.core.config import CheckpointConfig, Config, EnvConfig
+from moozi.core.config import CheckpointConfig
 from moozi.core.errors import UserError
-from moozi.core.spec import EnvSpec
+from moozi.envs.registry import env_spec
 from moozi.io.checkpoints import (
   ARRAYS,
   MANIFEST,
@@ -32,6 +32,7 @@ from moozi.io.checkpoints import (
   read_checkpoint_info,
   save_checkpoint,
 )
+from moozi.io.config import load_config
 from moozi.io.metrics import read_metrics
 from moozi.io.plain_data import read_yaml
 from moozi.io.run_directory import RunDirectory
@@ -302,26 +303,29 @@ def test_first_different_key_is_named(saved):
   load_checkpoint(saved, make_state(), {"network": META["network"], "spec": META["spec"]})
 
 
-@pytest.mark.parametrize("is_perfect_information", [True, False])
-def test_old_manifest_without_perfect_information_is_accepted(tmp_path, is_perfect_information):
-  config = Config(env=EnvConfig(name="open_spiel:kuhn_poker"))
-  facts = {
-    "name": "open_spiel:kuhn_poker",
-    "frame_shape": [1, 1, 12],
-    "frame_dtype": "bool",
-    "num_env_actions": 2,
-    "num_players": 2,
-    "action_names": ["Pass", "Bet"],
-  }
-  later = {"action_offsets", "center_frames", "conv_policy", "mover_view"}
-  network = config.network.model_dump(mode="json", exclude=later)
-  meta = META | {"algorithm": "muzero", "spec": facts, "network": network}
-  path = save_checkpoint(tmp_path, "older", {"x": np.zeros(2)}, meta)
-  facts = {key: tuple(value) if isinstance(value, list) else value for key, value in facts.items()}
-  spec = EnvSpec(**facts, is_perfect_information=is_perfect_information)
-  assert read_checkpoint_info(path, expected_of(config, spec)).env_steps == 10
-  with pytest.raises(UserError, match=r"another environment: spec\.num_env_actions is 2, expected 3"):
-    read_checkpoint_info(path, expected_of(config, EnvSpec(**facts | {"num_env_actions": 3})))
+@pytest.mark.parametrize(
+  "overrides",
+  [
+    [],
+    ["algorithm=ppo"],
+    ["algorithm=ppo", "ppo.value_loss=categorical", "ppo.clip_value=false"],
+    ["algorithm=q_learning"],
+    ["network.kind=mlp", "chance.codes=3"],
+  ],
+)
+def test_every_fact_of_a_manifest_is_expected(tmp_path, overrides):
+  """No key has a value that a manifest may leave out."""
+  config = load_config(None, ["env.name=tiny:catch", *overrides])
+  expected = expected_of(config, env_spec("tiny:catch"))
+  path = save_checkpoint(tmp_path, "step_10", {"x": np.zeros(2)}, META | expected)
+  assert read_checkpoint_info(path, expected).env_steps == 10
+  assert {"is_perfect_information", "num_seats"} <= expected["spec"].keys()
+  for kind, facts in (("environment", "spec"), ("network", "network")):
+    for name in expected[facts]:
+      cut = expected | {facts: {key: x for key, x in expected[facts].items() if key != name}}
+      path = save_checkpoint(tmp_path, "cut", {"x": np.zeros(2)}, META | cut)
+      with pytest.raises(UserError, match=rf"a checkpoint of another {kind}: {facts}\.{name} is missing"):
+        read_checkpoint_info(path, expected)
 
 
 def test_different_leaf_is_named(saved):

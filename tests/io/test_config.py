@@ -537,23 +537,12 @@ def test_partial_section_keeps_its_defaults():
   assert config.planners.train == default.planners.train
 
 
-def test_renamed_key_warns(caplog):
-  config = load_config(None, ["reanalyze.way=replayed"])
-  assert config.reanalyze.mode == "replayed"
-  assert "reanalyze.way was renamed to reanalyze.mode" in caplog.text
-
-
-@pytest.mark.parametrize("name", ["way", "mode"])
-def test_override_replaces_a_renamed_key_of_a_file(tmp_path, name):
-  """An override may use the old or the new name of a key that a saved configuration has by its old name."""
-  path = write(tmp_path / "config.yaml", "reanalyze:\n  way: gather\n  ratio: 0.5\n")
-  config = load_config(path, [f"reanalyze.{name}=replayed"])
-  assert (config.reanalyze.mode, config.reanalyze.ratio) == ("replayed", 0.5)
-
-
-def test_both_names_of_a_key_are_refused():
-  with pytest.raises(UserError, match=r"reanalyze\.way: was renamed to reanalyze\.mode, which is set too"):
-    load_config(None, ["reanalyze.way=replayed", "reanalyze.mode=gather"])
+def test_a_key_has_one_name(tmp_path):
+  with pytest.raises(UserError, match=r"^reanalyze\.way: unknown key"):
+    load_config(None, ["reanalyze.way=replayed"])
+  path = write(tmp_path / "config.yaml", "reanalyze:\n  way: gather\n")
+  with pytest.raises(UserError, match=r"config\.yaml: reanalyze\.way: unknown key"):
+    load_config(path, ["reanalyze.mode=replayed"])
 
 
 def _num_calls(function: Callable[[], object]) -> int:

@@ -57,7 +57,7 @@ def run(tmp_path) -> RunDirectory:
   writer = TrajectoryWriter(run.trajectories_path, spec)
   writer.append(segment_of(random_lanes(0, 3, 5, spec), 0, 5, spec), 0)
   writer.close()
-  (run.checkpoints_path / BEST).write_text('{"name": "step_10"}\n')
+  (run.checkpoints_path / BEST).write_text('{"name": "step_10", "bound": 0.5, "evaluation": {}}\n')
   (run.gifs_path / "a.gif").write_bytes(b"GIF89a")
   (run.path / "events.out").write_bytes(b"")
   return run

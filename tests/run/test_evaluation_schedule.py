@@ -9,7 +9,7 @@ import pytest
 from moozi.core.config import Config
 from moozi.core.errors import EnvError
 from moozi.evaluation.evaluator import EvaluationResult
-from moozi.run.evaluation_schedule import Evaluations
+from moozi.run.evaluation_schedule import BEST_BOUND, Evaluations
 from moozi.run.events import Evaluated, Faulted, StateReady
 
 TRAINING = types.SimpleNamespace(learner_step=7)
@@ -137,7 +137,7 @@ def test_resume_restores_schedule_and_best():
 
 
 def test_a_shorter_period_applies_at_once():
-  progress = {"env_steps": 130.0, "evaluations/next": 1e9}
+  progress = {"env_steps": 130.0, "evaluations/next": 1e9, BEST_BOUND: 0.5}
   assert not make(progress).is_due(199)
   assert make(progress).is_due(200)
   assert not make(progress | {"evaluations/next": 200.0}).is_due(199)

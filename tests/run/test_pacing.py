@@ -143,16 +143,6 @@ def test_a_resume_without_reanalyze_drops_the_missing_positions():
   assert resumed.is_complete
 
 
-def test_states_of_earlier_versions_have_no_ratios():
-  pacer, round_steps = make_pacer(4.0, share=0.5)
-  play(pacer, round_steps, 50)
-  state = pacer.get_state()
-  names = ("env_steps", "steps_lost", "samples_done", "positions_done", "started_at")
-  other, _ = make_pacer(4.0, share=0.5)
-  other.set_state({name: state[name] for name in names})
-  assert other.get_state() == state
-
-
 @settings(max_examples=12)
 @given(
   share=st.sampled_from([0.01, 0.2, 0.5, 0.8, 0.95, 0.99]),

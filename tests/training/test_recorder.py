@@ -155,8 +155,7 @@ def test_checkpoint_metadata(recorded):
   (checkpoint,) = list_checkpoints(run.checkpoints_path)
   assert checkpoint.env_steps == 100
   assert checkpoint.meta["spec"]["name"] == "tiny:catch"
-  absent = {"action_offsets", "center_frames", "conv_policy", "mover_view"}  # false
-  assert checkpoint.meta["network"] == Config().network.model_dump(mode="json", exclude=absent)
+  assert checkpoint.meta["network"] == Config().network.model_dump(mode="json")
   assert checkpoint.meta["config"] == config_to_dict(run.load_config())
   assert checkpoint.meta["config"]["logging"]["period_s"] == 1e-9
   assert checkpoint.meta.get("commit") == code_commit()
@@ -486,7 +485,7 @@ def test_resume_keeps_steps_that_were_written_before_the_checkpoint(tmp_path):
   again.observe(collected(21, 7, 12))
   again.close()
   assert open_trajectories(run.path).lane_steps == {0: 12, 1: 12, 2: 12}
-  # Checkpoints of earlier versions have no positions of lanes, only the number of steps.
+  # A run that saved no trajectories before has no positions of lanes.
   Recorder(
     config, spec, run, Display(), start=0.0, resumed=Resumed(state=None, recorder=before, store=None)
   ).close()

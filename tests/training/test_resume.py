@@ -139,15 +139,19 @@ def test_damaged_trajectories_are_refused_before_a_change(run):
   ("best", "bound"),
   [
     ({"name": "step_000000160", "bound": 77.0}, 77.0),
-    ({"name": "step_000000160"}, 33.0),
+    ({"name": "step_000000160", "bound": -np.inf}, -np.inf),
+    ({"name": "step_000000160"}, -np.inf),
+    ({"name": "step_000000160", "bound": "77"}, -np.inf),
+    ({"name": "step_000000160", "bound": 77.0, "evaluation": None}, -np.inf),
     ({"name": "step_000000192", "bound": 77.0}, -np.inf),
   ],
 )
 def test_best_is_that_of_the_best_checkpoint(run, best, bound):
   """An evaluation with Ray may be recorded after a state that was saved later in environment steps."""
+  resumed, directory = load(run), RunDirectory.open(run)
+  best = {"evaluation": evaluation_terms(directory.load_config())} | best
   (run / "checkpoints" / "best.json").write_text(json.dumps(best))
   (run / "checkpoints" / "step_000000192").mkdir()
-  resumed, directory = load(run), RunDirectory.open(run)
   resumed.state.progress[BEST_BOUND] = 33.0
   resumed.restore_best(directory.load_config(), directory)
   assert resumed.state.progress[BEST_BOUND] == bound
@@ -232,7 +236,9 @@ def test_repeated_steps_replace_their_checkpoints(cli, run):
   assert [info.env_steps for info in removed] == [128, 160]
   for info in removed:
     shutil.rmtree(info.path)
-  (run / "checkpoints" / "best.json").write_text('{"name": "step_000000160"}\n')
+  (run / "checkpoints" / "best.json").write_text(
+    json.dumps({"name": "step_000000160", "bound": 77.0, "evaluation": {}})
+  )
   times = {p.name: p.stat().st_mtime_ns for p in (run / "checkpoints").glob("step_*")}
   status, _, err = cli("train", "--resume", run, "max_env_steps=160")
   assert status == 0, err

@@ -186,19 +186,9 @@ def read_checkpoint_info(path: Path, expected: Mapping[str, Any] | None = None) 
 def expected_of(config: Config, spec: EnvSpec) -> dict[str, Any]:
   """Returns the entries of `meta` that identify a run's algorithm, environment and network."""
   network = config.network.model_dump(mode="json")
-  # A manifest without one of these keys means false.
-  for key in ("action_offsets", "center_frames", "conv_policy", "mover_view"):
-    if not network[key]:
-      del network[key]
   if config.algorithm == "ppo":
-    network = config.ppo.network.model_dump(mode="json") | {"history_length": config.ppo.history_length}
-    # A manifest without one of these keys means its default.
-    if not config.ppo.scale_frames:
-      network["scale_frames"] = False
-    if config.ppo.conv_stride != 1:
-      network["conv_stride"] = config.ppo.conv_stride
-    if config.ppo.layer_norm:
-      network["layer_norm"] = True
+    names = {"history_length", "scale_frames", "conv_stride", "layer_norm"}
+    network = config.ppo.network.model_dump(mode="json") | config.ppo.model_dump(mode="json", include=names)
     if config.ppo.value_loss == "categorical":
       network["scalar_transform"] = config.scalar_transform.model_dump(mode="json")
   if config.algorithm == "q_learning":
@@ -208,17 +198,10 @@ def expected_of(config: Config, spec: EnvSpec) -> dict[str, Any]:
       network["capacity"] = options.capacity
     else:
       network |= {"dueling": options.dueling, "layers": options.network.model_dump(mode="json")}
-  if config.chance.codes:  # a manifest without these keys means the defaults
-    network["chance_codes"] = config.chance.codes
-    if config.chance.reward_from != "outcome":
-      network["chance_reward_from"] = config.chance.reward_from
-    if config.chance.encoder_size is not None:
-      network["chance_encoder_size"] = config.chance.encoder_size
-  # Older manifests lack is_perfect_information; the environment's name implies it.
-  env = {key: value for key, value in spec.to_dict().items() if key != "is_perfect_information"}
-  if not spec.num_seats:  # older manifests lack num_seats; a manifest without it means 0
-    del env["num_seats"]
-  return {"algorithm": config.algorithm, "spec": env, "network": network}
+  if config.chance.codes:
+    names = {"codes", "reward_from", "encoder_size"}
+    network["chance"] = config.chance.model_dump(mode="json", include=names)
+  return {"algorithm": config.algorithm, "spec": spec.to_dict(), "network": network}
 
 
 def describe_run(config: Config, spec: EnvSpec) -> dict[str, Any]:

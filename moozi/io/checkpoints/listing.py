@@ -104,8 +104,8 @@ class Best:
   """The best checkpoint by evaluation."""
 
   name: str
-  bound: float | None  # lower bound of its mean return; None if it is not recorded
-  evaluation: dict[str, Any] | None  # settings of its evaluation; None if they are not recorded
+  bound: float  # lower bound of its mean return
+  evaluation: dict[str, Any]  # settings of its evaluation
 
 
 def read_best(directory: Path) -> Best | None:
@@ -113,10 +113,11 @@ def read_best(directory: Path) -> Best | None:
   try:
     best = read_json_object(directory / BEST)
     check_name(best["name"], "checkpoint")
+    found = best["name"], best["bound"], best["evaluation"]
   except (OSError, ValueError, KeyError, TypeError, UserError):
     return None
-  bound, evaluation = best.get("bound"), best.get("evaluation")
-  bound = bound if isinstance(bound, float) else None
-  evaluation = evaluation if isinstance(evaluation, dict) else None
-  names = best["name"], best["name"] + PARAMS_ONLY
+  name, bound, evaluation = found
+  if not isinstance(bound, float) or not isinstance(evaluation, dict):
+    return None
+  names = name, name + PARAMS_ONLY
   return next((Best(name, bound, evaluation) for name in names if (directory / name).is_dir()), None)

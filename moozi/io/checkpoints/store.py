@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+import types
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -58,7 +59,7 @@ class CheckpointStore:
     directory: Path,
     config: CheckpointConfig,
     resume: ResumeStore | None = None,
-    evaluation: Mapping[str, Any] | None = None,
+    evaluation: Mapping[str, Any] = types.MappingProxyType({}),
   ) -> None:
     """Opens the folder, and reads its milestones.
 
@@ -129,8 +130,8 @@ class CheckpointStore:
     os.rename(partial, kept)
     self._write_best(kept.name, best.bound, best.evaluation)
 
-  def _write_best(self, name: str, bound: float | None, evaluation: Mapping[str, Any] | None) -> None:
-    best = {"name": name, "bound": bound, "evaluation": evaluation}
+  def _write_best(self, name: str, bound: float, evaluation: Mapping[str, Any]) -> None:
+    best = {"name": name, "bound": bound, "evaluation": dict(evaluation)}
     write_text(self._directory / BEST, json.dumps(best) + "\n")
 
   def _prune(self) -> None:

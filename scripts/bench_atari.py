@@ -118,7 +118,6 @@ def agent_parts(config: Any, min_s: float = 0.5) -> dict[str, float]:
   segment = TrajectorySample(
     frame=np.zeros((*lead, *spec.frame_shape), spec.frame_dtype),
     last_reward=np.zeros(lead, np.float32),
-    last_discount=np.ones(lead, np.float32),
     is_first=np.zeros(lead, bool),
     is_last=np.zeros(lead, bool),
     is_truncated=np.zeros(lead, bool),

@@ -217,7 +217,6 @@ def _steps(where: str, spec: EnvSpec, episode: Episode, discount: float, is_firs
   steps = TrajectorySample(
     frame=frames,
     last_reward=np.concatenate([np.zeros(1, np.float32), rewards]),
-    last_discount=np.where(is_end & is_terminal, 0, 1).astype(np.float32),
     is_first=(np.arange(length + 1) == 0) & (not episode.is_continued),
     is_last=is_end,
     is_truncated=is_end & (not is_terminal),

@@ -19,7 +19,6 @@ class BatchedTimeStep:
   Attributes:
     frame: the observation.
     last_reward: env units; received on entering this frame, by the player who moved.
-    last_discount: dm_env's discount, not the agent's; 0 on a terminal frame, else 1.
     is_first: the agent's history starts at this frame.
     is_last: the action on this frame is discarded; the next step resets.
     is_truncated: the frame is last, but the task has not ended (a time limit).
@@ -29,7 +28,6 @@ class BatchedTimeStep:
 
   frame: Shaped[AnyArray, "B H W C"]
   last_reward: Float32[AnyArray, "B"]
-  last_discount: Float32[AnyArray, "B"]
   is_first: Bool[AnyArray, "B"]
   is_last: Bool[AnyArray, "B"]
   is_truncated: Bool[AnyArray, "B"]
@@ -41,7 +39,7 @@ class BatchedTimeStep:
 class StepSample:
   """One acted step of B environments: the time step, the search's result, and the action.
 
-  The first eight fields are BatchedTimeStep's.
+  The first seven fields are BatchedTimeStep's.
 
   Attributes:
     root_value: env units, for the player to move; 0 on a terminal frame.
@@ -54,7 +52,6 @@ class StepSample:
 
   frame: Shaped[AnyArray, "*T B H W C"]
   last_reward: Float32[AnyArray, "*T B"]
-  last_discount: Float32[AnyArray, "*T B"]
   is_first: Bool[AnyArray, "*T B"]
   is_last: Bool[AnyArray, "*T B"]
   is_truncated: Bool[AnyArray, "*T B"]

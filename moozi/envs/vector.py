@@ -226,7 +226,7 @@ class SyncVectorEnvironment(VectorEnvironment):
     is_first = step.step_type is StepType.FIRST
     out.is_first[i] = is_first and not is_continued
     out.last_reward[i] = 0.0 if is_first else step.reward
-    out.last_discount[i], out.is_last[i], out.is_truncated[i] = 1.0, False, False
+    out.is_last[i], out.is_truncated[i] = False, False
     if step.step_type is StepType.LAST:
       mark_end(out, i, is_truncated=bool(step.discount))
 
@@ -325,7 +325,6 @@ def blank_step(spec: EnvSpec, num_envs: int) -> BatchedTimeStep:
   return BatchedTimeStep(
     frame=np.zeros((num_envs, *spec.frame_shape), spec.frame_dtype),
     last_reward=np.zeros(num_envs, np.float32),
-    last_discount=np.ones(num_envs, np.float32),
     is_first=np.zeros(num_envs, bool),
     is_last=np.zeros(num_envs, bool),
     is_truncated=np.zeros(num_envs, bool),
@@ -353,12 +352,11 @@ def cut_lanes(before: Any, after: BatchedTimeStep) -> Bool[np.ndarray, "B"]:
 
 
 def mark_end(step: BatchedTimeStep, i: int, is_truncated: bool) -> None:
-  """Marks row i as an end, in place. A terminal frame gets discount 0 and the dummy as only legal action."""
+  """Marks row i as an end, in place. A terminal frame gets the dummy as the only legal action."""
   step.is_last[i] = True
   if is_truncated:
     step.is_truncated[i] = True
     return
-  step.last_discount[i] = 0.0
   step.legal_actions_mask[i] = False
   step.legal_actions_mask[i, DUMMY_ACTION] = True
 

@@ -7,7 +7,7 @@ computed with zeros in place of the digest.
 Each tensor is one column (a field of all steps), compressed with zlib. A column has one row per step. Before
 compression, its bytes are transposed: the first byte of all steps, then the second, and so on. Bytes that
 change little from step to step then take almost no space. Booleans are packed to bits. The encoding is
-lossless. `last_discount` is not stored, because it follows from `is_last` and `is_truncated`.
+lossless.
 """
 
 import dataclasses
@@ -118,8 +118,6 @@ def read_steps(info: TrajectoryFile) -> list[TrajectorySample]:
     out = {name: _unpack(packed[name], (n, *shape), dtype) for name, (shape, dtype) in columns.items()}
   except (safetensors.SafetensorError, zlib.error, ValueError, KeyError, TypeError):
     raise damaged from None
-  terminal = out["is_last"] & ~out["is_truncated"]
-  out["last_discount"] = np.where(terminal, 0, 1).astype(np.float32)
   stops = np.cumsum([span.num_steps for span in info.spans])[:-1]
   parts = zip(*(np.split(array, stops) for array in out.values()), strict=True)
   return [TrajectorySample(**dict(zip(out, arrays, strict=True))) for arrays in parts]

@@ -330,7 +330,6 @@ class LaneStorage:
     out["frame"] = self._decode_frames(out["frame"])
     out["legal_actions_mask"] = self.legal_actions_mask(slot)
     out["to_play"] = out["to_play"].astype(np.int32)
-    out["last_discount"] = np.where(out["is_last"] & ~out["is_truncated"], 0, 1).astype(np.float32)
     return TrajectorySample(**out)
 
   def get_searched(self) -> dict[str, np.ndarray]:

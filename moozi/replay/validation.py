@@ -16,7 +16,7 @@ from moozi.core.spec import DUMMY_ACTION, EnvSpec
 # A float32 softmax over thousands of actions sums to one within this tolerance.
 _SUM_TOLERANCE = 1e-3
 _DTYPES = {
-  **dict.fromkeys(("last_reward", "last_discount", "root_value", "action_probs"), "float32"),
+  **dict.fromkeys(("last_reward", "root_value", "action_probs"), "float32"),
   **dict.fromkeys(("is_first", "is_last", "is_truncated", "legal_actions_mask"), "bool"),
   **dict.fromkeys(("to_play", "action", "acted_version", "searched_version"), "int32"),
 }
@@ -164,10 +164,9 @@ def _check_ends(segment: TrajectorySample) -> None:
   is_last, is_truncated = np.asarray(segment.is_last), np.asarray(segment.is_truncated)
   if (is_truncated & ~is_last).any():
     raise ValueError("is_truncated on a frame that is not is_last")
-  terminal = is_last & ~is_truncated
-  if (np.asarray(segment.last_discount) != np.where(terminal, 0, 1)).any():
-    raise ValueError("last_discount must be 0 on terminal frames and 1 on all others")
   if (np.asarray(segment.action)[is_last] != DUMMY_ACTION).any():
     raise ValueError("action on an episode's last frame must be the dummy")
+  if (np.asarray(segment.legal_actions_mask)[..., DUMMY_ACTION] != is_last & ~is_truncated).any():
+    raise ValueError("the dummy must be legal on terminal frames and illegal on all others")
   if (np.asarray(segment.is_first)[1:] & ~is_last[:-1]).any():
     raise ValueError("is_first after a frame that is not is_last")

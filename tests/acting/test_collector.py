@@ -61,7 +61,6 @@ def test_terminal_frames_have_the_dummy_and_value_zero(corridor):
   assert (steps["root_value"][terminal] == 0).all()
   np.testing.assert_array_equal(steps["action_probs"][terminal], np.eye(3)[[0] * terminal.sum()])
   assert (steps["legal_actions_mask"][terminal] == [True, False, False]).all()
-  assert (steps["last_discount"][terminal] == 0).all()
 
 
 def test_truncated_frames_keep_their_search(corridor):
@@ -69,7 +68,6 @@ def test_truncated_frames_keep_their_search(corridor):
   truncated = steps["is_truncated"]
   assert truncated.any()
   assert (steps["action"][truncated] == 0).all()
-  assert (steps["last_discount"][truncated] == 1).all()
   assert (steps["action_probs"][truncated][:, 0] == 0).all()
   np.testing.assert_allclose(steps["action_probs"][truncated].sum(-1), 1, rtol=1e-5)
 

@@ -44,7 +44,6 @@ def test_failure_truncates_the_episode(collected):
       "is_last",
       "is_truncated",
       "action",
-      "last_discount",
       "action_probs",
     )
   }
@@ -52,7 +51,6 @@ def test_failure_truncates_the_episode(collected):
   assert steps["is_truncated"][cut].all()
   assert steps["is_last"][cut].all()
   assert (steps["action"][cut] == 0).all()
-  assert (steps["last_discount"][cut] == 1).all()
   # The search's policy on the truncated frame is kept: the dummy action has probability 0.
   assert (steps["action_probs"][cut][:, 0] == 0).all()
   assert steps["is_first"][cut + 1].all()

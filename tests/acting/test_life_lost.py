@@ -102,7 +102,6 @@ def test_targets_end_at_the_loss_of_a_life(game, request):
   _, replay, steps, _, _ = request.getfixturevalue(game)
   terminal = steps["is_last"] & ~steps["is_truncated"]
   assert (steps["action"][terminal] == 0).all()
-  assert (steps["last_discount"][terminal] == 0).all()
   target = replay.sample(400)
   for row in range(400):
     lane, t = divmod(int(target.slot[row]), replay.lane_capacity)

@@ -237,7 +237,7 @@ def check_vector(env: VectorEnvironment, num_steps: int, has_lives: bool = False
   for step, after in itertools.pairwise(steps):
     assert step.is_last[after.is_first].all()
     is_continued = step.is_last & ~after.is_first
-    assert (step.last_discount[is_continued] == 0).all()
+    assert not step.is_truncated[is_continued].any()
     assert not after.is_last[is_continued].any()
     assert (after.last_reward[is_continued] == 0).all()
     num_continued += int(is_continued.sum())
@@ -252,8 +252,6 @@ def _check_step(step: BatchedTimeStep, env: VectorEnvironment) -> None:
   assert step.frame.dtype == spec.frame_dtype
   assert step.last_reward.shape == shape
   assert step.last_reward.dtype == np.float32
-  assert step.last_discount.shape == shape
-  assert step.last_discount.dtype == np.float32
   for flag in (step.is_first, step.is_last, step.is_truncated):
     assert flag.shape == shape
     assert flag.dtype == bool
@@ -262,7 +260,6 @@ def _check_step(step: BatchedTimeStep, env: VectorEnvironment) -> None:
   assert step.legal_actions_mask.shape == (*shape, spec.num_actions)
   assert step.legal_actions_mask.dtype == bool
   terminal = step.is_last & ~step.is_truncated
-  np.testing.assert_array_equal(step.last_discount, np.where(terminal, 0.0, 1.0))
   assert not (step.is_truncated & ~step.is_last).any()
   assert not (step.is_first & step.is_last).any()
   assert (step.last_reward[step.is_first] == 0).all()

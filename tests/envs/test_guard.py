@@ -54,7 +54,7 @@ def test_replacement_leaves_other_envs_alone():
   assert cut == [3]
   assert vector.num_faults == 1
   first = steps[4]
-  assert (first.is_first[1], first.last_reward[1], first.last_discount[1]) == (True, 0.0, 1.0)
+  assert (first.is_first[1], first.last_reward[1], first.is_last[1]) == (True, 0.0, False)
   assert first.frame[1].tolist() == [[[0.0, made[2] % 1000]]]
   assert made[:2] == [10, 20]
   assert made[2] not in (10, 20)

@@ -13,7 +13,6 @@ from tests.envs.environments import make_lives, make_nim
 FIELDS = (
   "frame",
   "last_reward",
-  "last_discount",
   "is_first",
   "is_last",
   "is_truncated",
@@ -106,8 +105,8 @@ def test_lanes_take_the_next_trajectory_and_idle_at_the_end():
     num_idle += idle.sum()
     assert step.legal_actions_mask[idle, 0].all()
     assert not step.legal_actions_mask[idle, 1:].any()
-    assert (step.last_discount[idle] == 0).all()
     assert step.is_last[idle].all()
+    assert not step.is_truncated[idle].any()
     assert not step.frame[idle].any()
     step = env.step(random_agent_actions(step, random))
   assert sorted(shown) == [(k, t) for k, n in enumerate(lengths) for t in range(n)]

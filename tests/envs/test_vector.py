@@ -62,7 +62,7 @@ def test_continued_game_is_not_first():
   for _ in range(100):
     np.testing.assert_array_equal(step.frame[0], row.observation.frame)
     assert step.is_first.item() == (row.first() and not row.observation.is_continued)
-    assert step.last_discount.item() == (0.0 if row.discount == 0.0 else 1.0)
+    assert (step.is_last & ~step.is_truncated).item() == (row.discount == 0.0)
     assert step.last_reward.item() == (row.reward or 0.0)
     num_continued += row.observation.is_continued
     step, row = vector.step(np.array([2])), single.step(1)
@@ -126,24 +126,23 @@ def test_terminal_frame_then_first_frame():
   vector.reset()
   step = vector.step(np.array([1, 2]))
   assert step.is_last.tolist() == [True, False]
-  assert step.last_discount.tolist() == [0.0, 1.0]
+  assert step.is_truncated.tolist() == [False, False]
   assert step.last_reward.tolist() == [np.float32(0.1), 0.0]
   assert step.legal_actions_mask.tolist() == [[True, False, False], [False, True, True]]
   step = vector.step(np.array([0, 2]))
   assert step.is_first.tolist() == [True, False]
   assert step.last_reward.tolist() == [0.0, 0.0]
-  assert step.last_discount.tolist() == [1.0, 1.0]
+  assert step.is_last.tolist() == [False, False]
   assert step.frame[:, 0, :4, 0].tolist() == [[False, True, False, False], [False, False, False, True]]
 
 
-def test_truncated_frame_keeps_actions_and_discount():
+def test_truncated_frame_keeps_actions():
   vector = make_vector("tiny:corridor", {"max_episode_steps": 2}, 1, seed=0)
   vector.reset()
   vector.step(np.array([2]))
   step = vector.step(np.array([2]))
   assert step.is_last.item()
   assert step.is_truncated.item()
-  assert step.last_discount.item() == 1.0
   assert step.legal_actions_mask.tolist() == [[False, True, True]]
   assert step.frame[0, 0, 3, 0]
   assert vector.step(np.array([0])).is_first.item()
@@ -231,7 +230,7 @@ def test_idle_env_shows_a_blank_end_and_is_not_reset(monkeypatch):
   assert any(step.is_first[0] for step in steps[1:])
   for step in steps:
     assert (step.is_first[1], step.is_last[1], step.is_truncated[1]) == (False, True, False)
-    assert (step.last_reward[1], step.last_discount[1]) == (0.0, 0.0)
+    assert step.last_reward[1] == 0.0
     assert not step.frame[1].any()
     assert step.legal_actions_mask[1].tolist() == [True, False, False, False]
 

@@ -119,7 +119,6 @@ def segment_of(lanes: list[list[Step]], first: int, stop: int, spec: EnvSpec) ->
   return TrajectorySample(
     frame=field(lambda s: s.frame, spec.frame_dtype),
     last_reward=field(lambda s: s.reward, np.float32),
-    last_discount=np.where(terminal, 0, 1).astype(np.float32),
     is_first=field(lambda s: s.is_first, bool),
     is_last=is_last,
     is_truncated=is_truncated,

@@ -135,7 +135,8 @@ class JaxDmEnvironment(Environment):
     if row.is_first:
       return TimeStep(StepType.FIRST, None, None, observation)
     kind = StepType.LAST if self._is_last else StepType.MID
-    return TimeStep(kind, float(row.last_reward), float(row.last_discount), observation)
+    discount = 0.0 if self._is_last and not row.is_truncated else 1.0
+    return TimeStep(kind, float(row.last_reward), discount, observation)
 
 
 def _host_device() -> jax.Device:

@@ -135,7 +135,6 @@ class JaxEnvironment:
     row: dict[str, Any] = {
       "frame": self.rules.frame(game).astype(self.spec.frame_dtype),
       "last_reward": jnp.asarray(reward, jnp.float32),
-      "last_discount": jnp.where(is_terminal, 0.0, 1.0).astype(jnp.float32),
       "is_first": is_first,
       "is_last": is_terminal | is_cut,
       "is_truncated": is_cut,

@@ -166,7 +166,6 @@ def timestep(masks, is_last=None, is_truncated=None) -> BatchedTimeStep:
   return BatchedTimeStep(
     frame=np.zeros((size, *SPEC.frame_shape), bool),
     last_reward=np.zeros(size, np.float32),
-    last_discount=np.ones(size, np.float32),
     is_first=np.zeros(size, bool),
     is_last=last,
     is_truncated=np.zeros(size, bool) if is_truncated is None else np.array(is_truncated, bool),

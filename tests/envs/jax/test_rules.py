@@ -65,15 +65,14 @@ def test_first_frame():
   assert bool(step.is_first)
   assert not step.is_last
   assert float(step.last_reward) == 0.0
-  assert float(step.last_discount) == 1.0
   assert step.legal_actions_mask.tolist() == [False, True, False]
   assert step.frame[0, :, 0].tolist() == [False, True, False, False, False]
 
 
 def test_left_end_costs_1():
   step = step_once(WALK, start_at(WALK, 1), 1).timestep
-  assert bool(step.is_last)
-  assert (float(step.last_reward), float(step.last_discount)) == (-1.0, 0.0)
+  assert (bool(step.is_last), bool(step.is_truncated)) == (True, False)
+  assert float(step.last_reward) == -1.0
   assert step.frame[0, :, 0].tolist() == [True, False, False, False, False]
 
 
@@ -82,7 +81,7 @@ def test_terminal_frame_and_reset():
   step = state.timestep
   assert bool(step.is_last)
   assert not step.is_truncated
-  assert (float(step.last_reward), float(step.last_discount)) == (1.0, 0.0)
+  assert float(step.last_reward) == 1.0
   assert step.legal_actions_mask.tolist() == [True, False, False]
   assert step.frame[0, :, 0].tolist() == [False, False, False, False, True]
   assert int(state.num_steps) == 1
@@ -95,11 +94,10 @@ def test_terminal_frame_and_reset():
 
 
 @pytest.mark.parametrize("env", [make_walk(max_episode_steps=1), make_walk(clock=1)])
-def test_truncated_frame_keeps_discount_and_actions(env):
+def test_truncated_frame_keeps_actions(env):
   step = step_once(env, start_at(env, 2), 1).timestep
   assert bool(step.is_last)
   assert bool(step.is_truncated)
-  assert float(step.last_discount) == 1.0
   assert step.legal_actions_mask.tolist() == [False, True, False]
   assert step.frame[0, 1, 0]
 
@@ -109,7 +107,6 @@ def test_terminal_takes_precedence_over_truncated(env):
   step = step_once(env, start_at(env, 3), 2).timestep
   assert bool(step.is_last)
   assert not step.is_truncated
-  assert float(step.last_discount) == 0.0
 
 
 def test_cap_counts_each_episode():

@@ -91,7 +91,6 @@ def test_life_lost_near_the_cap(reseed):
       assert_same_step(steps[-1], loop.step(row))
     at_loss, after = steps[lost_at], steps[lost_at + 1]
     assert at_loss.is_last.all()
-    assert at_loss.last_discount.tolist() == [0.0]
     assert not at_loss.is_truncated.any()
     assert after.is_first.tolist() == [left < 2]
     assert sum(step.is_first[0] for step in steps) >= 3

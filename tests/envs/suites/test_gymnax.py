@@ -123,7 +123,6 @@ def test_limit_truncates(max_episode_steps, length):
     assert not env.step(stay).is_last.any()
   step = env.step(stay)
   assert step.is_truncated.all()
-  assert (step.last_discount == 1.0).all()
   assert step.legal_actions_mask[:, 1:].all()
   assert env.step(stay).is_first.all()
 

@@ -167,7 +167,7 @@ def test_frames_and_rewards_are_the_movers(game):
     step = env.step(np.full(6, 2, np.int32))
     step = env.step(np.full(6, 1, np.int32))
   assert (step.last_reward == 1.0).all()
-  assert (step.last_discount == 0.0).all()
+  assert (step.is_last & ~step.is_truncated).all()
   assert step.legal_actions_mask[:, 0].all()
 
 

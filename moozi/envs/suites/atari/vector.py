@@ -143,7 +143,6 @@ class AtariVectorEnvironment(VectorEnvironment):
     return BatchedTimeStep(
       frame=frame.reshape(self.num_envs, *self.spec.frame_shape),
       last_reward=reward,
-      last_discount=np.where(is_terminal, 0.0, 1.0).astype(np.float32),
       is_first=is_first,
       is_last=self._is_last,
       is_truncated=is_cut & ~is_lost,

@@ -50,6 +50,11 @@ RUNS = {
     ("max_env_steps=5000", *SMALL, *BREAKOUT, "replay.sampling=rank", "learner.consistency_coef=1"),
   ),
   "tic_tac_toe": ("config/boards/tic_tac_toe.yaml", ("max_env_steps=8000", *SMALL)),
+  "alphazero": ("config/alphazero/boards/tic_tac_toe.yaml", ("max_env_steps=4000", *SMALL)),
+  "past_selves": (
+    "config/boards/tic_tac_toe.yaml",
+    ("max_env_steps=8000", *SMALL, "opponents.past_share=0.5", "opponents.period_updates=8"),
+  ),
   "reanalyze": (
     "config/tiny/catch.yaml",
     # The search of stored positions is set here: its default has changed to that of training.
@@ -59,6 +64,14 @@ RUNS = {
     ),
   ),
   "ppo": ("config/ppo/minatar/breakout.yaml", ("max_env_steps=40000",)),
+  "q_learning": (
+    "config/q_learning/boards/tic_tac_toe.yaml",
+    ("max_env_steps=4000", "replay.min_steps_to_learn=1000", "learner.batch_size=64"),
+  ),
+  "q_network": (
+    "config/q_learning/minatar/breakout.yaml",
+    ("max_env_steps=4000", "replay.min_steps_to_learn=1000", "learner.batch_size=64"),
+  ),
 }
 
 SPEED_WARMUP_S, SPEED_S = 50.0, 110.0

@@ -25,8 +25,9 @@ def inspect(
   """Draw the search tree of one step, and print what the search found for each action."""
   from moozi.api.agent import agent_of
   from moozi.api.run_access import check_searches, open_run, place_in_run, writing
+  from moozi.io.atomic_write import atomic_path
   from moozi.vis.render_spec import action_names
-  from moozi.vis.search_tree import tree_legend, write_tree
+  from moozi.vis.search_tree import tree_legend, tree_svg
 
   directory, config = open_run(run, allow_code)
   check_searches(run, config, "`moozi inspect`")
@@ -42,18 +43,18 @@ def inspect(
   assert tree is not None, "every decision is searched"
   summary = _summary(spec, played, step)
   legend = tree_legend(tree, played.signed_discount)
-  with writing("--out", folder):
-    paths = write_tree(
-      folder,
-      f"{checkpoint_name}_episode_{episode}_step_{step}",
-      tree,
-      action_names(spec),
-      signed_discount=played.signed_discount,
-      caption=[f"{spec.name}, {checkpoint_name}, episode {episode}, step {step}", summary, *legend],
-      action=int(played.actions[step]) if played.is_agents[step] else None,
-      max_nodes=nodes,
-    )
-  say("\n".join([summary, *_table(spec, played, step, tree), *map(str, paths)]))
+  picture = tree_svg(
+    tree,
+    action_names(spec),
+    signed_discount=played.signed_discount,
+    caption=[f"{spec.name}, {checkpoint_name}, episode {episode}, step {step}", summary, *legend],
+    action=int(played.actions[step]) if played.is_agents[step] else None,
+    max_nodes=nodes,
+  )
+  path = folder / f"{checkpoint_name}_episode_{episode}_step_{step}.svg"
+  with writing("--out", folder), atomic_path(path) as partial:
+    partial.write_text(picture, "utf-8")
+  say("\n".join([summary, *_table(spec, played, step, tree), str(path)]))
   return 0
 
 

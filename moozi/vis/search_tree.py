@@ -1,19 +1,15 @@
-"""Draws the most visited nodes of a search tree as SVG and PNG; marks the principal variation."""
+"""Draws the most visited nodes of a search tree as SVG; marks the principal variation."""
 
 import dataclasses
-import math
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from PIL import Image, ImageDraw
 
 from moozi.core.search_record import SearchTree
 from moozi.core.spec import DUMMY_ACTION
 from moozi.core.text import html_text
-from moozi.io.atomic_write import atomic_path
-from moozi.vis.lettering import fit, font, rounded, short_figure, text_width
+from moozi.vis.lettering import fit, rounded, short_figure, text_width
 
 DEFAULT_MAX_NODES = 60
 
@@ -24,8 +20,6 @@ _LINE = 17
 _INDENT = 7  # left margin of the text in a box
 _CHANCE_INDENT = 14
 _FONT_SIZE = 12
-_PNG_SCALE = 2
-_MAX_PNG_PIXELS = 60_000_000
 _PAPER, _INK, _FAINT = "#ffffff", "#1b1b1f", "#6a6a72"
 _EDGE, _BAR = "#a9a9b4", "#9ccbe8"
 # Vermilion of Okabe and Ito (2008), distinct from the grey and blue above under common color blindnesses.
@@ -106,35 +100,6 @@ def layout_tree(
   )
 
 
-def write_tree(
-  folder: Path,
-  name: str,
-  tree: SearchTree,
-  names: Sequence[str],
-  *,
-  signed_discount: float,
-  caption: Sequence[str] = (),
-  action: int | None = None,
-  max_nodes: int = DEFAULT_MAX_NODES,
-) -> tuple[Path, Path]:
-  """Writes `name`.svg and `name`.png, each atomically, and returns their paths. Creates the folder.
-
-  Args:
-    names: names of the actions in the agent's action space.
-    signed_discount: factor that converts a child's value to its parent's view: the discount, negative with
-      two players.
-    caption: lines above the picture.
-    action, max_nodes: as in `layout_tree`.
-  """
-  sketch = _sketch(tree, layout_tree(tree, max_nodes, action), names, signed_discount, caption)
-  svg, png = folder / f"{name}.svg", folder / f"{name}.png"
-  with atomic_path(svg) as partial:
-    partial.write_text(_to_svg(sketch), "utf-8")
-  with atomic_path(png) as partial:
-    _to_image(sketch).save(partial, format="PNG", optimize=True)
-  return svg, png
-
-
 def tree_legend(tree: SearchTree, signed_discount: float) -> list[str]:
   """Returns lines that explain the letters in the picture of a tree."""
   letters = "N visits, P network's probability, Q value of the action, V mean value of the node, R reward"
@@ -159,9 +124,34 @@ def tree_svg(
   action: int | None = None,
   max_nodes: int = DEFAULT_MAX_NODES,
 ) -> str:
-  """Returns the picture that `write_tree` writes, as the text of an SVG element."""
+  """Returns the picture of a tree, as the text of an SVG element.
+
+  Args:
+    names: names of the actions in the agent's action space.
+    signed_discount: factor that converts a child's value to its parent's view: the discount, negative with
+      two players.
+    caption: lines above the picture.
+    action, max_nodes: as in `layout_tree`.
+  """
   layout = layout_tree(tree, max_nodes, action)
-  return _to_svg(_sketch(tree, layout, names, signed_discount, caption))
+  tally = f"{tree.num_nodes} nodes"
+  if left_out := tree.num_nodes - len(layout.node):
+    tally = f"the {len(layout.node)} most visited of {tally}; {left_out} are left out"
+  caption = [*caption, tally]
+  top = _MARGIN + _LINE * len(caption) + 8
+  left = _MARGIN + _COLUMN * tree.depth[layout.node]
+  width = max(int(left.max()) + _BOX[0] + _MARGIN, *(_MARGIN * 2 + 7 * len(line) for line in caption))
+  height = top + _ROW * layout.num_rows
+  texts = [
+    _text(_MARGIN, _MARGIN + _LINE * (i + 0.5), line, is_bold=i == 0) for i, line in enumerate(caption)
+  ]
+  lines, boxes = _nodes(tree, layout, left, top, names, signed_discount, texts)
+  head = [
+    f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}"',
+    f'viewBox="0 0 {width} {height}" font-family="Helvetica, Arial, sans-serif" font-size="{_FONT_SIZE}">',
+    f'<rect width="{width}" height="{height}" fill="{_PAPER}"/>',
+  ]
+  return "\n".join([*head, *lines, *boxes, *texts, "</svg>", ""])
 
 
 def _depth_first(children: list[list[int]], action: np.ndarray) -> list[int]:
@@ -175,67 +165,50 @@ def _depth_first(children: list[list[int]], action: np.ndarray) -> list[int]:
   return out[::-1]
 
 
-@dataclasses.dataclass(frozen=True)
-class _Text:
-  x: float
-  y: float
-  text: str
-  color: str = _INK
-  is_bold: bool = False
+def _nodes(
+  tree: SearchTree,
+  layout: TreeLayout,
+  left: Int[np.ndarray, "N"],
+  top: int,
+  names: Sequence[str],
+  signed_discount: float,
+  texts: list[str],
+) -> tuple[list[str], list[str]]:
+  """Returns the elements of edges and boxes, and appends the text of the boxes to `texts`.
 
-
-@dataclasses.dataclass(frozen=True)
-class _Sketch:
-  """The shapes from which both the SVG and the PNG are drawn, in pixels."""
-
-  size: tuple[int, int]
-  # (x0, y0, x1, y1, width, color)
-  lines: list[tuple[float, float, float, float, float, str]]
-  # (x, y, w, h, fill, outline, width of the outline, radius of the corners)
-  boxes: list[tuple[float, float, float, float, str, str | None, float, float]]
-  # (x, y) of a text is its left end, vertically centered
-  texts: list[_Text]
-
-
-def _sketch(
-  tree: SearchTree, layout: TreeLayout, names: Sequence[str], signed_discount: float, caption: Sequence[str]
-) -> _Sketch:
-  tally = f"{tree.num_nodes} nodes"
-  if left_out := tree.num_nodes - len(layout.node):
-    tally = f"the {len(layout.node)} most visited of {tally}; {left_out} are left out"
-  caption = [*caption, tally]
-  depth = tree.depth[layout.node]
-  top = _MARGIN + _LINE * len(caption) + 8
-  left = _MARGIN + _COLUMN * depth
+  Args:
+    left: the left edge of each node's box.
+    top: the upper edge of the first row.
+  """
   middle = top + _ROW * layout.row + _BOX[1] / 2
   share = tree.visits[layout.node] / max(1, int(tree.visits[0]))
-  width = max(int(left.max()) + _BOX[0] + _MARGIN, *(_MARGIN * 2 + 7 * len(line) for line in caption))
   edge_names, q_values = tree.edge_names(names), tree.q_values(signed_discount)
-  sketch = _Sketch((width, top + _ROW * layout.num_rows), [], [], [])
-  for i, line in enumerate(caption):
-    sketch.texts.append(_Text(_MARGIN, _MARGIN + _LINE * (i + 0.5), line, is_bold=i == 0))
+  lines, boxes = [], []
   for i in range(1, len(layout.node)):
     p = layout.parent[i]
     color = _PRINCIPAL if layout.is_principal[i] else _EDGE
     x0, y0, x1, y1 = (float(v) for v in (left[p] + _BOX[0], middle[p], left[i], middle[i]))
-    sketch.lines.append((x0, y0, x1, y1, float(1 + 5 * share[i]), color))
+    bend = (x0 + x1) / 2
+    path = f"M{x0:g} {y0:g}C{bend:g} {y0:g} {bend:g} {y1:g} {x1:g} {y1:g}"
+    width = float(1 + 5 * share[i])
+    lines.append(f'<path d="{path}" fill="none" stroke="{color}" stroke-width="{width:.2f}"/>')
   for i, node in enumerate(layout.node):
     x, y = float(left[i]), float(middle[i] - _BOX[1] / 2)
     outline = _PRINCIPAL if layout.is_principal[i] else _FAINT
     # The box of a chance node has round ends; its text and bar are indented to fit between them.
     is_chance = bool(tree.is_chance[node])
     inset, radius = (_BOX[1] / 2 - 2, _BOX[1] / 2) if is_chance else (2.0, 4.0)
-    sketch.boxes.append((x, y, *_BOX, _PAPER, outline, 2.0 if layout.is_principal[i] else 1.0, radius))
+    edge = f' stroke="{outline}" stroke-width="{2 if layout.is_principal[i] else 1}"'
+    boxes.append(_box(x, y, *_BOX, radius, _PAPER, edge))
     bar = float((_BOX[0] - 2 * inset) * share[i])
-    sketch.boxes.append((x + inset, y + _BOX[1] - 5, bar, 3, _BAR, None, 0.0, 1.0))
+    boxes.append(_box(x + inset, y + _BOX[1] - 5, bar, 3, 1.0, _BAR))
     indent = _CHANCE_INDENT if is_chance else _INDENT
     first, second = _node_lines(tree, int(node), edge_names[node], q_values[node], indent)
-    sketch.texts.append(_Text(x + indent, y + 10, first, is_bold=True))
-    sketch.texts.append(_Text(x + indent, y + 25, second))
+    texts += [_text(x + indent, y + 10, first, is_bold=True), _text(x + indent, y + 25, second)]
     if layout.num_left_out[i]:
       text = f"+ {layout.num_left_out[i]} left out"
-      sketch.texts.append(_Text(x + _INDENT, y + _BOX[1] + 8, text, _FAINT))
-  return sketch
+      texts.append(_text(x + _INDENT, y + _BOX[1] + 8, text, color=_FAINT))
+  return lines, boxes
 
 
 def _node_lines(tree: SearchTree, node: int, edge_name: str, q_value: float, indent: int) -> tuple[str, str]:
@@ -255,52 +228,14 @@ def _node_lines(tree: SearchTree, node: int, edge_name: str, q_value: float, ind
   return f"{name}{numbers}", f"Q {short_figure(float(q_value))}  V {value}  R {reward}"
 
 
-def _to_svg(sketch: _Sketch) -> str:
-  width, height = sketch.size
-  out = [
-    f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}"',
-    f'viewBox="0 0 {width} {height}" font-family="Helvetica, Arial, sans-serif" font-size="{_FONT_SIZE}">',
-    f'<rect width="{width}" height="{height}" fill="{_PAPER}"/>',
-  ]
-  for x0, y0, x1, y1, stroke, color in sketch.lines:
-    bend = (x0 + x1) / 2
-    path = f"M{x0:g} {y0:g}C{bend:g} {y0:g} {bend:g} {y1:g} {x1:g} {y1:g}"
-    out.append(f'<path d="{path}" fill="none" stroke="{color}" stroke-width="{stroke:.2f}"/>')
-  for x, y, w, h, fill, outline, stroke, radius in sketch.boxes:
-    edge = f' stroke="{outline}" stroke-width="{stroke:g}"' if outline else ""
-    out.append(
-      f'<rect x="{x:g}" y="{y:g}" width="{w:.4g}" height="{h:g}" rx="{radius:g}" fill="{fill}"{edge}/>'
-    )
-  for text in sketch.texts:
-    weight = ' font-weight="bold"' if text.is_bold else ""
-    out.append(
-      f'<text x="{text.x:g}" y="{text.y:g}" dominant-baseline="central" fill="{text.color}"{weight} '
-      f'xml:space="preserve">{html_text(text.text)}</text>'
-    )
-  return "\n".join([*out, "</svg>", ""])
+def _box(x: float, y: float, w: float, h: float, radius: float, fill: str, edge: str = "") -> str:
+  return f'<rect x="{x:g}" y="{y:g}" width="{w:.4g}" height="{h:g}" rx="{radius:g}" fill="{fill}"{edge}/>'
 
 
-def _to_image(sketch: _Sketch) -> Image.Image:
-  width, height = sketch.size
-  # A large tree is drawn smaller; its text is sharp in the SVG.
-  scale = min(_PNG_SCALE, math.sqrt(_MAX_PNG_PIXELS / (width * height)))
-  image = Image.new("RGB", (max(1, int(width * scale)), max(1, int(height * scale))), _PAPER)
-  draw = ImageDraw.Draw(image)
-  # Weights of the SVG's cubic Bézier curves, whose control points are halfway between the ends in x.
-  t = np.linspace(0.0, 1.0, 25)
-  a, bc, d = (1 - t) ** 3, 3 * t * (1 - t), t**3
-  for x0, y0, x1, y1, stroke, color in sketch.lines:
-    xs = a * x0 + bc * (x0 + x1) / 2 + d * x1
-    ys = (a + bc * (1 - t)) * y0 + (bc * t + d) * y1
-    points = (np.stack([xs, ys], axis=1) * scale).ravel().tolist()
-    draw.line(points, fill=color, width=max(1, round(stroke * scale)), joint="curve")
-  for x, y, w, h, fill, outline, stroke, radius in sketch.boxes:
-    corners = tuple(v * scale for v in (x, y, x + w, y + h))
-    draw.rounded_rectangle(
-      corners, radius=radius * scale, fill=fill, outline=outline, width=round(stroke * scale)
-    )
-  letters = font(max(1, round(_FONT_SIZE * scale)))
-  for text in sketch.texts:
-    bold, place = 0.35 * scale if text.is_bold else 0, (text.x * scale, text.y * scale)
-    draw.text(place, text.text, text.color, letters, anchor="lm", stroke_width=bold)
-  return image
+def _text(x: float, y: float, text: str, *, color: str = _INK, is_bold: bool = False) -> str:
+  """Returns a text whose left end, vertically centered, is at (x, y)."""
+  weight = ' font-weight="bold"' if is_bold else ""
+  return (
+    f'<text x="{x:g}" y="{y:g}" dominant-baseline="central" fill="{color}"{weight} '
+    f'xml:space="preserve">{html_text(text)}</text>'
+  )

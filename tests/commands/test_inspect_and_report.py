@@ -5,7 +5,6 @@ import xml.etree.ElementTree as ET
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from moozi.commands.inspect import _summary
 from moozi.core.config import Config, EnvConfig, RunConfig
@@ -49,15 +48,14 @@ def test_inspect(cli, trained):
   assert lines[0].startswith("the search chose ")
   assert "after 3 simulations" in lines[0]
   assert lines[1].split()[:4] == ["action", "prior", "policy", "visits"]
-  assert len(lines) == 2 + 3 + 2
+  assert len(lines) == 2 + 3 + 1
   assert sum(int(line.split()[3]) for line in lines[2:5]) == 3
-  svg, png = (trained.path / "inspect" / f"{CHECKPOINT}_episode_1_step_2.{kind}" for kind in ("svg", "png"))
-  assert lines[-2:] == [str(svg), str(png)]
+  svg = trained.path / "inspect" / f"{CHECKPOINT}_episode_1_step_2.svg"
+  assert lines[-1] == str(svg)
+  assert list(svg.parent.iterdir()) == [svg]
   message = [e.text for e in ET.parse(svg).getroot().iter("{http://www.w3.org/2000/svg}text")]
   assert message[0] == f"tiny:catch, {CHECKPOINT}, episode 1, step 2"
   assert any("3 most visited of 4 nodes" in text for text in message)
-  with Image.open(png) as image:
-    assert image.width > 300
 
 
 def test_inspect_player_names():

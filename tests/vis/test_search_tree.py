@@ -4,12 +4,11 @@ import xml.etree.ElementTree as ET
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from moozi.core.search_record import SearchTree
 from moozi.vis import search_tree
 from moozi.vis.lettering import text_width
-from moozi.vis.search_tree import layout_tree, principal_variation, tree_legend, write_tree
+from moozi.vis.search_tree import layout_tree, principal_variation, tree_legend, tree_svg
 from tests.vis.trees import make_tree
 
 NAMES = ("dummy", "left", "right", "fire")
@@ -102,17 +101,17 @@ def test_no_nodes_raises():
     layout_tree(small_tree(), max_nodes=0)
 
 
-def write(folder, **changes):
+def draw(**changes):
   arguments = {"signed_discount": 0.5, "caption": ["tiny:catch <&>"], "action": 1} | changes
-  return write_tree(folder, "a_tree", small_tree(), NAMES, **arguments)
+  return tree_svg(small_tree(), NAMES, **arguments)
 
 
 def texts(svg):
-  return [element.text for element in ET.parse(svg).getroot().iter(f"{SVG}text")]
+  return [element.text for element in ET.fromstring(svg).iter(f"{SVG}text")]
 
 
-def test_svg_content(tmp_path):
-  svg, _ = write(tmp_path)
+def test_svg_content():
+  svg = draw()
   shown = texts(svg)
   assert shown[:2] == ["tiny:catch <&>", "6 nodes"]
   assert "root  N 10" in shown
@@ -120,7 +119,7 @@ def test_svg_content(tmp_path):
   assert "right  N 4  P 0.50" in shown
   # Q is 1 + 0.5 · 0.25 = 1.125.
   assert "Q +1.12  V +0.25  R +1" in shown
-  root = ET.parse(svg).getroot()
+  root = ET.fromstring(svg)
   principal = [e for e in root.iter() if e.get("stroke") == search_tree._PRINCIPAL]
   # The principal variation consists of two edges and three boxes.
   assert [e.tag.removeprefix(SVG) for e in principal] == ["path", "path", "rect", "rect", "rect"]
@@ -128,16 +127,16 @@ def test_svg_content(tmp_path):
   assert widths == [3.0, 3.0, 1.5, 2.0, 1.5]
 
 
-def test_two_player_q(tmp_path):
-  shown = texts(write(tmp_path, signed_discount=-0.5)[0])
+def test_two_player_q():
+  shown = texts(draw(signed_discount=-0.5))
   assert "Q +0.875  V +0.25  R +1" in shown
 
 
-def test_text_fits_box(tmp_path):
+def test_text_fits_box():
   tree = small_tree()
   tree.value[:], tree.reward[1:] = [-2.1e-5, -0.125, -123.4, -1e7, -1.851e-5, -0.0999], -2.24e-5
   names = ("dummy", "fire and turn to the left", "left", "right")
-  svg, _ = write_tree(tmp_path, "a_tree", tree, names, signed_discount=0.997)
+  svg = tree_svg(tree, names, signed_discount=0.997)
   shown = texts(svg)
   assert "Q -0.125  V -0.125  R -2e-5" in shown
   assert any(text.startswith("fire and") and "…  N 4  P 0.38" in text for text in shown)
@@ -145,69 +144,33 @@ def test_text_fits_box(tmp_path):
   assert max(text_width(text, search_tree._FONT_SIZE) for text in shown[1:]) <= width
 
 
-def test_left_out_nodes_are_counted(tmp_path):
-  shown = texts(write(tmp_path, max_nodes=3)[0])
+def test_left_out_nodes_are_counted():
+  shown = texts(draw(max_nodes=3))
   assert "the 3 most visited of 6 nodes; 3 are left out" in shown
   assert "+ 2 left out" in shown
   assert "+ 1 left out" in shown
 
 
-def test_png_is_double_size(tmp_path):
-  svg, png = write(tmp_path)
-  root = ET.parse(svg).getroot()
-  with Image.open(png) as image:
-    assert image.size == (2 * int(root.get("width")), 2 * int(root.get("height")))
-    pixels = np.asarray(image.convert("RGB"))
-  orange = np.array([0xD5, 0x5E, 0x00])
-  is_orange = (pixels == orange).all(axis=-1)
-  for box in [e for e in root.iter(f"{SVG}rect") if e.get("stroke") == search_tree._PRINCIPAL]:
-    x, y = 2 * float(box.get("x")), 2 * float(box.get("y"))
-    middle = int(y + float(box.get("height")))
-    assert is_orange[middle, int(x) - 2 : int(x) + 5].any()
-  assert not is_orange[:, : int(2 * search_tree._MARGIN) - 6].any()
-
-
-def test_huge_tree_has_smaller_png(tmp_path, monkeypatch):
-  monkeypatch.setattr(search_tree, "_MAX_PNG_PIXELS", 10_000)
-  svg, png = write(tmp_path)
-  root = ET.parse(svg).getroot()
-  with Image.open(png) as image:
-    assert 8_000 < image.width * image.height <= 10_000
-    assert image.width / image.height == pytest.approx(
-      int(root.get("width")) / int(root.get("height")), rel=0.05
-    )
-
-
-def test_failed_write_leaves_nothing(tmp_path, monkeypatch):
-  def fail(source, target):
-    raise OSError("no space left")
-
-  monkeypatch.setattr("os.replace", fail)
-  with pytest.raises(OSError, match="no space"):
-    write(tmp_path / "pictures")
-  assert not list((tmp_path / "pictures").iterdir())
-
-
-def test_chance_nodes_have_round_ends(tmp_path):
+def test_chance_nodes_have_round_ends():
   tree = small_tree()
   tree.is_chance[2] = True
-  svg, _ = write_tree(tmp_path, "a_tree", tree, NAMES, signed_discount=0.5)
+  svg = tree_svg(tree, NAMES, signed_discount=0.5)
   shown = texts(svg)
   # Node 2 is a chance node, whose value is the Q-value of its action; node 4 is an outcome of it.
   assert "Q +0.75  net +0.125" in shown
   assert f"code {tree.action[4]}  N 2  P 0.62" in shown
-  rounded = [e for e in ET.parse(svg).getroot().iter(f"{SVG}rect") if e.get("rx") == "20"]
+  rounded = [e for e in ET.fromstring(svg).iter(f"{SVG}rect") if e.get("rx") == "20"]
   assert len(rounded) == 1
   assert tree_legend(tree, 0.5)[1].startswith("round ends")
   assert len(tree_legend(small_tree(), 0.5)) == 1
   assert tree.edge_names(NAMES)[0] == "root"
 
 
-def test_legend_explains_every_letter_of_a_node(tmp_path):
+def test_legend_explains_every_letter_of_a_node():
   """V is the mean value of a node everywhere; the value that a search returns is called the search value."""
   tree = small_tree()
   (legend,) = tree_legend(tree, 0.5)
-  svg, _ = write_tree(tmp_path, "a_tree", tree, NAMES, signed_discount=0.5)
+  svg = tree_svg(tree, NAMES, signed_discount=0.5)
   letters = {word for text in texts(svg) for word in text.split() if word in ("N", "P", "Q", "V", "R", "net")}
   assert letters == {"N", "P", "Q", "V", "R", "net"}
   assert letters <= set(legend.replace(",", "").split())

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from moozi.analysis.exploitability import Decide, Move, move_at
+from experiments.boards.lines import Decide, Move, move_at
 from moozi.core.errors import UserError
 from moozi.envs.suites.open_spiel.rules import TERMINAL, Rules
 

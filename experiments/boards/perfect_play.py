@@ -41,8 +41,8 @@ def evaluate(run: str, options: argparse.Namespace) -> dict[str, Any]:
   The number is 0 if the agent does not search, because of `--prior` or of its algorithm.
   """
   from experiments.boards.exact_walk import walk
+  from experiments.boards.lines import agent_decides
   from experiments.boards.loading import load_game
-  from moozi.analysis.exploitability import agent_decides
 
   agent, rules, variables = load_game(run, options.checkpoint, options.simulations)
   if not agent.config.evaluation.noise_free:

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from experiments.boards.exact_walk import walk
-from moozi.analysis.exploitability import agent_decides, histories_of
+from experiments.boards.lines import agent_decides, histories_of
 from moozi.core.errors import UserError
 from moozi.envs import registry
 from moozi.envs.suites.open_spiel.rules import Rules

@@ -1,13 +1,5 @@
-"""Exploitability of an agent, computed by the package open_spiel.
+"""Lines of play of a game of open_spiel, and what an agent plays at their ends."""
 
-The agent's policy is written into a table with a row for each information state of a small game, such as Kuhn
-or Leduc poker. In a zero-sum game, exploitability is the mean over seats of what a best response gains beyond
-the seat's value of the game. It is 0 only at an equilibrium.
-
-Source: Lanctot et al. 2019, OpenSpiel (`open_spiel.python.algorithms.exploitability`). Departures: none.
-"""
-
-import importlib
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -15,7 +7,6 @@ import jax
 import numpy as np
 from jaxtyping import Bool, Float, Shaped
 
-from moozi.core.errors import UserError
 from moozi.core.records import BatchedTimeStep
 from moozi.core.spec import EnvSpec
 from moozi.envs.environment import moves_array
@@ -26,47 +17,18 @@ from moozi.ops.history import HistoryState, init_history, push_action, push_fram
 
 PolicyKind = Literal["played", "search", "prior"]
 """An agent's policy: the action that it plays, the search's probabilities, or the network's probabilities."""
-MAX_STATES = 100_000
-"""Maximum number of nodes of the game tree, without terminal ones."""
 
 
 class Move(NamedTuple):
   """One step of a line of play: the frame, the legal actions, and the action; -1 if it is not chosen yet."""
 
   frame: Shaped[np.ndarray, "H W C"]
-  legal: Bool[np.ndarray, "E"]
+  legal: Bool[np.ndarray, " E"]
   action: int
 
 
 Decide = Callable[[Sequence[Sequence[Move]]], Float[np.ndarray, "N E"]]
 """A function that maps N lines of play to the agent's probabilities of the actions at their ends."""
-
-
-def tabular_policy(rules: Rules, decide: Decide, sees_others: bool) -> Any:
-  """Returns an agent's policy as the package's `TabularPolicy`.
-
-  Args:
-    sees_others: whether the agent's history includes the other players' moves, as in self-play.
-
-  Raises: UserError: the game tree has more than `MAX_STATES` nodes.
-  """
-  module = importlib.import_module("open_spiel.python.policy")
-  _check_size(rules)
-  out = module.TabularPolicy(rules.game)
-  lines = [line_of(rules, state.history(), sees_others) for state in out.states]
-  probabilities = np.where(out.legal_actions_mask, decide(lines), 0.0)
-  total = probabilities.sum(axis=1, keepdims=True)
-  # If all legal actions have probability 0, the policy stays uniform, the default of the package's table.
-  out.action_probability_array[:] = np.where(
-    total > 0, probabilities / np.where(total > 0, total, 1.0), out.action_probability_array
-  )
-  return out
-
-
-def exploitability(rules: Rules, policy: Any) -> float:
-  """Returns the exploitability of a policy of open_spiel's own type, in units of the game's returns."""
-  module = importlib.import_module("open_spiel.python.algorithms.exploitability")
-  return float(module.exploitability(rules.game, policy))
 
 
 def agent_decides(
@@ -153,19 +115,3 @@ def histories_of(
 
 def _step(moves: Sequence[Move], spec: EnvSpec) -> BatchedTimeStep:
   return live_steps(spec, [move.frame for move in moves], [move.legal for move in moves])
-
-
-def _check_size(rules: Rules) -> None:
-  """Raises UserError if the game is too large for a table, whose states would take hours to list."""
-  stack, count = [rules.game.new_initial_state()], 0
-  while stack:
-    state = stack.pop()
-    if state.is_terminal():
-      continue
-    count += 1
-    if count > MAX_STATES:
-      raise UserError(
-        f"env.name={rules.spec.name}: has more than {MAX_STATES} states; exploitability is for small games "
-        "such as kuhn_poker and leduc_poker"
-      )
-    stack.extend(state.child(action) for action in state.legal_actions())

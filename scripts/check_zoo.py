@@ -11,9 +11,10 @@ import shlex
 import subprocess
 import sys
 
+from make_zoo import is_reproduced
+
 from moozi.io.card import CARD, Card, read_card
 from moozi.io.zoo import ZOO_PREFIX, agent_names, resolve_run
-from moozi.training.zoo_entry import is_reproduced
 from moozi.vis.card import result_text
 
 

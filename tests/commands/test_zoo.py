@@ -30,7 +30,7 @@ from moozi.io.zoo import FILES, agent_names, resolve_run, size_of, write_files_l
 from moozi.run import build
 from moozi.training.algorithms import algorithm_of
 from moozi.training.resume import load_start
-from moozi.training.zoo_entry import MAX_GIF_BYTES, is_reproduced, make_entry
+from scripts.make_zoo import MAX_GIF_BYTES, is_reproduced, make_entry
 from tests.commands.conftest import make_run
 
 NAME = "tiny/catch"

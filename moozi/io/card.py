@@ -110,8 +110,8 @@ class Card(_Part):
   train_command: str | None
   license: str | None
   limits: tuple[str, ...]
-  is_offline: bool = False
-  random_return: float | None = None
+  is_offline: bool
+  random_return: float | None
 
 
 def make_card(

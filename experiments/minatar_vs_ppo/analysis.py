@@ -52,7 +52,6 @@ CONDITIONS = {
   "a": "no sticky actions, episodes cut off after 1,000 steps (Freeway 2,500), 3M steps",
   "b": "MinAtar's own: sticky actions 0.1, ramping, no step limit in training (Freeway 2,500), 5M steps",
 }
-SHORT = {"a": "no sticky actions", "b": "sticky actions 0.1"}
 AT_MINUTES = 25.0
 """The minute at which the table of minutes also compares returns."""
 

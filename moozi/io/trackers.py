@@ -31,13 +31,10 @@ from moozi.io.sinks import SinkGuard
 PROJECT = "moozi"
 """Name of the W&B project and the MLflow experiment; WANDB_PROJECT and MLFLOW_EXPERIMENT_NAME replace it."""
 
-IDS = "trackers.json"
-"""File in the run directory with the run's identifier in each tracker, which a resumed run uses again."""
-
 _MAX_PENDING = 1000
 _CLOSE_S = 60.0
 _MAX_BATCH = 100  # MLflow's limit of parameters in one call
-# In IDS until the settings are written, after an attempt that failed in between.
+# In trackers.json until the settings are written, after an attempt that failed in between.
 _PENDING = "mlflow_settings"
 _MAX_PARAMETER = 6000  # MLflow's limit of characters
 

@@ -16,7 +16,7 @@ from moozi.core.errors import UserError
 from moozi.io import trackers
 from moozi.io.config import load_config
 from moozi.io.run_directory import RunDirectory
-from moozi.io.trackers import IDS, MlflowTracker, Trackers, check_trackers
+from moozi.io.trackers import MlflowTracker, Trackers, check_trackers
 from tests.tiny_run import TINY
 
 
@@ -105,8 +105,8 @@ def test_missing_package_is_refused_before_the_run(monkeypatch):
 
 @pytest.mark.parametrize("text", ["not JSON", "[]", '{"wandb": "../../x"}', '{"wandb": 5}'])
 def test_damaged_identifiers_are_ignored(tmp_path, text):
-  (tmp_path / IDS).write_text(text)
   run = RunDirectory(tmp_path)
+  run.trackers_path.write_text(text)
   assert trackers._saved_id(run, "wandb") is None
   trackers._save_id(run, "wandb", "abcdef12")
   assert trackers._saved_id(run, "wandb") == "abcdef12"

@@ -3,7 +3,7 @@
 import argparse
 import dataclasses
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,6 @@ from experiments.lib.jobs import Job, matches_step
 from experiments.lib.results import markdown_table, write_between_markers
 from experiments.lib.sweep import RUNS, Sweep, is_done
 from moozi.core.errors import UserError
-from moozi.experiments.jobs import GROWABLE, settings_of
 from moozi.experiments.time_budget import TimeBudget
 from moozi.io.machine import num_cores
 from moozi.io.metrics import read_metrics
@@ -64,8 +63,7 @@ class Ablation:
   def read(self, variant: str, steps: int) -> list[dict[str, Any]]:
     """Reads the figures of all seeds of a variant. Raises UserError: as `read_figures`."""
     seeds = seeds_of(self.results, variant)
-    made_with = [self.variants[variant]]
-    return [read_figures(self.job(variant, seed, steps), self.results, made_with) for seed in seeds]
+    return [read_figures(self.job(variant, seed, steps), self.results) for seed in seeds]
 
   def table(self, steps: int) -> str:
     """Returns a Markdown table of each seed and the mean; evaluations have two standard errors."""
@@ -97,49 +95,28 @@ def _mean(values: Sequence[float]) -> str:
 
 
 def seeds_of(results: Path, name: str) -> list[int]:
-  """Returns the seeds that have a result `<name>_seed<n>`: a folder, or a JSON file of an older version."""
-  return sorted({int(path.stem.rpartition("_seed")[2]) for path in results.glob(f"{name}_seed*")})
+  """Returns the seeds that have a result `<name>_seed<n>`."""
+  return sorted(int(path.name.rpartition("_seed")[2]) for path in results.glob(f"{name}_seed*"))
 
 
-def read_figures(job: Job, results: Path, made_with: Collection[Sequence[str]]) -> dict[str, Any]:
+def read_figures(job: Job, results: Path) -> dict[str, Any]:
   """Returns the figures of a finished run: its summary (`summary`) and its metrics (`curve`).
-
-  `made_with` lists the allowed values of `overrides` in a JSON file of an older version.
 
   Raises: UserError: the result's settings or number of steps differ from the job's.
   """
-  wanted, path = job.load_config(results), results / f"{job.name}.json"
-  if path.exists():
-    figures: dict[str, Any] = json.loads(path.read_text("utf-8"))
-    overrides = tuple(figures["overrides"])
-    if overrides not in [tuple(allowed) for allowed in made_with]:
-      raise UserError(
-        f"{path}: made with {' '.join(overrides) or 'no changes'}; move it and its run away to repeat it"
-      )
-    # A key in only one of the two comes from another version and is ignored, unless it is an option of the
-    # environment.
-    old, new = figures.get("settings", {}), settings_of(wanted)
-    keys = (old.keys() & new.keys()) | {
-      key for key in old.keys() ^ new.keys() if key.startswith("env.kwargs")
-    }
-    changed = [k for k in sorted(keys - {"seed", *GROWABLE}) if old and old.get(k) != new.get(k)]
-    if changed:
-      raise UserError(
-        f"{path}: made with a different {', '.join(changed)}; move it and its run away to repeat it"
-      )
-  else:
-    path = results / job.name
-    is_done(job, results, results)
-    summary = json.loads((path / "summary.json").read_text("utf-8"))
-    figures = {"summary": summary, "curve": read_metrics(path / "metrics.jsonl")}
-    evaluated = summary["test_at_env_steps"], summary["test_episodes"]
-    if evaluated != (summary["env_steps"], wanted.evaluation.final_episodes):
-      raise UserError(f"{path}: the run was not evaluated at its end; move it and its run away to repeat it")
-  env_steps = figures["summary"]["env_steps"]
+  wanted, path = job.load_config(results), results / job.name
+  is_done(job, results, results)
+  summary = json.loads((path / "summary.json").read_text("utf-8"))
+  env_steps = summary["env_steps"]
+  if (summary["test_at_env_steps"], summary["test_episodes"]) != (
+    env_steps,
+    wanted.evaluation.final_episodes,
+  ):
+    raise UserError(f"{path}: the run was not evaluated at its end; move it and its run away to repeat it")
   if not matches_step(env_steps, wanted.max_env_steps):
     steps = f"made with {env_steps:,} steps instead of {wanted.max_env_steps:,}"
     raise UserError(f"{path}: {steps}; change --steps, or move it and its run away to repeat it")
-  return figures
+  return {"summary": summary, "curve": read_metrics(path / "metrics.jsonl")}
 
 
 def run_side_by_side(
@@ -149,9 +126,8 @@ def run_side_by_side(
 
   Raises: RunError: as `Sweep.run`.
   """
-  missing = [job for job in jobs if not (results / f"{job.name}.json").exists()]
   with TimeBudget(60.0 * minutes) as budget:
-    return Sweep(folder, results, budget, at_once or num_cores()).run(missing)
+    return Sweep(folder, results, budget, at_once or num_cores()).run(jobs)
 
 
 @command

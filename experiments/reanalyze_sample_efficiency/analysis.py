@@ -6,7 +6,6 @@ Writes results/curves.png: the return in evaluation over environment steps. Thin
 their mean. Evaluations have 10 episodes; the last one has 100.
 """
 
-import json
 from pathlib import Path
 
 import matplotlib
@@ -31,9 +30,8 @@ COLORS = {
 
 
 def read_curve(path: Path) -> tuple[np.ndarray, np.ndarray]:
-  """Reads (environment steps, evaluation returns) of a run: a JSON file, or a folder with metrics.jsonl."""
-  curve = json.loads(path.read_text())["curve"] if path.is_file() else read_metrics(path / "metrics.jsonl")
-  ticks = [t for t in curve if "test/return_mean" in t]
+  """Reads (environment steps, evaluation returns) of a result."""
+  ticks = [t for t in read_metrics(path / "metrics.jsonl") if "test/return_mean" in t]
   found = {t["test/at_env_steps"]: t["test/return_mean"] for t in ticks}
   return np.array(list(found)), np.array(list(found.values()))
 

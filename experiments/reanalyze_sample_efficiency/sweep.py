@@ -87,11 +87,8 @@ def job(game: str, variant: str, seed: int, steps: int, ratio: float) -> Job:
 
 def read(game: str, variant: str, steps: int, ratio: float) -> list[dict[str, Any]]:
   """Reads the figures of all seeds of a variant. Raises UserError: a result has different settings."""
-  overrides = overrides_of(variant, steps, ratio)
-  # Older results do not state the sampling if it is the configuration's own.
-  made_with = [overrides, (f"replay.sampling={SAMPLING[game]}", *overrides)]
   seeds = seeds_of(RESULTS, f"{game}_{variant}")
-  return [read_figures(job(game, variant, seed, steps, ratio), RESULTS, made_with) for seed in seeds]
+  return [read_figures(job(game, variant, seed, steps, ratio), RESULTS) for seed in seeds]
 
 
 def table_of(steps: int, ratio: float) -> str:

@@ -36,16 +36,15 @@ PAGES = {
 
 
 def libraries() -> str:
-  """Returns the table of all libraries: an example of a name, what it has, its extra and its page."""
-  configs = _configs()
-  rows = ["| library | games | has | example of a name | extra | configurations |", f"|{6 * '---|'}"]
+  """Returns the table of all libraries: what each has, an example of a name, its extra and its page."""
+  rows = ["| library | games | what | example of a name | extra |", f"|{5 * '---|'}"]
   for info in registry.list_libraries():
-    own = [config for config in configs if config.env.startswith(f"{info.name}:")]
+    example = next(c.env for c in _configs() if c.env.startswith(f"{info.name}:"))
     page = PAGES[info.name].removeprefix("docs/")
     link = "#tiny" if page == "environments.md" else page
     extra = "none" if info.name == "tiny" else f"`{extra_of(info.name)}`"
-    cells = [f"[`{info.name}`]({link})", f"{info.num_games}", info.summary, f"`{own[0].env}`", extra]
-    rows.append(f"| {' | '.join(cells)} | {len(own)} |")
+    cells = [f"[`{info.name}`]({link})", f"{info.num_games}", info.summary, f"`{example}`", extra]
+    rows.append(f"| {' | '.join(cells)} |")
   return "\n".join(rows)
 
 
@@ -77,11 +76,11 @@ def options(library: str) -> str:
     for key, text in info.options.items():
       groups.setdefault((key, text), []).append(info.name.partition(":")[2])
   shared = all(len(names) == len(infos) for names in groups.values())
-  rows = ["| key | default | meaning |", "|---|---|---|"] if shared else []
-  rows = rows or ["| key | default | meaning | games |", "|---|---|---|---|"]
+  head = ["key of `env.kwargs`", "default", "meaning"] + ["games"] * (not shared)
+  rows = [f"| {' | '.join(head)} |", f"|{len(head) * '---|'}"]
   for (key, text), found in groups.items():
     meaning, _, default = text.rpartition("; default ")
-    cells = [f"`env.kwargs.{key}`", f"`{_as_yaml(default)}`", meaning]
+    cells = [f"`{key}`", f"`{_as_yaml(default)}`", meaning]
     if not shared:
       cells.append("all" if len(found) == len(infos) else ", ".join(f"`{name}`" for name in found))
     rows.append(f"| {' | '.join(cells)} |")

@@ -17,6 +17,17 @@ _LOADS = re.compile(
   r"|@import\s+(?:url\()?[\"']?(?:https?:)?//|url\([\"']?(?:https?:)?//"
 )
 
+# One page of each kind.
+ACCESSIBLE = (
+  "docs/index",
+  "docs/quickstart",
+  "docs/environments",
+  "docs/results",
+  "docs/api",
+  "docs/configuration",
+  "experiments/minatar_vs_ppo/README",
+)
+
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory) -> Path:
@@ -73,6 +84,8 @@ def test_links_and_anchors_of_the_site_exist(site):
     ("continuous", "docs/faq"),
     ("own environment", "docs/custom_environment"),
     ("cluster", "docs/cluster"),
+    ("minatar", "docs/minatar"),
+    ("list of environments", "docs/environments"),
   ],
 )
 def test_search_has_the_right_page_among_the_first_three(site, words, page):
@@ -110,3 +123,29 @@ def test_pages_fit_a_phone(site, scheme):
       page.open(path, width=390, height=800, scheme=scheme)
       assert page.evaluate("document.documentElement.scrollWidth") <= 390, path.name
       assert page.problems() == [], path.name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
+@pytest.mark.parametrize("name", ACCESSIBLE)
+def test_pages_are_accessible(site, name, width, scheme):
+  from tests.vis.axe import serious_findings
+  from tests.vis.chromium import Page
+
+  with Page() as page:
+    page.open(site / f"{name}.html", width=width, height=800, scheme=scheme)
+    assert serious_findings(page) == []
+
+
+@pytest.mark.slow
+def test_the_first_column_of_a_wide_table_stays_in_view_on_a_phone(site):
+  from tests.vis.chromium import Page
+
+  scroll = "const t = document.querySelector('#minatar .table-wrapper'); t.scrollLeft = 150; t.scrollLeft"
+  left = (
+    "(x => x.querySelector('td:first-child').getBoundingClientRect().left - x.getBoundingClientRect().left)"
+  )
+  with Page() as page:
+    page.open(site / "docs" / "results.html", width=390, height=800)
+    assert page.evaluate(scroll) == 150
+    assert abs(page.evaluate(f"{left}(document.querySelector('#minatar .table-wrapper'))")) <= 2

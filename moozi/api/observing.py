@@ -12,6 +12,7 @@ from moozi.core.records import BatchedTimeStep
 from moozi.core.spec import EnvSpec
 from moozi.envs.environment import Observation
 from moozi.envs.observations import Frame, OwnObservations
+from moozi.envs.validation import as_array
 from moozi.envs.vector import mark_end
 
 
@@ -108,14 +109,6 @@ def read_rows(name: str, values: Any, num_lanes: int) -> Any:
     found = "one value" if count < 0 else f"{count} rows"
     raise UserError(f"{name}: {found}; must have {num_lanes}, one for each observation")
   return values
-
-
-def as_array(name: str, value: Any) -> np.ndarray:
-  """Returns the value as an array. Raises UserError, which starts with `name`, if it is not one."""
-  try:
-    return np.asarray(value)
-  except ValueError:
-    raise UserError(f"{name}: a {type(value).__name__} that is not an array") from None
 
 
 def _check_frame(frame: Any, spec: EnvSpec) -> Shaped[np.ndarray, "H W C"]:

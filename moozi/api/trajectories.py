@@ -15,6 +15,7 @@ from moozi.core.errors import UserError
 from moozi.core.pytree import map_fields
 from moozi.core.records import TrajectorySample
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
+from moozi.envs.validation import as_array
 from moozi.io.trajectories import TrajectoryWriter, open_trajectories
 from moozi.io.zoo import resolve_run
 from moozi.ops.players import player_sign
@@ -257,10 +258,7 @@ def _array(
 
   Raises: UserError: it has another shape, another kind of numbers, or numbers that the dtype cannot hold.
   """
-  try:
-    array = np.asarray(value)
-  except ValueError:
-    raise UserError(f"{where}.{name}: a {type(value).__name__} that is not an array") from None
+  array = as_array(f"{where}.{name}", value)
   wanted = f"{dtype}[{', '.join('T' if n is None else str(n) for n in shape)}]"
   fits = array.ndim == len(shape) and all(n in (None, m) for n, m in zip(shape, array.shape, strict=True))
   # Numbers of one kind may differ in size: datasets have int64 actions and float64 rewards.

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Bool, Float32, Shaped
 
 from moozi.core.errors import EnvValueError, UserError
-from moozi.envs.validation import check_integer, numeric_array, warn_once
+from moozi.envs.validation import as_array, check_integer, numeric_array, warn_once
 
 # Larger bounds count as limits of the number type, not of the environment.
 _LARGEST_BOUND = 1e9
@@ -59,10 +59,7 @@ class OwnObservations:
 
 def check_array(name: str, value: Any, shape: tuple[int, ...], dtype: Any) -> None:
   """Raises UserError, which starts with `name`, if an observation has another shape or kind of numbers."""
-  try:
-    given = np.asarray(value)
-  except ValueError:
-    raise UserError(f"{name}: a {type(value).__name__} that is not an array") from None
+  given = as_array(name, value)
   kinds = {"f": "fiu", "i": "iu", "u": "iu", "b": "b"}[np.dtype(dtype).kind]
   if given.shape != tuple(shape) or given.dtype.kind not in kinds:
     raise UserError(

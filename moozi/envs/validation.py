@@ -51,17 +51,24 @@ def check_reward(where: str, reward: Any) -> float:
   return out
 
 
-def numeric_array(where: str, name: str, value: Any) -> np.ndarray:
-  """Returns a value as an array of booleans, integers or floats. Raises UserError if it is anything else."""
+def as_array(name: str, value: Any) -> np.ndarray:
+  """Returns a value as an array. Raises UserError, which starts with `name`, if it is not one."""
   try:
     if type(value) is not np.ndarray and np.ma.is_masked(value):
       raise TypeError("entries are missing")
-    out = np.asarray(value)
+    return np.asarray(value)
   except Exception:  # a ragged list, or a class of the user's code that converts itself
-    out = np.asarray(None)
-  if out.dtype.kind not in "biuf":
-    raise UserError(f"{where}: {name} {one_line(value, 80)}; must be an array of numbers")
-  return out
+    raise UserError(f"{name}: a {type(value).__name__} that is not an array") from None
+
+
+def numeric_array(where: str, name: str, value: Any) -> np.ndarray:
+  """Returns a value as an array of booleans, integers or floats. Raises UserError if it is anything else."""
+  try:
+    if (out := as_array(name, value)).dtype.kind in "biuf":
+      return out
+  except UserError:
+    pass
+  raise UserError(f"{where}: {name} {one_line(value, 80)}; must be an array of numbers")
 
 
 def check_number(where: str, name: str, value: Any) -> float:

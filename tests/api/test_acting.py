@@ -13,6 +13,7 @@ from moozi.api.observing import ObservationReader
 from moozi.core.errors import UserError
 from moozi.envs.vector import blank_step
 from tests.commands.conftest import PPO, make_run
+from tests.envs import hostile
 
 NINE = spaces.Box(0, 9, (2, 2, 1), np.float32)
 PARTS = spaces.Dict(
@@ -125,6 +126,8 @@ def test_an_observation_becomes_the_frame_of_training():
     ),
     ("tests.api.test_acting:nine", np.zeros((2, 2, 1), complex), r"complex128\[2, 2, 1\]; must be float32"),
     ("tests.api.test_acting:nine", [[[1], [2]], [[3]]], r"observation: a list that is not an array"),
+    ("tests.api.test_acting:nine", hostile._Unreadable(), r"observation: a _Unreadable that is not an array"),
+    ("tests.api.test_acting:nine", np.ma.masked_all((2, 2, 1)), r"observation: a MaskedArray that is not an"),
     ("tests.api.test_acting:nine", np.full((2, 2, 1), np.nan), r"not finite"),
     ("tests.api.test_acting:parts", np.zeros(6), r"observation: a ndarray; must be of Dict"),
     ("tests.api.test_acting:parts", {"at": 2}, r"observation: entries \['at'\]; must be of Dict"),

@@ -11,6 +11,7 @@ from moozi.core.errors import UserError
 from moozi.io.config import load_config
 from moozi.io.trajectories import TrajectoryWriter, open_trajectories
 from moozi.training.offline import load_stored
+from tests.envs import hostile
 from tests.replay.replay_lanes import make_spec, random_lanes, segment_of
 from tests.tiny_run import TINY
 
@@ -120,6 +121,11 @@ def test_a_lost_life(tmp_path, catch, episode):
     ({"actions": np.full(9, 3)}, r"episodes\[1\].actions\[0\]=3: must be from 0 to 2"),
     ({"actions": np.full(9, 2**32)}, r"episodes\[1\].actions: has numbers that int32 cannot hold"),
     ({"actions": [[0], [1, 2]]}, r"episodes\[1\].actions: a list that is not an array"),
+    ({"actions": hostile._Unreadable()}, r"episodes\[1\].actions: a _Unreadable that is not an array"),
+    (
+      {"rewards": np.ma.array(np.ones(9), mask=[1] + [0] * 8)},
+      r"episodes\[1\].rewards: a MaskedArray that is",
+    ),
     (
       {"frames": np.zeros((9, 10, 5, 2), bool)},
       r"episodes\[1\].frames: bool\[9, .*; must be bool\[10",

@@ -198,8 +198,13 @@ class ReplayTrainer:
         self._pacer.reanalyze.waive()
         continue
       self.session.phase("compiling reanalyze")
-      with self._work.doing(f"{REANALYZE_WORKER}_0", "reanalyze"):
-        searched, metrics = reanalyzer.run(positions)
+      try:
+        with self._work.doing(f"{REANALYZE_WORKER}_0", "reanalyze"):
+          searched, metrics = reanalyzer.run(positions)
+      except Exception:  # such as an error of a user's search
+        self._pacer.reanalyze.undo()
+        yield self.session.state_ready(self, is_final=True)
+        raise
       with self._work.doing(REPLAY, "write back"):
         self._replay.write_back(**fields_of(searched))
       num_positions = searched.slot.size

@@ -55,14 +55,19 @@ class Saver:
         rest |= prefixed("replay", state.replay.head)
         generations, blocks = state.replay.generations, state.replay.blocks
     meta = self._meta | {"env_steps": event.env_steps, "learner_steps": event.learner_steps}
+    failed = self._job
     self._job = functools.partial(
       self._store.save, state.training, meta, wall_s, rest, generations, blocks, event.best_bound
     )
     if event.is_best:
       self._best_job = self._job
+      if self._last is not None and failed is not None:
+        self._job = functools.partial(self._save_both, self._job, failed)
     elif self._best_job is not None:
       self._job = functools.partial(self._save_both, self._best_job, self._job)
-    self._last = f"{event.env_steps:,}" if event.is_final else None
+    # The states after the final evaluation have the same steps.
+    if event.is_final or self._last is not None:
+      self._last = f"{event.env_steps:,}" if not event.is_best else self._last
     self._message = f"last checkpoint at {self._last} steps" if event.is_final else None
     self._saving = self._threads.submit(self._job)
     if event.is_final:

@@ -1,6 +1,7 @@
 """Tests of a full disk: the run continues, existing files stay intact, pending output is written later."""
 
 import contextlib
+import dataclasses
 import errno
 import os
 import subprocess
@@ -242,12 +243,19 @@ def test_best_checkpoint_is_retried_with_the_next_one(disk):
   assert max(c.env_steps for c in list_checkpoints(run.checkpoints_path)) == 30
 
 
-def test_run_ends_on_a_full_disk(disk):
+@pytest.mark.parametrize("after", ["nothing", "a state", "the best state", "both"])
+def test_run_ends_on_a_full_disk(disk, after):
+  """The best state and the state after the final evaluation follow the last state of training."""
   config = load_config(None, [f"run.dir={disk.path}", "run.name=one", "logging.period_s=1e-9"])
   run, display = RunDirectory.create(config), Display()
   recorder = Recorder(config, SPEC, run, display, start=0.0)
   disk.fill()
   recorder.observe(StateReady(env_steps=10, learner_steps=1, state=RunState(training=STATE), is_final=True))
+  later = StateReady(env_steps=10, learner_steps=1, state=RunState(training=STATE))
+  if after in ("the best state", "both"):
+    recorder.observe(dataclasses.replace(later, best_bound=1.0))
+  if after in ("a state", "both"):
+    recorder.observe(later)
   recorder.observe(Finished(env_steps=10, learner_steps=1, reason="stopped", sample_reuse=0.0))
   recorder.close()
   assert recorder.summary["reason"] == "stopped"

@@ -68,7 +68,7 @@ def as_exceptions(keeps_exit: bool = False) -> Iterator[None]:
 
   With `keeps_exit`, SystemExit passes too, because a handler of signals may raise it.
   """
-  kept = (Exception, KeyboardInterrupt, GeneratorExit, EnvHung, *((SystemExit,) if keeps_exit else ()))
+  kept = (Exception, KeyboardInterrupt, EnvHung, *((SystemExit,) if keeps_exit else ()))
   try:
     yield
   except kept:

@@ -60,7 +60,7 @@ class Plugin:
     """Turns errors and `sys.exit` of the user's code into a `kind` that has the code's file and line."""
     try:
       yield
-    except (UserError, EnvHung, KeyboardInterrupt, GeneratorExit):
+    except (UserError, EnvHung, KeyboardInterrupt):
       raise
     except BaseException as error:
       raise kind(f"{self.where}: {what}: {self.describe(error)}") from error

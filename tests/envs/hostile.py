@@ -4,6 +4,7 @@ A place is a part of what a user's environment returns, such as `reward`. After 
 place, an environment returns the odd value there instead of its own.
 """
 
+import asyncio
 import decimal
 import fractions
 import math
@@ -80,6 +81,8 @@ ERRORS = (
   MuteError(),
   OSError(28, "No space left"),
   UnicodeError("\ud800"),
+  GeneratorExit(),
+  asyncio.CancelledError(),
 )
 SCALARS = (
   None,

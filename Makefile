@@ -15,7 +15,7 @@ UNOPTIMIZED += --xla_cpu_parallel_codegen_split_count=1
 # Experiments whose table is written into their README.
 TABLES := atari.table atari.simulations chance.table first_look.table testbed.table
 TABLES += testbed.boards boards.judgement past_selves.ratings ppo_tuning.ablation steady_learning.ablation
-TABLES += corridor.ablation
+TABLES += corridor.ablation peers.table
 
 .DEFAULT_GOAL := help
 .PHONY: help setup train test test-all axe trackers check format bench figures zoo-check docs screenshots constraints clean

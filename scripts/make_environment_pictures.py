@@ -17,7 +17,7 @@ from moozi.vis.frames import draw_frame, legend_of
 from moozi.vis.lettering import INK, fit, paper, write
 
 IMAGES = Path(__file__).resolve().parent.parent / "docs" / "images"
-_SIZE, _MARGIN, _TITLE = 210, 8, 22
+_SIZE, _MARGIN, _TITLE = 150, 8, 20
 
 
 class State(NamedTuple):
@@ -83,7 +83,7 @@ def tile(state: State) -> np.ndarray:
   height, width = picture.shape[:2]
   left = (_SIZE - width) // 2
   out = paper(_TITLE + height + 4, _SIZE)
-  write(out, fit(state.env, _SIZE, 13), 0, 2, INK, 13)
+  write(out, fit(state.env, _SIZE, 12), 0, 2, INK, 12)
   out[_TITLE : _TITLE + height, left : left + width] = picture
   legend = legend_of(spec, _SIZE)
   return out if legend is None else np.concatenate([out, legend])

@@ -117,8 +117,10 @@ def test_no_command_prints_what_a_name_has(cli, hostile, tmp_path, monkeypatch, 
     ("inspect", "--out", "OUT"),
     ("watch", "--episodes", "1"),
     ("report", "--out", "OUT.html"),
+    ("latent", "--steps", "3"),
+    ("latent", "--steps", "3", "--out", "OUT"),
   ],
-  ids=lambda words: words[0],
+  ids=" ".join,
 )
 def test_no_command_prints_the_name_of_a_run_that_it_plays(cli, playing, tmp_path, monkeypatch, words):
   monkeypatch.chdir(tmp_path)
@@ -128,8 +130,10 @@ def test_no_command_prints_the_name_of_a_run_that_it_plays(cli, playing, tmp_pat
   assert (status, out != "") == (0, True), err
   check(out)
   check(err.replace("\r", ""))
-  written = [path for path in tmp_path.rglob("*") if path.suffix in (".html", ".svg", ".md")]
-  assert len(written) >= (command in ("inspect", "report"))
+  written = [
+    path for path in tmp_path.rglob("*") if path.suffix in (".html", ".svg", ".md", ".tsv", ".pbtxt")
+  ]
+  assert len(written) >= (command in ("inspect", "report", "latent") and str(out_path) in "".join(options))
   for path in written:
     text = path.read_text("utf-8")
     assert "<img src=x" not in text

@@ -76,9 +76,9 @@ def agent_of(
 
   The arguments and the errors are those of `load`.
   """
-  from moozi.evaluation.opponents import check_history
   from moozi.io.checkpoints import read_checkpoint_info
   from moozi.run.build import env_spec
+  from moozi.training.checks import check_history
 
   check_number("simulations", simulations)
   check_seed(seed)
@@ -388,7 +388,7 @@ class Agent:
     Raises: UserError: the opponent does not exist.
     """
     from moozi.api.players import allow_code_in
-    from moozi.evaluation.opponents import check_opponent
+    from moozi.training.checks import check_opponent
 
     allow_code_in(self.config, self.allow_code)
     check_opponent(self.config, self.spec)
@@ -423,7 +423,7 @@ class Agent:
     Raises: UserError: `evaluation.opponent` cannot play.
     """
     from moozi.api.players import code_allowed_in
-    from moozi.evaluation.opponents import check_opponent
+    from moozi.training.checks import check_opponent
 
     with code_allowed_in(config, self.allow_code):
       check_opponent(config, self.spec)

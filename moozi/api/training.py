@@ -21,8 +21,8 @@ from moozi.io.config import load_config
 from moozi.io.run_directory import RunDirectory, load_resumed_config
 from moozi.io.run_lock import RunLock
 from moozi.run.events import Event
-from moozi.run.memory import check_memory
 from moozi.training.callbacks import make_callbacks
+from moozi.training.checks import check_start
 from moozi.training.resume import Resumed
 from moozi.training.start import Stop
 from moozi.training.start import train_events as recorded_events
@@ -162,27 +162,14 @@ def check_run(
   The arguments and errors are those of `train`.
   """
   from moozi.api.players import allow_code_in
-  from moozi.envs.registry import env_spec, true_rules
-  from moozi.evaluation.opponents import check_players
+  from moozi.envs.registry import env_spec
 
   loaded = read_config(config, overrides | _named(callbacks))
   _start_jax(loaded)
   check_code(loaded, "config", allow_code is not False)
   allow_code_in(loaded, allow_code is True)
   spec = env_spec(loaded.env.name, **loaded.env.arguments)
-  check_memory(loaded, spec)
-  check_players(loaded, spec)
-  if loaded.plans_with_rules:
-    true_rules(loaded.env.name, **loaded.env.arguments)  # raises UserError if a search cannot use the rules
-  if loaded.checkpoint.start_from is not None:
-    from moozi.io.checkpoints import expected_of, read_checkpoint_info
-    from moozi.training.resume import find_start
-
-    read_checkpoint_info(find_start(loaded.checkpoint.start_from).path, expected_of(loaded, spec))
-  if loaded.offline.trajectories is not None:
-    from moozi.training.offline import load_stored
-
-    load_stored(loaded, spec)
+  check_start(loaded, spec, is_new=True)
   return loaded, spec
 
 
@@ -260,7 +247,6 @@ def continue_run(
   """
   from moozi.api.players import allow_code_in
   from moozi.envs.registry import env_spec
-  from moozi.evaluation.opponents import check_players
   from moozi.training.resume import load_resumed
 
   is_trusted = allow_code or allow_own_code
@@ -278,8 +264,7 @@ def continue_run(
     _start_jax(config)
     allow_code_in(config, allow_code)
     spec = env_spec(config.env.name, **config.env.arguments)
-    check_memory(config, spec)
-    check_players(config, spec)
+    check_start(config, spec, is_new=False)
     return Training(config, spec, directory, lock, load_resumed(config, spec, directory), callbacks)
   except BaseException:
     lock.close()

@@ -22,6 +22,8 @@ class Algorithm:
   initial_training_state: Callable[[Config, EnvSpec], Any]
   # Builds the evaluator; the last argument overrides the testing planner's number of simulations.
   build_evaluator: Callable[[Config, EnvSpec, int | None], Evaluator]
+  # Raises UserError if the algorithm cannot play the environment. `training.checks` calls it.
+  check: Callable[[Config, EnvSpec], None] = lambda config, spec: None
 
   def training_state_template(self, config: Config, spec: EnvSpec) -> Any:
     """Returns the shapes and dtypes of the training state; loading a checkpoint needs them."""
@@ -49,13 +51,13 @@ def _muzero() -> Algorithm:
 def _ppo() -> Algorithm:
   from moozi.baselines.ppo import run as ppo
 
-  return Algorithm(ppo.run, ppo.initial_training_state, ppo.build_evaluator)
+  return Algorithm(ppo.run, ppo.initial_training_state, ppo.build_evaluator, ppo.check_env)
 
 
 def _q_learning() -> Algorithm:
   from moozi.baselines.q_learning import run as q
 
-  return Algorithm(q.run, q.initial_training_state, q.build_evaluator)
+  return Algorithm(q.run, q.initial_training_state, q.build_evaluator, q.check_env)
 
 
 ALGORITHMS: dict[str, Callable[[], Algorithm]] = {

@@ -4,7 +4,6 @@ import contextlib
 import functools
 import itertools
 import logging
-import math
 import shlex
 import time
 from collections.abc import Generator
@@ -17,9 +16,7 @@ from moozi.io.checkpoints import drop_later, list_checkpoints
 from moozi.io.logs import log_to
 from moozi.io.progress import make_progress
 from moozi.io.run_directory import RunDirectory, save_resumed_config
-from moozi.io.trackers import check_trackers
 from moozi.run.events import Event
-from moozi.run.plugin_check import check_plugins
 from moozi.run.session import RunInputs
 from moozi.training.algorithms import algorithm_of
 from moozi.training.offline import load_stored
@@ -60,22 +57,18 @@ def train_events(
 ) -> Generator[Event, None, dict[str, Any]]:
   """Trains, and yields each event after it is recorded in the run directory; the last is Finished.
 
-  The caller must have claimed the directory, and holds it (`RunDirectory.held`), so that the run continues in
-  a renamed folder.
+  The caller has checked the run (`training.checks`) and claimed the directory, and holds it
+  (`RunDirectory.held`), so that the run continues in a renamed folder.
 
   Args:
     resumed: the result of `load_resumed`; None starts a new run.
     stop: ends the run with a checkpoint when it is set.
 
   Returns: the run's summary.
-  Raises: UserError: the Ray cluster is too small for the configuration, or a tracker's package is missing.
+  Raises: UserError: the Ray cluster is too small for the configuration.
     RunError: the run cannot continue, or its last checkpoint cannot be written.
   """
-  if resumed is None:
-    _check_learns(config)
   with log_to(run.log_path("driver")):
-    check_trackers(config)
-    check_plugins(config, spec)
     resumed = resumed or load_start(config, spec, run)
     resumed.restore_best(config, run)
     store = resumed.store
@@ -141,30 +134,3 @@ def _describe_newest(run: RunDirectory) -> str:
     return f"{run.where()} has no checkpoint yet, so it cannot be resumed"
   command = shlex.join(["moozi", "train", "--resume", str(run.where())])
   return f"the newest checkpoint is {saved[-1].name}; continue with: {command}"
-
-
-def _check_learns(config: Config) -> None:
-  """Raises UserError if the run would end before its first update."""
-  if config.algorithm == "ppo" or not config.num_acting_workers:
-    return
-  # One process acts a segment for every worker in turn.
-  num_workers = config.num_acting_workers if config.has_one_process else 1
-  round_steps = num_workers * config.workers.num_envs * config.workers.segment_length
-
-  def in_rounds(num_steps: int) -> int:
-    return math.ceil(num_steps / round_steps) * round_steps
-
-  learner, targets = config.learner, config.targets
-  # A target reads the steps after it, so the newest steps of each lane cannot be sampled.
-  to_sample = 0
-  if config.offline.trajectories is None:
-    reach = targets.unroll_steps + targets.n_step
-    to_sample = num_workers * config.workers.num_envs * reach + learner.batch_size
-  call_steps = learner.batch_size * learner.updates_per_call / learner.samples_per_step
-  least = in_rounds(max(config.replay.min_steps_to_learn, to_sample)) + call_steps
-  if in_rounds(config.max_env_steps) < least:
-    raise UserError(
-      f"max_env_steps={config.max_env_steps}: the first update is after {math.ceil(least):,} steps; "
-      "raise max_env_steps or learner.samples_per_step, or lower replay.min_steps_to_learn, "
-      "learner.updates_per_call or learner.batch_size"
-    )

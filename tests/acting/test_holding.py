@@ -9,10 +9,10 @@ from moozi.agent.planner import SearchOutput
 from moozi.core.errors import UserError
 from moozi.core.spec import DUMMY_ACTION
 from moozi.envs.vector import blank_step
-from moozi.evaluation.opponents import check_players
 from moozi.io.config import load_config
 from moozi.ops.history import init_history, push_action
 from moozi.run import build
+from moozi.training.checks import check_players
 from tests.replay.replay_lanes import make_spec
 from tests.tiny_run import TINY
 

@@ -14,10 +14,10 @@ from moozi.core.spec import EnvSpec
 from moozi.core.symmetry import SQUARE, Symmetry, board_symmetries, tables_of
 from moozi.envs import registry
 from moozi.envs.vector import SyncVectorEnvironment
-from moozi.evaluation.opponents import check_players
 from moozi.io.config import load_config
 from moozi.ops.symmetry import turn_targets
 from moozi.replay.buffer import ReplayBuffer
+from moozi.training.checks import check_players
 
 OTHELLO = ("rotate_180", "transpose", "antitranspose")
 OPEN_SPIEL = {

@@ -7,10 +7,11 @@ from moozi.core import plugins
 from moozi.core.errors import EnvError, UserError
 from moozi.envs import registry
 from moozi.evaluation.evaluator import EvaluationResult
-from moozi.evaluation.opponents import check_opponent, check_players, check_symmetries, score_figures
+from moozi.evaluation.opponents import score_figures
 from moozi.evaluation.random_play import random_returns
 from moozi.io.config import load_config
 from moozi.run import build
+from moozi.training.checks import check_opponent, check_players, check_symmetries
 from tests.evaluation.test_evaluator import BASE, BOARD, evaluate, prepare
 from tests.tiny_run import TINY
 

@@ -6,12 +6,12 @@ import pytest
 
 from moozi.baselines.ppo import run as ppo_run
 from moozi.core.errors import UserError
-from moozi.evaluation.opponents import check_opponent
 from moozi.evaluation.random_play import random_returns
 from moozi.io.config import load_config
 from moozi.run import build, local
 from moozi.run.events import Evaluated, Finished, Updated
 from moozi.run.session import RunInputs
+from moozi.training.checks import check_opponent
 from tests.baselines.ppo.conftest import TINY as TINY_PPO
 from tests.envs.suites.user_fakes import Watched
 from tests.run_events import final_state

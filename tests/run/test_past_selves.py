@@ -6,10 +6,10 @@ import pytest
 from moozi.acting.lanes import PastResult
 from moozi.core.errors import UserError
 from moozi.envs import registry
-from moozi.evaluation.opponents import check_players
 from moozi.io.config import load_config
 from moozi.run.events import Acted, StateReady
 from moozi.run.past_selves import PastSelves
+from moozi.training.checks import check_players
 from tests.run.conftest import local_run
 from tests.run_events import assert_equal_trees
 

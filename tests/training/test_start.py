@@ -13,6 +13,7 @@ from moozi.io.checkpoints import list_checkpoints, save_checkpoint
 from moozi.io.config import load_config
 from moozi.io.run_directory import RunDirectory
 from moozi.training import start
+from moozi.training.checks import check_learns
 
 
 def test_run_without_an_update_is_refused():
@@ -26,17 +27,17 @@ def test_run_without_an_update_is_refused():
   ):
     config = load_config(None, [*common, *overrides])
     with pytest.raises(UserError, match=rf"^max_env_steps=\d+: the first update is after {least} steps"):
-      start._check_learns(config)
-    start._check_learns(config.model_copy(update={"algorithm": "ppo"}))
+      check_learns(config)
+    check_learns(config.model_copy(update={"algorithm": "ppo"}))
   common += ["runtime=local"]
   workers = ["workers.num_workers=4", "workers.num_envs=16", "max_env_steps=5121"]
   config = load_config(
     None, [*common, *workers, "replay.min_steps_to_learn=5120", "learner.samples_per_step=0.2"]
   )
   with pytest.raises(UserError, match="is after 6,400 steps"):
-    start._check_learns(config)
+    check_learns(config)
   for overrides in (["max_env_steps=5121"], ["max_env_steps=6145", "learner.samples_per_step=0.2"]):
-    start._check_learns(load_config(None, [*common, *overrides]))
+    check_learns(load_config(None, [*common, *overrides]))
 
 
 def test_a_batch_needs_steps_whose_targets_are_complete():
@@ -45,8 +46,8 @@ def test_a_batch_needs_steps_whose_targets_are_complete():
   common += ["workers.num_workers=1", "workers.num_envs=64", "workers.segment_length=16"]
   common += ["targets.unroll_steps=5", "targets.n_step=10", "learner.updates_per_call=8"]
   with pytest.raises(UserError, match="the first update is after 2,560 steps"):
-    start._check_learns(load_config(None, [*common, "max_env_steps=2048"]))
-  start._check_learns(load_config(None, [*common, "max_env_steps=2560"]))
+    check_learns(load_config(None, [*common, "max_env_steps=2048"]))
+  check_learns(load_config(None, [*common, "max_env_steps=2560"]))
 
 
 def test_newest_checkpoint_and_the_command_that_resumes_are_named(tmp_path):

@@ -109,11 +109,8 @@ class Learner:
 def run(inputs: RunInputs) -> Generator[Event, None, None]:
   """Trains, and yields events in order; the last is Finished. `runtime` and `stored` are not read.
 
-  Raises:
-    UserError: PPO cannot play the environment.
-    RunError: too many failures of one kind in a row.
+  Raises: RunError: too many failures of one kind in a row.
   """
-  check_env(inputs.config, inputs.spec)
   with contextlib.closing(PPO(inputs)) as trainer:
     yield from trainer.session.run(trainer)
 

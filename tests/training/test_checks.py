@@ -1,4 +1,4 @@
-"""Tests of the checks of users' networks, searches and losses before a run."""
+"""Tests of the checks before a run; `tests/evaluation/test_opponents.py` has those of players."""
 
 import haiku as hk
 import jax
@@ -10,8 +10,8 @@ from moozi.core import plugins
 from moozi.core.errors import UserError
 from moozi.run import build, local
 from moozi.run.events import Updated
-from moozi.run.plugin_check import check_plugins
 from moozi.run.session import RunInputs
+from moozi.training.checks import check_plugins
 
 pytestmark = pytest.mark.usefixtures("folder")
 
@@ -86,7 +86,7 @@ def test_a_network_learns(tiny_config):
     ),
     (2, lambda x: (x[0], x[1][:, 0]), r"the dynamics returns float32\[2\] as the reward logits"),
     (3, lambda x: x[:, :3], r"the projection returns float32\[2, 3\] as the projection"),
-    (3, lambda x: 1 / 0, r"the projection failed: .*test_plugin_check.py:\d+: ZeroDivisionError"),
+    (3, lambda x: 1 / 0, r"the projection failed: .*test_checks.py:\d+: ZeroDivisionError"),
   ],
 )
 def test_networks_that_are_refused(tiny_config, changed, out, message):
@@ -128,7 +128,7 @@ def with_search(config, name):
       r"root 0 are \[nan, nan",
       marks=pytest.mark.slow,
     ),
-    (lambda out: 1 / 0, r"the call failed: .*test_plugin_check.py:\d+: ZeroDivisionError"),
+    (lambda out: 1 / 0, r"the call failed: .*test_checks.py:\d+: ZeroDivisionError"),
   ],
 )
 def test_searches_that_are_refused(tiny_config, change, message):
@@ -172,7 +172,7 @@ def test_a_loss_is_added_and_recorded(tiny_config):
     ("own", lambda x: jnp.mean(x), r"the loss is float32\[\]; must be a float array \[2\], one"),
     ("own", lambda x: x > 0, r"the loss is bool\[2\]"),
     ("own", lambda x: None, "the loss is NoneType"),
-    ("own", lambda x: 1 / 0, r"the loss failed: .*test_plugin_check.py:\d+: ZeroDivisionError"),
+    ("own", lambda x: 1 / 0, r"the loss failed: .*test_checks.py:\d+: ZeroDivisionError"),
     ("value_0", lambda x: x, "loss/value_0 is a built-in metric; choose another name"),
   ],
 )

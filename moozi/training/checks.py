@@ -1,0 +1,217 @@
+"""Answers whether a run may start: its settings with its environment, players, plug-ins and files.
+
+`core.config` checks the settings alone. `check_start` makes all other checks that need no cluster, before the
+directory of a run is created, so a refused run leaves nothing behind.
+"""
+
+import contextlib
+import math
+
+from moozi.core import plugins
+from moozi.core.config import Config
+from moozi.core.errors import UserError
+from moozi.core.records import TrainTarget
+from moozi.core.spec import EnvSpec
+from moozi.envs import registry
+from moozi.envs.players import CustomPlayer, make_player, mcts_simulations
+from moozi.evaluation.opponents import make_opponent
+from moozi.io.checkpoints import expected_of, read_checkpoint_info
+from moozi.io.trackers import check_trackers
+from moozi.run.memory import check_memory
+from moozi.training.algorithms import ALGORITHMS
+from moozi.training.offline import load_stored
+from moozi.training.resume import find_start
+
+# Maximum number of steps in the trial episode of a user's player.
+_TRIAL_STEPS = 50
+
+
+def check_start(config: Config, spec: EnvSpec, *, is_new: bool) -> None:
+  """Refuses a run that cannot start. Sizes are checked before anything large is made.
+
+  Args:
+    is_new: whether the run is new; a resumed run has its own files, and has learned.
+
+  Raises: UserError: a setting does not fit the environment, the players or the machine, a plug-in fails, or a
+    file that a setting names cannot be used.
+  """
+  check_memory(config, spec)
+  if is_new:
+    check_learns(config)
+  check_trackers(config)
+  check_players(config, spec)
+  ALGORITHMS[config.algorithm]().check(config, spec)
+  if config.plans_with_rules:
+    registry.true_rules(config.env.name, **config.env.arguments)  # raises UserError without usable rules
+  if is_new:
+    if config.checkpoint.start_from is not None:
+      read_checkpoint_info(find_start(config.checkpoint.start_from).path, expected_of(config, spec))
+    load_stored(config, spec)
+  check_plugins(config, spec)
+
+
+def check_players(config: Config, spec: EnvSpec) -> None:
+  """Raises UserError if a run's settings do not fit the players or the board of its environment."""
+  check_history(config, spec)
+  check_symmetries(config, spec)
+  _check_mover_view(config, spec)
+  _check_past_selves(config, spec)
+  _check_holding(config, spec)
+  check_opponent(config, spec)
+  _check_seats(config, spec)
+
+
+def check_opponent(config: Config, spec: EnvSpec) -> None:
+  """Raises UserError if the run's environment does not provide the opponent `evaluation.opponent`.
+
+  A user's player plays part of a trial episode. A trained agent is only loaded.
+  """
+  if spec.num_players == 2 and config.evaluation.opponent != "random":
+    env = registry.make(config.env.name, config.evaluation.seed, is_testing=True, **config.env.arguments)
+    with contextlib.closing(env):
+      player = make_opponent(config, spec, env, config.evaluation.seed)
+      if isinstance(player, CustomPlayer) and not plugins.PLAYERS.is_built_in(config.evaluation.opponent):
+        step = env.reset()
+        for _ in range(_TRIAL_STEPS):
+          step = env.step(player.action(step.observation.frame, step.observation.legal_actions_mask))
+          if step.last():
+            break
+
+
+def _check_seats(config: Config, spec: EnvSpec) -> None:
+  """Raises UserError if a player of the seats that the environment plays cannot be created."""
+  if spec.num_seats:
+    with contextlib.closing(registry.make_table(config.env.name, **config.env.arguments)) as table:
+      for key, name in plugins.seat_players(config):
+        make_player(name, table, spec, config.seed, key)
+
+
+def check_history(config: Config, spec: EnvSpec) -> None:
+  """Raises UserError if a history would show a player what is hidden from that player.
+
+  A frame shows only what the player to move may see. In a game with hidden information, a history of several
+  frames would reveal the other player's frames.
+  """
+  length = config.targets.history_length
+  if spec.num_players == 2 and not spec.is_perfect_information and length > 1:
+    raise UserError(
+      f"targets.history_length={length}: must be 1 with env.name={config.env.name}, whose players have "
+      "hidden information: a longer history would show each player the other's frames"
+    )
+
+
+def check_symmetries(config: Config, spec: EnvSpec) -> None:
+  """Raises UserError if a run uses symmetries of an environment that has none.
+
+  Where other players play seats in training, they are part of the environment. Random play and MCTS play
+  symmetric positions alike. A network or a user's player may not, and then the game has no symmetries.
+  """
+  planners = {"train": config.planners.train, "test": config.planners.test}
+  if config.planners.reanalyze is not None:
+    planners["reanalyze"] = config.planners.reanalyze
+  averaged = {f"planners.{name}.average_symmetries": x.average_symmetries for name, x in planners.items()}
+  for key, is_used in ({"learner.symmetries": config.learner.symmetries} | averaged).items():
+    if is_used and not spec.symmetries:
+      raise UserError(f"{key}=true: must be false with env.name={config.env.name}, which lists no symmetries")
+    for option, name in plugins.seat_players(config) if is_used else ():
+      is_symmetric = name == "random" or mcts_simulations(name) is not None
+      if option.startswith("env.kwargs.others") and not is_symmetric:
+        raise UserError(
+          f"{key}=true: must be false with {option}={name}, which may play differently in symmetric "
+          "positions; random and mcts:N do not"
+        )
+
+
+def _check_mover_view(config: Config, spec: EnvSpec) -> None:
+  """Raises UserError if `network.mover_view` is set and the environment lists no `player_planes`."""
+  if config.network.mover_view and spec.player_planes is None:
+    raise UserError(
+      f"network.mover_view=true: must be false with env.name={config.env.name}, whose EnvSpec lists no "
+      "player_planes; some frames, such as those of Othello, are from the view of the player to move anyway"
+    )
+
+
+def _check_past_selves(config: Config, spec: EnvSpec) -> None:
+  """Raises UserError if `opponents.past_share` is set and the environment is not self-play of two players."""
+  share = config.opponents.past_share
+  if share and spec.num_players != 2:
+    raise UserError(
+      f"opponents.past_share={share:g}: must be 0 with env.name={config.env.name}; past selves need "
+      "self-play with two players"
+    )
+
+
+def _check_holding(config: Config, spec: EnvSpec) -> None:
+  """Raises UserError if `workers.num_holding_envs` is set where the last action is the other player's."""
+  holding = config.workers.num_holding_envs
+  if holding and spec.num_players == 2:
+    raise UserError(
+      f"workers.num_holding_envs={holding}: must be 0 with env.name={config.env.name}; in self-play of two "
+      "players the last action is the other player's"
+    )
+
+
+def check_plugins(config: Config, spec: EnvSpec) -> None:
+  """Loads every plug-in of the configuration, and tries its network, searches and losses once.
+
+  Imports JAX only if a network, search or loss is a plug-in. Does not try the other kinds: the check of the
+  environment's spec tries environments and wrappers, `check_players` tries players, and a run creates its
+  callbacks at its start.
+
+  Raises: UserError: a plug-in cannot be found, fails, or returns a value of the wrong form.
+  """
+  uses = plugins.uses(config)
+  for use in uses:
+    use.get()
+  kinds = {use.registry.kind for use in uses}
+  if not config.searches or not kinds & {"network", "search", "loss"}:
+    return
+  import jax
+
+  from moozi.agent.loss import make_extra_losses, make_loss
+  from moozi.agent.planner import check_search
+  from moozi.agent.update import init_training_state
+  from moozi.learning.learner import zero_targets
+  from moozi.run.build import build_model
+
+  model = build_model(config, spec)
+  for use in uses:
+    if use.registry is plugins.SEARCHES:
+      section = getattr(config.planners, use.key.split(".")[1])
+      check_search(section, spec.num_actions, use.key)
+  if kinds & {"network", "loss"}:
+    extra = make_extra_losses(config, model)
+    loss = make_loss(model, config.learner, config.targets, spec.frame_dtype, extra, config.chance)
+
+    def trace(key: jax.Array, target: TrainTarget) -> None:
+      state = init_training_state(model, config, spec, key)
+      loss(state.params, state.target_params, state.net_state, target, 0, key)
+
+    jax.eval_shape(trace, jax.ShapeDtypeStruct((2,), "uint32"), zero_targets(config, spec, (2,)))
+
+
+def check_learns(config: Config) -> None:
+  """Raises UserError if the run would end before its first update."""
+  if config.algorithm == "ppo" or not config.num_acting_workers:
+    return
+  # One process acts a segment for every worker in turn.
+  num_workers = config.num_acting_workers if config.has_one_process else 1
+  round_steps = num_workers * config.workers.num_envs * config.workers.segment_length
+
+  def in_rounds(num_steps: int) -> int:
+    return math.ceil(num_steps / round_steps) * round_steps
+
+  learner, targets = config.learner, config.targets
+  # A target reads the steps after it, so the newest steps of each lane cannot be sampled.
+  to_sample = 0
+  if config.offline.trajectories is None:
+    reach = targets.unroll_steps + targets.n_step
+    to_sample = num_workers * config.workers.num_envs * reach + learner.batch_size
+  call_steps = learner.batch_size * learner.updates_per_call / learner.samples_per_step
+  least = in_rounds(max(config.replay.min_steps_to_learn, to_sample)) + call_steps
+  if in_rounds(config.max_env_steps) < least:
+    raise UserError(
+      f"max_env_steps={config.max_env_steps}: the first update is after {math.ceil(least):,} steps; "
+      "raise max_env_steps or learner.samples_per_step, or lower replay.min_steps_to_learn, "
+      "learner.updates_per_call or learner.batch_size"
+    )

@@ -43,7 +43,6 @@ def train(tmp_path, monkeypatch):
         yield Finished(env_steps=20, learner_steps=20, reason="max_env_steps", sample_reuse=0.0)
 
     monkeypatch.setattr(start, "algorithm_of", lambda config: Algorithm())
-    monkeypatch.setattr(start, "check_plugins", lambda *_: None)
     settings = [f"run.dir={tmp_path / parent}", f"run.name={name}", "logging.progress=none"]
     config = load_config(None, [*settings, "logging.period_s=1e-9", "env.name=tiny:catch"])
     directory = RunDirectory.create(config)

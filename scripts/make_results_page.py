@@ -203,13 +203,12 @@ def minutes() -> str:
     if row["protocol"] == "a" and row["rival"] == "ppo_tuned"
   ]
   behind = [row for row in rows if row["rival_then"] > row["moozi_then"]]
-  each = " and ".join(
-    f"{row['game'].replace('_', ' ').title()} ({row['rival_then']:.1f} against {row['moozi_then']:.1f})"
-    for row in behind
-  )
+  each = " and ".join(row["game"].replace("_", " ").title() for row in behind)
+  others = ("no", "one", "two", "three", "four", "five")[len(rows) - len(behind)]
   return (
-    f"After {rows[0]['at_minutes']:.0f} minutes on one core the tuned PPO is ahead on {each}, "
-    f"and MuZero on the other {len(rows) - len(behind)} games."
+    f"After {rows[0]['at_minutes']:.0f} minutes on one core the tuned PPO is ahead of MooZi on {each}, "
+    f"and behind it on {others} games "
+    f"([returns at minute {rows[0]['at_minutes']:.0f}](docs/results.md#minatar))."
   )
 
 

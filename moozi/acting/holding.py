@@ -5,8 +5,8 @@ In Atari's Freeway random play scores 0 points a game, and with actions of 8 to 
 
 Source: Dabney, Ostrovski and Barreto 2021, whose random actions last for a number of steps drawn from a
 heavy-tailed distribution. Departures: the search chooses the actions; the number of steps is geometric, with
-a mean that differs between environments, so collectors need no further state; the other environments explore
-as before.
+a mean that differs between environments, so collectors need no further state; the other environments
+repeat no action.
 """
 
 from typing import Any

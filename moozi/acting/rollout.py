@@ -4,8 +4,8 @@ The environment must be written in JAX (`envs.jax.rules`). With the same seeds, 
 `acting.collector` with `JaxVectorEnvironment`: both draw the same keys in the same order and apply the same
 policy and step. The host does nothing between the first and the last step of a segment.
 
-Source: Hessel et al. 2021 (Podracer, "Anakin") compile acting and environment as one function. Departure: the
-learner is separate, behind replay.
+Source: Hessel et al. 2021 (Podracer, "Anakin") compile acting and environment as one function. Departure:
+learning is not part of that function; the learner samples from replay.
 """
 
 import time

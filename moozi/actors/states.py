@@ -1,4 +1,4 @@
-"""Gathers the run's state from the parameter server, replay and the ledger."""
+"""Gathers the run's state from the parameter server, replay, the session and the ledger."""
 
 from collections.abc import Iterator
 from typing import Any

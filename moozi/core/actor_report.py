@@ -1,4 +1,4 @@
-"""Reports of actors: their spans on the wall clock, and their busy time."""
+"""Reports of actors: the spans of their calls on the wall clock, their busy time and their memory."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence

@@ -12,7 +12,7 @@ from moozi.core.errors import one_line
 
 _log = logging.getLogger("moozi.envs")
 
-# A space with more entries has no names, because its entries are not read one by one.
+# Larger spaces get no names, because nobody reads that many entries one by one.
 _MAX_ENTRIES = 4096
 
 

@@ -1,4 +1,7 @@
-"""The run directory, which holds everything that a run writes. Its file names are a public interface.
+"""The run directory, which holds what a run writes. Its file names are a public interface.
+
+Compiled functions (`io.compilation_cache`) and the files of Weights & Biases and MLflow (`io.trackers`) are
+elsewhere.
 
 config.yaml      the resolved configuration
 metrics.jsonl    one JSON object per tick

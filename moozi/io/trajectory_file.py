@@ -1,8 +1,8 @@
 """Encodes and decodes one trajectory file: a safetensors file whose tensors are compressed columns.
 
 Reading a file runs no code from it. The entry `moozi_trajectories` of the header's `__metadata__` is JSON
-with the format, the environment's spec, the steps and lanes of the file, and the SHA-256 of the whole file,
-computed with zeros in place of the digest.
+with the format, the version of MooZi, the environment's spec, and the steps and lanes of the file. It also
+has the SHA-256 of the whole file, computed with zeros in place of the digest.
 
 Each tensor is one column (a field of all steps), compressed with zlib. A column has one row per step. Before
 compression, its bytes are transposed: the first byte of all steps, then the second, and so on. Bytes that

@@ -1,4 +1,4 @@
-"""Builds the parts of a run from its configuration, for `run.local` and for the actors."""
+"""Builds the parts of a run from its configuration: model, policy, learner, collectors, replay, evaluator."""
 
 import dataclasses
 from collections.abc import Callable

@@ -3,8 +3,8 @@
 Source: Berner et al. 2019 (OpenAI Five), opponent sampling. There, 20% of the games are against past selves,
 which are drawn with probabilities proportional to exp(quality). A new past self starts with the largest
 quality in the pool. If the current agent beats past self i, its quality falls by η / (N · p_i). Departures:
-the size of the pool is limited; each draw is for one round of games, one game in each lane of a worker that
-plays against a past self.
+the size of the pool is limited; each draw is for one round, in which a worker plays one game in each of its
+lanes with a past self.
 """
 
 import dataclasses

@@ -206,9 +206,9 @@ def minutes() -> str:
   each = " and ".join(row["game"].replace("_", " ").title() for row in behind)
   others = ("no", "one", "two", "three", "four", "five")[len(rows) - len(behind)]
   return (
-    f"After {rows[0]['at_minutes']:.0f} minutes on one core the tuned PPO is ahead of MooZi on {each}, "
-    f"and behind it on {others} games "
-    f"([returns at minute {rows[0]['at_minutes']:.0f}](docs/results.md#minatar))."
+    f"These are returns at the end of the runs. At minute {rows[0]['at_minutes']:.0f} the tuned PPO is ahead "
+    f"of MuZero on {each}, and behind it on {others} games "
+    f"([both returns](docs/results.md#minatar))."
   )
 
 

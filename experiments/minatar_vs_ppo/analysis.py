@@ -522,9 +522,8 @@ def project_table(tables: dict[str, Any], protocol: str) -> str:
       continue
     minutes = sorted(round(row["minutes"]) for row in rows.values() if row["minutes"] is not None)
     seeds = sorted({len(row["seeds"]) for row in rows.values()})
-    labels.append(
-      f"{LABELS[agent]} | {_steps_of(rows)} | {_span(minutes) if minutes else '–'} | {_span(seeds)}"
-    )
+    name = "MuZero" if agent == "muzero" else LABELS[agent]
+    labels.append(f"{name} | {_steps_of(rows)} | {_span(minutes) if minutes else '–'} | {_span(seeds)}")
     returns.append(
       {game: ("≥ " * bool(r["episodes_at_bound"]), r["mean"], ".1f") for game, r in rows.items()}
     )

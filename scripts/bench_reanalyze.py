@@ -71,7 +71,7 @@ def measure(config: Any, rounds: int, seconds: float) -> dict[str, list[float]]:
 
   spec = build.env_spec(config)
   replay, version = fill(config, spec)
-  params, net_state, _ = build.build_learner(config, spec).parameters()
+  variables, _ = build.build_learner(config, spec).parameters()
   reanalyzer = build.build_reanalyzer(config, spec, 0)
   settings = config.reanalyze
   roots = replay.positions(settings, version)
@@ -79,7 +79,7 @@ def measure(config: Any, rounds: int, seconds: float) -> dict[str, list[float]]:
     make_root_search(build.build_model(config, spec), config.planners.for_reanalyze, config.targets, spec)
   )
   on_device = jax.device_put(
-    (params, net_state, roots.frames, roots.history_actions, roots.legal_actions_mask, jax.random.PRNGKey(0))
+    (variables, roots.frames, roots.history_actions, roots.legal_actions_mask, jax.random.PRNGKey(0))
   )
 
   def bare() -> int:
@@ -99,7 +99,7 @@ def measure(config: Any, rounds: int, seconds: float) -> dict[str, list[float]]:
 
     def call() -> int:
       positions = replay.positions(chosen, new_version(number))
-      reanalyzer.set_parameters(params, net_state, version)
+      reanalyzer.set_parameters(variables, version)
       searched, _ = reanalyzer.run(positions)
       return replay.write_back(**fields_of(searched))
 
@@ -113,7 +113,7 @@ def measure(config: Any, rounds: int, seconds: float) -> dict[str, list[float]]:
     def call() -> int:
       requested.append(pool.submit(replay.positions, chosen, new_version(number)))
       positions = requested.popleft().result()
-      reanalyzer.set_parameters(params, net_state, version)
+      reanalyzer.set_parameters(variables, version)
       searched, _ = reanalyzer.run(positions)
       written.append(pool.submit(replay.write_back, **fields_of(searched)))
       return written.popleft().result() if len(written) > 1 else 0

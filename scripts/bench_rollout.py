@@ -15,6 +15,7 @@ run, not the rates of several runs.
 """
 
 import argparse
+import functools
 import json
 import os
 import time
@@ -27,44 +28,38 @@ import numpy as np
 
 from moozi.acting.collector import TrajectoryCollector
 from moozi.acting.rollout import RolloutCollector
-from moozi.agent.planner import SearchOutput
-from moozi.agent.policy import observe
+from moozi.agent.agent import Agent, Decision, make_agent
 from moozi.core.config import Config
-from moozi.core.spec import DUMMY_ACTION, EnvSpec
+from moozi.core.spec import EnvSpec
 from moozi.envs import registry
 from moozi.envs.vector import make_vector
 from moozi.io.config import load_config
 from moozi.io.machine import num_cores
 from moozi.nn.model import Model
-from moozi.ops.history import push_action
+from moozi.ops.history import network_input
+from moozi.ops.schedules import temperature_at
 from moozi.run import build
 
 KINDS = ("python", "step", "scan")
 
 
-def make_prior_policy(model: Model, spec: EnvSpec) -> Any:
-  """Returns a policy like that of `agent.policy.make_policy` that samples from the prior without search."""
+def make_prior_agent(model: Model, config: Config, spec: EnvSpec) -> Agent:
+  """Returns an agent like that of `make_muzero` that samples from the prior without search."""
 
-  def policy(params: Any, net_state: Any, history: Any, timestep: Any, rng_key: Any, temperature: Any) -> Any:
-    history, stacked = observe(history, timestep, spec)
-    output, _ = model.root_inference(params, net_state, stacked, False)
+  def decide(
+    variables: Any, history: Any, timestep: Any, rng_key: Any, temperature: Any, position: Any
+  ) -> Decision:
+    stacked = network_input(history.frames, history.actions, spec)
+    output, _ = model.root_inference(*variables, stacked, False)
     legal = jnp.asarray(timestep.legal_actions_mask)
-    probs = jax.nn.softmax(output.policy_logits, where=legal)
-    action = jax.random.categorical(rng_key, jnp.where(legal, output.policy_logits, -jnp.inf))
-    value = model.transform.to_scalar(output.value_logits)
-    chosen = SearchOutput(
-      action=jnp.where(timestep.is_last, DUMMY_ACTION, action).astype(jnp.int32),
-      action_probs=probs,
-      root_value=value,
-      prior_probs=probs,
-      prior_value=value,
-      q_values=jnp.zeros_like(probs),
-      depth_mean=jnp.zeros_like(value),
-      depth_max=jnp.zeros_like(value, jnp.int32),
+    return Decision(
+      action=jax.random.categorical(rng_key, jnp.where(legal, output.policy_logits, -jnp.inf)),
+      action_probs=jax.nn.softmax(output.policy_logits, where=legal),
+      root_value=model.transform.to_scalar(output.value_logits),
+      extras={},
     )
-    return push_action(history, chosen.action), chosen
 
-  return policy
+  return make_agent(decide, spec, config.targets.history_length)
 
 
 def make_collector(kind: str, config: Config, jax_name: str, with_search: bool) -> Any:
@@ -76,15 +71,19 @@ def make_collector(kind: str, config: Config, jax_name: str, with_search: bool) 
   kwargs = dict(config.env.kwargs)
   spec = registry.env_spec(name, **kwargs)
   planner, num_envs = config.planners.train, config.workers.num_envs
-  policy = build.build_policy(config, spec, planner)
+  agent = build.build_agent(config, spec, planner)
   if not with_search:
-    policy = make_prior_policy(build.build_model(config, spec), spec)
+    agent = make_prior_agent(build.build_model(config, spec), config, spec)
   make: Any = RolloutCollector if kind == "scan" else TrajectoryCollector
-  collector = make(config, planner, make_vector(name, kwargs, num_envs, 0), 0, policy)
-  params, net_state, _ = build.build_learner(config, spec).parameters()
+  env, temperature = (
+    make_vector(name, kwargs, num_envs, 0),
+    functools.partial(temperature_at, planner.temperature),
+  )
+  collector = make(agent, env, config.workers.segment_length, temperature, 0)
+  (params, net_state), _ = build.build_learner(config, spec).parameters()
   random = np.random.default_rng(0)
   params = jax.tree.map(lambda x: x + 0.01 * random.standard_normal(x.shape).astype(x.dtype), params)
-  collector.set_parameters(params, net_state, 0)
+  collector.set_parameters((params, net_state), 0)
   return collector
 
 

@@ -63,6 +63,9 @@ RUNS = {
       "planners.reanalyze.q_range_floor=0.01",
     ),
   ),
+  "holding": ("config/tiny/corridor.yaml", ("max_env_steps=3000", "workers.num_holding_envs=2")),
+  # Its environment is written in JAX, so that it acts with a compiled rollout.
+  "rollout": ("config/tiny/catch.yaml", ("max_env_steps=6000", "env.name=gymnax:Catch-bsuite")),
   "ppo": ("config/ppo/minatar/breakout.yaml", ("max_env_steps=40000",)),
   "q_learning": (
     "config/q_learning/boards/tic_tac_toe.yaml",

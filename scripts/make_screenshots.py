@@ -57,7 +57,7 @@ def terminal(run: str, name: str, step: int) -> None:
   from moozi.vis.terminal import step_lines, step_view
 
   agent = moozi.load(run)
-  steps = agent.evaluator().play(agent.state.params, agent.state.net_state, 0)
+  steps = agent.evaluator().play(agent.state.variables, 0)
   played = next(itertools.islice(steps, step, None))
   console = Console(record=True, width=88, file=io.StringIO(), force_terminal=True, color_system="truecolor")
   lines = [f"{agent.spec.name}, {agent.checkpoint.name}", f"episode 0   step {step}"]

@@ -227,8 +227,7 @@ def _evaluate(
   if recorded is not None:
     episodes = recorded.episodes
   result = evaluator.run(
-    state.params,
-    state.net_state,
+    state.variables,
     num_episodes=config.evaluation.final_episodes if episodes is None else episodes,
     version=info.learner_steps,
     record=True,

@@ -5,15 +5,16 @@ from typing import Any, Literal, NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Bool, Float, Shaped
+from jaxtyping import Array, Bool, Float, Shaped
 
+from moozi.agent.agent import Agent, Carry, make_agent
+from moozi.agent.muzero import input_of
 from moozi.core.records import BatchedTimeStep
 from moozi.core.spec import EnvSpec
 from moozi.envs.environment import moves_array
 from moozi.envs.suites.open_spiel.rules import CHANCE, Rules
 from moozi.envs.vector import live_steps
 from moozi.evaluation.evaluator import Evaluator
-from moozi.ops.history import HistoryState, init_history, push_action, push_frame
 
 PolicyKind = Literal["played", "search", "prior"]
 """An agent's policy: the action that it plays, the search's probabilities, or the network's probabilities."""
@@ -33,7 +34,7 @@ Decide = Callable[[Sequence[Sequence[Move]]], Float[np.ndarray, "N E"]]
 
 def agent_decides(
   evaluator: Evaluator,
-  variables: tuple[Any, Any],
+  variables: Any,
   spec: EnvSpec,
   width: int,
   kind: PolicyKind,
@@ -42,7 +43,7 @@ def agent_decides(
   """Returns a trained agent's policy.
 
   Args:
-    variables: (params, net_state).
+    variables: the agent's.
     width: number of states per search.
     max_moves: `Rules.max_moves`. An agent that plans with the true rules needs it, and lines with all moves.
   """
@@ -79,38 +80,50 @@ def move_at(rules: Rules, state: Any, action: int = -1) -> Move:
 
 def _decide(
   evaluator: Evaluator,
-  variables: tuple[Any, Any],
+  variables: Any,
   spec: EnvSpec,
   lines: Sequence[Sequence[Move]],
   kind: PolicyKind,
   max_moves: int | None,
 ) -> Float[np.ndarray, "N E"]:
-  history, last = histories_of(lines, evaluator.history_length, spec)
+  carry, last = histories_of(lines, evaluator.agent, spec)
   position = None
-  if evaluator.plans_with_rules:
+  if evaluator.agent.plans_with_rules:
     assert max_moves is not None, "the game has no chance and hides nothing"
     position = np.stack([moves_array([move.action for move in line[:-1]], max_moves) for line in lines])
-  output = jax.device_get(evaluator.decide(variables, history, last, jax.random.PRNGKey(0), position))
+  _, decision = jax.device_get(evaluator.decide(variables, carry, last, jax.random.PRNGKey(0), position))
   if kind == "played":
-    return np.eye(spec.num_actions)[output.action][:, 1:]
+    return np.eye(spec.num_actions)[decision.action][:, 1:]
   # PPO has no search, so its probabilities are the network's.
-  has_prior = kind == "prior" and hasattr(output, "prior_probs")
-  return np.asarray(output.prior_probs if has_prior else output.action_probs, np.float64)[:, 1:]
+  prior = decision.extras.get("prior_probs") if kind == "prior" else None
+  return np.asarray(decision.action_probs if prior is None else prior, np.float64)[:, 1:]
 
 
 def histories_of(
-  lines: Sequence[Sequence[Move]], length: int, spec: EnvSpec
-) -> tuple[HistoryState, BatchedTimeStep]:
-  """Returns the histories before the last steps of the lines, and these last steps as a batch."""
-  empty = init_history(len(lines), length, spec)
-  frames, actions = np.array(empty.frames), np.array(empty.actions)
+  lines: Sequence[Sequence[Move]], agent: Agent, spec: EnvSpec
+) -> tuple[Carry, BatchedTimeStep]:
+  """Returns the agent's carries before the last steps of the lines, and these last steps as a batch."""
+  carry = jax.tree_util.tree_map(np.array, agent.init(len(lines)))
   for t in range(max(map(len, lines)) - 1):
     rows = np.array([i for i, line in enumerate(lines) if t < len(line) - 1])
     step = _step([lines[i][t] for i in rows], spec)
-    history = push_frame(HistoryState(frames=frames[rows], actions=actions[rows]), step.frame, step.is_first)
-    history = push_action(history, np.array([1 + lines[i][t].action for i in rows], np.int32))
-    frames[rows], actions[rows] = history.frames, history.actions
-  return HistoryState(frames=frames, actions=actions), _step([line[-1] for line in lines], spec)
+    actions = np.array([1 + lines[i][t].action for i in rows], np.int32)
+    seen = agent.observe(jax.tree_util.tree_map(lambda x, rows=rows: x[rows], carry), step, actions)
+    for own, new in zip(*map(jax.tree_util.tree_leaves, (carry, seen)), strict=True):
+      own[rows] = new
+  return carry, _step([line[-1] for line in lines], spec)
+
+
+def inputs_of(
+  lines: Sequence[Sequence[Move]], history_length: int, spec: EnvSpec
+) -> Float[Array, "N H W Ch"]:
+  """Returns the input of MuZero's network at the ends of the lines."""
+
+  def no_decision(*args: Any) -> Any:
+    raise AssertionError("the agent only observes")
+
+  agent = make_agent(no_decision, spec, history_length)
+  return input_of(*histories_of(lines, agent, spec), spec)
 
 
 def _step(moves: Sequence[Move], spec: EnvSpec) -> BatchedTimeStep:

@@ -10,8 +10,8 @@ from moozi.envs.suites.open_spiel.rules import Rules
 
 def load_game(
   run: str | Path, checkpoint: str | None, simulations: int | None = None, *, is_seated: bool = False
-) -> tuple[moozi.Agent, Rules, tuple[Any, Any]]:
-  """Returns a run's agent, the rules of its game, and the agent's variables (params, net_state).
+) -> tuple[moozi.Agent, Rules, Any]:
+  """Returns a run's agent, the rules of its game, and the agent's variables.
 
   Args:
     checkpoint, simulations: as for `moozi.load`.
@@ -20,9 +20,9 @@ def load_game(
   Raises: UserError: the run cannot be loaded, or did not learn such a game.
   """
   agent = moozi.load(run, checkpoint, simulations=simulations)
-  spec, state = agent.spec, agent.state
+  spec = agent.spec
   library, _, game = spec.name.partition(":")
   if library != "open_spiel" or not (is_seated or spec.num_players == 2):
     how = "" if is_seated else ", learned in self-play of two players"
     raise UserError(f"{run}: env.name={spec.name}; the game must be one of open_spiel{how}")
-  return agent, Rules(game, spec.frame_dtype, is_seated), (state.params, state.net_state)
+  return agent, Rules(game, spec.frame_dtype, is_seated), agent.state.variables

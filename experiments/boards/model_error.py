@@ -20,10 +20,9 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from experiments.boards.lines import Move, histories_of, move_at
+from experiments.boards.lines import Move, inputs_of, move_at
 from experiments.boards.loading import load_game
 from experiments.lib.command import command, positive_int
-from moozi.agent.policy import observe
 from moozi.analysis.batches import in_batches
 from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
@@ -98,8 +97,7 @@ def model_errors(
     return q, jax.nn.softmax(output.policy_logits)
 
   def evaluate_lines(lines: Sequence[Sequence[Move]]) -> list[np.ndarray]:
-    _, stacked = observe(*histories_of(lines, history_length, spec), spec)
-    return in_batches(evaluate, _BATCH, np.asarray(stacked))
+    return in_batches(evaluate, _BATCH, np.asarray(inputs_of(lines, history_length, spec)))
 
   games = _play(rules, evaluate_lines, count, random)
   lines = [moves[: 1 + random.integers(max(1, len(moves) - 1))] for moves in games]

@@ -51,7 +51,9 @@ def evaluate(run: str, options: argparse.Namespace) -> dict[str, Any]:
   prior = options.prior and searches
   evaluator, kind = (agent.evaluator(1), "prior") if prior else (agent.evaluator(), "played")
   decide = agent_decides(evaluator, variables, agent.spec, 64, kind, rules.max_moves)
-  seats = [walk(rules, seat, decide, evaluator.history_length) for seat in (0, 1)]
+  config = agent.config
+  length = (config.ppo if config.algorithm == "ppo" else config.targets).history_length
+  seats = [walk(rules, seat, decide, length) for seat in (0, 1)]
   return {
     "run": run,
     "env": agent.spec.name,

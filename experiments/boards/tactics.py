@@ -22,10 +22,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from experiments.boards.lines import Decide, Move, agent_decides, histories_of, line_of
+from experiments.boards.lines import Decide, Move, agent_decides, inputs_of, line_of
 from experiments.boards.loading import load_game
 from experiments.lib.command import command, positive_int
-from moozi.agent.policy import observe
 from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
 from moozi.envs.suites.open_spiel.rules import Rules
@@ -204,7 +203,7 @@ def reward_errors(
     "win": pick([x.right for x in chosen]),
     "other": pick([x.line[-1].legal & ~x.right for x in chosen]),
   }
-  _, stacked = observe(*histories_of([x.line for x in chosen], history_length, spec), spec)
+  stacked = inputs_of([x.line for x in chosen], history_length, spec)
 
   @jax.jit
   def predict(variables: Any, stacked: Array, action: Array, reward: Array) -> tuple[Array, Array]:

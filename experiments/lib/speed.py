@@ -22,7 +22,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.lib.command import command
-from moozi.agent.policy import make_policy
+from moozi.agent.agent import Agent
+from moozi.agent.muzero import make_muzero
 from moozi.agent.update import TrainingState, init_training_state, make_update
 from moozi.baselines.ppo import network as ppo_network
 from moozi.baselines.ppo import run as ppo
@@ -38,7 +39,6 @@ from moozi.io.jax_process import reuse_freed_memory
 from moozi.io.machine import describe_machine, num_cores
 from moozi.learning.learner import zero_targets
 from moozi.nn.model import Model
-from moozi.ops.history import init_history
 from moozi.run import build
 
 
@@ -76,19 +76,19 @@ def make_targets(config: Config, spec: EnvSpec, lead: tuple[int, ...]) -> TrainT
   )
 
 
-def acting_call(policy: Any, variables: tuple[Any, Any], length: int, spec: EnvSpec, width: int) -> Any:
-  """Returns a function that calls a policy for `width` random frames, with histories of `length` frames."""
+def acting_call(agent: Agent, variables: Any, spec: EnvSpec, width: int) -> Any:
+  """Returns a function that calls an agent for `width` random frames."""
   step = blank_step(spec, width)
   step.frame[:] = np.random.default_rng(0).random(step.frame.shape) < 0.2
   step.legal_actions_mask[:, 1:] = True
-  history, key, compiled = init_history(width, length, spec), jax.random.PRNGKey(1), jax.jit(policy)
-  return lambda: jax.block_until_ready(compiled(*variables, history, step, key, 1.0))
+  carry, key, compiled = agent.init(width), jax.random.PRNGKey(1), jax.jit(agent.act)
+  return lambda: jax.block_until_ready(compiled(variables, carry, step, key, 1.0))
 
 
 def search_call(model: Model, state: TrainingState, config: Config, spec: EnvSpec, width: int) -> Any:
   """Returns a function that searches once for `width` environments, as training does."""
-  policy = make_policy(model, config.planners.train, config.targets, spec)
-  return acting_call(policy, (state.params, state.net_state), config.targets.history_length, spec, width)
+  agent = make_muzero(model, config.planners.train, config.targets, spec)
+  return acting_call(agent, state.variables, spec, width)
 
 
 def update_call(model: Model, state: TrainingState, config: Config, spec: EnvSpec, batch: int) -> Any:
@@ -131,8 +131,8 @@ def _ppo_seconds(part: str, config: Config, spec: EnvSpec, min_s: float) -> floa
   network, settings = ppo.network_of(config, spec), config.ppo
   state, width = ppo.initial_training_state(config, spec), settings.num_envs
   if part == "act":
-    policy = ppo_network.make_policy(network)
-    call = acting_call(policy, (state.params, {}), settings.history_length, spec, width)
+    agent = ppo_network.make_ppo(network, spec, settings.history_length)
+    call = acting_call(agent, state.variables, spec, width)
     return call_seconds(call, min_s)[0] / width
   random, lead = np.random.default_rng(0), (settings.segment_length, width)
   mask = np.ones((*lead, spec.num_actions), bool)

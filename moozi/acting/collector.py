@@ -1,98 +1,82 @@
-"""Acts in a vectorized environment with a search policy, and collects segments of trajectories.
+"""Acts in a vectorized environment with an agent, and collects segments of trajectories.
 
 Source: the thesis §4.3.11, Algorithm 2. Departure: fixed-length segments, not whole episodes.
 """
 
-from typing import Any
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, PyTree
 
 from moozi.acting.lanes import ActingResult, Lanes
-from moozi.agent.planner import SearchOutput
-from moozi.agent.policy import Policy
-from moozi.core.config import Config, PlannerConfig
+from moozi.agent.agent import Agent, Carry, Decision, KeyedAct, keyed
 from moozi.core.pytree import fields_of, replace, stack
 from moozi.core.records import BatchedTimeStep, StepSample, TrajectorySample
 from moozi.core.spec import DUMMY_ACTION
 from moozi.core.types import AnyArray
 from moozi.envs.environment import VectorEnvironment
-from moozi.ops.history import HistoryState
-from moozi.ops.schedules import temperature_at
 from moozi.ops.xp import array_namespace
+
+Schedule = Callable[[int], float]
+"""Environment steps of the run so far → the temperature of acting."""
 
 
 class HeldParameters:
-  """Base class of objects that search with parameters on the device.
+  """Base class of objects that act or search with an agent's variables on the device.
 
   Attributes:
-    params, net_state: the model's parameters and state; None before the first `set_parameters`.
+    variables: see `agent.agent.Act`; None before the first `set_parameters`.
     version: learner step of the parameters; -1 before the first `set_parameters`.
   """
 
-  params: Any = None
-  net_state: Any = None
+  variables: PyTree = None
   version = -1
 
-  def set_parameters(self, params: Any, net_state: Any, version: int) -> None:
-    """Sets the parameters (NumPy or JAX arrays). If `version` is the current one, sets only `net_state`.
+  def set_parameters(self, variables: PyTree, version: int) -> None:
+    """Sets the variables (NumPy or JAX arrays).
 
-    The running averages in `net_state` change at every update, also between copies of the target network.
+    Those of one version may differ: running averages change at every update, also between two copies of the
+    target network.
     """
-    if version != self.version:
-      self.params, self.net_state = jax.device_put((params, net_state))
-      self.version = version
-    elif self.has_averages:
-      self.net_state = jax.device_put(net_state)
+    self.variables, self.version = jax.device_put(variables), version
 
-  @property
-  def has_averages(self) -> bool:
-    """Whether `net_state` has running averages (batch norm, `network.center_frames`)."""
-    return bool(jax.tree_util.tree_leaves(self.net_state))
-
-  def set_zeros(self, template: tuple[Any, Any]) -> None:
-    """Sets parameters of zeros, with which the search can be compiled. The version stays -1.
+  def set_zeros(self, template: PyTree) -> None:
+    """Sets variables of zeros, with which acting can be compiled. The version stays -1.
 
     Args:
-      template: the shapes and dtypes of (params, net_state).
+      template: the variables' shapes and dtypes.
     """
-    zeros = jax.tree_util.tree_map(lambda x: np.zeros(x.shape, x.dtype), template)
-    self.params, self.net_state = jax.device_put(zeros)
+    self.variables = jax.device_put(jax.tree_util.tree_map(lambda x: np.zeros(x.shape, x.dtype), template))
 
 
 class TrajectoryCollector(Lanes, HeldParameters):
-  """Acts in B environments (lanes) with a search policy. The environments' state persists between calls.
+  """Acts in B environments (lanes) with an agent. The environments' state persists between calls.
 
   Args:
-    seed: seeds the search's noise and the choice of actions.
-    policy: the policy before `jax.jit`.
+    agent: decides; compiled by the constructor.
+    segment_length: number of vector steps of a segment.
+    temperature: that of the segment which starts after so many environment steps.
+    seed: seeds the agent's noise and the choice of actions.
   """
 
   def __init__(
-    self,
-    config: Config,
-    planner: PlannerConfig,
-    env: VectorEnvironment,
-    seed: int,
-    policy: Policy,
+    self, agent: Agent, env: VectorEnvironment, segment_length: int, temperature: Schedule, seed: int
   ) -> None:
-    super().__init__(env, config.targets.history_length, seed)
-    self._planner = planner
-    self._segment_length = config.workers.segment_length
-    self._plans_with_rules = config.plans_with_rules
-    self._policy = jax.jit(policy)
+    super().__init__(env, agent.init(env.num_envs), seed)
+    self._segment_length, self._temperature = segment_length, temperature
+    self._plans_with_rules = agent.plans_with_rules
+    self._compiled: KeyedAct = jax.jit(keyed(agent))
 
-  def warm_up(self, template: tuple[Any, Any]) -> None:
-    """Compiles the search. Does not act, and does not change the environments or the random key.
+  def warm_up(self, template: PyTree) -> None:
+    """Compiles the agent. Does not act, and does not change the environments or the random key.
 
     Args:
-      template: the shapes and dtypes of (params, net_state).
+      template: the shapes and dtypes of the variables.
     """
     self.set_zeros(template)
-    key = jax.random.split(self.rng_key)[1]
-    self._decide(key, jnp.float32(1))
+    self._decide(jnp.float32(1))
 
   def run(self, env_steps: int) -> tuple[TrajectorySample, ActingResult]:
     """Acts for `segment_length` vector steps.
@@ -102,13 +86,13 @@ class TrajectoryCollector(Lanes, HeldParameters):
 
     Returns: the segment, [T, B, …] in NumPy, and its metrics.
     """
-    temperature = jnp.float32(temperature_at(self._planner.temperature, env_steps))
+    temperature = jnp.float32(self._temperature(env_steps))
     samples = []
     totals: dict[str, float] = {}
     self.begin_segment()
     for _ in range(self._segment_length):
-      sample, output = self._act(temperature)
-      for name, value in search_metrics(sample, output).items():
+      sample, decision = self._act(temperature)
+      for name, value in acting_metrics(sample, decision).items():
         totals[name] = totals.get(name, 0.0) + float(value)
       is_cut = self.step(sample.action)
       samples.append(cut_off(sample, is_cut) if is_cut.any() else sample)
@@ -116,39 +100,40 @@ class TrajectoryCollector(Lanes, HeldParameters):
     metrics["train/temperature"] = float(temperature)
     return TrajectorySample(**fields_of(stack(samples))), self.result(self.version, metrics)
 
-  def _decide(self, key: Array, temperature: Float[Array, ""]) -> tuple[HistoryState, SearchOutput]:
-    position = {"position": self._env.positions()} if self._plans_with_rules else {}
-    return self._policy(
-      self.params, self.net_state, self.history, self.timestep, key, temperature, **position
+  def _decide(self, temperature: Float[Array, ""]) -> tuple[Array, Carry, Decision]:
+    position = self._env.positions() if self._plans_with_rules else None
+    return self._compiled(
+      self.variables, self.carry, self.timestep, self.rng_key, temperature, None, position
     )
 
-  def _act(self, temperature: Float[Array, ""]) -> tuple[StepSample, SearchOutput]:
-    self.rng_key, key = jax.random.split(self.rng_key)
-    self.history, output = self._decide(key, temperature)
-    output = jax.device_get(output)
-    version = np.full(len(output.action), self.version, np.int32)
+  def _act(self, temperature: Float[Array, ""]) -> tuple[StepSample, Decision]:
+    self.rng_key, self.carry, decision = self._decide(temperature)
+    decision = jax.device_get(decision)
+    version = np.full(len(decision.action), self.version, np.int32)
     sample = StepSample(
       **fields_of(self.timestep),
-      root_value=output.root_value,
-      action_probs=output.action_probs,
-      action=output.action,
+      root_value=decision.root_value,
+      action_probs=decision.action_probs,
+      action=decision.action,
       acted_version=version,
       searched_version=version,
     )
-    return sample, output
+    return sample, decision
 
 
-def search_metrics(
-  step: BatchedTimeStep | StepSample, output: SearchOutput
-) -> dict[str, Float[AnyArray, ""]]:
-  """Returns metrics of the search, of its difference from the prior, and of the frames, by name.
+def acting_metrics(step: BatchedTimeStep | StepSample, decision: Decision) -> dict[str, Float[AnyArray, ""]]:
+  """Returns metrics of the frames and, where the decision has a search's extras, of the search, by name.
 
   The search's metrics are means over the frames that are not terminal; they are 0 if all frames are terminal.
   Accepts NumPy arrays, and traced arrays inside a rollout. Entropies and the divergence are in nats; values
   are in environment units.
   """
-  probs, prior = output.action_probs, output.prior_probs
-  xp = array_namespace(probs, prior)
+  xp = array_namespace(decision.action_probs)
+  frames = {"train/reward": xp.mean(step.last_reward), "train/last_share": xp.mean(step.is_last)}
+  if "depth_mean" not in decision.extras:
+    return frames
+  probs, found = decision.action_probs, decision.extras
+  prior = found["prior_probs"]
   is_live = ~(step.is_last & ~step.is_truncated)
   num_live = xp.maximum(xp.sum(is_live), 1)
 
@@ -163,12 +148,11 @@ def search_metrics(
     "search/prior_entropy": mean(-xp.sum(prior * log(prior), axis=-1)),
     "search/policy_kl_prior": mean(xp.sum(probs * (log(probs) - log(prior)), axis=-1)),
     "search/policy_max": mean(xp.max(probs, axis=-1)),
-    "search/depth_mean": mean(output.depth_mean),
-    "search/depth_max": mean(output.depth_max),
-    "search/root_value": mean(output.root_value),
-    "search/root_value_gain": mean(output.root_value - output.prior_value),
-    "train/reward": xp.mean(step.last_reward),
-    "train/last_share": xp.mean(step.is_last),
+    "search/depth_mean": mean(found["depth_mean"]),
+    "search/depth_max": mean(found["depth_max"]),
+    "search/root_value": mean(decision.root_value),
+    "search/root_value_gain": mean(decision.root_value - found["prior_value"]),
+    **frames,
   }
 
 

@@ -9,17 +9,18 @@ a mean that differs between environments, so collectors need no further state; t
 repeat no action.
 """
 
+import dataclasses
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float32
+from jaxtyping import Array, Float32, Int, PyTree
 
-from moozi.agent.planner import SearchOutput
-from moozi.agent.policy import Policy
+from moozi.agent.agent import Agent, Carry, Decision, Temperature, merge_forced
 from moozi.core.records import BatchedTimeStep
-from moozi.ops.history import HistoryState
+from moozi.core.spec import DUMMY_ACTION
+from moozi.core.types import AnyArray
 
 # Folded into the random key of the search, this gives the key that decides whether an action is repeated.
 _HOLD = 3
@@ -31,27 +32,36 @@ def hold_probs(num_holding: int) -> Float32[np.ndarray, "{num_holding}"]:
   return (1 - 0.5 ** (1 + np.arange(num_holding) % _NUM_MEANS)).astype(np.float32)
 
 
-def with_holding(policy: Policy, num_holding: int) -> Policy:
-  """Returns a policy that often repeats the last action in the first `num_holding` lanes.
+def with_holding(agent: Agent, num_holding: int) -> Agent:
+  """Returns an agent that often repeats the last action in the first `num_holding` lanes.
 
-  An action is repeated only within an episode and where it is legal. The policy target is the search's;
-  n-step returns and the returns of training episodes include the repeated actions.
+  An action is repeated only within an episode and where it is legal. The policy target is the agent's; n-step
+  returns and the returns of training episodes include the repeated actions.
   """
   probs = hold_probs(num_holding)
 
-  def play(
-    params: Any,
-    net_state: Any,
-    history: HistoryState,
+  def init(num_lanes: int) -> Carry:
+    return {"agent": agent.init(num_lanes), "last_action": np.full(num_lanes, DUMMY_ACTION, np.int32)}
+
+  def act(
+    variables: PyTree,
+    carry: Carry,
     timestep: BatchedTimeStep,
     rng_key: Array,
-    temperature: Any,
-  ) -> tuple[HistoryState, SearchOutput]:
-    last = jnp.asarray(history.actions)[:, -1]
+    temperature: Temperature,
+    forced: Int[AnyArray, "B"] | None = None,
+    position: Any = None,
+  ) -> tuple[Carry, Decision]:
+    last = jnp.asarray(carry["last_action"])
     is_legal = jnp.take_along_axis(jnp.asarray(timestep.legal_actions_mask), last[:, None], axis=1)[:, 0]
     draws = jax.random.uniform(jax.random.fold_in(rng_key, _HOLD), probs.shape)
     is_held = jnp.zeros(len(last), bool).at[:num_holding].set(draws < probs)
-    forced = jnp.where(is_held & is_legal & ~jnp.asarray(timestep.is_first), last, -1)
-    return policy(params, net_state, history, timestep, rng_key, temperature, forced)
+    held = jnp.where(is_held & is_legal & ~jnp.asarray(timestep.is_first), last, -1)
+    forced = merge_forced(forced, held)
+    own, decision = agent.act(variables, carry["agent"], timestep, rng_key, temperature, forced, position)
+    return {"agent": own, "last_action": decision.action}, decision
 
-  return play
+  def observe(carry: Carry, timestep: BatchedTimeStep, action: Int[AnyArray, "B"]) -> Carry:
+    return {"agent": agent.observe(carry["agent"], timestep, action), "last_action": action}
+
+  return dataclasses.replace(agent, init=init, act=act, observe=observe)

@@ -8,10 +8,10 @@ import jax
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from moozi.agent.agent import Carry
 from moozi.core.flat_state import State, part, prefixed, tree_of_state, tree_state
 from moozi.envs.environment import VectorEnvironment
 from moozi.envs.vector import cut_lanes
-from moozi.ops.history import init_history
 from moozi.ops.players import player_sign
 
 
@@ -56,21 +56,23 @@ class ActingResult:
 
 
 class Lanes:
-  """Holds B environments, the histories that the policy sees, and the episodes' returns and lengths.
+  """Holds B environments, what the agent remembers of them, and the episodes' returns and lengths.
 
   Args:
     env: the environments; the constructor resets them.
+    carry: the agent's, before the first frame.
+    seed: of the random key.
 
   Attributes:
     timestep: the environments' current step.
-    history: HistoryState after the last action; the caller updates it.
-    rng_key: the random key of the search and the choice of actions; the caller updates it.
+    carry: the agent's, after the last action; the caller updates it.
+    rng_key: the random key of the agent's noise and the choice of actions; the caller updates it.
   """
 
-  def __init__(self, env: VectorEnvironment, history_length: int, seed: int) -> None:
+  def __init__(self, env: VectorEnvironment, carry: Carry, seed: int) -> None:
     self._env = env
     self.rng_key: Any = jax.random.PRNGKey(seed)
-    self.history: Any = init_history(env.num_envs, history_length, env.spec)
+    self.carry = carry
     self.timestep = env.reset()
     self._returns = np.zeros(env.num_envs, np.float64)
     self._lengths = np.zeros(env.num_envs, np.int64)
@@ -129,7 +131,7 @@ class Lanes:
     self._env.close()
 
   def get_state(self) -> State:
-    """Returns the state of the environments, the histories and the random key, between two segments."""
+    """Returns the state of the environments, the agent's carry and the random key, between two segments."""
     return prefixed("env", self._env.get_state()) | prefixed("lanes", tree_state(self._state()))
 
   def set_state(self, state: State) -> int:
@@ -140,7 +142,7 @@ class Lanes:
     """
     own = tree_of_state(self._state(), part(state, "lanes"))
     self.timestep, is_new = self._env.set_state(part(state, "env"), own["timestep"])
-    self.rng_key, self.history = own["rng_key"], own["history"]
+    self.rng_key, self.carry = own["rng_key"], own["carry"]
     self._returns = np.where(is_new, 0.0, own["returns"])
     self._lengths = np.where(is_new, 0, own["lengths"])
     return int(is_new.sum())
@@ -148,7 +150,7 @@ class Lanes:
   def _state(self) -> dict[str, Any]:
     return {
       "rng_key": self.rng_key,
-      "history": self.history,
+      "carry": self.carry,
       "timestep": self.timestep,
       "returns": self._returns,
       "lengths": self._lengths,

@@ -12,17 +12,15 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, Int, PyTree
 
 from moozi.acting.collector import TrajectoryCollector
 from moozi.acting.lanes import ActingResult, PastResult
 from moozi.acting.rollout import RolloutCollector
-from moozi.agent.planner import SearchOutput
-from moozi.agent.policy import Policy
+from moozi.agent.agent import Agent, Carry, Decision, Temperature, merge_forced
 from moozi.core.flat_state import State, part, prefixed
-from moozi.core.pytree import map_fields
 from moozi.core.records import BatchedTimeStep, TrajectorySample
-from moozi.ops.history import HistoryState
+from moozi.core.types import AnyArray
 from moozi.ops.players import player_sign
 
 # Folded into the random key of the search, this gives the key of the past self's search.
@@ -31,29 +29,31 @@ _PAST = 2
 _WAITING, _PLAYING, _ENDED = 0, 1, 2
 
 
-def with_past(policy: Policy, num_past: int) -> Policy:
-  """Returns a policy in which a second set of parameters plays one side in the last `num_past` lanes.
+def with_past(agent: Agent, num_past: int) -> Agent:
+  """Returns an agent in which a second set of variables plays one side in the last `num_past` lanes.
 
-  Its arguments `params` and `net_state` are pairs: of the current parameters and of the past self's.
+  Its variables are a pair: those of the current agent and those of the past self.
   """
 
-  def play(
-    params: tuple[Any, Any],
-    net_state: tuple[Any, Any],
-    history: HistoryState,
+  def act(
+    variables: tuple[PyTree, PyTree],
+    carry: Carry,
     timestep: BatchedTimeStep,
     rng_key: Array,
-    temperature: Any,
-  ) -> tuple[HistoryState, SearchOutput]:
+    temperature: Temperature,
+    forced: Int[AnyArray, "B"] | None = None,
+    position: Any = None,
+  ) -> tuple[Carry, Decision]:
     num_own = len(timestep.to_play) - num_past
-    lanes, step = map_fields(lambda x: x[num_own:], history), map_fields(lambda x: x[num_own:], timestep)
+    lanes, step, at = jax.tree_util.tree_map(lambda x: x[num_own:], (carry, timestep, position))
     past_key = jax.random.fold_in(rng_key, _PAST)
-    _, output = policy(params[1], net_state[1], lanes, step, past_key, temperature)
+    _, past = agent.act(variables[1], lanes, step, past_key, temperature, None, at)
     is_past = step.to_play == past_seats(num_past)
-    forced = jnp.concatenate([jnp.full(num_own, -1), jnp.where(is_past, output.action, -1)])
-    return policy(params[0], net_state[0], history, timestep, rng_key, temperature, forced)
+    moves = jnp.concatenate([jnp.full(num_own, -1), jnp.where(is_past, past.action, -1)])
+    forced = merge_forced(forced, moves)
+    return agent.act(variables[0], carry, timestep, rng_key, temperature, forced, position)
 
-  return play
+  return dataclasses.replace(agent, act=act)
 
 
 def past_seats(num_past: int) -> np.ndarray:
@@ -71,14 +71,14 @@ class PastCollector:
   round in which every game reaches a limit of steps would never be complete.
 
   Args:
-    collector: acts with a policy of `with_past`.
+    collector: acts with an agent of `with_past`.
     num_past: number of lanes in which a past self plays.
   """
 
   def __init__(self, collector: TrajectoryCollector | RolloutCollector, num_past: int) -> None:
     self._collector, self._num_past = collector, num_past
     self._own_seat = 1 - past_seats(num_past)
-    self._past: tuple[Any, Any] | None = None
+    self._past: Any = None
     self._state: dict[str, np.ndarray] = {
       "version": np.array(-1, np.int64),
       "status": np.full(num_past, _WAITING, np.int8),
@@ -86,26 +86,24 @@ class PastCollector:
       "mover": np.zeros(num_past, np.int32),
     }
 
-  def set_opponent(self, params: Any, net_state: Any, version: int) -> None:
-    """Sets the past self's parameters. Call it before `set_parameters`.
+  def set_opponent(self, variables: Any, version: int) -> None:
+    """Sets the past self's variables. Call it before `set_parameters`.
 
     Games in progress continue against the new opponent, and are not counted.
     """
     if self._past is None or version != self._state["version"]:
-      self._past = jax.device_put((params, net_state))
-      self._collector.version = -1  # so that `set_parameters` sets both sets of parameters
+      self._past = jax.device_put(variables)
     if version != self._state["version"]:
       self._state["version"][...] = version
       self._state["status"][:] = _WAITING
 
-  def set_parameters(self, params: Any, net_state: Any, version: int) -> None:
-    """Sets the current parameters; see `HeldParameters`."""
+  def set_parameters(self, variables: Any, version: int) -> None:
+    """Sets the current agent's variables; see `HeldParameters`."""
     assert self._past is not None, "call set_opponent first"
-    self._collector.set_parameters((params, self._past[0]), (net_state, self._past[1]), version)
+    self._collector.set_parameters((variables, self._past), version)
 
-  def warm_up(self, template: tuple[Any, Any]) -> None:
-    params, net_state = template
-    self._collector.warm_up(((params, params), (net_state, net_state)))
+  def warm_up(self, template: Any) -> None:
+    self._collector.warm_up((template, template))
 
   def run(self, env_steps: int) -> tuple[TrajectorySample, ActingResult]:
     """Acts for one segment, as the collector does; the result includes the games against the past self."""

@@ -14,8 +14,9 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Shaped, UInt32
 
 from moozi.acting.collector import HeldParameters
+from moozi.agent.agent import keyed
+from moozi.agent.muzero import make_muzero
 from moozi.agent.planner import plan
-from moozi.agent.policy import make_policy
 from moozi.agent.symmetry import averaged
 from moozi.core.config import Config, PlannerConfig, TargetsConfig
 from moozi.core.errors import RunError
@@ -25,7 +26,7 @@ from moozi.core.records import SEARCH_FIELDS, RootSpan, SearchedRoots, SearchRoo
 from moozi.core.spec import EnvSpec
 from moozi.envs.replayed import ReplayedEnvironment
 from moozi.nn.model import Model
-from moozi.ops.history import init_history, normalize_frame, stack_history
+from moozi.ops.history import network_input
 
 # The temperature affects only the choice of an action, and reanalyze does not choose actions.
 _TEMPERATURE = 1.0
@@ -36,7 +37,7 @@ RootSearch = Callable[..., tuple[jax.Array, jax.Array]]
 def make_root_search(
   model: Model, planner: PlannerConfig | None, targets: TargetsConfig, spec: EnvSpec
 ) -> RootSearch:
-  """Returns search(params, net_state, frames, actions, mask, rng_key) -> (root_value, action_probs).
+  """Returns search(variables, frames, actions, mask, rng_key) -> (root_value, action_probs).
 
   The caller compiles the function. Positions and results have the shapes of SearchRoots and SearchedRoots.
 
@@ -46,14 +47,14 @@ def make_root_search(
   model = model if planner is None else averaged(model, planner, targets, spec)
 
   def search(
-    params: Any,
-    net_state: Any,
+    variables: Any,
     frames: Shaped[Array, "M L H W C"],
     actions: Int[Array, "M L"],
     mask: Bool[Array, "M A"],
     rng_key: UInt32[Array, "2"],
   ) -> tuple[Float[Array, "M"], Float[Array, "_ A"]]:
-    stacked = stack_history(normalize_frame(frames, spec.frame_dtype), actions, spec.num_actions)
+    params, net_state = variables
+    stacked = network_input(frames, actions, spec)
     if planner is None:
       root, _ = model.root_inference(params, net_state, stacked, False)
       return model.transform.to_scalar(root.value_logits), jnp.zeros((0, spec.num_actions))
@@ -75,7 +76,6 @@ class Reanalyzer(HeldParameters):
     planner, self._spec = config.planners.for_reanalyze, spec
     self._batch_size = config.reanalyze.batch_size
     self._num_envs = min(config.workers.num_envs, self._batch_size)
-    self._history_length = config.targets.history_length
     searched_with = planner if config.reanalyze.search else None
     root_search = make_root_search(model, searched_with, config.targets, spec)
 
@@ -85,7 +85,8 @@ class Reanalyzer(HeldParameters):
       return rng_key, *root_search(*args, key)
 
     self._search = jax.jit(search)
-    self._policy = jax.jit(make_policy(model, planner, config.targets, spec))
+    self._agent = make_muzero(model, planner, config.targets, spec)
+    self._act = jax.jit(keyed(self._agent))
     self._rng_key = jax.random.PRNGKey(seed)
 
   def get_state(self) -> State:
@@ -132,8 +133,7 @@ class Reanalyzer(HeldParameters):
         part = map_fields(lambda x, row=row: x[row], part)
       self._rng_key, value, probs = self._search(
         self._rng_key,
-        self.params,
-        self.net_state,
+        self.variables,
         part.frames,
         part.history_actions,
         part.legal_actions_mask,
@@ -146,11 +146,11 @@ class Reanalyzer(HeldParameters):
   def search_spans(self, spans: Sequence[RootSpan]) -> SearchedRoots:
     """Replays spans in parallel lanes, and returns the search results of their positions.
 
-    The environments return the recorded steps, and the recorded actions enter the history. The policy
-    therefore searches the recorded positions.
+    The environments return the recorded steps, and the recorded actions are forced. The agent therefore
+    searches the recorded positions.
     """
     env = ReplayedEnvironment([span.steps for span in spans], self._num_envs, self._spec)
-    step, history = env.reset(), init_history(self._num_envs, self._history_length, self._spec)
+    step, carry = env.reset(), self._agent.init(self._num_envs)
     # For each concatenated step: its action, and its row in the result (-1 if it is not a position).
     begin = np.cumsum([0, *(len(span.steps.action) for span in spans)])
     recorded = np.concatenate([span.steps.action for span in spans])
@@ -164,14 +164,13 @@ class Reanalyzer(HeldParameters):
       at = begin[env.trajectory_index[lanes]] + env.step_index[lanes]
       actions = np.zeros(self._num_envs, np.int32)
       actions[lanes] = recorded[at]
-      self._rng_key, key = jax.random.split(self._rng_key)
-      history, output = self._policy(
-        self.params, self.net_state, history, step, key, jnp.float32(_TEMPERATURE), actions
+      self._rng_key, carry, decision = self._act(
+        self.variables, carry, step, self._rng_key, jnp.float32(_TEMPERATURE), actions
       )
       found = row[at]
       lanes, found = lanes[found >= 0], found[found >= 0]
-      value[found] = np.asarray(output.root_value)[lanes]
-      probs[found] = np.asarray(output.action_probs)[lanes]
+      value[found] = np.asarray(decision.root_value)[lanes]
+      probs[found] = np.asarray(decision.action_probs)[lanes]
       step = env.step(actions)
     slot, sequence = (np.concatenate([getattr(s, name) for s in spans]) for name in ("slot", "sequence"))
     return self._searched(value, probs, slot, sequence)

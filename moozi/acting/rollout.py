@@ -1,8 +1,8 @@
-"""The compiled rollout: a scan on the device over history, search, choice of action, environment and reset.
+"""The compiled rollout: a scan on the device over the agent, the environment and its resets.
 
 The environment must be written in JAX (`envs.jax.rules`). With the same seeds, the segments equal those of
 `acting.collector` with `JaxVectorEnvironment`: both draw the same keys in the same order and apply the same
-policy and step. The host does nothing between the first and the last step of a segment.
+agent and step. The host does nothing between the first and the last step of a segment.
 
 Source: Hessel et al. 2021 (Podracer, "Anakin") compile acting and environment as one function. Departure:
 learning is not part of that function; the learner samples from replay.
@@ -15,21 +15,18 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Shaped, UInt32
+from jaxtyping import Array, Bool, Float, Int, PyTree, Shaped, UInt32
 
-from moozi.acting.collector import HeldParameters, search_metrics
+from moozi.acting.collector import HeldParameters, Schedule, acting_metrics
 from moozi.acting.lanes import ActingResult
-from moozi.agent.policy import Policy
-from moozi.core.config import Config, PlannerConfig
+from moozi.agent.agent import Agent, Carry, keyed
 from moozi.core.flat_state import State, tree_of_state, tree_state
 from moozi.core.pytree import fields_of, record, replace
 from moozi.core.records import TrajectorySample
 from moozi.envs.jax.environment import JaxVectorEnvironment, reset_envs
 from moozi.envs.jax.rules import EnvState, JaxEnvironment
 from moozi.envs.vector import check_actions
-from moozi.ops.history import HistoryState, init_history
 from moozi.ops.players import player_sign
-from moozi.ops.schedules import temperature_at
 
 
 @record
@@ -38,14 +35,14 @@ class RolloutState:
 
   Attributes:
     envs: EnvState of B environments.
-    history: HistoryState of B lanes.
-    rng_key: the random key of the search's noise and the choice of actions.
+    carry: the agent's, of B lanes.
+    rng_key: the random key of the agent's noise and the choice of actions.
     episode_return: sum of the rewards of the current episode, in float32 (in `acting.lanes`: float64).
     episode_length: number of steps of the current episode.
   """
 
   envs: EnvState
-  history: HistoryState
+  carry: Carry
   rng_key: UInt32[Any, "2"]
   episode_return: Float[Any, "B"]
   episode_length: Int[Any, "B"]
@@ -69,44 +66,38 @@ class Segment:
   metrics: dict[str, Float[Any, ""]]
 
 
-SegmentFn = Callable[[Any, Any, RolloutState, Array], tuple[RolloutState, Segment]]
+SegmentFn = Callable[[PyTree, RolloutState, Array], tuple[RolloutState, Segment]]
 
 
-def make_segment(
-  policy: Policy, env: JaxEnvironment, segment_length: int, plans_with_rules: bool = False
-) -> SegmentFn:
-  """Returns segment(params, net_state, state, temperature) -> (state, Segment), to be compiled.
+def make_segment(agent: Agent, env: JaxEnvironment, segment_length: int) -> SegmentFn:
+  """Returns segment(variables, state, temperature) -> (state, Segment), to be compiled."""
+  act = keyed(agent)
 
-  Args:
-    plans_with_rules: whether the policy needs the environments' positions.
-  """
-
-  def segment(
-    params: Any, net_state: Any, state: RolloutState, temperature: Array
-  ) -> tuple[RolloutState, Segment]:
+  def segment(variables: PyTree, state: RolloutState, temperature: Array) -> tuple[RolloutState, Segment]:
     def step(state: RolloutState, _: None) -> tuple[RolloutState, tuple[Any, ...]]:
-      rng_key, key = jax.random.split(state.rng_key)
       timestep = state.envs.timestep
-      position = {"position": state.envs.game} if plans_with_rules else {}
-      history, output = policy(params, net_state, state.history, timestep, key, temperature, **position)
+      position = state.envs.game if agent.plans_with_rules else None
+      rng_key, carry, decision = act(
+        variables, state.carry, timestep, state.rng_key, temperature, None, position
+      )
       steps = fields_of(timestep) | {
-        "root_value": output.root_value,
-        "action_probs": output.action_probs,
-        "action": output.action,
+        "root_value": decision.root_value,
+        "action_probs": decision.action_probs,
+        "action": decision.action,
       }
-      envs = jax.vmap(env.step)(state.envs, output.action)
+      envs = jax.vmap(env.step)(state.envs, decision.action)
       # As in `Lanes`, an episode is reported when the next one begins, and the return is player 0's.
       has_ended = envs.timestep.is_first
       reward = player_sign(timestep.to_play, 0) * envs.timestep.last_reward
       ended = state.episode_return, state.episode_length
       state = RolloutState(
         envs=envs,
-        history=history,
+        carry=carry,
         rng_key=rng_key,
         episode_return=jnp.where(has_ended, 0.0, state.episode_return + reward),
         episode_length=jnp.where(has_ended, 0, state.episode_length + ~timestep.is_last),
       )
-      return state, (steps, has_ended, *ended, search_metrics(timestep, output))
+      return state, (steps, has_ended, *ended, acting_metrics(timestep, decision))
 
     state, (steps, has_ended, episode_return, episode_length, metrics) = jax.lax.scan(
       step, state, length=segment_length
@@ -129,47 +120,40 @@ class RolloutCollector(HeldParameters):
 
   Args:
     env: B copies of the environment; the constructor resets them.
-    seed: seeds the search's noise and the choice of actions.
-    policy: the policy before `jax.jit`.
+    The others are as in `TrajectoryCollector`.
   """
 
   def __init__(
-    self,
-    config: Config,
-    planner: PlannerConfig,
-    env: JaxVectorEnvironment,
-    seed: int,
-    policy: Policy,
+    self, agent: Agent, env: JaxVectorEnvironment, segment_length: int, temperature: Schedule, seed: int
   ) -> None:
-    self._planner, self._env = planner, env.env
+    self._temperature, self._env = temperature, env.env
     num_envs = env.num_envs
-    self._lead = (config.workers.segment_length, num_envs)
-    # Donates the old state: environments and histories are by far the largest arrays.
-    segment = make_segment(policy, env.env, self._lead[0], config.plans_with_rules)
-    self._segment = jax.jit(segment, donate_argnums=2)
+    self._lead = (segment_length, num_envs)
+    # Donates the old state: environments and carries are by far the largest arrays.
+    self._segment = jax.jit(make_segment(agent, env.env, segment_length), donate_argnums=1)
     self._state = RolloutState(
       envs=reset_envs(env.env, env.keys),
-      history=jax.device_put(init_history(num_envs, config.targets.history_length, env.spec)),
+      carry=jax.device_put(agent.init(num_envs)),
       rng_key=jax.random.PRNGKey(seed),
       episode_return=jnp.zeros(num_envs, jnp.float32),
       episode_length=jnp.zeros(num_envs, jnp.int32),
     )
 
-  def warm_up(self, template: tuple[Any, Any]) -> None:
+  def warm_up(self, template: PyTree) -> None:
     """Compiles the rollout with a segment that is discarded; see `TrajectoryCollector.warm_up`."""
     self.set_zeros(template)
     state = jax.tree_util.tree_map(lambda x: jnp.array(x, copy=True), self._state)
-    self._segment(self.params, self.net_state, state, jnp.float32(1))
+    self._segment(self.variables, state, jnp.float32(1))
 
   def run(self, env_steps: int) -> tuple[TrajectorySample, ActingResult]:
     """Acts for `segment_length` vector steps; see `TrajectoryCollector.run`.
 
-    Raises: ValueError: the policy chose an illegal action. The environments have already played this action,
+    Raises: ValueError: the agent chose an illegal action. The environments have already played this action,
       so the collector cannot be used afterwards.
     """
-    temperature = temperature_at(self._planner.temperature, env_steps)
+    temperature = self._temperature(env_steps)
     start = time.perf_counter()
-    self._state, on_device = self._segment(self.params, self.net_state, self._state, jnp.float32(temperature))
+    self._state, on_device = self._segment(self.variables, self._state, jnp.float32(temperature))
     segment: Segment = jax.device_get(on_device)
     _check_actions(segment.steps)
     elapsed = time.perf_counter() - start
@@ -187,7 +171,7 @@ class RolloutCollector(HeldParameters):
     return TrajectorySample(**segment.steps, acted_version=version, searched_version=version), result
 
   def get_state(self) -> State:
-    """Returns the state of the environments, the histories and the random key."""
+    """Returns the state of the environments, the agent's carry and the random key."""
     return tree_state(self._state)
 
   def set_state(self, state: State) -> int:

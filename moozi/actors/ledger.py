@@ -19,7 +19,7 @@ class Target(NamedTuple):
   """Parameters of the target network for the reanalyze workers.
 
   Attributes:
-    parameters: reference to (params, net_state, version).
+    parameters: reference to (variables, version).
     version: the learner step at which the target network was copied or rolled back.
   """
 
@@ -56,7 +56,7 @@ class Ledger:
     segments_requested: number of segments ever requested, by index of the training worker.
     cold_workers: indices of the training workers that compile acting.
     batches_in_flight: number of calls at the parameter server.
-    parameters: reference to the newest published (params, net_state, version).
+    parameters: reference to the newest published (variables, version).
     target: the newest published target network; None before the first one arrives.
     is_publishing: whether a publication of the parameters is pending.
     replay_stats: replay's newest metrics, reported with each update.
@@ -105,8 +105,7 @@ class Ledger:
     self.gaps: set[int] = set()
     self.past = PastSelves(config) if config.num_past_lanes else None
     if self.past is not None and state is not None and state.progress:
-      variables = state.training.params, state.training.net_state
-      self.past.set_state(part(state.progress, "past_selves"), variables)
+      self.past.set_state(part(state.progress, "past_selves"), state.training.variables)
     self.past_parameters: dict[int, tuple[int, Any]] = {}
 
   @property

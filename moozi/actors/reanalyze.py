@@ -44,8 +44,8 @@ def publish(context: Context) -> None:
     context.calls.expect(reference, name, functools.partial(_on_published, context, reference))
 
 
-def _on_published(context: Context, reference: Any, parameters: tuple[Any, Any, int]) -> list[Event]:
-  context.ledger.target = Target(reference, parameters[2])
+def _on_published(context: Context, reference: Any, parameters: tuple[Any, int]) -> list[Event]:
+  context.ledger.target = Target(reference, parameters[1])
   return []
 
 

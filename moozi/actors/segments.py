@@ -69,7 +69,7 @@ def _past(context: Context, index: int) -> tuple[Any, ...]:
   past = ledger.past.opponent(index)
   if ledger.past_parameters.get(index, (None,))[0] != past.version:
     # The driver puts the object, because objects that a worker puts are lost when the worker fails.
-    reference = context.ray.put((past.params, past.net_state, past.version))
+    reference = context.ray.put((past.variables, past.version))
     ledger.past_parameters[index] = past.version, reference
   return (ledger.past_parameters[index][1],)
 

@@ -56,7 +56,7 @@ def _training(context: Context, parameters: Any, state: Any) -> Any:
   A failed process is not reported here, because other calls of the parameter server report it.
   """
   try:
-    (params, net_state, version), training = context.ray.get([parameters, state])
+    ((params, net_state), version), training = context.ray.get([parameters, state])
   except cluster.lost_errors(context.ray):
     return None
   field = "target_params" if context.config.evaluation.network == "target" else "params"

@@ -21,7 +21,7 @@ from moozi.core.spec import DUMMY_ACTION
 from moozi.core.types import AnyArray
 from moozi.envs.true_rules import TrueRules
 from moozi.nn.model import Model, NetState, Params
-from moozi.ops.history import HistoryState, normalize_frame, push_action, push_frame, stack_history
+from moozi.ops.history import HistoryState, network_input, push_action, push_frame
 from moozi.ops.players import search_discount
 
 # Folded into the search's key, it gives the key of the random actions.
@@ -285,8 +285,7 @@ def _make_rules_fn(model: Model, signed_discount: float, rules: TrueRules) -> An
     del rng_key  # the game has no chance
     outcome = rules.step(node.position, action, node.is_over)
     history = push_frame(push_action(node.history, action), outcome.frame, jnp.zeros_like(node.is_over))
-    frames = normalize_frame(history.frames, spec.frame_dtype)
-    stacked = stack_history(frames, history.actions, spec.num_actions)
+    stacked = network_input(history.frames, history.actions, spec)
     output, _ = model.root_inference(*variables, stacked, False)
     value = jnp.where(outcome.is_over, 0.0, model.transform.to_scalar(output.value_logits))
     # As mctx masks the root. Not -inf, because all actions are illegal at a terminal node.

@@ -15,7 +15,7 @@ from moozi.core.pytree import record, replace
 from moozi.core.records import TrainTarget
 from moozi.core.spec import EnvSpec
 from moozi.nn.model import Model, NetState, Params
-from moozi.ops.history import init_history, normalize_frame, stack_history
+from moozi.ops.history import init_history, network_input
 
 # Metrics that must be finite. They are checked in this order, because later ones depend on earlier ones.
 TERMS = (
@@ -70,6 +70,11 @@ class TrainingState:
   opt_state: PyTree
   learner_step: Int32[Array, ""]
   rng_key: UInt32[Array, "2"]
+
+  @property
+  def variables(self) -> tuple[Params, NetState]:
+    """What acting needs: (params, net_state)."""
+    return self.params, self.net_state
 
 
 @record
@@ -138,10 +143,8 @@ def init_training_state(
   """Makes the initial state. `target_params` is a copy, so the state's buffers can be donated."""
   init_key, rng_key = jax.random.split(rng_key)
   history = init_history(2, config.targets.history_length, spec)
-  frames = normalize_frame(jnp.asarray(history.frames), spec.frame_dtype)
-  params, net_state = model.init(
-    init_key, stack_history(frames, jnp.asarray(history.actions), spec.num_actions)
-  )
+  stacked = network_input(jnp.asarray(history.frames), jnp.asarray(history.actions), spec)
+  params, net_state = model.init(init_key, stacked)
   return TrainingState(
     params=params,
     target_params=jax.tree_util.tree_map(jnp.copy, params),

@@ -13,8 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Shaped
 
+from moozi.agent.agent import Agent, Carry, Decision, keyed
+from moozi.agent.muzero import make_muzero
 from moozi.agent.planner import make_recurrent_fn, plain_tree, root_state
-from moozi.agent.policy import make_policy
 from moozi.analysis.batches import in_batches
 from moozi.core.config import Config, PlannerConfig
 from moozi.core.pytree import map_fields, replace
@@ -25,7 +26,6 @@ from moozi.evaluation.evaluator import evaluation_planner
 from moozi.evaluation.opponents import seat_of
 from moozi.evaluation.slots import one_slot
 from moozi.nn.model import Model, NetState, Params
-from moozi.ops.history import init_history
 from moozi.ops.pictures import stack_pictures
 from moozi.ops.players import player_sign, search_discount
 from moozi.ops.returns import n_step_return
@@ -39,22 +39,22 @@ _UNROLL_BATCH = 256
 
 
 @dataclasses.dataclass(frozen=True)
-class _Decision:
-  """A frame and the policy's output for it; `step` and `output` keep the lane axis of length 1."""
+class _SeenStep:
+  """A frame and the agent's decision on it; `step` and `decision` keep the lane axis of length 1."""
 
   step: BatchedTimeStep
   picture: np.ndarray | None
-  output: Any  # SearchOutput with a SearchTree
-  hidden_state: np.ndarray
-  network_q_values: np.ndarray
+  decision: Decision
   is_agents: bool
+
+  def shown(self, name: str) -> Any:
+    return self.decision.extras[name]
 
 
 def inspect_episode(
   config: Config,
   spec: EnvSpec,
-  params: Params,
-  net_state: NetState,
+  variables: tuple[Params, NetState],
   *,
   index: int = 0,
   max_steps: int | None = None,
@@ -72,32 +72,31 @@ def inspect_episode(
 
   Raises: EnvError: the environment raised or hung.
   """
-  params, net_state = jax.device_put((params, net_state))
+  variables = jax.device_put(variables)
   planner = evaluation_planner(config, num_simulations)
-  policy = make_search_policy(config, spec, planner)
+  agent = make_searching_agent(config, spec, planner)
+  act = jax.jit(keyed(agent))
   temperature = jnp.float32(temperature_at(planner.temperature, 0))
-  history = init_history(1, config.targets.history_length, spec)
+  carry = agent.init(1)
   rng_key = jax.random.PRNGKey(config.evaluation.seed)
-  decisions: list[_Decision] = []
+  decisions: list[_SeenStep] = []
   with one_slot(config, spec, make_test_env(config), index) as slots:
     while True:
-      rng_key, key = jax.random.split(rng_key)
       step, forced = slots.timestep, slots.opponents_actions()
-      position = {"position": slots.positions()} if config.plans_with_rules else {}
-      history, *outputs = policy(params, net_state, history, step, key, temperature, forced, **position)
-      output, hidden_state, network_q_values = jax.device_get(outputs)
+      position = slots.positions() if agent.plans_with_rules else None
+      rng_key, carry, decision = act(variables, carry, step, rng_key, temperature, forced, position)
+      decision = jax.device_get(decision)
       is_agents = forced is None or bool(forced[0] < 0)
-      decision = _Decision(step, slots.render(0), output, hidden_state[0], network_q_values[0], is_agents)
-      decisions.append(decision)
+      decisions.append(_SeenStep(step, slots.render(0), decision, is_agents))
       on_step(len(decisions))
       if step.is_last[0] or (max_steps is not None and len(decisions) > max_steps):
         break
-      slots.step(output.action, output.root_value, output.action_probs)
+      slots.step(decision.only(()))
   episode = _make_episode(decisions, config, spec, index, planner)
   rewards = values = np.zeros((len(decisions), 0), np.float32)
   if not config.plans_with_rules:
-    model, hidden = build_model(config, spec), np.stack([d.hidden_state for d in decisions])
-    rewards, values = _unroll(model, config, params, net_state, hidden, episode.actions)
+    model, hidden = build_model(config, spec), np.stack([d.shown("hidden_state")[0] for d in decisions])
+    rewards, values = _unroll(model, config, variables, hidden, episode.actions)
   values = np.concatenate([episode.prior_values[:, None], values], axis=1)
   return dataclasses.replace(episode, imagined_rewards=rewards, imagined_values=values)
 
@@ -111,64 +110,73 @@ def compact_tree(tree: SearchTree) -> SearchTree:
   return replace(out, parent=np.where(out.parent >= 0, number[out.parent], -1).astype(np.int32))
 
 
-def make_search_policy(
-  config: Config, spec: EnvSpec, planner: PlannerConfig
-) -> Callable[..., tuple[Any, Any, Array, Array]]:
-  """Makes a compiled policy for one environment that also returns the search tree.
+def make_searching_agent(config: Config, spec: EnvSpec, planner: PlannerConfig) -> Agent:
+  """Makes an agent for one environment that also shows its searches.
 
-  Returns: a function of the arguments of `agent.policy.make_policy`'s policy, which returns the history, the
-    output with a SearchTree, the root's hidden state (with true rules [1, 0]), and the network's Q-values
-    [1, A].
+  The extras of its decisions are those of `make_muzero`, where `tree` is a SearchTree, the root's
+  `hidden_state` (with true rules [1, 0]), and the network's Q-values `network_q_values` [1, A].
   """
   model, rules = build_model(config, spec), build_rules(config)
-  policy = make_policy(model, planner, config.targets, spec, True, rules)
+  agent = make_muzero(model, planner, config.targets, spec, True, rules)
   signed_discount = search_discount(config.targets.discount, spec.num_players)
   recurrent_fn = make_recurrent_fn(model, signed_discount, rules)
 
-  @jax.jit
-  def decide(
-    params: Params, net_state: NetState, *args: Any, **position: Any
-  ) -> tuple[Any, Any, Array, Array]:
-    history, output = policy(params, net_state, *args, **position)
-    state = root_state(output.tree)
+  def act(
+    variables: tuple[Params, NetState],
+    carry: Carry,
+    timestep: BatchedTimeStep,
+    rng_key: Array,
+    *args: Any,
+    **kwargs: Any,
+  ) -> tuple[Carry, Decision]:
+    carry, decision = agent.act(variables, carry, timestep, rng_key, *args, **kwargs)
+    tree = decision.extras["tree"]
+    state = root_state(tree)
     states = jax.tree.map(lambda x: jnp.repeat(x, spec.num_actions, axis=0), state)
     actions = jnp.arange(spec.num_actions)
     if model.chance is not None:
-      afterstate, _ = model.chance.afterstate(params, net_state, states, actions, False)
+      afterstate, _ = model.chance.afterstate(*variables, states, actions, False)
       _, q_values = afterstate.reward_and_q_value(model.transform, config.targets.discount)
       network_q_values = q_values[None]
     else:
-      edge, _ = recurrent_fn((params, net_state), args[2], actions, states)
+      edge, _ = recurrent_fn(variables, rng_key, actions, states)
       network_q_values = (edge.reward + edge.discount * edge.value)[None]
-    hidden_state = state if rules is None else jnp.zeros((1, 0))
-    return history, replace(output, tree=plain_tree(output.tree)), hidden_state, network_q_values
+    shown = {
+      "tree": plain_tree(tree),
+      "hidden_state": state if rules is None else jnp.zeros((1, 0)),
+      "network_q_values": network_q_values,
+    }
+    return carry, replace(decision, extras=decision.extras | shown)
 
-  return decide
+  return dataclasses.replace(agent, act=act)
 
 
 def _make_episode(
-  decisions: list[_Decision], config: Config, spec: EnvSpec, index: int, planner: PlannerConfig
+  decisions: list[_SeenStep], config: Config, spec: EnvSpec, index: int, planner: PlannerConfig
 ) -> InspectedEpisode:
   """Stacks the decisions into an episode; leaves the imagined rewards and values empty."""
 
   def steps(name: str) -> np.ndarray:
     return np.stack([getattr(d.step, name)[0] for d in decisions])
 
-  def outputs(name: str) -> np.ndarray:
-    return np.stack([getattr(d.output, name)[0] for d in decisions])
+  def decided(name: str) -> np.ndarray:
+    return np.stack([getattr(d.decision, name)[0] for d in decisions])
+
+  def extras(name: str) -> np.ndarray:
+    return np.stack([d.shown(name)[0] for d in decisions])
 
   last = decisions[-1].step
   is_terminal = bool(last.is_last[0] and not last.is_truncated[0])
   end: End = "terminal" if is_terminal else "truncated" if last.is_last[0] else "cut"
-  actions, is_agents = outputs("action"), np.array([d.is_agents for d in decisions])
+  actions, is_agents = decided("action"), np.array([d.is_agents for d in decisions])
   # No action is played at the last frame.
   actions[-1], is_agents[-1] = DUMMY_ACTION, True
   seat = seat_of(index) if spec.num_players == 2 else 0
-  to_play, rewards, root_values = steps("to_play"), steps("last_reward"), outputs("root_value")
+  to_play, rewards, root_values = steps("to_play"), steps("last_reward"), decided("root_value")
   rewards[0] = 0.0
   mover_sign = player_sign(to_play[:-1], np.int32(seat))
   empty = np.zeros((len(decisions), 0), np.float32)
-  trees = [compact_tree(map_fields(lambda x: x[0], d.output.tree)) for d in decisions]
+  trees = [compact_tree(map_fields(lambda x: x[0], d.shown("tree"))) for d in decisions]
   return InspectedEpisode(
     index=index,
     end=end,
@@ -186,12 +194,12 @@ def _make_episode(
     is_agents=is_agents,
     rewards=rewards,
     root_values=root_values,
-    prior_values=outputs("prior_value"),
+    prior_values=extras("prior_value"),
     returns=_returns(rewards, root_values, to_play, is_terminal, config.targets.discount),
-    prior_probs=outputs("prior_probs"),
-    action_probs=outputs("action_probs"),
-    q_values=outputs("q_values"),
-    network_q_values=np.stack([d.network_q_values for d in decisions]),
+    prior_probs=extras("prior_probs"),
+    action_probs=decided("action_probs"),
+    q_values=extras("q_values"),
+    network_q_values=extras("network_q_values"),
     imagined_rewards=empty,
     imagined_values=empty,
     trees=(*trees[:-1], None) if is_terminal else tuple(trees),
@@ -216,8 +224,7 @@ def _returns(
 def _unroll(
   model: Model,
   config: Config,
-  params: Params,
-  net_state: NetState,
+  variables: tuple[Params, NetState],
   hidden: Shaped[np.ndarray, "T ..."],
   actions: Int[np.ndarray, "T"],
 ) -> tuple[Float[np.ndarray, "T K"], Float[np.ndarray, "T K"]]:
@@ -227,7 +234,7 @@ def _unroll(
   @jax.jit
   def unroll(hidden: Array, actions: Array) -> tuple[Array, Array]:
     def advance(state: Array, action: Array) -> tuple[Array, tuple[Array, Array]]:
-      output, _ = model.recurrent_inference(params, net_state, state, action, False)
+      output, _ = model.recurrent_inference(*variables, state, action, False)
       reward = model.transform.to_scalar(output.reward_logits)
       return output.hidden_state, (reward, model.transform.to_scalar(output.value_logits))
 

@@ -53,8 +53,7 @@ class LatentPaths:
 
 def latent_paths(
   model: Model,
-  params: Any,
-  net_state: Any,
+  variables: Any,
   steps: Iterable[PlayedStep],
   spec: EnvSpec,
   history_length: int,
@@ -74,10 +73,10 @@ def latent_paths(
     raise ValueError(
       f"{len(steps)} steps, unroll_steps={unroll_steps}, max_starts={max_starts}: each must be at least 1"
     )
-  hidden = _encode(model, params, net_state, steps, spec, history_length)
+  hidden = _encode(model, variables, steps, spec, history_length)
   num_starts = min(max_starts, max(1, len(steps) - 1))
   starts = np.unique(np.linspace(0, max(0, len(steps) - 2), num_starts).round().astype(np.int64))
-  transition = jax.jit(lambda *args: model.recurrent_inference(params, net_state, *args, False)[0])
+  transition = jax.jit(lambda *args: model.recurrent_inference(*variables, *args, False)[0])
   actions = np.array([step.action for step in steps], np.int32)
   state: Any = hidden[starts]
   unrolled = [state.reshape(len(starts), -1)]
@@ -98,13 +97,12 @@ def latent_paths(
 
 def _encode(
   model: Model,
-  params: Any,
-  net_state: Any,
+  variables: Any,
   steps: tuple[PlayedStep, ...],
   spec: EnvSpec,
   history_length: int,
 ) -> Float[np.ndarray, "T ..."]:
-  represent = jax.jit(lambda stacked: model.represent(params, net_state, stacked, False)[:1])
+  represent = jax.jit(lambda stacked: model.represent(*variables, stacked, False)[:1])
   history, stacked = init_history(1, history_length, spec), []
   for step in steps:
     history = push_frame(history, step.frame[None], np.array([step.is_first]))

@@ -205,9 +205,9 @@ class Agent:
     if (rows := self._reader.split(observation)) is not None:
       return self._act_in_games(rows, legal, position, lanes)
     step = self._read(observation, legal, lanes)
-    action = self._player.decide(step, None, self._position(position)).action
+    decision = self._player.decide(step, None, self._position(position))
     self._is_first = False
-    return action - 1
+    return int(decision.action[0]) - 1
 
   def observe(self, observation: Any, action: Any, legal: Any = None, lanes: Any = None) -> None:
     """Adds a frame and the `action` of another player at this frame to the agent's history.
@@ -237,11 +237,17 @@ class Agent:
 
     check_searches(self.directory.path, self.config, "Agent.search")
     step, player = self._read(observation, legal), self._player
-    key, position = jax.random.split(player.rng_key)[1], self._position(position)
-    extra = {} if position is None else {"position": position}
-    _, output, _, network_q = jax.device_get(
-      self._search_policy(*player.variables, player.history, step, key, player.temperature, None, **extra)
+    _, _, decision = jax.device_get(
+      self._search_act(
+        player.variables,
+        player.carry,
+        step,
+        player.rng_key,
+        player.temperature,
+        position=self._position(position),
+      )
     )
+    found = decision.extras
     is_legal = step.legal_actions_mask[0, 1:]
 
     def of_actions(values: np.ndarray) -> np.ndarray:
@@ -250,19 +256,19 @@ class Agent:
     from moozi.analysis.inspection import compact_tree
     from moozi.core.pytree import map_fields
 
-    tree = compact_tree(map_fields(lambda x: x[0], output.tree))
+    tree = compact_tree(map_fields(lambda x: x[0], found["tree"]))
     visits = tree.root_visits(self.spec.num_actions)
     return Search(
       env=self.spec.name,
-      action=int(output.action[0]) - 1,
+      action=int(decision.action[0]) - 1,
       action_names=tuple(action_names(self.spec)[1:]),
       legal=is_legal,
-      policy=of_actions(output.action_probs),
-      prior=of_actions(output.prior_probs),
-      value=float(output.root_value[0]),
-      prior_value=float(output.prior_value[0]),
-      q_values=of_actions(output.q_values),
-      network_q_values=of_actions(network_q),
+      policy=of_actions(decision.action_probs),
+      prior=of_actions(found["prior_probs"]),
+      value=float(decision.root_value[0]),
+      prior_value=float(found["prior_value"][0]),
+      q_values=of_actions(found["q_values"]),
+      network_q_values=of_actions(found["network_q_values"]),
       visits=visits[1:],
       num_simulations=self.num_simulations,
       tree=tree,
@@ -338,8 +344,7 @@ class Agent:
     config = self.config.model_copy(update={"evaluation": evaluation})
     with self._players_of(config):
       result = self._evaluator_of(config, simulations).run(
-        self.state.params,
-        self.state.net_state,
+        self.state.variables,
         num_episodes=evaluation.final_episodes if episodes is None else episodes,
         version=self.checkpoint.learner_steps,
         env_steps=self.checkpoint.env_steps,
@@ -372,8 +377,7 @@ class Agent:
       return inspect_episode(
         self.config,
         self.spec,
-        self.state.params,
-        self.state.net_state,
+        self.state.variables,
         index=episode,
         max_steps=max_steps,
         num_simulations=self.simulations if simulations is None else simulations,
@@ -431,7 +435,7 @@ class Agent:
 
   @functools.cached_property
   def _player(self) -> "AgentPlayer":
-    return self._evaluator_of(self.config).player(self.state.params, self.state.net_state, self._seed)
+    return self._evaluator_of(self.config).player(self.state.variables, self._seed)
 
   @functools.cached_property
   def _own_observations(self) -> OwnObservations | None:
@@ -440,11 +444,15 @@ class Agent:
     return env.own_observations
 
   @functools.cached_property
-  def _search_policy(self) -> Callable[..., Any]:
-    from moozi.analysis.inspection import make_search_policy
+  def _search_act(self) -> Callable[..., Any]:
+    import jax
+
+    from moozi.agent.agent import keyed
+    from moozi.analysis.inspection import make_searching_agent
     from moozi.evaluation.evaluator import evaluation_planner
 
-    return make_search_policy(self.config, self.spec, evaluation_planner(self.config, self.simulations))
+    planner = evaluation_planner(self.config, self.simulations)
+    return jax.jit(keyed(make_searching_agent(self.config, self.spec, planner)))
 
   def _position(self, position: Any) -> Any:
     """Returns a position as a batch of one; None if the agent needs none.
@@ -509,14 +517,10 @@ class Agent:
     return out
 
   def _make_games(self, num_games: int) -> "GroupPlayer":
-    import jax
-
     from moozi.evaluation.group import GroupPlayer
 
     seed = self.config.evaluation.seed if self._seed is None else self._seed
-    variables = jax.device_put((self.state.params, self.state.net_state))
-    evaluator = self._evaluator_of(self.config)
-    return GroupPlayer(evaluator, variables, self.spec, num_games, num_games, seed=seed)
+    return GroupPlayer(self._evaluator_of(self.config), self.state.variables, num_games, num_games, seed=seed)
 
   @staticmethod
   def _played(action: Any, step: BatchedTimeStep, i: int) -> int:

@@ -23,7 +23,7 @@ from moozi.core.spec import EnvSpec
 from moozi.core.text import pip_install
 from moozi.core.types import AnyArray
 from moozi.nn.model import ModelOutput
-from moozi.ops.history import normalize_frame, stack_history
+from moozi.ops.history import network_input
 from moozi.run import build
 
 _PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
@@ -142,8 +142,7 @@ def make_network(config: Config, spec: EnvSpec, params: Any, net_state: Any) -> 
   def root(
     parameters: Mapping[str, Any], frames: Shaped[AnyArray, "B L H W C"], actions: Int32[AnyArray, "B L"]
   ) -> NetworkOutput:
-    frames, actions = jnp.asarray(frames), jnp.asarray(actions)
-    stacked = stack_history(normalize_frame(frames, spec.frame_dtype), actions, spec.num_actions)
+    stacked = network_input(jnp.asarray(frames), jnp.asarray(actions), spec)
     return output(model.root_inference(*variables(parameters), stacked, False)[0])
 
   def recurrent(

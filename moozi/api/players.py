@@ -170,10 +170,9 @@ class TrainedPlayer:
     from moozi.evaluation.group import GroupPlayer
 
     agent = self.agent
-    variables = (agent.state.params, agent.state.net_state)
     evaluator = _evaluator(agent, 1 if self.uses_prior else agent.simulations)
     prior = self.uses_prior
-    return GroupPlayer(evaluator, variables, agent.spec, num_games, width, uses_prior=prior, seed=seed)
+    return GroupPlayer(evaluator, agent.state.variables, num_games, width, uses_prior=prior, seed=seed)
 
 
 def _facts(spec: EnvSpec) -> list[Any]:

@@ -88,11 +88,10 @@ def _paths(agent: "Agent", episode: int, num_steps: int, unroll_steps: int) -> "
   from moozi.run.build import build_model
 
   state, config = agent.state, agent.config
-  with contextlib.closing(agent.evaluator().play(state.params, state.net_state, episode)) as steps:
+  with contextlib.closing(agent.evaluator().play(state.variables, episode)) as steps:
     return latent_paths(
       build_model(config, agent.spec),
-      state.params,
-      state.net_state,
+      state.variables,
       itertools.islice(steps, num_steps),
       agent.spec,
       config.targets.history_length,

@@ -61,7 +61,7 @@ def reanalyze(
     # The command is a search also where training only renews values.
     searching = config.reanalyze.model_copy(update={"search": True})
     reanalyzer = build.build_reanalyzer(config.model_copy(update={"reanalyze": searching}), spec, 0)
-    reanalyzer.set_parameters(agent.state.params, agent.state.net_state, agent.checkpoint.learner_steps)
+    reanalyzer.set_parameters(agent.state.variables, agent.checkpoint.learner_steps)
     lanes = LaneRoots(spec, config.targets.history_length)
     figures = _search_all(store, reanalyzer, lanes, config.reanalyze.batch_size * _CALLS_PER_GROUP, out)
   result = {"env": spec.name, "checkpoint": agent.checkpoint.name, "out": str(out), "steps": store.num_steps}

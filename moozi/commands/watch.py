@@ -65,7 +65,7 @@ def _print_episode(agent: "Agent", evaluator: Any, episode: int) -> None:
   from moozi.vis.terminal import step_line
 
   count = _Count(agent, episode)
-  for step in evaluator.play(agent.state.params, agent.state.net_state, episode):
+  for step in evaluator.play(agent.state.variables, episode):
     count.add(step)
     say(f"episode {episode} step {count.steps}: {step_line(step, agent.spec)}")
   say(count.end())
@@ -113,7 +113,7 @@ class _Show:
     self._is_skipping = False
     state = self._agent.state
     start = time.monotonic()
-    for step in self._evaluator.play(state.params, state.net_state, episode):
+    for step in self._evaluator.play(state.variables, episode):
       count.add(step)
       redraw = functools.partial(self._draw, step, episode, count)
       redraw()

@@ -4,11 +4,12 @@ import contextlib
 import hashlib
 import math
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Int
 
+from moozi.agent.agent import Decision
 from moozi.core.config import Config
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
 from moozi.envs import registry
@@ -24,20 +25,6 @@ from moozi.ops.players import player_sign
 
 # Memory limit in bytes for the frames and pictures of the recorded episode.
 _MAX_RECORD_BYTES = 256 << 20
-
-
-class Decision(NamedTuple):
-  """The agent's output for one frame.
-
-  Attributes:
-    action: action in the agent's action space; the dummy on an episode's last frame.
-    root_value: value of the frame for the player to move.
-    action_probs: [A], the search policy; without a search, the network's policy.
-  """
-
-  action: int
-  root_value: float
-  action_probs: np.ndarray
 
 
 class EpisodeSlots:
@@ -128,21 +115,15 @@ class EpisodeSlots:
         out[slot] = 1 + opponent.action(step.frame[slot], step.legal_actions_mask[slot, 1:])
     return out
 
-  def step(
-    self,
-    action: Int[np.ndarray, "B"],
-    root_value: Float[np.ndarray, "B"],
-    action_probs: Float[np.ndarray, "B A"],
-    chance_probs: Float[np.ndarray, "B A N"] | None = None,
-  ) -> None:
+  def step(self, decision: Decision) -> None:
     """Plays one action in each slot, and records the step before it if `record` is set.
 
     Args:
-      action: the agent's actions, and the opponents' where an opponent moves.
-      root_value: values of the current frames.
-      action_probs: the agent's policies at the current frames.
-      chance_probs: the probabilities of each action's outcomes, for the record.
+      decision: the agent's, in NumPy; its actions are the opponents' where an opponent moves. The record has
+        its extra `chance_probs`, the probabilities of each action's outcomes, if there is one.
     """
+    action, root_value, action_probs = decision.action, decision.root_value, decision.action_probs
+    chance_probs = decision.extras.get("chance_probs")
     episodes, before = self._episode_of.copy(), self.timestep
     for slot in np.flatnonzero(episodes == 0).tolist():
       outcomes = None if chance_probs is None else chance_probs[slot, action[slot]]
@@ -170,9 +151,9 @@ class EpisodeSlots:
     """Returns the value of a slot's last frame, which is not searched: nan if truncated, 0 if terminal."""
     return math.nan if self.timestep.is_truncated[slot] else 0.0
 
-  def played_step(self, decision: Decision, seat: int | None) -> PlayedStep:
-    """Returns the current step of the first slot with the agent's decision."""
-    step = self.timestep
+  def played_step(self, decision: Decision | None, seat: int | None) -> PlayedStep:
+    """Returns the current step of the first slot with the agent's decision; None: on the last frame."""
+    step, num_actions = self.timestep, self._spec.num_actions
     return PlayedStep(
       frame=step.frame[0],
       picture=self._env.render(0),
@@ -183,7 +164,9 @@ class EpisodeSlots:
       is_first=bool(step.is_first[0]),
       is_last=bool(step.is_last[0]),
       is_truncated=bool(step.is_truncated[0]),
-      **decision._asdict(),
+      action=DUMMY_ACTION if decision is None else int(decision.action[0]),
+      root_value=self.end_value(0) if decision is None else float(decision.root_value[0]),
+      action_probs=np.zeros(num_actions, np.float32) if decision is None else decision.action_probs[0],
     )
 
   def result(self, version: int, env_steps: int) -> EvaluationResult:

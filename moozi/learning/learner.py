@@ -94,12 +94,17 @@ class Learner:
     targets = zero_targets(self._config, self._spec, lead)
     jax.block_until_ready(self._update_many(to_jax(self._state), targets))
 
-  def parameters(self, network: str = "online") -> tuple[Any, Any, int]:
-    """Returns (params, net_state, version) of the network `online` or `target` as NumPy arrays."""
+  def parameters(self, network: str = "online") -> tuple[Any, int]:
+    """Returns (variables, version) of the network `online` or `target`, in NumPy; see `agent.agent.Act`."""
     is_target = network == "target"
     params = self._state.target_params if is_target else self._state.params
-    params, net_state = to_numpy((params, self._state.net_state))
-    return params, net_state, self.target_version if is_target else self.learner_step
+    variables = to_numpy((params, self._state.net_state))
+    return variables, self.target_version if is_target else self.learner_step
+
+  @property
+  def has_averages(self) -> bool:
+    """Whether the variables have running averages, which every update changes, also those of the target."""
+    return bool(jax.tree_util.tree_leaves(self._state.net_state))
 
   @property
   def target_version(self) -> int:

@@ -91,3 +91,10 @@ def stack_history(
   flat = xp.reshape(one_hot, (*lead, 1, 1, length * num_actions))
   tiled = xp.broadcast_to(flat, (*lead, height, width, length * num_actions))
   return xp.concatenate([planes, tiled], axis=-1)
+
+
+def network_input(
+  frames: Shaped[AnyArray, "*batch L H W C"], actions: Int[AnyArray, "*batch L"], spec: EnvSpec
+) -> Float32[AnyArray, "*batch H W Ch"]:
+  """Returns `stack_history` of frames of the spec's dtype: Ch = L·(C + A) channels."""
+  return stack_history(normalize_frame(frames, spec.frame_dtype), actions, spec.num_actions)

@@ -1,6 +1,7 @@
 """Builds the parts of a run from its configuration: model, policy, learner, collectors, replay, evaluator."""
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -11,7 +12,8 @@ from moozi.acting.holding import with_holding
 from moozi.acting.past_selves import PastCollector, with_past
 from moozi.acting.reanalyzer import Reanalyzer
 from moozi.acting.rollout import RolloutCollector
-from moozi.agent.policy import Policy, make_policy
+from moozi.agent.agent import Agent
+from moozi.agent.muzero import make_muzero
 from moozi.agent.update import TrainingState, init_training_state, make_update_many, terms_of
 from moozi.core.config import Config, PlannerConfig
 from moozi.core.errors import UserError
@@ -62,10 +64,10 @@ def build_rules(config: Config) -> TrueRules | None:
   return rules
 
 
-def build_policy(config: Config, spec: EnvSpec, planner: PlannerConfig) -> Policy:
-  """Returns the policy, to be compiled; with `config.plans_with_rules` it needs positions."""
+def build_agent(config: Config, spec: EnvSpec, planner: PlannerConfig) -> Agent:
+  """Returns the agent, to be compiled, of MuZero or AlphaZero."""
   model, rules = build_model(config, spec), build_rules(config)
-  return make_policy(model, planner, config.targets, spec, rules=rules)
+  return make_muzero(model, planner, config.targets, spec, rules=rules)
 
 
 def build_learner(config: Config, spec: EnvSpec) -> Learner:
@@ -80,10 +82,9 @@ def initial_training_state(config: Config, spec: EnvSpec) -> TrainingState:
   return init_training_state(build_model(config, spec), config, spec, key)
 
 
-def parameters_template(config: Config, spec: EnvSpec) -> tuple[Any, Any]:
-  """Returns the shapes and dtypes of (params, net_state)."""
-  template = jax.eval_shape(lambda: initial_training_state(config, spec))
-  return template.params, template.net_state
+def variables_template(config: Config, spec: EnvSpec) -> Any:
+  """Returns the shapes and dtypes of the agent's variables."""
+  return jax.eval_shape(lambda: initial_training_state(config, spec)).variables
 
 
 AnyCollector = TrajectoryCollector | RolloutCollector | PastCollector
@@ -103,22 +104,23 @@ def build_collector(config: Config, spec: EnvSpec, worker: int, began_at: int = 
   Raises: UserError: `workers.rollout=scan` is set, and the environment is not written in JAX.
   """
   workers, planner = config.workers, config.planners.train
-  policy = build_policy(config, spec, planner)
+  agent = build_agent(config, spec, planner)
   env = make_training_env(config, workers.num_envs, worker, began_at)
   seed = child_seed(config.seed, "training_search", worker, began_at)
   num_past = config.num_past_lanes
   if workers.num_holding_envs:
-    policy = with_holding(policy, min(workers.num_holding_envs, workers.num_envs))
+    agent = with_holding(agent, min(workers.num_holding_envs, workers.num_envs))
   if num_past:
-    policy = with_past(policy, num_past)
+    agent = with_past(agent, num_past)
+  temperature = functools.partial(temperature_at, planner.temperature)
   collector: AnyCollector
   if workers.rollout != "step" and isinstance(env, JaxVectorEnvironment):
-    collector = RolloutCollector(config, planner, env, seed, policy)
+    collector = RolloutCollector(agent, env, workers.segment_length, temperature, seed)
     return PastCollector(collector, num_past) if num_past else collector
   if workers.rollout == "scan":
     env.close()
     raise UserError(f"workers.rollout=scan: {config.env.name} is not written in JAX; must be auto or step")
-  collector = TrajectoryCollector(config, planner, env, seed, policy)
+  collector = TrajectoryCollector(agent, env, workers.segment_length, temperature, seed)
   return PastCollector(collector, num_past) if num_past else collector
 
 
@@ -139,9 +141,8 @@ def make_training_env(config: Config, num_envs: int, worker: int, began_at: int)
 def build_evaluator(config: Config, spec: EnvSpec, num_simulations: int | None = None) -> Evaluator:
   """Returns the evaluator; `num_simulations` overrides the testing planner's setting."""
   planner = evaluation_planner(config, num_simulations)
-  policy = build_policy(config, spec, planner)
-  temperature = temperature_at(planner.temperature, 0)
-  return Evaluator(policy, temperature, config.targets.history_length, config, spec, make_test_env(config))
+  agent = build_agent(config, spec, planner)
+  return Evaluator(agent, temperature_at(planner.temperature, 0), config, spec, make_test_env(config))
 
 
 def make_test_env(config: Config) -> Callable[[int], Environment]:

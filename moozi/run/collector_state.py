@@ -21,7 +21,7 @@ _RANGES = {
 # The numbers of games begun, which cost time to restore: a game has a step, except after some resets.
 _NUM_GAMES, _MAX_RESETS = ("env/games", "env/num_seeds"), 1 << 20
 # What the agent has seen, by a part of the name.
-_SHOWN = ("history/", "timestep/", "returns", "episode_return")
+_SHOWN = ("carry/", "timestep/", "returns", "episode_return")
 
 
 def have_same_settings(saved: Sequence[State], own: Sequence[State]) -> bool:

@@ -92,8 +92,7 @@ class ReplayTrainer:
     if state.progress:
       self._pacer.set_state(part(state.progress, "pacer"))
       if self._past is not None:
-        variables = state.training.params, state.training.net_state
-        self._past.set_state(part(state.progress, "past_selves"), variables)
+        self._past.set_state(part(state.progress, "past_selves"), state.training.variables)
       if self._reanalyzer is not None:
         self._reanalyzer.set_state(part(state.progress, "reanalyze"))
     if state.replay is None:
@@ -140,16 +139,16 @@ class ReplayTrainer:
   def _act(self) -> Iterator[Event]:
     """Acts one segment per training worker, and adds the segments to replay."""
     with self._work.doing(SERVER, "publish"):
-      params, net_state, version = self._learner.parameters(self._config.workers.network)
+      parameters = self._learner.parameters(self._config.workers.network)
     if self._past is not None:
-      self._past.offer(params, net_state, version)
+      self._past.offer(*parameters)
     num_envs = self._config.workers.num_envs
     for index, worker in enumerate(self._collectors.workers):
       self.session.phase("compiling acting")
       if self._past is not None and isinstance(worker, PastCollector):
         past = self._past.opponent(index)
-        worker.set_opponent(past.params, past.net_state, past.version)
-      worker.set_parameters(params, net_state, version)
+        worker.set_opponent(past.variables, past.version)
+      worker.set_parameters(*parameters)
       try:
         with self._work.doing(f"{WORKER}_{index}", "segment"):
           segment, acted = worker.run(self.env_steps)
@@ -190,7 +189,7 @@ class ReplayTrainer:
     while reanalyzer is not None and can_sample and self._pacer.may_reanalyze():
       self._pacer.reanalyze.request()
       # With averages of norms always, so that a resumed run searches with the same ones.
-      if reanalyzer.version != self._learner.target_version or reanalyzer.has_averages:
+      if reanalyzer.version != self._learner.target_version or self._learner.has_averages:
         reanalyzer.set_parameters(*self._learner.parameters("target"))
       with self._work.doing(REPLAY, "positions"):
         positions = self._replay.positions(self._config.reanalyze, reanalyzer.version)

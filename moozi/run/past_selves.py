@@ -32,10 +32,9 @@ _NONE = -1
 
 @dataclasses.dataclass(eq=False)
 class PastSelf:
-  """Past parameters. `version` is their learner step."""
+  """Past parameters: an agent's variables. `version` is their learner step."""
 
-  params: Any
-  net_state: Any
+  variables: Any
   version: int
   quality: float
 
@@ -56,7 +55,7 @@ class PastSelves:
     self._weight = np.ones(num_workers, np.float64)
     self._num_draws = np.zeros(num_workers, np.int64)
 
-  def offer(self, params: Any, net_state: Any, version: int) -> None:
+  def offer(self, variables: Any, version: int) -> None:
     """Adds a copy of the current parameters if the pool is empty or its newest entry is old enough.
 
     If the pool is full, the past self of lowest quality is removed, among those that no worker plays against.
@@ -66,13 +65,13 @@ class PastSelves:
       return
     import jax
 
-    params, net_state = jax.tree_util.tree_map(np.array, (params, net_state))
+    variables = jax.tree_util.tree_map(np.array, variables)
     quality = max((past.quality for past in self.pool), default=0.0)
     free = [past for past in self.pool if past.version not in self._drawn]
     free.sort(key=lambda past: past.quality)
     for past in free[: max(0, len(self.pool) + 1 - self._config.pool_size)]:
       self.pool.remove(past)
-    self.pool.append(PastSelf(params, net_state, version, quality))
+    self.pool.append(PastSelf(variables, version, quality))
 
   def probabilities(self) -> Float[np.ndarray, "N"]:
     """Returns the probabilities of the draw: the softmax of the qualities."""
@@ -123,33 +122,32 @@ class PastSelves:
       "num_draws": self._num_draws.copy(),
     }
     for i, past in enumerate(self.pool):
-      state |= prefixed(str(i), tree_state((past.params, past.net_state)))
+      state |= prefixed(str(i), tree_state(past.variables))
     return state
 
-  def set_state(self, state: State, template: tuple[Any, Any]) -> None:
+  def set_state(self, state: State, template: Any) -> None:
     """Restores a state. If the number of workers has changed, every worker gets a new opponent.
 
     Args:
-      template: (params, net_state) of the same network.
+      template: the variables of the same network.
     """
     if not state:
       return  # the run had no past selves
     rows = enumerate(zip(state["versions"], state["qualities"], strict=True))
     self.pool = [
-      PastSelf(params, net_state, int(version), float(quality))
+      PastSelf(tree_of_state(template, part(state, str(i))), int(version), float(quality))
       for i, (version, quality) in rows
-      for params, net_state in [tree_of_state(template, part(state, str(i)))]
     ]
     if np.shape(state["drawn"]) == self._drawn.shape:
       self._drawn[:], self._weight[:] = state["drawn"], state["weight"]
       self._num_draws[:] = state["num_draws"]
 
 
-def check_past_selves(state: State, template: tuple[Any, Any]) -> None:
+def check_past_selves(state: State, template: Any) -> None:
   """Checks a state that `PastSelves.get_state` may have returned, with any number of workers.
 
   Args:
-    template: (params, net_state) of the same network.
+    template: the variables of the same network.
 
   Raises: ValueError: an entry is missing, not expected or invalid; the message names it.
   """

@@ -51,7 +51,7 @@ def _check_progress(state: RunState, config: Config) -> None:
     raise ValueError(f"envs_began_at is {state.envs_began_at}; must be at most {state.env_steps}")
   past = part(state.progress, _PAST_SELVES)
   if past:
-    check_past_selves(past, (state.training.params, state.training.net_state))
+    check_past_selves(past, state.training.variables)
   reanalyze = part(state.progress, _REANALYZE)
   if reanalyze:
     check_state(reanalyze, {"rng_key": Entry("uint32", (2,))}, f"{_REANALYZE}/")

@@ -164,16 +164,15 @@ class Session:
     """
     return {"wall_s": self.wall_s()} | self.evaluations.get_state(is_evaluation_pending)
 
-  def play(self, evaluator: Evaluator, parameters: tuple[Any, Any, int], num_episodes: int) -> Any:
-    """Plays evaluation episodes with `parameters`, which are (params, net_state, version).
+  def play(self, evaluator: Evaluator, parameters: tuple[Any, int], num_episodes: int) -> Any:
+    """Plays evaluation episodes with `parameters`, which are (variables, version).
 
     Returns: the EvaluationResult; None if the run was stopped during the evaluation.
     Raises: EnvError: the environment failed.
     """
-    params, net_state, version = parameters
+    variables, version = parameters
     return evaluator.run(
-      params,
-      net_state,
+      variables,
       num_episodes=num_episodes,
       version=version,
       env_steps=self._counts.env_steps,

@@ -1,13 +1,18 @@
-"""Random network parameters for tests; they need no compiled initialization."""
+"""Random network parameters, which need no compiled initialization, and collectors for tests."""
+
+import functools
 
 import jax
 import numpy as np
 
+from moozi.acting.collector import TrajectoryCollector
+from moozi.ops.schedules import temperature_at
+from moozi.run import build
 from moozi.training.algorithms import algorithm_of
 
 
 def random_parameters(config, spec):
-  """Returns random (params, net_state).
+  """Returns random variables (params, net_state) of the agent.
 
   They replace initial parameters, whose priors are uniform and whose values are 0.
   """
@@ -17,3 +22,11 @@ def random_parameters(config, spec):
   # net_state holds batch norm's running averages, including variances, which must be above 0.
   net_state = jax.tree.map(lambda x: (0.5 + random.random(x.shape)).astype(x.dtype), template.net_state)
   return params, net_state
+
+
+def collector_in(env, config, seed=1, kind=TrajectoryCollector, agent=None):
+  """Returns a collector of a configuration in these environments; `agent` replaces the configuration's."""
+  planner = config.planners.train
+  agent = agent or build.build_agent(config, env.spec, planner)
+  temperature = functools.partial(temperature_at, planner.temperature)
+  return kind(agent, env, config.workers.segment_length, temperature, seed)

@@ -152,10 +152,9 @@ def test_the_same_seed_gives_the_same_segments(corridor):
       np.testing.assert_array_equal(getattr(a, name), getattr(b, name), err_msg=name)
 
 
-def test_parameters_of_a_known_version_are_ignored(corridor):
+def test_segments_have_the_version_of_the_parameters(corridor):
   config, spec, _, _, collector = corridor
-  collector.set_parameters(*random_parameters(config, spec), 3)
-  collector.set_parameters(None, None, 3)
+  collector.set_parameters(random_parameters(config, spec), 3)
   segment, result = collector.run(0)
   assert result.version == 3
   assert (segment.acted_version == 3).all()
@@ -163,6 +162,7 @@ def test_parameters_of_a_known_version_are_ignored(corridor):
 
 def test_averages_are_renewed_with_a_known_version():
   held = HeldParameters()
-  held.set_parameters({"w": np.ones(1)}, {"mean": np.zeros(1)}, 3)
-  held.set_parameters({"w": np.zeros(1)}, {"mean": np.ones(1)}, 3)
-  assert (held.params["w"].item(), held.net_state["mean"].item(), held.version) == (1, 1, 3)
+  held.set_parameters(({"w": np.ones(1)}, {"mean": np.zeros(1)}), 3)
+  held.set_parameters(({"w": np.ones(1)}, {"mean": np.ones(1)}), 3)
+  params, averages = held.variables
+  assert (params["w"].item(), averages["mean"].item(), held.version) == (1, 1, 3)

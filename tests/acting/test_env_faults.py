@@ -30,7 +30,7 @@ def collected(request):
   config = load_config(None, [*TINY, FAULTY, f"env.kwargs.step={request.param}", "targets.history_length=3"])
   spec = build.env_spec(config)
   collector = build.build_collector(config, spec, worker=0)
-  collector.set_parameters(*random_parameters(config, spec), 0)
+  collector.set_parameters(random_parameters(config, spec), 0)
   results = [collector.run(0) for _ in range(5)]
   return config, spec, 9 + request.param, results
 
@@ -74,7 +74,7 @@ def test_faults_of_a_reset_between_segments_are_counted():
   config = load_config(None, [*TINY, FAULTY, "env.kwargs.step=0"])
   spec = build.env_spec(config)
   collector = build.build_collector(config, spec, worker=0)
-  collector.set_parameters(*random_parameters(config, spec), 0)
+  collector.set_parameters(random_parameters(config, spec), 0)
   assert "faults/env_errors" not in collector.run(0)[1].metrics
   collector.reset()
   assert collector.run(0)[1].metrics["faults/env_errors"] == config.workers.num_envs
@@ -148,10 +148,10 @@ def test_evaluation_raises_the_error_of_its_environment():
   # Uses the spec of an environment that fails later: env_spec plays an episode, which must not fail.
   spec = build.env_spec(load_config(None, [*TINY, FAULTY]))
   config = load_config(None, [*TINY, FAULTY, "env.kwargs.episode=0", "evaluation.max_random_starts=0"])
-  params, net_state = random_parameters(config, spec)
+  variables = random_parameters(config, spec)
   evaluator = build.build_evaluator(config, spec)
   with pytest.raises(EnvError, match=r"ArithmeticError: the environment's own error in step 5$"):
-    evaluator.run(params, net_state, num_episodes=2)
+    evaluator.run(variables, num_episodes=2)
 
 
 @pytest.mark.slow

@@ -5,12 +5,11 @@ import numpy as np
 import pytest
 
 from moozi.acting.holding import hold_probs, with_holding
-from moozi.agent.planner import SearchOutput
+from moozi.agent.agent import Agent, Decision
 from moozi.core.errors import UserError
 from moozi.core.spec import DUMMY_ACTION
 from moozi.envs.vector import blank_step
 from moozi.io.config import load_config
-from moozi.ops.history import init_history, push_action
 from moozi.run import build
 from moozi.training.checks import check_players
 from tests.replay.replay_lanes import make_spec
@@ -20,16 +19,17 @@ ACTION = 2
 
 
 def forced_actions(step, last, num_holding, seed):
-  """Returns the `forced` that the wrapped policy is called with."""
+  """Returns the `forced` that the wrapped agent is called with."""
   seen = []
 
-  def policy(params, net_state, history, timestep, key, temperature, forced):
+  def act(variables, carry, timestep, key, temperature, forced, position):
     seen.append(np.asarray(forced))
-    return history, SearchOutput(**dict.fromkeys(SearchOutput.__dataclass_fields__))
+    return carry, Decision(action=forced, action_probs=None, root_value=None, extras={})
 
-  history = push_action(init_history(len(last), 3, make_spec()), np.asarray(last, np.int32))
-  play = with_holding(policy, num_holding)
-  play((), (), history, step, jax.random.PRNGKey(seed), 1.0)
+  agent = with_holding(Agent(init=np.zeros, act=act, observe=lambda carry, step, action: carry), num_holding)
+  carry = agent.observe(agent.init(len(last)), step, np.asarray(last, np.int32))
+  after, decision = agent.act((), carry, step, jax.random.PRNGKey(seed), 1.0)
+  assert after["last_action"] is decision.action
   return seen[0]
 
 
@@ -70,7 +70,7 @@ def test_a_collector_holds_actions_in_the_first_lanes():
   spec = build.env_spec(config)
   collector = build.build_collector(config, spec, worker=0)
   state = build.initial_training_state(config, spec)
-  collector.set_parameters(state.params, state.net_state, 0)
+  collector.set_parameters(state.variables, 0)
   segment, _ = collector.run(0)
   collector.close()
   is_inside = ~segment.is_first[1:] & ~segment.is_last[1:]
@@ -81,7 +81,7 @@ def test_a_collector_holds_actions_in_the_first_lanes():
 
 def test_collectors_use_the_setting(monkeypatch):
   seen = []
-  monkeypatch.setattr(build, "with_holding", lambda policy, num_holding: seen.append(num_holding) or policy)
+  monkeypatch.setattr(build, "with_holding", lambda agent, num_holding: seen.append(num_holding) or agent)
   for num_holding in (0, 2, 9):
     config = load_config(None, [*TINY, f"workers.num_holding_envs={num_holding}"])
     build.build_collector(config, build.env_spec(config), worker=0).close()

@@ -6,7 +6,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from moozi.acting.collector import TrajectoryCollector
 from moozi.core.records import TrajectorySample
 from moozi.core.seeds import child_seed
 from moozi.envs import registry
@@ -14,7 +13,7 @@ from moozi.envs.vector import SyncVectorEnvironment
 from moozi.io.config import load_config
 from moozi.ops.history import normalize_frame, stack_history
 from moozi.run import build
-from tests.acting.parameters import random_parameters
+from tests.acting.parameters import collector_in, random_parameters
 from tests.envs.environments import make_lives
 from tests.tiny_run import TINY
 
@@ -36,10 +35,9 @@ def act(envs, overrides=()):
   """Collects segments of one step; also records the history that the collector has after each."""
   config = load_config(None, [*SMALL, *overrides])
   env = SyncVectorEnvironment(envs)
-  planner = config.planners.train
   seed = child_seed(config.seed, "training_search", 0)
-  collector = TrajectoryCollector(config, planner, env, seed, build.build_policy(config, env.spec, planner))
-  collector.set_parameters(*random_parameters(config, env.spec), 0)
+  collector = collector_in(env, config, seed)
+  collector.set_parameters(random_parameters(config, env.spec), 0)
   replay = build.build_replay(config, env.spec)
   segments, results, seen = [], [], []
   for _ in range(NUM_STEPS):
@@ -48,7 +46,7 @@ def act(envs, overrides=()):
     segments.append(segment)
     results.append(result)
     # After a segment, the last action in the history is the one that was chosen from these frames.
-    history = collector.history
+    history = collector.carry
     seen.append((np.asarray(history.frames), np.asarray(history.actions)))
   steps = {
     name: np.concatenate([np.asarray(getattr(segment, name)) for segment in segments])

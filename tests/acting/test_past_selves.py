@@ -8,15 +8,14 @@ from moozi.acting.collector import TrajectoryCollector
 from moozi.acting.lanes import ActingResult
 from moozi.acting.past_selves import PastCollector, past_seats, with_past
 from moozi.acting.rollout import RolloutCollector
-from moozi.agent.planner import SearchOutput
+from moozi.agent.agent import Agent, Decision
 from moozi.core.pytree import fields_of
 from moozi.core.records import TrajectorySample
 from moozi.envs.jax.environment import JaxVectorEnvironment
 from moozi.envs.vector import blank_step
 from moozi.io.config import load_config
-from moozi.ops.history import init_history
 from moozi.run import build
-from tests.acting.parameters import random_parameters
+from tests.acting.parameters import collector_in, random_parameters
 from tests.envs.jax.toys import make_nim
 from tests.replay.replay_lanes import make_spec
 from tests.tiny_run import TINY, shaken
@@ -25,31 +24,37 @@ from tests.tiny_run import TINY, shaken
 def test_past_self_plays_its_seat_of_the_last_lanes():
   calls = []
 
-  def policy(params, net_state, history, timestep, key, temperature, forced=None):
-    calls.append((params, net_state, len(timestep.to_play), np.asarray(key).tolist()))
+  def act(variables, carry, timestep, key, temperature, forced=None, position=None):
+    params, name = variables
+    calls.append((params, name, len(timestep.to_play), np.asarray(key).tolist(), carry.tolist()))
     own = np.full(len(timestep.to_play), params)
     action = own if forced is None else np.where(np.asarray(forced) < 0, own, forced)
-    rest = dict.fromkeys(name for name in SearchOutput.__dataclass_fields__ if name != "action")
-    return history, SearchOutput(action=action, **rest)
+    return carry, Decision(action=action, action_probs=None, root_value=None, extras={})
 
   spec = make_spec(num_players=2)
   step = blank_step(spec, 6)
   step.to_play[:] = [0, 1, 0, 0, 1, 1]
-  history = init_history(6, 1, spec)
-  _, output = with_past(policy, 4)((7, 3), ("now", "then"), history, step, jax.random.PRNGKey(0), 1.0)
+  agent = with_past(Agent(init=np.arange, act=act, observe=lambda carry, step, action: carry), 4)
+  variables, key = ((7, "now"), (3, "then")), jax.random.PRNGKey(0)
+  carry, output = agent.act(variables, agent.init(6), step, key, 1.0)
+  assert carry.tolist() == [0, 1, 2, 3, 4, 5]
   # Lanes 2 to 5 have the past self in the seats 0, 1, 0, 1; it is to move in lanes 2 and 5.
   assert past_seats(4).tolist() == [0, 1, 0, 1]
   assert output.action.tolist() == [7, 7, 3, 7, 7, 3]
   assert [call[:3] for call in calls] == [(3, "then", 4), (7, "now", 6)]
   assert calls[0][3] != calls[1][3]
+  assert calls[0][4] == [2, 3, 4, 5]
+  # The caller's forced actions have precedence.
+  _, output = agent.act(variables, carry, step, key, 1.0, np.array([-1, 5, -1, 5, -1, 5]))
+  assert output.action.tolist() == [7, 5, 3, 5, 7, 5]
 
 
 class FakeCollector(TrajectoryCollector):
   def __init__(self, segments):
     self._segments, self.version = iter(segments), -1
 
-  def set_parameters(self, params, net_state, version):
-    self.params, self.version = params, version
+  def set_parameters(self, variables, version):
+    self.variables, self.version = variables, version
 
   def run(self, env_steps):
     return next(self._segments), ActingResult(0, 0, np.zeros(0), np.zeros(0, int), {})
@@ -85,8 +90,8 @@ class TestCount:
     collector, out = PastCollector(FakeCollector(map(segment, segments)), 2), []
     for i in range(len(segments)):
       version = versions[i] if versions else 5
-      collector.set_opponent({}, {}, version)
-      collector.set_parameters({}, {}, i)
+      collector.set_opponent({}, version)
+      collector.set_parameters({}, i)
       result = collector.run(0)[1].past
       assert result.version == version
       out.append((result.wins, result.draws, result.losses, result.is_complete))
@@ -120,19 +125,19 @@ class TestCount:
 @pytest.mark.slow
 def test_scan_equals_step():
   config = load_config(None, [*TINY, "workers.num_envs=6", "opponents.past_share=0.7"])
-  env, planner = make_nim(), config.planners.train
+  env = make_nim()
   spec, num_past = env.spec, config.num_past_lanes
-  policy = with_past(build.build_policy(config, spec, planner), num_past)
+  agent = with_past(build.build_agent(config, spec, config.planners.train), num_past)
   params, net_state = random_parameters(config, spec)
   results = []
   for kind in (TrajectoryCollector, RolloutCollector):
     vector = JaxVectorEnvironment(env, list(range(6)))
-    collector = PastCollector(kind(config, planner, vector, 1, policy), num_past)
+    collector = PastCollector(collector_in(vector, config, kind=kind, agent=agent), num_past)
     collector.warm_up((params, net_state))
     results.append([])
     for version in (3, 3, 9):
-      collector.set_opponent(shaken(params, version), net_state, version)
-      collector.set_parameters(params, net_state, 20)
+      collector.set_opponent((shaken(params, version), net_state), version)
+      collector.set_parameters((params, net_state), 20)
       results[-1].append(collector.run(0))
   num_games = 0
   for (segment, acted), (other, also) in zip(*results, strict=True):

@@ -6,7 +6,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from moozi.acting.collector import TrajectoryCollector
 from moozi.acting.reanalyzer import Reanalyzer, search_change
 from moozi.core.config.reanalyze import ReanalyzeConfig
 from moozi.core.errors import RunError, UserError
@@ -18,6 +17,7 @@ from moozi.ops.history import normalize_frame, stack_history
 from moozi.run import build, local
 from moozi.run.events import Acted, Finished, Reanalyzed, Updated
 from moozi.run.session import RunInputs
+from tests.acting.parameters import collector_in
 from tests.envs.environments import make_lives, make_nim
 from tests.replay.replay_lanes import assert_valid
 from tests.run_events import assert_equal_trees, final_state, first_checkpoint
@@ -58,10 +58,9 @@ def acted(env, search):
   else:
     vector = SyncVectorEnvironment([make() for _ in range(config.workers.num_envs)])
     spec = vector.spec
-    planner = config.planners.train
-    collector = TrajectoryCollector(config, planner, vector, 0, build.build_policy(config, spec, planner))
-  params, net_state, version = build.build_learner(config, spec).parameters()
-  parameters = shaken(params), net_state, version
+    collector = collector_in(vector, config, seed=0)
+  (params, net_state), version = build.build_learner(config, spec).parameters()
+  parameters = (shaken(params), net_state), version
   collector.set_parameters(*parameters)
   segments = [collector.run(0)[0] for _ in range(5)]
   return spec, segments, parameters, Reanalyzer(build.build_model(config, spec), config, spec, seed=1)
@@ -73,7 +72,6 @@ def replay_and_reanalyzer(env="corridor", search="gumbel"):
   replay = build.build_replay(config_of(env, search), spec)
   for segment in segments:
     replay.add(segment, first_lane=0)
-  reanalyzer.version = -1  # so that `set_parameters` replaces those of another test
   reanalyzer.set_parameters(*parameters)
   return replay, reanalyzer, parameters
 
@@ -121,8 +119,8 @@ def test_the_history_matters():
 
 @pytest.mark.parametrize("mode", ["gather", pytest.param("replayed", marks=pytest.mark.slow)])
 def test_results_are_written_back(mode):
-  replay, reanalyzer, (params, net_state, _) = replay_and_reanalyzer()
-  reanalyzer.set_parameters(shaken(params, 5), net_state, 40)
+  replay, reanalyzer, ((params, net_state), _) = replay_and_reanalyzer()
+  reanalyzer.set_parameters((shaken(params, 5), net_state), 40)
   positions = replay.positions(ReanalyzeConfig(mode=mode, batch_size=31), 40)
   assert isinstance(positions, SearchRoots) == (mode == "gather")
   searched, metrics = reanalyzer.run(positions)
@@ -139,20 +137,20 @@ def test_results_are_written_back(mode):
 
 @pytest.mark.slow
 def test_without_a_search_the_network_renews_values_only():
-  replay, _, (params, net_state, version) = replay_and_reanalyzer()
+  replay, _, (variables, version) = replay_and_reanalyzer()
   config = config_of("corridor", "gumbel")
   config = config.model_copy(update={"reanalyze": ReanalyzeConfig(search=False, batch_size=12)})
   spec = acted("corridor", "gumbel")[0]
   model = build.build_model(config, spec)
   reanalyzer = Reanalyzer(model, config, spec, seed=1)
-  reanalyzer.set_parameters(params, net_state, version)
+  reanalyzer.set_parameters(variables, version)
   roots = replay.positions(ReanalyzeConfig(batch_size=31), 40)
   searched, metrics = reanalyzer.run(roots)
   np.testing.assert_array_equal(searched.action_probs, roots.action_probs)
   history = stack_history(
     normalize_frame(roots.frames, spec.frame_dtype), roots.history_actions, spec.num_actions
   )
-  output, _ = model.root_inference(params, net_state, jnp.asarray(history), False)
+  output, _ = model.root_inference(*variables, jnp.asarray(history), False)
   np.testing.assert_allclose(
     searched.root_value, model.transform.to_scalar(output.value_logits), rtol=1e-4, atol=1e-5
   )
@@ -173,13 +171,13 @@ def test_no_positions_are_an_error(mode):
     reanalyzer.run(empty.positions(ReanalyzeConfig(mode=mode), 0))
 
 
-def test_parameters_of_the_same_version_are_kept():
-  replay, reanalyzer, (params, net_state, version) = replay_and_reanalyzer()
+def test_searches_with_the_parameters_that_were_set():
+  replay, reanalyzer, ((params, net_state), version) = replay_and_reanalyzer()
   roots = replay.reanalyze_queue.gather(replay.reanalyze_queue.choose(12, "oldest", 1))
   before = reanalyzer.search_roots(roots).root_value
-  reanalyzer.set_parameters(shaken(params, 5), net_state, version)
+  reanalyzer.set_parameters((params, net_state), version)
   np.testing.assert_array_equal(reanalyzer.search_roots(roots).root_value, before)
-  reanalyzer.set_parameters(shaken(params, 5), net_state, version + 1)
+  reanalyzer.set_parameters((shaken(params, 5), net_state), version + 1)
   assert np.abs(reanalyzer.search_roots(roots).root_value - before).max() > 1e-3
 
 
@@ -238,7 +236,7 @@ def test_the_target_network_searches(monkeypatch):
   monkeypatch.setattr(
     Reanalyzer,
     "set_parameters",
-    lambda self, *args: seen.append(args[2]) or set_parameters(self, *args),
+    lambda self, *args: seen.append(args[1]) or set_parameters(self, *args),
   )
   events = run("reanalyze.ratio=0.5")
   late = [version for version in seen if version >= 20]

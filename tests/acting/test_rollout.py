@@ -8,17 +8,15 @@ import pytest
 
 from moozi.acting.collector import TrajectoryCollector
 from moozi.acting.rollout import RolloutCollector, _check_actions
-from moozi.agent.planner import SearchOutput
-from moozi.agent.policy import observe
+from moozi.agent.agent import Decision, make_agent
 from moozi.core.errors import UserError
 from moozi.core.records import TrajectorySample
 from moozi.envs.jax.environment import JaxVectorEnvironment
 from moozi.io.config import load_config
-from moozi.ops.history import push_action
 from moozi.run import build, local
 from moozi.run.events import Acted, Evaluated, Finished, Updated
 from moozi.run.session import RunInputs
-from tests.acting.parameters import random_parameters
+from tests.acting.parameters import collector_in, random_parameters
 from tests.compilations import num_compilations
 from tests.envs.environments import import_gymnax
 from tests.envs.jax.toys import make_nim, make_walk
@@ -43,14 +41,12 @@ def import_library(name):
 def collect_both(config, env, num_segments, seeds=tuple(ENV_SEEDS)):
   """Returns (segment, result) of each stepped call and each scan, and copies of the scans' segments."""
   seeds = list(seeds)
-  planner = config.planners.train
-  policy = build.build_policy(config, env.spec, planner)
   parameters = random_parameters(config, env.spec)
-  steps = TrajectoryCollector(config, planner, JaxVectorEnvironment(env, seeds), 1, policy)
-  scan = RolloutCollector(config, planner, JaxVectorEnvironment(env, seeds), 1, policy)
+  steps = collector_in(JaxVectorEnvironment(env, seeds), config)
+  scan = collector_in(JaxVectorEnvironment(env, seeds), config, kind=RolloutCollector)
   out = ([], [], [])
   for collector, results in ((steps, out[0]), (scan, out[1])):
-    collector.set_parameters(*parameters, 7)
+    collector.set_parameters(parameters, 7)
     for i in range(num_segments):
       results.append(collector.run(100 * i))
       if collector is scan:
@@ -141,7 +137,7 @@ def test_scan_equals_step_in_libraries(name):
     config = load_config(None, [*TINY, f"env.name={name}", f"workers.rollout={rollout}", *options])
     spec = build.env_spec(config)
     collector = build.build_collector(config, spec, worker=0)
-    collector.set_parameters(*random_parameters(config, spec), 0)
+    collector.set_parameters(random_parameters(config, spec), 0)
     out.append([collector.run(0) for _ in range(8)])
   assert_same(*out)
   assert sum(len(result.episode_lengths) for _, result in out[1]) > 0
@@ -211,24 +207,16 @@ def test_illegal_actions_are_refused(action):
   """
   config, env = load_config(None, list(MLP)), make_walk(max_episode_steps=4, length=6)
 
-  def stubborn(params, net_state, history, timestep, rng_key, temperature):
-    history, _ = observe(history, timestep, env.spec)
-    probs, values = jnp.float32(timestep.legal_actions_mask), jnp.zeros(len(ENV_SEEDS))
-    output = SearchOutput(
-      action=jnp.where(timestep.is_last, 0, action).astype(jnp.int32),
-      action_probs=probs,
-      root_value=values,
-      prior_probs=probs,
-      prior_value=values,
-      q_values=jnp.zeros_like(probs),
-      depth_mean=values,
-      depth_max=jnp.int32(values),
+  def stubborn(variables, history, timestep, rng_key, temperature, position):
+    probs = jnp.float32(timestep.legal_actions_mask)
+    return Decision(
+      action=jnp.full(len(ENV_SEEDS), action), action_probs=probs, root_value=probs[:, 0], extras={}
     )
-    return push_action(history, output.action), output
 
   vector = JaxVectorEnvironment(env, ENV_SEEDS)
-  collector = RolloutCollector(config, config.planners.train, vector, 1, stubborn)
-  collector.set_parameters({}, {}, 0)
+  agent = make_agent(stubborn, env.spec, 1)
+  collector = collector_in(vector, config, kind=RolloutCollector, agent=agent)
+  collector.set_parameters({}, 0)
   message = rf"^step \d of the segment: actions\[\d\]={action}: cannot be played on a live frame"
   with pytest.raises(ValueError, match=message):  # noqa: PT012
     for _ in range(10):
@@ -324,16 +312,13 @@ def test_committed_configs_fit_their_environments(path):
 def test_warm_up_compiles_and_changes_nothing(make):
   env = make_walk()
   config = load_config(None, list(MLP))
-  planner, parameters = config.planners.train, random_parameters(config, env.spec)
-  policy = build.build_policy(config, env.spec, planner)
-  cold, warm = (
-    make(config, planner, JaxVectorEnvironment(env, list(ENV_SEEDS)), 1, policy) for _ in range(2)
-  )
+  parameters = random_parameters(config, env.spec)
+  cold, warm = (collector_in(JaxVectorEnvironment(env, list(ENV_SEEDS)), config, kind=make) for _ in range(2))
   left = []
   for collector in (cold, warm):
     if collector is warm:
-      warm.warm_up(build.parameters_template(config, env.spec))
-    collector.set_parameters(*parameters, 0)
+      warm.warm_up(build.variables_template(config, env.spec))
+    collector.set_parameters(parameters, 0)
     with num_compilations() as count:
       left.append((*collector.run(0), count()))
   assert left[0][2] > 0

@@ -42,7 +42,7 @@ def act(context, num_steps):
 
 
 def publish_target(context, number=1, version=0):
-  context.calls.arrive(f"server.parameters/{number}/0", ("params", "net", version))
+  context.calls.arrive(f"server.parameters/{number}/0", ("variables", version))
 
 
 def update(context, learner_steps):

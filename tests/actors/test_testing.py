@@ -32,7 +32,7 @@ def made(request):
     states.append(state)
     results.append(f"result {number}")
     context.ledger.pacer.env_steps = 100 * number
-    context.ledger.parameters = Reference(("evaluated", "averages", 7))
+    context.ledger.parameters = Reference((("evaluated", "averages"), 7))
     testing.request_due(context)
     return context.calls.arrive(results[-1], result(mean))
 
@@ -74,7 +74,7 @@ def test_result_whose_state_is_lost_is_not_the_best(made, error):
 def test_target_network_is_evaluated_and_saved(made):
   context, evaluate = made
   asked = []
-  averaged = Reference(("averaged", "averages", 8))
+  averaged = Reference((("averaged", "averages"), 8))
   context.pool.server.parameters = types.SimpleNamespace(remote=lambda name: asked.append(name) or averaged)
   _, event = evaluate(1, 1.0, Reference(STATE))
   assert asked == ["target"]

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from moozi.agent.muzero import make_muzero
 from moozi.agent.planner import plain_tree
-from moozi.agent.policy import make_policy
 from moozi.core.config import PlannerConfig, TargetsConfig
 from moozi.core.spec import DUMMY_ACTION
 from moozi.envs import registry
@@ -54,20 +54,22 @@ class Searched:
     self.model = network(spec.num_actions, scale)
     planner = PlannerConfig(algorithm=algorithm, num_simulations=simulations, temperature=0, gumbel_scale=0)
     targets = TargetsConfig(history_length=LENGTH, unroll_steps=0, discount=discount)
-    policy = fast_jit(make_policy(self.model, planner, targets, spec, True, rules))
+    agent = make_muzero(self.model, planner, targets, spec, True, rules)
     histories, steps, positions = [], [], []
     for line in lines:
-      history, env = init_history(1, LENGTH, spec), make_vector(game, {}, 1, seed=0)
+      history, env = agent.init(1), make_vector(game, {}, 1, seed=0)
       step = env.reset()
       for move in line:
-        history = push_action(push_frame(history, step.frame, step.is_first), np.array([move + 1], np.int32))
+        history = agent.observe(history, step, np.array([move + 1], np.int32))
         step = env.step(np.array([move + 1]))
       histories.append(history)
       steps.append(step)
       positions.append(env.positions())
     join = lambda *xs: np.concatenate([np.asarray(x) for x in xs])  # noqa: E731
     history, self.step, position = (jax.tree.map(join, *xs) for xs in (histories, steps, positions))
-    _, self.output = policy({}, {}, history, self.step, jax.random.PRNGKey(0), jnp.float32(0), None, position)
+    key, temperature = jax.random.PRNGKey(0), jnp.float32(0)
+    act = fast_jit(agent.act)
+    _, self.output = act(({}, {}), history, self.step, key, temperature, None, position)
     self.lines, self.spec = lines, spec
 
 
@@ -93,7 +95,7 @@ def test_win_in_one(game, algorithm):
   found = Searched(game, algorithm, [WIN_IN_ONE, (*WIN_IN_ONE, 8), (*WIN_IN_ONE, 2), ()])
   output = found.output
   assert output.action[:2].tolist() == [2 + 1, 5 + 1]
-  np.testing.assert_allclose(output.q_values[[0, 1], [3, 6]], 1.0)
+  np.testing.assert_allclose(output.extras["q_values"][[0, 1], [3, 6]], 1.0)
   assert (np.asarray(output.root_value[:2]) > 0.7).all()
   assert (output.action[2], output.root_value[2]) == (DUMMY_ACTION, 0)
   assert abs(float(output.root_value[3])) < 0.3
@@ -109,7 +111,7 @@ def test_every_node_is_the_games(game, algorithm):
   """
   lines, discount = [WIN_IN_ONE, (), (4, 0, 2, 6)], 0.9
   found = Searched(game, algorithm, lines, simulations=60, scale=0.7, discount=discount)
-  tree = plain_tree(found.output.tree)
+  tree = plain_tree(found.output.extras["tree"])
   num_ends, seen = 0, []
   for lane, line in enumerate(lines):
     moves, is_over = {0: line}, {0: False}

@@ -1,5 +1,7 @@
 """Tests that inspected episodes equal the evaluation's and contain the search's decisions."""
 
+import dataclasses
+
 import jax
 import numpy as np
 import pytest
@@ -21,28 +23,29 @@ class Played:
   def __init__(self, overrides, indices, num_episodes, **kwargs):
     self.config = load_config(None, [*BASE, *overrides])
     self.spec = build.env_spec(self.config)
-    evaluator, self.params, self.net_state = prepare(overrides)
+    evaluator, self.variables = prepare(overrides)
     if num_episodes:
-      self.result = evaluator.run(self.params, self.net_state, num_episodes=num_episodes, record=True)
+      self.result = evaluator.run(self.variables, num_episodes=num_episodes, record=True)
     self.episodes = [self.inspect(index, **kwargs) for index in indices]
 
   def inspect(self, index, **kwargs):
-    return inspect_episode(self.config, self.spec, self.params, self.net_state, index=index, **kwargs)
+    return inspect_episode(self.config, self.spec, self.variables, index=index, **kwargs)
 
 
 @pytest.fixture(scope="module", autouse=True)
-def share_compiled_policies():
-  """Compiles each policy once for all tests of this module."""
-  make_policy, compiled = inspection.make_search_policy, {}
+def share_compiled_agents():
+  """Compiles each agent once for all tests of this module."""
+  make_agent, compiled = inspection.make_searching_agent, {}
 
   def make_shared(config, spec, planner):
     key = f"{config.algorithm} {config.network} {config.targets} {spec} {planner}"
     if key not in compiled:
-      compiled[key] = make_policy(config, spec, planner)
+      agent = make_agent(config, spec, planner)
+      compiled[key] = dataclasses.replace(agent, act=jax.jit(agent.act))
     return compiled[key]
 
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(inspection, "make_search_policy", make_shared)
+    patch.setattr(inspection, "make_searching_agent", make_shared)
     yield
 
 
@@ -154,11 +157,11 @@ def test_imagined_values_are_the_models_unroll(catch):
     )
     before = np.array([episode.actions[t - 2] if t > 1 else 0, episode.actions[t - 1] if t > 0 else 0])
     stacked = stack_history(normalize_frame(frames, catch.spec.frame_dtype), before, catch.spec.num_actions)
-    output, _ = root_inference(catch.params, catch.net_state, stacked[None], False)
+    output, _ = root_inference(*catch.variables, stacked[None], False)
     assert episode.imagined_values[t, 0] == pytest.approx(float(scalar(model, output.value_logits)), abs=1e-4)
     for k in range(length):
       action = np.array([episode.actions[t + k] if t + k < num else 0])
-      output, _ = recurrent_inference(catch.params, catch.net_state, output.hidden_state, action, False)
+      output, _ = recurrent_inference(*catch.variables, output.hidden_state, action, False)
       reward, value = scalar(model, output.reward_logits), scalar(model, output.value_logits)
       assert episode.imagined_rewards[t, k] == pytest.approx(float(reward), abs=1e-4)
       assert episode.imagined_values[t, k + 1] == pytest.approx(float(value), abs=1e-4)

@@ -70,7 +70,7 @@ STEPS = make_steps([1, 2, 3, 2, 3, 4], [2, 2, 1, 2, 2, 0])
 
 
 def paths_of(speed, unroll_steps=3, max_starts=10):
-  return latent_paths(make_model(speed), {}, {}, STEPS, SPEC, 2, unroll_steps, max_starts)
+  return latent_paths(make_model(speed), ({}, {}), STEPS, SPEC, 2, unroll_steps, max_starts)
 
 
 def test_encoded_states():
@@ -104,12 +104,12 @@ def test_starts_are_evenly_spaced():
 
 def test_more_steps_than_a_batch():
   cells = [1, 2] * 50
-  paths = latent_paths(make_model(1.0), {}, {}, make_steps(cells, [2, 1] * 50), SPEC, 2, 2, 5)
+  paths = latent_paths(make_model(1.0), ({}, {}), make_steps(cells, [2, 1] * 50), SPEC, 2, 2, 5)
   np.testing.assert_array_equal(paths.encoded[:, 0], cells)
 
 
 def test_single_step():
-  paths = latent_paths(make_model(1.0), {}, {}, STEPS[-1:], SPEC, 2, 2, 5)
+  paths = latent_paths(make_model(1.0), ({}, {}), STEPS[-1:], SPEC, 2, 2, 5)
   assert paths.unrolled.shape == (1, 3, 2)
   assert paths.spread == 0.0
   assert paths.drift()[0, 0] == 0.0
@@ -118,4 +118,4 @@ def test_single_step():
 @pytest.mark.parametrize(("steps", "unroll_steps", "max_starts"), [([], 1, 1), (STEPS, 0, 1), (STEPS, 1, 0)])
 def test_invalid_arguments_raise(steps, unroll_steps, max_starts):
   with pytest.raises(ValueError, match="each must be at least 1"):
-    latent_paths(make_model(1.0), {}, {}, steps, SPEC, 2, unroll_steps, max_starts)
+    latent_paths(make_model(1.0), ({}, {}), steps, SPEC, 2, unroll_steps, max_starts)

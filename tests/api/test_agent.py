@@ -48,7 +48,7 @@ def test_acts_as_the_evaluator(runs, catch, kind, episodes):
   num_acted = num_observed = 0
   for episode in episodes:
     agent.reset()
-    for played in agent.evaluator().play(agent.params, agent.state.net_state, episode):
+    for played in agent.evaluator().play(agent.state.variables, episode):
       if played.is_last:
         break
       seen = moozi.Observation(played.frame, played.legal_actions_mask[1:], played.to_play)

@@ -47,7 +47,7 @@ def test_acts_as_the_evaluator(run):
   evaluator = agent.evaluator()
   for episode in (0, 1):
     agent.reset()
-    played = list(evaluator.play(agent.state.params, agent.state.net_state, episode))
+    played = list(evaluator.play(agent.state.variables, episode))
     inspected = agent.inspect(episode)
     np.testing.assert_array_equal(inspected.frames, [p.frame for p in played])
     np.testing.assert_array_equal(inspected.actions, [p.action for p in played])

@@ -6,7 +6,6 @@ import pytest
 
 from moozi.envs.vector import blank_step
 from moozi.io.config import load_config
-from moozi.ops.history import init_history
 from moozi.run import build
 from moozi.run.session import RunInputs
 from moozi.training.algorithms import algorithm_of
@@ -64,9 +63,9 @@ def test_nim_is_won(settings, won):
   step.is_first[:], step.to_play[:] = True, player
   step.frame[:, 0, 0] = [*won, LOST]
   step.legal_actions_mask[:, 1:] = np.arange(3) < sticks[:, None]
-  output = algorithm.build_evaluator(config, spec, None).decide(
-    (training.params, {}), init_history(len(sticks), 1, spec), step, jax.random.PRNGKey(0)
-  )
+  evaluator = algorithm.build_evaluator(config, spec, None)
+  carry = evaluator.agent.init(len(sticks))
+  _, output = evaluator.decide(training.variables, carry, step, jax.random.PRNGKey(0))
   assert np.asarray(output.action)[:-1].tolist() == (sticks % 4)[:-1].tolist()
   values = np.asarray(output.root_value)
   assert (values[:-1] > 0).all()

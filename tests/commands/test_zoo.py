@@ -46,7 +46,7 @@ def ended(tmp_path_factory) -> RunDirectory:
   (info,) = list_checkpoints(run.checkpoints_path)
   template = algorithm_of(config).training_state_template(config, spec)
   state = load_checkpoint(info.path, template, expected_of(config, spec))
-  result = build.build_evaluator(config, spec).run(state.params, state.net_state, num_episodes=EPISODES)
+  result = build.build_evaluator(config, spec).run(state.variables, num_episodes=EPISODES)
   figures = {f"test/{key}": value for key, value in result.summary().items()} | {"test/at_env_steps": 64}
   ticks = [{"env_steps": i, "learner_steps": 0, "wall_s": 1.0 * i, "loss/total": 1 / 3} for i in range(64)]
   run.metrics_path.write_text("".join(json.dumps(tick) + "\n" for tick in [*ticks, ticks[-1] | figures]))

@@ -1,12 +1,13 @@
 """Tests of the evaluator."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from moozi.agent.agent import Decision, make_agent
 from moozi.core.config import Config
 from moozi.envs.wrappers import EnvironmentWrapper
 from moozi.evaluation.evaluator import Evaluator
@@ -27,44 +28,41 @@ BOARD = (
 )
 
 
-class Chosen(NamedTuple):
-  """Stands in for a policy's output; has only the fields that the evaluator reads."""
+def last_legal(spec):
+  """Returns an agent that plays the last legal action."""
 
-  action: Any
-  root_value: Any
-  action_probs: Any
+  def decide(variables, history, timestep, key, temperature, position):
+    legal = timestep.legal_actions_mask
+    action = legal.shape[1] - 1 - jnp.argmax(legal[:, ::-1], axis=1)
+    zeros = jnp.zeros(legal.shape)
+    return Decision(action=action, action_probs=zeros, root_value=zeros[:, 0], extras={})
 
-
-def last_legal(params, net_state, history, timestep, key, temperature, forced):
-  """Stands in for a policy; plays the last legal action."""
-  legal = timestep.legal_actions_mask
-  action = legal.shape[1] - 1 - jnp.argmax(legal[:, ::-1], axis=1)
-  return history, Chosen(action, jnp.zeros(len(legal)), jnp.zeros(legal.shape))
+  return make_agent(decide, spec, 1)
 
 
-_COMPILED: dict[str, tuple[Any, Any, Any]] = {}
+_COMPILED: dict[str, tuple[Any, Any]] = {}
 
 
 def prepare(overrides=()):
-  """Returns (evaluator, params, net_state) with a perturbed network. Equal policies are compiled once."""
+  """Returns (evaluator, variables) with a perturbed network. Equal agents are compiled once."""
   config = load_config(None, [*BASE, *overrides])
   spec = build.env_spec(config)
   evaluator = build.build_evaluator(config, spec)
   without_evaluation = config.model_copy(update={"evaluation": Config().evaluation})
   key = f"{without_evaluation.model_dump_json()} {planner_of(config)}"
   if key not in _COMPILED:
-    params, net_state, _ = build.build_learner(config, spec).parameters()
+    (params, net_state), _ = build.build_learner(config, spec).parameters()
     # The initial network gives equal values everywhere, and mctx breaks exact ties randomly.
     random = np.random.default_rng(0)
     params = jax.tree_util.tree_map(lambda x: x + 0.3 * random.standard_normal(x.shape, np.float32), params)
-    _COMPILED[key] = evaluator._policy, params, net_state
-  evaluator._policy, params, net_state = _COMPILED[key]
-  return evaluator, params, net_state
+    _COMPILED[key] = evaluator._act, (params, net_state)
+  evaluator._act, variables = _COMPILED[key]
+  return evaluator, variables
 
 
 def evaluate(overrides=(), num_episodes=7, **kwargs):
-  evaluator, params, net_state = prepare(overrides)
-  return evaluator.run(params, net_state, num_episodes=num_episodes, **kwargs)
+  evaluator, variables = prepare(overrides)
+  return evaluator.run(variables, num_episodes=num_episodes, **kwargs)
 
 
 @pytest.fixture(scope="module")
@@ -156,9 +154,9 @@ def test_gif_max_frames_limits_the_record(result):
 @pytest.mark.slow
 def test_value_at_the_end(result):
   assert result.episode.root_values[-1] == 0
-  evaluator, params, net_state = prepare(["evaluation.max_episode_steps=3"])
-  episode = evaluator.run(params, net_state, num_episodes=1, record=True).episode
-  *_, last = evaluator.play(params, net_state, 0)
+  evaluator, variables = prepare(["evaluation.max_episode_steps=3"])
+  episode = evaluator.run(variables, num_episodes=1, record=True).episode
+  *_, last = evaluator.play(variables, 0)
   assert last.is_truncated
   assert np.isnan([episode.root_values[-1], last.root_value]).all()
   assert np.isfinite(episode.root_values[:-1]).all()
@@ -167,12 +165,12 @@ def test_value_at_the_end(result):
 def test_pictures_are_recorded(result):
   assert result.episode.pictures is None
   config = load_config(None, [*TINY, "evaluation.max_random_starts=0"])
-  evaluator = Evaluator(last_legal, 0.0, 1, config, LIVES_SPEC, lambda seed: make_lives())
-  episode = evaluator.run({}, {}, num_episodes=2, record=True).episode
+  evaluator = Evaluator(last_legal(LIVES_SPEC), 0.0, config, LIVES_SPEC, lambda seed: make_lives())
+  episode = evaluator.run({}, num_episodes=2, record=True).episode
   # The game with lives draws its frame's step count into each picture.
   assert len(episode.pictures) == len(episode.frames) > 2
   np.testing.assert_array_equal(episode.pictures[:, 0, 0, 0], episode.frames[:, 0, 0, 0])
-  plain = evaluator.run({}, {}, num_episodes=2)
+  plain = evaluator.run({}, num_episodes=2)
   assert plain.episode is None
 
 
@@ -197,8 +195,9 @@ def play_last_legal(*overrides, wrap=lambda env: env):
   env = "tests.envs.suites.user_fakes:Counter"
   config = load_config(None, [*BASE, f"env.name={env}", *overrides])
   make = build.make_test_env(config)
-  evaluator = Evaluator(last_legal, 0.0, 1, config, build.env_spec(config), lambda seed: wrap(make(seed)))
-  return evaluator.run({}, {}, num_episodes=7)
+  spec = build.env_spec(config)
+  evaluator = Evaluator(last_legal(spec), 0.0, config, spec, lambda seed: wrap(make(seed)))
+  return evaluator.run({}, num_episodes=7)
 
 
 def test_max_episode_steps_ends_episodes():
@@ -267,10 +266,11 @@ def test_tiles_are_bounded_by_config():
 def test_one_slot_holds_one_episode(tiny_config):
   spec = build.env_spec(tiny_config)
   with one_slot(tiny_config, spec, build.make_test_env(tiny_config), 5) as slots:
-    no_values = np.zeros(1), np.zeros((1, spec.num_actions))
+    probs = np.zeros((1, spec.num_actions))
+    decision = Decision(action=np.array([2]), action_probs=probs, root_value=np.zeros(1), extras={})
     while not slots.is_done:
       assert slots.num_finished == 0
-      slots.step(np.array([2]), *no_values)
+      slots.step(decision)
     found = slots.result(version=0, env_steps=0)
   assert found.lengths.shape == found.returns.shape == (1,)
   assert found.lengths[0] >= 7
@@ -278,16 +278,16 @@ def test_one_slot_holds_one_episode(tiny_config):
 
 
 def test_play_equals_run(result):
-  evaluator, params, net_state = prepare()
-  played = evaluator.run(params, net_state, num_episodes=2, record=True)
+  evaluator, variables = prepare()
+  played = evaluator.run(variables, num_episodes=2, record=True)
   for episode in (0, 1):
-    steps = list(evaluator.play(params, net_state, episode))
+    steps = list(evaluator.play(variables, episode))
     assert len(steps) == played.lengths[episode] + 1
     np.testing.assert_array_equal(np.stack([s.frame for s in steps]), played.tiles[episode].frames)
     assert sum(s.reward for s in steps) == played.returns[episode]
     assert [s.is_first for s in steps] == [True] + [False] * (len(steps) - 1)
     assert [s.is_last for s in steps] == [False] * (len(steps) - 1) + [True]
     assert (steps[-1].action, steps[-1].root_value) == (0, 0.0)
-  first = list(evaluator.play(params, net_state, 0))
+  first = list(evaluator.play(variables, 0))
   assert [s.action for s in first] == played.episode.actions.tolist()
   np.testing.assert_allclose([s.root_value for s in first], played.episode.root_values, rtol=1e-4, atol=1e-5)

@@ -64,16 +64,16 @@ def test_strong_opponent_wins_from_both_seats():
 
 
 def test_opponents_moves_are_in_the_history():
-  """The actions in the policy's history are the moves that its boards imply."""
-  evaluator, params, net_state = prepare(BOARD)
-  policy, seen = evaluator._policy, []
+  """The actions in the agent's history are the moves that its boards imply."""
+  evaluator, variables = prepare(BOARD)
+  act, seen = evaluator._act, []
 
-  def spied(params, net_state, history, timestep, *rest):
+  def spied(variables, history, timestep, *rest):
     seen.append((np.array(history.actions), timestep.frame, timestep.is_first))
-    return policy(params, net_state, history, timestep, *rest)
+    return act(variables, history, timestep, *rest)
 
-  evaluator._policy = spied
-  result = evaluator.run(params, net_state, num_episodes=3)
+  evaluator._act = spied
+  result = evaluator.run(variables, num_episodes=3)
   checked = 0
   for slot in range(3):
     played: list[int] = []
@@ -170,11 +170,11 @@ def test_training_returns_are_of_player_0():
   workers = ("workers.segment_length=60", "workers.num_envs=3", "workers.max_random_starts=3")
   config = load_config(None, [*BASE, *BOARD, *workers])
   collector = build.build_collector(config, build.env_spec(config), 0)
-  # The evaluator's policy is used because it is already compiled.
-  evaluator, params, net_state = prepare(BOARD)
+  # The evaluator's agent is used because it is already compiled.
+  evaluator, variables = prepare(BOARD)
   no_move = np.full(3, -1, np.int32)
-  collector._policy = lambda *args: evaluator._policy(*args, no_move)
-  collector.set_parameters(params, net_state, 0)
+  collector._compiled = lambda *args: evaluator._act(*args[:5], no_move, None)
+  collector.set_parameters(variables, 0)
   segment, result = collector.run(0)
   after, _ = collector.run(0)
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from moozi.agent.agent import Decision
 from moozi.core.errors import EnvError
 from moozi.core.spec import EnvSpec
 from moozi.envs.environment import Game, GameEnvironment
@@ -55,7 +56,7 @@ def play(num_episodes, fails_in=None):
   slots = make_slots(make_env, num_episodes)
   slots.reset()
   while not slots.is_done:
-    slots.step(np.where(slots.timestep.is_last, 0, 1), np.zeros(3), np.zeros((3, 3)))
+    slots.step(first_actions(slots))
   return slots.result(version=0, env_steps=0), games
 
 
@@ -63,6 +64,12 @@ def play(num_episodes, fails_in=None):
 def test_only_steps_of_episodes_are_played(num_episodes):
   result, games = play(num_episodes)
   assert sum(game.num_steps for game in games) == result.lengths.sum() == result.returns.sum()
+
+
+def first_actions(slots):
+  """Returns a decision for the first action in each of three slots."""
+  action = np.where(slots.timestep.is_last, 0, 1)
+  return Decision(action=action, action_probs=np.zeros((3, 3)), root_value=np.zeros(3), extras={})
 
 
 def test_game_after_the_last_episode_cannot_fail_the_evaluation():
@@ -99,7 +106,7 @@ def recorded(*pictures):
   slots = make_slots(lambda seed: GameEnvironment(Drawn(pictures), SPEC), 3, record=True)
   slots.reset()
   while not slots.is_done:
-    slots.step(np.where(slots.timestep.is_last, 0, 1), np.zeros(3), np.zeros((3, 3)))
+    slots.step(first_actions(slots))
   return slots.result(version=0, env_steps=0)
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from experiments.boards.exact_walk import walk
 from experiments.boards.lines import agent_decides, histories_of
+from moozi.agent.agent import make_agent
 from moozi.core.errors import UserError
 from moozi.envs import registry
 from moozi.envs.suites.open_spiel.rules import Rules
@@ -129,7 +130,7 @@ def test_every_reply_is_played(rules, reply):
 def test_history_equals_that_of_play(rules, length):
   """In each position, the line of play gives the history that the environment's steps give."""
   env = registry.make("open_spiel:tic_tac_toe", seed=0)
-  checked = 0
+  checked, agent = 0, make_agent(lambda *args: None, rules.spec, length)
 
   def check(lines):
     nonlocal checked
@@ -139,7 +140,7 @@ def test_history_equals_that_of_play(rules, length):
         history = push_frame(history, step.observation.frame[None], np.array([step.first()]))
         history = push_action(history, np.array([move.action + 1], np.int32))
         step = env.step(move.action)
-      found, last = histories_of([line], length, rules.spec)
+      found, last = histories_of([line], agent, rules.spec)
       np.testing.assert_array_equal(step.observation.frame, last.frame[0])
       np.testing.assert_array_equal(step.observation.legal_actions_mask, last.legal_actions_mask[0, 1:])
       assert last.is_first[0] == step.first()
@@ -163,7 +164,7 @@ def test_longer_history_distinguishes_more_positions(rules):
 def test_agent_choices_do_not_depend_on_batch(rules, kind, widths):
   config = load_config(None, [*TINY, "env.name=open_spiel:tic_tac_toe"])
   spec = build.env_spec(config)
-  params, net_state, _ = build.build_learner(config, spec).parameters()
+  (params, net_state), _ = build.build_learner(config, spec).parameters()
   random = np.random.default_rng(0)
   params = jax.tree_util.tree_map(lambda x: x + 0.3 * random.standard_normal(x.shape, np.float32), params)
   evaluator = build.build_evaluator(config, spec, 1 if kind == "prior" else None)

@@ -63,7 +63,7 @@ def test_priorities_load_no_jax_in_the_replay_process(parts, learner):
 
 def test_priorities_belong_to_their_targets(parts, learner):
   config, spec, targets, *_ = parts
-  params, net_state, _ = learner.parameters()
+  (params, net_state), _ = learner.parameters()
   first = map_fields(lambda x: x[0], targets)
   expected = value_errors(build.build_model(config, spec), params, net_state, spec, first)
   priorities, metrics = learner.update(targets)
@@ -81,10 +81,10 @@ def test_priorities_belong_to_their_targets(parts, learner):
 
 def test_published_parameters_do_not_change(parts, learner):
   """An update donates the learner's buffers to JAX, so published parameters must be copies."""
-  published, before = learner.parameters()[0], jax.tree_util.tree_map(np.copy, learner.parameters()[0])
+  published, before = learner.parameters()[0][0], jax.tree_util.tree_map(np.copy, learner.parameters()[0][0])
   learner.update(parts[2])
   assert_equal_trees(published, before)
-  changed = learner.parameters()[0]
+  changed = learner.parameters()[0][0]
   assert any(
     not np.array_equal(a, b) for a, b in zip(*map(jax.tree_util.tree_leaves, (before, changed)), strict=True)
   )
@@ -112,8 +112,8 @@ def test_the_target_version_is_the_step_of_the_copy(parts, learner):
   versions, firsts = [], []
   for _ in range(5):
     learner.update(parts[2])
-    params, _, version = learner.parameters("target")
-    assert learner.parameters("target")[2] == version
+    (params, _), version = learner.parameters("target")
+    assert learner.parameters("target")[1] == version
     versions.append(version)
     firsts.append(np.asarray(jax.tree_util.tree_leaves(params)[-1]).copy())
   # The target network is copied every three steps. Before the first copy it equals the current network,
@@ -136,7 +136,7 @@ def test_collectors_replace_the_discarded_target_network_after_a_rollback(parts,
   learner.roll_back(older)
   collector.set_parameters(*learner.parameters("target"))
   assert collector.version == 8
-  assert_equal_trees(collector.params, older.target_params)
+  assert_equal_trees(collector.variables[0], older.target_params)
   learner.update(parts[2])
   assert learner.target_version == 9
   # A resumed run counts from the copies again, as a run without a rollback does.
@@ -157,13 +157,13 @@ def test_skipped_updates_are_counted_and_limited(parts, learner):
   assert not [name for name in metrics if "not_finite" in name]
   _, metrics = learner.update(both_are_bad)
   assert (metrics["faults/skipped_updates"], metrics["faults/not_finite_policy"]) == (2, 2)
-  before = learner.parameters()[0]
+  before = learner.parameters()[0][0]
   with pytest.raises(
     NotFiniteError, match=r"^loss/policy is not finite: 3 updates in a row.* step 6; learner\.max_"
   ) as raised:
     learner.update(both_are_bad)
   assert raised.value.counts == {"skipped_updates": 2, "not_finite_policy": 2}
-  assert_equal_trees(before, learner.parameters()[0])
+  assert_equal_trees(before, learner.parameters()[0][0])
 
 
 def test_not_finite_error_can_be_pickled():

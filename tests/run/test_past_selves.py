@@ -20,7 +20,7 @@ def make(*overrides: str, num: int = 0) -> PastSelves:
   """Returns a pool with `num` past selves of versions 0, 10, 20 …"""
   pool = PastSelves(load_config(None, [*OPTIONS, "opponents.period_updates=10", *overrides]))
   for version in range(0, 10 * num, 10):
-    pool.offer({"w": np.full(2, float(version))}, {}, version)
+    pool.offer({"w": np.full(2, float(version))}, version)
   return pool
 
 
@@ -55,7 +55,7 @@ class TestQuality:
   def test_takes_pool_size_and_probability_of_the_draw(self):
     pool = make(num=1)
     first = pool.opponent(0)
-    pool.offer({"w": np.zeros(2)}, {}, 10)
+    pool.offer({"w": np.zeros(2)}, 10)
     pool.record(0, result(first.version, wins=1), 20)
     assert first.quality == pytest.approx(-0.1)  # 0.1 / (1 · 1)
 
@@ -88,12 +88,12 @@ class TestPool:
     pool = make()
     weights = np.zeros(2)
     for version, size in ((0, 1), (9, 1), (10, 2), (19, 2), (25, 3)):
-      pool.offer({"w": weights}, {}, version)
+      pool.offer({"w": weights}, version)
       assert len(pool.pool) == size
       if version == 0:
         pool.pool[0].quality = 1.5
       weights += 1
-    assert [float(past.params["w"][0]) for past in pool.pool] == [0, 2, 4]
+    assert [float(past.variables["w"][0]) for past in pool.pool] == [0, 2, 4]
     assert qualities(pool) == [1.5, 1.5, 1.5]
 
   def test_weakest_leaves_unless_it_plays(self):
@@ -101,17 +101,17 @@ class TestPool:
     for past, quality in zip(pool.pool, (-2.0, -1.0, 3.0), strict=True):
       past.quality = quality
     pool._drawn[0] = 0
-    pool.offer({"w": np.zeros(2)}, {}, 30)
+    pool.offer({"w": np.zeros(2)}, 30)
     assert [past.version for past in pool.pool] == [0, 20, 30]
     assert qualities(pool) == [-2, 3, 3]
 
   def test_pool_shrinks_to_its_size_when_workers_are_done(self):
     pool = make("opponents.pool_size=2", "workers.num_workers=2", num=2)
     pool._drawn[:] = 0, 10
-    pool.offer({"w": np.zeros(2)}, {}, 20)
+    pool.offer({"w": np.zeros(2)}, 20)
     assert len(pool.pool) == 3
     pool._drawn[:] = 20, -1
-    pool.offer({"w": np.zeros(2)}, {}, 30)
+    pool.offer({"w": np.zeros(2)}, 30)
     assert [past.version for past in pool.pool] == [20, 30]
 
   def test_draws_follow_the_softmax(self):
@@ -129,12 +129,12 @@ class TestPool:
     pool, again = make("workers.num_workers=2", num=3), make("workers.num_workers=2")
     pool.record(0, result(pool.opponent(0).version, wins=2, is_complete=True), 30)
     pool.opponent(1)
-    again.set_state(pool.get_state(), ({"w": np.zeros(2)}, {}))
+    again.set_state(pool.get_state(), {"w": np.zeros(2)})
     for _ in range(20):
       for worker in (0, 1):
         mine, other = pool.opponent(worker), again.opponent(worker)
         assert (mine.version, mine.quality) == (other.version, other.quality)
-        np.testing.assert_array_equal(mine.params["w"], other.params["w"])
+        np.testing.assert_array_equal(mine.variables["w"], other.variables["w"])
         for x in (pool, again):
           x.record(worker, result(mine.version, wins=1, is_complete=True), 30)
     assert qualities(pool) == qualities(again)

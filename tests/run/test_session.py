@@ -223,9 +223,9 @@ def test_play_passes_the_run_to_the_evaluator():
   trainer, calls = Trainer(), []
   trainer.env_steps = 70
   evaluator = types.SimpleNamespace(run=lambda *args, **kwargs: calls.append((args, kwargs)))
-  trainer.session.play(evaluator, ("params", "net_state", 7), 5)
+  trainer.session.play(evaluator, ("variables", 7), 5)
   ((args, kwargs),) = calls
-  assert args == ("params", "net_state")
+  assert args == ("variables",)
   assert (kwargs["num_episodes"], kwargs["version"], kwargs["env_steps"]) == (5, 7, 70)
 
 

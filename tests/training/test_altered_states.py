@@ -31,8 +31,9 @@ from tests.training.test_recorder import Display
 ENV_STEPS, LEARNER_STEPS = 120, 9
 SPEC = make_spec(num_players=2)
 CONFIG = load_config(None, ["env.name=tiny:tictactoe", "opponents.past_share=0.5", "workers.num_envs=2"])
+PARAMS = {"w": np.ones((2, 3), np.float32)}
 TRAINING = types.SimpleNamespace(
-  params={"w": np.ones((2, 3), np.float32)}, net_state={}, learner_step=np.int32(LEARNER_STEPS)
+  params=PARAMS, net_state={}, variables=(PARAMS, {}), learner_step=np.int32(LEARNER_STEPS)
 )
 
 
@@ -83,7 +84,7 @@ def rest(tmp_path_factory) -> State:
   pacer.request_act(ENV_STEPS)
   pacer.done_act(ENV_STEPS)
   for version in (0, 10_000):
-    past.offer(TRAINING.params, {}, version)
+    past.offer(TRAINING.variables, version)
   past.opponent(0)
   progress = {"wall_s": 3.5, "envs_began_at": 0}
   progress |= Evaluations(CONFIG, dict, {}).get_state()
@@ -133,7 +134,7 @@ def restore(state: RunState, sampling: str, with_replay: bool = True) -> None:
   """Restores a state that was accepted, and works with it, into a buffer of the same and of another size."""
   Pacer(CONFIG, slack_steps=0).set_state(part(state.progress, "pacer"))
   past = PastSelves(CONFIG)
-  past.set_state(part(state.progress, "past_selves"), (TRAINING.params, TRAINING.net_state))
+  past.set_state(part(state.progress, "past_selves"), TRAINING.variables)
   past.opponent(0)
   Evaluations(CONFIG, dict, state.progress)
   other = make_buffer(SPEC, lanes=1, lane_capacity=30, sampling=sampling)

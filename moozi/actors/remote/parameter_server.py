@@ -60,8 +60,8 @@ class ParameterServer(process.Reporting):
     with self._work.doing("update"):
       return self._learner.update(targets)
 
-  def parameters(self, network: str) -> tuple[Any, Any, int]:
-    """Returns (params, net_state, version) of the network `online` or `target`."""
+  def parameters(self, network: str) -> tuple[Any, int]:
+    """Returns (variables, version) of the network `online` or `target`."""
     with self._work.doing("publish"):
       return self._learner.parameters(network)
 

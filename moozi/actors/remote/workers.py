@@ -52,19 +52,19 @@ class TrainingWorker(process.Reporting):
 
   def warm_up(self) -> None:
     """Compiles acting; needs no parameters."""
-    from moozi.run.build import parameters_template
+    from moozi.run.build import variables_template
 
     with self._work.doing("compile"):
-      self._collector.warm_up(parameters_template(self._config, self._spec))
+      self._collector.warm_up(variables_template(self._config, self._spec))
     self._log.info("compiled acting")
 
   def run(
-    self, parameters: tuple[Any, Any, int], env_steps: int, past: tuple[Any, Any, int] | None = None
+    self, parameters: tuple[Any, int], env_steps: int, past: tuple[Any, int] | None = None
   ) -> tuple[Any, Any]:
     """Acts for one segment; returns (TrajectorySample [T, B, …], ActingResult) as two Ray objects.
 
     Args:
-      parameters, past: (params, net_state, version) of the current agent and of a past self.
+      parameters, past: (variables, version) of the current agent and of a past self.
     """
     from moozi.acting.past_selves import PastCollector
 
@@ -107,13 +107,13 @@ class ReanalyzeWorker(process.Reporting):
     self._reanalyzer = build_reanalyzer(config, spec, index, began_at)
     self._log.info("ready: %d positions per call, %s", config.reanalyze.batch_size, config.reanalyze.mode)
 
-  def run(self, parameters: tuple[Any, Any, int], positions: Any) -> tuple[Any, tuple[int, dict[str, float]]]:
+  def run(self, parameters: tuple[Any, int], positions: Any) -> tuple[Any, tuple[int, dict[str, float]]]:
     """Searches positions; returns (SearchedRoots, (number of positions, metrics)) as two Ray objects.
 
     Without positions, returns (None, (0, {})).
 
     Args:
-      parameters: (params, net_state, version) of the target network.
+      parameters: (variables, version) of the target network.
       positions: the result of replay's `positions`.
     """
     if not num_roots(positions):
@@ -141,14 +141,13 @@ class TestingWorker(process.Reporting):
     self._record = config.evaluation.gif
     self._log.info("ready: %s", spec.name)
 
-  def run(self, parameters: tuple[Any, Any, int], env_steps: int, num_episodes: int) -> Any:
+  def run(self, parameters: tuple[Any, int], env_steps: int, num_episodes: int) -> Any:
     """Evaluates these parameters; returns an EvaluationResult, or an EnvError if an episode failed."""
-    params, net_state, version = parameters
+    variables, version = parameters
     try:
       with self._work.doing("evaluation"):
         result = self._evaluator.run(
-          params,
-          net_state,
+          variables,
           num_episodes=num_episodes,
           version=version,
           env_steps=env_steps,

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from moozi.acting.lanes import ActingResult, Lanes
-from moozi.baselines.ppo.network import PPONetwork, make_policy
+from moozi.baselines.ppo.network import PPONetwork, log_prob_of, make_ppo
 from moozi.baselines.ppo.update import PPOState, Segment
 from moozi.core.config import Config
 from moozi.core.pytree import replace, stack
@@ -23,9 +23,10 @@ class Collector(Lanes):
   """
 
   def __init__(self, network: PPONetwork, config: Config, env: VectorEnvironment, seed: int) -> None:
-    super().__init__(env, config.ppo.history_length, seed)
+    agent = make_ppo(network, env.spec, config.ppo.history_length)
+    super().__init__(env, agent.init(env.num_envs), seed)
     self._length = config.ppo.segment_length
-    self._policy = jax.jit(make_policy(network))
+    self._policy = jax.jit(agent.act)
 
   def run(self, state: PPOState) -> tuple[Segment, ActingResult]:
     """Acts for `segment_length` vector steps with the state's parameters; returns the segment and metrics."""
@@ -34,18 +35,17 @@ class Collector(Lanes):
     self.rng_key, *keys = np.asarray(jax.random.split(self.rng_key, self._length + 2))
     for key in keys[:-1]:
       now = self.timestep
-      self.history, output = self._policy(state.params, {}, self.history, now, key, 1.0)
-      frames = np.asarray(self.history.frames)
-      output = jax.device_get(output)
+      self.carry, decision = self._policy(state.variables, self.carry, now, key, 1.0)
+      output, extras = (decision := jax.device_get(decision)), decision.extras
       is_cut = self.step(output.action)
       after = self.timestep
       rows.append(
         Segment(
-          frames=frames,
+          frames=extras["frames"],
           legal_actions_mask=now.legal_actions_mask,
           action=output.action,
-          log_prob=output.log_prob,
-          value=output.value,
+          log_prob=np.asarray(log_prob_of(extras["log_probs"], output.action)),
+          value=extras["value"],
           is_live=~now.is_last,
           reward=after.last_reward,
           is_last=after.is_last,
@@ -56,9 +56,11 @@ class Collector(Lanes):
       if is_cut.any():
         rows[-2:] = _cut_off(rows[-2:], is_cut)
     # Computes the value of the frame after the segment; its action is not used.
-    _, output = self._policy(state.params, {}, self.history, self.timestep, keys[-1], 1.0)
+    _, decision = self._policy(state.variables, self.carry, self.timestep, keys[-1], 1.0)
     segment = stack(rows)
-    segment = replace(segment, value=np.concatenate([segment.value, np.asarray(output.value)[None]]))
+    segment = replace(
+      segment, value=np.concatenate([segment.value, np.asarray(decision.extras["value"])[None]])
+    )
     metrics = {
       "train/reward": float(segment.reward.mean()),
       "train/last_share": float(segment.is_last.mean()),

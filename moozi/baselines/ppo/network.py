@@ -1,4 +1,4 @@
-"""The PPO baseline's network and policy, as pure functions.
+"""The PPO baseline's network and agent, as pure functions.
 
 Source: Huang et al. 2022, core details 2 and 13, Atari details 7 to 9 (frames stacked, one shared network of
 three convolutions, frames in [0, 1]). Departures:
@@ -16,14 +16,15 @@ from typing import Any
 import haiku as hk
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Float32, Int, Int32, PyTree, Shaped, UInt32
+from jaxtyping import Array, Bool, Float, Float32, Int32, PyTree, Shaped
 
+from moozi.agent.agent import Agent, Decision, Temperature, make_agent
 from moozi.core.config.ppo import PPONetworkConfig
-from moozi.core.pytree import record, register_records
+from moozi.core.pytree import register_records
 from moozi.core.records import BatchedTimeStep
-from moozi.core.spec import DUMMY_ACTION, EnvSpec
+from moozi.core.spec import EnvSpec
 from moozi.core.types import AnyArray
-from moozi.ops.history import HistoryState, normalize_frame, push_action, push_frame
+from moozi.ops.history import HistoryState, normalize_frame
 from moozi.ops.scalar_transform import ScalarTransform
 
 MIN_NATURE_FRAME = 36
@@ -49,25 +50,6 @@ class PPONetwork:
   def value(self, head: Float[AnyArray, "B *S"]) -> Float[AnyArray, "B"]:
     """Returns the value of a head, in units of the learned rewards."""
     return head if self.transform is None else self.transform.to_scalar(head)
-
-
-@record
-class PolicyOutput:
-  """The policy's output on B frames. Evaluation reads the first three fields, which a SearchOutput also has.
-
-  Attributes:
-    action: a legal action in the agent's action space; on a last frame, the dummy action, which is discarded.
-    action_probs: 0 on illegal actions.
-    root_value: the network's value; 0 on a terminal frame.
-    log_prob: log probability of the action; 0 on a last frame.
-    value: the network's value of every frame.
-  """
-
-  action: Int32[AnyArray, "B"]
-  action_probs: Float32[AnyArray, "B A"]
-  root_value: Float32[AnyArray, "B"]
-  log_prob: Float32[AnyArray, "B"]
-  value: Float32[AnyArray, "B"]
 
 
 def make_network(
@@ -158,46 +140,40 @@ class _Layers:
     return hk.initializers.RandomUniform(0.0, self.initial_bias) if self.initial_bias else jnp.zeros
 
 
-def make_policy(network: PPONetwork) -> Callable[..., tuple[HistoryState, PolicyOutput]]:
-  """Returns policy(params, net_state, history, timestep, rng_key, temperature) -> (history, output).
+def make_ppo(network: PPONetwork, spec: EnvSpec, history_length: int) -> Agent:
+  """Returns the agent whose variables are (params, net_state); net_state is not read.
 
-  The policy has the arguments of MuZero's policy, because evaluation calls both; it does not read net_state.
-  Actions are drawn with probabilities raised to the power 1/temperature; at temperature 0 the policy takes
-  the most probable action. `log_prob` and `action_probs` are always at temperature 1.
+  Actions are drawn with probabilities raised to the power 1/temperature; at temperature 0 the agent takes the
+  most probable action. `action_probs` is always at temperature 1. The extras:
+    frames: [B, L, H, W, C], the network's input.
+    log_probs: [B, A], at temperature 1; -inf for illegal actions.
+    value: [B], the network's value of every frame, also of a terminal one.
   """
 
-  def policy(
-    params: PyTree,
-    net_state: Any,
+  def decide(
+    variables: tuple[PyTree, PyTree],
     history: HistoryState,
     timestep: BatchedTimeStep,
-    rng_key: UInt32[AnyArray, "2"],
-    temperature: Float[AnyArray, ""] | float,
-    forced: Int[AnyArray, "B"] | None = None,
-  ) -> tuple[HistoryState, PolicyOutput]:
-    del net_state
-    history = push_frame(history, jnp.asarray(timestep.frame), jnp.asarray(timestep.is_first))
-    logits, head = network.apply(params, history.frames)
+    rng_key: Array,
+    temperature: Temperature,
+    position: Any,
+  ) -> Decision:
+    del position
+    logits, head = network.apply(variables[0], history.frames)
     value = network.value(head)
     # No action can be drawn from logits that are not finite. All legal actions are then equally probable; the
     # learner handles non-finite parameters.
     logits = jnp.where(jnp.isfinite(logits).all(axis=-1, keepdims=True), logits, 0.0)
     log_probs = masked_log_probs(logits, jnp.asarray(timestep.legal_actions_mask))
     drawn = jax.random.categorical(rng_key, log_probs / jnp.maximum(temperature, 1e-6))
-    drawn = jnp.where(jnp.asarray(temperature) == 0, jnp.argmax(log_probs, axis=-1), drawn)
-    drawn = drawn if forced is None else jnp.where(forced < 0, drawn, forced)
-    is_terminal = timestep.is_last & ~timestep.is_truncated
-    action = jnp.where(timestep.is_last, DUMMY_ACTION, drawn).astype(jnp.int32)
-    output = PolicyOutput(
-      action=action,
+    return Decision(
+      action=jnp.where(jnp.asarray(temperature) == 0, jnp.argmax(log_probs, axis=-1), drawn),
       action_probs=jnp.exp(log_probs),
-      root_value=jnp.where(is_terminal, 0.0, value),
-      log_prob=jnp.where(timestep.is_last, 0.0, log_prob_of(log_probs, action)),
-      value=value,
+      root_value=value,
+      extras={"frames": history.frames, "log_probs": log_probs, "value": value},
     )
-    return push_action(history, action), output
 
-  return policy
+  return make_agent(decide, spec, history_length)
 
 
 def masked_log_probs(

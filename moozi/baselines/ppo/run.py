@@ -15,7 +15,7 @@ import numpy as np
 
 from moozi.baselines.players import check_frame, check_players, refuse_search
 from moozi.baselines.ppo.collector import Collector
-from moozi.baselines.ppo.network import PPONetwork, make_network, make_policy
+from moozi.baselines.ppo.network import PPONetwork, make_network, make_ppo
 from moozi.baselines.ppo.update import TERMS, PPOState, Segment, init_state, learning_rate_at, make_round
 from moozi.core.actor_report import ActorReport
 from moozi.core.config import Config
@@ -58,9 +58,9 @@ def build_evaluator(config: Config, spec: EnvSpec, num_simulations: int | None =
   Raises: UserError: `num_simulations` is given; PPO does not search.
   """
   refuse_search(config, num_simulations)
-  policy = make_policy(network_of(config, spec))
   temperature = 0.0 if config.evaluation.noise_free else 1.0
-  return Evaluator(policy, temperature, config.ppo.history_length, config, spec, build.make_test_env(config))
+  agent = make_ppo(network_of(config, spec), spec, config.ppo.history_length)
+  return Evaluator(agent, temperature, config, spec, build.make_test_env(config))
 
 
 class Learner:
@@ -197,9 +197,8 @@ class PPO:
       raise
 
   def evaluate(self, num_episodes: int) -> EvaluationResult | None:
-    return self.session.play(
-      self._evaluator, (self._learner.state.params, {}, self.learner_steps), num_episodes
-    )
+    parameters = self._learner.state.variables, self.learner_steps
+    return self.session.play(self._evaluator, parameters, num_episodes)
 
   def state(self, has_envs: bool = True) -> RunState:
     return RunState(

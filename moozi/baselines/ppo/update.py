@@ -57,6 +57,11 @@ class PPOState:
   learner_step: Int32[AnyArray, ""]
   rng_key: UInt32[AnyArray, "2"]
 
+  @property
+  def variables(self) -> tuple[PyTree, Any]:
+    """What acting needs: (params, net_state)."""
+    return self.params, self.net_state
+
 
 @record
 class Segment:

@@ -11,7 +11,7 @@ from moozi.acting.lanes import ActingResult, Lanes
 from moozi.agent.update import TrainingState
 from moozi.baselines.players import check_frame, check_players, refuse_search
 from moozi.baselines.q_learning.update import TERMS, init_state, make_update_many, sample
-from moozi.baselines.q_learning.values import make_policy, make_q_function
+from moozi.baselines.q_learning.values import make_q_function, make_q_learning
 from moozi.core.config import Config
 from moozi.core.config.q_learning import QLearningConfig
 from moozi.core.pytree import fields_of, stack
@@ -54,10 +54,9 @@ def build_evaluator(config: Config, spec: EnvSpec, num_simulations: int | None =
   Raises: UserError: `num_simulations` is given; Q-learning does not search.
   """
   refuse_search(config, num_simulations)
-  policy = make_policy(make_q_function(config, spec))
   epsilon = 0.0 if config.evaluation.noise_free else config.q_learning.epsilon_end
-  length = config.targets.history_length
-  return Evaluator(policy, epsilon, length, config, spec, build.make_test_env(config))
+  agent = make_q_learning(make_q_function(config, spec), spec, config.targets.history_length)
+  return Evaluator(agent, epsilon, config, spec, build.make_test_env(config))
 
 
 def build_learner(config: Config, spec: EnvSpec) -> Learner:
@@ -78,9 +77,10 @@ class Collector(Lanes, HeldParameters):
   """
 
   def __init__(self, config: Config, env: VectorEnvironment, seed: int) -> None:
-    super().__init__(env, config.targets.history_length, seed)
+    agent = make_q_learning(make_q_function(config, env.spec), env.spec, config.targets.history_length)
+    super().__init__(env, agent.init(env.num_envs), seed)
     self._config = config
-    self._policy = jax.jit(make_policy(make_q_function(config, env.spec)))
+    self._policy = jax.jit(agent.act)
 
   def run(self, env_steps: int) -> tuple[TrajectorySample, ActingResult]:
     """Acts for `segment_length` vector steps.
@@ -96,7 +96,7 @@ class Collector(Lanes, HeldParameters):
     for _ in range(self._config.workers.segment_length):
       self.rng_key, key = jax.random.split(self.rng_key)
       now = self.timestep
-      self.history, output = self._policy(self.params, {}, self.history, now, key, jnp.float32(epsilon))
+      self.carry, output = self._policy(self.variables, self.carry, now, key, jnp.float32(epsilon))
       output = jax.device_get(output)
       step = StepSample(
         **fields_of(now),

@@ -1,4 +1,4 @@
-"""Action values Q as pure functions of parameters (a table or a network), and the ε-greedy policy."""
+"""Action values Q as pure functions of parameters (a table or a network), and the ε-greedy agent."""
 
 import dataclasses
 from collections.abc import Callable
@@ -6,16 +6,17 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Float32, Int, Int32, PyTree, UInt32
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
+from moozi.agent.agent import Agent, Decision, Temperature, make_agent
 from moozi.baselines.ppo.network import make_network
 from moozi.baselines.q_learning.table import empty_table, keys_of, slots_of, values_at
 from moozi.core.config import Config
-from moozi.core.pytree import record, register_records
+from moozi.core.pytree import register_records
 from moozi.core.records import BatchedTimeStep
-from moozi.core.spec import DUMMY_ACTION, EnvSpec
+from moozi.core.spec import EnvSpec
 from moozi.core.types import AnyArray
-from moozi.ops.history import HistoryState, init_history, push_action, push_frame
+from moozi.ops.history import HistoryState, init_history
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,21 +31,6 @@ class QFunction:
 
   init: Callable[[Array], PyTree]
   apply: Callable[[PyTree, AnyArray, AnyArray], Array]
-
-
-@record
-class PolicyOutput:
-  """The policy's output on B frames, with the fields that evaluation reads.
-
-  Attributes:
-    action: a legal action in the agent's action space; the dummy on a last frame.
-    action_probs: the probabilities with which the action is drawn.
-    root_value: the highest Q of a legal action; 0 on a terminal frame.
-  """
-
-  action: Int32[AnyArray, "B"]
-  action_probs: Float32[AnyArray, "B A"]
-  root_value: Float32[AnyArray, "B"]
 
 
 def make_q_function(config: Config, spec: EnvSpec) -> QFunction:
@@ -87,40 +73,35 @@ def highest(
   return jnp.argmax(legal, axis=-1), jnp.max(legal, axis=-1)
 
 
-def make_policy(q_function: QFunction) -> Callable[..., tuple[HistoryState, PolicyOutput]]:
-  """Returns policy(params, net_state, history, timestep, rng_key, epsilon, forced) -> (history, output).
+def make_q_learning(q_function: QFunction, spec: EnvSpec, history_length: int) -> Agent:
+  """Returns the agent whose variables are (params, net_state); net_state is not read. Its temperature is ε.
 
-  The policy has the arguments of MuZero's policy, because evaluation calls both; it does not read net_state.
-  With probability ε it draws a legal action uniformly, else it takes one of the highest Q.
+  With probability ε it draws a legal action uniformly, else it takes one of the highest Q, which is the value
+  of its decisions.
   """
 
-  def policy(
-    params: PyTree,
-    net_state: Any,
+  def decide(
+    variables: tuple[PyTree, PyTree],
     history: HistoryState,
     timestep: BatchedTimeStep,
-    rng_key: UInt32[AnyArray, "2"],
-    epsilon: Float[AnyArray, ""] | float,
-    forced: Int[AnyArray, "B"] | None = None,
-  ) -> tuple[HistoryState, PolicyOutput]:
-    del net_state
-    history = push_frame(history, jnp.asarray(timestep.frame), jnp.asarray(timestep.is_first))
+    rng_key: Array,
+    temperature: Temperature,
+    position: Any,
+  ) -> Decision:
+    del position
     mask = jnp.asarray(timestep.legal_actions_mask)
-    values = q_function.apply(params, history.frames, mask)
+    values = q_function.apply(variables[0], history.frames, mask)
     # A non-finite value must not make its action the best; the learner handles non-finite parameters.
     is_finite = jnp.isfinite(values)
     best, value = highest(jnp.where(is_finite, values, jnp.finfo(values.dtype).min), mask)
-    value = jnp.where(jnp.any(is_finite & mask, axis=-1), value, 0.0)
     random_key, uniform_key = jax.random.split(rng_key)
     uniform = mask / jnp.sum(mask, axis=-1, keepdims=True)
-    is_random = jax.random.bernoulli(random_key, epsilon, best.shape)
-    drawn = jnp.where(is_random, jax.random.categorical(uniform_key, jnp.log(uniform)), best)
-    chosen = drawn if forced is None else jnp.where(forced < 0, drawn, forced)
-    output = PolicyOutput(
-      action=jnp.where(timestep.is_last, DUMMY_ACTION, chosen).astype(jnp.int32),
-      action_probs=(1.0 - epsilon) * jax.nn.one_hot(best, mask.shape[-1]) + epsilon * uniform,
-      root_value=jnp.where(timestep.is_last & ~timestep.is_truncated, 0.0, value),
+    is_random = jax.random.bernoulli(random_key, temperature, best.shape)
+    return Decision(
+      action=jnp.where(is_random, jax.random.categorical(uniform_key, jnp.log(uniform)), best),
+      action_probs=(1.0 - temperature) * jax.nn.one_hot(best, mask.shape[-1]) + temperature * uniform,
+      root_value=jnp.where(jnp.any(is_finite & mask, axis=-1), value, 0.0),
+      extras={},
     )
-    return push_action(history, output.action), output
 
-  return policy
+  return make_agent(decide, spec, history_length)

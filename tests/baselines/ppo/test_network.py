@@ -1,4 +1,4 @@
-"""Tests of PPO's network and policy."""
+"""Tests of PPO's network and agent."""
 
 import subprocess
 import sys
@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from moozi.baselines.ppo.network import PPONetwork, make_network, make_policy, masked_log_probs
+from moozi.baselines.ppo.network import PPONetwork, log_prob_of, make_network, make_ppo, masked_log_probs
 from moozi.core.config.ppo import PPONetworkConfig
 from moozi.core.records import BatchedTimeStep
 from moozi.core.spec import EnvSpec
@@ -151,7 +151,7 @@ def test_layer_norm_ignores_the_scale_of_frames():
     np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-5)
 
 
-# --- policy -------------------------------------------------------------------------------------------
+# --- agent --------------------------------------------------------------------------------------------
 
 LOGITS = jnp.array([5.0, 0.0, 1.0, 2.0])
 TABLE = PPONetwork(
@@ -174,12 +174,12 @@ def timestep(masks, is_last=None, is_truncated=None) -> BatchedTimeStep:
   )
 
 
-POLICY = fast_jit(make_policy(TABLE))
+ACT = fast_jit(make_ppo(TABLE, SPEC, 1).act)
 
 
 def act(step: BatchedTimeStep, seed: int = 0, temperature: float = 1.0):
   history = init_history(len(step.is_last), 1, SPEC)
-  return POLICY({}, {}, history, step, jax.random.PRNGKey(seed), temperature)
+  return ACT(({}, {}), history, step, jax.random.PRNGKey(seed), temperature)
 
 
 def test_illegal_actions_are_never_drawn():
@@ -190,14 +190,16 @@ def test_illegal_actions_are_never_drawn():
   np.testing.assert_allclose(counts, [0, *expected, 0], atol=0.04)
   np.testing.assert_allclose(output.action_probs[0], [0, *expected, 0], rtol=1e-5)
   chosen = np.asarray(output.action_probs)[np.arange(2000), output.action]
-  np.testing.assert_allclose(output.log_prob, np.log(chosen), rtol=1e-5)
+  np.testing.assert_allclose(
+    log_prob_of(output.extras["log_probs"], output.action), np.log(chosen), rtol=1e-5
+  )
 
 
 def test_temperature_zero_is_greedy():
   for seed in range(5):
     _, output = act(timestep([[0, 1, 1, 0], [0, 1, 1, 1], [0, 1, 0, 0]]), seed, temperature=0.0)
     np.testing.assert_array_equal(output.action, [2, 3, 1])
-  assert output.log_prob[2] == pytest.approx(0.0)
+  assert output.extras["log_probs"][2, 1] == pytest.approx(0.0)
 
 
 def test_last_frames():
@@ -206,9 +208,9 @@ def test_last_frames():
   np.testing.assert_array_equal(output.action, [0, 0, 3])
   np.testing.assert_array_equal(history.actions[:, -1], [0, 0, 3])
   np.testing.assert_array_equal(output.root_value, [0, 7, 7])
-  np.testing.assert_array_equal(output.value, [7, 7, 7])
+  np.testing.assert_array_equal(output.extras["value"], [7, 7, 7])
   np.testing.assert_array_equal(output.action_probs[0], [1, 0, 0, 0])
-  np.testing.assert_array_equal(output.log_prob[:2], [0, 0])
+  assert output.extras["log_probs"][0, 0] == 0
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
@@ -216,7 +218,8 @@ def test_non_finite_network_plays_legal_actions(temperature):
   logits = jnp.tile(LOGITS.at[2].set(jnp.nan), (200, 1))
   broken = PPONetwork(init=lambda key, frames: {}, apply=lambda params, frames: (logits, jnp.zeros(200)))
   history, step = init_history(200, 1, SPEC), timestep([[0, 1, 1, 0]] * 200)
-  _, output = jax.jit(make_policy(broken))({}, {}, history, step, jax.random.PRNGKey(0), temperature)
+  agent = make_ppo(broken, SPEC, 1)
+  _, output = jax.jit(agent.act)(({}, {}), history, step, jax.random.PRNGKey(0), temperature)
   assert set(output.action.tolist()) == ({1, 2} if temperature else {1})
   np.testing.assert_allclose(output.action_probs[0], [0, 0.5, 0.5, 0])
 

@@ -281,7 +281,7 @@ def test_evaluation_is_greedy_without_noise(events):
     # Without random starts, only the ball's column varies, so noise-free episodes often repeat.
     config = configure(f"evaluation.noise_free={noise_free}", "evaluation.max_random_starts=0")
     evaluator = ppo_run.build_evaluator(config, build.env_spec(config))
-    played.append(evaluator.run(state.params, state.net_state, num_episodes=40).num_distinct)
+    played.append(evaluator.run(state.variables, num_episodes=40).num_distinct)
   assert played[0] <= 5
   assert played[1] > 20
 

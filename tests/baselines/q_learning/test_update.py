@@ -9,12 +9,11 @@ import pytest
 
 from moozi.baselines.q_learning.table import empty_table, keys_of, slots_of, values_at
 from moozi.baselines.q_learning.update import Batch, init_state, make_loss, make_update, sample
-from moozi.baselines.q_learning.values import QFunction, make_policy, make_q_function
+from moozi.baselines.q_learning.values import QFunction, make_q_function, make_q_learning
 from moozi.core.config import Config
 from moozi.core.pytree import map_fields, replace
 from moozi.envs.vector import blank_step
 from moozi.io.config import load_config
-from moozi.ops.history import init_history
 from tests.baselines.q_learning.conftest import TABLE, TINY
 from tests.envs.environments import NIM_SPEC
 from tests.fast_jit import fast_jit
@@ -146,20 +145,21 @@ def test_steps_at_an_end_are_not_learned():
   assert table.learn((0, LEFT, 3, 0.0, END, DUMMY)).metrics["q_learning/table_fill"] == 1 / 64
 
 
-# --- policy -------------------------------------------------------------------------------------------
+# --- agent --------------------------------------------------------------------------------------------
 
-POLICY = fast_jit(make_policy(QFunction(lambda key: None, lambda params, frames, legal: params)))
+AGENT = make_q_learning(QFunction(lambda key: None, lambda params, frames, legal: params), NIM_SPEC, 1)
+ACT = fast_jit(AGENT.act)
 
 
 def decide(values, legal, epsilon: float, forced=()):
-  """Returns the policy's output; the batch is filled with copies of the rows, so that it compiles once."""
+  """Returns the agent's decision; the batch is filled with copies of the rows, so that it compiles once."""
   size, width = len(values), 4000
   step = blank_step(NIM_SPEC, width)
   step.legal_actions_mask[:] = np.resize(legal, (width, 4))
-  history, key = init_history(width, 1, NIM_SPEC), jax.random.PRNGKey(0)
+  variables, key = (np.resize(np.float32(values), (width, 4)), {}), jax.random.PRNGKey(0)
   played = np.resize(np.array(forced or -1, np.int32), width)
-  _, output = POLICY(np.resize(np.float32(values), (width, 4)), {}, history, step, key, epsilon, played)
-  return jax.device_get(output) if size == width else map_fields(lambda x: np.asarray(x)[:size], output)
+  _, output = ACT(variables, AGENT.init(width), step, key, epsilon, played)
+  return jax.tree_util.tree_map(lambda x: np.asarray(x)[:size], output)
 
 
 def test_greedy_action_is_the_best_legal_one():

@@ -16,10 +16,10 @@ os.environ |= ONE_CORE  # before JAX is imported
 from experiments.lib.jobs import ROOT
 from experiments.lib.results import write_json
 from experiments.ppo_tuning.ablation import FAST, HERE, START
-from moozi.baselines.ppo.collector import Collector
-from moozi.baselines.ppo.run import Learner, initial_training_state, network_of
-from moozi.envs.vector import make_vector
+from moozi.baselines.ppo.run import Learner, build_collectors, initial_training_state, network_of
+from moozi.baselines.ppo.update import make_segment
 from moozi.io.config import load_config
+from moozi.run import build
 
 GAMES = ("breakout", "asterix", "freeway", "seaquest", "space_invaders")
 ROUNDS = 4
@@ -35,16 +35,16 @@ CASES = {
 def measure(name: str, overrides: tuple[str, ...]) -> dict[str, float]:
   """Returns the microseconds of processor time per environment step, for acting and for the update."""
   config = load_config(ROOT / "config" / f"{name}.yaml", overrides)
-  env = make_vector(config.env.name, config.env.arguments, config.ppo.num_envs, 1)
-  network = network_of(config, env.spec)
-  learner, collector = (
-    Learner(network, config, initial_training_state(config, env.spec)),
-    Collector(network, config, env, 0),
-  )
+  spec = build.env_spec(config)
+  learner = Learner(network_of(config, spec), config, initial_training_state(config, spec))
+  (collector,) = build_collectors(config, spec, None).workers
   times = []
   for _ in range(1 + ROUNDS):
     start = time.process_time()
-    segment, _ = collector.run(learner.state)
+    collector.set_parameters(learner.state.variables, learner.learner_step)
+    steps, result = collector.run(0)
+    after, decision = collector.look_ahead(0)
+    segment = make_segment(steps, result.extras, after, decision.extras)
     acted = time.process_time()
     learner.update(segment, config.ppo.learning_rate)
     times.append((acted - start, time.process_time() - acted))

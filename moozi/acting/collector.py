@@ -3,7 +3,8 @@
 Source: the thesis §4.3.11, Algorithm 2. Departure: fixed-length segments, not whole episodes.
 """
 
-from collections.abc import Callable
+import dataclasses
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -59,13 +60,20 @@ class TrajectoryCollector(Lanes, HeldParameters):
     segment_length: number of vector steps of a segment.
     temperature: that of the segment which starts after so many environment steps.
     seed: seeds the agent's noise and the choice of actions.
+    keep: names of the extras of decisions that its learner needs; `ActingResult.extras` has them.
   """
 
   def __init__(
-    self, agent: Agent, env: VectorEnvironment, segment_length: int, temperature: Schedule, seed: int
+    self,
+    agent: Agent,
+    env: VectorEnvironment,
+    segment_length: int,
+    temperature: Schedule,
+    seed: int,
+    keep: Sequence[str] = (),
   ) -> None:
     super().__init__(env, agent.init(env.num_envs), seed)
-    self._segment_length, self._temperature = segment_length, temperature
+    self._segment_length, self._temperature, self._keep = segment_length, temperature, tuple(keep)
     self._plans_with_rules = agent.plans_with_rules
     self._compiled: KeyedAct = jax.jit(keyed(agent))
 
@@ -87,18 +95,29 @@ class TrajectoryCollector(Lanes, HeldParameters):
     Returns: the segment, [T, B, …] in NumPy, and its metrics.
     """
     temperature = jnp.float32(self._temperature(env_steps))
-    samples = []
+    samples, kept = [], []
     totals: dict[str, float] = {}
     self.begin_segment()
     for _ in range(self._segment_length):
       sample, decision = self._act(temperature)
       for name, value in acting_metrics(sample, decision).items():
         totals[name] = totals.get(name, 0.0) + float(value)
+      kept.append(decision.only(self._keep).extras)
       is_cut = self.step(sample.action)
       samples.append(cut_off(sample, is_cut) if is_cut.any() else sample)
     metrics = {name: total / self._segment_length for name, total in totals.items()}
     metrics["train/temperature"] = float(temperature)
-    return TrajectorySample(**fields_of(stack(samples))), self.result(self.version, metrics)
+    extras = {name: np.stack([row[name] for row in kept]) for name in kept[0]}
+    result = dataclasses.replace(self.result(self.version, metrics), extras=extras)
+    return TrajectorySample(**fields_of(stack(samples))), result
+
+  def look_ahead(self, env_steps: int) -> tuple[BatchedTimeStep, Decision]:
+    """Returns the frames after the last segment and the decision on them, in NumPy; changes nothing.
+
+    The next segment begins with these frames; with the same parameters, also with this decision.
+    """
+    *_, decision = self._decide(jnp.float32(self._temperature(env_steps)))
+    return self.timestep, jax.device_get(decision)
 
   def _decide(self, temperature: Float[Array, ""]) -> tuple[Array, Carry, Decision]:
     position = self._env.positions() if self._plans_with_rules else None

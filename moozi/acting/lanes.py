@@ -6,7 +6,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 
 from moozi.agent.agent import Carry
 from moozi.core.flat_state import State, part, prefixed, tree_of_state, tree_state
@@ -45,6 +45,7 @@ class ActingResult:
       are excluded.
     metrics: scalars about the policy and the environment; has `faults/env_errors` if environments failed.
     past: the games against a past self; None without past selves.
+    extras: the extras of decisions that the collector keeps, [T, B, …] by name.
   """
 
   num_steps: int
@@ -53,6 +54,7 @@ class ActingResult:
   episode_lengths: Int[np.ndarray, "E"]
   metrics: dict[str, float]
   past: PastResult | None = None
+  extras: dict[str, Shaped[np.ndarray, "T B ..."]] = dataclasses.field(default_factory=dict)
 
 
 class Lanes:

@@ -9,7 +9,7 @@ learning is not part of that function; the learner samples from replay.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -19,10 +19,10 @@ from jaxtyping import Array, Bool, Float, Int, PyTree, Shaped, UInt32
 
 from moozi.acting.collector import HeldParameters, Schedule, acting_metrics
 from moozi.acting.lanes import ActingResult
-from moozi.agent.agent import Agent, Carry, keyed
+from moozi.agent.agent import Agent, Carry, Decision, KeyedAct, keyed
 from moozi.core.flat_state import State, tree_of_state, tree_state
 from moozi.core.pytree import fields_of, record, replace
-from moozi.core.records import TrajectorySample
+from moozi.core.records import BatchedTimeStep, TrajectorySample
 from moozi.envs.jax.environment import JaxVectorEnvironment, reset_envs
 from moozi.envs.jax.rules import EnvState, JaxEnvironment
 from moozi.envs.vector import check_actions
@@ -57,6 +57,7 @@ class Segment:
     has_ended: whether a new episode begins in the step after t.
     episode_return, episode_length: those of the episode that ended; valid where `has_ended` is true.
     metrics: scalars by name, means over the T steps.
+    extras: those extras of the decisions that are kept, by name.
   """
 
   steps: dict[str, Shaped[Any, "T B ..."]]
@@ -64,12 +65,15 @@ class Segment:
   episode_return: Float[Any, "T B"]
   episode_length: Int[Any, "T B"]
   metrics: dict[str, Float[Any, ""]]
+  extras: dict[str, Shaped[Any, "T B ..."]]
 
 
 SegmentFn = Callable[[PyTree, RolloutState, Array], tuple[RolloutState, Segment]]
 
 
-def make_segment(agent: Agent, env: JaxEnvironment, segment_length: int) -> SegmentFn:
+def make_segment(
+  agent: Agent, env: JaxEnvironment, segment_length: int, keep: Sequence[str] = ()
+) -> SegmentFn:
   """Returns segment(variables, state, temperature) -> (state, Segment), to be compiled."""
   act = keyed(agent)
 
@@ -97,9 +101,10 @@ def make_segment(agent: Agent, env: JaxEnvironment, segment_length: int) -> Segm
         episode_return=jnp.where(has_ended, 0.0, state.episode_return + reward),
         episode_length=jnp.where(has_ended, 0, state.episode_length + ~timestep.is_last),
       )
-      return state, (steps, has_ended, *ended, acting_metrics(timestep, decision))
+      extras = decision.only(keep).extras
+      return state, (steps, has_ended, *ended, acting_metrics(timestep, decision), extras)
 
-    state, (steps, has_ended, episode_return, episode_length, metrics) = jax.lax.scan(
+    state, (steps, has_ended, episode_return, episode_length, metrics, extras) = jax.lax.scan(
       step, state, length=segment_length
     )
     return state, Segment(
@@ -108,6 +113,7 @@ def make_segment(agent: Agent, env: JaxEnvironment, segment_length: int) -> Segm
       episode_return=episode_return,
       episode_length=episode_length,
       metrics={name: jnp.mean(values) for name, values in metrics.items()},
+      extras=extras,
     )
 
   return segment
@@ -124,13 +130,21 @@ class RolloutCollector(HeldParameters):
   """
 
   def __init__(
-    self, agent: Agent, env: JaxVectorEnvironment, segment_length: int, temperature: Schedule, seed: int
+    self,
+    agent: Agent,
+    env: JaxVectorEnvironment,
+    segment_length: int,
+    temperature: Schedule,
+    seed: int,
+    keep: Sequence[str] = (),
   ) -> None:
     self._temperature, self._env = temperature, env.env
     num_envs = env.num_envs
     self._lead = (segment_length, num_envs)
     # Donates the old state: environments and carries are by far the largest arrays.
-    self._segment = jax.jit(make_segment(agent, env.env, segment_length), donate_argnums=1)
+    self._segment = jax.jit(make_segment(agent, env.env, segment_length, keep), donate_argnums=1)
+    self._plans_with_rules = agent.plans_with_rules
+    self._act: KeyedAct = jax.jit(keyed(agent))
     self._state = RolloutState(
       envs=reset_envs(env.env, env.keys),
       carry=jax.device_put(agent.init(num_envs)),
@@ -167,8 +181,18 @@ class RolloutCollector(HeldParameters):
       episode_returns=segment.episode_return[segment.has_ended].astype(np.float64),
       episode_lengths=segment.episode_length[segment.has_ended].astype(np.int64),
       metrics=metrics,
+      extras=segment.extras,
     )
     return TrajectorySample(**segment.steps, acted_version=version, searched_version=version), result
+
+  def look_ahead(self, env_steps: int) -> tuple[BatchedTimeStep, Decision]:
+    """Returns the frames after the last segment and the decision on them; see `TrajectoryCollector`."""
+    state, temperature = self._state, jnp.float32(self._temperature(env_steps))
+    timestep, position = state.envs.timestep, state.envs.game if self._plans_with_rules else None
+    *_, decision = self._act(
+      self.variables, state.carry, timestep, state.rng_key, temperature, None, position
+    )
+    return jax.device_get((timestep, decision))
 
   def get_state(self) -> State:
     """Returns the state of the environments, the agent's carry and the random key."""

@@ -2,12 +2,12 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 import jax
 
-from moozi.acting.collector import TrajectoryCollector
+from moozi.acting.collector import Schedule, TrajectoryCollector
 from moozi.acting.holding import with_holding
 from moozi.acting.past_selves import PastCollector, with_past
 from moozi.acting.reanalyzer import Reanalyzer
@@ -91,41 +91,66 @@ AnyCollector = TrajectoryCollector | RolloutCollector | PastCollector
 
 
 def build_collector(config: Config, spec: EnvSpec, worker: int, began_at: int = 0) -> AnyCollector:
-  """Returns the collector of a training worker.
+  """Returns the collector of a training worker of MuZero or AlphaZero; see `make_collector`."""
+  planner = config.planners.train
+  temperature = functools.partial(temperature_at, planner.temperature)
+  return make_collector(config, build_agent(config, spec, planner), temperature, worker, began_at)
 
-  If the environment is written in JAX and `workers.rollout` is not "step", it is a compiled rollout. With
-  `opponents.past_share`, it is a PastCollector.
+
+def make_collector(
+  config: Config, agent: Agent, temperature: Schedule, worker: int, began_at: int
+) -> AnyCollector:
+  """Returns the collector of a training worker of an algorithm that learns from replay.
+
+  `workers.num_holding_envs` and `opponents.past_share` wrap the agent; with the latter, the collector is a
+  PastCollector.
 
   Args:
+    agent, temperature: as in `TrajectoryCollector`.
     worker: index of the worker.
     began_at: environment steps of the run when the collector starts. They are part of its seeds, so that a
       restarted worker plays different episodes.
 
-  Raises: UserError: `workers.rollout=scan` is set, and the environment is not written in JAX.
+  Raises: UserError: as `plain_collector`.
   """
-  workers, planner = config.workers, config.planners.train
-  agent = build_agent(config, spec, planner)
-  env = make_training_env(config, workers.num_envs, worker, began_at)
-  seed = child_seed(config.seed, "training_search", worker, began_at)
-  num_past = config.num_past_lanes
+  workers, num_past = config.workers, config.num_past_lanes
   if workers.num_holding_envs:
     agent = with_holding(agent, min(workers.num_holding_envs, workers.num_envs))
   if num_past:
     agent = with_past(agent, num_past)
-  temperature = functools.partial(temperature_at, planner.temperature)
-  collector: AnyCollector
-  if workers.rollout != "step" and isinstance(env, JaxVectorEnvironment):
-    collector = RolloutCollector(agent, env, workers.segment_length, temperature, seed)
-    return PastCollector(collector, num_past) if num_past else collector
-  if workers.rollout == "scan":
-    env.close()
-    raise UserError(f"workers.rollout=scan: {config.env.name} is not written in JAX; must be auto or step")
-  collector = TrajectoryCollector(agent, env, workers.segment_length, temperature, seed)
+  sizes = workers.num_envs, workers.segment_length
+  collector = plain_collector(config, agent, temperature, worker, began_at, *sizes)
   return PastCollector(collector, num_past) if num_past else collector
 
 
+def plain_collector(
+  config: Config,
+  agent: Agent,
+  temperature: Schedule,
+  worker: int,
+  began_at: int,
+  num_envs: int,
+  segment_length: int,
+  keep: Sequence[str] = (),
+) -> TrajectoryCollector | RolloutCollector:
+  """Returns a collector in new environments of the run, without wrappers.
+
+  If the environment is written in JAX and `workers.rollout` is not "step", it is a compiled rollout.
+
+  Raises: UserError: `workers.rollout=scan` is set, and the environment is not written in JAX.
+  """
+  env = make_training_env(config, num_envs, worker, began_at)
+  seed = child_seed(config.seed, "training_search", worker, began_at)
+  if config.workers.rollout != "step" and isinstance(env, JaxVectorEnvironment):
+    return RolloutCollector(agent, env, segment_length, temperature, seed, keep)
+  if config.workers.rollout == "scan":
+    env.close()
+    raise UserError(f"workers.rollout=scan: {config.env.name} is not written in JAX; must be auto or step")
+  return TrajectoryCollector(agent, env, segment_length, temperature, seed, keep)
+
+
 def make_training_env(config: Config, num_envs: int, worker: int, began_at: int) -> VectorEnvironment:
-  """Returns the environments of a training worker; the arguments are as in `build_collector`."""
+  """Returns the environments of a training worker; the arguments are as in `plain_collector`."""
   workers = config.workers
   return make_vector(
     config.env.name,
@@ -248,6 +273,6 @@ def build_collectors(config: Config, spec: EnvSpec, state: RunState | None) -> C
 
 
 def build_reanalyzer(config: Config, spec: EnvSpec, worker: int, began_at: int = 0) -> Reanalyzer:
-  """Returns the reanalyzer of reanalyze worker `worker`; `began_at` is as in `build_collector`."""
+  """Returns the reanalyzer of reanalyze worker `worker`; `began_at` is as in `make_collector`."""
   seed = child_seed(config.seed, "reanalyze", worker, began_at)
   return Reanalyzer(build_model(config, spec), config, spec, seed)

@@ -155,7 +155,13 @@ def _parts(config: Config, spec: EnvSpec) -> dict[str, Callable[[Sizes], float]]
     "evaluation": _evaluation,
   }
   if config.algorithm == "q_learning" and config.q_learning.kind == "table":
-    parts["the table"] = lambda s: s["q_learning.capacity"] * (2 * _FLOAT * num_actions + 16)
+
+    def table(s: Sizes) -> float:
+      return s["q_learning.capacity"] * (2 * _FLOAT * num_actions + 16)
+
+    parts["the table"] = table
+    if config.num_past_lanes:
+      parts["the past selves"] = lambda s: s["opponents.pool_size"] * table(s)
   if config.searches:
     num_lanes = "workers.num_envs"
     parts["the search"] = lambda s: search(s, s[num_lanes], s["planners.train.num_simulations"])

@@ -2,14 +2,20 @@
 
 import collections
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from moozi.acting.collector import HeldParameters
+from moozi.acting.collector import HeldParameters, TrajectoryCollector
+from moozi.acting.rollout import RolloutCollector
+from moozi.agent.agent import Decision, make_agent
 from moozi.core.records import TrajectorySample
+from moozi.envs.jax.environment import JaxVectorEnvironment
 from moozi.io.config import load_config
 from moozi.run import build
 from tests.acting.parameters import random_parameters
+from tests.envs.jax.toys import make_walk
 from tests.tiny_run import TINY
 
 
@@ -166,3 +172,37 @@ def test_averages_are_renewed_with_a_known_version():
   held.set_parameters(({"w": np.ones(1)}, {"mean": np.ones(1)}), 3)
   params, averages = held.variables
   assert (params["w"].item(), averages["mean"].item(), held.version) == (1, 1, 3)
+
+
+@pytest.mark.parametrize("kind", [TrajectoryCollector, RolloutCollector])
+def test_extras_and_the_step_after(kind):
+  """A collector keeps the named extras; `look_ahead` gives the next segment's first decision."""
+  env, length = make_walk(max_episode_steps=4, length=6), 5
+
+  def decide(variables, history, timestep, key, temperature, position):
+    legal = jnp.asarray(timestep.legal_actions_mask)
+    drawn = jax.random.categorical(key, jnp.where(legal, 0.0, -jnp.inf))
+    values = variables + jnp.sum(history.frames, axis=(1, 2, 3, 4)) + temperature
+    extras = {"frames": history.frames, "values": values, "other": values}
+    return Decision(action=drawn, action_probs=jnp.float32(legal), root_value=values, extras=extras)
+
+  vector = JaxVectorEnvironment(env, [5, 6, 7])
+  agent = make_agent(decide, env.spec, 2)
+  collector = kind(
+    agent, vector, length, lambda env_steps: env_steps / 100, 0, ["frames", "values", "absent"]
+  )
+  for i in range(2):
+    collector.set_parameters(np.float32(i), i)
+    before, decision = collector.look_ahead(200 * i)
+    segment, result = collector.run(200 * i)
+    assert set(result.extras) == {"frames", "values"}
+    assert result.extras["frames"].shape == (length, 3, 2, *env.spec.frame_shape)
+    np.testing.assert_array_equal(result.extras["frames"][:, :, -1], segment.frame)
+    live = ~segment.is_last | segment.is_truncated
+    np.testing.assert_array_equal(np.where(live, result.extras["values"], 0), segment.root_value)
+    assert result.metrics["train/temperature"] == 2 * i
+    assert set(result.metrics) >= {"train/reward", "train/last_share"}
+    assert not [name for name in result.metrics if name.startswith("search/")]
+    np.testing.assert_array_equal(before.frame, segment.frame[0])
+    np.testing.assert_array_equal(decision.action, segment.action[0])
+    np.testing.assert_array_equal(decision.extras["values"], result.extras["values"][0])

@@ -91,7 +91,7 @@ def test_collectors_use_the_setting(monkeypatch):
 @pytest.mark.parametrize(
   ("settings", "message"),
   [
-    (["algorithm=q_learning"], "num_holding_envs=1 needs algorithm=muzero, not q_learning"),
+    (["algorithm=ppo"], "num_holding_envs=1 needs algorithm=muzero or q_learning, not ppo"),
     (["offline.trajectories=there", "offline.fraction=1"], "num_holding_envs=1: no worker acts"),
   ],
 )

@@ -11,6 +11,7 @@ from moozi.acting.rollout import RolloutCollector
 from moozi.agent.agent import Agent, Decision
 from moozi.core.pytree import fields_of
 from moozi.core.records import TrajectorySample
+from moozi.envs import registry
 from moozi.envs.jax.environment import JaxVectorEnvironment
 from moozi.envs.vector import blank_step
 from moozi.io.config import load_config
@@ -123,9 +124,16 @@ class TestCount:
 
 
 @pytest.mark.slow
-def test_scan_equals_step():
-  config = load_config(None, [*TINY, "workers.num_envs=6", "opponents.past_share=0.7"])
-  env = make_nim()
+@pytest.mark.parametrize("algorithm", ["muzero", "alphazero"])
+def test_scan_equals_step(algorithm):
+  options = [f"algorithm={algorithm}", "targets.unroll_steps=0"] if algorithm == "alphazero" else []
+  name = "pgx:tic_tac_toe" if options else "tests.envs.environments:make_nim"
+  if options:
+    pytest.importorskip("pgx")
+  config = load_config(
+    None, [*TINY, *options, f"env.name={name}", "workers.num_envs=6", "opponents.past_share=0.7"]
+  )
+  env = registry.make_jax_env(name) if options else make_nim()
   spec, num_past = env.spec, config.num_past_lanes
   agent = with_past(build.build_agent(config, spec, config.planners.train), num_past)
   params, net_state = random_parameters(config, spec)

@@ -569,10 +569,3 @@ def test_trajectories_errors(refused, stored, tmp_path):
   assert "cut or altered" in refused("trajectories", stored.parent)
   assert "no such folder" in refused("trajectories", tmp_path / "nowhere")
   assert "trajectories.save=true" in refused("trajectories", make_run(tmp_path).path)
-
-
-def test_ppo_has_no_trajectories(refused, config_file, tmp_path):
-  assert "trajectories.save=true needs algorithm=muzero" in refused(
-    "train", config_file, "algorithm=ppo", "trajectories.save=true"
-  )
-  assert not (tmp_path / "runs").exists()

@@ -157,7 +157,6 @@ def test_every_key_has_a_description():
       {"targets": {"search_value_age": 9}, "reanalyze": {"ratio": 0.5}, "chance": {"codes": 2}},
       "targets.search_value_age=9: must be null with chance.codes=2",
     ),
-    ({"algorithm": "ppo", "trajectories": {"save": True}}, "needs algorithm=muzero or alphazero, not ppo"),
     (
       {"algorithm": "ppo", "evaluation": {"network": "target"}},
       "evaluation.network=target: algorithm=ppo has no target network; must be online",

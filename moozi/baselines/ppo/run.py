@@ -13,13 +13,25 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from moozi.acting.collector import TrajectoryCollector
+from moozi.acting.rollout import RolloutCollector
+from moozi.agent.agent import Agent
 from moozi.baselines.players import check_frame, check_players, refuse_search
-from moozi.baselines.ppo.collector import Collector
 from moozi.baselines.ppo.network import PPONetwork, make_network, make_ppo
-from moozi.baselines.ppo.update import TERMS, PPOState, Segment, init_state, learning_rate_at, make_round
+from moozi.baselines.ppo.update import (
+  KEPT,
+  TERMS,
+  PPOState,
+  Segment,
+  init_state,
+  learning_rate_at,
+  make_round,
+  make_segment,
+)
 from moozi.core.actor_report import ActorReport
 from moozi.core.config import Config
 from moozi.core.errors import EnvError, NotFiniteError, SegmentError
+from moozi.core.records import BatchedTimeStep, TrajectorySample
 from moozi.core.seeds import child_seed
 from moozi.core.spec import EnvSpec
 from moozi.evaluation.evaluator import EvaluationResult, Evaluator
@@ -27,7 +39,7 @@ from moozi.learning.learner import to_jax, to_numpy
 from moozi.learning.non_finite import NonFiniteGuard
 from moozi.replay.validation import AddResult, Refusals
 from moozi.run import build
-from moozi.run.events import Acted, Event, Faulted, Updated
+from moozi.run.events import Acted, Collected, Event, Faulted, Updated
 from moozi.run.session import RunInputs, Session
 from moozi.run.state import RunState
 
@@ -52,6 +64,10 @@ def initial_training_state(config: Config, spec: EnvSpec) -> PPOState:
   return init_state(network_of(config, spec), config.ppo, spec, key)
 
 
+def build_agent(config: Config, spec: EnvSpec) -> Agent:
+  return make_ppo(network_of(config, spec), spec, config.ppo.history_length)
+
+
 def build_evaluator(config: Config, spec: EnvSpec, num_simulations: int | None = None) -> Evaluator:
   """Builds an evaluator of the most probable actions, or of sampled ones if `evaluation.noise_free` is false.
 
@@ -59,8 +75,7 @@ def build_evaluator(config: Config, spec: EnvSpec, num_simulations: int | None =
   """
   refuse_search(config, num_simulations)
   temperature = 0.0 if config.evaluation.noise_free else 1.0
-  agent = make_ppo(network_of(config, spec), spec, config.ppo.history_length)
-  return Evaluator(agent, temperature, config, spec, build.make_test_env(config))
+  return Evaluator(build_agent(config, spec), temperature, config, spec, build.make_test_env(config))
 
 
 class Learner:
@@ -130,7 +145,7 @@ class PPO:
     self._learner = Learner(network, config, training)
     self._evaluator = build_evaluator(config, spec)
     self._refusals = Refusals(config.replay.max_refused_segments)
-    self._collectors = build.restore_collectors(lambda at: [_build_collector(network, config, at)], state)
+    self._collectors = build_collectors(config, spec, state)
     (self._collector,) = self._collectors.workers
     self.message = f"PPO, one process{self._collectors.message}"
 
@@ -150,7 +165,9 @@ class PPO:
     learning_rate = learning_rate_at(self._config.ppo, self.env_steps, self._config.max_env_steps)
     self.session.phase("compiling acting")
     try:
-      segment, acted = self._collector.run(self._learner.state)
+      self._collector.set_parameters(self._learner.state.variables, self.learner_steps)
+      steps, acted = self._collector.run(self.env_steps)
+      after, decision = self._collector.look_ahead(self.env_steps)
     except Exception:
       # The segment is lost. The saved state therefore has no environments, and a resumed run resets them.
       if self.env_steps:
@@ -167,14 +184,18 @@ class PPO:
 
     # A segment that is not finite is refused, as in MuZero's replay, and the environments are reset.
     try:
-      self._collector.check(segment)
+      check(steps, after)
     except ValueError as error:
       yield from self._refuse(str(error), acted.num_steps)
       return
     self._refusals.end(0)
+    if self._config.trajectories.save:
+      # After a refused segment the environments were reset, so the next one begins with first steps.
+      yield Collected(**self.session.counters(), segment=steps, first_lane=0, follows=True)
 
     self.session.phase("compiling the update")
     try:
+      segment = make_segment(steps, acted.extras, after, decision.extras)
       metrics = self._learner.update(segment, learning_rate)
     except NotFiniteError as error:
       yield from self.session.roll_back(self, error, self._learner.set_state)
@@ -214,6 +235,27 @@ class PPO:
     return {}
 
 
-def _build_collector(network: PPONetwork, config: Config, began_at: int) -> Collector:
-  env = build.make_training_env(config, config.ppo.num_envs, 0, began_at)
-  return Collector(network, config, env, child_seed(config.seed, "training_search", 0, began_at))
+Collector = TrajectoryCollector | RolloutCollector
+
+
+def build_collectors(config: Config, spec: EnvSpec, state: RunState | None) -> build.Collectors[Collector]:
+  """Returns the only collector, in `ppo.num_envs` environments; restores that of `state`."""
+  agent, ppo = build_agent(config, spec), config.ppo
+
+  def build_all(began_at: int) -> list[Collector]:
+    sizes = ppo.num_envs, ppo.segment_length
+    return [build.plain_collector(config, agent, lambda env_steps: 1.0, 0, began_at, *sizes, KEPT)]
+
+  return build.restore_collectors(build_all, state)
+
+
+def check(steps: TrajectorySample, after: BatchedTimeStep) -> None:
+  """Validates the newest steps, from which all updates of a round learn, and the step after them.
+
+  The bootstrap value is computed from the frame after the segment. Raises: ValueError: a reward or a frame is
+  not finite.
+  """
+  for name in ("last_reward", "frame"):
+    arrays = [np.asarray(getattr(part, name)) for part in (steps, after)]
+    if any(x.dtype.kind == "f" and not np.isfinite(x).all() for x in arrays):
+      raise ValueError(f"{name} is not finite")

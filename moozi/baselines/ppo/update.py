@@ -9,11 +9,12 @@ options of the environment; `moozi.core.config.ppo` lists all nine. Departures:
   - An update in which one of TERMS is not finite is skipped and counted (`faults/skipped_updates`).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Float32, Int, Int32, PyTree, Shaped, UInt32
 
@@ -22,9 +23,11 @@ from moozi.agent.update import repeat
 from moozi.baselines.ppo.network import PPONetwork, log_prob_of, masked_log_probs
 from moozi.core.config.ppo import PPOConfig
 from moozi.core.pytree import map_fields, record, replace
+from moozi.core.records import BatchedTimeStep, TrajectorySample
 from moozi.core.spec import EnvSpec
 from moozi.core.types import AnyArray
 from moozi.ops.history import init_history
+from moozi.ops.players import player_sign
 
 Scalars = dict[str, Float[Array, ""]]
 
@@ -71,7 +74,7 @@ class Segment:
     frames: o_{t-L+1} … o_t in the spec's dtype; zero before the episode's start.
     legal_actions_mask: the legal actions on frame t.
     action: the action on frame t.
-    log_prob: log probability of the action under the policy that acted.
+    log_prob: log probability of the action under the policy that acted; 0 on a last frame.
     value: the network's value of frame t; has one more row, for the frame after the segment.
     is_live: false on a last frame; the environment discards the action on it, and the sample is masked.
     reward: the reward that follows frame t, in environment units.
@@ -89,6 +92,46 @@ class Segment:
   is_last: Bool[AnyArray, "*T B"]
   is_truncated: Bool[AnyArray, "*T B"]
   sign: Float32[AnyArray, "*T B"]
+
+
+KEPT = ("frames", "log_probs", "value")
+"""The extras of PPO's decisions that a segment has."""
+
+
+def make_segment(
+  steps: TrajectorySample,
+  extras: Mapping[str, Shaped[np.ndarray, "T B ..."]],
+  after: BatchedTimeStep,
+  extras_after: Mapping[str, Shaped[np.ndarray, "B ..."]],
+) -> Segment:
+  """Returns a segment in NumPy.
+
+  Where an environment failed, its steps end with a truncated frame, and the next episode begins after it
+  (`acting.collector.cut_off`). If this frame is the first of the segment, the last step of the segment before
+  had its bootstrap value.
+
+  Args:
+    steps: T acted steps of B environments.
+    extras: KEPT of their decisions.
+    after: the step after them, with the extras of a decision on it.
+  """
+
+  def next_(name: str) -> np.ndarray:
+    return np.concatenate([getattr(steps, name)[1:], np.asarray(getattr(after, name))[None]])
+
+  log_prob = np.take_along_axis(extras["log_probs"], steps.action[..., None], axis=-1)[..., 0]
+  return Segment(
+    frames=extras["frames"],
+    legal_actions_mask=steps.legal_actions_mask,
+    action=steps.action,
+    log_prob=np.where(steps.is_last, np.float32(0), log_prob),
+    value=np.concatenate([extras["value"], extras_after["value"][None]]),
+    is_live=~steps.is_last,
+    reward=next_("last_reward"),
+    is_last=next_("is_last"),
+    is_truncated=next_("is_truncated"),
+    sign=player_sign(steps.to_play, next_("to_play")),
+  )
 
 
 @record

@@ -78,7 +78,7 @@ class Batch:
 
 
 def sample(replay: ReplayBuffer, num_batches: int, batch_size: int) -> Batch:
-  """Draws U batches from replay, whose steps have a `root_value` of 0 (`run.Collector`).
+  """Draws U batches from replay, whose steps have a `root_value` of 0 (`run.without_values`).
 
   Raises: ValueError: no step is eligible.
   """

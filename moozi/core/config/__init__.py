@@ -308,7 +308,7 @@ class WorkersConfig(Section):
   segment_length: PositiveInt = Field(16, description="number of vector steps in one call of a worker")
   rollout: Literal["auto", "scan", "step"] = Field(
     "auto",
-    description="scan: one compiled rollout (environments written in JAX; not for baselines); step: "
+    description="scan: one compiled rollout (environments written in JAX); step: "
     "environment and search alternate; auto: scan where possible, which excludes max_random_starts above 0",
   )
   max_random_starts: NonNegativeInt = Field(
@@ -613,19 +613,15 @@ class Config(Section):
 
   @model_validator(mode="after")
   def _fits(self) -> "Config":
-    if not self.searches and self.workers.rollout == "scan":
-      raise ValueError(
-        f"workers.rollout=scan: algorithm={self.algorithm} plays step by step; must be auto or step"
-      )
     self._check_networks()
     starts = self.workers.max_random_starts
     if starts and self.workers.rollout == "scan":
       raise ValueError(f"workers.max_random_starts={starts}: must be 0 with workers.rollout=scan")
     holding = self.workers.num_holding_envs
     muzero, searching = ("muzero",), ("muzero", "alphazero")
+    off_policy = (*searching, "q_learning")
     for key, is_used, algorithms in (
-      ("trajectories.save=true", self.trajectories.save, searching),
-      (f"workers.num_holding_envs={holding}", holding > 0, muzero),
+      (f"workers.num_holding_envs={holding}", holding > 0, ("muzero", "q_learning")),
       (f"offline.trajectories={self.offline.trajectories}", self.offline.trajectories is not None, searching),
       (f"learner.extra_losses={list(self.learner.extra_losses)}", bool(self.learner.extra_losses), searching),
       ("learner.symmetries=true", self.learner.symmetries, searching),
@@ -637,7 +633,7 @@ class Config(Section):
       # Replay has frames, but the true rules continue from positions.
       (f"reanalyze.ratio={self.reanalyze.ratio:g}", self.reanalyze.ratio > 0, muzero),
       (f"chance.codes={self.chance.codes}", self.chance.codes > 0, muzero),
-      (f"opponents.past_share={self.opponents.past_share:g}", self.opponents.past_share > 0, muzero),
+      (f"opponents.past_share={self.opponents.past_share:g}", self.opponents.past_share > 0, off_policy),
     ):
       if is_used and self.algorithm not in algorithms:
         raise ValueError(f"{key} needs algorithm={' or '.join(algorithms)}, not {self.algorithm}")

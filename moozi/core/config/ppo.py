@@ -45,8 +45,8 @@ class PPOConfig(Section):
 
   PPO also reads seed, max_env_steps, max_wall_s, env, run, evaluation (except resources), checkpoint,
   logging (except the two keys of histograms), callbacks, workers.max_env_faults, workers.env_timeout_s,
-  workers.max_random_starts, replay.max_refused_segments, and scalar_transform with value_loss=categorical.
-  It reads no other keys.
+  workers.max_random_starts, workers.rollout, trajectories, replay.max_refused_segments, and
+  scalar_transform with value_loss=categorical. It reads no other keys.
   """
 
   num_envs: PositiveInt = Field(4, description="number of environments; Atari: 8")

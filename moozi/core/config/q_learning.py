@@ -18,7 +18,7 @@ class QLearningConfig(Section):
   unroll_steps steps cannot be drawn; 1 suffices); learner.batch_size, updates_per_call and
   samples_per_step, and with a network also optimizer, learning_rate, weight_decay, max_grad_norm,
   target_update_period, target_decay and max_skipped_updates; the section replay; the section workers except
-  rollout and resources; and what PPO reads of the other sections.
+  resources; and what PPO reads of the other sections.
   """
 
   kind: Literal["table", "network"] = Field(

@@ -1,4 +1,4 @@
-"""Tests of PPO's collector and trainer."""
+"""Tests of PPO's segments and trainer."""
 
 import dataclasses
 
@@ -6,10 +6,10 @@ import jax
 import numpy as np
 import pytest
 
+from moozi.acting.collector import TrajectoryCollector
 from moozi.baselines.ppo import run as ppo_run
-from moozi.baselines.ppo.collector import Collector
 from moozi.baselines.ppo.network import make_network, masked_log_probs
-from moozi.baselines.ppo.update import Segment, generalized_advantages, init_state
+from moozi.baselines.ppo.update import KEPT, Segment, generalized_advantages, init_state, make_segment
 from moozi.core.config import Config
 from moozi.core.errors import EnvError, NotFiniteError, SegmentError, UserError
 from moozi.core.pytree import replace
@@ -36,6 +36,19 @@ def run(*overrides: str, **kwargs) -> list[Event]:
   return list(ppo_run.run(RunInputs(config, build.env_spec(config), **kwargs)))
 
 
+def collector_in(env, config: Config) -> TrajectoryCollector:
+  agent = ppo_run.build_agent(config, env.spec)
+  return TrajectoryCollector(agent, env, config.ppo.segment_length, lambda env_steps: 1.0, 0, KEPT)
+
+
+def collect(collector: TrajectoryCollector, state):
+  """Returns (segment, result, the steps, the step after them) of the next steps."""
+  collector.set_parameters(state.variables, int(state.learner_step))
+  steps, acted = collector.run(0)
+  after, decision = collector.look_ahead(0)
+  return make_segment(steps, acted.extras, after, decision.extras), acted, steps, after
+
+
 def final_training(events: list[Event]):
   return final_state(events).training
 
@@ -46,13 +59,12 @@ def test_random_starts_change_the_first_frames():
   for starts in (0, 3):
     corridor = ("env.name=tiny:corridor", "env.kwargs.length=9", "ppo.num_envs=16")
     config = configure(*corridor, f"workers.max_random_starts={starts}")
-    network = ppo_run.network_of(config, build.env_spec(config))
-    collector = ppo_run._build_collector(network, config, 0)
+    (collector,) = ppo_run.build_collectors(config, build.env_spec(config), None).workers
     distinct.append(len(np.unique(collector.timestep.frame.reshape(16, -1), axis=0)))
   assert distinct[0] == 1 < distinct[1]
 
 
-# --- collector ----------------------------------------------------------------------------------------
+# --- segments -----------------------------------------------------------------------------------------
 
 
 class Watched(SyncVectorEnvironment):
@@ -84,8 +96,8 @@ def collected():
   # Larger weights make the policy far from uniform.
   state = jax.tree_util.tree_map(lambda x: x * 30 if x.ndim == 2 else x, state)
   env = Watched(make_vector(config.env.name, config.env.kwargs, 4, 0))
-  collector = Collector(network, config, env, 0)
-  return network, state, env.shown, [collector.run(state) for _ in range(2)]
+  collector = collector_in(env, config)
+  return network, state, env.shown, [collect(collector, state)[:2] for _ in range(2)]
 
 
 @pytest.mark.slow
@@ -389,7 +401,7 @@ def test_env_that_fails_after_a_refused_segment_leaves_a_last_state(monkeypatch)
     raise EnvError("the environment failed")
 
   config, received = configure(FAULTY, "env.kwargs.how=nan"), []
-  monkeypatch.setattr(Collector, "reset", fail)
+  monkeypatch.setattr(TrajectoryCollector, "reset", fail)
   with pytest.raises(EnvError):
     received.extend(ppo_run.run(RunInputs(config, build.env_spec(config))))
   last = received[-1]
@@ -405,14 +417,14 @@ def test_non_finite_frames_are_refused(length, is_in_it):
   network = make_network(config.ppo.network, spec)
   state = init_state(network, config.ppo, spec, jax.random.PRNGKey(3))
   env = make_vector(config.env.name, {"how": "nan_frame", "episode": 0}, 4, 0)
-  collector = Collector(network, config, env, 0)
-  segment, _ = collector.run(state)
+  collector = collector_in(env, config)
+  segment, _, steps, after = collect(collector, state)
   assert np.isfinite(segment.frames).all() != is_in_it
   with pytest.raises(ValueError, match="frame is not finite"):
-    collector.check(segment)
+    ppo_run.check(steps, after)
   collector.reset()
-  segment, _ = collector.run(state)
-  collector.check(segment)
+  segment, _, steps, after = collect(collector, state)
+  ppo_run.check(steps, after)
   assert np.isfinite(segment.value).all()
 
 
@@ -440,10 +452,10 @@ def test_initial_bias(kind):
 def test_unsupported_environments_are_refused():
   hidden = dataclasses.replace(NIM_SPEC, is_perfect_information=False)
   with pytest.raises(UserError, match=r"algorithm=ppo: self-play needs a game without hidden information"):
-    next(ppo_run.run(RunInputs(configure(), hidden)))
-  with pytest.raises(UserError, match=r"nature_conv: .* 36×36.* 10×5"):
-    run("ppo.network.kind=nature_conv")
+    ppo_run.check_env(configure(), hidden)
   config = configure()
+  with pytest.raises(UserError, match=r"nature_conv: .* 36×36.* 10×5"):
+    ppo_run.check_env(configure("ppo.network.kind=nature_conv"), build.env_spec(config))
   with pytest.raises(UserError, match=r"--simulations=9: .* does not search"):
     ppo_run.build_evaluator(config, build.env_spec(config), 9)
 
@@ -458,9 +470,9 @@ def test_failed_environment_truncates_its_episode():
   state = init_state(network, config.ppo, spec, jax.random.PRNGKey(3))
   workers = config.workers
   env = make_vector(config.env.name, {}, 4, 0, workers.max_env_faults, workers.env_timeout_s)
-  collector = Collector(network, config, env, 0)
-  segment, acted = collector.run(state)
-  assert segment.is_last[:, 0].tolist() == [t in (8, 13, 14) for t in range(16)]
+  collector = collector_in(env, config)
+  segment, acted, *_ = collect(collector, state)
+  assert segment.is_last[:, 0].tolist() == [t in (8, 13) for t in range(16)]
   assert segment.is_truncated[:, 0].tolist() == [t == 13 for t in range(16)]
   assert segment.is_live[:, 0].tolist() == [t not in (9, 14) for t in range(16)]
   advantage = np.asarray(generalized_advantages(segment, config.ppo))
@@ -469,5 +481,5 @@ def test_failed_environment_truncates_its_episode():
   assert acted.metrics["faults/env_errors"] == 4
   assert acted.episode_returns.tolist() == [9.0] * 4
   # The truncated episode's rewards are not added to the next return.
-  _, then = collector.run(state)
+  _, then, *_ = collect(collector, state)
   assert (then.episode_returns.tolist(), then.episode_lengths.tolist()) == ([9.0] * 4, [9] * 4)

@@ -129,10 +129,6 @@ def test_start_from_muzero_is_refused(config_file, runs, refused):
     ("ppo.network.kind=nature_conv", "at least 36×36"),
     ("algorithm=pppo", "algorithm"),
     ("ppo.gae_lambda=2", "ppo.gae_lambda=2: must be less than or equal to 1"),
-    (
-      "workers.rollout=scan",
-      "workers.rollout=scan: algorithm=ppo plays step by step; must be auto or step",
-    ),
   ],
 )
 def test_invalid_settings_are_refused(config_file, runs, refused, override, error_text):

@@ -94,9 +94,9 @@ def test_epsilon_is_annealed():
 def test_unsupported_environments_are_refused():
   hidden = dataclasses.replace(NIM_SPEC, is_perfect_information=False)
   with pytest.raises(UserError, match="algorithm=q_learning: self-play needs a game without hidden"):
-    next(q_run.run(RunInputs(configure(), hidden)))
+    q_run.check_env(configure(), hidden)
   with pytest.raises(UserError, match=r"q_learning\.network\.kind=nature_conv: .* 36×36.* 10×5"):
-    run("q_learning.network.kind=nature_conv")
+    q_run.check_env(configure("q_learning.network.kind=nature_conv"), build.env_spec(configure()))
   table = configure("q_learning.kind=table", "q_learning.network.kind=nature_conv")
   q_run.check_env(table, build.env_spec(table))  # a table has no network
   config = configure()
@@ -114,7 +114,6 @@ def test_unsupported_environments_are_refused():
       "evaluation.network=target: q_learning.kind=table has no target network; must be online",
     ),
     ("workers.network=target", "workers.network=target: q_learning.kind=table"),
-    ("workers.rollout=scan", "workers.rollout=scan: algorithm=q_learning plays step by step"),
     ("targets.unroll_steps=0", "targets.unroll_steps=0: must be at least 1 with algorithm=q_learning"),
     ("learner.symmetries=true", "learner.symmetries=true needs algorithm="),
     ("reanalyze.ratio=0.5", "reanalyze.ratio=0.5 needs algorithm=muzero"),

@@ -18,15 +18,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from moozi.acting.reanalyzer import Reanalyzer
 from moozi.agent import planner
 from moozi.core import plugins
 from moozi.core.config import Config
 from moozi.core.errors import one_line
 from moozi.io.checkpoints import expected_of, list_checkpoints, load_checkpoint
+from moozi.io.metrics import read_metrics
 from moozi.io.run_directory import RunDirectory
 from moozi.run import build
-from moozi.run.events import Finished, StateReady, Updated
-from moozi.training import start
+from moozi.run.events import Finished, Reanalyzed, StateReady, Updated
+from moozi.training import checks
 from tests.envs import hostile
 from tests.tiny_run import RESUMABLE
 
@@ -45,6 +47,7 @@ SETTINGS = (
   "learner.extra_losses=[own]",
   "callbacks=[own]",
   "reanalyze.ratio=0.5",
+  "reanalyze.batch_size=16",
   "evaluation.period_env_steps=64",
   "evaluation.num_envs=4",
   "workers.max_env_faults=3",
@@ -64,6 +67,7 @@ class Switch(hostile._Odd):
     """Takes a case: `place` is odd `times` times, after `since` calls of it in the middle of the run."""
     super().__init__(place, value, since)
     self._left, self._has_state, self._is_on = times, False, False
+    self.has_reanalyzed = False
 
   def off(self) -> None:
     self.set("none", None, 0, 0)
@@ -78,6 +82,7 @@ class Switch(hostile._Odd):
     """A callback of the run."""
     self._is_on |= self._has_state and isinstance(event, Updated)
     self._has_state |= isinstance(event, StateReady)
+    self.has_reanalyzed |= isinstance(event, Reanalyzed)
     return self("callback", None)
 
 
@@ -188,7 +193,7 @@ def shared():
   patch.setattr(build, "build_policy", by_text(build.build_policy, own))
   patch.setattr(build, "build_model", by_text(build.build_model, own))
   patch.setattr(build, "make_update_many", by_text(build.make_update_many, lambda model, *rest: own(*rest)))
-  patch.setattr(start, "check_plugins", by_text(start.check_plugins, own))
+  patch.setattr(checks, "check_plugins", by_text(checks.check_plugins, own))
   # The optimizer's state and the parameters are donated to the update, so each run has copies.
   initial = by_text(lambda *given: jax.device_get(make_state(*given)), own)
   make_state = build.initial_training_state
@@ -242,6 +247,7 @@ def template(config: Config) -> Any:
 def check(train, cli, name: str, place: str, value: Any, since: int, times: float) -> None:
   switch.set(place, value, since, times)
   path, status, err = train(name)
+  has_reanalyzed = switch.has_reanalyzed
   switch.off()
   assert "Traceback" not in err
   assert status in (0, 2), (status, err)
@@ -259,6 +265,7 @@ def check(train, cli, name: str, place: str, value: Any, since: int, times: floa
     status, _, err = cli("train", "--resume", path)
     assert (status, "error" in err) == (0, False), err
   assert list_checkpoints(directory.checkpoints_path)[-1].env_steps == 192
+  assert has_reanalyzed or switch.has_reanalyzed
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -311,3 +318,26 @@ def test_a_callback_that_panics_at_any_event(train, cli, index):
   else:
     assert (status, "error" in err) == (0, False), err
   assert directory.read_summary()["env_steps"] == 192
+
+
+def test_a_search_that_fails_in_reanalyze_leaves_a_last_checkpoint(train, cli, monkeypatch):
+  """An update that fails leaves no parameters to save, but a search does."""
+  run, calls = Reanalyzer.run, itertools.count()
+
+  def fails(self, positions):
+    if next(calls) == 2:
+      raise ValueError(
+        "INTERNAL: CpuCallback error calling callback: Traceback (most recent call last):\n"
+        '  File "a", line 1\n'
+        "ValueError: no"
+      )
+    return run(self, positions)
+
+  monkeypatch.setattr(Reanalyzer, "run", fails)
+  path, status, err = train("dm_env")
+  assert (status, err) == (2, "moozi: error: ValueError: no\n")
+  directory = RunDirectory.open(path)
+  last = list(read_metrics(directory.metrics_path))[-1]["env_steps"]
+  assert list_checkpoints(directory.resume_path)[-1].env_steps == last
+  status, _, err = cli("train", "--resume", path)
+  assert (status, "error" in err) == (0, False), err

@@ -22,10 +22,10 @@ TEMPLATE = """\
 
 <!-- Made by `python scripts/make_results_page.py`; do not edit it. -->
 
-Every figure is from a run whose configuration, metrics and evaluation are in the repository. No run of these
-tables used a GPU; [gpu](../experiments/gpu/README.md) has runs on an NVIDIA H200. Minutes are on one core for
-MinAtar, 2048, Connect Four, Othello, Go and Atari, and on two shared cores for CartPole, tic-tac-toe and Kuhn
-poker. The linked pages have the commands, all conditions, and the attempts that failed.
+Every figure is from a run whose configuration, metrics and evaluation are in the repository. The runs of the
+first two sections used no GPU; [gpu](../experiments/gpu/README.md) has runs on an NVIDIA H200. Minutes are on
+one core for MinAtar, 2048, Connect Four, Othello, Go and Atari, and on two shared cores for CartPole,
+tic-tac-toe and Kuhn poker. The linked pages have the commands, all conditions, and the attempts that failed.
 
 ## MinAtar
 
@@ -57,9 +57,9 @@ evaluations of Atari have 8 simulations per search unless the row states another
 
 ## Lab notes
 
-Each question has an experiment, whose page has the table, the command and the conditions. Seeds are the
-fewest and the most of its variants. *Former* settings differ from those of the present configurations, as the
-page says.
+Each question has an experiment, whose page has the table, the command and the conditions. The column seeds
+has the smallest and the largest number of seeds of a variant. *Former* settings differ from those of the
+present configurations, as the page says.
 
 {questions}
 

@@ -181,9 +181,9 @@ def test_reanalyze_page_has_the_ratios_of_its_experiment():
     return means[game, f"reanalyze_more{suffix}"] / means[game, f"plain{suffix}"]
 
   text = words_of("docs/reanalyze.md")
-  assert f"{ratio('breakout'):.1f} times the return on Breakout" in text
+  assert f"| Breakout | uniform | {ratio('breakout'):.1f} |" in text
   by_rank, uniform = ratio("space_invaders"), ratio("space_invaders", "_uniform")
-  assert f"{by_rank:.2f} times the return with sampling by rank, and {uniform:.1f} times with uniform" in text
+  assert f"| Space Invaders | by rank | {by_rank:.2f} | | Space Invaders | uniform | {uniform:.1f} |" in text
 
 
 @pytest.mark.slow

@@ -172,10 +172,12 @@ def read_chain(path: Path) -> list[dict]:
     if not isinstance(base, str) or not base:
       raise UserError(f"{current}: {BASE_KEY}={base!r:.60}: must be the path of a YAML file")
     relative = current.parent / base
-    known = _names()
-    if not os.path.lexists(relative) and base not in known and "\0" not in base:
-      raise _no_such_config(f"{current}: {BASE_KEY}: {base}", base, known)
-    current = relative if os.path.lexists(relative) else known.get(base, relative)
+    if not os.path.lexists(relative):
+      known = _names()
+      if base not in known and "\0" not in base:
+        raise _no_such_config(f"{current}: {BASE_KEY}: {base}", base, known)
+      relative = known.get(base, relative)
+    current = relative
 
 
 def _names() -> dict[str, Path]:

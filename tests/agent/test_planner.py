@@ -167,6 +167,7 @@ def test_q_range_floor_suppresses_noise(config):
   assert distance[1e-8] > 0.15
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", [PUCT, GUMBEL.noise_free()], ids=["puct", "gumbel"])
 def test_root_prior_temperature_divides_the_logits(config):
   config = config.model_copy(update={"q_range_floor": 0.5})

@@ -139,6 +139,7 @@ def test_all_kinds_of_observation_act_alike(runs, agent):
   assert done
 
 
+@pytest.mark.slow
 def test_first_step_resets_the_history(agent):
   env = agent.make_env(seed=1)
   step = env.reset()

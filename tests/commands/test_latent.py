@@ -21,7 +21,8 @@ def played(monkeypatch, paths):
   monkeypatch.setattr(latent, "_paths", lambda *_: paths)
 
 
-@pytest.mark.parametrize("kind", ["catch", pytest.param("board", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", ["catch", "board"])
+@pytest.mark.slow
 def test_latent(runs, cli, tmp_path, kind):
   out = tmp_path / "out"
   status, shown, _ = cli("latent", runs[kind], "--out", out, "--episode", "1", "--unroll", "3")

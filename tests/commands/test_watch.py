@@ -51,6 +51,7 @@ def test_return_is_the_agents(runs, cli):
     assert value == (reward if is_agents else -reward)
 
 
+@pytest.mark.slow
 def test_return_in_self_play_is_that_of_an_evaluation(cli, tmp_path):
   """The seat alternates."""
   run = make_run(tmp_path, "own", *PPO, "env.name=open_spiel:tic_tac_toe", "evaluation.opponent=self")

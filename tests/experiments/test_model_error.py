@@ -113,9 +113,10 @@ def test_equal_seeds_give_equal_errors(rules):
   ("overrides", "message"),
   [
     (("env.name=open_spiel:kuhn_poker",), "must have neither chance nor hidden information"),
-    (
+    pytest.param(
       ("env.name=open_spiel:tic_tac_toe", "algorithm=alphazero", "targets.unroll_steps=0"),
       "algorithm=alphazero has no model",
+      marks=pytest.mark.slow,
     ),
   ],
 )

@@ -61,7 +61,7 @@ def jitted(model: Model) -> Model:
   [
     ("conv_latent", "layer"),
     pytest.param("mlp", "batch", marks=pytest.mark.slow),
-    ("resnet", "batch"),
+    pytest.param("resnet", "batch", marks=pytest.mark.slow),
     pytest.param("mlp", "layer", marks=pytest.mark.slow),
     pytest.param("mlp", "none", marks=pytest.mark.slow),
   ],

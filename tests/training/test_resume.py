@@ -337,6 +337,7 @@ def test_altered_environments_refuse_a_resume_that_changes_nothing(cli, run):
   assert files() == before
 
 
+@pytest.mark.slow
 def test_a_restart_does_not_begin_from_nothing_if_checkpoints_are_damaged(run):
   directory = RunDirectory.open(run)
   arguments = directory.load_config(), env_spec("tiny:catch"), directory

@@ -264,6 +264,7 @@ def test_content_security_policy(tmp_path):
   assert all(address.startswith("data:") for address in addresses)
 
 
+@pytest.mark.slow
 def test_long_episode_stays_small(tmp_path):
   episode = make_episode(SPEC, num_frames=301, num_simulations=50)
   # All frames are made equal, because random ones, unlike those of a game, do not compress.

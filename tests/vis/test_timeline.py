@@ -62,6 +62,7 @@ def test_other_kinds_have_colors():
   assert set(list(colors.values())[1:]) == set(module._OTHER_COLORS)
 
 
+@pytest.mark.slow
 def test_many_actors_and_odd_names():
   names = [f"a kind with a long name $\\frac$ {i}" for i in range(12)]
   track = [stretch(0, 12, *((name, i, i + 1) for i, name in enumerate(names)))]

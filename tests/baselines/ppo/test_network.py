@@ -230,6 +230,7 @@ def test_masked_log_probs_have_finite_gradients():
   np.testing.assert_allclose(grads, [[0.5, 0.0, -0.5]], atol=1e-6)
 
 
+@pytest.mark.slow
 def test_records_defined_before_jax_are_traced():
   program = (
     "import sys, moozi.core.records as records\n"

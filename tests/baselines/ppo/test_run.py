@@ -409,7 +409,8 @@ def test_env_that_fails_after_a_refused_segment_leaves_a_last_state(monkeypatch)
   assert (last.is_final, last.state.collectors) == (True, ())
 
 
-@pytest.mark.parametrize(("length", "is_in_it"), [pytest.param(8, True, marks=pytest.mark.slow), (5, False)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("length", "is_in_it"), [(8, True), (5, False)])
 def test_non_finite_frames_are_refused(length, is_in_it):
   """In the first episode of each environment, frame 5 is NaN."""
   config = configure(FAULTY, f"ppo.segment_length={length}", "ppo.history_length=3")

@@ -69,6 +69,7 @@ def resumed_equals(whole: list[Event], *options: str) -> None:
   assert rest[0] == rest[1]
 
 
+@pytest.mark.slow
 def test_table_resumes_to_the_bit(events):
   resumed_equals(events, TABLE)
 

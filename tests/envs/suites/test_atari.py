@@ -159,6 +159,7 @@ def num_start_frames(game):
 # --- no-ops, sticky actions, seeds ----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_noops_are_uniform_from_1_and_follow_from_the_seed():
   env = registry.make("atari:Pong", seed=0, max_noops=3)
 
@@ -221,6 +222,7 @@ def test_emulator_is_made_at_the_first_reset(monkeypatch):
   assert loaded == ["pong"]
 
 
+@pytest.mark.slow
 def test_games_resume_to_the_bit():
   """The restored environments replay the current games: no-ops, sticky actions and lost lives."""
   kwargs = {"sticky_action_prob": 0.25, "frame_size": 42}

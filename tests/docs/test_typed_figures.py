@@ -80,7 +80,7 @@ def test_questions_have_the_measured_rates_and_memory():
   text = words_of("docs/faq.md")
   assert f"made {min(rates):,.0f} to {max(rates):,.0f} steps per second on two cores" in text
   assert len(pong) == 3
-  assert f"three runs of Pong {min(pong):,.0f} to {max(pong):,.0f} on one core" in text
+  assert f"three runs of Pong made {min(pong):,.0f} to {max(pong):,.0f} on one core" in text
   memory = json.loads((EXPERIMENTS / "replay_memory" / "results.json").read_text())
   sizes = {name: figure["bytes_a_step"] for name, figure in memory.items()}
   minatar = [size for name, size in sizes.items() if name.startswith("minatar:")]

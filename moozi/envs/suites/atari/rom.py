@@ -43,7 +43,7 @@ class Options(Section):
   fire_on_reset: bool = Field(
     False,
     description="play actions 1 and 2 after each reset and each lost life, if action 1 fires and there are "
-    "more than two actions; as in baselines",
+    "more than two actions; as in OpenAI Baselines",
   )
   clip_rewards: bool = Field(False, description="in training, clip rewards to their sign: -1, 0 or 1")
   max_episode_steps: PositiveInt | None = Field(

@@ -1,4 +1,4 @@
-"""`python -m moozi` is `moozi`."""
+"""Runs the program `moozi` for `python -m moozi`."""
 
 from moozi.cli import main
 

@@ -1,4 +1,6 @@
-"""Starts Ray or connects to a cluster, and raises errors where Ray would wait silently.
+"""Starts Ray or connects to a cluster, and checks that the cluster has the resources of the actors.
+
+Where Ray would wait silently, this module raises an error of one line.
 
 A cluster that this module starts listens on loopback only and has no dashboard.
 """

@@ -3,8 +3,8 @@
 Every call of an actor returns a future. The driver keeps a bounded number of calls in flight at each actor,
 reacts to the results as they complete, and requests evaluations and checkpoints when they are due. Functions
 that take the `Context` make the calls and react to results: `segments` for acting, `updates` for learning,
-`reanalyze`, `testing`, and `states` for checkpoints. `failures` restarts actors. `run.local` is the same
-algorithm in one process.
+`reanalyze`, `testing`, and `states` for checkpoints. `failures` restarts actors, and `observing` requests
+their reports. `run.local` runs the same algorithm in one process.
 """
 
 import contextlib

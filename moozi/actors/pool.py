@@ -1,8 +1,8 @@
 """Starts the actors of a run, finds them by name, and restarts them after a failure.
 
 Ray's own restart would only run an actor's constructor again. The pool also passes the state from which an
-actor continues: new seeds to a worker, the last snapshot to replay, the newest checkpoint to the parameter
-server.
+actor continues: new seeds to a worker, the last snapshot to replay, the newest checkpoint (before the first,
+the initial state) to the parameter server.
 """
 
 import collections

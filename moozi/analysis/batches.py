@@ -1,4 +1,4 @@
-"""Calls of a compiled function on many rows."""
+"""Calls a compiled function on any number of rows, in batches of one size."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

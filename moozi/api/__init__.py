@@ -1,1 +1,1 @@
-"""The Python API: training, runs, agents and searches. The package `moozi` exports it."""
+"""The Python API, which the package `moozi` exports (docs/api.md)."""

@@ -1,4 +1,4 @@
-"""Opens runs for reading, for the API and the commands."""
+"""Opens runs for reading, checks arguments, and writes output files, for the API and the commands."""
 
 import contextlib
 import os

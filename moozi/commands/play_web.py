@@ -1,7 +1,7 @@
 """The server of `moozi play --web`: one game on a page, on 127.0.0.1 only.
 
-Requests whose Host or Origin is not this server are refused, so that other pages in the browser cannot send
-moves.
+Requests whose Host is not this server, or that have the Origin of another page, are refused, so that other
+pages in the browser cannot send moves.
 """
 
 import contextlib

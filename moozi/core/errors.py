@@ -1,4 +1,7 @@
-"""Errors for the user. Each message is one line with the key, the value, and the allowed values."""
+"""Errors for the user, and the text of other errors as one line.
+
+The message of a UserError is one line with the key, the value, and what is allowed.
+"""
 
 import contextlib
 import re
@@ -18,7 +21,7 @@ class RunError(UserError):
 
 
 class ProcessLostError(RunError):
-  """A process of Ray ended, without which the run cannot continue; it can be resumed."""
+  """A process of Ray without which the run cannot continue has ended; the run can be resumed."""
 
 
 class NotFiniteError(RunError):
@@ -55,11 +58,11 @@ class EnvHung(BaseException):
 
 
 class EnvMakeError(UserError):
-  """An environment could not be made again for another seed; a guard replaces it."""
+  """An environment could not be made again for another seed; a guard replaces the environment."""
 
 
 class EnvValueError(UserError):
-  """An environment returned a number that is not finite, or a step of a wrong form; a guard replaces it."""
+  """An environment returned a number that is not finite, or a malformed step; a guard replaces it."""
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""The specification of an environment, the only source of its shapes and names (YAML has none)."""
+"""The specification of an environment, the only source of its shapes and names (a configuration has none)."""
 
 import dataclasses
 import math

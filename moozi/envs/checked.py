@@ -1,4 +1,4 @@
-"""One environment whose faults end a command in one line, where no guard replaces it."""
+"""An environment whose errors become one line, for commands in which no guard replaces it."""
 
 import contextlib
 import logging

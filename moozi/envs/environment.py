@@ -1,4 +1,4 @@
-"""Interfaces of one environment and of several stepped together, and an adapter for bare rules.
+"""Interfaces of one environment, of several stepped together and of bots, and an adapter for bare rules.
 
 A `Game` holds rules only. `GameEnvironment` adds what every environment needs: action checks, seeds, a step
 cap, the kinds of end, and the reset on the step after an end.

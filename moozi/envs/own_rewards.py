@@ -1,4 +1,4 @@
-"""Counts the rewards of an environment itself in evaluation, where wrappers change them in training."""
+"""In evaluation, adds up the rewards that an environment returns before wrappers change them."""
 
 import contextlib
 import math

@@ -1,4 +1,4 @@
-"""Players of a game's seats: the interface, and the wrapper of a user's player."""
+"""Players of a game's seats: their interfaces, bots as players, and the wrapper of a user's player."""
 
 import re
 from collections.abc import Callable
@@ -31,7 +31,7 @@ class Player(Protocol):
 
 @runtime_checkable
 class Observer(Protocol):
-  """A player that also receives the moves of the others; the method is optional."""
+  """A player that also receives the moves of the others; a player need not have this method."""
 
   def observe(
     self, observation: Shaped[np.ndarray, "H W C"], legal: Bool[np.ndarray, "E"], action: int

@@ -1,4 +1,4 @@
-"""Finds environments by name, `library:game`, and checks their options."""
+"""Lists and makes environments by name, `library:game`, and checks their options."""
 
 import dataclasses
 import difflib

@@ -1,4 +1,4 @@
-"""Writes metrics: one JSON object per tick in metrics.jsonl, and the same scalars to TensorBoard."""
+"""Writes and reads metrics: one JSON object per tick in metrics.jsonl; the same scalars for TensorBoard."""
 
 import contextlib
 import json

@@ -4,6 +4,7 @@ Compiled functions (`io.compilation_cache`) and the files of Weights & Biases an
 elsewhere.
 
 config.yaml      the resolved configuration
+config_until_*   the configuration until a resume at this environment step changed it
 metrics.jsonl    one JSON object per tick
 events.out.*     the same scalars as TensorBoard events, which TensorBoard shows under the run's name
 checkpoints/     the last few checkpoints, the best one, and milestones

@@ -1,4 +1,4 @@
-"""Handles full disks: append-only files that write again later, and a guard that lets the run continue."""
+"""Handles full disks: append-only files that repeat failed writes, and a guard that lets the run continue."""
 
 import collections
 import contextlib

@@ -1,4 +1,4 @@
-"""Building blocks of networks: norms, residual blocks, heads. Haiku modules."""
+"""The Haiku modules that networks are made of: norms, residual blocks and heads."""
 
 import haiku as hk
 import jax

@@ -1,4 +1,4 @@
-"""The light network for few cores: convolutions into a latent vector, dense layers after it."""
+"""The representation of the light network for few cores: convolutions, and a dense layer to a vector."""
 
 import haiku as hk
 import jax
@@ -47,7 +47,7 @@ class UnpaddedConv(hk.Module):
 
 
 class ConvLatentRepresentation(hk.Module):
-  """h: one 3×3 convolution, relu, flatten, dense, `normalize_latent`.
+  """h: a 3×3 convolution (strided ones for large frames), relu, flatten, dense, `normalize_latent`.
 
   If the frame is at least 3×3, the convolution is unpadded. It still covers the border cells, and the dense
   layer of a 10×10 frame has a third less work.

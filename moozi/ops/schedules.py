@@ -1,4 +1,4 @@
-"""Schedules over environment steps."""
+"""The temperature of acting as a schedule over environment steps."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""The replay buffer: stores steps, draws them by priority, and makes training targets. Imports no JAX.
+"""The replay buffer: stores steps, draws them with a sampler, and makes training targets. Imports no JAX.
 
 Source: thesis 4.3.14; docs/rules.md describes segments, lanes and targets.
 """

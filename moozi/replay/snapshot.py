@@ -1,7 +1,7 @@
 """Snapshots of replay for checkpoints: a small head, and the stored steps in blocks. Imports no JAX.
 
-A block is a range of ring positions in all lanes. Few blocks change between two checkpoints, and a snapshot
-copies only those.
+A block is a range of ring positions in all lanes. A snapshot copies only the blocks that have changed since
+the previous one.
 """
 
 import dataclasses

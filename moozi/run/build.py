@@ -1,4 +1,5 @@
-"""Builds the parts of a run from its configuration: model, policy, learner, collectors, replay, evaluator."""
+"""Builds the parts of a run from its configuration: environments, model, rules, policy, learner, collectors,
+replay, evaluator and reanalyzer."""
 
 import dataclasses
 import functools

@@ -1,8 +1,8 @@
 """Ends a command at a stop signal.
 
 Python's own handler of Ctrl-C raises KeyboardInterrupt between any two instructions. While a C extension is
-being imported, the error ends the process with SIGSEGV, or is ignored. SIGTERM would end a command without
-cleaning up.
+being imported, this error may end the process with SIGSEGV, or be ignored. Without a handler, SIGTERM ends a
+command without cleaning up.
 """
 
 import _thread

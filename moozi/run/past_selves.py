@@ -2,9 +2,9 @@
 
 Source: Berner et al. 2019 (OpenAI Five), opponent sampling. There, 20% of the games are against past selves,
 which are drawn with probabilities proportional to exp(quality). A new past self starts with the largest
-quality in the pool. If the current agent beats past self i, its quality falls by η / (N · p_i). Departures:
-the size of the pool is limited; each draw is for one round, in which a worker plays one game in each of its
-lanes with a past self.
+quality in the pool. If the current agent beats past self i, that self's quality falls by η / (N · p_i).
+Departures: the size of the pool is limited; each draw is for one round, in which a worker plays one game in
+each of its lanes with a past self.
 """
 
 import dataclasses

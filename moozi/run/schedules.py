@@ -7,7 +7,7 @@ from moozi.core.flat_state import State
 
 
 class Every:
-  """A schedule that is due each time a count reaches another multiple of `period`; never if it is None."""
+  """A schedule that is due each time a count reaches another multiple of `period`. None: never due."""
 
   def __init__(self, period: float | None, start: float = 0.0) -> None:
     self._period = period

@@ -1,7 +1,8 @@
 """Acknowledges a stop signal at once, on standard error.
 
 Python runs a signal's handler in the main thread, between two Python instructions. While XLA compiles, the
-handler may wait half a minute. `acknowledged` and `blocked` set no handlers: they only acknowledge it.
+handler may wait half a minute. `acknowledged` and `blocked` set no handlers: they only acknowledge the
+signal.
 """
 
 import contextlib

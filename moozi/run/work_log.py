@@ -30,7 +30,7 @@ _MAX_SPANS = 20_000  # maximum number of spans of one actor between two reports
 
 
 class WorkLog:
-  """Logs one actor's calls. With `keeps_spans`, keeps the newest 20,000 spans between two reports.
+  """Logs one actor's calls. With `keeps_spans`, keeps at most the newest 20,000 spans between two reports.
 
   `clock` returns seconds. The default is `time.time`, which all processes of a machine share.
   """

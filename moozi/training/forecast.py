@@ -1,4 +1,4 @@
-"""Estimates how many environment steps a run with a time limit will make on this machine."""
+"""Estimates the environment steps that a run makes until its time limit, if that comes first."""
 
 from collections.abc import Callable
 
@@ -8,7 +8,7 @@ _PERIOD_S = 20.0
 
 
 class Forecast:
-  """Gives one note per start or resume of a run, from the rate of its first 20 seconds of learning.
+  """Gives at most one note per start or resume of a run, from the rate of its first 20 seconds of learning.
 
   Args:
     note: receives the text.

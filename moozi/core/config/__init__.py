@@ -38,7 +38,7 @@ from moozi.core.config.section import (
 
 
 class RunConfig(Section):
-  """The run's folder."""
+  """The run's name, and the folder of all runs."""
 
   name: str | None = Field(None, description="folder under run.dir; null: named by environment and time")
   dir: str = Field("runs", description="folder of all runs")
@@ -148,7 +148,7 @@ class ScalarTransformConfig(Section):
 
 
 class TargetsConfig(Section):
-  """Lengths of history L, unroll K and bootstrap n. The thesis: L=4, K=5, n=10, discount 0.997."""
+  """Training targets. The thesis has L=4, K=5, n=10 and a discount of 0.997."""
 
   history_length: PositiveInt = Field(1, description="L: frames, with their actions, that the network sees")
   unroll_steps: NonNegativeInt = Field(
@@ -233,7 +233,7 @@ class LearningRateConfig(Section):
 
 
 class LearnerConfig(Section):
-  """Loss, optimizer and update. The thesis, 4.3.8, defines the loss coefficients."""
+  """Loss, optimizer, updates and augmentation. The thesis, 4.3.8, defines the loss coefficients."""
 
   batch_size: PositiveInt = Field(256, description="number of targets in one update")
   updates_per_call: PositiveInt = Field(8, description="number of updates per call of the parameter server")
@@ -299,7 +299,7 @@ class LearnerConfig(Section):
 
 
 class WorkersConfig(Section):
-  """Training workers."""
+  """Training workers and their environments."""
 
   num_workers: PositiveInt = Field(
     1, description="number of training workers; with runtime=local they act in turn"
@@ -412,7 +412,7 @@ class CheckpointConfig(Section):
 
 
 class LoggingConfig(Section):
-  """Metrics and display."""
+  """Metrics, experiment trackers and display."""
 
   period_s: PositiveFloat = Field(5.0, description="seconds between two lines (ticks) in metrics.jsonl")
   tensorboard: bool = Field(True, description="also write TensorBoard's files, with histograms and GIFs")

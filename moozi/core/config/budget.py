@@ -1,4 +1,4 @@
-"""The number of learner steps that a configuration's run makes."""
+"""The number of learner steps of a run that takes all of its environment steps."""
 
 from typing import TYPE_CHECKING
 

@@ -59,7 +59,7 @@ def _path_of_mask(space: Any) -> tuple[str, ...]:
 
 
 class MaskReader:
-  """Reads masks from the first of these that there is.
+  """Reads masks from the first of these places that the environment has.
 
   1. the entry `action_mask` of a Dict observation
   2. `info["action_mask"]`

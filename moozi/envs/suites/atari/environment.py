@@ -1,8 +1,9 @@
 """One Atari game on an emulator, with the usual preprocessing.
 
-A game starts with up to 30 no-ops. Each action is repeated for four frames. A frame is the pixelwise maximum
-of the last two screens, as uint8: 84 by 84 in grey, or 96 by 96 in colour as in MuZero. The agent stacks the
-history. In training a lost life ends the episode, and the next reset continues the game.
+By default a game starts with 1 to 30 no-ops, and each action is repeated for four frames. A frame is the
+pixelwise maximum of the last two screens, as uint8; by default it is grey and 84 by 84, and in colour 96 by
+96 as in MuZero. The agent stacks the history. In training a lost life ends the episode, unless
+`episodic_life` is false, and the next reset continues the game.
 
 Frames equal those of gymnasium.wrappers.AtariPreprocessing, pixel for pixel, including terminal frames. If
 the game ends before the last two screens are read, the terminal frame shows earlier screens.

@@ -1,7 +1,7 @@
 """Simplest: the first player chooses a number from 1 to 4, then the second player does.
 
 If the numbers match, the second player wins; otherwise the first player does. The second player sees the
-first player's number, so optimal play always wins from the second seat, and the first seat then always loses.
+first player's number, so with optimal play the second player always wins.
 
 Source: Duvall, RLAIT: a Reinforcement Learning Artificial Intelligence Testbed, section 2.4.1. Departures:
 none.

@@ -155,7 +155,7 @@ def _ppo_seconds(part: str, config: Config, spec: EnvSpec, min_s: float) -> floa
 
   def learn() -> None:
     nonlocal state
-    state, *output = make(state, segment, rate)
+    state, output = make(state, (segment, rate))
     jax.block_until_ready(output)
 
   return call_seconds(learn, min_s, min_calls=2)[0] / (segment.action.size * settings.num_epochs)

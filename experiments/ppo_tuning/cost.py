@@ -16,7 +16,7 @@ os.environ |= ONE_CORE  # before JAX is imported
 from experiments.lib.jobs import ROOT
 from experiments.lib.results import write_json
 from experiments.ppo_tuning.ablation import FAST, HERE, START
-from moozi.baselines.ppo.run import Learner, build_collectors, initial_training_state, network_of
+from moozi.baselines.ppo.run import build_collectors, build_learner
 from moozi.baselines.ppo.update import make_segment
 from moozi.io.config import load_config
 from moozi.run import build
@@ -36,17 +36,17 @@ def measure(name: str, overrides: tuple[str, ...]) -> dict[str, float]:
   """Returns the microseconds of processor time per environment step, for acting and for the update."""
   config = load_config(ROOT / "config" / f"{name}.yaml", overrides)
   spec = build.env_spec(config)
-  learner = Learner(network_of(config, spec), config, initial_training_state(config, spec))
+  learner = build_learner(config, spec)
   (collector,) = build_collectors(config, spec, None).workers
   times = []
   for _ in range(1 + ROUNDS):
     start = time.process_time()
-    collector.set_parameters(learner.state.variables, learner.learner_step)
+    collector.set_parameters(*learner.parameters())
     steps, result = collector.run(0)
     after, decision = collector.look_ahead(0)
     segment = make_segment(steps, result.extras, after, decision.extras)
     acted = time.process_time()
-    learner.update(segment, config.ppo.learning_rate)
+    learner.advance((segment, config.ppo.learning_rate), segment.is_live.size)
     times.append((acted - start, time.process_time() - acted))
   # The first round compiles.
   acting, update = (1e6 * min(column) / config.ppo.round_steps for column in zip(*times[1:], strict=True))

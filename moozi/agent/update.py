@@ -82,12 +82,12 @@ class UpdateOutput:
   """The output of one update, or of U updates with a leading axis U.
 
   Attributes:
-    value_error: see `LossAux`. Where it is not finite, replay keeps the old priority.
+    value_error: see `LossAux`. Where it is not finite, replay keeps the old priority. None without replay.
     bad_term: index in `terms_of` of the first term that is not finite (the update is skipped), or ALL_FINITE.
   """
 
   metrics: dict[str, Float[Array, ""]]
-  value_error: Float32[Array, "*U B"]
+  value_error: Float32[Array, "*U B"] | None
   bad_term: Int32[Array, "*U"]
 
 

@@ -4,7 +4,7 @@ Source: thesis 4.3.9, 4.3.15.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -26,7 +26,7 @@ class Learner:
     state: the initial state.
     update_many: a compiled function of U updates, such as a result of `agent.update.make_update_many`. It
       donates the state.
-    terms: names of the metrics that each update checks, in order.
+    guard: counts the skipped updates.
     config: the run's configuration.
     spec: the environment's specification.
   """
@@ -35,7 +35,7 @@ class Learner:
     self,
     state: TrainingState,
     update_many: Callable[[TrainingState, Any], tuple[TrainingState, UpdateOutput]],
-    terms: Sequence[str],
+    guard: NonFiniteGuard,
     config: Config,
     spec: EnvSpec,
   ) -> None:
@@ -43,8 +43,7 @@ class Learner:
     self._rolled_back_at = 0
     self._target_update_period = config.learner.target_update_period
     self._update_many = update_many
-    limit = config.learner.max_skipped_updates
-    self._guard = NonFiniteGuard(terms, limit, f"learner.max_skipped_updates={limit}")
+    self._guard = guard
     self._has_histograms = config.logging.parameter_histograms
     self._config, self._spec = config, spec
 
@@ -53,36 +52,47 @@ class Learner:
     """The version of the parameters; see `TrainingState`."""
     return int(self._state.learner_step)
 
+  def advance(self, batch: Any, num_samples: int) -> tuple[UpdateOutput, dict[str, float]]:
+    """Makes the U updates of one call.
+
+    Args:
+      batch: the second argument of `update_many`.
+      num_samples: number of samples from which the updates learn.
+
+    Returns:
+      The output, in NumPy, and metrics: those of the output (means over U), `learner/samples_per_s`, and
+      `faults/not_finite_<name>`, the number of updates that were skipped because of the guard's term <name>.
+
+    Raises: NotFiniteError: the guard allows no more consecutive skipped updates. Skipped updates do not
+      change the parameters.
+    """
+    start, first_step = time.perf_counter(), self.learner_step
+    self._state, output = self._update_many(self._state, batch)
+    output = jax.device_get(output)
+    elapsed = time.perf_counter() - start
+    metrics = {name: float(value) for name, value in output.metrics.items()}
+    metrics["learner/samples_per_s"] = num_samples / elapsed
+    return output, metrics | self._guard.count(output.bad_term, first_step)
+
   def update(self, targets: Any) -> tuple[Priorities, dict[str, float]]:
-    """Makes U updates in one call.
+    """Makes U updates from targets of replay.
 
     Args:
       targets: U batches of B targets, [U, B, …]: a TrainTarget, or the targets of another algorithm, which
         have its fields `slot`, `sequence`, `importance_ratio`, `acted_version` and `searched_version`.
 
-    Returns:
-      New priorities of all U·B targets, and metrics (means over U). `faults/skipped_updates` counts the
-      skipped updates. `faults/not_finite_<name>` counts the updates that were skipped because of the term
-      <name> of `terms`.
-
-    Raises: NotFiniteError: `learner.max_skipped_updates` consecutive updates were skipped. Skipped updates do
-      not change the parameters.
+    Returns: new priorities of all U·B targets, and the metrics of `advance` and of the targets' ages.
+    Raises: NotFiniteError: as `advance`.
     """
-    start = time.perf_counter()
     first_step = self.learner_step
     age = first_step - targets.acted_version.astype(np.float64)
     search_age = first_step - targets.searched_version.astype(np.float64)
-    self._state, output = self._update_many(self._state, targets)
-    output = jax.device_get(output)
-    elapsed = time.perf_counter() - start
-    metrics = {name: float(value) for name, value in output.metrics.items()}
+    output, metrics = self.advance(targets, targets.slot.size)
     metrics |= {
       "replay/target_age_updates": float(age.mean()),
       "replay/search_age_updates": float(search_age.mean()),
       "replay/searched_again_share": float(np.mean(targets.searched_version != targets.acted_version)),
-      "learner/samples_per_s": targets.slot.size / elapsed,
     }
-    metrics |= self._guard.count(output.bad_term, first_step)
     delta = np.asarray(output.value_error, np.float32).reshape(-1)
     return Priorities(
       slot=targets.slot.reshape(-1), sequence=targets.sequence.reshape(-1), delta=delta

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Int
 
+from moozi.core.config import LearnerConfig
 from moozi.core.errors import NotFiniteError
 
 _log = logging.getLogger("moozi.learner")
@@ -56,3 +57,9 @@ class NonFiniteGuard:
     if excess is not None:
       raise NotFiniteError(excess, {"skipped_updates": counts.total(), **counts})
     return {f"faults/{name}": count for name, count in counts.items()}
+
+
+def guard_of(config: LearnerConfig, terms: Sequence[str]) -> NonFiniteGuard:
+  """Returns the guard of updates from replay, with the limit `learner.max_skipped_updates`."""
+  limit = config.max_skipped_updates
+  return NonFiniteGuard(terms, limit, f"learner.max_skipped_updates={limit}")

@@ -28,6 +28,7 @@ from moozi.envs.true_rules import TrueRules
 from moozi.envs.vector import make_vector
 from moozi.evaluation.evaluator import Evaluator, evaluation_planner
 from moozi.learning.learner import Learner
+from moozi.learning.non_finite import guard_of
 from moozi.nn.model import Model, make_model
 from moozi.ops.scalar_transform import ScalarTransform
 from moozi.ops.schedules import temperature_at
@@ -74,7 +75,8 @@ def build_agent(config: Config, spec: EnvSpec, planner: PlannerConfig) -> Agent:
 def build_learner(config: Config, spec: EnvSpec) -> Learner:
   """Returns the learner, with a seed derived from the run's seed."""
   update_many = make_update_many(build_model(config, spec), config, spec)
-  return Learner(initial_training_state(config, spec), update_many, terms_of(config), config, spec)
+  guard = guard_of(config.learner, terms_of(config))
+  return Learner(initial_training_state(config, spec), update_many, guard, config, spec)
 
 
 def initial_training_state(config: Config, spec: EnvSpec) -> TrainingState:

@@ -12,7 +12,7 @@ class RunState:
   """The state of a run between two steps of its loop.
 
   Attributes:
-    training: the TrainingState (with PPO the PPOState) as NumPy arrays.
+    training: the TrainingState as NumPy arrays.
     progress: flat state of counters and schedules; if empty, a new run starts from `training`.
     replay: the replay buffer's content; if None, replay starts empty.
     collectors: one flat state per training worker; empty if they were not saved. A resumed run then resets

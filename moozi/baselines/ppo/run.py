@@ -1,4 +1,4 @@
-"""PPO in one process: the learner, and the trainer that `run.session` drives.
+"""PPO in one process: its parts, and the trainer that `run.session` drives.
 
 Source: Huang et al. 2022, core detail 1 (fixed-length segments of vectorized environments). Departure: the
 step after an episode's end only resets the environment and gives no sample. It counts as an environment step,
@@ -6,23 +6,20 @@ as with MuZero.
 """
 
 import contextlib
-import time
 from collections.abc import Generator, Iterator, Mapping
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from moozi.acting.collector import TrajectoryCollector
 from moozi.acting.rollout import RolloutCollector
 from moozi.agent.agent import Agent
+from moozi.agent.update import TrainingState
 from moozi.baselines.players import check_frame, check_players, refuse_search
 from moozi.baselines.ppo.network import PPONetwork, make_network, make_ppo
 from moozi.baselines.ppo.update import (
   KEPT,
   TERMS,
-  PPOState,
-  Segment,
   init_state,
   learning_rate_at,
   make_round,
@@ -35,7 +32,7 @@ from moozi.core.records import BatchedTimeStep, TrajectorySample
 from moozi.core.seeds import child_seed
 from moozi.core.spec import EnvSpec
 from moozi.evaluation.evaluator import EvaluationResult, Evaluator
-from moozi.learning.learner import to_jax, to_numpy
+from moozi.learning.learner import Learner
 from moozi.learning.non_finite import NonFiniteGuard
 from moozi.replay.validation import AddResult, Refusals
 from moozi.run import build
@@ -58,8 +55,8 @@ def network_of(config: Config, spec: EnvSpec) -> PPONetwork:
   )
 
 
-def initial_training_state(config: Config, spec: EnvSpec) -> PPOState:
-  """Returns the PPOState with which the run's learner begins."""
+def initial_training_state(config: Config, spec: EnvSpec) -> TrainingState:
+  """Returns the TrainingState with which the run's learner begins."""
   key = jax.random.PRNGKey(child_seed(config.seed, "learner"))
   return init_state(network_of(config, spec), config.ppo, spec, key)
 
@@ -78,47 +75,12 @@ def build_evaluator(config: Config, spec: EnvSpec, num_simulations: int | None =
   return Evaluator(build_agent(config, spec), temperature, config, spec, build.make_test_env(config))
 
 
-class Learner:
-  """Holds the PPOState and updates it.
-
-  Args:
-    state: the initial state; it is copied.
-  """
-
-  def __init__(self, network: PPONetwork, config: Config, state: PPOState) -> None:
-    self._updates = make_round(network, config.ppo)
-    self._num_epochs = config.ppo.num_epochs
-    # All updates of a round use the same samples, so the limit counts rounds.
-    limit = config.ppo.max_skipped_rounds
-    bound = f"ppo.max_skipped_rounds={limit}"
-    self._skipped = NonFiniteGuard(TERMS, limit * config.ppo.round_updates, bound)
-    self.state: PPOState = to_jax(state)
-
-  @property
-  def learner_step(self) -> int:
-    """Number of updates made, including skipped updates."""
-    return int(self.state.learner_step)
-
-  def update(self, segment: Segment, learning_rate: float) -> dict[str, float]:
-    """Makes a round of updates.
-
-    Returns: `make_round`'s scalars, those of `NonFiniteGuard.count`, and `learner/samples_per_s`.
-    Raises: NotFiniteError: all updates of `ppo.max_skipped_rounds` rounds were skipped. These rounds did not
-      change the parameters.
-    """
-    start, first_step = time.perf_counter(), self.learner_step
-    self.state, metrics, bad_term = self._updates(self.state, segment, jnp.float32(learning_rate))
-    out = {name: float(value) for name, value in jax.device_get(metrics).items()}
-    num_samples = segment.is_live.size * self._num_epochs
-    out["learner/samples_per_s"] = num_samples / (time.perf_counter() - start)
-    return out | self._skipped.count(np.asarray(bad_term), first_step)
-
-  def set_state(self, state: PPOState) -> None:
-    self._skipped.reset()
-    self.state = to_jax(state)
-
-  def get_state(self) -> PPOState:
-    return to_numpy(self.state)
+def build_learner(config: Config, spec: EnvSpec) -> Learner:
+  # All updates of a round use the same samples, so the limit counts rounds.
+  limit = config.ppo.max_skipped_rounds
+  guard = NonFiniteGuard(TERMS, limit * config.ppo.round_updates, f"ppo.max_skipped_rounds={limit}")
+  updates = make_round(network_of(config, spec), config.ppo)
+  return Learner(initial_training_state(config, spec), updates, guard, config, spec)
 
 
 def run(inputs: RunInputs) -> Generator[Event, None, None]:
@@ -140,9 +102,10 @@ class PPO:
     self._config = config
     self.env_steps = inputs.env_steps
     self.sample_reuse = float(config.ppo.num_epochs)
-    network = network_of(config, spec)
-    training = initial_training_state(config, spec) if state is None else state.training
-    self._learner = Learner(network, config, training)
+    self._num_samples = config.ppo.round_steps * config.ppo.num_epochs
+    self._learner = build_learner(config, spec)
+    if state is not None:
+      self._learner.set_state(state.training)
     self._evaluator = build_evaluator(config, spec)
     self._refusals = Refusals(config.replay.max_refused_segments)
     self._collectors = build_collectors(config, spec, state)
@@ -165,7 +128,7 @@ class PPO:
     learning_rate = learning_rate_at(self._config.ppo, self.env_steps, self._config.max_env_steps)
     self.session.phase("compiling acting")
     try:
-      self._collector.set_parameters(self._learner.state.variables, self.learner_steps)
+      self._collector.set_parameters(*self._learner.parameters())
       steps, acted = self._collector.run(self.env_steps)
       after, decision = self._collector.look_ahead(self.env_steps)
     except Exception:
@@ -196,14 +159,14 @@ class PPO:
     self.session.phase("compiling the update")
     try:
       segment = make_segment(steps, acted.extras, after, decision.extras)
-      metrics = self._learner.update(segment, learning_rate)
+      _, metrics = self._learner.advance((segment, np.float32(learning_rate)), self._num_samples)
     except NotFiniteError as error:
       yield from self.session.roll_back(self, error, self._learner.set_state)
       return
     yield Updated(
       **self.session.counters(),
       metrics=metrics,
-      num_samples=acted.num_steps * self._config.ppo.num_epochs,
+      num_samples=self._num_samples,
       sample_reuse=self.sample_reuse,
     )
 
@@ -218,8 +181,7 @@ class PPO:
       raise
 
   def evaluate(self, num_episodes: int) -> EvaluationResult | None:
-    parameters = self._learner.state.variables, self.learner_steps
-    return self.session.play(self._evaluator, parameters, num_episodes)
+    return self.session.play(self._evaluator, self._learner.parameters(), num_episodes)
 
   def state(self, has_envs: bool = True) -> RunState:
     return RunState(
@@ -228,7 +190,7 @@ class PPO:
       collectors=(self._collector.get_state(),) if has_envs else (),
     )
 
-  def training_state(self) -> PPOState:
+  def training_state(self) -> TrainingState:
     return self._learner.get_state()
 
   def reports(self) -> Mapping[str, ActorReport]:

@@ -19,7 +19,7 @@ import optax
 from jaxtyping import Array, Bool, Float, Float32, Int, Int32, PyTree, Shaped, UInt32
 
 from moozi.agent.finite import guarded_step, reduce_metrics
-from moozi.agent.update import repeat
+from moozi.agent.update import TrainingState, UpdateOutput, repeat
 from moozi.baselines.ppo.network import PPONetwork, log_prob_of, masked_log_probs
 from moozi.core.config.ppo import PPOConfig
 from moozi.core.pytree import map_fields, record, replace
@@ -40,30 +40,6 @@ TERMS = (
   "update/grad_norm",
   "update/update_norm",
 )
-
-
-@record
-class PPOState:
-  """The state of learning; a pytree of arrays.
-
-  Attributes:
-    params: the network's parameters.
-    net_state: empty; evaluation reads this field because MuZero's state needs it.
-    opt_state: the optimizer's state.
-    learner_step: number of updates (minibatches) made, including skipped updates.
-    rng_key: the key that shuffles the samples.
-  """
-
-  params: PyTree
-  net_state: Any
-  opt_state: Any
-  learner_step: Int32[AnyArray, ""]
-  rng_key: UInt32[AnyArray, "2"]
-
-  @property
-  def variables(self) -> tuple[PyTree, Any]:
-    """What acting needs: (params, net_state)."""
-    return self.params, self.net_state
 
 
 @record
@@ -306,11 +282,13 @@ def make_optimizer(config: PPOConfig) -> optax.GradientTransformation:
 
 def init_state(
   network: PPONetwork, config: PPOConfig, spec: EnvSpec, rng_key: UInt32[Array, "2"]
-) -> PPOState:
+) -> TrainingState:
+  """Returns the initial state. It has no target parameters; its random key shuffles the samples."""
   init_key, rng_key = jax.random.split(rng_key)
   params = network.init(init_key, jnp.asarray(init_history(1, config.history_length, spec).frames))
-  return PPOState(
+  return TrainingState(
     params=params,
+    target_params=None,
     net_state={},
     opt_state=make_optimizer(config).init(params),
     learner_step=jnp.zeros((), jnp.int32),
@@ -342,7 +320,7 @@ def minibatch_indices(rng_key: UInt32[Array, "2"], config: PPOConfig) -> Int32[A
 
 def make_update(
   network: PPONetwork, config: PPOConfig
-) -> Callable[..., tuple[PPOState, Scalars, Int32[Array, ""]]]:
+) -> Callable[..., tuple[TrainingState, Scalars, Int32[Array, ""]]]:
   """Returns update(state, batch, indices, learning_rate) -> (state, scalars, bad_term): one minibatch.
 
   The function is not jitted. The scalars are those of the loss and of `guarded_step`. `bad_term` is the index
@@ -353,8 +331,8 @@ def make_update(
   optimizer = make_optimizer(config)
 
   def update(
-    state: PPOState, batch: Batch, indices: Int[AnyArray, "M"], learning_rate: Float[Array, ""]
-  ) -> tuple[PPOState, Scalars, Int32[Array, ""]]:
+    state: TrainingState, batch: Batch, indices: Int[AnyArray, "M"], learning_rate: Float[Array, ""]
+  ) -> tuple[TrainingState, Scalars, Int32[Array, ""]]:
     (_, metrics), grads = grad_fn(state.params, map_fields(lambda x: x[indices], batch))
     rate = jnp.asarray(learning_rate, jnp.float32)
     params, opt_state, bad_term, metrics = guarded_step(optimizer, state, grads, rate, metrics, TERMS)
@@ -364,20 +342,20 @@ def make_update(
   return update
 
 
-def make_round(
-  network: PPONetwork, config: PPOConfig
-) -> Callable[..., tuple[PPOState, Scalars, Int32[AnyArray, "U"]]]:
-  """Returns round(state, segment, learning_rate) -> (state, scalars, bad_term): all updates from one segment.
+RoundFn = Callable[[TrainingState, tuple[Segment, Any]], tuple[TrainingState, UpdateOutput]]
 
-  The function is compiled and donates the state. `reduce_metrics` makes the scalars. (The source logs the
-  scalars of the last minibatch, and the mean of the clip fraction.) `bad_term` contains the `bad_term` of
-  `make_update` for each update.
+
+def make_round(network: PPONetwork, config: PPOConfig) -> RoundFn:
+  """Returns round(state, (segment, learning_rate)) -> (state, UpdateOutput): all updates from one segment.
+
+  The function is compiled and donates the state. `reduce_metrics` makes the metrics. (The source logs the
+  scalars of the last minibatch, and the mean of the clip fraction.) The output has no `value_error`.
   """
   update = make_update(network, config)
 
   def step(
-    state: PPOState, row: Int[AnyArray, "M"], batch: Batch, learning_rate: Float[Array, ""]
-  ) -> tuple[PPOState, tuple[Scalars, Int32[Array, ""]]]:
+    state: TrainingState, row: Int[AnyArray, "M"], batch: Batch, learning_rate: Float[Array, ""]
+  ) -> tuple[TrainingState, tuple[Scalars, Int32[Array, ""]]]:
     state, scalars, bad_term = update(state, batch, row, learning_rate)
     return state, (scalars, bad_term)
 
@@ -390,17 +368,17 @@ def make_round(
 
   @jax.jit
   def start(
-    state: PPOState, segment: Segment
+    state: TrainingState, segment: Segment
   ) -> tuple[Batch, Int32[Array, "U M"], UInt32[Array, "2"], Scalars]:
     rng_key, order_key = jax.random.split(state.rng_key)
     batch, metrics = make_batch(segment, config)
     return batch, minibatch_indices(order_key, config), rng_key, metrics
 
-  def round_of(
-    state: PPOState, segment: Segment, learning_rate: Float[Array, ""]
-  ) -> tuple[PPOState, Scalars, Int32[Array, "U"]]:
-    batch, indices, rng_key, metrics = start(state, segment)
-    state, (updated, bad_terms) = updates(state, jax.device_get(indices), batch, learning_rate)
-    return replace(state, rng_key=rng_key), metrics | updated, bad_terms
+  def round_of(state: TrainingState, batch: tuple[Segment, Any]) -> tuple[TrainingState, UpdateOutput]:
+    segment, learning_rate = batch
+    samples, indices, rng_key, metrics = start(state, segment)
+    state, (updated, bad_term) = updates(state, jax.device_get(indices), samples, learning_rate)
+    output = UpdateOutput(metrics=metrics | updated, value_error=None, bad_term=bad_term)
+    return replace(state, rng_key=rng_key), output
 
   return round_of

@@ -20,6 +20,7 @@ from moozi.core.seeds import child_seed
 from moozi.core.spec import EnvSpec
 from moozi.evaluation.evaluator import Evaluator
 from moozi.learning.learner import Learner
+from moozi.learning.non_finite import guard_of
 from moozi.run import build, local
 from moozi.run.events import Event
 from moozi.run.session import RunInputs
@@ -59,7 +60,8 @@ def build_evaluator(config: Config, spec: EnvSpec, num_simulations: int | None =
 
 def build_learner(config: Config, spec: EnvSpec) -> Learner:
   update_many = make_update_many(make_q_function(config, spec), config)
-  return Learner(initial_training_state(config, spec), update_many, TERMS, config, spec)
+  guard = guard_of(config.learner, TERMS)
+  return Learner(initial_training_state(config, spec), update_many, guard, config, spec)
 
 
 def epsilon_at(config: QLearningConfig, env_steps: int) -> float:

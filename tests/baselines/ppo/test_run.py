@@ -302,19 +302,21 @@ def test_evaluation_is_greedy_without_noise(events):
 def test_skipped_rounds_raise(collected):
   """Training ends after two skipped rounds in a row; a good round in between resets the count."""
   options = ("ppo.history_length=3", "ppo.max_skipped_rounds=2")
-  network, state, _, segments = collected
-  learner = ppo_run.Learner(network, configure(*options), jax.device_get(state))
+  _, state, _, segments = collected
+  config = configure(*options)
+  learner = ppo_run.build_learner(config, build.env_spec(config))
+  learner.set_state(jax.device_get(state))
   good = segments[0][0]
   bad = replace(good, reward=np.full_like(good.reward, np.nan))
   for segment, skipped in ((bad, 4), (good, 0), (bad, 4)):
-    metrics = learner.update(segment, 1e-3)
+    _, metrics = learner.advance((segment, np.float32(1e-3)), segment.is_live.size)
     assert metrics["faults/skipped_updates"] == skipped
     assert metrics.get("faults/not_finite_policy", 0) == skipped
   before = learner.get_state()
   error_text = r"^loss/policy is not finite: 8 updates in a row.* step 15; ppo\.max_skipped_rounds=2 allows"
   with pytest.raises(NotFiniteError, match=error_text):
-    learner.update(bad, 1e-3)
-  assert_equal_trees(before.params, jax.device_get(learner.state.params))
+    learner.advance((bad, np.float32(1e-3)), bad.is_live.size)
+  assert_equal_trees(before.params, learner.get_state().params)
 
 
 @pytest.mark.slow

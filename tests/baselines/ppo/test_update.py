@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from moozi.agent.update import TrainingState
 from moozi.baselines.ppo.network import PPONetwork, make_network
 from moozi.baselines.ppo.update import (
   TERMS,
   Batch,
-  PPOState,
   Segment,
   generalized_advantages,
   init_state,
@@ -358,7 +358,7 @@ def problem():
   return config, network, random_segment(1, 8, 3), jax.device_get(state), make_round(network, config)
 
 
-def fresh(problem) -> PPOState:
+def fresh(problem) -> TrainingState:
   """Returns a copy of the initial state; a round donates its argument to JAX."""
   return jax.tree_util.tree_map(lambda x: jnp.array(x, copy=True), problem[3])
 
@@ -366,7 +366,8 @@ def fresh(problem) -> PPOState:
 @pytest.mark.slow
 def test_round_equals_its_minibatches(problem):
   config, network, segment, _, run_round = problem
-  state, metrics, _ = run_round(fresh(problem), segment, jnp.float32(0.01))
+  state, output = run_round(fresh(problem), (segment, jnp.float32(0.01)))
+  metrics = output.metrics
   expected = fresh(problem)
   rng_key, order_key = jax.random.split(expected.rng_key)
   batch, _ = make_batch(segment, config)
@@ -388,17 +389,15 @@ def test_round_equals_its_minibatches(problem):
 def test_scanned_round_equals_dispatched_round(problem, monkeypatch):
   """On a CPU a round dispatches its updates one by one; on other devices it scans over them."""
   config, network, segment, _, run_round = problem
-  one_by_one, metrics, bad_term = run_round(fresh(problem), segment, jnp.float32(0.01))
+  one_by_one, output = run_round(fresh(problem), (segment, jnp.float32(0.01)))
   monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-  scanned, scanned_metrics, scanned_term = make_round(network, config)(
-    fresh(problem), segment, jnp.float32(0.01)
-  )
+  scanned, other = make_round(network, config)(fresh(problem), (segment, jnp.float32(0.01)))
   for a, b in zip(jax.tree_util.tree_leaves(one_by_one), jax.tree_util.tree_leaves(scanned), strict=True):
     np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
-  np.testing.assert_array_equal(bad_term, scanned_term)
-  assert metrics.keys() == scanned_metrics.keys()
-  for name, value in metrics.items():
-    assert scanned_metrics[name] == pytest.approx(float(value), rel=1e-3, abs=1e-6), name
+  np.testing.assert_array_equal(output.bad_term, other.bad_term)
+  assert output.metrics.keys() == other.metrics.keys()
+  for name, value in output.metrics.items():
+    assert other.metrics[name] == pytest.approx(float(value), rel=1e-3, abs=1e-6), name
 
 
 @pytest.mark.slow
@@ -407,11 +406,11 @@ def test_non_finite_update_is_skipped(problem):
   state = fresh(problem)
   before = jax.tree_util.tree_map(np.array, (state.params, state.opt_state))
   bad = replace(segment, reward=np.full_like(segment.reward, np.nan))
-  state, metrics, bad_term = run_round(state, bad, jnp.float32(0.01))
+  state, output = run_round(state, (bad, jnp.float32(0.01)))
   after = (state.params, state.opt_state)
   assert_equal_trees(before, after)
-  assert metrics["faults/skipped_updates"] == 6
-  assert [TERMS[code] for code in bad_term] == ["loss/policy"] * 6
+  assert output.metrics["faults/skipped_updates"] == 6
+  assert [TERMS[code] for code in output.bad_term] == ["loss/policy"] * 6
   assert int(state.learner_step) == 6
 
 
@@ -423,9 +422,9 @@ def test_non_finite_sample_skips_its_minibatches(problem):
   reward[0, 0], is_live[0, 0] = np.nan, True
   state = fresh(problem)
   before = jax.tree_util.tree_map(np.array, state.params)
-  state, metrics, bad_term = run_round(
-    state, replace(segment, reward=reward, is_live=is_live), jnp.float32(0.01)
-  )
+  broken = replace(segment, reward=reward, is_live=is_live)
+  state, output = run_round(state, (broken, jnp.float32(0.01)))
+  metrics, bad_term = output.metrics, output.bad_term
   assert metrics["faults/skipped_updates"] == config.num_epochs == 2
   assert ((bad_term >= 0).reshape(2, 3).sum(axis=1) == 1).all()
   assert np.isfinite(metrics["loss/total"])

@@ -6,8 +6,7 @@ from jaxtyping import Int
 from moozi.core.pytree import map_fields, replace
 from moozi.core.records import SEARCH_FIELDS, SearchedRoots, SearchRoots, TrajectorySample
 from moozi.core.spec import EnvSpec
-from moozi.ops.history import init_history
-from moozi.ops.targets import history_window
+from moozi.ops.history import history_window, init_history
 
 
 class LaneRoots:
@@ -33,19 +32,17 @@ class LaneRoots:
     frames, actions, firsts = (np.concatenate(pair) for pair in parts)
     self._tails[lane] = frames[-length:].copy(), actions[-length:].copy(), firsts[-length:].copy()
     live = np.flatnonzero(~steps.is_last | steps.is_truncated)
-    # The tail precedes the steps, so step i has index L + i. In place of the next frame, each window has a
-    # copy of its newest frame; the roots leave the copy out.
-    row = live[:, None] + length
-    window = row + np.arange(-length + 1, 1)
+    # The tail precedes the steps, so step i has index L + i.
+    window = live[:, None] + length + np.arange(-length + 1, 1)
     past_frames, past_actions = history_window(
-      frames=frames[np.concatenate([window, row], axis=1)],
-      actions=actions[row + np.arange(-length, 1)],
+      frames=frames[window],
+      actions=actions[window - 1],
       is_first=firsts[window],
-      is_last=steps.is_last[live, None],
+      is_last=np.zeros((len(live), 0), bool),
     )
     return SearchRoots(
-      frames=np.ascontiguousarray(past_frames[:, :-1]),
-      history_actions=np.ascontiguousarray(past_actions[:, :-1]),
+      frames=past_frames,
+      history_actions=past_actions,
       legal_actions_mask=steps.legal_actions_mask[live],
       root_value=steps.root_value[live],
       action_probs=steps.action_probs[live],

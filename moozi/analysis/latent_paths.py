@@ -12,7 +12,7 @@ from moozi.analysis.batches import in_batches
 from moozi.core.spec import EnvSpec
 from moozi.evaluation.episodes import PlayedStep
 from moozi.nn.model import Model
-from moozi.ops.history import init_history, normalize_frame, push_action, push_frame, stack_history
+from moozi.ops.history import history_window, init_history, network_input
 
 _BATCH = 64
 
@@ -103,11 +103,16 @@ def _encode(
   history_length: int,
 ) -> Float[np.ndarray, "T ..."]:
   represent = jax.jit(lambda stacked: model.represent(*variables, stacked, False)[:1])
-  history, stacked = init_history(1, history_length, spec), []
-  for step in steps:
-    history = push_frame(history, step.frame[None], np.array([step.is_first]))
-    frames = normalize_frame(history.frames, spec.frame_dtype)
-    stacked.append(stack_history(frames, history.actions, spec.num_actions)[0])
-    history = push_action(history, np.array([step.action], np.int32))
+  blank, rows = (
+    init_history(1, history_length, spec),
+    np.arange(len(steps))[:, None] + np.arange(history_length),
+  )
+  frames = np.concatenate([blank.frames[0, 1:], [step.frame for step in steps]])
+  actions = np.concatenate([blank.actions[0], np.array([step.action for step in steps], np.int32)])
+  is_first = np.array([False] * (history_length - 1) + [step.is_first for step in steps])
+  # Step t has index L - 1 + t among the frames, and action t - 1 has this index among the actions.
+  no_next = np.zeros((len(steps), 0), bool)
+  seen = history_window(frames=frames[rows], actions=actions[rows], is_first=is_first[rows], is_last=no_next)
+  stacked = network_input(*seen, spec)
   (encoded,) = in_batches(represent, _BATCH, stacked)
   return encoded

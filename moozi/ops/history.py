@@ -30,6 +30,41 @@ def init_history(batch_size: int, history_length: int, spec: EnvSpec) -> History
   )
 
 
+def history_window(
+  *,
+  is_first: Bool[AnyArray, "B L"],
+  is_last: Bool[AnyArray, "B F"],
+  frames: Shaped[AnyArray, "B L+F ..."],
+  actions: Int32[AnyArray, "B L+F"],
+) -> tuple[Shaped[AnyArray, "B L+F ..."], Int32[AnyArray, "B L+F"]]:
+  """Returns the agent's input history at step i, followed by the F actions from i on and their next frames.
+
+  This is the definition of a history, in acting and in replay. Entries before the newest `is_first` at or
+  before i are blank: zero frames, dummy actions. Frames and actions after the first `is_last` at or after i
+  are blank too; the action at i is always kept.
+
+  Args:
+    is_first: of steps i-L+1 … i.
+    is_last: of steps i … i+F-1; F may be 0.
+    frames: o_{i-L+1} … o_{i+F} as stored in the lane, of any dtype (packed bytes too).
+    actions: a_{i-L} … a_{i+F-1}.
+  Returns: (frames, actions) of the same shapes and dtypes.
+  Source: thesis 4.3.3, 4.3.4, 4.3.7. Departures: entries before an episode's start inside a lane are blank.
+  """
+  xp = array_namespace(frames, actions)
+  # starts[:, j] counts the episode starts in steps (i-L+j, i]. An entry before an episode start is blank.
+  starts = xp.flip(xp.cumsum(xp.flip(is_first, -1), axis=-1), -1)
+  # The frame at i is kept, and so are the next ones up to an end.
+  is_shown = xp.concatenate([xp.ones_like(is_first[:, :1]), xp.cumsum(is_last, axis=-1) == 0], axis=-1)
+  kept = xp.concatenate([starts == 0, is_shown[:, :-1]], axis=-1)
+  frame_kept = xp.concatenate([starts[:, 1:] == 0, is_shown], axis=-1)
+  frame_kept = frame_kept.reshape(frame_kept.shape + (1,) * (frames.ndim - 2))
+  return (
+    xp.where(frame_kept, frames, xp.zeros((), frames.dtype)),
+    xp.where(kept, actions, xp.int32(DUMMY_ACTION)),
+  )
+
+
 def push_frame(
   state: HistoryState, frame: Shaped[AnyArray, "B H W C"], is_first: Bool[AnyArray, "B"]
 ) -> HistoryState:
@@ -40,14 +75,18 @@ def push_frame(
     frame: o_t, of the spec's dtype.
     is_first: whether o_t is the first frame of an episode.
 
-  Returns: the history at t.
+  Returns: the history at t: the `history_window` without next frames.
   """
   xp = array_namespace(state.frames, frame)
-  past = xp.where(
-    is_first[:, None, None, None, None], xp.zeros_like(state.frames[:, 1:]), state.frames[:, 1:]
+  # The entries before earlier starts are blank already.
+  starts = xp.concatenate([xp.zeros_like(state.actions[:, 1:], dtype=bool), is_first[:, None]], axis=-1)
+  frames, actions = history_window(
+    is_first=starts,
+    is_last=starts[:, :0],
+    frames=xp.concatenate([state.frames[:, 1:], frame[:, None]], axis=1),
+    actions=state.actions,
   )
-  actions = xp.where(is_first[:, None], xp.full_like(state.actions, DUMMY_ACTION), state.actions)
-  return HistoryState(frames=xp.concatenate([past, frame[:, None]], axis=1), actions=actions)
+  return HistoryState(frames=frames, actions=actions)
 
 
 def push_action(state: HistoryState, action: Int[AnyArray, "B"]) -> HistoryState:

@@ -1,6 +1,6 @@
 """Training targets from windows of steps. Runs on NumPy and JAX arrays."""
 
-from jaxtyping import Bool, Float, Float32, Int, Int32, Shaped
+from jaxtyping import Bool, Float, Float32, Int, Int32
 
 from moozi.core.pytree import record
 from moozi.core.spec import DUMMY_ACTION
@@ -76,37 +76,4 @@ def make_targets(
     n_step_returns=xp.where(absorbed, zero, z),
     unroll_mask=xp.where(past_cut, zero, one),
     consistency_mask=xp.where(last[:, 0], zero, one),
-  )
-
-
-def history_window(
-  *,
-  is_first: Bool[AnyArray, "B L"],
-  is_last: Bool[AnyArray, "B F"],
-  frames: Shaped[AnyArray, "B L+F ..."],
-  actions: Int32[AnyArray, "B L+F"],
-) -> tuple[Shaped[AnyArray, "B L+F ..."], Int32[AnyArray, "B L+F"]]:
-  """Returns the policy's input history at step i, followed by the F actions from i on and their next frames.
-
-  Entries before the newest `is_first` at or before i are blank: zero frames, dummy actions. Frames and
-  actions after the first `is_last` at or after i are blank too; the action at i is always kept.
-
-  Args:
-    is_first: of steps i-L+1 … i.
-    is_last: of steps i … i+F-1.
-    frames: o_{i-L+1} … o_{i+F} as stored in the lane, of any dtype (packed bytes too).
-    actions: a_{i-L} … a_{i+F-1}.
-  Returns: (frames, actions) of the same shapes and dtypes.
-  Source: thesis 4.3.3, 4.3.4, 4.3.7. Departures: entries before an episode's start inside a lane are blank.
-  """
-  xp = array_namespace(frames, actions)
-  # starts[:, j] counts the episode starts in steps (i-L+j, i]. An entry before an episode start is blank.
-  starts = xp.flip(xp.cumsum(xp.flip(is_first, -1), axis=-1), -1)
-  is_live = xp.cumsum(is_last, axis=-1) == 0
-  kept = xp.concatenate([starts == 0, xp.ones_like(is_last[:, :1]), is_live[:, :-1]], axis=-1)
-  frame_kept = xp.concatenate([starts[:, 1:] == 0, xp.ones_like(is_last[:, :1]), is_live], axis=-1)
-  frame_kept = frame_kept.reshape(frame_kept.shape + (1,) * (frames.ndim - 2))
-  return (
-    xp.where(frame_kept, frames, xp.zeros((), frames.dtype)),
-    xp.where(kept, actions, xp.int32(DUMMY_ACTION)),
   )

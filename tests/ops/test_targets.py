@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moozi.core.pytree import fields_of
-from moozi.ops.targets import history_window, make_targets
+from moozi.ops.history import history_window
+from moozi.ops.targets import make_targets
 from tests.ops.oracles import Step, oracle_history, oracle_target, random_lane
 
 K, N = 3, 2

@@ -1,4 +1,4 @@
-"""`moozi arena`."""
+"""The command `moozi arena`."""
 
 import re
 from pathlib import Path

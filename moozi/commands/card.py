@@ -1,4 +1,4 @@
-"""`moozi card`."""
+"""The command `moozi card`."""
 
 from pathlib import Path
 from typing import Annotated

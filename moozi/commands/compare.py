@@ -1,4 +1,4 @@
-"""`moozi compare`."""
+"""The command `moozi compare`."""
 
 from pathlib import Path
 from typing import Annotated

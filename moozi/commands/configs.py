@@ -1,4 +1,4 @@
-"""`moozi configs`: the configurations that come with MooZi."""
+"""The command `moozi configs`: the configurations that come with MooZi."""
 
 import dataclasses
 import json

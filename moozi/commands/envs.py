@@ -1,4 +1,4 @@
-"""`moozi envs`."""
+"""The command `moozi envs`."""
 
 import dataclasses
 import json

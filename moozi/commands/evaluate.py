@@ -1,4 +1,4 @@
-"""`moozi evaluate`."""
+"""The command `moozi evaluate`."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`moozi inspect`."""
+"""The command `moozi inspect`."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated

@@ -1,4 +1,4 @@
-"""`moozi latent`."""
+"""The command `moozi latent`."""
 
 import contextlib
 import itertools

@@ -1,4 +1,4 @@
-"""`moozi play`."""
+"""The command `moozi play`."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""`moozi reanalyze`."""
+"""The command `moozi reanalyze`."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""`moozi report`."""
+"""The command `moozi report`."""
 
 from pathlib import Path
 from typing import Annotated

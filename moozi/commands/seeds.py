@@ -1,4 +1,4 @@
-"""`moozi train CONFIG --seeds …`: trains one run for each seed; the same command resumes them."""
+"""Trains one run for each seed with `moozi train CONFIG --seeds …`; the same command resumes the runs."""
 
 import contextlib
 import os

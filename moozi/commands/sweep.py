@@ -1,4 +1,4 @@
-"""`moozi sweep`."""
+"""The command `moozi sweep`."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated

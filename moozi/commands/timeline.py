@@ -1,4 +1,4 @@
-"""`moozi timeline`."""
+"""The command `moozi timeline`."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`moozi train`."""
+"""The command `moozi train`."""
 
 import collections
 import contextlib

@@ -1,4 +1,4 @@
-"""`moozi trajectories`."""
+"""The command `moozi trajectories`."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`moozi watch`."""
+"""The command `moozi watch`."""
 
 import functools
 import itertools

@@ -1,4 +1,4 @@
-"""`moozi zoo`."""
+"""The command `moozi zoo`."""
 
 import json
 from pathlib import Path

@@ -62,7 +62,7 @@ class EnvMakeError(UserError):
 
 
 class EnvValueError(UserError):
-  """An environment returned a number that is not finite, or a malformed step; a guard replaces it."""
+  """An environment returned a non-finite number or a malformed step; a guard replaces the environment."""
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""The interface of all networks."""
+"""The interface of all networks, and `make_model`, which builds them from a configuration."""
 
 import dataclasses
 from collections.abc import Callable

@@ -51,7 +51,7 @@ _ROUNDING = 1e-3  # of a category
 
 @dataclasses.dataclass(frozen=True)
 class ScalarTransform:
-  """Φ and its inverse over the support Z = {support_min, …, support_max}, in transformed units.
+  """Φ, from scalars to categories over Z = {support_min, …, support_max} in transformed units; its inverse.
 
   Raises: ValueError: the support does not contain 0, the value of absorbing states.
   Source: thesis 4.3.6; Schrittwieser et al. 2020, appendix F.

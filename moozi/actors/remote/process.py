@@ -1,4 +1,4 @@
-"""Sets up an actor's process: threads, niceness, log file; reports its work.
+"""Sets up an actor's process (device, threads, niceness, log file, plug-ins), and reports its work.
 
 `prepare` must run before JAX makes its first array, so the actors' modules import JAX late.
 """

@@ -3,6 +3,7 @@
 In both cases its last checkpoint can be loaded, and without the fault the run can be resumed to its end.
 """
 
+import functools
 import itertools
 import logging
 import math
@@ -18,11 +19,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from moozi.acting import collector
 from moozi.acting.reanalyzer import Reanalyzer
 from moozi.agent import planner
+from moozi.agent.agent import keyed
 from moozi.core import plugins
 from moozi.core.config import Config
 from moozi.core.errors import one_line
+from moozi.evaluation import evaluator
 from moozi.io.checkpoints import expected_of, list_checkpoints, load_checkpoint
 from moozi.io.metrics import read_metrics
 from moozi.io.run_directory import RunDirectory
@@ -190,7 +194,10 @@ def shared():
   def own(config: Config, spec: Any, *others: Any) -> Any:
     return (spec, *others, *(getattr(config, part) for part in PARTS))
 
-  patch.setattr(build, "build_policy", by_text(build.build_policy, own))
+  patch.setattr(build, "build_agent", by_text(build.build_agent, own))
+  same = functools.cache(keyed)  # JAX compiles the same function once
+  for module in (collector, evaluator):
+    patch.setattr(module, "keyed", same)
   patch.setattr(build, "build_model", by_text(build.build_model, own))
   patch.setattr(build, "make_update_many", by_text(build.make_update_many, lambda model, *rest: own(*rest)))
   patch.setattr(checks, "check_plugins", by_text(checks.check_plugins, own))
@@ -203,7 +210,7 @@ def shared():
 
   def build_reanalyzer(*given: Any) -> Any:
     made = make_reanalyzer(*given)
-    made._search, made._policy = first(*given)._search, first(*given)._policy
+    made._search = first(*given)._search
     return made
 
   patch.setattr(build, "build_reanalyzer", build_reanalyzer)

@@ -450,15 +450,16 @@ def _short_table(measured: Sequence[dict[str, Any]]) -> str:
   both = [game for game in games if game in moozi and game in rival]
   ahead = sum(moozi[game]["mean"] > rival[game]["mean"] for game in both)
   budget = f"{AT_MINUTES:.0f} minutes on {CORES} core"
+  falling = "Their learning rates fall until the last step"
   return "\n".join(
     [
-      f"With {budget} for each agent, and learning rates that fall until then:",
+      f"The next runs make about as many steps as longer runs made in {budget}. {falling}:",
       "",
       f"| (a), game | {' | '.join(names)} |",
       "|---" * (len(names) + 1) + "|",
       *map(line, games),
       "",
-      f"With this time MooZi is ahead on {ahead} of {len(both)} games.",
+      f"In these runs MooZi is ahead on {ahead} of {len(both)} games.",
     ]
   )
 

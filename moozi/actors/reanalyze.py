@@ -1,4 +1,4 @@
-"""Reanalyze: calls in flight at the reanalyze workers, and the target network's parameters."""
+"""Requests calls of the reanalyze workers, and publishes the target network's parameters to them."""
 
 import functools
 from typing import Any

@@ -288,7 +288,7 @@ def test_short_runs_are_compared_by_their_figures(tmp_path):
   assert cells(lines[5])[0] == "seaquest"
   assert cells(lines[5])[4:] == ["–", "–", "–"]
   assert cells(lines[6])[4:] == ["**150.0** (150.0)", "8M", "25 (100, 200 µs)"]
-  assert lines[-1] == "With this time MooZi is ahead on 1 of 2 games."
+  assert lines[-1] == "In these runs MooZi is ahead on 1 of 2 games."
   assert analysis.minutes_of(groups) == analysis.aggregates_of(groups, {}) == []
   assert not analysis.headers_of(groups)
 

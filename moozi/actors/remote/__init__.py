@@ -1,1 +1,4 @@
-"""The classes of a run's Ray actors, thin wrappers of other packages. Each actor runs in its own process."""
+"""The classes of a run's Ray actors, thin wrappers of classes of other packages.
+
+Each actor runs in its own process.
+"""

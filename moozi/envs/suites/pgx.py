@@ -1,4 +1,4 @@
-"""pgx: MinAtar, 2048 and two-player board games, written in JAX.
+"""pgx: MinAtar, 2048, two-player board games and Kuhn poker, written in JAX.
 
 Source: Koyamada et al. 2023, pgx. docs/jax_environments.md lists how its MinAtar differs from the package
 `minatar`, and tests/envs/jax/test_minatar.py checks these differences. Departures:

@@ -15,7 +15,7 @@ Conventions of self-play, the same for every game:
     information-state tensor, if the game has one. A tensor of planes is [H, W, C], any other [1, 1, D].
     With two players an additional last plane (or entry) holds the player to move, 0 or 1. With more players
     (never in self-play), one-hot planes hold it.
-  - Players may hide cards, but not actions: the history shows each player the other's last action. With
+  - A game may hide cards, but not actions: the history shows each player the other's last action. With
     hidden information the history must show nothing else (`training.checks.check_history`).
   - A terminal frame shows the view of the player whose turn would be next.
   - Chance outcomes are drawn from the environment's seed.

@@ -27,7 +27,6 @@ def measure(name: str, num_steps: int, num_envs: int) -> dict[str, float]:
   from random_segments import RandomSegments
 
   from moozi.core.config import ReplayConfig, TargetsConfig
-  from moozi.replay import snapshot as replay_snapshot
   from moozi.replay.buffer import ReplayBuffer
   from moozi.run.work_log import resident_mib
 
@@ -44,7 +43,7 @@ def measure(name: str, num_steps: int, num_envs: int) -> dict[str, float]:
   for _ in range(20):
     replay.sample_many(4, 256)
   grown = resident_mib() - before
-  snapshot = replay_snapshot.take(replay)
+  snapshot = replay.snapshot()
   size = sum(array.nbytes for block in snapshot.blocks.values() for array in block.values())
   num_stored = replay.num_steps
   return {

@@ -48,7 +48,7 @@ def fill(config: Any, spec: Any) -> Any:
   replay = build.build_replay(config, spec)
   play = RandomSegments(config.env.name, config.env.kwargs, config.workers.num_envs)
   number = 0
-  while replay.num_steps < min(NUM_STEPS, replay.storage.size):
+  while replay.num_steps < min(NUM_STEPS, replay.num_slots):
     replay.add(play.next(config.workers.segment_length, number), first_lane=0)
     number += 1
   return replay, number

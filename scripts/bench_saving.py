@@ -30,7 +30,6 @@ def measure(config: Any, new_steps: int, count: int) -> list[dict[str, float]]:
 
   from moozi.core.flat_state import prefixed
   from moozi.io.checkpoints import CheckpointStore, ResumeStore, expected_of
-  from moozi.replay import snapshot as replay_snapshot
   from moozi.run import build
 
   spec = build.env_spec(config)
@@ -45,7 +44,7 @@ def measure(config: Any, new_steps: int, count: int) -> list[dict[str, float]]:
       replay.add(play.next(config.workers.segment_length), 0)
       steps += config.workers.num_envs * config.workers.segment_length
 
-  act(replay.storage.size)
+  act(replay.num_slots)
   out = []
   with tempfile.TemporaryDirectory() as folder:
     resume = ResumeStore(Path(folder) / "resume")
@@ -59,7 +58,7 @@ def measure(config: Any, new_steps: int, count: int) -> list[dict[str, float]]:
 
       training = learner.get_state()
       mark()
-      snapshot = replay_snapshot.take(replay, resume.known)
+      snapshot = replay.snapshot(resume.known)
       mark()
       sent = [pickle.loads(pickle.dumps(x, protocol=5)) for x in (training, snapshot)]
       mark()

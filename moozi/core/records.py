@@ -116,6 +116,27 @@ class TrainTarget:
 
 
 @record
+class NStepTransition:
+  """Stored steps t with the steps t + h from which their n-step returns bootstrap.
+
+  h is n, or the number of steps to the end of the episode if that is less.
+
+  Attributes:
+    legal_actions_mask: the legal actions on frame t.
+    is_live: false on an episode's last frame, whose action has no effect.
+    bootstrap: γ^h s, the factor of the value of step t + h; s is 1 if the same player moves at t and t + h,
+      else -1. 0 if frame t + h is terminal.
+    next_frames, next_legal_actions_mask: o_{t+h-L+1} … o_{t+h}, and the legal actions on frame t + h.
+  """
+
+  legal_actions_mask: Bool[AnyArray, "M A"]
+  is_live: Bool[AnyArray, "M"]
+  bootstrap: Float32[AnyArray, "M"]
+  next_frames: Shaped[AnyArray, "M L H W C"]
+  next_legal_actions_mask: Bool[AnyArray, "M A"]
+
+
+@record
 class SearchRoots:
   """Stored positions to search again, with the results of their newest searches.
 

@@ -13,13 +13,14 @@ from moozi.core.config.reanalyze import ReanalyzeConfig
 from moozi.core.flat_state import State, part, prefixed
 from moozi.core.histogram import Histogram, histogram_of
 from moozi.core.pytree import fields_of, map_fields
-from moozi.core.records import RootSpan, SearchRoots, TrainTarget, TrajectorySample
+from moozi.core.records import NStepTransition, RootSpan, SearchRoots, TrainTarget, TrajectorySample
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
 from moozi.core.symmetry import SymmetryTables, tables_of
 from moozi.ops.sampling import importance_ratio
 from moozi.ops.symmetry import turn_targets
 from moozi.replay.reanalyze_queue import ReanalyzeQueue
 from moozi.replay.sampling import make_sampler
+from moozi.replay.snapshot import ReplaySnapshot, kept_ranges, rings_of, shape_of, take
 from moozi.replay.storage import LaneStorage
 from moozi.replay.validation import AddResult, Refusals, check_segment
 
@@ -34,11 +35,10 @@ _STATS_STEPS = 4096
 
 
 class ReplayBuffer:
-  """Stores the steps of many lanes and samples training targets.
+  """A `Replay` of the steps of many lanes; `replay.protocol` describes the methods.
 
-  Lanes are numbered over all workers: worker w with B environments adds to lanes w*B … w*B+B-1. A target can
-  start at step i of a lane if the lane has K + n steps after i. The L steps before i must be stored too,
-  unless they never existed.
+  A target can start at step i of a lane if the lane has K + n steps after i. The L steps before i must be
+  stored too, unless they never existed.
 
   Attributes:
     storage: the steps of all lanes and their priorities.
@@ -105,6 +105,10 @@ class ReplayBuffer:
     return self.storage.lane_capacity
 
   @property
+  def num_slots(self) -> int:
+    return self.storage.size
+
+  @property
   def num_steps(self) -> int:
     return self.storage.num_steps
 
@@ -118,31 +122,11 @@ class ReplayBuffer:
     return self.storage.num_eligible
 
   def can_sample(self, batch_size: int) -> bool:
-    """Returns whether `min_steps_to_learn` steps are stored and `batch_size` steps are eligible."""
     return self.storage.num_steps >= self._config.min_steps_to_learn and self.num_eligible >= batch_size
 
   def add_or_refuse(
     self, segment: TrajectorySample, first_lane: int, num_lanes: int, num_steps: int
   ) -> AddResult:
-    """Adds a worker's segment, or refuses the whole segment if it is invalid.
-
-    A refused segment does not change the stored steps, but leaves a gap in its lanes. No history, return or
-    unroll may cross the gap. Each lane therefore drops steps until its environment starts an episode (the
-    caller resets the worker's environments). The episode before the gap is truncated, as after a restart of
-    the worker.
-
-    Args:
-      segment: the segment [T, B, ...] of one worker.
-      first_lane: the worker's first lane.
-      num_lanes: the worker's number of lanes, B.
-      num_steps: number of environment steps that the worker took for the segment; they count as lost if the
-        segment is refused.
-
-    Returns: the number of lost steps, and the reason if the segment was refused.
-    Raises:
-      ValueError: the buffer does not have these lanes.
-      SegmentError: `replay.max_refused_segments` consecutive segments were refused.
-    """
     lane = self._lanes(first_lane, num_lanes)
     try:
       check_segment(segment, self.spec, num_lanes=num_lanes, max_steps=self.lane_capacity)
@@ -168,18 +152,9 @@ class ReplayBuffer:
     return AddResult(num_lost=num_lost)
 
   def await_first(self, first_lane: int, num_lanes: int) -> None:
-    """Marks a gap in these lanes, as a refused segment does: each drops steps until an episode starts.
-
-    Raises: ValueError: the buffer does not have these lanes.
-    """
     self._awaits_first[self._lanes(first_lane, num_lanes)] = True
 
   def add(self, segment: TrajectorySample, first_lane: int) -> None:
-    """Appends a segment [T, B, ...] to lanes first_lane … first_lane+B-1.
-
-    Raises: ValueError: the buffer does not have these lanes, or the segment breaks a convention of the
-      records.
-    """
     num_lanes = np.shape(segment.last_reward)[1] if np.ndim(segment.last_reward) == 2 else 0
     lane = self._lanes(first_lane, num_lanes)
     check_segment(segment, self.spec, max_steps=self.lane_capacity, is_empty=self.storage.is_empty[lane])
@@ -211,13 +186,6 @@ class ReplayBuffer:
     return map_fields(lambda x: x[0], self.sample_many(1, batch_size))
 
   def sample_many(self, num_batches: int, batch_size: int) -> TrainTarget:
-    """Draws U batches at once, with replacement, and returns a TrainTarget [U, B, ...].
-
-    Importance ratios use the probabilities at the time of the draw. With `replay.normalize_importance`, they
-    are normalised within each batch.
-
-    Raises: ValueError: no step is eligible.
-    """
     if self.num_eligible == 0:
       raise ValueError(f"nothing to sample: none of {self.storage.num_steps} stored steps is eligible yet")
     slot, probability, count = self._sampler.draw(self._rng, num_batches, batch_size)
@@ -243,14 +211,20 @@ class ReplayBuffer:
       target, self._symmetries, self._rng.integers(len(self._symmetries.actions), size=shape)
     )
 
+  def transitions(self, slot: Int[np.ndarray, "M"]) -> NStepTransition:
+    storage = self.storage
+    next_slot, bootstrap = storage.bootstraps(slot)
+    return NStepTransition(
+      legal_actions_mask=storage.legal_actions_mask(slot),
+      is_live=~storage.arrays["is_last"][slot],
+      bootstrap=bootstrap,
+      next_frames=storage.histories(next_slot)[0][:, : storage.history],
+      next_legal_actions_mask=storage.legal_actions_mask(next_slot),
+    )
+
   def update_priorities(
     self, slot: Int[np.ndarray, "*M"], sequence: Int[np.ndarray, "*M"], delta: Num[np.ndarray, "*M"]
   ) -> int:
-    """Sets new δ of drawn steps, and returns how many were applied.
-
-    Ignores steps that were overwritten or are no longer eligible, and δ that are not finite. If a step occurs
-    more than once, its last δ counts.
-    """
     slot, sequence = np.ravel(slot).astype(np.int64), np.ravel(sequence)
     delta = np.abs(np.ravel(delta)).astype(np.float32)
     is_fresh = (self.storage.sequence[slot] == sequence) & self.storage.is_eligible(slot)
@@ -271,14 +245,6 @@ class ReplayBuffer:
     action_probs: Float[np.ndarray, "M A"],
     searched_version: Num[np.ndarray, "M"] | int,
   ) -> int:
-    """Stores new search values and policies of steps, and returns how many were applied.
-
-    Ignores steps that were overwritten, and steps whose stored search used newer parameters. Terminal frames
-    keep value 0 and the dummy policy. Recomputes the priorities of the changed steps, and of the steps that
-    bootstrap from them.
-
-    Raises: ValueError: a value or a policy is not finite.
-    """
     if not (np.isfinite(root_value).all() and np.isfinite(action_probs).all()):
       raise ValueError("write_back: root_value and action_probs must be finite")
     slot, arrays = np.ravel(slot).astype(np.int64), self.storage.arrays
@@ -304,17 +270,11 @@ class ReplayBuffer:
     return int(slot.size)
 
   def positions(self, config: ReanalyzeConfig, version: int) -> SearchRoots | list[RootSpan]:
-    """Chooses up to `config.batch_size` positions to search with the parameters `version`.
-
-    Returns: SearchRoots if `config.mode` is "gather", else a list of RootSpan. It is empty if no position can
-      be searched, or all were searched with newer parameters.
-    """
     queue = self.reanalyze_queue
     slot = queue.choose(config.batch_size, config.order, version)
     return queue.gather(slot) if config.mode == "gather" else queue.spans(slot)
 
   def stats(self) -> dict[str, float]:
-    """Returns metrics: the fill, δ of up to 4096 eligible steps, and counts since the start of the run."""
     delta = self.storage.delta[self._spread_slots()]
     return {
       "replay/steps": float(self.storage.num_steps),
@@ -326,10 +286,6 @@ class ReplayBuffer:
     } | {f"replay/{name}": float(count) for name, count in self._counters.items()}
 
   def histograms(self) -> dict[str, Histogram]:
-    """Returns histograms of δ, and of the draw probability in multiples of 1/N; empty if N = 0.
-
-    N is the number of eligible steps.
-    """
     slot = self._spread_slots()
     if not slot.size:
       return {}
@@ -345,15 +301,27 @@ class ReplayBuffer:
     spread = np.linspace(0, count, min(count, _STATS_STEPS), endpoint=False).astype(np.int64)
     return self.storage.nth_eligible(spread)
 
-  def get_state(self, with_rings: bool = True) -> State:
-    """Returns the state as a flat dict of NumPy arrays and ints.
+  def snapshot(self, known: Int[np.ndarray, "N"] | None = None) -> ReplaySnapshot:
+    return take(self.get_state(), self.storage, known)
 
-    A buffer restored from this state draws exactly the same samples.
+  def restore(self, snapshot: ReplaySnapshot) -> int:
+    state = snapshot.head | rings_of(snapshot, self.spec)
+    if shape_of(state) == shape_of(self.get_state()):
+      self.storage.set_state(part(state, "storage"))
+      self.storage.generations[:] = snapshot.generations
+      self.set_state(state)
+      return 0
+    source, kept = kept_ranges(state, self.spec, self.lane_capacity)
+    # Before the steps are added, because a step that has left the window never returns to it.
+    self._count_steps_before(snapshot.num_added - sum(stop - first for _, first, stop in kept))
+    for lane, first, stop in kept:
+      steps = source.trajectory(lane, first, stop)
+      self.add(map_fields(lambda x: x[:, None], steps), lane % self.num_lanes)
+    self._set_counters(state)
+    return source.num_steps - self.num_steps
 
-    Args:
-      with_rings: whether to include the stored steps; `replay.snapshot` copies them block by block instead.
-    """
-    storage = self.storage.get_state() if with_rings else {"newest": self.storage.newest.copy()}
+  def get_state(self) -> State:
+    """Returns a copy of the state without the stored steps, as a flat dict of NumPy arrays and ints."""
     rng = self._rng.bit_generator.state
     words = [rng["state"][key] >> shift & _WORD for key in ("state", "inc") for shift in (64, 0)]
     own = {
@@ -369,32 +337,16 @@ class ReplayBuffer:
     return (
       own
       | prefixed("counter", self._counters)
-      | prefixed("storage", storage)
+      | prefixed("storage", {"newest": self.storage.newest.copy()})
       | prefixed("sampler", self._sampler.get_state())
       | prefixed("roots", self.reanalyze_queue.get_state())
     )
 
-  def set_state(self, state: State, with_rings: bool = True) -> None:
-    """Restores the state of a buffer of the same shape, sampling and window.
+  def set_state(self, state: State) -> None:
+    """Restores the state of a buffer of the same shape, whose steps are already stored.
 
-    Priorities are computed again if the settings that they depend on have changed. If `with_rings` is false,
-    the state has no steps, and they must already be stored.
-
-    Raises: ValueError: the state is of a buffer with another shape or sampling. This buffer is then
-      unchanged.
+    Priorities are computed again if the settings that they depend on have changed.
     """
-    for name, own in (
-      ("sampling", SAMPLINGS.index(self._config.sampling)),
-      ("lane_capacity", self.lane_capacity),
-    ):
-      if int(state[name]) != own:
-        raise ValueError(f"replay state: {name} is {int(state[name])}: must be {own}")
-    windows = window_of(state), window_of({"window": self._window})
-    if windows[0] != windows[1]:
-      texts = [", ".join(f"{x:g}" for x in pair) for pair in windows]
-      raise ValueError(f"replay state: window_share, window_min are {texts[0]}: must be {texts[1]}")
-    if with_rings:
-      self.storage.set_state(part(state, "storage"))
     self.storage.set_delta(np.arange(self.storage.size), state["delta"])
     self._awaits_first[:] = state["waits"]
     has_deltas, has_weights = (
@@ -410,7 +362,7 @@ class ReplayBuffer:
         self.storage.refresh_delta(slot)
       self._sampler.update(slot)
     self.reanalyze_queue.set_state(part(state, "roots"))
-    self.set_counters(state)
+    self._set_counters(state)
     words = [int(x) for x in state["rng"]]
     self._rng.bit_generator.state = {
       "bit_generator": "PCG64",
@@ -419,17 +371,11 @@ class ReplayBuffer:
       "uinteger": words[5],
     }
 
-  def set_counters(self, state: State) -> None:
+  def _set_counters(self, state: State) -> None:
     """Restores the counters of a state, of which the last `num_steps` steps ever added are stored already."""
     self._counters = {name: int(count) for name, count in part(state, "counter").items()}
-    self.count_steps_before(self.num_added - int((self.storage.newest + 1).sum()))
+    self._count_steps_before(self.num_added - int((self.storage.newest + 1).sum()))
 
-  def count_steps_before(self, num_steps: int) -> None:
+  def _count_steps_before(self, num_steps: int) -> None:
     """Counts `num_steps` steps in the window that were added before those that are stored or will be."""
     self.storage.steps_before = num_steps // self.storage.num_lanes
-
-
-def window_of(state: State) -> tuple[float, float]:
-  """Returns (window_share, window_min) of a buffer's state; window_min is 0 without a window."""
-  share, smallest = state["window"]
-  return float(share), float(smallest)

@@ -11,13 +11,10 @@ from jaxtyping import Int
 
 from moozi.core.config import TargetsConfig
 from moozi.core.flat_state import State, part, prefixed
-from moozi.core.pytree import map_fields
 from moozi.core.spec import EnvSpec
-from moozi.replay.buffer import ReplayBuffer, window_of
-from moozi.replay.mixture import MixedReplay
 from moozi.replay.storage import LaneStorage, empty_block
 
-_RINGS = "storage/"
+_RINGS = "storage"
 STORED = "stored"
 
 
@@ -40,17 +37,8 @@ class ReplaySnapshot:
     return int(self.head["counter/added"])
 
 
-def take(replay: ReplayBuffer, known: Int[np.ndarray, "N"] | None = None) -> ReplaySnapshot:
-  """Returns a copy of a buffer's state, without the blocks that the caller already has.
-
-  Args:
-    replay: the buffer. The steps of stored trajectories are on disk and not copied; the head has their
-      priorities and search results.
-    known: the generation of each block that the caller has; None if it has none.
-  """
-  storage, head = replay.storage, replay.get_state(with_rings=False)
-  if isinstance(replay, MixedReplay):
-    head |= prefixed(STORED, replay.get_stored_state())
+def take(head: State, storage: LaneStorage, known: Int[np.ndarray, "N"] | None) -> ReplaySnapshot:
+  """Returns a snapshot with copies of the blocks that are not `known`, as `ReplayPart.snapshot` does."""
   generations = storage.generations.copy()
   wanted = generations > 0
   if known is not None and known.shape == generations.shape:
@@ -62,35 +50,18 @@ def take(replay: ReplayBuffer, known: Int[np.ndarray, "N"] | None = None) -> Rep
   )
 
 
-def restore(replay: ReplayBuffer, snapshot: ReplaySnapshot) -> int:
-  """Restores a snapshot into a buffer that has no steps, except those of stored trajectories.
+def shape_of(state: State) -> tuple[int, int, int, list[float]]:
+  """Returns (number of lanes, lane capacity, sampling, [window_share, window_min])."""
+  window = [float(x) for x in state["window"]]
+  return len(state["storage/newest"]), int(state["lane_capacity"]), int(state["sampling"]), window
 
-  A buffer with the same lanes, capacity, sampling and window is restored bit for bit, except that priorities
-  are computed again if their settings have changed. In any other buffer, the steps are appended lane by lane,
-  with new priorities. Stored trajectories may be added before or after.
 
-  Returns: number of steps of the snapshot that the buffer does not hold.
-  Raises: ValueError: a block is missing, or the snapshot is from another environment.
+def rings_of(snapshot: ReplaySnapshot, spec: EnvSpec) -> State:
+  """Returns the stored steps of a snapshot, as `LaneStorage.set_state` reads them, under storage/.
+
+  Raises: ValueError: a block is missing, or has no array of a field.
   """
-  if isinstance(replay, MixedReplay):
-    replay.set_stored_state(part(snapshot.head, STORED))
-  state = snapshot.head | _rings(snapshot, replay.spec)
-  own = replay.get_state(with_rings=False)
-  old = _shape_of(snapshot.head)
-  if old == _shape_of(own) and window_of(snapshot.head) == window_of(own):
-    replay.set_state(state)
-    replay.storage.generations[:] = snapshot.generations
-    return 0
-  return _repack(replay, state, old)
-
-
-def _shape_of(head: State) -> tuple[int, int, int]:
-  """Returns (number of lanes, lane capacity, sampling)."""
-  return len(head["storage/newest"]), int(head["lane_capacity"]), int(head["sampling"])
-
-
-def _rings(snapshot: ReplaySnapshot, spec: EnvSpec) -> State:
-  num_lanes, lane_capacity, _ = _shape_of(snapshot.head)
+  num_lanes, lane_capacity = shape_of(snapshot.head)[:2]
   width = -(-lane_capacity // len(snapshot.generations))
   parts = []
   for number, generation in enumerate(snapshot.generations):
@@ -106,28 +77,30 @@ def _rings(snapshot: ReplaySnapshot, spec: EnvSpec) -> State:
     missing = names - set(block)
     if missing:
       raise ValueError(f"replay: block {number} has no {min(missing)}")
-  return {_RINGS + name: np.concatenate([block[name] for block in parts], axis=1) for name in sorted(names)}
+  rings = {name: np.concatenate([block[name] for block in parts], axis=1) for name in sorted(names)}
+  return prefixed(_RINGS, rings)
 
 
-def _repack(replay: ReplayBuffer, state: State, old: tuple[int, int, int]) -> int:
-  num_lanes, lane_capacity, _ = old
+def kept_ranges(
+  state: State, spec: EnvSpec, max_steps: int
+) -> tuple[LaneStorage, list[tuple[int, int, int]]]:
+  """Returns a storage with a state's steps, and (lane, first, stop) of those that another buffer can append.
+
+  Args:
+    state: the state of a buffer with its steps.
+    max_steps: capacity of the other buffer's lanes.
+  """
+  num_lanes, lane_capacity = shape_of(state)[:2]
   # This storage is only read, not sampled. With these short targets, lanes of any capacity are long enough.
   targets = TargetsConfig(history_length=1, unroll_steps=1, n_step=1)
-  source = LaneStorage(targets, replay.spec, num_lanes, max(lane_capacity, 4))
-  source.set_state({name.removeprefix(_RINGS): x for name, x in state.items() if name.startswith(_RINGS)})
+  source = LaneStorage(targets, spec, num_lanes, max(lane_capacity, 4))
+  source.set_state(part(state, _RINGS))
   kept: list[tuple[int, int, int]] = []
   for lane in range(num_lanes):
     stop = int(source.newest[lane]) + 1
-    index = np.arange(max(0, stop - lane_capacity, stop - replay.lane_capacity), stop)
+    index = np.arange(max(0, stop - lane_capacity, stop - max_steps), stop)
     # Starts at the first episode start: steps of an episode whose start was overwritten have no history.
     starts = index[source.arrays["is_first"][source.slots(lane, index)]]
     if starts.size:
       kept.append((lane, int(starts[0]), stop))
-  # Before the steps are added, because a step that has left the window never returns to it.
-  num_added = part(state, "counter")["added"]
-  replay.count_steps_before(int(num_added) - sum(stop - first for _, first, stop in kept))
-  for lane, first, stop in kept:
-    steps = source.trajectory(lane, first, stop)
-    replay.add(map_fields(lambda x: x[:, None], steps), lane % replay.num_lanes)
-  replay.set_counters(state)
-  return source.num_steps - replay.storage.num_steps
+  return source, kept

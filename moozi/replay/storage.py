@@ -346,13 +346,6 @@ class LaneStorage:
     sums = [zlib.crc32(self.arrays[name].data) for name in ("action", "last_reward", "is_first", "is_last")]
     return zlib.crc32(np.array([*sums, *self.newest], np.int64).data)
 
-  def get_state(self) -> dict[str, np.ndarray]:
-    """Returns copies of the stored steps, without priorities and without slots that were never written."""
-    used = int(min(self.newest.max(initial=-1) + 1, self.lane_capacity))
-    return {"newest": self.newest.copy()} | {
-      name: view[:, :used].copy() for name, view in self._views().items()
-    }
-
   def set_state(self, state: dict[str, np.ndarray]) -> None:
     """Restores the steps of a storage with the same lanes and capacity.
 

@@ -32,8 +32,8 @@ from moozi.learning.non_finite import guard_of
 from moozi.nn.model import Model, make_model
 from moozi.ops.scalar_transform import ScalarTransform
 from moozi.ops.schedules import temperature_at
-from moozi.replay.buffer import ReplayBuffer
-from moozi.replay.mixture import MixedReplay, StoredTrajectories, make_replay
+from moozi.replay.mixture import StoredReplay, StoredTrajectories, make_replay
+from moozi.replay.protocol import Replay
 from moozi.run.collector_state import check_collector, have_same_settings
 from moozi.run.state import RunState
 
@@ -178,17 +178,17 @@ def make_test_env(config: Config) -> Callable[[int], Environment]:
   return lambda seed: registry.make(config.env.name, seed, is_testing=True, **config.env.arguments)
 
 
-def build_replay(config: Config, spec: EnvSpec, stored: StoredTrajectories | None = None) -> ReplayBuffer:
-  """Returns the replay buffer with one lane per (worker, environment), and adds the trajectories `stored`.
+def build_replay(config: Config, spec: EnvSpec, stored: StoredTrajectories | None = None) -> Replay:
+  """Returns replay with one lane per (worker, environment), and adds the trajectories `stored`.
 
   Raises: UserError: the trajectories do not fit in memory, or break a convention of the records.
   """
-  replay = make_replay(config, spec, None if stored is None else stored.lane_steps)
-  if stored is not None:
-    assert isinstance(replay, MixedReplay)
-    for lane, steps in stored.read():
-      replay.add_stored(lane, steps, stored.where)
-  return replay
+  if stored is None:
+    return make_replay(config, spec, None)
+  stored_part = StoredReplay(config, spec, stored.lane_steps)
+  for lane, steps in stored.read():
+    stored_part.add_stored(lane, steps, stored.where)
+  return make_replay(config, spec, stored_part)
 
 
 class Collector(Protocol):

@@ -20,8 +20,7 @@ from moozi.core.records import num_roots
 from moozi.core.spec import EnvSpec
 from moozi.evaluation.evaluator import EvaluationResult, Evaluator
 from moozi.learning.learner import Learner
-from moozi.replay import snapshot as replay_snapshot
-from moozi.replay.buffer import ReplayBuffer
+from moozi.replay.protocol import Replay
 from moozi.run import build
 from moozi.run.events import Acted, Collected, Event, Faulted, Histograms, Reanalyzed, Updated
 from moozi.run.pacing import Pacer
@@ -49,7 +48,7 @@ class Parts:
     build.build_collectors
   )
   build_evaluator: Callable[[Config, EnvSpec], Evaluator] = build.build_evaluator
-  sample: Callable[[ReplayBuffer, int, int], Any] = lambda replay, *sizes: replay.sample_many(*sizes)
+  sample: Callable[[Replay, int, int], Any] = lambda replay, *sizes: replay.sample_many(*sizes)
 
 
 def run(inputs: RunInputs, parts: Parts | None = None) -> Generator[Event, None, None]:
@@ -97,7 +96,7 @@ class ReplayTrainer:
         self._reanalyzer.set_state(part(state.progress, "reanalyze"))
     if state.replay is None:
       return 0
-    lost = replay_snapshot.restore(self._replay, state.replay)
+    lost = self._replay.restore(state.replay)
     state.replay.blocks.clear()  # they would stay in memory until the run ends
     return lost
 
@@ -256,7 +255,7 @@ class ReplayTrainer:
     with self._work.doing(SERVER, "checkpoint"):
       training = self._learner.get_state()
     with self._work.doing(REPLAY, "checkpoint"):
-      snapshot = replay_snapshot.take(self._replay, self._saved_blocks())
+      snapshot = self._replay.snapshot(self._saved_blocks())
     envs = tuple(worker.get_state() for worker in self._collectors.workers) if has_envs else ()
     return RunState(training=training, progress=progress, replay=snapshot, collectors=envs)
 

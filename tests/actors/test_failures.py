@@ -7,7 +7,6 @@ from moozi.actors import driver
 from moozi.core.errors import NotFiniteError, RunError
 from moozi.envs.suites.tiny import BALL
 from moozi.io.config import load_config
-from moozi.replay.snapshot import restore
 from moozi.run import build
 from moozi.run.events import Acted, Faulted, StateReady, Updated
 from moozi.run.session import RunInputs
@@ -213,7 +212,7 @@ def test_no_episode_crosses_a_lost_segment():
   assert run.total("dropped_steps") == 32
   assert 0 < run.total("lost_steps") <= 32
   replay = build.build_replay(CONFIG, build.env_spec(CONFIG))
-  restore(replay, run.final().state.replay)
+  replay.restore(run.final().state.replay)
   for lane in range(4):
     steps = replay.storage.trajectory(lane, 0, int(replay.storage.newest[lane]) + 1)
     row = steps.frame[..., BALL].any(axis=2).argmax(axis=1)  # the ball falls one row in each step

@@ -247,7 +247,7 @@ class TestTargets:
     for b in (plain, buffer):
       b.add(segment, 0)
     restored = self.make_buffer(spec, 1, turns_targets=True)
-    restored.set_state(buffer.get_state())
+    restored.restore(buffer.snapshot())
     drawn, expected = buffer.sample_many(2, 64), plain.sample_many(2, 64)
     np.testing.assert_array_equal(drawn.slot, expected.slot)
     tables = tables_of(spec.symmetries, math.prod(spec.frame_shape), spec.num_actions)

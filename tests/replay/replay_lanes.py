@@ -6,7 +6,7 @@ from moozi.core.config import ReplayConfig, TargetsConfig
 from moozi.core.records import TrainTarget, TrajectorySample
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
 from moozi.replay.buffer import ReplayBuffer
-from moozi.replay.mixture import MixedReplay
+from moozi.replay.protocol import Replay
 from moozi.replay.sampling import ProportionalSampler, RankSampler
 from tests.ops.oracles import Step, oracle_history, oracle_target, random_lane
 
@@ -47,7 +47,7 @@ def make_buffer(
 
 
 def assert_valid(buffer: ReplayBuffer) -> None:
-  """Asserts that the storage, the sampler and any buffer of stored steps are consistent."""
+  """Asserts that the storage and the sampler are consistent."""
   storage, sampler = buffer.storage, buffer._sampler
   index = storage.sequence.reshape(storage.num_lanes, storage.lane_capacity)
   newest = storage.newest[:, None]
@@ -76,8 +76,6 @@ def assert_valid(buffer: ReplayBuffer) -> None:
     assert len(ranked) == sampler._count, "rank table: a ranked step is not counted"
     mass = sampler._weights[sampler._rank_of[ranked]].sum()
     assert np.isclose(mass, sampler._mass), "rank table: the mass is not the sum of its weights"
-  if isinstance(buffer, MixedReplay):
-    assert_valid(buffer._stored)
 
 
 def random_frame(rng: np.random.Generator, spec: EnvSpec) -> np.ndarray:
@@ -136,6 +134,23 @@ def fill(buffer: ReplayBuffer, lanes: list[list[Step]], spec: EnvSpec, cuts: lis
   """Adds the lanes to the buffer in segments that end at the cuts."""
   for first, stop in zip([0, *cuts[:-1]], cuts, strict=True):
     buffer.add(segment_of(lanes, first, stop, spec), 0)
+
+
+def work(buffer: Replay, lanes: list[list[Step]], spec: EnvSpec, first: int, stop: int) -> list[TrainTarget]:
+  """Adds steps, samples, updates priorities and writes searches back; returns the batches."""
+  out = []
+  for t in range(first, stop, 5):
+    buffer.add(segment_of(lanes, t, min(t + 5, stop), spec), 0)
+    if not buffer.can_sample(5):
+      continue
+    for _ in range(3):
+      batch = buffer.sample_many(3, 5)  # odd, so that the generator buffers half of a 64-bit word
+      out.append(batch)
+      gap = np.abs(batch.root_values[..., 0] - batch.n_step_returns[..., 1])
+      buffer.update_priorities(batch.slot, batch.sequence, gap)
+    slot, sequence = batch.slot[0], batch.sequence[0]
+    buffer.write_back(slot, sequence, batch.n_step_returns[0, :, 0], batch.action_probs[0, :, 0], t)
+  return out
 
 
 def filled_buffer(

@@ -23,9 +23,8 @@ PRIORITIZED = ("proportional", "rank")
 
 def priorities(buffer):
   """Returns {(lane, index): δ} of the stored steps."""
-  state = buffer.get_state()
-  sequence = state["storage/sequence"]
-  delta = state["delta"].reshape(buffer.num_lanes, buffer.lane_capacity)
+  shape = buffer.num_lanes, buffer.lane_capacity
+  sequence, delta = buffer.storage.sequence.reshape(shape), buffer.storage.delta.reshape(shape)
   return {
     (lane, int(i)): float(delta[lane, position])
     for lane in range(buffer.num_lanes)

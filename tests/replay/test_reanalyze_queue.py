@@ -122,7 +122,7 @@ def test_a_new_step_does_not_inherit_the_priority_of_its_slot():
   assert len(due) == 2 * 18
   for count in (6, 16):
     other = make_buffer(spec, lane_capacity=20, sampling="proportional")
-    other.set_state(buffer.get_state())
+    other.restore(buffer.snapshot())
     other.reanalyze_queue._pool_for = (-1, -1)
     chosen = other.reanalyze_queue.choose(count, "priority", 4)
     assert not np.isin(chosen, waiting).any()
@@ -147,7 +147,7 @@ def test_resumed_queue_chooses_the_same(order):
   buffer, _ = buffer_with_versions()
   buffer.reanalyze_queue.choose(5, order, 4)
   other = make_buffer(make_spec())
-  other.set_state(buffer.get_state())
+  other.restore(buffer.snapshot())
   # These positions would be chosen first if the restored queue started a new scan.
   for b in (buffer, other):
     b.storage.arrays["searched_version"][b.storage.sequence == 29] = 0
@@ -235,8 +235,8 @@ def test_the_order_of_ties_is_restored(monkeypatch):
     chosen.append([])
     for call in range(6):
       if call == at:
-        state, (buffer, _) = buffer.get_state(), buffer_with_versions()
-        buffer.set_state(state)
+        saved, (buffer, _) = buffer.snapshot(), buffer_with_versions()
+        buffer.restore(saved)
       chosen[-1].append(buffer.reanalyze_queue.choose(5, "oldest", 7).tolist())
   assert chosen[0] == chosen[1]
   assert len({str(x) for x in chosen[0]}) == 6

@@ -5,8 +5,6 @@ import dataclasses
 import numpy as np
 import pytest
 
-from moozi.core.pytree import map_fields
-from moozi.replay import snapshot
 from tests.replay.replay_lanes import (
   assert_valid,
   make_buffer,
@@ -15,7 +13,6 @@ from tests.replay.replay_lanes import (
   segment_of,
   stored_range,
 )
-from tests.replay.test_state import work
 
 
 class Disk:
@@ -25,37 +22,11 @@ class Disk:
     self.blocks, self.known, self.written = {}, None, []
 
   def save(self, buffer):
-    taken = snapshot.take(buffer, self.known)
+    taken = buffer.snapshot(self.known)
     self.written.append(sorted(taken.blocks))
     self.blocks |= taken.blocks
     self.known = taken.generations
     return dataclasses.replace(taken, blocks=dict(self.blocks))
-
-
-@pytest.mark.parametrize(
-  ("sampling", "length"),
-  [
-    *(pytest.param("rank", length, marks=pytest.mark.slow) for length in (0, 20, 90)),
-    *(("rank", 3), ("rank", 60), ("uniform", 60), ("proportional", 90)),
-  ],
-)
-def test_restored_buffer_continues_to_the_bit(sampling, length):
-  spec = make_spec(num_players=2)
-  lanes = random_lanes(4, 2, 140, spec)
-  options = {"sampling": sampling, "rank_refresh_updates": 7}
-  first, disk = make_buffer(spec, **options, seed=1), Disk()
-  for stop in range(0, length, 10):
-    work(first, lanes, spec, stop, min(stop + 10, length))
-    disk.save(first)
-  second = make_buffer(spec, **options, seed=2)
-  assert snapshot.restore(second, disk.save(first)) == 0
-  assert_valid(second)
-  disk.save(second)
-  assert disk.written[-1] == []
-  theirs, ours = work(first, lanes, spec, length, 140), work(second, lanes, spec, length, 140)
-  for a, b in zip(ours, theirs, strict=True):
-    map_fields(np.testing.assert_array_equal, a, b)
-  assert second.stats() == first.stats()
 
 
 def test_only_changed_blocks_are_copied():
@@ -98,7 +69,7 @@ def test_repack_into_other_lanes(num_lanes):
   source.add(segment_of(lanes, 30, 60, spec), 0)
   saved = disk.save(source)
   other = make_buffer(spec, lanes=num_lanes, lane_capacity=130, sampling="proportional")
-  num_lost = snapshot.restore(other, saved)
+  num_lost = other.restore(saved)
   assert_valid(other)
   assert other.num_steps + num_lost == source.num_steps == 120
   assert other.num_steps > 0
@@ -112,7 +83,7 @@ def test_repack_into_other_lanes(num_lanes):
   np.testing.assert_array_equal(ours.last_reward, old.last_reward[begin:])
   # The blocks on disk are those of another buffer, so the snapshot contains all written blocks.
   written = set(np.flatnonzero(other.storage.generations).tolist())
-  assert snapshot.take(other, disk.known).blocks.keys() == written
+  assert other.snapshot(disk.known).blocks.keys() == written
 
 
 @pytest.mark.parametrize("windows", [(1.0, 0.5), (0.5, 1.0), (0.25, 0.5)])
@@ -121,7 +92,7 @@ def test_steps_of_a_buffer_with_another_window_are_kept(windows):
   source, other = (make_buffer(spec, sampling="rank", window_share=x, window_min=20) for x in windows)
   source.add(segment_of(random_lanes(1, 2, 30, spec), 0, 30, spec), 0)
   source.sample(8)
-  assert snapshot.restore(other, Disk().save(source)) == 0
+  assert other.restore(Disk().save(source)) == 0
   assert_valid(other)
   other.sample(8)
   assert other.num_steps == 60
@@ -136,24 +107,13 @@ def test_the_window_of_a_repacked_buffer_counts_all_steps(sampling):
   for first in (0, 30, 60):
     source.add(segment_of(lanes, first, first + 30, spec), 0)
   other = make_buffer(spec, lanes=2, lane_capacity=100, **options)
-  snapshot.restore(other, disk.save(source))
+  other.restore(disk.save(source))
   assert_valid(other)
   # The window has 0.8 of 270 steps, more than the buffer holds, so targets can start where the ring allows.
   unlimited = make_buffer(spec, lanes=2, lane_capacity=100, sampling=sampling)
-  snapshot.restore(unlimited, disk.save(source))
+  unlimited.restore(disk.save(source))
   assert other.num_eligible == unlimited.num_eligible > 0
   again = make_buffer(spec, lanes=2, lane_capacity=100, **options)
-  snapshot.restore(again, Disk().save(other))
+  again.restore(Disk().save(other))
   np.testing.assert_array_equal(again.storage.eligible_slots(), other.storage.eligible_slots())
   assert_valid(again)
-
-
-def test_a_missing_block_is_refused():
-  spec = make_spec()
-  buffer, disk = make_buffer(spec), Disk()
-  work(buffer, random_lanes(0, 2, 30, spec), spec, 0, 30)
-  saved = disk.save(buffer)
-  blocks = dict(saved.blocks)
-  del blocks[3]
-  with pytest.raises(ValueError, match="block 3 is missing"):
-    snapshot.restore(make_buffer(spec), dataclasses.replace(saved, blocks=blocks))

@@ -184,13 +184,13 @@ def test_a_gap_is_part_of_the_state():
   buffer, other = make_buffer(SPEC), make_buffer(SPEC)
   buffer.add_or_refuse(segment_of(lanes, 0, 5, SPEC), 0, 2, 10)
   buffer.add_or_refuse(replace(segment_of(lanes, 5, 10, SPEC), action=None), 0, 2, 10)
-  other.set_state(buffer.get_state())
+  other.restore(buffer.snapshot())
   assert other.add_or_refuse(segment_of(lanes, 10, 15, SPEC), 0, 2, 10).num_lost == 10
   assert other.stats()["replay/lost_steps"] == 20
   # Restoring a state without a gap must not create one.
   sound, again = make_buffer(SPEC), make_buffer(SPEC)
   sound.add_or_refuse(segment_of(lanes, 0, 5, SPEC), 0, 2, 10)
-  again.set_state(sound.get_state())
+  again.restore(sound.snapshot())
   assert again.add_or_refuse(segment_of(lanes, 5, 10, SPEC), 0, 2, 10).num_lost == 0
 
 

@@ -16,7 +16,6 @@ from moozi.io.checkpoints import CheckpointInfo
 from moozi.io.checkpoints.resume_store import SavedState
 from moozi.io.config import load_config
 from moozi.io.run_directory import RunDirectory
-from moozi.replay import snapshot
 from moozi.run import build
 from moozi.run.evaluation_schedule import Evaluations
 from moozi.run.events import StateReady
@@ -111,7 +110,7 @@ def saved(rest) -> dict[str, SavedState]:
     fill(buffer, random_lanes(3, 2, ENV_STEPS // 2, SPEC), SPEC, [*range(5, 60, 5), 60])
     buffer.sample_many(2, 4)
     buffer.reanalyze_queue.choose(4, "oldest", 100)
-    taken = snapshot.take(buffer)
+    taken = buffer.snapshot()
     state = copy.deepcopy(rest) | prefixed("replay", taken.head)
     out[sampling] = SavedState(state=state, generations=taken.generations, blocks=taken.blocks)
   return out
@@ -139,7 +138,7 @@ def restore(state: RunState, sampling: str, with_replay: bool = True) -> None:
   Evaluations(CONFIG, dict, state.progress)
   other = make_buffer(SPEC, lanes=1, lane_capacity=30, sampling=sampling)
   for buffer in (make_replay(sampling), other) if with_replay else ():
-    snapshot.restore(buffer, state.replay)
+    buffer.restore(state.replay)
     if buffer.can_sample(4):
       batch = buffer.sample_many(2, 4)
       buffer.update_priorities(batch.slot, batch.sequence, np.ones(batch.slot.shape))

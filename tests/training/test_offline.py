@@ -152,7 +152,7 @@ def test_learning_from_a_set_with_a_gap(old, tmp_path):
   spec = build.env_spec(config)
   replay = build.build_replay(config, spec, load_stored(config, spec))
   assert_valid(replay)
-  lane = replay._stored.storage.trajectory(0, 0, stop + 80 - begin)
+  lane = replay._stored._buffer.storage.trajectory(0, 0, stop + 80 - begin)
   # The episode before the gap is truncated; all steps after the gap are kept.
   assert lane.is_truncated[stop - 1]
   assert lane.action[stop - 1] == 0

@@ -1,4 +1,4 @@
-"""The replay buffer's actor: a thin wrapper of `replay.buffer` (the thesis §4.3.14). Imports no JAX."""
+"""The replay buffer's actor: a thin wrapper of a `Replay` (the thesis §4.3.14). Imports no JAX."""
 
 import sys
 from collections.abc import Mapping
@@ -35,8 +35,7 @@ class ReplayActor(process.Reporting):
     log_dir: str | None,
   ) -> None:
     self._log = process.prepare("replay_buffer", config.ray.replay, log_dir)
-    from moozi.replay import snapshot as replay_snapshot
-    from moozi.replay.mixture import make_replay
+    from moozi.replay.mixture import StoredReplay, make_replay
 
     self._work = WorkLog(config.timeline.seconds > 0)
     self._lanes_per_worker = config.workers.num_envs
@@ -47,14 +46,16 @@ class ReplayActor(process.Reporting):
     self._reanalyze = config.reanalyze
     self._batch_size = config.learner.batch_size
     self._num_batches = config.learner.updates_per_call
-    self._replay = make_replay(config, spec, stored)
+    self._stored = None if stored is None else StoredReplay(config, spec, stored)
+    self._replay = make_replay(config, spec, self._stored)
     self._message = ""
     if snapshot is not None:
-      lost = replay_snapshot.restore(self._replay, snapshot)
+      lost = self._replay.restore(snapshot)
       self._message = f"; replay holds {self._replay.num_steps:,} steps" + (
         f", {lost:,} fewer than before" if lost else ""
       )
-    self._log.info("ready: %d lanes%s", self._replay.num_lanes, self._message)
+    num_lanes = config.workers.num_workers * config.workers.num_envs
+    self._log.info("ready: %d lanes%s", num_lanes, self._message)
 
   def ready(self) -> tuple[bool, str]:
     """Returns (whether a batch can be drawn, a message about the restored steps)."""
@@ -62,10 +63,8 @@ class ReplayActor(process.Reporting):
 
   def snapshot(self, known: Any) -> Any:
     """Returns a ReplaySnapshot without the blocks that the caller has; `known` holds their generations."""
-    from moozi.replay import snapshot as replay_snapshot
-
     with self._work.doing("checkpoint"):
-      return replay_snapshot.take(self._replay, known)
+      return self._replay.snapshot(known)
 
   def add(
     self, segment: TrajectorySample, first_lane: int, number: int
@@ -94,10 +93,8 @@ class ReplayActor(process.Reporting):
 
   def fill_lane(self, where: str, lane: int, steps: TrajectorySample) -> None:
     """Adds the next steps [T, …] of a lane of stored trajectories; `where` names them in errors."""
-    from moozi.replay.mixture import MixedReplay
-
-    assert isinstance(self._replay, MixedReplay), "replay was made without stored trajectories"
-    self._replay.add_stored(lane, steps, where)
+    assert self._stored is not None, "replay was made without stored trajectories"
+    self._stored.add_stored(lane, steps, where)
 
   def sample(self) -> TrainTarget:
     """Draws targets [U, B, …] for one call of the parameter server."""

@@ -19,7 +19,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Float32, Int32, Int64, PyTree, Shaped, UInt32
 
@@ -36,9 +35,9 @@ from moozi.agent.update import (
 from moozi.baselines.q_learning.table import Table, insert, keys_of, learn, put_back, slots_of, take
 from moozi.baselines.q_learning.values import QFunction, highest
 from moozi.core.config import Config
-from moozi.core.pytree import record, replace
+from moozi.core.pytree import fields_of, record, replace
 from moozi.core.types import AnyArray
-from moozi.replay.buffer import ReplayBuffer
+from moozi.replay.protocol import Replay
 
 TERMS = ("loss/value", "update/grad_norm", "update/update_norm")
 """Metrics of the network's update that must be finite, in the order in which they are checked."""
@@ -53,12 +52,9 @@ class Batch:
 
   Attributes:
     frames: o_{t-L+1} … o_t.
-    legal_actions_mask: the legal actions on frame t.
     action: the action on frame t.
     reward: R, in environment units, for the player to move at t.
-    bootstrap: γ^h s, the factor on the value of frame t + h; 0 if that frame is terminal.
-    next_frames, next_legal_actions_mask: of frame t + h.
-    is_live: false on an episode's last frame, whose action has no effect.
+    legal_actions_mask, bootstrap, next_frames, next_legal_actions_mask, is_live: as in NStepTransition.
     importance_ratio, slot, sequence, acted_version, searched_version: as in TrainTarget.
   """
 
@@ -77,29 +73,20 @@ class Batch:
   searched_version: Int32[AnyArray, "*U B"]
 
 
-def sample(replay: ReplayBuffer, num_batches: int, batch_size: int) -> Batch:
+def sample(replay: Replay, num_batches: int, batch_size: int) -> Batch:
   """Draws U batches from replay, whose steps have a `root_value` of 0 (`run.without_values`).
 
   Raises: ValueError: no step is eligible.
   """
-  drawn, storage = replay.sample_many(num_batches, batch_size), replay.storage
-  slot, lead = drawn.slot.reshape(-1), drawn.slot.shape
-  next_slot, bootstrap = storage.bootstraps(slot)
-  length = storage.history
-  next_frames = storage.histories(next_slot)[0][:, :length]
-
-  def shaped(x: np.ndarray) -> np.ndarray:
-    return x.reshape(lead + x.shape[1:])
-
+  drawn = replay.sample_many(num_batches, batch_size)
+  lead = drawn.slot.shape
+  found = fields_of(replay.transitions(drawn.slot.reshape(-1)))
+  found = {name: x.reshape(lead + x.shape[1:]) for name, x in found.items()}
   return Batch(
-    frames=drawn.frames[:, :, :length],
-    legal_actions_mask=shaped(storage.legal_actions_mask(slot)),
+    **found,
+    frames=drawn.frames[:, :, : found["next_frames"].shape[2]],
     action=drawn.actions[:, :, 0],
     reward=drawn.n_step_returns[:, :, 0],  # without a bootstrap, because the root values are 0
-    bootstrap=shaped(bootstrap),
-    next_frames=shaped(next_frames),
-    next_legal_actions_mask=shaped(storage.legal_actions_mask(next_slot)),
-    is_live=shaped(~storage.arrays["is_last"][slot]),
     importance_ratio=drawn.importance_ratio,
     slot=drawn.slot,
     sequence=drawn.sequence,

@@ -11,12 +11,13 @@ measured.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,17 @@ def parse_result(stdout: str) -> dict[str, Any] | None:
   return json.loads(lines[-1].removeprefix(MARK)) if lines else None
 
 
+@contextlib.contextmanager
+def _on_core(core: int) -> Iterator[None]:
+  """Keeps this thread, and the processes that it starts, on one core."""
+  before = os.sched_getaffinity(0)
+  os.sched_setaffinity(0, {core})
+  try:
+    yield
+  finally:
+    os.sched_setaffinity(0, before)
+
+
 def run_driver(system: System, job: dict[str, Any], envs: Path, core: int) -> dict[str, Any]:
   """Runs a job in a process on one core. Returns its figures, or `{"failure": reason}`."""
   # Compiled programs are kept between repetitions; compilation is not timed in any case.
@@ -60,16 +72,16 @@ def run_driver(system: System, job: dict[str, Any], envs: Path, core: int) -> di
   settings = {VARIABLE: json.dumps(job), "PYTHONPATH": os.pathsep.join(paths)}
   with tempfile.TemporaryDirectory() as folder:
     try:
-      result = subprocess.run(
-        [str(python_of(system, envs)), str(DRIVERS / system.driver)],
-        env=os.environ | _THREADS | cache | settings,
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=system.timeout,
-        check=False,
-        preexec_fn=lambda: os.sched_setaffinity(0, {core}),
-      )
+      with _on_core(core):
+        result = subprocess.run(
+          [str(python_of(system, envs)), str(DRIVERS / system.driver)],
+          env=os.environ | _THREADS | cache | settings,
+          cwd=folder,
+          capture_output=True,
+          text=True,
+          timeout=system.timeout,
+          check=False,
+        )
     except subprocess.TimeoutExpired:
       return {"failure": f"no result after {system.timeout:g} s"}
     except OSError as error:

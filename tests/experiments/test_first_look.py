@@ -24,7 +24,7 @@ def test_the_table_of_all_seeds_is_in_the_readme():
   assert table in (HERE / "README.md").read_text("utf-8")
   printed = [float(line.split("|")[2]) for line in table.splitlines()[2:]]
   assert min(printed) >= 12
-  span = f"{min(printed):.1f} to {max(printed):.1f} with five seeds"
+  span = f"{min(printed):.1f} to {max(printed):.1f} (five seeds"
   at = {}
   for folder in sorted((HERE / "results").iterdir()):
     ticks = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
@@ -41,4 +41,4 @@ def test_the_table_of_all_seeds_is_in_the_readme():
     assert len(returns) == 5
   steps = [round(int(line.split("|")[4].replace(",", "")), -4) for line in table.splitlines()[2:]]
   text = " ".join((ROOT / "README.md").read_text("utf-8").split())
-  assert f"makes {min(steps):,} to {max(steps):,} steps and returns {span}" in text
+  assert f"makes {min(steps):,} to {max(steps):,} steps, and its agent returns {span}" in text

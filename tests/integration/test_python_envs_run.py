@@ -88,7 +88,7 @@ def plain(config):
 def test_stopped_evaluation_closes_its_environments(watched):
   config = load_config(None, [*TINY, *SHORT, WATCHED])
   evaluator = build.build_evaluator(config, build.env_spec(config))
-  assert evaluator.run({}, {}, num_episodes=4, should_stop=lambda: True) is None
+  assert evaluator.run({}, num_episodes=4, should_stop=lambda: True) is None
   assert watched.num_made == 1 + config.evaluation.num_envs
   assert not watched.open_envs
 

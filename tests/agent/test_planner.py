@@ -206,7 +206,13 @@ def test_gumbel_ignores_dirichlet_noise():
   np.testing.assert_array_equal(a.action_probs, b.action_probs)
 
 
-@pytest.mark.parametrize("config", [PUCT.noise_free(), GUMBEL.noise_free()], ids=["puct", "gumbel"])
+@pytest.mark.parametrize(
+  "config",
+  [
+    pytest.param(PUCT.noise_free(), id="puct", marks=pytest.mark.slow),
+    pytest.param(GUMBEL.noise_free(), id="gumbel"),
+  ],
+)
 def test_noise_free_search_ignores_key(config):
   tables = random_tables(np.random.default_rng(3), N, A)
   first = run(config, tables, ROOTS, LEGAL, seed=0, temperature=0.0)

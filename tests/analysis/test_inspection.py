@@ -91,6 +91,7 @@ class Breaking(EnvironmentWrapper):
     super().close()
 
 
+@pytest.mark.slow
 def test_failed_env_is_reported_and_closed(catch, monkeypatch):
   make, made = build.make_test_env(catch.config), []
 
@@ -105,6 +106,7 @@ def test_failed_env_is_reported_and_closed(catch, monkeypatch):
   assert env.is_closed
 
 
+@pytest.mark.slow
 def test_env_is_closed_on_interrupt(catch, monkeypatch):
   make, made = build.make_test_env(catch.config), []
 
@@ -121,6 +123,7 @@ def test_env_is_closed_on_interrupt(catch, monkeypatch):
   assert made[0].is_closed
 
 
+@pytest.mark.slow
 def test_returns_are_discounted_to_the_end(catch):
   for episode in catch.episodes:
     # Only the last step of Catch has a reward.
@@ -129,6 +132,7 @@ def test_returns_are_discounted_to_the_end(catch):
     np.testing.assert_allclose(episode.returns, want, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_every_decision_has_a_tree(catch):
   episode = catch.episodes[0]
   assert episode.num_simulations == 4
@@ -143,6 +147,7 @@ def test_every_decision_has_a_tree(catch):
     assert tree.raw_value[0] == pytest.approx(episode.prior_values[t], abs=1e-5)
 
 
+@pytest.mark.slow
 def test_imagined_values_are_the_models_unroll(catch):
   """The values equal those of direct model calls on histories built by the test."""
   model, episode = build.build_model(catch.config, catch.spec), catch.episodes[0]
@@ -181,6 +186,7 @@ def test_network_q_values_are_one_model_step(catch, board):
     np.testing.assert_allclose(got, want, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_max_steps_cuts_the_episode(catch):
   episode = catch.inspect(0, max_steps=3)
   whole = catch.episodes[0]

@@ -84,7 +84,10 @@ def test_interface(kind, norm):
   assert root.hidden_state.shape == ((4, 5, 4, 8) if kind == "resnet" else (4, 8))
 
 
-@pytest.mark.parametrize(("kind", "norm"), [("conv_latent", "layer"), ("mlp", "batch"), ("resnet", "batch")])
+@pytest.mark.parametrize(
+  ("kind", "norm"),
+  [("conv_latent", "layer"), ("mlp", "batch"), pytest.param("resnet", "batch", marks=pytest.mark.slow)],
+)
 def test_action_and_frame_matter(kind, norm):
   model, params, net_state, history = build(kind, norm)
   same = jnp.broadcast_to(history[:1], history.shape)

@@ -47,11 +47,11 @@ def environment_parts(config: Any, min_s: float = 0.5) -> dict[str, float]:
 
   from moozi.envs.registry import env_spec, options_of
   from moozi.envs.suites.atari.frames import AreaResize
-  from moozi.envs.suites.atari.rom import Options, load_emulator, load_facts
+  from moozi.envs.suites.atari.rom import AtariOptions, load_emulator, load_facts
   from moozi.envs.vector import make_vector
 
   game = config.env.name.partition(":")[2]
-  options, facts = Options(**options_of(config.env.name, config.env.kwargs)), load_facts(game)
+  options, facts = AtariOptions(**options_of(config.env.name, config.env.kwargs)), load_facts(game)
   spec = env_spec(config.env.name, **config.env.kwargs)
   ale, random = load_emulator(facts.rom), np.random.default_rng(0)
   ale.reset_game()

@@ -208,7 +208,7 @@ class Result:
     """The configured probability of sticky actions, or MinAtar's default; None if there is neither."""
     value = self.config.env.kwargs.get("sticky_action_prob")
     if value is None and self.config.env.name.startswith("minatar:"):
-      value = minatar.Options().sticky_action_prob
+      value = minatar.MinAtarOptions().sticky_action_prob
     return None if value is None else float(value)
 
   @property

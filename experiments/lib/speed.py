@@ -27,7 +27,7 @@ from moozi.agent.muzero import make_muzero
 from moozi.agent.update import TrainingState, init_training_state, make_update
 from moozi.baselines.ppo import network as ppo_network
 from moozi.baselines.ppo import run as ppo
-from moozi.baselines.ppo.update import Segment, make_round
+from moozi.baselines.ppo.update import Rollout, make_round
 from moozi.core.config import Config
 from moozi.core.errors import UserError
 from moozi.core.pytree import replace
@@ -137,7 +137,7 @@ def _ppo_seconds(part: str, config: Config, spec: EnvSpec, min_s: float) -> floa
   random, lead = np.random.default_rng(0), (settings.segment_length, width)
   mask = np.ones((*lead, spec.num_actions), bool)
   mask[..., 0] = False
-  segment = Segment(
+  segment = Rollout(
     frames=(random.random((*lead, settings.history_length, *spec.frame_shape)) < 0.2).astype(
       spec.frame_dtype
     ),

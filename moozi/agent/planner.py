@@ -521,7 +521,7 @@ def _completed_q_transform(config: PlannerConfig) -> Any:
   )
 
 
-class Search(Protocol):
+class SearchFunction(Protocol):
   """The interface of a user's search from B roots; arguments and output are those of an mctx policy."""
 
   def __call__(
@@ -577,7 +577,7 @@ def _check_shape(where: str, tree: mctx.Tree, name: str, shape: tuple[int, ...])
 
 
 def _custom_search(plugin: plugins.Plugin) -> Callable[..., Any]:
-  """Returns the user's `Search` with a check, when traced, of the shapes and dtypes of its output."""
+  """Returns the user's `SearchFunction` with a check, when traced, of the shapes and dtypes of its output."""
 
   def search(config: PlannerConfig, *, temperature: Float[Array, "*lanes"], **kwargs: Any) -> Any:
     batch, num_actions = kwargs["invalid_actions"].shape

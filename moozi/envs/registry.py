@@ -244,7 +244,7 @@ def _find(name: str, kwargs: dict[str, Any]) -> tuple[Suite, str, Any]:
   library, _, game = name.partition(":")
   if library not in _MODULES:
     if plugins.ENVIRONMENTS.is_known(name) or plugins.is_found(name):
-      return user.SUITE, name, user.Options(kwargs=kwargs)
+      return user.SUITE, name, user.UserOptions(kwargs=kwargs)
     known = ", ".join([*sorted(_MODULES), *plugins.ENVIRONMENTS.names()[len(_MODULES) :]])
     if plugins.is_code(name) and not difflib.get_close_matches(library, _MODULES):
       raise UserError(f"env.name={name}: {plugins.describe_missing(name)}; the libraries are {known}")

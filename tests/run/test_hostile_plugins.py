@@ -234,7 +234,7 @@ def environment(config, place, value):
   plugins.register_environment("own")(makers[place])
   plugins.register_wrapper("own")(wrap)
   wrappers = ("own",) if place == "wrapper" else ()
-  user.make_spec("own", user.Options(wrappers=wrappers))
+  user.make_spec("own", user.UserOptions(wrappers=wrappers))
   if place == "render":
     return value is None or np.ndim(value) in (2, 3)
   return (place, value) in (("dict_space", {"a": 1}), ("max_moves", None)) or place == "position"
@@ -253,7 +253,7 @@ def odd_function(config, place, value):
     kind = type("Kind", (Callable,), {place: property(lambda self: give(value))})
     function = kind()
   plugins.register_environment("own")(function)
-  user.make_environment("own", user.Options(kwargs={"x": 1}))
+  user.make_environment("own", user.UserOptions(kwargs={"x": 1}))
   return False
 
 

@@ -43,7 +43,7 @@ TERMS = (
 
 
 @record
-class Segment:
+class Rollout:
   """T vector steps of B environments; a single row has no axis T.
 
   Attributes:
@@ -79,7 +79,7 @@ def make_segment(
   extras: Mapping[str, Shaped[np.ndarray, "T B ..."]],
   after: BatchedTimeStep,
   extras_after: Mapping[str, Shaped[np.ndarray, "B ..."]],
-) -> Segment:
+) -> Rollout:
   """Returns a segment in NumPy.
 
   Where an environment failed, its steps end with a truncated frame, and the next episode begins after it
@@ -96,7 +96,7 @@ def make_segment(
     return np.concatenate([getattr(steps, name)[1:], np.asarray(getattr(after, name))[None]])
 
   log_prob = np.take_along_axis(extras["log_probs"], steps.action[..., None], axis=-1)[..., 0]
-  return Segment(
+  return Rollout(
     frames=extras["frames"],
     legal_actions_mask=steps.legal_actions_mask,
     action=steps.action,
@@ -111,8 +111,8 @@ def make_segment(
 
 
 @record
-class Batch:
-  """The N samples of a segment or of a minibatch. Fields that are not listed here are as in Segment.
+class PPOBatch:
+  """The N samples of a segment or of a minibatch. Fields that are not listed here are as in Rollout.
 
   Attributes:
     advantage: the result of `generalized_advantages`.
@@ -129,7 +129,7 @@ class Batch:
   is_live: Bool[AnyArray, "N"]
 
 
-def generalized_advantages(segment: Segment, config: PPOConfig) -> Float[Array, "T B"]:
+def generalized_advantages(segment: Rollout, config: PPOConfig) -> Float[Array, "T B"]:
   """Computes generalized advantage estimates.
 
     A_t = δ_t + γλ·s·[t + 1 is not last]·A_{t+1}, with δ_t = r_{t+1} + γ·s·[t + 1 has a value]·V_{t+1} - V_t.
@@ -157,7 +157,7 @@ def generalized_advantages(segment: Segment, config: PPOConfig) -> Float[Array, 
   return jnp.where(segment.is_live, out, 0.0)
 
 
-def make_batch(segment: Segment, config: PPOConfig) -> tuple[Batch, Scalars]:
+def make_batch(segment: Rollout, config: PPOConfig) -> tuple[PPOBatch, Scalars]:
   """Returns the N = T·B samples of a segment, and scalars about them in units of the learned rewards.
 
   `ppo/explained_variance` is 1 - Var[target - value] / Var[target], or 0 if all targets are equal.
@@ -168,7 +168,7 @@ def make_batch(segment: Segment, config: PPOConfig) -> tuple[Batch, Scalars]:
   def flat(x: Any) -> Any:
     return x.reshape(-1, *x.shape[2:])
 
-  batch = Batch(
+  batch = PPOBatch(
     frames=flat(segment.frames),
     legal_actions_mask=flat(segment.legal_actions_mask),
     action=flat(segment.action),
@@ -198,7 +198,7 @@ def masked_variance(x: Float[AnyArray, "N"], mask: Bool[AnyArray, "N"]) -> Float
   return masked_mean(jnp.square(x - masked_mean(x, mask)), mask)
 
 
-def make_loss(network: PPONetwork, config: PPOConfig) -> Callable[[PyTree, Batch], tuple[Array, Scalars]]:
+def make_loss(network: PPONetwork, config: PPOConfig) -> Callable[[PyTree, PPOBatch], tuple[Array, Scalars]]:
   """Returns loss(params, minibatch) -> (loss [], scalars).
 
   All means are over live samples. The scalars:
@@ -213,7 +213,7 @@ def make_loss(network: PPONetwork, config: PPOConfig) -> Callable[[PyTree, Batch
     ppo/approx_kl_k1: the mean of -log ratio, an estimate with more variance (Huang et al. 2022).
   """
 
-  def loss(params: PyTree, batch: Batch) -> tuple[Float[Array, ""], Scalars]:
+  def loss(params: PyTree, batch: PPOBatch) -> tuple[Float[Array, ""], Scalars]:
     live = batch.is_live
     logits, head = network.apply(params, batch.frames)
     log_probs = masked_log_probs(logits, batch.legal_actions_mask)
@@ -250,7 +250,7 @@ def make_loss(network: PPONetwork, config: PPOConfig) -> Callable[[PyTree, Batch
 
 
 def _value_loss(
-  network: PPONetwork, head: Float[Array, "N *S"], batch: Batch, config: PPOConfig
+  network: PPONetwork, head: Float[Array, "N *S"], batch: PPOBatch, config: PPOConfig
 ) -> Float[Array, ""]:
   if config.value_loss == "squared":
     return 0.5 * masked_mean(_value_errors(head, batch, config), batch.is_live)
@@ -260,7 +260,7 @@ def _value_loss(
   return masked_mean(errors, batch.is_live)
 
 
-def _value_errors(value: Float[Array, "N"], batch: Batch, config: PPOConfig) -> Float[AnyArray, "N"]:
+def _value_errors(value: Float[Array, "N"], batch: PPOBatch, config: PPOConfig) -> Float[AnyArray, "N"]:
   """Returns each value's squared error; with `clip_value`, the larger of the clipped and unclipped errors."""
   error = jnp.square(value - batch.target)
   if not config.clip_value:
@@ -331,7 +331,7 @@ def make_update(
   optimizer = make_optimizer(config)
 
   def update(
-    state: TrainingState, batch: Batch, indices: Int[AnyArray, "M"], learning_rate: Float[Array, ""]
+    state: TrainingState, batch: PPOBatch, indices: Int[AnyArray, "M"], learning_rate: Float[Array, ""]
   ) -> tuple[TrainingState, Scalars, Int32[Array, ""]]:
     (_, metrics), grads = grad_fn(state.params, map_fields(lambda x: x[indices], batch))
     rate = jnp.asarray(learning_rate, jnp.float32)
@@ -342,7 +342,7 @@ def make_update(
   return update
 
 
-RoundFn = Callable[[TrainingState, tuple[Segment, Any]], tuple[TrainingState, UpdateOutput]]
+RoundFn = Callable[[TrainingState, tuple[Rollout, Any]], tuple[TrainingState, UpdateOutput]]
 
 
 def make_round(network: PPONetwork, config: PPOConfig) -> RoundFn:
@@ -354,7 +354,7 @@ def make_round(network: PPONetwork, config: PPOConfig) -> RoundFn:
   update = make_update(network, config)
 
   def step(
-    state: TrainingState, row: Int[AnyArray, "M"], batch: Batch, learning_rate: Float[Array, ""]
+    state: TrainingState, row: Int[AnyArray, "M"], batch: PPOBatch, learning_rate: Float[Array, ""]
   ) -> tuple[TrainingState, tuple[Scalars, Int32[Array, ""]]]:
     state, scalars, bad_term = update(state, batch, row, learning_rate)
     return state, (scalars, bad_term)
@@ -368,13 +368,13 @@ def make_round(network: PPONetwork, config: PPOConfig) -> RoundFn:
 
   @jax.jit
   def start(
-    state: TrainingState, segment: Segment
-  ) -> tuple[Batch, Int32[Array, "U M"], UInt32[Array, "2"], Scalars]:
+    state: TrainingState, segment: Rollout
+  ) -> tuple[PPOBatch, Int32[Array, "U M"], UInt32[Array, "2"], Scalars]:
     rng_key, order_key = jax.random.split(state.rng_key)
     batch, metrics = make_batch(segment, config)
     return batch, minibatch_indices(order_key, config), rng_key, metrics
 
-  def round_of(state: TrainingState, batch: tuple[Segment, Any]) -> tuple[TrainingState, UpdateOutput]:
+  def round_of(state: TrainingState, batch: tuple[Rollout, Any]) -> tuple[TrainingState, UpdateOutput]:
     segment, learning_rate = batch
     samples, indices, rng_key, metrics = start(state, segment)
     state, (updated, bad_term) = updates(state, jax.device_get(indices), samples, learning_rate)

@@ -18,7 +18,7 @@ _SEEDS = (0x9E3779B9, 0x85EBCA6B)
 
 
 @record
-class Table:
+class QTable:
   """N slots for entries; a free slot has the key 0, values of 0 and no visits.
 
   Attributes:
@@ -32,8 +32,8 @@ class Table:
   visits: Int32[AnyArray, "N A"]
 
 
-def empty_table(capacity: int, num_actions: int) -> Table:
-  return Table(
+def empty_table(capacity: int, num_actions: int) -> QTable:
+  return QTable(
     keys=jnp.zeros((capacity, 2), jnp.uint32),
     values=jnp.zeros((capacity, num_actions), jnp.float32),
     visits=jnp.zeros((capacity, num_actions), jnp.int32),
@@ -85,18 +85,18 @@ def find(
   return jnp.where(is_hit.any() | is_free.any(), slot, capacity), is_hit.any()
 
 
-def slots_of(table: Table, keys: UInt32[AnyArray, "B 2"]) -> Int32[Array, "B"]:
+def slots_of(table: QTable, keys: UInt32[AnyArray, "B 2"]) -> Int32[Array, "B"]:
   """Returns the slots of the keys' entries; N where there is no entry."""
   slots, is_known = jax.vmap(find, (None, 0))(table.keys, keys)
   return jnp.where(is_known, slots, len(table.keys))
 
 
-def values_at(table: Table, slots: Int32[Array, "*B"]) -> Float[Array, "*B A"]:
+def values_at(table: QTable, slots: Int32[Array, "*B"]) -> Float[Array, "*B A"]:
   """Returns the values of the actions in slots; 0 in slot N."""
   return jnp.asarray(table.values).at[slots].get(mode="fill", fill_value=0.0)
 
 
-def insert(table: Table, keys: UInt32[AnyArray, "B 2"], is_wanted: Bool[AnyArray, "B"]) -> Table:
+def insert(table: QTable, keys: UInt32[AnyArray, "B 2"], is_wanted: Bool[AnyArray, "B"]) -> QTable:
   """Adds entries for the wanted keys that have none; a key that finds no free slot is left out."""
   is_missing = is_wanted & (slots_of(table, keys) == len(table.keys))
   order = jnp.argsort(~is_missing)
@@ -109,7 +109,7 @@ def insert(table: Table, keys: UInt32[AnyArray, "B 2"], is_wanted: Bool[AnyArray
   return replace(table, keys=jax.lax.fori_loop(0, jnp.sum(is_missing), add, table.keys))
 
 
-def take(table: Table, slots: Int32[AnyArray, "M"]) -> tuple[Table, Int32[Array, "M"]]:
+def take(table: QTable, slots: Int32[AnyArray, "M"]) -> tuple[QTable, Int32[Array, "M"]]:
   """Returns the entries in slots as a table of M entries, and the index of each slot's entry in it.
 
   Equal slots have the same index. XLA copies a table in every step of a loop that changes it, so a loop over
@@ -119,14 +119,14 @@ def take(table: Table, slots: Int32[AnyArray, "M"]) -> tuple[Table, Int32[Array,
   return jax.tree_util.tree_map(lambda x: x.at[slots].get(mode="fill", fill_value=0), table), index
 
 
-def put_back(table: Table, slots: Int32[AnyArray, "M"], taken: Table, index: Int32[Array, "M"]) -> Table:
+def put_back(table: QTable, slots: Int32[AnyArray, "M"], taken: QTable, index: Int32[Array, "M"]) -> QTable:
   """Returns the table with the entries of `taken`, a result of `take`, written back to their slots."""
   return jax.tree_util.tree_map(lambda x, new: x.at[slots].set(new[index], mode="drop"), table, taken)
 
 
 def learn(
-  table: Table, slot: Int32[Array, ""], action: Int32[Array, ""], target: Float[Array, ""], step_size: float
-) -> tuple[Table, Float[Array, ""]]:
+  table: QTable, slot: Int32[Array, ""], action: Int32[Array, ""], target: Float[Array, ""], step_size: float
+) -> tuple[QTable, Float[Array, ""]]:
   """Makes the n-th update of an action's value: a step towards the target of size max(step_size, 1 / n).
 
   Returns: the table, and the error target - Q before the update. An index beyond the end changes nothing.
@@ -135,7 +135,7 @@ def learn(
   visits = table.visits.at[index].get(mode="fill", fill_value=0) + 1
   value = table.values.at[index].get(mode="fill", fill_value=0.0)
   error = target - value
-  changed = Table(
+  changed = QTable(
     keys=table.keys,
     values=table.values.at[index].set(value + jnp.maximum(step_size, 1.0 / visits) * error, mode="drop"),
     visits=table.visits.at[index].set(visits, mode="drop"),

@@ -32,7 +32,7 @@ from moozi.agent.update import (
   reduce_output,
   repeat,
 )
-from moozi.baselines.q_learning.table import Table, insert, keys_of, learn, put_back, slots_of, take
+from moozi.baselines.q_learning.table import QTable, insert, keys_of, learn, put_back, slots_of, take
 from moozi.baselines.q_learning.values import QFunction, highest
 from moozi.core.config import Config
 from moozi.core.pytree import fields_of, record, replace
@@ -43,11 +43,11 @@ TERMS = ("loss/value", "update/grad_norm", "update/update_norm")
 """Metrics of the network's update that must be finite, in the order in which they are checked."""
 
 
-QUpdateFn = Callable[[TrainingState, "Batch"], tuple[TrainingState, UpdateOutput]]
+QUpdateFn = Callable[[TrainingState, "QBatch"], tuple[TrainingState, UpdateOutput]]
 
 
 @record
-class Batch:
+class QBatch:
   """Steps drawn from replay: B of them, or U batches of B.
 
   Attributes:
@@ -73,7 +73,7 @@ class Batch:
   searched_version: Int32[AnyArray, "*U B"]
 
 
-def sample(replay: Replay, num_batches: int, batch_size: int) -> Batch:
+def sample(replay: Replay, num_batches: int, batch_size: int) -> QBatch:
   """Draws U batches from replay, whose steps have a `root_value` of 0 (`run.without_values`).
 
   Raises: ValueError: no step is eligible.
@@ -82,7 +82,7 @@ def sample(replay: Replay, num_batches: int, batch_size: int) -> Batch:
   lead = drawn.slot.shape
   found = fields_of(replay.transitions(drawn.slot.reshape(-1)))
   found = {name: x.reshape(lead + x.shape[1:]) for name, x in found.items()}
-  return Batch(
+  return QBatch(
     **found,
     frames=drawn.frames[:, :, : found["next_frames"].shape[2]],
     action=drawn.actions[:, :, 0],
@@ -124,14 +124,14 @@ def _table_update(config: Config) -> QUpdateFn:
   """Returns the update of a table. It learns the steps of a batch in order; each sees the earlier changes."""
   step_size = config.q_learning.step_size
 
-  def step(table: Table, row: Any) -> tuple[Table, Any]:
+  def step(table: QTable, row: Any) -> tuple[QTable, Any]:
     entry, next_entry, action, reward, bootstrap, next_legal = row
     _, value = highest(table.values[next_entry][None], next_legal[None])
     target = reward + bootstrap * value[0]
     table, error = learn(table, entry, action, target, step_size)
     return table, (error, target)
 
-  def update(state: TrainingState, batch: Batch) -> tuple[TrainingState, UpdateOutput]:
+  def update(state: TrainingState, batch: QBatch) -> tuple[TrainingState, UpdateOutput]:
     keys = keys_of(batch.frames, batch.legal_actions_mask)
     table = insert(state.params, keys, batch.is_live)
     slots, size, no_slot = slots_of(table, keys), len(keys), len(table.keys)
@@ -157,7 +157,7 @@ def _table_update(config: Config) -> QUpdateFn:
 
 def make_loss(
   q_function: QFunction, config: Config
-) -> Callable[[PyTree, PyTree, Batch], tuple[Array, tuple[Array, dict[str, Array]]]]:
+) -> Callable[[PyTree, PyTree, QBatch], tuple[Array, tuple[Array, dict[str, Array]]]]:
   """Returns loss(params, target_params, batch) -> (loss [], (errors [B], metrics)).
 
   The loss is the mean over live steps of ρ · huber(target - Q). The target's gradient is stopped. With
@@ -166,7 +166,7 @@ def make_loss(
   options = config.q_learning
 
   def loss(
-    params: PyTree, target_params: PyTree, batch: Batch
+    params: PyTree, target_params: PyTree, batch: QBatch
   ) -> tuple[Float[Array, ""], tuple[Float[Array, "B"], dict[str, Array]]]:
     mask = batch.next_legal_actions_mask
     next_values = q_function.apply(target_params, batch.next_frames, mask)
@@ -189,7 +189,7 @@ def _network_update(q_function: QFunction, config: Config) -> QUpdateFn:
   optimizer = make_optimizer(learner)
   learning_rate = make_learning_rate(learner.learning_rate, config.decay_steps)
 
-  def update(state: TrainingState, batch: Batch) -> tuple[TrainingState, UpdateOutput]:
+  def update(state: TrainingState, batch: QBatch) -> tuple[TrainingState, UpdateOutput]:
     (_, (error, metrics)), grads = grad_fn(state.params, state.target_params, batch)
     rate = jnp.asarray(learning_rate(state.learner_step), jnp.float32)
     params, opt_state, bad_term, metrics = guarded_step(optimizer, state, grads, rate, metrics, TERMS)
@@ -201,7 +201,7 @@ def _network_update(q_function: QFunction, config: Config) -> QUpdateFn:
   return update
 
 
-def _priorities(batch: Batch, error: Float[Array, "B"]) -> Float[Array, "B"]:
+def _priorities(batch: QBatch, error: Float[Array, "B"]) -> Float[Array, "B"]:
   """Returns the absolute errors; 0 on an episode's last frame, from which nothing is learned."""
   return jnp.where(batch.is_live, jnp.abs(error), 0.0)
 
@@ -211,7 +211,7 @@ def _chosen(values: Float[Array, "B A"], action: Int32[AnyArray, "B"]) -> Float[
 
 
 def _metrics(
-  batch: Batch, error: Float[Array, "B"], target: Float[Array, "B"], losses: Float[Array, "B"]
+  batch: QBatch, error: Float[Array, "B"], target: Float[Array, "B"], losses: Float[Array, "B"]
 ) -> dict[str, Float[Array, ""]]:
   """Returns means over the live steps, the share of live steps, and the largest importance ratio."""
   num_live = jnp.maximum(jnp.sum(batch.is_live), 1)

@@ -60,7 +60,7 @@ _LOADERS = frozenset({"GymV21Environment-v0", "GymV26Environment-v0"})
 _CONTINUOUS = "continuous actions are not supported, only spaces of type Discrete"
 
 
-class Options(Section):
+class GymnasiumOptions(Section):
   kwargs: dict[str, Any] = Field({}, description="keyword arguments of gymnasium.make")
   max_episode_steps: PositiveInt | None = Field(
     None,
@@ -68,7 +68,7 @@ class Options(Section):
   )
 
 
-class _AllOptions(Options):
+class _AllOptions(GymnasiumOptions):
   """The options with those that are not keys of env.kwargs."""
 
   wrappers: tuple[str, ...] = ()
@@ -114,7 +114,7 @@ def is_game(game: str) -> bool:
   return game_id in registry and game_id not in _LOADERS
 
 
-def make_spec(game: str, options: Options) -> EnvSpec:
+def make_spec(game: str, options: GymnasiumOptions) -> EnvSpec:
   """Reads the specification of an environment with these options from a temporary one, and caches it.
 
   With a `render_mode`, the temporary environment also draws its picture. A wrapped environment plays a trial
@@ -134,10 +134,10 @@ def make_spec(game: str, options: Options) -> EnvSpec:
 
 @functools.lru_cache(maxsize=64)
 def _make_spec(game: str, options: str) -> EnvSpec:
-  return _draw_and_close(game, Options.model_validate_json(options))
+  return _draw_and_close(game, GymnasiumOptions.model_validate_json(options))
 
 
-def _draw_and_close(game: str, options: Options) -> EnvSpec:
+def _draw_and_close(game: str, options: GymnasiumOptions) -> EnvSpec:
   """Returns the spec of an environment; with a `render_mode`, first resets it and draws its picture."""
   environment = make_environment(game, options)
   with contextlib.ExitStack() as at_end:
@@ -159,7 +159,7 @@ def _close(environment: Any) -> None:
     environment.close()
 
 
-def make_environment(game: str, options: Options) -> Environment:
+def make_environment(game: str, options: GymnasiumOptions) -> Environment:
   name = f"gymnasium:{game}"
   gymnasium = _import(game)
   kwargs: dict[str, Any] = dict(options.kwargs)
@@ -186,7 +186,7 @@ def make_environment(game: str, options: Options) -> Environment:
     raise
 
 
-def _all(options: Options, **changes: Any) -> _AllOptions:
+def _all(options: GymnasiumOptions, **changes: Any) -> _AllOptions:
   return _AllOptions(**(dict(options) | changes))
 
 
@@ -391,7 +391,7 @@ SUITE = Suite(
   summary="classic control and other single-agent environments",
   package="gymnasium",
   list_games=list_games,
-  options=lambda game: Options,
+  options=lambda game: GymnasiumOptions,
   make_spec=make_spec,
   make_environment=make_environment,
   is_game=is_game,

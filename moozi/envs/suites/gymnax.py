@@ -75,13 +75,13 @@ _OLDEST = "1.0"
 _OWN_LIMIT = f"{MAX_EPISODE_STEPS}; null is gymnax's own limit"
 
 
-class Options(Section):
+class GymnaxOptions(Section):
   """Options of `gymnax:*` other than MinAtar."""
 
   max_episode_steps: PositiveInt | None = Field(None, description=_OWN_LIMIT)
 
 
-class MinAtarOptions(Section):
+class GymnaxMinAtarOptions(Section):
   """Options of `gymnax:*-MinAtar`; defaults are gymnax's."""
 
   sticky_action_prob: Probability = Field(0.0, description=STICKY_ACTION_PROB)
@@ -159,6 +159,6 @@ SUITE = make_suite(
   summary="MinAtar, classic control and small environments, in JAX",
   games=GAMES,
   refused=REFUSED,
-  options=lambda game: MinAtarOptions if game.endswith("-MinAtar") else Options,
+  options=lambda game: GymnaxMinAtarOptions if game.endswith("-MinAtar") else GymnaxOptions,
   make_env=make_env,
 )

@@ -37,7 +37,7 @@ _ACTION_NAMES = {"n": "noop", "l": "left", "u": "up", "r": "right", "d": "down",
 _ENDS_BY_CLOCK = frozenset({"freeway"})
 
 
-class Options(Section):
+class MinAtarOptions(Section):
   """Options of `minatar:*`; defaults are the package's, except for `minimal_actions`."""
 
   sticky_action_prob: Probability = Field(0.1, description="probability that the last action is repeated")
@@ -48,7 +48,7 @@ class Options(Section):
   )
 
 
-def make_spec(game: str, options: Options) -> EnvSpec:
+def make_spec(game: str, options: MinAtarOptions) -> EnvSpec:
   rules = _load(game).Env(ramping=options.difficulty_ramping)
   height, width, channels = rules.state_shape()
   actions = _actions(rules, options.minimal_actions)
@@ -61,14 +61,14 @@ def make_spec(game: str, options: Options) -> EnvSpec:
   )
 
 
-def make_environment(game: str, options: Options) -> Environment:
+def make_environment(game: str, options: MinAtarOptions) -> Environment:
   return GameEnvironment(_MinAtarGame(game, options), make_spec(game, options), options.max_episode_steps)
 
 
 class _MinAtarGame(Game):
   """The package's rules for one game, with its sticky actions."""
 
-  def __init__(self, game: str, options: Options) -> None:
+  def __init__(self, game: str, options: MinAtarOptions) -> None:
     self._rules = _load(game).Env(ramping=options.difficulty_ramping)
     self._actions = _actions(self._rules, options.minimal_actions)
     self._sticky_action_prob = options.sticky_action_prob
@@ -123,7 +123,7 @@ SUITE = Suite(
   summary="five Atari games on a grid of 10 x 10 cells",
   package="minatar",
   list_games=lambda: GAMES,
-  options=lambda game: Options,
+  options=lambda game: MinAtarOptions,
   make_spec=make_spec,
   make_environment=make_environment,
 )

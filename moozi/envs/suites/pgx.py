@@ -78,13 +78,13 @@ _TURNS = {
 _OLDEST = "2.6"
 
 
-class Options(Section):
+class PgxOptions(Section):
   """Options of `pgx:*` other than MinAtar."""
 
   max_episode_steps: PositiveInt | None = Field(None, description=MAX_EPISODE_STEPS)
 
 
-class MinAtarOptions(Section):
+class PgxMinAtarOptions(Section):
   """Options of `pgx:minatar-*`; defaults are those of pgx and of the package."""
 
   sticky_action_prob: Probability = Field(0.1, description=STICKY_ACTION_PROB)
@@ -166,6 +166,6 @@ SUITE = make_suite(
   summary="board games and MinAtar, in JAX",
   games=GAMES,
   refused=REFUSED,
-  options=lambda game: MinAtarOptions if game in _MINATAR else Options,
+  options=lambda game: PgxMinAtarOptions if game in _MINATAR else PgxOptions,
   make_env=make_env,
 )

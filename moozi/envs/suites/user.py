@@ -33,7 +33,7 @@ _log = logging.getLogger("moozi.envs")
 _RESERVED = ("seed", "is_testing")
 
 
-class Options(Section):
+class UserOptions(Section):
   kwargs: dict[str, Any] = Field({}, description="keyword arguments of the function")
   wrappers: tuple[str, ...] = Field(
     (), description="functions that wrap the environment, the innermost first"
@@ -41,7 +41,7 @@ class Options(Section):
   is_testing: bool = Field(False, description="whether the environment is for evaluation")
 
 
-def make_spec(name: str, options: Options) -> EnvSpec:
+def make_spec(name: str, options: UserOptions) -> EnvSpec:
   """Returns the environment's specification. Plays a trial episode to find errors before a run starts.
 
   If a function takes `is_testing`, the environment for evaluation plays one too.
@@ -54,7 +54,7 @@ def make_spec(name: str, options: Options) -> EnvSpec:
   )
 
 
-def make_environment(name: str, options: Options) -> Environment:
+def make_environment(name: str, options: UserOptions) -> Environment:
   """Makes an environment with the user's function.
 
   Raises: UserError: the module cannot be imported or has no such function, the function takes other arguments
@@ -144,7 +144,7 @@ def _check_arguments(name: str, function: Callable[..., Any], kwargs: dict[str, 
     raise UserError(f"env.kwargs={kwargs}: {name} is {own}{signature}: {error}") from error
 
 
-def _make(name: str, plugin: plugins.Plugin, options: Options, **seed: int) -> tuple[Environment, bool]:
+def _make(name: str, plugin: plugins.Plugin, options: UserOptions, **seed: int) -> tuple[Environment, bool]:
   """Makes an environment with the user's function; returns it, and whether it can be seeded."""
   testing = {"is_testing": options.is_testing} if plugins.takes(plugin.function, "is_testing") else {}
   with plugin.errors("making the environment failed"):
@@ -180,7 +180,7 @@ SUITE = Suite(
   summary="environments of the user",
   package=None,
   list_games=dict,
-  options=lambda game: Options,
+  options=lambda game: UserOptions,
   make_spec=make_spec,
   make_environment=make_environment,
   for_testing=lambda options: options.model_copy(update={"is_testing": True}),

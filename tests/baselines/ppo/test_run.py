@@ -9,7 +9,7 @@ import pytest
 from moozi.acting.collector import TrajectoryCollector
 from moozi.baselines.ppo import run as ppo_run
 from moozi.baselines.ppo.network import make_network, masked_log_probs
-from moozi.baselines.ppo.update import KEPT, Segment, generalized_advantages, init_state, make_segment
+from moozi.baselines.ppo.update import KEPT, Rollout, generalized_advantages, init_state, make_segment
 from moozi.core.config import Config
 from moozi.core.errors import EnvError, NotFiniteError, SegmentError, UserError
 from moozi.core.pytree import replace
@@ -104,7 +104,7 @@ def collected():
 def test_segment_rows(collected):
   _, _, shown, segments = collected
   for number, (segment, _) in enumerate(segments):
-    assert isinstance(segment, Segment)
+    assert isinstance(segment, Rollout)
     for t in range(16):
       seen, then = shown[16 * number + t], shown[16 * number + t + 1]
       np.testing.assert_array_equal(segment.is_live[t], ~seen.is_last)

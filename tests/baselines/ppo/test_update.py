@@ -15,8 +15,8 @@ from moozi.agent.update import TrainingState
 from moozi.baselines.ppo.network import PPONetwork, make_network
 from moozi.baselines.ppo.update import (
   TERMS,
-  Batch,
-  Segment,
+  PPOBatch,
+  Rollout,
   generalized_advantages,
   init_state,
   learning_rate_at,
@@ -45,7 +45,7 @@ def graded(config: PPOConfig):
   return jax.jit(jax.value_and_grad(make_loss(TABLE, config), has_aux=True))
 
 
-def loss_of(config: PPOConfig, params, batch: Batch):
+def loss_of(config: PPOConfig, params, batch: PPOBatch):
   return jax.jit(make_loss(TABLE, config))(params, batch)
 
 
@@ -56,7 +56,7 @@ def changed(config: PPOConfig, **changes) -> PPOConfig:
 # --- advantages ---------------------------------------------------------------------------------------
 
 
-def random_segment(seed: int, length: int, width: int, end: float = 0.3, truncated: float = 0.5) -> Segment:
+def random_segment(seed: int, length: int, width: int, end: float = 0.3, truncated: float = 0.5) -> Rollout:
   """Returns a segment of random episodes; after each last frame comes a first frame with reward 0."""
   random = np.random.default_rng(seed)
   is_last = np.zeros((length + 1, width), bool)
@@ -65,7 +65,7 @@ def random_segment(seed: int, length: int, width: int, end: float = 0.3, truncat
     if t:
       is_last[t] &= ~is_last[t - 1]
   reward = np.where(is_last[:-1], 0.0, random.normal(size=(length, width))).astype(np.float32)
-  return Segment(
+  return Rollout(
     frames=random.random((length, width, 1, 1, 1, 2)).astype(np.float32),
     legal_actions_mask=np.ones((length, width, 4), bool),
     action=random.integers(1, 4, (length, width)).astype(np.int32),
@@ -79,7 +79,7 @@ def random_segment(seed: int, length: int, width: int, end: float = 0.3, truncat
   )
 
 
-def slow_advantages(segment: Segment, config: PPOConfig) -> np.ndarray:
+def slow_advantages(segment: Rollout, config: PPOConfig) -> np.ndarray:
   """Returns the advantages by their definition: the sum over l of (γλ)^l δ_{t+l} to the episode's end."""
   length, width = segment.action.shape
   out = np.zeros((length, width))
@@ -120,7 +120,7 @@ def test_advantages_equal_the_definition(seed, length, end, discount, gae_lambda
   )
 
 
-def one_lane(is_last, is_truncated, reward, value) -> Segment:
+def one_lane(is_last, is_truncated, reward, value) -> Rollout:
   segment = random_segment(0, len(reward), 1)
   is_last = np.array(is_last, bool)
   return replace(
@@ -182,11 +182,11 @@ def test_batch():
 # --- loss ---------------------------------------------------------------------------------------------
 
 
-def table_batch(ratio, advantage, old_value=None, target=None, is_live=None) -> tuple[dict, Batch]:
+def table_batch(ratio, advantage, old_value=None, target=None, is_live=None) -> tuple[dict, PPOBatch]:
   """Returns (params, batch) with two legal actions of probability ½; the old probability is ½ / ratio."""
   size = len(ratio)
   zeros = np.zeros(size, np.float32)
-  batch = Batch(
+  batch = PPOBatch(
     frames=np.zeros((size, 1, 1, 1, 1), np.float32),
     legal_actions_mask=np.tile([False, True, True], (size, 1)),
     action=np.ones(size, np.int32),
@@ -284,7 +284,7 @@ def test_last_frames_are_masked():
   params, batch = table_batch([1.1, 0.9, 1.05], [1, -2, 3], old_value=[0, 1, 2], target=[1, 1, 1])
   lone = loss_of(config, params, batch)
   more = {"logits": np.zeros((5, 3), np.float32), "value": np.array([0, 0, 0, 9, -9], np.float32)}
-  extended = Batch(
+  extended = PPOBatch(
     frames=np.zeros((5, 1, 1, 1, 1), np.float32),
     legal_actions_mask=np.array([[0, 1, 1]] * 3 + [[0, 1, 1], [1, 0, 0]], bool),  # truncated, terminal
     action=np.array([1, 1, 1, 0, 0], np.int32),

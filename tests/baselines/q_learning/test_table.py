@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from moozi.baselines.q_learning.table import (
-  Table,
+  QTable,
   empty_table,
   insert,
   keys_of,
@@ -53,7 +53,7 @@ def test_key_depends_on_place_and_legal_actions():
   np.testing.assert_array_equal(KEYS(-frames[:1], mask[:1]), KEYS(frames[:1], mask[:1]))
 
 
-def learn_each(table: Table, keys, actions, targets, is_live, step_size: float = 0.1):
+def learn_each(table: QTable, keys, actions, targets, is_live, step_size: float = 0.1):
   """Inserts keys and learns the targets in order; returns the table and the errors."""
   table = insert(table, keys, is_live)
   slots = jnp.where(is_live, slots_of(table, keys), len(table.keys))
@@ -101,7 +101,7 @@ def test_slots_wrap_around_and_run_out():
 
 
 def test_taken_entries_return_to_their_slots():
-  table = Table(
+  table = QTable(
     keys=jnp.arange(10, dtype=jnp.uint32).reshape(5, 2),
     values=jnp.arange(5.0)[:, None],
     visits=jnp.arange(5, dtype=jnp.int32)[:, None],

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from moozi.baselines.q_learning.table import empty_table, keys_of, slots_of, values_at
-from moozi.baselines.q_learning.update import Batch, init_state, make_loss, make_update, sample
+from moozi.baselines.q_learning.update import QBatch, init_state, make_loss, make_update, sample
 from moozi.baselines.q_learning.values import QFunction, make_q_function, make_q_learning
 from moozi.core.config import Config
 from moozi.core.pytree import map_fields, replace
@@ -33,11 +33,11 @@ def frame_of(state: int) -> np.ndarray:
   return np.full((1, 1, 1, 1), state, np.float32)
 
 
-def batch_of(*steps: tuple) -> Batch:
+def batch_of(*steps: tuple) -> QBatch:
   """Returns a batch of (state, action, reward, bootstrap, next state, next legal actions)."""
   state, action, reward, bootstrap, following, legal = zip(*steps, strict=True)
   size, zeros = len(steps), np.zeros(len(steps), np.int32)
-  return Batch(
+  return QBatch(
     frames=np.stack([frame_of(s) for s in state]),
     legal_actions_mask=np.array([ALL] * size),
     action=np.array(action, np.int32),
@@ -194,7 +194,7 @@ def test_random_actions_are_legal_and_uniform():
 TWO = QFunction(lambda key: None, lambda params, frames, legal: params[frames[:, 0, 0, 0, 0].astype(int)])
 
 
-def slow_loss(params, target_params, batch: Batch, double: bool, delta: float) -> tuple[float, list[float]]:
+def slow_loss(params, target_params, batch: QBatch, double: bool, delta: float) -> tuple[float, list[float]]:
   losses, errors = [], []
   for i in range(len(batch.action)):
     now, then = int(batch.frames[i].flat[0]), int(batch.next_frames[i].flat[0])

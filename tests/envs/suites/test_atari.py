@@ -13,7 +13,7 @@ from moozi.envs import registry
 from moozi.envs.suites.atari import environment as atari
 from moozi.envs.suites.atari import suite
 from moozi.envs.suites.atari.frames import AreaResize
-from moozi.envs.suites.atari.rom import Options, list_games, load_emulator, load_facts
+from moozi.envs.suites.atari.rom import AtariOptions, list_games, load_emulator, load_facts
 from moozi.envs.vector import make_vector
 from tests.envs.contract import (
   EnvironmentContract,
@@ -122,7 +122,7 @@ def test_game_equals_gymnasiums(game, is_testing, kwargs):
   step = env.reset()
   noops = num_noops(env) - num_start_frames(game)
   assert 1 <= noops <= kwargs.get("max_noops", 30)
-  other = gymnasium_environment(game, Options(**kwargs), noops)
+  other = gymnasium_environment(game, AtariOptions(**kwargs), noops)
   random, (frame, _) = np.random.default_rng(0), other.reset()
   num_lives = 1
   for _ in range(20_000):
@@ -336,10 +336,10 @@ def test_fire_on_reset(is_testing):
 def test_opening_actions():
   for game, opening in (("Breakout", (1, 3)), ("Freeway", ()), ("Pong", (1, 3))):
     facts = load_facts(game)
-    assert facts.opening(Options(fire_on_reset=True)) == opening
-    assert facts.opening(Options()) == ()
+    assert facts.opening(AtariOptions(fire_on_reset=True)) == opening
+    assert facts.opening(AtariOptions()) == ()
   # FIRE exists in Freeway only with all actions.
-  assert load_facts("Freeway").opening(Options(fire_on_reset=True, minimal_actions=False)) == (1, 2)
+  assert load_facts("Freeway").opening(AtariOptions(fire_on_reset=True, minimal_actions=False)) == (1, 2)
 
 
 @pytest.mark.slow
@@ -426,7 +426,7 @@ def test_rewards_are_not_clipped_by_default():
 
 
 def test_testing_changes_nothing_else():
-  options = Options(clip_rewards=True, sticky_action_prob=0.25, frame_skip=2, max_noops=7)
+  options = AtariOptions(clip_rewards=True, sticky_action_prob=0.25, frame_skip=2, max_noops=7)
   testing = suite.for_testing(options).model_dump()
   assert testing == options.model_dump() | {"episodic_life": False, "clip_rewards": False}
 

@@ -11,7 +11,7 @@ import pytest
 from moozi.core.pytree import fields_of
 from moozi.envs import registry
 from moozi.envs.suites.atari import suite
-from moozi.envs.suites.atari.rom import Options, load_facts
+from moozi.envs.suites.atari.rom import AtariOptions, load_facts
 from moozi.envs.suites.atari.vector import AtariVectorEnvironment, find_obstacle
 from moozi.envs.vector import SyncVectorEnvironment, make_vector
 from tests.envs.contract import check_vector, random_agent_actions
@@ -206,12 +206,12 @@ def test_make_vector_with_threads():
 
 
 def test_obstacles(monkeypatch):
-  options = Options(num_threads=1)
+  options = AtariOptions(num_threads=1)
   pong, backgammon = load_facts("Pong"), load_facts("Backgammon")
   assert find_obstacle(pong, options) is None
   assert "its first action is not the no-op" in find_obstacle(backgammon, options)
-  assert find_obstacle(backgammon, Options(num_threads=1, minimal_actions=False)) is None
-  firing = Options(num_threads=1, fire_on_reset=True)
+  assert find_obstacle(backgammon, AtariOptions(num_threads=1, minimal_actions=False)) is None
+  firing = AtariOptions(num_threads=1, fire_on_reset=True)
   assert "fire_on_reset=false" in find_obstacle(pong, firing)
   assert find_obstacle(load_facts("Freeway"), firing) is None
   with monkeypatch.context() as patch:

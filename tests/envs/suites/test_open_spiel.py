@@ -10,7 +10,7 @@ from moozi.core.errors import UserError
 from moozi.envs import registry
 from moozi.envs.suites.open_spiel import environment as open_spiel
 from moozi.envs.suites.open_spiel import rules as open_spiel_rules
-from moozi.envs.suites.open_spiel.environment import Options, rules_of
+from moozi.envs.suites.open_spiel.environment import OpenSpielOptions, rules_of
 from moozi.envs.suites.open_spiel.rules import Rules, sample_chance
 from moozi.envs.wrappers import RandomStarts, StepCap
 from tests.envs.contract import (
@@ -490,7 +490,9 @@ def test_opponents_of_any_seed():
 
 
 def test_rules_are_cached():
-  assert rules_of("tic_tac_toe", Options()) is rules_of("tic_tac_toe", Options(max_episode_steps=3))
+  assert rules_of("tic_tac_toe", OpenSpielOptions()) is rules_of(
+    "tic_tac_toe", OpenSpielOptions(max_episode_steps=3)
+  )
 
 
 @pytest.mark.parametrize(

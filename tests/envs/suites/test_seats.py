@@ -10,7 +10,7 @@ from moozi.core import plugins
 from moozi.core.config import Config
 from moozi.core.errors import EnvError, UserError
 from moozi.envs import registry
-from moozi.envs.suites.open_spiel.environment import Options, rules_of
+from moozi.envs.suites.open_spiel.environment import OpenSpielOptions, rules_of
 from moozi.envs.suites.open_spiel.seats import SeatGame
 from tests.envs.contract import EnvironmentContract, IllegalActionsContract, play, random_legal
 
@@ -182,7 +182,7 @@ def test_frames_are_those_of_self_play():
   """Frames are equal, so an agent that was trained in self-play can play a seat, and vice versa."""
   env = registry.make("open_spiel:tic_tac_toe", seed=0, seat=1)
   step = env.reset()
-  rules = rules_of("tic_tac_toe", Options())
+  rules = rules_of("tic_tac_toe", OpenSpielOptions())
   np.testing.assert_array_equal(step.observation.frame, rules.frame(env._game._state, 1))
 
 

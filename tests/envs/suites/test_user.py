@@ -280,7 +280,7 @@ def test_guard_replaces_an_env_that_cannot_be_made_again(monkeypatch):
 
 
 def test_spec_must_not_depend_on_the_seed():
-  env = user.make_environment(f"{FAKES}:make_uneven", user.Options())
+  env = user.make_environment(f"{FAKES}:make_uneven", user.UserOptions())
   message = r"must not depend on the seed; frame_shape was \(1, 1, 2\) and is \(1, 1, 3\) with another seed"
   with pytest.raises(UserError, match=message):
     list(map(env.seed, range(20)))

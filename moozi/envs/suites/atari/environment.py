@@ -21,7 +21,7 @@ import numpy as np
 
 from moozi.envs.environment import Game
 from moozi.envs.suites.atari.frames import AreaResize
-from moozi.envs.suites.atari.rom import NOOP, Options, load_emulator, load_facts, make_spec
+from moozi.envs.suites.atari.rom import NOOP, AtariOptions, load_emulator, load_facts, make_spec
 
 
 class AtariGame(Game):
@@ -30,7 +30,7 @@ class AtariGame(Game):
   No-ops and sticky actions are drawn from one generator. `seed` seeds it.
   """
 
-  def __init__(self, game: str, options: Options) -> None:
+  def __init__(self, game: str, options: AtariOptions) -> None:
     self._facts, self._options = load_facts(game), options
     self._actions, self._opening = self._facts.actions(options), self._facts.opening(options)
     self._ale: Any = None

@@ -21,7 +21,7 @@ _NO_SINGLE_PLAYER = frozenset({"combat", "joust", "maze_craze", "warlords"})
 _SMALLEST_SCREEN = 160
 
 
-class Options(Section):
+class AtariOptions(Section):
   """Options of `atari:*`. Test environments ignore `episodic_life` and `clip_rewards`."""
 
   max_noops: NonNegativeInt = Field(
@@ -78,11 +78,11 @@ class GameFacts(NamedTuple):
   height: int
   width: int
 
-  def actions(self, options: Options) -> tuple[int, ...]:
+  def actions(self, options: AtariOptions) -> tuple[int, ...]:
     """ALE's numbers of the environment's actions, in its order."""
     return self.minimal_actions if options.minimal_actions else self.all_actions
 
-  def opening(self, options: Options) -> tuple[int, ...]:
+  def opening(self, options: AtariOptions) -> tuple[int, ...]:
     """ALE's numbers of the actions that `fire_on_reset` plays first; empty where action 1 does not fire."""
     actions = self.actions(options)
     return actions[1:3] if options.fire_on_reset and len(actions) > 2 and actions[1] == FIRE else ()
@@ -93,7 +93,7 @@ def list_games() -> dict[str, str]:
   return {listed_name(rom): f"Atari 2600, {rom.replace('_', ' ')}" for rom in _roms()}
 
 
-def make_spec(game: str, options: Options) -> EnvSpec:
+def make_spec(game: str, options: AtariOptions) -> EnvSpec:
   facts = load_facts(game)
   size = options.frame_size or (96 if options.colour else 84)
   actions = facts.actions(options)

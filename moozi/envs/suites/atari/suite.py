@@ -6,18 +6,18 @@ import logging
 from moozi.envs.environment import Environment, GameEnvironment, VectorEnvironment
 from moozi.envs.suite import Suite
 from moozi.envs.suites.atari.environment import AtariGame
-from moozi.envs.suites.atari.rom import Options, list_games, load_facts, make_spec
+from moozi.envs.suites.atari.rom import AtariOptions, list_games, load_facts, make_spec
 from moozi.envs.suites.atari.scores import reference_scores
 from moozi.envs.suites.atari.vector import AtariVectorEnvironment, find_obstacle
 
 _log = logging.getLogger("moozi.envs")
 
 
-def make_environment(game: str, options: Options) -> Environment:
+def make_environment(game: str, options: AtariOptions) -> Environment:
   return GameEnvironment(AtariGame(game, options), make_spec(game, options))
 
 
-def make_vector(game: str, options: Options, seeds: list[int]) -> VectorEnvironment | None:
+def make_vector(game: str, options: AtariOptions, seeds: list[int]) -> VectorEnvironment | None:
   """Makes ale-py's vectorized environment; returns None without threads, or if there is an obstacle."""
   if options.num_threads == 0:
     return None
@@ -33,7 +33,7 @@ def _warn_of_fallback(game: str, obstacle: str) -> None:
   _log.warning("env.kwargs.num_threads: atari:%s is stepped without threads: %s", game, obstacle)
 
 
-def for_testing(options: Options) -> Options:
+def for_testing(options: AtariOptions) -> AtariOptions:
   return options.model_copy(update={"episodic_life": False, "clip_rewards": False})
 
 
@@ -41,7 +41,7 @@ SUITE = Suite(
   summary="Atari 2600 games, by the Arcade Learning Environment",
   package="ale_py",
   list_games=list_games,
-  options=lambda game: Options,
+  options=lambda game: AtariOptions,
   make_spec=make_spec,
   make_environment=make_environment,
   for_testing=for_testing,

@@ -26,7 +26,7 @@ from moozi.core.records import BatchedTimeStep
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
 from moozi.core.text import pip_install
 from moozi.envs.environment import VectorEnvironment
-from moozi.envs.suites.atari.rom import NOOP, GameFacts, Options
+from moozi.envs.suites.atari.rom import NOOP, AtariOptions, GameFacts
 from moozi.envs.vector import check_actions
 
 # The first version that can reset some games without the others.
@@ -36,7 +36,7 @@ _UNLIMITED = 2**30
 _NO_SEED = -1
 
 
-def find_obstacle(facts: GameFacts, options: Options) -> str | None:
+def find_obstacle(facts: GameFacts, options: AtariOptions) -> str | None:
   """Returns why ale-py's environment cannot play this game with all conventions; None if it can."""
   if facts.actions(options)[0] != NOOP:
     return "its first action is not the no-op; with env.kwargs.minimal_actions=false it is"
@@ -60,7 +60,7 @@ class AtariVectorEnvironment(VectorEnvironment):
     options: options of the environments; `num_threads` is at least 1.
   """
 
-  def __init__(self, facts: GameFacts, spec: EnvSpec, options: Options, seeds: list[int]) -> None:
+  def __init__(self, facts: GameFacts, spec: EnvSpec, options: AtariOptions, seeds: list[int]) -> None:
     super().__init__(spec, len(seeds))
     self._facts, self._options = facts, options
     self._env: Any = None

@@ -69,7 +69,7 @@ _SeatPlayer = Annotated[str, AfterValidator(check_seat_player)]
 SeatPlayers = Annotated[tuple[_SeatPlayer, ...], BeforeValidator(_as_list), Field(min_length=1)]
 
 
-class Options(Section):
+class OpenSpielOptions(Section):
   """Options of `open_spiel:*`; the game's own parameters are part of its name."""
 
   max_episode_steps: PositiveInt | None = Field(
@@ -184,14 +184,14 @@ class OpenSpielTable(Table):
     return mcts(self._rules, simulations, seed, lambda: self._state)
 
 
-def make_table(game: str, options: Options) -> Table:
+def make_table(game: str, options: OpenSpielOptions) -> Table:
   # is_seated=True allows any number of players. Frames and actions are the same as in self-play.
   if _game_types()[game.partition("(")[0]].max_num_players == 1:
     raise UserError(f"open_spiel:{game}: has one player; players meet only in games of two or more")
   return OpenSpielTable(_rules_of(game, options.frame_dtype, True), options.max_episode_steps)
 
 
-def rules_of(game: str, options: Options) -> Rules:
+def rules_of(game: str, options: OpenSpielOptions) -> Rules:
   """Returns the game's `Rules`, cached.
 
   Raises: UserError: as `Rules` does, or self-play of the game is not supported.
@@ -205,11 +205,11 @@ def rules_of(game: str, options: Options) -> Rules:
 _rules_of = functools.lru_cache(maxsize=32)(Rules)
 
 
-def make_spec(game: str, options: Options) -> EnvSpec:
+def make_spec(game: str, options: OpenSpielOptions) -> EnvSpec:
   return rules_of(game, options).spec
 
 
-def make_environment(game: str, options: Options) -> Environment:
+def make_environment(game: str, options: OpenSpielOptions) -> Environment:
   rules = rules_of(game, options)
   seat = options.seat
   # `for_testing` copies `test_others` to `others`.
@@ -218,7 +218,7 @@ def make_environment(game: str, options: Options) -> Environment:
   return GameEnvironment(bare, rules.spec, options.max_episode_steps)
 
 
-def for_testing(options: Options) -> Options:
+def for_testing(options: OpenSpielOptions) -> OpenSpielOptions:
   return options.model_copy(update={"others": options.test_others or options.others})
 
 
@@ -282,7 +282,7 @@ SUITE = Suite(
   summary="board and card games",
   package="pyspiel",
   list_games=list_games,
-  options=lambda game: Options,
+  options=lambda game: OpenSpielOptions,
   make_spec=make_spec,
   make_environment=make_environment,
   make_table=make_table,

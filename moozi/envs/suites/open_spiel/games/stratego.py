@@ -43,7 +43,7 @@ _FALLEN = 33
 
 
 @dataclasses.dataclass(frozen=True)
-class Board:
+class StrategoBoard:
   """A board with its armies.
 
   Attributes:
@@ -72,9 +72,9 @@ class Board:
 
 _LARGE_LAKES = frozenset(10 * row + column for row in (4, 5) for column in (2, 3, 6, 7))
 BOARDS = {
-  "small": Board(6, 2, (1, 1, 3, 2, 0, 0, 1, 0, 0, 1, 1, 2), frozenset({13, 19, 16, 22}), 200),
-  "barrage": Board(10, 4, (1, 1, 2, 1, 0, 0, 0, 0, 0, 1, 1, 1), _LARGE_LAKES, 500),
-  "full": Board(10, 4, (1, 1, 8, 5, 4, 4, 4, 3, 2, 1, 1, 6), _LARGE_LAKES, 2000),
+  "small": StrategoBoard(6, 2, (1, 1, 3, 2, 0, 0, 1, 0, 0, 1, 1, 2), frozenset({13, 19, 16, 22}), 200),
+  "barrage": StrategoBoard(10, 4, (1, 1, 2, 1, 0, 0, 0, 0, 0, 1, 1, 1), _LARGE_LAKES, 500),
+  "full": StrategoBoard(10, 4, (1, 1, 8, 5, 4, 4, 4, 3, 2, 1, 1, 6), _LARGE_LAKES, 2000),
 }
 _DEFAULTS: dict[str, Any] = {"board": "small", "max_moves": 0}
 _TYPE = base.game_type("stratego", "Stratego", has_hidden=True, parameters=_DEFAULTS)
@@ -97,7 +97,7 @@ class StrategoGame(pyspiel.Game):
     super().__init__(_TYPE, base.game_info(num_actions, max_length), params or {})
 
   @property
-  def board(self) -> Board:
+  def board(self) -> StrategoBoard:
     return BOARDS[self.get_parameters()["board"]]
 
   def new_initial_state(self) -> "StrategoState":
@@ -141,7 +141,7 @@ class StrategoState(pyspiel.State):
     self._player, self._is_over, self._winner = 0, False, -1
 
   @property
-  def board(self) -> Board:
+  def board(self) -> StrategoBoard:
     return BOARDS[self._board_name]
 
   @property
@@ -271,7 +271,7 @@ def _distance(start: int, end: int, size: int) -> int:
   return abs(start // size - end // size) + abs(start % size - end % size)
 
 
-def move_action(board: Board, start: int, end: int) -> int:
+def move_action(board: StrategoBoard, start: int, end: int) -> int:
   """Returns the action that moves from one cell to another, both numbered from the mover's view."""
   size = board.size
   (row, column), (to_row, to_column) = divmod(start, size), divmod(end, size)
@@ -284,7 +284,7 @@ def move_action(board: Board, start: int, end: int) -> int:
   return NUM_SETUP + start * 2 * (size - 1) + index
 
 
-def _own_cells(board: Board, action: int) -> tuple[int, int]:
+def _own_cells(board: StrategoBoard, action: int) -> tuple[int, int]:
   """Returns the cells (from, to) of a move, numbered from the mover's view."""
   size = board.size
   start, index = divmod(action - NUM_SETUP, 2 * (size - 1))
@@ -295,7 +295,7 @@ def _own_cells(board: Board, action: int) -> tuple[int, int]:
   return start, (index + (index >= row)) * size + column
 
 
-def _cells_of(board: Board, action: int, player: int) -> tuple[int, int]:
+def _cells_of(board: StrategoBoard, action: int, player: int) -> tuple[int, int]:
   """Returns the cells (from, to) of a move of `player`, numbered from player 0's view."""
   start, end = _own_cells(board, action)
   last = board.num_cells - 1
@@ -322,13 +322,13 @@ def _rays(board_name: str, player: int) -> tuple[tuple[tuple[tuple[int, int], ..
   return tuple(out)
 
 
-def _action_name(board: Board, action: int) -> str:
+def _action_name(board: StrategoBoard, action: int) -> str:
   if action < NUM_SETUP:
     return "place nothing" if action == EMPTY else f"place {MARKS[action]}"
   return "-".join(cell_name(board, cell) for cell in _own_cells(board, action))
 
 
-def cell_name(board: Board, cell: int) -> str:
+def cell_name(board: StrategoBoard, cell: int) -> str:
   """Returns the name of a cell in the mover's numbering: `a1` is leftmost in the mover's back row."""
   row, column = divmod(cell, board.size)
   return f"{chr(ord('a') + column)}{board.size - row}"

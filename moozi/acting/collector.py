@@ -58,7 +58,7 @@ class TrajectoryCollector(Lanes, HeldParameters):
   Args:
     agent: decides; compiled by the constructor.
     segment_length: number of vector steps of a segment.
-    temperature: that of the segment which starts after so many environment steps.
+    temperature: maps the environment steps before a segment to its temperature.
     seed: seeds the agent's noise and the choice of actions.
     keep: names of the extras of decisions that its learner needs; `ActingResult.extras` has them.
   """

@@ -67,7 +67,7 @@ def inspect_episode(
     config: the run's configuration, of an algorithm with a search.
     index: the episode's index, at least 0.
     max_steps: stops after this number of steps; None plays to the end.
-    num_simulations: number of simulations of each search; None uses the testing planner's number.
+    num_simulations: number of simulations of each search; None uses that of `planners.test`.
     on_step: called after each decision with the number of frames.
 
   Raises: EnvError: the environment raised or hung.

@@ -39,8 +39,8 @@ def arena(
   opening_plies: Annotated[
     int | None,
     common.integer(
-      "Random moves at the start of each game. Default: a quarter of a random game, at most 4; 0 with chance "
-      "and hidden information.",
+      "Random moves at the start of each game. Default: a quarter of a random game, more if starts repeat, "
+      "at most 4; 0 with chance and hidden information.",
       minimum=0,
     ),
   ] = None,

@@ -439,7 +439,7 @@ def install(found: Snapshot) -> None:
 
 
 def describe_path(value: str) -> str:
-  """Returns the hint for a function that is named otherwise than `module:function`; empty for other text.
+  """Returns the hint for a function named in another form than `module:function`; empty for other text.
 
   Such are `package.module.function`, `module.py:function` and `folder/module.py:function`.
   """

@@ -1,6 +1,7 @@
 """Records of inspected episodes: every frame, with its search and the network's predictions for it.
 
-Arrays are NumPy at rest. Axes: T frames, K unroll, A agent actions, N nodes of a tree, H W C frame.
+Arrays are NumPy; inside compiled functions they are JAX's. Axes: T frames, K unroll, A agent actions, N nodes
+of a tree, H W C frame.
 """
 
 import dataclasses

@@ -39,7 +39,7 @@ class Suite:
     make_environment: maps (game, options) to an environment.
     listed_name: maps a game as the user writes it to its listed name (`go(board_size=9)` to `go`).
     is_game: returns whether an unlisted game can be made.
-    for_testing: maps the options of training environments to those of test environments.
+    for_testing: maps the options of training environments to those of evaluation environments.
     with_wrappers: adds `env.wrappers` to the options; None if the suite's environments are not wrapped.
     make_vector: maps (game, options, seeds) to the suite's own vectorized environment, or to None if the
       suite has none for these options.

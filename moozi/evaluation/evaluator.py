@@ -1,4 +1,4 @@
-"""Evaluation: episodes with fixed seeds, played in parallel with the testing search.
+"""Evaluation: episodes with fixed seeds, played in parallel with the search of `planners.test`.
 
 The search is noise-free by default. Each episode has its own fixed seed and starts with a random number of
 random legal actions. The number of distinct episodes is reported. With two players, the agent plays against

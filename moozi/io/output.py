@@ -14,7 +14,8 @@ from moozi.core.text import printable
 
 
 def prepare_streams() -> None:
-  """Replaces closed standard streams by the null device, and lets all streams encode any text.
+  """Replaces closed standard streams by the null device, and makes output streams write `?` for characters
+  that they cannot encode.
 
   The system would give the number of a closed descriptor to the next file, into which libraries would print.
   """

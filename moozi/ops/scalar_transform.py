@@ -51,7 +51,9 @@ _ROUNDING = 1e-3  # of a category
 
 @dataclasses.dataclass(frozen=True)
 class ScalarTransform:
-  """Φ, from scalars to categories over Z = {support_min, …, support_max} in transformed units; its inverse.
+  """Φ, which maps scalars to categories over Z = {support_min, …, support_max}, and its inverse.
+
+  The support Z is in transformed units, and scalars are in env units.
 
   Raises: ValueError: the support does not contain 0, the value of absorbing states.
   Source: thesis 4.3.6; Schrittwieser et al. 2020, appendix F.

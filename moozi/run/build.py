@@ -167,14 +167,14 @@ def make_training_env(config: Config, num_envs: int, worker: int, began_at: int)
 
 
 def build_evaluator(config: Config, spec: EnvSpec, num_simulations: int | None = None) -> Evaluator:
-  """Returns the evaluator; `num_simulations` overrides the testing planner's setting."""
+  """Returns the evaluator; `num_simulations` overrides that of `planners.test`."""
   planner = evaluation_planner(config, num_simulations)
   agent = build_agent(config, spec, planner)
   return Evaluator(agent, temperature_at(planner.temperature, 0), config, spec, make_test_env(config))
 
 
 def make_test_env(config: Config) -> Callable[[int], Environment]:
-  """Returns a function that makes the test variant of the run's environment from a seed."""
+  """Returns a function that makes the run's environment for evaluation from a seed."""
   return lambda seed: registry.make(config.env.name, seed, is_testing=True, **config.env.arguments)
 
 

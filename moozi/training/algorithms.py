@@ -20,7 +20,7 @@ class Algorithm:
   run: Callable[[RunInputs], Generator[Event, None, None]]
   # Returns the training state with which a new run begins.
   initial_training_state: Callable[[Config, EnvSpec], Any]
-  # Builds the evaluator; the last argument overrides the testing planner's number of simulations.
+  # Builds the evaluator; the last argument overrides the number of simulations of `planners.test`.
   build_evaluator: Callable[[Config, EnvSpec, int | None], Evaluator]
   # Raises UserError if the algorithm cannot play the environment. `training.checks` calls it.
   check: Callable[[Config, EnvSpec], None] = lambda config, spec: None

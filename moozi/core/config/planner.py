@@ -145,7 +145,7 @@ class PlannerConfig(Section):
 
 
 class PlannersConfig(Section):
-  """The searches of training, testing and reanalyze workers.
+  """The searches of training, evaluation (`test`) and reanalyze.
 
   Keys that `reanalyze` does not set have the values of `train`.
   """

@@ -21,8 +21,8 @@ import numpy as np
 
 from moozi.agent.update import playing_state
 from moozi.core.config import Config
+from moozi.core.config.uses import code_keys
 from moozi.core.errors import UserError
-from moozi.core.plugins import code_keys
 from moozi.core.pytree import fields_of
 from moozi.core.spec import EnvSpec
 from moozi.envs.registry import env_spec

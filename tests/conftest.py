@@ -123,7 +123,6 @@ def folder(tmp_path, monkeypatch):
   for registry, functions in zip(plugins.REGISTRIES, registered, strict=True):
     registry.registered.clear()
     registry.registered.update(functions)
-  plugins.MAY_IMPORT.clear()
   for name in set(sys.modules) - modules:
     if str(getattr(sys.modules[name], "__file__", None)).startswith(str(tmp_path)):
       del sys.modules[name]

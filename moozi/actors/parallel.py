@@ -5,8 +5,7 @@ from typing import Any, TypeVar
 
 from moozi.actors import cluster
 from moozi.actors.remote import process
-from moozi.core import plugins
-from moozi.core.config import ActorResources, RayConfig
+from moozi.core.config import ActorResources, RayConfig, uses
 from moozi.core.errors import RunError, UserError
 
 T = TypeVar("T")
@@ -44,13 +43,11 @@ def map_unordered(
 
   Raises: UserError: Ray is not installed, or a call raised UserError. RunError: a process ended unexpectedly.
   """
-  registered = plugins.snapshot()
+  functions = uses.registered_functions()
   with cluster.started(RayConfig()) as ray:
-    functions = ray.cloudpickle.dumps(registered) if any(registered) else b""
+    pickled = ray.cloudpickle.dumps(functions) if functions else b""
     actor = ray.remote(Worker)
-    workers = [
-      actor.options(**cluster.options(_WORKER)).remote(i, make, functions) for i in range(num_workers)
-    ]
+    workers = [actor.options(**cluster.options(_WORKER)).remote(i, make, pickled) for i in range(num_workers)]
     todo = list(reversed(arguments))
     calls = {worker.call.remote(todo.pop()): worker for worker in workers[: len(todo)]}
     while calls:

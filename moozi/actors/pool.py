@@ -13,9 +13,8 @@ from moozi.actors import cluster
 from moozi.actors.remote.parameter_server import ParameterServer
 from moozi.actors.remote.replay_buffer import ReplayActor
 from moozi.actors.remote.workers import ReanalyzeWorker, TestingWorker, TrainingWorker
-from moozi.core import plugins
 from moozi.core.actor_report import REANALYZE_WORKER, REPLAY, SERVER, TESTER, WORKER
-from moozi.core.config import ActorResources
+from moozi.core.config import ActorResources, uses
 from moozi.run.session import RunInputs
 
 _FILLS_IN_FLIGHT = 16
@@ -55,8 +54,8 @@ class ActorPool:
   def __init__(self, ray: Any, inputs: RunInputs) -> None:
     self._ray, self._inputs, self._config = ray, inputs, inputs.config
     # Pickled here, so that the replay buffer's process does not load them and stays free of JAX.
-    functions = plugins.snapshot(inputs.config)
-    self._functions = ray.cloudpickle.dumps(functions) if any(functions) else b""
+    functions = uses.registered_functions(inputs.config)
+    self._functions = ray.cloudpickle.dumps(functions) if functions else b""
     self._failures: dict[str, int] = {}
     self._num_restarts = 0
     config, state = inputs.config, inputs.state

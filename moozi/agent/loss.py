@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Float32, Int32, Shaped, UInt32
 from optax.losses import softmax_cross_entropy
 
 from moozi.agent.augment import augment_frames
-from moozi.core import plugins
+from moozi.core import plugins, user_code
 from moozi.core.config import Config, LearnerConfig, TargetsConfig
 from moozi.core.config.chance import ChanceConfig
 from moozi.core.errors import UserError, one_line
@@ -89,7 +89,7 @@ def make_extra_losses(config: Config, model: Model) -> dict[str, ExtraLoss]:
   }
 
 
-def _make_extra_loss(plugin: plugins.Plugin, config: Config, model: Model) -> ExtraLoss:
+def _make_extra_loss(plugin: user_code.Plugin, config: Config, model: Model) -> ExtraLoss:
   function = plugin(config, model)
   if not callable(function):
     raise UserError(f"{plugin.where}: returns {one_line(function, 80)}; must return a function")

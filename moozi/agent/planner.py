@@ -1,6 +1,5 @@
 """Planning with the learned model, or with the true rules. The only module that imports mctx."""
 
-import contextlib
 import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
@@ -11,13 +10,12 @@ import mctx
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Int32, Num
 
-from moozi.core import plugins
+from moozi.core import plugins, user_code
 from moozi.core.config import PlannerConfig
 from moozi.core.config.planner import CHANCE_SEARCHES, VISIT_SEARCHES
-from moozi.core.errors import UserError, one_line
+from moozi.core.errors import UserError
 from moozi.core.pytree import record
 from moozi.core.search_record import SearchTree
-from moozi.core.spec import DUMMY_ACTION
 from moozi.core.types import AnyArray
 from moozi.envs.true_rules import TrueRules
 from moozi.nn.model import Model, NetState, Params
@@ -576,7 +574,7 @@ def _check_shape(where: str, tree: mctx.Tree, name: str, shape: tuple[int, ...])
     raise UserError(f"{where}: its search_tree has {has} as {name}; must be an array {list(shape)}")
 
 
-def _custom_search(plugin: plugins.Plugin) -> Callable[..., Any]:
+def _custom_search(plugin: user_code.Plugin) -> Callable[..., Any]:
   """Returns the user's `SearchFunction` with a check, when traced, of the shapes and dtypes of its output."""
 
   def search(config: PlannerConfig, *, temperature: Float[Array, "*lanes"], **kwargs: Any) -> Any:
@@ -602,59 +600,6 @@ def _custom_search(plugin: plugins.Plugin) -> Callable[..., Any]:
     return output
 
   return search
-
-
-def check_search(config: PlannerConfig, num_actions: int, key: str) -> None:
-  """Runs a user's search once, with a stand-in for the model, from three roots.
-
-  At the first root all actions but the dummy are legal, at the second only the last action, and at the third
-  only the dummy.
-
-  Raises: UserError: the search fails, chooses an illegal action, or its weights are not probabilities.
-  """
-  plugin = plugins.SEARCHES.get(config.algorithm, key)
-  last, dummy = (np.arange(num_actions) == a for a in (num_actions - 1, DUMMY_ACTION))
-  legal = np.stack([~dummy, last, dummy])
-
-  def recurrent_fn(params: Any, rng_key: Array, action: Array, state: Array) -> tuple[Any, Array]:
-    del params, rng_key
-    value = jnp.cos(action + state[:, 0])
-    logits = jnp.zeros((len(action), num_actions)).at[:, 0].set(value)
-    return mctx.RecurrentFnOutput(
-      reward=value, discount=0.9 + 0 * value, prior_logits=logits, value=value
-    ), state
-
-  def run(rng_key: Array) -> Any:
-    logits = jnp.linspace(0.0, 1.0, num_actions) * jnp.ones((3, 1))
-    root = mctx.RootFnOutput(prior_logits=logits, value=jnp.zeros(3), embedding=jnp.zeros((3, 1)))
-    output = _custom_search(plugin)(
-      config,
-      params=(),
-      rng_key=rng_key,
-      root=root,
-      recurrent_fn=recurrent_fn,
-      invalid_actions=1.0 - jnp.asarray(legal, jnp.float32),
-      temperature=jnp.float32(1.0),
-    )
-    return output.action, output.action_weights
-
-  # The check runs on the CPU if JAX has one, because the driver must not allocate GPU memory.
-  cpu = None
-  with contextlib.suppress(RuntimeError):
-    cpu = jax.local_devices(backend="cpu")[0]
-  with jax.default_device(cpu), plugin.errors("the search failed"):
-    action, weights = (np.asarray(x) for x in jax.jit(run)(jax.random.PRNGKey(0)))
-  for row, (a, w, mask) in enumerate(zip(action, weights, legal, strict=True)):
-    if not 0 <= a < num_actions or not mask[a]:
-      raise UserError(
-        f"{plugin.where}: chooses action {a}, which is illegal; must be one of "
-        f"{np.flatnonzero(mask).tolist()}, which have invalid_actions 0"
-      )
-    if not (np.isfinite(w).all() and (w >= 0).all() and abs(w[mask].sum() - 1) < 1e-3):
-      raise UserError(
-        f"{plugin.where}: its action_weights of root {row} are {one_line(w.tolist(), 80)}; must be "
-        "probabilities of the legal actions"
-      )
 
 
 def _search_depth(tree: Any) -> tuple[Float[Array, "B"], Int[Array, "B"]]:

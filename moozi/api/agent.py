@@ -1,9 +1,8 @@
 """The agent of a run, which acts, searches and evaluates with one of the run's checkpoints."""
 
-import contextlib
 import functools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
@@ -109,7 +108,6 @@ class Agent:
     spec: the environment's specification.
     checkpoint: the checkpoint's name, path and counters.
     simulations: number of simulations per search; None uses that of `planners.test`.
-    allow_code: whether the runs that play against the agent may import the Python modules that they name.
   """
 
   def __init__(
@@ -123,8 +121,8 @@ class Agent:
     seed: int | None = None,
     allow_code: bool = False,
   ) -> None:
-    self.directory, self.config, self.spec = directory, config, spec
-    self.checkpoint, self.simulations, self.allow_code = checkpoint, simulations, allow_code
+    self.directory, self.config, self.spec = directory, config.allowing_code(allow_code), spec
+    self.checkpoint, self.simulations = checkpoint, simulations
     self._seed = seed
     self._evaluators: dict[tuple[str, int | None], Evaluator] = {}
     self._is_first = True
@@ -293,15 +291,12 @@ class Agent:
   def make_env(self, seed: int = 0) -> Environment:
     """Returns a new environment of the run, with the options for evaluation.
 
-    From now on, the runs that play the other seats may import Python modules if the agent has `allow_code`,
-    and may not otherwise, until another agent or run that names them decides.
-
     Raises: UserError: `seed` is not an integer from 0 to 2³¹ − 1, or a player of the other seats cannot play.
     """
-    from moozi.api.players import allow_code_in
+    from moozi.api.players import clear_player_cache
 
     check_seed(seed)
-    allow_code_in(self.config, self.allow_code)
+    clear_player_cache()
     return registry.make(self.config.env.name, seed, is_testing=True, **self.config.env.arguments)
 
   def evaluate(
@@ -342,15 +337,15 @@ class Agent:
     used = {key: value for key, value in options.items() if value is not None}
     evaluation = self.config.evaluation.model_copy(update=used)
     config = self.config.model_copy(update={"evaluation": evaluation})
-    with self._players_of(config):
-      result = self._evaluator_of(config, simulations).run(
-        self.state.variables,
-        num_episodes=evaluation.final_episodes if episodes is None else episodes,
-        version=self.checkpoint.learner_steps,
-        env_steps=self.checkpoint.env_steps,
-        record=record,
-        on_episode=on_episode,
-      )
+    self._check_opponent(config)
+    result = self._evaluator_of(config, simulations).run(
+      self.state.variables,
+      num_episodes=evaluation.final_episodes if episodes is None else episodes,
+      version=self.checkpoint.learner_steps,
+      env_steps=self.checkpoint.env_steps,
+      record=record,
+      on_episode=on_episode,
+    )
     assert result is not None, "no stop was requested"
     return result
 
@@ -373,29 +368,23 @@ class Agent:
     check_number("episode", episode, minimum=0)
     check_number("max_steps", max_steps)
     check_number("simulations", simulations)
-    with self._players_of(self.config):
-      return inspect_episode(
-        self.config,
-        self.spec,
-        self.state.variables,
-        index=episode,
-        max_steps=max_steps,
-        num_simulations=self.simulations if simulations is None else simulations,
-        on_step=on_step,
-      )
+    self._check_opponent(self.config)
+    return inspect_episode(
+      self.config,
+      self.spec,
+      self.state.variables,
+      index=episode,
+      max_steps=max_steps,
+      num_simulations=self.simulations if simulations is None else simulations,
+      on_step=on_step,
+    )
 
   def evaluator(self, simulations: int | None = None) -> "Evaluator":
     """Returns the run's evaluator; `simulations` overrides the agent's.
 
-    Its players may import Python modules as those of `make_env` may.
-
     Raises: UserError: the opponent does not exist.
     """
-    from moozi.api.players import allow_code_in
-    from moozi.training.checks import check_opponent
-
-    allow_code_in(self.config, self.allow_code)
-    check_opponent(self.config, self.spec)
+    self._check_opponent(self.config)
     return self._evaluator_of(self.config, simulations)
 
   @property
@@ -420,18 +409,13 @@ class Agent:
       self._evaluators[key] = algorithm_of(config).build_evaluator(config, self.spec, simulations)
     return self._evaluators[key]
 
-  @contextlib.contextmanager
-  def _players_of(self, config: Config) -> Iterator[None]:
-    """Inside this context, the runs that play against the agent may import Python modules with `allow_code`.
-
-    Raises: UserError: `evaluation.opponent` cannot play.
-    """
-    from moozi.api.players import code_allowed_in
+  def _check_opponent(self, config: Config) -> None:
+    """Raises UserError if `evaluation.opponent` cannot play; loads its newest checkpoint."""
+    from moozi.api.players import clear_player_cache
     from moozi.training.checks import check_opponent
 
-    with code_allowed_in(config, self.allow_code):
-      check_opponent(config, self.spec)
-      yield
+    clear_player_cache()
+    check_opponent(config, self.spec)
 
   @functools.cached_property
   def _player(self) -> "AgentPlayer":

@@ -1,12 +1,12 @@
 """Trained agents as players: `run:PATH[@checkpoint]`, `zoo:NAME`, `prior:PATH[@checkpoint]`, `approach:NAME`.
 
-`core.plugins.PLAYERS` maps these names to `make_player`, so every setting that takes a player accepts them.
+`moozi.api` registers `make_player` for these names, so every setting that takes a player accepts them.
 """
 
 import contextlib
 import functools
 import os
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,9 +15,8 @@ from jaxtyping import Bool, Shaped
 
 from moozi.api.agent import Agent, agent_of
 from moozi.api.run_access import open_run
-from moozi.core.config import Config
+from moozi.core.config.uses import code_keys
 from moozi.core.errors import UserError
-from moozi.core.plugins import MAY_IMPORT, code_keys, player_names
 from moozi.core.records import BatchedTimeStep
 from moozi.core.spec import EnvSpec
 from moozi.envs.vector import live_steps
@@ -196,33 +195,9 @@ def _evaluator(agent: Agent, simulations: int | None) -> "Evaluator":
   return _EVALUATORS[key]
 
 
-def allow_code_in(config: Config, is_allowed: bool = True) -> None:
-  """Sets whether the runs that the configuration names as players may import Python modules."""
-  names = player_names(config)
-  MAY_IMPORT.difference_update(names)
-  if is_allowed:
-    MAY_IMPORT.update(names)
-  clear_player_cache()
-
-
-@contextlib.contextmanager
-def code_allowed_in(config: Config, is_allowed: bool) -> Iterator[None]:
-  """Inside this context, sets the permission as `allow_code_in` does; then restores the former one."""
-  names = player_names(config)
-  before = names & MAY_IMPORT
-  allow_code_in(config, is_allowed)
-  try:
-    yield
-  finally:
-    MAY_IMPORT.difference_update(names - before)
-    MAY_IMPORT.update(before)
-    clear_player_cache()
-
-
 # Cached, because an evaluation makes a player for each episode.
 @functools.lru_cache(maxsize=8)
-def _load(name: str, spec: EnvSpec) -> TrainedPlayer:
-  allow_code = name in MAY_IMPORT
+def _load(name: str, spec: EnvSpec, allow_code: bool) -> TrainedPlayer:
   player = TrainedPlayer(run_of_approach(name, spec, allow_code), allow_code=allow_code)
   player.check(spec, name)
   return player
@@ -233,12 +208,14 @@ def clear_player_cache() -> None:
   _load.cache_clear()
 
 
-def make_player(name: str, spec: EnvSpec, seed: int) -> "OneGame":
+def make_player(name: str, spec: EnvSpec, seed: int, allow_code: bool = False) -> "OneGame":
   """Returns a trained agent as the player of one episode. PLAYERS calls it for names such as `run:PATH`.
+
+  With `allow_code`, its run may import the modules that it names.
 
   Raises: UserError: as `run_of_approach` and `TrainedPlayer`, or the agent plays another environment.
   """
-  return OneGame(_load(name, spec), seed)
+  return OneGame(_load(name, spec, allow_code), seed)
 
 
 class OneGame:

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from moozi.core.config import Config
+from moozi.core.config.uses import code_keys
 from moozi.core.errors import UserError, one_line, reason_of
-from moozi.core.plugins import code_keys
 from moozi.core.seeds import NUM_SEEDS
 from moozi.io.run_directory import RunDirectory
 

@@ -12,9 +12,9 @@ import numpy as np
 
 from moozi.api.run import Run
 from moozi.api.run_access import check_code, open_run
-from moozi.core import plugins
 from moozi.core.config import Config, Section
 from moozi.core.errors import RunError, UserError, one_line
+from moozi.core.plugins import describe_object
 from moozi.core.spec import EnvSpec
 from moozi.io import jax_process
 from moozi.io.config import load_config
@@ -161,13 +161,14 @@ def check_run(
 
   The arguments and errors are those of `train`.
   """
-  from moozi.api.players import allow_code_in
+  from moozi.api.players import clear_player_cache
   from moozi.envs.registry import env_spec
 
   loaded = read_config(config, overrides | _named(callbacks))
   _start_jax(loaded)
   check_code(loaded, "config", allow_code is not False)
-  allow_code_in(loaded, allow_code is True)
+  loaded = loaded.allowing_code(allow_code is True)
+  clear_player_cache()
   spec = env_spec(loaded.env.name, **loaded.env.arguments)
   check_start(loaded, spec, is_new=True)
   return loaded, spec
@@ -186,7 +187,7 @@ def create_run(
   """
   directory = RunDirectory.create(config)
   try:
-    named = directory.load_config()
+    named = directory.load_config().allowing_code(config.allows_code)
     return Training(named, spec, directory, directory.claim(), None, callbacks, stop)
   except BaseException:
     shutil.rmtree(directory.path, ignore_errors=True)
@@ -245,7 +246,7 @@ def continue_run(
     overrides: `key=value` or nested settings, as in `io.config.load_config`. A user who sets `ray.address`
       trusts that Ray cluster.
   """
-  from moozi.api.players import allow_code_in
+  from moozi.api.players import clear_player_cache
   from moozi.envs.registry import env_spec
   from moozi.training.resume import load_resumed
 
@@ -262,7 +263,8 @@ def continue_run(
   try:
     config = load_resumed_config(directory, overrides)
     _start_jax(config)
-    allow_code_in(config, allow_code)
+    config = config.allowing_code(allow_code)
+    clear_player_cache()
     spec = env_spec(config.env.name, **config.env.arguments)
     check_start(config, spec, is_new=False)
     return Training(config, spec, directory, lock, load_resumed(config, spec, directory), callbacks)
@@ -294,7 +296,7 @@ def _refusal(config: object) -> UserError:
   """Returns the error for an object that is not a configuration, with a hint if it is an environment."""
   allowed = "must be the name or path of a configuration, a Config, or a mapping"
   if callable(config) or hasattr(config, "reset"):
-    return UserError(f"config: {allowed}; {plugins.describe_object('env.name', config)}")
+    return UserError(f"config: {allowed}; {describe_object('env.name', config)}")
   return UserError(f"config={one_line(repr(config), 80)}: {allowed}")
 
 

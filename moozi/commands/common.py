@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+import moozi.api  # noqa: F401 - registers trained agents as players
 from moozi.core.errors import UserError
 from moozi.io.output import can_draw, notice, say
 

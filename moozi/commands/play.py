@@ -113,10 +113,7 @@ def play(
   if not web:
     _check_unused({"--port": port}, "--web")
   config, run = _config_of(target, overrides or [], allow_code)
-  if allow_code:
-    from moozi.api.players import allow_code_in
-
-    allow_code_in(config)
+  config = config.allowing_code(allow_code)
   table = None if _plays_one_seat(config, run is not None) else _table(config)
   if table is None:
     from moozi.envs import registry

@@ -7,7 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Bool, Shaped
 
-from moozi.core import plugins
+from moozi.core import plugins, user_code
 from moozi.core.errors import EnvError, UserError, one_line
 from moozi.core.spec import EnvSpec
 from moozi.envs.environment import Bot
@@ -87,7 +87,7 @@ class BotPlayer:
   """
 
   def __init__(self, where: str, action: Callable[[np.ndarray], int]) -> None:
-    self._plugin = plugins.Plugin(where, action)
+    self._plugin = user_code.Plugin(where, action)
 
   def action(self, observation: Shaped[np.ndarray, "H W C"], legal: Bool[np.ndarray, "E"]) -> int:
     with self._plugin.errors("the player failed", EnvError):
@@ -101,7 +101,7 @@ class CustomPlayer:
     position: passed to a `Follower`.
   """
 
-  def __init__(self, plugin: plugins.Plugin, spec: EnvSpec, seed: int, position: Callable[[], Any]) -> None:
+  def __init__(self, plugin: user_code.Plugin, spec: EnvSpec, seed: int, position: Callable[[], Any]) -> None:
     self._plugin, self._player = plugin, plugin(spec, seed)
     with plugin.errors("the player failed", EnvError):
       if not callable(getattr(self._player, "action", None)):
@@ -140,14 +140,18 @@ class Bots(Protocol):
     """Returns the game's current position."""
 
 
-def make_player(name: str, game: Bots, spec: EnvSpec, seed: int, key: str | None = None) -> Player:
+def make_player(
+  name: str, game: Bots, spec: EnvSpec, seed: int, key: str | None = None, allow_code: bool = False
+) -> Player:
   """Creates the player of one episode in `game`; `key` is the option that has the name, for errors.
+
+  With `allow_code`, a run that the name names may import the modules that it names.
 
   Raises: UserError: there is no such player, or the game does not provide it.
   """
   simulations = mcts_simulations(name)
   if name != "random" and simulations is None:
-    return CustomPlayer(plugins.PLAYERS.get(name, key or "player"), spec, seed, game.position)
+    return CustomPlayer(plugins.PLAYERS.get(name, key or "player", allow_code), spec, seed, game.position)
   kind, where = name.partition(":")[0], f"{f'{key}=' if key else ''}{name}"
   try:
     return BotPlayer(where, game.make_bot(kind, simulations or 1, seed).action)

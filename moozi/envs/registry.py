@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from moozi.core import plugins
+from moozi.core import plugins, user_code
 from moozi.core.config import Section
 from moozi.core.errors import EnvMakeError, UserError, as_exceptions, one_line
 from moozi.core.spec import EnvSpec
@@ -110,9 +110,7 @@ def _infos(library: str) -> list[EnvironmentInfo]:
   return out
 
 
-def make(
-  name: str, /, seed: int, is_testing: bool = False, *, wrappers: Sequence[str] = (), **kwargs: Any
-) -> Environment:
+def make(name: str, /, seed: int, is_testing: bool = False, **kwargs: Any) -> Environment:
   """Makes the environment `name` and seeds it.
 
   Args:
@@ -120,13 +118,14 @@ def make(
     is_testing: makes the variant for evaluation: in Atari, episodes are whole games; a user's function or
       wrapper with a parameter `is_testing` receives it, and rewards are those of the environment itself,
       without its wrappers.
-    wrappers: names of functions that wrap the library's environment (`env.wrappers`).
-    **kwargs: the environment's own options (`env.kwargs`).
+    **kwargs: the environment's own options (`env.kwargs`); `wrappers`, the names of functions that wrap the
+      library's environment (`env.wrappers`); and `allow_code`, whether runs that are players in the
+      environment may import the modules that they name.
 
   Raises: UserError: the name or an option is unknown, an option's value is not allowed, or the environment
     cannot be made or seeded.
   """
-  suite, game, options = _resolve(name, kwargs, wrappers)
+  suite, game, options = _resolve(name, kwargs)
   environment = suite.make_environment(game, suite.for_testing(options) if is_testing else options)
   seed = check_seed(seed)
   try:
@@ -139,12 +138,12 @@ def make(
   return environment
 
 
-def make_table(name: str, /, *, wrappers: Sequence[str] = (), **kwargs: Any) -> Table:
+def make_table(name: str, /, **kwargs: Any) -> Table:
   """Makes the game `name` as a `Table`, with the options for evaluation.
 
   Raises: UserError: as `make`, or the game has one player.
   """
-  suite, game, options = _resolve(name, kwargs, wrappers)
+  suite, game, options = _resolve(name, kwargs)
   options = suite.for_testing(options)
   if suite.make_table is not None:
     return suite.make_table(game, options)
@@ -153,21 +152,19 @@ def make_table(name: str, /, *, wrappers: Sequence[str] = (), **kwargs: Any) -> 
   return EnvironmentTable(suite.make_environment(game, options), is_deterministic)
 
 
-def make_fast_vector(
-  name: str, seeds: Sequence[int], /, *, wrappers: Sequence[str] = (), **kwargs: Any
-) -> VectorEnvironment | None:
+def make_fast_vector(name: str, seeds: Sequence[int], /, **kwargs: Any) -> VectorEnvironment | None:
   """Returns the suite's own vectorized environment, with one copy for each seed; None if it has none."""
-  suite, game, options = _resolve(name, kwargs, wrappers)
+  suite, game, options = _resolve(name, kwargs)
   return None if suite.make_vector is None else suite.make_vector(game, options, list(seeds))
 
 
-def make_jax_env(name: str, /, *, wrappers: Sequence[str] = (), **kwargs: Any) -> Any | None:
+def make_jax_env(name: str, /, **kwargs: Any) -> Any | None:
   """Returns environment `name` as an `envs.jax.rules.JaxEnvironment`; None if its rules are not in JAX."""
-  suite, game, options = _resolve(name, kwargs, wrappers)
+  suite, game, options = _resolve(name, kwargs)
   return None if suite.make_jax_env is None else suite.make_jax_env(game, options)
 
 
-def true_rules(name: str, /, *, wrappers: Sequence[str] = (), **kwargs: Any) -> Any:
+def true_rules(name: str, /, **kwargs: Any) -> Any:
   """Returns the rules of environment `name` as an `envs.true_rules.TrueRules`. Imports JAX.
 
   Raises: UserError: as `make`; or a search cannot use the rules, because they have chance or hidden
@@ -175,7 +172,7 @@ def true_rules(name: str, /, *, wrappers: Sequence[str] = (), **kwargs: Any) -> 
   """
   from moozi.envs.true_rules import CompiledRules, HostRules
 
-  suite, game, options = _resolve(name, kwargs, wrappers)
+  suite, game, options = _resolve(name, kwargs)
   spec = suite.make_spec(game, options)
   where = f"env.name={name}: algorithm=alphazero plans with the true rules of the game, but"
   if spec.num_seats:
@@ -199,9 +196,9 @@ def true_rules(name: str, /, *, wrappers: Sequence[str] = (), **kwargs: Any) -> 
   return HostRules(environment)
 
 
-def env_spec(name: str, /, *, wrappers: Sequence[str] = (), **kwargs: Any) -> EnvSpec:
+def env_spec(name: str, /, **kwargs: Any) -> EnvSpec:
   """Returns the specification of `name` with these options. Raises UserError as `make` does."""
-  suite, game, options = _resolve(name, kwargs, wrappers)
+  suite, game, options = _resolve(name, kwargs)
   return suite.make_spec(game, options)
 
 
@@ -225,9 +222,12 @@ def options_of(name: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
     return dict(kwargs)
 
 
-def _resolve(name: str, kwargs: dict[str, Any], wrappers: Sequence[str] = ()) -> tuple[Suite, str, Any]:
-  """Returns the suite, the game as the user wrote it, and its checked options."""
-  suite, game, options = _find(name, kwargs)
+def _resolve(name: str, kwargs: Mapping[str, Any]) -> tuple[Suite, str, Any]:
+  """Returns the suite, the game as the user wrote it, and its checked options; see `make`."""
+  own = dict(kwargs)
+  wrappers, allow_code = own.pop("wrappers", ()), own.pop("allow_code", False)
+  suite, game, options = _find(name, own)
+  options = options.allowing_code(True) if allow_code else options
   if not wrappers:
     return suite, game, options
   if suite.with_wrappers is None:
@@ -243,14 +243,14 @@ def _find(name: str, kwargs: dict[str, Any]) -> tuple[Suite, str, Any]:
     raise UserError(plugins.describe_object("env.name", name))
   library, _, game = name.partition(":")
   if library not in _MODULES:
-    if plugins.ENVIRONMENTS.is_known(name) or plugins.is_found(name):
+    if plugins.ENVIRONMENTS.is_known(name) or user_code.is_found(name):
       return user.SUITE, name, user.UserOptions(kwargs=kwargs)
     known = ", ".join([*sorted(_MODULES), *plugins.ENVIRONMENTS.names()[len(_MODULES) :]])
-    if plugins.is_code(name) and not difflib.get_close_matches(library, _MODULES):
-      raise UserError(f"env.name={name}: {plugins.describe_missing(name)}; the libraries are {known}")
-    if hint := plugins.describe_path(name):
+    if user_code.is_code(name) and not difflib.get_close_matches(library, _MODULES):
+      raise UserError(f"env.name={name}: {user_code.describe_missing(name)}; the libraries are {known}")
+    if hint := user_code.describe_path(name):
       raise UserError(f"env.name={name}: unknown library {library!r}; must be one of {known}{hint}")
-    hint = f"; {plugins.describe_missing(name)}" if plugins.is_code(name) else ""
+    hint = f"; {user_code.describe_missing(name)}" if user_code.is_code(name) else ""
     _raise_unknown(name, f"unknown library {library!r}; must be one of {known}", _all_names(), hint)
   suite = _load(library)
   games = suite.list_games()

@@ -8,8 +8,8 @@ import numpy as np
 from dm_env import TimeStep
 
 from moozi.core.errors import UserError, as_exceptions
-from moozi.core.plugins import Plugin
 from moozi.core.spec import EnvSpec
+from moozi.core.user_code import Plugin
 from moozi.envs.environment import Environment
 from moozi.envs.observations import bounds_are_strict
 from moozi.envs.validation import check_reward, check_step, one_line

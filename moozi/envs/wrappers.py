@@ -8,7 +8,7 @@ import dm_env
 import numpy as np
 from dm_env import TimeStep
 
-from moozi.core import plugins
+from moozi.core import plugins, user_code
 from moozi.core.errors import UserError, one_line
 from moozi.core.spec import EnvSpec
 from moozi.envs.environment import Bot, Environment, check_seed
@@ -29,9 +29,9 @@ def apply_wrappers(env: Any, names: Sequence[str], is_testing: bool) -> Any:
       raise UserError(
         f"{wrapper.where}: is_testing: not allowed; a function that takes it receives it from the run"
       )
-    if plugins.takes(wrapper.function, "is_testing"):
+    if user_code.takes(wrapper.function, "is_testing"):
       arguments["is_testing"] = is_testing
-    signature = plugins.signature_of(wrapper.function)
+    signature = user_code.signature_of(wrapper.function)
     try:
       if signature is not None:
         signature.bind(env, **arguments)
@@ -44,14 +44,14 @@ def apply_wrappers(env: Any, names: Sequence[str], is_testing: bool) -> Any:
   return env
 
 
-def wrapper_of(value: str, index: int) -> tuple[plugins.Plugin, dict[str, Any]]:
+def wrapper_of(value: str, index: int) -> tuple[user_code.Plugin, dict[str, Any]]:
   """Returns the function of `env.wrappers[index]` and its arguments: `NAME` or `NAME(key=value, …)`.
 
   Raises: UserError: the value has another form, or there is no such function.
   """
   key = f"env.wrappers[{index}]"
   try:
-    name, arguments = plugins.split_call(value)
+    name, arguments = user_code.split_call(value)
   except ValueError as error:
     raise UserError(f"{key}={error}") from None
   plugin = plugins.WRAPPERS.get(name, key)
@@ -60,7 +60,7 @@ def wrapper_of(value: str, index: int) -> tuple[plugins.Plugin, dict[str, Any]]:
 
 def depend_on_testing(values: Sequence[str]) -> bool:
   """Returns whether a function of `env.wrappers` takes `is_testing`. Raises UserError as `wrapper_of`."""
-  return any(plugins.takes(wrapper_of(x, i)[0].function, "is_testing") for i, x in enumerate(values))
+  return any(user_code.takes(wrapper_of(x, i)[0].function, "is_testing") for i, x in enumerate(values))
 
 
 class EnvironmentWrapper(Environment):

@@ -28,7 +28,8 @@ def make_opponent(config: Config, spec: EnvSpec, env: Environment, seed: int) ->
   """
   if not has_opponent(config, spec):
     return None
-  return make_player(config.evaluation.opponent_name, env, spec, seed, "evaluation.opponent")
+  evaluation = config.evaluation
+  return make_player(evaluation.opponent_name, env, spec, seed, "evaluation.opponent", evaluation.allows_code)
 
 
 def score_figures(returns: Float[np.ndarray, "N"], seats: Int[np.ndarray, "N"]) -> dict[str, float | int]:

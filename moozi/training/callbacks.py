@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from moozi.core import plugins
+from moozi.core import plugins, user_code
 from moozi.core.config import Config
 from moozi.core.errors import RunError, UserError, one_line
 from moozi.run.events import Event
@@ -26,7 +26,7 @@ def make_callbacks(config: Config, run_path: Path) -> list[Callback]:
   ]
 
 
-def _make(plugin: plugins.Plugin, config: Config, run_path: Path) -> Callback:
+def _make(plugin: user_code.Plugin, config: Config, run_path: Path) -> Callback:
   function = plugin(config, run_path)
   if not callable(function):
     raise UserError(f"{plugin.where}: returns {one_line(function, 80)}; must return a function")

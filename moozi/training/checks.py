@@ -8,9 +8,8 @@ import contextlib
 import math
 
 from moozi.core import plugins
-from moozi.core.config import Config
+from moozi.core.config import Config, uses
 from moozi.core.errors import UserError
-from moozi.core.records import TrainTarget
 from moozi.core.spec import EnvSpec
 from moozi.envs import registry
 from moozi.envs.players import CustomPlayer, make_player, mcts_simulations
@@ -19,6 +18,7 @@ from moozi.io.checkpoints import expected_of, read_checkpoint_info
 from moozi.io.trackers import check_trackers
 from moozi.run.memory import check_memory
 from moozi.training.algorithms import ALGORITHMS
+from moozi.training.dry_run import dry_run
 from moozi.training.offline import load_stored
 from moozi.training.resume import find_start
 
@@ -47,7 +47,7 @@ def check_start(config: Config, spec: EnvSpec, *, is_new: bool) -> None:
     if config.checkpoint.start_from is not None:
       read_checkpoint_info(find_start(config.checkpoint.start_from).path, expected_of(config, spec))
     load_stored(config, spec)
-  check_plugins(config, spec)
+  dry_run(config, spec)
 
 
 def check_players(config: Config, spec: EnvSpec) -> None:
@@ -82,8 +82,8 @@ def _check_seats(config: Config, spec: EnvSpec) -> None:
   """Raises UserError if a player of the seats that the environment plays cannot be created."""
   if spec.num_seats:
     with contextlib.closing(registry.make_table(config.env.name, **config.env.arguments)) as table:
-      for key, name in plugins.seat_players(config):
-        make_player(name, table, spec, config.seed, key)
+      for key, name in uses.seat_players(config):
+        make_player(name, table, spec, config.seed, key, config.env.allows_code)
 
 
 def check_history(config: Config, spec: EnvSpec) -> None:
@@ -113,7 +113,7 @@ def check_symmetries(config: Config, spec: EnvSpec) -> None:
   for key, is_used in ({"learner.symmetries": config.learner.symmetries} | averaged).items():
     if is_used and not spec.symmetries:
       raise UserError(f"{key}=true: must be false with env.name={config.env.name}, which lists no symmetries")
-    for option, name in plugins.seat_players(config) if is_used else ():
+    for option, name in uses.seat_players(config) if is_used else ():
       is_symmetric = name == "random" or mcts_simulations(name) is not None
       if option.startswith("env.kwargs.others") and not is_symmetric:
         raise UserError(
@@ -149,45 +149,6 @@ def _check_holding(config: Config, spec: EnvSpec) -> None:
       f"workers.num_holding_envs={holding}: must be 0 with env.name={config.env.name}; in self-play of two "
       "players the last action is the other player's"
     )
-
-
-def check_plugins(config: Config, spec: EnvSpec) -> None:
-  """Loads every plug-in of the configuration, and tries its network, searches and losses once.
-
-  Imports JAX only if a network, search or loss is a plug-in. Does not try the other kinds: the check of the
-  environment's spec tries environments and wrappers, `check_players` tries players, and a run creates its
-  callbacks at its start.
-
-  Raises: UserError: a plug-in cannot be found, fails, or returns a value of the wrong form.
-  """
-  uses = plugins.uses(config)
-  for use in uses:
-    use.get()
-  kinds = {use.registry.kind for use in uses}
-  if not config.searches or not kinds & {"network", "search", "loss"}:
-    return
-  import jax
-
-  from moozi.agent.loss import make_extra_losses, make_loss
-  from moozi.agent.planner import check_search
-  from moozi.agent.update import init_training_state
-  from moozi.learning.learner import zero_targets
-  from moozi.run.build import build_model
-
-  model = build_model(config, spec)
-  for use in uses:
-    if use.registry is plugins.SEARCHES:
-      section = getattr(config.planners, use.key.split(".")[1])
-      check_search(section, spec.num_actions, use.key)
-  if kinds & {"network", "loss"}:
-    extra = make_extra_losses(config, model)
-    loss = make_loss(model, config.learner, config.targets, spec.frame_dtype, extra, config.chance)
-
-    def trace(key: jax.Array, target: TrainTarget) -> None:
-      state = init_training_state(model, config, spec, key)
-      loss(state.params, state.target_params, state.net_state, target, 0, key)
-
-    jax.eval_shape(trace, jax.ShapeDtypeStruct((2,), "uint32"), zero_targets(config, spec, (2,)))
 
 
 def check_learns(config: Config) -> None:

@@ -53,7 +53,7 @@ def test_users_memory_share_is_kept(monkeypatch):
 
 def test_registered_functions_are_installed(folder, monkeypatch):
   monkeypatch.setattr(process.os, "environ", {})
-  functions = pickle.dumps(plugins.Snapshot({("network", "wide"): print}, frozenset()))
+  functions = pickle.dumps({("network", "wide"): print})
   process.prepare("test", ActorResources(num_threads=0), None, functions)
   assert plugins.NETWORKS.get("wide").function is print
   missing = functions.replace(b"builtins", b"buildins")

@@ -9,12 +9,12 @@ import pytest
 
 import moozi
 from moozi.actors.pool import ActorPool
-from moozi.api.players import OneGame, allow_code_in, clear_player_cache, make_player
+from moozi.api.players import OneGame, make_player
 from moozi.api.training import continue_run
 from moozi.commands import train
 from moozi.core import plugins
+from moozi.core.config import uses
 from moozi.core.errors import UserError
-from moozi.core.plugins import MAY_IMPORT
 from moozi.envs.registry import env_spec
 from moozi.io.config import load_config
 from moozi.run.session import RunInputs
@@ -42,8 +42,6 @@ def test_players_of_other_seats(cli, refused, folder, names, monkeypatch):
     assert REFUSED in refused(*arguments)
     status, _, err = cli(*arguments, "--allow-code")
     assert status == 0, err
-    MAY_IMPORT.clear()
-    clear_player_cache()
   with pytest.raises(UserError, match="allow_code=True"):
     moozi.load(own).make_env()
   moozi.load(own, allow_code=True).make_env().close()
@@ -87,44 +85,32 @@ def test_a_new_run_imports_its_own_code_by_default(folder, names):
   moozi.train_events(config, allow_code=True, **opponent).close()
 
 
-def test_actors_receive_the_names(names, monkeypatch):
-  """Each actor is a process of its own, which does not know what the driver allows."""
+def test_actors_receive_the_permission(names, monkeypatch):
+  """Each actor is a process of its own, which knows only what the driver sends to it."""
   name, spec = names[BOARD], env_spec("open_spiel:tic_tac_toe")
-  config = load_config(None, [*BOARD, f"evaluation.opponent={name}"])
-  allow_code_in(config)
+  config = load_config(None, [*BOARD, f"evaluation.opponent={name}"]).allowing_code(True)
   monkeypatch.setattr(ActorPool, "_start", lambda *_: None)
   monkeypatch.setattr(ActorPool, "_start_replay", lambda *_: None)
   functions = ActorPool(SimpleNamespace(cloudpickle=pickle), RunInputs(config=config, spec=spec))._functions
-  MAY_IMPORT.clear()
-  clear_player_cache()
+  plugins.PLAYERS.registered.clear()
+  uses.install(pickle.loads(functions))
+  sent = pickle.loads(pickle.dumps(config)).evaluation
+  assert isinstance(plugins.PLAYERS.get(name, allow_code=sent.allows_code)(spec, 0), OneGame)
   with pytest.raises(UserError, match="allow_code=True"):
-    make_player(name, spec, 0)
-  plugins.install(pickle.loads(functions))
-  assert isinstance(make_player(name, spec, 0), OneGame)
+    plugins.PLAYERS.get(name)(spec, 0)
 
 
-def test_permission_ends_with_the_next_run(names):
-  spec, config = (
-    env_spec("open_spiel:tic_tac_toe"),
-    load_config(None, [*BOARD, f"evaluation.opponent={names[BOARD]}"]),
-  )
-  allow_code_in(config)
-  assert isinstance(make_player(names[BOARD], spec, 0), OneGame)
-  allow_code_in(config, False)
+def test_permission_is_that_of_the_call(names):
+  spec = env_spec("open_spiel:tic_tac_toe")
+  assert isinstance(make_player(names[BOARD], spec, 0, allow_code=True), OneGame)
   with pytest.raises(UserError, match="allow_code=True"):
     make_player(names[BOARD], spec, 0)
 
 
-def test_permission_of_an_evaluation_ends_with_it(folder, names):
-  """Two agents in one process: only the one that has `allow_code` lets its opponent import modules."""
+def test_two_agents_have_their_own_permission(folder, names):
+  """In one process, only the agent that has `allow_code` lets its opponent import modules."""
   own = make_run(folder, "own", *BOARD)
-  MAY_IMPORT.add("run:other")
   allowed, refused = moozi.load(own, allow_code=True), moozi.load(own)
   assert allowed.evaluate(2, names[BOARD]).summary()["episodes"] == 2
-  assert {"run:other"} == MAY_IMPORT
   with pytest.raises(UserError, match="allow_code=True"):
     refused.evaluate(2, names[BOARD])
-  MAY_IMPORT.add(names[BOARD])  # as during a training that has the permission
-  with pytest.raises(UserError, match="allow_code=True"):
-    refused.evaluate(2, names[BOARD])
-  assert {"run:other", names[BOARD]} == MAY_IMPORT

@@ -4,7 +4,8 @@ import pickle
 
 import pytest
 
-from moozi.core import plugins
+from moozi.core import plugins, user_code
+from moozi.core.config import uses
 from moozi.core.errors import EnvError, UserError
 from moozi.core.plugins import Registry
 from moozi.io.config import config_from_dict, config_to_dict, load_config
@@ -81,7 +82,7 @@ def test_errors_of_loading(folder, value, message):
   ],
 )
 def test_paths_of_functions_that_are_written_otherwise(value, hint):
-  assert plugins.describe_path(value) == hint
+  assert user_code.describe_path(value) == hint
 
 
 def test_file_in_place_of_a_module(folder):
@@ -124,7 +125,7 @@ def test_entry_point(folder, monkeypatch):
   ):
     plugins.NETWORKS.get("broken")
   config = load_config(None, ["network.kind=own"])
-  assert plugins.code_keys(config) == []  # the user installed the package, so the run brings no code
+  assert uses.code_keys(config) == []  # the user installed the package, so the run brings no code
 
 
 def test_groups_of_entry_points():
@@ -155,10 +156,10 @@ OVERRIDES = [
 
 def test_every_key_that_names_code_is_listed():
   config = load_config(None, OVERRIDES)
-  assert plugins.code_keys(config) == CODE
+  assert uses.code_keys(config) == CODE
   assert config_from_dict(config_to_dict(config)) == config
   for text in OVERRIDES:
-    assert len(plugins.code_keys(load_config(None, [text]))) == text.count(":")
+    assert len(uses.code_keys(load_config(None, [text]))) == text.count(":")
 
 
 @pytest.mark.parametrize(
@@ -175,7 +176,7 @@ def test_every_key_that_names_code_is_listed():
   ],
 )
 def test_code_keys_read_the_text_only(text, is_code):
-  assert plugins.code_keys(load_config(None, [text])) == ([text] if is_code else [])
+  assert uses.code_keys(load_config(None, [text])) == ([text] if is_code else [])
 
 
 @pytest.mark.parametrize(
@@ -214,19 +215,37 @@ def test_ppo_has_no_extra_losses():
     load_config(None, ["algorithm=ppo", "learner.extra_losses=a:b"])
 
 
-def test_snapshot_has_the_registered_functions_in_use():
+def test_the_registered_functions_in_use_reach_another_process():
   plugins.register_network("wide")(make)
   plugins.register_network("unused")(lambda: None)
   plugins.register_loss("extra")(make)
   config = load_config(None, ["network.kind=wide", "learner.extra_losses=[extra, my_loss:make]"])
-  plugins.MAY_IMPORT.update({"random", "run:other"})
-  found = plugins.snapshot(config)
-  assert found == ({("network", "wide"): make, ("loss", "extra"): make}, {"random"})
+  found = uses.registered_functions(config)
+  assert found == {("network", "wide"): make, ("loss", "extra"): make}
+  assert found.items() < uses.registered_functions().items()
   plugins.NETWORKS.registered.clear()
-  plugins.MAY_IMPORT.clear()
-  plugins.install(pickle.loads(pickle.dumps(found)))
+  uses.install(pickle.loads(pickle.dumps(found)))
   assert plugins.NETWORKS.get("wide")(1) == (1,)
-  assert {"random"} == plugins.MAY_IMPORT
+
+
+def test_a_form_is_made_by_the_layer_that_registers_it():
+  registry = Registry("player", "opponent", forms=("run:PATH[@checkpoint]",))
+  with pytest.raises(UserError, match="opponent=run:a"):
+    registry.get("run:a")
+  registry.registered["run:PATH[@checkpoint]"] = lambda *args, **kwargs: (args, kwargs)
+  assert registry.get("run:a", allow_code=True)(1) == (("run:a", 1), {"allow_code": True})
+  assert registry.names() == ["run:PATH[@checkpoint]"]
+
+
+def test_no_file_can_give_a_permission():
+  """A run's configuration comes from others: only a caller gives the permission, and no file keeps it."""
+  for key in ("_allows_code", "allows_code", "env._allows_code", "env.kwargs.allow_code"):
+    with pytest.raises(UserError, match=key.rpartition(".")[2]):
+      load_config(None, [f"{key}=true"])
+  config = load_config(None, []).allowing_code(True)
+  assert config.env.arguments == {"allow_code": True}
+  assert pickle.loads(pickle.dumps(config)).evaluation.allows_code
+  assert not config_from_dict(config_to_dict(config)).env.allows_code
 
 
 def test_libraries_are_those_of_the_environments():
@@ -259,7 +278,7 @@ def test_built_in_names_are_those_of_the_modules():
 )
 def test_names_of_players_with_an_argument(value, is_built_in):
   assert plugins.PLAYERS.is_built_in(value) == plugins.PLAYERS.is_known(value) == is_built_in
-  use = plugins.Use("evaluation.opponent", value, plugins.PLAYERS)
+  use = uses.Use("evaluation.opponent", value, plugins.PLAYERS)
   assert use.is_built_in == is_built_in
   if value.startswith("mcts") and not is_built_in:
     with pytest.raises(UserError, match=f"evaluation.opponent={value}: must be random, mcts, self, mcts:SIM"):
@@ -268,7 +287,7 @@ def test_names_of_players_with_an_argument(value, is_built_in):
 
 def test_a_run_that_names_another_run_names_no_code():
   config = load_config(None, ["env.name=open_spiel:tic_tac_toe", "evaluation.opponent=run:runs/first"])
-  assert plugins.code_keys(config) == []
+  assert uses.code_keys(config) == []
 
 
 @pytest.mark.parametrize(
@@ -285,7 +304,7 @@ def test_calls(text, call):
   name, arguments = call
   if arguments is None:
     arguments = {"k": -2.5, "on": True, "off": False, "no": None, "mode": "last"}
-  assert plugins.split_call(text) == (name, arguments)
+  assert user_code.split_call(text) == (name, arguments)
 
 
 @pytest.mark.parametrize(
@@ -319,7 +338,7 @@ def test_wrappers_with_arguments_in_a_configuration():
   for text in ("[a:wrap(k=3, j=last), b:wrap]", "['a:wrap(k=3, j=last)', b:wrap]"):
     config = load_config(None, [f"env.wrappers={text}"])
     assert config.env.wrappers == ("a:wrap(k=3, j=last)", "b:wrap")
-    assert plugins.code_keys(config) == ["env.wrappers[0]=a:wrap", "env.wrappers[1]=b:wrap"]
+    assert uses.code_keys(config) == ["env.wrappers[0]=a:wrap", "env.wrappers[1]=b:wrap"]
     assert config_from_dict(config_to_dict(config)) == config
   assert load_config(None, ["env.wrappers=a:wrap(k=3, j=4)"]).env.wrappers == ("a:wrap(k=3, j=4)",)
   with pytest.raises(UserError, match="a registered name"):

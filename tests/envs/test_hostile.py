@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from moozi.core.errors import UserError
-from moozi.core.plugins import Plugin
+from moozi.core.user_code import Plugin
 from moozi.envs.environment import Environment
 from moozi.envs.guard import EnvGuard
 from moozi.envs.suites import user

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from moozi.core.errors import UserError
-from moozi.core.plugins import Plugin
+from moozi.core.user_code import Plugin
 from moozi.envs.trial import spec_after_trial
 from tests.envs.environments import make_lives
 

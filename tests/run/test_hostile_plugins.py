@@ -17,7 +17,7 @@ from gymnasium import spaces
 
 from moozi.agent import loss as losses
 from moozi.agent import planner
-from moozi.core import plugins
+from moozi.core import plugins, user_code
 from moozi.core.errors import UserError
 from moozi.envs.players import CustomPlayer
 from moozi.envs.suites import user
@@ -83,8 +83,8 @@ def is_float(value: Any, *shape: int) -> bool:
   return type(value) is type(jnp.zeros(0)) and value.dtype == jnp.float32 and value.shape == shape
 
 
-def plugin_of(function: Any, key: str = "key=own") -> plugins.Plugin:
-  return plugins.Plugin(key, function)
+def plugin_of(function: Any, key: str = "key=own") -> user_code.Plugin:
+  return user_code.Plugin(key, function)
 
 
 # --- one function for each kind: it passes the value through the checks and returns whether it is right

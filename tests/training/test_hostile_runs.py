@@ -200,7 +200,7 @@ def shared():
     patch.setattr(module, "keyed", same)
   patch.setattr(build, "build_model", by_text(build.build_model, own))
   patch.setattr(build, "make_update_many", by_text(build.make_update_many, lambda model, *rest: own(*rest)))
-  patch.setattr(checks, "check_plugins", by_text(checks.check_plugins, own))
+  patch.setattr(checks, "dry_run", by_text(checks.dry_run, own))
   # The optimizer's state and the parameters are donated to the update, so each run has copies.
   initial = by_text(lambda *given: jax.device_get(make_state(*given)), own)
   make_state = build.initial_training_state

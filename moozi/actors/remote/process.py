@@ -8,9 +8,8 @@ import os
 import pathlib
 import pickle
 
-from moozi.core import plugins
 from moozi.core.actor_report import ActorReport
-from moozi.core.config import ActorResources
+from moozi.core.config import ActorResources, uses
 from moozi.core.errors import UserError, one_line
 from moozi.io.logs import setup_logging
 from moozi.run.work_log import WorkLog, resident_mib
@@ -26,7 +25,7 @@ def prepare(
     resources: `num_threads` limits the thread pools of XLA and NumPy (0 sets no limit); `niceness` is added
       to the niceness of this process.
     log_dir: folder of the log file; no log file if None, or if the folder does not exist on this machine.
-    functions: the pickled `core.plugins.Snapshot` of the driver; empty if there is none.
+    functions: the pickled `registered_functions` of the driver; empty if there is none.
 
   Raises: UserError: a registered function cannot be loaded in this process.
   """
@@ -46,7 +45,7 @@ def prepare(
     setup_logging(pathlib.Path(log_dir) / f"{name}.log")
   if functions:
     try:
-      plugins.install(pickle.loads(functions))  # noqa: S301  # from the driver, not from a file
+      uses.install(pickle.loads(functions))  # noqa: S301  # from the driver, not from a file
     except Exception as error:
       raise UserError(
         f"a registered plug-in cannot be loaded in the process of {name}: {type(error).__name__}: "

@@ -1,11 +1,11 @@
 """The base class of configuration sections, the types of their values, and `ActorResources`."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr
 from pydantic_core import PydanticCustomError
 
-from moozi.core import plugins
+from moozi.core import plugins, user_code
 from moozi.core.seeds import NUM_SEEDS
 
 Probability = Annotated[float, Field(ge=0.0, le=1.0)]
@@ -23,6 +23,18 @@ class Section(BaseModel):
   model_config = ConfigDict(
     frozen=True, extra="forbid", validate_default=True, protected_namespaces=(), allow_inf_nan=False
   )
+  _allows_code: bool = PrivateAttr(False)
+
+  @property
+  def allows_code(self) -> bool:
+    """Whether runs that this section names as players may import the modules that they name."""
+    return self._allows_code
+
+  def allowing_code(self, is_allowed: bool) -> Self:
+    """Returns a copy with `allows_code` set. It is not a key, so that no file can set it."""
+    out = self.model_copy()
+    out._allows_code = is_allowed
+    return out
 
 
 def _checked(registry: plugins.Registry) -> AfterValidator:
@@ -36,7 +48,7 @@ def _checked(registry: plugins.Registry) -> AfterValidator:
 
 def _check_wrapper(value: str) -> str:
   try:
-    name, _ = plugins.split_call(value)
+    name, _ = user_code.split_call(value)
   except ValueError:
     raise PydanticCustomError("plugin", "NAME or NAME(key=value, …), where values are literals") from None
   if not plugins.WRAPPERS.accepts(name):

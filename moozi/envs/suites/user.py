@@ -1,7 +1,7 @@
 """A user's own environments, made by the function `my_module:make_env` or one that is registered by name.
 
-Making such an environment runs the user's code. `core.plugins.code_keys` recognizes `module:function` without
-importing anything, for commands that open runs of unknown origin.
+Making such an environment runs the user's code. `core.config.uses.code_keys` recognizes `module:function`
+without importing anything, for commands that open runs of unknown origin.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ import dm_env
 import numpy as np
 from pydantic import Field
 
-from moozi.core import plugins
+from moozi.core import plugins, user_code
 from moozi.core.config import Section
 from moozi.core.errors import EnvMakeError, UserError, as_exceptions
 from moozi.core.spec import EnvSpec
@@ -50,7 +50,7 @@ def make_spec(name: str, options: UserOptions) -> EnvSpec:
   return spec_of_variants(
     lambda is_testing: make_environment(name, options.model_copy(update={"is_testing": is_testing})),
     plugin,
-    has_variants=plugins.takes(plugin.function, "is_testing") or depend_on_testing(options.wrappers),
+    has_variants=user_code.takes(plugin.function, "is_testing") or depend_on_testing(options.wrappers),
   )
 
 
@@ -63,7 +63,7 @@ def make_environment(name: str, options: UserOptions) -> Environment:
   plugin = plugins.ENVIRONMENTS.get(name)
   _check_arguments(name, plugin.function, options.kwargs)
   make = functools.partial(_make, name, plugin, options)
-  if plugins.takes(plugin.function, "seed"):
+  if user_code.takes(plugin.function, "seed"):
     return _MadePerSeed(lambda seed: make(seed=seed))
   environment, is_seeded = make()
   if not is_seeded:
@@ -127,7 +127,7 @@ class _MadePerSeed(EnvironmentWrapper):
 
 def _check_arguments(name: str, function: Callable[..., Any], kwargs: dict[str, Any]) -> None:
   """Raises UserError if the function does not take `kwargs`, or if they have a key that the run sets."""
-  signature = plugins.signature_of(function)
+  signature = user_code.signature_of(function)
   if signature is None:
     return
   for key in _RESERVED:
@@ -137,16 +137,16 @@ def _check_arguments(name: str, function: Callable[..., Any], kwargs: dict[str, 
         f"the run if it has a parameter {key}"
       )
   try:
-    signature.bind(**kwargs, **{key: 0 for key in _RESERVED if plugins.takes(function, key)})
+    signature.bind(**kwargs, **{key: 0 for key in _RESERVED if user_code.takes(function, key)})
   except TypeError as error:
     kind = type(function)
     own = function.__name__ if issubclass(kind, types.FunctionType | type) else kind.__name__
     raise UserError(f"env.kwargs={kwargs}: {name} is {own}{signature}: {error}") from error
 
 
-def _make(name: str, plugin: plugins.Plugin, options: UserOptions, **seed: int) -> tuple[Environment, bool]:
+def _make(name: str, plugin: user_code.Plugin, options: UserOptions, **seed: int) -> tuple[Environment, bool]:
   """Makes an environment with the user's function; returns it, and whether it can be seeded."""
-  testing = {"is_testing": options.is_testing} if plugins.takes(plugin.function, "is_testing") else {}
+  testing = {"is_testing": options.is_testing} if user_code.takes(plugin.function, "is_testing") else {}
   with plugin.errors("making the environment failed"):
     made = plugin.function(**options.kwargs, **seed, **testing)
     try:

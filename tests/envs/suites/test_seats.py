@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from moozi.core import plugins
-from moozi.core.config import Config
+from moozi.core.config import Config, uses
 from moozi.core.errors import EnvError, UserError
 from moozi.envs import registry
 from moozi.envs.suites.open_spiel.environment import OpenSpielOptions, rules_of
@@ -368,7 +368,7 @@ def test_code_of_players_is_named():
   """A run whose `others` name code is opened only with allow_code."""
 
   def code(**kwargs):
-    return plugins.code_keys(Config(env={"name": "open_spiel:kuhn_poker", "kwargs": {"seat": 0, **kwargs}}))
+    return uses.code_keys(Config(env={"name": "open_spiel:kuhn_poker", "kwargs": {"seat": 0, **kwargs}}))
 
   assert code(others=["random", "mcts:100"], test_others="mcts") == []
   assert code(others=["random", "mine:make"]) == ["env.kwargs.others[1]=mine:make"]

@@ -214,7 +214,9 @@ def make_environment(game: str, options: OpenSpielOptions) -> Environment:
   seat = options.seat
   # `for_testing` copies `test_others` to `others`.
   key = "test_others" if options.others == options.test_others else "others"
-  bare = _OpenSpielGame(rules) if seat == "all" else SeatGame(rules, seat, options.others, key)
+  bare: Game = _OpenSpielGame(rules)
+  if seat != "all":
+    bare = SeatGame(rules, seat, options.others, key, options.allows_code)
   return GameEnvironment(bare, rules.spec, options.max_episode_steps)
 
 

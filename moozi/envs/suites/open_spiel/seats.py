@@ -32,10 +32,16 @@ class SeatGame(Game):
     seat: the agent's seat; "random" draws one for each episode.
     others: names of players. A name that is listed twice is drawn twice as often.
     key: the option that has the names, for errors.
+    allow_code: whether runs that `others` names may import the modules that they name.
   """
 
   def __init__(
-    self, rules: Rules, seat: int | Literal["random"], others: Sequence[str], key: str = "others"
+    self,
+    rules: Rules,
+    seat: int | Literal["random"],
+    others: Sequence[str],
+    key: str = "others",
+    allow_code: bool = False,
   ) -> None:
     if seat != "random" and seat >= rules.num_seats:
       raise UserError(
@@ -45,7 +51,8 @@ class SeatGame(Game):
     self._rules, self._fixed_seat = rules, seat
     self._return = 0.0
     self._makers = [
-      _maker(rules, name, f"env.kwargs.{key}[{i}]", lambda: self._state) for i, name in enumerate(others)
+      _maker(rules, name, f"env.kwargs.{key}[{i}]", allow_code, lambda: self._state)
+      for i, name in enumerate(others)
     ]
     self.seed(0)
     self.reset()
@@ -116,7 +123,7 @@ class SeatGame(Game):
 
 
 def _maker(
-  rules: Rules, name: str, key: str, state: Callable[[], Any]
+  rules: Rules, name: str, key: str, allow_code: bool, state: Callable[[], Any]
 ) -> Callable[[int], "Bot | CustomPlayer"]:
   """Returns a function that maps a seed to a player of one episode. Raises UserError as `PLAYERS.get`."""
   simulations = mcts_simulations(name)
@@ -125,5 +132,5 @@ def _maker(
     return lambda seed: mcts(rules, simulations, seed, state)
   if name == "random":
     return RandomBot
-  plugin = plugins.PLAYERS.get(name, key)
+  plugin = plugins.PLAYERS.get(name, key, allow_code)
   return lambda seed: CustomPlayer(plugin, rules.spec, seed, lambda: rules.position(state()))

@@ -1,4 +1,4 @@
-"""Tests of the checks before a run; `tests/evaluation/test_opponents.py` has those of players."""
+"""Tests of the dry run of plug-ins; `tests/evaluation/test_opponents.py` has those of players."""
 
 import haiku as hk
 import jax
@@ -8,10 +8,12 @@ import pytest
 
 from moozi.core import plugins
 from moozi.core.errors import UserError
+from moozi.io.config import load_config
 from moozi.run import build, local
 from moozi.run.events import Updated
 from moozi.run.session import RunInputs
-from moozi.training.checks import check_plugins
+from moozi.training.dry_run import dry_run
+from tests.tiny_run import TINY
 
 pytestmark = pytest.mark.usefixtures("folder")
 
@@ -22,7 +24,7 @@ def config_with(config, section, **values):
 
 
 def check(config):
-  check_plugins(config, build.env_spec(config))
+  dry_run(config, build.env_spec(config))
 
 
 def network(changed=None, out=None):
@@ -86,7 +88,7 @@ def test_a_network_learns(tiny_config):
     ),
     (2, lambda x: (x[0], x[1][:, 0]), r"the dynamics returns float32\[2\] as the reward logits"),
     (3, lambda x: x[:, :3], r"the projection returns float32\[2, 3\] as the projection"),
-    (3, lambda x: 1 / 0, r"the projection failed: .*test_checks.py:\d+: ZeroDivisionError"),
+    (3, lambda x: 1 / 0, r"the projection failed: .*test_dry_run.py:\d+: ZeroDivisionError"),
   ],
 )
 def test_networks_that_are_refused(tiny_config, changed, out, message):
@@ -125,10 +127,10 @@ def with_search(config, name):
     ),
     pytest.param(
       lambda out: out.replace(action_weights=out.action_weights * jnp.nan),
-      r"root 0 are \[nan, nan",
+      r"root 0 are \[0.0, nan",
       marks=pytest.mark.slow,
     ),
-    (lambda out: 1 / 0, r"the call failed: .*test_checks.py:\d+: ZeroDivisionError"),
+    (lambda out: 1 / 0, r"the call failed: .*test_dry_run.py:\d+: ZeroDivisionError"),
   ],
 )
 def test_searches_that_are_refused(tiny_config, change, message):
@@ -141,6 +143,18 @@ def test_searches_that_are_refused(tiny_config, change, message):
 def test_a_search_that_is_allowed(tiny_config):
   plugins.register_search("own")(searched(lambda out: out))
   check(with_search(tiny_config, "own"))
+
+
+@pytest.mark.slow
+def test_a_search_with_the_true_rules():
+  pytest.importorskip("pyspiel")
+  game = ("env.name=open_spiel:tic_tac_toe", "algorithm=alphazero", "targets.unroll_steps=0")
+  config = with_search(load_config(None, [*TINY, *game]), "own")
+  plugins.register_search("own")(searched(lambda out: out))
+  check(config)
+  plugins.register_search("own")(searched(lambda out: out.replace(action=out.action * 0)))
+  with pytest.raises(UserError, match=r"chooses action 0, .* must be one of \[1, 2, 3, 4, 5, 6, 7, 8, 9\]"):
+    check(config)
 
 
 def entropy(config, model):
@@ -172,7 +186,7 @@ def test_a_loss_is_added_and_recorded(tiny_config):
     ("own", lambda x: jnp.mean(x), r"the loss is float32\[\]; must be a float array \[2\], one"),
     ("own", lambda x: x > 0, r"the loss is bool\[2\]"),
     ("own", lambda x: None, "the loss is NoneType"),
-    ("own", lambda x: 1 / 0, r"the loss failed: .*test_checks.py:\d+: ZeroDivisionError"),
+    ("own", lambda x: 1 / 0, r"the loss failed: .*test_dry_run.py:\d+: ZeroDivisionError"),
     ("value_0", lambda x: x, "loss/value_0 is a built-in metric; choose another name"),
   ],
 )

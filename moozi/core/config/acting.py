@@ -1,0 +1,103 @@
+"""Training workers and evaluations."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from moozi.core.config.section import (
+  ActorResources,
+  NonNegativeInt,
+  PlayerName,
+  PositiveFloat,
+  PositiveInt,
+  Section,
+  Seed,
+)
+
+
+class WorkersConfig(Section):
+  """Training workers and their environments."""
+
+  num_workers: PositiveInt = Field(
+    1, description="number of training workers; with runtime=local they act in turn"
+  )
+  num_envs: PositiveInt = Field(64, description="number of environments in each worker")
+  segment_length: PositiveInt = Field(16, description="number of vector steps in one call of a worker")
+  rollout: Literal["auto", "scan", "step"] = Field(
+    "auto",
+    description="scan: one compiled rollout (environments written in JAX); step: "
+    "environment and search alternate; auto: scan where possible, which excludes max_random_starts above 0",
+  )
+  max_random_starts: NonNegativeInt = Field(
+    0,
+    description="start training episodes with k random legal actions, k ~ U{0 … max_random_starts}, "
+    "to learn from positions that good play avoids; these actions are not trained on; not with rollout=scan",
+  )
+  num_holding_envs: NonNegativeInt = Field(
+    0,
+    description="environments of each worker that often repeat the last action, so that actions last 2 to 64 "
+    "steps on average: temporally extended exploration; all of them if num_envs is smaller; not in self-play "
+    "of two players",
+  )
+  max_env_faults: PositiveInt = Field(
+    10,
+    description="an environment that raises or hangs is created again with a new seed; the run ends after "
+    "this number of consecutive faults of one environment; a finished episode resets the count",
+  )
+  env_timeout_s: PositiveFloat | None = Field(
+    60.0, description="time limit of a step or reset, after which the environment counts as hung; null: none"
+  )
+  network: Literal["online", "target"] = Field(
+    "online", description="act with the learner's parameters or with the target network"
+  )
+  resources: ActorResources = ActorResources(num_cpus=0.5, niceness=5)
+
+
+class EvaluationConfig(Section):
+  """Evaluation episodes, which have fixed seeds: during a run, at its end, and in `moozi evaluate`."""
+
+  period_env_steps: PositiveInt = Field(
+    200_000, description="environment steps between two evaluations; the last step has the final one only"
+  )
+  episodes: PositiveInt = Field(10, description="number of episodes in an evaluation during the run")
+  num_envs: PositiveInt = Field(10, description="number of episodes played in parallel")
+  max_random_starts: NonNegativeInt = Field(
+    8, description="start episodes with k random legal actions, k ~ U{0 … max_random_starts}"
+  )
+  seed: Seed = Field(20_000_003, description="seed of the evaluation episodes, independent of the run's seed")
+  noise_free: bool = Field(
+    True,
+    description="planners.test without noise: temperature, dirichlet_fraction, gumbel_scale and "
+    "random_action_prob are 0 and root_prior_temperature is 1, whatever it sets; false: planners.test "
+    "unchanged, as in the thesis",
+  )
+  max_episode_steps: PositiveInt = Field(
+    10_000, description="step limit of an evaluation episode, in addition to the environment's own"
+  )
+  final_episodes: PositiveInt = Field(100, description="number of episodes in the evaluation at the end")
+  opponent: PlayerName = Field(
+    "random",
+    description="two players: who plays the other seat: random, self, mcts or mcts:N with N simulations (in "
+    "games of OpenSpiel, and in a user's own with max_moves), run:PATH[@checkpoint], zoo:NAME, "
+    "prior:PATH[@checkpoint] (a run's network without search), approach:NAME (the last complete run of an "
+    "algorithm), a registered name, or module:function",
+  )
+  network: Literal["online", "target"] = Field(
+    "online",
+    description="play with the learner's parameters or with the target network, in evaluations and wherever "
+    "a checkpoint plays",
+  )
+  opponent_simulations: PositiveInt = Field(100, description="mcts: simulations per search of the opponent")
+  gif: bool = Field(
+    True, description="write a GIF of one episode of each evaluation, and the tiled GIF of several episodes"
+  )
+  gif_max_frames: PositiveInt = Field(300, description="maximum number of frames of a GIF")
+  gif_tiles: Annotated[int, Field(ge=0, le=64)] = Field(
+    9, description="number of episodes in the tiled GIF; 0: no tiled GIF"
+  )
+  resources: ActorResources = ActorResources(num_cpus=0.125, niceness=10)
+
+  @property
+  def opponent_name(self) -> str:
+    """The opponent, where plain `mcts` has its number of simulations: `mcts:100`."""
+    return f"mcts:{self.opponent_simulations}" if self.opponent == "mcts" else self.opponent

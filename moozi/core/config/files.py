@@ -1,0 +1,79 @@
+"""The folder of a run, its checkpoints and its metrics."""
+
+import os
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from moozi.core.config.section import NonNegativeFloat, PositiveFloat, PositiveInt, Section
+
+
+class RunConfig(Section):
+  """The run's name, and the folder of all runs."""
+
+  name: str | None = Field(None, description="folder under run.dir; null: named by environment and time")
+  dir: str = Field("runs", description="folder of all runs")
+
+  @property
+  def folder(self) -> Path:
+    """The folder `dir`; `~` is the user's home."""
+    return Path(os.path.expanduser(self.dir))
+
+
+class CheckpointConfig(Section):
+  """The checkpoints to write and to keep, and the one to start from."""
+
+  start_from: str | None = Field(
+    None,
+    description="start with the training state of this checkpoint's folder, or of a run's last checkpoint",
+  )
+
+  period_s: PositiveFloat = Field(120.0, description="seconds between two checkpoints")
+  first_s: PositiveFloat | None = Field(
+    15.0,
+    description="seconds from a new run's first step to its first checkpoint; null: period_s applies",
+  )
+  keep_last: PositiveInt = Field(
+    3, description="number of latest checkpoints to keep; a run can resume from each"
+  )
+  keep_best: bool = Field(
+    True,
+    description="keep the checkpoint whose evaluation has the highest lower bound (95%) of the mean return",
+  )
+  milestones_env_steps: PositiveInt | None = Field(
+    250_000, description="environment steps between two checkpoints that are always kept; null: none"
+  )
+
+
+class LoggingConfig(Section):
+  """Metrics, experiment trackers and display."""
+
+  period_s: PositiveFloat = Field(5.0, description="seconds between two lines (ticks) in metrics.jsonl")
+  tensorboard: bool = Field(True, description="also write TensorBoard's files, with histograms and GIFs")
+  wandb: bool = Field(
+    False, description="also log scalars to Weights & Biases, offline, in wandb/ beside the run directory"
+  )
+  mlflow: bool = Field(False, description="also log scalars to MLflow, in mlflow.db beside the run directory")
+  histogram_period_updates: PositiveInt | None = Field(
+    2_000, description="learner steps between two histograms in TensorBoard; null: none"
+  )
+  parameter_histograms: bool = Field(False, description="also write histograms of each layer's parameters")
+  progress: Literal["auto", "live", "plain", "none"] = Field(
+    "auto",
+    description="display on standard error; live: redrawn in place; plain: lines; auto: live on a terminal, "
+    "else plain",
+  )
+
+  @property
+  def histogram_period(self) -> int | None:
+    """Learner steps between two histograms; None without TensorBoard."""
+    return self.histogram_period_updates if self.tensorboard else None
+
+
+class TimelineConfig(Section):
+  """The recording of each actor's spans, for `moozi timeline`."""
+
+  seconds: NonNegativeFloat = Field(
+    60.0, description="seconds recorded from the first update of the run, or of a resumed run; 0: none"
+  )

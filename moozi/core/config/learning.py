@@ -1,0 +1,167 @@
+"""Training targets, replay, loss and optimizer."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from moozi.core.config.section import (
+  Decay,
+  LossNames,
+  NonNegativeFloat,
+  NonNegativeInt,
+  PositiveFloat,
+  PositiveInt,
+  Probability,
+  Section,
+)
+
+
+class TargetsConfig(Section):
+  """Training targets. The thesis has L=4, K=5, n=10 and a discount of 0.997."""
+
+  history_length: PositiveInt = Field(1, description="L: frames, with their actions, that the network sees")
+  unroll_steps: NonNegativeInt = Field(
+    5, description="K: steps that the dynamics network is trained to unroll; alphazero: 0; others: at least 1"
+  )
+  n_step: PositiveInt = Field(
+    10,
+    description="n: number of rewards in a value target, which bootstraps from the search value after them",
+  )
+  search_value_age: PositiveInt | None = Field(
+    None,
+    description="age in environment steps from which the value target is the search value, which reanalyze "
+    "renews, and not the n-step return; null: never; needs reanalyze.ratio above 0",
+  )
+  discount: Annotated[float, Field(gt=0.0, le=1.0)] = Field(
+    0.997, description="γ per environment step; 1 suits games that end within a few dozen moves"
+  )
+
+
+class ReplayConfig(Section):
+  """The replay buffer. Priorities follow from δ, the error of the network's value at a start step."""
+
+  capacity: PositiveInt = Field(1_000_000, description="number of steps kept, over all environments")
+  window_share: Annotated[float, Field(gt=0.0, le=1.0)] = Field(
+    1.0,
+    description="sample only from the newest steps: this share of all environment steps so far, at least "
+    "window_min and at most capacity; 1: all stored steps",
+  )
+  window_min: PositiveInt = Field(
+    32_768, description="window_share below 1: smallest number of steps to sample from"
+  )
+  sampling: Literal["uniform", "proportional", "rank"] = Field(
+    "rank", description="how start steps are drawn; uniform was better in Space Invaders with reanalyze"
+  )
+  priority_exponent: NonNegativeFloat = Field(0.6, description="α of prioritized sampling")
+  importance_exponent: NonNegativeFloat = Field(1.0, description="β of the importance ratio; the thesis: 1")
+  normalize_importance: bool = Field(False, description="divide a batch's importance ratios by their maximum")
+  priority_epsilon: PositiveFloat = Field(1e-3, description="proportional: constant added to δ")
+  refresh_priorities: bool = Field(
+    True, description="after an update, replace the δ of the batch's start steps"
+  )
+  rank_refresh_updates: PositiveInt = Field(
+    200, description="rank: number of batches between two sorts by priority"
+  )
+  min_steps_to_learn: PositiveInt = Field(5_000, description="number of steps stored before training starts")
+  max_refused_segments: PositiveInt = Field(
+    20, description="the run ends after this number of consecutive rejected segments of one worker"
+  )
+
+  @property
+  def refreshes_priorities(self) -> bool:
+    """Whether replay gets a new δ after an update: this is enabled, and the sampling uses priorities."""
+    return self.refresh_priorities and self.sampling != "uniform"
+
+
+class LearningRateConfig(Section):
+  """The learning rate by learner step: warm-up, then decay over `decay_steps` (null: no decay).
+
+  With `decay_steps: budget` the decay ends at max_env_steps. If max_wall_s ends the run earlier, the rate is
+  still above `end`. A run that is resumed with another max_env_steps continues on the schedule of the new
+  value.
+  """
+
+  kind: Literal["constant", "cosine", "linear"] = Field(
+    "constant", description="shape of the decay; constant: none"
+  )
+  peak: PositiveFloat = Field(1e-3, description="rate after the warm-up")
+  end: NonNegativeFloat = Field(0.0, description="rate after the decay")
+  warmup_steps: NonNegativeInt = Field(0, description="learner steps of linear rise from 0 to peak; 0: none")
+  decay_steps: PositiveInt | Literal["budget"] | None = Field(
+    None,
+    description="cosine, linear: learner steps from peak to end; budget: all of the run's learner steps "
+    "after the warm-up. A run makes about (max_env_steps - replay.min_steps_to_learn) × samples_per_step / "
+    "batch_size learner steps",
+  )
+
+  @model_validator(mode="after")
+  def _has_length(self) -> "LearningRateConfig":
+    if self.kind != "constant" and self.decay_steps is None:
+      raise ValueError(f"decay_steps: needed with kind={self.kind}")
+    return self
+
+
+class LearnerConfig(Section):
+  """Loss, optimizer, updates and augmentation. The thesis, 4.3.8, defines the loss coefficients."""
+
+  batch_size: PositiveInt = Field(256, description="number of targets in one update")
+  updates_per_call: PositiveInt = Field(8, description="number of updates per call of the parameter server")
+  samples_per_step: PositiveFloat = Field(4.0, description="sample reuse: targets used per environment step")
+  optimizer: Literal["adam", "adamw"] = Field("adamw", description="adamw: adam with weight_decay")
+  learning_rate: LearningRateConfig = LearningRateConfig()
+  weight_decay: NonNegativeFloat = Field(1e-4, description="adamw: decay of weights, not of biases and norms")
+  max_grad_norm: PositiveFloat = Field(
+    5.0, description="maximum norm of the gradient of all parameters; a larger one is scaled down"
+  )
+  value_coef: NonNegativeFloat = Field(0.25, description="weight of the value loss; the policy loss has 1")
+  reward_coef: NonNegativeFloat = Field(1.0, description="weight of the reward loss")
+  consistency_coef: NonNegativeFloat = Field(
+    2.0, description="weight of the self-consistency loss; 0: off, which makes updates cheaper"
+  )
+  l2_coef: NonNegativeFloat = Field(0.0, description="weight of the squared norm of all parameters; 0: off")
+  extra_losses: LossNames = Field((), description="loss terms of your own, by name or module:function")
+  symmetries: bool = Field(
+    False,
+    description="board games: transform each sampled target by a random symmetry of the environment, such as "
+    "the reflection in Connect Four",
+  )
+  scale_reward_loss: bool = Field(True, description="divide unrolled reward losses by K; the thesis: false")
+  dynamics_gradient_scale: Probability = Field(
+    0.5, description="factor on the gradient into each unrolled hidden state; MuZero: 0.5"
+  )
+  target_update_period: PositiveInt = Field(
+    500,
+    description="learner steps between two copies of the parameters to the target network; reanalyze "
+    "searches with it, and consistency_from_target, workers.network and evaluation.network can select it",
+  )
+  target_decay: Decay = Field(
+    0.0,
+    description="0: the target network is a copy of the parameters; otherwise it is their exponential moving "
+    "average with this decay per update, or a smaller one during the first updates",
+  )
+  consistency_from_target: bool = Field(
+    False, description="compute the target of the self-consistency loss with the target network"
+  )
+  consistency_warmup_steps: NonNegativeInt = Field(
+    0, description="learner steps of linear rise of consistency_coef from 0; 0: none"
+  )
+  max_shift: NonNegativeInt = Field(
+    0,
+    description="augmentation: shift the frames of each sample by up to this number of cells on each axis; "
+    "DrQ: 4 for Atari; 0: off",
+  )
+  intensity_jitter: NonNegativeFloat = Field(
+    0.0,
+    description="augmentation: scale the frames of each sample by 1 + intensity_jitter · ε, ε normal within "
+    "−2 … 2; SPR: 0.05; 0: off",
+  )
+  max_skipped_updates: PositiveInt = Field(
+    20,
+    description="after this number of consecutive updates with a non-finite loss or gradient, the run "
+    "rolls back to its last checkpoint's parameters; the second time, the run ends",
+  )
+
+  @property
+  def augments(self) -> bool:
+    """Whether the frames of a training batch are augmented."""
+    return self.max_shift > 0 or self.intensity_jitter > 0

@@ -1,0 +1,82 @@
+"""The network and the categories of its values and rewards."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from moozi.core.config.section import NetworkName, NonNegativeInt, PositiveFloat, PositiveInt, Section
+
+
+class NetworkConfig(Section):
+  """The network; all kinds have one interface, `Model`."""
+
+  kind: NetworkName = Field(
+    "conv_latent",
+    description="resnet: residual convolutions throughout, as in the thesis; mlp: dense layers, for "
+    "vector observations; conv_latent: one convolution (for frames of 40 cells or more, strided ones), then "
+    "dense layers on a hidden vector; or your own: a registered name or module:function (docs/plugins.md)",
+  )
+  norm: Literal["layer", "batch", "none"] = Field(
+    "layer", description="normalization; layer: equal in acting and training; batch: as in the thesis"
+  )
+  channels: PositiveInt = Field(16, description="resnet, conv_latent: convolution channels")
+  num_representation_blocks: NonNegativeInt = Field(
+    6, description="resnet: residual blocks of the representation network"
+  )
+  num_dynamics_blocks: NonNegativeInt = Field(
+    1,
+    description="residual blocks of the dynamics network; mlp and conv_latent use at least one; resnet "
+    "has one more, which computes the next state",
+  )
+  num_prediction_blocks: NonNegativeInt = Field(
+    1, description="residual blocks of the prediction network, before its heads"
+  )
+  latent_size: PositiveInt = Field(256, description="mlp, conv_latent: size of the hidden state")
+  head_size: PositiveInt = Field(128, description="width of the hidden layer of each head")
+  conv_policy: bool = Field(
+    False,
+    description="resnet, board games: a 1×1 convolution of the hidden state adds to the logits of moves, at "
+    "their cells or columns (docs/board_games.md)",
+  )
+  action_offsets: bool = Field(
+    False,
+    description="resnet, games whose moves act at cells: in the dynamics network each cell receives a "
+    "learned vector for its offset from the move (docs/board_games.md)",
+  )
+  batch_norm_decay: Annotated[float, Field(gt=0.0, lt=1.0)] = Field(
+    0.99,
+    description="norm=batch, center_frames: decay per update of the averages that normalize when acting "
+    "(with center_frames also in training)",
+  )
+  mover_view: bool = Field(
+    False,
+    description="board games: show the network the pieces of the player to move in the planes of player 0, "
+    "and the other's in those of player 1; false: as the environment shows them (docs/board_games.md)",
+  )
+  center_frames: bool = Field(
+    False,
+    description="subtract each cell's running mean from the frames and scale them to a variance of about 1; "
+    "for frames with a constant background, as in Atari",
+  )
+
+
+class ScalarTransformConfig(Section):
+  """The support Z of categorical values and rewards, in transformed units."""
+
+  support_min: int = Field(-30, description="smallest category; smaller values are clipped to it")
+  support_max: int = Field(
+    30,
+    description="largest category, to which larger values and rewards are clipped; with the default epsilon, "
+    "30 stands for about 905 in env units",
+  )
+  epsilon: PositiveFloat = Field(
+    0.001, description="ε of φ(x) = sign(x)(√(|x|+1) − 1) + εx, which maps env units to categories"
+  )
+
+  @model_validator(mode="after")
+  def _ordered(self) -> "ScalarTransformConfig":
+    if not self.support_min <= 0 <= self.support_max or self.support_min == self.support_max:
+      raise ValueError(
+        f"support_min={self.support_min}, support_max={self.support_max}: must hold 0 between them"
+      )
+    return self

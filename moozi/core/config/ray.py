@@ -1,0 +1,26 @@
+"""The Ray runtime."""
+
+from pydantic import Field
+
+from moozi.core.config.section import ActorResources, NonNegativeInt, PositiveInt, Section
+
+
+class RayConfig(Section):
+  """The Ray runtime; with `address` null, a local one that listens on loopback only."""
+
+  address: str | None = Field(
+    None, description="host:port of an existing Ray cluster to join; null: start a local one"
+  )
+  num_cpus: PositiveInt | None = Field(None, description="cores of the local Ray; null: all of the machine")
+  num_gpus: NonNegativeInt | None = Field(None, description="GPUs of the local Ray; null: all of the machine")
+  object_store_mib: PositiveInt = Field(512, description="MiB of shared memory for the local Ray's objects")
+  segments_in_flight: PositiveInt = Field(2, description="number of calls queued at each training worker")
+  batches_in_flight: PositiveInt = Field(2, description="number of calls queued at the parameter server")
+  publish_period_updates: PositiveInt = Field(
+    64,
+    description="learner steps between two publications of parameters; also of the target network, with "
+    "learner.target_decay",
+  )
+  max_restarts: NonNegativeInt = Field(3, description="maximum consecutive restarts of a failed actor")
+  learner: ActorResources = ActorResources(num_cpus=1.0, num_threads=0)
+  replay: ActorResources = ActorResources(num_cpus=0.125)

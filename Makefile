@@ -12,10 +12,6 @@ PYTEST ?= $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 # do. An unknown flag ends the process; jaxlib 0.11.2 has no flag for the fusion emitters.
 UNOPTIMIZED := --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false
 UNOPTIMIZED += --xla_cpu_parallel_codegen_split_count=1
-# Experiments whose table is written into their README.
-TABLES := atari.table atari.simulations chance.table first_look.table testbed.table
-TABLES += testbed.boards boards.judgement past_selves.ratings ppo_tuning.ablation steady_learning.ablation
-TABLES += corridor.ablation peers.table
 
 .DEFAULT_GOAL := help
 .PHONY: help setup train test test-all axe trackers check format bench figures zoo-check docs screenshots constraints clean
@@ -81,8 +77,8 @@ bench: setup ## measure the speed of each part and of the whole
 # end if there are any.
 figures: setup ## write the tables and draw the thesis figures from committed results
 	$(BIN)/python -m experiments.minatar_vs_ppo.analysis --readme > /dev/null
-	$(BIN)/python -m experiments.steady_learning.full_runs
-	@set -e; for table in $(TABLES); do $(BIN)/python -m experiments.$$table --readme > /dev/null; done
+	$(BIN)/python -m experiments.lib.tables --readme > /dev/null
+	$(BIN)/python -m experiments.peers.pages --readme > /dev/null
 	$(BIN)/python scripts/make_results_page.py
 	$(BIN)/python -m experiments.atari.plot
 	$(BIN)/python -m experiments.boards.plot

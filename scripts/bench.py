@@ -36,10 +36,10 @@ def floor(config: Any, with_scan: bool) -> dict[str, Any]:
   """Returns the rates of the compiled search and update, measured with this process's threads."""
   import jax
 
-  from experiments.lib.speed import call_seconds, make_targets, search_call, update_call
   from moozi.agent.update import init_training_state, make_update
   from moozi.io.jax_process import reuse_freed_memory
   from moozi.run import build
+  from moozi.training.speed import call_seconds, make_targets, search_call, update_call
 
   reuse_freed_memory()  # as in a run
   spec = build.env_spec(config)
@@ -65,9 +65,9 @@ def parts(config: Any) -> dict[str, float]:
   """Returns the rates of the vectorized environment and of replay, measured with one thread."""
   import numpy as np
 
-  from experiments.lib.speed import call_seconds
   from moozi.envs.vector import make_vector
   from moozi.run import build
+  from moozi.training.speed import call_seconds
   from scripts.random_segments import RandomSegments
 
   spec = build.env_spec(config)

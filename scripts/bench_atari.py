@@ -101,10 +101,10 @@ def agent_parts(config: Any, min_s: float = 0.5) -> dict[str, float]:
   import jax
   import numpy as np
 
-  from experiments.lib.speed import search_call, update_call
   from moozi.agent.update import init_training_state
   from moozi.core.records import TrajectorySample
   from moozi.run import build
+  from moozi.training.speed import search_call, update_call
 
   spec = build.env_spec(config)
   model = build.build_model(config, spec)

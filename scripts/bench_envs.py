@@ -27,8 +27,8 @@ def measure(seconds: float, num_envs: int) -> dict[str, Any]:
   """Returns the steps/s (of four frames) of random play in MooZi and in ale-py alone."""
   from ale_py import AtariVectorEnv
 
-  from experiments.lib.speed import call_seconds
   from moozi.envs.vector import make_vector
+  from moozi.training.speed import call_seconds
 
   cores = num_cores()
   random = np.random.default_rng(0)

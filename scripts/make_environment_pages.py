@@ -139,7 +139,7 @@ BLOCKS: dict[str, dict[str, Callable[[], str]]] = {
 
 if __name__ == "__main__":
   sys.path.append(str(ROOT))
-  from experiments.lib.results import write_between_markers
+  from experiments.lib.tables import write_between_markers
 
   for path, blocks in BLOCKS.items():
     for name, block in blocks.items():

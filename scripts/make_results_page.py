@@ -51,7 +51,7 @@ Each row is a run of one seed. Minutes include evaluations during training and e
 those of MinAtar, above, exclude both. MCTS(1000) is OpenSpiel's MCTS with 1,000 simulations; a score is the
 mean of 200 games, in which a win counts 1 and a draw 0.5. The three seeds of Pong are three configurations:
 seed 0 has `max_env_steps=10_000_000` and no `workers.num_holding_envs`, seed 1 is `atari/pong`, and seed 2
-plays with averaged parameters (`OWN` in `experiments/atari/sweep.py`). The two seeds of Breakout are two
+plays with averaged parameters (`experiments/atari/atari.yaml`). The two seeds of Breakout are two
 configurations: only seed 1 has `fire_on_reset` and `workers.num_holding_envs`, as `atari/breakout` has. The
 evaluations of Atari have 8 simulations per search unless the row states another number.
 
@@ -266,7 +266,7 @@ def _seed(path: str) -> int:
 
 if __name__ == "__main__":
   sys.path.append(str(ROOT))
-  from experiments.lib.results import write_between_markers
+  from experiments.lib.tables import write_between_markers
 
   PAGE.write_text(page(), "utf-8")
   for name, block in BLOCKS.items():

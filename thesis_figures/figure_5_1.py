@@ -14,8 +14,7 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 
-from experiments.minatar_vs_ppo.runs import read_runs
-from experiments.minatar_vs_ppo.sweep import PROTOCOLS
+from experiments.minatar_vs_ppo.runs import PROTOCOLS, read_runs
 from thesis_figures.drawing import MissingError, draw_agent, draw_gymnax, finish, last_step, legend, main
 
 GAMES = ("asterix", "breakout", "freeway", "seaquest", "space_invaders")
@@ -28,7 +27,7 @@ def draw(results: Path) -> plt.Figure:
   groups = read_runs(results)
   shown = [protocol for protocol in PROTOCOLS if any(key[1] == protocol for key in groups)]
   if not shown:
-    raise MissingError("no results; run `python -m experiments.minatar_vs_ppo.sweep`")
+    raise MissingError("no results; run `moozi sweep experiments/minatar_vs_ppo/minatar_vs_ppo.yaml`")
   shape = (2 * len(shown), len(GAMES))
   figure, axes = plt.subplots(*shape, figsize=(15, 3 * shape[0]), layout="constrained")
   for row, protocol in enumerate(shown):

@@ -35,7 +35,9 @@ def draw(results: Path) -> plt.Figure:
     for protocol in TITLES
   }
   if not all(found.values()):
-    raise MissingError("no result on breakout; run `python -m experiments.minatar_vs_ppo.sweep`")
+    raise MissingError(
+      "no result on breakout; run `moozi sweep experiments/minatar_vs_ppo/minatar_vs_ppo.yaml`"
+    )
   figure, axes = plt.subplots(1, 2, figsize=(10, 4.2), layout="constrained")
   for axis, (protocol, own) in zip(axes, found.items(), strict=True):
     for runs in own:

@@ -16,7 +16,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from experiments.lib.results import Result, read_results
-from experiments.minatar_vs_ppo.sweep import HERE
+from experiments.minatar_vs_ppo.runs import HERE
 from moozi.core.errors import UserError
 from thesis_figures.drawing import draw_point, finish, main
 
@@ -32,7 +32,8 @@ def draw(results: Path) -> plt.Figure:
   found = _by_simulations(results) or _by_simulations(ONE_SEED)
   if not found:
     raise UserError(
-      "no result by number of simulations on space_invaders; run `python -m experiments.minatar_vs_ppo.sweep`"
+      "no result by number of simulations on space_invaders; run "
+      "`moozi sweep experiments/minatar_vs_ppo/minatar_vs_ppo.yaml`"
     )
   if len(found) > 1:
     raise UserError(f"{found[0].path} and {found[1].path}: two results by number of simulations; remove one")

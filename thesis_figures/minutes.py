@@ -23,7 +23,7 @@ def draw(results: Path) -> plt.Figure:
         draw_agent(axis, timed, "wall_s")
     finish(axis, "wall_s", game.replace("_", " "))
   if not any(axis.lines for axis in axes):
-    raise MissingError("no results; run `python -m experiments.minatar_vs_ppo.sweep`")
+    raise MissingError("no results; run `moozi sweep experiments/minatar_vs_ppo/minatar_vs_ppo.yaml`")
   axes[0].set_ylabel("return")
   legend(figure)
   return figure

@@ -5,9 +5,8 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
-from experiments.atari.sweep import HERE
-from experiments.atari.table import finished
-from experiments.lib.results import Result
+from experiments.atari.table import HERE
+from experiments.lib.results import Result, finished
 
 
 def label_of(result: Result) -> str:
@@ -17,7 +16,7 @@ def label_of(result: Result) -> str:
 
 def main() -> None:
   """Plots the returns in training and in evaluation over minutes of training, with a panel for each game."""
-  results = finished(HERE / "results")
+  results = finished(HERE)
   games = list(dict.fromkeys(result.game for result in results))
   labels = list(dict.fromkeys(map(label_of, results)))
   figure, axes = plt.subplots(

@@ -1,7 +1,6 @@
 """Plays trained agents with several numbers of simulations per search: does more search play better?
 
     python -m experiments.atari.simulations zoo:atari/boxing runs/atari/muzero_boxing_seed1
-    python -m experiments.atari.simulations --readme   # the README's table
 
 Each agent plays the same 30 whole games with each number of simulations. Games that were played are kept in
 `results/simulations/AGENT.json` and not played again.
@@ -17,11 +16,12 @@ from typing import Any
 import numpy as np
 
 import moozi
-from experiments.atari.sweep import EPISODES, HERE
 from experiments.lib.command import command, positive_int
-from experiments.lib.results import markdown_table, write_between_markers, write_json
+from experiments.lib.tables import markdown_table
+from moozi.experiments.results import write_json
 
-RESULTS = HERE / "results" / "simulations"
+RESULTS = Path(__file__).resolve().parent / "results" / "simulations"
+EPISODES = 30
 SIMULATIONS = (8, 16, 32, 64)
 
 
@@ -67,16 +67,12 @@ def _cell(figures: dict[str, Any] | None) -> str:
 @command
 def main(arguments: Sequence[str] | None = None) -> int:
   parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-  parser.add_argument("runs", nargs="*", help="run directories, or zoo:NAME")
+  parser.add_argument("runs", nargs="+", help="run directories, or zoo:NAME")
   parser.add_argument("--simulations", type=positive_int, nargs="+", default=SIMULATIONS)
-  parser.add_argument("--readme", action="store_true", help="also write the table into README.md")
   options = parser.parse_args(arguments)
   for run in options.runs:
     print(play(run, options.simulations), file=sys.stderr)
-  text = table_of()
-  if options.readme:
-    write_between_markers(HERE / "README.md", "simulations", text)
-  print(text)
+  print(table_of())
   return 0
 
 

@@ -1,10 +1,12 @@
-"""Prints the table of the finished jobs: `python -m experiments.atari.table [--readme]`."""
+"""The tables of the finished jobs, and of games with more simulations."""
 
-import sys
 from pathlib import Path
 
-from experiments.atari.sweep import HERE, jobs
-from experiments.lib.results import Result, markdown_table, print_table, read_finished
+from experiments.atari import simulations
+from experiments.lib.results import finished
+from experiments.lib.tables import markdown_table
+
+HERE = Path(__file__).resolve().parent
 
 COLUMNS = (
   "job",
@@ -18,15 +20,10 @@ COLUMNS = (
 )
 
 
-def finished(results: Path) -> list[Result]:
-  """Returns the results of the finished jobs in the folder `results`, in the order of the jobs."""
-  return read_finished(results, [job.name for job in jobs()])
-
-
-def table_of(results: Path) -> str:
+def table_of(results: Path | None = None) -> str:
   """Returns a Markdown table of the finished jobs in the folder `results`."""
   rows = []
-  for result in finished(results):
+  for result in finished(HERE, results):
     figures = result.evaluations[-1]
     cells = (
       result.path.name,
@@ -42,5 +39,4 @@ def table_of(results: Path) -> str:
   return markdown_table(COLUMNS, rows)
 
 
-if __name__ == "__main__":
-  sys.exit(print_table(lambda: table_of(HERE / "results"), HERE, __doc__))
+TABLES = {"atari": table_of, "simulations": simulations.table_of}

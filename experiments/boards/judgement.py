@@ -2,7 +2,6 @@
 
     python -m experiments.boards.judgement RUN                  # a run: with search, and its network alone
     python -m experiments.boards.judgement zoo:connect_four mcts:100 random --out results.json
-    python -m experiments.boards.judgement --readme             # the README's table, from results/judgement
 
 A player is a run's path or a name that `moozi arena` accepts. `experiments.boards.labels` makes the positions
 and the scores of their moves. A move is *good* if it keeps the value of the game (win, draw or loss), and
@@ -26,13 +25,14 @@ import numpy as np
 from experiments.boards.labels import Label, read_labels, read_tactics
 from experiments.boards.solver import Solver
 from experiments.lib.command import command
-from experiments.lib.results import markdown_table, with_interval, write_between_markers, write_json
+from experiments.lib.tables import markdown_table, with_interval
 from moozi.api.arena import entrants_of
 from moozi.api.players import run_of_approach
 from moozi.core.plugins import PLAYERS
 from moozi.envs import registry
 from moozi.envs.table import Table
 from moozi.evaluation.arena import Entrant, View
+from moozi.experiments.results import write_json
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results" / "judgement"
@@ -172,16 +172,10 @@ def names_of(players: Sequence[str]) -> list[str]:
 @command
 def main(arguments: Sequence[str] | None = None) -> int:
   parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-  parser.add_argument("players", nargs="*", metavar="RUN_OR_PLAYER")
-  parser.add_argument("--readme", action="store_true", help="write the README's table and judge nobody")
+  parser.add_argument("players", nargs="+", metavar="RUN_OR_PLAYER", help="such as zoo:connect_four")
   parser.add_argument("--simulations", type=int, help="per search of trained agents (default: planners.test)")
   parser.add_argument("--out", type=Path, help="write the results as JSON")
   options = parser.parse_args(arguments)
-  if options.readme:
-    write_between_markers(HERE / "README.md", "judgement", table(committed()))
-    return 0
-  if not options.players:
-    parser.error("needs a player, such as zoo:connect_four, or --readme")
   table_of_game = registry.make_table(GAME)
   runs = [run_of_approach(name, table_of_game.spec).removeprefix("run:") for name in options.players]
   players = entrants_of(names_of(runs), options.simulations, allow_code=False)

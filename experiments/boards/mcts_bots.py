@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 
 from experiments.lib.command import command, positive_int
-from experiments.lib.results import write_json
 from moozi.evaluation.opponents import margin
+from moozi.experiments.results import write_json
 
 RESULT = Path(__file__).parent / "results" / "mcts_bots.json"
 # (game, simulations)

@@ -8,7 +8,8 @@
 
 from pathlib import Path
 
-from experiments.lib.results import markdown_table, mean_of
+from experiments.lib.results import mean_of
+from experiments.lib.tables import markdown_table
 from moozi.io.metrics import read_metrics
 
 RESULTS = Path(__file__).parent / "results"

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from experiments.lib.results import markdown_table, mean_of, with_interval
+from experiments.lib.results import mean_of
+from experiments.lib.tables import markdown_table, with_interval
 from moozi.io.metrics import read_metrics
 
 RESULTS = Path(__file__).parent / "results" / "othello"

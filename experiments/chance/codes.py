@@ -20,8 +20,8 @@ from jaxtyping import Array, Float, Int
 import moozi
 from experiments.chance.expectimax import ACTIONS, GAME, model_of, move, new_games, outcomes, slide_all, stack
 from experiments.lib.command import command, positive_int
-from experiments.lib.results import write_json
 from moozi.core.errors import UserError
+from moozi.experiments.results import write_json
 
 NUM_GAMES, NUM_MOVES, EVERY = 128, 220, 6
 """Games are played in parallel for this number of moves; every sixth move of each counts."""

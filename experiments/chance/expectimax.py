@@ -20,8 +20,8 @@ from jaxtyping import Array, Bool, Float, Int
 
 import moozi
 from experiments.lib.command import command, positive_int
-from experiments.lib.results import write_json
 from moozi.core.errors import UserError
+from moozi.experiments.results import write_json
 from moozi.nn.model import Model
 from moozi.ops.history import stack_history
 from moozi.run.build import build_model

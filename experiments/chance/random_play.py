@@ -9,9 +9,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.chance.sweep import CONFIG, HERE
-from experiments.lib.results import conditions_of, write_json
+from experiments.chance.table import HERE
+from experiments.lib.results import conditions_of
 from moozi.evaluation.random_play import random_returns
+from moozi.experiments.results import write_json
 from moozi.experiments.statistics import estimate
 from moozi.io.config import load_config
 
@@ -24,7 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
   parser.add_argument("--episodes", type=int, default=NUM_EPISODES)
   parser.add_argument("--results", type=Path, default=HERE / "results")
   options = parser.parse_args(arguments)
-  config = load_config(CONFIG / "pgx" / "2048.yaml")
+  config = load_config("pgx/2048")
   played = {
     "env": config.env.name,
     "evaluation": conditions_of(config),

@@ -1,13 +1,15 @@
-"""Prints the table of the finished jobs: `python -m experiments.chance.table [--readme]`."""
+"""The tables of the finished jobs, of the codes and of expectimax."""
 
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
 
-from experiments.chance.sweep import HERE, SEEDS, VARIANTS
-from experiments.lib.results import Result, markdown_table, mean_of, print_table, read_finished
+from experiments.lib.results import Result, finished, mean_of
+from experiments.lib.tables import markdown_table
+from moozi.experiments.jobs import without_seed
+
+HERE = Path(__file__).resolve().parent
 
 COLUMNS = (
   "game",
@@ -32,20 +34,19 @@ CODES = {
 
 def table_of(results: Path) -> str:
   """Returns a Markdown table of the finished jobs in the folder `results`."""
-  rows = []
-  for game, variants in VARIANTS.items():
-    for variant in variants:
-      found = read_finished(results, [f"{game}_{variant}_seed{seed}" for seed in SEEDS])
-      if not found:
-        continue
-      returns = [result.evaluations[-1]["return_mean"] for result in found]
-      steps = [result.job["env_steps"] for result in found]
-      rate = np.mean([result.job["env_steps"] / result.job["wall_s"] for result in found])
-      errors = np.mean([reward_errors(result) for result in found], axis=0)
-      cells = (game, variant, ", ".join(f"{x:,.1f}" for x in returns), f"{np.mean(returns):,.1f}")
-      cells += (", ".join(f"{x:.1f}" for x in errors),)
-      cores = ", ".join(str(n) for n in sorted({result.cores for result in found}))
-      rows.append((*cells, f"{np.mean(steps):,.0f}", f"{rate:,.0f}", cores))
+  rows, by_variant = [], dict[str, list[Result]]()
+  for result in finished(HERE, results):
+    by_variant.setdefault(without_seed(result.path.name), []).append(result)
+  for name, found in by_variant.items():
+    game, _, variant = name.partition("_")
+    returns = [result.evaluations[-1]["return_mean"] for result in found]
+    steps = [result.job["env_steps"] for result in found]
+    rate = np.mean([result.job["env_steps"] / result.job["wall_s"] for result in found])
+    errors = np.mean([reward_errors(result) for result in found], axis=0)
+    cells = (game, variant, ", ".join(f"{x:,.1f}" for x in returns), f"{np.mean(returns):,.1f}")
+    cells += (", ".join(f"{x:.1f}" for x in errors),)
+    cores = ", ".join(str(n) for n in sorted({result.cores for result in found}))
+    rows.append((*cells, f"{np.mean(steps):,.0f}", f"{rate:,.0f}", cores))
   return markdown_table(COLUMNS, rows)
 
 
@@ -95,5 +96,4 @@ def tables(results: Path) -> str:
   )
 
 
-if __name__ == "__main__":
-  sys.exit(print_table(lambda: tables(HERE / "results"), HERE, __doc__))
+TABLES = {"chance": lambda: tables(HERE / "results")}

@@ -25,7 +25,7 @@ from typing import Any
 import psutil
 
 from experiments.fault_soak import analysis
-from experiments.lib.sweep import ROOT, RUNS
+from experiments.lib.results import ROOT, RUNS
 from moozi.core.errors import UserError
 from moozi.io.checkpoints import ARRAYS, CheckpointInfo, list_checkpoints, load_flat
 from moozi.io.metrics import read_metrics

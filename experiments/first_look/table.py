@@ -1,11 +1,11 @@
-"""Prints the table of the finished jobs: `python -m experiments.first_look.table [--readme]`."""
+"""The table of the finished jobs."""
 
-import json
-import sys
 from pathlib import Path
 
-from experiments.first_look.sweep import HERE, jobs
-from experiments.lib.results import markdown_table, print_table, read_finished
+from experiments.lib.results import finished
+from experiments.lib.tables import markdown_table
+
+HERE = Path(__file__).resolve().parent
 
 COLUMNS = (
   "seed",
@@ -17,15 +17,14 @@ COLUMNS = (
 )
 
 
-def table_of(results: Path) -> str:
-  """Returns a Markdown table of the finished jobs in the folder `results`."""
+def table() -> str:
+  """Returns a Markdown row for each finished job."""
   rows = []
-  for result in read_finished(results, [job.name for job in jobs()]):
-    printed = json.loads((result.path / "summary.json").read_text("utf-8"))["test_return_mean"]
+  for result in finished(HERE):
     speed = [1e6 * result.machine[f"{name}_s"] for name in ("t_act", "t_learn")]
     cells = (
       str(result.config.seed),
-      f"{printed:.1f}",
+      f"{result.summary['test_return_mean']:.1f}",
       f"{result.evaluations[-1]['return_mean']:.1f}",
       f"{result.job['env_steps']:,}",
       f"{result.job['wall_s']:.0f}",
@@ -35,5 +34,4 @@ def table_of(results: Path) -> str:
   return markdown_table(COLUMNS, rows)
 
 
-if __name__ == "__main__":
-  sys.exit(print_table(lambda: table_of(HERE / "results"), HERE, __doc__))
+TABLES = {"first_look": table}

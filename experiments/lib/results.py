@@ -1,23 +1,9 @@
-"""Committed results: one folder for each job.
+"""Reads committed results, whose files `moozi.experiments.results` describes."""
 
-config.yaml        the run's configuration
-metrics.jsonl      its metrics, thinned; absent if another result of the same run has them
-summary.json       the run's summary
-evaluations.json   a list: `moozi evaluate --json --returns` of each checkpoint, with its wall time
-machine.json       cores, versions, and the commit of the code that wrote the result; if measured, the device
-                   and the seconds of the bare search per step and of the bare update per sample
-job.json           steps and time of the run, the commit that trained last (absent in older results), and the
-                   evaluations of the job
-"""
-
-import argparse
 import dataclasses
 import functools
-import importlib.metadata
 import json
-import platform
-import shutil
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,34 +11,26 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
-from experiments.lib.command import command
-from experiments.lib.jobs import Evaluation, Job
 from moozi.core.config import Config
 from moozi.core.errors import UserError
 from moozi.envs.suites import minatar
 from moozi.experiments.comparison import CONDITIONS, training_seconds
-from moozi.experiments.jobs import GROWABLE, differences, reaches_end
-from moozi.io.atomic_write import write_bytes, write_text
-from moozi.io.checkpoints import code_commit, find_checkpoint
-from moozi.io.config import save_config
-from moozi.io.machine import num_cores
-from moozi.io.metrics import read_metrics, thin_ticks
-from moozi.io.plain_data import to_plain_json
-from moozi.io.run_directory import RunDirectory, read_run_config
+from moozi.experiments.jobs import GROWABLE, Sweep, differences
+from moozi.experiments.sweep_file import load_sweep
+from moozi.io.metrics import read_metrics
+from moozi.io.run_directory import read_run_config
 
-_MAX_TICKS = 200
-_PACKAGES = ("jax", "mctx", "minatar", "ray")
+ROOT = Path(__file__).resolve().parents[2]
+"""The repository."""
 
-
-def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-  """Returns a table in Markdown."""
-  lines = [f"| {' | '.join(cells)} |" for cells in (columns, *rows)]
-  return "\n".join([lines[0], "|" + "---|" * len(columns), *lines[1:]])
+RUNS = ROOT / "runs"
+"""The folder of all runs; each sweep has a folder in it."""
 
 
-def with_interval(value: float, low: float, high: float, digits: int = 0) -> str:
-  """Returns a figure with its interval in brackets."""
-  return f"{value:z.{digits}f} [{low:z.{digits}f}, {high:z.{digits}f}]"
+@functools.cache
+def sweep_of(experiment: Path) -> Sweep:
+  """Returns the sweep of an experiment's folder."""
+  return load_sweep(experiment / f"{experiment.name}.yaml")
 
 
 def mean_of(ticks: Sequence[Mapping[str, Any]], key: str) -> float:
@@ -63,123 +41,6 @@ def mean_of(ticks: Sequence[Mapping[str, Any]], key: str) -> float:
 def swing_of(returns: ArrayLike) -> float:
   """Returns the sample standard deviation of the mean returns of checkpoints, divided by their mean."""
   return float(np.std(returns, ddof=1) / np.mean(returns))
-
-
-def write_between_markers(path: Path, name: str, text: str) -> None:
-  """Replaces the text between the markers of a name in a file.
-
-  Raises: UserError: the file does not have both markers once, in order.
-  """
-  begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
-  whole = path.read_text("utf-8")
-  if whole.count(begin) != 1 or whole.count(end) != 1 or whole.index(begin) > whole.index(end):
-    raise UserError(f"{path}: needs one line {begin} and, after it, one line {end}")
-  before, _, rest = whole.partition(begin)
-  write_text(path, f"{before}{begin}\n\n{text}\n\n{end}{rest.partition(end)[2]}")
-
-
-@command
-def print_table(
-  make: Callable[[], str],
-  experiment: Path,
-  doc: str,
-  arguments: Sequence[str] | None = None,
-  marker: str | None = None,
-) -> int:
-  """Runs the command line of a table: prints it; with `--readme`, also writes it into the README.
-
-  The markers in `README.md` have the name `marker`, by default that of the experiment's folder.
-
-  Returns: the exit status: 0; 2 for a user's error.
-  """
-  parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
-  parser.add_argument("--readme", action="store_true", help="also write the table into README.md")
-  options, text = parser.parse_args(arguments), make()
-  if options.readme:
-    write_between_markers(experiment / "README.md", marker or experiment.name, text)
-  print(text)
-  return 0
-
-
-def write_json(path: Path, value: Any, indent: int | None = 1) -> None:
-  """Writes a JSON file atomically, with its folder."""
-  path.parent.mkdir(parents=True, exist_ok=True)
-  text = json.dumps(to_plain_json(value), indent=indent, allow_nan=False)
-  write_bytes(path, (text + "\n").encode())
-
-
-def write_result(
-  path: Path,
-  run: RunDirectory,
-  job: Job,
-  evaluations: Sequence[dict[str, Any]],
-  columns: Collection[str] | None = None,
-  measured: Mapping[str, Any] | None = None,
-) -> None:
-  """Writes or replaces the folder of a finished job; an interruption leaves no partial folder at `path`.
-
-  `run` must be complete. Its metrics are left out if another job trained it.
-
-  Args:
-    columns: the metrics to keep; None keeps all.
-    measured: further entries of `machine.json`.
-  """
-  temporary, old = (path.with_name(f".{path.name}.{suffix}") for suffix in ("tmp", "old"))
-  for folder in (temporary, old):
-    shutil.rmtree(folder, ignore_errors=True)
-  temporary.mkdir(parents=True)
-  config, last = run.load_config(), find_checkpoint(run.checkpoints_path)
-  plain_run = config.run.model_copy(update={"dir": "runs"})
-  save_config(config.model_copy(update={"run": plain_run}), temporary / "config.yaml")
-  if job.run is None:
-    ticks = read_metrics(run.metrics_path)
-    if columns is not None:
-      ticks = [{name: value for name, value in tick.items() if name in columns} for tick in ticks]
-    lines = [json.dumps(to_plain_json(tick)) for tick in thin_ticks(ticks, _MAX_TICKS, digits=6)]
-    (temporary / "metrics.jsonl").write_text("\n".join(lines) + "\n", "utf-8")
-  if run.summary_path.exists():
-    shutil.copyfile(run.summary_path, temporary / "summary.json")
-  write_json(temporary / "evaluations.json", evaluations, indent=None)
-  write_json(temporary / "machine.json", machine() | dict(measured or {}))
-  job_json = {
-    "env_steps": last.env_steps,
-    "wall_s": run.trained_s_at_end(last.env_steps, last.learner_steps),
-    "commit": last.meta.get("commit"),
-    "evaluations": [dataclasses.asdict(evaluation) for evaluation in job.evaluations],
-  }
-  write_json(temporary / "job.json", job_json)
-  if path.exists():
-    path.rename(old)
-  temporary.rename(path)
-  shutil.rmtree(old, ignore_errors=True)
-
-
-def is_result_of(path: Path, job: Job, wanted: Config) -> bool:
-  """Returns whether a result has all steps (or all time) of a configuration and all evaluations of a job.
-
-  Raises: UserError: the folder is not a result.
-  """
-  if not (path / "job.json").exists():
-    return False
-  try:
-    found = json.loads((path / "job.json").read_text("utf-8"))
-    env_steps, wall_s = int(found["env_steps"]), float(found["wall_s"])
-    evaluations = {Evaluation(**evaluation) for evaluation in found["evaluations"]}
-  except (OSError, ValueError, KeyError, TypeError) as error:
-    raise UserError(f"{path}: not a result: {type(error).__name__}: {error}") from None
-  return reaches_end(env_steps, wall_s, wanted) and evaluations.issuperset(job.evaluations)
-
-
-def machine() -> dict[str, Any]:
-  """Returns what wall times depend on: cores, processor, versions, and the commit of the code."""
-  installed = importlib.metadata.distributions()
-  return {
-    "cores": num_cores(),
-    "processor": platform.machine(),
-    "python": platform.python_version(),
-    "packages": {dist.name.lower(): dist.version for dist in installed if dist.name.lower() in _PACKAGES},
-    "commit": code_commit(),
-  }
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -214,8 +75,7 @@ class Result:
   @property
   def processor(self) -> str | None:
     """The name of the run's processor, such as `Intel Xeon`; None if the result does not have it."""
-    path = self.path / "summary.json"
-    summary = json.loads(path.read_text("utf-8")) if path.exists() else {}
+    summary = self.summary if (self.path / "summary.json").exists() else {}
     name = summary.get("machine", {}).get("cpu") or self.machine.get("device")
     return None if name is None else name.replace("(R)", "").removesuffix(" Processor")
 
@@ -230,8 +90,16 @@ class Result:
   @functools.cached_property
   def job(self) -> dict[str, Any]:
     """The content of job.json."""
-    job: dict[str, Any] = json.loads((self.path / "job.json").read_text("utf-8"))
-    return job
+    return self._read("job")
+
+  @functools.cached_property
+  def summary(self) -> dict[str, Any]:
+    """The content of summary.json."""
+    return self._read("summary")
+
+  def _read(self, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((self.path / f"{name}.json").read_text("utf-8"))
+    return found
 
 
 def conditions_of(config: Config) -> dict[str, Any]:
@@ -250,6 +118,12 @@ def read_results(directory: Path) -> list[Result]:
 def read_finished(directory: Path, names: Iterable[str]) -> list[Result]:
   """Reads the results in a directory that have one of the names, in the order of the names."""
   return [read_result(directory / name) for name in names if (directory / name / "job.json").exists()]
+
+
+def finished(experiment: Path, results: Path | None = None) -> list[Result]:
+  """Reads the results of an experiment's sweep in the order of its jobs; `results` is another folder."""
+  sweep = sweep_of(experiment)
+  return read_finished(results or experiment / "results", [job.name for job in sweep.jobs])
 
 
 def read_result(path: Path) -> Result:

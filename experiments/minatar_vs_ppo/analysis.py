@@ -17,28 +17,27 @@ from typing import Any
 import numpy as np
 
 from experiments.lib.command import command
-from experiments.lib.jobs import ROOT
-from experiments.lib.results import conditions_of, with_interval, write_between_markers, write_json
+from experiments.lib.results import ROOT, conditions_of
+from experiments.lib.tables import with_interval, write_between_markers
 from experiments.minatar_vs_ppo.runs import (
   CORES,
+  EPISODES,
+  GAMES,
+  HERE,
   LABELS,
+  NUM_EVALUATED,
+  NUM_REPORTED,
+  PROTOCOLS,
   RESULTS,
+  RIVALS,
+  SHORT_AGENTS,
   Run,
   read_runs,
   seconds_per_step,
   select,
 )
-from experiments.minatar_vs_ppo.sweep import (
-  EPISODES,
-  HERE,
-  NUM_EVALUATED,
-  NUM_REPORTED,
-  PROTOCOLS,
-  RIVALS,
-  SHORT_AGENTS,
-  config_path,
-)
 from moozi.core.errors import UserError
+from moozi.experiments.results import write_json
 from moozi.experiments.statistics import Aggregate, aggregate_improvement, aggregate_iqm
 from moozi.io.atomic_write import write_text
 from moozi.io.config import load_config
@@ -47,11 +46,6 @@ from moozi.io.plain_data import read_yaml
 README = HERE / "README.md"
 PROJECT_README = ROOT / "README.md"
 PUBLISHED = HERE / "published.yaml"
-GAMES = ("asterix", "breakout", "freeway", "seaquest", "space_invaders")
-CONDITIONS = {
-  "a": "no sticky actions, episodes cut off after 1,000 steps (Freeway 2,500), 3M steps",
-  "b": "MinAtar's own: sticky actions 0.1, ramping, no step limit in training (Freeway 2,500), 5M steps",
-}
 AT_MINUTES = 25.0
 """The minute at which the table of minutes also compares returns."""
 
@@ -298,7 +292,7 @@ def comparison_tables(tables: dict[str, Any]) -> list[str]:
 
 
 def _protocol_table(tables: dict[str, Any], protocol: str) -> str:
-  lines = [f"**({protocol})** {CONDITIONS[protocol]}:", "", *head_of(f"({protocol}), mean return")]
+  lines = [f"**({protocol})** {PROTOCOLS[protocol].conditions}:", "", *head_of(f"({protocol}), mean return")]
   for agent in ("muzero", *RIVALS):
     label = LABELS[agent]
     rows = {r["game"]: r for r in tables["measured"] if (r["agent"], r["protocol"]) == (agent, protocol)}
@@ -597,10 +591,18 @@ def header_of(runs: Sequence[Run], configured_steps: int) -> list[str]:
 
 def headers_of(groups: Groups) -> dict[Path, list[str]]:
   """Returns the lines of `header_of` by configuration file, for the files that have runs of the sweep."""
-  paths = {config_path(*key): runs for key, runs in groups.items()}
+  paths = {_config_path(*key): runs for key, runs in groups.items()}
   return {
     path: header_of(runs, load_config(path).max_env_steps) for path, runs in paths.items() if path is not None
   }
+
+
+def _config_path(agent: str, protocol: str, game: str) -> Path | None:
+  """Returns the configuration of an agent's runs; None if the sweep changes its environment or steps."""
+  folders = {("muzero", name): terms.folder for name, terms in PROTOCOLS.items()}
+  folders |= {("ppo_replica", "a"): "ppo/minatar", ("ppo_tuned", "a"): "ppo/minatar_tuned"}
+  folder = folders.get((agent, protocol))
+  return None if folder is None else ROOT / "config" / folder / f"{game}.yaml"
 
 
 def write_headers(headers: dict[Path, list[str]]) -> None:
@@ -615,7 +617,9 @@ def tables_of(results: Path) -> tuple[dict[str, Any], Groups]:
   """Returns everything that is tabulated, and the runs. Raises UserError: as `read_runs`."""
   groups = read_runs(results)
   if not groups:
-    raise UserError(f"{results}: no results; run `python -m experiments.minatar_vs_ppo.sweep`")
+    raise UserError(
+      f"{results}: no results; run `moozi sweep experiments/minatar_vs_ppo/minatar_vs_ppo.yaml`"
+    )
   published, played = read_published(), read_random_play(results / "random_play.json", groups)
   scales = scales_of(published, played)
   tables = {

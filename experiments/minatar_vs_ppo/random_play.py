@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from experiments.lib.results import conditions_of, write_json
-from experiments.minatar_vs_ppo.sweep import GAMES, HERE, PROTOCOLS
+from experiments.lib.results import conditions_of
+from experiments.minatar_vs_ppo.runs import GAMES, HERE, PROTOCOLS
 from moozi.evaluation.random_play import random_returns
+from moozi.experiments.results import write_json
 from moozi.experiments.statistics import estimate
 from moozi.io.config import load_config
 
@@ -21,7 +22,7 @@ NUM_EPISODES = 100
 
 def random_play(protocol: str, game: str, num_episodes: int) -> dict[str, Any]:
   """Plays one game at random; returns the mean return with its interval over episodes, and conditions."""
-  config = load_config(PROTOCOLS[protocol].folder / f"{game}.yaml")
+  config = load_config(f"{PROTOCOLS[protocol].folder}/{game}")
   return {
     "protocol": protocol,
     "game": game,

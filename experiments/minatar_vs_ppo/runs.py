@@ -14,23 +14,67 @@ from typing import Any
 
 import numpy as np
 
-from experiments.lib.jobs import MACHINE
-from experiments.lib.results import Result, check_alike, check_same_conditions, read_results, swing_of
-from experiments.minatar_vs_ppo.sweep import (
-  AGENTS,
-  EPISODES,
-  GAMES,
-  HERE,
-  NUM_EVALUATED,
-  NUM_REPORTED,
-  PROTOCOLS,
-  job,
+from experiments.lib.results import (
+  Result,
+  check_alike,
+  check_same_conditions,
+  read_results,
+  sweep_of,
+  swing_of,
 )
 from moozi.core.config import Config
 from moozi.core.errors import UserError
 from moozi.experiments.jobs import differences
+from moozi.experiments.results import MACHINE
 
+HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
+GAMES = ("asterix", "breakout", "freeway", "seaquest", "space_invaders")
+RIVALS = ("ppo_replica", "ppo_tuned")
+SHORT_AGENTS = ("muzero_short", "ppo_short")
+AGENTS = ("muzero", *RIVALS, *SHORT_AGENTS)
+
+NUM_EVALUATED = 10
+"""Number of milestones at the end of a run that are evaluated; the swing is over all of them."""
+
+NUM_REPORTED = 5
+"""Number of milestones at the end of a run whose mean is the run's figure."""
+
+EPISODES = 100
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Protocol:
+  """The conditions of a comparison.
+
+  Attributes:
+    conditions: the conditions in words.
+    folder: the folder in config/ of MooZi's configurations, which have the environment and the steps.
+    num_milestones: milestones of a run.
+    goals: for each game, the mean return that MooZi should reach.
+  """
+
+  conditions: str
+  folder: str
+  num_milestones: int
+  goals: dict[str, int]
+
+
+PROTOCOLS = {
+  "a": Protocol(
+    conditions="no sticky actions, episodes cut off after 1,000 steps (Freeway 2,500), 3M steps",
+    folder="minatar",
+    num_milestones=30,
+    goals={"asterix": 68, "breakout": 65, "freeway": 62, "seaquest": 50, "space_invaders": 145},
+  ),
+  "b": Protocol(
+    conditions="MinAtar's own: sticky actions 0.1, ramping, no step limit in training (Freeway 2,500), "
+    "5M steps",
+    folder="minatar/sticky",
+    num_milestones=50,
+    goals={"asterix": 40, "breakout": 35, "freeway": 60, "seaquest": 45, "space_invaders": 190},
+  ),
+}
 LABELS = {
   "muzero": "MooZi",
   "ppo_replica": "PPO, gymnax's settings",
@@ -178,7 +222,7 @@ def _check_protocol(result: Result, protocol: str, game: str) -> None:
 
 @functools.cache
 def _config_of(protocol: str, game: str) -> Config:
-  return job("muzero", protocol, game, 0).load_config(Path("runs"))
+  return sweep_of(HERE).job(f"muzero_{protocol}_{game}_seed0").load_config(Path("runs"))
 
 
 def seconds_per_step(results: Iterable[Result]) -> dict[str, list[float]]:

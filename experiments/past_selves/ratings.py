@@ -1,7 +1,6 @@
 """Plays an arena of the milestones of all finished runs; draws their ratings over minutes of training.
 
     python -m experiments.past_selves.ratings --games 40
-    python -m experiments.past_selves.ratings --readme     # the README's table, from results/ratings.json
 
 The last checkpoint of a run counts as a milestone. Every milestone plays every other, MCTS with 100
 simulations and random play, which has rating 0. The games are in `results/arena` and continue where they
@@ -9,7 +8,6 @@ stopped. Writes `results/ratings.json` and `results/ratings.png`.
 """
 
 import argparse
-import json
 import os
 import sys
 from collections.abc import Sequence
@@ -19,20 +17,17 @@ from typing import Any
 import numpy as np
 
 from experiments.lib.command import command
-from experiments.lib.results import (
-  markdown_table,
-  with_interval,
-  write_between_markers,
-  write_json,
-)
-from experiments.lib.sweep import RUNS
-from experiments.past_selves.sweep import HERE, MILESTONE_STEPS, SEEDS, jobs
+from experiments.lib.results import RUNS, sweep_of
+from experiments.lib.tables import markdown_table, with_interval
 from moozi.core.errors import UserError
 from moozi.experiments.jobs import progress_of
+from moozi.experiments.results import write_json
 from moozi.io.checkpoints import find_checkpoint, list_milestones
 from moozi.io.metrics import read_metrics
 from moozi.io.run_directory import RunDirectory
 
+HERE = Path(__file__).resolve().parent
+MILESTONE_STEPS = 200_000
 COLORS = {"self_play": "#0072B2", "past_selves": "#D55E00"}
 
 
@@ -42,11 +37,10 @@ def milestones(runs: Path) -> dict[str, dict[str, Any]]:
   Raises: UserError: a run has other settings than its job.
   """
   out = {}
-  for job in jobs():
+  for job in sweep_of(HERE).jobs:
     if not progress_of(job, runs)[1]:
       continue
     path = runs / job.name
-    variant, _, seed = job.name.rpartition("_seed")
     run = RunDirectory.open(path)
     ticks = read_metrics(run.metrics_path)
     found = {info.env_steps: info for info in list_milestones(run.checkpoints_path)}
@@ -59,7 +53,7 @@ def milestones(runs: Path) -> dict[str, dict[str, Any]]:
       name = f"run:{os.path.relpath(path)}@{info.lasting_name}"
       steps = round(env_steps / MILESTONE_STEPS) * MILESTONE_STEPS if env_steps in found else env_steps
       own = {"env_steps": steps, "minutes": round(float(seconds) / 60, 1)}
-      out[name] = {"variant": variant, "seed": int(seed)} | own
+      out[name] = {"variant": job.variant, "seed": job.seed} | own
   return out
 
 
@@ -72,7 +66,9 @@ def play(games: int, runs: Path, out: Path) -> list[dict[str, Any]]:
 
   known = milestones(runs)
   if not known:
-    raise UserError(f"{runs}: no complete run; python -m experiments.past_selves.sweep trains them")
+    raise UserError(
+      f"{runs}: no complete run; moozi sweep experiments/past_selves/past_selves.yaml trains them"
+    )
   players = [*known, "mcts:100", "random"]
   found = moozi.arena("open_spiel:connect_four", players, games=games, out=out / "arena")
   rated = {player["name"]: player for player in found.to_json()["players"]}
@@ -110,14 +106,14 @@ def draw(rows: Sequence[dict[str, Any]], path: Path) -> None:
 
   figure, axis = plt.subplots(figsize=(7, 4), layout="constrained")
   for variant, color in COLORS.items():
-    for seed in SEEDS:
+    for seed in (0, 1):
       own = [row for row in rows if (row["variant"], row.get("seed")) == (variant, seed)]
       if own:
         ratings = [row["rating"] for row in own]
         errors = [[row["rating"] - row["low"] for row in own], [row["high"] - row["rating"] for row in own]]
         minutes = [row["minutes"] for row in own]
         label = f"{variant}, seed {seed}"
-        style = "o-" if seed == SEEDS[0] else "s--"
+        style = "s--" if seed else "o-"
         axis.errorbar(minutes, ratings, errors, fmt=style, color=color, capsize=3, label=label)
   (mcts,) = [row["rating"] for row in rows if row["variant"] == "mcts:100"]
   axis.axhline(mcts, color="#888888", lw=0.8, ls="--", label="MCTS, 100 simulations")
@@ -135,13 +131,7 @@ def main(
 ) -> int:
   parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
   parser.add_argument("--games", type=int, default=40, help="number of games of each pair (40)")
-  parser.add_argument("--readme", action="store_true", help="write the README's table and play no games")
   options = parser.parse_args(arguments)
-  if options.readme:
-    write_between_markers(
-      HERE / "README.md", "ratings", table(json.loads((out / "ratings.json").read_text()))
-    )
-    return 0
   rows = play(options.games, runs, out)
   write_json(out / "ratings.json", rows)
   draw(rows, out / "ratings.png")

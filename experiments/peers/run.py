@@ -3,7 +3,7 @@
     python -m experiments.peers.run                        # the systems are installed at the first call
     python -m experiments.peers.run --install              # only install them
     python -m experiments.peers.run --repetitions 1 --simulations 8 --seconds 1 --share 0.1   # a quick check
-    python -m experiments.peers.table --readme             # writes the tables into the pages
+    python -m experiments.peers.pages --readme             # writes the tables into the pages
 
 Each system runs its own public interface in a process of its own (`drivers/`). Each repetition starts with
 another system. A system that cannot be installed or fails gets its reason in the results, and the others are
@@ -24,11 +24,11 @@ from typing import Any
 import psutil
 
 from experiments.lib.command import command, positive_int
-from experiments.lib.results import write_json
 from experiments.peers.drivers.job import MARK, VARIABLE
 from experiments.peers.environments import default_folder, install, python_of, reason_of
 from experiments.peers.work import SIMULATIONS, SYSTEMS, System, Work, job_of
 from moozi.core.errors import UserError
+from moozi.experiments.results import write_json
 from moozi.io.checkpoints import code_commit
 from moozi.io.machine import describe_machine
 
@@ -167,7 +167,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
   failed = [row for row in found["rows"] if "failure" in row]
   if not options.install:
     write_json(RESULTS, found)
-    print(f"written: {RESULTS}; now python -m experiments.peers.table --readme")
+    print(f"written: {RESULTS}; now python -m experiments.peers.pages --readme")
   for row in failed:
     print(f"{row['system']}: {row['failure']}", file=sys.stderr)
   return 0

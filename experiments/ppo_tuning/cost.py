@@ -9,20 +9,19 @@ import os
 import sys
 import time
 
-from experiments.lib.sweep import ONE_CORE
+os.environ |= {"NPROC": "1", "OMP_NUM_THREADS": "1", "JAX_PLATFORMS": "cpu"}  # before JAX is imported
 
-os.environ |= ONE_CORE  # before JAX is imported
-
-from experiments.lib.jobs import ROOT
-from experiments.lib.results import write_json
-from experiments.ppo_tuning.ablation import FAST, HERE, START
+from experiments.lib.results import ROOT, sweep_of
 from moozi.baselines.ppo.run import build_collectors, build_learner
 from moozi.baselines.ppo.update import make_segment
+from moozi.experiments.results import write_json
 from moozi.io.config import load_config
 from moozi.run import build
 
+HERE = ROOT / "experiments" / "ppo_tuning"
 GAMES = ("breakout", "asterix", "freeway", "seaquest", "space_invaders")
 ROUNDS = 4
+START, FAST = (sweep_of(HERE).job(f"{variant}_seed0").overrides for variant in ("start", "fast"))
 CASES = {
   "replica": ("ppo/minatar/breakout", ()),
   "convolution of 16": ("ppo/minatar/breakout", START),
@@ -34,7 +33,7 @@ CASES = {
 
 def measure(name: str, overrides: tuple[str, ...]) -> dict[str, float]:
   """Returns the microseconds of processor time per environment step, for acting and for the update."""
-  config = load_config(ROOT / "config" / f"{name}.yaml", overrides)
+  config = load_config(name, overrides)
   spec = build.env_spec(config)
   learner = build_learner(config, spec)
   (collector,) = build_collectors(config, spec, None).workers

@@ -17,11 +17,13 @@ from typing import Any
 import numpy as np
 
 from experiments.lib.command import command
-from experiments.lib.results import markdown_table, swing_of, write_json
+from experiments.lib.results import swing_of
+from experiments.lib.tables import markdown_table
 from moozi.api.agent import agent_of
 from moozi.api.run_access import open_run
 from moozi.core.config import Config
 from moozi.core.errors import UserError
+from moozi.experiments.results import write_json
 from moozi.io.checkpoints import list_milestones
 
 RESULTS = Path(__file__).resolve().parent / "networks"

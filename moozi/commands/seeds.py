@@ -49,8 +49,8 @@ def train_seeds(
   Skips finished runs and resumes stopped runs. SIGINT, SIGTERM or SIGHUP ends the runs in progress with a
   checkpoint.
   """
-  from moozi.experiments.jobs import Job
-  from moozi.experiments.runner import Runner, share_cores
+  from moozi.experiments.jobs import Job, Sweep
+  from moozi.experiments.runner import Runner
   from moozi.experiments.time_budget import TimeBudget
   from moozi.io.config import load_config
   from moozi.io.run_directory import check_name
@@ -63,16 +63,9 @@ def train_seeds(
     Job(name=check_name(f"{name}-seed{seed}"), config=config, overrides=tuple(overrides), seed=seed)
     for seed in seeds
   ]
+  plan = Sweep(folder=folder, jobs=tuple(jobs), parallel=parallel, is_exclusive=False)
   with TimeBudget(float("inf")) as budget:
-    runner = Runner[Job](
-      folder,
-      budget,
-      at_once=parallel,
-      env=share_cores(parallel),
-      is_shown=parallel == 1,
-      allow_code=allow_code,
-    )
-    is_ok = runner.run(jobs)
+    is_ok = Runner(plan, budget, is_shown=parallel == 1, allow_code=allow_code).run()
   print_group([folder / job.name for job in jobs], f"{folder}{os.sep}{name}-seed*")
   return 0 if is_ok else 1
 

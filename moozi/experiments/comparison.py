@@ -19,7 +19,7 @@ from jaxtyping import Float
 from moozi.core.config import Config
 from moozi.core.errors import UserError
 from moozi.envs.registry import options_of
-from moozi.experiments.jobs import settings_of
+from moozi.experiments.jobs import settings_of, without_seed
 from moozi.experiments.statistics import (
   CONFIDENCE,
   MIN_SEEDS_FOR_INTERVAL,
@@ -289,7 +289,7 @@ def _groups(runs: Sequence[RunCurve]) -> tuple[Group, ...]:
 def _stem(runs: Sequence[RunCurve]) -> str:
   """Returns the runs' common name without seed and game, or the algorithm if they have no common name."""
   game = re.escape(runs[0].config.env.name.rpartition(":")[2])
-  stems = {re.sub(r"[-_.]?seed[-_=]?\d+$", "", run.name) for run in runs}
+  stems = {without_seed(run.name) for run in runs}
   stems = {re.sub(rf"(?:^|[-_.]){game}(?=$|[-_.])", "", stem).strip("-_.") for stem in stems}
   return (stems.pop() if len(stems) == 1 else "") or runs[0].config.algorithm
 

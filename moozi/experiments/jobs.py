@@ -1,12 +1,13 @@
-"""Jobs, which describe runs of `moozi train`, and the progress of their runs."""
+"""Jobs, which describe runs of `moozi train` and the evaluations of their checkpoints, and their progress."""
 
 import dataclasses
+import re
 from pathlib import Path
 from typing import Any
 
 from moozi.core.config import Config
 from moozi.core.errors import UserError
-from moozi.io.checkpoints import list_checkpoints
+from moozi.io.checkpoints import CheckpointInfo, find_checkpoint, list_checkpoints, list_milestones
 from moozi.io.config import config_to_dict, load_config
 from moozi.io.run_directory import RunDirectory, flatten_settings
 
@@ -14,18 +15,36 @@ GROWABLE = ("max_env_steps", "max_wall_s")
 """Settings that may change after a run has started, to extend it."""
 
 _IGNORED = ("run.", "logging.")  # they do not change a run's results
+_MAX_DELAY = 0.05  # as a fraction of the step; a milestone is saved after a round of collecting
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Evaluation:
+  """An evaluation of one checkpoint.
+
+  `checkpoint` is its environment step, or `last`, or `-k` for the k-th milestone from the end. If
+  `simulations` is None, the search has the run's number of simulations. `opponent` is a player, such as
+  `mcts:1000`; None: that of the run's evaluations.
+  """
+
+  checkpoint: str
+  episodes: int = 100
+  simulations: int | None = None
+  opponent: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Job:
-  """The description of one training run.
+  """One training run with its evaluations.
 
   Attributes:
     name: the job's name.
     config: the name or path of the configuration, as `moozi train` accepts it.
     overrides: settings `key=value` that override the configuration.
     seed: the run's seed.
-    run: name of the run's folder; None uses `name`.
+    run: name of the run's folder, if another job trains this run; None uses `name`.
+    evaluations: the evaluations after training.
+    may_differ: prefixes of the settings in which a result may differ from the job.
   """
 
   name: str
@@ -33,16 +52,60 @@ class Job:
   overrides: tuple[str, ...] = ()
   seed: int = 0
   run: str | None = None
+  evaluations: tuple[Evaluation, ...] = ()
+  may_differ: tuple[str, ...] = ()
 
   @property
   def run_name(self) -> str:
     return self.run or self.name
+
+  @property
+  def variant(self) -> str:
+    """The job's name without its seed."""
+    return without_seed(self.name)
 
   def settings(self, folder: Path) -> tuple[str, ...]:
     return (*self.overrides, f"seed={self.seed}", f"run.dir={folder}", f"run.name={self.run_name}")
 
   def load_config(self, folder: Path) -> Config:
     return load_config(self.config, self.settings(folder))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sweep:
+  """Jobs, and how they run.
+
+  Attributes:
+    folder: receives the runs, and the output of their commands as `<run>.log`.
+    jobs: the jobs, with different names.
+    minutes: the time limit of one call; None: no limit.
+    parallel: number of jobs to train at a time; None: as many as `cores` allow, else one.
+    cores: number of cores of the processor for each job, which uses no GPU; None divides all cores among the
+      parallel jobs.
+    results: receives a folder with the results of each finished job; None keeps only the runs.
+    columns: the metrics that results keep; None keeps all.
+    measures_speed: whether to measure `moozi.training.speed` before a run starts, for the result.
+    is_exclusive: whether only one sweep at a time may use the folder.
+  """
+
+  folder: Path
+  jobs: tuple[Job, ...]
+  minutes: float | None = None
+  parallel: int | None = None
+  cores: int | None = None
+  results: Path | None = None
+  columns: tuple[str, ...] | None = None
+  measures_speed: bool = False
+  is_exclusive: bool = True
+
+  def job(self, name: str) -> Job:
+    """Returns the job with a name."""
+    return next(job for job in self.jobs if job.name == name)
+
+
+def without_seed(name: str) -> str:
+  """Returns a run's name without the seed at its end: `first` for `first-seed3`."""
+  return re.sub(r"[-_.]?seed[-_=]?\d+$", "", name)
 
 
 def progress_of(job: Job, folder: Path) -> tuple[int, bool]:
@@ -72,6 +135,50 @@ def progress_of(job: Job, folder: Path) -> tuple[int, bool]:
 def reaches_end(env_steps: int, wall_s: float, wanted: Config) -> bool:
   """Returns whether a run has reached the limit of steps or of time of the configuration `wanted`."""
   return env_steps >= wanted.max_env_steps or (wanted.max_wall_s is not None and wall_s >= wanted.max_wall_s)
+
+
+def matches_step(env_steps: int, wanted: int) -> bool:
+  """Returns whether a checkpoint is at a stated step or up to 5% after it."""
+  return 0 <= env_steps - wanted <= _MAX_DELAY * wanted
+
+
+def find_evaluated(run: RunDirectory, which: str) -> CheckpointInfo | None:
+  """Returns the checkpoint of an evaluation.
+
+  For an environment step, this is the first match among the milestones and the last checkpoint, or None.
+  For `-k` it is None if there are fewer milestones. The best checkpoint is excluded, because it was selected
+  by the quantity that is measured.
+
+  Raises: UserError: the run has no checkpoint, or not the one that `which` names.
+  """
+  if which.startswith("-"):
+    milestones = list_milestones(run.checkpoints_path)
+    from_end = int(which)
+    return milestones[from_end] if len(milestones) >= -from_end else None
+  last = find_checkpoint(run.checkpoints_path, "last")
+  if not which.isdigit():
+    return find_checkpoint(run.checkpoints_path, which)
+  for info in list_checkpoints(run.checkpoints_path):
+    is_candidate = info.meta.get("is_milestone") or info.name == last.name
+    if is_candidate and matches_step(info.env_steps, int(which)):
+      return info
+  return None
+
+
+def evaluations_of(job: Job, run: RunDirectory) -> dict[Path, tuple[Evaluation, CheckpointInfo]]:
+  """Returns the evaluations of a job whose run is complete, by the file in the run that stores each.
+
+  Leaves out duplicates, and evaluations of a step that no checkpoint matches.
+  """
+  out: dict[Path, tuple[Evaluation, CheckpointInfo]] = {}
+  for evaluation in job.evaluations:
+    if (found := find_evaluated(run, evaluation.checkpoint)) is not None:
+      simulations = "own" if evaluation.simulations is None else evaluation.simulations
+      name = f"{found.name}_simulations_{simulations}_episodes_{evaluation.episodes}"
+      if evaluation.opponent is not None:
+        name += f"_against_{evaluation.opponent.replace(':', '_')}"
+      out.setdefault(run.path / "evaluations" / f"{name}.json", (evaluation, found))
+  return out
 
 
 def settings_of(config: Config) -> dict[str, Any]:

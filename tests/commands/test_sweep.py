@@ -151,6 +151,80 @@ def test_invalid_files_are_refused(file, old, new, message):
     load_sweep(file)
 
 
+GROUPS = """
+overrides: {{max_env_steps: 100, run: {{dir: {folder}/runs}}}}
+evaluations: [{{checkpoint: [50, last], simulations: [1, 2], episodes: 3}}]
+seeds: [7]
+results: results
+groups:
+  - config: "{{variant}}.yaml"
+    name: "first_{{variant}}_seed{{seed}}"
+    overrides: {{targets.n_step: 3}}
+    variants: {{base: {{}}}}
+  - config: base.yaml
+    seeds: [7, 8]
+    variants: {{base: {{max_env_steps: 60}}}}
+  - config: base.yaml
+    name: "more_{{seed}}"
+    run: "base-seed{{seed}}"
+    variants: {{base: {{max_env_steps: 60}}}}
+    evaluations: [{{checkpoint: -1, opponent: ["mcts:1", random]}}]
+"""
+
+
+@pytest.fixture
+def groups(file) -> Path:
+  file.write_text(GROUPS.format(folder=file.parent))
+  return file
+
+
+def test_groups_inherit_the_keys_of_the_file(groups, tmp_path):
+  plan = load_sweep(groups, ["targets.unroll_steps=4"])
+  assert [job.name for job in plan.jobs] == ["first_base_seed7", "base-seed7", "base-seed8", "more_7"]
+  assert [job.run_name for job in plan.jobs][2:] == ["base-seed8", "base-seed7"]
+  configs = [job.load_config(plan.folder) for job in plan.jobs]
+  assert [(c.targets.n_step, c.max_env_steps) for c in configs[:2]] == [(3, 100), (10, 60)]
+  assert {config.targets.unroll_steps for config in configs} == {4}
+  first, last = plan.jobs[0].evaluations, plan.jobs[-1].evaluations
+  assert [(e.checkpoint, e.simulations, e.episodes) for e in first] == [
+    ("50", 1, 3),
+    ("50", 2, 3),
+    ("last", 1, 3),
+    ("last", 2, 3),
+  ]
+  assert [(e.checkpoint, e.opponent) for e in last] == [("-1", "mcts:1"), ("-1", "random")]
+  assert (plan.folder, plan.results) == (tmp_path / "runs" / "small", tmp_path / "results")
+
+
+def test_results_of_one_run_in_a_folder_of_their_own(groups, budgets, tmp_path, capsys):
+  out = tmp_path / "out"
+  assert sweep(groups, ["runtime=local"], only=["base-seed8"], out=out, cores=1) == 0
+  assert {path.name for path in out.iterdir()} == {"runs", "base-seed8"}
+  assert RunDirectory.open(out / "runs" / "base-seed8").load_config().runtime == "local"
+  assert not (tmp_path / "results").exists()
+  assert {env["NPROC"] for env in budgets[0][-1].envs} == {"1"}
+  assert "base-seed8: step_000000060 with 2 simulations: mean return" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+  ("old", "new", "message"),
+  [
+    ("seeds: [7, 8]", "seed: [7, 8]", "groups.1.seed: unknown key; must be one of config, seeds, name"),
+    ("seeds: [7, 8]", "seeds: 0", "groups.1.seeds=0: must be greater"),
+    ("episodes: 3", "episodes: 0", "evaluations.0.episodes=0: must be greater"),
+    ("episodes: 3", "games: 3", "evaluations.0.games: unknown key; must be one of checkpoint, episodes"),
+    ("  - config: base.yaml\n    seeds", "  - seeds", "groups.1.config: missing; a value is required"),
+    ('name: "more_{seed}"\n    run: "base-seed{seed}"', "seeds: [7]", "base-seed7: two runs have this name"),
+    ('run: "base-seed{seed}"', "run: none", "run=none: no variant has this name"),
+  ],
+)
+def test_invalid_groups_are_refused(groups, old, new, message):
+  assert old in groups.read_text()
+  groups.write_text(groups.read_text().replace(old, new))
+  with pytest.raises(UserError, match=message):
+    load_sweep(groups)
+
+
 def test_invalid_options_are_refused(file, budgets):
   with pytest.raises(UserError, match="--only=x: unknown variant; choose from default, n_step"):
     sweep(file, only=["x"])

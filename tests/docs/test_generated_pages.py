@@ -1,6 +1,5 @@
 """Tests that generated pages and figures are up to date."""
 
-import re
 import runpy
 import sys
 
@@ -34,20 +33,3 @@ def test_every_key_has_an_anchor():
         yield f"{prefix}{name}"
 
   assert set(keys(Config().model_dump())) <= anchors(ROOT / "docs" / "configuration.md")
-
-
-@pytest.mark.parametrize(
-  "page", sorted((ROOT / "experiments").glob("*/README.md")), ids=lambda page: page.parent.name
-)
-def test_an_experiment_starts_with_question_answer_table_and_command(page):
-  parts = page.read_text("utf-8").split("\n\n")
-  assert re.match(r"# .*[?]$", parts[0])
-  if not parts[1].startswith("**Answer.** "):
-    assert parts.pop(1).startswith("This experiment has former settings")
-  assert parts[1].startswith("**Answer.** ")
-  rest = [part for part in parts[2:] if not part.startswith("<!-- ")]
-  kinds = [
-    kind for part in rest for kind, mark in (("table", "|"), ("command", "    ")) if part.startswith(mark)
-  ]
-  assert kinds[:1] == ["table"]
-  assert "command" in kinds

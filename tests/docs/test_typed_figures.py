@@ -141,7 +141,7 @@ def test_gpu_pages_have_the_figures_of_their_runs():
 
 def test_steady_learning_has_the_figures_of_its_runs():
   from experiments.lib.results import read_results, swing_of
-  from experiments.steady_learning.full_runs import FULL_RUNS
+  from experiments.steady_learning.table import FULL_RUNS
 
   swings, text = {}, words_of("experiments/steady_learning/LOG.md")
   for result in read_results(FULL_RUNS):
@@ -172,10 +172,9 @@ def test_decision_on_updates_has_the_figures_of_its_benchmark():
 
 @pytest.mark.slow
 def test_reanalyze_page_has_the_ratios_of_its_experiment():
-  from experiments.reanalyze_sample_efficiency import sweep
+  from experiments.reanalyze_sample_efficiency.table import means_of
 
-  rows = [[cell.strip() for cell in line.split("|")] for line in sweep.table_of(250_000, 0.8).splitlines()]
-  means = {(row[1], row[2]): float(row[4]) for row in rows[2:]}
+  means = means_of()
 
   def ratio(game, suffix=""):
     return means[game, f"reanalyze_more{suffix}"] / means[game, f"plain{suffix}"]
@@ -188,13 +187,11 @@ def test_reanalyze_page_has_the_ratios_of_its_experiment():
 
 @pytest.mark.slow
 def test_decision_on_defaults_has_the_figures_of_its_ablation():
-  from experiments.minatar_two_cores.ablation import ABLATION
+  from experiments.minatar_two_cores.table import means_of
 
-  table = ABLATION.table(300_000)
-  means = {}
-  for line in table.splitlines()[2:]:
-    cells = [cell.strip() for cell in line.split("|")]
-    means[cells[1]] = [cell.rpartition("(mean ")[2].rstrip(")") for cell in cells[3:5]]
+  means = {
+    name: [f"{sum(values) / len(values):.1f}" for values in figures] for name, figures in means_of().items()
+  }
   text = words_of("docs/decisions/0005-defaults-for-two-cores.md")
   (acting, tested), (acting_with, tested_with) = means["default"], means["consistency"]
   raised = f"from {acting} to {acting_with} in training and from {tested} to {tested_with} in evaluation"

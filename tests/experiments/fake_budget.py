@@ -34,8 +34,8 @@ class FakeBudget(TimeBudget):
     name, *arguments = words[words.index("moozi.cli") + 1 :] if "moozi.cli" in words else words
     self.commands.append((name, *arguments))
     self.envs.append(dict(env or {}))
-    if "experiments.lib.speed" in words:
-      seconds = {"act": 1e-4, "learn": 2e-4}[words[words.index("experiments.lib.speed") + 1]]
+    if "moozi.training.speed" in words:
+      seconds = {"act": 1e-4, "learn": 2e-4}[words[words.index("moozi.training.speed") + 1]]
       stdout.write(f"a line before\n{json.dumps({'seconds': seconds, 'threads': 1, 'device': 'some'})}\n")
       return 0
     if name == "train":

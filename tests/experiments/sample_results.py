@@ -1,5 +1,6 @@
 """Writes synthetic results, with the files that a sweep writes."""
 
+import dataclasses
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,8 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from experiments.lib.results import write_json
-from experiments.minatar_vs_ppo import sweep
+from experiments.lib.results import sweep_of
+from experiments.minatar_vs_ppo.runs import HERE
+from moozi.experiments.jobs import Job
+from moozi.experiments.results import write_json
 from moozi.io.config import load_config, save_config
 
 ROOT = Path(__file__).parents[2]
@@ -78,6 +81,15 @@ STEPS = [100_000 * n for n in range(1, 31)]
 MACHINE = {"cores": 1, "device": "AMD EPYC", "t_act_s": 1e-4, "t_learn_s": 2e-4}
 
 
+def job_of(agent: str, protocol: str, game: str, seed: int) -> Job:
+  """Returns a job of `experiments.minatar_vs_ppo`, with any seed and game."""
+  jobs = {job.name: job for job in sweep_of(HERE).jobs}
+  long = {"muzero_short": "muzero", "ppo_short": "ppo_tuned"}.get(agent, agent)
+  found = [f"{name}_{protocol}_{game}_seed0" for name in (agent, long)]
+  own = next(jobs[name] for name in found if name in jobs)
+  return dataclasses.replace(own, name=f"{agent}_{protocol}_{game}_seed{seed}", seed=seed)
+
+
 def make_run(
   folder,
   agent,
@@ -99,7 +111,7 @@ def make_run(
       `means`.
     lengths: the lengths of the episodes in each evaluation of a milestone; None: 100 episodes of 500 steps.
   """
-  job = sweep.job(agent, protocol, game, seed)
+  job = job_of(agent, protocol, game, seed)
   steps = STEPS[-len(means) :]
   milestones = [
     evaluation(step, [mean - 1.0, mean + 1.0] * 50, wall_s=minutes * 60 * step / STEPS[-1])

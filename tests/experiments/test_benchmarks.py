@@ -7,9 +7,9 @@ import sys
 import jax
 import pytest
 
-from experiments.lib import speed
 from moozi.io import jax_process
 from moozi.io.config import load_config
+from moozi.training import speed
 from tests.experiments.sample_results import ROOT
 
 TINY = (

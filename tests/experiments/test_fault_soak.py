@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from experiments.fault_soak import analysis, soak
-from experiments.lib.jobs import ROOT
+from experiments.lib.results import ROOT
 from moozi.core.errors import UserError
 from moozi.envs.registry import make
 from moozi.io.checkpoints import ResumeStore, load_checkpoint, save_checkpoint

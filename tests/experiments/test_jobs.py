@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from experiments.lib.jobs import Evaluation, Job, find_evaluated, matches_step
-from experiments.lib.sweep import evaluations_of
+from moozi.experiments.jobs import Evaluation, Job, evaluations_of, find_evaluated, matches_step
 from moozi.io.checkpoints import save_checkpoint
 from moozi.io.run_directory import RunDirectory
 

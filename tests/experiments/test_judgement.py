@@ -9,10 +9,8 @@ import pytest
 from experiments.boards import labels as labelling
 from experiments.boards.judgement import (
   GAME,
-  HERE,
   PHASES,
   choices,
-  committed,
   is_contested,
   is_good,
   is_perfect,
@@ -84,10 +82,6 @@ def test_wins_and_blocks_agree_with_the_rules():
       child = state.child(column)
       if column != block:
         assert block in winning(child)
-
-
-def test_readme_has_the_committed_results():
-  assert table(committed()) in (HERE / "README.md").read_text("utf-8")
 
 
 # --- the judgement

@@ -5,16 +5,15 @@ import json
 import numpy as np
 import pytest
 
+from experiments.lib import tables
 from experiments.lib.results import (
   Result,
   check_alike,
   check_same_conditions,
-  machine,
-  print_table,
   read_results,
-  write_json,
 )
 from moozi.core.errors import UserError
+from moozi.experiments.results import machine, write_json
 from moozi.io.checkpoints import code_commit
 from moozi.io.config import load_config
 from tests.experiments.sample_results import ROOT, evaluation, make_result
@@ -128,13 +127,21 @@ def test_returns_under_different_conditions_are_refused(tmp_path, override, mess
     check_same_conditions(read_results(tmp_path))
 
 
-def test_a_table_is_printed_and_written_into_the_readme(tmp_path, capsys):
-  readme = tmp_path / "README.md"
-  readme.write_text(f"<!-- {tmp_path.name}: begin -->\nold\n<!-- {tmp_path.name}: end -->\n")
-  assert print_table(lambda: "| a |", tmp_path, "Help.", []) == 0
+def test_tables_are_printed_and_written_into_the_pages(tmp_path, capsys, monkeypatch):
+  readme = tmp_path / "some" / "README.md"
+  readme.parent.mkdir()
+  (tmp_path / "some" / "table.py").touch()
+  readme.write_text("<!-- own: begin -->\nold\n<!-- own: end -->\n")
+  monkeypatch.setattr(tables, "EXPERIMENTS", tmp_path)
+  monkeypatch.setattr(tables, "tables_of", lambda name: {"own": lambda: "| a |", "other.md": lambda: "| b |"})
+  assert tables.main([]) == 0
   assert "old" in readme.read_text()
-  assert print_table(lambda: "| a |", tmp_path, "Help.", ["--readme"]) == 0
+  assert tables.main(["some", "--readme"]) == 0
   assert "begin -->\n\n| a |\n\n<!--" in readme.read_text()
-  assert capsys.readouterr().out == "| a |\n| a |\n"
+  assert (readme.parent / "other.md").read_text() == "| b |\n"
+  assert capsys.readouterr().out == "| a |\n\n| b |\n\n" * 2
   readme.write_text("no markers\n")
-  assert print_table(lambda: "| a |", tmp_path, "Help.", ["--readme"]) == 2
+  assert tables.main(["--readme"]) == 2
+  assert "needs one line <!-- own: begin -->" in capsys.readouterr().err
+  assert tables.main(["none"]) == 2
+  assert "none: has no tables; choose from some" in capsys.readouterr().err

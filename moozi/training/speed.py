@@ -1,0 +1,181 @@
+"""Measures a configuration's search and update alone, so that minutes from different days can be compared.
+
+    python -m moozi.training.speed act CONFIG [key=value …] [--seconds 3]      # prints one line of JSON
+    python -m moozi.training.speed learn CONFIG [key=value …]
+
+`act` calls the compiled policy for the run's number of environments, without stepping them, and prints the
+seconds per environment step (t_act). `learn` calls the compiled update with the run's batch, and prints the
+seconds per sample (t_learn). With r samples per step, a run makes at most 1 / (t_act + r · t_learn)
+environment steps per second.
+"""
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from moozi.agent.agent import Agent
+from moozi.agent.muzero import make_muzero
+from moozi.agent.update import TrainingState, init_training_state, make_update
+from moozi.baselines.ppo import network as ppo_network
+from moozi.baselines.ppo import run as ppo
+from moozi.baselines.ppo.update import Rollout, make_round
+from moozi.core.config import Config
+from moozi.core.errors import UserError
+from moozi.core.pytree import replace
+from moozi.core.records import TrainTarget
+from moozi.core.spec import EnvSpec
+from moozi.envs.vector import blank_step
+from moozi.io.config import load_config
+from moozi.io.jax_process import reuse_freed_memory
+from moozi.io.machine import describe_machine, num_cores
+from moozi.learning.learner import zero_targets
+from moozi.nn.model import Model
+from moozi.run import build
+
+
+def call_seconds(call: Callable[[], Any], min_s: float = 5.0, min_calls: int = 5) -> tuple[float, float]:
+  """Returns the mean and minimum seconds of a call, after two calls for compilation and warm-up."""
+  call()
+  call()
+  times: list[float] = []
+  start = time.perf_counter()
+  while len(times) < min_calls or time.perf_counter() - start < min_s:
+    before = time.perf_counter()
+    call()
+    times.append(time.perf_counter() - before)
+  return sum(times) / len(times), min(times)
+
+
+def make_targets(config: Config, spec: EnvSpec, lead: tuple[int, ...]) -> TrainTarget:
+  """Returns random targets with `lead` as their leading axes."""
+  random = np.random.default_rng(0)
+  zeros = zero_targets(config, spec, lead)
+  probs = random.random(zeros.action_probs.shape, np.float32)
+  frames = random.random(zeros.frames.shape) < 0.2
+  return replace(
+    zeros,
+    frames=frames.astype(spec.frame_dtype),
+    history_actions=random.integers(0, spec.num_actions, zeros.history_actions.shape, np.int32),
+    actions=random.integers(0, spec.num_actions, zeros.actions.shape, np.int32),
+    rewards=random.random(zeros.rewards.shape, np.float32),
+    action_probs=probs / probs.sum(-1, keepdims=True),
+    root_values=random.random(zeros.root_values.shape, np.float32),
+    n_step_returns=random.random(zeros.n_step_returns.shape, np.float32),
+    unroll_mask=np.ones_like(zeros.unroll_mask),
+    consistency_mask=np.ones_like(zeros.consistency_mask),
+    importance_ratio=np.ones_like(zeros.importance_ratio),
+  )
+
+
+def acting_call(agent: Agent, variables: Any, spec: EnvSpec, width: int) -> Any:
+  """Returns a function that calls an agent for `width` random frames."""
+  step = blank_step(spec, width)
+  step.frame[:] = np.random.default_rng(0).random(step.frame.shape) < 0.2
+  step.legal_actions_mask[:, 1:] = True
+  carry, key, compiled = agent.init(width), jax.random.PRNGKey(1), jax.jit(agent.act)
+  return lambda: jax.block_until_ready(compiled(variables, carry, step, key, 1.0))
+
+
+def search_call(model: Model, state: TrainingState, config: Config, spec: EnvSpec, width: int) -> Any:
+  """Returns a function that searches once for `width` environments, as training does."""
+  agent = make_muzero(model, config.planners.train, config.targets, spec)
+  return acting_call(agent, state.variables, spec, width)
+
+
+def update_call(model: Model, state: TrainingState, config: Config, spec: EnvSpec, batch: int) -> Any:
+  """Returns a function that makes one update of `batch` samples. It donates `state`."""
+  update = jax.jit(make_update(model, config, spec), donate_argnums=0)
+  targets = make_targets(config, spec, (batch,))
+
+  def call() -> None:
+    nonlocal state
+    state, output = update(state, targets)
+    jax.block_until_ready(output)
+
+  return call
+
+
+def seconds_of(part: str, config: Config, min_s: float) -> float:
+  """Returns the mean seconds per environment step (`act`) or per sample (`learn`) of a configuration.
+
+  Raises: UserError: the part cannot be measured for the configuration's algorithm.
+  """
+  if config.algorithm == "q_learning":
+    raise UserError(f"{part}: cannot be measured for algorithm=q_learning")
+  measure = _ppo_seconds if config.algorithm == "ppo" else _muzero_seconds
+  return measure(part, config, build.env_spec(config), min_s)
+
+
+def _muzero_seconds(part: str, config: Config, spec: EnvSpec, min_s: float) -> float:
+  model = build.build_model(config, spec)
+  state = init_training_state(model, config, spec, jax.random.PRNGKey(0))
+  if part == "act":
+    if config.algorithm == "alphazero":
+      raise UserError("act: cannot be measured for algorithm=alphazero, because its search needs positions")
+    width = config.workers.num_envs
+    return call_seconds(search_call(model, state, config, spec, width), min_s)[0] / width
+  batch = config.learner.batch_size
+  return call_seconds(update_call(model, state, config, spec, batch), min_s)[0] / batch
+
+
+def _ppo_seconds(part: str, config: Config, spec: EnvSpec, min_s: float) -> float:
+  network, settings = ppo.network_of(config, spec), config.ppo
+  state, width = ppo.initial_training_state(config, spec), settings.num_envs
+  if part == "act":
+    agent = ppo_network.make_ppo(network, spec, settings.history_length)
+    call = acting_call(agent, state.variables, spec, width)
+    return call_seconds(call, min_s)[0] / width
+  random, lead = np.random.default_rng(0), (settings.segment_length, width)
+  mask = np.ones((*lead, spec.num_actions), bool)
+  mask[..., 0] = False
+  segment = Rollout(
+    frames=(random.random((*lead, settings.history_length, *spec.frame_shape)) < 0.2).astype(
+      spec.frame_dtype
+    ),
+    legal_actions_mask=mask,
+    action=random.integers(1, spec.num_actions, lead, np.int32),
+    log_prob=np.full(lead, -np.log(spec.num_actions - 1), np.float32),
+    value=random.random((lead[0] + 1, width), np.float32),
+    is_live=np.ones(lead, bool),
+    reward=random.random(lead, np.float32),
+    is_last=np.zeros(lead, bool),
+    is_truncated=np.zeros(lead, bool),
+    sign=np.ones(lead, np.float32),
+  )
+  make, rate = make_round(network, settings), jnp.float32(settings.learning_rate)
+
+  def learn() -> None:
+    nonlocal state
+    state, output = make(state, (segment, rate))
+    jax.block_until_ready(output)
+
+  return call_seconds(learn, min_s, min_calls=2)[0] / (segment.action.size * settings.num_epochs)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+  parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+  parser.add_argument("part", choices=("act", "learn"))
+  parser.add_argument("config")
+  parser.add_argument("overrides", nargs="*", metavar="key=value")
+  parser.add_argument("--seconds", type=float, default=3.0, help="duration of the measurement (%(default)g)")
+  options = parser.parse_intermixed_args(arguments)
+  reuse_freed_memory()  # as in a run
+  try:
+    seconds = seconds_of(options.part, load_config(options.config, options.overrides), options.seconds)
+  except UserError as error:
+    raise SystemExit(f"error: {error}") from None
+  threads = int(os.environ.get("NPROC") or num_cores())
+  device = jax.devices()[0]
+  name = describe_machine()["cpu"] if device.platform == "cpu" else device.device_kind
+  print(json.dumps({"seconds": seconds, "threads": threads, "device": name}))
+
+
+if __name__ == "__main__":
+  main()

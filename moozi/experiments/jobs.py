@@ -19,7 +19,7 @@ _MAX_DELAY = 0.05  # as a fraction of the step; a milestone is saved after a rou
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Evaluation:
+class PlannedEvaluation:
   """An evaluation of one checkpoint.
 
   `checkpoint` is its environment step, or `last`, or `-k` for the k-th milestone from the end. If
@@ -52,7 +52,7 @@ class Job:
   overrides: tuple[str, ...] = ()
   seed: int = 0
   run: str | None = None
-  evaluations: tuple[Evaluation, ...] = ()
+  evaluations: tuple[PlannedEvaluation, ...] = ()
   may_differ: tuple[str, ...] = ()
 
   @property
@@ -165,12 +165,12 @@ def find_evaluated(run: RunDirectory, which: str) -> CheckpointInfo | None:
   return None
 
 
-def evaluations_of(job: Job, run: RunDirectory) -> dict[Path, tuple[Evaluation, CheckpointInfo]]:
+def evaluations_of(job: Job, run: RunDirectory) -> dict[Path, tuple[PlannedEvaluation, CheckpointInfo]]:
   """Returns the evaluations of a job whose run is complete, by the file in the run that stores each.
 
   Leaves out duplicates, and evaluations of a step that no checkpoint matches.
   """
-  out: dict[Path, tuple[Evaluation, CheckpointInfo]] = {}
+  out: dict[Path, tuple[PlannedEvaluation, CheckpointInfo]] = {}
   for evaluation in job.evaluations:
     if (found := find_evaluated(run, evaluation.checkpoint)) is not None:
       simulations = "own" if evaluation.simulations is None else evaluation.simulations

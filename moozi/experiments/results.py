@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from moozi.core.errors import UserError
-from moozi.experiments.jobs import GROWABLE, Evaluation, Job, differences, reaches_end
+from moozi.experiments.jobs import GROWABLE, Job, PlannedEvaluation, differences, reaches_end
 from moozi.io.atomic_write import write_bytes
 from moozi.io.checkpoints import code_commit, find_checkpoint
 from moozi.io.config import save_config
@@ -101,7 +101,7 @@ def has_result(job: Job, results: Path) -> bool:
   try:
     found = json.loads((path / "job.json").read_text("utf-8"))
     env_steps, wall_s = int(found["env_steps"]), float(found["wall_s"])
-    evaluations = {Evaluation(**evaluation) for evaluation in found["evaluations"]}
+    evaluations = {PlannedEvaluation(**evaluation) for evaluation in found["evaluations"]}
   except (OSError, ValueError, KeyError, TypeError) as error:
     raise UserError(f"{path}: not a result: {type(error).__name__}: {error}") from None
   if not reaches_end(env_steps, wall_s, wanted) or not evaluations.issuperset(job.evaluations):

@@ -14,7 +14,7 @@ from typing import IO, Any
 
 from moozi.core.config import Config
 from moozi.core.errors import RunError, UserError, reason_of
-from moozi.experiments.jobs import GROWABLE, Evaluation, Job, Sweep, evaluations_of, progress_of
+from moozi.experiments.jobs import GROWABLE, Job, PlannedEvaluation, Sweep, evaluations_of, progress_of
 from moozi.experiments.results import has_result, write_json, write_result
 from moozi.experiments.time_budget import TimeBudget
 from moozi.io.checkpoints import CheckpointInfo, list_checkpoints
@@ -189,7 +189,7 @@ class Runner:
       self._report(f"{job.name}: stopped at {env_steps:,} steps")
     return is_complete
 
-  def _evaluations(self, job: Job) -> Iterator[tuple[Path, Evaluation, CheckpointInfo]]:
+  def _evaluations(self, job: Job) -> Iterator[tuple[Path, PlannedEvaluation, CheckpointInfo]]:
     """Yields the file, the evaluation and its checkpoint, for the evaluations of a job that is trained."""
     if job.evaluations:
       run = RunDirectory.open(self._folder / job.run_name)
@@ -215,7 +215,9 @@ class Runner:
       write_result(self._sweep.results / job.name, run, job, figures, self._sweep.columns, measured)
     return True
 
-  def _evaluate_once(self, job: Job, evaluation: Evaluation, checkpoint: CheckpointInfo, file: Path) -> bool:
+  def _evaluate_once(
+    self, job: Job, evaluation: PlannedEvaluation, checkpoint: CheckpointInfo, file: Path
+  ) -> bool:
     """Evaluates a checkpoint and writes the figures to `file`; returns false if it did not finish."""
     if self._budget.is_over:
       return False

@@ -26,7 +26,7 @@ from pydantic import Field
 from moozi.core.config import PositiveInt, Section
 from moozi.core.errors import UserError
 from moozi.core.seeds import are_seeds
-from moozi.experiments.jobs import Evaluation, Job, Sweep
+from moozi.experiments.jobs import Job, PlannedEvaluation, Sweep
 from moozi.experiments.runner import MIN_TRAINING_S
 from moozi.io.config import load_config
 from moozi.io.plain_data import read_yaml
@@ -37,7 +37,7 @@ _MIN_MINUTES = MIN_TRAINING_S / 60
 _SEED_KEYS = ("seed", "run.name")
 
 
-class Evaluations(Section):
+class EvaluationGrid(Section):
   """Evaluations of a run's checkpoints: one for each combination, if keys have lists of values."""
 
   checkpoint: str | int | tuple[str | int, ...]
@@ -45,17 +45,17 @@ class Evaluations(Section):
   simulations: PositiveInt | tuple[PositiveInt, ...] | None = None
   opponent: str | tuple[str, ...] | None = None
 
-  def all(self) -> Iterator[Evaluation]:
+  def all(self) -> Iterator[PlannedEvaluation]:
     values = (getattr(self, key) for key in ("checkpoint", "simulations", "opponent"))
     for checkpoint, simulations, opponent in itertools.product(
       *(value if isinstance(value, tuple) else (value,) for value in values)
     ):
-      yield Evaluation(
+      yield PlannedEvaluation(
         checkpoint=str(checkpoint), episodes=self.episodes, simulations=simulations, opponent=opponent
       )
 
 
-class Group(Section):
+class SweepGroup(Section):
   """Variants with common settings; the keys that a group of a file lacks are those of the file."""
 
   config: str | None = None
@@ -64,11 +64,11 @@ class Group(Section):
   run: str | None = None
   overrides: Settings = None
   variants: dict[str, Settings] | None = Field(None, min_length=1)
-  evaluations: tuple[Evaluations, ...] | None = None
+  evaluations: tuple[EvaluationGrid, ...] | None = None
   may_differ: tuple[str, ...] | None = None
 
 
-class SweepFile(Group):
+class SweepFile(SweepGroup):
   """The keys of a sweep file."""
 
   minutes: Annotated[float, Field(gt=_MIN_MINUTES)] | None = None
@@ -77,18 +77,18 @@ class SweepFile(Group):
   results: str | None = None
   columns: tuple[str, ...] | None = None
   measures_speed: bool = False
-  groups: tuple[Group, ...] | None = Field(None, min_length=1)
+  groups: tuple[SweepGroup, ...] | None = Field(None, min_length=1)
 
-  def complete_groups(self) -> list[Group]:
+  def complete_groups(self) -> list[SweepGroup]:
     """Returns the groups, each with the keys of the file that it lacks, and with the file's overrides."""
     if self.groups is None:
       return [self]
     out = []
     for group in self.groups:
-      own = {key: value for key in Group.model_fields if (value := getattr(group, key)) is not None}
+      own = {key: value for key in SweepGroup.model_fields if (value := getattr(group, key)) is not None}
       overrides = flatten_settings(self.overrides or {}) | flatten_settings(group.overrides or {})
-      inherited = {key: getattr(self, key) for key in Group.model_fields}
-      out.append(Group.model_construct(**inherited | own | {"overrides": overrides}))
+      inherited = {key: getattr(self, key) for key in SweepGroup.model_fields}
+      out.append(SweepGroup.model_construct(**inherited | own | {"overrides": overrides}))
     return out
 
 
@@ -148,13 +148,13 @@ def _describe(error: pydantic.ValidationError) -> str:
   """Returns the first problem of a sweep file: its key, the value and what is allowed."""
   first = error.errors(include_url=False)[0]
   # In a union, the name of a member type follows the key.
-  models: list[type[Section]] = [SweepFile, Group, Evaluations]
+  models: list[type[Section]] = [SweepFile, SweepGroup, EvaluationGrid]
   fields = {"extra_forbidden": None} | {key: None for model in models for key in model.model_fields}
   is_extra = first["type"] == "extra_forbidden"
   parts = [part for part in first["loc"] if isinstance(part, int) or part in fields]
   if is_extra:
     parent = next((part for part in reversed(parts) if isinstance(part, str)), None)
-    known: dict[str | None, type[Section]] = {"groups": Group, "evaluations": Evaluations}
+    known: dict[str | None, type[Section]] = {"groups": SweepGroup, "evaluations": EvaluationGrid}
     model = known.get(parent, SweepFile)
     key = ".".join(map(str, [*parts, first["loc"][-1]]))
     return f"{key}: unknown key; must be one of {', '.join(model.model_fields)}"
@@ -164,7 +164,7 @@ def _describe(error: pydantic.ValidationError) -> str:
   return f"{key}={json.dumps(first['input'])}: {first['msg'].replace('Input should be', 'must be')}"
 
 
-def _jobs_of(group: Group, path: Path, overrides: Sequence[str]) -> Iterator[Job]:
+def _jobs_of(group: SweepGroup, path: Path, overrides: Sequence[str]) -> Iterator[Job]:
   """Yields the jobs of a group, ordered by seed."""
   seeds = group.seeds if group.seeds is not None else 3
   seeds = tuple(range(1, seeds + 1)) if isinstance(seeds, int) else seeds

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from moozi.experiments.jobs import Evaluation, Job, evaluations_of, find_evaluated, matches_step
+from moozi.experiments.jobs import Job, PlannedEvaluation, evaluations_of, find_evaluated, matches_step
 from moozi.io.checkpoints import save_checkpoint
 from moozi.io.run_directory import RunDirectory
 
@@ -11,7 +11,7 @@ from moozi.io.run_directory import RunDirectory
 @pytest.fixture
 def job(tmp_path) -> Job:
   (tmp_path / "config.yaml").write_text("env: {name: 'tiny:catch'}\n")
-  evaluations = tuple(Evaluation(checkpoint=which) for which in ("1000", "3000", "last"))
+  evaluations = tuple(PlannedEvaluation(checkpoint=which) for which in ("1000", "3000", "last"))
   return Job(name="one", config=tmp_path / "config.yaml", evaluations=evaluations)
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from experiments.lib.results import ROOT, read_results
 from moozi.core.errors import RunError, UserError
-from moozi.experiments.jobs import Evaluation, Job, Sweep, progress_of
+from moozi.experiments.jobs import Job, PlannedEvaluation, Sweep, progress_of
 from moozi.experiments.results import has_result
 from moozi.experiments.runner import MIN_TRAINING_S, Runner
 from moozi.experiments.time_budget import TimeBudget
@@ -23,7 +23,7 @@ from moozi.io.run_directory import RunDirectory
 from moozi.io.run_lock import RunLock
 from tests.experiments.fake_budget import FakeBudget
 
-TWICE = (Evaluation(checkpoint="100", episodes=3), Evaluation(checkpoint="last", episodes=3))
+TWICE = (PlannedEvaluation(checkpoint="100", episodes=3), PlannedEvaluation(checkpoint="last", episodes=3))
 
 
 class Place:
@@ -137,7 +137,7 @@ def test_no_training_starts_near_the_end_of_the_budget(place):
 
 @pytest.mark.slow
 def test_failed_evaluation_fails_its_job_only(place):
-  job = place.job(evaluations=(Evaluation(checkpoint="last", episodes=2), *TWICE))
+  job = place.job(evaluations=(PlannedEvaluation(checkpoint="last", episodes=2), *TWICE))
   assert not place.sweep(job, fail=True)
   (message,) = [line for line in place.report if "status" in line]
   assert message.startswith("one: evaluate: exit status 2: moozi: error: it broke (")
@@ -154,7 +154,7 @@ def test_finished_evaluations_are_kept(place):
   place.sweep(place.job(evaluations=TWICE[:1]))
   shutil.rmtree(place.results)
   shutil.rmtree(place.folder / "one" / "resume")  # a complete run needs no resume state
-  assert place.sweep(place.job(evaluations=(*TWICE, Evaluation(checkpoint="last", episodes=5))))
+  assert place.sweep(place.job(evaluations=(*TWICE, PlannedEvaluation(checkpoint="last", episodes=5))))
   assert [command[0] for command in place.budget.commands] == ["evaluate"]
   (result,) = read_results(place.results)
   assert [e["episodes"] for e in result.evaluations] == [3, 5]
@@ -163,7 +163,9 @@ def test_finished_evaluations_are_kept(place):
 @pytest.mark.slow
 def test_evaluations_against_several_opponents(place):
   opponents = [None, "mcts:100", "mcts:1000"]
-  evaluations = tuple(Evaluation(checkpoint="last", episodes=3, opponent=player) for player in opponents)
+  evaluations = tuple(
+    PlannedEvaluation(checkpoint="last", episodes=3, opponent=player) for player in opponents
+  )
   assert place.sweep(place.job(evaluations=evaluations))
   options = [dict(itertools.pairwise(command)) for command in place.budget.commands]
   assert [o.get("--opponent") for o in options if "--episodes" in o] == opponents
@@ -175,8 +177,8 @@ def test_evaluations_against_several_opponents(place):
 
 @pytest.mark.slow
 def test_jobs_share_a_run(place):
-  counts = [Evaluation(checkpoint="100", episodes=2, simulations=n) for n in (1, 64)]
-  missing = Evaluation(checkpoint="90000", episodes=2)
+  counts = [PlannedEvaluation(checkpoint="100", episodes=2, simulations=n) for n in (1, 64)]
+  missing = PlannedEvaluation(checkpoint="90000", episodes=2)
   strength = place.job("strength", run="one", evaluations=(*counts, missing))
   assert place.sweep(strength, place.job())
   assert len(list(place.folder.glob("*/config.yaml"))) == 1
@@ -245,13 +247,13 @@ def test_more_time_extends_a_timed_out_run(place):
 @pytest.mark.parametrize(
   "more",
   [
-    Evaluation(checkpoint="100", episodes=4),
-    Evaluation(checkpoint="100", episodes=3, simulations=2),
-    Evaluation(checkpoint="98", episodes=3),
+    PlannedEvaluation(checkpoint="100", episodes=4),
+    PlannedEvaluation(checkpoint="100", episodes=3, simulations=2),
+    PlannedEvaluation(checkpoint="98", episodes=3),
   ],
 )
 def test_added_evaluation_is_made(place, more):
-  missing = Evaluation(checkpoint="90000", episodes=3)
+  missing = PlannedEvaluation(checkpoint="90000", episodes=3)
   assert place.sweep(place.job(evaluations=TWICE[1:]))
   job = place.job(evaluations=(*TWICE, missing))
   assert place.sweep(job)
@@ -303,7 +305,7 @@ def test_missing_run_of_a_result_is_not_repeated(place):
   shutil.rmtree(place.folder / "one")
   assert not place.sweep(one, strength)
   assert any(line.startswith("strength: ") and "not found" in line for line in place.report)
-  assert not place.sweep(place.job(evaluations=(*TWICE, Evaluation(checkpoint="100", episodes=9))))
+  assert not place.sweep(place.job(evaluations=(*TWICE, PlannedEvaluation(checkpoint="100", episodes=9))))
   assert "not found" in place.report[0]
   assert not (place.folder / "one").exists()
   shutil.rmtree(place.results)
@@ -347,7 +349,7 @@ def test_parallel_jobs_have_one_core_each(place):
 
 
 def test_milestones_are_counted_from_the_end(place):
-  wanted = tuple(Evaluation(checkpoint=f"-{k}", episodes=3) for k in (3, 2, 1))
+  wanted = tuple(PlannedEvaluation(checkpoint=f"-{k}", episodes=3) for k in (3, 2, 1))
   job = place.job(evaluations=wanted)
   place.sweep(job, pause=True)  # the run has milestones at 50 and 100 steps only
   assert place.sweep(job)

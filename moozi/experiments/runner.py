@@ -110,7 +110,7 @@ class Runner:
     path, wanted = self._folder / job.run_name, job.load_config(self._folder)
     if (results / job.run_name).exists() and not path.exists():
       raise UserError(f"{path}: not found, but its result exists; move {results / job.run_name} away")
-    if progress_of(job, self._folder)[1]:
+    if progress_of(job, self._folder)[0]:
       steps = RunDirectory.open(path).load_config().max_env_steps
       if steps != wanted.max_env_steps and _rate_falls_until_the_end(wanted):
         raise UserError(
@@ -121,12 +121,14 @@ class Runner:
 
   def state_of(self, job: Job) -> tuple[str, int]:
     """Returns what a job's run does, or why it cannot be continued, and its environment steps."""
+    is_done = False
     try:
+      is_done = self.is_done(job)
       env_steps, is_complete = progress_of(job, self._folder)
-      if self.is_done(job):
-        return "done", env_steps
     except UserError as error:
-      return str(error), 0
+      return ("done" if is_done else str(error)), 0
+    if is_done:
+      return "done", env_steps
     if is_complete:
       planned = [path.exists() for path, *_ in self._evaluations(job)]
       return f"trained, {sum(planned)} of {len(planned)} evaluations", env_steps

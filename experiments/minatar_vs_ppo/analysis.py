@@ -45,6 +45,7 @@ from moozi.io.plain_data import read_yaml
 
 README = HERE / "README.md"
 PROJECT_README = ROOT / "README.md"
+CONFIG = ROOT / "config"
 PUBLISHED = HERE / "published.yaml"
 AT_MINUTES = 25.0
 """The minute at which the table of minutes also compares returns."""
@@ -602,7 +603,7 @@ def _config_path(agent: str, protocol: str, game: str) -> Path | None:
   folders = {("muzero", name): terms.folder for name, terms in PROTOCOLS.items()}
   folders |= {("ppo_replica", "a"): "ppo/minatar", ("ppo_tuned", "a"): "ppo/minatar_tuned"}
   folder = folders.get((agent, protocol))
-  return None if folder is None else ROOT / "config" / folder / f"{game}.yaml"
+  return None if folder is None else CONFIG / folder / f"{game}.yaml"
 
 
 def write_headers(headers: dict[Path, list[str]]) -> None:

@@ -15,7 +15,8 @@ from jaxtyping import Array, Float, Int, Shaped
 
 from moozi.agent.agent import Agent, Carry, Decision, keyed
 from moozi.agent.muzero import make_muzero
-from moozi.agent.planner import make_recurrent_fn, plain_tree, root_state
+from moozi.agent.planner import make_recurrent_fn
+from moozi.agent.search_tree import plain_tree, root_state
 from moozi.analysis.batches import in_batches
 from moozi.core.config import Config, PlannerConfig
 from moozi.core.pytree import map_fields, replace

@@ -8,7 +8,8 @@ import jax
 import numpy as np
 import pytest
 
-from moozi.agent.planner import plain_tree, plan, root_state
+from moozi.agent.planner import plan
+from moozi.agent.search_tree import plain_tree, root_state
 from moozi.core.config import PlannerConfig
 from tests.agent.tiny import (
   chance_table_model,

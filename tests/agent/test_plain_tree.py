@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from moozi.agent.planner import plain_tree, root_state
+from moozi.agent.search_tree import plain_tree, root_state
 from moozi.core.config import PlannerConfig
 from tests.agent.test_planner import LEGAL, ROOTS, A, N, run
 from tests.agent.tiny import one_hot_roots, random_tables

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from moozi.agent.muzero import make_muzero
-from moozi.agent.planner import plain_tree
+from moozi.agent.search_tree import plain_tree
 from moozi.core.config import PlannerConfig, TargetsConfig
 from moozi.core.spec import DUMMY_ACTION
 from moozi.envs import registry

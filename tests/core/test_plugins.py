@@ -255,11 +255,11 @@ def test_libraries_are_those_of_the_environments():
 
 
 def test_built_in_names_are_those_of_the_modules():
-  from moozi.agent import planner
+  from moozi.agent import searches
   from moozi.nn import model
 
   assert set(model.NETWORKS) == set(plugins.NETWORKS.built_in)
-  assert set(planner.SEARCHES) == set(plugins.SEARCHES.built_in)
+  assert set(searches.SEARCHES) == set(plugins.SEARCHES.built_in)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ import pytest
 from gymnasium import spaces
 
 from moozi.agent import loss as losses
-from moozi.agent import planner
+from moozi.agent import searches
 from moozi.core import plugins, user_code
 from moozi.core.errors import UserError
 from moozi.envs.players import CustomPlayer
@@ -130,7 +130,7 @@ def search(config, place, value):
   def searched(*args, **kwargs):
     return give(value) if place == "made" else mctx.PolicyOutput(**own)
 
-  run = planner._custom_search(plugin_of(searched))
+  run = searches._custom_search(plugin_of(searched))
   run(config.planners.train, temperature=jnp.ones(1), invalid_actions=jnp.zeros((B, A)))
   return (
     (place == "action" and value.shape == (B,))

@@ -21,7 +21,7 @@ import pytest
 
 from moozi.acting import collector
 from moozi.acting.reanalyzer import Reanalyzer
-from moozi.agent import planner
+from moozi.agent import searches
 from moozi.agent.agent import keyed
 from moozi.core import plugins
 from moozi.core.config import Config
@@ -128,7 +128,7 @@ def make_network(config, num_actions, support_size, num_frame_planes):
 
 def search(config, **arguments):
   """Searches as `gumbel`; the results pass through the host."""
-  output = planner.SEARCHES["gumbel"](config.model_copy(update={"algorithm": "gumbel"}), **arguments)
+  output = searches.SEARCHES["gumbel"](config.model_copy(update={"algorithm": "gumbel"}), **arguments)
   return output.replace(
     action=through("action", output.action), action_weights=through("weights", output.action_weights)
   )

@@ -12,7 +12,7 @@ from moozi.core.text import shell_command
 from moozi.io.output import say
 
 if TYPE_CHECKING:
-  from moozi.experiments.jobs import Sweep
+  from moozi.experiments.jobs import Job, Sweep
   from moozi.experiments.runner import Runner
 
 
@@ -80,8 +80,16 @@ def sweep(
     is_ok = status or runner.run()
   say(_table(plan, runner))
   say()
-  print_group([plan.folder / job.name for job in jobs], str(plan.folder))
+  found = [_path_of(plan, job) for job in jobs if job.run is None]
+  folders = [path.parent for path in found]
+  print_group(found, str(plan.folder if plan.folder in folders or not folders else folders[0]))
   return 0 if is_ok else 1
+
+
+def _path_of(plan: "Sweep", job: "Job") -> Path:
+  """Returns the folder of a job's run, or of its result if there is no run."""
+  run = plan.folder / job.run_name
+  return run if plan.results is None or (run / "config.yaml").exists() else plan.results / job.name
 
 
 def _table(plan: "Sweep", runner: "Runner") -> str:
@@ -93,9 +101,9 @@ def _table(plan: "Sweep", runner: "Runner") -> str:
   for job in plan.jobs:
     state, env_steps = runner.state_of(job)
     cells = ["", "", ""]
-    if env_steps:
-      run = read_run(plan.folder / job.run_name)
+    if env_steps or (state == "done" and job.run is None):
+      run = read_run(_path_of(plan, job))
       figures = (f"{run.minutes[-1]:.1f}", f"{run.final:.2f}") if len(run.returns) else ("", "")
-      cells = [f"{env_steps:,}", *figures]
+      cells = [f"{env_steps or int(run.env_steps.max(initial=0)):,}", *figures]
     rows.append([job.name, state, *cells])
   return text_table(("run", "state", "env steps", "minutes", "final score"), rows)

@@ -1,6 +1,7 @@
 """Tests of `moozi sweep`; `FakeBudget` stands in for training."""
 
 import contextlib
+import shutil
 from pathlib import Path
 
 import pytest
@@ -204,6 +205,10 @@ def test_results_of_one_run_in_a_folder_of_their_own(groups, budgets, tmp_path, 
   assert not (tmp_path / "results").exists()
   assert {env["NPROC"] for env in budgets[0][-1].envs} == {"1"}
   assert "base-seed8: step_000000060 with 2 simulations: mean return" in capsys.readouterr().out
+  shutil.rmtree(out / "runs")  # the result has what the table shows
+  assert sweep(groups, ["runtime=local"], only=["base-seed8"], out=out, status=True) == 0
+  rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+  assert ["base-seed8", "done", "60", "60.0", "1.50"] in rows
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ def draw(results: Path) -> plt.Figure:
   right.legend(frameon=False, fontsize=8)
   cap = result.config.env.kwargs["max_episode_steps"]
   figure.suptitle(
-    f"MinAtar Space Invaders (package minatar, no sticky actions, {cap:,} steps): one {result.agent} run"
+    f"MinAtar Space Invaders (package minatar, no sticky actions, {cap:,} steps): one MooZi run"
   )
   return figure
 
@@ -74,7 +74,8 @@ def _by_simulations(folder: Path) -> list[Result]:
   return [
     r
     for r in read_results(folder)
-    if (r.config.env.name, r.sticky_action_prob) == (GAME, 0.0) and any(map(_has_own_count, r.evaluations))
+    if (r.config.env.name, r.config.env.kwargs.get("sticky_action_prob")) == (GAME, 0)
+    and any(map(_has_own_count, r.evaluations))
   ]
 
 

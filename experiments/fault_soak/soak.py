@@ -27,6 +27,7 @@ import psutil
 from experiments.fault_soak import analysis
 from experiments.lib.results import ROOT, RUNS
 from moozi.core.errors import UserError
+from moozi.experiments.results import write_json
 from moozi.io.checkpoints import ARRAYS, CheckpointInfo, list_checkpoints, load_flat
 from moozi.io.metrics import read_metrics
 from moozi.io.run_lock import RunLock
@@ -318,21 +319,13 @@ def fault_order(chance: random.Random) -> Iterator[str]:
     yield from chance.sample(FAULTS, len(FAULTS))
 
 
-def write(path: Path, result: dict[str, Any]) -> None:
-  """Writes a result atomically."""
-  path.parent.mkdir(exist_ok=True)
-  new = path.with_suffix(".tmp")
-  new.write_text(json.dumps(result, indent=1) + "\n")
-  new.replace(path)
-
-
 def soak(arguments: argparse.Namespace) -> None:
   """Executes one run and writes its result."""
   name = "soak_faults" if arguments.kind == "faults" else f"soak_calm_{arguments.seed}"
   run = Soak(name, arguments.seed)
   try:
     attend(run, arguments)
-    write(analysis.RESULTS / f"{name}.json", run.end())
+    write_json(analysis.RESULTS / f"{name}.json", run.end())
   finally:
     run.kill()
 
@@ -345,7 +338,7 @@ def attend(run: Soak, arguments: argparse.Namespace) -> None:
     time.sleep(SAMPLE_S)
     run.check()
     run.sample()
-    write(RUNS / f"{run.run.name}.json", run.partial_result())
+    write_json(RUNS / f"{run.run.name}.json", run.partial_result())
     if arguments.steps is not None and run.last_tick()["env_steps"] >= arguments.steps:
       return
     is_time = arguments.kind == "faults" and next_s <= run.elapsed() < end_s - QUIET_S

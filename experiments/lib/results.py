@@ -13,7 +13,6 @@ from numpy.typing import ArrayLike
 
 from moozi.core.config import Config
 from moozi.core.errors import UserError
-from moozi.envs.suites import minatar
 from moozi.experiments.comparison import CONDITIONS, training_seconds
 from moozi.experiments.jobs import GROWABLE, Sweep, differences
 from moozi.experiments.sweep_file import load_sweep
@@ -57,20 +56,8 @@ class Result:
     return int(self.machine["cores"])
 
   @property
-  def agent(self) -> str:
-    return "PPO" if self.config.algorithm == "ppo" else "MooZi"
-
-  @property
   def game(self) -> str:
     return self.config.env.name.partition(":")[2]
-
-  @property
-  def sticky_action_prob(self) -> float | None:
-    """The configured probability of sticky actions, or MinAtar's default; None if there is neither."""
-    value = self.config.env.kwargs.get("sticky_action_prob")
-    if value is None and self.config.env.name.startswith("minatar:"):
-      value = minatar.MinAtarOptions().sticky_action_prob
-    return None if value is None else float(value)
 
   @property
   def processor(self) -> str | None:

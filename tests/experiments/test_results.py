@@ -7,7 +7,6 @@ import pytest
 
 from experiments.lib import tables
 from experiments.lib.results import (
-  Result,
   check_alike,
   check_same_conditions,
   read_results,
@@ -15,35 +14,21 @@ from experiments.lib.results import (
 from moozi.core.errors import UserError
 from moozi.experiments.results import machine, write_json
 from moozi.io.checkpoints import code_commit
-from moozi.io.config import load_config
 from tests.experiments.sample_results import ROOT, evaluation, make_result
 
 
-def test_result_has_agent_game_and_machine(tmp_path):
+def test_result_has_game_and_machine(tmp_path):
   make_result(tmp_path, "a", [evaluation(10, [1.0])], overrides=("algorithm=ppo", "seed=3"))
   make_result(tmp_path, "b", [], curve=None, game="tiny:catch")
   (tmp_path / ".a.12.tmp").mkdir()
   first, second = read_results(tmp_path)
-  assert (first.agent, first.game, first.sticky_action_prob, first.cores) == ("PPO", "breakout", 0.0, 1)
+  assert (first.game, first.cores) == ("breakout", 1)
   write_json(tmp_path / "a" / "summary.json", {"machine": {"cpu": "Intel(R) Xeon(R) Processor"}})
   write_json(tmp_path / "b" / "machine.json", {"cores": 1, "device": "AMD EPYC"})
   assert (first.processor, second.processor) == ("Intel Xeon", None)
   assert read_results(tmp_path)[1].processor == "AMD EPYC"
-  assert (second.agent, second.game) == ("MooZi", "catch")
+  assert second.game == "catch"
   assert read_results(tmp_path / "none") == []
-
-
-@pytest.mark.parametrize(
-  ("settings", "expected"),
-  [
-    (("env.name=minatar:asterix",), 0.1),
-    (("env.name=minatar:asterix", "env.kwargs.sticky_action_prob=0"), 0.0),
-    (("env.name=tiny:catch",), None),
-  ],
-)
-def test_default_of_sticky_actions(tmp_path, settings, expected):
-  result = Result(path=tmp_path, config=load_config(None, settings), evaluations=[], machine={"cores": 2})
-  assert result.sticky_action_prob == expected
 
 
 def test_machine_has_commit_and_no_path():

@@ -74,7 +74,7 @@ def test_job_is_trained_evaluated_and_copied(place):
   assert json.loads((folder / "job.json").read_text())["commit"] == "abc"
   assert str(place.folder) not in (folder / "config.yaml").read_text()
   (result,) = read_results(place.results)
-  assert (result.agent, result.game, result.config.seed, result.cores > 0) == ("MooZi", "catch", 7, True)
+  assert (result.game, result.config.seed, result.cores > 0) == ("catch", 7, True)
   (figures,) = result.evaluations  # the two evaluations are of the same checkpoint
   assert (figures["wanted"], figures["simulations"], figures["wall_s"]) == ("100", None, 6000.0)
   assert figures["returns"] == [0.0, 1.0, 2.0]

@@ -24,6 +24,7 @@ from experiments.lib.results import (
 )
 from moozi.core.config import Config
 from moozi.core.errors import UserError
+from moozi.experiments.comparison import read_run
 from moozi.experiments.jobs import differences
 from moozi.experiments.results import MACHINE
 
@@ -154,14 +155,10 @@ class Run:
 
   def curve(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Returns environment steps, minutes of training and mean returns of the evaluations during training."""
-    # By step, because the last step is evaluated twice.
-    found = {t["test/at_env_steps"]: t for t in self.result.ticks if t.get("test/return_mean") is not None}
-    ticks = list(found.values())
-    if not ticks:
+    found = read_run(self.result.path)
+    if not len(found.returns):
       raise UserError(f"{self.result.path}: metrics.jsonl has no evaluations")
-    steps = np.array([tick["test/at_env_steps"] for tick in ticks], np.float64)
-    returns = np.array([tick["test/return_mean"] for tick in ticks], np.float64)
-    return steps, self.result.wall_s_at(steps) / 60, returns
+    return found.env_steps, found.minutes, found.returns
 
 
 def read_runs(results: Path = RESULTS) -> dict[tuple[str, str, str], list[Run]]:

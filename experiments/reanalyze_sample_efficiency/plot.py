@@ -1,6 +1,6 @@
-"""Plots the results of `sweep.py`, one panel for each game.
+"""Plots the results of the sweep, one panel for each game.
 
-    python -m experiments.reanalyze_sample_efficiency.analysis
+    python -m experiments.reanalyze_sample_efficiency.plot
 
 Writes results/curves.png: the return in evaluation over environment steps. Thin lines are seeds, thick lines
 their mean. Evaluations have 10 episodes; the last one has 100.
@@ -14,7 +14,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 
-from moozi.io.metrics import read_metrics
+from moozi.experiments.comparison import read_run
 
 RESULTS = Path(__file__).parent / "results"
 GAMES = ("breakout", "space_invaders")
@@ -29,19 +29,13 @@ COLORS = {
 }
 
 
-def read_curve(path: Path) -> tuple[np.ndarray, np.ndarray]:
-  """Reads (environment steps, evaluation returns) of a result."""
-  ticks = [t for t in read_metrics(path / "metrics.jsonl") if "test/return_mean" in t]
-  found = {t["test/at_env_steps"]: t["test/return_mean"] for t in ticks}
-  return np.array(list(found)), np.array(list(found.values()))
-
-
 def main() -> None:
   """Writes the figure."""
   figure, axes = plt.subplots(1, len(GAMES), figsize=(9, 3.4), layout="constrained")
   for axis, game in zip(axes, GAMES, strict=True):
     for variant, color in COLORS.items():
-      curves = [read_curve(path) for path in sorted(RESULTS.glob(f"{game}_{variant}_seed*"))]
+      runs = [read_run(path) for path in sorted(RESULTS.glob(f"{game}_{variant}_seed*"))]
+      curves = [(run.env_steps, run.returns) for run in runs]
       for steps, returns in curves:
         axis.plot(steps / 1000, returns, color=color, alpha=0.35, linewidth=1)
       if curves:

@@ -1,6 +1,6 @@
 """Prints the answer and the tables of the measured speeds: `python -m experiments.peers.pages [--readme]`.
 
-With `--readme` they are also written into README.md here and into docs/peers.md.
+With `--readme` they are also written into README.md here, and the tables into docs/peers.md.
 """
 
 import argparse
@@ -183,7 +183,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
   if options.readme:
     write_text(README, with_answer(README.read_text("utf-8"), sentence))
     write_between_markers(README, "peers", text)
-    write_between_markers(PAGE, "peers", f"{sentence}\n\n{text}")
+    write_between_markers(PAGE, "peers", text)
   print(f"{sentence}\n\n{text}")
   return 0
 

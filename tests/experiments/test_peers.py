@@ -57,7 +57,7 @@ def test_the_figures_of_the_committed_results_are_in_the_pages():
   readme, page = pages.README.read_text("utf-8"), pages.PAGE.read_text("utf-8")
   begin, end = "<!-- peers: begin -->\n\n", "\n\n<!-- peers: end -->"
   assert f"\n\n**Answer.** {sentence}\n\n{begin}{text}{end}" in readme, "run experiments.peers.table --readme"
-  assert f"{begin}{sentence}\n\n{text}{end}" in page
+  assert f"{begin}{text}{end}" in page
 
 
 def test_a_new_answer_replaces_only_the_old_one():

@@ -13,7 +13,6 @@ from moozi.vis.frames import (
   PALETTE,
   draw_frame,
   draw_vector,
-  legend_of,
   plane_colors,
   render_frame,
   vector_text,
@@ -23,33 +22,6 @@ from moozi.vis.render_spec import render_spec_of
 
 def make_spec(frame_shape, frame_dtype):
   return EnvSpec(name="test:frames", frame_shape=frame_shape, frame_dtype=frame_dtype, num_env_actions=2)
-
-
-def test_first_plane_is_drawn():
-  frame = np.zeros((1, 3, 3), bool)
-  frame[0, 0, [1, 2]] = True
-  frame[0, 1, [0, 1, 2]] = True
-  picture = render_frame(frame, make_spec((1, 3, 3), "bool"))
-  assert picture.dtype == np.uint8
-  assert picture.tolist() == [[list(PALETTE[1]), list(PALETTE[0]), list(BACKGROUND)]]
-
-
-@pytest.mark.parametrize("scale", [1, 3, 8])
-def test_scale_is_cell_size(scale):
-  frame = np.zeros((2, 4, 2), bool)
-  frame[1, 2, 1] = True
-  picture = render_frame(frame, make_spec((2, 4, 2), "bool"), scale)
-  assert picture.shape == (2 * scale, 4 * scale, 3)
-  lit = np.argwhere(picture.any(axis=-1))
-  assert lit.min(axis=0).tolist() == [scale, 2 * scale]
-  assert lit.max(axis=0).tolist() == [2 * scale - 1, 3 * scale - 1]
-  assert picture[scale, 2 * scale].tolist() == list(PALETTE[1])
-
-
-def test_large_cells_have_grid():
-  picture = render_frame(np.ones((1, 2, 1), bool), make_spec((1, 2, 1), "bool"), 8)
-  assert (picture[0, 7] < picture[0, 6]).all()
-  assert (picture[7, 0] < picture[6, 0]).all()
 
 
 @pytest.mark.parametrize(
@@ -132,33 +104,6 @@ def play(name, actions, **kwargs):
   return env.env_spec, step.observation
 
 
-def near(picture, color, tolerance=12):
-  return (np.abs(picture.astype(int) - color).max(axis=-1) <= tolerance).astype(int)
-
-
-def test_discs_are_in_columns():
-  spec, seen = play("open_spiel:connect_four", [3, 3, 0])
-  picture = draw_frame(seen.frame, spec, 240, seen.to_play)
-  side = 240 // 7
-  assert picture.shape == (6 * side, 7 * side, 3)
-  red, yellow = render_spec_of(spec).board.colors
-  # Red is at the bottom of columns 3 and 0, and yellow is above red in column 3.
-  middles = picture[side // 2 :: side, side // 2 :: side]
-  assert np.argwhere(near(middles, red)).tolist() == [[5, 0], [5, 3]]
-  assert np.argwhere(near(middles, yellow)).tolist() == [[4, 3]]
-
-
-def test_marks_differ_by_shape():
-  spec, seen = play("open_spiel:tic_tac_toe", [0, 4])
-  picture = draw_frame(seen.frame, spec, 90)
-  orange, blue = render_spec_of(spec).board.colors
-  cross, ring = near(picture[:30, :30], orange, 40), near(picture[30:60, 30:60], blue, 40)
-  assert cross[15, 15] == 1
-  assert ring[15, 15] == 0
-  assert ring.sum() > 50
-  assert near(picture[60:], orange, 40).sum() == near(picture[60:], blue, 40).sum() == 0
-
-
 def test_board_orientation_is_fixed():
   spec = EnvSpec(
     name="pgx:tic_tac_toe", frame_shape=(3, 3, 2), frame_dtype="bool", num_env_actions=9, num_players=2
@@ -210,35 +155,6 @@ def test_pictures_of_facts_have_one_size(size):
     assert max(draw_vector(np.zeros(other.frame_shape, bool), other, size).shape) <= size
 
 
-def test_vector_bars():
-  spec = EnvSpec(
-    name="gymnasium:CartPole-v1", frame_shape=(1, 1, 4), frame_dtype="float32", num_env_actions=2
-  )
-  frame = np.array([[[1.0, -1.0, np.nan, np.inf]]], np.float32)
-  picture = draw_vector(frame, spec, 240)
-  line = picture.shape[0] // 4
-  lengths = [
-    [int(near(picture[i * line + line // 2], c, 0)[96:].sum()) for c in (PALETTE[3], PALETTE[1])]
-    for i in range(4)
-  ]
-  half, full = lengths[0][0], lengths[3][0]
-  assert lengths[0][1] == lengths[1][0] == 0
-  assert lengths[1][1] == pytest.approx(half, abs=1)
-  assert full == pytest.approx(2 * half, abs=3)
-  assert lengths[2] == [0, 0]
-  assert vector_text(frame[..., :], spec).startswith("position 1, speed -1, angle 0")
-
-
-def test_long_vectors_are_cells():
-  spec = EnvSpec(name="test:long", frame_shape=(1, 1, 100), frame_dtype="bool", num_env_actions=2)
-  frame = np.zeros((1, 1, 100), bool)
-  frame[0, 0, 37] = True
-  picture = draw_frame(frame, spec, 100)
-  assert picture.shape == (100, 100, 3)
-  assert np.argwhere(near(picture[5::10, 5::10], PALETTE[3], 0)).tolist() == [[3, 7]]
-  assert vector_text(frame, spec) == "set: 37"
-
-
 def test_sizes():
   spec, seen = play("minatar:breakout", [])
   np.testing.assert_array_equal(draw_frame(seen.frame, spec, 125), render_frame(seen.frame, spec, 12))
@@ -253,12 +169,3 @@ def test_frame_of_other_env_raises(name):
   spec = registry.env_spec(name)
   with pytest.raises(ValueError, match="frame: "):
     draw_frame(np.zeros((2, 2, 1), bool), spec, 100)
-
-
-def test_legend_has_each_color():
-  spec = registry.env_spec("minatar:seaquest")
-  legend = legend_of(spec, 240)
-  assert legend.shape[1] == 240
-  for color in plane_colors(10):
-    assert near(legend, color.astype(int), 0).sum() >= 100
-  assert legend_of(registry.env_spec("open_spiel:tic_tac_toe"), 240) is None

@@ -8,8 +8,7 @@ from PIL import Image
 
 from moozi.core.spec import EnvSpec
 from moozi.envs import registry
-from moozi.vis import gif
-from moozi.vis.frames import PALETTE, render_frame
+from moozi.vis.frames import PALETTE
 from moozi.vis.gif import LazyImages, episode_images, write_gif
 
 
@@ -100,24 +99,6 @@ def make_episode(spec, num_steps=3, **changes):
 SPEC = registry.env_spec("minatar:breakout")
 
 
-def test_episode_images_contain_frames():
-  env = registry.make("minatar:breakout", seed=0)
-  frames = np.stack([env.reset().observation.frame, env.step(1).observation.frame])
-  images = episode_images(**make_episode(SPEC, 2, frames=frames), spec=SPEC)
-  assert len(images) == 2
-  for image, frame in zip(images, frames, strict=True):
-    assert image.dtype == np.uint8
-    assert image.shape == images[0].shape
-    np.testing.assert_array_equal(image[10:250, 10:250], render_frame(frame, SPEC, 24))
-
-
-def test_own_pictures_replace_frames():
-  pictures = np.random.default_rng(0).integers(0, 256, (3, 80, 60, 3)).astype(np.uint8)
-  images = episode_images(**make_episode(SPEC), spec=SPEC, pictures=pictures)
-  for image, picture in zip(images, pictures, strict=True):
-    np.testing.assert_array_equal(image[10:250, 10:190], picture.repeat(3, axis=0).repeat(3, axis=1))
-
-
 @pytest.mark.parametrize(
   "pictures",
   [np.zeros((2, 8, 8, 3), np.uint8), np.zeros((3, 8, 8), np.uint8), np.zeros((3, 8, 8, 3))],
@@ -125,89 +106,6 @@ def test_own_pictures_replace_frames():
 def test_mismatched_pictures_raise(pictures):
   with pytest.raises(ValueError, match=r"pictures: .*must be uint8\[3, h, w, 3\]"):
     episode_images(**make_episode(SPEC), spec=SPEC, pictures=pictures)
-
-
-@pytest.mark.parametrize(
-  ("name", "values"),
-  [
-    ("actions", [1, 2, 1]),
-    ("rewards", [0.0, 1.0, 0.0]),
-    ("root_values", [0.0, 1.5, 0.0]),
-    ("action_probs", np.eye(4, dtype=np.float32)[[1, 2, 1]]),
-  ],
-)
-def test_all_figures_are_drawn(name, values):
-  plain = episode_images(**make_episode(SPEC, action_probs=np.eye(4)[[1, 1, 1]]), spec=SPEC)
-  given = {"action_probs": np.eye(4)[[1, 1, 1]]} | {name: np.asarray(values)}
-  changed = episode_images(**make_episode(SPEC, **given), spec=SPEC)
-  np.testing.assert_array_equal(plain[0], changed[0])
-  assert (plain[1] != changed[1]).any()
-
-
-def test_length_and_missing_value(monkeypatch):
-  shown = []
-
-  def panel(lines, *_):
-    shown.append(lines)
-    return np.zeros((100, 236, 3), np.uint8)
-
-  monkeypatch.setattr(gif, "_panel", panel)
-  list(episode_images(**make_episode(SPEC, root_values=np.array([0.0, 0.25, np.nan])), spec=SPEC, length=900))
-  assert [lines[0] for lines in shown] == ["step 0 of 900", "step 1 of 900", "step 2 of 900"]
-  assert [lines[2] for lines in shown] == ["value 0.000", "value 0.250", "value not searched"]
-  list(episode_images(**make_episode(SPEC), spec=SPEC))
-  assert shown[-1][0] == "step 2 of 2"
-
-
-def bar_length(image, row, num_lines=5):
-  """Returns the length of the bar in one row of the panel, in pixels."""
-  top = (image.shape[0] - (2 * 10 + 18 * (num_lines + 3))) // 2 + 10 + 18 * (num_lines + row) + 9
-  line = image[top, 260:]
-  return int(sum((line == color).all(axis=-1).sum() for color in (gif._BAR, gif._CHOSEN)))
-
-
-def test_bar_length_is_probability():
-  probs = np.array([[0.0, 0.25, 0.5, 1.0]], np.float32)
-  (image,) = episode_images(**make_episode(SPEC, 1, action_probs=probs), spec=SPEC)
-  lengths = [bar_length(image, row) for row in range(3)]
-  assert lengths[2] > 80
-  assert lengths[0] == pytest.approx(lengths[2] / 4, abs=2)
-  assert lengths[1] == pytest.approx(lengths[2] / 2, abs=2)
-
-
-def test_predicted_outcomes_are_below_the_policy(monkeypatch):
-  bars = []
-  monkeypatch.setattr(gif, "_panel", lambda lines, own: bars.append(own) or np.zeros((100, 236, 3), np.uint8))
-  outcomes = np.array([[0.0, 0.1, 0.7, 0.0, 0.0, 0.2, 0.0, 0.0]], np.float32)
-  list(episode_images(**make_episode(SPEC, 1, chance_probs=outcomes), spec=SPEC))
-  codes, probs, _ = zip(*bars[-1], strict=True)
-  assert codes == ("code 2", "code 5", "code 1", "code 0", "code 3", "code 4")
-  assert probs == pytest.approx((0.7, 0.2, 0.1, 0, 0, 0))
-
-
-def test_panel_text(monkeypatch):
-  """The panel shows no bar for the dummy action, no action at the end, and no rounding errors of float32."""
-  written = []
-  monkeypatch.setattr(gif, "write", lambda picture, text, *_: written.append(text))
-  rewards = np.array([0.0, -7e-15, 0.1], np.float32)
-  spoilt = make_episode(SPEC, actions=np.array([2, 1, 0]), rewards=rewards)
-  list(episode_images(**spoilt, spec=SPEC))
-  assert "action left" in written
-  assert "end" in written
-  assert not any("dummy" in text or "action end" in text for text in written)
-  assert written.count("noop") == 3
-  assert "reward +0   sum 0" in written
-  assert "reward +0.1   sum 0.1" in written
-
-
-def test_chosen_action_has_own_color():
-  probs = np.array([[0.0, 0.25, 0.5, 0.25]], np.float32)
-  (image,) = episode_images(**make_episode(SPEC, 1, actions=np.array([2]), action_probs=probs), spec=SPEC)
-  panel = image[:, 260:]
-  taken = int((panel == gif._CHOSEN).all(axis=-1).sum())
-  others = int((panel == gif._BAR).all(axis=-1).sum())
-  assert taken > 0
-  assert taken == pytest.approx(others, rel=0.1)
 
 
 def test_colors_are_constant_over_frames(tmp_path):

@@ -58,37 +58,10 @@ def test_small_states_are_unchanged():
   assert reduced_states(states, 6)[0].shape == (3, 3)
 
 
-def make_paths(num_steps=12, num_starts=3, unroll_steps=4):
-  random = np.random.default_rng(0)
-  encoded = np.cumsum(random.standard_normal((num_steps, 6)), axis=0).astype(np.float32)
-  starts = np.arange(num_starts) * 3
-  unrolled = encoded[starts][:, None] + random.standard_normal((num_starts, unroll_steps + 1, 6)) / 4
-  drift = np.abs(random.standard_normal((num_starts, unroll_steps + 1)))
-  unrolled[-1, 3:] = np.nan
-  drift[-1, 3:] = np.nan
-  return encoded, starts, unrolled.astype(np.float32), drift, 2 * drift
-
-
 def draw(path, *arrays, trained_steps=2):
   write_latent_picture(path, *arrays, "a title with $", trained_steps)
   with Image.open(path) as image:
     return np.asarray(image.convert("RGB")).astype(int)
-
-
-@pytest.mark.slow
-def test_both_panels(tmp_path):
-  encoded, starts, unrolled, drift, still_drift = make_paths()
-  path = tmp_path / "new" / "latent.png"
-  picture = draw(path, encoded, starts, unrolled, drift, still_drift)
-  np.testing.assert_array_equal(picture, draw(path, encoded, starts, unrolled, drift, still_drift))
-  moved = unrolled.copy()
-  moved[1, 2] += 1
-  middle = picture.shape[1] * 6 // 10
-  changed = draw(path, encoded, starts, moved, drift, still_drift) != picture
-  assert changed[:, :middle].any()
-  changed = draw(path, encoded, starts, unrolled, drift * 1.5, still_drift) != picture
-  assert changed[:, middle:].any()
-  assert not changed[:, : middle - 100].any()
 
 
 def test_single_step(tmp_path):

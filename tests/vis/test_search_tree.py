@@ -110,28 +110,6 @@ def texts(svg):
   return [element.text for element in ET.fromstring(svg).iter(f"{SVG}text")]
 
 
-def test_svg_content():
-  svg = draw()
-  shown = texts(svg)
-  assert shown[:2] == ["tiny:catch <&>", "6 nodes"]
-  assert "root  N 10" in shown
-  assert "V +0.5  net +0.125" in shown
-  assert "right  N 4  P 0.50" in shown
-  # Q is 1 + 0.5 · 0.25 = 1.125.
-  assert "Q +1.12  V +0.25  R +1" in shown
-  root = ET.fromstring(svg)
-  principal = [e for e in root.iter() if e.get("stroke") == search_tree._PRINCIPAL]
-  # The principal variation consists of two edges and three boxes.
-  assert [e.tag.removeprefix(SVG) for e in principal] == ["path", "path", "rect", "rect", "rect"]
-  widths = [float(e.get("stroke-width")) for e in root.iter(f"{SVG}path")]
-  assert widths == [3.0, 3.0, 1.5, 2.0, 1.5]
-
-
-def test_two_player_q():
-  shown = texts(draw(signed_discount=-0.5))
-  assert "Q +0.875  V +0.25  R +1" in shown
-
-
 def test_text_fits_box():
   tree = small_tree()
   tree.value[:], tree.reward[1:] = [-2.1e-5, -0.125, -123.4, -1e7, -1.851e-5, -0.0999], -2.24e-5
@@ -142,28 +120,6 @@ def test_text_fits_box():
   assert any(text.startswith("fire and") and "…  N 4  P 0.38" in text for text in shown)
   width = search_tree._BOX[0] - 2 * search_tree._INDENT
   assert max(text_width(text, search_tree._FONT_SIZE) for text in shown[1:]) <= width
-
-
-def test_left_out_nodes_are_counted():
-  shown = texts(draw(max_nodes=3))
-  assert "the 3 most visited of 6 nodes; 3 are left out" in shown
-  assert "+ 2 left out" in shown
-  assert "+ 1 left out" in shown
-
-
-def test_chance_nodes_have_round_ends():
-  tree = small_tree()
-  tree.is_chance[2] = True
-  svg = tree_svg(tree, NAMES, signed_discount=0.5)
-  shown = texts(svg)
-  # Node 2 is a chance node, whose value is the Q-value of its action; node 4 is an outcome of it.
-  assert "Q +0.75  net +0.125" in shown
-  assert f"code {tree.action[4]}  N 2  P 0.62" in shown
-  rounded = [e for e in ET.fromstring(svg).iter(f"{SVG}rect") if e.get("rx") == "20"]
-  assert len(rounded) == 1
-  assert tree_legend(tree, 0.5)[1].startswith("round ends")
-  assert len(tree_legend(small_tree(), 0.5)) == 1
-  assert tree.edge_names(NAMES)[0] == "root"
 
 
 def test_legend_explains_every_letter_of_a_node():

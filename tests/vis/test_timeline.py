@@ -1,10 +1,6 @@
 """Tests of the timeline picture, in which the height of a color is the share of its span kind."""
 
-import io
-
 import numpy as np
-import pytest
-from PIL import Image
 
 from moozi.core.actor_report import Span, Stretch
 from moozi.vis import timeline as module
@@ -30,31 +26,6 @@ def test_column_shares():
   np.testing.assert_allclose(shares["update"], [0.5, 0.25, *[0] * 8], atol=1e-6)
 
 
-def pixels(timeline, title="first"):
-  with Image.open(io.BytesIO(timeline_png(timeline, title))) as image:
-    return np.asarray(image.convert("RGB"))
-
-
-def rgb(color):
-  return tuple(bytes.fromhex(color[1:]))
-
-
-def test_colors_fill_their_shares():
-  # One update fills the first 5 s; many samples fill half of the next 2.5 s. Of the rest, nothing is known.
-  calls = [("sample", t, t + 0.005) for t in np.arange(5, 7.5, 0.01)]
-  picture = pixels({"parameter_server": [stretch(0, 7.5, ("update", 0, 5), *calls), stretch(10, 10.01)]})
-
-  def area(color):
-    # The lowest 45 rows, the legend, are excluded.
-    return int((picture[:-45] == rgb(color)).all(axis=-1).sum())
-
-  update, sample, idle = (area(c) for c in (module._COLORS["update"], module._COLORS["sample"], module._IDLE))
-  assert update > 5000
-  assert sample == pytest.approx(update / 4, rel=0.1)
-  assert idle == pytest.approx(sample, rel=0.1)
-  assert picture.shape[1] == 1400
-
-
 def test_other_kinds_have_colors():
   track = [stretch(0, 9, *((f"own {i}", i, i + 1) for i in range(5)), ("update", 5, 6))]
   colors = module._colors({"a": track})
@@ -62,14 +33,6 @@ def test_other_kinds_have_colors():
   assert set(list(colors.values())[1:]) == set(module._OTHER_COLORS)
 
 
-@pytest.mark.slow
-def test_many_actors_and_odd_names():
-  names = [f"a kind with a long name $\\frac$ {i}" for i in range(12)]
-  track = [stretch(0, 12, *((name, i, i + 1) for i, name in enumerate(names)))]
-  picture = pixels({f"worker $x^ {i}": track for i in range(20)}, "t$_{" * 500)
-  assert picture.shape[0] > 800
-  assert picture.shape[1] == 1400
-
-
 def test_single_moment():
-  assert pixels({"a": [stretch(1.8e9, 1.8e9 + 1e-6, ("update", 1.8e9, 1.8e9 + 1e-6))]}).shape[1] == 1400
+  moment = stretch(1.8e9, 1.8e9 + 1e-6, ("update", 1.8e9, 1.8e9 + 1e-6))
+  assert timeline_png({"a": [moment]}, "first").startswith(b"\x89PNG")

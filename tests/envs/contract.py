@@ -5,11 +5,13 @@
 """
 
 import itertools
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 from dm_env import TimeStep
 
+from moozi.core.pytree import map_fields
 from moozi.core.records import BatchedTimeStep
 from moozi.core.spec import DUMMY_ACTION
 from moozi.envs.environment import Environment, VectorEnvironment
@@ -164,7 +166,9 @@ class EnvironmentContract:
         env.seed(bad)
 
   def test_vector_contract(self):
-    check_vector(SyncVectorEnvironment([self.make() for _ in range(3)]), self.num_steps, self.has_lives)
+    check_vector(
+      lambda: SyncVectorEnvironment([self.make() for _ in range(3)]), self.num_steps, self.has_lives
+    )
 
   def test_close(self, env):
     env.reset()
@@ -224,12 +228,25 @@ def random_agent_actions(step: BatchedTimeStep, random: np.random.Generator) -> 
   return np.where(step.legal_actions_mask, noise, -1.0).argmax(axis=1).astype(np.int32)
 
 
-def check_vector(env: VectorEnvironment, num_steps: int, has_lives: bool = False) -> list[BatchedTimeStep]:
-  """Plays a vectorized environment at random and checks every step; returns the steps."""
-  random = np.random.default_rng(0)
-  steps = [env.reset()]
+def check_vector(
+  make: Callable[[], VectorEnvironment], num_steps: int, has_lives: bool = False
+) -> list[BatchedTimeStep]:
+  """Plays a vectorized environment at random and checks every step; returns the steps.
+
+  The environments of two calls of `make` must play alike.
+  """
+  env, random = make(), np.random.default_rng(0)
+  steps = [env.step(np.zeros(env.num_envs, np.int32))]  # before a reset, a step resets
+  _check_wrong_actions(env, make())
+  steps.append(env.reset())
+  assert steps[-1].is_first.all()
+  copies = []
   for _ in range(num_steps):
+    copies.append(map_fields(np.copy, steps[-1]))
     steps.append(env.step(random_agent_actions(steps[-1], random)))
+  for step, copy in zip(steps[1:], copies, strict=False):
+    map_fields(np.testing.assert_array_equal, step, copy)
+  del steps[0]
   for step in steps:
     _check_step(step, env)
   assert steps[0].is_first.all()
@@ -242,8 +259,21 @@ def check_vector(env: VectorEnvironment, num_steps: int, has_lives: bool = False
     assert (after.last_reward[is_continued] == 0).all()
     num_continued += int(is_continued.sum())
   assert (num_continued > 0) == has_lives
-  assert env.reset().is_first.all()
+  env.close()
   return steps
+
+
+def _check_wrong_actions(env: VectorEnvironment, other: VectorEnvironment) -> None:
+  """Checks that a wrong action of one environment moves none; `env` was reset, and `other` is like it."""
+  step = other.reset()
+  legal = step.legal_actions_mask.argmax(axis=1).astype(np.int32)
+  last = env.num_envs - 1
+  for bad in (0, -1, env.spec.num_actions, 10_000):
+    actions = np.where(np.arange(env.num_envs) == last, bad, legal)
+    with pytest.raises(ValueError, match=rf"actions\[{last}\]={bad}: .*must be one of \["):
+      env.step(actions)
+  np.testing.assert_array_equal(env.step(legal).frame, other.step(legal).frame)
+  other.close()
 
 
 def _check_step(step: BatchedTimeStep, env: VectorEnvironment) -> None:

@@ -1,6 +1,7 @@
 """Toy environments for tests."""
 
 import importlib.metadata
+import importlib.util
 
 import numpy as np
 import pytest
@@ -100,9 +101,9 @@ def make_nim(max_episode_steps: int | None = None) -> GameEnvironment:
   return GameEnvironment(Nim(), NIM_SPEC, max_episode_steps)
 
 
-def import_gymnax():
-  """Returns the module gymnax; skips the tests if it is missing or older than 1.0."""
-  gymnax = pytest.importorskip("gymnax")
-  if importlib.metadata.version("gymnax").startswith("0."):
+def need(package: str) -> None:
+  """Skips the tests if a package is missing, or is gymnax older than 1.0. Importing it would take seconds."""
+  if importlib.util.find_spec(package) is None:
+    pytest.skip(f"{package} is missing", allow_module_level=True)
+  if package == "gymnax" and importlib.metadata.version(package).startswith("0."):
     pytest.skip("gymnax is older than 1.0", allow_module_level=True)
-  return gymnax

@@ -16,7 +16,7 @@ from moozi.envs.suites import gymnax as gymnax_suite
 from moozi.envs.suites import pgx as pgx_suite
 from moozi.envs.vector import make_vector
 from tests.envs.contract import random_agent_actions
-from tests.envs.environments import import_gymnax
+from tests.envs.environments import need
 from tests.envs.suites.minatar_states import (
   GAMES,
   GYMNAX_NAMES,
@@ -27,9 +27,9 @@ from tests.envs.suites.minatar_states import (
   settle_spawns,
 )
 
-pytest.importorskip("minatar")
-pytest.importorskip("pgx")
-import_gymnax()
+need("minatar")
+need("pgx")
+need("gymnax")
 
 pytestmark = pytest.mark.slow
 

@@ -10,12 +10,12 @@ import pytest
 from moozi.core.pytree import replace
 from moozi.envs import registry
 from moozi.envs.jax.rules import env_key
-from tests.envs.environments import import_gymnax
+from tests.envs.environments import need
 from tests.envs.suites.minatar_states import GYMNAX_NAMES, PGX_NAMES, Fork, make_rules
 
-pytest.importorskip("minatar")
-pytest.importorskip("pgx")
-import_gymnax()
+need("minatar")
+need("pgx")
+need("gymnax")
 
 pytestmark = pytest.mark.slow
 

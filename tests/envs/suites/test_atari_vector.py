@@ -53,7 +53,7 @@ SLOW = pytest.mark.slow
   ("game", "num_steps", "num_ends", "kwargs"),
   [
     pytest.param("Breakout", 230, 8, {}, marks=SLOW),
-    ("Breakout", 100, 2, {"max_episode_steps": 45, "colour": True, "minimal_actions": False}),
+    ("Breakout", 60, 2, {"max_episode_steps": 45, "colour": True, "minimal_actions": False}),
     pytest.param("Breakout", 230, 8, {"reseed": False}, marks=SLOW),
     pytest.param("Breakout", 100, 2, {"max_episode_steps": 45, "reseed": False}, marks=SLOW),
     pytest.param("Assault", 50, 2, {"max_episode_steps": 45, "clip_rewards": True}, marks=SLOW),
@@ -120,13 +120,7 @@ def test_num_noops():
 
 
 def test_vector_contract():
-  vector = make("Breakout", [0, 1, 2], reseed=False)
-  steps = check_vector(vector, 200, has_lives=True)
-  copies = [step.frame.copy() for step in steps]
-  vector.step(random_agent_actions(vector.reset(), np.random.default_rng(1)))
-  for step, copy in zip(steps, copies, strict=True):
-    np.testing.assert_array_equal(step.frame, copy)
-  vector.close()
+  check_vector(lambda: make("Breakout", [0, 1, 2], reseed=False), 100, has_lives=True)
 
 
 @pytest.mark.slow
@@ -137,18 +131,6 @@ def test_ale_is_made_at_the_first_reset():
   assert vector.step(np.zeros(2, np.int32)).is_first.all()
   assert vector.render(0) is None
   vector.close()
-  vector.close()
-
-
-def test_wrong_action_moves_no_env():
-  vector, other = make("Pong", [0, 1], **FIXED), make_loop("Pong", [0, 1], **FIXED)
-  vector.reset()
-  other.reset()
-  for bad in (0, -1, 7, 10_000):
-    with pytest.raises(ValueError, match=rf"actions\[1\]={bad}: .*must be one of \[1, 2, 3, 4, 5, 6\]"):
-      vector.step(np.array([1, bad]))
-  actions = np.array([3, 4])
-  np.testing.assert_array_equal(vector.step(actions).frame, other.step(actions).frame)
   vector.close()
 
 

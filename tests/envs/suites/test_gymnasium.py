@@ -10,7 +10,7 @@ from moozi.core.errors import EnvValueError, UserError
 from moozi.envs import registry
 from moozi.envs.suites import gymnasium as gymnasium_suite
 from tests.envs import hostile
-from tests.envs.contract import EnvironmentContract, IllegalActionsContract, play
+from tests.envs.contract import EnvironmentContract, play
 
 gymnasium = pytest.importorskip("gymnasium")
 from gymnasium import spaces  # noqa: E402
@@ -22,31 +22,6 @@ def wrap(env, name="gymnasium:Walk-v0", seed=0):
   wrapped = gymnasium_suite.wrap(name, env)
   wrapped.seed(seed)
   return wrapped
-
-
-class TestCartPole(EnvironmentContract):
-  def make(self):
-    return registry.make("gymnasium:CartPole-v1", seed=0)
-
-
-@pytest.mark.slow
-class TestFrozenLake(EnvironmentContract):
-  def make(self):
-    return registry.make("gymnasium:FrozenLake-v1", seed=0)
-
-
-@pytest.mark.slow
-class TestTaxi(IllegalActionsContract):
-  num_steps = 250
-
-  def make(self):
-    return registry.make("gymnasium:Taxi-v4", seed=0)
-
-
-@pytest.mark.slow
-class TestBlackjack(EnvironmentContract):
-  def make(self):
-    return registry.make("gymnasium:Blackjack-v1", seed=0)
 
 
 @pytest.mark.slow

@@ -117,6 +117,6 @@ def test_kuhn_poker_frame_shows_the_player_to_move(kuhn_poker):
 
 @pytest.mark.slow
 def test_kuhn_poker_frame_agrees_with_to_play(kuhn_poker):
-  steps = check_vector(JaxVectorEnvironment(kuhn_poker, [0, 1, 2]), 60)
+  steps = check_vector(lambda: JaxVectorEnvironment(kuhn_poker, [0, 1, 2]), 60)
   for step in steps:
     np.testing.assert_array_equal(step.frame[:, 0, 0, -1], step.to_play == 1)

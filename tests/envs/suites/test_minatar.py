@@ -9,41 +9,10 @@ import pytest
 from moozi.core.errors import UserError
 from moozi.envs import registry
 from moozi.envs.suites import minatar
-from tests.envs.contract import EnvironmentContract, play
+from tests.envs.contract import play
 
 GAMES = sorted(minatar.GAMES)
 FULL = ("noop", "left", "up", "right", "down", "fire")
-
-
-@pytest.mark.slow
-class TestAsterix(EnvironmentContract):
-  def make(self):
-    return registry.make("minatar:asterix", seed=0)
-
-
-class TestBreakout(EnvironmentContract):
-  def make(self):
-    return registry.make("minatar:breakout", seed=0, sticky_action_prob=0.0, max_episode_steps=1000)
-
-
-@pytest.mark.slow
-class TestFreeway(EnvironmentContract):
-  def make(self):
-    return registry.make("minatar:freeway", seed=0)
-
-
-@pytest.mark.slow
-class TestSeaquest(EnvironmentContract):
-  def make(self):
-    return registry.make("minatar:seaquest", seed=0, minimal_actions=False)
-
-
-@pytest.mark.slow
-class TestSpaceInvaders(EnvironmentContract):
-  num_steps = 60
-
-  def make(self):
-    return registry.make("minatar:space_invaders", seed=0, difficulty_ramping=False)
 
 
 @pytest.mark.parametrize(

@@ -14,67 +14,11 @@ from moozi.envs.suites.open_spiel.environment import OpenSpielOptions, rules_of
 from moozi.envs.suites.open_spiel.rules import Rules, sample_chance
 from moozi.envs.wrappers import RandomStarts, StepCap
 from tests.envs.contract import (
-  EnvironmentContract,
-  IllegalActionsContract,
-  TwoPlayersContract,
   play,
   random_legal,
 )
 
 pyspiel = pytest.importorskip("pyspiel")
-
-
-class Board(TwoPlayersContract, IllegalActionsContract):
-  num_steps = 40
-
-
-class TestTicTacToe(Board):
-  def make(self):
-    return registry.make("open_spiel:tic_tac_toe", seed=0)
-
-
-@pytest.mark.slow
-class TestConnectFour(Board):
-  num_steps = 600  # enough for random play to fill a column
-
-  def make(self):
-    return registry.make("open_spiel:connect_four", seed=0)
-
-
-@pytest.mark.slow
-class TestKuhnPoker(TwoPlayersContract):
-  num_steps = 40
-
-  def make(self):
-    return registry.make("open_spiel:kuhn_poker", seed=0)
-
-
-@pytest.mark.slow
-class TestLiarsDice(Board):
-  def make(self):
-    return registry.make("open_spiel:liars_dice", seed=0)
-
-
-@pytest.mark.slow
-class TestCatch(EnvironmentContract):
-  num_steps = 40
-
-  def make(self):
-    return registry.make("open_spiel:catch", seed=0)
-
-
-@pytest.mark.slow
-class Test2048(IllegalActionsContract):
-  num_steps = 40
-
-  def make(self):
-    return registry.make("open_spiel:2048", seed=0, max_episode_steps=30)
-
-
-@pytest.mark.slow
-class TestSmallGo(Board):
-  def make(self):
-    return registry.make("open_spiel:go(board_size=5)", seed=0, max_episode_steps=25)
 
 
 @pytest.mark.parametrize(
@@ -179,31 +123,6 @@ def test_losing_move_costs_its_mover():
   assert step.discount == 0.0
 
 
-@pytest.mark.parametrize(
-  ("actions", "reward_of"),
-  [
-    # Kuhn poker: 0 passes, 1 bets. The keys say whether the last mover's card is the higher one.
-    ((0, 0), {True: 1.0, False: -1.0}),
-    ((1, 0), {True: -1.0, False: -1.0}),
-    ((1, 1), {True: 2.0, False: -2.0}),
-    ((0, 1, 0), {True: -1.0, False: -1.0}),
-    ((0, 1, 1), {True: 2.0, False: -2.0}),
-  ],
-)
-def test_kuhn_poker_rewards_the_mover(actions, reward_of):
-  env = registry.make("open_spiel:kuhn_poker", seed=0)
-  for seed in range(12):
-    env.seed(seed)
-    env.reset()
-    cards = env._game._state.history()
-    for action in actions[:-1]:
-      assert env.step(action).reward == 0.0
-    step = env.step(actions[-1])
-    mover = (len(actions) - 1) % 2
-    assert step.discount == 0.0
-    assert step.reward == reward_of[cards[mover] > cards[1 - mover]]
-
-
 # --- chance and hidden cards --------------------------------------------------------------------------
 
 
@@ -289,18 +208,6 @@ def test_is_binary(value):
   assert rules._is_binary()
   rules._tensor[5:9] = value
   assert not rules._is_binary()
-
-
-@pytest.mark.parametrize("game", ["tic_tac_toe", "kuhn_poker"])
-def test_observer_equals_the_states_tensor(game):
-  fast, slow = Rules(game), Rules(game)
-  slow._use_observer(None)
-  state, random = fast.game.new_initial_state(), np.random.default_rng(0)
-  sample_chance(state, random)
-  while not state.is_terminal():
-    player = state.current_player()
-    np.testing.assert_array_equal(fast.frame(state, player), slow.frame(state, player))
-    state.apply_action(state.legal_actions()[0])
 
 
 # --- legality -----------------------------------------------------------------------------------------
@@ -455,16 +362,6 @@ def test_mcts_follows_from_its_seed():
 
   assert line(3) == line(3)
   assert len({tuple(line(seed)) for seed in range(6)}) > 1
-
-
-@pytest.mark.slow
-def test_more_simulations_play_better():
-  env = registry.make("open_spiel:connect_four", seed=0)
-  total = 0.0
-  for seed in range(10):
-    strong, weak = env.make_bot("mcts", 200, seed), env.make_bot("mcts", 2, seed)
-    total += play_bots(env, [strong, weak]) - play_bots(env, [weak, strong])
-  assert total >= 14
 
 
 @pytest.mark.parametrize(

@@ -12,48 +12,9 @@ from moozi.core.errors import EnvError, UserError
 from moozi.envs import registry
 from moozi.envs.suites.open_spiel.environment import OpenSpielOptions, rules_of
 from moozi.envs.suites.open_spiel.seats import SeatGame
-from tests.envs.contract import EnvironmentContract, IllegalActionsContract, play, random_legal
+from tests.envs.contract import play, random_legal
 
 pytest.importorskip("pyspiel")
-
-
-class TestKuhnPoker(EnvironmentContract):
-  num_steps = 40
-
-  def make(self):
-    return registry.make("open_spiel:kuhn_poker", seed=0, seat="random")
-
-
-class TestTicTacToeAgainstMcts(IllegalActionsContract):
-  num_steps = 30
-
-  def make(self):
-    return registry.make("open_spiel:tic_tac_toe", seed=0, seat=1, others=["random", "mcts:3"])
-
-
-@pytest.mark.slow
-class TestLeducPoker(IllegalActionsContract):
-  def make(self):
-    return registry.make("open_spiel:leduc_poker", seed=0, seat="random")
-
-
-@pytest.mark.slow
-class TestUno(IllegalActionsContract):
-  def make(self):
-    return registry.make("open_spiel:uno(players=4,hand=3)", seed=0, seat="random")
-
-
-@pytest.mark.slow
-class TestStratego(IllegalActionsContract):
-  def make(self):
-    return registry.make("open_spiel:stratego", seed=0, seat="random")
-
-
-class TestSimplest(EnvironmentContract):
-  num_steps = 30
-
-  def make(self):
-    return registry.make("open_spiel:simplest", seed=0, seat="random")
 
 
 # --- rewards and ends
@@ -196,17 +157,6 @@ def test_seed_gives_the_same_deals_in_every_seat():
       deals[-1].append(env._game._state.history()[:2])
       env.seed(len(deals[-1]))
   assert deals[0] == deals[1] == deals[2]
-
-
-def test_hidden_cards_are_not_shown():
-  """In Kuhn poker, the first frame of seat 0 depends only on its own card, one of three."""
-  env, frames = registry.make("open_spiel:kuhn_poker", seed=0, seat=0), collections.defaultdict(set)
-  for seed in range(60):
-    env.seed(seed)
-    step = env.reset()
-    frames[env._game._state.history()[0]].add(step.observation.frame.tobytes())
-  assert len(frames) == 3
-  assert all(len(seen) == 1 for seen in frames.values())
 
 
 # --- the other players

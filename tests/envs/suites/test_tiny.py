@@ -6,28 +6,7 @@ import pytest
 
 from moozi.envs import registry
 from moozi.envs.suites import tiny
-from tests.envs.contract import EnvironmentContract, play
-
-
-class TestCatch(EnvironmentContract):
-  def make(self):
-    return registry.make("tiny:catch", seed=0)
-
-
-class TestCorridor(EnvironmentContract):
-  def make(self):
-    return registry.make("tiny:corridor", seed=0)
-
-
-class TestCoin(EnvironmentContract):
-  def make(self):
-    return registry.make("tiny:coin", seed=0)
-
-
-@pytest.mark.slow
-class TestLongCorridor(EnvironmentContract):
-  def make(self):
-    return registry.make("tiny:corridor", seed=0, length=60, max_episode_steps=20)
+from tests.envs.contract import play
 
 
 def episode_return(env, policy):

@@ -12,37 +12,10 @@ from moozi.envs import registry
 from moozi.envs.environment import GameEnvironment
 from moozi.envs.suites import user
 from moozi.envs.vector import make_vector
-from tests.envs.contract import EnvironmentContract, assert_same, play
+from tests.envs.contract import assert_same, play
 from tests.envs.suites import user_fakes
 
 FAKES = "tests.envs.suites.user_fakes"
-
-
-class TestDmEnv(EnvironmentContract):
-  def make(self):
-    return registry.make(f"{FAKES}:make_counter", seed=0)
-
-
-@pytest.mark.slow
-class TestMadePerSeed(EnvironmentContract):
-  def make(self):
-    return registry.make(f"{FAKES}:make_seeded", seed=0, length=7)
-
-
-@pytest.mark.slow
-class TestGymnasium(EnvironmentContract):
-  @pytest.fixture(autouse=True)
-  def _needs_gymnasium(self):
-    pytest.importorskip("gymnasium")
-
-  def make(self):
-    return registry.make(f"{FAKES}:make_walk", seed=0)
-
-
-@pytest.mark.slow
-class TestMooziEnvironment(EnvironmentContract):
-  def make(self):
-    return registry.make(f"{FAKES}:make_catch", seed=0)
 
 
 @pytest.mark.parametrize("function", ["make_counter", "make_seeded", "make_walk", "make_catch", "Counter"])

@@ -31,7 +31,7 @@ from hypothesis import HealthCheck, settings
 
 from tests import typechecker
 
-# In these packages, tests check the annotated shapes and dtypes of every function's arguments.
+# In these packages, tests check the annotated shapes and dtypes of arguments.
 TYPECHECKED = (
   "moozi.acting",
   "moozi.agent",
@@ -76,6 +76,20 @@ def pytest_collection_finish():
   gc.collect()
   gc.freeze()
   gc.set_threshold(10_000)
+
+
+def pytest_runtest_setup():
+  typechecker.begin_test()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _shared_programs():
+  """Compiles each network, search and update once; see `tests.shared_programs`."""
+  from tests.shared_programs import share
+
+  with pytest.MonkeyPatch.context() as patch:
+    share(patch)
+    yield
 
 
 @pytest.fixture

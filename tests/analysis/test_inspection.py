@@ -1,7 +1,5 @@
 """Tests that inspected episodes equal the evaluation's and contain the search's decisions."""
 
-import dataclasses
-
 import jax
 import numpy as np
 import pytest
@@ -30,23 +28,6 @@ class Played:
 
   def inspect(self, index, **kwargs):
     return inspect_episode(self.config, self.spec, self.variables, index=index, **kwargs)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def share_compiled_agents():
-  """Compiles each agent once for all tests of this module."""
-  make_agent, compiled = inspection.make_searching_agent, {}
-
-  def make_shared(config, spec, planner):
-    key = f"{config.algorithm} {config.network} {config.targets} {spec} {planner}"
-    if key not in compiled:
-      agent = make_agent(config, spec, planner)
-      compiled[key] = dataclasses.replace(agent, act=jax.jit(agent.act))
-    return compiled[key]
-
-  with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(inspection, "make_searching_agent", make_shared)
-    yield
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 In both cases its last checkpoint can be loaded, and without the fault the run can be resumed to its end.
 """
 
-import functools
 import itertools
 import logging
 import math
@@ -19,14 +18,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from moozi.acting import collector
 from moozi.acting.reanalyzer import Reanalyzer
 from moozi.agent import searches
-from moozi.agent.agent import keyed
 from moozi.core import plugins
 from moozi.core.config import Config
 from moozi.core.errors import one_line
-from moozi.evaluation import evaluator
 from moozi.io.checkpoints import expected_of, list_checkpoints, load_checkpoint
 from moozi.io.metrics import read_metrics
 from moozi.io.run_directory import RunDirectory
@@ -177,7 +173,7 @@ KINDS = {
 
 @pytest.fixture(scope="module", autouse=True)
 def shared():
-  """Runs of the same networks share compiled functions."""
+  """Runs of the same networks share also the searches of reanalyze, and the checks of plug-ins."""
   patch = pytest.MonkeyPatch()
 
   def by_text(function: Callable[..., Any], key: Callable[..., Any]) -> Callable[..., Any]:
@@ -194,17 +190,7 @@ def shared():
   def own(config: Config, spec: Any, *others: Any) -> Any:
     return (spec, *others, *(getattr(config, part) for part in PARTS))
 
-  patch.setattr(build, "build_agent", by_text(build.build_agent, own))
-  same = functools.cache(keyed)  # JAX compiles the same function once
-  for module in (collector, evaluator):
-    patch.setattr(module, "keyed", same)
-  patch.setattr(build, "build_model", by_text(build.build_model, own))
-  patch.setattr(build, "make_update_many", by_text(build.make_update_many, lambda model, *rest: own(*rest)))
   patch.setattr(checks, "dry_run", by_text(checks.dry_run, own))
-  # The optimizer's state and the parameters are donated to the update, so each run has copies.
-  initial = by_text(lambda *given: jax.device_get(make_state(*given)), own)
-  make_state = build.initial_training_state
-  patch.setattr(build, "initial_training_state", lambda *given: jax.tree.map(jnp.array, initial(*given)))
   make_reanalyzer = build.build_reanalyzer
   first = by_text(make_reanalyzer, lambda config, spec, *_: own(config, spec))
 

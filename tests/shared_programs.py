@@ -1,0 +1,96 @@
+"""Lets runs of the same networks share compiled functions, which take most of the time of a short run.
+
+JAX compiles a function once for each function object, and each run makes its own. Here, the functions that
+build them return the same object for equal settings.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from moozi.core import plugins
+from moozi.core.config import Config
+from moozi.core.spec import EnvSpec
+
+# The sections that compiled functions and initial parameters depend on; planners are arguments of their own.
+_SECTIONS = {
+  "algorithm",
+  "env",
+  "network",
+  "chance",
+  "scalar_transform",
+  "targets",
+  "learner",
+  "ppo",
+  "q_learning",
+}
+
+
+def _key(argument: Any) -> Any:
+  """Returns what tells arguments apart: functions by identity, settings and specifications by value."""
+  if isinstance(argument, Config):
+    return argument.decay_steps, repr(argument.model_dump(include=_SECTIONS))
+  return tuple(argument) if isinstance(argument, list) else argument
+
+
+def _made_once(function: Callable[..., Any], is_kept: Callable[[Any], bool] = lambda made: True) -> Any:
+  """Returns a function that calls `function` once for equal arguments, if the result may be kept."""
+  made: dict[Any, Any] = {}
+
+  @functools.wraps(function)
+  def cached(*arguments: Any) -> Any:
+    own = (plugins.NETWORKS, plugins.SEARCHES, plugins.LOSSES)
+    registered = (item for registry in own for item in registry.registered.items())
+    key = (*map(_key, arguments), *registered)
+    if key in made:
+      return made[key]
+    out = function(*arguments)
+    if is_kept(out):
+      made[key] = out
+    return out
+
+  return cached
+
+
+def _has_values(tree: Any) -> bool:
+  return not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(tree))
+
+
+def _copied(function: Callable[..., Any]) -> Callable[..., Any]:
+  """As `_made_once` for arrays; each caller has its own copies, because an update donates them."""
+  cached = _made_once(lambda config, spec, seed: function(config, spec), _has_values)
+
+  @functools.wraps(function)
+  def copied(config: Config, spec: EnvSpec) -> Any:
+    return jax.tree.map(jnp.array, cached(config, spec, config.seed))
+
+  return copied
+
+
+def share(patch: pytest.MonkeyPatch) -> None:
+  """Replaces the functions that build models, agents and updates."""
+  from moozi.acting import collector, reanalyzer, rollout
+  from moozi.agent import agent
+  from moozi.analysis import inspection
+  from moozi.baselines.ppo import run as ppo
+  from moozi.baselines.q_learning import run as q_learning
+  from moozi.evaluation import evaluator
+  from moozi.run import build
+
+  for module, names in (
+    (build, ("build_model", "build_rules", "build_agent", "make_update_many")),
+    (ppo, ("network_of", "build_agent", "make_round")),
+    (q_learning, ("make_q_function", "build_agent", "without_values", "make_update_many")),
+  ):
+    for name in names:
+      patch.setattr(module, name, _made_once(getattr(module, name)))
+    patch.setattr(module, "initial_training_state", _copied(module.initial_training_state))
+  keyed = _made_once(collector.keyed)
+  for module in (agent, collector, reanalyzer, rollout, inspection, evaluator):
+    patch.setattr(module, "keyed", keyed)
+  patch.setattr(inspection, "make_searching_agent", _made_once(inspection.make_searching_agent))
+  patch.setattr(rollout, "make_segment", _made_once(rollout.make_segment))

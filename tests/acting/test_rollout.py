@@ -18,24 +18,21 @@ from moozi.run.events import Acted, Evaluated, Finished, Updated
 from moozi.run.session import RunInputs
 from tests.acting.parameters import collector_in, random_parameters
 from tests.compilations import num_compilations
-from tests.envs.environments import import_gymnax
+from tests.envs.environments import need
 from tests.envs.jax.toys import make_nim, make_walk
 from tests.tiny_run import TINY
 
 FIELDS = tuple(TrajectorySample.__dataclass_fields__)
-# These options cover terminations, truncations, histories that cross an episode end, and convolutions.
 MLP = (*TINY, "targets.history_length=3", "planners.train.num_simulations=2")
 CONFIG = (*MLP, "network.kind=conv_latent", "network.channels=4")
 ENV_SEEDS = [5, 6, 7, 8]
 CONFIGS = Path(__file__).parents[2] / "config"
 
 
-def import_library(name):
+def need_library(name):
   library = name.partition(":")[0]
-  if library == "gymnax":
-    import_gymnax()
-  elif library == "pgx":
-    pytest.importorskip("pgx")
+  if library in ("gymnax", "pgx"):
+    need(library)
 
 
 def collect_both(config, env, num_segments, seeds=tuple(ENV_SEEDS)):
@@ -73,7 +70,8 @@ def assert_same(left, right):
 
 @pytest.fixture(scope="module")
 def walk():
-  config = load_config(None, list(CONFIG))
+  """Covers terminations, truncations, and histories that cross an episode end."""
+  config = load_config(None, list(MLP))
   return config, collect_both(config, make_walk(max_episode_steps=4, length=6), 10)
 
 
@@ -92,7 +90,7 @@ RESNET = ("kind=resnet", "norm=batch", "channels=4", "num_representation_blocks=
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-  ("network", "num_lanes"), [(("kind=mlp",), 4), (("kind=conv_latent", "channels=16"), 64), (RESNET, 64)]
+  ("network", "num_lanes"), [(("channels=4",), 4), (("channels=16",), 64), (RESNET, 64)]
 )
 def test_scan_equals_step_with_other_networks(network, num_lanes):
   config = load_config(None, [*CONFIG, *(f"network.{key}" for key in network)])
@@ -131,7 +129,7 @@ def test_scan_equals_step_for_two_players_and_a_schedule():
 )
 def test_scan_equals_step_in_libraries(name):
   name, *options = name.split()
-  import_library(name)
+  need_library(name)
   out = []
   for rollout in ("step", "scan"):
     config = load_config(None, [*TINY, f"env.name={name}", f"workers.rollout={rollout}", *options])
@@ -249,7 +247,7 @@ def test_actions_of_a_segment_are_checked(action):
   ],
 )
 def test_config_chooses_the_collector(name, rollout, kind):
-  import_library(name)
+  need_library(name)
   config = load_config(None, [*TINY, f"env.name={name}", f"workers.rollout={rollout}"])
   assert isinstance(build.build_collector(config, build.env_spec(config), worker=0), kind)
 
@@ -288,7 +286,7 @@ SMALL = (
 def test_a_run_in_one_process(config):
   """Trains a small version of a configuration from config/."""
   config = load_config(CONFIGS / config, list(SMALL))
-  import_library(config.env.name)
+  need_library(config.env.name)
   events = list(local.run(RunInputs(config, build.env_spec(config))))
   acted = [e for e in events if isinstance(e, Acted)]
   assert len(acted) == 5
@@ -303,7 +301,7 @@ def test_a_run_in_one_process(config):
 @pytest.mark.parametrize("path", sorted(CONFIGS.glob("gymnax/*.yaml")) + sorted(CONFIGS.glob("pgx/*.yaml")))
 def test_committed_configs_fit_their_environments(path):
   config = load_config(path, [])
-  import_library(config.env.name)
+  need_library(config.env.name)
   assert build.env_spec(config).name == config.env.name
 
 

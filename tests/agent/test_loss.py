@@ -24,8 +24,7 @@ MODEL = linear_model(A)
 COEFS = {"value_coef": 0.25, "reward_coef": 0.7, "consistency_coef": 2.0, "l2_coef": 1e-2}
 CONFIGS = {
   "default": LearnerConfig(**COEFS),
-  "thesis_rewards": LearnerConfig(**COEFS, scale_reward_loss=False),
-  "target_encoder": LearnerConfig(**COEFS, consistency_from_target=True),
+  "target_encoder": LearnerConfig(**COEFS, consistency_from_target=True, scale_reward_loss=False),
   "no_consistency": LearnerConfig(**(COEFS | {"consistency_coef": 0.0})),
 }
 LOSSES = {name: fast_jit(make_loss(MODEL, config, TARGETS, "bool")) for name, config in CONFIGS.items()}
@@ -146,8 +145,10 @@ def slow_loss(config, params, target_params, target):
   return sum(coefs[k] * terms[k] for k in terms), terms, errors
 
 
-@pytest.mark.parametrize("name", list(CONFIGS))
-@settings(max_examples=25)
+@pytest.mark.parametrize(
+  "name", ["default", "target_encoder", pytest.param("no_consistency", marks=pytest.mark.slow)]
+)
+@settings(max_examples=12)
 @given(seed=st.integers(0, 10_000), which=st.permutations([0, 1, 2]))
 def test_terms_equal_oracle(name, seed, which):
   target = random_target(np.random.default_rng(seed), B, K, L, FRAME, A)
@@ -271,7 +272,8 @@ def test_masked_targets_have_no_gradient():
   returns[:, 2:] -= 2
   b = replace(a, rewards=rewards, n_step_returns=returns, action_probs=np.roll(a.action_probs, 1, -1))
   b = replace(b, action_probs=np.where(mask[..., None] > 0, a.action_probs, b.action_probs))
-  grads = [gradient("default", l2_coef=0.0)(PARAMS[0], PARAMS[1], STATE, t)[0][0] for t in (a, b)]
+  compiled = gradient("default", l2_coef=0.0, dynamics_gradient_scale=0.5)
+  grads = [compiled(PARAMS[0], PARAMS[1], STATE, t)[0][0] for t in (a, b)]
   jax.tree_util.tree_map(np.testing.assert_array_equal, *grads)
 
 
@@ -294,7 +296,7 @@ def only_step(k):
 @pytest.mark.parametrize("scale", [0.5, pytest.param(0.25, marks=pytest.mark.slow)])
 def test_gradient_is_scaled_at_each_dynamics_call(scale):
   """A loss at unroll step k has its gradient for the representation multiplied by scale^k."""
-  grads = {s: gradient("no_consistency", l2_coef=0.0, dynamics_gradient_scale=s) for s in (1.0, scale)}
+  grads = {s: gradient("default", l2_coef=0.0, dynamics_gradient_scale=s) for s in (1.0, scale)}
   for k in range(K + 1):
     (plain, _), _ = grads[1.0](PARAMS[0], PARAMS[0], STATE, only_step(k))
     (scaled, _), _ = grads[scale](PARAMS[0], PARAMS[0], STATE, only_step(k))
@@ -308,9 +310,9 @@ def test_dynamics_parameters_gradient_by_hand():
   """For one unit, x_k = w^k x_0, so a loss l at k = 2 has dl/dw = l'(x_2)(x_1 + s w x_0); s is the scale."""
   width, w, s = 3, 0.8, 0.5
   params = dict(PARAMS[0], x=w * jnp.eye(width), a=jnp.zeros((A, width)))
-  config = CONFIGS["no_consistency"]
+  config = CONFIGS["default"]
   target = only_step(2)
-  compiled = gradient("no_consistency", l2_coef=0.0, dynamics_gradient_scale=s)
+  compiled = gradient("default", l2_coef=0.0, dynamics_gradient_scale=s)
   got = compiled(params, params, STATE, target)[0][0]["x"]
   want = np.zeros((width, width))
   for b in range(B):
@@ -339,7 +341,8 @@ def consistency_gradients(name, params, target_params):
     unroll_mask=np.zeros((B, K + 1), np.float32),
     consistency_mask=np.ones(B, np.float32),
   )
-  return gradient(name, l2_coef=0.0)(params, target_params, STATE, target)[0]
+  compiled = gradient(name, l2_coef=0.0, dynamics_gradient_scale=0.5)
+  return compiled(params, target_params, STATE, target)[0]
 
 
 def test_consistency_target_has_no_gradient():

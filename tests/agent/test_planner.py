@@ -79,7 +79,7 @@ def test_illegal_actions_have_probability_zero(config):
   for seed in range(5):
     tables = random_tables(np.random.default_rng(seed), N, A)
     tables["logits"][:, 0] += 20  # the network prefers an illegal action
-    output = run(config, tables, ROOTS, LEGAL, seed)
+    output = run(config, tables, ROOTS, LEGAL, seed, num_players=2)
     probs, prior = np.asarray(output.action_probs), np.asarray(output.prior_probs)
     assert np.all(probs[~LEGAL] == 0)
     assert np.all(prior[~LEGAL] == 0)
@@ -125,19 +125,26 @@ def two_ply_game():
   return tables
 
 
+TWO_PLY = [[False, True, True, False]] * 4
+
+
 @pytest.mark.parametrize(
   "config",
   [pytest.param(PUCT, marks=pytest.mark.slow, id="puct"), pytest.param(GUMBEL.noise_free(), id="gumbel")],
 )
-def test_two_ply_game_needs_sign_flip(config):
-  legal = [[False, True, True, False]] * 4
-  right = run(config, two_ply_game(), [0] * 4, legal, temperature=0.0, num_players=2)
+def test_two_ply_game(config):
+  right = run(config, two_ply_game(), [0] * 4, TWO_PLY, temperature=0.0, num_players=2)
   assert int(right.action[0]) == 2
   assert right.action_probs[0, 2] > right.action_probs[0, 1]
   assert right.q_values[0, 1] < -0.1
   assert right.q_values[0, 2] > -0.1
-  wrong = run(config, two_ply_game(), [0] * 4, legal, temperature=0.0, num_players=1)
-  assert int(wrong.action[0]) == 1  # without a sign change, the opponent's win counts as the agent's
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("config", [PUCT, GUMBEL.noise_free()], ids=["puct", "gumbel"])
+def test_without_a_sign_change_the_opponents_win_counts_as_the_agents(config):
+  wrong = run(config, two_ply_game(), [0] * 4, TWO_PLY, temperature=0.0, num_players=1)
+  assert int(wrong.action[0]) == 1
 
 
 def tables_of_equal_values(noise=1e-4):
@@ -192,7 +199,8 @@ def test_a_certain_prior_is_forgotten_unless_the_search_confirms_it(temperature)
   log_odds = 6.0
   for _ in range(12):
     tables["logits"][:] = [log_odds, 0.0, 0.0, 0.0]
-    probs = np.asarray(run(config, tables, [0] * 4, np.ones((4, A), bool)).action_probs[0])
+    output = run(config, tables, [0] * 4, np.ones((4, A), bool), num_players=2)
+    probs = np.asarray(output.action_probs[0])
     log_odds = float(np.log(probs[0] / probs[1]))
   assert log_odds == pytest.approx(6.0 / temperature**12, abs=1e-3)
 
@@ -202,7 +210,7 @@ def test_gumbel_ignores_dirichlet_noise():
     PlannerConfig(algorithm="gumbel", dirichlet_fraction=0.25)
   tables = random_tables(np.random.default_rng(0), N, A)
   unchecked = GUMBEL.model_copy(update={"dirichlet_fraction": 0.9})
-  a, b = run(GUMBEL, tables, ROOTS, LEGAL), run(unchecked, tables, ROOTS, LEGAL)
+  a, b = (run(config, tables, ROOTS, LEGAL, num_players=2) for config in (GUMBEL, unchecked))
   np.testing.assert_array_equal(a.action_probs, b.action_probs)
 
 
@@ -215,11 +223,11 @@ def test_gumbel_ignores_dirichlet_noise():
 )
 def test_noise_free_search_ignores_key(config):
   tables = random_tables(np.random.default_rng(3), N, A)
-  first = run(config, tables, ROOTS, LEGAL, seed=0, temperature=0.0)
+  first = run(config, tables, ROOTS, LEGAL, seed=0, temperature=0.0, num_players=2)
   visits = np.asarray(first.tree.children_visits[:, 0])
   np.testing.assert_array_equal(visits[np.arange(4), np.asarray(first.action)], visits.max(-1))
   for seed in range(1, 6):
-    other = run(config, tables, ROOTS, LEGAL, seed=seed, temperature=0.0)
+    other = run(config, tables, ROOTS, LEGAL, seed=seed, temperature=0.0, num_players=2)
     np.testing.assert_array_equal(first.action, other.action)
     np.testing.assert_array_equal(first.action_probs, other.action_probs)
 
@@ -246,9 +254,9 @@ def test_random_actions_change_only_the_action():
 def test_temperature_changes_only_the_action():
   tables = random_tables(np.random.default_rng(3), N, A)
   tables["logits"] *= 0.2
-  expected = run(PUCT, tables, ROOTS, LEGAL).action_probs
+  expected = run(PUCT, tables, ROOTS, LEGAL, num_players=2).action_probs
   for temperature in (0.0, 1.0, 3.0):
-    outputs = [run(PUCT, tables, ROOTS, LEGAL, seed=s, temperature=temperature) for s in range(12)]
+    outputs = [run(PUCT, tables, ROOTS, LEGAL, s, temperature, num_players=2) for s in range(12)]
     for output in outputs:
       np.testing.assert_array_equal(output.action_probs, expected)
     assert (len({int(output.action[0]) for output in outputs}) == 1) == (temperature == 0.0)
@@ -257,7 +265,7 @@ def test_temperature_changes_only_the_action():
 def test_a_high_temperature_draws_no_illegal_action():
   tables = random_tables(np.random.default_rng(3), N, A)
   for seed in range(12):
-    action = np.asarray(run(PUCT, tables, ROOTS, LEGAL, seed, temperature=1000.0).action)
+    action = np.asarray(run(PUCT, tables, ROOTS, LEGAL, seed, 1000.0, num_players=2).action)
     assert LEGAL[np.arange(4), action].all()
 
 
@@ -279,27 +287,36 @@ def test_noise_changes_target_and_temperature_only_action():
 
 
 @pytest.mark.parametrize(
-  "config",
-  [pytest.param(PUCT, id="puct"), pytest.param(GUMBEL.noise_free(3), marks=pytest.mark.slow, id="gumbel")],
+  ("config", "root_value"),
+  [
+    pytest.param(PUCT, "mean", id="puct-mean"),
+    pytest.param(GUMBEL.noise_free(), "improved", id="gumbel-improved"),
+    pytest.param(PUCT, "improved", marks=pytest.mark.slow, id="puct-improved"),
+    pytest.param(GUMBEL.noise_free(3), "mean", marks=pytest.mark.slow, id="gumbel-mean"),
+  ],
 )
-def test_root_value_by_hand(config):
+def test_root_value_by_hand(config, root_value):
+  config = config.model_copy(update={"root_value": root_value})
   tables = random_tables(np.random.default_rng(4), N, A)
-  mean = run(config.model_copy(update={"root_value": "mean"}), tables, ROOTS, LEGAL)
-  improved = run(config.model_copy(update={"root_value": "improved"}), tables, ROOTS, LEGAL)
+  output = run(config, tables, ROOTS, LEGAL, num_players=2)
   for b in range(4):
-    tree = jax.tree_util.tree_map(lambda x, b=b: np.asarray(x)[b], mean.tree)
-    visits, prior = tree.children_visits[0], np.asarray(mean.prior_probs[b])
+    tree = jax.tree_util.tree_map(lambda x, b=b: np.asarray(x)[b], output.tree)
+    visits, prior = tree.children_visits[0], np.asarray(output.prior_probs[b])
     q = tree.children_rewards[0] + tree.children_discounts[0] * tree.children_values[0]
     seen = visits > 0
-    mixed = (mean.prior_value[b] + visits.sum() * (prior * q)[seen].sum() / prior[seen].sum()) / (
+    mixed = (output.prior_value[b] + visits.sum() * (prior * q)[seen].sum() / prior[seen].sum()) / (
       1 + visits.sum()
     )
     completed = np.where(seen, q, mixed)
-    np.testing.assert_allclose(mean.q_values[b], completed, atol=1e-4)
-    assert improved.root_value[b] == pytest.approx(float((mean.action_probs[b] * completed).sum()), abs=1e-4)
-    total = mean.prior_value[b] + (visits * q).sum()
-    assert mean.root_value[b] == pytest.approx(float(total / (1 + visits.sum())), abs=2e-3)
-    assert mean.prior_value[b] == pytest.approx(float(tables["value"][ROOTS[b]]), abs=1e-4)
+    np.testing.assert_allclose(output.q_values[b], completed, atol=1e-4)
+    total = output.prior_value[b] + (visits * q).sum()
+    means = {
+      "improved": (float((output.action_probs[b] * completed).sum()), 1e-4),
+      "mean": (float(total / (1 + visits.sum())), 2e-3),
+    }
+    want, tolerance = means[root_value]
+    assert output.root_value[b] == pytest.approx(want, abs=tolerance)
+    assert output.prior_value[b] == pytest.approx(float(tables["value"][ROOTS[b]]), abs=1e-4)
 
 
 def test_tree_is_optional():
@@ -308,4 +325,4 @@ def test_tree_is_optional():
   args = (tables, {}, jax.random.PRNGKey(0), history, LEGAL, 1.0)
   out = jax.eval_shape(lambda *a: plan(table_model(A), PUCT, GAMMA, 1, *a), *args)
   assert out.tree is None
-  assert run(PUCT, tables, ROOTS, LEGAL).tree.node_visits.shape == (4, 13)
+  assert run(PUCT, tables, ROOTS, LEGAL, num_players=2).tree.node_visits.shape == (4, 13)

@@ -18,7 +18,7 @@ from tests.acting.parameters import random_parameters
 from tests.baselines.ppo.conftest import TINY as TINY_PPO
 from tests.baselines.q_learning.conftest import TABLE
 from tests.baselines.q_learning.conftest import TINY as TINY_Q
-from tests.envs.environments import import_gymnax
+from tests.envs.environments import need
 
 PPO, Q_NETWORK, Q_TABLE = TINY_PPO, TINY_Q, (*TINY_Q, TABLE)
 EACH = pytest.mark.parametrize("settings", [PPO, Q_NETWORK, Q_TABLE], ids=["ppo", "network", "table"])
@@ -28,7 +28,7 @@ EACH = pytest.mark.parametrize("settings", [PPO, Q_NETWORK, Q_TABLE], ids=["ppo"
 @EACH
 def test_scan_equals_step(settings):
   """The segments, the extras that the learner reads, and the step after them."""
-  import_gymnax()
+  need("gymnax")
   found = []
   for rollout in ("step", "scan"):
     options = ("env.name=gymnax:Catch-bsuite", f"workers.rollout={rollout}", "workers.num_workers=1")

@@ -17,8 +17,8 @@ def _kill_started():
 def finished(tmp_path_factory) -> tuple[Path, str]:
   """Returns the folder and the output of a short run, during which a training worker was killed."""
   folder = tmp_path_factory.mktemp("runs")
-  options = ("evaluation.period_env_steps=500", "logging.period_s=0.3", "timeline.seconds=1e6")
-  process, run = start(folder, *options, "max_env_steps=1600"), folder / "one"
+  options = ("evaluation.period_env_steps=400", "logging.period_s=0.3", "timeline.seconds=1e6")
+  process, run = start(folder, *options, "max_env_steps=800"), folder / "one"
   wait_for_updates(process, run)
   kill(process, "TrainingWorker")
   wait_for(process, lambda: faults(run, "training_worker") == 1, "fault")

@@ -59,8 +59,8 @@ def jitted(model: Model) -> Model:
 @pytest.mark.parametrize(
   ("kind", "norm"),
   [
-    ("conv_latent", "layer"),
-    pytest.param("mlp", "batch", marks=pytest.mark.slow),
+    ("mlp", "batch"),
+    pytest.param("conv_latent", "layer", marks=pytest.mark.slow),
     pytest.param("resnet", "batch", marks=pytest.mark.slow),
     pytest.param("mlp", "layer", marks=pytest.mark.slow),
     pytest.param("mlp", "none", marks=pytest.mark.slow),
@@ -300,7 +300,7 @@ def test_conv_policy_reads_the_place_of_each_action(places, num_env_actions):
   np.testing.assert_array_equal(got[:, [0, spec.num_places + 1]], 0)
 
 
-@pytest.mark.parametrize("kind", ["resnet", "mlp"])
+@pytest.mark.parametrize("kind", ["mlp", pytest.param("resnet", marks=pytest.mark.slow)])
 def test_batch_norm_state_changes_in_training_only(kind):
   model, params, net_state, history = build(kind, "batch")
   assert jax.tree_util.tree_leaves(net_state)

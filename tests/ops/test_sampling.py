@@ -26,7 +26,7 @@ class TestSumTree:
     mass = np.asarray([0.0, 0.99, 1.0, 2.99, 3.0, 6.99, 7.0, 7.99])
     assert tree.find(mass).tolist() == [0, 0, 2, 2, 3, 3, 4, 4]
 
-  @settings(max_examples=80)
+  @settings(max_examples=40)
   @given(
     size=st.integers(1, 40),
     updates=st.lists(st.tuples(st.integers(0, 39), st.integers(0, 6)), min_size=1, max_size=60),
@@ -91,7 +91,7 @@ class TestOrder:
     priority = np.float32([0.5, 2.0, 0.0, 1.0])
     assert order_by_priority(slot, priority).tolist() == [3, 1, 7, 9]
 
-  @settings(max_examples=80)
+  @settings(max_examples=40)
   @given(
     priority=st.lists(st.floats(0, 2.0**100, width=32), min_size=1, max_size=50, unique=True),
     salt=st.integers(0, 2**32 - 1),

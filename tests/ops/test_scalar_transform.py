@@ -16,7 +16,7 @@ def slow_transform(x: float, epsilon: float) -> float:
   return math.copysign(math.sqrt(abs(x) + 1) - 1, x) + epsilon * x
 
 
-@settings(max_examples=200)
+@settings(max_examples=60)
 @given(x=FINITE, epsilon=st.sampled_from([1e-3, 1e-2, 1e-5]))
 def test_transform_equals_textbook_formula(x, epsilon):
   got = transform(np.float32(x)[None], epsilon)[0]
@@ -63,7 +63,7 @@ def test_to_probs_table(xp, z, expected):
   np.testing.assert_allclose(phi.to_probs(xp.asarray(x))[0], expected, atol=1e-6)
 
 
-@settings(max_examples=100)
+@settings(max_examples=40)
 @given(x=st.lists(st.floats(-800, 800, width=32), min_size=1, max_size=5))
 def test_to_scalar_inverts_to_probs(x):
   phi = ScalarTransform()

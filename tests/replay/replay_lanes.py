@@ -1,5 +1,8 @@
 """Random lanes for tests of replay, as `Step`s for the oracles and as segments for the buffer."""
 
+import dataclasses
+from typing import Any
+
 import numpy as np
 
 from moozi.core.config import ReplayConfig, TargetsConfig
@@ -11,6 +14,22 @@ from moozi.replay.sampling import ProportionalSampler, RankSampler
 from tests.ops.oracles import Step, oracle_history, oracle_target, random_lane
 
 SAMPLINGS = ("uniform", "proportional", "rank")
+
+
+class Disk:
+  """Stands in for a run directory: keeps the newest version of each block."""
+
+  def __init__(self) -> None:
+    self.blocks: dict[int, Any] = {}
+    self.known: Any = None
+    self.written: list[list[int]] = []
+
+  def save(self, replay: Replay) -> Any:
+    taken = replay.snapshot(self.known)
+    self.written.append(sorted(taken.blocks))
+    self.blocks |= taken.blocks
+    self.known = taken.generations
+    return dataclasses.replace(taken, blocks=dict(self.blocks))
 
 
 def make_spec(frame_dtype: str = "bool", num_players: int = 1) -> EnvSpec:

@@ -68,7 +68,7 @@ def expected_probabilities(sampling, delta, exponent, epsilon):
 
 
 class TestInsertion:
-  @settings(max_examples=30)
+  @settings(max_examples=12)
   @given(seed=st.integers(0, 2**32 - 1), num_players=st.sampled_from([1, 2]), length=st.integers(1, 17))
   def test_delta_is_search_value_minus_return(self, seed, num_players, length):
     spec = make_spec(num_players=num_players)

@@ -1,11 +1,10 @@
 """Tests of snapshots: they copy only changed blocks, and restoring is exact to the bit."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 
 from tests.replay.replay_lanes import (
+  Disk,
   assert_valid,
   make_buffer,
   make_spec,
@@ -13,20 +12,6 @@ from tests.replay.replay_lanes import (
   segment_of,
   stored_range,
 )
-
-
-class Disk:
-  """Stands in for a run directory: keeps the newest version of each block."""
-
-  def __init__(self):
-    self.blocks, self.known, self.written = {}, None, []
-
-  def save(self, buffer):
-    taken = buffer.snapshot(self.known)
-    self.written.append(sorted(taken.blocks))
-    self.blocks |= taken.blocks
-    self.known = taken.generations
-    return dataclasses.replace(taken, blocks=dict(self.blocks))
 
 
 def test_only_changed_blocks_are_copied():

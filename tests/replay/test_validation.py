@@ -129,7 +129,7 @@ def joined_lane(steps, lost_from, lost_to):
   return [steps[t] for t in kept], kept
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(
   seed=st.integers(0, 2**32 - 1),
   refused=st.integers(0, 6),

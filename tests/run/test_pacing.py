@@ -143,7 +143,7 @@ def test_a_resume_without_reanalyze_drops_the_missing_positions():
   assert resumed.is_complete
 
 
-@settings(max_examples=12)
+@settings(max_examples=6)
 @given(
   share=st.sampled_from([0.01, 0.2, 0.5, 0.8, 0.95, 0.99]),
   positions=st.integers(1, 300),

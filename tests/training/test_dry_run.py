@@ -117,8 +117,16 @@ def with_search(config, name):
   [
     (lambda out: out.action, "returns .* with NoneType as action; must be an mctx.PolicyOutput"),
     (lambda out: out.replace(action=out.action_weights), r"with float32\[3, 4\] as action; .*integer\[3\]"),
-    (lambda out: out.replace(action_weights=out.action), r"int32\[3\] as action_weights; .*floating\[3, 4\]"),
-    (lambda out: out.replace(search_tree=None), "its search_tree is NoneType; must be an mctx.Tree"),
+    pytest.param(
+      lambda out: out.replace(action_weights=out.action),
+      r"int32\[3\] as action_weights; .*floating\[3, 4\]",
+      marks=pytest.mark.slow,
+    ),
+    pytest.param(
+      lambda out: out.replace(search_tree=None),
+      "its search_tree is NoneType; must be an mctx.Tree",
+      marks=pytest.mark.slow,
+    ),
     (lambda out: out.replace(action=out.action * 0), r"chooses action 0, .* must be one of \[1, 2, 3\]"),
     pytest.param(
       lambda out: out.replace(action_weights=out.action_weights * 2),

@@ -97,12 +97,27 @@ def evaluated(env_steps, is_final=False, pictures=None):
 
 
 @pytest.fixture
-def recorded(tmp_path):
-  """Records a few events, with a tick after each; returns the run directory and the display."""
-  made = load_config(None, [f"run.dir={tmp_path}", "run.name=one", "logging.period_s=1e-9"])
-  run = RunDirectory.create(made)
-  config, display = run.load_config(), Display()
-  recorder = Recorder(config, SPEC, run, display, start=0.0)
+def begin(tmp_path):
+  """Returns a function that creates a run with a tick after each event: (run, recorder, display)."""
+
+  def begin(*overrides, spec=SPEC, name="one", start=0.0, resumed=None):
+    places = [f"run.dir={tmp_path}", f"run.name={name}"]
+    config = load_config(None, [*places, "logging.tensorboard=false", "logging.period_s=1e-9", *overrides])
+    run, display = RunDirectory.create(config), Display()
+    return run, Recorder(run.load_config(), spec, run, display, start, resumed), display
+
+  return begin
+
+
+def resumed_with(kept):
+  """Returns what a resumed run's recorder continues from."""
+  return Resumed(state=None, recorder=kept, store=None)
+
+
+@pytest.fixture
+def recorded(begin):
+  """Records a few events; returns the run directory, the display and the recorder."""
+  run, recorder, display = begin("logging.tensorboard=true")
   state = RunState(training={"w": np.arange(3, dtype=np.float32)})
   events = [
     Started(env_steps=0, learner_steps=0, message="test"),
@@ -169,12 +184,10 @@ def test_pictures_and_display(recorded):
   assert display.is_closed
 
 
-def test_gif_of_the_environments_pictures(tmp_path):
+def test_gif_of_the_environments_pictures(begin):
   sizes = []
   for name, pictures in (("frames", None), ("pictures", np.zeros((4, 200, 50, 3), np.uint8))):
-    config = load_config(None, [f"run.dir={tmp_path}", f"run.name={name}", "logging.tensorboard=false"])
-    run = RunDirectory.create(config)
-    recorder = Recorder(config, SPEC, run, Display(), start=0.0)
+    run, recorder, _ = begin(name=name)
     recorder.observe(evaluated(100, pictures=pictures))
     recorder.close()
     with Image.open(next(run.gifs_path.iterdir())) as gif:
@@ -184,10 +197,8 @@ def test_gif_of_the_environments_pictures(tmp_path):
   assert sizes == [(sizes[1][0] + 190, 4), (sizes[1][0], 4)]
 
 
-def test_gif_of_tiles(tmp_path):
-  config = load_config(None, [f"run.dir={tmp_path}", "run.name=one"])
-  run = RunDirectory.create(config)
-  recorder = Recorder(config, SPEC, run, Display(), start=0.0)
+def test_gif_of_tiles(begin):
+  run, recorder, _ = begin("logging.tensorboard=true")
   event = evaluated(100)
   tiles = tuple(
     EpisodeFrames(np.zeros((n, 3, 3, 1), bool), np.zeros(n), np.zeros(n, np.int32), None) for n in (2, 5)
@@ -201,9 +212,7 @@ def test_gif_of_tiles(tmp_path):
   assert b"test/tiles" in next(run.path.glob("events.out.*")).read_bytes()
 
 
-def test_gifs_do_not_block(tmp_path, monkeypatch):
-  config = load_config(None, [f"run.dir={tmp_path}", "run.name=one", "logging.period_s=1e-9"])
-  run = RunDirectory.create(config)
+def test_gifs_do_not_block(begin, monkeypatch):
   may_draw = threading.Event()
 
   def draw(*args):
@@ -211,7 +220,7 @@ def test_gifs_do_not_block(tmp_path, monkeypatch):
     return write_episode(*args)
 
   monkeypatch.setattr(gif_writer, "write_episode", draw)
-  recorder = Recorder(config, SPEC, run, Display(), start=0.0)
+  run, recorder, _ = begin("logging.tensorboard=true")
   recorder.observe(evaluated(100))
   recorder.observe(acted(200))
   assert not list(run.gifs_path.iterdir())
@@ -222,12 +231,9 @@ def test_gifs_do_not_block(tmp_path, monkeypatch):
   assert b"test/episode" in next(run.path.glob("events.out.*")).read_bytes()
 
 
-def test_curves_are_complete_at_a_checkpoint(tmp_path):
+def test_curves_are_complete_at_a_checkpoint(begin):
   """All counts before a checkpoint must be in a tick, because a resumed run starts its ticks after it."""
-  overrides = [f"run.dir={tmp_path}", "run.name=one", "logging.tensorboard=false", "logging.period_s=1e9"]
-  config = load_config(None, overrides)
-  run = RunDirectory.create(config)
-  recorder = Recorder(config, SPEC, run, Display(), start=time.monotonic())
+  run, recorder, _ = begin("logging.period_s=1e9", start=time.monotonic())
   recorder.observe(acted(100, [4.0]))
   counters = {"env_steps": 100, "learner_steps": 0}
   state = RunState(training={"w": np.zeros(1, np.float32)}, progress={"wall_s": 0.0})
@@ -244,12 +250,9 @@ def test_curves_are_complete_at_a_checkpoint(tmp_path):
 
 
 @pytest.mark.parametrize("best_bound", [None, 0.5])
-def test_state_that_arrives_late_sets_no_curve_back(tmp_path, best_bound):
+def test_state_that_arrives_late_sets_no_curve_back(begin, best_bound):
   """A state is made at a step, and arrives when the learner has answered, which may be compiling."""
-  overrides = [f"run.dir={tmp_path}", "run.name=one", "logging.tensorboard=false", "logging.period_s=1e-9"]
-  config = load_config(None, overrides)
-  run = RunDirectory.create(config)
-  recorder = Recorder(config, SPEC, run, Display(), start=time.monotonic())
+  run, recorder, _ = begin(start=time.monotonic())
   recorder.observe(acted(200))
   state = RunState(training={"w": np.zeros(1, np.float32)}, progress={"wall_s": 0.0})
   recorder.observe(
@@ -260,10 +263,8 @@ def test_state_that_arrives_late_sets_no_curve_back(tmp_path, best_bound):
   assert [line["env_steps"] for line in read_metrics(run.metrics_path)] == [200, 300]
 
 
-def test_summary_without_evaluation(tmp_path):
-  config = load_config(None, [f"run.dir={tmp_path}", "run.name=one", "logging.tensorboard=false"])
-  run = RunDirectory.create(config)
-  recorder = Recorder(config, SPEC, run, Display(), start=0.0)
+def test_summary_without_evaluation(begin):
+  run, recorder, _ = begin()
   recorder.observe(Finished(env_steps=0, learner_steps=0, reason="stopped", sample_reuse=0.0))
   recorder.close()
   summary = json.loads(run.summary_path.read_text())
@@ -271,16 +272,13 @@ def test_summary_without_evaluation(tmp_path):
   assert summary["test_episodes"] == 0
 
 
-def test_summary_of_a_resumed_run_has_the_evaluation_before(tmp_path):
+def test_summary_of_a_resumed_run_has_the_evaluation_before(begin):
   """A run that is stopped, resumed, and stopped before an evaluation keeps its last figures."""
-  config = load_config(None, [f"run.dir={tmp_path}", "run.name=one", "logging.tensorboard=false"])
-  run = RunDirectory.create(config)
-  recorder = Recorder(config, SPEC, run, Display(), start=0.0)
+  run, recorder, _ = begin()
   recorder.observe(evaluated(64))
   state = recorder._get_state(StateReady(env_steps=64, learner_steps=1, state=None))
   recorder.close()
-  resumed = Resumed(state=None, recorder=state, store=None)
-  recorder = Recorder(config, SPEC, run, Display(), start=0.0, resumed=resumed)
+  recorder = Recorder(run.load_config(), SPEC, run, Display(), 0.0, resumed_with(state))
   recorder.observe(Finished(env_steps=70, learner_steps=1, reason="stopped", sample_reuse=0.0))
   recorder.close()
   found = [
@@ -290,14 +288,13 @@ def test_summary_of_a_resumed_run_has_the_evaluation_before(tmp_path):
 
 
 @pytest.mark.parametrize("num_steps", [100, 200])
-def test_end_of_a_run_has_two_ticks_and_no_rate_of_zero(tmp_path, num_steps):
+def test_end_of_a_run_has_two_ticks_and_no_rate_of_zero(begin, num_steps):
   """The updates after the last step, and the final evaluation, make no environment steps."""
-  overrides = ["logging.tensorboard=false", "logging.period_s=1e-9", f"max_env_steps={num_steps}"]
-  config = load_config(None, [f"run.dir={tmp_path}", "run.name=one", *overrides])
-  run, now = RunDirectory.create(config), {"env_steps": 100, "learner_steps": 8}
+  run, recorder, _ = begin(f"max_env_steps={num_steps}", start=time.monotonic() - 10)
+  now = {"env_steps": 100, "learner_steps": 8}
   report = {"testing_worker": ActorReport(elapsed_s=1.0, busy_s=0.5, memory_mib=1.0)}
   state = RunState(training={"w": np.zeros(1, np.float32)}, progress={"wall_s": 0.0})
-  with contextlib.closing(Recorder(config, SPEC, run, Display(), start=time.monotonic() - 10)) as recorder:
+  with contextlib.closing(recorder):
     recorder.observe(acted(100, [4.0]))
     recorder.observe(Updated(**now, metrics={"loss/total": 1.0}, num_samples=32, sample_reuse=4.0))
     recorder.observe(StateReady(**now, state=state, is_final=True))
@@ -315,14 +312,12 @@ def test_end_of_a_run_has_two_ticks_and_no_rate_of_zero(tmp_path, num_steps):
   assert lines[1]["system/updates_per_s"] > 0
 
 
-def test_rates_of_a_run_that_starts_from_a_checkpoint(tmp_path):
+def test_rates_of_a_run_that_starts_from_a_checkpoint(begin):
   """Such a run keeps the checkpoint's learner step, and begins at environment step 0."""
-  made = load_config(None, [f"run.dir={tmp_path}", "run.name=one", "logging.period_s=1e-9"])
-  run, display = RunDirectory.create(made), Display()
   state = RunState(training=types.SimpleNamespace(learner_step=np.int32(10**9)))
   resumed = Resumed(state=state, recorder=None, store=None)
-  start = time.monotonic() - 10
-  with contextlib.closing(Recorder(run.load_config(), SPEC, run, display, start, resumed)) as recorder:
+  run, recorder, display = begin(start=time.monotonic() - 10, resumed=resumed)
+  with contextlib.closing(recorder):
     recorder.observe(dataclasses.replace(acted(60), learner_steps=10**9))
     recorder.observe(
       Updated(env_steps=100, learner_steps=10**9 + 8, metrics={}, num_samples=400, sample_reuse=4.0)
@@ -331,11 +326,8 @@ def test_rates_of_a_run_that_starts_from_a_checkpoint(tmp_path):
   assert any("filling replay: 60 of" in note for note in display.notes)
 
 
-def test_faults_are_summed_and_logged(tmp_path, caplog):
-  overrides = [f"run.dir={tmp_path}", "run.name=one", "logging.tensorboard=false", "logging.period_s=1e-9"]
-  config = load_config(None, overrides)
-  run, display = RunDirectory.create(config), Display()
-  recorder = Recorder(config, SPEC, run, display, start=0.0)
+def test_faults_are_summed_and_logged(begin, caplog):
+  run, recorder, display = begin()
   counters = {"env_steps": 1, "learner_steps": 2}
 
   def updated(count, loss):
@@ -366,13 +358,10 @@ def test_faults_are_summed_and_logged(tmp_path, caplog):
   assert "worker 3 sent rubbish" in caplog.text
 
 
-def test_trajectories_are_on_disk_before_the_checkpoint(tmp_path, monkeypatch):
+def test_trajectories_are_on_disk_before_the_checkpoint(begin, monkeypatch):
   spec = make_spec()
   segment = segment_of(random_lanes(0, 3, 5, spec), 0, 5, spec)
-  overrides = [f"run.dir={tmp_path}", "run.name=one", "logging.tensorboard=false", "trajectories.save=true"]
-  config = load_config(None, overrides)
-  run = RunDirectory.create(config)
-  recorder = Recorder(config, spec, run, Display(), start=0.0)
+  run, recorder, _ = begin("trajectories.save=true", spec=spec)
   save, found = recorder._saver.save, []
 
   def look_first(*args):
@@ -391,27 +380,22 @@ def test_trajectories_are_on_disk_before_the_checkpoint(tmp_path, monkeypatch):
   assert open_trajectories(run.path, spec).lane_steps == {3: 7, 4: 7, 5: 7}
 
 
-def test_actions_are_steps_without_last_frames(tmp_path):
+def test_actions_are_steps_without_last_frames(begin):
   """With episodes of one action half of the steps are resets. A resumed run continues the count."""
-  made = load_config(None, [f"run.dir={tmp_path}", "run.name=one", "logging.period_s=1e-9"])
-  run = RunDirectory.create(made)
-  recorder = Recorder(made, SPEC, run, Display(), start=0.0)
+  run, recorder, _ = begin()
   for env_steps, last_share in ((64, 0.5), (192, 0.5), (256, 0.25)):
     recorder.observe(dataclasses.replace(acted(env_steps), metrics={"train/last_share": last_share}))
   kept = recorder._get_state(StateReady(env_steps=256, learner_steps=0, state=RunState(training={})))
   recorder.close()
   assert [line["train/actions"] for line in read_metrics(run.metrics_path)] == [32, 96, 144]
-  resumed = Resumed(state=None, recorder=kept, store=None)
-  recorder = Recorder(made, SPEC, run, Display(), start=0.0, resumed=resumed)
+  recorder = Recorder(run.load_config(), SPEC, run, Display(), 0.0, resumed_with(kept))
   recorder.observe(dataclasses.replace(acted(260), metrics={"train/last_share": 0.0}))
   recorder.close()
   assert read_metrics(run.metrics_path)[-1]["train/actions"] == 148
 
 
-def test_collapse_is_shown_once(tmp_path):
-  config = load_config(None, [f"run.dir={tmp_path}", "run.name=one", "logging.period_s=1e-9"])
-  run, display = RunDirectory.create(config), Display()
-  recorder = Recorder(config, SPEC, run, display, start=0.0)
+def test_collapse_is_shown_once(begin):
+  _, recorder, display = begin()
   for step, cosine in ((499, 1.0), (500, 0.94), (600, 0.9995), (700, 0.9999)):
     metrics = {"state/cosine": cosine}
     recorder.observe(
@@ -422,13 +406,10 @@ def test_collapse_is_shown_once(tmp_path):
   assert "mean cosine is 0.9995" in note
 
 
-def test_resume_drops_steps_after_the_checkpoint(tmp_path):
+def test_resume_drops_steps_after_the_checkpoint(begin):
   spec = make_spec()
   steps = random_lanes(0, 3, 12, spec)
-  overrides = [f"run.dir={tmp_path}", "run.name=one", "logging.tensorboard=false", "trajectories.save=true"]
-  config = load_config(None, overrides)
-  run = RunDirectory.create(config)
-  recorder = Recorder(config, spec, run, Display(), start=0.0)
+  run, recorder, _ = begin("trajectories.save=true", spec=spec)
   recorder.observe(
     Collected(
       env_steps=15, learner_steps=0, segment=segment_of(steps, 0, 5, spec), first_lane=0, follows=True
@@ -444,9 +425,7 @@ def test_resume_drops_steps_after_the_checkpoint(tmp_path):
   )
   recorder.close()
   assert open_trajectories(run.path).num_steps == 36
-  again = Recorder(
-    config, spec, run, Display(), start=0.0, resumed=Resumed(state=None, recorder=kept, store=None)
-  )
+  again = Recorder(run.load_config(), spec, run, Display(), 0.0, resumed_with(kept))
   assert open_trajectories(run.path).num_steps == 15
   again.observe(
     Collected(
@@ -457,19 +436,16 @@ def test_resume_drops_steps_after_the_checkpoint(tmp_path):
   assert open_trajectories(run.path).lane_steps == {0: 8, 1: 8, 2: 8}
 
 
-def test_resume_keeps_steps_that_were_written_before_the_checkpoint(tmp_path):
+def test_resume_keeps_steps_that_were_written_before_the_checkpoint(begin):
   """With Ray, segments of later steps may arrive and be stored before the checkpoint is complete."""
   spec = make_spec()
   steps = random_lanes(0, 3, 12, spec)
-  overrides = [f"run.dir={tmp_path}", "run.name=one", "logging.tensorboard=false", "trajectories.save=true"]
-  config = load_config(None, overrides)
-  run = RunDirectory.create(config)
+  run, recorder, _ = begin("trajectories.save=true", spec=spec)
 
   def collected(env_steps, first, stop):
     segment = segment_of(steps, first, stop, spec)
     return Collected(env_steps=env_steps, learner_steps=0, segment=segment, first_lane=0, follows=True)
 
-  recorder = Recorder(config, spec, run, Display(), start=0.0)
   recorder.observe(collected(21, 0, 5))
   recorder.observe(collected(21, 5, 7))
   state = StateReady(env_steps=15, learner_steps=0, state=RunState(training={"w": np.zeros(2)}))
@@ -478,17 +454,13 @@ def test_resume_keeps_steps_that_were_written_before_the_checkpoint(tmp_path):
   recorder.observe(collected(30, 7, 9))
   recorder.close()
   before = {name: x for name, x in kept.items() if not name.startswith("trajectories/")}
-  again = Recorder(
-    config, spec, run, Display(), start=0.0, resumed=Resumed(state=None, recorder=kept, store=None)
-  )
+  again = Recorder(run.load_config(), spec, run, Display(), 0.0, resumed_with(kept))
   assert open_trajectories(run.path).num_steps == 21
   again.observe(collected(21, 7, 12))
   again.close()
   assert open_trajectories(run.path).lane_steps == {0: 12, 1: 12, 2: 12}
   # A run that saved no trajectories before has no positions of lanes.
-  Recorder(
-    config, spec, run, Display(), start=0.0, resumed=Resumed(state=None, recorder=before, store=None)
-  ).close()
+  Recorder(run.load_config(), spec, run, Display(), 0.0, resumed_with(before)).close()
   assert not list(run.trajectories_path.iterdir())
 
 
@@ -497,10 +469,8 @@ def test_no_trajectories_by_default(recorded):
   assert not run.trajectories_path.exists()
 
 
-def test_work_metrics_and_timeline(tmp_path):
-  config = load_config(None, [f"run.dir={tmp_path}", "run.name=one", "logging.period_s=1e-9"])
-  run = RunDirectory.create(config)
-  recorder = Recorder(config, SPEC, run, Display(), start=0.0)
+def test_work_metrics_and_timeline(begin):
+  run, recorder, _ = begin("logging.tensorboard=true")
   counters = {"env_steps": 1, "learner_steps": 2}
   stretch = Stretch(since_s=100.0, until_s=104.0, spans=(Span("update", 101.0, 104.0),))
   report = ActorReport(elapsed_s=4.0, busy_s=3.0, memory_mib=1000.0, stretch=stretch)
@@ -520,17 +490,12 @@ def test_work_metrics_and_timeline(tmp_path):
   assert "replay/delta" not in run.metrics_path.read_text()
 
 
-def test_fault_totals_continue_after_resume(tmp_path):
-  overrides = [f"run.dir={tmp_path}", "logging.tensorboard=false", "logging.period_s=1e-9"]
+def test_fault_totals_continue_after_resume(begin):
   counters = {"env_steps": 1, "learner_steps": 2}
   fault = Faulted(**counters, counts={"not_finite_value": 3, "lost_steps": 5}, message="again")
   state, totals = None, []
   for name in ("one", "two"):
-    config = load_config(None, [*overrides, f"run.name={name}"])
-    run = RunDirectory.create(config)
-    recorder = Recorder(
-      config, SPEC, run, Display(), start=0.0, resumed=Resumed(state=None, recorder=state, store=None)
-    )
+    run, recorder, _ = begin(name=name, resumed=resumed_with(state))
     recorder.observe(fault)
     state = recorder._get_state(StateReady(**counters, state=RunState(training={})))
     recorder.close()
@@ -538,12 +503,11 @@ def test_fault_totals_continue_after_resume(tmp_path):
   assert totals == [(3, 5), (6, 10)]
 
 
-def test_start_is_shown_by_phases_with_seconds(tmp_path):
-  made = load_config(None, [f"run.dir={tmp_path}", "run.name=one", "replay.min_steps_to_learn=200"])
-  run, display = RunDirectory.create(made), Display()
+def test_start_is_shown_by_phases_with_seconds(begin):
   start = time.monotonic() - 7
+  _, recorder, display = begin("replay.min_steps_to_learn=200", "logging.period_s=1", start=start)
   phase_notes(display, start)("starting Ray")
-  with contextlib.closing(Recorder(run.load_config(), SPEC, run, display, start)) as recorder:
+  with contextlib.closing(recorder):
     # Notes are at least two seconds apart, so 120 is skipped.
     for env_steps in (0, 60, 120, 200, 260):
       recorder.observe(acted(env_steps))

@@ -226,6 +226,20 @@ def assert_complete(run, steps):
     ResumeStore(run / "resume").load(info.name)
 
 
+def test_repeated_steps_are_equal_to_the_bit(cli, run):
+  """Without the newest two resume states, the run repeats their steps, as after a kill."""
+  arrays = run / "checkpoints" / "step_000000160" / "arrays.safetensors"
+  before, written_at = arrays.read_bytes(), arrays.stat().st_mtime_ns
+  resumed_at, *removed = list_checkpoints(run / "resume")[-3:]
+  for info in removed:
+    shutil.rmtree(info.path)
+  status, _, err = cli("train", "--resume", run, "max_env_steps=160")
+  assert status == 0, err
+  assert resumed_at.name in err
+  assert arrays.stat().st_mtime_ns != written_at
+  assert arrays.read_bytes() == before
+
+
 @pytest.mark.slow
 def test_repeated_steps_replace_their_checkpoints(cli, run):
   """Without the newest two resume states, the run repeats their steps and replaces their checkpoints."""

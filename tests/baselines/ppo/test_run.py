@@ -442,7 +442,7 @@ def test_scale_frames(scale, factor):
   assert float(network.apply(params, frames)[1][0]) == pytest.approx(factor * weights.sum(), rel=1e-4)
 
 
-@pytest.mark.parametrize("kind", ["mlp", "conv"])
+@pytest.mark.parametrize("kind", ["mlp", pytest.param("conv", marks=pytest.mark.slow)])
 def test_initial_bias(kind):
   spec = build.env_spec(configure())
   network = ppo_run.network_of(configure("ppo.initial_bias=0.05", f"ppo.network.kind={kind}"), spec)

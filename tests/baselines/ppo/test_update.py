@@ -40,9 +40,9 @@ TABLE = PPONetwork(
 PLAIN = PPOConfig(normalize_advantages=False, entropy_coef=0.0, value_coef=0.0)
 
 
-def graded(config: PPOConfig):
+def graded(config: PPOConfig, network: PPONetwork = TABLE):
   """Returns the compiled function (params, batch) → ((loss, scalars), gradient)."""
-  return jax.jit(jax.value_and_grad(make_loss(TABLE, config), has_aux=True))
+  return jax.jit(jax.value_and_grad(make_loss(network, config), has_aux=True))
 
 
 def loss_of(config: PPOConfig, params, batch: PPOBatch):
@@ -243,7 +243,7 @@ def test_categorical_loss():
   params, batch = table_batch([1] * 4, [0] * 4, target=[0, 3, 800, 5], is_live=[1, 1, 1, 0])
   params["value"] = np.zeros((4, transform.size), np.float32)
   config = changed(PLAIN, value_coef=1.0, clip_value=False, value_loss="categorical")
-  (total, metrics), grads = jax.value_and_grad(make_loss(network, config), has_aux=True)(params, batch)
+  (total, metrics), grads = graded(config, network)(params, batch)
   assert total == pytest.approx(math.log(32), rel=1e-5)
   assert metrics["loss/value"] == pytest.approx(float(total))
   # φ(0) = 0 is category 1; φ(3) = 1.003 is between categories 2 and 3.

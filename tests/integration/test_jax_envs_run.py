@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from moozi.io.metrics import read_metrics
-from tests.acting.test_rollout import CONFIGS, SMALL, import_library
+from tests.acting.test_rollout import CONFIGS, SMALL, need_library
 
 
 @pytest.mark.slow
@@ -15,7 +15,7 @@ from tests.acting.test_rollout import CONFIGS, SMALL, import_library
   "config", ["gymnax/breakout.yaml", "pgx/tic_tac_toe.yaml", "alphazero/pgx/tic_tac_toe.yaml"]
 )
 def test_run_with_ray(config, tmp_path):
-  import_library(config.removeprefix("alphazero/").replace("/", ":"))
+  need_library(config.removeprefix("alphazero/").replace("/", ":"))
   small = [*SMALL, *(["targets.unroll_steps=0"] if config.startswith("alphazero") else [])]
   command = [sys.executable, "-m", "moozi.cli", "train", str(CONFIGS / config), *small, "runtime=ray"]
   subprocess.run(

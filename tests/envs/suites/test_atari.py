@@ -433,19 +433,6 @@ def test_games_are_gymnasiums():
 
 
 @pytest.mark.parametrize(
-  ("name", "nearest"),
-  [("atari:Brekout", "Breakout"), ("atari:pong", "Pong"), ("atari:", ""), ("atari:../x", "")],
-)
-def test_unknown_game(name, nearest):
-  with pytest.raises(UserError) as error:
-    registry.make(name, seed=0)
-  message = str(error.value)
-  assert message.startswith(f"env.name={name}: unknown game")
-  assert f"the nearest is atari:{nearest}" in message
-  assert "\n" not in message
-
-
-@pytest.mark.parametrize(
   ("key", "value"),
   [
     ("frame_size", 161),
@@ -461,19 +448,6 @@ def test_unknown_game(name, nearest):
 def test_wrong_options(key, value):
   with pytest.raises(UserError, match=rf"env\.kwargs\.{key}={value}: "):
     registry.make("atari:Pong", seed=0, **{key: value})
-
-
-def test_missing_package(monkeypatch):
-  find = importlib.util.find_spec
-  monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "ale_py" else find(name))
-  with pytest.raises(UserError) as error:
-    registry.make("atari:Pong", seed=0)
-  assert str(error.value) == (
-    "env.name=atari:…: the package ale-py is not installed; run pip install 'moozi[atari]' (GPL)"
-  )
-  (info,) = registry.list_environments("atari")
-  assert info.name == "atari:…"
-  assert info.summary.startswith("the package ale-py is not installed")
 
 
 @pytest.mark.slow

@@ -348,16 +348,6 @@ def test_missing_extra(monkeypatch):
     registry.env_spec("gymnasium:LunarLander-v3")
 
 
-def test_missing_package(monkeypatch):
-  monkeypatch.setitem(sys.modules, "gymnasium", None)
-  install = "the package gymnasium is not installed; run pip install 'moozi[gymnasium]'"
-  with pytest.raises(UserError) as error:
-    registry.make("gymnasium:CartPole-v1", seed=0)
-  assert install in str(error.value)
-  (line,) = registry.list_environments("gymnasium")
-  assert line.summary == install
-
-
 def test_pictures_of_the_environment():
   env = wrap(Walk(render_mode="rgb_array"))
   env.reset()

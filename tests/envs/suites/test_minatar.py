@@ -6,15 +6,17 @@ import sys
 import numpy as np
 import pytest
 
-from moozi.core.errors import UserError
 from moozi.envs import registry
 from moozi.envs.suites import minatar
 from tests.envs.contract import play
+from tests.envs.suites.minatar_states import GYMNAX_NAMES, PGX_NAMES
 
 GAMES = sorted(minatar.GAMES)
+VERSIONS = {"gymnax": GYMNAX_NAMES, "pgx": PGX_NAMES}
 FULL = ("noop", "left", "up", "right", "down", "fire")
 
 
+@pytest.mark.parametrize("library", ["minatar", *(pytest.param(x, marks=pytest.mark.slow) for x in VERSIONS)])
 @pytest.mark.parametrize(
   ("game", "channels", "actions"),
   [
@@ -25,12 +27,13 @@ FULL = ("noop", "left", "up", "right", "down", "fire")
     ("space_invaders", 6, ("noop", "left", "right", "fire")),
   ],
 )
-def test_specs(game, channels, actions):
-  spec = registry.env_spec(f"minatar:{game}")
+def test_specs(library, game, channels, actions):
+  name = VERSIONS[library][game] if library in VERSIONS else f"minatar:{game}"
+  spec = registry.env_spec(name)
   assert spec.frame_shape == (10, 10, channels)
   assert spec.frame_dtype == "bool"
   assert spec.action_names == actions
-  assert registry.env_spec(f"minatar:{game}", minimal_actions=False).action_names == FULL
+  assert registry.env_spec(name, minimal_actions=False).action_names == FULL
 
 
 def package_environment(game, seed, sticky_action_prob, difficulty_ramping):
@@ -177,13 +180,3 @@ def test_imports_no_plotting_libraries():
   )
   out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
   assert out.stdout.strip() == "[]"
-
-
-def test_missing_package(monkeypatch):
-  monkeypatch.setattr(minatar.importlib.util, "find_spec", lambda name: None)
-  minatar._load.cache_clear()
-  try:
-    with pytest.raises(UserError, match=r"env.name=minatar:breakout: the package minatar is not installed"):
-      registry.make("minatar:breakout", 0)
-  finally:
-    minatar._load.cache_clear()

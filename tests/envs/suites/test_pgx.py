@@ -1,7 +1,5 @@
 """Tests of pgx games: the contract, players and rewards, frames."""
 
-import importlib.metadata
-import importlib.util
 import itertools
 import typing
 
@@ -10,10 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from moozi.core.errors import UserError
 from moozi.envs import registry
 from moozi.envs.jax.environment import JaxVectorEnvironment
-from moozi.envs.jax.suite import check_package
 from moozi.envs.suites import pgx as pgx_suite
 from tests.envs.contract import (
   EnvironmentContract,
@@ -186,61 +182,3 @@ def test_frame_shows_the_colour_where_rules_depend_on_it(game, plane):
   for i in range(4):
     assert (step.frame[..., plane] == bool(i % 2)).all()
     step = env.step(np.full(2, i + 1, np.int32))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-  ("game", "channels", "actions"),
-  [
-    ("asterix", 4, ("noop", "left", "up", "right", "down")),
-    ("breakout", 4, ("noop", "left", "right")),
-    ("freeway", 7, ("noop", "up", "down")),
-    ("seaquest", 10, ("noop", "left", "up", "right", "down", "fire")),
-    ("space_invaders", 6, ("noop", "left", "right", "fire")),
-  ],
-)
-def test_minatar_frames_and_actions(game, channels, actions):
-  spec = registry.env_spec(f"pgx:minatar-{game}")
-  assert spec.frame_shape == (10, 10, channels)
-  assert spec.frame_dtype == "bool"
-  assert spec.action_names == actions
-  full = registry.env_spec(f"pgx:minatar-{game}", minimal_actions=False)
-  assert full.action_names == ("noop", "left", "up", "right", "down", "fire")
-
-
-@pytest.mark.parametrize(
-  ("game", "part"),
-  [
-    ("backgammon", "several times in a row"),
-    ("leduc_holdem", "alternate"),
-    ("sparrow_mahjong", "three players"),
-    ("bridge_bidding", "four players"),
-  ],
-)
-def test_refused_games(game, part):
-  with pytest.raises(UserError, match=rf"env\.name=pgx:{game}: .*{part}"):
-    registry.make(f"pgx:{game}", seed=0)
-
-
-def test_unknown_game():
-  with pytest.raises(UserError, match=r"unknown game 'tictactoe' of pgx; .*nearest is pgx:tic_tac_toe"):
-    registry.make("pgx:tictactoe", seed=0)
-
-
-def test_missing_package(monkeypatch):
-  monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-  with pytest.raises(UserError, match=r"env\.name=pgx:hex: the package pgx is not installed"):
-    registry.make("pgx:hex", 0, max_episode_steps=3)
-
-
-@pytest.mark.parametrize("version", ["2.5.9", "1.10", "2", "0.x"])
-def test_old_version(monkeypatch, version):
-  monkeypatch.setattr(importlib.metadata, "version", lambda name: version)
-  with pytest.raises(UserError, match=rf"env\.name=pgx:hex: pgx {version} is too old; .*pgx>=2\.6"):
-    registry.make("pgx:hex", 0, max_episode_steps=3)
-
-
-@pytest.mark.parametrize("version", ["2.6", "2.6.0rc1", "2.10.1", "3"])
-def test_newer_version(monkeypatch, version):
-  monkeypatch.setattr(importlib.metadata, "version", lambda name: version)
-  check_package("pgx", "hex", "2.6")

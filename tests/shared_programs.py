@@ -34,6 +34,8 @@ def _key(argument: Any) -> Any:
   """Returns what tells arguments apart: functions by identity, settings and specifications by value."""
   if isinstance(argument, Config):
     return argument.decay_steps, repr(argument.model_dump(include=_SECTIONS))
+  if isinstance(argument, EnvSpec):  # its comparison leaves some fields out
+    return tuple(map(repr, vars(argument).values()))
   return tuple(argument) if isinstance(argument, list) else argument
 
 

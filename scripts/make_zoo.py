@@ -24,9 +24,10 @@ from moozi.core.config import Config
 from moozi.core.config.uses import code_keys
 from moozi.core.errors import UserError
 from moozi.core.pytree import fields_of
+from moozi.core.search_record import PlayedEpisode
 from moozi.core.spec import EnvSpec
 from moozi.envs.registry import env_spec
-from moozi.evaluation.episodes import EpisodeRecord, EvaluationResult
+from moozi.evaluation.episodes import EvaluationResult
 from moozi.io.atomic_write import write_text
 from moozi.io.card import (
   CARD,
@@ -270,7 +271,7 @@ def is_reproduced(mean: float, recorded: Evaluation, episodes: int | None = None
   return abs(mean - recorded.return_mean) <= margin + 1e-3
 
 
-def _write_gif(path: Path, episode: EpisodeRecord | None, spec: EnvSpec) -> None:
+def _write_gif(path: Path, episode: PlayedEpisode | None, spec: EnvSpec) -> None:
   """Draws as much of the beginning of an episode as fits in a GIF of MAX_GIF_BYTES."""
   assert episode is not None, "the evaluation was recorded"
   num_frames = len(episode.frames)

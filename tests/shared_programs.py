@@ -92,7 +92,7 @@ def share(patch: pytest.MonkeyPatch) -> None:
       patch.setattr(module, name, _made_once(getattr(module, name)))
     patch.setattr(module, "initial_training_state", _copied(module.initial_training_state))
   keyed = _made_once(collector.keyed)
-  for module in (agent, collector, reanalyzer, rollout, inspection, evaluator):
+  for module in (agent, collector, reanalyzer, rollout, evaluator):
     patch.setattr(module, "keyed", keyed)
   patch.setattr(inspection, "make_searching_agent", _made_once(inspection.make_searching_agent))
   patch.setattr(rollout, "make_segment", _made_once(rollout.make_segment))

@@ -26,12 +26,11 @@ from experiments.boards.labels import Label, read_labels, read_tactics
 from experiments.boards.solver import Solver
 from experiments.lib.command import command
 from experiments.lib.tables import markdown_table, with_interval
-from moozi.api.arena import entrants_of
-from moozi.api.players import run_of_approach
+from moozi.api.players import load_players, run_of_approach
 from moozi.core.plugins import PLAYERS
 from moozi.envs import registry
+from moozi.envs.players import Player
 from moozi.envs.table import Table
-from moozi.evaluation.arena import Entrant, View
 from moozi.experiments.results import write_json
 
 HERE = Path(__file__).resolve().parent
@@ -42,7 +41,7 @@ PHASES = {
   "middle (16–23)": range(16, 24),
   "late (24–30)": range(24, 31),
 }
-_AT_ONCE = 256
+_AT_ONCE, _WIDTH = 256, 16
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,7 +79,7 @@ def is_contested(label: Label) -> bool:
 
 
 def choices(
-  player: Entrant, positions: Sequence[Sequence[int]], make_table: Callable[[], Table], seed: int = 0
+  player: Player, positions: Sequence[Sequence[int]], make_table: Callable[[], Table], seed: int = 0
 ) -> list[int]:
   """Returns the player's move in each position, after it has observed every earlier move."""
   out: list[int] = []
@@ -89,23 +88,20 @@ def choices(
     tables = [make_table() for _ in part]
     for table in tables:
       table.reset(0)
-    seated = player.sit(tables, [seed + start + i for i in range(len(part))])
-
-    def views(lanes: Sequence[int], tables: list[Table] = tables) -> list[View]:
-      return [View(tables[i].frame(), tables[i].legal_actions_mask()) for i in lanes]
-
+    # The player's seat is the one to move at the end; the moves before are passed to it as those of others.
+    places = {(i, 0): (table, seed + start + i) for i, table in enumerate(tables)}
+    player.reset(places)
     for ply in range(max(len(moves) for moves in part)):
-      lanes = [i for i, moves in enumerate(part) if len(moves) > ply]
-      played = [part[i][ply] for i in lanes]
-      seated.observe(lanes, views(lanes), played)
-      for i, column in zip(lanes, played, strict=True):
+      played = {(i, 0): moves[ply] for i, moves in enumerate(part) if len(moves) > ply}
+      player.observe({place: tables[place[0]].view() for place in played}, played)
+      for (i, _), column in played.items():
         tables[i].step(column)
-    every = range(len(part))
-    out += [int(column) for column in seated.choose(every, views(every))]
+    chosen = player.act({place: tables[place[0]].view() for place in places})
+    out += [chosen[place] for place in places]
   return out
 
 
-def judge(player: Entrant, labels: Sequence[Label] | None = None) -> dict[str, Any]:
+def judge(player: Player, labels: Sequence[Label] | None = None) -> dict[str, Any]:
   """Returns the shares of the player's moves that are good, perfect, wins and blocks, as plain data."""
   labels = read_labels() if labels is None else labels
   make_table = functools.partial(registry.make_table, GAME)
@@ -178,7 +174,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
   options = parser.parse_args(arguments)
   table_of_game = registry.make_table(GAME)
   runs = [run_of_approach(name, table_of_game.spec).removeprefix("run:") for name in options.players]
-  players = entrants_of(names_of(runs), options.simulations, allow_code=False)
+  spec = table_of_game.spec
+  players = load_players(names_of(runs), spec, options.simulations, allow_code=False, width=_WIDTH)
   for player in players.values():
     player.check(table_of_game)
   results = [judge(player) for player in players.values()]

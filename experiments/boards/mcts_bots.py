@@ -55,7 +55,7 @@ def compare(game: str, simulations: int, num_games: int) -> dict:
     while not state.is_terminal():
       k = (state.current_player() + i) % 2
       begin = time.perf_counter()
-      action = bots[k].action(np.empty(0))
+      action = bots[k].action(np.empty(0), np.empty(0))
       seconds[k] += time.perf_counter() - begin
       moves[k] += 1
       state.apply_action(action)

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Shaped
 
-from moozi.agent.agent import Agent, Carry, Decision, keyed
+from moozi.agent.agent import Agent, Carry, Decision
 from moozi.agent.muzero import make_muzero
 from moozi.agent.planner import make_recurrent_fn
 from moozi.agent.search_tree import plain_tree, root_state
@@ -21,13 +21,13 @@ from moozi.analysis.batches import in_batches
 from moozi.core.config import Config, PlannerConfig
 from moozi.core.pytree import map_fields, replace
 from moozi.core.records import BatchedTimeStep
-from moozi.core.search_record import InspectedEpisode, SearchTree
+from moozi.core.search_record import InspectedEpisode, PlayedStep, SearchTree
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
-from moozi.evaluation.evaluator import evaluation_planner
+from moozi.evaluation.episodes import stack_steps
+from moozi.evaluation.evaluator import Evaluator, evaluation_planner
 from moozi.evaluation.opponents import seat_of
 from moozi.evaluation.slots import one_slot
 from moozi.nn.model import Model, NetState, Params
-from moozi.ops.pictures import stack_pictures
 from moozi.ops.players import player_sign, search_discount
 from moozi.ops.returns import n_step_return
 from moozi.ops.schedules import temperature_at
@@ -37,19 +37,6 @@ End = Literal["terminal", "truncated", "cut"]
 
 # Number of unrolls in one call; limits the memory that large hidden states take.
 _UNROLL_BATCH = 256
-
-
-@dataclasses.dataclass(frozen=True)
-class _SeenStep:
-  """A frame and the agent's decision on it; `step` and `decision` keep the lane axis of length 1."""
-
-  step: BatchedTimeStep
-  picture: np.ndarray | None
-  decision: Decision
-  is_agents: bool
-
-  def shown(self, name: str) -> Any:
-    return self.decision.extras[name]
 
 
 def inspect_episode(
@@ -73,30 +60,21 @@ def inspect_episode(
 
   Raises: EnvError: the environment raised or hung.
   """
-  variables = jax.device_put(variables)
   planner = evaluation_planner(config, num_simulations)
-  agent = make_searching_agent(config, spec, planner)
-  act = jax.jit(keyed(agent))
-  temperature = jnp.float32(temperature_at(planner.temperature, 0))
-  carry = agent.init(1)
-  rng_key = jax.random.PRNGKey(config.evaluation.seed)
-  decisions: list[_SeenStep] = []
-  with one_slot(config, spec, make_test_env(config), index) as slots:
-    while True:
-      step, forced = slots.timestep, slots.opponents_actions()
-      position = slots.positions() if agent.plans_with_rules else None
-      rng_key, carry, decision = act(variables, carry, step, rng_key, temperature, forced, position)
-      decision = jax.device_get(decision)
-      is_agents = forced is None or bool(forced[0] < 0)
-      decisions.append(_SeenStep(step, slots.render(0), decision, is_agents))
-      on_step(len(decisions))
-      if step.is_last[0] or (max_steps is not None and len(decisions) > max_steps):
+  agent, make_env = make_searching_agent(config, spec, planner), make_test_env(config)
+  evaluator = Evaluator(agent, temperature_at(planner.temperature, 0), config, spec, make_env)
+  steps: list[PlayedStep] = []
+  with one_slot(config, spec, make_env, index) as slots:
+    for decision in evaluator.decisions(variables, slots, shown=None):
+      steps.append(slots.played_step(0, decision))
+      on_step(len(steps))
+      if slots.is_done or (max_steps is not None and len(steps) > max_steps):
         break
       slots.step(decision.only(()))
-  episode = _make_episode(decisions, config, spec, index, planner)
-  rewards = values = np.zeros((len(decisions), 0), np.float32)
+  episode = _make_episode(steps, config, spec, index, planner)
+  rewards = values = np.zeros((len(steps), 0), np.float32)
   if not config.plans_with_rules:
-    model, hidden = build_model(config, spec), np.stack([d.shown("hidden_state")[0] for d in decisions])
+    model, hidden = build_model(config, spec), np.stack([step.extras["hidden_state"] for step in steps])
     rewards, values = _unroll(model, config, variables, hidden, episode.actions)
   values = np.concatenate([episode.prior_values[:, None], values], axis=1)
   return dataclasses.replace(episode, imagined_rewards=rewards, imagined_values=values)
@@ -153,52 +131,38 @@ def make_searching_agent(config: Config, spec: EnvSpec, planner: PlannerConfig) 
 
 
 def _make_episode(
-  decisions: list[_SeenStep], config: Config, spec: EnvSpec, index: int, planner: PlannerConfig
+  steps: list[PlayedStep], config: Config, spec: EnvSpec, index: int, planner: PlannerConfig
 ) -> InspectedEpisode:
-  """Stacks the decisions into an episode; leaves the imagined rewards and values empty."""
-
-  def steps(name: str) -> np.ndarray:
-    return np.stack([getattr(d.step, name)[0] for d in decisions])
-
-  def decided(name: str) -> np.ndarray:
-    return np.stack([getattr(d.decision, name)[0] for d in decisions])
+  """Stacks the steps into an episode; leaves the imagined rewards and values empty."""
 
   def extras(name: str) -> np.ndarray:
-    return np.stack([d.shown(name)[0] for d in decisions])
+    return np.stack([step.extras[name] for step in steps])
 
-  last = decisions[-1].step
-  is_terminal = bool(last.is_last[0] and not last.is_truncated[0])
-  end: End = "terminal" if is_terminal else "truncated" if last.is_last[0] else "cut"
-  actions, is_agents = decided("action"), np.array([d.is_agents for d in decisions])
+  last = steps[-1]
+  is_terminal = last.is_last and not last.is_truncated
+  end: End = "terminal" if is_terminal else "truncated" if last.is_last else "cut"
+  played, is_agents = stack_steps(steps), np.array([step.is_agents for step in steps])
   # No action is played at the last frame.
-  actions[-1], is_agents[-1] = DUMMY_ACTION, True
-  seat = seat_of(index) if spec.num_players == 2 else 0
-  to_play, rewards, root_values = steps("to_play"), steps("last_reward"), decided("root_value")
-  rewards[0] = 0.0
-  mover_sign = player_sign(to_play[:-1], np.int32(seat))
-  empty = np.zeros((len(decisions), 0), np.float32)
-  trees = [compact_tree(map_fields(lambda x: x[0], d.shown("tree"))) for d in decisions]
+  played["actions"][-1], is_agents[-1] = DUMMY_ACTION, True
+  played["rewards"][0] = 0.0
+  seat, to_play = np.int32(seat_of(index) if spec.num_players == 2 else 0), played["to_play"]
+  empty = np.zeros((len(steps), 0), np.float32)
+  trees = [compact_tree(step.extras["tree"]) for step in steps]
   return InspectedEpisode(
+    **played,
     index=index,
     end=end,
-    seat=seat,
-    return_=float(np.sum(mover_sign * rewards[1:], dtype=np.float64)),
+    seat=int(seat),
+    length=len(steps) - 1,
     discount=config.targets.discount,
     signed_discount=search_discount(config.targets.discount, spec.num_players),
     num_simulations=planner.num_simulations,
-    frames=steps("frame"),
-    pictures=stack_pictures([d.picture for d in decisions]),
-    legal_actions_mask=steps("legal_actions_mask"),
-    to_play=to_play,
-    seat_sign=player_sign(to_play, np.int32(seat)),
-    actions=actions,
+    legal_actions_mask=np.stack([step.legal_actions_mask for step in steps]),
+    seat_sign=player_sign(to_play, seat),
     is_agents=is_agents,
-    rewards=rewards,
-    root_values=root_values,
     prior_values=extras("prior_value"),
-    returns=_returns(rewards, root_values, to_play, is_terminal, config.targets.discount),
+    returns=_returns(played["rewards"], played["root_values"], to_play, is_terminal, config.targets.discount),
     prior_probs=extras("prior_probs"),
-    action_probs=decided("action_probs"),
     q_values=extras("q_values"),
     network_q_values=extras("network_q_values"),
     imagined_rewards=empty,

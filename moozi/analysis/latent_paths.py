@@ -9,8 +9,8 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from moozi.analysis.batches import in_batches
+from moozi.core.search_record import PlayedStep
 from moozi.core.spec import EnvSpec
-from moozi.evaluation.episodes import PlayedStep
 from moozi.nn.model import Model
 from moozi.ops.history import history_window, init_history, network_input
 

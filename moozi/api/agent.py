@@ -2,25 +2,30 @@
 
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 from dm_env import TimeStep
 from jaxtyping import Int
 
-from moozi.api.observing import ObservationReader, read_lanes, read_rows
-from moozi.api.run_access import check_number, check_searches, check_seed, open_run
-from moozi.api.search import Search
+from moozi.api.observing import ObservationReader, read_actions, read_rows
+from moozi.api.run_access import (
+  LOADED_PLAYERS,
+  check_number,
+  check_opponent_options,
+  check_searches,
+  check_seed,
+  open_run,
+)
+from moozi.api.search import Search, search_of
 from moozi.core.config import Config
-from moozi.core.errors import UserError, one_line
-from moozi.core.plugins import PLAYERS
+from moozi.core.errors import UserError
 from moozi.core.records import BatchedTimeStep
 from moozi.core.spec import EnvSpec
 from moozi.envs import registry
-from moozi.envs.environment import Environment, Observation, check_action, stack_positions
+from moozi.envs.environment import Environment, Observation, stack_positions
 from moozi.envs.observations import OwnObservations
-from moozi.envs.vector import blank_step
 from moozi.io.card import Card, card_of
 from moozi.io.checkpoints import CheckpointInfo, expected_of, find_checkpoint, load_checkpoint
 from moozi.io.run_directory import RunDirectory
@@ -28,9 +33,11 @@ from moozi.io.run_directory import RunDirectory
 if TYPE_CHECKING:
   from moozi.api.network import Network
   from moozi.core.search_record import InspectedEpisode
+  from moozi.evaluation.agent_player import AgentPlayer
   from moozi.evaluation.episodes import EvaluationResult
-  from moozi.evaluation.evaluator import AgentPlayer, Evaluator
-  from moozi.evaluation.group import GroupPlayer
+  from moozi.evaluation.evaluator import Evaluator
+
+_SINGLE = np.zeros(1, int)
 
 
 def load(
@@ -125,8 +132,7 @@ class Agent:
     self.checkpoint, self.simulations = checkpoint, simulations
     self._seed = seed
     self._evaluators: dict[tuple[str, int | None], Evaluator] = {}
-    self._is_first = True
-    self._is_first_of = np.ones(0, bool)  # of the games of a vector environment
+    self._games: AgentPlayer | None = None  # of several games
     self._reader = ObservationReader(spec, lambda: self._own_observations)
 
   @functools.cached_property
@@ -200,12 +206,17 @@ class Agent:
     Raises: UserError: the observation or the mask does not fit the environment, the episode is over, the
       position is missing, or the number of observations differs from that of the games that are played.
     """
-    if (rows := self._reader.split(observation)) is not None:
-      return self._act_in_games(rows, legal, position, lanes)
-    step = self._read(observation, legal, lanes)
-    decision = self._player.decide(step, None, self._position(position))
-    self._is_first = False
-    return int(decision.action[0]) - 1
+    rows = self._reader.split(observation)
+    positions = self._positions(position, None if rows is None else len(rows))
+    if rows is None:
+      chosen = self._single.choose(_SINGLE, self._reader.read_one(observation, legal, lanes), positions)
+      self._reader.advance()
+      return int(chosen[0]) - 1
+    player, games, step = self._read_games(rows, legal, lanes)
+    out = np.full(len(rows), -1, np.int64)
+    chosen = player.choose(games, step, [positions[game] for game in games] if positions else ())
+    out[games] = np.maximum(chosen - 1, 0)
+    return out
 
   def observe(self, observation: Any, action: Any, legal: Any = None, lanes: Any = None) -> None:
     """Adds a frame and the `action` of another player at this frame to the agent's history.
@@ -213,65 +224,40 @@ class Agent:
     For B observations, `action` is [B] int, and `lanes` names the games in which another player moves. The
     other arguments and the errors are those of `act`.
     """
-    if (rows := self._reader.split(observation)) is not None:
-      games, step = self._read_games(rows, legal, lanes)
+    rows = self._reader.split(observation)
+    if rows is None:
+      step = self._reader.read_one(observation, legal, lanes)
+      self._single.observe(_SINGLE, step, read_actions([action], step))
+      self._reader.advance()
+    else:
+      player, games, step = self._read_games(rows, legal, lanes)
       actions = read_rows("action", action, len(rows))
-      played = [self._played(actions[game], step, i) for i, game in enumerate(games.tolist())]
-      self._games.observe(games, step, np.array(played, np.int32))
-      return
-    step = self._read(observation, legal, lanes)
-    self._player.observe(step, self._played(action, step, 0))
-    self._is_first = False
+      played = read_actions([actions[game] for game in games], step)
+      player.observe(games, step, played)
 
   def search(self, observation: Any, legal: Any = None, position: Any = None) -> Search:
     """Returns the search that `act` would make for a frame. Does not change the agent's history.
 
     The arguments and errors are those of `act`. Raises UserError also if the algorithm has no search.
     """
+    step = self._reader.read_one(observation, legal)
+    self._positions(position, None)
+    return self.search_in(self._single, 0, step, position)
+
+  def search_in(self, player: "AgentPlayer", game: int, step: BatchedTimeStep, position: Any) -> Search:
+    """Returns the search that `player` would make for a frame of one of its games; see `search`."""
     import jax
 
-    from moozi.ops.players import search_discount
-    from moozi.vis.render_spec import action_names
-
     check_searches(self.directory.path, self.config, "Agent.search")
-    step, player = self._read(observation, legal), self._player
-    _, _, decision = jax.device_get(
-      self._search_act(
-        player.variables,
-        player.carry,
-        step,
-        player.rng_key,
-        player.temperature,
-        position=self._position(position),
-      )
+    _, _, decision = self._search_act(
+      player.variables,
+      player.carry_of(np.array([game])),
+      step,
+      player.key_of(game),
+      player.temperature,
+      position=stack_positions([position]) if player.plans_with_rules else None,
     )
-    found = decision.extras
-    is_legal = step.legal_actions_mask[0, 1:]
-
-    def of_actions(values: np.ndarray) -> np.ndarray:
-      return np.where(is_legal, values[0, 1:], 0).astype(values.dtype)
-
-    from moozi.analysis.inspection import compact_tree
-    from moozi.core.pytree import map_fields
-
-    tree = compact_tree(map_fields(lambda x: x[0], found["tree"]))
-    visits = tree.root_visits(self.spec.num_actions)
-    return Search(
-      env=self.spec.name,
-      action=int(decision.action[0]) - 1,
-      action_names=tuple(action_names(self.spec)[1:]),
-      legal=is_legal,
-      policy=of_actions(decision.action_probs),
-      prior=of_actions(found["prior_probs"]),
-      value=float(decision.root_value[0]),
-      prior_value=float(found["prior_value"][0]),
-      q_values=of_actions(found["q_values"]),
-      network_q_values=of_actions(found["network_q_values"]),
-      visits=visits[1:],
-      num_simulations=self.num_simulations,
-      tree=tree,
-      signed_discount=search_discount(self.config.targets.discount, self.spec.num_players),
-    )
+    return search_of(jax.device_get(decision), step, self.config, self.spec, self.num_simulations)
 
   def reset(self, lanes: Any = None) -> None:
     """Starts a new episode: the next frame has no history. Does not reset the random key.
@@ -282,21 +268,15 @@ class Agent:
 
     Raises: UserError: `lanes` names other games than those that are played.
     """
-    if lanes is None:
-      self._is_first = True
-      self._is_first_of[:] = True
-    else:
-      self._is_first_of[read_lanes(lanes, len(self._is_first_of))] = True
+    self._reader.reset(lanes)
 
   def make_env(self, seed: int = 0) -> Environment:
     """Returns a new environment of the run, with the options for evaluation.
 
     Raises: UserError: `seed` is not an integer from 0 to 2³¹ − 1, or a player of the other seats cannot play.
     """
-    from moozi.api.players import clear_player_cache
-
     check_seed(seed)
-    clear_player_cache()
+    LOADED_PLAYERS.clear()
     return registry.make(self.config.env.name, seed, is_testing=True, **self.config.env.arguments)
 
   def evaluate(
@@ -332,10 +312,9 @@ class Agent:
     if gif_max_frames is not None and not record:
       raise UserError(f"gif_max_frames={gif_max_frames}: needs record=True")
     check_opponent_options(self.config, self.spec, opponent, opponent_simulations)
-    options = {"opponent": opponent, "opponent_simulations": opponent_simulations}
-    options |= {"gif_max_frames": gif_max_frames}
-    used = {key: value for key, value in options.items() if value is not None}
-    evaluation = self.config.evaluation.model_copy(update=used)
+    names = ("opponent", "opponent_simulations", "gif_max_frames")
+    used = zip(names, (opponent, opponent_simulations, gif_max_frames), strict=True)
+    evaluation = self.config.evaluation.model_copy(update={k: x for k, x in used if x is not None})
     config = self.config.model_copy(update={"evaluation": evaluation})
     self._check_opponent(config)
     result = self._evaluator_of(config, simulations).run(
@@ -365,8 +344,8 @@ class Agent:
     from moozi.analysis.inspection import inspect_episode
 
     check_searches(self.directory.path, self.config, "Agent.inspect")
-    check_number("episode", episode, minimum=0)
-    check_number("max_steps", max_steps)
+    for name, number, minimum in (("episode", episode, 0), ("max_steps", max_steps, 1)):
+      check_number(name, number, minimum)
     check_number("simulations", simulations)
     self._check_opponent(self.config)
     return inspect_episode(
@@ -396,10 +375,7 @@ class Agent:
     return f"Agent({self.spec.name}, {self.directory.name}, {self.checkpoint.name})"
 
   def _evaluator_of(self, config: Config, simulations: int | None = None) -> "Evaluator":
-    """Returns the evaluator of `config`, which differs from the run's only in `evaluation`.
-
-    Evaluators are cached, because each one compiles its search.
-    """
+    """Returns the evaluator of `config`, which differs from the run's only in `evaluation`; cached."""
     from moozi.training.algorithms import algorithm_of
 
     check_number("simulations", simulations)
@@ -411,15 +387,14 @@ class Agent:
 
   def _check_opponent(self, config: Config) -> None:
     """Raises UserError if `evaluation.opponent` cannot play; loads its newest checkpoint."""
-    from moozi.api.players import clear_player_cache
     from moozi.training.checks import check_opponent
 
-    clear_player_cache()
+    LOADED_PLAYERS.clear()
     check_opponent(config, self.spec)
 
   @functools.cached_property
-  def _player(self) -> "AgentPlayer":
-    return self._evaluator_of(self.config).player(self.state.variables, self._seed)
+  def _single(self) -> "AgentPlayer":
+    return self._make_games(1)
 
   @functools.cached_property
   def _own_observations(self) -> OwnObservations | None:
@@ -438,108 +413,29 @@ class Agent:
     planner = evaluation_planner(self.config, self.simulations)
     return jax.jit(keyed(make_searching_agent(self.config, self.spec, planner)))
 
-  def _position(self, position: Any) -> Any:
-    """Returns a position as a batch of one; None if the agent needs none.
+  def _positions(self, position: Any, num_games: int | None) -> Sequence[Any]:
+    """Returns the positions of B games, or of one if `num_games` is None; none if the agent needs none.
 
-    Raises: UserError: the agent needs a position, and there is none.
+    Raises: UserError: the agent needs positions, and there is none.
     """
     if not self.config.plans_with_rules:
-      return None
+      return []
     if position is None:
       raise UserError(
         f"position: missing; algorithm={self.config.algorithm} plans with the true rules of the game, so it "
         "needs position=env.position()"
       )
-    return stack_positions([position])
-
-  def _read(self, observation: Any, legal: Any, lanes: Any = None) -> BatchedTimeStep:
-    """Returns the observation as a batch of one. Raises UserError if it does not fit the environment."""
-    if lanes is not None:
-      raise UserError(f"lanes={one_line(lanes, 80)}: is for B observations; this is one observation")
-    if isinstance(observation, TimeStep) and observation.last():
-      raise UserError("observation: the episode is over (a LAST step); reset the environment")
-    out = blank_step(self.spec, 1)
-    self._reader.read(out, 0, observation, legal, self._is_first)
-    return out
+    return [position] if num_games is None else list(read_rows("position", position, num_games))
 
   def _read_games(
     self, rows: list[Any], legal: Any, lanes: Any
-  ) -> tuple[Int[np.ndarray, "n"], BatchedTimeStep]:
-    """Returns the games that `lanes` names, and their observations, which become their newest frames.
+  ) -> tuple["AgentPlayer", Int[np.ndarray, "n"], BatchedTimeStep]:
+    """Returns the player of the games, and what `ObservationReader.read_games` returns."""
+    games, step = self._reader.read_games(rows, legal, lanes)
+    if self._games is None or self._games.num_games != len(rows):
+      self._games = self._make_games(len(rows))
+    return self._games, games, step
 
-    The first call, and the first after `reset`, decides the number of games.
-    """
-    num_games = len(rows)
-    if num_games != len(self._is_first_of):
-      if not self._is_first_of.all():
-        raise UserError(
-          f"observation: {num_games} observations; {len(self._is_first_of)} games are played; call "
-          "agent.reset() before others"
-        )
-      self._games = self._make_games(num_games)
-      self._is_first_of = np.ones(num_games, bool)
-    games, masks = read_lanes(lanes, num_games), read_rows("legal", legal, num_games)
-    out = blank_step(self.spec, len(games))
-    for i, game in enumerate(games.tolist()):
-      try:
-        self._reader.read(out, i, rows[game], masks[game], bool(self._is_first_of[game]))
-      except UserError as error:
-        raise UserError(f"observation {game} of {num_games}: {error}") from None
-    self._is_first_of[games] = False
-    return games, out
-
-  def _act_in_games(self, rows: list[Any], legal: Any, position: Any, lanes: Any) -> Int[np.ndarray, "B"]:
-    positions: list[Any] = []
-    if self.config.plans_with_rules:
-      if position is None:
-        self._position(None)
-      positions = list(read_rows("position", position, len(rows)))
-    games, step = self._read_games(rows, legal, lanes)
-    out = np.full(len(rows), -1, np.int64)
-    chosen = self._games.choose(games, step, [positions[game] for game in games] if positions else ())
-    out[games] = np.maximum(chosen - 1, 0)
-    return out
-
-  def _make_games(self, num_games: int) -> "GroupPlayer":
-    from moozi.evaluation.group import GroupPlayer
-
-    seed = self.config.evaluation.seed if self._seed is None else self._seed
-    return GroupPlayer(self._evaluator_of(self.config), self.state.variables, num_games, num_games, seed=seed)
-
-  @staticmethod
-  def _played(action: Any, step: BatchedTimeStep, i: int) -> int:
-    """Returns another player's action in the agent's action space. Raises UserError if it is illegal."""
-    try:
-      return 1 + check_action(action, step.legal_actions_mask[i, 1:])
-    except ValueError as error:
-      raise UserError(str(error)) from None
-
-
-def check_player(option: str, name: str, *others: str) -> None:
-  """Raises UserError if `name` is neither a player nor one of `others`."""
-  if name not in others and not PLAYERS.accepts(name):
-    raise UserError(f"{option}={name}: must be {PLAYERS.allowed(name, *others)}")
-
-
-def check_opponent_options(
-  config: Config, spec: EnvSpec, opponent: str | None, simulations: int | None, prefix: str = ""
-) -> None:
-  """Raises UserError if the opponent is unknown, or if one of the options would have no effect.
-
-  Args:
-    prefix: precedes the options' names in messages; `--` on the command line.
-  """
-  names = [
-    f"{prefix}{name}".replace("_", "-" if prefix else "_") for name in ("opponent", "opponent_simulations")
-  ]
-  if opponent is not None:
-    check_player(names[0], opponent)
-  for option, text in zip(names, (opponent, simulations), strict=True):
-    if text is not None and spec.num_players == 1:
-      hint = "; env.kwargs.test_others names the players of its other seats; see also `moozi arena`"
-      raise UserError(
-        f"{option}={text}: {spec.name} has one player, so it has no opponent{hint if spec.num_seats else ''}"
-      )
-  kind = opponent or config.evaluation.opponent
-  if simulations is not None and kind != "mcts":
-    raise UserError(f"{names[1]}={simulations}: is for the opponent mcts, not {kind}; use {names[0]} mcts")
+  def _make_games(self, num_games: int) -> "AgentPlayer":
+    variables, evaluator = self.state.variables, self._evaluator_of(self.config)
+    return evaluator.player(variables, num_games, num_games, seed=self._seed)

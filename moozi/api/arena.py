@@ -8,41 +8,38 @@ import itertools
 import json
 import math
 import os
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from moozi.api.players import TrainedPlayer, run_of_approach
+from moozi.api.players import TrainedPlayer, load_players, run_of_approach
 from moozi.api.run_access import check_number, check_seed, open_run, writing
 from moozi.core.config import EnvConfig
 from moozi.core.errors import UserError
-from moozi.core.plugins import ENVIRONMENTS, OTHER_PLAYERS, PLAYERS, describe_object
+from moozi.core.plugins import ENVIRONMENTS, PLAYERS, describe_object
+from moozi.core.spec import EnvSpec
 from moozi.envs import registry
-from moozi.envs.table import Table
-from moozi.envs.vector import live_steps
 from moozi.evaluation import arena as play
-from moozi.evaluation.arena import Entrant, GameRecord, Pairing, Seated, View
+from moozi.evaluation.arena import GameRecord, Pairing
+from moozi.evaluation.game_log import GAMES_FILE, GameLog
 from moozi.evaluation.ratings import NUM_DRAWS, Standings, standings
 from moozi.io.atomic_write import write_text
 from moozi.io.checkpoints import list_milestones
-from moozi.io.record_log import RecordLog
-from moozi.io.run_lock import RunLock
 
 if TYPE_CHECKING:
   import pandas as pd
   from matplotlib.figure import Figure
 
 FILES = {
-  "games": "games.jsonl",
+  "games": GAMES_FILE,
   "results": "arena.json",
   "picture": "arena.png",
   "milestones": "milestones.png",
 }
 _FORMAT = 1
 _MAX_MILESTONES = 10
-_TRAINED = ("run", "zoo", "prior")
 # Number of positions that an agent searches at once. In a block of 16 openings, each agent is to move
 # in about this number of games at a time.
 _WIDTH = 16
@@ -197,37 +194,13 @@ class Arena:
     return paths
 
   def __str__(self) -> str:
-    data = self.to_json()
-    width = max(len(player["name"]) for player in data["players"])
-    title = (
-      f"{data['env']}: {data['num_games']} games ({data['num_distinct']} distinct), {data['num_openings']} "
-      f"openings, random moves at the start: {data['opening_plies']}, seed {data['seed']}"
-    )
-    lines = [title, f"{'':{width}}  rating  95% interval    score  95% interval   openskill"]
-    for player in data["players"]:
-      lines.append(
-        f"{player['name']:{width}}  {player['rating']:z6.0f}  {_bound(player['low'], 'z6.0f')} … "
-        f"{_bound(player['high'], '<z6.0f')}  {player['score']:.3f}  {_bound(player['score_low'])} … "
-        f"{_bound(player['score_high'])}"
-        f"  {player['skill']:.1f} ± {player['skill_sigma']:.1f}"
-      )
-    lines.append(f"rating: Elo, {data['pinned']} is 0")
-    unit = ", pairs of seats" if len(self.games[0].pairing.players) > 2 else ""
-    for row in self.pairs().to_dict("records"):
-      lines.append(
-        f"{row['first']} against {row['second']}: {row['score']:.3f} "
-        f"[{_bound(row['low'])}, {_bound(row['high'])}] ({row['wins']} won, {row['draws']} drawn, "
-        f"{row['losses']} lost{unit}), return {row['return_mean']:z.3f}"
-      )
-    return "\n".join(lines)
+    from moozi.vis.arena import arena_text
+
+    return arena_text(self.to_json(), len(self.games[0].pairing.players))
 
 
 def _finite(bound: float) -> float | None:
   return bound if math.isfinite(bound) else None
-
-
-def _bound(bound: float | None, form: str = ".3f") -> str:
-  return "–" if bound is None or math.isnan(bound) else format(bound, form)
 
 
 def arena(
@@ -261,8 +234,7 @@ def arena(
     opening_plies: number of random moves at the start of each game. None takes a quarter of the mean length
       of random games; if that gives fewer than ten distinct starts, more, up to half of the mean length. The
       maximum is 4. It is 0 if the game has both chance and hidden information.
-    seed: seed of the openings, chance and players. The games do not depend on `workers`, unless a run has
-      evaluation.noise_free=false.
+    seed: seed of the openings, chance and players. The games do not depend on `workers`.
     simulations: number of simulations per search of trained agents; None uses that of `planners.test`.
     pinned: the player whose rating is 0; None takes "random" if it plays, else the first player.
     workers: number of Ray processes. With 1, or without Ray, the games are played in this process.
@@ -299,14 +271,14 @@ def arena(
   try:
     names = [*steps, *(run_of_approach(player, table.spec, allow_code) for player in players)]
     pinned = None if pinned is None else run_of_approach(pinned, table.spec, allow_code)
-    entrants = entrants_of(names, simulations, allow_code)
-    play.schedule(list(entrants), table.num_seats, 0, seed)  # raises the error of too few players
-    for entrant in entrants.values():
-      entrant.check(table)
+    loaded = load_players(names, table.spec, simulations, allow_code, _WIDTH)
+    play.schedule(list(loaded), table.num_seats, 0, seed)  # raises the error of too few players
+    for each in loaded.values():
+      each.check(table)
     num_seats, spec, is_deterministic = table.num_seats, table.spec, table.is_deterministic
   finally:
     table.close()
-  named = list(entrants)
+  named = list(loaded)
   steps = dict(zip(named, steps.values(), strict=False))
   pinned = _pinned(pinned, named, names)
   plies = play.default_plies(make_table) if opening_plies is None else opening_plies
@@ -315,9 +287,10 @@ def arena(
     _make_player_of_blocks,
     env,
     {
-      full: each.player.source if isinstance(each, TrainedEntrant) else name
-      for (full, each), name in zip(entrants.items(), names, strict=True)
+      full: each.source if isinstance(each, TrainedPlayer) else name
+      for (full, each), name in zip(loaded.items(), names, strict=True)
     },
+    spec,
     simulations,
     allow_code,
     seed,
@@ -325,14 +298,17 @@ def arena(
   )
   conditions = {"seed": seed, "opening_plies": plies}
   header = {"format": _FORMAT, "env": env.name, "arguments": env.arguments, **conditions}
+  folder = None if out is None else Path(out)
+  if folder is not None:
+    with writing("--out", folder):
+      folder.mkdir(parents=True, exist_ok=True)
   with contextlib.ExitStack() as stack:
-    results = stack.enter_context(contextlib.closing(_Results(out, header)))
-    trained = {name: each for name, each in entrants.items() if isinstance(each, TrainedEntrant)}
-    results.check({name: each.facts for name, each in trained.items()})
+    results = stack.enter_context(contextlib.closing(GameLog(folder, header)))
+    results.check({name: each.facts for name, each in loaded.items() if isinstance(each, TrainedPlayer)})
     wanted = {pairing for pairings in tables for pairing in pairings}
     todo = play.blocks(tables, wanted & set(results.games))
     on_game(len(wanted & set(results.games)), len(wanted))
-    own = functools.partial(play.play, make_table=make_table, entrants=entrants, seed=seed, num_random=plies)
+    own = functools.partial(play.play, make_table=make_table, players=loaded, seed=seed, num_random=plies)
     # Closed at once after an error, not when the traceback is freed: Ray's processes end with it.
     played_blocks = stack.enter_context(contextlib.closing(_play_all(todo, own, block_maker, workers)))
     for block in played_blocks:
@@ -381,32 +357,6 @@ def _milestones_of(run: Any, allow_code: bool) -> dict[str, int]:
   return {f"run:{os.fspath(run)}@{found[i].lasting_name}": found[i].env_steps for i in chosen.tolist()}
 
 
-def entrants_of(names: Sequence[str], simulations: int | None, allow_code: bool) -> dict[str, Entrant]:
-  """Returns the players by their full names. A repeated name gets a suffix such as ` #2`.
-
-  Raises: UserError: a player does not exist or cannot be loaded.
-  """
-  out: dict[str, Entrant] = {}
-  for name in names:
-    entrant = _entrant(name, simulations, allow_code)
-    full, count = entrant.name, 1
-    while entrant.name in out:
-      count += 1
-      entrant.name = f"{full} #{count}"
-    out[entrant.name] = entrant
-  return out
-
-
-def _entrant(name: str, simulations: int | None, allow_code: bool) -> Entrant:
-  if name in ("human", "self"):
-    raise UserError(f"{name}: cannot play in an arena; `moozi play` is for people")
-  if not OTHER_PLAYERS.accepts(name):
-    raise UserError(f"{name}: no such player; must be {OTHER_PLAYERS.allowed(name)}")
-  if OTHER_PLAYERS.is_built_in(name) and name.partition(":")[0] in _TRAINED:
-    return TrainedEntrant(TrainedPlayer(name, simulations, allow_code))
-  return play.SimpleEntrant(name)
-
-
 def _pinned(pinned: str | None, players: Sequence[str], names: Sequence[str]) -> str:
   if pinned is None:
     return "random" if "random" in players else players[0]
@@ -416,48 +366,17 @@ def _pinned(pinned: str | None, players: Sequence[str], names: Sequence[str]) ->
   return found[pinned]
 
 
-class TrainedEntrant:
-  """A trained agent in the arena, which searches `width` positions at once."""
-
-  def __init__(self, player: TrainedPlayer) -> None:
-    self.player, self.name, self.width = player, player.name, _WIDTH
-
-  @property
-  def facts(self) -> dict[str, Any]:
-    """What decides the agent's play, as plain data: `parameters` and `TrainedPlayer.settings`."""
-    return {"parameters": self.player.agent.checkpoint.digest, **self.player.settings}
-
-  def check(self, table: Table) -> None:
-    self.player.check(table.spec, self.name)
-
-  def sit(self, tables: Sequence[Table], seeds: Sequence[int]) -> Seated:
-    return _SeatedAgent(self.player, tables, self.width, seeds[0])
-
-
-class _SeatedAgent:
-  def __init__(self, player: TrainedPlayer, tables: Sequence[Table], width: int, seed: int) -> None:
-    self._player, self._tables = player, tables
-    self._group = player.group(len(tables), width, seed)
-
-  def choose(self, lanes: Sequence[int], views: Sequence[View]) -> list[int]:
-    positions = [self._tables[i].position() for i in lanes] if self._group.plans_with_rules else []
-    return (self._group.choose(np.array(lanes), self._step(views), positions) - 1).tolist()
-
-  def observe(self, lanes: Sequence[int], views: Sequence[View], actions: Sequence[int]) -> None:
-    if self._player.sees_others:
-      played = np.array(actions, np.int32) + 1
-      self._group.observe(np.array(lanes), self._step(views), played)
-
-  def _step(self, views: Sequence[View]) -> Any:
-    frames, legal = [view.frame for view in views], [view.legal for view in views]
-    return live_steps(self._player.agent.spec, frames, legal)
-
-
 # --- playing the blocks, in this process or in workers
 
 
 def _make_player_of_blocks(
-  env: EnvConfig, sources: dict[str, str], simulations: int | None, allow_code: bool, seed: int, plies: int
+  env: EnvConfig,
+  sources: dict[str, str],
+  spec: EnvSpec,
+  simulations: int | None,
+  allow_code: bool,
+  seed: int,
+  plies: int,
 ) -> Callable[[list[Pairing]], list[GameRecord]]:
   """Returns the function that plays blocks. Called in each worker process, where it loads the players.
 
@@ -465,9 +384,9 @@ def _make_player_of_blocks(
     sources: {the player's full name: the name that loads it}.
   """
   make_table = functools.partial(registry.make_table, env.name, **env.arguments)
-  loaded = entrants_of(list(sources.values()), simulations, allow_code)
-  entrants = dict(zip(sources, loaded.values(), strict=True))
-  return functools.partial(play.play, make_table=make_table, entrants=entrants, seed=seed, num_random=plies)
+  loaded = load_players(list(sources.values()), spec, simulations, allow_code, _WIDTH)
+  players = dict(zip(sources, loaded.values(), strict=True))
+  return functools.partial(play.play, make_table=make_table, players=players, seed=seed, num_random=plies)
 
 
 def _play_all(
@@ -484,94 +403,3 @@ def _play_all(
     yield from map_unordered(make, blocks, workers)
   else:
     yield from map(own, blocks)
-
-
-class _Results:
-  """The finished games, kept in a folder's games.jsonl, or only in memory without a folder.
-
-  Raises: UserError: the folder cannot be written, or its games were played under other conditions. RunError:
-    another process plays in this folder, or its lock file cannot be created.
-  """
-
-  def __init__(self, folder: str | os.PathLike[str] | None, header: dict[str, Any]) -> None:
-    self.games: dict[Pairing, GameRecord] = {}
-    self._agents: dict[str, dict[str, Any]] = {}
-    self._log: RecordLog | None = None
-    self._lock: RunLock | None = None
-    if folder is None:
-      return
-    path = Path(folder)
-    with writing("--out", path):
-      path.mkdir(parents=True, exist_ok=True)
-    self._lock = RunLock(path, "playing here")
-    try:
-      self._log = RecordLog(path / FILES["games"], header)
-      self._keep(self._log.records)
-    except BaseException:
-      self.close()
-      raise
-
-  def close(self) -> None:
-    """Closes the file and releases the lock on the folder."""
-    if self._log is not None:
-      self._log.close()
-    if self._lock is not None:
-      self._lock.close()
-
-  def check(self, agents: Mapping[str, Mapping[str, Any]]) -> None:
-    """Stores the facts of trained agents, by name; see `TrainedEntrant.facts`.
-
-    Raises: UserError: another agent has played under one of the names, such as a run that was trained again,
-      or resumed with another search.
-    """
-    if self._log is None:
-      return
-    new = []
-    for name, facts in agents.items():
-      stored = self._agents.get(name)
-      if stored is None:
-        new.append({"agent": name, **facts})
-      elif differing := [key for key, value in facts.items() if stored.get(key) != value]:
-        raise UserError(
-          f"{self._log.path}: {name} had other {' and '.join(differing)} in the stored games; choose another "
-          "folder"
-        )
-    if new:
-      self._log.append(new)
-
-  def add(self, games: Sequence[GameRecord]) -> None:
-    """Adds the games that are not stored yet."""
-    new = [game for game in games if game.pairing not in self.games]
-    if self._log is not None:
-      self._log.append(_to_record(game) for game in new)
-    self.games |= {game.pairing: game for game in new}
-
-  def _keep(self, records: Sequence[dict[str, Any]]) -> None:
-    for number, record in enumerate(records):
-      if "agent" in record:
-        self._agents[str(record["agent"])] = record
-        continue
-      try:
-        game = _from_record(record)
-      except (KeyError, TypeError, ValueError, OverflowError):
-        assert self._log is not None
-        raise UserError(f"{self._log.path}: line {number + 2} is not a game; move the file away") from None
-      self.games[game.pairing] = game
-
-
-def _to_record(game: GameRecord) -> dict[str, Any]:
-  return {
-    "players": game.pairing.players,
-    "opening": game.pairing.opening,
-    "returns": game.returns,
-    "num_random": game.num_random,
-    "actions": game.actions,
-  }
-
-
-def _from_record(record: dict[str, Any]) -> GameRecord:
-  pairing = Pairing(tuple(str(name) for name in record["players"]), int(record["opening"]))
-  returns = tuple(float(x) for x in record["returns"])
-  if len(returns) != len(pairing.players) or not np.isfinite(returns).all():
-    raise ValueError("returns")
-  return GameRecord(pairing, int(record["num_random"]), tuple(int(a) for a in record["actions"]), returns)

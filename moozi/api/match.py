@@ -1,72 +1,26 @@
 """A game between people and players, with an advisor: the core of `moozi play` for two or more seats."""
 
-import dataclasses
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+import contextlib
+from typing import NamedTuple
 
 import numpy as np
 
-from moozi.api.players import TrainedPlayer, run_of_approach
+from moozi.api.players import TrainedPlayer, load_players, run_of_approach
+from moozi.api.run_access import check_player, check_searches
 from moozi.core.errors import UserError
-from moozi.envs.environment import Observation
-from moozi.envs.players import mcts_simulations
-from moozi.envs.table import Table
-from moozi.evaluation.arena import Entrant, Seated, View
+from moozi.envs.players import Opinion, Player, Seats, SeparatePlayer, mcts_simulations
+from moozi.envs.table import Table, View
+from moozi.vis.lettering import rounded
+from moozi.vis.render_spec import action_name, player_name
 
-if TYPE_CHECKING:
-  from moozi.api.agent import Agent
-
-
-@dataclasses.dataclass(frozen=True)
-class Advice:
-  """What a search found about one legal action.
-
-  Attributes:
-    share: the action's share of the visits; if the search has no visits, its probability.
-    value: expected return after the action for the player to move; None if the search did not try it.
-  """
-
-  action: int
-  share: float
-  value: float | None
+_DEFAULT_ADVISOR = "mcts:500"
 
 
-@dataclasses.dataclass(frozen=True)
-class Opinion:
-  """What a search found about a position.
-
-  Attributes:
-    by: the name of the advisor.
-    advice: one entry for each legal action, the best first.
-    value: expected return for the player to move; None if unknown.
-  """
-
-  by: str
-  advice: tuple[Advice, ...]
-  value: float | None
-
-
-@dataclasses.dataclass(frozen=True)
-class Played:
+class Move(NamedTuple):
   """One move of the game."""
 
   seat: int
   action: int
-
-
-class Advisor(Protocol):
-  """A player that follows the game and searches the current position on request."""
-
-  name: str
-
-  def reset(self) -> None:
-    """Starts a new game."""
-
-  def observe(self, seat: int, view: View, action: int, *, is_users: bool) -> None:
-    """Receives a move before it is played."""
-
-  def opinion(self, seat: int, view: View) -> Opinion:
-    """Returns the opinion of the current position."""
 
 
 class Match:
@@ -76,7 +30,7 @@ class Match:
     users: the people's seats in the first game. The players of the other seats move at once.
     opponent: plays each other seat; None if there is none.
     seed: seed of the first game; each later game has another one.
-    advisor: gives opinions; None if there is none.
+    advisor: gives opinions on the people's moves; None if there is none.
 
   Attributes:
     users: the people's seats.
@@ -87,9 +41,9 @@ class Match:
     self,
     table: Table,
     users: frozenset[int],
-    opponent: Entrant | None = None,
+    opponent: Player | None = None,
     seed: int = 0,
-    advisor: Advisor | None = None,
+    advisor: Player | None = None,
   ) -> None:
     others = set(range(table.num_seats)) - users
     if others and opponent is None:
@@ -97,21 +51,21 @@ class Match:
     if opponent is not None and others:
       opponent.check(table)
     self.table, self.opponent, self.advisor = table, opponent, advisor
-    self._seed, self._num_games = seed, 0
+    self._seed, self._num_games, self._seats = seed, 0, Seats(table.hides_moves)
     self.start(users)
 
   def start(self, users: frozenset[int]) -> None:
     """Starts a new game in which people play `users`. Call `reply` until a person is to move."""
     seed = self._seed + self._num_games
     self._num_games += 1
-    self.users, self.moves = users, list[Played]()
+    self.users, self.moves = users, list[Move]()
     self.table.reset(seed)
-    self._seated: dict[int, Seated] = {}
-    for seat in set(range(self.table.num_seats)) - users:
-      assert self.opponent is not None, "__init__ requires a player for the other seats"
-      self._seated[seat] = self.opponent.sit([self.table], [seed + seat])
+    others = set(range(self.table.num_seats)) - users
+    assert self.opponent is not None or not others, "__init__ requires a player for the other seats"
+    seats = {} if self.opponent is None else {seat: (self.opponent, seed + seat) for seat in others}
+    self._seats.start({0: (self.table, seats)})
     if self.advisor is not None:
-      self.advisor.reset()
+      self.advisor.reset({(0, seat): (self.table, 0) for seat in users})
 
   @property
   def is_over(self) -> bool:
@@ -122,10 +76,6 @@ class Match:
     """Whether a person is to move."""
     return not self.is_over and self.table.to_play in self.users
 
-  def view(self) -> View:
-    """Returns the view of the seat to move; after the end, of the seat that would move next."""
-    return View(self.table.frame(), self.table.legal_actions_mask())
-
   def play(self, action: int) -> None:
     """Plays a person's legal action. Raises UserError if it is illegal, or if no person is to move."""
     legal = self.table.legal_actions_mask() if self.is_users_turn else np.zeros(0, bool)
@@ -133,13 +83,14 @@ class Match:
       raise UserError(
         f"action={action}: cannot be played now; must be one of {np.flatnonzero(legal).tolist()}"
       )
-    self._step(action)
+    self._step(self.table.view(), action)
 
-  def reply(self) -> Played | None:
+  def reply(self) -> Move | None:
     """Plays one move of a player. If a person is to move or the game is over, plays nothing; returns None."""
     if self.is_over or self.is_users_turn:
       return None
-    self._step(int(self._seated[self.table.to_play].choose([0], [self.view()])[0]))
+    view = self.table.view()
+    self._step(view, self._seats.act({0: view})[0])
     return self.moves[-1]
 
   def opinion(self) -> Opinion:
@@ -148,105 +99,129 @@ class Match:
       raise UserError(f"{self.table.spec.name}: has no advisor; choose one with --advisor")
     if not self.is_users_turn:
       raise UserError("no opinion: no person is to move")
-    return self.advisor.opinion(self.table.to_play, self.view())
+    view = self.table.view()
+    return self.advisor.opinion((0, view.seat), view)
 
-  def may_show(self, move: Played) -> bool:
+  def may_show(self, move: Move) -> bool:
     """Returns whether people may see a move: it is their own, or the game hides no moves."""
     return move.seat in self.users or not self.table.hides_moves
 
-  def _step(self, action: int) -> None:
-    seat, view = self.table.to_play, self.view()
-    if not self.table.hides_moves:
-      for other, seated in self._seated.items():
-        if other != seat:
-          seated.observe([0], [view], [action])
+  def move_text(self, move: Move) -> str:
+    """Returns a move as text; a hidden move of another player is not named."""
+    spec = self.table.spec
+    what = f"plays {action_name(spec, move.action + 1)}" if self.may_show(move) else "moves"
+    return f"{player_name(spec, move.seat)} {what}"
+
+  def outcome_text(self) -> str:
+    """Returns the result of the finished game as text, from the user's view if the user plays one seat.
+
+    A seat wins if its return is above those of all other seats; several seats with the best return share it.
+    """
+    returns = self.table.returns()
+    if len(self.users) == 1:
+      (seat,) = self.users
+      own, other = returns[seat], max(x for i, x in enumerate(returns) if i != seat)
+      word = "won" if own > other else "lost" if own < other else "drew"
+      return f"you {word} (return {rounded(own):g})"
+    best = max(returns)
+    if best == min(returns):
+      return "a draw"
+    winners = [player_name(self.table.spec, seat) for seat, x in enumerate(returns) if x == best]
+    return f"{' and '.join(winners)} won (return {rounded(best):g})"
+
+  def _step(self, view: View, action: int) -> None:
+    self._seats.observe({0: view}, {0: action})
     if self.advisor is not None:
-      self.advisor.observe(seat, view, action, is_users=seat in self.users)
+      for seat in self.users:
+        follow = self.advisor.take if seat == view.seat else self.advisor.observe
+        follow({(0, seat): view}, {(0, seat): action})
     self.table.step(action)
-    self.moves.append(Played(seat, action))
+    self.moves.append(Move(view.seat, action))
 
 
-class AgentAdvisor:
-  """A trained agent that gives the opinion of its search."""
+def make_advisor(name: str, table: Table, simulations: int | None, allow_code: bool) -> Player:
+  """Returns the advisor `name`: `mcts:N`, or a trained agent.
 
-  def __init__(self, player: TrainedPlayer, table: Table) -> None:
-    self._agent: Agent = player.agent
-    self._table = table
-    self._sees_others, self.name = player.sees_others, player.name
-
-  def reset(self) -> None:
-    self._agent.reset()
-
-  def observe(self, seat: int, view: View, action: int, *, is_users: bool) -> None:
-    if self._sees_others or is_users:
-      self._agent.observe(self._observation(seat, view), action)
-
-  def opinion(self, seat: int, view: View) -> Opinion:
-    position = self._table.position() if self._agent.config.plans_with_rules else None
-    search = self._agent.search(self._observation(seat, view), position=position)
-    total = int(search.visits.sum())
-    shares = search.visits / total if total else search.policy
-    advice = [
-      Advice(a, float(shares[a]), float(search.q_values[a]) if search.visits[a] else None)
-      for a in np.flatnonzero(search.legal).tolist()
-    ]
-    return Opinion(self.name, _sorted(advice), float(search.value))
-
-  def _observation(self, seat: int, view: View) -> Observation:
-    return Observation(view.frame, view.legal, seat if self._sees_others else 0)
-
-
-class BotAdvisor:
-  """A bot of the environment's library that searches the state of the game, such as MCTS."""
-
-  def __init__(self, name: str, search: Callable[[], list[tuple[int, int, float | None]]]) -> None:
-    self.name, self._search = name, search
-
-  def reset(self) -> None:
-    pass
-
-  def observe(self, seat: int, view: View, action: int, *, is_users: bool) -> None:
-    pass
-
-  def opinion(self, seat: int, view: View) -> Opinion:
-    found = self._search()
-    total = max(1, sum(visits for _, visits, _ in found))
-    known = [(visits, value) for _, visits, value in found if value is not None]
-    mean = sum(n * v for n, v in known) / max(1, sum(n for n, _ in known)) if known else None
-    return Opinion(self.name, _sorted([Advice(a, visits / total, value) for a, visits, value in found]), mean)
-
-
-def _sorted(advice: list[Advice]) -> tuple[Advice, ...]:
-  return tuple(sorted(advice, key=lambda x: (-x.share, x.action)))
-
-
-def make_advisor(
-  name: str, table: Table, users: frozenset[int], simulations: int | None, allow_code: bool
-) -> Advisor:
-  """Returns the advisor `name` of the people in the seats `users`: `mcts:N`, or a trained agent.
-
-  Raises: UserError: the player has no search, does not fit the game, or was trained for one seat while people
-    play several.
+  Raises: UserError: the player has no search, or does not fit the game.
   """
   found = mcts_simulations(name)
   if found is not None:
-    bot = table.make_bot("mcts", found, 0)
-    search = getattr(bot, "search", None)
-    if search is None:
+    if not hasattr(table.make_bot("mcts", found, 0), "search"):
       raise UserError(
         f"--advisor={name}: the MCTS of {table.spec.name} does not report visits and values; choose a run"
       )
-    return BotAdvisor(name, search)
+    return SeparatePlayer(name, table.spec, "--advisor")
   name = run_of_approach(name, table.spec, allow_code)
   if name.partition(":")[0] not in ("run", "zoo"):
     raise UserError(
       f"--advisor={name}: must be mcts:N, run:PATH[@checkpoint], zoo:NAME, approach:NAME or none"
     )
-  from moozi.api.run_access import check_searches
-
-  player = TrainedPlayer(name, simulations, allow_code)
-  player.check(table.spec, f"--advisor={name}")
+  player = TrainedPlayer(name, table.spec, simulations, allow_code, f"--advisor={name}")
   check_searches(player.agent.directory.path, player.agent.config, "--advisor")
-  if not player.can_advise(users):
-    raise UserError(f"--advisor={name}: was trained for one seat, but you play {len(users)}; set --opponent")
-  return AgentAdvisor(player, table)
+  return player
+
+
+def make_match(
+  table: Table,
+  seat: int,
+  seed: int,
+  simulations: int | None,
+  allow_code: bool,
+  *,
+  opponent: str | None,
+  agent: str | None,
+  advisor: str | None,
+) -> tuple[Match, str]:
+  """Makes the match of `moozi play`, whose options the arguments are.
+
+  Args:
+    opponent: the player of the other seats; "agent" names `agent`; with "human" or "self" the user plays all
+      seats. None: "agent", or "self" without one.
+    agent: the name of the run's agent; None if the game was named and not a run.
+    advisor: as in `make_advisor`, or "none". None: the opponent, else the agent, else MCTS.
+
+  Returns: the match, and the name of the player of the other seats; "self" if the user plays all seats.
+  Raises: UserError: a player does not exist or does not fit, or an option has no effect.
+  """
+  if seat >= table.num_seats:
+    raise UserError(f"--seat={seat}: must be from 0 to {table.num_seats - 1} in {table.spec.name}")
+  opponent = opponent or ("agent" if agent else "self")
+  opponent = "self" if opponent == "human" else opponent
+  check_player("--opponent", opponent, "agent", "human")
+  if opponent == "agent" and agent is None:
+    raise UserError(f"--opponent=agent: {table.spec.name} is not a run; `moozi train` makes one")
+  player = None
+  if opponent != "self":
+    name = agent if opponent == "agent" and agent else _with_simulations(opponent, simulations)
+    name = run_of_approach(name, table.spec, allow_code)
+    (player,) = load_players([name], table.spec, simulations, allow_code).values()
+  trained = player if isinstance(player, TrainedPlayer) else None
+  users = frozenset(range(table.num_seats) if player is None else (seat,))
+  if advisor is None:
+    advice = _default_advisor(trained, agent, table, simulations, allow_code)
+  else:
+    name = _with_simulations(advisor, simulations)
+    advice = None if name == "none" else make_advisor(name, table, simulations, allow_code)
+  is_searching = trained is not None and trained.agent.config.searches and not trained.uses_prior
+  is_used = is_searching or isinstance(advice, TrainedPlayer) or "mcts" in (opponent, advisor)
+  if simulations is not None and not is_used:
+    raise UserError(f"--simulations={simulations}: needs a trained agent or mcts as --opponent or --advisor")
+  return Match(table, users, player, seed, advice), opponent
+
+
+def _with_simulations(name: str, simulations: int | None) -> str:
+  """Returns the name; that of plain mcts with the number of simulations."""
+  return f"mcts:{simulations}" if name == "mcts" and simulations else name
+
+
+def _default_advisor(
+  player: TrainedPlayer | None, agent: str | None, table: Table, simulations: int | None, allow_code: bool
+) -> Player | None:
+  with contextlib.suppress(UserError):  # a run may have no checkpoint yet
+    if player is None and agent is not None:
+      player = TrainedPlayer(agent, None, simulations, allow_code)
+  if player is not None and player.agent.config.searches:
+    return player.for_games(1)
+  with contextlib.suppress(UserError):
+    return make_advisor(_DEFAULT_ADVISOR, table, None, allow_code)
+  return None

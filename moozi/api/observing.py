@@ -10,17 +10,18 @@ from jaxtyping import Bool, Int, Shaped
 from moozi.core.errors import UserError, one_line
 from moozi.core.records import BatchedTimeStep
 from moozi.core.spec import EnvSpec
-from moozi.envs.environment import Observation
+from moozi.envs.environment import Observation, check_action
 from moozi.envs.observations import Frame, OwnObservations
 from moozi.envs.validation import as_array
-from moozi.envs.vector import mark_end
+from moozi.envs.vector import blank_step, mark_end
 
 
 class ObservationReader:
-  """Reads observations into rows of a `BatchedTimeStep`.
+  """Reads the observations of one game, and those of several games, into rows of a `BatchedTimeStep`.
 
-  The type decides what an observation is: a `TimeStep`, an `Observation` and a `Frame` have frames. Anything
-  else is an observation of the environment's own, if the environment has such a form, and a frame if not.
+  It knows which games start: their next frame has no history. The type decides what an observation is: a
+  `TimeStep`, an `Observation` and a `Frame` have frames. Anything else is an observation of the environment's
+  own, if the environment has such a form, and a frame if not.
 
   Args:
     own: returns the form of the environment's own observations, or None; called when it is first needed.
@@ -28,6 +29,15 @@ class ObservationReader:
 
   def __init__(self, spec: EnvSpec, own: Callable[[], OwnObservations | None]) -> None:
     self._spec, self._own = spec, own
+    self._is_first, self._is_first_of = True, np.ones(0, bool)
+
+  def reset(self, lanes: Any = None) -> None:
+    """Starts new episodes in the games that `lanes` names; None: in all, and in the single one."""
+    if lanes is None:
+      self._is_first = True
+      self._is_first_of[:] = True
+    else:
+      self._is_first_of[read_lanes(lanes, len(self._is_first_of))] = True
 
   def split(self, observations: Any) -> list[Any] | None:
     """Returns the observations of a batch; None if the argument is one observation.
@@ -48,6 +58,48 @@ class ObservationReader:
     if not rows:
       raise UserError("observation: a batch without observations; must have at least one")
     return rows
+
+  def read_one(self, observation: Any, legal: Any, lanes: Any = None) -> BatchedTimeStep:
+    """Returns one observation as a batch of one; call `advance` once the agent has its frame.
+
+    Raises: UserError: it does not fit the environment, the episode is over, or `lanes` is given.
+    """
+    if lanes is not None:
+      raise UserError(f"lanes={one_line(lanes, 80)}: is for B observations; this is one observation")
+    if isinstance(observation, TimeStep) and observation.last():
+      raise UserError("observation: the episode is over (a LAST step); reset the environment")
+    out = blank_step(self._spec, 1)
+    self.read(out, 0, observation, legal, self._is_first)
+    return out
+
+  def advance(self) -> None:
+    """Notes that the next frame of the single game continues its episode."""
+    self._is_first = False
+
+  def read_games(
+    self, rows: list[Any], legal: Any, lanes: Any
+  ) -> tuple[Int[np.ndarray, "n"], BatchedTimeStep]:
+    """Returns the games that `lanes` names, and their observations, which become their newest frames.
+
+    The first call, and the first after `reset`, decides the number of games.
+    """
+    num_games, is_first_of = len(rows), self._is_first_of
+    if num_games != len(is_first_of):
+      if not is_first_of.all():
+        raise UserError(
+          f"observation: {num_games} observations; {len(is_first_of)} games are played; call agent.reset() "
+          "before others"
+        )
+      self._is_first_of = is_first_of = np.ones(num_games, bool)
+    games, masks = read_lanes(lanes, num_games), read_rows("legal", legal, num_games)
+    out = blank_step(self._spec, len(games))
+    for i, game in enumerate(games.tolist()):
+      try:
+        self.read(out, i, rows[game], masks[game], bool(is_first_of[game]))
+      except UserError as error:
+        raise UserError(f"observation {game} of {num_games}: {error}") from None
+    is_first_of[games] = False
+    return games, out
 
   def read(self, out: BatchedTimeStep, i: int, observation: Any, legal: Any, is_first: bool) -> None:
     """Writes an observation to row i of a blank step.
@@ -141,3 +193,15 @@ def _check_legal(legal: Any, spec: EnvSpec) -> Bool[np.ndarray, "E"]:
 
 def _describe(array: np.ndarray) -> str:
   return f"{array.dtype}{list(array.shape)}"
+
+
+def read_actions(actions: Any, step: BatchedTimeStep) -> Int[np.ndarray, "n"]:
+  """Returns other players' actions at the frames of a step, in the agent's action space.
+
+  Raises: UserError: an action is illegal.
+  """
+  try:
+    legal = step.legal_actions_mask[:, 1:]
+    return np.array([1 + check_action(a, mask) for a, mask in zip(actions, legal, strict=True)], np.int32)
+  except ValueError as error:
+    raise UserError(str(error)) from None

@@ -4,32 +4,35 @@
 """
 
 import contextlib
+import copy
 import functools
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Shaped
 
 from moozi.api.agent import Agent, agent_of
-from moozi.api.run_access import open_run
+from moozi.api.run_access import LOADED_PLAYERS, open_run
 from moozi.core.config.uses import code_keys
 from moozi.core.errors import UserError
+from moozi.core.plugins import OTHER_PLAYERS
 from moozi.core.records import BatchedTimeStep
 from moozi.core.spec import EnvSpec
+from moozi.envs.players import Advice, Opinion, Place, PlayedGame, Player, SeparatePlayer
+from moozi.envs.table import View
 from moozi.envs.vector import live_steps
 from moozi.io.run_directory import ENDS, RunDirectory
 from moozi.io.zoo import ZOO_PREFIX, label_of
 
 if TYPE_CHECKING:
+  from moozi.evaluation.agent_player import AgentPlayer
   from moozi.evaluation.evaluator import Evaluator
-  from moozi.evaluation.group import GroupPlayer
 
 _RUNS = Path("runs")
 _FACTS = ("name", "frame_shape", "frame_dtype", "num_env_actions")
-_FIRST = np.zeros(1, np.int64)
+_TRAINED = ("run", "zoo", "prior")
 
 
 class TrainedName(NamedTuple):
@@ -92,24 +95,35 @@ def parse_name(name: str) -> TrainedName:
 
 
 class TrainedPlayer:
-  """A trained agent's checkpoint as a player of a game.
+  """A trained agent's checkpoint as a player of games; see `envs.players.Player`.
 
   Args:
     name: as in `parse_name`.
+    spec: the environment of the games; None if it is known to be the agent's.
     simulations: number of simulations per search; None uses that of `planners.test`. Has no effect on an
       algorithm without a search.
     allow_code: whether the run may import the Python modules that it names.
+    where: precedes the message if the agent plays another environment; None: the full name.
 
   Attributes:
     agent: the agent.
     source: a name that loads the same checkpoint again, also while its run trains.
     name: the full name. It has the checkpoint's name unless the agent is from the zoo, and the number of
       simulations if it was given and has an effect.
+    width: number of games in one search.
 
-  Raises: UserError: the run or the checkpoint does not exist, or the checkpoint does not fit its run.
+  Raises: UserError: the run or the checkpoint does not exist, the checkpoint does not fit its run, or the
+    agent was trained on another environment.
   """
 
-  def __init__(self, name: str, simulations: int | None = None, allow_code: bool = False) -> None:
+  def __init__(
+    self,
+    name: str,
+    spec: EnvSpec | None = None,
+    simulations: int | None = None,
+    allow_code: bool = False,
+    where: str | None = None,
+  ) -> None:
     run, checkpoint, uses_prior = parse_name(name)
     try:
       directory, config = open_run(run, allow_code)
@@ -129,14 +143,27 @@ class TrainedPlayer:
     self.source = self.name if is_own else name
     if simulations is not None and not uses_prior:
       self.name += f" ({simulations} simulations)"
-
-  def check(self, spec: EnvSpec, where: str) -> None:
-    """Raises UserError, which names `where`, if the agent was trained on another environment."""
     own = self.agent.spec
-    if _facts(own) != _facts(spec):
+    if spec is not None and _facts(own) != _facts(spec):
       raise UserError(
-        f"{where}: plays {_describe(own)}, not {_describe(spec)}; choose a run that was trained on it"
+        f"{where or self.name}: plays {_describe(own)}, not {_describe(spec)}; choose a run that was trained "
+        "on it"
       )
+    self.width = 1
+    self._rows: dict[Place, int] = {}
+    self._places: dict[Place, PlayedGame] = {}
+    self._seeds: dict[Place, int] = {}  # of places that have not shown a frame yet
+
+  def for_games(self, width: int) -> "TrainedPlayer":
+    """Returns the same player without games, which searches `width` games at once.
+
+    If evaluation has noise, it searches one game at a time, so that each game follows from its own seed.
+    """
+    out = copy.copy(self)
+    out.width = width if self.agent.config.evaluation.noise_free else 1
+    out._rows, out._places, out._seeds = {}, {}, {}
+    out.__dict__.pop("_games", None)
+    return out
 
   @property
   def sees_others(self) -> bool:
@@ -144,12 +171,13 @@ class TrainedPlayer:
     return self.agent.spec.num_players > 1
 
   @property
-  def settings(self) -> dict[str, Any]:
-    """The settings that decide how the checkpoint plays, as plain data."""
+  def facts(self) -> dict[str, Any]:
+    """What decides the agent's play, as plain data: `parameters` and the settings of its search."""
     from moozi.evaluation.evaluator import evaluation_planner
 
     config = self.agent.config
-    out: dict[str, Any] = {"network": config.evaluation.network, "search": None}
+    out: dict[str, Any] = {"parameters": self.agent.checkpoint.digest}
+    out |= {"network": config.evaluation.network, "search": None}
     out["noise_free"] = config.evaluation.noise_free
     if self.uses_prior:
       out["average_symmetries"] = config.planners.test.average_symmetries
@@ -160,18 +188,54 @@ class TrainedPlayer:
       out["discount"] = config.targets.discount
     return out
 
-  def can_advise(self, seats: Collection[int]) -> bool:
-    """Whether one history of the agent can follow all `seats`; without `sees_others` it follows one."""
-    return self.sees_others or len(seats) == 1
+  def check(self, game: PlayedGame) -> None:
+    """Does nothing: the specification of the games was checked already."""
 
-  def group(self, num_games: int, width: int, seed: int) -> "GroupPlayer":
-    """Returns the agent as a player of several games; see `GroupPlayer`."""
-    from moozi.evaluation.group import GroupPlayer
+  def reset(self, places: Mapping[Place, tuple[PlayedGame, int]]) -> None:
+    for place, (game, seed) in places.items():
+      self._places[place], self._seeds[place] = game, seed
 
-    agent = self.agent
-    evaluator = _evaluator(agent, 1 if self.uses_prior else agent.simulations)
-    prior = self.uses_prior
-    return GroupPlayer(evaluator, agent.state.variables, num_games, width, uses_prior=prior, seed=seed)
+  def act(self, views: Mapping[Place, View]) -> dict[Place, int]:
+    rows, games = self._rows_of(views), self._places
+    positions = [games[place].position() for place in views] if self._games.plans_with_rules else []
+    chosen = self._games.choose(rows, self._step(views), positions) - 1
+    return dict(zip(views, chosen.tolist(), strict=True))
+
+  def observe(self, views: Mapping[Place, View], actions: Mapping[Place, int]) -> None:
+    if self.sees_others:
+      self.take(views, actions)
+
+  def take(self, views: Mapping[Place, View], actions: Mapping[Place, int]) -> None:
+    played = np.array([1 + actions[place] for place in views], np.int32)
+    self._games.observe(self._rows_of(views), self._step(views), played)
+
+  def opinion(self, place: Place, view: View) -> Opinion:
+    (row,) = self._rows_of({place: view})
+    position = self._places[place].position() if self._games.plans_with_rules else None
+    search = self.agent.search_in(self._games, int(row), self._step({place: view}), position)
+    total = int(search.visits.sum())
+    shares = search.visits / total if total else search.policy
+    advice = [
+      Advice(a, float(shares[a]), float(search.q_values[a]) if search.visits[a] else None)
+      for a in np.flatnonzero(search.legal).tolist()
+    ]
+    return Opinion.of(self.name, advice, float(search.value))
+
+  # Created when it is first needed, because a run's checks create players that never play.
+  @functools.cached_property
+  def _games(self) -> "AgentPlayer":
+    agent, prior = self.agent, self.uses_prior
+    evaluator = _evaluator(agent, 1 if prior else agent.simulations)
+    return evaluator.player(agent.state.variables, 0, self.width, uses_prior=prior)
+
+  def _rows_of(self, views: Mapping[Place, View]) -> np.ndarray:
+    for place in self._seeds.keys() & views.keys():
+      self._games.start(self._rows.setdefault(place, len(self._rows)), self._seeds.pop(place))
+    return np.array([self._rows[place] for place in views])
+
+  def _step(self, views: Mapping[Place, View]) -> BatchedTimeStep:
+    frames, legal = [view.frame for view in views.values()], [view.legal for view in views.values()]
+    return live_steps(self.agent.spec, frames, legal)
 
 
 def _facts(spec: EnvSpec) -> list[Any]:
@@ -195,52 +259,48 @@ def _evaluator(agent: Agent, simulations: int | None) -> "Evaluator":
   return _EVALUATORS[key]
 
 
-# Cached, because an evaluation makes a player for each episode.
-@functools.lru_cache(maxsize=8)
-def _load(name: str, spec: EnvSpec, allow_code: bool) -> TrainedPlayer:
-  player = TrainedPlayer(run_of_approach(name, spec, allow_code), allow_code=allow_code)
-  player.check(spec, name)
-  return player
-
-
-def clear_player_cache() -> None:
-  """Clears the cache of `make_player`, so that later calls load the newest checkpoints."""
-  _load.cache_clear()
-
-
-def make_player(name: str, spec: EnvSpec, seed: int, allow_code: bool = False) -> "OneGame":
-  """Returns a trained agent as the player of one episode. PLAYERS calls it for names such as `run:PATH`.
+def make_player(name: str, spec: EnvSpec, width: int = 1, allow_code: bool = False) -> TrainedPlayer:
+  """Returns a trained agent as a player. PLAYERS calls it for names such as `run:PATH`.
 
   With `allow_code`, its run may import the modules that it names.
 
-  Raises: UserError: as `run_of_approach` and `TrainedPlayer`, or the agent plays another environment.
+  Raises: UserError: as `run_of_approach` and `TrainedPlayer`.
   """
-  return OneGame(_load(name, spec, allow_code), seed)
+  key = name, spec, allow_code
+  if key not in LOADED_PLAYERS:
+    run = run_of_approach(name, spec, allow_code)
+    LOADED_PLAYERS[key] = TrainedPlayer(run, spec, allow_code=allow_code, where=name)
+  player: TrainedPlayer = LOADED_PLAYERS[key]
+  return player.for_games(width)
 
 
-class OneGame:
-  """A trained agent in one episode; see `envs.players.Player` and `Observer`."""
+def load_players(
+  names: Sequence[str], spec: EnvSpec, simulations: int | None, allow_code: bool, width: int = 1
+) -> dict[str, Player]:
+  """Returns players of games of one environment, by their full names.
 
-  def __init__(self, player: TrainedPlayer, seed: int) -> None:
-    self._player, self._seed = player, seed
+  Args:
+    names: a repeated name gets a suffix such as ` #2`.
+    width: number of games that a trained agent searches at once.
 
-  def follow(self, position: Callable[[], Any]) -> None:
-    self._position = position
+  Raises: UserError: a player does not exist, cannot be loaded, or plays another environment.
+  """
+  out: dict[str, Player] = {}
+  for name in names:
+    player = _load_player(name, spec, simulations, allow_code, width)
+    full, count = player.name, 1
+    while player.name in out:
+      count += 1
+      player.name = f"{full} #{count}"
+    out[player.name] = player
+  return out
 
-  def action(self, observation: Shaped[np.ndarray, "H W C"], legal: Bool[np.ndarray, "E"]) -> int:
-    positions = [self._position()] if self._group.plans_with_rules else []
-    return int(self._group.choose(_FIRST, self._step(observation, legal), positions)[0]) - 1
 
-  def observe(
-    self, observation: Shaped[np.ndarray, "H W C"], legal: Bool[np.ndarray, "E"], action: int
-  ) -> None:
-    if self._player.sees_others:
-      self._group.observe(_FIRST, self._step(observation, legal), np.array([action + 1], np.int32))
-
-  # Created at the first frame, because validating a configuration creates a player that never plays.
-  @functools.cached_property
-  def _group(self) -> "GroupPlayer":
-    return self._player.group(1, 1, self._seed)
-
-  def _step(self, frame: np.ndarray, legal: np.ndarray) -> BatchedTimeStep:
-    return live_steps(self._player.agent.spec, [frame], [legal])
+def _load_player(name: str, spec: EnvSpec, simulations: int | None, allow_code: bool, width: int) -> Player:
+  if name in ("human", "self"):
+    raise UserError(f"{name}: cannot play in an arena; `moozi play` is for people")
+  if not OTHER_PLAYERS.accepts(name):
+    raise UserError(f"{name}: no such player; must be {OTHER_PLAYERS.allowed(name)}")
+  if OTHER_PLAYERS.is_built_in(name) and name.partition(":")[0] in _TRAINED:
+    return TrainedPlayer(name, spec, simulations, allow_code).for_games(width)
+  return SeparatePlayer(name, spec)

@@ -5,14 +5,20 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from moozi.core.config import Config
 from moozi.core.config.uses import code_keys
 from moozi.core.errors import UserError, one_line, reason_of
+from moozi.core.plugins import PLAYERS
 from moozi.core.seeds import NUM_SEEDS
+from moozi.core.spec import EnvSpec
 from moozi.io.run_directory import RunDirectory
+
+LOADED_PLAYERS: dict[Any, Any] = {}
+"""The trained players that `api.players.make_player` has loaded; clear it to load the newest checkpoints."""
 
 
 def open_run(path: str | os.PathLike[str], allow_code: bool) -> tuple[RunDirectory, Config]:
@@ -77,6 +83,36 @@ def check_real(name: str, value: float, minimum: float, maximum: float) -> None:
 def check_seed(seed: int | None) -> None:
   """Raises UserError if a seed is not an integer from 0 to 2³¹ − 1; None is allowed."""
   check_number("seed", seed, 0, NUM_SEEDS - 1)
+
+
+def check_player(option: str, name: str, *others: str) -> None:
+  """Raises UserError if `name` is neither a player nor one of `others`."""
+  if name not in others and not PLAYERS.accepts(name):
+    raise UserError(f"{option}={name}: must be {PLAYERS.allowed(name, *others)}")
+
+
+def check_opponent_options(
+  config: Config, spec: EnvSpec, opponent: str | None, simulations: int | None, prefix: str = ""
+) -> None:
+  """Raises UserError if the opponent is unknown, or if one of the options would have no effect.
+
+  Args:
+    prefix: precedes the options' names in messages; `--` on the command line.
+  """
+  names = [
+    f"{prefix}{name}".replace("_", "-" if prefix else "_") for name in ("opponent", "opponent_simulations")
+  ]
+  if opponent is not None:
+    check_player(names[0], opponent)
+  for option, text in zip(names, (opponent, simulations), strict=True):
+    if text is not None and spec.num_players == 1:
+      hint = "; env.kwargs.test_others names the players of its other seats; see also `moozi arena`"
+      raise UserError(
+        f"{option}={text}: {spec.name} has one player, so it has no opponent{hint if spec.num_seats else ''}"
+      )
+  kind = opponent or config.evaluation.opponent
+  if simulations is not None and kind != "mcts":
+    raise UserError(f"{names[1]}={simulations}: is for the opponent mcts, not {kind}; use {names[0]} mcts")
 
 
 def place_in_run(run: RunDirectory, *names: str) -> Path:

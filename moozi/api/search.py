@@ -7,11 +7,17 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from moozi.api.run_access import check_number
+from moozi.core.config import Config
+from moozi.core.pytree import map_fields
+from moozi.core.records import BatchedTimeStep
 from moozi.core.search_record import SearchTree
+from moozi.core.spec import EnvSpec
 from moozi.core.text import html_text
 
 if TYPE_CHECKING:
   import pandas as pd
+
+  from moozi.agent.agent import Decision
 
 _MAX_ROWS = 30
 
@@ -120,3 +126,35 @@ class Search:
       f'<div tabindex="0" role="region" aria-label="search tree" style="overflow:auto;max-height:40em">'
       f"{picture}</div></div>"
     )
+
+
+def search_of(
+  decision: "Decision", step: BatchedTimeStep, config: Config, spec: EnvSpec, num_simulations: int
+) -> Search:
+  """Returns the search of a decision, in NumPy, by `analysis.inspection.make_searching_agent` on a frame."""
+  from moozi.analysis.inspection import compact_tree
+  from moozi.ops.players import search_discount
+  from moozi.vis.render_spec import action_names
+
+  found, legal = decision.extras, step.legal_actions_mask[0, 1:]
+
+  def of_actions(values: np.ndarray) -> np.ndarray:
+    return np.where(legal, values[0, 1:], 0).astype(values.dtype)
+
+  tree = compact_tree(map_fields(lambda x: x[0], found["tree"]))
+  return Search(
+    env=spec.name,
+    action=int(decision.action[0]) - 1,
+    action_names=tuple(action_names(spec)[1:]),
+    legal=legal,
+    policy=of_actions(np.asarray(decision.action_probs)),
+    prior=of_actions(found["prior_probs"]),
+    value=float(decision.root_value[0]),
+    prior_value=float(found["prior_value"][0]),
+    q_values=of_actions(found["q_values"]),
+    network_q_values=of_actions(found["network_q_values"]),
+    visits=tree.root_visits(spec.num_actions)[1:],
+    num_simulations=num_simulations,
+    tree=tree,
+    signed_discount=search_discount(config.targets.discount, spec.num_players),
+  )

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from moozi.api.run import Run
-from moozi.api.run_access import check_code, open_run
+from moozi.api.run_access import LOADED_PLAYERS, check_code, open_run
 from moozi.core.config import Config, Section
 from moozi.core.errors import RunError, UserError, one_line
 from moozi.core.plugins import describe_object
@@ -161,14 +161,13 @@ def check_run(
 
   The arguments and errors are those of `train`.
   """
-  from moozi.api.players import clear_player_cache
   from moozi.envs.registry import env_spec
 
   loaded = read_config(config, overrides | _named(callbacks))
   _start_jax(loaded)
   check_code(loaded, "config", allow_code is not False)
   loaded = loaded.allowing_code(allow_code is True)
-  clear_player_cache()
+  LOADED_PLAYERS.clear()
   spec = env_spec(loaded.env.name, **loaded.env.arguments)
   check_start(loaded, spec, is_new=True)
   return loaded, spec
@@ -246,7 +245,6 @@ def continue_run(
     overrides: `key=value` or nested settings, as in `io.config.load_config`. A user who sets `ray.address`
       trusts that Ray cluster.
   """
-  from moozi.api.players import clear_player_cache
   from moozi.envs.registry import env_spec
   from moozi.training.resume import load_resumed
 
@@ -264,7 +262,7 @@ def continue_run(
     config = load_resumed_config(directory, overrides)
     _start_jax(config)
     config = config.allowing_code(allow_code)
-    clear_player_cache()
+    LOADED_PLAYERS.clear()
     spec = env_spec(config.env.name, **config.env.arguments)
     check_start(config, spec, is_new=False)
     return Training(config, spec, directory, lock, load_resumed(config, spec, directory), callbacks)

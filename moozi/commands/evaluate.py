@@ -72,8 +72,8 @@ def evaluate(
   allow_code: common.AllowCode = False,
 ) -> int:
   """Play evaluation episodes with a run's checkpoint."""
-  from moozi.api.agent import agent_of, check_opponent_options
-  from moozi.api.run_access import open_run, writing
+  from moozi.api.agent import agent_of
+  from moozi.api.run_access import check_opponent_options, open_run, writing
   from moozi.io.plain_data import to_plain_json
 
   if with_returns and not as_json:

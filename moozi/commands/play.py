@@ -20,8 +20,7 @@ from moozi.io.output import can_draw, say
 from moozi.io.zoo import ZOO_PREFIX
 
 if TYPE_CHECKING:
-  from moozi.api.match import Advisor, Match, Played
-  from moozi.api.players import TrainedPlayer
+  from moozi.api.match import Match
   from moozi.core.config import Config
   from moozi.core.spec import EnvSpec
   from moozi.envs.environment import Environment
@@ -51,7 +50,6 @@ _HINTS = {
 }
 _IDLE_NAMES = ("noop", "none", "stay")
 _MAX_LISTED_ACTIONS = 40
-_DEFAULT_ADVISOR = "mcts:500"
 
 
 def play(
@@ -143,7 +141,11 @@ def play(
 
       find_checkpoint(run.checkpoints_path, checkpoint)  # raises the error, also if the agent only advises
     agent = None if run is None else _agent_name(target, checkpoint)
-    match, label = _match(table, seat or 0, seed, opponent, agent, advisor, simulations, allow_code)
+    from moozi.api.match import make_match
+
+    players = {"opponent": opponent, "agent": agent, "advisor": advisor}
+    with common.stdout_to_stderr():
+      match, label = make_match(table, seat or 0, seed, simulations, allow_code, **players)
     if label == "self":
       _check_unused({"--seat": seat}, "a player as --opponent; here you play all seats")
     if web:
@@ -179,86 +181,6 @@ def _table(config: "Config") -> "Table | None":
 def _agent_name(run: str, checkpoint: str | None) -> str:
   name = run if run.startswith(ZOO_PREFIX) else f"run:{run}"
   return name if checkpoint is None else f"{name}@{checkpoint}"
-
-
-def _match(
-  table: "Table",
-  seat: int,
-  seed: int,
-  opponent: str | None,
-  agent: str | None,
-  advisor: str | None,
-  simulations: int | None,
-  allow_code: bool,
-) -> tuple["Match", str]:
-  """Returns the match, and the name of the player of the other seats, "self" if the user plays all seats."""
-  from moozi.api.agent import check_player
-  from moozi.api.arena import TrainedEntrant, entrants_of
-  from moozi.api.match import AgentAdvisor, Match
-  from moozi.api.players import run_of_approach
-
-  if seat >= table.num_seats:
-    raise UserError(f"--seat={seat}: must be from 0 to {table.num_seats - 1} in {table.spec.name}")
-  opponent = opponent or ("agent" if agent else "self")
-  if opponent == "human":
-    opponent = "self"
-  check_player("--opponent", opponent, "agent", "human")
-  name = opponent
-  if opponent == "agent":
-    if agent is None:
-      raise UserError(f"--opponent=agent: {table.spec.name} is not a run; `moozi train` makes one")
-    name = agent
-  else:
-    name = _with_simulations(opponent, simulations)
-  entrant, trained = None, None
-  if opponent != "self":
-    with common.stdout_to_stderr():
-      name = run_of_approach(name, table.spec, allow_code)
-      (entrant,) = entrants_of([name], simulations, allow_code).values()
-  if isinstance(entrant, TrainedEntrant):
-    trained, entrant.width = entrant.player, 1
-  users = frozenset(range(table.num_seats) if entrant is None else (seat,))
-  advice = _advisor(advisor, trained, agent, table, users, simulations, allow_code)
-  is_searching = trained is not None and trained.agent.config.searches and not trained.uses_prior
-  if not (is_searching or isinstance(advice, AgentAdvisor) or "mcts" in (opponent, advisor)):
-    _check_unused({"--simulations": simulations}, "a trained agent or mcts as --opponent or --advisor")
-  return Match(table, users, entrant, seed, advice), opponent
-
-
-def _with_simulations(name: str, simulations: int | None) -> str:
-  """Returns the name; that of plain mcts with the number of simulations."""
-  return f"mcts:{simulations}" if name == "mcts" and simulations else name
-
-
-def _advisor(
-  name: str | None,
-  opponent: "TrainedPlayer | None",
-  agent: str | None,
-  table: "Table",
-  users: frozenset[int],
-  simulations: int | None,
-  allow_code: bool,
-) -> "Advisor | None":
-  """Returns the advisor `name`; None if it is "none".
-
-  Without a name, returns the opponent, else the run's agent `agent`, else MCTS; None if the game has no MCTS
-  that reports its search.
-  """
-  from moozi.api.match import AgentAdvisor, make_advisor
-  from moozi.api.players import TrainedPlayer
-
-  if name is not None:
-    name = _with_simulations(name, simulations)
-    return None if name == "none" else make_advisor(name, table, users, simulations, allow_code)
-  player = opponent
-  with contextlib.suppress(UserError), common.stdout_to_stderr():  # a run may have no checkpoint yet
-    if player is None and agent is not None:
-      player = TrainedPlayer(agent, simulations, allow_code)
-  if player is not None and player.agent.config.searches and player.can_advise(users):
-    return AgentAdvisor(player, table)
-  with contextlib.suppress(UserError):
-    return make_advisor(_DEFAULT_ADVISOR, table, users, None, allow_code)
-  return None
 
 
 def _config_of(target: str, overrides: list[str], allow_code: bool) -> tuple["Config", "RunDirectory | None"]:
@@ -435,47 +357,17 @@ def _play_board(match: "Match", seat: int, label: str) -> int:
     else:
       match.reply()
     if not (has_opponent and mover == seat):
-      say(move_text(match, match.moves[-1]))
+      say(match.move_text(match.moves[-1]))
   # The last frame of a game with hidden information is not shown, because it is one player's view.
   if render_spec_of(spec).board is not None and spec.is_perfect_information:
     _print_frame(spec, _shown(match))
-  say(outcome_text(match))
+  say(match.outcome_text())
   return 0
 
 
 def _shown(match: "Match") -> Any:
-  view = match.view()
+  view = match.table.view()
   return SimpleNamespace(frame=view.frame, to_play=match.table.to_play, legal_actions_mask=view.legal)
-
-
-def move_text(match: "Match", move: "Played") -> str:
-  """Returns a move as text; a hidden move of another player is not named."""
-  from moozi.vis.render_spec import action_name, player_name
-
-  spec = match.table.spec
-  what = f"plays {action_name(spec, move.action + 1)}" if match.may_show(move) else "moves"
-  return f"{player_name(spec, move.seat)} {what}"
-
-
-def outcome_text(match: "Match") -> str:
-  """Returns the result of a finished game as text, from the user's view if the user plays one seat.
-
-  A seat wins if its return is above those of all other seats; several seats with the best return share it.
-  """
-  from moozi.vis.lettering import rounded
-  from moozi.vis.render_spec import player_name
-
-  returns, users = match.table.returns(), match.users
-  if len(users) == 1:
-    (seat,) = users
-    own, other = returns[seat], max(x for i, x in enumerate(returns) if i != seat)
-    word = "won" if own > other else "lost" if own < other else "drew"
-    return f"you {word} (return {rounded(own):g})"
-  best = max(returns)
-  if best == min(returns):
-    return "a draw"
-  winners = [player_name(match.table.spec, seat) for seat, x in enumerate(returns) if x == best]
-  return f"{' and '.join(winners)} won (return {rounded(best):g})"
 
 
 def _print_opinion(match: "Match") -> None:

@@ -14,9 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from moozi.api.match import Match, Played
+from moozi.api.match import Match, Move
 from moozi.commands import common
-from moozi.commands.play import move_text, outcome_text
 from moozi.core.errors import UserError, reason_of
 from moozi.io.output import say
 from moozi.vis.lettering import rounded
@@ -61,7 +60,7 @@ class WebGame:
     self._match, self._label, self._game = match, label, 0
     self._lock = threading.Lock()
     self.page = play_page(match.table.spec.name)
-    shape = board_shape(match.view().frame, match.table.spec)
+    shape = board_shape(match.table.view().frame, match.table.spec)
     self._shape = shape
     self._mode, self._cells = ("list", []) if shape is None else cells_of_actions(match.table.spec, *shape)
     self._reply()
@@ -100,14 +99,14 @@ class WebGame:
     seats = [player_name(spec, seat) for seat in range(match.table.num_seats)]
     board = render_spec_of(spec).board
     is_open = spec.is_perfect_information and self._shape is not None
-    view = match.view() if match.is_users_turn or is_open else None
+    view = match.table.view() if match.is_users_turn or is_open else None
     last = [move for move in match.moves[-len(seats) :] if match.may_show(move)]
     return {
       "env": spec.name,
       "game": self._game,
       "ply": len(match.moves),
       "is_over": match.is_over,
-      "status": outcome_text(match) if match.is_over else f"{seats[match.table.to_play]} to move",
+      "status": match.outcome_text() if match.is_over else f"{seats[match.table.to_play]} to move",
       "seats": seats,
       "user": None if self._label == "self" else min(match.users),
       "opponent": self._label,
@@ -115,14 +114,14 @@ class WebGame:
       "mode": self._mode,
       "is_hex": board is not None and board.ground == "hexes",
       **({"text": ""} if view is None else picture_of(view.frame, spec, match.table.to_play)),
-      "actions": actions_of(spec, match.view().legal, self._cells) if match.is_users_turn else [],
-      "moves": [move_text(match, move) for move in match.moves],
+      "actions": actions_of(spec, match.table.view().legal, self._cells) if match.is_users_turn else [],
+      "moves": [match.move_text(move) for move in match.moves],
       "last": self._last_cell(last[-1]) if last else None,
       "advisor": None if match.advisor is None else match.advisor.name,
       "error": error,
     }
 
-  def _last_cell(self, move: Played) -> int | None:
+  def _last_cell(self, move: Move) -> int | None:
     """Returns the cell that a move names, or None."""
     cells = self._cells[move.action] if self._cells else []
     return cells[0] if self._mode == "cells" and cells else None

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
   from rich.live import Live
 
   from moozi.api.agent import Agent
+  from moozi.core.search_record import PlayedStep
 
 _MIN_SPEED, MAX_SPEED = 0.25, 60.0
 _HELP = "space: pause   n: one step   + -: speed   e: next episode   q: quit"
@@ -64,37 +65,16 @@ def _print_episode(agent: "Agent", evaluator: Any, episode: int) -> None:
   """Plays an episode and prints a line per step."""
   from moozi.vis.terminal import step_line
 
-  count = _Count(agent, episode)
-  for step in evaluator.play(agent.state.variables, episode):
-    count.add(step)
-    say(f"episode {episode} step {count.steps}: {step_line(step, agent.spec)}")
-  say(count.end())
+  for number, step in enumerate(evaluator.play(agent.state.variables, episode)):
+    say(f"episode {episode} step {number}: {step_line(step, agent.spec)}")
+  say(_end(episode, number, step))
 
 
-class _Count:
-  """Counts an episode's steps and its return.
+def _end(episode: int, steps: int, step: "PlayedStep") -> str:
+  """Returns an episode's result as text, given the number of steps and the last one."""
+  from moozi.vis.lettering import rounded
 
-  With two players, the return is that of the seat `seat_of(episode)`, also in self-play.
-  """
-
-  def __init__(self, agent: "Agent", episode: int) -> None:
-    from moozi.evaluation.opponents import seat_of
-
-    self._agent, self._episode, self._seat = agent, episode, seat_of(episode)
-    self.steps, self.total = -1, 0.0
-    self._mover: int | None = None
-
-  def add(self, step: Any) -> None:
-    self.steps += 1
-    is_own = self._agent.spec.num_players == 1 or self._mover in (None, self._seat)
-    self.total += step.reward if is_own else -step.reward
-    self._mover = step.to_play
-
-  def end(self) -> str:
-    """Returns the episode's result as text."""
-    from moozi.vis.lettering import rounded
-
-    return f"episode {self._episode}: return {rounded(self.total):g} in {self.steps} steps"
+  return f"episode {episode}: return {rounded(step.total):g} in {steps} steps"
 
 
 class _Show:
@@ -109,21 +89,18 @@ class _Show:
 
   def play(self, episode: int) -> str:
     """Shows one episode and returns its result as text."""
-    count = _Count(self._agent, episode)
     self._is_skipping = False
-    state = self._agent.state
     start = time.monotonic()
-    for step in self._evaluator.play(state.variables, episode):
-      count.add(step)
-      redraw = functools.partial(self._draw, step, episode, count)
+    for number, step in enumerate(self._evaluator.play(self._agent.state.variables, episode)):
+      redraw = functools.partial(self._draw, step, episode, number)
       redraw()
       self._wait(start, redraw)
       start = time.monotonic()
       if self.is_over or self._is_skipping:
-        return f"{count.end()} so far"
-    return count.end()
+        return f"{_end(episode, number, step)} so far"
+    return _end(episode, number, step)
 
-  def _draw(self, step: Any, episode: int, count: _Count) -> None:
+  def _draw(self, step: "PlayedStep", episode: int, number: int) -> None:
     from rich.console import Group
     from rich.text import Text
 
@@ -132,7 +109,7 @@ class _Show:
 
     console = self._live.console
     lines = [f"{self._agent.spec.name}, {self._agent.checkpoint.name}"]
-    lines += [f"episode {episode}   step {count.steps}   return {rounded(count.total):g}"]
+    lines += [f"episode {episode}   step {number}   return {rounded(step.total):g}"]
     lines += step_lines(step, self._agent.spec)
     view = step_view(
       step, self._agent.spec, lines, console.width, console.height - 2, has_color=not console.no_color

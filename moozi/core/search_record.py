@@ -1,15 +1,15 @@
-"""Records of inspected episodes: every frame, with its search and the network's predictions for it.
+"""Records of played episodes: frames and decisions, and in inspected ones the searches and predictions.
 
 Arrays are NumPy; inside compiled functions they are JAX's. Axes: T frames, K unroll, A agent actions, N nodes
 of a tree, H W C frame.
 """
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 import numpy as np
-from jaxtyping import Bool, Float32, Int32, Shaped, UInt8
+from jaxtyping import Bool, Float32, Float64, Int32, Shaped, UInt8
 
 from moozi.core.pytree import record
 from moozi.core.types import AnyArray
@@ -81,34 +81,98 @@ class SearchTree:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class InspectedEpisode:
-  """One evaluation episode from first to last frame, with searches and predictions.
+class PlayedStep:
+  """One step of an episode with the agent's decision; fields as in PlayedEpisode and BatchedTimeStep.
 
-  The last frame has no decision: its action is the dummy. A terminal frame has no search.
-  Values, action values and returns are for the player to move; rewards for the player who moved.
+  Without a search, `action_probs` is the network's policy. On an episode's last frame it is all zeros.
+
+  Attributes:
+    is_agents: whether the agent chooses the action; true on an episode's last frame.
+    extras: those of the agent's decision.
+  """
+
+  frame: Shaped[AnyArray, "H W C"]
+  picture: UInt8[AnyArray, "h w 3"] | None
+  to_play: int
+  seat: int | None
+  reward: float
+  total: float
+  legal_actions_mask: Bool[AnyArray, "A"]
+  is_first: bool
+  is_last: bool
+  is_truncated: bool
+  is_agents: bool
+  action: int
+  root_value: float
+  action_probs: Float32[AnyArray, "A"]
+  extras: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PlayedEpisode:
+  """An episode of evaluation with the agent's decisions, for GIFs, the report and inspection.
+
+  T is the number of recorded frames. The last frame of a whole episode has no decision: its action is the
+  dummy. A terminal frame has no search. Values are for the player to move; rewards for the player who moved.
 
   Attributes:
     index: the episode's index in its evaluation.
+    seat: the agent's player; None without an opponent (one player, or self-play).
+    length: number of actions of the whole episode; T is `length` + 1 if the whole episode is recorded.
+    frames: the observations, of the spec's dtype.
+    pictures: the environment's own images (`ops.pictures`), fitted into the first one's size; None if it has
+      none, or one could not be drawn.
+    to_play: the player to move.
+    actions: the action taken, in the agent's action space.
+    rewards: env units, received on entering the frame.
+    totals: the agent's undiscounted return up to each frame; with two players, that of player `index` % 2.
+    root_values: env units: the search's. Without one, 0 on a terminal frame and nan on a truncated one.
+    action_probs: the search policy; zeros on a frame without a search.
+    chance_probs: the search's probabilities of the outcomes of each action, by code; zeros where unknown.
+      None without chance nodes in the search.
+  """
+
+  index: int
+  seat: int | None
+  length: int
+  frames: Shaped[AnyArray, "T H W C"]
+  pictures: UInt8[AnyArray, "T h w 3"] | None
+  to_play: Int32[AnyArray, "T"]
+  actions: Int32[AnyArray, "T"]
+  rewards: Float32[AnyArray, "T"]
+  totals: Float64[AnyArray, "T"]
+  root_values: Float32[AnyArray, "T"]
+  action_probs: Float32[AnyArray, "T A"]
+  chance_probs: Float32[AnyArray, "T N"] | None = None
+
+  @property
+  def num_frames(self) -> int:
+    """T, including the last frame."""
+    return len(self.frames)
+
+  @property
+  def num_decisions(self) -> int:
+    """Number of actions taken in the recorded frames, T − 1."""
+    return len(self.frames) - 1
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class InspectedEpisode(PlayedEpisode):
+  """An episode from its first frame on, with searches and predictions. The last frame may have been searched.
+
+  Attributes:
     end: "terminal"; "truncated" (by a step limit of environment or evaluation); "cut" (stopped early).
     seat: the agent's player; 0 with one player.
-    return_: undiscounted sum of rewards, for the agent's seat.
     discount: γ.
     signed_discount: the factor by which the search multiplies a child's value; −γ with two players.
     num_simulations: the number of simulations of each search.
-    frames: the observations, of the spec's dtype.
-    pictures: the environment's own images (`ops.pictures`); None if it has none, or one could not be drawn.
     legal_actions_mask: as in BatchedTimeStep.
-    to_play: the player to move.
     seat_sign: +1 where the seat is to move, else −1; a value times this sign is the seat's value.
-    actions: the action taken.
     is_agents: true where the agent chose the action, false where its opponent did.
-    rewards: env units, received on entering the frame.
-    root_values: env units: the search's.
     prior_values: env units: the network's.
     returns: env units: the discounted return from this frame on. If the last frame is not terminal, the
       return is bootstrapped from its search value.
     prior_probs: the network's policy.
-    action_probs: the search policy.
     q_values: Q-values of the search; the mixed value for actions without a visit.
     network_q_values: the Q-value of each action from the model's reward and value, without search; with
       chance nodes, the value of the afterstate.
@@ -119,38 +183,19 @@ class InspectedEpisode:
     trees: one for each frame; None where there was no search.
   """
 
-  index: int
   end: Literal["terminal", "truncated", "cut"]
   seat: int
-  return_: float
   discount: float
   signed_discount: float
   num_simulations: int
-  frames: Shaped[AnyArray, "T H W C"]
-  pictures: UInt8[AnyArray, "T h w 3"] | None
   legal_actions_mask: Bool[AnyArray, "T A"]
-  to_play: Int32[AnyArray, "T"]
   seat_sign: Float32[AnyArray, "T"]
-  actions: Int32[AnyArray, "T"]
   is_agents: Bool[AnyArray, "T"]
-  rewards: Float32[AnyArray, "T"]
-  root_values: Float32[AnyArray, "T"]
   prior_values: Float32[AnyArray, "T"]
   returns: Float32[AnyArray, "T"]
   prior_probs: Float32[AnyArray, "T A"]
-  action_probs: Float32[AnyArray, "T A"]
   q_values: Float32[AnyArray, "T A"]
   network_q_values: Float32[AnyArray, "T A"]
   imagined_rewards: Float32[AnyArray, "T K"]
   imagined_values: Float32[AnyArray, "T K+1"]
   trees: tuple[SearchTree | None, ...]
-
-  @property
-  def num_frames(self) -> int:
-    """T, including the last frame."""
-    return len(self.frames)
-
-  @property
-  def num_decisions(self) -> int:
-    """Number of actions taken, T − 1."""
-    return len(self.frames) - 1

@@ -9,7 +9,7 @@ import numpy as np
 from dm_env import TimeStep
 
 from moozi.core.errors import EnvError, UserError, as_exceptions, one_line
-from moozi.envs.environment import Bot, Environment, Observation
+from moozi.envs.environment import Environment, EpisodePlayer, Observation
 from moozi.envs.validation import check_reward, check_step
 from moozi.envs.wrappers import EnvironmentWrapper
 
@@ -49,7 +49,7 @@ class CheckedEnvironment(EnvironmentWrapper):
     with self._errors("position"):
       return super().position()
 
-  def make_bot(self, kind: str, simulations: int, seed: int) -> Bot:
+  def make_bot(self, kind: str, simulations: int, seed: int) -> EpisodePlayer:
     with self._errors("make_bot"):
       return super().make_bot(kind, simulations, seed)
 

@@ -26,11 +26,24 @@ if TYPE_CHECKING:
   import gymnasium
 
 
-class Bot(Protocol):
-  """An opponent that plays one side of an environment's episode."""
+class EpisodePlayer(Protocol):
+  """Plays one seat of one episode: a bot of a game, or a user's player (docs/plugins.md).
 
-  def action(self, legal_actions_mask: np.ndarray) -> int:
-    """Returns a legal action of the environment for the player to move; the mask is [num_env_actions]."""
+  Two further methods are optional. `observe(observation, legal, action)` receives a frame at which another
+  player moves, its legal actions, and that player's action, before it is played. In games with hidden
+  information the frame is zero and no action is legal, because legal actions may show what the other player
+  holds. For each move of the episode, in order, either `action` or `observe` is called; `observe` is not
+  called in games whose players hide moves, such as Stratego. `follow(position)` receives a function that
+  returns the game's current position (`Environment.position`), before the player's first frame.
+  """
+
+  def action(self, observation: Shaped[np.ndarray, "H W C"], legal: Bool[np.ndarray, "E"]) -> int:
+    """Returns one of the environment's E actions for the player to move.
+
+    Args:
+      observation: the frame that the player to move sees. Bots that read the state of the game ignore it.
+      legal: mask of the legal actions.
+    """
 
 
 class Observation(NamedTuple):
@@ -72,7 +85,7 @@ class Environment(dm_env.Environment):  # type: ignore[misc]
     """
     raise NotImplementedError
 
-  def make_bot(self, kind: str, simulations: int, seed: int) -> Bot:
+  def make_bot(self, kind: str, simulations: int, seed: int) -> EpisodePlayer:
     """Makes an opponent for the current episode or the next one.
 
     Args:
@@ -247,8 +260,8 @@ class RandomBot:
   def __init__(self, seed: int) -> None:
     self._random = np.random.default_rng([check_seed(seed), 0xB07])
 
-  def action(self, legal_actions_mask: np.ndarray) -> int:
-    return int(self._random.choice(np.flatnonzero(legal_actions_mask)))
+  def action(self, observation: np.ndarray, legal: np.ndarray) -> int:
+    return int(self._random.choice(np.flatnonzero(legal)))
 
 
 class Game:
@@ -295,7 +308,7 @@ class Game:
     """Returns an independent copy of the game, by default a deep copy."""
     return copy.deepcopy(self)
 
-  def make_bot(self, kind: str, simulations: int, seed: int) -> Bot | None:
+  def make_bot(self, kind: str, simulations: int, seed: int) -> EpisodePlayer | None:
     """Makes an opponent as `Environment.make_bot` does; returns None if the game has no such opponent."""
     return None
 
@@ -406,7 +419,7 @@ class GameEnvironment(Environment):
   def close(self) -> None:
     self._game.close()
 
-  def make_bot(self, kind: str, simulations: int, seed: int) -> Bot:
+  def make_bot(self, kind: str, simulations: int, seed: int) -> EpisodePlayer:
     bot = self._game.make_bot(kind, simulations, seed)
     return super().make_bot(kind, simulations, seed) if bot is None else bot
 

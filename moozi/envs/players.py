@@ -1,162 +1,296 @@
-"""Players of a game's seats: their interfaces, bots as players, and the wrapper of a user's player."""
+"""Players of games: their interface, those that play each game separately, and who sits where.
 
+A *place* is one seat in one game: the pair (game, seat). Players take the places of several games at once, so
+that an agent searches in all of them together.
+"""
+
+import dataclasses
 import re
-from collections.abc import Callable
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
-from jaxtyping import Bool, Shaped
 
 from moozi.core import plugins, user_code
 from moozi.core.errors import EnvError, UserError, one_line
 from moozi.core.spec import EnvSpec
-from moozi.envs.environment import Bot
+from moozi.envs.environment import EpisodePlayer
+from moozi.envs.table import Table, View
+
+T = TypeVar("T")
 
 _MCTS = re.compile(r"mcts(?::([1-9]\d{0,6}))?")
 _DEFAULT_SIMULATIONS = 100
 
+Place = tuple[int, int]
+"""A seat in a game: (number of the game, number of the seat)."""
 
-@runtime_checkable
-class Player(Protocol):
-  """Plays one seat of an episode."""
-
-  def action(self, observation: Shaped[np.ndarray, "H W C"], legal: Bool[np.ndarray, "E"]) -> int:
-    """Returns one of the environment's E actions for the player to move.
-
-    Args:
-      observation: the frame that the player to move sees.
-      legal: mask of the legal actions among the environment's E actions.
-    """
-
-
-@runtime_checkable
-class Observer(Protocol):
-  """A player that also receives the moves of the others; a player need not have this method."""
-
-  def observe(
-    self, observation: Shaped[np.ndarray, "H W C"], legal: Bool[np.ndarray, "E"], action: int
-  ) -> None:
-    """Receives a frame at which another player moves, its legal actions, and that player's `action`.
-
-    In games with hidden information the frame is zero and no action is legal, because legal actions may show
-    what the other player holds. For each move of the episode, in order, either `action` or `observe` is
-    called; `observe` is not called in games whose players hide moves, such as Stratego.
-    """
-
-
-@runtime_checkable
-class Follower(Protocol):
-  """A player that needs the game's position, for example to search with the true rules."""
-
-  def follow(self, position: Callable[[], Any]) -> None:
-    """Receives a function that returns the game's current position (`Environment.position`).
-
-    Called before the player's first frame.
-    """
-
-
-def observe(
-  player: object,
-  spec: EnvSpec,
-  observation: Shaped[np.ndarray, "H W C"],
-  legal: Bool[np.ndarray, "E"],
-  action: int,
-) -> None:
-  """Passes another player's move to `player` if it is an Observer; does nothing otherwise."""
-  if isinstance(player, Observer):
-    player.observe(visible(spec, observation), visible(spec, legal), action)
-
-
-def visible(spec: EnvSpec, seen: Shaped[np.ndarray, "..."]) -> Shaped[np.ndarray, "..."]:
-  """Returns a frame or mask as other players may see it: unchanged, or zeros with hidden information."""
-  return seen if spec.is_perfect_information else np.zeros_like(seen)
-
-
-PlayerMaker = Callable[[EnvSpec, int], Player]
+PlayerMaker = Callable[[EnvSpec, int], EpisodePlayer]
 """A function (env_spec, seed) that returns the player of one episode.
 
-It is called at the start of every episode, so it may return a different player each time, for example the
-newest checkpoint of a folder, or a player drawn from a pool.
+It is called in every episode, so it may return a different player each time, for example the newest
+checkpoint of a folder, or a player drawn from a pool.
 """
 
 
-class BotPlayer:
-  """Plays an environment's bot: random actions, or OpenSpiel's MCTS, which reads the state of the game.
+@dataclasses.dataclass(frozen=True)
+class Advice:
+  """What a search found about one legal action.
 
-  `action` raises EnvError, which starts with `where`, if the bot fails: a search steps copies of the game.
+  Attributes:
+    share: the action's share of the visits; if the search has no visits, its probability.
+    value: expected return after the action for the player to move; None if the search did not try it.
   """
 
-  def __init__(self, where: str, action: Callable[[np.ndarray], int]) -> None:
-    self._plugin = user_code.Plugin(where, action)
-
-  def action(self, observation: Shaped[np.ndarray, "H W C"], legal: Bool[np.ndarray, "E"]) -> int:
-    with self._plugin.errors("the player failed", EnvError):
-      return int(self._plugin.function(legal))
+  action: int
+  share: float
+  value: float | None
 
 
-class CustomPlayer:
-  """Wraps a user's player. `action` raises EnvError if the player fails or chooses an illegal action.
+@dataclasses.dataclass(frozen=True)
+class Opinion:
+  """What a search found about a position.
 
-  Args:
-    position: passed to a `Follower`.
+  Attributes:
+    by: the name of the player.
+    advice: one entry for each legal action, the best first.
+    value: expected return for the player to move; None if unknown.
   """
 
-  def __init__(self, plugin: user_code.Plugin, spec: EnvSpec, seed: int, position: Callable[[], Any]) -> None:
-    self._plugin, self._player = plugin, plugin(spec, seed)
-    with plugin.errors("the player failed", EnvError):
-      if not callable(getattr(self._player, "action", None)):
-        raise UserError(
-          f"{plugin.where}: returns {one_line(self._player, 80)}; must return an object with "
-          "action(observation, legal)"
-        )
-      self._observes = isinstance(self._player, Observer)
-      if isinstance(self._player, Follower):
-        self._player.follow(position)
+  by: str
+  advice: tuple[Advice, ...]
+  value: float | None
 
-  def observe(
-    self, observation: Shaped[np.ndarray, "H W C"], legal: Bool[np.ndarray, "E"], action: int
-  ) -> None:
-    if self._observes:
-      with self._plugin.errors("the player failed", EnvError):
-        self._player.observe(observation.copy(), legal.copy(), action)
-
-  def action(self, observation: Shaped[np.ndarray, "H W C"], legal: Bool[np.ndarray, "E"]) -> int:
-    with self._plugin.errors("the player failed", EnvError):
-      action = self._player.action(observation.copy(), legal.copy())
-      if not isinstance(action, int | np.integer) or not 0 <= action < len(legal) or not legal[action]:
-        allowed = one_line(np.flatnonzero(legal).tolist(), 80)
-        raise EnvError(f"{self._plugin.where}: plays {one_line(action, 80)}; must be one of {allowed}")
-      return int(action)
+  @classmethod
+  def of(cls, by: str, advice: Sequence[Advice], value: float | None) -> "Opinion":
+    """Returns the opinion with its advice in order."""
+    return cls(by, tuple(sorted(advice, key=lambda x: (-x.share, x.action))), value)
 
 
-@runtime_checkable
-class Bots(Protocol):
-  """A game with bots: an Environment or a Table."""
+class PlayedGame(Protocol):
+  """A game in which players sit: an Environment or a Table."""
 
-  def make_bot(self, kind: str, simulations: int, seed: int) -> Bot:
+  def make_bot(self, kind: str, simulations: int, seed: int) -> EpisodePlayer:
     """Returns the bot `kind`; raises UserError if the game has no such bot."""
 
   def position(self) -> Any:
     """Returns the game's current position."""
 
 
-def make_player(
-  name: str, game: Bots, spec: EnvSpec, seed: int, key: str | None = None, allow_code: bool = False
-) -> Player:
-  """Creates the player of one episode in `game`; `key` is the option that has the name, for errors.
+@runtime_checkable
+class Player(Protocol):
+  """Plays seats of several games at once: bots, a user's player, a trained agent.
 
-  With `allow_code`, a run that the name names may import the modules that it names.
+  For each move of a game, the player receives one call for each of its places there: `act` in the place that
+  is to move, and `observe` in the others, if the game does not hide moves.
 
-  Raises: UserError: there is no such player, or the game does not provide it.
+  Attributes:
+    name: the player's name.
   """
-  simulations = mcts_simulations(name)
-  if name != "random" and simulations is None:
-    return CustomPlayer(plugins.PLAYERS.get(name, key or "player", allow_code), spec, seed, game.position)
-  kind, where = name.partition(":")[0], f"{f'{key}=' if key else ''}{name}"
-  try:
-    return BotPlayer(where, game.make_bot(kind, simulations or 1, seed).action)
-  except UserError as error:  # it begins with the kind
-    raise UserError(f"{where}{str(error).removeprefix(kind)}") from None
+
+  name: str
+
+  def check(self, game: PlayedGame) -> None:
+    """Raises UserError if the player cannot play the game."""
+
+  def reset(self, places: Mapping[Place, tuple[PlayedGame, int]]) -> None:
+    """Starts new games in these places: {place: (the game, the seed of the player's own draws)}."""
+
+  def act(self, views: Mapping[Place, View]) -> dict[Place, int]:
+    """Returns one of the environment's actions for each of these places, which are to move."""
+
+  def observe(self, views: Mapping[Place, View], actions: Mapping[Place, int]) -> None:
+    """Receives moves of others in the games of these places: what the mover sees, and its action."""
+
+  def take(self, views: Mapping[Place, View], actions: Mapping[Place, int]) -> None:
+    """Receives moves that somebody else, such as a person, chose for these places, which are to move."""
+
+  def opinion(self, place: Place, view: View) -> Opinion:
+    """Returns what a search finds in a place that is to move; raises UserError without a search."""
+
+
+class Seats:
+  """The players in the seats of several games. A seat without a player is played from outside.
+
+  Args:
+    hides_moves: whether the games hide moves; then nobody observes.
+  """
+
+  def __init__(self, hides_moves: bool = False) -> None:
+    self._hides_moves = hides_moves
+    self._players: dict[Place, Player] = {}
+
+  def start(self, games: Mapping[int, tuple[PlayedGame, Mapping[int, tuple[Player, int]]]]) -> None:
+    """Starts new games: {number: (the game, {seat: (its player, the player's seed)})}."""
+    self._players = {place: player for place, player in self._players.items() if place[0] not in games}
+    starts: _ByPlayer[tuple[PlayedGame, int]] = {}
+    for number, (game, seats) in games.items():
+      for seat, (player, seed) in seats.items():
+        self._players[number, seat] = player
+        _add(starts, player, (number, seat), (game, seed))
+    for player, places in starts.values():
+      player.reset(places)
+
+  def act(self, views: Mapping[int, View]) -> dict[int, int]:
+    """Returns {game: action} for the games of `views` in which a player is to move."""
+    to_move: _ByPlayer[View] = {}
+    for number, view in views.items():
+      place = number, view.seat
+      if place in self._players:
+        _add(to_move, self._players[place], place, view)
+    return {
+      number: action for player, seen in to_move.values() for (number, _), action in player.act(seen).items()
+    }
+
+  def observe(self, views: Mapping[int, View], actions: Mapping[int, int]) -> None:
+    """Passes the moves of these games, before they are played, to the players in their other seats."""
+    if self._hides_moves:
+      return
+    others: _ByPlayer[View] = {}
+    for place, player in self._players.items():
+      if place[0] in actions and views[place[0]].seat != place[1]:
+        _add(others, player, place, views[place[0]])
+    for player, seen in others.values():
+      player.observe(seen, {place: actions[place[0]] for place in seen})
+
+  def play(self, tables: Mapping[int, Table]) -> dict[int, int]:
+    """Plays one move at each table in which a player is to move; returns {table: action}."""
+    views = {number: table.view() for number, table in tables.items()}
+    actions = self.act(views)
+    self.observe(views, actions)
+    for number, action in actions.items():
+      tables[number].step(action)
+    return actions
+
+
+_ByPlayer = dict[int, tuple[Player, dict[Place, T]]]
+"""{id of a player: (the player, {place: a value})}"""
+
+
+def _add(groups: "_ByPlayer[T]", player: Player, place: Place, value: T) -> None:
+  groups.setdefault(id(player), (player, {}))[1][place] = value
+
+
+class SeparatePlayer:
+  """Plays each place with an `EpisodePlayer` of its own: random, mcts, or the user's.
+
+  `reset` makes the user's player. A bot is made at the place's first frame, because it may copy the game.
+  `act` and `observe` raise EnvError if the player fails or chooses an illegal action.
+
+  Args:
+    name: a name that `core.plugins.PLAYERS` knows, but not that of a trained agent.
+    key: the option that has the name, for errors.
+
+  Raises: UserError: there is no such player.
+  """
+
+  def __init__(self, name: str, spec: EnvSpec, key: str | None = None) -> None:
+    self.name, self._spec = name, spec
+    self._where = f"{key}={name}" if key else name
+    self._kind, self._simulations = name.partition(":")[0], mcts_simulations(name)
+    is_bot = name == "random" or self._simulations is not None
+    self._maker = None if is_bot else plugins.PLAYERS.get(name, key or "player")
+    self._places: dict[Place, tuple[PlayedGame, int]] = {}
+    self._made: dict[Place, tuple[user_code.Plugin, EpisodePlayer]] = {}
+
+  def check(self, game: PlayedGame) -> None:
+    self._make(game, 0)
+
+  def reset(self, places: Mapping[Place, tuple[PlayedGame, int]]) -> None:
+    self._places |= places
+    self._made = {place: made for place, made in self._made.items() if place not in places}
+    if self._maker is not None:
+      self._made |= {place: self._make(game, seed) for place, (game, seed) in places.items()}
+
+  def act(self, views: Mapping[Place, View]) -> dict[Place, int]:
+    return {place: self._choose(place, view) for place, view in views.items()}
+
+  def observe(self, views: Mapping[Place, View], actions: Mapping[Place, int]) -> None:
+    if self._maker is None:
+      return
+    for place, view in views.items():
+      plugin, player = self._player(place)
+      with plugin.errors("the player failed", EnvError):
+        observe = getattr(player, "observe", None)
+        if observe is not None:
+          observe(self._visible(view.frame), self._visible(view.legal), actions[place])
+
+  def take(self, views: Mapping[Place, View], actions: Mapping[Place, int]) -> None:
+    """Does nothing: a bot reads the state of the game, and a user's player knows its own moves only."""
+
+  def opinion(self, place: Place, view: View) -> Opinion:
+    plugin, player = self._player(place)
+    search = getattr(player, "search", None)
+    if self._maker is not None or search is None:
+      raise UserError(f"{self._where}: reports no search")
+    with plugin.errors("the player failed", EnvError):
+      found: list[tuple[int, int, float | None]] = search()
+    total = max(1, sum(visits for _, visits, _ in found))
+    known = [(visits, value) for _, visits, value in found if value is not None]
+    mean = sum(n * v for n, v in known) / max(1, sum(n for n, _ in known)) if known else None
+    return Opinion.of(self.name, [Advice(a, visits / total, value) for a, visits, value in found], mean)
+
+  def _choose(self, place: Place, view: View) -> int:
+    plugin, player = self._player(place)
+    if self._maker is None:
+      with plugin.errors("the player failed", EnvError):
+        return int(player.action(np.empty(0), view.legal))
+    with plugin.errors("the player failed", EnvError):
+      legal = view.legal
+      action = player.action(view.frame.copy(), legal.copy())
+      if not isinstance(action, int | np.integer) or not 0 <= action < len(legal) or not legal[action]:
+        allowed = one_line(np.flatnonzero(legal).tolist(), 80)
+        raise EnvError(f"{plugin.where}: plays {one_line(action, 80)}; must be one of {allowed}")
+      return int(action)
+
+  def _player(self, place: Place) -> tuple[user_code.Plugin, EpisodePlayer]:
+    if place not in self._made:
+      self._made[place] = self._make(*self._places[place])
+    return self._made[place]
+
+  def _make(self, game: PlayedGame, seed: int) -> tuple[user_code.Plugin, EpisodePlayer]:
+    """Returns a player of one episode, with the plug-in that describes its errors."""
+    if self._maker is not None:
+      return self._maker, self._make_own(self._maker, game, seed)
+    try:
+      bot = game.make_bot(self._kind, self._simulations or 1, seed)
+    except UserError as error:  # it begins with the kind
+      raise UserError(f"{self._where}{str(error).removeprefix(self._kind)}") from None
+    return user_code.Plugin(self._where, bot.action), bot
+
+  def _make_own(self, maker: user_code.Plugin, game: PlayedGame, seed: int) -> EpisodePlayer:
+    player: EpisodePlayer = maker(self._spec, seed)
+    with maker.errors("the player failed", EnvError):
+      if not callable(getattr(player, "action", None)):
+        raise UserError(
+          f"{maker.where}: returns {one_line(player, 80)}; must return an object with "
+          "action(observation, legal)"
+        )
+      follow = getattr(player, "follow", None)
+      if follow is not None:
+        follow(game.position)
+    return player
+
+  def _visible(self, seen: np.ndarray) -> np.ndarray:
+    """Returns a copy of a frame or mask as other players may see it: zeros with hidden information."""
+    return seen.copy() if self._spec.is_perfect_information else np.zeros_like(seen)
+
+
+def make_player(
+  name: str, spec: EnvSpec, key: str | None = None, allow_code: bool = False, width: int = 1
+) -> Player:
+  """Creates a player; `key` is the option that has the name, for errors.
+
+  Args:
+    allow_code: whether a run that the name names may import the modules that it names.
+    width: largest number of games that a trained agent searches at once.
+
+  Raises: UserError: there is no such player, or it plays another environment.
+  """
+  if plugins.PLAYERS.is_built_in(name) and name != "random" and mcts_simulations(name) is None:
+    player: Player = plugins.PLAYERS.get(name, key or "player", allow_code)(spec, width)
+    return player
+  return SeparatePlayer(name, spec, key)
 
 
 def mcts_simulations(name: str) -> int | None:

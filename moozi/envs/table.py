@@ -5,6 +5,7 @@ returns of all seats.
 """
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,34 @@ from jaxtyping import Bool, Shaped
 from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
 from moozi.envs.checked import CheckedEnvironment
-from moozi.envs.environment import Bot, Environment, RandomBot, no_such_player
+from moozi.envs.environment import Environment, EpisodePlayer, Observation, RandomBot, no_such_player
 from moozi.ops.players import player_sign
 
 # Random games that show whether a game has chance: each is played with the same moves from several seeds.
 _NUM_GAMES, _NUM_SEEDS, _LONGEST = 4, 4, 100
+
+
+class View:
+  """What the seat to move sees: its frame [H, W, C], and the mask [E] of its legal actions.
+
+  Both are read when they are first needed, so use a view before the move is played.
+  """
+
+  def __init__(self, seat: int, frame: Callable[[], np.ndarray], legal: Callable[[], np.ndarray]) -> None:
+    self.seat, self._frame, self._legal = seat, frame, legal
+
+  @functools.cached_property
+  def frame(self) -> Shaped[np.ndarray, "H W C"]:
+    return self._frame()
+
+  @functools.cached_property
+  def legal(self) -> Bool[np.ndarray, "E"]:
+    return self._legal()
+
+
+def view_of(seen: Observation) -> View:
+  """Returns an environment's observation as the view of the player to move."""
+  return View(int(seen.to_play), lambda: np.asarray(seen.frame), lambda: np.asarray(seen.legal_actions_mask))
 
 
 class Table:
@@ -54,6 +78,10 @@ class Table:
     """Returns the mask of the legal actions; do not modify it."""
     raise NotImplementedError
 
+  def view(self) -> View:
+    """Returns the view of the seat to move; after the end, of the seat that would move next."""
+    return View(self.to_play, self.frame, self.legal_actions_mask)
+
   def step(self, action: int) -> None:
     """Plays a legal action for the seat to move."""
     raise NotImplementedError
@@ -66,7 +94,7 @@ class Table:
     """Returns the current position; see `Environment.position`."""
     raise NotImplementedError
 
-  def make_bot(self, kind: str, simulations: int, seed: int) -> Bot:
+  def make_bot(self, kind: str, simulations: int, seed: int) -> EpisodePlayer:
     """Makes a bot, which may read the state of the game.
 
     Args:
@@ -150,7 +178,7 @@ class EnvironmentTable(Table):
   def position(self) -> Any:
     return self._env.position()
 
-  def make_bot(self, kind: str, simulations: int, seed: int) -> Bot:
+  def make_bot(self, kind: str, simulations: int, seed: int) -> EpisodePlayer:
     return self._env.make_bot(kind, simulations, seed)
 
   def close(self) -> None:

@@ -11,7 +11,7 @@ from dm_env import TimeStep
 from moozi.core import plugins, user_code
 from moozi.core.errors import UserError, one_line
 from moozi.core.spec import EnvSpec
-from moozi.envs.environment import Bot, Environment, check_seed
+from moozi.envs.environment import Environment, EpisodePlayer, check_seed
 from moozi.envs.observations import OwnObservations
 
 
@@ -104,7 +104,7 @@ class EnvironmentWrapper(Environment):
   def position(self) -> Any:
     return self._env.position()
 
-  def make_bot(self, kind: str, simulations: int, seed: int) -> Bot:
+  def make_bot(self, kind: str, simulations: int, seed: int) -> EpisodePlayer:
     return self._env.make_bot(kind, simulations, seed)
 
   def render(self) -> np.ndarray | None:

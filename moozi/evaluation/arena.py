@@ -2,8 +2,7 @@
 
 An *opening* is a number. With the arena's seed, it determines the seed of the game's chance and the random
 moves at its start. All games of one opening start from the same position. A game depends only on the seed,
-its players, their seats and its opening, not on the games that are played beside it. The exception is a
-trained agent with evaluation.noise_free=false: its games in one block share a stream of random numbers.
+its players, their seats and its opening, not on the games that are played beside it.
 """
 
 import contextlib
@@ -11,14 +10,12 @@ import dataclasses
 import hashlib
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Shaped
 
 from moozi.core.errors import UserError
-from moozi.core.spec import EnvSpec
-from moozi.envs.players import Player, make_player, observe
+from moozi.envs.players import Player, Seats
 from moozi.envs.table import Table
 
 MAX_STEPS = 10_000
@@ -56,37 +53,19 @@ class GameRecord:
   actions: tuple[int, ...]
   returns: tuple[float, ...]
 
+  def to_json(self) -> dict[str, Any]:
+    """Returns the game as plain data."""
+    own = {name: getattr(self, name) for name in ("returns", "num_random", "actions")}
+    return {"players": self.pairing.players, "opening": self.pairing.opening, **own}
 
-@dataclasses.dataclass(frozen=True)
-class View:
-  """What the seat to move sees: its frame and its legal actions."""
-
-  frame: Shaped[np.ndarray, "H W C"]
-  legal: Bool[np.ndarray, "E"]
-
-
-@runtime_checkable
-class Seated(Protocol):
-  """A player in several games. A lane is one of its seats in one game."""
-
-  def choose(self, lanes: Sequence[int], views: Sequence[View]) -> Sequence[int]:
-    """Returns one of the environment's actions for each of `lanes`, in which this player is to move."""
-
-  def observe(self, lanes: Sequence[int], views: Sequence[View], actions: Sequence[int]) -> None:
-    """Receives the moves that other seats make in the games of `lanes`, before the moves are played."""
-
-
-@runtime_checkable
-class Entrant(Protocol):
-  """A player in the arena."""
-
-  name: str
-
-  def check(self, table: Table) -> None:
-    """Raises UserError if the player cannot play the game."""
-
-  def sit(self, tables: Sequence[Table], seeds: Sequence[int]) -> Seated:
-    """Returns the player in one seat of each table; a table may occur more than once."""
+  @classmethod
+  def from_json(cls, record: Mapping[str, Any]) -> "GameRecord":
+    """Reverses `to_json`; raises KeyError, TypeError, ValueError or OverflowError if this is no game."""
+    pairing = Pairing(tuple(str(name) for name in record["players"]), int(record["opening"]))
+    returns = tuple(float(x) for x in record["returns"])
+    if len(returns) != len(pairing.players) or not np.isfinite(returns).all():
+      raise ValueError("returns")
+    return cls(pairing, int(record["num_random"]), tuple(int(a) for a in record["actions"]), returns)
 
 
 # --- schedule
@@ -145,7 +124,7 @@ def blocks(
 def play(
   pairings: Sequence[Pairing],
   make_table: Callable[[], Table],
-  entrants: Mapping[str, Entrant],
+  players: Mapping[str, Player],
   seed: int,
   num_random: int,
 ) -> list[GameRecord]:
@@ -157,55 +136,26 @@ def play(
   with contextlib.ExitStack() as stack:
     tables = [stack.enter_context(contextlib.closing(make_table())) for _ in pairings]
     actions = [open_game(t, seed, p.opening, num_random) for t, p in zip(tables, pairings, strict=True)]
-    groups = [
-      _Group(entrants[name], name, pairings, tables, seed)
-      for name in dict.fromkeys(name for pairing in pairings for name in pairing.players)
-    ]
-    while live := {i for i, table in enumerate(tables) if not table.is_over and len(actions[i]) < MAX_STEPS}:
-      views = {i: View(tables[i].frame(), tables[i].legal_actions_mask()) for i in live}
-      to_play = {i: tables[i].to_play for i in live}
-      chosen: dict[int, int] = {}
-      for group in groups:
-        chosen |= group.choose(views, to_play)
-      for group in () if tables[0].hides_moves else groups:
-        group.observe(views, to_play, chosen)
-      for i, action in chosen.items():
-        tables[i].step(action)
+    seats = Seats(tables[0].hides_moves)
+    seats.start(
+      {
+        i: (
+          table,
+          {
+            seat: (players[name], _seed(seed, "player", pairing.opening, seat, *pairing.players))
+            for seat, name in enumerate(pairing.players)
+          },
+        )
+        for i, (table, pairing) in enumerate(zip(tables, pairings, strict=True))
+      }
+    )
+    while live := [i for i, table in enumerate(tables) if not table.is_over and len(actions[i]) < MAX_STEPS]:
+      for i, action in seats.play({i: tables[i] for i in live}).items():
         actions[i].append(action)
     return [
       GameRecord(pairing, num_random, tuple(played), tuple(table.returns()))
       for pairing, played, table in zip(pairings, actions, tables, strict=True)
     ]
-
-
-class _Group:
-  """A player with its seats in the games of a block."""
-
-  def __init__(
-    self, entrant: Entrant, name: str, pairings: Sequence[Pairing], tables: Sequence[Table], seed: int
-  ) -> None:
-    self._lanes = [
-      (i, s) for i, p in enumerate(pairings) for s, player in enumerate(p.players) if player == name
-    ]
-    seeds = [_seed(seed, "player", pairings[i].opening, s, *pairings[i].players) for i, s in self._lanes]
-    self._seated = entrant.sit([tables[i] for i, _ in self._lanes], seeds)
-
-  def choose(self, views: Mapping[int, View], to_play: Mapping[int, int]) -> dict[int, int]:
-    """Returns the actions by game, for the games in which this player is to move."""
-    lanes = [lane for lane, (i, seat) in enumerate(self._lanes) if to_play.get(i) == seat]
-    if not lanes:
-      return {}
-    games = [self._lanes[lane][0] for lane in lanes]
-    actions = self._seated.choose(lanes, [views[i] for i in games])
-    return {i: int(action) for i, action in zip(games, actions, strict=True)}
-
-  def observe(
-    self, views: Mapping[int, View], to_play: Mapping[int, int], actions: Mapping[int, int]
-  ) -> None:
-    lanes = [lane for lane, (i, seat) in enumerate(self._lanes) if i in views and to_play[i] != seat]
-    if lanes:
-      games = [self._lanes[lane][0] for lane in lanes]
-      self._seated.observe(lanes, [views[i] for i in games], [actions[i] for i in games])
 
 
 def open_game(table: Table, seed: int, opening: int, num_random: int) -> list[int]:
@@ -263,44 +213,6 @@ def _seed(seed: int, *parts: object) -> int:
   """Returns a 31-bit seed that depends on all arguments."""
   digest = hashlib.sha256(repr((seed, *parts)).encode()).digest()
   return int.from_bytes(digest[:4], "little") >> 1
-
-
-# --- players of one game each
-
-
-class SimpleEntrant:
-  """A player with a separate instance for each game: random, mcts, or the user's own.
-
-  Args:
-    player: a name that `core.plugins.PLAYERS` knows.
-
-  Attributes:
-    name: the name in the arena; it has a suffix such as ` #2` if the player is listed again.
-  """
-
-  def __init__(self, player: str) -> None:
-    self._kind, self.name = player, player
-
-  def check(self, table: Table) -> None:
-    self._player(table, 0)
-
-  def sit(self, tables: Sequence[Table], seeds: Sequence[int]) -> Seated:
-    return _Singles([self._player(*pair) for pair in zip(tables, seeds, strict=True)], tables[0].spec)
-
-  def _player(self, table: Table, seed: int) -> Player:
-    return make_player(self._kind, table, table.spec, seed)
-
-
-class _Singles:
-  def __init__(self, players: Sequence[Player], spec: EnvSpec) -> None:
-    self._players, self._spec = players, spec
-
-  def choose(self, lanes: Sequence[int], views: Sequence[View]) -> list[int]:
-    return [self._players[i].action(v.frame, v.legal) for i, v in zip(lanes, views, strict=True)]
-
-  def observe(self, lanes: Sequence[int], views: Sequence[View], actions: Sequence[int]) -> None:
-    for lane, view, action in zip(lanes, views, actions, strict=True):
-      observe(self._players[lane], self._spec, view.frame, view.legal, action)
 
 
 def openings_of(games: Sequence[GameRecord], is_deterministic: bool) -> list[object]:

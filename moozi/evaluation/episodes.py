@@ -1,71 +1,16 @@
-"""Results of evaluation episodes, and the frames and decisions recorded for pictures."""
+"""Results of evaluation episodes, and the steps that are kept of them."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float, Int, Shaped, UInt8
+from jaxtyping import Float, Int
 
+from moozi.core.search_record import PlayedEpisode, PlayedStep
 from moozi.envs.suite import ReferenceScores
 from moozi.evaluation.opponents import margin, score_figures
 from moozi.ops.pictures import stack_pictures
-
-# Memory limit in bytes for the frames and pictures that a FramesKeeper holds.
-_MAX_BYTES = 32 << 20
-_MAX_PICTURE_SIZE = 128
-
-Frames = Shaped[np.ndarray, "T H W C"]
-Pictures = UInt8[np.ndarray, "T h w 3"]
-
-
-@dataclasses.dataclass(frozen=True)
-class EpisodeRecord:
-  """One episode with the agent's decisions, for pictures.
-
-  T is the number of recorded frames, including the last frame. It is at most `evaluation.gif_max_frames`, and
-  less if the frames and pictures would take more than 256 MiB.
-
-  Attributes:
-    frames: observations, with the dtype of the environment's spec.
-    actions: actions in the agent's action space; the dummy on an episode's last frame.
-    rewards: the reward received on entering each frame.
-    root_values: search values. An episode's last frame is not searched: 0 if terminal, nan if truncated.
-    action_probs: search policies; zeros on an episode's last frame.
-    chance_probs: the search's probabilities of the outcomes of each action, by code; zeros where unknown.
-      None without chance nodes in the search.
-    length: number of actions of the whole episode; T is `length` + 1 if the whole episode is recorded.
-    pictures: results of `VectorEnvironment.render`, fitted into the first one's size; None if the environment
-      has none, or one could not be drawn.
-    to_play: the player to move in each frame; None means player 0 throughout.
-    seat: the agent's seat; None without an opponent (one player, or self-play).
-  """
-
-  frames: Frames
-  actions: Int[np.ndarray, "T"]
-  rewards: Float[np.ndarray, "T"]
-  root_values: Float[np.ndarray, "T"]
-  action_probs: Float[np.ndarray, "T A"]
-  length: int
-  chance_probs: Float[np.ndarray, "T N"] | None = None
-  pictures: Pictures | None = None
-  to_play: Int[np.ndarray, "T"] | None = None
-  seat: int | None = None
-
-
-@dataclasses.dataclass(frozen=True)
-class EpisodeFrames:
-  """The first frames of one episode, at most as many as FramesKeeper keeps.
-
-  Attributes:
-    returns: the agent's undiscounted return up to each frame; with two players, the return of its seat.
-    to_play: the player to move in each frame.
-    pictures: as in `EpisodeRecord`, at most 128 pixels wide and high.
-  """
-
-  frames: Frames
-  returns: Float[np.ndarray, "T"]
-  to_play: Int[np.ndarray, "T"]
-  pictures: Pictures | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,7 +25,7 @@ class EvaluationResult:
     env_steps: environment steps of the run at the time of the evaluation.
     episode: the first episode; None if it was not recorded.
     seats: the agent's seat in each episode; None with one player.
-    tiles: frames of the first `evaluation.gif_tiles` episodes; empty if they were not recorded.
+    tiles: the first `evaluation.gif_tiles` episodes with small pictures; empty if they were not recorded.
     seconds: duration of the evaluation in seconds.
     references: the published returns of random play and of a human; None if the game has none.
     picture_fault: why a picture could not be drawn; empty if none has failed.
@@ -91,9 +36,9 @@ class EvaluationResult:
   num_distinct: int
   version: int
   env_steps: int
-  episode: EpisodeRecord | None
+  episode: PlayedEpisode | None
   seats: Int[np.ndarray, "N"] | None = None
-  tiles: tuple[EpisodeFrames, ...] = ()
+  tiles: tuple[PlayedEpisode, ...] = ()
   seconds: float = 0.0
   references: ReferenceScores | None = None
   picture_fault: str = ""
@@ -122,78 +67,62 @@ class EvaluationResult:
     return figures if self.seats is None else figures | score_figures(self.returns, self.seats)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PlayedStep:
-  """One step of an episode with the agent's decision; fields as in EpisodeRecord and BatchedTimeStep.
-
-  Without a search, `action_probs` is the network's policy. On an episode's last frame it is all zeros.
-  """
-
-  frame: Shaped[np.ndarray, "H W C"]
-  picture: UInt8[np.ndarray, "h w 3"] | None
-  to_play: int
-  seat: int | None
-  reward: float
-  legal_actions_mask: Bool[np.ndarray, "A"]
-  is_first: bool
-  is_last: bool
-  is_truncated: bool
-  action: int
-  root_value: float
-  action_probs: Float[np.ndarray, "A"]
-
-
-class FramesKeeper:
-  """Keeps the first frames of an evaluation's first episodes.
+class EpisodeKeeper:
+  """Keeps the first steps of an evaluation's first episodes.
 
   Args:
     num_episodes: number of episodes to keep, starting with episode 0.
-    max_frames: maximum number of frames per episode; lowered if the frames and pictures of all kept
-      episodes would take more than 32 MiB.
+    max_frames: maximum number of frames per episode; lowered if the frames and pictures of all kept episodes
+      would take more than `max_bytes`.
+    max_picture: maximum width and height of the pictures, in pixels; None keeps their size.
   """
 
-  def __init__(self, num_episodes: int, max_frames: int) -> None:
-    self.num_episodes = num_episodes
-    self._max_frames = max_frames
-    self._kept: list[list[tuple[np.ndarray, float, int, np.ndarray | None]]] = [
-      [] for _ in range(num_episodes)
-    ]
-
-  def keep(
-    self,
-    episode: int,
-    frame: Shaped[np.ndarray, "H W C"],
-    return_so_far: float,
-    to_play: int,
-    render: Callable[[], np.ndarray | None],
+  def __init__(
+    self, num_episodes: int, max_frames: int, max_bytes: int, max_picture: int | None = None
   ) -> None:
-    """Keeps a copy of one step with its picture, unless `max_frames` steps of the episode are kept."""
-    kept = self._kept[episode]
-    if len(kept) >= self._max_frames:
-      return
-    picture = _shrink(render())
+    self._max_frames, self._max_bytes, self._max_picture = max_frames, max_bytes, max_picture
+    self._kept: list[list[PlayedStep]] = [[] for _ in range(num_episodes)]
+
+  def wants(self, episode: int) -> bool:
+    """Whether a further step of the episode is kept."""
+    return 0 <= episode < len(self._kept) and len(self._kept[episode]) < self._max_frames
+
+  def keep(self, episode: int, step: PlayedStep) -> None:
+    """Keeps a copy of a step of an episode that the keeper `wants`."""
+    picture = step.picture
+    if picture is not None and self._max_picture is not None:
+      # Every n-th pixel, with the smallest n for which no side exceeds the maximum.
+      stride = -(-max(picture.shape[:2]) // self._max_picture)
+      picture = np.array(picture[::stride, ::stride])
     if not any(self._kept):
-      size = frame.nbytes + (0 if picture is None else picture.nbytes)
-      self._max_frames = min(self._max_frames, max(1, _MAX_BYTES // (self.num_episodes * size)))
-    kept.append((np.array(frame), float(return_so_far), to_play, picture))
+      size = step.frame.nbytes + (0 if picture is None else picture.nbytes)
+      self._max_frames = min(self._max_frames, max(1, self._max_bytes // (len(self._kept) * size)))
+    self._kept[episode].append(dataclasses.replace(step, frame=np.array(step.frame), picture=picture))
 
-  def result(self) -> tuple[EpisodeFrames, ...]:
-    return tuple(_stack(kept) for kept in self._kept if kept)
-
-
-def _stack(kept: list[tuple[np.ndarray, float, int, np.ndarray | None]]) -> EpisodeFrames:
-  frames, returns, to_play, pictures = zip(*kept, strict=True)
-  return EpisodeFrames(
-    frames=np.stack(frames),
-    returns=np.array(returns, np.float64),
-    to_play=np.array(to_play, np.int32),
-    pictures=stack_pictures(pictures),
-  )
+  def result(self, lengths: Int[np.ndarray, "N"]) -> tuple[PlayedEpisode, ...]:
+    """Returns the kept episodes; `lengths` has the number of actions of each whole episode."""
+    return tuple(
+      PlayedEpisode(index=i, seat=steps[0].seat, length=int(lengths[i]), **stack_steps(steps))
+      for i, steps in enumerate(self._kept)
+      if steps
+    )
 
 
-def _shrink(picture: np.ndarray | None) -> np.ndarray | None:
-  """Returns every n-th pixel of a picture, with the smallest n for which no side exceeds 128 pixels."""
-  if picture is None:
-    return None
-  step = -(-max(picture.shape[:2]) // _MAX_PICTURE_SIZE)
-  return np.array(picture[::step, ::step])
+def stack_steps(steps: Sequence[PlayedStep]) -> dict[str, Any]:
+  """Returns the fields of a PlayedEpisode that have a row for each step."""
+  outcomes = [step.extras["chance_probs"][step.action] for step in steps if "chance_probs" in step.extras]
+  chance_probs = None
+  if outcomes:
+    rest = [np.zeros_like(outcomes[0])] * (len(steps) - len(outcomes))  # only the last frame has none
+    chance_probs = np.stack([*outcomes, *rest])
+  return {
+    "frames": np.stack([step.frame for step in steps]),
+    "pictures": stack_pictures([step.picture for step in steps]),
+    "to_play": np.array([step.to_play for step in steps], np.int32),
+    "actions": np.array([step.action for step in steps], np.int32),
+    "rewards": np.array([step.reward for step in steps], np.float32),
+    "totals": np.array([step.total for step in steps], np.float64),
+    "root_values": np.array([step.root_value for step in steps], np.float32),
+    "action_probs": np.stack([step.action_probs for step in steps]).astype(np.float32),
+    "chance_probs": chance_probs,
+  }

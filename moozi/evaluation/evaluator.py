@@ -9,21 +9,21 @@ docs/rules.md, "Evaluation".
 import contextlib
 import dataclasses
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import PyTree
 
 from moozi.agent.agent import Agent, Carry, Decision, KeyedAct, keyed
 from moozi.core.config import Config, PlannerConfig
 from moozi.core.records import BatchedTimeStep
+from moozi.core.search_record import PlayedStep
 from moozi.core.spec import EnvSpec
 from moozi.envs.environment import Environment
-from moozi.evaluation.episodes import EvaluationResult, PlayedStep
-from moozi.evaluation.opponents import seat_of
+from moozi.evaluation.agent_player import AgentPlayer
+from moozi.evaluation.episodes import EvaluationResult
 from moozi.evaluation.slots import EpisodeSlots, one_slot
 
 
@@ -73,30 +73,63 @@ class Evaluator:
     Raises: EnvError: an environment raised or hung. The next call creates new environments.
     """
     start = time.perf_counter()
-    variables = jax.device_put(variables)
-    rng_key = jax.random.PRNGKey(self._config.evaluation.seed)
     slots = EpisodeSlots(self._config, self._spec, self._make_env, num_episodes, record)
-    shown = ("chance_probs",) if record else ()
-    with contextlib.closing(slots):
+    num_finished, shown = 0, ("chance_probs",) if record else ()
+    with contextlib.closing(slots), contextlib.closing(self.decisions(variables, slots, shown)) as decisions:
       slots.reset()
-      carry = self.agent.init(slots.num_envs)
       while not slots.is_done:
         if should_stop():
           return None
-        position = slots.positions() if self.agent.plans_with_rules else None
-        rng_key, carry, decision = self._act(
-          variables, carry, slots.timestep, rng_key, self._temperature, slots.opponents_actions(), position
-        )
-        num_finished = slots.num_finished
-        slots.step(jax.device_get(decision.only(shown)))
+        slots.step(next(decisions))
         if slots.num_finished != num_finished:
-          on_episode(slots.num_finished)
+          num_finished = slots.num_finished
+          on_episode(num_finished)
     return dataclasses.replace(slots.result(version, env_steps), seconds=time.perf_counter() - start)
 
-  def player(self, variables: PyTree, seed: int | None = None) -> "AgentPlayer":
-    """Returns a player with the evaluation's agent and temperature; `seed` defaults to `evaluation.seed`."""
-    seed = self._config.evaluation.seed if seed is None else seed
-    return AgentPlayer(self.agent, self._act, jax.device_put(variables), self._temperature, seed)
+  def decisions(
+    self, variables: PyTree, slots: EpisodeSlots, shown: Iterable[str] | None = ()
+  ) -> Generator[Decision, None, None]:
+    """Yields decisions on the slots' current frames, in NumPy; step the slots in between.
+
+    Args:
+      shown: names of the decisions' extras that are kept; None keeps all.
+
+    Yields: the agent's decision, in which an opponent's action replaces the agent's.
+    """
+    variables = jax.device_put(variables)
+    rng_key, carry = jax.random.PRNGKey(self._config.evaluation.seed), self.agent.init(slots.num_envs)
+    while True:
+      forced = slots.opponents_actions()
+      position = slots.positions() if self.agent.plans_with_rules else None
+      rng_key, carry, decision = self._act(
+        variables, carry, slots.timestep, rng_key, self._temperature, forced, position
+      )
+      yield jax.device_get(decision if shown is None else decision.only(shown))
+
+  def player(
+    self,
+    variables: PyTree,
+    num_games: int = 1,
+    width: int = 1,
+    *,
+    uses_prior: bool = False,
+    seed: int | None = None,
+  ) -> AgentPlayer:
+    """Returns a player of several games with the evaluation's agent and temperature; see `AgentPlayer`.
+
+    Args:
+      seed: None takes `evaluation.seed`.
+    """
+    return AgentPlayer(
+      self.agent,
+      self._act,
+      variables,
+      self._temperature,
+      num_games,
+      width,
+      uses_prior=uses_prior,
+      seed=self._config.evaluation.seed if seed is None else seed,
+    )
 
   def decide(
     self,
@@ -119,52 +152,15 @@ class Evaluator:
     Yields: each step with the agent's decision. The final item is the episode's last frame, with the dummy
       action.
     """
-    decide = self.player(variables).decide
-    with one_slot(self._config, self._spec, self._make_env, episode) as slots:
-      seat = seat_of(episode) if slots.has_opponents else None
+    with (
+      one_slot(self._config, self._spec, self._make_env, episode) as slots,
+      contextlib.closing(self.decisions(variables, slots)) as decisions,
+    ):
       while not slots.is_done:
-        position = slots.positions() if self.agent.plans_with_rules else None
-        decision = decide(slots.timestep, slots.opponents_actions(), position)
-        yield slots.played_step(decision, seat)
+        decision = next(decisions)
+        yield slots.played_step(0, decision)
         slots.step(decision)
-      yield slots.played_step(None, seat)
-
-
-class AgentPlayer:
-  """Chooses the agent's actions in one environment, frame by frame.
-
-  Call `decide` or `observe` once for every frame, in order, even if another player moves. Both advance the
-  carry and the random key.
-
-  Args:
-    act: `keyed(agent)`, compiled.
-    seed: seed of the search noise and of action sampling.
-
-  Attributes:
-    carry: what the agent remembers of the frames and actions so far.
-    rng_key: JAX random key, split at every frame.
-  """
-
-  def __init__(self, agent: Agent, act: KeyedAct, variables: PyTree, temperature: Any, seed: int) -> None:
-    self._agent, self._act, self.variables, self.temperature = agent, act, variables, temperature
-    self.carry, self.rng_key = agent.init(1), jax.random.PRNGKey(seed)
-
-  def decide(self, timestep: BatchedTimeStep, forced: np.ndarray | None, position: Any = None) -> Decision:
-    """Returns the agent's decision for one frame, in NumPy, with a leading axis of length 1 and no extras.
-
-    Args:
-      forced: [1] int32: the action that another player plays, or -1 if the agent moves; None means -1.
-      position: the frame's position, with a leading axis of length 1; None if the agent needs none.
-    """
-    self.rng_key, self.carry, decision = self._act(
-      self.variables, self.carry, timestep, self.rng_key, self.temperature, forced, position
-    )
-    return jax.device_get(decision.only(()))
-
-  def observe(self, timestep: BatchedTimeStep, action: int) -> None:
-    """Adds a frame without a decision; another player plays `action`, given in the agent's action space."""
-    self.rng_key, _ = jax.random.split(self.rng_key)
-    self.carry = self._agent.observe(self.carry, timestep, np.array([action], np.int32))
+      yield slots.played_step(0, None)
 
 
 def evaluation_terms(config: Config) -> dict[str, Any]:

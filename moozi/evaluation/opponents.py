@@ -7,7 +7,6 @@ from jaxtyping import Float, Int
 
 from moozi.core.config import Config
 from moozi.core.spec import EnvSpec
-from moozi.envs.environment import Environment
 from moozi.envs.players import Player, make_player
 
 
@@ -21,15 +20,15 @@ def has_opponent(config: Config, spec: EnvSpec) -> bool:
   return spec.num_players == 2 and config.evaluation.opponent != "self"
 
 
-def make_opponent(config: Config, spec: EnvSpec, env: Environment, seed: int) -> Player | None:
-  """Creates the opponent of one episode in `env`; returns None if the episode has no opponent.
+def make_opponent(config: Config, spec: EnvSpec, num_games: int = 1) -> Player | None:
+  """Creates the opponent of an evaluation that plays `num_games` at once; None if there is no opponent.
 
-  Raises: UserError: the environment does not provide the opponent.
+  Raises: UserError: there is no such player, or it plays another environment.
   """
   if not has_opponent(config, spec):
     return None
   evaluation = config.evaluation
-  return make_player(evaluation.opponent_name, env, spec, seed, "evaluation.opponent", evaluation.allows_code)
+  return make_player(evaluation.opponent_name, spec, "evaluation.opponent", evaluation.allows_code, num_games)
 
 
 def score_figures(returns: Float[np.ndarray, "N"], seats: Int[np.ndarray, "N"]) -> dict[str, float | int]:

@@ -8,7 +8,8 @@ from jaxtyping import Float
 from moozi.core.config import Config
 from moozi.envs import registry
 from moozi.envs.environment import Environment
-from moozi.envs.players import observe
+from moozi.envs.players import Player, Seats
+from moozi.envs.table import view_of
 from moozi.envs.wrappers import RandomStarts
 from moozi.evaluation.opponents import make_opponent, seat_of
 from moozi.ops.players import player_sign
@@ -30,24 +31,25 @@ def random_returns(config: Config, num_episodes: int) -> Float[np.ndarray, "N"]:
   # random stream independent of theirs.
   random = np.random.default_rng([evaluation.seed, 0x9A3D])
   with contextlib.closing(RandomStarts(env, evaluation.max_random_starts)) as env:
-    return np.array([_play(config, env, episode, random) for episode in range(num_episodes)], np.float64)
+    opponent = make_opponent(config, env.env_spec)
+    played = [_play(config, env, opponent, episode, random) for episode in range(num_episodes)]
+  return np.array(played, np.float64)
 
 
-def _play(config: Config, env: Environment, episode: int, random: np.random.Generator) -> float:
-  seed, spec = config.evaluation.seed + episode, env.env_spec
+def _play(
+  config: Config, env: Environment, opponent: Player | None, episode: int, random: np.random.Generator
+) -> float:
+  seed, seats = config.evaluation.seed + episode, Seats()
   env.seed(seed)
-  opponent = make_opponent(config, spec, env, seed)
-  seat = seat_of(episode) if spec.num_players == 2 else 0
+  seat = seat_of(episode) if env.env_spec.num_players == 2 else 0
+  seats.start({0: (env, {} if opponent is None else {1 - seat: (opponent, seed)})})
   timestep, total = env.reset(), 0.0
   for _ in range(config.evaluation.max_episode_steps):
-    seen = timestep.observation
-    if opponent is None or seen.to_play == seat:
-      action = int(random.choice(np.flatnonzero(seen.legal_actions_mask)))
-      observe(opponent, spec, seen.frame, seen.legal_actions_mask, action)
-    else:
-      action = opponent.action(seen.frame, seen.legal_actions_mask)
-    timestep = env.step(action)
-    total += float(player_sign(seen.to_play, seat)) * float(timestep.reward)
+    views = {0: view_of(timestep.observation)}
+    actions = seats.act(views) or {0: int(random.choice(np.flatnonzero(views[0].legal)))}
+    seats.observe(views, actions)
+    timestep = env.step(actions[0])
+    total += float(player_sign(views[0].seat, seat)) * float(timestep.reward)
     if timestep.last():
       break
   return total

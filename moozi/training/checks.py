@@ -12,7 +12,8 @@ from moozi.core.config import Config, uses
 from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
 from moozi.envs import registry
-from moozi.envs.players import CustomPlayer, make_player, mcts_simulations
+from moozi.envs.players import Seats, make_player, mcts_simulations
+from moozi.envs.table import view_of
 from moozi.evaluation.opponents import make_opponent
 from moozi.io.checkpoints import expected_of, read_checkpoint_info
 from moozi.io.trackers import check_trackers
@@ -66,16 +67,20 @@ def check_opponent(config: Config, spec: EnvSpec) -> None:
 
   A user's player plays part of a trial episode. A trained agent is only loaded.
   """
-  if spec.num_players == 2 and config.evaluation.opponent != "random":
-    env = registry.make(config.env.name, config.evaluation.seed, is_testing=True, **config.env.arguments)
-    with contextlib.closing(env):
-      player = make_opponent(config, spec, env, config.evaluation.seed)
-      if isinstance(player, CustomPlayer) and not plugins.PLAYERS.is_built_in(config.evaluation.opponent):
-        step = env.reset()
-        for _ in range(_TRIAL_STEPS):
-          step = env.step(player.action(step.observation.frame, step.observation.legal_actions_mask))
-          if step.last():
-            break
+  player = make_opponent(config, spec)
+  if player is None or config.evaluation.opponent == "random":
+    return
+  env = registry.make(config.env.name, config.evaluation.seed, is_testing=True, **config.env.arguments)
+  with contextlib.closing(env):
+    if plugins.PLAYERS.is_built_in(config.evaluation.opponent):
+      player.check(env)
+      return
+    step, seats = env.reset(), Seats()
+    seats.start({0: (env, dict.fromkeys((0, 1), (player, config.evaluation.seed)))})
+    for _ in range(_TRIAL_STEPS):
+      step = env.step(seats.act({0: view_of(step.observation)})[0])
+      if step.last():
+        break
 
 
 def _check_seats(config: Config, spec: EnvSpec) -> None:
@@ -83,7 +88,7 @@ def _check_seats(config: Config, spec: EnvSpec) -> None:
   if spec.num_seats:
     with contextlib.closing(registry.make_table(config.env.name, **config.env.arguments)) as table:
       for key, name in uses.seat_players(config):
-        make_player(name, table, spec, config.seed, key, config.env.allows_code)
+        make_player(name, table.spec, key, config.env.allows_code).check(table)
 
 
 def check_history(config: Config, spec: EnvSpec) -> None:

@@ -1,5 +1,6 @@
 """Draws the results of an arena: a cross-table with ratings, and ratings over training."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +49,37 @@ def arena_figure(data: Mapping[str, Any]) -> "Figure":
   ratings.grid(alpha=0.3)
   figure.suptitle(_title(data), fontsize="medium", x=0.01, ha="left", parse_math=False)
   return figure
+
+
+def arena_text(data: Mapping[str, Any], num_seats: int) -> str:
+  """Returns the ratings and the results of each pair as lines of text; `data` as in `arena_figure`."""
+  players = data["players"]
+  width = max(len(player["name"]) for player in players)
+  title = (
+    f"{data['env']}: {data['num_games']} games ({data['num_distinct']} distinct), {data['num_openings']} "
+    f"openings, random moves at the start: {data['opening_plies']}, seed {data['seed']}"
+  )
+  lines = [title, f"{'':{width}}  rating  95% interval    score  95% interval   openskill"]
+  for player in players:
+    lines.append(
+      f"{player['name']:{width}}  {player['rating']:z6.0f}  {_bound(player['low'], 'z6.0f')} … "
+      f"{_bound(player['high'], '<z6.0f')}  {player['score']:.3f}  {_bound(player['score_low'])} … "
+      f"{_bound(player['score_high'])}  {player['skill']:.1f} ± {player['skill_sigma']:.1f}"
+    )
+  lines.append(f"rating: Elo, {data['pinned']} is 0")
+  unit = ", pairs of seats" if num_seats > 2 else ""
+  for (i, first), (j, second) in itertools.combinations(enumerate(players), 2):
+    if (pair := data["scores"][i][j]) is not None:
+      lines.append(
+        f"{first['name']} against {second['name']}: {pair['score']:.3f} [{_bound(pair['low'])}, "
+        f"{_bound(pair['high'])}] ({pair['wins']} won, {pair['draws']} drawn, {pair['losses']} lost{unit}), "
+        f"return {pair['return_mean']:z.3f}"
+      )
+  return "\n".join(lines)
+
+
+def _bound(bound: float | None, form: str = ".3f") -> str:
+  return "–" if bound is None else format(bound, form)
 
 
 def milestones_figure(data: Mapping[str, Any], steps: Mapping[str, int]) -> "Figure":

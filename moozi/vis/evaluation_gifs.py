@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from moozi.core.pytree import fields_of
 from moozi.core.spec import EnvSpec
 from moozi.vis.frames import draw_frame, legend_of
 from moozi.vis.gif import LazyImages, episode_images
@@ -19,6 +18,13 @@ _SHEET = 400
 _MIN_TILE, _MAX_TILE = 24, 128
 _GAP, _CAPTION, _FONT = 6, 18, 12
 _KEY = "episode, its return so far"
+
+
+# The fields of `core.search_record.PlayedEpisode` that a video shows.
+_SHOWN = (
+  *("frames", "pictures", "to_play", "actions", "rewards", "root_values"),
+  *("action_probs", "chance_probs", "seat", "length"),
+)
 
 
 def tiles_path(path: Path) -> Path:
@@ -36,14 +42,15 @@ def write_videos(path: Path, result: Any, spec: EnvSpec) -> list[Path]:
 
 
 def write_episode(path: Path, episode: Any, spec: EnvSpec) -> tuple[int, int]:
-  """Writes a video of `EvaluationResult.episode` with value and policy; returns its height and width."""
-  return _write(path, episode_images(**fields_of(episode), spec=spec))
+  """Writes a video of a `PlayedEpisode` with value and policy; returns its height and width."""
+  fields = {name: getattr(episode, name) for name in _SHOWN}
+  return _write(path, episode_images(**fields, spec=spec))
 
 
 def write_tiles(path: Path, tiles: Sequence[Any], spec: EnvSpec) -> tuple[int, int]:
-  """Writes a video of one or more `EvaluationResult.tiles` side by side; returns its height and width."""
-  fields = {name: [getattr(tile, name) for tile in tiles] for name in fields_of(tiles[0])}
-  return _write(path, tile_images(**fields, spec=spec))
+  """Writes a video of one or more `PlayedEpisode` side by side; returns its height and width."""
+  fields = {name: [getattr(tile, name) for tile in tiles] for name in ("frames", "to_play", "pictures")}
+  return _write(path, tile_images(**fields, returns=[tile.totals for tile in tiles], spec=spec))
 
 
 def _write(path: Path, images: LazyImages) -> tuple[int, int]:
@@ -62,8 +69,8 @@ def tile_images(
   """Draws one picture per step, with a tile per episode that shows its number and its return so far.
 
   A line below the tiles says what the two numbers are.
-  An episode that has ended shows its last frame, darkened. Each argument except `spec` is a list of the field
-  of that name of `evaluation.episodes.EpisodeFrames`, one entry per episode. Episode i has T_i frames.
+  An episode that has ended shows its last frame, darkened. Each argument except `spec` has an entry per
+  episode: that field of a `PlayedEpisode`, and its `totals` as `returns`. Episode i has T_i frames.
 
   Returns: max T_i pictures [h, w, 3] uint8 of one size, at most about 400 pixels wide for up to 81 episodes.
   Raises: ValueError: there is no episode, or the arguments' lengths differ.

@@ -87,7 +87,7 @@ def episode_images(
 ) -> LazyImages:
   """Draws each step of an episode: the frame, and beside it the step, action, reward, value and policy.
 
-  The arguments are the fields of `evaluation.episodes.EpisodeRecord`; a `length` of None means T - 1. If
+  The arguments are the fields of `core.search_record.PlayedEpisode`; a `length` of None means T - 1. If
   `pictures` is given, it is drawn instead of the frames. The policy shows the 12 most probable actions. With
   `chance_probs`, the 6 most probable outcomes of the action are below it.
 

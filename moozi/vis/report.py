@@ -109,7 +109,7 @@ def episode_data(episode: InspectedEpisode, spec: EnvSpec) -> dict[str, Any]:
   numbers = ("rewards", "root_values", "prior_values", "returns", "imagined_rewards", "imagined_values")
   return {
     **{name: getattr(episode, name) for name in facts},
-    "return": number_in(episode.return_),
+    "return": number_in(float(episode.totals[-1])),
     "num_players": spec.num_players,
     "unroll_steps": episode.imagined_rewards.shape[1],
     "names": list(action_names(spec)),

@@ -2,7 +2,6 @@
 
 import itertools
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
 from PIL import Image
@@ -11,6 +10,7 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
+from moozi.core.search_record import PlayedStep
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
 from moozi.core.text import printable
 from moozi.vis.boards import board_text
@@ -22,19 +22,6 @@ _BAR_LENGTH = 20
 _MAX_BARS = 12
 # Fewer columns have no space for text beside a picture.
 _BESIDE = 60
-
-
-class Step(Protocol):
-  """The fields of `evaluation.episodes.PlayedStep` that this module shows."""
-
-  frame: Frame
-  picture: Picture | None
-  to_play: int
-  seat: int | None
-  reward: float
-  action: int
-  root_value: float
-  action_probs: np.ndarray
 
 
 def half_blocks(picture: Picture, columns: int, rows: int) -> Text:
@@ -114,7 +101,7 @@ def frame_text(frame: Frame, spec: EnvSpec, to_play: int) -> str:
 
 
 def step_view(
-  step: Step, spec: EnvSpec, lines: Sequence[str], columns: int, rows: int, *, has_color: bool = True
+  step: PlayedStep, spec: EnvSpec, lines: Sequence[str], columns: int, rows: int, *, has_color: bool = True
 ) -> RenderableType:
   """Draws a frame beside lines of text and the policy, in which the chosen action is marked."""
   text = Text(printable("\n".join(lines)))
@@ -131,7 +118,7 @@ def step_view(
   return grid
 
 
-def step_lines(step: Step, spec: EnvSpec) -> list[str]:
+def step_lines(step: PlayedStep, spec: EnvSpec) -> list[str]:
   """Returns lines with the player to move (with two players), the reward, the value and the action."""
   return [
     *([mover_text(spec, step.to_play, step.seat)] if spec.num_players == 2 else []),
@@ -141,13 +128,13 @@ def step_lines(step: Step, spec: EnvSpec) -> list[str]:
   ]
 
 
-def step_line(step: Step, spec: EnvSpec) -> str:
+def step_line(step: PlayedStep, spec: EnvSpec) -> str:
   """Returns `step_lines` and the three most probable actions in one line without colors."""
   policy = " ".join(f"{action_name(spec, a)} {step.action_probs[a]:.2f}" for a in _most_probable(step, 3))
   return ", ".join(step_lines(step, spec)) + (f"; policy {policy}" if step.action != DUMMY_ACTION else "")
 
 
-def _policy(step: Step, spec: EnvSpec) -> Text:
+def _policy(step: PlayedStep, spec: EnvSpec) -> Text:
   shown = sorted(_most_probable(step, _MAX_BARS))
   width = max(len(action_name(spec, a)) for a in shown)
   text = Text()
@@ -160,7 +147,7 @@ def _policy(step: Step, spec: EnvSpec) -> Text:
   return text
 
 
-def _most_probable(step: Step, count: int) -> list[int]:
+def _most_probable(step: PlayedStep, count: int) -> list[int]:
   """Returns the `count` most probable actions except the dummy, the most probable first."""
   probs = np.asarray(step.action_probs)[1:]
   return [int(a) + 1 for a in np.argsort(-probs, kind="stable")[:count]]

@@ -86,7 +86,7 @@ def test_forced_actions_enter_the_history():
 
 
 def test_observed_moves_leave_the_carry_of_forced_ones():
-  """In NumPy, as `GroupPlayer` observes, and across the ends of episodes."""
+  """In NumPy, as `AgentPlayer` observes, and across the ends of episodes."""
   env = make_vector("tiny:corridor", {"length": 5, "max_episode_steps": 3}, LANES, seed=0)
   agent = fixed_agent(env.spec)
   acted = observed = agent.init(LANES)

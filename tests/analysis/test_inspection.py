@@ -44,7 +44,7 @@ def board():
 @pytest.mark.slow
 def test_inspected_episode_equals_evaluation(catch):
   for index, episode in zip([0, 2], catch.episodes, strict=True):
-    assert episode.return_ == catch.result.returns[index]
+    assert episode.totals[-1] == catch.result.returns[index]
     assert episode.num_decisions == catch.result.lengths[index]
     assert episode.end == "terminal"
   recorded, first = catch.result.episode, catch.episodes[0]
@@ -192,7 +192,7 @@ def test_time_limit_truncates():
 def test_signs_of_two_players(board):
   for index, episode in enumerate(board.episodes):
     assert episode.seat == index
-    assert episode.return_ == board.result.returns[index]
+    assert episode.totals[-1] == board.result.returns[index]
     assert episode.num_decisions == board.result.lengths[index]
     assert episode.signed_discount == -0.5
     num = episode.num_decisions

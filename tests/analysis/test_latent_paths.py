@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from moozi.analysis.latent_paths import latent_paths
+from moozi.core.search_record import PlayedStep
 from moozi.core.spec import EnvSpec
-from moozi.evaluation.episodes import PlayedStep
 
 SPEC = EnvSpec(name="test:line", frame_shape=(1, 6, 1), frame_dtype="bool", num_env_actions=2)
 
@@ -25,10 +25,12 @@ def make_steps(cells, actions):
         to_play=0,
         seat=None,
         reward=0.0,
+        total=0.0,
         legal_actions_mask=np.ones(3, bool),
         is_first=t == 0,
         is_last=t == len(cells) - 1,
         is_truncated=False,
+        is_agents=True,
         action=action,
         root_value=0.0,
         action_probs=np.zeros(3),

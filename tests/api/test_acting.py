@@ -256,7 +256,10 @@ def test_lists_and_lanes(made):
 
 
 class Still:
-  """Takes the place of a `GroupPlayer`, which would compile."""
+  """Takes the place of a `AgentPlayer`, which would compile."""
+
+  def __init__(self, num_games):
+    self.num_games = num_games
 
   def choose(self, games, timestep, positions=()):
     return np.ones(len(games), np.int32)
@@ -264,7 +267,7 @@ class Still:
 
 def test_arguments_that_do_not_fit_games(runs, monkeypatch):
   agent = moozi.load(runs["catch"])
-  monkeypatch.setattr(agent, "_make_games", lambda num_games: Still())
+  monkeypatch.setattr(agent, "_make_games", Still)
   step = agent.make_env().reset()
   frames = np.zeros((4, *agent.spec.frame_shape), bool)
   agent.act(frames)

@@ -287,11 +287,11 @@ def test_an_opponents_newer_checkpoint_plays_in_the_next_evaluation(tmp_path):
 
   def checkpoint():
     agent.evaluate(1, opponent=name)
-    return players._load(name, agent.spec).agent.checkpoint.name
+    return players.make_player(name, agent.spec).agent.checkpoint.name
 
   assert checkpoint() == first.name
   shutil.copytree(first, first.with_name("step_000000128"))
-  assert players._load(name, agent.spec).agent.checkpoint.name == first.name, "not during an evaluation"
+  assert players.make_player(name, agent.spec).agent.checkpoint.name == first.name, "not during an evaluation"
   assert checkpoint() == "step_000000128"
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import moozi
 from moozi.actors.pool import ActorPool
-from moozi.api.players import OneGame, make_player
+from moozi.api.players import TrainedPlayer, make_player
 from moozi.api.training import continue_run
 from moozi.commands import train
 from moozi.core import plugins
@@ -95,16 +95,16 @@ def test_actors_receive_the_permission(names, monkeypatch):
   plugins.PLAYERS.registered.clear()
   uses.install(pickle.loads(functions))
   sent = pickle.loads(pickle.dumps(config)).evaluation
-  assert isinstance(plugins.PLAYERS.get(name, allow_code=sent.allows_code)(spec, 0), OneGame)
+  assert isinstance(plugins.PLAYERS.get(name, allow_code=sent.allows_code)(spec), TrainedPlayer)
   with pytest.raises(UserError, match="allow_code=True"):
-    plugins.PLAYERS.get(name)(spec, 0)
+    plugins.PLAYERS.get(name)(spec)
 
 
 def test_permission_is_that_of_the_call(names):
   spec = env_spec("open_spiel:tic_tac_toe")
-  assert isinstance(make_player(names[BOARD], spec, 0, allow_code=True), OneGame)
+  assert isinstance(make_player(names[BOARD], spec, allow_code=True), TrainedPlayer)
   with pytest.raises(UserError, match="allow_code=True"):
-    make_player(names[BOARD], spec, 0)
+    make_player(names[BOARD], spec)
 
 
 def test_two_agents_have_their_own_permission(folder, names):

@@ -16,11 +16,12 @@ import pytest
 
 import moozi
 from moozi.api import arena as arena_module
-from moozi.api.players import OneGame, TrainedPlayer, make_player, run_of_approach
+from moozi.api.players import TrainedPlayer, make_player, run_of_approach
 from moozi.core.errors import RunError, UserError
-from moozi.envs.registry import env_spec
+from moozi.envs.registry import env_spec, make_table
 from moozi.io.checkpoints import save_checkpoint
 from tests.commands.conftest import PPO, make_run
+from tests.envs.players import check_player
 
 pytest.importorskip("pyspiel")
 GAME = "open_spiel:tic_tac_toe"
@@ -158,7 +159,7 @@ def test_approach_is_the_last_complete_run(tmp_path, monkeypatch):
   assert found.standings.pinned == name
   spec = env_spec(GAME)
   assert run_of_approach("approach:q_learning", spec) == "run:runs/testbed/b"
-  assert isinstance(make_player("approach:q_learning", spec, 0), OneGame)
+  assert isinstance(make_player("approach:q_learning", spec), TrainedPlayer)
   assert run_of_approach("approach:muzero", spec) == "run:runs/c"
   with pytest.raises(UserError, match="approach:ppo: no run in runs/ completed"):
     run_of_approach("approach:ppo", spec)
@@ -330,6 +331,15 @@ def test_a_run_without_milestones(runs):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", ["zoo:boards/tic_tac_toe", "prior:zoo/boards/tic_tac_toe"])
+def test_a_trained_player_keeps_the_contract(name):
+  """With any number of games in one search."""
+  spec = env_spec(GAME)
+  for width in (1, 4):
+    check_player(lambda: TrainedPlayer(name, spec, 4).for_games(width), lambda: make_table(GAME))  # noqa: B023
+
+
+@pytest.mark.slow
 def test_an_agent_against_itself_by_name_plays_as_in_self_play(runs):
   agent = moozi.load(runs["board"])
   own = agent.evaluate(4, opponent="self")
@@ -357,7 +367,7 @@ def test_games_of_an_agent_with_other_settings_are_not_continued(tmp_path):
   refuses("num_simulations", "5", "search")
   refuses("discount", "0.5", "discount")
   refuses("noise_free", "false", "noise_free")
-  assert TrainedPlayer(f"prior:{path}").settings["average_symmetries"] is False
+  assert TrainedPlayer(f"prior:{path}").facts["average_symmetries"] is False
   assert moozi.arena(GAME, players, games=2, out=out) == before
   # Without one of its facts, a stored agent may be another one.
   lines = [json.loads(line) for line in games.read_text().splitlines()]

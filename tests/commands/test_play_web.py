@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from moozi.api.arena import entrants_of
 from moozi.api.match import Match, make_advisor
+from moozi.api.players import load_players
 from moozi.commands import play_web
 from moozi.commands.play_web import server_of
 from moozi.core.errors import EnvError, UserError
@@ -57,9 +57,9 @@ def _start():
 
   def start(game, opponent=None, advisor=None, seat=0, seed=0, **options):
     table = registry.make_table(f"open_spiel:{game}", **options)
-    entrant = None if opponent is None else next(iter(entrants_of([opponent], None, False).values()))
+    entrant = None if opponent is None else load_players([opponent], table.spec, None, False)[opponent]
     users = frozenset(range(table.num_seats) if entrant is None else (seat,))
-    advice = None if advisor is None else make_advisor(advisor, table, frozenset({0}), None, False)
+    advice = None if advisor is None else make_advisor(advisor, table, None, False)
     server = server_of(Match(table, users, entrant, seed, advice), opponent or "self")
     threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     servers.append(server)

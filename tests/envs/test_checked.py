@@ -101,5 +101,5 @@ def test_true_rules_and_bots_report_the_environment(place, value):
       rules._known.clear()
       rules._play(position, action, is_over)
       table.reset(move)
-      table.make_bot("mcts", 4, 0).action(table.legal_actions_mask())
+      table.make_bot("mcts", 4, 0).action(table.frame(), table.legal_actions_mask())
   assert "\n" not in str(caught.value)

@@ -7,9 +7,10 @@ from moozi.core import plugins
 from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
 from moozi.envs import registry
+from moozi.envs.players import SeparatePlayer
 from moozi.envs.table import EnvironmentTable, Table
 from moozi.evaluation import arena
-from moozi.evaluation.arena import SimpleEntrant, blocks, default_plies, open_game, play, schedule
+from moozi.evaluation.arena import blocks, default_plies, open_game, play, schedule
 from moozi.evaluation.ratings import standings
 
 pytest.importorskip("pyspiel")
@@ -17,6 +18,13 @@ pytest.importorskip("pyspiel")
 
 def tic_tac_toe():
   return registry.make_table("open_spiel:tic_tac_toe")
+
+
+SPEC = tic_tac_toe().spec
+
+
+def players(*names, spec=SPEC):
+  return {name: SeparatePlayer(name, spec) for name in names}
 
 
 class Highest(Table):
@@ -91,7 +99,7 @@ def test_blocks_leave_out_what_is_done():
 
 
 def test_games_depend_on_the_pairing_only():
-  entrants = {name: SimpleEntrant(name) for name in ("random", "mcts:5")}
+  entrants = players("random", "mcts:5")
   (pairings,) = schedule(list(entrants), 2, 4, seed=3)
   together = play(pairings, tic_tac_toe, entrants, 3, 2)
   apart = [play([pairing], tic_tac_toe, entrants, 3, 2)[0] for pairing in reversed(pairings)]
@@ -104,8 +112,7 @@ def test_games_depend_on_the_pairing_only():
 
 
 def test_a_player_against_itself_scores_one_half():
-  entrants = {"random": SimpleEntrant("random"), "random #2": SimpleEntrant("random")}
-  entrants["random #2"].name = "random #2"
+  entrants = {"random": SeparatePlayer("random", SPEC), "random #2": SeparatePlayer("random", SPEC)}
   (pairings,) = schedule(list(entrants), 2, 150, seed=0)
   games = play(pairings, tic_tac_toe, entrants, 0, 1)
   score = standings(games, list(entrants), "random", True).scores[0][1]
@@ -130,8 +137,8 @@ class Watcher:
 def test_players_see_the_others_moves_but_no_hidden_frames(monkeypatch):
   Watcher.made = []
   monkeypatch.setitem(plugins.PLAYERS.registered, "watcher", Watcher)
-  entrants = {"random": SimpleEntrant("random"), "watcher": SimpleEntrant("watcher")}
   for make, is_hidden in ((Highest, True), (tic_tac_toe, False)):
+    entrants = players("random", "watcher", spec=make().spec)
     (table,) = schedule(list(entrants), make().num_seats, 1, seed=0)
     Watcher.made.clear()
     games = play(table, make, entrants, 0, 0)
@@ -145,7 +152,7 @@ def test_players_see_the_others_moves_but_no_hidden_frames(monkeypatch):
 def test_hidden_moves_are_not_shown(monkeypatch):
   Watcher.made = []
   monkeypatch.setitem(plugins.PLAYERS.registered, "watcher", Watcher)
-  entrants = {"random": SimpleEntrant("random"), "watcher": SimpleEntrant("watcher")}
+  entrants = players("random", "watcher", spec=registry.make_table("open_spiel:phantom_ttt").spec)
   (table,) = schedule(list(entrants), 2, 1, seed=0)
   (game, _) = play(table, lambda: registry.make_table("open_spiel:phantom_ttt"), entrants, 0, 0)
   assert len(game.actions) > 4
@@ -153,7 +160,7 @@ def test_hidden_moves_are_not_shown(monkeypatch):
 
 
 def test_three_seats_are_ranked():
-  entrants = {name: SimpleEntrant("random") for name in "abcd"}
+  entrants = {name: SeparatePlayer("random", Highest.spec) for name in "abcd"}
   games = play([m for t in schedule("abcd", 3, 3, 0) for m in t], Highest, entrants, 0, 0)
   assert len(games) == 4 * 3 * 3
   found = standings(games, "abcd", "a", False)
@@ -202,5 +209,7 @@ def test_one_player_has_no_table():
 
 def test_an_endless_game_is_stopped(monkeypatch):
   monkeypatch.setattr(arena, "MAX_STEPS", 2)
-  games = play(schedule("ab", 3, 1, 0)[0], Highest, {n: SimpleEntrant("random") for n in "ab"}, 0, 0)
+  games = play(
+    schedule("ab", 3, 1, 0)[0], Highest, dict.fromkeys("ab", SeparatePlayer("random", Highest.spec)), 0, 0
+  )
   assert {len(g.actions) for g in games} == {2}

@@ -247,9 +247,9 @@ def test_random_play_of_catch(tiny_config):
 def test_tiles_are_the_first_episodes(result):
   assert len(result.tiles) == 7
   for i, tile in enumerate(result.tiles):
-    assert len(tile.frames) == len(tile.returns) == len(tile.to_play) == result.lengths[i] + 1
-    assert tile.returns[0] == 0.0
-    assert tile.returns[-1] == result.returns[i]
+    assert len(tile.frames) == len(tile.totals) == len(tile.to_play) == result.lengths[i] + 1
+    assert tile.totals[0] == 0.0
+    assert tile.totals[-1] == result.returns[i]
     # The ball falls one row per step, so no frame is missing.
     rows = tile.frames[..., 0].argmax(axis=1).max(axis=-1)
     assert (np.diff(rows) == 1).all()

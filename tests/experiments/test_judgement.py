@@ -23,7 +23,7 @@ from experiments.boards.judgement import (
 from experiments.boards.labels import Label, read_labels, read_tactics
 from experiments.boards.solver import Solver
 from moozi.envs import registry
-from moozi.evaluation.arena import SimpleEntrant
+from moozi.envs.players import SeparatePlayer
 
 pyspiel = pytest.importorskip("pyspiel")
 
@@ -110,17 +110,16 @@ class Fixed:
   def __init__(self, moves):
     self._moves = moves
 
-  def sit(self, tables, seeds):
-    self._tables, self._seen = tables, [[] for _ in tables]
-    return self
+  def reset(self, places):
+    self._seen = {place: [] for place in places}
 
-  def observe(self, lanes, views, actions):
-    for lane, view, action in zip(lanes, views, actions, strict=True):
-      assert view.legal[action]
-      self._seen[lane].append(action)
+  def observe(self, views, actions):
+    for place, action in actions.items():
+      assert views[place].legal[action]
+      self._seen[place].append(action)
 
-  def choose(self, lanes, views):
-    return [self._moves[tuple(self._seen[lane])] for lane in lanes]
+  def act(self, views):
+    return {place: self._moves[tuple(self._seen[place])] for place in views}
 
 
 @pytest.mark.slow
@@ -130,13 +129,13 @@ def test_a_solver_is_perfect_and_chance_is_not(monkeypatch):
   best = {label.moves: label.scores.index(label.best) for label in labels}
   moves = choices(Fixed(best), list(best), functools.partial(registry.make_table, GAME))
   assert all(is_perfect(*pair) for pair in zip(labels, moves, strict=True))
-  result = judge(SimpleEntrant("random"), labels)
+  result = judge(SeparatePlayer("random", registry.make_table(GAME).spec), labels)
   assert 0.4 < result["good"]["share"] < 0.9
   assert result["perfect"]["share"] < 0.6
   assert result["contested"]["good"]["positions"] < 46 == result["good"]["positions"]
   assert result["wins"]["share"] < 0.5
   assert table([result]).count("\n") == 2
-  assert judge(SimpleEntrant("random"), labels) == result
+  assert judge(SeparatePlayer("random", registry.make_table(GAME).spec), labels) == result
 
   # A player that misses every win and every block, with its last other legal move.
   solver, missing = Solver(), dict(best)

@@ -19,8 +19,9 @@ from moozi.agent import loss as losses
 from moozi.agent import searches
 from moozi.core import plugins, user_code
 from moozi.core.errors import UserError
-from moozi.envs.players import CustomPlayer
+from moozi.envs.players import SeparatePlayer
 from moozi.envs.suites import user
+from moozi.envs.table import View
 from moozi.io.config import load_config
 from moozi.learning.learner import zero_targets
 from moozi.nn import custom
@@ -164,10 +165,12 @@ def player(config, place, value):
       self.observe = value if place == "observer" else lambda *_: give(value) if place == "observe" else 0
       self.follow = lambda *_: give(value) if place == "follow" else None
 
-  made = CustomPlayer(plugin_of(lambda *_: give(value) if place == "made" else Own()), SPEC, 0, dict)
-  frame, legal = np.zeros((1, 1, 2), np.float32), np.array([False, True])
-  made.observe(frame, legal, 1)
-  assert place != "action" or made.action(frame, legal) == 1
+  plugins.register_player("own")(lambda *_: give(value) if place == "made" else Own())
+  made, at = SeparatePlayer("own", SPEC), (0, 0)
+  made.reset({at: (types.SimpleNamespace(position=dict), 0)})
+  views = {at: View(0, lambda: np.zeros((1, 1, 2), np.float32), lambda: np.array([False, True]))}
+  made.observe(views, {at: 1})
+  assert place != "action" or made.act(views) == {at: 1}
   if place == "made":
     return type(value) is _Open
   return (place != "attribute" or callable(value)) and type(value) is not hostile.Raises

@@ -14,8 +14,9 @@ from PIL import Image
 from moozi.core.actor_report import ActorReport, Span, Stretch
 from moozi.core.config import Config
 from moozi.core.histogram import histogram_of
+from moozi.core.search_record import PlayedEpisode
 from moozi.core.spec import EnvSpec
-from moozi.evaluation.episodes import EpisodeFrames, EpisodeRecord, EvaluationResult
+from moozi.evaluation.episodes import EvaluationResult
 from moozi.io.checkpoints import code_commit, list_checkpoints
 from moozi.io.config import config_to_dict, load_config
 from moozi.io.metrics import read_metrics
@@ -75,16 +76,25 @@ def acted(env_steps, returns=()):
   )
 
 
-def evaluated(env_steps, is_final=False, pictures=None):
-  episode = EpisodeRecord(
-    frames=np.zeros((4, 3, 3, 1), bool),
-    actions=np.array([1, 2, 1, 0]),
-    rewards=np.zeros(4, np.float32),
-    root_values=np.zeros(4, np.float32),
-    action_probs=np.full((4, 3), 1 / 3, np.float32),
-    length=3,
+def played(num_frames, pictures=None):
+  zeros = np.zeros(num_frames, np.float32)
+  return PlayedEpisode(
+    index=0,
+    seat=None,
+    length=num_frames - 1,
+    frames=np.zeros((num_frames, 3, 3, 1), bool),
     pictures=pictures,
+    to_play=zeros.astype(np.int32),
+    actions=np.array([1 + i % 2 for i in range(num_frames - 1)] + [0], np.int32),
+    rewards=zeros,
+    totals=zeros.astype(np.float64),
+    root_values=zeros,
+    action_probs=np.full((num_frames, 3), 1 / 3, np.float32),
   )
+
+
+def evaluated(env_steps, is_final=False, pictures=None):
+  episode = played(4, pictures)
   result = EvaluationResult(
     returns=np.array([1.0, 3.0]),
     lengths=np.array([3, 3]),
@@ -200,9 +210,7 @@ def test_gif_of_the_environments_pictures(begin):
 def test_gif_of_tiles(begin):
   run, recorder, _ = begin("logging.tensorboard=true")
   event = evaluated(100)
-  tiles = tuple(
-    EpisodeFrames(np.zeros((n, 3, 3, 1), bool), np.zeros(n), np.zeros(n, np.int32), None) for n in (2, 5)
-  )
+  tiles = (played(2), played(5))
   event = dataclasses.replace(event, result=dataclasses.replace(event.result, tiles=tiles))
   recorder.observe(event)
   recorder.close()

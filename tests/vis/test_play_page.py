@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
-from moozi.api.arena import entrants_of
 from moozi.api.match import Match, make_advisor
+from moozi.api.players import load_players
 from moozi.commands.play_web import server_of
 from moozi.envs import registry
 from tests.vis.axe import serious_findings
@@ -28,9 +28,9 @@ def _start():
 
   def start(game, opponent=None, advisor=None):
     table = registry.make_table(f"open_spiel:{game}")
-    entrant = None if opponent is None else next(iter(entrants_of([opponent], None, False).values()))
+    entrant = None if opponent is None else load_players([opponent], table.spec, None, False)[opponent]
     users = frozenset(range(table.num_seats) if entrant is None else (0,))
-    advice = None if advisor is None else make_advisor(advisor, table, frozenset({0}), None, False)
+    advice = None if advisor is None else make_advisor(advisor, table, None, False)
     server = server_of(Match(table, users, entrant, 0, advice), opponent or "self")
     threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     servers.append(server)

@@ -20,7 +20,7 @@ from moozi.core import plugins, user_code
 from moozi.core.config import Section
 from moozi.core.errors import EnvMakeError, UserError, as_exceptions
 from moozi.core.spec import EnvSpec
-from moozi.envs.environment import Bot, Environment, check_seed
+from moozi.envs.environment import Environment, check_seed
 from moozi.envs.own_rewards import counting_own_rewards, record_rewards
 from moozi.envs.suite import Suite
 from moozi.envs.suites import dm_env as dm_env_suite
@@ -79,25 +79,6 @@ def _warn_unseeded(name: str) -> None:
   )
 
 
-class _FollowingBot:
-  """The bot of the current environment of a `_MadePerSeed`, which makes another one for each seed."""
-
-  def __init__(self, owner: "_MadePerSeed", *arguments: Any) -> None:
-    self._owner, self._arguments = owner, arguments
-    self._env, self._bot = owner.made, owner.made.make_bot(*arguments)
-
-  def action(self, legal_actions_mask: np.ndarray) -> int:
-    return self._current().action(legal_actions_mask)
-
-  def __getattr__(self, name: str) -> Any:
-    return getattr(self._current(), name)  # such as `search`
-
-  def _current(self) -> Bot:
-    if self._env is not self._owner.made:
-      self._env, self._bot = self._owner.made, self._owner.made.make_bot(*self._arguments)
-    return self._bot
-
-
 class _MadePerSeed(EnvironmentWrapper):
   """Makes a new environment for each seed."""
 
@@ -115,14 +96,6 @@ class _MadePerSeed(EnvironmentWrapper):
       raise EnvMakeError(str(error)) from error
     self._env.seed(seed)
     check_same_spec(spec, self.env_spec, "the seed", "with another seed")
-
-  @property
-  def made(self) -> Environment:
-    """The environment of the last seed."""
-    return self._env
-
-  def make_bot(self, kind: str, simulations: int, seed: int) -> Bot:
-    return _FollowingBot(self, kind, simulations, seed)
 
 
 def _check_arguments(name: str, function: Callable[..., Any], kwargs: dict[str, Any]) -> None:

@@ -107,7 +107,7 @@ def test_mcts_keeps_every_won_position_of_an_own_game(stake, most):
   for stones in range(1, most + 1):
     env = make(stones=stones, stake=stake)
     step = env.reset()
-    action = env.make_bot("mcts", 300, stones).action(step.observation.legal_actions_mask)
+    action = env.make_bot("mcts", 300, stones).action(*step.observation[:2])
     assert not is_won(stones) or not is_won(stones - action - 1), stones
 
 
@@ -120,7 +120,7 @@ def test_mcts_searches_the_current_state_and_leaves_it():
     assert sorted(a for a, _, _ in found) == np.flatnonzero(legal).tolist()
     assert all(value is None or abs(value) <= 1 for _, _, value in found)
     np.testing.assert_array_equal(env._env._game.frame(), before)
-    step = env.step(bot.action(legal))
+    step = env.step(bot.action(before, legal))
 
 
 def test_mcts_wins_at_the_table_of_a_registered_game():
@@ -130,7 +130,7 @@ def test_mcts_wins_at_the_table_of_a_registered_game():
     table.reset(seed)
     bots = [table.make_bot(*kind, seed) for kind in (("mcts", 200), ("random", 1))]
     while not table.is_over:
-      table.step(bots[table.to_play].action(table.legal_actions_mask()))
+      table.step(bots[table.to_play].action(table.frame(), table.legal_actions_mask()))
     assert table.returns() == [1.0, -1.0]
 
 

@@ -307,7 +307,7 @@ def play_bots(env, bots):
   step, total = env.reset(), 0.0
   while not step.last():
     player = step.observation.to_play
-    step = env.step(bots[player].action(step.observation.legal_actions_mask))
+    step = env.step(bots[player].action(*step.observation[:2]))
     total += step.reward if player == 0 else -step.reward
   return total
 
@@ -338,7 +338,7 @@ def test_mcts_follows_from_its_seed():
     env.reset()
     bot, actions = env.make_bot("mcts", 20, seed), []
     for _ in range(12):
-      actions.append(bot.action(env._game.legal_actions_mask()))
+      actions.append(bot.action(env._game.frame(), env._game.legal_actions_mask()))
       if env.step(actions[-1]).last():
         break
     return actions
@@ -366,7 +366,7 @@ def test_opponents_of_any_seed():
   env = registry.make("open_spiel:tic_tac_toe", seed=0)
   env.reset()
   for kind in ("random", "mcts"):
-    assert env.make_bot(kind, 5, 2**63).action(np.ones(9, bool)) in range(9)
+    assert env.make_bot(kind, 5, 2**63).action(np.zeros(0), np.ones(9, bool)) in range(9)
 
 
 def test_rules_are_cached():

@@ -52,6 +52,9 @@ def scripted(seat, *lines, num_seats=3):
     num_seats=num_seats,
     spec=types.SimpleNamespace(name="scripted"),
     legal_actions_mask=lambda state: np.ones(1, bool),
+    hides_moves=False,
+    is_deterministic=False,
+    next_player=lambda state, mover: mover if state.is_terminal() else state.current_player(),
   )
   return SeatGame(rules, seat, ["random"])
 
@@ -104,11 +107,11 @@ def test_returns_are_the_seats_own(name):
   for _ in range(30):
     step, total = env.reset(), 0.0
     while not step.last():
-      assert env._game._state.current_player() == env._game.seat
+      assert env._game._table._state.current_player() == env._game.seat
       step = env.step(random_legal(step, random))
       total += step.reward
     assert step.discount == 0.0
-    assert total == pytest.approx(env._game._state.returns()[env._game.seat])
+    assert total == pytest.approx(env._game._table._state.returns()[env._game.seat])
 
 
 # --- seats and frames
@@ -144,7 +147,7 @@ def test_frames_are_those_of_self_play():
   env = registry.make("open_spiel:tic_tac_toe", seed=0, seat=1)
   step = env.reset()
   rules = rules_of("tic_tac_toe", OpenSpielOptions())
-  np.testing.assert_array_equal(step.observation.frame, rules.frame(env._game._state, 1))
+  np.testing.assert_array_equal(step.observation.frame, rules.frame(env._game._table._state, 1))
 
 
 def test_seed_gives_the_same_deals_in_every_seat():
@@ -154,7 +157,7 @@ def test_seed_gives_the_same_deals_in_every_seat():
     deals.append([])
     for _ in range(5):
       env.reset()
-      deals[-1].append(env._game._state.history()[:2])
+      deals[-1].append(env._game._table._state.history()[:2])
       env.seed(len(deals[-1]))
   assert deals[0] == deals[1] == deals[2]
 

@@ -10,7 +10,9 @@ import pytest
 from moozi.core.errors import UserError
 from moozi.envs import registry
 from moozi.envs.environment import GameEnvironment
+from moozi.envs.players import Seats, SeparatePlayer
 from moozi.envs.suites import user
+from moozi.envs.table import view_of
 from moozi.envs.vector import make_vector
 from tests.envs.contract import assert_same, play
 from tests.envs.suites import user_fakes
@@ -205,7 +207,7 @@ def test_env_made_per_seed_forwards_everything():
   env = registry.make(f"{FAKES}:make_seeded_lives", seed=3)
   step = env.reset()
   assert env.render().shape == (4, 6, 3)
-  assert env.make_bot("random", 1, seed=0).action(step.observation.legal_actions_mask) in (0, 1)
+  assert env.make_bot("random", 1, seed=0).action(*step.observation[:2]) in (0, 1)
   assert not env.will_continue
   while not step.last():
     step = env.step(0)
@@ -214,18 +216,18 @@ def test_env_made_per_seed_forwards_everything():
 
 
 def test_bot_of_the_next_episode():
-  """An evaluation makes the opponent of an episode before it seeds the episode's environment."""
+  """A lane is reset before its environment makes the episode's game; the bot plays that game."""
   env = registry.make(f"{FAKES}:make_board", seed=0)
   with pytest.raises(UserError, match="no such player"):
     env.make_bot("expert", 1, 0)
+  player, seats = SeparatePlayer("mcts:4", env.env_spec), Seats()
   for seed in range(3):
-    bot = env.make_bot("mcts", 4, seed)
+    seats.start({0: (env, {0: (player, seed), 1: (player, seed)})})
     env.seed(seed)
     step = env.reset()
     while not step.last():
-      mask = step.observation.legal_actions_mask
-      action = bot.action(mask)
-      assert mask[action]
+      action = seats.act({0: view_of(step.observation)})[0]
+      assert step.observation.legal_actions_mask[action]
       step = env.step(action)
 
 

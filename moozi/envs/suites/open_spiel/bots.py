@@ -14,7 +14,7 @@ import numpy as np
 from moozi.core.errors import UserError, one_line
 from moozi.core.text import pip_install
 from moozi.envs.checked import CheckedEnvironment
-from moozi.envs.environment import Bot, Environment, no_such_player
+from moozi.envs.environment import Environment, EpisodePlayer, no_such_player
 from moozi.envs.suites.open_spiel.rules import Rules, package
 from moozi.ops.players import player_sign
 
@@ -25,7 +25,7 @@ class _StateBot:
   def __init__(self, bot: Any, state: Callable[[], Any]) -> None:
     self._bot, self._state = bot, state
 
-  def action(self, legal_actions_mask: np.ndarray) -> int:
+  def action(self, observation: np.ndarray, legal: np.ndarray) -> int:
     return int(self._bot.step(self._state()))
 
   def search(self) -> list[tuple[int, int, float | None]]:
@@ -40,7 +40,7 @@ class _StateBot:
     ]
 
 
-def mcts(rules: Rules, simulations: int, seed: int, state: Callable[[], Any], where: str = "mcts") -> Bot:
+def mcts(rules: Rules, simulations: int, seed: int, state: Callable[[], Any]) -> EpisodePlayer:
   """Makes the package's MCTS bot with random rollouts.
 
   The settings are those of the package's example: UCT with c = 2, one rollout per simulation, and backup of
@@ -49,12 +49,11 @@ def mcts(rules: Rules, simulations: int, seed: int, state: Callable[[], Any], wh
 
   Args:
     state: returns the current state of the game.
-    where: the player, with which the error message starts.
 
   Raises: UserError: the game has hidden information.
   """
   if not rules.is_perfect_information:
-    raise UserError(f"{where}: would see what is hidden in {rules.spec.name}; must be another player")
+    raise UserError(f"mcts: would see what is hidden in {rules.spec.name}; must be another player")
   pyspiel, seed = package(), seed % 2**31
   if rules.is_in_python:
     bot = _python_bot(rules.game, simulations, seed)
@@ -64,7 +63,7 @@ def mcts(rules: Rules, simulations: int, seed: int, state: Callable[[], Any], wh
   return _StateBot(bot, state)
 
 
-def mcts_in(environment: Environment, simulations: int, seed: int) -> Bot:
+def mcts_in(environment: Environment, simulations: int, seed: int) -> EpisodePlayer:
   """Makes the package's Python MCTS bot for an environment with `max_moves`, with the settings of `mcts`.
 
   It searches copies of the environment, from the state after the actions in `environment.position()`.

@@ -37,12 +37,13 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from moozi.core.config import NonNegativeInt, PositiveInt, Section
 from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
-from moozi.envs.environment import Bot, Environment, Game, GameEnvironment, check_action
+from moozi.envs.environment import Environment, EpisodePlayer, Game, GameEnvironment
 from moozi.envs.players import check_seat_player
 from moozi.envs.suite import Suite
 from moozi.envs.suites.open_spiel.bots import mcts
 from moozi.envs.suites.open_spiel.rules import SEATED, Rules, package, sample_chance
 from moozi.envs.suites.open_spiel.seats import SeatGame
+from moozi.envs.suites.open_spiel.table import OpenSpielTable
 from moozi.envs.table import Table
 
 # `_NOT_ALTERNATING`: games of two players whose default parameters let a player move twice in a row.
@@ -132,56 +133,8 @@ class _OpenSpielGame(Game):
     out._state = self._state.clone()
     return out
 
-  def make_bot(self, kind: str, simulations: int, seed: int) -> Bot | None:
+  def make_bot(self, kind: str, simulations: int, seed: int) -> EpisodePlayer | None:
     return None if kind != "mcts" else mcts(self._rules, simulations, seed, lambda: self._state)
-
-
-class OpenSpielTable(Table):
-  """A game of the package as a `Table`.
-
-  Args:
-    max_steps: ends a game after this number of actions, with the returns at that point; None: no limit.
-  """
-
-  def __init__(self, rules: Rules, max_steps: int | None) -> None:
-    self._rules, self._max_steps = rules, max_steps
-    self.spec, self.num_seats, self.is_over = rules.spec, rules.num_seats, True
-    self.hides_moves, self.is_deterministic = rules.hides_moves, rules.is_deterministic
-
-  def reset(self, seed: int) -> None:
-    self._random, self._num_steps = np.random.default_rng(seed), 0
-    self._state = self._rules.game.new_initial_state()
-    sample_chance(self._state, self._random)
-    self.is_over = self._state.is_terminal()
-    self._seat = max(0, self._state.current_player())
-
-  @property
-  def to_play(self) -> int:
-    return self._seat
-
-  def frame(self) -> np.ndarray:
-    return self._rules.frame(self._state, self.to_play)
-
-  def legal_actions_mask(self) -> np.ndarray:
-    return self._rules.legal_actions_mask(self._state)
-
-  def step(self, action: int) -> None:
-    self._state.apply_action(check_action(action, self.legal_actions_mask()))
-    sample_chance(self._state, self._random)
-    self._seat = self._rules.next_player(self._state, self._seat)
-    self._num_steps += 1
-    self.is_over = self._state.is_terminal() or self._num_steps == self._max_steps
-
-  def returns(self) -> list[float]:
-    return [float(x) for x in self._state.returns()]
-
-  def position(self) -> np.ndarray:
-    return self._rules.position(self._state)
-
-  def make_bot(self, kind: str, simulations: int, seed: int) -> Bot:
-    if kind != "mcts":
-      return super().make_bot(kind, simulations, seed)
-    return mcts(self._rules, simulations, seed, lambda: self._state)
 
 
 def make_table(game: str, options: OpenSpielOptions) -> Table:

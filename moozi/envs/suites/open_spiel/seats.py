@@ -5,17 +5,16 @@ what the agent's seat gains until its next decision or the end. The first reward
 first decision. A game that ends before the seat's first decision is skipped, and another game starts.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 
-from moozi.core import plugins
 from moozi.core.errors import UserError
-from moozi.envs.environment import Bot, Game, RandomBot
-from moozi.envs.players import CustomPlayer, Observer, mcts_simulations, observe
-from moozi.envs.suites.open_spiel.bots import mcts
-from moozi.envs.suites.open_spiel.rules import CHANCE, Rules, sample_chance
+from moozi.envs.environment import Game
+from moozi.envs.players import Seats, make_player, mcts_simulations
+from moozi.envs.suites.open_spiel.rules import Rules
+from moozi.envs.suites.open_spiel.table import OpenSpielTable
 
 _MAX_TRIES = 1000
 _STREAM = 0x5EA7
@@ -48,12 +47,14 @@ class SeatGame(Game):
         f"env.kwargs.seat={seat}: {rules.spec.name} has {rules.num_seats} seats; must be all, random, or "
         f"from 0 to {rules.num_seats - 1}"
       )
-    self._rules, self._fixed_seat = rules, seat
-    self._return = 0.0
-    self._makers = [
-      _maker(rules, name, f"env.kwargs.{key}[{i}]", allow_code, lambda: self._state)
-      for i, name in enumerate(others)
+    self._fixed_seat, self._table = seat, OpenSpielTable(rules, None)
+    self._seats, self._return = Seats(rules.hides_moves), 0.0
+    self._others = [
+      make_player(name, rules.spec, f"env.kwargs.{key}[{i}]", allow_code) for i, name in enumerate(others)
     ]
+    for name, player in zip(others, self._others, strict=True):
+      if mcts_simulations(name) is not None:
+        player.check(self._table)  # raises if the game has hidden information
     self.seed(0)
     self.reset()
 
@@ -66,71 +67,38 @@ class SeatGame(Game):
       if self._start():
         return
     raise UserError(
-      f"env.name={self._rules.spec.name}: seat {self.seat} has no decision in {_MAX_TRIES} games"
+      f"env.name={self._table.spec.name}: seat {self.seat} has no decision in {_MAX_TRIES} games"
     )
 
   def step(self, action: int) -> tuple[float, bool, bool]:
-    self._play(self.seat, action)
+    self._seats.observe({0: self._table.view()}, {0: action})
+    self._table.step(action)
     self._play_others()
-    gained, self._return = self._return, float(self._state.returns()[self.seat])
-    return self._return - gained, self._state.is_terminal(), False
+    gained, self._return = self._return, self._table.returns()[self.seat]
+    return self._return - gained, self._table.is_over, False
 
   def frame(self) -> np.ndarray:
-    return self._rules.frame(self._state, self.seat)
+    return self._table.frame_of(self.seat)
 
   def legal_actions_mask(self) -> np.ndarray:
-    return self._rules.legal_actions_mask(self._state)
+    return self._table.legal_actions_mask()
 
   def _start(self) -> bool:
     """Starts a game and plays until the seat's first decision; returns whether it has one."""
-    random, num_seats = self._seat_random, self._rules.num_seats
-    self._state = self._rules.game.new_initial_state()
-    fixed = self._fixed_seat
+    random, num_seats, fixed = self._seat_random, self._table.num_seats, self._fixed_seat
     self.seat = int(random.integers(num_seats)) if fixed == "random" else fixed
-    self._players: dict[int, Bot | CustomPlayer] = {}
-    for player in range(num_seats):
-      maker, player_seed = self._makers[random.integers(len(self._makers))], int(random.integers(2**31))
-      if player != self.seat:
-        self._players[player] = maker(player_seed)
+    drawn = {
+      seat: (self._others[random.integers(len(self._others))], int(random.integers(2**31)))
+      for seat in range(num_seats)
+    }
+    del drawn[self.seat]
+    self._table.start(self._random)
+    self._seats.start({0: (self._table, drawn)})
     self._return = 0.0
     self._play_others()
-    return not self._state.is_terminal()
+    return not self._table.is_over
 
   def _play_others(self) -> None:
-    """Plays chance and the other seats until the seat's next decision or the end."""
-    state = self._state
-    while not state.is_terminal() and state.current_player() != self.seat:
-      player = state.current_player()
-      if player == CHANCE:
-        sample_chance(state, self._random)
-      else:
-        self._play(player, self._choose(player))
-
-  def _choose(self, player: int) -> int:
-    chooser, legal = self._players[player], self._rules.legal_actions_mask(self._state)
-    if isinstance(chooser, CustomPlayer):
-      return chooser.action(self._rules.frame(self._state, player), legal)
-    return chooser.action(legal)
-
-  def _play(self, player: int, action: int) -> None:
-    """Plays an action of a seat, after passing it to the observers in the other seats."""
-    observers = [x for seat, x in self._players.items() if seat != player and isinstance(x, Observer)]
-    if observers and not self._rules.hides_moves:
-      frame, legal = self._rules.frame(self._state, player), self._rules.legal_actions_mask(self._state)
-      for observer in observers:
-        observe(observer, self._rules.spec, frame, legal, action)
-    self._state.apply_action(action)
-
-
-def _maker(
-  rules: Rules, name: str, key: str, allow_code: bool, state: Callable[[], Any]
-) -> Callable[[int], "Bot | CustomPlayer"]:
-  """Returns a function that maps a seed to a player of one episode. Raises UserError as `PLAYERS.get`."""
-  simulations = mcts_simulations(name)
-  if simulations is not None:
-    mcts(rules, simulations, 0, state, f"{key}={name}")  # raises if the game has hidden information
-    return lambda seed: mcts(rules, simulations, seed, state)
-  if name == "random":
-    return RandomBot
-  plugin = plugins.PLAYERS.get(name, key, allow_code)
-  return lambda seed: CustomPlayer(plugin, rules.spec, seed, lambda: rules.position(state()))
+    """Plays the other seats until the seat's next decision or the end."""
+    while not self._table.is_over and self._table.to_play != self.seat:
+      self._seats.play({0: self._table})

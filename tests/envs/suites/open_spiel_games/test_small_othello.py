@@ -78,6 +78,6 @@ def test_mcts_plays_it():
     step = env.reset()
     while not step.last():
       player = step.observation.to_play
-      step = env.step(bots[(player + episode) % 2].action(step.observation.legal_actions_mask))
+      step = env.step(bots[(player + episode) % 2].action(*step.observation[:2]))
       total += step.reward if (player + episode) % 2 == 0 else -step.reward
   assert total > 1

@@ -7,45 +7,67 @@ import jax
 import numpy as np
 from jaxtyping import Int, PyTree
 
-from moozi.agent.agent import Carry
+from moozi.agent.agent import Agent, Carry, KeyedAct
 from moozi.core.pytree import map_fields
 from moozi.core.records import BatchedTimeStep
 from moozi.envs.environment import stack_positions
-from moozi.evaluation.evaluator import Evaluator
 
 
-class GroupPlayer:
-  """Chooses an agent's actions in N games, of each of which it has its own carry.
+class AgentPlayer:
+  """Chooses an agent's actions in N games, of each of which it has its own carry and random key.
 
   Call `choose` or `observe` for every frame that the agent sees in a game, in order. Each search has a batch
-  of `width` games, so that the policy compiles once.
+  of `width` games, so that the policy compiles once; it uses and advances the key of its first game.
 
   Args:
-    evaluator: has the agent and its temperature.
+    act: `keyed(agent)`, compiled.
+    temperature: temperature at which the agent draws actions.
     num_games: N.
     uses_prior: choose the most probable legal action of the network's policy instead of the search's action.
       The agent's decisions must then have the extra `prior_probs`.
     seed: seed of the search's noise and of action sampling, if the evaluation has them.
+
+  Attributes:
+    variables: the agent's.
+    temperature: as given.
   """
 
   def __init__(
     self,
-    evaluator: Evaluator,
+    agent: Agent,
+    act: KeyedAct,
     variables: PyTree,
+    temperature: Any,
     num_games: int,
     width: int,
     *,
     uses_prior: bool = False,
     seed: int = 0,
   ) -> None:
-    self._evaluator, self._variables, self._width = evaluator, jax.device_put(variables), width
-    self._uses_prior, self._rng_key = uses_prior, jax.random.PRNGKey(seed)
-    self._carry = jax.tree_util.tree_map(np.array, evaluator.agent.init(num_games))
+    self._agent, self._act, self._width, self._uses_prior = agent, act, width, uses_prior
+    self.variables, self.temperature = jax.device_put(variables), temperature
+    self._carry = jax.tree_util.tree_map(np.array, agent.init(num_games))
+    self._keys = np.tile(np.asarray(jax.random.PRNGKey(seed)), (num_games, 1))
+
+  @property
+  def num_games(self) -> int:
+    """N."""
+    return len(self._keys)
 
   @property
   def plans_with_rules(self) -> bool:
     """Whether `choose` needs the games' positions."""
-    return self._evaluator.agent.plans_with_rules
+    return self._agent.plans_with_rules
+
+  def start(self, game: int, seed: int) -> None:
+    """Starts game number `game` anew with a seed of its own; number N adds a game."""
+    carry, key = self._agent.init(1), np.asarray(jax.random.PRNGKey(seed))
+    if game < self.num_games:
+      self._write(np.array([game]), carry)
+      self._keys[game] = key
+      return
+    self._carry = jax.tree_util.tree_map(lambda *parts: np.concatenate(parts), self._carry, carry)
+    self._keys = np.concatenate([self._keys, key[None]])
 
   def choose(
     self, games: Int[np.ndarray, "n"], timestep: BatchedTimeStep, positions: Sequence[Any] = ()
@@ -64,8 +86,15 @@ class GroupPlayer:
       rows = start + np.resize(np.arange(count), self._width)
       step = map_fields(lambda x, rows=rows: x[rows], timestep)
       position = stack_positions([positions[row] for row in rows.tolist()]) if self.plans_with_rules else None
-      carry = self._carry_of(games[rows])
-      self._rng_key, decision = self._evaluator.decide(self._variables, carry, step, self._rng_key, position)
+      self._keys[games[start]], _, decision = self._act(
+        self.variables,
+        self.carry_of(games[rows]),
+        step,
+        self._keys[games[start]],
+        self.temperature,
+        None,
+        position,
+      )
       if self._uses_prior:
         chosen = np.where(step.legal_actions_mask, np.asarray(decision.extras["prior_probs"]), -1.0).argmax(
           axis=-1
@@ -80,9 +109,16 @@ class GroupPlayer:
     self, games: Int[np.ndarray, "n"], timestep: BatchedTimeStep, actions: Int[np.ndarray, "n"]
   ) -> None:
     """Adds frames and the actions played there, in the agent's action space."""
-    carry = self._evaluator.agent.observe(self._carry_of(games), timestep, actions)
+    self._write(games, self._agent.observe(self.carry_of(games), timestep, actions))
+
+  def carry_of(self, games: Int[np.ndarray, "n"]) -> Carry:
+    """Returns a copy of what the agent remembers of these games."""
+    return jax.tree_util.tree_map(lambda x: x[games], self._carry)
+
+  def key_of(self, game: int) -> Any:
+    """Returns the random key that the next search of a game alone would use."""
+    return self._keys[game]
+
+  def _write(self, games: Int[np.ndarray, "n"], carry: Carry) -> None:
     for own, new in zip(*map(jax.tree_util.tree_leaves, (self._carry, carry)), strict=True):
       own[games] = new
-
-  def _carry_of(self, games: Int[np.ndarray, "n"]) -> Carry:
-    return jax.tree_util.tree_map(lambda x: x[games], self._carry)

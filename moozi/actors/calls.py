@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from moozi.actors import cluster
+from moozi.core.actor_report import ActorId
 from moozi.core.errors import NotFiniteError
 from moozi.run.events import Event
 
@@ -19,12 +20,13 @@ class Call:
   """A call of an actor whose result is expected.
 
   Attributes:
-    actor: name of the called actor.
+    actor: the actor that works for the result; None if the result does not show that an actor works, such as
+      that of a restarted actor before its first work.
     on_result: takes the result and returns the events to yield.
     on_failure: takes the error, or None if the call was cancelled, and returns the events to yield.
   """
 
-  actor: str
+  actor: ActorId | None
   on_result: Callable[[Any], list[Event]]
   on_failure: Callable[[Any], list[Event]] = _no_events
 
@@ -46,7 +48,7 @@ class Calls:
   def expect(
     self,
     reference: Any,
-    actor: str,
+    actor: ActorId | None,
     on_result: Callable[[Any], list[Event]] = _no_events,
     on_failure: Callable[[Any], list[Event]] = _no_events,
   ) -> None:
@@ -57,10 +59,10 @@ class Calls:
     """Stops waiting for a call; neither `on_result` nor `on_failure` is called."""
     self._calls.pop(reference, None)
 
-  def cancel(self, actors: tuple[str, ...]) -> Iterator[Event]:
-    """Treats all calls of some actors as lost; `actors` holds prefixes of their names."""
+  def cancel(self, *roles: str) -> Iterator[Event]:
+    """Treats all calls of the actors of some roles as lost."""
     for reference, call in list(self._calls.items()):
-      if call.actor.startswith(actors):
+      if call.actor is not None and call.actor.role in roles:
         del self._calls[reference]
         yield from call.on_failure(None)
 
@@ -78,24 +80,13 @@ class Calls:
     references = list(self._calls)
     ready, _ = self._ray.wait(references, num_returns=1, timeout=timeout_s)
     if ready:
-      done = {*ready, *self.ready(references, timeout_s=0.0)}
+      done = {*ready, *self._ray.wait(references, num_returns=len(references), timeout=0.0)[0]}
       ready = [reference for reference in references if reference in done]
     for reference in ready:
       call = self._calls.pop(reference, None)
       if call is None:
         continue  # the reaction to another result discarded this call
       yield call, *self._result(reference)
-
-  def ready(self, references: list[Any], timeout_s: float) -> list[Any]:
-    """Waits until all results are available or the timeout ends; returns the available references."""
-    found: list[Any] = self._ray.wait(references, num_returns=len(references), timeout=timeout_s)[0]
-    return found
-
-  def complete(self, reference: Any) -> list[Event]:
-    """Reacts to the result of one call and returns the events."""
-    call = self._calls.pop(reference)
-    value, error = self._result(reference)
-    return call.on_result(value) if error is None else call.on_failure(error)
 
   def _result(self, reference: Any) -> tuple[Any, Exception | None]:
     try:

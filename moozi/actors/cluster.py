@@ -1,4 +1,4 @@
-"""Starts Ray or connects to a cluster, and checks that the cluster has the resources of the actors.
+"""Starts Ray or connects to a cluster.
 
 Where Ray would wait silently, this module raises an error of one line.
 
@@ -6,7 +6,6 @@ A cluster that this module starts listens on loopback only and has no dashboard.
 """
 
 import logging
-import math
 import os
 import socket
 import warnings
@@ -15,13 +14,11 @@ from contextlib import contextmanager
 from typing import Any
 
 from moozi.actors.watched_ray import WatchedRay
-from moozi.core.config import ActorResources, Config, RayConfig
+from moozi.core.config import ActorResources, RayConfig
 from moozi.core.errors import UserError, one_line
 from moozi.core.text import shell_command
 from moozi.run import signals
 
-# Names of each resource in Ray and in the configuration.
-SHARES = (("CPU", "num_cpus"), ("GPU", "num_gpus"))
 _CONNECT_TIMEOUT_S = 5.0
 _log = logging.getLogger("moozi.driver")
 
@@ -42,17 +39,6 @@ def describe_failure(ray: Any, error: Exception) -> str:
     return one_line(text.partition("\n")[0])  # the other lines are about the node
   # Ray has the traceback of a failed constructor as text, whose last line is the error.
   return one_line(text.splitlines()[-1] if getattr(error, "actor_init_failed", False) else text)
-
-
-@contextmanager
-def connected(config: Config) -> Iterator[Any]:
-  """Connects Ray for a training run; see `started`.
-
-  Raises: UserError: as `started`, or the actors request more than the cluster has.
-  """
-  with started(config.ray) as ray:
-    check_resources(config, ray.cluster_resources())
-    yield ray
 
 
 @contextmanager
@@ -187,55 +173,6 @@ def _check_reachable(address: str) -> None:
     socket.create_connection((host, int(port)), timeout=_CONNECT_TIMEOUT_S).close()
   except (OSError, OverflowError) as error:
     raise UserError(f"ray.address={address!r}: no Ray cluster answers at this address ({error})") from error
-
-
-def demands(config: Config) -> dict[str, tuple[int, ActorResources]]:
-  """Returns the number of actors of each kind and the resources of one actor, by config key."""
-  return {
-    "ray.learner": (1, config.ray.learner),
-    "ray.replay": (1, config.ray.replay),
-    "reanalyze.resources": (
-      config.reanalyze.num_workers if config.reanalyze.ratio else 0,
-      config.reanalyze.resources,
-    ),
-    "workers.resources": (config.num_acting_workers, config.workers.resources),
-    "evaluation.resources": (1, config.evaluation.resources),
-  }
-
-
-def check_resources(config: Config, available: dict[str, float]) -> None:
-  """Raises UserError if the actors request more resources than the cluster has: Ray would wait forever.
-
-  Args:
-    config: the run's configuration.
-    available: Ray's `cluster_resources()`.
-  """
-  for resource, field in SHARES:
-    parts = {key: count * getattr(share, field) for key, (count, share) in demands(config).items()}
-    total, has = sum(parts.values()), available.get(resource, 0.0)
-    if total > has + 1e-9:
-      listing = ", ".join(f"{key}.{field}: {value:g}" for key, value in parts.items() if value)
-      more = "add nodes to the cluster"
-      if config.ray.address in (None, "local"):
-        # Ray's cores are only counted, so that actors can share a core.
-        more = f"set ray.{field}={math.ceil(total)}"
-        more += ", with which they share the cores" if resource == "CPU" else " if the machine has them"
-      raise UserError(
-        f"the actors request {total:g} {resource}s ({listing}); the Ray cluster has {has:g}; "
-        f"{more}, or use runtime=local"
-      )
-
-
-def idle_gpu_note(config: Config, available: dict[str, float]) -> str | None:
-  """Returns a note for the user if the cluster has GPUs and no actor requests a share; else None.
-
-  Args:
-    config, available: as in `check_resources`.
-  """
-  num_gpus = available.get("GPU", 0.0)
-  if not num_gpus or any(count * share.num_gpus for count, share in demands(config).values()):
-    return None
-  return f"GPUs that no actor uses: {num_gpus:g}; with ray.learner.num_gpus=1 learning uses one (docs/faq.md)"
 
 
 def options(resources: ActorResources) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Generator, Iterator
 from typing import Any
 
-from moozi.actors import cluster, failures, reanalyze, segments, states, testing, updates
+from moozi.actors import cluster, failures, reanalyze, resources, segments, states, testing, updates
 from moozi.actors.calls import Calls
 from moozi.actors.context import Context
 from moozi.actors.ledger import Ledger
@@ -40,8 +40,8 @@ def run(inputs: RunInputs) -> Generator[Event, None, None]:
   ledger = Ledger(inputs.config, inputs.state)
   session = Session(inputs, ledger)
   session.phase("starting Ray")
-  with cluster.connected(inputs.config) as ray, _failures_as_run_errors(ray):
-    if note := cluster.idle_gpu_note(inputs.config, ray.cluster_resources()):
+  with resources.connected(inputs.config) as ray, _failures_as_run_errors(ray):
+    if note := resources.idle_gpu_note(inputs.config, ray.cluster_resources()):
       session.phase(note)
     session.phase("starting the actors")
     context = Context(ray, ActorPool(ray, inputs), Calls(ray), ledger, session)
@@ -109,7 +109,8 @@ def _react(context: Context, timeout_s: float) -> Iterator[Event]:
   """Waits for results, reacts to each result, and yields the events; restarts actors that failed."""
   for call, value, error in context.calls.completed(timeout_s):
     if error is None:
-      context.pool.reset_failures(call.actor)
+      if call.actor is not None:
+        context.pool.reset_failures(call.actor)
       yield from call.on_result(value)
     else:
       yield from call.on_failure(error)
@@ -179,8 +180,7 @@ def _cancel_work(context: Context) -> Iterator[Event]:
   """
   context.calls.discard(context.ledger.evaluation)
   yield from _drain(context, _STOP_TIMEOUT_S)
-  yield from context.calls.cancel((WORKER, REANALYZE_WORKER))
-  segments.discard_kept(context)
+  yield from context.calls.cancel(WORKER, REANALYZE_WORKER)
 
 
 def _evaluate_last(context: Context, observing: Observing) -> Iterator[Event]:

@@ -27,13 +27,6 @@ class Target(NamedTuple):
   version: int
 
 
-class KeptSegment(NamedTuple):
-  """A segment in transfer to the recorder; `follows` is true if the worker's previous segment was kept."""
-
-  reference: Any
-  follows: bool
-
-
 class Ledger:
   """Counters, versions, epochs and work in flight of one run.
 
@@ -66,8 +59,7 @@ class Ledger:
     has_final_state: whether the last state of the run is complete.
     evaluation: reference to the pending evaluation's result.
     is_final_evaluation_due: whether the last evaluation is due and not requested yet.
-    kept_segments: queues of segments in transfer, by index of the training worker.
-    gaps: indices of the training workers whose newest segment is not recorded.
+    kept: by index of the training worker, the number of its newest segment that was kept.
     past: the pool of past selves; None without past selves.
     past_parameters: by training worker, the version of its past self and a reference to its parameters.
   """
@@ -101,8 +93,7 @@ class Ledger:
     self.is_state_pending = self.has_final_state = False
     self.evaluation: Any = None
     self.is_final_evaluation_due = False
-    self.kept_segments: dict[int, collections.deque[KeptSegment]] = collections.defaultdict(collections.deque)
-    self.gaps: set[int] = set()
+    self.kept: collections.Counter[int] = collections.Counter()
     self.past = PastSelves(config) if config.num_past_lanes else None
     if self.past is not None and state is not None and state.progress:
       self.past.set_state(part(state.progress, "past_selves"), state.training.variables)

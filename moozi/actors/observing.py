@@ -11,7 +11,7 @@ from typing import Any
 
 from moozi.actors import cluster
 from moozi.actors.context import Context
-from moozi.core.actor_report import REPLAY, SERVER, ActorReport
+from moozi.core.actor_report import ActorId, ActorReport
 from moozi.core.histogram import Histogram
 from moozi.run.events import ActorReports, Event, Histograms
 from moozi.run.schedules import Every
@@ -36,8 +36,8 @@ class Observing:
     self._window = TimelineWindow(config.timeline.seconds)
     self._first_step = context.ledger.learner_steps
     self._histograms_due = Every(config.logging.histogram_period, start=self._first_step)
-    # References of pending reports, with the actors' names, and of pending histograms.
-    self._reports: dict[Any, str] = {}
+    # References of pending reports, with their actors, and of pending histograms.
+    self._reports: dict[Any, ActorId] = {}
     self._histograms: set[Any] = set()
 
   def poll(self) -> Iterator[Event]:
@@ -62,16 +62,16 @@ class Observing:
       return
     self._window.begin()
     if self._histograms_due.is_due(learner_steps):
-      handles = self._context.pool.handles()
-      self._histograms |= {handles[name].histograms.remote() for name in (REPLAY, SERVER)}
+      pool = self._context.pool
+      self._histograms |= {actor.histograms.remote() for actor in (pool.replay, pool.server)}
 
   def _request(self) -> None:
     """Requests a report from every actor without a pending one."""
     keeps_spans = not self._window.is_over
     pending = set(self._reports.values())
-    for name, handle in self._context.pool.handles().items():
-      if name not in pending:
-        self._reports[handle.report.remote(keeps_spans)] = name
+    for actor, handle in self._context.pool.handles.items():
+      if actor not in pending:
+        self._reports[handle.report.remote(keeps_spans)] = actor
 
   def _arrived(self, timeout_s: float) -> Iterator[Event]:
     references = [*self._reports, *self._histograms]
@@ -81,16 +81,16 @@ class Observing:
     reports: dict[str, ActorReport] = {}
     histograms: dict[str, Histogram] = {}
     for reference in ray.wait(references, num_returns=len(references), timeout=timeout_s)[0]:
-      name = self._reports.pop(reference, None)
+      actor = self._reports.pop(reference, None)
       self._histograms.discard(reference)
       try:
         value = ray.get(reference)
       except cluster.lost_errors(ray):
         continue
-      if name is None:
+      if actor is None:
         histograms |= value
       else:
-        reports[name] = self._window.cut(value)
+        reports[str(actor)] = self._window.cut(value)
     if reports:
       yield ActorReports(**counters(), reports=reports)
     if histograms:

@@ -20,11 +20,11 @@ class Worker:
   Args:
     index: the worker's index.
     make: returns the function.
-    functions: the user's registered functions, pickled; see `process.prepare`.
+    functions: the user's registered functions, pickled; see `process.Setup`.
   """
 
   def __init__(self, index: int, make: Callable[[], Callable[[Any], Any]], functions: bytes) -> None:
-    process.prepare(f"worker_{index}", _WORKER, None, functions)
+    process.prepare(process.Setup(f"worker_{index}", _WORKER, functions=functions))
     self._function = make()
 
   def call(self, argument: Any) -> Any:

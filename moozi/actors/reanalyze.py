@@ -5,7 +5,7 @@ from typing import Any
 
 from moozi.actors.context import Context
 from moozi.actors.ledger import Target
-from moozi.core.actor_report import REANALYZE_WORKER, REPLAY, SERVER
+from moozi.core.actor_report import REANALYZE_WORKER, REPLAY, ActorId
 from moozi.run.events import Event, Reanalyzed
 
 
@@ -40,8 +40,7 @@ def publish(context: Context) -> None:
   if context.pool.reanalyze_workers:
     reference = context.pool.server.parameters.remote("target")
     # Not a result of the server's work, because a restarted server answers it before it has made an update.
-    name = f"target of {SERVER}"
-    context.calls.expect(reference, name, functools.partial(_on_published, context, reference))
+    context.calls.expect(reference, None, functools.partial(_on_published, context, reference))
 
 
 def _on_published(context: Context, reference: Any, parameters: tuple[Any, int]) -> list[Event]:
@@ -60,7 +59,7 @@ def _request(context: Context, index: int, target: Target) -> None:
     return []
 
   on_result = functools.partial(_on_searched, context, index, searched, replay)
-  context.calls.expect(summary, f"{REANALYZE_WORKER}_{index}", on_result, on_failure)
+  context.calls.expect(summary, ActorId(REANALYZE_WORKER, index), on_result, on_failure)
 
 
 def _on_searched(
@@ -72,7 +71,7 @@ def _on_searched(
     return []
   if replay is context.pool.replay:
     # In a restarted replay, the same slots and sequence numbers may refer to other steps.
-    context.calls.expect(replay.write_back.remote(searched), REPLAY)
+    context.calls.expect(replay.write_back.remote(searched), ActorId(REPLAY))
   context.ledger.finish_search(index, num_positions)
   ratio = context.ledger.pacer.reanalyze_ratio
   return [Reanalyzed(**context.counters(), metrics=metrics, num_positions=num_positions, ratio=ratio)]

@@ -1,15 +1,16 @@
 """Acting: requests segments from the training workers and passes them to replay and to the recorder."""
 
 import functools
-import time
-from collections.abc import Iterator
 from typing import Any
 
+from moozi.actors import cluster
 from moozi.actors.context import Context
-from moozi.actors.ledger import KeptSegment
-from moozi.core.actor_report import REPLAY, WORKER
+from moozi.core.actor_report import REPLAY, WORKER, ActorId
 from moozi.replay.validation import AddResult
 from moozi.run.events import Acted, Collected, Event, Faulted
+
+# Maximum time to wait for a segment to keep, which may be on another machine.
+_KEEP_TIMEOUT_S = 5.0
 
 
 def warm_up(context: Context, index: int) -> None:
@@ -27,7 +28,7 @@ def warm_up(context: Context, index: int) -> None:
 
   context.session.phase("compiling acting")
   context.calls.expect(
-    context.pool.workers[index].warm_up.remote(), f"{WORKER}_{index}", on_result, on_failure
+    context.pool.workers[index].warm_up.remote(), ActorId(WORKER, index), on_result, on_failure
   )
 
 
@@ -56,7 +57,7 @@ def _request(context: Context, index: int) -> None:
     return _drop(context, index, "the segment in flight was lost", error)
 
   on_result = functools.partial(_on_acted, context, index, segment, number, ledger.replay_epoch)
-  context.calls.expect(acted, f"{WORKER}_{index}", on_result, on_failure)
+  context.calls.expect(acted, ActorId(WORKER, index), on_result, on_failure)
 
 
 def _past(context: Context, index: int) -> tuple[Any, ...]:
@@ -84,8 +85,8 @@ def _on_acted(context: Context, index: int, segment: Any, number: int, epoch: in
   # waits for its argument would delay the sampling calls behind it.
   context.calls.expect(
     replay.add.remote(segment, _first_lane(context, index), number),
-    REPLAY,
-    functools.partial(_on_stored, context, index, segment, replay),
+    ActorId(REPLAY),
+    functools.partial(_on_stored, context, index, number, segment, replay),
     lambda error: _drop(context, index, "a segment was lost", error),
   )
   metrics = acted.metrics | {"system/segments_in_flight": num_in_flight}
@@ -103,21 +104,24 @@ def _on_acted(context: Context, index: int, segment: Any, number: int, epoch: in
 
 
 def _on_stored(
-  context: Context, index: int, segment: Any, replay: Any, value: tuple[bool, dict[str, float], AddResult]
+  context: Context,
+  index: int,
+  number: int,
+  segment: Any,
+  replay: Any,
+  value: tuple[bool, dict[str, float], AddResult],
 ) -> list[Event]:
   ledger, pool = context.ledger, context.pool
   can_sample, ledger.replay_stats, added = value
   if replay is pool.replay:
     # The result of a replay that has failed since does not say whether the restarted replay can sample.
     ledger.can_sample = can_sample
-  if context.config.trajectories.save:
-    _keep(context, index, segment, is_whole=not added.num_lost)
   ledger.store_segment(added.num_lost)
   if not added.num_lost:
-    return []
+    return _keep(context, index, number, segment) if context.config.trajectories.save else []
   if added.refused is not None and index in pool.workers:
     # Replay refuses these lanes until an episode starts. Without a reset, an agent's episode may never end.
-    context.calls.expect(pool.workers[index].reset.remote(), f"{WORKER}_{index}")
+    context.calls.expect(pool.workers[index].reset.remote(), ActorId(WORKER, index))
   return [Faulted(**context.counters(), counts=added.faults, message=added.describe(index))]
 
 
@@ -128,12 +132,11 @@ def _drop(context: Context, index: int, message: str, error: Any = None) -> list
   """
   num_steps = context.ledger.segment_steps
   context.ledger.pacer.undo_act(num_steps)
-  context.ledger.gaps.add(index)
   is_alive = error is not None and not isinstance(error, context.ray.exceptions.ActorDiedError)
   if is_alive and index in context.pool.workers:
     # Replay misses this segment's number, and drops the lanes' steps until an episode starts.
-    context.calls.expect(context.pool.workers[index].reset.remote(), f"{WORKER}_{index}")
-  message = f"{WORKER}_{index}: {message}"
+    context.calls.expect(context.pool.workers[index].reset.remote(), ActorId(WORKER, index))
+  message = f"{ActorId(WORKER, index)}: {message}"
   return [Faulted(**context.counters(), counts={"dropped_steps": num_steps}, message=message)]
 
 
@@ -141,69 +144,17 @@ def _first_lane(context: Context, index: int) -> int:
   return index * context.config.workers.num_envs
 
 
-# --- kept segments: in the order of each worker, with gaps marked -------------------------------------------
+def _keep(context: Context, index: int, number: int, segment: Any) -> list[Event]:
+  """Returns the event of a segment to keep; none if the segment is lost or does not arrive in time.
 
-
-def _keep(context: Context, index: int, segment: Any, is_whole: bool) -> None:
-  """Queues a worker's next segment for the recorder, or marks a gap if replay did not store all of it.
-
-  On one machine a stored segment is available immediately; from another machine it must be transferred.
+  The driver waits: a stored segment is available immediately on one machine, and the segments of a state must
+  come before it. After a segment that is missing, the next one says so.
   """
-  ledger = context.ledger
-  if not is_whole:
-    ledger.gaps.add(index)
-    return
-  ledger.kept_segments[index].append(KeptSegment(segment, follows=index not in ledger.gaps))
-  ledger.gaps.discard(index)
-  if len(ledger.kept_segments[index]) == 1:
-    _wait_for_kept(context, index)
-
-
-def deliver_kept(context: Context, timeout_s: float) -> Iterator[Event]:
-  """Yields the kept segments that arrive within the timeout; a later call yields the others."""
-  end_s = time.monotonic() + timeout_s
-  while pending := [queue[0].reference for queue in context.ledger.kept_segments.values() if queue]:
-    ready = context.calls.ready(pending, max(0.0, end_s - time.monotonic()))
-    for reference in ready:
-      yield from context.calls.complete(reference)
-    if not ready:
-      return
-
-
-def discard_kept(context: Context) -> None:
-  """Stops waiting for kept segments."""
-  for index, queue in context.ledger.kept_segments.items():
-    if queue:
-      context.calls.discard(queue[0].reference)
-      queue.clear()
-      context.ledger.gaps.add(index)
-
-
-def _wait_for_kept(context: Context, index: int) -> None:
-  """Registers the transfer of a worker's oldest kept segment, if any; one at a time, to keep the order."""
-  if queue := context.ledger.kept_segments[index]:
-    context.calls.expect(
-      queue[0].reference,
-      # This is not the worker's name: cancelling the worker's calls must not cancel the transfer.
-      f"a segment of {WORKER}_{index}",
-      functools.partial(_on_kept, context, index),
-      lambda _: _on_kept_lost(context, index),
-    )
-
-
-def _on_kept(context: Context, index: int, segment: Any) -> list[Event]:
-  follows = context.ledger.kept_segments[index].popleft().follows
-  _wait_for_kept(context, index)
+  ray, kept = context.ray, context.ledger.kept
+  try:
+    steps = ray.get(segment, timeout=_KEEP_TIMEOUT_S)
+  except (*cluster.lost_errors(ray), ray.exceptions.GetTimeoutError):
+    return []
+  follows, kept[index] = kept[index] == number - 1, number
   first_lane = _first_lane(context, index)
-  return [Collected(**context.counters(), segment=segment, first_lane=first_lane, follows=follows)]
-
-
-def _on_kept_lost(context: Context, index: int) -> list[Event]:
-  queue = context.ledger.kept_segments[index]
-  queue.popleft()
-  if queue:
-    queue[0] = queue[0]._replace(follows=False)
-  else:
-    context.ledger.gaps.add(index)
-  _wait_for_kept(context, index)
-  return []
+  return [Collected(**context.counters(), segment=steps, first_lane=first_lane, follows=follows)]

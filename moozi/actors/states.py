@@ -3,16 +3,12 @@
 from collections.abc import Iterator
 from typing import Any
 
-from moozi.actors import segments
 from moozi.actors.context import Context
-from moozi.core.actor_report import REPLAY, SERVER
+from moozi.core.actor_report import REPLAY, SERVER, ActorId
 from moozi.core.errors import ProcessLostError
 from moozi.core.flat_state import State, prefixed
 from moozi.run.events import Event, StateReady
 from moozi.run.state import RunState
-
-# Maximum time to wait for the kept segments of a state, which are yielded before the state.
-_TRAVEL_TIMEOUT_S = 5.0
 
 
 def request(context: Context, is_final: bool) -> None:
@@ -24,7 +20,7 @@ def request(context: Context, is_final: bool) -> None:
   def on_part(**parts: Any) -> list[Event]:
     arrived.update(parts)
     is_complete = len(arrived) == 3 and number == context.ledger.state_request
-    return list(_ready(context, progress, is_final, **arrived)) if is_complete else []
+    return [_ready(context, progress, is_final, **arrived)] if is_complete else []
 
   def on_training(training: Any) -> list[Event]:
     return on_part(training=training)
@@ -39,8 +35,8 @@ def request(context: Context, is_final: bool) -> None:
     return []
 
   training, replay = _parts(context)
-  context.calls.expect(training, SERVER, on_training, on_failure)
-  context.calls.expect(replay, REPLAY, on_replay, on_failure)
+  context.calls.expect(training, ActorId(SERVER), on_training, on_failure)
+  context.calls.expect(replay, ActorId(REPLAY), on_replay, on_failure)
 
 
 def salvage(context: Context, timeout_s: float) -> Iterator[Event]:
@@ -54,7 +50,7 @@ def salvage(context: Context, timeout_s: float) -> Iterator[Event]:
     return
   yield from _replay_results(context)
   steps_ahead = context.ledger.replay_steps_ahead
-  yield from _ready(context, _progress(context), True, training, replay, steps_ahead)
+  yield _ready(context, _progress(context), True, training, replay, steps_ahead)
 
 
 def _parts(context: Context) -> tuple[Any, Any]:
@@ -72,22 +68,20 @@ def _progress(context: Context) -> State:
 
 def _ready(
   context: Context, progress: State, is_final: bool, training: Any, replay: Any, steps_ahead: int
-) -> Iterator[Event]:
-  """Yields the kept segments that a state contains, then the state.
+) -> Event:
+  """Returns the event of a complete state.
 
-  If the state came first, the trajectories of a run resumed from it could have a gap. The counters in the
-  state match the training state and replay's snapshot; they exclude results that completed during the
+  Its counters match the training state and replay's snapshot; they exclude results that completed during the
   transfer. `steps_ahead` is the ledger's `replay_steps_ahead` at the snapshot.
   """
   ledger = context.ledger
-  yield from segments.deliver_kept(context, _TRAVEL_TIMEOUT_S)
   ledger.is_state_pending, ledger.has_final_state = False, is_final
   learner_steps, env_steps = int(training.learner_step), replay.num_added - steps_ahead
   if not context.config.num_acting_workers:
     env_steps = int(progress["pacer/env_steps"])
   progress |= {"pacer/env_steps": env_steps, "pacer/samples_done": ledger.samples_at(learner_steps)}
   state = RunState(training=training, progress=progress, replay=replay)
-  yield StateReady(env_steps=env_steps, learner_steps=learner_steps, state=state, is_final=is_final)
+  return StateReady(env_steps=env_steps, learner_steps=learner_steps, state=state, is_final=is_final)
 
 
 def _replay_results(context: Context) -> Iterator[Event]:
@@ -97,7 +91,7 @@ def _replay_results(context: Context) -> Iterator[Event]:
     failed = False
     try:
       for call, value, error in context.calls.completed(timeout_s=0.0):
-        if error is None and call.actor == REPLAY:
+        if error is None and call.actor == ActorId(REPLAY):
           yield from call.on_result(value)
     except context.ray.exceptions.RayError:
       failed = True

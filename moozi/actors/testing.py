@@ -7,7 +7,7 @@ import numpy as np
 
 from moozi.actors import cluster
 from moozi.actors.context import Context
-from moozi.core.actor_report import TESTER
+from moozi.core.actor_report import TESTER, ActorId
 from moozi.core.pytree import replace
 from moozi.run.events import Event
 
@@ -37,7 +37,7 @@ def _request(context: Context, num_episodes: int, is_final: bool) -> None:
   state = pool.server.get_state.remote()
   context.calls.expect(
     ledger.evaluation,
-    TESTER,
+    ActorId(TESTER),
     functools.partial(_on_evaluated, context, parameters, state, is_final),
     lambda _: _on_lost(context, is_final),
   )

@@ -5,7 +5,7 @@ from typing import Any
 
 from moozi.actors import reanalyze
 from moozi.actors.context import Context
-from moozi.core.actor_report import REPLAY, SERVER
+from moozi.core.actor_report import REPLAY, SERVER, ActorId
 from moozi.core.errors import NotFiniteError
 from moozi.run.events import Event, Updated
 
@@ -18,7 +18,7 @@ def warm_up(context: Context) -> None:
     return []
 
   context.session.phase("compiling the update")
-  context.calls.expect(context.pool.server.warm_up.remote(), SERVER, on_result)
+  context.calls.expect(context.pool.server.warm_up.remote(), ActorId(SERVER), on_result)
 
 
 def request(context: Context) -> None:
@@ -31,7 +31,7 @@ def request(context: Context) -> None:
     epoch = ledger.parameter_epoch
     context.calls.expect(
       metrics,
-      SERVER,
+      ActorId(SERVER),
       functools.partial(_on_updated, context, pool.replay, priorities, epoch),
       functools.partial(_on_lost, context, epoch),
     )
@@ -63,14 +63,16 @@ def _on_updated(
     return _on_lost(context, epoch, None)
   # In a restarted replay the same slots and sequence numbers may belong to other steps.
   if config.replay.refreshes_priorities and replay is context.pool.replay:
-    context.calls.expect(replay.update_priorities.remote(priorities), REPLAY)
+    context.calls.expect(replay.update_priorities.remote(priorities), ActorId(REPLAY))
   metrics = metrics | {"system/batches_in_flight": ledger.batches_in_flight}
   ledger.finish_updates()
   if ledger.publications.is_due(ledger.learner_steps):
     _publish(context)
     if not config.num_acting_workers:
       # Without segments, no other result contains replay's statistics.
-      context.calls.expect(context.pool.replay.stats.remote(), REPLAY, functools.partial(_on_stats, context))
+      context.calls.expect(
+        context.pool.replay.stats.remote(), ActorId(REPLAY), functools.partial(_on_stats, context)
+      )
   reanalyze.publish_if_copied(context)
   return [
     Updated(
@@ -108,7 +110,7 @@ def _publish(context: Context) -> None:
     ledger.is_publishing = False
     return []
 
-  context.calls.expect(reference, SERVER, on_result, on_failure)
+  context.calls.expect(reference, ActorId(SERVER), on_result, on_failure)
 
 
 def _on_lost(context: Context, epoch: int, error: Any) -> list[Event]:

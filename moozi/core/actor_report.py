@@ -4,10 +4,24 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-# Names of actors; workers append their number (`training_worker_0`).
+# The roles of actors.
 SERVER, REPLAY, TESTER, WORKER = "parameter_server", "replay_buffer", "testing_worker", "training_worker"
 REANALYZE_WORKER = "reanalyze_worker"
-_ORDER = (SERVER, REPLAY, WORKER, REANALYZE_WORKER, TESTER)
+ROLES = (SERVER, REPLAY, WORKER, REANALYZE_WORKER, TESTER)
+
+
+@dataclasses.dataclass(frozen=True, order=True)
+class ActorId:
+  """An actor: its role, and its index among the actors of this role, if there can be several.
+
+  Its text is its name, such as `training_worker_0`, in reports, messages and the names of log files.
+  """
+
+  role: str
+  index: int | None = None
+
+  def __str__(self) -> str:
+    return self.role if self.index is None else f"{self.role}_{self.index}"
 
 
 class Span(NamedTuple):
@@ -83,7 +97,7 @@ def in_order(timeline: Timeline) -> Timeline:
   """Returns the timeline with its actors sorted by kind (the parameter server first), then by number."""
 
   def key(actor: str) -> tuple[int, int, str]:
-    kind = next((i for i, name in enumerate(_ORDER) if actor.startswith(name)), len(_ORDER))
+    kind = next((i for i, name in enumerate(ROLES) if actor.startswith(name)), len(ROLES))
     return kind, len(actor), actor  # the length comes first, so worker_10 follows worker_2
 
   return {actor: timeline[actor] for actor in sorted(timeline, key=key)}

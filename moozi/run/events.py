@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from moozi.core.actor_report import ActorReport
+from moozi.core.actor_report import ROLES, ActorReport
 from moozi.core.histogram import Histogram
 from moozi.core.records import TrajectorySample
 from moozi.run.state import RunState
@@ -21,11 +21,7 @@ FAULTS = (
   "lost_updates",
   "env_errors",
   "disk",
-  "training_worker",
-  "testing_worker",
-  "reanalyze_worker",
-  "replay_buffer",
-  "parameter_server",
+  *ROLES,  # an actor failed and was restarted
 )
 
 

@@ -1,9 +1,11 @@
-"""Fakes for tests of the driver: pending calls, actors that record calls, and a run's context."""
+"""Fakes for tests of the driver: pending calls, actors that record calls, their pool, and a run's context."""
 
 import types
 
 from moozi.actors.context import Context
 from moozi.actors.ledger import Ledger
+from moozi.actors.pool import ActorPool
+from moozi.core.actor_report import ActorId
 from moozi.run.session import RunInputs, Session
 from tests.actors.in_process_ray import RAY
 
@@ -12,7 +14,7 @@ class Calls:
   """Stands in for the driver's pending calls; the test supplies their results."""
 
   def __init__(self):
-    self.pending, self.lost, self.travelling = {}, set(), set()
+    self.pending = {}
 
   def __bool__(self):
     return bool(self.pending)
@@ -25,13 +27,6 @@ class Calls:
 
   def lose(self, reference, error="lost"):
     return self.pending.pop(reference)[2](error)
-
-  def ready(self, references, timeout_s):
-    assert timeout_s >= 0
-    return [reference for reference in references if reference not in self.travelling]
-
-  def complete(self, reference):
-    return self.lose(reference) if reference in self.lost else self.arrive(reference)
 
   def discard(self, reference):
     del self.pending[reference]
@@ -57,7 +52,15 @@ def actor(name, *methods):
   return types.SimpleNamespace(**{method: Method(f"{name}.{method}") for method in methods})
 
 
-def make_context(config, pool, ray=RAY):
-  """Returns a run's context whose actors are those of `pool`."""
+class Pool(ActorPool):
+  """The driver's pool, with the fakes that a test passes in place of started actors."""
+
+  def __init__(self, handles):
+    self.handles = handles
+
+
+def make_context(config, handles, ray=RAY):
+  """Returns a run's context with these actors; `handles` are by role, or by ActorId."""
+  handles = {ActorId(key) if isinstance(key, str) else key: handle for key, handle in handles.items()}
   ledger = Ledger(config)
-  return Context(ray, pool, Calls(), ledger, Session(RunInputs(config, None), ledger))
+  return Context(ray, Pool(handles), Calls(), ledger, Session(RunInputs(config, None), ledger))

@@ -12,7 +12,7 @@ import types
 
 import pytest
 
-from moozi.actors import cluster
+from moozi.actors import resources
 from moozi.actors.remote import process
 from moozi.envs import guard
 
@@ -33,6 +33,10 @@ class ActorDiedError(RayActorError):
   def __init__(self, actor_id=None):
     super().__init__(f"actor {actor_id} died")
     self.actor_id = actor_id
+
+
+class GetTimeoutError(RayError, TimeoutError):
+  """The error of a result that does not arrive in time."""
 
 
 class OutOfMemoryError(RayError):
@@ -62,6 +66,7 @@ class Ray:
     RayActorError=RayActorError,
     ObjectLostError=ObjectLostError,
     ActorDiedError=ActorDiedError,
+    GetTimeoutError=GetTimeoutError,
     OutOfMemoryError=OutOfMemoryError,
   )
 
@@ -157,7 +162,7 @@ def connected(ray=None):
   """Yields a fake cluster, `ray` or a new one, that the driver uses inside the block."""
   ray = Ray() if ray is None else ray
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(cluster, "connected", lambda config: contextlib.nullcontext(ray))
-    patch.setattr(process, "prepare", lambda name, *_: logging.getLogger(name))
+    patch.setattr(resources, "connected", lambda config: contextlib.nullcontext(ray))
+    patch.setattr(process, "prepare", lambda setup: logging.getLogger(setup.name))
     patch.setattr(guard, "allow_exit", lambda log: None)
     yield ray

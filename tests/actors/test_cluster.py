@@ -6,15 +6,15 @@ import types
 
 import pytest
 
-from moozi.actors import cluster
+from moozi.actors import cluster, resources
 from moozi.core.config import Config
 from moozi.core.errors import ProcessLostError, RunError, UserError
 from moozi.io.config import load_config
 
 
 def test_default_fits_two_cores():
-  cluster.check_resources(Config(), {"CPU": 2.0})
-  cluster.check_resources(load_config(None, ["reanalyze.ratio=0.5"]), {"CPU": 2.0})
+  resources.check_resources(Config(), {"CPU": 2.0})
+  resources.check_resources(load_config(None, ["reanalyze.ratio=0.5"]), {"CPU": 2.0})
 
 
 def test_too_many_cpus_are_named():
@@ -22,43 +22,43 @@ def test_too_many_cpus_are_named():
   with pytest.raises(
     UserError, match=r"16.25 CPUs.*ray.learner.num_cpus: 1.*workers.resources.num_cpus: 15.*has 2"
   ):
-    cluster.check_resources(config, {"CPU": 2.0})
+    resources.check_resources(config, {"CPU": 2.0})
 
 
 def test_gpus_are_counted_separately():
   config = load_config(None, ["ray.learner.num_gpus=1"])
   with pytest.raises(UserError, match=r"1 GPUs.*has 0"):
-    cluster.check_resources(config, {"CPU": 8.0})
-  cluster.check_resources(config, {"CPU": 8.0, "GPU": 1.0})
+    resources.check_resources(config, {"CPU": 8.0})
+  resources.check_resources(config, {"CPU": 8.0, "GPU": 1.0})
 
 
 def test_a_note_says_that_gpus_are_idle():
   available = {"CPU": 8.0, "GPU": 2.0}
-  note = cluster.idle_gpu_note(Config(), available)
+  note = resources.idle_gpu_note(Config(), available)
   assert note == ("GPUs that no actor uses: 2; with ray.learner.num_gpus=1 learning uses one (docs/faq.md)")
-  assert cluster.idle_gpu_note(load_config(None, ["workers.resources.num_gpus=0.1"]), available) is None
-  assert cluster.idle_gpu_note(Config(), {"CPU": 8.0}) is None
+  assert resources.idle_gpu_note(load_config(None, ["workers.resources.num_gpus=0.1"]), available) is None
+  assert resources.idle_gpu_note(Config(), {"CPU": 8.0}) is None
 
 
 def test_every_actor_is_counted():
   config = Config()
-  total = sum(count * share.num_cpus for count, share in cluster.demands(config).values())
+  total = sum(count * share.num_cpus for count, share in resources.demands(config).values())
   parts = (config.ray.learner, config.ray.replay, config.workers.resources, config.evaluation.resources)
   assert total == sum(part.num_cpus for part in parts)
 
 
 def test_reanalyze_workers_are_counted():
   shares = ["reanalyze.num_workers=3", "reanalyze.resources.num_cpus=1"]
-  cluster.check_resources(load_config(None, shares), {"CPU": 2.0})
+  resources.check_resources(load_config(None, shares), {"CPU": 2.0})
   with pytest.raises(UserError, match=r"reanalyze.resources.num_cpus: 3"):
-    cluster.check_resources(load_config(None, [*shares, "reanalyze.ratio=0.5"]), {"CPU": 2.0})
+    resources.check_resources(load_config(None, [*shares, "reanalyze.ratio=0.5"]), {"CPU": 2.0})
 
 
 def test_workers_of_offline_learning_are_not_counted():
   overrides = ["workers.num_workers=4", "workers.resources.num_cpus=1", "offline.trajectories=runs/old"]
-  cluster.check_resources(load_config(None, [*overrides, "offline.fraction=1"]), {"CPU": 2.0})
+  resources.check_resources(load_config(None, [*overrides, "offline.fraction=1"]), {"CPU": 2.0})
   with pytest.raises(UserError, match=r"workers.resources.num_cpus: 4"):
-    cluster.check_resources(load_config(None, [*overrides, "offline.fraction=0.5"]), {"CPU": 2.0})
+    resources.check_resources(load_config(None, [*overrides, "offline.fraction=0.5"]), {"CPU": 2.0})
 
 
 @pytest.mark.parametrize("scheme", ["", "ray://"])
@@ -182,12 +182,12 @@ def test_one_core_has_ways_out():
   with pytest.raises(
     UserError, match=r"1.75 CPUs.*the Ray cluster has 1; set ray.num_cpus=2,.*or use runtime=local$"
   ):
-    cluster.check_resources(Config(), {"CPU": 1.0})
+    resources.check_resources(Config(), {"CPU": 1.0})
   with pytest.raises(UserError, match=r"has 0; set ray.num_gpus=1 if .*runtime=local$"):
-    cluster.check_resources(load_config(None, ["ray.learner.num_gpus=0.5"]), {"CPU": 8.0})
+    resources.check_resources(load_config(None, ["ray.learner.num_gpus=0.5"]), {"CPU": 8.0})
 
 
 def test_joined_cluster_needs_more_nodes():
   """`ray.num_cpus` is a setting of the local cluster only."""
   with pytest.raises(UserError, match=r"has 1; add nodes to the cluster, or use runtime=local$"):
-    cluster.check_resources(load_config(None, ["ray.address=auto"]), {"CPU": 1.0})
+    resources.check_resources(load_config(None, ["ray.address=auto"]), {"CPU": 1.0})

@@ -1,16 +1,14 @@
 """Tests of actor reports and histograms: the driver waits for none but the last reports of a run."""
 
-import types
-
 import pytest
 
 from moozi.actors.observing import Observing
-from moozi.core.actor_report import ActorReport, Span, Stretch
+from moozi.core.actor_report import REPLAY, SERVER, TESTER, ActorId, ActorReport, Span, Stretch
 from moozi.core.histogram import histogram_of
 from moozi.io.config import load_config
 from moozi.run.events import ActorReports, Histograms
 from moozi.run.work_log import TimelineWindow
-from tests.actors.fakes import make_context
+from tests.actors.fakes import actor, make_context
 from tests.actors.in_process_ray import RAY, RayActorError
 
 REPORT = ActorReport(
@@ -41,20 +39,6 @@ class Ray:
     return answer
 
 
-class Actor:
-  def __init__(self, name):
-    self.asked = []
-    for method in ("report", "histograms"):
-      setattr(self, method, types.SimpleNamespace(remote=self._remember(name, method)))
-
-  def _remember(self, name, method):
-    def remote(*args):
-      self.asked.append((method, *args))
-      return f"{name}.{method}/{len(self.asked)}"
-
-    return remote
-
-
 class Clock:
   now_s = 0.0
 
@@ -64,10 +48,10 @@ class Clock:
 
 @pytest.fixture
 def made():
-  actors = {name: Actor(name) for name in ("parameter_server", "replay_buffer", "testing_worker")}
+  actors = {name: actor(name, "report", "histograms") for name in (SERVER, REPLAY, TESTER)}
   ray, clock = Ray(), Clock()
   config = load_config(None, ["logging.period_s=1e-9", "logging.histogram_period_updates=100"])
-  context = make_context(config, types.SimpleNamespace(handles=lambda: actors), ray)
+  context = make_context(config, actors, ray)
   context.ledger.learner_steps = 250
   observing = Observing(context)
   observing._window = TimelineWindow(20, clock)
@@ -82,27 +66,28 @@ def update(observing, learner_steps):
 def test_actor_with_a_pending_report_gets_no_request(made):
   observing, ray, actors, _ = made
   assert list(observing.poll()) == []
-  ray.answers["replay_buffer.report/1"] = REPORT
+  ray.answers["replay_buffer.report/1/0"] = REPORT
   (event,) = observing.poll()
   assert isinstance(event, ActorReports)
   assert event.reports.keys() == {"replay_buffer"}
-  assert [len(actor.asked) for actor in actors.values()] == [1, 2, 1]
+  assert [len(actor.report.asked) for actor in actors.values()] == [1, 2, 1]
   assert set(ray.waits) == {0.0}
 
 
 def test_failed_actor_reports_nothing_and_its_successor_reports(made):
-  observing, ray, actors, _ = made
+  observing, ray, _, _ = made
   list(observing.poll())
-  ray.answers["testing_worker.report/1"] = RayActorError("died")
-  actors["testing_worker"] = Actor("another")
+  ray.answers["testing_worker.report/1/0"] = RayActorError("died")
+  another = actor("another", "report")
+  observing._context.pool.handles[ActorId(TESTER)] = another
   assert list(observing.poll()) == []
-  assert len(actors["testing_worker"].asked) == 1
+  assert len(another.report.asked) == 1
 
 
 def test_actors_own_error_is_raised(made):
   observing, ray, _, _ = made
   list(observing.poll())
-  ray.answers["testing_worker.report/1"] = ValueError("a programming error")
+  ray.answers["testing_worker.report/1/0"] = ValueError("a programming error")
   with pytest.raises(ValueError, match="programming error"):
     list(observing.poll())
 
@@ -111,7 +96,7 @@ def test_between_two_periods_nothing_is_requested(made):
   observing, ray, _, _ = made
   observing._period_s = 1e6
   list(observing.poll())
-  ray.answers["replay_buffer.report/1"] = REPORT
+  ray.answers["replay_buffer.report/1/0"] = REPORT
   assert list(observing.poll()) == []
   assert not ray.waits
 
@@ -121,26 +106,26 @@ def test_spans_are_requested_until_the_window_is_over(made):
   list(observing.poll())
   clock.now_s = 4.0
   update(observing, 251)
-  ray.answers["parameter_server.report/1"] = REPORT
+  ray.answers["parameter_server.report/1/0"] = REPORT
   (event,) = observing.poll()
   expected = Stretch(since_s=4, until_s=10, spans=(Span("update", 4, 5),))
   assert event.reports["parameter_server"].stretch == expected
   clock.now_s = 24.0
-  ray.answers["parameter_server.report/2"] = REPORT
+  ray.answers["parameter_server.report/2/0"] = REPORT
   list(observing.poll())
-  assert actors["parameter_server"].asked == [("report", True), ("report", True), ("report", False)]
+  assert actors[SERVER].report.asked == [(True,), (True,), (False,)]
 
 
 def test_histograms_are_requested_once_a_period(made):
   observing, ray, actors, _ = made
   histogram = histogram_of([1.0, 2.0])
   update(observing, 299)
-  assert not actors["replay_buffer"].asked
+  assert not actors[REPLAY].histograms.asked
   update(observing, 304)
   update(observing, 312)
-  assert actors["replay_buffer"].asked == actors["parameter_server"].asked == [("histograms",)]
-  ray.answers["replay_buffer.histograms/1"] = {"replay/delta": histogram}
-  ray.answers["parameter_server.histograms/1"] = RayActorError("died")
+  assert actors[REPLAY].histograms.asked == actors[SERVER].histograms.asked == [()]
+  ray.answers["replay_buffer.histograms/1/0"] = {"replay/delta": histogram}
+  ray.answers["parameter_server.histograms/1/0"] = RayActorError("died")
   (event,) = observing.poll()
   assert isinstance(event, Histograms)
   assert event.histograms == {"replay/delta": histogram}
@@ -148,7 +133,7 @@ def test_histograms_are_requested_once_a_period(made):
 
 def test_last_reports_are_waited_for(made):
   observing, ray, _, _ = made
-  ray.answers["testing_worker.report/1"] = REPORT
+  ray.answers["testing_worker.report/1/0"] = REPORT
   (event,) = observing.finish()
   assert event.reports.keys() == {"testing_worker"}
   assert ray.waits == [5.0]

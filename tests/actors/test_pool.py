@@ -1,9 +1,12 @@
 """Tests of the actor pool with a fake `ray` module."""
 
+import dataclasses
+
 import pytest
 
-from moozi.actors import pool as pool_module
 from moozi.actors.pool import ActorPool
+from moozi.actors.roles import ROLES
+from moozi.core.actor_report import REANALYZE_WORKER, REPLAY, SERVER, WORKER, ActorId
 from moozi.io.config import load_config
 from moozi.run import build
 from moozi.run.session import RunInputs
@@ -21,8 +24,9 @@ class Nothing:
 
 @pytest.fixture
 def only_reanalyze_workers(monkeypatch):
-  for name in ("ParameterServer", "ReplayActor", "TrainingWorker", "TestingWorker"):
-    monkeypatch.setattr(pool_module, name, Nothing)
+  for name, role in ROLES.items():
+    if name != REANALYZE_WORKER:
+      monkeypatch.setitem(ROLES, name, dataclasses.replace(role, make=Nothing))
 
 
 @pytest.mark.usefixtures("only_reanalyze_workers")
@@ -35,7 +39,7 @@ def test_reanalyze_workers_draw_other_numbers_after_restarts_and_in_a_resumed_ru
       pool.start_others()
       keys.append(random_key(pool))
       for _ in range(2):
-        pool.restart("reanalyze_worker_0", 96, 0)
+        pool.restart(ActorId(REANALYZE_WORKER, 0), 96, 0)
         keys.append(random_key(pool))
   assert len(set(keys[:4])) == 4
   assert keys[4:] == keys[1:3]  # both runs make the same two restarts
@@ -49,9 +53,42 @@ def test_actors_that_the_memory_monitor_has_killed_are_found():
     pool = ActorPool(ray, RunInputs(config, build.env_spec(config)))
     pool.start_others()
     assert pool.find_failed() == []
-    for name in ("replay_buffer", "training_worker_0"):
-      ray.kill(pool.handles()[name])
-    assert pool.find_failed() == ["replay_buffer", "training_worker_0"]
+    failed = [ActorId(WORKER, 0), ActorId(REPLAY)]
+    for actor in failed:
+      ray.kill(pool.handles[actor])
+    assert pool.find_failed() == failed
+
+
+@pytest.fixture
+def no_actors(monkeypatch):
+  for name, role in ROLES.items():
+    monkeypatch.setitem(ROLES, name, dataclasses.replace(role, make=Nothing))
+
+
+@pytest.mark.usefixtures("no_actors")
+def test_training_workers_make_room_on_a_smaller_cluster():
+  """After a node has failed, the cluster may lack the resources of some actors."""
+  ray, workers = in_process_ray.Ray(), [ActorId(WORKER, i) for i in range(4)]
+  resources = ["workers.num_workers=4", "workers.resources.num_cpus=1", "ray.learner.num_cpus=1"]
+  others = ["ray.replay.num_cpus=0", "evaluation.resources.num_cpus=0"]
+  pool = ActorPool(ray, RunInputs(load_config(None, resources + others), None))
+  assert list(pool.handles) == [ActorId(SERVER), workers[0], ActorId(REPLAY)]
+  assert pool.start_others() == [1, 2, 3]
+  ray.cluster_resources = lambda: {"CPU": 4.0}
+  assert pool.restart(ActorId(REPLAY), 0, 0).message == (
+    "replay_buffer failed and was restarted empty: there is no snapshot yet; training_worker_3 was removed "
+    "to free its resources"
+  )
+  ray.cluster_resources = lambda: {"CPU": 3.0}
+  assert pool.restart(workers[1], 0, 0).message.startswith("training_worker_1 failed and was not restarted")
+  assert list(pool.workers) == [0, 2]
+  ray.cluster_resources = lambda: {"CPU": 1.0}
+  assert pool.restart(ActorId(SERVER), 0, 7).message == (
+    "parameter_server failed and was restarted with the initial parameters, because there is no checkpoint "
+    "yet; training_worker_2 was removed to free its resources"
+  )
+  assert list(pool.workers) == [0]
+  assert ray.made[-1][1][2:] == (None, 7)
 
 
 def random_key(pool):

@@ -1,10 +1,10 @@
 """Tests of the driver's reanalyze calls: limits per worker, target network versions, and lost calls."""
 
-import types
-
 import pytest
 
 from moozi.actors import reanalyze
+from moozi.actors.roles import actors_of
+from moozi.core.actor_report import REANALYZE_WORKER, REPLAY, SERVER, ActorId
 from moozi.io.config import load_config
 from moozi.run.events import Reanalyzed
 from tests.actors.fakes import actor, make_context
@@ -23,12 +23,11 @@ def make(ratio=0.5, num_workers=2, overrides=()):
       *overrides,
     ],
   )
-  pool = types.SimpleNamespace(
-    server=actor("server", "parameters"),
-    replay=actor("replay", "positions", "write_back"),
-    reanalyze_workers={i: actor(f"worker_{i}", "run") for i in range(num_workers if ratio else 0)},
-  )
-  context = make_context(config, pool)
+  handles = {SERVER: actor("server", "parameters"), REPLAY: actor("replay", "positions", "write_back")}
+  handles |= {
+    worker: actor(f"worker_{worker.index}", "run") for worker in actors_of(REANALYZE_WORKER, config)
+  }
+  context = make_context(config, handles)
   context.ledger.can_sample = True
   act(context, 32)
   context.ledger.pacer.may_learn(can_sample=True)
@@ -111,7 +110,7 @@ def test_lost_search_is_requested_again():
   assert not context.ledger.pacer.may_reanalyze()
   assert context.calls.lose("worker_0.run/1/1") == []
   assert context.ledger.pacer.may_reanalyze()
-  context.pool.reanalyze_workers[0] = actor("restarted", "run")
+  context.pool.handles[ActorId(REANALYZE_WORKER, 0)] = actor("restarted", "run")
   reanalyze.request(context)
   assert len(context.pool.reanalyze_workers[0].run.asked) == 1
 
@@ -121,7 +120,8 @@ def test_search_is_not_written_into_a_restarted_replay():
   act(context, 64)
   publish_target(context)
   reanalyze.request(context)
-  old, context.pool.replay = context.pool.replay, actor("replay", "positions", "write_back")
+  old = context.pool.replay
+  context.pool.handles[ActorId(REPLAY)] = actor("replay", "positions", "write_back")
   context.calls.arrive("worker_0.run/1/1", (8, {}))
   assert not old.write_back.asked
   assert not context.pool.replay.write_back.asked

@@ -5,7 +5,8 @@ import types
 
 import pytest
 
-from moozi.actors import driver, segments, states
+from moozi.actors import driver, states
+from moozi.core.actor_report import REPLAY, SERVER
 from moozi.io.config import load_config
 from moozi.run import build
 from moozi.run.events import ActorReports, Started
@@ -17,11 +18,11 @@ from tests.tiny_run import TINY
 
 @pytest.fixture
 def context():
-  pool = types.SimpleNamespace(server=actor("server", "get_state"), replay=actor("replay", "snapshot"))
+  handles = {SERVER: actor("server", "get_state"), REPLAY: actor("replay", "snapshot")}
   config = load_config(
     None, ["learner.batch_size=10", "learner.updates_per_call=2", "ray.batches_in_flight=2"]
   )
-  return make_context(config, pool)
+  return make_context(config, handles)
 
 
 def training(learner_step):
@@ -91,14 +92,6 @@ def test_lost_part_drops_its_own_request_only(context):
   states.request(context, is_final=False)
   calls.lose("replay.snapshot/1/0")
   assert ledger.is_state_pending
-
-
-def test_kept_segments_are_yielded_before_the_state(context):
-  segments._keep(context, 0, "a", is_whole=True)
-  states.request(context, is_final=False)
-  assert context.calls.arrive("server.get_state/1/0", training(8)) == []
-  segment, state = context.calls.arrive("replay.snapshot/1/0", snapshot(70))
-  assert (segment.segment, state.env_steps) == ("value of a", 70)
 
 
 @pytest.mark.slow

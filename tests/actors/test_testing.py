@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from moozi.actors import testing
+from moozi.core.actor_report import SERVER, TESTER
 from moozi.io.config import load_config
 from moozi.run.events import Evaluated, StateReady
-from tests.actors.fakes import make_context
+from tests.actors.fakes import actor, make_context
 from tests.actors.in_process_ray import RAY, Reference
 
 
@@ -22,11 +23,10 @@ def made(request):
   """Returns a context and a function that completes one evaluation and returns its events."""
   overrides = getattr(request, "param", ())
   states, results = [], []
-  pool = types.SimpleNamespace(
-    tester=types.SimpleNamespace(run=types.SimpleNamespace(remote=lambda *_: results[-1])),
-    server=types.SimpleNamespace(get_state=types.SimpleNamespace(remote=lambda: states[-1])),
-  )
-  context = make_context(load_config(None, ["evaluation.period_env_steps=100", *overrides]), pool)
+  tester, server = actor("tester", "run"), actor("server", "get_state", "parameters")
+  tester.run.remote, server.get_state.remote = lambda *_: results[-1], lambda: states[-1]
+  config = load_config(None, ["evaluation.period_env_steps=100", *overrides])
+  context = make_context(config, {TESTER: tester, SERVER: server})
 
   def evaluate(number, mean, state):
     states.append(state)
@@ -75,7 +75,7 @@ def test_target_network_is_evaluated_and_saved(made):
   context, evaluate = made
   asked = []
   averaged = Reference((("averaged", "averages"), 8))
-  context.pool.server.parameters = types.SimpleNamespace(remote=lambda name: asked.append(name) or averaged)
+  context.pool.server.parameters.remote = lambda name: asked.append(name) or averaged
   _, event = evaluate(1, 1.0, Reference(STATE))
   assert asked == ["target"]
   best = event.state.training

@@ -1,11 +1,11 @@
 """Tests of update calls: batches in flight are bounded; results from before a rollback are dropped."""
 
 import dataclasses
-import types
 
 import pytest
 
 from moozi.actors import updates
+from moozi.core.actor_report import REPLAY, SERVER, ActorId
 from moozi.core.errors import NotFiniteError
 from moozi.io.config import load_config
 from moozi.run.events import Faulted, Updated
@@ -28,12 +28,11 @@ class Training:
 
 @pytest.fixture
 def context():
-  pool = types.SimpleNamespace(
-    server=actor("server", "update", "parameters", "roll_back"),
-    replay=actor("replay", "sample", "update_priorities"),
-    reanalyze_workers={},
-  )
-  context = make_context(CONFIG, pool)
+  handles = {
+    SERVER: actor("server", "update", "parameters", "roll_back"),
+    REPLAY: actor("replay", "sample", "update_priorities"),
+  }
+  context = make_context(CONFIG, handles)
   context.ledger.can_sample = True
   for num_steps in (32, 64):
     context.ledger.pacer.request_act(num_steps)
@@ -102,7 +101,8 @@ def test_repeated_non_finite_updates_roll_back_once(context):
 
 def test_priorities_are_not_written_into_a_restarted_replay(context):
   updates.request(context)
-  old, context.pool.replay = context.pool.replay, actor("replay", "sample", "update_priorities")
+  old = context.pool.replay
+  context.pool.handles[ActorId(REPLAY)] = actor("replay", "sample", "update_priorities")
   (event,) = context.calls.arrive("server.update/1/1", {"loss/total": 1.0})
   assert isinstance(event, Updated)
   assert not old.update_priorities.asked

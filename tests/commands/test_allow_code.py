@@ -90,7 +90,6 @@ def test_actors_receive_the_permission(names, monkeypatch):
   name, spec = names[BOARD], env_spec("open_spiel:tic_tac_toe")
   config = load_config(None, [*BOARD, f"evaluation.opponent={name}"]).allowing_code(True)
   monkeypatch.setattr(ActorPool, "_start", lambda *_: None)
-  monkeypatch.setattr(ActorPool, "_start_replay", lambda *_: None)
   functions = ActorPool(SimpleNamespace(cloudpickle=pickle), RunInputs(config=config, spec=spec))._functions
   plugins.PLAYERS.registered.clear()
   uses.install(pickle.loads(functions))

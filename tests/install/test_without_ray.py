@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from moozi.actors import cluster
+from moozi.actors import resources
 from moozi.core.config import Config
 from moozi.core.errors import UserError
 from tests.install.build import ROOT
@@ -45,7 +45,7 @@ def test_no_module_of_a_local_run_imports_ray():
 def test_runtime_ray_says_that_ray_is_missing(monkeypatch):
   monkeypatch.setitem(sys.modules, "ray", None)
   with pytest.raises(UserError, match="runtime=ray: the package ray is not installed; use runtime=local"):
-    cluster.connected(Config()).__enter__()
+    resources.connected(Config()).__enter__()
 
 
 @pytest.mark.slow

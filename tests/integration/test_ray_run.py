@@ -308,9 +308,9 @@ def test_ray_records_no_calls_by_default(setting, has_records):
   """Ray's task events would use memory until the run ends; the user's setting takes precedence."""
   script = """
 import time
-from moozi.actors import cluster
+from moozi.actors import resources
 from moozi.io.config import load_config
-with cluster.connected(load_config(None, ["ray.num_cpus=4"])) as ray:
+with resources.connected(load_config(None, ["ray.num_cpus=4"])) as ray:
   work = ray.remote(lambda: 1).options(num_cpus=0)
   ray.get([work.remote() for _ in range(3)])
   time.sleep(3)

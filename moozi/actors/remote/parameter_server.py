@@ -13,16 +13,14 @@ from moozi.core.spec import EnvSpec
 from moozi.io import jax_process
 
 
-class ParameterServer(process.Reporting):
+class ParameterServer(process.Actor):
   """Holds the central copy of the parameters and updates it.
 
   Args:
-    config: the run's configuration.
+    config, setup: as in `process.Actor`.
     spec: the environment's specification.
     state: a TrainingState to continue from; None starts with new parameters.
     learner_step: the learner step from which a restarted server continues; 0 for the first server of a run.
-    log_dir: folder of the log file; no log file if None.
-    functions: the user's registered functions, pickled; see `process.prepare`.
   """
 
   def __init__(
@@ -32,15 +30,12 @@ class ParameterServer(process.Reporting):
     state: Any,
     learner_step: int = 0,
     *,
-    log_dir: str | None,
-    functions: bytes = b"",
+    setup: process.Setup,
   ) -> None:
-    self._log = process.prepare("parameter_server", config.ray.learner, log_dir, functions)
+    super().__init__(config, setup)
     jax_process.set_up()
     from moozi.run.build import build_learner
-    from moozi.run.work_log import WorkLog
 
-    self._work = WorkLog(config.timeline.seconds > 0)
     self._learner = build_learner(config, spec)
     if state is not None:
       self._learner.set_state(state)

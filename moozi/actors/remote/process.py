@@ -7,28 +7,38 @@ import logging
 import os
 import pathlib
 import pickle
+from typing import NamedTuple
 
 from moozi.core.actor_report import ActorReport
-from moozi.core.config import ActorResources, uses
+from moozi.core.config import ActorResources, Config, uses
 from moozi.core.errors import UserError, one_line
 from moozi.io.logs import setup_logging
 from moozi.run.work_log import WorkLog, resident_mib
 
 
-def prepare(
-  name: str, resources: ActorResources, log_dir: str | None, functions: bytes = b""
-) -> logging.Logger:
-  """Sets up this process and returns its logger.
+class Setup(NamedTuple):
+  """How an actor's process is set up.
 
-  Args:
+  Attributes:
     name: the actor's name; its log file is `<log_dir>/<name>.log`.
     resources: `num_threads` limits the thread pools of XLA and NumPy (0 sets no limit); `niceness` is added
-      to the niceness of this process.
-    log_dir: folder of the log file; no log file if None, or if the folder does not exist on this machine.
+      to the niceness of the process.
+    log_dir: folder of the log file; no log file if None, or if the folder does not exist on that machine.
     functions: the pickled `registered_functions` of the driver; empty if there is none.
+  """
+
+  name: str
+  resources: ActorResources
+  log_dir: str | None = None
+  functions: bytes = b""
+
+
+def prepare(setup: Setup) -> logging.Logger:
+  """Sets up this process and returns its logger.
 
   Raises: UserError: a registered function cannot be loaded in this process.
   """
+  name, resources, log_dir, functions = setup
   if resources.num_threads:
     # XLA's CPU client reads NPROC when it is created; BLAS and OpenMP read their variables when loaded.
     for variable in ("NPROC", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
@@ -55,10 +65,17 @@ def prepare(
   return logger
 
 
-class Reporting:
-  """An actor that reports its work."""
+class Actor:
+  """Base class of a run's actors: sets up the process, writes a log, and reports the actor's work.
 
-  _work: WorkLog
+  Args:
+    config: the run's configuration.
+    setup: how the process is set up.
+  """
+
+  def __init__(self, config: Config, setup: Setup) -> None:
+    self._log = prepare(setup)
+    self._work = WorkLog(config.timeline.seconds > 0)
 
   def report(self, keeps_spans: bool) -> ActorReport:
     """Returns a report of this actor's work since the last report, and of its process's resident memory."""

@@ -11,18 +11,16 @@ from moozi.core.pytree import fields_of
 from moozi.core.records import RootSpan, SearchedRoots, SearchRoots, TrainTarget, TrajectorySample
 from moozi.core.spec import EnvSpec
 from moozi.replay.validation import AddResult
-from moozi.run.work_log import WorkLog
 
 
-class ReplayActor(process.Reporting):
+class ReplayActor(process.Actor):
   """Stores segments and makes targets.
 
   Args:
-    config: the run's configuration.
+    config, setup: as in `process.Actor`.
     spec: the environment's specification.
     snapshot: a ReplaySnapshot to restore; None starts empty.
     stored: number of steps in each lane that `fill_lane` will add; None if there are no stored trajectories.
-    log_dir: folder of the log file; no log file if None.
   """
 
   def __init__(
@@ -32,12 +30,11 @@ class ReplayActor(process.Reporting):
     snapshot: Any,
     stored: Mapping[int, int] | None,
     *,
-    log_dir: str | None,
+    setup: process.Setup,
   ) -> None:
-    self._log = process.prepare("replay_buffer", config.ray.replay, log_dir)
+    super().__init__(config, setup)
     from moozi.replay.mixture import StoredReplay, make_replay
 
-    self._work = WorkLog(config.timeline.seconds > 0)
     self._lanes_per_worker = config.workers.num_envs
     self._segment_steps = config.workers.num_envs * config.workers.segment_length
     self._has_added = False

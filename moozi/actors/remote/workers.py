@@ -13,19 +13,16 @@ from moozi.core.records import num_roots
 from moozi.core.spec import EnvSpec
 from moozi.io import jax_process
 from moozi.io.logs import log_stream
-from moozi.run.work_log import WorkLog
 
 
-class TrainingWorker(process.Reporting):
+class TrainingWorker(process.Actor):
   """Makes segments of trajectories by acting in its own environments.
 
   Args:
-    config: the run's configuration.
+    config, setup: as in `process.Actor`.
     spec: the environment's specification.
     index: the worker's index.
     began_at: the run's environment steps when the worker is started; part of the worker's seeds.
-    log_dir: folder of the log file; no log file if None.
-    functions: the user's registered functions, pickled; see `process.prepare`.
   """
 
   def __init__(
@@ -34,18 +31,15 @@ class TrainingWorker(process.Reporting):
     spec: EnvSpec,
     index: int,
     began_at: int,
-    *,
-    log_dir: str | None,
-    functions: bytes = b"",
+    setup: process.Setup,
   ) -> None:
-    self._log = process.prepare(f"training_worker_{index}", config.workers.resources, log_dir, functions)
+    super().__init__(config, setup)
     jax_process.set_up()
     from moozi.envs.guard import allow_exit
     from moozi.run.build import build_collector
 
     # Lets the guard end this process if an environment hangs in C; the driver then restarts the worker.
     allow_exit(log_stream())
-    self._work = WorkLog(config.timeline.seconds > 0)
     self._collector = build_collector(config, spec, index, began_at)
     self._config, self._spec = config, spec
     self._log.info("ready: %d environments of %s", config.workers.num_envs, spec.name)
@@ -86,7 +80,7 @@ class TrainingWorker(process.Reporting):
     self._collector.close()
 
 
-class ReanalyzeWorker(process.Reporting):
+class ReanalyzeWorker(process.Actor):
   """Searches stored positions again with the target network. The arguments are as in `TrainingWorker`."""
 
   def __init__(
@@ -95,15 +89,12 @@ class ReanalyzeWorker(process.Reporting):
     spec: EnvSpec,
     index: int,
     began_at: int,
-    *,
-    log_dir: str | None,
-    functions: bytes = b"",
+    setup: process.Setup,
   ) -> None:
-    self._log = process.prepare(f"reanalyze_worker_{index}", config.reanalyze.resources, log_dir, functions)
+    super().__init__(config, setup)
     jax_process.set_up()
     from moozi.run.build import build_reanalyzer
 
-    self._work = WorkLog(config.timeline.seconds > 0)
     self._reanalyzer = build_reanalyzer(config, spec, index, began_at)
     self._log.info("ready: %d positions per call, %s", config.reanalyze.batch_size, config.reanalyze.mode)
 
@@ -124,11 +115,11 @@ class ReanalyzeWorker(process.Reporting):
     return searched, (searched.slot.size, metrics)
 
 
-class TestingWorker(process.Reporting):
+class TestingWorker(process.Actor):
   """Plays evaluation episodes."""
 
-  def __init__(self, config: Config, spec: EnvSpec, *, log_dir: str | None, functions: bytes = b"") -> None:
-    self._log = process.prepare("testing_worker", config.evaluation.resources, log_dir, functions)
+  def __init__(self, config: Config, spec: EnvSpec, *, setup: process.Setup) -> None:
+    super().__init__(config, setup)
     jax_process.set_up()
     from moozi.envs.guard import allow_exit
     from moozi.run.build import build_evaluator
@@ -136,7 +127,6 @@ class TestingWorker(process.Reporting):
     # An environment that hangs in C never returns. If this process could not exit, the run would wait for the
     # evaluation forever.
     allow_exit(log_stream())
-    self._work = WorkLog(config.timeline.seconds > 0)
     self._evaluator = build_evaluator(config, spec)
     self._record = config.evaluation.gif
     self._log.info("ready: %s", spec.name)

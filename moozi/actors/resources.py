@@ -1,0 +1,65 @@
+"""Checks that a cluster has the resources of a run's actors."""
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from moozi.actors import cluster
+from moozi.actors.roles import ROLES, actors_of
+from moozi.core.config import ActorResources, Config
+from moozi.core.errors import UserError
+
+# Names of each resource in Ray and in the configuration.
+SHARES = (("CPU", "num_cpus"), ("GPU", "num_gpus"))
+
+
+@contextmanager
+def connected(config: Config) -> Iterator[Any]:
+  """Connects Ray for a training run; see `cluster.started`.
+
+  Raises: UserError: as `cluster.started`, or the actors request more than the cluster has.
+  """
+  with cluster.started(config.ray) as ray:
+    check_resources(config, ray.cluster_resources())
+    yield ray
+
+
+def demands(config: Config) -> dict[str, tuple[int, ActorResources]]:
+  """Returns the number of actors of each role and the resources of one actor, by config key."""
+  return {x.key: (len(actors_of(role, config)), x.resources(config)) for role, x in ROLES.items()}
+
+
+def check_resources(config: Config, available: dict[str, float]) -> None:
+  """Raises UserError if the actors request more resources than the cluster has: Ray would wait forever.
+
+  Args:
+    config: the run's configuration.
+    available: Ray's `cluster_resources()`.
+  """
+  for resource, field in SHARES:
+    parts = {key: count * getattr(share, field) for key, (count, share) in demands(config).items()}
+    total, has = sum(parts.values()), available.get(resource, 0.0)
+    if total > has + 1e-9:
+      listing = ", ".join(f"{key}.{field}: {value:g}" for key, value in parts.items() if value)
+      more = "add nodes to the cluster"
+      if config.ray.address in (None, "local"):
+        # Ray's cores are only counted, so that actors can share a core.
+        more = f"set ray.{field}={math.ceil(total)}"
+        more += ", with which they share the cores" if resource == "CPU" else " if the machine has them"
+      raise UserError(
+        f"the actors request {total:g} {resource}s ({listing}); the Ray cluster has {has:g}; "
+        f"{more}, or use runtime=local"
+      )
+
+
+def idle_gpu_note(config: Config, available: dict[str, float]) -> str | None:
+  """Returns a note for the user if the cluster has GPUs and no actor requests a share; else None.
+
+  Args:
+    config, available: as in `check_resources`.
+  """
+  num_gpus = available.get("GPU", 0.0)
+  if not num_gpus or any(count * share.num_gpus for count, share in demands(config).values()):
+    return None
+  return f"GPUs that no actor uses: {num_gpus:g}; with ray.learner.num_gpus=1 learning uses one (docs/faq.md)"

@@ -1,0 +1,128 @@
+"""The table of a run's actors: for each role its class, number and resources, and what its actors start from.
+
+Ray's own restart would only run a constructor again. An actor that is restarted also receives the state from
+which it continues: new seeds, the last snapshot of replay, or the newest checkpoint.
+"""
+
+import dataclasses
+import operator
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from moozi.actors.remote.parameter_server import ParameterServer
+from moozi.actors.remote.replay_buffer import ReplayActor
+from moozi.actors.remote.workers import ReanalyzeWorker, TestingWorker, TrainingWorker
+from moozi.core.actor_report import REANALYZE_WORKER, REPLAY, SERVER, TESTER, WORKER, ActorId
+from moozi.core.config import ActorResources, Config
+from moozi.run.session import RunInputs
+
+
+class At(NamedTuple):
+  """When an actor is started.
+
+  Attributes:
+    seed_step: part of a worker's seeds; another number at each start.
+    learner_step: the learner step from which a restarted parameter server continues.
+    is_restart: whether the actor is restarted after a failure.
+  """
+
+  seed_step: int
+  learner_step: int = 0
+  is_restart: bool = False
+
+
+class Start(NamedTuple):
+  """What an actor starts from.
+
+  Attributes:
+    arguments: those of its constructor, after the configuration and the spec.
+    text: the end of the message of a restart.
+    learner_steps: the learner step at which the parameter server's parameters were saved.
+    num_added: number of steps ever added to replay when its snapshot was taken.
+  """
+
+  arguments: tuple[Any, ...] = ()
+  text: str = ""
+  learner_steps: int = 0
+  num_added: int = 0
+
+
+def _from_checkpoint(inputs: RunInputs, actor: ActorId, at: At) -> Start:
+  """Starts from the newest checkpoint; before the first one, as the run itself started."""
+  first = None if inputs.state is None else inputs.state.training
+  if not at.is_restart:
+    return Start((first,))
+  # Updates are lost, but the learner step does not decrease, so that versions never repeat.
+  state = inputs.latest()
+  training = first if state is None else state.training
+  if training is None:
+    text = " with the initial parameters, because there is no checkpoint yet"
+    return Start((None, at.learner_step), text)
+  found = int(training.learner_step)
+  why = ", the run's initial state, because there is no checkpoint yet" if state is None else ""
+  return Start((training, at.learner_step), f" from learner step {found:,}{why}", learner_steps=found)
+
+
+def _from_snapshot(inputs: RunInputs, actor: ActorId, at: At) -> Start:
+  """Starts from the last snapshot of replay; before the first one, empty."""
+  state = inputs.latest(with_replay=True) if at.is_restart else inputs.state
+  snapshot = None if state is None else state.replay
+  arguments = snapshot, None if inputs.stored is None else inputs.stored.lane_steps
+  if snapshot is None:
+    return Start(arguments, " empty: there is no snapshot yet")
+  return Start(arguments, " from its last snapshot", num_added=snapshot.num_added)
+
+
+def _with_new_seeds(inputs: RunInputs, actor: ActorId, at: At) -> Start:
+  """Starts with new environments and random numbers, also in a resumed run."""
+  return Start((actor.index, at.seed_step))
+
+
+def _again(inputs: RunInputs, actor: ActorId, at: At) -> Start:
+  """Starts as the first time."""
+  return Start()
+
+
+@dataclasses.dataclass(frozen=True)
+class Role:
+  """One kind of actor.
+
+  Attributes:
+    make: the class.
+    key: the configuration's key of the resources of one actor: processors, GPUs, threads, niceness.
+    start: (inputs, actor, at) → what the actor starts or restarts from.
+    count: the number of actors, which then have an index; None: one, without an index.
+    has_plugins: whether its process loads the user's functions.
+  """
+
+  make: type
+  key: str
+  start: Callable[[RunInputs, ActorId, At], Start]
+  count: Callable[[Config], int] | None = None
+  has_plugins: bool = True
+
+  def resources(self, config: Config) -> ActorResources:
+    """Returns the resources of one actor."""
+    found: ActorResources = operator.attrgetter(self.key)(config)
+    return found
+
+
+def _num_reanalyze_workers(config: Config) -> int:
+  return config.reanalyze.num_workers if config.reanalyze.ratio else 0
+
+
+ROLES = {
+  SERVER: Role(ParameterServer, "ray.learner", _from_checkpoint),
+  # Replay loads no plug-ins, so that its process stays free of JAX.
+  REPLAY: Role(ReplayActor, "ray.replay", _from_snapshot, has_plugins=False),
+  WORKER: Role(TrainingWorker, "workers.resources", _with_new_seeds, lambda c: c.num_acting_workers),
+  REANALYZE_WORKER: Role(ReanalyzeWorker, "reanalyze.resources", _with_new_seeds, _num_reanalyze_workers),
+  TESTER: Role(TestingWorker, "evaluation.resources", _again),
+}
+"""The roles by name."""
+
+
+def actors_of(role: str, config: Config) -> list[ActorId]:
+  """Returns the actors of a role in a run."""
+  count = ROLES[role].count
+  return [ActorId(role)] if count is None else [ActorId(role, i) for i in range(count(config))]

@@ -35,13 +35,10 @@ def run(*command: object, cwd: Path, venv: Path | None = None, timeout_s: float 
 
 
 def copy_sources(to: Path) -> Path:
-  """Copies the files that a build reads; returns the folder. A build in the clone would leave files there."""
-  for name in ("moozi", "config", "zoo"):
-    if (ROOT / name).is_dir():
-      shutil.copytree(ROOT / name, to / name, ignore=shutil.ignore_patterns("__pycache__"))
-  for path in ROOT.iterdir():
-    if path.is_file() and not path.name.startswith("."):
-      shutil.copy(path, to / path.name)
+  """Copies the clone, which a build would write to, without generated files; returns the folder."""
+  hidden = (".git", ".venv", ".*_cache", ".hypothesis")
+  ignored = shutil.ignore_patterns(*hidden, "__pycache__", "*.egg-info", "build", "dist", "runs", "site")
+  shutil.copytree(ROOT, to, ignore=ignored, dirs_exist_ok=True)
   return to
 
 

@@ -1,4 +1,4 @@
-"""Tests of the installed wheel in an empty folder."""
+"""Tests of the sdist, and of the installed wheel in an empty folder."""
 
 import json
 import re
@@ -12,6 +12,7 @@ import pytest
 
 from moozi.core.text import extra_of
 from moozi.io.config_files import PACKAGES
+from tests.docs.pages import PAGES, links
 from tests.install.build import OFFLINE, ROOT, copy_sources, environment, make_venv, run
 from tests.tiny_run import TINY
 
@@ -32,6 +33,15 @@ def sdist(tmp_path_factory) -> Path:
   sources = copy_sources(tmp_path_factory.mktemp("sources"))
   run("python", "-c", SDIST, "dist", cwd=sources)
   (path,) = (sources / "dist").iterdir()
+  return path
+
+
+@pytest.fixture(scope="module")
+def unpacked(sdist, tmp_path_factory) -> Path:
+  folder = tmp_path_factory.mktemp("unpacked")
+  with tarfile.open(sdist) as file:
+    file.extractall(folder, filter="data")
+  (path,) = folder.iterdir()
   return path
 
 
@@ -63,16 +73,28 @@ def folder(venv, tmp_path_factory) -> Path:
   return folder
 
 
-def test_both_distributions_carry_configurations_and_agents(sdist, wheel):
-  with tarfile.open(sdist) as file:
-    names = {name.partition("/")[2] for name in file.getnames()}
-  assert set(CARRIED) <= names
-  assert not any(name.startswith(("tests/", "experiments/")) for name in names)
+def test_both_distributions_carry_configurations_and_agents(unpacked, wheel):
+  assert all((unpacked / name).is_file() for name in CARRIED)
+  assert not (unpacked / "tests").exists()
   with zipfile.ZipFile(wheel) as file:
     names = set(file.namelist())
     assert {f"moozi/data/{name}" for name in CARRIED} <= names
     assert {"moozi/py.typed", "moozi/vis/report_page/page.html"} <= names
     assert {name.partition("/")[0].partition("-")[0] for name in names} == {"moozi"}
+
+
+def test_pages_of_the_sdist_link_to_its_files(unpacked):
+  missing = []
+  for page in PAGES:
+    copy = unpacked / page.relative_to(ROOT)
+    missing += [(copy.name, target) for target, _ in links(copy) if not (copy.parent / target).exists()]
+  assert missing == []
+
+
+def test_the_sdist_has_what_make_setup_and_make_train_need(unpacked):
+  commands = run("make", "--dry-run", "train", cwd=unpacked)
+  assert "pip install" in commands
+  assert "moozi train minatar/breakout_short" in commands
 
 
 def test_the_oldest_pip_of_python_3_11_installs_every_extra(wheel, tmp_path):

@@ -28,7 +28,7 @@ def measure(config: Any, new_steps: int, count: int) -> list[dict[str, float]]:
   """Returns the seconds of each part and the written MiB of `count` saves, each after `new_steps` steps."""
   from random_segments import RandomSegments
 
-  from moozi.core.flat_state import prefixed
+  from moozi.core.flat_state import Snapshot, prefixed
   from moozi.io.checkpoints import CheckpointStore, ResumeStore, expected_of
   from moozi.run import build
 
@@ -63,8 +63,9 @@ def measure(config: Any, new_steps: int, count: int) -> list[dict[str, float]]:
       sent = [pickle.loads(pickle.dumps(x, protocol=5)) for x in (training, snapshot)]
       mark()
       meta = expected_of(config, spec) | {"env_steps": steps, "learner_steps": 0}
-      rest = prefixed("replay", sent[1].head)
-      store.save(sent[0], meta, 0.0, rest, sent[1].generations, sent[1].blocks)
+      head, replay = prefixed("replay", sent[1].head), sent[1]
+      rest = Snapshot(head=head, generations=replay.generations, blocks=replay.blocks)
+      store.save(sent[0], meta, 0.0, rest)
       mark()
       names = ("training state", "replay", "transfer to the driver", "writing")
       parts = {name: after - before for name, before, after in zip(names, marks, marks[1:], strict=False)}

@@ -16,7 +16,6 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
 from moozi.agent.update import playing_state
@@ -202,7 +201,7 @@ def _write_run(
   write_text(entry.metrics_path, "".join(lines))
   expected = expected_of(config, spec)
   template = algorithm_of(config).training_state_template(config, spec)
-  state = playing_state(jax.device_get(load_checkpoint(info.path, template, expected)), config)
+  state = playing_state(load_checkpoint(info.path, template, expected), config)
   kept = ("env_steps", "learner_steps", "wall_s", "commit")
   meta = {key: info.meta[key] for key in kept if key in info.meta} | expected
   plain = info.lasting_name.removesuffix("_best")

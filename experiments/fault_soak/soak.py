@@ -28,7 +28,7 @@ from experiments.fault_soak import analysis
 from experiments.lib.results import ROOT, RUNS
 from moozi.core.errors import UserError
 from moozi.experiments.results import write_json
-from moozi.io.checkpoints import ARRAYS, CheckpointInfo, list_checkpoints, load_flat
+from moozi.io.checkpoints import CheckpointInfo, ResumeStore, list_checkpoints, path_of
 from moozi.io.metrics import read_metrics
 from moozi.io.run_lock import RunLock
 
@@ -235,7 +235,7 @@ class Soak:
     self.process.send_signal(signal.SIGTERM)
     status = self.process.wait(timeout=300)
     newest = resumable(self.run)[-1]
-    state, _ = load_flat(self.run / "resume" / newest.name)
+    state = ResumeStore(self.run / "resume").load(newest.name, with_replay=False).head
     summary = json.loads((self.run / "summary.json").read_text())
     return {
       "exit_status": status,
@@ -300,7 +300,7 @@ def damage(run: Path, half: str) -> str:
   Returns: the checkpoint's name.
   """
   newest = resumable(run)[-1]
-  arrays = run / half / newest.name / ARRAYS
+  arrays = path_of(run / half, newest.name)
   middle = arrays.stat().st_size // 2
   if half == "checkpoints":
     os.truncate(arrays, middle)

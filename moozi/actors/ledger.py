@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from moozi.core.config import Config
 from moozi.core.flat_state import part
+from moozi.replay.snapshot import num_added
 from moozi.run.pacing import Pacer, slack_steps
 from moozi.run.past_selves import PastSelves
 from moozi.run.schedules import Every
@@ -71,8 +72,8 @@ class Ledger:
     self.learner_steps = 0 if state is None else state.learner_steps
     self._first_step, self._first_samples = self.learner_steps, self.pacer.learn.done
     self._rewound_at = self.learner_steps
-    num_added = 0 if state is None or state.replay is None else state.replay.num_added
-    self.replay_steps_ahead = num_added - self.env_steps
+    added = 0 if state is None or state.replay is None else num_added(state.replay)
+    self.replay_steps_ahead = added - self.env_steps
     self.can_sample = False
     self.replay_epoch = self.parameter_epoch = 0
     self.segments_in_flight: collections.Counter[int] = collections.Counter()

@@ -14,6 +14,7 @@ from moozi.actors.remote.replay_buffer import ReplayActor
 from moozi.actors.remote.workers import ReanalyzeWorker, TestingWorker, TrainingWorker
 from moozi.core.actor_report import REANALYZE_WORKER, REPLAY, SERVER, TESTER, WORKER, ActorId
 from moozi.core.config import ActorResources, Config
+from moozi.replay.snapshot import num_added
 from moozi.run.session import RunInputs
 
 
@@ -70,7 +71,7 @@ def _from_snapshot(inputs: RunInputs, actor: ActorId, at: At) -> Start:
   arguments = snapshot, None if inputs.stored is None else inputs.stored.lane_steps
   if snapshot is None:
     return Start(arguments, " empty: there is no snapshot yet")
-  return Start(arguments, " from its last snapshot", num_added=snapshot.num_added)
+  return Start(arguments, " from its last snapshot", num_added=num_added(snapshot))
 
 
 def _with_new_seeds(inputs: RunInputs, actor: ActorId, at: At) -> Start:

@@ -7,6 +7,7 @@ from moozi.actors.context import Context
 from moozi.core.actor_report import REPLAY, SERVER, ActorId
 from moozi.core.errors import ProcessLostError
 from moozi.core.flat_state import State, prefixed
+from moozi.replay.snapshot import num_added
 from moozi.run.events import Event, StateReady
 from moozi.run.state import RunState
 
@@ -76,7 +77,7 @@ def _ready(
   """
   ledger = context.ledger
   ledger.is_state_pending, ledger.has_final_state = False, is_final
-  learner_steps, env_steps = int(training.learner_step), replay.num_added - steps_ahead
+  learner_steps, env_steps = int(training.learner_step), num_added(replay) - steps_ahead
   if not context.config.num_acting_workers:
     env_steps = int(progress["pacer/env_steps"])
   progress |= {"pacer/env_steps": env_steps, "pacer/samples_done": ledger.samples_at(learner_steps)}

@@ -141,12 +141,14 @@ class Agent:
 
     Raises: UserError: the state cannot be read, or belongs to another network.
     """
+    import jax
+
     from moozi.agent.update import playing_state
     from moozi.training.algorithms import algorithm_of
 
     template = algorithm_of(self.config).training_state_template(self.config, self.spec)
     state = load_checkpoint(self.checkpoint.path, template, expected_of(self.config, self.spec))
-    return playing_state(state, self.config)
+    return playing_state(jax.device_put(state), self.config)
 
   @property
   def params(self) -> Any:

@@ -18,6 +18,7 @@ from jaxtyping import Array, Float, Int32, Shaped
 from moozi.api.run_access import new_folder, writing
 from moozi.core.config import Config
 from moozi.core.errors import UserError, reason_of
+from moozi.core.flat_state import tree_state
 from moozi.core.pytree import record, register_records
 from moozi.core.spec import EnvSpec
 from moozi.core.text import pip_install
@@ -124,11 +125,10 @@ def make_network(config: Config, spec: EnvSpec, params: Any, net_state: Any) -> 
   register_records()
   model, transform = build.build_model(config, spec), build.scalar_transform(config)
   tree = {"params": params, "net_state": net_state}
-  leaves, structure = jax.tree_util.tree_flatten_with_path(tree)
-  names = [jax.tree_util.keystr(path, simple=True, separator="/") for path, _ in leaves]
+  named, structure = tree_state(tree), jax.tree_util.tree_structure(tree)
 
   def variables(parameters: Mapping[str, Any]) -> tuple[Any, Any]:
-    out = jax.tree_util.tree_unflatten(structure, [parameters[name] for name in names])
+    out = jax.tree_util.tree_unflatten(structure, [parameters[name] for name in named])
     return out["params"], out["net_state"]
 
   def output(found: ModelOutput) -> NetworkOutput:
@@ -151,9 +151,8 @@ def make_network(config: Config, spec: EnvSpec, params: Any, net_state: Any) -> 
     hidden_state, action = jnp.asarray(hidden_state), jnp.asarray(action)
     return output(model.recurrent_inference(*variables(parameters), hidden_state, action, False)[0])
 
-  arrays = jax.device_get([leaf for _, leaf in leaves])
   return Network(
-    parameters=dict(zip(names, map(np.asarray, arrays), strict=True)),
+    parameters=named,
     root=root,
     recurrent=recurrent if config.has_model else None,
     history_length=config.targets.history_length,

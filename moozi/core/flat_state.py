@@ -1,6 +1,7 @@
-"""The format of `get_state` and `set_state`: a flat dict of NumPy arrays, ints, floats and bools by name.
+"""The form of all state on disk: a flat dict of NumPy arrays, ints, floats and bools by name.
 
-The dict is flat so that files contain no code: arrays are stored in safetensors, plain values in JSON.
+`get_state` and `set_state` use it, and pytrees are converted to it by key path. Its files, which
+`io.state_file` writes in safetensors, contain no code.
 """
 
 import dataclasses
@@ -9,10 +10,29 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from jaxtyping import Int
 
 from moozi.core.pytree import register_records
 
 State = dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Snapshot:
+  """A state whose large part, the steps of replay, is in blocks; only those that have changed are saved.
+
+  Attributes:
+    head: the flat state without the blocks.
+    generations: [N] int64, a number of each block that changes when the block is written to; 0 if it never
+      was. Empty if there are no blocks.
+    blocks: flat states by the number of the block. The snapshot of a run in progress has only those that are
+      not on disk.
+  """
+
+  head: State
+  generations: Int[np.ndarray, "N"] = dataclasses.field(default_factory=lambda: np.zeros(0, np.int64))
+  blocks: dict[int, State] = dataclasses.field(default_factory=dict)
+
 
 # Counters are smaller than this: Python's ints have no limit, but int64 and float64 have.
 _MAX_COUNT = 2**53
@@ -95,7 +115,7 @@ def _fits(shape: tuple[int, ...], expected: tuple[int | None, ...]) -> bool:
   return len(shape) == len(expected) and all(b in (None, a) for a, b in zip(shape, expected, strict=True))
 
 
-def _describe(array: np.ndarray) -> str:
+def _describe(array: Any) -> str:
   return f"{array.dtype}{list(array.shape)}"
 
 
@@ -109,42 +129,46 @@ def part(state: Mapping[str, Any], prefix: str) -> State:
   return {name[len(prefix) + 1 :]: value for name, value in state.items() if name.startswith(f"{prefix}/")}
 
 
-def tree_state(tree: Any) -> State:
-  """Returns the leaves of a pytree of arrays by key path, copied to NumPy. Imports JAX."""
+def leaves_of(tree: Any) -> State:
+  """Returns the leaves of a pytree by key path, such as `params/MODULE/NAME`. Imports JAX.
+
+  Raises: ValueError: two key paths have the same text.
+  """
   import jax
 
   register_records()
-
   leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
-  return {_name(path): np.array(leaf) for path, leaf in leaves}
+  out = {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in leaves}
+  if len(out) != len(leaves):
+    raise ValueError("two key paths of the tree have the same text")
+  return out
+
+
+def tree_state(tree: Any) -> State:
+  """Returns the leaves of a pytree of arrays by key path, copied to NumPy. Imports JAX."""
+  return {name: np.array(leaf) for name, leaf in leaves_of(tree).items()}
 
 
 def tree_of_state(template: Any, state: Mapping[str, Any]) -> Any:
   """Returns a pytree of NumPy arrays in the template's structure; inverts `tree_state`. Imports JAX.
 
-  Raises: ValueError: a leaf is missing or has another shape or dtype; the message names it.
+  Args:
+    template: a pytree with the shapes and dtypes; a result of `jax.eval_shape` suffices.
+
+  Raises: ValueError: a leaf is missing or not expected, or has another shape or dtype; the message names it.
   """
   import jax
 
-  register_records()
-  leaves, structure = jax.tree_util.tree_flatten_with_path(template)
   out = []
-  for path, leaf in leaves:
-    name = _name(path)
+  wanted = leaves_of(template)
+  for name, leaf in wanted.items():
     if name not in state:
-      raise ValueError(f"state: {name} is missing")
+      raise ValueError(f"{name} is missing")
     value = np.asarray(state[name])
-    if value.shape != np.shape(leaf) or value.dtype != np.asarray(leaf).dtype:
-      raise ValueError(
-        f"state: {name} is {value.dtype}{list(value.shape)}; "
-        f"must be {np.asarray(leaf).dtype}{list(np.shape(leaf))}"
-      )
+    like = leaf if hasattr(leaf, "dtype") else np.asarray(leaf)
+    if value.shape != like.shape or value.dtype != like.dtype:
+      raise ValueError(f"{name} is {_describe(value)}; must be {_describe(like)}")
     out.append(np.array(value))
-  return jax.tree_util.tree_unflatten(structure, out)
-
-
-def _name(path: Any) -> str:
-  import jax
-
-  name: str = jax.tree_util.keystr(path, simple=True, separator="/")
-  return name
+  if unknown := state.keys() - wanted.keys():
+    raise ValueError(f"{min(unknown)} is not expected")
+  return jax.tree_util.tree_unflatten(jax.tree_util.tree_structure(template), out)

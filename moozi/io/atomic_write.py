@@ -27,15 +27,26 @@ def atomic_path(path: Path, make_parents: bool = True) -> Iterator[Path]:
     temporary.unlink(missing_ok=True)
 
 
-def write_bytes(path: Path, data: bytes) -> None:
+def write_bytes(path: Path, *parts: bytes | memoryview) -> None:
   """Writes a file atomically, with fsync: on return, the file and its name are on the disk.
+
+  Args:
+    parts: the content; joining large parts would copy them.
 
   Raises: OSError: the folder is missing, the disk is full, or the file cannot be written. An older file at
     `path` is then unchanged.
   """
   with atomic_path(path, make_parents=False) as temporary:
-    write_synced(temporary, data)
-  sync_folder(path.parent)
+    with open(temporary, "wb") as f:
+      f.writelines(parts)
+      f.flush()
+      os.fsync(f.fileno())
+  # Without it, a renamed file may not survive a crash.
+  folder = os.open(path.parent, os.O_RDONLY)
+  try:
+    os.fsync(folder)
+  finally:
+    os.close(folder)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -43,18 +54,7 @@ def write_text(path: Path, text: str) -> None:
   write_bytes(path, text.encode("utf-8", "replace"))
 
 
-def write_synced(path: Path, data: bytes) -> None:
-  """Writes a file in place, with fsync: on return, it is on the disk."""
-  with open(path, "wb") as f:
-    f.write(data)
-    f.flush()
-    os.fsync(f.fileno())
-
-
-def sync_folder(path: Path) -> None:
-  """Calls fsync on a folder, so that created and renamed files in it survive a crash."""
-  descriptor = os.open(path, os.O_RDONLY)
-  try:
-    os.fsync(descriptor)
-  finally:
-    os.close(descriptor)
+def remove_leftovers(folder: Path) -> None:
+  """Removes the partial files of a killed process. No process may be writing to the folder."""
+  for path in folder.glob(".*.tmp"):
+    path.unlink()

@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from moozi.io.machine import memory_bytes
-
 # A week's metrics have about 300 MiB.
 MAX_LOG_BYTES = 1 << 30
 MAX_LINE_BYTES = 16 << 20
@@ -35,14 +33,6 @@ def read_bounded(path: Path, max_bytes: int) -> bytes:
   with open_bounded(path, max_bytes) as file:
     # With a size, read allocates all of it at first.
     return file.read(min(max_bytes, os.fstat(file.fileno()).st_size))
-
-
-def read_arrays(path: Path) -> bytes:
-  """Returns the content of a file of arrays, at most a third of the memory: decoding it makes a copy.
-
-  Raises: OSError and ValueError as `open_bounded`.
-  """
-  return read_bounded(path, memory_bytes() // 3)
 
 
 def read_lines(path: Path) -> Iterator[bytes]:

@@ -9,7 +9,7 @@ checkpoints/     one checkpoint with the parameters only
 card.json        the agent's card as data; card.md is the same card as a page
 curve.svg        the mean returns of the evaluations during training
 play.gif         the beginning of an evaluation episode
-files.json       the size and SHA-256 of every other file
+files.json       the size and SHA-256 of every other file; of a checkpoint, that of its header
 """
 
 import difflib
@@ -25,13 +25,14 @@ from moozi.core.errors import UserError, reason_of
 from moozi.io.atomic_write import write_text
 from moozi.io.bounded_read import read_bounded
 from moozi.io.config_files import data_root
+from moozi.io.state_file import SUFFIX, read_header
 
 ZOO_PREFIX = "zoo:"
 FILES = "files.json"
 _FORMAT = 1
 _ALLOWED = re.compile(
   r"config\.yaml|metrics\.jsonl|summary\.json|card\.(?:json|md)|curve\.svg|play\.gif"
-  r"|checkpoints/step_\d{9,12}/(?:arrays\.safetensors|manifest\.json)"
+  r"|checkpoints/step_\d{9,12}\.safetensors"
 )
 _MAX_FILE_BYTES = 64 << 20
 
@@ -86,7 +87,7 @@ def write_files_list(path: Path) -> None:
 
 
 def check_files(path: Path) -> None:
-  """Verifies an agent's files.
+  """Verifies an agent's files; the arrays of a checkpoint are verified when they are read.
 
   Raises: UserError: a file is missing, altered, a link, not in files.json, or not allowed in an agent.
   """
@@ -148,6 +149,10 @@ def _read_list(path: Path) -> dict[str, Any]:
 
 
 def _facts(path: Path) -> dict[str, Any]:
+  if path.name.endswith(SUFFIX):
+    # The arrays are verified when they are read.
+    header = read_header(path)
+    return {"bytes": header.num_bytes, "sha256": header.digest}
   try:
     data = read_bounded(path, _MAX_FILE_BYTES)
   except (OSError, ValueError) as error:

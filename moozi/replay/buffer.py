@@ -10,7 +10,7 @@ from jaxtyping import Float, Int, Num
 
 from moozi.core.config import ReplayConfig, TargetsConfig
 from moozi.core.config.reanalyze import ReanalyzeConfig
-from moozi.core.flat_state import State, part, prefixed
+from moozi.core.flat_state import Snapshot, State, part, prefixed
 from moozi.core.histogram import Histogram, histogram_of
 from moozi.core.pytree import fields_of, map_fields
 from moozi.core.records import NStepTransition, RootSpan, SearchRoots, TrainTarget, TrajectorySample
@@ -20,7 +20,7 @@ from moozi.ops.sampling import importance_ratio
 from moozi.ops.symmetry import turn_targets
 from moozi.replay.reanalyze_queue import ReanalyzeQueue
 from moozi.replay.sampling import make_sampler
-from moozi.replay.snapshot import ReplaySnapshot, kept_ranges, rings_of, shape_of, take
+from moozi.replay.snapshot import kept_ranges, num_added, rings_of, shape_of, take
 from moozi.replay.storage import LaneStorage
 from moozi.replay.validation import AddResult, Refusals, check_segment
 
@@ -301,10 +301,10 @@ class ReplayBuffer:
     spread = np.linspace(0, count, min(count, _STATS_STEPS), endpoint=False).astype(np.int64)
     return self.storage.nth_eligible(spread)
 
-  def snapshot(self, known: Int[np.ndarray, "N"] | None = None) -> ReplaySnapshot:
+  def snapshot(self, known: Int[np.ndarray, "N"] | None = None) -> Snapshot:
     return take(self.get_state(), self.storage, known)
 
-  def restore(self, snapshot: ReplaySnapshot) -> int:
+  def restore(self, snapshot: Snapshot) -> int:
     state = snapshot.head | rings_of(snapshot, self.spec)
     if shape_of(state) == shape_of(self.get_state()):
       self.storage.set_state(part(state, "storage"))
@@ -313,7 +313,7 @@ class ReplayBuffer:
       return 0
     source, kept = kept_ranges(state, self.spec, self.lane_capacity)
     # Before the steps are added, because a step that has left the window never returns to it.
-    self._count_steps_before(snapshot.num_added - sum(stop - first for _, first, stop in kept))
+    self._count_steps_before(num_added(snapshot) - sum(stop - first for _, first, stop in kept))
     for lane, first, stop in kept:
       steps = source.trajectory(lane, first, stop)
       self.add(map_fields(lambda x: x[:, None], steps), lane % self.num_lanes)

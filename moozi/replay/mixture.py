@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int, Num
 from moozi.core.config import Config
 from moozi.core.config.reanalyze import ReanalyzeConfig
 from moozi.core.errors import UserError
-from moozi.core.flat_state import State, part, prefixed
+from moozi.core.flat_state import Snapshot, State, part, prefixed
 from moozi.core.histogram import Histogram
 from moozi.core.pytree import map_fields, replace
 from moozi.core.records import NStepTransition, RootSpan, SearchRoots, TrainTarget, TrajectorySample
@@ -17,7 +17,7 @@ from moozi.core.seeds import child_seed
 from moozi.core.spec import EnvSpec
 from moozi.replay.buffer import ReplayBuffer
 from moozi.replay.protocol import Replay, ReplayPart
-from moozi.replay.snapshot import STORED, ReplaySnapshot, shape_of
+from moozi.replay.snapshot import STORED, shape_of
 from moozi.replay.validation import split_at_gaps
 
 # Acted and searched version of all stored steps; they are older than this run's first parameters.
@@ -164,11 +164,11 @@ class MixedReplay:
   def histograms(self) -> dict[str, Histogram]:
     return self._acted.histograms() | self._stored.histograms()
 
-  def snapshot(self, known: Int[np.ndarray, "N"] | None = None) -> ReplaySnapshot:
+  def snapshot(self, known: Int[np.ndarray, "N"] | None = None) -> Snapshot:
     acted = self._acted.snapshot(known)
     return dataclasses.replace(acted, head=acted.head | prefixed(STORED, self._stored.snapshot().head))
 
-  def restore(self, snapshot: ReplaySnapshot) -> int:
+  def restore(self, snapshot: Snapshot) -> int:
     stored = dataclasses.replace(snapshot, head=part(snapshot.head, STORED), blocks={})
     return self._stored.restore(stored) + self._acted.restore(snapshot)
 
@@ -251,7 +251,7 @@ class StoredReplay:
   def histograms(self) -> dict[str, Histogram]:
     return {name.replace("replay/", "offline/", 1): x for name, x in self._buffer.histograms().items()}
 
-  def snapshot(self, known: Int[np.ndarray, "N"] | None = None) -> ReplaySnapshot:
+  def snapshot(self, known: Int[np.ndarray, "N"] | None = None) -> Snapshot:
     """Returns the state without blocks: a resumed run reads the steps from disk again.
 
     Includes the search values and policies if any step was reanalyzed.
@@ -259,9 +259,9 @@ class StoredReplay:
     state = self._head()
     if state["counter/rewritten"]:
       state |= prefixed("searched", self._buffer.storage.get_searched())
-    return ReplaySnapshot(head=state, generations=np.zeros(0, np.int64), blocks={})
+    return Snapshot(head=state)
 
-  def restore(self, snapshot: ReplaySnapshot) -> int:
+  def restore(self, snapshot: Snapshot) -> int:
     """Restores the state as soon as all steps are added, unless the steps have changed. Returns 0."""
     self._pending_state = snapshot.head
     self._restore_pending()

@@ -6,9 +6,9 @@ import numpy as np
 from jaxtyping import Float, Int, Num
 
 from moozi.core.config.reanalyze import ReanalyzeConfig
+from moozi.core.flat_state import Snapshot
 from moozi.core.histogram import Histogram
 from moozi.core.records import NStepTransition, RootSpan, SearchRoots, TrainTarget, TrajectorySample
-from moozi.replay.snapshot import ReplaySnapshot
 from moozi.replay.validation import AddResult
 
 
@@ -85,14 +85,14 @@ class ReplayPart(Protocol):
     N is the number of eligible steps.
     """
 
-  def snapshot(self, known: Int[np.ndarray, "N"] | None = None) -> ReplaySnapshot:
+  def snapshot(self, known: Int[np.ndarray, "N"] | None = None) -> Snapshot:
     """Returns a copy of the state, without the blocks that the caller already has.
 
     Args:
       known: the generation of each block that the caller has; None if it has none.
     """
 
-  def restore(self, snapshot: ReplaySnapshot) -> int:
+  def restore(self, snapshot: Snapshot) -> int:
     """Restores a snapshot into replay that has no steps, except those of stored trajectories.
 
     Replay with the same lanes, capacity, sampling and window is restored bit for bit, except that priorities

@@ -6,18 +6,18 @@ The checks use the snapshot's own number of lanes and capacity: a resumed run ma
 import numpy as np
 from jaxtyping import Bool, Int, Shaped
 
-from moozi.core.flat_state import Entry, State, check_state, counter, entries_like, part, prefixed
+from moozi.core.flat_state import Entry, Snapshot, State, check_state, counter, entries_like, part, prefixed
 from moozi.core.records import SEARCH_FIELDS
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
 from moozi.replay.buffer import COUNTERS, SAMPLINGS
-from moozi.replay.snapshot import STORED, ReplaySnapshot
+from moozi.replay.snapshot import STORED
 from moozi.replay.storage import NUM_BLOCKS, empty_block
 from moozi.replay.validation import check_numbers
 
 _LARGE = 2**53
 
 
-def check_snapshot(snapshot: ReplaySnapshot, spec: EnvSpec) -> None:
+def check_snapshot(snapshot: Snapshot, spec: EnvSpec) -> None:
   """Checks that `snapshot.restore` and the sampling after it can use a snapshot.
 
   Raises: ValueError: an entry is missing, not expected, or has another kind, dtype or shape; it is out of
@@ -121,7 +121,7 @@ def _check_stored(state: State, spec: EnvSpec) -> None:
     raise ValueError(f"{where}searched is not finite")
 
 
-def _check_blocks(snapshot: ReplaySnapshot, sequence: Int[np.ndarray, "N C"], spec: EnvSpec) -> None:
+def _check_blocks(snapshot: Snapshot, sequence: Int[np.ndarray, "N C"], spec: EnvSpec) -> None:
   num_lanes, lane_capacity = sequence.shape
   if len(snapshot.generations) != NUM_BLOCKS:
     raise ValueError(f"replay has {len(snapshot.generations)} blocks; must be {NUM_BLOCKS}")

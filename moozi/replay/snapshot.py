@@ -1,16 +1,15 @@
 """Snapshots of replay for checkpoints: a small head, and the stored steps in blocks. Imports no JAX.
 
-A block is a range of ring positions in all lanes. A snapshot copies only the blocks that have changed since
-the previous one.
+The head has newest indices, priorities, the sampler, random state and counters. A block is a range of ring
+positions in all lanes. `take` copies only the blocks that have changed since the previous snapshot; `restore`
+needs all blocks ever written.
 """
-
-import dataclasses
 
 import numpy as np
 from jaxtyping import Int
 
 from moozi.core.config import TargetsConfig
-from moozi.core.flat_state import State, part, prefixed
+from moozi.core.flat_state import Snapshot, State, part, prefixed
 from moozi.core.spec import EnvSpec
 from moozi.replay.storage import LaneStorage, empty_block
 
@@ -18,32 +17,18 @@ _RINGS = "storage"
 STORED = "stored"
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ReplaySnapshot:
-  """A copy of a buffer's state.
-
-  Attributes:
-    head: the flat state without the steps: newest indices, priorities, sampler, random state and counters.
-    generations: generation of each of the N blocks, as in LaneStorage; 0 for a block that was never written.
-    blocks: blocks by number. `take` copies the changed blocks; `restore` needs all blocks ever written.
-  """
-
-  head: State
-  generations: Int[np.ndarray, "N"]
-  blocks: dict[int, State]
-
-  @property
-  def num_added(self) -> int:
-    return int(self.head["counter/added"])
+def num_added(snapshot: Snapshot) -> int:
+  """Returns the number of steps ever added to replay when its snapshot was taken."""
+  return int(snapshot.head["counter/added"])
 
 
-def take(head: State, storage: LaneStorage, known: Int[np.ndarray, "N"] | None) -> ReplaySnapshot:
+def take(head: State, storage: LaneStorage, known: Int[np.ndarray, "N"] | None) -> Snapshot:
   """Returns a snapshot with copies of the blocks that are not `known`, as `ReplayPart.snapshot` does."""
   generations = storage.generations.copy()
   wanted = generations > 0
   if known is not None and known.shape == generations.shape:
     wanted &= known != generations
-  return ReplaySnapshot(
+  return Snapshot(
     head=head,
     generations=generations,
     blocks={int(number): storage.block(int(number)) for number in np.flatnonzero(wanted)},
@@ -56,7 +41,7 @@ def shape_of(state: State) -> tuple[int, int, int, list[float]]:
   return len(state["storage/newest"]), int(state["lane_capacity"]), int(state["sampling"]), window
 
 
-def rings_of(snapshot: ReplaySnapshot, spec: EnvSpec) -> State:
+def rings_of(snapshot: Snapshot, spec: EnvSpec) -> State:
   """Returns the stored steps of a snapshot, as `LaneStorage.set_state` reads them, under storage/.
 
   Raises: ValueError: a block is missing, or has no array of a field.

@@ -3,8 +3,7 @@
 import dataclasses
 from typing import Any
 
-from moozi.core.flat_state import State
-from moozi.replay.snapshot import ReplaySnapshot
+from moozi.core.flat_state import Snapshot, State
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -21,7 +20,7 @@ class RunState:
 
   training: Any
   progress: State = dataclasses.field(default_factory=dict)
-  replay: ReplaySnapshot | None = None
+  replay: Snapshot | None = None
   collectors: tuple[State, ...] = ()
 
   @property

@@ -1,13 +1,14 @@
 """Writes checkpoints in a thread; a full disk does not end the run."""
 
 import concurrent.futures
+import dataclasses
 import functools
 import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from moozi.core.flat_state import State, prefixed
+from moozi.core.flat_state import Snapshot, State, prefixed
 from moozi.io.checkpoints import CheckpointStore
 from moozi.io.sinks import SinkGuard
 from moozi.run.events import StateReady
@@ -20,7 +21,7 @@ class Saver:
   """Saves the states of StateReady events one at a time, because each state is large.
 
   Args:
-    meta: the entries that the manifests of all checkpoints share.
+    meta: the entries of the `meta` of all checkpoints.
     note: shows a line to the user.
   """
 
@@ -46,19 +47,16 @@ class Saver:
   def save(self, event: StateReady, wall_s: float, recorder: State) -> None:
     """Waits for the previous save and starts the next. For a run's last state, waits for this save too."""
     self.collect()
-    state, rest, generations, blocks = event.state, None, None, None
+    state, rest = event.state, None
     if state.progress:
-      rest = prefixed("progress", state.progress) | prefixed("recorder", recorder)
+      head = prefixed("progress", state.progress) | prefixed("recorder", recorder)
       for index, collector in enumerate(state.collectors):
-        rest |= prefixed(f"collector/{index}", collector)
-      if state.replay is not None:
-        rest |= prefixed("replay", state.replay.head)
-        generations, blocks = state.replay.generations, state.replay.blocks
+        head |= prefixed(f"collector/{index}", collector)
+      replay = state.replay or Snapshot(head={})
+      rest = dataclasses.replace(replay, head=head | prefixed("replay", replay.head))
     meta = self._meta | {"env_steps": event.env_steps, "learner_steps": event.learner_steps}
     failed = self._job
-    self._job = functools.partial(
-      self._store.save, state.training, meta, wall_s, rest, generations, blocks, event.best_bound
-    )
+    self._job = functools.partial(self._store.save, state.training, meta, wall_s, rest, event.best_bound)
     if event.is_best:
       self._best_job = self._job
       if self._last is not None and failed is not None:

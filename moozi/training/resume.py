@@ -13,13 +13,13 @@ from moozi.core.errors import RunError, UserError
 from moozi.core.flat_state import Entry, State, check_state, counter, number, part
 from moozi.core.spec import EnvSpec
 from moozi.evaluation.evaluator import evaluation_terms
+from moozi.io.atomic_write import remove_leftovers
 from moozi.io.checkpoints import (
   CheckpointInfo,
   ResumeStore,
   expected_of,
   find_checkpoint,
   load_checkpoint,
-  mend_checkpoints,
   read_best,
   read_checkpoint_info,
   scan_checkpoints,
@@ -29,7 +29,6 @@ from moozi.io.metrics import FAULT_PREFIX, read_metrics
 from moozi.io.run_directory import RunDirectory
 from moozi.io.trajectories import open_kept
 from moozi.io.zoo import ZOO_PREFIX
-from moozi.replay.snapshot import ReplaySnapshot
 from moozi.run.evaluation_schedule import BEST_BOUND
 from moozi.run.events import FAULTS
 from moozi.run.saved_state import check_run_state
@@ -81,11 +80,11 @@ def load_start(config: Config, spec: EnvSpec, run: RunDirectory) -> Resumed:
 
 
 def find_start(path: str) -> CheckpointInfo:
-  """Finds a checkpoint: the folder itself if it is a checkpoint, or the last checkpoint of a run.
+  """Finds a checkpoint: the file at `path`, or the last checkpoint of the run there.
 
   `path` may also be the name of a zoo agent, such as `zoo:minatar/breakout`.
 
-  Raises: UserError: the folder is neither a checkpoint nor a run that has a checkpoint.
+  Raises: UserError: there is neither a checkpoint nor a run that has a checkpoint.
   """
   if path.startswith(ZOO_PREFIX) or (Path(path) / "checkpoints").is_dir():
     return find_checkpoint(RunDirectory.open(path).checkpoints_path)
@@ -102,7 +101,7 @@ def load_resumed(config: Config, spec: EnvSpec, run: RunDirectory) -> Resumed:
     were not raised.
   """
   for folder in (run.checkpoints_path, run.resume_path):
-    mend_checkpoints(folder)
+    remove_leftovers(folder)
   found, skipped = _newest(config, spec, run)
   if found is None:
     if skipped:
@@ -185,10 +184,8 @@ def _newest(
 
 
 def _load_training(config: Config, spec: EnvSpec, info: CheckpointInfo) -> Any:
-  import jax
-
   template = algorithm_of(config).training_state_template(config, spec)
-  return jax.device_get(load_checkpoint(info.path, template, expected_of(config, spec)))
+  return load_checkpoint(info.path, template, expected_of(config, spec))
 
 
 def _complete(config: Config, spec: EnvSpec, training: Any) -> Any:
@@ -211,7 +208,7 @@ def _read_resume_state(
     not expected or invalid; the message names it.
   """
   saved = store.load(info.name, with_replay)
-  state, recorder = saved.state, part(saved.state, _RECORDER)
+  state, recorder = saved.head, part(saved.head, _RECORDER)
   unknown = {name for name in state if "/" not in name or name.partition("/")[0] not in _PARTS}
   if unknown:
     raise ValueError(f"{min(unknown)} is not expected")
@@ -221,8 +218,8 @@ def _read_resume_state(
     raise ValueError(f"{_COLLECTOR}/{len(numbers) - 1} is missing")
   collectors = tuple(part(state, f"{_COLLECTOR}/{i}") for i in range(len(numbers)))
   replay, head = None, part(state, _REPLAY)
-  if saved.generations is not None:
-    replay = ReplaySnapshot(head=head, generations=saved.generations, blocks=saved.blocks)
+  if len(saved.generations):
+    replay = dataclasses.replace(saved, head=head)
   elif head and with_replay:
     raise ValueError("replay has no blocks")
   loaded = RunState(training=training, progress=part(state, _PROGRESS), replay=replay, collectors=collectors)

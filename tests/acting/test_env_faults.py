@@ -164,7 +164,7 @@ def test_a_failed_run_leaves_a_state_to_resume_from():
   last = events[-1]
   assert isinstance(last, StateReady)
   assert last.is_final
-  assert last.env_steps == last.state.replay.num_added == 32
+  assert last.env_steps == last.state.replay.head["counter/added"] == 32
   assert last.state.collectors == ()
   sound = load_config(None, [*options, "env.kwargs.episode=999999"])
   again = list(local.run(RunInputs(sound, build.env_spec(sound), state=last.state)))

@@ -258,7 +258,7 @@ def test_kept_segments_precede_the_state(fails):
         # The state of the best evaluation contains no replay.
         if isinstance(event, StateReady) and event.state.replay is not None:
           num_states += 1
-          assert event.state.replay.num_added == kept
+          assert event.state.replay.head["counter/added"] == kept
     except in_process_ray.RayError as raised:
       found = raised
   assert (found is error) == fails

@@ -137,7 +137,7 @@ def test_lost_updates_are_counted_once(server_failed):
 def test_versions_never_decrease(server_failed):
   assert_versions_never_decrease(server_failed.events)
   assert_samples_are_those_of_the_updates(server_failed)
-  assert server_failed.final().env_steps == server_failed.final().state.replay.num_added
+  assert server_failed.final().env_steps == server_failed.final().state.replay.head["counter/added"]
 
 
 @pytest.fixture(scope="module")
@@ -171,13 +171,13 @@ def test_server_restarts_with_its_first_parameters():
 def test_steps_lost_with_replay_are_counted_exactly():
   run = Run(in_process_ray.Ray({("ReplayActor", "add"): {7, 9}}))
   (_, fault), (_, again) = run.faults("replay_buffer")
-  saved = run.saved[0].replay.num_added
+  saved = run.saved[0].replay.head["counter/added"]
   # Six segments of 32 steps were stored before the seventh call failed.
   assert fault.counts["lost_steps"] == 6 * 32 - saved > 0
   assert again.counts["lost_steps"] == 32
   assert "from its last snapshot" in fault.message
   final = run.final()
-  assert final.env_steps == final.state.replay.num_added + run.total("lost_steps")
+  assert final.env_steps == final.state.replay.head["counter/added"] + run.total("lost_steps")
   assert_samples_are_those_of_the_updates(run)
 
 
@@ -193,7 +193,7 @@ def test_actors_that_the_memory_monitor_has_killed_are_restarted():
     ((_, fault),) = run.faults(kind)
     assert fault.counts[kind] == 1
   final = run.final()
-  assert final.env_steps == final.state.replay.num_added + run.total("lost_steps")
+  assert final.env_steps == final.state.replay.head["counter/added"] + run.total("lost_steps")
   assert_samples_are_those_of_the_updates(run)
 
 
@@ -265,11 +265,11 @@ def test_second_rollback_ends_the_run(call, publish_period):
 @pytest.mark.slow
 def test_driver_keeps_no_copy_of_the_resumed_replay(server_failed):
   ray, state = in_process_ray.Ray(), server_failed.final().state
-  held = state.replay.num_added
+  held = state.replay.head["counter/added"]
   assert state.replay.blocks
   run = Run(ray, until=held + 32, state=state)
   assert state.replay.blocks == {}
-  assert run.final().state.replay.num_added >= held + 32
+  assert run.final().state.replay.head["counter/added"] >= held + 32
   assert run.final().state.replay.blocks
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from moozi.actors import driver, states
 from moozi.core.actor_report import REPLAY, SERVER
+from moozi.core.flat_state import Snapshot
 from moozi.io.config import load_config
 from moozi.run import build
 from moozi.run.events import ActorReports, Started
@@ -30,7 +31,7 @@ def training(learner_step):
 
 
 def snapshot(num_added):
-  return types.SimpleNamespace(num_added=num_added)
+  return Snapshot(head={"counter/added": num_added})
 
 
 def counters(event):

@@ -283,15 +283,15 @@ def test_the_runs_opponent_is_needed_only_where_it_plays(tmp_path):
 def test_an_opponents_newer_checkpoint_plays_in_the_next_evaluation(tmp_path):
   board = (*PPO, "env.name=open_spiel:tic_tac_toe")
   other, agent = make_run(tmp_path, "other", *board), moozi.load(make_run(tmp_path, "board", *board))
-  name, first = f"run:{other}", other / "checkpoints" / "step_000000064"
+  name, first = f"run:{other}", other / "checkpoints" / "step_000000064.safetensors"
 
   def checkpoint():
     agent.evaluate(1, opponent=name)
     return players.make_player(name, agent.spec).agent.checkpoint.name
 
-  assert checkpoint() == first.name
-  shutil.copytree(first, first.with_name("step_000000128"))
-  assert players.make_player(name, agent.spec).agent.checkpoint.name == first.name, "not during an evaluation"
+  assert checkpoint() == first.stem
+  shutil.copy(first, first.with_stem("step_000000128"))
+  assert players.make_player(name, agent.spec).agent.checkpoint.name == first.stem, "not during an evaluation"
   assert checkpoint() == "step_000000128"
 
 

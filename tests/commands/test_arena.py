@@ -5,7 +5,6 @@ import errno
 import json
 import os
 import re
-import shutil
 import sys
 from pathlib import Path
 from unittest import mock
@@ -305,20 +304,20 @@ def test_milestones_and_other_players(milestones, tmp_path):
 
 @pytest.mark.slow
 def test_games_of_a_checkpoint_that_loses_its_resume_state_are_kept(tmp_path):
-  """A run that continues removes the resume state of its milestone, whose folder then has another name."""
+  """A run that continues removes the resume state of its milestone, whose file then has another name."""
   path = make_run(tmp_path, "board", f"env.name={GAME}")
   agent, out = moozi.load(path), tmp_path / "out"
-  folder = path / "checkpoints" / "step_000000016"
+  file = path / "checkpoints" / "step_000000016.safetensors"
   meta = agent.checkpoint.meta | {"env_steps": 16, "is_milestone": True}
-  save_checkpoint(folder.parent, folder.name, agent.state, meta)
+  save_checkpoint(file.parent, file.stem, agent.state, meta)
   before = moozi.arena(None, ["random"], milestones=path, games=2, out=out)
   games = (out / "games.jsonl").read_text()
-  folder.rename(folder.with_name(folder.name + "_params"))
+  file.rename(file.with_stem(file.stem + "_params"))
   after = moozi.arena(None, ["random"], milestones=path, games=2, out=out)
   assert after.standings.players == before.standings.players
   assert after.steps == before.steps
   assert (out / "games.jsonl").read_text() == games
-  named = moozi.arena(GAME, ["random", f"run:{path}@{folder.name}"], games=2, out=out)
+  named = moozi.arena(GAME, ["random", f"run:{path}@{file.stem}"], games=2, out=out)
   assert set(named.standings.players) == {"random", *before.steps}
   assert (out / "games.jsonl").read_text() == games
 
@@ -401,7 +400,7 @@ def test_games_of_an_agent_with_other_parameters_are_not_continued(tmp_path):
   assert moozi.arena(GAME, players, games=2, out=out) == before
   agent = moozi.load(path)
   params = jax.tree_util.tree_map(lambda x: x + 1, agent.state.params)
-  shutil.rmtree(path / "checkpoints" / agent.checkpoint.name)
+  agent.checkpoint.path.unlink()
   state = dataclasses.replace(agent.state, params=params)
   save_checkpoint(path / "checkpoints", agent.checkpoint.name, state, agent.checkpoint.meta)
   with pytest.raises(

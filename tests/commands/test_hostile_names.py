@@ -44,7 +44,7 @@ def make_hostile(folder: Path, checkpoint: bool) -> Path:
     for n in (10, 20)
   ]
   (path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-  (path / "checkpoints" / NAME).mkdir(parents=True)
+  (path / "checkpoints" / f"{NAME}.safetensors").touch()
   return path
 
 
@@ -99,7 +99,7 @@ def test_no_command_prints_what_a_name_has(cli, hostile, tmp_path, monkeypatch, 
   places = {
     "RUN": str(hostile),
     "OUT": str(tmp_path / "out"),
-    "CHECKPOINT": str(hostile / "checkpoints" / NAME),
+    "CHECKPOINT": str(hostile / "checkpoints" / f"{NAME}.safetensors"),
   }
   words = [re.sub("RUN|OUT|CHECKPOINT", lambda found: places[found[0]], word) for word in words]
   status, out, err = cli(*words)

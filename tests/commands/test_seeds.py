@@ -127,7 +127,7 @@ def test_finished_run_without_resume_state_is_kept(group, tmp_path, capsys):
   assert "all jobs are done" in capsys.readouterr().out
   assert run("max_env_steps=200", seeds="1") == 1
   assert "the run has checkpoints, but cannot be resumed; move it away" in capsys.readouterr().out
-  assert (path / "checkpoints" / "step_000000100").exists()
+  assert (path / "checkpoints" / "step_000000100.safetensors").exists()
   assert made[-1].commands == []
 
 

@@ -14,8 +14,9 @@ import pytest
 from experiments.fault_soak import analysis, soak
 from experiments.lib.results import ROOT
 from moozi.core.errors import UserError
+from moozi.core.flat_state import Snapshot
 from moozi.envs.registry import make
-from moozi.io.checkpoints import ResumeStore, load_checkpoint, save_checkpoint
+from moozi.io.checkpoints import ResumeStore, load_checkpoint, path_of, save_checkpoint
 from moozi.io.config import load_config
 
 STATE = {"x": np.arange(100)}
@@ -29,7 +30,7 @@ def run(tmp_path):
     meta = {"env_steps": step, "learner_steps": step}
     save_checkpoint(tmp_path / "checkpoints", f"step_{step:09d}", STATE, meta)
     if step < 30:
-      store.save(f"step_{step:09d}", {"y": np.arange(100)}, meta)
+      store.save(f"step_{step:09d}", Snapshot(head={"y": np.arange(100)}), meta)
   return tmp_path
 
 
@@ -37,10 +38,10 @@ def run(tmp_path):
 def test_damages_the_newest_complete_checkpoint(run, half):
   assert [info.env_steps for info in soak.resumable(run)] == [10, 20]
   assert soak.damage(run, half) == "step_000000020"
-  load_checkpoint(run / "checkpoints" / "step_000000010", STATE)
-  load_checkpoint(run / "checkpoints" / "step_000000030", STATE)
+  load_checkpoint(path_of(run / "checkpoints", "step_000000010"), STATE)
+  load_checkpoint(path_of(run / "checkpoints", "step_000000030"), STATE)
   readers = {
-    "checkpoints": lambda: load_checkpoint(run / "checkpoints" / "step_000000020", STATE),
+    "checkpoints": lambda: load_checkpoint(path_of(run / "checkpoints", "step_000000020"), STATE),
     "resume": lambda: ResumeStore(run / "resume").load("step_000000020"),
   }
   with pytest.raises(UserError, match="altered or cut"):
@@ -122,7 +123,7 @@ def test_run_has_settled_after_progress_and_checkpoint(faulted, monkeypatch):
     ticks.append(line)
 
   def save(env_steps):
-    checkpoints.append(soak.CheckpointInfo(path=faulted.run, env_steps=env_steps, learner_steps=0, meta={}))
+    checkpoints.append(types.SimpleNamespace(env_steps=env_steps))
 
   assert not faulted.has_settled()
   tick(100, 10, 0)
@@ -150,7 +151,7 @@ def test_last_tick_of_a_stopped_run_is_not_progress(faulted, monkeypatch):
 
   monkeypatch.setattr(faulted, "last_tick", lambda: dict(last))
   monkeypatch.setattr(faulted, "_wait_for_log", lambda *_: match)
-  checkpoint = soak.CheckpointInfo(path=faulted.run, env_steps=10**6, learner_steps=0, meta={})
+  checkpoint = types.SimpleNamespace(env_steps=10**6)
   monkeypatch.setattr(soak, "resumable", lambda run: [checkpoint])
   with monkeypatch.context() as patch:
     patch.setattr(faulted, "process", types.SimpleNamespace(send_signal=lambda number: None, wait=end))

@@ -10,7 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from moozi.io.checkpoints import list_checkpoints, load_flat
+from moozi.io.checkpoints import list_checkpoints
+from moozi.io.state_file import read_state
 from tests.integration.runs import (
   ENDLESS,
   faults,
@@ -40,7 +41,7 @@ def end(process, run: Path) -> dict:
   newest = list_checkpoints(run / "resume")[-1]
   summary = json.loads((run / "summary.json").read_text())
   assert newest.env_steps == summary["env_steps"]
-  state, _ = load_flat(newest.path)
+  state = read_state(newest)
   assert state["progress/pacer/env_steps"] == newest.env_steps
   assert newest.env_steps == state["replay/counter/added"] + summary["faults"]["lost_steps"]
   return lines[-1]

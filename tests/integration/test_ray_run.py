@@ -14,8 +14,9 @@ import psutil
 import pytest
 
 from moozi.commands.evaluate import EVALUATION_KEYS
-from moozi.io.checkpoints import list_checkpoints, load_flat
+from moozi.io.checkpoints import list_checkpoints
 from moozi.io.run_directory import SUMMARY_KEYS
+from moozi.io.state_file import read_state
 from moozi.io.timeline import read_timeline
 from tests.integration.runs import CONFIG, ROOT, actors, finish, start, ticks, wait_for, wait_for_updates
 from tests.tiny_run import TINY
@@ -95,7 +96,7 @@ def test_every_step_is_in_the_last_checkpoint(finished):
   run, _ = finished
   summary = json.loads((run / "summary.json").read_text())
   newest = list_checkpoints(run / "resume")[-1]
-  state, _ = load_flat(newest.path)
+  state = read_state(newest)
   assert newest.env_steps == state["progress/pacer/env_steps"] == summary["env_steps"]
   assert newest.env_steps == state["replay/counter/added"]
 
@@ -154,7 +155,7 @@ def test_signal_ends_with_a_checkpoint(tmp_path, number):
   summary = json.loads((run / "summary.json").read_text())
   assert summary["reason"] == "stopped"
   checkpoint = f"step_{summary['env_steps']:09d}"
-  assert (run / "checkpoints" / checkpoint / "manifest.json").exists()
+  assert (run / "checkpoints" / f"{checkpoint}.safetensors").exists()
   assert not group_members(process.pid)
 
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from moozi.core.errors import UserError
-from moozi.io import bounded_read
+from moozi.core.flat_state import Snapshot
+from moozi.io import state_file
 from moozi.io.bounded_read import MAX_LINE_BYTES, open_bounded, read_lines
 from moozi.io.card import read_card
 from moozi.io.checkpoints import ResumeStore, load_checkpoint, save_checkpoint
-from moozi.io.checkpoints.format import load_flat
 from moozi.io.metrics import MetricsSink, read_metrics
 from moozi.io.plain_data import read_json_object, read_yaml
 from moozi.io.record_log import RecordLog
@@ -52,7 +52,6 @@ def huge(tmp_path):
     (SPANS, lambda path: read_timeline(path.parent)),
     ("config.yaml", read_yaml),
     ("summary.json", read_json_object),
-    ("manifest.json", lambda path: load_flat(path.parent)),
     ("card.json", read_card),
     ("games.jsonl", lambda path: RecordLog(path, {})),
   ],
@@ -64,8 +63,8 @@ def test_a_huge_file_is_refused(name, read, huge):
     read(huge(name))
 
 
-def test_huge_arrays_whose_manifest_agrees_are_refused(tmp_path, monkeypatch):
-  monkeypatch.setattr(bounded_read, "memory_bytes", lambda: 3000)
+def test_huge_arrays_are_refused(tmp_path, monkeypatch):
+  monkeypatch.setattr(state_file, "memory_bytes", lambda: 3000)
   state = {"x": np.zeros(4)}
   path = save_checkpoint(tmp_path, "small", state, {"env_steps": 1, "learner_steps": 1})
   assert load_checkpoint(path, state)["x"].shape == (4,)
@@ -78,13 +77,14 @@ def test_huge_arrays_whose_manifest_agrees_are_refused(tmp_path, monkeypatch):
 def test_a_huge_block_is_refused(tmp_path):
   store = ResumeStore(tmp_path)
   meta = {"env_steps": 1, "learner_steps": 1}
-  store.save("step_1", {"a": 1}, meta, np.array([1]), {0: {"x": np.zeros(4)}})
+  state = Snapshot(head={"a": 1}, generations=np.array([1]), blocks={0: {"x": np.zeros(4)}})
+  store.save("step_1", state, meta)
   (block,) = (tmp_path / "blocks").iterdir()
   os.truncate(block, _HUGE * 1000)
   with pytest.raises(UserError, match=r"bytes; at most [\d,]+ are read"):
     ResumeStore(tmp_path).load("step_1")
   # A run that makes the same block again compares the sizes before it reads.
-  ResumeStore(tmp_path).save("step_2", {"a": 1}, meta, np.array([1]), {0: {"x": np.zeros(4)}})
+  ResumeStore(tmp_path).save("step_2", state, meta)
   assert block.stat().st_size < 1000
 
 

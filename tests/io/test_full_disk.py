@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 import moozi
-from moozi.io import run_directory, sinks
-from moozi.io.checkpoints import format as checkpoint_format
+from moozi.io import run_directory, sinks, state_file
 from moozi.io.checkpoints import list_checkpoints, load_checkpoint, read_best
 from moozi.io.config import load_config
 from moozi.io.logs import setup_logging
@@ -54,7 +53,7 @@ class InjectedDisk:
       return call
 
     monkeypatch.setattr(sinks, "os", SimpleNamespace(**(vars(os) | {"write": write})))
-    monkeypatch.setattr(checkpoint_format, "write_synced", failing(checkpoint_format.write_synced))
+    monkeypatch.setattr(state_file, "write_bytes", failing(state_file.write_bytes))
     monkeypatch.setattr(run_directory, "write_text", failing(run_directory.write_text))
     monkeypatch.setattr(evaluation_gifs, "write_video", failing(evaluation_gifs.write_video))
 
@@ -181,9 +180,9 @@ def test_run_continues_and_keeps_its_checkpoint(disk, caplog):
   assert state_at(20) == [10]
   recorder.observe(evaluated(20))
   assert state_at(30) == [10]
-  loaded = load_checkpoint(run.checkpoints_path / "step_000000010_params", STATE)
+  loaded = load_checkpoint(run.checkpoints_path / "step_000000010_params.safetensors", STATE)
   np.testing.assert_array_equal(loaded["w"], STATE["w"])
-  assert [p.name for p in run.checkpoints_path.iterdir()] == ["step_000000010_params"]
+  assert [p.name for p in run.checkpoints_path.iterdir()] == ["step_000000010_params.safetensors"]
   failures = [note for note in display.notes if "cannot be written" in note]
   # Metrics may not fail, because a short line can still fit into the last block of its file.
   names = [note.partition(" cannot")[0] for note in failures]

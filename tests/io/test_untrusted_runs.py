@@ -1,6 +1,6 @@
 """Tests of untrusted run directories: reading them runs no code and writes no file outside of them.
 
-`test_checkpoints.py` has the tests of single malformed files.
+`test_state_file.py` has the tests of single malformed files.
 """
 
 import os
@@ -16,17 +16,17 @@ from moozi import cli
 from moozi.core.actor_report import Stretch
 from moozi.core.config import Config, EnvConfig, RunConfig
 from moozi.core.errors import RunError, UserError
+from moozi.core.flat_state import Snapshot
 from moozi.envs.registry import env_spec
 from moozi.io.checkpoints import (
-  ARRAYS,
   BEST,
-  MANIFEST,
   CheckpointStore,
   ResumeStore,
   expected_of,
   find_checkpoint,
   list_checkpoints,
   load_checkpoint,
+  path_of,
   read_checkpoint_info,
   save_checkpoint,
 )
@@ -52,7 +52,8 @@ def run(tmp_path) -> RunDirectory:
   timeline.add({"parameter_server": Stretch(since_s=0.0, until_s=1.0, spans=())})
   timeline.close()
   run.log_path("driver").write_text("")
-  ResumeStore(run.resume_path).save("step_10", {"y": 1}, meta, np.array([1]), {0: {"frame": np.zeros(3)}})
+  state = Snapshot(head={"y": 1}, generations=np.array([1]), blocks={0: {"frame": np.zeros(3)}})
+  ResumeStore(run.resume_path).save("step_10", state, meta)
   spec = make_spec()
   writer = TrajectoryWriter(run.trajectories_path, spec)
   writer.append(segment_of(random_lanes(0, 3, 5, spec), 0, 5, spec), 0)
@@ -91,20 +92,16 @@ READERS = {
   "metrics.jsonl": [lambda run: read_metrics(run.metrics_path)],
   "summary.json": [lambda run: run.read_summary()],
   f"timeline/{SPANS}": [lambda run: read_timeline(run.timeline_path)],
-  f"checkpoints/step_10/{MANIFEST}": [
-    lambda run: read_checkpoint_info(run.checkpoints_path / "step_10"),
+  "checkpoints/step_10.safetensors": [
+    lambda run: read_checkpoint_info(path_of(run.checkpoints_path, "step_10")),
     lambda run: find_checkpoint(run.checkpoints_path),
     lambda run: find_checkpoint(run.checkpoints_path, "step_10"),
     lambda run: find_start(str(run.path)),
-    lambda run: find_start(str(run.checkpoints_path / "step_10")),
-    lambda run: load_checkpoint(run.checkpoints_path / "step_10", {"x": np.zeros(2)}),
-  ],
-  f"checkpoints/step_10/{ARRAYS}": [
-    lambda run: load_checkpoint(run.checkpoints_path / "step_10", {"x": np.zeros(2)})
+    lambda run: find_start(str(path_of(run.checkpoints_path, "step_10"))),
+    lambda run: load_checkpoint(path_of(run.checkpoints_path, "step_10"), {"x": np.zeros(2)}),
   ],
   f"checkpoints/{BEST}": [lambda run: find_checkpoint(run.checkpoints_path, "best")],
-  f"resume/step_10/{MANIFEST}": [lambda run: ResumeStore(run.resume_path).load("step_10")],
-  f"resume/step_10/{ARRAYS}": [lambda run: ResumeStore(run.resume_path).load("step_10")],
+  "resume/step_10.safetensors": [lambda run: ResumeStore(run.resume_path).load("step_10")],
   "resume/blocks/*": [lambda run: ResumeStore(run.resume_path).load("step_10")],
   "trajectories/*.traj": [lambda run: list(open_trajectories(run.path).read())],
 }
@@ -150,23 +147,31 @@ def test_pipes_and_devices_do_not_block(run, file):
       read(run)
 
 
+D = "0" * 64
+
+
 @pytest.mark.parametrize(
-  "blocks",
+  "listing",
   [
-    None,
-    [],
-    {"0": None},
-    {"²": {}},
-    {"0": {"file": "x", "sha256": "y", "generation": None}},
-    {"0": {"file": "x", "sha256": "y", "generation": 1 << 64}},
-    {"0": {"file": ["x"], "sha256": "y", "generation": 1}},
-    {"7": {"file": "x", "sha256": "y", "generation": 1}},
+    {},
+    {"blocks": [], "generations": [1]},
+    {"blocks": {}, "generations": [1]},
+    {"blocks": {"0": None}, "generations": [1]},
+    {"blocks": {"0": ["x"]}, "generations": [1]},
+    {"blocks": {"0": "../../secret"}, "generations": [1]},
+    {"blocks": {"0": "/" * 64}, "generations": [1]},
+    {"blocks": {"²": D}, "generations": [1]},
+    {"blocks": {"0": D}, "generations": None},
+    {"blocks": {"0": D}, "generations": [None]},
+    {"blocks": {"0": D}, "generations": [1 << 64]},
+    {"blocks": {"0": D}, "generations": [-1]},
+    {"blocks": {"7": D}, "generations": [1]},
+    {"blocks": {}, "generations": [0] * 100_000},
   ],
 )
-def test_malformed_block_list_is_refused(run, blocks):
-  """The block list is checked even if the manifest's checksum is valid."""
-  meta = {"env_steps": 10, "learner_steps": 3, "blocks": blocks, "num_blocks": 1}
-  save_checkpoint(run.resume_path, "step_10", {"y": 1}, meta)
+def test_malformed_block_list_is_refused(run, listing):
+  """The list is checked even if the file's checksums are valid."""
+  save_checkpoint(run.resume_path, "step_10", {"y": 1}, {"env_steps": 10, "learner_steps": 3} | listing)
   store = ResumeStore(run.resume_path)
   with pytest.raises(UserError, match="not a resume state") as caught:
     store.load("step_10")
@@ -183,7 +188,7 @@ def test_number_too_large_for_a_float_is_refused(run):
 
 def test_commands_report_in_one_line(run, tmp_path, capfd):
   marker = tmp_path / "marker"
-  for file in ("config.yaml", f"checkpoints/step_10/{MANIFEST}", f"checkpoints/step_10/{ARRAYS}"):
+  for file in ("config.yaml", "checkpoints/step_10.safetensors"):
     whole = (run.path / file).read_bytes()
     for bomb in bombs(marker)[-3:]:
       (run.path / file).write_bytes(bomb)
@@ -216,8 +221,7 @@ def test_cut_last_line_of_metrics_is_skipped(run, tmp_path):
     "metrics.jsonl",
     "summary.json",
     "logs/driver.log",
-    "checkpoints/step_10",
-    f"checkpoints/step_10/{ARRAYS}",
+    "checkpoints/step_10.safetensors",
     "gifs/a.gif",
     "events.out",
     ".config.yaml.1.tmp",
@@ -278,14 +282,14 @@ def test_train_writes_nothing_into_a_refused_run(cli, run, tmp_path):
 def test_pruning_does_not_follow_links(run, tmp_path):
   """Pruning ignores checkpoints that are links, and never removes a link's target."""
   elsewhere = tmp_path / "elsewhere"
-  (run.checkpoints_path / "step_10").rename(elsewhere)
-  (run.checkpoints_path / "step_10").symlink_to(elsewhere)
+  path_of(run.checkpoints_path, "step_10").rename(elsewhere)
+  path_of(run.checkpoints_path, "step_10").symlink_to(elsewhere)
   assert [c.name for c in list_checkpoints(run.checkpoints_path)] == ["step_10"]
   config = Config().checkpoint.model_copy(update={"keep_last": 1, "milestones_env_steps": None})
   store = CheckpointStore(run.checkpoints_path, config)
   for step in (20, 30):
     store.save({"x": np.zeros(2)}, {"env_steps": step, "learner_steps": 3}, 1.0)
-  assert sorted(p.name for p in elsewhere.iterdir()) == [ARRAYS, MANIFEST]
+  assert elsewhere.is_file()
 
 
 def test_files_are_not_world_writable(run):

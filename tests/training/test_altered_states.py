@@ -1,6 +1,7 @@
 """Tests of resume states that were altered and whose checksums are valid."""
 
 import copy
+import dataclasses
 import time
 import types
 from pathlib import Path
@@ -10,10 +11,9 @@ import pytest
 
 from moozi.acting.lanes import Lanes
 from moozi.core.errors import UserError
-from moozi.core.flat_state import State, part, prefixed
+from moozi.core.flat_state import Snapshot, State, part, prefixed
 from moozi.envs.vector import make_vector
 from moozi.io.checkpoints import CheckpointInfo
-from moozi.io.checkpoints.resume_store import SavedState
 from moozi.io.config import load_config
 from moozi.io.run_directory import RunDirectory
 from moozi.run import build
@@ -102,7 +102,7 @@ def rest(tmp_path_factory) -> State:
 
 
 @pytest.fixture(scope="module")
-def saved(rest) -> dict[str, SavedState]:
+def saved(rest) -> dict[str, Snapshot]:
   """Returns a whole state by sampling."""
   out = {}
   for sampling in ("uniform", "proportional", "rank"):
@@ -112,16 +112,22 @@ def saved(rest) -> dict[str, SavedState]:
     buffer.reanalyze_queue.choose(4, "oldest", 100)
     taken = buffer.snapshot()
     state = copy.deepcopy(rest) | prefixed("replay", taken.head)
-    out[sampling] = SavedState(state=state, generations=taken.generations, blocks=taken.blocks)
+    out[sampling] = Snapshot(head=state, generations=taken.generations, blocks=taken.blocks)
   return out
 
 
-def read(saved: SavedState) -> tuple[RunState, State]:
-  info = CheckpointInfo(Path("step_000000120"), ENV_STEPS, LEARNER_STEPS, {})
+def read(saved: Snapshot) -> tuple[RunState, State]:
+  info = CheckpointInfo(
+    path=Path("step_000000120.safetensors"),
+    meta={"env_steps": ENV_STEPS, "learner_steps": LEARNER_STEPS},
+    version="",
+    digest="",
+    num_bytes=0,
+  )
   return resume._read_resume_state(CONFIG, SPEC, Store(saved), info, TRAINING, True)
 
 
-def try_read(saved: SavedState) -> tuple[RunState | None, State, str]:
+def try_read(saved: Snapshot) -> tuple[RunState | None, State, str]:
   """Returns the state and why it was refused; raises any error that a resume does not turn into a message."""
   try:
     return *read(saved), ""
@@ -158,13 +164,13 @@ def test_unaltered_state_is_restored(saved, sampling):
 @pytest.mark.parametrize("sampling", ["proportional", "rank"])
 def test_altered_entry_is_refused_or_can_be_restored(saved, sampling):
   whole, num_refused = saved[sampling], 0
-  names = [name for name in whole.state if sampling == "rank" or "sampler" in name]
+  names = [name for name in whole.head if sampling == "rank" or "sampler" in name]
   for name in names:
-    for kind, value in alterations(name, whole.state[name]):
-      state = whole.state | {name: value}
+    for kind, value in alterations(name, whole.head[name]):
+      state = whole.head | {name: value}
       if value is None:
         del state[name]
-      altered = SavedState(state=state, generations=whole.generations, blocks=whole.blocks)
+      altered = dataclasses.replace(whole, head=state)
       loaded, recorder, refused = try_read(altered)
       if loaded is None:
         assert "\n" not in refused
@@ -191,7 +197,7 @@ def fresh_recorder():
 def test_unknown_entry_is_refused(saved):
   whole = saved["uniform"]
   for name in ("extra", "extra/x", "replay", "progress/x", "progress/pacer/x", "progress/past_selves/2/0/w"):
-    altered = SavedState(state=whole.state | {name: 1}, generations=whole.generations, blocks=whole.blocks)
+    altered = dataclasses.replace(whole, head=whole.head | {name: 1})
     with pytest.raises((UserError, ValueError), match="is not expected"):
       read(altered)
 
@@ -205,7 +211,7 @@ def test_altered_block_is_refused(saved):
       if other is None:
         del block[name]
       blocks = whole.blocks | {number: block}
-      altered = SavedState(state=whole.state, generations=whole.generations, blocks=blocks)
+      altered = dataclasses.replace(whole, blocks=blocks)
       loaded, _, refused = try_read(altered)
       if loaded is None:
         assert "replay block" in refused
@@ -223,17 +229,17 @@ def test_missing_block_and_blocks_that_were_swapped_are_refused(saved):
   missing = {number: block for number, block in whole.blocks.items() if number != first}
   for blocks in (swapped, missing, {}):
     with pytest.raises(ValueError, match="replay block"):
-      read(SavedState(state=whole.state, generations=whole.generations, blocks=blocks))
+      read(dataclasses.replace(whole, blocks=blocks))
   with pytest.raises(ValueError, match="replay has no blocks"):
-    read(SavedState(state=whole.state, generations=None, blocks={}))
+    read(Snapshot(head=whole.head))
 
 
 def test_state_of_another_checkpoint_is_refused(saved):
   whole = saved["uniform"]
   for name in ("recorder/env_steps", "recorder/learner_steps", "progress/pacer/env_steps"):
-    state = whole.state | {name: whole.state[name] + 1}
+    state = whole.head | {name: whole.head[name] + 1}
     with pytest.raises(UserError, match="belongs to another checkpoint"):
-      read(SavedState(state=state, generations=whole.generations, blocks=whole.blocks))
+      read(dataclasses.replace(whole, head=state))
 
 
 def make_lanes(num_envs: int, began_at: int) -> Lanes:

@@ -4,10 +4,12 @@ import signal
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
-from moozi.io.checkpoints import read_checkpoint_info
+from moozi.io.checkpoints import path_of, read_checkpoint_info
 from moozi.io.metrics import read_metrics
+from moozi.io.state_file import read_state
 from tests.tiny_run import RESUMABLE
 
 
@@ -15,9 +17,9 @@ def assert_same_run(first, second):
   """Asserts that two runs have the same last checkpoint, to the bit, and the same curves."""
 
   def checkpoint(path):
-    path = path / "checkpoints" / "step_000000320"
-    assert read_checkpoint_info(path).learner_steps > 50
-    return (path / "arrays.safetensors").read_bytes()
+    info = read_checkpoint_info(path_of(path / "checkpoints", "step_000000320"))
+    assert info.learner_steps > 50
+    return {name: np.asarray(value).tobytes() for name, value in read_state(info).items()}
 
   def curves(path):
     keys = ("env_steps", "learner_steps", "loss/total", "train/episodes", "train/return_mean")

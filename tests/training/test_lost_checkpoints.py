@@ -16,18 +16,18 @@ FULL = """
 import errno
 import pathlib
 
-from moozi.io.checkpoints import format
+from moozi.io import state_file
 
 
 def make(config, run_path):
-  write = format.write_synced
+  write = state_file.write_bytes
 
   def full(path, *rest):
     if "step_000000320" in str(path) and not pathlib.Path("free").exists():
       raise OSError(errno.ENOSPC, "No space left on device")
     return write(path, *rest)
 
-  format.write_synced = full
+  state_file.write_bytes = full
   return lambda event: None
 """
 QUIET = ("logging.progress=none", "callbacks=[full:make]")

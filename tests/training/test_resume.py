@@ -1,5 +1,6 @@
 """Tests of `moozi train --resume`."""
 
+import dataclasses
 import json
 import os
 import re
@@ -21,6 +22,7 @@ from moozi.io.checkpoints import (
   expected_of,
   list_checkpoints,
   load_checkpoint,
+  path_of,
   read_best,
   steps_of,
 )
@@ -151,7 +153,7 @@ def test_best_is_that_of_the_best_checkpoint(run, best, bound):
   resumed, directory = load(run), RunDirectory.open(run)
   best = {"evaluation": evaluation_terms(directory.load_config())} | best
   (run / "checkpoints" / "best.json").write_text(json.dumps(best))
-  (run / "checkpoints" / "step_000000192").mkdir()
+  (run / "checkpoints" / "step_000000192.safetensors").touch()
   resumed.state.progress[BEST_BOUND] = 33.0
   resumed.restore_best(directory.load_config(), directory)
   assert resumed.state.progress[BEST_BOUND] == bound
@@ -189,10 +191,9 @@ def cut(path):
 
 @pytest.mark.parametrize("harm", [alter, pytest.param(cut, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("half", ["checkpoints", "resume"])
-@pytest.mark.parametrize("file", ["arrays.safetensors", "manifest.json"])
-def test_damaged_checkpoint_is_skipped(run, half, file, harm):
+def test_damaged_checkpoint_is_skipped(run, half, harm):
   newest = list_checkpoints(run / "checkpoints")[-1]
-  harm(run / half / newest.name / file)
+  harm(path_of(run / half, newest.name))
   resumed = load(run)
   assert resumed.name == "step_000000128"
   assert resumed.skipped[0].startswith(newest.name)
@@ -201,7 +202,7 @@ def test_damaged_checkpoint_is_skipped(run, half, file, harm):
 @pytest.mark.slow
 def test_damaged_checkpoint_is_removed(cli, run):
   newest = list_checkpoints(run / "checkpoints")[-1]
-  alter(run / "resume" / newest.name / "arrays.safetensors")
+  alter(path_of(run / "resume", newest.name))
   status, _, err = cli("train", "--resume", run, "max_env_steps=192")
   assert status == 0, err
   assert newest.name in err
@@ -218,7 +219,7 @@ def assert_complete(run, steps):
   template = algorithm_of(config).training_state_template(config, spec)
   found, resumable = list_checkpoints(run / "checkpoints"), list_checkpoints(run / "resume")
   assert [info.env_steps for info in found] == steps
-  assert sorted(p.name for p in (run / "checkpoints").glob("step_*")) == [info.name for info in found]
+  assert sorted(p.stem for p in (run / "checkpoints").glob("step_*")) == [info.name for info in found]
   for info in found:
     load_checkpoint(info.path, template, expected_of(config, spec))
   assert {info.name for info in resumable} < {info.name for info in found}
@@ -253,11 +254,11 @@ def test_repeated_steps_replace_their_checkpoints(cli, run):
   (run / "checkpoints" / "best.json").write_text(
     json.dumps({"name": "step_000000160", "bound": 77.0, "evaluation": {}})
   )
-  times = {p.name: p.stat().st_mtime_ns for p in (run / "checkpoints").glob("step_*")}
+  times = {p.stem: p.stat().st_mtime_ns for p in (run / "checkpoints").glob("step_*")}
   status, _, err = cli("train", "--resume", run, "max_env_steps=160")
   assert status == 0, err
   assert f"step_{resumed_at:09d}" in err
-  again = {p.name for p in (run / "checkpoints").glob("step_*") if p.stat().st_mtime_ns != times.get(p.name)}
+  again = {p.stem for p in (run / "checkpoints").glob("step_*") if p.stat().st_mtime_ns != times.get(p.stem)}
   assert {"step_000000128", "step_000000160"} <= again
   assert all(steps_of(name) > resumed_at for name in again)
   assert read_best(run / "checkpoints").name in again
@@ -307,12 +308,11 @@ def test_final_evaluation_is_made_on_resume(cli, run, left):
 
 def test_checkpoint_with_a_damaged_replay_block_is_skipped(run):
   newest = list_checkpoints(run / "resume")[-1]
-  older = {e["file"] for e in list_checkpoints(run / "resume")[-2].meta["blocks"].values()}
-  own = [e["file"] for e in newest.meta["blocks"].values() if e["file"] not in older]
-  shared = older & {e["file"] for e in newest.meta["blocks"].values()}
-  assert own
-  assert shared
-  (run / "resume" / "blocks" / own[0]).write_bytes(b"cut")
+  older, blocks = (info.meta["blocks"].items() for info in list_checkpoints(run / "resume")[-2:])
+  assert blocks & older
+  number, digest = next(iter(blocks - older))
+  (path,) = (run / "resume" / "blocks").glob(f"{int(number):04d}_{digest[:8]}*")
+  path.write_bytes(b"cut")
   (skipped,) = load(run).skipped
   assert skipped.startswith(newest.name)
 
@@ -321,9 +321,8 @@ def save_altered(run, alter_state):
   """Saves the newest resume state again, altered and with valid checksums; returns its name."""
   newest, store = list_checkpoints(run / "resume")[-1], ResumeStore(run / "resume")
   saved = store.load(newest.name)
-  state = dict(saved.state)
-  alter_state(state)
-  store.save(newest.name, state, newest.meta, saved.generations, {})
+  alter_state(saved.head)
+  store.save(newest.name, dataclasses.replace(saved, blocks={}), newest.meta)
   return newest.name
 
 
@@ -358,7 +357,7 @@ def test_a_restart_does_not_begin_from_nothing_if_checkpoints_are_damaged(run):
   newest = list_checkpoints(run / "checkpoints")[-1]
   assert newest_state(*arguments).training.learner_step == newest.learner_steps
   for info in list_checkpoints(run / "checkpoints"):
-    alter(info.path / "arrays.safetensors")
+    alter(info.path)
   with pytest.raises(RunError, match="no checkpoint can be loaded: "):
     newest_state(*arguments)
   shutil.rmtree(run / "checkpoints")
@@ -471,7 +470,7 @@ def test_run_refused_by_ray_is_unchanged(run):
 
 def test_claimed_run_is_not_read(cli, run):
   newest = list_checkpoints(run / "checkpoints")[-1]
-  (newest.path / "arrays.safetensors").write_bytes(b"half of it")
+  newest.path.write_bytes(b"half of it")
   with RunDirectory.open(run).claim():
     status, _, err = cli("train", "--resume", run, "max_env_steps=192")
   assert status == 2

@@ -12,7 +12,7 @@ import pytest
 from moozi.api.training import Training, _finish
 from moozi.commands import train as command
 from moozi.core.errors import RunError
-from moozi.io.checkpoints import format as checkpoint_format
+from moozi.io import state_file
 from moozi.io.checkpoints import list_checkpoints
 from moozi.io.config import load_config
 from moozi.io.metrics import read_metrics
@@ -63,7 +63,7 @@ def test_a_lost_last_checkpoint_is_an_error(train, monkeypatch, number):
   def fails(*_):
     raise OSError(number, os.strerror(number))
 
-  training = train(lambda _: monkeypatch.setattr(checkpoint_format, "write_synced", fails))
+  training = train(lambda _: monkeypatch.setattr(state_file, "write_bytes", fails))
   path = training.run.path
   with pytest.raises(RunError) as caught:
     _finish(training)
@@ -77,7 +77,7 @@ def test_a_lost_last_checkpoint_is_an_error(train, monkeypatch, number):
 
 
 def test_a_last_checkpoint_that_is_written_at_the_second_attempt_is_none(train, monkeypatch):
-  write, left = checkpoint_format.write_synced, [1]
+  write, left = state_file.write_bytes, [1]
 
   def fails_once(*arguments):
     if left:
@@ -85,7 +85,7 @@ def test_a_last_checkpoint_that_is_written_at_the_second_attempt_is_none(train, 
       raise OSError(errno.ENOSPC, "full")
     return write(*arguments)
 
-  training = train(lambda _: monkeypatch.setattr(checkpoint_format, "write_synced", fails_once))
+  training = train(lambda _: monkeypatch.setattr(state_file, "write_bytes", fails_once))
   assert steps_of(_finish(training).path) == [10, 20]
   assert (training.run.path / "summary.json").exists()
 
@@ -97,7 +97,7 @@ def test_a_renamed_run_goes_on_in_its_own_folder(train, tmp_path):
   assert steps_of(training.run.path) == [10, 20]
   assert training.run.summary["env_steps"] == 20
   assert {tick["env_steps"] for tick in read_metrics(training.run.path / "metrics.jsonl")} == {10, 20}
-  assert {path.name for path in (training.run.path / "resume").glob("step_*")} == {
+  assert {path.stem for path in (training.run.path / "resume").glob("step_*")} == {
     "step_000000010",
     "step_000000020",
   }
@@ -147,7 +147,7 @@ def test_the_command_ends_with_status_2_and_one_line(train, monkeypatch, cli, tm
   def fails(*_):
     raise OSError(errno.ENOSPC, "No space left on device")
 
-  training = train(lambda _: monkeypatch.setattr(checkpoint_format, "write_synced", fails))
+  training = train(lambda _: monkeypatch.setattr(state_file, "write_bytes", fails))
   monkeypatch.setattr(command, "_start", lambda *_: command._run_training(training))
   status, out, err = cli("train", "tiny/catch")
   assert status == 2

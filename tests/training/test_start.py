@@ -93,5 +93,5 @@ def test_closed_terminal_ends_with_a_checkpoint(tmp_path):
   finally:
     process.kill()
   (last, *_) = reversed(list_checkpoints(tmp_path / "one" / "checkpoints"))
-  assert (tmp_path / "one" / "resume" / last.name).is_dir()
+  assert (tmp_path / "one" / "resume" / last.path.name).is_file()
   assert '"reason": "stopped"' in (tmp_path / "one" / "summary.json").read_text()

@@ -19,7 +19,7 @@ class ReplayActor(process.Actor):
   Args:
     config, setup: as in `process.Actor`.
     spec: the environment's specification.
-    snapshot: a ReplaySnapshot to restore; None starts empty.
+    snapshot: a Snapshot to restore; None starts empty.
     stored: number of steps in each lane that `fill_lane` will add; None if there are no stored trajectories.
   """
 
@@ -59,7 +59,7 @@ class ReplayActor(process.Actor):
     return self._replay.can_sample(self._batch_size), self._message
 
   def snapshot(self, known: Any) -> Any:
-    """Returns a ReplaySnapshot without the blocks that the caller has; `known` holds their generations."""
+    """Returns a Snapshot without the blocks that the caller has; `known` holds their generations."""
     with self._work.doing("checkpoint"):
       return self._replay.snapshot(known)
 

@@ -26,7 +26,7 @@ class CheckpointConfig(Section):
 
   start_from: str | None = Field(
     None,
-    description="start with the training state of this checkpoint's folder, or of a run's last checkpoint",
+    description="start with the training state of this checkpoint's file, or of a run's last checkpoint",
   )
 
   period_s: PositiveFloat = Field(120.0, description="seconds between two checkpoints")

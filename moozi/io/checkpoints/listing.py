@@ -1,23 +1,22 @@
-"""Lists and finds a run's checkpoints, and cleans up after a killed save."""
+"""Lists and finds a run's checkpoints."""
 
 import dataclasses
 import os
 import re
-import shutil
 from pathlib import Path
 from typing import Any
 
 from moozi.core.errors import UserError, one_line
-from moozi.io.checkpoints.format import MANIFEST, PARAMS_ONLY, CheckpointInfo, read_checkpoint_info
+from moozi.io.checkpoints.format import PARAMS_ONLY, CheckpointInfo, path_of, read_checkpoint_info
 from moozi.io.plain_data import read_json_object
 from moozi.io.run_directory import check_name
+from moozi.io.state_file import SUFFIX
 
 BEST = "best.json"
-_LEFTOVER = re.compile(r"\.(?P<name>.+)\.\d+\.(?P<kind>tmp|old)")
 
 
 def list_checkpoints(directory: Path) -> list[CheckpointInfo]:
-  """Returns the checkpoints with a valid manifest, sorted by environment step. Reads no arrays."""
+  """Returns the checkpoints with a valid header, sorted by environment step. Reads no arrays."""
   return scan_checkpoints(directory)[0]
 
 
@@ -27,37 +26,17 @@ def list_milestones(directory: Path) -> list[CheckpointInfo]:
 
 
 def scan_checkpoints(directory: Path) -> tuple[list[CheckpointInfo], dict[str, str]]:
-  """Returns the checkpoints with a valid manifest, and the error messages of the damaged ones by name.
+  """Returns the checkpoints with a valid header, and the error messages of the damaged ones by name.
 
-  Ignores folders without a manifest. Reads no arrays.
+  Reads no arrays.
   """
   out, damaged = [], {}
-  for path in directory.iterdir() if directory.is_dir() else ():
-    if path.name.startswith(".") or not (path / MANIFEST).exists():
-      continue
+  for path in directory.glob(f"[!.]*{SUFFIX}"):
     try:
       out.append(read_checkpoint_info(path))
     except UserError as error:
-      damaged[path.name] = str(error)
+      damaged[path.name.removesuffix(SUFFIX)] = str(error)
   return sorted(out, key=lambda c: (c.env_steps, c.learner_steps, c.name)), damaged
-
-
-def mend_checkpoints(directory: Path) -> None:
-  """Cleans up after a process that was killed during a save.
-
-  Removes partial checkpoints, and restores a checkpoint that was being replaced. No process may be saving to
-  the folder during the call.
-  """
-  for path in directory.glob(".*") if directory.is_dir() else ():
-    leftover = _LEFTOVER.fullmatch(path.name)
-    if leftover is None:
-      continue
-    if leftover["kind"] == "old" and not (directory / leftover["name"]).exists():
-      os.rename(path, directory / leftover["name"])
-    elif path.is_dir():
-      shutil.rmtree(path, ignore_errors=True)
-    else:
-      path.unlink()
 
 
 def find_checkpoint(directory: Path, which: str | None = None) -> CheckpointInfo:
@@ -73,16 +52,16 @@ def find_checkpoint(directory: Path, which: str | None = None) -> CheckpointInfo
   if which == "best":
     best = read_best(directory)
     if best is not None:
-      return read_checkpoint_info(directory / best.name)
+      return read_checkpoint_info(path_of(directory, best.name))
     if found:
       raise UserError(
         f"{directory}: has no best checkpoint; `moozi train` keeps the best from its first "
         "evaluation on, unless checkpoint.keep_best=false"
       )
   elif which and which != "last":
-    for path in (directory / which, directory / (which + PARAMS_ONLY), Path(which)):
-      # Unlike Path.is_dir, os.path does not raise for a name that is too long.
-      if os.path.isdir(path):
+    for path in (path_of(directory, which), path_of(directory, which + PARAMS_ONLY), Path(which)):
+      # Unlike Path.is_file, os.path does not raise for a name that is too long.
+      if os.path.isfile(path):
         return read_checkpoint_info(path)
   if not found:
     raise UserError(
@@ -120,4 +99,4 @@ def read_best(directory: Path) -> Best | None:
   if not isinstance(bound, float) or not isinstance(evaluation, dict):
     return None
   names = name, name + PARAMS_ONLY
-  return next((Best(name, bound, evaluation) for name in names if (directory / name).is_dir()), None)
+  return next((Best(name, bound, evaluation) for name in names if path_of(directory, name).is_file()), None)

@@ -3,46 +3,29 @@
 A run is resumed exactly from a checkpoint, which has the training state, and the resume state of the same
 name, which has the rest.
 
-resume/step_000012345/   counters, priorities, environments and random state, in the format of a checkpoint
-resume/blocks/           blocks of replay's steps, which several resume states share
+resume/step_000012345.safetensors   counters, priorities, environments and random state
+resume/blocks/                      blocks of replay's steps, which several resume states share
 
-A block's file is named by its number and a digest of its content. The manifest of a resume state lists its
-blocks with their SHA-256. A save writes only the blocks that have changed, and is atomic.
+All are state files. The name of a block's file has its number and the digest of its content, and a resume
+state lists its blocks by number. A save writes only the blocks that have changed, and is atomic.
 """
 
-import dataclasses
-import hashlib
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import safetensors.numpy
+from jaxtyping import Int
 
-from moozi.core.errors import UserError, reason_of
-from moozi.core.flat_state import State
+from moozi.core.errors import UserError
+from moozi.core.flat_state import Snapshot
 from moozi.io.atomic_write import write_bytes
-from moozi.io.bounded_read import read_arrays
-from moozi.io.checkpoints.format import decode_arrays, load_flat, save_checkpoint
+from moozi.io.checkpoints.format import path_of, read_checkpoint_info
 from moozi.io.checkpoints.listing import list_checkpoints
+from moozi.io.state_file import SUFFIX, damaged, encode_state, read_header, read_state, write_state
 
-_BLOCKS = "blocks"
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class SavedState:
-  """A loaded resume state.
-
-  Attributes:
-    state: the flat state.
-    generations: [N] int64, the generation of each of replay's blocks; None if there are no blocks.
-    blocks: the written blocks by number.
-  """
-
-  state: State
-  generations: np.ndarray | None
-  blocks: dict[int, State]
+_BLOCKS, _GENERATIONS = "blocks", "generations"
+_MAX_BLOCKS = 1 << 16
 
 
 class ResumeStore:
@@ -50,132 +33,116 @@ class ResumeStore:
 
   def __init__(self, directory: Path) -> None:
     self._directory = directory
-    self._files: dict[int, dict[str, Any]] = {}
+    self._digests: dict[int, str] = {}
     # [N] int64: generations of the blocks on disk, which `save` need not write; None if there are none.
-    self.known: np.ndarray | None = None
+    self.known: Int[np.ndarray, N] | None = None
 
   def move_to(self, directory: Path) -> None:
     """Reads and writes by another path of the same folder from now on."""
     self._directory = directory
 
-  def save(
-    self,
-    name: str,
-    state: State,
-    meta: Mapping[str, Any],
-    generations: np.ndarray | None = None,
-    blocks: Mapping[int, State] | None = None,
-  ) -> Path:
-    """Writes the resume state `directory/name` atomically.
+  def save(self, name: str, state: Snapshot, meta: Mapping[str, Any]) -> None:
+    """Writes a resume state atomically.
 
     Args:
       name, meta: those of the checkpoint to which the resume state belongs.
-      state: the flat state.
-      generations: [N] int64, the generation of each of replay's blocks; 0 if it was never written to.
-      blocks: the blocks whose generation differs from `known`, by number.
-    Raises: ValueError: a block is neither in `blocks` nor on disk. OSError: the disk is full. In both cases,
+      state: needs only the blocks whose generation differs from `known`.
+    Raises: ValueError: a block is neither in `state` nor on disk. OSError: the disk is full. In both cases,
       `known` is unchanged, and the files written by this call are removed.
     """
     written: list[Path] = []
     try:
-      files = self._write_blocks(generations, blocks or {}, written)
-      listing = {str(number): entry for number, entry in files.items()}
-      count = 0 if generations is None else len(generations)
-      path = save_checkpoint(self._directory, name, state, {**meta, "blocks": listing, "num_blocks": count})
+      digests = self._write_blocks(state, written)
+      blocks = {str(number): digest for number, digest in digests.items()}
+      about = {**meta, _BLOCKS: blocks, _GENERATIONS: state.generations}
+      self._directory.mkdir(parents=True, exist_ok=True)
+      write_state(path_of(self._directory, name), state.head, about)
     except Exception:
       # Removes the blocks that this call has written, to free disk space for the next save.
-      for block_path in written:
-        block_path.unlink(missing_ok=True)
+      for path in written:
+        path.unlink(missing_ok=True)
       raise
-    self._files, self.known = files, None if generations is None else np.array(generations)
-    return path
+    self._digests, self.known = digests, np.array(state.generations) if len(state.generations) else None
 
-  def load(self, name: str, with_replay: bool = True) -> SavedState:
-    """Returns a resume state, without replay if `with_replay` is false. Later saves reuse its blocks on disk.
+  def load(self, name: str, with_replay: bool = True) -> Snapshot:
+    """Returns a resume state, without blocks if `with_replay` is false. Later saves reuse its blocks on disk.
 
     Raises: UserError: the state is missing, damaged, or not a resume state.
     """
-    state, meta = load_flat(self._directory / name)
-    n, files = meta.get("num_blocks"), _entries(meta)
-    if not isinstance(n, int) or not 0 <= n <= 1 << 16 or files is None or max(files, default=-1) >= n:
-      raise UserError(f"{self._directory / name}: not a resume state")
+    info = read_checkpoint_info(path_of(self._directory, name))
+    found = _blocks_of(info.meta)
+    if found is None:
+      raise UserError(f"{info.path}: not a resume state")
+    (digests, generations), head = found, read_state(info)
     if not with_replay:
-      return SavedState(state=state, generations=None, blocks={})
-    generations = np.zeros(n, np.int64)
-    for number, entry in files.items():
-      generations[number] = entry["generation"]
-    blocks = {number: self._read_block(entry) for number, entry in files.items()}
-    self._files, self.known = files, generations if n else None
-    return SavedState(state=state, generations=self.known, blocks=blocks)
+      return Snapshot(head=head)
+    blocks = {}
+    for number, digest in digests.items():
+      file = read_header(self._block_path(number, digest))
+      if file.digest != digest:
+        raise damaged(file.path)
+      blocks[number] = read_state(file)
+    self._digests, self.known = digests, generations if len(generations) else None
+    return Snapshot(head=head, generations=generations, blocks=blocks)
 
   def names(self) -> set[str]:
-    """Returns the names of the resume states with a valid manifest."""
+    """Returns the names of the resume states with a valid header."""
     return {info.name for info in list_checkpoints(self._directory)}
 
   def keep(self, names: set[str]) -> None:
     """Removes all resume states except `names`, and the blocks that are no longer used."""
     used = set()
     for info in list_checkpoints(self._directory):
-      if info.name in names:
-        used |= {entry["file"] for entry in (_entries(info.meta) or {}).values()}
-      else:
-        shutil.rmtree(info.path, ignore_errors=True)
+      found = _blocks_of(info.meta)
+      if info.name not in names:
+        info.path.unlink(missing_ok=True)
+      elif found is not None:
+        used |= {self._block_path(*block) for block in found[0].items()}
     folder = self._directory / _BLOCKS
     for path in folder.iterdir() if folder.is_dir() else ():
-      if path.name not in used:
+      if path not in used:
         path.unlink(missing_ok=True)
 
-  def _write_blocks(
-    self, generations: np.ndarray | None, blocks: Mapping[int, State], written: list[Path]
-  ) -> dict[int, dict[str, Any]]:
-    """Writes blocks, and returns the manifest's entries of all blocks by number.
+  def _block_path(self, number: int, digest: str) -> Path:
+    return self._directory / _BLOCKS / f"{number:04d}_{digest[:16]}{SUFFIX}"
+
+  def _write_blocks(self, state: Snapshot, written: list[Path]) -> dict[int, str]:
+    """Writes blocks, and returns the digests of all blocks by number.
 
     Appends the paths of the created files to `written`.
     """
-    if generations is None:
-      return {}
-    files, folder = dict(self._files), self._directory / _BLOCKS
-    for number, block in blocks.items():
-      # safetensors writes the raw bytes, which must be in C order.
-      data = safetensors.numpy.save({name: np.ascontiguousarray(x) for name, x in block.items()})
-      digest = hashlib.sha256(data).hexdigest()
-      folder.mkdir(parents=True, exist_ok=True)
-      path = folder / f"{number:04d}_{digest[:16]}.safetensors"
+    digests, known = {}, self.known
+    for number in np.flatnonzero(state.generations).tolist():
+      if number not in state.blocks:
+        if known is None or len(known) <= number or known[number] != state.generations[number]:
+          raise ValueError(f"replay: block {number} is neither given nor on disk")
+        digests[number] = self._digests[number]
+        continue
+      digests[number], parts = encode_state(state.blocks[number])
+      path = self._block_path(number, digests[number])
       # A run resumed from an earlier state makes blocks again, whose old files may be damaged.
-      if not path.exists():
-        written.append(path)
-        write_bytes(path, data)
-      elif path.stat().st_size != len(data) or path.read_bytes() != data:
-        write_bytes(path, data)
-      files[number] = {"file": path.name, "sha256": digest, "generation": int(generations[number])}
-    used = [int(number) for number in np.flatnonzero(generations)]
-    for number in used:
-      if number not in files or files[number]["generation"] != generations[number]:
-        raise ValueError(f"replay: block {number} is neither given nor on disk")
-    return {number: files[number] for number in used}
-
-  def _read_block(self, entry: Mapping[str, Any]) -> State:
-    name = str(entry.get("file"))
-    path = self._directory / _BLOCKS / name
-    if Path(name).name != name:
-      raise UserError(f"{path}: not a file name; blocks must be in {_BLOCKS}/")
-    try:
-      # A pipe or a device is damage too.
-      data = read_arrays(path) if path.is_file() or not path.exists() else b""
-    except (OSError, ValueError) as e:
-      raise UserError(f"{path}: cannot be read: {reason_of(e)}") from None
-    return decode_arrays(path, data, entry.get("sha256"))
+      size = sum(map(len, parts))
+      is_new = not path.exists()
+      if is_new or path.stat().st_size != size or path.read_bytes() != b"".join(parts):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        written += [path] if is_new else []
+        write_bytes(path, *parts)
+    return digests
 
 
-def _entries(meta: Mapping[str, Any]) -> dict[int, dict[str, Any]] | None:
-  """Returns the entries of blocks in a manifest's `meta`, by number; None if they are malformed."""
-  listing = meta.get("blocks")
-  if not isinstance(listing, dict):
+def _blocks_of(meta: Mapping[str, Any]) -> tuple[dict[int, str], Int[np.ndarray, "N"]] | None:
+  """Returns the digests of the blocks by number, and the generations; None if they are malformed."""
+  listing, generations = meta.get(_BLOCKS), meta.get(_GENERATIONS)
+  if not (isinstance(listing, dict) and isinstance(generations, list) and len(generations) <= _MAX_BLOCKS):
     return None
-  for key, entry in listing.items():
-    if not (key.isascii() and key.isdigit() and len(key) < 6 and isinstance(entry, dict)):
-      return None
-    generation = entry.get("generation")
-    if not (isinstance(generation, int) and 0 <= generation < 1 << 63 and isinstance(entry.get("file"), str)):
-      return None
-  return {int(key): entry for key, entry in listing.items()}
+  if not all(type(x) is int and 0 <= x < 1 << 63 for x in generations):
+    return None
+  wanted = {str(number) for number, generation in enumerate(generations) if generation}
+  if listing.keys() != wanted or not all(map(_is_digest, listing.values())):
+    return None
+  return {int(number): digest for number, digest in listing.items()}, np.array(generations, np.int64)
+
+
+def _is_digest(text: Any) -> bool:
+  """Returns whether `text` is a SHA-256 in hexadecimal figures, and so no path to another folder."""
+  return isinstance(text, str) and len(text) == 64 and text.isascii() and text.isalnum()

@@ -1,22 +1,21 @@
 """Saves a run's checkpoints; keeps the last few, the best one, and milestones."""
 
+import contextlib
 import json
 import os
 import re
-import shutil
 import types
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from moozi.core.config import CheckpointConfig
-from moozi.core.flat_state import State
-from moozi.io.atomic_write import write_text
-from moozi.io.checkpoints.format import PARAMS_ONLY, save_checkpoint
+from moozi.core.flat_state import Snapshot
+from moozi.io.atomic_write import write_bytes, write_text
+from moozi.io.checkpoints.format import PARAMS_ONLY, path_of, save_checkpoint
 from moozi.io.checkpoints.listing import BEST, Best, list_checkpoints, read_best
 from moozi.io.checkpoints.resume_store import ResumeStore
+from moozi.io.state_file import SUFFIX
 
 _NAME = re.compile(r"step_(\d+)(_best|_params)?")
 
@@ -39,9 +38,10 @@ def drop_later(folders: Iterable[Path], env_steps: int) -> None:
   save would replace it.
   """
   for folder in folders:
-    for path in folder.iterdir() if folder.is_dir() else ():
-      if steps_of(path.name) > env_steps:
-        shutil.rmtree(path, ignore_errors=True)
+    for path in folder.glob(f"*{SUFFIX}"):
+      if steps_of(path.name.removesuffix(SUFFIX)) > env_steps:
+        with contextlib.suppress(OSError):
+          path.unlink()
 
 
 class CheckpointStore:
@@ -76,19 +76,16 @@ class CheckpointStore:
     training: Any,
     meta: Mapping[str, Any],
     wall_s: float,
-    rest: State | None = None,
-    generations: np.ndarray | None = None,
-    blocks: Mapping[int, State] | None = None,
+    rest: Snapshot | None = None,
     best_bound: float | None = None,
   ) -> Path:
-    """Saves a checkpoint, removes those that are no longer kept, and returns the checkpoint's folder.
+    """Saves a checkpoint, removes those that are no longer kept, and returns the path of the checkpoint.
 
     Args:
       training: the pytree of the training state.
       meta: as in `save_checkpoint`; this method adds `wall_s` and `is_milestone`.
       wall_s: seconds since the run's start.
-      rest: the flat resume state; None saves a checkpoint from which the run cannot be resumed.
-      generations, blocks: as in `ResumeStore.save`.
+      rest: the resume state; None saves a checkpoint from which the run cannot be resumed.
       best_bound: lower bound of the mean return if the checkpoint is the best by evaluation, which is then
         recorded in best.json.
     """
@@ -99,7 +96,7 @@ class CheckpointStore:
       name += "_best" if best_bound is not None else PARAMS_ONLY
     # Saves the resume state first, so that a kill never leaves a checkpoint without its resume state.
     if rest is not None:
-      self._resume.save(name, rest, meta, generations, blocks)
+      self._resume.save(name, rest, meta)
     if not exists:
       best = read_best(self._directory)
       if best is not None and best.name == name and best_bound is None:
@@ -115,20 +112,17 @@ class CheckpointStore:
     if best_bound is not None:
       self._write_best(name, best_bound, self._evaluation)
     self._prune()
-    return self._directory / name
+    return path_of(self._directory, name)
 
   def _keep_best(self, best: Best) -> None:
     """Copies the best checkpoint, because later parameters are about to take its name."""
-    kept = self._directory / f"{best.name}_best"
-    if kept.exists():
+    kept = f"{best.name}_best"
+    if path_of(self._directory, kept).exists():
       # It is an earlier best of the same environment step, and may be a milestone.
       (self._directory / BEST).unlink()
       return
-    partial = kept.with_name(f".{kept.name}.{os.getpid()}.tmp")
-    shutil.rmtree(partial, ignore_errors=True)  # of a copy that failed
-    shutil.copytree(self._directory / best.name, partial)
-    os.rename(partial, kept)
-    self._write_best(kept.name, best.bound, best.evaluation)
+    write_bytes(path_of(self._directory, kept), path_of(self._directory, best.name).read_bytes())
+    self._write_best(kept, best.bound, best.evaluation)
 
   def _write_best(self, name: str, bound: float, evaluation: Mapping[str, Any]) -> None:
     best = {"name": name, "bound": bound, "evaluation": dict(evaluation)}
@@ -143,10 +137,10 @@ class CheckpointStore:
     kept = last | last_resumable | ({best.name} if best else set())
     for info in found:
       if info.name not in kept and not info.meta.get("is_milestone"):
-        shutil.rmtree(info.path, ignore_errors=True)
+        info.path.unlink(missing_ok=True)
       elif info.name == checkpoint_name(info.env_steps) and info.name not in last_resumable:
         # `read_best` and `find_checkpoint` also try the new name.
-        os.replace(info.path, info.path.with_name(info.name + PARAMS_ONLY))
+        os.replace(info.path, path_of(self._directory, info.name + PARAMS_ONLY))
     self._resume.keep(last_resumable)
 
   def _milestone(self, env_steps: int) -> int:

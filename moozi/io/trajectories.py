@@ -21,7 +21,7 @@ from moozi.core.flat_state import State
 from moozi.core.pytree import fields_of, map_fields
 from moozi.core.records import TrajectorySample
 from moozi.core.spec import EnvSpec
-from moozi.io.atomic_write import write_bytes
+from moozi.io.atomic_write import remove_leftovers, write_bytes
 from moozi.io.plain_data import first_difference
 from moozi.io.trajectory_file import LaneSpan, TrajectoryFile, encode_file, read_header, read_steps
 
@@ -71,8 +71,7 @@ class TrajectoryWriter:
   ) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     self._directory, self._spec = directory, spec
-    for leftover in directory.glob(".*.traj.*.tmp"):
-      leftover.unlink()
+    remove_leftovers(directory)
     if state:
       env_steps = int(state["stop"])
     self._env_steps, self._next_index = self._restore(env_steps)
@@ -160,7 +159,7 @@ class TrajectoryWriter:
       for lane, steps in parts.items()
     }
     env_steps = (start, buffer[-1].stop)
-    write_bytes(self._directory / file_name(env_steps), encode_file(self._spec, env_steps, lanes))
+    write_bytes(self._directory / file_name(env_steps), *encode_file(self._spec, env_steps, lanes))
     self._next_index |= {lane: first + len(steps.action) for lane, (first, steps) in lanes.items()}
     return env_steps[1]
 
@@ -194,7 +193,7 @@ class TrajectoryWriter:
 
 @dataclasses.dataclass(frozen=True)
 class TrajectoryStore:
-  """The verified files of a folder, at least one, in order; reads their steps."""
+  """The files of a folder, at least one, in order, by their headers; reads their steps."""
 
   spec: EnvSpec
   files: tuple[TrajectoryFile, ...]
@@ -215,7 +214,7 @@ class TrajectoryStore:
   def read(self) -> Iterator[StoredSteps]:
     """Yields all steps, file by file. The steps of each lane are contiguous and in time order.
 
-    Raises: UserError: a file has changed since the store was opened.
+    Raises: UserError: a file is damaged, or has changed since the store was opened.
     """
     for info in self.files:
       for span, steps in zip(info.spans, read_steps(info), strict=True):
@@ -225,7 +224,7 @@ class TrajectoryStore:
 def write_steps(directory: Path, info: TrajectoryFile, steps: list[TrajectorySample]) -> None:
   """Writes a copy of the file `info` with other steps to a folder; `steps` has [T, …] for each span."""
   lanes = {span.lane: (span.start, part) for span, part in zip(info.spans, steps, strict=True)}
-  write_bytes(directory / file_name(info.env_steps), encode_file(info.spec, info.env_steps, lanes))
+  write_bytes(directory / file_name(info.env_steps), *encode_file(info.spec, info.env_steps, lanes))
 
 
 def file_name(env_steps: tuple[int, int]) -> str:
@@ -236,7 +235,7 @@ def file_name(env_steps: tuple[int, int]) -> str:
 def open_trajectories(
   path: Path, spec: EnvSpec | None = None, max_env_steps: int | None = None
 ) -> TrajectoryStore:
-  """Opens a folder of trajectories, a run directory or a single file, and verifies every checksum.
+  """Opens a folder of trajectories, a run directory or a single file. Reads only headers.
 
   Files with steps after `max_env_steps` are skipped; a `spec` of None accepts any environment.
 

@@ -1,39 +1,27 @@
-"""Encodes and decodes one trajectory file: a safetensors file whose tensors are compressed columns.
+"""Encodes and decodes one trajectory file: a state file whose arrays are compressed columns.
 
-Reading a file runs no code from it. The entry `moozi_trajectories` of the header's `__metadata__` is JSON
-with the format, the version of MooZi, the environment's spec, and the steps and lanes of the file. It also
-has the SHA-256 of the whole file, computed with zeros in place of the digest.
-
-Each tensor is one column (a field of all steps), compressed with zlib. A column has one row per step. Before
-compression, its bytes are transposed: the first byte of all steps, then the second, and so on. Bytes that
-change little from step to step then take almost no space. Booleans are packed to bits. The encoding is
-lossless.
+The header's `meta` has the environment's spec, and the steps and lanes of the file. Each array is one column
+(a field of all steps), compressed with zlib. A column has one row per step. Before compression, its bytes are
+transposed: the first byte of all steps, then the second, and so on. Bytes that change little from step to
+step then take almost no space. Booleans are packed to bits. The encoding is lossless.
 """
 
 import dataclasses
-import hashlib
-import json
 import math
-import os
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import safetensors
-import safetensors.numpy
 
-import moozi
-from moozi.core.errors import UserError, reason_of
+from moozi.core.errors import UserError
 from moozi.core.pytree import fields_of
 from moozi.core.records import TrajectorySample
 from moozi.core.spec import EnvSpec
+from moozi.io import state_file
+from moozi.io.state_file import StateFile, encode_state, read_state
 
-FORMAT = 2
-_METADATA = "moozi_trajectories"
-_NO_DIGEST = "0" * 64
-_MAX_HEADER_BYTES = 16 << 20
 # Memory limit in bytes for the steps of one file. TrajectoryWriter's files are far below this limit.
 _MAX_STEPS_BYTES = 1 << 30
 _LEVEL = 6
@@ -54,15 +42,12 @@ class LaneSpan:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TrajectoryFile:
-  """The header of a trajectory file whose checksum was verified."""
+class TrajectoryFile(StateFile):
+  """The verified header of a trajectory file."""
 
-  path: Path
   env_steps: tuple[int, int]  # the run's environment steps before and after this file
   spec: EnvSpec
-  version: str  # version of moozi that wrote the file
   spans: tuple[LaneSpan, ...]  # sorted by lane
-  num_bytes: int
 
   @property
   def num_steps(self) -> int:
@@ -72,52 +57,55 @@ class TrajectoryFile:
 
 def encode_file(
   spec: EnvSpec, env_steps: tuple[int, int], lanes: Mapping[int, tuple[int, TrajectorySample]]
-) -> bytes:
-  """Returns the bytes of one file. `lanes` maps a lane to (index of its first step, its steps [T, …])."""
+) -> tuple[bytes, memoryview]:
+  """Returns one file in parts. `lanes` maps a lane to (index of its first step, its steps [T, …])."""
   fields = [fields_of(steps) for _, (_, steps) in sorted(lanes.items())]
   columns = {}
   for name, (_, dtype) in _columns(spec).items():
     packed = _pack(np.concatenate([f[name] for f in fields]), dtype)
     columns[name] = np.frombuffer(zlib.compress(packed, _LEVEL), np.uint8)
-  header = {
-    "sha256": _NO_DIGEST,
-    "format": FORMAT,
-    "moozi": moozi.__version__,
-    "spec": spec.to_dict(),
-    "env_steps": list(env_steps),
-    "lanes": [[lane, start, len(steps.action)] for lane, (start, steps) in sorted(lanes.items())],
-  }
-  data = safetensors.numpy.save(columns, {_METADATA: json.dumps(header, allow_nan=False)})
-  return data.replace(_NO_DIGEST.encode(), hashlib.sha256(data).hexdigest().encode(), 1)
+  spans = [[lane, start, len(steps.action)] for lane, (start, steps) in sorted(lanes.items())]
+  meta = {"spec": spec.to_dict(), "env_steps": env_steps, "lanes": spans}
+  return encode_state(columns, meta)[1]
 
 
 def read_header(path: Path) -> TrajectoryFile:
-  """Reads a file's header and verifies the checksum of the whole file.
+  """Reads and verifies a file's header, but not its columns.
 
   Raises: UserError: the file is not a trajectory file, was cut or altered, is too large, or has another
-  format.
+    format.
   """
-  return _parse(path, _read(path))
+  file = state_file.read_header(path)
+  try:
+    first, last = (_count(n) for n in file.meta["env_steps"])
+    spec = _parse_spec(file.meta["spec"])
+    spans = tuple(LaneSpan(*(_count(n) for n in span)) for span in file.meta["lanes"])
+    info = TrajectoryFile(**fields_of(file), env_steps=(first, last), spec=spec, spans=spans)
+  except (ValueError, TypeError, KeyError, AttributeError):
+    raise state_file.damaged(path) from None
+  lanes = [span.lane for span in info.spans]
+  step_bytes = sum(math.prod(shape) * dtype.itemsize for shape, dtype in _columns(info.spec).values())
+  if info.num_steps * step_bytes > _MAX_STEPS_BYTES:
+    raise UserError(f"{path}: its steps would take more than {_MAX_STEPS_BYTES >> 20} MiB of memory")
+  is_sound = lanes and lanes == sorted(set(lanes)) and all(span.num_steps > 0 for span in info.spans)
+  if not is_sound or info.num_steps > last - first:
+    raise state_file.damaged(path)
+  return info
 
 
 def read_steps(info: TrajectoryFile) -> list[TrajectorySample]:
   """Returns the steps [T, …] of each span of the file.
 
-  Raises: UserError: the file has changed since `info` was read, or a column does not match the header.
+  Raises: UserError: the file was altered or has changed since `info` was read, or a column does not match
+    the header.
   """
-  data = _read(info.path)
-  if _parse(info.path, data) != info:
-    raise UserError(f"{info.path}: changed while it was being read")
-  damaged = UserError(f"{info.path}: its columns do not match its header")
-  columns = _columns(info.spec)
+  packed, columns, n = read_state(info), _columns(info.spec), info.num_steps
   try:
-    packed = safetensors.numpy.load(data)
     if set(packed) != set(columns):
-      raise damaged
-    n = info.num_steps
+      raise ValueError("other columns")
     out = {name: _unpack(packed[name], (n, *shape), dtype) for name, (shape, dtype) in columns.items()}
-  except (safetensors.SafetensorError, zlib.error, ValueError, KeyError, TypeError):
-    raise damaged from None
+  except (zlib.error, ValueError, TypeError, AttributeError):
+    raise UserError(f"{info.path}: its columns do not match its header") from None
   stops = np.cumsum([span.num_steps for span in info.spans])[:-1]
   parts = zip(*(np.split(array, stops) for array in out.values()), strict=True)
   return [TrajectorySample(**dict(zip(out, arrays, strict=True))) for arrays in parts]
@@ -155,59 +143,6 @@ def _unpack(packed: np.ndarray, shape: tuple[int, ...], dtype: np.dtype) -> np.n
   if dtype.kind == "b":
     return np.unpackbits(rows, axis=-1, count=row_size).view(bool).reshape(shape)
   return rows.view(dtype.newbyteorder("<")).reshape(shape).astype(dtype, copy=False)
-
-
-def _read(path: Path) -> bytes:
-  max_bytes = _MAX_HEADER_BYTES + _MAX_STEPS_BYTES
-  try:
-    if not path.is_file():
-      raise UserError(f"{path}: not a file; a trajectory file is needed")
-    with open(path, "rb") as f:
-      # Checks the first bytes, so that a large file of another kind is not read completely.
-      start = f.read(9)
-      if start[8:] != b"{":
-        raise UserError(f"{path}: not a trajectory file")
-      if os.fstat(f.fileno()).st_size > max_bytes:
-        raise UserError(f"{path}: larger than any trajectory file ({max_bytes >> 20} MiB at most)")
-      return start + f.read(max_bytes)
-  except OSError as e:
-    raise UserError(f"{path}: cannot be read: {reason_of(e)}") from None
-
-
-def _parse(path: Path, data: bytes) -> TrajectoryFile:
-  """Verifies the checksum and the header of a file's bytes, and returns the header."""
-  damaged = UserError(f"{path}: cut or altered since it was written")
-  length = int.from_bytes(data[:8], "little")
-  if length > min(_MAX_HEADER_BYTES, len(data) - 8):
-    raise damaged
-  try:
-    header = json.loads(json.loads(data[8 : 8 + length])["__metadata__"][_METADATA])
-    digest = header["sha256"].encode()
-    if hashlib.sha256(data.replace(digest, _NO_DIGEST.encode(), 1)).hexdigest().encode() != digest:
-      raise damaged
-    if header["format"] != FORMAT:
-      raise UserError(
-        f"{path}: a trajectory file of format {header['format']!r:.40}; this version reads {FORMAT}"
-      )
-    first, last = (_count(n) for n in header["env_steps"])
-    info = TrajectoryFile(
-      path=path,
-      env_steps=(first, last),
-      spec=_parse_spec(header["spec"]),
-      version=_printable(header["moozi"]),
-      spans=tuple(LaneSpan(*(_count(n) for n in span)) for span in header["lanes"]),
-      num_bytes=len(data),
-    )
-  except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-    raise damaged from None
-  lanes = [span.lane for span in info.spans]
-  step_bytes = sum(math.prod(shape) * dtype.itemsize for shape, dtype in _columns(info.spec).values())
-  if info.num_steps * step_bytes > _MAX_STEPS_BYTES:
-    raise UserError(f"{path}: its steps would take more than {_MAX_STEPS_BYTES >> 20} MiB of memory")
-  is_sound = lanes and lanes == sorted(set(lanes)) and all(span.num_steps > 0 for span in info.spans)
-  if not is_sound or info.num_steps > last - first:
-    raise damaged
-  return info
 
 
 def _parse_spec(data: Mapping[str, Any]) -> EnvSpec:

@@ -1,15 +1,11 @@
 """Tests of stored trajectories: round trips; damaged and mismatched files."""
 
-import hashlib
-import json
 import os
-import pickle
 import zlib
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import safetensors.numpy
 
 from moozi.core.errors import UserError
 from moozi.core.pytree import fields_of, map_fields
@@ -17,8 +13,10 @@ from moozi.core.records import TrajectorySample
 from moozi.core.spec import EnvSpec
 from moozi.envs.vector import make_vector
 from moozi.io import trajectories, trajectory_file
+from moozi.io.state_file import encode_state
 from moozi.io.trajectories import TrajectoryWriter, open_trajectories
 from tests.envs.contract import random_agent_actions
+from tests.io.state_files import with_arrays, with_meta
 from tests.replay.replay_lanes import make_spec, random_lanes, segment_of
 
 
@@ -143,7 +141,7 @@ def test_a_refused_writer_removes_no_file(tmp_path):
   write(tmp_path, make_spec(), cuts=(4, 9, 12))
   names = sorted(p.name for p in tmp_path.iterdir())
   first = tmp_path / names[0]
-  first.write_bytes(first.read_bytes()[:-1] + b"x")
+  first.write_bytes(first.read_bytes()[:-1])
   with pytest.raises(UserError, match=names[0]):
     TrajectoryWriter(tmp_path, make_spec(), env_steps=27)
   assert sorted(p.name for p in tmp_path.iterdir()) == names
@@ -263,78 +261,48 @@ def test_opens_a_single_file_and_a_run(tmp_path):
   assert open_trajectories(second).num_steps == 15
 
 
-def encode(columns: dict, header) -> bytes:
-  """Returns the bytes of a file with these columns and a valid checksum."""
-  zeros = "0" * 64
-  text = json.dumps({"sha256": zeros} | header if isinstance(header, dict) else header)
-  data = safetensors.numpy.save(columns, {"moozi_trajectories": text})
-  return data.replace(zeros.encode(), hashlib.sha256(data).hexdigest().encode(), 1)
-
-
-def decode(data: bytes) -> tuple[dict, dict]:
-  """Returns a file's columns, and its header without the checksum."""
-  length = int.from_bytes(data[:8], "little")
-  header = json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["moozi_trajectories"])
-  return safetensors.numpy.load(data), {key: value for key, value in header.items() if key != "sha256"}
-
-
-def with_header(data: bytes, change) -> bytes:
-  columns, header = decode(data)
-  return encode(columns, change(header))
-
-
-def with_columns(data: bytes, change) -> bytes:
-  columns, header = decode(data)
-  return encode(change(columns), header)
-
-
 def without(mapping: dict, *keys: str) -> dict:
   return {key: value for key, value in mapping.items() if key not in keys}
 
 
 DAMAGE = {
-  "cut": (lambda d: d[:-5], "cut or altered"),
-  "cut in the header": (lambda d: d[:100], "cut or altered"),
-  "cut to its length": (lambda d: d[:8], "not a trajectory file"),
-  "a byte altered": (lambda d: d[:-50] + bytes([d[-50] ^ 1]) + d[-49:], "cut or altered"),
-  "longer": (lambda d: d + b"x", "cut or altered"),
-  "empty": (lambda d: b"", "not a trajectory file"),
-  "a pickle": (lambda d: pickle.dumps(os.getcwd), "not a trajectory file"),
-  "other safetensors": (lambda d: safetensors.numpy.save({"x": np.zeros(3)}), "cut or altered"),
-  "format 9": (lambda d: with_header(d, lambda h: h | {"format": 9}), "of format 9"),
-  "header too long": (lambda d: b"\xff" * 8 + d[8:], "cut or altered"),
-  "header not a mapping": (lambda d: with_header(d, lambda h: [1]), "cut or altered"),
-  "no spec": (lambda d: with_header(d, lambda h: h | {"spec": {"name": "x"}}), "cut or altered"),
-  "no lanes": (lambda d: with_header(d, lambda h: h | {"lanes": []}), "cut or altered"),
-  "negative steps": (lambda d: with_header(d, lambda h: h | {"lanes": [[0, 0, -12]]}), "cut or altered"),
+  "cut": (lambda d: d[:-5], "altered or cut"),
+  "a column altered": (lambda d: d[:-50] + bytes([d[-50] ^ 1]) + d[-49:], "altered or cut"),
+  "another state file": (lambda d: b"".join(encode_state({"x": 1}, {})[1]), "not a file of this kind"),
+  "no spec": (lambda d: with_meta(d, lambda m: m | {"spec": {"name": "x"}}), "not a file of this kind"),
+  "no lanes": (lambda d: with_meta(d, lambda m: m | {"lanes": []}), "not a file of this kind"),
+  "negative steps": (
+    lambda d: with_meta(d, lambda m: m | {"lanes": [[0, 0, -12]]}),
+    "not a file of this kind",
+  ),
   "more steps": (
-    lambda d: with_header(d, lambda h: h | {"lanes": [[0, 0, 13]], "env_steps": [0, 13]}),
+    lambda d: with_meta(d, lambda m: m | {"lanes": [[0, 0, 13]], "env_steps": [0, 13]}),
     "do not match its header",
   ),
   "unbounded steps": (
-    lambda d: with_header(d, lambda h: h | {"lanes": [[0, 0, 1 << 40]], "env_steps": [0, 1 << 40]}),
+    lambda d: with_meta(d, lambda m: m | {"lanes": [[0, 0, 1 << 40]], "env_steps": [0, 1 << 40]}),
     "would take more than 1024 MiB",
   ),
-  "a column missing": (lambda d: with_columns(d, lambda c: without(c, "action")), "do not match its header"),
+  "a column missing": (lambda d: with_arrays(d, lambda c: without(c, "action")), "do not match its header"),
   "a column too many": (
-    lambda d: with_columns(d, lambda c: c | {"x": c["action"]}),
+    lambda d: with_arrays(d, lambda c: c | {"x": c["action"]}),
     "do not match its header",
   ),
   "a column not compressed": (
-    lambda d: with_columns(d, lambda c: c | {"action": np.zeros(48, np.uint8)}),
+    lambda d: with_arrays(d, lambda c: c | {"action": np.zeros(48, np.uint8)}),
+    "do not match its header",
+  ),
+  "a number instead of a column": (
+    lambda d: with_arrays(d, lambda c: c | {"action": np.array(3)}),
     "do not match its header",
   ),
   "escape sequence in a name": (
-    lambda d: with_header(d, lambda h: h | {"spec": h["spec"] | {"name": "\x1b]0;owned\x07"}}),
-    "cut or altered",
+    lambda d: with_meta(d, lambda m: m | {"spec": m["spec"] | {"name": "\x1b]0;owned\x07"}}),
+    "not a file of this kind",
   ),
   "escape sequence in an action": (
-    lambda d: with_header(d, lambda h: h | {"spec": h["spec"] | {"action_names": ["left", "\x1b[2J"]}}),
-    "cut or altered",
-  ),
-  "escape sequence in the version": (
-    lambda d: with_header(d, lambda h: h | {"moozi": "\x1b[2J"}),
-    "cut or altered",
+    lambda d: with_meta(d, lambda m: m | {"spec": m["spec"] | {"action_names": ["left", "\x1b[2J"]}}),
+    "not a file of this kind",
   ),
 }
 
@@ -349,16 +317,6 @@ def test_damaged_and_foreign_files_are_refused(tmp_path, kind):
     read(tmp_path)
   assert str(path) in str(caught.value)
   assert "\n" not in str(caught.value)
-
-
-def test_any_altered_byte_is_refused(tmp_path):
-  write(tmp_path, make_spec(), cuts=(4,), lanes=1)
-  (path,) = tmp_path.iterdir()
-  whole = path.read_bytes()
-  for i in range(0, len(whole), 5):
-    path.write_bytes(whole[:i] + bytes([whole[i] ^ 4]) + whole[i + 1 :])
-    with pytest.raises(UserError, match=r"cut or altered|not a trajectory file"):
-      open_trajectories(path)
 
 
 def test_long_column_is_not_inflated(tmp_path, monkeypatch):
@@ -392,15 +350,6 @@ def test_memory_limit_covers_all_columns(tmp_path, monkeypatch):
   assert len(read(tmp_path)[0].action) == 12
   monkeypatch.setattr(trajectory_file, "_MAX_STEPS_BYTES", 12 * 54 - 1)
   with pytest.raises(UserError, match="its steps would take more than"):
-    open_trajectories(tmp_path)
-
-
-def test_huge_file_is_not_read(tmp_path, monkeypatch):
-  write(tmp_path, make_spec(), cuts=(4,))
-  (path,) = tmp_path.iterdir()
-  os.truncate(path, 2 << 30)  # 2 GiB, as a sparse file
-  monkeypatch.setattr(hashlib, "sha256", None)
-  with pytest.raises(UserError, match="larger than any trajectory file"):
     open_trajectories(tmp_path)
 
 

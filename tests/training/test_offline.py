@@ -203,7 +203,7 @@ def unusable(tmp_path):
   (tmp_path / "photos" / "cat.jpg").write_bytes(b"cat")
   return {
     "other_env": "another environment: spec.name is test:lanes",
-    "cut": "cut or altered",
+    "cut": "altered or cut",
     "empty": "holds no trajectories",
     "photos": "not a trajectory file",
     "missing": "no such folder",

@@ -20,7 +20,7 @@ from moozi.ops.sampling import importance_ratio
 from moozi.ops.symmetry import turn_targets
 from moozi.replay.reanalyze_queue import ReanalyzeQueue
 from moozi.replay.sampling import make_sampler
-from moozi.replay.snapshot import kept_ranges, num_added, rings_of, shape_of, take
+from moozi.replay.snapshot import kept_ranges, num_added, shape_of, take
 from moozi.replay.storage import LaneStorage
 from moozi.replay.validation import AddResult, Refusals, check_segment
 
@@ -305,13 +305,15 @@ class ReplayBuffer:
     return take(self.get_state(), self.storage, known)
 
   def restore(self, snapshot: Snapshot) -> int:
-    state = snapshot.head | rings_of(snapshot, self.spec)
+    state, given = snapshot.head, snapshot.blocks.keys()
+    if missing := set(np.flatnonzero(snapshot.generations).tolist()) - given:
+      raise ValueError(f"replay: block {min(missing)} is missing")
     if shape_of(state) == shape_of(self.get_state()):
-      self.storage.set_state(part(state, "storage"))
+      self.storage.set_blocks(state["storage/newest"], snapshot.blocks)
       self.storage.generations[:] = snapshot.generations
       self.set_state(state)
       return 0
-    source, kept = kept_ranges(state, self.spec, self.lane_capacity)
+    source, kept = kept_ranges(snapshot, self.spec, self.lane_capacity)
     # Before the steps are added, because a step that has left the window never returns to it.
     self._count_steps_before(num_added(snapshot) - sum(stop - first for _, first, stop in kept))
     for lane, first, stop in kept:

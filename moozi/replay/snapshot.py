@@ -9,11 +9,10 @@ import numpy as np
 from jaxtyping import Int
 
 from moozi.core.config import TargetsConfig
-from moozi.core.flat_state import Snapshot, State, part, prefixed
+from moozi.core.flat_state import Snapshot, State
 from moozi.core.spec import EnvSpec
-from moozi.replay.storage import LaneStorage, empty_block
+from moozi.replay.storage import LaneStorage
 
-_RINGS = "storage"
 STORED = "stored"
 
 
@@ -41,45 +40,19 @@ def shape_of(state: State) -> tuple[int, int, int, list[float]]:
   return len(state["storage/newest"]), int(state["lane_capacity"]), int(state["sampling"]), window
 
 
-def rings_of(snapshot: Snapshot, spec: EnvSpec) -> State:
-  """Returns the stored steps of a snapshot, as `LaneStorage.set_state` reads them, under storage/.
-
-  Raises: ValueError: a block is missing, or has no array of a field.
-  """
-  num_lanes, lane_capacity = shape_of(snapshot.head)[:2]
-  width = -(-lane_capacity // len(snapshot.generations))
-  parts = []
-  for number, generation in enumerate(snapshot.generations):
-    stop = min((number + 1) * width, lane_capacity)
-    size = stop - number * width
-    if size <= 0:
-      continue
-    if generation and number not in snapshot.blocks:
-      raise ValueError(f"replay: block {number} is missing")
-    parts.append(snapshot.blocks[number] if generation else empty_block(spec, num_lanes, size))
-  names = {name for block in parts for name in block}
-  for number, block in enumerate(parts):
-    missing = names - set(block)
-    if missing:
-      raise ValueError(f"replay: block {number} has no {min(missing)}")
-  rings = {name: np.concatenate([block[name] for block in parts], axis=1) for name in sorted(names)}
-  return prefixed(_RINGS, rings)
-
-
 def kept_ranges(
-  state: State, spec: EnvSpec, max_steps: int
+  snapshot: Snapshot, spec: EnvSpec, max_steps: int
 ) -> tuple[LaneStorage, list[tuple[int, int, int]]]:
-  """Returns a storage with a state's steps, and (lane, first, stop) of those that another buffer can append.
+  """Returns a storage with the steps, and (lane, first, stop) of those that another buffer can append.
 
   Args:
-    state: the state of a buffer with its steps.
     max_steps: capacity of the other buffer's lanes.
   """
-  num_lanes, lane_capacity = shape_of(state)[:2]
+  num_lanes, lane_capacity = shape_of(snapshot.head)[:2]
   # This storage is only read, not sampled. With these short targets, lanes of any capacity are long enough.
   targets = TargetsConfig(history_length=1, unroll_steps=1, n_step=1)
   source = LaneStorage(targets, spec, num_lanes, max(lane_capacity, 4))
-  source.set_state(part(state, _RINGS))
+  source.set_blocks(snapshot.head["storage/newest"], snapshot.blocks)
   kept: list[tuple[int, int, int]] = []
   for lane in range(num_lanes):
     stop = int(source.newest[lane]) + 1

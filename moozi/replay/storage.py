@@ -3,11 +3,13 @@
 import math
 import time
 import zlib
+from collections.abc import Mapping
 
 import numpy as np
 from jaxtyping import Bool, Float32, Int, Num, Shaped
 
 from moozi.core.config import TargetsConfig
+from moozi.core.flat_state import State, check_state, entries_like
 from moozi.core.pytree import replace
 from moozi.core.records import SEARCH_FIELDS, TrajectorySample
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
@@ -191,12 +193,13 @@ class LaneStorage:
 
   def block(self, number: int) -> dict[str, np.ndarray]:
     """Returns a copy of one block: arrays by name, [num_lanes, at most ceil(lane_capacity / 64), ...]."""
-    columns = slice(number * self._block_width, (number + 1) * self._block_width)
-    return {name: view[:, columns].copy() for name, view in self._views().items()}
+    return {name: view.copy() for name, view in self._block_views(number).items()}
 
-  def _views(self) -> dict[str, np.ndarray]:
+  def _block_views(self, number: int) -> dict[str, np.ndarray]:
+    columns = slice(number * self._block_width, (number + 1) * self._block_width)
     rings = {"sequence": self.sequence, **self.arrays}
-    return {k: v.reshape((self.num_lanes, self.lane_capacity, *v.shape[1:])) for k, v in rings.items()}
+    lanes = self.num_lanes, self.lane_capacity
+    return {name: ring.reshape((*lanes, *ring.shape[1:]))[:, columns] for name, ring in rings.items()}
 
   def _encode(self, name: str, value: np.ndarray) -> np.ndarray:
     value = np.asarray(value)
@@ -346,24 +349,17 @@ class LaneStorage:
     sums = [zlib.crc32(self.arrays[name].data) for name in ("action", "last_reward", "is_first", "is_last")]
     return zlib.crc32(np.array([*sums, *self.newest], np.int64).data)
 
-  def set_state(self, state: dict[str, np.ndarray]) -> None:
-    """Restores the steps of a storage with the same lanes and capacity.
+  def set_blocks(self, newest: Int[np.ndarray, "N"], blocks: Mapping[int, State]) -> None:
+    """Restores the steps of a storage with the same lanes and capacity from its blocks; the others are empty.
 
-    Raises: ValueError: an array is missing or has another shape.
+    Raises: ValueError: a block has other arrays; the steps are then unchanged.
     """
-    views = self._views()
-    for name in ("newest", *views):
-      if name not in state:
-        raise ValueError(f"replay state: {name} is missing")
-    used = np.shape(state["sequence"])[1] if np.ndim(state["sequence"]) == 2 else -1
-    for name, view in views.items():
-      expected = (self.num_lanes, used, *view.shape[2:])
-      if used > self.lane_capacity or np.shape(state[name]) != expected:
-        raise ValueError(f"replay state: {name} has shape {np.shape(state[name])}: must be {expected}")
-    for name, view in views.items():
-      view[:, :used] = state[name]
-      view[:, used:] = _EMPTY if name == "sequence" else 0
-    self.newest[:] = state["newest"]
+    for number, block in blocks.items():
+      check_state(block, entries_like(self._block_views(number)), f"replay block {number}: ")
+    for number in range(NUM_BLOCKS):
+      for name, view in self._block_views(number).items():
+        view[:] = blocks[number][name] if number in blocks else _EMPTY if name == "sequence" else 0
+    self.newest[:] = newest
     self._generation += 1
     self.generations[:] = self._generation
 

@@ -3,9 +3,7 @@
 import numpy as np
 import pytest
 
-from moozi.core.flat_state import part
 from moozi.core.pytree import map_fields
-from moozi.replay.snapshot import rings_of
 from tests.replay.replay_lanes import (
   SAMPLINGS,
   assert_valid,
@@ -68,18 +66,16 @@ def test_a_young_buffer_saves_only_used_blocks():
 
 def test_state_of_another_environment_is_refused():
   other = make_buffer(make_spec("uint8"))
-  with pytest.raises(ValueError, match="frame has shape"):
+  with pytest.raises(ValueError, match="frame is"):
     other.restore(filled_buffer(length=60)[0].snapshot())
   assert other.num_steps == 0
   assert_valid(other)
 
 
-@pytest.mark.parametrize(("num_left", "message"), [(0, "root_value is missing"), (1, "has no root_value")])
-def test_incomplete_state_is_refused(num_left, message):
+def test_incomplete_state_is_refused():
   saved = filled_buffer(length=60)[0].snapshot()
-  for number in list(saved.blocks)[num_left:]:
-    del saved.blocks[number]["root_value"]
-  with pytest.raises(ValueError, match=message):
+  del saved.blocks[3]["root_value"]
+  with pytest.raises(ValueError, match="replay block 3: root_value is missing"):
     make_buffer().restore(saved)
 
 
@@ -99,7 +95,7 @@ def test_seed_determines_the_draw(sampling):
 @pytest.mark.parametrize(
   ("sampling", "name", "change", "message"),
   [
-    ("uniform", "storage/sequence", lambda x: np.roll(x, 1, axis=1), "sequence"),
+    ("uniform", "storage/sequence", lambda x: x + 1, "sequence"),
     ("uniform", "storage/newest", lambda x: x + 1, "sequence"),
     ("uniform", "storage/root_value", lambda x: x * np.nan, "root_value is not finite"),
     ("uniform", "storage/action_probs", lambda x: x + np.inf, "action_probs is not finite"),
@@ -121,10 +117,11 @@ def test_an_inconsistent_state_is_found(sampling, name, change, message):
   buffer.sample(4)
   assert_valid(buffer)
   saved = buffer.snapshot()
-  state = saved.head | rings_of(saved, buffer.spec)
-  state[name] = change(state[name])
-  buffer.storage.set_state(part(state, "storage"))
-  buffer.set_state(state)
+  for state in (saved.head, *saved.blocks.values()):
+    if (key := name if state is saved.head else name.removeprefix("storage/")) in state:
+      state[key] = change(state[key])
+  buffer.storage.set_blocks(saved.head["storage/newest"], saved.blocks)
+  buffer.set_state(saved.head)
   with pytest.raises(AssertionError, match=message):
     assert_valid(buffer)
 

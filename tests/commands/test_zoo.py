@@ -30,6 +30,7 @@ from moozi.training.algorithms import algorithm_of
 from moozi.training.resume import load_start
 from scripts.make_zoo import MAX_GIF_BYTES, is_reproduced, make_entry
 from tests.commands.conftest import make_run
+from tests.io.state_files import count_hashing
 
 NAME = "tiny/catch"
 EPISODES = 5
@@ -273,6 +274,14 @@ def test_start_from(root, ended, tmp_path):
   equal = jax.tree_util.tree_map(np.array_equal, state, expected)
   assert jax.tree_util.tree_all(equal)
   assert int(state.learner_step) == 0
+
+
+def test_parameters_are_hashed_once(root, monkeypatch):
+  """The list of files has the digest of their header, which is verified first."""
+  times = count_hashing(monkeypatch)
+  moozi.load("zoo:catch")
+  (path,) = (root / NAME / "checkpoints").iterdir()
+  assert times(path) == 1
 
 
 # --- damage -------------------------------------------------------------------------------------------

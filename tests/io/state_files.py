@@ -1,10 +1,12 @@
-"""Files with valid checksums and any content, as a forger would make them."""
+"""Valid files with any content, as a forger would make them, and how often arrays were hashed."""
 
 import hashlib
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import pytest
 import safetensors.numpy
 
 ZEROS = "0" * 64
@@ -42,3 +44,20 @@ def with_arrays(content: bytes, change: Callable[[dict], dict]) -> bytes:
   """Returns a valid file with other arrays."""
   arrays, about = parse(content)
   return forge(change(arrays), about)
+
+
+def count_hashing(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], int]:
+  """Returns a function that returns how often the arrays of a file were hashed since this call."""
+  digests, sha256 = [], hashlib.sha256
+
+  def count(data=b"", **kwargs):
+    out = sha256(data, **kwargs)
+    digests.append(out.digest())
+    return out
+
+  def times(path: Path) -> int:
+    content = path.read_bytes()
+    return digests.count(sha256(content[8 + int.from_bytes(content[:8], "little") :]).digest())
+
+  monkeypatch.setattr(hashlib, "sha256", count)
+  return times

@@ -19,6 +19,7 @@ from moozi.run.events import Acted, Finished, Reanalyzed, StateReady, Updated
 from moozi.run.session import RunInputs
 from moozi.training import offline
 from moozi.training.offline import load_stored
+from tests.io.state_files import count_hashing
 from tests.replay.replay_lanes import assert_valid, make_spec, random_lanes, segment_of
 from tests.run_events import assert_equal_trees, final_state, first_checkpoint
 from tests.tiny_run import TINY, shaken
@@ -187,6 +188,15 @@ def test_lanes_of_too_different_lengths_are_refused(old, tmp_path, monkeypatch):
   whole_set = load_config(None, [*TINY, *HISTORY, f"offline.trajectories={old}"])
   monkeypatch.setattr(offline, "_FREE_SLOTS", 0)
   assert load_stored(whole_set, spec) is not None
+
+
+def test_stored_steps_are_hashed_once(old, monkeypatch):
+  """The checks before a run open the trajectories too."""
+  config = load_config(None, [*TINY, *HISTORY, f"offline.trajectories={old}"])
+  spec, times = build.env_spec(config), count_hashing(monkeypatch)
+  load_stored(config, spec)
+  build.build_replay(config, spec, load_stored(config, spec))
+  assert [times(file.path) for file in open_trajectories(old).files] == [1, 1]
 
 
 def unusable(tmp_path):

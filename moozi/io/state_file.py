@@ -107,27 +107,27 @@ def read_header(path: Path) -> StateFile:
     raise UserError(f"{path}: cannot be read: {reason_of(e)}") from None
 
 
-def read_state(file: StateFile) -> State:
-  """Returns the content of a file whose header was read: writable arrays, and plain ints, floats and bools.
+def read_state(path: Path, digest: str) -> State:
+  """Returns the content with this digest: writable arrays, and plain ints, floats and bools.
 
-  Raises: UserError: the file cannot be read, or was cut or altered since `file` was read or written.
+  Raises: UserError: the file cannot be read, is damaged, or has other content.
   """
   try:
-    with _open(file.path) as opened:
-      found, length, data_digest = _read_header(file.path, opened)
-      if found.digest != file.digest:
-        raise UserError(f"{file.path}: changed while it was being read")
-      opened.seek(0)
+    with _open(path) as file:
+      found, length, data_digest = _read_header(path, file)
+      if found.digest != digest:
+        raise damaged(path)
+      file.seek(0)
       # With a size, read allocates all of it at first.
-      content = opened.read(found.num_bytes)
+      content = file.read(found.num_bytes)
   except (OSError, ValueError) as e:
-    raise UserError(f"{file.path}: cannot be read: {reason_of(e)}") from None
+    raise UserError(f"{path}: cannot be read: {reason_of(e)}") from None
   if hashlib.sha256(memoryview(content)[length:]).hexdigest() != data_digest:
-    raise damaged(file.path)
+    raise damaged(path)
   try:
     arrays = safetensors.numpy.load(content)
   except (safetensors.SafetensorError, ValueError, KeyError, TypeError):
-    raise damaged(file.path) from None
+    raise damaged(path) from None
   return {name: _plain(array) for name, array in arrays.items()}
 
 

@@ -99,7 +99,7 @@ def read_steps(info: TrajectoryFile) -> list[TrajectorySample]:
   Raises: UserError: the file was altered or has changed since `info` was read, or a column does not match
     the header.
   """
-  packed, columns, n = read_state(info), _columns(info.spec), info.num_steps
+  packed, columns, n = read_state(info.path, info.digest), _columns(info.spec), info.num_steps
   try:
     if set(packed) != set(columns):
       raise ValueError("other columns")

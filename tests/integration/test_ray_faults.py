@@ -41,7 +41,7 @@ def end(process, run: Path) -> dict:
   newest = list_checkpoints(run / "resume")[-1]
   summary = json.loads((run / "summary.json").read_text())
   assert newest.env_steps == summary["env_steps"]
-  state = read_state(newest)
+  state = read_state(newest.path, newest.digest)
   assert state["progress/pacer/env_steps"] == newest.env_steps
   assert newest.env_steps == state["replay/counter/added"] + summary["faults"]["lost_steps"]
   return lines[-1]

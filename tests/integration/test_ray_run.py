@@ -96,7 +96,7 @@ def test_every_step_is_in_the_last_checkpoint(finished):
   run, _ = finished
   summary = json.loads((run / "summary.json").read_text())
   newest = list_checkpoints(run / "resume")[-1]
-  state = read_state(newest)
+  state = read_state(newest.path, newest.digest)
   assert newest.env_steps == state["progress/pacer/env_steps"] == summary["env_steps"]
   assert newest.env_steps == state["replay/counter/added"]
 

@@ -19,7 +19,7 @@ def assert_same_run(first, second):
   def checkpoint(path):
     info = read_checkpoint_info(path_of(path / "checkpoints", "step_000000320"))
     assert info.learner_steps > 50
-    return {name: np.asarray(value).tobytes() for name, value in read_state(info).items()}
+    return {name: np.asarray(value).tobytes() for name, value in read_state(info.path, info.digest).items()}
 
   def curves(path):
     keys = ("env_steps", "learner_steps", "loss/total", "train/episodes", "train/return_mean")

@@ -100,7 +100,7 @@ def load_checkpoint(path: Path, template: Any, expected: Mapping[str, Any] | Non
     the message names the first key that differs.
   """
   info = read_checkpoint_info(path, expected)
-  state = read_state(info)
+  state = read_state(path, info.digest)
   try:
     if not info.has_parameters_only or not hasattr(template, _PARAMETER_FIELDS[0]):
       return tree_of_state(template, state)

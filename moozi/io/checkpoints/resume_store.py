@@ -22,7 +22,7 @@ from moozi.core.flat_state import Snapshot
 from moozi.io.atomic_write import write_bytes
 from moozi.io.checkpoints.format import path_of, read_checkpoint_info
 from moozi.io.checkpoints.listing import list_checkpoints
-from moozi.io.state_file import SUFFIX, damaged, encode_state, read_header, read_state, write_state
+from moozi.io.state_file import SUFFIX, encode_state, read_state, write_state
 
 _BLOCKS, _GENERATIONS = "blocks", "generations"
 _MAX_BLOCKS = 1 << 16
@@ -73,15 +73,10 @@ class ResumeStore:
     found = _blocks_of(info.meta)
     if found is None:
       raise UserError(f"{info.path}: not a resume state")
-    (digests, generations), head = found, read_state(info)
+    (digests, generations), head = found, read_state(info.path, info.digest)
     if not with_replay:
       return Snapshot(head=head)
-    blocks = {}
-    for number, digest in digests.items():
-      file = read_header(self._block_path(number, digest))
-      if file.digest != digest:
-        raise damaged(file.path)
-      blocks[number] = read_state(file)
+    blocks = {number: read_state(self._block_path(number, x), x) for number, x in digests.items()}
     self._digests, self.known = digests, generations if len(generations) else None
     return Snapshot(head=head, generations=generations, blocks=blocks)
 

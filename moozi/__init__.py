@@ -31,7 +31,8 @@ if _typing.TYPE_CHECKING:
     register_wrapper,
   )
   from moozi.core.spec import EnvSpec
-  from moozi.envs.environment import Environment, Game, GameEnvironment, Observation
+  from moozi.envs.environment import Environment, Observation
+  from moozi.envs.game import Game, GameEnvironment
   from moozi.envs.observations import Frame
   from moozi.io.card import Card
   from moozi.io.config_files import ConfigInfo
@@ -48,8 +49,8 @@ _MODULES = {
   "Environment": "moozi.envs.environment",
   "Episode": "moozi.api.trajectories",
   "Frame": "moozi.envs.observations",
-  "Game": "moozi.envs.environment",
-  "GameEnvironment": "moozi.envs.environment",
+  "Game": "moozi.envs.game",
+  "GameEnvironment": "moozi.envs.game",
   "Observation": "moozi.envs.environment",
   "Run": "moozi.api.run",
   "Search": "moozi.api.search",

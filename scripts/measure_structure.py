@@ -25,9 +25,7 @@ EXPERIMENTS = (
 )
 # A class chooses a move if it has one of these methods, or if its name says that it moves.
 CHOOSING = {"act", "step_action"}
-MOVERS = re.compile(
-  r"\w*(Agent|Player|Bots?|Observer|Follower|Entrant|Seated|Singles|Group|Advisor|PastSel(f|ves))"
-)
+MOVERS = re.compile(r"\w*(Agent|Player|Seats|Bots?|Follower|Entrant|Seated|Singles|Advisor|PastSel(f|ves))")
 
 
 def files(*paths: str) -> list[Path]:

@@ -50,7 +50,7 @@ def make_vector():
     (Lamp, "an object of tests.api.test_own_objects.Lamp", ", of a function that makes it"),
     (
       make,
-      "an object of moozi.envs.environment.GameEnvironment",
+      "an object of moozi.envs.game.GameEnvironment",
       ", of a function that makes it",
     ),
     (Nim, "an object of tests.api.test_own_objects.Nim", "moozi.GameEnvironment(game, env_spec)"),

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from moozi.core.spec import EnvSpec
-from moozi.envs.environment import Game, GameEnvironment
+from moozi.envs.game import Game, GameEnvironment
 
 
 class Nim(Game):

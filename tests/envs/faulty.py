@@ -9,7 +9,7 @@ import numpy as np
 from dm_env import TimeStep
 
 from moozi.core.spec import EnvSpec
-from moozi.envs.environment import Game, GameEnvironment
+from moozi.envs.game import Game, GameEnvironment
 
 SPEC = EnvSpec(name="test:faulty", frame_shape=(1, 1, 2), frame_dtype="float32", num_env_actions=2)
 

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
 from moozi.core.spec import EnvSpec
-from moozi.envs.environment import Environment, Game, GameEnvironment, Observation
+from moozi.envs.environment import Environment, Observation
+from moozi.envs.game import Game, GameEnvironment
 
 
 class Panic(BaseException):

@@ -7,7 +7,7 @@ import pytest
 
 from moozi.core.errors import UserError
 from moozi.envs.checked import CheckedEnvironment
-from moozi.envs.environment import GameEnvironment
+from moozi.envs.game import GameEnvironment
 from moozi.envs.table import EnvironmentTable
 from moozi.envs.true_rules import HostRules
 from tests.envs import hostile

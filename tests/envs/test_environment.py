@@ -5,7 +5,7 @@ import pytest
 from dm_env import StepType
 
 from moozi.core.errors import EnvValueError, UserError
-from moozi.envs.environment import GameEnvironment
+from moozi.envs.game import GameEnvironment
 from moozi.envs.guard import EnvGuard
 from moozi.envs.vector import SyncVectorEnvironment
 from tests.envs.contract import IllegalActionsContract, LivesContract, TwoPlayersContract

@@ -14,7 +14,7 @@ import pytest
 
 from moozi.core.errors import EnvError
 from moozi.envs import guard as guard_module
-from moozi.envs.environment import GameEnvironment
+from moozi.envs.game import GameEnvironment
 from moozi.envs.guard import EnvGuard, EnvHung, allow_exit
 from moozi.envs.vector import SyncVectorEnvironment, cut_lanes
 from tests.envs.faulty import SPEC, Faulty, make_env
@@ -278,7 +278,7 @@ def test_outside_the_main_thread_no_alarm():
 
 STUCK = """
 import sys
-from moozi.envs.environment import GameEnvironment
+from moozi.envs.game import GameEnvironment
 from moozi.envs.guard import EnvGuard, allow_exit
 from moozi.envs.vector import SyncVectorEnvironment
 from tests.envs.faulty import SPEC, Faulty

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from moozi.envs import registry
-from moozi.envs.environment import GameEnvironment
+from moozi.envs.game import GameEnvironment
 from moozi.envs.table import EnvironmentTable
 from tests.envs.environments import NIM_SPEC, Nim, make_nim
 

@@ -6,7 +6,7 @@ import pytest
 from moozi.agent.agent import Decision
 from moozi.core.errors import EnvError
 from moozi.core.spec import EnvSpec
-from moozi.envs.environment import Game, GameEnvironment
+from moozi.envs.game import Game, GameEnvironment
 from moozi.envs.jax.environment import JaxDmEnvironment
 from moozi.evaluation import slots as slots_module
 from moozi.evaluation.slots import EpisodeSlots

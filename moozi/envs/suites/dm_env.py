@@ -9,7 +9,7 @@ from dm_env import specs
 
 from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
-from moozi.envs.environment import Game, GameEnvironment
+from moozi.envs.game import Game, GameEnvironment
 from moozi.envs.names import action_names, frame_names
 from moozi.envs.observations import FrameFormat, OwnObservations, array_format, check_array
 from moozi.envs.validation import check_integer, check_mask, check_num_actions, one_line, short

@@ -21,7 +21,8 @@ from moozi.core.config import PositiveInt, Section
 from moozi.core.errors import UserError, as_exceptions
 from moozi.core.spec import EnvSpec
 from moozi.core.text import pip_install, shell_command
-from moozi.envs.environment import Environment, Game, GameEnvironment
+from moozi.envs.environment import Environment
+from moozi.envs.game import Game, GameEnvironment
 from moozi.envs.names import action_names, entry_names, frame_names
 from moozi.envs.observations import FrameFormat, array_format, cast, one_hot_format, shaped_array
 from moozi.envs.own_rewards import counting_own_rewards, record_rewards

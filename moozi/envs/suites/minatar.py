@@ -21,7 +21,8 @@ from moozi.core.config import PositiveInt, Probability, Section
 from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
 from moozi.core.text import pip_install
-from moozi.envs.environment import Environment, Game, GameEnvironment
+from moozi.envs.environment import Environment
+from moozi.envs.game import Game, GameEnvironment
 from moozi.envs.suite import Suite
 
 GAMES = {

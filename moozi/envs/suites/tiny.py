@@ -25,7 +25,8 @@ from pydantic import Field
 
 from moozi.core.config import PositiveInt, Probability, Section
 from moozi.core.spec import EnvSpec
-from moozi.envs.environment import Environment, Game, GameEnvironment
+from moozi.envs.environment import Environment
+from moozi.envs.game import Game, GameEnvironment
 from moozi.envs.suite import Suite
 
 OPTIMAL_RETURN, NEAR_RETURN = 1.0, 0.1

@@ -3,7 +3,7 @@
 import numpy as np
 
 from moozi.core.spec import EnvSpec
-from moozi.envs.environment import Game, GameEnvironment
+from moozi.envs.game import Game, GameEnvironment
 
 STAY, LEAVE = 0, 1
 SALARY, BONUS = 1.0, 3.0

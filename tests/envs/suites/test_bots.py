@@ -9,7 +9,7 @@ import pytest
 from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
 from moozi.envs import registry
-from moozi.envs.environment import Game, GameEnvironment
+from moozi.envs.game import Game, GameEnvironment
 from moozi.envs.table import EnvironmentTable
 from moozi.envs.wrappers import RandomStarts
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from moozi.envs import registry
-from moozi.envs.environment import GameEnvironment
+from moozi.envs.game import GameEnvironment
 from moozi.envs.jax.environment import JaxVectorEnvironment
 from moozi.envs.suites.open_spiel import environment as open_spiel
 from moozi.envs.suites.open_spiel.rules import Rules

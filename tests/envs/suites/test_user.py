@@ -9,7 +9,7 @@ import pytest
 
 from moozi.core.errors import UserError
 from moozi.envs import registry
-from moozi.envs.environment import GameEnvironment
+from moozi.envs.game import GameEnvironment
 from moozi.envs.players import Seats, SeparatePlayer
 from moozi.envs.suites import user
 from moozi.envs.table import view_of

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from moozi.envs.environment import Game
+from moozi.envs.game import Game
 from moozi.envs.suites.atari.frames import AreaResize
 from moozi.envs.suites.atari.rom import NOOP, AtariOptions, load_emulator, load_facts, make_spec
 

@@ -3,7 +3,8 @@
 import functools
 import logging
 
-from moozi.envs.environment import Environment, GameEnvironment, VectorEnvironment
+from moozi.envs.environment import Environment, VectorEnvironment
+from moozi.envs.game import GameEnvironment
 from moozi.envs.suite import Suite
 from moozi.envs.suites.atari.environment import AtariGame
 from moozi.envs.suites.atari.rom import AtariOptions, list_games, load_facts, make_spec

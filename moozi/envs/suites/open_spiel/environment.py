@@ -37,7 +37,8 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from moozi.core.config import NonNegativeInt, PositiveInt, Section
 from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
-from moozi.envs.environment import Environment, EpisodePlayer, Game, GameEnvironment
+from moozi.envs.environment import Environment, EpisodePlayer
+from moozi.envs.game import Game, GameEnvironment
 from moozi.envs.players import check_seat_player
 from moozi.envs.suite import Suite
 from moozi.envs.suites.open_spiel.bots import mcts

@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 
 from moozi.core.errors import UserError
-from moozi.envs.environment import Game
+from moozi.envs.game import Game
 from moozi.envs.players import Seats, make_player, mcts_simulations
 from moozi.envs.suites.open_spiel.rules import Rules
 from moozi.envs.suites.open_spiel.table import OpenSpielTable

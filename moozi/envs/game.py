@@ -1,0 +1,192 @@
+"""Bare rules of a game, and the environment that plays them."""
+
+import copy
+
+import numpy as np
+from dm_env import StepType, TimeStep
+from jaxtyping import Int
+
+from moozi.core.errors import UserError
+from moozi.core.spec import EnvSpec
+from moozi.envs.environment import (
+  Environment,
+  EpisodePlayer,
+  Observation,
+  check_action,
+  check_seed,
+  moves_array,
+)
+from moozi.envs.observations import Frame, OwnObservations
+from moozi.envs.validation import check_finite, check_flag, check_reward
+
+
+class Game:
+  """Base class of bare rules. By default: one player, every action legal, one life, no picture.
+
+  The caller checks actions and never steps past an end.
+
+  Attributes:
+    is_continued: whether the last `reset` continued a game after a lost life.
+    will_continue: whether the next `reset` continues the current game.
+    max_moves: the largest number of actions, for `algorithm=alphazero`: in a game without chance and time
+      limit whose episodes all start in the same state. None in other games.
+    own_observations: the form of the observations that the rules convert to frames, if they convert any.
+  """
+
+  is_continued = False
+  will_continue = False
+  max_moves: int | None = None
+  own_observations: OwnObservations | None = None
+
+  def seed(self, seed: int) -> None:
+    """Seeds all random draws from the next `reset` on."""
+    raise NotImplementedError
+
+  def reset(self) -> None:
+    raise NotImplementedError
+
+  def step(self, action: int) -> tuple[float, bool, bool]:
+    """Plays `action`; returns (the mover's reward, whether the task ended, whether a time limit cut it)."""
+    raise NotImplementedError
+
+  def frame(self) -> np.ndarray:
+    """Returns the frame, [H, W, C] of the spec's dtype; a fresh array at each call."""
+    raise NotImplementedError
+
+  def legal_actions_mask(self) -> np.ndarray | None:
+    """Returns the mask [num_env_actions] bool, read-only; None if every action is legal."""
+    return None
+
+  def to_play(self) -> int:
+    return 0
+
+  def clone(self) -> "Game":
+    """Returns an independent copy of the game, by default a deep copy."""
+    return copy.deepcopy(self)
+
+  def make_bot(self, kind: str, simulations: int, seed: int) -> EpisodePlayer | None:
+    """Makes an opponent as `Environment.make_bot` does; returns None if the game has no such opponent."""
+    return None
+
+  def render(self) -> np.ndarray | None:
+    """Returns a picture [h, w, 3] uint8; None if the game has none. Called after a reset."""
+    return None
+
+  def close(self) -> None:
+    """Frees the resources of the game."""
+
+
+class GameEnvironment(Environment):
+  """A `Game` as an `Environment`.
+
+  Args:
+    max_episode_steps: truncates an episode after this number of steps; None: no cap. An end of the task on
+      the same step stays terminal.
+  """
+
+  def __init__(self, game: Game, spec: EnvSpec, max_episode_steps: int | None = None) -> None:
+    if max_episode_steps is not None and max_episode_steps < 1:
+      raise ValueError(f"max_episode_steps={max_episode_steps}: must be at least 1, or None")
+    self._game = game
+    self._spec, self._where = spec, f"env.name={spec.name}"
+    self._max_episode_steps = max_episode_steps
+    self._num_steps = 0
+    self._moves: list[int] = []  # of this episode, if the game has `max_moves`
+    self._needs_reset = True
+    self._all_legal = np.ones(spec.num_env_actions, bool)
+    self._all_legal.flags.writeable = False
+    self._legal_actions_mask = self._all_legal
+    self._to_play = 0
+
+  @property
+  def env_spec(self) -> EnvSpec:
+    return self._spec
+
+  def seed(self, seed: int) -> None:
+    """Seeds the game. Reset it before the next step, because the current episode becomes undefined."""
+    self._game.seed(check_seed(seed))
+
+  def reset(self) -> TimeStep:
+    self._game.reset()
+    self._num_steps, self._moves = 0, []
+    self._needs_reset = False
+    return TimeStep(StepType.FIRST, None, None, self._observe(self._game.is_continued))
+
+  def step(self, action: int) -> TimeStep:
+    """Plays one of the environment's own actions.
+
+    Returns: the next step. After a LAST step, the FIRST step of a new episode; the action is discarded.
+    Raises:
+      ValueError: the action is out of range or illegal; the environment has not moved.
+      UserError: one of two players moves twice in a row, the reward is not a number, there are more than
+        `max_moves` actions, or a game with `max_moves` cut its episode.
+      EnvValueError: the reward or the frame is not finite.
+    """
+    if self._needs_reset:
+      return self.reset()
+    mover, action = self._to_play, check_action(action, self._legal_actions_mask)
+    reward, is_terminal, is_cut = self._game.step(action)
+    is_terminal = check_flag(self._where, "the end of the task", is_terminal)
+    is_cut = check_flag(self._where, "the cut of the episode", is_cut)
+    if is_cut and not is_terminal and self._game.max_moves is not None:
+      raise UserError(
+        f"{self._where}: a game with max_moves cut its episode, but a search with its rules ignores time "
+        "limits; pass max_episode_steps to GameEnvironment, or set max_moves to None"
+      )
+    reward = check_reward(self._where, reward)
+    self._num_steps += 1
+    if self._game.max_moves is not None:
+      self._moves.append(action)
+      if len(self._moves) > self._game.max_moves:
+        raise UserError(f"{self._where}: an episode has more actions than max_moves={self._game.max_moves}")
+    observation = self._observe()
+    if self._spec.num_players == 2 and not is_terminal and self._to_play == mover:
+      raise UserError(
+        f"{self._where}: player {mover} moves twice in a row; "
+        "only games of two players who alternate strictly are supported"
+      )
+    is_cut = is_cut or self._num_steps == self._max_episode_steps
+    self._needs_reset = is_terminal or is_cut
+    return TimeStep(
+      StepType.LAST if self._needs_reset else StepType.MID, reward, 0.0 if is_terminal else 1.0, observation
+    )
+
+  @property
+  def will_continue(self) -> bool:
+    return check_flag(self._where, "will_continue", self._game.will_continue)
+
+  @property
+  def max_moves(self) -> int | None:
+    return self._game.max_moves
+
+  @property
+  def own_observations(self) -> OwnObservations | None:
+    return self._game.own_observations
+
+  def clone(self) -> "GameEnvironment":
+    out = copy.copy(self)
+    out._game, out._moves, out._max_episode_steps = self._game.clone(), self._moves.copy(), None
+    return out
+
+  def position(self) -> Int[np.ndarray, "M"]:
+    assert self.max_moves is not None, "checked when the search is built"
+    return moves_array(self._moves, self.max_moves)
+
+  def close(self) -> None:
+    self._game.close()
+
+  def make_bot(self, kind: str, simulations: int, seed: int) -> EpisodePlayer:
+    bot = self._game.make_bot(kind, simulations, seed)
+    return super().make_bot(kind, simulations, seed) if bot is None else bot
+
+  def render(self) -> np.ndarray | None:
+    return self._game.render()
+
+  def _observe(self, is_continued: bool = False) -> Observation:
+    mask = self._game.legal_actions_mask()
+    self._legal_actions_mask = self._all_legal if mask is None else mask
+    self._to_play = self._game.to_play()
+    frame = check_finite(self._where, self._game.frame())
+    if self._game.own_observations is not None:
+      frame = frame.view(Frame)
+    return Observation(frame, self._legal_actions_mask, self._to_play, is_continued)

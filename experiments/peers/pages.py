@@ -113,26 +113,23 @@ def is_preliminary(results: dict[str, Any]) -> bool:
 
 
 def answer(results: dict[str, Any]) -> str:
-  """Returns one sentence for each peer: how many times MooZi's speed it has."""
+  """Returns a sentence for each number of simulations: how many times as fast as MooZi the peers are."""
   sentences = []
-  counts = results["simulations"]
-  for system in SYSTEMS[1:]:
+  for count in results["simulations"]:
+    base = rows_of(results, "moozi", count)
     parts = []
-    for word, key in (("acts", "act_steps_per_s"), ("trains", "train_steps_per_s")):
-      pairs = [
-        (median_of(rows_of(results, system.key, n), key), median_of(rows_of(results, "moozi", n), key))
-        for n in counts
-      ]
-      if all(own and base for own, base in pairs):
-        ratios = " and ".join(f"{own / base:.2f}" for own, base in pairs if own and base)
-        parts.append(f"{word} at {ratios}")
+    for system in SYSTEMS[1:]:
+      rows = rows_of(results, system.key, count)
+      if rows and base:
+        acting, training = (_ratio(rows, base, key) for key in ("act_steps_per_s", "train_steps_per_s"))
+        times = f"{acting} and {training} times" if parts else f"acts {acting} and trains {training} times"
+        parts.append(f"{system.name} {times}" if parts else f"{system.name} {times} as fast as MooZi")
     if parts:
-      sentences.append(f"{system.name} {' and '.join(parts)} times MooZi's speed")
+      sentences.append(f"With {count} simulations {', '.join(parts)}.")
   if not sentences:
     return "No peer was measured."
-  order = ", in this order" if len(counts) > 1 else ""
-  start = "Preliminary, with" if is_preliminary(results) else "With"
-  return f"{start} {' and '.join(map(str, counts))} simulations{order}: {'; '.join(sentences)}."
+  start = "Preliminary. " if is_preliminary(results) else ""
+  return f"{start}{' '.join(sentences)}"
 
 
 def conditions(results: dict[str, Any]) -> str:

@@ -226,8 +226,8 @@ def test_the_answer_has_the_ratios_of_acting_and_training():
     row("muax", n, act_steps_per_s=rate, train_steps_per_s=5.0) for n, rate in ((8, 150.0), (32, 125.0))
   ]
   assert pages.answer(results_of(*rows)) == (
-    "With 8 and 32 simulations, in this order: muax acts at 1.50 and 1.25 and trains at 0.10 and 0.10 times"
-    " MooZi's speed."
+    "With 8 simulations muax acts 1.50 and trains 0.10 times as fast as MooZi."
+    " With 32 simulations muax acts 1.25 and trains 0.10 times as fast as MooZi."
   )
 
 

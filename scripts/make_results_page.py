@@ -22,10 +22,11 @@ TEMPLATE = """\
 
 <!-- Made by `python scripts/make_results_page.py`; do not edit it. -->
 
-Every figure is from a run whose configuration, metrics and evaluation are in the repository. The runs of the
-first two sections used no GPU; [gpu](../experiments/gpu/README.md) has runs on an NVIDIA H200. Minutes are on
-one core for MinAtar, 2048, Connect Four, Othello, Go and Atari, and on two shared cores for CartPole,
-tic-tac-toe and Kuhn poker. The linked pages have the commands, all conditions, and the attempts that failed.
+Except for published results, the figures of the first two sections are from runs whose configuration,
+metrics and evaluation are in the repository. These runs used no GPU; [gpu](../experiments/gpu/README.md)
+has runs on an NVIDIA H200. Minutes are on one core for MinAtar, 2048, Connect Four, Othello, Go and Atari,
+and on two shared cores for CartPole, tic-tac-toe and Kuhn poker. The linked pages have the commands and the
+conditions.
 
 ## MinAtar
 
@@ -34,32 +35,32 @@ is MinAtar's own: sticky actions with probability 0.1, and no step limit in trai
 
 {minatar}
 
-The best checkpoint is never used. [minatar_vs_ppo](../experiments/minatar_vs_ppo/README.md) has each seed,
-its variation between checkpoints and its minutes, published results, strength by number of simulations, and a
-[log](../experiments/minatar_vs_ppo/LOG.md) of the first runs.
+[minatar_vs_ppo](../experiments/minatar_vs_ppo/README.md) has each seed, its variation between checkpoints
+and its minutes, and the published results. Its [log](../experiments/minatar_vs_ppo/LOG.md) has the first
+runs, and the strength by number of simulations.
 
 ![returns by environment steps and minutes](../thesis_figures/figure_5_1.png)
 
 Thin lines are seeds and thick lines their mean, from evaluations during training. A dot is a seed's figure.
-The dotted line is gymnax's published PPO.
+The dotted line, in (a) over steps, is gymnax's published PPO.
 
 ## Other environments
 
 {others}
 
 Each row is a run of one seed. Minutes include evaluations during training and exclude the one at the end;
-those of MinAtar, above, exclude both. MCTS(1000) is OpenSpiel's MCTS with 1,000 simulations; a score is the
-mean of 200 games, in which a win counts 1 and a draw 0.5. The three seeds of Pong are three configurations:
-seed 0 has `max_env_steps=10_000_000` and no `workers.num_holding_envs`, seed 1 is `atari/pong`, and seed 2
-plays with averaged parameters (`experiments/atari/atari.yaml`). The two seeds of Breakout are two
-configurations: only seed 1 has `fire_on_reset` and `workers.num_holding_envs`, as `atari/breakout` has. The
+those of MinAtar, above, exclude both. MCTS(1000) is OpenSpiel's MCTS with 1,000 simulations; a score
+against it is the mean of 200 games, in which a win counts 1 and a draw 0.5. The seeds of Pong have three
+configurations: seed 0 has `max_env_steps=10_000_000` and no `workers.num_holding_envs`, seed 1 is
+`atari/pong`, and seed 2 plays with averaged parameters (`experiments/atari/atari.yaml`). Of the two seeds
+of Breakout only seed 1 has `fire_on_reset` and `workers.num_holding_envs`, as `atari/breakout` has. The
 evaluations of Atari have 8 simulations per search unless the row states another number.
 
 ## Lab notes
 
-Each question has an experiment, whose page has the table, the command and the conditions. The column seeds
-has the smallest and the largest number of seeds of a variant. *Former* settings differ from those of the
-present configurations, as the page says.
+Each question has an experiment, whose page has the table, the command and the conditions. *Seeds* is the
+smallest and the largest number of seeds of a variant. *Former* settings differ from those of the present
+configurations, as the page says.
 
 {questions}
 

@@ -3,10 +3,11 @@
     python -m thesis_figures.figure_5_1
 
 Plots the return over environment steps and over wall time, for each protocol that has runs: without sticky
-actions (a), and MinAtar's own (b). Lines show the evaluations during training: thin for each seed, thick for
-the mean over seeds. A dot is a seed's figure, the mean over the run's last five milestones. The plots over
-minutes have only runs on one core. The dotted line over steps is the published curve of gymnax's PPO in
-gymnax's own environments. Missing runs are left out and reported. The thesis has four of the games.
+actions (a), and MinAtar's own (b). Lines show the evaluations during training: thin for each seed, thick
+for the mean over seeds. A dot is a seed's figure, the mean over the run's last five milestones. The plots
+over minutes have only runs on one core. The dotted line of (a) over steps is the published curve of
+gymnax's PPO in gymnax's own environments. Missing runs are left out and reported. The thesis has four of
+the games.
 """
 
 import sys

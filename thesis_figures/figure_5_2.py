@@ -2,7 +2,7 @@
 
     python -m thesis_figures.figure_5_2
 
-Lines show the evaluations during training, and a dot each seed's figure (as in figure 5.1). On the right are
+Lines show the evaluations during training, and dots the seeds' figures (as in figure 5.1). On the right are
 the runs under MinAtar's own protocol. Dotted lines show published results: gymnax's PPO without sticky
 actions, and the final return of AC(λ) with sticky actions.
 """

@@ -1,4 +1,4 @@
-"""Compares training runs on Connect Four; prints the tables of the README.
+"""Compares training runs on Connect Four; prints two tables of LOG.md.
 
     python -m experiments.boards.networks
 

@@ -2,7 +2,7 @@
 
 A run's figure is the mean return over its last five milestones, with 100 noise-free evaluation episodes each.
 Its swing is the sample standard deviation over its last ten milestones, divided by their mean. A single
-checkpoint would not be representative: neighbouring checkpoints of a run differ as much as seeds do.
+checkpoint would not be representative: neighbouring checkpoints of a run can differ as much as seeds do.
 """
 
 import dataclasses

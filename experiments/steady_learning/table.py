@@ -1,4 +1,4 @@
-"""The tables of the ablation on Breakout and of full runs (3M steps), all with random starts.
+"""The tables of the ablation, and of full runs, which have 3M steps and random starts.
 
 The full runs are those in `full_runs/` and the results of protocol (a) of `experiments/minatar_vs_ppo`.
 """

@@ -4,6 +4,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from moozi.core.config import ReplayConfig
+from moozi.core.flat_state import State
 from moozi.ops.sampling import SumTree, order_by_priority, rank_weights
 from moozi.replay.storage import LaneStorage
 
@@ -42,11 +43,11 @@ class UniformSampler:
     """Returns the probability with which each eligible slot is drawn now."""
     return np.full(len(slot), 1.0 / self._storage.num_eligible)
 
-  def get_state(self) -> dict[str, np.ndarray]:
+  def get_state(self) -> State:
     """Returns a copy of the state. A sampler restored from this copy makes exactly the same draws."""
     return {}
 
-  def set_state(self, state: dict[str, np.ndarray]) -> None:
+  def set_state(self, state: State) -> None:
     """Restores a state that `get_state` returned."""
 
 
@@ -76,10 +77,10 @@ class ProportionalSampler(UniformSampler):
   def probability(self, slot: Int[np.ndarray, "M"]) -> Float[np.ndarray, "M"]:
     return self._tree.leaves[slot] / self._tree.total
 
-  def get_state(self) -> dict[str, np.ndarray]:
+  def get_state(self) -> State:
     return {"weights": self._tree.leaves.copy()}
 
-  def set_state(self, state: dict[str, np.ndarray]) -> None:
+  def set_state(self, state: State) -> None:
     self._tree.assign_all(state["weights"])
 
 
@@ -144,12 +145,12 @@ class RankSampler(UniformSampler):
     rank = self._rank_of[slot]
     return np.where(rank >= 0, self._weights[rank], 0.0) / max(self._mass, 1e-300)
 
-  def get_state(self) -> dict[str, np.ndarray]:
+  def get_state(self) -> State:
     numbers = np.array([self._count, self._batches], np.int64)
     out = {"order": self._order, "rank_of": self._rank_of, "numbers": numbers, "mass": np.float64(self._mass)}
     return {name: np.array(value) for name, value in out.items()}
 
-  def set_state(self, state: dict[str, np.ndarray]) -> None:
+  def set_state(self, state: State) -> None:
     self._order = np.array(state["order"], np.int64)
     self._rank_of[:] = state["rank_of"]
     self._count, self._batches = (int(x) for x in state["numbers"])

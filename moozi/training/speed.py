@@ -35,6 +35,7 @@ from moozi.envs.vector import blank_step
 from moozi.io.config import load_config
 from moozi.io.jax_process import reuse_freed_memory
 from moozi.io.machine import describe_machine, num_cores
+from moozi.io.output import say
 from moozi.learning.learner import zero_targets
 from moozi.nn.model import Model
 from moozi.run import build
@@ -174,7 +175,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
   threads = int(os.environ.get("NPROC") or num_cores())
   device = jax.devices()[0]
   name = describe_machine()["cpu"] if device.platform == "cpu" else device.device_kind
-  print(json.dumps({"seconds": seconds, "threads": threads, "device": name}))
+  say(json.dumps({"seconds": seconds, "threads": threads, "device": name}))
 
 
 if __name__ == "__main__":

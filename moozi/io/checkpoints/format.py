@@ -113,6 +113,8 @@ def load_checkpoint(path: Path, template: Any, expected: Mapping[str, Any] | Non
 
 def read_checkpoint_info(path: Path, expected: Mapping[str, Any] | None = None) -> CheckpointInfo:
   """Reads a checkpoint's header, but not its arrays. `expected` and errors are as in `load_checkpoint`."""
+  if path.is_dir():
+    raise UserError(f"{path}: not a checkpoint, but a folder; a checkpoint is a file that ends with {SUFFIX}")
   file = read_header(path)
   if not all(type(file.meta.get(key)) is int for key in ("env_steps", "learner_steps")):
     raise damaged(path)

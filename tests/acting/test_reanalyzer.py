@@ -17,7 +17,7 @@ from moozi.ops.history import normalize_frame, stack_history
 from moozi.run import build, local
 from moozi.run.events import Acted, Finished, Reanalyzed, Updated
 from moozi.run.session import RunInputs
-from tests.acting.parameters import collector_in, random_parameters
+from tests.acting.parameters import collector_in
 from tests.envs.environments import make_lives, make_nim
 from tests.replay.replay_lanes import assert_valid
 from tests.run_events import assert_equal_trees, final_state, first_checkpoint
@@ -59,7 +59,8 @@ def acted(env, search):
     vector = SyncVectorEnvironment([make() for _ in range(config.workers.num_envs)])
     spec = vector.spec
     collector = collector_in(vector, config, seed=0)
-  parameters = random_parameters(config, spec), 0
+  state = build.initial_training_state(config, spec)
+  parameters = (shaken(state.params), state.net_state), 0
   collector.set_parameters(*parameters)
   segments = [collector.run(0)[0] for _ in range(5)]
   return spec, segments, parameters, Reanalyzer(build.build_model(config, spec), config, spec, seed=1)

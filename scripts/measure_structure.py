@@ -1,7 +1,6 @@
 """Counts what the system is made of: lines, types, circles of imports.
 
 `python scripts/measure_structure.py` prints the counts of the working tree, and what was counted.
-`docs/architecture.md` has a table of them.
 """
 
 import ast

@@ -338,13 +338,14 @@ def _play_by_lines(env: "Environment") -> int:
 
 def _play_board(match: "Match", seat: int, label: str) -> int:
   """Plays one game with prompts."""
+  from moozi.vis.boards import player_on_board
   from moozi.vis.render_spec import player_name, render_spec_of
 
   table, spec = match.table, match.table.spec
   has_opponent = label != "self"
   if has_opponent:
-    others = ", ".join(player_name(spec, i) for i in range(table.num_seats) if i != seat)
-    say(f"you are {player_name(spec, seat)}; {label} is {others}")
+    others = ", ".join(player_on_board(spec, i) for i in range(table.num_seats) if i != seat)
+    say(f"you are {player_on_board(spec, seat)}; {label} is {others}")
   while not match.is_over:
     mover = table.to_play
     if match.is_users_turn:

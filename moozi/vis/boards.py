@@ -7,7 +7,15 @@ from PIL import Image, ImageDraw
 
 from moozi.core.spec import EnvSpec
 from moozi.vis.lettering import Color, Frame, Picture, font
-from moozi.vis.render_spec import Board, board_of, mark_of, owner_of, render_spec_of, view_of
+from moozi.vis.render_spec import (
+  Board,
+  board_of,
+  mark_of,
+  owner_of,
+  player_name,
+  render_spec_of,
+  view_of,
+)
 
 # Factor of supersampling, for smooth edges.
 _FINE = 4
@@ -66,6 +74,16 @@ def board_text(frame: Frame, spec: EnvSpec, to_play: int = 0) -> str:
     indent = " " * row if board.ground == "hexes" else ""
     lines.append(indent + " ".join((letters[i] if i >= 0 else ".").rjust(width) for i in line))
   return "\n".join(lines)
+
+
+def player_on_board(spec: EnvSpec, player: int) -> str:
+  """Returns a player's name, with the letter of its pieces in `board_text` if the name is not that letter."""
+  name, board = player_name(spec, player), render_spec_of(spec).board
+  if board is None:
+    return name
+  own = [i for i, piece in enumerate(board.pieces) if owner_of(piece, board, 0) == player]
+  letters = {_letter(board, i, 0) for i in own if not mark_of(board.pieces[i], player)}
+  return f"{name} ({letters.pop()})" if letters else name
 
 
 def _board(spec: EnvSpec) -> Board:

@@ -5,7 +5,7 @@ import pytest
 
 from moozi.core.spec import EnvSpec
 from moozi.envs import registry
-from moozi.vis.boards import board_text
+from moozi.vis.boards import board_text, player_on_board
 from moozi.vis.frames import draw_frame, facts_of, vector_text
 from moozi.vis.render_spec import (
   _RENDER_SPECS,
@@ -347,3 +347,16 @@ def test_names_of_a_vector():
   vector = np.zeros((1, 1, 20), np.float32)
   vector[0, 0, [3, 17]] = 1, 0.25
   assert vector_text(vector, long) == "room 3 1, room 17 0.25"
+
+
+@pytest.mark.parametrize(
+  ("game", "names"),
+  [
+    ("connect_four", ["red (x)", "yellow (o)"]),
+    ("tic_tac_toe", ["X", "O"]),
+    ("kuhn_poker", ["player 0", "player 1"]),
+  ],
+)
+def test_players_are_named_with_their_letters_on_the_board(game, names):
+  spec = registry.env_spec(f"open_spiel:{game}")
+  assert [player_on_board(spec, i) for i in range(2)] == names

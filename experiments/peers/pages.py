@@ -149,7 +149,7 @@ def conditions(results: dict[str, Any]) -> str:
     figures = "from one run of each system, one after the other"
   lines.append(
     f"One core of {machine['cpu']}, Python {machine['python']}. The figures are {figures}. Bold is the best"
-    " of a column. Compilation is not in the times."
+    " of a column. The rates exclude compilation."
   )
   for system in SYSTEMS:
     count = sum(1 for row in results["rows"] if row["system"] == system.key and "failure" in row)

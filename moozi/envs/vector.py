@@ -50,7 +50,8 @@ class SyncVectorEnvironment(VectorEnvironment):
   A first step that continues a game after a lost life has `is_first` False: the history is kept.
 
   Raises: ValueError: `envs` is empty, or specs differ.
-  Source: the thesis, 4.3.1 (algorithm 2) and 4.3.2. Departures: `b_last` is part of the state, not an input.
+  Source: the thesis, 4.3.1 (algorithm 2) and 4.3.2. Departures: whether the last step ended the episode
+    (`b_last` there) is part of the state, not an input.
   """
 
   def __init__(

@@ -135,7 +135,11 @@ class EpisodeSlots:
     return {slot: view(slot) for slot in np.flatnonzero(~step.is_last).tolist()}
 
   def played_step(self, slot: int, decision: Decision | None) -> PlayedStep:
-    """Returns the slot's current step with the agent's decision; None: a last frame that is not searched."""
+    """Returns the slot's current step with the agent's decision.
+
+    Args:
+      decision: the decision on all slots' frames; None for a last frame, which is not searched.
+    """
     step, episode = self.timestep, int(self._episode_of[slot])
     seat = None if self._opponent is None else seat_of(episode)
     is_truncated = bool(step.is_truncated[slot])

@@ -14,8 +14,8 @@ MAX_LINE_BYTES = 16 << 20
 def open_bounded(path: Path, max_bytes: int) -> BinaryIO:
   """Opens a file of at most `max_bytes` to read.
 
-  Raises: OSError: the file cannot be opened; ValueError: it is larger, or a pipe, a device or a folder, whose
-    read may never end.
+  Raises: OSError: the file cannot be opened, or is a folder. ValueError: it is larger, or a pipe or a device,
+    whose read may never end.
   """
   # Without O_NONBLOCK, opening a pipe waits for a writer.
   file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")

@@ -74,7 +74,10 @@ def rounded(x: float) -> float:
 
 
 def short_figure(x: float) -> str:
-  """Formats a number with its sign, in at most six characters below 1e100: `+0.125`, `-12.3`, `-2e-5`."""
+  """Formats a number with its sign: `+0.125`, `-12.3`, `-2e-5`.
+
+  The text has at most six characters if a decimal exponent of two digits suffices, as for every float32.
+  """
   size = abs(x)
   if 0 < size < 0.001 or 99_999.5 <= size < math.inf:
     digit, _, exponent = f"{x:+.0e}".partition("e")

@@ -46,7 +46,7 @@ def find_checkpoint(directory: Path, which: str | None = None) -> CheckpointInfo
     directory: the run's folder of checkpoints.
     which: None or "last" for the latest; "best" for the best by evaluation; a name; a path; or an environment
       step, for the nearest checkpoint.
-  Raises: UserError: there is no such checkpoint.
+  Raises: UserError: there is no such checkpoint, or its file is damaged.
   """
   found = list_checkpoints(directory)
   if which == "best":

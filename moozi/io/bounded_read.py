@@ -1,5 +1,6 @@
 """Reads files of unknown size, such as those of a downloaded run, in bounded memory."""
 
+import errno
 import os
 import stat
 from collections.abc import Iterator
@@ -18,11 +19,13 @@ def open_bounded(path: Path, max_bytes: int) -> BinaryIO:
     whose read may never end.
   """
   # Without O_NONBLOCK, opening a pipe waits for a writer.
-  file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
-  found = os.fstat(file.fileno())
+  descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+  found = os.fstat(descriptor)
   if stat.S_ISREG(found.st_mode) and found.st_size <= max_bytes:
-    return file
-  file.close()
+    return os.fdopen(descriptor, "rb")
+  os.close(descriptor)  # fdopen would not close that of a folder
+  if stat.S_ISDIR(found.st_mode):
+    raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
   if not stat.S_ISREG(found.st_mode):
     raise ValueError("not a file")
   raise ValueError(f"{found.st_size:,} bytes; at most {max_bytes:,} are read")

@@ -106,6 +106,17 @@ def test_a_pipe_is_refused_without_a_writer(tmp_path):
     open_bounded(tmp_path / "pipe", 100)
 
 
+def test_a_refused_folder_is_closed(tmp_path, monkeypatch):
+  opened, closed = [], []
+  really_open, really_close = os.open, os.close
+  monkeypatch.setattr(os, "open", lambda *args: opened.append(really_open(*args)) or opened[-1])
+  monkeypatch.setattr(os, "close", lambda descriptor: closed.append(descriptor) or really_close(descriptor))
+  with pytest.raises(IsADirectoryError, match="Is a directory"):
+    open_bounded(tmp_path, 100)
+  assert len(opened) == 1
+  assert opened == closed
+
+
 def test_resumed_metrics_keep_whole_lines_up_to_the_state(tmp_path):
   path = tmp_path / "metrics.jsonl"
   ticks = [{"env_steps": n, "learner_steps": 0, "wall_s": 0.0} for n in range(5)]

@@ -82,6 +82,14 @@ def pytest_runtest_setup():
   typechecker.begin_test()
 
 
+def pytest_runtest_makereport(call):
+  """Keeps a process of many tests below the limit of memory mappings; short tests make few."""
+  if call.when == "call" and call.duration > 0.5:
+    from tests.shared_programs import forget_if_many
+
+    forget_if_many()
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _shared_programs():
   """Compiles each network, search and update once; see `tests.shared_programs`."""

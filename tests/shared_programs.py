@@ -5,7 +5,9 @@ build them return the same object for equal settings.
 """
 
 import functools
+import gc
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -29,6 +31,12 @@ _SECTIONS = {
   "q_learning",
 }
 
+# Each compiled function has mappings of memory, and XLA ends a process with a segmentation fault at the limit
+# of Linux, 65,530. A second of compiling makes about a hundred.
+MANY_MAPPINGS = 25_000
+
+_memories: list[dict[Any, Any]] = []
+
 
 def _key(argument: Any) -> Any:
   """Returns what tells arguments apart: functions by identity, settings and specifications by value."""
@@ -42,6 +50,7 @@ def _key(argument: Any) -> Any:
 def _made_once(function: Callable[..., Any], is_kept: Callable[[Any], bool] = lambda made: True) -> Any:
   """Returns a function that calls `function` once for equal arguments, if the result may be kept."""
   made: dict[Any, Any] = {}
+  _memories.append(made)
 
   @functools.wraps(function)
   def cached(*arguments: Any) -> Any:
@@ -96,3 +105,13 @@ def share(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(module, "keyed", keyed)
   patch.setattr(inspection, "make_searching_agent", _made_once(inspection.make_searching_agent))
   patch.setattr(rollout, "make_segment", _made_once(rollout.make_segment))
+
+
+def forget_if_many() -> None:
+  """Frees all compiled functions if their mappings are many; those that are used again compile again."""
+  maps = Path("/proc/self/maps")
+  if maps.exists() and maps.read_bytes().count(b"\n") > MANY_MAPPINGS:
+    for made in _memories:
+      made.clear()
+    jax.clear_caches()
+    gc.collect()

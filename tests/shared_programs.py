@@ -39,7 +39,7 @@ _memories: list[dict[Any, Any]] = []
 
 
 def _key(argument: Any) -> Any:
-  """Returns what tells arguments apart: functions by identity, settings and specifications by value."""
+  """Returns the key of an argument: a function's identity, or the value of settings and specifications."""
   if isinstance(argument, Config):
     return argument.decay_steps, repr(argument.model_dump(include=_SECTIONS))
   if isinstance(argument, EnvSpec):  # its comparison leaves some fields out

@@ -60,7 +60,7 @@ class AgentPlayer:
     return self._agent.plans_with_rules
 
   def start(self, game: int, seed: int) -> None:
-    """Starts game number `game` anew with a seed of its own; number N adds a game."""
+    """Starts game `game` from an empty history, with random numbers from `seed`; game N is added."""
     carry, key = self._agent.init(1), np.asarray(jax.random.PRNGKey(seed))
     if game < self.num_games:
       self._write(np.array([game]), carry)

@@ -162,17 +162,37 @@ def _host(address: str) -> str:
 
 
 def _check_reachable(address: str) -> None:
-  """Raises UserError if no process listens at `host:port`: Ray itself would try for minutes.
+  """Raises UserError if no process listens at `host:port`, or one that is not Ray's.
 
-  Other forms (`auto`) are not checked.
+  Ray itself would try for minutes. Other forms (`auto`) are not checked.
   """
   host, port = _host(address), address.rpartition(":")[2]
   if not host or not port.isdigit():
     return
   try:
-    socket.create_connection((host, int(port)), timeout=_CONNECT_TIMEOUT_S).close()
+    with socket.create_connection((host, int(port)), timeout=_CONNECT_TIMEOUT_S) as connection:
+      is_ray = os.environ.get("RAY_USE_TLS", "0") != "0" or _speaks_http2(connection)
   except (OSError, OverflowError) as error:
     raise UserError(f"ray.address={address!r}: no Ray cluster answers at this address ({error})") from error
+  if not is_ray:
+    raise UserError(
+      f"ray.address={address!r}: what listens at this address is not a Ray cluster; "
+      "the port of `ray start` is 6379 by default, and not that of its dashboard"
+    )
+
+
+def _speaks_http2(connection: socket.socket) -> bool:
+  """Returns whether the server answers the preface of HTTP/2, as Ray's servers do over gRPC (RFC 9113, 3.4).
+
+  Raises: OSError: the connection is lost, or nothing comes for as long as its timeout.
+  """
+  is_settings, frame_header_size, type_at = 4, 9, 3
+  try:
+    connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, is_settings, 0, 0, 0, 0, 0]))
+    header = connection.recv(frame_header_size, socket.MSG_WAITALL)
+  except (ConnectionResetError, BrokenPipeError):
+    return False
+  return len(header) == frame_header_size and header[type_at] == is_settings
 
 
 def options(resources: ActorResources) -> dict[str, Any]:

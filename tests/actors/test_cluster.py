@@ -1,7 +1,10 @@
 """Tests of the checks of actor resources and of the cluster's address, and of the errors of Ray's start."""
 
+import contextlib
 import socket
+import socketserver
 import sys
+import threading
 import types
 
 import pytest
@@ -68,6 +71,40 @@ def test_no_cluster_at_the_address(scheme):
     address = f"{scheme}127.0.0.1:{closed.getsockname()[1]}"
     with pytest.raises(UserError, match=rf"ray\.address='{address}': no Ray cluster answers"):
       cluster._check_reachable(address)
+
+
+@contextlib.contextmanager
+def _server(answer: bytes):
+  """Yields the address of a server that answers each connection with these bytes."""
+
+  class Handler(socketserver.BaseRequestHandler):
+    def handle(self):
+      self.request.recv(1024)
+      self.request.sendall(answer)
+      self.request.recv(1024)  # until the client ends the connection
+
+  with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+
+
+def test_a_server_that_is_not_rays():
+  with _server(b"HTTP/1.1 400 Bad Request\r\n\r\n") as address:
+    with pytest.raises(UserError, match=rf"ray\.address='{address}': what listens .* is not a Ray cluster"):
+      cluster._check_reachable(address)
+
+
+def test_a_server_that_does_not_answer(monkeypatch):
+  monkeypatch.setattr(cluster, "_CONNECT_TIMEOUT_S", 0.2)
+  with _server(b"") as address, pytest.raises(UserError, match=r"no Ray cluster answers .*timed out"):
+    cluster._check_reachable(address)
+
+
+def test_a_server_of_grpc_passes():
+  with _server(bytes([0, 0, 6, 4, 0, 0, 0, 0, 0]) + bytes(6)) as address:
+    cluster._check_reachable(address)
 
 
 def test_only_host_and_port_are_checked():

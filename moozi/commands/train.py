@@ -89,7 +89,9 @@ def _start(name: str, overrides: list[str], allow_code: bool) -> int:
   with stop_at_signals(stop):
     training = create_run(config, spec, stop=stop)
     if duration := describe_duration(name, config.env.name):
-      own = " (without your overrides)" if overrides else ""
+      # A seed or a name does not change how long a run takes.
+      changed = [text for text in overrides if not text.startswith(("seed=", "run."))]
+      own = " (without your overrides)" if changed else ""
       notice(f"moozi: {duration}{own}")
     return _run_training(training)
 

@@ -19,7 +19,7 @@ FIGURES: tuple[tuple[str, str, str], ...] = (
   ("steps/s", "system/env_steps_per_s", ",.0f"),
   ("updates/s", "system/updates_per_s", ".1f"),
   ("return", "train/return_mean", "z.2f"),
-  ("test return", "test/return_mean", "z.2f"),
+  ("evaluation return", "test/return_mean", "z.2f"),
   ("loss", "loss/total", "z.3f"),
   ("value", "loss/value", ".3f"),
   ("policy", "loss/policy", "z.3f"),

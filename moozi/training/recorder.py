@@ -73,7 +73,9 @@ class Recorder:
     # A run that starts from another run's checkpoint keeps its learner step.
     starts_from = None if resumed is None or state is not None else resumed.state
     first_step = 0 if starts_from is None else starts_from.learner_steps
-    self._filling = _Filling(config, phase_notes(display, start), first_step)
+    # The seconds of a resumed run's earlier parts are not part of its start.
+    self._began = start + (0.0 if state is None else float(state["wall_s"]))
+    self._filling = _Filling(config, phase_notes(display, self._began), first_step)
     self._work, self._timeline = WorkFigures(), TimelineFile(run.timeline_path)
     self._faults = dict.fromkeys((FAULT_PREFIX + kind for kind in events.FAULTS), 0)
     self.summary: dict[str, Any] | None = None
@@ -99,7 +101,7 @@ class Recorder:
     match event:
       case events.Started():
         _log.info("started: %s", event.message)
-        self._display.note(f"acting starts after {self._wall_s():.0f} s ({event.message})")
+        self._display.note(f"acting starts after {time.monotonic() - self._began:.0f} s ({event.message})")
       case events.Acted():
         self._filling.observe(event)
         self._recent_returns.extend(event.episode_returns.tolist())
@@ -325,7 +327,7 @@ class Recorder:
 
 
 def phase_notes(display: Any, start: float) -> Callable[[str], None]:
-  """Returns a function that shows and logs a phase with the seconds since `start` (as in `Recorder`)."""
+  """Returns a function that shows and logs a phase with the seconds since `start`, in `time.monotonic()`."""
 
   def note(text: str) -> None:
     seconds = time.monotonic() - start

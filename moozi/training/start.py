@@ -73,7 +73,8 @@ def train_events(
     resumed.restore_best(config, run)
     store = resumed.store
     store.move_to(run.resume_path)
-    start = time.monotonic() - (0.0 if resumed.recorder is None else float(resumed.recorder["wall_s"]))
+    began = time.monotonic()
+    start = began - (0.0 if resumed.recorder is None else float(resumed.recorder["wall_s"]))
     display = make_progress(config.logging.progress, run.name, config.max_env_steps, config.max_wall_s)
     # The generator is closed explicitly, so that an error in a sink also closes environments and actors.
     with contextlib.closing(display):
@@ -87,7 +88,7 @@ def train_events(
           latest=functools.partial(newest_state, config, spec, run),
           stored=load_stored(config, spec),
           log_dir=str((run.path / "logs").absolute()),  # of other processes, for which `run` is not held
-          on_phase=phase_notes(display, start),
+          on_phase=phase_notes(display, began),
         )
         with contextlib.closing(algorithm_of(config).run(inputs)) as events:
           # An algorithm refuses a run before its first event, so the folder of a refused run stays unchanged.

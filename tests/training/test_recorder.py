@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import json
+import re
 import threading
 import time
 import types
@@ -400,6 +401,23 @@ def test_actions_are_steps_without_last_frames(begin):
   recorder.observe(dataclasses.replace(acted(260), metrics={"train/last_share": 0.0}))
   recorder.close()
   assert read_metrics(run.metrics_path)[-1]["train/actions"] == 148
+
+
+def test_the_start_of_a_resumed_run_counts_from_its_resumption(begin):
+  run, recorder, _ = begin()
+  kept = recorder._get_state(StateReady(env_steps=64, learner_steps=0, state=RunState(training={})))
+  recorder.close()
+  kept["wall_s"], display = 7200.0, Display()
+  now = time.monotonic()
+  recorder = Recorder(run.load_config(), SPEC, run, display, now - 7200.0, resumed_with(kept))
+  recorder.observe(Started(env_steps=64, learner_steps=0, message="test"))
+  recorder.observe(acted(128))
+  recorder.close()
+  (started,) = [note for note in display.notes if note.startswith("acting starts")]
+  (first,) = [note for note in display.notes if note.endswith("acted the first segment")]
+  for note in (started, first):
+    seconds = float(re.search(r"(\d+) s", note).group(1))
+    assert seconds <= time.monotonic() - now + 1
 
 
 def test_collapse_is_shown_once(begin):

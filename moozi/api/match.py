@@ -8,6 +8,7 @@ import numpy as np
 from moozi.api.players import TrainedPlayer, load_players, run_of_approach
 from moozi.api.run_access import check_player, check_searches
 from moozi.core.errors import UserError
+from moozi.envs.bots import make_bot
 from moozi.envs.players import Opinion, Player, Seats, SeparatePlayer, mcts_simulations
 from moozi.envs.table import Table, View
 from moozi.vis.lettering import rounded
@@ -146,7 +147,7 @@ def make_advisor(name: str, table: Table, simulations: int | None, allow_code: b
   """
   found = mcts_simulations(name)
   if found is not None:
-    if not hasattr(table.make_bot("mcts", found, 0), "search"):
+    if not hasattr(make_bot(table, "mcts", found, 0), "search"):
       raise UserError(
         f"--advisor={name}: the MCTS of {table.spec.name} does not report visits and values; choose a run"
       )

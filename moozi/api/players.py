@@ -20,8 +20,8 @@ from moozi.core.errors import UserError
 from moozi.core.plugins import OTHER_PLAYERS
 from moozi.core.records import BatchedTimeStep
 from moozi.core.spec import EnvSpec
-from moozi.envs.players import Advice, Opinion, Place, PlayedGame, Player, SeparatePlayer
-from moozi.envs.table import View
+from moozi.envs.players import Advice, Opinion, Place, Player, SeparatePlayer
+from moozi.envs.table import PlayedGame, View
 from moozi.envs.vector import live_steps
 from moozi.io.run_directory import ENDS, RunDirectory
 from moozi.io.zoo import ZOO_PREFIX, label_of

@@ -49,7 +49,7 @@ class CheckedEnvironment(EnvironmentWrapper):
     with self._errors("position"):
       return super().position()
 
-  def make_bot(self, kind: str, simulations: int, seed: int) -> EpisodePlayer:
+  def make_bot(self, kind: str, simulations: int, seed: int) -> EpisodePlayer | None:
     with self._errors("make_bot"):
       return super().make_bot(kind, simulations, seed)
 

@@ -84,22 +84,14 @@ class Environment(dm_env.Environment):  # type: ignore[misc]
     """
     raise NotImplementedError
 
-  def make_bot(self, kind: str, simulations: int, seed: int) -> EpisodePlayer:
-    """Makes an opponent for the current episode or the next one.
+  def make_bot(self, kind: str, simulations: int, seed: int) -> EpisodePlayer | None:
+    """Makes a bot of the environment itself for the current episode or the next one.
 
-    Args:
-      kind: "random" plays any legal action and exists in every environment. "mcts" is OpenSpiel's tree search
-        in environments with `max_moves`. A suite may offer others.
+    `envs.bots.make_bot` adds the bots of all environments.
 
-    Raises: UserError: the environment has no such opponent.
+    Returns: None if the environment has no such bot.
     """
-    if kind == "random":
-      return RandomBot(seed)
-    if kind == "mcts":
-      from moozi.envs.suites.open_spiel.bots import mcts_in
-
-      return mcts_in(self, simulations, seed)
-    raise no_such_player(kind, self.env_spec)
+    return None
 
   def observation_spec(self) -> Any:
     """Returns the dm_env spec of each field, as an `Observation`."""
@@ -253,16 +245,6 @@ class VectorEnvironment:
     """Closes every environment."""
 
 
-class RandomBot:
-  """Plays uniformly random legal actions. Raises ValueError if its seed is negative."""
-
-  def __init__(self, seed: int) -> None:
-    self._random = np.random.default_rng([check_seed(seed), 0xB07])
-
-  def action(self, observation: np.ndarray, legal: np.ndarray) -> int:
-    return int(self._random.choice(np.flatnonzero(legal)))
-
-
 def moves_array(moves: Sequence[int], max_moves: int) -> Int[np.ndarray, "M"]:
   """Returns the actions since a reset as a position: int32, padded with -1."""
   out = np.full(max_moves, -1, np.int32)
@@ -292,17 +274,6 @@ def check_action(action: int, legal_actions_mask: np.ndarray) -> int:
     legal = np.flatnonzero(legal_actions_mask).tolist()
     raise ValueError(f"action={out}: illegal in this state; must be one of {legal}")
   return out
-
-
-def no_such_player(kind: str, spec: EnvSpec) -> UserError:
-  """Returns the error for a bot that a game does not have."""
-  which = {
-    "mcts": "; mcts plays games of OpenSpiel, and games without chance that can be copied: set max_moves of "
-    "the moozi.Game"
-  }
-  return UserError(
-    f"{kind}: {spec.name} has no such player; all environments have random, self{which.get(kind, '')}"
-  )
 
 
 def check_seed(seed: int) -> int:

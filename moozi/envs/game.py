@@ -65,7 +65,7 @@ class Game:
     return copy.deepcopy(self)
 
   def make_bot(self, kind: str, simulations: int, seed: int) -> EpisodePlayer | None:
-    """Makes an opponent as `Environment.make_bot` does; returns None if the game has no such opponent."""
+    """Makes a bot of the game itself; see `Environment.make_bot`."""
     return None
 
   def render(self) -> np.ndarray | None:
@@ -175,9 +175,8 @@ class GameEnvironment(Environment):
   def close(self) -> None:
     self._game.close()
 
-  def make_bot(self, kind: str, simulations: int, seed: int) -> EpisodePlayer:
-    bot = self._game.make_bot(kind, simulations, seed)
-    return super().make_bot(kind, simulations, seed) if bot is None else bot
+  def make_bot(self, kind: str, simulations: int, seed: int) -> EpisodePlayer | None:
+    return self._game.make_bot(kind, simulations, seed)
 
   def render(self) -> np.ndarray | None:
     return self._game.render()

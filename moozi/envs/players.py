@@ -7,15 +7,16 @@ that an agent searches in all of them together.
 import dataclasses
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
 from moozi.core import plugins, user_code
 from moozi.core.errors import EnvError, UserError, one_line
 from moozi.core.spec import EnvSpec
+from moozi.envs.bots import make_bot
 from moozi.envs.environment import EpisodePlayer
-from moozi.envs.table import Table, View
+from moozi.envs.table import PlayedGame, Table, View
 
 T = TypeVar("T")
 
@@ -65,16 +66,6 @@ class Opinion:
   def of(cls, by: str, advice: Sequence[Advice], value: float | None) -> "Opinion":
     """Returns the opinion with its advice in order."""
     return cls(by, tuple(sorted(advice, key=lambda x: (-x.share, x.action))), value)
-
-
-class PlayedGame(Protocol):
-  """A game in which players sit: an Environment or a Table."""
-
-  def make_bot(self, kind: str, simulations: int, seed: int) -> EpisodePlayer:
-    """Returns the bot `kind`; raises UserError if the game has no such bot."""
-
-  def position(self) -> Any:
-    """Returns the game's current position."""
 
 
 @runtime_checkable
@@ -253,7 +244,7 @@ class SeparatePlayer:
     if self._maker is not None:
       return self._maker, self._make_own(self._maker, game, seed)
     try:
-      bot = game.make_bot(self._kind, self._simulations or 1, seed)
+      bot = make_bot(game, self._kind, self._simulations or 1, seed)
     except UserError as error:  # it begins with the kind
       raise UserError(f"{self._where}{str(error).removeprefix(self._kind)}") from None
     return user_code.Plugin(self._where, bot.action), bot

@@ -14,7 +14,7 @@ from jaxtyping import Bool, Shaped
 from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
 from moozi.envs.checked import CheckedEnvironment
-from moozi.envs.environment import Environment, EpisodePlayer, Observation, RandomBot, no_such_player
+from moozi.envs.environment import Environment, EpisodePlayer, Observation
 from moozi.ops.players import player_sign
 
 # Random games that show whether a game has chance: each is played with the same moves from several seeds.
@@ -53,6 +53,7 @@ class Table:
     hides_moves: whether a seat's move may be hidden from the others.
     is_deterministic: whether the game has no chance, so that games with the same moves are the same.
     is_over: whether the game has ended.
+    environment: the environment that plays the game, which MCTS may copy; None if there is none.
   """
 
   spec: EnvSpec
@@ -60,6 +61,7 @@ class Table:
   hides_moves: bool = False
   is_deterministic: bool = True
   is_over: bool
+  environment: Environment | None = None
 
   def reset(self, seed: int) -> None:
     """Starts a game whose chance outcomes are drawn from `seed`."""
@@ -94,17 +96,9 @@ class Table:
     """Returns the current position; see `Environment.position`."""
     raise NotImplementedError
 
-  def make_bot(self, kind: str, simulations: int, seed: int) -> EpisodePlayer:
-    """Makes a bot, which may read the state of the game.
-
-    Args:
-      kind: every table has "random"; a suite may add others.
-
-    Raises: UserError: the table has no such bot.
-    """
-    if kind == "random":
-      return RandomBot(seed)
-    raise no_such_player(kind, self.spec)
+  def make_bot(self, kind: str, simulations: int, seed: int) -> EpisodePlayer | None:
+    """Makes a bot of the game itself, which may read its state; see `Environment.make_bot`."""
+    return None
 
   def close(self) -> None:
     """Frees the resources of the game."""
@@ -122,10 +116,11 @@ class EnvironmentTable(Table):
 
   num_seats = 2
 
-  def __init__(self, env: Environment, is_deterministic: bool | None = None) -> None:
-    self._env, self.spec, self.is_over = CheckedEnvironment(env), env.env_spec, True
+  def __init__(self, environment: Environment, is_deterministic: bool | None = None) -> None:
+    self.environment, self._env = environment, CheckedEnvironment(environment)
+    self.spec, self.is_over = environment.env_spec, True
     if self.spec.num_players != 2:
-      env.close()
+      environment.close()
       raise UserError(f"{self.spec.name}: has one player; players meet only in games of two or more")
     self._is_deterministic = is_deterministic
 
@@ -178,8 +173,12 @@ class EnvironmentTable(Table):
   def position(self) -> Any:
     return self._env.position()
 
-  def make_bot(self, kind: str, simulations: int, seed: int) -> EpisodePlayer:
+  def make_bot(self, kind: str, simulations: int, seed: int) -> EpisodePlayer | None:
     return self._env.make_bot(kind, simulations, seed)
 
   def close(self) -> None:
     self._env.close()
+
+
+PlayedGame = Environment | Table
+"""A game in which players sit."""

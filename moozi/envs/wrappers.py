@@ -104,7 +104,7 @@ class EnvironmentWrapper(Environment):
   def position(self) -> Any:
     return self._env.position()
 
-  def make_bot(self, kind: str, simulations: int, seed: int) -> EpisodePlayer:
+  def make_bot(self, kind: str, simulations: int, seed: int) -> EpisodePlayer | None:
     return self._env.make_bot(kind, simulations, seed)
 
   def render(self) -> np.ndarray | None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from moozi.core.errors import UserError
+from moozi.envs.bots import make_bot
 from moozi.envs.checked import CheckedEnvironment
 from moozi.envs.game import GameEnvironment
 from moozi.envs.table import EnvironmentTable
@@ -101,5 +102,5 @@ def test_true_rules_and_bots_report_the_environment(place, value):
       rules._known.clear()
       rules._play(position, action, is_over)
       table.reset(move)
-      table.make_bot("mcts", 4, 0).action(table.frame(), table.legal_actions_mask())
+      make_bot(table, "mcts", 4, 0).action(table.frame(), table.legal_actions_mask())
   assert "\n" not in str(caught.value)

@@ -9,6 +9,7 @@ import pytest
 from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
 from moozi.envs import registry
+from moozi.envs.bots import make_bot
 from moozi.envs.game import Game, GameEnvironment
 from moozi.envs.table import EnvironmentTable
 from moozi.envs.wrappers import RandomStarts
@@ -63,6 +64,11 @@ class NoCopy(Nim):
     raise TypeError("cannot pickle\na lock")
 
 
+class OwnBot(Nim):
+  def make_bot(self, kind, simulations, seed):
+    return kind, simulations, seed, self._left[0]
+
+
 class RandomStart(Nim):
   def seed(self, seed):
     self._random = np.random.default_rng(seed)
@@ -107,13 +113,13 @@ def test_mcts_keeps_every_won_position_of_an_own_game(stake, most):
   for stones in range(1, most + 1):
     env = make(stones=stones, stake=stake)
     step = env.reset()
-    action = env.make_bot("mcts", 300, stones).action(*step.observation[:2])
+    action = make_bot(env, "mcts", 300, stones).action(*step.observation[:2])
     assert not is_won(stones) or not is_won(stones - action - 1), stones
 
 
 def test_mcts_searches_the_current_state_and_leaves_it():
   env = RandomStarts(make(), 3, seed=1)
-  bot, step = env.make_bot("mcts", 30, 0), env.reset()
+  bot, step = make_bot(env, "mcts", 30, 0), env.reset()
   while not step.last():
     before, legal = step.observation.frame.copy(), step.observation.legal_actions_mask
     found = bot.search()
@@ -128,10 +134,18 @@ def test_mcts_wins_at_the_table_of_a_registered_game():
   assert isinstance(table, EnvironmentTable)
   for seed in range(4):
     table.reset(seed)
-    bots = [table.make_bot(*kind, seed) for kind in (("mcts", 200), ("random", 1))]
+    bots = [make_bot(table, *kind, seed) for kind in (("mcts", 200), ("random", 1))]
     while not table.is_over:
       table.step(bots[table.to_play].action(table.frame(), table.legal_actions_mask()))
     assert table.returns() == [1.0, -1.0]
+
+
+@pytest.mark.parametrize("wrap", [lambda env: RandomStarts(env, 0), EnvironmentTable])
+@pytest.mark.parametrize("kind", ["mcts", "random", "expert"])
+def test_a_games_own_bot_comes_first(wrap, kind):
+  env = make("OwnBot")
+  env.reset()
+  assert make_bot(wrap(env), kind, 3, 4) == (kind, 3, 4, 10)
 
 
 @pytest.mark.parametrize(
@@ -144,7 +158,7 @@ def test_mcts_wins_at_the_table_of_a_registered_game():
 )
 def test_games_that_mcts_cannot_search(env, message):
   with pytest.raises(UserError, match=message):
-    env().make_bot("mcts", 10, 0)
+    make_bot(env(), "mcts", 10, 0)
 
 
 @pytest.mark.parametrize(

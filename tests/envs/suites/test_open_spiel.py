@@ -7,6 +7,7 @@ import pytest
 
 from moozi.core.errors import UserError
 from moozi.envs import registry
+from moozi.envs.bots import make_bot
 from moozi.envs.suites.open_spiel import environment as open_spiel
 from moozi.envs.suites.open_spiel import rules as open_spiel_rules
 from moozi.envs.suites.open_spiel.environment import OpenSpielOptions, rules_of
@@ -318,8 +319,8 @@ def test_mcts_beats_random_play(wrap):
   for seat, sign in ((0, 1), (1, -1)):
     total = 0.0
     for seed in range(20):
-      bots = [env.make_bot("random", 1, seed), env.make_bot("random", 1, seed)]
-      bots[seat] = env.make_bot("mcts", 100, seed)
+      bots = [make_bot(env, "random", 1, seed), make_bot(env, "random", 1, seed)]
+      bots[seat] = make_bot(env, "mcts", 100, seed)
       total += sign * play_bots(env, bots)
     assert total >= 12
 
@@ -336,7 +337,7 @@ def test_mcts_follows_from_its_seed():
 
   def line(seed):
     env.reset()
-    bot, actions = env.make_bot("mcts", 20, seed), []
+    bot, actions = make_bot(env, "mcts", 20, seed), []
     for _ in range(12):
       actions.append(bot.action(env._game.frame(), env._game.legal_actions_mask()))
       if env.step(actions[-1]).last():
@@ -357,7 +358,7 @@ def test_mcts_follows_from_its_seed():
 )
 def test_unknown_opponents(name, kind, part):
   with pytest.raises(UserError) as error:
-    registry.make(name, seed=0).make_bot(kind, 10, 0)
+    make_bot(registry.make(name, seed=0), kind, 10, 0)
   assert str(error.value).startswith(f"{kind}: ")
   assert part in str(error.value)
 
@@ -366,7 +367,7 @@ def test_opponents_of_any_seed():
   env = registry.make("open_spiel:tic_tac_toe", seed=0)
   env.reset()
   for kind in ("random", "mcts"):
-    assert env.make_bot(kind, 5, 2**63).action(np.zeros(0), np.ones(9, bool)) in range(9)
+    assert make_bot(env, kind, 5, 2**63).action(np.zeros(0), np.ones(9, bool)) in range(9)
 
 
 def test_rules_are_cached():

@@ -9,6 +9,7 @@ import pytest
 
 from moozi.core.errors import UserError
 from moozi.envs import registry
+from moozi.envs.bots import make_bot
 from moozi.envs.game import GameEnvironment
 from moozi.envs.players import Seats, SeparatePlayer
 from moozi.envs.suites import user
@@ -207,7 +208,7 @@ def test_env_made_per_seed_forwards_everything():
   env = registry.make(f"{FAKES}:make_seeded_lives", seed=3)
   step = env.reset()
   assert env.render().shape == (4, 6, 3)
-  assert env.make_bot("random", 1, seed=0).action(*step.observation[:2]) in (0, 1)
+  assert make_bot(env, "random", 1, seed=0).action(*step.observation[:2]) in (0, 1)
   assert not env.will_continue
   while not step.last():
     step = env.step(0)
@@ -219,7 +220,7 @@ def test_bot_of_the_next_episode():
   """A lane is reset before its environment makes the episode's game; the bot plays that game."""
   env = registry.make(f"{FAKES}:make_board", seed=0)
   with pytest.raises(UserError, match="no such player"):
-    env.make_bot("expert", 1, 0)
+    make_bot(env, "expert", 1, 0)
   player, seats = SeparatePlayer("mcts:4", env.env_spec), Seats()
   for seed in range(3):
     seats.start({0: (env, {0: (player, seed), 1: (player, seed)})})
@@ -239,7 +240,7 @@ def test_env_that_cannot_be_made_again_is_a_users_error(monkeypatch):
 
 def test_bot_of_an_env_made_per_seed_shows_its_search():
   env = registry.make(f"{FAKES}:make_board", seed=0)
-  bot = env.make_bot("mcts", 4, 0)
+  bot = make_bot(env, "mcts", 4, 0)
   env.seed(1)
   env.reset()
   assert sum(visits for _, visits, _ in bot.search()) > 0

@@ -11,10 +11,10 @@ from typing import Any
 import dm_env
 import numpy as np
 
-from moozi.core.errors import UserError, one_line
+from moozi.core.errors import UserError, as_exceptions, one_line
 from moozi.core.text import pip_install
 from moozi.envs.checked import CheckedEnvironment
-from moozi.envs.environment import Environment, EpisodePlayer, no_such_player
+from moozi.envs.environment import Environment, EpisodePlayer
 from moozi.envs.suites.open_spiel.rules import Rules, package
 from moozi.ops.players import player_sign
 
@@ -68,18 +68,17 @@ def mcts_in(environment: Environment, simulations: int, seed: int) -> EpisodePla
 
   It searches copies of the environment, from the state after the actions in `environment.position()`.
 
-  Raises: UserError: the environment has hidden information or no `max_moves`, it cannot be copied, or the
-    package is not installed.
+  Raises: UserError: the environment has hidden information, it cannot be copied, or the package is not
+    installed.
   """
   spec = environment.env_spec
-  if environment.max_moves is None:
-    raise no_such_player("mcts", spec)
   if not spec.is_perfect_information:
     raise UserError(f"mcts: would see what is hidden in {spec.name}; must be another player")
   if importlib.util.find_spec("pyspiel") is None:
     raise UserError(f"mcts: the package open_spiel is not installed; run {pip_install('open_spiel')}")
   try:
-    start = CheckedEnvironment(environment.clone())
+    with as_exceptions():
+      start = CheckedEnvironment(environment.clone())
   except Exception as error:
     raise UserError(f"mcts: {spec.name} cannot be copied (`clone`): {one_line(error)}") from error
   kinds = package().GameType

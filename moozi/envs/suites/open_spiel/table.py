@@ -62,7 +62,5 @@ class OpenSpielTable(Table):
   def position(self) -> np.ndarray:
     return self._rules.position(self._state)
 
-  def make_bot(self, kind: str, simulations: int, seed: int) -> EpisodePlayer:
-    if kind != "mcts":
-      return super().make_bot(kind, simulations, seed)
-    return mcts(self._rules, simulations, seed, lambda: self._state)
+  def make_bot(self, kind: str, simulations: int, seed: int) -> EpisodePlayer | None:
+    return None if kind != "mcts" else mcts(self._rules, simulations, seed, lambda: self._state)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from moozi.envs import registry
+from moozi.envs.bots import make_bot
 from tests.envs.suites.open_spiel_games.playing import load, names_of, play, pyspiel
 
 
@@ -73,7 +74,7 @@ def test_a_pass_and_a_wipe_out():
 
 def test_mcts_plays_it():
   env = registry.make("open_spiel:small_othello(size=4)", seed=0)
-  bots, step, total = [env.make_bot("mcts", 20, 0), env.make_bot("random", 1, 0)], env.reset(), 0.0
+  bots, step, total = [make_bot(env, "mcts", 20, 0), make_bot(env, "random", 1, 0)], env.reset(), 0.0
   for episode in range(6):
     step = env.reset()
     while not step.last():

@@ -1,0 +1,49 @@
+"""Bots of games: random play, OpenSpiel's MCTS, and those that a game has itself."""
+
+import numpy as np
+
+from moozi.core.errors import UserError
+from moozi.core.spec import EnvSpec
+from moozi.envs.environment import EpisodePlayer, check_seed
+from moozi.envs.suites.open_spiel.bots import mcts_in
+from moozi.envs.table import PlayedGame, Table
+
+
+class RandomBot:
+  """Plays uniformly random legal actions. Raises ValueError if its seed is negative."""
+
+  def __init__(self, seed: int) -> None:
+    self._random = np.random.default_rng([check_seed(seed), 0xB07])
+
+  def action(self, observation: np.ndarray, legal: np.ndarray) -> int:
+    return int(self._random.choice(np.flatnonzero(legal)))
+
+
+def make_bot(game: PlayedGame, kind: str, simulations: int, seed: int) -> EpisodePlayer:
+  """Makes a bot for the current episode or the next one. Bots of the game itself come first.
+
+  Args:
+    kind: "random" plays any legal action and exists in every game. "mcts" is OpenSpiel's tree search, in its
+      games and in environments with `max_moves`. A suite may offer others.
+
+  Raises: UserError: the game has no such bot.
+  """
+  bot = game.make_bot(kind, simulations, seed)
+  if bot is not None:
+    return bot
+  if kind == "random":
+    return RandomBot(seed)
+  environment = game.environment if isinstance(game, Table) else game
+  if kind == "mcts" and environment is not None and environment.max_moves is not None:
+    return mcts_in(environment, simulations, seed)
+  raise _no_such_bot(kind, game.spec if isinstance(game, Table) else game.env_spec)
+
+
+def _no_such_bot(kind: str, spec: EnvSpec) -> UserError:
+  which = {
+    "mcts": "; mcts plays games of OpenSpiel, and games without chance that can be copied: set max_moves of "
+    "the moozi.Game"
+  }
+  return UserError(
+    f"{kind}: {spec.name} has no such player; all environments have random, self{which.get(kind, '')}"
+  )

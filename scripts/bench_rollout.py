@@ -28,7 +28,7 @@ import numpy as np
 
 from moozi.acting.collector import TrajectoryCollector
 from moozi.acting.rollout import RolloutCollector
-from moozi.agent.agent import Agent, Decision, make_agent
+from moozi.agent.agent import Decision, PureAgent, make_agent
 from moozi.core.config import Config
 from moozi.core.spec import EnvSpec
 from moozi.envs import registry
@@ -43,7 +43,7 @@ from moozi.run import build
 KINDS = ("python", "step", "scan")
 
 
-def make_prior_agent(model: Model, config: Config, spec: EnvSpec) -> Agent:
+def make_prior_agent(model: Model, config: Config, spec: EnvSpec) -> PureAgent:
   """Returns an agent like that of `make_muzero` that samples from the prior without search."""
 
   def decide(

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Bool, Float, Shaped
 
-from moozi.agent.agent import Agent, Carry, make_agent
+from moozi.agent.agent import Carry, PureAgent, make_agent
 from moozi.agent.muzero import input_of
 from moozi.core.records import BatchedTimeStep
 from moozi.core.spec import EnvSpec
@@ -100,7 +100,7 @@ def _decide(
 
 
 def histories_of(
-  lines: Sequence[Sequence[Move]], agent: Agent, spec: EnvSpec
+  lines: Sequence[Sequence[Move]], agent: PureAgent, spec: EnvSpec
 ) -> tuple[Carry, BatchedTimeStep]:
   """Returns the agent's carries before the last steps of the lines, and these last steps as a batch."""
   carry = jax.tree_util.tree_map(np.array, agent.init(len(lines)))

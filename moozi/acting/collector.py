@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, PyTree
 
 from moozi.acting.lanes import ActingResult, Lanes
-from moozi.agent.agent import Agent, Carry, Decision, KeyedAct, keyed
+from moozi.agent.agent import Carry, Decision, KeyedAct, PureAgent, keyed
 from moozi.core.pytree import fields_of, replace, stack
 from moozi.core.records import BatchedTimeStep, StepSample, TrajectorySample
 from moozi.core.spec import DUMMY_ACTION
@@ -65,7 +65,7 @@ class TrajectoryCollector(Lanes, HeldParameters):
 
   def __init__(
     self,
-    agent: Agent,
+    agent: PureAgent,
     env: VectorEnvironment,
     segment_length: int,
     temperature: Schedule,

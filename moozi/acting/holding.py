@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float32, Int, PyTree
 
-from moozi.agent.agent import Agent, Carry, Decision, Temperature, merge_forced
+from moozi.agent.agent import Carry, Decision, PureAgent, Temperature, merge_forced
 from moozi.core.records import BatchedTimeStep
 from moozi.core.spec import DUMMY_ACTION
 from moozi.core.types import AnyArray
@@ -32,7 +32,7 @@ def hold_probs(num_holding: int) -> Float32[np.ndarray, "{num_holding}"]:
   return (1 - 0.5 ** (1 + np.arange(num_holding) % _NUM_MEANS)).astype(np.float32)
 
 
-def with_holding(agent: Agent, num_holding: int) -> Agent:
+def with_holding(agent: PureAgent, num_holding: int) -> PureAgent:
   """Returns an agent that often repeats the last action in the first `num_holding` lanes.
 
   An action is repeated only within an episode and where it is legal. The policy target is the agent's; n-step

@@ -17,7 +17,7 @@ from jaxtyping import Array, Int, PyTree
 from moozi.acting.collector import TrajectoryCollector
 from moozi.acting.lanes import ActingResult, PastResult
 from moozi.acting.rollout import RolloutCollector
-from moozi.agent.agent import Agent, Carry, Decision, Temperature, merge_forced
+from moozi.agent.agent import Carry, Decision, PureAgent, Temperature, merge_forced
 from moozi.core.flat_state import State, part, prefixed
 from moozi.core.records import BatchedTimeStep, TrajectorySample
 from moozi.core.types import AnyArray
@@ -29,7 +29,7 @@ _PAST = 2
 _WAITING, _PLAYING, _ENDED = 0, 1, 2
 
 
-def with_past(agent: Agent, num_past: int) -> Agent:
+def with_past(agent: PureAgent, num_past: int) -> PureAgent:
   """Returns an agent in which a second set of variables plays one side in the last `num_past` lanes.
 
   Its variables are a pair: those of the current agent and those of the past self.

@@ -19,7 +19,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree, Shaped, UInt32
 
 from moozi.acting.collector import HeldParameters, Schedule, acting_metrics
 from moozi.acting.lanes import ActingResult
-from moozi.agent.agent import Agent, Carry, Decision, KeyedAct, keyed
+from moozi.agent.agent import Carry, Decision, KeyedAct, PureAgent, keyed
 from moozi.core.flat_state import State, tree_of_state, tree_state
 from moozi.core.pytree import fields_of, record, replace
 from moozi.core.records import BatchedTimeStep, TrajectorySample
@@ -72,7 +72,7 @@ SegmentFn = Callable[[PyTree, RolloutState, Array], tuple[RolloutState, Segment]
 
 
 def make_segment(
-  agent: Agent, env: JaxEnvironment, segment_length: int, keep: Sequence[str] = ()
+  agent: PureAgent, env: JaxEnvironment, segment_length: int, keep: Sequence[str] = ()
 ) -> SegmentFn:
   """Returns segment(variables, state, temperature) -> (state, Segment), to be compiled."""
   act = keyed(agent)
@@ -131,7 +131,7 @@ class RolloutCollector(HeldParameters):
 
   def __init__(
     self,
-    agent: Agent,
+    agent: PureAgent,
     env: JaxVectorEnvironment,
     segment_length: int,
     temperature: Schedule,

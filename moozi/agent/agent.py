@@ -1,8 +1,8 @@
 """The interface of whatever acts: pure functions of variables, with the rule of ends in one place.
 
-MuZero, AlphaZero, PPO and Q-learning each write a `Decide`, and `make_agent` makes an Agent from it. Callers
-read only the Agent: collectors, evaluation, players and inspection do not know what it remembers or how it
-decides. Wrappers, such as `acting.holding`, take an Agent and return one.
+MuZero, AlphaZero, PPO and Q-learning each write a `Decide`, and `make_agent` makes a `PureAgent` from it.
+Callers read only the `PureAgent`: collectors, evaluation, players and inspection do not know what it
+remembers or how it decides. Wrappers, such as `acting.holding`, take a `PureAgent` and return one.
 
 Source of the rule of ends: thesis 4.3.4, 4.3.5 and Algorithm 2.
 """
@@ -67,7 +67,7 @@ Returns: the carry with these frames and the actions taken, and the decision.
 
 
 @dataclasses.dataclass(frozen=True)
-class Agent:
+class PureAgent:
   """An agent as pure functions, to be compiled by the caller.
 
   Attributes:
@@ -95,7 +95,9 @@ the action is ignored, and on a terminal frame the policy and the value.
 """
 
 
-def make_agent(decide: Decide, spec: EnvSpec, history_length: int, plans_with_rules: bool = False) -> Agent:
+def make_agent(
+  decide: Decide, spec: EnvSpec, history_length: int, plans_with_rules: bool = False
+) -> PureAgent:
   """Returns an agent that remembers the last `history_length` frames and actions.
 
   Its decisions follow the rule of ends (docs/rules.md, "Ends"): on a terminal frame the action is the dummy,
@@ -131,7 +133,7 @@ def make_agent(decide: Decide, spec: EnvSpec, history_length: int, plans_with_ru
   def init(num_lanes: int) -> HistoryState:
     return init_history(num_lanes, history_length, spec)
 
-  return Agent(init, act, observe, plans_with_rules)
+  return PureAgent(init, act, observe, plans_with_rules)
 
 
 def merge_forced(forced: Int[AnyArray, "B"] | None, others: Int[AnyArray, "B"]) -> Int[AnyArray, "B"]:
@@ -142,7 +144,7 @@ def merge_forced(forced: Int[AnyArray, "B"] | None, others: Int[AnyArray, "B"]) 
 KeyedAct = Callable[..., tuple[Array, Carry, Decision]]
 
 
-def keyed(agent: Agent) -> KeyedAct:
+def keyed(agent: PureAgent) -> KeyedAct:
   """Returns `agent.act` with the key's split inside, where it is compiled: (next rng_key, carry, decision).
 
   A split outside takes up to half a millisecond for each step.

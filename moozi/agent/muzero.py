@@ -8,7 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from moozi.agent.agent import Agent, Decision, Temperature, make_agent
+from moozi.agent.agent import Decision, PureAgent, Temperature, make_agent
 from moozi.agent.planner import RulesNode, plan
 from moozi.agent.symmetry import averaged
 from moozi.core.config import PlannerConfig, TargetsConfig
@@ -27,7 +27,7 @@ def make_muzero(
   spec: EnvSpec,
   with_tree: bool = False,
   rules: TrueRules | None = None,
-) -> Agent:
+) -> PureAgent:
   """Returns the agent whose variables are (params, net_state); with `rules`, AlphaZero's.
 
   The extras of its decisions are the other fields of the SearchOutput, without those that are None.

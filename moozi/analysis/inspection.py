@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Shaped
 
-from moozi.agent.agent import Agent, Carry, Decision
+from moozi.agent.agent import Carry, Decision, PureAgent
 from moozi.agent.muzero import make_muzero
 from moozi.agent.planner import make_recurrent_fn
 from moozi.agent.search_tree import plain_tree, root_state
@@ -89,7 +89,7 @@ def compact_tree(tree: SearchTree) -> SearchTree:
   return replace(out, parent=np.where(out.parent >= 0, number[out.parent], -1).astype(np.int32))
 
 
-def make_searching_agent(config: Config, spec: EnvSpec, planner: PlannerConfig) -> Agent:
+def make_searching_agent(config: Config, spec: EnvSpec, planner: PlannerConfig) -> PureAgent:
   """Makes an agent for one environment that also shows its searches.
 
   The extras of its decisions are those of `make_muzero`, where `tree` is a SearchTree, the root's

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 from jaxtyping import Int, PyTree
 
-from moozi.agent.agent import Agent, Carry, KeyedAct
+from moozi.agent.agent import Carry, KeyedAct, PureAgent
 from moozi.core.pytree import map_fields
 from moozi.core.records import BatchedTimeStep
 from moozi.envs.environment import stack_positions
@@ -34,7 +34,7 @@ class AgentPlayer:
 
   def __init__(
     self,
-    agent: Agent,
+    agent: PureAgent,
     act: KeyedAct,
     variables: PyTree,
     temperature: Any,

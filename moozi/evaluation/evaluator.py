@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
-from moozi.agent.agent import Agent, Carry, Decision, KeyedAct, keyed
+from moozi.agent.agent import Carry, Decision, KeyedAct, PureAgent, keyed
 from moozi.core.config import Config, PlannerConfig
 from moozi.core.records import BatchedTimeStep
 from moozi.core.search_record import PlayedStep
@@ -40,7 +40,7 @@ class Evaluator:
 
   def __init__(
     self,
-    agent: Agent,
+    agent: PureAgent,
     temperature: float,
     config: Config,
     spec: EnvSpec,

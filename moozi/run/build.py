@@ -13,7 +13,7 @@ from moozi.acting.holding import with_holding
 from moozi.acting.past_selves import PastCollector, with_past
 from moozi.acting.reanalyzer import Reanalyzer
 from moozi.acting.rollout import RolloutCollector
-from moozi.agent.agent import Agent
+from moozi.agent.agent import PureAgent
 from moozi.agent.muzero import make_muzero
 from moozi.agent.update import TrainingState, init_training_state, make_update_many, terms_of
 from moozi.core.config import Config, PlannerConfig
@@ -66,7 +66,7 @@ def build_rules(config: Config) -> TrueRules | None:
   return rules
 
 
-def build_agent(config: Config, spec: EnvSpec, planner: PlannerConfig) -> Agent:
+def build_agent(config: Config, spec: EnvSpec, planner: PlannerConfig) -> PureAgent:
   """Returns the agent, to be compiled, of MuZero or AlphaZero."""
   model, rules = build_model(config, spec), build_rules(config)
   return make_muzero(model, planner, config.targets, spec, rules=rules)
@@ -101,7 +101,7 @@ def build_collector(config: Config, spec: EnvSpec, worker: int, began_at: int = 
 
 
 def make_collector(
-  config: Config, agent: Agent, temperature: Schedule, worker: int, began_at: int
+  config: Config, agent: PureAgent, temperature: Schedule, worker: int, began_at: int
 ) -> AnyCollector:
   """Returns the collector of a training worker of an algorithm that learns from replay.
 
@@ -128,7 +128,7 @@ def make_collector(
 
 def plain_collector(
   config: Config,
-  agent: Agent,
+  agent: PureAgent,
   temperature: Schedule,
   worker: int,
   began_at: int,

@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from moozi.agent.agent import Agent
+from moozi.agent.agent import PureAgent
 from moozi.agent.muzero import make_muzero
 from moozi.agent.update import TrainingState, init_training_state, make_update
 from moozi.baselines.ppo import network as ppo_network
@@ -75,7 +75,7 @@ def make_targets(config: Config, spec: EnvSpec, lead: tuple[int, ...]) -> TrainT
   )
 
 
-def acting_call(agent: Agent, variables: Any, spec: EnvSpec, width: int) -> Any:
+def acting_call(agent: PureAgent, variables: Any, spec: EnvSpec, width: int) -> Any:
   """Returns a function that calls an agent for `width` random frames."""
   step = blank_step(spec, width)
   step.frame[:] = np.random.default_rng(0).random(step.frame.shape) < 0.2

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from moozi.acting.holding import hold_probs, with_holding
-from moozi.agent.agent import Agent, Decision
+from moozi.agent.agent import Decision, PureAgent
 from moozi.core.errors import UserError
 from moozi.core.spec import DUMMY_ACTION
 from moozi.envs.vector import blank_step
@@ -26,7 +26,9 @@ def forced_actions(step, last, num_holding, seed):
     seen.append(np.asarray(forced))
     return carry, Decision(action=forced, action_probs=None, root_value=None, extras={})
 
-  agent = with_holding(Agent(init=np.zeros, act=act, observe=lambda carry, step, action: carry), num_holding)
+  agent = with_holding(
+    PureAgent(init=np.zeros, act=act, observe=lambda carry, step, action: carry), num_holding
+  )
   carry = agent.observe(agent.init(len(last)), step, np.asarray(last, np.int32))
   after, decision = agent.act((), carry, step, jax.random.PRNGKey(seed), 1.0)
   assert after["last_action"] is decision.action

@@ -8,7 +8,7 @@ from moozi.acting.collector import TrajectoryCollector
 from moozi.acting.lanes import ActingResult
 from moozi.acting.past_selves import PastCollector, past_seats, with_past
 from moozi.acting.rollout import RolloutCollector
-from moozi.agent.agent import Agent, Decision
+from moozi.agent.agent import Decision, PureAgent
 from moozi.core.pytree import fields_of
 from moozi.core.records import TrajectorySample
 from moozi.envs import registry
@@ -35,7 +35,7 @@ def test_past_self_plays_its_seat_of_the_last_lanes():
   spec = make_spec(num_players=2)
   step = blank_step(spec, 6)
   step.to_play[:] = [0, 1, 0, 0, 1, 1]
-  agent = with_past(Agent(init=np.arange, act=act, observe=lambda carry, step, action: carry), 4)
+  agent = with_past(PureAgent(init=np.arange, act=act, observe=lambda carry, step, action: carry), 4)
   variables, key = ((7, "now"), (3, "then")), jax.random.PRNGKey(0)
   carry, output = agent.act(variables, agent.init(6), step, key, 1.0)
   assert carry.tolist() == [0, 1, 2, 3, 4, 5]

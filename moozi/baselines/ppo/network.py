@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Float32, Int32, PyTree, Shaped
 
-from moozi.agent.agent import Agent, Decision, Temperature, make_agent
+from moozi.agent.agent import Decision, PureAgent, Temperature, make_agent
 from moozi.core.config.ppo import PPONetworkConfig
 from moozi.core.pytree import register_records
 from moozi.core.records import BatchedTimeStep
@@ -140,7 +140,7 @@ class _Layers:
     return hk.initializers.RandomUniform(0.0, self.initial_bias) if self.initial_bias else jnp.zeros
 
 
-def make_ppo(network: PPONetwork, spec: EnvSpec, history_length: int) -> Agent:
+def make_ppo(network: PPONetwork, spec: EnvSpec, history_length: int) -> PureAgent:
   """Returns the agent whose variables are (params, net_state); net_state is not read.
 
   Actions are drawn with probabilities raised to the power 1/temperature; at temperature 0 the agent takes the

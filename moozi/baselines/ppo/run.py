@@ -13,7 +13,7 @@ import numpy as np
 
 from moozi.acting.collector import TrajectoryCollector
 from moozi.acting.rollout import RolloutCollector
-from moozi.agent.agent import Agent
+from moozi.agent.agent import PureAgent
 from moozi.agent.update import TrainingState
 from moozi.baselines.players import check_frame, check_players, refuse_search
 from moozi.baselines.ppo.network import PPONetwork, make_network, make_ppo
@@ -61,7 +61,7 @@ def initial_training_state(config: Config, spec: EnvSpec) -> TrainingState:
   return init_state(network_of(config, spec), config.ppo, spec, key)
 
 
-def build_agent(config: Config, spec: EnvSpec) -> Agent:
+def build_agent(config: Config, spec: EnvSpec) -> PureAgent:
   return make_ppo(network_of(config, spec), spec, config.ppo.history_length)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from moozi.agent.agent import Agent, Carry, Decision
+from moozi.agent.agent import Carry, Decision, PureAgent
 from moozi.agent.update import TrainingState
 from moozi.baselines.players import check_frame, check_players, refuse_search
 from moozi.baselines.q_learning.update import TERMS, init_state, make_update_many, sample
@@ -70,11 +70,11 @@ def epsilon_at(config: QLearningConfig, env_steps: int) -> float:
   return config.epsilon_start + progress * (config.epsilon_end - config.epsilon_start)
 
 
-def build_agent(config: Config, spec: EnvSpec) -> Agent:
+def build_agent(config: Config, spec: EnvSpec) -> PureAgent:
   return make_q_learning(make_q_function(config, spec), spec, config.targets.history_length)
 
 
-def without_values(agent: Agent) -> Agent:
+def without_values(agent: PureAgent) -> PureAgent:
   """Returns an agent whose values are 0, so that the n-step returns of replay are sums of rewards."""
 
   def act(*args: Any, **kwargs: Any) -> tuple[Carry, Decision]:

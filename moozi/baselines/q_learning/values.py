@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from moozi.agent.agent import Agent, Decision, Temperature, make_agent
+from moozi.agent.agent import Decision, PureAgent, Temperature, make_agent
 from moozi.baselines.ppo.network import make_network
 from moozi.baselines.q_learning.table import empty_table, keys_of, slots_of, values_at
 from moozi.core.config import Config
@@ -73,7 +73,7 @@ def highest(
   return jnp.argmax(legal, axis=-1), jnp.max(legal, axis=-1)
 
 
-def make_q_learning(q_function: QFunction, spec: EnvSpec, history_length: int) -> Agent:
+def make_q_learning(q_function: QFunction, spec: EnvSpec, history_length: int) -> PureAgent:
   """Returns the agent whose variables are (params, net_state); net_state is not read. Its temperature is ε.
 
   With probability ε it draws a legal action uniformly, else it takes one of the highest Q, which is the value

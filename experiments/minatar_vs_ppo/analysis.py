@@ -586,7 +586,8 @@ def header_of(runs: Sequence[Run], configured_steps: int) -> list[str]:
   paths = ", ".join(str(run.result.path.resolve().relative_to(ROOT)) for run in runs)
   made = runs[0].max_env_steps
   of = f" for {_millions(made)} of {_millions(configured_steps)} steps" if made < configured_steps else ""
-  time = [f"# Time: {np.mean(minutes):.0f} min on one core (runtime=local){of}"] if minutes else []
+  ends = dict.fromkeys(f"{end:.0f}" for end in (min(minutes), max(minutes))) if minutes else {}
+  time = [f"# Time: {' to '.join(ends)} min on one core (runtime=local){of}"] if minutes else []
   return [*time, f"# Reached: {mean:.1f} at {steps}", f"# Measured: {paths}"]
 
 

@@ -5,7 +5,7 @@ the comment at the beginning of the file:
 
     # One line that says what it is.
     # Needs: hardware beyond two cores
-    # Time: how long a run took, and on how many cores if not two
+    # Time: how long a run took, or the shortest and the longest of several, and on how many cores if not two
     # Reached: the mean return in evaluation at the end of that time
     # Curve: the returns of seeds in evaluations during training, by environment steps
     # Measured: the results that Time and Reached are from, as paths in the repository
@@ -53,8 +53,8 @@ class ConfigInfo:
     extra: the extra of MooZi that its environment needs; None if it needs none.
     is_installed: whether the environment's package is installed.
     hardware: the hardware that it needs beyond two cores; None if two cores suffice.
-    time: how long a run took, and on how many cores if not two. If it is not measured, the limit of
-      `max_wall_s`, or None.
+    time: how long a run took, or the shortest and the longest of several, and on how many cores if not two.
+      If it is not measured, the limit of `max_wall_s`, or None.
     reached: the mean return in evaluation at the end of that time; None if it is not measured.
     curve: returns by environment steps, as text; None if they are not listed.
     measured: paths in the repository of the results from which `time` and `reached` are taken.

@@ -391,7 +391,7 @@ def test_headers_of_configurations_match_committed_results():
     assert found == lines, "run `python -m experiments.minatar_vs_ppo.analysis --readme`"
 
 
-def test_headers_have_the_mean_over_seeds(groups, tmp_path, monkeypatch):
+def test_headers_have_the_mean_return_and_the_range_of_minutes(groups, tmp_path, monkeypatch):
   monkeypatch.setattr(analysis, "ROOT", groups["muzero", "a", "freeway"][0].result.path.parent.resolve())
   headers = analysis.headers_of(groups)
   folder = ROOT / "config"
@@ -401,6 +401,8 @@ def test_headers_have_the_mean_over_seeds(groups, tmp_path, monkeypatch):
     "# Measured: muzero_a_freeway_seed0, muzero_a_freeway_seed1",
   ]
   assert headers[folder / "minatar" / "sticky" / "breakout.yaml"][1] == "# Reached: 20.0 at 5M steps, 1 seed"
+  slow, fast = groups["muzero", "a", "freeway"][0], groups["ppo_replica", "a", "freeway"][0]
+  assert analysis.header_of([slow, fast], 3_000_000)[0] == "# Time: 6 to 30 min on one core (runtime=local)"
   path = tmp_path / "some.yaml"
   path.write_text("# What it is.\n# Time: 2 min\n# Needs: a GPU\n# Reached: 1 at\nbase: base.yaml\n")
   analysis.write_headers({path: ["# Reached: 3.0 at 3M steps, 2 seeds", "# Measured: some"]})

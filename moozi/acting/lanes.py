@@ -109,8 +109,9 @@ class Lanes:
   def result(self, version: int, metrics: dict[str, float]) -> ActingResult:
     """Returns the result of the current segment; its parameters are those of learner step `version`.
 
-    Adds two entries to `metrics`: `train/env_share`, the environments' share of the time, and
-    `train/worker_steps_per_s`.
+    The result has `metrics`, `train/env_share` (the environments' share of the time),
+    `train/worker_steps_per_s` and, if environments failed since the last result, their number
+    `faults/env_errors`.
     """
     elapsed = time.perf_counter() - self._since
     metrics = metrics | {

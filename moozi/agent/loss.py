@@ -1,4 +1,4 @@
-"""The loss: policy, value and reward over an unroll of the model, self-consistency, and L2."""
+"""The loss of MuZero and AlphaZero, with the terms of chance nodes and the user's own terms."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -140,8 +140,8 @@ def make_loss(
   `intensity_jitter`, the root's frames and those of the consistency target are augmented independently
   (`augment_frames`); the transitions of chance nodes are not augmented.
 
-  The metric `loss/<term>` is the term without its coefficient; `loss/<term>_<k>` is its addend k before the
-  factor 1/K. Both are weighted by ρ as in the loss.
+  The metric `loss/<term>` is the term without its coefficient; `loss/<term>_<k>` is its contribution at step
+  k, before division by K. Both are weighted by ρ as in the loss.
 
   Args:
     learner: coefficients; if `scale_reward_loss` is False, reward losses are not divided by K (thesis).

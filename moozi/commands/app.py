@@ -45,8 +45,10 @@ app = typer.Typer(
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-  """Runs the command line and returns its exit status: 130 after a stop signal, 2 after a user error or an
-  error of JAX or the system.
+  """Runs the command line and returns its exit status.
+
+  The status is 2 after a user error or an error of JAX or the system, and 130 after a stop signal that the
+  command does not handle itself.
 
   Args:
     arguments: the arguments after the program's name; None takes `sys.argv`.

@@ -143,13 +143,17 @@ class Environment(dm_env.Environment):  # type: ignore[misc]
     return None
 
   def clone(self) -> "Environment":
-    """Returns an independent copy at the current step. The copy may ignore a step cap."""
+    """Returns an independent copy at the current step.
+
+    The copy should have no step cap: in a search with the rules, an end at the cap counts as the game's end.
+    """
     raise NotImplementedError
 
   def position(self) -> Any:
     """Returns the current position, from which `envs.true_rules` continues; call it after a reset.
 
-    By default a position is the actions since the reset, [max_moves] int32, padded with -1 (`moves_array`).
+    An environment with `max_moves` returns the actions since the reset, [max_moves] int32, padded with -1
+    (`moves_array`). An environment in JAX returns the state of its rules.
     """
     raise NotImplementedError
 

@@ -75,9 +75,9 @@ class FrameFormat:
   Attributes:
     shape: (H, W, C) of a frame.
     dtype: "bool", "uint8" or "float32".
-    encode: maps an observation to its frame, a fresh array. Raises UserError where the observation has
-      another shape than its spec, or values that the spec's dtype cannot hold; the latter as EnvValueError if
-      they are not finite.
+    encode: maps an observation to its frame, a fresh array. Raises UserError if the observation has another
+      shape than its spec, or values that the spec's dtype cannot hold; EnvValueError if such values are not
+      finite.
     names: names of the C planes or entries; empty if they have none.
   """
 

@@ -49,7 +49,7 @@ class TrueRules(Protocol):
     """Plays the agent's actions. Can be traced.
 
     Where `is_over` is set or the action is illegal, the action is not played: the outcome has `is_over` and
-    reward 0. Ignores step caps.
+    reward 0. Step caps are ignored, unless `clone` of a user's `Environment` keeps its cap.
     """
 
 

@@ -60,8 +60,7 @@ def board_text(frame: Frame, spec: EnvSpec, to_play: int = 0) -> str:
   """Returns the board as text, one line per row; `.` is an empty cell.
 
   A piece with a mark is shown by the mark. For player 1 the mark is in lower case, or followed by ' if it has
-  no letters.
-  Other pieces are `x` (player 0), `o` (player 1) or `#` (no owner).
+  no letters. Other pieces are `x` (player 0), `o` (player 1) or `#` (no owner).
 
   Raises: ValueError: the render spec has no board.
   """
@@ -77,7 +76,7 @@ def board_text(frame: Frame, spec: EnvSpec, to_play: int = 0) -> str:
 
 
 def player_on_board(spec: EnvSpec, player: int) -> str:
-  """Returns a player's name, with the letter of its pieces in `board_text` if the name is not that letter."""
+  """Returns a player's name; if its pieces have no mark, with their letter in `board_text`: `red (x)`."""
   name, board = player_name(spec, player), render_spec_of(spec).board
   if board is None:
     return name

@@ -40,7 +40,9 @@ def board_shape(frame: Frame, spec: EnvSpec) -> tuple[int, int] | None:
 
 
 def cells_of_actions(spec: EnvSpec, rows: int, columns: int) -> tuple[Mode, list[list[int]]]:
-  """Returns how actions name cells, and the cells of each action; a cell as drawn is row · columns + column.
+  """Returns how actions name cells, and the cells of each action.
+
+  Cells are numbered row · columns + column, with row 0 at the top of the drawn board.
 
   With "cells", action a is cell a of the frame, row by row. With "columns", an action names all cells of a
   column; with "from_to", a pair of cells. Other actions, such as a pass, name no cell.

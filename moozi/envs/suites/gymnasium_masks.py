@@ -24,7 +24,7 @@ def entry_of(where: str, observation: Any, key: Any) -> Any:
 
 
 def observed_space(where: str, space: Any) -> tuple[Any, Callable[[Any], Any]]:
-  """Returns a space without its mask, and the function that takes an observation to the same part.
+  """Returns a space without its mask, and a function that returns an observation without its mask.
 
   The entry `action_mask` of a Dict, also of a Dict within a Dict, is not part of the observation. Where one
   other entry is left, it takes the place of the Dict.

@@ -42,7 +42,7 @@ TYPECHECKED = (
   "moozi.baselines.q_learning.update",
   "moozi.baselines.q_learning.values",
   "moozi.core.histogram",
-  "moozi.envs.jax.environment",
+  "moozi.envs.jax.adapters",
   "moozi.envs.jax.rules",
   "moozi.envs.observations",
   "moozi.envs.replayed",

@@ -23,7 +23,7 @@ from moozi.agent.agent import Carry, Decision, KeyedAct, PureAgent, keyed
 from moozi.core.flat_state import State, tree_of_state, tree_state
 from moozi.core.pytree import fields_of, record, replace
 from moozi.core.records import BatchedTimeStep, TrajectorySample
-from moozi.envs.jax.environment import JaxVectorEnvironment, reset_envs
+from moozi.envs.jax.adapters import JaxVectorEnvironment, reset_envs
 from moozi.envs.jax.rules import EnvState, JaxEnvironment
 from moozi.envs.vector import check_actions
 from moozi.ops.players import player_sign

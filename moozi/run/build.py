@@ -23,7 +23,7 @@ from moozi.core.seeds import child_seed
 from moozi.core.spec import EnvSpec
 from moozi.envs import registry
 from moozi.envs.environment import Environment, VectorEnvironment
-from moozi.envs.jax.environment import JaxVectorEnvironment
+from moozi.envs.jax.adapters import JaxVectorEnvironment
 from moozi.envs.true_rules import TrueRules
 from moozi.envs.vector import make_vector
 from moozi.evaluation.evaluator import Evaluator, evaluation_planner

@@ -11,7 +11,7 @@ from moozi.acting.collector import HeldParameters, TrajectoryCollector
 from moozi.acting.rollout import RolloutCollector
 from moozi.agent.agent import Decision, make_agent
 from moozi.core.records import TrajectorySample
-from moozi.envs.jax.environment import JaxVectorEnvironment
+from moozi.envs.jax.adapters import JaxVectorEnvironment
 from moozi.io.config import load_config
 from moozi.run import build
 from tests.acting.parameters import random_parameters

@@ -12,7 +12,7 @@ from moozi.agent.agent import Decision, PureAgent
 from moozi.core.pytree import fields_of
 from moozi.core.records import TrajectorySample
 from moozi.envs import registry
-from moozi.envs.jax.environment import JaxVectorEnvironment
+from moozi.envs.jax.adapters import JaxVectorEnvironment
 from moozi.envs.vector import blank_step
 from moozi.io.config import load_config
 from moozi.run import build

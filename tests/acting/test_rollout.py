@@ -11,7 +11,7 @@ from moozi.acting.rollout import RolloutCollector, _check_actions
 from moozi.agent.agent import Decision, make_agent
 from moozi.core.errors import UserError
 from moozi.core.records import TrajectorySample
-from moozi.envs.jax.environment import JaxVectorEnvironment
+from moozi.envs.jax.adapters import JaxVectorEnvironment
 from moozi.io.config import load_config
 from moozi.run import build, local
 from moozi.run.events import Acted, Evaluated, Finished, Updated

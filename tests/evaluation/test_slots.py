@@ -7,7 +7,7 @@ from moozi.agent.agent import Decision
 from moozi.core.errors import EnvError
 from moozi.core.spec import EnvSpec
 from moozi.envs.game import Game, GameEnvironment
-from moozi.envs.jax.environment import JaxDmEnvironment
+from moozi.envs.jax.adapters import JaxDmEnvironment
 from moozi.evaluation import slots as slots_module
 from moozi.evaluation.slots import EpisodeSlots
 from moozi.io.config import load_config

@@ -2,7 +2,7 @@
 
 `JaxEnvironment` does on the device what `GameEnvironment` and `SyncVectorEnvironment` do in Python: the dummy
 action, the kinds of end, the step cap, and the reset on the step after an end. It is one environment; the
-caller maps it over many with `jax.vmap`. `envs.jax.environment` plays it step by step, and `acting.rollout`
+caller maps it over many with `jax.vmap`. `envs.jax.adapters` plays it step by step, and `acting.rollout`
 plays it in one compiled scan.
 """
 

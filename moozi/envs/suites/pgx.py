@@ -17,7 +17,7 @@ from pydantic import Field
 from moozi.core.config import PositiveInt, Probability, Section
 from moozi.core.spec import EnvSpec
 from moozi.core.symmetry import SQUARE, board_symmetries
-from moozi.envs.jax.suite import (
+from moozi.envs.jax.suite_parts import (
   MAX_EPISODE_STEPS,
   MINATAR_ACTION_NAMES,
   MINIMAL_ACTIONS,

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from moozi.envs.jax.environment import JaxDmEnvironment, JaxVectorEnvironment
+from moozi.envs.jax.adapters import JaxDmEnvironment, JaxVectorEnvironment
 from moozi.envs.jax.rules import JaxRules, env_key
 from moozi.envs.vector import SyncVectorEnvironment
 from tests.envs.contract import (

@@ -10,7 +10,7 @@ import pytest
 from moozi.core.errors import UserError
 from moozi.core.pytree import fields_of
 from moozi.envs import registry
-from moozi.envs.suites.atari import environment as atari
+from moozi.envs.suites.atari import game as atari
 from moozi.envs.suites.atari import suite
 from moozi.envs.suites.atari.frames import AreaResize
 from moozi.envs.suites.atari.rom import AtariOptions, list_games, load_emulator, load_facts

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from moozi.envs import registry
-from moozi.envs.jax.environment import JaxVectorEnvironment
+from moozi.envs.jax.adapters import JaxVectorEnvironment
 from moozi.envs.suites import gymnax as gymnax_suite
 from tests.envs.contract import EnvironmentContract, check_vector, random_agent_actions
 from tests.envs.environments import need

@@ -8,7 +8,7 @@ import pytest
 
 from moozi.envs import registry
 from moozi.envs.game import GameEnvironment
-from moozi.envs.jax.environment import JaxVectorEnvironment
+from moozi.envs.jax.adapters import JaxVectorEnvironment
 from moozi.envs.suites.open_spiel import environment as open_spiel
 from moozi.envs.suites.open_spiel.rules import Rules
 from tests.envs.contract import check_vector, random_legal

@@ -8,7 +8,7 @@ import pytest
 
 from moozi.core.errors import UserError
 from moozi.envs import registry
-from moozi.envs.jax.suite import check_package
+from moozi.envs.jax.suite_parts import check_package
 from moozi.envs.suites import minatar
 from moozi.envs.suites.open_spiel import environment as open_spiel
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from moozi.envs import registry
-from moozi.envs.jax.environment import JaxVectorEnvironment
+from moozi.envs.jax.adapters import JaxVectorEnvironment
 from moozi.envs.suites import pgx as pgx_suite
 from tests.envs.contract import (
   EnvironmentContract,

@@ -6,7 +6,7 @@ import logging
 from moozi.envs.environment import Environment, VectorEnvironment
 from moozi.envs.game import GameEnvironment
 from moozi.envs.suite import Suite
-from moozi.envs.suites.atari.environment import AtariGame
+from moozi.envs.suites.atari.game import AtariGame
 from moozi.envs.suites.atari.rom import AtariOptions, list_games, load_facts, make_spec
 from moozi.envs.suites.atari.scores import reference_scores
 from moozi.envs.suites.atari.vector import AtariVectorEnvironment, find_obstacle

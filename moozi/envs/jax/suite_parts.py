@@ -54,12 +54,12 @@ def make_suite(
     return spec
 
   def make_environment(game: str, options: Any) -> Environment:
-    from moozi.envs.jax.environment import JaxDmEnvironment
+    from moozi.envs.jax.adapters import JaxDmEnvironment
 
     return JaxDmEnvironment(make_env(game, options))
 
   def make_vector(game: str, options: Any, seeds: list[int]) -> VectorEnvironment:
-    from moozi.envs.jax.environment import JaxVectorEnvironment
+    from moozi.envs.jax.adapters import JaxVectorEnvironment
 
     return JaxVectorEnvironment(make_env(game, options), seeds)
 

@@ -87,8 +87,8 @@ def share(patch: pytest.MonkeyPatch) -> None:
   from moozi.acting import collector, reanalyzer, rollout
   from moozi.agent import agent
   from moozi.analysis import inspection
-  from moozi.baselines.ppo import run as ppo
-  from moozi.baselines.q_learning import run as q_learning
+  from moozi.baselines.ppo import algorithm as ppo
+  from moozi.baselines.q_learning import algorithm as q_learning
   from moozi.evaluation import evaluator
   from moozi.run import build
 

@@ -12,8 +12,8 @@ import time
 os.environ |= {"NPROC": "1", "OMP_NUM_THREADS": "1", "JAX_PLATFORMS": "cpu"}  # before JAX is imported
 
 from experiments.lib.results import ROOT, sweep_of
-from moozi.baselines.ppo.run import build_collectors, build_learner
-from moozi.baselines.ppo.update import make_segment
+from moozi.baselines.ppo.algorithm import build_collectors, build_learner
+from moozi.baselines.ppo.optimization import make_segment
 from moozi.experiments.results import write_json
 from moozi.io.config import load_config
 from moozi.run import build

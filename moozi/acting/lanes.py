@@ -12,7 +12,7 @@ from moozi.agent.agent import Carry
 from moozi.core.flat_state import State, part, prefixed, tree_of_state, tree_state
 from moozi.envs.environment import VectorEnvironment
 from moozi.envs.vector import cut_lanes
-from moozi.ops.players import player_sign
+from moozi.ops.signs import player_sign
 
 
 @dataclasses.dataclass(frozen=True)

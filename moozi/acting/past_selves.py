@@ -21,7 +21,7 @@ from moozi.agent.agent import Carry, Decision, PureAgent, Temperature, merge_for
 from moozi.core.flat_state import State, part, prefixed
 from moozi.core.records import BatchedTimeStep, TrajectorySample
 from moozi.core.types import AnyArray
-from moozi.ops.players import player_sign
+from moozi.ops.signs import player_sign
 
 # Folded into the random key of the search, this gives the key of the past self's search.
 _PAST = 2

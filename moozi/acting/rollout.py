@@ -26,7 +26,7 @@ from moozi.core.records import BatchedTimeStep, TrajectorySample
 from moozi.envs.jax.adapters import JaxVectorEnvironment, reset_envs
 from moozi.envs.jax.rules import EnvState, JaxEnvironment
 from moozi.envs.vector import check_actions
-from moozi.ops.players import player_sign
+from moozi.ops.signs import player_sign
 
 
 @record

@@ -16,7 +16,7 @@ from moozi.core.types import AnyArray
 from moozi.envs.true_rules import TrueRules
 from moozi.nn.model import Model, NetState, Params
 from moozi.ops.history import HistoryState, network_input, push_action, push_frame
-from moozi.ops.players import search_discount
+from moozi.ops.signs import search_discount
 
 # Folded into the search's key, it gives the key of the random actions.
 _RANDOM_ACTION = 1

@@ -28,9 +28,9 @@ from moozi.evaluation.evaluator import Evaluator, evaluation_planner
 from moozi.evaluation.opponents import seat_of
 from moozi.evaluation.slots import one_slot
 from moozi.nn.model import Model, NetState, Params
-from moozi.ops.players import player_sign, search_discount
 from moozi.ops.returns import n_step_return
 from moozi.ops.schedules import temperature_at
+from moozi.ops.signs import player_sign, search_discount
 from moozi.run.build import build_model, build_rules, make_test_env
 
 End = Literal["terminal", "truncated", "cut"]

@@ -133,7 +133,7 @@ def search_of(
 ) -> Search:
   """Returns the search of a decision, in NumPy, by `analysis.inspection.make_searching_agent` on a frame."""
   from moozi.analysis.inspection import compact_tree
-  from moozi.ops.players import search_discount
+  from moozi.ops.signs import search_discount
   from moozi.vis.render_spec import action_names
 
   found, legal = decision.extras, step.legal_actions_mask[0, 1:]

@@ -18,7 +18,7 @@ from moozi.core.spec import DUMMY_ACTION, EnvSpec
 from moozi.envs.validation import as_array
 from moozi.io.trajectories import TrajectoryWriter, open_trajectories
 from moozi.io.zoo import resolve_run
-from moozi.ops.players import player_sign
+from moozi.ops.signs import player_sign
 from moozi.replay.validation import check_stored
 
 _PART_BYTES = 16 << 20

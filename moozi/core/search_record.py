@@ -20,7 +20,7 @@ class SearchTree:
   """One search's tree as plain arrays. Node 0 is the root; a parent comes before its children.
 
   Values are for the player to move at the node; a reward is for the player who moved into it. The Q-value
-  of an edge, for the player who moved, is reward + signed discount · value (`ops.players.search_discount`).
+  of an edge, for the player who moved, is reward + signed discount · value (`ops.signs.search_discount`).
   At a chance node the player has moved and the outcome is not drawn yet: its value is the Q-value of the
   action.
 

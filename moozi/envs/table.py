@@ -15,7 +15,7 @@ from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
 from moozi.envs.checked import CheckedEnvironment
 from moozi.envs.environment import Environment, EpisodePlayer, Observation
-from moozi.ops.players import player_sign
+from moozi.ops.signs import player_sign
 
 # Random games that show whether a game has chance: each is played with the same moves from several seeds.
 _NUM_GAMES, _NUM_SEEDS, _LONGEST = 4, 4, 100

@@ -12,7 +12,7 @@ from moozi.envs.players import Player, Seats
 from moozi.envs.table import view_of
 from moozi.envs.wrappers import RandomStarts
 from moozi.evaluation.opponents import make_opponent, seat_of
-from moozi.ops.players import player_sign
+from moozi.ops.signs import player_sign
 
 
 def random_returns(config: Config, num_episodes: int) -> Float[np.ndarray, "N"]:

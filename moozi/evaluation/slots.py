@@ -23,7 +23,7 @@ from moozi.envs.vector import IDLE, SyncVectorEnvironment
 from moozi.envs.wrappers import RandomStarts, StepCap
 from moozi.evaluation.episodes import EpisodeKeeper, EvaluationResult
 from moozi.evaluation.opponents import make_opponent, seat_of
-from moozi.ops.players import player_sign
+from moozi.ops.signs import player_sign
 
 # Memory limits in bytes for the frames and pictures of the recorded episode, and of all tiles.
 _MAX_RECORD_BYTES, _MAX_TILE_BYTES = 256 << 20, 32 << 20

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Bool, Float64
 
 from moozi.core.records import TrajectorySample
-from moozi.ops.players import player_sign
+from moozi.ops.signs import player_sign
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -3,7 +3,7 @@
 from jaxtyping import Bool, Float, Int
 
 from moozi.core.types import AnyArray
-from moozi.ops.players import player_sign
+from moozi.ops.signs import player_sign
 from moozi.ops.xp import array_namespace
 
 

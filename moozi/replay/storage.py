@@ -14,8 +14,8 @@ from moozi.core.pytree import replace
 from moozi.core.records import SEARCH_FIELDS, TrajectorySample
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
 from moozi.ops.history import history_window
-from moozi.ops.players import player_sign
 from moozi.ops.returns import n_step_return
+from moozi.ops.signs import player_sign
 from moozi.ops.targets import UnrollTargets, make_targets
 
 _EMPTY = -1

@@ -49,13 +49,13 @@ def _muzero() -> Algorithm:
 
 
 def _ppo() -> Algorithm:
-  from moozi.baselines.ppo import run as ppo
+  from moozi.baselines.ppo import algorithm as ppo
 
   return Algorithm(ppo.run, ppo.initial_training_state, ppo.build_evaluator, ppo.check_env)
 
 
 def _q_learning() -> Algorithm:
-  from moozi.baselines.q_learning import run as q
+  from moozi.baselines.q_learning import algorithm as q
 
   return Algorithm(q.run, q.initial_training_state, q.build_evaluator, q.check_env)
 

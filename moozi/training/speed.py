@@ -23,9 +23,9 @@ import numpy as np
 from moozi.agent.agent import PureAgent
 from moozi.agent.muzero import make_muzero
 from moozi.agent.update import TrainingState, init_training_state, make_update
-from moozi.baselines.ppo import network as ppo_network
-from moozi.baselines.ppo import run as ppo
-from moozi.baselines.ppo.update import Rollout, make_round
+from moozi.baselines.ppo import algorithm as ppo
+from moozi.baselines.ppo.actor_critic import make_ppo
+from moozi.baselines.ppo.optimization import Rollout, make_round
 from moozi.core.config import Config
 from moozi.core.errors import UserError
 from moozi.core.pytree import replace
@@ -130,7 +130,7 @@ def _ppo_seconds(part: str, config: Config, spec: EnvSpec, min_s: float) -> floa
   network, settings = ppo.network_of(config, spec), config.ppo
   state, width = ppo.initial_training_state(config, spec), settings.num_envs
   if part == "act":
-    agent = ppo_network.make_ppo(network, spec, settings.history_length)
+    agent = make_ppo(network, spec, settings.history_length)
     call = acting_call(agent, state.variables, spec, width)
     return call_seconds(call, min_s)[0] / width
   random, lead = np.random.default_rng(0), (settings.segment_length, width)

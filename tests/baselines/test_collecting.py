@@ -4,8 +4,8 @@ import jax
 import numpy as np
 import pytest
 
-from moozi.baselines.ppo import run as ppo_run
-from moozi.baselines.q_learning import run as q_run
+from moozi.baselines.ppo import algorithm as ppo_algorithm
+from moozi.baselines.q_learning import algorithm as q_algorithm
 from moozi.core.pytree import fields_of
 from moozi.core.records import TrajectorySample
 from moozi.io.config import load_config
@@ -34,7 +34,7 @@ def test_scan_equals_step(settings):
     options = ("env.name=gymnax:Catch-bsuite", f"workers.rollout={rollout}", "workers.num_workers=1")
     config = load_config(None, [*settings, *options])
     spec = build.env_spec(config)
-    run = ppo_run if config.algorithm == "ppo" else q_run
+    run = ppo_algorithm if config.algorithm == "ppo" else q_algorithm
     (collector,) = run.build_collectors(config, spec, None).workers
     variables = random_parameters(config, spec)
     if settings is Q_TABLE:
@@ -81,7 +81,7 @@ def test_q_learning_plays_against_past_selves():
   nim = "env.name=tests.envs.environments:make_nim"
   options = ("opponents.past_share=0.5", "opponents.period_updates=4", "workers.num_workers=1")
   config = load_config(None, [*Q_TABLE, nim, *options])
-  events = list(q_run.run(RunInputs(config, build.env_spec(config))))
+  events = list(q_algorithm.run(RunInputs(config, build.env_spec(config))))
   acted = [event.metrics for event in events if isinstance(event, Acted)]
   assert sum(metrics["past/games"] for metrics in acted) > 10
   assert max(metrics["past/pool_size"] for metrics in acted) > 1

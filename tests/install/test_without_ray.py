@@ -14,8 +14,8 @@ from tests.tiny_run import TINY
 # Imports the modules of runs in one process and of the commands; fails if that imports Ray.
 IMPORTS = """
 import sys
-import moozi.cli, moozi.training.start, moozi.run.local, moozi.baselines.ppo.run, moozi.evaluation.evaluator
-import moozi.analysis.inspection, moozi.vis.report
+import moozi.cli, moozi.training.start, moozi.run.local, moozi.baselines.ppo.algorithm
+import moozi.evaluation.evaluator, moozi.analysis.inspection, moozi.vis.report
 sys.exit("ray is imported" if "ray" in sys.modules else 0)
 """
 TRAIN = """

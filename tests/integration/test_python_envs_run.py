@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from moozi.baselines.ppo import run as ppo_run
+from moozi.baselines.ppo import algorithm as ppo_algorithm
 from moozi.core.errors import UserError
 from moozi.evaluation.random_play import random_returns
 from moozi.io.config import load_config
@@ -112,7 +112,7 @@ def test_opponent_check_closes_its_environment(watched):
 @pytest.mark.slow
 def test_ppo_run_closes_its_environments(watched):
   config = load_config(None, [*TINY_PPO, *SHORT, WATCHED])
-  events = list(ppo_run.run(RunInputs(config, build.env_spec(config))))
+  events = list(ppo_algorithm.run(RunInputs(config, build.env_spec(config))))
   assert isinstance(events[-1], Finished)
   assert watched.num_made == 1 + config.ppo.num_envs + config.evaluation.num_envs
   assert not watched.open_envs

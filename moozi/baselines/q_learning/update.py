@@ -32,7 +32,7 @@ from moozi.agent.update import (
   reduce_output,
   repeat,
 )
-from moozi.baselines.q_learning.table import QTable, insert, keys_of, learn, put_back, slots_of, take
+from moozi.baselines.q_learning.hash_table import QTable, insert, keys_of, learn, put_back, slots_of, take
 from moozi.baselines.q_learning.values import QFunction, highest
 from moozi.core.config import Config
 from moozi.core.pytree import fields_of, record, replace

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from moozi.agent.agent import Decision, PureAgent, Temperature, make_agent
-from moozi.baselines.ppo.network import make_network
-from moozi.baselines.q_learning.table import empty_table, keys_of, slots_of, values_at
+from moozi.baselines.ppo.actor_critic import make_network
+from moozi.baselines.q_learning.hash_table import empty_table, keys_of, slots_of, values_at
 from moozi.core.config import Config
 from moozi.core.pytree import register_records
 from moozi.core.records import BatchedTimeStep

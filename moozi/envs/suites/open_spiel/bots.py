@@ -16,7 +16,7 @@ from moozi.core.text import pip_install
 from moozi.envs.checked import CheckedEnvironment
 from moozi.envs.environment import Environment, EpisodePlayer
 from moozi.envs.suites.open_spiel.rules import Rules, package
-from moozi.ops.players import player_sign
+from moozi.ops.signs import player_sign
 
 
 class _StateBot:

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from moozi.acting.collector import TrajectoryCollector
-from moozi.baselines.ppo import run as ppo_run
-from moozi.baselines.ppo.network import make_network, masked_log_probs
-from moozi.baselines.ppo.update import KEPT, Rollout, generalized_advantages, init_state, make_segment
+from moozi.baselines.ppo import algorithm as ppo_algorithm
+from moozi.baselines.ppo.actor_critic import make_network, masked_log_probs
+from moozi.baselines.ppo.optimization import KEPT, Rollout, generalized_advantages, init_state, make_segment
 from moozi.core.config import Config
 from moozi.core.errors import EnvError, NotFiniteError, SegmentError, UserError
 from moozi.core.pytree import replace
@@ -33,11 +33,11 @@ def configure(*overrides: str) -> Config:
 
 def run(*overrides: str, **kwargs) -> list[Event]:
   config = configure(*overrides)
-  return list(ppo_run.run(RunInputs(config, build.env_spec(config), **kwargs)))
+  return list(ppo_algorithm.run(RunInputs(config, build.env_spec(config), **kwargs)))
 
 
 def collector_in(env, config: Config) -> TrajectoryCollector:
-  agent = ppo_run.build_agent(config, env.spec)
+  agent = ppo_algorithm.build_agent(config, env.spec)
   return TrajectoryCollector(agent, env, config.ppo.segment_length, lambda env_steps: 1.0, 0, KEPT)
 
 
@@ -59,7 +59,7 @@ def test_random_starts_change_the_first_frames():
   for starts in (0, 3):
     corridor = ("env.name=tiny:corridor", "env.kwargs.length=9", "ppo.num_envs=16")
     config = configure(*corridor, f"workers.max_random_starts={starts}")
-    (collector,) = ppo_run.build_collectors(config, build.env_spec(config), None).workers
+    (collector,) = ppo_algorithm.build_collectors(config, build.env_spec(config), None).workers
     distinct.append(len(np.unique(collector.timestep.frame.reshape(16, -1), axis=0)))
   assert distinct[0] == 1 < distinct[1]
 
@@ -252,7 +252,7 @@ def test_bootstrap_at_a_time_limit(options, best, value):
   )
   config = configure(*settings, *options)
   params = final_training(run(*settings, *options)).params
-  network = ppo_run.network_of(config, build.env_spec(config))
+  network = ppo_algorithm.network_of(config, build.env_spec(config))
   logits, head = network.apply(params, np.ones((1, 1, 1, 1, 1), np.float32))
   # The entropy bonus keeps it below 1: without a bootstrap, seeds 0 to 2 end between 0.77 and 0.87.
   assert jax.nn.softmax(logits[0, 1:])[best] > 0.6
@@ -293,7 +293,7 @@ def test_evaluation_is_greedy_without_noise(events):
   for noise_free in ("true", "false"):
     # Without random starts, only the ball's column varies, so noise-free episodes often repeat.
     config = configure(f"evaluation.noise_free={noise_free}", "evaluation.max_random_starts=0")
-    evaluator = ppo_run.build_evaluator(config, build.env_spec(config))
+    evaluator = ppo_algorithm.build_evaluator(config, build.env_spec(config))
     played.append(evaluator.run(state.variables, num_episodes=40).num_distinct)
   assert played[0] <= 5
   assert played[1] > 20
@@ -305,7 +305,7 @@ def test_skipped_rounds_raise(collected):
   options = ("ppo.history_length=3", "ppo.max_skipped_rounds=2")
   _, state, _, segments = collected
   config = configure(*options)
-  learner = ppo_run.build_learner(config, build.env_spec(config))
+  learner = ppo_algorithm.build_learner(config, build.env_spec(config))
   learner.set_state(jax.device_get(state))
   good = segments[0][0]
   bad = replace(good, reward=np.full_like(good.reward, np.nan))
@@ -327,7 +327,9 @@ def test_rollback_once(events):
   config = configure(
     *options, "ppo.network.activation=relu", "checkpoint.period_s=1e9", "checkpoint.first_s=null"
   )
-  started = ppo_run.run(RunInputs(config, build.env_spec(config), latest=lambda: RunState(training=saved)))
+  started = ppo_algorithm.run(
+    RunInputs(config, build.env_spec(config), latest=lambda: RunState(training=saved))
+  )
   with pytest.raises(NotFiniteError, match=r"ppo\.max_skipped_rounds=1 allows no more"):
     received.extend(started)
   (fault,) = [e for e in received if isinstance(e, Faulted)]
@@ -344,7 +346,7 @@ def test_failed_environment_leaves_a_last_state():
   options = ("env.name=tests.envs.faulty:make_env", "ppo.segment_length=8", "workers.max_env_faults=1")
   config, received = configure(*options), []
   with pytest.raises(EnvError, match="the environment's own error"):
-    received.extend(ppo_run.run(RunInputs(config, build.env_spec(config))))
+    received.extend(ppo_algorithm.run(RunInputs(config, build.env_spec(config))))
   last = received[-1]
   assert isinstance(last, StateReady)
   assert last.is_final
@@ -356,7 +358,7 @@ def test_failed_environment_leaves_a_last_state():
   # If the environment fails in the first segment, there is no state to save.
   config, received = configure(*options, "ppo.segment_length=16"), []
   with pytest.raises(EnvError):
-    received.extend(ppo_run.run(RunInputs(config, build.env_spec(config))))
+    received.extend(ppo_algorithm.run(RunInputs(config, build.env_spec(config))))
   assert [type(e) for e in received] == [Started]
 
 
@@ -389,7 +391,7 @@ def test_consecutive_refused_segments_end_the_run():
     r"training_worker_0: 2 segments in a row were refused, the last: last_reward .*max_refused_segments=2"
   )
   with pytest.raises(SegmentError, match=error_text):
-    received.extend(ppo_run.run(RunInputs(config, faulty.SPEC)))  # a trial episode would find the fault
+    received.extend(ppo_algorithm.run(RunInputs(config, faulty.SPEC)))  # a trial episode would find the fault
   assert [type(e) for e in received] == [Started, Acted, Faulted, Acted, Faulted, StateReady]
   last = received[-1]
   assert (last.is_final, last.env_steps, last.learner_steps, last.state.collectors) == (True, 128, 0, ())
@@ -406,7 +408,7 @@ def test_env_that_fails_after_a_refused_segment_leaves_a_last_state(monkeypatch)
   config, received = configure(FAULTY, "env.kwargs.how=nan"), []
   monkeypatch.setattr(TrajectoryCollector, "reset", fail)
   with pytest.raises(EnvError):
-    received.extend(ppo_run.run(RunInputs(config, build.env_spec(config))))
+    received.extend(ppo_algorithm.run(RunInputs(config, build.env_spec(config))))
   last = received[-1]
   assert isinstance(last, StateReady)
   assert (last.is_final, last.state.collectors) == (True, ())
@@ -425,17 +427,19 @@ def test_non_finite_frames_are_refused(length, is_in_it):
   segment, _, steps, after = collect(collector, state)
   assert np.isfinite(segment.frames).all() != is_in_it
   with pytest.raises(ValueError, match="frame is not finite"):
-    ppo_run.check(steps, after)
+    ppo_algorithm.check(steps, after)
   collector.reset()
   segment, _, steps, after = collect(collector, state)
-  ppo_run.check(steps, after)
+  ppo_algorithm.check(steps, after)
   assert np.isfinite(segment.value).all()
 
 
 @pytest.mark.parametrize(("scale", "factor"), [("true", 1.0), ("false", 255.0)])
 def test_scale_frames(scale, factor):
   spec = dataclasses.replace(build.env_spec(configure()), frame_dtype="uint8")
-  network = ppo_run.network_of(configure(f"ppo.scale_frames={scale}", "ppo.network.hidden_sizes=[]"), spec)
+  network = ppo_algorithm.network_of(
+    configure(f"ppo.scale_frames={scale}", "ppo.network.hidden_sizes=[]"), spec
+  )
   frames = np.full((1, 1, *spec.frame_shape), 255, np.uint8)
   params = network.init(jax.random.PRNGKey(0), frames)
   weights = np.asarray(params["value"]["w"])
@@ -445,7 +449,7 @@ def test_scale_frames(scale, factor):
 @pytest.mark.parametrize("kind", ["mlp", pytest.param("conv", marks=pytest.mark.slow)])
 def test_initial_bias(kind):
   spec = build.env_spec(configure())
-  network = ppo_run.network_of(configure("ppo.initial_bias=0.05", f"ppo.network.kind={kind}"), spec)
+  network = ppo_algorithm.network_of(configure("ppo.initial_bias=0.05", f"ppo.network.kind={kind}"), spec)
   params = network.init(jax.random.PRNGKey(0), np.zeros((1, 1, *spec.frame_shape), bool))
   biases = np.concatenate([layer["b"] for layer in params.values()])
   assert 0 <= biases.min() < 0.01
@@ -456,12 +460,12 @@ def test_initial_bias(kind):
 def test_unsupported_environments_are_refused():
   hidden = dataclasses.replace(NIM_SPEC, is_perfect_information=False)
   with pytest.raises(UserError, match=r"algorithm=ppo: self-play needs a game without hidden information"):
-    ppo_run.check_env(configure(), hidden)
+    ppo_algorithm.check_env(configure(), hidden)
   config = configure()
   with pytest.raises(UserError, match=r"nature_conv: .* 36×36.* 10×5"):
-    ppo_run.check_env(configure("ppo.network.kind=nature_conv"), build.env_spec(config))
+    ppo_algorithm.check_env(configure("ppo.network.kind=nature_conv"), build.env_spec(config))
   with pytest.raises(UserError, match=r"--simulations=9: .* does not search"):
-    ppo_run.build_evaluator(config, build.env_spec(config), 9)
+    ppo_algorithm.build_evaluator(config, build.env_spec(config), 9)
 
 
 def test_failed_environment_truncates_its_episode():

@@ -20,14 +20,14 @@ from jaxtyping import Array, Bool, Float, Float32, Int, Int32, PyTree, Shaped, U
 
 from moozi.agent.finite import guarded_step, reduce_metrics
 from moozi.agent.update import TrainingState, UpdateOutput, repeat
-from moozi.baselines.ppo.network import PPONetwork, log_prob_of, masked_log_probs
+from moozi.baselines.ppo.actor_critic import PPONetwork, log_prob_of, masked_log_probs
 from moozi.core.config.ppo import PPOConfig
 from moozi.core.pytree import map_fields, record, replace
 from moozi.core.records import BatchedTimeStep, TrajectorySample
 from moozi.core.spec import EnvSpec
 from moozi.core.types import AnyArray
 from moozi.ops.history import init_history
-from moozi.ops.players import player_sign
+from moozi.ops.signs import player_sign
 
 Scalars = dict[str, Float[Array, ""]]
 

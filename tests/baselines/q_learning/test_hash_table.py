@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from moozi.baselines.q_learning.table import (
+from moozi.baselines.q_learning.hash_table import (
   QTable,
   empty_table,
   insert,

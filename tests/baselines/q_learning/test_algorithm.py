@@ -10,7 +10,7 @@ import pytest
 import safetensors.numpy
 
 import moozi
-from moozi.baselines.q_learning import run as q_run
+from moozi.baselines.q_learning import algorithm as q_algorithm
 from moozi.core.config import Config
 from moozi.core.errors import UserError
 from moozi.io.config import load_config
@@ -28,7 +28,7 @@ def configure(*overrides: str) -> Config:
 
 def run(*overrides: str, **kwargs) -> list[Event]:
   config = configure(*overrides)
-  return list(q_run.run(RunInputs(config, build.env_spec(config), **kwargs)))
+  return list(q_algorithm.run(RunInputs(config, build.env_spec(config), **kwargs)))
 
 
 @pytest.fixture(scope="module")
@@ -89,21 +89,21 @@ def test_epsilon_is_annealed():
   options = configure(
     "q_learning.epsilon_start=0.9", "q_learning.epsilon_end=0.1", "q_learning.epsilon_decay_steps=200"
   ).q_learning
-  found = [q_run.epsilon_at(options, steps) for steps in (0, 50, 200, 9999)]
+  found = [q_algorithm.epsilon_at(options, steps) for steps in (0, 50, 200, 9999)]
   np.testing.assert_allclose(found, [0.9, 0.7, 0.1, 0.1])
 
 
 def test_unsupported_environments_are_refused():
   hidden = dataclasses.replace(NIM_SPEC, is_perfect_information=False)
   with pytest.raises(UserError, match="algorithm=q_learning: self-play needs a game without hidden"):
-    q_run.check_env(configure(), hidden)
+    q_algorithm.check_env(configure(), hidden)
   with pytest.raises(UserError, match=r"q_learning\.network\.kind=nature_conv: .* 36×36.* 10×5"):
-    q_run.check_env(configure("q_learning.network.kind=nature_conv"), build.env_spec(configure()))
+    q_algorithm.check_env(configure("q_learning.network.kind=nature_conv"), build.env_spec(configure()))
   table = configure("q_learning.kind=table", "q_learning.network.kind=nature_conv")
-  q_run.check_env(table, build.env_spec(table))  # a table has no network
+  q_algorithm.check_env(table, build.env_spec(table))  # a table has no network
   config = configure()
   with pytest.raises(UserError, match=r"--simulations=9: this run's algorithm is q_learning, which does not"):
-    q_run.build_evaluator(config, build.env_spec(config), 9)
+    q_algorithm.build_evaluator(config, build.env_spec(config), 9)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from moozi.agent.agent import Carry, Decision, PureAgent
 from moozi.agent.update import TrainingState
-from moozi.baselines.players import check_frame, check_players, refuse_search
+from moozi.baselines.checks import check_frame, check_players, refuse_search
 from moozi.baselines.q_learning.update import TERMS, init_state, make_update_many, sample
 from moozi.baselines.q_learning.values import make_q_function, make_q_learning
 from moozi.core.config import Config

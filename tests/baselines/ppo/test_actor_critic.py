@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from moozi.baselines.ppo.network import PPONetwork, log_prob_of, make_network, make_ppo, masked_log_probs
+from moozi.baselines.ppo.actor_critic import PPONetwork, log_prob_of, make_network, make_ppo, masked_log_probs
 from moozi.core.config.ppo import PPONetworkConfig
 from moozi.core.records import BatchedTimeStep
 from moozi.core.spec import EnvSpec
@@ -237,7 +237,7 @@ def test_records_defined_before_jax_are_traced():
   program = (
     "import sys, moozi.core.records as records\n"
     "assert 'jax' not in sys.modules\n"
-    "import moozi.baselines.ppo.network as network, jax\n"
+    "import moozi.baselines.ppo.actor_critic as network, jax\n"
     "from moozi.core.config.ppo import PPONetworkConfig\n"
     "from moozi.core.spec import EnvSpec\n"
     "spec = EnvSpec(name='t:t', frame_shape=(1, 1, 1), frame_dtype='bool', num_env_actions=1)\n"

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moozi.agent.update import TrainingState
-from moozi.baselines.ppo.network import PPONetwork, make_network
-from moozi.baselines.ppo.update import (
+from moozi.baselines.ppo.actor_critic import PPONetwork, make_network
+from moozi.baselines.ppo.optimization import (
   TERMS,
   PPOBatch,
   Rollout,

@@ -1,6 +1,6 @@
 """Checks of settings, shared by the baselines."""
 
-from moozi.baselines.ppo.network import MIN_NATURE_FRAME
+from moozi.baselines.ppo.actor_critic import MIN_NATURE_FRAME
 from moozi.core.config import Config
 from moozi.core.config.ppo import PPONetworkConfig
 from moozi.core.errors import UserError

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from moozi.ops.players import player_sign, search_discount
+from moozi.ops.signs import player_sign, search_discount
 from moozi.ops.xp import array_namespace
 
 

@@ -15,9 +15,9 @@ from moozi.acting.collector import TrajectoryCollector
 from moozi.acting.rollout import RolloutCollector
 from moozi.agent.agent import PureAgent
 from moozi.agent.update import TrainingState
-from moozi.baselines.players import check_frame, check_players, refuse_search
-from moozi.baselines.ppo.network import PPONetwork, make_network, make_ppo
-from moozi.baselines.ppo.update import (
+from moozi.baselines.checks import check_frame, check_players, refuse_search
+from moozi.baselines.ppo.actor_critic import PPONetwork, make_network, make_ppo
+from moozi.baselines.ppo.optimization import (
   KEPT,
   TERMS,
   init_state,

@@ -14,8 +14,8 @@ import sys
 from make_zoo import is_reproduced
 
 from moozi.io.card import CARD, Card, read_card
-from moozi.io.zoo import ZOO_PREFIX, agent_names, resolve_run
-from moozi.vis.card import result_text
+from moozi.io.zoo_files import ZOO_PREFIX, agent_names, resolve_run
+from moozi.vis.card_page import result_text
 
 
 def main() -> None:

@@ -3,8 +3,8 @@
     python scripts/make_zoo.py --cards   # compares all agents with their configurations again
 
 NAME is the name of the run's configuration, such as minatar/breakout. The agent is written to zoo/NAME, and
-replaces an older one. It has the files that `moozi.io.zoo` lists, without optimizer, replay and logs. The
-table in docs/zoo.md is written from the cards of all agents.
+replaces an older one. It has the files that `moozi.io.zoo_files` lists, without optimizer, replay and logs.
+The table in docs/zoo.md is written from the cards of all agents.
 """
 
 import argparse
@@ -48,9 +48,9 @@ from moozi.io.config_files import list_configs
 from moozi.io.metrics import read_metrics, thin_ticks
 from moozi.io.plain_data import to_plain_json
 from moozi.io.run_directory import ENDS, RunDirectory, check_name
-from moozi.io.zoo import ZOO_PREFIX, agent_names, resolve_run, size_of, write_files_list, zoo_root
+from moozi.io.zoo_files import ZOO_PREFIX, agent_names, resolve_run, size_of, write_files_list, zoo_root
 from moozi.training.algorithms import algorithm_of
-from moozi.vis.card import GIF, opponent_text, result_text, write_card_files
+from moozi.vis.card_page import GIF, opponent_text, result_text, write_card_files
 from moozi.vis.evaluation_gifs import write_episode
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "zoo.md"

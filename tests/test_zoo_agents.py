@@ -10,8 +10,8 @@ from PIL import Image
 from moozi.io.card import CARD, list_agents, read_card, with_current_configuration
 from moozi.io.config_files import PACKAGES, list_configs
 from moozi.io.run_directory import RunDirectory
-from moozi.io.zoo import ZOO_PREFIX, agent_names, resolve_run, size_of
-from moozi.vis.card import opponent_text, result_text
+from moozi.io.zoo_files import ZOO_PREFIX, agent_names, resolve_run, size_of
+from moozi.vis.card_page import opponent_text, result_text
 from scripts.make_zoo import MAX_GIF_BYTES, is_reproduced
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -17,7 +17,7 @@ from moozi.acting.collector import HeldParameters
 from moozi.agent.agent import keyed
 from moozi.agent.muzero import make_muzero
 from moozi.agent.planner import plan
-from moozi.agent.symmetry import averaged
+from moozi.agent.symmetry_average import averaged
 from moozi.core.config import Config, PlannerConfig, TargetsConfig
 from moozi.core.errors import RunError
 from moozi.core.flat_state import State

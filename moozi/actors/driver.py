@@ -13,7 +13,7 @@ import time
 from collections.abc import Generator, Iterator
 from typing import Any
 
-from moozi.actors import cluster, failures, reanalyze, resources, segments, states, testing, updates
+from moozi.actors import cluster, failures, reanalyze_calls, resources, segments, states, testing, updates
 from moozi.actors.calls import Calls
 from moozi.actors.context import Context
 from moozi.actors.ledger import Ledger
@@ -95,13 +95,13 @@ def _start_others(context: Context) -> None:
   if context.pool.tester is None:
     for index in context.pool.start_others():
       segments.warm_up(context, index)
-    reanalyze.publish(context)
+    reanalyze_calls.publish(context)
 
 
 def _request(context: Context) -> None:
   """Requests updates, searches and segments until the limits of work in flight are reached."""
   updates.request(context)
-  reanalyze.request(context)
+  reanalyze_calls.request(context)
   segments.request(context)
 
 

@@ -3,7 +3,7 @@
 import functools
 from typing import Any
 
-from moozi.actors import reanalyze
+from moozi.actors import reanalyze_calls
 from moozi.actors.context import Context
 from moozi.core.actor_report import REPLAY, SERVER, ActorId
 from moozi.core.errors import NotFiniteError
@@ -50,7 +50,7 @@ def _newest(context: Context) -> Any:
 def rewind(context: Context, found: int) -> int:
   """Continues from the restored parameters of learner step `found`; returns the number of updates lost."""
   lost = context.ledger.rewind(found)
-  reanalyze.publish(context)
+  reanalyze_calls.publish(context)
   publish_now(context)
   return lost
 
@@ -73,7 +73,7 @@ def _on_updated(
       context.calls.expect(
         context.pool.replay.stats.remote(), ActorId(REPLAY), functools.partial(_on_stats, context)
       )
-  reanalyze.publish_if_copied(context)
+  reanalyze_calls.publish_if_copied(context)
   return [
     Updated(
       **context.counters(),

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from moozi.agent.agent import Decision, PureAgent, Temperature, make_agent
 from moozi.agent.planner import RulesNode, plan
-from moozi.agent.symmetry import averaged
+from moozi.agent.symmetry_average import averaged
 from moozi.core.config import PlannerConfig, TargetsConfig
 from moozi.core.pytree import fields_of
 from moozi.core.records import BatchedTimeStep

@@ -21,10 +21,10 @@ from moozi.core.errors import UserError
 from moozi.core.plugins import ENVIRONMENTS, PLAYERS, describe_object
 from moozi.core.spec import EnvSpec
 from moozi.envs import registry
-from moozi.evaluation import arena as play
-from moozi.evaluation.arena import GameRecord, Pairing
+from moozi.evaluation import tournament
 from moozi.evaluation.game_log import GAMES_FILE, GameLog
 from moozi.evaluation.ratings import NUM_DRAWS, Standings, standings
+from moozi.evaluation.tournament import GameRecord, Pairing
 from moozi.io.atomic_write import write_text
 from moozi.io.checkpoints import list_milestones
 
@@ -163,13 +163,13 @@ class Arena:
 
   def figure(self) -> "Figure":
     """Returns a figure of the cross-table with the ratings."""
-    from moozi.vis.arena import arena_figure
+    from moozi.vis.arena_figures import arena_figure
 
     return arena_figure(self.to_json())
 
   def milestones_figure(self) -> "Figure":
     """Returns a figure of ratings over environment steps. Raises UserError if no player is a milestone."""
-    from moozi.vis.arena import milestones_figure
+    from moozi.vis.arena_figures import milestones_figure
 
     if not self.steps:
       raise UserError("milestones_figure: no player is a milestone; call arena(milestones=…)")
@@ -194,7 +194,7 @@ class Arena:
     return paths
 
   def __str__(self) -> str:
-    from moozi.vis.arena import arena_text
+    from moozi.vis.arena_figures import arena_text
 
     return arena_text(self.to_json(), len(self.games[0].pairing.players))
 
@@ -272,7 +272,7 @@ def arena(
     names = [*steps, *(run_of_approach(player, table.spec, allow_code) for player in players)]
     pinned = None if pinned is None else run_of_approach(pinned, table.spec, allow_code)
     loaded = load_players(names, table.spec, simulations, allow_code, _WIDTH)
-    play.schedule(list(loaded), table.num_seats, 0, seed)  # raises the error of too few players
+    tournament.schedule(list(loaded), table.num_seats, 0, seed)  # raises the error of too few players
     for each in loaded.values():
       each.check(table)
     num_seats, spec, is_deterministic = table.num_seats, table.spec, table.is_deterministic
@@ -281,8 +281,8 @@ def arena(
   named = list(loaded)
   steps = dict(zip(named, steps.values(), strict=False))
   pinned = _pinned(pinned, named, names)
-  plies = play.default_plies(make_table) if opening_plies is None else opening_plies
-  tables = play.schedule(named, num_seats, -(-games // num_seats), seed)
+  plies = tournament.default_plies(make_table) if opening_plies is None else opening_plies
+  tables = tournament.schedule(named, num_seats, -(-games // num_seats), seed)
   block_maker = functools.partial(
     _make_player_of_blocks,
     env,
@@ -306,9 +306,11 @@ def arena(
     results = stack.enter_context(contextlib.closing(GameLog(folder, header)))
     results.check({name: each.facts for name, each in loaded.items() if isinstance(each, TrainedPlayer)})
     wanted = {pairing for pairings in tables for pairing in pairings}
-    todo = play.blocks(tables, wanted & set(results.games))
+    todo = tournament.blocks(tables, wanted & set(results.games))
     on_game(len(wanted & set(results.games)), len(wanted))
-    own = functools.partial(play.play, make_table=make_table, players=loaded, seed=seed, num_random=plies)
+    own = functools.partial(
+      tournament.play, make_table=make_table, players=loaded, seed=seed, num_random=plies
+    )
     # Closed at once after an error, not when the traceback is freed: Ray's processes end with it.
     played_blocks = stack.enter_context(contextlib.closing(_play_all(todo, own, block_maker, workers)))
     for block in played_blocks:
@@ -386,7 +388,9 @@ def _make_player_of_blocks(
   make_table = functools.partial(registry.make_table, env.name, **env.arguments)
   loaded = load_players(list(sources.values()), spec, simulations, allow_code, _WIDTH)
   players = dict(zip(sources, loaded.values(), strict=True))
-  return functools.partial(play.play, make_table=make_table, players=players, seed=seed, num_random=plies)
+  return functools.partial(
+    tournament.play, make_table=make_table, players=players, seed=seed, num_random=plies
+  )
 
 
 def _play_all(

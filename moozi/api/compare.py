@@ -23,7 +23,7 @@ from moozi.experiments.comparison import (
 )
 from moozi.io.atomic_write import write_text
 from moozi.io.plain_data import to_plain_json
-from moozi.io.zoo import resolve_run
+from moozi.io.zoo_files import resolve_run
 
 if TYPE_CHECKING:
   import pandas as pd

@@ -24,7 +24,7 @@ from moozi.envs.players import Advice, Opinion, Place, Player, SeparatePlayer
 from moozi.envs.table import PlayedGame, View
 from moozi.envs.vector import live_steps
 from moozi.io.run_directory import ENDS, RunDirectory
-from moozi.io.zoo import ZOO_PREFIX, label_of
+from moozi.io.zoo_files import ZOO_PREFIX, label_of
 
 if TYPE_CHECKING:
   from moozi.evaluation.agent_player import AgentPlayer

@@ -16,8 +16,8 @@ from moozi.core.pytree import map_fields
 from moozi.core.records import TrajectorySample
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
 from moozi.envs.validation import as_array
-from moozi.io.trajectories import TrajectoryWriter, open_trajectories
-from moozi.io.zoo import resolve_run
+from moozi.io.trajectory_folder import TrajectoryWriter, open_trajectories
+from moozi.io.zoo_files import resolve_run
 from moozi.ops.signs import player_sign
 from moozi.replay.validation import check_stored
 

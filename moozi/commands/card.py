@@ -12,7 +12,7 @@ def card(run: Run, out: Annotated[Path | None, output("card.md", "DIR")] = None)
   """Write the card of a run: conditions, settings, result with interval, curve, hardware and limits."""
   from moozi.api.run_access import place_in_run, writing
   from moozi.io.run_directory import RunDirectory
-  from moozi.vis.card import write_card
+  from moozi.vis.card_page import write_card
 
   # The run is opened without --allow-code, because the command creates no environment.
   directory = RunDirectory.open(run)

@@ -17,7 +17,7 @@ from moozi.commands.watch import MAX_SPEED
 from moozi.core.errors import UserError
 from moozi.core.text import printable
 from moozi.io.output import can_draw, say
-from moozi.io.zoo import ZOO_PREFIX
+from moozi.io.zoo_files import ZOO_PREFIX
 
 if TYPE_CHECKING:
   from moozi.api.match import Match

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
   from moozi.acting.reanalyzer import Reanalyzer
   from moozi.acting.stored_positions import LaneRoots
   from moozi.core.records import SearchedRoots, SearchRoots, TrajectorySample
-  from moozi.io.trajectories import TrajectoryStore
   from moozi.io.trajectory_file import TrajectoryFile
+  from moozi.io.trajectory_folder import TrajectoryStore
 
 # Roots are searched in groups of this number of calls; only the last call of a group is padded.
 _CALLS_PER_GROUP = 8
@@ -41,8 +41,8 @@ def reanalyze(
   from moozi.api.agent import agent_of
   from moozi.api.run_access import check_has_model, open_run, writing
   from moozi.io.plain_data import to_plain_json
-  from moozi.io.trajectories import open_trajectories
-  from moozi.io.zoo import resolve_run
+  from moozi.io.trajectory_folder import open_trajectories
+  from moozi.io.zoo_files import resolve_run
 
   directory, config = open_run(run, allow_code)
   check_has_model(run, config, "`moozi reanalyze`")
@@ -75,7 +75,7 @@ def _search_all(
 ) -> dict[str, Any]:
   """Searches all steps and returns the totals. Writes all new trajectories, or none if an error occurs."""
   from moozi.api.run_access import new_folder, writing
-  from moozi.io.trajectories import write_steps
+  from moozi.io.trajectory_folder import write_steps
 
   totals = _Totals()
   done = 0

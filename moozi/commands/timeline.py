@@ -25,7 +25,7 @@ def timeline(
   from moozi.io.atomic_write import write_bytes
   from moozi.io.run_directory import RunDirectory
   from moozi.io.timeline import read_timeline, trace_of
-  from moozi.vis.timeline import timeline_png
+  from moozi.vis.timeline_figure import timeline_png
 
   skipped = number_of("--start", start, 0, 1e9, "seconds")
   shown = None if seconds is None else number_of("--seconds", seconds, 0, 1e9, "seconds")

@@ -10,7 +10,7 @@ from moozi.commands.common import AsJson
 from moozi.io.output import say
 
 if TYPE_CHECKING:
-  from moozi.io.trajectories import TrajectoryStore
+  from moozi.io.trajectory_folder import TrajectoryStore
   from moozi.ops.games import StoredGame
 
 
@@ -22,8 +22,8 @@ def list_trajectories(
 ) -> int:
   """List stored games with their returns and lengths. A lost life does not end a game."""
   from moozi.io.plain_data import to_plain_json
-  from moozi.io.trajectories import open_trajectories
-  from moozi.io.zoo import resolve_run
+  from moozi.io.trajectory_folder import open_trajectories
+  from moozi.io.zoo_files import resolve_run
 
   # The run is opened without --allow-code, because the command creates no environment.
   store = open_trajectories(resolve_run(run))

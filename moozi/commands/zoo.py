@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 def zoo(as_json: AsJson = False) -> int:
   """List the trained agents that come with MooZi."""
   from moozi.io.card import CARD, read_card
-  from moozi.io.zoo import ZOO_PREFIX, agent_names, resolve_run, size_of
-  from moozi.vis.card import opponent_text, result_text
+  from moozi.io.zoo_files import ZOO_PREFIX, agent_names, resolve_run, size_of
+  from moozi.vis.card_page import opponent_text, result_text
 
   agents: list[tuple[Card, Path]] = []
   for name in agent_names():

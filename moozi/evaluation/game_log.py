@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from moozi.core.errors import UserError
-from moozi.evaluation.arena import GameRecord, Pairing
+from moozi.evaluation.tournament import GameRecord, Pairing
 from moozi.io.record_log import RecordLog
 from moozi.io.run_lock import RunLock
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from jaxtyping import Float
 
-from moozi.evaluation.arena import GameRecord, openings_of
+from moozi.evaluation.tournament import GameRecord, openings_of
 
 CONFIDENCE = 0.95
 NUM_DRAWS = 1000

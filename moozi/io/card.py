@@ -23,7 +23,7 @@ from moozi.io.config_files import config_root, find_config, list_configs
 from moozi.io.metrics import read_metrics
 from moozi.io.plain_data import MAX_BYTES, number_in, parse_yaml
 from moozi.io.run_directory import MACHINE, RANDOM_RETURN, RunDirectory, flatten_settings
-from moozi.io.zoo import ZOO_PREFIX, agent_names, label_of, resolve_run
+from moozi.io.zoo_files import ZOO_PREFIX, agent_names, label_of, resolve_run
 
 CARD = "card.json"
 _MARGIN = 1.96  # standard errors: half of a 95% confidence interval, as in `opponents.score_figures`

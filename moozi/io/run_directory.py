@@ -37,7 +37,7 @@ from moozi.io.config import config_from_dict, config_to_dict, load_config, save_
 from moozi.io.config_files import BASE_KEY
 from moozi.io.plain_data import read_json_object, read_yaml, to_plain_json
 from moozi.io.run_lock import RunLock
-from moozi.io.zoo import is_zoo_agent, label_of, resolve_run
+from moozi.io.zoo_files import is_zoo_agent, label_of, resolve_run
 
 SUMMARY_KEYS = (
   *("env_steps", "learner_steps", "reason", "wall_s", "training_s", "env_steps_per_s"),

@@ -5,7 +5,7 @@ from pathlib import Path
 from moozi.core.config import Config
 from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
-from moozi.io.trajectories import open_trajectories
+from moozi.io.trajectory_folder import open_trajectories
 from moozi.replay.mixture import StoredTrajectories
 
 # Each stored lane is allocated at the length of the longest lane. Without a limit, a small file could request

@@ -20,7 +20,7 @@ from moozi.io.run_directory import MACHINE, RunDirectory
 from moozi.io.sinks import SinkGuard
 from moozi.io.timeline import TimelineFile
 from moozi.io.trackers import Trackers
-from moozi.io.trajectories import TrajectoryWriter
+from moozi.io.trajectory_folder import TrajectoryWriter
 from moozi.run import events
 from moozi.run.work_log import WorkFigures, resident_mib
 from moozi.training.checkpoint_saver import Saver

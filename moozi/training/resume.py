@@ -27,8 +27,8 @@ from moozi.io.checkpoints import (
 )
 from moozi.io.metrics import FAULT_PREFIX, read_metrics
 from moozi.io.run_directory import RunDirectory
-from moozi.io.trajectories import open_kept
-from moozi.io.zoo import ZOO_PREFIX
+from moozi.io.trajectory_folder import open_kept
+from moozi.io.zoo_files import ZOO_PREFIX
 from moozi.run.evaluation_schedule import BEST_BOUND
 from moozi.run.events import FAULTS
 from moozi.run.saved_state import check_run_state

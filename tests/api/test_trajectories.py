@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 import moozi
 from moozi.core.errors import UserError
 from moozi.io.config import load_config
-from moozi.io.trajectories import TrajectoryWriter, open_trajectories
+from moozi.io.trajectory_folder import TrajectoryWriter, open_trajectories
 from moozi.training.offline import load_stored
 from tests.envs import hostile
 from tests.replay.replay_lanes import make_spec, random_lanes, segment_of

@@ -18,7 +18,7 @@ from moozi.envs.registry import env_spec
 from moozi.envs.suites import minatar
 from moozi.io.checkpoints import expected_of, path_of, save_checkpoint
 from moozi.io.run_directory import RunDirectory
-from moozi.io.trajectories import TrajectoryWriter
+from moozi.io.trajectory_folder import TrajectoryWriter
 from tests.replay.replay_lanes import make_spec, random_lanes, segment_of
 
 FIGURES = {

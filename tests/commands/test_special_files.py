@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import moozi
-from moozi.io import zoo
+from moozi.io import zoo_files
 from moozi.io.config import load_config
 from tests.tiny_run import RESUMABLE
 
@@ -122,8 +122,8 @@ def test_a_command_ends_in_a_line_or_does_without_the_file(trained, folder, cli,
 @pytest.mark.parametrize("kind", KINDS)
 def test_zoo_leaves_out_an_agent_whose_file_is_something_else(folder, cli, kind, monkeypatch):
   agent = folder / "zoo" / "catch"
-  shutil.copytree(zoo.zoo_root() / "tiny" / "catch", agent)
-  monkeypatch.setattr(zoo, "zoo_root", lambda: folder / "zoo")
+  shutil.copytree(zoo_files.zoo_root() / "tiny" / "catch", agent)
+  monkeypatch.setattr(zoo_files, "zoo_root", lambda: folder / "zoo")
   assert "zoo:tiny/catch" in cli("zoo")[1]
   for path in [*sorted(agent.rglob("*")), agent]:
     (folder / "kept").mkdir()

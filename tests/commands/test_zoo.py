@@ -13,7 +13,7 @@ import pytest
 import moozi
 from moozi.core.errors import UserError
 from moozi.envs.registry import env_spec
-from moozi.io import zoo
+from moozi.io import zoo_files
 from moozi.io.card import CARD, list_agents, make_card, read_card
 from moozi.io.checkpoints import (
   expected_of,
@@ -24,7 +24,7 @@ from moozi.io.checkpoints import (
 from moozi.io.config import load_config, save_config
 from moozi.io.metrics import read_metrics
 from moozi.io.run_directory import SUMMARY_KEYS, RunDirectory
-from moozi.io.zoo import FILES, agent_names, resolve_run, size_of, write_files_list
+from moozi.io.zoo_files import FILES, agent_names, resolve_run, size_of, write_files_list
 from moozi.run import build
 from moozi.training.algorithms import algorithm_of
 from moozi.training.resume import load_start
@@ -68,7 +68,7 @@ def root(made, tmp_path, monkeypatch) -> Path:
   """Returns a copy of the zoo that all commands use; the current folder is an empty one."""
   root = tmp_path / "zoo"
   shutil.copytree(made, root)
-  monkeypatch.setattr(zoo, "zoo_root", lambda: root)
+  monkeypatch.setattr(zoo_files, "zoo_root", lambda: root)
   (tmp_path / "here").mkdir()
   monkeypatch.chdir(tmp_path / "here")
   return root

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from moozi.evaluation.arena import GameRecord, Pairing
 from moozi.evaluation.ratings import ELO, bradley_terry, openskill_ratings, standings, tally
+from moozi.evaluation.tournament import GameRecord, Pairing
 
 
 def game(players, opening, returns):

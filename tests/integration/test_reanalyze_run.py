@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from moozi.io.metrics import read_metrics
-from moozi.io.trajectories import open_trajectories
+from moozi.io.trajectory_folder import open_trajectories
 from tests.integration.runs import finish, start
 
 pytestmark = pytest.mark.slow

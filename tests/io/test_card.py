@@ -7,7 +7,7 @@ import pytest
 from moozi.io.card import _conditions, _evaluation, _train_command, make_card
 from moozi.io.config import load_config
 from moozi.io.run_directory import RANDOM_RETURN, SUMMARY_KEYS, RunDirectory
-from moozi.vis.card import _result, card_markdown, result_text
+from moozi.vis.card_page import _result, card_markdown, result_text
 
 
 def test_training_command_is_valid_shell():

@@ -9,11 +9,11 @@ import pytest
 
 from moozi.core.errors import UserError
 from moozi.core.pytree import map_fields, replace
-from moozi.io import trajectories
+from moozi.io import trajectory_folder
 from moozi.io.checkpoints import expected_of, save_checkpoint
 from moozi.io.config import load_config
 from moozi.io.run_directory import RunDirectory
-from moozi.io.trajectories import TrajectoryWriter, open_trajectories
+from moozi.io.trajectory_folder import TrajectoryWriter, open_trajectories
 from moozi.run import build, local
 from moozi.run.events import Acted, Finished, Reanalyzed, StateReady, Updated
 from moozi.run.session import RunInputs
@@ -346,7 +346,7 @@ def test_disk_errors_are_reported(refused, tmp_path, old, monkeypatch):
 
   assert "cannot be written: File name too long" in refused("reanalyze", old, "--out", tmp_path / ("n" * 300))
   for name in ("write_steps", None):
-    monkeypatch.setattr(*((trajectories, name) if name else (os, "rename")), full)
+    monkeypatch.setattr(*((trajectory_folder, name) if name else (os, "rename")), full)
     error_text = refused("reanalyze", old, "--out", tmp_path / "new")
     assert f"--out={tmp_path / 'new'}: cannot be written: No space left on device" in error_text
     assert not list(tmp_path.iterdir())

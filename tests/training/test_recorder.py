@@ -23,7 +23,7 @@ from moozi.io.config import config_to_dict, load_config
 from moozi.io.metrics import read_metrics
 from moozi.io.run_directory import SUMMARY_KEYS, RunDirectory
 from moozi.io.timeline import read_timeline
-from moozi.io.trajectories import open_trajectories
+from moozi.io.trajectory_folder import open_trajectories
 from moozi.run.events import (
   Acted,
   ActorReports,

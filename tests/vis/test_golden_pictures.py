@@ -21,7 +21,7 @@ from moozi.vis.frames import draw_frame, legend_of, render_frame
 from moozi.vis.gif import episode_images
 from moozi.vis.latent_space import write_latent_picture
 from moozi.vis.search_tree import tree_svg
-from moozi.vis.timeline import timeline_png
+from moozi.vis.timeline_figure import timeline_png
 from tests.vis.trees import make_tree
 
 FOLDER = pathlib.Path(__file__).parents[1] / "golden" / "pictures"

@@ -9,9 +9,9 @@ from moozi.core.spec import EnvSpec
 from moozi.envs import registry
 from moozi.envs.players import SeparatePlayer
 from moozi.envs.table import EnvironmentTable, Table
-from moozi.evaluation import arena
-from moozi.evaluation.arena import blocks, default_plies, open_game, play, schedule
+from moozi.evaluation import tournament
 from moozi.evaluation.ratings import standings
+from moozi.evaluation.tournament import blocks, default_plies, open_game, play, schedule
 
 pytest.importorskip("pyspiel")
 
@@ -208,7 +208,7 @@ def test_one_player_has_no_table():
 
 
 def test_an_endless_game_is_stopped(monkeypatch):
-  monkeypatch.setattr(arena, "MAX_STEPS", 2)
+  monkeypatch.setattr(tournament, "MAX_STEPS", 2)
   games = play(
     schedule("ab", 3, 1, 0)[0], Highest, dict.fromkeys("ab", SeparatePlayer("random", Highest.spec)), 0, 0
   )

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from moozi.vis.arena import arena_figure
+from moozi.vis.arena_figures import arena_figure
 from tests.experiments.sample_results import ROOT
 
 ARENA = json.loads((ROOT / "experiments/testbed/results/arena/uno_4/arena.json").read_text())

@@ -2,7 +2,7 @@
 
 import pytest
 
-from moozi.actors import reanalyze
+from moozi.actors import reanalyze_calls
 from moozi.actors.roles import actors_of
 from moozi.core.actor_report import REANALYZE_WORKER, REPLAY, SERVER, ActorId
 from moozi.io.config import load_config
@@ -31,7 +31,7 @@ def make(ratio=0.5, num_workers=2, overrides=()):
   context.ledger.can_sample = True
   act(context, 32)
   context.ledger.pacer.may_learn(can_sample=True)
-  reanalyze.publish(context)
+  reanalyze_calls.publish(context)
   return context
 
 
@@ -46,17 +46,17 @@ def publish_target(context, number=1, version=0):
 
 def update(context, learner_steps):
   context.ledger.learner_steps = learner_steps
-  reanalyze.publish_if_copied(context)
+  reanalyze_calls.publish_if_copied(context)
 
 
 def test_nothing_is_requested_before_the_target_network_arrives():
   context = make()
   pool = context.pool
   act(context, 64)
-  reanalyze.request(context)
+  reanalyze_calls.request(context)
   assert not pool.replay.positions.asked
   publish_target(context)
-  reanalyze.request(context)
+  reanalyze_calls.request(context)
   # Each of the two workers has at most two calls, although pacing would allow eight in total.
   assert pool.replay.positions.asked == [(0,)] * 4
   assert [len(w.run.asked) for w in pool.reanalyze_workers.values()] == [2, 2]
@@ -67,12 +67,12 @@ def test_results_are_written_back_and_make_room():
   context = make(num_workers=1)
   act(context, 64)
   publish_target(context)
-  reanalyze.request(context)
+  reanalyze_calls.request(context)
   (event,) = context.calls.arrive("worker_0.run/1/1", (8, {"reanalyze/value_change": 1.0}))
   assert isinstance(event, Reanalyzed)
   assert (event.num_positions, event.ratio) == (8, 8 / 72)
   assert context.pool.replay.write_back.asked == [("worker_0.run/1/0",)]
-  reanalyze.request(context)
+  reanalyze_calls.request(context)
   assert len(context.pool.reanalyze_workers[0].run.asked) == 3
 
 
@@ -89,7 +89,7 @@ def test_target_network_is_published_when_it_is_copied():
   assert len(asked) == 3
   publish_target(context, number=3, version=100)
   act(context, 8)
-  reanalyze.request(context)
+  reanalyze_calls.request(context)
   assert context.pool.replay.positions.asked == [(100,)]
   assert context.pool.reanalyze_workers[0].run.asked[0][0] == "server.parameters/3/0"
 
@@ -106,12 +106,12 @@ def test_lost_search_is_requested_again():
   context = make(num_workers=1)
   act(context, 8)
   publish_target(context)
-  reanalyze.request(context)
+  reanalyze_calls.request(context)
   assert not context.ledger.pacer.may_reanalyze()
   assert context.calls.lose("worker_0.run/1/1") == []
   assert context.ledger.pacer.may_reanalyze()
   context.pool.handles[ActorId(REANALYZE_WORKER, 0)] = actor("restarted", "run")
-  reanalyze.request(context)
+  reanalyze_calls.request(context)
   assert len(context.pool.reanalyze_workers[0].run.asked) == 1
 
 
@@ -119,7 +119,7 @@ def test_search_is_not_written_into_a_restarted_replay():
   context = make(num_workers=1)
   act(context, 64)
   publish_target(context)
-  reanalyze.request(context)
+  reanalyze_calls.request(context)
   old = context.pool.replay
   context.pool.handles[ActorId(REPLAY)] = actor("replay", "positions", "write_back")
   context.calls.arrive("worker_0.run/1/1", (8, {}))
@@ -133,11 +133,11 @@ def test_replay_that_cannot_sample_gets_no_request():
   act(context, 64)
   publish_target(context)
   context.ledger.can_sample = False
-  reanalyze.request(context)
+  reanalyze_calls.request(context)
   assert not context.pool.replay.positions.asked
   assert context.ledger.pacer.may_reanalyze()
   context.ledger.can_sample = True
-  reanalyze.request(context)
+  reanalyze_calls.request(context)
   assert len(context.pool.replay.positions.asked) == 4
 
 
@@ -145,7 +145,7 @@ def test_replay_that_cannot_sample_gets_no_request():
 def test_without_a_ratio_nothing_is_requested(learner_steps):
   context = make(ratio=0)
   act(context, 64)
-  reanalyze.request(context)
+  reanalyze_calls.request(context)
   update(context, learner_steps)
   assert not context.pool.server.parameters.asked
   assert not context.calls.pending
@@ -156,7 +156,7 @@ def test_a_call_without_positions_is_waived():
   context = make(num_workers=1)
   act(context, 16)
   publish_target(context)
-  reanalyze.request(context)
+  reanalyze_calls.request(context)
   pacer, asked = context.ledger.pacer, context.pool.replay.write_back.asked
   assert not pacer.may_reanalyze()
   for number in (1, 2):

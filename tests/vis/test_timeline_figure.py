@@ -3,8 +3,8 @@
 import numpy as np
 
 from moozi.core.actor_report import Span, Stretch
-from moozi.vis import timeline as module
-from moozi.vis.timeline import column_shares, timeline_png
+from moozi.vis import timeline_figure as module
+from moozi.vis.timeline_figure import column_shares, timeline_png
 
 
 def stretch(since_s, until_s, *spans):

@@ -12,9 +12,9 @@ from moozi.core.pytree import fields_of, map_fields
 from moozi.core.records import TrajectorySample
 from moozi.core.spec import EnvSpec
 from moozi.envs.vector import make_vector
-from moozi.io import trajectories, trajectory_file
+from moozi.io import trajectory_file, trajectory_folder
 from moozi.io.state_file import encode_state
-from moozi.io.trajectories import TrajectoryWriter, open_trajectories
+from moozi.io.trajectory_folder import TrajectoryWriter, open_trajectories
 from tests.envs.contract import random_agent_actions
 from tests.io.state_files import with_arrays, with_meta
 from tests.replay.replay_lanes import make_spec, random_lanes, segment_of
@@ -111,7 +111,7 @@ def test_limits_of_steps_bytes_and_age_start_a_file(tmp_path, monkeypatch):
   spec = make_spec("float32")
   for name, value in (("_FILE_STEPS", 12), ("_FILE_BYTES", 600), ("_FILE_AGE_S", 0.0)):
     with monkeypatch.context() as patch:
-      patch.setattr(trajectories, name, value)
+      patch.setattr(trajectory_folder, name, value)
       writer = TrajectoryWriter(tmp_path / name, spec)
       for first in (0, 2, 4):
         writer.append(make_segment(spec, first, first + 2), 0)
@@ -168,7 +168,7 @@ def test_full_disk_keeps_steps_for_the_next_file(tmp_path, monkeypatch):
     writer.append(map_fields(lambda x, a=first, b=stop: x[a:b], whole), 0)
     if stop == 9:
       with monkeypatch.context() as patch:
-        patch.setattr(trajectories, "write_bytes", full_disk)
+        patch.setattr(trajectory_folder, "write_bytes", full_disk)
         for _ in range(2):
           with pytest.raises(OSError, match="No space"):
             writer.flush()
@@ -189,8 +189,8 @@ def test_full_buffer_is_dropped_and_restarts_histories(tmp_path, monkeypatch):
   writer.flush()
   writer.append(parts[1], 0, 16)
   with monkeypatch.context() as patch:
-    patch.setattr(trajectories, "write_bytes", full_disk)
-    patch.setattr(trajectories, "_MAX_BUFFER_BYTES", 10)
+    patch.setattr(trajectory_folder, "write_bytes", full_disk)
+    patch.setattr(trajectory_folder, "_MAX_BUFFER_BYTES", 10)
     with pytest.raises(OSError, match="No space"):
       writer.flush()
   # The state records the gap for a resumed run.
@@ -216,7 +216,7 @@ def test_steps_lost_at_a_checkpoint_are_a_gap_after_resume(tmp_path, monkeypatch
   sound = writer.get_state()
   writer.append(parts[1], 0)
   with monkeypatch.context() as patch:
-    patch.setattr(trajectories, "write_bytes", full_disk)
+    patch.setattr(trajectory_folder, "write_bytes", full_disk)
     with pytest.raises(OSError, match="No space"):
       writer.flush()
   state = writer.get_state()

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from moozi.agent.symmetry import averaged
+from moozi.agent.symmetry_average import averaged
 from moozi.core.config import PlannerConfig, TargetsConfig
 from moozi.core.spec import EnvSpec
 from moozi.core.symmetry import board_symmetries

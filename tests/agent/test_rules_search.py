@@ -158,6 +158,8 @@ def test_both_kinds_of_rules_search_alike(algorithm):
     Searched(f"{library}:tic_tac_toe", algorithm, lines, simulations=80).output
     for library in ("open_spiel", "pgx")
   )
-  for name in ("action", "action_probs", "root_value", "q_values", "depth_mean", "depth_max"):
+  for name in ("action", "action_probs", "root_value"):
     np.testing.assert_array_equal(getattr(host, name), getattr(compiled, name), err_msg=name)
+  for name in ("q_values", "depth_mean", "depth_max"):
+    np.testing.assert_array_equal(host.extras[name], compiled.extras[name], err_msg=name)
   np.testing.assert_array_equal(host.tree.node_visits, compiled.tree.node_visits)

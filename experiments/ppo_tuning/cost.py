@@ -12,8 +12,8 @@ import time
 os.environ |= {"NPROC": "1", "OMP_NUM_THREADS": "1", "JAX_PLATFORMS": "cpu"}  # before JAX is imported
 
 from experiments.lib.results import ROOT, sweep_of
+from moozi.acting.on_policy import make_rollout
 from moozi.baselines.ppo.algorithm import build_collectors, build_learner
-from moozi.baselines.ppo.optimization import make_segment
 from moozi.experiments.results import write_json
 from moozi.io.config import load_config
 from moozi.run import build
@@ -43,7 +43,7 @@ def measure(name: str, overrides: tuple[str, ...]) -> dict[str, float]:
     collector.set_parameters(*learner.parameters())
     steps, result = collector.run(0)
     after, decision = collector.look_ahead(0)
-    segment = make_segment(steps, result.extras, after, decision.extras)
+    segment = make_rollout(steps, result.extras, after, decision)
     acted = time.process_time()
     learner.advance((segment, config.ppo.learning_rate), segment.is_live.size)
     times.append((acted - start, time.process_time() - acted))

@@ -4,7 +4,7 @@ Source: the thesis §4.3.11, Algorithm 2. Departure: fixed-length segments, not 
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -60,7 +60,7 @@ class TrajectoryCollector(Lanes, HeldParameters):
     segment_length: number of vector steps of a segment.
     temperature: maps the environment steps before a segment to its temperature.
     seed: seeds the agent's noise and the choice of actions.
-    keep: names of the extras of decisions that its learner needs; `ActingResult.extras` has them.
+    keeps_extras: whether `ActingResult.extras` has the extras of the decisions.
   """
 
   def __init__(
@@ -70,10 +70,10 @@ class TrajectoryCollector(Lanes, HeldParameters):
     segment_length: int,
     temperature: Schedule,
     seed: int,
-    keep: Sequence[str] = (),
+    keeps_extras: bool = False,
   ) -> None:
     super().__init__(env, agent.init(env.num_envs), seed)
-    self._segment_length, self._temperature, self._keep = segment_length, temperature, tuple(keep)
+    self._segment_length, self._temperature, self._keeps_extras = segment_length, temperature, keeps_extras
     self._plans_with_rules = agent.plans_with_rules
     self._compiled: KeyedAct = jax.jit(keyed(agent))
 
@@ -102,7 +102,7 @@ class TrajectoryCollector(Lanes, HeldParameters):
       sample, decision = self._act(temperature)
       for name, value in acting_metrics(sample, decision).items():
         totals[name] = totals.get(name, 0.0) + float(value)
-      kept.append(decision.only(self._keep).extras)
+      kept.append(decision.extras if self._keeps_extras else {})
       is_cut = self.step(sample.action)
       samples.append(cut_off(sample, is_cut) if is_cut.any() else sample)
     metrics = {name: total / self._segment_length for name, total in totals.items()}

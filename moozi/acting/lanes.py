@@ -45,7 +45,7 @@ class ActingResult:
       are excluded.
     metrics: scalars about the policy and the environment; has `faults/env_errors` if environments failed.
     past: the games against a past self; None without past selves.
-    extras: the extras of decisions that the collector keeps, [T, B, …] by name.
+    extras: the extras of the decisions, [T, B, …] by name; empty unless the collector keeps them.
   """
 
   num_steps: int

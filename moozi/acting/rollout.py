@@ -9,7 +9,7 @@ learning is not part of that function; the learner samples from replay.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -57,7 +57,7 @@ class Segment:
     has_ended: whether a new episode begins in the step after t.
     episode_return, episode_length: those of the episode that ended; valid where `has_ended` is true.
     metrics: scalars by name, means over the T steps.
-    extras: those extras of the decisions that are kept, by name.
+    extras: those of the decisions, by name, if they are kept.
   """
 
   steps: dict[str, Shaped[Any, "T B ..."]]
@@ -72,7 +72,7 @@ SegmentFn = Callable[[PyTree, RolloutState, Array], tuple[RolloutState, Segment]
 
 
 def make_segment(
-  agent: PureAgent, env: JaxEnvironment, segment_length: int, keep: Sequence[str] = ()
+  agent: PureAgent, env: JaxEnvironment, segment_length: int, keeps_extras: bool = False
 ) -> SegmentFn:
   """Returns segment(variables, state, temperature) -> (state, Segment), to be compiled."""
   act = keyed(agent)
@@ -101,7 +101,7 @@ def make_segment(
         episode_return=jnp.where(has_ended, 0.0, state.episode_return + reward),
         episode_length=jnp.where(has_ended, 0, state.episode_length + ~timestep.is_last),
       )
-      extras = decision.only(keep).extras
+      extras = decision.extras if keeps_extras else {}
       return state, (steps, has_ended, *ended, acting_metrics(timestep, decision), extras)
 
     state, (steps, has_ended, episode_return, episode_length, metrics, extras) = jax.lax.scan(
@@ -136,13 +136,13 @@ class RolloutCollector(HeldParameters):
     segment_length: int,
     temperature: Schedule,
     seed: int,
-    keep: Sequence[str] = (),
+    keeps_extras: bool = False,
   ) -> None:
     self._temperature, self._env = temperature, env.env
     num_envs = env.num_envs
     self._lead = (segment_length, num_envs)
     # Donates the old state: environments and carries are by far the largest arrays.
-    self._segment = jax.jit(make_segment(agent, env.env, segment_length, keep), donate_argnums=1)
+    self._segment = jax.jit(make_segment(agent, env.env, segment_length, keeps_extras), donate_argnums=1)
     self._plans_with_rules = agent.plans_with_rules
     self._act: KeyedAct = jax.jit(keyed(agent))
     self._state = RolloutState(

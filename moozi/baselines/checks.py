@@ -1,10 +1,13 @@
-"""Checks of settings, shared by the baselines."""
+"""Checks of settings and the evaluator, shared by the baselines."""
 
+from moozi.agent.agent import PureAgent
 from moozi.baselines.ppo.actor_critic import MIN_NATURE_FRAME
 from moozi.core.config import Config
 from moozi.core.config.ppo import PPONetworkConfig
 from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
+from moozi.evaluation.evaluator import Evaluator
+from moozi.run import build
 
 
 def check_players(config: Config, spec: EnvSpec) -> None:
@@ -18,12 +21,22 @@ def check_players(config: Config, spec: EnvSpec) -> None:
     )
 
 
-def refuse_search(config: Config, num_simulations: int | None) -> None:
-  """Raises UserError if a number of simulations is given, because baselines have no search."""
+def make_evaluator(
+  agent: PureAgent, noise: float, config: Config, spec: EnvSpec, num_simulations: int | None
+) -> Evaluator:
+  """Returns the evaluator of a baseline's agent.
+
+  Args:
+    noise: the temperature if `evaluation.noise_free` is false; otherwise it is 0.
+
+  Raises: UserError: `num_simulations` is given; baselines do not search.
+  """
   if num_simulations is not None:
     raise UserError(
       f"--simulations={num_simulations}: this run's algorithm is {config.algorithm}, which does not search"
     )
+  temperature = 0.0 if config.evaluation.noise_free else noise
+  return Evaluator(agent, temperature, config, spec, build.make_test_env(config))
 
 
 def check_frame(network: PPONetworkConfig, section: str, config: Config, spec: EnvSpec) -> None:

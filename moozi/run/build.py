@@ -3,7 +3,7 @@ replay, evaluator and reanalyzer."""
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar
 
 import jax
@@ -134,7 +134,7 @@ def plain_collector(
   began_at: int,
   num_envs: int,
   segment_length: int,
-  keep: Sequence[str] = (),
+  keeps_extras: bool = False,
 ) -> TrajectoryCollector | RolloutCollector:
   """Returns a collector in new environments of the run, without wrappers.
 
@@ -145,11 +145,11 @@ def plain_collector(
   env = make_training_env(config, num_envs, worker, began_at)
   seed = child_seed(config.seed, "training_search", worker, began_at)
   if config.workers.rollout != "step" and isinstance(env, JaxVectorEnvironment):
-    return RolloutCollector(agent, env, segment_length, temperature, seed, keep)
+    return RolloutCollector(agent, env, segment_length, temperature, seed, keeps_extras)
   if config.workers.rollout == "scan":
     env.close()
     raise UserError(f"workers.rollout=scan: {config.env.name} is not written in JAX; must be auto or step")
-  return TrajectoryCollector(agent, env, segment_length, temperature, seed, keep)
+  return TrajectoryCollector(agent, env, segment_length, temperature, seed, keeps_extras)
 
 
 def make_training_env(config: Config, num_envs: int, worker: int, began_at: int) -> VectorEnvironment:

@@ -2,8 +2,8 @@
 
 An algorithm in one process is a `Trainer`, and `Session.run(trainer)` is its loop. The loop evaluates and
 saves when due, and calls `trainer.step()` until there is a reason to end. Then it yields the final state,
-makes the final evaluation, yields the state again, and yields `Finished`. `run.local` and
-`baselines.ppo.algorithm` use this loop.
+makes the final evaluation, yields the state again, and yields `Finished`. `run.local` and `run.on_policy`
+use this loop.
 
 The Ray driver has its own loop with futures, and uses the other methods of Session.
 """

@@ -20,12 +20,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from moozi.acting.on_policy import Rollout
 from moozi.agent.agent import PureAgent
 from moozi.agent.muzero import make_muzero
 from moozi.agent.update import TrainingState, init_training_state, make_update
 from moozi.baselines.ppo import algorithm as ppo
 from moozi.baselines.ppo.actor_critic import make_ppo
-from moozi.baselines.ppo.optimization import Rollout, make_round
+from moozi.baselines.ppo.optimization import make_round
 from moozi.core.config import Config
 from moozi.core.errors import UserError
 from moozi.core.pytree import replace
@@ -142,13 +143,13 @@ def _ppo_seconds(part: str, config: Config, spec: EnvSpec, min_s: float) -> floa
     ),
     legal_actions_mask=mask,
     action=random.integers(1, spec.num_actions, lead, np.int32),
-    log_prob=np.full(lead, -np.log(spec.num_actions - 1), np.float32),
     value=random.random((lead[0] + 1, width), np.float32),
     is_live=np.ones(lead, bool),
     reward=random.random(lead, np.float32),
     is_last=np.zeros(lead, bool),
     is_truncated=np.zeros(lead, bool),
     sign=np.ones(lead, np.float32),
+    extras={"log_probs": np.full(mask.shape, -np.log(spec.num_actions - 1), np.float32)},
   )
   make, rate = make_round(network, settings), jnp.float32(settings.learning_rate)
 

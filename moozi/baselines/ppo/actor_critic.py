@@ -16,7 +16,7 @@ from typing import Any
 import haiku as hk
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Float32, Int32, PyTree, Shaped
+from jaxtyping import Array, Float, Float32, PyTree, Shaped
 
 from moozi.agent.agent import Decision, PureAgent, Temperature, make_agent
 from moozi.core.config.ppo import PPONetworkConfig
@@ -25,6 +25,7 @@ from moozi.core.records import BatchedTimeStep
 from moozi.core.spec import EnvSpec
 from moozi.core.types import AnyArray
 from moozi.ops.history import HistoryState, normalize_frame
+from moozi.ops.policy import draw_action
 from moozi.ops.scalar_transform import ScalarTransform
 
 MIN_NATURE_FRAME = 36
@@ -147,7 +148,6 @@ def make_ppo(network: PPONetwork, spec: EnvSpec, history_length: int) -> PureAge
   most probable action. `action_probs` is always at temperature 1. The extras:
     frames: [B, L, H, W, C], the network's input.
     log_probs: [B, A], at temperature 1; -inf for illegal actions.
-    value: [B], the network's value of every frame, also of a terminal one.
   """
 
   def decide(
@@ -160,28 +160,13 @@ def make_ppo(network: PPONetwork, spec: EnvSpec, history_length: int) -> PureAge
   ) -> Decision:
     del position
     logits, head = network.apply(variables[0], history.frames)
-    value = network.value(head)
-    # No action can be drawn from logits that are not finite. All legal actions are then equally probable; the
-    # learner handles non-finite parameters.
-    logits = jnp.where(jnp.isfinite(logits).all(axis=-1, keepdims=True), logits, 0.0)
-    log_probs = masked_log_probs(logits, jnp.asarray(timestep.legal_actions_mask))
-    drawn = jax.random.categorical(rng_key, log_probs / jnp.maximum(temperature, 1e-6))
+    # Logits that are not finite are those of non-finite parameters, which the learner handles.
+    action, log_probs = draw_action(logits, timestep.legal_actions_mask, rng_key, temperature)
     return Decision(
-      action=jnp.where(jnp.asarray(temperature) == 0, jnp.argmax(log_probs, axis=-1), drawn),
+      action=action,
       action_probs=jnp.exp(log_probs),
-      root_value=value,
-      extras={"frames": history.frames, "log_probs": log_probs, "value": value},
+      root_value=network.value(head),
+      extras={"frames": history.frames, "log_probs": log_probs},
     )
 
   return make_agent(decide, spec, history_length)
-
-
-def masked_log_probs(
-  logits: Float[AnyArray, "B A"], legal_actions_mask: Bool[AnyArray, "B A"]
-) -> Float[Array, "B A"]:
-  """Returns log probabilities, -inf for illegal actions; each row must have at least one legal action."""
-  return jax.nn.log_softmax(jnp.where(legal_actions_mask, logits, -jnp.inf), axis=-1)
-
-
-def log_prob_of(log_probs: Float[Array, "B A"], action: Int32[AnyArray, "B"]) -> Float[Array, "B"]:
-  return jnp.take_along_axis(log_probs, action[:, None], axis=-1)[:, 0]

@@ -9,25 +9,24 @@ options of the environment; `moozi.core.config.ppo` lists all nine. Departures:
   - An update in which one of TERMS is not finite is skipped and counted (`faults/skipped_updates`).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Float32, Int, Int32, PyTree, Shaped, UInt32
 
+from moozi.acting.on_policy import Rollout
 from moozi.agent.finite import guarded_step, reduce_metrics
 from moozi.agent.update import TrainingState, UpdateOutput, repeat
-from moozi.baselines.ppo.actor_critic import PPONetwork, log_prob_of, masked_log_probs
+from moozi.baselines.ppo.actor_critic import PPONetwork
 from moozi.core.config.ppo import PPOConfig
 from moozi.core.pytree import map_fields, record, replace
-from moozi.core.records import BatchedTimeStep, TrajectorySample
 from moozi.core.spec import EnvSpec
 from moozi.core.types import AnyArray
 from moozi.ops.history import init_history
-from moozi.ops.signs import player_sign
+from moozi.ops.policy import log_prob_of, masked_log_probs
 
 Scalars = dict[str, Float[Array, ""]]
 
@@ -43,78 +42,11 @@ TERMS = (
 
 
 @record
-class Rollout:
-  """T vector steps of B environments; a single row has no axis T.
-
-  Attributes:
-    frames: o_{t-L+1} … o_t in the spec's dtype; zero before the episode's start.
-    legal_actions_mask: the legal actions on frame t.
-    action: the action on frame t.
-    log_prob: log probability of the action under the policy that acted; 0 on a last frame.
-    value: the network's value of frame t; has one more row, for the frame after the segment.
-    is_live: false on a last frame; the environment discards the action on it, and the sample is masked.
-    reward: the reward that follows frame t, in environment units.
-    is_last, is_truncated: describe frame t + 1.
-    sign: 1 if the same player moves at t and t + 1, else -1.
-  """
-
-  frames: Shaped[AnyArray, "*T B L H W C"]
-  legal_actions_mask: Bool[AnyArray, "*T B A"]
-  action: Int32[AnyArray, "*T B"]
-  log_prob: Float32[AnyArray, "*T B"]
-  value: Float32[AnyArray, "*T1 B"]
-  is_live: Bool[AnyArray, "*T B"]
-  reward: Float32[AnyArray, "*T B"]
-  is_last: Bool[AnyArray, "*T B"]
-  is_truncated: Bool[AnyArray, "*T B"]
-  sign: Float32[AnyArray, "*T B"]
-
-
-KEPT = ("frames", "log_probs", "value")
-"""The extras of PPO's decisions that a segment has."""
-
-
-def make_segment(
-  steps: TrajectorySample,
-  extras: Mapping[str, Shaped[np.ndarray, "T B ..."]],
-  after: BatchedTimeStep,
-  extras_after: Mapping[str, Shaped[np.ndarray, "B ..."]],
-) -> Rollout:
-  """Returns a segment in NumPy.
-
-  Where an environment failed, its steps end with a truncated frame, and the next episode begins after it
-  (`acting.collector.cut_off`). If this frame is the first of the segment, the last step of the segment before
-  had its bootstrap value.
-
-  Args:
-    steps: T acted steps of B environments.
-    extras: KEPT of their decisions.
-    after: the step after them, with the extras of a decision on it.
-  """
-
-  def next_(name: str) -> np.ndarray:
-    return np.concatenate([getattr(steps, name)[1:], np.asarray(getattr(after, name))[None]])
-
-  log_prob = np.take_along_axis(extras["log_probs"], steps.action[..., None], axis=-1)[..., 0]
-  return Rollout(
-    frames=extras["frames"],
-    legal_actions_mask=steps.legal_actions_mask,
-    action=steps.action,
-    log_prob=np.where(steps.is_last, np.float32(0), log_prob),
-    value=np.concatenate([extras["value"], extras_after["value"][None]]),
-    is_live=~steps.is_last,
-    reward=next_("last_reward"),
-    is_last=next_("is_last"),
-    is_truncated=next_("is_truncated"),
-    sign=player_sign(steps.to_play, next_("to_play")),
-  )
-
-
-@record
 class PPOBatch:
   """The N samples of a segment or of a minibatch. Fields that are not listed here are as in Rollout.
 
   Attributes:
+    log_prob: log probability of the action under the policy that acted; 0 on a last frame.
     advantage: the result of `generalized_advantages`.
     target: the value target, advantage + value, which Huang et al. call the return.
   """
@@ -168,15 +100,16 @@ def make_batch(segment: Rollout, config: PPOConfig) -> tuple[PPOBatch, Scalars]:
   def flat(x: Any) -> Any:
     return x.reshape(-1, *x.shape[2:])
 
+  action, is_live = flat(segment.action), flat(segment.is_live)
   batch = PPOBatch(
     frames=flat(segment.frames),
     legal_actions_mask=flat(segment.legal_actions_mask),
-    action=flat(segment.action),
-    log_prob=flat(segment.log_prob),
+    action=action,
+    log_prob=jnp.where(is_live, log_prob_of(flat(segment.extras["log_probs"]), action), 0.0),
     value=flat(value),
     advantage=flat(advantage),
     target=flat(advantage + value),
-    is_live=flat(segment.is_live),
+    is_live=is_live,
   )
   variance = masked_variance(batch.target, batch.is_live)
   unexplained = masked_variance(batch.target - batch.value, batch.is_live)

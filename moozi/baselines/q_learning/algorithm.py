@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from moozi.agent.agent import Carry, Decision, PureAgent
 from moozi.agent.update import TrainingState
-from moozi.baselines.checks import check_frame, check_players, refuse_search
+from moozi.baselines.checks import check_frame, check_players, make_evaluator
 from moozi.baselines.q_learning.update import TERMS, init_state, make_update_many, sample
 from moozi.baselines.q_learning.values import make_q_function, make_q_learning
 from moozi.core.config import Config
@@ -53,9 +53,8 @@ def build_evaluator(config: Config, spec: EnvSpec, num_simulations: int | None =
 
   Raises: UserError: `num_simulations` is given; Q-learning does not search.
   """
-  refuse_search(config, num_simulations)
-  epsilon = 0.0 if config.evaluation.noise_free else config.q_learning.epsilon_end
-  return Evaluator(build_agent(config, spec), epsilon, config, spec, build.make_test_env(config))
+  epsilon = config.q_learning.epsilon_end
+  return make_evaluator(build_agent(config, spec), epsilon, config, spec, num_simulations)
 
 
 def build_learner(config: Config, spec: EnvSpec) -> Learner:

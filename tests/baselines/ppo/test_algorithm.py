@@ -7,14 +7,16 @@ import numpy as np
 import pytest
 
 from moozi.acting.collector import TrajectoryCollector
+from moozi.acting.on_policy import Rollout, check_finite, make_rollout
 from moozi.baselines.ppo import algorithm as ppo_algorithm
-from moozi.baselines.ppo.actor_critic import make_network, masked_log_probs
-from moozi.baselines.ppo.optimization import KEPT, Rollout, generalized_advantages, init_state, make_segment
+from moozi.baselines.ppo.actor_critic import make_network
+from moozi.baselines.ppo.optimization import generalized_advantages, init_state
 from moozi.core.config import Config
 from moozi.core.errors import EnvError, NotFiniteError, SegmentError, UserError
 from moozi.core.pytree import replace
 from moozi.envs.vector import SyncVectorEnvironment, make_vector
 from moozi.io.config import load_config
+from moozi.ops.policy import masked_log_probs
 from moozi.run import build
 from moozi.run.events import Acted, Evaluated, Event, Faulted, Finished, Started, StateReady, Updated
 from moozi.run.session import RunInputs
@@ -38,7 +40,9 @@ def run(*overrides: str, **kwargs) -> list[Event]:
 
 def collector_in(env, config: Config) -> TrajectoryCollector:
   agent = ppo_algorithm.build_agent(config, env.spec)
-  return TrajectoryCollector(agent, env, config.ppo.segment_length, lambda env_steps: 1.0, 0, KEPT)
+  return TrajectoryCollector(
+    agent, env, config.ppo.segment_length, lambda env_steps: 1.0, 0, keeps_extras=True
+  )
 
 
 def collect(collector: TrajectoryCollector, state):
@@ -46,7 +50,7 @@ def collect(collector: TrajectoryCollector, state):
   collector.set_parameters(state.variables, int(state.learner_step))
   steps, acted = collector.run(0)
   after, decision = collector.look_ahead(0)
-  return make_segment(steps, acted.extras, after, decision.extras), acted, steps, after
+  return make_rollout(steps, acted.extras, after, decision), acted, steps, after
 
 
 def final_training(events: list[Event]):
@@ -124,11 +128,11 @@ def test_learner_recomputes_values_and_probabilities(collected):
   for segment, _ in segments:
     frames = segment.frames.reshape(-1, *segment.frames.shape[2:])
     logits, value = network.apply(state.params, frames)
-    np.testing.assert_allclose(value, segment.value[:-1].reshape(-1), rtol=1e-4, atol=1e-5)
+    live = segment.is_live.reshape(-1)
+    np.testing.assert_allclose(value[live], segment.value[:-1].reshape(-1)[live], rtol=1e-4, atol=1e-5)
     log_probs = masked_log_probs(logits, segment.legal_actions_mask.reshape(len(value), -1))
-    live, action = segment.is_live.reshape(-1), segment.action.reshape(-1)
-    chosen = np.asarray(log_probs)[np.arange(len(value)), action]
-    np.testing.assert_allclose(chosen[live], segment.log_prob.reshape(-1)[live], rtol=1e-4, atol=1e-5)
+    acted = segment.extras["log_probs"].reshape(len(value), -1)
+    np.testing.assert_allclose(log_probs[live], acted[live], rtol=1e-4, atol=1e-5)
     assert np.ptp(np.asarray(value)) > 0.1
 
 
@@ -427,10 +431,10 @@ def test_non_finite_frames_are_refused(length, is_in_it):
   segment, _, steps, after = collect(collector, state)
   assert np.isfinite(segment.frames).all() != is_in_it
   with pytest.raises(ValueError, match="frame is not finite"):
-    ppo_algorithm.check(steps, after)
+    check_finite(steps, after)
   collector.reset()
   segment, _, steps, after = collect(collector, state)
-  ppo_algorithm.check(steps, after)
+  check_finite(steps, after)
   assert np.isfinite(segment.value).all()
 
 

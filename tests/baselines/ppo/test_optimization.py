@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from moozi.acting.on_policy import Rollout
 from moozi.agent.update import TrainingState
 from moozi.baselines.ppo.actor_critic import PPONetwork, make_network
 from moozi.baselines.ppo.optimization import (
   TERMS,
   PPOBatch,
-  Rollout,
   generalized_advantages,
   init_state,
   learning_rate_at,
@@ -69,13 +69,13 @@ def random_segment(seed: int, length: int, width: int, end: float = 0.3, truncat
     frames=random.random((length, width, 1, 1, 1, 2)).astype(np.float32),
     legal_actions_mask=np.ones((length, width, 4), bool),
     action=random.integers(1, 4, (length, width)).astype(np.int32),
-    log_prob=random.normal(size=(length, width)).astype(np.float32),
     value=random.normal(size=(length + 1, width)).astype(np.float32),
     is_live=~is_last[:-1],
     reward=reward,
     is_last=is_last[1:],
     is_truncated=is_last[1:] & (random.random((length, width)) < truncated),
     sign=random.choice(np.array([-1, 1], np.float32), (length, width)),
+    extras={"log_probs": random.normal(size=(length, width, 4)).astype(np.float32)},
   )
 
 

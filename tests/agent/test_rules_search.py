@@ -162,4 +162,4 @@ def test_both_kinds_of_rules_search_alike(algorithm):
     np.testing.assert_array_equal(getattr(host, name), getattr(compiled, name), err_msg=name)
   for name in ("q_values", "depth_mean", "depth_max"):
     np.testing.assert_array_equal(host.extras[name], compiled.extras[name], err_msg=name)
-  np.testing.assert_array_equal(host.tree.node_visits, compiled.tree.node_visits)
+  np.testing.assert_array_equal(host.extras["tree"].node_visits, compiled.extras["tree"].node_visits)

@@ -133,22 +133,24 @@ def test_chance_metrics_are_on_the_page(tmp_path):
   assert unused(chance, found) == set()
 
 
+def parts_of(*titles: str) -> list[str]:
+  """Returns what the page says that the baselines have too: these sections, and one row of another."""
+  sections = dict(part.split("\n", 1) for part in SCALARS.split("\n## ")[1:])
+  (temperature,) = [line for line in SCALARS.splitlines() if line.startswith("| `train/temperature` |")]
+  return [temperature, *(sections[title] for title in titles)]
+
+
 def test_ppo_metrics_are_on_the_page(tmp_path):
   found = set().union(*read_metrics(train(tmp_path, *PPO_TINY) / "metrics.jsonl")) - set(TICK_KEYS)
   assert undocumented(found, SCALARS, PPO) == set()
   assert unused(patterns_of(PPO)[0], found) == set()
-  # According to the page, PPO's runs also have the metrics of these three sections.
-  sections = dict(part.split("\n", 1) for part in SCALARS.split("\n## ")[1:])
-  ours = [sections[title] for title in ("Results", "Updates", "Machine")]
-  assert undocumented(found, PPO, *ours) == set()
+  assert undocumented(found, PPO, *parts_of("Results", "Updates", "Machine")) == set()
 
 
 @pytest.mark.parametrize("kind", [(), (TABLE,)])
 def test_q_learning_metrics_are_on_the_page(tmp_path, kind):
   found = set().union(*read_metrics(train(tmp_path, *Q_TINY, *kind) / "metrics.jsonl")) - set(TICK_KEYS)
-  sections = dict(part.split("\n", 1) for part in SCALARS.split("\n## ")[1:])
-  ours = [sections[title] for title in ("Results", "Updates", "Replay", "Machine")]
-  assert undocumented(found, Q_LEARNING, *ours) == set()
+  assert undocumented(found, Q_LEARNING, *parts_of("Results", "Updates", "Replay", "Machine")) == set()
   always, optional = patterns_of(Q_LEARNING)
   assert unused(always, found) == set()
   assert unused(optional, found) == (set() if kind else optional)

@@ -22,6 +22,7 @@ if _typing.TYPE_CHECKING:
   from moozi.core.config import Config
   from moozi.core.errors import UserError
   from moozi.core.plugins import (
+    register_algorithm,
     register_callback,
     register_environment,
     register_loss,
@@ -62,6 +63,7 @@ _MODULES = {
   "load": "moozi.api.agent",
   "make_env": "moozi.api.environments",
   "read_trajectories": "moozi.api.trajectories",
+  "register_algorithm": "moozi.core.plugins",
   "register_callback": "moozi.core.plugins",
   "register_environment": "moozi.core.plugins",
   "register_loss": "moozi.core.plugins",
@@ -101,6 +103,7 @@ __all__ = [
   "load",
   "make_env",
   "read_trajectories",
+  "register_algorithm",
   "register_callback",
   "register_environment",
   "register_loss",

@@ -17,7 +17,7 @@ from moozi.api.agent import Agent, agent_of
 from moozi.api.run_access import LOADED_PLAYERS, open_run
 from moozi.core.config.uses import code_keys
 from moozi.core.errors import UserError
-from moozi.core.plugins import OTHER_PLAYERS
+from moozi.core.plugins import ALGORITHMS, OTHER_PLAYERS
 from moozi.core.records import BatchedTimeStep
 from moozi.core.spec import EnvSpec
 from moozi.envs.players import Advice, Opinion, Place, Player, SeparatePlayer
@@ -56,10 +56,10 @@ def run_of_approach(name: str, spec: EnvSpec, allow_code: bool = False) -> str:
   if kind != "approach":
     return name
   from moozi.run.build import env_spec
-  from moozi.training.algorithms import ALGORITHMS
 
-  if approach not in ALGORITHMS:
-    raise UserError(f"{name}: no such algorithm; must be approach:{', approach:'.join(ALGORITHMS)}")
+  if not ALGORITHMS.accepts(approach):
+    known = ", approach:".join([*ALGORITHMS.names(), "module:function"])
+    raise UserError(f"{name}: no such algorithm; must be approach:{known}")
   found: list[tuple[float, Path]] = []
   refused: list[Path] = []
   for summary in [*_RUNS.glob("*/summary.json"), *_RUNS.glob("*/*/summary.json")]:
@@ -67,7 +67,7 @@ def run_of_approach(name: str, spec: EnvSpec, allow_code: bool = False) -> str:
       run = RunDirectory.open(summary.parent)
       config = run.load_config()
       if (
-        config.algorithm != approach
+        config.algorithm_name != approach
         or config.env.name != spec.name
         or run.read_summary().get("reason") not in ENDS
       ):

@@ -139,6 +139,7 @@ ENVIRONMENTS = Registry(
   ("atari", "gymnasium", "gymnax", "minatar", "open_spiel", "pgx", "tiny"),  # libraries of `library:game`
 )
 WRAPPERS = Registry("wrapper", "env.wrappers")
+ALGORITHMS = Registry("algorithm", "algorithm", ("muzero", "alphazero", "ppo", "q_learning"))
 NETWORKS = Registry("network", "network.kind", ("resnet", "mlp", "conv_latent"))
 SEARCHES = Registry("search", "planners.*.algorithm", ("gumbel", "puct", "stochastic", "stochastic_gumbel"))
 LOSSES = Registry("loss", "learner.extra_losses")
@@ -152,7 +153,9 @@ OTHER_PLAYERS = dataclasses.replace(PLAYERS, built_in=tuple(x for x in PLAYERS.b
 """PLAYERS where there is no agent that plays `self`: in the arena, and in seats that no agent learns."""
 
 CALLBACKS = Registry("callback", "callbacks")
-REGISTRIES = (ENVIRONMENTS, WRAPPERS, NETWORKS, SEARCHES, LOSSES, PLAYERS, CALLBACKS)
+REGISTRIES = (ENVIRONMENTS, WRAPPERS, ALGORITHMS, NETWORKS, SEARCHES, LOSSES, PLAYERS, CALLBACKS)
+WITH_ARGUMENTS = (WRAPPERS, ALGORITHMS)
+"""The registries whose keys also accept `NAME(key=value, …)`."""
 
 
 def register_environment(name: str) -> Callable[[F], F]:
@@ -163,6 +166,11 @@ def register_environment(name: str) -> Callable[[F], F]:
 def register_wrapper(name: str) -> Callable[[F], F]:
   """Registers the decorated function, which wraps an environment, as `name` for `env.wrappers`."""
   return WRAPPERS.register(name)
+
+
+def register_algorithm(name: str) -> Callable[[F], F]:
+  """Registers the decorated class or function, which makes an algorithm, as `name` for `algorithm`."""
+  return ALGORITHMS.register(name)
 
 
 def register_network(name: str) -> Callable[[F], F]:

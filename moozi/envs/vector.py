@@ -383,7 +383,7 @@ def check_actions(
     legal_actions = np.flatnonzero(legal_actions_mask[i]).tolist()
     raise ActionError(
       f"actions[{i}]={int(actions[i])}: cannot be played on a live frame; must be one of "
-      f"{one_line(legal_actions, 80)}; a network whose outputs are not finite can cause it, or a search "
-      "(planners.*.algorithm) that ignores invalid_actions"
+      f"{one_line(legal_actions, 80)}; a network whose outputs are not finite can cause it, or a "
+      "search (planners.*.algorithm) or an algorithm of your own that ignores which actions are legal"
     )
   return actions

@@ -289,6 +289,8 @@ class Runner:
 def _rate_falls_until_the_end(config: Config) -> bool:
   if config.algorithm == "ppo":
     return config.ppo.anneal_learning_rate
+  if config.is_on_policy:  # a rate of the user's own, which is not known
+    return False
   rate = config.learner.learning_rate
   return rate.kind != "constant" and rate.decay_steps == "budget"
 

@@ -298,7 +298,8 @@ def _conditions(config: Config, num_players: int) -> dict[str, str]:
     "ppo": "the network's most probable action, no search",
     "q_learning": "the action of the highest value, no search",
   }
-  protocol = without_search.get(config.algorithm, search)
+  own = "the algorithm's action at temperature 0, no search"
+  protocol = search if config.searches else without_search.get(config.algorithm, own)
   network = "the target network of " if tested.network == "target" else ""
   out = {
     "sticky actions": ", ".join(sticky) or "no such option is set",

@@ -184,7 +184,7 @@ def hyperparameters(config: Config) -> dict[str, str | bool | float]:
   """Returns the settings that affect learning, by dotted key. Lists become text; nulls are left out."""
   unused = {"ppo", "q_learning"} - {config.algorithm}
   skipped = {*_NOT_LEARNING, *unused}
-  if len(unused) == 1:
+  if not config.searches:
     skipped |= {"network", "planners", "reanalyze"}
   out: dict[str, str | bool | float] = {}
 

@@ -67,7 +67,7 @@ def read_timeline(folder: Path) -> Timeline:
   """
   if not (folder / SPANS).exists():
     raise UserError(
-      f"{folder.parent}: has no timeline; train another algorithm than ppo, with timeline.seconds above 0 "
+      f"{folder.parent}: has no timeline; train an algorithm with replay, with timeline.seconds above 0 "
       "(`moozi train` records it from the first update on)"
     )
   out: dict[str, list[Stretch]] = {}

@@ -121,11 +121,14 @@ def _parts(config: Config, spec: EnvSpec) -> dict[str, Callable[[Sizes], float]]
     # mctx keeps six arrays of actions and an embedding for each node.
     return num_roots * (num_simulations + 1) * _FLOAT * (6 * num_actions + latent(s))
 
-  if config.algorithm == "ppo":
+  if config.is_on_policy:
+    keys = ("ppo.num_envs", "ppo.segment_length", "ppo.history_length")
+    own_keys = ("workers.num_envs", "workers.segment_length", "targets.history_length")
+    num_envs, length, history = keys if config.algorithm == "ppo" else own_keys
 
     def rollout(s: Sizes) -> float:
-      one = s["ppo.segment_length"] * (num_cells * s["ppo.history_length"] + _FLOAT * num_actions)
-      return s["ppo.num_envs"] * (_ENV_BYTES + one)
+      one = s[length] * (num_cells * s[history] + _FLOAT * num_actions)
+      return s[num_envs] * (_ENV_BYTES + one)
 
     return {"acting": rollout, "evaluation": _evaluation}
 

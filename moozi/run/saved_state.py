@@ -25,7 +25,7 @@ def check_run_state(state: RunState, config: Config, spec: EnvSpec, with_replay:
   _check_progress(state, config)
   if state.replay is not None:
     check_snapshot(state.replay, spec)
-  elif with_replay and config.algorithm != "ppo":
+  elif with_replay and not config.is_on_policy:
     raise ValueError("replay is missing")
 
 
@@ -39,7 +39,7 @@ def _check_progress(state: RunState, config: Config) -> None:
     "evaluations/next": number(-1),
     BEST_BOUND: number(-math.inf),
   }
-  if config.algorithm == "ppo":
+  if config.is_on_policy:
     entries["env_steps"] = counter()
   else:
     check_state(part(state.progress, _PACER), PACER_STATE, f"{_PACER}/")

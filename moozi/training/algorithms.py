@@ -1,4 +1,4 @@
-"""The registry of algorithms, by the value of the key `algorithm`. Register a new baseline here."""
+"""The algorithms by the value of the key `algorithm`: the built-in ones and the user's."""
 
 import dataclasses
 from collections.abc import Callable, Generator
@@ -68,6 +68,17 @@ ALGORITHMS: dict[str, Callable[[], Algorithm]] = {
 }
 
 
+def _own() -> Algorithm:
+  from moozi.baselines import custom
+
+  return Algorithm(custom.run, custom.initial_training_state, custom.build_evaluator, custom.check_players)
+
+
+def find_algorithm(config: Config) -> Algorithm:
+  """Returns the algorithm that `config.algorithm` names; a user's own is not loaded yet."""
+  return ALGORITHMS.get(config.algorithm, _own)()
+
+
 def algorithm_of(config: Config) -> Algorithm:
   """Returns the algorithm that `config.algorithm` names, and sets up this process for JAX.
 
@@ -75,4 +86,4 @@ def algorithm_of(config: Config) -> Algorithm:
   """
   jax_process.set_up()
   jax_process.check()
-  return ALGORITHMS[config.algorithm]()
+  return find_algorithm(config)

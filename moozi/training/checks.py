@@ -18,7 +18,7 @@ from moozi.evaluation.opponents import make_opponent
 from moozi.io.checkpoints import expected_of, read_checkpoint_info
 from moozi.io.trackers import check_trackers
 from moozi.run.memory import check_memory
-from moozi.training.algorithms import ALGORITHMS
+from moozi.training.algorithms import find_algorithm
 from moozi.training.dry_run import dry_run
 from moozi.training.offline import load_stored
 from moozi.training.resume import find_start
@@ -41,7 +41,7 @@ def check_start(config: Config, spec: EnvSpec, *, is_new: bool) -> None:
     check_learns(config)
   check_trackers(config)
   check_players(config, spec)
-  ALGORITHMS[config.algorithm]().check(config, spec)
+  find_algorithm(config).check(config, spec)
   if config.plans_with_rules:
     registry.true_rules(config.env.name, **config.env.arguments)  # raises UserError without usable rules
   if is_new:
@@ -158,7 +158,7 @@ def _check_holding(config: Config, spec: EnvSpec) -> None:
 
 def check_learns(config: Config) -> None:
   """Raises UserError if the run would end before its first update."""
-  if config.algorithm == "ppo" or not config.num_acting_workers:
+  if config.is_on_policy or not config.num_acting_workers:
     return
   # One process acts a segment for every worker in turn.
   num_workers = config.num_acting_workers if config.has_one_process else 1

@@ -4,6 +4,7 @@ import contextlib
 
 import numpy as np
 
+from moozi.agent.agent import Decision
 from moozi.core.config import Config
 from moozi.core.config.uses import uses
 from moozi.core.errors import UserError, one_line
@@ -14,13 +15,15 @@ from moozi.envs import registry
 from moozi.envs.environment import stack_positions
 from moozi.envs.vector import blank_step
 
+_NUM_ROOTS = 3
+
 
 def dry_run(config: Config, spec: EnvSpec) -> None:
-  """Loads every plug-in of the configuration, and acts and updates once if one is a network, search or loss.
+  """Loads every plug-in; acts and updates once if one is an algorithm, network, search or loss.
 
-  Both are traced. Acting also runs if its search is a plug-in, with new parameters. Does not try the other
-  kinds: the check of the environment's spec plays an episode with environment and wrappers, `check_opponent`
-  plays against the opponent, and a run creates its callbacks at its start.
+  An algorithm and a search act with new parameters; acting with the others, and all updates, are traced. Does
+  not try the other kinds: the check of the environment's spec plays an episode with environment and wrappers,
+  `check_opponent` plays against the opponent, and a run creates its callbacks at its start.
 
   Raises: UserError: a plug-in cannot be found, fails, or returns a value of the wrong form.
   """
@@ -28,7 +31,7 @@ def dry_run(config: Config, spec: EnvSpec) -> None:
   for use in used:
     use.get()
   kinds = {use.registry.kind for use in used}
-  if not config.searches or not kinds & {"network", "search", "loss"}:
+  if "algorithm" not in kinds and not (config.searches and kinds & {"network", "search", "loss"}):
     return
   import jax
 
@@ -37,6 +40,9 @@ def dry_run(config: Config, spec: EnvSpec) -> None:
   with contextlib.suppress(RuntimeError):
     cpu = jax.local_devices(backend="cpu")[0]
   with jax.default_device(cpu):
+    if "algorithm" in kinds:
+      _try_algorithm(config, spec)
+      return
     if kinds & {"network", "loss"}:
       _update(config, spec)
     for use in used:
@@ -46,6 +52,39 @@ def dry_run(config: Config, spec: EnvSpec) -> None:
             _act(config, spec, use.key)
         except UserError as error:  # the search does not know which planner has it
           raise UserError(str(error).replace(SEARCHES.key, use.key)) from error
+
+
+def _try_algorithm(config: Config, spec: EnvSpec) -> None:
+  """Acts with a new state of a user's algorithm, at temperatures 1 and 0; traces an update.
+
+  Raises: UserError: the algorithm chooses an illegal action, its policy is no distribution, or its value is
+    not finite.
+  """
+  import jax
+
+  from moozi.baselines import custom
+
+  algorithm = custom.make_algorithm(config, spec)
+  agent, step = custom.build_agent(config, spec), _roots(spec)
+
+  def act(rng_key: jax.Array, step: BatchedTimeStep, temperature: float) -> Decision:
+    variables = custom.initial_training_state(config, spec).variables
+    return agent.act(variables, agent.init(_NUM_ROOTS), step, rng_key, temperature)[1]
+
+  compiled = jax.jit(act)
+  for temperature in (1.0, 0.0):
+    decision = jax.device_get(compiled(jax.random.PRNGKey(0), step, temperature))
+    where = f"{algorithm.plugin.where}: decide at temperature {temperature:g}"
+    # Not of the third frame: only a terminal frame has no legal action, and there decisions are not used.
+    for row, mask in enumerate(step.legal_actions_mask[:2]):
+      choice = decision.action[row], decision.action_probs[row]
+      _check_choice(where, *choice, mask, f"action_probs of frame {row}", "legal_actions_mask true")
+      if not np.isfinite(decision.root_value[row]):
+        raise UserError(
+          f"{where}: its root_value of frame {row} is {decision.root_value[row]}; must be finite"
+        )
+  state = jax.eval_shape(lambda: custom.initial_training_state(config, spec))
+  jax.eval_shape(custom.make_update(algorithm), state, custom.rollout_shapes(config, spec))
 
 
 def _update(config: Config, spec: EnvSpec) -> None:
@@ -62,10 +101,7 @@ def _update(config: Config, spec: EnvSpec) -> None:
 
 
 def _act(config: Config, spec: EnvSpec, key: str) -> None:
-  """Acts with the search of the planner that `key` names, from three roots.
-
-  At the first root all actions but the dummy are legal, at the second only the last action, and at the third
-  only the dummy.
+  """Acts with the search of the planner that `key` names, from the roots of `_roots`.
 
   Raises: UserError: the search chooses an illegal action, or its weights are not probabilities.
   """
@@ -78,28 +114,45 @@ def _act(config: Config, spec: EnvSpec, key: str) -> None:
   where = f"{key}={section.algorithm}"
   planner = section.model_copy(update={"random_action_prob": 0.0})
   agent = make_muzero(build_model(config, spec), planner, config.targets, spec, rules=build_rules(config))
-  step = blank_step(spec, 3)
-  last, dummy = (np.arange(spec.num_actions) == a for a in (spec.num_actions - 1, DUMMY_ACTION))
-  step.legal_actions_mask[:] = np.stack([~dummy, last, dummy])
-  position = _positions(config, 3) if config.plans_with_rules else None
+  step = _roots(spec)
+  position = _positions(config, _NUM_ROOTS) if config.plans_with_rules else None
 
   def act(rng_key: jax.Array, step: BatchedTimeStep) -> tuple[jax.Array, jax.Array]:
     variables = initial_training_state(config, spec).variables
-    _, decision = agent.act(variables, agent.init(3), step, rng_key, 1.0, position=position)
+    _, decision = agent.act(variables, agent.init(_NUM_ROOTS), step, rng_key, 1.0, position=position)
     return decision.action, decision.action_probs
 
   action, weights = (np.asarray(x) for x in jax.jit(act)(jax.random.PRNGKey(0), step))
-  for row, (a, w, mask) in enumerate(zip(action, weights, step.legal_actions_mask, strict=True)):
-    if not 0 <= a < spec.num_actions or not mask[a]:
-      raise UserError(
-        f"{where}: chooses action {a}, which is illegal; must be one of {np.flatnonzero(mask).tolist()}, "
-        "which have invalid_actions 0"
-      )
-    if not (np.isfinite(w).all() and (w >= 0).all() and abs(w[mask].sum() - 1) < 1e-3):
-      raise UserError(
-        f"{where}: its action_weights of root {row} are {one_line(w.tolist(), 80)}; must be probabilities of "
-        "the legal actions"
-      )
+  for row, mask in enumerate(step.legal_actions_mask):
+    _check_choice(
+      where, action[row], weights[row], mask, f"action_weights of root {row}", "invalid_actions 0"
+    )
+
+
+def _check_choice(
+  where: str, action: np.ndarray, probs: np.ndarray, mask: np.ndarray, name: str, legal: str
+) -> None:
+  """Raises UserError unless an action is legal and `probs`, which are called `name`, are of legal actions."""
+  if not 0 <= action < len(mask) or not mask[action]:
+    raise UserError(
+      f"{where}: chooses action {action}, which is illegal; must be one of {np.flatnonzero(mask).tolist()}, "
+      f"which have {legal}"
+    )
+  if not (np.isfinite(probs).all() and (probs >= 0).all() and abs(probs[mask].sum() - 1) < 1e-3):
+    raise UserError(
+      f"{where}: its {name} are {one_line(probs.tolist(), 80)}; must be probabilities of the legal actions"
+    )
+
+
+def _roots(spec: EnvSpec) -> BatchedTimeStep:
+  """Returns three frames of zeros.
+
+  At the first all actions but the dummy are legal, at the second only the last one, at the third the dummy.
+  """
+  step = blank_step(spec, _NUM_ROOTS)
+  last, dummy = (np.arange(spec.num_actions) == a for a in (spec.num_actions - 1, DUMMY_ACTION))
+  step.legal_actions_mask[:] = np.stack([~dummy, last, dummy])
+  return step
 
 
 def _positions(config: Config, num: int) -> object:

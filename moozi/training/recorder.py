@@ -343,7 +343,7 @@ class _Filling:
   def __init__(self, config: Config, note: Callable[[str], None], first_step: int) -> None:
     self._note, self._last_s, self._first_step = note, -math.inf, first_step
     self._num_steps = config.replay.min_steps_to_learn
-    self._is_over = config.algorithm == "ppo"
+    self._is_over = config.is_on_policy
     self._has_acted = False
 
   def observe(self, event: events.Acted) -> None:

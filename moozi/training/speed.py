@@ -109,9 +109,9 @@ def seconds_of(part: str, config: Config, min_s: float) -> float:
 
   Raises: UserError: the part cannot be measured for the configuration's algorithm.
   """
-  if config.algorithm == "q_learning":
-    raise UserError(f"{part}: cannot be measured for algorithm=q_learning")
-  measure = _ppo_seconds if config.algorithm == "ppo" else _muzero_seconds
+  if not config.searches and config.algorithm != "ppo":
+    raise UserError(f"{part}: cannot be measured for algorithm={config.algorithm}")
+  measure = _muzero_seconds if config.searches else _ppo_seconds
   return measure(part, config, build.env_spec(config), min_s)
 
 

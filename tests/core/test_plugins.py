@@ -129,7 +129,7 @@ def test_entry_point(folder, monkeypatch):
 
 
 def test_groups_of_entry_points():
-  groups = "environments wrappers networks searches losses players callbacks"
+  groups = "environments wrappers algorithms networks searches losses players callbacks"
   assert [registry.group for registry in plugins.REGISTRIES] == [f"moozi.{name}" for name in groups.split()]
 
 
@@ -171,12 +171,21 @@ def test_every_key_that_names_code_is_listed():
     ("env.name=gymnasium:CartPole-v1", False),
     ("env.name=tiny:catch", False),
     ("env.name=my_envs", False),
+    ("algorithm=my_pg:PolicyGradient", True),
+    ("algorithm=ppo", False),
     ("network.kind=mlp:make", True),  # refers to a module named mlp
     ("evaluation.opponent=random:Random", True),
   ],
 )
 def test_code_keys_read_the_text_only(text, is_code):
   assert uses.code_keys(load_config(None, [text])) == ([text] if is_code else [])
+
+
+def test_the_arguments_of_an_algorithm_are_no_part_of_its_name():
+  config = load_config(None, ["algorithm=my_pg:PolicyGradient(rate=0.1, file='a:b')"])
+  assert uses.code_keys(config) == ["algorithm=my_pg:PolicyGradient"]
+  assert config.algorithm_name == "my_pg:PolicyGradient"
+  assert config_from_dict(config_to_dict(config)) == config
 
 
 @pytest.mark.parametrize(

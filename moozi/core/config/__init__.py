@@ -30,6 +30,7 @@ from moozi.core.config.ray import RayConfig
 from moozi.core.config.reanalyze import OfflineConfig, ReanalyzeConfig, TrajectoriesConfig
 from moozi.core.config.section import (
   ActorResources,
+  AlgorithmName,
   CallbackNames,
   NonNegativeInt,
   PositiveFloat,
@@ -38,6 +39,7 @@ from moozi.core.config.section import (
   Section,
   Seed,
 )
+from moozi.core.user_code import split_call
 
 __all__ = [
   "ActorResources",
@@ -66,11 +68,13 @@ class Config(Section):
   """The whole configuration of a run."""
 
   seed: Seed = Field(0, description="seed of the run; each part derives its own from it")
-  algorithm: Literal["muzero", "alphazero", "ppo", "q_learning"] = Field(
+  algorithm: AlgorithmName = Field(
     "muzero",
     description="alphazero: MuZero's search with the game's true rules in place of a learned model; it needs "
     "targets.unroll_steps=0 and a game without chance and hidden information. ppo, q_learning: baselines, "
-    "each with its own section; they always run in one process and ignore `runtime`",
+    "each with its own section; or your own: a registered name or module:function, with arguments as in "
+    "my_module:make(rate=0.1) (docs/plugins.md). All but muzero and alphazero run in one process and ignore "
+    "`runtime`",
   )
   runtime: Literal["ray", "local"] = Field(
     "ray",
@@ -156,11 +160,21 @@ class Config(Section):
   def _check_networks(self) -> None:
     """Raises ValueError if acting or evaluation uses a target network that the algorithm does not have."""
     is_table = self.algorithm == "q_learning" and self.q_learning.kind == "table"
-    if is_table or self.algorithm == "ppo":
-      agent = "q_learning.kind=table" if is_table else "algorithm=ppo"
+    if is_table or self.is_on_policy:
+      agent = "q_learning.kind=table" if is_table else f"algorithm={self.algorithm}"
       for name in ("workers", "evaluation"):
         if getattr(self, name).network == "target":
           raise ValueError(f"{name}.network=target: {agent} has no target network; must be online")
+
+  @property
+  def algorithm_name(self) -> str:
+    """The value of `algorithm` without arguments."""
+    return split_call(self.algorithm)[0]
+
+  @property
+  def is_on_policy(self) -> bool:
+    """Whether each update learns from the newest segment, without replay: with PPO and a user's algorithm."""
+    return self.algorithm not in ("muzero", "alphazero", "q_learning")
 
   @property
   def searches(self) -> bool:
@@ -219,7 +233,7 @@ class Config(Section):
     self._check_networks()
     self._check_searches()
     self._check_workers()
-    if self.algorithm != "ppo":  # it has no replay
+    if not self.is_on_policy:
       self._check_replay()
     return self
 

@@ -46,7 +46,9 @@ class PPOConfig(Section):
   PPO also reads seed, max_env_steps, max_wall_s, env, run, evaluation (except resources), checkpoint,
   logging (except the two keys of histograms), callbacks, workers.max_env_faults, workers.env_timeout_s,
   workers.max_random_starts, workers.rollout, trajectories, replay.max_refused_segments, and
-  scalar_transform with value_loss=categorical. It reads no other keys.
+  scalar_transform with value_loss=categorical. It reads no other keys. An algorithm of one's own reads these
+  keys of the other sections, except scalar_transform, and workers.num_envs, workers.segment_length,
+  targets.history_length and learner.max_skipped_updates.
   """
 
   num_envs: PositiveInt = Field(4, description="number of environments; Atari: 8")

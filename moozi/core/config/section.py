@@ -46,14 +46,19 @@ def _checked(registry: plugins.Registry) -> AfterValidator:
   return AfterValidator(check)
 
 
-def _check_wrapper(value: str) -> str:
-  try:
-    name, _ = user_code.split_call(value)
-  except ValueError:
-    raise PydanticCustomError("plugin", "NAME or NAME(key=value, …), where values are literals") from None
-  if not plugins.WRAPPERS.accepts(name):
-    raise PydanticCustomError("plugin", "{allowed}", {"allowed": plugins.WRAPPERS.allowed(name)})
-  return value
+def _checked_call(registry: plugins.Registry) -> AfterValidator:
+  def check(value: str) -> str:
+    try:
+      name, arguments = user_code.split_call(value)
+    except ValueError:
+      raise PydanticCustomError("plugin", "NAME or NAME(key=value, …), where values are literals") from None
+    if not registry.accepts(name):
+      raise PydanticCustomError("plugin", "{allowed}", {"allowed": registry.allowed(name)})
+    if arguments and registry.is_built_in(name):
+      raise PydanticCustomError("plugin", "{name}, which has no arguments", {"name": name})
+    return value
+
+  return AfterValidator(check)
 
 
 def _as_calls(value: Any) -> Any:
@@ -78,6 +83,7 @@ _MAX_NAMES = 64
 
 
 # Types of values that name functions: a built-in or registered name, an entry point, or module:function.
+AlgorithmName = Annotated[str, _checked_call(plugins.ALGORITHMS)]  # may have arguments
 NetworkName = Annotated[str, _checked(plugins.NETWORKS)]
 SearchName = Annotated[str, _checked(plugins.SEARCHES)]
 PlayerName = Annotated[str, _checked(plugins.PLAYERS)]
@@ -88,7 +94,7 @@ LossNames = Annotated[
 ]
 # Wrappers may have arguments: my_module:wrap(k=3).
 WrapperNames = Annotated[
-  tuple[Annotated[str, AfterValidator(_check_wrapper)], ...],
+  tuple[Annotated[str, _checked_call(plugins.WRAPPERS)], ...],
   Field(max_length=_MAX_NAMES),
   BeforeValidator(_as_calls),
 ]

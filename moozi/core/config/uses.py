@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from moozi.core.config import Config
-from moozi.core.plugins import ENVIRONMENTS, PLAYERS, REGISTRIES, WRAPPERS, Registry
+from moozi.core.plugins import ENVIRONMENTS, PLAYERS, REGISTRIES, WITH_ARGUMENTS, Registry
 from moozi.core.user_code import Plugin, split_call
 
 # Environment libraries whose game names may contain a module to import (gymnasium:MODULE:ID).
@@ -41,9 +41,9 @@ def _named(config: Config) -> list[Use]:
   """Returns every value that names a function: those at the registries' keys, and players of other seats."""
   found = [(key, value, registry) for registry in REGISTRIES for key, value in _at(config, registry.key)]
   found += [(key, value, PLAYERS) for key, value in seat_players(config)]
-  # Only wrappers have arguments; the name of an environment may have parentheses of its own.
+  # The name of an environment may have parentheses of its own.
   return [
-    Use(key, split_call(value)[0] if registry is WRAPPERS else value, registry)
+    Use(key, split_call(value)[0] if registry in WITH_ARGUMENTS else value, registry)
     for key, value, registry in found
   ]
 

@@ -130,6 +130,8 @@ def expected_of(config: Config, spec: EnvSpec) -> dict[str, Any]:
     network = config.ppo.network.model_dump(mode="json") | config.ppo.model_dump(mode="json", include=names)
     if config.ppo.value_loss == "categorical":
       network["scalar_transform"] = config.scalar_transform.model_dump(mode="json")
+  elif config.is_on_policy:
+    network = {"history_length": config.targets.history_length}
   if config.algorithm == "q_learning":
     options, length = config.q_learning, config.targets.history_length
     network = {"kind": options.kind, "history_length": length}
@@ -140,7 +142,7 @@ def expected_of(config: Config, spec: EnvSpec) -> dict[str, Any]:
   if config.chance.codes:
     names = {"codes", "reward_from", "encoder_size"}
     network["chance"] = config.chance.model_dump(mode="json", include=names)
-  return {"algorithm": config.algorithm, "spec": spec.to_dict(), "network": network}
+  return {"algorithm": config.algorithm_name, "spec": spec.to_dict(), "network": network}
 
 
 def describe_run(config: Config, spec: EnvSpec) -> dict[str, Any]:

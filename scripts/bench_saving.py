@@ -63,8 +63,8 @@ def measure(config: Any, new_steps: int, count: int) -> list[dict[str, float]]:
       sent = [pickle.loads(pickle.dumps(x, protocol=5)) for x in (training, snapshot)]
       mark()
       meta = expected_of(config, spec) | {"env_steps": steps, "learner_steps": 0}
-      head, replay = prefixed("replay", sent[1].head), sent[1]
-      rest = Snapshot(head=head, generations=replay.generations, blocks=replay.blocks)
+      head, copied = prefixed("replay", sent[1].head), sent[1]
+      rest = Snapshot(head=head, generations=copied.generations, blocks=copied.blocks)
       store.save(sent[0], meta, 0.0, rest)
       mark()
       names = ("training state", "replay", "transfer to the driver", "writing")

@@ -177,7 +177,7 @@ def test_averages_are_renewed_with_a_known_version():
 
 @pytest.mark.parametrize("kind", [TrajectoryCollector, RolloutCollector])
 def test_extras_and_the_step_after(kind):
-  """A collector keeps the named extras; `look_ahead` gives the next segment's first decision."""
+  """A collector keeps the extras if asked to; `look_ahead` gives the next segment's first decision."""
   env, length = make_walk(max_episode_steps=4, length=6), 5
 
   def decide(variables, history, timestep, key, temperature, position):
@@ -189,14 +189,12 @@ def test_extras_and_the_step_after(kind):
 
   vector = JaxVectorEnvironment(env, [5, 6, 7])
   agent = make_agent(decide, env.spec, 2)
-  collector = kind(
-    agent, vector, length, lambda env_steps: env_steps / 100, 0, ["frames", "values", "absent"]
-  )
+  collector = kind(agent, vector, length, lambda env_steps: env_steps / 100, 0, keeps_extras=True)
   for i in range(2):
     collector.set_parameters(np.float32(i), i)
     before, decision = collector.look_ahead(200 * i)
     segment, result = collector.run(200 * i)
-    assert set(result.extras) == {"frames", "values"}
+    assert set(result.extras) == {"frames", "values", "other"}
     assert result.extras["frames"].shape == (length, 3, 2, *env.spec.frame_shape)
     np.testing.assert_array_equal(result.extras["frames"][:, :, -1], segment.frame)
     live = ~segment.is_last | segment.is_truncated

@@ -13,7 +13,7 @@ COPY . .
 RUN python -m pip wheel --no-cache-dir --no-deps --wheel-dir dist .
 
 FROM python:3.12-slim
-# Environment suites to install: any of atari, gymnasium, gymnax, minatar, open-spiel, pgx; or envs for all.
+# Environment suites to install: any of atari, dm-control, gymnasium, gymnax, minatar, mujoco, open-spiel, pgx; or envs for all.
 ARG EXTRAS=minatar
 # The extra `gpu` for JAX with CUDA; empty for the CPU.
 ARG ACCELERATOR=""

@@ -25,6 +25,7 @@ _configs = functools.cache(list_configs)
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = {
   "atari": "docs/atari.md",
+  "dm_control": "docs/control.md",
   "gymnasium": "docs/gymnasium.md",
   "gymnax": "docs/jax_environments.md",
   "minatar": "docs/minatar.md",
@@ -121,6 +122,11 @@ BLOCKS: dict[str, dict[str, Callable[[], str]]] = {
   },
   "docs/atari.md": {"options": lambda: options("atari"), "games": lambda: names("atari")},
   "docs/boards.md": {"options": lambda: options("open_spiel"), "games": lambda: games("open_spiel")},
+  "docs/control.md": {
+    "games": lambda: games("dm_control"),
+    "options": lambda: options("dm_control"),
+    "configurations": lambda: configurations("dm_control"),
+  },
   "docs/gymnasium.md": {
     "games": lambda: games("gymnasium"),
     "options": lambda: options("gymnasium"),

@@ -1,7 +1,8 @@
 """Draws the pictures of the environments' pages: `python scripts/make_environment_pictures.py [NAME]...`
 
 A picture has one state of each of some environments, after random legal actions of a fixed seed, as `moozi
-watch` and the report draw it. Needs the packages of the environments (`make setup` installs them).
+watch` and the report draw it. Needs the packages of the environments (`make setup` installs them), and OpenGL
+for those of the Control Suite.
 """
 
 import argparse
@@ -13,6 +14,7 @@ import numpy as np
 from PIL import Image
 
 from moozi.envs import registry
+from moozi.envs.environment import random_action
 from moozi.vis.frames import draw_frame, legend_of
 from moozi.vis.lettering import INK, fit, paper, write
 
@@ -63,6 +65,10 @@ PICTURES: dict[str, tuple[State, ...]] = {
     State("pgx:go_9x9", 40),
     State("pgx:hex", 30),
   ),
+  "control": tuple(
+    State(f"dm_control:{task}", 25, {"pictures": True})
+    for task in ("cartpole-swingup", "reacher-easy", "finger-spin", "cheetah-run", "walker-walk")
+  ),
   "tiny": (State("tiny:catch", 5), State("tiny:corridor", 3), State("tiny:coin", 1)),
 }
 """The states of each picture, whose file has the same name."""
@@ -75,10 +81,14 @@ def tile(state: State) -> np.ndarray:
   random = np.random.default_rng(0)
   step = env.reset()
   for _ in range(state.num_actions):
-    step = env.reset() if step.last() else env.step(random.choice(np.flatnonzero(_legal(step))))
+    step = env.reset() if step.last() else env.step(random_action(spec, _legal(step), random))
   while step.last():
     step = env.reset()
   picture = draw_frame(np.asarray(step.observation.frame), spec, _SIZE, int(step.observation.to_play))
+  if options.get("pictures"):
+    own = env.render()
+    assert own is not None, "OpenGL is missing"
+    picture = np.asarray(Image.fromarray(own).resize((_SIZE, _SIZE * len(own) // own.shape[1])))
   env.close()
   height, width = picture.shape[:2]
   left = (_SIZE - width) // 2

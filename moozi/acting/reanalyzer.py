@@ -57,7 +57,7 @@ def make_root_search(
     stacked = network_input(frames, actions, spec)
     if planner is None:
       root, _ = model.root_inference(params, net_state, stacked, False)
-      return model.transform.to_scalar(root.value_logits), jnp.zeros((0, spec.num_actions))
+      return model.transform.to_scalar(root.value_logits), jnp.zeros((0, spec.policy_size))
     discount, players = targets.discount, spec.num_players
     output = plan(model, planner, discount, players, params, net_state, rng_key, stacked, mask, _TEMPERATURE)
     return output.root_value, output.action_probs
@@ -158,7 +158,7 @@ class Reanalyzer(HeldParameters):
     row = np.full(len(recorded), -1, np.int64)
     row[positions] = np.arange(len(positions))
     value = np.zeros(len(positions), np.float32)
-    probs = np.zeros((len(positions), self._spec.num_actions), np.float32)
+    probs = np.zeros((len(positions), self._spec.policy_size), np.float32)
     while env.active.any():
       lanes = np.flatnonzero(env.active)
       at = begin[env.trajectory_index[lanes]] + env.step_index[lanes]

@@ -23,6 +23,7 @@ from moozi.agent.agent import Carry, Decision, KeyedAct, PureAgent, keyed
 from moozi.core.flat_state import State, tree_of_state, tree_state
 from moozi.core.pytree import fields_of, record, replace
 from moozi.core.records import BatchedTimeStep, TrajectorySample
+from moozi.core.spec import EnvSpec
 from moozi.envs.jax.adapters import JaxVectorEnvironment, reset_envs
 from moozi.envs.jax.rules import EnvState, JaxEnvironment
 from moozi.envs.vector import check_actions
@@ -169,7 +170,7 @@ class RolloutCollector(HeldParameters):
     start = time.perf_counter()
     self._state, on_device = self._segment(self.variables, self._state, jnp.float32(temperature))
     segment: Segment = jax.device_get(on_device)
-    _check_actions(segment.steps)
+    _check_actions(segment.steps, self._env.spec)
     elapsed = time.perf_counter() - start
     num_steps = self._lead[0] * self._lead[1]
     version = np.full(self._lead, self.version, np.int32)
@@ -217,10 +218,11 @@ class RolloutCollector(HeldParameters):
     """Does nothing: compiled environments have no resources outside this process."""
 
 
-def _check_actions(steps: dict[str, Shaped[Any, "T B ..."]]) -> None:
+def _check_actions(steps: dict[str, Shaped[Any, "T B ..."]], spec: EnvSpec) -> None:
   """Raises ValueError if a segment [T, B, …] has an illegal action on a live frame."""
-  for t, row in enumerate(zip(steps["action"], steps["legal_actions_mask"], steps["is_last"], strict=True)):
+  rows = zip(steps["action"], steps["legal_actions_mask"], steps["is_last"], strict=True)
+  for t, (action, legal, is_last) in enumerate(rows):
     try:
-      check_actions(*row)
+      check_actions(action, spec, legal, is_last)
     except ValueError as error:
       raise ValueError(f"step {t} of the segment: {error}") from None

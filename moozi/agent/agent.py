@@ -117,7 +117,7 @@ def make_agent(
     history = push_frame(carry, jnp.asarray(timestep.frame), jnp.asarray(timestep.is_first))
     decision = decide(variables, history, timestep, rng_key, temperature, position)
     is_terminal = timestep.is_last & ~timestep.is_truncated
-    dummy_probs = jax.nn.one_hot(DUMMY_ACTION, spec.num_actions)
+    dummy_probs = jax.nn.one_hot(DUMMY_ACTION, spec.policy_size)
     chosen = decision.action if forced is None else jnp.where(forced < 0, decision.action, forced)
     decision = replace(
       decision,

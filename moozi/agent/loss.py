@@ -21,6 +21,7 @@ from moozi.core.types import AnyArray
 from moozi.nn.chance import straight_through
 from moozi.nn.model import AfterstateOutput, Model, ModelOutput, NetState, Params, with_reward
 from moozi.ops.history import normalize_frame, stack_history
+from moozi.ops.policy import log_policy, policy_cross_entropy, policy_entropy
 from moozi.ops.scalar_transform import ScalarTransform
 
 
@@ -175,7 +176,7 @@ def make_loss(
 
     def stack(first: int, num: int) -> Float[Array, "B H W Ch"]:
       at = slice(first, first + num)
-      return stack_history(frames[:, at], target.history_actions[:, at], model.num_actions)
+      return stack_history(frames[:, at], target.history_actions[:, at], model.policy_groups)
 
     def augment(stacked: Float[Array, "B H W Ch"], view: int) -> Float[Array, "B H W Ch"]:
       if not learner.augments:
@@ -196,7 +197,7 @@ def make_loss(
       codes, net_state = model.chance.encode(params, net_state, transitions, True)
       codes = jnp.split(codes, targets.unroll_steps)
     outputs, afterstates, net_state = _unroll(model, params, net_state, history, target, scale, codes)
-    terms = _data_terms(model.transform, outputs, target)
+    terms = _data_terms(model, outputs, target)
     if codes is not None:
       terms |= _chance_terms(model.transform, afterstates, codes, target, targets.discount)
     consistency = jnp.zeros_like(target.importance_ratio)
@@ -232,7 +233,7 @@ def make_loss(
     value_error = jnp.abs(model.transform.to_scalar(outputs[0].value_logits) - target.n_step_returns[:, 0])
     if not is_unrolled:
       value_error = value_error * target.unroll_mask[:, 0]
-    metrics |= _diagnostics(model.transform, outputs, target, value_error)
+    metrics |= _diagnostics(model, outputs, target, value_error)
     if codes is not None:
       metrics |= _chance_diagnostics(afterstates, codes, target)
     aux = LossAux(net_state=net_state, value_error=value_error, metrics=metrics)
@@ -295,14 +296,14 @@ def _unroll(
 
 
 def _data_terms(
-  transform: ScalarTransform, outputs: list[ModelOutput], target: TrainTarget
+  model: Model, outputs: list[ModelOutput], target: TrainTarget
 ) -> dict[str, list[Float[Array, "B"]]]:
   """Returns the masked cross-entropies: policy and value at k = 0 … K, reward at k = 1 … K if K > 0."""
-  mask = target.unroll_mask
+  mask, transform = target.unroll_mask, model.transform
   value_probs = transform.to_probs(target.n_step_returns)
   terms = {
     "policy": [
-      mask[:, k] * softmax_cross_entropy(o.policy_logits, target.action_probs[:, k])
+      mask[:, k] * policy_cross_entropy(o.policy_logits, target.action_probs[:, k], model.policy_groups)
       for k, o in enumerate(outputs)
     ],
     "value": [
@@ -407,8 +408,9 @@ def state_metrics(hidden_state: Float[Array, "B *state"]) -> dict[str, Float[Arr
 
 
 def _diagnostics(
-  transform: ScalarTransform, outputs: list[ModelOutput], target: TrainTarget, value_error: Float[Array, "B"]
+  model: Model, outputs: list[ModelOutput], target: TrainTarget, value_error: Float[Array, "B"]
 ) -> dict[str, Float[Array, ""]]:
+  transform = model.transform
   unrolled: dict[str, Any] = {}
   if len(outputs) > 1:
     mask = target.unroll_mask[:, 1:]
@@ -429,14 +431,14 @@ def _diagnostics(
     }
     for name, error in errors.items():
       unrolled |= {f"error/{name}_{k}": x for k, x in enumerate(mean(error, axis=0), start=1)}
-  predicted = jax.nn.log_softmax(outputs[0].policy_logits)
+  predicted = log_policy(outputs[0].policy_logits, model.policy_groups)
   target_probs = target.action_probs[:, 0]
   is_clipped = transform.is_clipped(target.n_step_returns) * target.unroll_mask
   return {
     "error/value": jnp.mean(value_error),
     "targets/clipped_values": jnp.sum(is_clipped) / jnp.maximum(jnp.sum(target.unroll_mask), 1.0),
     **unrolled,
-    "policy/entropy": jnp.mean(-jnp.sum(jnp.exp(predicted) * predicted, axis=-1)),
+    "policy/entropy": jnp.mean(policy_entropy(predicted)),
     "policy/target_entropy": jnp.mean(
       -jnp.sum(target_probs * jnp.log(jnp.maximum(target_probs, 1e-30)), axis=-1)
     ),

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import mctx
 from jaxtyping import Array, Bool, Float, Int, Int32, Num
 
+from moozi.agent.sampled import SampledNode, sample_actions, with_samples
 from moozi.agent.search_tree import chance_probs, complete_q_values, has_chance, search_depth
 from moozi.agent.searches import ChanceFns, find_search
 from moozi.core.config import PlannerConfig
@@ -15,11 +16,15 @@ from moozi.core.pytree import record
 from moozi.core.types import AnyArray
 from moozi.envs.true_rules import TrueRules
 from moozi.nn.model import Model, NetState, Params
+from moozi.ops.actions import encode_action
 from moozi.ops.history import HistoryState, network_input, push_action, push_frame
+from moozi.ops.policy import most_probable, policy_probs, random_actions
 from moozi.ops.signs import search_discount
 
 # Folded into the search's key, it gives the key of the random actions.
 _RANDOM_ACTION = 1
+# Folded into the search's key, it gives the key of the root's sampled actions.
+_SAMPLES = 2
 
 
 @record
@@ -28,27 +33,35 @@ class SearchOutput:
 
   Attributes:
     action: in the agent's action space; always legal.
-    action_probs: the search policy; exactly 0 on illegal actions.
+    action_probs: the search policy; exactly 0 on illegal actions. Of joint actions that are sampled, its
+      marginals in each dimension.
     root_value: env units, for the player to move.
     prior_probs: the network's policy over the legal actions, without noise and at temperature 1.
+    prior_action: the most probable action of `prior_probs`.
     prior_value: env units, the network's value.
-    q_values: env units; actions that were not visited have the mixed value (`complete_q_values`).
+    q_values: env units, of the root's edges; those that were not visited have the mixed value
+      (`complete_q_values`).
     depth_mean: mean depth at which the simulations ended; the root has depth 0, and an
       afterstate counts as a level.
     depth_max: depth at which the deepest simulation ended.
+    sampled_actions, sampled_probs: the joint actions of the E edges, in increasing order, and the search
+      policy over them, where the search samples them; None if each edge is an action, so that E is A.
     chance_probs: the probabilities of the N codes of each action's outcome; 0 where the search has not
       visited the action. None unless the search has chance nodes.
     tree: the search tree (mctx's Tree, with embeddings) if requested, else None.
   """
 
   action: Int32[Array, "B"]
-  action_probs: Float[Array, "B A"]
+  action_probs: Float[Array, "B P"]
   root_value: Float[Array, "B"]
-  prior_probs: Float[Array, "B A"]
+  prior_probs: Float[Array, "B P"]
+  prior_action: Int32[Array, "B"]
   prior_value: Float[Array, "B"]
-  q_values: Float[Array, "B A"]
+  q_values: Float[Array, "B E"]
   depth_mean: Float[Array, "B"]
   depth_max: Int32[Array, "B"]
+  sampled_actions: Int32[Array, "B E"] | None = None
+  sampled_probs: Float[Array, "B E"] | None = None
   chance_probs: Float[Array, "B A N"] | None = None
   tree: Any = None
 
@@ -77,7 +90,7 @@ def plan(
   net_state: NetState,
   rng_key: Array,
   stacked_history: Float[AnyArray, "B H W Ch"],
-  legal_actions_mask: Bool[AnyArray, "B A"],
+  legal_actions_mask: Bool[AnyArray, "B P"],
   temperature: Num[AnyArray, "*lanes"] | float,
   with_tree: bool = False,
   rules: TrueRules | None = None,
@@ -98,6 +111,10 @@ def plan(
   Illegal actions are masked at the root only. In deeper nodes only the network's policy avoids them, because
   its training targets are 0 on illegal actions.
 
+  Of joint actions without entries of their own (`EnvSpec.is_factored`), each node samples
+  `num_sampled_actions` from the network's policy (`agent.sampled`), and the search policy is that over the
+  root's samples.
+
   With `rules`, the search has the game's true rules in place of the learned model (AlphaZero). The network
   evaluates the true frame of each node, rewards and terminal positions are those of the game, the value of a
   terminal position is 0, and illegal actions have prior 0 in every node.
@@ -106,7 +123,7 @@ def plan(
     model, config, num_players, with_tree, rules: static arguments under jit.
     discount: γ ≥ 0; with two players the search itself uses −γ.
     rng_key: for the noise and the choice of the action; do not use it elsewhere.
-    stacked_history: Ch = L·(C + A) channels.
+    stacked_history: Ch = L·(C + P) channels.
     legal_actions_mask: each row has a legal action; if only the dummy is legal, it is chosen.
     temperature: ≥ 0, one for all roots or one for each root; gumbel does not read it.
     node: with `rules`, the nodes of the B roots; else None.
@@ -124,10 +141,21 @@ def plan(
   prior_value = model.transform.to_scalar(output.value_logits)
   embedding: Any = output.hidden_state if rules is None else node
   root_logits = output.policy_logits / config.root_prior_temperature
-  root = mctx.RootFnOutput(prior_logits=root_logits, value=prior_value, embedding=embedding)
-  search = find_search(config)
+  prior_probs = policy_probs(output.policy_logits, legal_actions_mask, model.policy_groups)
   signed_discount = search_discount(discount, num_players)
   recurrent_fn: Any = make_recurrent_fn(model, signed_discount, rules)
+  # The root's edges: the actions, or samples of them.
+  actions, legal, edge_probs = None, legal_actions_mask, prior_probs
+  if len(model.policy_groups) > 1:
+    options = model.policy_groups, config.num_sampled_actions
+    actions, root_logits = sample_actions(jax.random.fold_in(rng_key, _SAMPLES), root_logits, *options)
+    order = jnp.argsort(actions, axis=1)
+    actions, root_logits = (jnp.take_along_axis(x, order, axis=1) for x in (actions, root_logits))
+    embedding = SampledNode(state=embedding, actions=actions)
+    recurrent_fn = with_samples(recurrent_fn, *options)
+    legal, edge_probs = jnp.ones(actions.shape, bool), jax.nn.softmax(root_logits)
+  root = mctx.RootFnOutput(prior_logits=root_logits, value=prior_value, embedding=embedding)
+  search = find_search(config)
   if config.algorithm in CHANCE_SEARCHES:
     recurrent_fn = _make_chance_fns(model, signed_discount)
   policy_output = search(
@@ -136,39 +164,46 @@ def plan(
     rng_key=rng_key,
     root=root,
     recurrent_fn=recurrent_fn,
-    invalid_actions=1.0 - legal_actions_mask.astype(jnp.float32),
+    invalid_actions=1.0 - legal.astype(jnp.float32),
     temperature=jnp.asarray(temperature, jnp.float32),
   )
   tree = policy_output.search_tree
   summary = tree.summary()
-  prior_probs = jax.nn.softmax(output.policy_logits, where=legal_actions_mask)
-  action_probs = jnp.where(legal_actions_mask, policy_output.action_weights, 0.0)
+  weights = jnp.where(legal, policy_output.action_weights, 0.0)
   action = policy_output.action
   if config.algorithm in VISIT_SEARCHES:
     # At temperature 0 mctx draws one of the most visited actions; here the prior breaks the tie.
-    visits = jnp.where(legal_actions_mask, summary.visit_counts + 0.5 * prior_probs, -1.0)
+    visits = jnp.where(legal, summary.visit_counts + 0.5 * edge_probs, -1.0)
     # At temperatures above 4, mctx can draw an illegal action.
-    is_legal = jnp.take_along_axis(legal_actions_mask, action[:, None], axis=-1)[:, 0]
+    is_legal = jnp.take_along_axis(legal, action[:, None], axis=-1)[:, 0]
     is_greedy = jnp.broadcast_to(jnp.asarray(temperature) == 0, action.shape) | ~is_legal
     action = jnp.where(is_greedy, jnp.argmax(visits, axis=-1), action)
+  if actions is not None:
+    action = jnp.take_along_axis(actions, action[:, None], axis=-1)[:, 0]
   if config.random_action_prob > 0:
     draw_key, action_key = jax.random.split(jax.random.fold_in(rng_key, _RANDOM_ACTION))
     is_random = jax.random.bernoulli(draw_key, config.random_action_prob, action.shape)
-    legal = jnp.where(legal_actions_mask, 0.0, -jnp.inf)
-    action = jnp.where(is_random, jax.random.categorical(action_key, legal), action)
-  root_prior = jax.nn.softmax(root_logits, where=legal_actions_mask)
+    random = random_actions(action_key, legal_actions_mask, model.policy_groups)
+    action = jnp.where(is_random, random, action)
+  root_prior = jax.nn.softmax(root_logits, where=legal)
   q_values = complete_q_values(summary.qvalues, summary.visit_counts, root_prior, prior_value)
-  improved = jnp.sum(action_probs * q_values, axis=-1)
+  improved = jnp.sum(weights * q_values, axis=-1)
   depth_mean, depth_max = search_depth(tree)
+  action_probs = weights
+  if actions is not None:
+    action_probs = jnp.einsum("be,bep->bp", weights, encode_action(actions, model.policy_groups))
   return SearchOutput(
     action=action.astype(jnp.int32),
     action_probs=action_probs,
     root_value=improved if config.has_improved_root_value else summary.value,
     prior_probs=prior_probs,
+    prior_action=most_probable(prior_probs, model.policy_groups).astype(jnp.int32),
     prior_value=prior_value,
     q_values=q_values,
     depth_mean=depth_mean,
     depth_max=depth_max,
+    sampled_actions=actions,
+    sampled_probs=None if actions is None else weights,
     chance_probs=chance_probs(tree) if has_chance(tree) else None,
     tree=tree if with_tree else None,
   )

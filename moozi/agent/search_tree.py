@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Int32, Num
 
+from moozi.agent.sampled import SampledNode
 from moozi.core.search_record import SearchTree
 
 
@@ -14,7 +15,7 @@ def plain_tree(tree: Any) -> SearchTree:
 
   Unused nodes have 0 visits: a search that reaches `max_depth` expands fewer nodes. The priors
   at the root are those that the search used: over the legal actions, with `root_prior_temperature`, and with
-  Dirichlet noise if there is any.
+  Dirichlet noise if there is any. Of sampled joint actions, a prior is the corrected one, over the samples.
   """
   lane = jnp.arange(tree.parents.shape[0])[:, None]
   parent = tree.parents
@@ -38,6 +39,8 @@ def plain_tree(tree: Any) -> SearchTree:
     is_chance = jnp.zeros(parent.shape, bool)
     prior = jax.nn.softmax(tree.children_prior_logits)[lane, above, edge]
     reward = tree.children_rewards[lane, above, edge]
+    if isinstance(tree.embeddings, SampledNode):
+      edge = tree.embeddings.actions[lane, above, edge]
 
   def set_depth(node: Int[Array, ""], depth: Int32[Array, "B N"]) -> Int32[Array, "B N"]:
     above = jnp.take_along_axis(depth, jnp.maximum(parent[:, node], 0)[:, None], axis=1)[:, 0]
@@ -60,7 +63,8 @@ def root_state(tree: Any) -> Any:
   """Returns the embeddings of the roots of a `SearchOutput`'s tree: hidden states, or a RulesNode."""
   if has_chance(tree):
     return tree.embeddings.state_embedding[0][:, 0]
-  return jax.tree.map(lambda x: x[:, 0], tree.embeddings)
+  is_sampled = isinstance(tree.embeddings, SampledNode)
+  return jax.tree.map(lambda x: x[:, 0], tree.embeddings.state if is_sampled else tree.embeddings)
 
 
 def has_chance(tree: Any) -> bool:

@@ -23,11 +23,12 @@ from moozi.core.pytree import map_fields, replace
 from moozi.core.records import BatchedTimeStep
 from moozi.core.search_record import InspectedEpisode, PlayedStep, SearchTree
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
-from moozi.evaluation.episodes import stack_steps
+from moozi.evaluation.episodes import stack_rows, stack_steps
 from moozi.evaluation.evaluator import Evaluator, evaluation_planner
 from moozi.evaluation.opponents import seat_of
 from moozi.evaluation.slots import one_slot
 from moozi.nn.model import Model, NetState, Params
+from moozi.ops.actions import joint_probs
 from moozi.ops.returns import n_step_return
 from moozi.ops.schedules import temperature_at
 from moozi.ops.signs import player_sign, search_discount
@@ -93,7 +94,8 @@ def make_searching_agent(config: Config, spec: EnvSpec, planner: PlannerConfig) 
   """Makes an agent for one environment that also shows its searches.
 
   The extras of its decisions are those of `make_muzero`, where `tree` is a SearchTree, the root's
-  `hidden_state` (with true rules [1, 0]), and the network's Q-values `network_q_values` [1, A].
+  `hidden_state` (with true rules [1, 0]), and the network's Q-values of the root's edges `network_q_values`
+  [1, E].
   """
   model, rules = build_model(config, spec), build_rules(config)
   agent = make_muzero(model, planner, config.targets, spec, True, rules)
@@ -111,8 +113,9 @@ def make_searching_agent(config: Config, spec: EnvSpec, planner: PlannerConfig) 
     carry, decision = agent.act(variables, carry, timestep, rng_key, *args, **kwargs)
     tree = decision.extras["tree"]
     state = root_state(tree)
-    states = jax.tree.map(lambda x: jnp.repeat(x, spec.num_actions, axis=0), state)
-    actions = jnp.arange(spec.num_actions)
+    sampled = decision.extras.get("sampled_actions")
+    actions = jnp.arange(spec.num_actions) if sampled is None else sampled[0]
+    states = jax.tree.map(lambda x: jnp.repeat(x, len(actions), axis=0), state)
     if model.chance is not None:
       afterstate, _ = model.chance.afterstate(*variables, states, actions, False)
       _, q_values = afterstate.reward_and_q_value(model.transform, config.targets.discount)
@@ -148,6 +151,9 @@ def _make_episode(
   seat, to_play = np.int32(seat_of(index) if spec.num_players == 2 else 0), played["to_play"]
   empty = np.zeros((len(steps), 0), np.float32)
   trees = [compact_tree(step.extras["tree"]) for step in steps]
+  prior_probs, choices = extras("prior_probs"), played["choices"]
+  if choices is not None:
+    prior_probs = joint_probs(prior_probs, choices, spec.policy_groups)
   return InspectedEpisode(
     **played,
     index=index,
@@ -157,12 +163,12 @@ def _make_episode(
     discount=config.targets.discount,
     signed_discount=search_discount(config.targets.discount, spec.num_players),
     num_simulations=planner.num_simulations,
-    legal_actions_mask=np.stack([step.legal_actions_mask for step in steps]),
+    legal_actions_mask=stack_rows([step.legal_actions_mask for step in steps]),
     seat_sign=player_sign(to_play, seat),
     is_agents=is_agents,
     prior_values=extras("prior_value"),
     returns=_returns(played["rewards"], played["root_values"], to_play, is_terminal, config.targets.discount),
-    prior_probs=extras("prior_probs"),
+    prior_probs=prior_probs,
     q_values=extras("q_values"),
     network_q_values=extras("network_q_values"),
     imagined_rewards=empty,

@@ -9,7 +9,7 @@ import numpy as np
 from dm_env import TimeStep
 from jaxtyping import Int
 
-from moozi.api.observing import ObservationReader, read_actions, read_rows
+from moozi.api.observing import ObservationReader, read_actions, read_rows, split_actions
 from moozi.api.run_access import (
   LOADED_PLAYERS,
   check_number,
@@ -102,7 +102,8 @@ class Agent:
 
   The agent keeps the history of one episode. Call `act` or `observe` for every frame, in order, and `reset`
   before the next episode; a FIRST `TimeStep` resets the agent too. Actions are numbered from 0, as in the
-  environment.
+  environment. Where they have dimensions (`spec.factors`), they are the environment's own: an array of the
+  dtype and shape of its action space, or a dict or tuple of these.
 
   With two players, `act` plays for the player to move. For a frame at which another player moves, call
   `observe` instead. For self-play, call `act` for every frame.
@@ -187,8 +188,8 @@ class Agent:
 
     The action is the one that `moozi evaluate` would take. For B observations, it is the action that B agents
     would choose, each alone in its game, if evaluation is free of noise (`evaluation.noise_free`, the
-    default); otherwise all games share one random key. B observations take one call of the network or the
-    search, which compiles once for each B.
+    default) and the search samples no joint actions; otherwise all games share one random key. B observations
+    take one call of the network or the search, which compiles once for each B.
 
     Args:
       observation: a `dm_env.TimeStep` or a `moozi.Observation` of a `moozi.Environment`; a frame; or an
@@ -196,15 +197,17 @@ class Agent:
         training. In environments that have observations of their own, a frame must be a `moozi.Frame`, as all
         environments of MooZi return it. A list has B of these; an array with one axis more, and a batch of
         Gymnasium's `VectorEnv`, are B observations.
-      legal: [num_env_actions] bool, the legal actions; [B, num_env_actions] for B observations. None takes
-        them from the observation, or allows all if the observation has no mask.
+      legal: [mask_size] bool, the legal actions; [B, mask_size] for B observations. None takes them from the
+        observation, or allows all if the observation has no mask.
       position: the environment's `position()`, or B of them. Agents of algorithm=alphazero need it, others do
         not read it.
       lanes: for B observations: a mask [B] or indices of the games in which the agent moves; the other
         observations are not read. None: all.
 
     Returns: an int; for B observations, [B] int64, with -1 where the agent does not move. For a LAST TimeStep
-      in a batch it is 0, which the environment discards.
+      in a batch it is 0, which the environment discards. Where actions have dimensions, the environment's own
+      action; for B observations, its arrays are stacked, as a vector environment of Gymnasium takes them, and
+      have the values of action 0 where the agent does not move.
     Raises: UserError: the observation or the mask does not fit the environment, the episode is over, the
       position is missing, or the number of observations differs from that of the games that are played.
     """
@@ -213,28 +216,30 @@ class Agent:
     if rows is None:
       chosen = self._single.choose(_SINGLE, self._reader.read_one(observation, legal, lanes), positions)
       self._reader.advance()
-      return int(chosen[0]) - 1
+      action = int(chosen[0]) - 1
+      return action if self.spec.factors is None else self.spec.factors.own_action(action)
     player, games, step = self._read_games(rows, legal, lanes)
     out = np.full(len(rows), -1, np.int64)
     chosen = player.choose(games, step, [positions[game] for game in games] if positions else ())
     out[games] = np.maximum(chosen - 1, 0)
-    return out
+    return out if self.spec.factors is None else self.spec.factors.own_actions(np.maximum(out, 0))
 
   def observe(self, observation: Any, action: Any, legal: Any = None, lanes: Any = None) -> None:
     """Adds a frame and the `action` of another player at this frame to the agent's history.
 
-    For B observations, `action` is [B] int, and `lanes` names the games in which another player moves. The
-    other arguments and the errors are those of `act`.
+    For B observations, `action` is [B] int, and `lanes` names the games in which another player moves. Where
+    actions have dimensions, `action` may also be the environment's own action, or B of them as `act` returns
+    them. The other arguments and the errors are those of `act`.
     """
     rows = self._reader.split(observation)
     if rows is None:
       step = self._reader.read_one(observation, legal, lanes)
-      self._single.observe(_SINGLE, step, read_actions([action], step))
+      self._single.observe(_SINGLE, step, read_actions([action], self.spec, step))
       self._reader.advance()
     else:
       player, games, step = self._read_games(rows, legal, lanes)
-      actions = read_rows("action", action, len(rows))
-      played = read_actions([actions[game] for game in games], step)
+      actions = read_rows("action", split_actions(action, self.spec), len(rows))
+      played = read_actions([actions[game] for game in games], self.spec, step)
       player.observe(games, step, played)
 
   def search(self, observation: Any, legal: Any = None, position: Any = None) -> Search:

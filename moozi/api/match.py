@@ -11,8 +11,9 @@ from moozi.core.errors import UserError
 from moozi.envs.bots import make_bot
 from moozi.envs.players import Opinion, Player, Seats, SeparatePlayer, mcts_simulations
 from moozi.envs.table import Table, View
+from moozi.vis.action_names import action_name
 from moozi.vis.lettering import rounded
-from moozi.vis.render_spec import action_name, player_name
+from moozi.vis.render_spec import player_name
 
 _DEFAULT_ADVISOR = "mcts:500"
 
@@ -80,7 +81,11 @@ class Match:
   def play(self, action: int) -> None:
     """Plays a person's legal action. Raises UserError if it is illegal, or if no person is to move."""
     legal = self.table.legal_actions_mask() if self.is_users_turn else np.zeros(0, bool)
-    if not 0 <= action < len(legal) or not legal[action]:
+    spec = self.table.spec
+    if spec.is_factored and self.is_users_turn:
+      if not 0 <= action < spec.num_env_actions:
+        raise UserError(f"action={action}: must be from 0 to {spec.num_env_actions - 1}")
+    elif not 0 <= action < len(legal) or not legal[action]:
       raise UserError(
         f"action={action}: cannot be played now; must be one of {np.flatnonzero(legal).tolist()}"
       )

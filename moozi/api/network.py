@@ -36,13 +36,14 @@ class NetworkOutput:
 
   Attributes:
     policy_logits: over the A actions of the agent; index 0 is the dummy action, and action i of the
-      environment is at i + 1. Illegal actions are not masked.
+      environment is at i + 1. Illegal actions are not masked. With more than 32 joint actions, the dummy and
+      the values of each dimension (`EnvSpec.policy_groups`), which have a distribution each.
     value: env units, for the player to move.
     reward: env units, for the player who moved; 0 at the root.
     hidden_state: of the network's own shape; the argument of `Network.recurrent`.
   """
 
-  policy_logits: Float[Array, "B A"]
+  policy_logits: Float[Array, "B P"]
   value: Float[Array, "B"]
   reward: Float[Array, "B"]
   hidden_state: Float[Array, "B ..."]

@@ -105,7 +105,7 @@ class ObservationReader:
     """Writes an observation to row i of a blank step.
 
     Args:
-      legal: [num_env_actions] bool; None takes the mask of the observation, or allows every action.
+      legal: [mask_size] bool; None takes the mask of the observation, or allows every action.
       is_first: whether the agent's history starts here; a FIRST TimeStep also starts it.
 
     Raises: UserError: the observation or the mask does not fit the environment.
@@ -177,14 +177,13 @@ def _check_frame(frame: Any, spec: EnvSpec) -> Shaped[np.ndarray, "H W C"]:
 
 def _check_legal(legal: Any, spec: EnvSpec) -> Bool[np.ndarray, "E"]:
   if legal is None:
-    return np.ones(spec.num_env_actions, bool)
+    return np.ones(spec.mask_size, bool)
   mask = as_array("legal", legal)
   # Masks of other libraries are integers of 0 and 1.
   is_mask = mask.dtype.kind == "b" or (mask.dtype.kind in "iu" and np.isin(mask, (0, 1)).all())
-  if mask.shape != (spec.num_env_actions,) or not is_mask:
+  if mask.shape != (spec.mask_size,) or not is_mask:
     raise UserError(
-      f"legal: {_describe(mask)}; must be bool[{spec.num_env_actions}], one entry for each action of "
-      f"{spec.name}"
+      f"legal: {_describe(mask)}; must be bool[{spec.mask_size}], one entry for each action of {spec.name}"
     )
   if not mask.any():
     raise UserError("legal: allows no action; at least one must be legal")
@@ -195,13 +194,29 @@ def _describe(array: np.ndarray) -> str:
   return f"{array.dtype}{list(array.shape)}"
 
 
-def read_actions(actions: Any, step: BatchedTimeStep) -> Int[np.ndarray, "n"]:
+def split_actions(actions: Any, spec: EnvSpec) -> Any:
+  """Returns the rows of N numbers of actions, or of N own actions of the environment in stacked arrays.
+
+  Raises: UserError: the arrays have another form, or different numbers of rows.
+  """
+  array = actions if isinstance(actions, np.ndarray) else None
+  if spec.factors is None or (array is not None and array.ndim == 1 and array.dtype.kind in "iu"):
+    return actions
+  try:
+    return spec.factors.split(actions)
+  except ValueError as error:
+    raise UserError(str(error)) from None
+
+
+def read_actions(actions: Any, spec: EnvSpec, step: BatchedTimeStep) -> Int[np.ndarray, "n"]:
   """Returns other players' actions at the frames of a step, in the agent's action space.
 
   Raises: UserError: an action is illegal.
   """
   try:
     legal = step.legal_actions_mask[:, 1:]
-    return np.array([1 + check_action(a, mask) for a, mask in zip(actions, legal, strict=True)], np.int32)
+    return np.array(
+      [1 + check_action(a, spec, mask) for a, mask in zip(actions, legal, strict=True)], np.int32
+    )
   except ValueError as error:
     raise UserError(str(error)) from None

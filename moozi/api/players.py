@@ -31,7 +31,7 @@ if TYPE_CHECKING:
   from moozi.evaluation.evaluator import Evaluator
 
 _RUNS = Path("runs")
-_FACTS = ("name", "frame_shape", "frame_dtype", "num_env_actions")
+_FACTS = ("name", "frame_shape", "frame_dtype", "num_env_actions", "factors")
 _TRAINED = ("run", "zoo", "prior")
 
 
@@ -157,10 +157,12 @@ class TrainedPlayer:
   def for_games(self, width: int) -> "TrainedPlayer":
     """Returns the same player without games, which searches `width` games at once.
 
-    If evaluation has noise, it searches one game at a time, so that each game follows from its own seed.
+    If evaluation has noise or the search samples joint actions, it searches one game at a time, so that each
+    game follows from its own seed.
     """
-    out = copy.copy(self)
-    out.width = width if self.agent.config.evaluation.noise_free else 1
+    out, config = copy.copy(self), self.agent.config
+    is_random = not config.evaluation.noise_free or (config.searches and self.agent.spec.is_factored)
+    out.width = 1 if is_random else width
     out._rows, out._places, out._seeds = {}, {}, {}
     out.__dict__.pop("_games", None)
     return out
@@ -215,9 +217,10 @@ class TrainedPlayer:
     search = self.agent.search_in(self._games, int(row), self._step({place: view}), position)
     total = int(search.visits.sum())
     shares = search.visits / total if total else search.policy
+    values = [float(q) if visits else None for q, visits in zip(search.q_values, search.visits, strict=True)]
     advice = [
-      Advice(a, float(shares[a]), float(search.q_values[a]) if search.visits[a] else None)
-      for a in np.flatnonzero(search.legal).tolist()
+      Advice(int(search.actions[i]), float(shares[i]), values[i])
+      for i in np.flatnonzero(search.legal).tolist()
     ]
     return Opinion.of(self.name, advice, float(search.value))
 
@@ -243,7 +246,9 @@ def _facts(spec: EnvSpec) -> list[Any]:
 
 
 def _describe(spec: EnvSpec) -> str:
-  return f"{spec.name} (frames {spec.frame_dtype}{list(spec.frame_shape)}, {spec.num_env_actions} actions)"
+  sizes = "" if spec.factors is None else f" of {' × '.join(map(str, spec.factors.sizes))} values"
+  actions = f"{spec.num_env_actions} actions{sizes}"
+  return f"{spec.name} (frames {spec.frame_dtype}{list(spec.frame_shape)}, {actions})"
 
 
 _EVALUATORS: dict[Any, "Evaluator"] = {}

@@ -11,7 +11,7 @@ from moozi.core.config import Config
 from moozi.core.pytree import map_fields
 from moozi.core.records import BatchedTimeStep
 from moozi.core.search_record import SearchTree
-from moozi.core.spec import EnvSpec
+from moozi.core.spec import DUMMY_ACTION, EnvSpec
 from moozi.core.text import html_text
 
 if TYPE_CHECKING:
@@ -26,12 +26,15 @@ _MAX_ROWS = 30
 class Search:
   """One search of a frame. Arrays have an entry for each of the environment's E actions.
 
-  Values are in the environment's units, for the player to move.
+  In an environment with more than 32 joint actions (`EnvSpec.is_factored`), the E actions are those that the
+  search sampled. Values are in the environment's units, for the player to move.
 
   Attributes:
     env: the environment's name.
-    action: the action that the search chose.
-    action_names: a name for each action.
+    spec: its specification.
+    action: the number of the action that the search chose.
+    actions: the number of each of the E actions, in increasing order.
+    action_names: a name for each of the E actions.
     legal: whether each action is legal; the other arrays are 0 for illegal actions.
     policy: the search policy.
     prior: the network's policy before the search.
@@ -47,7 +50,9 @@ class Search:
   """
 
   env: str
+  spec: EnvSpec
   action: int
+  actions: Int[np.ndarray, " E"]
   action_names: tuple[str, ...]
   legal: Bool[np.ndarray, " E"]
   policy: Float[np.ndarray, " E"]
@@ -61,8 +66,13 @@ class Search:
   tree: SearchTree
   signed_discount: float
 
+  @property
+  def own_action(self) -> Any:
+    """The chosen action in the environment's own form, which `Agent.act` returns; `action` if it has none."""
+    return self.action if self.spec.factors is None else self.spec.factors.own_action(self.action)
+
   def to_frame(self) -> "pd.DataFrame":
-    """Returns a row for each legal action; `q` is NaN for an action without a visit."""
+    """Returns a row for each legal action, by its number; `q` is NaN for an action without a visit."""
     import pandas as pd
 
     at = np.flatnonzero(self.legal)
@@ -74,11 +84,13 @@ class Search:
       "network_q": self.network_q_values[at],
       "q": np.where(self.visits[at] > 0, self.q_values[at], np.nan),
     }
-    return pd.DataFrame(columns, index=pd.Index(at, name="action"))
+    return pd.DataFrame(columns, index=pd.Index(self.actions[at], name="action"))
 
   def __str__(self) -> str:
+    from moozi.vis.action_names import action_name
+
     return (
-      f"{self.env}: {self.action_names[self.action]}, search value {self.value:+.3f} after "
+      f"{self.env}: {action_name(self.spec, self.action + 1)}, search value {self.value:+.3f} after "
       f"{self.num_simulations} simulations, network value {self.prior_value:+.3f}"
     )
 
@@ -93,13 +105,15 @@ class Search:
     return self._draw(max_nodes, [str(self)])
 
   def _draw(self, max_nodes: int, title: list[str]) -> str:
+    from moozi.vis.action_names import dimensions_text, edge_labels
     from moozi.vis.search_tree import tree_legend, tree_svg
 
+    legend = tree_legend(self.tree, self.signed_discount, dimensions_text(self.spec))
     return tree_svg(
       self.tree,
-      ("end", *self.action_names),
+      edge_labels(self.spec, self.tree),
       signed_discount=self.signed_discount,
-      caption=[*title, *tree_legend(self.tree, self.signed_discount)],
+      caption=[*title, *legend],
       action=self.action + 1,
       max_nodes=max_nodes,
     )
@@ -133,27 +147,38 @@ def search_of(
 ) -> Search:
   """Returns the search of a decision, in NumPy, by `analysis.inspection.make_searching_agent` on a frame."""
   from moozi.analysis.inspection import compact_tree
+  from moozi.ops.actions import joint_probs
   from moozi.ops.signs import search_discount
-  from moozi.vis.render_spec import action_names
+  from moozi.vis.action_names import names_of
 
-  found, legal = decision.extras, step.legal_actions_mask[0, 1:]
+  found = decision.extras
+  policy, prior = np.asarray(decision.action_probs), np.asarray(found["prior_probs"])
+  # The edges of the root, in the agent's action space; without sampling, the first one is the dummy.
+  edges, legal = np.arange(spec.policy_size), step.legal_actions_mask[0]
+  if spec.is_factored:
+    edges, policy = found["sampled_actions"][0], found["sampled_probs"]
+    prior, legal = joint_probs(prior, edges[None], spec.policy_groups), np.ones(len(edges), bool)
+  is_shown = edges != DUMMY_ACTION
+  edges, legal = edges[is_shown], legal[is_shown]
 
   def of_actions(values: np.ndarray) -> np.ndarray:
-    return np.where(legal, values[0, 1:], 0).astype(values.dtype)
+    return np.where(legal, values[0, is_shown], 0).astype(values.dtype)
 
   tree = compact_tree(map_fields(lambda x: x[0], found["tree"]))
   return Search(
     env=spec.name,
+    spec=spec,
     action=int(decision.action[0]) - 1,
-    action_names=tuple(action_names(spec)[1:]),
+    actions=edges - 1,
+    action_names=tuple(names_of(spec, edges.tolist())),
     legal=legal,
-    policy=of_actions(np.asarray(decision.action_probs)),
-    prior=of_actions(found["prior_probs"]),
+    policy=of_actions(policy),
+    prior=of_actions(prior),
     value=float(decision.root_value[0]),
     prior_value=float(found["prior_value"][0]),
     q_values=of_actions(found["q_values"]),
     network_q_values=of_actions(found["network_q_values"]),
-    visits=tree.root_visits(spec.num_actions)[1:],
+    visits=tree.root_visits(edges),
     num_simulations=num_simulations,
     tree=tree,
     signed_discount=search_discount(config.targets.discount, spec.num_players),

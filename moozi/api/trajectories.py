@@ -1,5 +1,6 @@
 """Reads and writes trajectories as NumPy arrays, one record for each episode."""
 
+import contextlib
 import dataclasses
 import itertools
 import os
@@ -18,6 +19,7 @@ from moozi.core.spec import DUMMY_ACTION, EnvSpec
 from moozi.envs.validation import as_array
 from moozi.io.trajectory_folder import TrajectoryWriter, open_trajectories
 from moozi.io.zoo_files import resolve_run
+from moozi.ops.actions import encode_action
 from moozi.ops.signs import player_sign
 from moozi.replay.validation import check_stored
 
@@ -32,26 +34,29 @@ class Episode:
 
   Attributes:
     frames: [T + 1, H, W, C] of the spec's dtype, as `moozi.Observation` has them.
-    actions: [T] integers, the environment's actions, counted from 0.
+    actions: [T] integers, the environment's actions, counted from 0. Where they have dimensions
+      (`EnvSpec.factors`), the environment's own actions: an array [T, …] or a dict or tuple of these, or when
+      written, also a list of T own actions, or [T] integers.
     rewards: [T] float32, the reward of each action, for the player who moved.
     is_terminal: whether the last frame is an end of the task. False: a time limit ended the episode, or its
       end is not known.
     is_truncated: whether a time limit ended the episode. An episode that is neither terminal nor truncated is
       unfinished; it is written as truncated.
     is_continued: whether the game continues after a lost life that ended the previous episode.
-    legal_actions_mask: [T + 1, E] bool; the last row of a terminal episode is false. None: every action is
-      legal.
+    legal_actions_mask: [T + 1, E] bool, E being the spec's `mask_size`; the last row of a terminal episode is
+      false. None: every action is legal.
     to_play: [T + 1] int32, the player to move. None: player 0; with two players, they alternate from 0 on.
     root_values: [T + 1] float32, the search value of each frame, for the player to move; 0 on a terminal
       frame. None: the discounted sum of the episode's rewards from the frame on, for the player to move.
-    action_probs: [T + 1, E] float32, the search policy; zeros on a terminal frame. None: 1 for the action
-      that was played, and the same for every legal action on the last frame.
+    action_probs: [T + 1, E] float32, the search policy; zeros on a terminal frame. With more than 32 joint
+      actions, its marginals in each dimension. None: 1 for the action that was played, and the same for every
+      legal action on the last frame.
     lane: the lane that holds the episode; ignored when it is written.
     start: index of the first frame in the lane; ignored when it is written.
   """
 
   frames: Shaped[np.ndarray, "T+1 H W C"]
-  actions: Int32[np.ndarray, "T"]
+  actions: Any
   rewards: Float32[np.ndarray, "T"]
   is_terminal: bool
   is_truncated: bool = False
@@ -66,7 +71,7 @@ class Episode:
   @property
   def length(self) -> int:
     """T, the number of actions."""
-    return len(self.actions)
+    return len(self.rewards)
 
 
 def read_trajectories(path: str | os.PathLike[str]) -> Iterator[Episode]:
@@ -89,7 +94,8 @@ def _episodes(store: Any) -> Iterator[Episode]:
   def finish(lane: int) -> Iterator[Episode]:
     start, parts = open_steps.pop(lane)
     steps = map_fields(lambda *xs: np.concatenate(xs), *parts)
-    yield _episode(steps, lane, start, after_life.get(lane, False) and not steps.is_first[0])
+    is_continued = after_life.get(lane, False) and not steps.is_first[0]
+    yield _episode(steps, store.spec, lane, start, is_continued)
     after_life[lane] = bool(steps.is_last[-1])
 
   for stored in store.read():
@@ -111,11 +117,12 @@ def _episodes(store: Any) -> Iterator[Episode]:
     yield from finish(lane)
 
 
-def _episode(steps: TrajectorySample, lane: int, start: int, is_continued: bool) -> Episode:
+def _episode(steps: TrajectorySample, spec: EnvSpec, lane: int, start: int, is_continued: bool) -> Episode:
   is_last, is_truncated = bool(steps.is_last[-1]), bool(steps.is_truncated[-1])
+  actions = steps.action[:-1] - 1
   return Episode(
     frames=steps.frame,
-    actions=steps.action[:-1] - 1,
+    actions=actions if spec.factors is None else spec.factors.own_actions(actions),
     rewards=steps.last_reward[1:],
     is_terminal=is_last and not is_truncated,
     is_truncated=is_truncated,
@@ -171,7 +178,7 @@ def _steps(where: str, spec: EnvSpec, episode: Episode, discount: float, is_firs
   """Returns the steps [T + 1, …] of an episode. Raises UserError if it does not fit the environment."""
   if not isinstance(episode, Episode):
     raise UserError(f"{where}: a {type(episode).__name__}; must be a moozi.Episode")
-  actions = _array(where, "actions", episode.actions, (None,), "int32")
+  actions = _array(where, "actions", _numbers(where, spec, episode.actions), (None,), "int32")
   length, num_actions = len(actions), spec.num_env_actions
   frames = _array(where, "frames", episode.frames, (length + 1, *spec.frame_shape), spec.frame_dtype)
   rewards = _array(where, "rewards", episode.rewards, (length,), "float32")
@@ -179,7 +186,7 @@ def _steps(where: str, spec: EnvSpec, episode: Episode, discount: float, is_firs
     raise UserError(f"{where}: both is_terminal and is_truncated; at most one may be true")
   if episode.is_continued and is_first:
     raise UserError(f"{where}.is_continued: true, but no episode is before it")
-  of_actions = (length + 1, num_actions)
+  of_actions = (length + 1, spec.mask_size)
   mask = _array_or(where, "legal_actions_mask", episode, of_actions, "bool", np.ones(of_actions))
   alternating = np.arange(length + 1) % spec.num_players
   to_play = _array_or(where, "to_play", episode, (length + 1,), "int32", alternating)
@@ -189,7 +196,7 @@ def _steps(where: str, spec: EnvSpec, episode: Episode, discount: float, is_firs
       raise UserError(f"{where}.{name}[{bad[0]}]={values[bad[0]]}: must be from 0 to {stop - 1}")
   if spec.num_players == 2 and (to_play[1:] == to_play[:-1]).any():
     raise UserError(f"{where}.to_play: a player moves twice in a row; players must alternate strictly")
-  if (bad := np.flatnonzero(~mask[t, actions])).size:
+  if not spec.is_factored and (bad := np.flatnonzero(~mask[t, actions])).size:
     raise UserError(f"{where}.actions[{bad[0]}]={actions[bad[0]]}: illegal by legal_actions_mask")
   signs = player_sign(to_play, 0).astype(np.float64)
   returns = _returns(rewards * signs[:-1], discount) * signs
@@ -200,13 +207,13 @@ def _steps(where: str, spec: EnvSpec, episode: Episode, discount: float, is_firs
       f"{where}.legal_actions_mask: its last row allows no action, though the end is not terminal"
     )
   played = np.zeros(of_actions, np.float32)
-  played[t, actions] = 1.0
+  played[:-1] = encode_action(actions + 1, spec.policy_groups)[:, 1:]
   if not is_terminal:
-    played[-1] = mask[-1] / mask[-1].sum()
+    played[-1] = _uniform(mask[-1], spec)
   probs = _array_or(where, "action_probs", episode, of_actions, "float32", played)
 
   def with_dummy(rows: np.ndarray) -> np.ndarray:
-    out = np.zeros((length + 1, spec.num_actions), rows.dtype)
+    out = np.zeros((length + 1, spec.policy_size), rows.dtype)
     out[:, 1:] = rows
     if is_terminal:
       out[-1] = 0
@@ -234,6 +241,35 @@ def _steps(where: str, spec: EnvSpec, episode: Episode, discount: float, is_firs
   except ValueError as error:
     raise UserError(f"{where}: {error}") from None
   return steps
+
+
+def _numbers(where: str, spec: EnvSpec, actions: Any) -> Any:
+  """Returns the numbers of own actions of the environment. Raises UserError if one does not fit."""
+  if spec.factors is None:
+    return actions
+  if isinstance(actions, list | np.ndarray):
+    with contextlib.suppress(ValueError, TypeError):  # rows of different shapes
+      array = np.asarray(actions)
+      if array.ndim == 1 and array.dtype.kind in "iu":
+        return array
+  try:
+    rows = spec.factors.split(actions)
+  except ValueError as error:
+    raise UserError(f"{where}.{error}") from None
+  out: list[int] = []
+  for t, row in enumerate(rows):
+    try:
+      out.append(spec.factors.joint_action(row))
+    except ValueError as error:
+      raise UserError(f"{where}.actions[{t}]: {error}") from None
+  return np.array(out, np.int64)
+
+
+def _uniform(mask: Bool[np.ndarray, "E"], spec: EnvSpec) -> Float32[np.ndarray, "E"]:
+  """Returns the same probability for every legal action, in each dimension."""
+  if not spec.is_factored:
+    return mask / mask.sum()
+  return np.concatenate([np.full(size, 1 / size, np.float32) for size in spec.policy_groups[1:]])
 
 
 def _returns(rewards: Float64[np.ndarray, "T"], discount: float) -> Float64[np.ndarray, "T+1"]:

@@ -26,7 +26,7 @@ def inspect(
   from moozi.api.agent import agent_of
   from moozi.api.run_access import check_searches, open_run, place_in_run, writing
   from moozi.io.atomic_write import atomic_path
-  from moozi.vis.render_spec import action_names
+  from moozi.vis.action_names import dimensions_text, edge_labels
   from moozi.vis.search_tree import tree_legend, tree_svg
 
   directory, config = open_run(run, allow_code)
@@ -42,10 +42,10 @@ def inspect(
   tree = played.trees[step]
   assert tree is not None, "every decision is searched"
   summary = _summary(spec, played, step)
-  legend = tree_legend(tree, played.signed_discount)
+  legend = tree_legend(tree, played.signed_discount, dimensions_text(spec))
   picture = tree_svg(
     tree,
-    action_names(spec),
+    edge_labels(spec, tree),
     signed_discount=played.signed_discount,
     caption=[f"{spec.name}, {checkpoint_name}, episode {episode}, step {step}", summary, *legend],
     action=int(played.actions[step]) if played.is_agents[step] else None,
@@ -60,7 +60,8 @@ def inspect(
 
 def _summary(spec: "EnvSpec", played: "InspectedEpisode", at: int) -> str:
   """Returns one line with the move, and its values before and after the search."""
-  from moozi.vis.render_spec import action_name, player_name
+  from moozi.vis.action_names import action_name
+  from moozi.vis.render_spec import player_name
 
   name = action_name(spec, int(played.actions[at]))
   who = "the search chose" if played.is_agents[at] else "the opponent played"
@@ -72,13 +73,13 @@ def _summary(spec: "EnvSpec", played: "InspectedEpisode", at: int) -> str:
 
 
 def _table(spec: "EnvSpec", played: "InspectedEpisode", at: int, tree: "SearchTree") -> list[str]:
-  """Returns a header and one line per legal action, with the results of the network and the search."""
+  """Returns a header and one line per legal choice, with the results of the network and the search."""
   import numpy as np
 
-  from moozi.vis.render_spec import action_names
+  from moozi.vis.action_names import names_of
 
-  names = action_names(spec)
-  visits = tree.root_visits(spec.num_actions)
+  choices = played.choices_at(at)
+  names, visits = names_of(spec, choices.tolist()), tree.root_visits(choices)
   legal = np.flatnonzero(played.legal_actions_mask[at])
   width = max(len("action"), *(len(names[a]) for a in legal))
   lines = [f"{'action':<{width}}  prior  policy  visits  network Q  search Q"]

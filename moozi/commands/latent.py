@@ -104,9 +104,9 @@ def _points(
   agent: "Agent", paths: "LatentPaths"
 ) -> tuple[np.ndarray, dict[str, list[Any]], list[np.ndarray]]:
   """Returns vectors, metadata and pictures, first of the encoded states and then of the unrolled states."""
+  from moozi.vis.action_names import action_name
   from moozi.vis.frames import draw_frame
   from moozi.vis.lettering import rounded
-  from moozi.vis.render_spec import action_name
 
   spec = agent.spec
   drawn = [draw_frame(s.frame, spec, _POINT_SIZE, s.to_play, s.picture) for s in paths.steps]

@@ -4,7 +4,7 @@ import contextlib
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +13,7 @@ import typer
 
 from moozi.commands import common
 from moozi.commands.keyboard import END, Keyboard
+from moozi.commands.steering import IDLE_KEY, Controls, controls_of, dimensions_prompt, own_names
 from moozi.commands.watch import MAX_SPEED
 from moozi.core.errors import UserError
 from moozi.core.text import printable
@@ -28,18 +29,6 @@ if TYPE_CHECKING:
   from moozi.io.run_directory import RunDirectory
 
 _QUIT = ("q", "escape", END)
-# Keys by action name; each action also has a digit or a letter.
-_NAMED_KEYS = {
-  "left": ("left", "a"),
-  "right": ("right", "d"),
-  "up": ("up", "w"),
-  "down": ("down", "s"),
-  "fire": (" ",),
-  "noop": (".",),
-  "none": (".",),
-  "stay": (".", "down"),
-}
-_SIGNS = "0123456789bcefghijklmnortuvxyz"
 _PAUSE = "p"
 _HINTS = {
   "start": "any key: start   q: quit",
@@ -48,7 +37,6 @@ _HINTS = {
   "paused": "paused; any key: continue   q: quit",
   "end": "the episode is over; enter: play again   q: quit",
 }
-_IDLE_NAMES = ("noop", "none", "stay")
 _MAX_LISTED_ACTIONS = 40
 
 
@@ -204,26 +192,10 @@ def _config_of(target: str, overrides: list[str], allow_code: bool) -> tuple["Co
 # --- one player
 
 
-def _names(spec: "EnvSpec") -> list[str]:
-  """Returns the names of the environment's own actions."""
-  from moozi.vis.render_spec import action_names
-
-  return list(action_names(spec)[1:])
-
-
-def keys_of(spec: "EnvSpec") -> dict[str, int]:
-  """Maps keys to the environment's actions: digits and letters, and keys for some names of actions."""
-  keys = dict(zip(_SIGNS, range(spec.num_env_actions), strict=False))
-  named: dict[str, int] = {}
-  for action, name in enumerate(_names(spec)):
-    named |= {key: action for key in _NAMED_KEYS.get(name.lower(), ()) if key not in named}
-  return named | {key: action for key, action in keys.items() if key not in named}
-
-
 def _play_alone(env: "Environment", steps_per_s: float) -> int:
   spec = env.env_spec
-  idle = next((a for a, name in enumerate(_names(spec)) if name.lower() in _IDLE_NAMES), None)
-  if steps_per_s and idle is None:
+  controls = controls_of(spec)
+  if steps_per_s and controls.idle is None:
     raise UserError(f"--speed={steps_per_s:g}: must be 0, since {spec.name} has no action that does nothing")
   if not (sys.stdin.isatty() and can_draw(sys.stdout)):
     if steps_per_s:
@@ -234,14 +206,14 @@ def _play_alone(env: "Environment", steps_per_s: float) -> int:
 
   from moozi.vis.lettering import rounded
 
-  keys, step, total, steps = keys_of(spec), env.reset(), 0.0, 0
+  step, total, steps = env.reset(), 0.0, 0
   # With --speed, the first episode starts when the user presses a key.
   state = "start" if steps_per_s else "running"
   with Keyboard() as keyboard, Live(console=Console(), screen=True, auto_refresh=False) as live:
     while True:
       state = "end" if step.last() else state
       hint = _HINTS["timed" if state == "running" and steps_per_s else state]
-      _draw(live, env, step, f"step {steps}   return {rounded(total):g}", keys, hint)
+      _draw(live, env, step, f"step {steps}   return {rounded(total):g}", controls, hint)
       if state == "end":
         if not _wants_another(keyboard):
           break
@@ -251,13 +223,13 @@ def _play_alone(env: "Environment", steps_per_s: float) -> int:
           break
         state = "running"
       else:
-        action = _read_action(keyboard, keys, step.observation.legal_actions_mask, idle, steps_per_s)
+        action = _read_action(keyboard, controls, step.observation.legal_actions_mask, steps_per_s)
         if action is None:
           break
-        if action == _PAUSE:
-          state = "paused"
+        if isinstance(action, str):
+          state = "paused" if action == _PAUSE else state
           continue
-        step = env.step(int(action))
+        step = env.step(action)
         total += float(step.reward or 0.0)
         steps += 1
   say(f"return {rounded(total):g} in {steps} steps")
@@ -265,19 +237,23 @@ def _play_alone(env: "Environment", steps_per_s: float) -> int:
 
 
 def _read_action(
-  keyboard: Keyboard, keys: dict[str, int], is_legal: np.ndarray, idle: int | None, steps_per_s: float
+  keyboard: Keyboard, controls: Controls, is_legal: np.ndarray, steps_per_s: float
 ) -> int | str | None:
-  """Returns the action of the next key, the no-op after a timeout, _PAUSE, or None if the user quits."""
+  """Returns the action of the next key, or the idle action after a timeout.
+
+  Returns _PAUSE or CHANGED if the screen is to be drawn again, and None if the user quits.
+  """
   while True:
     key = keyboard.read(1 / steps_per_s if steps_per_s else None)
-    if key is None and idle is not None and is_legal[idle]:
-      return idle
+    if key is None and steps_per_s:
+      key = IDLE_KEY
     if key in _QUIT:
       return None
     if key == _PAUSE and steps_per_s:
       return _PAUSE
-    if key in keys and is_legal[keys[key]]:
-      return keys[key]
+    answer = controls.press(key, is_legal)
+    if answer is not None:
+      return answer
 
 
 def _wants_another(keyboard: Keyboard) -> bool:
@@ -288,7 +264,7 @@ def _wants_another(keyboard: Keyboard) -> bool:
       return key == "enter"
 
 
-def _draw(live: Any, env: "Environment", step: Any, figures: str, keys: dict[str, int], hint: str) -> None:
+def _draw(live: Any, env: "Environment", step: Any, figures: str, controls: Controls, hint: str) -> None:
   from rich.table import Table
   from rich.text import Text
 
@@ -296,11 +272,7 @@ def _draw(live: Any, env: "Environment", step: Any, figures: str, keys: dict[str
   from moozi.vis.terminal import frame_view
 
   spec, shown = env.env_spec, step.observation
-  lines = [spec.name, figures, ""]
-  for action, name in enumerate(_names(spec)[:20]):
-    pressed = " ".join("space" if key == " " else key for key, a in keys.items() if a == action)
-    lines.append(f"{name}: {pressed}")
-  lines += ["", hint]
+  lines = [spec.name, figures, "", *controls.lines(), "", hint]
   width, height = live.console.width, live.console.height
   grid = Table.grid(padding=(0, 3))
   own = None
@@ -373,8 +345,8 @@ def _shown(match: "Match") -> Any:
 
 def _print_opinion(match: "Match") -> None:
   """Prints the advisor's opinion: its value, and the 12 best legal actions."""
+  from moozi.vis.action_names import action_name
   from moozi.vis.lettering import rounded
-  from moozi.vis.render_spec import action_name
 
   with common.stdout_to_stderr():
     opinion = match.opinion()
@@ -401,19 +373,12 @@ def _print_frame(spec: "EnvSpec", shown: Any) -> None:
 
 
 def _ask(spec: "EnvSpec", shown: Any, who: str, match: "Match | None" = None) -> int | None:
-  """Prompts for a legal action by number or name; returns None if the user quits.
-
-  If names are numbers, such as those of cards, only names are accepted. `?` prints the advisor's opinion.
-  """
-  names, has_advisor = _names(spec), match is not None and match.advisor is not None
-  has_numbers = any(re.fullmatch(r"-?\d+", name) for name in names)
-  legal = np.flatnonzero(shown.legal_actions_mask).tolist()
-  listed = [names[a] if has_numbers else f"{a} {names[a]}" for a in legal[:_MAX_LISTED_ACTIONS]]
-  if len(legal) > len(listed):
-    listed.append(f"… ({len(legal)} in all)")
+  """Prompts for a legal action; returns None if the user quits. `?` prints the advisor's opinion."""
+  has_advisor = match is not None and match.advisor is not None
+  listed, read = _reader(spec, shown.legal_actions_mask)
   while True:
     keys = "?; q" if has_advisor else "q"
-    say(f"{who} [{', '.join(listed)}; {keys}]: ", end="")
+    say(f"{who} [{listed}; {keys}]: ", end="")
     line = sys.stdin.readline()
     if not sys.stdin.isatty():
       say()
@@ -425,7 +390,34 @@ def _ask(spec: "EnvSpec", shown: Any, who: str, match: "Match | None" = None) ->
     if text == "?" and match is not None and has_advisor:
       _print_opinion(match)
       continue
+    try:
+      return read(text)
+    except ValueError as error:
+      say(str(error))
+
+
+def _reader(spec: "EnvSpec", mask: np.ndarray) -> tuple[str, Callable[[str], int]]:
+  """Returns a list of the legal actions, and a function that reads one of them; it raises ValueError.
+
+  Actions with dimensions are read as values; others by number or name. If names are numbers, such as those of
+  cards, only names are accepted.
+  """
+  from moozi.envs.environment import check_action
+
+  factors = spec.factors
+  if factors is not None:
+    return dimensions_prompt(factors), lambda text: check_action(factors.parse(text), spec, mask)
+  names = own_names(spec)
+  has_numbers = any(re.fullmatch(r"-?\d+", name) for name in names)
+  legal = np.flatnonzero(mask).tolist()
+  listed = [names[a] if has_numbers else f"{a} {names[a]}" for a in legal[:_MAX_LISTED_ACTIONS]]
+  if len(legal) > len(listed):
+    listed.append(f"… ({len(legal)} in all)")
+
+  def read(text: str) -> int:
     found = [a for a in legal if text == names[a] or (text == str(a) and not has_numbers)]
-    if found:
-      return int(found[0])
-    say(f"{text!r}: not a legal move")
+    if not found:
+      raise ValueError(f"{text!r}: not a legal move")
+    return int(found[0])
+
+  return ", ".join(listed), read

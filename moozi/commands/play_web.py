@@ -19,7 +19,14 @@ from moozi.commands import common
 from moozi.core.errors import UserError, reason_of
 from moozi.io.output import say
 from moozi.vis.lettering import rounded
-from moozi.vis.play_page import actions_of, board_shape, cells_of_actions, picture_of, play_page
+from moozi.vis.play_page import (
+  actions_of,
+  board_shape,
+  cells_of_actions,
+  dimensions_of,
+  picture_of,
+  play_page,
+)
 from moozi.vis.render_spec import player_name, render_spec_of
 
 _MAX_BYTES = 10_000
@@ -63,6 +70,7 @@ class WebGame:
     shape = board_shape(match.table.view().frame, match.table.spec)
     self._shape = shape
     self._mode, self._cells = ("list", []) if shape is None else cells_of_actions(match.table.spec, *shape)
+    self._dimensions = dimensions_of(match.table.spec)
     self._reply()
 
   def answer(self, path: str, request: dict[str, Any]) -> dict[str, Any]:
@@ -114,12 +122,18 @@ class WebGame:
       "mode": self._mode,
       "is_hex": board is not None and board.ground == "hexes",
       **({"text": ""} if view is None else picture_of(view.frame, spec, match.table.to_play)),
-      "actions": actions_of(spec, match.table.view().legal, self._cells) if match.is_users_turn else [],
+      "actions": self._actions() if match.is_users_turn else [],
+      "dimensions": self._dimensions if match.is_users_turn else [],
       "moves": [match.move_text(move) for move in match.moves],
       "last": self._last_cell(last[-1]) if last else None,
       "advisor": None if match.advisor is None else match.advisor.name,
       "error": error,
     }
+
+  def _actions(self) -> list[dict[str, Any]]:
+    """Returns the actions that the page lists; none if it has a control for each dimension instead."""
+    table = self._match.table
+    return [] if self._dimensions else actions_of(table.spec, table.view().legal, self._cells)
 
   def _last_cell(self, move: Move) -> int | None:
     """Returns the cell that a move names, or None."""

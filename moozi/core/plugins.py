@@ -136,7 +136,7 @@ def _entry_points(group: str, path: tuple[str, ...]) -> importlib.metadata.Entry
 ENVIRONMENTS = Registry(
   "environment",
   "env.name",
-  ("atari", "gymnasium", "gymnax", "minatar", "open_spiel", "pgx", "tiny"),  # libraries of `library:game`
+  ("atari", "dm_control", "gymnasium", "gymnax", "minatar", "open_spiel", "pgx", "tiny"),  # of `library:game`
 )
 WRAPPERS = Registry("wrapper", "env.wrappers")
 ALGORITHMS = Registry("algorithm", "algorithm", ("muzero", "alphazero", "ppo", "q_learning"))

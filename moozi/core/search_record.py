@@ -1,7 +1,11 @@
 """Records of played episodes: frames and decisions, and in inspected ones the searches and predictions.
 
-Arrays are NumPy; inside compiled functions they are JAX's. Axes: T frames, K unroll, A agent actions, N nodes
-of a tree, H W C frame.
+Arrays are NumPy; inside compiled functions they are JAX's. Axes: T frames, K unroll, E choices, N nodes of a
+tree, H W C frame.
+
+The *choices* of a step are the actions that its policy and Q-values are shown for. They are all A actions of
+the agent's action space; or, where joint actions have no entries of their own (`EnvSpec.is_factored`), those
+that the search sampled, or the most probable ones without a search.
 """
 
 import dataclasses
@@ -9,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
-from jaxtyping import Bool, Float32, Float64, Int32, Shaped, UInt8
+from jaxtyping import Bool, Float32, Float64, Int, Int32, Shaped, UInt8
 
 from moozi.core.pytree import record
 from moozi.core.types import AnyArray
@@ -61,18 +65,17 @@ class SearchTree:
     """
     return np.where(self.is_chance, self.value, self.reward + np.float32(signed_discount) * self.value)
 
-  def edge_names(self, action_names: Sequence[str]) -> list[str]:
+  def edge_names(self, action_names: Sequence[str] | Mapping[int, str]) -> list[str]:
     """Returns the name of the edge to each node: the action, `code 3` for an outcome, `root` for the root."""
-    pairs = zip(self.action.tolist(), self.is_outcome.tolist(), strict=True)
+    pairs = zip(self.action[1:].tolist(), self.is_outcome[1:].tolist(), strict=True)
     names = [f"code {edge}" if is_outcome else action_names[edge] for edge, is_outcome in pairs]
-    return ["root", *names[1:]]
+    return ["root", *names]
 
-  def root_visits(self, num_actions: int) -> Int32[np.ndarray, "A"]:
-    """Returns the visits of each action at the root, [A]; for one tree."""
+  def root_visits(self, actions: Int[np.ndarray, "E"]) -> Int32[np.ndarray, "E"]:
+    """Returns the visits of each of these actions at the root; for one tree."""
     at_root = self.depth == 1
-    out = np.zeros(num_actions, np.int32)
-    out[self.action[at_root]] = self.visits[at_root]
-    return out
+    visits = dict(zip(self.action[at_root].tolist(), self.visits[at_root].tolist(), strict=True))
+    return np.array([visits.get(action, 0) for action in actions.tolist()], np.int32)
 
   @property
   def num_nodes(self) -> int:
@@ -84,7 +87,8 @@ class SearchTree:
 class PlayedStep:
   """One step of an episode with the agent's decision; fields as in PlayedEpisode and BatchedTimeStep.
 
-  Without a search, `action_probs` is the network's policy. On an episode's last frame it is all zeros.
+  Without a search, `action_probs` is the network's policy. On an episode's last frame it is all zeros, or
+  empty if choices are sampled.
 
   Attributes:
     is_agents: whether the agent chooses the action; true on an episode's last frame.
@@ -97,14 +101,15 @@ class PlayedStep:
   seat: int | None
   reward: float
   total: float
-  legal_actions_mask: Bool[AnyArray, "A"]
+  legal_actions_mask: Bool[AnyArray, "E"]
   is_first: bool
   is_last: bool
   is_truncated: bool
   is_agents: bool
   action: int
   root_value: float
-  action_probs: Float32[AnyArray, "A"]
+  action_probs: Float32[AnyArray, "E"]
+  choices: Int32[AnyArray, "E"] | None = None
   extras: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
@@ -127,7 +132,9 @@ class PlayedEpisode:
     rewards: env units, received on entering the frame.
     totals: the agent's undiscounted return up to each frame; with two players, that of player `index` % 2.
     root_values: env units: the search's. Without one, 0 on a terminal frame and nan on a truncated one.
-    action_probs: the search policy; zeros on a frame without a search.
+    action_probs: the search policy over the choices; zeros on a frame without a search.
+    choices: the choices in increasing order, in the agent's action space; the dummy fills rows that have
+      fewer. None: all actions, so that E is A.
     chance_probs: the search's probabilities of the outcomes of each action, by code; zeros where unknown.
       None without chance nodes in the search.
   """
@@ -142,8 +149,13 @@ class PlayedEpisode:
   rewards: Float32[AnyArray, "T"]
   totals: Float64[AnyArray, "T"]
   root_values: Float32[AnyArray, "T"]
-  action_probs: Float32[AnyArray, "T A"]
+  action_probs: Float32[AnyArray, "T E"]
+  choices: Int32[AnyArray, "T E"] | None = None
   chance_probs: Float32[AnyArray, "T N"] | None = None
+
+  def choices_at(self, t: int) -> Int[np.ndarray, "E"]:
+    """Returns the actions of the columns of frame t's row of `action_probs`."""
+    return np.arange(self.action_probs.shape[1]) if self.choices is None else np.asarray(self.choices[t])
 
   @property
   def num_frames(self) -> int:
@@ -166,15 +178,15 @@ class InspectedEpisode(PlayedEpisode):
     discount: γ.
     signed_discount: the factor by which the search multiplies a child's value; −γ with two players.
     num_simulations: the number of simulations of each search.
-    legal_actions_mask: as in BatchedTimeStep.
+    legal_actions_mask: which of the choices are legal.
     seat_sign: +1 where the seat is to move, else −1; a value times this sign is the seat's value.
     is_agents: true where the agent chose the action, false where its opponent did.
     prior_values: env units: the network's.
     returns: env units: the discounted return from this frame on. If the last frame is not terminal, the
       return is bootstrapped from its search value.
-    prior_probs: the network's policy.
+    prior_probs: the network's probability of each choice.
     q_values: Q-values of the search; the mixed value for actions without a visit.
-    network_q_values: the Q-value of each action from the model's reward and value, without search; with
+    network_q_values: the Q-value of each choice from the model's reward and value, without search; with
       chance nodes, the value of the afterstate.
     imagined_rewards: entry k is the model's reward for the (k+1)-th action taken from t on. With chance
       nodes, each action has its most probable outcome.
@@ -188,14 +200,14 @@ class InspectedEpisode(PlayedEpisode):
   discount: float
   signed_discount: float
   num_simulations: int
-  legal_actions_mask: Bool[AnyArray, "T A"]
+  legal_actions_mask: Bool[AnyArray, "T E"]
   seat_sign: Float32[AnyArray, "T"]
   is_agents: Bool[AnyArray, "T"]
   prior_values: Float32[AnyArray, "T"]
   returns: Float32[AnyArray, "T"]
-  prior_probs: Float32[AnyArray, "T A"]
-  q_values: Float32[AnyArray, "T A"]
-  network_q_values: Float32[AnyArray, "T A"]
+  prior_probs: Float32[AnyArray, "T E"]
+  q_values: Float32[AnyArray, "T E"]
+  network_q_values: Float32[AnyArray, "T E"]
   imagined_rewards: Float32[AnyArray, "T K"]
   imagined_values: Float32[AnyArray, "T K+1"]
   trees: tuple[SearchTree | None, ...]

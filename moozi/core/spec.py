@@ -6,10 +6,13 @@ from typing import Literal
 
 import numpy as np
 
+from moozi.core.factors import Factors
 from moozi.core.symmetry import Symmetry
 
 DUMMY_ACTION = 0
 """Index 0 of the agent's action space: fills the history before an episode and targets after its end."""
+MAX_ENUMERATED = 32
+"""Up to this number of joint actions, each of them is an action of its own to every algorithm."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -20,13 +23,14 @@ class EnvSpec:
     name: `library:game`, as the user writes it; any name for a user's `GameEnvironment`.
     frame_shape: (H, W, C) of one frame; (1, 1, D) for vector observations.
     frame_dtype: storage of a frame: "bool", "uint8" (scaled by 1/255 on the device) or "float32".
-    num_env_actions: size of the environment's own action space A^e.
+    num_env_actions: size of the environment's own action space A^e; with `factors`, of all joint actions.
     num_players: number of players that the agent plays: 1, or 2 who alternate strictly.
     action_names: one name for each of the environment's own actions; the last ones may be missing.
     frame_names: one name for each plane, or for each entry of a vector; empty: unknown. Where planes of the
       players are known, of the other planes only those are drawn that have a name other than "".
     is_perfect_information: whether nothing is hidden from either player. If false, a frame shows only what
       the player to move may see, so the previous frame may be the opponent's view.
+    factors: the dimensions of the environment's joint actions; None: its actions have no dimensions.
     num_seats: number of players of the game if the agent plays one seat and the environment plays the others
       (`num_players` is then 1); 0 in every other environment.
     action_places: where the first actions act on a board of H × W cells, with the board's cells as those of
@@ -50,6 +54,7 @@ class EnvSpec:
   action_names: tuple[str, ...] = ()
   is_perfect_information: bool = True
   num_seats: int = 0
+  factors: Factors | None = None
   frame_names: tuple[str, ...] = dataclasses.field(default=(), compare=False, repr=False)
   action_places: Literal["none", "cells", "columns"] = dataclasses.field(
     default="none", compare=False, repr=False
@@ -65,6 +70,10 @@ class EnvSpec:
       raise ValueError(f"frame_dtype={self.frame_dtype!r}: must be bool, uint8 or float32")
     if len(self.frame_shape) != 3:
       raise ValueError(f"frame_shape={self.frame_shape!r}: must be (H, W, C)")
+    if self.factors is not None and self.factors.num_joint_actions != self.num_env_actions:
+      raise ValueError(
+        f"num_env_actions={self.num_env_actions}: must be {self.factors.num_joint_actions}, as factors say"
+      )
     if self.num_env_actions < 1:
       raise ValueError(f"num_env_actions={self.num_env_actions}: must be at least 1")
     if self.num_players not in (1, 2):
@@ -122,14 +131,42 @@ class EnvSpec:
     return self.num_env_actions + 1
 
   @property
+  def policy_groups(self) -> tuple[int, ...]:
+    """Sizes of the groups of a policy's entries; each group has a distribution of its own.
+
+    (A,) if every action has an entry. Of more than `MAX_ENUMERATED` joint actions: the dummy, and a group for
+    each dimension; a policy is then the product of the dimensions' distributions.
+    """
+    if self.factors is None or self.num_env_actions <= MAX_ENUMERATED:
+      return (self.num_actions,)
+    return (1, *self.factors.sizes)
+
+  @property
+  def policy_size(self) -> int:
+    """Number of entries of a policy or of a mask, the dummy's first; A if every action has an entry."""
+    return sum(self.policy_groups)
+
+  @property
+  def mask_size(self) -> int:
+    """Number of entries of the environment's own mask, without the dummy's."""
+    return self.policy_size - 1
+
+  @property
+  def is_factored(self) -> bool:
+    """Whether policies are products of distributions, so that joint actions have no entries of their own."""
+    return len(self.policy_groups) > 1
+
+  @property
   def num_places(self) -> int:
     """Number of the actions that `action_places` gives a place."""
     height, width, _ = self.frame_shape
     return {"none": 0, "cells": height * width, "columns": width}[self.action_places]
 
   def to_dict(self) -> dict:
-    """Returns the fields that are compared as plain values, for JSON."""
-    return {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.compare}
+    """Returns the fields that are compared as plain values, for JSON; `factors` only if there are any."""
+    data = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.compare}
+    factors = data.pop("factors")
+    return data if factors is None else data | {"factors": dataclasses.asdict(factors)}
 
 
 def _as_tuple(planes: int | tuple[int, ...]) -> tuple[int, ...]:

@@ -3,17 +3,24 @@
 This module is imported on demand, because the package gymnasium is optional.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from moozi.core.errors import one_line
+from moozi.core.factors import ActionPart
 
-class GymnasiumView(gymnasium.Env[np.ndarray, int]):
+
+class GymnasiumView(gymnasium.Env[np.ndarray, Any]):
   """A `moozi.envs.environment.Environment` in Gymnasium's terms.
 
-  Observations are frames [H, W, C]. `info` has `legal_actions_mask` [num_env_actions] bool, `to_play`, and
+  Actions are integers from 0; where they have dimensions (`EnvSpec.factors`), they are the environment's own:
+  arrays, or dicts or tuples of them. `step` moves a continuous value to the nearest one that the agent uses.
+
+  Observations are frames [H, W, C]. `info` has `legal_actions_mask` [mask_size] bool, `to_play`, and
   `is_continued` (see `Observation`); where the environment has `max_moves`, also `position`, which agents of
   `algorithm=alphazero` need. An illegal action raises ValueError. An action after the end
   of an episode also does, until `reset` is called.
@@ -36,7 +43,9 @@ class GymnasiumView(gymnasium.Env[np.ndarray, int]):
     spec = env.env_spec
     low, high = {"bool": (0, 1), "uint8": (0, 255), "float32": (-np.inf, np.inf)}[spec.frame_dtype]
     self.observation_space = spaces.Box(low, high, spec.frame_shape, np.dtype(spec.frame_dtype).type)
-    self.action_space = spaces.Discrete(spec.num_env_actions)
+    self.action_space: spaces.Space[Any] = spaces.Discrete(spec.num_env_actions)
+    if spec.factors is not None:
+      self.action_space = _space_of([(part.path, _array_space(part)) for part in spec.factors.parts])
     self._needs_reset = True
 
   def reset(
@@ -49,9 +58,9 @@ class GymnasiumView(gymnasium.Env[np.ndarray, int]):
     self._needs_reset = False
     return self._split(self._env.reset())
 
-  def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+  def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
     if self._needs_reset:
-      raise ValueError(f"action={action}: the episode is over; call reset")
+      raise ValueError(f"action={one_line(action, 80)}: the episode is over; call reset")
     step = self._env.step(action)
     self._needs_reset = step.last()
     # dm_env's discount is 0 at an end of the task, and 1 at a time limit.
@@ -71,3 +80,29 @@ class GymnasiumView(gymnasium.Env[np.ndarray, int]):
     if self._env.max_moves is not None:
       info["position"] = self._env.position()
     return seen.frame, info | {"is_continued": bool(seen.is_continued)}
+
+
+def _array_space(part: ActionPart) -> spaces.Space[Any]:
+  """Returns the space of an array of an action."""
+  dtype, low, high = np.dtype(part.dtype), *(np.array([v[i] for v in part.values]) for i in (0, -1))
+  if dtype.kind == "b":
+    return spaces.MultiBinary(part.shape)
+  if dtype.kind == "f" or any(len(v) != v[-1] - v[0] + 1 for v in part.values):
+    low, high = (bound.reshape(part.shape).astype(dtype) for bound in (low, high))
+    return spaces.Box(low, high, part.shape, dtype.type)
+  if not part.shape:
+    return spaces.Discrete(len(part.values[0]), start=int(low[0]))
+  sizes = np.array([len(v) for v in part.values]).reshape(part.shape)
+  return spaces.MultiDiscrete(sizes, dtype.type, start=low.reshape(part.shape))
+
+
+def _space_of(parts: Sequence[tuple[tuple[str | int, ...], spaces.Space[Any]]]) -> spaces.Space[Any]:
+  """Returns the Dict or Tuple of spaces at their paths; the space itself if its path is ()."""
+  if not parts[0][0]:
+    return parts[0][1]
+  groups: dict[Any, list[Any]] = {}
+  for path, space in parts:
+    groups.setdefault(path[0], []).append((path[1:], space))
+  inner = {key: _space_of(of) for key, of in groups.items()}
+  is_dict = any(isinstance(key, str) for key in inner)
+  return spaces.Dict(inner) if is_dict else spaces.Tuple(list(inner.values()))

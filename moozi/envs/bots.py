@@ -4,7 +4,7 @@ import numpy as np
 
 from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
-from moozi.envs.environment import EpisodePlayer, check_seed
+from moozi.envs.environment import EpisodePlayer, check_seed, random_action
 from moozi.envs.suites.open_spiel.bots import mcts_in
 from moozi.envs.table import PlayedGame, Table
 
@@ -12,11 +12,11 @@ from moozi.envs.table import PlayedGame, Table
 class RandomBot:
   """Plays uniformly random legal actions. Raises ValueError if its seed is negative."""
 
-  def __init__(self, seed: int) -> None:
-    self._random = np.random.default_rng([check_seed(seed), 0xB07])
+  def __init__(self, spec: EnvSpec, seed: int) -> None:
+    self._spec, self._random = spec, np.random.default_rng([check_seed(seed), 0xB07])
 
   def action(self, observation: np.ndarray, legal: np.ndarray) -> int:
-    return int(self._random.choice(np.flatnonzero(legal)))
+    return random_action(self._spec, legal, self._random)
 
 
 def make_bot(game: PlayedGame, kind: str, simulations: int, seed: int) -> EpisodePlayer:
@@ -32,11 +32,15 @@ def make_bot(game: PlayedGame, kind: str, simulations: int, seed: int) -> Episod
   if bot is not None:
     return bot
   if kind == "random":
-    return RandomBot(seed)
+    return RandomBot(_spec_of(game), seed)
   environment = game.environment if isinstance(game, Table) else game
   if kind == "mcts" and environment is not None and environment.max_moves is not None:
     return mcts_in(environment, simulations, seed)
-  raise _no_such_bot(kind, game.spec if isinstance(game, Table) else game.env_spec)
+  raise _no_such_bot(kind, _spec_of(game))
+
+
+def _spec_of(game: PlayedGame) -> EnvSpec:
+  return game.spec if isinstance(game, Table) else game.env_spec
 
 
 def _no_such_bot(kind: str, spec: EnvSpec) -> UserError:

@@ -36,8 +36,11 @@ class EpisodePlayer(Protocol):
   returns the game's current position (`Environment.position`), before the player's first frame.
   """
 
-  def action(self, observation: Shaped[np.ndarray, "H W C"], legal: Bool[np.ndarray, "E"]) -> int:
-    """Returns one of the environment's E actions for the player to move.
+  def action(self, observation: Shaped[np.ndarray, "H W C"], legal: Bool[np.ndarray, "E"]) -> Any:
+    """Returns the number of one of the environment's E actions for the player to move.
+
+    A user's player may return the environment's own action where actions have dimensions
+    (`EnvSpec.factors`). Where these are more than 32 joint actions, `legal` is all true, and of another size.
 
     Args:
       observation: the frame that the player to move sees. Bots that read the state of the game ignore it.
@@ -50,7 +53,7 @@ class Observation(NamedTuple):
 
   Attributes:
     frame: [H, W, C] of the spec's dtype; the environment never writes to it again.
-    legal_actions_mask: [num_env_actions] bool; at least one is legal unless the frame is terminal.
+    legal_actions_mask: [mask_size] bool; at least one is legal unless the frame is terminal.
     to_play: the player to move.
     is_continued: on a FIRST step, whether the game continues after a lost life that ended the last episode.
       Earlier frames then still count as history. False on every other step.
@@ -65,9 +68,10 @@ class Observation(NamedTuple):
 class Environment(dm_env.Environment):  # type: ignore[misc]
   """dm_env's interface, extended by a spec and a seed. Observations are of type `Observation`.
 
-  `reset` returns a FIRST step. `step` takes one of the environment's own actions. After a LAST step, or
-  before the first reset, `step` discards the action and resets. A LAST step with discount 0 is terminal. A
-  LAST step with discount 1 is truncated: its frame is a live one.
+  `reset` returns a FIRST step. `step` takes the number of one of the environment's actions, from 0; where the
+  actions have dimensions (`EnvSpec.factors`), also the environment's own action, such as a float array. After
+  a LAST step, or before the first reset, `step` discards the action and resets. A LAST step with discount 0
+  is terminal. A LAST step with discount 1 is truncated: its frame is a live one.
 
   Where a lost life ends an episode in training, the next reset continues the game
   (`Observation.is_continued`). Any other reset, and the one after `seed`, starts a new game.
@@ -98,7 +102,7 @@ class Environment(dm_env.Environment):  # type: ignore[misc]
     spec = self.env_spec
     return Observation(
       frame=specs.Array(spec.frame_shape, np.dtype(spec.frame_dtype), "frame"),
-      legal_actions_mask=specs.Array((spec.num_env_actions,), np.dtype(bool), "legal_actions_mask"),
+      legal_actions_mask=specs.Array((spec.mask_size,), np.dtype(bool), "legal_actions_mask"),
       to_play=specs.DiscreteArray(spec.num_players, name="to_play"),
       is_continued=specs.Array((), np.dtype(bool), "is_continued"),
     )
@@ -125,7 +129,7 @@ class Environment(dm_env.Environment):  # type: ignore[misc]
     if own is None:
       raise UserError(f"env.name={spec.name}: its own observations are frames, which need no conversion")
     frame, mask, to_play = own.read(observation)
-    legal = np.ones(spec.num_env_actions, bool) if mask is None else mask
+    legal = np.ones(spec.mask_size, bool) if mask is None else mask
     return Observation(check_finite(f"env.name={spec.name}", frame).view(Frame), legal, to_play)
 
   @property
@@ -164,7 +168,7 @@ class Environment(dm_env.Environment):  # type: ignore[misc]
     """
     return None
 
-  def as_gymnasium(self, render_mode: str | None = None) -> "gymnasium.Env[np.ndarray, int]":
+  def as_gymnasium(self, render_mode: str | None = None) -> "gymnasium.Env[np.ndarray, Any]":
     """Returns this environment as a `gymnasium.Env`; see `moozi.envs.as_gymnasium`.
 
     Args:
@@ -191,7 +195,7 @@ class VectorEnvironment:
 
   def __init__(self, spec: EnvSpec, num_envs: int) -> None:
     self.spec, self.num_envs = spec, num_envs
-    self._legal_actions_mask = np.zeros((num_envs, spec.num_actions), bool)
+    self._legal_actions_mask = np.zeros((num_envs, spec.policy_size), bool)
     # Initially as after an end: the first step resets every environment.
     self._is_last = np.ones(num_envs, bool)
 
@@ -265,19 +269,35 @@ def stack_positions(positions: Sequence[Any]) -> Any:
   return jax.tree.map(lambda *leaves: np.stack(leaves), *positions)
 
 
-def check_action(action: int, legal_actions_mask: np.ndarray) -> int:
-  """Returns `action` as an int. Raises ValueError if it is not an integer, out of range, or illegal."""
+def check_action(action: Any, spec: EnvSpec, legal_actions_mask: np.ndarray) -> int:
+  """Returns the number of an action.
+
+  Args:
+    action: an integer; where the actions have dimensions (`EnvSpec.factors`), also the environment's own
+      action: an array, or a dict or tuple of arrays.
+
+  Raises: ValueError: the action has another type or shape, is out of range, or illegal.
+  """
   # Some packages accept a wrong action silently, and others hang.
+  if spec.factors is not None and (isinstance(action, np.ndarray) or not hasattr(action, "__index__")):
+    action = spec.factors.joint_action(action)
   try:
     out = operator.index(action)
   except TypeError:
     raise ValueError(f"action={action!r}: must be an integer") from None
-  if not 0 <= out < len(legal_actions_mask):
-    raise ValueError(f"action={out}: must be from 0 to {len(legal_actions_mask) - 1}")
-  if not legal_actions_mask[out]:
+  if not 0 <= out < spec.num_env_actions:
+    raise ValueError(f"action={out}: must be from 0 to {spec.num_env_actions - 1}")
+  if not spec.is_factored and not legal_actions_mask[out]:
     legal = np.flatnonzero(legal_actions_mask).tolist()
     raise ValueError(f"action={out}: illegal in this state; must be one of {legal}")
   return out
+
+
+def random_action(spec: EnvSpec, legal_actions_mask: np.ndarray, random: np.random.Generator) -> int:
+  """Returns one of the environment's legal actions, each with equal probability."""
+  if spec.is_factored:
+    return int(random.integers(spec.num_env_actions))
+  return int(random.choice(np.flatnonzero(legal_actions_mask)))
 
 
 def check_seed(seed: int) -> int:

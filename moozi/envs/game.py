@@ -54,7 +54,7 @@ class Game:
     raise NotImplementedError
 
   def legal_actions_mask(self) -> np.ndarray | None:
-    """Returns the mask [num_env_actions] bool, read-only; None if every action is legal."""
+    """Returns the mask [mask_size] bool, read-only; None if every action is legal."""
     return None
 
   def to_play(self) -> int:
@@ -76,6 +76,49 @@ class Game:
     """Frees the resources of the game."""
 
 
+class ActionRepeat(Game):
+  """Plays each action for several steps of a game; the reward is the sum of theirs.
+
+  The repetition ends with the episode, and before a step for which the action is illegal.
+
+  Args:
+    spec: of the environment of the game.
+    times: the number of steps.
+  """
+
+  def __init__(self, game: Game, spec: EnvSpec, times: int) -> None:
+    self._game, self._spec, self._times = game, spec, times
+    self._where, self.own_observations = f"env.name={spec.name}", game.own_observations
+
+  def seed(self, seed: int) -> None:
+    self._game.seed(seed)
+
+  def reset(self) -> None:
+    self._game.reset()
+
+  def step(self, action: int) -> tuple[float, bool, bool]:
+    total = 0.0
+    for _ in range(self._times):
+      reward, is_terminal, is_cut = self._game.step(action)
+      total += check_reward(self._where, reward)
+      mask = None if self._spec.is_factored else self._game.legal_actions_mask()
+      if is_terminal or is_cut or (mask is not None and not mask[action]):
+        break
+    return total, is_terminal, is_cut
+
+  def frame(self) -> np.ndarray:
+    return self._game.frame()
+
+  def legal_actions_mask(self) -> np.ndarray | None:
+    return self._game.legal_actions_mask()
+
+  def render(self) -> np.ndarray | None:
+    return self._game.render()
+
+  def close(self) -> None:
+    self._game.close()
+
+
 class GameEnvironment(Environment):
   """A `Game` as an `Environment`.
 
@@ -93,7 +136,7 @@ class GameEnvironment(Environment):
     self._num_steps = 0
     self._moves: list[int] = []  # of this episode, if the game has `max_moves`
     self._needs_reset = True
-    self._all_legal = np.ones(spec.num_env_actions, bool)
+    self._all_legal = np.ones(spec.mask_size, bool)
     self._all_legal.flags.writeable = False
     self._legal_actions_mask = self._all_legal
     self._to_play = 0
@@ -124,7 +167,7 @@ class GameEnvironment(Environment):
     """
     if self._needs_reset:
       return self.reset()
-    mover, action = self._to_play, check_action(action, self._legal_actions_mask)
+    mover, action = self._to_play, check_action(action, self._spec, self._legal_actions_mask)
     reward, is_terminal, is_cut = self._game.step(action)
     is_terminal = check_flag(self._where, "the end of the task", is_terminal)
     is_cut = check_flag(self._where, "the cut of the episode", is_cut)

@@ -15,7 +15,7 @@ from moozi.core import plugins, user_code
 from moozi.core.errors import EnvError, UserError, one_line
 from moozi.core.spec import EnvSpec
 from moozi.envs.bots import make_bot
-from moozi.envs.environment import EpisodePlayer
+from moozi.envs.environment import EpisodePlayer, check_action
 from moozi.envs.table import PlayedGame, Table, View
 
 T = TypeVar("T")
@@ -229,6 +229,8 @@ class SeparatePlayer:
     with plugin.errors("the player failed", EnvError):
       legal = view.legal
       action = player.action(view.frame.copy(), legal.copy())
+      if self._spec.factors is not None:
+        return check_action(action, self._spec, legal)
       if not isinstance(action, int | np.integer) or not 0 <= action < len(legal) or not legal[action]:
         allowed = one_line(np.flatnonzero(legal).tolist(), 80)
         raise EnvError(f"{plugin.where}: plays {one_line(action, 80)}; must be one of {allowed}")

@@ -24,6 +24,7 @@ from moozi.envs.table import EnvironmentTable, Table
 # The module that defines each library's SUITE. It is imported on demand, because some packages are large.
 _MODULES = {
   "atari": "moozi.envs.suites.atari.suite",
+  "dm_control": "moozi.envs.suites.dm_control",
   "gymnasium": "moozi.envs.suites.gymnasium",
   "gymnax": "moozi.envs.suites.gymnax",
   "minatar": "moozi.envs.suites.minatar",

@@ -44,7 +44,7 @@ class ReplayedEnvironment:
     self._trajectories = trajectories
     self._schedule = _schedule([len(t.action) for t in trajectories], num_envs)
     self._time = -1
-    self._legal_actions_mask = np.zeros((num_envs, spec.num_actions), bool)
+    self._legal_actions_mask = np.zeros((num_envs, spec.policy_size), bool)
     # Lanes whose next action is not checked: lanes at an end or at a trajectory's last step, and idle lanes.
     self._is_discarded = np.ones(num_envs, bool)
 
@@ -77,7 +77,7 @@ class ReplayedEnvironment:
     Raises: ValueError: an action for a live frame is the dummy, out of range or illegal. Then no lane
       advances.
     """
-    check_actions(actions, self._legal_actions_mask, self._is_discarded)
+    check_actions(actions, self.spec, self._legal_actions_mask, self._is_discarded)
     self._time += 1
     return self._show()
 

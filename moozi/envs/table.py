@@ -14,7 +14,7 @@ from jaxtyping import Bool, Shaped
 from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
 from moozi.envs.checked import CheckedEnvironment
-from moozi.envs.environment import Environment, EpisodePlayer, Observation
+from moozi.envs.environment import Environment, EpisodePlayer, Observation, random_action
 from moozi.ops.signs import player_sign
 
 # Random games that show whether a game has chance: each is played with the same moves from several seeds.
@@ -142,7 +142,7 @@ class EnvironmentTable(Table):
       seen += [self.frame().tobytes(), legal.tobytes(), repr((self.to_play, self.returns())).encode()]
       if self.is_over:
         break
-      self.step(int(random.choice(np.flatnonzero(legal))))
+      self.step(random_action(self.spec, legal, random))
     self.is_over = True
     return b"".join(seen)
 

@@ -10,7 +10,7 @@ from dm_env import TimeStep
 from moozi.core.errors import UserError, as_exceptions
 from moozi.core.spec import EnvSpec
 from moozi.core.user_code import Plugin
-from moozi.envs.environment import Environment
+from moozi.envs.environment import Environment, random_action
 from moozi.envs.observations import bounds_are_strict
 from moozi.envs.validation import check_reward, check_step, one_line
 from moozi.ops.pictures import to_picture
@@ -37,7 +37,9 @@ def spec_after_trial(environment: Environment, plugin: Plugin, draws: bool = Tru
         check_picture(environment, plugin.where, describe=plugin.describe)
       for t in range(_TRIAL_STEPS):
         mover = int(step.observation.to_play)
-        step = environment.step(int(random.choice(np.flatnonzero(step.observation.legal_actions_mask))))
+        step = environment.step(
+          random_action(environment.env_spec, step.observation.legal_actions_mask, random)
+        )
         _check(step, environment.env_spec, False, 1 - mover)
         if draws and (step.last() or t in (0, _TRIAL_STEPS - 1)):
           check_picture(environment, plugin.where, describe=plugin.describe)
@@ -72,7 +74,7 @@ def _check_rules(environment: Environment) -> None:
       )
     if step.last():
       return
-    action = int(random.choice(np.flatnonzero(step.observation.legal_actions_mask)))
+    action = random_action(environment.env_spec, step.observation.legal_actions_mask, random)
     copied = environment.clone()
     ahead = copied.step(action)
     if not ahead.last():

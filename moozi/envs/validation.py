@@ -151,7 +151,7 @@ def check_step(spec: EnvSpec, step: Any, is_first: bool, mover: int | None) -> N
       raise UserError(f"{where}: a step of discount {step.discount}; must be 1, or 0 at a terminal step")
   check_flag(where, "is_continued", is_continued)
   is_terminal = step.last() and not step.discount
-  check_mask(where, "legal_actions_mask", mask, spec.num_env_actions, is_terminal)
+  check_mask(where, "legal_actions_mask", mask, spec.mask_size, is_terminal)
   if is_terminal:
     # Nobody is to move, and any number may say so.
     number = np.asarray(to_play)
@@ -188,7 +188,7 @@ def _is_plain(spec: EnvSpec, step: Any, is_first: bool, mover: int | None) -> bo
     and frame.shape == spec.frame_shape
     and type(mask) is np.ndarray
     and mask.dtype is _DTYPES["bool"]
-    and mask.shape == (spec.num_env_actions,)
+    and mask.shape == (spec.mask_size,)
     and bool(np.count_nonzero(mask))
   )
 

@@ -85,7 +85,7 @@ class SyncVectorEnvironment(VectorEnvironment):
     return self._advance([0] * self.num_envs, is_new_game=True)
 
   def step(self, actions: Int[np.ndarray, "B"]) -> BatchedTimeStep:
-    actions = check_actions(actions, self._legal_actions_mask, self._is_last)
+    actions = check_actions(actions, self.spec, self._legal_actions_mask, self._is_last)
     return self._advance(actions.tolist())
 
   def positions(self) -> Any:
@@ -330,7 +330,7 @@ def blank_step(spec: EnvSpec, num_envs: int) -> BatchedTimeStep:
     is_last=np.zeros(num_envs, bool),
     is_truncated=np.zeros(num_envs, bool),
     to_play=np.zeros(num_envs, np.int32),
-    legal_actions_mask=np.zeros((num_envs, spec.num_actions), bool),
+    legal_actions_mask=np.zeros((num_envs, spec.policy_size), bool),
   )
 
 
@@ -364,7 +364,8 @@ def mark_end(step: BatchedTimeStep, i: int, is_truncated: bool) -> None:
 
 def check_actions(
   actions: Shaped[np.ndarray, "..."],
-  legal_actions_mask: Bool[np.ndarray, "B A"],
+  spec: EnvSpec,
+  legal_actions_mask: Bool[np.ndarray, "B P"],
   is_last: Bool[np.ndarray, "B"],
 ) -> Int[np.ndarray, "B"]:
   """Returns the actions as a NumPy array.
@@ -372,15 +373,17 @@ def check_actions(
   Raises: ActionError: an action on a live frame is illegal. ValueError: the actions are not integers [B].
   """
   actions = np.asarray(actions)
-  num_envs, num_actions = legal_actions_mask.shape
+  num_envs = len(legal_actions_mask)
   if actions.shape != (num_envs,) or actions.dtype.kind not in "iu":
     raise ValueError(f"actions: {actions.dtype}{list(actions.shape)}; must be integers of shape [{num_envs}]")
-  in_range = (actions >= 0) & (actions < num_actions)
-  legal = legal_actions_mask[np.arange(num_envs), np.where(in_range, actions, DUMMY_ACTION)]
-  bad = ~is_last & ~(in_range & legal)
+  is_legal = (actions > DUMMY_ACTION) & (actions < spec.num_actions)
+  if not spec.is_factored:
+    is_legal &= legal_actions_mask[np.arange(num_envs), np.where(is_legal, actions, DUMMY_ACTION)]
+  bad = ~is_last & ~is_legal
   if bad.any():
     i = int(np.flatnonzero(bad)[0])
-    legal_actions = np.flatnonzero(legal_actions_mask[i]).tolist()
+    joint = f"1 to {spec.num_actions - 1}" if spec.is_factored else ""
+    legal_actions = joint or np.flatnonzero(legal_actions_mask[i]).tolist()
     raise ActionError(
       f"actions[{i}]={int(actions[i])}: cannot be played on a live frame; must be one of "
       f"{one_line(legal_actions, 80)}; a network whose outputs are not finite can cause it, or a "

@@ -11,7 +11,7 @@ from dm_env import TimeStep
 from moozi.core import plugins, user_code
 from moozi.core.errors import UserError, one_line
 from moozi.core.spec import EnvSpec
-from moozi.envs.environment import Environment, EpisodePlayer, check_seed
+from moozi.envs.environment import Environment, EpisodePlayer, check_seed, random_action
 from moozi.envs.observations import OwnObservations
 
 
@@ -186,8 +186,8 @@ class RandomStarts(EnvironmentWrapper):
       return step
     while True:
       for _ in range(int(self._random.integers(self._max_random_starts + 1))):
-        legal = np.flatnonzero(step.observation.legal_actions_mask)
-        step = self._env.step(int(self._random.choice(legal)))
+        legal = step.observation.legal_actions_mask
+        step = self._env.step(random_action(self.env_spec, legal, self._random))
         if step.last():
           break
       if not step.last():

@@ -95,12 +95,7 @@ class AgentPlayer:
         None,
         position,
       )
-      if self._uses_prior:
-        chosen = np.where(step.legal_actions_mask, np.asarray(decision.extras["prior_probs"]), -1.0).argmax(
-          axis=-1
-        )
-      else:
-        chosen = np.asarray(decision.action)
+      chosen = np.asarray(decision.extras["prior_action"] if self._uses_prior else decision.action)
       out[start : start + count] = chosen[:count]
     self.observe(games, timestep, out)
     return out

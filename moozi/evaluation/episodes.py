@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 
 from moozi.core.search_record import PlayedEpisode, PlayedStep
 from moozi.envs.suite import ReferenceScores
@@ -115,6 +115,7 @@ def stack_steps(steps: Sequence[PlayedStep]) -> dict[str, Any]:
   if outcomes:
     rest = [np.zeros_like(outcomes[0])] * (len(steps) - len(outcomes))  # only the last frame has none
     chance_probs = np.stack([*outcomes, *rest])
+  choices = [step.choices for step in steps]
   return {
     "frames": np.stack([step.frame for step in steps]),
     "pictures": stack_pictures([step.picture for step in steps]),
@@ -123,6 +124,13 @@ def stack_steps(steps: Sequence[PlayedStep]) -> dict[str, Any]:
     "rewards": np.array([step.reward for step in steps], np.float32),
     "totals": np.array([step.total for step in steps], np.float64),
     "root_values": np.array([step.root_value for step in steps], np.float32),
-    "action_probs": np.stack([step.action_probs for step in steps]).astype(np.float32),
+    "action_probs": stack_rows([step.action_probs for step in steps]).astype(np.float32),
+    "choices": None if choices[0] is None else stack_rows(choices),
     "chance_probs": chance_probs,
   }
+
+
+def stack_rows(rows: Sequence[Any]) -> Shaped[np.ndarray, "T E"]:
+  """Stacks rows; those that are shorter than others get zeros at their end."""
+  width = max(map(len, rows))
+  return np.stack([np.pad(row, (0, width - len(row))) for row in rows])

@@ -24,14 +24,14 @@ from moozi.core.spec import EnvSpec
 from moozi.envs.environment import Environment
 from moozi.evaluation.agent_player import AgentPlayer
 from moozi.evaluation.episodes import EvaluationResult
-from moozi.evaluation.slots import EpisodeSlots, one_slot
+from moozi.evaluation.slots import SAMPLES, EpisodeSlots, one_slot
 
 
 class Evaluator:
   """Plays evaluation episodes. Compiles once for all variables.
 
   Args:
-    agent: decides; of its extras, only `chance_probs` is used, if it has them.
+    agent: decides; of its extras, only `chance_probs` and those of `slots.SAMPLES` are used, if it has them.
     temperature: temperature at which the agent draws actions.
 
   Attributes:
@@ -74,7 +74,7 @@ class Evaluator:
     """
     start = time.perf_counter()
     slots = EpisodeSlots(self._config, self._spec, self._make_env, num_episodes, record)
-    num_finished, shown = 0, ("chance_probs",) if record else ()
+    num_finished, shown = 0, ("chance_probs", *SAMPLES) if record else ()
     with contextlib.closing(slots), contextlib.closing(self.decisions(variables, slots, shown)) as decisions:
       slots.reset()
       while not slots.is_done:
@@ -154,7 +154,7 @@ class Evaluator:
     """
     with (
       one_slot(self._config, self._spec, self._make_env, episode) as slots,
-      contextlib.closing(self.decisions(variables, slots)) as decisions,
+      contextlib.closing(self.decisions(variables, slots, SAMPLES)) as decisions,
     ):
       while not slots.is_done:
         decision = next(decisions)

@@ -7,7 +7,7 @@ from jaxtyping import Float
 
 from moozi.core.config import Config
 from moozi.envs import registry
-from moozi.envs.environment import Environment
+from moozi.envs.environment import Environment, random_action
 from moozi.envs.players import Player, Seats
 from moozi.envs.table import view_of
 from moozi.envs.wrappers import RandomStarts
@@ -46,7 +46,7 @@ def _play(
   timestep, total = env.reset(), 0.0
   for _ in range(config.evaluation.max_episode_steps):
     views = {0: view_of(timestep.observation)}
-    actions = seats.act(views) or {0: int(random.choice(np.flatnonzero(views[0].legal)))}
+    actions = seats.act(views) or {0: random_action(env.env_spec, views[0].legal, random)}
     seats.observe(views, actions)
     timestep = env.step(actions[0])
     total += float(player_sign(views[0].seat, seat)) * float(timestep.reward)

@@ -23,11 +23,17 @@ from moozi.envs.vector import IDLE, SyncVectorEnvironment
 from moozi.envs.wrappers import RandomStarts, StepCap
 from moozi.evaluation.episodes import EpisodeKeeper, EvaluationResult
 from moozi.evaluation.opponents import make_opponent, seat_of
+from moozi.ops.actions import top_actions
 from moozi.ops.signs import player_sign
 
 # Memory limits in bytes for the frames and pictures of the recorded episode, and of all tiles.
 _MAX_RECORD_BYTES, _MAX_TILE_BYTES = 256 << 20, 32 << 20
 _MAX_TILE_SIZE = 128
+# Number of joint actions shown of a policy without a search.
+_NUM_SHOWN = 12
+
+SAMPLES = ("sampled_actions", "sampled_probs")
+"""The extras of a search's decision that are the choices of a step and its policy over them."""
 
 
 class EpisodeSlots:
@@ -143,16 +149,11 @@ class EpisodeSlots:
     step, episode = self.timestep, int(self._episode_of[slot])
     seat = None if self._opponent is None else seat_of(episode)
     is_truncated = bool(step.is_truncated[slot])
-    decided: dict[str, Any] = {
-      "action": DUMMY_ACTION,
-      "root_value": math.nan if is_truncated else 0.0,
-      "action_probs": np.zeros(self._spec.num_actions, np.float32),
-    }
+    decided: dict[str, Any] = {"action": DUMMY_ACTION, "root_value": math.nan if is_truncated else 0.0}
     if decision is not None:
       decided = {
         "action": int(decision.action[slot]),
         "root_value": float(decision.root_value[slot]),
-        "action_probs": decision.action_probs[slot],
         "extras": jax.tree_util.tree_map(lambda x: x[slot], decision.extras),
       }
     return PlayedStep(
@@ -162,13 +163,29 @@ class EpisodeSlots:
       seat=seat,
       reward=float(step.last_reward[slot]),
       total=float(self._returns[episode - self._first_episode]),
-      legal_actions_mask=step.legal_actions_mask[slot],
       is_first=bool(step.is_first[slot]),
       is_last=bool(step.is_last[slot]),
       is_truncated=is_truncated,
       is_agents=bool(step.is_last[slot]) or seat in (None, int(step.to_play[slot])),
       **decided,
+      **self._policy(slot, decision),
     )
+
+  def _policy(self, slot: int, decision: Decision | None) -> dict[str, Any]:
+    """Returns the choices of the slot's current step, with their mask and the policy over them."""
+    step, groups = self.timestep, self._spec.policy_groups
+    if not self._spec.is_factored:
+      blank = np.zeros(self._spec.policy_size, np.float32)
+      probs = blank if decision is None else decision.action_probs[slot]
+      return {"legal_actions_mask": step.legal_actions_mask[slot], "action_probs": probs}
+    choices, probs = np.zeros(0, np.int32), np.zeros(0, np.float32)
+    if decision is not None and not (step.is_last[slot] and not step.is_truncated[slot]):
+      if "sampled_actions" in decision.extras:
+        choices, probs = (decision.extras[name][slot] for name in SAMPLES)
+      else:
+        choices, probs = top_actions(np.asarray(decision.action_probs[slot]), groups, _NUM_SHOWN)
+    mask = np.ones(len(choices), bool)
+    return {"legal_actions_mask": mask, "action_probs": probs, "choices": choices}
 
   def result(self, version: int, env_steps: int) -> EvaluationResult:
     seats = np.array([seat_of(self._first_episode + i) for i in range(self._num_episodes)], np.int64)

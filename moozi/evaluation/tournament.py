@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from moozi.core.errors import UserError
+from moozi.envs.environment import random_action
 from moozi.envs.players import Player, Seats
 from moozi.envs.table import Table
 
@@ -170,7 +171,7 @@ def open_game(table: Table, seed: int, opening: int, num_random: int) -> list[in
     table.reset(_seed(seed, "chance", opening, attempt))
     actions: list[int] = []
     while not table.is_over and len(actions) < num_random:
-      actions.append(int(random.choice(np.flatnonzero(table.legal_actions_mask()))))
+      actions.append(random_action(table.spec, table.legal_actions_mask(), random))
       table.step(actions[-1])
     if not table.is_over:
       return actions
@@ -195,7 +196,7 @@ def default_plies(make_table: Callable[[], Table]) -> int:
       random, length = np.random.default_rng(i), 0
       table.reset(i)
       while not table.is_over and length < _LONGEST:
-        table.step(int(random.choice(np.flatnonzero(table.legal_actions_mask()))))
+        table.step(random_action(table.spec, table.legal_actions_mask(), random))
         length += 1
       lengths.append(length)
     mean = int(np.mean(lengths))

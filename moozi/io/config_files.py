@@ -33,6 +33,7 @@ _HEADER = re.compile(r"# (Needs|Time|Reached|Curve|Measured): (.+)")
 # The Python module of each environment library that has an extra, `core.text.extra_of(library)`.
 PACKAGES = {
   "atari": "ale_py",
+  "dm_control": "dm_control",
   "gymnasium": "gymnasium",
   "gymnax": "gymnax",
   "minatar": "minatar",

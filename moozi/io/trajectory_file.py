@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from moozi.core.errors import UserError
+from moozi.core.factors import ActionPart, Factors
 from moozi.core.pytree import fields_of
 from moozi.core.records import TrajectorySample
 from moozi.core.spec import EnvSpec
@@ -119,7 +120,7 @@ def _columns(spec: EnvSpec) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
     | dict.fromkeys(("is_first", "is_last", "is_truncated"), ((), bools))
     | dict.fromkeys(("last_reward", "root_value"), ((), floats))
     | dict.fromkeys(("to_play", "action", "acted_version", "searched_version"), ((), integers))
-    | {"legal_actions_mask": ((spec.num_actions,), bools), "action_probs": ((spec.num_actions,), floats)}
+    | {"legal_actions_mask": ((spec.policy_size,), bools), "action_probs": ((spec.policy_size,), floats)}
   )
 
 
@@ -152,7 +153,23 @@ def _parse_spec(data: Mapping[str, Any]) -> EnvSpec:
     raise ValueError("an empty frame")
   texts = {"name": _printable(data["name"]), "action_names": tuple(map(_printable, data["action_names"]))}
   numbers = {"frame_shape": (height, width, channels), "num_env_actions": _count(data["num_env_actions"])}
-  return EnvSpec(**dict(data) | texts | numbers)
+  return EnvSpec(**dict(data) | texts | numbers | {"factors": _parse_factors(data.get("factors"))})
+
+
+def _parse_factors(data: Mapping[str, Any] | None) -> Factors | None:
+  """Returns the Factors in a header. Raises ValueError, TypeError or KeyError if they are not valid."""
+  if data is None:
+    return None
+  parts = tuple(
+    ActionPart(
+      path=tuple(key if type(key) is int else _printable(key) for key in part["path"]),
+      shape=tuple(map(_count, part["shape"])),
+      dtype=str(part["dtype"]),
+      values=tuple(map(tuple, part["values"])),
+    )
+    for part in data["parts"]
+  )
+  return Factors(parts=parts, names=tuple(map(_printable, data["names"])))
 
 
 def _printable(value: Any) -> str:

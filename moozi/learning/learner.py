@@ -158,7 +158,7 @@ class Learner:
 def zero_targets(config: Config, spec: EnvSpec, lead: tuple[int, ...]) -> TrainTarget:
   """Returns zero targets with the leading axes `lead`, in the shapes and dtypes that replay samples."""
   targets = config.targets
-  K, A = targets.unroll_steps, spec.num_actions
+  K, A = targets.unroll_steps, spec.policy_size
   num_frames = targets.history_length + config.frames_ahead
   return TrainTarget(
     frames=np.zeros((*lead, num_frames, *spec.frame_shape), spec.frame_dtype),

@@ -10,7 +10,7 @@ from typing import Any
 import haiku as hk
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
 from moozi.core.config import NetworkConfig
 from moozi.core.config.chance import ChanceConfig
@@ -20,7 +20,7 @@ from moozi.nn.latent import MlpRepresentation
 
 
 class LatentAfterstate(hk.Module):
-  """φ and ψ: residual blocks (the first also reads the one-hot action), `normalize_latent` and two heads.
+  """φ and ψ: residual blocks (the first also reads the encoded action), `normalize_latent` and two heads.
 
   Returns (the afterstate, logits by name: value, chance, and reward if the afterstate predicts it).
   """
@@ -28,24 +28,22 @@ class LatentAfterstate(hk.Module):
   def __init__(
     self,
     config: NetworkConfig,
-    num_actions: int,
     support_size: int,
     chance: ChanceConfig,
     name: str = "afterstate",
   ):
     super().__init__(name=name)
-    self._config, self._num_actions = config, num_actions
+    self._config = config
     self._sizes = {"value": support_size, "chance": chance.codes}
     if chance.reward_from == "afterstate":
       self._sizes["reward"] = support_size
 
   def __call__(
-    self, hidden_state: Float[Array, "B D"], action: Int[Array, "B"], is_training: bool
+    self, hidden_state: Float[Array, "B D"], action: Float[Array, "B P"], is_training: bool
   ) -> tuple[Float[Array, "B D"], dict[str, Float[Array, "B _"]]]:
     c, x = self._config, hidden_state
-    one_hot = jax.nn.one_hot(action, self._num_actions, dtype=x.dtype)
     for i in range(max(1, c.num_dynamics_blocks)):
-      x = ResidualDense(c, name=f"block_{i}")(x, is_training, one_hot if i == 0 else None)
+      x = ResidualDense(c, name=f"block_{i}")(x, is_training, action if i == 0 else None)
     x = normalize_latent(x)
     return x, Heads(self._sizes, c, zero_init=True, name="heads")(x, is_training)
 

@@ -23,8 +23,8 @@ def make_parts(
   Raises: UserError: the function or a part fails, or does not return what `nn.model.Parts` says.
   """
   plugin = plugins.NETWORKS.get(config.kind)
-  num_actions = spec.num_actions
-  made = plugin(config, num_actions, support_size, num_frame_planes)
+  policy_size = spec.policy_size
+  made = plugin(config, policy_size, support_size, num_frame_planes)
   with plugin.errors("its result cannot be read"):
     if not isinstance(made, tuple) or len(made) != len(_PARTS) or not all(map(callable, made)):
       raise UserError(
@@ -66,7 +66,7 @@ def make_parts(
   def predict(x: Float[Array, "B ..."], is_training: bool) -> tuple[Array, Array]:
     value, policy = pair(1, "value logits, policy logits", call(1, x, is_training))
     check(1, "the value logits", value, x.shape[0], (support_size,))
-    check(1, "the policy logits", policy, x.shape[0], (num_actions,))
+    check(1, "the policy logits", policy, x.shape[0], (policy_size,))
     return value, policy
 
   def dynamics(x: Float[Array, "B ..."], action: Int[Array, "B"], is_training: bool) -> tuple[Array, Array]:

@@ -3,7 +3,7 @@
 import haiku as hk
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
 from moozi.core.config import NetworkConfig
 from moozi.nn.blocks import Heads, Norm, ResidualDense, normalize_latent
@@ -24,7 +24,7 @@ class MlpRepresentation(hk.Module):
 
 
 class LatentDynamics(hk.Module):
-  """g: residual blocks (the first also reads the one-hot action), `normalize_latent`, and a reward head.
+  """g: residual blocks (the first also reads the encoded action), `normalize_latent`, and a reward head.
 
   With chance nodes, it reads the hidden state of the afterstate, and the outcome's one-hot code instead of
   the action. Without `has_reward` there is no head, and the second output is None.
@@ -33,26 +33,24 @@ class LatentDynamics(hk.Module):
   def __init__(
     self,
     config: NetworkConfig,
-    num_actions: int,
     support_size: int,
     name: str = "dynamics",
     has_reward: bool = True,
   ):
     super().__init__(name=name)
-    self._config, self._num_actions, self._support_size = config, num_actions, support_size
+    self._config, self._support_size = config, support_size
     self._has_reward = has_reward
 
   def __call__(
     self,
     hidden_state: Float[Array, "B D"],
-    action: Int[Array, "B"] | Float[Array, "B {self._num_actions}"],
+    action: Float[Array, "B P"],
     is_training: bool,
   ) -> tuple[Float[Array, "B D"], Float[Array, "B S"] | None]:
     c = self._config
     x = hidden_state
-    one_hot = jax.nn.one_hot(action, self._num_actions, dtype=x.dtype) if action.ndim == 1 else action
     for i in range(max(1, c.num_dynamics_blocks)):
-      x = ResidualDense(c, name=f"block_{i}")(x, is_training, one_hot if i == 0 else None)
+      x = ResidualDense(c, name=f"block_{i}")(x, is_training, action if i == 0 else None)
     x = normalize_latent(x)
     if not self._has_reward:
       return x, None
@@ -63,10 +61,10 @@ class LatentDynamics(hk.Module):
 class LatentPrediction(hk.Module):
   """f: residual blocks, then the value and policy heads."""
 
-  def __init__(self, config: NetworkConfig, num_actions: int, support_size: int, name: str = "prediction"):
+  def __init__(self, config: NetworkConfig, policy_size: int, support_size: int, name: str = "prediction"):
     super().__init__(name=name)
     self._config = config
-    self._sizes = {"value": support_size, "policy": num_actions}
+    self._sizes = {"value": support_size, "policy": policy_size}
 
   def __call__(
     self, hidden_state: Float[Array, "B D"], is_training: bool

@@ -20,6 +20,7 @@ from moozi.nn.chance import LatentAfterstate, make_encoder
 from moozi.nn.conv_latent import ConvLatentRepresentation
 from moozi.nn.latent import LatentDynamics, LatentPrediction, LatentProjection, MlpRepresentation
 from moozi.nn.resnet import ResnetDynamics, ResnetPrediction, ResnetProjection, ResnetRepresentation
+from moozi.ops.actions import Groups, encode_action
 from moozi.ops.scalar_transform import ScalarTransform
 
 Params: TypeAlias = PyTree
@@ -115,7 +116,7 @@ class Model:
     project: (params, net_state, hidden_state, is_training) → (projected, net_state), in the hidden state's
       shape.
     represent: (params, net_state, stacked_history, is_training) → (hidden_state, net_state).
-    num_actions: A, with the dummy.
+    policy_groups: see `EnvSpec.policy_groups`.
     transform: Φ and its inverse.
     chance: the model's chance nodes; None if it is deterministic.
   """
@@ -125,7 +126,7 @@ class Model:
   recurrent_inference: Callable[..., tuple[ModelOutput, NetState]]
   project: Callable[..., tuple[Array, NetState]]
   represent: Callable[..., tuple[Array, NetState]]
-  num_actions: int
+  policy_groups: Groups
   transform: ScalarTransform
   chance: ChanceModel | None = None
 
@@ -153,7 +154,7 @@ def make_model(
 
   The model's functions raise ValueError for a stacked history of another shape.
   """
-  input_shape = (*spec.frame_shape[:2], history_length * (spec.frame_shape[2] + spec.num_actions))
+  input_shape = (*spec.frame_shape[:2], history_length * (spec.frame_shape[2] + spec.policy_size))
   transformed = hk.without_apply_rng(
     hk.multi_transform_with_state(
       lambda: _build(config, spec, history_length, transform, input_shape, chance, has_dynamics)
@@ -170,16 +171,16 @@ def make_model(
     recurrent_inference=recurrent_inference,
     project=project,
     represent=represent,
-    num_actions=spec.num_actions,
+    policy_groups=spec.policy_groups,
     transform=transform,
     chance=chance_model,
   )
 
 
-def _latent(config: NetworkConfig, num_actions: int, support_size: int) -> tuple[Any, Any, Any]:
+def _latent(config: NetworkConfig, spec: EnvSpec, support_size: int) -> tuple[Any, Any, Any]:
   return (
-    LatentPrediction(config, num_actions, support_size),
-    LatentDynamics(config, num_actions, support_size),
+    LatentPrediction(config, spec.policy_size, support_size),
+    LatentDynamics(config, support_size),
     LatentProjection(config),
   )
 
@@ -188,22 +189,23 @@ Parts: TypeAlias = tuple[Any, Any, Any, Any]
 """Haiku modules or functions that use them: representation, prediction, dynamics and projection.
 
   representation: (stacked_history [B, H, W, Ch], is_training) → hidden state [B, …].
-  prediction: (hidden state, is_training) → (value logits [B, S], policy logits [B, A]).
-  dynamics: (hidden state, action [B] int32, is_training) → (hidden state, reward logits [B, S]).
+  prediction: (hidden state, is_training) → (value logits [B, S], policy logits [B, P]).
+  dynamics: (hidden state, encoded action [B, P], is_training) → (hidden state, reward logits [B, S]). A
+    user's dynamics takes the action [B] int32, unless the policy has several groups (`EnvSpec.is_factored`).
   projection: (hidden state, is_training) → an array of the hidden state's shape.
 """
 
 NetworkMaker: TypeAlias = Callable[[NetworkConfig, int, int, int], Parts]
-"""(config, num_actions A, support_size S, num_frame_planes) → Parts; called inside a Haiku transform.
+"""(config, policy_size P, support_size S, num_frame_planes) → Parts; called inside a Haiku transform.
 
 `num_frame_planes` is the number of the stacked history's channels that hold frames; the rest hold actions.
 """
 
 NETWORKS: dict[str, Callable[[NetworkConfig, EnvSpec, int, int], Parts]] = {
-  "mlp": lambda config, spec, s, planes: (MlpRepresentation(config), *_latent(config, spec.num_actions, s)),
+  "mlp": lambda config, spec, s, planes: (MlpRepresentation(config), *_latent(config, spec, s)),
   "conv_latent": lambda config, spec, s, planes: (
     ConvLatentRepresentation(config, planes),
-    *_latent(config, spec.num_actions, s),
+    *_latent(config, spec, s),
   ),
   "resnet": lambda config, spec, s, planes: (
     ResnetRepresentation(config, planes),
@@ -233,9 +235,9 @@ def _build(
   make_parts = NETWORKS.get(config.kind, custom.make_parts)
   encode, predict, dynamics, project = make_parts(config, spec, transform.size, planes)
   if chance.codes:
-    make_afterstate = LatentAfterstate(config, spec.num_actions, transform.size, chance)
+    make_afterstate = LatentAfterstate(config, transform.size, chance)
     has_reward = chance.reward_from == "outcome"
-    dynamics = LatentDynamics(config, chance.codes, transform.size, name="outcome", has_reward=has_reward)
+    dynamics = LatentDynamics(config, transform.size, name="outcome", has_reward=has_reward)
     encode_outcome = make_encoder(config, chance, planes + channels)
 
   def represent(stacked_history: Float[Array, "B H W Ch"], is_training: bool) -> Float[Array, "B ..."]:
@@ -289,7 +291,7 @@ def _build(
   def afterstate(
     hidden_state: Float[Array, "B ..."], action: Int[Array, "B"], is_training: bool
   ) -> AfterstateOutput:
-    x, logits = make_afterstate(hidden_state, action, is_training)
+    x, logits = make_afterstate(hidden_state, encode_action(action, spec.policy_groups), is_training)
     return AfterstateOutput(
       hidden_state=x,
       value_logits=logits["value"],
@@ -301,7 +303,10 @@ def _build(
     hidden_state: Float[Array, "B ..."], action: Int[Array, "B"], is_training: bool
   ) -> ModelOutput:
     if not chance.codes:
-      return enter(hidden_state, action, is_training)
+      # A user's network takes actions; of joint actions without entries of their own, the code.
+      takes_action = config.kind not in NETWORKS and not spec.is_factored
+      edge = action if takes_action else encode_action(action, spec.policy_groups)
+      return enter(hidden_state, edge, is_training)
     after = afterstate(hidden_state, action, is_training)
     code = jax.nn.one_hot(jnp.argmax(after.chance_logits, axis=-1), chance.codes)
     return with_reward(enter(after.hidden_state, code, is_training), after)
@@ -314,7 +319,7 @@ def _build(
     projected = recurrent(x, jnp.full(x.shape[0], DUMMY_ACTION, jnp.int32), True).hidden_state
     project(projected, True)
     if chance.codes:
-      two = stacked_history.shape[-1] + channels + spec.num_actions
+      two = stacked_history.shape[-1] + channels + spec.policy_size
       encode_transition(jnp.zeros((*stacked_history.shape[:-1], two)), True)
 
   shared = root, recurrent, project, represent

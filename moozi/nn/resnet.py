@@ -13,7 +13,7 @@ import haiku as hk
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
 from moozi.core.config import NetworkConfig
 from moozi.core.spec import EnvSpec
@@ -112,7 +112,7 @@ class ResnetPrediction(hk.Module):
   def __init__(self, config: NetworkConfig, spec: EnvSpec, support_size: int, name: str = "prediction"):
     super().__init__(name=name)
     self._config, self._spec = config, spec
-    self._sizes = {"value": support_size, "policy": spec.num_actions}
+    self._sizes = {"value": support_size, "policy": spec.policy_size}
 
   def __call__(
     self, hidden_state: Float[Array, "B H W C"], is_training: bool
@@ -126,7 +126,7 @@ class ResnetPrediction(hk.Module):
     places = PointwiseConv(1, name="policy_places")(cells)
     if self._spec.action_places == "columns":
       places = jnp.mean(places, axis=1)
-    after = self._spec.num_actions - 1 - num_places
+    after = self._spec.policy_size - 1 - num_places
     return out["value"], out["policy"] + jnp.pad(places.reshape(-1, num_places), ((0, 0), (1, after)))
 
 
@@ -150,12 +150,11 @@ class ResnetDynamics(hk.Module):
     self._config, self._spec, self._support_size = config, spec, support_size
 
   def __call__(
-    self, hidden_state: Float[Array, "B H W C"], action: Int[Array, "B"], is_training: bool
+    self, hidden_state: Float[Array, "B H W C"], action: Float[Array, "B P"], is_training: bool
   ) -> tuple[Float[Array, "B H W C"], Float[Array, "B S"]]:
     c = self._config
-    one_hot = jax.nn.one_hot(action, self._spec.num_actions, dtype=hidden_state.dtype)
     num_places, width = _num_places(self._spec, hidden_state), hidden_state.shape[2]
-    placed, others = one_hot[:, 1 : num_places + 1], jnp.delete(one_hot, slice(1, num_places + 1), axis=1)
+    placed, others = action[:, 1 : num_places + 1], jnp.delete(action, slice(1, num_places + 1), axis=1)
     groups = [hidden_state, others / others.shape[1]]
     if num_places:
       groups.append(placed.reshape(-1, num_places // width, width, 1))

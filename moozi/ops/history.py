@@ -6,6 +6,7 @@ from jaxtyping import Bool, Float32, Int, Int32, Shaped
 from moozi.core.pytree import record
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
 from moozi.core.types import AnyArray
+from moozi.ops.actions import Groups, encode_action
 from moozi.ops.xp import array_namespace
 
 
@@ -112,28 +113,31 @@ def normalize_frame(frames: Shaped[AnyArray, "..."], frame_dtype: str) -> Float3
 
 
 def stack_history(
-  frames: Float32[AnyArray, "*batch L H W C"], actions: Int[AnyArray, "*batch L"], num_actions: int
-) -> Float32[AnyArray, "*batch H W L*(C+{num_actions})"]:
-  """Returns the stacked history: L·C frame planes, then L·A planes of one-hot actions / A, oldest first.
+  frames: Float32[AnyArray, "*batch L H W C"], actions: Int[AnyArray, "*batch L"], groups: Groups
+) -> Float32[AnyArray, "*batch H W Ch"]:
+  """Returns the stacked history: L·C frame planes, then L·P planes of encoded actions / P, oldest first.
+
+  P is the number of entries of a policy. With one group it is the number A of actions, and the code is
+  one-hot.
 
   Args:
     frames: o_{t-L+1} … o_t (see `normalize_frame`).
     actions: a_{t-L} … a_{t-1}.
-    num_actions: A, with the dummy.
+    groups: as in `EnvSpec.policy_groups`.
 
   Source: thesis 4.3.4, its nine steps. Departures: none.
   """
   xp = array_namespace(frames, actions)
   *lead, length, height, width, channels = frames.shape
   planes = xp.reshape(xp.moveaxis(frames, -4, -2), (*lead, height, width, length * channels))
-  one_hot = xp.astype(actions[..., None] == np.arange(num_actions), xp.float32) / np.float32(num_actions)
-  flat = xp.reshape(one_hot, (*lead, 1, 1, length * num_actions))
-  tiled = xp.broadcast_to(flat, (*lead, height, width, length * num_actions))
+  size = sum(groups)
+  flat = xp.reshape(encode_action(actions, groups) / np.float32(size), (*lead, 1, 1, length * size))
+  tiled = xp.broadcast_to(flat, (*lead, height, width, length * size))
   return xp.concatenate([planes, tiled], axis=-1)
 
 
 def network_input(
   frames: Shaped[AnyArray, "*batch L H W C"], actions: Int[AnyArray, "*batch L"], spec: EnvSpec
 ) -> Float32[AnyArray, "*batch H W Ch"]:
-  """Returns `stack_history` of frames of the spec's dtype: Ch = L·(C + A) channels."""
-  return stack_history(normalize_frame(frames, spec.frame_dtype), actions, spec.num_actions)
+  """Returns `stack_history` of frames of the spec's dtype: Ch = L·(C + P) channels."""
+  return stack_history(normalize_frame(frames, spec.frame_dtype), actions, spec.policy_groups)

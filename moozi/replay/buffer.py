@@ -255,9 +255,9 @@ class ReplayBuffer:
     self._counters["stale"] += int((~is_fresh).sum())
     slot = slot[is_fresh]
     is_terminal = (arrays["is_last"][slot] & ~arrays["is_truncated"][slot])[:, None]
-    dummy = np.arange(self.spec.num_actions) == DUMMY_ACTION
+    dummy = np.arange(self.spec.policy_size) == DUMMY_ACTION
     value = np.asarray(root_value, np.float32).reshape(-1)[is_fresh]
-    probs = np.asarray(action_probs, np.float32).reshape(-1, self.spec.num_actions)[is_fresh]
+    probs = np.asarray(action_probs, np.float32).reshape(-1, self.spec.policy_size)[is_fresh]
     arrays["root_value"][slot] = np.where(is_terminal[:, 0], 0, value)
     arrays["action_probs"][slot] = np.where(is_terminal, dummy, probs)
     arrays["searched_version"][slot] = version[is_fresh]

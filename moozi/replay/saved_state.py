@@ -156,7 +156,7 @@ def _check_blocks(snapshot: Snapshot, sequence: Int[np.ndarray, "N C"], spec: En
 
 def _check_steps(steps: dict[str, Shaped[np.ndarray, "M ..."]], spec: EnvSpec) -> None:
   """Checks stored steps in the form of `LaneStorage.block`, without their order."""
-  mask = np.unpackbits(steps["legal_actions_mask"], axis=-1, count=spec.num_actions)
+  mask = np.unpackbits(steps["legal_actions_mask"], axis=-1, count=spec.policy_size)
   check_numbers(steps | {"legal_actions_mask": mask.astype(bool)}, spec)
   if (steps["is_truncated"] & ~steps["is_last"]).any():
     raise ValueError("is_truncated on a frame that is not is_last")

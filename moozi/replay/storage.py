@@ -217,7 +217,7 @@ class LaneStorage:
 
   def legal_actions_mask(self, slot: Int[np.ndarray, "M"]) -> Bool[np.ndarray, "M A"]:
     rows = self.arrays["legal_actions_mask"][slot]
-    return np.unpackbits(rows, axis=-1, count=self.spec.num_actions).view(np.bool_)
+    return np.unpackbits(rows, axis=-1, count=self.spec.policy_size).view(np.bool_)
 
   def _neighbours(self, slot: Int[np.ndarray, "M"], first: int, stop: int) -> Int[np.ndarray, "W M"]:
     """Returns the slots at offsets first … stop-1 from each slot, within the ring of its lane."""
@@ -372,7 +372,7 @@ def empty_block(spec: EnvSpec, num_lanes: int, width: int) -> dict[str, np.ndarr
 
 def _empty_arrays(spec: EnvSpec, size: int) -> dict[str, np.ndarray]:
   """Returns zero arrays for the fields of a step, with `size` slots."""
-  is_packed, num_actions = spec.frame_dtype == "bool", spec.num_actions
+  is_packed, num_actions = spec.frame_dtype == "bool", spec.policy_size
   frame_size = math.prod(spec.frame_shape)
   row = (frame_size + 7) // 8 if is_packed else frame_size
   return {

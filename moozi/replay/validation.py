@@ -12,6 +12,7 @@ from moozi.core.errors import SegmentError
 from moozi.core.pytree import fields_of, map_fields
 from moozi.core.records import TrajectorySample
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
+from moozi.ops.actions import group_sums
 
 # A float32 softmax over thousands of actions sums to one within this tolerance.
 _SUM_TOLERANCE = 1e-3
@@ -128,8 +129,8 @@ def _check_arrays(segment: TrajectorySample, shape: tuple[int, ...], spec: EnvSp
   """Checks shapes and dtypes, because NumPy assignment would silently broadcast and cast."""
   tails = {
     "frame": spec.frame_shape,
-    "legal_actions_mask": (spec.num_actions,),
-    "action_probs": (spec.num_actions,),
+    "legal_actions_mask": (spec.policy_size,),
+    "action_probs": (spec.policy_size,),
   }
   dtypes = _DTYPES | {"frame": spec.frame_dtype}
   for name, value in fields_of(segment).items():
@@ -150,8 +151,9 @@ def check_numbers(steps: Mapping[str, Any], spec: EnvSpec) -> None:
   probs = np.asarray(steps["action_probs"])
   if (probs < 0).any():
     raise ValueError("action_probs has negative entries")
-  if (np.abs(probs.sum(axis=-1, dtype=np.float64) - 1) > _SUM_TOLERANCE).any():
-    raise ValueError("action_probs do not sum to 1")
+  for sums in group_sums(probs, spec.policy_groups):
+    if (np.abs(sums - 1) > _SUM_TOLERANCE).any():
+      raise ValueError("action_probs do not sum to 1")
   if not np.asarray(steps["legal_actions_mask"]).any(axis=-1).all():
     raise ValueError("legal_actions_mask allows no action")
   for name, stop in (("action", spec.num_actions), ("to_play", spec.num_players)):

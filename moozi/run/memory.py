@@ -98,7 +98,7 @@ def _sizes(config: Config) -> dict[str, int]:
 
 def _parts(config: Config, spec: EnvSpec) -> dict[str, Callable[[Sizes], float]]:
   """Returns the bytes of each part of a run as functions of `_sizes`."""
-  num_actions, num_cells = spec.num_actions, math.prod(spec.frame_shape)
+  num_actions, num_cells = spec.policy_size, math.prod(spec.frame_shape)
   frame = num_cells / 8 if spec.frame_dtype == "bool" else num_cells * np.dtype(spec.frame_dtype).itemsize
   step = frame + num_actions * (_FLOAT + 1 / 8)
 

@@ -9,8 +9,9 @@ import math
 
 from moozi.core import plugins
 from moozi.core.config import Config, uses
+from moozi.core.config.planner import CHANCE_SEARCHES
 from moozi.core.errors import UserError
-from moozi.core.spec import EnvSpec
+from moozi.core.spec import MAX_ENUMERATED, EnvSpec
 from moozi.envs import registry
 from moozi.envs.players import Seats, make_player, mcts_simulations
 from moozi.envs.table import view_of
@@ -54,6 +55,7 @@ def check_start(config: Config, spec: EnvSpec, *, is_new: bool) -> None:
 def check_players(config: Config, spec: EnvSpec) -> None:
   """Raises UserError if a run's settings do not fit the players or the board of its environment."""
   check_history(config, spec)
+  _check_actions(config, spec)
   check_symmetries(config, spec)
   _check_mover_view(config, spec)
   _check_past_selves(config, spec)
@@ -103,6 +105,33 @@ def check_history(config: Config, spec: EnvSpec) -> None:
       f"targets.history_length={length}: must be 1 with env.name={config.env.name}, whose players have "
       "hidden information: a longer history would show each player the other's frames"
     )
+
+
+def _check_actions(config: Config, spec: EnvSpec) -> None:
+  """Raises UserError if a run's settings need an entry for each action, and the environment has too many."""
+  if not spec.is_factored:
+    return
+  wrong = [f"algorithm={config.algorithm}"] if config.algorithm in ("q_learning", "alphazero") else []
+  if config.searches:
+    searches = {"train": config.planners.train, "test": config.planners.test}
+    if config.planners.reanalyze is not None:
+      searches["reanalyze"] = config.planners.reanalyze
+    wrong += [
+      f"planners.{name}.algorithm={search.algorithm}"
+      for name, search in searches.items()
+      if search.algorithm in CHANCE_SEARCHES
+    ]
+  if wrong:
+    raise UserError(
+      f"{wrong[0]}: cannot be used with env.name={config.env.name}, which has {spec.num_env_actions:,} joint "
+      f"actions; up to {MAX_ENUMERATED} are supported. Use muzero with gumbel or puct, or ppo"
+      + ("; or fewer values, env.kwargs.action_bins" if _has_continuous(spec) else "")
+    )
+
+
+def _has_continuous(spec: EnvSpec) -> bool:
+  """Returns whether an environment has continuous actions."""
+  return spec.factors is not None and any(part.is_continuous for part in spec.factors.parts)
 
 
 def check_symmetries(config: Config, spec: EnvSpec) -> None:

@@ -14,6 +14,7 @@ from moozi.core.spec import DUMMY_ACTION, EnvSpec
 from moozi.envs import registry
 from moozi.envs.environment import stack_positions
 from moozi.envs.vector import blank_step
+from moozi.ops.actions import group_sums
 
 _NUM_ROOTS = 3
 
@@ -78,7 +79,7 @@ def _try_algorithm(config: Config, spec: EnvSpec) -> None:
     # Not of the third frame: only a terminal frame has no legal action, and there decisions are not used.
     for row, mask in enumerate(step.legal_actions_mask[:2]):
       choice = decision.action[row], decision.action_probs[row]
-      _check_choice(where, *choice, mask, f"action_probs of frame {row}", "legal_actions_mask true")
+      _check_choice(where, spec, *choice, mask, f"action_probs of frame {row}", "legal_actions_mask true")
       if not np.isfinite(decision.root_value[row]):
         raise UserError(
           f"{where}: its root_value of frame {row} is {decision.root_value[row]}; must be finite"
@@ -125,20 +126,21 @@ def _act(config: Config, spec: EnvSpec, key: str) -> None:
   action, weights = (np.asarray(x) for x in jax.jit(act)(jax.random.PRNGKey(0), step))
   for row, mask in enumerate(step.legal_actions_mask):
     _check_choice(
-      where, action[row], weights[row], mask, f"action_weights of root {row}", "invalid_actions 0"
+      where, spec, action[row], weights[row], mask, f"action_weights of root {row}", "invalid_actions 0"
     )
 
 
 def _check_choice(
-  where: str, action: np.ndarray, probs: np.ndarray, mask: np.ndarray, name: str, legal: str
+  where: str, spec: EnvSpec, action: np.ndarray, probs: np.ndarray, mask: np.ndarray, name: str, legal: str
 ) -> None:
   """Raises UserError unless an action is legal and `probs`, which are called `name`, are of legal actions."""
-  if not 0 <= action < len(mask) or not mask[action]:
+  if not 0 <= action < spec.num_actions or not (spec.is_factored or mask[action]):
     raise UserError(
       f"{where}: chooses action {action}, which is illegal; must be one of {np.flatnonzero(mask).tolist()}, "
       f"which have {legal}"
     )
-  if not (np.isfinite(probs).all() and (probs >= 0).all() and abs(probs[mask].sum() - 1) < 1e-3):
+  sums = np.array(group_sums(np.where(mask, probs, 0), spec.policy_groups))
+  if not (np.isfinite(probs).all() and (probs >= 0).all() and (np.abs(sums - 1) < 1e-3).all()):
     raise UserError(
       f"{where}: its {name} are {one_line(probs.tolist(), 80)}; must be probabilities of the legal actions"
     )
@@ -147,10 +149,12 @@ def _check_choice(
 def _roots(spec: EnvSpec) -> BatchedTimeStep:
   """Returns three frames of zeros.
 
-  At the first all actions but the dummy are legal, at the second only the last one, at the third the dummy.
+  At the first all actions but the dummy are legal, at the second only the last one (of joint actions without
+  entries of their own, again all), at the third the dummy.
   """
   step = blank_step(spec, _NUM_ROOTS)
-  last, dummy = (np.arange(spec.num_actions) == a for a in (spec.num_actions - 1, DUMMY_ACTION))
+  last, dummy = (np.arange(spec.policy_size) == a for a in (spec.policy_size - 1, DUMMY_ACTION))
+  last = ~dummy if spec.is_factored else last
   step.legal_actions_mask[:] = np.stack([~dummy, last, dummy])
   return step
 

@@ -135,7 +135,7 @@ def _ppo_seconds(part: str, config: Config, spec: EnvSpec, min_s: float) -> floa
     call = acting_call(agent, state.variables, spec, width)
     return call_seconds(call, min_s)[0] / width
   random, lead = np.random.default_rng(0), (settings.segment_length, width)
-  mask = np.ones((*lead, spec.num_actions), bool)
+  mask = np.ones((*lead, spec.policy_size), bool)
   mask[..., 0] = False
   segment = Rollout(
     frames=(random.random((*lead, settings.history_length, *spec.frame_shape)) < 0.2).astype(

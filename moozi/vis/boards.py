@@ -7,15 +7,7 @@ from PIL import Image, ImageDraw
 
 from moozi.core.spec import EnvSpec
 from moozi.vis.lettering import Color, Frame, Picture, font
-from moozi.vis.render_spec import (
-  Board,
-  board_of,
-  mark_of,
-  owner_of,
-  player_name,
-  render_spec_of,
-  view_of,
-)
+from moozi.vis.render_spec import Board, board_of, mark_of, owner_of, player_name, render_spec_of, view_of
 
 # Factor of supersampling, for smooth edges.
 _FINE = 4

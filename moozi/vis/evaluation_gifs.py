@@ -23,7 +23,7 @@ _KEY = "episode, its return so far"
 # The fields of `core.search_record.PlayedEpisode` that a video shows.
 _SHOWN = (
   *("frames", "pictures", "to_play", "actions", "rewards", "root_values"),
-  *("action_probs", "chance_probs", "seat", "length"),
+  *("action_probs", "choices", "chance_probs", "seat", "length"),
 )
 
 

@@ -7,14 +7,29 @@ from typing import overload
 import numpy as np
 from PIL import Image
 
+from moozi.core.factors import value_text as dimension_text
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
 from moozi.io.atomic_write import atomic_path
+from moozi.vis.action_names import action_label, action_name, dimensions_text
 from moozi.vis.frames import draw_frame, legend_of
-from moozi.vis.lettering import FAINT, INK, PAPER, Picture, fit, paper, rounded, value_text, write
-from moozi.vis.render_spec import action_name, mover_text, player_name
+from moozi.vis.lettering import (
+  FAINT,
+  INK,
+  PAPER,
+  Picture,
+  fit,
+  paper,
+  rounded,
+  text_width,
+  value_text,
+  write,
+)
+from moozi.vis.render_spec import mover_text, player_name
 
 _PICTURE_SIZE = 240
 _PANEL_WIDTH = 236
+_NAME_WIDTH = 78
+_MAX_NAME_WIDTH = 300
 _LINE = 18
 _MARGIN = 10
 _MAX_BARS = 12
@@ -84,23 +99,28 @@ def episode_images(
   to_play: np.ndarray | None = None,
   seat: int | None = None,
   length: int | None = None,
+  choices: np.ndarray | None = None,
 ) -> LazyImages:
   """Draws each step of an episode: the frame, and beside it the step, action, reward, value and policy.
 
   The arguments are the fields of `core.search_record.PlayedEpisode`; a `length` of None means T - 1. If
-  `pictures` is given, it is drawn instead of the frames. The policy shows the 12 most probable actions. With
-  `chance_probs`, the 6 most probable outcomes of the action are below it.
+  `pictures` is given, it is drawn instead of the frames. The policy shows the 12 most probable choices; joint
+  actions that are sampled are shown by the values of their dimensions. With `chance_probs`, the 6 most
+  probable outcomes of the action are below it.
 
   Returns: T pictures [h, w, 3] uint8 of one size.
   Raises: ValueError: shapes or dtypes do not match each other or the spec.
   """
   num_steps = len(frames)
+  all_actions = np.arange(spec.policy_size)
+  num_choices = spec.policy_size if choices is None else np.shape(choices)[-1]
   length = num_steps - 1 if length is None else length
   to_play = np.zeros(num_steps, np.int32) if to_play is None else to_play
   num_codes = 0 if chance_probs is None else np.shape(chance_probs)[-1]
-  widths = {"action_probs": spec.num_actions, "chance_probs": num_codes}
+  widths = {"action_probs": num_choices, "choices": num_choices, "chance_probs": num_codes}
   by_step = {"actions": actions, "rewards": rewards, "root_values": root_values, "to_play": to_play}
   by_step |= {"action_probs": action_probs} | ({} if chance_probs is None else {"chance_probs": chance_probs})
+  by_step |= {} if choices is None else {"choices": choices}
   for name, array in by_step.items():
     shape = (num_steps, widths[name]) if name in widths else (num_steps,)
     if np.shape(array) != shape:
@@ -114,6 +134,7 @@ def episode_images(
   first = None if pictures is None else pictures[0]
   width = draw_frame(frames[0], spec, _PICTURE_SIZE, int(to_play[0]), first).shape[1] if num_steps else 0
   legend = legend_of(spec, max(width, _PICTURE_SIZE)) if pictures is None else None
+  name_width, num_bars = _name_width(spec), min(spec.num_env_actions, num_choices, _MAX_BARS)
 
   def draw(t: int) -> np.ndarray:
     own = None if pictures is None else pictures[t]
@@ -128,10 +149,12 @@ def episode_images(
       lines += [f"{reward}   sum {rounded(float(returns[t])):.4g}"]
     name = action_name(spec, int(actions[t]))
     lines += [value_text(float(root_values[t])), name if actions[t] == DUMMY_ACTION else f"action {name}"]
-    panel = _panel(lines, _action_bars(np.asarray(action_probs[t]), int(actions[t]), spec))
+    shown = all_actions if choices is None else choices[t]
+    bars = _action_bars(np.asarray(action_probs[t]), shown, int(actions[t]), spec)
+    panel = _panel([*lines, dimensions_text(spec)], bars, num_bars, name_width)
     if chance_probs is not None:
       outcomes = _outcome_bars(np.asarray(chance_probs[t]))
-      panel = np.concatenate([panel, _panel(["predicted outcomes"], outcomes)])
+      panel = np.concatenate([panel, _panel(["predicted outcomes", ""], outcomes, len(outcomes))])
     if legend is not None:
       above, picture = picture, paper(len(picture) + 6 + len(legend), max(picture.shape[1], legend.shape[1]))
       picture[: len(above), : above.shape[1]] = above
@@ -141,11 +164,25 @@ def episode_images(
   return LazyImages(num_steps, draw)
 
 
-def _action_bars(probs: np.ndarray, action: int, spec: EnvSpec) -> list[tuple[str, float, bool]]:
-  """Returns the bars of the most probable actions, in their own order; the dummy has none."""
-  num_bars = min(spec.num_env_actions, _MAX_BARS)
-  shown = 1 + np.sort(np.argsort(-probs[1:], kind="stable")[:num_bars])
-  return [(action_name(spec, int(index)), float(probs[index]), index == action) for index in shown]
+def _action_bars(
+  probs: np.ndarray, choices: np.ndarray, action: int, spec: EnvSpec
+) -> list[tuple[str, float, bool]]:
+  """Returns the bars of the most probable choices, in their own order; the dummy has none."""
+  columns = np.flatnonzero(choices != DUMMY_ACTION)
+  shown = np.sort(columns[np.argsort(-probs[columns], kind="stable")[:_MAX_BARS]])
+  return [
+    (action_label(spec, a), float(probs[i]), a == action)
+    for i, a in zip(shown.tolist(), choices[shown].tolist(), strict=True)
+  ]
+
+
+def _name_width(spec: EnvSpec) -> int:
+  """Returns the space for the names of bars in pixels: more for joint actions, whose labels are longer."""
+  if not spec.is_factored or spec.factors is None:
+    return _NAME_WIDTH
+  widest = [max(map(dimension_text, values), key=text_width) for values in spec.factors.values]
+  needed = max(text_width(" ".join(widest)), text_width(dimensions_text(spec)) + _NAME_WIDTH - _PANEL_WIDTH)
+  return min(max(needed, _NAME_WIDTH), _MAX_NAME_WIDTH)
 
 
 def _outcome_bars(probs: np.ndarray) -> list[tuple[str, float, bool]]:
@@ -156,18 +193,28 @@ def _outcome_bars(probs: np.ndarray) -> list[tuple[str, float, bool]]:
   ]
 
 
-def _panel(lines: Sequence[str], bars: Sequence[tuple[str, float, bool]]) -> np.ndarray:
-  """Draws lines above bars of (name, probability, whether it is chosen); the chosen one has its own color."""
-  height = 2 * _MARGIN + _LINE * (len(lines) + 1 + len(bars))
-  panel = paper(height, _PANEL_WIDTH)
+def _panel(
+  lines: Sequence[str], bars: Sequence[tuple[str, float, bool]], num_rows: int, name_width: int = _NAME_WIDTH
+) -> np.ndarray:
+  """Draws lines above bars of (name, probability, whether it is chosen); the chosen one has its own color.
+
+  Args:
+    lines: the last one is the heading of the bars.
+    num_rows: space for this number of bars.
+    name_width: space for the names in pixels.
+  """
+  height = 2 * _MARGIN + _LINE * (len(lines) + num_rows)
+  width = _PANEL_WIDTH + name_width - _NAME_WIDTH
+  panel = paper(height, width)
   for i, line in enumerate(lines):
-    write(panel, fit(line, _PANEL_WIDTH - _MARGIN), _MARGIN, _MARGIN + i * _LINE)
-  bar_left, bar_right = 92, _PANEL_WIDTH - 52
+    ink = INK if i < len(lines) - 1 else FAINT
+    write(panel, fit(line, width - _MARGIN), _MARGIN, _MARGIN + i * _LINE, ink)
+  bar_left, bar_right = name_width + _MARGIN + 4, width - 52
   for row, (name, prob, is_chosen) in enumerate(bars):
-    top = _MARGIN + (len(lines) + 1 + row) * _LINE
+    top = _MARGIN + (len(lines) + row) * _LINE
     prob = float(np.clip(np.nan_to_num(prob), 0.0, 1.0))
     ink = INK if is_chosen else FAINT
-    write(panel, fit(name, bar_left - _MARGIN - 4), _MARGIN, top, ink)
+    write(panel, fit(name, name_width), _MARGIN, top, ink)
     panel[top + 3 : top + _LINE - 3, bar_left : bar_right + 1] = _OUTLINE
     panel[top + 4 : top + _LINE - 4, bar_left + 1 : bar_right] = PAPER
     length = round(prob * (bar_right - bar_left))

@@ -9,10 +9,12 @@ from typing import Any, Literal
 import numpy as np
 from PIL import Image
 
+from moozi.core.factors import value_text
 from moozi.core.spec import EnvSpec
+from moozi.vis.action_names import action_names
 from moozi.vis.frames import draw_frame
 from moozi.vis.lettering import Frame
-from moozi.vis.render_spec import action_names, board_of, render_spec_of
+from moozi.vis.render_spec import board_of, render_spec_of
 from moozi.vis.report import make_page
 from moozi.vis.terminal import frame_text
 
@@ -47,6 +49,8 @@ def cells_of_actions(spec: EnvSpec, rows: int, columns: int) -> tuple[Mode, list
   With "cells", action a is cell a of the frame, row by row. With "columns", an action names all cells of a
   column; with "from_to", a pair of cells. Other actions, such as a pass, name no cell.
   """
+  if spec.is_factored:
+    return "list", []
   board = render_spec_of(spec).board
   actions, num_cells = range(spec.num_env_actions), rows * columns
   is_holes = board is not None and board.ground == "holes" and spec.num_env_actions == columns
@@ -80,6 +84,14 @@ def picture_of(frame: Frame, spec: EnvSpec, to_play: int) -> dict[str, Any]:
   out = io.BytesIO()
   Image.fromarray(draw_frame(frame, spec, _PIXELS, to_play)).save(out, format="PNG")
   return {"text": text, "picture": "data:image/png;base64," + base64.b64encode(out.getvalue()).decode()}
+
+
+def dimensions_of(spec: EnvSpec) -> list[dict[str, Any]]:
+  """Returns the dimensions of joint actions with the texts of their values; none if actions are listed."""
+  if not spec.is_factored or spec.factors is None:
+    return []
+  pairs = zip(spec.factors.names, spec.factors.values, strict=True)
+  return [{"name": name, "values": list(map(value_text, values))} for name, values in pairs]
 
 
 def actions_of(spec: EnvSpec, legal: np.ndarray, cells: Sequence[Sequence[int]]) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Int8, Shaped
 
-from moozi.core.spec import DUMMY_ACTION, EnvSpec
+from moozi.core.spec import EnvSpec
 
 Ground = Literal["cells", "holes", "points", "felt", "chequered", "hexes", "tiles"]
 
@@ -144,27 +144,6 @@ def signs_of(names: Sequence[str], taken: Collection[str] = ()) -> list[str]:
     letters = (x.upper() for x in name if x.isalpha())
     out.append(next((x for x in letters if x not in out and x not in taken), str(i)))
   return out
-
-
-def action_name(spec: EnvSpec, action: int) -> str:
-  """Returns the name of an action in the agent's action space; the dummy, used only at an end, is "end"."""
-  if action == DUMMY_ACTION:
-    return "end"
-  names = _own_action_names(spec)
-  return names[action - 1] if action <= len(names) else f"action {action - 1}"
-
-
-def action_names(spec: EnvSpec) -> tuple[str, ...]:
-  """Returns the names of all actions in the agent's action space, the dummy first."""
-  names = _own_action_names(spec)
-  numbers = range(len(names), spec.num_env_actions)
-  return ("end", *names[: spec.num_env_actions], *(f"action {i}" for i in numbers))
-
-
-def _own_action_names(spec: EnvSpec) -> tuple[str, ...]:
-  """Returns the known names of the environment's actions, which may be fewer than its actions."""
-  names = render_spec_of(spec).action_names
-  return names if len(names) == spec.num_env_actions else spec.action_names
 
 
 def player_name(spec: EnvSpec, player: int) -> str:
@@ -393,12 +372,17 @@ _RENDER_SPECS: dict[tuple[str, str], RenderSpec] = {
   ("gymnasium", "LunarLander"): _vector(
     "x, y, x speed, y speed, angle, spin, left leg, right leg", "none, left engine, main engine, right engine"
   ),
+  ("gymnasium", "LunarLanderContinuous"): _vector(
+    "x, y, x speed, y speed, angle, spin, left leg, right leg", ""
+  ),
   ("gymnax", "FourRooms-misc"): _vector("row, column, goal row, goal column", ""),
 }
 for _library in ("gymnasium", "gymnax"):
   _RENDER_SPECS |= {
     (_library, "CartPole"): _vector("position, speed, angle, spin", "left, right"),
     (_library, "MountainCar"): _vector("position, speed", "left, none, right"),
+    (_library, "MountainCarContinuous"): _vector("position, speed", ""),
+    (_library, "Pendulum"): _vector("cos, sin, speed", ""),
     (_library, "Acrobot"): _vector("cos 1, sin 1, cos 2, sin 2, speed 1, speed 2", "back, none, forth"),
   }
 for _library, _game, _same in (

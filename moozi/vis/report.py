@@ -19,13 +19,14 @@ import numpy as np
 from PIL import Image
 
 from moozi.core.search_record import InspectedEpisode
-from moozi.core.spec import EnvSpec
+from moozi.core.spec import DUMMY_ACTION, EnvSpec
 from moozi.core.text import html_text
 from moozi.io.atomic_write import atomic_path
 from moozi.io.plain_data import number_in
+from moozi.vis.action_names import action_label, action_name, action_names, dimensions_text
 from moozi.vis.frames import draw_frame, named_planes
 from moozi.vis.lettering import rounded
-from moozi.vis.render_spec import action_names, player_name, render_spec_of
+from moozi.vis.render_spec import player_name, render_spec_of
 from moozi.vis.search_tree import layout_tree
 
 MAX_TREE_NODES = 40
@@ -98,7 +99,7 @@ def episode_data(episode: InspectedEpisode, spec: EnvSpec) -> dict[str, Any]:
   visits = np.zeros(episode.action_probs.shape, np.int64)
   for t, tree in enumerate(episode.trees):
     if tree is not None:
-      visits[t] = tree.root_visits(visits.shape[1])
+      visits[t] = tree.root_visits(episode.choices_at(t))
   by_action = {
     "prior_probs": episode.prior_probs,
     "action_probs": episode.action_probs,
@@ -112,7 +113,7 @@ def episode_data(episode: InspectedEpisode, spec: EnvSpec) -> dict[str, Any]:
     "return": number_in(float(episode.totals[-1])),
     "num_players": spec.num_players,
     "unroll_steps": episode.imagined_rewards.shape[1],
-    "names": list(action_names(spec)),
+    **_names(episode, spec),
     "player_names": [player_name(spec, player) for player in range(spec.num_players)],
     "planes": [
       {"name": name, "color": "#{:02x}{:02x}{:02x}".format(*color)}
@@ -127,6 +128,24 @@ def episode_data(episode: InspectedEpisode, spec: EnvSpec) -> dict[str, Any]:
     **{name: _numbers(values, legal) for name, values in by_action.items()},
     "root_visits": visits.ravel().tolist(),
     "trees": _trees(episode),
+  }
+
+
+def _names(episode: InspectedEpisode, spec: EnvSpec) -> dict[str, Any]:
+  """Returns the names of actions, and the choices: with sampled choices, names only of the actions shown.
+
+  `labels` are the short names of actions in trees, and `dimensions` says what their values are of.
+  """
+  if episode.choices is None:
+    return {"names": list(action_names(spec))}
+  trees = [tree.action for tree in episode.trees if tree is not None]
+  shown = np.unique(np.concatenate([episode.choices.ravel(), episode.actions, *trees]))
+  actions = shown[shown >= DUMMY_ACTION].tolist()
+  return {
+    "names": {action: action_name(spec, action) for action in actions},
+    "labels": {action: action_label(spec, action) for action in actions},
+    "dimensions": dimensions_text(spec),
+    "choices": episode.choices.ravel().tolist(),
   }
 
 

@@ -1,7 +1,7 @@
 """Draws the most visited nodes of a search tree as SVG; marks the principal variation."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -100,14 +100,20 @@ def layout_tree(
   )
 
 
-def tree_legend(tree: SearchTree, signed_discount: float) -> list[str]:
-  """Returns lines that explain the letters in the picture of a tree."""
+def tree_legend(tree: SearchTree, signed_discount: float, dimensions: str = "") -> list[str]:
+  """Returns lines that explain the letters in the picture of a tree.
+
+  Args:
+    dimensions: the names of the dimensions whose values name the actions (`action_names.dimensions_text`).
+  """
   letters = "N visits, P network's probability, Q value of the action, V mean value of the node, R reward"
   legend = [f"{letters}, net network value"]
   if tree.is_chance.any():
     legend += [
       "round ends: the action is taken, its outcome is not drawn; code: an outcome, with its probability P"
     ]
+  if dimensions:
+    legend += [f"actions are sampled, which P is corrected for, and named by their values of: {dimensions}"]
   if ((tree.action == DUMMY_ACTION) & ~tree.is_outcome).any():
     legend += ["end: the action after an episode's end, which the model expects there"]
   if signed_discount < 0:
@@ -117,7 +123,7 @@ def tree_legend(tree: SearchTree, signed_discount: float) -> list[str]:
 
 def tree_svg(
   tree: SearchTree,
-  names: Sequence[str],
+  names: Sequence[str] | Mapping[int, str],
   *,
   signed_discount: float,
   caption: Sequence[str] = (),
@@ -127,7 +133,7 @@ def tree_svg(
   """Returns the picture of a tree, as the text of an SVG element.
 
   Args:
-    names: names of the actions in the agent's action space.
+    names: names of the actions by their numbers in the agent's action space.
     signed_discount: factor that converts a child's value to its parent's view: the discount, negative with
       two players.
     caption: lines above the picture.
@@ -170,7 +176,7 @@ def _nodes(
   layout: TreeLayout,
   left: Int[np.ndarray, "N"],
   top: int,
-  names: Sequence[str],
+  names: Sequence[str] | Mapping[int, str],
   signed_discount: float,
   texts: list[str],
 ) -> tuple[list[str], list[str]]:

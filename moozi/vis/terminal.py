@@ -13,10 +13,11 @@ from rich.text import Text
 from moozi.core.search_record import PlayedStep
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
 from moozi.core.text import printable
+from moozi.vis.action_names import action_label, action_name, dimensions_text
 from moozi.vis.boards import board_text
 from moozi.vis.frames import draw_frame, named_planes, vector_text
 from moozi.vis.lettering import Frame, Picture, rounded, value_text
-from moozi.vis.render_spec import action_name, mover_text, render_spec_of, signs_of
+from moozi.vis.render_spec import mover_text, render_spec_of, signs_of
 
 _BAR_LENGTH = 20
 _MAX_BARS = 12
@@ -130,24 +131,27 @@ def step_lines(step: PlayedStep, spec: EnvSpec) -> list[str]:
 
 def step_line(step: PlayedStep, spec: EnvSpec) -> str:
   """Returns `step_lines` and the three most probable actions in one line without colors."""
-  policy = " ".join(f"{action_name(spec, a)} {step.action_probs[a]:.2f}" for a in _most_probable(step, 3))
+  policy = " ".join(f"{action_name(spec, a)} {prob:.2f}" for a, prob in _most_probable(step, 3))
   return ", ".join(step_lines(step, spec)) + (f"; policy {policy}" if step.action != DUMMY_ACTION else "")
 
 
 def _policy(step: PlayedStep, spec: EnvSpec) -> Text:
   shown = sorted(_most_probable(step, _MAX_BARS))
-  width = max(len(action_name(spec, a)) for a in shown)
-  text = Text()
-  for action in shown:
-    prob = float(np.clip(np.nan_to_num(step.action_probs[action]), 0, 1))
+  width = max((len(action_label(spec, action)) for action, _ in shown), default=0)
+  text = Text(f"{dimensions_text(spec)}\n" if spec.is_factored else "", "dim")
+  for action, own in shown:
+    prob = float(np.clip(np.nan_to_num(own), 0, 1))
     of_name, of_bar = ("bold", "bold yellow") if action == step.action else ("dim", "cyan")
-    text.append(f"{action_name(spec, action).ljust(width)} ", of_name)
+    text.append(f"{action_label(spec, action).ljust(width)} ", of_name)
     text.append(("█" * round(prob * _BAR_LENGTH)).ljust(_BAR_LENGTH, "·"), of_bar)
     text.append(f" {prob:.2f}\n")
   return text
 
 
-def _most_probable(step: PlayedStep, count: int) -> list[int]:
-  """Returns the `count` most probable actions except the dummy, the most probable first."""
-  probs = np.asarray(step.action_probs)[1:]
-  return [int(a) + 1 for a in np.argsort(-probs, kind="stable")[:count]]
+def _most_probable(step: PlayedStep, count: int) -> list[tuple[int, float]]:
+  """Returns the `count` most probable choices except the dummy, with their probabilities."""
+  probs = np.asarray(step.action_probs)
+  choices = np.arange(len(probs)) if step.choices is None else np.asarray(step.choices)
+  columns = np.flatnonzero(choices != DUMMY_ACTION)
+  shown = columns[np.argsort(-probs[columns], kind="stable")[:count]]
+  return list(zip(choices[shown].tolist(), probs[shown].tolist(), strict=True))

@@ -87,7 +87,7 @@ def test_learner_rebuilds_the_history_of_the_worker(game, request):
 
   def image(frames, actions):
     return np.asarray(
-      stack_history(normalize_frame(jnp.asarray(frames), spec.frame_dtype), actions, spec.num_actions)
+      stack_history(normalize_frame(jnp.asarray(frames), spec.frame_dtype), actions, spec.policy_groups)
     )
 
   lane, t = divmod(int(target.slot[0]), per_lane)

@@ -148,7 +148,7 @@ def test_without_a_search_the_network_renews_values_only():
   searched, metrics = reanalyzer.run(roots)
   np.testing.assert_array_equal(searched.action_probs, roots.action_probs)
   history = stack_history(
-    normalize_frame(roots.frames, spec.frame_dtype), roots.history_actions, spec.num_actions
+    normalize_frame(roots.frames, spec.frame_dtype), roots.history_actions, spec.policy_groups
   )
   output, _ = model.root_inference(*variables, jnp.asarray(history), False)
   np.testing.assert_allclose(

@@ -11,6 +11,7 @@ from moozi.acting.rollout import RolloutCollector, _check_actions
 from moozi.agent.agent import Decision, make_agent
 from moozi.core.errors import UserError
 from moozi.core.records import TrajectorySample
+from moozi.core.spec import EnvSpec
 from moozi.envs.jax.adapters import JaxVectorEnvironment
 from moozi.io.config import load_config
 from moozi.run import build, local
@@ -223,6 +224,7 @@ def test_illegal_actions_are_refused(action):
 
 @pytest.mark.parametrize("action", [0, 2, 3, -1])
 def test_actions_of_a_segment_are_checked(action):
+  spec = EnvSpec(name="a:b", frame_shape=(1, 1, 1), frame_dtype="bool", num_env_actions=2)
   steps = {
     "action": np.array([[1, 0], [1, action]], np.int32),
     "legal_actions_mask": np.array(
@@ -231,9 +233,9 @@ def test_actions_of_a_segment_are_checked(action):
     "is_last": np.array([[False, True], [False, False]]),
   }
   with pytest.raises(ValueError, match=rf"^step 1 of the segment: actions\[1\]={action}: "):
-    _check_actions(steps)
+    _check_actions(steps, spec)
   steps["action"][1, 1] = 1
-  _check_actions(steps)
+  _check_actions(steps, spec)
 
 
 @pytest.mark.parametrize(

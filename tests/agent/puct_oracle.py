@@ -13,6 +13,7 @@ import math
 class Node:
   state: int
   value_sum: float
+  priors: dict[int, float]
   visits: int = 1
   children: dict[int, "Node"] = dataclasses.field(default_factory=dict)
   child_visits: dict[int, int] = dataclasses.field(default_factory=dict)
@@ -22,18 +23,36 @@ class Node:
     return self.value_sum / self.visits
 
 
-def search(tables, state, legal, num_simulations, discount, pb_c_init, pb_c_base, floor) -> Node:
-  root = Node(state, float(tables["value"][state]))
-  for _ in range(num_simulations):
+def search(tables, state, legal, *options) -> Node:
+  """Searches all actions of a node; those of the root that are legal."""
+  count = len(tables["logits"][0])
+
+  def priors_of(state, index):
+    logits = [float(v) for v in tables["logits"][state]]
+    allowed = [a for a in range(count) if index or legal[a]]
+    total = sum(math.exp(logits[a]) for a in allowed)
+    return {a: math.exp(logits[a]) / total for a in allowed}
+
+  return _search(tables, state, priors_of, *options)
+
+
+def search_samples(tables, state, samples, *options) -> Node:
+  """Searches given actions: `samples[i]` has those of the i-th node, in order of expansion, with priors."""
+  return _search(tables, state, lambda state, index: samples[index], *options)
+
+
+def _search(tables, state, priors_of, num_simulations, discount, pb_c_init, pb_c_base, floor) -> Node:
+  root = Node(state, float(tables["value"][state]), priors_of(state, 0))
+  for i in range(1, num_simulations + 1):
     node, path = root, []
     while True:
-      action = _select(tables, node, legal if node is root else None, discount, pb_c_init, pb_c_base, floor)
+      action = _select(tables, node, discount, pb_c_init, pb_c_base, floor)
       path.append((node, action))
       if action not in node.children:
         break
       node = node.children[action]
     leaf_state = int(tables["next_state"][node.state, action])
-    leaf = Node(leaf_state, float(tables["value"][leaf_state]))
+    leaf = Node(leaf_state, float(tables["value"][leaf_state]), priors_of(leaf_state, i))
     node.children[action] = leaf
     backed_up = leaf.value
     for parent, taken in reversed(path):
@@ -44,10 +63,7 @@ def search(tables, state, legal, num_simulations, discount, pb_c_init, pb_c_base
   return root
 
 
-def _select(tables, node, legal, discount, pb_c_init, pb_c_base, floor) -> int:
-  logits = [float(v) for v in tables["logits"][node.state]]
-  actions = [a for a in range(len(logits)) if legal is None or legal[a]]
-  total = sum(math.exp(logits[a]) for a in actions)
+def _select(tables, node, discount, pb_c_init, pb_c_base, floor) -> int:
   q = {
     a: float(tables["reward"][node.state, a]) + discount * child.value for a, child in node.children.items()
   }
@@ -55,8 +71,7 @@ def _select(tables, node, legal, discount, pb_c_init, pb_c_base, floor) -> int:
   explore = pb_c_init + math.log((node.visits + pb_c_base + 1) / pb_c_base)
 
   def score(a):
-    prior = math.exp(logits[a]) / total
-    bonus = explore * prior * math.sqrt(node.visits) / (1 + node.child_visits.get(a, 0))
+    bonus = explore * node.priors[a] * math.sqrt(node.visits) / (1 + node.child_visits.get(a, 0))
     return bonus + (q.get(a, low) - low) / max(high - low, floor)
 
-  return max(actions, key=score)
+  return max(node.priors, key=score)

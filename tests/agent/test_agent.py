@@ -53,7 +53,7 @@ def test_search_input_is_the_episodes_history(played):
         num_first += 1
       frames = [*frames[1:], step.frame[lane]]
       expected = stack_history(
-        normalize_frame(np.stack(frames), spec.frame_dtype), np.array(actions, np.int32), spec.num_actions
+        normalize_frame(np.stack(frames), spec.frame_dtype), np.array(actions, np.int32), spec.policy_groups
       )
       np.testing.assert_array_equal(stacks[t][lane], expected)
       actions = [*actions[1:], int(outputs[t].action[lane])]
@@ -135,6 +135,7 @@ def test_muzero_searches_with_the_stacked_history(monkeypatch):
       action_probs=probs,
       root_value=values,
       prior_probs=probs,
+      prior_action=np.full(LANES, 1),
       prior_value=values,
       q_values=probs,
       depth_mean=values,
@@ -148,7 +149,15 @@ def test_muzero_searches_with_the_stacked_history(monkeypatch):
   step = env.reset()
   carry, decision = agent.act(("params", "averages"), agent.init(LANES), step, jax.random.PRNGKey(0), 1.0)
   assert not agent.plans_with_rules
-  assert set(decision.extras) == {"prior_probs", "prior_value", "q_values", "depth_mean", "depth_max", "tree"}
+  assert set(decision.extras) == {
+    "prior_probs",
+    "prior_action",
+    "prior_value",
+    "q_values",
+    "depth_mean",
+    "depth_max",
+    "tree",
+  }
   ((params, averages, stacked, with_tree, node),) = seen
   assert (params, averages, with_tree, node) == ("params", "averages", True, None)
   np.testing.assert_array_equal(stacked, muzero.input_of(agent.init(LANES), step, env.spec))

@@ -144,7 +144,7 @@ def test_every_node_is_the_games(game, algorithm):
   assert num_ends > 1
   history = jax.tree.map(lambda *xs: np.concatenate(xs), *(history for history, _ in seen))
   frames = normalize_frame(history.frames, found.spec.frame_dtype)
-  stacked = stack_history(frames, history.actions, found.spec.num_actions)
+  stacked = stack_history(frames, history.actions, found.spec.policy_groups)
   output, _ = found.model.root_inference({}, {}, jnp.asarray(stacked), False)
   np.testing.assert_allclose(PHI.to_scalar(output.value_logits), [value for _, value in seen], atol=1e-5)
 

@@ -41,8 +41,8 @@ def _case():
   random = np.random.default_rng(0)
   frames = random.normal(size=(5, 2, 1, 3, 2)).astype(np.float32)
   actions = random.integers(0, 4, (5, 2))
-  stacked = stack_history(frames, actions, 4)
-  mirrored = stack_history(frames[:, :, :, ::-1], MIRROR[actions], 4)
+  stacked = stack_history(frames, actions, (4,))
+  mirrored = stack_history(frames[:, :, :, ::-1], MIRROR[actions], (4,))
   size = stacked[0].size
   return [random.normal(size=(size, n)).astype(np.float32) for n in (11, 4)], stacked, mirrored
 

@@ -22,25 +22,29 @@ def unused(*args):
   raise NotImplementedError
 
 
-def model_of(num_actions: int, root, recurrent=unused, transform=PHI) -> Model:
-  """Returns a model with these functions of inference; the others raise NotImplementedError."""
+def model_of(groups: int | tuple[int, ...], root, recurrent=unused, transform=PHI) -> Model:
+  """Returns a model with these functions of inference; the others raise NotImplementedError.
+
+  Args:
+    groups: as in `EnvSpec.policy_groups`; a number of actions is one group.
+  """
   return Model(
     init=unused,
     root_inference=root,
     recurrent_inference=recurrent,
     project=unused,
     represent=unused,
-    num_actions=num_actions,
+    policy_groups=groups if isinstance(groups, tuple) else (groups,),
     transform=transform,
   )
 
 
-def table_model(num_actions: int) -> Model:
+def table_model(groups: int | tuple[int, ...]) -> Model:
   """Returns a model that looks up its outputs in tables; a hidden state is a one-hot row index.
 
   The stacked history [B, 1, 1, N] is the hidden state of the root.
 
-  The params are next_state [N, A] int32, reward [N, A], value [N], logits [N, A]; scalars in env units.
+  The params are next_state [N, A] int32, reward [N, A], value [N], logits [N, P]; scalars in env units.
   """
 
   def output(params, state, reward):
@@ -61,7 +65,7 @@ def table_model(num_actions: int) -> Model:
     nxt = jax.nn.one_hot(params["next_state"][index, action], state.shape[-1])
     return output(params, nxt, params["reward"][index, action]), net_state
 
-  return model_of(num_actions, root, recurrent)
+  return model_of(groups, root, recurrent)
 
 
 def chance_table_model(num_actions: int, num_codes: int, reward_from: str = "outcome") -> Model:
@@ -160,7 +164,7 @@ def linear_model(num_actions: int) -> Model:
     recurrent_inference=recurrent,
     project=project,
     represent=represent,
-    num_actions=num_actions,
+    policy_groups=(num_actions,),
     transform=PHI,
   )
 

@@ -142,7 +142,7 @@ def test_imagined_values_are_the_models_unroll(catch):
       [np.zeros_like(episode.frames[0]) if t == 0 else episode.frames[t - 1], episode.frames[t]]
     )
     before = np.array([episode.actions[t - 2] if t > 1 else 0, episode.actions[t - 1] if t > 0 else 0])
-    stacked = stack_history(normalize_frame(frames, catch.spec.frame_dtype), before, catch.spec.num_actions)
+    stacked = stack_history(normalize_frame(frames, catch.spec.frame_dtype), before, catch.spec.policy_groups)
     output, _ = root_inference(*catch.variables, stacked[None], False)
     assert episode.imagined_values[t, 0] == pytest.approx(float(scalar(model, output.value_logits)), abs=1e-4)
     for k in range(length):

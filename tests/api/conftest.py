@@ -18,6 +18,8 @@ OVERRIDES = {
     *("targets.history_length=2", "targets.unroll_steps=0"),
   ),
   "ppo": (*PPO, "ppo.history_length=2"),
+  "point": ("env.name=tiny:point", "targets.history_length=2", "planners.test.num_sampled_actions=6"),
+  "dials": (*PPO, "ppo.history_length=2", "env.name=tiny:dials"),
   # The search is noisy and actions are sampled, so decisions depend on the random key.
   "noisy": (
     *("targets.history_length=3", "evaluation.noise_free=false", "planners.test.algorithm=puct"),

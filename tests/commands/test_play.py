@@ -12,7 +12,7 @@ import pytest
 
 import moozi
 from moozi.api.match import Match
-from moozi.commands.play import keys_of
+from moozi.commands.steering import CHANGED, IDLE_KEY, KeysOfDimensions, keys_of
 from moozi.core.spec import EnvSpec
 from moozi.envs import registry
 from moozi.evaluation.agent_player import AgentPlayer
@@ -432,3 +432,47 @@ def test_a_player_that_fails_is_reported_in_one_line(cli):
   assert err.endswith(": ZeroDivisionError: a b\n")
   assert err.count("\n") == 1
   assert "Traceback" not in out
+
+
+def test_joint_actions_are_typed_as_values(typed):
+  status, out = typed("1 2 3\n9 0 0\n0 4\n", "play", "tiny:dials", "--seed", "1")
+  assert status == 0
+  assert "action [dial 0: 0 … 4, dial 1: 0 … 4, dial 2: 0 … 4; q]: " in out
+  assert re.fullmatch(r"return [0-9.]+ in 1 steps", out.splitlines()[-1])
+  _, out = typed("9 0 0\n0 4\nq\n", "play", "tiny:dials")
+  assert "action=9: must be from 0 to 4 in dial 0\n" in out
+  assert "'0 4': must be a value for each of dial 0, dial 1, dial 2\n" in out
+  _, out = typed("x=+0.25 y=0\nq\n", "play", "tiny:point")
+  assert "in 1 steps" in out
+
+
+def test_joint_actions_by_keys(terminal):
+  # Down and right choose the last value but one of the second dimension; enter plays it.
+  terminal.press("\x1b[B" + "\x1b[C" + "7" + "\n" + "q")
+  assert in_terminal("play", "tiny:gates", "num_keys=8") == 0
+  text = terminal.text()
+  for words in ("> forward", "> key", "0 … 7", "up down: dimension", "in 1 steps"):
+    assert words in text
+
+
+def test_joint_actions_repeat_with_speed(terminal, monkeypatch):
+  monkeypatch.setattr("moozi.commands.keyboard.Keyboard.read", lambda self, timeout_s: None)
+  monkeypatch.setattr("moozi.commands.play._wants_another", lambda keyboard: False)
+  assert in_terminal("play", "tiny:point", "--speed", "50") == 0
+  assert "in 10 steps" in terminal.text()
+
+
+def test_keys_of_dimensions():
+  spec = registry.env_spec("tiny:point")
+  controls, legal = KeysOfDimensions(spec), np.ones(spec.mask_size, bool)
+  assert controls.press("enter", legal) == 3 * 7 + 3, "zero in both dimensions"
+  assert [controls.press(key, legal) for key in ("left", "down", "6", "x")] == [CHANGED] * 3 + [None]
+  assert controls.press(" ", legal) == controls.press(IDLE_KEY, legal) == 2 * 7 + 6
+  assert "> y" in "\n".join(controls.lines())
+  controls.press("up", legal)
+  for _ in range(9):
+    controls.press("right", legal)
+  assert controls.idle == 6 * 7 + 6
+  few = registry.env_spec("tiny:dials", num_dials=2)
+  controls, legal = KeysOfDimensions(few), np.arange(25) != 12
+  assert controls.press("enter", legal) is None, "an illegal joint action is not played"

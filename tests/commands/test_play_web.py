@@ -20,7 +20,9 @@ from moozi.commands.play_web import server_of
 from moozi.core.errors import EnvError, UserError
 from moozi.core.spec import EnvSpec
 from moozi.envs import registry
+from moozi.envs.table import EnvironmentTable
 from moozi.vis.play_page import board_shape, cells_of_actions, picture_of
+from tests.envs.joint import CAR, make_car
 
 pytest.importorskip("pyspiel")
 
@@ -325,7 +327,7 @@ const settle = () => new Promise((resolve) => setTimeout(resolve, 5));
 CLICKS = """
 (async () => {
   const state = {error: null, env: "e", user: null, seats: [], status: "", advisor: null,
-    is_over: false, moves: [], text: "", actions: [], mode: "none", game: 0, ply: 0};
+    is_over: false, moves: [], text: "", actions: [], dimensions: [], mode: "none", game: 0, ply: 0};
   await settle(); answer(state); await settle();
   showOpinion(); await settle();
   update("/move", {action: 1}); update("/move", {action: 2});
@@ -338,13 +340,51 @@ CLICKS = """
 """
 
 
+def run_script(folder, code):
+  """Returns what the page's script with this code after it prints, as JSON."""
+  script = (ROOT / "moozi/vis/report_page/play.js").read_text("utf-8")
+  (folder / "page.js").write_text(PAGE + script + code)
+  done = subprocess.run(["node", folder / "page.js"], capture_output=True, text=True, check=True, timeout=60)
+  return json.loads(done.stdout)
+
+
 @pytest.mark.skipif(shutil.which("node") is None, reason="needs node")
 def test_click_during_an_opinion_waits_and_says_so(tmp_path):
-  script = (ROOT / "moozi/vis/report_page/play.js").read_text("utf-8")
-  (tmp_path / "page.js").write_text(PAGE + script + CLICKS)
-  done = subprocess.run(
-    ["node", tmp_path / "page.js"], capture_output=True, text=True, check=True, timeout=60
-  )
-  found = json.loads(done.stdout)
+  found = run_script(tmp_path, CLICKS)
   assert found["said"] == "This waits until the answer before is there."
   assert (found["before"], found["calls"]) == (2, ["/state", "/opinion{}", '/move{"action":2}'])
+
+
+JOINT = """
+(async () => {
+  await settle();
+  answer({error: null, env: "e", user: null, seats: [], status: "", advisor: null, is_over: false, moves: [],
+    text: "", actions: [], mode: "list", game: 0, ply: 0,
+    dimensions: [{name: "a", values: ["0", "1"]}, {name: "b c", values: ["-1", "0", "+1"]}]});
+  await settle();
+  const first = [...chosen];
+  chosen = [1, 2];
+  console.log(JSON.stringify({first, action: jointAction(), name: jointName(jointAction())}));
+})();
+"""
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="needs node")
+def test_page_numbers_and_names_joint_actions(tmp_path):
+  assert run_script(tmp_path, JOINT) == {"first": [1, 1], "action": 5, "name": "a=1 b c=+1"}
+
+
+def test_joint_actions_have_a_control_for_each_dimension():
+  table = EnvironmentTable(make_car(2))
+  with server_of(Match(table, frozenset({0, 1})), "self") as server:
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    client = Client(server)
+    state = client.get("/state")
+    assert [x["name"] for x in state["dimensions"]] == list(CAR.names)
+    assert state["dimensions"][2]["values"] == ["2", "3", "4"]
+    assert state["actions"] == []
+    status, answer = client.post("/move", game=0, ply=0, action=CAR.num_joint_actions)
+    assert (status, answer["error"]) == (409, "action=1176: must be from 0 to 1175")
+    status, state = client.post("/move", game=0, ply=0, action=100)
+    assert (status, state["moves"]) == (200, [f"player 0 plays {CAR.name(100)}"])
+    server.shutdown()

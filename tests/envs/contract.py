@@ -13,15 +13,21 @@ from dm_env import TimeStep
 
 from moozi.core.pytree import map_fields
 from moozi.core.records import BatchedTimeStep
-from moozi.core.spec import DUMMY_ACTION
-from moozi.envs.environment import Environment, VectorEnvironment
+from moozi.core.spec import DUMMY_ACTION, EnvSpec
+from moozi.envs.environment import Environment, VectorEnvironment, random_action
 from moozi.envs.vector import SyncVectorEnvironment
 
 
-def random_legal(step: TimeStep, random: np.random.Generator) -> int:
-  """Returns a random legal action of the environment; after a last step 0, which is discarded."""
-  legal = np.flatnonzero(step.observation.legal_actions_mask)
-  return int(random.choice(legal)) if not step.last() else 0
+def random_legal(step: TimeStep, random: np.random.Generator, spec: EnvSpec | None = None) -> int:
+  """Returns a random legal action of the environment; after a last step 0, which is discarded.
+
+  Args:
+    spec: of the environment; None: each of its actions has an entry in the mask.
+  """
+  if step.last():
+    return 0
+  mask = step.observation.legal_actions_mask
+  return int(random.choice(np.flatnonzero(mask))) if spec is None else random_action(spec, mask, random)
 
 
 def play(env: Environment, num_steps: int, seed: int = 0) -> list[TimeStep]:
@@ -29,7 +35,7 @@ def play(env: Environment, num_steps: int, seed: int = 0) -> list[TimeStep]:
   random = np.random.default_rng(seed)
   steps = [env.reset()]
   while len(steps) < num_steps:
-    steps.append(env.step(random_legal(steps[-1], random)))
+    steps.append(env.step(random_legal(steps[-1], random, env.env_spec)))
   return steps
 
 
@@ -39,7 +45,7 @@ def play_to_end(env: Environment, is_life_lost: bool = False) -> TimeStep:
   for _ in range(20_000):
     if step.last() and (env.will_continue or not is_life_lost):
       return step
-    step = env.step(random_legal(step, random))
+    step = env.step(random_legal(step, random, env.env_spec))
   raise AssertionError("no end in 20,000 random steps; give the environment a step cap")
 
 
@@ -74,7 +80,8 @@ class EnvironmentContract:
     spec = env.env_spec
     assert ":" in spec.name
     assert spec.num_players == self.num_players
-    assert len(spec.action_names) == spec.num_env_actions
+    assert len(spec.action_names) == (0 if spec.is_factored else spec.num_env_actions)
+    assert spec.factors is None or all(spec.factors.name(a) for a in (0, spec.num_env_actions - 1))
     assert env.action_spec().num_values == spec.num_env_actions
     assert env.reward_spec().validate(0.0) == 0.0
     hash(spec)
@@ -132,10 +139,11 @@ class EnvironmentContract:
     other = self.make()
     left, right = env.reset(), other.reset()
     assert_same([left], [right])
-    for bad in (-1, env.env_spec.num_env_actions, 10_000, 1.0, None, "0"):
-      with pytest.raises(ValueError, match="action="):
+    num_actions = env.env_spec.num_env_actions
+    for bad in (-1, num_actions, num_actions + 10_000, 1.0, None, "0"):
+      with pytest.raises(ValueError, match=r"^action"):
         env.step(bad)
-    action = np.int32(random_legal(left, np.random.default_rng(0)))
+    action = np.int32(random_legal(left, np.random.default_rng(0), env.env_spec))
     assert_same([env.step(action)], [other.step(int(action))])
 
   def test_frames_do_not_change(self, env):
@@ -222,8 +230,13 @@ class IllegalActionsContract(EnvironmentContract):
     assert num_illegal > 0
 
 
-def random_agent_actions(step: BatchedTimeStep, random: np.random.Generator) -> np.ndarray:
-  """Returns random legal agent actions, [B] int32."""
+def random_agent_actions(
+  step: BatchedTimeStep, random: np.random.Generator, spec: EnvSpec | None = None
+) -> np.ndarray:
+  """Returns random legal agent actions, [B] int32; `spec` as in `random_legal`."""
+  if spec is not None and spec.is_factored:
+    joint = random.integers(1, spec.num_actions, len(step.is_last))
+    return np.where(step.legal_actions_mask[:, DUMMY_ACTION], DUMMY_ACTION, joint).astype(np.int32)
   noise = random.random(step.legal_actions_mask.shape)
   return np.where(step.legal_actions_mask, noise, -1.0).argmax(axis=1).astype(np.int32)
 
@@ -243,7 +256,7 @@ def check_vector(
   copies = []
   for _ in range(num_steps):
     copies.append(map_fields(np.copy, steps[-1]))
-    steps.append(env.step(random_agent_actions(steps[-1], random)))
+    steps.append(env.step(random_agent_actions(steps[-1], random, env.spec)))
   for step, copy in zip(steps[1:], copies, strict=False):
     map_fields(np.testing.assert_array_equal, step, copy)
   del steps[0]
@@ -268,9 +281,10 @@ def _check_wrong_actions(env: VectorEnvironment, other: VectorEnvironment) -> No
   step = other.reset()
   legal = step.legal_actions_mask.argmax(axis=1).astype(np.int32)
   last = env.num_envs - 1
-  for bad in (0, -1, env.spec.num_actions, 10_000):
+  allowed = rf"1 to {env.spec.num_actions - 1}" if env.spec.is_factored else r"\["
+  for bad in (0, -1, env.spec.num_actions, env.spec.num_actions + 10_000):
     actions = np.where(np.arange(env.num_envs) == last, bad, legal)
-    with pytest.raises(ValueError, match=rf"actions\[{last}\]={bad}: .*must be one of \["):
+    with pytest.raises(ValueError, match=rf"actions\[{last}\]={bad}: .*must be one of {allowed}"):
       env.step(actions)
   np.testing.assert_array_equal(env.step(legal).frame, other.step(legal).frame)
   other.close()
@@ -287,7 +301,7 @@ def _check_step(step: BatchedTimeStep, env: VectorEnvironment) -> None:
     assert flag.dtype == bool
   assert step.to_play.shape == shape
   assert step.to_play.dtype == np.int32
-  assert step.legal_actions_mask.shape == (*shape, spec.num_actions)
+  assert step.legal_actions_mask.shape == (*shape, spec.policy_size)
   assert step.legal_actions_mask.dtype == bool
   terminal = step.is_last & ~step.is_truncated
   assert not (step.is_truncated & ~step.is_last).any()

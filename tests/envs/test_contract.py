@@ -18,12 +18,15 @@ from tests.envs.environments import need
 
 LIBRARIES = {
   "atari": "ale_py",
+  "dm_control": "dm_control",
   "gymnasium": "gymnasium",
   "gymnax": "gymnax",
   "minatar": "minatar",
   "open_spiel": "pyspiel",
   "pgx": "pgx",
 }
+BOX2D = ("gymnasium:LunarLander",)
+MUJOCO = ("gymnasium:HalfCheetah", "gymnasium:Hopper", "gymnasium:Walker2d")
 FAKES = "tests.envs.suites.user_fakes"
 SEAT = {"seat": "random"}
 
@@ -45,6 +48,9 @@ class Named:
     library = self.name.partition(":")[0]
     if library in LIBRARIES:
       need(LIBRARIES[library])
+    for names, package in ((BOX2D, "Box2D"), (MUJOCO, "mujoco")):
+      if self.name.startswith(names):
+        need(package)
 
   def make(self):
     return registry.make(self.name, seed=0, **self.options)
@@ -56,6 +62,12 @@ class Named:
     quick("tiny:catch", {}, 150),
     quick("tiny:corridor", {}, 150),
     quick("tiny:coin", {}, 150),
+    quick("tiny:dials", {}, 60),
+    slow("tiny:dials", {"num_dials": 2, "num_positions": 3}, 60),
+    quick("tiny:gates", {"max_episode_steps": 20}, 150),
+    slow("tiny:gates", {"length": 2, "num_keys": 2}, 150),
+    quick("tiny:point", {}, 60),
+    slow("tiny:point", {"action_bins": 5, "max_episode_steps": 4}, 60),
     slow("tiny:corridor", {"length": 60, "max_episode_steps": 20}, 150),
     quick("minatar:breakout", {"sticky_action_prob": 0.0, "max_episode_steps": 1000}, 150),
     slow("minatar:asterix", {}, 150),
@@ -65,7 +77,20 @@ class Named:
     quick("gymnasium:CartPole-v1", {}, 150),
     slow("gymnasium:FrozenLake-v1", {}, 150),
     slow("gymnasium:Blackjack-v1", {}, 150),
+    quick("gymnasium:Pendulum-v1", {"max_episode_steps": 40}, 100),
+    slow("gymnasium:MountainCarContinuous-v0", {"action_repeat": 4}, 300),
+    slow("gymnasium:LunarLanderContinuous-v3", {}, 250),
+    slow("gymnasium:HalfCheetah-v5", {"max_episode_steps": 40}, 100),
+    slow("gymnasium:Hopper-v5", {"action_bins": 3}, 150),
+    slow("gymnasium:Walker2d-v5", {"action_repeat": 2}, 150),
+    quick("dm_control:cartpole-swingup", {"max_episode_steps": 40}, 100),
+    slow("dm_control:finger-spin", {"max_episode_steps": 30, "action_repeat": 2}, 80),
+    slow("dm_control:manipulator-bring_ball", {"max_episode_steps": 30}, 80),
+    slow("dm_control:reacher-easy", {"action_bins": 5, "action_repeat": 40}, 80),
+    slow("dm_control:walker-walk", {"max_episode_steps": 30}, 80),
     quick("gymnax:CartPole-v1", {}, 60),
+    slow("gymnax:MountainCarContinuous-v0", {"action_bins": 3, "max_episode_steps": 30}, 60),
+    slow("gymnax:Pendulum-v1", {"max_episode_steps": 30}, 60),
     slow("pgx:minatar-breakout", {}, 60),
     quick("open_spiel:kuhn_poker", SEAT, 40),
     quick("open_spiel:simplest", SEAT, 30),

@@ -17,6 +17,9 @@ ALL = [
   "tiny:catch",
   "tiny:coin",
   "tiny:corridor",
+  "tiny:dials",
+  "tiny:gates",
+  "tiny:point",
 ]
 
 

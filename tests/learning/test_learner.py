@@ -47,7 +47,7 @@ def learner(parts):
 def value_errors(model: Model, params, net_state, spec, targets) -> np.ndarray:
   """Returns |value - z| at k = 0 for each target, computed with the model."""
   frames = normalize_frame(targets.frames[:, :-1], spec.frame_dtype)
-  stacked = stack_history(frames, targets.history_actions[:, :-1], spec.num_actions)
+  stacked = stack_history(frames, targets.history_actions[:, :-1], spec.policy_groups)
   output, _ = jax.jit(lambda *args: model.root_inference(*args, False))(params, net_state, stacked)
   return np.abs(np.asarray(model.transform.to_scalar(output.value_logits)) - targets.n_step_returns[:, 0])
 

@@ -53,7 +53,7 @@ def check_beyond_the_end(folder: Path) -> None:
   while not step.is_last.any():
     history, before = push_frame(history, step.frame, step.is_first), step
     frames = normalize_frame(history.frames, spec.frame_dtype)
-    last_live = jnp.asarray(stack_history(frames, history.actions, spec.num_actions))
+    last_live = jnp.asarray(stack_history(frames, history.actions, spec.policy_groups))
     action = random.integers(1, spec.num_actions, 64).astype(np.int32)
     step, history = env.step(action), push_action(history, action)
   assert step.is_last.all()

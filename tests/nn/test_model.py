@@ -179,14 +179,14 @@ def test_mover_view_exchanges_the_players_planes():
   # Player 0 moves in the newest frame, player 1 in the one before.
   frames = frames.at[:, :, :, :, 3].set(jnp.array([1.0, 0.0])[:, None, None])
   exchanged = frames[..., jnp.array([2, 1, 0, 3])].at[..., 3].set(1 - frames[..., 3])
-  params, net_state = fast_jit(model.init)(jax.random.PRNGKey(2), stack_history(frames, actions, 10))
+  params, net_state = fast_jit(model.init)(jax.random.PRNGKey(2), stack_history(frames, actions, (10,)))
   # The plane of the player to move still differs.
   dense = params["representation/dense"]["w"]
   mover_rows = (jnp.arange(len(dense)) % 28 == 3) | (jnp.arange(len(dense)) % 28 == 7)
   params["representation/dense"]["w"] = jnp.where(mover_rows[:, None], 0.0, dense)
 
   def hidden(x):
-    return model.represent(params, net_state, stack_history(x, actions, 10), False)[0]
+    return model.represent(params, net_state, stack_history(x, actions, (10,)), False)[0]
 
   np.testing.assert_allclose(hidden(frames), hidden(exchanged), rtol=1e-5, atol=1e-6)
   assert float(jnp.max(jnp.abs(hidden(frames) - hidden(frames[..., jnp.array([2, 1, 0, 3])])))) > 0.01
@@ -482,7 +482,7 @@ def test_unpadded_conv_equals_a_convolution_over_all_planes():
   """The parameters are those of `hk.Conv2D`, to the bit; the action planes are constant."""
   rng = np.random.default_rng(0)
   frames, actions = rng.random((3, 2, 5, 4, 2), np.float32), rng.integers(0, 3, (3, 2))
-  stacked = jnp.asarray(stack_history(frames, actions, 3))
+  stacked = jnp.asarray(stack_history(frames, actions, (3,)))
   whole = hk.transform(lambda x: hk.Conv2D(6, 3, padding="VALID", name="conv")(x))
   split = hk.transform(lambda x: UnpaddedConv(6, 4)(x))
   key = jax.random.PRNGKey(0)
@@ -592,7 +592,7 @@ def test_states_of_pong_differ_at_random_initialization():
   env.close()
   windows = np.arange(count)[:, None] + np.arange(length)
   stacked = normalize_frame(np.stack(frames)[windows], "uint8")
-  history = jnp.asarray(stack_history(stacked, np.array(actions)[windows], env.env_spec.num_actions))
+  history = jnp.asarray(stack_history(stacked, np.array(actions)[windows], env.env_spec.policy_groups))
   cosines = initial_cosines(config.network, env.env_spec, length, history, passes=20)
   assert cosines[False] > 0.99
   assert cosines[True] < 0.4

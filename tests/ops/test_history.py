@@ -35,7 +35,7 @@ def test_stack_history_is_the_nine_steps(xp, length):
   rng = np.random.default_rng(0)
   frames = rng.normal(size=(4, length, 2, 3, 2)).astype(np.float32)
   actions = rng.integers(0, 3, (4, length)).astype(np.int32)
-  got = np.asarray(stack_history(xp.asarray(frames), xp.asarray(actions), 3))
+  got = np.asarray(stack_history(xp.asarray(frames), xp.asarray(actions), (3,)))
   want = np.stack([slow_stack(f, a, 3) for f, a in zip(frames, actions, strict=True)])
   assert got.dtype == np.float32
   np.testing.assert_array_equal(got, want)
@@ -44,9 +44,9 @@ def test_stack_history_is_the_nine_steps(xp, length):
 def test_stack_history_takes_any_leading_axes():
   frames = np.random.default_rng(0).normal(size=(2, 5, 3, 2, 3, 2)).astype(np.float32)
   actions = np.ones((2, 5, 3), np.int32)
-  got = stack_history(frames, actions, 3)
+  got = stack_history(frames, actions, (3,))
   assert got.shape == (2, 5, 2, 3, 15)
-  np.testing.assert_array_equal(got[1, 4], stack_history(frames[1, 4], actions[1, 4], 3))
+  np.testing.assert_array_equal(got[1, 4], stack_history(frames[1, 4], actions[1, 4], (3,)))
 
 
 @pytest.mark.parametrize(

@@ -55,8 +55,8 @@ def test_stacked_history_is_the_same():
   fill(buffer, lanes, spec, [16, 32, 48, 60])
   batch = buffer.sample(100)
   rebuilt = stack_history(
-    batch.frames[:, :3].astype(np.float32), batch.history_actions[:, :3], spec.num_actions
+    batch.frames[:, :3].astype(np.float32), batch.history_actions[:, :3], spec.policy_groups
   )
   for row, (lane, i) in enumerate(drawn_positions(buffer, batch)):
-    image = stack_history(seen[i].frames.astype(np.float32), seen[i].actions, spec.num_actions)
+    image = stack_history(seen[i].frames.astype(np.float32), seen[i].actions, spec.policy_groups)
     np.testing.assert_array_equal(rebuilt[row], image[lane])

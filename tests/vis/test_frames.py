@@ -30,6 +30,8 @@ def make_spec(frame_shape, frame_dtype):
 def test_every_env_has_picture(name):
   env = registry.make(name, seed=0)
   height, width, _ = env.env_spec.frame_shape
+  if height == width == 1:
+    pytest.skip("a vector is shown as text")
   picture = render_frame(env.reset().observation.frame, env.env_spec, 4)
   assert picture.shape == (4 * height, 4 * width, 3)
   assert len(np.unique(picture.reshape(-1, 3), axis=0)) > 1

@@ -8,6 +8,8 @@ from moozi.api.match import Match, make_advisor
 from moozi.api.players import load_players
 from moozi.commands.play_web import server_of
 from moozi.envs import registry
+from moozi.envs.table import EnvironmentTable
+from tests.envs.joint import CAR, make_car
 from tests.vis.axe import serious_findings
 from tests.vis.chromium import Page
 
@@ -137,6 +139,27 @@ def test_cards_are_played_by_buttons(browser, start):
   browser.click("#actions button")
   browser.wait_for(f"{count} >= 2")
   assert problems(browser, url) == []
+
+
+@pytest.mark.parametrize("width", [1280, 320])
+def test_a_control_for_each_dimension(browser, width):
+  with server_of(Match(EnvironmentTable(make_car(2)), frozenset({0, 1})), "self") as server:
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    url = f"http://127.0.0.1:{server.server_address[1]}/"
+    ready(browser, url, width)
+    moves = "[...document.querySelectorAll('#moves li')].map(e => e.textContent)"
+    gear = "document.querySelectorAll('#actions select')[2]"
+    browser.evaluate(f"(() => {{ {gear}.value = 2; {gear}.dispatchEvent(new Event('change')); }})()")
+    # The other values are in the middle; the page keeps all for the next move.
+    action = CAR.parse("0 0 4 1 1 1")
+    for ply in (1, 2):
+      browser.click("#actions button")
+      browser.wait_for(f"{moves}.length === {ply}")
+    assert browser.evaluate(moves) == [f"player {i} plays {CAR.name(action)}" for i in (0, 1)]
+    assert browser.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert serious_findings(browser) == []
+    assert problems(browser, url) == []
+    server.shutdown()
 
 
 def test_two_clicks_move_a_piece(browser, start):

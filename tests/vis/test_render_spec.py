@@ -5,18 +5,10 @@ import pytest
 
 from moozi.core.spec import EnvSpec
 from moozi.envs import registry
+from moozi.vis.action_names import action_name, action_names
 from moozi.vis.boards import board_text, player_on_board
 from moozi.vis.frames import draw_frame, facts_of, vector_text
-from moozi.vis.render_spec import (
-  _RENDER_SPECS,
-  action_name,
-  action_names,
-  board_of,
-  owner_of,
-  player_name,
-  render_spec_of,
-  view_of,
-)
+from moozi.vis.render_spec import _RENDER_SPECS, board_of, owner_of, player_name, render_spec_of, view_of
 
 # For each game, the maximum number of cells that a move changes; all others must be drawn as before.
 BOARDS = {
@@ -97,6 +89,8 @@ def test_minatar_plane_names(name, game):
     "gymnasium:Blackjack-v1",
     "gymnasium:CartPole-v1",
     "gymnasium:MountainCar-v0",
+    "gymnasium:MountainCarContinuous-v0",
+    "gymnasium:Pendulum-v1",
     "gymnasium:Acrobot-v1",
     "gymnasium:FrozenLake-v1",
     "gymnasium:CliffWalking-v1",

@@ -6,10 +6,12 @@ import json
 import numpy as np
 import pytest
 
+from moozi.vis.action_names import action_label, action_name
 from moozi.vis.frames import PALETTE
 from moozi.vis.report import write_report
 from tests.vis.axe import serious_findings
 from tests.vis.chromium import Page
+from tests.vis.test_joint_actions import DIALS, sampled_episode
 from tests.vis.test_report import BOARD, RUN, SPEC, TICKS
 from tests.vis.trees import make_episode
 
@@ -335,3 +337,26 @@ def test_opens_in_two_seconds(browser, tmp_path):
   opened_ms = browser.evaluate("performance.getEntriesByType('navigation')[0].loadEventEnd")
   print(f"{path.stat().st_size / 1e6:.2f} MB, opened in {opened_ms:.0f} ms")
   assert opened_ms < 2000
+
+
+def test_sampled_choices_are_named(browser, tmp_path):
+  episode = sampled_episode()
+  browser.open(write_report(tmp_path / "page.html", episode, DIALS, run=RUN, ticks=TICKS, config="seed: 0\n"))
+  browser.wait_for("document.getElementById('frame').dataset.step === '0'")
+  cells = "[...document.querySelectorAll('#actions tbody tr{}')].map(e => e.cells[0].textContent)"
+  for t in range(3):
+    if t:
+      browser.evaluate("document.getElementById('next').click()")
+      browser.wait_for(f"document.getElementById('frame').dataset.step === '{t}'")
+    names = [action_name(DIALS, action) for action in episode.choices[t].tolist()]
+    assert browser.evaluate(cells.format("")) == names
+    assert browser.evaluate(cells.format(".played")) == [names[2]]
+    shown = browser.evaluate("[...document.querySelectorAll('#tree text.name')].map(e => e.textContent)")
+    assert shown[0] == "root"
+    assert set(shown[1:]) <= {action_label(DIALS, action) for action in episode.choices[t].tolist()}
+  assert "Actions are values of: dial 0, dial 1, dial 2." in text(browser, "#tree-note")
+  assert "the search has sampled" in text(browser, "#actions-note")
+  browser.evaluate("document.getElementById('last').click()")
+  browser.wait_for("document.getElementById('frame').dataset.step === '3'")
+  assert browser.evaluate(cells.format("")) == []
+  assert browser.problems() == []

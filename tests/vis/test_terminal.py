@@ -92,6 +92,7 @@ def make_step(**changes):
   step = {
     "frame": seen.frame,
     "picture": None,
+    "choices": None,
     "to_play": 1,
     "seat": 0,
     "reward": 0.0,

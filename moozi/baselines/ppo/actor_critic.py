@@ -24,6 +24,7 @@ from moozi.core.pytree import register_records
 from moozi.core.records import BatchedTimeStep
 from moozi.core.spec import EnvSpec
 from moozi.core.types import AnyArray
+from moozi.ops.actions import Groups
 from moozi.ops.history import HistoryState, normalize_frame
 from moozi.ops.policy import draw_action
 from moozi.ops.scalar_transform import ScalarTransform
@@ -38,15 +39,17 @@ class PPONetwork:
 
   Attributes:
     init: (rng_key, frames) → params.
-    apply: (params, frames [B, L, H, W, C] of the spec's dtype) → (logits [B, A] float32, head float32).
+    apply: (params, frames [B, L, H, W, C] of the spec's dtype) → (logits [B, P] float32, head float32).
       Without a transform, the head is the value [B] in units of the learned rewards; with one, its logits [B,
       S].
     transform: the scalar transform of a categorical value, or None.
+    policy_groups: see `EnvSpec.policy_groups`; None: one group.
   """
 
   init: Callable[[Array, AnyArray], PyTree]
   apply: Callable[[PyTree, AnyArray], tuple[Array, Array]]
   transform: ScalarTransform | None = None
+  policy_groups: Groups | None = None
 
   def value(self, head: Float[AnyArray, "B *S"]) -> Float[AnyArray, "B"]:
     """Returns the value of a head, in units of the learned rewards."""
@@ -81,12 +84,12 @@ def make_network(
     x = _stack(normalize_frame(frames, spec.frame_dtype if scale_frames else "float32"))
     hidden = _trunk(layers, "trunk" if config.sharing == "shared" else "policy_trunk", x)
     hidden_value = hidden if config.sharing == "shared" else _trunk(layers, "value_trunk", x)
-    logits = layers.linear(spec.num_actions, 0.01, "policy")(hidden)
+    logits = layers.linear(spec.policy_size, 0.01, "policy")(hidden)
     head = layers.linear(1 if transform is None else transform.size, 1.0, "value")(hidden_value)
     return logits, head[:, 0] if transform is None else head
 
   transformed = hk.without_apply_rng(hk.transform(forward))
-  return PPONetwork(init=transformed.init, apply=transformed.apply, transform=transform)
+  return PPONetwork(transformed.init, transformed.apply, transform, spec.policy_groups)
 
 
 def _stack(frames: Shaped[AnyArray, "B L H W C"]) -> Shaped[Array, "B H W LC"]:
@@ -147,7 +150,7 @@ def make_ppo(network: PPONetwork, spec: EnvSpec, history_length: int) -> PureAge
   Actions are drawn with probabilities raised to the power 1/temperature; at temperature 0 the agent takes the
   most probable action. `action_probs` is always at temperature 1. The extras:
     frames: [B, L, H, W, C], the network's input.
-    log_probs: [B, A], at temperature 1; -inf for illegal actions.
+    log_probs: [B, P], at temperature 1, each within its group; -inf for illegal actions.
   """
 
   def decide(
@@ -161,10 +164,12 @@ def make_ppo(network: PPONetwork, spec: EnvSpec, history_length: int) -> PureAge
     del position
     logits, head = network.apply(variables[0], history.frames)
     # Logits that are not finite are those of non-finite parameters, which the learner handles.
-    action, log_probs = draw_action(logits, timestep.legal_actions_mask, rng_key, temperature)
+    action, log_probs = draw_action(
+      logits, timestep.legal_actions_mask, rng_key, temperature, spec.policy_groups
+    )
     return Decision(
       action=action,
-      action_probs=jnp.exp(log_probs),
+      action_probs=jnp.where(timestep.legal_actions_mask, jnp.exp(log_probs), 0.0),
       root_value=network.value(head),
       extras={"frames": history.frames, "log_probs": log_probs},
     )

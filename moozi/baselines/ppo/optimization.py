@@ -25,8 +25,9 @@ from moozi.core.config.ppo import PPOConfig
 from moozi.core.pytree import map_fields, record, replace
 from moozi.core.spec import EnvSpec
 from moozi.core.types import AnyArray
+from moozi.ops.actions import Groups
 from moozi.ops.history import init_history
-from moozi.ops.policy import log_prob_of, masked_log_probs
+from moozi.ops.policy import log_prob_of, masked_log_probs, policy_entropy
 
 Scalars = dict[str, Float[Array, ""]]
 
@@ -89,7 +90,7 @@ def generalized_advantages(segment: Rollout, config: PPOConfig) -> Float[Array, 
   return jnp.where(segment.is_live, out, 0.0)
 
 
-def make_batch(segment: Rollout, config: PPOConfig) -> tuple[PPOBatch, Scalars]:
+def make_batch(segment: Rollout, config: PPOConfig, groups: Groups | None = None) -> tuple[PPOBatch, Scalars]:
   """Returns the N = T·B samples of a segment, and scalars about them in units of the learned rewards.
 
   `ppo/explained_variance` is 1 - Var[target - value] / Var[target], or 0 if all targets are equal.
@@ -105,7 +106,7 @@ def make_batch(segment: Rollout, config: PPOConfig) -> tuple[PPOBatch, Scalars]:
     frames=flat(segment.frames),
     legal_actions_mask=flat(segment.legal_actions_mask),
     action=action,
-    log_prob=jnp.where(is_live, log_prob_of(flat(segment.extras["log_probs"]), action), 0.0),
+    log_prob=jnp.where(is_live, log_prob_of(flat(segment.extras["log_probs"]), action, groups), 0.0),
     value=flat(value),
     advantage=flat(advantage),
     target=flat(advantage + value),
@@ -149,8 +150,10 @@ def make_loss(network: PPONetwork, config: PPOConfig) -> Callable[[PyTree, PPOBa
   def loss(params: PyTree, batch: PPOBatch) -> tuple[Float[Array, ""], Scalars]:
     live = batch.is_live
     logits, head = network.apply(params, batch.frames)
-    log_probs = masked_log_probs(logits, batch.legal_actions_mask)
-    log_ratio = jnp.where(live, log_prob_of(log_probs, batch.action) - batch.log_prob, 0.0)
+    log_probs = masked_log_probs(logits, batch.legal_actions_mask, network.policy_groups)
+    log_ratio = jnp.where(
+      live, log_prob_of(log_probs, batch.action, network.policy_groups) - batch.log_prob, 0.0
+    )
     ratio = jnp.exp(log_ratio)
     advantage = batch.advantage
     if config.normalize_advantages:
@@ -159,11 +162,7 @@ def make_loss(network: PPONetwork, config: PPOConfig) -> Callable[[PyTree, PPOBa
     clipped_ratio = jnp.clip(ratio, 1.0 - config.clip_range, 1.0 + config.clip_range)
     policy_loss = -masked_mean(jnp.minimum(ratio * advantage, clipped_ratio * advantage), live)
     value_loss = _value_loss(network, head, batch, config)
-    # The log probability of an illegal action is -inf. It is masked before the product, because the gradient
-    # of the product would be NaN.
-    is_legal = batch.legal_actions_mask
-    finite = jnp.where(is_legal, log_probs, 0.0)
-    entropy = masked_mean(-jnp.sum(jnp.where(is_legal, jnp.exp(finite) * finite, 0.0), axis=-1), live)
+    entropy = masked_mean(policy_entropy(log_probs, batch.legal_actions_mask), live)
     total = policy_loss - config.entropy_coef * entropy + config.value_coef * value_loss
     clipped: Scalars = {}
     if network.transform is not None:
@@ -304,7 +303,7 @@ def make_round(network: PPONetwork, config: PPOConfig) -> RoundFn:
     state: TrainingState, segment: Rollout
   ) -> tuple[PPOBatch, Int32[Array, "U M"], UInt32[Array, "2"], Scalars]:
     rng_key, order_key = jax.random.split(state.rng_key)
-    batch, metrics = make_batch(segment, config)
+    batch, metrics = make_batch(segment, config, network.policy_groups)
     return batch, minibatch_indices(order_key, config), rng_key, metrics
 
   def round_of(state: TrainingState, batch: tuple[Rollout, Any]) -> tuple[TrainingState, UpdateOutput]:

@@ -51,6 +51,11 @@ class PlannerConfig(Section):
   max_num_considered_actions: PositiveInt = Field(
     16, description="gumbel, stochastic_gumbel: number of root actions in sequential halving"
   )
+  num_sampled_actions: PositiveInt = Field(
+    16,
+    description="number of joint actions that each node of a search samples from the policy, where an "
+    "environment has more than 32 of them",
+  )
   gumbel_scale: NonNegativeFloat = Field(
     1.0, description="gumbel, stochastic_gumbel: scale of the noise; 0: none"
   )

@@ -59,7 +59,7 @@ class JaxVectorEnvironment(VectorEnvironment):
     return self._show(reset_envs(self.env, keys))
 
   def step(self, actions: Any) -> BatchedTimeStep:
-    actions = check_actions(actions, self._legal_actions_mask, self._is_last)
+    actions = check_actions(actions, self.spec, self._legal_actions_mask, self._is_last)
     if self._state is None:
       return self.reset()
     return self._show(_step_envs(self.env, self._state, actions.astype(np.int32)))
@@ -94,7 +94,7 @@ class JaxDmEnvironment(Environment):
     self._env = env
     self._device = _host_device()
     self._state: EnvState | None = None
-    self._legal_actions_mask = np.zeros(env.spec.num_env_actions, bool)
+    self._legal_actions_mask = np.zeros(env.spec.mask_size, bool)
     self._is_last = True
     self.seed(0)
 
@@ -118,7 +118,7 @@ class JaxDmEnvironment(Environment):
     """
     if self._is_last:
       return self.reset()
-    checked = check_action(action, self._legal_actions_mask)
+    checked = check_action(action, self.env_spec, self._legal_actions_mask)
     assert self._state is not None
     return self._show(_step_env(self._env, self._state, np.int32(checked + 1)))
 

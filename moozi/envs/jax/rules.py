@@ -34,7 +34,7 @@ class JaxRules:
     step: (game, action, rng_key) → (game, reward, is_terminal, is_cut): reward is the mover's, is_terminal
       whether the task ended, is_cut whether a time limit cut it. If both are true, the frame is terminal.
     frame: game → [H, W, C] of the spec's dtype.
-    legal_actions_mask: game → [num_env_actions] bool.
+    legal_actions_mask: game → [mask_size] bool.
     is_deterministic: whether `step` ignores its random key. A search can use only deterministic rules.
   """
 
@@ -130,8 +130,8 @@ class JaxEnvironment:
     is_cut: Bool[Array, ""],
     is_first: Bool[Array, ""],
   ) -> BatchedTimeStep:
-    legal = jnp.zeros(self.spec.num_actions, bool).at[1:].set(self.rules.legal_actions_mask(game))
-    only_dummy = jnp.arange(self.spec.num_actions) == DUMMY_ACTION
+    legal = jnp.zeros(self.spec.policy_size, bool).at[1:].set(self.rules.legal_actions_mask(game))
+    only_dummy = jnp.arange(self.spec.policy_size) == DUMMY_ACTION
     row: dict[str, Any] = {
       "frame": self.rules.frame(game).astype(self.spec.frame_dtype),
       "last_reward": jnp.asarray(reward, jnp.float32),

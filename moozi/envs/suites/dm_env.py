@@ -1,6 +1,6 @@
 """Adapts any `dm_env.Environment`, such as a user's own."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import dm_env
@@ -9,29 +9,37 @@ from dm_env import specs
 
 from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
+from moozi.envs.action_spaces import dm_env_factors, joint_names, num_actions_of, own_bins
 from moozi.envs.game import Game, GameEnvironment
 from moozi.envs.names import action_names, frame_names
 from moozi.envs.observations import FrameFormat, OwnObservations, array_format, check_array
-from moozi.envs.validation import check_integer, check_mask, check_num_actions, one_line, short
+from moozi.envs.validation import check_integer, check_mask, one_line, short
 
 # Names of a record's mask, of which the first that there is counts; the second is that of other libraries.
 _MASKS = ("legal_actions_mask", "action_mask")
 
 
-def wrap(name: str, env: dm_env.Environment) -> GameEnvironment:
+def wrap(name: str, env: dm_env.Environment, action_bins: int | None = None) -> GameEnvironment:
   """Wraps a `dm_env.Environment` as an `Environment`.
 
-  Actions are a DiscreteArray, or a BoundedArray of one integer. Observations are one array, or a record with
-  an attribute or a key `frame`. The record may also have `legal_actions_mask` or `action_mask`
+  Actions are a DiscreteArray, or a BoundedArray of numbers with finite bounds. Observations are one array, or
+  a record with an attribute or a key `frame`. The record may also have `legal_actions_mask` or `action_mask`
   ([num_actions] bool) and `to_play`. If `to_play` is a DiscreteArray of 2, there are two players, who must
   alternate strictly; rewards belong to the player who moved. Frames follow `array_format`. A LAST step with
   discount 0 is terminal; with discount 1 it is truncated. If the environment has a method `seed(int)`, it is
   used.
 
+  Args:
+    action_bins: number of values of each dimension of a continuous action space; None: the environment's
+      attribute `action_bins`, or 7.
+
   Raises: UserError: unsupported actions or observations.
   """
   where = f"env.name={name}"
-  num_actions, start = _actions(where, env.action_spec())
+  actions = env.action_spec()
+  factors = dm_env_factors(where, actions, action_bins or own_bins(where, env))
+  start = int(actions.minimum) if factors is None else 0
+  num_actions = num_actions_of(where, actions, factors)
   observation_spec = env.observation_spec()
   frame_spec = _part(observation_spec, "frame")
   if not isinstance(frame_spec, specs.Array):
@@ -57,20 +65,26 @@ def wrap(name: str, env: dm_env.Environment) -> GameEnvironment:
     frame_dtype=frames.dtype,
     num_env_actions=num_actions,
     num_players=num_players,
-    action_names=action_names(where, env, num_actions, start),
+    factors=factors,
+    action_names=action_names(where, env, num_actions, start) if factors is None else joint_names(factors),
     frame_names=frame_names(where, env, frames.shape[2]),
   )
-  return GameEnvironment(_DmEnvGame(env, frames, spec, start, is_record), spec)
+  to_own = (lambda action: actions.dtype.type(start + action)) if factors is None else factors.own_action
+  return GameEnvironment(_DmEnvGame(env, frames, spec, to_own, is_record), spec)
 
 
 class _DmEnvGame(Game):
   def __init__(
-    self, env: dm_env.Environment, frames: FrameFormat, spec: EnvSpec, start: int, is_record: bool
+    self,
+    env: dm_env.Environment,
+    frames: FrameFormat,
+    spec: EnvSpec,
+    to_own: Callable[[int], Any],
+    is_record: bool,
   ) -> None:
     self._where, self._env, self._encode = f"env.name={spec.name}", env, frames.encode
-    self._spec, self._start, self._is_record = spec, start, is_record
+    self._spec, self._to_own, self._is_record = spec, to_own, is_record
     self._frame_spec = _part(env.observation_spec(), "frame")
-    self._to_action = env.action_spec().dtype.type
     self._mask: np.ndarray | None = None
     self._to_play = 0
     self.own_observations = OwnObservations(self._convert, self._split)
@@ -88,7 +102,7 @@ class _DmEnvGame(Game):
     self._read(step)
 
   def step(self, action: int) -> tuple[float, bool, bool]:
-    step = self._checked(self._env.step(self._to_action(self._start + action)))
+    step = self._checked(self._env.step(self._to_own(action)))
     if step.first():
       raise UserError(f"{self._where}: step returns a FIRST step in the middle of an episode")
     if step.discount not in ((0.0, 1.0) if step.last() else (1.0,)):
@@ -116,7 +130,7 @@ class _DmEnvGame(Game):
     for name in _MASKS:
       mask = _part(observation, name)
       if mask is not None:
-        self._mask = check_mask(self._where, name, mask, self._spec.num_env_actions, is_terminal)
+        self._mask = check_mask(self._where, name, mask, self._spec.mask_size, is_terminal)
         return
     self._mask = None
 
@@ -128,7 +142,7 @@ class _DmEnvGame(Game):
       to_play = self._player(_part(observation, "to_play"), is_terminal=False)
       for name in _MASKS:
         if mask is None and (found := _part(observation, name)) is not None:
-          mask = check_mask(self._where, name, found, self._spec.num_env_actions, is_end=False)
+          mask = check_mask(self._where, name, found, self._spec.mask_size, is_end=False)
     check_array(f"{self._where}: observation", frame, self._frame_spec.shape, self._frame_spec.dtype)
     return self._encode(frame), mask, to_play
 
@@ -157,21 +171,6 @@ class _DmEnvGame(Game):
 
   def close(self) -> None:
     self._env.close()
-
-
-def _actions(where: str, spec: Any) -> tuple[int, int]:
-  """Returns the number of actions, and the environment's number of its first action."""
-  is_integer = isinstance(spec, specs.BoundedArray) and np.issubdtype(spec.dtype, np.integer)
-  if not is_integer or spec.shape != ():
-    reason = (
-      "continuous actions are not supported"
-      if isinstance(spec, specs.Array) and np.issubdtype(spec.dtype, np.floating)
-      else "only one integer is supported"
-    )
-    raise UserError(
-      f"{where}: its actions are {short(spec)}; {reason}: DiscreteArray, or BoundedArray of shape ()"
-    )
-  return check_num_actions(where, int(spec.maximum) - int(spec.minimum) + 1), int(spec.minimum)
 
 
 def _part(record: Any, key: str) -> Any:

@@ -5,13 +5,12 @@ An action that is out of range or masked is an error. Observations become frames
 """
 
 import contextlib
-import dataclasses
 import functools
 import importlib
 import logging
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -21,20 +20,26 @@ from moozi.core.config import PositiveInt, Section
 from moozi.core.errors import UserError, as_exceptions
 from moozi.core.spec import EnvSpec
 from moozi.core.text import pip_install, shell_command
+from moozi.envs.action_spaces import (
+  DEFAULT_BINS,
+  ActionBins,
+  gymnasium_factors,
+  joint_names,
+  num_actions_of,
+  own_bins,
+)
 from moozi.envs.environment import Environment
-from moozi.envs.game import Game, GameEnvironment
-from moozi.envs.names import action_names, entry_names, frame_names
-from moozi.envs.observations import FrameFormat, array_format, cast, one_hot_format, shaped_array
+from moozi.envs.game import ActionRepeat, Game, GameEnvironment
+from moozi.envs.names import action_names, frame_names
+from moozi.envs.observations import FrameFormat
 from moozi.envs.own_rewards import counting_own_rewards, record_rewards
 from moozi.envs.suite import Suite
-from moozi.envs.suites.gymnasium_masks import MaskReader, entry_of, observed_space
+from moozi.envs.suites import mujoco
+from moozi.envs.suites.gymnasium_masks import MaskReader
 from moozi.envs.trial import check_picture, spec_of_variants
 from moozi.envs.validation import (
   check_flag,
-  check_integer,
-  check_num_actions,
   one_line,
-  short,
   warn_once,
 )
 from moozi.envs.wrappers import apply_wrappers, depend_on_testing, wrapper_of
@@ -43,29 +48,52 @@ _log = logging.getLogger("moozi.envs")
 
 # The listed environments, by name without version. Others that are registered can be made too.
 _BOX2D = f"needs {shell_command('pip', 'install', 'swig', 'gymnasium[box2d]')}"
+_MUJOCO = f"continuous; needs {pip_install('mujoco')}"
 _LISTED = {
   "Acrobot": "swing a two-link arm up; -1 per step",
+  "Ant": f"run on four legs; {_MUJOCO}",
+  "BipedalWalker": f"walk on two legs; continuous; {_BOX2D}",
+  "BipedalWalkerHardcore": f"the same over obstacles; continuous; {_BOX2D}",
   "Blackjack": "draw cards against a dealer",
-  "CarRacing": f"a race track in colour; env.kwargs.kwargs={{continuous: false}}; {_BOX2D}",
+  "CarRacing": f"a race track in colour; continuous, or env.kwargs.kwargs={{continuous: false}}; {_BOX2D}",
   "CartPole": "balance a pole; 1 per step, at most 500",
   "CliffWalking": "walk along a cliff; -1 per step, -100 for a fall",
   "CliffWalkingSlippery": "the same on slippery ground",
   "FrozenLake": "cross a slippery lake of 4 by 4; 1 for the far side",
   "FrozenLake8x8": "the same, 8 by 8",
+  "HalfCheetah": f"run on two legs in a plane; {_MUJOCO}",
+  "Hopper": f"hop on one leg in a plane; {_MUJOCO}",
+  "InvertedDoublePendulum": f"balance two poles on a cart; {_MUJOCO}",
+  "InvertedPendulum": f"balance a pole on a cart; {_MUJOCO}",
   "LunarLander": f"land between two flags; {_BOX2D}",
+  "LunarLanderContinuous": f"the same with two continuous engines; {_BOX2D}",
   "MountainCar": "rock a car up a hill; -1 per step",
+  "MountainCarContinuous": "the same with a continuous force, which costs reward; 100 for the top",
+  "Pendulum": "swing a pendulum up; continuous; the reward is from -16.3 to 0",
+  "Pusher": f"push a puck to a target with an arm; {_MUJOCO}",
+  "Reacher": f"reach a target with two links; {_MUJOCO}",
+  "Swimmer": f"swim with three links; {_MUJOCO}",
   "Taxi": "carry passengers; masks actions without an effect",
+  "Walker2d": f"walk on two legs in a plane; {_MUJOCO}",
 }
 # These environments load an environment of another package; their options name it.
 _LOADERS = frozenset({"GymV21Environment-v0", "GymV26Environment-v0"})
-_CONTINUOUS = "continuous actions are not supported, only spaces of type Discrete"
 
 
 class GymnasiumOptions(Section):
   kwargs: dict[str, Any] = Field({}, description="keyword arguments of gymnasium.make")
   max_episode_steps: PositiveInt | None = Field(
     None,
-    description="truncate an episode after this number of steps instead of at the environment's own limit",
+    description="truncate an episode after this number of actions instead of at the environment's own limit",
+  )
+  action_bins: ActionBins = Field(
+    DEFAULT_BINS,
+    description="number of values of each dimension of a continuous action space",
+  )
+  action_repeat: PositiveInt = Field(
+    1,
+    description="number of the environment's steps that each action is played for; a step of the agent has "
+    "the sum of their rewards",
   )
 
 
@@ -165,14 +193,14 @@ def make_environment(game: str, options: GymnasiumOptions) -> Environment:
   gymnasium = _import(game)
   kwargs: dict[str, Any] = dict(options.kwargs)
   if options.max_episode_steps is not None:
-    kwargs["max_episode_steps"] = options.max_episode_steps
+    kwargs["max_episode_steps"] = options.max_episode_steps * options.action_repeat
+  if game in gymnasium.registry and "mujoco" in str(gymnasium.registry[game].entry_point):
+    mujoco.prepare()
   try:
     with _quietly(), as_exceptions():
       # MooZi makes the same checks. gymnasium's checker would warn at the first steps of each environment.
       env = gymnasium.make(game, disable_env_checker=True, **kwargs)
   except Exception as error:
-    if ".mujoco." in str(getattr(gymnasium.registry.get(game), "entry_point", "")):
-      raise UserError(f"env.name={name}: {_CONTINUOUS}") from None
     given = f" with env.kwargs.kwargs={options.kwargs}" if options.kwargs else ""
     raise UserError(f"env.name={name}: cannot be made{given}: {one_line(error)}") from error
   try:
@@ -181,7 +209,8 @@ def make_environment(game: str, options: GymnasiumOptions) -> Environment:
     wrapped = apply_wrappers(env, wrappers, is_testing)
     if not isinstance(wrapped, gymnasium.Env):
       raise UserError(f"env.wrappers: return {type(wrapped).__name__}; must return a gymnasium.Env")
-    return counting_own_rewards(wrap(name, wrapped), rewards, is_testing)
+    made = wrap(name, wrapped, options.action_bins, options.action_repeat)
+    return counting_own_rewards(made, rewards, is_testing)
   except UserError:
     _close(env)
     raise
@@ -191,36 +220,43 @@ def _all(options: GymnasiumOptions, **changes: Any) -> _AllOptions:
   return _AllOptions(**(dict(options) | changes))
 
 
-def wrap(name: str, env: Any) -> GameEnvironment:
+def wrap(name: str, env: Any, action_bins: int | None = None, action_repeat: int = 1) -> GameEnvironment:
   """Wraps a `gymnasium.Env` as an `Environment`.
 
   Args:
-    env: its actions are Discrete, with any `start`; `MaskReader` reads the legal ones. Observations: Boxes
+    env: its actions are Discrete, with any `start`, and `MaskReader` reads the legal ones; or a Box with
+      finite bounds, MultiDiscrete, MultiBinary, or a Dict or Tuple of these. Observations: Boxes
       become frames as in `array_format`; Discrete, MultiDiscrete and MultiBinary become booleans; Dict and
       Tuple of these become one vector, without an entry `action_mask`.
+    action_bins: number of values of each dimension of a continuous action space; None: the environment's
+      attribute `action_bins`, or 7.
+    action_repeat: number of steps for which each action is played.
 
   Raises: UserError: unsupported actions or observations.
   """
-  from gymnasium import spaces
+  from moozi.envs.suites.gymnasium_observations import frame_format
 
   where = f"env.name={name}"
-  actions = env.action_space
-  if not isinstance(actions, spaces.Discrete):
-    reason = _CONTINUOUS if isinstance(actions, spaces.Box) else "only spaces of type Discrete are supported"
-    raise UserError(f"{where}: its actions are {short(actions)}; {reason}")
-  num_actions, start = check_num_actions(where, int(actions.n)), int(actions.start)
-  frames = _frame_format(where, env.observation_space)
+  factors = gymnasium_factors(where, env.action_space, action_bins or own_bins(where, env))
+  if factors is not None:
+    factors = mujoco.with_actuator_names(factors, getattr(env.unwrapped, "model", None))
+  start = int(getattr(env.action_space, "start", 0)) if factors is None else 0
+  num_actions = num_actions_of(where, env.action_space, factors)
+  frames = frame_format(where, env.observation_space)
   _warn_of_statistics(where, env)
   spec = EnvSpec(
     name=name,
     frame_shape=frames.shape,
     frame_dtype=frames.dtype,
     num_env_actions=num_actions,
-    action_names=action_names(where, env, num_actions, start),
+    factors=factors,
+    action_names=action_names(where, env, num_actions, start) if factors is None else joint_names(factors),
     frame_names=frame_names(where, env, frames.shape[2]) or frames.names,
   )
-  masks = MaskReader(where, env, num_actions, start)
-  return GameEnvironment(_GymnasiumGame(where, env, frames, masks, start), spec)
+  masks = MaskReader(where, env, spec.mask_size, start)
+  to_own = (lambda action: start + action) if factors is None else factors.own_action
+  game: Game = _GymnasiumGame(where, env, frames, masks, to_own)
+  return GameEnvironment(game if action_repeat == 1 else ActionRepeat(game, spec, action_repeat), spec)
 
 
 def _warn_of_statistics(where: str, env: Any) -> None:
@@ -237,10 +273,12 @@ def _warn_of_statistics(where: str, env: Any) -> None:
 
 
 class _GymnasiumGame(Game):
-  def __init__(self, where: str, env: Any, frames: FrameFormat, masks: MaskReader, start: int) -> None:
+  def __init__(
+    self, where: str, env: Any, frames: FrameFormat, masks: MaskReader, to_own: Callable[[int], Any]
+  ) -> None:
     from moozi.envs.suites.gymnasium_observations import own_observations
 
-    self._where, self._env, self._encode, self._start = where, env, frames.encode, start
+    self._where, self._env, self._encode, self._to_own = where, env, frames.encode, to_own
     self._masks = masks
     self.own_observations = own_observations(
       where, env.observation_space, frames.encode, masks.in_observation
@@ -257,7 +295,7 @@ class _GymnasiumGame(Game):
     self._read(observation, info, is_end=False)
 
   def step(self, action: int) -> tuple[float, bool, bool]:
-    returned = self._env.step(self._start + action)
+    returned = self._env.step(self._to_own(action))
     observation, reward, terminated, truncated, info = self._parts(
       returned, "step", ("observation", "reward", "terminated", "truncated", "info")
     )
@@ -293,78 +331,6 @@ class _GymnasiumGame(Game):
 
   def close(self) -> None:
     self._env.close()
-
-
-def _frame_format(where: str, space: Any) -> FrameFormat:
-  """Returns the frame format of a space; an entry `action_mask` is not part of the frame."""
-  from gymnasium import spaces
-
-  observed, select = observed_space(where, space)
-  if observed is not space:
-    inner = _frame_format(where, observed)
-    return dataclasses.replace(inner, encode=lambda x: inner.encode(select(x)))
-  if isinstance(space, spaces.Box):
-    return _box_format(where, space)
-  if isinstance(space, spaces.Discrete):
-    return one_hot_format(where, int(space.n), int(space.start))
-  unsupported = UserError(
-    f"{where}: its observations are {short(space)}; must be Box, Discrete, MultiDiscrete, "
-    "MultiBinary, or a Dict or Tuple of these; a function in env.wrappers can change them"
-  )
-  # gymnasium can flatten these to one vector.
-  if not isinstance(space, spaces.MultiDiscrete | spaces.MultiBinary | spaces.Dict | spaces.Tuple):
-    raise unsupported
-  try:
-    size, flat = spaces.flatdim(space), spaces.flatten_space(space)
-  except (ValueError, NotImplementedError):
-    raise unsupported from None
-  if not isinstance(flat, spaces.Box):
-    raise unsupported
-  is_boolean = isinstance(space, spaces.MultiDiscrete | spaces.MultiBinary)
-  vector = array_format(where, (size,), bool) if is_boolean else _box_format(where, flat)
-
-  def encode(observation: Any) -> np.ndarray:
-    return vector.encode(spaces.flatten(space, _member(where, space, observation)))
-
-  return FrameFormat(vector.shape, vector.dtype, encode, entry_names(space))
-
-
-def _member(where: str, space: Any, x: Any) -> Any:
-  """Returns an observation for `spaces.flatten`, which checks nothing, and could read a part as another.
-
-  Raises: UserError: the observation is not of the space's form. The bounds of Boxes are not checked.
-  """
-  from gymnasium import spaces
-
-  if isinstance(space, spaces.Dict):
-    return {key: _member(where, part, entry_of(where, x, key)) for key, part in space.spaces.items()}
-  if isinstance(space, spaces.Tuple):
-    if not isinstance(x, tuple | list) or len(x) != len(space.spaces):
-      raise UserError(
-        f"{where}: an observation {one_line(x, 80)}; its spec says a tuple of {len(space.spaces)} parts"
-      )
-    return tuple(_member(where, part, y) for part, y in zip(space.spaces, x, strict=True))
-  if isinstance(space, spaces.Discrete):
-    return check_integer(where, "observation", x, int(space.start), int(space.start) + int(space.n) - 1)
-  values = shaped_array(where, x, space.shape)
-  if space.dtype.kind != "f":
-    values = cast(where, values, space.dtype)
-  low: Any = 0
-  high: Any = 1
-  if isinstance(space, spaces.MultiDiscrete):
-    low = np.asarray(space.start, np.int64)
-    high = low + np.asarray(space.nvec, np.int64) - 1
-  elif not isinstance(space, spaces.MultiBinary):
-    return values
-  if not ((values >= low) & (values <= high)).all():
-    raise UserError(f"{where}: observation {one_line(values, 80)}; its spec says {short(space)}")
-  return values
-
-
-def _box_format(where: str, box: Any) -> FrameFormat:
-  low = np.where(box.bounded_below, box.low.astype(np.float64), -np.inf)
-  high = np.where(box.bounded_above, box.high.astype(np.float64), np.inf)
-  return array_format(where, box.shape, box.dtype, low, high)
 
 
 def _import(game: str) -> Any:

@@ -1,5 +1,6 @@
-"""The observations of a Gymnasium environment as a user has them: single ones, and batches of a VectorEnv."""
+"""The observations of a Gymnasium environment: their frames, and the forms in which a user has them."""
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -7,8 +8,86 @@ import numpy as np
 from gymnasium import spaces
 
 from moozi.core.errors import UserError
-from moozi.envs.observations import OwnObservations, check_array
-from moozi.envs.validation import short
+from moozi.envs.names import entry_names
+from moozi.envs.observations import (
+  FrameFormat,
+  OwnObservations,
+  array_format,
+  cast,
+  check_array,
+  one_hot_format,
+  shaped_array,
+)
+from moozi.envs.suites.gymnasium_masks import entry_of, observed_space
+from moozi.envs.validation import check_integer, one_line, short
+
+
+def frame_format(where: str, space: Any) -> FrameFormat:
+  """Returns the frame format of a space; an entry `action_mask` is not part of the frame."""
+  observed, select = observed_space(where, space)
+  if observed is not space:
+    inner = frame_format(where, observed)
+    return dataclasses.replace(inner, encode=lambda x: inner.encode(select(x)))
+  if isinstance(space, spaces.Box):
+    return _box_format(where, space)
+  if isinstance(space, spaces.Discrete):
+    return one_hot_format(where, int(space.n), int(space.start))
+  unsupported = UserError(
+    f"{where}: its observations are {short(space)}; must be Box, Discrete, MultiDiscrete, "
+    "MultiBinary, or a Dict or Tuple of these; a function in env.wrappers can change them"
+  )
+  # gymnasium can flatten these to one vector.
+  if not isinstance(space, spaces.MultiDiscrete | spaces.MultiBinary | spaces.Dict | spaces.Tuple):
+    raise unsupported
+  try:
+    size, flat = spaces.flatdim(space), spaces.flatten_space(space)
+  except (ValueError, NotImplementedError):
+    raise unsupported from None
+  if not isinstance(flat, spaces.Box):
+    raise unsupported
+  is_boolean = isinstance(space, spaces.MultiDiscrete | spaces.MultiBinary)
+  vector = array_format(where, (size,), bool) if is_boolean else _box_format(where, flat)
+
+  def encode(observation: Any) -> np.ndarray:
+    return vector.encode(spaces.flatten(space, _member(where, space, observation)))
+
+  return FrameFormat(vector.shape, vector.dtype, encode, entry_names(space))
+
+
+def _member(where: str, space: Any, x: Any) -> Any:
+  """Returns an observation for `spaces.flatten`, which checks nothing, and could read a part as another.
+
+  Raises: UserError: the observation is not of the space's form. The bounds of Boxes are not checked.
+  """
+  if isinstance(space, spaces.Dict):
+    return {key: _member(where, part, entry_of(where, x, key)) for key, part in space.spaces.items()}
+  if isinstance(space, spaces.Tuple):
+    if not isinstance(x, tuple | list) or len(x) != len(space.spaces):
+      raise UserError(
+        f"{where}: an observation {one_line(x, 80)}; its spec says a tuple of {len(space.spaces)} parts"
+      )
+    return tuple(_member(where, part, y) for part, y in zip(space.spaces, x, strict=True))
+  if isinstance(space, spaces.Discrete):
+    return check_integer(where, "observation", x, int(space.start), int(space.start) + int(space.n) - 1)
+  values = shaped_array(where, x, space.shape)
+  if space.dtype.kind != "f":
+    values = cast(where, values, space.dtype)
+  low: Any = 0
+  high: Any = 1
+  if isinstance(space, spaces.MultiDiscrete):
+    low = np.asarray(space.start, np.int64)
+    high = low + np.asarray(space.nvec, np.int64) - 1
+  elif not isinstance(space, spaces.MultiBinary):
+    return values
+  if not ((values >= low) & (values <= high)).all():
+    raise UserError(f"{where}: observation {one_line(values, 80)}; its spec says {short(space)}")
+  return values
+
+
+def _box_format(where: str, box: Any) -> FrameFormat:
+  low = np.where(box.bounded_below, box.low.astype(np.float64), -np.inf)
+  high = np.where(box.bounded_above, box.high.astype(np.float64), np.inf)
+  return array_format(where, box.shape, box.dtype, low, high)
 
 
 def own_observations(

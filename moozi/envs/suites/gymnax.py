@@ -8,13 +8,15 @@ and tests/envs/jax/test_minatar.py checks these differences. Departures:
 """
 
 import importlib
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from pydantic import Field
 
 from moozi.core.config import PositiveInt, Probability, Section
-from moozi.core.spec import EnvSpec
+from moozi.core.factors import ActionPart, Factors, bins
+from moozi.core.spec import MAX_ENUMERATED, EnvSpec
+from moozi.envs.action_spaces import DEFAULT_BINS, joint_names
 from moozi.envs.jax.suite_parts import (
   MAX_EPISODE_STEPS,
   MINATAR_ACTION_NAMES,
@@ -36,13 +38,15 @@ GAMES = {
   "Freeway-MinAtar": "cross eight lanes of cars; truncated after 2500 steps",
   "MemoryChain-bsuite": "remember one bit for five steps; optimal return 1",
   "MountainCar-v0": "rock a car up a hill; truncated after 200 steps",
+  "MountainCarContinuous-v0": "the same with a continuous force; truncated after 999 steps",
+  "Pendulum-v1": "swing a pendulum up with a continuous torque; truncated after 200 steps",
   "Pong-misc": "keep a ball in play; truncated after 1000 steps",
   "Seaquest-MinAtar": "shoot, rescue divers, surface for air; truncated after 1000 steps",
   "SpaceInvaders-MinAtar": "shoot aliens before they land; truncated after 1000 steps",
   "UmbrellaChain-bsuite": "the first choice is rewarded ten steps later; other rewards are random",
 }
 
-_CONTINUOUS = "its actions are continuous; the search needs a finite number"
+_CONTINUOUS = "its actions have several continuous dimensions; gymnasium and dm_control have such tasks"
 _BANDIT = "it is a bandit, with no state to plan in"
 REFUSED = {
   "BernoulliBandit-misc": _BANDIT,
@@ -51,8 +55,6 @@ REFUSED = {
   "GaussianBandit-misc": _BANDIT,
   "MNISTBandit-bsuite": "it downloads its pictures",
   "MetaMaze-misc": "it needs memory over many trials, which a frame does not show",
-  "MountainCarContinuous-v0": _CONTINUOUS,
-  "Pendulum-v1": _CONTINUOUS,
   "PointRobot-misc": _CONTINUOUS,
   "Reacher-misc": _CONTINUOUS,
   "SimpleBandit-bsuite": _BANDIT,
@@ -67,6 +69,7 @@ _ACTION_NAMES = {
   "FourRooms-misc": ("up", "right", "down", "left"),
   "MountainCar-v0": ("left", "none", "right"),
 }
+_CONTINUOUS_GAMES = frozenset({"MountainCarContinuous-v0", "Pendulum-v1"})
 # Games other than MinAtar whose float32 observations contain only 0 and 1.
 _BINARY = frozenset({"Catch-bsuite", "DeepSea-bsuite", "Pong-misc"})
 # In earlier versions Space Invaders has other rules, Seaquest is missing, and `done` does not distinguish the
@@ -79,6 +82,14 @@ class GymnaxOptions(Section):
   """Options of `gymnax:*` other than MinAtar."""
 
   max_episode_steps: PositiveInt | None = Field(None, description=_OWN_LIMIT)
+
+
+class GymnaxContinuousOptions(GymnaxOptions):
+  """Options of `gymnax:*` with one continuous action."""
+
+  action_bins: Annotated[int, Field(ge=2, le=MAX_ENUMERATED)] = Field(
+    DEFAULT_BINS, description=f"number of values of the action; 2 to {MAX_ENUMERATED}"
+  )
 
 
 class GymnaxMinAtarOptions(Section):
@@ -99,8 +110,11 @@ def make_env(game: str, options: Any) -> Any:
   is_minatar = game.endswith("-MinAtar")
   kwargs = {"use_minimal_action_set": options.minimal_actions} if is_minatar else {}
   env, params = importlib.import_module("gymnax").make(game, **kwargs)
-  num_actions = int(env.num_actions)
-  if is_minatar:
+  factors = _factors(env, params, options) if isinstance(options, GymnaxContinuousOptions) else None
+  num_actions = int(env.num_actions) if factors is None else factors.num_joint_actions
+  if factors is not None:
+    action_names = joint_names(factors)
+  elif is_minatar:
     action_names = tuple(MINATAR_ACTION_NAMES[a] for a in np.asarray(env.action_set).tolist())
   else:
     action_names = _ACTION_NAMES.get(game, tuple(str(a) for a in range(num_actions)))
@@ -112,10 +126,19 @@ def make_env(game: str, options: Any) -> Any:
     frame_shape=frame_shape(f"env.name=gymnax:{game}", observation.shape),
     frame_dtype="bool" if is_minatar or game in _BINARY else "float32",
     num_env_actions=num_actions,
+    factors=factors,
     action_names=action_names,
   )
   limit = options.max_episode_steps or int(params.max_steps_in_episode)
   return JaxEnvironment(spec=spec, rules=_make_rules(env, params, options, spec), max_episode_steps=limit)
+
+
+def _factors(env: Any, params: Any, options: GymnaxContinuousOptions) -> Factors:
+  space = env.action_space(params)
+  values = bins(float(space.low), float(space.high), options.action_bins)
+  return Factors(
+    parts=(ActionPart(path=(), shape=(1,), dtype="float32", values=(values,)),), names=("action",)
+  )
 
 
 def _make_rules(env: Any, params: Any, options: Any, spec: EnvSpec) -> Any:
@@ -127,6 +150,7 @@ def _make_rules(env: Any, params: Any, options: Any, spec: EnvSpec) -> Any:
 
   sticky_action_prob = getattr(options, "sticky_action_prob", 0.0)
   is_ramped = getattr(options, "difficulty_ramping", True)
+  values = None if spec.factors is None else jnp.array(spec.factors.values[0], jnp.float32)
 
   def as_frame(observation: Any) -> Any:
     return jnp.reshape(observation, spec.frame_shape).astype(spec.frame_dtype)
@@ -143,7 +167,8 @@ def _make_rules(env: Any, params: Any, options: Any, spec: EnvSpec) -> Any:
       rng_key, sticky_key = jax.random.split(rng_key)
       action = jnp.where(jax.random.uniform(sticky_key) < sticky_action_prob, last_action, action)
     # gymnax's own `step` would also reset immediately and apply its time limit.
-    observation, state, reward, is_terminal, _ = env.step_env(rng_key, state, action, params)
+    own = action if values is None else values[action]
+    observation, state, reward, is_terminal, _ = env.step_env(rng_key, state, own, params)
     return (state, as_frame(observation), action), reward, is_terminal, jnp.zeros((), bool)
 
   return JaxRules(
@@ -154,11 +179,17 @@ def _make_rules(env: Any, params: Any, options: Any, spec: EnvSpec) -> Any:
   )
 
 
+def _options(game: str) -> type[Section]:
+  if game.endswith("-MinAtar"):
+    return GymnaxMinAtarOptions
+  return GymnaxContinuousOptions if game in _CONTINUOUS_GAMES else GymnaxOptions
+
+
 SUITE = make_suite(
   name="gymnax",
   summary="MinAtar, classic control and small environments, in JAX",
   games=GAMES,
   refused=REFUSED,
-  options=lambda game: GymnaxMinAtarOptions if game.endswith("-MinAtar") else GymnaxOptions,
+  options=_options,
   make_env=make_env,
 )

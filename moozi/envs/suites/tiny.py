@@ -15,16 +15,30 @@ Coin: at the start, safe pays `safe_reward` and ends the episode. Risk flips a c
 shows. Then risk pays 1 for heads and -1 for tails, safe pays 0, and the episode ends. Without discount, the
 optimal value of the first risk is therefore the probability of heads. A deterministic model overestimates it:
 in its training data the second risk mostly follows heads, so the model predicts reward 1 for it.
+
+Dials: `num_dials` dials of `num_positions` positions each, and a target position for each dial, which the
+frame shows. One action turns all dials and ends the episode. The return is 1 minus the mean distance to the
+targets, in units of num_positions - 1; the optimal return is 1.
+
+Gates: a walker in a corridor of `length` cells must say the right one of `num_keys` keys, which the frame
+shows, and step forward at the same time. A wrong key or a step back leaves it where it is. The far end pays 1
+and ends the episode; each step costs 0.01. The optimal return is 1 - 0.01 (length - 1).
+
+Point: a point in the plane moves by up to 0.25 in each direction per step, for ten steps. The reward is minus
+the larger of the distances from 0 in both directions. `best_point_return` gives the optimal return of a start
+where the moves are not restricted to bins.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from pydantic import Field
 
 from moozi.core.config import PositiveInt, Probability, Section
+from moozi.core.factors import ActionPart, Factors, bins
 from moozi.core.spec import EnvSpec
+from moozi.envs.action_spaces import DEFAULT_BINS, ActionBins, joint_names
 from moozi.envs.environment import Environment
 from moozi.envs.game import Game, GameEnvironment
 from moozi.envs.suite import Suite
@@ -35,6 +49,9 @@ BALL, PADDLE = 0, 1
 """Planes of a frame of Catch."""
 COIN_START, COIN_HEADS, COIN_TAILS, COIN_END = range(4)
 """Cells of a frame of Coin; exactly one is true."""
+
+STEP_COST = 0.01
+POINT_STEPS, POINT_SPEED = 10, 0.25
 
 _CAP = "truncate an episode after this number of steps"
 
@@ -47,6 +64,23 @@ class CorridorOptions(Section):
   length: Annotated[int, Field(ge=3, le=1000)] = Field(8, description="cells, including both ends; 3 to 1000")
   slip_prob: Probability = Field(0.0, description="probability of a step in the other direction")
   max_episode_steps: PositiveInt | None = Field(50, description=_CAP)
+
+
+class DialsOptions(Section):
+  num_dials: Annotated[int, Field(ge=1, le=8)] = Field(3, description="number of dials; 1 to 8")
+  num_positions: Annotated[int, Field(ge=2, le=12)] = Field(5, description="positions of each; 2 to 12")
+  max_episode_steps: PositiveInt | None = Field(None, description=_CAP)
+
+
+class GatesOptions(Section):
+  length: Annotated[int, Field(ge=2, le=1000)] = Field(6, description="cells; 2 to 1000")
+  num_keys: Annotated[int, Field(ge=2, le=1000)] = Field(20, description="number of keys; 2 to 1000")
+  max_episode_steps: PositiveInt | None = Field(50, description=_CAP)
+
+
+class PointOptions(Section):
+  action_bins: ActionBins = Field(DEFAULT_BINS, description="number of moves in each direction")
+  max_episode_steps: PositiveInt | None = Field(None, description=_CAP)
 
 
 class CoinOptions(Section):
@@ -136,6 +170,82 @@ class _Coin(Game):
     return frame
 
 
+class _Dials(Game):
+  def __init__(self, num_dials: int, num_positions: int) -> None:
+    self._shape = num_dials, num_positions
+    self.seed(0)
+    self.reset()
+
+  def seed(self, seed: int) -> None:
+    self._random = np.random.default_rng(seed)
+
+  def reset(self) -> None:
+    self._targets = self._random.integers(self._shape[1], size=self._shape[0])
+
+  def step(self, action: int) -> tuple[float, bool, bool]:
+    turned = np.unravel_index(action, (self._shape[1],) * self._shape[0])
+    distance = np.abs(np.array(turned) - self._targets).mean() / (self._shape[1] - 1)
+    return OPTIMAL_RETURN - float(distance), True, False
+
+  def frame(self) -> np.ndarray:
+    frame = np.zeros((*self._shape, 1), bool)
+    frame[np.arange(self._shape[0]), self._targets] = True
+    return frame
+
+
+class _Gates(Game):
+  def __init__(self, length: int, num_keys: int) -> None:
+    self._length, self._num_keys = length, num_keys
+    self.seed(0)
+    self.reset()
+
+  def seed(self, seed: int) -> None:
+    self._random = np.random.default_rng(seed)
+
+  def reset(self) -> None:
+    self._cell, self._key = 0, int(self._random.integers(self._num_keys))
+
+  def step(self, action: int) -> tuple[float, bool, bool]:
+    is_forward, key = divmod(action, self._num_keys)
+    if is_forward and key == self._key:
+      self._cell += 1
+      self._key = int(self._random.integers(self._num_keys))
+    is_end = self._cell == self._length - 1
+    return OPTIMAL_RETURN * is_end - STEP_COST, is_end, False
+
+  def frame(self) -> np.ndarray:
+    frame = np.zeros((1, self._length + self._num_keys, 1), bool)
+    frame[0, self._cell], frame[0, self._length + self._key] = True, True
+    return frame
+
+
+class _Point(Game):
+  def __init__(self, factors: Factors) -> None:
+    self._factors = factors
+    self.seed(0)
+    self.reset()
+
+  def seed(self, seed: int) -> None:
+    self._random = np.random.default_rng(seed)
+
+  def reset(self) -> None:
+    self._time, self._place = 0, self._random.uniform(-1.0, 1.0, 2)
+
+  def step(self, action: int) -> tuple[float, bool, bool]:
+    self._place = np.clip(self._place + self._factors.own_action(action), -1.0, 1.0)
+    self._time += 1
+    return -float(np.abs(self._place).max()), self._time == POINT_STEPS, False
+
+  def frame(self) -> np.ndarray:
+    return np.array([*self._place, self._time / POINT_STEPS], np.float32).reshape(1, 1, 3)
+
+
+def best_point_return(place: Sequence[float]) -> float:
+  """Returns the largest return of Point from a place, over all moves of up to `POINT_SPEED`."""
+  distance = float(np.abs(place).max())
+  return -sum(max(0.0, distance - POINT_SPEED * (t + 1)) for t in range(POINT_STEPS))
+
+
 class _Entry(NamedTuple):
   """One game of the suite; the functions take its options."""
 
@@ -144,6 +254,8 @@ class _Entry(NamedTuple):
   action_names: tuple[str, ...]
   frame_shape: Callable[[Any], tuple[int, int, int]]
   make: Callable[[Any], Game]
+  factors: Callable[[Any], Factors | None] = lambda options: None
+  frame_dtype: str = "bool"
 
 
 _GAMES = {
@@ -168,18 +280,56 @@ _GAMES = {
     lambda options: (1, 4, 1),
     lambda options: _Coin(options.heads_prob, options.safe_reward),
   ),
+  "dials": _Entry(
+    "turn all dials to their targets at once; optimal return 1",
+    DialsOptions,
+    (),
+    lambda options: (options.num_dials, options.num_positions, 1),
+    lambda options: _Dials(options.num_dials, options.num_positions),
+    lambda options: _choices({f"dial {i}": options.num_positions for i in range(options.num_dials)}),
+  ),
+  "gates": _Entry(
+    "say the right key and step forward at once",
+    GatesOptions,
+    (),
+    lambda options: (1, options.length + options.num_keys, 1),
+    lambda options: _Gates(options.length, options.num_keys),
+    lambda options: _choices({"forward": 2, "key": options.num_keys}),
+  ),
+  "point": _Entry(
+    "move a point to the origin; continuous actions",
+    PointOptions,
+    (),
+    lambda options: (1, 1, 3),
+    lambda options: _Point(_moves(options)),
+    lambda options: _moves(options),
+    "float32",
+  ),
 }
 
 
 def _make_spec(game: str, options: Any) -> EnvSpec:
   entry = _GAMES[game]
+  factors = entry.factors(options)
   return EnvSpec(
     name=f"tiny:{game}",
     frame_shape=entry.frame_shape(options),
-    frame_dtype="bool",
-    num_env_actions=len(entry.action_names),
-    action_names=entry.action_names,
+    frame_dtype=entry.frame_dtype,
+    num_env_actions=len(entry.action_names) if factors is None else factors.num_joint_actions,
+    factors=factors,
+    action_names=entry.action_names or joint_names(factors),
   )
+
+
+def _choices(sizes: Mapping[str, int]) -> Factors:
+  values = tuple(tuple(range(size)) for size in sizes.values())
+  part = ActionPart(path=(), shape=(len(sizes),), dtype="int64", values=values)
+  return Factors(parts=(part,), names=tuple(sizes))
+
+
+def _moves(options: PointOptions) -> Factors:
+  values = (bins(-POINT_SPEED, POINT_SPEED, options.action_bins),) * 2
+  return Factors(parts=(ActionPart(path=(), shape=(2,), dtype="float32", values=values),), names=("x", "y"))
 
 
 def _make_environment(game: str, options: Any) -> Environment:

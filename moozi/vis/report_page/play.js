@@ -5,6 +5,7 @@ let from = null; // the chosen first cell of a move from one cell to another
 let current = 0; // the cell that has the focus when Tab enters the board
 let advice = new Map();
 let isBusy = false;
+let chosen = []; // the index of the value of each dimension
 let waiting = null; // the last request that was made while another was computed
 
 async function ask(path, request) {
@@ -105,8 +106,44 @@ function draw() {
     button.addEventListener("click", () => play(x.action));
     return button;
   }));
+  if (state.dimensions.length) drawDimensions();
   $("board").querySelectorAll(".cell").forEach((e) => e.remove());
   if (hasBoard) drawCells(isMove);
+}
+
+// A control for each dimension of a joint action, and a button that plays their values.
+function drawDimensions() {
+  const { dimensions } = state;
+  if (chosen.length !== dimensions.length) chosen = dimensions.map((x) => Math.floor(x.values.length / 2));
+  const controls = dimensions.map((dimension, i) => {
+    const select = document.createElement("select");
+    select.append(...dimension.values.map((text, j) => new Option(text, j, j === chosen[i], j === chosen[i])));
+    select.addEventListener("change", () => { chosen[i] = Number(select.value); });
+    const name = document.createElement("label");
+    name.append(dimension.name, " ", select);
+    return name;
+  });
+  const button = document.createElement("button");
+  button.type = "button";
+  button.textContent = "Play";
+  button.addEventListener("click", () => play(jointAction()));
+  $("actions").replaceChildren(...controls, button);
+}
+
+// The number of the joint action of the chosen values; the last dimension changes first.
+function jointAction() {
+  return state.dimensions.reduce((action, x, i) => action * x.values.length + chosen[i], 0);
+}
+
+// The name of a joint action, as the server writes it.
+function jointName(action) {
+  const parts = [];
+  let rest = action;
+  for (const { name, values } of [...state.dimensions].reverse()) {
+    parts.unshift(`${name}=${values[rest % values.length]}`);
+    rest = Math.floor(rest / values.length);
+  }
+  return parts.join(" ");
 }
 
 function label(action, before) {
@@ -214,7 +251,7 @@ async function showOpinion() {
   $("rows").replaceChildren(...answer.advice.map((x) => {
     const row = document.createElement("tr");
     const value = x.value === null ? "–" : x.value.toFixed(3);
-    for (const text of [names.get(x.action), `${(100 * x.share).toFixed(1)}%`, value]) {
+    for (const text of [names.get(x.action) ?? jointName(x.action), `${(100 * x.share).toFixed(1)}%`, value]) {
       row.insertCell().textContent = text;
     }
     return row;

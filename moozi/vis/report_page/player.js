@@ -2,7 +2,9 @@
 
 const { episode } = data;
 const numFrames = episode.num_frames;
-const numActions = episode.names.length;
+// Sampled choices differ from step to step; otherwise each column is an action.
+const { choices = null } = episode;
+const numChoices = choices ? choices.length / numFrames : episode.names.length;
 const isBoard = episode.num_players === 2;
 
 /** Returns row t of a flat array with `columns` columns. */
@@ -96,8 +98,9 @@ const ENDS = {
 
 function showActions(t) {
   const fields = ["prior_probs", "action_probs", "root_visits", "network_q", "search_q"];
-  const [prior, policy, visits, network, search] = fields.map((name) => row(episode[name], t, numActions));
-  const chosen = t === numFrames - 1 ? -1 : episode.actions[t];
+  const [prior, policy, visits, network, search] = fields.map((name) => row(episode[name], t, numChoices));
+  const actions = choices ? row(choices, t, numChoices) : [...prior.keys()];
+  const chosen = t === numFrames - 1 ? -1 : actions.indexOf(episode.actions[t]);
   const legal = [...prior.keys()].filter((a) => prior[a] !== null);
   const likelier = (a, b) => (b === chosen) - (a === chosen) || policy[b] - policy[a] || prior[b] - prior[a];
   const shown = legal.length > MAX_ACTIONS ? [...legal].sort(likelier).slice(0, MAX_ACTIONS) : legal;
@@ -105,7 +108,7 @@ function showActions(t) {
   const best = visited.reduce((top, a) => (top === null || search[a] > search[top] ? a : top), null);
   byId("actions").tBodies[0].replaceChildren(...shown.map((a) => {
     const line = element(
-      "tr", "", element("td", "", episode.names[a]), barCell("network", prior[a]), barCell("search", policy[a]),
+      "tr", "", element("td", "", episode.names[actions[a]]), barCell("network", prior[a]), barCell("search", policy[a]),
       element("td", "", String(visits[a])), element("td", "", figure(network[a], true)),
       element("td", "search-value", visits[a] > 0 ? figure(search[a], true) : "–"),
     );
@@ -118,6 +121,7 @@ function showActions(t) {
     (legal.length
       ? "● was played. Network Q is the model’s reward plus its discounted value one step ahead."
       : `No action: ${ENDS[episode.end]}.`)
+    + (choices && legal.length ? " The actions are those that the search has sampled." : "")
     + (more > 0 ? ` ${more} more legal actions have a lower search probability.` : "");
 }
 
@@ -201,7 +205,8 @@ function errorText() {
 const frames = new Frames(byId("frame"), episode.frames);
 const treeView = new TreeView({
   svg: byId("tree"), title: byId("node-title"), facts: byId("node-facts"), note: byId("tree-note"),
-  trees: episode.trees, names: episode.names, discount: episode.signed_discount,
+  trees: episode.trees, names: episode.labels ?? episode.names, discount: episode.signed_discount,
+  dimensions: episode.dimensions ?? "",
 });
 
 function goTo(t) {

@@ -7,9 +7,10 @@ class TreeView {
    * @param svg, title, facts, note: elements of the page.
    * @param trees: flat arrays of all steps' nodes; those of step t start at `start[t]`.
    * @param names: of the actions. @param discount: the search's signed discount.
+   * @param dimensions: those whose values are the names of actions; "" if actions have other names.
    */
-  constructor({ svg, title, facts, note, trees, names, discount }) {
-    Object.assign(this, { svg, title, facts, note, trees, names, discount });
+  constructor({ svg, title, facts, note, trees, names, discount, dimensions }) {
+    Object.assign(this, { svg, title, facts, note, trees, names, discount, dimensions });
     this.step = null;
     this.scale = null; // null: the scale is chosen per tree
     this.view = { x: 0, y: 0 };
@@ -30,6 +31,7 @@ class TreeView {
       : this.count < total[step]
         ? `The ${this.count} most visited of ${total[step]} nodes; ${total[step] - this.count} are left out.`
         : `${this.count} nodes.`;
+    if (this.count && this.dimensions) this.note.textContent += ` Actions are values of: ${this.dimensions}.`;
     if (this.count === 0) {
       this.svg.replaceChildren();
       this.title.textContent = "";
@@ -146,7 +148,7 @@ class TreeView {
       ] : [
         ["reward", figure(this.at("reward", i), true)],
         ["Q", figure(this.qValue(i), true)],
-        ["network probability", figure(this.at("prior", i))],
+        [this.dimensions ? "prior, corrected for sampling" : "network probability", figure(this.at("prior", i))],
       ]),
       ["depth", String(this.depth[i])],
       ...(leftOut ? [["left out below", String(leftOut)]] : []),

@@ -16,7 +16,7 @@ class Walk(gymnasium.Env):
     self, observation_space=None, action_space=None, ends="terminated", show=None, render_mode=None
   ) -> None:
     self.observation_space = observation_space or spaces.Box(0, 255, (6, 5, 3), np.uint8)
-    self.action_space = action_space or spaces.Discrete(3)
+    self.action_space = spaces.Discrete(3) if action_space is None else action_space
     self._ends, self._show_fn = ends, show
     self.closed, self.render_mode = False, render_mode
     self.seeds: list[int | None] = []

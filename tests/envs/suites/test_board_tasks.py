@@ -5,8 +5,9 @@ import pytest
 from moozi.envs import registry
 from moozi.io.config import load_config
 from moozi.io.config_files import list_configs
+from moozi.vis.action_names import action_names
 from moozi.vis.frames import draw_frame
-from moozi.vis.render_spec import action_names, render_spec_of
+from moozi.vis.render_spec import render_spec_of
 from moozi.vis.terminal import frame_text
 from tests.envs.contract import EnvironmentContract, IllegalActionsContract, TwoPlayersContract, play
 

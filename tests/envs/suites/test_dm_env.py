@@ -221,9 +221,8 @@ def test_to_play_of_a_terminal_frame_is_ignored():
 @pytest.mark.parametrize(
   ("env", "message"),
   [
-    (Count(action=specs.BoundedArray((), float, -1, 1)), "continuous actions are not supported"),
-    (Count(action=specs.BoundedArray((2,), int, 0, 1)), "only one integer is supported"),
-    (Count(action=specs.Array((), int)), "only one integer is supported"),
+    (Count(action=specs.BoundedArray((), float, -1, np.inf)), "without finite bounds"),
+    (Count(action=specs.Array((), int)), "must be a BoundedArray or a DiscreteArray"),
     (
       Count(action=specs.DiscreteArray(2**40, np.int64)),
       r"it has 1099511627776 actions; must have 1 to 65,536",
@@ -241,6 +240,24 @@ def test_unsupported_specs(env, message):
   with pytest.raises(UserError, match=rf"env.name=own:make: .*{message}") as error:
     wrap(env)
   assert "\n" not in str(error.value)
+
+
+def test_joint_actions():
+  env = Count(action=specs.BoundedArray((2,), float, [-1, 0], [1, 6]))
+  env.action_bins = 3
+  wrapped = wrap(env)
+  spec = wrapped.env_spec
+  assert spec.factors.values == ((-1.0, 0.0, 1.0), (0.0, 3.0, 6.0))
+  assert spec.action_names[:2] == ("0=-1 1=0", "0=-1 1=+3")
+  wrapped.reset()
+  for action in (0, 5, 8):
+    wrapped.step(action)
+  np.testing.assert_array_equal(env.actions, [[-1, 0], [0, 6], [1, 6]])
+
+
+class TestJointActions(EnvironmentContract):
+  def make(self):
+    return wrap(Count(action=specs.BoundedArray((2,), float, -1, 1)))
 
 
 def test_close():

@@ -10,7 +10,7 @@ from moozi.core.errors import EnvValueError, UserError
 from moozi.envs import registry
 from moozi.envs.suites import gymnasium as gymnasium_suite
 from tests.envs import hostile
-from tests.envs.contract import EnvironmentContract, play
+from tests.envs.contract import EnvironmentContract, assert_same, play
 
 gymnasium = pytest.importorskip("gymnasium")
 from gymnasium import spaces  # noqa: E402
@@ -155,8 +155,8 @@ def test_dict_is_flattened_and_scaled():
 @pytest.mark.parametrize(
   ("space", "message"),
   [
-    (spaces.Box(-1, 1, (2,)), "continuous actions are not supported"),
-    (spaces.MultiDiscrete([2, 2]), "only spaces of type Discrete are supported"),
+    (spaces.Box(-np.inf, 1, (2,)), "without finite bounds"),
+    (spaces.Text(3), "must be Discrete, Box"),
     (spaces.Discrete(2**40), "it has 1099511627776 actions; must have 1 to 65,536"),
   ],
 )
@@ -262,6 +262,76 @@ def test_close():
   assert env.closed
 
 
+class Ramp(Walk):
+  """Pays 1, 2, 3 … and terminates or truncates at step 9; action 2 is illegal from step 2 on."""
+
+  def step(self, action):
+    observation, _, *rest, info = super().step(action)
+    mask = np.array([1, 1, self._step < 2], np.int8)
+    return observation, float(self._step), *rest, info | {"action_mask": mask}
+
+
+@pytest.mark.parametrize("ends", ["terminated", "truncated"])
+def test_action_repeat(ends):
+  walk = Ramp(ends=ends)
+  env = gymnasium_suite.wrap("gymnasium:Walk-v0", walk, action_repeat=4)
+  env.reset()
+  steps = [env.step(1) for _ in range(3)]
+  assert [step.reward for step in steps] == [1 + 2 + 3 + 4, 5 + 6 + 7 + 8, 9]
+  assert [step.last() for step in steps] == [False, False, True]
+  assert steps[-1].discount == (0.0 if ends == "terminated" else 1.0)
+  assert walk.actions == [1] * 9
+  assert env.step(1).first()
+
+
+def test_an_action_is_not_repeated_once_it_is_illegal():
+  walk = Ramp()
+  env = gymnasium_suite.wrap("gymnasium:Walk-v0", walk, action_repeat=4)
+  env.reset()
+  assert env.step(2).reward == 1 + 2
+  with pytest.raises(ValueError, match="illegal"):
+    env.step(2)
+
+
+def test_action_repeat_by_name():
+  single = registry.make("gymnasium:CartPole-v1", seed=3)
+  double = registry.make("gymnasium:CartPole-v1", seed=3, action_repeat=2, max_episode_steps=3)
+  assert_same([single.reset()], [double.reset()])
+  for i in range(3):
+    left = [single.step(i % 2) for _ in range(2)][-1]
+    right = double.step(i % 2)
+    np.testing.assert_array_equal(left.observation.frame, right.observation.frame)
+    assert right.reward == 2.0
+  assert right.last()
+  assert right.discount == 1.0
+
+
+def test_pendulum_has_bins_and_the_rewards_of_gymnasium():
+  env, own = registry.make("gymnasium:Pendulum-v1", seed=5, action_bins=5), gymnasium.make("Pendulum-v1")
+  assert env.env_spec.action_names == tuple(f"action={x}" for x in ("-2", "-1", "0", "+1", "+2"))
+  step = env.reset()
+  own.reset(seed=int(np.random.default_rng(5).integers(2**31)))
+  for i in range(200):
+    step = env.step(i % 5)
+    observation, reward, *_ = own.step(np.array([i % 5 - 2], np.float32))
+    np.testing.assert_allclose(step.observation.frame[0, 0], observation / np.float32([1, 1, 8]), rtol=1e-6)
+    assert step.reward == pytest.approx(reward)
+  assert step.last()
+  assert step.discount == 1.0
+
+
+@pytest.mark.slow
+def test_mujoco_names_its_joints_and_writes_no_file(tmp_path, monkeypatch):
+  pytest.importorskip("mujoco")
+  monkeypatch.chdir(tmp_path)
+  assert registry.env_spec("gymnasium:HalfCheetah-v5").factors.names == (
+    *("bthigh", "bshin", "bfoot"),
+    *("fthigh", "fshin", "ffoot"),
+  )
+  assert registry.env_spec("gymnasium:Hopper-v5").factors.names == ("thigh_joint", "leg_joint", "foot_joint")
+  assert not list(tmp_path.iterdir())
+
+
 # --- names --------------------------------------------------------------------------------------------
 
 
@@ -269,7 +339,8 @@ def test_list_has_the_newest_versions():
   games = gymnasium_suite.list_games()
   assert "CartPole-v1" in games
   assert "CartPole-v0" not in games
-  assert not any("Pendulum" in game or "/" in game for game in games)
+  assert "Pendulum-v1" in games
+  assert not any("Humanoid" in game or "/" in game for game in games)
 
 
 def test_unlisted_envs_are_created(recwarn):
@@ -315,8 +386,6 @@ def test_module_that_exits(tmp_path, monkeypatch):
     ("gymnasium:CartPole", ("unknown game 'CartPole'", "nearest is gymnasium:CartPole-v1")),
     ("gymnasium:cartpole-v1", ("unknown game", "nearest is gymnasium:CartPole-v1")),
     ("gymnasium:GymV26Environment-v0", ("unknown game",)),
-    ("gymnasium:Pendulum-v1", ("Box(-2.0, 2.0, (1,), float32); continuous actions are not supported",)),
-    ("gymnasium:Ant-v5", ("continuous actions are not supported",)),
     ("gymnasium:none_such:Walk-v0", ("the module none_such cannot be imported",)),
     ("gymnasium:json:Walk-v0", ("the module json registers no Walk-v0",)),
     ("gymnasium:a b:Walk-v0", ("'a b' is not a module name",)),

@@ -50,7 +50,7 @@ def test_frames_are_bool_where_they_contain_only_0_and_1(game, monkeypatch):
   """The list of games with bool frames agrees with the float frames that gymnax returns."""
   kept = registry.make_jax_env(f"gymnax:{game}")
   monkeypatch.setattr(gymnax_suite, "_BINARY", frozenset())
-  frames = frames_of_random_play(gymnax_suite.make_env(game, gymnax_suite.GymnaxOptions()))
+  frames = frames_of_random_play(gymnax_suite.make_env(game, gymnax_suite.SUITE.options(game)()))
   assert frames.dtype == np.float32
   assert kept.spec.frame_dtype == ("bool" if np.isin(frames, (0, 1)).all() else "float32")
   if kept.spec.frame_dtype == "bool":

@@ -1,4 +1,4 @@
-"""Tests of Catch, Corridor and Coin, whose best returns are known."""
+"""Tests of the small games, whose best returns are known."""
 
 import dm_env
 import numpy as np
@@ -115,3 +115,77 @@ def test_coin_returns():
   assert np.mean(wise) == pytest.approx(0.75, abs=0.04)
   bold = [coin_return(env, lambda cell: 1) for _ in range(2000)]
   assert np.mean(bold) == pytest.approx(0.5, abs=0.06)
+
+
+# --- joint actions --------------------------------------------------------------------------------------
+
+
+def turn_to_targets(frame):
+  """Returns the joint action that turns every dial of Dials to its target."""
+  num_dials, num_positions, _ = frame.shape
+  return int(np.ravel_multi_index(frame[..., 0].argmax(axis=1), (num_positions,) * num_dials))
+
+
+@pytest.mark.parametrize(("num_dials", "num_positions"), [(1, 12), (3, 5), (8, 12)])
+def test_dials_optimal_return(num_dials, num_positions):
+  env = registry.make("tiny:dials", seed=0, num_dials=num_dials, num_positions=num_positions)
+  assert env.env_spec.num_env_actions == num_positions**num_dials
+  assert {episode_return(env, turn_to_targets) for _ in range(20)} == {(tiny.OPTIMAL_RETURN, 1)}
+
+
+def test_dials_return_is_the_distance():
+  env = registry.make("tiny:dials", seed=1, num_dials=2, num_positions=5)
+  targets = env.reset().observation.frame[..., 0].argmax(axis=1)
+  expected = 1 - np.abs(targets - [4, 1]).mean() / 4
+  assert env.step(4 * 5 + 1).reward == pytest.approx(expected)
+  assert env.env_spec.factors.name(4 * 5 + 1) == "dial 0=4 dial 1=1"
+
+
+@pytest.mark.parametrize(("length", "num_keys"), [(2, 2), (6, 20), (3, 1000)])
+def test_gates_optimal_return(length, num_keys):
+  env = registry.make("tiny:gates", seed=0, length=length, num_keys=num_keys)
+  assert env.env_spec.factors.sizes == (2, num_keys)
+
+  def say_the_key(frame):
+    return num_keys + int(frame[0, length:, 0].argmax())
+
+  for _ in range(10):
+    total, num_steps = episode_return(env, say_the_key)
+    assert total == pytest.approx(1 - 0.01 * (length - 1))
+    assert num_steps == length - 1
+
+
+def test_gates_need_both_dimensions():
+  env = registry.make("tiny:gates", seed=0, max_episode_steps=30)
+  for is_forward in (0, 1):
+    step = env.reset()
+    for _ in range(30):
+      key = int(step.observation.frame[0, 6:, 0].argmax())
+      step = env.step(20 * is_forward + (key + is_forward) % 20)  # the right key without a step; a wrong key
+    assert step.observation.frame[0, 0, 0]
+    assert (step.last(), step.discount, step.reward) == (True, 1.0, -tiny.STEP_COST)
+
+
+@pytest.mark.parametrize(("num_bins", "gap"), [(3, 1.5), (7, 0.6), (101, 0.03)])
+def test_point_return_nears_the_best_with_more_bins(num_bins, gap):
+  env = registry.make("tiny:point", seed=0, action_bins=num_bins)
+  factors, step = env.env_spec.factors, None
+
+  def go_to_the_origin(frame):
+    return factors.joint_action(np.clip(-frame[0, 0, :2], -tiny.POINT_SPEED, tiny.POINT_SPEED))
+
+  for _ in range(20):
+    step = env.reset()
+    best, total = tiny.best_point_return(step.observation.frame[0, 0, :2].tolist()), 0.0
+    for _ in range(tiny.POINT_STEPS):
+      assert not step.last()
+      step = env.step(go_to_the_origin(step.observation.frame))
+      total += step.reward
+    assert step.last()
+    assert best - gap <= total <= best + 1e-5
+
+
+def test_best_point_return():
+  assert tiny.best_point_return((0.0, 0.0)) == 0.0
+  assert tiny.best_point_return((0.25, -0.1)) == 0.0
+  assert tiny.best_point_return((0.1, -1.0)) == pytest.approx(-(0.75 + 0.5 + 0.25))

@@ -230,3 +230,24 @@ class FailsOnce(Counter):
     FailsOnce.num_made += 1
     if FailsOnce.num_made == 3:
       raise OSError("port in use")
+
+
+def make_actions(kind):
+  """Returns a Gymnasium environment whose action space is wrong in some way."""
+  from gymnasium import spaces
+
+  from tests.envs.suites.gymnasium_fakes import Walk
+
+  space = {
+    "unbounded": lambda: spaces.Box(-np.inf, np.inf, (2,), np.float32),
+    "half": lambda: spaces.Box(0, np.inf, (2,), np.float32),
+    "empty": lambda: spaces.Box(np.array([0, 1], np.float32), np.array([1, 1], np.float32)),
+    "text": lambda: spaces.Text(3),
+    "many": lambda: spaces.Box(-1, 1, (12,), np.float32),
+  }
+  if kind != "nan":
+    return Walk(spaces.Box(-1, 1, (4,)), space[kind]())
+  # Gymnasium refuses NaN when it makes a Box.
+  box = spaces.Box(-1, 1, (2,), np.float32)
+  box.low = np.array([0, np.nan], np.float32)
+  return Walk(spaces.Box(-1, 1, (4,)), box)

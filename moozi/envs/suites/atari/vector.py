@@ -98,7 +98,7 @@ class AtariVectorEnvironment(VectorEnvironment):
     return self.reset(), np.ones(self.num_envs, bool)
 
   def step(self, actions: Int[np.ndarray, "B"]) -> BatchedTimeStep:
-    actions = check_actions(actions, self._legal_actions_mask, self._is_last)
+    actions = check_actions(actions, self.spec, self._legal_actions_mask, self._is_last)
     if self._env is None:
       return self.reset()
     was_last = self._is_last

@@ -49,7 +49,7 @@ class OpenSpielTable(Table):
     return self._legal
 
   def step(self, action: int) -> None:
-    self._state.apply_action(check_action(action, self.legal_actions_mask()))
+    self._state.apply_action(check_action(action, self.spec, self.legal_actions_mask()))
     self._legal = None
     sample_chance(self._state, self._random)
     self._seat = self._rules.next_player(self._state, self._seat)

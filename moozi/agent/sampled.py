@@ -1,0 +1,110 @@
+"""Sampled joint actions: the edges of a search where joint actions have no entries of their own.
+
+Each node has K joint actions, drawn without replacement from the network's policy. Their logits are those of
+the policy, corrected by the probability that the draw includes them; with K = all actions they are the
+policy's own, and the search is the enumerated one.
+
+Source: Hubert et al. 2021, Learning and Planning in Complex Action Spaces; Kool et al. 2019, Stochastic Beams
+  and Where to Find Them, for draws without replacement and their importance weights. Departures from the
+  former: its samples are drawn with replacement, where the correction is a sample's frequency over its
+  probability.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, Int32
+
+from moozi.core.pytree import record
+from moozi.ops.actions import Groups, actions_of_rows
+from moozi.ops.policy import log_policy, split_groups
+
+_LARGEST_LOG = 50.0  # of an expected count: from there on the draw includes the action with certainty
+_SMALL = 1e-4
+
+
+@record
+class SampledNode:
+  """The embedding of a node whose edges are sampled.
+
+  Attributes:
+    state: the hidden state.
+    actions: the joint action of each edge, in the agent's action space.
+  """
+
+  state: Any
+  actions: Int32[Array, "B K"]
+
+
+def sample_actions(
+  rng_key: Array, logits: Float[Array, "B P"], groups: Groups, num_samples: int
+) -> tuple[Int32[Array, "B K"], Float[Array, "B K"]]:
+  """Draws K different joint actions from a policy.
+
+  K is `num_samples`, or the number of joint actions if that is less.
+
+  Returns: the actions, in the agent's action space, and their logits log (p / q): p is the action's
+    probability, and q that of being among the K given the largest perturbed log probability outside them.
+    Weighted by p / q, a sum over the K is an unbiased estimate of the sum over all actions, before
+    normalization.
+  """
+  log_probs = list(split_groups(log_policy(logits, groups), groups))
+  keys = jax.random.split(rng_key, len(log_probs) + 1)
+  batch, dtype = logits.shape[0], logits.dtype
+  # A beam search over the dimensions, for the K + 1 largest Gumbel-perturbed log probabilities.
+  log_p, perturbed = jnp.zeros((batch, 1), dtype), jax.random.gumbel(keys[0], (batch, 1), dtype)
+  rows = jnp.zeros((batch, 1, 0), jnp.int32)
+  for key, group in zip(keys[1:], log_probs, strict=True):
+    size = group.shape[-1]
+    child_log_p = log_p[..., None] + group[:, None]
+    child = _given_maximum(
+      child_log_p + jax.random.gumbel(key, child_log_p.shape, dtype), perturbed[..., None]
+    )
+    width = min(num_samples + 1, child.shape[1] * size)
+    perturbed, index = jax.lax.top_k(child.reshape(batch, -1), width)
+    log_p = jnp.take_along_axis(child_log_p.reshape(batch, -1), index, axis=1)
+    parents = jnp.take_along_axis(rows, (index // size)[..., None], axis=1)
+    rows = jnp.concatenate([parents, (index % size)[..., None].astype(jnp.int32)], axis=-1)
+  actions = actions_of_rows(rows, groups).astype(jnp.int32)
+  if actions.shape[1] <= num_samples:
+    return actions, log_p
+  log_count = log_p[:, :num_samples] - perturbed[:, num_samples:]
+  return actions[:, :num_samples], log_p[:, :num_samples] - _log_inclusion(log_count)
+
+
+def _given_maximum(perturbed: Float[Array, "B M S"], maximum: Float[Array, "B M 1"]) -> Float[Array, "B M S"]:
+  """Returns Gumbel-perturbed log probabilities of children, given that their maximum is that of the parent.
+
+  Source: Kool et al. 2019, appendix B.3. Departures: none.
+  """
+  largest = jnp.max(perturbed, axis=-1, keepdims=True)
+  # Where a child is the largest, log(1 - exp(0)) is -inf, and the child gets the maximum.
+  v = maximum - perturbed + jnp.log1p(-jnp.exp(perturbed - largest))
+  return maximum - jnp.maximum(v, 0.0) - jnp.log1p(jnp.exp(-jnp.abs(v)))
+
+
+def _log_inclusion(log_count: Float[Array, "B K"]) -> Float[Array, "B K"]:
+  """Returns log (1 - exp(-exp(x))), also where exp(x) underflows."""
+  count = jnp.exp(jnp.minimum(log_count, _LARGEST_LOG))
+  safe = jnp.maximum(count, _SMALL)
+  return jnp.where(count < _SMALL, log_count, jnp.log(-jnp.expm1(-safe)))
+
+
+def with_samples(recurrent_fn: Any, groups: Groups, num_samples: int) -> Callable[..., Any]:
+  """Returns mctx's recurrent function for edges that are sampled; an embedding is a `SampledNode`.
+
+  Args:
+    recurrent_fn: of joint actions; its `prior_logits` are those of the policy, [B, P].
+  """
+
+  def sampled(
+    variables: Any, rng_key: Array, edge: Int[Array, "B"], node: SampledNode
+  ) -> tuple[Any, SampledNode]:
+    action = jnp.take_along_axis(node.actions, edge[:, None], axis=1)[:, 0]
+    output, state = recurrent_fn(variables, rng_key, action, node.state)
+    actions, logits = sample_actions(rng_key, output.prior_logits, groups, num_samples)
+    return output.replace(prior_logits=logits), SampledNode(state=state, actions=actions)
+
+  return sampled

@@ -1,0 +1,185 @@
+"""Reads the action spaces of Gymnasium and dm_env: numbered actions, or the dimensions of joint actions.
+
+An entry of a continuous space becomes `num_bins` values that divide its interval evenly.
+"""
+
+import math
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import numpy as np
+from dm_env import specs
+from pydantic import Field
+
+from moozi.core.errors import UserError
+from moozi.core.factors import MAX_JOINT_ACTIONS, ActionPart, Factors, bins
+from moozi.core.spec import MAX_ENUMERATED
+from moozi.envs.validation import MAX_ACTIONS, check_integer, check_num_actions, short
+
+DEFAULT_BINS = 7
+"""An odd number, so that the middle of the interval, often 0, is a value."""
+
+MAX_DIMENSIONS = 30
+"""With two values each, 31 dimensions have more than `MAX_JOINT_ACTIONS` joint actions."""
+
+ActionBins = Annotated[int, Field(ge=2, le=1001)]
+Path = tuple[str | int, ...]
+
+
+def own_bins(where: str, env: Any) -> int:
+  """Returns the attribute `action_bins` of a user's environment, or the default.
+
+  Raises: UserError: it is not an integer of at least 2.
+  """
+  found = getattr(getattr(env, "unwrapped", env), "action_bins", DEFAULT_BINS)
+  return check_integer(where, "action_bins", found, 2, 1001)
+
+
+def num_actions_of(where: str, space: Any, factors: Factors | None) -> int:
+  """Returns the number of actions of a space or spec, joint ones if it has dimensions.
+
+  Raises: UserError: each action has an entry of its own, and there are too many.
+  """
+  if factors is not None:
+    return factors.num_joint_actions
+  count = space.n if hasattr(space, "n") else int(space.maximum) - int(space.minimum) + 1
+  return check_num_actions(where, int(count))
+
+
+def joint_names(factors: Factors | None) -> tuple[str, ...]:
+  """Returns the names of joint actions that are few enough to have entries of their own, else none."""
+  if factors is None or factors.num_joint_actions > MAX_ENUMERATED:
+    return ()
+  return tuple(map(factors.name, range(factors.num_joint_actions)))
+
+
+def gymnasium_factors(where: str, space: Any, num_bins: int) -> Factors | None:
+  """Returns the dimensions of a Gymnasium action space; None of a Discrete one.
+
+  Args:
+    where: the start of error messages (`env.name=…`).
+    space: Discrete, Box, MultiDiscrete, MultiBinary, or a Dict or Tuple of these.
+
+  Raises: UserError: another kind of space, or one whose joint actions cannot be numbered.
+  """
+  from gymnasium import spaces
+
+  if isinstance(space, spaces.Discrete):
+    return None
+  return _factors(where, space, list(_gymnasium_parts(where, space, (), num_bins)))
+
+
+def dm_env_factors(where: str, spec: Any, num_bins: int) -> Factors | None:
+  """Returns the dimensions of the actions of a dm_env environment; None if they are one integer.
+
+  Args:
+    where: the start of error messages (`env.name=…`).
+    spec: a BoundedArray of numbers.
+
+  Raises: UserError: another kind of spec, or one whose joint actions cannot be numbered.
+  """
+  is_bounded = isinstance(spec, specs.BoundedArray) and spec.dtype.kind in "iuf"
+  if not is_bounded:
+    raise UserError(f"{where}: its actions are {short(spec)}; must be a BoundedArray or a DiscreteArray")
+  if spec.dtype.kind in "iu" and spec.shape == ():
+    return None
+  if math.prod(spec.shape) > MAX_DIMENSIONS:
+    raise _too_many(where, spec)
+  low, high = (np.broadcast_to(bound, spec.shape) for bound in (spec.minimum, spec.maximum))
+  return _factors(where, spec, [_box(where, spec, (), spec.dtype, low, high, num_bins)])
+
+
+def _too_many(where: str, space: Any) -> UserError:
+  return UserError(
+    f"{where}: its actions are {short(space)}, of {math.prod(space.shape):,} dimensions; must be at most "
+    f"{MAX_DIMENSIONS}"
+  )
+
+
+def _gymnasium_parts(where: str, space: Any, path: Path, num_bins: int) -> Iterator[ActionPart]:
+  from gymnasium import spaces
+
+  match space:
+    case spaces.Dict() | spaces.Tuple():
+      is_dict = isinstance(space, spaces.Dict)
+      parts: Any = space.spaces
+      inner: dict[Any, Any] = dict(parts if is_dict else enumerate(parts))
+      if not inner or (is_dict and not all(isinstance(key, str) for key in inner)):
+        raise UserError(
+          f"{where}: its actions have {short(space)}; must have entries, of a Dict named by texts"
+        )
+      for key, part in inner.items():
+        yield from _gymnasium_parts(where, part, (*path, key), num_bins)
+    case spaces.Discrete():
+      start, stop = int(space.start), int(space.start) + int(space.n)
+      yield _part(where, space, path, (), space.dtype, [range(start, stop)])
+    case spaces.MultiDiscrete() | spaces.MultiBinary() | spaces.Box() if (
+      math.prod(space.shape) > MAX_DIMENSIONS
+    ):
+      raise _too_many(where, space)
+    case spaces.MultiDiscrete():
+      starts = np.broadcast_to(getattr(space, "start", 0), space.nvec.shape).ravel().tolist()
+      ranges = [range(a, a + n) for a, n in zip(starts, space.nvec.ravel().tolist(), strict=True)]
+      yield _part(where, space, path, space.shape, space.dtype, ranges)
+    case spaces.MultiBinary():
+      yield _part(where, space, path, space.shape, space.dtype, [range(2)] * int(np.prod(space.shape)))
+    case spaces.Box():
+      yield _box(where, space, path, space.dtype, space.low, space.high, num_bins)
+    case _:
+      raise UserError(
+        f"{where}: its actions are {short(space)}; must be Discrete, Box, MultiDiscrete, MultiBinary, or a "
+        "Dict or Tuple of these"
+      )
+
+
+def _box(
+  where: str, space: Any, path: Path, dtype: Any, low: np.ndarray, high: np.ndarray, num_bins: int
+) -> ActionPart:
+  """Returns the part of an array with bounds; integers keep all their values."""
+  bounds = list(zip(np.ravel(low).tolist(), np.ravel(high).tolist(), strict=True))
+  for a, b in bounds:
+    if not (np.isfinite(a) and np.isfinite(b)):
+      raise UserError(
+        f"{where}: its actions are {short(space)}, without finite bounds; bound them by a wrapper, such as "
+        "gymnasium.wrappers.TransformAction with a bounded action_space"
+      )
+    if a >= b:
+      raise UserError(f"{where}: its actions are {short(space)}, from {a:g} to {b:g}; low must be below high")
+  is_float = np.dtype(dtype).kind == "f"
+  if not is_float and any(b - a >= MAX_ACTIONS for a, b in bounds):
+    raise UserError(f"{where}: its actions are {short(space)}; an entry has more than {MAX_ACTIONS:,} values")
+  values = [bins(a, b, num_bins) if is_float else range(int(a), int(b) + 1) for a, b in bounds]
+  return _part(where, space, path, np.shape(low), dtype, values)
+
+
+def _part(where: str, space: Any, path: Path, shape: Any, dtype: Any, values: Any) -> ActionPart:
+  try:
+    rows = tuple(map(tuple, values))
+    return ActionPart(path=path, shape=tuple(shape), dtype=np.dtype(dtype).name, values=rows)
+  except ValueError as error:
+    raise UserError(f"{where}: its actions are {short(space)}: {error}") from None
+
+
+def _factors(where: str, space: Any, parts: list[ActionPart]) -> Factors:
+  names = [name for part in parts for name in _names(part)]
+  try:
+    return Factors(parts=tuple(parts), names=tuple(names))
+  except ValueError as error:
+    raise UserError(f"{where}: its actions are {short(space)}: {error}{_fewer_bins(parts)}") from None
+
+
+def _fewer_bins(parts: list[ActionPart]) -> str:
+  """Returns a hint at the largest number of bins whose joint actions can be numbered; empty without one."""
+  sizes = [(len(values), part.is_continuous) for part in parts for values in part.values]
+  for num_bins in range(max((n for n, is_binned in sizes if is_binned), default=0) - 1, 1, -1):
+    if math.prod(min(n, num_bins) if is_binned else n for n, is_binned in sizes) <= MAX_JOINT_ACTIONS:
+      return f"; action_bins is at most {num_bins} here"
+  return ""
+
+
+def _names(part: ActionPart) -> Iterator[str]:
+  """Yields `arm 0`, `arm 1` for the entries of a part `arm`, and `arm` if it has only one."""
+  name = " ".join("".join(c if c.isprintable() else "?" for c in str(key)) for key in part.path)
+  for at in np.ndindex(*part.shape):
+    index = ",".join(map(str, at)) if len(part.values) > 1 else ""
+    yield " ".join(text for text in (name, index) if text) or "action"

@@ -18,8 +18,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Int32
 
 from moozi.core.pytree import record
-from moozi.ops.actions import Groups, actions_of_rows
-from moozi.ops.policy import log_policy, split_groups
+from moozi.ops.actions import Groups, actions_of_rows, split_groups
+from moozi.ops.policy import log_policy
 
 _LARGEST_LOG = 50.0  # of an expected count: from there on the draw includes the action with certainty
 _SMALL = 1e-4

@@ -80,7 +80,7 @@ class KeysOfDimensions:
 
   @property
   def idle(self) -> int:
-    return int(np.ravel_multi_index(self._row, self._factors.sizes))
+    return self._factors.index(self._row)
 
   def press(self, key: str | None, legal: Bool[np.ndarray, "E"]) -> int | str | None:
     size = self._factors.sizes[self._at]

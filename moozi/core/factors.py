@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -131,9 +131,9 @@ class Factors:
       numbers = []
     if len(numbers) != len(self.names) or rest.strip(" ,"):
       raise ValueError(f"{text!r}: must be a value for each of {', '.join(self.names)}")
-    return self._index([_nearest(*of) for of in zip(self.names, numbers, self.values, strict=True)])
+    return self.index([_nearest(*of) for of in zip(self.names, numbers, self.values, strict=True)])
 
-  def _index(self, row: Sequence[int]) -> int:
+  def index(self, row: Sequence[int]) -> int:
     """Returns the joint action of a row of value indices."""
     return int(np.ravel_multi_index(tuple(row), self.sizes))
 
@@ -143,7 +143,7 @@ class Factors:
     for part in self.parts:
       chosen = [values[next(row)] for values in part.values]
       arrays.append((part.path, np.array(chosen, part.dtype).reshape(part.shape)))
-    return _nest(arrays)
+    return nest(arrays)
 
   def own_actions(self, joint_actions: Int[np.ndarray, "N"]) -> Any:
     """Returns the own forms of N joint actions: arrays [N, …], or a dict or tuple of them."""
@@ -152,7 +152,7 @@ class Factors:
     for part in self.parts:
       rows = [_at(own, part.path) for own in owns]
       arrays.append((part.path, np.array(rows, part.dtype).reshape(len(owns), *part.shape)))
-    return _nest(arrays)
+    return nest(arrays)
 
   def split(self, owns: Any) -> list[Any]:
     """Returns the N own actions in arrays [N, …] or a dict or tuple of these; returns a list as it is.
@@ -168,7 +168,7 @@ class Factors:
       num_rows = set()
     if len(num_rows) != 1:
       raise ValueError("actions: must have one row for each action")
-    return [_nest((path, array[i]) for path, array in arrays) for i in range(num_rows.pop())]
+    return [nest((path, array[i]) for path, array in arrays) for i in range(num_rows.pop())]
 
   def joint_action(self, own: Any) -> int:
     """Returns the joint action whose values are nearest to an environment's own action.
@@ -187,7 +187,7 @@ class Factors:
         raise ValueError(f"action{where}: must be numbers of shape {list(part.shape)}")
       names = self.names[len(row) : len(row) + array.size]
       row += [_nearest(*of) for of in zip(names, array.ravel().tolist(), part.values, strict=True)]
-    return self._index(row)
+    return self.index(row)
 
 
 def _nearest(name: str, x: float, values: Sequence[float]) -> int:
@@ -217,12 +217,17 @@ def _at(own: Any, path: tuple[str | int, ...]) -> Any:
   return own
 
 
-def _nest(arrays: Iterable[tuple[tuple[str | int, ...], np.ndarray]]) -> Any:
-  """Returns the dicts and tuples that paths lead through; the array itself if its path is ()."""
+def nest(
+  parts: Iterable[tuple[tuple[str | int, ...], Any]],
+  make_dict: Callable[[dict[Any, Any]], Any] = dict,
+  make_tuple: Callable[[Iterable[Any]], Any] = tuple,
+) -> Any:
+  """Returns the dicts and tuples that the paths of parts lead through; the part itself if its path is ()."""
   out: dict[str | int, list[Any]] = {}
-  for path, array in arrays:
+  for path, part in parts:
     if not path:
-      return array
-    out.setdefault(path[0], []).append((path[1:], array))
-  nested = {key: _nest(inner) for key, inner in out.items()}
-  return nested if any(isinstance(key, str) for key in nested) else tuple(nested.values())
+      return part
+    out.setdefault(path[0], []).append((path[1:], part))
+  nested = {key: nest(inner, make_dict, make_tuple) for key, inner in out.items()}
+  is_dict = any(isinstance(key, str) for key in nested)
+  return make_dict(nested) if is_dict else make_tuple(nested.values())

@@ -1,6 +1,7 @@
 """The specification of an environment, the only source of its shapes and names (a configuration has none)."""
 
 import dataclasses
+import functools
 import math
 from typing import Literal
 
@@ -130,7 +131,7 @@ class EnvSpec:
     """Size A of the agent's action space: the environment's actions and the dummy at index 0."""
     return self.num_env_actions + 1
 
-  @property
+  @functools.cached_property  # every step of an environment reads it
   def policy_groups(self) -> tuple[int, ...]:
     """Sizes of the groups of a policy's entries; each group has a distribution of its own.
 

@@ -14,6 +14,7 @@ from pydantic import Field
 from moozi.core.errors import UserError
 from moozi.core.factors import MAX_JOINT_ACTIONS, ActionPart, Factors, bins
 from moozi.core.spec import MAX_ENUMERATED
+from moozi.envs.names import array_entries
 from moozi.envs.validation import MAX_ACTIONS, check_integer, check_num_actions, short
 
 DEFAULT_BINS = 7
@@ -180,6 +181,5 @@ def _fewer_bins(parts: list[ActionPart]) -> str:
 def _names(part: ActionPart) -> Iterator[str]:
   """Yields `arm 0`, `arm 1` for the entries of a part `arm`, and `arm` if it has only one."""
   name = " ".join("".join(c if c.isprintable() else "?" for c in str(key)) for key in part.path)
-  for at in np.ndindex(*part.shape):
-    index = ",".join(map(str, at)) if len(part.values) > 1 else ""
-    yield " ".join(text for text in (name, index) if text) or "action"
+  for text in array_entries(name, part.shape):
+    yield (text if name else text.strip()) or "action"

@@ -3,7 +3,6 @@
 This module is imported on demand, because the package gymnasium is optional.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import gymnasium
@@ -11,7 +10,7 @@ import numpy as np
 from gymnasium import spaces
 
 from moozi.core.errors import one_line
-from moozi.core.factors import ActionPart
+from moozi.core.factors import ActionPart, nest
 
 
 class GymnasiumView(gymnasium.Env[np.ndarray, Any]):
@@ -45,7 +44,8 @@ class GymnasiumView(gymnasium.Env[np.ndarray, Any]):
     self.observation_space = spaces.Box(low, high, spec.frame_shape, np.dtype(spec.frame_dtype).type)
     self.action_space: spaces.Space[Any] = spaces.Discrete(spec.num_env_actions)
     if spec.factors is not None:
-      self.action_space = _space_of([(part.path, _array_space(part)) for part in spec.factors.parts])
+      parts = ((part.path, _array_space(part)) for part in spec.factors.parts)
+      self.action_space = nest(parts, spaces.Dict, spaces.Tuple)
     self._needs_reset = True
 
   def reset(
@@ -94,15 +94,3 @@ def _array_space(part: ActionPart) -> spaces.Space[Any]:
     return spaces.Discrete(len(part.values[0]), start=int(low[0]))
   sizes = np.array([len(v) for v in part.values]).reshape(part.shape)
   return spaces.MultiDiscrete(sizes, dtype.type, start=low.reshape(part.shape))
-
-
-def _space_of(parts: Sequence[tuple[tuple[str | int, ...], spaces.Space[Any]]]) -> spaces.Space[Any]:
-  """Returns the Dict or Tuple of spaces at their paths; the space itself if its path is ()."""
-  if not parts[0][0]:
-    return parts[0][1]
-  groups: dict[Any, list[Any]] = {}
-  for path, space in parts:
-    groups.setdefault(path[0], []).append((path[1:], space))
-  inner = {key: _space_of(of) for key, of in groups.items()}
-  is_dict = any(isinstance(key, str) for key in inner)
-  return spaces.Dict(inner) if is_dict else spaces.Tuple(list(inner.values()))

@@ -2,6 +2,7 @@
 
 import functools
 import logging
+import math
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -81,9 +82,13 @@ def _entries(space: Any, keys: tuple[str, ...]) -> Iterator[str]:
     for at, size in np.ndenumerate(space.nvec):
       yield from (f"{name} {','.join(map(str, at))}={int(starts[at]) + i}" for i in range(int(size)))
   else:
-    shape = space.shape or ()
-    for at in np.ndindex(*shape):
-      yield name if np.prod(shape) == 1 else f"{name} {','.join(map(str, at))}"
+    yield from array_entries(name, space.shape or ())
+
+
+def array_entries(name: str, shape: tuple[int, ...]) -> Iterator[str]:
+  """Yields a name for each entry of an array: `position 0`, `matrix 0,1`; `speed` if it has only one."""
+  for at in np.ndindex(*shape):
+    yield name if math.prod(shape) == 1 else f"{name} {','.join(map(str, at))}"
 
 
 def _layers(env: Any, changes: str) -> Iterator[Any]:

@@ -5,6 +5,7 @@ action has an entry in each of D dimensions.
 """
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -49,6 +50,14 @@ def encode_action(action: Int[AnyArray, "*batch"], groups: Groups) -> Float[AnyA
   return xp.astype(xp.concatenate(parts, axis=-1), xp.float32)
 
 
+def split_groups(x: Float[AnyArray, "*batch P"], groups: Groups) -> Iterator[Float[AnyArray, "*batch _"]]:
+  """Yields the entries of each dimension of a policy with several groups."""
+  at = groups[0]
+  for size in groups[1:]:
+    yield x[..., at : at + size]
+    at += size
+
+
 def group_sums(probs: Float[np.ndarray, "*batch P"], groups: Groups) -> list[Float[np.ndarray, "*batch"]]:
   """Returns the sum of each distribution of a policy, in float64.
 
@@ -56,8 +65,7 @@ def group_sums(probs: Float[np.ndarray, "*batch P"], groups: Groups) -> list[Flo
   """
   if len(groups) == 1:
     return [np.asarray(probs.sum(axis=-1, dtype=np.float64))]
-  starts = np.cumsum(groups[:-1])
-  parts = np.split(probs, starts, axis=-1)[1:]
+  parts = split_groups(probs, groups)
   return [np.asarray(part.sum(axis=-1, dtype=np.float64) + probs[..., 0]) for part in parts]
 
 
@@ -65,11 +73,10 @@ def joint_probs(
   probs: Float[np.ndarray, "*batch P"], actions: Int[np.ndarray, "*batch E"], groups: Groups
 ) -> Float[np.ndarray, "*batch E"]:
   """Returns the probabilities of joint actions by a policy with several groups; 0 of the dummy."""
-  rows, at = action_rows(actions, groups), groups[0]
+  rows = action_rows(actions, groups)
   out = (actions != 0).astype(probs.dtype)
-  for d, size in enumerate(groups[1:]):
-    out = out * np.take_along_axis(probs[..., at : at + size], rows[..., d], axis=-1)
-    at += size
+  for d, part in enumerate(split_groups(probs, groups)):
+    out = out * np.take_along_axis(part, rows[..., d], axis=-1)
   return out
 
 
@@ -81,11 +88,11 @@ def top_actions(
   E is `num`, or the number of joint actions if that is less. The actions are in increasing order.
   """
   # A beam search over the dimensions. It is exact: each prefix of a top action is a top prefix.
-  index, weight, at = np.zeros(1, np.int64), np.ones(1, np.float64), groups[0]
-  for size in groups[1:]:
-    index = (index[:, None] * size + np.arange(size)).ravel()
-    weight = (weight[:, None] * probs[at : at + size]).ravel()
+  index, weight = np.zeros(1, np.int64), np.ones(1, np.float64)
+  for part in split_groups(probs, groups):
+    index = (index[:, None] * len(part) + np.arange(len(part))).ravel()
+    weight = (weight[:, None] * part).ravel()
     best = np.argsort(-weight, kind="stable")[:num]
-    index, weight, at = index[best], weight[best], at + size
+    index, weight = index[best], weight[best]
   order = np.argsort(index)
   return (1 + index[order]).astype(np.int32), weight[order].astype(probs.dtype)

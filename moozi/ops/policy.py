@@ -8,7 +8,7 @@ the cross-entropy of a product of distributions depends on nothing else. No join
 `groups` None stands for one group.
 """
 
-from collections.abc import Iterator
+from typing import TypeGuard
 
 import jax
 import jax.numpy as jnp
@@ -16,29 +16,21 @@ from jaxtyping import Array, Bool, Float, Int, Num
 from optax.losses import softmax_cross_entropy
 
 from moozi.core.types import AnyArray
-from moozi.ops.actions import Groups, actions_of_rows, encode_action, num_actions
+from moozi.ops.actions import Groups, actions_of_rows, encode_action, num_actions, split_groups
 from moozi.ops.xp import array_namespace
 
 
-def has_groups(groups: Groups | None) -> bool:
+def has_groups(groups: Groups | None) -> TypeGuard[Groups]:
   """Returns whether the policy has more than one group."""
   return groups is not None and len(groups) > 1
 
 
-def split_groups(x: Float[AnyArray, "*batch P"], groups: Groups) -> Iterator[Float[AnyArray, "*batch _"]]:
-  """Yields the entries of each dimension of a policy with several groups."""
-  at = groups[0]
-  for size in groups[1:]:
-    yield x[..., at : at + size]
-    at += size
-
-
 def log_policy(logits: Float[AnyArray, "*batch P"], groups: Groups | None) -> Float[Array, "*batch P"]:
   """Returns log probabilities, each within its group, of all entries."""
-  if groups is None or len(groups) == 1:
-    return jax.nn.log_softmax(logits, axis=-1)
-  parts = [jax.nn.log_softmax(x, axis=-1) for x in split_groups(logits, groups)]
-  return jnp.concatenate([jnp.zeros_like(logits[..., :1]), *parts], axis=-1)
+  if has_groups(groups):
+    parts = [jax.nn.log_softmax(x, axis=-1) for x in split_groups(logits, groups)]
+    return jnp.concatenate([jnp.zeros_like(logits[..., :1]), *parts], axis=-1)
+  return jax.nn.log_softmax(logits, axis=-1)
 
 
 def masked_log_probs(
@@ -95,9 +87,9 @@ def log_prob_of(
   log_probs: Float[AnyArray, "*batch P"], action: Int[AnyArray, "*batch"], groups: Groups | None = None
 ) -> Float[Array, "*batch"]:
   """Returns the log probability of actions: with several groups, the sum over dimensions; 0 of the dummy."""
-  if groups is None or len(groups) == 1:
-    return jnp.take_along_axis(log_probs, action[..., None], axis=-1)[..., 0]
-  return jnp.sum(jnp.asarray(encode_action(action, groups)) * log_probs, axis=-1)
+  if has_groups(groups):
+    return jnp.sum(jnp.asarray(encode_action(action, groups)) * log_probs, axis=-1)
+  return jnp.take_along_axis(log_probs, action[..., None], axis=-1)[..., 0]
 
 
 def draw_action(
@@ -120,11 +112,11 @@ def draw_action(
     drawn = jax.random.categorical(key, x / jnp.maximum(temperature, 1e-6))
     return jnp.where(jnp.asarray(temperature) == 0, jnp.argmax(x, axis=-1), drawn)
 
-  if groups is None or len(groups) == 1:
-    return draw(rng_key, log_probs), log_probs
-  keys = jax.random.split(rng_key, len(groups) - 1)
-  rows = [draw(key, x) for key, x in zip(keys, split_groups(log_probs, groups), strict=True)]
-  return actions_of_rows(jnp.stack(rows, axis=-1), groups), log_probs
+  if has_groups(groups):
+    keys = jax.random.split(rng_key, len(groups) - 1)
+    rows = [draw(key, x) for key, x in zip(keys, split_groups(log_probs, groups), strict=True)]
+    return actions_of_rows(jnp.stack(rows, axis=-1), groups), log_probs
+  return draw(rng_key, log_probs), log_probs
 
 
 def random_actions(

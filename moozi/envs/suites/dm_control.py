@@ -11,7 +11,7 @@ depend on earlier episodes.
 import functools
 import importlib.util
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from moozi.core.text import pip_install
 from moozi.envs.action_spaces import DEFAULT_BINS, ActionBins, dm_env_factors, joint_names
 from moozi.envs.environment import Environment
 from moozi.envs.game import ActionRepeat, Game, GameEnvironment
+from moozi.envs.names import array_entries
 from moozi.envs.observations import OwnObservations, check_array
 from moozi.envs.suite import Suite
 from moozi.envs.suites import mujoco
@@ -151,7 +152,7 @@ def make_environment(game: str, options: DmControlOptions) -> Environment:
     num_env_actions=factors.num_joint_actions,
     factors=factors,
     action_names=joint_names(factors),
-    frame_names=tuple(_names(observations)),
+    frame_names=tuple(name for key, part in observations.items() for name in array_entries(key, part.shape)),
   )
   rules: Game = _Task(where, env, factors.own_action, has_pictures=options.pictures)
   if options.action_repeat > 1:
@@ -160,7 +161,7 @@ def make_environment(game: str, options: DmControlOptions) -> Environment:
 
 
 class _Task(Game):
-  """A task of the suite, seeded anew for each episode."""
+  """A task of the suite, with a new seed for each episode."""
 
   def __init__(self, where: str, env: Any, to_own: Callable[[int], Any], has_pictures: bool) -> None:
     self._env, self._to_own, self._has_pictures = env, to_own, has_pictures
@@ -198,13 +199,6 @@ def _encode(observation: Mapping[str, Any]) -> np.ndarray:
   """Returns the frame of an observation: all its entries, row by row."""
   vector = np.concatenate([np.ravel(part) for part in observation.values()])
   return vector.astype(np.float32).reshape(1, 1, -1)
-
-
-def _names(observations: Mapping[str, Any]) -> Iterator[str]:
-  """Yields `height`, `velocity 0`, `arm_pos 0,1` for the entries of the frame."""
-  for name, part in observations.items():
-    for at in np.ndindex(*part.shape):
-      yield f"{name} {','.join(map(str, at))}" if math.prod(part.shape) > 1 else name
 
 
 def _own_observations(where: str, observations: Mapping[str, Any]) -> OwnObservations:

@@ -148,6 +148,8 @@ def _finish(context: Context, observing: Observing, reason: str) -> Iterator[Eve
     states.request(context, is_final=True)
     yield from _drain(context)
   if reason != "stopped":
+    # The last line of metrics is written with the final evaluation; it needs the reports of what was before.
+    yield from observing.finish()
     yield from _evaluate_last(context, observing)
     reason = context.session.evaluations.reason_at_end(reason)
   if reason != "stopped":

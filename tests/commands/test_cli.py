@@ -236,7 +236,6 @@ def test_parameters_in_env_name(cli, config_file, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
   ("name", "message"),
   [
-    ("gymnasium:Pendulum-v1", "continuous actions are not supported"),
     ("gymnasium:CartPol-v1", "the nearest is gymnasium:CartPole-v1"),
     ("none_such:make_env", "there is no module none_such"),
     ("tests.envs.suites.user_fakes:make_cuonter", "the nearest is make_counter"),

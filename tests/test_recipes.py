@@ -1,8 +1,9 @@
-"""Tests the recipes of docs/architecture.md, from outside of the package where the API allows it.
+"""Tests the glossary and the recipes of docs/architecture.md: the files and names in them exist.
 
-They also check that the files and names in the recipes exist.
+Recipes are also followed, from outside of the package where the API allows it.
 """
 
+import importlib
 import re
 from pathlib import Path
 
@@ -45,11 +46,38 @@ def test_a_baseline(monkeypatch, tiny_config):
   assert [type(event) for event in events] == [Started, Finished]
 
 
-def recipes():
+def table(title, start="| "):
+  """Returns the rows of a section's tables by their first cells, of the lines with this start."""
   text = (ROOT / "docs" / "architecture.md").read_text()
-  section = text.partition("## Where to add what")[2].partition("\n## ")[0]
-  rows = [line.split("|")[1:-1] for line in section.splitlines() if line.startswith("| a")]
+  section = text.partition(f"## {title}\n")[2].partition("\n## ")[0]
+  rows = [line.split("|")[1:-1] for line in section.splitlines() if line.startswith(start)]
   return {row[0].strip(): row[1:] for row in rows}
+
+
+def recipes():
+  return table("Where to add what", "| a")
+
+
+def glossary():
+  """Returns the last cell of each word's row: what the word is in the code."""
+  return {word: cells[-1] for word, cells in table("Words").items() if word != "word"}
+
+
+@pytest.mark.parametrize("word", glossary())
+def test_a_word_of_the_glossary_is_in_the_code(word):
+  names = re.findall(r"`([^`]+)`", glossary()[word])
+  assert names
+  sources = {path: path.read_text() for path in (ROOT / "moozi").rglob("*.py")}
+  for name in names:
+    if "/" in name:
+      assert (ROOT / "moozi" / name).exists()
+      continue
+    first, *attributes = name.split(".")
+    homes = [path for path, text in sources.items() if re.search(rf"^(class|def) {first}\b", text, re.M)]
+    assert homes, f"{first} is neither a class nor a function"
+    found = importlib.import_module(".".join(homes[0].relative_to(ROOT).with_suffix("").parts))
+    for attribute in (first, *attributes):
+      found = getattr(found, attribute)
 
 
 @pytest.mark.parametrize("name", recipes())

@@ -184,13 +184,14 @@ class Session:
     """Trains, and yields the run's events; the last is Finished."""
     evaluation = self.inputs.config.evaluation
     yield Started(**self.counters(), message=trainer.message)
-    while True:
+    # A step follows every evaluation, so that no evaluation is at the step of the final one.
+    while (reason := self.reason_to_end(trainer.is_complete)) is None:
       if self.evaluations.is_due(trainer.env_steps):
         yield from self._evaluate(trainer, evaluation.episodes, is_final=False)
+        if self.inputs.should_stop():
+          continue  # a resumed run repeats an evaluation that was stopped, at this step
       if self.is_checkpoint_due():
         yield self.state_ready(trainer)
-      if (reason := self.reason_to_end(trainer.is_complete)) is not None:
-        break
       yield from trainer.step()
       yield from self._reports(trainer)
 

@@ -59,7 +59,7 @@ def test_event_order(events):
   counters = [(e.env_steps, e.learner_steps) for e in events if not getattr(e, "is_best", False)]
   assert counters == sorted(counters)
   final = [e.is_final for e in events if isinstance(e, StateReady) and not e.is_best]
-  assert final == [False, False, True, False]
+  assert final == [False, True, False]
   evaluations = [e for e in events if isinstance(e, Evaluated)]
   assert [(e.is_final, len(e.result.returns)) for e in evaluations] == [(False, 4), (False, 4), (True, 5)]
 

@@ -135,6 +135,22 @@ def test_wall_time_ends_the_run_with_an_evaluation():
   assert events[-1].reason == "max_wall_s"
 
 
+@pytest.mark.parametrize(
+  ("is_over", "steps"),
+  [
+    (lambda trainer: trainer.env_steps >= 30, [30]),
+    # The time ends during the evaluation.
+    (lambda trainer: bool(trainer.num_episodes), [30, 40]),
+  ],
+)
+def test_wall_time_never_causes_two_evaluations_at_one_step(monkeypatch, is_over, steps):
+  trainer = Trainer("max_wall_s=100")
+  monkeypatch.setattr(trainer.session, "wall_s", lambda: 1000.0 * is_over(trainer))
+  events = trainer.run()
+  assert [e.env_steps for e in events if isinstance(e, Evaluated)] == steps
+  assert events[-1].reason == "max_wall_s"
+
+
 def test_wall_time_continues_in_a_resumed_run():
   last = saved(Trainer("max_env_steps=40").run())[-1].state
   state = RunState(training=last.training, progress=last.progress | {"wall_s": 50.0})

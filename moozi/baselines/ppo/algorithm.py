@@ -11,7 +11,7 @@ from moozi.agent.agent import PureAgent
 from moozi.agent.update import TrainingState
 from moozi.baselines.checks import check_frame, check_players, make_evaluator
 from moozi.baselines.ppo.actor_critic import PPONetwork, make_network, make_ppo
-from moozi.baselines.ppo.optimization import TERMS, init_state, learning_rate_at, make_round
+from moozi.baselines.ppo.optimization import TERMS, init_state, make_round, rates_at
 from moozi.core.config import Config
 from moozi.core.seeds import child_seed
 from moozi.core.spec import EnvSpec
@@ -77,9 +77,9 @@ def build_collectors(
   return on_policy.build_collectors(config, agent, ppo.num_envs, ppo.segment_length, state)
 
 
-def batch_of(config: Config, rollout: Rollout, env_steps: int) -> tuple[Rollout, Any]:
-  """Returns the arguments of `make_round`: the rollout, and the learning rate after `env_steps`."""
-  return rollout, np.float32(learning_rate_at(config.ppo, env_steps, config.max_env_steps))
+def batch_of(config: Config, rollout: Rollout, env_steps: int) -> tuple[Any, ...]:
+  """Returns the arguments of `make_round`: the rollout, and the rates of the round after `env_steps`."""
+  return rollout, *map(np.float32, rates_at(config.ppo, env_steps, config.max_env_steps))
 
 
 PARTS = on_policy.OnPolicyParts(

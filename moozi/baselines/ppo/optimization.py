@@ -21,6 +21,7 @@ from moozi.acting.on_policy import Rollout
 from moozi.agent.finite import guarded_step, reduce_metrics
 from moozi.agent.update import TrainingState, UpdateOutput, repeat
 from moozi.baselines.ppo.actor_critic import PPONetwork
+from moozi.baselines.ppo.early_stop import repeat_until
 from moozi.core.config.ppo import PPOConfig
 from moozi.core.pytree import map_fields, record, replace
 from moozi.core.spec import EnvSpec
@@ -132,8 +133,8 @@ def masked_variance(x: Float[AnyArray, "N"], mask: Bool[AnyArray, "N"]) -> Float
   return masked_mean(jnp.square(x - masked_mean(x, mask)), mask)
 
 
-def make_loss(network: PPONetwork, config: PPOConfig) -> Callable[[PyTree, PPOBatch], tuple[Array, Scalars]]:
-  """Returns loss(params, minibatch) -> (loss [], scalars).
+def make_loss(network: PPONetwork, config: PPOConfig) -> Callable[..., tuple[Array, Scalars]]:
+  """Returns loss(params, minibatch, clip_range=config.clip_range) -> (loss [], scalars).
 
   All means are over live samples. The scalars:
     loss/policy: the mean of -min(ratio·A, clip(ratio)·A).
@@ -147,7 +148,9 @@ def make_loss(network: PPONetwork, config: PPOConfig) -> Callable[[PyTree, PPOBa
     ppo/approx_kl_k1: the mean of -log ratio, an estimate with more variance (Huang et al. 2022).
   """
 
-  def loss(params: PyTree, batch: PPOBatch) -> tuple[Float[Array, ""], Scalars]:
+  def loss(
+    params: PyTree, batch: PPOBatch, clip_range: float | Float[Array, ""] = config.clip_range
+  ) -> tuple[Float[Array, ""], Scalars]:
     live = batch.is_live
     logits, head = network.apply(params, batch.frames)
     log_probs = masked_log_probs(logits, batch.legal_actions_mask, network.policy_groups)
@@ -159,9 +162,9 @@ def make_loss(network: PPONetwork, config: PPOConfig) -> Callable[[PyTree, PPOBa
     if config.normalize_advantages:
       deviation = jnp.sqrt(masked_variance(advantage, live))
       advantage = (advantage - masked_mean(advantage, live)) / (deviation + 1e-8)
-    clipped_ratio = jnp.clip(ratio, 1.0 - config.clip_range, 1.0 + config.clip_range)
+    clipped_ratio = jnp.clip(ratio, 1.0 - clip_range, 1.0 + clip_range)
     policy_loss = -masked_mean(jnp.minimum(ratio * advantage, clipped_ratio * advantage), live)
-    value_loss = _value_loss(network, head, batch, config)
+    value_loss = _value_loss(network, head, batch, config, clip_range)
     entropy = masked_mean(policy_entropy(log_probs, batch.legal_actions_mask), live)
     total = policy_loss - config.entropy_coef * entropy + config.value_coef * value_loss
     clipped: Scalars = {}
@@ -173,7 +176,7 @@ def make_loss(network: PPONetwork, config: PPOConfig) -> Callable[[PyTree, PPOBa
       "loss/policy": policy_loss,
       "loss/value": value_loss,
       "loss/entropy": entropy,
-      "ppo/clip_fraction": masked_mean(jnp.abs(ratio - 1.0) > config.clip_range, live),
+      "ppo/clip_fraction": masked_mean(jnp.abs(ratio - 1.0) > clip_range, live),
       "ppo/approx_kl": masked_mean((ratio - 1.0) - log_ratio, live),
       "ppo/approx_kl_k1": masked_mean(-log_ratio, live),
     }
@@ -182,22 +185,24 @@ def make_loss(network: PPONetwork, config: PPOConfig) -> Callable[[PyTree, PPOBa
 
 
 def _value_loss(
-  network: PPONetwork, head: Float[Array, "N *S"], batch: PPOBatch, config: PPOConfig
+  network: PPONetwork, head: Float[Array, "N *S"], batch: PPOBatch, config: PPOConfig, clip_range: Any
 ) -> Float[Array, ""]:
   if config.value_loss == "squared":
-    return 0.5 * masked_mean(_value_errors(head, batch, config), batch.is_live)
+    return 0.5 * masked_mean(_value_errors(head, batch, config.clip_value, clip_range), batch.is_live)
   if network.transform is None:
     return masked_mean(optax.losses.huber_loss(head, batch.target), batch.is_live)
   errors = optax.losses.softmax_cross_entropy(head, network.transform.to_probs(batch.target))
   return masked_mean(errors, batch.is_live)
 
 
-def _value_errors(value: Float[Array, "N"], batch: PPOBatch, config: PPOConfig) -> Float[AnyArray, "N"]:
+def _value_errors(
+  value: Float[Array, "N"], batch: PPOBatch, clip_value: bool, clip_range: Any
+) -> Float[AnyArray, "N"]:
   """Returns each value's squared error; with `clip_value`, the larger of the clipped and unclipped errors."""
   error = jnp.square(value - batch.target)
-  if not config.clip_value:
+  if not clip_value:
     return error
-  clipped = batch.value + jnp.clip(value - batch.value, -config.clip_range, config.clip_range)
+  clipped = batch.value + jnp.clip(value - batch.value, -clip_range, clip_range)
   return jnp.maximum(error, jnp.square(clipped - batch.target))
 
 
@@ -234,10 +239,26 @@ def learning_rate_at(config: PPOConfig, env_steps: int, max_env_steps: int) -> f
   With annealing, the rate falls linearly over the rounds of the run and reaches 0 after the last round. If
   `max_wall_s` ends the run, the rate does not reach 0.
   """
-  if not config.anneal_learning_rate:
-    return config.learning_rate
+  is_annealed = config.anneal_learning_rate
+  return config.learning_rate * (_remaining(config, env_steps, max_env_steps) if is_annealed else 1.0)
+
+
+def rates_at(config: PPOConfig, env_steps: int, max_env_steps: int) -> tuple[float, ...]:
+  """Returns the learning rate of a round, and with `anneal_clip_range` also the clip range.
+
+  The clip range falls as the learning rate does. Source: `ppo2` of `openai/baselines`, whose clip range may
+  be a function of the remaining share of the run, in the policy loss and in the value loss.
+  """
+  rate = learning_rate_at(config, env_steps, max_env_steps)
+  if not config.anneal_clip_range:
+    return (rate,)
+  return rate, config.clip_range * _remaining(config, env_steps, max_env_steps)
+
+
+def _remaining(config: PPOConfig, env_steps: int, max_env_steps: int) -> float:
+  """Returns the share of the run's rounds that are left before the round that starts after `env_steps`."""
   num_rounds = -(-max_env_steps // config.round_steps)
-  return config.learning_rate * max(0.0, 1.0 - (env_steps // config.round_steps) / num_rounds)
+  return max(0.0, 1.0 - (env_steps // config.round_steps) / num_rounds)
 
 
 def minibatch_indices(rng_key: UInt32[Array, "2"], config: PPOConfig) -> Int32[Array, "U M"]:
@@ -253,19 +274,23 @@ def minibatch_indices(rng_key: UInt32[Array, "2"], config: PPOConfig) -> Int32[A
 def make_update(
   network: PPONetwork, config: PPOConfig
 ) -> Callable[..., tuple[TrainingState, Scalars, Int32[Array, ""]]]:
-  """Returns update(state, batch, indices, learning_rate) -> (state, scalars, bad_term): one minibatch.
+  """Returns update(state, batch, indices, *rates) -> (state, scalars, bad_term): one minibatch.
 
-  The function is not jitted. The scalars are those of the loss and of `guarded_step`. `bad_term` is the index
-  of the first of TERMS that is not finite, or -1 if all are finite. If a term is not finite, the update is
-  skipped.
+  `rates` are those of `rates_at`: the learning rate, and the clip range if it is annealed. The function is
+  not jitted. The scalars are those of the loss and of `guarded_step`. `bad_term` is the index of the first of
+  TERMS that is not finite, or -1 if all are finite. If a term is not finite, the update is skipped.
   """
   grad_fn = jax.value_and_grad(make_loss(network, config), has_aux=True)
   optimizer = make_optimizer(config)
 
   def update(
-    state: TrainingState, batch: PPOBatch, indices: Int[AnyArray, "M"], learning_rate: Float[Array, ""]
+    state: TrainingState,
+    batch: PPOBatch,
+    indices: Int[AnyArray, "M"],
+    learning_rate: Float[Array, ""],
+    *clip_range: Float[Array, ""],
   ) -> tuple[TrainingState, Scalars, Int32[Array, ""]]:
-    (_, metrics), grads = grad_fn(state.params, map_fields(lambda x: x[indices], batch))
+    (_, metrics), grads = grad_fn(state.params, map_fields(lambda x: x[indices], batch), *clip_range)
     rate = jnp.asarray(learning_rate, jnp.float32)
     params, opt_state, bad_term, metrics = guarded_step(optimizer, state, grads, rate, metrics, TERMS)
     learner_step = state.learner_step + 1
@@ -274,21 +299,22 @@ def make_update(
   return update
 
 
-RoundFn = Callable[[TrainingState, tuple[Rollout, Any]], tuple[TrainingState, UpdateOutput]]
+RoundFn = Callable[[TrainingState, tuple[Any, ...]], tuple[TrainingState, UpdateOutput]]
 
 
 def make_round(network: PPONetwork, config: PPOConfig) -> RoundFn:
-  """Returns round(state, (segment, learning_rate)) -> (state, UpdateOutput): all updates from one segment.
+  """Returns round(state, (segment, *rates)) -> (state, UpdateOutput): all updates from one segment.
 
-  The function is compiled and donates the state. `reduce_metrics` makes the metrics. (The source logs the
-  scalars of the last minibatch, and the mean of the clip fraction.) The output has no `value_error`.
+  `rates` are those of `rates_at`. The function is compiled and donates the state. `reduce_metrics` makes the
+  metrics. (The source logs the scalars of the last minibatch, and the mean of the clip fraction.) The output
+  has no `value_error`.
   """
   update = make_update(network, config)
 
   def step(
-    state: TrainingState, row: Int[AnyArray, "M"], batch: PPOBatch, learning_rate: Float[Array, ""]
+    state: TrainingState, row: Int[AnyArray, "M"], batch: PPOBatch, *rates: Float[Array, ""]
   ) -> tuple[TrainingState, tuple[Scalars, Int32[Array, ""]]]:
-    state, scalars, bad_term = update(state, batch, row, learning_rate)
+    state, scalars, bad_term = update(state, batch, row, *rates)
     return state, (scalars, bad_term)
 
   def reduce(
@@ -296,7 +322,7 @@ def make_round(network: PPONetwork, config: PPOConfig) -> RoundFn:
   ) -> tuple[Scalars, Int32[Array, "U"]]:
     return reduce_metrics(outputs[0]), outputs[1]
 
-  updates = repeat(step, reduce)
+  updates = repeat(step, reduce) if config.target_kl is None else repeat_until(step, reduce, config)
 
   @jax.jit
   def start(
@@ -306,10 +332,10 @@ def make_round(network: PPONetwork, config: PPOConfig) -> RoundFn:
     batch, metrics = make_batch(segment, config, network.policy_groups)
     return batch, minibatch_indices(order_key, config), rng_key, metrics
 
-  def round_of(state: TrainingState, batch: tuple[Rollout, Any]) -> tuple[TrainingState, UpdateOutput]:
-    segment, learning_rate = batch
+  def round_of(state: TrainingState, batch: tuple[Any, ...]) -> tuple[TrainingState, UpdateOutput]:
+    segment, *rates = batch
     samples, indices, rng_key, metrics = start(state, segment)
-    state, (updated, bad_term) = updates(state, jax.device_get(indices), samples, learning_rate)
+    state, (updated, bad_term) = updates(state, jax.device_get(indices), samples, *rates)
     output = UpdateOutput(metrics=metrics | updated, value_error=None, bad_term=bad_term)
     return replace(state, rng_key=rng_key), output
 

@@ -93,6 +93,14 @@ class PPOConfig(Section):
   clip_range: PositiveFloat = Field(
     0.2, description="clip the probability ratio to 1 ± clip_range; Atari: 0.1"
   )
+  anneal_clip_range: bool = Field(
+    False, description="decay clip_range as anneal_learning_rate does the rate, in both of its uses"
+  )
+  target_kl: PositiveFloat | None = Field(
+    None,
+    description="after an epoch whose last minibatch has a ppo/approx_kl above it, the round makes no more "
+    "updates; null: no early stop",
+  )
   value_loss: Literal["squared", "huber", "categorical"] = Field(
     "squared",
     description="squared: half the squared error; huber: linear beyond an error of 1; categorical: "

@@ -26,6 +26,7 @@ from moozi.baselines.ppo.optimization import (
   make_round,
   make_update,
   minibatch_indices,
+  rates_at,
 )
 from moozi.core.config.ppo import PPOConfig
 from moozi.core.pytree import replace
@@ -347,6 +348,26 @@ def test_learning_rate_annealing():
   np.testing.assert_allclose(rates, [0.8, 0.6, 0.4, 0.2, 0.0, 0.0], atol=1e-9)
   flat = changed(config, anneal_learning_rate=False)
   assert learning_rate_at(flat, 300, 350) == 0.8
+
+
+def test_clip_range_annealing():
+  config = PPOConfig(clip_range=0.4, anneal_learning_rate=False, num_envs=2, segment_length=50)
+  assert rates_at(config, 200, 350) == (2.5e-4,)
+  annealed = changed(config, anneal_clip_range=True)
+  found = [rates_at(annealed, steps, 350) for steps in (0, 100, 200, 300, 400)]
+  np.testing.assert_allclose(found, [(2.5e-4, x) for x in (0.4, 0.3, 0.2, 0.1, 0.0)], atol=1e-9)
+
+
+def test_annealed_clip_range_clips_ratios_and_values():
+  params, batch = table_batch([1.5, 0.7, 1.15], [1, -1, 2], old_value=[0, 1, 2], target=[3, 3, 3])
+  params["value"] = np.array([0.15, 1.5, 2.3], np.float32)
+  total, metrics = jax.jit(make_loss(TABLE, PPOConfig()))(params, batch, jnp.float32(0.1))
+  expected, fixed = loss_of(PPOConfig(clip_range=0.1), params, batch)
+  assert total == pytest.approx(float(expected), rel=1e-6)
+  assert metrics["ppo/clip_fraction"] == fixed["ppo/clip_fraction"] == 1
+  for name in ("loss/policy", "loss/value"):
+    assert metrics[name] == pytest.approx(float(fixed[name]), rel=1e-6)
+    assert metrics[name] != pytest.approx(float(loss_of(PPOConfig(), params, batch)[1][name]), rel=1e-3)
 
 
 @pytest.fixture(scope="module")

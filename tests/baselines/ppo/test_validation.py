@@ -129,6 +129,7 @@ def test_start_from_muzero_is_refused(config_file, runs, refused):
     ("ppo.network.kind=nature_conv", "at least 36×36"),
     ("algorithm=pppo", "algorithm"),
     ("ppo.gae_lambda=2", "ppo.gae_lambda=2: must be less than or equal to 1"),
+    ("ppo.target_kl=0", "ppo.target_kl=0: must be greater than 0"),
   ],
 )
 def test_invalid_settings_are_refused(config_file, runs, refused, override, error_text):

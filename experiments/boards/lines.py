@@ -86,7 +86,7 @@ def _decide(
   kind: PolicyKind,
   max_moves: int | None,
 ) -> Float[np.ndarray, "N E"]:
-  carry, last = histories_of(lines, evaluator.agent, spec)
+  carry, last = histories_of(lines, evaluator.agent, variables, spec)
   position = None
   if evaluator.agent.plans_with_rules:
     assert max_moves is not None, "the game has no chance and hides nothing"
@@ -100,7 +100,7 @@ def _decide(
 
 
 def histories_of(
-  lines: Sequence[Sequence[Move]], agent: PureAgent, spec: EnvSpec
+  lines: Sequence[Sequence[Move]], agent: PureAgent, variables: Any, spec: EnvSpec
 ) -> tuple[Carry, BatchedTimeStep]:
   """Returns the agent's carries before the last steps of the lines, and these last steps as a batch."""
   carry = jax.tree_util.tree_map(np.array, agent.init(len(lines)))
@@ -108,7 +108,8 @@ def histories_of(
     rows = np.array([i for i, line in enumerate(lines) if t < len(line) - 1])
     step = _step([lines[i][t] for i in rows], spec)
     actions = np.array([1 + lines[i][t].action for i in rows], np.int32)
-    seen = agent.observe(jax.tree_util.tree_map(lambda x, rows=rows: x[rows], carry), step, actions)
+    known = jax.tree_util.tree_map(lambda x, rows=rows: x[rows], carry)
+    seen = agent.observe(variables, known, step, actions)
     for own, new in zip(*map(jax.tree_util.tree_leaves, (carry, seen)), strict=True):
       own[rows] = new
   return carry, _step([line[-1] for line in lines], spec)
@@ -123,7 +124,7 @@ def inputs_of(
     raise AssertionError("the agent only observes")
 
   agent = make_agent(no_decision, spec, history_length)
-  return input_of(*histories_of(lines, agent, spec), spec)
+  return input_of(*histories_of(lines, agent, None, spec), spec)
 
 
 def _step(moves: Sequence[Move], spec: EnvSpec) -> BatchedTimeStep:

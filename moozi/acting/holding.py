@@ -61,7 +61,10 @@ def with_holding(agent: PureAgent, num_holding: int) -> PureAgent:
     own, decision = agent.act(variables, carry["agent"], timestep, rng_key, temperature, forced, position)
     return {"agent": own, "last_action": decision.action}, decision
 
-  def observe(carry: Carry, timestep: BatchedTimeStep, action: Int[AnyArray, "B"]) -> Carry:
-    return {"agent": agent.observe(carry["agent"], timestep, action), "last_action": action}
+  def observe(
+    variables: PyTree, carry: Carry, timestep: BatchedTimeStep, action: Int[AnyArray, "B"]
+  ) -> Carry:
+    own = agent.observe(variables, carry["agent"], timestep, action)
+    return {"agent": own, "last_action": action}
 
   return dataclasses.replace(agent, init=init, act=act, observe=observe)

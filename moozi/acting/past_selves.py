@@ -53,7 +53,10 @@ def with_past(agent: PureAgent, num_past: int) -> PureAgent:
     forced = merge_forced(forced, moves)
     return agent.act(variables[0], carry, timestep, rng_key, temperature, forced, position)
 
-  return dataclasses.replace(agent, act=act)
+  def observe(variables: tuple[PyTree, PyTree], *seen: Any) -> Carry:
+    return agent.observe(variables[0], *seen)
+
+  return dataclasses.replace(agent, act=act, observe=observe)
 
 
 def past_seats(num_past: int) -> np.ndarray:

@@ -73,14 +73,14 @@ class PureAgent:
   Attributes:
     init: B → the carry of B lanes in which no frame has been seen, in NumPy.
     act: see `Act`.
-    observe: (carry, timestep, action [B]) → the carry with these frames and actions, which another player
-      chose, without a decision. Runs on NumPy and JAX arrays.
+    observe: (variables, carry, timestep, action [B]) → the carry with these frames and actions, which another
+      player chose, without a decision. Runs on NumPy and JAX arrays.
     plans_with_rules: whether `act` needs positions.
   """
 
   init: Callable[[int], Carry]
   act: Act
-  observe: Callable[[Carry, BatchedTimeStep, Int[AnyArray, "B"]], Carry]
+  observe: Callable[[PyTree, Carry, BatchedTimeStep, Int[AnyArray, "B"]], Carry]
   plans_with_rules: bool = False
 
 
@@ -127,7 +127,10 @@ def make_agent(
     )
     return push_action(history, decision.action), decision
 
-  def observe(carry: HistoryState, timestep: BatchedTimeStep, action: Int[AnyArray, "B"]) -> HistoryState:
+  def observe(
+    variables: PyTree, carry: HistoryState, timestep: BatchedTimeStep, action: Int[AnyArray, "B"]
+  ) -> HistoryState:
+    del variables
     return push_action(push_frame(carry, timestep.frame, timestep.is_first), action)
 
   def init(num_lanes: int) -> HistoryState:

@@ -86,7 +86,7 @@ class AgentPlayer:
       rows = start + np.resize(np.arange(count), self._width)
       step = map_fields(lambda x, rows=rows: x[rows], timestep)
       position = stack_positions([positions[row] for row in rows.tolist()]) if self.plans_with_rules else None
-      self._keys[games[start]], _, decision = self._act(
+      self._keys[games[start]], carry, decision = self._act(
         self.variables,
         self.carry_of(games[rows]),
         step,
@@ -97,14 +97,18 @@ class AgentPlayer:
       )
       chosen = np.asarray(decision.extras["prior_action"] if self._uses_prior else decision.action)
       out[start : start + count] = chosen[:count]
-    self.observe(games, timestep, out)
+      if not self._uses_prior:
+        own = jax.tree_util.tree_map(lambda x, count=count: np.asarray(x)[:count], carry)
+        self._write(games[start : start + count], own)
+    if self._uses_prior:  # the carry has the search's action, which is not played
+      self.observe(games, timestep, out)
     return out
 
   def observe(
     self, games: Int[np.ndarray, "n"], timestep: BatchedTimeStep, actions: Int[np.ndarray, "n"]
   ) -> None:
     """Adds frames and the actions played there, in the agent's action space."""
-    self._write(games, self._agent.observe(self.carry_of(games), timestep, actions))
+    self._write(games, self._agent.observe(self.variables, self.carry_of(games), timestep, actions))
 
   def carry_of(self, games: Int[np.ndarray, "n"]) -> Carry:
     """Returns a copy of what the agent remembers of these games."""

@@ -27,9 +27,9 @@ def forced_actions(step, last, num_holding, seed):
     return carry, Decision(action=forced, action_probs=None, root_value=None, extras={})
 
   agent = with_holding(
-    PureAgent(init=np.zeros, act=act, observe=lambda carry, step, action: carry), num_holding
+    PureAgent(init=np.zeros, act=act, observe=lambda variables, carry, step, action: carry), num_holding
   )
-  carry = agent.observe(agent.init(len(last)), step, np.asarray(last, np.int32))
+  carry = agent.observe((), agent.init(len(last)), step, np.asarray(last, np.int32))
   after, decision = agent.act((), carry, step, jax.random.PRNGKey(seed), 1.0)
   assert after["last_action"] is decision.action
   return seen[0]

@@ -35,7 +35,7 @@ def test_past_self_plays_its_seat_of_the_last_lanes():
   spec = make_spec(num_players=2)
   step = blank_step(spec, 6)
   step.to_play[:] = [0, 1, 0, 0, 1, 1]
-  agent = with_past(PureAgent(init=np.arange, act=act, observe=lambda carry, step, action: carry), 4)
+  agent = with_past(PureAgent(init=np.arange, act=act, observe=lambda *seen: seen), 4)
   variables, key = ((7, "now"), (3, "then")), jax.random.PRNGKey(0)
   carry, output = agent.act(variables, agent.init(6), step, key, 1.0)
   assert carry.tolist() == [0, 1, 2, 3, 4, 5]
@@ -48,6 +48,7 @@ def test_past_self_plays_its_seat_of_the_last_lanes():
   # The caller's forced actions have precedence.
   _, output = agent.act(variables, carry, step, key, 1.0, np.array([-1, 5, -1, 5, -1, 5]))
   assert output.action.tolist() == [7, 5, 3, 5, 7, 5]
+  assert agent.observe(variables, "carry", "step", "action") == ((7, "now"), "carry", "step", "action")
 
 
 class FakeCollector(TrajectoryCollector):

@@ -94,7 +94,7 @@ def test_observed_moves_leave_the_carry_of_forced_ones():
   for _ in range(9):
     action = np.where(step.is_last, 0, random.integers(1, 3, LANES)).astype(np.int32)
     acted, _ = agent.act({}, acted, step, jax.random.PRNGKey(0), 1.0, action)
-    observed = agent.observe(observed, step, action)
+    observed = agent.observe({}, observed, step, action)
     assert isinstance(observed.frames, np.ndarray)
     jax.tree_util.tree_map(np.testing.assert_array_equal, acted, observed)
     step = env.step(action)

@@ -60,7 +60,7 @@ class Searched:
       history, env = agent.init(1), make_vector(game, {}, 1, seed=0)
       step = env.reset()
       for move in line:
-        history = agent.observe(history, step, np.array([move + 1], np.int32))
+        history = agent.observe({}, history, step, np.array([move + 1], np.int32))
         step = env.step(np.array([move + 1]))
       histories.append(history)
       steps.append(step)

@@ -140,7 +140,7 @@ def test_history_equals_that_of_play(rules, length):
         history = push_frame(history, step.observation.frame[None], np.array([step.first()]))
         history = push_action(history, np.array([move.action + 1], np.int32))
         step = env.step(move.action)
-      found, last = histories_of([line], agent, rules.spec)
+      found, last = histories_of([line], agent, None, rules.spec)
       np.testing.assert_array_equal(step.observation.frame, last.frame[0])
       np.testing.assert_array_equal(step.observation.legal_actions_mask, last.legal_actions_mask[0, 1:])
       assert last.is_first[0] == step.first()

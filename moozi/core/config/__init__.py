@@ -78,8 +78,8 @@ class Config(Section):
   )
   runtime: Literal["ray", "local"] = Field(
     "ray",
-    description="ray: actors in parallel processes; local: one process, and the same seed gives the same "
-    "parameters to the bit",
+    description="ray: actors in parallel processes; local: one process, whose runs can be reproduced to the "
+    "bit (docs/faq.md)",
   )
   max_env_steps: PositiveInt = Field(
     1_000_000,

@@ -67,9 +67,9 @@ class EvaluationConfig(Section):
   seed: Seed = Field(20_000_003, description="seed of the evaluation episodes, independent of the run's seed")
   noise_free: bool = Field(
     True,
-    description="planners.test without noise: temperature, dirichlet_fraction, gumbel_scale and "
-    "random_action_prob are 0 and root_prior_temperature is 1, whatever it sets; false: planners.test "
-    "unchanged, as in the thesis",
+    description="play without noise: temperature, dirichlet_fraction, gumbel_scale and random_action_prob "
+    "are 0 and root_prior_temperature is 1, whatever planners.test sets; false: planners.test unchanged, as "
+    "in the thesis",
   )
   max_episode_steps: PositiveInt = Field(
     10_000, description="step limit of an evaluation episode, in addition to the environment's own"

@@ -10,8 +10,8 @@ def num_updates(config: "Config") -> int:
   """Returns the number of learner steps of a run that takes all its environment steps and loses none.
 
   Training starts with the first round of segments after which replay has `min_steps_to_learn` steps and can
-  draw a batch. From then on each step pays for `samples_per_step` samples, which whole learner calls consume;
-  `run.pacing` counts in this way. With Ray, the segments of different workers arrive one by one.
+  draw a batch. From then on each step allows `samples_per_step` samples, and only whole learner calls are
+  made; `run.pacing` counts in this way. With Ray, the segments of different workers arrive one by one.
   """
   workers, learner, targets = config.workers, config.learner, config.targets
   segment = workers.num_envs * workers.segment_length

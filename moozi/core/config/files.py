@@ -26,7 +26,8 @@ class CheckpointConfig(Section):
 
   start_from: str | None = Field(
     None,
-    description="start with the training state of this checkpoint's file, or of a run's last checkpoint",
+    description="start with the training state of a checkpoint's file, of a run's last checkpoint, or of "
+    "zoo:NAME, which has parameters only",
   )
 
   period_s: PositiveFloat = Field(120.0, description="seconds between two checkpoints")
@@ -49,7 +50,10 @@ class CheckpointConfig(Section):
 class LoggingConfig(Section):
   """Metrics, experiment trackers and display."""
 
-  period_s: PositiveFloat = Field(5.0, description="seconds between two lines (ticks) in metrics.jsonl")
+  period_s: PositiveFloat = Field(
+    5.0,
+    description="seconds between two lines (ticks) in metrics.jsonl; evaluations and checkpoints write more",
+  )
   tensorboard: bool = Field(True, description="also write TensorBoard's files, with histograms and GIFs")
   wandb: bool = Field(
     False, description="also log scalars to Weights & Biases, offline, in wandb/ beside the run directory"

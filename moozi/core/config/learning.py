@@ -38,7 +38,10 @@ class TargetsConfig(Section):
 
 
 class ReplayConfig(Section):
-  """The replay buffer. Priorities follow from δ, the error of the network's value at a start step."""
+  """The replay buffer. Priorities follow from δ, the absolute difference of a start step's value and target.
+
+  The value is that of the step's search, and after an update with the step that of the network.
+  """
 
   capacity: PositiveInt = Field(1_000_000, description="number of steps kept, over all environments")
   window_share: Annotated[float, Field(gt=0.0, le=1.0)] = Field(
@@ -131,8 +134,9 @@ class LearnerConfig(Section):
   )
   target_update_period: PositiveInt = Field(
     500,
-    description="learner steps between two copies of the parameters to the target network; reanalyze "
-    "searches with it, and consistency_from_target, workers.network and evaluation.network can select it",
+    description="learner steps between two copies of the parameters to the target network; before the first "
+    "of them, it is copied at every step; reanalyze searches with it, and consistency_from_target, "
+    "workers.network and evaluation.network can select it",
   )
   target_decay: Decay = Field(
     0.0,
@@ -158,7 +162,7 @@ class LearnerConfig(Section):
   max_skipped_updates: PositiveInt = Field(
     20,
     description="after this number of consecutive updates with a non-finite loss or gradient, the run "
-    "rolls back to its last checkpoint's parameters; the second time, the run ends",
+    "rolls back to its last checkpoint's training state; the second time, or without a checkpoint, it ends",
   )
 
   @property

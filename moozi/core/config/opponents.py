@@ -14,7 +14,7 @@ class OpponentsConfig(Section):
     "even number of each worker's environments, at least 2; 0: no past selves; OpenAI Five: 0.2",
   )
   pool_size: PositiveInt = Field(
-    20, description="number of past selves; a new one replaces the one of lowest quality"
+    20, description="number of past selves; a new one replaces that of lowest quality among those not in use"
   )
   period_updates: PositiveInt = Field(
     2_000, description="learner steps between two additions of the current parameters to the pool"

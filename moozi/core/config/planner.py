@@ -40,8 +40,9 @@ class PlannerConfig(Section):
   )
   num_simulations: PositiveInt = Field(
     16,
-    description="number of simulations per search; the search time is proportional to it; with chance "
-    "nodes, each evaluates an action or an outcome, so an equally deep search needs about twice the number",
+    description="number of simulations per search, to which the search time is nearly proportional; with "
+    "chance nodes, each evaluates an action or an outcome, so an equally deep search needs about twice the "
+    "number",
   )
   max_depth: PositiveInt | None = Field(
     None,

@@ -14,11 +14,12 @@ from moozi.core.config.section import PositiveFloat, PositiveInt, Probability, S
 class QLearningConfig(Section):
   """The keys of Q-learning, used with `algorithm: q_learning`. It always runs in one process.
 
-  Q-learning also reads targets.history_length, n_step, discount and unroll_steps (its newest n_step +
-  unroll_steps steps cannot be drawn; 1 suffices); learner.batch_size, updates_per_call and
+  Q-learning also reads targets.history_length, n_step, discount and unroll_steps (an environment's newest
+  n_step + unroll_steps steps cannot be drawn; 1 suffices); learner.batch_size, updates_per_call and
   samples_per_step, and with a network also optimizer, learning_rate, weight_decay, max_grad_norm,
-  target_update_period, target_decay and max_skipped_updates; the section replay; the section workers except
-  resources; and what PPO reads of the other sections.
+  target_update_period, target_decay and max_skipped_updates; the sections replay, opponents and timeline; the
+  section workers except resources; the two keys of histograms in logging; and what PPO reads of the other
+  sections.
   """
 
   kind: Literal["table", "network"] = Field(

@@ -59,7 +59,7 @@ class ReanalyzeConfig(Section):
     "positions that the current target network has not searched",
   )
   batch_size: PositiveInt = Field(
-    256, description="number of positions in one call of a worker; the ratio is met to within one call"
+    256, description="largest number of positions in one call; the ratio is met to within one call"
   )
   num_workers: PositiveInt = Field(1, description="ray: number of reanalyze workers if ratio > 0")
   calls_in_flight: PositiveInt = Field(2, description="ray: number of calls queued at each reanalyze worker")

@@ -41,8 +41,9 @@ class WorkersConfig(Section):
   )
   max_env_faults: PositiveInt = Field(
     10,
-    description="an environment that raises or hangs is created again with a new seed; the run ends after "
-    "this number of consecutive faults of one environment; a finished episode resets the count",
+    description="an environment that raises or hangs is created again with a new seed, unless it is "
+    "vectorized in C++ or JAX; the run ends after this number of consecutive faults of one environment; a "
+    "finished episode resets the count",
   )
   env_timeout_s: PositiveFloat | None = Field(
     60.0, description="time limit of a step or reset, after which the environment counts as hung; null: none"

@@ -8,7 +8,10 @@ from moozi.core.config.section import NonNegativeFloat, NonNegativeInt, Positive
 
 
 class ChanceConfig(Section):
-  """Chance nodes of the model, after Stochastic MuZero; searched with stochastic or stochastic_gumbel."""
+  """Chance nodes of the model, after Stochastic MuZero.
+
+  The searches stochastic and stochastic_gumbel branch on outcomes; others follow the most probable one.
+  """
 
   codes: NonNegativeInt = Field(
     0,

@@ -11,7 +11,9 @@ class EnvConfig(Section):
   """The environment. Its suite validates `kwargs`."""
 
   name: str = Field("minatar:breakout", description="library:game, a registered name, or module:function")
-  kwargs: dict[str, Any] = Field(default_factory=dict, description="options of the environment's suite")
+  kwargs: dict[str, Any] = Field(
+    default_factory=dict, description="options of the suite, or of your function"
+  )
   wrappers: WrapperNames = Field(
     (),
     description="functions that wrap the environment, the innermost first, such as my_module:wrap or "

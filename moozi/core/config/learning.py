@@ -63,7 +63,7 @@ class ReplayConfig(Section):
     True, description="after an update, replace the δ of the batch's start steps"
   )
   rank_refresh_updates: PositiveInt = Field(
-    200, description="rank: number of batches between two sorts by priority"
+    200, description="rank: largest number of batches between two sorts by priority"
   )
   min_steps_to_learn: PositiveInt = Field(5_000, description="number of steps stored before training starts")
   max_refused_segments: PositiveInt = Field(

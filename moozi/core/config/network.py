@@ -35,8 +35,8 @@ class NetworkConfig(Section):
   head_size: PositiveInt = Field(128, description="width of the hidden layer of each head")
   conv_policy: bool = Field(
     False,
-    description="resnet, board games: a 1×1 convolution of the hidden state adds to the logits of moves, at "
-    "their cells or columns (docs/board_games.md)",
+    description="resnet, board games: a 1×1 convolution of the prediction blocks' output adds to the logits "
+    "of moves, at their cells or columns (docs/board_games.md)",
   )
   action_offsets: bool = Field(
     False,

@@ -55,8 +55,8 @@ class ReanalyzeConfig(Section):
   )
   order: Literal["oldest", "priority"] = Field(
     "oldest",
-    description="oldest: the position with the oldest search first; priority: the largest δ first, among "
-    "positions that the current target network has not searched",
+    description="oldest: the position with the oldest search first; priority: the largest δ first among "
+    "positions that the current target network has not searched, and then the others",
   )
   batch_size: PositiveInt = Field(
     256, description="largest number of positions in one call; the ratio is met to within one call"

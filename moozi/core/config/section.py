@@ -110,7 +110,7 @@ class ActorResources(Section):
 
   num_cpus: NonNegativeFloat = Field(1.0, description="cores that Ray reserves; a fraction shares a core")
   num_gpus: NonNegativeFloat = Field(0.0, description="GPUs that Ray reserves; 0: the actor sees no GPU")
-  num_threads: NonNegativeInt = Field(1, description="XLA compute threads; 0: XLA's default")
+  num_threads: NonNegativeInt = Field(1, description="threads of XLA and NumPy; 0: their defaults")
   niceness: Annotated[int, Field(ge=0, le=19)] = Field(
     0, description="added to the process's niceness; a process of higher niceness gets less processor time"
   )

@@ -1,7 +1,8 @@
 """Temporally extended exploration: in some environments the last action is often repeated.
 
 With independent random actions, an agent stays near its start if progress takes many equal actions in a row.
-In Atari's Freeway random play scores 0 points a game, and with actions of 8 to 64 steps on average 1 to 7.
+In Atari's Freeway random play scores almost no points, and with actions of 8 to 64 steps on average 1 to 7
+points a game.
 
 Source: Dabney, Ostrovski and Barreto 2021, whose random actions last for a number of steps drawn from a
 heavy-tailed distribution. Departures: the search chooses the actions; the number of steps is geometric, with

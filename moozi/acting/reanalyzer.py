@@ -100,7 +100,8 @@ class Reanalyzer(HeldParameters):
   def run(self, positions: SearchRoots | Sequence[RootSpan]) -> tuple[SearchedRoots, dict[str, float]]:
     """Searches gathered positions in batches, or replays spans and searches their positions.
 
-    Returns: the results to write back, and metrics about the changes of values and policies and the rate.
+    Returns: the results to write back, and metrics: how much values and policies change, the age of the
+    replaced searches, and the rate.
     Raises: RunError: there are no positions.
     """
     start = time.perf_counter()

@@ -30,7 +30,7 @@ Path = tuple[str | int, ...]
 def own_bins(where: str, env: Any) -> int:
   """Returns the attribute `action_bins` of a user's environment, or the default.
 
-  Raises: UserError: it is not an integer of at least 2.
+  Raises: UserError: it is not an integer from 2 to 1,001.
   """
   found = getattr(getattr(env, "unwrapped", env), "action_bins", DEFAULT_BINS)
   return check_integer(where, "action_bins", found, 2, 1001)
@@ -55,7 +55,7 @@ def joint_names(factors: Factors | None) -> tuple[str, ...]:
 
 
 def gymnasium_factors(where: str, space: Any, num_bins: int) -> Factors | None:
-  """Returns the dimensions of a Gymnasium action space; None of a Discrete one.
+  """Returns the dimensions of a Gymnasium action space; None for a Discrete one.
 
   Args:
     where: the start of error messages (`env.name=…`).

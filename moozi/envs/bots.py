@@ -24,7 +24,7 @@ def make_bot(game: PlayedGame, kind: str, simulations: int, seed: int) -> Episod
 
   Args:
     kind: "random" plays any legal action and exists in every game. "mcts" is OpenSpiel's tree search, in its
-      games and in environments with `max_moves`. A suite may offer others.
+      games of perfect information and in environments with `max_moves`. A suite may offer others.
 
   Raises: UserError: the game has no such bot.
   """

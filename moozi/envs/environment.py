@@ -40,7 +40,8 @@ class EpisodePlayer(Protocol):
     """Returns the number of one of the environment's E actions for the player to move.
 
     A user's player may return the environment's own action where actions have dimensions
-    (`EnvSpec.factors`). Where these are more than 32 joint actions, `legal` is all true, and of another size.
+    (`EnvSpec.factors`). Where there are more than 32 joint actions, `legal` is all true and has
+    `EnvSpec.mask_size` entries.
 
     Args:
       observation: the frame that the player to move sees. Bots that read the state of the game ignore it.

@@ -28,8 +28,8 @@ class Game:
   Attributes:
     is_continued: whether the last `reset` continued a game after a lost life.
     will_continue: whether the next `reset` continues the current game.
-    max_moves: the largest number of actions, for `algorithm=alphazero`: in a game without chance and time
-      limit whose episodes all start in the same state. None in other games.
+    max_moves: the largest number of actions, for `algorithm=alphazero` and the bot `mcts`: in a game without
+      chance and time limit whose episodes all start in the same state. None in other games.
     own_observations: the form of the observations that the rules convert to frames, if they convert any.
   """
 

@@ -1,4 +1,4 @@
-"""In evaluation, adds up the rewards that an environment returns before wrappers change them."""
+"""Adds up the rewards that an environment returns before wrappers change them; evaluation counts these."""
 
 import contextlib
 import math

@@ -72,8 +72,9 @@ class Opinion:
 class Player(Protocol):
   """Plays seats of several games at once: bots, a user's player, a trained agent.
 
-  For each move of a game, the player receives one call for each of its places there: `act` in the place that
-  is to move, and `observe` in the others, if the game does not hide moves.
+  Each move of a game is passed to the player once for each of its places there: by `act` for the place that
+  is to move, or by `take` if somebody else chose the move; and by `observe` for the others, if the game does
+  not hide moves.
 
   Attributes:
     name: the player's name.
@@ -207,7 +208,7 @@ class SeparatePlayer:
           observe(self._visible(view.frame), self._visible(view.legal), actions[place])
 
   def take(self, views: Mapping[Place, View], actions: Mapping[Place, int]) -> None:
-    """Does nothing: a bot reads the state of the game, and a user's player knows its own moves only."""
+    """Does nothing: a bot reads the state of the game, and a user's player has no call for such a move."""
 
   def opinion(self, place: Place, view: View) -> Opinion:
     plugin, player = self._player(place)

@@ -116,9 +116,9 @@ def make(name: str, /, seed: int, is_testing: bool = False, **kwargs: Any) -> En
 
   Args:
     seed: non-negative; episodes depend only on it and on the actions.
-    is_testing: makes the variant for evaluation: in Atari, episodes are whole games; a user's function or
-      wrapper with a parameter `is_testing` receives it, and rewards are those of the environment itself,
-      without its wrappers.
+    is_testing: makes the variant for evaluation: in Atari, episodes are whole games; in games of OpenSpiel,
+      the players in `test_others` play the other seats; a user's function or wrapper with a parameter
+      `is_testing` receives it, and rewards are those of the environment itself, without its wrappers.
     **kwargs: the environment's own options (`env.kwargs`); `wrappers`, the names of functions that wrap the
       library's environment (`env.wrappers`); and `allow_code`, whether runs that are players in the
       environment may import the modules that they name.
@@ -210,9 +210,10 @@ def reference_scores(name: str) -> ReferenceScores | None:
 
 
 def options_of(name: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
-  """Returns an environment's options with their defaults; `kwargs` alone if its library is not installed.
+  """Returns an environment's options with their defaults; `kwargs` alone if these are not known.
 
-  Imports no module that the name contains.
+  They are not known for a user's environment, for a library that is not installed, and if an option is
+  refused. Imports no module that the name contains.
   """
   library, _, game = name.partition(":")
   if library not in _MODULES or ":" in game:

@@ -45,7 +45,7 @@ def view_of(seen: Observation) -> View:
 
 
 class Table:
-  """One game at a time. Call `reset` first; after the end, no action is legal.
+  """One game at a time. Call `reset` first, and play no action after the end.
 
   Attributes:
     spec: the specification of the frames and actions. Its `num_players` may differ from `num_seats`.

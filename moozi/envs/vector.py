@@ -41,7 +41,7 @@ class SyncVectorEnvironment(VectorEnvironment):
     next_seed: called with i before each reset of environment i. Returns the seed of the new episode; None
       if the environment is not to be seeded; `IDLE` if it is to show a blank terminal frame and not be reset.
     lane_seeds: one seed for each environment, instead of `next_seed`. The seed of each game of environment i
-      follows from lane_seeds[i] and the game's number. `set_state` requires lane_seeds.
+      follows from lane_seeds[i] and the game's number. Without lane_seeds, `set_state` starts new games.
     guard: replaces environments that raise or hang. None: errors propagate, and there is no time limit.
 
   A replacement shows the first frame of a new episode, so `is_first` follows a frame that is not an end. The

@@ -14,7 +14,7 @@ from moozi.envs.environment import stack_positions
 
 
 class AgentPlayer:
-  """Chooses an agent's actions in N games, of each of which it has its own carry and random key.
+  """Chooses an agent's actions in N games, with a carry and a random key for each game.
 
   Call `choose` or `observe` for every frame that the agent sees in a game, in order. Each search has a batch
   of `width` games, so that the policy compiles once; it uses and advances the key of its first game.
@@ -60,7 +60,7 @@ class AgentPlayer:
     return self._agent.plans_with_rules
 
   def start(self, game: int, seed: int) -> None:
-    """Starts game `game` from an empty history, with random numbers from `seed`; game N is added."""
+    """Starts game `game` from an empty history, with random numbers from `seed`; N as `game` adds one."""
     carry, key = self._agent.init(1), np.asarray(jax.random.PRNGKey(seed))
     if game < self.num_games:
       self._write(np.array([game]), carry)

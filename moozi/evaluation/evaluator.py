@@ -144,7 +144,7 @@ class Evaluator:
     return rng_key, decision
 
   def play(self, variables: PyTree, episode: int) -> Generator[PlayedStep, None, None]:
-    """Plays one episode as `run` does, one step for each request to the generator.
+    """Plays one of the episodes of `run`, one step for each request to the generator.
 
     Args:
       episode: the episode's index, at least 0.

@@ -25,7 +25,7 @@ VIRTUAL_DRAWS = 1.0
 
 @dataclasses.dataclass(frozen=True)
 class Interval:
-  """A statistic with its 95% bootstrap interval over openings; NaN without games, or with one opening."""
+  """A statistic with its 95% bootstrap interval over openings, which is NaN with one opening."""
 
   value: float
   low: float

@@ -132,7 +132,7 @@ def play(
   """Plays games in lockstep, and returns them in order.
 
   Raises: UserError: an opening cannot be made, because its games end within `num_random` actions. EnvError: a
-    user's player failed.
+    user's player or an environment failed.
   """
   with contextlib.ExitStack() as stack:
     tables = [stack.enter_context(contextlib.closing(make_table())) for _ in pairings]

@@ -39,8 +39,7 @@ class Evaluation(_Part):
   """The evaluation that the card reports.
 
   Attributes:
-    low, high: 95% confidence interval of the mean return over episodes; one trained agent. None for one
-      episode.
+    low, high: 95% confidence interval, over episodes, of this agent's mean return; None for one episode.
     distinct_episodes: number of different episodes; None if it is not recorded.
     seed: `evaluation.seed`, from which the seed of each episode is derived.
     at_env_steps: environment steps of the run at the evaluation.

@@ -181,7 +181,7 @@ def _stamps(folder: Path) -> Iterator[float]:
 
 
 def hyperparameters(config: Config) -> dict[str, str | bool | float]:
-  """Returns the settings that affect learning, by dotted key. Lists become text; nulls are left out."""
+  """Returns the settings that affect learning or evaluations, by dotted key; lists as text, no nulls."""
   unused = {"ppo", "q_learning"} - {config.algorithm}
   skipped = {*_NOT_LEARNING, *unused}
   if not config.searches:
@@ -211,7 +211,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 
 
 def thin_ticks(ticks: Sequence[Mapping[str, Any]], max_ticks: int, digits: int) -> list[dict[str, Any]]:
-  """Returns the ticks with an evaluation, and about `max_ticks` others with the last one.
+  """Returns the ticks with an evaluation, and about `max_ticks` of the others, among them the last.
 
   Fractions are rounded to `digits` significant digits, except those of evaluations and of TICK_KEYS.
   """

@@ -316,7 +316,7 @@ def load_resumed_config(run: RunDirectory, overrides: Sequence[str | Mapping[str
 
 
 def save_resumed_config(run: RunDirectory, config: Config, env_steps: int) -> None:
-  """Saves a resumed run's configuration if it has changed; keeps the old `config_until_<env_steps>.yaml`.
+  """Saves a resumed run's configuration if it has changed; keeps the old as `config_until_<env_steps>.yaml`.
 
   Raises: RunError: a file cannot be written; the run is unchanged.
   """

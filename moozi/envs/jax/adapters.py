@@ -1,7 +1,7 @@
 """JAX environments step by step: as an `Environment`, and as a `VectorEnvironment`.
 
-Both call the compiled functions with the keys that `acting.rollout` uses. Code that needs every step
-(evaluation, random play, tests) therefore plays the same episodes as the compiled rollout.
+Both derive the random keys as `acting.rollout` does, so with the same seeds and actions they play the same
+episodes as the compiled rollout. They are for code that needs every step, such as evaluation.
 """
 
 import functools

@@ -117,7 +117,8 @@ def list_games() -> dict[str, str]:
 def is_game(game: str) -> bool:
   """Returns whether an unlisted environment can be made: `ID`, or `MODULE:ID` where MODULE registers it.
 
-  Raises: UserError: MODULE cannot be imported, or ID's namespace is not registered.
+  Raises: UserError: MODULE is not a module's name, cannot be imported or does not register ID; or ID's
+    namespace is not registered.
   """
   where = f"env.name=gymnasium:{game}"
   registry = _import(game).registry
@@ -147,7 +148,7 @@ def make_spec(game: str, options: GymnasiumOptions) -> EnvSpec:
   """Reads the specification of an environment with these options from a temporary one, and caches it.
 
   With a `render_mode`, the temporary environment also draws its picture. A wrapped environment plays a trial
-  episode. It is not cached: a notebook may change a registered wrapper.
+  episode, and its specification is not cached: a notebook may change a registered wrapper.
   """
   if wrappers := _all(options).wrappers:
     spec = spec_of_variants(

@@ -91,7 +91,7 @@ class MaskReader:
     self._method = method if callable(method) else None
 
   def read(self, observation: Any, info: Any, is_end: bool) -> Bool[np.ndarray, "E"] | None:
-    """Returns the mask after a step; None if every action is legal, and where an end leaves none.
+    """Returns the mask after a step; None without a mask, and where an end leaves no legal action.
 
     Raises: UserError: as `check_mask`; or `info["legal_actions"]` are not different actions.
     """

@@ -47,8 +47,8 @@ def drop_later(folders: Iterable[Path], env_steps: int) -> None:
 class CheckpointStore:
   """Saves a run's checkpoints, named by environment step, and removes those that are no longer kept.
 
-  A milestone is the first checkpoint at or after each multiple of `milestones_env_steps`. Milestones are
-  never removed, so that results at these steps can be computed later.
+  A milestone is the first checkpoint at or after each multiple of `milestones_env_steps`. Saves never remove
+  milestones, so that results at these steps can be computed later.
 
   The last few checkpoints have a resume state, from which the run can be resumed. The names of the other
   checkpoints end in `_best` (saved because of its evaluation) or `_params` (its resume state was removed).

@@ -22,7 +22,7 @@ _SMALLEST_SCREEN = 160
 
 
 class AtariOptions(Section):
-  """Options of `atari:*`. Test environments ignore `episodic_life` and `clip_rewards`."""
+  """Options of `atari:*`. Environments of evaluation ignore `episodic_life` and `clip_rewards`."""
 
   max_noops: NonNegativeInt = Field(
     30,

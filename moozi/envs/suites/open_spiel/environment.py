@@ -3,14 +3,14 @@
 `open_spiel:tic_tac_toe`, `open_spiel:go(board_size=9)`: names and parameters are the package's.
 
 With `seat=all` the agent plays every seat (self-play); the game must have one player, or two who alternate
-strictly. With `seat=random`, or a seat's number, the agent plays one seat of a game with any number of
-players, and the players in `others` play the other seats (`seats.SeatGame`). The environment then has one
-player.
+strictly, with opposite gains and no hidden moves. With `seat=random`, or a seat's number, the agent plays one
+seat of a game with any number of players, and the players in `others` play the other seats
+(`seats.SeatGame`). The environment then has one player.
 
 Conventions of self-play, the same for every game:
   - A reward belongs to the player who moved. It sums all rewards up to the next decision, including those of
     chance. With two players it is half the difference between the mover's gain and the other's gain. In a
-    zero-sum game this is the mover's gain, even if the package records only the other's loss.
+    zero-sum game this is the mover's gain.
   - A frame is what the player to move may see: the observation tensor. With imperfect information it is the
     information-state tensor, if the game has one. A tensor of planes is [H, W, C], any other [1, 1, D].
     With two players an additional last plane (or entry) holds the player to move, 0 or 1. With more players

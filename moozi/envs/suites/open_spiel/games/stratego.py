@@ -121,7 +121,7 @@ class StrategoState(pyspiel.State):
     moved: for each cell, whether its piece has moved.
     left: for each player and kind, the number of pieces to set up.
     fallen: for each player and kind, the number of pieces that were captured.
-    num_set_up: number of cells that both players have filled or left empty.
+    num_set_up: number of cells that the two players together have filled or left empty.
     last: cells (from, to) of the last move; None before the first move.
     num_moves: number of moves after the armies were set up.
   """

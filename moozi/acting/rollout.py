@@ -1,9 +1,9 @@
 """The compiled rollout: a scan on the device over the agent, the environment and its resets.
 
 The environment must be written in JAX (`envs.jax.rules`). With the same seeds, the segments equal those of
-`acting.collector` with `JaxVectorEnvironment`, except that values and policies are rounded differently on
-some processors: both draw the same keys in the same order and apply the same agent and step. The host does
-nothing between the first and the last step of a segment.
+`acting.collector` with `JaxVectorEnvironment`: both draw the same keys in the same order and apply the same
+agent and step. On some processors their values and policies are rounded differently. The host does nothing
+between the first and the last step of a segment.
 
 Source: Hessel et al. 2021 (Podracer, "Anakin") compile acting and environment as one function. Departure:
 learning is not part of that function; the learner samples from replay.

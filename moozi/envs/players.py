@@ -72,9 +72,9 @@ class Opinion:
 class Player(Protocol):
   """Plays seats of several games at once: bots, a user's player, a trained agent.
 
-  Each move of a game is passed to the player once for each of its places there: by `act` for the place that
-  is to move, or by `take` if somebody else chose the move; and by `observe` for the others, if the game does
-  not hide moves.
+  Each move of a game is passed to the player once for each of its places there: for the place that is to move
+  by `act`, or by `take` if somebody else chose the move. For the others it is passed by `observe`, unless the
+  game hides moves.
 
   Attributes:
     name: the player's name.

@@ -60,7 +60,7 @@ class AgentPlayer:
     return self._agent.plans_with_rules
 
   def start(self, game: int, seed: int) -> None:
-    """Starts game `game` from an empty history, with random numbers from `seed`; N as `game` adds one."""
+    """Starts game `game` from an empty history, with random numbers from `seed`; if it is N, adds it."""
     carry, key = self._agent.init(1), np.asarray(jax.random.PRNGKey(seed))
     if game < self.num_games:
       self._write(np.array([game]), carry)

@@ -21,8 +21,8 @@ frame shows. One action turns all dials and ends the episode. The return is 1 mi
 targets, in units of num_positions - 1; the optimal return is 1.
 
 Gates: a walker in a corridor of `length` cells must say the right one of `num_keys` keys, which the frame
-shows, and step forward at the same time. Without the right key or the step, it stays where it is. The far end
-pays 1 and ends the episode; each step costs 0.01. The optimal return is 1 - 0.01 (length - 1).
+shows, and step forward at the same time. Unless it does both, it stays where it is. The far end pays 1 and
+ends the episode; each step costs 0.01. The optimal return is 1 - 0.01 (length - 1).
 
 Point: a point in the plane moves by up to 0.25 in each direction per step, for ten steps. The reward is minus
 the larger of the distances from 0 in both directions. `best_point_return` gives the optimal return of a start

@@ -55,7 +55,8 @@ def entry_names(space: Any) -> tuple[str, ...]:
   """Returns a name for each entry of `gymnasium.spaces.flatten` of a Dict or Tuple space.
 
   A scalar entry has the name of its key, such as `speed`; others have an index or a value too: `position 0`,
-  `goal 3`, `inner mission 0,1`. Empty if the space is not of this kind or has more than 4,096 entries.
+  `goal 3`, `inner mission 0,1`. Empty if the space is not of this kind, has more than 4,096
+  entries, or a name cannot be printed.
   """
   from gymnasium import spaces
 

@@ -117,9 +117,10 @@ def make(name: str, /, seed: int, is_testing: bool = False, **kwargs: Any) -> En
   Args:
     seed: non-negative; episodes depend only on it and on the actions.
     is_testing: makes the variant for evaluation. In Atari, episodes are then whole games, and in games of
-    OpenSpiel the players in `test_others` play the other seats. A user's function or wrapper with a parameter
-    `is_testing` receives it, and rewards are those of the environment itself, without its wrappers. **kwargs:
-    the environment's own options (`env.kwargs`); `wrappers`, the names of functions that wrap the
+      OpenSpiel the players in `test_others` play the other seats. A user's function or wrapper with a
+      parameter `is_testing` receives it, and rewards are those of the environment itself, without its
+      wrappers.
+    **kwargs: the environment's own options (`env.kwargs`); `wrappers`, the names of functions that wrap the
       library's environment (`env.wrappers`); and `allow_code`, whether runs that are players in the
       environment may import the modules that they name.
 

@@ -77,7 +77,7 @@ def schedule(players: Sequence[str], num_seats: int, num_openings: int, seed: in
 
   With two seats, the groups are the pairs, and each opening is played from both sides. With S > 2 seats, a
   group has S players. If there are fewer, it has all of them, and some fill several seats. For each opening,
-  an order of seats is drawn and played in all S rotations.
+  an order of seats is drawn, and its different rotations are played.
 
   Args:
     players: distinct names.

@@ -94,7 +94,7 @@ def card_markdown(card: Card, *, has_curve: bool, has_gif: bool) -> str:
 
 
 def opponent_text(evaluation: Evaluation | None) -> str:
-  """Returns the opponent of an evaluation with two players; a dash for an environment of one player."""
+  """Returns the opponent of an evaluation with two players; a dash if there is none."""
   return "–" if evaluation is None or evaluation.opponent is None else evaluation.opponent
 
 

@@ -102,8 +102,8 @@ def config_from_dict(data: Mapping[str, Any], where: str | None = None) -> Confi
 
   Validation is strict: a value is never converted to another type. `where` is the file's name in errors.
 
-  Raises: UserError: a key is unknown (the message names the closest known key), or a value has a wrong type
-    or is out of range.
+  Raises: UserError: a key is unknown (the message names the closest known key, or the section's keys), or a
+    value has a wrong type or is out of range.
   """
   prefix = f"{where}: " if where else ""
   _refuse_large(data, prefix)

@@ -1,4 +1,4 @@
-"""Plays E evaluation episodes in B environments; each episode has its own seed and opponent."""
+"""Plays E evaluation episodes in B environments; each episode has its own seed."""
 
 import contextlib
 import hashlib

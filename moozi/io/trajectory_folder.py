@@ -63,7 +63,7 @@ class TrajectoryWriter:
       folder, the first file starts at this step. None keeps all files.
     state: result of `get_state` of the writer of the run's earlier part. Its step count replaces `env_steps`.
 
-  Raises: UserError: a file in the folder is damaged or from another environment.
+  Raises: UserError: a file in the folder is damaged, missing, or from another environment.
   """
 
   def __init__(

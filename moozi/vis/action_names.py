@@ -40,7 +40,7 @@ def action_label(spec: EnvSpec, action: int) -> str:
 
 
 def dimensions_text(spec: EnvSpec) -> str:
-  """Returns the names of the dimensions whose values an `action_label` has; "" if it has a name."""
+  """Returns the names of the dimensions whose values an `action_label` has; "" if the label is a name."""
   return ", ".join(spec.factors.names) if spec.is_factored and spec.factors is not None else ""
 
 

@@ -51,8 +51,8 @@ def draw_board(frame: Frame, spec: EnvSpec, size: int, to_play: int = 0) -> Pict
 def board_text(frame: Frame, spec: EnvSpec, to_play: int = 0) -> str:
   """Returns the board as text, one line per row; `.` is an empty cell.
 
-  A piece with a mark is shown by the mark. For player 1 the mark is in lower case, or followed by ' if it has
-  no letters. Other pieces are `x` (player 0), `o` (player 1) or `#` (no owner).
+  A piece with a mark is shown by the mark: X and O as they are; for player 1 another mark is in lower case,
+  or followed by ' if it has no letters. Other pieces are `x` (player 0), `o` (player 1) or `#` (no owner).
 
   Raises: ValueError: the render spec has no board.
   """

@@ -11,10 +11,10 @@ Conventions of self-play, the same for every game:
   - A reward belongs to the player who moved. It sums all rewards up to the next decision, including those of
     chance. With two players it is half the difference between the mover's gain and the other's gain. In a
     zero-sum game this is the mover's gain.
-  - A frame is what the player to move may see: the observation tensor. With imperfect information it is the
-    information-state tensor, if the game has one. A tensor of planes is [H, W, C], any other [1, 1, D].
-    With two players an additional last plane (or entry) holds the player to move, 0 or 1. With more players
-    (never in self-play), one-hot planes hold it.
+  - A frame is what the player to move may see: the observation tensor. With imperfect information, or without
+    an observation tensor, it is the information-state tensor, if the game has one.
+  - A tensor of planes is [H, W, C], any other [1, 1, D]. With two players an additional last plane (or entry)
+    holds the player to move, 0 or 1. With more players (never in self-play), one-hot planes hold it.
   - A game may hide cards, but not actions: the history shows each player the other's last action. With
     hidden information the history must show nothing else (`training.checks.check_history`).
   - A terminal frame shows the view of the player whose turn would be next.

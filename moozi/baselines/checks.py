@@ -5,7 +5,7 @@ from moozi.baselines.ppo.actor_critic import MIN_NATURE_FRAME
 from moozi.core.config import Config
 from moozi.core.config.ppo import PPONetworkConfig
 from moozi.core.errors import UserError
-from moozi.core.spec import EnvSpec
+from moozi.core.spec import EnvSpec, check_multi_input
 from moozi.evaluation.evaluator import Evaluator
 from moozi.run import build
 
@@ -40,10 +40,13 @@ def make_evaluator(
 
 
 def check_frame(network: PPONetworkConfig, section: str, config: Config, spec: EnvSpec) -> None:
-  """Raises UserError if the frames are too small for the network of the configuration's `section`."""
+  """Raises UserError if the frames do not suit the network of the configuration's `section`."""
+  if network.kind == "multi_input":
+    check_multi_input(f"{section}.network.kind", spec, "conv")
   height, width, _ = spec.frame_shape
   if network.kind == "nature_conv" and min(height, width) < MIN_NATURE_FRAME:
+    others = "mlp and multi_input" if spec.frame_parts else "mlp and conv"
     raise UserError(
       f"{section}.network.kind=nature_conv: needs frames of at least {MIN_NATURE_FRAME}×{MIN_NATURE_FRAME}; "
-      f"those of {config.env.name} are {height}×{width}, which allow mlp and conv"
+      f"those of {config.env.name} are {height}×{width}, which allow {others}"
     )

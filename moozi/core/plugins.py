@@ -140,7 +140,7 @@ ENVIRONMENTS = Registry(
 )
 WRAPPERS = Registry("wrapper", "env.wrappers")
 ALGORITHMS = Registry("algorithm", "algorithm", ("muzero", "alphazero", "ppo", "q_learning"))
-NETWORKS = Registry("network", "network.kind", ("resnet", "mlp", "conv_latent"))
+NETWORKS = Registry("network", "network.kind", ("resnet", "mlp", "conv_latent", "multi_input"))
 SEARCHES = Registry("search", "planners.*.algorithm", ("gumbel", "puct", "stochastic", "stochastic_gumbel"))
 LOSSES = Registry("loss", "learner.extra_losses")
 TRAINED = ("run:PATH[@checkpoint]", "zoo:NAME", "prior:PATH[@checkpoint]", "approach:NAME")

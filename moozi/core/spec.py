@@ -7,7 +7,9 @@ from typing import Literal
 
 import numpy as np
 
+from moozi.core.errors import UserError
 from moozi.core.factors import Factors
+from moozi.core.frame_parts import FramePart, check_parts
 from moozi.core.symmetry import Symmetry
 
 DUMMY_ACTION = 0
@@ -29,6 +31,8 @@ class EnvSpec:
     action_names: one name for each of the environment's own actions; the last ones may be missing.
     frame_names: one name for each plane, or for each entry of a vector; empty: unknown. Where planes of the
       players are known, of the other planes only those are drawn that have a name other than "".
+    frame_parts: the arrays of a Dict or Tuple observation whose frame is one vector; empty if none of them is
+      an image, and for other observations.
     is_perfect_information: whether nothing is hidden from either player. If false, a frame shows only what
       the player to move may see, so the previous frame may be the opponent's view.
     factors: the dimensions of the environment's joint actions; None: its actions have no dimensions.
@@ -43,8 +47,8 @@ class EnvSpec:
       plane with the other's, or a tuple of planes for each, such as ((0, 1), (2, 3)). The cells are the same
       in both views. None: unknown, or the frames are equal for both players.
     symmetries: the game's known symmetries, without the identity. The environment determines them,
-      `frame_names`, `action_places`, `player_planes` and `mover_planes`, so they are not compared and not
-      written to files.
+      `frame_names`, `frame_parts`, `action_places`, `player_planes` and `mover_planes`, so they are not
+      compared and not written to files.
   """
 
   name: str
@@ -57,6 +61,7 @@ class EnvSpec:
   num_seats: int = 0
   factors: Factors | None = None
   frame_names: tuple[str, ...] = dataclasses.field(default=(), compare=False, repr=False)
+  frame_parts: tuple[FramePart, ...] = dataclasses.field(default=(), compare=False, repr=False)
   action_places: Literal["none", "cells", "columns"] = dataclasses.field(
     default="none", compare=False, repr=False
   )
@@ -96,6 +101,8 @@ class EnvSpec:
         f"frame_names: {len(self.frame_names)} names; must be {self.frame_shape[2]}, one for each plane or "
         "vector entry"
       )
+    if self.frame_parts:
+      check_parts(self.frame_parts, self.frame_shape)
     if self.player_planes and not set(self.player_planes) <= set(range(self.frame_shape[2])):
       raise ValueError(f"player_planes={self.player_planes}: must be planes of frames of {self.frame_shape}")
     self._check_mover_planes()
@@ -168,6 +175,25 @@ class EnvSpec:
     data = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.compare}
     factors = data.pop("factors")
     return data if factors is None else data | {"factors": dataclasses.asdict(factors)}
+
+
+def check_multi_input(key: str, spec: EnvSpec, for_images: str) -> None:
+  """Raises UserError if an environment's observations are not cut into parts, which `multi_input` needs.
+
+  Args:
+    key: the key of the configuration that has the value `multi_input`.
+    for_images: its values for frames that are images.
+  """
+  if spec.frame_parts:
+    return
+  height, width, channels = spec.frame_shape
+  found, suited = f"images of {height}×{width}×{channels}", for_images
+  if height == width == 1:
+    found, suited = f"vectors of {channels} numbers", "mlp"
+  raise UserError(
+    f"{key}=multi_input: needs a Dict or Tuple observation with an image; those of env.name={spec.name} are "
+    f"{found}, for which there is {suited}"
+  )
 
 
 def _as_tuple(planes: int | tuple[int, ...]) -> tuple[int, ...]:

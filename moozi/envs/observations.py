@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Bool, Float32, Shaped
 
 from moozi.core.errors import EnvValueError, UserError
+from moozi.core.frame_parts import FramePart
 from moozi.envs.validation import as_array, check_integer, numeric_array, warn_once
 
 # Larger bounds count as limits of the number type, not of the environment.
@@ -79,12 +80,14 @@ class FrameFormat:
       shape than its spec, or values that the spec's dtype cannot hold; EnvValueError if such values are not
       finite.
     names: names of the C planes or entries; empty if they have none.
+    parts: as in `EnvSpec.frame_parts`.
   """
 
   shape: tuple[int, int, int]
   dtype: str
   encode: Callable[[Any], Shaped[np.ndarray, "H W C"]]
   names: tuple[str, ...] = ()
+  parts: tuple[FramePart, ...] = ()
 
 
 def array_format(
@@ -157,10 +160,15 @@ def frame_shape(where: str, shape: tuple[int, ...]) -> tuple[int, int, int]:
   return (shape[0], shape[1], shape[2] if len(shape) == 3 else 1)
 
 
+def is_picture_with_channels_first(shape: tuple[int, ...]) -> bool:
+  """Returns whether bytes of this shape are read as a picture (C, H, W)."""
+  return len(shape) == 3 and shape[0] <= _MOST_CHANNELS and min(shape[1:]) >= _SMALLEST_PICTURE
+
+
 def _has_channels_first(where: str, shape: tuple[int, int, int], is_bytes: bool) -> bool:
   """Returns whether observations of this shape are pictures with channels first, and warns of doubts."""
   channels, height, width = shape
-  if is_bytes and channels <= _MOST_CHANNELS and min(height, width) >= _SMALLEST_PICTURE:
+  if is_bytes and is_picture_with_channels_first(shape):
     single = (
       f"; if they are {channels} frames, give single ones and set targets.history_length={channels}, so that "
       "each frame is stored once"

@@ -1,4 +1,4 @@
-"""Chance nodes on a hidden vector: the additional parts of `mlp` and `conv_latent`.
+"""Chance nodes on a hidden vector: the additional parts of `mlp`, `conv_latent` and `multi_input`.
 
 Source: Antonoglou et al. 2022, Stochastic MuZero. Departures: the encoder also reads the frame before
 the transition, because the outcome of an action shows in the change.
@@ -15,8 +15,6 @@ from jaxtyping import Array, Float
 from moozi.core.config import NetworkConfig
 from moozi.core.config.chance import ChanceConfig
 from moozi.nn.blocks import Heads, ResidualDense, normalize_latent
-from moozi.nn.conv_latent import ConvLatentRepresentation
-from moozi.nn.latent import MlpRepresentation
 
 
 class LatentAfterstate(hk.Module):
@@ -64,15 +62,13 @@ class OutcomeEncoder(hk.Module):
     return centred_unit(heads(x, is_training)["code"])
 
 
-def make_encoder(config: NetworkConfig, chance: ChanceConfig, num_frame_planes: int) -> OutcomeEncoder:
-  """Makes the encoder of `config.kind`; `num_frame_planes` is (L + 1) · C, those of its input."""
+def make_encoder(
+  config: NetworkConfig, chance: ChanceConfig, representation: Callable[[NetworkConfig, str], Any]
+) -> OutcomeEncoder:
+  """Makes the encoder; `representation` makes its network of a configuration and the module's name."""
   if chance.encoder_size is not None:
     config = config.model_copy(update={"latent_size": chance.encoder_size})
-  if config.kind == "mlp":
-    represent: Any = MlpRepresentation(config, name="outcome_representation")
-  else:
-    represent = ConvLatentRepresentation(config, num_frame_planes, name="outcome_representation")
-  return OutcomeEncoder(config, chance.codes, represent)
+  return OutcomeEncoder(config, chance.codes, representation(config, "outcome_representation"))
 
 
 def centred_unit(x: Float[Array, "... N"]) -> Float[Array, "... N"]:

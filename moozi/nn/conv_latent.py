@@ -15,6 +15,21 @@ _SMALL_ENOUGH = 12
 _KERNEL, _STRIDE = 8, 4
 
 
+def large_conv(channels: int, sides: tuple[int, ...]) -> hk.Conv2D:
+  """Returns an 8×8 convolution of stride 4, padded only where it would otherwise skip the last cells."""
+  padding = [(0, -(side - _KERNEL) % _STRIDE) for side in sides]
+  return hk.Conv2D(channels, _KERNEL, stride=_STRIDE, padding=padding, name="conv")
+
+
+def shrink(x: Float[Array, "B H W C"], channels: int) -> Float[Array, "B h w D"]:
+  """Applies padded 4×4 convolutions of stride 2 with 2 · `channels`, and relus, until no side is above 12."""
+  i = 1
+  while max(x.shape[1:3]) > _SMALL_ENOUGH:
+    x = jax.nn.relu(hk.Conv2D(2 * channels, 4, stride=2, padding="SAME", name=f"conv_{i}")(x))
+    i += 1
+  return x
+
+
 class UnpaddedConv(hk.Module):
   """An unpadded 3×3 convolution over a stacked history, with the parameters of `hk.Conv2D`.
 
@@ -52,10 +67,8 @@ class ConvLatentRepresentation(hk.Module):
   If the frame is at least 3×3, the convolution is unpadded. It still covers the border cells, and the dense
   layer of a 10×10 frame has a third less work.
 
-  Large frames (40 cells or more on both sides) pass an 8×8 convolution of stride 4. It is padded only where
-  it would otherwise skip the last cells (not with 84 or 64 cells). Padded 4×4 convolutions of stride 2 with
-  twice the channels follow, until no side is larger than 12 cells. Each convolution has a relu. 84 cells
-  become 20, then 10; 64 become 15, then 8; 42 become 10.
+  Large frames (40 cells or more on both sides) pass `large_conv`, a relu and `shrink`. 84 cells become 20,
+  then 10; 64 become 15, then 8, both without padding in the first convolution; 42 become 10.
   The action planes of a stacked history are constant, so they skip the first convolution. For large frames, a
   dense layer on their values adds what a convolution with 64 equal weights per plane would add. For small
   ones, `UnpaddedConv` gives the same result as a convolution over all planes.
@@ -79,14 +92,9 @@ class ConvLatentRepresentation(hk.Module):
     if is_large(stacked_history):
       frames = stacked_history[..., : self._num_frame_planes]
       actions = stacked_history[:, 0, 0, self._num_frame_planes :]
-      padding = [(0, -(side - _KERNEL) % _STRIDE) for side in frames.shape[1:3]]
-      x = hk.Conv2D(channels, _KERNEL, stride=_STRIDE, padding=padding, name="conv")(frames)
+      x = large_conv(channels, frames.shape[1:3])(frames)
       by_action = hk.Linear(channels, with_bias=False, name="actions")(actions)
-      x = jax.nn.relu(x + by_action[:, None, None, :])
-      i = 1
-      while max(x.shape[1:3]) > _SMALL_ENOUGH:
-        x = jax.nn.relu(hk.Conv2D(2 * channels, 4, stride=2, padding="SAME", name=f"conv_{i}")(x))
-        i += 1
+      x = shrink(jax.nn.relu(x + by_action[:, None, None, :]), channels)
     else:
       fits = min(stacked_history.shape[1:3]) >= 3
       conv = UnpaddedConv(channels, self._num_frame_planes) if fits else hk.Conv2D(channels, 3, name="conv")

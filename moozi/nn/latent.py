@@ -16,9 +16,9 @@ class MlpRepresentation(hk.Module):
     super().__init__(name=name)
     self._config = config
 
-  def __call__(self, stacked_history: Float[Array, "B H W Ch"], is_training: bool) -> Float[Array, "B D"]:
+  def __call__(self, inputs: Float[Array, "B *cells"], is_training: bool) -> Float[Array, "B D"]:
     c = self._config
-    x = hk.Linear(c.latent_size, name="dense")(flatten(stacked_history))
+    x = hk.Linear(c.latent_size, name="dense")(flatten(inputs))
     x = jax.nn.relu(Norm(c, name="norm")(x, is_training))
     return normalize_latent(ResidualDense(c, name="block")(x, is_training))
 

@@ -13,12 +13,13 @@ from jaxtyping import Array, Float, Int, PyTree
 from moozi.core.config import NetworkConfig
 from moozi.core.config.chance import ChanceConfig
 from moozi.core.pytree import record, register_records, replace
-from moozi.core.spec import DUMMY_ACTION, EnvSpec
+from moozi.core.spec import DUMMY_ACTION, EnvSpec, check_multi_input
 from moozi.nn import custom
 from moozi.nn.blocks import FrameNorm
 from moozi.nn.chance import LatentAfterstate, make_encoder
 from moozi.nn.conv_latent import ConvLatentRepresentation
 from moozi.nn.latent import LatentDynamics, LatentPrediction, LatentProjection, MlpRepresentation
+from moozi.nn.multi_input import MultiInputRepresentation
 from moozi.nn.resnet import ResnetDynamics, ResnetPrediction, ResnetProjection, ResnetRepresentation
 from moozi.ops.actions import Groups, encode_action
 from moozi.ops.scalar_transform import ScalarTransform
@@ -145,15 +146,19 @@ def make_model(
   """Makes the network of kind `config.kind` for the environment of `spec`.
 
   Args:
-    config: kind, norm and sizes. `mlp` and `conv_latent` read latent_size, head_size, num_dynamics_blocks (at
-      least one block) and num_prediction_blocks; `conv_latent` also reads channels. `resnet` reads all sizes
-      but latent_size.
+    config: kind, norm and sizes. `mlp`, `conv_latent` and `multi_input` read latent_size, head_size,
+      num_dynamics_blocks (at least one block) and num_prediction_blocks; the last two also read channels.
+      `resnet` reads all sizes but latent_size.
     history_length: L; the stacked history has L·(C + A) channels.
-    chance: with codes, the model has chance nodes (`mlp` and `conv_latent` only).
+    chance: with codes, the model has chance nodes (not with `resnet` and a user's networks).
     has_dynamics: whether the model has parameters for `recurrent_inference` and `project`.
 
   The model's functions raise ValueError for a stacked history of another shape.
+
+  Raises: UserError: as `check_multi_input`.
   """
+  if config.kind == "multi_input":
+    check_multi_input("network.kind", spec, "conv_latent or resnet")
   input_shape = (*spec.frame_shape[:2], history_length * (spec.frame_shape[2] + spec.policy_size))
   transformed = hk.without_apply_rng(
     hk.multi_transform_with_state(
@@ -177,8 +182,17 @@ def make_model(
   )
 
 
-def _latent(config: NetworkConfig, spec: EnvSpec, support_size: int) -> tuple[Any, Any, Any]:
+_TO_VECTOR: dict[str, Callable[[NetworkConfig, EnvSpec, int, str], Any]] = {
+  "mlp": lambda config, spec, planes, name: MlpRepresentation(config, name),
+  "conv_latent": lambda config, spec, planes, name: ConvLatentRepresentation(config, planes, name),
+  "multi_input": MultiInputRepresentation,
+}
+"""The representations of the networks whose hidden state is a vector."""
+
+
+def _latent(config: NetworkConfig, spec: EnvSpec, support_size: int, planes: int) -> "Parts":
   return (
+    _TO_VECTOR[config.kind](config, spec, planes, "representation"),
     LatentPrediction(config, spec.policy_size, support_size),
     LatentDynamics(config, support_size),
     LatentProjection(config),
@@ -202,11 +216,7 @@ NetworkMaker: TypeAlias = Callable[[NetworkConfig, int, int, int], Parts]
 """
 
 NETWORKS: dict[str, Callable[[NetworkConfig, EnvSpec, int, int], Parts]] = {
-  "mlp": lambda config, spec, s, planes: (MlpRepresentation(config), *_latent(config, spec, s)),
-  "conv_latent": lambda config, spec, s, planes: (
-    ConvLatentRepresentation(config, planes),
-    *_latent(config, spec, s),
-  ),
+  **dict.fromkeys(_TO_VECTOR, _latent),
   "resnet": lambda config, spec, s, planes: (
     ResnetRepresentation(config, planes),
     ResnetPrediction(config, spec, s),
@@ -238,7 +248,9 @@ def _build(
     make_afterstate = LatentAfterstate(config, transform.size, chance)
     has_reward = chance.reward_from == "outcome"
     dynamics = LatentDynamics(config, transform.size, name="outcome", has_reward=has_reward)
-    encode_outcome = make_encoder(config, chance, planes + channels)
+    encode_outcome = make_encoder(
+      config, chance, lambda own, name: _TO_VECTOR[config.kind](own, spec, planes + channels, name)
+    )
 
   def represent(stacked_history: Float[Array, "B H W Ch"], is_training: bool) -> Float[Array, "B ..."]:
     if stacked_history.shape[1:] != input_shape:

@@ -11,7 +11,7 @@ from moozi.core import plugins
 from moozi.core.config import Config, uses
 from moozi.core.config.planner import CHANCE_SEARCHES
 from moozi.core.errors import UserError
-from moozi.core.spec import MAX_ENUMERATED, EnvSpec
+from moozi.core.spec import MAX_ENUMERATED, EnvSpec, check_multi_input
 from moozi.envs import registry
 from moozi.envs.players import Seats, make_player, mcts_simulations
 from moozi.envs.table import view_of
@@ -58,6 +58,8 @@ def check_players(config: Config, spec: EnvSpec) -> None:
   _check_actions(config, spec)
   check_symmetries(config, spec)
   _check_mover_view(config, spec)
+  if config.searches and config.network.kind == "multi_input":
+    check_multi_input("network.kind", spec, "conv_latent or resnet")
   _check_past_selves(config, spec)
   _check_holding(config, spec)
   check_opponent(config, spec)

@@ -193,7 +193,7 @@ def test_the_arguments_of_an_algorithm_are_no_part_of_its_name():
   [
     (
       "network.kind=rezzzznet",
-      'network.kind="rezzzznet": must be resnet, mlp, conv_latent, module:function or a registered name; ',
+      'network.kind="rezzzznet": must be resnet, mlp, conv_latent, multi_input, module:function or a .*e; ',
     ),
     (
       "planners.train.algorithm=gumble",

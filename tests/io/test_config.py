@@ -379,7 +379,7 @@ def test_unknown_key_inside_a_list():
     ("network.batch_norm_decay=1", "network.batch_norm_decay=1: must be less than 1"),
     (
       "network.kind=transformer",
-      'network.kind="transformer": must be resnet, mlp, conv_latent, module:function or a registered name',
+      'network.kind="transformer": must be resnet, mlp, conv_latent, multi_input, module:function or a regis',
     ),
     ("runtime=no", "runtime=\"no\": must be 'ray' or 'local'"),
     ("ray.num_cpus=x", 'ray.num_cpus="x": must be a valid integer or null'),

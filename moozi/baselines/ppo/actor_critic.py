@@ -22,9 +22,10 @@ from moozi.agent.agent import Decision, PureAgent, Temperature, make_agent
 from moozi.core.config.ppo import PPONetworkConfig
 from moozi.core.pytree import register_records
 from moozi.core.records import BatchedTimeStep
-from moozi.core.spec import EnvSpec
+from moozi.core.spec import EnvSpec, check_multi_input
 from moozi.core.types import AnyArray
 from moozi.ops.actions import Groups
+from moozi.ops.frame_parts import stack_parts
 from moozi.ops.history import HistoryState, normalize_frame
 from moozi.ops.policy import draw_action
 from moozi.ops.scalar_transform import ScalarTransform
@@ -73,17 +74,22 @@ def make_network(
     conv_stride: stride of the convolutions of kind `conv`.
     layer_norm: whether to apply layer norm over the last axis before every activation.
     transform: the scalar transform of a categorical value; None: the value head has one output.
+
+  Raises: UserError: as `check_multi_input`.
   """
   register_records()
+  if config.kind == "multi_input":
+    check_multi_input("network.kind", spec, "conv")
   layers = _Layers(config, initial_bias, conv_stride, layer_norm)
 
   def forward(
     frames: Shaped[AnyArray, "B L H W C"],
   ) -> tuple[Float32[Array, "B A"], Float32[Array, "B *S"]]:
     # normalize_frame does not change float32 frames.
-    x = _stack(normalize_frame(frames, spec.frame_dtype if scale_frames else "float32"))
-    hidden = _trunk(layers, "trunk" if config.sharing == "shared" else "policy_trunk", x)
-    hidden_value = hidden if config.sharing == "shared" else _trunk(layers, "value_trunk", x)
+    x = normalize_frame(frames, spec.frame_dtype if scale_frames else "float32")
+    x = x if config.kind == "multi_input" else _stack(x)
+    hidden = _trunk(layers, "trunk" if config.sharing == "shared" else "policy_trunk", x, spec)
+    hidden_value = hidden if config.sharing == "shared" else _trunk(layers, "value_trunk", x, spec)
     logits = layers.linear(spec.policy_size, 0.01, "policy")(hidden)
     head = layers.linear(1 if transform is None else transform.size, 1.0, "value")(hidden_value)
     return logits, head[:, 0] if transform is None else head
@@ -97,9 +103,41 @@ def _stack(frames: Shaped[AnyArray, "B L H W C"]) -> Shaped[Array, "B H W LC"]:
   return x.reshape(*x.shape[:3], -1)
 
 
-def _trunk(layers: "_Layers", name: str, x: Float[Array, "B H W C"]) -> Float[Array, "B D"]:
+def _trunk(
+  layers: "_Layers", name: str, x: Float[AnyArray, "B *cells D"], spec: EnvSpec
+) -> Float[Array, "B N"]:
+  """Returns the last dense layer; `x` is `_stack` of the frames, but with `multi_input` the frames."""
   config = layers.config
-  if config.kind == "conv":
+  if config.kind == "multi_input":
+    x = _joined(layers, name, x, spec)
+  else:
+    x = _convolved(layers, name, x, config.kind)
+  x = x.reshape(x.shape[0], -1)
+  for i, width in enumerate(config.hidden_sizes):
+    x = layers.dense(x, width, f"{name}_dense_{i}")
+  return x
+
+
+def _joined(
+  layers: "_Layers", name: str, frames: Float[AnyArray, "B L 1 1 D"], spec: EnvSpec
+) -> Float[Array, "B N"]:
+  """Returns the convolved images of frames, and a dense layer of the first size on their other numbers."""
+  images, numbers = stack_parts(frames[:, :, 0, 0], spec.frame_parts)
+  for width in layers.config.hidden_sizes[:1]:
+    numbers = layers.dense(numbers, width, f"{name}_numbers")
+  features = [numbers]
+  for i, image in enumerate(images):
+    kind = "nature_conv" if min(image.shape[1:3]) >= MIN_NATURE_FRAME else "conv"
+    x = _convolved(layers, f"{name}_image_{i}", image, kind)
+    features.append(x.reshape(x.shape[0], -1))
+  return jnp.concatenate(features, axis=-1)
+
+
+def _convolved(
+  layers: "_Layers", name: str, x: Float[Array, "B H W C"], kind: str
+) -> Float[Array, "B h w D"]:
+  config = layers.config
+  if kind == "conv":
     one = isinstance(config.channels, int)
     for i, channels in enumerate((config.channels,) if isinstance(config.channels, int) else config.channels):
       stride = layers.conv_stride
@@ -107,13 +145,9 @@ def _trunk(layers: "_Layers", name: str, x: Float[Array, "B H W C"]) -> Float[Ar
       padding = "VALID" if stride == 1 and min(x.shape[1:3]) >= 3 else "SAME"
       conv = layers.conv(channels, 3, stride, padding, f"{name}_conv" if one else f"{name}_conv_{i}")
       x = jax.nn.relu(layers.norm(conv(x)))
-  elif config.kind == "nature_conv":
+  elif kind == "nature_conv":
     for i, (channels, size, stride) in enumerate(((32, 8, 4), (64, 4, 2), (64, 3, 1))):
       x = jax.nn.relu(layers.norm(layers.conv(channels, size, stride, "VALID", f"{name}_conv_{i}")(x)))
-  x = x.reshape(x.shape[0], -1)
-  activation = jnp.tanh if config.activation == "tanh" else jax.nn.relu
-  for i, width in enumerate(config.hidden_sizes):
-    x = activation(layers.norm(layers.linear(width, math.sqrt(2), f"{name}_dense_{i}")(x)))
   return x
 
 
@@ -126,6 +160,11 @@ class _Layers:
 
   def linear(self, width: int, scale: float, name: str) -> hk.Linear:
     return hk.Linear(width, w_init=self._weights(scale), b_init=self._biases(), name=name)
+
+  def dense(self, x: Float[Array, "B D"], width: int, name: str) -> Float[Array, "B _"]:
+    """Applies a linear layer, the norm and the activation."""
+    activation = jnp.tanh if self.config.activation == "tanh" else jax.nn.relu
+    return activation(self.norm(self.linear(width, math.sqrt(2), name)(x)))
 
   def conv(self, channels: int, size: int, stride: int, padding: str, name: str) -> hk.Conv2D:
     weights, biases = self._weights(math.sqrt(2)), self._biases()

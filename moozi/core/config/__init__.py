@@ -270,10 +270,10 @@ class Config(Section):
     if age is not None and self.chance.codes:
       # A return is a value of the action that was played, a search value is not.
       raise ValueError(f"targets.search_value_age={age}: must be null with chance.codes={self.chance.codes}")
-    if self.chance.codes and self.network.kind not in ("mlp", "conv_latent"):
+    if self.chance.codes and self.network.kind not in ("mlp", "conv_latent", "multi_input"):
       raise ValueError(
         f"chance.codes={self.chance.codes}: network.kind={self.network.kind} has no chance nodes; must be "
-        "mlp or conv_latent"
+        "mlp, conv_latent or multi_input"
       )
 
   def _check_workers(self) -> None:

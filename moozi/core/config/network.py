@@ -14,24 +14,26 @@ class NetworkConfig(Section):
     "conv_latent",
     description="resnet: residual convolutions throughout, as in the thesis; mlp: dense layers, for "
     "vector observations; conv_latent: one convolution (for frames of 40 cells or more, strided ones), then "
-    "dense layers on a hidden vector; or your own: a registered name or module:function (docs/plugins.md)",
+    "dense layers on a hidden vector; multi_input: convolutions for each image of a Dict or Tuple, and dense "
+    "layers that also read the other numbers (docs/environments.md); or your own: a registered name or "
+    "module:function (docs/plugins.md)",
   )
   norm: Literal["layer", "batch", "none"] = Field(
     "layer", description="normalization; layer: equal in acting and training; batch: as in the thesis"
   )
-  channels: PositiveInt = Field(16, description="resnet, conv_latent: convolution channels")
+  channels: PositiveInt = Field(16, description="resnet, conv_latent, multi_input: convolution channels")
   num_representation_blocks: NonNegativeInt = Field(
     6, description="resnet: residual blocks of the representation network"
   )
   num_dynamics_blocks: NonNegativeInt = Field(
     1,
-    description="residual blocks of the dynamics network; mlp and conv_latent use at least one; resnet "
-    "has one more, which computes the next state",
+    description="residual blocks of the dynamics network; mlp, conv_latent and multi_input use at least one; "
+    "resnet has one more, which computes the next state",
   )
   num_prediction_blocks: NonNegativeInt = Field(
     1, description="residual blocks of the prediction network, before its heads"
   )
-  latent_size: PositiveInt = Field(256, description="mlp, conv_latent: size of the hidden state")
+  latent_size: PositiveInt = Field(256, description="mlp, conv_latent, multi_input: size of the hidden state")
   head_size: PositiveInt = Field(128, description="width of the hidden layer of each head")
   conv_policy: bool = Field(
     False,

@@ -18,10 +18,12 @@ from moozi.core.config.section import NonNegativeFloat, PositiveFloat, PositiveI
 class PPONetworkConfig(Section):
   """The network of a baseline: policy and value with ppo, action values with q_learning."""
 
-  kind: Literal["mlp", "conv", "nature_conv"] = Field(
+  kind: Literal["mlp", "conv", "nature_conv", "multi_input"] = Field(
     "mlp",
     description="mlp: on the flattened frame; conv: one 3×3 convolution first, as in MinAtar's agents; "
-    "nature_conv: three convolutions first (Atari; frames of at least 36×36)",
+    "nature_conv: three convolutions first (Atari; frames of at least 36×36); multi_input: for each image of "
+    "a Dict or Tuple the convolutions of nature_conv, or those of conv if a side is below 36, and one dense "
+    "layer for the other numbers (docs/environments.md)",
   )
   sharing: Literal["separate", "shared"] = Field(
     "separate", description="two networks for policy and value, or one network with two heads (Atari)"
@@ -31,7 +33,8 @@ class PPONetworkConfig(Section):
     "tanh", description="activation of the dense layers; Atari: relu. Convolutions always have relu"
   )
   channels: PositiveInt | Annotated[tuple[PositiveInt, ...], Field(min_length=1)] = Field(
-    16, description="conv: channels of the 3×3 convolution; a list makes one convolution per entry"
+    16,
+    description="conv, multi_input: channels of the 3×3 convolution; a list makes one convolution per entry",
   )
   orthogonal_init: bool = Field(
     True,
@@ -61,8 +64,8 @@ class PPOConfig(Section):
   scale_frames: bool = Field(True, description="scale uint8 frames to [0, 1], as for Atari; false: 0 to 255")
   conv_stride: PositiveInt = Field(
     1,
-    description="conv: stride of the convolutions; above 1 they are padded; with 2, an update of MinAtar's "
-    "network takes about a quarter of the time",
+    description="conv, multi_input: stride of the 3×3 convolutions; above 1 they are padded; with 2, an "
+    "update of MinAtar's network takes about a quarter of the time",
   )
   layer_norm: bool = Field(
     False,

@@ -253,6 +253,7 @@ def wrap(name: str, env: Any, action_bins: int | None = None, action_repeat: int
     factors=factors,
     action_names=action_names(where, env, num_actions, start) if factors is None else joint_names(factors),
     frame_names=frame_names(where, env, frames.shape[2]) or frames.names,
+    frame_parts=frames.parts,
   )
   masks = MaskReader(where, env, spec.mask_size, start)
   to_own = (lambda action: start + action) if factors is None else factors.own_action

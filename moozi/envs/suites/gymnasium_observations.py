@@ -1,13 +1,14 @@
 """The observations of a Gymnasium environment: their frames, and the forms in which a user has them."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 
 from moozi.core.errors import UserError
+from moozi.core.frame_parts import FramePart, make_parts
 from moozi.envs.names import entry_names
 from moozi.envs.observations import (
   FrameFormat,
@@ -15,6 +16,7 @@ from moozi.envs.observations import (
   array_format,
   cast,
   check_array,
+  is_picture_with_channels_first,
   one_hot_format,
   shaped_array,
 )
@@ -51,7 +53,30 @@ def frame_format(where: str, space: Any) -> FrameFormat:
   def encode(observation: Any) -> np.ndarray:
     return vector.encode(spaces.flatten(space, _member(where, space, observation)))
 
-  return FrameFormat(vector.shape, vector.dtype, encode, entry_names(space))
+  return FrameFormat(vector.shape, vector.dtype, encode, entry_names(space), _frame_parts(space))
+
+
+def _frame_parts(space: Any) -> tuple[FramePart, ...]:
+  """Returns the parts of `spaces.flatten` of a Dict or Tuple; empty if none is an image."""
+  return make_parts([_part_of(" ".join(keys), leaf) for keys, leaf in _leaves(space, ())])
+
+
+def _leaves(space: Any, keys: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+  """Yields the spaces in a Dict or Tuple that are neither, with their keys."""
+  if not isinstance(space, spaces.Dict | spaces.Tuple):
+    yield keys, space
+    return
+  for key, part in _parts(space).items():
+    yield from _leaves(part, (*keys, str(key)))
+
+
+def _part_of(name: str, space: Any) -> tuple[str, tuple[int, ...], bool]:
+  """Returns the name, the shape in the vector, and whether it is a picture with channels first."""
+  if not isinstance(space, spaces.Box | spaces.MultiBinary):
+    return name, (spaces.flatdim(space),), False
+  shape = tuple(map(int, space.shape)) or (1,)
+  is_bytes = isinstance(space, spaces.Box) and space.dtype == np.uint8 and bool((space.high == 255).all())
+  return name, shape, is_bytes and is_picture_with_channels_first(shape)
 
 
 def _member(where: str, space: Any, x: Any) -> Any:

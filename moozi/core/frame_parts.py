@@ -14,12 +14,15 @@ class FramePart:
     shape: the array's shape; three axes are an image.
     start: index of its first number in the vector.
     has_channels_first: whether an image has the shape (C, H, W); otherwise it is (H, W, C).
+    is_bytes: whether the array is of bytes, which a float32 frame has divided by 255. Replay stores them as
+      bytes.
   """
 
   name: str
   shape: tuple[int, ...]
   start: int
   has_channels_first: bool = False
+  is_bytes: bool = False
 
   @property
   def is_image(self) -> bool:
@@ -31,15 +34,15 @@ class FramePart:
     return self.start + math.prod(self.shape)
 
 
-def make_parts(arrays: Sequence[tuple[str, tuple[int, ...], bool]]) -> tuple[FramePart, ...]:
-  """Returns the parts of a vector that consists of `arrays`: (name, shape, has_channels_first) of each.
+def make_parts(arrays: Sequence[tuple[str, tuple[int, ...], bool, bool]]) -> tuple[FramePart, ...]:
+  """Returns the parts of a vector of `arrays`: (name, shape, has_channels_first, is_bytes) of each.
 
   Arrays without numbers are left out. Empty if no array is an image: such vectors are not cut.
   """
   parts: list[FramePart] = []
-  for name, shape, has_channels_first in arrays:
+  for name, shape, has_channels_first, is_bytes in arrays:
     if math.prod(shape):
-      parts.append(FramePart(name, shape, parts[-1].stop if parts else 0, has_channels_first))
+      parts.append(FramePart(name, shape, parts[-1].stop if parts else 0, has_channels_first, is_bytes))
   return tuple(parts) if any(part.is_image for part in parts) else ()
 
 

@@ -10,6 +10,7 @@ from moozi.core.flat_state import Entry, Snapshot, State, check_state, counter, 
 from moozi.core.records import SEARCH_FIELDS
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
 from moozi.replay.buffer import COUNTERS, SAMPLINGS
+from moozi.replay.frame_rows import FrameRows
 from moozi.replay.snapshot import STORED
 from moozi.replay.storage import NUM_BLOCKS, empty_block
 from moozi.replay.validation import check_numbers
@@ -144,7 +145,10 @@ def _check_blocks(snapshot: Snapshot, sequence: Int[np.ndarray, "N C"], spec: En
     try:
       # Frames of integers may hold anything, and would take the most time to copy.
       names = block.keys() - ({"sequence"} if spec.frame_dtype == "float32" else {"sequence", "frame"})
-      _check_steps({name: block[name][index >= 0] for name in names}, spec)
+      steps = {name: block[name][index >= 0] for name in names}
+      if "frame" in steps:
+        steps["frame"] = FrameRows(spec).decode(steps["frame"])
+      _check_steps(steps, spec)
     except ValueError as error:
       raise ValueError(f"{where}{error}") from None
     is_first[:, columns], is_last[:, columns] = block["is_first"], block["is_last"]

@@ -1,6 +1,5 @@
 """Storage of replay: a ring buffer of steps per lane, which holds each frame once. Imports no JAX."""
 
-import math
 import time
 import zlib
 from collections.abc import Mapping
@@ -17,6 +16,7 @@ from moozi.ops.history import history_window
 from moozi.ops.returns import n_step_return
 from moozi.ops.signs import player_sign
 from moozi.ops.targets import UnrollTargets, make_targets
+from moozi.replay.frame_rows import FrameRows
 
 _EMPTY = -1
 NUM_BLOCKS = 64
@@ -74,8 +74,7 @@ class LaneStorage:
         f"replay.window_min leaves {window_min} steps to each of {num_lanes} lanes: must be more than "
         f"{self.reach} (unroll + n_step)"
       )
-    self._frame_size = math.prod(spec.frame_shape)
-    self._is_packed = spec.frame_dtype == "bool"
+    self._rows = FrameRows(spec)
     size = num_lanes * lane_capacity
     self.newest = np.full(num_lanes, _EMPTY, np.int64)
     self.steps_before = 0
@@ -206,14 +205,8 @@ class LaneStorage:
     if name == "legal_actions_mask":
       return np.packbits(value.astype(np.bool_, copy=False), axis=-1)
     if name == "frame":
-      flat = value.reshape((*value.shape[:2], -1))
-      return np.packbits(flat.astype(np.bool_, copy=False), axis=-1) if self._is_packed else flat
+      return self._rows.encode(value)
     return value
-
-  def _decode_frames(self, rows: Num[np.ndarray, "... R"]) -> Shaped[np.ndarray, "... H W C"]:
-    if self._is_packed:
-      rows = np.unpackbits(rows, axis=-1, count=self._frame_size).view(np.bool_)
-    return rows.reshape(rows.shape[:-1] + self.spec.frame_shape)
 
   def legal_actions_mask(self, slot: Int[np.ndarray, "M"]) -> Bool[np.ndarray, "M A"]:
     rows = self.arrays["legal_actions_mask"][slot]
@@ -319,7 +312,7 @@ class LaneStorage:
       is_first=self.arrays["is_first"].take(around[:, 1 : 1 + self.history]),
       is_last=self.arrays["is_last"].take(around[:, self.history : -1]),
     )
-    return self._decode_frames(rows), actions
+    return self._rows.decode(rows), actions
 
   def trajectory(self, lane: int, first: int, stop: int) -> TrajectorySample:
     """Returns steps first … stop-1 of a lane, [stop - first, ...], with their newest search results.
@@ -331,7 +324,7 @@ class LaneStorage:
     if first < 0 or (self.sequence[slot] != index).any():
       raise ValueError(f"steps {first} … {stop - 1} of lane {lane} are not all stored")
     out = {name: array[slot] for name, array in self.arrays.items()}
-    out["frame"] = self._decode_frames(out["frame"])
+    out["frame"] = self._rows.decode(out["frame"])
     out["legal_actions_mask"] = self.legal_actions_mask(slot)
     out["to_play"] = out["to_play"].astype(np.int32)
     return TrajectorySample(**out)
@@ -372,11 +365,9 @@ def empty_block(spec: EnvSpec, num_lanes: int, width: int) -> dict[str, np.ndarr
 
 def _empty_arrays(spec: EnvSpec, size: int) -> dict[str, np.ndarray]:
   """Returns zero arrays for the fields of a step, with `size` slots."""
-  is_packed, num_actions = spec.frame_dtype == "bool", spec.policy_size
-  frame_size = math.prod(spec.frame_shape)
-  row = (frame_size + 7) // 8 if is_packed else frame_size
+  rows, num_actions = FrameRows(spec), spec.policy_size
   return {
-    "frame": np.zeros((size, row), np.uint8 if is_packed else spec.frame_dtype),
+    "frame": np.zeros((size, rows.size), rows.dtype),
     "last_reward": np.zeros(size, np.float32),
     "is_first": np.zeros(size, np.bool_),
     "is_last": np.zeros(size, np.bool_),

@@ -13,6 +13,7 @@ from moozi.core.pytree import fields_of, map_fields
 from moozi.core.records import TrajectorySample
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
 from moozi.ops.actions import group_sums
+from moozi.replay.frame_rows import FrameRows
 
 # A float32 softmax over thousands of actions sums to one within this tolerance.
 _SUM_TOLERANCE = 1e-3
@@ -97,6 +98,7 @@ def check_segment(
     raise ValueError(f"segment of {shape[1]} lanes: its worker has {num_lanes}")
   _check_arrays(segment, shape, spec)
   check_numbers(fields_of(segment), spec)
+  FrameRows(spec).check(np.asarray(segment.frame))
   _check_ends(segment)
   if max_steps is not None and shape[0] > max_steps:
     raise ValueError(f"segment of {shape[0]} steps: a lane keeps {max_steps}")

@@ -10,6 +10,7 @@ from moozi.core.config import Config
 from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
 from moozi.io.machine import memory_bytes
+from moozi.replay.frame_rows import FrameRows
 
 _FLOAT = 4
 # Of a slot of replay: δ, weights, ranks, sequence numbers, and the fields of a step without an axis.
@@ -101,6 +102,8 @@ def _parts(config: Config, spec: EnvSpec) -> dict[str, Callable[[Sizes], float]]
   num_actions, num_cells = spec.policy_size, math.prod(spec.frame_shape)
   frame = num_cells / 8 if spec.frame_dtype == "bool" else num_cells * np.dtype(spec.frame_dtype).itemsize
   step = frame + num_actions * (_FLOAT + 1 / 8)
+  rows = FrameRows(spec)
+  stored_step = step - frame + rows.size * rows.dtype.itemsize
 
   def latent(s: Sizes) -> float:
     is_image = config.network.kind == "resnet"
@@ -135,7 +138,7 @@ def _parts(config: Config, spec: EnvSpec) -> dict[str, Callable[[Sizes], float]]
   def replay(s: Sizes) -> float:
     # Pages of slots that are never written take no memory.
     filled = min(s["replay.capacity"], 2 * config.max_env_steps)
-    return s["replay.capacity"] * _SLOT_BYTES + filled * step
+    return s["replay.capacity"] * _SLOT_BYTES + filled * stored_step
 
   def acting(s: Sizes) -> float:
     lanes = s["workers.num_workers"] * s["workers.num_envs"]

@@ -20,10 +20,10 @@ from tests.fast_jit import fast_jit
 from tests.nn.test_model import LENGTH, PHI, SMALL
 
 ARRAYS = (
-  ("before", (3,), False),
-  ("camera", (5, 6, 2), False),
-  ("after", (2, 2), False),
-  ("map", (2, 2, 1), False),
+  ("before", (3,), False, False),
+  ("camera", (5, 6, 2), False, False),
+  ("after", (2, 2), False, False),
+  ("map", (2, 2, 1), False, False),
 )
 
 
@@ -85,7 +85,7 @@ def test_the_encoder_of_outcomes_sees_each_array():
 
 
 def test_large_images_are_downsampled():
-  spec = spec_of((("camera", (64, 48, 3), False), ("wide", (20, 30, 1), False)))
+  spec = spec_of((("camera", (64, 48, 3), False, False), ("wide", (20, 30, 1), False, False)))
   model = make_model(NetworkConfig(kind="multi_input", **SMALL), spec, 1, PHI)
   params = jax.eval_shape(model.init, jax.random.PRNGKey(0), stacked_of(spec, 1))[0]
   assert params["representation/image_0/conv"]["w"].shape == (8, 8, 3, 8)
@@ -115,7 +115,7 @@ def test_the_network_of_baselines_sees_each_array_of_each_frame(sharing):
 
 
 def test_baselines_read_large_images_as_nature_conv_does():
-  spec = spec_of((("camera", (36, 40, 3), False), ("small", (35, 40, 1), False)))
+  spec = spec_of((("camera", (36, 40, 3), False, False), ("small", (35, 40, 1), False, False)))
   network = make_network(PPONetworkConfig(kind="multi_input", hidden_sizes=(), sharing="shared"), spec)
   frames = jnp.asarray(init_history(2, 1, spec).frames)
   params = jax.eval_shape(network.init, jax.random.PRNGKey(0), frames)

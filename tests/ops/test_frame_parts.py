@@ -58,6 +58,7 @@ def test_each_array_comes_back_as_given():
     "speed": shown["speed"][None],
   }
   assert list(found) == list(expected)
+  assert [part.name for part in parts if part.is_bytes] == ["camera", "first"]
   for name, array in expected.items():
     np.testing.assert_array_equal(found[name], array, err_msg=name)
 

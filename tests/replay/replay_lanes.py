@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from moozi.core.config import ReplayConfig, TargetsConfig
+from moozi.core.frame_parts import make_parts
 from moozi.core.records import TrainTarget, TrajectorySample
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
 from moozi.replay.buffer import ReplayBuffer
@@ -13,6 +14,14 @@ from moozi.replay.protocol import Replay
 from moozi.replay.sampling import ProportionalSampler, RankSampler
 from tests.ops.oracles import Step, oracle_history, oracle_target, random_lane
 
+PARTS = make_parts(
+  (
+    ("speed", (2,), False, False),
+    ("camera", (2, 2, 2), False, True),
+    ("heat", (1,), False, False),
+    ("more", (1,), False, True),
+  )
+)
 SAMPLINGS = ("uniform", "proportional", "rank")
 
 
@@ -33,10 +42,13 @@ class Disk:
 
 
 def make_spec(frame_dtype: str = "bool", num_players: int = 1) -> EnvSpec:
+  """Returns a spec; `frame_dtype` "parts" is float32 with `PARTS`."""
+  has_parts = frame_dtype == "parts"
   return EnvSpec(
     name="test:lanes",
-    frame_shape=(2, 3, 2),
-    frame_dtype=frame_dtype,
+    frame_shape=(1, 1, 12) if has_parts else (2, 3, 2),
+    frame_dtype="float32" if has_parts else frame_dtype,
+    frame_parts=PARTS if has_parts else (),
     num_env_actions=2,
     num_players=num_players,
   )
@@ -105,7 +117,12 @@ def random_frame(rng: np.random.Generator, spec: EnvSpec) -> np.ndarray:
     return frame
   if spec.frame_dtype == "uint8":
     return rng.integers(1, 256, spec.frame_shape).astype(np.uint8)
-  return rng.normal(size=spec.frame_shape).astype(np.float32)
+  frame = rng.normal(size=spec.frame_shape).astype(np.float32)
+  for part in spec.frame_parts:
+    if part.is_bytes:
+      numbers = frame[..., part.start : part.stop]
+      numbers[...] = rng.integers(0, 256, numbers.shape).astype(np.float32) * np.float32(1 / 255)
+  return frame
 
 
 def random_lanes(

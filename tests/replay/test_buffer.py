@@ -219,7 +219,7 @@ class TestTargets:
 
 
 class TestStorage:
-  @pytest.mark.parametrize("frame_dtype", ["bool", "uint8", "float32"])
+  @pytest.mark.parametrize("frame_dtype", ["bool", "uint8", "float32", "parts"])
   def test_trajectory_returns_the_added_steps(self, frame_dtype):
     spec = make_spec(frame_dtype, num_players=2)
     lanes = random_lanes(1, 2, 60, spec)

@@ -19,7 +19,7 @@ def histories_of_a_worker(lanes, length, spec):
   return seen
 
 
-@pytest.mark.parametrize(("frame_dtype", "length"), [("bool", 1), ("uint8", 2), ("float32", 4)])
+@pytest.mark.parametrize(("frame_dtype", "length"), [("bool", 1), ("uint8", 2), ("float32", 4), ("parts", 3)])
 @pytest.mark.parametrize("keeps_history", [False, True], ids=["reset", "life-lost"])
 @pytest.mark.parametrize("cuts", [[110], list(range(1, 111)), [*range(3, 110, 6), 110]])
 def test_rebuilt_history_equals_that_of_the_worker(frame_dtype, length, keeps_history, cuts):

@@ -70,13 +70,13 @@ def _leaves(space: Any, keys: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...]
     yield from _leaves(part, (*keys, str(key)))
 
 
-def _part_of(name: str, space: Any) -> tuple[str, tuple[int, ...], bool]:
-  """Returns the name, the shape in the vector, and whether it is a picture with channels first."""
+def _part_of(name: str, space: Any) -> tuple[str, tuple[int, ...], bool, bool]:
+  """Returns the arguments of `make_parts` for a space that is no Dict or Tuple."""
   if not isinstance(space, spaces.Box | spaces.MultiBinary):
-    return name, (spaces.flatdim(space),), False
+    return name, (spaces.flatdim(space),), False, False
   shape = tuple(map(int, space.shape)) or (1,)
   is_bytes = isinstance(space, spaces.Box) and space.dtype == np.uint8 and bool((space.high == 255).all())
-  return name, shape, is_bytes and is_picture_with_channels_first(shape)
+  return name, shape, is_bytes and is_picture_with_channels_first(shape), is_bytes
 
 
 def _member(where: str, space: Any, x: Any) -> Any:

@@ -1,0 +1,68 @@
+"""Tests of the rows in which replay stores frames."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from moozi.core.pytree import replace
+from moozi.replay.frame_rows import FrameRows
+from moozi.replay.saved_state import check_snapshot
+from moozi.replay.validation import check_segment
+from tests.replay.replay_lanes import PARTS, Disk, fill, make_buffer, make_spec, random_lanes, segment_of
+
+
+@pytest.mark.parametrize(("dtype", "size"), [("bool", 2), ("uint8", 12), ("float32", 48), ("parts", 9 + 12)])
+def test_rows_are_small_and_exact(dtype, size):
+  spec = make_spec(dtype)
+  frames, rows = segment_of(random_lanes(0, 2, 20, spec), 0, 20, spec).frame, FrameRows(spec)
+  stored = rows.encode(frames)
+  assert stored.shape == (20, 2, rows.size)
+  assert stored.dtype == rows.dtype
+  assert stored[0, 0].nbytes == size
+  again = rows.decode(stored)
+  assert again.dtype == frames.dtype
+  np.testing.assert_array_equal(again, frames)
+
+
+def test_every_byte_and_any_other_number():
+  spec = make_spec("parts")
+  frames = np.zeros((256, 1, 1, 1, 12), np.float32)
+  for part in PARTS:
+    numbers = frames[..., part.start : part.stop]
+    if part.is_bytes:
+      numbers[...] = (np.arange(256, dtype=np.uint8) * np.float32(1 / 255)).reshape(-1, 1, 1, 1, 1)
+    else:
+      numbers[:4] = np.array([-0.0, 1e-45, 3.4e38, -7.25], np.float32).reshape(-1, 1, 1, 1, 1)
+  rows = FrameRows(spec)
+  rows.check(frames)
+  assert rows.decode(rows.encode(frames)).tobytes() == frames.tobytes()
+
+
+@pytest.mark.parametrize("value", [0.5, -1 / 255, 256 / 255, 1e30])
+def test_values_that_were_no_bytes_are_refused(value):
+  spec = make_spec("parts")
+  segment = segment_of(random_lanes(0, 2, 20, spec), 0, 20, spec)
+  check_segment(segment, spec)
+  frame = segment.frame.copy()
+  frame[3, 1, 0, 0, 5] = value
+  with pytest.raises(ValueError, match="frame has values in 'camera' that are not bytes divided by 255"):
+    check_segment(replace(segment, frame=frame), spec)
+
+
+def test_a_snapshot_is_exact_and_checked():
+  spec = make_spec("parts")
+  lanes = random_lanes(0, 2, 60, spec)
+  buffer, other = make_buffer(spec), make_buffer(spec)
+  fill(buffer, lanes, spec, [30, 60])
+  saved = Disk().save(buffer)
+  check_snapshot(saved, spec)
+  other.restore(saved)
+  np.testing.assert_array_equal(
+    buffer.storage.trajectory(0, 30, 60).frame, other.storage.trajectory(0, 30, 60).frame
+  )
+  number = max(saved.blocks)
+  block = {name: x.copy() for name, x in saved.blocks[number].items()}
+  block["frame"][0, 0, :4] = np.array([np.nan], np.float32).view(np.uint8)
+  with pytest.raises(ValueError, match="frame is not finite"):
+    check_snapshot(dataclasses.replace(saved, blocks={**saved.blocks, number: block}), spec)

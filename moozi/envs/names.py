@@ -14,7 +14,7 @@ from moozi.core.errors import one_line
 _log = logging.getLogger("moozi.envs")
 
 # Larger spaces get no names, because nobody reads that many entries one by one.
-_MAX_ENTRIES = 4096
+MAX_NAMED = 4096
 
 
 def action_names(where: str, env: Any, num_actions: int, start: int = 0) -> tuple[str, ...]:
@@ -60,7 +60,7 @@ def entry_names(space: Any) -> tuple[str, ...]:
   """
   from gymnasium import spaces
 
-  if not isinstance(space, spaces.Dict | spaces.Tuple) or spaces.flatdim(space) > _MAX_ENTRIES:
+  if not isinstance(space, spaces.Dict | spaces.Tuple) or spaces.flatdim(space) > MAX_NAMED:
     return ()
   names = tuple(_entries(space, ()))
   is_text = all(name.isprintable() for name in names)

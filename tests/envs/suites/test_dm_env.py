@@ -10,6 +10,7 @@ from moozi.envs.environment import Observation
 from moozi.envs.guard import EnvGuard
 from moozi.envs.suites import dm_env as dm_env_suite
 from moozi.envs.vector import SyncVectorEnvironment
+from moozi.ops.frame_parts import split_frames
 from tests.envs.contract import (
   EnvironmentContract,
   IllegalActionsContract,
@@ -228,7 +229,8 @@ def test_to_play_of_a_terminal_frame_is_ignored():
       r"it has 1099511627776 actions; must have 1 to 65,536",
     ),
     (Count(action=specs.BoundedArray((), np.int64, 0, 2**16)), "it has 65537 actions"),
-    (Count(observation={"position": specs.Array((2,), float)}), "must be one array, or a record"),
+    (Count(observation={"inner": {"position": specs.Array((2,), float)}}), "or a dict of arrays"),
+    (Count(observation={"action_mask": specs.Array((3,), bool)}), "or a dict of arrays"),
     (Count(observation=specs.StringArray(())), "observations of type"),
     (
       Count(observation={"frame": specs.Array((2,), float), "to_play": specs.DiscreteArray(3)}),
@@ -264,3 +266,53 @@ def test_close():
   env = Count()
   wrap(env).close()
   assert env.closed
+
+
+class Camera(Count):
+  """Shows a picture of bytes with channels first, a matrix, a flag and a speed, in a dict with a mask."""
+
+  def observation_spec(self):
+    return {
+      "speed": specs.BoundedArray((), np.float64, -4, 4),
+      "camera": specs.BoundedArray((3, 32, 33), np.uint8, 0, 255),
+      "action_mask": specs.Array((3,), bool),
+      "matrix": specs.Array((2, 2), np.float32),
+      "is_open": specs.Array((1,), bool),
+    }
+
+  def _observe(self):
+    random = np.random.RandomState(self._count)
+    return {
+      "is_open": np.array([True]),
+      "matrix": random.rand(2, 2).astype(np.float32),
+      "camera": random.randint(0, 256, (3, 32, 33)).astype(np.uint8),
+      "action_mask": np.array([True, False, True]),
+      "speed": np.float64(-2),
+    }
+
+
+def test_a_dict_of_arrays_is_one_vector():
+  env = wrap(Camera())
+  spec, observation = env.env_spec, env.reset().observation
+  shown = Camera()
+  given = shown.reset().observation
+  assert spec.frame_shape == (1, 1, 1 + 3 * 32 * 33 + 4 + 1)
+  assert observation.legal_actions_mask.tolist() == [True, False, True]
+  assert [(part.name, part.shape, part.is_bytes) for part in spec.frame_parts] == [
+    ("speed", (1,), False),
+    ("camera", (32, 33, 3), True),
+    ("matrix", (2, 2), False),
+    ("is_open", (1,), False),
+  ]
+  assert (spec.frame_names[0], spec.frame_names[-2]) == ("speed", "matrix 1,1")
+  speed, camera, matrix, is_open = split_frames(observation.frame[0, 0], spec.frame_parts)
+  np.testing.assert_array_equal(camera, np.moveaxis(given["camera"], 0, -1) * np.float32(1 / 255))
+  np.testing.assert_array_equal(matrix, given["matrix"])
+  assert (speed.tolist(), is_open.tolist()) == ([-0.5], [1])
+  frame, mask, _ = env.own_observations.read(given)
+  np.testing.assert_array_equal(frame, observation.frame)
+  assert mask.tolist() == [True, False, True]
+  with pytest.raises(UserError, match=r"observation\['camera'\]: float64\[2\]; must be uint8"):
+    env.own_observations.read(given | {"camera": np.zeros(2)})
+  with pytest.raises(UserError, match="an observation without 'speed'"):
+    env.own_observations.read({"camera": given["camera"]})

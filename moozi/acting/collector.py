@@ -28,7 +28,7 @@ class HeldParameters:
   """Base class of objects that act or search with an agent's variables on the device.
 
   Attributes:
-    variables: see `agent.agent.Act`; None before the first `set_parameters`.
+    variables: see `agent.agent.Act`; None before they are first set.
     version: learner step of the parameters; -1 before the first `set_parameters`.
   """
 

@@ -2,7 +2,8 @@
 
 An *opening* is a number. With the arena's seed, it determines the seed of the game's chance and the random
 moves at its start. All games of one opening start from the same position. A game depends only on the seed,
-its players, their seats and its opening, not on the games that are played beside it.
+its players, their seats, its opening and the number of random moves, not on the games that are played beside
+it.
 """
 
 import contextlib

@@ -1,8 +1,8 @@
 """The interface of whatever acts: pure functions of variables, with the rule of ends in one place.
 
-MuZero, AlphaZero, PPO and Q-learning each write a `Decide`, and `make_agent` makes a `PureAgent` from it.
-Callers read only the `PureAgent`: collectors, evaluation, players and inspection do not know what it
-remembers or how it decides. Wrappers, such as `acting.holding`, take a `PureAgent` and return one.
+MuZero, AlphaZero, PPO and Q-learning each have a `Decide`, and `make_agent` makes a `PureAgent` from it.
+Collectors, evaluation and players depend only on the `PureAgent`, not on what it remembers or how it decides.
+Wrappers, such as `acting.holding`, take a `PureAgent` and return one.
 
 Source of the rule of ends: thesis 4.3.4, 4.3.5 and Algorithm 2.
 """
@@ -32,7 +32,7 @@ class Decision:
 
   Attributes:
     action: in the agent's action space; legal on a live frame, the dummy on a last one.
-    action_probs: the policy, which is the policy target; 0 on illegal actions.
+    action_probs: the policy; 0 on illegal actions. With MuZero and AlphaZero it is the policy target.
     root_value: env units, for the player to move; 0 on a terminal frame.
     extras: arrays [B, …] by name, which the agent's own learner or display reads. They do not follow the rule
       of ends. An agent for inspection has `tree`, a pytree.
@@ -56,7 +56,7 @@ Args:
   carry: of B lanes, with the last frames and actions already in it.
   timestep: the current frames of the B lanes.
   rng_key: for noise and the choice of the action.
-  temperature: a scalar, or one per lane; 0: the most probable action.
+  temperature: a scalar, or one per lane; 0: greedy. The Gumbel searches do not read it.
   forced: [B] int, actions to take instead of the agent's (another player's moves); -1 where the agent
     chooses. They replace its actions in the decision and in the carry. None: all -1.
   position: the positions of the B environments (`VectorEnvironment.positions`), for an agent that

@@ -141,8 +141,9 @@ def make_loss(
   `intensity_jitter`, the root's frames and those of the consistency target are augmented independently
   (`augment_frames`); the transitions of chance nodes are not augmented.
 
-  The metric `loss/<term>` is the term without its coefficient; `loss/<term>_<k>` is its contribution at step
-  k, before division by K. Both are weighted by ρ as in the loss.
+  The metric `loss/<term>` is the term without its coefficient; a user's term includes its own.
+  `loss/<term>_<k>` is its contribution at step k, before division by K. Both are weighted by ρ as in the
+  loss.
 
   Args:
     learner: coefficients; if `scale_reward_loss` is False, reward losses are not divided by K (thesis).

@@ -32,7 +32,7 @@ class SearchOutput:
   """The result of one search from each of B roots.
 
   Attributes:
-    action: in the agent's action space; always legal.
+    action: in the agent's action space; at a live root, a built-in search chooses a legal one.
     action_probs: the search policy; exactly 0 on illegal actions. Of joint actions that are sampled, its
       marginals in each dimension.
     root_value: env units, for the player to move.
@@ -108,8 +108,8 @@ def plan(
   search visits the outcomes of an afterstate in proportion to their probabilities. If the model has chance
   nodes, the other searches follow the most probable outcome of each action.
 
-  Illegal actions are masked at the root only. In deeper nodes only the network's policy avoids them, because
-  its training targets are 0 on illegal actions.
+  With a learned model, illegal actions are masked at the root only. In deeper nodes only the network's policy
+  avoids them, because its training targets are 0 on illegal actions.
 
   Of joint actions without entries of their own (`EnvSpec.is_factored`), each node samples
   `num_sampled_actions` from the network's policy (`agent.sampled`), and the search policy is that over the
@@ -124,8 +124,9 @@ def plan(
     discount: γ ≥ 0; with two players the search itself uses −γ.
     rng_key: for the noise and the choice of the action; do not use it elsewhere.
     stacked_history: Ch = L·(C + P) channels.
-    legal_actions_mask: each row has a legal action; if only the dummy is legal, it is chosen.
-    temperature: ≥ 0, one for all roots or one for each root; gumbel does not read it.
+    legal_actions_mask: each row has a legal action; if only the dummy is legal, it is chosen, unless joint
+      actions are sampled.
+    temperature: ≥ 0, one for all roots or one for each root; the Gumbel searches do not read it.
     node: with `rules`, the nodes of the B roots; else None.
 
   Source: Schrittwieser et al. 2020, appendix B (puct); Danihelka et al. 2022 (gumbel); Antonoglou et al. 2022

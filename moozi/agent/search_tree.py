@@ -1,4 +1,4 @@
-"""What a tree of mctx says: depth, completed Q-values, probabilities of outcomes, and a plain copy of it."""
+"""Reads trees of mctx: depth, completed Q-values, probabilities of outcomes, and plain copies of trees."""
 
 from typing import Any
 

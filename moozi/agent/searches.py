@@ -233,11 +233,12 @@ class SearchFunction(Protocol):
     """Searches from each root; returns an `mctx.PolicyOutput` whose `search_tree` is an `mctx.Tree`.
 
     Args:
-      config: the planner's section. Evaluation passes gumbel_scale 0, dirichlet_fraction 0 and temperature 0;
-        the search must then have no noise.
+      config: the planner's section. Noise-free evaluation passes gumbel_scale 0, dirichlet_fraction 0 and
+        temperature 0; the search must then have no noise.
       params: pass it to `recurrent_fn`.
       root: `mctx.RootFnOutput` with logits [B, A], values in env units, and embeddings: hidden states, or a
-        RulesNode with algorithm=alphazero.
+        RulesNode with algorithm=alphazero. Of sampled joint actions, A is the number of samples, and the
+        embedding is a SampledNode.
       recurrent_fn: `mctx.RecurrentFn`; its discount is γ, or −γ with two players; with true rules, 0 at a
         terminal node.
       invalid_actions: 1 where the action is illegal at the root; at least one is legal.

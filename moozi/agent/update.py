@@ -59,7 +59,8 @@ class TrainingState:
     net_state: the averages of batch norm and of `network.center_frames`; empty without both.
     opt_state: the optimizer's state.
     learner_step: the version of the parameters: the number of updates, including skipped ones, plus the
-      versions that rollbacks skip with Ray, so that no version repeats.
+      versions that are skipped with Ray after a rollback or a restart of the parameter server, so that no
+      version repeats.
     rng_key: a constant random key. Folded with the learner step it gives the key of an update's augmentation,
       so a resumed run augments as the uninterrupted run would.
   """

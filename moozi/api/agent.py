@@ -57,11 +57,11 @@ def load(
     simulations: number of simulations per search; None uses that of `planners.test`.
     allow_code: whether the run, and the runs that play against it, may import the Python modules that they
       name.
-    seed: seeds the search's noise and the choice of actions; None uses `evaluation.seed`. Has no effect if
-      `evaluation.noise_free` is true.
+    seed: seeds the search and the choice of actions; None uses `evaluation.seed`. If `evaluation.noise_free`
+      is true, the seed matters only where the search samples joint actions or puct breaks ties.
 
-  Raises: UserError: the run or the checkpoint does not exist, the checkpoint belongs to another network or
-    environment, or a number is out of range.
+  Raises: UserError: the run or the checkpoint does not exist, the checkpoint is damaged or belongs to another
+    network or environment, the run names Python modules without `allow_code`, or a number is out of range.
   """
   directory, config = open_run(run, allow_code)
   agent = agent_of(directory, config, checkpoint, simulations=simulations, seed=seed, allow_code=allow_code)
@@ -80,7 +80,7 @@ def agent_of(
 ) -> "Agent":
   """Returns the agent of an open run. Its parameters are read on first use.
 
-  The arguments and the errors are those of `load`.
+  `directory` and `config` are those of `open_run`. The other arguments and the errors are those of `load`.
   """
   from moozi.io.checkpoints import read_checkpoint_info
   from moozi.run.build import env_spec
@@ -101,9 +101,10 @@ class Agent:
   """A trained agent, as `load` returns it.
 
   The agent keeps the history of one episode. Call `act` or `observe` for every frame, in order, and `reset`
-  before the next episode; a FIRST `TimeStep` resets the agent too. Actions are numbered from 0, as in the
-  environment. Where they have dimensions (`spec.factors`), they are the environment's own: an array of the
-  dtype and shape of its action space, or a dict or tuple of these.
+  before the next episode. A FIRST `TimeStep` also starts an episode, unless it continues the game after a
+  lost life. Actions are numbered from 0, as in the environment. Where they have dimensions (`spec.factors`),
+  they are the environment's own: an array of the dtype and shape of its action space, or a dict or tuple of
+  these.
 
   With two players, `act` plays for the player to move. For a frame at which another player moves, call
   `observe` instead. For self-play, call `act` for every frame.
@@ -138,7 +139,7 @@ class Agent:
 
   @functools.cached_property
   def state(self) -> Any:
-    """The checkpoint's training state; `params` is the network that `evaluation.network` names.
+    """The checkpoint's training state. Its `params` are those of `evaluation.network`, if it has a target.
 
     Raises: UserError: the state cannot be read, or belongs to another network.
     """
@@ -186,17 +187,18 @@ class Agent:
   def act(self, observation: Any, legal: Any = None, position: Any = None, lanes: Any = None) -> Any:
     """Returns the agent's action for an observation, or its actions for B observations of B games.
 
-    The action is the one that `moozi evaluate` would take. For B observations, it is the action that B agents
-    would choose, each alone in its game, if evaluation is free of noise (`evaluation.noise_free`, the
-    default) and the search samples no joint actions; otherwise all games share one random key. B observations
-    take one call of the network or the search, which compiles once for each B.
+    If evaluation has no noise (`evaluation.noise_free`, the default) and the search samples no joint actions,
+    the action is the one that `moozi evaluate` would take after the same frames and actions, and each of B
+    actions is the one that an agent alone in its game would choose. Otherwise the action also depends on the
+    random key, which the B games share. B observations take one call of the network or the search, which
+    compiles once for each B.
 
     Args:
       observation: a `dm_env.TimeStep` or a `moozi.Observation` of a `moozi.Environment`; a frame; or an
         observation of the environment's own, as Gymnasium or dm_env returns it, which is scaled as in
-        training. In environments that have observations of their own, a frame must be a `moozi.Frame`, as all
-        environments of MooZi return it. A list has B of these; an array with one axis more, and a batch of
-        Gymnasium's `VectorEnv`, are B observations.
+        training. In an environment that has observations of its own (`Environment.own_observations`), a frame
+        must be a `moozi.Frame`, as `make_env` returns it. A list has B of these; an array with one axis more,
+        and a batch of Gymnasium's `VectorEnv`, are B observations.
       legal: [mask_size] bool, the legal actions; [B, mask_size] for B observations. None takes them from the
         observation, or allows all if the observation has no mask.
       position: the environment's `position()`, or B of them. Agents of algorithm=alphazero need it, others do
@@ -229,7 +231,8 @@ class Agent:
 
     For B observations, `action` is [B] int, and `lanes` names the games in which another player moves. Where
     actions have dimensions, `action` may also be the environment's own action, or B of them as `act` returns
-    them. The other arguments and the errors are those of `act`.
+    them. The other arguments and the errors are those of `act`. Raises UserError also if an action is
+    illegal.
     """
     rows = self._reader.split(observation)
     if rows is None:
@@ -245,7 +248,8 @@ class Agent:
   def search(self, observation: Any, legal: Any = None, position: Any = None) -> Search:
     """Returns the search that `act` would make for a frame. Does not change the agent's history.
 
-    The arguments and errors are those of `act`. Raises UserError also if the algorithm has no search.
+    The arguments and errors are those of `act` for one observation. Raises UserError also if the algorithm
+    has no search.
     """
     step = self._reader.read_one(observation, legal)
     self._positions(position, None)
@@ -270,8 +274,8 @@ class Agent:
     """Starts a new episode: the next frame has no history. Does not reset the random key.
 
     Args:
-      lanes: of the B games of a vector environment, those that start a new episode: a mask [B], such as
-        `terminated | truncated`, or indices. None: all games, and the single one.
+      lanes: the games, of B, that start a new episode: a mask [B], such as `terminated | truncated` of a
+        vector environment, or indices. None: all B games, and the single one.
 
     Raises: UserError: `lanes` names other games than those that are played.
     """
@@ -297,7 +301,7 @@ class Agent:
     gif_max_frames: int | None = None,
     on_episode: Callable[[int], None] = lambda num_finished: None,
   ) -> "EvaluationResult":
-    """Plays evaluation episodes, as `moozi evaluate` does. Every call plays the same episodes.
+    """Plays evaluation episodes, as `moozi evaluate` does. Every call uses the same seeds.
 
     Args:
       episodes: number of episodes; None uses `evaluation.final_episodes`.
@@ -307,11 +311,11 @@ class Agent:
       simulations: number of simulations per search; None uses the agent's.
       record: whether to keep frames of the first episodes, for pictures.
       gif_max_frames: with `record`, maximum number of frames kept of an episode.
-      on_episode: called after each episode with the number of finished episodes.
+      on_episode: called with the number of finished episodes when it changes.
 
     Returns: the episodes' returns and lengths; `summary()` has the figures that `moozi evaluate` prints.
-    Raises: UserError: the opponent does not exist, or a number is not an integer of at least 1. EnvError: the
-      environment failed.
+    Raises: UserError: the opponent cannot play, a number is not an integer of at least 1, or an option has no
+      effect. EnvError: the environment failed.
     """
     check_number("episodes", episodes)
     check_number("opponent_simulations", opponent_simulations)
@@ -345,8 +349,8 @@ class Agent:
   ) -> "InspectedEpisode":
     """Plays one evaluation episode, or its first `max_steps` steps; returns it with all its searches.
 
-    Raises: UserError: the algorithm has no search, the opponent does not exist, a number is too low, or the
-      environment fails.
+    Raises: UserError: the algorithm has no search, the opponent cannot play, or a number is too low.
+      EnvError: the environment failed.
     """
     from moozi.analysis.inspection import inspect_episode
 
@@ -368,7 +372,7 @@ class Agent:
   def evaluator(self, simulations: int | None = None) -> "Evaluator":
     """Returns the run's evaluator; `simulations` overrides the agent's.
 
-    Raises: UserError: the opponent does not exist.
+    Raises: UserError: the opponent cannot play, or `simulations` is not an integer of at least 1.
     """
     self._check_opponent(self.config)
     return self._evaluator_of(self.config, simulations)

@@ -79,7 +79,10 @@ class Arena:
     return pd.DataFrame(self.to_json()["players"]).rename(columns=columns)[list(columns.values())]
 
   def pairs(self) -> "pd.DataFrame":
-    """Returns a row for each pair: score, wins, draws, losses and mean return of `first`, with intervals."""
+    """Returns a row for each pair that met: games, and the results of `first`.
+
+    The results are score, wins, draws, losses and mean return; score and mean return have intervals.
+    """
     import pandas as pd
 
     data, rows = self.to_json(), []
@@ -218,7 +221,9 @@ def arena(
   allow_code: bool = False,
   on_game: Callable[[int, int], None] = lambda done, total: None,
 ) -> Arena:
-  """Plays every pair of players from every seat, as `moozi arena` does.
+  """Plays every pair of players, or with S > 2 seats every group of S, as `moozi arena` does.
+
+  Each player plays from every seat.
 
   Args:
     task: an environment such as "open_spiel:connect_four", or a configuration. None takes the environment of
@@ -237,7 +242,7 @@ def arena(
     seed: seed of the openings, chance and players. The games do not depend on `workers`.
     simulations: number of simulations per search of trained agents; None uses that of `planners.test`.
     pinned: the player whose rating is 0; None takes "random" if it plays, else the first player.
-    workers: number of Ray processes. With 1, or without Ray, the games are played in this process.
+    workers: maximum number of Ray processes. With 1, or without Ray, the games are played in this process.
     out: a folder whose games.jsonl keeps the finished games; a later call plays only the missing ones.
     allow_code: whether runs may import the Python modules that they name.
     on_game: called with the number of finished games and the number of all games.

@@ -102,7 +102,8 @@ class Comparison:
   def to_json(self) -> dict[str, Any]:
     """Returns the comparison as plain data, as `save` writes it to compare.json.
 
-    `scores` is {group: {task: [runs × checkpoints]}}, the format of rliable; `metadata` describes it.
+    `scores` is {group: {task: [runs × checkpoints]}}; `metadata` describes it. docs/compare.md shows how to
+    pass the final scores to rliable.
     """
 
     def by_group(value: Any) -> dict[str, dict[str, Any]]:

@@ -13,7 +13,7 @@ def make_env(name: str, *, seed: int = 0, **kwargs: Any) -> Environment:
   Args:
     name: `library:game`, such as "minatar:breakout". For your own environment: `module:function`, or the name
       under which it is registered.
-    seed: from 0 to 2³¹ − 1; the seed and the actions determine the episodes.
+    seed: seed of the episodes, from 0 to 2³¹ − 1.
     **kwargs: the environment's options (`env.kwargs`), which `moozi envs LIBRARY` lists, and `wrappers`, the
       names of functions that wrap the library's environment (`env.wrappers`).
 

@@ -29,14 +29,16 @@ class Match:
   """A game at a table: people in some seats, and players in the others.
 
   Args:
-    users: the people's seats in the first game. The players of the other seats move at once.
+    users: the people's seats in the first game. Their opponents move when `reply` is called.
     opponent: plays each other seat; None if there is none.
     seed: seed of the first game; each later game has another one.
-    advisor: gives opinions on the people's moves; None if there is none.
+    advisor: gives opinions where a person is to move; None if there is none.
 
   Attributes:
-    users: the people's seats.
+    users: the people's seats in the current game.
     moves: the moves of the current game.
+
+  Raises: UserError: a seat has no player, or the opponent cannot play the game.
   """
 
   def __init__(
@@ -148,7 +150,7 @@ class Match:
 def make_advisor(name: str, table: Table, simulations: int | None, allow_code: bool) -> Player:
   """Returns the advisor `name`: `mcts:N`, or a trained agent.
 
-  Raises: UserError: the player has no search, or does not fit the game.
+  Raises: UserError: the player does not exist, has no search, or does not fit the game.
   """
   found = mcts_simulations(name)
   if found is not None:
@@ -184,7 +186,8 @@ def make_match(
     opponent: the player of the other seats; "agent" names `agent`; with "human" or "self" the user plays all
       seats. None: "agent", or "self" without one.
     agent: the name of the run's agent; None if the game was named and not a run.
-    advisor: as in `make_advisor`, or "none". None: the opponent, else the agent, else MCTS.
+    advisor: as in `make_advisor`, or "none". None: the opponent if it is trained, else the agent; MCTS if
+      that one has no search or there is none.
 
   Returns: the match, and the name of the player of the other seats; "self" if the user plays all seats.
   Raises: UserError: a player does not exist or does not fit, or an option has no effect.

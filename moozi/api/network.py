@@ -32,7 +32,7 @@ _PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 
 @record
 class NetworkOutput:
-  """The network's output for B positions.
+  """The network's output for B frames or hidden states.
 
   Attributes:
     policy_logits: over the A actions of the agent; index 0 is the dummy action, and action i of the

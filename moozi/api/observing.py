@@ -19,9 +19,9 @@ from moozi.envs.vector import blank_step, mark_end
 class ObservationReader:
   """Reads the observations of one game, and those of several games, into rows of a `BatchedTimeStep`.
 
-  It knows which games start: their next frame has no history. The type decides what an observation is: a
-  `TimeStep`, an `Observation` and a `Frame` have frames. Anything else is an observation of the environment's
-  own, if the environment has such a form, and a frame if not.
+  It knows which games start: their next frame has no history. Of a `TimeStep`, it reads the observation. An
+  `Observation` has a frame, and a `Frame` is one. Anything else is an observation of the environment's own if
+  the environment has such a form, and a frame if not.
 
   Args:
     own: returns the form of the environment's own observations, or None; called when it is first needed.
@@ -42,7 +42,8 @@ class ObservationReader:
   def split(self, observations: Any) -> list[Any] | None:
     """Returns the observations of a batch; None if the argument is one observation.
 
-    A list is a batch, and so is an array with one axis more than one observation has.
+    A list is a batch, and so is an array with one axis more than a frame. `OwnObservations.split` finds the
+    batches of the environment's own observations. Raises UserError if a batch is empty.
     """
     if isinstance(observations, TimeStep | Observation):
       return None
@@ -106,7 +107,8 @@ class ObservationReader:
 
     Args:
       legal: [mask_size] bool; None takes the mask of the observation, or allows every action.
-      is_first: whether the agent's history starts here; a FIRST TimeStep also starts it.
+      is_first: whether the agent's history starts here; a FIRST TimeStep also starts it. With an
+        `Observation` that `is_continued`, it does not start.
 
     Raises: UserError: the observation or the mask does not fit the environment.
     """
@@ -195,7 +197,7 @@ def _describe(array: np.ndarray) -> str:
 
 
 def split_actions(actions: Any, spec: EnvSpec) -> Any:
-  """Returns the rows of N numbers of actions, or of N own actions of the environment in stacked arrays.
+  """Returns N actions by row: numbers as they are, own actions of the environment split from stacked arrays.
 
   Raises: UserError: the arrays have another form, or different numbers of rows.
   """

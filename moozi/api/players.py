@@ -112,8 +112,8 @@ class TrainedPlayer:
       simulations if it was given and has an effect.
     width: number of games in one search.
 
-  Raises: UserError: the run or the checkpoint does not exist, the checkpoint does not fit its run, or the
-    agent was trained on another environment.
+  Raises: UserError: the run or the checkpoint does not exist, the checkpoint is damaged or does not fit its
+    run, the run names Python modules without `allow_code`, or the agent was trained on another environment.
   """
 
   def __init__(
@@ -155,7 +155,7 @@ class TrainedPlayer:
     self._seeds: dict[Place, int] = {}  # of places that have not shown a frame yet
 
   def for_games(self, width: int) -> "TrainedPlayer":
-    """Returns the same player without games, which searches `width` games at once.
+    """Returns a copy of the player that has no games, and searches `width` games at once.
 
     If evaluation has noise or the search samples joint actions, it searches one game at a time, so that each
     game follows from its own seed.
@@ -174,7 +174,7 @@ class TrainedPlayer:
 
   @property
   def facts(self) -> dict[str, Any]:
-    """What decides the agent's play, as plain data: `parameters` and the settings of its search."""
+    """What determines the agent's play, as plain data: its `parameters` by their digest, and its settings."""
     from moozi.evaluation.evaluator import evaluation_planner
 
     config = self.agent.config

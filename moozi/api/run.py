@@ -129,8 +129,9 @@ class Run(os.PathLike[str]):
     must be None.
 
     Args:
-      out: the page's file; None writes report.html in the run directory.
-      episode: index of the evaluation episode; None plays the first one.
+      out: the page's file; None writes report.html in the run directory, for an agent of the zoo in the
+        current folder.
+      episode: index of the evaluation episode, from 0; None plays the first one.
       max_steps: maximum number of steps of the episode; None stops it after 1,000.
       checkpoint, simulations, allow_code: as in `moozi.load`.
       on_step: called after each step of the episode with the number of frames so far.

@@ -28,7 +28,8 @@ def open_run(path: str | os.PathLike[str], allow_code: bool) -> tuple[RunDirecto
   (`module:function`); importing them needs `allow_code`. `api.training.continue_run` also checks the address
   of the Ray cluster.
 
-  Raises: UserError: the path is not a run, or the run names code and `allow_code` is false.
+  Raises: UserError: the path is not a run, its configuration is invalid, or it names code and `allow_code` is
+    false.
   """
   directory = RunDirectory.open(Path(path))
   config = directory.load_config()

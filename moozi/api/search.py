@@ -35,7 +35,7 @@ class Search:
     action: the number of the action that the search chose.
     actions: the number of each of the E actions, in increasing order.
     action_names: a name for each of the E actions.
-    legal: whether each action is legal; the other arrays are 0 for illegal actions.
+    legal: whether each action is legal. Probabilities, Q-values and visits are 0 for illegal actions.
     policy: the search policy.
     prior: the network's policy before the search.
     value: the value after the search.
@@ -145,7 +145,7 @@ class Search:
 def search_of(
   decision: "Decision", step: BatchedTimeStep, config: Config, spec: EnvSpec, num_simulations: int
 ) -> Search:
-  """Returns the search of a decision, in NumPy, by `analysis.inspection.make_searching_agent` on a frame."""
+  """Returns the search of a decision on one frame by an agent of `analysis.inspection`."""
   from moozi.analysis.inspection import compact_tree
   from moozi.ops.actions import joint_probs
   from moozi.ops.signs import search_discount

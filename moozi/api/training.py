@@ -38,10 +38,10 @@ Override = str | Mapping[str, Any]
 class Training(Iterator[Event]):
   """A run in progress: an iterator of its events (`moozi.run.events`), and a context manager.
 
-  The run advances only while the next event is requested. Each event is recorded in the run directory before
-  it is returned. If `close` is called or the `with` block is left before the run's end, the run ends with a
-  checkpoint, from which `moozi.resume` continues. If no event of a new run was requested, its directory is
-  deleted instead.
+  The run advances only while the next event is requested, except that Ray's actors also finish the calls that
+  they have received. Each event is recorded before it is returned. If `close` is called or the `with` block
+  is left before the run's end, the run ends with a checkpoint, from which `moozi.resume` continues. If no
+  event of a new run was requested, its directory is deleted instead.
 
   Attributes:
     run: the run's directory; it can be read at any time. If it was renamed meanwhile, `run` has its new path
@@ -182,7 +182,7 @@ def create_run(
     config, spec: the results of `check_run`.
     stop: the attribute `stop` of the result; None: a new one.
 
-  Raises: UserError: the run exists, or its directory cannot be created. Any error removes the directory.
+  Raises: UserError: the run exists, or its directory cannot be created. Later errors remove the directory.
   """
   directory = RunDirectory.create(config)
   try:
@@ -213,7 +213,7 @@ def resume(
 
   Returns: the run.
   Raises: UserError: the run cannot be resumed or is finished, or an override changes a setting that is fixed
-    after the start.
+    after the start. RunError: the run cannot continue.
   """
   return _finish(resume_events(run, callbacks=callbacks, allow_code=allow_code, **overrides))
 

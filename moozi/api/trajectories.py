@@ -28,7 +28,7 @@ _PART_BYTES = 16 << 20
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Episode:
-  """An episode of T actions and T + 1 frames. E is the number of the environment's actions.
+  """An episode of T actions and T + 1 frames. E is `EnvSpec.mask_size`.
 
   `write_trajectories` needs only the first four fields; None is replaced as described.
 
@@ -43,14 +43,14 @@ class Episode:
     is_truncated: whether a time limit ended the episode. An episode that is neither terminal nor truncated is
       unfinished; it is written as truncated.
     is_continued: whether the game continues after a lost life that ended the previous episode.
-    legal_actions_mask: [T + 1, E] bool, E being the spec's `mask_size`; the last row of a terminal episode is
-      false. None: every action is legal.
+    legal_actions_mask: [T + 1, E] bool; the last row of a terminal episode is false. None: every action is
+      legal.
     to_play: [T + 1] int32, the player to move. None: player 0; with two players, they alternate from 0 on.
     root_values: [T + 1] float32, the search value of each frame, for the player to move; 0 on a terminal
       frame. None: the discounted sum of the episode's rewards from the frame on, for the player to move.
     action_probs: [T + 1, E] float32, the search policy; zeros on a terminal frame. With more than 32 joint
       actions, its marginals in each dimension. None: 1 for the action that was played, and the same for every
-      legal action on the last frame.
+      legal action on a last frame that is not terminal.
     lane: the lane that holds the episode; ignored when it is written.
     start: index of the first frame in the lane; ignored when it is written.
   """
@@ -150,7 +150,7 @@ def write_trajectories(
     discount: γ of the `root_values` that are None; from 0 to 1.
 
   Raises: UserError: the folder exists or cannot be written, there is no episode, or an episode does not fit
-    the specification. The message names the episode by its index, and the field.
+    the specification, and then the message names the episode's index and the field.
   """
   out = Path(path)
   check_real("discount", discount, 0.0, 1.0)

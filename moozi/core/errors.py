@@ -67,9 +67,10 @@ class EnvValueError(UserError):
 
 @contextlib.contextmanager
 def as_exceptions(keeps_exit: bool = False) -> Iterator[None]:
-  """Raises CodeExitError for what a user's code raises besides Exceptions; KeyboardInterrupt passes.
+  """Raises CodeExitError for what a user's code raises besides Exceptions.
 
-  With `keeps_exit`, SystemExit passes too, because a handler of signals may raise it.
+  KeyboardInterrupt and EnvHung pass. With `keeps_exit`, SystemExit passes too, because a handler of signals
+  may raise it.
   """
   kept = (Exception, KeyboardInterrupt, EnvHung, *((SystemExit,) if keeps_exit else ()))
   try:

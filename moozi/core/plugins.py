@@ -34,8 +34,8 @@ class Registry:
     key: the configuration's key, for error messages.
     built_in: names that the package itself defines.
     forms: forms of built-in values with an argument, such as `run:PATH`.
-    registered: the functions by name. The layer that defines a form registers a function under the form; it
-      also takes the whole value, as its first argument, and `allow_code`.
+    registered: the functions by name. The function of a form, which the layer that defines the form
+      registers, also takes the whole value, as its first argument, and `allow_code`.
   """
 
   kind: str
@@ -189,7 +189,7 @@ def register_loss(name: str) -> Callable[[F], F]:
 
 
 def register_player(name: str) -> Callable[[F], F]:
-  """Registers the decorated function, which makes an opponent, as `name` for `evaluation.opponent`."""
+  """Registers the decorated function, which makes a player, as `name` for settings that name players."""
   return PLAYERS.register(name)
 
 

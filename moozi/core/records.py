@@ -1,7 +1,8 @@
 """Records that actors exchange: time steps, acted steps, training targets, searches, and priorities.
 
 Arrays are NumPy at rest and traced inside compiled functions. Axes: B lanes or batch, T time, K unroll,
-L history, M positions, A agent actions, H W C frame. A frame has the dtype of the environment's spec.
+L history, M positions, A entries of a policy (`EnvSpec.policy_size`), H W C frame. A frame has the dtype of
+the environment's spec.
 """
 
 from collections.abc import Sequence
@@ -84,9 +85,9 @@ class TrainTarget:
     frames: o_{i-L+1} … o_{i+F}; zero before the episode's start and after its end. F is 1, or K if the model
       has chance nodes.
     history_actions: a_{i-L} … a_{i+F-1}; the dummy before the episode's start and after its end.
-    actions: a_i … a_{i+K-1}; the dummy after the end.
+    actions: a_i … a_{i+K-1}; the dummy from the episode's last frame on.
     rewards: u_{i+1} … u_{i+K}; env units, for the player who moved.
-    action_probs: search policies at i … i+K; one-hot(dummy) after the end.
+    action_probs: search policies at i … i+K; one-hot(dummy) at a terminal frame and after the last frame.
     root_values: v*_i … v*_{i+K}; env units, for the player to move.
     n_step_returns: z_i … z_{i+K}; env units, for the player to move. With `targets.search_value_age`, the
       search values v* of an old start.

@@ -87,8 +87,8 @@ class SearchTree:
 class PlayedStep:
   """One step of an episode with the agent's decision; fields as in PlayedEpisode and BatchedTimeStep.
 
-  Without a search, `action_probs` is the network's policy. On an episode's last frame it is all zeros, or
-  empty if choices are sampled.
+  Without a search, `action_probs` is the policy of the agent's decision. On an episode's last frame it is all
+  zeros, or empty if choices are sampled.
 
   Attributes:
     is_agents: whether the agent chooses the action; true on an episode's last frame.
@@ -135,8 +135,8 @@ class PlayedEpisode:
     action_probs: the search policy over the choices; zeros on a frame without a search.
     choices: the choices in increasing order, in the agent's action space; the dummy fills rows that have
       fewer. None: all actions, so that E is A.
-    chance_probs: the search's probabilities of the outcomes of each action, by code; zeros where unknown.
-      None without chance nodes in the search.
+    chance_probs: the search's probabilities of the outcomes of the action taken, by code; zeros where
+      unknown. None without chance nodes in the search.
   """
 
   index: int

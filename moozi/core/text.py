@@ -1,7 +1,7 @@
 """Text as each kind of output needs it: names of files and environments come from outside.
 
 A terminal would execute escape sequences, a shell would split words, and Markdown and HTML would read marks.
-Every output passes such text through one of these functions. Titles of figures take `printable`.
+Outputs pass such text through one of these functions. Titles of figures take `printable`.
 """
 
 import html
@@ -44,7 +44,7 @@ def markdown_code(text: str) -> str:
 
 
 def shell_command(*words: object) -> str:
-  """Returns a command that a shell reads as these words. Every command that is printed is made here."""
+  """Returns a command that a shell reads as these words, for printing."""
   return " ".join(_quoted(str(word)) for word in words)
 
 

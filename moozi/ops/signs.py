@@ -1,4 +1,4 @@
-"""The only place where a sign flips between players."""
+"""Changes of sign between players."""
 
 from jaxtyping import Float32, Int
 

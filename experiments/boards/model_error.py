@@ -3,10 +3,11 @@
     python -m experiments.boards.model_error zoo:connect_four
     python -m experiments.boards.model_error runs/othello --positions 600 --checkpoint last
 
-In positions of the agent's own play, the model takes every legal move, and so do the rules. The network then
-evaluates both results: the hidden state that the model predicts, and the true next frame. AlphaZero's search
-has the second, so the difference is what the learned model costs after one move. The game is a board game of
-OpenSpiel, learned in self-play.
+The positions are of games that begin with four random moves and then follow the network's policy. In each
+position, the model takes every legal move, and so do the rules. The network then evaluates both results: the
+hidden state that the model predicts, and the true next frame. AlphaZero's search has the second, so the
+difference is what the learned model costs after one move. The game is a board game of OpenSpiel, learned in
+self-play.
 """
 
 import argparse

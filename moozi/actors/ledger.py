@@ -44,8 +44,8 @@ class Ledger:
     can_sample: whether replay can draw a batch.
     replay_epoch: incremented when replay is restarted. A segment requested in an older epoch is dropped,
       because the restarted replay lacks the beginning of its episodes.
-    parameter_epoch: incremented when the parameters are rolled back to an older learner step. Updates
-      requested in an older epoch are lost.
+    parameter_epoch: incremented when older parameters are restored, by a rollback or a restart of the
+      parameter server. Updates requested in an older epoch are lost.
     segments_in_flight, searches_in_flight: number of calls by index of the training or reanalyze worker.
     segments_requested: number of segments ever requested, by index of the training worker.
     cold_workers: indices of the training workers that compile acting.

@@ -41,7 +41,7 @@ class Observing:
     self._histograms: set[Any] = set()
 
   def poll(self) -> Iterator[Event]:
-    """Yields the reports and histograms that arrived, and sends new requests if they are due."""
+    """Requests reports and histograms when due; with each request of reports, yields what has arrived."""
     self._follow_updates()
     now_s = time.monotonic()
     if now_s >= self._next_s:

@@ -22,7 +22,7 @@ class At(NamedTuple):
   """When an actor is started.
 
   Attributes:
-    seed_step: part of a worker's seeds; another number at each start.
+    seed_step: part of a worker's seeds; another number at each restart.
     learner_step: the learner step from which a restarted parameter server continues.
     is_restart: whether the actor is restarted after a failure.
   """

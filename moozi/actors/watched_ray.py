@@ -43,7 +43,7 @@ class WatchedRay:
     """Raises ProcessLostError if a process that the driver needs has ended.
 
     The actors answer for some time without the control store, so its end is raised once only: the driver can
-    then take the last state. They end with the scheduler.
+    then take the last state. Without the scheduler, the actors end.
     """
     name = self.lost()
     if name is None or (name == _STORE and self._is_store_lost):

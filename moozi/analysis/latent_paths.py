@@ -24,7 +24,7 @@ class LatentPaths:
   Attributes:
     encoded: the representation network's hidden state of each step, flattened.
     starts: the steps at which the unrolls start.
-    unrolled: the states of the unrolls; index 0 is the start's encoded state; NaN after the episode's end.
+    unrolled: the states of the unrolls; index 0 is the start's encoded state; NaN after the last step.
     steps: the T steps.
     spread: root mean square distance of the encoded states to their mean; 0 for a single state.
   """
@@ -36,7 +36,10 @@ class LatentPaths:
   spread: float
 
   def drift(self) -> Float[np.ndarray, "S K+1"]:
-    """Returns distances of unrolled to encoded states, in units of `spread`; NaN after the episode's end."""
+    """Returns distances of unrolled to encoded states, in units of `spread` (of 1 if it is 0).
+
+    NaN after the last step.
+    """
     return self._distance(self.unrolled)
 
   def still_drift(self) -> Float[np.ndarray, "S K+1"]:

@@ -1,6 +1,6 @@
 """The command line: its commands, exit statuses, and one-line errors.
 
-Each command is a module in `moozi/commands`, which checks all input before it creates or starts anything.
+Each command is a module in `moozi/commands`, which checks its input before it creates or starts anything.
 Commands import JAX and Ray inside their functions, to keep `moozi --help` fast.
 """
 

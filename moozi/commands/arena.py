@@ -64,7 +64,7 @@ def arena(
   as_json: common.AsJson = False,
   allow_code: common.AllowCode = False,
 ) -> int:
-  """Play every pair of players from every seat, and rate the players.
+  """Play games between all players, each from every seat, and rate the players.
 
   Finished games are kept in DIR/games.jsonl. The same command continues after a stop. With more games or
   players, it plays only the games that are missing.

@@ -38,7 +38,7 @@ def serve(match: Match, label: str, port: int) -> int:
   Args:
     label: name of the player of the other seats; "self" if the user plays all seats.
 
-  Raises: UserError: the port is in use.
+  Raises: UserError: the port cannot be used.
   """
   with server_of(match, label, port) as server:
     say(f"http://127.0.0.1:{server.server_address[1]}/ (Ctrl-C ends)")
@@ -48,7 +48,7 @@ def serve(match: Match, label: str, port: int) -> int:
 
 
 def server_of(match: Match, label: str, port: int = 0) -> http.server.ThreadingHTTPServer:
-  """Returns the server, which listens on 127.0.0.1. Raises UserError if the port is in use."""
+  """Returns the server, which listens on 127.0.0.1. Raises UserError if the port cannot be used."""
   game = WebGame(match, label)
 
   class Handler(_Handler):

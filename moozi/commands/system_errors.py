@@ -23,7 +23,7 @@ _SMALLER = "learner.batch_size, workers.num_envs, network.* or replay.capacity"
 
 
 def describe(error: BaseException) -> str | None:
-  """Returns an error as one line with what to do next; None for other errors, which are defects of MooZi.
+  """Returns an error of JAX or the system as one line, where possible with what to do next; None for others.
 
   Args:
     error: an error of this process, or one of another process that Ray has wrapped.

@@ -211,7 +211,7 @@ def training_seconds(
 ) -> Float[np.ndarray, " N"]:
   """Returns the seconds of training until each of N environment steps, interpolated between ticks.
 
-  With `runtime=local` and with the baselines, training waits for evaluations. This time is excluded.
+  In one process (`Config.has_one_process`), training waits for evaluations. This time is excluded.
   """
   seconds: dict[float, float] = {}
   waited = 0.0
@@ -315,9 +315,10 @@ def _text(value: Any) -> str:
 
 
 def common_points(curves: Sequence[Float[np.ndarray, " _"]]) -> Float[np.ndarray, " N"]:
-  """Returns at most 200 points in the range that all curves cover.
+  """Returns the ends of the range that all curves cover, and at most 200 points between them.
 
-  They are the points of the curve that has the most in this range, or evenly spaced ones if it has over 200.
+  These are the points of the curve that has the most in this range, or evenly spaced ones if it has over 200.
+  Without a common range, there are no points.
   """
   begin, end = max(x[0] for x in curves), min(x[-1] for x in curves)
   if begin > end:
@@ -390,7 +391,7 @@ def pairs_of(task: Task) -> list[dict[str, Any]]:
 
 
 def scores(tasks: Sequence[Task]) -> dict[str, dict[str, list[list[float]]]]:
-  """Returns {group: {task: [runs × checkpoints]}}, the format of rliable: returns at `Task.checkpoints`."""
+  """Returns {group: {task: [runs × checkpoints]}}: the returns at `Task.checkpoints`."""
   out: dict[str, dict[str, list[list[float]]]] = {}
   for task in tasks:
     points = task.checkpoints()

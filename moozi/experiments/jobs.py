@@ -145,9 +145,9 @@ def matches_step(env_steps: int, wanted: int) -> bool:
 def find_evaluated(run: RunDirectory, which: str) -> CheckpointInfo | None:
   """Returns the checkpoint of an evaluation.
 
-  For an environment step, this is the first match among the milestones and the last checkpoint, or None.
-  For `-k` it is None if there are fewer milestones. The best checkpoint is excluded, because it was selected
-  by the quantity that is measured.
+  For an environment step, this is the first match among the milestones and the last checkpoint, or None. The
+  best checkpoint does not match, because it was selected by the quantity that is measured. For `-k`, the
+  result is None if there are fewer milestones.
 
   Raises: UserError: the run has no checkpoint, or not the one that `which` names.
   """
@@ -168,7 +168,7 @@ def find_evaluated(run: RunDirectory, which: str) -> CheckpointInfo | None:
 def evaluations_of(job: Job, run: RunDirectory) -> dict[Path, tuple[PlannedEvaluation, CheckpointInfo]]:
   """Returns the evaluations of a job whose run is complete, by the file in the run that stores each.
 
-  Leaves out duplicates, and evaluations of a step that no checkpoint matches.
+  Leaves out duplicates, and evaluations for which `find_evaluated` returns None.
   """
   out: dict[Path, tuple[PlannedEvaluation, CheckpointInfo]] = {}
   for evaluation in job.evaluations:

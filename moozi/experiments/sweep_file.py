@@ -9,7 +9,8 @@
       n_step_5: {targets.n_step: 5}
     evaluations: [{checkpoint: last, episodes: 100}]
 
-Each run is in `<run.dir>/<name of the file>/<variant>-seed<n>`. docs/compare.md describes all keys.
+By default, each run is in `<run.dir>/<name of the file>/<variant>-seed<n>`. docs/compare.md describes all
+keys.
 """
 
 import dataclasses

@@ -60,7 +60,7 @@ class Learner:
       num_samples: number of samples from which the updates learn.
 
     Returns:
-      The output, in NumPy, and metrics: those of the output (means over U), `learner/samples_per_s`, and
+      The output, in NumPy, and metrics: those of the output, `learner/samples_per_s`, and
       `faults/not_finite_<name>`, the number of updates that were skipped because of the guard's term <name>.
 
     Raises: NotFiniteError: the guard allows no more consecutive skipped updates. Skipped updates do not
@@ -113,7 +113,7 @@ class Learner:
 
   @property
   def has_averages(self) -> bool:
-    """Whether the variables have running averages, which every update changes, also those of the target."""
+    """Whether the variables have running averages, which updates change, also those of the target."""
     return bool(jax.tree_util.tree_leaves(self._state.net_state))
 
   @property

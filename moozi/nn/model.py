@@ -39,7 +39,7 @@ class ModelOutput:
     hidden_state: in the network's own shape.
     value_logits: categories; `Model.transform` converts them to scalars.
     reward_logits: categories of the reward on entering this state; at the root, of reward 0.
-    policy_logits: over the agent's actions.
+    policy_logits: over the P entries of a policy.
   """
 
   hidden_state: Float[Array, "B ..."]
@@ -90,7 +90,7 @@ class ChanceModel:
       net_state).
     outcome: (params, net_state, afterstate's hidden_state, code [B, N] one-hot float, is_training) →
       (ModelOutput, net_state). If the afterstate predicts the reward, this output's reward is 0.
-    encode: (params, net_state, transition [B, H, W, (L+1)·(C+A)], is_training) → (outputs [B, N],
+    encode: (params, net_state, transition [B, H, W, (L+1)·(C+P)], is_training) → (outputs [B, N],
       net_state). The index of the largest output is the code. A transition is the stacked history of length
       L + 1 that ends with the next frame.
     num_codes: N.
@@ -149,7 +149,7 @@ def make_model(
     config: kind, norm and sizes. `mlp`, `conv_latent` and `multi_input` read latent_size, head_size,
       num_dynamics_blocks (at least one block) and num_prediction_blocks; the last two also read channels.
       `resnet` reads all sizes but latent_size.
-    history_length: L; the stacked history has L·(C + A) channels.
+    history_length: L; the stacked history has L·(C + P) channels.
     chance: with codes, the model has chance nodes (not with `resnet` and a user's networks).
     has_dynamics: whether the model has parameters for `recurrent_inference` and `project`.
 

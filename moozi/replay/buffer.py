@@ -37,8 +37,8 @@ _STATS_STEPS = 4096
 class ReplayBuffer:
   """A `Replay` of the steps of many lanes; `replay.protocol` describes the methods.
 
-  A target can start at step i of a lane if the lane has K + n steps after i. The L steps before i must be
-  stored too, unless they never existed.
+  A target can start at step i of a lane if i is in the window (`replay.window_share`) and the lane has K + n
+  steps after i. The L steps before i must be stored too, unless they never existed.
 
   Attributes:
     storage: the steps of all lanes and their priorities.

@@ -35,7 +35,7 @@ class ReplayPart(Protocol):
     """Draws U batches at once, with replacement, and returns a TrainTarget [U, B, ...].
 
     Importance ratios use the probabilities at the time of the draw. With `replay.normalize_importance`, they
-    are normalised within each batch.
+    are normalized within each batch.
 
     Raises: ValueError: no step is eligible.
     """

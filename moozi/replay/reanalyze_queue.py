@@ -15,9 +15,10 @@ _ORDERS = ("oldest", "priority")
 class ReanalyzeQueue:
   """Chooses positions to reanalyze and gathers them from the lanes.
 
-  A position can be searched again if the L steps before it are stored or never existed. It need not be
-  eligible as the start of a target. Terminal frames are not searched, and positions whose newest search used
-  newer parameters than those that would search now are not either: their result would be dropped.
+  A position can be searched again if it is in the window of its lane, and the L steps before it are stored or
+  never existed. It need not be eligible as the start of a target. Terminal frames are not searched, and
+  positions whose newest search used newer parameters than those that would search now are not either: their
+  result would be dropped.
 
   Args:
     seed: seeds the order of positions whose newest searches are of the same age.
@@ -70,7 +71,7 @@ class ReanalyzeQueue:
     }
 
   def set_state(self, state: State) -> None:
-    """Restores the pool of next positions."""
+    """Restores the pool of next positions and the number of scans."""
     self._pool = np.array(state["pool"], np.int64)
     self._num_scans = int(state["num_scans"])
     self._pool_for = int(state["pool_for"])

@@ -33,8 +33,7 @@ class LaneStorage:
     lane_capacity: number of steps kept in each lane.
     newest: [num_lanes] int64, index of the newest step of each lane; -1 for an empty lane.
     sequence: [size] int64, index of the step in each slot; -1 for an empty slot.
-    delta: [size] float32, the priority δ of each slot; 0 if the step has no n-step return yet. Only `append`,
-      `refresh_delta` and `set_delta` write it.
+    delta: [size] float32, the priority δ of each slot; 0 if the step has no n-step return yet.
     steps_before: number of steps that each lane received before index 0; above 0 in a repacked buffer. They
       count in the window.
     generations: [64] int64, a number for each block of ring positions; 0 if the block was never written. It
@@ -160,8 +159,9 @@ class LaneStorage:
   def append(self, segment: TrajectorySample, lane: Int[np.ndarray, "B"]) -> int:
     """Appends a segment [T, B, ...] that `check_segment` accepted; returns the number of cut episodes.
 
-    An episode is cut if its worker restarted: its lane receives a first step, but the newest step is not a
-    last step. The newest step is then marked as truncated, and its search value is the bootstrap value.
+    An episode is cut if its lane receives a first step although the newest step is not a last step, as after
+    a restart of the worker. The newest step is then marked as truncated, and its search value is the
+    bootstrap value.
     """
     is_first = np.asarray(segment.is_first)
     newest = self.newest[lane]

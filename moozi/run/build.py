@@ -136,7 +136,7 @@ def plain_collector(
   segment_length: int,
   keeps_extras: bool = False,
 ) -> TrajectoryCollector | RolloutCollector:
-  """Returns a collector in new environments of the run, without wrappers.
+  """Returns a collector of `agent` in new environments of the run.
 
   If the environment is written in JAX and `workers.rollout` is not "step", it is a compiled rollout.
 
@@ -266,7 +266,7 @@ def restore_collectors(build_all: Callable[[int], list[C]], state: RunState | No
 def build_collectors(config: Config, spec: EnvSpec, state: RunState | None) -> Collectors[AnyCollector]:
   """Returns the training workers' collectors, restored from `state` if it has collectors.
 
-  Raises: UserError: as `build_collector`.
+  Raises: UserError: as `make_collector` and `restore_collectors`.
   """
 
   def build_all(began_at: int) -> list[AnyCollector]:

@@ -64,8 +64,8 @@ class Acted(Event):
 class Collected(Event):
   """A segment [T, B, …] of lanes first_lane … first_lane+B-1, to be written to disk.
 
-  Emitted only with `trajectories.save`, in time order for each lane, and only for segments that replay stored
-  completely. `follows` is false if a segment is missing between this segment and the lanes' previous one. The
+  Emitted only with `trajectories.save`, in time order for each lane, and only for segments of which no step
+  was lost. `follows` is false if a segment is missing between this segment and the lanes' previous one. The
   arrays may be in shared memory: a consumer that keeps them must copy them.
   """
 

@@ -27,10 +27,10 @@ Sizes = Mapping[str, int]
 
 
 def check_memory(config: Config, spec: EnvSpec, available: int | None = None) -> None:
-  """Refuses a run that needs more memory than the machine has.
+  """Refuses a run that needs more memory than the machine has. Does not check runs with `ray.address`.
 
   The estimate is a sum of formulas for the large arrays of replay, search, acting, learning and evaluation.
-  It is a lower bound: it leaves out temporary arrays of the compiler, and libraries (about 1 GiB).
+  It leaves out temporary arrays of the compiler, and libraries (about 1 GiB).
 
   Args:
     available: memory in bytes; None: that of the machine, or the limit of the control group.

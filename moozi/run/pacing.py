@@ -76,11 +76,11 @@ class Meter:
 class Pacer:
   """Keeps the ratio of consumed targets to produced steps at `learner.samples_per_step` during training.
 
-  The learner never consumes more targets than the produced steps allow. Once replay can draw a batch, no
-  segment is requested while acting is `slack_steps` or more ahead of the learner. If `reanalyze.ratio` is
-  above 0, reanalyze is paced in the same way, at ratio / (1 - ratio) positions per step. Lost steps, such
-  as the steps of a segment that replay refused, count as environment steps but not as produced steps. If a
-  resumed run changes a ratio, the new one applies to the steps from then on.
+  No learner call is requested that needs more targets than the produced steps allow. Once replay can draw a
+  batch, no segment is requested while acting is `slack_steps` or more ahead of the learner. If
+  `reanalyze.ratio` is above 0, reanalyze is paced in the same way, at ratio / (1 - ratio) positions per step.
+  Lost steps, such as the steps of a segment that replay refused, count as environment steps but not as
+  produced steps. If a resumed run changes a ratio, the new one applies to the steps from then on.
 
   Args:
     slack_steps: maximum number of environment steps by which acting is ahead. It is raised, if necessary, to

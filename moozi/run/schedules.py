@@ -7,7 +7,7 @@ from moozi.core.flat_state import State
 
 
 class Every:
-  """A schedule that is due each time a count reaches another multiple of `period`. None: never due."""
+  """A schedule that is due each time a count reaches another multiple of `period`; never, if that is None."""
 
   def __init__(self, period: float | None, start: float = 0.0) -> None:
     self._period = period
@@ -38,7 +38,7 @@ class Every:
 class CheckpointSchedule:
   """The schedule of checkpoints: every `period_s` seconds, and at multiples of `milestones_env_steps`.
 
-  The first checkpoint of a new run is due earlier: `first_s` seconds after its first environment step.
+  With `first_s`, the first checkpoint of a new run is due `first_s` seconds after its first environment step.
   """
 
   def __init__(self, config: CheckpointConfig, wall_s: float = 0.0, env_steps: int = 0) -> None:

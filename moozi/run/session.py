@@ -1,9 +1,9 @@
 """The parts of a run that all algorithms share: clock, counters, schedules, evaluations, rollback, end.
 
 An algorithm in one process is a `Trainer`, and `Session.run(trainer)` is its loop. The loop evaluates and
-saves when due, and calls `trainer.step()` until there is a reason to end. Then it yields the final state,
-makes the final evaluation, yields the state again, and yields `Finished`. `run.local` and `run.on_policy`
-use this loop.
+saves when due, and calls `trainer.step()` until there is a reason to end. Then it yields the final state.
+Unless the run was stopped, it makes the final evaluation and yields the state again. The last event is
+`Finished`. `run.local` and `run.on_policy` use this loop.
 
 The Ray driver has its own loop with futures, and uses the other methods of Session.
 """
@@ -95,7 +95,7 @@ class Trainer(Counts, Protocol):
 
   @property
   def sample_reuse(self) -> float:
-    """Samples learned from / steps added to replay, since training started; with PPO, `ppo.num_epochs`."""
+    """Samples learned from / steps added to replay, since training started; on-policy: number of epochs."""
 
   def step(self) -> Iterator[Event]:
     """Makes one round of acting and learning; yields its events."""
@@ -220,8 +220,8 @@ class Session:
   ) -> Iterator[Event]:
     """Restores the saved training state with `restore`, and yields the event.
 
-    Raises: NotFiniteError: as `Rollback.take`. A last state comes first, because skipped updates do not
-      change the parameters.
+    Raises: NotFiniteError: as `Rollback.take`. A final state is yielded before, because skipped updates do
+      not change the parameters.
     """
     try:
       rollback = self.rollback.take(error, trainer.learner_steps)

@@ -1,7 +1,7 @@
 """Checks whether a run may start: whether its settings fit its environment, players, plug-ins and files.
 
-`core.config` checks the settings alone. `check_start` makes all other checks that need no cluster, before the
-directory of a run is created, so a refused run leaves nothing behind.
+`core.config` checks the settings alone. `check_start` makes checks that need no cluster, before the directory
+of a new run is created, so a refused run leaves nothing behind.
 """
 
 import contextlib

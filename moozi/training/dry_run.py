@@ -1,4 +1,4 @@
-"""A dry run with the user's functions: acts once and updates once, so that errors appear before a run."""
+"""A dry run with the user's functions, so that their errors appear before a run."""
 
 import contextlib
 
@@ -20,11 +20,11 @@ _NUM_ROOTS = 3
 
 
 def dry_run(config: Config, spec: EnvSpec) -> None:
-  """Loads every plug-in; acts and updates once if one is an algorithm, network, search or loss.
+  """Loads every plug-in, and tries those that are algorithms, networks, searches or loss terms.
 
-  An algorithm and a search act with new parameters; acting with the others, and all updates, are traced. Does
-  not try the other kinds: the check of the environment's spec plays an episode with environment and wrappers,
-  `check_opponent` plays against the opponent, and a run creates its callbacks at its start.
+  An algorithm and a search act with new parameters. An update with an algorithm, a network or a loss term is
+  traced. Does not try the other kinds: the check of the environment's spec plays an episode with environment
+  and wrappers, `check_opponent` plays against the opponent, and a run creates its callbacks at its start.
 
   Raises: UserError: a plug-in cannot be found, fails, or returns a value of the wrong form.
   """

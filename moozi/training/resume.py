@@ -97,8 +97,8 @@ def load_resumed(config: Config, spec: EnvSpec, run: RunDirectory) -> Resumed:
   A run that was stopped or killed before its final evaluation can be resumed, even if it has reached its
   limit of steps or time.
 
-  Raises: UserError: no state can be used, metrics.jsonl is damaged, or the run is finished and its limits
-    were not raised.
+  Raises: UserError: no state can be used, metrics.jsonl or the trajectories are damaged, or the run is
+    finished and its limits were not raised.
   """
   for folder in (run.checkpoints_path, run.resume_path):
     remove_leftovers(folder)

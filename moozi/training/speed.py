@@ -1,12 +1,12 @@
-"""Measures a configuration's search and update alone, so that minutes from different days can be compared.
+"""Measures a configuration's acting and update alone, so that minutes from different days can be compared.
 
     python -m moozi.training.speed act CONFIG [key=value …] [--seconds 3]      # prints one line of JSON
     python -m moozi.training.speed learn CONFIG [key=value …]
 
-`act` calls the compiled policy for the run's number of environments, without stepping them, and prints the
+`act` calls the compiled policy for one worker's number of environments, without stepping them, and prints the
 seconds per environment step (t_act). `learn` calls the compiled update with the run's batch, and prints the
-seconds per sample (t_learn). With r samples per step, a run makes at most 1 / (t_act + r · t_learn)
-environment steps per second.
+seconds per sample (t_learn). With r samples per step, a run in one process makes at most
+1 / (t_act + r · t_learn) environment steps per second.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """The workers: thin wrappers of `acting.collector`, `acting.reanalyzer` and `evaluation.evaluator`.
 
-A worker runs only when it is called. Each call passes a reference to parameters in Ray's object store, so
-workers that use the same parameters read one object. Source: the thesis §4.3.11 to §4.3.13.
+A worker runs only when it is called. Each call of `run` passes a reference to parameters in Ray's object
+store, so workers that use the same parameters read one object. Source: the thesis §4.3.11 to §4.3.13.
 """
 
 from typing import Any

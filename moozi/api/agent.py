@@ -133,7 +133,7 @@ class Agent:
     self.directory, self.config, self.spec = directory, config.allowing_code(allow_code), spec
     self.checkpoint, self.simulations = checkpoint, simulations
     self._seed = seed
-    self._evaluators: dict[tuple[str, int | None], Evaluator] = {}
+    self.evaluators: dict[Any, Evaluator] = {}  # compiled; agents of one run may share them
     self._games: AgentPlayer | None = None  # of several games
     self._reader = ObservationReader(spec, lambda: self._own_observations)
 
@@ -328,7 +328,7 @@ class Agent:
     evaluation = self.config.evaluation.model_copy(update={k: x for k, x in used if x is not None})
     config = self.config.model_copy(update={"evaluation": evaluation})
     self._check_opponent(config)
-    result = self._evaluator_of(config, simulations).run(
+    result = self.evaluator_of(config, simulations).run(
       self.state.variables,
       num_episodes=evaluation.final_episodes if episodes is None else episodes,
       version=self.checkpoint.learner_steps,
@@ -375,7 +375,19 @@ class Agent:
     Raises: UserError: the opponent cannot play, or `simulations` is not an integer of at least 1.
     """
     self._check_opponent(self.config)
-    return self._evaluator_of(self.config, simulations)
+    return self.evaluator_of(self.config, simulations)
+
+  def evaluator_of(self, config: Config, simulations: int | None = None) -> "Evaluator":
+    """Returns the evaluator of `config`, which differs from the run's only in `evaluation`; cached."""
+    from moozi.training.algorithms import algorithm_of
+
+    check_number("simulations", simulations)
+    simulations = self.simulations if simulations is None else simulations
+    settings = config.model_dump_json(exclude={"run", "seed", "checkpoint"})
+    key = settings, config.allows_code, self.spec, simulations
+    if key not in self.evaluators:
+      self.evaluators[key] = algorithm_of(config).build_evaluator(config, self.spec, simulations)
+    return self.evaluators[key]
 
   @property
   def num_simulations(self) -> int:
@@ -384,17 +396,6 @@ class Agent:
 
   def __repr__(self) -> str:
     return f"Agent({self.spec.name}, {self.directory.name}, {self.checkpoint.name})"
-
-  def _evaluator_of(self, config: Config, simulations: int | None = None) -> "Evaluator":
-    """Returns the evaluator of `config`, which differs from the run's only in `evaluation`; cached."""
-    from moozi.training.algorithms import algorithm_of
-
-    check_number("simulations", simulations)
-    simulations = self.simulations if simulations is None else simulations
-    key = (config.evaluation.model_dump_json(), simulations)
-    if key not in self._evaluators:
-      self._evaluators[key] = algorithm_of(config).build_evaluator(config, self.spec, simulations)
-    return self._evaluators[key]
 
   def _check_opponent(self, config: Config) -> None:
     """Raises UserError if `evaluation.opponent` cannot play; loads its newest checkpoint."""
@@ -448,5 +449,5 @@ class Agent:
     return self._games, games, step
 
   def _make_games(self, num_games: int) -> "AgentPlayer":
-    variables, evaluator = self.state.variables, self._evaluator_of(self.config)
+    variables, evaluator = self.state.variables, self.evaluator_of(self.config)
     return evaluator.player(variables, num_games, num_games, seed=self._seed)

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 _RUNS = Path("runs")
 _FACTS = ("name", "frame_shape", "frame_dtype", "num_env_actions", "factors")
 _TRAINED = ("run", "zoo", "prior")
+# Checkpoints of one run share an evaluator, because each evaluator compiles its search.
+_EVALUATORS: dict[Any, "Evaluator"] = {}
 
 
 class TrainedName(NamedTuple):
@@ -130,6 +132,7 @@ class TrainedPlayer:
       # An algorithm without a search, such as PPO, refuses a number of simulations.
       simulations = simulations if config.searches else None
       self.agent: Agent = agent_of(directory, config, checkpoint, simulations=simulations)
+      self.agent.evaluators = _EVALUATORS
       assert self.agent.state is not None  # reads the checkpoint, so that damage is reported here
     except UserError as error:
       raise UserError(str(error) if run in str(error) else f"{name}: {error}") from None
@@ -228,7 +231,7 @@ class TrainedPlayer:
   @functools.cached_property
   def _games(self) -> "AgentPlayer":
     agent, prior = self.agent, self.uses_prior
-    evaluator = _evaluator(agent, 1 if prior else agent.simulations)
+    evaluator = agent.evaluator_of(agent.config, 1 if prior else None)
     return evaluator.player(agent.state.variables, 0, self.width, uses_prior=prior)
 
   def _rows_of(self, views: Mapping[Place, View]) -> np.ndarray:
@@ -249,19 +252,6 @@ def _describe(spec: EnvSpec) -> str:
   sizes = "" if spec.factors is None else f" of {' × '.join(map(str, spec.factors.sizes))} values"
   actions = f"{spec.num_env_actions} actions{sizes}"
   return f"{spec.name} (frames {spec.frame_dtype}{list(spec.frame_shape)}, {actions})"
-
-
-_EVALUATORS: dict[Any, "Evaluator"] = {}
-
-
-def _evaluator(agent: Agent, simulations: int | None) -> "Evaluator":
-  """Returns the evaluator. Checkpoints of one run share it, because each evaluator compiles its search."""
-  from moozi.training.algorithms import algorithm_of
-
-  key = (agent.config.model_dump_json(exclude={"run", "seed", "checkpoint"}), agent.spec, simulations)
-  if key not in _EVALUATORS:
-    _EVALUATORS[key] = algorithm_of(agent.config).build_evaluator(agent.config, agent.spec, simulations)
-  return _EVALUATORS[key]
 
 
 def make_player(name: str, spec: EnvSpec, width: int = 1, allow_code: bool = False) -> TrainedPlayer:

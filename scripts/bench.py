@@ -14,22 +14,16 @@ Run it on an idle machine, and compare the ratios within one run.
 """
 
 import argparse
-import json
 import os
-import subprocess
-import sys
-import tempfile
-from pathlib import Path
 from typing import Any
 
-from moozi.io.machine import num_cores
+from measuring import end_to_end, figures_of_process, make_parser, report
 
-sys.path.append(str(Path(__file__).resolve().parents[1]))  # for `experiments` and `scripts`
+from moozi.io.machine import num_cores
 
 ACT_WIDTHS = (32, 64, 128, 256)
 LEARN_WIDTHS = (128, 256, 512, 1024)
 FILLED_STEPS = 60_000
-WARMUP_S = 60.0
 
 
 def floor(config: Any, with_scan: bool) -> dict[str, Any]:
@@ -64,11 +58,11 @@ def floor(config: Any, with_scan: bool) -> dict[str, Any]:
 def parts(config: Any) -> dict[str, float]:
   """Returns the rates of the vectorized environment and of replay, measured with one thread."""
   import numpy as np
+  from random_segments import RandomSegments
 
   from moozi.envs.vector import make_vector
   from moozi.run import build
   from moozi.training.speed import call_seconds
-  from scripts.random_segments import RandomSegments
 
   spec = build.env_spec(config)
   num_envs, length = config.workers.num_envs, config.workers.segment_length
@@ -90,88 +84,45 @@ def parts(config: Any) -> dict[str, float]:
   }
 
 
-def end_to_end(config_path: str, overrides: list[str], seconds: float, batch_size: int) -> dict[str, float]:
-  """Trains through Ray; returns rates over the window from the warm-up to the end."""
-  with tempfile.TemporaryDirectory() as folder:
-    command = [
-      *(
-        sys.executable,
-        "-m",
-        "moozi.cli",
-        "train",
-        config_path,
-        *overrides,
-        f"run.dir={folder}",
-        "run.name=bench",
-      ),
-      *("runtime=ray", f"max_wall_s={seconds}", "logging.progress=none", "evaluation.final_episodes=1"),
-    ]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    lines = (Path(folder) / "bench" / "metrics.jsonl").read_text().splitlines()
-  ticks = [json.loads(line) for line in lines]
-  window = [t for t in ticks if WARMUP_S <= t["wall_s"] <= seconds and "train/sample_reuse" in t]
-  if len(window) < 2:
-    raise SystemExit(f"--seconds {seconds:g}: too short for the warm-up of {WARMUP_S:g} s")
-  first, last = window[0], window[-1]
-  return {
-    "window_s": last["wall_s"] - first["wall_s"],
-    "env_steps_per_s": (last["env_steps"] - first["env_steps"]) / (last["wall_s"] - first["wall_s"]),
-    # Over the window, not since the start of training.
-    "sample_reuse": (last["learner_steps"] - first["learner_steps"])
-    * batch_size
-    / (last["env_steps"] - first["env_steps"]),
-    "evaluations": sum("test/return_mean" in t for t in window),
-  }
-
-
-def in_own_process(mode: str, threads: int, arguments: list[str]) -> dict[str, Any]:
-  """Runs this script in a process with `threads` threads, and returns its output."""
-  environment = os.environ | {"NPROC": str(threads), "JAX_PLATFORMS": "cpu", "OMP_NUM_THREADS": str(threads)}
-  command = [sys.executable, __file__, "--mode", mode, *arguments]
-  result = subprocess.run(command, check=True, env=environment, stdout=subprocess.PIPE, text=True)
-  return json.loads(result.stdout.splitlines()[-1])
-
-
-def report(config_path: str, overrides: list[str], seconds: float) -> dict[str, Any]:
+def whole(config_path: str, overrides: list[str], seconds: float) -> dict[str, Any]:
   """Measures everything, prints each figure when it is known, and returns all figures."""
   cores = num_cores()
-  arguments = [config_path, *overrides]
-  print(f"# {cores} cores; load average before: {os.getloadavg()[0]:.2f}", flush=True)
-  floors = {n: in_own_process("floor", n, arguments) for n in sorted({1, cores})}
+  arguments = [config_path, *overrides, "--mode"]
+  floors = {n: figures_of_process(__file__, n, [*arguments, "floor"]) for n in sorted({1, cores})}
   for threads, rates in floors.items():
     print(f"threads {threads}: search, steps/s by width:   {_row(rates['act'])}")
     print(f"threads {threads}: update, samples/s by width: {_row(rates['learn'])}", flush=True)
   t_act, t_learn = _least_seconds(floors, "act"), _least_seconds(floors, "learn")
-  rates = in_own_process("parts", 1, arguments)
+  rates = figures_of_process(__file__, 1, [*arguments, "parts"])
   print(f"vectorized environment: {rates['env_steps_per_s']:,.0f} steps/s; replay: ", end="")
   print(f"{rates['replay_samples_per_s']:,.0f} samples/s", flush=True)
   print(f"updates in a scan: {floors[cores]['scan']:,.0f} samples/s")
-  whole = end_to_end(config_path, overrides, seconds, rates["batch_size"])
-  limit = 1 / (t_act + whole["sample_reuse"] * t_learn)
-  ratio = whole["env_steps_per_s"] / limit
+  run = end_to_end(config_path, overrides, seconds, rates["batch_size"])
+  limit = 1 / (t_act + run["sample_reuse"] * t_learn)
+  ratio = run["env_steps_per_s"] / limit
   t_act_fastest, t_learn_fastest = (_least_seconds(floors, name) for name in ("act_fastest", "learn_fastest"))
-  limit_fastest = 1 / (t_act_fastest + whole["sample_reuse"] * t_learn_fastest)
+  limit_fastest = 1 / (t_act_fastest + run["sample_reuse"] * t_learn_fastest)
   print(
-    f"t_act {t_act * 1e6:.1f} µs/step, t_learn {t_learn * 1e6:.1f} µs/sample, r {whole['sample_reuse']:.3f}"
+    f"t_act {t_act * 1e6:.1f} µs/step, t_learn {t_learn * 1e6:.1f} µs/sample, r {run['sample_reuse']:.3f}"
   )
   print(f"limit 1 / (t_act + r · t_learn): {limit:,.0f} environment steps/s")
   print(
-    f"end to end over {whole['window_s']:.0f} s with {whole['evaluations']:.0f} evaluations: "
-    f"{whole['env_steps_per_s']:,.0f} environment steps/s = {ratio:.2f} of the limit (target 0.75)"
+    f"end to end over {run['window_s']:.0f} s with {run['evaluations']:.0f} evaluations: "
+    f"{run['env_steps_per_s']:,.0f} environment steps/s = {ratio:.2f} of the limit (target 0.75)"
   )
   print(
     f"limit from the fastest single calls: {limit_fastest:,.0f} environment steps/s; end to end reaches "
-    f"{whole['env_steps_per_s'] / limit_fastest:.2f} of it"
+    f"{run['env_steps_per_s'] / limit_fastest:.2f} of it"
   )
   return {
     "cores": cores,
     "floors": floors,
     "parts": rates,
-    "end_to_end": whole,
+    "end_to_end": run,
     "limit": limit,
     "ratio": ratio,
     "limit_fastest": limit_fastest,
-    "ratio_fastest": whole["env_steps_per_s"] / limit_fastest,
+    "ratio_fastest": run["env_steps_per_s"] / limit_fastest,
   }
 
 
@@ -184,27 +135,21 @@ def _row(rates: dict[str, float]) -> str:
   return "  ".join(f"{width}: {rate:,.0f}" for width, rate in rates.items())
 
 
-def main() -> None:
-  parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-  parser.add_argument("config", nargs="?", default="config/minatar/breakout.yaml")
-  parser.add_argument("overrides", nargs="*")
-  parser.add_argument("--seconds", type=float, default=180.0, help="length of the run through Ray")
-  parser.add_argument("--json", type=Path, help="also write the figures to this file")
-  parser.add_argument(
-    "--mode", choices=("report", "floor", "parts"), default="report", help=argparse.SUPPRESS
-  )
-  args = parser.parse_args()
-  if args.mode == "report":
-    figures = report(args.config, args.overrides, args.seconds)
-    if args.json:
-      args.json.write_text(json.dumps(figures, indent=2) + "\n")
-    return
+def measure(args: argparse.Namespace) -> dict[str, Any]:
+  if args.mode == "whole":
+    return whole(args.config, args.overrides, args.seconds)
   from moozi.io.config import load_config
 
-  config = load_config(Path(args.config), args.overrides)
-  cores = num_cores()
+  config = load_config(args.config, args.overrides)
   threads = int(os.environ["NPROC"])
-  print(json.dumps(floor(config, with_scan=threads == cores) if args.mode == "floor" else parts(config)))
+  return floor(config, with_scan=threads == num_cores()) if args.mode == "floor" else parts(config)
+
+
+def main() -> None:
+  parser = make_parser(__doc__, "config/minatar/breakout.yaml")
+  parser.add_argument("--seconds", type=float, default=180.0, help="length of the run through Ray")
+  parser.add_argument("--mode", choices=("whole", "floor", "parts"), default="whole", help=argparse.SUPPRESS)
+  report(parser, measure)
 
 
 if __name__ == "__main__":

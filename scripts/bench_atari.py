@@ -12,33 +12,25 @@
 """
 
 import argparse
-import json
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
+
+from measuring import end_to_end, figures_of_process, make_parser, rates_in_turn, report
 
 from moozi.io.machine import describe_machine, num_cores
 
-sys.path.append(str(Path(__file__).resolve().parents[1]))  # for `experiments` and `scripts`
-
 GAME_STEPS = 1000
-THREAD = "1"
 GOAL = 0.85
 """The share of the limit of search and learning that a run should reach."""
 
 
 def cpu_seconds(call: Callable[[], Any], min_s: float = 0.5) -> float:
-  """Returns the mean processor seconds of a call, after one call for compilation and warm-up."""
-  call()
-  start, count = time.process_time(), 0
-  while time.process_time() - start < min_s or count < 3:
-    call()
-    count += 1
-  return (time.process_time() - start) / count
+  """Returns the mean processor seconds of a call, after two calls for compilation and warm-up."""
+  from moozi.training.speed import call_seconds
+
+  return call_seconds(call, min_s, min_calls=3, clock=time.process_time)[0]
 
 
 def environment_parts(config: Any, min_s: float = 0.5) -> dict[str, float]:
@@ -99,10 +91,9 @@ def environment_parts(config: Any, min_s: float = 0.5) -> dict[str, float]:
 def agent_parts(config: Any, min_s: float = 0.5) -> dict[str, float]:
   """Returns the processor seconds per environment step of search, learning and copies."""
   import jax
-  import numpy as np
+  from random_segments import RandomSegments
 
   from moozi.agent.update import init_training_state
-  from moozi.core.records import TrajectorySample
   from moozi.run import build
   from moozi.training.speed import search_call, update_call
 
@@ -112,27 +103,12 @@ def agent_parts(config: Any, min_s: float = 0.5) -> dict[str, float]:
   num_envs, batch, reuse = config.workers.num_envs, config.learner.batch_size, config.learner.samples_per_step
   search = cpu_seconds(search_call(model, state, config, spec, num_envs), min_s) / num_envs
   learning = cpu_seconds(update_call(model, state, config, spec, batch), min_s) / batch
-  lead = config.workers.segment_length, num_envs
-  mask = np.ones((*lead, spec.num_actions), bool)
-  mask[..., 0] = False
-  segment = TrajectorySample(
-    frame=np.zeros((*lead, *spec.frame_shape), spec.frame_dtype),
-    last_reward=np.zeros(lead, np.float32),
-    is_first=np.zeros(lead, bool),
-    is_last=np.zeros(lead, bool),
-    is_truncated=np.zeros(lead, bool),
-    to_play=np.zeros(lead, np.int32),
-    legal_actions_mask=mask,
-    root_value=np.zeros(lead, np.float32),
-    action_probs=mask / mask.sum(-1, keepdims=True, dtype=np.float32),
-    action=np.ones(lead, np.int32),
-    acted_version=np.zeros(lead, np.int32),
-    searched_version=np.zeros(lead, np.int32),
-  )
-  replay, size = build.build_replay(config, spec), num_envs * config.workers.segment_length
-  segment.is_first[0] = True
-  replay.add(segment, 0)
-  segment.is_first[0] = False
+  # The second segment of random play is added again and again: it continues another one.
+  play, length = RandomSegments(config.env.name, config.env.kwargs, num_envs), config.workers.segment_length
+  replay, size = build.build_replay(config, spec), num_envs * length
+  replay.add(play.next(length), 0)
+  segment = play.next(length)
+  play.close()
   while not replay.can_sample(batch):
     replay.add(segment, 0)
   adding = cpu_seconds(lambda: replay.add(segment, 0), min_s) / size
@@ -148,18 +124,17 @@ def bare_rate(config: Any, seconds: float = 5.0) -> float:
   from moozi.envs.registry import env_spec
   from moozi.envs.suites.atari.rom import load_facts
 
-  spec = env_spec(config.env.name, **config.env.kwargs)
+  size = env_spec(config.env.name, **config.env.kwargs).frame_shape[0]
   num_envs, rom = config.workers.num_envs, load_facts(config.env.name.partition(":")[2]).rom
-  cores = num_cores()
-  size = spec.frame_shape[0]
-  bare = AtariVectorEnv(rom, num_envs, num_threads=cores, img_height=size, img_width=size)
+  bare = AtariVectorEnv(rom, num_envs, num_threads=num_cores(), img_height=size, img_width=size)
   bare.reset(seed=0)
   random, num_actions = np.random.default_rng(0), bare.single_action_space.n
-  start, count = time.perf_counter(), 0
-  while time.perf_counter() - start < seconds:
+
+  def play() -> int:
     bare.step(random.integers(num_actions, size=num_envs))
-    count += num_envs
-  rate = count / (time.perf_counter() - start)
+    return num_envs
+
+  ((rate,),) = rates_in_turn({"bare": play}, 1, seconds).values()
   bare.close()
   return rate
 
@@ -178,14 +153,17 @@ def limits_of(
   return cores / (parts["search"] + learning), cores / whole
 
 
-def report(config_path: str, overrides: list[str], seconds: float) -> dict[str, Any]:
+def measure(args: argparse.Namespace) -> dict[str, Any]:
   """Measures and prints all figures, and returns them."""
+  if args.parts:
+    from moozi.io.config import load_config
+    from moozi.io.jax_process import reuse_freed_memory
+
+    reuse_freed_memory()  # as in a run
+    config = load_config(args.config, args.overrides)
+    return environment_parts(config) | agent_parts(config)
   load = os.getloadavg()[0]
-  print(f"# load average before: {load:.2f}", flush=True)
-  command = [sys.executable, __file__, config_path, *overrides, "--parts"]
-  environment = os.environ | {"NPROC": THREAD, "OMP_NUM_THREADS": THREAD, "JAX_PLATFORMS": "cpu"}
-  done = subprocess.run(command, check=True, env=environment, stdout=subprocess.PIPE, text=True)
-  parts: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+  parts: dict[str, float] = figures_of_process(__file__, 1, [args.config, *args.overrides, "--parts"])
   aside = {name: parts.pop(name) for name in list(parts) if "not in a step" in name}
   whole = sum(parts.values())
   for name, value in parts.items():
@@ -193,18 +171,20 @@ def report(config_path: str, overrides: list[str], seconds: float) -> dict[str, 
   print(f"{'sum':24s} {whole * 1e6:8.1f} µs: at most {1 / whole:,.0f} environment steps/s on each core")
   for name, value in aside.items():
     print(f"{name}: {value * 1e3:.0f} ms")
-  conditions = {"config": config_path, "overrides": overrides, "load_average": load, **describe_machine()}
-  figures: dict[str, Any] = {**conditions, "parts": parts | aside}
-  if not seconds:
-    return figures
-  from moozi.io.config import load_config
-  from scripts.bench import end_to_end
+  conditions = {"config": args.config, "overrides": args.overrides, "load_average": load}
+  figures: dict[str, Any] = {**conditions, **describe_machine(), "parts": parts | aside}
+  return figures | compare_to_limits(args, parts) if args.seconds else figures
 
-  config = load_config(config_path, overrides)
-  run = end_to_end(config_path, overrides, seconds, config.learner.batch_size)
+
+def compare_to_limits(args: argparse.Namespace, parts: dict[str, float]) -> dict[str, Any]:
+  """Compares a run through Ray with the limits that the parts set; prints and returns the figures."""
+  from moozi.io.config import load_config
+
+  config = load_config(args.config, args.overrides)
+  run = end_to_end(args.config, args.overrides, args.seconds, config.learner.batch_size)
   rate, bare = run["env_steps_per_s"], bare_rate(config)
-  cores = num_cores()
-  limit, limit_whole = limits_of(parts, config.learner.samples_per_step, run["sample_reuse"], cores)
+  per_step = config.learner.samples_per_step
+  limit, limit_whole = limits_of(parts, per_step, run["sample_reuse"], num_cores())
   print(f"end to end: {rate:,.0f} environment steps/s with r = {run['sample_reuse']:.2f}")
   print(
     f"limit of all cores, 1 / (t_act + r · t_learn): {limit:,.0f}; the run reaches {rate / limit:.2f} of it "
@@ -215,28 +195,14 @@ def report(config_path: str, overrides: list[str], seconds: float) -> dict[str, 
     f"{rate / limit_whole:.2f} of it"
   )
   print(f"ale-py's bare environment: {bare:,.0f} steps/s; the run reaches {rate / bare:.2f} of it")
-  return figures | {"end_to_end": run, "limit": limit, "limit_whole": limit_whole, "bare": bare}
+  return {"end_to_end": run, "limit": limit, "limit_whole": limit_whole, "bare": bare}
 
 
 def main() -> None:
-  parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-  parser.add_argument("config", nargs="?", default="config/atari/pong.yaml")
-  parser.add_argument("overrides", nargs="*")
+  parser = make_parser(__doc__, "config/atari/pong.yaml")
   parser.add_argument("--seconds", type=float, default=180.0, help="length of the run with Ray; 0: no run")
-  parser.add_argument("--json", type=Path, help="also write the figures to this file")
   parser.add_argument("--parts", action="store_true", help=argparse.SUPPRESS)
-  args = parser.parse_intermixed_args()
-  if args.parts:
-    from moozi.io.config import load_config
-    from moozi.io.jax_process import reuse_freed_memory
-
-    reuse_freed_memory()  # as in a run
-    config = load_config(args.config, args.overrides)
-    print(json.dumps(environment_parts(config) | agent_parts(config)))
-    return
-  figures = report(args.config, args.overrides, args.seconds)
-  if args.json:
-    args.json.write_text(json.dumps(figures, indent=2) + "\n")
+  report(parser, measure)
 
 
 if __name__ == "__main__":

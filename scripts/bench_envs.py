@@ -2,37 +2,37 @@
 
     python scripts/bench_envs.py [--seconds 10] [--num-envs 8] [--json FILE]
 
-Run it on an idle machine. All cases take turns for several rounds, and the best round of each counts.
+Run it on an idle machine. All cases take turns for three rounds. A ratio is that within a round.
 """
 
-import argparse
-import json
-import os
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+from measuring import Rates, make_parser, print_rates, rates_in_turn, report
 
 from moozi.io.machine import num_cores
-
-sys.path.append(str(Path(__file__).resolve().parents[1]))  # for `experiments`
 
 ROUNDS = 3
 GAMES = ("Pong", "Breakout")
 
 
 def measure(seconds: float, num_envs: int) -> dict[str, Any]:
-  """Returns the steps/s (of four frames) of random play in MooZi and in ale-py alone."""
+  """Returns the steps/s (of four frames) of random play in MooZi and in ale-py alone, in each round."""
   from ale_py import AtariVectorEnv
 
   from moozi.envs.vector import make_vector
-  from moozi.training.speed import call_seconds
 
-  cores = num_cores()
-  random = np.random.default_rng(0)
+  cores, random = num_cores(), np.random.default_rng(0)
   out: dict[str, Any] = {"num_envs": num_envs, "threads": cores}
+
+  def play(env: Any, first: int) -> Callable[[], int]:
+    def call() -> int:
+      env.step(random.integers(first, first + num_actions, num_envs))
+      return num_envs
+
+    return call
+
   for game in GAMES:
     bare = AtariVectorEnv(game.lower(), num_envs, num_threads=cores)
     bare.reset(seed=0)
@@ -45,36 +45,22 @@ def measure(seconds: float, num_envs: int) -> dict[str, Any]:
         "one by one": {},
       }.items()
     }
-    calls: dict[str, Callable[[], Any]] = {
-      "ale-py, bare": lambda: bare.step(random.integers(num_actions, size=num_envs))  # noqa: B023
-    }
-    for name, env in envs.items():
-      env.reset()
-      calls[name] = lambda env=env: env.step(random.integers(1, num_actions + 1, num_envs))  # noqa: B023
-    rates = dict.fromkeys(calls, 0.0)
-    for _ in range(ROUNDS):
-      for name, call in calls.items():
-        rates[name] = max(rates[name], num_envs / call_seconds(call, seconds / ROUNDS)[0])
-    out[game] = rates
-    for name, rate in rates.items():
-      share = rate / rates["ale-py, bare"]
-      print(f"{game}, {name}: {rate:,.0f} steps/s, {4 * rate:,.0f} frames/s, {share:.2f} of bare", flush=True)
-    bare.close()
     for env in envs.values():
+      env.reset()
+    calls = {"ale-py, bare": play(bare, 0)} | {name: play(env, 1) for name, env in envs.items()}
+    rates: Rates = rates_in_turn(calls, ROUNDS, seconds / ROUNDS)
+    print_rates(rates, "steps/s", f"{game}: ")
+    out[game] = rates
+    for env in (bare, *envs.values()):
       env.close()
   return out
 
 
 def main() -> None:
-  parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+  parser = make_parser(__doc__)
   parser.add_argument("--seconds", type=float, default=10.0, help="duration of each measurement")
   parser.add_argument("--num-envs", type=int, default=8)
-  parser.add_argument("--json", type=Path, help="also write the figures to this file")
-  args = parser.parse_args()
-  print(f"# {num_cores()} cores; load average before: {os.getloadavg()[0]:.2f}", flush=True)
-  figures = measure(args.seconds, args.num_envs)
-  if args.json:
-    args.json.write_text(json.dumps(figures, indent=2) + "\n")
+  report(parser, lambda args: measure(args.seconds, args.num_envs))
 
 
 if __name__ == "__main__":

@@ -8,9 +8,9 @@ the size of a full snapshot of replay, which a checkpoint saves.
 """
 
 import argparse
-import json
 import multiprocessing
-from pathlib import Path
+
+from measuring import make_parser, report
 
 GAMES = ("asterix", "breakout", "freeway", "seaquest", "space_invaders")
 CASES = {
@@ -54,15 +54,11 @@ def measure(name: str, num_steps: int, num_envs: int) -> dict[str, float]:
   }
 
 
-def main() -> None:
-  parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-  parser.add_argument("--json", type=Path, help="also write the figures to this file")
-  parser.add_argument("--only", help="one environment by its name in CASES")
-  arguments = parser.parse_args()
+def measure_all(args: argparse.Namespace) -> dict[str, dict[str, float]]:
   context = multiprocessing.get_context("spawn")
   figures = {}
   for name, (num_steps, num_envs, limit) in CASES.items():
-    if arguments.only not in (None, name):
+    if args.only not in (None, name):
       continue
     with context.Pool(1) as pool:
       figures[name] = figure = pool.apply(measure, (name, num_steps, num_envs))
@@ -71,8 +67,13 @@ def main() -> None:
       f"{figure['bytes_a_step']:,.0f} bytes per step, {figure['snapshot_bytes_a_step']:,.0f} in a snapshot",
       flush=True,
     )
-  if arguments.json is not None:
-    arguments.json.write_text(json.dumps(figures, indent=2) + "\n")
+  return figures
+
+
+def main() -> None:
+  parser = make_parser(__doc__)
+  parser.add_argument("--only", help="one environment by its name in CASES")
+  report(parser, measure_all)
 
 
 if __name__ == "__main__":

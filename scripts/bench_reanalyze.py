@@ -20,23 +20,12 @@ import argparse
 import collections
 import concurrent.futures
 import itertools
-import json
-import statistics
-import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
+from measuring import Rates, make_parser, print_rates, rates_in_turn, report
+
 NUM_STEPS = 65_536
-FLOOR = "bare search"
-
-
-def rate_of(call: Callable[[], int], seconds: float) -> float:
-  """Returns the positions/s of `call`, which returns its number of positions."""
-  count, start = 0, time.perf_counter()
-  while time.perf_counter() - start < seconds:
-    count += call()
-  return count / (time.perf_counter() - start)
 
 
 def fill(config: Any, spec: Any) -> Any:
@@ -61,8 +50,8 @@ def calls_between_copies(config: Any) -> int:
   return max(1, round(acted * ratio / (1 - ratio) / config.reanalyze.batch_size))
 
 
-def measure(config: Any, rounds: int, seconds: float) -> dict[str, list[float]]:
-  """Returns the positions/s of each case by its name, one rate per round."""
+def measure(config: Any, rounds: int, seconds: float) -> Rates:
+  """Returns the positions/s of each case by its name, one rate per round; the floor is first."""
   import jax
 
   from moozi.acting.reanalyzer import make_root_search
@@ -121,46 +110,32 @@ def measure(config: Any, rounds: int, seconds: float) -> dict[str, list[float]]:
     return call
 
   with concurrent.futures.ThreadPoolExecutor(1) as pool:
-    calls = {FLOOR: bare}
+    calls = {"bare search": bare}
     for mode in ("gather", "replayed"):
       for order in ("oldest", "priority"):
         calls[f"{mode}, {order}"] = concurrently(mode, order, pool)
         calls[f"{mode}, {order}, in turn"] = in_turn(mode, order)
-    for call in calls.values():
-      # Compilation and warm-up.
-      call()
-      call()
-    rates: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(rounds):
-      for name, call in calls.items():
-        rates[name].append(rate_of(call, seconds))
-  return rates
+    return rates_in_turn(calls, rounds, seconds)
 
 
-def main() -> None:
-  parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-  parser.add_argument("config", nargs="?", default="config/minatar/breakout.yaml")
-  parser.add_argument("overrides", nargs="*")
-  parser.add_argument("--rounds", type=int, default=8)
-  parser.add_argument("--seconds", type=float, default=1.5, help="duration of each measurement in each round")
-  parser.add_argument("--json", type=Path, help="also write the figures to this file")
-  args = parser.parse_args()
+def measure_all(args: argparse.Namespace) -> dict[str, Rates]:
   from moozi.io.config import load_config
 
-  config = load_config(Path(args.config), args.overrides)
-  rates = measure(config, args.rounds, args.seconds)
+  config = load_config(args.config, args.overrides)
   print(
     f"{config.reanalyze.batch_size} positions per call, {config.planners.for_reanalyze.num_simulations} "
     f"simulations, {args.rounds} rounds"
   )
-  for name, found in rates.items():
-    ratios = [rate / floor for rate, floor in zip(found, rates[FLOOR], strict=True)]
-    print(
-      f"{name:<28} {statistics.median(found):>10,.0f} positions/s  {statistics.median(ratios):>6.2f} of the "
-      f"bare search (from {min(ratios):.2f} to {max(ratios):.2f})"
-    )
-  if args.json:
-    args.json.write_text(json.dumps({"rates": rates}, indent=1) + "\n")
+  rates = measure(config, args.rounds, args.seconds)
+  print_rates(rates, "positions/s")
+  return {"rates": rates}
+
+
+def main() -> None:
+  parser = make_parser(__doc__, "config/minatar/breakout.yaml")
+  parser.add_argument("--rounds", type=int, default=8)
+  parser.add_argument("--seconds", type=float, default=1.5, help="duration of each measurement in each round")
+  report(parser, measure_all)
 
 
 if __name__ == "__main__":

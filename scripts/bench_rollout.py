@@ -10,21 +10,19 @@ network's prior alone. All use the same network:
   step    the environment in JAX, then the compiled search                         (JaxVectorEnvironment)
   scan    the whole segment as one compiled scan                                   (RolloutCollector)
 
-The collectors take turns for several rounds, and the best round of each counts. Compare the ratios of one
+The collectors take turns for several rounds, and a ratio is that within a round. Compare the ratios of one
 run, not the rates of several runs.
 """
 
 import argparse
 import functools
-import json
-import os
-import time
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from measuring import Rates, make_parser, print_rates, rates_in_turn, report
 
 from moozi.acting.collector import TrajectoryCollector
 from moozi.acting.rollout import RolloutCollector
@@ -34,7 +32,6 @@ from moozi.core.spec import EnvSpec
 from moozi.envs import registry
 from moozi.envs.vector import make_vector
 from moozi.io.config import load_config
-from moozi.io.machine import num_cores
 from moozi.nn.model import Model
 from moozi.ops.history import network_input
 from moozi.ops.schedules import temperature_at
@@ -87,55 +84,40 @@ def make_collector(kind: str, config: Config, jax_name: str, with_search: bool) 
   return collector
 
 
-def measure(config: Config, jax_name: str, with_search: bool, seconds: float) -> dict[str, float]:
-  """Returns the environment steps/s of each kind at the configuration's number of environments."""
-  collectors = {kind: make_collector(kind, config, jax_name, with_search) for kind in KINDS}
-  for collector in collectors.values():
-    for _ in range(2):  # compilation and warm-up
-      collector.run(0)
-  best = dict.fromkeys(KINDS, 0.0)
-  end = time.perf_counter() + seconds
-  num_rounds = 0
-  while num_rounds < 3 or time.perf_counter() < end:
-    num_rounds += 1
-    for kind, collector in collectors.items():
-      start = time.perf_counter()
-      _, result = collector.run(0)
-      best[kind] = max(best[kind], result.num_steps / (time.perf_counter() - start))
-  return best
+def measure(config: Config, jax_name: str, with_search: bool, seconds: float) -> Rates:
+  """Returns the environment steps/s of each kind in each round, with the configuration's environments."""
+
+  def acting(kind: str) -> Callable[[], int]:
+    collector = make_collector(kind, config, jax_name, with_search)
+    return lambda: collector.run(0)[1].num_steps
+
+  return rates_in_turn({kind: acting(kind) for kind in KINDS}, seconds=seconds)
 
 
-def main() -> None:
-  parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-  parser.add_argument("config", nargs="?", default="config/minatar/breakout.yaml")
-  parser.add_argument("overrides", nargs="*")
-  parser.add_argument("--jax-env", default="gymnax:Breakout-MinAtar", help="the same game written in JAX")
-  parser.add_argument("--widths", default="64,128,512", help="numbers of environments")
-  parser.add_argument("--seconds", type=float, default=8.0, help="minimum duration of each row")
-  parser.add_argument("--no-search-only", action="store_true", help="omit the rows with search")
-  parser.add_argument("--json", type=Path, help="also write the figures to this file")
-  args = parser.parse_args()
-  config = load_config(Path(args.config), args.overrides)
-  device = jax.devices()[0]
+def measure_all(args: argparse.Namespace) -> dict[str, Any]:
+  config, device = load_config(args.config, args.overrides), jax.devices()[0]
   print(
-    f"# {device.platform} {device.device_kind}, {num_cores()} cores, "
-    f"load average before: {os.getloadavg()[0]:.2f}; {config.env.name} and {args.jax_env}, "
+    f"# {device.platform} {device.device_kind}; {config.env.name} and {args.jax_env}, "
     f"{config.planners.train.num_simulations} simulations, segments of {config.workers.segment_length}"
   )
-  print("environment steps/s      " + "".join(f"{kind:>12}" for kind in KINDS) + "   scan/python   scan/step")
   figures = []
   for with_search in (False,) if args.no_search_only else (False, True):
     for width in (int(w) for w in args.widths.split(",")):
       workers = config.workers.model_copy(update={"num_envs": width})
       own = config.model_copy(update={"workers": workers})
       rates = measure(own, args.jax_env, with_search, args.seconds)
-      title = "search" if with_search else "prior only"
-      row = "".join(f"{rates[kind]:>12,.0f}" for kind in KINDS)
-      ratios = f"{rates['scan'] / rates['python']:>14.2f}{rates['scan'] / rates['step']:>12.2f}"
-      print(f"{title:<11} width {width:>5}  {row}{ratios}", flush=True)
+      print_rates(rates, "steps/s", f"{'search' if with_search else 'prior only'}, {width}: ")
       figures.append({"search": with_search, "width": width, "steps_per_s": rates})
-  if args.json:
-    args.json.write_text(json.dumps({"device": device.device_kind, "rows": figures}, indent=2) + "\n")
+  return {"device": device.device_kind, "rows": figures}
+
+
+def main() -> None:
+  parser = make_parser(__doc__, "config/minatar/breakout.yaml")
+  parser.add_argument("--jax-env", default="gymnax:Breakout-MinAtar", help="the same game written in JAX")
+  parser.add_argument("--widths", default="64,128,512", help="numbers of environments")
+  parser.add_argument("--seconds", type=float, default=8.0, help="minimum duration of each row")
+  parser.add_argument("--no-search-only", action="store_true", help="omit the rows with search")
+  report(parser, measure_all)
 
 
 if __name__ == "__main__":

@@ -16,12 +16,13 @@ concurrently with training. The measurement is repeated with a tenth of the new 
 """
 
 import argparse
-import json
 import pickle
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
+
+from measuring import make_parser, report
 
 
 def measure(config: Any, new_steps: int, count: int) -> list[dict[str, float]]:
@@ -76,17 +77,10 @@ def measure(config: Any, new_steps: int, count: int) -> list[dict[str, float]]:
   return out
 
 
-def main() -> None:
-  parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-  parser.add_argument("config", nargs="?", default="config/minatar/breakout.yaml")
-  parser.add_argument("overrides", nargs="*")
-  parser.add_argument("--steps-per-s", type=float, default=2500.0, help="environment steps/s of the run")
-  parser.add_argument("--count", type=int, default=5, help="number of saves of each kind")
-  parser.add_argument("--json", type=Path, help="also write the figures to this file")
-  args = parser.parse_args()
+def measure_all(args: argparse.Namespace) -> dict[str, Any]:
   from moozi.io.config import load_config
 
-  config = load_config(Path(args.config), args.overrides)
+  config = load_config(args.config, args.overrides)
   period_s = config.checkpoint.period_s
   usual = round(args.steps_per_s * period_s)
   print(f"replay of {config.replay.capacity:,} steps, a checkpoint every {period_s:g} s")
@@ -97,8 +91,7 @@ def main() -> None:
     if new_steps == usual:
       print(_row("the first save", saves[:1], period_s))
     print(_row(f"after {new_steps:,} new steps", saves[1:], period_s), flush=True)
-  if args.json:
-    args.json.write_text(json.dumps(figures, indent=2) + "\n")
+  return figures
 
 
 def _row(title: str, saves: list[dict[str, float]], period_s: float) -> str:
@@ -108,6 +101,13 @@ def _row(title: str, saves: list[dict[str, float]], period_s: float) -> str:
   mib = sum(save["replay_mib"] for save in saves) / len(saves)
   parts = ", ".join(f"{name} {seconds:.3f} s" for name, seconds in means.items())
   return f"{title}: {total:.3f} s, {total / period_s:.2%} of the time ({parts}; {mib:.1f} MiB of replay)"
+
+
+def main() -> None:
+  parser = make_parser(__doc__, "config/minatar/breakout.yaml")
+  parser.add_argument("--steps-per-s", type=float, default=2500.0, help="environment steps/s of the run")
+  parser.add_argument("--count", type=int, default=5, help="number of saves of each kind")
+  report(parser, measure_all)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ load on the machine. A number of workers is skipped if its processes do not fit 
 
 import argparse
 import collections
-import json
 import os
 import re
 import signal
@@ -19,8 +18,10 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
+from measuring import make_parser, report
 
 from moozi.io.machine import num_cores
 
@@ -89,14 +90,7 @@ def processor_seconds(pid: int) -> dict[str, float]:
   return dict(found)
 
 
-def main() -> None:
-  parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-  parser.add_argument("config", nargs="?", default="config/minatar/breakout.yaml")
-  parser.add_argument("overrides", nargs="*")
-  parser.add_argument("--workers", default="1,4,16", help="numbers of training workers, with commas")
-  parser.add_argument("--json", type=Path, help="also write the figures to this file")
-  args = parser.parse_args()
-  print(f"# {num_cores()} cores; load average before: {os.getloadavg()[0]:.2f}", flush=True)
+def measure(args: argparse.Namespace) -> list[dict[str, Any]]:
   figures = []
   for num_workers in map(int, args.workers.split(",")):
     free_mib = psutil.virtual_memory().available / 2**20
@@ -112,12 +106,17 @@ def main() -> None:
         print(f"{num_workers} workers, {name} start: {seconds:.1f} s to the first segment{goal}")
         print("  phases: " + _row(result["phases"]))
         print("  processor seconds: " + _row(result["processor_s"]), flush=True)
-  if args.json:
-    args.json.write_text(json.dumps(figures, indent=2) + "\n")
+  return figures
 
 
 def _row(figures: dict[str, float]) -> str:
   return "; ".join(f"{name} {value:.1f}" for name, value in figures.items())
+
+
+def main() -> None:
+  parser = make_parser(__doc__, "config/minatar/breakout.yaml")
+  parser.add_argument("--workers", default="1,4,16", help="numbers of training workers, with commas")
+  report(parser, measure)
 
 
 if __name__ == "__main__":

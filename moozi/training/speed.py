@@ -42,16 +42,21 @@ from moozi.nn.model import Model
 from moozi.run import build
 
 
-def call_seconds(call: Callable[[], Any], min_s: float = 5.0, min_calls: int = 5) -> tuple[float, float]:
+def call_seconds(
+  call: Callable[[], Any],
+  min_s: float = 5.0,
+  min_calls: int = 5,
+  clock: Callable[[], float] = time.perf_counter,
+) -> tuple[float, float]:
   """Returns the mean and minimum seconds of a call, after two calls for compilation and warm-up."""
   call()
   call()
   times: list[float] = []
-  start = time.perf_counter()
-  while len(times) < min_calls or time.perf_counter() - start < min_s:
-    before = time.perf_counter()
+  start = clock()
+  while len(times) < min_calls or clock() - start < min_s:
+    before = clock()
     call()
-    times.append(time.perf_counter() - before)
+    times.append(clock() - before)
   return sum(times) / len(times), min(times)
 
 

@@ -24,7 +24,7 @@ NAMES = sorted(path.stem for path in (ROOT / "scripts").glob("bench*.py"))
 def script(monkeypatch):
   """Returns a function that imports a script by its name. A measurement is one call."""
 
-  def call_once(call, *_):
+  def call_once(call, *_, **__):
     jax.block_until_ready(call())
     return 1.0, 1.0
 
@@ -65,39 +65,28 @@ def test_search_and_update(script, catch, monkeypatch):
   assert rates["scan"] > 0
 
 
-@pytest.fixture
-def bench_atari(script, monkeypatch):
-  def call_once(call, *_):
-    jax.block_until_ready(call())
-    return 1.0
-
-  bench = script("bench_atari")
-  monkeypatch.setattr(bench, "cpu_seconds", call_once)
-  return bench
-
-
 @pytest.mark.slow
-def test_parts_of_an_atari_step(bench_atari, monkeypatch, capsys):
+def test_parts_of_an_atari_step(script, monkeypatch, tmp_path):
   """Freed memory is kept, as in a run."""
-  kept = []
+  kept, bench_atari, out = [], script("bench_atari"), tmp_path / "parts.json"
   monkeypatch.setattr(jax_process, "reuse_freed_memory", lambda: kept.append(True))
   monkeypatch.setattr(bench_atari, "agent_parts", lambda config: {"search": 1.0 * len(kept)})
-  monkeypatch.setattr(sys, "argv", ["bench_atari", "atari/pong", *TINY, "--parts"])
+  monkeypatch.setattr(sys, "argv", ["bench_atari", "atari/pong", *TINY, "--parts", "--json", str(out)])
   bench_atari.main()
-  parts = json.loads(capsys.readouterr().out)
+  parts = json.loads(out.read_text())
   assert parts.pop("search") == 1.0
   assert {"emulator", "screens", "resizing", "new game"} <= set(parts)
 
 
 @pytest.mark.slow
-def test_search_and_update_of_an_atari_step(bench_atari):
+def test_search_and_update_of_an_atari_step(script):
   config = load_config("atari/pong", (*TINY, "network.channels=2"))
-  assert set(bench_atari.agent_parts(config)) == {"search", "copies", "learning"}
+  assert set(script("bench_atari").agent_parts(config)) == {"search", "copies", "learning"}
 
 
-def test_limits_of_an_atari_run(bench_atari):
+def test_limits_of_an_atari_run(script):
   parts = {"emulator": 0.5, "search": 0.25, "copies": 0.25, "learning": 1.0}
-  limits = bench_atari.limits_of(parts, samples_per_step=2.0, reuse=1.0, cores=3)
+  limits = script("bench_atari").limits_of(parts, samples_per_step=2.0, reuse=1.0, cores=3)
   assert limits == (3 / (0.25 + 0.5), 3 / (1.0 + 0.5))
 
 

@@ -3,8 +3,8 @@
 Every call of an actor returns a future. The driver keeps a bounded number of calls in flight at each actor,
 reacts to the results as they complete, and requests evaluations and checkpoints when they are due. Functions
 that take the `Context` make the calls and react to results: `segments` for acting, `updates` for learning,
-`reanalyze`, `testing`, and `states` for checkpoints. `failures` restarts actors, and `observing` requests
-their reports. `run.local` runs the same algorithm in one process.
+`reanalyze_calls`, `evaluations`, and `states` for checkpoints. `failures` restarts actors, and `observing`
+requests their reports. `run.local` runs the same algorithm in one process.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ import time
 from collections.abc import Generator, Iterator
 from typing import Any
 
-from moozi.actors import cluster, failures, reanalyze_calls, resources, segments, states, testing, updates
+from moozi.actors import cluster, evaluations, failures, reanalyze_calls, resources, segments, states, updates
 from moozi.actors.calls import Calls
 from moozi.actors.context import Context
 from moozi.actors.ledger import Ledger
@@ -92,7 +92,7 @@ def _start_others(context: Context) -> None:
   The driver calls this when the first worker has compiled acting. That worker then acts while the others
   start, and the others load the compiled functions from the user's cache.
   """
-  if context.pool.tester is None:
+  if context.pool.testing_worker is None:
     for index in context.pool.start_others():
       segments.warm_up(context, index)
     reanalyze_calls.publish(context)
@@ -121,7 +121,7 @@ def _request_due(context: Context) -> None:
   """Requests a checkpoint and an evaluation if they are due."""
   if not context.ledger.is_state_pending and context.session.is_checkpoint_due():
     states.request(context, is_final=False)
-  testing.request_due(context)
+  evaluations.request_due(context)
 
 
 def _reason_to_end(context: Context) -> str | None:
@@ -193,7 +193,7 @@ def _evaluate_last(context: Context, observing: Observing) -> Iterator[Event]:
   while context.calls or context.ledger.is_final_evaluation_due:
     if context.should_stop():
       return
-    testing.request_final(context)
+    evaluations.request_final(context)
     yield from _react(context, timeout_s=0.5)
     yield from observing.poll()
 

@@ -7,7 +7,7 @@ from moozi.actors import cluster
 from moozi.actors.remote.process import Setup
 from moozi.actors.resources import SHARES
 from moozi.actors.roles import ROLES, At, Start, actors_of
-from moozi.core.actor_report import REANALYZE_WORKER, REPLAY, SERVER, TESTER, WORKER, ActorId
+from moozi.core.actor_report import REANALYZE_WORKER, REPLAY, SERVER, TESTING_WORKER, WORKER, ActorId
 from moozi.core.config import uses
 from moozi.run.session import RunInputs
 
@@ -53,7 +53,7 @@ class ActorPool:
   def start_others(self) -> list[int]:
     """Starts the remaining actors, and returns the indices of the training workers among them."""
     begun = set(self.workers)
-    for role in (WORKER, REANALYZE_WORKER, TESTER):
+    for role in (WORKER, REANALYZE_WORKER, TESTING_WORKER):
       for actor in actors_of(role, self._config):
         if actor not in self.handles:
           self._start(actor, At(self._inputs.env_steps))
@@ -70,9 +70,9 @@ class ActorPool:
     return self.handles[ActorId(REPLAY)]
 
   @property
-  def tester(self) -> Any:
+  def testing_worker(self) -> Any:
     """The handle of the testing worker; None until it is started."""
-    return self.handles.get(ActorId(TESTER))
+    return self.handles.get(ActorId(TESTING_WORKER))
 
   @property
   def workers(self) -> dict[int, Any]:

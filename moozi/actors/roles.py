@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from moozi.actors.remote.parameter_server import ParameterServer
 from moozi.actors.remote.replay_buffer import ReplayActor
 from moozi.actors.remote.workers import ReanalyzeWorker, TestingWorker, TrainingWorker
-from moozi.core.actor_report import REANALYZE_WORKER, REPLAY, SERVER, TESTER, WORKER, ActorId
+from moozi.core.actor_report import REANALYZE_WORKER, REPLAY, SERVER, TESTING_WORKER, WORKER, ActorId
 from moozi.core.config import ActorResources, Config
 from moozi.replay.snapshot import num_added
 from moozi.run.session import RunInputs
@@ -118,7 +118,7 @@ ROLES = {
   REPLAY: Role(ReplayActor, "ray.replay", _from_snapshot, has_plugins=False),
   WORKER: Role(TrainingWorker, "workers.resources", _with_new_seeds, lambda c: c.num_acting_workers),
   REANALYZE_WORKER: Role(ReanalyzeWorker, "reanalyze.resources", _with_new_seeds, _num_reanalyze_workers),
-  TESTER: Role(TestingWorker, "evaluation.resources", _again),
+  TESTING_WORKER: Role(TestingWorker, "evaluation.resources", _again),
 }
 """The roles by name."""
 

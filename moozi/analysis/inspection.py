@@ -25,8 +25,8 @@ from moozi.core.search_record import InspectedEpisode, PlayedStep, SearchTree
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
 from moozi.evaluation.episodes import stack_rows, stack_steps
 from moozi.evaluation.evaluator import Evaluator, evaluation_planner
+from moozi.evaluation.lanes import one_lane
 from moozi.evaluation.opponents import seat_of
-from moozi.evaluation.slots import one_slot
 from moozi.nn.model import Model, NetState, Params
 from moozi.ops.actions import joint_probs
 from moozi.ops.returns import n_step_return
@@ -65,13 +65,13 @@ def inspect_episode(
   agent, make_env = make_searching_agent(config, spec, planner), make_test_env(config)
   evaluator = Evaluator(agent, temperature_at(planner.temperature, 0), config, spec, make_env)
   steps: list[PlayedStep] = []
-  with one_slot(config, spec, make_env, index) as slots:
-    for decision in evaluator.decisions(variables, slots, shown=None):
-      steps.append(slots.played_step(0, decision))
+  with one_lane(config, spec, make_env, index) as lanes:
+    for decision in evaluator.decisions(variables, lanes, shown=None):
+      steps.append(lanes.played_step(0, decision))
       on_step(len(steps))
-      if slots.is_done or (max_steps is not None and len(steps) > max_steps):
+      if lanes.is_done or (max_steps is not None and len(steps) > max_steps):
         break
-      slots.step(decision.only(()))
+      lanes.step(decision.only(()))
   episode = _make_episode(steps, config, spec, index, planner)
   rewards = values = np.zeros((len(steps), 0), np.float32)
   if not config.plans_with_rules:

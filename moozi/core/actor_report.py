@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 # The roles of actors.
-SERVER, REPLAY, TESTER, WORKER = "parameter_server", "replay_buffer", "testing_worker", "training_worker"
-REANALYZE_WORKER = "reanalyze_worker"
-ROLES = (SERVER, REPLAY, WORKER, REANALYZE_WORKER, TESTER)
+SERVER, REPLAY = "parameter_server", "replay_buffer"
+WORKER, REANALYZE_WORKER, TESTING_WORKER = "training_worker", "reanalyze_worker", "testing_worker"
+ROLES = (SERVER, REPLAY, WORKER, REANALYZE_WORKER, TESTING_WORKER)
 
 
 @dataclasses.dataclass(frozen=True, order=True)

@@ -24,14 +24,14 @@ from moozi.core.spec import EnvSpec
 from moozi.envs.environment import Environment
 from moozi.evaluation.agent_player import AgentPlayer
 from moozi.evaluation.episodes import EvaluationResult
-from moozi.evaluation.slots import SAMPLES, EpisodeSlots, one_slot
+from moozi.evaluation.lanes import SAMPLES, EvaluationLanes, one_lane
 
 
 class Evaluator:
   """Plays evaluation episodes. Compiles once for all variables.
 
   Args:
-    agent: decides; of its extras, only `chance_probs` and those of `slots.SAMPLES` are used, if it has them.
+    agent: decides; of its extras, only `chance_probs` and those of `lanes.SAMPLES` are used, if it has them.
     temperature: temperature at which the agent draws actions.
 
   Attributes:
@@ -73,23 +73,23 @@ class Evaluator:
     Raises: EnvError: an environment raised or hung. The next call creates new environments.
     """
     start = time.perf_counter()
-    slots = EpisodeSlots(self._config, self._spec, self._make_env, num_episodes, record)
+    lanes = EvaluationLanes(self._config, self._spec, self._make_env, num_episodes, record)
     num_finished, shown = 0, ("chance_probs", *SAMPLES) if record else ()
-    with contextlib.closing(slots), contextlib.closing(self.decisions(variables, slots, shown)) as decisions:
-      slots.reset()
-      while not slots.is_done:
+    with contextlib.closing(lanes), contextlib.closing(self.decisions(variables, lanes, shown)) as decisions:
+      lanes.reset()
+      while not lanes.is_done:
         if should_stop():
           return None
-        slots.step(next(decisions))
-        if slots.num_finished != num_finished:
-          num_finished = slots.num_finished
+        lanes.step(next(decisions))
+        if lanes.num_finished != num_finished:
+          num_finished = lanes.num_finished
           on_episode(num_finished)
-    return dataclasses.replace(slots.result(version, env_steps), seconds=time.perf_counter() - start)
+    return dataclasses.replace(lanes.result(version, env_steps), seconds=time.perf_counter() - start)
 
   def decisions(
-    self, variables: PyTree, slots: EpisodeSlots, shown: Iterable[str] | None = ()
+    self, variables: PyTree, lanes: EvaluationLanes, shown: Iterable[str] | None = ()
   ) -> Generator[Decision, None, None]:
-    """Yields decisions on the slots' current frames, in NumPy; step the slots in between.
+    """Yields decisions on the lanes' current frames, in NumPy; step the lanes in between.
 
     Args:
       shown: names of the decisions' extras that are kept; None keeps all.
@@ -97,12 +97,12 @@ class Evaluator:
     Yields: the agent's decision, in which an opponent's action replaces the agent's.
     """
     variables = jax.device_put(variables)
-    rng_key, carry = jax.random.PRNGKey(self._config.evaluation.seed), self.agent.init(slots.num_envs)
+    rng_key, carry = jax.random.PRNGKey(self._config.evaluation.seed), self.agent.init(lanes.num_envs)
     while True:
-      forced = slots.opponents_actions()
-      position = slots.positions() if self.agent.plans_with_rules else None
+      forced = lanes.opponents_actions()
+      position = lanes.positions() if self.agent.plans_with_rules else None
       rng_key, carry, decision = self._act(
-        variables, carry, slots.timestep, rng_key, self._temperature, forced, position
+        variables, carry, lanes.timestep, rng_key, self._temperature, forced, position
       )
       yield jax.device_get(decision if shown is None else decision.only(shown))
 
@@ -153,14 +153,14 @@ class Evaluator:
       action.
     """
     with (
-      one_slot(self._config, self._spec, self._make_env, episode) as slots,
-      contextlib.closing(self.decisions(variables, slots, SAMPLES)) as decisions,
+      one_lane(self._config, self._spec, self._make_env, episode) as lanes,
+      contextlib.closing(self.decisions(variables, lanes, SAMPLES)) as decisions,
     ):
-      while not slots.is_done:
+      while not lanes.is_done:
         decision = next(decisions)
-        yield slots.played_step(0, decision)
-        slots.step(decision)
-      yield slots.played_step(0, None)
+        yield lanes.played_step(0, decision)
+        lanes.step(decision)
+      yield lanes.played_step(0, None)
 
 
 def evaluation_terms(config: Config) -> dict[str, Any]:

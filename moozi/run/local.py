@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Any
 
 from moozi.acting.past_selves import PastCollector
-from moozi.core.actor_report import REANALYZE_WORKER, REPLAY, SERVER, TESTER, WORKER, ActorReport
+from moozi.core.actor_report import REANALYZE_WORKER, REPLAY, SERVER, TESTING_WORKER, WORKER, ActorReport
 from moozi.core.config import Config
 from moozi.core.errors import EnvError, NotFiniteError
 from moozi.core.flat_state import State, part, prefixed
@@ -241,7 +241,7 @@ class ReplayTrainer:
         yield Histograms(**self.session.counters(), histograms=histograms)
 
   def evaluate(self, num_episodes: int) -> EvaluationResult | None:
-    with self._work.doing(TESTER, "evaluation"):
+    with self._work.doing(TESTING_WORKER, "evaluation"):
       parameters = self._learner.parameters(self._config.evaluation.network)
       return self.session.play(self._evaluator, parameters, num_episodes)
 

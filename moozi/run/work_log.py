@@ -16,7 +16,7 @@ from moozi.core.actor_report import (
   REANALYZE_WORKER,
   REPLAY,
   SERVER,
-  TESTER,
+  TESTING_WORKER,
   WORKER,
   ActorReport,
   Span,
@@ -115,7 +115,7 @@ class LocalWork:
     self._window = TimelineWindow(config.timeline.seconds, clock)
     names = [SERVER, REPLAY, *(f"{WORKER}_{i}" for i in range(config.num_acting_workers))]
     names += [f"{REANALYZE_WORKER}_0"] if config.reanalyze.ratio else []
-    self._logs = {name: WorkLog(not self._window.is_over, clock) for name in [*names, TESTER]}
+    self._logs = {name: WorkLog(not self._window.is_over, clock) for name in [*names, TESTING_WORKER]}
     self.begin_window = self._window.begin
 
   def doing(self, actor: str, name: str) -> contextlib.AbstractContextManager[None]:

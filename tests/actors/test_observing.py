@@ -3,7 +3,7 @@
 import pytest
 
 from moozi.actors.observing import Observing
-from moozi.core.actor_report import REPLAY, SERVER, TESTER, ActorId, ActorReport, Span, Stretch
+from moozi.core.actor_report import REPLAY, SERVER, TESTING_WORKER, ActorId, ActorReport, Span, Stretch
 from moozi.core.histogram import histogram_of
 from moozi.io.config import load_config
 from moozi.run.events import ActorReports, Histograms
@@ -48,7 +48,7 @@ class Clock:
 
 @pytest.fixture
 def made():
-  actors = {name: actor(name, "report", "histograms") for name in (SERVER, REPLAY, TESTER)}
+  actors = {name: actor(name, "report", "histograms") for name in (SERVER, REPLAY, TESTING_WORKER)}
   ray, clock = Ray(), Clock()
   config = load_config(None, ["logging.period_s=1e-9", "logging.histogram_period_updates=100"])
   context = make_context(config, actors, ray)
@@ -79,7 +79,7 @@ def test_failed_actor_reports_nothing_and_its_successor_reports(made):
   list(observing.poll())
   ray.answers["testing_worker.report/1/0"] = RayActorError("died")
   another = actor("another", "report")
-  observing._context.pool.handles[ActorId(TESTER)] = another
+  observing._context.pool.handles[ActorId(TESTING_WORKER)] = another
   assert list(observing.poll()) == []
   assert len(another.report.asked) == 1
 

@@ -12,8 +12,8 @@ from moozi.core.config import Config
 from moozi.envs.wrappers import EnvironmentWrapper
 from moozi.evaluation.evaluator import Evaluator
 from moozi.evaluation.evaluator import evaluation_planner as planner_of
+from moozi.evaluation.lanes import one_lane
 from moozi.evaluation.random_play import random_returns
-from moozi.evaluation.slots import one_slot
 from moozi.io.config import load_config
 from moozi.run import build
 from tests.envs.environments import LIVES_SPEC, make_lives
@@ -77,7 +77,7 @@ def test_every_episode_is_played_once(result):
   assert ((result.lengths >= 7) & (result.lengths <= 9)).all()
 
 
-def test_idle_slots_change_nothing():
+def test_idle_lanes_change_nothing():
   """With episodes of different lengths, some environments idle at the end."""
   narrow, wide = (play_last_legal(f"evaluation.num_envs={n}") for n in (3, 11))
   np.testing.assert_array_equal(wide.lengths, narrow.lengths)
@@ -263,18 +263,18 @@ def test_tiles_are_bounded_by_config():
   assert evaluate(num_episodes=2).tiles == ()
 
 
-def test_one_slot_holds_one_episode(tiny_config):
+def test_one_lane_holds_one_episode(tiny_config):
   spec = build.env_spec(tiny_config)
-  with one_slot(tiny_config, spec, build.make_test_env(tiny_config), 5) as slots:
+  with one_lane(tiny_config, spec, build.make_test_env(tiny_config), 5) as lanes:
     probs = np.zeros((1, spec.num_actions))
     decision = Decision(action=np.array([2]), action_probs=probs, root_value=np.zeros(1), extras={})
-    while not slots.is_done:
-      assert slots.num_finished == 0
-      slots.step(decision)
-    found = slots.result(version=0, env_steps=0)
+    while not lanes.is_done:
+      assert lanes.num_finished == 0
+      lanes.step(decision)
+    found = lanes.result(version=0, env_steps=0)
   assert found.lengths.shape == found.returns.shape == (1,)
   assert found.lengths[0] >= 7
-  assert found.num_distinct == slots.num_finished == 1
+  assert found.num_distinct == lanes.num_finished == 1
 
 
 def test_play_equals_run(result):

@@ -75,15 +75,15 @@ def test_opponents_moves_are_in_the_history():
   evaluator._act = spied
   result = evaluator.run(variables, num_episodes=3)
   checked = 0
-  for slot in range(3):
+  for lane in range(3):
     played: list[int] = []
-    for actions, frame, is_first in seen[: result.lengths[slot] + 1]:
-      assert is_first[slot] == (not played and not frame[slot, ..., 1:3].any())
-      occupied = np.flatnonzero(frame[slot, ..., 1:3].any(axis=-1).ravel())
+    for actions, frame, is_first in seen[: result.lengths[lane] + 1]:
+      assert is_first[lane] == (not played and not frame[lane, ..., 1:3].any())
+      occupied = np.flatnonzero(frame[lane, ..., 1:3].any(axis=-1).ravel())
       played += [cell for cell in occupied.tolist() if cell not in played]
       if played:
         expected = [cell + 1 for cell in played][-4:]
-        assert actions[slot, -len(expected) :].tolist() == expected
+        assert actions[lane, -len(expected) :].tolist() == expected
         checked += 1
   # In each of up to three episodes that end last, the policy does not see the last frame.
   assert checked >= result.lengths.sum() - 3

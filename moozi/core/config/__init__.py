@@ -9,14 +9,13 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from moozi.core.config.acting import EvaluationConfig, WorkersConfig
+from moozi.core.config.acting import EvaluationConfig, PastSelvesConfig, WorkersConfig
 from moozi.core.config.budget import num_updates
 from moozi.core.config.chance import ChanceConfig
 from moozi.core.config.env import EnvConfig
 from moozi.core.config.files import CheckpointConfig, LoggingConfig, RunConfig, TimelineConfig
 from moozi.core.config.learning import LearnerConfig, LearningRateConfig, ReplayConfig, TargetsConfig
 from moozi.core.config.network import NetworkConfig, ScalarTransformConfig
-from moozi.core.config.opponents import OpponentsConfig
 from moozi.core.config.planner import (
   CHANCE_SEARCHES,
   GUMBEL_SEARCHES,
@@ -103,7 +102,7 @@ class Config(Section):
   replay: ReplayConfig = ReplayConfig()
   learner: LearnerConfig = LearnerConfig()
   workers: WorkersConfig = WorkersConfig()
-  opponents: OpponentsConfig = OpponentsConfig()
+  opponents: PastSelvesConfig = PastSelvesConfig()
   evaluation: EvaluationConfig = EvaluationConfig()
   checkpoint: CheckpointConfig = CheckpointConfig()
   logging: LoggingConfig = LoggingConfig()

@@ -7,14 +7,14 @@ import numpy as np
 
 from moozi.actors import cluster
 from moozi.actors.context import Context
-from moozi.core.actor_report import TESTER, ActorId
+from moozi.core.actor_report import TESTING_WORKER, ActorId
 from moozi.core.pytree import replace
 from moozi.run.events import Event
 
 
 def request_due(context: Context) -> None:
   """Requests an evaluation of the newest parameters if one is due and none is pending."""
-  is_idle = context.pool.tester is not None and context.ledger.evaluation is None
+  is_idle = context.pool.testing_worker is not None and context.ledger.evaluation is None
   if is_idle and context.session.evaluations.is_due(context.ledger.env_steps):
     _request(context, context.config.evaluation.episodes, is_final=False)
 
@@ -31,13 +31,13 @@ def _request(context: Context, num_episodes: int, is_final: bool) -> None:
   parameters = ledger.parameters
   if network != context.config.workers.network:
     parameters = pool.server.parameters.remote(network)
-  ledger.evaluation = pool.tester.run.remote(parameters, ledger.env_steps, num_episodes)
+  ledger.evaluation = pool.testing_worker.run.remote(parameters, ledger.env_steps, num_episodes)
   # This state is saved with the evaluated parameters if the result is the best so far. Its optimizer state
   # may be newer than the parameters by one publication period.
   state = pool.server.get_state.remote()
   context.calls.expect(
     ledger.evaluation,
-    ActorId(TESTER),
+    ActorId(TESTING_WORKER),
     functools.partial(_on_evaluated, context, parameters, state, is_final),
     lambda _: _on_lost(context, is_final),
   )

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from moozi.actors import testing
-from moozi.core.actor_report import SERVER, TESTER
+from moozi.actors import evaluations
+from moozi.core.actor_report import SERVER, TESTING_WORKER
 from moozi.io.config import load_config
 from moozi.run.events import Evaluated, StateReady
 from tests.actors.fakes import actor, make_context
@@ -23,17 +23,17 @@ def made(request):
   """Returns a context and a function that completes one evaluation and returns its events."""
   overrides = getattr(request, "param", ())
   states, results = [], []
-  tester, server = actor("tester", "run"), actor("server", "get_state", "parameters")
-  tester.run.remote, server.get_state.remote = lambda *_: results[-1], lambda: states[-1]
+  worker, server = actor("worker", "run"), actor("server", "get_state", "parameters")
+  worker.run.remote, server.get_state.remote = lambda *_: results[-1], lambda: states[-1]
   config = load_config(None, ["evaluation.period_env_steps=100", *overrides])
-  context = make_context(config, {TESTER: tester, SERVER: server})
+  context = make_context(config, {TESTING_WORKER: worker, SERVER: server})
 
   def evaluate(number, mean, state):
     states.append(state)
     results.append(f"result {number}")
     context.ledger.pacer.env_steps = 100 * number
     context.ledger.parameters = Reference((("evaluated", "averages"), 7))
-    testing.request_due(context)
+    evaluations.request_due(context)
     return context.calls.arrive(results[-1], result(mean))
 
   return context, evaluate
@@ -85,13 +85,13 @@ def test_target_network_is_evaluated_and_saved(made):
 def test_one_evaluation_is_pending_at_a_time(made):
   context, _ = made
   asked = []
-  context.pool.tester.run.remote = lambda *args: asked.append(args) or "result"
+  context.pool.testing_worker.run.remote = lambda *args: asked.append(args) or "result"
   context.pool.server.get_state.remote = lambda: None
   context.ledger.pacer.env_steps = 100
-  testing.request_due(context)
+  evaluations.request_due(context)
   context.ledger.pacer.env_steps = 200
-  testing.request_due(context)
+  evaluations.request_due(context)
   assert len(asked) == 1
   context.calls.lose("result")
-  testing.request_due(context)
+  evaluations.request_due(context)
   assert len(asked) == 2

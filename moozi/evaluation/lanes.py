@@ -36,10 +36,10 @@ SAMPLES = ("sampled_actions", "sampled_probs")
 """The extras of a search's decision that are the choices of a step and its policy over them."""
 
 
-class EpisodeSlots:
-  """Plays episodes in B slots, each with one environment.
+class EvaluationLanes:
+  """Plays episodes in B lanes, each with one environment.
 
-  A slot without an episode idles: it shows a blank terminal frame, and its environment is not stepped. B is
+  A lane without an episode idles: it shows a blank terminal frame, and its environment is not stepped. B is
   always `evaluation.num_envs`, so that the policy compiles only once, whatever E is.
 
   Args:
@@ -106,84 +106,84 @@ class EpisodeSlots:
     if self._opponent is None:
       return None
     out = np.full(self.num_envs, -1, np.int32)
-    for slot, action in self._seats.act(self._views()).items():
-      out[slot] = 1 + action
+    for lane, action in self._seats.act(self._views()).items():
+      out[lane] = 1 + action
     return out
 
   def step(self, decision: Decision) -> None:
-    """Plays one action in each slot, and keeps the step before it if it is recorded.
+    """Plays one action in each lane, and keeps the step before it if it is recorded.
 
     Args:
       decision: the agent's, in NumPy; its actions are the opponents' where an opponent moves.
     """
     before, action = self.timestep, decision.action
     playing = np.flatnonzero((self._episode_of >= 0) & ~before.is_last).tolist()
-    for slot in playing:
-      self._keep(slot, decision)
+    for lane in playing:
+      self._keep(lane, decision)
     if self._opponent is not None:
-      self._seats.observe(self._views(), {slot: int(action[slot]) - 1 for slot in playing})
+      self._seats.observe(self._views(), {lane: int(action[lane]) - 1 for lane in playing})
     self.timestep = self._env.step(action)
-    for slot in playing:
-      self._count_step(slot, before.to_play[slot], before.frame[slot], action[slot])
-      if self.timestep.is_last[slot]:
-        self._finished[int(self._episode_of[slot]) - self._first_episode] = True
-        self._keep(slot, None)
+    for lane in playing:
+      self._count_step(lane, before.to_play[lane], before.frame[lane], action[lane])
+      if self.timestep.is_last[lane]:
+        self._finished[int(self._episode_of[lane]) - self._first_episode] = True
+        self._keep(lane, None)
 
   def _views(self) -> dict[int, View]:
-    """Returns what the seats to move see, in the slots whose episode has not ended."""
+    """Returns what the seats to move see, in the lanes whose episode has not ended."""
     step = self.timestep
 
-    def view(slot: int) -> View:
+    def view(lane: int) -> View:
       return View(
-        int(step.to_play[slot]), lambda: step.frame[slot], lambda: step.legal_actions_mask[slot, 1:]
+        int(step.to_play[lane]), lambda: step.frame[lane], lambda: step.legal_actions_mask[lane, 1:]
       )
 
-    return {slot: view(slot) for slot in np.flatnonzero(~step.is_last).tolist()}
+    return {lane: view(lane) for lane in np.flatnonzero(~step.is_last).tolist()}
 
-  def played_step(self, slot: int, decision: Decision | None) -> PlayedStep:
-    """Returns the slot's current step with the agent's decision.
+  def played_step(self, lane: int, decision: Decision | None) -> PlayedStep:
+    """Returns the lane's current step with the agent's decision.
 
     Args:
-      decision: the decision on all slots' frames; None for a last frame, which is not searched.
+      decision: the decision on all lanes' frames; None for a last frame, which is not searched.
     """
-    step, episode = self.timestep, int(self._episode_of[slot])
+    step, episode = self.timestep, int(self._episode_of[lane])
     seat = None if self._opponent is None else seat_of(episode)
-    is_truncated = bool(step.is_truncated[slot])
+    is_truncated = bool(step.is_truncated[lane])
     decided: dict[str, Any] = {"action": DUMMY_ACTION, "root_value": math.nan if is_truncated else 0.0}
     if decision is not None:
       decided = {
-        "action": int(decision.action[slot]),
-        "root_value": float(decision.root_value[slot]),
-        "extras": jax.tree_util.tree_map(lambda x: x[slot], decision.extras),
+        "action": int(decision.action[lane]),
+        "root_value": float(decision.root_value[lane]),
+        "extras": jax.tree_util.tree_map(lambda x: x[lane], decision.extras),
       }
     return PlayedStep(
-      frame=step.frame[slot],
-      picture=self._env.render(slot),
-      to_play=int(step.to_play[slot]),
+      frame=step.frame[lane],
+      picture=self._env.render(lane),
+      to_play=int(step.to_play[lane]),
       seat=seat,
-      reward=float(step.last_reward[slot]),
+      reward=float(step.last_reward[lane]),
       total=float(self._returns[episode - self._first_episode]),
-      is_first=bool(step.is_first[slot]),
-      is_last=bool(step.is_last[slot]),
+      is_first=bool(step.is_first[lane]),
+      is_last=bool(step.is_last[lane]),
       is_truncated=is_truncated,
-      is_agents=bool(step.is_last[slot]) or seat in (None, int(step.to_play[slot])),
+      is_agents=bool(step.is_last[lane]) or seat in (None, int(step.to_play[lane])),
       **decided,
-      **self._policy(slot, decision),
+      **self._policy(lane, decision),
     )
 
-  def _policy(self, slot: int, decision: Decision | None) -> dict[str, Any]:
-    """Returns the choices of the slot's current step, with their mask and the policy over them."""
+  def _policy(self, lane: int, decision: Decision | None) -> dict[str, Any]:
+    """Returns the choices of the lane's current step, with their mask and the policy over them."""
     step, groups = self.timestep, self._spec.policy_groups
     if not self._spec.is_factored:
       blank = np.zeros(self._spec.policy_size, np.float32)
-      probs = blank if decision is None else decision.action_probs[slot]
-      return {"legal_actions_mask": step.legal_actions_mask[slot], "action_probs": probs}
+      probs = blank if decision is None else decision.action_probs[lane]
+      return {"legal_actions_mask": step.legal_actions_mask[lane], "action_probs": probs}
     choices, probs = np.zeros(0, np.int32), np.zeros(0, np.float32)
-    if decision is not None and not (step.is_last[slot] and not step.is_truncated[slot]):
+    if decision is not None and not (step.is_last[lane] and not step.is_truncated[lane]):
       if "sampled_actions" in decision.extras:
-        choices, probs = (decision.extras[name][slot] for name in SAMPLES)
+        choices, probs = (decision.extras[name][lane] for name in SAMPLES)
       else:
-        choices, probs = top_actions(np.asarray(decision.action_probs[slot]), groups, _NUM_SHOWN)
+        choices, probs = top_actions(np.asarray(decision.action_probs[lane]), groups, _NUM_SHOWN)
     mask = np.ones(len(choices), bool)
     return {"legal_actions_mask": mask, "action_probs": probs, "choices": choices}
 
@@ -202,22 +202,22 @@ class EpisodeSlots:
       picture_fault=self._env.picture_fault,
     )
 
-  def _next_seed(self, slot: int) -> int:
-    """Assigns the next episode to the slot and returns its seed; IDLE if there is none."""
+  def _next_seed(self, lane: int) -> int:
+    """Assigns the next episode to the lane and returns its seed; IDLE if there is none."""
     if self._next_episode >= self._first_episode + self._num_episodes:
-      self._episode_of[slot] = -1
+      self._episode_of[lane] = -1
       return IDLE
-    self._episode_of[slot] = self._next_episode
+    self._episode_of[lane] = self._next_episode
     self._next_episode += 1
-    seed = self._seed + int(self._episode_of[slot])
+    seed = self._seed + int(self._episode_of[lane])
     if self._opponent is not None:
-      seat = 1 - seat_of(int(self._episode_of[slot]))
-      self._seats.start({slot: (self._envs[slot], {seat: (self._opponent, seed)})})
+      seat = 1 - seat_of(int(self._episode_of[lane]))
+      self._seats.start({lane: (self._envs[lane], {seat: (self._opponent, seed)})})
     return seed
 
-  def _count_step(self, slot: int, mover: Any, frame: np.ndarray, action: Any) -> None:
-    """Adds the latest step of `slot` to the return, the length and the hash of its episode."""
-    reward, episode = self.timestep.last_reward[slot], int(self._episode_of[slot])
+  def _count_step(self, lane: int, mover: Any, frame: np.ndarray, action: Any) -> None:
+    """Adds the latest step of `lane` to the return, the length and the hash of its episode."""
+    reward, episode = self.timestep.last_reward[lane], int(self._episode_of[lane])
     sign = 1.0 if self._spec.num_players == 1 else float(player_sign(mover, seat_of(episode)))
     i = episode - self._first_episode
     self._returns[i] += sign * reward
@@ -225,24 +225,24 @@ class EpisodeSlots:
     self._hashes[i].update(frame.tobytes())
     self._hashes[i].update(np.int32(action).tobytes() + np.float32(reward).tobytes())
 
-  def _keep(self, slot: int, decision: Decision | None) -> None:
-    """Keeps the slot's current step if it is to be recorded."""
-    episode = int(self._episode_of[slot])
+  def _keep(self, lane: int, decision: Decision | None) -> None:
+    """Keeps the lane's current step if it is to be recorded."""
+    episode = int(self._episode_of[lane])
     keepers = [keeper for keeper in (self._record, self._tiles) if keeper.wants(episode)]
     if keepers:
-      step = self.played_step(slot, decision)
+      step = self.played_step(lane, decision)
       for keeper in keepers:
         keeper.keep(episode, step)
 
 
 @contextlib.contextmanager
-def one_slot(
+def one_lane(
   config: Config, spec: EnvSpec, make_env: Callable[[int], Environment], episode: int
-) -> Iterator[EpisodeSlots]:
-  """Yields EpisodeSlots with one environment, reset to the first frame of `episode`; closes it at the end."""
+) -> Iterator[EvaluationLanes]:
+  """Yields a single lane, reset to the first frame of `episode`; closes its environment at the end."""
   evaluation = config.evaluation.model_copy(update={"num_envs": 1})
   config = config.model_copy(update={"evaluation": evaluation})
-  slots = EpisodeSlots(config, spec, make_env, 1, record=False, first_episode=episode)
-  with contextlib.closing(slots):
-    slots.reset()
-    yield slots
+  lanes = EvaluationLanes(config, spec, make_env, 1, record=False, first_episode=episode)
+  with contextlib.closing(lanes):
+    lanes.reset()
+    yield lanes

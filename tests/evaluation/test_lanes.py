@@ -1,4 +1,4 @@
-"""Tests that slots without an episode idle: their environments are neither reset nor stepped."""
+"""Tests that lanes without an episode idle: their environments are neither reset nor stepped."""
 
 import numpy as np
 import pytest
@@ -8,8 +8,8 @@ from moozi.core.errors import EnvError
 from moozi.core.spec import EnvSpec
 from moozi.envs.game import Game, GameEnvironment
 from moozi.envs.jax.adapters import JaxDmEnvironment
-from moozi.evaluation import slots as slots_module
-from moozi.evaluation.slots import EpisodeSlots
+from moozi.evaluation import lanes as lanes_module
+from moozi.evaluation.lanes import EvaluationLanes
 from moozi.io.config import load_config
 from moozi.vis.evaluation_gifs import write_videos
 from tests.envs.jax.toys import make_nim
@@ -40,9 +40,9 @@ class Uneven(Game):
     return np.array([[[self._count]]], np.float32)
 
 
-def make_slots(make_env, num_episodes, spec=SPEC, record=False):
+def make_lanes(make_env, num_episodes, spec=SPEC, record=False):
   config = load_config(None, [*TINY, "evaluation.num_envs=3", "evaluation.max_random_starts=0"])
-  return EpisodeSlots(config, spec, make_env, num_episodes, record=record)
+  return EvaluationLanes(config, spec, make_env, num_episodes, record=record)
 
 
 def play(num_episodes, fails_in=None):
@@ -53,11 +53,11 @@ def play(num_episodes, fails_in=None):
     games.append(Uneven(fails_in))
     return GameEnvironment(games[-1], SPEC)
 
-  slots = make_slots(make_env, num_episodes)
-  slots.reset()
-  while not slots.is_done:
-    slots.step(first_actions(slots))
-  return slots.result(version=0, env_steps=0), games
+  lanes = make_lanes(make_env, num_episodes)
+  lanes.reset()
+  while not lanes.is_done:
+    lanes.step(first_actions(lanes))
+  return lanes.result(version=0, env_steps=0), games
 
 
 @pytest.mark.parametrize("num_episodes", [1, 3, 7])
@@ -66,25 +66,25 @@ def test_only_steps_of_episodes_are_played(num_episodes):
   assert sum(game.num_steps for game in games) == result.lengths.sum() == result.returns.sum()
 
 
-def first_actions(slots):
-  """Returns a decision for the first action in each of three slots."""
-  action = np.where(slots.timestep.is_last, 0, 1)
+def first_actions(lanes):
+  """Returns a decision for the first action in each of three lanes."""
+  action = np.where(lanes.timestep.is_last, 0, 1)
   return Decision(action=action, action_probs=np.zeros((3, 3)), root_value=np.zeros(3), extras={})
 
 
 def test_game_after_the_last_episode_cannot_fail_the_evaluation():
   result, _ = play(3, fails_in=2)
-  assert len(set(result.lengths)) == 3  # the first slot to finish waits for the others
+  assert len(set(result.lengths)) == 3  # the first lane to finish waits for the others
   with pytest.raises(EnvError, match="the game's own error"):
     play(4, fails_in=2)
 
 
-def test_positions_of_a_slot_that_never_had_an_episode():
+def test_positions_of_a_lane_that_never_had_an_episode():
   env = make_nim()
-  slots = make_slots(lambda seed: JaxDmEnvironment(env), 1, env.spec)
-  slots.reset()
-  assert slots.timestep.is_last.tolist() == [False, True, True]
-  assert slots.positions().shape == (3,)
+  lanes = make_lanes(lambda seed: JaxDmEnvironment(env), 1, env.spec)
+  lanes.reset()
+  assert lanes.timestep.is_last.tolist() == [False, True, True]
+  assert lanes.positions().shape == (3,)
 
 
 class Drawn(Uneven):
@@ -103,11 +103,11 @@ class Drawn(Uneven):
 
 def recorded(*pictures):
   """Returns the result of three recorded episodes of an environment that draws these pictures."""
-  slots = make_slots(lambda seed: GameEnvironment(Drawn(pictures), SPEC), 3, record=True)
-  slots.reset()
-  while not slots.is_done:
-    slots.step(first_actions(slots))
-  return slots.result(version=0, env_steps=0)
+  lanes = make_lanes(lambda seed: GameEnvironment(Drawn(pictures), SPEC), 3, record=True)
+  lanes.reset()
+  while not lanes.is_done:
+    lanes.step(first_actions(lanes))
+  return lanes.result(version=0, env_steps=0)
 
 
 def test_pictures_of_different_sizes_and_forms(tmp_path):
@@ -133,5 +133,5 @@ def test_episode_is_played_whatever_is_drawn(fault, tmp_path):
 def test_memory_of_a_recorded_episode_is_bounded(monkeypatch):
   large = np.zeros((540, 961, 3), np.uint8)
   assert recorded(large).episode.pictures.shape[1:] == (179, 320, 3)
-  monkeypatch.setattr(slots_module, "_MAX_RECORD_BYTES", 2 * (179 * 320 * 3 + 4))
+  monkeypatch.setattr(lanes_module, "_MAX_RECORD_BYTES", 2 * (179 * 320 * 3 + 4))
   assert len(recorded(large).episode.frames) == 2

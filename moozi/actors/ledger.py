@@ -21,7 +21,7 @@ class Target(NamedTuple):
 
   Attributes:
     parameters: reference to (variables, version).
-    version: the learner step at which the target network was copied or rolled back.
+    version: see `Learner.target_version`.
   """
 
   parameters: Any

@@ -90,8 +90,8 @@ Decide = Callable[
 ]
 """decide(variables, history, timestep, rng_key, temperature, position) → Decision: an algorithm's own part.
 
-`history` ends with the current frames and has the actions before them. Ends need no thought: on a last frame
-the action is ignored, and on a terminal frame the policy and the value.
+`history` ends with the current frames and has the actions before them. Ends need no special case: on a last
+frame the action is ignored, and on a terminal frame also the policy and the value.
 """
 
 

@@ -139,7 +139,7 @@ class Agent:
 
   @functools.cached_property
   def state(self) -> Any:
-    """The checkpoint's training state. Its `params` are those of `evaluation.network`, if it has a target.
+    """The checkpoint's training state, with the parameters of `evaluation.network` as its `params`.
 
     Raises: UserError: the state cannot be read, or belongs to another network.
     """
@@ -188,10 +188,10 @@ class Agent:
     """Returns the agent's action for an observation, or its actions for B observations of B games.
 
     If evaluation has no noise (`evaluation.noise_free`, the default) and the search samples no joint actions,
-    the action is the one that `moozi evaluate` would take after the same frames and actions, and each of B
-    actions is the one that an agent alone in its game would choose. Otherwise the action also depends on the
-    random key, which the B games share. B observations take one call of the network or the search, which
-    compiles once for each B.
+    the action is the one that `moozi evaluate` would take after the same frames and actions, except for ties
+    in puct, and each of B actions is the one that an agent alone in its game would choose. Otherwise the
+    action also depends on the random key, which the B games share. B observations take one call of the
+    network or the search, which compiles once for each B.
 
     Args:
       observation: a `dm_env.TimeStep` or a `moozi.Observation` of a `moozi.Environment`; a frame; or an

@@ -238,7 +238,8 @@ def arena(
     milestones: a run whose milestones play too, at most ten, evenly spaced.
     opening_plies: number of random moves at the start of each game. None takes a quarter of the mean length
       of random games; if that gives fewer than ten distinct starts, more, up to half of the mean length. The
-      maximum is 4. It is 0 if the game has both chance and hidden information.
+      maximum is 4. It is 0 if random games have fewer than four moves on average, or if the game has both
+      chance and hidden information.
     seed: seed of the openings, chance and players. The games do not depend on `workers`.
     simulations: number of simulations per search of trained agents; None uses that of `planners.test`.
     pinned: the player whose rating is 0; None takes "random" if it plays, else the first player.

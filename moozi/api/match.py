@@ -123,7 +123,8 @@ class Match:
   def outcome_text(self) -> str:
     """Returns the result of the finished game as text, from the user's view if the user plays one seat.
 
-    A seat wins if its return is above those of all other seats; several seats with the best return share it.
+    A user of one seat has won, drawn or lost against the best return of the other seats. Else the seats with
+    the best return have won; if all seats have it, the game is a draw.
     """
     returns = self.table.returns()
     if len(self.users) == 1:

@@ -42,7 +42,8 @@ class Search:
     prior_value: the network's value before the search.
     q_values: the Q-value of each action after the search; actions without a visit have the mixed value of
       Gumbel MuZero.
-    network_q_values: the Q-value of each action from one step of the model, without a search.
+    network_q_values: the Q-value of each action from one step of the model (AlphaZero: of the rules) and the
+      network's value, without a search.
     visits: number of simulations that took the action at the root.
     num_simulations: number of simulations.
     tree: the search tree. Its actions are numbered from 1, because 0 is the dummy action.

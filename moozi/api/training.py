@@ -133,7 +133,8 @@ def train(
       other settings stay), or a dotted key (`**{"learner.batch_size": 64}`).
 
   Returns: the run.
-  Raises: UserError: a setting is invalid, or the run exists. RunError: the run cannot continue.
+  Raises: UserError: a setting is invalid or cannot be used, or the run exists. RunError: the run cannot
+    continue.
   """
   return _finish(train_events(config, callbacks=callbacks, allow_code=allow_code, **overrides))
 
@@ -159,7 +160,7 @@ def check_run(
 ) -> tuple[Config, EnvSpec]:
   """Returns the configuration of a new run and its environment's specification, without creating the run.
 
-  The arguments and errors are those of `train`.
+  The arguments are those of `train`. Raises UserError if a setting is invalid or cannot be used.
   """
   from moozi.envs.registry import env_spec
 

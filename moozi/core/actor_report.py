@@ -55,7 +55,7 @@ class Stretch:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ActorReport:
-  """The busy time, memory and spans of an actor since its previous report."""
+  """An actor's busy time and spans since its previous report, and its memory."""
 
   elapsed_s: float
   busy_s: float  # time inside spans

@@ -24,7 +24,7 @@ class BatchedTimeStep:
     is_last: the action on this frame is discarded; the next step resets.
     is_truncated: the frame is last, but the task has not ended (a time limit).
     to_play: the player to move.
-    legal_actions_mask: the dummy is illegal on live frames, and the only legal action on terminal frames.
+    legal_actions_mask: the dummy is the only legal action on terminal frames, and illegal on all others.
   """
 
   frame: Shaped[AnyArray, "B H W C"]
@@ -164,7 +164,7 @@ class RootSpan:
 
   Attributes:
     steps: TrajectorySample [T, …]. It starts L steps before the first position, or at the lane's first step
-      if the lane has fewer, and ends at the last position.
+      if there are fewer before it, and ends at the last position.
     at: indices of the positions in `steps`.
     slot, sequence: as in TrainTarget.
   """

@@ -36,7 +36,7 @@ class SearchTree:
     visits: visit count.
     value: env units: the mean over the visits.
     raw_value: env units: the network's value before the search.
-    reward: env units: the model's reward on entering the node; 0 at the root.
+    reward: env units: the reward on entering the node, by the model or the true rules; 0 at the root.
     prior: the action's prior probability at the parent, as the search used it; 1 at the root. Priors of the
       root's children are over the legal actions, with noise if there is any. If the parent is a chance node,
       the model's probability of the outcome.
@@ -186,12 +186,13 @@ class InspectedEpisode(PlayedEpisode):
       return is bootstrapped from its search value.
     prior_probs: the network's probability of each choice.
     q_values: Q-values of the search; the mixed value for actions without a visit.
-    network_q_values: the Q-value of each choice from the model's reward and value, without search; with
-      chance nodes, the value of the afterstate.
+    network_q_values: the Q-value of each choice from one step of the model (AlphaZero: of the rules) and the
+      network's value, without search; with chance nodes, the value of the afterstate.
     imagined_rewards: entry k is the model's reward for the (k+1)-th action taken from t on. With chance
       nodes, each action has its most probable outcome.
     imagined_values: entry k is the model's value after k of these actions, for the player to move then. The
-      actions after the episode's end are the dummy. The true value after a terminal frame is 0.
+      actions after the episode's end are the dummy. The true value after a terminal frame is 0. K is 0 with
+      AlphaZero.
     trees: one for each frame; None where there was no search.
   """
 

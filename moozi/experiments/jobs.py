@@ -22,7 +22,7 @@ _MAX_DELAY = 0.05  # as a fraction of the step; a milestone is saved after a rou
 class PlannedEvaluation:
   """An evaluation of one checkpoint.
 
-  `checkpoint` is its environment step, or `last`, or `-k` for the k-th milestone from the end. If
+  `checkpoint` is its environment step, its name, `last`, or `-k` for the k-th milestone from the end. If
   `simulations` is None, the search has the run's number of simulations. `opponent` is a player, such as
   `mcts:1000`; None: that of the run's evaluations.
   """

@@ -243,7 +243,7 @@ class Runner:
     return True
 
   def _measure_speed(self, job: Job) -> None:
-    """Measures the search and the update with the job's network, batch and threads, once for each run."""
+    """Measures acting and the update with the job's network, batch and threads, once for each run."""
     config, settings = job.load_config(self._folder), job.settings(self._folder)
     threads: dict[str, int | None] = {"act": None, "learn": None}
     if not config.has_one_process:  # the processes of a run with Ray have their own numbers of threads

@@ -18,7 +18,7 @@ from moozi.nn.blocks import Heads, ResidualDense, normalize_latent
 
 
 class LatentAfterstate(hk.Module):
-  """φ and ψ: residual blocks (the first also reads the encoded action), `normalize_latent` and two heads.
+  """φ and ψ: residual blocks (the first also reads the encoded action), `normalize_latent` and heads.
 
   Returns (the afterstate, logits by name: value, chance, and reward if the afterstate predicts it).
   """

@@ -1,4 +1,4 @@
-"""The `mlp` network. The `conv_latent` network reuses its dynamics, prediction and projection."""
+"""The `mlp` network. `conv_latent` and `multi_input` reuse its dynamics, prediction and projection."""
 
 import haiku as hk
 import jax

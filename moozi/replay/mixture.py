@@ -262,7 +262,10 @@ class StoredReplay:
     return Snapshot(head=state)
 
   def restore(self, snapshot: Snapshot) -> int:
-    """Restores the state as soon as all steps are added, unless the steps have changed. Returns 0."""
+    """Restores the state as soon as all steps are added; not if the steps or the sampling have changed.
+
+    Returns 0.
+    """
     self._pending_state = snapshot.head
     self._restore_pending()
     return 0

@@ -29,7 +29,11 @@ class ReplayPart(Protocol):
     """Number of stored steps."""
 
   def can_sample(self, batch_size: int) -> bool:
-    """Returns whether `min_steps_to_learn` steps are stored and `batch_size` steps are eligible."""
+    """Returns whether a batch may be drawn.
+
+    The run's own steps must be at least `min_steps_to_learn`, with as many eligible steps as the batch has of
+    them.
+    """
 
   def sample_many(self, num_batches: int, batch_size: int) -> TrainTarget:
     """Draws U batches at once, with replacement, and returns a TrainTarget [U, B, ...].

@@ -89,7 +89,7 @@ class RankSampler(UniformSampler):
 
   Sorts every `rank_refresh_updates` batches, and earlier if many steps have no rank yet or if removed steps
   hold much of the probability mass. Between sorts, a draw that hits a removed step is repeated, so P is
-  normalised over the remaining steps.
+  normalized over the remaining steps.
 
   Source: Schaul et al. 2016, rank-based variant. Departures: no stratification; ranks are those of
     the last sort; equal δ are ordered at random instead of by arrival. A slot without a rank has

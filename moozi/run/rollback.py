@@ -17,7 +17,7 @@ class RollbackState:
   """The state that a rollback restores.
 
   Attributes:
-    training: the saved training state as NumPy arrays, with its learner step set to the run's current one.
+    training: the saved training state as NumPy arrays, with the learner step that `take` was given.
     found: learner step at which the state was saved.
     message: message of the Faulted event.
     skipped: numbers of skipped updates that led to the rollback, by kind of fault.
@@ -47,8 +47,8 @@ class Rollback:
     """Returns the state to restore.
 
     Args:
-      learner_steps: the run's current learner step. The restored state gets it, because the version of the
-        parameters must never decrease.
+      learner_steps: learner step of the restored state: the run's current one, with Ray the next one that no
+        worker has seen, because the version of the parameters must never decrease.
 
     Raises: NotFiniteError: `error` itself, if no state is saved or the run was rolled back before.
     """

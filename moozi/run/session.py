@@ -79,7 +79,7 @@ class Counts(Protocol):
 
   @property
   def learner_steps(self) -> int:
-    """Updates made so far, including skipped ones."""
+    """As in `Event`."""
 
 
 class Trainer(Counts, Protocol):

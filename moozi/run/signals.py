@@ -1,8 +1,8 @@
 """Acknowledges a stop signal at once, on standard error.
 
 Python runs a signal's handler in the main thread, between two Python instructions. While XLA compiles, the
-handler may wait half a minute. `acknowledged` and `blocked` set no handlers: they only acknowledge the
-signal.
+handler may wait half a minute. `acknowledged` and `blocked` set no handlers of their own; they acknowledge
+the first signal.
 """
 
 import contextlib

@@ -53,7 +53,7 @@ def check_start(config: Config, spec: EnvSpec, *, is_new: bool) -> None:
 
 
 def check_players(config: Config, spec: EnvSpec) -> None:
-  """Raises UserError if a run's settings do not fit the players or the board of its environment."""
+  """Raises UserError if a run's settings do not fit the players, actions or board of its environment."""
   check_history(config, spec)
   _check_actions(config, spec)
   check_symmetries(config, spec)

@@ -34,7 +34,7 @@ class UnpaddedConv(hk.Module):
   """An unpadded 3×3 convolution over a stacked history, with the parameters of `hk.Conv2D`.
 
   A constant plane adds the same to every cell: its value times the sum of its weights. The action planes are
-  therefore not convolved, which saves a third to a half of the work.
+  therefore not convolved, which saves their share of the work.
 
   Args:
     channels: number of output channels.

@@ -55,7 +55,7 @@ class ScalarTransform:
 
   The support Z is in transformed units, and scalars are in env units.
 
-  Raises: ValueError: the support does not contain 0, the value of absorbing states.
+  Raises: ValueError: the support does not contain 0, the value of absorbing states, or contains nothing else.
   Source: thesis 4.3.6; Schrittwieser et al. 2020, appendix F.
   """
 

@@ -27,7 +27,9 @@ Sizes = Mapping[str, int]
 
 
 def check_memory(config: Config, spec: EnvSpec, available: int | None = None) -> None:
-  """Refuses a run that needs more memory than the machine has. Does not check runs with `ray.address`.
+  """Refuses a run that needs more memory than the machine has.
+
+  Does not check a run with `runtime=ray` and `ray.address`, whose actors may be on other machines.
 
   The estimate is a sum of formulas for the large arrays of replay, search, acting, learning and evaluation.
   It leaves out temporary arrays of the compiler, and libraries (about 1 GiB).

@@ -80,7 +80,7 @@ def test_envs_json(cli):
   found = {info["name"]: info for info in json.loads(out)["libraries"]}
   assert sorted(found) == sorted(registry._MODULES)
   tiny = found["tiny"]
-  assert (tiny["num_games"], tiny["missing"]) == (6, None)
+  assert (tiny["num_games"], tiny["missing"]) == (7, None)
   assert [game["name"] for game in tiny["games"]] == [
     "tiny:catch",
     "tiny:coin",
@@ -88,6 +88,7 @@ def test_envs_json(cli):
     "tiny:dials",
     "tiny:gates",
     "tiny:point",
+    "tiny:tmaze",
   ]
   assert "max_episode_steps" in tiny["games"][0]["options"]
   assert [info["name"] for info in json.loads(cli("envs", "tiny", "--json")[1])["libraries"]] == ["tiny"]

@@ -68,6 +68,8 @@ class Named:
     slow("tiny:gates", {"length": 2, "num_keys": 2}, 150),
     quick("tiny:point", {}, 60),
     slow("tiny:point", {"action_bins": 5, "max_episode_steps": 4}, 60),
+    quick("tiny:tmaze", {"length": 5}, 60),
+    slow("tiny:tmaze", {"length": 3, "max_episode_steps": 3}, 60),
     slow("tiny:corridor", {"length": 60, "max_episode_steps": 20}, 150),
     quick("minatar:breakout", {"sticky_action_prob": 0.0, "max_episode_steps": 1000}, 150),
     slow("minatar:asterix", {}, 150),

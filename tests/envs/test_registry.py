@@ -20,6 +20,7 @@ ALL = [
   "tiny:dials",
   "tiny:gates",
   "tiny:point",
+  "tiny:tmaze",
 ]
 
 

@@ -27,6 +27,12 @@ ends the episode; each step costs 0.01. The optimal return is 1 - 0.01 (length -
 Point: a point in the plane moves by up to 0.25 in each direction per step, for ten steps. The reward is minus
 the larger of the distances from 0 in both directions. `best_point_return` gives the optimal return of a start
 where the moves are not restricted to bins.
+
+T-maze: the first frame shows a cue, up or down with equal probability. The walker then goes along a corridor
+by itself, and `length` steps after the cue it is at a junction, where the arm that the cue named pays 1 and
+the other one -1. The other frames do not depend on the cue, so the agent must remember it. The optimal return
+is 1; without memory every policy has 0 on average. Source: Bakker 2002. Departures: the walker cannot stand
+or turn back, so an episode has length + 1 steps; the wrong arm pays -1.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -49,6 +55,9 @@ BALL, PADDLE = 0, 1
 """Planes of a frame of Catch."""
 COIN_START, COIN_HEADS, COIN_TAILS, COIN_END = range(4)
 """Cells of a frame of Coin; exactly one is true."""
+
+CUE_UP, CUE_DOWN, MAZE_CORRIDOR, MAZE_JUNCTION, MAZE_END = range(5)
+"""Cells of a frame of T-maze; exactly one is true."""
 
 STEP_COST = 0.01
 POINT_STEPS, POINT_SPEED = 10, 0.25
@@ -86,6 +95,13 @@ class PointOptions(Section):
 class CoinOptions(Section):
   heads_prob: Probability = Field(0.6, description="probability of heads")
   safe_reward: float = Field(0.3, description="reward of safe at the start")
+  max_episode_steps: PositiveInt | None = Field(None, description=_CAP)
+
+
+class TMazeOptions(Section):
+  length: Annotated[int, Field(ge=1, le=1000)] = Field(
+    30, description="steps from the cue to the junction; 1 to 1000"
+  )
   max_episode_steps: PositiveInt | None = Field(None, description=_CAP)
 
 
@@ -240,6 +256,36 @@ class _Point(Game):
     return np.array([*self._place, self._time / POINT_STEPS], np.float32).reshape(1, 1, 3)
 
 
+class _TMaze(Game):
+  def __init__(self, length: int) -> None:
+    self._length = length
+    self.seed(0)
+    self.reset()
+
+  def seed(self, seed: int) -> None:
+    self._random = np.random.default_rng(seed)
+
+  def reset(self) -> None:
+    self._time, self._cue = 0, int(self._random.integers(2))
+
+  def step(self, action: int) -> tuple[float, bool, bool]:
+    self._time += 1
+    if self._time <= self._length:
+      return 0.0, False, False
+    return OPTIMAL_RETURN if action == self._cue else -1.0, True, False
+
+  def frame(self) -> np.ndarray:
+    frame = np.zeros((1, 5, 1), bool)
+    if self._time == 0:
+      cell = (CUE_UP, CUE_DOWN)[self._cue]
+    elif self._time < self._length:
+      cell = MAZE_CORRIDOR
+    else:
+      cell = MAZE_JUNCTION if self._time == self._length else MAZE_END
+    frame[0, cell, 0] = True
+    return frame
+
+
 def best_point_return(place: Sequence[float]) -> float:
   """Returns the largest return of Point from a place, over all moves of up to `POINT_SPEED`."""
   distance = float(np.abs(place).max())
@@ -304,6 +350,13 @@ _GAMES = {
     lambda options: _Point(_moves(options)),
     lambda options: _moves(options),
     "float32",
+  ),
+  "tmaze": _Entry(
+    "remember a cue until the junction; optimal return 1",
+    TMazeOptions,
+    ("up", "down"),
+    lambda options: (1, 5, 1),
+    lambda options: _TMaze(options.length),
   ),
 }
 

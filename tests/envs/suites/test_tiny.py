@@ -117,6 +117,26 @@ def test_coin_returns():
   assert np.mean(bold) == pytest.approx(0.5, abs=0.06)
 
 
+@pytest.mark.parametrize("length", [1, 2, 30])
+def test_tmaze(length):
+  env, cues, returns = registry.make("tiny:tmaze", seed=1, length=length), [], []
+  for episode in range(60):
+    step = env.reset()
+    cues.append(int(step.observation.frame.argmax()))
+    shown, total = [], 0.0
+    while not step.last():
+      arm = (cues[-1] + episode % 2) % 2  # the right one in even episodes
+      step = env.step(arm if len(shown) == length else 1 - arm)
+      shown.append(int(step.observation.frame.argmax()))
+      total += step.reward
+      assert step.observation.frame.sum() == 1
+    assert shown == [tiny.MAZE_CORRIDOR] * (length - 1) + [tiny.MAZE_JUNCTION, tiny.MAZE_END]
+    returns.append(total)
+  assert returns == [1.0, -1.0] * 30
+  assert 20 < cues.count(tiny.CUE_UP) < 40
+  assert set(cues) == {tiny.CUE_UP, tiny.CUE_DOWN}
+
+
 # --- joint actions --------------------------------------------------------------------------------------
 
 

@@ -40,7 +40,8 @@ def libraries() -> str:
   """Returns the table of all libraries: what each has, an example of a name, its extra and its page."""
   rows = ["| library | games | what | example of a name | extra |", f"|{5 * '---|'}"]
   for info in registry.list_libraries():
-    example = next(c.env for c in _configs() if c.env.startswith(f"{info.name}:"))
+    known = (c for c in _configs() if c.env.startswith(f"{info.name}:"))
+    example = min(known, key=lambda c: c.name.startswith("ppo/")).env  # the first, but of a baseline last
     page = PAGES[info.name].removeprefix("docs/")
     link = "#tiny" if page == "environments.md" else page
     extra = "none" if info.name == "tiny" else f"`{extra_of(info.name)}`"

@@ -3,7 +3,7 @@
 from moozi.agent.agent import PureAgent
 from moozi.baselines.ppo.actor_critic import MIN_NATURE_FRAME
 from moozi.core.config import Config
-from moozi.core.config.ppo import PPONetworkConfig
+from moozi.core.config.ppo import BaselineNetworkConfig
 from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec, check_multi_input
 from moozi.evaluation.evaluator import Evaluator
@@ -39,7 +39,7 @@ def make_evaluator(
   return Evaluator(agent, temperature, config, spec, build.make_test_env(config))
 
 
-def check_frame(network: PPONetworkConfig, section: str, config: Config, spec: EnvSpec) -> None:
+def check_frame(network: BaselineNetworkConfig, section: str, config: Config, spec: EnvSpec) -> None:
   """Raises UserError if the frames do not suit the network of the configuration's `section`."""
   if network.kind == "multi_input":
     check_multi_input(f"{section}.network.kind", spec, "conv")

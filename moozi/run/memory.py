@@ -130,9 +130,11 @@ def _parts(config: Config, spec: EnvSpec) -> dict[str, Callable[[Sizes], float]]
     keys = ("ppo.num_envs", "ppo.segment_length", "ppo.history_length")
     own_keys = ("workers.num_envs", "workers.segment_length", "targets.history_length")
     num_envs, length, history = keys if config.algorithm == "ppo" else own_keys
+    layers = config.ppo.network
+    state = (2 if layers.sharing == "shared" else 4) * layers.lstm_size if config.algorithm == "ppo" else 0
 
     def rollout(s: Sizes) -> float:
-      one = s[length] * (num_cells * s[history] + _FLOAT * num_actions)
+      one = s[length] * (num_cells * s[history] + _FLOAT * (num_actions + state))
       return s[num_envs] * (_ENV_BYTES + one)
 
     return {"acting": rollout, "evaluation": _evaluation}

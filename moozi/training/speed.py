@@ -26,6 +26,7 @@ from moozi.agent.muzero import make_muzero
 from moozi.agent.update import TrainingState, init_training_state, make_update
 from moozi.baselines.ppo import algorithm as ppo
 from moozi.baselines.ppo.actor_critic import make_ppo
+from moozi.baselines.ppo.lstm import IS_FIRST, LSTM_STATE
 from moozi.baselines.ppo.optimization import make_round
 from moozi.core.config import Config
 from moozi.core.errors import UserError
@@ -142,6 +143,10 @@ def _ppo_seconds(part: str, config: Config, spec: EnvSpec, min_s: float) -> floa
   random, lead = np.random.default_rng(0), (settings.segment_length, width)
   mask = np.ones((*lead, spec.policy_size), bool)
   mask[..., 0] = False
+  extras = {"log_probs": np.full(mask.shape, -np.log(spec.num_actions - 1), np.float32)}
+  if network.state_shape is not None:
+    shape = (*lead, *network.state_shape)
+    extras |= {LSTM_STATE: np.zeros(shape, np.float32), IS_FIRST: np.zeros(lead, bool)}
   segment = Rollout(
     frames=(random.random((*lead, settings.history_length, *spec.frame_shape)) < 0.2).astype(
       spec.frame_dtype
@@ -154,7 +159,7 @@ def _ppo_seconds(part: str, config: Config, spec: EnvSpec, min_s: float) -> floa
     is_last=np.zeros(lead, bool),
     is_truncated=np.zeros(lead, bool),
     sign=np.ones(lead, np.float32),
-    extras={"log_probs": np.full(mask.shape, -np.log(spec.num_actions - 1), np.float32)},
+    extras=extras,
   )
   make, rate = make_round(network, settings), jnp.float32(settings.learning_rate)
 

@@ -18,6 +18,7 @@ OVERRIDES = {
     *("targets.history_length=2", "targets.unroll_steps=0"),
   ),
   "ppo": (*PPO, "ppo.history_length=2"),
+  "lstm": (*PPO, "env.name=open_spiel:tic_tac_toe", "ppo.network.lstm_size=8"),
   "point": ("env.name=tiny:point", "targets.history_length=2", "planners.test.num_sampled_actions=6"),
   "dials": (*PPO, "ppo.history_length=2", "env.name=tiny:dials"),
   # The search is noisy and actions are sampled, so decisions depend on the random key.

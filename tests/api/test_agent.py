@@ -39,6 +39,7 @@ def step(agent):
     ("catch", (0, 1)),
     pytest.param("board", (0, 1), marks=SLOW),
     pytest.param("ppo", (0, 1), marks=SLOW),
+    pytest.param("lstm", (0, 1), marks=SLOW),
     pytest.param("noisy", (1,), marks=SLOW),
   ],
 )
@@ -59,7 +60,7 @@ def test_acts_as_the_evaluator(runs, catch, kind, episodes):
         agent.observe(seen, played.action - 1)
         num_observed += 1
   assert num_acted > 4
-  assert (num_observed > 0) == (kind == "board")
+  assert (num_observed > 0) == (kind in ("board", "lstm"))
 
 
 @SLOW

@@ -21,7 +21,10 @@ from tests.baselines.q_learning.conftest import TINY as TINY_Q
 from tests.envs.environments import need
 
 PPO, Q_NETWORK, Q_TABLE = TINY_PPO, TINY_Q, (*TINY_Q, TABLE)
-EACH = pytest.mark.parametrize("settings", [PPO, Q_NETWORK, Q_TABLE], ids=["ppo", "network", "table"])
+LSTM = (*PPO, "ppo.network.lstm_size=5")
+EACH = pytest.mark.parametrize(
+  "settings", [PPO, LSTM, Q_NETWORK, Q_TABLE], ids=["ppo", "lstm", "network", "table"]
+)
 
 
 @pytest.mark.slow
@@ -56,7 +59,7 @@ def test_scan_equals_step(settings):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("settings", [PPO, Q_TABLE], ids=["ppo", "q_learning"])
+@pytest.mark.parametrize("settings", [PPO, LSTM, Q_TABLE], ids=["ppo", "lstm", "q_learning"])
 def test_trajectories_are_saved(settings):
   config = load_config(None, [*settings, "trajectories.save=true", "workers.num_workers=1"])
   spec = build.env_spec(config)

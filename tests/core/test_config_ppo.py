@@ -20,6 +20,7 @@ def test_defaults_equal_the_sources():
     "tanh",
   )
   assert ppo.network.orthogonal_init
+  assert ppo.network.lstm_size == 0
   assert ppo.scale_frames
   assert (ppo.initial_bias, ppo.layer_norm, ppo.network.channels) == (0.0, False, 16)
   assert (ppo.value_loss, ppo.conv_stride) == ("squared", 1)
@@ -31,6 +32,11 @@ def test_defaults_equal_the_sources():
     ({"num_minibatches": 3}, "num_minibatches=3: must divide num_envs × segment_length = 512"),
     ({"num_minibatches": 1024}, "must divide"),
     ({"num_minibatches": 512}, "one sample in a minibatch"),
+    (
+      {"num_minibatches": 8, "network": {"lstm_size": 8}},
+      "num_minibatches=8: must divide num_envs=4 with network.lstm_size, because a minibatch has whole",
+    ),
+    ({"network": {"lstm_size": -1}}, "greater than or equal to 0"),
     ({"gae_lambda": 1.1}, "less than or equal to 1"),
     ({"clip_range": 0}, "greater than 0"),
     ({"initial_bias": -0.1}, "greater than or equal to 0"),

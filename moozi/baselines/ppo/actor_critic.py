@@ -10,17 +10,20 @@ three convolutions, frames in [0, 1]). Departures:
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import haiku as hk
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Float32, PyTree, Shaped
 
 from moozi.agent.agent import Decision, PureAgent, Temperature, make_agent
-from moozi.core.config.ppo import PPONetworkConfig
-from moozi.core.pytree import register_records
+from moozi.agent.recurrent import make_recurrent_agent
+from moozi.baselines.ppo.lstm import IS_FIRST, LSTM_STATE, Lstm, Memory
+from moozi.core.config.ppo import BaselineNetworkConfig
+from moozi.core.pytree import register_records, replace
 from moozi.core.records import BatchedTimeStep
 from moozi.core.spec import EnvSpec, check_multi_input
 from moozi.core.types import AnyArray
@@ -42,15 +45,20 @@ class PPONetwork:
     init: (rng_key, frames) → params.
     apply: (params, frames [B, L, H, W, C] of the spec's dtype) → (logits [B, P] float32, head float32).
       Without a transform, the head is the value [B] in units of the learned rewards; with one, its logits [B,
-      S].
+      S]. With an LSTM, each frame is the first of a game.
     transform: the scalar transform of a categorical value, or None.
     policy_groups: see `EnvSpec.policy_groups`; None: one group.
+    unroll: (params, frames [T·B, …], Memory) → (logits, head, state [B, K, 2, S] after them); None without an
+      LSTM.
+    state_shape: K, 2, S of `Memory`; None without an LSTM.
   """
 
   init: Callable[[Array, AnyArray], PyTree]
   apply: Callable[[PyTree, AnyArray], tuple[Array, Array]]
   transform: ScalarTransform | None = None
   policy_groups: Groups | None = None
+  unroll: Callable[[PyTree, AnyArray, Memory], tuple[Array, Array, Array]] | None = None
+  state_shape: tuple[int, ...] | None = None
 
   def value(self, head: Float[AnyArray, "B *S"]) -> Float[AnyArray, "B"]:
     """Returns the value of a head, in units of the learned rewards."""
@@ -58,13 +66,14 @@ class PPONetwork:
 
 
 def make_network(
-  config: PPONetworkConfig,
+  config: BaselineNetworkConfig,
   spec: EnvSpec,
   scale_frames: bool = True,
   initial_bias: float = 0.0,
   conv_stride: int = 1,
   layer_norm: bool = False,
   transform: ScalarTransform | None = None,
+  lstm_size: int = 0,
 ) -> PPONetwork:
   """Builds the network that `config` describes. The dummy action has a logit but is never legal.
 
@@ -74,6 +83,7 @@ def make_network(
     conv_stride: stride of the convolutions of kind `conv`.
     layer_norm: whether to apply layer norm over the last axis before every activation.
     transform: the scalar transform of a categorical value; None: the value head has one output.
+    lstm_size: size of the LSTM between the dense layers and the heads; 0: none.
 
   Raises: UserError: as `check_multi_input`.
   """
@@ -81,21 +91,31 @@ def make_network(
   if config.kind == "multi_input":
     check_multi_input("network.kind", spec, "conv")
   layers = _Layers(config, initial_bias, conv_stride, layer_norm)
+  is_shared = config.sharing == "shared"
+  state_shape = (1 if is_shared else 2, 2, lstm_size) if lstm_size else None
 
   def forward(
-    frames: Shaped[AnyArray, "B L H W C"],
-  ) -> tuple[Float32[Array, "B A"], Float32[Array, "B *S"]]:
+    frames: Shaped[AnyArray, "TB L H W C"], memory: Memory | None = None
+  ) -> tuple[Float32[Array, "TB A"], Float32[Array, "TB *S"], Float32[Array, "B K 2 S"] | None]:
     # normalize_frame does not change float32 frames.
     x = normalize_frame(frames, spec.frame_dtype if scale_frames else "float32")
     x = x if config.kind == "multi_input" else _stack(x)
-    hidden = _trunk(layers, "trunk" if config.sharing == "shared" else "policy_trunk", x, spec)
-    hidden_value = hidden if config.sharing == "shared" else _trunk(layers, "value_trunk", x, spec)
-    logits = layers.linear(spec.policy_size, 0.01, "policy")(hidden)
-    head = layers.linear(1 if transform is None else transform.size, 1.0, "value")(hidden_value)
-    return logits, head[:, 0] if transform is None else head
+    names = ("trunk",) if is_shared else ("policy_trunk", "value_trunk")
+    hidden, state = [_trunk(layers, name, x, spec) for name in names], None
+    if state_shape is not None:
+      hidden, state = _remember(layers, names, hidden, state_shape, memory)
+    logits = layers.linear(spec.policy_size, 0.01, "policy")(hidden[0])
+    head = layers.linear(1 if transform is None else transform.size, 1.0, "value")(hidden[-1])
+    return logits, head[:, 0] if transform is None else head, state
 
   transformed = hk.without_apply_rng(hk.transform(forward))
-  return PPONetwork(transformed.init, transformed.apply, transform, spec.policy_groups)
+
+  def apply(params: PyTree, frames: AnyArray) -> tuple[Array, Array]:
+    logits, head, _ = transformed.apply(params, frames)
+    return logits, head
+
+  unroll = transformed.apply if lstm_size else None
+  return PPONetwork(transformed.init, apply, transform, spec.policy_groups, unroll, state_shape)
 
 
 def _stack(frames: Shaped[AnyArray, "B L H W C"]) -> Shaped[Array, "B H W LC"]:
@@ -151,9 +171,33 @@ def _convolved(
   return x
 
 
+def _remember(
+  layers: "_Layers",
+  names: Sequence[str],
+  hidden: Sequence[Float[Array, "TB D"]],
+  state_shape: tuple[int, ...],
+  memory: Memory | None,
+) -> tuple[list[Float[Array, "TB S"]], Float[Array, "B K 2 S"]]:
+  """Returns the outputs of one LSTM for each trunk, and their states after the last frames."""
+  num_samples = len(hidden[0])
+  if memory is None:
+    blank = jnp.zeros((num_samples, *state_shape), jnp.float32)
+    memory = Memory(state=blank, is_first=jnp.ones(num_samples, bool))
+  num_envs, out, states = len(memory.state), [], []
+  for i, (name, x) in enumerate(zip(names, hidden, strict=True)):
+    sequences = x.reshape(-1, num_envs, x.shape[-1])
+    is_first = jnp.asarray(memory.is_first).reshape(-1, num_envs)
+    y, state = layers.lstm(state_shape[-1], f"{name}_lstm")(
+      sequences, jnp.asarray(memory.state)[:, i], is_first
+    )
+    out.append(y.reshape(num_samples, -1))
+    states.append(state)
+  return out, jnp.stack(states, axis=1)
+
+
 @dataclasses.dataclass(frozen=True)
 class _Layers:
-  config: PPONetworkConfig
+  config: BaselineNetworkConfig
   initial_bias: float
   conv_stride: int
   layer_norm: bool
@@ -169,6 +213,9 @@ class _Layers:
   def conv(self, channels: int, size: int, stride: int, padding: str, name: str) -> hk.Conv2D:
     weights, biases = self._weights(math.sqrt(2)), self._biases()
     return hk.Conv2D(channels, size, stride, padding=padding, w_init=weights, b_init=biases, name=name)
+
+  def lstm(self, size: int, name: str) -> Lstm:
+    return Lstm(size, self._weights(1.0), self._biases(), name)
 
   def norm(self, x: Float[Array, "*B D"]) -> Float[Array, "*B D"]:
     return hk.LayerNorm(-1, create_scale=True, create_offset=True)(x) if self.layer_norm else x
@@ -190,10 +237,12 @@ def make_ppo(network: PPONetwork, spec: EnvSpec, history_length: int) -> PureAge
   most probable action. `action_probs` is always at temperature 1. The extras:
     frames: [B, L, H, W, C], the network's input.
     log_probs: [B, P], at temperature 1, each within its group; -inf for illegal actions.
+    lstm_state, is_first: with an LSTM, see `baselines.ppo.lstm`.
   """
 
-  def decide(
-    variables: tuple[PyTree, PyTree],
+  def decide_by(
+    logits: Float[Array, "B P"],
+    head: Float[Array, "B *S"],
     history: HistoryState,
     timestep: BatchedTimeStep,
     rng_key: Array,
@@ -201,7 +250,6 @@ def make_ppo(network: PPONetwork, spec: EnvSpec, history_length: int) -> PureAge
     position: Any,
   ) -> Decision:
     del position
-    logits, head = network.apply(variables[0], history.frames)
     # Logits that are not finite are those of non-finite parameters, which the learner handles.
     action, log_probs = draw_action(
       logits, timestep.legal_actions_mask, rng_key, temperature, spec.policy_groups
@@ -213,4 +261,27 @@ def make_ppo(network: PPONetwork, spec: EnvSpec, history_length: int) -> PureAge
       extras={"frames": history.frames, "log_probs": log_probs},
     )
 
-  return make_agent(decide, spec, history_length)
+  def decide(variables: PyTree, history: HistoryState, *args: Any) -> Decision:
+    return decide_by(*network.apply(variables[0], history.frames), history, *args)
+
+  unroll, state_shape = network.unroll, network.state_shape
+  if unroll is None or state_shape is None:
+    return make_agent(decide, spec, history_length)
+
+  def decide_with_state(
+    variables: PyTree, state: AnyArray, history: HistoryState, timestep: BatchedTimeStep, *args: Any
+  ) -> tuple[Decision, Array]:
+    memory = Memory(state=state, is_first=timestep.is_first)
+    logits, head, after = unroll(variables[0], history.frames, memory)
+    decision = decide_by(logits, head, history, timestep, *args)
+    extras = decision.extras | {LSTM_STATE: jnp.asarray(state), IS_FIRST: jnp.asarray(timestep.is_first)}
+    return replace(decision, extras=extras), after
+
+  @jax.jit
+  def advance(variables: PyTree, state: AnyArray, history: HistoryState, timestep: BatchedTimeStep) -> Array:
+    return unroll(variables[0], history.frames, Memory(state=state, is_first=timestep.is_first))[2]
+
+  def blank(num_lanes: int) -> np.ndarray:
+    return np.zeros((num_lanes, *state_shape), np.float32)
+
+  return make_recurrent_agent(decide_with_state, advance, blank, spec, history_length)

@@ -39,7 +39,14 @@ def network_of(config: Config, spec: EnvSpec) -> PPONetwork:
   ppo = config.ppo
   transform = build.scalar_transform(config) if ppo.value_loss == "categorical" else None
   return make_network(
-    ppo.network, spec, ppo.scale_frames, ppo.initial_bias, ppo.conv_stride, ppo.layer_norm, transform
+    ppo.network,
+    spec,
+    ppo.scale_frames,
+    ppo.initial_bias,
+    ppo.conv_stride,
+    ppo.layer_norm,
+    transform,
+    ppo.network.lstm_size,
   )
 
 

@@ -22,8 +22,9 @@ from moozi.agent.finite import guarded_step, reduce_metrics
 from moozi.agent.update import TrainingState, UpdateOutput, repeat
 from moozi.baselines.ppo.actor_critic import PPONetwork
 from moozi.baselines.ppo.early_stop import repeat_until
+from moozi.baselines.ppo.lstm import IS_FIRST, LSTM_STATE, Memory, sequence_indices
 from moozi.core.config.ppo import PPOConfig
-from moozi.core.pytree import map_fields, record, replace
+from moozi.core.pytree import record, replace
 from moozi.core.spec import EnvSpec
 from moozi.core.types import AnyArray
 from moozi.ops.actions import Groups
@@ -51,6 +52,7 @@ class PPOBatch:
     log_prob: log probability of the action under the policy that acted; 0 on a last frame.
     advantage: the result of `generalized_advantages`.
     target: the value target, advantage + value, which Huang et al. call the return.
+    memory: with an LSTM, what the sequences need besides their samples.
   """
 
   frames: Shaped[AnyArray, "N L H W C"]
@@ -61,6 +63,7 @@ class PPOBatch:
   advantage: Float32[AnyArray, "N"]
   target: Float32[AnyArray, "N"]
   is_live: Bool[AnyArray, "N"]
+  memory: Memory | None = None
 
 
 def generalized_advantages(segment: Rollout, config: PPOConfig) -> Float[Array, "T B"]:
@@ -112,6 +115,7 @@ def make_batch(segment: Rollout, config: PPOConfig, groups: Groups | None = None
     advantage=flat(advantage),
     target=flat(advantage + value),
     is_live=is_live,
+    memory=_memory_of(segment),
   )
   variance = masked_variance(batch.target, batch.is_live)
   unexplained = masked_variance(batch.target - batch.value, batch.is_live)
@@ -121,6 +125,12 @@ def make_batch(segment: Rollout, config: PPOConfig, groups: Groups | None = None
     "ppo/target_mean": masked_mean(batch.target, batch.is_live),
     "ppo/live_share": jnp.mean(batch.is_live.astype(jnp.float32)),
   }
+
+
+def _memory_of(segment: Rollout) -> Memory | None:
+  if LSTM_STATE not in segment.extras:
+    return None
+  return Memory(state=segment.extras[LSTM_STATE][0], is_first=segment.extras[IS_FIRST].reshape(-1))
 
 
 def masked_mean(x: Shaped[AnyArray, "N"], mask: Bool[AnyArray, "N"]) -> Float[Array, ""]:
@@ -152,7 +162,7 @@ def make_loss(network: PPONetwork, config: PPOConfig) -> Callable[..., tuple[Arr
     params: PyTree, batch: PPOBatch, clip_range: float | Float[Array, ""] = config.clip_range
   ) -> tuple[Float[Array, ""], Scalars]:
     live = batch.is_live
-    logits, head = network.apply(params, batch.frames)
+    logits, head = _outputs(network, params, batch)
     log_probs = masked_log_probs(logits, batch.legal_actions_mask, network.policy_groups)
     log_ratio = jnp.where(
       live, log_prob_of(log_probs, batch.action, network.policy_groups) - batch.log_prob, 0.0
@@ -182,6 +192,14 @@ def make_loss(network: PPONetwork, config: PPOConfig) -> Callable[..., tuple[Arr
     }
 
   return loss
+
+
+def _outputs(network: PPONetwork, params: PyTree, batch: PPOBatch) -> tuple[Array, Array]:
+  if network.unroll is None:
+    return network.apply(params, batch.frames)
+  assert batch.memory is not None, "the segment's decisions have no extras of an LSTM"
+  logits, head, _ = network.unroll(params, batch.frames, batch.memory)
+  return logits, head
 
 
 def _value_loss(
@@ -264,11 +282,20 @@ def _remaining(config: PPOConfig, env_steps: int, max_env_steps: int) -> float:
 def minibatch_indices(rng_key: UInt32[Array, "2"], config: PPOConfig) -> Int32[Array, "U M"]:
   """Assigns samples to minibatches; each epoch shuffles all samples and splits them.
 
-  Returns: U = num_epochs · num_minibatches rows of N / num_minibatches indices.
+  Returns: U = num_epochs · num_minibatches rows of N / num_minibatches indices; with an LSTM, see
+    `sequence_indices`.
   """
+  if config.network.lstm_size:
+    return sequence_indices(rng_key, config)
   keys = jax.random.split(rng_key, config.num_epochs)
   orders = jax.vmap(lambda key: jax.random.permutation(key, config.round_steps))(keys)
   return orders.reshape(config.num_epochs * config.num_minibatches, -1)
+
+
+def minibatch(batch: PPOBatch, indices: Int[AnyArray, "M"]) -> PPOBatch:
+  """Returns the samples with these indices, and with an LSTM the memory of their environments."""
+  rows = jax.tree_util.tree_map(lambda x: x[indices], replace(batch, memory=None))
+  return rows if batch.memory is None else replace(rows, memory=batch.memory.of_environments(indices))
 
 
 def make_update(
@@ -290,7 +317,7 @@ def make_update(
     learning_rate: Float[Array, ""],
     *clip_range: Float[Array, ""],
   ) -> tuple[TrainingState, Scalars, Int32[Array, ""]]:
-    (_, metrics), grads = grad_fn(state.params, map_fields(lambda x: x[indices], batch), *clip_range)
+    (_, metrics), grads = grad_fn(state.params, minibatch(batch, indices), *clip_range)
     rate = jnp.asarray(learning_rate, jnp.float32)
     params, opt_state, bad_term, metrics = guarded_step(optimizer, state, grads, rate, metrics, TERMS)
     learner_step = state.learner_step + 1

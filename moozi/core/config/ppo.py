@@ -12,11 +12,18 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from moozi.core.config.section import NonNegativeFloat, PositiveFloat, PositiveInt, Probability, Section
+from moozi.core.config.section import (
+  NonNegativeFloat,
+  NonNegativeInt,
+  PositiveFloat,
+  PositiveInt,
+  Probability,
+  Section,
+)
 
 
-class PPONetworkConfig(Section):
-  """The network of a baseline: policy and value with ppo, action values with q_learning."""
+class BaselineNetworkConfig(Section):
+  """The network of a baseline; that of q_learning has action values as its policy's outputs."""
 
   kind: Literal["mlp", "conv", "nature_conv", "multi_input"] = Field(
     "mlp",
@@ -40,6 +47,17 @@ class PPONetworkConfig(Section):
     True,
     description="orthogonal weights of scale √2, but 1 for the value and 0.01 for the policy; false: "
     "truncated normal weights of variance 1 / inputs",
+  )
+
+
+class PPONetworkConfig(BaselineNetworkConfig):
+  """The network of PPO: policy and value."""
+
+  lstm_size: NonNegativeInt = Field(
+    0,
+    description="size of an LSTM between the layers and the heads, which remembers earlier frames of the "
+    "episode; 0: none. A minibatch then has whole environments, so num_minibatches must divide num_envs; "
+    "source: 128",
   )
 
 
@@ -139,6 +157,11 @@ class PPOConfig(Section):
     if rest or not size:
       raise ValueError(
         f"num_minibatches={self.num_minibatches}: must divide num_envs × segment_length = {self.round_steps}"
+      )
+    if self.network.lstm_size and self.num_envs % self.num_minibatches:
+      raise ValueError(
+        f"num_minibatches={self.num_minibatches}: must divide num_envs={self.num_envs} with "
+        "network.lstm_size, because a minibatch has whole environments"
       )
     if self.clip_value and self.value_loss != "squared":
       raise ValueError(f"value_loss={self.value_loss}: has no clipped form; use clip_value=false")

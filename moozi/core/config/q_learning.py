@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from moozi.core.config.ppo import PPONetworkConfig
+from moozi.core.config.ppo import BaselineNetworkConfig
 from moozi.core.config.section import PositiveFloat, PositiveInt, Probability, Section
 
 
@@ -51,4 +51,4 @@ class QLearningConfig(Section):
     description="network: dueling: one head for the state's value, and one for the actions' advantages",
   )
   huber_delta: PositiveFloat = Field(1.0, description="network: error above which the loss grows linearly")
-  network: PPONetworkConfig = PPONetworkConfig(activation="relu")
+  network: BaselineNetworkConfig = BaselineNetworkConfig(activation="relu")

@@ -127,7 +127,10 @@ def expected_of(config: Config, spec: EnvSpec) -> dict[str, Any]:
   network = config.network.model_dump(mode="json")
   if config.algorithm == "ppo":
     names = {"history_length", "scale_frames", "conv_stride", "layer_norm"}
-    network = config.ppo.network.model_dump(mode="json") | config.ppo.model_dump(mode="json", include=names)
+    layers = config.ppo.network.model_dump(mode="json")
+    if not config.ppo.network.lstm_size:
+      del layers["lstm_size"]
+    network = layers | config.ppo.model_dump(mode="json", include=names)
     if config.ppo.value_loss == "categorical":
       network["scalar_transform"] = config.scalar_transform.model_dump(mode="json")
   elif config.is_on_policy:

@@ -220,10 +220,16 @@ MODERN = (
 )
 
 
-@pytest.mark.parametrize("options", [(), pytest.param(MODERN, marks=pytest.mark.slow)])
+LSTM = ("ppo.network.lstm_size=5", "ppo.network.sharing=shared")
+
+
+@pytest.mark.parametrize("options", [(), LSTM, pytest.param(MODERN, marks=pytest.mark.slow)])
 def test_resume_to_the_bit(events, options):
   whole = run(*options) if options else events
   at = first_checkpoint(whole)
+  if options == LSTM:
+    (collector,) = whole[at].state.collectors
+    assert np.asarray(collector["lanes/carry/state"]).any()
   assert 0 < whole[at].env_steps < whole[-1].env_steps
   again = run(*options, state=whole[at].state)
   assert_equal_trees(final_training(whole), final_training(again))

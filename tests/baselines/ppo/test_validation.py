@@ -128,10 +128,12 @@ def test_start_from_muzero_is_refused(config_file, runs, refused):
     ("ppo.network.kind=cnn", "ppo.network.kind"),
     ("ppo.network.kind=nature_conv", "at least 36×36"),
     ("algorithm=pppo", "algorithm"),
+    ("ppo.network.lstm_size=8 ppo.num_minibatches=32", "must divide num_envs=16 with network.lstm_size"),
+    ("q_learning.network.lstm_size=8", "q_learning.network.lstm_size"),
     ("ppo.gae_lambda=2", "ppo.gae_lambda=2: must be less than or equal to 1"),
     ("ppo.target_kl=0", "ppo.target_kl=0: must be greater than 0"),
   ],
 )
 def test_invalid_settings_are_refused(config_file, runs, refused, override, error_text):
-  assert error_text in refused("train", config_file, "run.name=bad", *SETTINGS, override)
+  assert error_text in refused("train", config_file, "run.name=bad", *SETTINGS, *override.split())
   assert not (runs / "bad").exists()

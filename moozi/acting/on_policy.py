@@ -25,6 +25,7 @@ class Rollout:
     action: the action on frame t; the dummy on a last frame.
     value: the agent's value of frame t, 0 on a terminal frame; has one more row, for the frame after the
       segment.
+    is_first: whether frame t is the first of an episode.
     is_live: false on a last frame; the environment discards the action on it, and the sample is masked.
     reward: the reward that follows frame t, in environment units.
     is_last, is_truncated: describe frame t + 1.
@@ -36,6 +37,7 @@ class Rollout:
   legal_actions_mask: Bool[AnyArray, "*T B A"]
   action: Int32[AnyArray, "*T B"]
   value: Float32[AnyArray, "*T1 B"]
+  is_first: Bool[AnyArray, "*T B"]
   is_live: Bool[AnyArray, "*T B"]
   reward: Float32[AnyArray, "*T B"]
   is_last: Bool[AnyArray, "*T B"]
@@ -70,6 +72,7 @@ def make_rollout(
     legal_actions_mask=steps.legal_actions_mask,
     action=steps.action,
     value=np.concatenate([steps.root_value, np.asarray(decision.root_value)[None]]),
+    is_first=steps.is_first,
     is_live=~steps.is_last,
     reward=next_("last_reward"),
     is_last=next_("is_last"),

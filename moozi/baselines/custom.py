@@ -303,6 +303,7 @@ def rollout_shapes(config: Config, spec: EnvSpec) -> Rollout:
     legal_actions_mask=rows(step.legal_actions_mask),
     action=rows(decision.action),
     value=rows(decision.root_value, length + 1),
+    is_first=rows(step.is_first),
     is_live=rows(step.is_last),
     reward=rows(step.last_reward),
     is_last=rows(step.is_last),

@@ -57,6 +57,7 @@ FIXED = (
   *("learner.optimizer", "learner.learning_rate.kind", "evaluation.seed", "checkpoint.start_from"),
   *("ppo.network", "ppo.history_length", "ppo.scale_frames", "ppo.initial_bias", "ppo.num_envs"),
   *("ppo.conv_stride", "ppo.layer_norm", "ppo.value_loss"),
+  *("ppo.normalize_observations", "ppo.observation_clip", "ppo.normalize_rewards"),
   *("q_learning.kind", "q_learning.capacity", "q_learning.dueling", "q_learning.network"),
 )
 """Settings that a resumed run cannot change: its network, optimizer, replay or metrics depend on them."""

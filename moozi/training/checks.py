@@ -60,6 +60,7 @@ def check_players(config: Config, spec: EnvSpec) -> None:
   _check_mover_view(config, spec)
   if config.searches and config.network.kind == "multi_input":
     check_multi_input("network.kind", spec, "conv_latent or resnet")
+  _check_normalization(config, spec)
   _check_past_selves(config, spec)
   _check_holding(config, spec)
   check_opponent(config, spec)
@@ -164,6 +165,15 @@ def _check_mover_view(config: Config, spec: EnvSpec) -> None:
     raise UserError(
       f"network.mover_view=true: must be false with env.name={config.env.name}, whose EnvSpec lists no "
       "player_planes; some frames, such as those of Othello, are from the view of the player to move anyway"
+    )
+
+
+def _check_normalization(config: Config, spec: EnvSpec) -> None:
+  """Raises UserError if a run normalizes observations that are not float32."""
+  if config.algorithm == "ppo" and config.ppo.normalize_observations and spec.frame_dtype != "float32":
+    raise UserError(
+      f"ppo.normalize_observations=true: must be false with env.name={config.env.name}, whose frames are "
+      f"{spec.frame_dtype}; only float32 observations are normalized"
     )
 
 

@@ -137,7 +137,7 @@ def _ppo_seconds(part: str, config: Config, spec: EnvSpec, min_s: float) -> floa
   network, settings = ppo.network_of(config, spec), config.ppo
   state, width = ppo.initial_training_state(config, spec), settings.num_envs
   if part == "act":
-    agent = make_ppo(network, spec, settings.history_length)
+    agent = make_ppo(network, spec, settings.history_length, settings.observation_clip)
     call = acting_call(agent, state.variables, spec, width)
     return call_seconds(call, min_s)[0] / width
   random, lead = np.random.default_rng(0), (settings.segment_length, width)
@@ -154,6 +154,7 @@ def _ppo_seconds(part: str, config: Config, spec: EnvSpec, min_s: float) -> floa
     legal_actions_mask=mask,
     action=random.integers(1, spec.num_actions, lead, np.int32),
     value=random.random((lead[0] + 1, width), np.float32),
+    is_first=np.zeros(lead, bool),
     is_live=np.ones(lead, bool),
     reward=random.random(lead, np.float32),
     is_last=np.zeros(lead, bool),

@@ -24,6 +24,10 @@ def test_defaults_equal_the_sources():
   assert ppo.scale_frames
   assert (ppo.initial_bias, ppo.layer_norm, ppo.network.channels) == (0.0, False, 16)
   assert (ppo.value_loss, ppo.conv_stride) == ("squared", 1)
+  assert (ppo.target_kl, ppo.anneal_clip_range) == (None, False)
+  # Those of `ppo_continuous_action.py`, which config/ppo/mujoco.yaml enables.
+  assert (ppo.normalize_observations, ppo.normalize_rewards) == (False, False)
+  assert (ppo.observation_clip, ppo.reward_clip) == (10.0, 10.0)
 
 
 @pytest.mark.parametrize(
@@ -43,6 +47,7 @@ def test_defaults_equal_the_sources():
     ({"network": {"hidden_sizes": (64, 0)}}, "greater than or equal to 1"),
     ({"network": {"channels": ()}}, "at least 1 item"),
     ({"network": {"channels": (16, 0)}}, "greater than or equal to 1"),
+    ({"normalize_rewards": True, "clip_rewards": True}, "clip_rewards=true: must be false with"),
     ({"value_loss": "huber"}, "value_loss=huber: has no clipped form; use clip_value=false"),
     ({"value_loss": "categorical"}, "value_loss=categorical: has no clipped form; use clip_value=false"),
   ],

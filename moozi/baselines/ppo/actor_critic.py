@@ -21,6 +21,7 @@ from jaxtyping import Array, Float, Float32, PyTree, Shaped
 
 from moozi.agent.agent import Decision, PureAgent, Temperature, make_agent
 from moozi.agent.recurrent import make_recurrent_agent
+from moozi.baselines.observations import NetState, normalized
 from moozi.baselines.ppo.lstm import IS_FIRST, LSTM_STATE, Lstm, Memory
 from moozi.core.config.ppo import BaselineNetworkConfig
 from moozi.core.pytree import register_records, replace
@@ -31,6 +32,7 @@ from moozi.ops.actions import Groups
 from moozi.ops.frame_parts import stack_parts
 from moozi.ops.history import HistoryState, normalize_frame
 from moozi.ops.policy import draw_action
+from moozi.ops.running_stats import CLIP
 from moozi.ops.scalar_transform import ScalarTransform
 
 MIN_NATURE_FRAME = 36
@@ -230,15 +232,23 @@ class _Layers:
     return hk.initializers.RandomUniform(0.0, self.initial_bias) if self.initial_bias else jnp.zeros
 
 
-def make_ppo(network: PPONetwork, spec: EnvSpec, history_length: int) -> PureAgent:
-  """Returns the agent whose variables are (params, net_state); net_state is not read.
+def make_ppo(
+  network: PPONetwork, spec: EnvSpec, history_length: int, observation_clip: float = CLIP
+) -> PureAgent:
+  """Returns the agent whose variables are (params, net_state).
+
+  With statistics of observations in `net_state`, the network's input is normalized and clipped to
+  ±observation_clip.
 
   Actions are drawn with probabilities raised to the power 1/temperature; at temperature 0 the agent takes the
   most probable action. `action_probs` is always at temperature 1. The extras:
-    frames: [B, L, H, W, C], the network's input.
+    frames: [B, L, H, W, C], the history before it is normalized.
     log_probs: [B, P], at temperature 1, each within its group; -inf for illegal actions.
     lstm_state, is_first: with an LSTM, see `baselines.ppo.lstm`.
   """
+
+  def shown(net_state: NetState, history: HistoryState) -> AnyArray:
+    return normalized(net_state, history.frames, observation_clip)
 
   def decide_by(
     logits: Float[Array, "B P"],
@@ -262,7 +272,8 @@ def make_ppo(network: PPONetwork, spec: EnvSpec, history_length: int) -> PureAge
     )
 
   def decide(variables: PyTree, history: HistoryState, *args: Any) -> Decision:
-    return decide_by(*network.apply(variables[0], history.frames), history, *args)
+    params, net_state = variables
+    return decide_by(*network.apply(params, shown(net_state, history)), history, *args)
 
   unroll, state_shape = network.unroll, network.state_shape
   if unroll is None or state_shape is None:
@@ -272,7 +283,8 @@ def make_ppo(network: PPONetwork, spec: EnvSpec, history_length: int) -> PureAge
     variables: PyTree, state: AnyArray, history: HistoryState, timestep: BatchedTimeStep, *args: Any
   ) -> tuple[Decision, Array]:
     memory = Memory(state=state, is_first=timestep.is_first)
-    logits, head, after = unroll(variables[0], history.frames, memory)
+    params, net_state = variables
+    logits, head, after = unroll(params, shown(net_state, history), memory)
     decision = decide_by(logits, head, history, timestep, *args)
     extras = decision.extras | {LSTM_STATE: jnp.asarray(state), IS_FIRST: jnp.asarray(timestep.is_first)}
     return replace(decision, extras=extras), after

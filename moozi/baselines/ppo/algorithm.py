@@ -57,7 +57,8 @@ def initial_training_state(config: Config, spec: EnvSpec) -> TrainingState:
 
 
 def build_agent(config: Config, spec: EnvSpec) -> PureAgent:
-  return make_ppo(network_of(config, spec), spec, config.ppo.history_length)
+  ppo = config.ppo
+  return make_ppo(network_of(config, spec), spec, ppo.history_length, ppo.observation_clip)
 
 
 def build_evaluator(config: Config, spec: EnvSpec, num_simulations: int | None = None) -> Evaluator:

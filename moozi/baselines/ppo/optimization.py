@@ -20,9 +20,11 @@ from jaxtyping import Array, Bool, Float, Float32, Int, Int32, PyTree, Shaped, U
 from moozi.acting.on_policy import Rollout
 from moozi.agent.finite import guarded_step, reduce_metrics
 from moozi.agent.update import TrainingState, UpdateOutput, repeat
+from moozi.baselines.observations import NetState, normalized, observation_state, observed
 from moozi.baselines.ppo.actor_critic import PPONetwork
 from moozi.baselines.ppo.early_stop import repeat_until
 from moozi.baselines.ppo.lstm import IS_FIRST, LSTM_STATE, Memory, sequence_indices
+from moozi.baselines.ppo.reward_scaling import return_state, scaled_rewards
 from moozi.core.config.ppo import PPOConfig
 from moozi.core.pytree import record, replace
 from moozi.core.spec import EnvSpec
@@ -244,7 +246,7 @@ def init_state(
   return TrainingState(
     params=params,
     target_params=None,
-    net_state={},
+    net_state=observation_state(config.normalize_observations, spec) | return_state(config),
     opt_state=make_optimizer(config).init(params),
     learner_step=jnp.zeros((), jnp.int32),
     rng_key=rng_key,
@@ -332,7 +334,8 @@ RoundFn = Callable[[TrainingState, tuple[Any, ...]], tuple[TrainingState, Update
 def make_round(network: PPONetwork, config: PPOConfig) -> RoundFn:
   """Returns round(state, (segment, *rates)) -> (state, UpdateOutput): all updates from one segment.
 
-  `rates` are those of `rates_at`. The function is compiled and donates the state. `reduce_metrics` makes the
+  `rates` are those of `rates_at`. The function is compiled and donates the state. The statistics in
+  `net_state` change once; the samples are normalized as when they were acted on. `reduce_metrics` makes the
   metrics. (The source logs the scalars of the last minibatch, and the mean of the clip fraction.) The output
   has no `value_error`.
   """
@@ -354,16 +357,19 @@ def make_round(network: PPONetwork, config: PPOConfig) -> RoundFn:
   @jax.jit
   def start(
     state: TrainingState, segment: Rollout
-  ) -> tuple[PPOBatch, Int32[Array, "U M"], UInt32[Array, "2"], Scalars]:
+  ) -> tuple[PPOBatch, Int32[Array, "U M"], UInt32[Array, "2"], NetState, Scalars]:
     rng_key, order_key = jax.random.split(state.rng_key)
+    net_state, segment, scale = scaled_rewards(state.net_state, segment, config)
     batch, metrics = make_batch(segment, config, network.policy_groups)
-    return batch, minibatch_indices(order_key, config), rng_key, metrics
+    net_state = observed(net_state, batch.frames, batch.is_live)
+    batch = replace(batch, frames=normalized(state.net_state, batch.frames, config.observation_clip))
+    return batch, minibatch_indices(order_key, config), rng_key, net_state, metrics | scale
 
   def round_of(state: TrainingState, batch: tuple[Any, ...]) -> tuple[TrainingState, UpdateOutput]:
     segment, *rates = batch
-    samples, indices, rng_key, metrics = start(state, segment)
+    samples, indices, rng_key, net_state, metrics = start(state, segment)
     state, (updated, bad_term) = updates(state, jax.device_get(indices), samples, *rates)
     output = UpdateOutput(metrics=metrics | updated, value_error=None, bad_term=bad_term)
-    return replace(state, rng_key=rng_key), output
+    return replace(state, rng_key=rng_key, net_state=net_state), output
 
   return round_of

@@ -99,6 +99,22 @@ class PPOConfig(Section):
     description="bootstrap from the last frame's value where a time limit truncates an episode; the source "
     "treats truncation as an end",
   )
+  normalize_observations: bool = Field(
+    False,
+    description="subtract the running mean of each entry of the observation and divide by its running "
+    "standard deviation; for float32 observations, as in robotics",
+  )
+  observation_clip: PositiveFloat = Field(
+    10.0, description="clip normalized observations to ± this number; read with normalize_observations"
+  )
+  normalize_rewards: bool = Field(
+    False,
+    description="divide the training rewards by the standard deviation of a running discounted return; the "
+    "reported returns stay those of the environment",
+  )
+  reward_clip: PositiveFloat = Field(
+    10.0, description="clip divided rewards to ± this number; read with normalize_rewards"
+  )
   clip_rewards: bool = Field(False, description="train on the signs of rewards; Atari: true")
   learning_rate: PositiveFloat = Field(2.5e-4, description="Adam's rate at the start")
   anneal_learning_rate: bool = Field(
@@ -165,6 +181,8 @@ class PPOConfig(Section):
       )
     if self.clip_value and self.value_loss != "squared":
       raise ValueError(f"value_loss={self.value_loss}: has no clipped form; use clip_value=false")
+    if self.clip_rewards and self.normalize_rewards:
+      raise ValueError("clip_rewards=true: must be false with normalize_rewards=true, which has reward_clip")
     if size == 1 and self.normalize_advantages:
       raise ValueError(
         f"num_minibatches={self.num_minibatches}: one sample in a minibatch has a normalized advantage of 0; "

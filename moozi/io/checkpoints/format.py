@@ -131,6 +131,8 @@ def expected_of(config: Config, spec: EnvSpec) -> dict[str, Any]:
     if not config.ppo.network.lstm_size:
       del layers["lstm_size"]
     network = layers | config.ppo.model_dump(mode="json", include=names)
+    if config.ppo.normalize_observations:
+      network["observation_clip"] = config.ppo.observation_clip
     if config.ppo.value_loss == "categorical":
       network["scalar_transform"] = config.scalar_transform.model_dump(mode="json")
   elif config.is_on_policy:

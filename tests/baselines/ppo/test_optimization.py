@@ -71,6 +71,7 @@ def random_segment(seed: int, length: int, width: int, end: float = 0.3, truncat
     legal_actions_mask=np.ones((length, width, 4), bool),
     action=random.integers(1, 4, (length, width)).astype(np.int32),
     value=random.normal(size=(length + 1, width)).astype(np.float32),
+    is_first=np.concatenate([np.ones((1, width), bool), is_last[:-2]]),
     is_live=~is_last[:-1],
     reward=reward,
     is_last=is_last[1:],

@@ -131,6 +131,9 @@ def test_start_from_muzero_is_refused(config_file, runs, refused):
     ("ppo.network.lstm_size=8 ppo.num_minibatches=32", "must divide num_envs=16 with network.lstm_size"),
     ("q_learning.network.lstm_size=8", "q_learning.network.lstm_size"),
     ("ppo.gae_lambda=2", "ppo.gae_lambda=2: must be less than or equal to 1"),
+    ("ppo.observation_clip=0", "ppo.observation_clip=0: must be greater than 0"),
+    ("ppo.reward_clip=-1", "ppo.reward_clip=-1: must be greater than 0"),
+    ("ppo.normalize_observations=true", "env.name=tiny:catch, whose frames are bool; only float32"),
     ("ppo.target_kl=0", "ppo.target_kl=0: must be greater than 0"),
   ],
 )

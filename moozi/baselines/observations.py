@@ -1,0 +1,44 @@
+"""The running normalization of a baseline's observations, by statistics in the training state's `net_state`.
+
+Acting, evaluation and checkpoints already have `net_state`, so they use and keep the statistics too.
+
+Source: Huang et al. 2022, details 6 and 7 for robotics. Departures:
+  - The statistics change once per update call, by the learner, not at each step. The first segment of a run
+    is only clipped.
+  - A history has the statistics of one frame. Its zeros before an episode's start are normalized too.
+"""
+
+from typing import Any
+
+from jaxtyping import Bool, Shaped
+
+from moozi.core.spec import EnvSpec
+from moozi.core.types import AnyArray
+from moozi.ops.running_stats import initial_stats, standardized, updated
+
+NetState = dict[str, Any]
+"""What of a baseline's variables is not learned by gradients: statistics by name."""
+
+OBSERVATIONS = "observations"
+"""The name of the statistics of frames, RunningStats [H, W, C]."""
+
+
+def observation_state(normalizes: bool, spec: EnvSpec) -> NetState:
+  """Returns the initial `net_state`, with statistics if observations are normalized."""
+  return {OBSERVATIONS: initial_stats(spec.frame_shape)} if normalizes else {}
+
+
+def normalized(
+  net_state: NetState, frames: Shaped[AnyArray, "*batch H W C"], clip: float
+) -> Shaped[AnyArray, "*batch H W C"]:
+  """Returns frames, normalized and clipped to ±clip if `net_state` has statistics of observations."""
+  return standardized(frames, net_state[OBSERVATIONS], clip) if OBSERVATIONS in net_state else frames
+
+
+def observed(
+  net_state: NetState, histories: Shaped[AnyArray, "N L H W C"], is_live: Bool[AnyArray, "N"]
+) -> NetState:
+  """Returns `net_state` with the statistics updated by the newest frames of the live histories, if any."""
+  if OBSERVATIONS not in net_state:
+    return net_state
+  return net_state | {OBSERVATIONS: updated(net_state[OBSERVATIONS], histories[:, -1], is_live)}

@@ -291,7 +291,8 @@ def make_ppo(
 
   @jax.jit
   def advance(variables: PyTree, state: AnyArray, history: HistoryState, timestep: BatchedTimeStep) -> Array:
-    return unroll(variables[0], history.frames, Memory(state=state, is_first=timestep.is_first))[2]
+    params, net_state = variables
+    return unroll(params, shown(net_state, history), Memory(state=state, is_first=timestep.is_first))[2]
 
   def blank(num_lanes: int) -> np.ndarray:
     return np.zeros((num_lanes, *state_shape), np.float32)

@@ -1,8 +1,7 @@
 """Proximal policy optimization as pure functions: advantages, loss, updates.
 
 Source: Schulman et al. 2017; Huang et al. 2022, "The 37 Implementation Details of Proximal Policy
-Optimization": the thirteen core details, and four of the nine Atari details. The other five are
-options of the environment; `moozi.core.config.ppo` lists all nine. Departures:
+Optimization"; docs/ppo.md lists all of them. Departures:
   - Environments show the last frame of an episode and discard the action on it. That sample is masked
     (`is_live`): it is part of a minibatch, but does not enter means or gradients.
   - The standard deviation of advantages divides by n, as in `openai/baselines`; PyTorch's divides by n - 1.

@@ -2,10 +2,8 @@
 
 Source: Huang et al. 2022, "The 37 Implementation Details of Proximal Policy Optimization", and its code.
 The defaults are those of `ppo.py`. The keys' descriptions give the values of `ppo_atari.py` after "Atari";
-config/ppo/atari.yaml sets all of them. Four of the nine Atari details are here: clipped rewards, stacked
-frames, the shared convolutional network, and frames scaled to [0, 1]. The other five (no-op starts, frame
-skip with a maximum over the last two frames, an episode per life, fire on reset, warped frames) are options
-of the environment: `env.kwargs`.
+config/ppo/atari.yaml sets all of them. docs/ppo.md lists the details with their options; some are options of
+the environment, in `env.kwargs`.
 """
 
 from typing import Annotated, Literal

@@ -56,7 +56,8 @@ class TrainingState:
     target_params: the parameters of the target network, with which reanalyze searches. They are copied from
       params when learner_step is a multiple of `target_update_period`, and at every step before the first
       multiple. With `target_decay`, they are the exponential moving average of params.
-    net_state: the averages of batch norm and of `network.center_frames`; empty without both.
+    net_state: what an update changes without a gradient: the averages of batch norm and of
+      `network.center_frames`, statistics of observations, and PPO's running returns; empty without these.
     opt_state: the optimizer's state.
     learner_step: the version of the parameters: the number of updates, including skipped ones, plus the
       versions that are skipped with Ray after a rollback or a restart of the parameter server, so that no

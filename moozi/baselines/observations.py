@@ -14,7 +14,7 @@ from jaxtyping import Bool, Shaped
 
 from moozi.core.spec import EnvSpec
 from moozi.core.types import AnyArray
-from moozi.ops.running_stats import initial_stats, standardized, updated
+from moozi.ops.running_stats import CLIP, initial_stats, standardized, updated
 
 NetState = dict[str, Any]
 """What of a baseline's variables is not learned by gradients: statistics by name."""
@@ -29,7 +29,7 @@ def observation_state(normalizes: bool, spec: EnvSpec) -> NetState:
 
 
 def normalized(
-  net_state: NetState, frames: Shaped[AnyArray, "*batch H W C"], clip: float
+  net_state: NetState, frames: Shaped[AnyArray, "*batch H W C"], clip: float = CLIP
 ) -> Shaped[AnyArray, "*batch H W C"]:
   """Returns frames, normalized and clipped to ±clip if `net_state` has statistics of observations."""
   return standardized(frames, net_state[OBSERVATIONS], clip) if OBSERVATIONS in net_state else frames

@@ -59,6 +59,7 @@ FIXED = (
   *("ppo.conv_stride", "ppo.layer_norm", "ppo.value_loss"),
   *("ppo.normalize_observations", "ppo.observation_clip", "ppo.normalize_rewards"),
   *("q_learning.kind", "q_learning.capacity", "q_learning.dueling", "q_learning.network"),
+  "q_learning.normalize_observations",
 )
 """Settings that a resumed run cannot change: its network, optimizer, replay or metrics depend on them."""
 

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from moozi.core.config import NetworkConfig
+from moozi.ops.running_stats import CLIP, initial_stats, standardized, updated
 
 _EPSILON = 1e-5
 _LARGE_FRAME = 40
@@ -77,6 +78,38 @@ class FrameNorm(hk.Module):
       hk.set_state("variance", keep * variance + (1.0 - keep) * jnp.mean(jnp.square(frames - mean)))
       hk.set_state("count", count + 1.0)
     return (frames - mean) * jax.lax.rsqrt(variance + _EPSILON)
+
+
+class ObservationNorm(hk.Module):
+  """Normalizes frames by the running mean and variance of each entry of a frame, and clips them to ±10.
+
+  Training and acting normalize by the same statistics, in training by those before the update.
+
+  Source: Huang et al. 2022, details 6 and 7 for robotics, which normalize PPO's observations. Departures:
+    the statistics are those of the frames that the learner draws from replay.
+
+  Args:
+    shape: of one frame.
+  """
+
+  def __init__(self, shape: tuple[int, ...], name: str = "observation_norm"):
+    super().__init__(name=name)
+    self._shape = shape
+
+  def __call__(self, planes: Float[Array, "B H W P"], is_observed: bool) -> Float[Array, "B H W P"]:
+    """Normalizes the planes of a history's frames.
+
+    Args:
+      is_observed: whether the newest frames enter the statistics.
+    """
+    stats = hk.get_state("stats", self._shape, init=lambda shape, dtype: initial_stats(shape))
+    channels = self._shape[-1]
+    if is_observed:
+      newest = planes[..., -channels:]
+      hk.set_state("stats", updated(stats, newest, jnp.ones(len(planes), bool)))
+    frames = planes.reshape(*planes.shape[:3], -1, channels)
+    by_frame = standardized(jnp.moveaxis(frames, -2, 1), stats, CLIP)
+    return jnp.moveaxis(by_frame, 1, -2).reshape(planes.shape)
 
 
 class Norm(hk.Module):

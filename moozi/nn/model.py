@@ -15,7 +15,7 @@ from moozi.core.config.chance import ChanceConfig
 from moozi.core.pytree import record, register_records, replace
 from moozi.core.spec import DUMMY_ACTION, EnvSpec, check_multi_input
 from moozi.nn import custom
-from moozi.nn.blocks import FrameNorm
+from moozi.nn.blocks import FrameNorm, ObservationNorm
 from moozi.nn.chance import LatentAfterstate, make_encoder
 from moozi.nn.conv_latent import ConvLatentRepresentation
 from moozi.nn.latent import LatentDynamics, LatentPrediction, LatentProjection, MlpRepresentation
@@ -28,7 +28,8 @@ Params: TypeAlias = PyTree
 """Haiku's parameters: float32 arrays by module and name."""
 
 NetState: TypeAlias = PyTree
-"""Haiku's state: the averages of batch norm and of `network.center_frames`; empty without both."""
+"""Haiku's state: the averages of batch norm and of `network.center_frames`, and the statistics of
+`network.normalize_observations`; empty without all three."""
 
 
 @record
@@ -244,6 +245,7 @@ def _build(
   planes, channels = history_length * spec.frame_shape[2], spec.frame_shape[2]
   make_parts = NETWORKS.get(config.kind, custom.make_parts)
   encode, predict, dynamics, project = make_parts(config, spec, transform.size, planes)
+  observation_norm = ObservationNorm(spec.frame_shape) if config.normalize_observations else None
   if chance.codes:
     make_afterstate = LatentAfterstate(config, transform.size, chance)
     has_reward = chance.reward_from == "outcome"
@@ -258,6 +260,7 @@ def _build(
         f"stacked_history: shape {stacked_history.shape}: must be [B, {', '.join(map(str, input_shape))}]"
       )
     x = from_mover(stacked_history) if config.mover_view else stacked_history
+    x = normalize(x, planes, is_training)
     return encode(center(x, planes, "frame_norm", is_training), is_training)
 
   def from_mover(stacked: Float[Array, "B H W Ch"]) -> Float[Array, "B H W Ch"]:
@@ -269,6 +272,14 @@ def _build(
     is_second = stacked[:, :1, :1, mover[-1] : mover[-1] + 1] > 0.5  # in the newest frame
     return jnp.where(is_second, stacked[..., order], stacked)
 
+  def normalize(
+    stacked: Float[Array, "B H W _"], num_planes: int, is_observed: bool
+  ) -> Float[Array, "B H W _"]:
+    if observation_norm is None:
+      return stacked
+    frames, actions = jnp.split(stacked, [num_planes], axis=-1)
+    return jnp.concatenate([observation_norm(frames, is_observed), actions], axis=-1)
+
   def center(
     stacked: Float[Array, "B H W _"], num_planes: int, name: str, is_training: bool
   ) -> Float[Array, "B H W _"]:
@@ -279,6 +290,7 @@ def _build(
     return jnp.concatenate([norm(frames, is_training), actions], axis=-1)
 
   def encode_transition(transition: Float[Array, "B H W _"], is_training: bool) -> Float[Array, "B N"]:
+    transition = normalize(transition, planes + channels, False)
     centered = center(transition, planes + channels, "transition_norm", is_training)
     return encode_outcome(centered, is_training)
 

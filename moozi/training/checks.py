@@ -170,10 +170,15 @@ def _check_mover_view(config: Config, spec: EnvSpec) -> None:
 
 def _check_normalization(config: Config, spec: EnvSpec) -> None:
   """Raises UserError if a run normalizes observations that are not float32."""
-  if config.algorithm == "ppo" and config.ppo.normalize_observations and spec.frame_dtype != "float32":
+  is_used = {
+    "ppo": config.algorithm == "ppo" and config.ppo.normalize_observations,
+    "q_learning": config.algorithm == "q_learning" and config.q_learning.normalize_observations,
+    "network": config.network.normalize_observations,
+  }
+  for section in (name for name in is_used if is_used[name] and spec.frame_dtype != "float32"):
     raise UserError(
-      f"ppo.normalize_observations=true: must be false with env.name={config.env.name}, whose frames are "
-      f"{spec.frame_dtype}; only float32 observations are normalized"
+      f"{section}.normalize_observations=true: must be false with env.name={config.env.name}, whose frames "
+      f"are {spec.frame_dtype}; only float32 observations are normalized"
     )
 
 

@@ -45,7 +45,7 @@ def check_env(config: Config, spec: EnvSpec) -> None:
 def initial_training_state(config: Config, spec: EnvSpec) -> TrainingState:
   """Returns the TrainingState with which the run's learner begins."""
   key = jax.random.PRNGKey(child_seed(config.seed, "learner"))
-  return init_state(make_q_function(config, spec), config, key)
+  return init_state(make_q_function(config, spec), config, spec, key)
 
 
 def build_evaluator(config: Config, spec: EnvSpec, num_simulations: int | None = None) -> Evaluator:

@@ -32,10 +32,12 @@ from moozi.agent.update import (
   reduce_output,
   repeat,
 )
+from moozi.baselines.observations import NetState, normalized, observation_state, observed
 from moozi.baselines.q_learning.hash_table import QTable, insert, keys_of, learn, put_back, slots_of, take
 from moozi.baselines.q_learning.values import QFunction, highest
 from moozi.core.config import Config
 from moozi.core.pytree import fields_of, record, replace
+from moozi.core.spec import EnvSpec
 from moozi.core.types import AnyArray
 from moozi.replay.protocol import Replay
 
@@ -95,7 +97,9 @@ def sample(replay: Replay, num_batches: int, batch_size: int) -> QBatch:
   )
 
 
-def init_state(q_function: QFunction, config: Config, rng_key: UInt32[Array, "2"]) -> TrainingState:
+def init_state(
+  q_function: QFunction, config: Config, spec: EnvSpec, rng_key: UInt32[Array, "2"]
+) -> TrainingState:
   """Returns the initial state. For a table, it has no target parameters and no optimizer state."""
   init_key, rng_key = jax.random.split(rng_key)
   params = q_function.init(init_key)
@@ -103,7 +107,7 @@ def init_state(q_function: QFunction, config: Config, rng_key: UInt32[Array, "2"
   return TrainingState(
     params=params,
     target_params=None if is_table else jax.tree_util.tree_map(jnp.copy, params),
-    net_state={},
+    net_state=observation_state(config.q_learning.normalize_observations, spec),
     opt_state={} if is_table else make_optimizer(config.learner).init(params),
     learner_step=jnp.zeros((), jnp.int32),
     rng_key=rng_key,
@@ -190,15 +194,30 @@ def _network_update(q_function: QFunction, config: Config) -> QUpdateFn:
   learning_rate = make_learning_rate(learner.learning_rate, config.decay_steps)
 
   def update(state: TrainingState, batch: QBatch) -> tuple[TrainingState, UpdateOutput]:
+    net_state = observed(state.net_state, batch.frames, batch.is_live)
+    batch = _normalized(state.net_state, batch)
     (_, (error, metrics)), grads = grad_fn(state.params, state.target_params, batch)
     rate = jnp.asarray(learning_rate(state.learner_step), jnp.float32)
     params, opt_state, bad_term, metrics = guarded_step(optimizer, state, grads, rate, metrics, TERMS)
     step = state.learner_step + 1
     target_params = next_target_params(learner, state.target_params, params, step)
-    state = replace(state, params=params, target_params=target_params, opt_state=opt_state, learner_step=step)
+    state = TrainingState(
+      params=params,
+      target_params=target_params,
+      net_state=net_state,
+      opt_state=opt_state,
+      learner_step=step,
+      rng_key=state.rng_key,
+    )
     return state, UpdateOutput(metrics=metrics, value_error=_priorities(batch, error), bad_term=bad_term)
 
   return update
+
+
+def _normalized(net_state: NetState, batch: QBatch) -> QBatch:
+  """Returns the batch with frames as the network sees them, by the statistics before the update."""
+  frames, next_frames = normalized(net_state, batch.frames), normalized(net_state, batch.next_frames)
+  return replace(batch, frames=frames, next_frames=next_frames)
 
 
 def _priorities(batch: QBatch, error: Float[Array, "B"]) -> Float[Array, "B"]:

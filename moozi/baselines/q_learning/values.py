@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from moozi.agent.agent import Decision, PureAgent, Temperature, make_agent
+from moozi.baselines.observations import NetState, normalized
 from moozi.baselines.ppo.actor_critic import make_network
 from moozi.baselines.q_learning.hash_table import empty_table, keys_of, slots_of, values_at
 from moozi.core.config import Config
@@ -74,14 +75,16 @@ def highest(
 
 
 def make_q_learning(q_function: QFunction, spec: EnvSpec, history_length: int) -> PureAgent:
-  """Returns the agent whose variables are (params, net_state); net_state is not read. Its temperature is ε.
+  """Returns the agent whose variables are (params, net_state), and whose temperature is ε.
+
+  With statistics of observations in `net_state`, the input of Q is normalized.
 
   With probability ε it draws a legal action uniformly, else it takes one of the highest Q, which is the value
   of its decisions.
   """
 
   def decide(
-    variables: tuple[PyTree, PyTree],
+    variables: tuple[PyTree, NetState],
     history: HistoryState,
     timestep: BatchedTimeStep,
     rng_key: Array,
@@ -90,7 +93,8 @@ def make_q_learning(q_function: QFunction, spec: EnvSpec, history_length: int) -
   ) -> Decision:
     del position
     mask = jnp.asarray(timestep.legal_actions_mask)
-    values = q_function.apply(variables[0], history.frames, mask)
+    params, net_state = variables
+    values = q_function.apply(params, normalized(net_state, history.frames), mask)
     # A non-finite value must not make its action the best; the learner handles non-finite parameters.
     is_finite = jnp.isfinite(values)
     best, value = highest(jnp.where(is_finite, values, jnp.finfo(values.dtype).min), mask)

@@ -245,6 +245,7 @@ class Config(Section):
       (f"workers.num_holding_envs={holding}", holding > 0, ("muzero", "q_learning")),
       (f"offline.trajectories={self.offline.trajectories}", self.offline.trajectories is not None, searching),
       (f"learner.extra_losses={list(self.learner.extra_losses)}", bool(self.learner.extra_losses), searching),
+      ("network.normalize_observations=true", self.network.normalize_observations, searching),
       ("learner.symmetries=true", self.learner.symmetries, searching),
       (f"targets.search_value_age={age}", age is not None, muzero),
       # Replay has frames, but the true rules continue from positions.

@@ -55,11 +55,22 @@ class NetworkConfig(Section):
     description="board games: show the network the pieces of the player to move in the planes of player 0, "
     "and the other's in those of player 1; false: as the environment shows them (docs/board_games.md)",
   )
+  normalize_observations: bool = Field(
+    False,
+    description="subtract the running mean of each entry of the observation, divide by its running standard "
+    "deviation and clip to ±10; for float32 observations, as in robotics",
+  )
   center_frames: bool = Field(
     False,
     description="subtract each cell's running mean from the frames and scale them to a variance of about 1; "
     "for frames with a constant background, as in Atari",
   )
+
+  @model_validator(mode="after")
+  def _fits(self) -> "NetworkConfig":
+    if self.normalize_observations and self.center_frames:
+      raise ValueError("normalize_observations=true: must be false with center_frames=true")
+    return self
 
 
 class ScalarTransformConfig(Section):

@@ -5,7 +5,7 @@ Sources: Watkins & Dayan 1992 (the table); Mnih et al. 2015 and van Hasselt et a
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from moozi.core.config.ppo import BaselineNetworkConfig
 from moozi.core.config.section import PositiveFloat, PositiveInt, Probability, Section
@@ -50,5 +50,16 @@ class QLearningConfig(Section):
     False,
     description="network: dueling: one head for the state's value, and one for the actions' advantages",
   )
+  normalize_observations: bool = Field(
+    False,
+    description="network: subtract the running mean of each entry of the observation, divide by its running "
+    "standard deviation and clip to ±10; for float32 observations",
+  )
   huber_delta: PositiveFloat = Field(1.0, description="network: error above which the loss grows linearly")
   network: BaselineNetworkConfig = BaselineNetworkConfig(activation="relu")
+
+  @model_validator(mode="after")
+  def _fits(self) -> "QLearningConfig":
+    if self.normalize_observations and self.kind == "table":
+      raise ValueError("normalize_observations=true: must be false with kind=table")
+    return self

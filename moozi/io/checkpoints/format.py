@@ -125,6 +125,8 @@ def read_checkpoint_info(path: Path, expected: Mapping[str, Any] | None = None) 
 def expected_of(config: Config, spec: EnvSpec) -> dict[str, Any]:
   """Returns the entries of `meta` that identify a run's algorithm, environment and network."""
   network = config.network.model_dump(mode="json")
+  if not config.network.normalize_observations:
+    del network["normalize_observations"]  # checkpoints of networks without it have no such key
   if config.algorithm == "ppo":
     names = {"history_length", "scale_frames", "conv_stride", "layer_norm"}
     layers = config.ppo.network.model_dump(mode="json")
@@ -143,6 +145,8 @@ def expected_of(config: Config, spec: EnvSpec) -> dict[str, Any]:
     if options.kind == "table":
       network["capacity"] = options.capacity
     else:
+      if options.normalize_observations:
+        network["normalize_observations"] = True
       network |= {"dueling": options.dueling, "layers": options.network.model_dump(mode="json")}
   if config.chance.codes:
     names = {"codes", "reward_from", "encoder_size"}

@@ -68,7 +68,7 @@ class Learned:
 
   def __init__(self, step_size: float = 0.5) -> None:
     self._update = compiled_update(step_size)
-    self.state = init_state(TABLE_64, configure(TABLE), jax.random.PRNGKey(0))
+    self.state = init_state(TABLE_64, configure(TABLE), NIM_SPEC, jax.random.PRNGKey(0))
 
   def learn(self, *steps: tuple, legal=ALL, is_live: bool = True):
     # Steps that are not live fill the batch, so that all tests share a compiled update.

@@ -196,6 +196,35 @@ def test_evaluation_uses_the_statistics(events):
   assert np.abs(found.root_value - without.root_value).max() > 0.01
 
 
+@pytest.mark.parametrize("lstm_size", [0, 4])
+def test_learner_sees_what_was_acted_on(lstm_size):
+  """With one update for each segment, its policy is the one that acted, in every segment."""
+  one = ("ppo.num_epochs=1", "ppo.num_minibatches=1", "ppo.learning_rate=0.01", "ppo.history_length=1")
+  events = run(*BOTH[:2], *one, f"ppo.network.lstm_size={lstm_size}")
+  kl = [e.metrics["ppo/approx_kl"] for e in events if isinstance(e, Updated)]
+  assert len(kl) == 4
+  assert max(np.abs(kl)) < 1e-6
+
+
+def test_lstm_sees_normalized_frames(events):
+  """Acting, and observing another player's move, change the state as the normalized frames do."""
+  config = configure(BOTH[0], "ppo.network.lstm_size=4")
+  spec = build.env_spec(config)
+  agent = ppo_algorithm.build_agent(config, spec)
+  params = ppo_algorithm.initial_training_state(config, spec).params
+  stats = final_state(events).training.net_state[OBSERVATIONS]
+  step = make_vector(config.env.name, config.env.kwargs, 4, 0).reset()
+  frame = np.clip((step.frame - stats.mean) / np.sqrt(stats.variance + EPSILON), -10, 10)
+  actions, found = np.ones(4, np.int32), []
+  for net_state, seen in (({OBSERVATIONS: stats}, step), ({}, replace(step, frame=frame.astype(np.float32)))):
+    acted, decision = agent.act((params, net_state), agent.init(4), seen, jax.random.PRNGKey(0), 0.0)
+    observed = agent.observe((params, net_state), agent.init(4), seen, actions)
+    found.append((acted["state"], observed["state"], decision.root_value))
+  for a, b in zip(*found, strict=True):
+    np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+  np.testing.assert_allclose(found[0][0], found[0][1], rtol=1e-5, atol=1e-6)
+
+
 def test_evaluator_uses_the_statistics(events):
   """The network pushes to where the pole falls, which statistics far from the observations hide."""
   config = configure(*BOTH, "ppo.network.hidden_sizes=[]")

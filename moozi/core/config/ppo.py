@@ -162,7 +162,7 @@ class PPOConfig(Section):
 
   @property
   def round_updates(self) -> int:
-    """Number of updates in a round: num_epochs · num_minibatches."""
+    """Number of updates in a round, if `target_kl` does not stop it: num_epochs · num_minibatches."""
     return self.num_epochs * self.num_minibatches
 
   @model_validator(mode="after")

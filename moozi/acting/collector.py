@@ -177,9 +177,8 @@ def acting_metrics(step: BatchedTimeStep | StepSample, decision: Decision) -> di
 
 def cut_off(sample: StepSample, is_cut: Bool[np.ndarray, "B"]) -> StepSample:
   """Returns `sample` with the frames where `is_cut` is true truncated. Their root value is the bootstrap."""
+  action = sample.action.copy()
+  action[is_cut] = DUMMY_ACTION
   return replace(
-    sample,
-    is_last=sample.is_last | is_cut,
-    is_truncated=sample.is_truncated | is_cut,
-    action=np.where(is_cut, np.int32(DUMMY_ACTION), sample.action),
+    sample, is_last=sample.is_last | is_cut, is_truncated=sample.is_truncated | is_cut, action=action
   )

@@ -6,7 +6,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Bool, Float, Int, Shaped
+from jaxtyping import Bool, Float, Int, Num, Shaped
 
 from moozi.agent.agent import Carry
 from moozi.core.flat_state import State, part, prefixed, tree_of_state, tree_state
@@ -87,7 +87,7 @@ class Lanes:
     self._num_steps, self._env_s = 0, 0.0
     self._since = time.perf_counter()
 
-  def step(self, action: Int[np.ndarray, "B"]) -> Bool[np.ndarray, "B"]:
+  def step(self, action: Num[np.ndarray, "B *D"]) -> Bool[np.ndarray, "B"]:
     """Steps every environment; discards the action of an environment after the last frame of its episode.
 
     Returns: [B] bool, whether each environment failed. The caller marks the frame before a failure as

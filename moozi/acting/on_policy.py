@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 import numpy as np
-from jaxtyping import Bool, Float32, Int32, Shaped
+from jaxtyping import Bool, Float32, Num, Shaped
 
 from moozi.agent.agent import Decision
 from moozi.core.pytree import record
@@ -22,7 +22,7 @@ class Rollout:
   Attributes:
     frames: o_{t-L+1} … o_t in the spec's dtype; zero before the episode's start.
     legal_actions_mask: the legal actions on frame t.
-    action: the action on frame t; the dummy on a last frame.
+    action: [*T, B], the action on frame t; the dummy on a last frame. Continuous ones are float32 [*T, B, D].
     value: the agent's value of frame t, 0 on a terminal frame; has one more row, for the frame after the
       segment.
     is_first: whether frame t is the first of an episode.
@@ -35,7 +35,7 @@ class Rollout:
 
   frames: Shaped[AnyArray, "*T B L H W C"]
   legal_actions_mask: Bool[AnyArray, "*T B A"]
-  action: Int32[AnyArray, "*T B"]
+  action: Num[AnyArray, "..."]
   value: Float32[AnyArray, "*T1 B"]
   is_first: Bool[AnyArray, "*T B"]
   is_live: Bool[AnyArray, "*T B"]

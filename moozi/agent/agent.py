@@ -13,7 +13,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float32, Int, Int32, Num, PyTree, UInt32
+from jaxtyping import Array, Float32, Int, Num, PyTree, UInt32
 
 from moozi.core.pytree import record, replace
 from moozi.core.records import BatchedTimeStep
@@ -31,14 +31,15 @@ class Decision:
   """What an agent decides on B frames.
 
   Attributes:
-    action: in the agent's action space; legal on a live frame, the dummy on a last one.
+    action: in the agent's action space; legal on a live frame, the dummy on a last one. Continuous actions
+      are float32 [B, D], within their bounds.
     action_probs: the policy; 0 on illegal actions. With MuZero and AlphaZero it is the policy target.
     root_value: env units, for the player to move; 0 on a terminal frame.
     extras: arrays [B, …] by name, which the agent's own learner or display reads. They do not follow the rule
       of ends. An agent for inspection has `tree`, a pytree.
   """
 
-  action: Int32[AnyArray, "B"]
+  action: Num[AnyArray, "B *D"]
   action_probs: Float32[AnyArray, "B A"]
   root_value: Float32[AnyArray, "B"]
   extras: dict[str, PyTree]
@@ -58,7 +59,7 @@ Args:
   rng_key: for noise and the choice of the action.
   temperature: a scalar, or one per lane; 0: greedy. The Gumbel searches do not read it.
   forced: [B] int, actions to take instead of the agent's (another player's moves); -1 where the agent
-    chooses. They replace its actions in the decision and in the carry. None: all -1.
+    chooses. They replace its actions in the decision and in the carry. None: all -1. Not for continuous ones.
   position: the positions of the B environments (`VectorEnvironment.positions`), for an agent that
     `plans_with_rules`.
 
@@ -80,7 +81,7 @@ class PureAgent:
 
   init: Callable[[int], Carry]
   act: Act
-  observe: Callable[[PyTree, Carry, BatchedTimeStep, Int[AnyArray, "B"]], Carry]
+  observe: Callable[[PyTree, Carry, BatchedTimeStep, Num[AnyArray, "B *D"]], Carry]
   plans_with_rules: bool = False
 
 
@@ -119,16 +120,17 @@ def make_agent(
     is_terminal = timestep.is_last & ~timestep.is_truncated
     dummy_probs = jax.nn.one_hot(DUMMY_ACTION, spec.policy_size)
     chosen = decision.action if forced is None else jnp.where(forced < 0, decision.action, forced)
+    is_last = jnp.reshape(timestep.is_last, (-1, *(1 for _ in spec.action_shape)))
     decision = replace(
       decision,
-      action=jnp.where(timestep.is_last, DUMMY_ACTION, chosen).astype(jnp.int32),
+      action=jnp.where(is_last, DUMMY_ACTION, chosen).astype(spec.action_dtype),
       action_probs=jnp.where(is_terminal[:, None], dummy_probs, decision.action_probs),
       root_value=jnp.where(is_terminal, 0.0, decision.root_value),
     )
     return push_action(history, decision.action), decision
 
   def observe(
-    variables: PyTree, carry: HistoryState, timestep: BatchedTimeStep, action: Int[AnyArray, "B"]
+    variables: PyTree, carry: HistoryState, timestep: BatchedTimeStep, action: Num[AnyArray, "B *D"]
   ) -> HistoryState:
     del variables
     return push_action(push_frame(carry, timestep.frame, timestep.is_first), action)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from jaxtyping import Array, Int, PyTree
+from jaxtyping import Array, Int, Num, PyTree
 
 from moozi.agent.agent import Decision, PureAgent, Temperature, make_agent
 from moozi.core.pytree import replace
@@ -66,7 +66,7 @@ def make_recurrent_agent(
     return {"history": history, "state": after}, replace(decision, extras=extras)
 
   def observe(
-    variables: PyTree, carry: dict[str, PyTree], timestep: BatchedTimeStep, action: Int[AnyArray, "B"]
+    variables: PyTree, carry: dict[str, PyTree], timestep: BatchedTimeStep, action: Num[AnyArray, "B *D"]
   ) -> dict[str, PyTree]:
     history = push_frame(carry["history"], timestep.frame, timestep.is_first)
     after = advance(variables, carry["state"], history, timestep)

@@ -209,7 +209,7 @@ class Agent:
     Returns: an int; for B observations, [B] int64, with -1 where the agent does not move. For a LAST TimeStep
       in a batch it is 0, which the environment discards. Where actions have dimensions, the environment's own
       action; for B observations, its arrays are stacked, as a vector environment of Gymnasium takes them, and
-      have the values of action 0 where the agent does not move.
+      have the values of action 0 where the agent does not move; continuous ones those nearest to 0.
     Raises: UserError: the observation or the mask does not fit the environment, the episode is over, the
       position is missing, or the number of observations differs from that of the games that are played.
     """
@@ -218,11 +218,15 @@ class Agent:
     if rows is None:
       chosen = self._single.choose(_SINGLE, self._reader.read_one(observation, legal, lanes), positions)
       self._reader.advance()
-      action = int(chosen[0]) - 1
-      return action if self.spec.factors is None else self.spec.factors.own_action(action)
+      action = self.spec.to_env(chosen[0])
+      return int(action) if self.spec.factors is None else self.spec.factors.own_action(action)
     player, games, step = self._read_games(rows, legal, lanes)
-    out = np.full(len(rows), -1, np.int64)
     chosen = player.choose(games, step, [positions[game] for game in games] if positions else ())
+    if self.spec.intervals is not None:
+      moves = np.zeros((len(rows), *self.spec.action_shape), np.float32)
+      moves[games] = chosen.reshape(-1, *self.spec.action_shape)
+      return self.spec.intervals.own_actions(moves)
+    out = np.full(len(rows), -1, np.int64)
     out[games] = np.maximum(chosen - 1, 0)
     return out if self.spec.factors is None else self.spec.factors.own_actions(np.maximum(out, 0))
 

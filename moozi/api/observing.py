@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 from dm_env import StepType, TimeStep
-from jaxtyping import Bool, Int, Shaped
+from jaxtyping import Bool, Int, Num, Shaped
 
 from moozi.core.errors import UserError, one_line
 from moozi.core.records import BatchedTimeStep
@@ -202,7 +202,8 @@ def split_actions(actions: Any, spec: EnvSpec) -> Any:
   Raises: UserError: the arrays have another form, or different numbers of rows.
   """
   array = actions if isinstance(actions, np.ndarray) else None
-  if spec.factors is None or (array is not None and array.ndim == 1 and array.dtype.kind in "iu"):
+  has_numbers = array is not None and array.ndim == 1 and array.dtype.kind in "iu"
+  if spec.factors is None or (has_numbers and not spec.is_continuous):
     return actions
   try:
     return spec.factors.split(actions)
@@ -210,15 +211,14 @@ def split_actions(actions: Any, spec: EnvSpec) -> Any:
     raise UserError(str(error)) from None
 
 
-def read_actions(actions: Any, spec: EnvSpec, step: BatchedTimeStep) -> Int[np.ndarray, "n"]:
+def read_actions(actions: Any, spec: EnvSpec, step: BatchedTimeStep) -> Num[np.ndarray, "n *D"]:
   """Returns other players' actions at the frames of a step, in the agent's action space.
 
   Raises: UserError: an action is illegal.
   """
   try:
     legal = step.legal_actions_mask[:, 1:]
-    return np.array(
-      [1 + check_action(a, spec, mask) for a, mask in zip(actions, legal, strict=True)], np.int32
-    )
+    own = [check_action(a, spec, mask) for a, mask in zip(actions, legal, strict=True)]
+    return np.array([spec.from_env(a) for a in own], spec.action_dtype).reshape(-1, *spec.action_shape)
   except ValueError as error:
     raise UserError(str(error)) from None

@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float, Int
 
 from moozi.api.run_access import check_number
 from moozi.core.config import Config
+from moozi.core.factors import Factors
 from moozi.core.pytree import map_fields
 from moozi.core.records import BatchedTimeStep
 from moozi.core.search_record import SearchTree
@@ -70,7 +71,8 @@ class Search:
   @property
   def own_action(self) -> Any:
     """The chosen action in the environment's own form, which `Agent.act` returns; `action` if it has none."""
-    return self.action if self.spec.factors is None else self.spec.factors.own_action(self.action)
+    factors = self.spec.factors
+    return factors.own_action(self.action) if isinstance(factors, Factors) else self.action
 
   def to_frame(self) -> "pd.DataFrame":
     """Returns a row for each legal action, by its number; `q` is NaN for an action without a visit."""

@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float32, Float64, Int32, Shaped
 
 from moozi.api.run_access import check_real, new_folder, writing
 from moozi.core.errors import UserError
+from moozi.core.factors import Factors
 from moozi.core.pytree import map_fields
 from moozi.core.records import TrajectorySample
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
@@ -36,7 +37,7 @@ class Episode:
     frames: [T + 1, H, W, C] of the spec's dtype, as `moozi.Observation` has them.
     actions: [T] integers, the environment's actions, counted from 0. Where they have dimensions
       (`EnvSpec.factors`), the environment's own actions: an array [T, …] or a dict or tuple of these, or when
-      written, also a list of T own actions, or [T] integers.
+      written, also a list of T own actions, or [T] integers unless they are continuous.
     rewards: [T] float32, the reward of each action, for the player who moved.
     is_terminal: whether the last frame is an end of the task. False: a time limit ended the episode, or its
       end is not known.
@@ -119,7 +120,7 @@ def _episodes(store: Any) -> Iterator[Episode]:
 
 def _episode(steps: TrajectorySample, spec: EnvSpec, lane: int, start: int, is_continued: bool) -> Episode:
   is_last, is_truncated = bool(steps.is_last[-1]), bool(steps.is_truncated[-1])
-  actions = steps.action[:-1] - 1
+  actions = spec.to_env(steps.action[:-1])
   return Episode(
     frames=steps.frame,
     actions=actions if spec.factors is None else spec.factors.own_actions(actions),
@@ -178,7 +179,8 @@ def _steps(where: str, spec: EnvSpec, episode: Episode, discount: float, is_firs
   """Returns the steps [T + 1, …] of an episode. Raises UserError if it does not fit the environment."""
   if not isinstance(episode, Episode):
     raise UserError(f"{where}: a {type(episode).__name__}; must be a moozi.Episode")
-  actions = _array(where, "actions", _numbers(where, spec, episode.actions), (None,), "int32")
+  given, dtype = _numbers(where, spec, episode.actions), spec.action_dtype
+  actions = _array(where, "actions", given, (None, *spec.action_shape), dtype)
   length, num_actions = len(actions), spec.num_env_actions
   frames = _array(where, "frames", episode.frames, (length + 1, *spec.frame_shape), spec.frame_dtype)
   rewards = _array(where, "rewards", episode.rewards, (length,), "float32")
@@ -191,7 +193,8 @@ def _steps(where: str, spec: EnvSpec, episode: Episode, discount: float, is_firs
   alternating = np.arange(length + 1) % spec.num_players
   to_play = _array_or(where, "to_play", episode, (length + 1,), "int32", alternating)
   t = np.arange(length)
-  for name, values, stop in (("actions", actions, num_actions), ("to_play", to_play, spec.num_players)):
+  numbers = {} if spec.is_continuous else {"actions": (actions, num_actions)}
+  for name, (values, stop) in (numbers | {"to_play": (to_play, spec.num_players)}).items():
     if (bad := np.flatnonzero((values < 0) | (values >= stop))).size:
       raise UserError(f"{where}.{name}[{bad[0]}]={values[bad[0]]}: must be from 0 to {stop - 1}")
   if spec.num_players == 2 and (to_play[1:] == to_play[:-1]).any():
@@ -207,7 +210,7 @@ def _steps(where: str, spec: EnvSpec, episode: Episode, discount: float, is_firs
       f"{where}.legal_actions_mask: its last row allows no action, though the end is not terminal"
     )
   played = np.zeros(of_actions, np.float32)
-  played[:-1] = encode_action(actions + 1, spec.policy_groups)[:, 1:]
+  played[:-1] = 1 if spec.is_continuous else encode_action(actions + 1, spec.policy_groups)[:, 1:]
   if not is_terminal:
     played[-1] = _uniform(mask[-1], spec)
   probs = _array_or(where, "action_probs", episode, of_actions, "float32", played)
@@ -232,7 +235,9 @@ def _steps(where: str, spec: EnvSpec, episode: Episode, discount: float, is_firs
     legal_actions_mask=with_dummy(mask),
     root_value=np.where(is_end & is_terminal, 0, values).astype(np.float32),
     action_probs=with_dummy(probs),
-    action=np.concatenate([actions + 1, [DUMMY_ACTION]]).astype(np.int32),
+    action=np.append(spec.from_env(actions), np.full((1, *spec.action_shape), DUMMY_ACTION), axis=0).astype(
+      dtype
+    ),
     acted_version=zeros,
     searched_version=zeros,
   )
@@ -244,10 +249,13 @@ def _steps(where: str, spec: EnvSpec, episode: Episode, discount: float, is_firs
 
 
 def _numbers(where: str, spec: EnvSpec, actions: Any) -> Any:
-  """Returns the numbers of own actions of the environment. Raises UserError if one does not fit."""
+  """Returns the numbers of own actions of the environment, or the rows of continuous ones.
+
+  Raises: UserError: one does not fit.
+  """
   if spec.factors is None:
     return actions
-  if isinstance(actions, list | np.ndarray):
+  if not spec.is_continuous and isinstance(actions, list | np.ndarray):
     with contextlib.suppress(ValueError, TypeError):  # rows of different shapes
       array = np.asarray(actions)
       if array.ndim == 1 and array.dtype.kind in "iu":
@@ -256,13 +264,14 @@ def _numbers(where: str, spec: EnvSpec, actions: Any) -> Any:
     rows = spec.factors.split(actions)
   except ValueError as error:
     raise UserError(f"{where}.{error}") from None
-  out: list[int] = []
+  read = spec.factors.joint_action if isinstance(spec.factors, Factors) else spec.factors.row
+  out: list[Any] = []
   for t, row in enumerate(rows):
     try:
-      out.append(spec.factors.joint_action(row))
+      out.append(read(row))
     except ValueError as error:
       raise UserError(f"{where}.actions[{t}]: {error}") from None
-  return np.array(out, np.int64)
+  return np.array(out, np.float32 if spec.is_continuous else np.int64).reshape(-1, *spec.action_shape)
 
 
 def _uniform(mask: Bool[np.ndarray, "E"], spec: EnvSpec) -> Float32[np.ndarray, "E"]:

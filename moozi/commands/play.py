@@ -16,6 +16,7 @@ from moozi.commands.keyboard import END, Keyboard
 from moozi.commands.steering import IDLE_KEY, Controls, controls_of, dimensions_prompt, own_names
 from moozi.commands.watch import MAX_SPEED
 from moozi.core.errors import UserError
+from moozi.core.factors import Factors
 from moozi.core.text import printable
 from moozi.io.output import can_draw, say
 from moozi.io.zoo_files import ZOO_PREFIX
@@ -194,6 +195,10 @@ def _config_of(target: str, overrides: list[str], allow_code: bool) -> tuple["Co
 
 def _play_alone(env: "Environment", steps_per_s: float) -> int:
   spec = env.env_spec
+  if spec.is_continuous:
+    raise UserError(
+      "action_bins=0: moozi play needs values to choose from; set another number, such as action_bins=7"
+    )
   controls = controls_of(spec)
   if steps_per_s and controls.idle is None:
     raise UserError(f"--speed={steps_per_s:g}: must be 0, since {spec.name} has no action that does nothing")
@@ -405,7 +410,7 @@ def _reader(spec: "EnvSpec", mask: np.ndarray) -> tuple[str, Callable[[str], int
   from moozi.envs.environment import check_action
 
   factors = spec.factors
-  if factors is not None:
+  if isinstance(factors, Factors):
     return dimensions_prompt(factors), lambda text: check_action(factors.parse(text), spec, mask)
   names = own_names(spec)
   has_numbers = any(re.fullmatch(r"-?\d+", name) for name in names)

@@ -73,8 +73,8 @@ class KeysOfDimensions:
   """
 
   def __init__(self, spec: EnvSpec) -> None:
-    assert spec.factors is not None
-    self._factors: Factors = spec.factors
+    assert isinstance(spec.factors, Factors)
+    self._factors = spec.factors
     self._is_factored = spec.is_factored
     self._row, self._at = [size // 2 for size in self._factors.sizes], 0
 

@@ -1,4 +1,7 @@
-"""The dimensions of joint actions: their values and names, and the environment's own form of an action."""
+"""The dimensions of actions: their values and names, and the environment's own form of an action.
+
+`Factors` are those of joint actions, which have numbers; `Intervals` are those of continuous actions.
+"""
 
 import dataclasses
 import functools
@@ -8,7 +11,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Float, Float32, Int
+
+from moozi.core.types import AnyArray
 
 MAX_JOINT_ACTIONS = 2**31 - 2
 """Joint actions are numbered by int32, with the dummy."""
@@ -35,7 +40,7 @@ class ActionPart:
     path: the keys that lead to it: texts in a dict, integers in a tuple; () if it is the whole action.
     shape, dtype: of the array.
     values: of each entry, row by row, its possible values in increasing order, at least 2. They are floats if
-      the dtype is: these divide the space evenly.
+      the dtype is: these divide the space evenly. In `Intervals`: its bounds.
   """
 
   path: tuple[str | int, ...]
@@ -58,11 +63,8 @@ class ActionPart:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Factors:
-  """The D dimensions of joint actions: the entries of the parts of an environment's own action, in order.
-
-  A joint action chooses one value in each dimension. It is numbered by the row of its value indices; the last
-  dimension changes first.
+class _Dimensions:
+  """D dimensions: the entries of the parts of an environment's own action, in order.
 
   Attributes:
     parts: the arrays of an action.
@@ -77,17 +79,63 @@ class Factors:
       raise ValueError("factors: no dimension; must have at least one")
     if len(self.names) != len(self.values) or not all(name.isprintable() for name in self.names):
       raise ValueError(f"factors.names={self.names}: must be {len(self.values)} printable texts")
+
+  @functools.cached_property
+  def values(self) -> tuple[tuple[float, ...], ...]:
+    """The possible values of each dimension, in increasing order; of continuous ones, the bounds."""
+    return tuple(values for part in self.parts for values in part.values)
+
+  def named(self, texts: Sequence[str]) -> str:
+    """Returns the text of an action from those of its values, such as `throttle=+0.67 gear=2`."""
+    return " ".join(map("=".join, zip(self.names, texts, strict=True)))
+
+  def split(self, owns: Any) -> list[Any]:
+    """Returns the N own actions in arrays [N, …] or a dict or tuple of these; returns a list as it is.
+
+    Raises: ValueError: the arrays have another form, or different numbers of rows.
+    """
+    if isinstance(owns, list):
+      return owns
+    try:
+      arrays = [(part.path, np.asarray(_at(owns, part.path))) for part in self.parts]
+      num_rows = {len(array) for _, array in arrays}
+    except (KeyError, IndexError, TypeError, ValueError):
+      num_rows = set()
+    if len(num_rows) != 1:
+      raise ValueError("actions: must have one row for each action")
+    return [nest((path, array[i]) for path, array in arrays) for i in range(num_rows.pop())]
+
+  def _arrays(self, own: Any) -> list[np.ndarray]:
+    """Returns the parts of an own action in float64. Raises ValueError if it has another form or shape."""
+    out = []
+    for part in self.parts:
+      try:
+        array = np.asarray(_at(own, part.path)).astype(np.float64, casting="safe")
+      except (KeyError, IndexError, TypeError, ValueError):
+        array = None
+      if array is None or array.shape != part.shape:
+        where = "".join(f"[{key!r}]" for key in part.path)
+        raise ValueError(f"action{where}: must be numbers of shape {list(part.shape)}")
+      out.append(array)
+    return out
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Factors(_Dimensions):
+  """The D dimensions of joint actions.
+
+  A joint action chooses one value in each dimension. It is numbered by the row of its value indices; the last
+  dimension changes first.
+  """
+
+  def __post_init__(self) -> None:
+    super().__post_init__()
     if self.num_joint_actions > MAX_JOINT_ACTIONS:
       count = self.num_joint_actions
       text = f"{count:,}" if count < 10**15 else f"10^{int(math.log10(count))}"
       raise ValueError(
         f"{text} joint actions of {len(self.values)} dimensions, must be at most {MAX_JOINT_ACTIONS:,}"
       )
-
-  @functools.cached_property
-  def values(self) -> tuple[tuple[float, ...], ...]:
-    """The possible values of each dimension, in increasing order."""
-    return tuple(values for part in self.parts for values in part.values)
 
   @functools.cached_property
   def sizes(self) -> tuple[int, ...]:
@@ -109,7 +157,7 @@ class Factors:
 
   def name(self, joint_action: int) -> str:
     """Returns the text of a joint action, such as `throttle=+0.67 gear=2`."""
-    return " ".join(map("=".join, zip(self.names, self.texts(joint_action), strict=True)))
+    return self.named(self.texts(joint_action))
 
   def parse(self, text: str) -> int:
     """Returns the joint action of a text: a value for each dimension, such as `0.67 0` or `gas=0.67 brake=0`.
@@ -154,40 +202,84 @@ class Factors:
       arrays.append((part.path, np.array(rows, part.dtype).reshape(len(owns), *part.shape)))
     return nest(arrays)
 
-  def split(self, owns: Any) -> list[Any]:
-    """Returns the N own actions in arrays [N, …] or a dict or tuple of these; returns a list as it is.
-
-    Raises: ValueError: the arrays have another form, or different numbers of rows.
-    """
-    if isinstance(owns, list):
-      return owns
-    try:
-      arrays = [(part.path, np.asarray(_at(owns, part.path))) for part in self.parts]
-      num_rows = {len(array) for _, array in arrays}
-    except (KeyError, IndexError, TypeError, ValueError):
-      num_rows = set()
-    if len(num_rows) != 1:
-      raise ValueError("actions: must have one row for each action")
-    return [nest((path, array[i]) for path, array in arrays) for i in range(num_rows.pop())]
-
   def joint_action(self, own: Any) -> int:
     """Returns the joint action whose values are nearest to an environment's own action.
 
     Raises: ValueError: the action has another form or shape, or a value outside the bounds or, where the
       values are integers, between them.
     """
-    row: list[int] = []
+    numbers = np.concatenate([array.ravel() for array in self._arrays(own)]).tolist()
+    return self.index([_nearest(*of) for of in zip(self.names, numbers, self.values, strict=True)])
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Intervals(_Dimensions):
+  """The D dimensions of continuous actions. An action is a row of D float32, in units of the environment."""
+
+  num_joint_actions = 1
+  """A policy has one entry for each dimension, so there is one choice of entries."""
+
+  def __post_init__(self) -> None:
+    super().__post_init__()
     for part in self.parts:
-      try:
-        array = np.asarray(_at(own, part.path)).astype(np.float64, casting="safe")
-      except (KeyError, IndexError, TypeError, ValueError):
-        array = None
-      if array is None or array.shape != part.shape:
-        where = "".join(f"[{key!r}]" for key in part.path)
-        raise ValueError(f"action{where}: must be numbers of shape {list(part.shape)}")
-      names = self.names[len(row) : len(row) + array.size]
-      row += [_nearest(*of) for of in zip(names, array.ravel().tolist(), part.values, strict=True)]
-    return self.index(row)
+      if not part.is_continuous or any(len(values) != 2 for values in part.values):
+        raise ValueError(f"dtype={part.dtype!r}: continuous actions must be floats with two bounds")
+
+  @functools.cached_property
+  def sizes(self) -> tuple[int, ...]:
+    """The number of entries of each dimension in a policy."""
+    return (1,) * len(self.values)
+
+  @functools.cached_property
+  def low(self) -> Float32[np.ndarray, "D"]:
+    return np.array([low for low, _ in self.values], np.float32)
+
+  @functools.cached_property
+  def high(self) -> Float32[np.ndarray, "D"]:
+    return np.array([high for _, high in self.values], np.float32)
+
+  def texts(self, row: Float[AnyArray, "D"]) -> tuple[str, ...]:
+    """Returns the value of each dimension as text, such as `+0.67`."""
+    return tuple(map(value_text, np.asarray(row).tolist()))
+
+  def name(self, row: Float[AnyArray, "D"]) -> str:
+    """Returns the text of an action, such as `throttle=+0.67`."""
+    return self.named(self.texts(row))
+
+  def own_action(self, row: Float[AnyArray, "D"]) -> Any:
+    """Returns the environment's own form of an action: an array, or a dict or tuple of them."""
+    return self._own(np.asarray(row), ())
+
+  def own_actions(self, rows: Float[AnyArray, "N D"]) -> Any:
+    """Returns the own forms of N actions: arrays [N, …], or a dict or tuple of them."""
+    return self._own(np.asarray(rows), (len(rows),))
+
+  def _own(self, rows: Float[np.ndarray, "*N D"], lead: tuple[int, ...]) -> Any:
+    arrays, at = [], 0
+    for part in self.parts:
+      low, high = np.array(part.values, part.dtype).T
+      # A bound in float32 may be outside of the bound in float64.
+      values = np.clip(rows[..., at : at + len(low)].astype(part.dtype), low, high)
+      arrays.append((part.path, values.reshape((*lead, *part.shape))))
+      at += len(low)
+    return nest(arrays)
+
+  def row(self, own: Any) -> Float32[np.ndarray, "D"]:
+    """Returns the row of an environment's own action, or of a row.
+
+    Raises: ValueError: the action has another form or shape, or a value that is outside of the bounds.
+    """
+    if isinstance(own, np.ndarray) and own.shape == self.low.shape and own.dtype.kind == "f":
+      given = own
+    else:
+      given = np.concatenate([array.ravel() for array in self._arrays(own)])
+    out = given.astype(np.float32)
+    is_within = (out >= self.low) & (out <= self.high)
+    if not is_within.all():  # also NaN
+      d = int(np.argmin(is_within))
+      low, high = self.values[d]
+      raise ValueError(f"action={given[d]:g}: must be from {low:g} to {high:g} in {self.names[d]}")
+    return out
 
 
 def _nearest(name: str, x: float, values: Sequence[float]) -> int:

@@ -7,7 +7,7 @@ the environment's spec.
 
 from collections.abc import Sequence
 
-from jaxtyping import Bool, Float32, Int32, Int64, Shaped
+from jaxtyping import Bool, Float32, Int32, Int64, Num, Shaped
 
 from moozi.core.pytree import record
 from moozi.core.types import AnyArray
@@ -45,7 +45,8 @@ class StepSample:
   Attributes:
     root_value: env units, for the player to move; 0 on a terminal frame.
     action_probs: the search policy; one-hot(dummy) on a terminal frame.
-    action: in the agent's action space; the dummy on a last frame.
+    action: [*T, B], in the agent's action space; the dummy on a last frame. Continuous actions are float32
+      [*T, B, D], and the dummy is zeros.
     acted_version: learner step of the parameters that acted.
     searched_version: learner step of the parameters that made root_value and action_probs; with
       reanalyze.search=false, of those that made root_value.
@@ -60,7 +61,7 @@ class StepSample:
   legal_actions_mask: Bool[AnyArray, "*T B A"]
   root_value: Float32[AnyArray, "*T B"]
   action_probs: Float32[AnyArray, "*T B A"]
-  action: Int32[AnyArray, "*T B"]
+  action: Num[AnyArray, "..."]
   acted_version: Int32[AnyArray, "*T B"]
   searched_version: Int32[AnyArray, "*T B"]
 

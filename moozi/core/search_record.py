@@ -5,7 +5,7 @@ tree, H W C frame.
 
 The *choices* of a step are the actions that its policy and Q-values are shown for. They are all A actions of
 the agent's action space; or, where joint actions have no entries of their own (`EnvSpec.is_factored`), those
-that the search sampled, or the most probable ones without a search.
+that the search sampled, or the most probable ones without a search. Of continuous actions there are none.
 """
 
 import dataclasses
@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
-from jaxtyping import Bool, Float32, Float64, Int, Int32, Shaped, UInt8
+from jaxtyping import Bool, Float32, Float64, Int, Int32, Num, Shaped, UInt8
 
 from moozi.core.pytree import record
 from moozi.core.types import AnyArray
@@ -91,6 +91,7 @@ class PlayedStep:
   zeros, or empty if choices are sampled.
 
   Attributes:
+    action: in the agent's action space. A continuous one is a row [D] float32, of NaN on a last frame.
     is_agents: whether the agent chooses the action; true on an episode's last frame.
     extras: those of the agent's decision.
   """
@@ -106,7 +107,7 @@ class PlayedStep:
   is_last: bool
   is_truncated: bool
   is_agents: bool
-  action: int
+  action: Any
   root_value: float
   action_probs: Float32[AnyArray, "E"]
   choices: Int32[AnyArray, "E"] | None = None
@@ -128,7 +129,7 @@ class PlayedEpisode:
     pictures: the environment's own images (`ops.pictures`), fitted into the first one's size; None if it has
       none, or one could not be drawn.
     to_play: the player to move.
-    actions: the action taken, in the agent's action space.
+    actions: the action taken, in the agent's action space; of continuous ones, [T, D] float32.
     rewards: env units, received on entering the frame.
     totals: the agent's undiscounted return up to each frame; with two players, that of player `index` % 2.
     root_values: env units: the search's. Without one, 0 on a terminal frame and nan on a truncated one.
@@ -145,7 +146,7 @@ class PlayedEpisode:
   frames: Shaped[AnyArray, "T H W C"]
   pictures: UInt8[AnyArray, "T h w 3"] | None
   to_play: Int32[AnyArray, "T"]
-  actions: Int32[AnyArray, "T"]
+  actions: Num[AnyArray, "T *D"]
   rewards: Float32[AnyArray, "T"]
   totals: Float64[AnyArray, "T"]
   root_values: Float32[AnyArray, "T"]

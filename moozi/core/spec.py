@@ -8,9 +8,10 @@ from typing import Literal
 import numpy as np
 
 from moozi.core.errors import UserError
-from moozi.core.factors import Factors
+from moozi.core.factors import Factors, Intervals
 from moozi.core.frame_parts import FramePart, check_parts
 from moozi.core.symmetry import Symmetry
+from moozi.core.types import AnyArray
 
 DUMMY_ACTION = 0
 """Index 0 of the agent's action space: fills the history before an episode and targets after its end."""
@@ -26,7 +27,8 @@ class EnvSpec:
     name: `library:game`, as the user writes it; any name for a user's `GameEnvironment`.
     frame_shape: (H, W, C) of one frame; (1, 1, D) for vector observations.
     frame_dtype: storage of a frame: "bool", "uint8" (scaled by 1/255 on the device) or "float32".
-    num_env_actions: size of the environment's own action space A^e; with `factors`, of all joint actions.
+    num_env_actions: size of the environment's own action space A^e; with `factors`, of all joint actions; 1
+      with continuous actions.
     num_players: number of players that the agent plays: 1, or 2 who alternate strictly.
     action_names: one name for each of the environment's own actions; the last ones may be missing.
     frame_names: one name for each plane, or for each entry of a vector; empty: unknown. Where planes of the
@@ -35,7 +37,8 @@ class EnvSpec:
       an image, and for other observations.
     is_perfect_information: whether nothing is hidden from either player. If false, a frame shows only what
       the player to move may see, so the previous frame may be the opponent's view.
-    factors: the dimensions of the environment's joint actions; None: its actions have no dimensions.
+    factors: the dimensions of the environment's joint or continuous actions; None: its actions have no
+      dimensions.
     num_seats: number of players of the game if the agent plays one seat and the environment plays the others
       (`num_players` is then 1); 0 in every other environment.
     action_places: where the first actions act on a board of H × W cells, with the board's cells as those of
@@ -59,7 +62,7 @@ class EnvSpec:
   action_names: tuple[str, ...] = ()
   is_perfect_information: bool = True
   num_seats: int = 0
-  factors: Factors | None = None
+  factors: Factors | Intervals | None = None
   frame_names: tuple[str, ...] = dataclasses.field(default=(), compare=False, repr=False)
   frame_parts: tuple[FramePart, ...] = dataclasses.field(default=(), compare=False, repr=False)
   action_places: Literal["none", "cells", "columns"] = dataclasses.field(
@@ -82,6 +85,8 @@ class EnvSpec:
       )
     if self.num_env_actions < 1:
       raise ValueError(f"num_env_actions={self.num_env_actions}: must be at least 1")
+    if self.is_continuous and (self.num_players, self.num_seats) != (1, 0):
+      raise ValueError(f"num_players={self.num_players}: continuous actions need a game of one player")
     if self.num_players not in (1, 2):
       raise ValueError(f"num_players={self.num_players}: only 1 or 2 players are supported")
     if self.num_seats and self.num_players != 1:
@@ -143,9 +148,10 @@ class EnvSpec:
     """Sizes of the groups of a policy's entries; each group has a distribution of its own.
 
     (A,) if every action has an entry. Of more than `MAX_ENUMERATED` joint actions: the dummy, and a group for
-    each dimension; a policy is then the product of the dimensions' distributions.
+    each dimension; a policy is then the product of the dimensions' distributions. Of continuous actions: the
+    dummy, and one entry for each dimension, whose probability is 1.
     """
-    if self.factors is None or self.num_env_actions <= MAX_ENUMERATED:
+    if self.factors is None or (self.num_env_actions <= MAX_ENUMERATED and not self.is_continuous):
       return (self.num_actions,)
     return (1, *self.factors.sizes)
 
@@ -165,6 +171,34 @@ class EnvSpec:
     return len(self.policy_groups) > 1
 
   @property
+  def intervals(self) -> Intervals | None:
+    """The dimensions of continuous actions; None if actions have numbers."""
+    return self.factors if isinstance(self.factors, Intervals) else None
+
+  @property
+  def is_continuous(self) -> bool:
+    """Whether actions are rows of floats instead of numbers; `is_factored` is then true too."""
+    return isinstance(self.factors, Intervals)
+
+  @property
+  def action_shape(self) -> tuple[int, ...]:
+    """The shape of one action: (), or (D,) of a continuous one."""
+    return () if self.intervals is None else self.intervals.low.shape
+
+  @property
+  def action_dtype(self) -> str:
+    """The dtype of actions: int32, or float32 of continuous ones. The dummy is 0, or a row of zeros."""
+    return "float32" if self.is_continuous else "int32"
+
+  def to_env(self, action: AnyArray) -> AnyArray:
+    """Returns actions of the agent's action space as the environment's own: without the dummy's number."""
+    return action if self.is_continuous else action - 1
+
+  def from_env(self, action: AnyArray) -> AnyArray:
+    """Returns the environment's own actions in the agent's action space; inverts `to_env`."""
+    return action if self.is_continuous else action + 1
+
+  @property
   def num_places(self) -> int:
     """Number of the actions that `action_places` gives a place."""
     height, width, _ = self.frame_shape
@@ -174,7 +208,9 @@ class EnvSpec:
     """Returns the fields that are compared as plain values, for JSON; `factors` only if there are any."""
     data = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.compare}
     factors = data.pop("factors")
-    return data if factors is None else data | {"factors": dataclasses.asdict(factors)}
+    if factors is not None:
+      data["factors"] = dataclasses.asdict(factors) | ({"is_continuous": True} if self.is_continuous else {})
+    return data
 
 
 def check_multi_input(key: str, spec: EnvSpec, for_images: str) -> None:

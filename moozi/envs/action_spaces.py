@@ -1,6 +1,7 @@
-"""Reads the action spaces of Gymnasium and dm_env: numbered actions, or the dimensions of joint actions.
+"""Reads the action spaces of Gymnasium and dm_env: numbered actions, or the dimensions of actions.
 
-An entry of a continuous space becomes `num_bins` values that divide its interval evenly.
+An entry of a continuous space becomes `num_bins` values that divide its interval evenly. With `num_bins` 0,
+actions are continuous.
 """
 
 import math
@@ -9,10 +10,10 @@ from typing import Annotated, Any
 
 import numpy as np
 from dm_env import specs
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from moozi.core.errors import UserError
-from moozi.core.factors import MAX_JOINT_ACTIONS, ActionPart, Factors, bins
+from moozi.core.factors import MAX_JOINT_ACTIONS, ActionPart, Factors, Intervals, bins
 from moozi.core.spec import MAX_ENUMERATED
 from moozi.envs.names import array_entries
 from moozi.envs.validation import MAX_ACTIONS, check_integer, check_num_actions, short
@@ -23,20 +24,32 @@ DEFAULT_BINS = 7
 MAX_DIMENSIONS = 30
 """With two values each, 31 dimensions have more than `MAX_JOINT_ACTIONS` joint actions."""
 
-ActionBins = Annotated[int, Field(ge=2, le=1001)]
+BINS = "number of values of each dimension of a continuous action space; 0: none, actions are continuous"
 Path = tuple[str | int, ...]
+
+
+def check_bins(num_bins: int) -> int:
+  """Returns a number of bins. Raises ValueError if it is 1, which leaves no choice."""
+  if num_bins == 1:
+    raise ValueError("must be 0, for continuous actions, or at least 2")
+  return num_bins
+
+
+ActionBins = Annotated[int, Field(ge=0, le=1001), AfterValidator(check_bins)]
 
 
 def own_bins(where: str, env: Any) -> int:
   """Returns the attribute `action_bins` of a user's environment, or the default.
 
-  Raises: UserError: it is not an integer from 2 to 1,001.
+  Raises: UserError: it is not 0 or an integer from 2 to 1,001.
   """
   found = getattr(getattr(env, "unwrapped", env), "action_bins", DEFAULT_BINS)
+  if type(found) is int and found == 0:
+    return 0
   return check_integer(where, "action_bins", found, 2, 1001)
 
 
-def num_actions_of(where: str, space: Any, factors: Factors | None) -> int:
+def num_actions_of(where: str, space: Any, factors: Factors | Intervals | None) -> int:
   """Returns the number of actions of a space or spec, joint ones if it has dimensions.
 
   Raises: UserError: each action has an entry of its own, and there are too many.
@@ -47,14 +60,14 @@ def num_actions_of(where: str, space: Any, factors: Factors | None) -> int:
   return check_num_actions(where, int(count))
 
 
-def joint_names(factors: Factors | None) -> tuple[str, ...]:
+def joint_names(factors: Factors | Intervals | None) -> tuple[str, ...]:
   """Returns the names of joint actions that are few enough to have entries of their own, else none."""
-  if factors is None or factors.num_joint_actions > MAX_ENUMERATED:
+  if not isinstance(factors, Factors) or factors.num_joint_actions > MAX_ENUMERATED:
     return ()
   return tuple(map(factors.name, range(factors.num_joint_actions)))
 
 
-def gymnasium_factors(where: str, space: Any, num_bins: int) -> Factors | None:
+def gymnasium_factors(where: str, space: Any, num_bins: int) -> Factors | Intervals | None:
   """Returns the dimensions of a Gymnasium action space; None for a Discrete one.
 
   Args:
@@ -67,10 +80,10 @@ def gymnasium_factors(where: str, space: Any, num_bins: int) -> Factors | None:
 
   if isinstance(space, spaces.Discrete):
     return None
-  return _factors(where, space, list(_gymnasium_parts(where, space, (), num_bins)))
+  return _factors(where, space, list(_gymnasium_parts(where, space, (), num_bins)), num_bins)
 
 
-def dm_env_factors(where: str, spec: Any, num_bins: int) -> Factors | None:
+def dm_env_factors(where: str, spec: Any, num_bins: int) -> Factors | Intervals | None:
   """Returns the dimensions of the actions of a dm_env environment; None if they are one integer.
 
   Args:
@@ -84,10 +97,10 @@ def dm_env_factors(where: str, spec: Any, num_bins: int) -> Factors | None:
     raise UserError(f"{where}: its actions are {short(spec)}; must be a BoundedArray or a DiscreteArray")
   if spec.dtype.kind in "iu" and spec.shape == ():
     return None
-  if math.prod(spec.shape) > MAX_DIMENSIONS:
+  if num_bins and math.prod(spec.shape) > MAX_DIMENSIONS:
     raise _too_many(where, spec)
   low, high = (np.broadcast_to(bound, spec.shape) for bound in (spec.minimum, spec.maximum))
-  return _factors(where, spec, [_box(where, spec, (), spec.dtype, low, high, num_bins)])
+  return _factors(where, spec, [_box(where, spec, (), spec.dtype, low, high, num_bins)], num_bins)
 
 
 def _too_many(where: str, space: Any) -> UserError:
@@ -115,7 +128,7 @@ def _gymnasium_parts(where: str, space: Any, path: Path, num_bins: int) -> Itera
       start, stop = int(space.start), int(space.start) + int(space.n)
       yield _part(where, space, path, (), space.dtype, [range(start, stop)])
     case spaces.MultiDiscrete() | spaces.MultiBinary() | spaces.Box() if (
-      math.prod(space.shape) > MAX_DIMENSIONS
+      num_bins and math.prod(space.shape) > MAX_DIMENSIONS
     ):
       raise _too_many(where, space)
     case spaces.MultiDiscrete():
@@ -149,7 +162,8 @@ def _box(
   is_float = np.dtype(dtype).kind == "f"
   if not is_float and any(b - a >= MAX_ACTIONS for a, b in bounds):
     raise UserError(f"{where}: its actions are {short(space)}; an entry has more than {MAX_ACTIONS:,} values")
-  values = [bins(a, b, num_bins) if is_float else range(int(a), int(b) + 1) for a, b in bounds]
+  # Of continuous actions, the two bounds.
+  values = [bins(a, b, num_bins or 2) if is_float else range(int(a), int(b) + 1) for a, b in bounds]
   return _part(where, space, path, np.shape(low), dtype, values)
 
 
@@ -161,10 +175,14 @@ def _part(where: str, space: Any, path: Path, shape: Any, dtype: Any, values: An
     raise UserError(f"{where}: its actions are {short(space)}: {error}") from None
 
 
-def _factors(where: str, space: Any, parts: list[ActionPart]) -> Factors:
-  names = [name for part in parts for name in _names(part)]
+def _factors(where: str, space: Any, parts: list[ActionPart], num_bins: int) -> Factors | Intervals:
+  names = tuple(name for part in parts for name in _names(part))
+  if not num_bins and not all(part.is_continuous for part in parts):
+    raise UserError(
+      f"{where}: its actions are {short(space)}; action_bins=0 needs an action space of floats alone"
+    )
   try:
-    return Factors(parts=tuple(parts), names=tuple(names))
+    return (Factors if num_bins else Intervals)(parts=tuple(parts), names=names)
   except ValueError as error:
     raise UserError(f"{where}: its actions are {short(space)}: {error}{_fewer_bins(parts)}") from None
 

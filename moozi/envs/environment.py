@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import dm_env
 import numpy as np
 from dm_env import specs
-from jaxtyping import Bool, Int, Shaped, UInt8
+from jaxtyping import Bool, Int, Num, Shaped, UInt8
 
 from moozi.core.errors import UserError
+from moozi.core.factors import Factors
 from moozi.core.flat_state import State
 from moozi.core.records import BatchedTimeStep
 from moozi.core.spec import EnvSpec
@@ -70,7 +71,8 @@ class Environment(dm_env.Environment):  # type: ignore[misc]
   """dm_env's interface, extended by a spec and a seed. Observations are of type `Observation`.
 
   `reset` returns a FIRST step. `step` takes the number of one of the environment's actions, from 0; where the
-  actions have dimensions (`EnvSpec.factors`), also the environment's own action, such as a float array. After
+  actions have dimensions (`EnvSpec.factors`), also the environment's own action, such as a float array; a
+  continuous action has no number, but may be a row of floats, its entries in order. After
   a LAST step, or before the first reset, `step` discards the action and resets. A LAST step with discount 0
   is terminal. A LAST step with discount 1 is truncated: its frame is a live one.
 
@@ -108,8 +110,12 @@ class Environment(dm_env.Environment):  # type: ignore[misc]
       is_continued=specs.Array((), np.dtype(bool), "is_continued"),
     )
 
-  def action_spec(self) -> specs.DiscreteArray:
-    return specs.DiscreteArray(self.env_spec.num_env_actions, name="action")
+  def action_spec(self) -> specs.BoundedArray:
+    spec = self.env_spec
+    if spec.intervals is not None:
+      low, high = spec.intervals.low, spec.intervals.high
+      return specs.BoundedArray(spec.action_shape, spec.action_dtype, low, high, "action")
+    return specs.DiscreteArray(spec.num_env_actions, name="action")
 
   @property
   def own_observations(self) -> OwnObservations | None:
@@ -209,7 +215,7 @@ class VectorEnvironment:
     """Starts a new game in every environment."""
     raise NotImplementedError
 
-  def step(self, actions: Int[np.ndarray, "B"]) -> BatchedTimeStep:
+  def step(self, actions: Num[np.ndarray, "B *D"]) -> BatchedTimeStep:
     """Steps every environment; an environment whose last frame was an end resets instead.
 
     Args:
@@ -217,7 +223,8 @@ class VectorEnvironment:
 
     Returns: the next step, whose arrays are never written to again.
     Raises:
-      ValueError: an action for a live frame is the dummy, out of range, or illegal. No environment has moved.
+      ValueError: an action for a live frame is the dummy, out of range, or illegal; a continuous one is out
+        of bounds. No environment has moved.
       EnvError: environments failed more often than the guard allows.
     """
     raise NotImplementedError
@@ -270,8 +277,8 @@ def stack_positions(positions: Sequence[Any]) -> Any:
   return jax.tree.map(lambda *leaves: np.stack(leaves), *positions)
 
 
-def check_action(action: Any, spec: EnvSpec, legal_actions_mask: np.ndarray) -> int:
-  """Returns the number of an action.
+def check_action(action: Any, spec: EnvSpec, legal_actions_mask: np.ndarray) -> Any:
+  """Returns the number of an action, an int; of a continuous one, its row [D] float32.
 
   Args:
     action: an integer; where the actions have dimensions (`EnvSpec.factors`), also the environment's own
@@ -280,7 +287,11 @@ def check_action(action: Any, spec: EnvSpec, legal_actions_mask: np.ndarray) -> 
   Raises: ValueError: the action has another type or shape, is out of range, or illegal.
   """
   # Some packages accept a wrong action silently, and others hang.
-  if spec.factors is not None and (isinstance(action, np.ndarray) or not hasattr(action, "__index__")):
+  if spec.intervals is not None:
+    return spec.intervals.row(action)
+  if isinstance(spec.factors, Factors) and (
+    isinstance(action, np.ndarray) or not hasattr(action, "__index__")
+  ):
     action = spec.factors.joint_action(action)
   try:
     out = operator.index(action)
@@ -294,8 +305,11 @@ def check_action(action: Any, spec: EnvSpec, legal_actions_mask: np.ndarray) -> 
   return out
 
 
-def random_action(spec: EnvSpec, legal_actions_mask: np.ndarray, random: np.random.Generator) -> int:
-  """Returns one of the environment's legal actions, each with equal probability."""
+def random_action(spec: EnvSpec, legal_actions_mask: np.ndarray, random: np.random.Generator) -> Any:
+  """Returns one of the environment's legal actions, as `check_action`, each with equal probability."""
+  if spec.intervals is not None:
+    low, high = spec.intervals.low, spec.intervals.high
+    return np.clip(random.uniform(low, high).astype(np.float32), low, high)
   if spec.is_factored:
     return int(random.integers(spec.num_env_actions))
   return int(random.choice(np.flatnonzero(legal_actions_mask)))

@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 from dm_env import StepType, TimeStep
-from jaxtyping import Bool, Int, Shaped
+from jaxtyping import Bool, Float32, Num, Shaped
 
 from moozi.core.errors import ActionError, EnvMakeError, EnvValueError, UserError, one_line
+from moozi.core.factors import Intervals
 from moozi.core.flat_state import State
 from moozi.core.pytree import fields_of
 from moozi.core.records import BatchedTimeStep
@@ -71,7 +72,8 @@ class SyncVectorEnvironment(VectorEnvironment):
     self._to_play = np.zeros(len(envs), np.int32)
     # The number of games started by each environment, and its actions and resets since it was last seeded.
     self._games = np.zeros(len(envs), np.int64)
-    self._log: list[list[int]] = [[] for _ in envs]
+    self._log: list[list[Any]] = [[] for _ in envs]
+    self._reset_entry = np.full(self.spec.action_shape, np.nan) if self.spec.is_continuous else _RESET
     for i, env in enumerate(self._envs):
       if env.env_spec != self.spec:
         raise ValueError(f"envs[{i}] is {env.env_spec}; all must be {self.spec}")
@@ -82,11 +84,11 @@ class SyncVectorEnvironment(VectorEnvironment):
 
   def reset(self) -> BatchedTimeStep:
     self._is_last = np.ones(self.num_envs, bool)
-    return self._advance([0] * self.num_envs, is_new_game=True)
+    return self._advance([DUMMY_ACTION] * self.num_envs, is_new_game=True)
 
-  def step(self, actions: Int[np.ndarray, "B"]) -> BatchedTimeStep:
+  def step(self, actions: Num[np.ndarray, "B *D"]) -> BatchedTimeStep:
     actions = check_actions(actions, self.spec, self._legal_actions_mask, self._is_last)
-    return self._advance(actions.tolist())
+    return self._advance(list(actions) if self.spec.is_continuous else actions.tolist())
 
   def positions(self) -> Any:
     # An environment that was never reset idles. It has no position; another one takes its place.
@@ -114,11 +116,13 @@ class SyncVectorEnvironment(VectorEnvironment):
   def get_state(self) -> State:
     """Returns the actions of each current game, which `set_state` replays.
 
-    Returns: games [B] int64, log [N] int32 (lane by lane), log_lengths [B] int64.
+    Returns: games [B] int64, log [N] int32 (lane by lane), log_lengths [B] int64. A reset is -1 in the log.
+      The log of continuous actions is [N, D] float32, in which a reset is NaN.
     """
+    shape, dtype = (-1, *self.spec.action_shape), self.spec.action_dtype
     return {
       "games": self._games.copy(),
-      "log": np.concatenate([np.array(log, np.int32) for log in self._log]),
+      "log": np.concatenate([np.array(log, dtype).reshape(shape) for log in self._log]),
       "log_lengths": np.array([len(log) for log in self._log], np.int64),
     }
 
@@ -136,7 +140,7 @@ class SyncVectorEnvironment(VectorEnvironment):
     is_new = np.zeros(self.num_envs, bool)
     with self._armed():
       for i, env in enumerate(self._envs):
-        step = self._replay(i, env, [int(x) for x in logs[i]])
+        step = self._replay(i, env, list(logs[i]) if self.spec.is_continuous else logs[i].tolist())
         if step is not None:
           self._write(out, i, step)
         if step is None or not _is_same(out, shown, i):
@@ -153,7 +157,7 @@ class SyncVectorEnvironment(VectorEnvironment):
         else:
           self._guard.close(i, env)
 
-  def _advance(self, actions: list[int], is_new_game: bool = False) -> BatchedTimeStep:
+  def _advance(self, actions: Sequence[Any], is_new_game: bool = False) -> BatchedTimeStep:
     out = blank_step(self.spec, self.num_envs)
     was_last = self._is_last.tolist()
     with self._armed():
@@ -176,7 +180,7 @@ class SyncVectorEnvironment(VectorEnvironment):
     return contextlib.nullcontext() if self._guard is None else self._guard.watched()
 
   def _advance_lane(
-    self, out: BatchedTimeStep, i: int, action: int, is_reset: bool, is_new_game: bool
+    self, out: BatchedTimeStep, i: int, action: Any, is_reset: bool, is_new_game: bool
   ) -> None:
     """Steps or resets environment i, which the guard replaces if it fails, and writes row i of `out`."""
     guard = self._guard
@@ -196,12 +200,13 @@ class SyncVectorEnvironment(VectorEnvironment):
     if out.is_last[i]:
       guard.episode_ended(i)
 
-  def _move(self, out: BatchedTimeStep, i: int, action: int, is_reset: bool, is_new_game: bool) -> None:
+  def _move(self, out: BatchedTimeStep, i: int, action: Any, is_reset: bool, is_new_game: bool) -> None:
     """Steps or resets environment i and writes row i of `out`."""
     env = self._envs[i]
     if not is_reset:
       self._log[i].append(action)
-      self._write(out, i, self._checked(env.step(action - 1), 1 - int(self._to_play[i])))
+      step = env.step(self.spec.to_env(action))
+      self._write(out, i, self._checked(step, 1 - int(self._to_play[i])))
       return
     seed = None if self._next_seed is None else self._next_seed(i)
     if seed == IDLE:
@@ -243,15 +248,15 @@ class SyncVectorEnvironment(VectorEnvironment):
     if seed is not None:
       env.seed(seed)
       self._log[i] = []
-    self._log[i].append(_RESET)
+    self._log[i].append(self._reset_entry)
     step = self._checked(env.reset())
     if not (is_new_game and step.observation.is_continued):
       return step
     # The first reset continued the game after a lost life; a second one starts a new game.
-    self._log[i].append(_RESET)
+    self._log[i].append(self._reset_entry)
     return env.reset()
 
-  def _replay(self, i: int, env: Environment, log: list[int]) -> TimeStep | None:
+  def _replay(self, i: int, env: Environment, log: list[Any]) -> TimeStep | None:
     """Seeds environment i and replays its log; returns the last step, or None if it cannot be replayed."""
     if self._lane_seeds is None or not log:
       return None
@@ -261,7 +266,8 @@ class SyncVectorEnvironment(VectorEnvironment):
         env.seed(_game_seed(self._lane_seeds[i], int(self._games[i])))
       for action in log:
         with self._watched():
-          step = env.reset() if action == _RESET else env.step(action - 1)
+          is_reset = np.isnan(action).any() if self.spec.is_continuous else action == _RESET
+          step = env.reset() if is_reset else env.step(self.spec.to_env(action))
     except FAULTS:
       # For example an illegal action, because the game differs from the saved game.
       return None
@@ -367,13 +373,16 @@ def check_actions(
   spec: EnvSpec,
   legal_actions_mask: Bool[np.ndarray, "B P"],
   is_last: Bool[np.ndarray, "B"],
-) -> Int[np.ndarray, "B"]:
+) -> Num[np.ndarray, "B *D"]:
   """Returns the actions as a NumPy array.
 
-  Raises: ActionError: an action on a live frame is illegal. ValueError: the actions are not integers [B].
+  Raises: ActionError: an action on a live frame is illegal; a continuous one is out of bounds or not finite.
+    ValueError: the actions are not integers [B]; continuous ones are not float32 [B, D].
   """
   actions = np.asarray(actions)
   num_envs = len(legal_actions_mask)
+  if spec.intervals is not None:
+    return _check_rows(actions, spec.intervals, is_last)
   if actions.shape != (num_envs,) or actions.dtype.kind not in "iu":
     raise ValueError(f"actions: {actions.dtype}{list(actions.shape)}; must be integers of shape [{num_envs}]")
   is_legal = (actions > DUMMY_ACTION) & (actions < spec.num_actions)
@@ -388,5 +397,24 @@ def check_actions(
       f"actions[{i}]={int(actions[i])}: cannot be played on a live frame; must be one of "
       f"{one_line(legal_actions, 80)}; a network whose outputs are not finite can cause it, or a "
       "search (planners.*.algorithm) or an algorithm of your own that ignores which actions are legal"
+    )
+  return actions
+
+
+def _check_rows(
+  actions: Shaped[np.ndarray, "..."], intervals: Intervals, is_last: Bool[np.ndarray, "B"]
+) -> Float32[np.ndarray, "B D"]:
+  """Returns continuous actions. Raises ActionError and ValueError as `check_actions`."""
+  shape = (len(is_last), len(intervals.low))
+  if actions.shape != shape or actions.dtype != np.float32:
+    raise ValueError(f"actions: {actions.dtype}{list(actions.shape)}; must be float32{list(shape)}")
+  is_within = (actions >= intervals.low) & (actions <= intervals.high)
+  bad = ~is_last[:, None] & ~is_within  # also NaN
+  if bad.any():
+    i, d = np.argwhere(bad)[0].tolist()
+    low, high = intervals.values[d]
+    raise ActionError(
+      f"actions[{i}]={actions[i, d]:g}: cannot be played in {intervals.names[d]}; must be from {low:g} to "
+      f"{high:g}; a network whose outputs are not finite can cause it, or a player that does not clip"
     )
   return actions

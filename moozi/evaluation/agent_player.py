@@ -5,7 +5,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Int, PyTree
+from jaxtyping import Int, Num, PyTree
 
 from moozi.agent.agent import Carry, KeyedAct, PureAgent
 from moozi.core.pytree import map_fields
@@ -71,7 +71,7 @@ class AgentPlayer:
 
   def choose(
     self, games: Int[np.ndarray, "n"], timestep: BatchedTimeStep, positions: Sequence[Any] = ()
-  ) -> Int[np.ndarray, "n"]:
+  ) -> Num[np.ndarray, "n *D"]:
     """Returns the agent's actions, in its own action space, and adds them to what it remembers.
 
     Args:
@@ -79,7 +79,9 @@ class AgentPlayer:
       timestep: their current frames, in the same order.
       positions: their positions, in the same order, if the agent `plans_with_rules`.
     """
-    out = np.empty(len(games), np.int32)
+    if not len(games):
+      return np.zeros(0, np.int32)
+    out: list[np.ndarray] = []
     for start in range(0, len(games), self._width):
       count = min(self._width, len(games) - start)
       # The last batch is padded with copies of its own rows.
@@ -96,16 +98,17 @@ class AgentPlayer:
         position,
       )
       chosen = np.asarray(decision.extras["prior_action"] if self._uses_prior else decision.action)
-      out[start : start + count] = chosen[:count]
+      out.append(chosen[:count])
       if not self._uses_prior:
         own = jax.tree_util.tree_map(lambda x, count=count: np.asarray(x)[:count], carry)
         self._write(games[start : start + count], own)
+    actions = np.concatenate(out)
     if self._uses_prior:  # the carry has the search's action, which is not played
-      self.observe(games, timestep, out)
-    return out
+      self.observe(games, timestep, actions)
+    return actions
 
   def observe(
-    self, games: Int[np.ndarray, "n"], timestep: BatchedTimeStep, actions: Int[np.ndarray, "n"]
+    self, games: Int[np.ndarray, "n"], timestep: BatchedTimeStep, actions: Num[np.ndarray, "n *D"]
   ) -> None:
     """Adds frames and the actions played there, in the agent's action space."""
     self._write(games, self._agent.observe(self.variables, self.carry_of(games), timestep, actions))

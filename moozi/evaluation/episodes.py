@@ -115,12 +115,12 @@ def stack_steps(steps: Sequence[PlayedStep]) -> dict[str, Any]:
   if outcomes:
     rest = [np.zeros_like(outcomes[0])] * (len(steps) - len(outcomes))  # only the last frame has none
     chance_probs = np.stack([*outcomes, *rest])
-  choices = [step.choices for step in steps]
+  actions, choices = [step.action for step in steps], [step.choices for step in steps]
   return {
     "frames": np.stack([step.frame for step in steps]),
     "pictures": stack_pictures([step.picture for step in steps]),
     "to_play": np.array([step.to_play for step in steps], np.int32),
-    "actions": np.array([step.action for step in steps], np.int32),
+    "actions": np.array(actions, np.int32 if isinstance(actions[0], int) else np.float32),
     "rewards": np.array([step.reward for step in steps], np.float32),
     "totals": np.array([step.total for step in steps], np.float64),
     "root_values": np.array([step.root_value for step in steps], np.float32),

@@ -148,11 +148,12 @@ class EvaluationLanes:
     """
     step, episode = self.timestep, int(self._episode_of[lane])
     seat = None if self._opponent is None else seat_of(episode)
-    is_truncated = bool(step.is_truncated[lane])
-    decided: dict[str, Any] = {"action": DUMMY_ACTION, "root_value": math.nan if is_truncated else 0.0}
+    is_truncated, is_continuous = bool(step.is_truncated[lane]), self._spec.is_continuous
+    no_action = np.full(self._spec.action_shape, math.nan, np.float32) if is_continuous else DUMMY_ACTION
+    decided: dict[str, Any] = {"action": no_action, "root_value": math.nan if is_truncated else 0.0}
     if decision is not None:
       decided = {
-        "action": int(decision.action[lane]),
+        "action": decision.action[lane] if is_continuous else int(decision.action[lane]),
         "root_value": float(decision.root_value[lane]),
         "extras": jax.tree_util.tree_map(lambda x: x[lane], decision.extras),
       }
@@ -179,6 +180,8 @@ class EvaluationLanes:
       probs = blank if decision is None else decision.action_probs[lane]
       return {"legal_actions_mask": step.legal_actions_mask[lane], "action_probs": probs}
     choices, probs = np.zeros(0, np.int32), np.zeros(0, np.float32)
+    if self._spec.is_continuous:
+      decision = None  # there are no choices
     if decision is not None and not (step.is_last[lane] and not step.is_truncated[lane]):
       if "sampled_actions" in decision.extras:
         choices, probs = (decision.extras[name][lane] for name in SAMPLES)
@@ -223,7 +226,7 @@ class EvaluationLanes:
     self._returns[i] += sign * reward
     self._lengths[i] += 1
     self._hashes[i].update(frame.tobytes())
-    self._hashes[i].update(np.int32(action).tobytes() + np.float32(reward).tobytes())
+    self._hashes[i].update(np.asarray(action).tobytes() + np.float32(reward).tobytes())
 
   def _keep(self, lane: int, decision: Decision | None) -> None:
     """Keeps the lane's current step if it is to be recorded."""

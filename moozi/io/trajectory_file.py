@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from moozi.core.errors import UserError
-from moozi.core.factors import ActionPart, Factors
+from moozi.core.factors import ActionPart, Factors, Intervals
 from moozi.core.pytree import fields_of
 from moozi.core.records import TrajectorySample
 from moozi.core.spec import EnvSpec
@@ -119,7 +119,8 @@ def _columns(spec: EnvSpec) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
     {"frame": (spec.frame_shape, np.dtype(spec.frame_dtype))}
     | dict.fromkeys(("is_first", "is_last", "is_truncated"), ((), bools))
     | dict.fromkeys(("last_reward", "root_value"), ((), floats))
-    | dict.fromkeys(("to_play", "action", "acted_version", "searched_version"), ((), integers))
+    | dict.fromkeys(("to_play", "acted_version", "searched_version"), ((), integers))
+    | {"action": (spec.action_shape, np.dtype(spec.action_dtype))}
     | {"legal_actions_mask": ((spec.policy_size,), bools), "action_probs": ((spec.policy_size,), floats)}
   )
 
@@ -156,8 +157,8 @@ def _parse_spec(data: Mapping[str, Any]) -> EnvSpec:
   return EnvSpec(**dict(data) | texts | numbers | {"factors": _parse_factors(data.get("factors"))})
 
 
-def _parse_factors(data: Mapping[str, Any] | None) -> Factors | None:
-  """Returns the Factors in a header. Raises ValueError, TypeError or KeyError if they are not valid."""
+def _parse_factors(data: Mapping[str, Any] | None) -> Factors | Intervals | None:
+  """Returns the dimensions in a header. Raises ValueError, TypeError or KeyError if they are not valid."""
   if data is None:
     return None
   parts = tuple(
@@ -169,7 +170,8 @@ def _parse_factors(data: Mapping[str, Any] | None) -> Factors | None:
     )
     for part in data["parts"]
   )
-  return Factors(parts=parts, names=tuple(map(_printable, data["names"])))
+  kind = Intervals if data.get("is_continuous") else Factors
+  return kind(parts=parts, names=tuple(map(_printable, data["names"])))
 
 
 def _printable(value: Any) -> str:

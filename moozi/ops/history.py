@@ -1,7 +1,7 @@
 """The network's input: the last L frames and actions as one image. Runs on NumPy and JAX arrays."""
 
 import numpy as np
-from jaxtyping import Bool, Float32, Int, Int32, Shaped
+from jaxtyping import Bool, Float32, Int, Num, Shaped
 
 from moozi.core.pytree import record
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
@@ -16,18 +16,19 @@ class HistoryState:
 
   Attributes:
     frames: o_{t-L+1} … o_t, of the spec's dtype; zero before the episode's start.
-    actions: a_{t-L} … a_{t-1}; the dummy before the episode's start.
+    actions: a_{t-L} … a_{t-1}; the dummy before the episode's start. Continuous ones are float32 with an axis
+      D.
   """
 
   frames: Shaped[AnyArray, "B L H W C"]
-  actions: Int32[AnyArray, "B L"]
+  actions: Num[AnyArray, "B L *D"]
 
 
 def init_history(batch_size: int, history_length: int, spec: EnvSpec) -> HistoryState:
   """Returns an empty history (NumPy): zero frames and dummy actions."""
   return HistoryState(
     frames=np.zeros((batch_size, history_length, *spec.frame_shape), dtype=spec.frame_dtype),
-    actions=np.full((batch_size, history_length), DUMMY_ACTION, dtype=np.int32),
+    actions=np.full((batch_size, history_length, *spec.action_shape), DUMMY_ACTION, spec.action_dtype),
   )
 
 
@@ -36,8 +37,8 @@ def history_window(
   is_first: Bool[AnyArray, "B L"],
   is_last: Bool[AnyArray, "B F"],
   frames: Shaped[AnyArray, "B L+F ..."],
-  actions: Int32[AnyArray, "B L+F"],
-) -> tuple[Shaped[AnyArray, "B L+F ..."], Int32[AnyArray, "B L+F"]]:
+  actions: Num[AnyArray, "B L+F *D"],
+) -> tuple[Shaped[AnyArray, "B L+F ..."], Num[AnyArray, "B L+F *D"]]:
   """Returns the agent's input history at step i, followed by the F actions from i on and their next frames.
 
   This is the definition of a history, in acting and in replay. Entries before the newest `is_first` at or
@@ -60,9 +61,10 @@ def history_window(
   kept = xp.concatenate([starts == 0, is_shown[:, :-1]], axis=-1)
   frame_kept = xp.concatenate([starts[:, 1:] == 0, is_shown], axis=-1)
   frame_kept = frame_kept.reshape(frame_kept.shape + (1,) * (frames.ndim - 2))
+  kept = kept.reshape(kept.shape + (1,) * (actions.ndim - 2))
   return (
     xp.where(frame_kept, frames, xp.zeros((), frames.dtype)),
-    xp.where(kept, actions, xp.int32(DUMMY_ACTION)),
+    xp.where(kept, actions, xp.full((), DUMMY_ACTION, actions.dtype)),
   )
 
 
@@ -80,7 +82,8 @@ def push_frame(
   """
   xp = array_namespace(state.frames, frame)
   # The entries before earlier starts are blank already.
-  starts = xp.concatenate([xp.zeros_like(state.actions[:, 1:], dtype=bool), is_first[:, None]], axis=-1)
+  before = xp.zeros((len(is_first), state.frames.shape[1] - 1), bool)
+  starts = xp.concatenate([before, is_first[:, None]], axis=-1)
   frames, actions = history_window(
     is_first=starts,
     is_last=starts[:, :0],
@@ -90,7 +93,7 @@ def push_frame(
   return HistoryState(frames=frames, actions=actions)
 
 
-def push_action(state: HistoryState, action: Int[AnyArray, "B"]) -> HistoryState:
+def push_action(state: HistoryState, action: Num[AnyArray, "B *D"]) -> HistoryState:
   """Appends a_t of the agent's action space; the frames do not change."""
   xp = array_namespace(state.actions, action)
   last = xp.astype(action, state.actions.dtype)[:, None]

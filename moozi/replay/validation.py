@@ -133,8 +133,9 @@ def _check_arrays(segment: TrajectorySample, shape: tuple[int, ...], spec: EnvSp
     "frame": spec.frame_shape,
     "legal_actions_mask": (spec.policy_size,),
     "action_probs": (spec.policy_size,),
+    "action": spec.action_shape,
   }
-  dtypes = _DTYPES | {"frame": spec.frame_dtype}
+  dtypes = _DTYPES | {"frame": spec.frame_dtype, "action": spec.action_dtype}
   for name, value in fields_of(segment).items():
     expected = shape + tuple(tails.get(name, ()))
     if np.shape(value) != expected:
@@ -158,7 +159,12 @@ def check_numbers(steps: Mapping[str, Any], spec: EnvSpec) -> None:
       raise ValueError("action_probs do not sum to 1")
   if not np.asarray(steps["legal_actions_mask"]).any(axis=-1).all():
     raise ValueError("legal_actions_mask allows no action")
-  for name, stop in (("action", spec.num_actions), ("to_play", spec.num_players)):
+  if spec.intervals is not None:
+    action, is_live = np.asarray(steps["action"]), ~np.asarray(steps["is_last"])[..., None]
+    if (is_live & ~((action >= spec.intervals.low) & (action <= spec.intervals.high))).any():
+      raise ValueError("action out of bounds")
+  stops = {"to_play": spec.num_players} | ({} if spec.is_continuous else {"action": spec.num_actions})
+  for name, stop in stops.items():
     value = np.asarray(steps[name])
     if ((value < 0) | (value >= stop)).any():
       raise ValueError(f"{name} outside 0 … {stop - 1}")

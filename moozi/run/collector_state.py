@@ -1,6 +1,7 @@
 """Checks a loaded state of a training worker's collector against that of a newly built one."""
 
 import dataclasses
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -61,7 +62,9 @@ def check_collector(saved: State, own: State, env_steps: int) -> None:
       # A segment with a NaN is refused, and its environments are reset.
       entries[name] = dataclasses.replace(entry, may_be_nan=False)
   if _LOG in entries:
-    entries[_LOG] = Entry("int32", (None,), low=-1)
+    log = entries[_LOG]  # of continuous actions, rows of floats; a reset is NaN
+    least = -math.inf if log.kind == "float32" else -1
+    entries[_LOG] = Entry(log.kind, (None, *log.shape[1:]), low=least, may_be_nan=True)
   check_state(saved, entries)
   if _LOG in entries and int(saved["env/log_lengths"].sum()) != len(saved[_LOG]):
     raise ValueError(f"env/log_lengths contradicts {_LOG}")

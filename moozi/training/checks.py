@@ -112,6 +112,11 @@ def check_history(config: Config, spec: EnvSpec) -> None:
 
 def _check_actions(config: Config, spec: EnvSpec) -> None:
   """Raises UserError if a run's settings need an entry for each action, and the environment has too many."""
+  if spec.is_continuous and config.algorithm != "ppo":
+    raise UserError(
+      f"algorithm={config.algorithm}: cannot be used with env.kwargs.action_bins=0; continuous actions need "
+      "algorithm=ppo, other algorithms need bins, such as env.kwargs.action_bins=7"
+    )
   if not spec.is_factored:
     return
   wrong = [f"algorithm={config.algorithm}"] if config.algorithm in ("q_learning", "alphazero") else []

@@ -143,7 +143,7 @@ def _ppo_seconds(part: str, config: Config, spec: EnvSpec, min_s: float) -> floa
   random, lead = np.random.default_rng(0), (settings.segment_length, width)
   mask = np.ones((*lead, spec.policy_size), bool)
   mask[..., 0] = False
-  extras = {"log_probs": np.full(mask.shape, -np.log(spec.num_actions - 1), np.float32)}
+  extras = _random_extras(random, mask, spec)
   if network.state_shape is not None:
     shape = (*lead, *network.state_shape)
     extras |= {LSTM_STATE: np.zeros(shape, np.float32), IS_FIRST: np.zeros(lead, bool)}
@@ -152,7 +152,7 @@ def _ppo_seconds(part: str, config: Config, spec: EnvSpec, min_s: float) -> floa
       spec.frame_dtype
     ),
     legal_actions_mask=mask,
-    action=random.integers(1, spec.num_actions, lead, np.int32),
+    action=_random_actions(random, lead, spec),
     value=random.random((lead[0] + 1, width), np.float32),
     is_first=np.zeros(lead, bool),
     is_live=np.ones(lead, bool),
@@ -169,7 +169,21 @@ def _ppo_seconds(part: str, config: Config, spec: EnvSpec, min_s: float) -> floa
     state, output = make(state, (segment, rate))
     jax.block_until_ready(output)
 
-  return call_seconds(learn, min_s, min_calls=2)[0] / (segment.action.size * settings.num_epochs)
+  return call_seconds(learn, min_s, min_calls=2)[0] / (segment.is_live.size * settings.num_epochs)
+
+
+def _random_actions(random: np.random.Generator, lead: tuple[int, ...], spec: EnvSpec) -> np.ndarray:
+  if spec.is_continuous:
+    return np.zeros((*lead, *spec.action_shape), np.float32)
+  return random.integers(1, spec.num_actions, lead, np.int32)
+
+
+def _random_extras(random: np.random.Generator, mask: np.ndarray, spec: EnvSpec) -> dict[str, np.ndarray]:
+  """Returns the extras of PPO's decisions, with masks [T, B, P]."""
+  if spec.intervals is None:
+    return {"log_probs": np.full(mask.shape, -np.log(spec.num_actions - 1), np.float32)}
+  drawn = random.standard_normal((*mask.shape[:2], *spec.action_shape), np.float32)
+  return {"drawn": drawn, "gaussian": np.zeros((*mask.shape[:2], 2 * len(spec.intervals.low)), np.float32)}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -1,21 +1,28 @@
 """Names of actions, as pictures, pages and the terminal show them."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
+from moozi.core.factors import Factors
 from moozi.core.search_record import SearchTree
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
 from moozi.vis.render_spec import render_spec_of
 
 
-def action_name(spec: EnvSpec, action: int) -> str:
-  """Returns the name of an action in the agent's action space; the dummy, used only at an end, is "end"."""
-  if action == DUMMY_ACTION:
+def is_dummy(action: Any) -> bool:
+  """Returns whether a shown action is the dummy: 0, or a row of NaN in the place of a continuous action."""
+  return bool(np.isnan(action).any()) if np.ndim(action) else bool(action == DUMMY_ACTION)
+
+
+def action_name(spec: EnvSpec, action: Any) -> str:
+  """Returns the name of a shown action; the dummy, used only at an end, is "end"."""
+  if is_dummy(action):
     return "end"
   if spec.is_factored:
     assert spec.factors is not None
-    return spec.factors.name(action - 1)
+    return spec.factors.name(spec.to_env(action))
   names = _own_action_names(spec)
   return names[action - 1] if action <= len(names) else f"action {action - 1}"
 
@@ -35,13 +42,13 @@ def action_label(spec: EnvSpec, action: int) -> str:
   """
   if not spec.is_factored or action == DUMMY_ACTION:
     return action_name(spec, action)
-  assert spec.factors is not None
+  assert isinstance(spec.factors, Factors)
   return " ".join(spec.factors.texts(action - 1))
 
 
 def dimensions_text(spec: EnvSpec) -> str:
   """Returns the names of the dimensions whose values an `action_label` has; "" if the label is a name."""
-  return ", ".join(spec.factors.names) if spec.is_factored and spec.factors is not None else ""
+  return ", ".join(spec.factors.names) if spec.is_factored and isinstance(spec.factors, Factors) else ""
 
 
 def edge_labels(spec: EnvSpec, tree: SearchTree) -> Sequence[str] | Mapping[int, str]:
@@ -66,6 +73,6 @@ def _own_action_names(spec: EnvSpec) -> tuple[str, ...]:
   names = render_spec_of(spec).action_names
   if len(names) == spec.num_env_actions:
     return names
-  if not spec.action_names and spec.factors is not None:
+  if not spec.action_names and isinstance(spec.factors, Factors):
     return tuple(map(spec.factors.name, range(spec.num_env_actions)))
   return spec.action_names

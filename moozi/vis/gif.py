@@ -2,15 +2,16 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import overload
+from typing import Any, overload
 
 import numpy as np
 from PIL import Image
 
+from moozi.core.factors import Factors
 from moozi.core.factors import value_text as dimension_text
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
 from moozi.io.atomic_write import atomic_path
-from moozi.vis.action_names import action_label, action_name, dimensions_text
+from moozi.vis.action_names import action_label, action_name, dimensions_text, is_dummy
 from moozi.vis.frames import draw_frame, legend_of
 from moozi.vis.lettering import (
   FAINT,
@@ -122,7 +123,8 @@ def episode_images(
   by_step |= {"action_probs": action_probs} | ({} if chance_probs is None else {"chance_probs": chance_probs})
   by_step |= {} if choices is None else {"choices": choices}
   for name, array in by_step.items():
-    shape = (num_steps, widths[name]) if name in widths else (num_steps,)
+    tail = spec.action_shape if name == "actions" else (widths[name],) if name in widths else ()
+    shape = (num_steps, *tail)
     if np.shape(array) != shape:
       raise ValueError(f"{name}: shape {np.shape(array)}; must be {shape}")
   if pictures is not None and (
@@ -147,10 +149,9 @@ def episode_images(
       lines += [mover_text(spec, int(to_play[t]), seat), reward + to_whom]
     else:
       lines += [f"{reward}   sum {rounded(float(returns[t])):.4g}"]
-    name = action_name(spec, int(actions[t]))
-    lines += [value_text(float(root_values[t])), name if actions[t] == DUMMY_ACTION else f"action {name}"]
+    lines += [value_text(float(root_values[t])), *_action_lines(actions[t], spec)]
     shown = all_actions if choices is None else choices[t]
-    bars = _action_bars(np.asarray(action_probs[t]), shown, int(actions[t]), spec)
+    bars = _action_bars(np.asarray(action_probs[t]), shown, actions[t], spec)
     panel = _panel([*lines, dimensions_text(spec)], bars, num_bars, name_width)
     if chance_probs is not None:
       outcomes = _outcome_bars(np.asarray(chance_probs[t]))
@@ -164,8 +165,18 @@ def episode_images(
   return LazyImages(num_steps, draw)
 
 
+def _action_lines(action: Any, spec: EnvSpec) -> list[str]:
+  """Returns lines of an action's name: one, or of a continuous action one for each of up to 12 dimensions."""
+  name = action_name(spec, action)
+  if spec.intervals is None:
+    return [name if is_dummy(action) else f"action {name}"]
+  names = spec.intervals.names[:_MAX_BARS]
+  texts = zip(names, spec.intervals.texts(action), strict=False)
+  return [name, *[""] * (len(names) - 1)] if is_dummy(action) else list(map("=".join, texts))
+
+
 def _action_bars(
-  probs: np.ndarray, choices: np.ndarray, action: int, spec: EnvSpec
+  probs: np.ndarray, choices: np.ndarray, action: Any, spec: EnvSpec
 ) -> list[tuple[str, float, bool]]:
   """Returns the bars of the most probable choices, in their own order; the dummy has none."""
   columns = np.flatnonzero(choices != DUMMY_ACTION)
@@ -178,7 +189,7 @@ def _action_bars(
 
 def _name_width(spec: EnvSpec) -> int:
   """Returns the space for the names of bars in pixels: more for joint actions, whose labels are longer."""
-  if not spec.is_factored or spec.factors is None:
+  if not spec.is_factored or not isinstance(spec.factors, Factors):
     return _NAME_WIDTH
   widest = [max(map(dimension_text, values), key=text_width) for values in spec.factors.values]
   needed = max(text_width(" ".join(widest)), text_width(dimensions_text(spec)) + _NAME_WIDTH - _PANEL_WIDTH)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from PIL import Image
 
-from moozi.core.factors import value_text
+from moozi.core.factors import Factors, value_text
 from moozi.core.spec import EnvSpec
 from moozi.vis.action_names import action_names
 from moozi.vis.frames import draw_frame
@@ -88,7 +88,7 @@ def picture_of(frame: Frame, spec: EnvSpec, to_play: int) -> dict[str, Any]:
 
 def dimensions_of(spec: EnvSpec) -> list[dict[str, Any]]:
   """Returns the dimensions of joint actions with the texts of their values; none if actions are listed."""
-  if not spec.is_factored or spec.factors is None:
+  if not spec.is_factored or not isinstance(spec.factors, Factors):
     return []
   pairs = zip(spec.factors.names, spec.factors.values, strict=True)
   return [{"name": name, "values": list(map(value_text, values))} for name, values in pairs]

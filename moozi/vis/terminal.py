@@ -13,7 +13,7 @@ from rich.text import Text
 from moozi.core.search_record import PlayedStep
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
 from moozi.core.text import printable
-from moozi.vis.action_names import action_label, action_name, dimensions_text
+from moozi.vis.action_names import action_label, action_name, dimensions_text, is_dummy
 from moozi.vis.boards import board_text
 from moozi.vis.frames import draw_frame, named_planes, vector_text
 from moozi.vis.lettering import Frame, Picture, rounded, value_text
@@ -125,20 +125,22 @@ def step_lines(step: PlayedStep, spec: EnvSpec) -> list[str]:
     *([mover_text(spec, step.to_play, step.seat)] if spec.num_players == 2 else []),
     f"reward {rounded(step.reward):+.3g}",
     value_text(step.root_value),
-    "action " * (step.action != DUMMY_ACTION) + action_name(spec, step.action),
+    "action " * (not is_dummy(step.action)) + action_name(spec, step.action),
   ]
 
 
 def step_line(step: PlayedStep, spec: EnvSpec) -> str:
   """Returns `step_lines` and the three most probable actions in one line without colors."""
   policy = " ".join(f"{action_name(spec, a)} {prob:.2f}" for a, prob in _most_probable(step, 3))
-  return ", ".join(step_lines(step, spec)) + (f"; policy {policy}" if step.action != DUMMY_ACTION else "")
+  return ", ".join(step_lines(step, spec)) + (
+    f"; policy {policy}" if policy and not is_dummy(step.action) else ""
+  )
 
 
 def _policy(step: PlayedStep, spec: EnvSpec) -> Text:
   shown = sorted(_most_probable(step, _MAX_BARS))
   width = max((len(action_label(spec, action)) for action, _ in shown), default=0)
-  text = Text(f"{dimensions_text(spec)}\n" if spec.is_factored else "", "dim")
+  text = Text(f"{dimensions_text(spec)}\n" if dimensions_text(spec) else "", "dim")
   for action, own in shown:
     prob = float(np.clip(np.nan_to_num(own), 0, 1))
     of_name, of_bar = ("bold", "bold yellow") if action == step.action else ("dim", "cyan")

@@ -1,7 +1,9 @@
 """The PPO baseline's network and agent, as pure functions.
 
 Source: Huang et al. 2022, core details 2 and 13, Atari details 7 to 9 (frames stacked, one shared network of
-three convolutions, frames in [0, 1]). Departures:
+three convolutions, frames in [0, 1]), and robotics details 1 to 5 (continuous actions: independent normal
+distributions whose standard deviations do not depend on the frame; separate networks; clipped actions).
+Departures:
   - Illegal actions have logit -inf; the source's environments have no illegal actions.
   - Frames before an episode's start are zero, as in VecFrameStack of `openai/baselines`. The source's
     programs use FrameStack, which repeats the first frame.
@@ -17,21 +19,23 @@ import haiku as hk
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Float32, PyTree, Shaped
+from jaxtyping import Array, Bool, Float, Float32, Num, PyTree, Shaped
 
 from moozi.agent.agent import Decision, PureAgent, Temperature, make_agent
 from moozi.agent.recurrent import make_recurrent_agent
 from moozi.baselines.observations import NetState, normalized
 from moozi.baselines.ppo.lstm import IS_FIRST, LSTM_STATE, Lstm, Memory
 from moozi.core.config.ppo import BaselineNetworkConfig
+from moozi.core.factors import Intervals
 from moozi.core.pytree import register_records, replace
 from moozi.core.records import BatchedTimeStep
 from moozi.core.spec import EnvSpec, check_multi_input
 from moozi.core.types import AnyArray
 from moozi.ops.actions import Groups
 from moozi.ops.frame_parts import stack_parts
+from moozi.ops.gaussian import draw_gaussian, gaussian_entropy, gaussian_log_prob
 from moozi.ops.history import HistoryState, normalize_frame
-from moozi.ops.policy import draw_action
+from moozi.ops.policy import draw_action, log_prob_of, masked_log_probs, policy_entropy
 from moozi.ops.running_stats import CLIP
 from moozi.ops.scalar_transform import ScalarTransform
 
@@ -45,14 +49,16 @@ class PPONetwork:
 
   Attributes:
     init: (rng_key, frames) → params.
-    apply: (params, frames [B, L, H, W, C] of the spec's dtype) → (logits [B, P] float32, head float32).
-      Without a transform, the head is the value [B] in units of the learned rewards; with one, its logits [B,
-      S]. With an LSTM, each frame is the first of a game.
+    apply: (params, frames [B, L, H, W, C] of the spec's dtype) → (policy float32, head float32). The policy
+      has the logits [B, P]; of continuous actions, the parameters [B, 2 D] of `ops.gaussian`. Without a
+      transform, the head is the value [B] in units of the learned rewards; with one, its logits [B, S]. With
+      an LSTM, each frame is the first of a game.
     transform: the scalar transform of a categorical value, or None.
     policy_groups: see `EnvSpec.policy_groups`; None: one group.
-    unroll: (params, frames [T·B, …], Memory) → (logits, head, state [B, K, 2, S] after them); None without an
+    unroll: (params, frames [T·B, …], Memory) → (policy, head, state [B, K, 2, S] after them); None without an
       LSTM.
     state_shape: K, 2, S of `Memory`; None without an LSTM.
+    intervals: see `EnvSpec.intervals`.
   """
 
   init: Callable[[Array, AnyArray], PyTree]
@@ -61,10 +67,35 @@ class PPONetwork:
   policy_groups: Groups | None = None
   unroll: Callable[[PyTree, AnyArray, Memory], tuple[Array, Array, Array]] | None = None
   state_shape: tuple[int, ...] | None = None
+  intervals: Intervals | None = None
 
   def value(self, head: Float[AnyArray, "B *S"]) -> Float[AnyArray, "B"]:
     """Returns the value of a head, in units of the learned rewards."""
     return head if self.transform is None else self.transform.to_scalar(head)
+
+  def distribution(
+    self, policy: Float[AnyArray, "N P"], legal_actions_mask: Bool[AnyArray, "N _"]
+  ) -> Float[Array, "N P"]:
+    """Returns log probabilities as `masked_log_probs`; of continuous actions, the parameters as they are."""
+    if self.intervals is not None:
+      return policy
+    return masked_log_probs(policy, legal_actions_mask, self.policy_groups)
+
+  def log_prob(
+    self, distribution: Float[AnyArray, "N P"], action: Num[AnyArray, "N *D"]
+  ) -> Float[Array, "N"]:
+    """Returns the log probability, or density, of actions as they were drawn."""
+    if self.intervals is not None:
+      return gaussian_log_prob(distribution, action)
+    return log_prob_of(distribution, action, self.policy_groups)
+
+  def entropy(
+    self, distribution: Float[AnyArray, "N P"], legal_actions_mask: Bool[AnyArray, "N _"]
+  ) -> Float[Array, "N"]:
+    """Returns the entropy of a distribution, in nats."""
+    if self.intervals is not None:
+      return gaussian_entropy(distribution)
+    return policy_entropy(distribution, legal_actions_mask)
 
 
 def make_network(
@@ -78,6 +109,8 @@ def make_network(
   lstm_size: int = 0,
 ) -> PPONetwork:
   """Builds the network that `config` describes. The dummy action has a logit but is never legal.
+
+  Of continuous actions, the log standard deviations are parameters of their own, 0 at first.
 
   Args:
     scale_frames: whether to divide uint8 frames by 255.
@@ -106,7 +139,12 @@ def make_network(
     hidden, state = [_trunk(layers, name, x, spec) for name in names], None
     if state_shape is not None:
       hidden, state = _remember(layers, names, hidden, state_shape, memory)
-    logits = layers.linear(spec.policy_size, 0.01, "policy")(hidden[0])
+    if spec.is_continuous:
+      mean = layers.linear(spec.mask_size, 0.01, "policy")(hidden[0])
+      log_std = hk.Bias(name="log_std")(jnp.zeros_like(mean))
+      logits = jnp.concatenate([mean, log_std], axis=-1)
+    else:
+      logits = layers.linear(spec.policy_size, 0.01, "policy")(hidden[0])
     head = layers.linear(1 if transform is None else transform.size, 1.0, "value")(hidden[-1])
     return logits, head[:, 0] if transform is None else head, state
 
@@ -117,7 +155,9 @@ def make_network(
     return logits, head
 
   unroll = transformed.apply if lstm_size else None
-  return PPONetwork(transformed.init, apply, transform, spec.policy_groups, unroll, state_shape)
+  return PPONetwork(
+    transformed.init, apply, transform, spec.policy_groups, unroll, state_shape, spec.intervals
+  )
 
 
 def _stack(frames: Shaped[AnyArray, "B L H W C"]) -> Shaped[Array, "B H W LC"]:
@@ -245,6 +285,10 @@ def make_ppo(
     frames: [B, L, H, W, C], the history before it is normalized.
     log_probs: [B, P], at temperature 1, each within its group; -inf for illegal actions.
     lstm_state, is_first: with an LSTM, see `baselines.ppo.lstm`.
+  Of continuous actions, the most probable one is the mean, `action_probs` is 1 in each dimension, and instead
+  of log_probs the extras are:
+    drawn: [B, D], the action before it is clipped to its bounds.
+    gaussian: [B, 2 D], the policy's parameters.
   """
 
   def shown(net_state: NetState, history: HistoryState) -> AnyArray:
@@ -260,6 +304,14 @@ def make_ppo(
     position: Any,
   ) -> Decision:
     del position
+    if network.intervals is not None:
+      action, drawn, params = draw_gaussian(logits, rng_key, temperature, network.intervals)
+      return Decision(
+        action=action,
+        action_probs=jnp.asarray(timestep.legal_actions_mask, jnp.float32),
+        root_value=network.value(head),
+        extras={"frames": history.frames, "drawn": drawn, "gaussian": params},
+      )
     # Logits that are not finite are those of non-finite parameters, which the learner handles.
     action, log_probs = draw_action(
       logits, timestep.legal_actions_mask, rng_key, temperature, spec.policy_groups

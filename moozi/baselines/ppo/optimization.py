@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Bool, Float, Float32, Int, Int32, PyTree, Shaped, UInt32
+from jaxtyping import Array, Bool, Float, Float32, Int, Int32, Num, PyTree, Shaped, UInt32
 
 from moozi.acting.on_policy import Rollout
 from moozi.agent.finite import guarded_step, reduce_metrics
@@ -29,8 +29,9 @@ from moozi.core.pytree import record, replace
 from moozi.core.spec import EnvSpec
 from moozi.core.types import AnyArray
 from moozi.ops.actions import Groups
+from moozi.ops.gaussian import gaussian_log_prob
 from moozi.ops.history import init_history
-from moozi.ops.policy import log_prob_of, masked_log_probs, policy_entropy
+from moozi.ops.policy import log_prob_of
 
 Scalars = dict[str, Float[Array, ""]]
 
@@ -50,6 +51,7 @@ class PPOBatch:
   """The N samples of a segment or of a minibatch. Fields that are not listed here are as in Rollout.
 
   Attributes:
+    action: as it was drawn; a continuous one before it was clipped.
     log_prob: log probability of the action under the policy that acted; 0 on a last frame.
     advantage: the result of `generalized_advantages`.
     target: the value target, advantage + value, which Huang et al. call the return.
@@ -58,7 +60,7 @@ class PPOBatch:
 
   frames: Shaped[AnyArray, "N L H W C"]
   legal_actions_mask: Bool[AnyArray, "N A"]
-  action: Int32[AnyArray, "N"]
+  action: Num[AnyArray, "N *D"]
   log_prob: Float32[AnyArray, "N"]
   value: Float32[AnyArray, "N"]
   advantage: Float32[AnyArray, "N"]
@@ -106,12 +108,20 @@ def make_batch(segment: Rollout, config: PPOConfig, groups: Groups | None = None
   def flat(x: Any) -> Any:
     return x.reshape(-1, *x.shape[2:])
 
-  action, is_live = flat(segment.action), flat(segment.is_live)
+  action, is_live, extras = flat(segment.action), flat(segment.is_live), segment.extras
+  if "drawn" in extras:
+    action = flat(extras["drawn"])
+
+  def log_prob() -> Float[Array, "N"]:
+    if "drawn" in extras:
+      return gaussian_log_prob(flat(extras["gaussian"]), action)
+    return log_prob_of(flat(extras["log_probs"]), action, groups)
+
   batch = PPOBatch(
     frames=flat(segment.frames),
     legal_actions_mask=flat(segment.legal_actions_mask),
     action=action,
-    log_prob=jnp.where(is_live, log_prob_of(flat(segment.extras["log_probs"]), action, groups), 0.0),
+    log_prob=jnp.where(is_live, log_prob(), 0.0),
     value=flat(value),
     advantage=flat(advantage),
     target=flat(advantage + value),
@@ -164,10 +174,8 @@ def make_loss(network: PPONetwork, config: PPOConfig) -> Callable[..., tuple[Arr
   ) -> tuple[Float[Array, ""], Scalars]:
     live = batch.is_live
     logits, head = _outputs(network, params, batch)
-    log_probs = masked_log_probs(logits, batch.legal_actions_mask, network.policy_groups)
-    log_ratio = jnp.where(
-      live, log_prob_of(log_probs, batch.action, network.policy_groups) - batch.log_prob, 0.0
-    )
+    policy = network.distribution(logits, batch.legal_actions_mask)
+    log_ratio = jnp.where(live, network.log_prob(policy, batch.action) - batch.log_prob, 0.0)
     ratio = jnp.exp(log_ratio)
     advantage = batch.advantage
     if config.normalize_advantages:
@@ -176,7 +184,7 @@ def make_loss(network: PPONetwork, config: PPOConfig) -> Callable[..., tuple[Arr
     clipped_ratio = jnp.clip(ratio, 1.0 - clip_range, 1.0 + clip_range)
     policy_loss = -masked_mean(jnp.minimum(ratio * advantage, clipped_ratio * advantage), live)
     value_loss = _value_loss(network, head, batch, config, clip_range)
-    entropy = masked_mean(policy_entropy(log_probs, batch.legal_actions_mask), live)
+    entropy = masked_mean(network.entropy(policy, batch.legal_actions_mask), live)
     total = policy_loss - config.entropy_coef * entropy + config.value_coef * value_loss
     clipped: Scalars = {}
     if network.transform is not None:

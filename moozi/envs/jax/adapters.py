@@ -62,7 +62,7 @@ class JaxVectorEnvironment(VectorEnvironment):
     actions = check_actions(actions, self.spec, self._legal_actions_mask, self._is_last)
     if self._state is None:
       return self.reset()
-    return self._show(_step_envs(self.env, self._state, actions.astype(np.int32)))
+    return self._show(_step_envs(self.env, self._state, actions.astype(self.spec.action_dtype)))
 
   def positions(self) -> Any:
     assert self._state is not None, "reset first"
@@ -120,7 +120,8 @@ class JaxDmEnvironment(Environment):
       return self.reset()
     checked = check_action(action, self.env_spec, self._legal_actions_mask)
     assert self._state is not None
-    return self._show(_step_env(self._env, self._state, np.int32(checked + 1)))
+    action = np.asarray(self.env_spec.from_env(checked), self.env_spec.action_dtype)
+    return self._show(_step_env(self._env, self._state, action))
 
   def position(self) -> Any:
     assert self._state is not None, "reset first"

@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, PyTree, Shaped, UInt32
+from jaxtyping import Array, Bool, Float, Int, Num, PyTree, Shaped, UInt32
 
 from moozi.core.pytree import record, register_records
 from moozi.core.records import BatchedTimeStep
@@ -31,8 +31,9 @@ class JaxRules:
 
   Attributes:
     init: rng_key → game: starts an episode; game is a pytree of arrays.
-    step: (game, action, rng_key) → (game, reward, is_terminal, is_cut): reward is the mover's, is_terminal
-      whether the task ended, is_cut whether a time limit cut it. If both are true, the frame is terminal.
+    step: (game, action, rng_key) → (game, reward, is_terminal, is_cut): action is a number, or a row [D] of a
+      continuous one, reward is the mover's, is_terminal whether the task ended, is_cut whether a time limit
+      cut it. If both are true, the frame is terminal.
     frame: game → [H, W, C] of the spec's dtype.
     legal_actions_mask: game → [mask_size] bool.
     is_deterministic: whether `step` ignores its random key. A search can use only deterministic rules.
@@ -40,7 +41,7 @@ class JaxRules:
 
   init: Callable[[Key], PyTree]
   step: Callable[
-    [PyTree, Int[Array, ""], Key], tuple[PyTree, Float[Array, ""], Bool[Array, ""], Bool[Array, ""]]
+    [PyTree, Num[Array, "*D"], Key], tuple[PyTree, Float[Array, ""], Bool[Array, ""], Bool[Array, ""]]
   ]
   frame: Callable[[PyTree], Shaped[Array, "H W C"]]
   legal_actions_mask: Callable[[PyTree], Bool[Array, "E"]]
@@ -92,7 +93,7 @@ class JaxEnvironment:
     timestep = self._show(game, jnp.int32(0), jnp.float32(0), false, false, ~false)
     return EnvState(game=game, num_steps=jnp.int32(0), rng_key=rng_key, timestep=timestep)
 
-  def step(self, state: EnvState, action: Int[Array, ""]) -> EnvState:
+  def step(self, state: EnvState, action: Num[Array, "*D"]) -> EnvState:
     """Plays one of the agent's actions. After an end, discards the action and starts an episode.
 
     Actions are not checked here. Callers that play step by step check them before; `acting.rollout` checks
@@ -106,7 +107,10 @@ class JaxEnvironment:
     fresh = self.reset(state.rng_key)
     rng_key, step_key = jax.random.split(state.rng_key)
     was_last = state.timestep.is_last
-    env_action = jnp.maximum(action - 1, 0).astype(jnp.int32)
+    if self.spec.is_continuous:
+      env_action = action.astype(jnp.float32)
+    else:
+      env_action = jnp.maximum(action - 1, 0).astype(jnp.int32)
     # The barrier keeps XLA from fusing the selection below with the rules' own expressions. Fused, some rules
     # (gymnax's Space Invaders) take minutes to compile.
     game, reward, is_terminal, is_cut = jax.lax.optimization_barrier(

@@ -95,7 +95,8 @@ _PICTURE = (240, 320)
 class DmControlOptions(Section):
   action_bins: ActionBins = Field(
     DEFAULT_BINS,
-    description="number of values of each dimension of the action, from its lower to its upper bound",
+    description="number of values of each dimension of the action, from its lower to its upper bound; 0: "
+    "none, actions are continuous",
   )
   action_repeat: PositiveInt = Field(
     1,
@@ -163,7 +164,7 @@ def make_environment(game: str, options: DmControlOptions) -> Environment:
 class _Task(Game):
   """A task of the suite, with a new seed for each episode."""
 
-  def __init__(self, where: str, env: Any, to_own: Callable[[int], Any], has_pictures: bool) -> None:
+  def __init__(self, where: str, env: Any, to_own: Callable[[Any], Any], has_pictures: bool) -> None:
     self._env, self._to_own, self._has_pictures = env, to_own, has_pictures
     self.own_observations = _own_observations(where, env.observation_spec())
     self.seed(0)

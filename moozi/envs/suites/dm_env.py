@@ -34,14 +34,14 @@ def wrap(name: str, env: dm_env.Environment, action_bins: int | None = None) -> 
   used.
 
   Args:
-    action_bins: number of values of each dimension of a continuous action space; None: the environment's
-      attribute `action_bins`, or 7.
+    action_bins: number of values of each dimension of a continuous action space, or 0; None: the
+      environment's attribute `action_bins`, or 7.
 
   Raises: UserError: unsupported actions or observations.
   """
   where = f"env.name={name}"
   actions = env.action_spec()
-  factors = dm_env_factors(where, actions, action_bins or own_bins(where, env))
+  factors = dm_env_factors(where, actions, own_bins(where, env) if action_bins is None else action_bins)
   start = int(actions.minimum) if factors is None else 0
   num_actions = num_actions_of(where, actions, factors)
   observation_spec = env.observation_spec()
@@ -81,7 +81,7 @@ class _DmEnvGame(Game):
     env: dm_env.Environment,
     frames: FrameFormat,
     spec: EnvSpec,
-    to_own: Callable[[int], Any],
+    to_own: Callable[[Any], Any],
     is_record: bool,
   ) -> None:
     self._where, self._env, self._encode = f"env.name={spec.name}", env, frames.encode

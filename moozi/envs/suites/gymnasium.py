@@ -21,6 +21,7 @@ from moozi.core.errors import UserError, as_exceptions
 from moozi.core.spec import EnvSpec
 from moozi.core.text import pip_install, shell_command
 from moozi.envs.action_spaces import (
+  BINS,
   DEFAULT_BINS,
   ActionBins,
   gymnasium_factors,
@@ -86,10 +87,7 @@ class GymnasiumOptions(Section):
     None,
     description="truncate an episode after this number of actions instead of at the environment's own limit",
   )
-  action_bins: ActionBins = Field(
-    DEFAULT_BINS,
-    description="number of values of each dimension of a continuous action space",
-  )
+  action_bins: ActionBins = Field(DEFAULT_BINS, description=BINS)
   action_repeat: PositiveInt = Field(
     1,
     description="number of the environment's steps that each action is played for; a step of the agent has "
@@ -229,8 +227,8 @@ def wrap(name: str, env: Any, action_bins: int | None = None, action_repeat: int
       finite bounds, MultiDiscrete, MultiBinary, or a Dict or Tuple of these. Observations: Boxes
       become frames as in `array_format`; Discrete, MultiDiscrete and MultiBinary become booleans; Dict and
       Tuple of these become one vector, without an entry `action_mask`.
-    action_bins: number of values of each dimension of a continuous action space; None: the environment's
-      attribute `action_bins`, or 7.
+    action_bins: number of values of each dimension of a continuous action space, or 0; None: the
+      environment's attribute `action_bins`, or 7.
     action_repeat: number of steps for which each action is played.
 
   Raises: UserError: unsupported actions or observations.
@@ -238,7 +236,8 @@ def wrap(name: str, env: Any, action_bins: int | None = None, action_repeat: int
   from moozi.envs.suites.gymnasium_observations import frame_format
 
   where = f"env.name={name}"
-  factors = gymnasium_factors(where, env.action_space, action_bins or own_bins(where, env))
+  num_bins = own_bins(where, env) if action_bins is None else action_bins
+  factors = gymnasium_factors(where, env.action_space, num_bins)
   if factors is not None:
     factors = mujoco.with_actuator_names(factors, getattr(env.unwrapped, "model", None))
   start = int(getattr(env.action_space, "start", 0)) if factors is None else 0
@@ -276,7 +275,7 @@ def _warn_of_statistics(where: str, env: Any) -> None:
 
 class _GymnasiumGame(Game):
   def __init__(
-    self, where: str, env: Any, frames: FrameFormat, masks: MaskReader, to_own: Callable[[int], Any]
+    self, where: str, env: Any, frames: FrameFormat, masks: MaskReader, to_own: Callable[[Any], Any]
   ) -> None:
     from moozi.envs.suites.gymnasium_observations import own_observations
 

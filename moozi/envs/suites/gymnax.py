@@ -11,12 +11,12 @@ import importlib
 from typing import Annotated, Any
 
 import numpy as np
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from moozi.core.config import PositiveInt, Probability, Section
-from moozi.core.factors import ActionPart, Factors, bins
+from moozi.core.factors import ActionPart, Factors, Intervals, bins
 from moozi.core.spec import MAX_ENUMERATED, EnvSpec
-from moozi.envs.action_spaces import DEFAULT_BINS, joint_names
+from moozi.envs.action_spaces import DEFAULT_BINS, check_bins, joint_names
 from moozi.envs.jax.suite_parts import (
   MAX_EPISODE_STEPS,
   MINATAR_ACTION_NAMES,
@@ -87,8 +87,9 @@ class GymnaxOptions(Section):
 class GymnaxContinuousOptions(GymnaxOptions):
   """Options of `gymnax:*` with one continuous action."""
 
-  action_bins: Annotated[int, Field(ge=2, le=MAX_ENUMERATED)] = Field(
-    DEFAULT_BINS, description=f"number of values of the action; 2 to {MAX_ENUMERATED}"
+  action_bins: Annotated[int, Field(ge=0, le=MAX_ENUMERATED), AfterValidator(check_bins)] = Field(
+    DEFAULT_BINS,
+    description=f"number of values of the action; 2 to {MAX_ENUMERATED}; 0: none, it is continuous",
   )
 
 
@@ -133,12 +134,11 @@ def make_env(game: str, options: Any) -> Any:
   return JaxEnvironment(spec=spec, rules=_make_rules(env, params, options, spec), max_episode_steps=limit)
 
 
-def _factors(env: Any, params: Any, options: GymnaxContinuousOptions) -> Factors:
-  space = env.action_space(params)
-  values = bins(float(space.low), float(space.high), options.action_bins)
-  return Factors(
-    parts=(ActionPart(path=(), shape=(1,), dtype="float32", values=(values,)),), names=("action",)
-  )
+def _factors(env: Any, params: Any, options: GymnaxContinuousOptions) -> Factors | Intervals:
+  space, num_bins = env.action_space(params), options.action_bins
+  values = bins(float(space.low), float(space.high), num_bins or 2)
+  part = ActionPart(path=(), shape=(1,), dtype="float32", values=(values,))
+  return (Factors if num_bins else Intervals)(parts=(part,), names=("action",))
 
 
 def _make_rules(env: Any, params: Any, options: Any, spec: EnvSpec) -> Any:
@@ -150,7 +150,7 @@ def _make_rules(env: Any, params: Any, options: Any, spec: EnvSpec) -> Any:
 
   sticky_action_prob = getattr(options, "sticky_action_prob", 0.0)
   is_ramped = getattr(options, "difficulty_ramping", True)
-  values = None if spec.factors is None else jnp.array(spec.factors.values[0], jnp.float32)
+  values = jnp.array(spec.factors.values[0], jnp.float32) if isinstance(spec.factors, Factors) else None
 
   def as_frame(observation: Any) -> Any:
     return jnp.reshape(observation, spec.frame_shape).astype(spec.frame_dtype)
@@ -159,7 +159,7 @@ def _make_rules(env: Any, params: Any, options: Any, spec: EnvSpec) -> Any:
     observation, state = env.reset_env(rng_key, params)
     if not is_ramped and hasattr(state, "ramping"):
       state = state.replace(ramping=False)
-    return state, as_frame(observation), jnp.int32(0)
+    return state, as_frame(observation), jnp.zeros(spec.action_shape, spec.action_dtype)
 
   def step(game: Any, action: Any, rng_key: Any) -> Any:
     state, _, last_action = game
@@ -167,7 +167,7 @@ def _make_rules(env: Any, params: Any, options: Any, spec: EnvSpec) -> Any:
       rng_key, sticky_key = jax.random.split(rng_key)
       action = jnp.where(jax.random.uniform(sticky_key) < sticky_action_prob, last_action, action)
     # gymnax's own `step` would also reset immediately and apply its time limit.
-    own = action if values is None else values[action]
+    own = action[0] if spec.is_continuous else action if values is None else values[action]
     observation, state, reward, is_terminal, _ = env.step_env(rng_key, state, own, params)
     return (state, as_frame(observation), action), reward, is_terminal, jnp.zeros((), bool)
 
@@ -175,7 +175,7 @@ def _make_rules(env: Any, params: Any, options: Any, spec: EnvSpec) -> Any:
     init=init,
     step=step,
     frame=lambda game: game[1],
-    legal_actions_mask=lambda game: jnp.ones(spec.num_env_actions, bool),
+    legal_actions_mask=lambda game: jnp.ones(spec.mask_size, bool),
   )
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from moozi.core.errors import one_line
-from moozi.core.factors import Factors
+from moozi.core.factors import Factors, Intervals
 from moozi.envs.validation import warn_once
 
 _log = logging.getLogger("moozi.envs")
@@ -61,7 +61,7 @@ def log_warnings() -> None:
   mujoco.set_mju_user_warning(lambda text: _log.info("MuJoCo: %s", text))
 
 
-def with_actuator_names(factors: Factors, model: Any) -> Factors:
+def with_actuator_names(factors: Factors | Intervals, model: Any) -> Factors | Intervals:
   """Returns the factors with the names of a model's actuators, or of the joints that they move.
 
   Args:

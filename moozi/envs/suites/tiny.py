@@ -42,7 +42,7 @@ import numpy as np
 from pydantic import Field
 
 from moozi.core.config import PositiveInt, Probability, Section
-from moozi.core.factors import ActionPart, Factors, bins
+from moozi.core.factors import ActionPart, Factors, Intervals, bins
 from moozi.core.spec import EnvSpec
 from moozi.envs.action_spaces import DEFAULT_BINS, ActionBins, joint_names
 from moozi.envs.environment import Environment
@@ -88,7 +88,9 @@ class GatesOptions(Section):
 
 
 class PointOptions(Section):
-  action_bins: ActionBins = Field(DEFAULT_BINS, description="number of moves in each direction")
+  action_bins: ActionBins = Field(
+    DEFAULT_BINS, description="number of moves in each direction; 0: none, moves are continuous"
+  )
   max_episode_steps: PositiveInt | None = Field(None, description=_CAP)
 
 
@@ -236,7 +238,7 @@ class _Gates(Game):
 
 
 class _Point(Game):
-  def __init__(self, factors: Factors) -> None:
+  def __init__(self, factors: Factors | Intervals) -> None:
     self._factors = factors
     self.seed(0)
     self.reset()
@@ -247,7 +249,7 @@ class _Point(Game):
   def reset(self) -> None:
     self._time, self._place = 0, self._random.uniform(-1.0, 1.0, 2)
 
-  def step(self, action: int) -> tuple[float, bool, bool]:
+  def step(self, action: Any) -> tuple[float, bool, bool]:
     self._place = np.clip(self._place + self._factors.own_action(action), -1.0, 1.0)
     self._time += 1
     return -float(np.abs(self._place).max()), self._time == POINT_STEPS, False
@@ -300,7 +302,7 @@ class _Entry(NamedTuple):
   action_names: tuple[str, ...]
   frame_shape: Callable[[Any], tuple[int, int, int]]
   make: Callable[[Any], Game]
-  factors: Callable[[Any], Factors | None] = lambda options: None
+  factors: Callable[[Any], Factors | Intervals | None] = lambda options: None
   frame_dtype: str = "bool"
 
 
@@ -380,9 +382,11 @@ def _choices(sizes: Mapping[str, int]) -> Factors:
   return Factors(parts=(part,), names=tuple(sizes))
 
 
-def _moves(options: PointOptions) -> Factors:
-  values = (bins(-POINT_SPEED, POINT_SPEED, options.action_bins),) * 2
-  return Factors(parts=(ActionPart(path=(), shape=(2,), dtype="float32", values=values),), names=("x", "y"))
+def _moves(options: PointOptions) -> Factors | Intervals:
+  num_bins = options.action_bins
+  values = (bins(-POINT_SPEED, POINT_SPEED, num_bins or 2),) * 2
+  part = ActionPart(path=(), shape=(2,), dtype="float32", values=values)
+  return (Factors if num_bins else Intervals)(parts=(part,), names=("x", "y"))
 
 
 def _make_environment(game: str, options: Any) -> Environment:

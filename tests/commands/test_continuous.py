@@ -78,7 +78,7 @@ def test_evaluate_watch_and_refusals(agent, cli, tmp_path):
     (("inspect", path), "algorithm=ppo has no search"),
     (("play", path), "action_bins=0: moozi play needs values to choose from"),
     (
-      ("train", "ppo/gymnasium/pendulum", *POINT, "algorithm=muzero"),
+      ("train", "ppo/gymnasium/pendulum", *POINT, "algorithm=muzero", "max_env_steps=100000"),
       "continuous actions need algorithm=ppo",
     ),
   ):

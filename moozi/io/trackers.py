@@ -6,6 +6,7 @@ variable is set: `WANDB_MODE=online`, or an address in `MLFLOW_TRACKING_URI`. A 
 so a slow tracker does not delay the run. A failing tracker does not end it.
 """
 
+import contextlib
 import importlib.util
 import json
 import math
@@ -16,7 +17,6 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Any, Protocol
 
 from moozi.core.config import Config
@@ -59,6 +59,8 @@ class WandbTracker:
     os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
     import wandb
 
+    identifier = _saved_id(run, "wandb") or uuid.uuid4().hex[:12]
+    _save_ids(run, {"wandb": identifier})
     settings = wandb.Settings(
       mode=os.environ.get("WANDB_MODE", "offline"),
       console="off",
@@ -75,7 +77,7 @@ class WandbTracker:
     self._run = wandb.init(
       project=os.environ.get("WANDB_PROJECT", PROJECT),
       name=run.path.resolve().name,
-      id=_saved_id(run, "wandb") or _save_id(run, "wandb", uuid.uuid4().hex[:12]),
+      id=identifier,
       resume="allow" if settings.mode == "online" else None,
       dir=str(run.path.absolute().parent),
       config=config_to_dict(config),
@@ -106,7 +108,7 @@ class MlflowTracker:
     if found is not None:
       self._client.update_run(found, status="RUNNING")
       self._id = found
-      if _PENDING in _read_ids(run.trackers_path):
+      if _PENDING in _read_ids(run):
         self._write_settings(run, config, Param)
       return
     name = os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT)
@@ -179,13 +181,11 @@ class Trackers:
       self._thread = threading.Thread(target=self._work, name="trackers", daemon=True)
       self._thread.start()
 
-  @property
-  def num_failures(self) -> int:
-    return self._guard.num_failures
-
   def write(self, scalars: Mapping[str, Any], env_steps: int) -> None:
     """Queues the finite numbers of a tick."""
-    self._put("write", dict(_numbers(scalars)), env_steps)
+    if self._thread is not None:
+      with contextlib.suppress(queue.Full):
+        self._pending.put_nowait(("write", dict(_numbers(scalars)), env_steps))
 
   def close(self, summary: Mapping[str, Any] | None) -> None:
     """Queues the final summary, and waits up to two minutes for the trackers; a second call does nothing."""
@@ -193,22 +193,12 @@ class Trackers:
     if thread is None:
       return
     start = time.monotonic()
-    try:
+    with contextlib.suppress(queue.Full):
       self._pending.put(("finish", summary, 0), timeout=_CLOSE_S)
       thread.join(_CLOSE_S)
-    except queue.Full:
-      pass
     if thread.is_alive():
       elapsed_s = time.monotonic() - start
       self._report(f"trackers are not finished after {elapsed_s:.0f} s; their last figures are lost")
-
-  def _put(self, kind: str, value: Any, env_steps: int) -> None:
-    if self._thread is None:
-      return
-    try:
-      self._pending.put_nowait((kind, value, env_steps))
-    except queue.Full:
-      self._guard.num_failures += 1
 
   def _work(self) -> None:
     kind = ""
@@ -230,26 +220,21 @@ def _numbers(values: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
       yield name, value
 
 
-def _read_ids(path: Path) -> dict[str, Any]:
+def _read_ids(run: RunDirectory) -> dict[str, Any]:
   try:
-    return read_json_object(path)
+    return read_json_object(run.trackers_path)
   except (OSError, ValueError):
     return {}
 
 
 def _saved_id(run: RunDirectory, name: str) -> str | None:
   """Returns the identifier in a tracker that an earlier part of the run has saved, or None."""
-  found = _read_ids(run.trackers_path).get(name)
+  found = _read_ids(run).get(name)
   return found if isinstance(found, str) and re.fullmatch(r"[0-9a-f]{8,32}", found) else None
-
-
-def _save_id(run: RunDirectory, name: str, value: str) -> str:
-  _save_ids(run, {name: value})
-  return value
 
 
 def _save_ids(run: RunDirectory, changes: Mapping[str, str | None]) -> None:
   """Changes entries of the identifiers' file; None removes one."""
-  merged = _read_ids(run.trackers_path) | dict(changes)
+  merged = _read_ids(run) | dict(changes)
   kept = {name: value for name, value in merged.items() if value is not None}
   write_text(run.trackers_path, json.dumps(kept) + "\n")

@@ -70,7 +70,7 @@ def test_failure_is_reported_once_and_tried_again(fake, tmp_path):
     opened.write({"a": 1.0}, step)
   opened.close(None)
   assert lines == ["wandb cannot be written: no server; the run continues and tries again"]
-  assert opened.num_failures == fake.num_starts == 4
+  assert fake.num_starts == 4
 
 
 def test_tracker_that_hangs_delays_the_end_only_shortly(fake, tmp_path, monkeypatch):
@@ -81,7 +81,6 @@ def test_tracker_that_hangs_delays_the_end_only_shortly(fake, tmp_path, monkeypa
   opened, lines = make(tmp_path)
   for step in range(9):
     opened.write({"a": 1.0}, step)
-  assert opened.num_failures >= 6
   opened.close({})
   assert lines == ["trackers are not finished after 0 s; their last figures are lost"]
   release.set()
@@ -108,7 +107,7 @@ def test_damaged_identifiers_are_ignored(tmp_path, text):
   run = RunDirectory(tmp_path)
   run.trackers_path.write_text(text)
   assert trackers._saved_id(run, "wandb") is None
-  trackers._save_id(run, "wandb", "abcdef12")
+  trackers._save_ids(run, {"wandb": "abcdef12"})
   assert trackers._saved_id(run, "wandb") == "abcdef12"
 
 

@@ -2,7 +2,7 @@
 
 There is one entry per observation and set of legal actions. Its key is a hash of 63 bits; with a million
 entries, the probability that two of them have the same key is below 1e-6. An entry is stored in the first
-free one of `WINDOW` consecutive slots, which the key determines, and is never removed.
+free one of `WINDOW` consecutive cells, which the key determines, and is never removed.
 """
 
 import jax
@@ -13,13 +13,13 @@ from moozi.core.pytree import record, replace
 from moozi.core.types import AnyArray
 
 WINDOW = 64
-"""Number of slots in which an entry may be stored."""
+"""Number of cells in which an entry may be stored."""
 _SEEDS = (0x9E3779B9, 0x85EBCA6B)
 
 
 @record
 class QTable:
-  """N slots for entries; a free slot has the key 0, values of 0 and no visits.
+  """N cells for entries; a free cell has the key 0, values of 0 and no visits.
 
   Attributes:
     keys: the hash of each entry's observation and legal actions.
@@ -72,66 +72,66 @@ def _mix(x: UInt32[Array, "..."]) -> UInt32[Array, "..."]:
 def find(
   keys: UInt32[AnyArray, "N 2"], key: UInt32[AnyArray, "2"]
 ) -> tuple[Int32[Array, ""], Bool[Array, ""]]:
-  """Returns the slot of a key, and whether its entry exists.
+  """Returns the cell of a key, and whether its entry exists.
 
-  If it does not exist, the slot is the free one in which it would be stored, or N if there is none.
+  If it does not exist, the cell is the free one in which it would be stored, or N if there is none.
   """
   capacity = len(keys)
   offsets = jnp.arange(min(WINDOW, capacity), dtype=jnp.uint32)
-  slots = ((key[0] + offsets) % jnp.uint32(capacity)).astype(jnp.int32)
-  near = jnp.asarray(keys)[slots]
+  cells = ((key[0] + offsets) % jnp.uint32(capacity)).astype(jnp.int32)
+  near = jnp.asarray(keys)[cells]
   is_hit, is_free = (near == key).all(axis=-1), near[:, 1] == 0
-  slot = jnp.where(is_hit.any(), slots[jnp.argmax(is_hit)], slots[jnp.argmax(is_free)])
-  return jnp.where(is_hit.any() | is_free.any(), slot, capacity), is_hit.any()
+  cell = jnp.where(is_hit.any(), cells[jnp.argmax(is_hit)], cells[jnp.argmax(is_free)])
+  return jnp.where(is_hit.any() | is_free.any(), cell, capacity), is_hit.any()
 
 
-def slots_of(table: QTable, keys: UInt32[AnyArray, "B 2"]) -> Int32[Array, "B"]:
-  """Returns the slots of the keys' entries; N where there is no entry."""
-  slots, is_known = jax.vmap(find, (None, 0))(table.keys, keys)
-  return jnp.where(is_known, slots, len(table.keys))
+def cells_of(table: QTable, keys: UInt32[AnyArray, "B 2"]) -> Int32[Array, "B"]:
+  """Returns the cells of the keys' entries; N where there is no entry."""
+  cells, is_known = jax.vmap(find, (None, 0))(table.keys, keys)
+  return jnp.where(is_known, cells, len(table.keys))
 
 
-def values_at(table: QTable, slots: Int32[Array, "*B"]) -> Float[Array, "*B A"]:
-  """Returns the values of the actions in slots; 0 in slot N."""
-  return jnp.asarray(table.values).at[slots].get(mode="fill", fill_value=0.0)
+def values_at(table: QTable, cells: Int32[Array, "*B"]) -> Float[Array, "*B A"]:
+  """Returns the values of the actions in cells; 0 in cell N."""
+  return jnp.asarray(table.values).at[cells].get(mode="fill", fill_value=0.0)
 
 
 def insert(table: QTable, keys: UInt32[AnyArray, "B 2"], is_wanted: Bool[AnyArray, "B"]) -> QTable:
-  """Adds entries for the wanted keys that have none; a key that finds no free slot is left out."""
-  is_missing = is_wanted & (slots_of(table, keys) == len(table.keys))
+  """Adds entries for the wanted keys that have none; a key that finds no free cell is left out."""
+  is_missing = is_wanted & (cells_of(table, keys) == len(table.keys))
   order = jnp.argsort(~is_missing)
 
   def add(i: Int32[Array, ""], stored: UInt32[Array, "N 2"]) -> UInt32[Array, "N 2"]:
     key = keys[order[i]]
-    return stored.at[find(stored, key)[0]].set(key, mode="drop")  # slot N changes nothing
+    return stored.at[find(stored, key)[0]].set(key, mode="drop")  # cell N changes nothing
 
   # The loop is over the missing keys only, of which there are few later in training.
   return replace(table, keys=jax.lax.fori_loop(0, jnp.sum(is_missing), add, table.keys))
 
 
-def take(table: QTable, slots: Int32[AnyArray, "M"]) -> tuple[QTable, Int32[Array, "M"]]:
-  """Returns the entries in slots as a table of M entries, and the index of each slot's entry in it.
+def take(table: QTable, cells: Int32[AnyArray, "M"]) -> tuple[QTable, Int32[Array, "M"]]:
+  """Returns the entries in cells as a table of M entries, and the index of each cell's entry in it.
 
-  Equal slots have the same index. XLA copies a table in every step of a loop that changes it, so a loop over
+  Equal cells have the same index. XLA copies a table in every step of a loop that changes it, so a loop over
   this smaller table is faster.
   """
-  index = jnp.argmax(slots[:, None] == slots[None, :], axis=1)
-  return jax.tree_util.tree_map(lambda x: x.at[slots].get(mode="fill", fill_value=0), table), index
+  index = jnp.argmax(cells[:, None] == cells[None, :], axis=1)
+  return jax.tree_util.tree_map(lambda x: x.at[cells].get(mode="fill", fill_value=0), table), index
 
 
-def put_back(table: QTable, slots: Int32[AnyArray, "M"], taken: QTable, index: Int32[Array, "M"]) -> QTable:
-  """Returns the table with the entries of `taken`, a result of `take`, written back to their slots."""
-  return jax.tree_util.tree_map(lambda x, new: x.at[slots].set(new[index], mode="drop"), table, taken)
+def put_back(table: QTable, cells: Int32[AnyArray, "M"], taken: QTable, index: Int32[Array, "M"]) -> QTable:
+  """Returns the table with the entries of `taken`, a result of `take`, written back to their cells."""
+  return jax.tree_util.tree_map(lambda x, new: x.at[cells].set(new[index], mode="drop"), table, taken)
 
 
 def learn(
-  table: QTable, slot: Int32[Array, ""], action: Int32[Array, ""], target: Float[Array, ""], step_size: float
+  table: QTable, cell: Int32[Array, ""], action: Int32[Array, ""], target: Float[Array, ""], step_size: float
 ) -> tuple[QTable, Float[Array, ""]]:
   """Makes the n-th update of an action's value: a step towards the target of size max(step_size, 1 / n).
 
   Returns: the table, and the error target - Q before the update. An index beyond the end changes nothing.
   """
-  index = (slot, action)
+  index = (cell, action)
   visits = table.visits.at[index].get(mode="fill", fill_value=0) + 1
   value = table.values.at[index].get(mode="fill", fill_value=0.0)
   error = target - value

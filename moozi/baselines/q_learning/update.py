@@ -33,7 +33,7 @@ from moozi.agent.update import (
   repeat,
 )
 from moozi.baselines.observations import NetState, normalized, observation_state, observed
-from moozi.baselines.q_learning.hash_table import QTable, insert, keys_of, learn, put_back, slots_of, take
+from moozi.baselines.q_learning.hash_table import QTable, cells_of, insert, keys_of, learn, put_back, take
 from moozi.baselines.q_learning.values import QFunction, highest
 from moozi.core.config import Config
 from moozi.core.pytree import fields_of, record, replace
@@ -138,18 +138,18 @@ def _table_update(config: Config) -> QUpdateFn:
   def update(state: TrainingState, batch: QBatch) -> tuple[TrainingState, UpdateOutput]:
     keys = keys_of(batch.frames, batch.legal_actions_mask)
     table = insert(state.params, keys, batch.is_live)
-    slots, size, no_slot = slots_of(table, keys), len(keys), len(table.keys)
-    next_slots = slots_of(table, keys_of(batch.next_frames, batch.next_legal_actions_mask))
-    both = jnp.concatenate([slots, next_slots])
+    cells, size, no_cell = cells_of(table, keys), len(keys), len(table.keys)
+    next_cells = cells_of(table, keys_of(batch.next_frames, batch.next_legal_actions_mask))
+    both = jnp.concatenate([cells, next_cells])
     taken, index = take(table, both)
     # An index beyond the end changes nothing.
-    changed = jnp.where(batch.is_live & (slots != no_slot), index[:size], len(both))
+    changed = jnp.where(batch.is_live & (cells != no_cell), index[:size], len(both))
     rows = (changed, index[size:], batch.action, batch.reward, batch.bootstrap, batch.next_legal_actions_mask)
     taken, (error, target) = jax.lax.scan(step, taken, rows)
     table = put_back(table, both, taken, index)
     metrics = _metrics(batch, error, target, 0.5 * jnp.square(error)) | {
       "q_learning/table_fill": jnp.mean(table.keys[:, 1] != 0),
-      "q_learning/table_lost_share": jnp.mean(batch.is_live & (slots == no_slot)),
+      "q_learning/table_lost_share": jnp.mean(batch.is_live & (cells == no_cell)),
       "faults/skipped_updates": jnp.zeros(()),
     }
     state = replace(state, params=table, learner_step=state.learner_step + 1)

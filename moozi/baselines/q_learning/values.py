@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 from moozi.agent.agent import Decision, PureAgent, Temperature, make_agent
 from moozi.baselines.observations import NetState, normalized
 from moozi.baselines.ppo.actor_critic import make_network
-from moozi.baselines.q_learning.hash_table import empty_table, keys_of, slots_of, values_at
+from moozi.baselines.q_learning.hash_table import cells_of, empty_table, keys_of, values_at
 from moozi.core.config import Config
 from moozi.core.pytree import register_records
 from moozi.core.records import BatchedTimeStep
@@ -47,7 +47,7 @@ def make_q_function(config: Config, spec: EnvSpec) -> QFunction:
   if options.kind == "table":
 
     def look_up(table: PyTree, frames: AnyArray, legal: AnyArray) -> Array:
-      return values_at(table, slots_of(table, keys_of(frames, legal)))
+      return values_at(table, cells_of(table, keys_of(frames, legal)))
 
     return QFunction(lambda rng_key: empty_table(options.capacity, spec.num_actions), look_up)
 

@@ -1,4 +1,4 @@
-"""Tests of the hash table: keys, slots, and its updates against a dictionary."""
+"""Tests of the hash table: keys, cells, and its updates against a dictionary."""
 
 import jax
 import jax.numpy as jnp
@@ -7,12 +7,12 @@ import pytest
 
 from moozi.baselines.q_learning.hash_table import (
   QTable,
+  cells_of,
   empty_table,
   insert,
   keys_of,
   learn,
   put_back,
-  slots_of,
   take,
   values_at,
 )
@@ -56,16 +56,16 @@ def test_key_depends_on_place_and_legal_actions():
 def learn_each(table: QTable, keys, actions, targets, is_live, step_size: float = 0.1):
   """Inserts keys and learns the targets in order; returns the table and the errors."""
   table = insert(table, keys, is_live)
-  slots = jnp.where(is_live, slots_of(table, keys), len(table.keys))
-  return jax.lax.scan(lambda table, row: learn(table, *row, step_size), table, (slots, actions, targets))
+  cells = jnp.where(is_live, cells_of(table, keys), len(table.keys))
+  return jax.lax.scan(lambda table, row: learn(table, *row, step_size), table, (cells, actions, targets))
 
 
 LEARN = fast_jit(learn_each, static_argnames="step_size")
-VALUES = fast_jit(lambda table, keys: values_at(table, slots_of(table, keys)))
+VALUES = fast_jit(lambda table, keys: values_at(table, cells_of(table, keys)))
 
 
 def test_table_equals_a_dictionary():
-  """Half of the 256 slots are used, so many keys are not in their first slot."""
+  """Half of the 256 cells are used, so many keys are not in their first cell."""
   random = np.random.default_rng(1)
   keys = random.integers(1, 2**32, (128, 2), dtype=np.uint32)
   table, expected = empty_table(256, 3), {}
@@ -87,11 +87,11 @@ def test_table_equals_a_dictionary():
 
 
 @pytest.mark.slow
-def test_slots_wrap_around_and_run_out():
-  """With three slots, the keys start their search in slot 2, and the fourth one finds none."""
+def test_cells_wrap_around_and_run_out():
+  """With three cells, the keys start their search in cell 2, and the fourth one finds none."""
   keys = np.array([[2, 1], [2, 3], [2, 5], [2, 7]], np.uint32)
   table, _ = LEARN(empty_table(3, 1), keys, np.zeros(4, np.int32), np.float32([1, 3, 5, 7]), np.ones(4, bool))
-  assert slots_of(table, keys).tolist() == [2, 0, 1, 3]
+  assert cells_of(table, keys).tolist() == [2, 0, 1, 3]
   assert VALUES(table, keys)[:, 0].tolist() == [1, 3, 5, 0]
   # A full table still updates its entries.
   table, _ = LEARN(
@@ -100,15 +100,15 @@ def test_slots_wrap_around_and_run_out():
   assert VALUES(table, keys)[:, 0].tolist() == [1, 3.5, 5, 0]
 
 
-def test_taken_entries_return_to_their_slots():
+def test_taken_entries_return_to_their_cells():
   table = QTable(
     keys=jnp.arange(10, dtype=jnp.uint32).reshape(5, 2),
     values=jnp.arange(5.0)[:, None],
     visits=jnp.arange(5, dtype=jnp.int32)[:, None],
   )
-  slots = np.array([3, 5, 1, 3, 5], np.int32)  # 5 is out of range
-  taken, index = fast_jit(take)(table, slots)
+  cells = np.array([3, 5, 1, 3, 5], np.int32)  # 5 is out of range
+  taken, index = fast_jit(take)(table, cells)
   assert taken.values[:, 0].tolist() == [3, 0, 1, 3, 0]
   assert index.tolist() == [0, 1, 2, 0, 1]
   taken = replace(taken, values=taken.values.at[0].set(30.0).at[1].set(70.0))
-  assert fast_jit(put_back)(table, slots, taken, index).values[:, 0].tolist() == [0, 1, 2, 30, 4]
+  assert fast_jit(put_back)(table, cells, taken, index).values[:, 0].tolist() == [0, 1, 2, 30, 4]

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from moozi.baselines.q_learning.hash_table import empty_table, keys_of, slots_of, values_at
+from moozi.baselines.q_learning.hash_table import cells_of, empty_table, keys_of, values_at
 from moozi.baselines.q_learning.update import QBatch, init_state, make_loss, make_update, sample
 from moozi.baselines.q_learning.values import QFunction, make_q_function, make_q_learning
 from moozi.core.config import Config
@@ -54,7 +54,7 @@ def batch_of(*steps: tuple) -> QBatch:
   )
 
 
-VALUES = fast_jit(lambda table, frames, legal: values_at(table, slots_of(table, keys_of(frames, legal))))
+VALUES = fast_jit(lambda table, frames, legal: values_at(table, cells_of(table, keys_of(frames, legal))))
 TABLE_64 = QFunction(lambda key: empty_table(64, 3), VALUES)
 
 

@@ -21,7 +21,7 @@ from moozi.core.errors import UserError, reason_of
 from moozi.core.flat_state import tree_state
 from moozi.core.pytree import record, register_records
 from moozi.core.spec import EnvSpec
-from moozi.core.text import pip_install
+from moozi.core.text import missing_package
 from moozi.core.types import AnyArray
 from moozi.nn.model import ModelOutput
 from moozi.ops.history import network_input
@@ -87,9 +87,7 @@ class Network:
       network of your own cannot be traced for any batch size or calls Python.
     """
     if importlib.util.find_spec("flatbuffers") is None:
-      raise UserError(
-        f"Network.export: the package flatbuffers is not installed; run {pip_install('export')}"
-      )
+      raise missing_package("Network.export", "flatbuffers", "export")
     with new_folder("path", Path(path)) as folder:
       files = self._files()
       with writing("path", Path(path)):

@@ -9,6 +9,10 @@ import os
 import re
 import shlex
 
+from moozi.core.errors import UserError
+
+# Libraries whose license is the GPL.
+_GPL = frozenset({"minatar", "atari"})
 _MARKS = re.compile(r"[\\`*\[\]<>|&]|(?<![^\W_])_|_(?![^\W_])|~(?=~)|(?<=~)~")
 _LINKS = re.compile(r"(?i)\b(https?|ftp|mailto|xmpp)(?=:)|\b(www)(?=\.)")
 
@@ -65,6 +69,13 @@ def pip_install(library: str) -> str:
   Names of extras have hyphens: pip below 23.3 skips an extra with an underscore without an error.
   """
   return shell_command("pip", "install", f"moozi[{extra_of(library)}]")
+
+
+def missing_package(where: str, package: str, library: str | None = None) -> UserError:
+  """Returns the error that a package is missing, which the extra of `library` installs; None: of its name."""
+  library = library or package
+  note = " (GPL)" if library in _GPL else ""
+  return UserError(f"{where}: the package {package} is not installed; run {pip_install(library)}{note}")
 
 
 def extra_of(library: str) -> str:

@@ -18,7 +18,7 @@ from moozi.core.factors import Factors
 from moozi.core.flat_state import State
 from moozi.core.records import BatchedTimeStep
 from moozi.core.spec import EnvSpec
-from moozi.core.text import pip_install
+from moozi.core.text import missing_package
 from moozi.envs.observations import Frame, OwnObservations
 from moozi.envs.validation import check_finite
 
@@ -186,9 +186,7 @@ class Environment(dm_env.Environment):  # type: ignore[misc]
     try:
       from moozi.envs.as_gymnasium import GymnasiumView
     except ImportError:
-      raise UserError(
-        f"as_gymnasium: the package gymnasium is not installed; run {pip_install('gymnasium')}"
-      ) from None
+      raise missing_package("as_gymnasium", "gymnasium") from None
     return GymnasiumView(self, render_mode)
 
 

@@ -20,8 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
 from moozi.core.config import Config
-from moozi.core.errors import UserError
-from moozi.core.text import pip_install
+from moozi.core.text import missing_package
 from moozi.io.atomic_write import write_text
 from moozi.io.config import config_to_dict
 from moozi.io.plain_data import read_json_object
@@ -154,7 +153,7 @@ def check_trackers(config: Config) -> None:
   """Raises UserError if the package of a requested tracker is not installed."""
   for name in _requested(config):
     if importlib.util.find_spec(name) is None:
-      raise UserError(f"logging.{name}=true: the package {name} is not installed; run {pip_install(name)}")
+      raise missing_package(f"logging.{name}=true", name)
 
 
 def _requested(config: Config) -> list[str]:

@@ -12,7 +12,7 @@ from typing import Any
 from moozi.core.config import Section
 from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
-from moozi.core.text import pip_install, shell_command
+from moozi.core.text import missing_package, shell_command
 from moozi.envs.environment import Environment, VectorEnvironment
 from moozi.envs.suite import Suite
 
@@ -80,7 +80,7 @@ def check_package(name: str, game: str, oldest: str) -> None:
   """Raises UserError where the package `name` is not installed, or is older than version `oldest`."""
   where = f"env.name={name}:{game}"
   if importlib.util.find_spec(name) is None:
-    raise UserError(f"{where}: the package {name} is not installed; run {pip_install(name)}")
+    raise missing_package(where, name)
   version = importlib.metadata.version(name)
   if _release(version) < _release(oldest):
     upgrade = shell_command("pip", "install", f"{name}>={oldest}")

@@ -20,7 +20,7 @@ from pydantic import Field
 from moozi.core.config import PositiveInt, Section
 from moozi.core.errors import UserError, as_exceptions
 from moozi.core.spec import EnvSpec
-from moozi.core.text import pip_install
+from moozi.core.text import missing_package, pip_install
 from moozi.envs.action_spaces import DEFAULT_BINS, ActionBins, dm_env_factors, joint_names
 from moozi.envs.environment import Environment
 from moozi.envs.game import ActionRepeat, Game, GameEnvironment
@@ -231,7 +231,7 @@ def _own_observations(where: str, observations: Mapping[str, Any]) -> OwnObserva
 
 def _import(where: str) -> Any:
   if importlib.util.find_spec("dm_control") is None:
-    raise UserError(f"{where}: the package dm_control is not installed; run {pip_install('dm_control')}")
+    raise missing_package(where, "dm_control")
   try:
     with mujoco.without_absl_logs(), as_exceptions():
       mujoco.prepare()

@@ -19,7 +19,7 @@ from pydantic import Field
 from moozi.core.config import PositiveInt, Section
 from moozi.core.errors import UserError, as_exceptions
 from moozi.core.spec import EnvSpec
-from moozi.core.text import pip_install, shell_command
+from moozi.core.text import missing_package, pip_install, shell_command
 from moozi.envs.action_spaces import (
   BINS,
   DEFAULT_BINS,
@@ -339,9 +339,7 @@ def _import(game: str) -> Any:
     with _quietly():
       import gymnasium
   except ImportError as error:
-    raise UserError(
-      f"env.name=gymnasium:{game}: the package gymnasium is not installed; run {pip_install('gymnasium')}"
-    ) from error
+    raise missing_package(f"env.name=gymnasium:{game}", "gymnasium") from error
   return gymnasium
 
 

@@ -20,7 +20,7 @@ from pydantic import Field
 from moozi.core.config import PositiveInt, Probability, Section
 from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
-from moozi.core.text import pip_install
+from moozi.core.text import missing_package
 from moozi.envs.environment import Environment
 from moozi.envs.game import Game, GameEnvironment
 from moozi.envs.suite import Suite
@@ -108,9 +108,7 @@ def _load(game: str) -> ModuleType:
   """Loads the package's module of one game from its file; the package itself imports plotting libraries."""
   package = importlib.util.find_spec("minatar")
   if package is None or not package.submodule_search_locations:
-    raise UserError(
-      f"env.name=minatar:{game}: the package minatar is not installed; run {pip_install('minatar')} (GPL)"
-    )
+    raise missing_package(f"env.name=minatar:{game}", "minatar")
   path = Path(package.submodule_search_locations[0]) / "environments" / f"{game}.py"
   spec = importlib.util.spec_from_file_location(f"moozi_minatar_{game}", path)
   if not path.is_file() or spec is None or spec.loader is None:

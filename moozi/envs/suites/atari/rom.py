@@ -9,9 +9,8 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import Field
 
 from moozi.core.config import NonNegativeInt, PositiveInt, Probability, Section
-from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
-from moozi.core.text import pip_install
+from moozi.core.text import missing_package
 
 NOOP, FIRE = 0, 1
 """ALE's numbers of the no-op action and of the fire action."""
@@ -146,9 +145,7 @@ def _folder() -> Path:
   """Returns the folder of ale-py's ROMs. Raises UserError where ale-py is not installed."""
   package = importlib.util.find_spec("ale_py")
   if package is None or not package.submodule_search_locations:
-    raise UserError(
-      f"env.name=atari:…: the package ale-py is not installed; run {pip_install('atari')} (GPL)"
-    )
+    raise missing_package("env.name=atari:…", "ale-py", "atari")
   return Path(package.submodule_search_locations[0]) / "roms"
 
 

@@ -12,7 +12,7 @@ import dm_env
 import numpy as np
 
 from moozi.core.errors import UserError, as_exceptions, one_line
-from moozi.core.text import pip_install
+from moozi.core.text import missing_package
 from moozi.envs.checked import CheckedEnvironment
 from moozi.envs.environment import Environment, EpisodePlayer
 from moozi.envs.suites.open_spiel.rules import Rules, package
@@ -75,7 +75,7 @@ def mcts_in(environment: Environment, simulations: int, seed: int) -> EpisodePla
   if not spec.is_perfect_information:
     raise UserError(f"mcts: would see what is hidden in {spec.name}; must be another player")
   if importlib.util.find_spec("pyspiel") is None:
-    raise UserError(f"mcts: the package open_spiel is not installed; run {pip_install('open_spiel')}")
+    raise missing_package("mcts", "open_spiel")
   try:
     with as_exceptions():
       start = CheckedEnvironment(environment.clone())

@@ -14,7 +14,7 @@ import numpy as np
 from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
 from moozi.core.symmetry import SQUARE, board_symmetries
-from moozi.core.text import pip_install
+from moozi.core.text import missing_package
 from moozi.envs.environment import moves_array
 
 # The package's player numbers at a chance node and at an end.
@@ -365,9 +365,7 @@ def package() -> Any:
   try:
     pyspiel = importlib.import_module("pyspiel")
   except ImportError:
-    raise UserError(
-      f"env.name=open_spiel:…: the package open_spiel is not installed; run {pip_install('open_spiel')}"
-    ) from None
+    raise missing_package("env.name=open_spiel:…", "open_spiel") from None
   importlib.import_module("moozi.envs.suites.open_spiel.games")
   return pyspiel
 

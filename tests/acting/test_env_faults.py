@@ -7,10 +7,9 @@ import pytest
 
 from moozi.core.errors import EnvError
 from moozi.core.pytree import replace
-from moozi.evaluation.evaluator import EvaluationResult
 from moozi.io.config import load_config
 from moozi.run import build, local
-from moozi.run.events import Evaluated, Faulted, Finished, StateReady, Updated
+from moozi.run.events import Faulted, Finished, StateReady, Updated
 from moozi.run.session import RunInputs
 from tests.acting.parameters import random_parameters
 from tests.replay.replay_lanes import assert_valid
@@ -89,22 +88,11 @@ def test_faults_are_counted_and_cut_episodes_have_no_return(collected):
   assert (returns == 9).all()
 
 
-@pytest.fixture(scope="module")
-def faulty_run():
-  """Returns the events of a run whose first evaluation fails and whose second segment contains NaN."""
-  options = ("evaluation.period_env_steps=100", "replay.min_steps_to_learn=4072", "max_env_steps=320")
-  config = load_config(None, [*TINY, *options])
+@pytest.mark.slow
+def test_a_refused_segment_resets_the_environments(monkeypatch):
+  """The second segment has NaN. Without the reset, each lane would drop further steps too."""
+  config = load_config(None, [*TINY, "replay.min_steps_to_learn=4072", "max_env_steps=320"])
   build_collector = build.build_collector
-
-  class FailingEvaluator:
-    def __init__(self, *_):
-      self.num_calls = 0
-
-    def run(self, *_, version, env_steps, **__):
-      self.num_calls += 1
-      if self.num_calls == 1:
-        raise EnvError("env.name=x: ValueError: once")
-      return EvaluationResult(np.ones(2), np.full(2, 9), 2, version, env_steps, None)
 
   def spoiled_collector(*args):
     collector, calls = build_collector(*args), itertools.count()
@@ -119,39 +107,12 @@ def faulty_run():
     collector.run = spoiled
     return collector
 
-  with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(build, "build_collector", spoiled_collector)
-    parts = local.Parts(build_evaluator=FailingEvaluator)
-    return list(local.run(RunInputs(config, build.env_spec(config)), parts))
-
-
-@pytest.mark.slow
-def test_a_failed_evaluation_does_not_end_the_run(faulty_run):
-  (fault,) = [e for e in faulty_run if isinstance(e, Faulted) and "env_errors" in e.counts]
-  assert fault.counts == {"env_errors": 1}
-  assert fault.message == "testing_worker: no evaluation: env.name=x: ValueError: once"
-  assert [e.is_final for e in faulty_run if isinstance(e, Evaluated)] == [False, True]
-  assert isinstance(faulty_run[-1], Finished)
-
-
-@pytest.mark.slow
-def test_a_refused_segment_resets_the_environments(faulty_run):
-  """Without the reset, each lane would also drop the steps up to the start of its next episode."""
-  (fault,) = [e for e in faulty_run if isinstance(e, Faulted) and "refused_segments" in e.counts]
+  monkeypatch.setattr(build, "build_collector", spoiled_collector)
+  events = list(local.run(RunInputs(config, build.env_spec(config))))
+  (fault,) = [e for e in events if isinstance(e, Faulted)]
   assert fault.counts == {"refused_segments": 1, "lost_steps": 32}
-  head = [e for e in faulty_run if isinstance(e, StateReady)][-1].state.replay.head
+  head = [e for e in events if isinstance(e, StateReady)][-1].state.replay.head
   assert (head["counter/added"], head["counter/cut"]) == (320 - 32, 4)
-
-
-@pytest.mark.slow
-def test_evaluation_raises_the_error_of_its_environment():
-  # Uses the spec of an environment that fails later: env_spec plays an episode, which must not fail.
-  spec = build.env_spec(load_config(None, [*TINY, FAULTY]))
-  config = load_config(None, [*TINY, FAULTY, "env.kwargs.episode=0", "evaluation.max_random_starts=0"])
-  variables = random_parameters(config, spec)
-  evaluator = build.build_evaluator(config, spec)
-  with pytest.raises(EnvError, match=r"ArithmeticError: the environment's own error in step 5$"):
-    evaluator.run(variables, num_episodes=2)
 
 
 @pytest.mark.slow

@@ -171,16 +171,6 @@ def test_no_positions_are_an_error(mode):
     reanalyzer.run(empty.positions(ReanalyzeConfig(mode=mode), 0))
 
 
-def test_searches_with_the_parameters_that_were_set():
-  replay, reanalyzer, ((params, net_state), version) = replay_and_reanalyzer()
-  roots = replay.reanalyze_queue.gather(replay.reanalyze_queue.choose(12, "oldest", 1))
-  before = reanalyzer.search_roots(roots).root_value
-  reanalyzer.set_parameters((params, net_state), version)
-  np.testing.assert_array_equal(reanalyzer.search_roots(roots).root_value, before)
-  reanalyzer.set_parameters((shaken(params, 5), net_state), version + 1)
-  assert np.abs(reanalyzer.search_roots(roots).root_value - before).max() > 1e-3
-
-
 def test_search_change_by_hand():
   new = SearchedRoots(
     root_value=np.array([1.0, -2.0], np.float32),

@@ -478,7 +478,8 @@ def malicious_run(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("env_name", ["evil_envs:make_env", "gymnasium:evil_envs:Walk-v0", "evil_envs:x:y"])
 def test_reading_a_run_imports_no_code(refused, malicious_run, tmp_path, evaluation, env_name):
-  assert "--allow-code" in refused("evaluate", malicious_run(env_name))
+  for command in ("evaluate", "inspect", "latent", "report", "watch"):
+    assert "--allow-code" in refused(command, malicious_run(env_name))
   assert not (tmp_path / "ran").exists()
   assert "evil_envs" not in sys.modules
   assert evaluation == {}

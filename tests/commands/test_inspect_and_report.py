@@ -1,6 +1,5 @@
 import json
 import shutil
-import sys
 import xml.etree.ElementTree as ET
 
 import numpy as np
@@ -165,16 +164,6 @@ def test_report_without_search(cli, tmp_path):
   assert data["episode"] is None
   assert data["curves"]["loss/total"] == {"x": [32, 64], "y": [2, 1]}
   assert "algorithm ppo has no search" in data["run"]["figures"]
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_code_needs_allow_code(refused, tmp_path, monkeypatch, command):
-  monkeypatch.chdir(tmp_path)
-  (tmp_path / "evil_envs.py").write_text("raise SystemExit('ran')\n")
-  run = make_run(tmp_path)
-  run.config_path.write_text("env: {name: 'evil_envs:make_env'}\n")
-  assert "--allow-code" in refused(command, run.path)
-  assert "evil_envs" not in sys.modules
 
 
 @pytest.mark.parametrize("command", COMMANDS)

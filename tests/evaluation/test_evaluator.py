@@ -86,13 +86,6 @@ def test_idle_lanes_change_nothing():
 
 
 @pytest.mark.slow
-def test_episodes_do_not_depend_on_num_envs(result):
-  wide = evaluate(["evaluation.num_envs=11"])
-  np.testing.assert_array_equal(wide.returns, result.returns)
-  np.testing.assert_array_equal(wide.lengths, result.lengths)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["gumbel", "puct", "stochastic", "stochastic_gumbel"])
 def test_noisy_search_is_made_noise_free(algorithm):
   """If the search were noisy, the episodes would depend on `evaluation.num_envs`."""

@@ -67,99 +67,74 @@ def test_infinite_loss_ends_the_run_and_keeps_its_folder(tmp_path):
 
 
 FAULTY = "env.name=tests.envs.faulty:make_env"
+RUNTIMES = {"local": ("runtime=local",), "ray": ("runtime=ray", "ray.num_cpus=4")}
+
+
+def log_of(folder: Path, runtime: str) -> str:
+  """Returns the log of the process that acts."""
+  actor = "driver" if runtime == "local" else "training_worker_0"
+  return (folder / "one" / "logs" / f"{actor}.log").read_text()
 
 
 @pytest.mark.slow
-def test_failing_environments_are_replaced(tmp_path):
-  options = ["logging.period_s=1e-9", "max_env_steps=320", "evaluation.max_random_starts=0"]
+@pytest.mark.parametrize(("runtime", "how"), [("local", "raise"), ("ray", "raise"), ("ray", "hang")])
+def test_failing_environments_are_replaced(tmp_path, runtime, how):
+  options = [f"env.kwargs.how={how}", "env.kwargs.every_seed=false", "workers.env_timeout_s=2"]
   # Environments of the evaluation may fail too, which loses the evaluation.
-  done = train(tmp_path, FAULTY, "env.kwargs.every_seed=false", *options)
+  options += ["evaluation.max_random_starts=0", "logging.period_s=1e-9", "max_env_steps=640"]
+  done = train(tmp_path, FAULTY, *options, *RUNTIMES[runtime])
   assert done.returncode == 0, done.stderr
-  lines = read_metrics(tmp_path / "one" / "metrics.jsonl")
-  assert lines[-1]["faults/env_errors"] >= 1
-  assert lines[-1]["faults/refused_segments"] == lines[-1]["faults/lost_steps"] == 0
-  assert lines[-1]["learner_steps"] > 0
   assert "faults/env_errors" in done.stderr
-  log = (tmp_path / "one" / "logs" / "driver.log").read_text()
-  assert "ArithmeticError: the environment's own error" in log
+  last = read_metrics(tmp_path / "one" / "metrics.jsonl")[-1]
+  assert last["env_steps"] >= 640
+  assert last["faults/env_errors"] >= 1
+  assert last["faults/refused_segments"] == last["faults/lost_steps"] == 0
+  assert last.get("faults/training_worker", 0) == 0
+  assert last["learner_steps"] > 0
+  log = log_of(tmp_path, runtime)
+  assert {"raise": "ArithmeticError: the environment's own error", "hang": "no answer for 2 s"}[how] in log
   assert "in _fail" in log
 
 
 @pytest.mark.slow
-def test_environment_that_always_fails_ends_the_run(tmp_path):
-  done = train(
-    tmp_path, FAULTY, "env.kwargs.sound_envs=5", "workers.max_env_faults=4", "max_env_steps=100000"
-  )
-  assert_one_line(done, "ArithmeticError: the environment's own error in step 5 (4 faults in a row")
-  assert (tmp_path / "one" / "logs" / "driver.log").read_text().count("Traceback") >= 4
+@pytest.mark.parametrize("runtime", RUNTIMES)
+@pytest.mark.parametrize("how", ["hang", "raise"])
+def test_too_many_environment_faults_end_the_run(tmp_path, runtime, how):
+  """The environment's error ends the run with one line, with Ray without its traceback."""
+  options = [f"env.kwargs.how={how}", "env.kwargs.sound_envs=5", "workers.env_timeout_s=2"]
+  options += ["workers.num_envs=1", "workers.max_env_faults=2"]
+  done = train(tmp_path, FAULTY, *options, *RUNTIMES[runtime])
+  message = {"hang": "no answer for 2 s", "raise": "ArithmeticError: the environment's own error in step 5"}
+  assert_one_line(done, message[how])
+  log = log_of(tmp_path, runtime)
+  assert "consecutive fault 2" in log
+  assert log.count("Traceback") >= 2
+  driver_log = (tmp_path / "one" / "logs" / "driver.log").read_text()
+  assert f"the run ends: env.name=tests.envs.faulty:make_env: {message[how]}" in driver_log
 
 
 @pytest.mark.slow
-def test_hanging_environment_is_interrupted(tmp_path):
-  options = [
-    "env.kwargs.how=hang",
-    "env.kwargs.sound_envs=5",
-    "workers.env_timeout_s=1",
-    "workers.max_env_faults=2",
-  ]
-  done = train(tmp_path, FAULTY, *options, "workers.num_envs=1", "max_env_steps=100000")
-  assert_one_line(done, "no answer for 1 s (workers.env_timeout_s) (2 faults in a row")
-
-
-@pytest.mark.slow
-def test_refused_segments_are_counted(tmp_path):
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_refused_segments_are_counted(tmp_path, runtime):
   options = [
     "env.kwargs.how=nan",
     "env.kwargs.every_seed=false",
     "logging.period_s=1e-9",
     "max_env_steps=640",
   ]
-  done = train(tmp_path, FAULTY, *options)
+  done = train(tmp_path, FAULTY, *options, *RUNTIMES[runtime])
   assert done.returncode == 0, done.stderr
   lines = read_metrics(tmp_path / "one" / "metrics.jsonl")
   last = lines[-1]
   assert last["faults/refused_segments"] >= 1
-  # The worker resets its environments at once, so only the steps of refused segments are lost.
-  assert last["faults/lost_steps"] == 32 * last["faults/refused_segments"]
+  if runtime == "local":
+    # The worker resets its environments at once, so only the steps of refused segments are lost.
+    assert last["faults/lost_steps"] == 32 * last["faults/refused_segments"]
   added = max(line.get("replay/added", 0) for line in lines)
   assert added <= last["env_steps"] - last["faults/lost_steps"]
-  log = (tmp_path / "one" / "logs" / "driver.log").read_text()
-  assert "training_worker_0: a segment of 32 steps is refused: last_reward is not finite" in log
-
-
-# --- with Ray -------------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_ray_refused_segments_name_the_worker(tmp_path):
-  options = [
-    "env.kwargs.how=nan",
-    "env.kwargs.every_seed=false",
-    "logging.period_s=1e-9",
-    "max_env_steps=640",
-  ]
-  done = train(tmp_path, FAULTY, *options, "runtime=ray", "ray.num_cpus=4")
-  assert done.returncode == 0, done.stderr
-  last = read_metrics(tmp_path / "one" / "metrics.jsonl")[-1]
-  assert last["faults/refused_segments"] >= 1
   message = "training_worker_0: a segment of 32 steps is refused: last_reward is not finite"
-  for actor in ("replay_buffer", "driver"):
+  for actor in ("driver", *(("replay_buffer",) if runtime == "ray" else ())):
     assert message in (tmp_path / "one" / "logs" / f"{actor}.log").read_text()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("how", ["raise", "hang"])
-def test_ray_failing_environments_are_replaced(tmp_path, how):
-  options = [f"env.kwargs.how={how}", "env.kwargs.every_seed=false", "workers.env_timeout_s=2"]
-  options += ["evaluation.max_random_starts=0", "logging.period_s=1e-9", "max_env_steps=640"]
-  done = train(tmp_path, FAULTY, *options, "runtime=ray", "ray.num_cpus=4")
-  assert done.returncode == 0, done.stderr
-  last = read_metrics(tmp_path / "one" / "metrics.jsonl")[-1]
-  assert last["env_steps"] >= 640
-  assert last["faults/env_errors"] >= 1
-  assert last["faults/lost_steps"] == last["faults/training_worker"] == 0
-  log = (tmp_path / "one" / "logs" / "training_worker_0.log").read_text()
-  assert {"raise": "ArithmeticError: the environment's own error", "hang": "no answer for 2 s"}[how] in log
 
 
 @pytest.mark.slow
@@ -173,25 +148,3 @@ def test_ray_environment_stuck_in_c_costs_its_worker(tmp_path):
   assert last["env_steps"] >= 320
   assert last["faults/training_worker"] >= 1
   assert "in _fail" in (tmp_path / "one" / "logs" / "training_worker_0.log").read_text()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("how", ["hang", "raise"])
-def test_ray_too_many_environment_faults_end_the_run(tmp_path, how):
-  """The environment's error in a worker ends the run with one line and without Ray's traceback."""
-  options = [
-    f"env.kwargs.how={how}",
-    "env.kwargs.sound_envs=5",
-    "workers.env_timeout_s=2",
-    "workers.num_envs=1",
-  ]
-  done = train(tmp_path, FAULTY, *options, "workers.max_env_faults=2", "runtime=ray", "ray.num_cpus=4")
-  message = {"hang": "no answer for 2 s", "raise": "ArithmeticError: the environment's own error in step 5"}[
-    how
-  ]
-  assert_one_line(done, message)
-  log = (tmp_path / "one" / "logs" / "training_worker_0.log").read_text()
-  assert "consecutive fault 2" in log
-  assert log.count("Traceback") >= 2
-  driver_log = (tmp_path / "one" / "logs" / "driver.log").read_text()
-  assert f"the run ends: env.name=tests.envs.faulty:make_env: {message}" in driver_log

@@ -537,14 +537,6 @@ def test_partial_section_keeps_its_defaults():
   assert config.planners.train == default.planners.train
 
 
-def test_a_key_has_one_name(tmp_path):
-  with pytest.raises(UserError, match=r"^reanalyze\.way: unknown key"):
-    load_config(None, ["reanalyze.way=replayed"])
-  path = write(tmp_path / "config.yaml", "reanalyze:\n  way: gather\n")
-  with pytest.raises(UserError, match=r"config\.yaml: reanalyze\.way: unknown key"):
-    load_config(path, ["reanalyze.mode=replayed"])
-
-
 def _num_calls(function: Callable[[], object]) -> int:
   """Returns the number of Python and C calls that a function makes, which does not depend on the machine."""
   count = 0

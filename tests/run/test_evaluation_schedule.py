@@ -93,17 +93,6 @@ def test_lost_state_keeps_the_best():
   assert len(evaluations.record(result(3.0), False, lambda: TRAINING)) == 2
 
 
-def test_failed_environment_costs_one_evaluation():
-  evaluations = make()
-  assert evaluations.is_due(100)
-  (event,) = evaluations.record(EnvError("it fell"), False, lambda: pytest.fail("nothing was played"))
-  assert isinstance(event, Faulted)
-  assert event.counts == {"env_errors": 1}
-  assert "it fell" in event.message
-  assert not evaluations.is_due(199)
-  assert evaluations.is_due(200)
-
-
 def test_stopped_final_evaluation_ends_as_stopped():
   evaluations = make()
   evaluations.record(result(2.0), False, lambda: TRAINING)
@@ -115,14 +104,6 @@ def test_stopped_final_evaluation_ends_as_stopped():
   evaluations = make()
   evaluations.record(EnvError("it fell"), True, lambda: TRAINING)
   assert evaluations.reason_at_end("max_env_steps") == "max_env_steps"
-
-
-@pytest.mark.parametrize("is_final", [False, True])
-def test_stopped_evaluation_is_due_again(is_final):
-  evaluations = make()
-  assert evaluations.is_due(100)
-  assert evaluations.record(None, is_final, lambda: TRAINING) == []
-  assert evaluations.is_due(100) is not is_final
 
 
 def test_resume_restores_schedule_and_best():

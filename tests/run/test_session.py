@@ -204,6 +204,7 @@ def test_failed_evaluation_is_a_fault(error):
   events = Trainer(outcomes=[error]).run()
   (fault,) = [e for e in events if isinstance(e, Faulted)]
   assert fault.counts == {"env_errors": 1}
+  assert fault.message == f"testing_worker: no evaluation: {error}"
   assert [e.env_steps for e in events if isinstance(e, Evaluated)] == [60, 90, 100]
 
 

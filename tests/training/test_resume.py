@@ -228,23 +228,8 @@ def assert_complete(run, steps):
     ResumeStore(run / "resume").load(info.name)
 
 
-def test_repeated_steps_are_equal_to_the_bit(cli, run):
+def test_repeated_steps_are_equal_to_the_bit_and_replace_their_checkpoints(cli, run):
   """Without the newest two resume states, the run repeats their steps, as after a kill."""
-  path = path_of(run / "checkpoints", "step_000000160")
-  before, written_at = safetensors.numpy.load_file(path), path.stat().st_mtime_ns
-  resumed_at, *removed = list_checkpoints(run / "resume")[-3:]
-  for info in removed:
-    info.path.unlink()
-  status, _, err = cli("train", "--resume", run, "max_env_steps=160")
-  assert status == 0, err
-  assert resumed_at.name in err
-  assert path.stat().st_mtime_ns != written_at
-  jax.tree_util.tree_map(np.testing.assert_array_equal, safetensors.numpy.load_file(path), before)
-
-
-@pytest.mark.slow
-def test_repeated_steps_replace_their_checkpoints(cli, run):
-  """Without the newest two resume states, the run repeats their steps and replaces their checkpoints."""
   from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
   removed = list_checkpoints(run / "resume")[-2:]
@@ -255,12 +240,15 @@ def test_repeated_steps_replace_their_checkpoints(cli, run):
   (run / "checkpoints" / "best.json").write_text(
     json.dumps({"name": "step_000000160", "bound": 77.0, "evaluation": {}})
   )
+  last = path_of(run / "checkpoints", "step_000000160")
+  before = safetensors.numpy.load_file(last)
   times = {p.stem: p.stat().st_mtime_ns for p in (run / "checkpoints").glob("step_*")}
   status, _, err = cli("train", "--resume", run, "max_env_steps=160")
   assert status == 0, err
   assert f"step_{resumed_at:09d}" in err
   again = {p.stem for p in (run / "checkpoints").glob("step_*") if p.stat().st_mtime_ns != times.get(p.stem)}
   assert {"step_000000128", "step_000000160"} <= again
+  jax.tree_util.tree_map(np.testing.assert_array_equal, safetensors.numpy.load_file(last), before)
   assert all(steps_of(name) > resumed_at for name in again)
   assert read_best(run / "checkpoints").name in again
   # Of the repeated steps, TensorBoard shows only the new values.

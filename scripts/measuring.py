@@ -79,7 +79,7 @@ def print_rates(rates: Rates, unit: str, title: str = "") -> None:
   for name, found in rates.items():
     ratios = [rate / other for rate, other in zip(found, rates[first], strict=True)]
     print(
-      f"{title + name:<28} {statistics.median(found):>10,.0f} {unit}  {statistics.median(ratios):>6.2f} of "
+      f"{title + name:<36} {statistics.median(found):>10,.0f} {unit}  {statistics.median(ratios):>6.2f} of "
       f"{first} (from {min(ratios):.2f} to {max(ratios):.2f})",
       flush=True,
     )

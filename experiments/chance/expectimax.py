@@ -96,7 +96,7 @@ def move(boards: Int[Array, "G 4 4"], action: Int[Array, " G"], key: Array) -> t
 
 def stack(boards: Int[Array, "N L 4 4"], moves: Int[Array, "N L"]) -> Float[Array, "N 4 4 _"]:
   """Returns the network's input for boards and the moves before them; -1 stands for no move."""
-  return stack_history(jax.nn.one_hot(boards, NUM_PLANES), moves + 1, len(ACTIONS) + 1)
+  return stack_history(jax.nn.one_hot(boards, NUM_PLANES), moves + 1, (len(ACTIONS) + 1,))
 
 
 def q_values(boards: Int[Array, "B 4 4"], depth: int, value: Value, discount: float) -> Float[Array, "B 4"]:

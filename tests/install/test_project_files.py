@@ -88,7 +88,9 @@ def test_every_hint_names_an_extra_that_exists():
   }
   assert {"Makefile", "pyproject.toml", "docs/install.md"} <= {path for path, _ in named}
   assert not [(path, extra) for path, extra in named if extra not in EXTRAS]
-  libraries = {name for path in code for name in re.findall(r"pip_install\(['\"](\w+)['\"]\)", texts[path])}
+  # The last argument of `missing_package` is the library, or a package of the library's name.
+  called = re.compile(r"(?:pip_install\(|missing_package\(.*)['\"]([\w-]+)['\"]\)")
+  libraries = {name for path in code for name in called.findall(texts[path])}
   assert {"atari", "video", "export"} <= {extra_of(name) for name in libraries} <= EXTRAS
   # The command is made in one place.
   assert not [path for path in code if re.search(r"pip install [\"']?moozi", texts[path])]

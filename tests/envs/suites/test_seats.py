@@ -50,7 +50,9 @@ def scripted(seat, *lines, num_seats=3):
   rules = types.SimpleNamespace(
     game=game,
     num_seats=num_seats,
-    spec=types.SimpleNamespace(name="scripted", is_factored=False, factors=None, num_env_actions=2),
+    spec=types.SimpleNamespace(
+      name="scripted", is_factored=False, factors=None, intervals=None, num_env_actions=2
+    ),
     legal_actions_mask=lambda state: np.ones(1, bool),
     hides_moves=False,
     is_deterministic=False,

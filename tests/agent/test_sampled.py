@@ -40,7 +40,8 @@ def enumerated(tables):
   return tables | {"logits": np.concatenate([np.full((N, 1), -1e9), joint], axis=1).astype(np.float32)}
 
 
-def search(config, groups, tables, seed=0):
+def searcher(config, groups):
+  """Returns search(tables, seed), which is compiled once."""
   legal = np.ones((len(ROOTS), sum(groups)), bool)
   legal[:, 0] = False
   model = table_model(groups)
@@ -49,14 +50,17 @@ def search(config, groups, tables, seed=0):
   def run(tables, key, history):
     return plan(model, config, GAMMA, 1, tables, {}, key, history, legal, 0.0, with_tree=True)
 
-  return run(tables, jax.random.PRNGKey(seed), one_hot_roots(ROOTS, N))
+  return lambda tables, seed: run(tables, jax.random.PRNGKey(seed), one_hot_roots(ROOTS, N))
 
 
-@pytest.mark.parametrize("config", [PUCT, GUMBEL], ids=["puct", "gumbel"])
+@pytest.mark.parametrize(
+  "config", [pytest.param(PUCT, marks=pytest.mark.slow), GUMBEL], ids=["puct", "gumbel"]
+)
 def test_all_actions_give_the_enumerated_search(config):
+  sampled, whole = searcher(config, GROUPS), searcher(config, (1 + NUM_JOINT,))
   for seed in range(4):
     tables = factored_tables(seed)
-    got, want = search(config, GROUPS, tables, seed), search(config, (1 + NUM_JOINT,), enumerated(tables))
+    got, want = sampled(tables, seed), whole(enumerated(tables), 0)
     np.testing.assert_array_equal(np.sort(got.sampled_actions, axis=1), [range(1, 1 + NUM_JOINT)] * 4)
     np.testing.assert_array_equal(got.action, want.action)
     np.testing.assert_allclose(got.root_value, want.root_value, atol=1e-4)
@@ -69,9 +73,10 @@ def test_all_actions_give_the_enumerated_search(config):
 
 def test_visits_equal_a_plain_search_of_the_same_samples():
   config = PUCT.model_copy(update={"num_sampled_actions": 3, "q_range_floor": 0.5})
+  search = searcher(config, GROUPS)
   for seed in range(4):
     tables = factored_tables(seed)
-    output = jax.device_get(search(config, GROUPS, tables, seed))
+    output = jax.device_get(search(tables, seed))
     tree = output.tree
     for b, state in enumerate(ROOTS):
       samples = [

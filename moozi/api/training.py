@@ -121,7 +121,7 @@ def train(
   """Trains an agent until its run ends, as `moozi train` does.
 
   With `runtime=ray`, JAX uses only the CPU in this process from then on, so that the actors can use the GPU.
-  If JAX has used the GPU here before, its memory stays reserved.
+  If JAX has already used the GPU in this process, the GPU memory that it reserved stays reserved.
 
   Args:
     config: the name or path of a configuration, a `moozi.Config`, or a mapping of settings.

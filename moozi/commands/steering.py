@@ -35,7 +35,7 @@ class Controls(Protocol):
   def press(self, key: str | None, legal: Bool[np.ndarray, "E"]) -> int | str | None:
     """Returns the legal action of a key, CHANGED if the key changes what is shown, or None.
 
-    IDLE_KEY stands for a time without a key, whose action is `idle`.
+    IDLE_KEY means that no key was pressed in time; its action is `idle`.
     """
 
   def lines(self) -> list[str]:

@@ -1,6 +1,6 @@
 """Errors for the user, and the text of other errors as one line.
 
-The message of a UserError is one line with the key, the value, and what is allowed.
+The message of a UserError is one line. For an invalid setting it has the key, the value, and what is allowed.
 """
 
 import contextlib

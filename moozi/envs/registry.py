@@ -39,7 +39,7 @@ class EnvironmentInfo:
   """One line of the list of environments.
 
   Attributes:
-    name: `library:game`; `library:…` where the library's package is not installed.
+    name: `library:game`; `library:…` if the list of games is in a package that is not installed.
     summary: a short description, or what to install.
     options: for each key of env.kwargs, its description and default.
   """

@@ -100,7 +100,7 @@ def parse_yaml(text: str, where: str) -> Any:
 
   Raises: UserError: the text is not valid YAML, is nested deeper than 50 levels, has more than 10,000
     keys and values, or has an alias, a duplicate key, a key that is not text, or a tag that plain data does
-    not use. Such a tag could run code.
+    not use. Other YAML loaders may run code for such a tag.
   """
   try:
     depth = count = 0

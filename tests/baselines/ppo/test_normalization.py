@@ -87,7 +87,7 @@ def test_scaled_rewards_equal_the_definition():
 
 
 def test_environments_that_were_reset_carry_no_return():
-  """After a lost segment all environments start anew, although no episode has ended."""
+  """After a lost segment all environments are reset, although no episode has ended."""
   segment = random_segment(3, 8, 3, end=0.0)
   state, *_ = scaled_rewards(return_state(SCALING), segment, SCALING)
   assert (state[RETURNS].carried != 0).all()

@@ -65,7 +65,7 @@ VALUES = fast_jit(lambda table, keys: values_at(table, cells_of(table, keys)))
 
 
 def test_table_equals_a_dictionary():
-  """Half of the 256 cells are used, so many keys are not in their first cell."""
+  """Half of the 256 cells are used, and many keys are not in their first cell."""
   random = np.random.default_rng(1)
   keys = random.integers(1, 2**32, (128, 2), dtype=np.uint32)
   table, expected = empty_table(256, 3), {}

@@ -76,7 +76,11 @@ class NetworkConfig(Section):
 class ScalarTransformConfig(Section):
   """The support Z of categorical values and rewards, in transformed units."""
 
-  support_min: int = Field(-30, description="smallest category; smaller values are clipped to it")
+  support_min: int = Field(
+    -30,
+    description="smallest category; smaller values are clipped to it. A new network predicts about the "
+    "middle of the support; a middle far from the returns of random play delays learning",
+  )
   support_max: int = Field(
     30,
     description="largest category, to which larger values and rewards are clipped; with the default epsilon, "

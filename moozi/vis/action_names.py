@@ -36,24 +36,23 @@ def names_of(spec: EnvSpec, actions: Iterable[int]) -> list[str]:
 
 
 def action_label(spec: EnvSpec, action: int) -> str:
-  """Returns a short name where space is scarce: of a sampled joint action, only the values, `+0.67 0`.
+  """Returns a short name where space is scarce: of an action with dimensions, only the values, `+0.67 0`.
 
   Every other action has its name. `dimensions_text` names the dimensions in order.
   """
-  if not spec.is_factored or action == DUMMY_ACTION:
+  if not isinstance(spec.factors, Factors) or action == DUMMY_ACTION:
     return action_name(spec, action)
-  assert isinstance(spec.factors, Factors)
   return " ".join(spec.factors.texts(action - 1))
 
 
 def dimensions_text(spec: EnvSpec) -> str:
   """Returns the names of the dimensions whose values an `action_label` has; "" if the label is a name."""
-  return ", ".join(spec.factors.names) if spec.is_factored and isinstance(spec.factors, Factors) else ""
+  return ", ".join(spec.factors.names) if isinstance(spec.factors, Factors) else ""
 
 
 def edge_labels(spec: EnvSpec, tree: SearchTree) -> Sequence[str] | Mapping[int, str]:
   """Returns the labels of the actions in a tree, by action in the agent's action space."""
-  if not spec.is_factored:
+  if not isinstance(spec.factors, Factors):
     return action_names(spec)
   return {action: action_label(spec, action) for action in np.unique(tree.action[1:]).tolist()}
 

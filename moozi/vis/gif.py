@@ -188,8 +188,8 @@ def _action_bars(
 
 
 def _name_width(spec: EnvSpec) -> int:
-  """Returns the space for the names of bars in pixels: more for joint actions, whose labels are longer."""
-  if not spec.is_factored or not isinstance(spec.factors, Factors):
+  """Returns the space for the names of bars in pixels: more for several dimensions, whose labels are longer."""
+  if not isinstance(spec.factors, Factors):
     return _NAME_WIDTH
   widest = [max(map(dimension_text, values), key=text_width) for values in spec.factors.values]
   needed = max(text_width(" ".join(widest)), text_width(dimensions_text(spec)) + _NAME_WIDTH - _PANEL_WIDTH)

@@ -18,9 +18,9 @@ MAX_NAMED = 4096
 
 
 def action_names(where: str, env: Any, num_actions: int, start: int = 0) -> tuple[str, ...]:
-  """Returns the names of an environment's actions; their own numbers, from `start` on, if it has no names.
+  """Returns the names of an environment's actions; without names, the actions' numbers from `start` on.
 
-  Names are, of the outermost layer that has them: the attribute `action_names`, the result of
+  The outermost layer that has names provides them: by the attribute `action_names`, the result of
   `get_action_meanings()`, or the members of an enumeration `actions`. Layers below a wrapper that changes
   actions are not read.
 

@@ -1,4 +1,4 @@
-"""A game in which every seat is played from outside, for players who play each other.
+"""A game in which the caller plays every seat, for players who play each other.
 
 An `Environment` has one agent's view of an episode. A `Table` has the view of the seat to move, and the
 returns of all seats.
@@ -108,8 +108,8 @@ class EnvironmentTable(Table):
   """A two-player environment as a table.
 
   Args:
-    is_deterministic: whether the game has no chance; None if that is not known. Reading the attribute then
-      plays random games, so read it between games.
+    is_deterministic: whether the game has no chance. With None, reading the attribute plays random games to
+      find out, so read it between games.
 
   Raises: UserError: the environment does not have two players. EnvError: at any call, the environment fails.
   """

@@ -26,7 +26,7 @@ def spec_after_trial(environment: Environment, plugin: Plugin, draws: bool = Tru
 
   With `draws`, checks the first two pictures and the last one.
 
-  Raises: UserError: the environment fails; the error starts with the plug-in's key and value.
+  Raises: UserError: the environment fails or violates its specification.
   """
   try:
     with plugin.errors("its first steps failed"), bounds_are_strict():

@@ -18,7 +18,7 @@ from moozi.core.spec import EnvSpec
 _log = logging.getLogger("moozi.envs")
 
 MAX_ACTIONS = 1 << 16
-"""Maximum number of actions; masks, policies and search trees have an entry for each action."""
+"""Maximum number of actions that each have an entry in masks, policies and search trees."""
 
 
 _LARGEST_REWARD = float(np.finfo(np.float32).max)
@@ -115,7 +115,7 @@ def check_flag(where: str, name: str, value: Any) -> bool:
 def check_step(spec: EnvSpec, step: Any, is_first: bool, mover: int | None) -> None:
   """Checks the types, shapes and dtypes of a step of an `Environment`.
 
-  Every step of a run passes it. Numbers that are not finite pass; the adapters and the replay buffer refuse
+  It checks every step of a run. Numbers that are not finite pass; the adapters and the replay buffer refuse
   them.
 
   Args:
@@ -206,9 +206,10 @@ def check_mask(where: str, name: str, mask: Any, num_actions: int, is_end: bool)
 
   Args:
     where: the start of error messages (`env.name=…`).
-    is_end: whether the task has ended; the mask may then be empty.
+    is_end: whether the task has ended; the mask may then have no legal action.
 
-  Raises: UserError: the mask has a wrong shape or other values than 0 and 1, or is empty before the end.
+  Raises: UserError: the mask has a wrong shape or other values than 0 and 1, or no legal action before the
+    end.
   """
   try:
     given = numeric_array(where, name, mask)

@@ -129,8 +129,8 @@ class SyncVectorEnvironment(VectorEnvironment):
   def set_state(self, state: State, shown: BatchedTimeStep) -> tuple[BatchedTimeStep, np.ndarray]:
     """Seeds every environment and replays its actions; see `VectorEnvironment.set_state`.
 
-    If an environment then shows a different step, its random draws do not follow from its seed, and it starts
-    a new game. The guard replaces an environment that cannot start it, and interrupts one that hangs.
+    An environment that then shows a different step starts a new game. The guard replaces an environment that
+    cannot start one, and interrupts one that hangs.
     """
     if np.shape(state.get("games", ())) != (self.num_envs,) or shown.is_last.shape != (self.num_envs,):
       raise ValueError(f"state: must be of {self.num_envs} environments that step one by one")
@@ -341,7 +341,7 @@ def blank_step(spec: EnvSpec, num_envs: int) -> BatchedTimeStep:
 
 
 def live_steps(spec: EnvSpec, frames: Sequence[np.ndarray], legal: Sequence[np.ndarray]) -> BatchedTimeStep:
-  """Returns a live step for each frame [H, W, C]; `legal` has their masks [A - 1] without the dummy."""
+  """Returns a live step for each frame [H, W, C]; `legal` has their masks [mask_size], without the dummy."""
   out = blank_step(spec, len(frames))
   out.frame[:], out.legal_actions_mask[:, 1:] = frames, legal
   return out

@@ -17,18 +17,18 @@ class AgentPlayer:
   """Chooses an agent's actions in N games, with a carry and a random key for each game.
 
   Call `choose` or `observe` for every frame that the agent sees in a game, in order. Each search has a batch
-  of `width` games, so that the policy compiles once; it uses and advances the key of its first game.
+  of `width` games, so that the policy compiles once. A search uses and advances the key of its first game.
 
   Args:
     act: `keyed(agent)`, compiled.
     temperature: temperature at which the agent draws actions.
     num_games: N.
     uses_prior: choose the most probable legal action of the network's policy instead of the search's action.
-      The agent's decisions must then have the extra `prior_probs`.
+      The agent's decisions must then have the extra `prior_action`.
     seed: seed of the search's noise and of action sampling, if the evaluation has them.
 
   Attributes:
-    variables: the agent's.
+    variables: the agent's variables, on the device.
     temperature: as given.
   """
 
@@ -60,7 +60,7 @@ class AgentPlayer:
     return self._agent.plans_with_rules
 
   def start(self, game: int, seed: int) -> None:
-    """Starts game `game` from an empty history, with random numbers from `seed`; if it is N, adds it."""
+    """Starts game `game` from an empty history, with random numbers from `seed`; if `game` is N, adds it."""
     carry, key = self._agent.init(1), np.asarray(jax.random.PRNGKey(seed))
     if game < self.num_games:
       self._write(np.array([game]), carry)

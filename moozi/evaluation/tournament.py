@@ -186,7 +186,8 @@ def default_plies(make_table: Callable[[], Table]) -> int:
   """Returns a quarter of the mean length of 20 random games, at most 4; 0 with chance and hidden information.
 
   If that is at least 1 and makes fewer than `MIN_STARTS` distinct sequences of moves in 20 openings, returns
-  more, at most 4 and at most half of the mean length. Returns 0 if the mean length is below 4.
+  the smallest larger number that makes as many, but at most 4 and at most half of the mean length. Returns 0
+  if the mean length is below 4.
   """
   table = make_table()
   with contextlib.closing(table):

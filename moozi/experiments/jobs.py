@@ -80,11 +80,12 @@ class Sweep:
     jobs: the jobs, with different names.
     minutes: the time limit of one call; None: no limit.
     parallel: number of jobs to train at a time; None: as many as `cores` allow, else one.
-    cores: number of cores of the processor for each job, which uses no GPU; None divides all cores among the
+    cores: number of processor cores for each job; the jobs then use no GPU. None divides all cores among the
       parallel jobs.
     results: receives a folder with the results of each finished job; None keeps only the runs.
     columns: the metrics that results keep; None keeps all.
-    measures_speed: whether to measure `moozi.training.speed` before a run starts, for the result.
+    measures_speed: whether to run `moozi.training.speed` before a run starts, and add its figures to the
+      result.
     is_exclusive: whether only one sweep at a time may use the folder.
   """
 

@@ -47,7 +47,7 @@ class Runner:
     sweep: the jobs, and how they run.
     budget: the time limit.
     is_shown: whether the commands print to this process's output instead of the log.
-    allow_code: whether the runs that are named as players may import the modules that they name.
+    allow_code: whether runs whose agents are players may import the modules that their configurations name.
     moozi: the command line of the program `moozi`, without arguments.
     report: receives the messages.
   """

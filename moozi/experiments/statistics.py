@@ -119,10 +119,10 @@ def aggregate_improvement(
 ) -> Aggregate:
   """Returns the mean over games of the probability that a run of `first` exceeds one of `second`.
 
+  A tie counts one half.
+
   Args:
     first, second: for each game, the scores of its seeds.
-
-  A tie counts one half.
 
   Source: Agarwal et al. 2021, section 4.3. Departures: none.
   """

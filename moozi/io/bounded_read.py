@@ -39,7 +39,7 @@ def read_bounded(path: Path, max_bytes: int) -> bytes:
 
 
 def read_lines(path: Path) -> Iterator[bytes]:
-  """Yields the lines of a log of JSON lines with their ends, in memory for one line.
+  """Yields the lines of a log with their line ends, and holds one line in memory at a time.
 
   Raises: OSError: the file cannot be read; ValueError: the file is larger than 1 GiB or not a file, or a line
     is longer than 16 MiB.

@@ -119,8 +119,8 @@ def describe_duration(text: str | Path, env: str | None = None) -> str | None:
   Returns None if the configuration does not come with MooZi, or if its header states no time.
 
   Args:
-    env: the environment of the run, whose return is not measured if it is not the configuration's; None: the
-      configuration's.
+    env: the environment of the run; None: the configuration's. The return is stated only for the
+      configuration's environment.
   """
   path = find_config(text).resolve()
   name = next((name for name, known in _names().items() if known.resolve() == path), None)

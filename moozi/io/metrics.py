@@ -211,7 +211,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 
 
 def thin_ticks(ticks: Sequence[Mapping[str, Any]], max_ticks: int, digits: int) -> list[dict[str, Any]]:
-  """Returns the ticks with an evaluation, and about `max_ticks` of the others, among them the last.
+  """Returns the ticks with an evaluation, and at most `max_ticks` of the others, among them the last.
 
   Fractions are rounded to `digits` significant digits, except those of evaluations and of TICK_KEYS.
   """

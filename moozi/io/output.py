@@ -52,7 +52,7 @@ def notice(*lines: object, start: str = "", end: str = "\n") -> None:
   """Prints lines to standard error; does nothing if it cannot be written.
 
   Args:
-    start: printed as it is; "\\r" goes back to the start of the terminal's line.
+    start: printed as it is; "\\r" moves the cursor to the start of the terminal's line.
   """
   try:
     _write(sys.stderr, lines, end, start)

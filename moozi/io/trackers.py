@@ -146,7 +146,7 @@ TRACKERS: dict[str, Callable[[Config, RunDirectory], Tracker]] = {
   "wandb": WandbTracker,
   "mlflow": MlflowTracker,
 }
-"""Trackers by name: their key in the section `logging`, their package and their extra of MooZi."""
+"""Trackers by name. The name is the key in the section `logging`, the package, and MooZi's extra."""
 
 
 def check_trackers(config: Config) -> None:

@@ -136,7 +136,7 @@ def blocked() -> Iterator[None]:
 def open_terminals() -> list[int]:
   """Returns which of standard output and error are terminals.
 
-  Call this function before SIGHUP: after a terminal is closed, it is not known as one.
+  Call this function before SIGHUP, because a closed terminal is not recognized as one.
   """
   return [descriptor for descriptor in (1, 2) if os.isatty(descriptor)]
 

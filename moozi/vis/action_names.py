@@ -36,9 +36,9 @@ def names_of(spec: EnvSpec, actions: Iterable[int]) -> list[str]:
 
 
 def action_label(spec: EnvSpec, action: int) -> str:
-  """Returns a short name where space is scarce: of a sampled joint action, only the values, `+0.67 0`.
+  """Returns a short name of an action: of a sampled joint action, only the values, such as `+0.67 0`.
 
-  Every other action has its name. `dimensions_text` names the dimensions in order.
+  The label of every other action is its name. `dimensions_text` names the dimensions in order.
   """
   if not spec.is_factored or action == DUMMY_ACTION:
     return action_name(spec, action)

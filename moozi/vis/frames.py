@@ -143,7 +143,7 @@ def _image(frame: np.ndarray) -> np.ndarray:
 
 
 def draw_vector(frame: Frame, spec: EnvSpec, size: int) -> Picture:
-  """Draws a vector [1, 1, D] at most `size` pixels high and wide; all vectors of a spec have one size.
+  """Draws a vector [1, 1, D] at most `size` pixels high and wide; all pictures of a spec have one size.
 
   Draws the facts of the render spec if it has any and their text fits, else bars for up to 16 entries, else a
   grid of cells. The bar of a value v goes right if v is positive and left if it is negative; its length is

@@ -1,4 +1,4 @@
-"""Checkpoints: state files with the leaves of a training state, and what they belong to."""
+"""Checkpoints: state files with the leaves of a training state, and metadata of the run."""
 
 import dataclasses
 import subprocess

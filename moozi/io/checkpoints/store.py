@@ -34,8 +34,8 @@ def steps_of(name: str) -> int:
 def drop_later(folders: Iterable[Path], env_steps: int) -> None:
   """Removes checkpoints and resume states later than `env_steps`, the step from which a run is resumed.
 
-  Also removes damaged ones. Otherwise, a later damaged checkpoint would remain the last one by name, and no
-  save would replace it.
+  Damaged files are removed too: a later damaged checkpoint would otherwise remain the last one by name, and
+  no save would replace it.
   """
   for folder in folders:
     for path in folder.glob(f"*{SUFFIX}"):

@@ -178,7 +178,7 @@ class Rules:
   def next_player(self, state: Any, mover: int) -> int:
     """Returns the player to move after `mover` and chance; at an end, the player who would be next.
 
-    Raises: UserError: in self-play, one of two players moves twice in a row.
+    Raises: UserError: players move at the same time; in self-play, one of two players moves twice in a row.
     """
     player: int = state.current_player()
     if player == TERMINAL:

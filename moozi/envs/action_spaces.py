@@ -39,7 +39,7 @@ ActionBins = Annotated[int, Field(ge=0, le=1001), AfterValidator(check_bins)]
 
 
 def own_bins(where: str, env: Any) -> int:
-  """Returns the attribute `action_bins` of a user's environment, or the default.
+  """Returns the attribute `action_bins` of a user's environment; `DEFAULT_BINS` if it has none.
 
   Raises: UserError: the attribute is not 0 or an integer from 2 to 1,001.
   """

@@ -1,4 +1,4 @@
-"""An environment whose errors become one line, for commands in which no guard replaces it."""
+"""An environment whose errors become one line, for uses without a guard."""
 
 import contextlib
 import logging

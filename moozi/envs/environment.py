@@ -29,12 +29,12 @@ class EpisodePlayer(Protocol):
   """Plays one seat of one episode: a bot of a game, or a user's player (docs/plugins.md).
 
   Two further methods are optional. `observe(observation, legal, action)` receives a frame at which another
-  player moves, its legal actions, and that player's action, before it is played. In games with hidden
-  information the frame is zero and no action is legal, because legal actions may show what the other player
-  holds. For each move of the episode, in order, either `action` or `observe` is called, with two exceptions:
-  games whose players hide moves, such as Stratego, have no `observe`, and neither is called for a move that a
-  person makes in this seat. `follow(position)` receives a function that returns the game's current position
-  (`Environment.position`), before the player's first frame.
+  player moves, the legal actions there, and the action that this player is about to play. In games with
+  hidden information the frame is zero and no action is legal, because legal actions may show what the other
+  player holds. For each move of the episode, in order, either `action` or `observe` is called, with two
+  exceptions: `observe` is not called in games whose players hide moves, such as Stratego, and neither is
+  called for a move that a person makes in this seat. `follow(position)` receives a function that returns the
+  game's current position (`Environment.position`), before the player's first frame.
   """
 
   def action(self, observation: Shaped[np.ndarray, "H W C"], legal: Bool[np.ndarray, "E"]) -> Any:
@@ -120,16 +120,16 @@ class Environment(dm_env.Environment):  # type: ignore[misc]
 
   @property
   def own_observations(self) -> OwnObservations | None:
-    """The form of the inner environment's observations; None if it has only frames."""
+    """The form of the inner environment's observations; None if the environment has only frames."""
     return None
 
   def to_observation(self, observation: Any) -> Observation:
-    """Converts an observation of the environment inside this one, as training does. Changes no state.
+    """Converts an observation of the inner environment as training does, without changing a state.
 
     Args:
       observation: as the environment of Gymnasium or dm_env returns it: an array, a Dict, a record.
 
-    Returns: its frame, scaled as in training. The mask is the observation's; without one, every action is
+    Returns: the observation's frame, scaled as in training, and its mask; without a mask, every action is
       legal.
     Raises: UserError: the observation does not fit the environment, or the environment has only frames.
     """
@@ -277,7 +277,7 @@ def stack_positions(positions: Sequence[Any]) -> Any:
 
 
 def check_action(action: Any, spec: EnvSpec, legal_actions_mask: np.ndarray) -> Any:
-  """Returns the number of an action, an int; of a continuous one, its row [D] float32.
+  """Returns the number of an action as an int, or the row [D] float32 of a continuous action.
 
   Args:
     action: an integer; where the actions have dimensions (`EnvSpec.factors`), also the environment's own

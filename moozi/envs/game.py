@@ -21,7 +21,8 @@ from moozi.envs.validation import check_finite, check_flag, check_reward
 
 
 class Game:
-  """Base class of bare rules. By default: one player, every action legal, one life, no picture.
+  """Base class of bare rules. By default a game has one player, one life and no picture, and all actions are
+  legal.
 
   The caller checks actions and never steps past an end.
 
@@ -160,7 +161,9 @@ class GameEnvironment(Environment):
   def step(self, action: int) -> TimeStep:
     """Plays one of the environment's own actions.
 
-    Returns: the next step. After a LAST step, the FIRST step of a new episode; the action is discarded.
+    After a LAST step, discards the action and starts a new episode.
+
+    Returns: the next step.
     Raises:
       ValueError: the action is out of range or illegal; the environment has not moved.
       UserError: one of two players moves twice in a row, the game returns a reward that is not a number or an

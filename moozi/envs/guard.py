@@ -31,7 +31,7 @@ _exit_log: IO[str] | None = None
 
 
 FAULTS = (Exception, EnvHung)
-"""Errors of an environment that count as faults; `EnvGuard.watched` says how it converts others."""
+"""The errors of an environment that count as faults. `EnvGuard.watched` turns others into CodeExitError."""
 
 
 def allow_exit(log: IO[str] | None) -> None:
@@ -40,7 +40,7 @@ def allow_exit(log: IO[str] | None) -> None:
   Use it in processes that are restarted.
 
   Args:
-    log: an open file, to which the stack of every thread is then written; None withdraws the permission.
+    log: an open file that receives the stack of every thread before the exit; None withdraws the permission.
   """
   global _exit_log
   _exit_log = log

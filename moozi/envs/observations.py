@@ -38,7 +38,7 @@ def bounds_are_strict() -> Iterator[None]:
 class Frame(np.ndarray):
   """An array that is a frame, or frames, of a MooZi environment: [..., H, W, C] of the spec's dtype.
 
-  It behaves as any other array. The type distinguishes a frame, which is scaled, from an observation of
+  It behaves like any other array. The type distinguishes a frame, which is scaled, from an observation of
   the environment itself. `array.view(moozi.Frame)` marks an array as frames.
   """
 
@@ -59,7 +59,7 @@ class OwnObservations:
 
 
 def check_array(name: str, value: Any, shape: tuple[int, ...], dtype: Any) -> None:
-  """Raises UserError, which starts with `name`, if an observation has another shape or kind of numbers."""
+  """Raises UserError, which starts with `name`, unless an observation has this shape and kind of numbers."""
   given = as_array(name, value)
   kinds = {"f": "fiu", "i": "iu", "u": "iu", "b": "b"}[np.dtype(dtype).kind]
   if given.shape != tuple(shape) or given.dtype.kind not in kinds:

@@ -38,7 +38,7 @@ class RecordedStep:
 def record_rewards(where: str, made: Any, has_wrappers: bool) -> RecordedStep | None:
   """Records the rewards of the innermost environment; call it before further wrappers are applied.
 
-  The innermost environment of a `gymnasium.Env` is its `unwrapped`; any other environment is its own.
+  The innermost environment of a `gymnasium.Env` is its `unwrapped`, and any other environment itself.
 
   Args:
     where: the start of error messages (`env.name=…`).

@@ -1,4 +1,4 @@
-"""Players of games: their interface, those that play each game separately, and who sits where.
+"""The interface of players, players that play each game separately, and the players in the seats of games.
 
 A *place* is one seat in one game: the pair (game, seat). Players take the places of several games at once, so
 that an agent searches in all of them together.
@@ -64,7 +64,7 @@ class Opinion:
 
   @classmethod
   def of(cls, by: str, advice: Sequence[Advice], value: float | None) -> "Opinion":
-    """Returns the opinion with its advice in order."""
+    """Returns the opinion with its advice sorted, the best first."""
     return cls(by, tuple(sorted(advice, key=lambda x: (-x.share, x.action))), value)
 
 
@@ -98,7 +98,7 @@ class Player(Protocol):
     """Receives moves that somebody else, such as a person, chose for these places, which are to move."""
 
   def opinion(self, place: Place, view: View) -> Opinion:
-    """Returns what a search finds in a place that is to move; raises UserError without a search."""
+    """Returns what the player's search finds in a place that is to move. Raises UserError without search."""
 
 
 class Seats:
@@ -294,7 +294,7 @@ def mcts_simulations(name: str) -> int | None:
 
 
 def check_seat_player(name: str) -> str:
-  """Returns `name` unchanged. Raises ValueError if it cannot play seats that the agent does not play."""
+  """Returns `name`. Raises ValueError if this player cannot play the seats that the agent does not play."""
   if not plugins.OTHER_PLAYERS.accepts(name):
     raise ValueError(f"{name!r} must be {plugins.OTHER_PLAYERS.allowed(name)}")
   return name

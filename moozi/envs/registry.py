@@ -156,7 +156,7 @@ def make_table(name: str, /, **kwargs: Any) -> Table:
 
 
 def make_fast_vector(name: str, seeds: Sequence[int], /, **kwargs: Any) -> VectorEnvironment | None:
-  """Returns the suite's own vectorized environment, with one copy for each seed; None if it has none."""
+  """Returns the suite's own vectorized environment, of one environment per seed; None if it has none."""
   suite, game, options = _resolve(name, kwargs)
   return None if suite.make_vector is None else suite.make_vector(game, options, list(seeds))
 

@@ -1,4 +1,4 @@
-"""Checks of the values that third-party environments return, and their errors in one line."""
+"""Checks the values that third-party environments return. The message of an error is one line."""
 
 import decimal
 import functools
@@ -37,7 +37,7 @@ def check_num_actions(where: str, num_actions: int) -> int:
 def check_reward(where: str, reward: Any) -> float:
   """Returns an environment's reward as a float.
 
-  Raises: UserError: it is not one number. EnvValueError: it is not finite in float32.
+  Raises: UserError: the reward is not one number. EnvValueError: the reward is not finite in float32.
   """
   if type(reward) is float and -_LARGEST_REWARD <= reward <= _LARGEST_REWARD:
     return reward
@@ -115,11 +115,11 @@ def check_flag(where: str, name: str, value: Any) -> bool:
 def check_step(spec: EnvSpec, step: Any, is_first: bool, mover: int | None) -> None:
   """Checks the types, shapes and dtypes of a step of an `Environment`.
 
-  It checks every step of a run. Numbers that are not finite pass; the adapters and the replay buffer refuse
-  them.
+  A run checks every step with this function. Numbers that are not finite pass; the adapters and the replay
+  buffer refuse them.
 
   Args:
-    is_first: whether the step must be FIRST (after a reset), or must not be.
+    is_first: whether the step follows a reset. It must then be FIRST, and must not be FIRST otherwise.
     mover: the player who must be to move if there are two players; None if either may.
 
   Raises: UserError: the step violates the spec.
@@ -233,7 +233,7 @@ def warn_once(text: str) -> None:
 
 
 def short(spec: Any) -> str:
-  """Returns a short text of a spec or a space: its own text, or its type and shape if that is long."""
+  """Returns a short text of a spec or a space: its own text or, if this is long, its type and shape."""
   text, shape = one_line(spec, 1000), getattr(spec, "shape", None)
   if len(text) <= 120 or shape is None:
     return one_line(text, 120)

@@ -72,7 +72,7 @@ class AgentPlayer:
   def choose(
     self, games: Int[np.ndarray, "n"], timestep: BatchedTimeStep, positions: Sequence[Any] = ()
   ) -> Num[np.ndarray, "n *D"]:
-    """Returns the agent's actions, in its own action space, and adds them to what it remembers.
+    """Returns the agent's actions, in its action space, and adds frames and actions to the games' carries.
 
     Args:
       games: indices of the games, each at most once.
@@ -110,7 +110,7 @@ class AgentPlayer:
   def observe(
     self, games: Int[np.ndarray, "n"], timestep: BatchedTimeStep, actions: Num[np.ndarray, "n *D"]
   ) -> None:
-    """Adds frames and the actions played there, in the agent's action space."""
+    """Adds frames, and the actions played there in the agent's action space, to the games' carries."""
     self._write(games, self._agent.observe(self.variables, self.carry_of(games), timestep, actions))
 
   def carry_of(self, games: Int[np.ndarray, "n"]) -> Carry:

@@ -1,9 +1,9 @@
-"""Games between players from every seat, with openings that all pairs of players share.
+"""Plays games between players. Each player plays from every seat, and all pairs share the openings.
 
-An *opening* is a number. With the arena's seed, it determines the seed of the game's chance and the random
-moves at its start. All games of one opening start from the same position. A game depends only on the seed,
-its players, their seats, its opening and the number of random moves, not on the games that are played beside
-it.
+An *opening* is a number. The opening and the arena's seed determine the seed of a game's chance and the
+random moves at the game's start. All games of one opening start from the same position. A game depends only
+on the arena's seed, the players, their seats, the opening and the number of random moves; the other games of
+a block do not affect it.
 """
 
 import contextlib

@@ -22,9 +22,9 @@ _MAX_DELAY = 0.05  # as a fraction of the step; a milestone is saved after a rou
 class PlannedEvaluation:
   """An evaluation of one checkpoint.
 
-  `checkpoint` is its environment step, its name, `last`, or `-k` for the k-th milestone from the end. If
-  `simulations` is None, the search has the run's number of simulations. `opponent` is a player, such as
-  `mcts:1000`; None: that of the run's evaluations.
+  `checkpoint` is an environment step, a checkpoint's name, `last`, or `-k` for the k-th milestone from the
+  end. If `simulations` is None, the search has the run's number of simulations. `opponent` is a player, such
+  as `mcts:1000`; None takes the opponent of the run's evaluations.
   """
 
   checkpoint: str

@@ -89,7 +89,7 @@ def bootstrap_interval(
 
 @dataclasses.dataclass(frozen=True)
 class Aggregate:
-  """A statistic of runs with its interval over seeds; None as bounds if a group has one seed in a game."""
+  """A statistic of runs, with its interval over seeds; None as bounds if a group has one seed in a game."""
 
   value: float
   low: float | None

@@ -116,7 +116,7 @@ def list_configs() -> list[ConfigInfo]:
 def describe_duration(text: str | Path, env: str | None = None) -> str | None:
   """Returns one line with the time that a configuration takes and the return that it reaches.
 
-  Returns None if the configuration does not come with MooZi, or if its header states no time.
+  Returns None if the configuration does not come with MooZi, or has neither a measured time nor `max_wall_s`.
 
   Args:
     env: the environment of the run; None: the configuration's. The return is stated only for the

@@ -112,7 +112,7 @@ class MetricsSink:
       self._tensorboard.write([{"tag": name, "image": image}], int(env_steps))
 
   def sync(self) -> None:
-    """Calls fsync on metrics.jsonl. Raises OSError if some ticks or events are not on the disk."""
+    """Writes what is pending, and calls fsync on metrics.jsonl. Raises OSError if either fails."""
     with contextlib.ExitStack() as both:
       if self._tensorboard is not None:
         both.callback(self._tensorboard.flush)

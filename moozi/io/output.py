@@ -17,7 +17,8 @@ def prepare_streams() -> None:
   """Replaces closed standard streams by the null device, and makes output streams write `?` for characters
   that they cannot encode.
 
-  The system would give the number of a closed descriptor to the next file, into which libraries would print.
+  Otherwise the next file that is opened would have the number of a closed descriptor, and libraries would
+  print into it.
   """
   for descriptor, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
     if not _is_open(descriptor):

@@ -304,7 +304,7 @@ def read_run_config(path: Path) -> Config:
 def load_resumed_config(run: RunDirectory, overrides: Sequence[str | Mapping[str, Any]]) -> Config:
   """Returns a run's configuration with overrides, which are as in `load_config`.
 
-  Raises: UserError: an override changes a setting in FIXED.
+  Raises: UserError: an override is invalid, or changes a setting in FIXED.
   """
   old, new = run.load_config(), load_config(run.config_path, overrides)
   before, after = flatten_settings(config_to_dict(old)), flatten_settings(config_to_dict(new))

@@ -343,7 +343,7 @@ class LaneStorage:
     return zlib.crc32(np.array([*sums, *self.newest], np.int64).data)
 
   def set_blocks(self, newest: Int[np.ndarray, "N"], blocks: Mapping[int, State]) -> None:
-    """Restores the steps of a storage with the same lanes and capacity from its blocks; the others are empty.
+    """Restores the steps of a storage with the same lanes and capacity; blocks not given become empty.
 
     Raises: ValueError: a block has other arrays; the steps are then unchanged.
     """

@@ -213,8 +213,8 @@ class Collectors(Generic[C]):
   Attributes:
     workers: one collector per training worker.
     began_at: environment steps of the run when the collectors' environments were built; part of their seeds.
-    message: end of a log line, with the number of environments that were reset because they could not be
-      restored; empty if there are none.
+    message: end of a log line that says how many environments were reset because they could not be restored;
+      empty if there are none.
   """
 
   workers: list[C]

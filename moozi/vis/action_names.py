@@ -28,7 +28,7 @@ def action_name(spec: EnvSpec, action: Any) -> str:
 
 
 def names_of(spec: EnvSpec, actions: Iterable[int]) -> list[str]:
-  """Returns the `action_name` of each of these actions, in less time for many of them."""
+  """Returns the `action_name` of each of these actions, in less time than single calls."""
   if spec.is_factored:
     return [action_name(spec, action) for action in actions]
   names = action_names(spec)
@@ -61,7 +61,7 @@ def edge_labels(spec: EnvSpec, tree: SearchTree) -> Sequence[str] | Mapping[int,
 def action_names(spec: EnvSpec) -> tuple[str, ...]:
   """Returns the names of all actions in the agent's action space, the dummy first.
 
-  Joint actions that have no entries of their own (`EnvSpec.is_factored`) are too many for this.
+  Do not call this function if `EnvSpec.is_factored`: there may be millions of joint actions.
   """
   names = _own_action_names(spec)
   numbers = range(len(names), spec.num_env_actions)

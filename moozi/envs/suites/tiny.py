@@ -289,7 +289,7 @@ class _TMaze(Game):
 
 
 def best_point_return(place: Sequence[float]) -> float:
-  """Returns the largest return of Point from a place, over all moves of up to `POINT_SPEED`."""
+  """Returns the largest return of Point from a place, with continuous moves of up to `POINT_SPEED`."""
   distance = float(np.abs(place).max())
   return -sum(max(0.0, distance - POINT_SPEED * (t + 1)) for t in range(POINT_STEPS))
 

@@ -51,7 +51,7 @@ class CheckpointStore:
   milestones, so that results at these steps can be computed later.
 
   The last few checkpoints have a resume state, from which the run can be resumed. The names of the other
-  checkpoints end in `_best` (saved because of its evaluation) or `_params` (its resume state was removed).
+  checkpoints end in `_best` (saved because of an evaluation) or `_params` (all others).
   """
 
   def __init__(

@@ -78,7 +78,7 @@ class GameFacts(NamedTuple):
   width: int
 
   def actions(self, options: AtariOptions) -> tuple[int, ...]:
-    """ALE's numbers of the environment's actions, in its order."""
+    """ALE's numbers of the environment's actions, in the environment's order."""
     return self.minimal_actions if options.minimal_actions else self.all_actions
 
   def opening(self, options: AtariOptions) -> tuple[int, ...]:

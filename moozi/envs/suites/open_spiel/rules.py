@@ -360,7 +360,7 @@ def num_seat_planes(num_seats: int) -> int:
 def package() -> Any:
   """Returns the module `pyspiel`, with the games that MooZi adds.
 
-  Raises: UserError: it is not installed.
+  Raises: UserError: open_spiel is not installed.
   """
   try:
     pyspiel = importlib.import_module("pyspiel")

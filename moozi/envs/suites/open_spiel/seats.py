@@ -1,4 +1,4 @@
-"""One seat of a game as an environment of one player; given players play the other seats.
+"""One seat of a game as an environment of one player; the players in `others` play the other seats.
 
 To the agent, the moves of the other players are part of the environment's randomness. The reward of a step is
 what the agent's seat gains until its next decision or the end. The first reward includes gains before the

@@ -55,7 +55,7 @@ def rates_in_turn(
   First makes each call twice, for compilation. Then the calls take turns.
 
   Args:
-    calls: return how many steps they have made.
+    calls: functions that return how many steps they have made.
     rounds: number of rounds; there are more until `seconds` have passed.
     turn_s: duration of a turn; 0: one call.
   """

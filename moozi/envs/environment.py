@@ -229,7 +229,7 @@ class VectorEnvironment:
     raise NotImplementedError
 
   def render(self, i: int) -> np.ndarray | None:
-    """Returns environment i's own picture as `ops.pictures.to_picture` does; None if it has none.
+    """Returns environment i's own picture in the form of `ops.pictures.to_picture`; None if it has none.
 
     Returns None also if the picture cannot be drawn; `picture_fault` then says why.
     """

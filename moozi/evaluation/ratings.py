@@ -20,7 +20,7 @@ NUM_DRAWS = 1000
 ELO = 400.0 / math.log(10.0)
 """Elo points per unit of log odds."""
 VIRTUAL_DRAWS = 1.0
-"""Drawn games added to each pair that met, so that a player who won every game has a finite rating."""
+"""Number of drawn games added to each pair that met. The rating after only wins is then finite."""
 
 
 @dataclasses.dataclass(frozen=True)

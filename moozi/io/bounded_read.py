@@ -15,8 +15,8 @@ MAX_LINE_BYTES = 16 << 20
 def open_bounded(path: Path, max_bytes: int) -> BinaryIO:
   """Opens a file of at most `max_bytes` to read.
 
-  Raises: OSError: the file cannot be opened, or is a folder. ValueError: it is larger, or a pipe or a device,
-    whose read may never end.
+  Raises: OSError: the file cannot be opened, or is a folder. ValueError: the file is larger, or a pipe or a
+    device, whose read may never end.
   """
   # Without O_NONBLOCK, opening a pipe waits for a writer.
   descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -75,7 +75,7 @@ class Card(_Part):
     hardware: the machine on which the run was trained; None if it is not known.
     hardware_source: "recorded" by the run, or "stated" by the author of the zoo agent.
     ended_by: why the run ended, such as max_env_steps.
-    curve: (environment steps, mean return) of each evaluation during training.
+    curve: (environment steps, mean return) of each evaluation in the run's metrics.
     is_offline: whether no worker acted, because all training was on trajectories from disk. The environment
       steps then count what the run learned from them.
     random_return: mean return of random play in as many episodes as the evaluation; None if it is not

@@ -55,7 +55,7 @@ class ConfigInfo:
     is_installed: whether the environment's package is installed.
     hardware: the hardware that it needs beyond two cores; None if two cores suffice.
     time: how long a run took, or the shortest and the longest of several, and on how many cores if not two.
-      If it is not measured, the limit of `max_wall_s`, or None.
+      If the time is not measured, the limit of `max_wall_s`, or None.
     reached: the mean return in evaluation at the end of that time; None if it is not measured.
     curve: returns by environment steps, as text; None if they are not listed.
     measured: paths in the repository of the results from which `time` and `reached` are taken.

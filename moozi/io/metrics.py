@@ -1,4 +1,4 @@
-"""Writes and reads metrics: one JSON object per tick in metrics.jsonl; the same scalars for TensorBoard."""
+"""Writes and reads metrics: one JSON object per tick in metrics.jsonl, and the scalars for TensorBoard."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""State files: one safetensors file with named arrays and numbers, and JSON. Reading one runs no code.
+"""A state file is a safetensors file with named arrays and numbers, and JSON. Reading one runs no code.
 
 Checkpoints, resume states, blocks of replay and trajectories are state files; any reader of safetensors loads
 their arrays. The entry `moozi` of the header's `__metadata__` is JSON with the format, the version of MooZi,

@@ -260,7 +260,7 @@ class LaneStorage:
   def unroll(self, slot: Int[np.ndarray, "M"]) -> UnrollTargets:
     """Returns the targets that start at slots.
 
-    With `search_value_age`, all value targets of a start at least that old are search values.
+    If a start is at least `search_value_age` steps old, all its value targets are search values.
 
     Source: Wang et al. 2024, EfficientZero V2 (mixed value targets). Departures: by age only, not also by
       the number of updates so far; the search value is that of the last search, not one per update. At

@@ -99,8 +99,8 @@ class JaxEnvironment:
     Actions are not checked here. Callers that play step by step check them before; `acting.rollout` checks
     them afterwards.
 
-    Raises: TypeError: when traced, if the rules change a leaf of the game to another kind of number, such as
-      from integer to float.
+    Raises: TypeError: the rules change a leaf of the game to another kind of number, such as from integer to
+      float (raised when traced).
     """
     # Under vmap both branches are computed and one is selected, so both may use the same key. The result of a
     # reset in `step` therefore equals that of `reset`.

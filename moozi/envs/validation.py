@@ -28,7 +28,7 @@ _DTYPES = {name: np.dtype(name) for name in ("bool", "uint8", "float32")}
 
 
 def check_num_actions(where: str, num_actions: int) -> int:
-  """Returns the number. Raises UserError, which starts with `where`, unless the number is in 1 … MAX_ACTIONS."""
+  """Returns the number. Raises UserError, which starts with `where`, if it is not in 1 … MAX_ACTIONS."""
   if not 1 <= num_actions <= MAX_ACTIONS:
     raise UserError(f"{where}: it has {num_actions} actions; must have 1 to {MAX_ACTIONS:,}")
   return num_actions

@@ -64,7 +64,7 @@ class PolicyGradient:
     return policy_loss + value_loss - self.entropy_coef * entropy, metrics
 
   def returns(self, rollout):
-    """Returns G_t = r_{t+1} + γ s G_{t+1} [T, B]; a cut episode has its value in place of G."""
+    """Returns G_t = r_{t+1} + γ s G_{t+1} [T, B]; where an episode is cut off, the value replaces G_{t+1}."""
 
     def step(later, row):
       reward, sign, is_last, is_truncated, value = row

@@ -1,7 +1,7 @@
 """A player of your own: the opponent in evaluation. It plays the middle cell, or else a random one.
 
 In this folder: `moozi train boards/tic_tac_toe evaluation.opponent=player:make`, or `python player.py`.
-A trained agent plays it too: `moozi evaluate runs/NAME --opponent player:make`.
+A trained agent can play against it: `moozi evaluate runs/NAME --opponent player:make`.
 """
 
 import numpy as np

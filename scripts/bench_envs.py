@@ -2,7 +2,7 @@
 
     python scripts/bench_envs.py [--seconds 10] [--num-envs 8] [--json FILE]
 
-Run it on an idle machine. All cases take turns for three rounds. A ratio is that within a round.
+Run it on an idle machine. All cases take turns for three rounds, and ratios compare rates of one round.
 """
 
 from collections.abc import Callable

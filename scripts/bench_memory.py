@@ -1,6 +1,6 @@
 """Measures the resident memory of a replay buffer filled with random play.
 
-  python scripts/bench_memory.py            # a million steps of each MinAtar game, 100,000 frames of Atari
+  python scripts/bench_memory.py            # a million steps of each MinAtar game, 100,000 of Atari Pong
   python scripts/bench_memory.py --json FILE
 
 Each buffer is filled in its own process. The script prints the growth of that process's resident memory, and

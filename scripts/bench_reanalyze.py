@@ -5,15 +5,14 @@
 1. The floor is the positions/s of the compiled search of one batch on the device.
 2. Each mode of reanalyze is measured with the oldest positions first, and with the largest priority first. A
    call chooses positions in a full replay buffer, reads them with their histories, searches them, and writes
-   them back with the priorities that depend on them. Target parameters change as often as in a run of the
-   configuration (with `reanalyze.ratio`, or 0.5 if that is 0). At each change they are copied, and the order
-   of priorities is reset.
+   the results back with the priorities that depend on them. The version of the target parameters increases as
+   often as in a run of the configuration (with `reanalyze.ratio`, or 0.5 if that is 0).
 
-The buffer is filled by random play with random values. Replay's part runs in a thread, one call ahead of the
-search; with `runtime=ray` it has its own process. Cases with `in turn` in their name run both in sequence, as
-`runtime=local` does. The target for `gather`, the default mode, is 0.9 of the floor. Run it on an idle
-machine. All cases take turns. Each ratio is relative to the floor of the same round, and the script prints
-the median, the minimum and the maximum of the rounds.
+The buffer is filled by random play with random values. Replay's part of a call runs in a thread, one call
+ahead of the search; with `runtime=ray` it has its own process. Cases with `in turn` in their name run replay
+and search in sequence, as `runtime=local` does. The target for `gather`, the default mode, is 0.9 of the
+floor. Run it on an idle machine. All cases take turns. Each ratio is relative to the floor of the same round,
+and the script prints the median, the minimum and the maximum of the rounds.
 """
 
 import argparse

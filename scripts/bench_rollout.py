@@ -10,8 +10,8 @@ network's prior alone. All use the same network:
   step    the environment in JAX, then the compiled search                         (JaxVectorEnvironment)
   scan    the whole segment as one compiled scan                                   (RolloutCollector)
 
-The collectors take turns for several rounds, and a ratio is that within a round. Compare the ratios of one
-run, not the rates of several runs.
+The collectors take turns for several rounds, and ratios compare rates of one round. Compare the ratios of
+one run, not the rates of several runs.
 """
 
 import argparse
@@ -85,7 +85,7 @@ def make_collector(kind: str, config: Config, jax_name: str, with_search: bool) 
 
 
 def measure(config: Config, jax_name: str, with_search: bool, seconds: float) -> Rates:
-  """Returns the environment steps/s of each kind in each round, with the configuration's environments."""
+  """Returns the environment steps/s of each kind in each round, with the configuration's number of lanes."""
 
   def acting(kind: str) -> Callable[[], int]:
     collector = make_collector(kind, config, jax_name, with_search)

@@ -3,11 +3,12 @@
     python scripts/compare_commits.py BEFORE AFTER [--only catch,ppo]
     python scripts/compare_commits.py BEFORE AFTER --speed 3 [--config atari/pong]
 
-The first command makes the same short runs with both commits and `runtime=local`. It exits with status 1 if a
-final state differs in any bit. Digests are not committed, because they differ between processors. The second
-command trains a configuration (MinAtar Breakout) through Ray N times with each commit, in the order before,
-after, after, before, and prints environment steps/s after the warm-up. Run it on an idle machine and read the
-ratios. States of commits before format 3 of `moozi.io.state_file` cannot be read.
+The first command makes the same short runs with both commits and `runtime=local`. It exits with status 1 if
+the training state at the end of a run differs in any bit. Compare commits on one processor, because these
+states differ between processors. The second command trains a configuration (by default MinAtar Breakout)
+through Ray N times with each commit, in the order before, after, after, before, and prints environment
+steps/s after the warm-up. Run it on an idle machine and read the ratios. States of commits before format 3 of
+`moozi.io.state_file` cannot be read.
 """
 
 import argparse

@@ -65,7 +65,7 @@ def games(library: str, has_specs: bool = False) -> str:
 
 
 def names(library: str) -> str:
-  """Returns the names of a library's games in one paragraph, without the library's own."""
+  """Returns the names of a library's games in one paragraph, without the library's name."""
   found = (info.name.partition(":")[2] for info in registry.list_environments(library))
   return textwrap.fill(", ".join(f"`{name}`" for name in found), 118)
 

@@ -1,8 +1,8 @@
 """Draws the pictures of the environments' pages: `python scripts/make_environment_pictures.py [NAME]...`
 
-A picture has one state of each of some environments, after random legal actions of a fixed seed, as `moozi
+A picture shows several environments, each in a state after random legal actions from a fixed seed, as `moozi
 watch` and the report draw it. Needs the packages of the environments (`make setup` installs them), and OpenGL
-for those of the Control Suite.
+for tasks of the Control Suite.
 """
 
 import argparse

@@ -49,18 +49,18 @@ The dotted line, in (a) over steps, is gymnax's published PPO.
 {others}
 
 Each row is a run of one seed. Minutes include evaluations during training and exclude the one at the end;
-those of MinAtar, above, exclude both. MCTS(1000) is OpenSpiel's MCTS with 1,000 simulations; a score
+the minutes of MinAtar, above, exclude both. MCTS(1000) is OpenSpiel's MCTS with 1,000 simulations; a score
 against it is the mean of 200 games, in which a win counts 1 and a draw 0.5. The seeds of Pong have three
-configurations: seed 0 has `max_env_steps=10_000_000` and no `workers.num_holding_envs`, seed 1 is
-`atari/pong`, and seed 2 plays with averaged parameters (`experiments/atari/atari.yaml`). Of the two seeds
-of Breakout only seed 1 has `fire_on_reset` and `workers.num_holding_envs`, as `atari/breakout` has. The
+configurations: seed 0 has `max_env_steps=10_000_000` and no `workers.num_holding_envs`, seed 1 has the
+settings of `atari/pong`, and seed 2 plays with averaged parameters (`experiments/atari/atari.yaml`). Only
+seed 1 of Breakout has `fire_on_reset` and `workers.num_holding_envs`, as `atari/breakout` has. The
 evaluations of Atari have 8 simulations per search unless the row states another number.
 
 ## Lab notes
 
-Each question has an experiment, whose page has the table, the command and the conditions. *Seeds* is the
-smallest and the largest number of seeds of a variant. *Former* settings differ from those of the present
-configurations, as the page says.
+Each question has an experiment, whose page has the table, the command and the conditions. The column *seeds*
+has the smallest and the largest number of seeds of a variant. *Former* settings differ from those of the
+present configurations; the page says how.
 
 {questions}
 
@@ -83,6 +83,8 @@ ATARI = {
   "breakout": ("Breakout", 864),
 }
 """For each job of experiments/atari, the title and the largest return."""
+README_ATARI = ("pong", "freeway", "boxing", "breakout")
+"""The jobs of ATARI in README.md."""
 PRESENT_SEEDS = {"pong": 1, "breakout": 1}
 """The seeds of the present configuration, for the games whose seeds have several configurations."""
 MORE_SIMULATIONS = ("boxing", "muzero_boxing_seed1")
@@ -164,7 +166,7 @@ def strip() -> str:
 def game_runs() -> dict[str, list[str]]:
   """Returns the runs of each game of README.md. The runs of a game have one configuration."""
   runs = {board: [f"testbed/results/muzero_{board}_seed0"] for board in BOARDS}
-  for job in ATARI:
+  for job in README_ATARI:
     pattern = f"{job}_seed{PRESENT_SEEDS.get(job, '*')}"
     runs[job] = _folders(f"atari/results/muzero_{pattern}")
   return runs | {"2048": _folders("chance/results/2048_stochastic_gumbel_seed*")}
@@ -184,12 +186,9 @@ def games() -> str:
   for board, title in BOARDS.items():
     results = [_score(path) for path in runs[board]]
     row(board, title, "score against MCTS(1000), of 1", results, ".2f", "equal play", 0.5)
-  for job, (title, most) in ATARI.items():
-    results = [_first_return(path) for path in runs[job]]
-    other = "random" if job.startswith("100k") else "human"
-    scores = human[job.removeprefix("100k_")]
-    names = {"random": "random play", "human": "human tester"}
-    row(job, f"Atari {title}", f"return, of {most}", results, ".1f", names[other], scores[other])
+  for job in README_ATARI:
+    (title, most), results = ATARI[job], [_first_return(path) for path in runs[job]]
+    row(job, f"Atari {title}", f"return, of {most}", results, ".1f", "human tester", human[job]["human"])
   results = [_last_return(path) for path in runs["2048"]]
   random = read("chance/results/random_play.json")["mean"]
   row("2048", "2048", "score", results, ",.0f", "random play", random)

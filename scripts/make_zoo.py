@@ -127,7 +127,7 @@ def make_entry(
   hardware: str | None = None,
   episodes: int | None = None,
 ) -> Path:
-  """Makes the agent `zoo:NAME` from a finished run, and returns its folder; replaces an older one.
+  """Makes the agent `zoo:NAME` from a run, and returns the agent's folder; replaces an older agent.
 
   The agent has the parameters of the run's last checkpoint. The run's final evaluation is repeated with them;
   the mean return must be in the recorded interval. If the run was stopped before its final evaluation, the
@@ -140,8 +140,8 @@ def make_entry(
     episodes: number of episodes of the card's evaluation. If the run's final evaluation had another number,
       the agent is evaluated again, and this result is recorded.
 
-  Raises: UserError: the run has no checkpoint or names code to import, or the mean return is outside the
-    recorded interval.
+  Raises: UserError: the name is not valid, the run has no checkpoint, its configuration names code to import
+    or wrappers, or the mean return is outside the recorded interval.
   """
   config = run.load_config()
   for part in name.split("/"):

@@ -1,4 +1,4 @@
-"""Counts what the system is made of: lines, types, circles of imports.
+"""Counts lines, types, circles of imports, and names that are used more than once.
 
 `python scripts/measure_structure.py` prints the counts of the working tree, and what was counted.
 """
@@ -42,7 +42,7 @@ def lines(paths: Sequence[Path]) -> int:
 
 
 def classes() -> Iterator[tuple[str, ast.ClassDef]]:
-  """Yields each class of moozi/ outside functions, with the file's path."""
+  """Yields each top-level class of moozi/, after the file's path."""
   for path in files("moozi"):
     tree = ast.parse(path.read_text("utf-8"))
     for node in tree.body:

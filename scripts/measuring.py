@@ -1,4 +1,4 @@
-"""What the benchmarks share: arguments, figures as JSON, calls in turn, other processes, runs with Ray."""
+"""Functions that the benchmarks share: arguments, JSON, calls in turn, other processes, runs with Ray."""
 
 import argparse
 import json
@@ -50,10 +50,12 @@ def figures_of_process(script: str, threads: int, arguments: Sequence[str]) -> A
 def rates_in_turn(
   calls: Mapping[str, Callable[[], int]], rounds: int = 3, turn_s: float = 0.0, seconds: float = 0.0
 ) -> Rates:
-  """Returns the rates per second of calls, one a round. The calls take turns, after two for compilation.
+  """Returns the rates per second of calls, one rate per round.
+
+  First makes each call twice, for compilation. Then the calls take turns.
 
   Args:
-    calls: return how many steps they have made.
+    calls: functions that return how many steps they have made.
     rounds: number of rounds; there are more until `seconds` have passed.
     turn_s: duration of a turn; 0: one call.
   """

@@ -14,10 +14,10 @@ class RandomSegments:
   """Plays a vectorized environment at random.
 
   Args:
-    name: of the environment.
-    kwargs: its options.
+    name: the environment's name.
+    kwargs: the environment's options.
     num_envs: number of environments.
-    seed: of the environments, the actions and the values.
+    seed: seeds the environments, the actions and the values.
   """
 
   def __init__(self, name: str, kwargs: dict[str, Any], num_envs: int, seed: int = 0) -> None:

@@ -51,9 +51,9 @@ def main(
 
   Args:
     draw: draws the figure from the folder of results.
-    name: of the PNG file in this folder, without suffix.
+    name: the name of the PNG file in this folder, without suffix.
     doc: the help text.
-    arguments: of the command line; None uses those of the process.
+    arguments: the arguments of the command line; None uses those of the process.
   """
   parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
   parser.add_argument("--results", type=Path, default=RESULTS, help="folder of results")
@@ -97,7 +97,7 @@ def legend(figure: plt.Figure) -> None:
 def draw_agent(axis: plt.Axes, runs: Sequence[Run], x: str) -> None:
   """Plots an agent's returns in evaluation over `env_steps` or `wall_s`: each seed, and the seeds' mean.
 
-  A dot at the end of each line is the run's figure.
+  A marker at each run's last step shows the run's score (`Run.score`).
   """
   agent, scale = runs[0].agent, AXES[x][1]
   line_style = {key: STYLES[agent][key] for key in ("color", "linestyle")}
@@ -148,11 +148,11 @@ def draw_published(axis: plt.Axes, agent: str, game: str) -> None:
 
 
 def draw_gymnax(axis: plt.Axes, game: str, until: float) -> None:
-  """Plots the published curve of gymnax's PPO with our learning rate, if there is one for the game.
+  """Plots the published curve of gymnax's PPO with learning rate `GYMNAX_RATE`, if the game has one.
 
   Args:
     axis: x in millions of environment steps.
-    game: of MinAtar.
+    game: a game of MinAtar.
     until: the last environment step to plot.
   """
   published = read_yaml(GYMNAX)
@@ -164,7 +164,7 @@ def draw_gymnax(axis: plt.Axes, game: str, until: float) -> None:
 
 
 def last_step(runs: Sequence[Run]) -> int:
-  """Returns the environment step of the last checkpoint."""
+  """Returns the largest environment step of the runs' last checkpoints."""
   return max(run.last_step for run in runs)
 
 

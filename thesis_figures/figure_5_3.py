@@ -4,8 +4,8 @@
 
 Each point is one checkpoint with one number of simulations, evaluated in 30 episodes as in the thesis. The
 left panel shows the return over environment steps. The right panel shows it over the number of simulations,
-at four milestones, with 95% intervals over the episodes. The run is one of the first runs (`one_seed`) until
-the sweep has one.
+at four milestones, with 95% intervals over the episodes. If the results of the sweep have no such run, the
+run is that of `one_seed`.
 """
 
 import sys

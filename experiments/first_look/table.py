@@ -13,7 +13,8 @@ COLUMNS = (
   "return, 100 episodes",
   "environment steps",
   "seconds",
-  "bare search per step, update per sample",
+  "bare search per step, µs",
+  "bare update per sample, µs",
 )
 
 
@@ -28,7 +29,7 @@ def table() -> str:
       f"{result.evaluations[-1]['return_mean']:.1f}",
       f"{result.job['env_steps']:,}",
       f"{result.job['wall_s']:.0f}",
-      f"{speed[0]:.0f}, {speed[1]:.0f} µs",
+      *(f"{microseconds:.0f}" for microseconds in speed),
     )
     rows.append(cells)
   return markdown_table(COLUMNS, rows)

@@ -17,7 +17,7 @@ HERE = Path(__file__).parent
 
 
 def points(ticks: list[dict[str, Any]], x: str, y: str) -> tuple[list[float], list[float]]:
-  """The x and y values of the ticks that contain y."""
+  """Returns the x and y values of the ticks that contain y."""
   rows = [(tick[x], tick[y]) for tick in ticks if tick.get(y) is not None]
   return [row[0] for row in rows], [row[1] for row in rows]
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from experiments.lib.command import command
 from experiments.lib.results import ROOT, conditions_of
-from experiments.lib.tables import with_interval, write_between_markers
+from experiments.lib.tables import markdown_table, with_interval, write_between_markers
 from experiments.minatar_vs_ppo.runs import (
   CORES,
   EPISODES,
@@ -51,7 +51,7 @@ AT_MINUTES = 25.0
 """The minute at which the table of minutes also compares returns."""
 
 _SMOOTHING = 5
-"""Number of evaluations during training of which a curve over minutes is the mean."""
+"""A point of a curve over minutes is the mean of this number of evaluations during training."""
 
 _GRID_MINUTES = 0.25
 MARK = "minatar_vs_ppo"
@@ -108,16 +108,17 @@ def scales_of(
 ) -> dict[tuple[str, str], tuple[float, float]]:
   """Returns the returns that normalize to 0 and 1, by protocol and game.
 
-  They are that of random play and the best published one under (b).
+  0 is the return of random play, and 1 the best published one under (b).
   """
   references = references_of(published)
   return {(e["protocol"], e["game"]): (e["mean"], references[e["game"]]) for e in played}
 
 
 def aggregates_of(groups: Groups, scales: dict[tuple[str, str], tuple[float, float]]) -> list[dict[str, Any]]:
-  """Returns the IQM of each protocol and agent with runs of all games, and MooZi's improvement over it.
+  """Returns a row for each protocol and agent with runs of all games.
 
-  Scores are normalized (`scales_of`). Each game counts with the seeds that all games of the agent have.
+  A row has the interquartile mean of normalized scores (`scales_of`), and the probability that a run of MooZi
+  exceeds one of the agent. Each game counts with the number of seeds that all games of the agent have.
   """
   out = []
   for protocol in PROTOCOLS:
@@ -278,7 +279,7 @@ def table_of(tables: dict[str, Any]) -> str:
 
 
 def _rounded(found: Aggregate) -> list[float | None]:
-  """Returns the value and its interval. The last digits of a mean differ between processors."""
+  """Returns the value and its interval with nine decimals; further digits differ between processors."""
   return [None if x is None else round(float(x), 9) for x in (found.value, found.low, found.high)]
 
 
@@ -362,8 +363,12 @@ def _conditions(entry: dict[str, Any]) -> str:
 def _aggregate_table(aggregates: Sequence[dict[str, Any]]) -> str:
   if not aggregates:
     return ""
+  text = (
+    "The next table has aggregates over the five games, with equal numbers of seeds. Returns are normalized: "
+    "0 is random play, and 1 the best published return under (b):"
+  )
   lines = [
-    "Over the five games, with equal numbers of seeds (0: random play, 1: best published return of (b)):",
+    text,
     "",
     "| protocol | agent | seeds per game | interquartile mean | probability that MooZi's run is better |",
     "|---|---|---|---|---|",
@@ -384,50 +389,54 @@ def interval_text(found: Aggregate) -> str:
 def _minutes_table(minutes: Sequence[dict[str, Any]]) -> str:
   if not minutes:
     return ""
-  then = f"at minute {AT_MINUTES:.0f}: MooZi, rival"
-  lines = [
-    f"At equal minutes on {CORES} core, by the last five evaluations during training, of ten episodes each:",
-    "",
-    f"| protocol, game | rival | its return | at minute | MooZi reaches it at minute | {then} |",
-    "|---|---|---|---|---|---|",
-  ]
-  for row in minutes:
-    first = "–" if row["moozi_minutes"] is None else f"{row['moozi_minutes']:.1f}"
-    game = row["game"].replace("_", " ")
-    lines.append(
-      f"| ({row['protocol']}) {game} | {LABELS[row['rival']]} | {row['rival_score']:.1f} "
-      f"| {row['rival_minutes']:.0f} | {first} | {_then(row, 'moozi')}, {_then(row, 'rival')} |"
+  then = f"minute {AT_MINUTES:.0f}"
+  columns = ("protocol", "game", "rival", "minute", "rival's return", "MooZi reaches it at minute")
+  rows = [
+    (
+      f"({row['protocol']})",
+      row["game"].replace("_", " "),
+      LABELS[row["rival"]],
+      f"{row['rival_minutes']:.0f}",
+      f"{row['rival_score']:.1f}",
+      "–" if row["moozi_minutes"] is None else f"{row['moozi_minutes']:.1f}",
+      _then(row, "moozi"),
+      _then(row, "rival"),
     )
+    for row in minutes
+  ]
+  table = markdown_table((*columns, f"MooZi, {then}", f"rival, {then}"), rows)
   early = sum(row["rival_end"] < row["at_minutes"] for row in minutes)
-  counts, doubled, processors = [], [], {"muzero": _names(minutes, "moozi_processors")}
+  ended = f"In {early} of {len(minutes)} rows the rival had ended by {then}; it could have reached more. "
+  compared = (
+    f"The next table compares agents at equal minutes on {CORES} core. A return is the mean over seeds of a "
+    "run's last five evaluations during training, of ten episodes each. *Minute* is the end of MooZi's runs, "
+    "or of the rival's if they end earlier:"
+  )
+  counted = (
+    f"{ended if early else ''}Minutes on different processors are not equal work. The next table counts the "
+    f"games on which MooZi's return at {then} is above the rival's at {then}, and at minute "
+    f"{2 * AT_MINUTES:.0f}. The goal at {then} is four of five:"
+  )
+  return "\n\n".join([compared, table, counted, _ahead_table(minutes)])
+
+
+def _ahead_table(minutes: Sequence[dict[str, Any]]) -> str:
+  """Returns on how many games MooZi is ahead; a row for each protocol and rival."""
+  rows = []
   for protocol, rival in dict.fromkeys((row["protocol"], row["rival"]) for row in minutes):
     found = [row for row in minutes if (row["protocol"], row["rival"]) == (protocol, rival)]
-    of = f"of {LABELS[rival]} under ({protocol})"
-    counts.append(f"{of} {_games_ahead(found, 'rival_then')}")
-    if _names(found, "rival_processors") != _names(found, "moozi_processors"):
-      doubled.append(f"{of} at minute {2 * AT_MINUTES:.0f} {_games_ahead(found, 'rival_at_double')}")
-    processors[rival] = _names([row for row in minutes if row["rival"] == rival], "rival_processors")
-  text = [f"At minute {AT_MINUTES:.0f} MooZi is ahead {'; '.join(counts)}."]
-  text += ["The goal is four of five games at equal minutes."]
-  if early:
-    text += [f"A rival that ended earlier ({early} of {len(minutes)} rows) could have reached more."]
-  listed = (f"{LABELS[agent]}: {', '.join(names)}" for agent, names in processors.items())
-  text += [f"Processors: {'; '.join(listed)}."]
-  if doubled:
-    text += ["Minutes on different processors are not equal work."]
-    text += [f"At minute {AT_MINUTES:.0f} MooZi is also ahead {'; '.join(doubled)}."]
-  lines += ["", " ".join(text)]
-  return "\n".join(lines)
+    ahead = (_games_ahead(found, key) for key in ("rival_then", "rival_at_double"))
+    processors = (", ".join(_names(found, f"{agent}_processors")) for agent in ("moozi", "rival"))
+    rows.append((f"({protocol})", LABELS[rival], *ahead, *processors))
+  moments = (f"ahead of the rival at minute {n * AT_MINUTES:.0f}" for n in (1, 2))
+  columns = ("protocol", "rival", *moments, "MooZi's processor", "rival's processors")
+  return markdown_table(columns, rows)
 
 
 def _games_ahead(rows: Sequence[dict[str, Any]], rival: str) -> str:
   """Returns on how many games MooZi's return at `at_minutes` exceeds that of the rival with this key."""
-  return _on_games(sum(row["moozi_then"] > row[rival] for row in rows), len(rows))
-
-
-def _on_games(ahead: int, compared: int) -> str:
-  missing = f" ({len(GAMES) - compared} not compared)" if compared < len(GAMES) else ""
-  return f"on {ahead} of {len(GAMES)} games{missing}"
+  ahead, missing = sum(row["moozi_then"] > row[rival] for row in rows), len(GAMES) - len(rows)
+  return f"{ahead} of {len(GAMES)}" + (f" ({missing} not compared)" if missing else "")
 
 
 def _short_table(measured: Sequence[dict[str, Any]]) -> str:
@@ -445,10 +454,13 @@ def _short_table(measured: Sequence[dict[str, Any]]) -> str:
   both = [game for game in games if game in moozi and game in rival]
   ahead = sum(moozi[game]["mean"] > rival[game]["mean"] for game in both)
   budget = f"{AT_MINUTES:.0f} minutes on {CORES} core"
-  falling = "Their learning rates fall until the last step"
+  text = (
+    f"The next runs make about as many steps as the longer runs made in {budget}. Their learning rates fall "
+    "until the last step:"
+  )
   return "\n".join(
     [
-      f"The next runs make about as many steps as longer runs made in {budget}. {falling}:",
+      text,
       "",
       f"| (a), game | {' | '.join(names)} |",
       "|---" * (len(names) + 1) + "|",
@@ -473,10 +485,10 @@ def _then(row: dict[str, Any], agent: str) -> str:
 
 
 BRACKETS = (
-  "Brackets are 95% intervals of a bootstrap over seeds, within each game; from few seeds they are too "
+  "Brackets have 95% intervals of a bootstrap over seeds, within each game. Intervals from few seeds are too "
   "narrow. "
 )
-NOT_RUN = "– means not run yet, or not published."
+NOT_RUN = "– means not run, or not published."
 
 
 def _legend(tables: dict[str, Any]) -> str:
@@ -484,16 +496,17 @@ def _legend(tables: dict[str, Any]) -> str:
   conditions = tables["measured"][0]["evaluation"]
   noise = "noise-free" if conditions["noise_free"] else "not noise-free"
   return (
-    "A figure is the mean over seeds, with each seed's figure in parentheses: the mean of its last "
-    f"{NUM_REPORTED} milestones, {EPISODES} {noise} evaluation episodes each, which begin with up to "
-    f"{conditions['max_random_starts']} random actions. An evaluation episode ends after "
-    f"{conditions['max_episode_steps']:,} steps at the latest; figures with such episodes say how many. The "
-    f"swing of a seed is the sample standard deviation over its last {NUM_EVALUATED} milestones, divided by "
-    f"their mean. Minutes are those of training on {CORES} core without evaluations, and in parentheses the "
-    "bare search per step and the bare update per sample, from the fastest run to the slowest; some runs "
-    "shared their core. "
+    f"A seed's figure is the mean over its last {NUM_REPORTED} milestones, of {EPISODES} {noise} "
+    "evaluation episodes each. A cell has the mean over seeds, and in parentheses each seed's figure. An "
+    f"evaluation episode begins with up to {conditions['max_random_starts']} random actions and ends after "
+    f"{conditions['max_episode_steps']:,} steps at the latest; a cell states how many of its episodes reach "
+    "this bound. The swing of a seed is the sample standard deviation over its last "
+    f"{NUM_EVALUATED} milestones, divided by their mean. Minutes are those of training on {CORES} core "
+    "without evaluations; some runs shared their core. The parentheses after minutes have the time of the "
+    "bare search per step and that of the bare update per sample, from the fastest run to the slowest. "
     f"{BRACKETS if has_intervals else ''}"
-    f"Published rows are under their own conditions (published.yaml); ≈ means read off a plot. {NOT_RUN}"
+    "Published returns have their own conditions (published.yaml); ≈ marks those read off a plot. "
+    f"{NOT_RUN}"
   )
 
 
@@ -550,12 +563,13 @@ def project_conditions(tables: dict[str, Any]) -> str:
   shown = [row for row in tables["measured"] if row["agent"] not in SHORT_AGENTS]
   apart = sorted({r["max_env_steps"] // PROTOCOLS[r["protocol"]].num_milestones for r in shown})
   return (
-    f"A seed's figure is the mean over its run's last {NUM_REPORTED} "
-    f"milestones (checkpoints {_span(apart)} steps apart), of {EPISODES} noise-free episodes each. Without "
-    "sticky actions, episodes are cut off after 1,000 steps (Freeway 2,500); with them, only "
-    "evaluation has a limit, 10,000 steps (Freeway 2,500); ≥ marks figures with episodes at this limit. "
-    "Bold is the best of a column. Minutes are means over the seeds of a game, each run on one core, which "
-    f"some runs shared. ≈ means read off a plot. {NOT_RUN}"
+    "A return is the mean over seeds. A seed's figure is the mean over its run's last "
+    f"{NUM_REPORTED} milestones (checkpoints {_span(apart)} steps apart), of {EPISODES} noise-free episodes "
+    "each. An episode of Freeway has at most 2,501 steps. In the other games, episodes without sticky "
+    "actions are cut off after 1,000 steps. With sticky actions only evaluation has a limit, 10,000 steps; ≥ "
+    "marks figures with episodes at this limit. Bold is the best of a column. Minutes are a game's mean over "
+    "seeds, from the fastest game to the slowest. Each run had one core, which some runs shared. ≈ marks "
+    f"returns that were read off a plot. {NOT_RUN}"
   )
 
 

@@ -1,4 +1,4 @@
-"""Measures the returns of uniformly random play under both protocols, from the agents' starts.
+"""Measures the returns of uniformly random play under both protocols, in the agents' evaluation episodes.
 
 python -m experiments.minatar_vs_ppo.random_play     # writes results/random_play.json; takes a minute
 """

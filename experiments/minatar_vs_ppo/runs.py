@@ -69,8 +69,8 @@ PROTOCOLS = {
     goals={"asterix": 68, "breakout": 65, "freeway": 62, "seaquest": 50, "space_invaders": 145},
   ),
   "b": Protocol(
-    conditions="MinAtar's own: sticky actions 0.1, ramping, no step limit in training (Freeway 2,500), "
-    "5M steps",
+    conditions="MinAtar's own: sticky actions 0.1, ramping, no step limit in training (Freeway's "
+    "clock: 2,501), 5M steps",
     folder="minatar/sticky",
     num_milestones=50,
     goals={"asterix": 40, "breakout": 35, "freeway": 60, "seaquest": 45, "space_invaders": 190},
@@ -133,7 +133,7 @@ class Run:
 
   @property
   def acting_return(self) -> float | None:
-    """The mean return of the training return, last 100 episodes, until the last checkpoint."""
+    """The mean return of the last 100 training episodes before the last checkpoint."""
     ticks = [tick for tick in self.result.ticks if _ACTING in tick and tick["env_steps"] <= self.last_step]
     return float(ticks[-1][_ACTING]) if ticks else None
 

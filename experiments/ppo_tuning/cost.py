@@ -2,7 +2,7 @@
 
     python -m experiments.ppo_tuning.cost    # prints the table and writes cost.json; takes some minutes
 
-Each figure is the minimum of four rounds. Other work on the machine raises it.
+Each figure is the minimum of four rounds, because other work on the machine makes a round slower.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""The tables of the ablation, and of full runs, which have 3M steps and random starts.
+"""The tables of the runs of 1M steps, and of full runs, which have 3M steps and random starts.
 
 The full runs are those in `full_runs/` and the results of protocol (a) of `experiments/minatar_vs_ppo`.
 """

@@ -29,7 +29,7 @@ Path = tuple[str | int, ...]
 
 
 def check_bins(num_bins: int) -> int:
-  """Returns a number of bins. Raises ValueError if it is 1, which leaves no choice."""
+  """Returns `num_bins`. Raises ValueError if it is 1, because one value leaves no choice."""
   if num_bins == 1:
     raise ValueError("must be 0, for continuous actions, or at least 2")
   return num_bins
@@ -39,9 +39,9 @@ ActionBins = Annotated[int, Field(ge=0, le=1001), AfterValidator(check_bins)]
 
 
 def own_bins(where: str, env: Any) -> int:
-  """Returns the attribute `action_bins` of a user's environment, or the default.
+  """Returns the attribute `action_bins` of a user's environment; `DEFAULT_BINS` if it has none.
 
-  Raises: UserError: it is not 0 or an integer from 2 to 1,001.
+  Raises: UserError: the attribute is not 0 or an integer from 2 to 1,001.
   """
   found = getattr(getattr(env, "unwrapped", env), "action_bins", DEFAULT_BINS)
   if type(found) is int and found == 0:
@@ -50,9 +50,9 @@ def own_bins(where: str, env: Any) -> int:
 
 
 def num_actions_of(where: str, space: Any, factors: Factors | Intervals | None) -> int:
-  """Returns the number of actions of a space or spec, joint ones if it has dimensions.
+  """Returns the number of actions of a space or spec: of joint actions if it has dimensions; 1 if continuous.
 
-  Raises: UserError: each action has an entry of its own, and there are too many.
+  Raises: UserError: there are no dimensions, and the number is not from 1 to `MAX_ACTIONS`.
   """
   if factors is not None:
     return factors.num_joint_actions
@@ -61,7 +61,7 @@ def num_actions_of(where: str, space: Any, factors: Factors | Intervals | None) 
 
 
 def joint_names(factors: Factors | Intervals | None) -> tuple[str, ...]:
-  """Returns the names of joint actions that are few enough to have entries of their own, else none."""
+  """Returns the names of the joint actions if each has an entry of its own in a policy, else ()."""
   if not isinstance(factors, Factors) or factors.num_joint_actions > MAX_ENUMERATED:
     return ()
   return tuple(map(factors.name, range(factors.num_joint_actions)))
@@ -74,7 +74,8 @@ def gymnasium_factors(where: str, space: Any, num_bins: int) -> Factors | Interv
     where: the start of error messages (`env.name=…`).
     space: Discrete, Box, MultiDiscrete, MultiBinary, or a Dict or Tuple of these.
 
-  Raises: UserError: another kind of space, or one whose joint actions cannot be numbered.
+  Raises: UserError: the space is of another kind, has no finite bounds, or has too many dimensions or joint
+    actions; or `num_bins` is 0 and an entry is not a float.
   """
   from gymnasium import spaces
 
@@ -90,7 +91,8 @@ def dm_env_factors(where: str, spec: Any, num_bins: int) -> Factors | Intervals 
     where: the start of error messages (`env.name=…`).
     spec: a BoundedArray of numbers.
 
-  Raises: UserError: another kind of spec, or one whose joint actions cannot be numbered.
+  Raises: UserError: the spec is of another kind, has no finite bounds, or has too many dimensions or joint
+    actions; or `num_bins` is 0 and the numbers are not floats.
   """
   is_bounded = isinstance(spec, specs.BoundedArray) and spec.dtype.kind in "iuf"
   if not is_bounded:

@@ -17,20 +17,23 @@ class GymnasiumView(gymnasium.Env[np.ndarray, Any]):
   """A `moozi.envs.environment.Environment` in Gymnasium's terms.
 
   Actions are integers from 0; where they have dimensions (`EnvSpec.factors`), they are the environment's own:
-  arrays, or dicts or tuples of them. `step` moves a continuous value to the nearest one that the agent uses.
+  arrays, or dicts or tuples of them. In a dimension that is divided into bins, `step` plays the nearest bin.
 
   Observations are frames [H, W, C]. `info` has `legal_actions_mask` [mask_size] bool, `to_play`, and
   `is_continued` (see `Observation`); where the environment has `max_moves`, also `position`, which agents of
-  `algorithm=alphazero` need. An illegal action raises ValueError. An action after the end
-  of an episode also does, until `reset` is called.
+  `algorithm=alphazero` need. `step` raises ValueError for an illegal action, and for any action before
+  `reset` or after the end of an episode.
 
   With two players, `step` plays for the player to move, which `info["to_play"]` names, and the reward is for
   the player who moved. Gymnasium's interface has one agent, so a library that maximizes the sum of rewards
-  would play both sides as one: use it with two players only in a loop that handles the sides.
+  would maximize the rewards of both sides. Use two-player games only in a loop that handles the sides.
 
   Args:
     env: the environment; it must not be used elsewhere at the same time.
-    render_mode: "rgb_array" or None. `render` returns None where the environment has no picture of its own.
+    render_mode: "rgb_array", or None: `render` then returns None, as it does where the environment has no
+      picture of its own.
+
+  Raises: ValueError: another `render_mode`.
   """
 
   metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 8}  # noqa: RUF012 - gymnasium's

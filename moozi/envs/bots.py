@@ -10,7 +10,7 @@ from moozi.envs.table import PlayedGame, Table
 
 
 class RandomBot:
-  """Plays uniformly random legal actions. Raises ValueError if its seed is negative."""
+  """Draws uniformly from the legal actions. Raises ValueError if the seed is negative or not an integer."""
 
   def __init__(self, spec: EnvSpec, seed: int) -> None:
     self._spec, self._random = spec, np.random.default_rng([check_seed(seed), 0xB07])
@@ -20,11 +20,11 @@ class RandomBot:
 
 
 def make_bot(game: PlayedGame, kind: str, simulations: int, seed: int) -> EpisodePlayer:
-  """Makes a bot for the current episode or the next one. Bots of the game itself come first.
+  """Makes a bot for the current episode or the next one. A bot of the game itself takes precedence.
 
   Args:
-    kind: "random" plays any legal action and exists in every game. "mcts" is OpenSpiel's tree search, in its
-      games of perfect information and in environments with `max_moves`. A suite may offer others.
+    kind: "random" draws uniformly from the legal actions of any game. "mcts" is OpenSpiel's tree search, for
+      OpenSpiel's games of perfect information and for environments with `max_moves`. A suite may have others.
 
   Raises: UserError: the game has no such bot.
   """

@@ -1,4 +1,4 @@
-"""An environment whose errors become one line, for commands in which no guard replaces it."""
+"""An environment whose errors become one line, for uses without a guard."""
 
 import contextlib
 import logging
@@ -17,10 +17,10 @@ _log = logging.getLogger("moozi.envs")
 
 
 class CheckedEnvironment(EnvironmentWrapper):
-  """Checks every step of an environment as a run does, and turns its errors into an EnvError of one line.
+  """Checks every step of an environment as a run does, and turns errors other than UserError into EnvError.
 
-  For one environment that is stepped outside a `SyncVectorEnvironment`: at a table, in `moozi play` and in a
-  search with the true rules. Do not step it after a LAST step. An error of `close` is logged only.
+  It is for one environment that is stepped outside a `SyncVectorEnvironment`: at a table, in `moozi play` and
+  in a search with the true rules. Do not step it after a LAST step. An error of `close` is only logged.
   """
 
   def __init__(self, env: Environment) -> None:

@@ -1,7 +1,6 @@
-"""Interfaces of one environment, of several stepped together and of bots, and an adapter for bare rules.
+"""Interfaces of one environment, of several that are stepped together, and of the player of one seat.
 
-A `Game` holds rules only. `GameEnvironment` adds what every environment needs: action checks, seeds, a step
-cap, the kinds of end, and the reset on the step after an end.
+`envs.game.GameEnvironment` makes an `Environment` of bare rules.
 """
 
 import operator
@@ -30,11 +29,12 @@ class EpisodePlayer(Protocol):
   """Plays one seat of one episode: a bot of a game, or a user's player (docs/plugins.md).
 
   Two further methods are optional. `observe(observation, legal, action)` receives a frame at which another
-  player moves, its legal actions, and that player's action, before it is played. In games with hidden
-  information the frame is zero and no action is legal, because legal actions may show what the other player
-  holds. For each move of the episode, in order, either `action` or `observe` is called; `observe` is not
-  called in games whose players hide moves, such as Stratego. `follow(position)` receives a function that
-  returns the game's current position (`Environment.position`), before the player's first frame.
+  player moves, the legal actions there, and the action that this player is about to play. In games with
+  hidden information the frame is zero and no action is legal, because legal actions may show what the other
+  player holds. For each move of the episode, in order, either `action` or `observe` is called, with two
+  exceptions: `observe` is not called in games whose players hide moves, such as Stratego, and neither is
+  called for a move that a person makes in this seat. `follow(position)` receives a function that returns the
+  game's current position (`Environment.position`), before the player's first frame.
   """
 
   def action(self, observation: Shaped[np.ndarray, "H W C"], legal: Bool[np.ndarray, "E"]) -> Any:
@@ -55,7 +55,7 @@ class Observation(NamedTuple):
 
   Attributes:
     frame: [H, W, C] of the spec's dtype; the environment never writes to it again.
-    legal_actions_mask: [mask_size] bool; at least one is legal unless the frame is terminal.
+    legal_actions_mask: [mask_size] bool; at least one action is legal unless the frame is terminal.
     to_play: the player to move.
     is_continued: on a FIRST step, whether the game continues after a lost life that ended the last episode.
       Earlier frames then still count as history. False on every other step.
@@ -70,11 +70,12 @@ class Observation(NamedTuple):
 class Environment(dm_env.Environment):  # type: ignore[misc]
   """dm_env's interface, extended by a spec and a seed. Observations are of type `Observation`.
 
-  `reset` returns a FIRST step. `step` takes the number of one of the environment's actions, from 0; where the
-  actions have dimensions (`EnvSpec.factors`), also the environment's own action, such as a float array; a
-  continuous action has no number, but may be a row of floats, its entries in order. After
-  a LAST step, or before the first reset, `step` discards the action and resets. A LAST step with discount 0
-  is terminal. A LAST step with discount 1 is truncated: its frame is a live one.
+  `reset` returns a FIRST step. `step` takes the number of one of the environment's actions, from 0. Where the
+  actions have dimensions (`EnvSpec.factors`), it also takes the environment's own action, such as a float
+  array. A continuous action has no number; it is the environment's own action, or the row [D] of its entries.
+
+  After a LAST step, or before the first reset, `step` discards the action and resets. A LAST step with
+  discount 0 is terminal. A LAST step with discount 1 is truncated: its frame is a live one.
 
   Where a lost life ends an episode in training, the next reset continues the game
   (`Observation.is_continued`). Any other reset, and the one after `seed`, starts a new game.
@@ -94,7 +95,7 @@ class Environment(dm_env.Environment):  # type: ignore[misc]
   def make_bot(self, kind: str, simulations: int, seed: int) -> EpisodePlayer | None:
     """Makes a bot of the environment itself for the current episode or the next one.
 
-    `envs.bots.make_bot` adds the bots of all environments.
+    `envs.bots.make_bot` adds the bots that do not belong to one environment, `random` and `mcts`.
 
     Returns: None if the environment has no such bot.
     """
@@ -119,16 +120,16 @@ class Environment(dm_env.Environment):  # type: ignore[misc]
 
   @property
   def own_observations(self) -> OwnObservations | None:
-    """The form of the inner environment's observations; None if it has only frames."""
+    """The form of the inner environment's observations; None if the environment has only frames."""
     return None
 
   def to_observation(self, observation: Any) -> Observation:
-    """Converts an observation of the environment inside this one, as training does. Changes no state.
+    """Converts an observation of the inner environment as training does, without changing a state.
 
     Args:
       observation: as the environment of Gymnasium or dm_env returns it: an array, a Dict, a record.
 
-    Returns: its frame, scaled as in training. The mask is the observation's; without one, every action is
+    Returns: the observation's frame, scaled as in training, and its mask; without a mask, every action is
       legal.
     Raises: UserError: the observation does not fit the environment, or the environment has only frames.
     """
@@ -146,7 +147,7 @@ class Environment(dm_env.Environment):  # type: ignore[misc]
 
   @property
   def max_moves(self) -> int | None:
-    """The largest number of actions in an episode; None if a search cannot use the environment's rules.
+    """The largest number of actions in an episode; None if a search cannot use copies of the environment.
 
     An environment with a number here also has `clone` and `position`. Its episodes have no chance and all
     start in the same state, so the actions since the reset determine its state.
@@ -181,7 +182,7 @@ class Environment(dm_env.Environment):  # type: ignore[misc]
     Args:
       render_mode: "rgb_array" for the environment's own pictures, or None.
 
-    Raises: UserError: the package gymnasium is not installed.
+    Raises: UserError: the package gymnasium is not installed. ValueError: another `render_mode`.
     """
     try:
       from moozi.envs.as_gymnasium import GymnasiumView
@@ -206,7 +207,7 @@ class VectorEnvironment:
 
   @property
   def num_faults(self) -> int:
-    """Number of faults (an environment raised or hung); 0 where single environments cannot fail."""
+    """Number of faults (an environment raised or hung) that a guard has handled; 0 without a guard."""
     return 0
 
   def reset(self) -> BatchedTimeStep:
@@ -223,12 +224,12 @@ class VectorEnvironment:
     Raises:
       ValueError: an action for a live frame is the dummy, out of range, or illegal; a continuous one is out
         of bounds. No environment has moved.
-      EnvError: environments failed more often than the guard allows.
+      EnvError: an environment failed more often in a row than the guard allows.
     """
     raise NotImplementedError
 
   def render(self, i: int) -> np.ndarray | None:
-    """Returns environment i's own picture as `ops.pictures.to_picture` does; None if it has none.
+    """Returns environment i's own picture in the form of `ops.pictures.to_picture`; None if it has none.
 
     Returns None also if the picture cannot be drawn; `picture_fault` then says why.
     """
@@ -267,7 +268,7 @@ def moves_array(moves: Sequence[int], max_moves: int) -> Int[np.ndarray, "M"]:
 
 
 def stack_positions(positions: Sequence[Any]) -> Any:
-  """Stacks the positions of several environments along a new axis."""
+  """Stacks the positions of several environments along a new leading axis."""
   if isinstance(positions[0], np.ndarray):
     return np.stack(positions)
   import jax
@@ -276,7 +277,7 @@ def stack_positions(positions: Sequence[Any]) -> Any:
 
 
 def check_action(action: Any, spec: EnvSpec, legal_actions_mask: np.ndarray) -> Any:
-  """Returns the number of an action, an int; of a continuous one, its row [D] float32.
+  """Returns the number of an action as an int, or the row [D] float32 of a continuous action.
 
   Args:
     action: an integer; where the actions have dimensions (`EnvSpec.factors`), also the environment's own
@@ -304,7 +305,7 @@ def check_action(action: Any, spec: EnvSpec, legal_actions_mask: np.ndarray) -> 
 
 
 def random_action(spec: EnvSpec, legal_actions_mask: np.ndarray, random: np.random.Generator) -> Any:
-  """Returns one of the environment's legal actions, as `check_action`, each with equal probability."""
+  """Draws uniformly from the environment's legal actions; returns the action as `check_action` does."""
   if spec.intervals is not None:
     low, high = spec.intervals.low, spec.intervals.high
     return np.clip(random.uniform(low, high).astype(np.float32), low, high)

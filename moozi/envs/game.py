@@ -21,16 +21,17 @@ from moozi.envs.validation import check_finite, check_flag, check_reward
 
 
 class Game:
-  """Base class of bare rules. By default: one player, every action legal, one life, no picture.
+  """Base class of bare rules. By default a game has one player, one life and no picture, and all actions are
+  legal.
 
   The caller checks actions and never steps past an end.
 
   Attributes:
     is_continued: whether the last `reset` continued a game after a lost life.
     will_continue: whether the next `reset` continues the current game.
-    max_moves: the largest number of actions, for `algorithm=alphazero` and the bot `mcts`: in a game without
-      chance and time limit whose episodes all start in the same state. None in other games.
-    own_observations: the form of the observations that the rules convert to frames, if they convert any.
+    max_moves: the largest number of actions in an episode, which `algorithm=alphazero` and the bot `mcts`
+      need. Set it only in a game that has no chance and no time limit and always starts in the same state.
+    own_observations: the form of the observations that the rules convert to frames; None without conversion.
   """
 
   is_continued = False
@@ -54,7 +55,7 @@ class Game:
     raise NotImplementedError
 
   def legal_actions_mask(self) -> np.ndarray | None:
-    """Returns the mask [mask_size] bool, read-only; None if every action is legal."""
+    """Returns the mask [mask_size] bool, which the caller does not change; None if every action is legal."""
     return None
 
   def to_play(self) -> int:
@@ -77,12 +78,12 @@ class Game:
 
 
 class ActionRepeat(Game):
-  """Plays each action for several steps of a game; the reward is the sum of theirs.
+  """Plays each action for several steps of a game; the reward is the sum over these steps.
 
   The repetition ends with the episode, and before a step for which the action is illegal.
 
   Args:
-    spec: of the environment of the game.
+    spec: the specification of the game's environment.
     times: the number of steps.
   """
 
@@ -125,6 +126,8 @@ class GameEnvironment(Environment):
   Args:
     max_episode_steps: truncates an episode after this number of steps; None: no cap. An end of the task on
       the same step stays terminal.
+
+  Raises: ValueError: `max_episode_steps` is below 1.
   """
 
   def __init__(self, game: Game, spec: EnvSpec, max_episode_steps: int | None = None) -> None:
@@ -146,7 +149,7 @@ class GameEnvironment(Environment):
     return self._spec
 
   def seed(self, seed: int) -> None:
-    """Seeds the game. Reset it before the next step, because the current episode becomes undefined."""
+    """Seeds the game. Call `reset` before the next step: the current episode cannot continue."""
     self._game.seed(check_seed(seed))
 
   def reset(self) -> TimeStep:
@@ -158,11 +161,14 @@ class GameEnvironment(Environment):
   def step(self, action: int) -> TimeStep:
     """Plays one of the environment's own actions.
 
-    Returns: the next step. After a LAST step, the FIRST step of a new episode; the action is discarded.
+    After a LAST step, discards the action and starts a new episode.
+
+    Returns: the next step.
     Raises:
       ValueError: the action is out of range or illegal; the environment has not moved.
-      UserError: one of two players moves twice in a row, the reward is not a number, there are more than
-        `max_moves` actions, or a game with `max_moves` cut its episode.
+      UserError: one of two players moves twice in a row, the game returns a reward that is not a number or an
+        end that is not true or false, there are more than `max_moves` actions, or a game with `max_moves` cut
+        its episode.
       EnvValueError: the reward or the frame is not finite.
     """
     if self._needs_reset:

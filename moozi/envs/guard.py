@@ -31,7 +31,7 @@ _exit_log: IO[str] | None = None
 
 
 FAULTS = (Exception, EnvHung)
-"""Errors of an environment that are faults; `EnvGuard.watched` makes an Exception of any other."""
+"""The errors of an environment that count as faults. `EnvGuard.watched` turns others into CodeExitError."""
 
 
 def allow_exit(log: IO[str] | None) -> None:
@@ -40,7 +40,7 @@ def allow_exit(log: IO[str] | None) -> None:
   Use it in processes that are restarted.
 
   Args:
-    log: an open file, to which the stack of every thread is then written; None withdraws the permission.
+    log: an open file that receives the stack of every thread before the exit; None withdraws the permission.
   """
   global _exit_log
   _exit_log = log
@@ -55,7 +55,7 @@ class EnvGuard:
     make: makes an environment from a seed. None: no replacement, so the first fault raises EnvError.
     max_faults: number of consecutive faults of one environment at which EnvError is raised. The end of an
       episode resets the count.
-    timeout_s: an environment that takes longer for a step or a reset has hung; None: no limit. It has
+    timeout_s: an environment that takes longer for one call, such as a step, has hung; None: no limit. It has
       no effect outside the main thread, because Python runs signal handlers only in the main thread.
   """
 
@@ -127,7 +127,7 @@ class EnvGuard:
 
   @contextlib.contextmanager
   def armed(self) -> Iterator[None]:
-    """Interrupts, inside this context, each `watched` call that takes too long: it raises EnvHung."""
+    """Interrupts each `watched` call inside this context that takes too long; the call raises EnvHung."""
     if self._timeout_s is None or threading.current_thread() is not threading.main_thread():
       yield
       return
@@ -146,7 +146,8 @@ class EnvGuard:
   def watched(self) -> contextlib.AbstractContextManager[None]:
     """Times one call of one environment inside this context, while the guard is `armed`.
 
-    Raises: CodeExitError: the environment calls `sys.exit`, or raises something other than an Exception.
+    Raises: CodeExitError: the environment raises something other than an Exception, such as SystemExit.
+      KeyboardInterrupt passes unchanged, and so does SystemExit where `allow_exit` has permitted an exit.
     """
     return self._watch
 

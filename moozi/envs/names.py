@@ -18,9 +18,9 @@ MAX_NAMED = 4096
 
 
 def action_names(where: str, env: Any, num_actions: int, start: int = 0) -> tuple[str, ...]:
-  """Returns the names of an environment's actions; their own numbers, from `start` on, if it has no names.
+  """Returns the names of an environment's actions; without names, the actions' numbers from `start` on.
 
-  Names are, of the outermost layer that has them: the attribute `action_names`, the result of
+  The outermost layer that has names provides them: by the attribute `action_names`, the result of
   `get_action_meanings()`, or the members of an enumeration `actions`. Layers below a wrapper that changes
   actions are not read.
 
@@ -54,9 +54,9 @@ def frame_names(where: str, env: Any, num_entries: int) -> tuple[str, ...]:
 def entry_names(space: Any) -> tuple[str, ...]:
   """Returns a name for each entry of `gymnasium.spaces.flatten` of a Dict or Tuple space.
 
-  A scalar entry has the name of its key, such as `speed`; others have an index or a value too: `position 0`,
-  `goal 3`, `inner mission 0,1`. Empty if the space is not of this kind, has more than 4,096
-  entries, or a name cannot be printed.
+  A scalar entry has the name of its key, such as `speed`. Names of other entries also have an index or a
+  value, such as `position 0`, `goal 3` or `inner mission 0,1`. Returns () if the space is not of this kind,
+  has more than 4,096 entries, or has a name that cannot be printed.
   """
   from gymnasium import spaces
 
@@ -87,7 +87,7 @@ def _entries(space: Any, keys: tuple[str, ...]) -> Iterator[str]:
 
 
 def array_entries(name: str, shape: tuple[int, ...]) -> Iterator[str]:
-  """Yields a name for each entry of an array: `position 0`, `matrix 0,1`; `speed` if it has only one."""
+  """Yields a name for each entry of an array: `position 0`, `matrix 0,1`; of a single entry, `speed`."""
   for at in np.ndindex(*shape):
     yield name if math.prod(shape) == 1 else f"{name} {','.join(map(str, at))}"
 

@@ -38,7 +38,7 @@ def bounds_are_strict() -> Iterator[None]:
 class Frame(np.ndarray):
   """An array that is a frame, or frames, of a MooZi environment: [..., H, W, C] of the spec's dtype.
 
-  It behaves as any other array. The type distinguishes a frame, which is scaled, from an observation of
+  It behaves like any other array. The type distinguishes a frame, which is scaled, from an observation of
   the environment itself. `array.view(moozi.Frame)` marks an array as frames.
   """
 
@@ -59,7 +59,7 @@ class OwnObservations:
 
 
 def check_array(name: str, value: Any, shape: tuple[int, ...], dtype: Any) -> None:
-  """Raises UserError, which starts with `name`, if an observation has another shape or kind of numbers."""
+  """Raises UserError, which starts with `name`, unless an observation has this shape and kind of numbers."""
   given = as_array(name, value)
   kinds = {"f": "fiu", "i": "iu", "u": "iu", "b": "b"}[np.dtype(dtype).kind]
   if given.shape != tuple(shape) or given.dtype.kind not in kinds:
@@ -95,15 +95,15 @@ def array_format(
 ) -> FrameFormat:
   """Returns the frame format of observations that are arrays.
 
-  A scalar or a vector of D becomes [1, 1, D]; [H, W] and [H, W, C] are images, channels last. Bytes of a
-  picture's shape with channels first are recognized, and become [H, W, C]; of other shapes that may have
-  channels first, a warning says how they are read. Booleans and bytes with bounds 0 and 255 keep their type.
-  All else becomes float32. A bounded entry is divided by the larger magnitude of its bounds, which scales it
-  to [-1, 1]; an unbounded entry is unchanged. A value outside its bounds is clipped, with one warning.
+  A scalar or a vector of D becomes [1, 1, D]; [H, W] and [H, W, C] are images, channels last. Bytes of shape
+  [C, H, W] become [H, W, C] if `is_picture_with_channels_first`; for other shapes whose channels may be
+  first, a warning says how they are read. Booleans, and bytes with bounds 0 and 255, keep their type. All
+  else becomes float32. An entry with two bounds is divided by their larger magnitude, which scales it to
+  [-1, 1]; any other entry is not scaled. A value outside its bounds is clipped, with one warning.
 
   Args:
     where: the start of error messages (`env.name=…`).
-    low, high: bounds, broadcast to the shape; an infinite bound means no bound.
+    low, high: bounds, broadcast to the shape; a bound above 1e9 in magnitude means no bound.
 
   Raises: UserError: a shape or a dtype that cannot be a frame.
   """
@@ -133,7 +133,7 @@ def array_format(
 
 
 def one_hot_format(where: str, size: int, start: int = 0) -> FrameFormat:
-  """Returns the frame format of `size` integers from `start` on: [1, 1, size] bool, one entry set."""
+  """Returns the frame format of an integer from `start` to start + size - 1: [1, 1, size] bool, one-hot."""
   shape = frame_shape(where, (size,))
 
   def encode(observation: Any) -> np.ndarray:
@@ -146,7 +146,7 @@ def one_hot_format(where: str, size: int, start: int = 0) -> FrameFormat:
 
 
 def frame_shape(where: str, shape: tuple[int, ...]) -> tuple[int, int, int]:
-  """Returns (H, W, C) of an array's frame. For other shapes raises UserError that starts with `where`."""
+  """Returns (H, W, C) of an array's frame. Raises UserError if an array of this shape cannot be a frame."""
   shape = tuple(int(n) for n in shape)
   size = int(np.prod(shape, dtype=np.int64))
   if len(shape) > 3 or not 1 <= size <= _LARGEST_FRAME:

@@ -19,7 +19,7 @@ class RecordedStep:
 
   Attributes:
     owner: the name of the environment's class.
-    total: the sum of the rewards since it was last set.
+    total: the sum of the rewards since `total` was last set.
   """
 
   # An object and not a closure: a deep copy of the environment then has a deep copy of its own method.
@@ -38,13 +38,13 @@ class RecordedStep:
 def record_rewards(where: str, made: Any, has_wrappers: bool) -> RecordedStep | None:
   """Records the rewards of the innermost environment; call it before further wrappers are applied.
 
-  The innermost environment of a `gymnasium.Env` is its `unwrapped`; any other environment is its own.
+  The innermost environment of a `gymnasium.Env` is its `unwrapped`, and any other environment itself.
 
   Args:
     where: the start of error messages (`env.name=…`).
 
-  Returns: the method that records; None where there are no wrappers, with two players, and where a search
-    copies the game (`max_moves`).
+  Returns: the method that records. None if there are no wrappers, if the environment has two players or
+    `max_moves`, or if its `step` cannot be replaced.
   """
   gymnasium = sys.modules.get("gymnasium")
   is_gymnasium = gymnasium is not None and isinstance(made, gymnasium.Env)

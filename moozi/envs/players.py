@@ -1,4 +1,4 @@
-"""Players of games: their interface, those that play each game separately, and who sits where.
+"""The interface of players, players that play each game separately, and the players in the seats of games.
 
 A *place* is one seat in one game: the pair (game, seat). Players take the places of several games at once, so
 that an agent searches in all of them together.
@@ -39,7 +39,7 @@ class Advice:
   """What a search found about one legal action.
 
   Attributes:
-    share: the action's share of the visits; if the search has no visits, its probability.
+    share: the action's share of the visits; if the search has no visits, the action's probability.
     value: expected return after the action for the player to move; None if the search did not try it.
   """
 
@@ -64,7 +64,7 @@ class Opinion:
 
   @classmethod
   def of(cls, by: str, advice: Sequence[Advice], value: float | None) -> "Opinion":
-    """Returns the opinion with its advice in order."""
+    """Returns the opinion with its advice sorted, the best first."""
     return cls(by, tuple(sorted(advice, key=lambda x: (-x.share, x.action))), value)
 
 
@@ -72,9 +72,9 @@ class Opinion:
 class Player(Protocol):
   """Plays seats of several games at once: bots, a user's player, a trained agent.
 
-  Each move of a game is passed to the player once for each of its places there: for the place that is to move
-  by `act`, or by `take` if somebody else chose the move. For the others it is passed by `observe`, unless the
-  game hides moves.
+  At each move of a game, one method is called for each place of the player in this game. For the place to
+  move, it is `act`, or `take` if somebody else chooses the move. For every other place it is `observe`,
+  unless the game hides moves.
 
   Attributes:
     name: the player's name.
@@ -98,14 +98,14 @@ class Player(Protocol):
     """Receives moves that somebody else, such as a person, chose for these places, which are to move."""
 
   def opinion(self, place: Place, view: View) -> Opinion:
-    """Returns what a search finds in a place that is to move; raises UserError without a search."""
+    """Returns what the player's search finds in a place that is to move. Raises UserError without search."""
 
 
 class Seats:
-  """The players in the seats of several games. A seat without a player is played from outside.
+  """The players in the seats of several games. The caller plays the seats without a player.
 
   Args:
-    hides_moves: whether the games hide moves; then nobody observes.
+    hides_moves: whether the games hide moves; `observe` then does nothing.
   """
 
   def __init__(self, hides_moves: bool = False) -> None:
@@ -135,7 +135,7 @@ class Seats:
     }
 
   def observe(self, views: Mapping[int, View], actions: Mapping[int, int]) -> None:
-    """Passes the moves of these games, before they are played, to the players in their other seats."""
+    """Passes the moves of these games, before they are played, to the players in the other seats."""
     if self._hides_moves:
       return
     others: _ByPlayer[View] = {}
@@ -276,7 +276,7 @@ def make_player(
   """Creates a player; `key` is the option that has the name, for errors.
 
   Args:
-    allow_code: whether a run that the name names may import the modules that it names.
+    allow_code: whether the run of a trained agent may import the modules that its configuration names.
     width: largest number of games that a trained agent searches at once.
 
   Raises: UserError: there is no such player, or it plays another environment.
@@ -294,7 +294,7 @@ def mcts_simulations(name: str) -> int | None:
 
 
 def check_seat_player(name: str) -> str:
-  """Returns `name` unchanged. Raises ValueError if it cannot play seats that the agent does not play."""
+  """Returns `name`. Raises ValueError if this player cannot play the seats that the agent does not play."""
   if not plugins.OTHER_PLAYERS.accepts(name):
     raise ValueError(f"{name!r} must be {plugins.OTHER_PLAYERS.allowed(name)}")
   return name

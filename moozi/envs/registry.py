@@ -122,11 +122,11 @@ def make(name: str, /, seed: int, is_testing: bool = False, **kwargs: Any) -> En
       parameter `is_testing` receives it, and rewards are those of the environment itself, without its
       wrappers.
     **kwargs: the environment's own options (`env.kwargs`); `wrappers`, the names of functions that wrap the
-      library's environment (`env.wrappers`); and `allow_code`, whether runs that are players in the
-      environment may import the modules that they name.
+      library's environment (`env.wrappers`); and `allow_code`, whether runs whose agents play the other seats
+      may import the modules that their configurations name.
 
   Raises: UserError: the name or an option is unknown, an option's value is not allowed, or the environment
-    cannot be made or seeded.
+    cannot be made or seeded. ValueError: the seed is negative or not an integer.
   """
   suite, game, options = _resolve(name, kwargs)
   environment = suite.make_environment(game, suite.for_testing(options) if is_testing else options)
@@ -156,7 +156,7 @@ def make_table(name: str, /, **kwargs: Any) -> Table:
 
 
 def make_fast_vector(name: str, seeds: Sequence[int], /, **kwargs: Any) -> VectorEnvironment | None:
-  """Returns the suite's own vectorized environment, with one copy for each seed; None if it has none."""
+  """Returns the suite's own vectorized environment, of one environment per seed; None if it has none."""
   suite, game, options = _resolve(name, kwargs)
   return None if suite.make_vector is None else suite.make_vector(game, options, list(seeds))
 
@@ -170,8 +170,8 @@ def make_jax_env(name: str, /, **kwargs: Any) -> Any | None:
 def true_rules(name: str, /, **kwargs: Any) -> Any:
   """Returns the rules of environment `name` as an `envs.true_rules.TrueRules`. Imports JAX.
 
-  Raises: UserError: as `make`; or a search cannot use the rules, because they have chance or hidden
-    information, or because the environment cannot be copied.
+  Raises: UserError: as `make`; or a search cannot use the rules, because they have chance, hidden information
+    or other players' seats, or because the environment has no `max_moves`.
   """
   from moozi.envs.true_rules import CompiledRules, HostRules
 

@@ -31,8 +31,8 @@ class ReplayedEnvironment:
     spec: the specification of the environment that the trajectories were recorded in.
 
   Raises: ValueError: a trajectory is empty or does not fit the spec, or num_envs is below 1.
-  Source: the thesis, 4.3.1 (mock environment) and 4.3.2 (trajectory buffer). Departures: all
-    trajectories are given to the constructor; a lane without a trajectory idles, where the thesis stops.
+  Source: the thesis, 4.3.1 (mock environment) and 4.3.2 (trajectory buffer). Departures: the constructor
+    takes all trajectories, where the thesis refills a buffer; a lane without a trajectory idles.
   """
 
   def __init__(self, trajectories: Sequence[TrajectorySample], num_envs: int, spec: EnvSpec) -> None:

@@ -45,7 +45,7 @@ class Suite:
       suite has none for these options.
     make_jax_env: maps (game, options) to an `envs.jax.rules.JaxEnvironment`, whose whole rollout can be
       compiled; None if the rules are not in JAX. Equal arguments give the same object.
-    make_table: maps (game, options) to a `Table`; None wraps the suite's two-player environment.
+    make_table: maps (game, options) to a `Table`; None: the registry wraps a two-player environment.
     reference_scores: maps a game to the returns of random play and of a human; None if there are none.
   """
 

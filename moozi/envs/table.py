@@ -1,4 +1,4 @@
-"""A game in which every seat is played from outside, for players who play each other.
+"""A game in which the caller plays every seat, for players who play each other.
 
 An `Environment` has one agent's view of an episode. A `Table` has the view of the seat to move, and the
 returns of all seats.
@@ -97,7 +97,7 @@ class Table:
     raise NotImplementedError
 
   def make_bot(self, kind: str, simulations: int, seed: int) -> EpisodePlayer | None:
-    """Makes a bot of the game itself, which may read its state; see `Environment.make_bot`."""
+    """Makes a bot of the game itself, which may read the game's state; see `Environment.make_bot`."""
     return None
 
   def close(self) -> None:
@@ -108,10 +108,10 @@ class EnvironmentTable(Table):
   """A two-player environment as a table.
 
   Args:
-    is_deterministic: whether the game has no chance; None if that is not known. Reading the attribute then
-      plays random games, so read it between games.
+    is_deterministic: whether the game has no chance. With None, reading the attribute plays random games to
+      find out, so read it between games.
 
-  Raises: UserError: the environment does not have two players. EnvError: at any call, the environment fails.
+  Raises: UserError: the environment does not have two players. EnvError, by any method: it fails.
   """
 
   num_seats = 2
@@ -181,4 +181,4 @@ class EnvironmentTable(Table):
 
 
 PlayedGame = Environment | Table
-"""A game in which players sit."""
+"""A game in whose seats players play."""

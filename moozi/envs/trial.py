@@ -26,7 +26,7 @@ def spec_after_trial(environment: Environment, plugin: Plugin, draws: bool = Tru
 
   With `draws`, checks the first two pictures and the last one.
 
-  Raises: UserError: the environment fails; the error starts with the plug-in's key and value.
+  Raises: UserError: the environment fails or violates its specification.
   """
   try:
     with plugin.errors("its first steps failed"), bounds_are_strict():
@@ -107,7 +107,7 @@ def check_picture(
     given: the options, for the message.
     describe: describes an error of the environment in one line.
 
-  Raises: UserError: the picture cannot be drawn, or is of a wrong form.
+  Raises: UserError: the picture cannot be drawn, or `to_picture` refuses its form.
   """
   try:
     with as_exceptions():
@@ -127,7 +127,7 @@ def spec_of_variants(
 
   Args:
     make: maps `is_testing` to an environment.
-    has_variants: whether the environment depends on `is_testing`; if not, only training's is tried.
+    has_variants: whether the environment depends on `is_testing`; if not, only that of training is tried.
     draws: whether pictures are checked.
 
   Raises: UserError: an environment fails, or the variants have different specs.

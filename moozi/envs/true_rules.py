@@ -46,7 +46,7 @@ class TrueRules(Protocol):
   spec: EnvSpec
 
   def step(self, position: PyTree, action: Int[Array, "B"], is_over: Bool[Array, "B"]) -> Outcome:
-    """Plays the agent's actions. Can be traced.
+    """Plays the agent's actions. JAX can trace this method.
 
     Where `is_over` is set or the action is illegal, the action is not played: the outcome has `is_over` and
     reward 0. Step caps are ignored, unless `clone` of a user's `Environment` keeps its cap.
@@ -101,7 +101,7 @@ class HostRules:
   action. The most recently used positions are cached, so an action usually costs one copy and one step.
 
   Args:
-    env: has `max_moves`; the constructor resets it.
+    env: an environment with `max_moves`; the constructor resets it.
   """
 
   _MAX_KNOWN = 16_384

@@ -1,4 +1,4 @@
-"""Checks of the values that third-party environments return, and their errors in one line."""
+"""Checks the values that third-party environments return. The message of an error is one line."""
 
 import decimal
 import functools
@@ -18,7 +18,7 @@ from moozi.core.spec import EnvSpec
 _log = logging.getLogger("moozi.envs")
 
 MAX_ACTIONS = 1 << 16
-"""Maximum number of actions; masks, policies and search trees have an entry for each action."""
+"""Maximum number of actions that each have an entry in masks, policies and search trees."""
 
 
 _LARGEST_REWARD = float(np.finfo(np.float32).max)
@@ -28,7 +28,7 @@ _DTYPES = {name: np.dtype(name) for name in ("bool", "uint8", "float32")}
 
 
 def check_num_actions(where: str, num_actions: int) -> int:
-  """Returns `num_actions`. Raises UserError, which starts with `where`, unless it is in 1 … MAX_ACTIONS."""
+  """Returns the number. Raises UserError, which starts with `where`, if it is not in 1 … MAX_ACTIONS."""
   if not 1 <= num_actions <= MAX_ACTIONS:
     raise UserError(f"{where}: it has {num_actions} actions; must have 1 to {MAX_ACTIONS:,}")
   return num_actions
@@ -37,7 +37,7 @@ def check_num_actions(where: str, num_actions: int) -> int:
 def check_reward(where: str, reward: Any) -> float:
   """Returns an environment's reward as a float.
 
-  Raises: UserError: it is not one number. EnvValueError: it is not finite in float32.
+  Raises: UserError: the reward is not one number. EnvValueError: the reward is not finite in float32.
   """
   if type(reward) is float and -_LARGEST_REWARD <= reward <= _LARGEST_REWARD:
     return reward
@@ -115,11 +115,11 @@ def check_flag(where: str, name: str, value: Any) -> bool:
 def check_step(spec: EnvSpec, step: Any, is_first: bool, mover: int | None) -> None:
   """Checks the types, shapes and dtypes of a step of an `Environment`.
 
-  Every step of a run passes it. Numbers that are not finite pass; the adapters and the replay buffer refuse
-  them.
+  A run checks every step with this function. Numbers that are not finite pass; the adapters and the replay
+  buffer refuse them.
 
   Args:
-    is_first: whether the step must be FIRST (after a reset), or must not be.
+    is_first: whether the step follows a reset. It must then be FIRST, and must not be FIRST otherwise.
     mover: the player who must be to move if there are two players; None if either may.
 
   Raises: UserError: the step violates the spec.
@@ -206,9 +206,10 @@ def check_mask(where: str, name: str, mask: Any, num_actions: int, is_end: bool)
 
   Args:
     where: the start of error messages (`env.name=…`).
-    is_end: whether the task has ended; the mask may then be empty.
+    is_end: whether the task has ended; the mask may then have no legal action.
 
-  Raises: UserError: the mask has a wrong shape or other values than 0 and 1, or is empty before the end.
+  Raises: UserError: the mask has a wrong shape or other values than 0 and 1, or no legal action before the
+    end.
   """
   try:
     given = numeric_array(where, name, mask)
@@ -232,7 +233,7 @@ def warn_once(text: str) -> None:
 
 
 def short(spec: Any) -> str:
-  """Returns a short text of a spec or a space: its own text, or its type and shape if that is long."""
+  """Returns a short text of a spec or a space: its own text or, if this is long, its type and shape."""
   text, shape = one_line(spec, 1000), getattr(spec, "shape", None)
   if len(text) <= 120 or shape is None:
     return one_line(text, 120)

@@ -45,8 +45,9 @@ class SyncVectorEnvironment(VectorEnvironment):
       follows from lane_seeds[i] and the game's number. Without lane_seeds, `set_state` starts new games.
     guard: replaces environments that raise or hang. None: errors propagate, and there is no time limit.
 
-  A replacement shows the first frame of a new episode, so `is_first` follows a frame that is not an end. The
-  old episode is cut off at its last good frame; the caller marks that frame as truncated (`cut_lanes`).
+  A replacement shows the first frame of a new episode, so a step with `is_first` follows a frame that is not
+  an end. The old episode is cut off at its last good frame; the caller marks that frame as truncated
+  (`cut_lanes`).
 
   A first step that continues a game after a lost life has `is_first` False: the history is kept.
 
@@ -129,8 +130,8 @@ class SyncVectorEnvironment(VectorEnvironment):
   def set_state(self, state: State, shown: BatchedTimeStep) -> tuple[BatchedTimeStep, np.ndarray]:
     """Seeds every environment and replays its actions; see `VectorEnvironment.set_state`.
 
-    If an environment then shows a different step, its random draws do not follow from its seed, and it starts
-    a new game. The guard replaces an environment that cannot start it, and interrupts one that hangs.
+    An environment that then shows a different step starts a new game. The guard replaces an environment that
+    cannot start one, and interrupts one that hangs.
     """
     if np.shape(state.get("games", ())) != (self.num_envs,) or shown.is_last.shape != (self.num_envs,):
       raise ValueError(f"state: must be of {self.num_envs} environments that step one by one")
@@ -285,8 +286,8 @@ def make_vector(
 ) -> VectorEnvironment:
   """Makes `num_envs` environments called `name`, whose seeds follow from `seed`.
 
-  Uses the suite's own vectorized environment if there is one. It cannot replace single environments: an error
-  ends the run, and there is no time limit.
+  Uses the suite's own vectorized environment if there is one. A suite's own cannot replace single
+  environments: an error ends the run, and there is no time limit.
 
   Args:
     num_envs, seed: the number of environments, and the seed from which their seeds follow.
@@ -328,7 +329,7 @@ def _is_same(a: BatchedTimeStep, b: BatchedTimeStep, i: int) -> bool:
 
 
 def blank_step(spec: EnvSpec, num_envs: int) -> BatchedTimeStep:
-  """Returns a step for the caller to fill: live frames within episodes, all zero, with no legal action."""
+  """Returns a step for the caller to fill: zero frames that are neither first nor last, no legal action."""
   return BatchedTimeStep(
     frame=np.zeros((num_envs, *spec.frame_shape), spec.frame_dtype),
     last_reward=np.zeros(num_envs, np.float32),
@@ -341,7 +342,7 @@ def blank_step(spec: EnvSpec, num_envs: int) -> BatchedTimeStep:
 
 
 def live_steps(spec: EnvSpec, frames: Sequence[np.ndarray], legal: Sequence[np.ndarray]) -> BatchedTimeStep:
-  """Returns a live step for each frame [H, W, C]; `legal` has their masks [A - 1] without the dummy."""
+  """Returns a live step for each frame [H, W, C]; `legal` has their masks [mask_size], without the dummy."""
   out = blank_step(spec, len(frames))
   out.frame[:], out.legal_actions_mask[:, 1:] = frames, legal
   return out

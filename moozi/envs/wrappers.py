@@ -153,16 +153,16 @@ class RandomStarts(EnvironmentWrapper):
   """Starts each episode with k random legal actions, k uniform in 0 … `max_random_starts`.
 
   The random actions and their rewards are not shown: the frame after them is FIRST. If the random actions end
-  the episode, the environment's next game gets new random actions with another k. The environment's own step
-  cap counts the random actions. With two players k decides who moves first. A reset that continues a game
-  after a lost life has no random start.
+  the episode, the next game starts with new random actions and a new k. The environment's own step cap counts
+  the random actions. With two players, the parity of k decides which player moves first. A reset that
+  continues a game after a lost life has no random start.
 
   Args:
     max_random_starts: the largest k; 0 changes nothing.
-    seed: seeds k and the random actions until `seed` is called; it does not seed the environment.
+    seed: seeds k and the random actions until the method `seed` is called; it does not seed the environment.
 
-  Raises: ValueError: max_random_starts is negative.
-  Source: Nair et al. 2015, who use no-ops. Departures: any legal action.
+  Raises: ValueError: max_random_starts is negative; the seed is negative or not an integer.
+  Source: Nair et al. 2015. Departures: random legal actions instead of no-ops.
   """
 
   def __init__(self, env: Environment, max_random_starts: int, seed: int = 0) -> None:

@@ -17,18 +17,18 @@ class AgentPlayer:
   """Chooses an agent's actions in N games, with a carry and a random key for each game.
 
   Call `choose` or `observe` for every frame that the agent sees in a game, in order. Each search has a batch
-  of `width` games, so that the policy compiles once; it uses and advances the key of its first game.
+  of `width` games, so that the policy compiles once. A search uses and advances the key of its first game.
 
   Args:
     act: `keyed(agent)`, compiled.
     temperature: temperature at which the agent draws actions.
     num_games: N.
     uses_prior: choose the most probable legal action of the network's policy instead of the search's action.
-      The agent's decisions must then have the extra `prior_probs`.
+      The agent's decisions must then have the extra `prior_action`.
     seed: seed of the search's noise and of action sampling, if the evaluation has them.
 
   Attributes:
-    variables: the agent's.
+    variables: the agent's variables, on the device.
     temperature: as given.
   """
 
@@ -60,7 +60,7 @@ class AgentPlayer:
     return self._agent.plans_with_rules
 
   def start(self, game: int, seed: int) -> None:
-    """Starts game `game` from an empty history, with random numbers from `seed`; if it is N, adds it."""
+    """Starts game `game` from an empty history, with random numbers from `seed`; if `game` is N, adds it."""
     carry, key = self._agent.init(1), np.asarray(jax.random.PRNGKey(seed))
     if game < self.num_games:
       self._write(np.array([game]), carry)
@@ -72,7 +72,7 @@ class AgentPlayer:
   def choose(
     self, games: Int[np.ndarray, "n"], timestep: BatchedTimeStep, positions: Sequence[Any] = ()
   ) -> Num[np.ndarray, "n *D"]:
-    """Returns the agent's actions, in its own action space, and adds them to what it remembers.
+    """Returns the agent's actions, in its action space, and adds frames and actions to the games' carries.
 
     Args:
       games: indices of the games, each at most once.
@@ -110,7 +110,7 @@ class AgentPlayer:
   def observe(
     self, games: Int[np.ndarray, "n"], timestep: BatchedTimeStep, actions: Num[np.ndarray, "n *D"]
   ) -> None:
-    """Adds frames and the actions played there, in the agent's action space."""
+    """Adds frames, and the actions played there in the agent's action space, to the games' carries."""
     self._write(games, self._agent.observe(self.variables, self.carry_of(games), timestep, actions))
 
   def carry_of(self, games: Int[np.ndarray, "n"]) -> Carry:

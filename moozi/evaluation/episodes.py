@@ -49,9 +49,9 @@ class EvaluationResult:
     return float(self.returns.mean()) - margin(self.returns)
 
   def summary(self) -> dict[str, float | int]:
-    """Returns the numbers that `moozi evaluate --json` prints.
+    """Returns the statistics of the episodes by name, in environment units and steps.
 
-    Adds `human_normalized` if there are reference scores, and `score_figures` with two players.
+    Has `human_normalized` if there are reference scores, and `score_figures` with two players.
     """
     figures: dict[str, float | int] = {
       "episodes": len(self.returns),

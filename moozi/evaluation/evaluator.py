@@ -31,7 +31,7 @@ class Evaluator:
   """Plays evaluation episodes. Compiles once for all variables.
 
   Args:
-    agent: decides; of its extras, only `chance_probs` and those of `lanes.SAMPLES` are used, if it has them.
+    agent: the agent; of its decisions' extras, only `chance_probs` and those of `lanes.SAMPLES` are used.
     temperature: temperature at which the agent draws actions.
 
   Attributes:
@@ -70,7 +70,7 @@ class Evaluator:
       should_stop: called at every step; true ends the evaluation.
 
     Returns: the results, or None if `should_stop` ended the evaluation.
-    Raises: EnvError: an environment raised or hung. The next call creates new environments.
+    Raises: EnvError: an environment raised or hung. Each call creates its own environments.
     """
     start = time.perf_counter()
     lanes = EvaluationLanes(self._config, self._spec, self._make_env, num_episodes, record)

@@ -33,7 +33,7 @@ _MAX_TILE_SIZE = 128
 _NUM_SHOWN = 12
 
 SAMPLES = ("sampled_actions", "sampled_probs")
-"""The extras of a search's decision that are the choices of a step and its policy over them."""
+"""The extras of a search's decision that have the choices of a step, and the policy over these choices."""
 
 
 class EvaluationLanes:

@@ -21,7 +21,7 @@ def has_opponent(config: Config, spec: EnvSpec) -> bool:
 
 
 def make_opponent(config: Config, spec: EnvSpec, num_games: int = 1) -> Player | None:
-  """Creates the opponent of an evaluation that plays `num_games` at once; None if there is no opponent.
+  """Creates the opponent, which plays up to `num_games` games at once; None if there is no opponent.
 
   Raises: UserError: there is no such player, or it plays another environment.
   """

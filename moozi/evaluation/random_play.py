@@ -18,7 +18,7 @@ from moozi.ops.signs import player_sign
 def random_returns(config: Config, num_episodes: int) -> Float[np.ndarray, "N"]:
   """Plays the evaluation's episodes with uniformly random legal actions.
 
-  With two players, random play meets the opponent `evaluation.opponent`.
+  With two players, `evaluation.opponent` plays the other seat; if that is `self`, random play has both seats.
 
   Args:
     config: the run's configuration; `env` and `evaluation` are used.

@@ -20,7 +20,7 @@ NUM_DRAWS = 1000
 ELO = 400.0 / math.log(10.0)
 """Elo points per unit of log odds."""
 VIRTUAL_DRAWS = 1.0
-"""Drawn games added to each pair that met, so that a player who won every game has a finite rating."""
+"""Number of drawn games added to each pair that met. The rating after only wins is then finite."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,7 +103,7 @@ class Standings:
     games: number of games of each pair.
     scores: score of player i against player j; None if they have not met.
     gains: mean return of player i against player j; None if they have not met.
-    overall: mean score of each player over all its games.
+    overall: mean score of each player over its games and, in each, the other players.
     ratings: Bradley-Terry ratings on the scale of Elo.
     skills: (mu, sigma) of openskill.
   """
@@ -196,7 +196,7 @@ def bradley_terry(wins: Float[np.ndarray, "draws P P"], pinned: int) -> Float[np
 def openskill_ratings(games: Sequence[GameRecord], players: Sequence[str]) -> Iterator[tuple[float, float]]:
   """Yields (mu, sigma) for each of `players` after all games, which are rated in order of openings.
 
-  For a player in several seats of a game, the mean of their returns counts.
+  For a player in several seats of a game, the mean return of these seats counts.
 
   Source: Weng & Lin 2011, by the package openskill. Departures: none.
   """

@@ -1,9 +1,9 @@
-"""Games between players from every seat, with openings that all pairs of players share.
+"""Plays games between players. Each player plays from every seat, and all pairs share the openings.
 
-An *opening* is a number. With the arena's seed, it determines the seed of the game's chance and the random
-moves at its start. All games of one opening start from the same position. A game depends only on the seed,
-its players, their seats, its opening and the number of random moves, not on the games that are played beside
-it.
+An *opening* is a number. The opening and the arena's seed determine the seed of a game's chance and the
+random moves at the game's start. All games of one opening start from the same position. A game depends only
+on the arena's seed, the players, their seats, the opening and the number of random moves; the other games of
+a block do not affect it.
 """
 
 import contextlib
@@ -186,7 +186,8 @@ def default_plies(make_table: Callable[[], Table]) -> int:
   """Returns a quarter of the mean length of 20 random games, at most 4; 0 with chance and hidden information.
 
   If that is at least 1 and makes fewer than `MIN_STARTS` distinct sequences of moves in 20 openings, returns
-  more, at most 4 and at most half of the mean length. Returns 0 if the mean length is below 4.
+  the smallest larger number that makes as many, but at most 4 and at most half of the mean length. Returns 0
+  if the mean length is below 4.
   """
   table = make_table()
   with contextlib.closing(table):

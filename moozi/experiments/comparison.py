@@ -317,8 +317,8 @@ def _text(value: Any) -> str:
 def common_points(curves: Sequence[Float[np.ndarray, " _"]]) -> Float[np.ndarray, " N"]:
   """Returns the ends of the range that all curves cover, and at most 200 points between them.
 
-  These are the points of the curve that has the most in this range, or evenly spaced ones if it has over 200.
-  Without a common range, there are no points.
+  The points between the ends are those of the curve that has the most there; if it has over 200, they are
+  evenly spaced. Without a common range, there are no points.
   """
   begin, end = max(x[0] for x in curves), min(x[-1] for x in curves)
   if begin > end:

@@ -22,9 +22,9 @@ _MAX_DELAY = 0.05  # as a fraction of the step; a milestone is saved after a rou
 class PlannedEvaluation:
   """An evaluation of one checkpoint.
 
-  `checkpoint` is its environment step, its name, `last`, or `-k` for the k-th milestone from the end. If
-  `simulations` is None, the search has the run's number of simulations. `opponent` is a player, such as
-  `mcts:1000`; None: that of the run's evaluations.
+  `checkpoint` is an environment step, a checkpoint's name, `last`, or `-k` for the k-th milestone from the
+  end. If `simulations` is None, the search has the run's number of simulations. `opponent` is a player, such
+  as `mcts:1000`; None takes the opponent of the run's evaluations.
   """
 
   checkpoint: str
@@ -80,11 +80,12 @@ class Sweep:
     jobs: the jobs, with different names.
     minutes: the time limit of one call; None: no limit.
     parallel: number of jobs to train at a time; None: as many as `cores` allow, else one.
-    cores: number of cores of the processor for each job, which uses no GPU; None divides all cores among the
+    cores: number of processor cores for each job; the jobs then use no GPU. None divides all cores among the
       parallel jobs.
     results: receives a folder with the results of each finished job; None keeps only the runs.
     columns: the metrics that results keep; None keeps all.
-    measures_speed: whether to measure `moozi.training.speed` before a run starts, for the result.
+    measures_speed: whether to run `moozi.training.speed` before a run starts, and add its figures to the
+      result.
     is_exclusive: whether only one sweep at a time may use the folder.
   """
 

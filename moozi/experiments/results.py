@@ -37,7 +37,7 @@ _PACKAGES = ("jax", "mctx", "minatar", "ray")
 
 
 def write_json(path: Path, value: Any, indent: int | None = 1) -> None:
-  """Writes a JSON file atomically, with its folder."""
+  """Writes a JSON file atomically, and creates its folder if it is missing."""
   path.parent.mkdir(parents=True, exist_ok=True)
   text = json.dumps(to_plain_json(value), indent=indent, allow_nan=False)
   write_bytes(path, (text + "\n").encode())

@@ -31,7 +31,7 @@ MIN_TRAINING_S = 120.0
 
 
 def print_line(line: str) -> None:
-  """Prints a line, unless the terminal is closed."""
+  """Prints a line; does nothing if standard output cannot be written."""
   with contextlib.suppress(OSError, UserError):
     say(line)
 
@@ -47,7 +47,7 @@ class Runner:
     sweep: the jobs, and how they run.
     budget: the time limit.
     is_shown: whether the commands print to this process's output instead of the log.
-    allow_code: whether the runs that are named as players may import the modules that they name.
+    allow_code: whether runs whose agents are players may import the modules that their configurations name.
     moozi: the command line of the program `moozi`, without arguments.
     report: receives the messages.
   """
@@ -77,8 +77,8 @@ class Runner:
     """Does the jobs that are not done, in order. A failed job does not stop the others.
 
     Returns: whether no job failed.
-    Raises: UserError: the folder cannot be created. RunError: another runner holds the lock, or another
-      process writes into a run.
+    Raises: UserError: the folder cannot be created. RunError: another runner holds the folder's lock, or
+      another process writes into a run.
     """
     jobs = self._sweep.jobs
     try:
@@ -99,8 +99,8 @@ class Runner:
   def is_done(self, job: Job) -> bool:
     """Returns whether a job is done.
 
-    Raises: UserError: its run or its result has different settings, or a longer run would differ from its
-      first step on.
+    Raises: UserError: its run or its result has different settings, the run of an incomplete result is
+      missing, or a longer run would differ from its first step on.
     """
     results = self._sweep.results
     if results is None:
@@ -120,7 +120,7 @@ class Runner:
     return False
 
   def state_of(self, job: Job) -> tuple[str, int]:
-    """Returns what a job's run does, or why it cannot be continued, and its environment steps."""
+    """Returns a job's state as text, or why its run cannot be continued, and the run's environment steps."""
     is_done = False
     try:
       is_done = self.is_done(job)

@@ -89,7 +89,7 @@ def bootstrap_interval(
 
 @dataclasses.dataclass(frozen=True)
 class Aggregate:
-  """A statistic of runs with its interval over seeds; None as bounds if a group has one seed in a game."""
+  """A statistic of runs, with its interval over seeds; None as bounds if a group has one seed in a game."""
 
   value: float
   low: float | None
@@ -119,10 +119,10 @@ def aggregate_improvement(
 ) -> Aggregate:
   """Returns the mean over games of the probability that a run of `first` exceeds one of `second`.
 
+  A tie counts one half.
+
   Args:
     first, second: for each game, the scores of its seeds.
-
-  A tie counts one half.
 
   Source: Agarwal et al. 2021, section 4.3. Departures: none.
   """

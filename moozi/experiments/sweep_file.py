@@ -57,7 +57,7 @@ class EvaluationGrid(Section):
 
 
 class SweepGroup(Section):
-  """Variants with common settings; the keys that a group of a file lacks are those of the file."""
+  """Variants with common settings. A group takes the keys that it lacks from the file."""
 
   config: str | None = None
   seeds: PositiveInt | tuple[int, ...] | None = None

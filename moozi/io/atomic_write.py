@@ -50,7 +50,7 @@ def write_bytes(path: Path, *parts: bytes | memoryview) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-  """Writes a UTF-8 text file as `write_bytes` does; `?` stands for a byte of a name that is not UTF-8."""
+  """Writes a UTF-8 text file as `write_bytes` does; characters that UTF-8 cannot encode become `?`."""
   write_bytes(path, text.encode("utf-8", "replace"))
 
 

@@ -15,8 +15,8 @@ MAX_LINE_BYTES = 16 << 20
 def open_bounded(path: Path, max_bytes: int) -> BinaryIO:
   """Opens a file of at most `max_bytes` to read.
 
-  Raises: OSError: the file cannot be opened, or is a folder. ValueError: it is larger, or a pipe or a device,
-    whose read may never end.
+  Raises: OSError: the file cannot be opened, or is a folder. ValueError: the file is larger, or a pipe or a
+    device, whose read may never end.
   """
   # Without O_NONBLOCK, opening a pipe waits for a writer.
   descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -39,7 +39,7 @@ def read_bounded(path: Path, max_bytes: int) -> bytes:
 
 
 def read_lines(path: Path) -> Iterator[bytes]:
-  """Yields the lines of a log of JSON lines with their ends, in memory for one line.
+  """Yields the lines of a log with their line ends, and holds one line in memory at a time.
 
   Raises: OSError: the file cannot be read; ValueError: the file is larger than 1 GiB or not a file, or a line
     is longer than 16 MiB.

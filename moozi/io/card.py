@@ -45,7 +45,8 @@ class Evaluation(_Part):
     at_env_steps: environment steps of the run at the evaluation.
     score: with two players, the mean of 1 for a win, ½ for a draw and 0 for a loss; else None.
     opponent: with two players, the player in the other seat; else None.
-    human_normalized: 0 for random play and 1 for a human, by published returns; None if there are none.
+    human_normalized: the human-normalized score, 0 for random play and 1 for a human; None if the run has not
+      recorded it.
   """
 
   return_mean: float
@@ -74,14 +75,15 @@ class Card(_Part):
     hardware: the machine on which the run was trained; None if it is not known.
     hardware_source: "recorded" by the run, or "stated" by the author of the zoo agent.
     ended_by: why the run ended, such as max_env_steps.
-    curve: (environment steps, mean return) of each evaluation during training.
+    curve: (environment steps, mean return) of each evaluation in the run's metrics.
     is_offline: whether no worker acted, because all training was on trajectories from disk. The environment
       steps then count what the run learned from them.
     random_return: mean return of random play in as many episodes as the evaluation; None if it is not
       recorded.
     command: a command that plays the same evaluation again; None without an evaluation, or if its checkpoint
       was not kept.
-    train_command: a command that trains with the same settings; None if no named configuration is close.
+    train_command: a command that trains with the same settings; None if the run differs from every named
+      configuration in more than 12 settings.
     license: license of the agent's files; None if it is not stated.
   """
 

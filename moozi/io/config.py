@@ -100,7 +100,8 @@ def _refuse_interpolations(data: Any, key: str) -> None:
 def config_from_dict(data: Mapping[str, Any], where: str | None = None) -> Config:
   """Returns the configuration of nested data, by section. A section that is None is empty.
 
-  Validation is strict: a value is never converted to another type. `where` is the file's name in errors.
+  Validation is strict: the only conversion is that of a whole float, such as 64.0, to an integer where a key
+  takes integers only. `where` is the file's name in errors.
 
   Raises: UserError: a key is unknown (the message names the closest known key, or the section's keys), or a
     value has a wrong type or is out of range.

@@ -55,7 +55,7 @@ class ConfigInfo:
     is_installed: whether the environment's package is installed.
     hardware: the hardware that it needs beyond two cores; None if two cores suffice.
     time: how long a run took, or the shortest and the longest of several, and on how many cores if not two.
-      If it is not measured, the limit of `max_wall_s`, or None.
+      If the time is not measured, the limit of `max_wall_s`, or None.
     reached: the mean return in evaluation at the end of that time; None if it is not measured.
     curve: returns by environment steps, as text; None if they are not listed.
     measured: paths in the repository of the results from which `time` and `reached` are taken.
@@ -116,11 +116,11 @@ def list_configs() -> list[ConfigInfo]:
 def describe_duration(text: str | Path, env: str | None = None) -> str | None:
   """Returns one line with the time that a configuration takes and the return that it reaches.
 
-  Returns None if the configuration does not come with MooZi, or if its header states no time.
+  Returns None if the configuration does not come with MooZi, or has neither a measured time nor `max_wall_s`.
 
   Args:
-    env: the environment of the run, whose return is not measured if it is not the configuration's; None: the
-      configuration's.
+    env: the environment of the run; None: the configuration's. The return is stated only for the
+      configuration's environment.
   """
   path = find_config(text).resolve()
   name = next((name for name, known in _names().items() if known.resolve() == path), None)

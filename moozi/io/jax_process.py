@@ -82,8 +82,8 @@ def reuse_freed_memory() -> bool:
   By default glibc returns large freed blocks to the system at once. XLA allocates its work space in each
   call, so without this setting each update has thousands of page faults (docs/decisions/0024).
 
-  Returns: True if the settings were made. Does nothing with another C library, or if one of the environment
-    variables `MALLOC_TRIM_THRESHOLD_`, `MALLOC_MMAP_THRESHOLD_` and `GLIBC_TUNABLES` is set.
+  Returns: whether the settings were made. They are not made with another C library, or if one of the
+    environment variables `MALLOC_TRIM_THRESHOLD_`, `MALLOC_MMAP_THRESHOLD_` and `GLIBC_TUNABLES` is set.
   """
   if not sys.platform.startswith("linux") or any(name in os.environ for name in _GLIBC_VARIABLES):
     return False

@@ -34,7 +34,7 @@ def setup_logging(path: Path) -> None:
 
 
 def print_lines() -> None:
-  """Prints a record that no log file takes as one line on standard error, without a traceback."""
+  """Makes records that have no log file appear on standard error, as one line without a traceback."""
   logging.lastResort = _LineHandler(logging.WARNING)  # type: ignore[assignment]
 
 

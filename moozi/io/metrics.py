@@ -1,4 +1,4 @@
-"""Writes and reads metrics: one JSON object per tick in metrics.jsonl; the same scalars for TensorBoard."""
+"""Writes and reads metrics: one JSON object per tick in metrics.jsonl, and the scalars for TensorBoard."""
 
 import contextlib
 import json
@@ -112,7 +112,7 @@ class MetricsSink:
       self._tensorboard.write([{"tag": name, "image": image}], int(env_steps))
 
   def sync(self) -> None:
-    """Calls fsync on metrics.jsonl. Raises OSError if some ticks or events are not on the disk."""
+    """Writes what is pending, and calls fsync on metrics.jsonl. Raises OSError if either fails."""
     with contextlib.ExitStack() as both:
       if self._tensorboard is not None:
         both.callback(self._tensorboard.flush)
@@ -211,7 +211,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 
 
 def thin_ticks(ticks: Sequence[Mapping[str, Any]], max_ticks: int, digits: int) -> list[dict[str, Any]]:
-  """Returns the ticks with an evaluation, and about `max_ticks` of the others, among them the last.
+  """Returns the ticks with an evaluation, and at most `max_ticks` of the others, among them the last.
 
   Fractions are rounded to `digits` significant digits, except those of evaluations and of TICK_KEYS.
   """

@@ -17,7 +17,8 @@ def prepare_streams() -> None:
   """Replaces closed standard streams by the null device, and makes output streams write `?` for characters
   that they cannot encode.
 
-  The system would give the number of a closed descriptor to the next file, into which libraries would print.
+  Otherwise the next file that is opened would have the number of a closed descriptor, and libraries would
+  print into it.
   """
   for descriptor, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
     if not _is_open(descriptor):
@@ -52,7 +53,7 @@ def notice(*lines: object, start: str = "", end: str = "\n") -> None:
   """Prints lines to standard error; does nothing if it cannot be written.
 
   Args:
-    start: printed as it is; "\\r" goes back to the start of the terminal's line.
+    start: printed as it is; "\\r" moves the cursor to the start of the terminal's line.
   """
   try:
     _write(sys.stderr, lines, end, start)

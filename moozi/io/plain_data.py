@@ -58,7 +58,8 @@ def size_problem(value: Any, max_values: int, max_depth: int = MAX_DEPTH) -> str
   """Returns why nested data is too large, in a few words, or None.
 
   Args:
-    max_values: largest number of keys and items. Few more are visited, also in a list that contains itself.
+    max_values: largest number of keys and items. The check visits few more, even in a list that contains
+      itself.
     max_depth: largest number of nested lists and mappings.
   """
   waiting, count = [(value, 1)], 0
@@ -155,7 +156,8 @@ def read_yaml(path: Path) -> Any:
 def read_json_object(path: Path) -> dict[str, Any]:
   """Reads a JSON object from a file of at most 1 MiB.
 
-  Raises: FileNotFoundError; OSError: the file cannot be read; ValueError: it is not such a file.
+  Raises: FileNotFoundError: there is no such file. OSError: the file cannot be read. ValueError: the file is
+    larger, or is not a JSON object.
   """
   try:
     found = json.loads(read_bounded(path, MAX_BYTES))

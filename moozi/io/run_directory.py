@@ -193,9 +193,9 @@ class RunDirectory:
 
   @contextlib.contextmanager
   def held(self) -> Iterator["RunDirectory"]:
-    """Yields this directory with its folder open: a process that writes through it follows a renamed folder.
+    """Yields this directory with its folder open, so that writes through it reach the folder after a rename.
 
-    Other systems than Linux have no paths by descriptor; there, yields this directory.
+    On systems other than Linux, which have no paths by descriptor, yields this directory unchanged.
 
     Raises: RunError: the folder cannot be opened.
     """
@@ -304,7 +304,7 @@ def read_run_config(path: Path) -> Config:
 def load_resumed_config(run: RunDirectory, overrides: Sequence[str | Mapping[str, Any]]) -> Config:
   """Returns a run's configuration with overrides, which are as in `load_config`.
 
-  Raises: UserError: an override changes a setting in FIXED.
+  Raises: UserError: an override is invalid, or changes a setting in FIXED.
   """
   old, new = run.load_config(), load_config(run.config_path, overrides)
   before, after = flatten_settings(config_to_dict(old)), flatten_settings(config_to_dict(new))
@@ -318,7 +318,7 @@ def load_resumed_config(run: RunDirectory, overrides: Sequence[str | Mapping[str
 
 
 def save_resumed_config(run: RunDirectory, config: Config, env_steps: int) -> None:
-  """Saves a resumed run's configuration if it has changed; keeps the old as `config_until_<env_steps>.yaml`.
+  """Saves a resumed run's configuration if it has changed, after a copy to `config_until_<env_steps>.yaml`.
 
   Raises: RunError: a file cannot be written; the run is unchanged.
   """

@@ -47,9 +47,9 @@ def _lock(file: int) -> None:
 class RunLock:
   """Holds a lock on the file `<run>/lock` until `close`.
 
-  On a file system without locks it only logs a warning. The file contains the name of the last holder. It is
-  not removed after the release, because that could remove another process's lock. A process that inherits the
-  descriptor also holds the lock, until it ends.
+  On a file system without locks, the constructor only logs a warning. The file contains the process number of
+  the last holder. The release does not remove the file, because that could remove another process's lock. A
+  process that inherits the descriptor also holds the lock, until it ends.
   """
 
   def __init__(self, run: Path, doing: str = "writing into this run") -> None:

@@ -29,7 +29,7 @@ class TimelineFile:
     self._pending = b""
 
   def add(self, stretches: Mapping[str, Stretch | None]) -> None:
-    """Adds the spans of each actor, by actor; `flush` writes them."""
+    """Adds a Stretch, or None, for each actor; `flush` writes the stretches."""
     for actor, stretch in stretches.items():
       if stretch is not None:
         spans = [[span.name, round(span.start_s, 6), round(span.end_s, 6)] for span in stretch.spans]

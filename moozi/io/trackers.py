@@ -49,9 +49,10 @@ class Tracker(Protocol):
 
 
 class WandbTracker:
-  """Writes to Weights & Biases; offline, in the folder `wandb` beside the run, unless WANDB_MODE is set.
+  """Writes to Weights & Biases.
 
-  `wandb sync` uploads that folder. It is not in the run directory, because it contains links.
+  Unless WANDB_MODE is set, it writes offline, to the folder `wandb` beside the run. `wandb sync` uploads
+  that folder. The folder is not in the run directory, because it contains links.
   """
 
   def __init__(self, config: Config, run: RunDirectory) -> None:
@@ -92,7 +93,7 @@ class WandbTracker:
 
 
 class MlflowTracker:
-  """Writes to MLflow; to the database `mlflow.db` beside the run, unless MLFLOW_TRACKING_URI is set."""
+  """Writes to MLflow: to the database `mlflow.db` beside the run, unless MLFLOW_TRACKING_URI is set."""
 
   def __init__(self, config: Config, run: RunDirectory) -> None:
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
@@ -146,7 +147,7 @@ TRACKERS: dict[str, Callable[[Config, RunDirectory], Tracker]] = {
   "wandb": WandbTracker,
   "mlflow": MlflowTracker,
 }
-"""Trackers by name: their key in the section `logging`, their package and their extra of MooZi."""
+"""Trackers by name. The name is the key in the section `logging`, the package, and MooZi's extra."""
 
 
 def check_trackers(config: Config) -> None:

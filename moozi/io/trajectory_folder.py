@@ -94,7 +94,7 @@ class TrajectoryWriter:
       first_lane: the lane of the segment's first column.
       env_steps: the run's environment steps after the segment; None adds the segment's steps to the previous
         count.
-      follows: false if steps are missing before the segment. Its first steps are then marked as first steps.
+      follows: false if steps are missing before the segment. Each lane's first step is then marked as one.
 
     Raises: OSError: a file cannot be written. Its steps stay buffered, but all buffered steps are dropped if
       they take more than 512 MiB.

@@ -61,7 +61,8 @@ class ReplayBuffer:
       turns_targets: whether each target is transformed by a random symmetry of the environment.
       frames_ahead: number of frames after the start step in a target (F of TrainTarget); at most K + n.
 
-    Raises: ValueError: a lane would be too short for one target, or training could never start.
+    Raises: ValueError: there is no lane, a lane would be too short for one target, or replay would be too
+      small for `replay.min_steps_to_learn`.
     """
     if num_lanes < 1:
       raise ValueError(f"num_lanes={num_lanes}: must be at least 1")

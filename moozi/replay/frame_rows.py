@@ -14,11 +14,11 @@ _SCALE = np.float32(1.0 / 255.0)
 class FrameRows:
   """Converts frames to rows and back, without changing a value.
 
-  Frames of bool become bits. In float32 frames with `frame_parts`, the arrays of bytes, which were divided by
-  255, become bytes again, and other numbers their four bytes. Other frames keep their numbers.
+  Frames of bool become bits. In float32 frames with `frame_parts` of bytes, these parts, which were divided
+  by 255, become bytes again, and every other number becomes its four bytes. Other frames keep their numbers.
 
   Attributes:
-    size, dtype: of a row.
+    size, dtype: the number of entries and the dtype of a row.
   """
 
   def __init__(self, spec: EnvSpec) -> None:

@@ -75,7 +75,7 @@ class MixedReplay:
 
     Args:
       acted: the part of the run's own steps; not drawn from if the stored steps fill the batch.
-      stored: the part of stored trajectories, of which snapshots have no blocks.
+      stored: the part of stored trajectories; snapshots leave out its steps.
       share_of: returns the number of a batch's targets that are stored steps, from the batch size.
       normalizes: whether to normalize the importance ratios of each batch. The ratios of a whole batch have
         one maximum, so the parts must not normalize theirs.
@@ -262,9 +262,9 @@ class StoredReplay:
     return Snapshot(head=state)
 
   def restore(self, snapshot: Snapshot) -> int:
-    """Restores the state as soon as all steps are added; not if the steps or the sampling have changed.
+    """Restores the state as soon as all steps are added; drops it if the steps or the sampling have changed.
 
-    Returns 0.
+    Returns: 0.
     """
     self._pending_state = snapshot.head
     self._restore_pending()

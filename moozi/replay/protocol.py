@@ -31,8 +31,8 @@ class ReplayPart(Protocol):
   def can_sample(self, batch_size: int) -> bool:
     """Returns whether a batch may be drawn.
 
-    The run's own steps must be at least `min_steps_to_learn`, with as many eligible steps as the batch has of
-    them.
+    If the batch has steps of the run itself, replay must hold at least `min_steps_to_learn` of them, and as
+    many eligible ones as the batch has.
     """
 
   def sample_many(self, num_batches: int, batch_size: int) -> TrainTarget:

@@ -16,9 +16,9 @@ class ReanalyzeQueue:
   """Chooses positions to reanalyze and gathers them from the lanes.
 
   A position can be searched again if it is in the window of its lane, and the L steps before it are stored or
-  never existed. It need not be eligible as the start of a target. Terminal frames are not searched, and
-  positions whose newest search used newer parameters than those that would search now are not either: their
-  result would be dropped.
+  never existed. It need not be eligible as the start of a target. Terminal frames are not searched. Positions
+  whose newest search used newer parameters than those of the next search are not searched, because the result
+  would be dropped.
 
   Args:
     seed: seeds the order of positions whose newest searches are of the same age.
@@ -41,9 +41,9 @@ class ReanalyzeQueue:
     Args:
       count: maximum number of positions.
       order: "oldest" takes the positions whose newest search used the oldest parameters; ties are broken at
-        random. "priority" takes the positions not yet searched with `version`, the largest δ
-        first, and then those that were. δ and `version` are those of the last scan, every few calls; a step
-        that is too new for a δ counts as 0.
+        random. "priority" takes the positions not yet searched with `version`, the largest δ first, and then
+        those that were. δ and `version` are those of the last scan; a scan serves several calls. A step that
+        is too new for a δ counts as 0.
       version: learner step of the parameters that will search the positions. Positions that were searched
         with newer ones are skipped, so there may be fewer than `count`, or none.
 

@@ -85,7 +85,7 @@ class ProportionalSampler(UniformSampler):
 
 
 class RankSampler(UniformSampler):
-  """Draws steps with probability P(i) ∝ (1 / rank(i))^α; at the last sort, rank 1 had the largest δ.
+  """Draws steps with probability P(i) ∝ (1 / rank(i))^α; rank 1 has the largest δ at the last sort.
 
   Sorts every `rank_refresh_updates` batches, and earlier if many steps have no rank yet or if removed steps
   hold much of the probability mass. Between sorts, a draw that hits a removed step is repeated, so P is
@@ -93,7 +93,7 @@ class RankSampler(UniformSampler):
 
   Source: Schaul et al. 2016, rank-based variant. Departures: no stratification; ranks are those of
     the last sort; equal δ are ordered at random instead of by arrival. A slot without a rank has
-    probability 0 until the next sort, which reads the priorities.
+    probability 0 until the next sort.
   """
 
   def __init__(self, config: ReplayConfig, storage: LaneStorage) -> None:

@@ -19,7 +19,7 @@ _LARGE = 2**53
 
 
 def check_snapshot(snapshot: Snapshot, spec: EnvSpec) -> None:
-  """Checks that `snapshot.restore` and the sampling after it can use a snapshot.
+  """Checks that `Replay.restore` and the sampling after it can use a snapshot.
 
   Raises: ValueError: an entry is missing, not expected, or has another kind, dtype or shape; it is out of
     range, contradicts another one, or is a step that breaks a convention of the records. The message names

@@ -1,8 +1,8 @@
 """Snapshots of replay for checkpoints: a small head, and the stored steps in blocks. Imports no JAX.
 
 The head has newest indices, priorities, the sampler, random state and counters. A block is a range of ring
-positions in all lanes. `take` copies only the blocks that the caller does not have; `restore` needs all
-blocks ever written.
+positions in all lanes. `take` copies only the blocks that the caller does not have; `ReplayBuffer.restore`
+needs all blocks ever written.
 """
 
 import numpy as np

@@ -34,8 +34,8 @@ class LaneStorage:
     newest: [num_lanes] int64, index of the newest step of each lane; -1 for an empty lane.
     sequence: [size] int64, index of the step in each slot; -1 for an empty slot.
     delta: [size] float32, the priority δ of each slot; 0 if the step has no n-step return yet.
-    steps_before: number of steps that each lane received before index 0; above 0 in a repacked buffer. They
-      count in the window.
+    steps_before: number of steps that each lane received before index 0; above 0 after a restore into lanes
+      of another number or capacity. They count in the window.
     generations: [64] int64, a number for each block of ring positions; 0 if the block was never written. It
       changes at each write, and no two buffers use the same number. A checkpoint writes only the blocks whose
       generation has changed.
@@ -260,7 +260,7 @@ class LaneStorage:
   def unroll(self, slot: Int[np.ndarray, "M"]) -> UnrollTargets:
     """Returns the targets that start at slots.
 
-    With `search_value_age`, all value targets of a start at least that old are search values.
+    If a start is at least `search_value_age` steps old, all its value targets are search values.
 
     Source: Wang et al. 2024, EfficientZero V2 (mixed value targets). Departures: by age only, not also by
       the number of updates so far; the search value is that of the last search, not one per update. At
@@ -343,7 +343,7 @@ class LaneStorage:
     return zlib.crc32(np.array([*sums, *self.newest], np.int64).data)
 
   def set_blocks(self, newest: Int[np.ndarray, "N"], blocks: Mapping[int, State]) -> None:
-    """Restores the steps of a storage with the same lanes and capacity from its blocks; the others are empty.
+    """Restores the steps of a storage with the same lanes and capacity; blocks not given become empty.
 
     Raises: ValueError: a block has other arrays; the steps are then unchanged.
     """

@@ -146,7 +146,7 @@ def _check_arrays(segment: TrajectorySample, shape: tuple[int, ...], spec: EnvSp
 
 
 def check_numbers(steps: Mapping[str, Any], spec: EnvSpec) -> None:
-  """Checks the numbers in the fields of steps. Raises ValueError: a number is invalid; names its field."""
+  """Checks the numbers in the fields of steps. Raises ValueError, with the field, if a number is invalid."""
   names = ("last_reward", "root_value", "action_probs")
   for name in (*names, "frame") if np.dtype(spec.frame_dtype).kind == "f" else names:
     if not np.isfinite(steps[name]).all():

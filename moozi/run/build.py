@@ -1,5 +1,4 @@
-"""Builds the parts of a run from its configuration: environments, model, rules, policy, learner, collectors,
-replay, evaluator and reanalyzer."""
+"""Builds the parts of a run from its configuration, such as model, agent, learner, collectors and replay."""
 
 import dataclasses
 import functools
@@ -67,7 +66,7 @@ def build_rules(config: Config) -> TrueRules | None:
 
 
 def build_agent(config: Config, spec: EnvSpec, planner: PlannerConfig) -> PureAgent:
-  """Returns the agent, to be compiled, of MuZero or AlphaZero."""
+  """Returns the agent of MuZero or AlphaZero; the caller compiles it."""
   model, rules = build_model(config, spec), build_rules(config)
   return make_muzero(model, planner, config.targets, spec, rules=rules)
 
@@ -214,8 +213,8 @@ class Collectors(Generic[C]):
   Attributes:
     workers: one collector per training worker.
     began_at: environment steps of the run when the collectors' environments were built; part of their seeds.
-    message: end of a log line, with the number of environments that were reset because they could not be
-      restored; empty if there are none.
+    message: end of a log line that says how many environments were reset because they could not be restored;
+      empty if there are none.
   """
 
   workers: list[C]
@@ -234,7 +233,7 @@ def restore_collectors(build_all: Callable[[int], list[C]], state: RunState | No
     build_all: builds the collectors. Its argument is `began_at`: environment steps of the run, a part of the
       seeds.
     state: the state to resume from. If it is None or has no progress, the run is new. If it was saved with
-      other workers or environments, they are reset.
+      other workers or environments, all environments are reset.
 
   Raises: UserError: a collector's state is invalid.
   """

@@ -118,8 +118,8 @@ class Evaluated(Event):
 class StateReady(Event):
   """A state to save.
 
-  With `is_final`, acting and learning have ended. With `best_bound`, it is only the training state that has
-  the best evaluation so far, and `best_bound` is the lower bound of its mean return.
+  With `is_final`, acting and learning have ended. With `best_bound`, the state has only the training state of
+  the best evaluation so far, and `best_bound` is the lower bound of that evaluation's mean return.
   """
 
   state: RunState

@@ -1,7 +1,7 @@
 """MuZero in one process: act, reanalyze, learn.
 
-This module is the runtime without Ray. It also serves as an executable description of the algorithm and as
-its deterministic integration test. `actors.driver` runs the same algorithm with Ray. Another algorithm that
+This module is the runtime without Ray, and an executable description of the algorithm. Tests use it as a
+deterministic integration test. `actors.driver` runs the same algorithm with Ray. Another algorithm that
 learns from replay can use this loop with its own `Parts`, as Q-learning does.
 """
 

@@ -1,4 +1,4 @@
-"""Rolls back to the last checkpoint, once per run or resume, after repeated non-finite updates."""
+"""Rolls back to the last checkpoint after repeated non-finite updates, once per start or resume of a run."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -34,7 +34,7 @@ class RollbackState:
 
 
 class Rollback:
-  """Replaces non-finite parameters with those of the last checkpoint, once per run or resume.
+  """Replaces the training state by that of the last checkpoint, once per start or resume of a run.
 
   Args:
     latest: returns the newest saved state, or None if there is none.
@@ -47,8 +47,8 @@ class Rollback:
     """Returns the state to restore.
 
     Args:
-      learner_steps: learner step of the restored state: the run's current one, with Ray the next one that no
-        worker has seen, because the version of the parameters must never decrease.
+      learner_steps: learner step of the restored state. It is the run's current one; with Ray, it is the next
+        one that no worker has seen, because the version of the parameters must never decrease.
 
     Raises: NotFiniteError: `error` itself, if no state is saved or the run was rolled back before.
     """

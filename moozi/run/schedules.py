@@ -30,7 +30,7 @@ class Every:
     return {"next": -1.0 if self._next is None else float(self._next)}
 
   def set_state(self, state: State) -> None:
-    """Restores the next multiple, but no later one than this schedule's, whose period may be shorter."""
+    """Restores the next multiple, unless this schedule's own is earlier, as with a shorter period."""
     if self._next is not None and state["next"] >= 0:
       self._next = min(self._next, float(state["next"]))
 

@@ -42,7 +42,7 @@ class RunInputs:
     saved_blocks: returns the generations of the replay blocks that are already saved. The next StateReady
       leaves out these blocks.
     latest: returns the newest saved state, or None if there is none; its replay only with `with_replay=True`.
-    stored: stored trajectories to learn from (`offline.trajectories`); None without any.
+    stored: stored trajectories to learn from (`offline.trajectories`); None if there are none.
     log_dir: absolute path of the folder for one log file per actor.
     on_phase: called with a line of text when a phase of the start begins, such as a compilation.
   """
@@ -119,7 +119,7 @@ class Session:
   Attributes:
     inputs: the inputs of the run.
     evaluations: the schedule of evaluations and the best result so far.
-    rollback: restores the last checkpoint's training state, once per run or resume, after non-finite updates.
+    rollback: restores the last saved training state after non-finite updates; once per start or resume.
   """
 
   def __init__(self, inputs: RunInputs, counts: Counts) -> None:
@@ -220,8 +220,8 @@ class Session:
   ) -> Iterator[Event]:
     """Restores the saved training state with `restore`, and yields the event.
 
-    Raises: NotFiniteError: as `Rollback.take`. A final state is yielded before, because skipped updates do
-      not change the parameters.
+    Raises: NotFiniteError: as `Rollback.take`. A final state is yielded first; its parameters are finite,
+      because skipped updates do not change them.
     """
     try:
       rollback = self.rollback.take(error, trainer.learner_steps)

@@ -29,11 +29,11 @@ _before_fork = threading.local()
 def handled(handler: Handler, respected: Collection[int] = NUMBERS) -> Iterator[None]:
   """Sets the handler of the stop signals in the block.
 
-  A process that is forked in the block has the default handlers: an environment that starts processes ends
-  them with SIGTERM, and waits for them.
+  A process that is forked in the block has the default handlers, because an environment may end the processes
+  that it starts with SIGTERM, and wait for them.
 
   Args:
-    respected: the signals that stay ignored if they are ignored before, such as SIGHUP under nohup.
+    respected: the signals that stay ignored if they were ignored before, such as SIGHUP under nohup.
   """
   global _num_handled, _resets_children
   if not _resets_children:
@@ -136,7 +136,7 @@ def blocked() -> Iterator[None]:
 def open_terminals() -> list[int]:
   """Returns which of standard output and error are terminals.
 
-  Call this function before SIGHUP: after a terminal is closed, it is not known as one.
+  Call this function before SIGHUP, because a closed terminal is not recognized as one.
   """
   return [descriptor for descriptor in (1, 2) if os.isatty(descriptor)]
 

@@ -109,7 +109,7 @@ class TimelineWindow:
 
 
 class LocalWork:
-  """The logs of a run with `runtime=local`, whose one process does the work of all actors: one per actor."""
+  """The logs of a run with `runtime=local`: one for each actor, whose work the only process does."""
 
   def __init__(self, config: Config, clock: Clock = time.time) -> None:
     self._window = TimelineWindow(config.timeline.seconds, clock)

@@ -146,7 +146,7 @@ def check_symmetries(config: Config, spec: EnvSpec) -> None:
   """Raises UserError if a run uses symmetries of an environment that has none.
 
   Where other players play seats in training, they are part of the environment. Random play and MCTS play
-  symmetric positions alike. A network or a user's player may not, and then the game has no symmetries.
+  symmetric positions alike. A network or a user's player may not; the game then has no symmetries.
   """
   planners = {"train": config.planners.train, "test": config.planners.test}
   if config.planners.reanalyze is not None:

@@ -1,4 +1,4 @@
-"""Estimates the environment steps that a run makes until its time limit, if that comes first."""
+"""Estimates the environment steps of a run until its time limit, if that ends the run."""
 
 from collections.abc import Callable
 

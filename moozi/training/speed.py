@@ -98,7 +98,7 @@ def search_call(model: Model, state: TrainingState, config: Config, spec: EnvSpe
 
 
 def update_call(model: Model, state: TrainingState, config: Config, spec: EnvSpec, batch: int) -> Any:
-  """Returns a function that makes one update of `batch` samples. It donates `state`."""
+  """Returns a function that makes one update of `batch` samples. Its first call donates `state`."""
   update = jax.jit(make_update(model, config, spec), donate_argnums=0)
   targets = make_targets(config, spec, (batch,))
 

@@ -28,7 +28,7 @@ def action_name(spec: EnvSpec, action: Any) -> str:
 
 
 def names_of(spec: EnvSpec, actions: Iterable[int]) -> list[str]:
-  """Returns the `action_name` of each of these actions, in less time for many of them."""
+  """Returns the `action_name` of each of these actions, in less time than single calls."""
   if spec.is_factored:
     return [action_name(spec, action) for action in actions]
   names = action_names(spec)
@@ -36,9 +36,9 @@ def names_of(spec: EnvSpec, actions: Iterable[int]) -> list[str]:
 
 
 def action_label(spec: EnvSpec, action: int) -> str:
-  """Returns a short name where space is scarce: of an action with dimensions, only the values, `+0.67 0`.
+  """Returns a short name of an action: of one with dimensions, only the values, such as `+0.67 0`.
 
-  Every other action has its name. `dimensions_text` names the dimensions in order.
+  The label of every other action is its name. `dimensions_text` names the dimensions in order.
   """
   if not isinstance(spec.factors, Factors) or action == DUMMY_ACTION:
     return action_name(spec, action)
@@ -60,7 +60,7 @@ def edge_labels(spec: EnvSpec, tree: SearchTree) -> Sequence[str] | Mapping[int,
 def action_names(spec: EnvSpec) -> tuple[str, ...]:
   """Returns the names of all actions in the agent's action space, the dummy first.
 
-  Joint actions that have no entries of their own (`EnvSpec.is_factored`) are too many for this.
+  Do not call this function if `EnvSpec.is_factored`: there may be millions of joint actions.
   """
   names = _own_action_names(spec)
   numbers = range(len(names), spec.num_env_actions)

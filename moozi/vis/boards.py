@@ -23,7 +23,7 @@ _TILE = (50, 54, 64)
 
 
 def draw_board(frame: Frame, spec: EnvSpec, size: int, to_play: int = 0) -> Picture:
-  """Draws the board of a frame from the view of `to_play`, in the same orientation for both players.
+  """Draws the board of a frame that `to_play` sees, in the same orientation for both players.
 
   The longer side has about `size` pixels; a cell has at least 4 pixels per side.
 
@@ -51,8 +51,8 @@ def draw_board(frame: Frame, spec: EnvSpec, size: int, to_play: int = 0) -> Pict
 def board_text(frame: Frame, spec: EnvSpec, to_play: int = 0) -> str:
   """Returns the board as text, one line per row; `.` is an empty cell.
 
-  A piece with a mark is shown by the mark: X and O as they are; for player 1 another mark is in lower case,
-  or followed by ' if it has no letters. Other pieces are `x` (player 0), `o` (player 1) or `#` (no owner).
+  A piece with a mark is shown by its mark. Player 1's marks other than O are in lower case, or followed by '
+  if they have no letters. Pieces without marks are `x` (player 0), `o` (player 1) or `#` (no owner).
 
   Raises: ValueError: the render spec has no board.
   """

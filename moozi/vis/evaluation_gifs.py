@@ -68,11 +68,11 @@ def tile_images(
 ) -> LazyImages:
   """Draws one picture per step, with a tile per episode that shows its number and its return so far.
 
-  A line below the tiles says what the two numbers are.
-  An episode that has ended shows its last frame, darkened. Each argument except `spec` has an entry per
-  episode: that field of a `PlayedEpisode`, and its `totals` as `returns`. Episode i has T_i frames.
+  A line below the tiles says what the two numbers are. An episode that has ended before the longest one shows
+  its last frame, darkened. Each argument except `spec` has an entry per episode: that field of a
+  `PlayedEpisode`, and its `totals` as `returns`. Episode i has T_i frames.
 
-  Returns: max T_i pictures [h, w, 3] uint8 of one size, at most about 400 pixels wide for up to 81 episodes.
+  Returns: max T_i pictures [h, w, 3] uint8 of one size.
   Raises: ValueError: there is no episode, or the arguments' lengths differ.
   """
   if not frames:

@@ -85,7 +85,7 @@ def render_frame(frame: Frame, spec: EnvSpec, scale: int = 1) -> Picture:
 
 
 def plane_colors(num_planes: int) -> UInt8[np.ndarray, "{num_planes} 3"]:
-  """Returns one color per plane: those of the palette, then the same colors in ever darker shades."""
+  """Returns one color per plane: those of the palette, then the same colors, darker in each round."""
   rounds, index = np.divmod(np.arange(num_planes), len(PALETTE))
   colors = np.asarray(PALETTE, np.float64)[index] * 0.6 ** rounds[:, None]
   return colors.astype(np.uint8)
@@ -143,11 +143,12 @@ def _image(frame: np.ndarray) -> np.ndarray:
 
 
 def draw_vector(frame: Frame, spec: EnvSpec, size: int) -> Picture:
-  """Draws a vector [1, 1, D] at most `size` pixels high and wide; all vectors of a spec have one size.
+  """Draws a vector [1, 1, D] at most `size` pixels high and wide; all pictures of a spec have one size.
 
   Draws the facts of the render spec if it has any and their text fits, else bars for up to 16 entries, else a
-  grid of cells. The bar of a value v goes right if v is positive and left if it is negative; its length is
-  |v| / (1 + |v|). The brightness of a cell shows the magnitude of its entry, and the color shows the sign.
+  grid of cells. The bar of a value v points right if v is positive and left if v is negative. Its length is
+  the share |v| / (1 + |v|) of the space. The brightness of a cell shows the magnitude of its entry, and the
+  color shows the sign.
   """
   vector, render_spec = _vector(frame), render_spec_of(spec)
   if render_spec.facts and size // len(render_spec.facts) >= _MIN_FACT_FONT + _FACT_LEADING:
@@ -160,7 +161,7 @@ def _vector(frame: Frame) -> np.ndarray:
 
 
 def vector_text(frame: Frame, spec: EnvSpec) -> str:
-  """Returns a vector as one line: its facts, up to 16 entries, or the nonzero ones; by name or index."""
+  """Returns a vector as one line: its facts, else up to 16 entries, else the entries that are not 0."""
   vector, render_spec = _vector(frame), render_spec_of(spec)
   if render_spec.facts:
     return ", ".join(f"{label} {value}" for label, value in facts_of(vector, spec) if value != "-")

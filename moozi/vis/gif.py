@@ -107,7 +107,7 @@ def episode_images(
   The arguments are the fields of `core.search_record.PlayedEpisode`; a `length` of None means T - 1. If
   `pictures` is given, it is drawn instead of the frames. The policy shows the 12 most probable choices; joint
   actions that are sampled are shown by the values of their dimensions. With `chance_probs`, the 6 most
-  probable outcomes of the action are below it.
+  probable outcomes of the action are below the policy.
 
   Returns: T pictures [h, w, 3] uint8 of one size.
   Raises: ValueError: shapes or dtypes do not match each other or the spec.

@@ -151,7 +151,8 @@ def write_projector(
   Creates the folder if it is missing. Replaces each of the files tensors.tsv, metadata.tsv, sprite.png and
   projector_config.pbtxt atomically. The pictures are scaled down if sprite.png would be too large.
 
-  Raises: ValueError: lengths differ, there are fewer than two columns, or a vector is not finite.
+  Raises: ValueError: lengths or the sizes of pictures differ, there are no vectors or fewer than two columns,
+    or a vector is not finite.
   """
   if vectors.ndim != 2 or not len(vectors) or not np.isfinite(vectors).all():
     raise ValueError(f"vectors: shape {vectors.shape}; must be finite [N, D] with N at least 1")

@@ -1,7 +1,7 @@
 """Specifies how each environment is drawn: what the planes or vector entries of its frames mean.
 
-An environment that is not listed here is drawn according to its `EnvSpec`. The meanings were found by playing
-each package's games; tests/vis/test_render_spec.py checks them.
+An environment that is not listed here is drawn according to its `EnvSpec`. tests/vis/test_render_spec.py
+compares the meanings with the packages' games.
 """
 
 import dataclasses

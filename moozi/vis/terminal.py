@@ -62,7 +62,7 @@ def frame_view(
   """Draws a frame for a terminal: as half blocks, or as text if it is a vector or a board with letters.
 
   `picture` is the environment's own picture or None; `columns` and `rows` are the space in characters.
-  Without colors (NO_COLOR), half blocks would all be the same; frames are text then.
+  Without colors (NO_COLOR), a frame is text if `frame_text` has one, because all half blocks would be equal.
   """
   render_spec = render_spec_of(spec)
   if not has_color and (text := frame_text(frame, spec, to_play)):

@@ -107,6 +107,7 @@ def make_network(
   layer_norm: bool = False,
   transform: ScalarTransform | None = None,
   lstm_size: int = 0,
+  lstm_forget_bias: float = 0.0,
 ) -> PPONetwork:
   """Builds the network that `config` describes. The dummy action has a logit but is never legal.
 
@@ -119,13 +120,14 @@ def make_network(
     layer_norm: whether to apply layer norm over the last axis before every activation.
     transform: the scalar transform of a categorical value; None: the value head has one output.
     lstm_size: size of the LSTM between the dense layers and the heads; 0: none.
+    lstm_forget_bias: initial bias of its forget gate.
 
   Raises: UserError: as `check_multi_input`.
   """
   register_records()
   if config.kind == "multi_input":
     check_multi_input("network.kind", spec, "conv")
-  layers = _Layers(config, initial_bias, conv_stride, layer_norm)
+  layers = _Layers(config, initial_bias, conv_stride, layer_norm, lstm_forget_bias)
   is_shared = config.sharing == "shared"
   state_shape = (1 if is_shared else 2, 2, lstm_size) if lstm_size else None
 
@@ -243,6 +245,7 @@ class _Layers:
   initial_bias: float
   conv_stride: int
   layer_norm: bool
+  forget_bias: float
 
   def linear(self, width: int, scale: float, name: str) -> hk.Linear:
     return hk.Linear(width, w_init=self._weights(scale), b_init=self._biases(), name=name)
@@ -257,7 +260,7 @@ class _Layers:
     return hk.Conv2D(channels, size, stride, padding=padding, w_init=weights, b_init=biases, name=name)
 
   def lstm(self, size: int, name: str) -> Lstm:
-    return Lstm(size, self._weights(1.0), self._biases(), name)
+    return Lstm(size, self._weights(1.0), self._biases(), self.forget_bias, name)
 
   def norm(self, x: Float[Array, "*B D"]) -> Float[Array, "*B D"]:
     return hk.LayerNorm(-1, create_scale=True, create_offset=True)(x) if self.layer_norm else x

@@ -47,6 +47,7 @@ def network_of(config: Config, spec: EnvSpec) -> PPONetwork:
     ppo.layer_norm,
     transform,
     ppo.network.lstm_size,
+    ppo.network.lstm_forget_bias,
   )
 
 

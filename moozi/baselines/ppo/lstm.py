@@ -9,6 +9,7 @@ frame, and is reset where it was in acting. Departures:
   - With separate networks for policy and value, each has an LSTM; the source's network is shared.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import haiku as hk
@@ -48,19 +49,19 @@ class Lstm(hk.Module):
 
     c' = σ(f)·c + σ(i)·tanh(g), h' = σ(o)·tanh(c'), with (i, f, g, o) = W·x + U·h + b.
 
-  Source: Hochreiter & Schmidhuber 1997 with forget gates (Gers et al. 2000), as in PyTorch. In Haiku's, the
-    forget gate has a bias of 1.
+  Source: Hochreiter & Schmidhuber 1997 with forget gates (Gers et al. 2000), as in PyTorch. Haiku's adds 1 to
+    the forget gate's bias; `forget_bias` is added to the initial bias.
   """
 
-  def __init__(self, size: int, w_init: Any, b_init: Any, name: str) -> None:
+  def __init__(self, size: int, w_init: Any, b_init: Any, forget_bias: float, name: str) -> None:
     super().__init__(name)
-    self._size, self._w_init, self._b_init = size, w_init, b_init
+    self._size, self._w_init, self._b_init, self._forget_bias = size, w_init, b_init, forget_bias
 
   def __call__(
     self, x: Float[Array, "T B D"], state: Float[Array, "B 2 S"], is_first: Bool[Array, "T B"]
   ) -> tuple[Float[Array, "T B S"], Float[Array, "B 2 S"]]:
     """Returns the outputs, and the state after the last step."""
-    gates = hk.Linear(4 * self._size, w_init=self._w_init, b_init=self._b_init, name="input")(x)
+    gates = hk.Linear(4 * self._size, w_init=self._w_init, b_init=self._biases, name="input")(x)
     weights = hk.get_parameter("w", (self._size, 4 * self._size), init=self._w_init)
 
     def step(state: Float[Array, "B 2 S"], row: Any) -> tuple[Float[Array, "B 2 S"], Float[Array, "B S"]]:
@@ -74,6 +75,10 @@ class Lstm(hk.Module):
 
     state, out = jax.lax.scan(step, state, (gates, is_first))
     return out, state
+
+  def _biases(self, shape: Sequence[int], dtype: Any) -> Float[Array, "4*S"]:
+    forget_gate = slice(self._size, 2 * self._size)
+    return self._b_init(shape, dtype).at[forget_gate].add(self._forget_bias)
 
 
 def sequence_indices(rng_key: UInt32[Array, "2"], config: PPOConfig) -> Int32[Array, "U M"]:

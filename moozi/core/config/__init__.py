@@ -69,11 +69,11 @@ class Config(Section):
   seed: Seed = Field(0, description="seed of the run; each part derives its own from it")
   algorithm: AlgorithmName = Field(
     "muzero",
-    description="alphazero: MuZero's search with the game's true rules in place of a learned model; it needs "
-    "targets.unroll_steps=0 and a game without chance and hidden information. ppo, q_learning: baselines, "
-    "each with its own section; or your own: a registered name or module:function, with arguments as in "
-    "my_module:make(rate=0.1) (docs/plugins.md). All but muzero and alphazero run in one process and ignore "
-    "`runtime`",
+    description="muzero: search with a learned model; alphazero: search with the game's true rules, which "
+    "needs targets.unroll_steps=0 and a game without chance and hidden information; ppo, q_learning: "
+    "baselines, each with its own section; or your own: a registered name or module:function, with arguments "
+    "as in my_module:make(rate=0.1) (docs/plugins.md). All but muzero and alphazero run in one process and "
+    "ignore `runtime`",
   )
   runtime: Literal["ray", "local"] = Field(
     "ray",
@@ -82,12 +82,13 @@ class Config(Section):
   )
   max_env_steps: PositiveInt = Field(
     1_000_000,
-    description="environment steps at which training ends; each frame counts, also the first of an episode: "
-    "n actions and a reset are n + 1 steps",
+    description="number of environment steps at which training ends; a reset is a step too, so an episode of "
+    "n actions has n + 1 steps",
   )
   max_wall_s: PositiveFloat | None = Field(
     None,
-    description="seconds, over all resumes, after which training ends; evaluations count; null: no limit",
+    description="seconds, over all resumes, after which training ends; the time of evaluations counts; null: "
+    "no limit",
   )
   callbacks: CallbackNames = Field(
     (), description="functions that make callbacks, which receive every event; by name or module:function"

@@ -26,8 +26,8 @@ class WorkersConfig(Section):
   segment_length: PositiveInt = Field(16, description="number of vector steps in one call of a worker")
   rollout: Literal["auto", "scan", "step"] = Field(
     "auto",
-    description="scan: one compiled rollout (environments written in JAX); step: "
-    "environment and search alternate; auto: scan where possible, which excludes max_random_starts above 0",
+    description="scan: one compiled rollout, for environments written in JAX; step: environment and search "
+    "alternate; auto: scan for environments written in JAX unless max_random_starts is above 0, else step",
   )
   max_random_starts: NonNegativeInt = Field(
     0,
@@ -36,15 +36,15 @@ class WorkersConfig(Section):
   )
   num_holding_envs: NonNegativeInt = Field(
     0,
-    description="environments of each worker that often repeat the last action, so that actions last 2 to 64 "
-    "steps on average: temporally extended exploration; all of them if num_envs is smaller; not in self-play "
-    "of two players",
+    description="number of environments of each worker that often repeat the last action: temporally "
+    "extended exploration; the mean length of an action is 2 to 64 steps, by environment; all environments "
+    "if num_envs is smaller; not in self-play of two players",
   )
   max_env_faults: PositiveInt = Field(
     10,
-    description="an environment that raises or hangs is created again with a new seed, unless it is "
-    "vectorized in C++ or JAX; the run ends after this number of consecutive faults of one environment; a "
-    "finished episode resets the count",
+    description="number of consecutive faults of one environment after which the run ends; before that, an "
+    "environment that raises or hangs is created again with a new seed, unless it is vectorized in C++ or "
+    "JAX; a finished episode resets the count",
   )
   env_timeout_s: PositiveFloat | None = Field(
     60.0, description="time limit of a step or reset, after which the environment counts as hung; null: none"
@@ -60,11 +60,13 @@ class PastSelvesConfig(Section):
 
   past_share: Probability = Field(
     0.0,
-    description="two players: share of the environments in which a past self plays one side, rounded to an "
-    "even number of each worker's environments, at least 2; 0: no past selves; OpenAI Five: 0.2",
+    description="two players: share of each worker's environments in which a past self plays one side, "
+    "rounded to an even number of at least 2 environments; 0: no past selves; OpenAI Five: 0.2",
   )
   pool_size: PositiveInt = Field(
-    20, description="number of past selves; a new one replaces that of lowest quality among those not in use"
+    20,
+    description="number of past selves; a new one replaces the one of lowest quality that no worker plays "
+    "against",
   )
   period_updates: PositiveInt = Field(
     2_000, description="learner steps between two additions of the current parameters to the pool"
@@ -80,7 +82,8 @@ class EvaluationConfig(Section):
   """Evaluation episodes, which have fixed seeds: during a run, at its end, and in `moozi evaluate`."""
 
   period_env_steps: PositiveInt = Field(
-    200_000, description="environment steps between two evaluations; the last step has the final one only"
+    200_000,
+    description="environment steps between two evaluations; at the last step there is only the final one",
   )
   episodes: PositiveInt = Field(10, description="number of episodes in an evaluation during the run")
   num_envs: PositiveInt = Field(10, description="number of episodes played in parallel")

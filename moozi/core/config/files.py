@@ -56,7 +56,9 @@ class LoggingConfig(Section):
   )
   tensorboard: bool = Field(True, description="also write TensorBoard's files, with histograms and GIFs")
   wandb: bool = Field(
-    False, description="also log scalars to Weights & Biases, offline, in wandb/ beside the run directory"
+    False,
+    description="also log scalars to Weights & Biases, by default offline, in wandb/ beside the run "
+    "directory",
   )
   mlflow: bool = Field(False, description="also log scalars to MLflow, in mlflow.db beside the run directory")
   histogram_period_updates: PositiveInt | None = Field(

@@ -25,12 +25,12 @@ class TargetsConfig(Section):
   )
   n_step: PositiveInt = Field(
     10,
-    description="n: number of rewards in a value target, which bootstraps from the search value after them",
+    description="n: number of rewards in a value target, to which the search value after them is added",
   )
   search_value_age: PositiveInt | None = Field(
     None,
-    description="age in environment steps from which the value target is the search value, which reanalyze "
-    "renews, and not the n-step return; null: never; needs reanalyze.ratio above 0",
+    description="age of a position in environment steps from which its value target is its search value, "
+    "which reanalyze renews, in place of the n-step return; null: never; needs reanalyze.ratio above 0",
   )
   discount: Annotated[float, Field(gt=0.0, le=1.0)] = Field(
     0.997, description="γ per environment step; 1 suits games that end within a few dozen moves"
@@ -46,14 +46,16 @@ class ReplayConfig(Section):
   capacity: PositiveInt = Field(1_000_000, description="number of steps kept, over all environments")
   window_share: Annotated[float, Field(gt=0.0, le=1.0)] = Field(
     1.0,
-    description="sample only from the newest steps: this share of all environment steps so far, at least "
-    "window_min and at most capacity; 1: all stored steps",
+    description="sample only from the newest steps, whose number is this share of all environment steps so "
+    "far, at least window_min and at most capacity; 1: all stored steps",
   )
   window_min: PositiveInt = Field(
     32_768, description="window_share below 1: smallest number of steps to sample from"
   )
   sampling: Literal["uniform", "proportional", "rank"] = Field(
-    "rank", description="how start steps are drawn; uniform was better in Space Invaders with reanalyze"
+    "rank",
+    description="how start steps are drawn: with equal probability, in proportion to a power of δ, or by the "
+    "rank of δ",
   )
   priority_exponent: NonNegativeFloat = Field(0.6, description="α of prioritized sampling")
   importance_exponent: NonNegativeFloat = Field(1.0, description="β of the importance ratio; the thesis: 1")
@@ -67,7 +69,7 @@ class ReplayConfig(Section):
   )
   min_steps_to_learn: PositiveInt = Field(5_000, description="number of steps stored before training starts")
   max_refused_segments: PositiveInt = Field(
-    20, description="the run ends after this number of consecutive rejected segments of one worker"
+    20, description="number of consecutive refused segments of one worker after which the run ends"
   )
 
   @property
@@ -92,9 +94,9 @@ class LearningRateConfig(Section):
   warmup_steps: NonNegativeInt = Field(0, description="learner steps of linear rise from 0 to peak; 0: none")
   decay_steps: PositiveInt | Literal["budget"] | None = Field(
     None,
-    description="cosine, linear: learner steps from peak to end; budget: all of the run's learner steps "
-    "after the warm-up. A run makes about (max_env_steps - replay.min_steps_to_learn) × samples_per_step / "
-    "batch_size learner steps",
+    description="cosine, linear: number of learner steps from peak to end; budget: all of the run's learner "
+    "steps after the warm-up. A run makes about (max_env_steps - replay.min_steps_to_learn) × "
+    "samples_per_step / batch_size learner steps",
   )
 
   @model_validator(mode="after")
@@ -134,9 +136,10 @@ class LearnerConfig(Section):
   )
   target_update_period: PositiveInt = Field(
     500,
-    description="learner steps between two copies of the parameters to the target network; before the first "
-    "of them, it is copied at every step; reanalyze searches with it, and consistency_from_target, "
-    "workers.network and evaluation.network can select it",
+    description="learner steps between two copies of the parameters to the target network; until the first "
+    "of these copies the target network is copied at every step; not read with target_decay. Reanalyze "
+    "searches with the target network; consistency_from_target, workers.network and evaluation.network can "
+    "select it",
   )
   target_decay: Decay = Field(
     0.0,
@@ -161,8 +164,8 @@ class LearnerConfig(Section):
   )
   max_skipped_updates: PositiveInt = Field(
     20,
-    description="after this number of consecutive updates with a non-finite loss or gradient, the run "
-    "rolls back to its last checkpoint's training state; the second time, or without a checkpoint, it ends",
+    description="number of consecutive updates with a non-finite loss or gradient after which the run "
+    "restores the training state of its last checkpoint; the second time, or without a checkpoint, it ends",
   )
 
   @property

@@ -12,14 +12,16 @@ class NetworkConfig(Section):
 
   kind: NetworkName = Field(
     "conv_latent",
-    description="resnet: residual convolutions throughout, as in the thesis; mlp: dense layers, for "
-    "vector observations; conv_latent: one convolution (for frames of 40 cells or more, strided ones), then "
-    "dense layers on a hidden vector; multi_input: convolutions for each image of a Dict or Tuple, and dense "
-    "layers that also read the other numbers (docs/environments.md); or your own: a registered name or "
-    "module:function (docs/plugins.md)",
+    description="resnet: residual convolutions, as in the thesis; mlp: dense layers, for vector "
+    "observations; conv_latent: one convolution (strided ones if both sides of a frame have 40 cells or "
+    "more), then dense layers on a hidden vector; multi_input: convolutions for each image of a Dict or "
+    "Tuple, and dense layers that also read the other numbers (docs/environments.md); or your own: a "
+    "registered name or module:function (docs/plugins.md)",
   )
   norm: Literal["layer", "batch", "none"] = Field(
-    "layer", description="normalization; layer: equal in acting and training; batch: as in the thesis"
+    "layer",
+    description="normalization; layer: layer norm, which is the same in acting and training; batch: batch "
+    "norm, as in the thesis",
   )
   channels: PositiveInt = Field(16, description="resnet, conv_latent, multi_input: convolution channels")
   num_representation_blocks: NonNegativeInt = Field(
@@ -47,8 +49,8 @@ class NetworkConfig(Section):
   )
   batch_norm_decay: Annotated[float, Field(gt=0.0, lt=1.0)] = Field(
     0.99,
-    description="norm=batch, center_frames: decay per update of the averages that normalize when acting "
-    "(with center_frames also in training)",
+    description="norm=batch, center_frames: decay per update of the averages, which normalize in acting, "
+    "with center_frames also in training",
   )
   mover_view: bool = Field(
     False,
@@ -58,7 +60,7 @@ class NetworkConfig(Section):
   normalize_observations: bool = Field(
     False,
     description="subtract the running mean of each entry of the observation, divide by its running standard "
-    "deviation and clip to ±10; for float32 observations, as in robotics",
+    "deviation, and clip to ±10; for float32 observations, as in robotics",
   )
   center_frames: bool = Field(
     False,

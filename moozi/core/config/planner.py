@@ -41,8 +41,8 @@ class PlannerConfig(Section):
   num_simulations: PositiveInt = Field(
     16,
     description="number of simulations per search, to which the search time is nearly proportional; with "
-    "chance nodes, each evaluates an action or an outcome, so an equally deep search needs about twice the "
-    "number",
+    "chance nodes, a simulation evaluates an action or an outcome, so an equally deep search needs about "
+    "twice the number",
   )
   max_depth: PositiveInt | None = Field(
     None,
@@ -50,7 +50,7 @@ class PlannerConfig(Section):
     "an action and its outcome are two levels",
   )
   max_num_considered_actions: PositiveInt = Field(
-    16, description="gumbel, stochastic_gumbel: number of root actions in sequential halving"
+    16, description="gumbel, stochastic_gumbel: largest number of root actions in sequential halving"
   )
   num_sampled_actions: PositiveInt = Field(
     16,
@@ -72,10 +72,13 @@ class PlannerConfig(Section):
   )
   dirichlet_fraction: Probability = Field(
     0.0,
-    description="puct, stochastic: share of Dirichlet noise in the root prior; less if few actions are legal",
+    description="puct, stochastic: share of Dirichlet noise in the root prior; the share is less if few "
+    "actions are legal",
   )
   dirichlet_alpha: PositiveFloat = Field(
-    0.3, description="puct, stochastic: α of the Dirichlet noise; smaller values put it on fewer actions"
+    0.3,
+    description="puct, stochastic: α of the Dirichlet noise; smaller values concentrate the noise on fewer "
+    "actions",
   )
   pb_c_init: NonNegativeFloat = Field(1.25, description="puct, stochastic: c1 of the exploration term")
   pb_c_base: PositiveFloat = Field(19652.0, description="puct, stochastic: c2 of the exploration term")
@@ -96,12 +99,12 @@ class PlannerConfig(Section):
   )
   q_range_floor: PositiveFloat = Field(
     0.1,
-    description="Q-values are normalized by their range, or by this value if it is larger; in env units; "
-    "mctx: 1e-8",
+    description="smallest range of Q-values in env units: they are divided by their range, or by this value "
+    "if it is larger; mctx: 1e-8",
   )
   root_prior_temperature: PositiveFloat = Field(
     1.0,
-    description="divides the prior's logits at the root; above 1, the policy target has more entropy than "
+    description="divisor of the prior's logits at the root; above 1, the policy target has more entropy than "
     "the prior unless the Q-values favor the same actions",
   )
   root_value: Literal["mean", "improved"] | None = Field(
@@ -160,8 +163,8 @@ class PlannersConfig(Section):
   test: PlannerConfig = PlannerConfig(gumbel_scale=0.0, temperature=0.0)
   reanalyze: PlannerConfig | None = Field(
     None,
-    description="search of stored positions; null: that of train; missing keys have the values of train at "
-    "the start of the run",
+    description="search of stored positions; null: the search of train; missing keys have the values of "
+    "train at the start of the run",
   )
 
   @field_validator("test")

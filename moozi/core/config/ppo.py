@@ -54,19 +54,24 @@ class PPONetworkConfig(BaselineNetworkConfig):
   lstm_size: NonNegativeInt = Field(
     0,
     description="size of an LSTM between the layers and the heads, which remembers earlier frames of the "
-    "episode; 0: none. A minibatch then has whole environments, so num_minibatches must divide num_envs; "
-    "source: 128",
+    "episode; 0: none. With an LSTM a minibatch has whole environments, so num_minibatches must divide "
+    "num_envs; source: 128",
+  )
+  lstm_forget_bias: float = Field(
+    0.0,
+    description="initial bias b of the forget gate: at first a step keeps σ(b) of the memory, 0.5 with 0 as "
+    "in the source, 0.98 with 4; raise it where a frame matters many steps later",
   )
 
 
 class PPOConfig(Section):
-  """The keys of PPO, used with `algorithm: ppo`. PPO always runs in one process.
+  """The keys of PPO (`algorithm: ppo`), which always runs in one process.
 
   PPO also reads seed, max_env_steps, max_wall_s, env, run, evaluation (except resources), checkpoint,
   logging (except the two keys of histograms), callbacks, workers.max_env_faults, workers.env_timeout_s,
   workers.max_random_starts, workers.rollout, trajectories, replay.max_refused_segments, and
-  scalar_transform with value_loss=categorical. It reads no other keys. An algorithm of one's own reads these
-  keys of the other sections, except scalar_transform, and workers.num_envs, workers.segment_length,
+  scalar_transform with value_loss=categorical. It reads no other keys. Your own algorithm reads these keys of
+  the other sections, except scalar_transform, and workers.num_envs, workers.segment_length,
   targets.history_length and learner.max_skipped_updates.
   """
 
@@ -80,8 +85,8 @@ class PPOConfig(Section):
   scale_frames: bool = Field(True, description="scale uint8 frames to [0, 1], as for Atari; false: 0 to 255")
   conv_stride: PositiveInt = Field(
     1,
-    description="conv, multi_input: stride of the 3×3 convolutions; above 1 they are padded; with 2, an "
-    "update of MinAtar's network takes about a quarter of the time",
+    description="conv, multi_input: stride of the 3×3 convolutions, which are padded if it is above 1; a "
+    "stride of 2 makes updates cheaper",
   )
   layer_norm: bool = Field(
     False,
@@ -107,8 +112,8 @@ class PPOConfig(Section):
   )
   normalize_rewards: bool = Field(
     False,
-    description="divide the training rewards by the standard deviation of a running discounted return; the "
-    "reported returns stay those of the environment",
+    description="divide the training rewards by the standard deviation of a running discounted return; "
+    "reported returns are in units of the environment",
   )
   reward_clip: PositiveFloat = Field(
     10.0, description="clip divided rewards to ± this number; read with normalize_rewards"
@@ -129,12 +134,12 @@ class PPOConfig(Section):
     0.2, description="clip the probability ratio to 1 ± clip_range; Atari: 0.1"
   )
   anneal_clip_range: bool = Field(
-    False, description="decay clip_range as anneal_learning_rate does the rate, in both of its uses"
+    False, description="decay clip_range linearly to 0 at max_env_steps, for the ratio and for the value"
   )
   target_kl: PositiveFloat | None = Field(
     None,
-    description="after an epoch whose last minibatch has a ppo/approx_kl above it, the round makes no more "
-    "updates; null: no early stop",
+    description="limit of ppo/approx_kl: after an epoch whose last minibatch is above it, the round makes no "
+    "more updates; null: no early stop",
   )
   value_loss: Literal["squared", "huber", "categorical"] = Field(
     "squared",
@@ -143,15 +148,15 @@ class PPOConfig(Section):
   )
   clip_value: bool = Field(
     True,
-    description="clip the change of the value by clip_range too, in units of the training rewards; only with "
-    "the squared loss",
+    description="also clip the change of the value to ± clip_range, in units of the training rewards; only "
+    "with the squared loss",
   )
   entropy_coef: NonNegativeFloat = Field(0.01, description="weight of the entropy bonus")
   value_coef: NonNegativeFloat = Field(0.5, description="weight of the value loss; the policy loss has 1")
   max_skipped_rounds: PositiveInt = Field(
     3,
-    description="after this number of consecutive rounds with a non-finite loss or gradient, the run rolls "
-    "back to its last checkpoint's parameters; the second time, the run ends",
+    description="number of consecutive rounds with a non-finite loss or gradient after which the run "
+    "restores the training state of its last checkpoint; the second time, or without a checkpoint, it ends",
   )
   network: PPONetworkConfig = PPONetworkConfig()
 

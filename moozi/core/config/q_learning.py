@@ -12,14 +12,14 @@ from moozi.core.config.section import PositiveFloat, PositiveInt, Probability, S
 
 
 class QLearningConfig(Section):
-  """The keys of Q-learning, used with `algorithm: q_learning`. It always runs in one process.
+  """The keys of Q-learning (`algorithm: q_learning`), which always runs in one process.
 
-  Q-learning also reads targets.history_length, n_step, discount and unroll_steps (an environment's newest
-  n_step + unroll_steps steps cannot be drawn; 1 suffices); learner.batch_size, updates_per_call and
-  samples_per_step, and with a network also optimizer, learning_rate, weight_decay, max_grad_norm,
-  target_update_period, target_decay and max_skipped_updates; the sections replay, opponents and timeline; the
-  section workers except resources; the two keys of histograms in logging; and what PPO reads of the other
-  sections.
+  Q-learning also reads these keys of other sections: targets.history_length, n_step, discount and
+  unroll_steps (the newest n_step + unroll_steps steps of an environment cannot be drawn, so set unroll_steps
+  to 1); learner.batch_size, updates_per_call and samples_per_step, and with a network also optimizer,
+  learning_rate, weight_decay, max_grad_norm, target_update_period, target_decay and max_skipped_updates; the
+  sections replay, opponents and timeline; the section workers except resources; the two keys of histograms in
+  logging; and the keys that PPO reads.
   """
 
   kind: Literal["table", "network"] = Field(
@@ -43,12 +43,12 @@ class QLearningConfig(Section):
   )
   double: bool = Field(
     True,
-    description="network: double Q-learning: the online network chooses the next action, the target network "
-    "evaluates it",
+    description="network: double Q-learning, in which the online network chooses the next action and the "
+    "target network evaluates it",
   )
   dueling: bool = Field(
     False,
-    description="network: dueling: one head for the state's value, and one for the actions' advantages",
+    description="network: dueling, with one head for the state's value and one for the actions' advantages",
   )
   normalize_observations: bool = Field(
     False,

@@ -18,8 +18,8 @@ class RayConfig(Section):
   batches_in_flight: PositiveInt = Field(2, description="number of calls queued at the parameter server")
   publish_period_updates: PositiveInt = Field(
     64,
-    description="learner steps between two publications of parameters; also of the target network, with "
-    "learner.target_decay",
+    description="learner steps between two publications of parameters to the actors; with "
+    "learner.target_decay also of the target network",
   )
   max_restarts: NonNegativeInt = Field(3, description="maximum consecutive restarts of a failed actor")
   learner: ActorResources = ActorResources(num_cpus=1.0, num_threads=0)

@@ -41,13 +41,13 @@ class ReanalyzeConfig(Section):
 
   ratio: Annotated[float, Field(ge=0.0, le=0.99)] = Field(
     0.0,
-    description="reanalyzed positions / (reanalyzed positions + acted steps), since training started; less "
-    "if all positions were searched with newer parameters than the target network's",
+    description="reanalyzed positions / (reanalyzed positions + acted steps), since training started; the "
+    "ratio is lower if all positions were searched with newer parameters than the target network's",
   )
   search: bool = Field(
     True,
-    description="false: no search; replace the stored values with the network's values, and keep the "
-    "policies; much cheaper; needs mode=gather",
+    description="true: replace values and policies by those of a search; false: replace only the values, by "
+    "those of the network, which is much cheaper and needs mode=gather",
   )
   mode: Literal["gather", "replayed"] = Field(
     "gather",
@@ -55,8 +55,8 @@ class ReanalyzeConfig(Section):
   )
   order: Literal["oldest", "priority"] = Field(
     "oldest",
-    description="oldest: the position with the oldest search first; priority: the largest δ first among "
-    "positions that the current target network has not searched, and then the others",
+    description="oldest: the position with the oldest search first; priority: the position with the largest "
+    "δ first, and positions that the current target network has already searched last",
   )
   batch_size: PositiveInt = Field(
     256, description="largest number of positions in one call; the ratio is met to within one call"

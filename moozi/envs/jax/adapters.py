@@ -84,7 +84,7 @@ class JaxVectorEnvironment(VectorEnvironment):
 
 
 class JaxDmEnvironment(Environment):
-  """One JAX environment as an `Environment`. It runs on the host's CPU: one is too small for a GPU.
+  """One JAX environment as an `Environment`. It runs on the CPU, because one is too little work for a GPU.
 
   Args:
     env: the environment; the constructor seeds it with 0.

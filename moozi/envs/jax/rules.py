@@ -31,12 +31,12 @@ class JaxRules:
 
   Attributes:
     init: rng_key → game: starts an episode; game is a pytree of arrays.
-    step: (game, action, rng_key) → (game, reward, is_terminal, is_cut): action is a number, or a row [D] of a
-      continuous one, reward is the mover's, is_terminal whether the task ended, is_cut whether a time limit
-      cut it. If both are true, the frame is terminal.
+    step: (game, action, rng_key) → (game, reward, is_terminal, is_cut): action is a number, or the row [D] of
+      a continuous action; reward is the mover's; is_terminal is whether the task ended, is_cut whether a time
+      limit cut it. If both are true, the frame is terminal.
     frame: game → [H, W, C] of the spec's dtype.
     legal_actions_mask: game → [mask_size] bool.
-    is_deterministic: whether `step` ignores its random key. A search can use only deterministic rules.
+    is_deterministic: whether `step` ignores its random key, as a search with the true rules requires.
   """
 
   init: Callable[[Key], PyTree]
@@ -69,7 +69,7 @@ class EnvState:
 class JaxEnvironment:
   """One environment in the agent's terms, as two pure functions, `reset` and `step`.
 
-  Two players alternate strictly. The player to move is the number of steps modulo 2, so player 0 moves first.
+  Two players alternate strictly, and player 0 moves first.
 
   Attributes:
     spec: the environment's specification.
@@ -99,8 +99,8 @@ class JaxEnvironment:
     Actions are not checked here. Callers that play step by step check them before; `acting.rollout` checks
     them afterwards.
 
-    Raises: TypeError: when traced, if the rules change a leaf of the game to another kind of number, such as
-      from integer to float.
+    Raises: TypeError: the rules change a leaf of the game to another kind of number, such as from integer to
+      float (raised when traced).
     """
     # Under vmap both branches are computed and one is selected, so both may use the same key. The result of a
     # reset in `step` therefore equals that of `reset`.
@@ -161,7 +161,10 @@ def env_keys(seeds: list[int]) -> UInt32[np.ndarray, "B 2"]:
 def as_before(
   new: Shaped[Array, "*shape"], old: Shaped[Array | np.ndarray, "*shape"]
 ) -> Shaped[Array, "*shape"]:
-  """Converts a leaf of the game back to its dtype before the step, because a scan requires equal dtypes."""
+  """Converts a leaf of the game back to its dtype before the step, because a scan requires equal dtypes.
+
+  Raises: TypeError: the leaf is of another kind of number, such as a float that was an integer.
+  """
   if not np.can_cast(new.dtype, old.dtype, casting="same_kind"):
     raise TypeError(f"the rules' step changes a leaf of the game from {old.dtype} to {new.dtype}")
   return jax.lax.convert_element_type(new, old.dtype)

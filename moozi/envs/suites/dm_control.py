@@ -1,8 +1,9 @@
-"""The DeepMind Control Suite of the package `dm_control`: `domain-task`, such as `cartpole-swingup`.
+"""The DeepMind Control Suite of the package `dm_control`. Tasks have names such as `cartpole-swingup`.
 
-Frames are the task's state: the entries of its observation in the suite's order, each row by row, as one
-vector of float32 without scaling. Actions are the task's bounded arrays, divided into bins. A reward is from
-0 to 1. An episode is cut after 1,000 steps of the suite; no task of the list ends before.
+A frame is the task's observation: its entries in the suite's order, each row by row, as one vector of
+float32 without scaling. Actions are the task's bounded arrays, by default divided into bins. The reward of
+each step of the suite is from 0 to 1. By default an episode is truncated after 1,000 steps of the suite; no
+listed task has a terminal step.
 
 Source: Tassa et al. 2018, DeepMind Control Suite. Departures: each episode has its own seed, so it does not
 depend on earlier episodes.

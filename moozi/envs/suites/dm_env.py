@@ -27,11 +27,10 @@ def wrap(name: str, env: dm_env.Environment, action_bins: int | None = None) -> 
 
   Actions are a DiscreteArray, or a BoundedArray of numbers with finite bounds. Observations are one array; a
   record with an attribute or a key `frame`; or a dict of arrays, which become one vector. A record or a dict
-  may also have `legal_actions_mask` or `action_mask` ([num_actions] bool) and `to_play`. If `to_play` is a
+  may also have `legal_actions_mask` or `action_mask` ([mask_size] bool) and `to_play`. If `to_play` is a
   DiscreteArray of 2, there are two players, who must alternate strictly; rewards belong to the player who
-  moved. Frames, and the arrays of a vector, follow `array_format`. A LAST step with
-  discount 0 is terminal; with discount 1 it is truncated. If the environment has a method `seed(int)`, it is
-  used.
+  moved. Frames, and the arrays of a vector, follow `array_format`. A LAST step with discount 0 is terminal;
+  with discount 1 it is truncated. The environment's method `seed(int)`, if it has one, receives the seeds.
 
   Args:
     action_bins: number of values of each dimension of a continuous action space, or 0; None: the

@@ -146,7 +146,7 @@ def make_spec(game: str, options: GymnasiumOptions) -> EnvSpec:
   """Reads the specification of an environment with these options from a temporary one, and caches it.
 
   With a `render_mode`, the temporary environment also draws its picture. A wrapped environment plays a trial
-  episode, and its specification is not cached: a notebook may change a registered wrapper.
+  episode. Its specification is not cached, because a notebook may change a registered wrapper.
   """
   if wrappers := _all(options).wrappers:
     spec = spec_of_variants(
@@ -223,10 +223,10 @@ def wrap(name: str, env: Any, action_bins: int | None = None, action_repeat: int
   """Wraps a `gymnasium.Env` as an `Environment`.
 
   Args:
-    env: its actions are Discrete, with any `start`, and `MaskReader` reads the legal ones; or a Box with
-      finite bounds, MultiDiscrete, MultiBinary, or a Dict or Tuple of these. Observations: Boxes
-      become frames as in `array_format`; Discrete, MultiDiscrete and MultiBinary become booleans; Dict and
-      Tuple of these become one vector, without an entry `action_mask`.
+    env: its actions are Discrete with any `start`, a Box with finite bounds, MultiDiscrete, MultiBinary, or a
+      Dict or Tuple of these; `MaskReader` reads which are legal. Observations that are Boxes become frames as
+      in `array_format`; Discrete, MultiDiscrete and MultiBinary become booleans; a Dict or Tuple of these
+      becomes one vector, without an entry `action_mask`.
     action_bins: number of values of each dimension of a continuous action space, or 0; None: the
       environment's attribute `action_bins`, or 7.
     action_repeat: number of steps for which each action is played.

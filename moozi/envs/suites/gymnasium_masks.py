@@ -1,4 +1,4 @@
-"""Finds the mask of legal actions of a Gymnasium environment, in the places where libraries have it."""
+"""Finds the mask of legal actions of a Gymnasium environment, in the places where libraries put it."""
 
 from collections.abc import Callable
 from typing import Any

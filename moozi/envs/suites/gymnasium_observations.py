@@ -1,4 +1,4 @@
-"""The observations of a Gymnasium environment: their frames, and the forms in which a user has them."""
+"""Converts the observations of a Gymnasium environment, single or in batches, to frames."""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
@@ -25,7 +25,10 @@ from moozi.envs.validation import check_integer, one_line, short
 
 
 def frame_format(where: str, space: Any) -> FrameFormat:
-  """Returns the frame format of a space; an entry `action_mask` is not part of the frame."""
+  """Returns the frame format of a space; an entry `action_mask` is not part of the frame.
+
+  Raises: UserError: the space is of an unsupported kind, or its shape or dtype cannot be a frame.
+  """
   observed, select = observed_space(where, space)
   if observed is not space:
     inner = frame_format(where, observed)

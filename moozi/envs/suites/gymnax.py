@@ -4,7 +4,7 @@ Source: Lange 2022, gymnax. docs/jax_environments.md lists how its MinAtar diffe
 and tests/envs/jax/test_minatar.py checks these differences. Departures:
   - `max_episode_steps` replaces gymnax's own time limit. Both truncate.
   - The step after an end resets, so the last frame is shown.
-  - Sticky actions are an option, 0 by default as in gymnax.
+  - Sticky actions are an option; by default there are none, as in gymnax.
 """
 
 import importlib
@@ -85,7 +85,7 @@ class GymnaxOptions(Section):
 
 
 class GymnaxContinuousOptions(GymnaxOptions):
-  """Options of `gymnax:*` with one continuous action."""
+  """Options of `gymnax:*` whose action is one float."""
 
   action_bins: Annotated[int, Field(ge=0, le=MAX_ENUMERATED), AfterValidator(check_bins)] = Field(
     DEFAULT_BINS,

@@ -2,8 +2,9 @@
 
 Source: Young and Tian 2019, MinAtar, and its package. Departures, which tests/envs/suites/test_minatar.py
 checks:
-  - A time limit truncates. Freeway has no terminal step: its clock ends it at the 2,501st.
-  - A reset clears the action that a sticky action repeats. In the package, episodes depend on earlier ones.
+  - A time limit truncates. Freeway has no terminal step: its clock truncates an episode after 2,501 steps.
+  - A reset clears the action that a sticky action repeats. The package keeps it, so episodes depend on
+    earlier ones.
   - An action out of range is an error. The package accepts negative actions.
   - Any non-negative seed is allowed; the package takes seeds of at most 32 bits.
 """

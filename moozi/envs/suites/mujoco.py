@@ -20,7 +20,7 @@ _log = logging.getLogger("moozi.envs")
 
 @contextlib.contextmanager
 def without_absl_logs() -> Iterator[None]:
-  """Drops the log records of the package absl, and keeps it from adding a handler to the root logger.
+  """Drops absl's log records below CRITICAL, and keeps absl from adding a handler to the root logger.
 
   dm_control uses absl's functions, which configure Python's logging where the root logger has no handler; the
   records of `moozi` would then be printed.
@@ -53,7 +53,7 @@ def prepare() -> None:
 
 
 def log_warnings() -> None:
-  """Sends MuJoCo's warnings to the log. A later import of dm_control sends them elsewhere again."""
+  """Sends MuJoCo's warnings to the log, until dm_control is imported, which sends them elsewhere."""
   if importlib.util.find_spec("mujoco") is None:
     return  # an environment that needs it says so
   import mujoco

@@ -4,7 +4,7 @@ Source: Koyamada et al. 2023, pgx. docs/jax_environments.md lists how its MinAta
 `minatar`, and tests/envs/jax/test_minatar.py checks these differences. Departures:
   - Freeway's clock truncates; pgx treats it as terminal, as the package does.
   - Player 0 moves first in every episode. pgx draws the first player, which changes only the players' names.
-  - After an end only the dummy is legal (docs/rules.md, "Ends"); in pgx every action is legal.
+  - At a terminal frame only the dummy is legal (docs/rules.md, "Ends"); in pgx every action is legal.
   - In Kuhn poker the frame ends with the player to move, 0 or 1. pgx's frame has only card and chips, so
     "bet" and "pass, bet" lead to the same frame.
 """
@@ -85,7 +85,7 @@ class PgxOptions(Section):
 
 
 class PgxMinAtarOptions(Section):
-  """Options of `pgx:minatar-*`; defaults are those of pgx and of the package."""
+  """Options of `pgx:minatar-*`; defaults are pgx's."""
 
   sticky_action_prob: Probability = Field(0.1, description=STICKY_ACTION_PROB)
   minimal_actions: bool = Field(True, description=MINIMAL_ACTIONS)

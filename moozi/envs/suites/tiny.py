@@ -1,15 +1,15 @@
 """Small environments whose best return is known, for tests and first runs.
 
 Catch: a ball falls from a random column, and the paddle must catch it. The optimal return is 1, because the
-paddle crosses the board in four of nine steps. A missed ball returns -1. A paddle that stays in the middle
-catches one column of five and returns -0.6 on average. Source: bsuite's Catch. Departures: ball and paddle
-are on separate planes.
+paddle reaches every column within two of the nine steps. A missed ball returns -1. A paddle that stays in the
+middle catches one column of five and returns -0.6 on average. Source: bsuite's Catch. Departures: ball and
+paddle are on separate planes.
 
 Corridor: a walker starts in cell 1. Cell 0 ends the episode with reward 0.1, the far end (cell length - 1)
 with 1. The optimal return is 1, after length - 2 steps to the right. With a discount, the far end is better
-if discount ** (length - 3) > 0.1. The step cap truncates, so this environment has every kind of end. With
-probability `slip_prob` (default 0), a step goes in the other direction; with slips, the optimal return is
-lower.
+if discount ** (length - 3) > 0.1. The step cap truncates, so this environment has both kinds of end. With
+probability `slip_prob` (default 0), a step goes in the other direction; if this is above 0 and below 1, the
+optimal return is below 1.
 
 Coin: at the start, safe pays `safe_reward` and ends the episode. Risk flips a coin, which the next frame
 shows. Then risk pays 1 for heads and -1 for tails, safe pays 0, and the episode ends. Without discount, the
@@ -25,14 +25,14 @@ shows, and step forward at the same time. Unless it does both, it stays where it
 ends the episode; each step costs 0.01. The optimal return is 1 - 0.01 (length - 1).
 
 Point: a point in the plane moves by up to 0.25 in each direction per step, for ten steps. The reward is minus
-the larger of the distances from 0 in both directions. `best_point_return` gives the optimal return of a start
-where the moves are not restricted to bins.
+the larger absolute coordinate. `best_point_return` gives the optimal return from a start with continuous
+actions.
 
 T-maze: the first frame shows a cue, up or down with equal probability. The walker then goes along a corridor
 by itself, and `length` steps after the cue it is at a junction, where the arm that the cue named pays 1 and
 the other one -1. The other frames do not depend on the cue, so the agent must remember it. The optimal return
-is 1; without memory every policy has 0 on average. Source: Bakker 2002. Departures: the walker cannot stand
-or turn back, so an episode has length + 1 steps; the wrong arm pays -1.
+is 1; without memory every policy returns 0 on average. Source: Bakker 2002. Departures: the walker cannot
+stand or turn back, so an episode has length + 1 steps; the wrong arm pays -1.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -289,7 +289,7 @@ class _TMaze(Game):
 
 
 def best_point_return(place: Sequence[float]) -> float:
-  """Returns the largest return of Point from a place, over all moves of up to `POINT_SPEED`."""
+  """Returns the largest return of Point from a place, with continuous moves of up to `POINT_SPEED`."""
   distance = float(np.abs(place).max())
   return -sum(max(0.0, distance - POINT_SPEED * (t + 1)) for t in range(POINT_STEPS))
 

@@ -1,4 +1,4 @@
-"""A user's own environments, made by the function `my_module:make_env` or one that is registered by name.
+"""A user's own environments. A function makes them, which `my_module:make_env` or a registered name names.
 
 Making such an environment runs the user's code. `core.config.uses.code_keys` recognizes `module:function`
 without importing anything, for commands that open runs of unknown origin.

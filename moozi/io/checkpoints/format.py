@@ -1,4 +1,4 @@
-"""Checkpoints: state files with the leaves of a training state, and what they belong to."""
+"""Checkpoints: state files with the leaves of a training state, and metadata of the run."""
 
 import dataclasses
 import subprocess
@@ -130,6 +130,7 @@ def expected_of(config: Config, spec: EnvSpec) -> dict[str, Any]:
   if config.algorithm == "ppo":
     names = {"history_length", "scale_frames", "conv_stride", "layer_norm"}
     layers = config.ppo.network.model_dump(mode="json")
+    del layers["lstm_forget_bias"]  # of the initial parameters alone
     if not config.ppo.network.lstm_size:
       del layers["lstm_size"]
     network = layers | config.ppo.model_dump(mode="json", include=names)

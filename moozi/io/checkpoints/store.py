@@ -34,8 +34,8 @@ def steps_of(name: str) -> int:
 def drop_later(folders: Iterable[Path], env_steps: int) -> None:
   """Removes checkpoints and resume states later than `env_steps`, the step from which a run is resumed.
 
-  Also removes damaged ones. Otherwise, a later damaged checkpoint would remain the last one by name, and no
-  save would replace it.
+  Damaged files are removed too: a later damaged checkpoint would otherwise remain the last one by name, and
+  no save would replace it.
   """
   for folder in folders:
     for path in folder.glob(f"*{SUFFIX}"):
@@ -51,7 +51,7 @@ class CheckpointStore:
   milestones, so that results at these steps can be computed later.
 
   The last few checkpoints have a resume state, from which the run can be resumed. The names of the other
-  checkpoints end in `_best` (saved because of its evaluation) or `_params` (its resume state was removed).
+  checkpoints end in `_best` (saved because of an evaluation) or `_params` (all others).
   """
 
   def __init__(

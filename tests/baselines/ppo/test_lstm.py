@@ -78,6 +78,17 @@ def test_initial_parameters(sharing):
     assert not np.asarray(params[name].get("b", 0)).any()
 
 
+def test_the_forget_gate_alone_has_the_initial_bias():
+  config, other = (
+    configure("ppo.network.sharing=shared", f"ppo.network.lstm_forget_bias={bias}") for bias in (0, 4)
+  )
+  plain, biased = (algorithm.initial_training_state(c, build.env_spec(c)).params for c in (config, other))
+  change = jax.tree.map(lambda a, b: np.asarray(b) - np.asarray(a), plain, biased)
+  gates = change["trunk_lstm/input"].pop("b").reshape(4, 5)
+  np.testing.assert_array_equal(gates, [[0] * 5, [4] * 5, [0] * 5, [0] * 5])
+  assert not any(x.any() for x in jax.tree.leaves(change))
+
+
 def sigmoid(x):
   return 1 / (1 + np.exp(-x))
 

@@ -78,11 +78,11 @@ class GameFacts(NamedTuple):
   width: int
 
   def actions(self, options: AtariOptions) -> tuple[int, ...]:
-    """ALE's numbers of the environment's actions, in its order."""
+    """ALE's numbers of the environment's actions, in the environment's order."""
     return self.minimal_actions if options.minimal_actions else self.all_actions
 
   def opening(self, options: AtariOptions) -> tuple[int, ...]:
-    """ALE's numbers of the actions that `fire_on_reset` plays first; empty where action 1 does not fire."""
+    """ALE's numbers of the actions that `fire_on_reset` plays after a reset; () if it plays none."""
     actions = self.actions(options)
     return actions[1:3] if options.fire_on_reset and len(actions) > 2 and actions[1] == FIRE else ()
 
@@ -124,7 +124,7 @@ def load_facts(game: str) -> GameFacts:
 
 
 def load_emulator(rom: str) -> Any:
-  """Makes a deterministic `ale_py.ALEInterface` with a ROM; loading it takes a tenth of a second."""
+  """Makes a deterministic `ale_py.ALEInterface` with a ROM, which takes about 0.1 s to load."""
   import ale_py
 
   ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)

@@ -1,6 +1,6 @@
 """Published returns of random play and of a human game tester, from `scores.json`.
 
-Source: Wang et al. 2016 (no-op starts, 57 games). The 26 games of Atari 100k: Kaiser et al. 2020.
+Source: Wang et al. 2016 (no-op starts, 57 games); Kaiser et al. 2020 (the list of the games of Atari 100k).
 """
 
 import functools

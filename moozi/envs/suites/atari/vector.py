@@ -7,8 +7,8 @@ the seed of each game, but differ from those of `AtariGame`, and a game may star
 This module adds the conventions that ale-py lacks:
   - A lost life ends the episode, and the game continues. ale-py starts a new game.
   - Each game has its own seed, unless `reseed` is false. ale-py's autoreset does not seed, so a game that
-    ends is reset once more with a seed. For this ale-py loads the ROM again, and all other games wait a tenth
-    of a second.
+    ends is reset a second time, with a seed. For this ale-py loads the ROM again, while all other games wait
+    about 0.1 s.
   - A game is truncated at the step cap with its last frame. ale-py omits that frame.
   - Actions are checked. An action out of range makes ale-py hang.
 

@@ -44,8 +44,8 @@ def mcts(rules: Rules, simulations: int, seed: int, state: Callable[[], Any]) ->
   """Makes the package's MCTS bot with random rollouts.
 
   The settings are those of the package's example: UCT with c = 2, one rollout per simulation, and backup of
-  solved positions. For a game whose rules are in Python, it is the package's Python bot, because the C++ bot
-  crashes on such games.
+  solved positions. For a game whose rules are in Python, the bot is the package's Python bot, because the C++
+  bot crashes on such games.
 
   Args:
     state: returns the current state of the game.
@@ -66,7 +66,7 @@ def mcts(rules: Rules, simulations: int, seed: int, state: Callable[[], Any]) ->
 def mcts_in(environment: Environment, simulations: int, seed: int) -> EpisodePlayer:
   """Makes the package's Python MCTS bot for an environment with `max_moves`, with the settings of `mcts`.
 
-  It searches copies of the environment, from the state after the actions in `environment.position()`.
+  The bot searches copies of the environment, from the state after the actions in `environment.position()`.
 
   Raises: UserError: the environment has hidden information, it cannot be copied, or the package is not
     installed.

@@ -14,7 +14,8 @@ Conventions of self-play, the same for every game:
   - A frame is what the player to move may see: the observation tensor. With imperfect information, or without
     an observation tensor, it is the information-state tensor, if the game has one.
   - A tensor of planes is [H, W, C], any other [1, 1, D]. With two players an additional last plane (or entry)
-    holds the player to move, 0 or 1. With more players (never in self-play), one-hot planes hold it.
+    holds the player to move, 0 or 1. With more players (never in self-play), one plane per player holds this
+    number, one-hot.
   - A game may hide cards, but not actions: the history shows each player the other's last action. With
     hidden information the history must show nothing else (`training.checks.check_history`).
   - A terminal frame shows the view of the player whose turn would be next.
@@ -179,7 +180,7 @@ def for_testing(options: OpenSpielOptions) -> OpenSpielOptions:
 
 
 def list_games() -> dict[str, str]:
-  """Returns the supported games, without parameters, with the package's long names."""
+  """Returns the supported games, without parameters, each with the package's long name."""
   return {
     name: kind.long_name + " (needs env.kwargs.seat)" * (_needs_seat(kind) is not None)
     for name, kind in _game_types().items()

@@ -178,7 +178,7 @@ class Rules:
   def next_player(self, state: Any, mover: int) -> int:
     """Returns the player to move after `mover` and chance; at an end, the player who would be next.
 
-    Raises: UserError: in self-play, one of two players moves twice in a row.
+    Raises: UserError: players move at the same time; in self-play, one of two players moves twice in a row.
     """
     player: int = state.current_player()
     if player == TERMINAL:
@@ -360,7 +360,7 @@ def num_seat_planes(num_seats: int) -> int:
 def package() -> Any:
   """Returns the module `pyspiel`, with the games that MooZi adds.
 
-  Raises: UserError: it is not installed.
+  Raises: UserError: open_spiel is not installed.
   """
   try:
     pyspiel = importlib.import_module("pyspiel")

@@ -1,4 +1,4 @@
-"""One seat of a game as an environment of one player; given players play the other seats.
+"""One seat of a game as an environment of one player; the players in `others` play the other seats.
 
 To the agent, the moves of the other players are part of the environment's randomness. The reward of a step is
 what the agent's seat gains until its next decision or the end. The first reward includes gains before the
@@ -24,14 +24,16 @@ class SeatGame(Game):
   """A game in which the agent plays one seat.
 
   Each reset draws the seat if it is not fixed, and one of `others` for each other seat. These draws and the
-  game's chance outcomes have separate random streams, both from the environment's seed, so the first deal of
-  a seed is the same in every seat.
+  game's chance outcomes have separate random streams, both from the environment's seed. With the same seed,
+  the first deal is therefore the same whichever seat the agent plays.
 
   Args:
     seat: the agent's seat; "random" draws one for each episode.
     others: names of players. A name that is listed twice is drawn twice as often.
     key: the option that has the names, for errors.
-    allow_code: whether runs that `others` names may import the modules that they name.
+    allow_code: whether runs in `others` may import the modules that their configurations name.
+
+  Raises: UserError: the game has no such seat, or a player is unknown or cannot play the game.
   """
 
   def __init__(

@@ -85,7 +85,7 @@ def game_info(
 
 
 def check_parameter(name: str, value: Any, allowed: tuple[Any, ...]) -> Any:
-  """Returns the value. Raises SpielError if it is not allowed; the suite reports it in one line."""
+  """Returns the value. Raises SpielError if it is not allowed; the suite reports the error in one line."""
   if value not in allowed:
     raise pyspiel.SpielError(f"{name}={value}: must be one of {', '.join(map(str, allowed))}")
   return value

@@ -272,7 +272,10 @@ def _distance(start: int, end: int, size: int) -> int:
 
 
 def move_action(board: StrategoBoard, start: int, end: int) -> int:
-  """Returns the action that moves from one cell to another, both numbered from the mover's view."""
+  """Returns the action that moves from one cell to another, both numbered from the mover's view.
+
+  Raises: ValueError: the cells are the same, or not in one row or column.
+  """
   size = board.size
   (row, column), (to_row, to_column) = divmod(start, size), divmod(end, size)
   if (row == to_row) == (column == to_column):

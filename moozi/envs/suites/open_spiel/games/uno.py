@@ -12,7 +12,7 @@ Source: Mattel, Uno, 2001; Duvall, RLAIT, section 2.4.2, for the first two depar
   - A drawn card cannot be played in the same turn.
   - One round is played: the winner gets 1, and the others share -1 equally. Cards left in hands do not count.
   - Nobody calls "Uno"; all players see the number of cards in every hand.
-  - Player 0 begins. After `max_turns` turns the game is a draw, and everyone gets 0.
+  - Player 0 begins. After `max_turns` turns the game is a draw, and every player gets 0.
 """
 
 from typing import Any

@@ -188,7 +188,7 @@ def _action_bars(
 
 
 def _name_width(spec: EnvSpec) -> int:
-  """Returns the space for the names of bars in pixels: more for several dimensions, whose labels are longer."""
+  """Returns the space for the names of bars in pixels: more for several dimensions."""
   if not isinstance(spec.factors, Factors):
     return _NAME_WIDTH
   widest = [max(map(dimension_text, values), key=text_width) for values in spec.factors.values]

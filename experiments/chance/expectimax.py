@@ -3,8 +3,8 @@
     python -m experiments.chance.expectimax RUN                       # one move and its outcome ahead
     python -m experiments.chance.expectimax RUN --depth 2 --games 12  # slow: 8,192 values per move of a game
 
-The outcomes of the last move ahead are a new 2 and a new 4 in each free cell. Those of the moves before it are
-only a new 2, which has probability 0.9.
+The outcomes of the last move ahead are a new 2 and a new 4 in each free cell. Those of the moves before it
+are only a new 2, which has probability 0.9.
 """
 
 import argparse

@@ -8,8 +8,8 @@ alone. Needs the package numba (the extra `dev`).
 
 Positions come from games in which both players win at once where they can, else block a win, else play at
 random. No two positions of a file are equal or mirror images. `scores.csv` has 2,000 positions when it is
-complete, with 30 down to 8 plies in turn. Its scores are those of `experiments.boards.solver`, for the player to
-move. In `wins.csv` the player to move has at least one winning move. In `blocks.csv` this player has none,
+complete, with 30 down to 8 plies in turn. Its scores are those of `experiments.boards.solver`, for the player
+to move. In `wins.csv` the player to move has at least one winning move. In `blocks.csv` this player has none,
 the opponent threatens exactly one, and after the block the opponent has none. The `columns` are the winning
 or blocking moves.
 """

@@ -15,7 +15,7 @@ def label_of(result: Result) -> str:
 
 
 def main() -> None:
-  """Plots the returns in training and in evaluation over minutes of training, with a panel for each game."""
+  """Plots training returns and evaluations over minutes of wall time, with a panel for each game."""
   results = finished(HERE)
   games = list(dict.fromkeys(result.game for result in results))
   labels = list(dict.fromkeys(map(label_of, results)))

@@ -1,9 +1,9 @@
-"""Plays trained agents with several numbers of simulations per search: does more search play better?
+"""Plays trained agents with several numbers of simulations per search, and prints their mean returns.
 
     python -m experiments.atari.simulations zoo:atari/boxing runs/atari/muzero_boxing_seed1
 
-Each agent plays the same 30 whole games with each number of simulations. Games that were played are kept in
-`results/simulations/AGENT.json` and not played again.
+Each agent plays 30 whole games with each number of simulations, from the same starts. Games that were played
+are kept in `results/simulations/AGENT.json` and not played again.
 """
 
 import argparse
@@ -28,7 +28,7 @@ SIMULATIONS = (8, 16, 32, 64)
 def play(run: str, simulations: Sequence[int], results: Path = RESULTS, episodes: int = EPISODES) -> Path:
   """Plays with each number of simulations that the agent's file lacks. Returns the file.
 
-  Raises: UserError: there is no such run. EnvError: the environment failed; what was played before is kept.
+  Raises: UserError: there is no such run. EnvError: the environment failed; games played before are kept.
   """
   path = results / f"{Path(run).name}.json"
   played: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.exists() else {}

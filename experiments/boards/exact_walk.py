@@ -48,8 +48,8 @@ def walk(
   Args:
     rules: the game.
     seat: the agent's seat, 0 or 1.
-    decide: the agent, such as a result of `agent_decides`; called once per depth with all lines of play. It
-      plays the action with the highest probability.
+    decide: the agent, such as a result of `agent_decides`; called once for each of the agent's plies, with
+      all lines of play. The agent plays the most probable action.
     history_length: L, number of frames and actions that the agent sees.
     max_positions: limit on the number of positions of both players.
 

@@ -7,8 +7,8 @@ A player is a run's path or a name that `moozi arena` accepts. `experiments.boar
 and the scores of their moves. A move is *good* if it keeps the value of the game (win, draw or loss), and
 *perfect* if it has the highest score: no other move wins faster, or loses more slowly. Positions in which
 every legal move is good count too; `contested` excludes them. `won_later` is the number of missed wins in
-which the chosen move keeps the game won, and `lost_anyway` that of missed blocks after which the game is lost
-too. Intervals are Wilson's, at 95%.
+which the chosen move keeps the game won. `lost_anyway` is the number of missed blocks in which the block
+loses too. Intervals are Wilson's, at 95%.
 """
 
 import argparse
@@ -102,7 +102,7 @@ def choices(
 
 
 def judge(player: Player, labels: Sequence[Label] | None = None) -> dict[str, Any]:
-  """Returns the shares of the player's moves that are good, perfect, wins and blocks, as plain data."""
+  """Returns the shares of the player's moves that are good, perfect, wins and blocks, as JSON values."""
   labels = read_labels() if labels is None else labels
   make_table = functools.partial(registry.make_table, GAME)
   moves = choices(player, [label.moves for label in labels], make_table)

@@ -1,17 +1,17 @@
-"""Makes positions of Connect Four with the exact score of every move, and with a win or a block at once.
+"""Makes positions of Connect Four: with the scores of all moves, with an immediate win, with a forced block.
 
     python -m experiments.boards.labels --minutes 55
 
-Writes `labels/scores.csv`, `labels/wins.csv` and `labels/blocks.csv`. A position is the string of its
-columns, from 1. A call continues where the last one stopped; the positions depend on `SEED` alone. Needs
-the package numba (the extra `dev`).
+Writes `labels/scores.csv`, `labels/wins.csv` and `labels/blocks.csv`. A position is the string of the
+columns played, numbered from 1. A call continues where the last one stopped; the positions depend on `SEED`
+alone. Needs the package numba (the extra `dev`).
 
 Positions come from games in which both players win at once where they can, else block a win, else play at
-random. No two positions are equal or mirror images. `scores.csv` has positions of 8 to 30 plies in turn,
-2,000 when it is complete. Its scores are those of `experiments.boards.solver`, for the player to move. In
-`wins.csv` the player to move has at least one winning move. In `blocks.csv` it has none, the opponent
-threatens exactly one, and after the block the opponent has none. The `columns` are the winning or blocking
-moves.
+random. No two positions of a file are equal or mirror images. `scores.csv` has 2,000 positions when it is
+complete, with 30 down to 8 plies in turn. Its scores are those of `experiments.boards.solver`, for the player
+to move. In `wins.csv` the player to move has at least one winning move. In `blocks.csv` this player has none,
+the opponent threatens exactly one, and after the block the opponent has none. The `columns` are the winning
+or blocking moves.
 """
 
 import argparse
@@ -89,7 +89,10 @@ def _rows(path: Path) -> list[dict[str, str]]:
 
 
 def positions(solver: "Solver", seed: int, plies: range = PLIES) -> Iterator[list[int]]:
-  """Yields distinct unfinished positions without end; takes `plies` in turn, from the last to the first."""
+  """Yields positions of unfinished games without end; takes `plies` in turn, from the last to the first.
+
+  No two positions are equal or mirror images.
+  """
   random, seen = np.random.default_rng(seed), set()
   while True:
     for ply in reversed(plies):

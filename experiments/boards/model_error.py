@@ -4,10 +4,10 @@
     python -m experiments.boards.model_error runs/othello --positions 600 --checkpoint last
 
 The positions are of games that begin with four random moves and then follow the network's policy. In each
-position, the model takes every legal move, and so do the rules. The network then evaluates both results: the
-hidden state that the model predicts, and the true next frame. AlphaZero's search has the second, so the
-difference is what the learned model costs after one move. The game is a board game of OpenSpiel, learned in
-self-play.
+position, every legal move is taken with the model and by the rules. The network then evaluates both results:
+the hidden state that the model predicts, and the true next frame. AlphaZero's search evaluates true frames,
+so the difference is the cost of the learned model after one move. The game must be a board game of OpenSpiel
+that was learned in self-play.
 """
 
 import argparse
@@ -72,8 +72,9 @@ def model_errors(
   """Compares the model with the rules after every legal move of `count` positions.
 
   Plays `count` games: four random moves, then moves drawn from the network's policy. Takes one position from
-  each game, drawn uniformly from those before the last move. The game must have two players, no chance, no
-  hidden information, and rewards only at its end. Q is the reward minus the value for the opponent.
+  each game, drawn uniformly from all in which a move was played but the last. The game must have two players,
+  no chance, no hidden information, and rewards only at its end. Q is the reward minus the value for the
+  opponent.
 
   Returns: the numbers of `positions` and `moves`, and statistics of Q less its mean over a position's moves:
     - `q_spread`: the standard deviation of Q by the rules, env units;

@@ -1,4 +1,4 @@
-"""Compares training runs on Othello; prints the tables of LOG.md.
+"""Compares training runs on Othello; prints five tables of LOG.md.
 
     python -m experiments.boards.othello
 

@@ -1,7 +1,7 @@
 """Plots the committed results of Connect Four: `python -m experiments.boards.plot`.
 
 Writes `results/connect_four/curve.png`: the score against OpenSpiel's MCTS with 100 simulations, over the
-minutes of training. The two parts of the former run follow each other.
+minutes of training. The minutes of the second former run follow those of the first.
 """
 
 from pathlib import Path

@@ -2,7 +2,8 @@
 
 Positions are two bitboards, and the search is alpha-beta with a transposition table, null windows and moves
 ordered by the threats that they make. Source: Pascal Pons, "Solving Connect 4: how to build a perfect AI"
-(http://blog.gamesolver.org). Departures: none in the search; a table of 2^22 entries, and no opening book.
+(http://blog.gamesolver.org). Departures: none in the search; a table of about 2^22 entries, and no opening
+book.
 """
 
 import numpy as np
@@ -137,7 +138,7 @@ def _count(bits):  # type: ignore[no-untyped-def]
 
 @njit("int64(int64, int64, int64, int64, int64, int64[::1], UniTuple(int64, 4))", cache=True)
 def _negamax(own, mask, count, alpha, beta, table, shape):  # type: ignore[no-untyped-def]
-  """Returns the score if it is between alpha and beta, else a bound of it.
+  """Returns the score if it is between alpha and beta, else a bound on it.
 
   `count` stones are on the board, and the player to move has no immediate win.
   """

@@ -160,7 +160,7 @@ def shares(positions: Sequence[Position], decide: Decide) -> dict[str, float]:
   """Returns the share of positions of each kind in which the most probable move is right.
 
   Args:
-    decide: the player's probabilities of moves, such as a result of `exploitability.agent_decides`.
+    decide: the player's probabilities of moves, such as a result of `lines.agent_decides`.
   """
   chosen = decide([position.line for position in positions]).argmax(axis=1)
   hits = [bool(position.right[action]) for position, action in zip(positions, chosen, strict=True)]

@@ -1,10 +1,10 @@
-"""Measures what the codes of an agent with chance nodes stand for in 2048.
+"""Measures what the codes of an agent with chance nodes encode in 2048.
 
     python -m experiments.chance.codes RUN
 
 The agent's policy, without search, plays games by the true rules. The encoder gives each transition its
-code. A code should stand for the outcome, the new number and its cell: its mutual information with them
-should be high, and that with the reward, which state and action determine, low. Entropies are in nats.
+code. A code should encode the outcome, which is the new number and its cell. Its mutual information with them
+should then be high, and that with the reward, which state and action determine, low. Entropies are in nats.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from moozi.core.errors import UserError
 from moozi.experiments.results import write_json
 
 NUM_GAMES, NUM_MOVES, EVERY = 128, 220, 6
-"""Games are played in parallel for this number of moves; every sixth move of each counts."""
+"""Number of parallel games, number of their moves, and the period of the moves that count."""
 
 
 def entropy(x: Int[np.ndarray, " N"]) -> float:

@@ -1,10 +1,10 @@
 """Plays 2048 by expectimax with the true rules and the value of a run's network, without its model.
 
     python -m experiments.chance.expectimax RUN                       # one move and its outcome ahead
-    python -m experiments.chance.expectimax RUN --depth 2 --games 12  # slow: about 50,000 values per move
+    python -m experiments.chance.expectimax RUN --depth 2 --games 12  # slow: 8,192 values per move of a game
 
-The difference between the depths is what a search over chance gains from a correct model and these values. At
-depth 1 all outcomes count; at depth 2, only a new 2 (probability 0.9).
+The outcomes of the last move ahead are a new 2 and a new 4 in each free cell. Those of the moves before it
+are only a new 2, which has probability 0.9.
 """
 
 import argparse

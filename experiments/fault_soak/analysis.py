@@ -1,4 +1,4 @@
-"""Prints the results of the soak and plots curves.png."""
+"""Prints the results of the soak, and writes results/curves.png."""
 
 import itertools
 import json
@@ -24,7 +24,7 @@ NUM_COMPARED = 5
 
 
 def main() -> None:
-  """Prints each run and the comparison of the last evaluations with faults; plots the curves."""
+  """Prints each run, and the comparison of the last evaluations with faults; plots the curves."""
   results = {path.stem: json.loads(path.read_text()) for path in sorted(RESULTS.glob("soak_*.json"))}
   for name, result in results.items():
     print("\n".join(describe(name, result)))
@@ -102,7 +102,7 @@ def compare(last: list[dict[str, Any]], calm: list[list[dict[str, Any]]]) -> lis
 
 
 def calibrate(last: list[dict[str, Any]], calm: list[list[dict[str, Any]]]) -> list[str]:
-  """Compares each run without faults with the other runs without faults, as a baseline; returns lines."""
+  """Compares each run without faults with the other ones, as a baseline; returns lines."""
   steps = [e["env_steps"] for e in last]
   lines = [f"mean of the {len(last)} with faults: {statistics.mean(e['return_mean'] for e in last):.1f}"]
   for index, run in enumerate(calm):

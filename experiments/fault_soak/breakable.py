@@ -1,4 +1,4 @@
-"""MinAtar Breakout that raises or hangs when a file appears; used by all runs of the soak."""
+"""MinAtar Breakout that raises or hangs when a file appears; all runs of the soak use it."""
 
 import contextlib
 import os
@@ -18,8 +18,8 @@ class Breakable(EnvironmentWrapper):
 
   Args:
     env: the wrapped environment.
-    folder: where the file `fault` appears, with the text "raise" or "hang". Only the environment that renames
-      the file fails.
+    folder: where the file `fault` appears, with the text "raise" or "hang". Each environment that finds the
+      file tries to rename it, and only the one that succeeds fails.
   """
 
   def __init__(self, env: Environment, folder: Path) -> None:

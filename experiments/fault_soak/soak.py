@@ -4,8 +4,8 @@
   python -m experiments.fault_soak.soak calm --minutes 60 --seed 1          # without faults; seeds 1, 2, 3
   python -m experiments.fault_soak.soak table                               # prints the results
 
-With `--steps N` a run ends earlier, after N environment steps. Each run needs the whole machine. README.md
-lists the faults and the expectations.
+With `--steps N` a run ends early, at N environment steps. Each run needs the whole machine. README.md lists
+the faults and the expectations.
 """
 
 import argparse
@@ -52,11 +52,11 @@ PATIENCE_S = 900.0
 
 
 class Soak:
-  """A run, the faults injected into it, and samples of its memory and files.
+  """A run, the faults injected into it, and samples of its memory and open files.
 
   Args:
-    name: of the run's folder in `runs`; an existing folder is removed.
-    seed: of the run.
+    name: name of the run's folder in `runs`; an existing folder is removed.
+    seed: seed of the run.
   """
 
   def __init__(self, name: str, seed: int) -> None:
@@ -97,7 +97,7 @@ class Soak:
     return process
 
   def elapsed(self) -> float:
-    """Returns the seconds since the soak started."""
+    """Returns the seconds since the start of the soak."""
     return time.monotonic() - self.started
 
   def processes(self) -> list[psutil.Process]:
@@ -320,7 +320,7 @@ def fault_order(chance: random.Random) -> Iterator[str]:
 
 
 def soak(arguments: argparse.Namespace) -> None:
-  """Executes one run and writes its result."""
+  """Trains one run and writes its result."""
   name = "soak_faults" if arguments.kind == "faults" else f"soak_calm_{arguments.seed}"
   run = Soak(name, arguments.seed)
   try:

@@ -1,9 +1,10 @@
 """Shared code of the experiments: results and tables.
 
 An experiment is a folder `experiments/NAME` with a page (README.md) and results. Most also have a sweep
-(NAME.yaml) and functions that make tables (table.py). `moozi sweep experiments/NAME/NAME.yaml` trains and
-evaluates what has no result, and copies finished jobs to `results/`, which is committed; docs/compare.md
-describes the file. `python -m experiments.lib.tables NAME --readme` writes the tables into the page.
+(NAME.yaml; docs/compare.md describes sweeps) and functions that make tables (table.py). `moozi sweep
+experiments/NAME/NAME.yaml` trains and evaluates the jobs without a result, and copies finished jobs to
+`results/`, which is committed. `python -m experiments.lib.tables NAME --readme` writes the tables into the
+page.
 
 Wall times are comparable only if nothing else uses the machine. Claim a difference only with three seeds or
 more (`moozi.experiments.statistics` has intervals).

@@ -108,7 +108,7 @@ def read_finished(directory: Path, names: Iterable[str]) -> list[Result]:
 
 
 def finished(experiment: Path, results: Path | None = None) -> list[Result]:
-  """Reads the results of an experiment's sweep in the order of its jobs; `results` is another folder."""
+  """Reads an experiment's results, from `results` or its own folder, in the order of its sweep's jobs."""
   sweep = sweep_of(experiment)
   return read_finished(results or experiment / "results", [job.name for job in sweep.jobs])
 

@@ -94,7 +94,7 @@ def read_runs(experiment: Path) -> dict[str, list[Result]]:
 
 
 def ablation_table(experiment: Path, measures: Mapping[str, Callable[[Curve], float]] | None = None) -> str:
-  """Returns a Markdown table of each variant's seeds and their mean; evaluations have two standard errors.
+  """Returns a Markdown table of each variant's seeds and their mean; evaluations are ± two standard errors.
 
   Args:
     measures: further columns by heading; each is a function of a run's metrics.

@@ -1,9 +1,9 @@
-"""Plays an arena of the milestones of all finished runs; draws their ratings over minutes of training.
+"""Plays an arena of the milestones of all complete runs; draws their ratings over minutes of training.
 
     python -m experiments.past_selves.ratings --games 40
 
-The last checkpoint of a run counts as a milestone. Every milestone plays every other, MCTS with 100
-simulations and random play, which has rating 0. The games are in `results/arena` and continue where they
+The last checkpoint of a run counts as a milestone. Every milestone plays every other one, MCTS with 100
+simulations, and random play, which has rating 0. The games are in `results/arena` and continue where they
 stopped. Writes `results/ratings.json` and `results/ratings.png`.
 """
 
@@ -60,7 +60,7 @@ def milestones(runs: Path) -> dict[str, dict[str, Any]]:
 def play(games: int, runs: Path, out: Path) -> list[dict[str, Any]]:
   """Plays the arena; returns a row for each milestone with its rating and interval.
 
-  Raises: UserError: no run is finished, or the arena cannot be played.
+  Raises: UserError: no run is complete, or the arena cannot be played.
   """
   import moozi
 

@@ -24,7 +24,7 @@ def python_of(system: System, folder: Path) -> Path:
 
 
 def install(system: System, folder: Path, log: Path) -> str | None:
-  """Makes the system's environment unless it has the same requirements already.
+  """Makes the system's environment, unless it was already made with the same requirements.
 
   pip's output is appended to `log`. pip reads the user's settings, such as PIP_FIND_LINKS.
 
@@ -52,7 +52,7 @@ def install(system: System, folder: Path, log: Path) -> str | None:
 
 
 def reason_of(stderr: str) -> str:
-  """Returns the line of an error output that says why: the last one that names an error, or the last one."""
+  """Returns the last line of an error output that names an error, or without one the last line."""
   lines = [line.strip() for line in stderr.splitlines() if line.strip()]
   errors = [line for line in lines if line.startswith("ERROR") or "Error" in line.partition(":")[0]]
   return (errors or lines or [""])[-1][:300]

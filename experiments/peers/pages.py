@@ -1,6 +1,6 @@
 """Prints the answer and the tables of the measured speeds: `python -m experiments.peers.pages [--readme]`.
 
-With `--readme` they are also written into README.md here, and the tables into docs/peers.md.
+With `--readme` they are also written into README.md of this folder, and the tables into docs/peers.md.
 """
 
 import argparse
@@ -22,10 +22,10 @@ from moozi.io.atomic_write import write_text
 README = Path(__file__).resolve().parent / "README.md"
 PAGE = ROOT / "docs" / "peers.md"
 FULL = 3
-"""Repetitions of a full measurement; one with fewer, or with less work, is marked."""
+"""Number of repetitions of a full measurement. One with fewer repetitions or less work is marked."""
 
 QUIET = 0.1
-"""Part of the processors that other programs may use in a full measurement."""
+"""Largest share of the processors that other programs may use in a full measurement."""
 
 Rows = list[dict[str, Any]]
 
@@ -107,13 +107,13 @@ def learning_table(results: dict[str, Any]) -> str:
 
 
 def is_preliminary(results: dict[str, Any]) -> bool:
-  """Returns whether a measurement had less work than a full one, or a machine that others used."""
+  """Returns whether a measurement had less work than a full one, or other programs used the machine."""
   is_short = results["repetitions"] < FULL or results["share"] < 1
   return is_short or results["simulations"] != list(SIMULATIONS) or results["busy"] > QUIET
 
 
 def answer(results: dict[str, Any]) -> str:
-  """Returns a sentence for each number of simulations: how many times as fast as MooZi the peers are."""
+  """Returns a sentence for each number of simulations: the peers' rates as multiples of MooZi's."""
   sentences = []
   for count in results["simulations"]:
     base = rows_of(results, "moozi", count)
@@ -122,10 +122,10 @@ def answer(results: dict[str, Any]) -> str:
       rows = rows_of(results, system.key, count)
       if rows and base:
         acting, training = (_ratio(rows, base, key) for key in ("act_steps_per_s", "train_steps_per_s"))
-        times = f"{acting} and {training} times" if parts else f"acts {acting} and trains {training} times"
-        parts.append(f"{system.name} {times}" if parts else f"{system.name} {times} as fast as MooZi")
+        parts.append(f"{acting} and {training} ({system.name})")
     if parts:
-      sentences.append(f"With {count} simulations {', '.join(parts)}.")
+      start = f"With {count} simulations the rates of acting and training, divided by MooZi's, are"
+      sentences.append(f"{start} {', '.join(parts)}.")
   if not sentences:
     return "No peer was measured."
   start = "Preliminary. " if is_preliminary(results) else ""

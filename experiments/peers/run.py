@@ -5,8 +5,8 @@
     python -m experiments.peers.run --repetitions 1 --simulations 8 --seconds 1 --share 0.1   # a quick check
     python -m experiments.peers.pages --readme             # writes the tables into the pages
 
-Each system runs its own public interface in a process of its own (`drivers/`). Each repetition starts with
-another system. A system that cannot be installed or fails gets its reason in the results, and the others are
+Each system runs by its public interface in a process of its own (`drivers/`). Each repetition starts with
+another system. If a system cannot be installed or fails, its reason is in the results, and the others are
 measured.
 """
 

@@ -16,10 +16,10 @@ class Work:
     batch_size: samples per update.
     unroll_steps, n_step: K, and the steps until the value target bootstraps.
     samples_per_step: samples that are learned from per environment step.
-    bins: categories of values and rewards.
+    bins: number of categories of values and of rewards.
     width, head_width: hidden sizes of the dense layers, and of the heads.
     mujax_prediction_width: hidden size of mujax's heads of value and policy, which have no common layers;
-      with it the network has as many parameters as the others.
+      the number of parameters is then about that of the other networks.
     seconds: duration of the parts that are timed alone.
     steps: environment steps of the timed part of training.
     warm_steps: environment steps before it.
@@ -53,9 +53,9 @@ class System:
 
   Attributes:
     name: as in tables; `drivers/drive_<key>.py` is its driver.
-    requirements: what pip installs with its dependencies; none: the driver runs in this environment.
-    without_dependencies: what pip then installs alone.
-    steps: environment steps of training to time; the slower systems get fewer.
+    requirements: what pip installs with its dependencies; empty: the driver runs with this interpreter.
+    without_dependencies: what pip then installs without dependencies.
+    steps: environment steps of training to time.
     timeout: seconds after which a job has failed.
   """
 
@@ -96,7 +96,7 @@ def job_of(system: System, simulations: int, seconds: float, share: float = 1.0)
 
   Args:
     seconds: duration of the parts that are timed alone.
-    share: the part of the system's steps to train for, for a quick check; LightZero always makes at least one
+    share: share of the system's steps to train for; below 1 for a quick check. LightZero makes at least one
       cycle of 4,096 steps.
   """
   steps = max(round(system.steps * share), 512)

@@ -1,6 +1,6 @@
 """Plays an arena of the trained agents and random play for each task of the testbed.
 
-On boards OpenSpiel's MCTS with 100 simulations plays too.
+On the larger boards, OpenSpiel's MCTS with 100 simulations plays too.
 
     python -m experiments.testbed.arena                       # all tasks with a complete run
     python -m experiments.testbed.arena uno --games 200
@@ -33,7 +33,7 @@ def players(task: str, runs: Path) -> dict[str, Path]:
 
 
 def from_zoo(job: Job, result: Path) -> str | None:
-  """Returns the zoo's agent that has the last checkpoint of a job's run; None if there is none."""
+  """Returns the name of the zoo's agent that is the last checkpoint of a job's run; None if there is none."""
   import moozi
 
   approach, task = approach_and_task(job)
@@ -43,14 +43,14 @@ def from_zoo(job: Job, result: Path) -> str | None:
 
 
 def read_summary(path: Path) -> dict[str, Any]:
-  """Returns the summary of a run, which is also in its result."""
+  """Returns the summary in the folder of a run or of its result."""
   return json.loads((path / "summary.json").read_text("utf-8"))
 
 
 def play(task: str, games: int, runs: Path, out: Path) -> list[dict[str, Any]]:
   """Plays the arena of a task; returns a row for each player, the strongest first.
 
-  The zoo's agent replaces a run that is no longer in `runs`.
+  An agent of the zoo replaces a run that is not in `runs`.
 
   Raises: UserError: the task has no complete run, the run of a result is missing, or the arena cannot be
     played.

@@ -17,7 +17,7 @@ HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
 APPROACHES = ("muzero", "alphazero", "ppo", "q_learning")
 BOARDS = ("go_5x5", "othello", "connect_four")
-"""Tasks that only MuZero and AlphaZero learn; also evaluated against OpenSpiel's MCTS."""
+"""Tasks that only MuZero and AlphaZero learn, evaluated against OpenSpiel's MCTS."""
 
 COLUMNS = ("task", "player", "rating", "score", "exploitability", "training minutes")
 OPPONENTS = ("mcts:100", "mcts:1000")
@@ -55,7 +55,7 @@ def read_by_player(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def read_exploitability(task: str, out: Path) -> dict[str, float]:
-  """Returns what a best response wins per game from the moves of each player; {} if it was not measured."""
+  """Returns what a best response wins per game from each player's moves; {} if this was not measured."""
   found = read_by_player(out / "exploitability" / f"{task}.jsonl")
   uniform = [row["uniform"] for row in found.values()]
   return {name: row["played"] for name, row in found.items()} | ({"random": uniform[0]} if uniform else {})

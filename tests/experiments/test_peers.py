@@ -56,7 +56,7 @@ def test_the_figures_of_the_committed_results_are_in_the_pages():
   sentence, text = pages.answer(RESULTS), pages.text_of(RESULTS)
   readme, page = pages.README.read_text("utf-8"), pages.PAGE.read_text("utf-8")
   begin, end = "<!-- peers: begin -->\n\n", "\n\n<!-- peers: end -->"
-  assert f"\n\n**Answer.** {sentence}\n\n{begin}{text}{end}" in readme, "run experiments.peers.table --readme"
+  assert f"\n\n**Answer.** {sentence}\n\n{begin}{text}{end}" in readme, "run experiments.peers.pages --readme"
   assert f"{begin}{text}{end}" in page
 
 
@@ -226,8 +226,8 @@ def test_the_answer_has_the_ratios_of_acting_and_training():
     row("muax", n, act_steps_per_s=rate, train_steps_per_s=5.0) for n, rate in ((8, 150.0), (32, 125.0))
   ]
   assert pages.answer(results_of(*rows)) == (
-    "With 8 simulations muax acts 1.50 and trains 0.10 times as fast as MooZi."
-    " With 32 simulations muax acts 1.25 and trains 0.10 times as fast as MooZi."
+    "With 8 simulations the rates of acting and training, divided by MooZi's, are 1.50 and 0.10 (muax)."
+    " With 32 simulations the rates of acting and training, divided by MooZi's, are 1.25 and 0.10 (muax)."
   )
 
 

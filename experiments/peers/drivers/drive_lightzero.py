@@ -1,7 +1,7 @@
 """Trains with LightZero's `train_muzero`, and separates acting from learning by the times of the steps.
 
-A cycle of `train_muzero` collects one episode of each environment, and then makes the cycle's updates. The
-steps of a cycle follow each other without updates between them.
+A cycle of `train_muzero` collects one episode of each environment, and then makes the cycle's updates. There
+are no updates between the steps of a cycle.
 """
 
 import os

@@ -1,8 +1,8 @@
 """CartPole with episodes of a fixed length, as a Gymnasium environment that all systems can make by its name.
 
-`gym.make("fixed_cartpole:FixedCartPole-v0")` imports this module. When the pole falls, the environment starts
-again without ending the episode, so the length of an episode, and with it the work of a system, does not
-depend on how well it plays. The time of each step is appended to `STAMPS`.
+`gym.make("fixed_cartpole:FixedCartPole-v0")` imports this module. When the pole falls, the environment is
+reset within the episode. The length of an episode, and so the work of a system, does not depend on how well
+the system plays. The time of each step is appended to `STAMPS`.
 """
 
 import time

@@ -1,6 +1,6 @@
-"""The job of a driver, and the line that it prints.
+"""The job of a driver, and the line of results that a driver prints.
 
-Needs only the standard library, because it runs in the environment of every system.
+This module needs only the standard library, because it runs in the environment of every system.
 """
 
 import json
@@ -29,7 +29,7 @@ def print_result(packages: tuple[str, ...], **figures: Any) -> None:
 
 
 def rate_of(call: Callable[[], Any], seconds: float, finish: Callable[[], Any] = lambda: None) -> float:
-  """Returns the calls per second, after three calls; `finish` waits for the calls that are still computed."""
+  """Returns the calls per second, after three calls; `finish` waits until all calls are computed."""
   for _ in range(3):
     call()
   finish()

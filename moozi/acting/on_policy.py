@@ -1,18 +1,21 @@
 """A segment as an on-policy algorithm learns from it: the steps with their histories and values."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from jaxtyping import Bool, Float32, Num, Shaped
 
 from moozi.agent.agent import Decision
-from moozi.core.pytree import record
+from moozi.core.pytree import fields_of, record
 from moozi.core.records import BatchedTimeStep, TrajectorySample
 from moozi.core.types import AnyArray
 from moozi.ops.signs import player_sign
 
 FRAMES = "frames"
 """The extra of an on-policy agent's decisions that has the frames of its history, [B, L, H, W, C]."""
+
+IS_PAST = "is_past"
+"""The extra of a segment with past selves: whether a past self moved, bool [T, B]."""
 
 
 @record
@@ -80,6 +83,19 @@ def make_rollout(
     sign=player_sign(steps.to_play, next_("to_play")),
     extras={name: x for name, x in extras.items() if name != FRAMES},
   )
+
+
+def join_rollouts(parts: Sequence[Rollout]) -> Rollout:
+  """Returns the segments [T, B, …] of several workers as one of all their environments, in this order."""
+  if len(parts) == 1:
+    return parts[0]
+  rows = [fields_of(part) for part in parts]
+  extras = [row.pop("extras") for row in rows]
+
+  def joined(trees: list[dict[str, AnyArray]]) -> dict[str, np.ndarray]:
+    return {name: np.concatenate([tree[name] for tree in trees], axis=1) for name in trees[0]}
+
+  return Rollout(**joined(rows), extras=joined(extras))
 
 
 def check_finite(steps: TrajectorySample, after: BatchedTimeStep) -> None:

@@ -1,9 +1,9 @@
 """Acting in which a past self plays one side of some games.
 
 In the last lanes of a worker, past parameters play one side; in every other one of these lanes the past self
-moves first. The current parameters search every position of these lanes too, and the past self's action
-replaces theirs where it is to move. So all policy targets and values are from searches of the current
-parameters.
+moves first. The current parameters decide on every position of these lanes too, and the past self's action
+replaces theirs where it is to move. So all policy targets and values are those of the current parameters. An
+on-policy algorithm must not learn a policy where the past self moved (IS_PAST).
 """
 
 import dataclasses
@@ -16,6 +16,7 @@ from jaxtyping import Array, Int, PyTree
 
 from moozi.acting.collector import TrajectoryCollector
 from moozi.acting.lanes import ActingResult, PastResult
+from moozi.acting.on_policy import IS_PAST
 from moozi.acting.rollout import RolloutCollector
 from moozi.agent.agent import Carry, Decision, PureAgent, Temperature, merge_forced
 from moozi.core.flat_state import State, part, prefixed
@@ -109,9 +110,22 @@ class PastCollector:
     self._collector.warm_up((template, template))
 
   def run(self, env_steps: int) -> tuple[TrajectorySample, ActingResult]:
-    """Acts for one segment, as the collector does; the result includes the games against the past self."""
+    """Acts for one segment, as the collector does; the result includes the games against the past self.
+
+    If the collector keeps the extras of decisions, the result's also have IS_PAST.
+    """
     segment, result = self._collector.run(env_steps)
-    return segment, dataclasses.replace(result, past=self._count(segment))
+    extras = result.extras
+    if extras:
+      is_past = np.zeros(np.shape(segment.to_play), bool)
+      lanes = slice(-self._num_past, None)
+      is_past[:, lanes] = np.asarray(segment.to_play)[:, lanes] == past_seats(self._num_past)
+      extras = extras | {IS_PAST: is_past}
+    return segment, dataclasses.replace(result, past=self._count(segment), extras=extras)
+
+  def look_ahead(self, env_steps: int) -> tuple[BatchedTimeStep, Decision]:
+    """Returns the frames after the last segment and the current agent's decision on them."""
+    return self._collector.look_ahead(env_steps)
 
   def _count(self, segment: TrajectorySample) -> PastResult:
     state, counts = self._state, {"wins": 0, "draws": 0, "losses": 0}

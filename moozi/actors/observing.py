@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from moozi.actors import cluster
-from moozi.actors.context import Context
+from moozi.actors.context import RunContext
 from moozi.core.actor_report import ActorId, ActorReport
 from moozi.core.histogram import Histogram
 from moozi.run.events import ActorReports, Event, Histograms
@@ -27,7 +27,7 @@ class Observing:
     context: the run's context.
   """
 
-  def __init__(self, context: Context) -> None:
+  def __init__(self, context: RunContext) -> None:
     self._context = context
     config = context.config
     # Half a period, so that every tick has a report.
@@ -61,7 +61,8 @@ class Observing:
     if learner_steps == self._first_step:
       return
     self._window.begin()
-    if self._histograms_due.is_due(learner_steps):
+    # On-policy runs have no histograms, as in one process.
+    if self._histograms_due.is_due(learner_steps) and not self._context.config.is_on_policy:
       pool = self._context.pool
       self._histograms |= {actor.histograms.remote() for actor in (pool.replay, pool.server)}
 

@@ -65,17 +65,21 @@ class PPONetworkConfig(BaselineNetworkConfig):
 
 
 class PPOConfig(Section):
-  """The keys of PPO (`algorithm: ppo`), which always runs in one process.
+  """The keys of PPO (`algorithm: ppo`).
 
-  PPO also reads seed, max_env_steps, max_wall_s, env, run, evaluation (except resources), checkpoint,
-  logging (except the two keys of histograms), callbacks, workers.max_env_faults, workers.env_timeout_s,
-  workers.max_random_starts, workers.rollout, trajectories, replay.max_refused_segments, and
-  scalar_transform with value_loss=categorical. It reads no other keys. Your own algorithm reads these keys of
-  the other sections, except scalar_transform, and workers.num_envs, workers.segment_length,
-  targets.history_length and learner.max_skipped_updates.
+  PPO also reads seed, runtime, max_env_steps, max_wall_s, env, run, evaluation (except resources),
+  checkpoint, logging (except the two keys of histograms), callbacks, workers.max_env_faults,
+  workers.env_timeout_s, workers.max_random_starts, workers.rollout, workers.num_workers, opponents,
+  trajectories, replay.max_refused_segments, and scalar_transform with value_loss=categorical; with
+  runtime=ray also timeline, evaluation.resources, workers.resources, and ray.address, num_cpus, num_gpus,
+  object_store_mib, max_restarts and learner. It reads no other keys. Your own algorithm reads what PPO reads
+  of the other sections with runtime=local, except scalar_transform, workers.num_workers and opponents; it
+  also reads workers.num_envs, workers.segment_length, targets.history_length and learner.max_skipped_updates.
   """
 
-  num_envs: PositiveInt = Field(4, description="number of environments; Atari: 8")
+  num_envs: PositiveInt = Field(
+    4, description="number of environments of all workers together; workers.num_workers divides it; Atari: 8"
+  )
   segment_length: PositiveInt = Field(128, description="number of vector steps between two rounds of updates")
   num_epochs: PositiveInt = Field(4, description="number of times that each sample is used")
   num_minibatches: PositiveInt = Field(4, description="number of minibatches in an epoch; one update each")

@@ -69,8 +69,8 @@ def run(inputs: RunInputs, parts: OnPolicyParts | None = None) -> Generator[Even
   Args:
     parts: the algorithm of an on-policy run; None: MuZero or AlphaZero.
 
-  Raises: UserError: the actors request more than the cluster has, or no cluster answers. RunError: an actor
-    fails more often in a row than `ray.max_restarts` allows or while the driver waits for it, or updates stay
+  Raises: UserError: as `resources.connected`. RunError: an actor fails more often in a row than
+    `ray.max_restarts` allows or while the driver waits for it, a process of Ray ends, or updates stay
     non-finite after a rollback.
   """
   config, state = inputs.config, inputs.state

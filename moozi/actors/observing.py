@@ -1,7 +1,7 @@
 """Requests reports and histograms from the actors.
 
-These calls are not among the run's calls in flight, because the run does not wait for them; only before and
-after the final evaluation it waits up to five seconds for the last reports. A report does not reset an
+These calls are not among the run's calls in flight, because the run does not wait for them, except before and
+after the final evaluation: then it waits up to five seconds for the last reports. A report does not reset an
 actor's failure count. The driver detects a failed actor by the actor's other calls.
 """
 

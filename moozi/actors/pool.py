@@ -101,7 +101,7 @@ class ActorPool:
   def find_failed(self) -> list[ActorId]:
     """Returns the actors that have failed, for an error that does not name its actor.
 
-    A call of a failed actor fails at once; that of an actor at work has no result until the timeout.
+    A call of a failed actor fails at once. A call of a busy actor may have no result before the timeout.
     """
     calls = {handle.__ray_ready__.remote(): actor for actor, handle in self.handles.items()}
     found = []

@@ -66,7 +66,8 @@ class OwnAlgorithm(Protocol):
 
     Args:
       history: ends with the current frames.
-      temperature: 1 in training; 0 in evaluation without noise, where the most probable action is meant.
+      temperature: 1 in training, and in evaluation with noise; 0 in evaluation without noise, in which the
+        action should be the most probable one.
     """
 
   def update(

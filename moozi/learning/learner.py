@@ -113,7 +113,7 @@ class Learner:
 
   @property
   def has_averages(self) -> bool:
-    """Whether the variables have running averages, which updates change, also those of the target."""
+    """Whether the variables, also the target network's, have running averages, which every update changes."""
     return bool(jax.tree_util.tree_leaves(self._state.net_state))
 
   @property
@@ -179,7 +179,7 @@ def zero_targets(config: Config, spec: EnvSpec, lead: tuple[int, ...]) -> TrainT
 
 
 def to_jax(tree: Any) -> Any:
-  """Returns a copy of a tree as JAX arrays. Updates donate its buffers, so it shares none."""
+  """Returns a copy of a tree as JAX arrays, without shared buffers: updates donate those of the copy."""
   return jax.tree_util.tree_map(lambda x: jnp.array(x, copy=True), tree)
 
 

@@ -85,7 +85,8 @@ def stack_pictures(
 ) -> UInt8[np.ndarray, "T h w 3"] | None:
   """Stacks the pictures of an episode; fits those of other sizes into the first one's size, on white.
 
-  Returns: the pictures; None if one is missing, since an episode is drawn with its pictures or its frames.
+  Returns: the pictures; None if there are none or one is missing, since an episode is drawn with its pictures
+    or with its frames.
   """
   own = [picture for picture in pictures if picture is not None]
   return np.stack([_fit(picture, own[0].shape) for picture in own]) if len(own) == len(pictures) > 0 else None

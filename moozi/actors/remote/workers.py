@@ -136,7 +136,7 @@ class TestingWorker(process.Actor):
     self._log.info("ready: %s", spec.name)
 
   def run(self, parameters: tuple[Any, int], env_steps: int, num_episodes: int) -> Any:
-    """Evaluates these parameters; returns an EvaluationResult, or an EnvError if an episode failed."""
+    """Evaluates these parameters; returns an EvaluationResult, or an EnvError if it failed."""
     variables, version = parameters
     try:
       with self._work.doing("evaluation"):

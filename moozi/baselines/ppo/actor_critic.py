@@ -52,7 +52,7 @@ class PPONetwork:
     apply: (params, frames [B, L, H, W, C] of the spec's dtype) → (policy float32, head float32). The policy
       has the logits [B, P]; of continuous actions, the parameters [B, 2 D] of `ops.gaussian`. Without a
       transform, the head is the value [B] in units of the learned rewards; with one, its logits [B, S]. With
-      an LSTM, each frame is the first of a game.
+      an LSTM, `apply` treats each frame as the first of a game.
     transform: the scalar transform of a categorical value, or None.
     policy_groups: see `EnvSpec.policy_groups`; None: one group.
     unroll: (params, frames [T·B, …], Memory) → (policy, head, state [B, K, 2, S] after them); None without an
@@ -116,7 +116,7 @@ def make_network(
   Args:
     scale_frames: whether to divide uint8 frames by 255.
     initial_bias: upper bound of the initial biases; all layers draw them uniformly from 0 to this bound.
-    conv_stride: stride of the convolutions of kind `conv`.
+    conv_stride: stride of the 3×3 convolutions, of the kinds `conv` and `multi_input`.
     layer_norm: whether to apply layer norm over the last axis before every activation.
     transform: the scalar transform of a categorical value; None: the value head has one output.
     lstm_size: size of the LSTM between the dense layers and the heads; 0: none.

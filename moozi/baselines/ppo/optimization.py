@@ -78,7 +78,7 @@ def generalized_advantages(segment: Rollout, config: PPOConfig) -> Float[Array, 
 
   s is 1 if the same player moves at t and t + 1, else -1; values and advantages are those of the player to
   move. A terminal frame has no value. A truncated frame has a value only with `bootstrap_truncated`; the
-  source gives it no value. The frame after the segment has a value (the bootstrap).
+  source gives it no value. Every other frame has a value, also the one after the segment.
 
   Args:
     config: `discount`, `gae_lambda`, `bootstrap_truncated` and `clip_rewards` are read.

@@ -58,7 +58,7 @@ def load(
     allow_code: whether the run, and the runs that play against it, may import the Python modules that they
       name.
     seed: seeds the search and the choice of actions; None uses `evaluation.seed`. If `evaluation.noise_free`
-      is true, the built-in algorithms use it only for sampled joint actions and for ties in puct.
+      is true, the built-in algorithms use the seed only for sampled joint actions and for ties in puct.
 
   Raises: UserError: the run or the checkpoint does not exist, the checkpoint is damaged or belongs to another
     network or environment, the run names Python modules without `allow_code`, or a number is out of range.
@@ -201,15 +201,16 @@ class Agent:
         and a batch of Gymnasium's `VectorEnv`, are B observations.
       legal: [mask_size] bool, the legal actions; [B, mask_size] for B observations. None takes them from the
         observation, or allows all if the observation has no mask.
-      position: the environment's `position()`, or B of them. Agents of algorithm=alphazero need it, others do
-        not read it.
+      position: the environment's `position()`, or B of them. Agents of algorithm=alphazero need it; other
+        agents do not read it.
       lanes: for B observations: a mask [B] or indices of the games in which the agent moves; the other
         observations are not read. None: all.
 
-    Returns: an int; for B observations, [B] int64, with -1 where the agent does not move. For a LAST TimeStep
-      in a batch it is 0, which the environment discards. Where actions have dimensions, the environment's own
-      action; for B observations, its arrays are stacked, as a vector environment of Gymnasium takes them, and
-      have the values of action 0 where the agent does not move; continuous ones those nearest to 0.
+    Returns: an int; for B observations, [B] int64, with -1 where the agent does not move. The entry of a LAST
+      TimeStep in a batch is 0, which the environment discards. Where actions have dimensions, the
+      environment's own action. For B observations, the arrays of own actions are stacked, as a vector
+      environment of Gymnasium takes them. Where the agent does not move, they have the values of action 0;
+      continuous ones have the values nearest to 0.
     Raises: UserError: the observation or the mask does not fit the environment, the episode is over, the
       position is missing, or the number of observations differs from that of the games that are played.
     """

@@ -68,8 +68,8 @@ class KeyPerAction:
 class KeysOfDimensions:
   """Up and down choose a dimension, left and right change its value, and enter or space plays the values.
 
-  A digit sets the value by its number. The values stay as they are until they are changed; at first each is
-  the one in the middle.
+  A digit sets the value by its number. Values stay until they are changed; at first each dimension has its
+  middle value.
   """
 
   def __init__(self, spec: EnvSpec) -> None:

@@ -127,7 +127,7 @@ class Config(Section):
 
   @property
   def decay_steps(self) -> int | None:
-    """`learner.learning_rate.decay_steps`, with `budget` replaced by the number of learner steps."""
+    """`learner.learning_rate.decay_steps`; `budget` is replaced by the learner steps after the warm-up."""
     rate = self.learner.learning_rate
     if rate.decay_steps == "budget":
       return max(1, self.num_updates - rate.warmup_steps)

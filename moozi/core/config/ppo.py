@@ -21,7 +21,7 @@ from moozi.core.config.section import (
 
 
 class BaselineNetworkConfig(Section):
-  """The network of a baseline; that of q_learning has action values as its policy's outputs."""
+  """The network of a baseline. With q_learning, the policy head outputs action values."""
 
   kind: Literal["mlp", "conv", "nature_conv", "multi_input"] = Field(
     "mlp",

@@ -274,8 +274,8 @@ class Ledger(RunLedger):
   def is_complete(self, has_calls: bool) -> bool:
     """Returns whether learning is complete.
 
-    This is also true if replay failed without a snapshot and nothing is left to learn from: all steps were
-    acted, no call is in flight, and replay cannot draw a batch.
+    Learning is also complete if replay failed without a snapshot and nothing is left to learn from: all steps
+    were acted, no call is in flight, and replay cannot draw a batch.
     """
     is_replay_empty = self.pacer.has_all_steps and not self.can_sample and not has_calls
     return self.pacer.is_complete or is_replay_empty

@@ -50,7 +50,7 @@ class Observing:
       self._request()
 
   def finish(self) -> Iterator[Event]:
-    """Requests the last reports and waits a few seconds for them."""
+    """Requests the last reports and waits up to five seconds for them."""
     self._follow_updates()
     self._request()
     yield from self._arrived(_LAST_TIMEOUT_S)

@@ -95,7 +95,7 @@ def with_samples(recurrent_fn: Any, groups: Groups, num_samples: int) -> Callabl
   """Returns mctx's recurrent function for edges that are sampled; an embedding is a `SampledNode`.
 
   Args:
-    recurrent_fn: of joint actions; its `prior_logits` are those of the policy, [B, P].
+    recurrent_fn: mctx's recurrent function of joint actions; its `prior_logits` are the policy's, [B, P].
   """
 
   def sampled(

@@ -19,8 +19,8 @@ from moozi.envs.vector import blank_step, mark_end
 class ObservationReader:
   """Reads the observations of one game, and those of several games, into rows of a `BatchedTimeStep`.
 
-  It keeps which games are at a start, where the next frame has no history. Of a `TimeStep`, it reads the
-  observation. An `Observation` has a frame, and a `Frame` is one. Anything else is an observation of the
+  It keeps which games are at a start, where the next frame has no history. It reads the observation of a
+  `TimeStep`. An `Observation` has a frame, and a `Frame` is one. Anything else is an observation of the
   environment's own if the environment has such a form, and a frame if not.
 
   Args:

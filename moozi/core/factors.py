@@ -38,7 +38,7 @@ class ActionPart:
 
   Attributes:
     path: the keys that lead to it: texts in a dict, integers in a tuple; () if it is the whole action.
-    shape, dtype: of the array.
+    shape, dtype: the array's.
     values: for each entry, row by row, its possible values in increasing order, at least 2. With a float
       dtype they are evenly spaced floats, else integers. In `Intervals`: the two bounds of each entry.
   """
@@ -82,7 +82,7 @@ class _Dimensions:
 
   @functools.cached_property
   def values(self) -> tuple[tuple[float, ...], ...]:
-    """The possible values of each dimension, in increasing order; of continuous ones, the bounds."""
+    """The possible values of each dimension, in increasing order; for continuous actions, the bounds."""
     return tuple(values for part in self.parts for values in part.values)
 
   def named(self, texts: Sequence[str]) -> str:

@@ -14,8 +14,8 @@ class FramePart:
     shape: the array's shape; three axes are an image.
     start: index of its first number in the vector.
     has_channels_first: whether an image has the shape (C, H, W); otherwise it is (H, W, C).
-    is_bytes: whether the array has bytes. A float32 frame has them divided by 255, and replay stores them as
-      bytes.
+    is_bytes: whether the array is uint8 with values up to 255. A float32 frame has these values divided by
+      255, and replay stores them as bytes.
   """
 
   name: str

@@ -5,7 +5,7 @@ tree, H W C frame.
 
 The *choices* of a step are the actions that its policy and Q-values are shown for. They are all A actions of
 the agent's action space; or, where joint actions have no entries of their own (`EnvSpec.is_factored`), those
-that the search sampled, or the most probable ones without a search. Of continuous actions there are none.
+that the search sampled, or the most probable ones without a search. With continuous actions there are none.
 """
 
 import dataclasses
@@ -129,7 +129,7 @@ class PlayedEpisode:
     pictures: the environment's own images (`ops.pictures`), fitted into the first one's size; None if it has
       none, or one could not be drawn.
     to_play: the player to move.
-    actions: the action taken, in the agent's action space; of continuous ones, [T, D] float32.
+    actions: the action taken, in the agent's action space; continuous actions are [T, D] float32.
     rewards: env units, received on entering the frame.
     totals: the agent's undiscounted return up to each frame; with two players, that of player `index` % 2.
     root_values: env units: the search's, or those of the agent's decision without a search. On a last frame

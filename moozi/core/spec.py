@@ -43,12 +43,12 @@ class EnvSpec:
       (`num_players` is then 1); 0 in every other environment.
     action_places: where the first actions act on a board whose H × W cells are those of the frame. "cells":
       action i at cell i, row by row; "columns": action i at column i; "none": unknown.
-    player_planes: of frames that are equal for both players: the planes with the pieces of player 0 and of
+    player_planes: where frames are equal for both players: the planes with the pieces of player 0 and of
       player 1, and the plane that is 1 everywhere if player 1 is to move. None: unknown, or the frames are
       from the view of the player to move.
-    mover_planes: of frames from the view of the player to move: the plane with that player's pieces and the
-      plane with the other's, or a tuple of planes for each, such as ((0, 1), (2, 3)). The cells are the same
-      in both views. None: unknown, or the frames are equal for both players.
+    mover_planes: where frames are from the view of the player to move: the plane with that player's pieces
+      and the plane with the other's, or a tuple of planes for each, such as ((0, 1), (2, 3)). The cells are
+      the same in both views. None: unknown, or the frames are equal for both players.
     symmetries: the game's known symmetries, without the identity. The environment determines them,
       `frame_names`, `frame_parts`, `action_places`, `player_planes` and `mover_planes`, so they are not
       compared and not written to files.

@@ -148,8 +148,8 @@ class Learner:
   def roll_back(self, state: TrainingState) -> None:
     """Restores older parameters under a learner step that no collector or reanalyzer has seen as a version.
 
-    The step is also the version of the restored target network. Its version at the last copy may equal that
-    of the discarded target network, which collectors would then keep.
+    The step is also the version of the restored target network. The learner step of its last copy may be the
+    version of the discarded target network, which collectors would then keep.
     """
     self.set_state(state)
     self._rolled_back_at = self.learner_step

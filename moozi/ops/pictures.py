@@ -19,7 +19,7 @@ def to_picture(drawn: Any) -> UInt8[np.ndarray, "h w 3"] | None:
   Args:
     drawn: None (no picture); an array [h, w, 3] (RGB), [h, w, 4] (RGBA, drawn on white), or [h, w] or
       [h, w, 1] (grey); or an image of Pillow. An array's values are integers from 0 to 255, floats from 0 to
-      1, or booleans. Of a list of arrays, as Gymnasium's `rgb_array_list` returns, the last one is taken.
+      1, or booleans. A list of arrays, as Gymnasium's `rgb_array_list` returns, stands for its last array.
 
   Returns: a fresh array, scaled down if a side is longer than MAX_SIDE; None if `drawn` is None.
   Raises: ValueError: `drawn` is anything else. The message says what it is and what is allowed.

@@ -50,7 +50,7 @@ class PPONetwork:
   Attributes:
     init: (rng_key, frames) → params.
     apply: (params, frames [B, L, H, W, C] of the spec's dtype) → (policy float32, head float32). The policy
-      has the logits [B, P]; of continuous actions, the parameters [B, 2 D] of `ops.gaussian`. Without a
+      has the logits [B, P]; with continuous actions, the parameters [B, 2 D] of `ops.gaussian`. Without a
       transform, the head is the value [B] in units of the learned rewards; with one, its logits [B, S]. With
       an LSTM, `apply` treats each frame as the first of a game.
     transform: the scalar transform of a categorical value, or None.
@@ -76,7 +76,7 @@ class PPONetwork:
   def distribution(
     self, policy: Float[AnyArray, "N P"], legal_actions_mask: Bool[AnyArray, "N _"]
   ) -> Float[Array, "N P"]:
-    """Returns log probabilities as `masked_log_probs`; of continuous actions, the parameters as they are."""
+    """Returns log probabilities as `masked_log_probs`; with continuous actions, the unchanged parameters."""
     if self.intervals is not None:
       return policy
     return masked_log_probs(policy, legal_actions_mask, self.policy_groups)
@@ -111,7 +111,8 @@ def make_network(
 ) -> PPONetwork:
   """Builds the network that `config` describes. The dummy action has a logit but is never legal.
 
-  Of continuous actions, the log standard deviations are parameters of their own, 0 at first.
+  With continuous actions, the log standard deviations are parameters that do not depend on the frame, 0 at
+  first.
 
   Args:
     scale_frames: whether to divide uint8 frames by 255.
@@ -288,8 +289,8 @@ def make_ppo(
     frames: [B, L, H, W, C], the history before it is normalized.
     log_probs: [B, P], at temperature 1, each within its group; -inf for illegal actions.
     lstm_state, is_first: with an LSTM, see `baselines.ppo.lstm`.
-  Of continuous actions, the most probable one is the mean, `action_probs` is 1 in each dimension, and instead
-  of log_probs the extras are:
+  With continuous actions, the most probable action is the mean, `action_probs` is 1 in each dimension, and in
+  place of log_probs the extras are:
     drawn: [B, D], the action before it is clipped to its bounds.
     gaussian: [B, 2 D], the policy's parameters.
   """

@@ -62,7 +62,7 @@ def build_agent(config: Config, spec: EnvSpec) -> PureAgent:
 
 
 def build_evaluator(config: Config, spec: EnvSpec, num_simulations: int | None = None) -> Evaluator:
-  """Builds an evaluator, which takes the most probable actions; without `evaluation.noise_free`, it draws.
+  """Builds an evaluator that takes the most probable actions, or draws if `evaluation.noise_free` is false.
 
   Raises: UserError: `num_simulations` is given; PPO does not search.
   """

@@ -1,4 +1,4 @@
-"""The configuration of the PPO baseline: each detail is a key, with the source's default.
+"""The configuration of the PPO baseline.
 
 Source: Huang et al. 2022, "The 37 Implementation Details of Proximal Policy Optimization", and its code.
 The defaults are those of `ppo.py`. The keys' descriptions give the values of `ppo_atari.py` after "Atari";

@@ -1,4 +1,4 @@
-"""Starts the actors of a run, finds them by name, and restarts them after a failure."""
+"""Starts the actors of a run, finds them by id, and restarts them after a failure."""
 
 import collections
 import pickle

@@ -37,7 +37,7 @@ class Start(NamedTuple):
   """What an actor starts from.
 
   Attributes:
-    arguments: those of its constructor, after the configuration and the spec.
+    arguments: arguments of the actor's constructor, after the configuration and the spec.
     text: the end of the message of a restart.
     learner_steps: the learner step at which the parameter server's parameters were saved.
     num_added: number of steps ever added to replay when its snapshot was taken.

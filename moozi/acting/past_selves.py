@@ -114,7 +114,7 @@ class PastCollector:
   def run(self, env_steps: int) -> tuple[TrajectorySample, ActingResult]:
     """Acts for one segment, as the collector does; the result includes the games against the past self.
 
-    If the collector keeps the extras of decisions, the result's also have IS_PAST.
+    If the collector keeps the extras of decisions, the result's extras also have IS_PAST.
     """
     segment, result = self._collector.run(env_steps)
     extras = result.extras
@@ -126,7 +126,7 @@ class PastCollector:
     return segment, dataclasses.replace(result, past=self._count(segment), extras=extras)
 
   def look_ahead(self, env_steps: int) -> tuple[BatchedTimeStep, Decision]:
-    """Returns the frames after the last segment and the current agent's decision on them."""
+    """Returns the frames after the last segment, and the current agent's decision on them."""
     return self._collector.look_ahead(env_steps)
 
   def _count(self, segment: TrajectorySample) -> PastResult:

@@ -1,11 +1,11 @@
-"""The driver: the thesis's Algorithm 3 without its synchronization barrier, or on-policy rounds.
+"""The driver runs the thesis's Algorithm 3 without its synchronization barrier, or on-policy rounds.
 
 Every call of an actor returns a future. The driver keeps a bounded number of calls in flight at each actor,
 reacts to the results as they complete, and requests evaluations and checkpoints when they are due. Functions
-that take the `Context` make the calls and react to results: `segments` for acting, `updates` for learning,
-`reanalyze_calls`, `evaluations`, and `states` for checkpoints; on-policy, `rounds` for acting and learning.
-`failures` restarts actors, and `observing` requests their reports. `run.local` and `run.on_policy` run the
-same algorithms in one process.
+that take the context make the calls and react to results: `segments` for acting, `updates` for learning,
+`reanalyze_calls`, `evaluations`, and `states` for checkpoints. In an on-policy run, `rounds` has the
+functions for acting and learning. `failures` restarts actors, and `observing` requests their reports.
+`run.local` and `run.on_policy` run the same algorithms in one process.
 """
 
 import contextlib
@@ -46,14 +46,16 @@ _STOP_TIMEOUT_S = 5.0
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-  """What a run's actors do besides evaluations. The functions take the run's context.
+  """The functions by which the driver requests the work of a run with replay, or of an on-policy run.
+
+  Each function takes the run's context.
 
   Attributes:
     begin: requests the first work; returns the message of the event `Started`.
-    start_others: requests the first work of further training workers, of which it receives the indices.
+    start_others: requests the first work of further training workers, by their indices.
     request: requests work until the limits of work in flight are reached.
     request_due: requests a checkpoint and an evaluation if they are due.
-    drop: drops the work that is not complete at the end, and yields the events.
+    drop: drops the work that is not complete at the end of the run, and yields the events.
   """
 
   begin: Callable[[Any], str]
@@ -70,8 +72,8 @@ def run(inputs: RunInputs, parts: OnPolicyParts | None = None) -> Generator[Even
     parts: the algorithm of an on-policy run; None: MuZero or AlphaZero.
 
   Raises: UserError: as `resources.connected`. RunError: an actor fails more often in a row than
-    `ray.max_restarts` allows or while the driver waits for it, a process of Ray ends, or updates stay
-    non-finite after a rollback.
+    `ray.max_restarts` allows or while the driver waits for it, a process of Ray ends, updates stay
+    non-finite after a rollback, or an on-policy run lacks the resources to restart an actor.
   """
   config, state = inputs.config, inputs.state
   ledger = Ledger(config, state) if parts is None else RoundLedger(config, state, parts)

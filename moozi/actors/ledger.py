@@ -1,7 +1,8 @@
 """The driver's ledger: counters, versions and epochs of the run, and the work in flight at each actor.
 
 The ledger calls no actor and reads no clock. Each method applies one change to all counters that the change
-affects. Each kind of fault is therefore counted in one place. `round_ledger` has that of on-policy runs.
+affects. Each kind of fault is therefore counted in one place. The ledger of on-policy runs is in
+`round_ledger`.
 """
 
 import abc
@@ -50,7 +51,8 @@ class RunLedger(abc.ABC):
     evaluation: reference to the pending evaluation's result.
     is_final_evaluation_due: whether the last evaluation is due and not requested yet.
     past: the pool of past selves; None without past selves.
-    past_parameters: by training worker, the version of its past self and a reference to its parameters.
+    past_parameters: by index of the training worker, the version of its past self and a reference to the past
+      self's parameters.
   """
 
   def __init__(self, config: Config, state: RunState | None = None) -> None:
@@ -86,7 +88,7 @@ class RunLedger(abc.ABC):
 
   @abc.abstractmethod
   def is_complete(self, has_calls: bool) -> bool:
-    """Returns whether acting and learning are complete, but for calls in flight."""
+    """Returns whether acting and learning are complete, except for calls in flight."""
 
   @abc.abstractmethod
   def get_state(self) -> State:

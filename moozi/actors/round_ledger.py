@@ -72,11 +72,11 @@ class RoundLedger(RunLedger):
 
   @property
   def missing(self) -> list[int]:
-    """Indices of the workers whose segment of the present round is neither there nor requested."""
+    """Indices of the workers whose segment of the present round has neither arrived nor been requested."""
     return [i for i in range(self._num_workers) if i not in self._collected and i not in self.in_flight]
 
   def begin_acting(self) -> None:
-    """Begins to collect a round, whose parameters are published."""
+    """Begins to collect a round with the parameters that were just published."""
     self.phase, self._acting_epoch = Phase.ACTING, self.parameter_epoch
 
   def begin_segment(self, index: int) -> None:
@@ -94,7 +94,7 @@ class RoundLedger(RunLedger):
     return len(self._collected) == self._num_workers
 
   def take_round(self) -> tuple[list[Any], list[Part]]:
-    """Returns references to the Rollouts of a round, and its Parts, in the order of workers; empties it.
+    """Empties the round; returns references to its Rollouts, and its Parts, both in the order of workers.
 
     The caller counts the steps of each Part with `count_steps`.
     """

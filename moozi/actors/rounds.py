@@ -1,7 +1,7 @@
 """The rounds of an on-policy run: segments of all training workers, then the updates from them.
 
-`run.on_policy` has what a worker and the parameter server do in a round, and makes the same rounds in one
-process. Between rounds, the driver requests checkpoints and evaluations.
+`run.on_policy` has the functions that a worker and the parameter server run in a round, and makes the same
+rounds in one process. Between rounds, the driver requests checkpoints and evaluations.
 """
 
 import functools

@@ -33,11 +33,11 @@ class OnPolicyServer(ParameterServer):
   """Holds the central copy of the parameters, and updates it from rounds."""
 
   def learn(self, env_steps: int, *rollouts: Any) -> tuple[int, int, dict[str, float]]:
-    """Makes the updates of a round; returns the number of samples, the learner step after it, and metrics.
+    """Makes the updates of a round; returns the number of samples, the new learner step, and metrics.
 
     Args:
       env_steps: environment steps before the round.
-      rollouts: the Rollouts of all workers, in their order.
+      rollouts: the Rollouts of all workers, in the order of workers.
     """
     from moozi.run.on_policy import learn
 

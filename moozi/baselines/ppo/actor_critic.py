@@ -121,7 +121,7 @@ def make_network(
     layer_norm: whether to apply layer norm over the last axis before every activation.
     transform: the scalar transform of a categorical value; None: the value head has one output.
     lstm_size: size of the LSTM between the dense layers and the heads; 0: none.
-    lstm_forget_bias: initial bias of its forget gate.
+    lstm_forget_bias: initial bias of the LSTM's forget gate.
 
   Raises: UserError: as `check_multi_input`.
   """

@@ -3,8 +3,8 @@
 Source: Schulman et al. 2017; Huang et al. 2022, "The 37 Implementation Details of Proximal Policy
 Optimization"; docs/ppo.md lists all of them. Departures:
   - Environments show the last frame of an episode and discard the action on it. That sample is masked
-    (`is_live`): it is part of a minibatch, but does not enter means or gradients. So is a sample at which a
-    past self moved, because the policy did not choose that action.
+    (`is_live`): it is part of a minibatch, but does not enter means or gradients. A sample at which a past
+    self moved is masked too, because the policy did not choose that action.
   - The standard deviation of advantages divides by n, as in `openai/baselines`; PyTorch's divides by n - 1.
   - An update in which one of TERMS is not finite is skipped and counted (`faults/skipped_updates`).
 """
@@ -83,7 +83,7 @@ def generalized_advantages(segment: Rollout, config: PPOConfig) -> Float[Array, 
   Args:
     config: `discount`, `gae_lambda`, `bootstrap_truncated` and `clip_rewards` are read.
 
-  Returns: the advantages; 0 where the sample is not live.
+  Returns: the advantages; 0 on last frames.
   Source: Schulman et al. 2016, eq. 16; Huang et al. 2022, core detail 5. Departure: the sign, for self-play.
   """
   has_value = segment.sign * (~segment.is_last | (segment.is_truncated & config.bootstrap_truncated))
@@ -102,7 +102,7 @@ def generalized_advantages(segment: Rollout, config: PPOConfig) -> Float[Array, 
 def make_batch(segment: Rollout, config: PPOConfig, groups: Groups | None = None) -> tuple[PPOBatch, Scalars]:
   """Returns the N = T·B samples of a segment, and scalars about them in units of the learned rewards.
 
-  Advantages pass through the steps at which a past self moved; these samples are not live.
+  The estimates are computed over all steps; samples of steps at which a past self moved are then not live.
   `ppo/explained_variance` is 1 - Var[target - value] / Var[target], or 0 if all targets are equal.
   """
   advantage = generalized_advantages(segment, config)

@@ -183,8 +183,9 @@ class Config(Section):
 
   @property
   def has_one_process(self) -> bool:
-    """Whether acting, learning and evaluations take turns in one process, as with every `runtime` of some
-    algorithms.
+    """Whether acting, learning and evaluations take turns in one process.
+
+    They do so with runtime=local, and with each algorithm that ignores `runtime`.
     """
     return self.runtime == "local" or self.algorithm not in ("muzero", "alphazero", "ppo")
 

@@ -59,8 +59,8 @@ class PPONetworkConfig(BaselineNetworkConfig):
   )
   lstm_forget_bias: float = Field(
     0.0,
-    description="initial bias b of the forget gate: at first a step keeps σ(b) of the memory, 0.5 with 0 as "
-    "in the source, 0.98 with 4; raise it where a frame matters many steps later",
+    description="initial bias b of the forget gate: at first a step keeps about σ(b) of the memory (0.5 with "
+    "b=0 as in the source, 0.98 with b=4); raise b where a frame matters many steps later",
   )
 
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from moozi.api.agent import Agent, agent_of
+from moozi.api.agent import Agent
+from moozi.api.loading import agent_of
 from moozi.api.run_access import LOADED_PLAYERS, open_run
 from moozi.core.config.uses import code_keys
 from moozi.core.errors import UserError

@@ -9,11 +9,12 @@ import typing as _typing
 __version__ = "0.1.0"
 
 if _typing.TYPE_CHECKING:
-  from moozi.api.agent import Agent, load
+  from moozi.api.agent import Agent
   from moozi.api.arena import Arena, arena
   from moozi.api.compare import Comparison, compare
   from moozi.api.configs import configs
   from moozi.api.environments import make_env
+  from moozi.api.loading import load
   from moozi.api.run import Run
   from moozi.api.search import Search
   from moozi.api.training import Training, resume, resume_events, train, train_events
@@ -60,7 +61,7 @@ _MODULES = {
   "arena": "moozi.api.arena",
   "compare": "moozi.api.compare",
   "configs": "moozi.api.configs",
-  "load": "moozi.api.agent",
+  "load": "moozi.api.loading",
   "make_env": "moozi.api.environments",
   "read_trajectories": "moozi.api.trajectories",
   "register_algorithm": "moozi.core.plugins",

@@ -13,7 +13,7 @@ os.environ |= {"NPROC": "1", "OMP_NUM_THREADS": "1", "JAX_PLATFORMS": "cpu"}  # 
 
 from experiments.lib.results import ROOT, sweep_of
 from moozi.acting.on_policy import make_rollout
-from moozi.baselines.ppo.algorithm import build_collectors, build_learner
+from moozi.baselines.ppo.algorithm import build_collector, build_learner
 from moozi.experiments.results import write_json
 from moozi.io.config import load_config
 from moozi.run import build
@@ -36,7 +36,7 @@ def measure(name: str, overrides: tuple[str, ...]) -> dict[str, float]:
   config = load_config(name, overrides)
   spec = build.env_spec(config)
   learner = build_learner(config, spec)
-  (collector,) = build_collectors(config, spec, None).workers
+  collector = build_collector(config, spec, worker=0, began_at=0)
   times = []
   for _ in range(1 + ROUNDS):
     start = time.process_time()

@@ -19,7 +19,7 @@ import numpy as np
 from experiments.lib.command import command
 from experiments.lib.results import swing_of
 from experiments.lib.tables import markdown_table
-from moozi.api.agent import agent_of
+from moozi.api.loading import agent_of
 from moozi.api.run_access import open_run
 from moozi.core.config import Config
 from moozi.core.errors import UserError

@@ -38,8 +38,8 @@ class HeldParameters:
   def set_parameters(self, variables: PyTree, version: int) -> None:
     """Sets the variables (NumPy or JAX arrays).
 
-    Those of one version may differ: running averages change at every update, also between two copies of the
-    target network.
+    Two calls with the same version may set different variables: the version of the target network changes
+    when its parameters are copied, but its running averages change at every update.
     """
     self.variables, self.version = jax.device_put(variables), version
 
@@ -56,7 +56,8 @@ class TrajectoryCollector(Lanes, HeldParameters):
   """Acts in B environments (lanes) with an agent. The environments' state persists between calls.
 
   Args:
-    agent: decides; compiled by the constructor.
+    agent: chooses the actions; `warm_up` or the first segment compiles it.
+    env: the environments; the constructor resets them.
     segment_length: number of vector steps of a segment.
     temperature: maps the environment steps before a segment to its temperature.
     seed: seeds the agent's noise and the choice of actions.
@@ -78,7 +79,9 @@ class TrajectoryCollector(Lanes, HeldParameters):
     self._compiled: KeyedAct = jax.jit(keyed(agent))
 
   def warm_up(self, template: PyTree) -> None:
-    """Compiles the agent. Does not act, and does not change the environments or the random key.
+    """Compiles the agent, and sets its variables to zeros.
+
+    Does not act, and does not change the environments or the random key.
 
     Args:
       template: the shapes and dtypes of the variables.
@@ -114,7 +117,8 @@ class TrajectoryCollector(Lanes, HeldParameters):
   def look_ahead(self, env_steps: int) -> tuple[BatchedTimeStep, Decision]:
     """Returns the frames after the last segment and the decision on them, in NumPy; changes nothing.
 
-    The next segment begins with these frames; with the same parameters, also with this decision.
+    The next segment begins with these frames. With the same parameters and temperature, its first decision is
+    this one.
     """
     *_, decision = self._decide(jnp.float32(self._temperature(env_steps)))
     return self.timestep, jax.device_get(decision)
@@ -141,7 +145,7 @@ class TrajectoryCollector(Lanes, HeldParameters):
 
 
 def acting_metrics(step: BatchedTimeStep | StepSample, decision: Decision) -> dict[str, Float[AnyArray, ""]]:
-  """Returns metrics of the frames and, where the decision has a search's extras, of the search, by name.
+  """Returns metrics by name: those of the frames, and those of the search if the decision has its extras.
 
   The search's metrics are means over the frames that are not terminal; they are 0 if all frames are terminal.
   Accepts NumPy arrays, and traced arrays inside a rollout. Entropies and the divergence are in nats; values
@@ -176,7 +180,10 @@ def acting_metrics(step: BatchedTimeStep | StepSample, decision: Decision) -> di
 
 
 def cut_off(sample: StepSample, is_cut: Bool[np.ndarray, "B"]) -> StepSample:
-  """Returns `sample` with the frames where `is_cut` is true truncated. Their root value is the bootstrap."""
+  """Returns `sample` with the frames where `is_cut` is true marked as truncated.
+
+  Their action is the dummy, and their root value is the bootstrap value.
+  """
   action = sample.action.copy()
   action[is_cut] = DUMMY_ACTION
   return replace(

@@ -1,12 +1,11 @@
 """Temporally extended exploration: in some environments the last action is often repeated.
 
-With independent random actions, an agent stays near its start if progress takes many equal actions in a row.
-In Atari's Freeway random play scores almost no points, and with actions of 8 to 64 steps on average 1 to 7
-points a game.
+With independent random actions, an agent stays near its start if progress takes many equal actions in a row,
+as in Atari's Freeway.
 
 Source: Dabney, Ostrovski and Barreto 2021, whose random actions last for a number of steps drawn from a
-heavy-tailed distribution. Departures: the search chooses the actions; the number of steps is geometric, with
-a mean that differs between environments, so collectors need no further state; the other environments
+heavy-tailed distribution. Departures: the agent chooses the actions; the number of steps is geometric, with
+a mean that differs between environments, so the last action is the only state; the other environments
 repeat no action.
 """
 
@@ -29,7 +28,10 @@ _NUM_MEANS = 6
 
 
 def hold_probs(num_holding: int) -> Float32[np.ndarray, "{num_holding}"]:
-  """Returns each lane's probability of repeating an action; actions then last 2, 4, … 64 steps on average."""
+  """Returns each lane's probability of repeating an action.
+
+  An action lasts 2, 4, … 64 steps on average in six successive lanes, if the agent's next choice differs.
+  """
   return (1 - 0.5 ** (1 + np.arange(num_holding) % _NUM_MEANS)).astype(np.float32)
 
 
@@ -37,7 +39,7 @@ def with_holding(agent: PureAgent, num_holding: int) -> PureAgent:
   """Returns an agent that often repeats the last action in the first `num_holding` lanes.
 
   An action is repeated only within an episode and where it is legal. The policy target is the agent's; n-step
-  returns and the returns of training episodes include the repeated actions.
+  returns and the returns of training episodes include the rewards of repeated actions.
   """
   probs = hold_probs(num_holding)
 

@@ -1,4 +1,4 @@
-"""The environments that a collector acts in, with their histories and running episodes."""
+"""The environments that a collector acts in, with the agent's carry and the episodes in progress."""
 
 import dataclasses
 import time
@@ -17,12 +17,14 @@ from moozi.ops.signs import player_sign
 
 @dataclasses.dataclass(frozen=True)
 class PastResult:
-  """The games against a past self that ended in one call.
+  """The games against a past self that are counted in one call; `acting.past_selves` describes the rounds.
 
   Attributes:
     version: learner step of the past self's parameters.
-    is_complete: whether a round is complete: in every lane, a game that started in the round has ended.
-    wins, draws, losses: numbers of games that were not truncated, from the view of the current parameters.
+    is_complete: whether a round is complete: in every lane of the past self, a game that started in the round
+      has ended.
+    wins, draws, losses: numbers of games that the current parameters won, drew and lost, without truncated
+      games.
   """
 
   version: int
@@ -58,16 +60,16 @@ class ActingResult:
 
 
 class Lanes:
-  """Holds B environments, what the agent remembers of them, and the episodes' returns and lengths.
+  """Holds B environments, the agent's carry, and the episodes' returns and lengths.
 
   Args:
     env: the environments; the constructor resets them.
-    carry: the agent's, before the first frame.
-    seed: of the random key.
+    carry: the agent's carry before the first frame.
+    seed: seeds the random key.
 
   Attributes:
     timestep: the environments' current step.
-    carry: the agent's, after the last action; the caller updates it.
+    carry: the agent's carry after the last action; the caller updates it.
     rng_key: the random key of the agent's noise and the choice of actions; the caller updates it.
   """
 
@@ -88,10 +90,10 @@ class Lanes:
     self._since = time.perf_counter()
 
   def step(self, action: Num[np.ndarray, "B *D"]) -> Bool[np.ndarray, "B"]:
-    """Steps every environment; discards the action of an environment after the last frame of its episode.
+    """Steps every environment; the action on the last frame of an episode is discarded.
 
     Returns: [B] bool, whether each environment failed. The caller marks the frame before a failure as
-      truncated (`cut_lanes`).
+      truncated (`collector.cut_off`).
     """
     before, start = self.timestep, time.perf_counter()
     self.timestep = step = self._env.step(action)
@@ -109,8 +111,8 @@ class Lanes:
   def result(self, version: int, metrics: dict[str, float]) -> ActingResult:
     """Returns the result of the current segment; its parameters are those of learner step `version`.
 
-    The result has `metrics`, `train/env_share` (the environments' share of the time),
-    `train/worker_steps_per_s` and, if environments failed since the last result, their number
+    Its metrics are `metrics`, `train/env_share` (the environments' share of the time),
+    `train/worker_steps_per_s` and, if environments failed since the last result, the number of failures
     `faults/env_errors`.
     """
     elapsed = time.perf_counter() - self._since
@@ -134,14 +136,14 @@ class Lanes:
     self._env.close()
 
   def get_state(self) -> State:
-    """Returns the state of the environments, the agent's carry and the random key, between two segments."""
+    """Returns the state between two segments: of the environments, the agent and the episodes in progress."""
     return prefixed("env", self._env.get_state()) | prefixed("lanes", tree_state(self._state()))
 
   def set_state(self, state: State) -> int:
-    """Restores a state; its arrays must have the shapes of these lanes.
+    """Restores a state; its arrays must have the shapes and dtypes of these lanes.
 
     Returns: number of environments that could not be restored and start a new episode.
-    Raises: ValueError: the shapes differ; the lanes stay unchanged.
+    Raises: ValueError: an array is missing or differs in shape or dtype; the lanes stay unchanged.
     """
     own = tree_of_state(self._state(), part(state, "lanes"))
     self.timestep, is_new = self._env.set_state(part(state, "env"), own["timestep"])

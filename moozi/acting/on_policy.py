@@ -1,18 +1,21 @@
 """A segment as an on-policy algorithm learns from it: the steps with their histories and values."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from jaxtyping import Bool, Float32, Num, Shaped
 
 from moozi.agent.agent import Decision
-from moozi.core.pytree import record
+from moozi.core.pytree import fields_of, record
 from moozi.core.records import BatchedTimeStep, TrajectorySample
 from moozi.core.types import AnyArray
 from moozi.ops.signs import player_sign
 
 FRAMES = "frames"
-"""The extra of an on-policy agent's decisions that has the frames of its history, [B, L, H, W, C]."""
+"""Name of the extra of an on-policy agent's decisions that has the frames of its history, [B, L, H, W, C]."""
+
+IS_PAST = "is_past"
+"""The extra of a segment with past selves: whether a past self moved, bool [T, B]."""
 
 
 @record
@@ -30,7 +33,7 @@ class Rollout:
     reward: the reward that follows frame t, in environment units.
     is_last, is_truncated: describe frame t + 1.
     sign: 1 if the same player moves at t and t + 1, else -1.
-    extras: the other extras of the agent's decisions, [T, B, …] by name.
+    extras: the extras of the agent's decisions except FRAMES, [T, B, …] by name.
   """
 
   frames: Shaped[AnyArray, "*T B L H W C"]
@@ -55,13 +58,13 @@ def make_rollout(
   """Returns a segment as a Rollout, in NumPy.
 
   Where an environment failed, its steps end with a truncated frame, and the next episode begins after it
-  (`acting.collector.cut_off`). If this frame is the first of the segment, the last step of the segment before
-  had its bootstrap value.
+  (`acting.collector.cut_off`). If this frame is the first of the segment, the segment before it has already
+  bootstrapped from its value.
 
   Args:
     steps: T acted steps of B environments.
-    extras: those of their decisions, among them FRAMES.
-    after, decision: the step after them, and the decision on it.
+    extras: the extras of the decisions on these steps, among them FRAMES.
+    after, decision: the frames after the segment, and the decision on them.
   """
 
   def next_(name: str) -> np.ndarray:
@@ -82,11 +85,23 @@ def make_rollout(
   )
 
 
-def check_finite(steps: TrajectorySample, after: BatchedTimeStep) -> None:
-  """Checks the newest steps, from which an update learns, and the step after them.
+def join_rollouts(parts: Sequence[Rollout]) -> Rollout:
+  """Returns the segments [T, B, …] of several workers as one of all their environments, in this order."""
+  if len(parts) == 1:
+    return parts[0]
+  rows = [fields_of(part) for part in parts]
+  extras = [row.pop("extras") for row in rows]
 
-  The bootstrap value is computed from the frame after the segment. Raises: ValueError: a reward or a frame is
-  not finite.
+  def joined(trees: list[dict[str, AnyArray]]) -> dict[str, np.ndarray]:
+    return {name: np.concatenate([tree[name] for tree in trees], axis=1) for name in trees[0]}
+
+  return Rollout(**joined(rows), extras=joined(extras))
+
+
+def check_finite(steps: TrajectorySample, after: BatchedTimeStep) -> None:
+  """Checks the newest steps, from which an update learns, and the step after them, which has the bootstrap.
+
+  Raises: ValueError: a reward or a frame is not finite.
   """
   for name in ("last_reward", "frame"):
     arrays = [np.asarray(getattr(part, name)) for part in (steps, after)]

@@ -1,9 +1,10 @@
 """Acting in which a past self plays one side of some games.
 
-In the last lanes of a worker, past parameters play one side; in every other one of these lanes the past self
-moves first. The current parameters search every position of these lanes too, and the past self's action
-replaces theirs where it is to move. So all policy targets and values are from searches of the current
-parameters.
+In the last lanes of a worker, past parameters play one side: player 0 in every other one of these lanes,
+starting with the first, and player 1 in the rest. The current parameters decide on every position of these
+lanes too. Where the past self is to move, its action replaces that of the current parameters. So all policy
+targets and values are those of the current parameters. An on-policy algorithm must not learn a policy where
+the past self moved (IS_PAST).
 """
 
 import dataclasses
@@ -16,6 +17,7 @@ from jaxtyping import Array, Int, PyTree
 
 from moozi.acting.collector import TrajectoryCollector
 from moozi.acting.lanes import ActingResult, PastResult
+from moozi.acting.on_policy import IS_PAST
 from moozi.acting.rollout import RolloutCollector
 from moozi.agent.agent import Carry, Decision, PureAgent, Temperature, merge_forced
 from moozi.core.flat_state import State, part, prefixed
@@ -32,7 +34,7 @@ _WAITING, _PLAYING, _ENDED = 0, 1, 2
 def with_past(agent: PureAgent, num_past: int) -> PureAgent:
   """Returns an agent in which a second set of variables plays one side in the last `num_past` lanes.
 
-  Its variables are a pair: those of the current agent and those of the past self.
+  The variables of the returned agent are a pair: those of the current agent and those of the past self.
   """
 
   def act(
@@ -67,8 +69,9 @@ def past_seats(num_past: int) -> np.ndarray:
 class PastCollector:
   """A collector whose last lanes play against a past self.
 
-  Games are counted in rounds: the first whole game of each of these lanes. If every game counted, short games
-  would have more weight. A new round starts with a new opponent, and after a complete round.
+  Games are counted in rounds. A round counts the first whole game of each of these lanes; if every game
+  counted, short games would have more weight. A new round starts with a new opponent, and after a complete
+  round.
 
   A truncated game is its lane's game of the round, but has no result. If the lane waited for another game, a
   round in which every game reaches a limit of steps would never be complete.
@@ -90,9 +93,9 @@ class PastCollector:
     }
 
   def set_opponent(self, variables: Any, version: int) -> None:
-    """Sets the past self's variables. Call it before `set_parameters`.
+    """Sets the past self's variables; keeps them if `version` is that of the present past self.
 
-    Games in progress continue against the new opponent, and are not counted.
+    Call it before `set_parameters`. Games in progress continue against a new opponent, and are not counted.
     """
     if self._past is None or version != self._state["version"]:
       self._past = jax.device_put(variables)
@@ -109,9 +112,22 @@ class PastCollector:
     self._collector.warm_up((template, template))
 
   def run(self, env_steps: int) -> tuple[TrajectorySample, ActingResult]:
-    """Acts for one segment, as the collector does; the result includes the games against the past self."""
+    """Acts for one segment, as the collector does; the result includes the games against the past self.
+
+    If the collector keeps the extras of decisions, the result's extras also have IS_PAST.
+    """
     segment, result = self._collector.run(env_steps)
-    return segment, dataclasses.replace(result, past=self._count(segment))
+    extras = result.extras
+    if extras:
+      is_past = np.zeros(np.shape(segment.to_play), bool)
+      lanes = slice(-self._num_past, None)
+      is_past[:, lanes] = np.asarray(segment.to_play)[:, lanes] == past_seats(self._num_past)
+      extras = extras | {IS_PAST: is_past}
+    return segment, dataclasses.replace(result, past=self._count(segment), extras=extras)
+
+  def look_ahead(self, env_steps: int) -> tuple[BatchedTimeStep, Decision]:
+    """Returns the frames after the last segment, and the current agent's decision on them."""
+    return self._collector.look_ahead(env_steps)
 
   def _count(self, segment: TrajectorySample) -> PastResult:
     state, counts = self._state, {"wins": 0, "draws": 0, "losses": 0}
@@ -137,7 +153,7 @@ class PastCollector:
     return self._collector.get_state() | prefixed("past", own)
 
   def set_state(self, state: State) -> int:
-    """Restores the state of a collector. If it had no past self, no game in progress is counted."""
+    """Restores the state of a collector. If that collector had no past self, no game in progress counts."""
     num_new = self._collector.set_state({k: x for k, x in state.items() if not k.startswith("past/")})
     for name, value in part(state, "past").items():
       self._state[name][...] = value

@@ -2,7 +2,7 @@
 
 The environment must be written in JAX (`envs.jax.rules`). With the same seeds, the segments equal those of
 `acting.collector` with `JaxVectorEnvironment`: both draw the same keys in the same order and apply the same
-agent and step. On some processors their values and policies are rounded differently. The host does nothing
+agent and step. On some processors the two round values and policies differently. The host does nothing
 between the first and the last step of a segment.
 
 Source: Hessel et al. 2021 (Podracer, "Anakin") compile acting and environment as one function. Departure:
@@ -37,9 +37,9 @@ class RolloutState:
 
   Attributes:
     envs: EnvState of B environments.
-    carry: the agent's, of B lanes.
+    carry: the agent's carry of B lanes.
     rng_key: the random key of the agent's noise and the choice of actions.
-    episode_return: sum of the rewards of the current episode, in float32 (in `acting.lanes`: float64).
+    episode_return: return of the current episode so far, of player 0; float32 (in `acting.lanes`: float64).
     episode_length: number of steps of the current episode.
   """
 
@@ -59,7 +59,7 @@ class Segment:
     has_ended: whether a new episode begins in the step after t.
     episode_return, episode_length: those of the episode that ended; valid where `has_ended` is true.
     metrics: scalars by name, means over the T steps.
-    extras: those of the decisions, by name, if they are kept.
+    extras: the extras of the decisions by name; empty if they are not kept.
   """
 
   steps: dict[str, Shaped[Any, "T B ..."]]
@@ -76,7 +76,7 @@ SegmentFn = Callable[[PyTree, RolloutState, Array], tuple[RolloutState, Segment]
 def make_segment(
   agent: PureAgent, env: JaxEnvironment, segment_length: int, keeps_extras: bool = False
 ) -> SegmentFn:
-  """Returns segment(variables, state, temperature) -> (state, Segment), to be compiled."""
+  """Returns segment(variables, state, temperature) -> (state, Segment), which the caller compiles."""
   act = keyed(agent)
 
   def segment(variables: PyTree, state: RolloutState, temperature: Array) -> tuple[RolloutState, Segment]:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from moozi.actors import cluster
@@ -27,8 +27,8 @@ class Call:
   """
 
   actor: ActorId | None
-  on_result: Callable[[Any], list[Event]]
-  on_failure: Callable[[Any], list[Event]] = _no_events
+  on_result: Callable[[Any], Iterable[Event]]
+  on_failure: Callable[[Any], Iterable[Event]] = _no_events
 
 
 class Calls:
@@ -49,8 +49,8 @@ class Calls:
     self,
     reference: Any,
     actor: ActorId | None,
-    on_result: Callable[[Any], list[Event]] = _no_events,
-    on_failure: Callable[[Any], list[Event]] = _no_events,
+    on_result: Callable[[Any], Iterable[Event]] = _no_events,
+    on_failure: Callable[[Any], Iterable[Event]] = _no_events,
   ) -> None:
     """Registers a call whose result is `reference`."""
     self._calls[reference] = Call(actor, on_result, on_failure)

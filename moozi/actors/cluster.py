@@ -46,8 +46,9 @@ def started(config: RayConfig) -> Iterator[Any]:
   """Connects Ray and yields the `ray` module, which checks Ray's own processes while it waits.
 
   On exit, disconnects from the cluster, or shuts down the cluster that it started.
+
   Raises: UserError: Ray is not installed, already initialized or cannot start, or no cluster answers or
-    accepts the connection.
+    accepts the connection. ProcessLostError: one of Ray's own processes ended while the block called Ray.
   """
   # On Linux, Ray listens on all addresses by default. This variable, which Ray reads at import, restricts Ray
   # to this machine, as on Windows and macOS; a test lists the listeners. Without the variable, Ray also

@@ -1,27 +1,41 @@
-"""The driver: the thesis's Algorithm 3 without its synchronization barrier.
+"""The driver runs the thesis's Algorithm 3 without its synchronization barrier, or on-policy rounds.
 
 Every call of an actor returns a future. The driver keeps a bounded number of calls in flight at each actor,
 reacts to the results as they complete, and requests evaluations and checkpoints when they are due. Functions
-that take the `Context` make the calls and react to results: `segments` for acting, `updates` for learning,
-`reanalyze_calls`, `evaluations`, and `states` for checkpoints. `failures` restarts actors, and `observing`
-requests their reports. `run.local` runs the same algorithm in one process.
+that take the context make the calls and react to results: `segments` for acting, `updates` for learning,
+`reanalyze_calls`, `evaluations`, and `states` for checkpoints. In an on-policy run, `rounds` has the
+functions for acting and learning. `failures` restarts actors, and `observing` requests their reports.
+`run.local` and `run.on_policy` run the same algorithms in one process.
 """
 
 import contextlib
+import dataclasses
 import math
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
-from moozi.actors import cluster, evaluations, failures, reanalyze_calls, resources, segments, states, updates
+from moozi.actors import (
+  cluster,
+  evaluations,
+  failures,
+  reanalyze_calls,
+  resources,
+  rounds,
+  segments,
+  states,
+  updates,
+)
 from moozi.actors.calls import Calls
-from moozi.actors.context import Context
+from moozi.actors.context import Context, RoundContext, RunContext
 from moozi.actors.ledger import Ledger
 from moozi.actors.observing import Observing
 from moozi.actors.pool import ActorPool
+from moozi.actors.round_ledger import RoundLedger
 from moozi.core.actor_report import REANALYZE_WORKER, WORKER
 from moozi.core.errors import RunError
 from moozi.run.events import Event, Finished, Started
+from moozi.run.on_policy import OnPolicyParts
 from moozi.run.session import RunInputs, Session
 
 _SALVAGE_TIMEOUT_S = 30.0
@@ -30,33 +44,65 @@ _CLOSE_TIMEOUT_S = 10.0
 _STOP_TIMEOUT_S = 5.0
 
 
-def run(inputs: RunInputs) -> Generator[Event, None, None]:
-  """Trains with Ray actors, and yields events as `run.local.run` does.
+@dataclasses.dataclass(frozen=True)
+class Work:
+  """The functions by which the driver requests the work of a run with replay, or of an on-policy run.
 
-  Raises: UserError: the actors request more than the cluster has, or no cluster answers. RunError: an actor
-    fails more often in a row than `ray.max_restarts` allows or while the driver waits for it, or updates stay
-    non-finite after a rollback.
+  Each function takes the run's context.
+
+  Attributes:
+    begin: requests the first work; returns the message of the event `Started`.
+    start_others: requests the first work of further training workers, by their indices.
+    request: requests work until the limits of work in flight are reached.
+    request_due: requests a checkpoint and an evaluation if they are due.
+    drop: drops the work that is not complete at the end of the run, and yields the events.
   """
-  ledger = Ledger(inputs.config, inputs.state)
+
+  begin: Callable[[Any], str]
+  start_others: Callable[[Any, list[int]], None]
+  request: Callable[[Any], None]
+  request_due: Callable[[Any], None]
+  drop: Callable[[Any], Iterator[Event]]
+
+
+def run(inputs: RunInputs, parts: OnPolicyParts | None = None) -> Generator[Event, None, None]:
+  """Trains with Ray actors, and yields events as `run.local.run` or `run.on_policy.run` does.
+
+  Args:
+    parts: the algorithm of an on-policy run; None: MuZero or AlphaZero.
+
+  Raises: UserError: as `resources.connected`. RunError: an actor fails more often in a row than
+    `ray.max_restarts` allows or while the driver waits for it, a process of Ray ends, updates stay
+    non-finite after a rollback, or an on-policy run lacks the resources to restart an actor.
+  """
+  config, state = inputs.config, inputs.state
+  ledger = Ledger(config, state) if parts is None else RoundLedger(config, state, parts)
   session = Session(inputs, ledger)
   session.phase("starting Ray")
   with resources.connected(inputs.config) as ray, _failures_as_run_errors(ray):
     if note := resources.idle_gpu_note(inputs.config, ray.cluster_resources()):
       session.phase(note)
     session.phase("starting the actors")
-    context = Context(ray, ActorPool(ray, inputs), Calls(ray), ledger, session)
+    pool, calls = ActorPool(ray, inputs, parts), Calls(ray)
+    context: RunContext
+    if isinstance(ledger, Ledger):
+      context, work = Context(ray, pool, calls, ledger, session), _WITH_REPLAY
+    else:
+      context, work = RoundContext(ray, pool, calls, ledger, session), _IN_ROUNDS
     observing = Observing(context)
-    message = _wait_until_ready(context)
+    message = work.begin(context)
+    if parts is not None:
+      message = f"{parts.message}, {message}"
     yield Started(**context.counters(), message=message)
     try:
       while (reason := _reason_to_end(context)) is None:
         if not context.ledger.cold_workers:
-          _start_others(context)
-        _request(context)
+          _start_others(context, work)
+        work.request(context)
         yield from _react(context, timeout_s=1.0)
         yield from observing.poll()
-        _request_due(context)
-      yield from _finish(context, observing, reason)
+        work.request_due(context)
+      yield from _finish(context, work, observing, reason)
     except (ray.exceptions.RayError, RunError):
       yield from states.salvage(context, _SALVAGE_TIMEOUT_S)
       raise
@@ -71,7 +117,10 @@ def _failures_as_run_errors(ray: Any) -> Iterator[None]:
     raise RunError(f"an actor failed: {cluster.describe_failure(ray, error)}") from error
 
 
-def _wait_until_ready(context: Context) -> str:
+# --- work ---------------------------------------------------------------------------------------------------
+
+
+def _begin_with_replay(context: Context) -> str:
   """Waits for the first parameters and for replay; returns the message of the event `Started`."""
   first = updates.publish_now(context)
   # The first worker compiles acting while the parameter server makes the first parameters. The server then
@@ -83,19 +132,17 @@ def _wait_until_ready(context: Context) -> str:
     if context.ray.wait([first], timeout=0.5)[0]:
       break
   context.ledger.can_sample, message = context.ray.get(context.pool.replay.ready.remote())
-  return f"{context.config.num_acting_workers} training workers{context.config.past_selves_text}{message}"
+  return f"{_workers_text(context)}{message}"
 
 
-def _start_others(context: Context) -> None:
-  """Starts the actors that acting does not need, if they are not started.
+def _workers_text(context: RunContext) -> str:
+  return f"{context.config.num_acting_workers} training workers{context.config.past_selves_text}"
 
-  The driver calls this when the first worker has compiled acting. That worker then acts while the others
-  start, and the others load the compiled functions from the user's cache.
-  """
-  if context.pool.testing_worker is None:
-    for index in context.pool.start_others():
-      segments.warm_up(context, index)
-    reanalyze_calls.publish(context)
+
+def _warm_up_others(context: Context, indices: list[int]) -> None:
+  for index in indices:
+    segments.warm_up(context, index)
+  reanalyze_calls.publish(context)
 
 
 def _request(context: Context) -> None:
@@ -105,7 +152,45 @@ def _request(context: Context) -> None:
   segments.request(context)
 
 
-def _react(context: Context, timeout_s: float) -> Iterator[Event]:
+def _request_due(context: Context) -> None:
+  """Requests a checkpoint and an evaluation if they are due."""
+  if not context.ledger.is_state_pending and context.session.is_checkpoint_due():
+    states.request(context, is_final=False)
+  evaluations.request_due(context)
+
+
+_WITH_REPLAY = Work(
+  _begin_with_replay, _warm_up_others, _request, _request_due, drop=lambda context: iter(())
+)
+
+
+def _begin_rounds(context: RoundContext) -> str:
+  # The first worker compiles acting with its first segment.
+  context.ledger.cold_workers.add(0)
+  context.session.phase("compiling acting")
+  return _workers_text(context)
+
+
+# Checkpoints and evaluations are requested between rounds, by `rounds.request`.
+_IN_ROUNDS = Work(
+  _begin_rounds, lambda context, indices: None, rounds.request, lambda context: None, rounds.drop
+)
+
+
+# --- the loop -----------------------------------------------------------------------------------------------
+
+
+def _start_others(context: RunContext, work: Work) -> None:
+  """Starts the actors that acting does not need, if they are not started.
+
+  The driver calls this when the first worker has compiled acting. That worker then acts while the others
+  start, and the others load the compiled functions from the user's cache.
+  """
+  if context.pool.testing_worker is None:
+    work.start_others(context, context.pool.start_others())
+
+
+def _react(context: RunContext, timeout_s: float) -> Iterator[Event]:
   """Waits for results, reacts to each result, and yields the events; restarts actors that failed."""
   for call, value, error in context.calls.completed(timeout_s):
     if error is None:
@@ -117,21 +202,14 @@ def _react(context: Context, timeout_s: float) -> Iterator[Event]:
       yield from failures.on_error(context, error)
 
 
-def _request_due(context: Context) -> None:
-  """Requests a checkpoint and an evaluation if they are due."""
-  if not context.ledger.is_state_pending and context.session.is_checkpoint_due():
-    states.request(context, is_final=False)
-  evaluations.request_due(context)
-
-
-def _reason_to_end(context: Context) -> str | None:
+def _reason_to_end(context: RunContext) -> str | None:
   return context.session.reason_to_end(context.ledger.is_complete(has_calls=bool(context.calls)))
 
 
 # --- the end ------------------------------------------------------------------------------------------------
 
 
-def _finish(context: Context, observing: Observing, reason: str) -> Iterator[Event]:
+def _finish(context: RunContext, work: Work, observing: Observing, reason: str) -> Iterator[Event]:
   """Waits for the work in flight, takes the last state, evaluates it, and takes the state again.
 
   A run that is stopped skips the evaluation and waits a few seconds for its workers.
@@ -143,6 +221,7 @@ def _finish(context: Context, observing: Observing, reason: str) -> Iterator[Eve
   if reason == "stopped":
     yield from _cancel_work(context)
   yield from _drain(context)
+  yield from work.drop(context)
   closing = [worker.close.remote() for worker in context.pool.workers.values()]
   while not context.ledger.has_final_state:
     states.request(context, is_final=True)
@@ -150,7 +229,7 @@ def _finish(context: Context, observing: Observing, reason: str) -> Iterator[Eve
   if reason != "stopped":
     # The last line of metrics is written with the final evaluation; it needs the reports of what was before.
     yield from observing.finish()
-    yield from _evaluate_last(context, observing)
+    yield from _evaluate_last(context, work, observing)
     reason = context.session.evaluations.reason_at_end(reason)
   if reason != "stopped":
     # A run that is resumed from this state keeps the final evaluation.
@@ -159,10 +238,10 @@ def _finish(context: Context, observing: Observing, reason: str) -> Iterator[Eve
   if not context.should_stop():
     yield from observing.finish()
   _wait_for_closed(context.ray, closing)
-  yield Finished(**context.counters(), reason=reason, sample_reuse=context.ledger.pacer.sample_reuse)
+  yield Finished(**context.counters(), reason=reason, sample_reuse=context.ledger.sample_reuse)
 
 
-def _drain(context: Context, timeout_s: float = math.inf, until_stopped: bool = False) -> Iterator[Event]:
+def _drain(context: RunContext, timeout_s: float = math.inf, until_stopped: bool = False) -> Iterator[Event]:
   """Reacts to results until no call is in flight or the timeout ends.
 
   With `until_stopped` it also returns when the run is stopped.
@@ -174,7 +253,7 @@ def _drain(context: Context, timeout_s: float = math.inf, until_stopped: bool = 
     yield from _react(context, timeout_s=min(0.5 if until_stopped else 10.0, left_s))
 
 
-def _cancel_work(context: Context) -> Iterator[Event]:
+def _cancel_work(context: RunContext) -> Iterator[Event]:
   """Waits a few seconds for the work in flight, and cancels the workers' calls.
 
   Drops the pending evaluation; a resumed run repeats it. Waits for batches at the parameter server, so
@@ -185,10 +264,10 @@ def _cancel_work(context: Context) -> Iterator[Event]:
   yield from context.calls.cancel(WORKER, REANALYZE_WORKER)
 
 
-def _evaluate_last(context: Context, observing: Observing) -> Iterator[Event]:
+def _evaluate_last(context: RunContext, work: Work, observing: Observing) -> Iterator[Event]:
   """Evaluates the last parameters; repeats the evaluation if the testing worker fails."""
   context.ledger.is_final_evaluation_due = True
-  _start_others(context)
+  _start_others(context, work)
   updates.publish_now(context)
   while context.calls or context.ledger.is_final_evaluation_due:
     if context.should_stop():

@@ -6,27 +6,27 @@ from typing import Any
 import numpy as np
 
 from moozi.actors import cluster
-from moozi.actors.context import Context
+from moozi.actors.context import RunContext
 from moozi.core.actor_report import TESTING_WORKER, ActorId
 from moozi.core.pytree import replace
 from moozi.run.events import Event
 
 
-def request_due(context: Context) -> None:
+def request_due(context: RunContext) -> None:
   """Requests an evaluation of the newest parameters if one is due and none is pending."""
   is_idle = context.pool.testing_worker is not None and context.ledger.evaluation is None
   if is_idle and context.session.evaluations.is_due(context.ledger.env_steps):
     _request(context, context.config.evaluation.episodes, is_final=False)
 
 
-def request_final(context: Context) -> None:
+def request_final(context: RunContext) -> None:
   """Requests the evaluation at the end of the run if it is due."""
   if context.ledger.is_final_evaluation_due:
     context.ledger.is_final_evaluation_due = False
     _request(context, context.config.evaluation.final_episodes, is_final=True)
 
 
-def _request(context: Context, num_episodes: int, is_final: bool) -> None:
+def _request(context: RunContext, num_episodes: int, is_final: bool) -> None:
   ledger, pool, network = context.ledger, context.pool, context.config.evaluation.network
   parameters = ledger.parameters
   if network != context.config.workers.network:
@@ -43,14 +43,16 @@ def _request(context: Context, num_episodes: int, is_final: bool) -> None:
   )
 
 
-def _on_evaluated(context: Context, parameters: Any, state: Any, is_final: bool, result: Any) -> list[Event]:
+def _on_evaluated(
+  context: RunContext, parameters: Any, state: Any, is_final: bool, result: Any
+) -> list[Event]:
   context.ledger.evaluation = None
   return context.session.evaluations.record(
     result, is_final, functools.partial(_training, context, parameters, state)
   )
 
 
-def _training(context: Context, parameters: Any, state: Any) -> Any:
+def _training(context: RunContext, parameters: Any, state: Any) -> Any:
   """Returns the training state with the evaluated parameters; None if either was lost with its process.
 
   A failed process is not reported here, because other calls of the parameter server report it.
@@ -64,7 +66,7 @@ def _training(context: Context, parameters: Any, state: Any) -> Any:
   return replace(training, **evaluated, net_state=net_state, learner_step=np.int32(version))
 
 
-def _on_lost(context: Context, is_final: bool) -> list[Event]:
+def _on_lost(context: RunContext, is_final: bool) -> list[Event]:
   context.ledger.evaluation = None
   if is_final:
     context.ledger.is_final_evaluation_due = True

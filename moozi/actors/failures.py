@@ -4,7 +4,7 @@ import logging
 from typing import Any
 
 from moozi.actors import cluster, updates
-from moozi.actors.context import Context
+from moozi.actors.context import Context, RunContext
 from moozi.core.actor_report import REPLAY, SERVER, WORKER, ActorId
 from moozi.core.errors import RunError
 from moozi.run.events import Event, Faulted
@@ -12,7 +12,7 @@ from moozi.run.events import Event, Faulted
 _log = logging.getLogger("moozi.driver")
 
 
-def on_error(context: Context, error: Any) -> list[Event]:
+def on_error(context: RunContext, error: Any) -> list[Event]:
   """Restarts the actor that failed with this error, unless it has been restarted already; returns the events.
 
   Raises: RunError: the actor failed more often in a row than `ray.max_restarts` allows.
@@ -26,7 +26,7 @@ def on_error(context: Context, error: Any) -> list[Event]:
   return [_restart(context, actor, error) for actor in failed]
 
 
-def _restart(context: Context, actor: ActorId, error: Any) -> Event:
+def _restart(context: RunContext, actor: ActorId, error: Any) -> Event:
   # An actor whose constructor failed has no log.
   cause = cluster.describe_failure(context.ray, error)
   _log.warning("%s: %s", actor, cause)
@@ -41,7 +41,7 @@ def _restart(context: Context, actor: ActorId, error: Any) -> Event:
   if actor.role == SERVER:
     # The restarted server has loaded the newest checkpoint.
     counts["lost_updates"] = updates.rewind(context, restart.start.learner_steps)
-  elif actor.role == REPLAY:
+  elif actor.role == REPLAY and isinstance(context, Context):
     lost_steps = _replay_failed(context, restart.start.num_added)
     counts |= {"lost_steps": lost_steps} if context.config.num_acting_workers else {}
   # A worker's calls in flight report its lost work.

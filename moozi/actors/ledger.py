@@ -1,14 +1,16 @@
 """The driver's ledger: counters, versions and epochs of the run, and the work in flight at each actor.
 
 The ledger calls no actor and reads no clock. Each method applies one change to all counters that the change
-affects. Each kind of fault is therefore counted in one place.
+affects. Each kind of fault is therefore counted in one place. The ledger of on-policy runs is in
+`round_ledger`.
 """
 
+import abc
 import collections
 from typing import Any, NamedTuple
 
 from moozi.core.config import Config
-from moozi.core.flat_state import part
+from moozi.core.flat_state import State, part, prefixed
 from moozi.replay.snapshot import num_added
 from moozi.run.pacing import Pacer, slack_steps
 from moozi.run.past_selves import PastSelves
@@ -28,8 +30,8 @@ class Target(NamedTuple):
   version: int
 
 
-class Ledger:
-  """Counters, versions, epochs and work in flight of one run.
+class RunLedger(abc.ABC):
+  """The counters of every run with actors.
 
   Args:
     config: the run's configuration.
@@ -37,51 +39,129 @@ class Ledger:
 
   Attributes:
     config: the run's configuration.
-    pacer: numbers of steps, samples and positions that are requested and done.
     learner_steps: the newest learner step reported. Versions never repeat: a rollback increases the learner
       step beyond every version that a worker can have seen.
-    replay_steps_ahead: steps ever added to replay minus the run's environment steps; negative after a loss.
-    can_sample: whether replay can draw a batch.
-    replay_epoch: incremented when replay is restarted. A segment requested in an older epoch is dropped,
-      because the restarted replay lacks the beginning of its episodes.
     parameter_epoch: incremented when older parameters are restored, by a rollback or a restart of the
       parameter server. Updates requested in an older epoch are lost.
-    segments_in_flight, searches_in_flight: number of calls by index of the training or reanalyze worker.
-    segments_requested: number of segments ever requested, by index of the training worker.
     cold_workers: indices of the training workers that compile acting.
-    batches_in_flight: number of calls at the parameter server.
     parameters: reference to the newest published (variables, version).
-    target: the newest published target network; None before the first one arrives.
-    is_publishing: whether a publication of the parameters is pending.
-    replay_stats: replay's newest metrics, reported with each update.
-    publications, target_copies: schedules for publishing the parameters and the target network.
     state_request: number of the newest request for a run state; states of older requests are dropped.
     is_state_pending: whether a requested state is not complete yet.
     has_final_state: whether the last state of the run is complete.
     evaluation: reference to the pending evaluation's result.
     is_final_evaluation_due: whether the last evaluation is due and not requested yet.
-    kept: by index of the training worker, the number of its newest segment that was kept.
     past: the pool of past selves; None without past selves.
-    past_parameters: by training worker, the version of its past self and a reference to its parameters.
+    past_parameters: by index of the training worker, the version of its past self and a reference to the past
+      self's parameters.
   """
 
   def __init__(self, config: Config, state: RunState | None = None) -> None:
-    self.config, self.pacer = config, Pacer(config, slack_steps(config))
+    self.config = config
+    self.learner_steps = 0 if state is None else state.learner_steps
+    self._rewound_at = self.learner_steps
+    self.parameter_epoch = 0
+    self.cold_workers: set[int] = set()
+    self.parameters: Any = None
+    self.state_request = 0
+    self.is_state_pending = self.has_final_state = False
+    self.evaluation: Any = None
+    self.is_final_evaluation_due = False
+    self.past = PastSelves(config) if config.num_past_lanes else None
+    if self.past is not None and state is not None and state.progress:
+      self.past.set_state(part(state.progress, "past_selves"), state.training.variables)
+    self.past_parameters: dict[int, tuple[int, Any]] = {}
+
+  @property
+  @abc.abstractmethod
+  def env_steps(self) -> int:
+    """Environment steps received so far."""
+
+  @property
+  @abc.abstractmethod
+  def sample_reuse(self) -> float:
+    """As in `run.events.Finished`."""
+
+  @property
+  @abc.abstractmethod
+  def next_free_version(self) -> int:
+    """The smallest learner step that no worker can have seen."""
+
+  @abc.abstractmethod
+  def is_complete(self, has_calls: bool) -> bool:
+    """Returns whether acting and learning are complete, except for calls in flight."""
+
+  @abc.abstractmethod
+  def get_state(self) -> State:
+    """Returns the counters of `RunState.progress`."""
+
+  @property
+  def segment_steps(self) -> int:
+    """Number of environment steps in a segment, over all its lanes."""
+    return self.config.worker_envs * self.config.segment_length
+
+  def rewind(self, found: int) -> int:
+    """Rolls back to the parameters of learner step `found`, which become version `next_free_version`.
+
+    Drops a pending state, which would mix the parameters with newer counters.
+
+    Returns: the number of discarded updates: all that were reported after learner step `found`, except those
+      that an earlier rollback discarded.
+    """
+    lost = max(0, self.learner_steps - max(found, self._rewound_at))
+    self.parameter_epoch += 1
+    self.drop_state()
+    self.learner_steps = self._rewound_at = self.next_free_version
+    return lost
+
+  def begin_state(self) -> int:
+    """Marks a state as pending, and returns the number of the request."""
+    self.is_state_pending = True
+    self.state_request += 1
+    return self.state_request
+
+  def drop_state(self) -> None:
+    """Drops the pending state, if any."""
+    self.is_state_pending = False
+    self.state_request += 1
+
+
+class Ledger(RunLedger):
+  """Counters, versions, epochs and work in flight of one run that learns from replay.
+
+  Args:
+    config, state: as in `RunLedger`.
+
+  Attributes:
+    pacer: numbers of steps, samples and positions that are requested and done.
+    replay_steps_ahead: steps ever added to replay minus the run's environment steps; negative after a loss.
+    can_sample: whether replay can draw a batch.
+    replay_epoch: incremented when replay is restarted. A segment requested in an older epoch is dropped,
+      because the restarted replay lacks the beginning of its episodes.
+    segments_in_flight, searches_in_flight: number of calls by index of the training or reanalyze worker.
+    segments_requested: number of segments ever requested, by index of the training worker.
+    batches_in_flight: number of calls at the parameter server.
+    target: the newest published target network; None before the first one arrives.
+    is_publishing: whether a publication of the parameters is pending.
+    replay_stats: replay's newest metrics, reported with each update.
+    publications, target_copies: schedules for publishing the parameters and the target network.
+    kept: by index of the training worker, the number of its newest segment that was kept.
+    The others are as in `RunLedger`.
+  """
+
+  def __init__(self, config: Config, state: RunState | None = None) -> None:
+    super().__init__(config, state)
+    self.pacer = Pacer(config, slack_steps(config))
     if state is not None and state.progress:
       self.pacer.set_state(part(state.progress, "pacer"))
-    self.learner_steps = 0 if state is None else state.learner_steps
     self._first_step, self._first_samples = self.learner_steps, self.pacer.learn.done
-    self._rewound_at = self.learner_steps
     added = 0 if state is None or state.replay is None else num_added(state.replay)
     self.replay_steps_ahead = added - self.env_steps
     self.can_sample = False
-    self.replay_epoch = self.parameter_epoch = 0
+    self.replay_epoch = 0
     self.segments_in_flight: collections.Counter[int] = collections.Counter()
     self.searches_in_flight: collections.Counter[int] = collections.Counter()
     self.segments_requested: collections.Counter[int] = collections.Counter()
-    self.cold_workers: set[int] = set()
     self.batches_in_flight = 0
-    self.parameters: Any = None
     self.target: Target | None = None
     self.is_publishing = False
     self.replay_stats: dict[str, float] = {}
@@ -90,27 +170,20 @@ class Ledger:
     # A moving average changes at each update, as the parameters do.
     period = config.ray.publish_period_updates if learner.target_decay else learner.target_update_period
     self.target_copies = Every(period, start=self.learner_steps)
-    self.state_request = 0
-    self.is_state_pending = self.has_final_state = False
-    self.evaluation: Any = None
-    self.is_final_evaluation_due = False
     self.kept: collections.Counter[int] = collections.Counter()
-    self.past = PastSelves(config) if config.num_past_lanes else None
-    if self.past is not None and state is not None and state.progress:
-      self.past.set_state(part(state.progress, "past_selves"), state.training.variables)
-    self.past_parameters: dict[int, tuple[int, Any]] = {}
 
   @property
   def env_steps(self) -> int:
-    """Environment steps received so far."""
     return self.pacer.env_steps
 
-  # --- segments -------------------------------------------------------------------------------------
-
   @property
-  def segment_steps(self) -> int:
-    """Number of environment steps in a segment, over all its lanes."""
-    return self.config.workers.num_envs * self.config.workers.segment_length
+  def sample_reuse(self) -> float:
+    return self.pacer.sample_reuse
+
+  def get_state(self) -> State:
+    return prefixed("pacer", self.pacer.get_state())
+
+  # --- segments -------------------------------------------------------------------------------------
 
   def begin_segment(self, index: int) -> int:
     """Counts a requested segment of training worker `index`; returns the segment's number: 1, 2, …"""
@@ -134,7 +207,6 @@ class Ledger:
 
   @property
   def next_free_version(self) -> int:
-    """The smallest learner step that no worker can have seen."""
     return self.learner_steps + (self.config.ray.batches_in_flight + 1) * self.config.learner.updates_per_call
 
   def begin_updates(self) -> None:
@@ -154,20 +226,9 @@ class Ledger:
     self.pacer.learn.undo()
 
   def rewind(self, found: int) -> int:
-    """Rolls back to the parameters of learner step `found`, which become version `next_free_version`.
-
-    Drops a pending state, which would mix the parameters with newer counters.
-
-    Returns: the number of discarded updates: all that were reported after learner step `found`, except those
-      that an earlier rollback discarded.
-    """
-    lost = max(0, self.learner_steps - max(found, self._rewound_at))
-    self.parameter_epoch += 1
-    self.drop_state()
     # The skipped versions consume no samples.
     self._first_step += self.next_free_version - self.learner_steps
-    self.learner_steps = self._rewound_at = self.next_free_version
-    return lost
+    return super().rewind(found)
 
   # --- reanalyze ------------------------------------------------------------------------------------
 
@@ -193,17 +254,6 @@ class Ledger:
 
   # --- states ---------------------------------------------------------------------------------------
 
-  def begin_state(self) -> int:
-    """Marks a state as pending, and returns the number of the request."""
-    self.is_state_pending = True
-    self.state_request += 1
-    return self.state_request
-
-  def drop_state(self) -> None:
-    """Drops the pending state, if any."""
-    self.is_state_pending = False
-    self.state_request += 1
-
   def samples_at(self, learner_step: int) -> int:
     """Returns the number of samples consumed when the parameter server is at `learner_step`."""
     return self._first_samples + (learner_step - self._first_step) * self.config.learner.batch_size
@@ -226,8 +276,8 @@ class Ledger:
   def is_complete(self, has_calls: bool) -> bool:
     """Returns whether learning is complete.
 
-    This is also true if replay failed without a snapshot and nothing is left to learn from: all steps were
-    acted, no call is in flight, and replay cannot draw a batch.
+    Learning is also complete if replay failed without a snapshot and nothing is left to learn from: all steps
+    were acted, no call is in flight, and replay cannot draw a batch.
     """
     is_replay_empty = self.pacer.has_all_steps and not self.can_sample and not has_calls
     return self.pacer.is_complete or is_replay_empty

@@ -1,7 +1,7 @@
 """Requests reports and histograms from the actors.
 
-These calls are not among the run's calls in flight, because the run does not wait for them; only before and
-after the final evaluation it waits up to five seconds for the last reports. A report does not reset an
+These calls are not among the run's calls in flight, because the run does not wait for them, except before and
+after the final evaluation: then it waits up to five seconds for the last reports. A report does not reset an
 actor's failure count. The driver detects a failed actor by the actor's other calls.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from moozi.actors import cluster
-from moozi.actors.context import Context
+from moozi.actors.context import RunContext
 from moozi.core.actor_report import ActorId, ActorReport
 from moozi.core.histogram import Histogram
 from moozi.run.events import ActorReports, Event, Histograms
@@ -27,7 +27,7 @@ class Observing:
     context: the run's context.
   """
 
-  def __init__(self, context: Context) -> None:
+  def __init__(self, context: RunContext) -> None:
     self._context = context
     config = context.config
     # Half a period, so that every tick has a report.
@@ -50,7 +50,7 @@ class Observing:
       self._request()
 
   def finish(self) -> Iterator[Event]:
-    """Requests the last reports and waits a few seconds for them."""
+    """Requests the last reports and waits up to five seconds for them."""
     self._follow_updates()
     self._request()
     yield from self._arrived(_LAST_TIMEOUT_S)
@@ -61,7 +61,8 @@ class Observing:
     if learner_steps == self._first_step:
       return
     self._window.begin()
-    if self._histograms_due.is_due(learner_steps):
+    # On-policy runs have no histograms, as in one process.
+    if self._histograms_due.is_due(learner_steps) and not self._context.config.is_on_policy:
       pool = self._context.pool
       self._histograms |= {actor.histograms.remote() for actor in (pool.replay, pool.server)}
 

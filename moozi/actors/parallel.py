@@ -41,7 +41,8 @@ def map_unordered(
     make: called once in each process; sent to it by pickle.
     num_workers: number of processes, each with one XLA thread.
 
-  Raises: UserError: Ray is not installed, or a call raised UserError. RunError: a process ended unexpectedly.
+  Raises: UserError: as `cluster.started`, or a call raised it. RunError: a process ended unexpectedly.
+    Another error of a call is raised as Ray's RayTaskError.
   """
   functions = uses.registered_functions()
   with cluster.started(RayConfig()) as ray:

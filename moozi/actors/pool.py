@@ -1,14 +1,17 @@
-"""Starts the actors of a run, finds them by name, and restarts them after a failure."""
+"""Starts the actors of a run, finds them by id, and restarts them after a failure."""
 
 import collections
+import pickle
 from typing import Any, NamedTuple
 
 from moozi.actors import cluster
 from moozi.actors.remote.process import Setup
 from moozi.actors.resources import SHARES
-from moozi.actors.roles import ROLES, At, Start, actors_of
+from moozi.actors.roles import At, Start, actors_of, roles_of
 from moozi.core.actor_report import REANALYZE_WORKER, REPLAY, SERVER, TESTING_WORKER, WORKER, ActorId
 from moozi.core.config import uses
+from moozi.core.errors import RunError
+from moozi.run.on_policy import OnPolicyParts
 from moozi.run.session import RunInputs
 
 _FILLS_IN_FLIGHT = 16
@@ -30,22 +33,26 @@ class ActorPool:
   Args:
     ray: the connected `ray` module.
     inputs: the run's inputs.
+    parts: the algorithm of an on-policy run; None in other runs.
 
   Attributes:
     handles: the handles of the actors that are started.
   """
 
-  def __init__(self, ray: Any, inputs: RunInputs) -> None:
+  def __init__(self, ray: Any, inputs: RunInputs, parts: OnPolicyParts | None = None) -> None:
     self._ray, self._inputs, self._config = ray, inputs, inputs.config
     # Pickled here, so that a process without plug-ins does not load them.
     functions = uses.registered_functions(inputs.config)
     self._functions = ray.cloudpickle.dumps(functions) if functions else b""
+    self._parts = pickle.dumps(parts) if parts is not None else b""
+    self._roles = roles_of(inputs.config)
     self._failures: collections.Counter[ActorId] = collections.Counter()
     self._num_restarts = 0
     self.handles: dict[ActorId, Any] = {}
     # Ray keeps a process ready for each core, so the actors that take longest to start are started first.
-    for actor in (ActorId(SERVER), *actors_of(WORKER, self._config)[:1], ActorId(REPLAY)):
-      self._start(actor, At(inputs.env_steps))
+    for role in (SERVER, WORKER, REPLAY):
+      for actor in actors_of(role, self._config)[:1]:
+        self._start(actor, At(inputs.env_steps))
     if inputs.state is not None and inputs.state.replay is not None:
       # Replay has its own copy; these blocks would stay in memory until the run ends.
       inputs.state.replay.blocks.clear()
@@ -94,7 +101,7 @@ class ActorPool:
   def find_failed(self) -> list[ActorId]:
     """Returns the actors that have failed, for an error that does not name its actor.
 
-    A call of a failed actor fails at once; that of an actor at work has no result until the timeout.
+    A call of a failed actor fails at once. A call of a busy actor may have no result before the timeout.
     """
     calls = {handle.__ray_ready__.remote(): actor for actor, handle in self.handles.items()}
     found = []
@@ -116,11 +123,17 @@ class ActorPool:
       env_steps: the run's environment steps now.
       learner_step: the learner step from which a parameter server continues.
     Returns: the outcome; None if the actor failed too often in a row.
+    Raises: RunError: the cluster lacks the resources of an on-policy run, which needs all its workers.
     """
     self._failures[actor] += 1
     if self._failures[actor] > self._config.ray.max_restarts:
       return None
     self._num_restarts += 1
+    if self._config.is_on_policy and not self._fits():
+      raise RunError(
+        f"{actor} failed, and the cluster lacks the resources to restart it; a round needs all workers, so "
+        "resume the run with fewer workers.num_workers, or with more nodes"
+      )
     removed = self._make_room(actor)
     if actor in removed:
       return Restart(f"{actor} failed and was not restarted: the cluster lacks the resources")
@@ -145,7 +158,7 @@ class ActorPool:
 
   def _fits(self) -> bool:
     available = self._ray.cluster_resources()
-    shares = [ROLES[actor.role].resources(self._config) for actor in self.handles]
+    shares = [self._roles[actor.role].resources(self._config) for actor in self.handles]
     return all(
       sum(getattr(share, field) for share in shares) <= available.get(resource, 0.0) + 1e-9
       for resource, field in SHARES
@@ -153,12 +166,12 @@ class ActorPool:
 
   def _start(self, actor: ActorId, at: At) -> Start:
     """Starts an actor in place of an earlier one; returns what it starts from."""
-    role, inputs = ROLES[actor.role], self._inputs
+    role, inputs = self._roles[actor.role], self._inputs
     resources = role.resources(inputs.config)
     functions = self._functions if role.has_plugins else b""
     start = role.start(inputs, actor, at)
     remote = self._ray.remote(**cluster.options(resources))(role.make)
-    setup = Setup(str(actor), resources, inputs.log_dir, functions)
+    setup = Setup(str(actor), resources, inputs.log_dir, functions, self._parts)
     self.handles[actor] = remote.remote(inputs.config, inputs.spec, *start.arguments, setup=setup)
     if actor.role == REPLAY:
       self._fill_replay()

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from moozi.actors import cluster
-from moozi.actors.roles import ROLES, actors_of
+from moozi.actors.roles import actors_of, roles_of
 from moozi.core.config import ActorResources, Config
 from moozi.core.errors import UserError
 
@@ -27,7 +27,8 @@ def connected(config: Config) -> Iterator[Any]:
 
 def demands(config: Config) -> dict[str, tuple[int, ActorResources]]:
   """Returns the number of actors of each role and the resources of one actor, by config key."""
-  return {x.key: (len(actors_of(role, config)), x.resources(config)) for role, x in ROLES.items()}
+  roles = roles_of(config)
+  return {x.key: (len(actors_of(role, config)), x.resources(config)) for role, x in roles.items()}
 
 
 def check_resources(config: Config, available: dict[str, float]) -> None:

@@ -1,4 +1,4 @@
-"""The table of a run's actors: for each role its class, number and resources, and what its actors start from.
+"""The tables of actors: for each role its class, number and resources, and what its actors start from.
 
 Ray's own restart would only run a constructor again. An actor that is restarted also receives the state from
 which it continues: new seeds, the last snapshot of replay, or the newest checkpoint.
@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from moozi.actors.remote.parameter_server import ParameterServer
 from moozi.actors.remote.replay_buffer import ReplayActor
+from moozi.actors.remote.round_actors import OnPolicyServer, RolloutWorker
 from moozi.actors.remote.workers import ReanalyzeWorker, TestingWorker, TrainingWorker
 from moozi.core.actor_report import REANALYZE_WORKER, REPLAY, SERVER, TESTING_WORKER, WORKER, ActorId
 from moozi.core.config import ActorResources, Config
@@ -36,7 +37,7 @@ class Start(NamedTuple):
   """What an actor starts from.
 
   Attributes:
-    arguments: those of its constructor, after the configuration and the spec.
+    arguments: arguments of the actor's constructor, after the configuration and the spec.
     text: the end of the message of a restart.
     learner_steps: the learner step at which the parameter server's parameters were saved.
     num_added: number of steps ever added to replay when its snapshot was taken.
@@ -120,10 +121,25 @@ ROLES = {
   REANALYZE_WORKER: Role(ReanalyzeWorker, "reanalyze.resources", _with_new_seeds, _num_reanalyze_workers),
   TESTING_WORKER: Role(TestingWorker, "evaluation.resources", _again),
 }
-"""The roles by name."""
+"""The roles of a run that learns from replay, by name."""
+
+ON_POLICY_ROLES = {
+  SERVER: dataclasses.replace(ROLES[SERVER], make=OnPolicyServer),
+  WORKER: dataclasses.replace(ROLES[WORKER], make=RolloutWorker),
+  TESTING_WORKER: ROLES[TESTING_WORKER],
+}
+"""The roles of an on-policy run, by name."""
+
+
+def roles_of(config: Config) -> dict[str, Role]:
+  """Returns the roles of a run, by name."""
+  return ON_POLICY_ROLES if config.is_on_policy else ROLES
 
 
 def actors_of(role: str, config: Config) -> list[ActorId]:
-  """Returns the actors of a role in a run."""
-  count = ROLES[role].count
+  """Returns the actors of a role in a run; none if the run does not have the role."""
+  roles = roles_of(config)
+  if role not in roles:
+    return []
+  count = roles[role].count
   return [ActorId(role)] if count is None else [ActorId(role, i) for i in range(count(config))]

@@ -4,7 +4,7 @@ import functools
 from typing import Any
 
 from moozi.actors import cluster
-from moozi.actors.context import Context
+from moozi.actors.context import Context, RunContext
 from moozi.core.actor_report import REPLAY, WORKER, ActorId
 from moozi.replay.validation import AddResult
 from moozi.run.events import Acted, Collected, Event, Faulted
@@ -49,7 +49,7 @@ def _request(context: Context, index: int) -> None:
   ledger = context.ledger
   number = ledger.begin_segment(index)
   worker = context.pool.workers[index]
-  arguments = (ledger.parameters, ledger.env_steps, *_past(context, index))
+  arguments = (ledger.parameters, ledger.env_steps, *past_arguments(context, index))
   segment, acted = worker.run.options(num_returns=2).remote(*arguments)
 
   def on_failure(error: Any) -> list[Event]:
@@ -60,7 +60,7 @@ def _request(context: Context, index: int) -> None:
   context.calls.expect(acted, ActorId(WORKER, index), on_result, on_failure)
 
 
-def _past(context: Context, index: int) -> tuple[Any, ...]:
+def past_arguments(context: RunContext, index: int) -> tuple[Any, ...]:
   """Returns a reference to the parameters of a worker's past self; empty without past selves."""
   ledger = context.ledger
   if ledger.past is None:
@@ -84,7 +84,7 @@ def _on_acted(context: Context, index: int, segment: Any, number: int, epoch: in
   # A segment is sent to replay only when it is complete. Replay executes its calls in order, so a call that
   # waits for its argument would delay the sampling calls behind it.
   context.calls.expect(
-    replay.add.remote(segment, _first_lane(context, index), number),
+    replay.add.remote(segment, first_lane(context, index), number),
     ActorId(REPLAY),
     functools.partial(_on_stored, context, index, number, segment, replay),
     lambda error: _drop(context, index, "a segment was lost", error),
@@ -130,18 +130,28 @@ def _drop(context: Context, index: int, message: str, error: Any = None) -> list
 
   `error` is the error of the lost call; None if the segment was dropped on purpose.
   """
-  num_steps = context.ledger.segment_steps
-  context.ledger.pacer.undo_act(num_steps)
-  is_alive = error is not None and not isinstance(error, context.ray.exceptions.ActorDiedError)
-  if is_alive and index in context.pool.workers:
+  context.ledger.pacer.undo_act(context.ledger.segment_steps)
+  if is_alive(context, error) and index in context.pool.workers:
     # Replay misses this segment's number, and drops the lanes' steps until an episode starts.
     context.calls.expect(context.pool.workers[index].reset.remote(), ActorId(WORKER, index))
+  return [dropped(context, index, message)]
+
+
+def dropped(context: RunContext, index: int, message: str) -> Faulted:
+  """Returns the event of a segment whose steps do not count."""
   message = f"{ActorId(WORKER, index)}: {message}"
-  return [Faulted(**context.counters(), counts={"dropped_steps": num_steps}, message=message)]
+  counts = {"dropped_steps": context.ledger.segment_steps}
+  return Faulted(**context.counters(), counts=counts, message=message)
 
 
-def _first_lane(context: Context, index: int) -> int:
-  return index * context.config.workers.num_envs
+def is_alive(context: RunContext, error: Any) -> bool:
+  """Returns whether an actor works although a call was lost; `error` is None for a cancelled call."""
+  return error is not None and not isinstance(error, context.ray.exceptions.ActorDiedError)
+
+
+def first_lane(context: RunContext, index: int) -> int:
+  """Returns the number of the first of a worker's environments."""
+  return index * context.config.worker_envs
 
 
 def _keep(context: Context, index: int, number: int, segment: Any) -> list[Event]:
@@ -156,5 +166,5 @@ def _keep(context: Context, index: int, number: int, segment: Any) -> list[Event
   except (*cluster.lost_errors(ray), ray.exceptions.GetTimeoutError):
     return []
   follows, kept[index] = kept[index] == number - 1, number
-  first_lane = _first_lane(context, index)
-  return [Collected(**context.counters(), segment=steps, first_lane=first_lane, follows=follows)]
+  lane = first_lane(context, index)
+  return [Collected(**context.counters(), segment=steps, first_lane=lane, follows=follows)]

@@ -4,7 +4,7 @@ import functools
 from typing import Any
 
 from moozi.actors import reanalyze_calls
-from moozi.actors.context import Context
+from moozi.actors.context import Context, RunContext
 from moozi.core.actor_report import REPLAY, SERVER, ActorId
 from moozi.core.errors import NotFiniteError
 from moozi.run.events import Event, Updated
@@ -37,20 +37,22 @@ def request(context: Context) -> None:
     )
 
 
-def publish_now(context: Context) -> Any:
+def publish_now(context: RunContext) -> Any:
   """Requests the parameter server's parameters for the workers' next calls; returns the reference."""
-  context.ledger.parameters = _newest(context)
+  context.ledger.parameters = newest(context)
   return context.ledger.parameters
 
 
-def _newest(context: Context) -> Any:
+def newest(context: RunContext) -> Any:
+  """Requests the parameter server's parameters, and returns the reference."""
   return context.pool.server.parameters.remote(context.config.workers.network)
 
 
-def rewind(context: Context, found: int) -> int:
+def rewind(context: RunContext, found: int) -> int:
   """Continues from the restored parameters of learner step `found`; returns the number of updates lost."""
   lost = context.ledger.rewind(found)
-  reanalyze_calls.publish(context)
+  if isinstance(context, Context):
+    reanalyze_calls.publish(context)
   publish_now(context)
   return lost
 
@@ -95,7 +97,7 @@ def _publish(context: Context) -> None:
   if ledger.is_publishing:
     return
   ledger.is_publishing = True
-  reference, epoch = _newest(context), ledger.parameter_epoch
+  reference, epoch = newest(context), ledger.parameter_epoch
 
   def on_result(parameters: Any) -> list[Event]:
     ledger.is_publishing = False
@@ -117,11 +119,11 @@ def _on_lost(context: Context, epoch: int, error: Any) -> list[Event]:
   context.ledger.drop_updates()
   # Only the first call that fails in an epoch causes a rollback; calls queued after it are lost or fail too.
   if isinstance(error, NotFiniteError) and epoch == context.ledger.parameter_epoch:
-    return _roll_back(context, error)
+    return roll_back(context, error)
   return []
 
 
-def _roll_back(context: Context, error: NotFiniteError) -> list[Event]:
+def roll_back(context: RunContext, error: NotFiniteError) -> list[Event]:
   """Restores the parameters of the last checkpoint, once per run or resume."""
   saved = context.session.rollback.take(error, context.ledger.next_free_version)
   context.pool.server.roll_back.remote(saved.training)

@@ -1,8 +1,7 @@
 """Raises an error in the driver if a process of the local Ray cluster ends.
 
-Without these checks Ray's core ends the driver itself, in C++: 15 seconds after its scheduler (raylet) has
-ended, and 60 seconds after its control store (gcs_server). It then prints its log, and the run has no last
-checkpoint.
+Without these checks, Ray's core in C++ ends the driver some time after Ray's scheduler (raylet) or control
+store (gcs_server) has ended, and the run has no last checkpoint.
 """
 
 import time

@@ -1,10 +1,10 @@
-"""The interface of whatever acts: pure functions of variables, with the rule of ends in one place.
+"""The interface of agents: pure functions of variables, with the rule of ends in one place.
 
 MuZero, AlphaZero, PPO and Q-learning each have a `Decide`, and `make_agent` makes a `PureAgent` from it.
-Collectors, evaluation and players depend only on the `PureAgent`, not on what it remembers or how it decides.
+Collectors, evaluation and players depend only on the `PureAgent`, not on its carry or its algorithm.
 Wrappers, such as `acting.holding`, take a `PureAgent` and return one.
 
-Source of the rule of ends: thesis 4.3.4, 4.3.5 and Algorithm 2.
+Source of the rule of ends: thesis 4.3.1 (Algorithm 2) and 4.3.3.
 """
 
 import dataclasses
@@ -22,13 +22,13 @@ from moozi.core.types import AnyArray
 from moozi.ops.history import HistoryState, init_history, push_action, push_frame
 
 Carry = Any
-"""What an agent remembers of B lanes: a pytree whose leaves have the leading axis B."""
+"""An agent's state for B lanes between two steps: a pytree whose leaves have the leading axis B."""
 Temperature = Num[AnyArray, "*lanes"] | float
 
 
 @record
 class Decision:
-  """What an agent decides on B frames.
+  """An agent's decision on B frames.
 
   Attributes:
     action: in the agent's action space; legal on a live frame, the dummy on a last one. Continuous actions
@@ -59,7 +59,8 @@ Args:
   rng_key: for noise and the choice of the action.
   temperature: a scalar, or one per lane; 0: greedy. The Gumbel searches do not read it.
   forced: [B] int, actions to take instead of the agent's (another player's moves); -1 where the agent
-    chooses. They replace its actions in the decision and in the carry. None: all -1. Not for continuous ones.
+    chooses. They replace its actions in the decision and in the carry. None: all -1. Continuous actions
+    cannot be forced.
   position: the positions of the B environments (`VectorEnvironment.positions`), for an agent that
     `plans_with_rules`.
 
@@ -99,7 +100,7 @@ frame the action is ignored, and on a terminal frame also the policy and the val
 def make_agent(
   decide: Decide, spec: EnvSpec, history_length: int, plans_with_rules: bool = False
 ) -> PureAgent:
-  """Returns an agent that remembers the last `history_length` frames and actions.
+  """Returns an agent whose carry has the last `history_length` frames and actions.
 
   Its decisions follow the rule of ends (docs/rules.md, "Ends"): on a terminal frame the action is the dummy,
   `action_probs` is one-hot(dummy), and `root_value` is 0. On a truncated frame `action_probs` and
@@ -152,7 +153,7 @@ KeyedAct = Callable[..., tuple[Array, Carry, Decision]]
 def keyed(agent: PureAgent) -> KeyedAct:
   """Returns `agent.act` with the key's split inside, where it is compiled: (next rng_key, carry, decision).
 
-  A split outside takes up to half a millisecond for each step.
+  A split outside would be one more call of JAX in every step.
   """
 
   def act(

@@ -30,7 +30,7 @@ def augment_frames(
   remove the background.
 
   Source: Yarats et al. 2021 (DrQ: shift by 4 of 84 cells); Schwarzer et al. 2021 (SPR: jitter 0.05).
-    Departures: the running mean is not augmented; the factor does not change cells that are equal to it.
+    Departures: the running mean is not augmented, so the factor does not change cells that are equal to it.
   """
   mean = net_state.get(FRAME_NORM, {}).get("mean", 0.0)
   shift_key, jitter_key = jax.random.split(rng_key)

@@ -80,8 +80,8 @@ def extra_terms(learner: LearnerConfig) -> dict[str, str]:
 def make_extra_losses(config: Config, model: Model) -> dict[str, ExtraLoss]:
   """Returns the loss terms of `learner.extra_losses` by the names of their metrics.
 
-  Raises: UserError: a function cannot be found or fails. When traced, a term raises it unless it returns a
-    float array [B].
+  Raises: UserError: as `extra_terms`, or a function cannot be found or fails. When traced, a term raises it
+    unless it returns a float array [B].
   """
   terms = extra_terms(config.learner)
   return {
@@ -141,9 +141,9 @@ def make_loss(
   `intensity_jitter`, the root's frames and those of the consistency target are augmented independently
   (`augment_frames`); the transitions of chance nodes are not augmented.
 
-  The metric `loss/<term>` is the term without its coefficient; a user's term includes its own.
-  `loss/<term>_<k>` is its contribution at step k, before division by K. Both are weighted by ρ as in the
-  loss.
+  The metric `loss/<term>` is the term without its coefficient; that of a user's term includes the
+  coefficient. `loss/<term>_<k>` is its contribution at step k, before division by K. Both are weighted by ρ
+  as in the loss.
 
   Args:
     learner: coefficients; if `scale_reward_loss` is False, reward losses are not divided by K (thesis).
@@ -151,7 +151,8 @@ def make_loss(
     extra: the user's terms l, by the names of their metrics.
     chance: the coefficients c^c and c^m of a model with chance nodes.
 
-  When traced, the loss function raises ValueError for a target with another K or L.
+  When traced, the loss function raises ValueError for a target with another K or L, and, with augmentation,
+  without a random key.
 
   Source: thesis 4.3.8; Schrittwieser et al. 2020, equation 1; Antonoglou et al. 2022. Departures:
     rewards scaled by 1/K by default; L2 not scaled by ρ; two errata of the thesis corrected (it swaps the
@@ -275,7 +276,7 @@ def _unroll(
   """Returns the K + 1 outputs of a root inference and K recurrent inferences, and the K afterstates.
 
   The gradient of the hidden state is scaled before each recurrent inference.
-  The loop is in Python: XLA on the CPU runs the gradient of a convolution many times slower inside a scan.
+  The loop is in Python, because XLA on the CPU runs the gradient of a convolution more slowly inside a scan.
 
   Args:
     codes: the encoder's outputs for each transition; None for a deterministic model.

@@ -28,7 +28,7 @@ def make_muzero(
   with_tree: bool = False,
   rules: TrueRules | None = None,
 ) -> PureAgent:
-  """Returns the agent whose variables are (params, net_state); with `rules`, AlphaZero's.
+  """Returns MuZero's agent, or with `rules` AlphaZero's. Its variables are (params, net_state).
 
   The extras of its decisions are the other fields of the SearchOutput, without those that are None.
   """

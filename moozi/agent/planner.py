@@ -33,8 +33,8 @@ class SearchOutput:
 
   Attributes:
     action: in the agent's action space; at a live root, a built-in search chooses a legal one.
-    action_probs: the search policy; exactly 0 on illegal actions. Of joint actions that are sampled, its
-      marginals in each dimension.
+    action_probs: the search policy; exactly 0 on illegal actions. With sampled joint actions, the marginals
+      of the search policy in each dimension.
     root_value: env units, for the player to move.
     prior_probs: the network's policy over the legal actions, without noise and at temperature 1.
     prior_action: the most probable action of `prior_probs`.
@@ -111,9 +111,9 @@ def plan(
   With a learned model, illegal actions are masked at the root only. In deeper nodes only the network's policy
   avoids them, because its training targets are 0 on illegal actions.
 
-  Of joint actions without entries of their own (`EnvSpec.is_factored`), each node samples
-  `num_sampled_actions` from the network's policy (`agent.sampled`), and the search policy is that over the
-  root's samples.
+  Where joint actions have no entries of their own (`EnvSpec.is_factored`), each node samples
+  `num_sampled_actions` joint actions from the network's policy (`agent.sampled`), and the search policy is
+  over the root's samples.
 
   With `rules`, the search has the game's true rules in place of the learned model (AlphaZero). The network
   evaluates the true frame of each node, rewards and terminal positions are those of the game, the value of a

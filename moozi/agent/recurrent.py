@@ -1,4 +1,4 @@
-"""An agent with a recurrent state, which sees each frame once, in order, and remembers it in its carry."""
+"""An agent with a recurrent state in its carry, which each frame updates once, in order."""
 
 from collections.abc import Callable
 from typing import Any
@@ -32,10 +32,10 @@ def make_recurrent_agent(
   spec: EnvSpec,
   history_length: int,
 ) -> PureAgent:
-  """Returns an agent that remembers a state beside the last frames; else it is as `make_agent`'s.
+  """Returns an agent whose carry also has a recurrent state; else it is as `make_agent`'s.
 
   Its carry is {"history": HistoryState, "state": the state after the last frames}. A forced action changes
-  the history, and the state is that of the frames that were seen.
+  only the history.
 
   Args:
     init_state: B → the state of B lanes at the start, zeros in NumPy with the leading axis B.

@@ -5,9 +5,8 @@ the policy, corrected by the probability that the draw includes them; with K = a
 policy's own, and the search is the enumerated one.
 
 Source: Hubert et al. 2021, Learning and Planning in Complex Action Spaces; Kool et al. 2019, Stochastic Beams
-  and Where to Find Them, for draws without replacement and their importance weights. Departures from the
-  former: its samples are drawn with replacement, where the correction is a sample's frequency over its
-  probability.
+  and Where to Find Them, for draws without replacement and their importance weights. Departure from Hubert et
+  al.: they draw samples with replacement, and correct by a sample's frequency divided by its probability.
 """
 
 from collections.abc import Callable
@@ -96,7 +95,7 @@ def with_samples(recurrent_fn: Any, groups: Groups, num_samples: int) -> Callabl
   """Returns mctx's recurrent function for edges that are sampled; an embedding is a `SampledNode`.
 
   Args:
-    recurrent_fn: of joint actions; its `prior_logits` are those of the policy, [B, P].
+    recurrent_fn: mctx's recurrent function of joint actions; its `prior_logits` are the policy's, [B, P].
   """
 
   def sampled(

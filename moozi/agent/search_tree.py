@@ -15,7 +15,7 @@ def plain_tree(tree: Any) -> SearchTree:
 
   Unused nodes have 0 visits: a search that reaches `max_depth` expands fewer nodes. The priors
   at the root are those that the search used: over the legal actions, with `root_prior_temperature`, and with
-  Dirichlet noise if there is any. Of sampled joint actions, a prior is the corrected one, over the samples.
+  Dirichlet noise if there is any. With sampled joint actions, a prior is the corrected one, over the samples.
   """
   lane = jnp.arange(tree.parents.shape[0])[:, None]
   parent = tree.parents

@@ -237,7 +237,7 @@ class SearchFunction(Protocol):
         temperature 0; the search must then have no noise.
       params: pass it to `recurrent_fn`.
       root: `mctx.RootFnOutput` with logits [B, A], values in env units, and embeddings: hidden states, or a
-        RulesNode with algorithm=alphazero. Of sampled joint actions, A is the number of samples, and the
+        RulesNode with algorithm=alphazero. With sampled joint actions, A is the number of samples, and the
         embedding is a SampledNode.
       recurrent_fn: `mctx.RecurrentFn`; its discount is γ, or −γ with two players; with true rules, 0 at a
         terminal node.

@@ -124,7 +124,7 @@ def make_learning_rate(
 def make_optimizer(config: LearnerConfig) -> optax.GradientTransformation:
   """Returns the optimizer: clipping by the global norm, then Adam. `guarded_step` applies the learning rate.
 
-  Weight decay (adamw) applies to matrices and kernels, not to biases and the parameters of norms.
+  Weight decay (adamw) applies to arrays of two or more axes, not to biases and the parameters of norms.
 
   Source: Kingma & Ba 2015; Loshchilov & Hutter 2019 (adamw). Departures: gradients are clipped before Adam;
     weight decay is scaled by the whole learning rate, not only by its schedule, as in Optax.
@@ -250,7 +250,7 @@ def repeat(update: Callable[..., Any], reduce: Callable[[Any], Any]) -> Callable
 
   `update` is (state, row, *constants) → (state, output). The result is `reduce` of the stacked outputs.
   Do not jit the function again: it donates its state. On the CPU the updates are dispatched one by one,
-  because XLA runs the gradient of a convolution 30 times slower in a scan.
+  because XLA runs the gradient of a convolution more slowly in a scan (docs/decisions/0003).
   """
   if jax.default_backend() != "cpu":
 

@@ -36,7 +36,7 @@ class LatentPaths:
   spread: float
 
   def drift(self) -> Float[np.ndarray, "S K+1"]:
-    """Returns distances of unrolled to encoded states, in units of `spread` (of 1 if it is 0).
+    """Returns distances of unrolled to encoded states, divided by `spread` unless it is 0.
 
     NaN after the last step.
     """

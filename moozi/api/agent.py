@@ -1,7 +1,6 @@
 """The agent of a run, which acts, searches and evaluates with one of the run's checkpoints."""
 
 import functools
-import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
@@ -16,7 +15,6 @@ from moozi.api.run_access import (
   check_opponent_options,
   check_searches,
   check_seed,
-  open_run,
 )
 from moozi.api.search import Search, search_of
 from moozi.core.config import Config
@@ -27,7 +25,7 @@ from moozi.envs import registry
 from moozi.envs.environment import Environment, Observation, stack_positions
 from moozi.envs.observations import OwnObservations
 from moozi.io.card import Card, card_of
-from moozi.io.checkpoints import CheckpointInfo, expected_of, find_checkpoint, load_checkpoint
+from moozi.io.checkpoints import CheckpointInfo, expected_of, load_checkpoint
 from moozi.io.run_directory import RunDirectory
 
 if TYPE_CHECKING:
@@ -38,63 +36,6 @@ if TYPE_CHECKING:
   from moozi.evaluation.evaluator import Evaluator
 
 _SINGLE = np.zeros(1, int)
-
-
-def load(
-  run: str | os.PathLike[str],
-  checkpoint: str | os.PathLike[str] | int | None = None,
-  *,
-  simulations: int | None = None,
-  allow_code: bool = False,
-  seed: int | None = None,
-) -> "Agent":
-  """Loads a run's agent.
-
-  Args:
-    run: a `moozi.Run`, its path, or a trained agent such as `"zoo:minatar/breakout"`.
-    checkpoint: a name, a path, an environment step (takes the nearest), "best", or "last". None takes the
-      last one.
-    simulations: number of simulations per search; None uses that of `planners.test`.
-    allow_code: whether the run, and the runs that play against it, may import the Python modules that they
-      name.
-    seed: seeds the search and the choice of actions; None uses `evaluation.seed`. If `evaluation.noise_free`
-      is true, the built-in algorithms use it only for sampled joint actions and for ties in puct.
-
-  Raises: UserError: the run or the checkpoint does not exist, the checkpoint is damaged or belongs to another
-    network or environment, the run names Python modules without `allow_code`, or a number is out of range.
-  """
-  directory, config = open_run(run, allow_code)
-  agent = agent_of(directory, config, checkpoint, simulations=simulations, seed=seed, allow_code=allow_code)
-  assert agent.state is not None  # read now, so that a damaged checkpoint is reported here
-  return agent
-
-
-def agent_of(
-  directory: RunDirectory,
-  config: Config,
-  checkpoint: str | os.PathLike[str] | int | None,
-  *,
-  simulations: int | None = None,
-  seed: int | None = None,
-  allow_code: bool = False,
-) -> "Agent":
-  """Returns the agent of an open run. Its parameters are read on first use.
-
-  `directory` and `config` are those of `open_run`. The other arguments and the errors are those of `load`.
-  """
-  from moozi.io.checkpoints import read_checkpoint_info
-  from moozi.run.build import env_spec
-  from moozi.training.checks import check_history
-
-  check_number("simulations", simulations)
-  check_seed(seed)
-  if isinstance(checkpoint, int):
-    check_number("checkpoint", checkpoint, 0, 10**18)
-  spec = env_spec(config)
-  check_history(config, spec)
-  found = find_checkpoint(directory.checkpoints_path, None if checkpoint is None else str(checkpoint))
-  info = read_checkpoint_info(found.path, expected_of(config, spec))
-  return Agent(directory, config, spec, info, simulations=simulations, seed=seed, allow_code=allow_code)
 
 
 class Agent:
@@ -201,15 +142,16 @@ class Agent:
         and a batch of Gymnasium's `VectorEnv`, are B observations.
       legal: [mask_size] bool, the legal actions; [B, mask_size] for B observations. None takes them from the
         observation, or allows all if the observation has no mask.
-      position: the environment's `position()`, or B of them. Agents of algorithm=alphazero need it, others do
-        not read it.
+      position: the environment's `position()`, or B of them. Agents of algorithm=alphazero need it; other
+        agents do not read it.
       lanes: for B observations: a mask [B] or indices of the games in which the agent moves; the other
         observations are not read. None: all.
 
-    Returns: an int; for B observations, [B] int64, with -1 where the agent does not move. For a LAST TimeStep
-      in a batch it is 0, which the environment discards. Where actions have dimensions, the environment's own
-      action; for B observations, its arrays are stacked, as a vector environment of Gymnasium takes them, and
-      have the values of action 0 where the agent does not move; continuous ones those nearest to 0.
+    Returns: an int; for B observations, [B] int64, with -1 where the agent does not move. The entry of a LAST
+      TimeStep in a batch is 0, which the environment discards. Where actions have dimensions, the
+      environment's own action. For B observations, the arrays of own actions are stacked, as a vector
+      environment of Gymnasium takes them. Where the agent does not move, they have the values of action 0;
+      continuous ones have the values nearest to 0.
     Raises: UserError: the observation or the mask does not fit the environment, the episode is over, the
       position is missing, or the number of observations differs from that of the games that are played.
     """

@@ -233,13 +233,13 @@ def arena(
       registered name. A player that is listed twice plays against itself.
     games: number of games of each pair; with more than two seats, of each group of players who meet. It is
       rounded up so that each opening is played from every seat. If a group has fewer players than seats, two
-      rotations of an opening can have the same order of seats. This order is played once, so there are fewer
-      games.
+      rotations of an opening can seat the players in the same order. Each order is played once, so there are
+      fewer games.
     milestones: a run whose milestones play too, at most ten, evenly spaced.
     opening_plies: number of random moves at the start of each game. None takes a quarter of the mean length
-      of random games; if that gives fewer than ten distinct starts, more, up to half of the mean length. The
-      maximum is 4. It is 0 if random games have fewer than four moves on average, or if the game has both
-      chance and hidden information.
+      of random games, at most 4. If this gives fewer than ten distinct starts in 20 openings, None takes more
+      moves, at most 4 and at most half of the mean length. None takes 0 if random games have fewer than four
+      moves on average, or if the game has both chance and hidden information.
     seed: seed of the openings, chance and players. The games do not depend on `workers`.
     simulations: number of simulations per search of trained agents; None uses that of `planners.test`.
     pinned: the player whose rating is 0; None takes "random" if it plays, else the first player.

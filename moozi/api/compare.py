@@ -184,8 +184,8 @@ def compare(
     runs: run directories, folders that contain run directories, or patterns such as `runs/breakout-seed*`.
     center: the statistic of curves over seeds, "iqm" (interquartile mean) or "mean".
 
-  Raises: UserError: a path is not a run, no run has an evaluation, or two runs have the same configuration
-    and the same seed.
+  Raises: UserError: `center` has another value, a path is not a run, no run has an evaluation, or two runs
+    have the same configuration and the same seed.
   """
   if center not in CENTERS:
     raise UserError(f"center={center!r}: must be one of {', '.join(CENTERS)}")

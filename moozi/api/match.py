@@ -187,8 +187,9 @@ def make_match(
     opponent: the player of the other seats; "agent" names `agent`; with "human" or "self" the user plays all
       seats. None: "agent", or "self" without one.
     agent: the name of the run's agent; None if the game was named and not a run.
-    advisor: as in `make_advisor`, or "none". None: the opponent if it is trained, else the agent; MCTS if
-      that one has no search or there is none.
+    advisor: as in `make_advisor`, or "none". None: the opponent if it is a trained agent, else the run's
+      agent. If there is no such agent or it has no search, `mcts:500`, or none if the game has no such
+      search.
 
   Returns: the match, and the name of the player of the other seats; "self" if the user plays all seats.
   Raises: UserError: a player does not exist or does not fit, or an option has no effect.

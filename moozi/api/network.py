@@ -36,8 +36,9 @@ class NetworkOutput:
 
   Attributes:
     policy_logits: over the A actions of the agent; index 0 is the dummy action, and action i of the
-      environment is at i + 1. Illegal actions are not masked. With more than 32 joint actions, the dummy and
-      the values of each dimension (`EnvSpec.policy_groups`), which have a distribution each.
+      environment is at i + 1. Illegal actions are not masked. With more than 32 joint actions, the entries
+      are the dummy and the values of each dimension (`EnvSpec.policy_groups`); each dimension has a
+      distribution.
     value: env units, for the player to move.
     reward: env units, for the player who moved; 0 at the root.
     hidden_state: of the network's own shape; the argument of `Network.recurrent`.
@@ -59,8 +60,8 @@ class Network:
       `net_state/MODULE/…/NAME`.
     root: (parameters, frames, actions) → NetworkOutput. `frames` [B, L, H, W, C] are the last L frames, the
       newest last, of the spec's dtype, and zeros before the episode's start. `actions` [B, L] int32 are the
-      actions before each of these frames, in the agent's action space (0 is the dummy, which stands before
-      the episode's start).
+      actions before each of these frames, in the agent's action space; before the episode's start they are
+      the dummy, 0.
     recurrent: (parameters, hidden_state, action [B] int32 of the agent's action space) → NetworkOutput after
       the action. With chance nodes, after the most probable outcome. None if the network has no model
       (AlphaZero).

@@ -19,9 +19,9 @@ from moozi.envs.vector import blank_step, mark_end
 class ObservationReader:
   """Reads the observations of one game, and those of several games, into rows of a `BatchedTimeStep`.
 
-  It knows which games start: their next frame has no history. Of a `TimeStep`, it reads the observation. An
-  `Observation` has a frame, and a `Frame` is one. Anything else is an observation of the environment's own if
-  the environment has such a form, and a frame if not.
+  It keeps which games are at a start, where the next frame has no history. It reads the observation of a
+  `TimeStep`. An `Observation` has a frame, and a `Frame` is one. Anything else is an observation of the
+  environment's own if the environment has such a form, and a frame if not.
 
   Args:
     own: returns the form of the environment's own observations, or None; called when it is first needed.
@@ -74,7 +74,7 @@ class ObservationReader:
     return out
 
   def advance(self) -> None:
-    """Notes that the next frame of the single game continues its episode."""
+    """Marks the single game as in an episode, which its next frame continues."""
     self._is_first = False
 
   def read_games(
@@ -82,7 +82,9 @@ class ObservationReader:
   ) -> tuple[Int[np.ndarray, "n"], BatchedTimeStep]:
     """Returns the games that `lanes` names, and their observations, which become their newest frames.
 
-    The first call, and the first after `reset`, decides the number of games.
+    The first call, and the first after `reset`, determines the number of games.
+
+    Raises: UserError: another number of games is in progress, or an argument does not fit the environment.
     """
     num_games, is_first_of = len(rows), self._is_first_of
     if num_games != len(is_first_of):
@@ -135,7 +137,10 @@ class ObservationReader:
 
 
 def read_lanes(lanes: Any, num_lanes: int) -> Int[np.ndarray, "n"]:
-  """Returns the indices of lanes that a mask [B], or a list of different indices, names; None means all."""
+  """Returns the indices of lanes that a mask [B], or a list of different indices, names; None means all.
+
+  Raises: UserError: `lanes` is neither.
+  """
   if lanes is None:
     return np.arange(num_lanes)
   given = as_array("lanes", lanes)
@@ -152,7 +157,10 @@ def read_lanes(lanes: Any, num_lanes: int) -> Int[np.ndarray, "n"]:
 
 
 def read_rows(name: str, values: Any, num_lanes: int) -> Any:
-  """Returns an argument that has a row for each lane; a None for each if it is None."""
+  """Returns an argument that has a row for each lane; for None, a list of None for each lane.
+
+  Raises: UserError: the number of rows differs.
+  """
   if values is None:
     return [None] * num_lanes
   try:

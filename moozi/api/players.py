@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from moozi.api.agent import Agent, agent_of
+from moozi.api.agent import Agent
+from moozi.api.loading import agent_of
 from moozi.api.run_access import LOADED_PLAYERS, open_run
 from moozi.core.config.uses import code_keys
 from moozi.core.errors import UserError
@@ -160,8 +161,8 @@ class TrainedPlayer:
   def for_games(self, width: int) -> "TrainedPlayer":
     """Returns a copy of the player that has no games, and searches `width` games at once.
 
-    If evaluation has noise or the search samples joint actions, it searches one game at a time, so that each
-    game follows from its own seed.
+    If evaluation has noise or the search samples joint actions, the copy searches one game at a time, so that
+    each game follows from its own seed.
     """
     out, config = copy.copy(self), self.agent.config
     is_random = not config.evaluation.noise_free or (config.searches and self.agent.spec.is_factored)
@@ -255,9 +256,9 @@ def _describe(spec: EnvSpec) -> str:
 
 
 def make_player(name: str, spec: EnvSpec, width: int = 1, allow_code: bool = False) -> TrainedPlayer:
-  """Returns a trained agent as a player. PLAYERS calls it for names such as `run:PATH`.
+  """Returns a trained agent as a player. PLAYERS calls this function for names such as `run:PATH`.
 
-  With `allow_code`, its run may import the modules that it names.
+  With `allow_code`, the agent's run may import the modules that it names.
 
   Raises: UserError: as `run_of_approach` and `TrainedPlayer`.
   """

@@ -99,7 +99,7 @@ class Run(os.PathLike[str]):
 
   def agent(self, checkpoint: str | os.PathLike[str] | int | None = None, **options: Any) -> "Agent":
     """Loads the run's agent. The arguments and errors are those of `moozi.load`."""
-    from moozi.api.agent import load
+    from moozi.api.loading import load
 
     return load(self, checkpoint, **options)
 
@@ -140,7 +140,7 @@ class Run(os.PathLike[str]):
     Raises: UserError: the page cannot be written, an argument needs a search that the algorithm lacks, or an
       error of `moozi.load` or `Agent.inspect`.
     """
-    from moozi.api.agent import agent_of
+    from moozi.api.loading import agent_of
     from moozi.io.plain_data import dump_yaml
     from moozi.vis.report import write_report
 

@@ -24,9 +24,9 @@ LOADED_PLAYERS: dict[Any, Any] = {}
 def open_run(path: str | os.PathLike[str], allow_code: bool) -> tuple[RunDirectory, Config]:
   """Opens a run for reading.
 
-  A run directory may come from an untrusted source. The only code that it can name is functions of the user
-  (`module:function`); importing them needs `allow_code`. `api.training.continue_run` also checks the address
-  of the Ray cluster.
+  A run directory may come from an untrusted source. The only code that it can name is in modules to import,
+  as in `module:function` and `gymnasium:MODULE:ID`; importing them needs `allow_code`.
+  `api.training.continue_run` also checks the address of the Ray cluster.
 
   Raises: UserError: the path is not a run, its configuration is invalid, or it names code and `allow_code` is
     false.

@@ -150,8 +150,9 @@ def write_trajectories(
     spec: the environment's specification, such as `env.env_spec` or `agent.spec`.
     discount: γ of the `root_values` that are None; from 0 to 1.
 
-  Raises: UserError: the folder exists or cannot be written, there is no episode, or an episode does not fit
-    the specification, and then the message names the episode's index and the field.
+  Raises: UserError: the folder exists or cannot be written, `spec` or `discount` is invalid, there is no
+    episode, or an episode does not fit the specification; then the message names the episode's index and the
+    field.
   """
   out = Path(path)
   check_real("discount", discount, 0.0, 1.0)

@@ -27,7 +27,7 @@ def make_evaluator(
   """Returns the evaluator of a baseline's agent.
 
   Args:
-    noise: the temperature if `evaluation.noise_free` is false; otherwise it is 0.
+    noise: the temperature if `evaluation.noise_free` is false; if it is true, the temperature is 0.
 
   Raises: UserError: `num_simulations` is given; baselines do not search.
   """

@@ -32,10 +32,9 @@ from moozi.evaluation.evaluator import Evaluator
 from moozi.learning.learner import Learner
 from moozi.learning.non_finite import guard_of
 from moozi.ops.history import HistoryState, init_history
-from moozi.run import build, on_policy
+from moozi.run import on_policy
 from moozi.run.events import Event
 from moozi.run.session import RunInputs
-from moozi.run.state import RunState
 
 __all__ = ["AlgorithmMaker", "OwnAlgorithm", "check_players"]
 
@@ -67,7 +66,8 @@ class OwnAlgorithm(Protocol):
 
     Args:
       history: ends with the current frames.
-      temperature: 1 in training; 0 in evaluation without noise, where the most probable action is meant.
+      temperature: 1 in training, and in evaluation with noise; 0 in evaluation without noise, in which the
+        action should be the most probable one.
     """
 
   def update(
@@ -213,8 +213,7 @@ def make_algorithm(config: Config, spec: EnvSpec) -> CheckedAlgorithm:
 
 def run(inputs: RunInputs) -> Generator[Event, None, None]:
   """Trains, and yields events in order; see `run.on_policy.run`."""
-  message = f"{inputs.config.algorithm}, one process"
-  parts = on_policy.OnPolicyParts(message, build_learner, build_collectors, build_evaluator)
+  parts = on_policy.OnPolicyParts(inputs.config.algorithm, build_learner, build_collector, build_evaluator)
   yield from on_policy.run(inputs, parts)
 
 
@@ -248,12 +247,9 @@ def build_learner(config: Config, spec: EnvSpec) -> Learner:
   return Learner(initial_training_state(config, spec), update, guard, config, spec)
 
 
-def build_collectors(
-  config: Config, spec: EnvSpec, state: RunState | None
-) -> build.Collectors[on_policy.Collector]:
-  """Returns the only collector, in `workers.num_envs` environments; restores that of `state`."""
-  agent, workers = build_agent(config, spec), config.workers
-  return on_policy.build_collectors(config, agent, workers.num_envs, workers.segment_length, state)
+def build_collector(config: Config, spec: EnvSpec, worker: int, began_at: int) -> on_policy.Collector:
+  """Returns the only collector, in `workers.num_envs` environments."""
+  return on_policy.build_collector(config, build_agent(config, spec), worker, began_at)
 
 
 UpdateFn = Callable[[TrainingState, Rollout], tuple[TrainingState, UpdateOutput]]

@@ -1,10 +1,8 @@
 """The running normalization of a baseline's observations, by statistics in the training state's `net_state`.
 
-Acting, evaluation and checkpoints already have `net_state`, so they use and keep the statistics too.
-
 Source: Huang et al. 2022, details 6 and 7 for robotics. Departures:
-  - The statistics change once per update call, by the learner, not at each step. The first segment of a run
-    is only clipped.
+  - The learner changes the statistics: PPO's once per segment, and those of Q-learning at each update. In the
+    source, each step of acting changes them. Until the first update, observations are only clipped.
   - A history has the statistics of one frame. Its zeros before an episode's start are normalized too.
 """
 
@@ -17,7 +15,7 @@ from moozi.core.types import AnyArray
 from moozi.ops.running_stats import CLIP, initial_stats, standardized, updated
 
 NetState = dict[str, Any]
-"""What of a baseline's variables is not learned by gradients: statistics by name."""
+"""The part of a baseline's variables that gradients do not change: statistics by name."""
 
 OBSERVATIONS = "observations"
 """The name of the statistics of frames, RunningStats [H, W, C]."""
@@ -38,7 +36,7 @@ def normalized(
 def observed(
   net_state: NetState, histories: Shaped[AnyArray, "N L H W C"], is_live: Bool[AnyArray, "N"]
 ) -> NetState:
-  """Returns `net_state` with the statistics updated by the newest frames of the live histories, if any."""
+  """Returns `net_state`; its statistics, if any, are updated by the newest frames of the live histories."""
   if OBSERVATIONS not in net_state:
     return net_state
   return net_state | {OBSERVATIONS: updated(net_state[OBSERVATIONS], histories[:, -1], is_live)}

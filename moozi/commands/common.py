@@ -104,7 +104,7 @@ def progress_bar(unit: str) -> Iterator[Callable[[int, int], None]]:
 
 
 def print_progress(text: str) -> None:
-  """Replaces the last line of standard error, if standard error is a terminal."""
+  """Replaces the last line of standard error, if standard error is a terminal; a line break ends the line."""
   if can_draw(sys.stderr):
     notice("" if text == "\n" else text, start="" if text == "\n" else "\r", end=text if text == "\n" else "")
 

@@ -72,7 +72,7 @@ def evaluate(
   allow_code: common.AllowCode = False,
 ) -> int:
   """Play evaluation episodes with a run's checkpoint."""
-  from moozi.api.agent import agent_of
+  from moozi.api.loading import agent_of
   from moozi.api.run_access import check_opponent_options, open_run, writing
   from moozi.io.plain_data import to_plain_json
 

@@ -23,7 +23,7 @@ def inspect(
   allow_code: common.AllowCode = False,
 ) -> int:
   """Draw the search tree of one step, and print what the search found for each legal action."""
-  from moozi.api.agent import agent_of
+  from moozi.api.loading import agent_of
   from moozi.api.run_access import check_searches, open_run, place_in_run, writing
   from moozi.io.atomic_write import atomic_path
   from moozi.vis.action_names import dimensions_text, edge_labels

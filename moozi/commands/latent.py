@@ -41,7 +41,7 @@ def latent(
   allow_code: common.AllowCode = False,
 ) -> int:
   """Draw an episode's hidden states and the model's unrolls, and export them to TensorBoard's projector."""
-  from moozi.api.agent import agent_of
+  from moozi.api.loading import agent_of
   from moozi.api.run_access import check_has_model, open_run, place_in_run, writing
   from moozi.vis.latent_space import reduced_states, write_latent_picture, write_projector
 

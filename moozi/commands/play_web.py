@@ -61,7 +61,7 @@ def server_of(match: Match, label: str, port: int = 0) -> http.server.ThreadingH
 
 
 class WebGame:
-  """A match as the page sees it. Its methods return plain data, and raise UserError for a bad request."""
+  """A match for the page. `answer` returns plain data, and raises UserError for a bad request."""
 
   def __init__(self, match: Match, label: str) -> None:
     self._match, self._label, self._game = match, label, 0

@@ -38,7 +38,7 @@ def reanalyze(
   allow_code: common.AllowCode = False,
 ) -> int:
   """Search stored trajectories again with a checkpoint's network, and write new trajectories."""
-  from moozi.api.agent import agent_of
+  from moozi.api.loading import agent_of
   from moozi.api.run_access import check_has_model, open_run, writing
   from moozi.io.plain_data import to_plain_json
   from moozi.io.trajectory_folder import open_trajectories

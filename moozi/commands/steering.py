@@ -48,7 +48,7 @@ def controls_of(spec: EnvSpec) -> Controls:
 
 
 class KeyPerAction:
-  """Digits and letters, and keys for some names of actions."""
+  """A digit or a letter for each of the first 30 actions, and further keys for some names of actions."""
 
   def __init__(self, spec: EnvSpec) -> None:
     self._keys, self._names = keys_of(spec), own_names(spec)
@@ -68,8 +68,8 @@ class KeyPerAction:
 class KeysOfDimensions:
   """Up and down choose a dimension, left and right change its value, and enter or space plays the values.
 
-  A digit sets the value by its number. The values stay as they are until they are changed; at first each is
-  the one in the middle.
+  A digit sets the value by its number. Values stay until they are changed; at first each dimension has its
+  middle value.
   """
 
   def __init__(self, spec: EnvSpec) -> None:
@@ -127,7 +127,7 @@ def own_names(spec: EnvSpec) -> list[str]:
 
 
 def keys_of(spec: EnvSpec) -> dict[str, int]:
-  """Maps keys to the environment's actions: digits and letters, and keys for some names of actions."""
+  """Maps keys to the environment's actions; see `KeyPerAction`."""
   keys = dict(zip(_SIGNS, range(spec.num_env_actions), strict=False))
   named: dict[str, int] = {}
   for action, name in enumerate(own_names(spec)):

@@ -37,7 +37,7 @@ def watch(
 ) -> int:
   """Watch a run's agent play evaluation episodes in the terminal."""
   steps_per_s = common.number_of("--speed", speed, _MIN_SPEED, MAX_SPEED, "steps per second")
-  from moozi.api.agent import load
+  from moozi.api.loading import load
 
   with common.stdout_to_stderr():
     agent = load(run, checkpoint, simulations=simulations, allow_code=allow_code)

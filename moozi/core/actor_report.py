@@ -94,7 +94,7 @@ def part_of(timeline: Timeline, since_s: float, until_s: float) -> Timeline:
 
 
 def in_order(timeline: Timeline) -> Timeline:
-  """Returns the timeline with its actors sorted by kind (the parameter server first), then by number."""
+  """Returns the timeline with its actors sorted by role (the parameter server first), then by index."""
 
   def key(actor: str) -> tuple[int, int, str]:
     kind = next((i for i, name in enumerate(ROLES) if actor.startswith(name)), len(ROLES))

@@ -38,9 +38,9 @@ class ActionPart:
 
   Attributes:
     path: the keys that lead to it: texts in a dict, integers in a tuple; () if it is the whole action.
-    shape, dtype: of the array.
-    values: of each entry, row by row, its possible values in increasing order, at least 2. They are floats if
-      the dtype is: these divide the space evenly. In `Intervals`: its bounds.
+    shape, dtype: the array's.
+    values: for each entry, row by row, its possible values in increasing order, at least 2. With a float
+      dtype they are evenly spaced floats, else integers. In `Intervals`: the two bounds of each entry.
   """
 
   path: tuple[str | int, ...]
@@ -82,7 +82,7 @@ class _Dimensions:
 
   @functools.cached_property
   def values(self) -> tuple[tuple[float, ...], ...]:
-    """The possible values of each dimension, in increasing order; of continuous ones, the bounds."""
+    """The possible values of each dimension, in increasing order; for continuous actions, the bounds."""
     return tuple(values for part in self.parts for values in part.values)
 
   def named(self, texts: Sequence[str]) -> str:
@@ -90,7 +90,9 @@ class _Dimensions:
     return " ".join(map("=".join, zip(self.names, texts, strict=True)))
 
   def split(self, owns: Any) -> list[Any]:
-    """Returns the N own actions in arrays [N, …] or a dict or tuple of these; returns a list as it is.
+    """Returns the list of the N own actions in arrays [N, …], or in a dict or tuple of such arrays.
+
+    Returns a list unchanged.
 
     Raises: ValueError: the arrays have another form, or different numbers of rows.
     """
@@ -124,8 +126,8 @@ class _Dimensions:
 class Factors(_Dimensions):
   """The D dimensions of joint actions.
 
-  A joint action chooses one value in each dimension. It is numbered by the row of its value indices; the last
-  dimension changes first.
+  A joint action chooses one value in each dimension. Its number counts the rows of value indices in order;
+  the index of the last dimension changes fastest.
   """
 
   def __post_init__(self) -> None:
@@ -162,7 +164,10 @@ class Factors(_Dimensions):
   def parse(self, text: str) -> int:
     """Returns the joint action of a text: a value for each dimension, such as `0.67 0` or `gas=0.67 brake=0`.
 
-    Raises: ValueError: a dimension is missing, or a value is not one of its dimension.
+    A float is rounded to the nearest value of its dimension.
+
+    Raises: ValueError: a dimension is missing, or a value is out of bounds or, where the values are integers,
+      not one of them.
     """
     rest, found = text, []
     if "=" in text:
@@ -205,8 +210,8 @@ class Factors(_Dimensions):
   def joint_action(self, own: Any) -> int:
     """Returns the joint action whose values are nearest to an environment's own action.
 
-    Raises: ValueError: the action has another form or shape, or a value outside the bounds or, where the
-      values are integers, between them.
+    Raises: ValueError: the action has another form or shape, or a value is out of bounds or, where the values
+      are integers, not one of them.
     """
     numbers = np.concatenate([array.ravel() for array in self._arrays(own)]).tolist()
     return self.index([_nearest(*of) for of in zip(self.names, numbers, self.values, strict=True)])
@@ -314,7 +319,7 @@ def nest(
   make_dict: Callable[[dict[Any, Any]], Any] = dict,
   make_tuple: Callable[[Iterable[Any]], Any] = tuple,
 ) -> Any:
-  """Returns the dicts and tuples that the paths of parts lead through; the part itself if its path is ()."""
+  """Returns nested dicts and tuples with each part at its path; the part itself if its path is ()."""
   out: dict[str | int, list[Any]] = {}
   for path, part in parts:
     if not path:

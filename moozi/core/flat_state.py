@@ -1,6 +1,6 @@
 """The form of all state on disk: a flat dict of NumPy arrays, ints, floats and bools by name.
 
-`get_state` and `set_state` use it, and pytrees are converted to it by key path. Its files, which
+`get_state` and `set_state` use this form, and pytrees are converted to it by key path. The files, which
 `io.state_file` writes in safetensors, contain no code.
 """
 
@@ -19,7 +19,7 @@ State = dict[str, Any]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Snapshot:
-  """A state whose large part, the steps of replay, is in blocks; only those that have changed are saved.
+  """A state whose large part, the steps of replay, is in blocks; only blocks that have changed are saved.
 
   Attributes:
     head: the flat state without the blocks.

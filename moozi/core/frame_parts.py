@@ -7,15 +7,15 @@ from collections.abc import Sequence
 
 @dataclasses.dataclass(frozen=True)
 class FramePart:
-  """One array of an observation whose frame [1, 1, D] has all its arrays, row by row.
+  """One array of an observation. The frame [1, 1, D] has the numbers of all its arrays, row by row.
 
   Attributes:
     name: its keys in the observation, joined by spaces, such as `robot camera`.
     shape: the array's shape; three axes are an image.
     start: index of its first number in the vector.
     has_channels_first: whether an image has the shape (C, H, W); otherwise it is (H, W, C).
-    is_bytes: whether the array is of bytes, which a float32 frame has divided by 255. Replay stores them as
-      bytes.
+    is_bytes: whether the array is uint8 with values up to 255. A float32 frame has these values divided by
+      255, and replay stores them as bytes.
   """
 
   name: str

@@ -34,8 +34,8 @@ class Registry:
     key: the configuration's key, for error messages.
     built_in: names that the package itself defines.
     forms: forms of built-in values with an argument, such as `run:PATH`.
-    registered: the functions by name. The function of a form, which the layer that defines the form
-      registers, also takes the whole value, as its first argument, and `allow_code`.
+    registered: the functions by name or form. The layer that defines a form registers its function, whose
+      first argument is the whole value, and which also takes `allow_code`.
   """
 
   kind: str
@@ -52,7 +52,8 @@ class Registry:
   def register(self, name: str) -> Callable[[F], F]:
     """Returns a decorator that registers a function as `name`, in place of an earlier function of this name.
 
-    Raises: UserError: the name is built in, or has characters that are not allowed.
+    Raises: UserError: the name is built in, or has characters that are not allowed. The decorator raises it
+      for an object that is not callable.
     """
     if name in self.built_in:
       raise UserError(f"{self.kind} {name!r}: is built in; choose another name")
@@ -110,7 +111,7 @@ class Registry:
     Args:
       allow_code: whether a run that the value names may import the modules that the run names.
 
-    Raises: UserError: there is no such function, or its module cannot be imported.
+    Raises: UserError: there is no such function, its module cannot be imported, or it is not callable.
     """
     where = f"{key or self.key}={value}"
     if (form := self.form_of(value)) in self.registered:

@@ -37,9 +37,8 @@ def record(cls: type[T]) -> type[T]:
 def register_records() -> None:
   """Registers with JAX the record classes defined before JAX was imported. Imports JAX; idempotent.
 
-  A process calls this before it uses JAX on records: the constructors of `nn.model.Model`, of a PPO network
-  and of a JAX environment call it, and so does `core.flat_state`. Classes defined later are registered
-  immediately.
+  A process calls this before it uses JAX on records; for example, the constructor of `nn.model.Model` calls
+  it. Classes defined later are registered immediately.
   """
   import jax  # noqa: F401  # imported even if no class is listed, so that later classes are registered
 

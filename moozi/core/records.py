@@ -22,7 +22,7 @@ class BatchedTimeStep:
     last_reward: env units; received on entering this frame, by the player who moved.
     is_first: the agent's history starts at this frame.
     is_last: the action on this frame is discarded; the next step resets.
-    is_truncated: the frame is last, but the task has not ended (a time limit).
+    is_truncated: the frame is last, but the task has not ended (for example, at a time limit).
     to_play: the player to move.
     legal_actions_mask: the dummy is the only legal action on terminal frames, and illegal on all others.
   """

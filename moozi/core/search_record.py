@@ -5,7 +5,7 @@ tree, H W C frame.
 
 The *choices* of a step are the actions that its policy and Q-values are shown for. They are all A actions of
 the agent's action space; or, where joint actions have no entries of their own (`EnvSpec.is_factored`), those
-that the search sampled, or the most probable ones without a search. Of continuous actions there are none.
+that the search sampled, or the most probable ones without a search. With continuous actions there are none.
 """
 
 import dataclasses
@@ -87,8 +87,8 @@ class SearchTree:
 class PlayedStep:
   """One step of an episode with the agent's decision; fields as in PlayedEpisode and BatchedTimeStep.
 
-  Without a search, `action_probs` is the policy of the agent's decision. On an episode's last frame it is all
-  zeros, or empty if choices are sampled.
+  Without a search, `action_probs` is the policy of the agent's decision. On a last frame without a decision
+  it is all zeros, or empty if choices are sampled.
 
   Attributes:
     action: in the agent's action space. A continuous one is a row [D] float32, of NaN on a last frame.
@@ -129,10 +129,11 @@ class PlayedEpisode:
     pictures: the environment's own images (`ops.pictures`), fitted into the first one's size; None if it has
       none, or one could not be drawn.
     to_play: the player to move.
-    actions: the action taken, in the agent's action space; of continuous ones, [T, D] float32.
+    actions: the action taken, in the agent's action space; continuous actions are [T, D] float32.
     rewards: env units, received on entering the frame.
     totals: the agent's undiscounted return up to each frame; with two players, that of player `index` % 2.
-    root_values: env units: the search's. Without one, 0 on a terminal frame and nan on a truncated one.
+    root_values: env units: the search's, or those of the agent's decision without a search. On a last frame
+      without a decision, 0 if it is terminal, and NaN if it is truncated.
     action_probs: the search policy over the choices; zeros on a frame without a search.
     choices: the choices in increasing order, in the agent's action space; the dummy fills rows that have
       fewer. None: all actions, so that E is A.
@@ -165,7 +166,7 @@ class PlayedEpisode:
 
   @property
   def num_decisions(self) -> int:
-    """Number of actions taken in the recorded frames, T − 1."""
+    """Number of actions between the recorded frames, T − 1."""
     return len(self.frames) - 1
 
 

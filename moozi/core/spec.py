@@ -31,8 +31,8 @@ class EnvSpec:
       with continuous actions.
     num_players: number of players that the agent plays: 1, or 2 who alternate strictly.
     action_names: one name for each of the environment's own actions; the last ones may be missing.
-    frame_names: one name for each plane, or for each entry of a vector; empty: unknown. Where planes of the
-      players are known, of the other planes only those are drawn that have a name other than "".
+    frame_names: one name for each plane, or for each entry of a vector; empty: unknown. If the planes of the
+      players are known, another plane is drawn only if its name is not "".
     frame_parts: the arrays of a Dict or Tuple observation whose frame is one vector; empty if none of them is
       an image, and for other observations.
     is_perfect_information: whether nothing is hidden from either player. If false, a frame shows only what
@@ -41,14 +41,14 @@ class EnvSpec:
       dimensions.
     num_seats: number of players of the game if the agent plays one seat and the environment plays the others
       (`num_players` is then 1); 0 in every other environment.
-    action_places: where the first actions act on a board of H × W cells, with the board's cells as those of
-      the frame. "cells": action i at cell i, row by row; "columns": action i at column i; "none": unknown.
-    player_planes: of frames that are equal for both players: the planes with the pieces of player 0 and of
+    action_places: where the first actions act on a board whose H × W cells are those of the frame. "cells":
+      action i at cell i, row by row; "columns": action i at column i; "none": unknown.
+    player_planes: where frames are equal for both players: the planes with the pieces of player 0 and of
       player 1, and the plane that is 1 everywhere if player 1 is to move. None: unknown, or the frames are
       from the view of the player to move.
-    mover_planes: of frames from the view of the player to move: the plane with that player's pieces and the
-      plane with the other's, or a tuple of planes for each, such as ((0, 1), (2, 3)). The cells are the same
-      in both views. None: unknown, or the frames are equal for both players.
+    mover_planes: where frames are from the view of the player to move: the plane with that player's pieces
+      and the plane with the other's, or a tuple of planes for each, such as ((0, 1), (2, 3)). The cells are
+      the same in both views. None: unknown, or the frames are equal for both players.
     symmetries: the game's known symmetries, without the identity. The environment determines them,
       `frame_names`, `frame_parts`, `action_places`, `player_planes` and `mover_planes`, so they are not
       compared and not written to files.
@@ -147,9 +147,9 @@ class EnvSpec:
   def policy_groups(self) -> tuple[int, ...]:
     """Sizes of the groups of a policy's entries; each group has a distribution of its own.
 
-    (A,) if every action has an entry. Of more than `MAX_ENUMERATED` joint actions: the dummy, and a group for
-    each dimension; a policy is then the product of the dimensions' distributions. Of continuous actions: the
-    dummy, and one entry for each dimension, whose probability is 1.
+    (A,) if every action has an entry. With more than `MAX_ENUMERATED` joint actions, the dummy has a group,
+    and so has each dimension; a policy is then the product of the dimensions' distributions. With continuous
+    actions, each of these groups has one entry, and that of a dimension has the probability 1.
     """
     if self.factors is None or (self.num_env_actions <= MAX_ENUMERATED and not self.is_continuous):
       return (self.num_actions,)
@@ -191,7 +191,7 @@ class EnvSpec:
     return "float32" if self.is_continuous else "int32"
 
   def to_env(self, action: AnyArray) -> AnyArray:
-    """Returns actions of the agent's action space as the environment's own: without the dummy's number."""
+    """Returns actions of the agent's action space as the environment's numbers; continuous ones unchanged."""
     return action if self.is_continuous else action - 1
 
   def from_env(self, action: AnyArray) -> AnyArray:

@@ -1,7 +1,8 @@
-"""Text as each kind of output needs it: names of files and environments come from outside.
+"""Escapes text for terminals, shells, Markdown and HTML.
 
-A terminal would execute escape sequences, a shell would split words, and Markdown and HTML would read marks.
-Outputs pass such text through one of these functions. Titles of figures take `printable`.
+Names of files and environments may come from others. A terminal would execute escape sequences in them, a
+shell would split them into words, and Markdown and HTML would read marks. Each output passes them through one
+of these functions; titles of figures use `printable`.
 """
 
 import html
@@ -72,7 +73,11 @@ def pip_install(library: str) -> str:
 
 
 def missing_package(where: str, package: str, library: str | None = None) -> UserError:
-  """Returns the error that a package is missing, which the extra of `library` installs; None: of its name."""
+  """Returns the error that a package is missing.
+
+  Args:
+    library: its extra installs the package; None: the extra has the package's name.
+  """
   library = library or package
   note = " (GPL)" if library in _GPL else ""
   return UserError(f"{where}: the package {package} is not installed; run {pip_install(library)}{note}")

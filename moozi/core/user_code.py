@@ -41,7 +41,10 @@ class Plugin:
 
   @contextlib.contextmanager
   def errors(self, what: str, kind: type[UserError] = UserError) -> Iterator[None]:
-    """Turns errors and `sys.exit` of the user's code into a `kind` that has the code's file and line."""
+    """Turns errors and `sys.exit` of the user's code into a `kind` that has the code's file and line.
+
+    UserError, EnvHung and KeyboardInterrupt pass unchanged.
+    """
     try:
       yield
     except (UserError, EnvHung, KeyboardInterrupt):
@@ -112,9 +115,9 @@ def is_code(value: str) -> bool:
 
 
 def describe_path(value: str) -> str:
-  """Returns the hint for a function named in another form than `module:function`; empty for other text.
+  """Returns the hint for a function in another form than `module:function`; empty for other text.
 
-  Such are `package.module.function`, `module.py:function` and `folder/module.py:function`.
+  The forms are `package.module.function`, `module.py:function` and `folder/module.py:function`.
   """
   path, _, function = value.rpartition(":" if ":" in value else ".")
   module = path.removesuffix(".py").strip("./").replace("/", ".")

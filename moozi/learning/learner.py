@@ -113,7 +113,7 @@ class Learner:
 
   @property
   def has_averages(self) -> bool:
-    """Whether the variables have running averages, which updates change, also those of the target."""
+    """Whether the variables, also the target network's, have running averages, which every update changes."""
     return bool(jax.tree_util.tree_leaves(self._state.net_state))
 
   @property
@@ -148,8 +148,8 @@ class Learner:
   def roll_back(self, state: TrainingState) -> None:
     """Restores older parameters under a learner step that no collector or reanalyzer has seen as a version.
 
-    The step is also the version of the restored target network. Its version at the last copy may equal that
-    of the discarded target network, which collectors would then keep.
+    The step is also the version of the restored target network. The learner step of its last copy may be the
+    version of the discarded target network, which collectors would then keep.
     """
     self.set_state(state)
     self._rolled_back_at = self.learner_step
@@ -179,7 +179,7 @@ def zero_targets(config: Config, spec: EnvSpec, lead: tuple[int, ...]) -> TrainT
 
 
 def to_jax(tree: Any) -> Any:
-  """Returns a copy of a tree as JAX arrays. Updates donate its buffers, so it shares none."""
+  """Returns a copy of a tree as JAX arrays, without shared buffers: updates donate those of the copy."""
   return jax.tree_util.tree_map(lambda x: jnp.array(x, copy=True), tree)
 
 

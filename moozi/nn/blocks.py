@@ -20,7 +20,8 @@ def is_large(frames: Float[Array, "B H W C"]) -> bool:
 class BatchNorm(hk.Module):
   """Batch normalization over all axes but the last; averages start at mean 0 and variance 1.
 
-  Haiku's BatchNorm starts its variance at 0, which makes an untrained network diverge in inference.
+  Haiku's BatchNorm starts its averages at the statistics of the batch that initializes it. This batch has
+  equal frames here, so in inference an untrained norm would divide by √ε.
 
   Source: Ioffe & Szegedy 2015. Departures: the averages have no bias correction.
   """
@@ -53,10 +54,10 @@ class BatchNorm(hk.Module):
 class FrameNorm(hk.Module):
   """Subtracts the running mean of each cell and plane, and divides by one running deviation of all cells.
 
-  Moving objects change only few cells of an Atari frame. Without centring, the background makes the hidden
-  states of all frames nearly equal, and training can make them collapse. Training and acting both normalize
-  by the averages, not by the batch, so both have the same input. Each call in training moves the averages
-  towards the batch, with the decay min(`decay`, (1 + t) / (10 + t)) at call t.
+  In an Atari frame, moving objects change few cells. Without centring, the background makes the hidden states
+  of all frames nearly equal. Training and acting both normalize by the averages, not by the batch, so both
+  have the same input. Each call in training moves the averages towards the batch, with the decay
+  min(`decay`, (1 + t) / (10 + t)) at call t = 0, 1, ….
 
   Args:
     decay: largest decay of the averages per call.
@@ -67,7 +68,7 @@ class FrameNorm(hk.Module):
     self._decay = decay
 
   def __call__(self, frames: Float[Array, "B H W P"], is_training: bool) -> Float[Array, "B H W P"]:
-    """Returns the normalized planes; their mean square is about 1."""
+    """Returns the normalized planes, whose mean square is about 1 once the averages fit the frames."""
     mean = hk.get_state("mean", frames.shape[1:], init=jnp.zeros)
     variance = hk.get_state("variance", (), init=jnp.ones)
     count = hk.get_state("count", (), init=jnp.zeros)
@@ -83,13 +84,13 @@ class FrameNorm(hk.Module):
 class ObservationNorm(hk.Module):
   """Normalizes frames by the running mean and variance of each entry of a frame, and clips them to ±10.
 
-  Training and acting normalize by the same statistics, in training by those before the update.
+  Training and acting normalize by the same statistics; an update normalizes by those before it.
 
   Source: Huang et al. 2022, details 6 and 7 for robotics, which normalize PPO's observations. Departures:
     the statistics are those of the frames that the learner draws from replay.
 
   Args:
-    shape: of one frame.
+    shape: the shape of one frame.
   """
 
   def __init__(self, shape: tuple[int, ...], name: str = "observation_norm"):
@@ -170,8 +171,8 @@ class ResidualDense(hk.Module):
 class Heads(hk.Module):
   """Heads on vectors, by name. Each head is: dense `head_size`, norm, relu, dense to the head's size.
 
-  The first layers of all heads are one matrix product (and one norm). With `zero_init` the last layers start
-  at 0: the initial policy is uniform, and value and reward are 0 if the support is symmetric.
+  The first layers of all heads are one matrix product, followed by one norm. With `zero_init` the last layers
+  start at 0: the initial policy is uniform, and value and reward are 0 if the support is symmetric.
   """
 
   def __init__(self, sizes: dict[str, int], config: NetworkConfig, zero_init: bool, name: str):

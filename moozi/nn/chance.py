@@ -83,7 +83,7 @@ def centred_unit(x: Float[Array, "... N"]) -> Float[Array, "... N"]:
 def straight_through(encoded: Float[Array, "... N"]) -> Float[Array, "... N"]:
   """Returns the one-hot vector of the largest entry; its gradient passes to `encoded` unchanged.
 
-  There is no softmax before it. Its gradient would vanish as soon as the encoder is certain, and outcomes
+  There is no softmax before the maximum. Its gradient would vanish once the encoder is certain, and outcomes
   that share a code at first would keep sharing it.
 
   Source: van den Oord et al. 2017. Departures: none.

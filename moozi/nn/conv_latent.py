@@ -64,11 +64,12 @@ class UnpaddedConv(hk.Module):
 class ConvLatentRepresentation(hk.Module):
   """h: a 3×3 convolution (strided ones for large frames), relu, flatten, dense, `normalize_latent`.
 
-  If the frame is at least 3×3, the convolution is unpadded. It still covers the border cells, and the dense
-  layer of a 10×10 frame has a third less work.
+  If the frame is at least 3×3, the convolution is unpadded. It still covers the border cells, and for a 10×10
+  frame the dense layer reads 64 cells instead of 100.
 
-  Large frames (40 cells or more on both sides) pass `large_conv`, a relu and `shrink`. 84 cells become 20,
-  then 10; 64 become 15, then 8, both without padding in the first convolution; 42 become 10.
+  Large frames (40 cells or more on both sides) pass `large_conv`, a relu and `shrink`. For example, a side of
+  84 cells becomes 20, and then 10.
+
   The action planes of a stacked history are constant, so they skip the first convolution. For large frames, a
   dense layer on their values adds what a convolution with 64 equal weights per plane would add. For small
   ones, `UnpaddedConv` gives the same result as a convolution over all planes.

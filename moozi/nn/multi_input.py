@@ -16,7 +16,8 @@ from moozi.ops.frame_parts import stack_parts
 class MultiInputRepresentation(hk.Module):
   """h: `ImageEncoder` of each image, one dense layer on all other numbers; then as `MlpRepresentation`.
 
-  The dense layer has `latent_size` units, the norm and a relu. It also reads the actions of the history.
+  The dense layer has `latent_size` units, and the norm and a relu follow it. It also reads the actions of the
+  history.
 
   Args:
     config: its `channels`, `latent_size` and norm are used.

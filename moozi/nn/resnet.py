@@ -138,8 +138,8 @@ class ResnetDynamics(hk.Module):
   constant planes only, convolutions have to derive the place from the distance to the border.
 
   With `action_offsets`, each cell also receives a learned vector for its offset from the cell of the action.
-  Otherwise only the cells within reach of the blocks' convolutions see the action: two for one block, whereas
-  a move of Othello changes cells up to six away.
+  Otherwise the action affects only cells within reach of the blocks' convolutions. One block reaches cells up
+  to two away, whereas a move of Othello changes cells up to six away.
 
   Source: thesis 5.1.2; Shaw et al. 2018, Self-Attention with Relative Position Representations, for the
   offsets. Departures from the latter: the vectors are added to the cells, not to attention keys.

@@ -40,7 +40,7 @@ def actions_of_rows(rows: Int[AnyArray, "*batch D"], groups: Groups) -> Int[AnyA
 
 
 def encode_action(action: Int[AnyArray, "*batch"], groups: Groups) -> Float[AnyArray, "*batch P"]:
-  """Returns the entries of actions as float32: 1 at the action's, or at its value's in each dimension."""
+  """Returns float32 codes of actions: 1 at the action's entry, or at its value's entry in each dimension."""
   xp = array_namespace(action)
   if len(groups) == 1:
     return xp.astype(action[..., None] == np.arange(groups[0]), xp.float32)
@@ -72,7 +72,7 @@ def group_sums(probs: Float[np.ndarray, "*batch P"], groups: Groups) -> list[Flo
 def joint_probs(
   probs: Float[np.ndarray, "*batch P"], actions: Int[np.ndarray, "*batch E"], groups: Groups
 ) -> Float[np.ndarray, "*batch E"]:
-  """Returns the probabilities of joint actions by a policy with several groups; 0 of the dummy."""
+  """Returns the probabilities of joint actions by a policy with several groups; 0 for the dummy."""
   rows = action_rows(actions, groups)
   out = (actions != 0).astype(probs.dtype)
   for d, part in enumerate(split_groups(probs, groups)):

@@ -38,11 +38,11 @@ def draw_gaussian(
   temperature: Num[AnyArray, "*lanes"] | float,
   intervals: Intervals,
 ) -> tuple[Float[Array, "B D"], Float[Array, "B D"], Float[Array, "B P"]]:
-  """Draws actions with densities raised to the power 1/temperature; at 0, takes the means.
+  """Draws actions with densities raised to the power 1/temperature; at temperature 0, takes the means.
 
-  Nothing can be drawn from parameters that are not finite. The distributions are then standard normal.
+  A row of parameters that are not all finite is replaced by that of standard normal distributions.
 
-  Returns: the actions within their bounds, the actions as drawn, and the parameters from which they were.
+  Returns: the actions clipped to their bounds, the actions as drawn, and the parameters that were used.
   """
   params = jnp.where(jnp.isfinite(params).all(axis=-1, keepdims=True), params, 0.0)
   mean, log_std = jnp.split(params, 2, axis=-1)

@@ -16,8 +16,8 @@ class HistoryState:
 
   Attributes:
     frames: o_{t-L+1} … o_t, of the spec's dtype; zero before the episode's start.
-    actions: a_{t-L} … a_{t-1}; the dummy before the episode's start. Continuous ones are float32 with an axis
-      D.
+    actions: a_{t-L} … a_{t-1}; the dummy before the episode's start. Continuous actions are float32 with an
+      axis D.
   """
 
   frames: Shaped[AnyArray, "B L H W C"]

@@ -19,7 +19,7 @@ def to_picture(drawn: Any) -> UInt8[np.ndarray, "h w 3"] | None:
   Args:
     drawn: None (no picture); an array [h, w, 3] (RGB), [h, w, 4] (RGBA, drawn on white), or [h, w] or
       [h, w, 1] (grey); or an image of Pillow. An array's values are integers from 0 to 255, floats from 0 to
-      1, or booleans. Of a list of arrays, as Gymnasium's `rgb_array_list` returns, the last one is taken.
+      1, or booleans. A list of arrays, as Gymnasium's `rgb_array_list` returns, stands for its last array.
 
   Returns: a fresh array, scaled down if a side is longer than MAX_SIDE; None if `drawn` is None.
   Raises: ValueError: `drawn` is anything else. The message says what it is and what is allowed.
@@ -85,7 +85,8 @@ def stack_pictures(
 ) -> UInt8[np.ndarray, "T h w 3"] | None:
   """Stacks the pictures of an episode; fits those of other sizes into the first one's size, on white.
 
-  Returns: the pictures; None if one is missing, since an episode is drawn with its pictures or its frames.
+  Returns: the pictures; None if there are none or one is missing, since an episode is drawn with its pictures
+    or with its frames.
   """
   own = [picture for picture in pictures if picture is not None]
   return np.stack([_fit(picture, own[0].shape) for picture in own]) if len(own) == len(pictures) > 0 else None

@@ -59,7 +59,7 @@ def policy_probs(
 def policy_cross_entropy(
   logits: Float[AnyArray, "*batch P"], target: Float[AnyArray, "*batch P"], groups: Groups
 ) -> Float[Array, "*batch"]:
-  """Returns the cross-entropy of the policy with a target; of several groups, the sum of theirs.
+  """Returns the cross-entropy of the policy with a target; with several groups, the sum over the groups.
 
   With several groups, a target of the dummy adds 0, so it does not train the dimensions.
   """
@@ -71,10 +71,10 @@ def policy_cross_entropy(
 def policy_entropy(
   log_probs: Float[AnyArray, "*batch P"], legal_actions_mask: Bool[AnyArray, "*batch P"] | None = None
 ) -> Float[Array, "*batch"]:
-  """Returns the entropy, in nats; of several groups, the sum of theirs.
+  """Returns the entropy, in nats; with several groups, the sum over the groups.
 
   Args:
-    legal_actions_mask: where log probabilities may be -inf: the others.
+    legal_actions_mask: the entries that count; None: all. Needed if log probabilities of others are -inf.
   """
   if legal_actions_mask is None:
     return -jnp.sum(jnp.exp(log_probs) * log_probs, axis=-1)
@@ -86,7 +86,7 @@ def policy_entropy(
 def log_prob_of(
   log_probs: Float[AnyArray, "*batch P"], action: Int[AnyArray, "*batch"], groups: Groups | None = None
 ) -> Float[Array, "*batch"]:
-  """Returns the log probability of actions: with several groups, the sum over dimensions; 0 of the dummy."""
+  """Returns the log probability of actions; with several groups, the sum over dimensions, 0 for the dummy."""
   if has_groups(groups):
     return jnp.sum(jnp.asarray(encode_action(action, groups)) * log_probs, axis=-1)
   return jnp.take_along_axis(log_probs, action[..., None], axis=-1)[..., 0]
@@ -101,7 +101,7 @@ def draw_action(
 ) -> tuple[Int[Array, "B"], Float[Array, "B P"]]:
   """Draws legal actions with probabilities raised to the power 1/temperature; at 0, takes the most probable.
 
-  No action can be drawn from logits that are not finite. All legal actions are then equally probable.
+  In a row with a logit that is not finite, all legal actions are equally probable.
 
   Returns: the actions, and the log probabilities at temperature 1, as `masked_log_probs`.
   """

@@ -21,8 +21,8 @@ def n_step_return(
   z_t = Σ_{j<h} γ^j s(t, t+j) u_{t+j+1} + γ^h s(t, t+h) ν_{t+h},  h = min(n, steps to the last frame)
 
   s is the sign between the players to move; ν is the search value, 0 on a terminal frame. A truncated frame
-  keeps its search value as the bootstrap. Steps after the episode's last frame belong
-  to the next episode and do not contribute. At a last frame, z is that frame's ν.
+  keeps its search value as the bootstrap. Steps after the episode's last frame belong to the next episode and
+  do not contribute. At a last frame, z is that frame's ν.
 
   Args:
     last_reward: env units; received on entering step t, by the player who moved at t-1.
@@ -33,8 +33,8 @@ def n_step_return(
     discount: γ.
   Returns: z of the first W − n steps.
   Raises: ValueError: n_step < 1, or no step of the window has n steps after it.
-  Source: Schrittwieser et al. 2020, the targets z of MuZero; thesis 4.3.7. Departures: the
-    formula also covers episodes that end within n steps, truncation, and two players.
+  Source: Schrittwieser et al. 2020, the targets z of MuZero; thesis 4.3.7. Departures: the formula also
+    covers episodes that end within n steps, truncation, and two players.
   """
   width = last_reward.shape[-1]
   if n_step < 1 or width <= n_step:

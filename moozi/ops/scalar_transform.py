@@ -28,7 +28,7 @@ def transform(x: Float[AnyArray, "..."], epsilon: float = 0.001) -> Float[AnyArr
 
 
 def inverse_transform(z: Float[AnyArray, "..."], epsilon: float = 0.001) -> Float[AnyArray, "..."]:
-  """Inverts `transform`, in a form that loses no digits in float32.
+  """Inverts `transform`, in a form without cancellation in float32.
 
   With q = √(|x|+1) = u + 1, u solves εu² + (1+2ε)u = |z|; then x = sign(z)(q² − 1) = sign(z) u(u+2).
 

@@ -9,7 +9,7 @@ def temperature_at(temperature: float | Sequence[TemperaturePoint], env_steps: i
   """Returns the acting temperature at `env_steps`: a constant, or the value of the schedule's latest point.
 
   Args:
-    temperature: `PlannerConfig.temperature`; a schedule starts at env_steps 0 and rises.
+    temperature: `PlannerConfig.temperature`; the env_steps of a schedule start at 0 and rise.
     env_steps: number of environment steps so far, ≥ 0.
 
   Raises: ValueError: the schedule starts after env_steps.

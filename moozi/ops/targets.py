@@ -39,8 +39,8 @@ def make_targets(
 
   The reward at index k-1 (u_{i+k}) belongs to the policy and value at index k. At and after a terminal frame,
   value and return are 0, and policy and action are the dummy. The reward on entering the terminal frame is
-  kept; later rewards are 0. All of these are trained. Steps after a truncated frame have the same values,
-  but mask 0.
+  kept; later rewards are 0. All of these targets have mask 1. Steps after a truncated frame have the same
+  targets with mask 0.
 
   Args:
     last_reward, root_value: env units, as in StepSample.

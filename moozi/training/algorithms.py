@@ -51,7 +51,14 @@ def _muzero() -> Algorithm:
 def _ppo() -> Algorithm:
   from moozi.baselines.ppo import algorithm as ppo
 
-  return Algorithm(ppo.run, ppo.initial_training_state, ppo.build_evaluator, ppo.check_env)
+  def run(inputs: RunInputs) -> Generator[Event, None, None]:
+    if inputs.config.runtime == "local":
+      return ppo.run(inputs)
+    from moozi.actors import driver
+
+    return driver.run(inputs, ppo.PARTS)
+
+  return Algorithm(run, ppo.initial_training_state, ppo.build_evaluator, ppo.check_env)
 
 
 def _q_learning() -> Algorithm:

@@ -2,9 +2,10 @@
 
 import types
 
-from moozi.actors.context import Context
+from moozi.actors.context import Context, RoundContext
 from moozi.actors.ledger import Ledger
 from moozi.actors.pool import ActorPool
+from moozi.actors.round_ledger import RoundLedger
 from moozi.core.actor_report import ActorId
 from moozi.run.session import RunInputs, Session
 from tests.actors.in_process_ray import RAY
@@ -59,8 +60,13 @@ class Pool(ActorPool):
     self.handles = handles
 
 
-def make_context(config, handles, ray=RAY):
-  """Returns a run's context with these actors; `handles` are by role, or by ActorId."""
+def make_context(config, handles, ray=RAY, parts=None, **inputs):
+  """Returns a run's context with these actors; `handles` are by role, or by ActorId.
+
+  With the `parts` of an algorithm, the run is on-policy.
+  """
   handles = {ActorId(key) if isinstance(key, str) else key: handle for key, handle in handles.items()}
-  ledger = Ledger(config)
-  return Context(ray, Pool(handles), Calls(), ledger, Session(RunInputs(config, None), ledger))
+  make, ledger = (
+    (Context, Ledger(config)) if parts is None else (RoundContext, RoundLedger(config, None, parts))
+  )
+  return make(ray, Pool(handles), Calls(), ledger, Session(RunInputs(config, None, **inputs), ledger))

@@ -37,8 +37,10 @@ def test_scan_equals_step(settings):
     options = ("env.name=gymnax:Catch-bsuite", f"workers.rollout={rollout}", "workers.num_workers=1")
     config = load_config(None, [*settings, *options])
     spec = build.env_spec(config)
-    run = ppo_algorithm if config.algorithm == "ppo" else q_algorithm
-    (collector,) = run.build_collectors(config, spec, None).workers
+    if config.algorithm == "ppo":
+      collector = ppo_algorithm.build_collector(config, spec, 0, 0)
+    else:
+      (collector,) = q_algorithm.build_collectors(config, spec, None).workers
     variables = random_parameters(config, spec)
     if settings is Q_TABLE:
       variables = jax.device_get(algorithm_of(config).initial_training_state(config, spec)).variables

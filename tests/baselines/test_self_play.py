@@ -32,6 +32,7 @@ PPO = (
   "workers.max_random_starts=3",
   "max_env_steps=60000",
 )
+PAST = ("opponents.past_share=0.25", "opponents.period_updates=200")
 Q = (*TINY_Q, "targets.discount=1", "targets.n_step=1", "workers.num_envs=16", "q_learning.epsilon_end=0.5")
 NETWORK = (
   "q_learning.network.hidden_sizes=[64,64]",
@@ -47,8 +48,13 @@ NETWORK = (
 @pytest.mark.learning
 @pytest.mark.parametrize(
   ("settings", "won"),
-  [(PPO, WON_ON_POLICY), ((*Q, TABLE, "max_env_steps=8000"), WON), ((*Q, *NETWORK), WON)],
-  ids=["ppo", "table", "network"],
+  [
+    (PPO, WON_ON_POLICY),
+    ((*PPO, *PAST), WON_ON_POLICY),
+    ((*Q, TABLE, "max_env_steps=8000"), WON),
+    ((*Q, *NETWORK), WON),
+  ],
+  ids=["ppo", "ppo_past", "table", "network"],
 )
 def test_nim_is_won(settings, won):
   """The player wins who leaves a multiple of four sticks; with the wrong sign, values would be reversed."""

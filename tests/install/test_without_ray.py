@@ -53,6 +53,7 @@ def test_runtime_ray_says_that_ray_is_missing(monkeypatch):
 def test_local_run_without_ray(tmp_path, settings):
   ppo = (
     "algorithm=ppo",
+    "runtime=local",
     "env.name=tiny:catch",
     "max_env_steps=256",
     "ppo.segment_length=16",

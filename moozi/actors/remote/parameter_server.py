@@ -34,9 +34,10 @@ class ParameterServer(process.Actor):
   ) -> None:
     super().__init__(config, setup)
     jax_process.set_up()
-    from moozi.run.build import build_learner
+    from moozi.run import build
 
-    self._learner = build_learner(config, spec)
+    self._config = config
+    self._learner = (self._parts or build).build_learner(config, spec)
     if state is not None:
       self._learner.set_state(state)
     if learner_step:

@@ -7,7 +7,7 @@ import logging
 import os
 import pathlib
 import pickle
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from moozi.core.actor_report import ActorReport
 from moozi.core.config import ActorResources, Config, uses
@@ -25,12 +25,14 @@ class Setup(NamedTuple):
       to the niceness of the process.
     log_dir: folder of the log file; no log file if None, or if the folder does not exist on that machine.
     functions: the pickled `registered_functions` of the driver; empty if there is none.
+    parts: the pickled OnPolicyParts of an on-policy run; empty in other runs.
   """
 
   name: str
   resources: ActorResources
   log_dir: str | None = None
   functions: bytes = b""
+  parts: bytes = b""
 
 
 def prepare(setup: Setup) -> logging.Logger:
@@ -38,7 +40,7 @@ def prepare(setup: Setup) -> logging.Logger:
 
   Raises: UserError: a registered function cannot be loaded in this process.
   """
-  name, resources, log_dir, functions = setup
+  name, resources, log_dir, functions, _ = setup
   if resources.num_threads:
     # XLA's CPU client reads NPROC when it is created; BLAS and OpenMP read their variables when loaded.
     for variable in ("NPROC", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
@@ -75,7 +77,15 @@ class Actor:
 
   def __init__(self, config: Config, setup: Setup) -> None:
     self._log = prepare(setup)
+    # Loading the parts imports JAX.
+    self._parts = pickle.loads(setup.parts) if setup.parts else None  # noqa: S301  # from the driver
     self._work = WorkLog(config.timeline.seconds > 0)
+
+  @property
+  def parts(self) -> Any:
+    """The OnPolicyParts of an on-policy run."""
+    assert self._parts is not None, "not an on-policy run"
+    return self._parts
 
   def report(self, keeps_spans: bool) -> ActorReport:
     """Returns a report of this actor's work since the last report, and of its process's resident memory."""

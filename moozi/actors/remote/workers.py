@@ -36,13 +36,17 @@ class TrainingWorker(process.Actor):
     super().__init__(config, setup)
     jax_process.set_up()
     from moozi.envs.guard import allow_exit
-    from moozi.run.build import build_collector
 
     # Lets the guard end this process if an environment hangs in C; the driver then restarts the worker.
     allow_exit(log_stream())
-    self._collector = build_collector(config, spec, index, began_at)
+    self._collector = self._build_collector(config, spec, index, began_at)
     self._config, self._spec = config, spec
-    self._log.info("ready: %d environments of %s", config.workers.num_envs, spec.name)
+    self._log.info("ready: %d environments of %s", config.worker_envs, spec.name)
+
+  def _build_collector(self, config: Config, spec: EnvSpec, index: int, began_at: int) -> Any:
+    from moozi.run.build import build_collector
+
+    return build_collector(config, spec, index, began_at)
 
   def warm_up(self) -> None:
     """Compiles acting; needs no parameters."""
@@ -122,17 +126,17 @@ class TestingWorker(process.Actor):
     super().__init__(config, setup)
     jax_process.set_up()
     from moozi.envs.guard import allow_exit
-    from moozi.run.build import build_evaluator
+    from moozi.run import build
 
     # An environment that hangs in C never returns. If this process could not exit, the run would wait for the
     # evaluation forever.
     allow_exit(log_stream())
-    self._evaluator = build_evaluator(config, spec)
+    self._evaluator = (self._parts or build).build_evaluator(config, spec)
     self._record = config.evaluation.gif
     self._log.info("ready: %s", spec.name)
 
   def run(self, parameters: tuple[Any, int], env_steps: int, num_episodes: int) -> Any:
-    """Evaluates these parameters; returns an EvaluationResult, or an EnvError if an episode failed."""
+    """Evaluates these parameters; returns an EvaluationResult, or an EnvError if it failed."""
     variables, version = parameters
     try:
       with self._work.doing("evaluation"):

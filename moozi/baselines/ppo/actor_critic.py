@@ -50,9 +50,9 @@ class PPONetwork:
   Attributes:
     init: (rng_key, frames) → params.
     apply: (params, frames [B, L, H, W, C] of the spec's dtype) → (policy float32, head float32). The policy
-      has the logits [B, P]; of continuous actions, the parameters [B, 2 D] of `ops.gaussian`. Without a
+      has the logits [B, P]; with continuous actions, the parameters [B, 2 D] of `ops.gaussian`. Without a
       transform, the head is the value [B] in units of the learned rewards; with one, its logits [B, S]. With
-      an LSTM, each frame is the first of a game.
+      an LSTM, `apply` treats each frame as the first of a game.
     transform: the scalar transform of a categorical value, or None.
     policy_groups: see `EnvSpec.policy_groups`; None: one group.
     unroll: (params, frames [T·B, …], Memory) → (policy, head, state [B, K, 2, S] after them); None without an
@@ -76,7 +76,7 @@ class PPONetwork:
   def distribution(
     self, policy: Float[AnyArray, "N P"], legal_actions_mask: Bool[AnyArray, "N _"]
   ) -> Float[Array, "N P"]:
-    """Returns log probabilities as `masked_log_probs`; of continuous actions, the parameters as they are."""
+    """Returns log probabilities as `masked_log_probs`; with continuous actions, the unchanged parameters."""
     if self.intervals is not None:
       return policy
     return masked_log_probs(policy, legal_actions_mask, self.policy_groups)
@@ -111,16 +111,17 @@ def make_network(
 ) -> PPONetwork:
   """Builds the network that `config` describes. The dummy action has a logit but is never legal.
 
-  Of continuous actions, the log standard deviations are parameters of their own, 0 at first.
+  With continuous actions, the log standard deviations are parameters that do not depend on the frame, 0 at
+  first.
 
   Args:
     scale_frames: whether to divide uint8 frames by 255.
     initial_bias: upper bound of the initial biases; all layers draw them uniformly from 0 to this bound.
-    conv_stride: stride of the convolutions of kind `conv`.
+    conv_stride: stride of the 3×3 convolutions, of the kinds `conv` and `multi_input`.
     layer_norm: whether to apply layer norm over the last axis before every activation.
     transform: the scalar transform of a categorical value; None: the value head has one output.
     lstm_size: size of the LSTM between the dense layers and the heads; 0: none.
-    lstm_forget_bias: initial bias of its forget gate.
+    lstm_forget_bias: initial bias of the LSTM's forget gate.
 
   Raises: UserError: as `check_multi_input`.
   """
@@ -288,8 +289,8 @@ def make_ppo(
     frames: [B, L, H, W, C], the history before it is normalized.
     log_probs: [B, P], at temperature 1, each within its group; -inf for illegal actions.
     lstm_state, is_first: with an LSTM, see `baselines.ppo.lstm`.
-  Of continuous actions, the most probable one is the mean, `action_probs` is 1 in each dimension, and instead
-  of log_probs the extras are:
+  With continuous actions, the most probable action is the mean, `action_probs` is 1 in each dimension, and in
+  place of log_probs the extras are:
     drawn: [B, D], the action before it is clipped to its bounds.
     gaussian: [B, 2 D], the policy's parameters.
   """

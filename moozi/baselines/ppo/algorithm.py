@@ -21,7 +21,6 @@ from moozi.learning.non_finite import NonFiniteGuard
 from moozi.run import build, on_policy
 from moozi.run.events import Event
 from moozi.run.session import RunInputs
-from moozi.run.state import RunState
 
 
 def run(inputs: RunInputs) -> Generator[Event, None, None]:
@@ -63,7 +62,7 @@ def build_agent(config: Config, spec: EnvSpec) -> PureAgent:
 
 
 def build_evaluator(config: Config, spec: EnvSpec, num_simulations: int | None = None) -> Evaluator:
-  """Builds an evaluator of the most probable actions, or of sampled ones if `evaluation.noise_free` is false.
+  """Builds an evaluator that takes the most probable actions, or draws if `evaluation.noise_free` is false.
 
   Raises: UserError: `num_simulations` is given; PPO does not search.
   """
@@ -78,12 +77,17 @@ def build_learner(config: Config, spec: EnvSpec) -> Learner:
   return Learner(initial_training_state(config, spec), updates, guard, config, spec)
 
 
-def build_collectors(
-  config: Config, spec: EnvSpec, state: RunState | None
-) -> build.Collectors[on_policy.Collector]:
-  """Returns the only collector, in `ppo.num_envs` environments; restores that of `state`."""
-  agent, ppo = build_agent(config, spec), config.ppo
-  return on_policy.build_collectors(config, agent, ppo.num_envs, ppo.segment_length, state)
+def build_collector(config: Config, spec: EnvSpec, worker: int, began_at: int) -> on_policy.Collector:
+  """Returns the collector of a training worker, in its share of `ppo.num_envs` environments."""
+  return on_policy.build_collector(config, build_agent(config, spec), worker, began_at)
+
+
+def num_workers(config: Config) -> int:
+  return config.workers.num_workers
+
+
+def num_epochs(config: Config) -> int:
+  return config.ppo.num_epochs
 
 
 def batch_of(config: Config, rollout: Rollout, env_steps: int) -> tuple[Any, ...]:
@@ -92,10 +96,5 @@ def batch_of(config: Config, rollout: Rollout, env_steps: int) -> tuple[Any, ...
 
 
 PARTS = on_policy.OnPolicyParts(
-  "PPO, one process",
-  build_learner,
-  build_collectors,
-  build_evaluator,
-  batch_of,
-  num_epochs=lambda config: config.ppo.num_epochs,
+  "PPO", build_learner, build_collector, build_evaluator, num_workers, batch_of, num_epochs
 )

@@ -24,10 +24,10 @@ Stopping = tuple[TrainingState, Bool[Array, ""]]
 def repeat_until(
   step: Callable[..., Any], reduce: Callable[[Any], Any], config: PPOConfig
 ) -> Callable[..., tuple[TrainingState, Any]]:
-  """Returns `agent.update.repeat` of `step`, with no more changes after a stop: (state, rows, *constants).
+  """Returns `agent.update.repeat` of `step`, whose updates change nothing after a stop.
 
   The updates stop after an epoch whose last update has a `ppo/approx_kl` above `target_kl`. A later update
-  leaves the whole state as it is, also its learner step. Its scalars do not enter means, except
+  leaves the whole state as it is, also its learner step. Its scalars do not enter means, except that of
   `ppo/stopped_share`, the share of updates after the stop.
 
   Args:

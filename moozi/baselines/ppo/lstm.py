@@ -49,8 +49,8 @@ class Lstm(hk.Module):
 
     c' = σ(f)·c + σ(i)·tanh(g), h' = σ(o)·tanh(c'), with (i, f, g, o) = W·x + U·h + b.
 
-  Source: Hochreiter & Schmidhuber 1997 with forget gates (Gers et al. 2000), as in PyTorch. Haiku's adds 1 to
-    the forget gate's bias; `forget_bias` is added to the initial bias.
+  Source: Hochreiter & Schmidhuber 1997 with forget gates (Gers et al. 2000), as in PyTorch. Haiku's LSTM
+    adds 1 to f; here `forget_bias` is added to the initial bias of f.
   """
 
   def __init__(self, size: int, w_init: Any, b_init: Any, forget_bias: float, name: str) -> None:

@@ -3,7 +3,8 @@
 Source: Schulman et al. 2017; Huang et al. 2022, "The 37 Implementation Details of Proximal Policy
 Optimization"; docs/ppo.md lists all of them. Departures:
   - Environments show the last frame of an episode and discard the action on it. That sample is masked
-    (`is_live`): it is part of a minibatch, but does not enter means or gradients.
+    (`is_live`): it is part of a minibatch, but does not enter means or gradients. A sample at which a past
+    self moved is masked too, because the policy did not choose that action.
   - The standard deviation of advantages divides by n, as in `openai/baselines`; PyTorch's divides by n - 1.
   - An update in which one of TERMS is not finite is skipped and counted (`faults/skipped_updates`).
 """
@@ -16,7 +17,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Float32, Int, Int32, Num, PyTree, Shaped, UInt32
 
-from moozi.acting.on_policy import Rollout
+from moozi.acting.on_policy import IS_PAST, Rollout
 from moozi.agent.finite import guarded_step, reduce_metrics
 from moozi.agent.update import TrainingState, UpdateOutput, repeat
 from moozi.baselines.observations import NetState, normalized, observation_state, observed
@@ -55,6 +56,7 @@ class PPOBatch:
     log_prob: log probability of the action under the policy that acted; 0 on a last frame.
     advantage: the result of `generalized_advantages`.
     target: the value target, advantage + value, which Huang et al. call the return.
+    is_live: false on a last frame, and where a past self moved.
     memory: with an LSTM, what the sequences need besides their samples.
   """
 
@@ -76,12 +78,12 @@ def generalized_advantages(segment: Rollout, config: PPOConfig) -> Float[Array, 
 
   s is 1 if the same player moves at t and t + 1, else -1; values and advantages are those of the player to
   move. A terminal frame has no value. A truncated frame has a value only with `bootstrap_truncated`; the
-  source gives it no value. The frame after the segment has a value (the bootstrap).
+  source gives it no value. Every other frame has a value, also the one after the segment.
 
   Args:
     config: `discount`, `gae_lambda`, `bootstrap_truncated` and `clip_rewards` are read.
 
-  Returns: the advantages; 0 where the sample is not live.
+  Returns: the advantages; 0 on last frames.
   Source: Schulman et al. 2016, eq. 16; Huang et al. 2022, core detail 5. Departure: the sign, for self-play.
   """
   has_value = segment.sign * (~segment.is_last | (segment.is_truncated & config.bootstrap_truncated))
@@ -100,6 +102,7 @@ def generalized_advantages(segment: Rollout, config: PPOConfig) -> Float[Array, 
 def make_batch(segment: Rollout, config: PPOConfig, groups: Groups | None = None) -> tuple[PPOBatch, Scalars]:
   """Returns the N = T·B samples of a segment, and scalars about them in units of the learned rewards.
 
+  The estimates are computed over all steps; samples of steps at which a past self moved are then not live.
   `ppo/explained_variance` is 1 - Var[target - value] / Var[target], or 0 if all targets are equal.
   """
   advantage = generalized_advantages(segment, config)
@@ -109,6 +112,8 @@ def make_batch(segment: Rollout, config: PPOConfig, groups: Groups | None = None
     return x.reshape(-1, *x.shape[2:])
 
   action, is_live, extras = flat(segment.action), flat(segment.is_live), segment.extras
+  if IS_PAST in extras:
+    is_live = is_live & ~flat(extras[IS_PAST])
   if "drawn" in extras:
     action = flat(extras["drawn"])
 

@@ -24,7 +24,7 @@ RETURNS = "returns"
 
 @record
 class RunningReturns:
-  """The running discounted returns of B environments, and the statistics of all so far.
+  """The running discounted returns of B environments, and the statistics of all returns so far.
 
   Attributes:
     stats: of G_t = r_{t+1} + γ·s·G_{t-1}, where G is 0 before an episode's first reward, and s is as in

@@ -86,7 +86,7 @@ def without_values(agent: PureAgent) -> PureAgent:
 def build_collectors(
   config: Config, spec: EnvSpec, state: RunState | None
 ) -> build.Collectors[build.AnyCollector]:
-  """Returns the collectors of the training workers, which act in turn; restores those of `state`."""
+  """Returns the collectors of the workers, which act in turn, restored from `state` if it has them."""
   agent = without_values(build_agent(config, spec))
   epsilon = functools.partial(epsilon_at, config.q_learning)
 

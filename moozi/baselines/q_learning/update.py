@@ -76,7 +76,7 @@ class QBatch:
 
 
 def sample(replay: Replay, num_batches: int, batch_size: int) -> QBatch:
-  """Draws U batches from replay, whose steps have a `root_value` of 0 (`run.without_values`).
+  """Draws U batches from replay, whose steps have a `root_value` of 0 (`algorithm.without_values`).
 
   Raises: ValueError: no step is eligible.
   """

@@ -79,8 +79,8 @@ def make_q_learning(q_function: QFunction, spec: EnvSpec, history_length: int) -
 
   With statistics of observations in `net_state`, the input of Q is normalized.
 
-  With probability ε it draws a legal action uniformly, else it takes one of the highest Q, which is the value
-  of its decisions.
+  With probability ε the agent draws a legal action uniformly, else it takes the legal action of the highest
+  Q. The value of a decision is this highest Q.
   """
 
   def decide(

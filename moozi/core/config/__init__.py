@@ -72,7 +72,7 @@ class Config(Section):
     description="muzero: search with a learned model; alphazero: search with the game's true rules, which "
     "needs targets.unroll_steps=0 and a game without chance and hidden information; ppo, q_learning: "
     "baselines, each with its own section; or your own: a registered name or module:function, with arguments "
-    "as in my_module:make(rate=0.1) (docs/plugins.md). All but muzero and alphazero run in one process and "
+    "as in my_module:make(rate=0.1) (docs/plugins.md). q_learning and your own run in one process and "
     "ignore `runtime`",
   )
   runtime: Literal["ray", "local"] = Field(
@@ -127,7 +127,7 @@ class Config(Section):
 
   @property
   def decay_steps(self) -> int | None:
-    """`learner.learning_rate.decay_steps`, with `budget` replaced by the number of learner steps."""
+    """`learner.learning_rate.decay_steps`; `budget` is replaced by the learner steps after the warm-up."""
     rate = self.learner.learning_rate
     if rate.decay_steps == "budget":
       return max(1, self.num_updates - rate.warmup_steps)
@@ -183,8 +183,11 @@ class Config(Section):
 
   @property
   def has_one_process(self) -> bool:
-    """Whether acting, learning and evaluations take turns in one process; the baselines ignore `runtime`."""
-    return self.runtime == "local" or not self.searches
+    """Whether acting, learning and evaluations take turns in one process.
+
+    They do so with runtime=local, and with each algorithm that ignores `runtime`.
+    """
+    return self.runtime == "local" or self.algorithm not in ("muzero", "alphazero", "ppo")
 
   @property
   def has_model(self) -> bool:
@@ -208,12 +211,22 @@ class Config(Section):
     return 0 if is_offline else self.workers.num_workers
 
   @property
+  def worker_envs(self) -> int:
+    """Number of environments of a training worker; with PPO, its share of `ppo.num_envs`."""
+    return self.ppo.num_envs // self.workers.num_workers if self.algorithm == "ppo" else self.workers.num_envs
+
+  @property
+  def segment_length(self) -> int:
+    """Number of vector steps of a training worker's segment."""
+    return self.ppo.segment_length if self.algorithm == "ppo" else self.workers.segment_length
+
+  @property
   def num_past_lanes(self) -> int:
     """Number of environments of a training worker in which a past self plays.
 
     The number is even, so that the past self plays each seat equally often.
     """
-    num_envs, share = self.workers.num_envs, self.opponents.past_share
+    num_envs, share = self.worker_envs, self.opponents.past_share
     return 2 * min(num_envs // 2, max(1, round(share * num_envs / 2))) if share else 0
 
   @property
@@ -221,7 +234,7 @@ class Config(Section):
     """What `opponents.past_share` becomes, for the line at the start of a run; empty without past selves."""
     if not self.num_past_lanes:
       return ""
-    num_past, num_envs, share = self.num_past_lanes, self.workers.num_envs, self.opponents.past_share
+    num_past, num_envs, share = self.num_past_lanes, self.worker_envs, self.opponents.past_share
     return (
       f"; past selves play in {num_past} of each worker's {num_envs} environments ({num_past / num_envs:.3g} "
       f"with opponents.past_share={share:g})"
@@ -241,7 +254,7 @@ class Config(Section):
     """Raises ValueError if a setting needs another algorithm, or another setting that it builds on."""
     holding, age = self.workers.num_holding_envs, self.targets.search_value_age
     muzero, searching = ("muzero",), ("muzero", "alphazero")
-    off_policy = (*searching, "q_learning")
+    not_own = (*searching, "ppo", "q_learning")
     for key, is_used, algorithms in (
       (f"workers.num_holding_envs={holding}", holding > 0, ("muzero", "q_learning")),
       (f"offline.trajectories={self.offline.trajectories}", self.offline.trajectories is not None, searching),
@@ -252,7 +265,7 @@ class Config(Section):
       # Replay has frames, but the true rules continue from positions.
       (f"reanalyze.ratio={self.reanalyze.ratio:g}", self.reanalyze.ratio > 0, muzero),
       (f"chance.codes={self.chance.codes}", self.chance.codes > 0, muzero),
-      (f"opponents.past_share={self.opponents.past_share:g}", self.opponents.past_share > 0, off_policy),
+      (f"opponents.past_share={self.opponents.past_share:g}", self.opponents.past_share > 0, not_own),
     ):
       if is_used and self.algorithm not in algorithms:
         raise ValueError(f"{key} needs algorithm={' or '.join(algorithms)}, not {self.algorithm}")
@@ -282,7 +295,9 @@ class Config(Section):
     starts, holding = self.workers.max_random_starts, self.workers.num_holding_envs
     if starts and self.workers.rollout == "scan":
       raise ValueError(f"workers.max_random_starts={starts}: must be 0 with workers.rollout=scan")
-    if self.opponents.past_share and self.workers.num_envs < 2:
+    if self.algorithm == "ppo":
+      self._check_division()
+    elif self.opponents.past_share and self.workers.num_envs < 2:
       raise ValueError(
         f"workers.num_envs={self.workers.num_envs}: must be at least 2 with opponents.past_share, so that "
         "a past self plays each seat"
@@ -291,6 +306,25 @@ class Config(Section):
       raise ValueError("trajectories.save=true: no worker acts with offline.fraction=1")
     if holding and not self.num_acting_workers:
       raise ValueError(f"workers.num_holding_envs={holding}: no worker acts with offline.fraction=1")
+
+  def _check_division(self) -> None:
+    """Raises ValueError if PPO's environments cannot be divided among its workers, or have no past selves."""
+    num_workers, num_envs, lstm_size = self.workers.num_workers, self.ppo.num_envs, self.ppo.network.lstm_size
+    if num_envs % num_workers:
+      raise ValueError(
+        f"workers.num_workers={num_workers}: must divide ppo.num_envs={num_envs}, because the workers share "
+        "these environments equally"
+      )
+    if self.opponents.past_share and num_envs < 2 * num_workers:
+      raise ValueError(
+        f"ppo.num_envs={num_envs}: must be at least 2 for each of {num_workers} workers with "
+        "opponents.past_share, so that a past self plays each seat"
+      )
+    if self.opponents.past_share and lstm_size:
+      raise ValueError(
+        f"ppo.network.lstm_size={lstm_size}: must be 0 with opponents.past_share, because a past self cannot "
+        "read the state of the present LSTM"
+      )
 
   def _check_replay(self) -> None:
     """Raises ValueError if replay has no room for what the learner draws from it."""

@@ -22,8 +22,12 @@ class WorkersConfig(Section):
   num_workers: PositiveInt = Field(
     1, description="number of training workers; with runtime=local they act in turn"
   )
-  num_envs: PositiveInt = Field(64, description="number of environments in each worker")
-  segment_length: PositiveInt = Field(16, description="number of vector steps in one call of a worker")
+  num_envs: PositiveInt = Field(
+    64, description="number of environments in each worker; not read by PPO, which divides ppo.num_envs"
+  )
+  segment_length: PositiveInt = Field(
+    16, description="number of vector steps in one call of a worker; not read by PPO"
+  )
   rollout: Literal["auto", "scan", "step"] = Field(
     "auto",
     description="scan: one compiled rollout, for environments written in JAX; step: environment and search "

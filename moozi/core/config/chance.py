@@ -32,5 +32,6 @@ class ChanceConfig(Section):
   commitment_coef: NonNegativeFloat = Field(
     0.01,
     description="weight of the commitment loss, which moves the encoder's outputs towards their codes; with "
-    "0.1 and 0.25 two outcomes shared one code in all six trials (docs/decisions/0018)",
+    "0.1 or 0.25 and two codes, no seed of six gave the sides of tiny:coin separate codes "
+    "(docs/decisions/0018)",
   )

@@ -40,7 +40,8 @@ class TargetsConfig(Section):
 class ReplayConfig(Section):
   """The replay buffer. Priorities follow from δ, the absolute difference of a start step's value and target.
 
-  The value is that of the step's search, and after an update with the step that of the network.
+  The value is that of the step's search. With refresh_priorities, an update with the step replaces it with
+  the network's.
   """
 
   capacity: PositiveInt = Field(1_000_000, description="number of steps kept, over all environments")

@@ -81,7 +81,7 @@ class ScalarTransformConfig(Section):
   support_min: int = Field(
     -30,
     description="smallest category; smaller values are clipped to it. A new network predicts about the "
-    "middle of the support; a middle far from the returns of random play delays learning",
+    "middle of the support, so choose a middle near the returns of random play",
   )
   support_max: int = Field(
     30,

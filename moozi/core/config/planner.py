@@ -99,8 +99,8 @@ class PlannerConfig(Section):
   )
   q_range_floor: PositiveFloat = Field(
     0.1,
-    description="smallest range of Q-values in env units: they are divided by their range, or by this value "
-    "if it is larger; mctx: 1e-8",
+    description="smallest divisor of Q-values, in env units: Q-values are divided by the larger of their "
+    "range and this value; mctx: 1e-8",
   )
   root_prior_temperature: PositiveFloat = Field(
     1.0,

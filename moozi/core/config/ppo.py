@@ -1,4 +1,4 @@
-"""The configuration of the PPO baseline: each detail is a key, with the source's default.
+"""The configuration of the PPO baseline.
 
 Source: Huang et al. 2022, "The 37 Implementation Details of Proximal Policy Optimization", and its code.
 The defaults are those of `ppo.py`. The keys' descriptions give the values of `ppo_atari.py` after "Atari";
@@ -21,7 +21,7 @@ from moozi.core.config.section import (
 
 
 class BaselineNetworkConfig(Section):
-  """The network of a baseline; that of q_learning has action values as its policy's outputs."""
+  """The network of a baseline. With q_learning, the policy head outputs action values."""
 
   kind: Literal["mlp", "conv", "nature_conv", "multi_input"] = Field(
     "mlp",
@@ -59,23 +59,27 @@ class PPONetworkConfig(BaselineNetworkConfig):
   )
   lstm_forget_bias: float = Field(
     0.0,
-    description="initial bias b of the forget gate: at first a step keeps σ(b) of the memory, 0.5 with 0 as "
-    "in the source, 0.98 with 4; raise it where a frame matters many steps later",
+    description="initial bias b of the forget gate: at first a step keeps about σ(b) of the memory (0.5 with "
+    "b=0 as in the source, 0.98 with b=4); raise b where a frame matters many steps later",
   )
 
 
 class PPOConfig(Section):
-  """The keys of PPO (`algorithm: ppo`), which always runs in one process.
+  """The keys of PPO (`algorithm: ppo`).
 
-  PPO also reads seed, max_env_steps, max_wall_s, env, run, evaluation (except resources), checkpoint,
-  logging (except the two keys of histograms), callbacks, workers.max_env_faults, workers.env_timeout_s,
-  workers.max_random_starts, workers.rollout, trajectories, replay.max_refused_segments, and
-  scalar_transform with value_loss=categorical. It reads no other keys. Your own algorithm reads these keys of
-  the other sections, except scalar_transform, and workers.num_envs, workers.segment_length,
-  targets.history_length and learner.max_skipped_updates.
+  PPO also reads seed, runtime, max_env_steps, max_wall_s, env, run, evaluation (except resources),
+  checkpoint, logging (except the two keys of histograms), callbacks, workers.max_env_faults,
+  workers.env_timeout_s, workers.max_random_starts, workers.rollout, workers.num_workers, opponents,
+  trajectories, replay.max_refused_segments, and scalar_transform with value_loss=categorical; with
+  runtime=ray also timeline, evaluation.resources, workers.resources, and ray.address, num_cpus, num_gpus,
+  object_store_mib, max_restarts and learner. It reads no other keys. Your own algorithm reads what PPO reads
+  of the other sections with runtime=local, except scalar_transform, workers.num_workers and opponents; it
+  also reads workers.num_envs, workers.segment_length, targets.history_length and learner.max_skipped_updates.
   """
 
-  num_envs: PositiveInt = Field(4, description="number of environments; Atari: 8")
+  num_envs: PositiveInt = Field(
+    4, description="number of environments of all workers together; workers.num_workers divides it; Atari: 8"
+  )
   segment_length: PositiveInt = Field(128, description="number of vector steps between two rounds of updates")
   num_epochs: PositiveInt = Field(4, description="number of times that each sample is used")
   num_minibatches: PositiveInt = Field(4, description="number of minibatches in an epoch; one update each")

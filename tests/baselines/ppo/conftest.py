@@ -2,6 +2,7 @@
 
 TINY = (
   "algorithm=ppo",
+  "runtime=local",
   "env.name=tiny:catch",
   "ppo.num_envs=4",
   "ppo.segment_length=16",

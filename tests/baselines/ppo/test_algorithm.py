@@ -63,7 +63,7 @@ def test_random_starts_change_the_first_frames():
   for starts in (0, 3):
     corridor = ("env.name=tiny:corridor", "env.kwargs.length=9", "ppo.num_envs=16")
     config = configure(*corridor, f"workers.max_random_starts={starts}")
-    (collector,) = ppo_algorithm.build_collectors(config, build.env_spec(config), None).workers
+    collector = ppo_algorithm.build_collector(config, build.env_spec(config), 0, 0)
     distinct.append(len(np.unique(collector.timestep.frame.reshape(16, -1), axis=0)))
   assert distinct[0] == 1 < distinct[1]
 

@@ -50,7 +50,7 @@ def _collected():
   """The configuration, the training state, and two segments as `collect` returns them."""
   config, spec = configure()
   state = ppo_algorithm.initial_training_state(config, spec)
-  (collector,) = ppo_algorithm.build_collectors(config, spec, None).workers
+  collector = ppo_algorithm.build_collector(config, spec, 0, 0)
   return config, state, [collect(collector, state) for _ in range(2)]
 
 
@@ -147,7 +147,7 @@ def test_scan_equals_step(name):
   for rollout in ("step", "scan"):
     options = (f"env.name={name}", "env.kwargs.max_episode_steps=9", f"workers.rollout={rollout}")
     config, spec = configure(*options)
-    (collector,) = ppo_algorithm.build_collectors(config, spec, None).workers
+    collector = ppo_algorithm.build_collector(config, spec, 0, 0)
     collector.set_parameters(random_parameters(config, spec), 3)
     for _ in range(3):
       segment, result = collector.run(50)
@@ -166,7 +166,7 @@ def test_scan_equals_step(name):
 def test_a_compiled_rollout_checks_actions():
   need("gymnax")
   config, spec = configure("env.name=gymnax:Pendulum-v1", "workers.rollout=scan", "ppo.segment_length=2")
-  (collector,) = ppo_algorithm.build_collectors(config, spec, None).workers
+  collector = ppo_algorithm.build_collector(config, spec, 0, 0)
   collector.set_parameters(ppo_algorithm.initial_training_state(config, spec).variables, 0)
   segment, _ = collector.run(0)
   assert (segment.action.dtype, segment.action.shape) == (np.float32, (2, 4, 1))

@@ -15,6 +15,7 @@ from tests.tiny_run import TINY as TINY_MUZERO
 
 SETTINGS = (
   "algorithm=ppo",
+  "runtime=local",
   "max_env_steps=20480",
   "ppo.num_envs=16",
   "ppo.segment_length=32",

@@ -160,8 +160,8 @@ def _box(
     if not (np.isfinite(low32) and np.isfinite(high32)):
       in_float32 = " in float32" if np.isfinite([a, b]).all() else ""
       raise UserError(
-        f"{where}: its actions are {short(space)}, without finite bounds{in_float32}; bound them by a wrapper, "
-        "such as gymnasium.wrappers.TransformAction with a bounded action_space"
+        f"{where}: its actions are {short(space)}, without finite bounds{in_float32}; bound them by a "
+        "wrapper, such as gymnasium.wrappers.TransformAction with a bounded action_space"
       )
     # Continuous actions are float32, where close bounds are equal.
     if a >= b or (is_float and not num_bins and low32 >= high32):

@@ -35,6 +35,6 @@ def test_a_head_that_is_not_finite(collector, head):
     live = segment.action[~segment.is_last]
     assert ((live >= 1) & (live <= 49)).all()
     if is_broken:
-      with pytest.raises(ValueError, match="^root_value is not finite$"):
+      with pytest.raises(ValueError, match=r"^root_value is not finite$"):
         check_segment(segment, collector._env.spec)
   check_segment(segment, collector._env.spec)

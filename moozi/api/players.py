@@ -161,7 +161,7 @@ class TrainedPlayer:
   def for_games(self, width: int) -> "TrainedPlayer":
     """Returns a copy of the player that has no games, and searches `width` games at once.
 
-    If evaluation has noise, the copy searches one game at a time, so that each game follows from its own seed.
+    If evaluation has noise, the copy searches one game at a time, so that a game follows from its own seed.
     """
     out = copy.copy(self)
     out.width = width if self.agent.config.evaluation.noise_free else 1

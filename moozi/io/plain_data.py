@@ -92,8 +92,8 @@ def first_difference(value: Any, expected: Any, key: str) -> tuple[str, Any, Any
   is_list = type(value) is type(expected) and isinstance(value, list | tuple) and len(value) == len(expected)
   if is_list and any(isinstance(item, nested) for item in value):
     pairs = enumerate(zip(value, expected, strict=True))
-    found = (first_difference(own, other, f"{key}[{i}]") for i, (own, other) in pairs)
-    return next((difference for difference in found if difference is not None), None)
+    all_found = (first_difference(own, other, f"{key}[{i}]") for i, (own, other) in pairs)
+    return next((difference for difference in all_found if difference is not None), None)
   if not (isinstance(value, Mapping) and isinstance(expected, Mapping)):
     return None if value == expected else (key, value, expected)
   for name in dict.fromkeys([*expected, *value]):

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import mctx
 from jaxtyping import Array, Bool, Float, Int, Int32, Num
 
-from moozi.agent.sampled import SampledNode, sample_actions, with_samples
+from moozi.agent.sampled import SampledNode, keys_of, sample_actions, with_samples
 from moozi.agent.search_tree import chance_probs, complete_q_values, has_chance, search_depth
 from moozi.agent.searches import ChanceFns, find_search
 from moozi.core.config import PlannerConfig
@@ -113,7 +113,8 @@ def plan(
 
   Where joint actions have no entries of their own (`EnvSpec.is_factored`), each node samples
   `num_sampled_actions` joint actions from the network's policy (`agent.sampled`), and the search policy is
-  over the root's samples.
+  over the root's samples. If `config.is_noise_free`, the samples depend neither on `rng_key` nor on the other
+  roots.
 
   With `rules`, the search has the game's true rules in place of the learned model (AlphaZero). The network
   evaluates the true frame of each node, rewards and terminal positions are those of the game, the value of a
@@ -149,10 +150,12 @@ def plan(
   actions, legal, edge_probs = None, legal_actions_mask, prior_probs
   if len(model.policy_groups) > 1:
     options = model.policy_groups, config.num_sampled_actions
-    actions, root_logits = sample_actions(jax.random.fold_in(rng_key, _SAMPLES), root_logits, *options)
+    keys = keys_of(stacked_history) if config.is_noise_free else None
+    sample_key = jax.random.fold_in(rng_key, _SAMPLES) if keys is None else keys
+    actions, root_logits = sample_actions(sample_key, root_logits, *options)
     order = jnp.argsort(actions, axis=1)
     actions, root_logits = (jnp.take_along_axis(x, order, axis=1) for x in (actions, root_logits))
-    embedding = SampledNode(state=embedding, actions=actions)
+    embedding = SampledNode(state=embedding, actions=actions, keys=keys)
     recurrent_fn = with_samples(recurrent_fn, *options)
     legal, edge_probs = jnp.ones(actions.shape, bool), jax.nn.softmax(root_logits)
   root = mctx.RootFnOutput(prior_logits=root_logits, value=prior_value, embedding=embedding)

@@ -4,6 +4,9 @@ Each node has K joint actions, drawn without replacement from the network's poli
 the policy, corrected by the probability that the draw includes them; with K = all actions they are the
 policy's own, and the search is the enumerated one.
 
+In a search without noise, a node's samples depend only on the network's input at the root, the actions from
+the root to the node, and the node's policy. They do not depend on the search's key or on other roots.
+
 Source: Hubert et al. 2021, Learning and Planning in Complex Action Spaces; Kool et al. 2019, Stochastic Beams
   and Where to Find Them, for draws without replacement and their importance weights. Departure from Hubert et
   al.: they draw samples with replacement, and correct by a sample's frequency divided by its probability.
@@ -14,7 +17,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, Int32
+from jaxtyping import Array, Float, Int, Int32, UInt32
 
 from moozi.core.pytree import record
 from moozi.ops.actions import Groups, actions_of_rows, split_groups
@@ -31,24 +34,51 @@ class SampledNode:
   Attributes:
     state: the hidden state.
     actions: the joint action of each edge, in the agent's action space.
+    keys: one random key for each root's node; None: the samples are from the search's own key.
   """
 
   state: Any
   actions: Int32[Array, "B K"]
+  keys: UInt32[Array, "B 2"] | None
+
+
+def keys_of(x: Float[Array, "B *entries"]) -> UInt32[Array, "B 2"]:
+  """Returns a random key for each row, which depends only on the bits of the row."""
+  words = jax.lax.bitcast_convert_type(x.astype(jnp.float32), jnp.uint32).reshape(len(x), -1)
+  places = _mixed(jnp.arange(1, words.shape[1] + 1, dtype=jnp.uint32))
+  # Sums of integers do not depend on their order.
+  return jax.vmap(jax.random.PRNGKey)(jnp.sum(_mixed(words ^ places), axis=1, dtype=jnp.uint32))
+
+
+def _mixed(x: UInt32[Array, "*batch"]) -> UInt32[Array, "*batch"]:
+  """Returns a hash of each integer. Source: the finalizer of MurmurHash3. Departures: none."""
+  for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
+    x = (x ^ (x >> shift)) * jnp.uint32(factor)
+  return x ^ (x >> 16)
 
 
 def sample_actions(
   rng_key: Array, logits: Float[Array, "B P"], groups: Groups, num_samples: int
 ) -> tuple[Int32[Array, "B K"], Float[Array, "B K"]]:
-  """Draws K different joint actions from a policy.
+  """Draws K different joint actions from each policy.
 
   K is `num_samples`, or the number of joint actions if that is less.
+
+  Args:
+    rng_key: one key for all rows, or [B, 2], one for each; a row's draw then does not depend on other rows.
 
   Returns: the actions, in the agent's action space, and their logits log (p / q): p is the action's
     probability, and q that of being among the K given the largest perturbed log probability outside them.
     Weighted by p / q, a sum over the K is an unbiased estimate of the sum over all actions, before
     normalization.
   """
+  if rng_key.ndim == 2:
+
+    def draw(key: Array, row: Float[Array, "P"]) -> tuple[Int32[Array, "K"], Float[Array, "K"]]:
+      actions, weights = sample_actions(key, row[None], groups, num_samples)
+      return actions[0], weights[0]
+
+    return jax.vmap(draw)(rng_key, logits)
   log_probs = list(split_groups(log_policy(logits, groups), groups))
   keys = jax.random.split(rng_key, len(log_probs) + 1)
   batch, dtype = logits.shape[0], logits.dtype
@@ -103,7 +133,9 @@ def with_samples(recurrent_fn: Any, groups: Groups, num_samples: int) -> Callabl
   ) -> tuple[Any, SampledNode]:
     action = jnp.take_along_axis(node.actions, edge[:, None], axis=1)[:, 0]
     output, state = recurrent_fn(variables, rng_key, action, node.state)
-    actions, logits = sample_actions(rng_key, output.prior_logits, groups, num_samples)
-    return output.replace(prior_logits=logits), SampledNode(state=state, actions=actions)
+    keys = None if node.keys is None else jax.vmap(jax.random.fold_in)(node.keys, action)
+    key = rng_key if keys is None else keys
+    actions, logits = sample_actions(key, output.prior_logits, groups, num_samples)
+    return output.replace(prior_logits=logits), SampledNode(state=state, actions=actions, keys=keys)
 
   return sampled

@@ -161,12 +161,10 @@ class TrainedPlayer:
   def for_games(self, width: int) -> "TrainedPlayer":
     """Returns a copy of the player that has no games, and searches `width` games at once.
 
-    If evaluation has noise or the search samples joint actions, the copy searches one game at a time, so that
-    each game follows from its own seed.
+    If evaluation has noise, the copy searches one game at a time, so that a game follows from its own seed.
     """
-    out, config = copy.copy(self), self.agent.config
-    is_random = not config.evaluation.noise_free or (config.searches and self.agent.spec.is_factored)
-    out.width = 1 if is_random else width
+    out = copy.copy(self)
+    out.width = width if self.agent.config.evaluation.noise_free else 1
     out._rows, out._places, out._seeds = {}, {}, {}
     out.__dict__.pop("_games", None)
     return out

@@ -141,6 +141,7 @@ class Run(os.PathLike[str]):
       error of `moozi.load` or `Agent.inspect`.
     """
     from moozi.api.loading import agent_of
+    from moozi.io.lineage import read_lineage
     from moozi.io.plain_data import dump_yaml
     from moozi.vis.report import write_report
 
@@ -172,9 +173,10 @@ class Run(os.PathLike[str]):
       "learner_steps": agent.checkpoint.learner_steps,
       "figures": figures,
     }
+    joints = [(joint.at_env_steps, joint.text()) for joint in read_lineage(directory.lineage_path)]
     with writing("--out", path):
       text = dump_yaml(config.model_dump(mode="json"))
-      write_report(path, played, agent.spec, run=about, ticks=ticks, config=text)
+      write_report(path, played, agent.spec, run=about, ticks=ticks, config=text, joints=joints)
     return path
 
   def __fspath__(self) -> str:

@@ -20,6 +20,7 @@ from moozi.commands.latent import latent
 from moozi.commands.play import play
 from moozi.commands.reanalyze import reanalyze
 from moozi.commands.report import report
+from moozi.commands.surgery import surgery
 from moozi.commands.sweep import sweep
 from moozi.commands.system_errors import describe
 from moozi.commands.timeline import timeline
@@ -120,6 +121,7 @@ app.command("evaluate")(evaluate)
 app.command("inspect")(inspect)
 app.command("reanalyze")(reanalyze)
 app.command("trajectories")(list_trajectories)
+app.command("surgery")(surgery)
 app.command("report")(report)
 app.command("compare")(compare)
 app.command("arena")(arena)

@@ -153,15 +153,19 @@ def _box(
 ) -> ActionPart:
   """Returns the part of an array with bounds; integers keep all their values."""
   bounds = list(zip(np.ravel(low).tolist(), np.ravel(high).tolist(), strict=True))
-  for a, b in bounds:
-    if not (np.isfinite(a) and np.isfinite(b)):
-      raise UserError(
-        f"{where}: its actions are {short(space)}, without finite bounds; bound them by a wrapper, such as "
-        "gymnasium.wrappers.TransformAction with a bounded action_space"
-      )
-    if a >= b:
-      raise UserError(f"{where}: its actions are {short(space)}, from {a:g} to {b:g}; low must be below high")
   is_float = np.dtype(dtype).kind == "f"
+  for a, b in bounds:
+    with np.errstate(over="ignore"):
+      low32, high32 = np.float32(a), np.float32(b)
+    if not (np.isfinite(low32) and np.isfinite(high32)):
+      in_float32 = " in float32" if np.isfinite([a, b]).all() else ""
+      raise UserError(
+        f"{where}: its actions are {short(space)}, without finite bounds{in_float32}; bound them by a "
+        "wrapper, such as gymnasium.wrappers.TransformAction with a bounded action_space"
+      )
+    # Continuous actions are float32, where close bounds are equal.
+    if a >= b or (is_float and not num_bins and low32 >= high32):
+      raise UserError(f"{where}: its actions are {short(space)}, from {a:g} to {b:g}; low must be below high")
   if not is_float and any(b - a >= MAX_ACTIONS for a, b in bounds):
     raise UserError(f"{where}: its actions are {short(space)}; an entry has more than {MAX_ACTIONS:,} values")
   # Of continuous actions, the two bounds.

@@ -101,6 +101,13 @@ class MetricsSink:
     if self._tensorboard is not None:
       self._tensorboard.write(values, int(env_steps))
 
+  def write_text(self, tag: str, text: str, env_steps: int) -> None:
+    """Writes a text to TensorBoard only. Raises OSError; the text is then pending."""
+    from tensorboardX.summary import text as text_summary
+
+    if self._tensorboard is not None:
+      self._tensorboard.write_summary(text_summary(tag, text), int(env_steps))
+
   def write_gif(self, name: str, gif: bytes, size: tuple[int, int], env_steps: int) -> None:
     """Writes an encoded GIF of size (height, width) to TensorBoard's image tab.
 
@@ -159,9 +166,9 @@ class _EventFile:
     """Writes the values of a summary as one event."""
     self._append(step=step, summary={"value": values})
 
-  def write_summary(self, summary: Any) -> None:
+  def write_summary(self, summary: Any, step: int = 0) -> None:
     """Writes a summary as one event."""
-    self._append(summary=summary)
+    self._append(summary=summary, step=step)
 
   def _append(self, **event: Any) -> None:
     self._now = max(self._now, time.time())

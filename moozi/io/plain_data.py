@@ -84,7 +84,16 @@ def number_in(value: Any) -> float | None:
 
 
 def first_difference(value: Any, expected: Any, key: str) -> tuple[str, Any, Any] | None:
-  """Returns the first difference of two nested values as (dotted key, value, expected value), or None."""
+  """Returns the first difference of two nested values as (key, value, expected value), or None.
+
+  The key is dotted, with indices in lists of lists or mappings: `spec.parts[0].values`.
+  """
+  nested = list | tuple | Mapping
+  is_list = type(value) is type(expected) and isinstance(value, list | tuple) and len(value) == len(expected)
+  if is_list and any(isinstance(item, nested) for item in value):
+    pairs = enumerate(zip(value, expected, strict=True))
+    all_found = (first_difference(own, other, f"{key}[{i}]") for i, (own, other) in pairs)
+    return next((difference for difference in all_found if difference is not None), None)
   if not (isinstance(value, Mapping) and isinstance(expected, Mapping)):
     return None if value == expected else (key, value, expected)
   for name in dict.fromkeys([*expected, *value]):

@@ -13,6 +13,7 @@ gifs/            pictures of evaluation episodes
 logs/            one file for each actor
 trajectories/    every acted step, if trajectories.save is set
 timeline/        the times of the actors' calls, and the output of `moozi timeline`
+lineage.json     the runs whose state it continues (`io.lineage`)
 summary.json     results of the whole run, written at its end
 trackers.json    the run's identifiers in Weights & Biases and MLflow
 lock             locked by the process that writes to the folder
@@ -49,12 +50,15 @@ MACHINE = "machine"
 RANDOM_RETURN = "random_return_mean"
 """Key of the summary with the mean return of random play; only `moozi train` measures it."""
 
+LINEAGE = "lineage.json"
+
 ENDS = ("max_env_steps", "max_wall_s")
 """Values of `reason` in the summary of a run that is complete."""
 
 FIXED = (
   *("seed", "algorithm", "env", "run", "network", "scalar_transform", "targets.history_length"),
   *("learner.optimizer", "learner.learning_rate.kind", "evaluation.seed", "checkpoint.start_from"),
+  *("checkpoint.surgery", "checkpoint.mapping"),
   *("ppo.network", "ppo.history_length", "ppo.scale_frames", "ppo.initial_bias", "ppo.num_envs"),
   *("ppo.conv_stride", "ppo.layer_norm", "ppo.value_loss"),
   *("ppo.normalize_observations", "ppo.observation_clip", "ppo.normalize_rewards"),
@@ -100,6 +104,7 @@ class RunDirectory:
   trajectories_path = _PathInRun("trajectories")
   timeline_path = _PathInRun("timeline")
   trackers_path = _PathInRun("trackers.json")
+  lineage_path = _PathInRun(LINEAGE)
 
   @classmethod
   def create(cls, config: Config, now: datetime | None = None) -> "RunDirectory":

@@ -9,12 +9,12 @@ from moozi.core.config import NetworkConfig
 from moozi.ops.running_stats import CLIP, initial_stats, standardized, updated
 
 _EPSILON = 1e-5
-_LARGE_FRAME = 40
+LARGE_FRAME = 40
 
 
 def is_large(frames: Float[Array, "B H W C"]) -> bool:
   """Returns whether both sides have at least 40 cells, as in Atari; networks downsample such frames first."""
-  return min(frames.shape[1:3]) >= _LARGE_FRAME
+  return min(frames.shape[1:3]) >= LARGE_FRAME
 
 
 class BatchNorm(hk.Module):

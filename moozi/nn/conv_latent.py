@@ -10,7 +10,7 @@ from moozi.nn.blocks import is_large, normalize_latent
 from moozi.nn.latent import flatten
 
 # Large frames are downsampled until no side has more cells than this.
-_SMALL_ENOUGH = 12
+SMALL_ENOUGH = 12
 # Side and stride of the first convolution of large frames.
 _KERNEL, _STRIDE = 8, 4
 
@@ -24,7 +24,7 @@ def large_conv(channels: int, sides: tuple[int, ...]) -> hk.Conv2D:
 def shrink(x: Float[Array, "B H W C"], channels: int) -> Float[Array, "B h w D"]:
   """Applies padded 4×4 convolutions of stride 2 with 2 · `channels`, and relus, until no side is above 12."""
   i = 1
-  while max(x.shape[1:3]) > _SMALL_ENOUGH:
+  while max(x.shape[1:3]) > SMALL_ENOUGH:
     x = jax.nn.relu(hk.Conv2D(2 * channels, 4, stride=2, padding="SAME", name=f"conv_{i}")(x))
     i += 1
   return x

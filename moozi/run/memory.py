@@ -83,7 +83,8 @@ def _sizes(config: Config) -> dict[str, int]:
   """Returns the keys on which memory depends, with their values."""
   names = (
     "replay.capacity q_learning.capacity workers.num_workers workers.num_envs workers.segment_length "
-    "planners.train.num_simulations planners.test.num_simulations evaluation.num_envs evaluation.episodes "
+    "planners.train.num_simulations planners.test.num_simulations planners.train.num_sampled_actions "
+    "planners.test.num_sampled_actions evaluation.num_envs evaluation.episodes "
     "evaluation.final_episodes learner.batch_size learner.updates_per_call targets.history_length "
     "targets.unroll_steps scalar_transform.support_max network.latent_size network.head_size "
     "network.channels network.num_representation_blocks network.num_dynamics_blocks "
@@ -122,9 +123,14 @@ def _parts(config: Config, spec: EnvSpec) -> dict[str, Callable[[Sizes], float]]
     heads = s["network.head_size"] * (num_actions + 2 * s["scalar_transform.support_max"])
     return _FLOAT * (blocks * block + heads)
 
-  def search(s: Sizes, num_roots: float, num_simulations: int) -> float:
-    # mctx keeps six arrays of actions and an embedding for each node.
-    return num_roots * (num_simulations + 1) * _FLOAT * (6 * num_actions + latent(s))
+  def search(s: Sizes, num_roots: float, num_simulations: int, num_sampled: int) -> float:
+    # mctx keeps five numbers, six arrays of edges and an embedding for each node. Of joint actions that are
+    # sampled, the embedding also has their numbers and a random key.
+    num_edges, more = num_actions, 0
+    if spec.is_factored:
+      num_edges = min(num_sampled, spec.num_env_actions)
+      more = num_edges + 2
+    return num_roots * (num_simulations + 1) * _FLOAT * (5 + 6 * num_edges + latent(s) + more)
 
   if config.is_on_policy:
     keys = ("ppo.num_envs", "ppo.segment_length", "ppo.history_length")
@@ -173,14 +179,17 @@ def _parts(config: Config, spec: EnvSpec) -> dict[str, Callable[[Sizes], float]]
     if config.num_past_lanes:
       parts["the past selves"] = lambda s: s["opponents.pool_size"] * table(s)
   if config.searches:
-    num_lanes = "workers.num_envs"
-    parts["the search"] = lambda s: search(s, s[num_lanes], s["planners.train.num_simulations"])
-    parts["the search of evaluations"] = lambda s: search(
-      s, s["evaluation.num_envs"], s["planners.test.num_simulations"]
-    )
+
+    def search_of(s: Sizes, key: str, planner: str) -> float:
+      numbers = (s[f"planners.{planner}.num_{name}"] for name in ("simulations", "sampled_actions"))
+      return search(s, s[key], *numbers)
+
+    parts["the search"] = lambda s: search_of(s, "workers.num_envs", "train")
+    parts["the search of evaluations"] = lambda s: search_of(s, "evaluation.num_envs", "test")
     if config.reanalyze.ratio:
+      again = config.planners.for_reanalyze
       parts["reanalyze"] = lambda s: search(
-        s, s["reanalyze.batch_size"], config.planners.for_reanalyze.num_simulations
+        s, s["reanalyze.batch_size"], again.num_simulations, again.num_sampled_actions
       )
     parts["the network"] = lambda s: _COPIES * parameters(s)
     if config.num_past_lanes:

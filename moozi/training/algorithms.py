@@ -94,3 +94,14 @@ def algorithm_of(config: Config) -> Algorithm:
   jax_process.set_up()
   jax_process.check()
   return find_algorithm(config)
+
+
+def complete_state(config: Config, spec: EnvSpec, training: Any) -> Any:
+  """Completes a state that has parameters only: adds a new optimizer state and equal target parameters."""
+  import jax
+
+  fresh = jax.device_get(algorithm_of(config).initial_training_state(config, spec))
+  known = {"params": training.params, "net_state": training.net_state}
+  if getattr(fresh, "target_params", None) is not None:
+    known["target_params"] = training.params
+  return dataclasses.replace(fresh, **known)

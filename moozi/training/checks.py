@@ -22,7 +22,8 @@ from moozi.run.memory import check_memory
 from moozi.training.algorithms import find_algorithm
 from moozi.training.dry_run import dry_run
 from moozi.training.offline import load_stored
-from moozi.training.resume import find_start
+from moozi.training.start_from import find_start
+from moozi.training.surgery import check_operation
 
 # Maximum number of steps in the trial episode of a user's player.
 _TRIAL_STEPS = 50
@@ -46,10 +47,26 @@ def check_start(config: Config, spec: EnvSpec, *, is_new: bool) -> None:
   if config.plans_with_rules:
     registry.true_rules(config.env.name, **config.env.arguments)  # raises UserError without usable rules
   if is_new:
-    if config.checkpoint.start_from is not None:
-      read_checkpoint_info(find_start(config.checkpoint.start_from).path, expected_of(config, spec))
+    _check_start_from(config, spec)
     load_stored(config, spec)
   dry_run(config, spec)
+
+
+def _check_start_from(config: Config, spec: EnvSpec) -> None:
+  """Raises UserError if the run cannot start from the checkpoint that it names."""
+  path, surgery = config.checkpoint.start_from, config.checkpoint.surgery
+  if path is None:
+    return
+  info = find_start(path)
+  if not surgery:
+    try:
+      read_checkpoint_info(info.path, expected_of(config, spec))
+    except UserError as error:
+      if config.searches and info.meta.get("algorithm") == config.algorithm_name:
+        raise UserError(f"{error}; checkpoint.surgery=true converts it") from None
+      raise
+    return
+  check_operation(info, config, spec)
 
 
 def check_players(config: Config, spec: EnvSpec) -> None:

@@ -89,6 +89,8 @@ class Recorder:
     self._metrics = MetricsSink(run.metrics_path, tensorboard, keep)
     with self._guard.writing("metrics"):
       self._metrics.write_settings(config)
+      for joint in () if resumed is None else resumed.joints:
+        self._metrics.write_text("lineage", joint.text(), max(joint.at_env_steps, 0))
     self._trackers = Trackers(config, run, display.note)
     self._drawer = Drawer(run.gifs_path, spec, self._guard, self._metrics)
     self._notes, self._forecast = LearningNotes(config, self._warn), Forecast(config, display.note)

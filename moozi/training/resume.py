@@ -1,9 +1,8 @@
-"""Loads the state that a run starts from: a checkpoint's training state, or a resumed run's newest state."""
+"""Loads the newest state of a run that is resumed."""
 
 import dataclasses
 import logging
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,17 +17,15 @@ from moozi.io.checkpoints import (
   CheckpointInfo,
   ResumeStore,
   expected_of,
-  find_checkpoint,
   load_checkpoint,
   read_best,
-  read_checkpoint_info,
   scan_checkpoints,
   steps_of,
 )
+from moozi.io.lineage import Joint
 from moozi.io.metrics import FAULT_PREFIX, read_metrics
 from moozi.io.run_directory import RunDirectory
 from moozi.io.trajectory_folder import open_kept
-from moozi.io.zoo_files import ZOO_PREFIX
 from moozi.run.evaluation_schedule import BEST_BOUND
 from moozi.run.events import FAULTS
 from moozi.run.saved_state import check_run_state
@@ -49,6 +46,7 @@ class Resumed:
   store: ResumeStore  # where resume states are written
   name: str = ""  # name of the checkpoint
   skipped: tuple[str, ...] = ()  # newer checkpoints that cannot be used, with reasons
+  joints: tuple[Joint, ...] = ()  # of a new run that starts from a checkpoint
 
   def restore_best(self, config: Config, run: RunDirectory) -> None:
     """Restores the bound of the best checkpoint, which may have been recorded after the state was saved.
@@ -69,28 +67,6 @@ class Resumed:
       self.state.progress[BEST_BOUND] = best.bound
 
 
-def load_start(config: Config, spec: EnvSpec, run: RunDirectory) -> Resumed:
-  """Returns the start of a new run, with the training state (NumPy) of `checkpoint.start_from` if set."""
-  state = None
-  if config.checkpoint.start_from is not None:
-    info = find_start(config.checkpoint.start_from)
-    training = _load_training(config, spec, info)
-    state = RunState(training=_complete(config, spec, training) if info.has_parameters_only else training)
-  return Resumed(state=state, recorder=None, store=ResumeStore(run.resume_path))
-
-
-def find_start(path: str) -> CheckpointInfo:
-  """Finds a checkpoint: the file at `path`, or the last checkpoint of the run there.
-
-  `path` may also be the name of a zoo agent, such as `zoo:minatar/breakout`.
-
-  Raises: UserError: there is neither a checkpoint nor a run that has a checkpoint.
-  """
-  if path.startswith(ZOO_PREFIX) or (Path(path) / "checkpoints").is_dir():
-    return find_checkpoint(RunDirectory.open(path).checkpoints_path)
-  return read_checkpoint_info(Path(path))
-
-
 def load_resumed(config: Config, spec: EnvSpec, run: RunDirectory) -> Resumed:
   """Loads the newest state of a run. The caller must have claimed the run.
 
@@ -102,14 +78,7 @@ def load_resumed(config: Config, spec: EnvSpec, run: RunDirectory) -> Resumed:
   """
   for folder in (run.checkpoints_path, run.resume_path):
     remove_leftovers(folder)
-  found, skipped = _newest(config, spec, run)
-  if found is None:
-    if skipped:
-      raise UserError(f"{run.path}: no checkpoint can be resumed: {skipped[0]}")
-    raise UserError(
-      f"{run.path}: has no state to resume; checkpoint.start_from={run.path} starts a new run with its "
-      "last parameters"
-    )
+  found = load_saved(config, spec, run)
   # Damaged files are refused before anything is changed.
   if run.metrics_path.exists():
     read_metrics(run.metrics_path)
@@ -132,6 +101,22 @@ def load_resumed(config: Config, spec: EnvSpec, run: RunDirectory) -> Resumed:
     raise UserError(
       f"{run.path}: has taken {wall_s:.0f} s, and max_wall_s={config.max_wall_s:g}; "
       "give a larger one to resume"
+    )
+  return found
+
+
+def load_saved(config: Config, spec: EnvSpec, run: RunDirectory) -> Resumed:
+  """Loads the newest state of a run, with the reasons why newer ones cannot be used. Changes no file.
+
+  Raises: UserError: no state can be used.
+  """
+  found, skipped = _newest(config, spec, run)
+  if found is None:
+    if skipped:
+      raise UserError(f"{run.path}: no checkpoint can be resumed: {skipped[0]}")
+    raise UserError(
+      f"{run.path}: has no state to resume; checkpoint.start_from={run.path} starts a new run with its "
+      "last parameters"
     )
   return dataclasses.replace(found, skipped=tuple(skipped))
 
@@ -174,7 +159,7 @@ def _newest(
     try:
       if info.has_parameters_only:
         raise UserError("it has parameters only")
-      training = _load_training(config, spec, info)
+      training = load_training(config, spec, info)
       state, recorder = _read_resume_state(config, spec, store, info, training, with_replay)
     except (UserError, ValueError) as e:
       skipped.append(f"{info.name}: {e}")
@@ -183,20 +168,9 @@ def _newest(
   return None, skipped
 
 
-def _load_training(config: Config, spec: EnvSpec, info: CheckpointInfo) -> Any:
+def load_training(config: Config, spec: EnvSpec, info: CheckpointInfo) -> Any:
   template = algorithm_of(config).training_state_template(config, spec)
   return load_checkpoint(info.path, template, expected_of(config, spec))
-
-
-def _complete(config: Config, spec: EnvSpec, training: Any) -> Any:
-  """Completes a state that has parameters only: adds a new optimizer state and equal target parameters."""
-  import jax
-
-  fresh = jax.device_get(algorithm_of(config).initial_training_state(config, spec))
-  known = {"params": training.params, "net_state": training.net_state}
-  if getattr(fresh, "target_params", None) is not None:
-    known["target_params"] = training.params
-  return dataclasses.replace(fresh, **known)
 
 
 def _read_resume_state(

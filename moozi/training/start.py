@@ -13,6 +13,7 @@ from moozi.core.config import Config
 from moozi.core.errors import ProcessLostError, RunError, UserError, reason_of
 from moozi.core.spec import EnvSpec
 from moozi.io.checkpoints import drop_later, list_checkpoints
+from moozi.io.lineage import write_lineage
 from moozi.io.logs import log_to
 from moozi.io.progress import make_progress
 from moozi.io.run_directory import RunDirectory, save_resumed_config
@@ -21,7 +22,8 @@ from moozi.run.session import RunInputs
 from moozi.training.algorithms import algorithm_of
 from moozi.training.offline import load_stored
 from moozi.training.recorder import Recorder, phase_notes
-from moozi.training.resume import Resumed, load_start, newest_state
+from moozi.training.resume import Resumed, newest_state
+from moozi.training.start_from import load_start
 
 _log = logging.getLogger("moozi.driver")
 
@@ -99,6 +101,8 @@ def train_events(
             drop_later((run.checkpoints_path, run.resume_path), env_steps)
           with contextlib.ExitStack() as stack:
             try:
+              if resumed.joints:
+                write_lineage(run.lineage_path, resumed.joints)
               recorder = Recorder(config, spec, run, display, start, resumed)
               stack.callback(recorder.close)
               if resumed.recorder is not None:

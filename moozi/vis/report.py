@@ -48,6 +48,7 @@ def write_report(
   run: Mapping[str, Any],
   ticks: Sequence[Mapping[str, Any]],
   config: str,
+  joints: Sequence[tuple[int, str]] = (),
 ) -> Path:
   """Writes the page atomically. Creates the page's folder if it is missing.
 
@@ -56,6 +57,8 @@ def write_report(
     run: `name`, `checkpoint`, `env_steps`, `learner_steps`, and `figures`, a sentence about the results.
     ticks: the ticks of metrics.jsonl.
     config: the run's configuration as text.
+    joints: environment steps and text of each point at which the run took over another run's state; -1 for
+      those of earlier runs, which have no place in the curves.
 
   Returns: `path`.
   """
@@ -64,6 +67,7 @@ def write_report(
     "episode": None if episode is None else episode_data(episode, spec),
     "curves": curve_data(ticks),
     "config": config,
+    "joints": [{"x": at, "text": text} for at, text in joints],
   }
   with atomic_path(path) as partial:
     scripts = _SCRIPTS + _EPISODE_SCRIPTS * (data["episode"] is not None)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from moozi.agent.planner import plan
-from moozi.agent.sampled import sample_actions
+from moozi.agent.sampled import keys_of, sample_actions
 from moozi.core.config import PlannerConfig
 from moozi.ops.actions import encode_action
 from tests.agent import puct_oracle
@@ -50,7 +50,7 @@ def searcher(config, groups):
   def run(tables, key, history):
     return plan(model, config, GAMMA, 1, tables, {}, key, history, legal, 0.0, with_tree=True)
 
-  return lambda tables, seed: run(tables, jax.random.PRNGKey(seed), one_hot_roots(ROOTS, N))
+  return lambda tables, seed, roots=ROOTS: run(tables, jax.random.PRNGKey(seed), one_hot_roots(roots, N))
 
 
 @pytest.mark.parametrize(
@@ -87,6 +87,53 @@ def test_visits_equal_a_plain_search_of_the_same_samples():
       want = [root.child_visits.get(a, 0) / 12 for a in output.sampled_actions[b].tolist()]
       np.testing.assert_allclose(output.sampled_probs[b], want, atol=1e-6)
       assert output.root_value[b] == pytest.approx(root.value, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+  "config", [pytest.param(PUCT, marks=pytest.mark.slow), GUMBEL], ids=["puct", "gumbel"]
+)
+def test_noise_free_search_ignores_key_and_other_roots(config):
+  config = config.noise_free().model_copy(update={"num_sampled_actions": 3})
+  search, tables = searcher(config, GROUPS), factored_tables(0)
+  first, other = search(tables, 0), search(tables, 1, [2, 5, 0, 2])
+
+  def fields(output, row):
+    samples = output.tree.embeddings
+    found = output.action, output.sampled_actions, output.sampled_probs, output.root_value, samples.actions
+    return [np.asarray(x)[row] for x in (*found, samples.keys)]
+
+  for own, rows in ((2, (0, 3)), (0, (2,))):
+    for row in rows:
+      for a, b in zip(fields(first, own), fields(other, row), strict=True):
+        np.testing.assert_array_equal(a, b)
+  keys = np.asarray(first.tree.embeddings.keys)[np.asarray(first.tree.node_visits) > 0]
+  assert len(np.unique(keys, axis=0)) == len(keys) == 4 * 13
+
+
+def test_noisy_search_draws_by_its_key():
+  search, tables = searcher(PUCT.model_copy(update={"num_sampled_actions": 3}), GROUPS), factored_tables(0)
+  first, *others = (search(tables, seed) for seed in range(4))
+  assert first.tree.embeddings.keys is None
+  assert any(np.asarray(x.sampled_actions != first.sampled_actions).any() for x in others)
+
+
+def test_keys_are_those_of_the_row():
+  rows = np.random.default_rng(0).normal(size=(500, 2, 3)).astype(np.float32)
+  keys = np.asarray(keys_of(jnp.asarray(rows)))
+  assert len(np.unique(keys, axis=0)) == 500
+  np.testing.assert_array_equal(keys_of(jnp.asarray(rows[[7, 3]])), keys[[7, 3]])
+  bits = (np.arange(64)[:, None] >> np.arange(6) & 1).astype(np.float32)
+  assert len(np.unique(np.asarray(keys_of(jnp.asarray(bits))), axis=0)) == 64
+
+
+def test_samples_by_rows_have_the_policys_probabilities():
+  """Frames that differ in one number, as those of consecutive steps."""
+  frames = np.zeros((20_000, 4), np.float32)
+  frames[:, 2] = np.arange(20_000)
+  logits = jnp.tile(jnp.asarray(LOGITS, jnp.float32), (len(frames), 1))
+  actions, _ = fast_jit(lambda x, p: sample_actions(keys_of(x), p, GROUPS, 1))(jnp.asarray(frames), logits)
+  frequency = np.bincount(np.asarray(actions)[:, 0], minlength=7)[1:] / len(frames)
+  np.testing.assert_allclose(frequency, np.exp(joint_log_probs(LOGITS[None])[0]), atol=0.01)
 
 
 def draws(logits, num_samples, count, groups=GROUPS):

@@ -34,11 +34,14 @@ def test_act_returns_the_environments_own_action(point):
   assert lengths == 10
 
 
-def test_actions_of_several_games_are_stacked(point):
+def test_actions_of_several_games_are_stacked_and_equal_those_alone(point):
   steps = [point.make_env(seed).reset() for seed in range(3)]
   point.reset()
   together = point.act(steps)
   assert (together.dtype, together.shape) == (np.float32, (3, 2))
+  for i, step in enumerate(steps):
+    point.reset()
+    assert_array_equal(point.act(step), together[i])
   assert len({point.spec.factors.joint_action(own) for own in point.spec.factors.split(together)}) > 1
 
 
@@ -108,7 +111,7 @@ def test_a_search_lists_its_samples(point):
 
 def test_inspected_choices_are_those_of_the_search(runs):
   """The network's Q-values are those of the sampled actions, and priors the product of the marginals."""
-  point = moozi.load(runs["point"])  # its random key is that of an evaluation
+  point = moozi.load(runs["point"])
   episode = point.inspect(0, max_steps=3)
   assert episode.choices.shape == episode.q_values.shape == episode.prior_probs.shape == (4, 6)
   for t in range(3):

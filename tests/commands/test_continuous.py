@@ -88,6 +88,18 @@ def test_evaluate_watch_and_refusals(agent, cli, tmp_path):
     assert len(err.strip().splitlines()) == 1
 
 
+def test_a_checkpoint_of_binned_actions_is_another_environments(agent, refused, tmp_path):
+  own = agent.directory.path
+  other = make_run(tmp_path, "binned", *POINT, "env.kwargs.action_bins=7")
+  (binned,), (continuous,) = ((run / "checkpoints").glob("step_*") for run in (other, own))
+  before = continuous.read_bytes()
+  for run, checkpoint, sizes in ((own, binned, (49, 1)), (other, continuous, (1, 49))):
+    line = refused("evaluate", run, "--checkpoint", checkpoint)
+    found, expected = sizes
+    assert f"of another environment: spec.num_env_actions is {found}, expected {expected}" in line
+  assert continuous.read_bytes() == before
+
+
 @pytest.mark.slow
 def test_train_resume_report_and_trajectories(cli, tmp_path):
   names = (f"run.dir={tmp_path}", "run.name=point", "trajectories.save=true", "evaluation.gif=true")

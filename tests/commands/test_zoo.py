@@ -27,7 +27,7 @@ from moozi.io.run_directory import SUMMARY_KEYS, RunDirectory
 from moozi.io.zoo_files import FILES, agent_names, resolve_run, size_of, write_files_list
 from moozi.run import build
 from moozi.training.algorithms import algorithm_of
-from moozi.training.resume import load_start
+from moozi.training.start_from import load_start
 from scripts.make_zoo import MAX_GIF_BYTES, is_reproduced, make_entry
 from tests.commands.conftest import make_run
 from tests.io.state_files import count_hashing

@@ -6,6 +6,7 @@
 
 import itertools
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,8 +19,10 @@ from moozi.envs.environment import Environment, VectorEnvironment, random_action
 from moozi.envs.vector import SyncVectorEnvironment
 
 
-def random_legal(step: TimeStep, random: np.random.Generator, spec: EnvSpec | None = None) -> int:
+def random_legal(step: TimeStep, random: np.random.Generator, spec: EnvSpec | None = None) -> Any:
   """Returns a random legal action of the environment; after a last step 0, which is discarded.
+
+  A continuous action is a row [D] float32, any other one an int.
 
   Args:
     spec: of the environment; None: each of its actions has an entry in the mask.
@@ -81,8 +84,12 @@ class EnvironmentContract:
     assert ":" in spec.name
     assert spec.num_players == self.num_players
     assert len(spec.action_names) == (0 if spec.is_factored else spec.num_env_actions)
-    assert spec.factors is None or all(spec.factors.name(a) for a in (0, spec.num_env_actions - 1))
-    assert env.action_spec().num_values == spec.num_env_actions
+    if spec.intervals is not None:
+      ends = (spec.intervals.low, spec.intervals.high)
+      assert all(spec.intervals.name(spec.intervals.row(env.action_spec().validate(row))) for row in ends)
+    else:
+      assert spec.factors is None or all(spec.factors.name(a) for a in (0, spec.num_env_actions - 1))
+      assert env.action_spec().num_values == spec.num_env_actions
     assert env.reward_spec().validate(0.0) == 0.0
     hash(spec)
 
@@ -139,14 +146,14 @@ class EnvironmentContract:
     other = self.make()
     left, right = env.reset(), other.reset()
     assert_same([left], [right])
-    num_actions = env.env_spec.num_env_actions
     # Of dimensions, an error may name the part of the action: `action['throttle']: …`.
     pattern = "action=" if env.env_spec.factors is None else r"^action(=|:|\[)"
-    for bad in (-1, num_actions, num_actions + 10_000, 1.0, None, "0"):
+    for bad in _wrong_actions(env.env_spec):
       with pytest.raises(ValueError, match=pattern):
         env.step(bad)
-    action = np.int32(random_legal(left, np.random.default_rng(0), env.env_spec))
-    assert_same([env.step(action)], [other.step(int(action))])
+    action = random_legal(left, np.random.default_rng(0), env.env_spec)
+    same = action.copy() if env.env_spec.is_continuous else np.int32(action)
+    assert_same([env.step(same)], [other.step(action)])
 
   def test_frames_do_not_change(self, env):
     steps = play(env, 3)
@@ -183,6 +190,15 @@ class EnvironmentContract:
   def test_close(self, env):
     env.reset()
     env.close()
+
+
+def _wrong_actions(spec: EnvSpec) -> list[Any]:
+  """Returns actions that an environment without illegal actions refuses."""
+  if spec.intervals is None:
+    num_actions = spec.num_env_actions
+    return [-1, num_actions, num_actions + 10_000, 1.0, None, "0"]
+  low, high = spec.intervals.low, spec.intervals.high
+  return [low - 1, high + 1, np.full_like(low, np.nan), high[:-1], np.stack([low, high]), -1, None, "0"]
 
 
 class LivesContract(EnvironmentContract):
@@ -235,7 +251,10 @@ class IllegalActionsContract(EnvironmentContract):
 def random_agent_actions(
   step: BatchedTimeStep, random: np.random.Generator, spec: EnvSpec | None = None
 ) -> np.ndarray:
-  """Returns random legal agent actions, [B] int32; `spec` as in `random_legal`."""
+  """Returns random legal agent actions, [B] int32 or [B, D] float32; `spec` as in `random_legal`."""
+  if spec is not None and spec.is_continuous:
+    rows = np.stack([random_action(spec, step.legal_actions_mask, random) for _ in step.is_last])
+    return np.where(step.is_last[:, None], np.float32(DUMMY_ACTION), rows)
   if spec is not None and spec.is_factored:
     joint = random.integers(1, spec.num_actions, len(step.is_last))
     return np.where(step.legal_actions_mask[:, DUMMY_ACTION], DUMMY_ACTION, joint).astype(np.int32)
@@ -251,7 +270,8 @@ def check_vector(
   The environments of two calls of `make` must play alike.
   """
   env, random = make(), np.random.default_rng(0)
-  steps = [env.step(np.zeros(env.num_envs, np.int32))]  # before a reset, a step resets
+  dummies = np.zeros((env.num_envs, *env.spec.action_shape), env.spec.action_dtype)
+  steps = [env.step(dummies)]  # before a reset, a step resets
   _check_wrong_actions(env, make())
   steps.append(env.reset())
   assert steps[-1].is_first.all()
@@ -280,13 +300,19 @@ def check_vector(
 
 def _check_wrong_actions(env: VectorEnvironment, other: VectorEnvironment) -> None:
   """Checks that a wrong action of one environment moves none; `env` was reset, and `other` is like it."""
-  step = other.reset()
-  legal = step.legal_actions_mask.argmax(axis=1).astype(np.int32)
-  last = env.num_envs - 1
-  allowed = rf"1 to {env.spec.num_actions - 1}" if env.spec.is_factored else r"\["
-  for bad in (0, -1, env.spec.num_actions, env.spec.num_actions + 10_000):
-    actions = np.where(np.arange(env.num_envs) == last, bad, legal)
-    with pytest.raises(ValueError, match=rf"actions\[{last}\]={bad}: .*must be one of {allowed}"):
+  step, spec, last = other.reset(), env.spec, env.num_envs - 1
+  if spec.intervals is not None:
+    legal, message = random_agent_actions(step, np.random.default_rng(0), spec), r".*must be from "
+    wrong = [spec.intervals.low - 1, spec.intervals.high + 1, np.full_like(spec.intervals.low, np.nan)]
+  else:
+    legal = step.legal_actions_mask.argmax(axis=1).astype(np.int32)
+    message = rf".*must be one of 1 to {spec.num_actions - 1}" if spec.is_factored else r".*must be one of \["
+    wrong = [0, -1, spec.num_actions, spec.num_actions + 10_000]
+  for bad in wrong:
+    actions = legal.copy()
+    actions[last] = bad
+    shown = f"{bad[0]:g}" if spec.is_continuous else str(bad)
+    with pytest.raises(ValueError, match=rf"actions\[{last}\]={shown}: {message}"):
       env.step(actions)
   np.testing.assert_array_equal(env.step(legal).frame, other.step(legal).frame)
   other.close()

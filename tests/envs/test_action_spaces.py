@@ -117,6 +117,7 @@ def box(low, high, dtype=np.float32):
     (spaces.Dict(a=spaces.Box(-1, INF, ())), "without finite bounds"),
     (box(NAN, 1), "without finite bounds"),
     (box(0, NAN), "without finite bounds"),
+    (spaces.Box(-1e300, 1e300, (1,), np.float64), "without finite bounds in float32"),
     (box(1, 1), "from 1 to 1; low must be below high"),
     (box(2, 1), "from 2 to 1; low must be below high"),
     (box(-5e8, 5e8, np.int64), "an entry has more than 65,536 values"),
@@ -147,6 +148,26 @@ def test_spaces_that_are_refused(space, message):
     factors_of(space, 7)
   assert "\n" not in str(error.value)
   assert len(str(error.value)) < 400
+
+
+@pytest.mark.parametrize(
+  ("space", "message"),
+  [
+    (spaces.Box(-INF, INF, (2,)), "without finite bounds"),
+    (box(NAN, 1), "without finite bounds"),
+    (spaces.Box(-1e300, 1e300, (1,), np.float64), "without finite bounds in float32"),
+    (box(1, 1), "from 1 to 1; low must be below high"),
+    (box(2, 1), "from 2 to 1; low must be below high"),
+    # In float32, both bounds are 1e8.
+    (spaces.Box(1e8, 1e8 + 1, (1,), np.float64), r"from 1e\+08 to 1e\+08; low must be below high"),
+    (spaces.Box(-1, 1, (0,)), "must have at least one"),
+  ],
+  ids=str,
+)
+def test_spaces_that_are_refused_as_continuous(space, message):
+  with pytest.raises(UserError, match=rf"^env.name=x: its actions .*{message}") as error:
+    factors_of(space, 0)
+  assert "\n" not in str(error.value)
 
 
 def test_the_wrapper_that_the_error_names_bounds_a_box():

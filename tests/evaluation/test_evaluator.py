@@ -85,6 +85,18 @@ def test_idle_lanes_change_nothing():
   assert wide.num_distinct == narrow.num_distinct
 
 
+def test_sampled_actions_do_not_depend_on_the_other_episodes():
+  """Episodes have different lengths, so that they are beside others in a narrower evaluation."""
+  options = ("env.name=tiny:point", "planners.test.num_sampled_actions=5", "planners.test.num_simulations=8")
+  narrow, wide = (evaluate([*options, f"evaluation.num_envs={n}"], record=True) for n in (2, 5))
+  assert len(set(narrow.lengths)) > 1
+  np.testing.assert_array_equal(narrow.returns, wide.returns)
+  assert len(set(narrow.returns)) == 7
+  evaluator, variables = prepare([*options, "evaluation.num_envs=2"])
+  alone = list(evaluator.play(variables, 4))
+  np.testing.assert_array_equal(np.stack([step.frame for step in alone]), wide.tiles[4].frames)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["gumbel", "puct", "stochastic", "stochastic_gumbel"])
 def test_noisy_search_is_made_noise_free(algorithm):

@@ -1,5 +1,6 @@
 """Tests of checkpoints: round trips; checkpoints of another network; which are kept and found."""
 
+import dataclasses
 import shutil
 import subprocess
 from pathlib import Path
@@ -154,6 +155,29 @@ def test_every_fact_of_a_checkpoint_is_expected(tmp_path, overrides):
       path = save_checkpoint(tmp_path, "cut", {"x": np.zeros(2)}, META | cut)
       with pytest.raises(UserError, match=rf"a checkpoint of another {kind}: {facts}\.{name} is missing"):
         read_checkpoint_info(path, expected)
+
+
+@pytest.mark.parametrize(
+  ("saved_with", "expected_with", "message"),
+  [
+    ({"action_bins": 7}, {"action_bins": 5}, "spec.num_env_actions is 49, expected 25"),
+    ({"action_bins": 0}, {"action_bins": 7}, "spec.num_env_actions is 1, expected 49"),
+    ({"action_bins": 0}, None, "spec.factors.parts[0].values[0] is [-0.25, 0.25], expected [-1.0, 1.0]"),
+  ],
+)
+def test_another_action_space_is_named(tmp_path, saved_with, expected_with, message):
+  spec = env_spec("tiny:point", **saved_with)
+  if expected_with is None:  # other bounds
+    (part,) = spec.factors.parts
+    wide = dataclasses.replace(part, values=((-1.0, 1.0),) * 2)
+    other = dataclasses.replace(spec, factors=dataclasses.replace(spec.factors, parts=(wide,)))
+  else:
+    other = env_spec("tiny:point", **expected_with)
+  config = load_config(None, ["algorithm=ppo", "env.name=tiny:point"])
+  path = save_checkpoint(tmp_path, "step_10", {"x": np.zeros(2)}, META | expected_of(config, spec))
+  with pytest.raises(UserError) as error:
+    read_checkpoint_info(path, expected_of(config, other))
+  assert str(error.value) == f"{path}: a checkpoint of another environment: {message}"
 
 
 def test_different_leaf_is_named(saved):

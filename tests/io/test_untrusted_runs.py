@@ -35,7 +35,7 @@ from moozi.io.metrics import read_metrics
 from moozi.io.run_directory import RunDirectory
 from moozi.io.timeline import SPANS, TimelineFile, read_timeline
 from moozi.io.trajectory_folder import TrajectoryWriter, open_trajectories
-from moozi.training.resume import find_start
+from moozi.training.start_from import find_start
 from tests.replay.replay_lanes import make_spec, random_lanes, segment_of
 
 

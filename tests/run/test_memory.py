@@ -2,12 +2,20 @@
 
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
+from moozi.agent.muzero import make_muzero
 from moozi.core.errors import UserError
+from moozi.core.factors import ActionPart, Factors, bins
+from moozi.core.records import BatchedTimeStep
 from moozi.core.spec import EnvSpec
 from moozi.io.config import load_config
+from moozi.run import build, memory
 from moozi.run.memory import check_memory
+from tests.tiny_run import TINY
 
 ROOT = Path(__file__).resolve().parents[2]
 GIB = 1 << 30
@@ -75,6 +83,57 @@ def test_a_run_that_cannot_fit_names_the_key(overrides, message):
   with pytest.raises(UserError, match=message) as caught:
     check_memory(config, SPEC, 8 * GIB)
   assert "the machine has 8.0 GiB" in str(caught.value)
+
+
+def factored(num_dims: int) -> EnvSpec:
+  """Returns an environment with continuous actions in bins: 7 to the power of the dimensions' number."""
+  part = ActionPart(path=(), shape=(num_dims,), dtype="float32", values=(bins(-1, 1, 7),) * num_dims)
+  factors = Factors(parts=(part,), names=tuple(map(str, range(num_dims))))
+  return EnvSpec(
+    name="test:env",
+    frame_shape=(1, 1, 9),
+    frame_dtype="float32",
+    num_env_actions=factors.num_joint_actions,
+    factors=factors,
+  )
+
+
+def bytes_of(tree) -> int:
+  return sum(x.size * np.dtype(x.dtype).itemsize for x in jax.tree.leaves(tree))
+
+
+@pytest.mark.parametrize(
+  ("spec", "num_sampled"),
+  [(SPEC, 16), (factored(1), 16), (factored(2), 16), (factored(2), 300), (factored(10), 90)],
+  ids=["discrete", "enumerated", "49 actions", "all 49 actions", "282,475,249 actions"],
+)
+def test_the_search_has_the_size_of_its_arrays(spec, num_sampled):
+  """Nothing is allocated or compiled: JAX traces the search for its shapes."""
+  options = (f"planners.train.num_sampled_actions={num_sampled}", "workers.num_envs=16")
+  config = load_config(None, [*TINY, *options, "planners.train.num_simulations=9"])
+  agent = make_muzero(build.build_model(config, spec), config.planners.train, config.targets, spec, True)
+  flags, numbers = jnp.zeros(16, bool), jnp.zeros(16, jnp.int32)
+  step = BatchedTimeStep(
+    frame=jnp.zeros((16, *spec.frame_shape), spec.frame_dtype),
+    last_reward=jnp.zeros(16),
+    is_first=flags,
+    is_last=flags,
+    is_truncated=flags,
+    to_play=numbers,
+    legal_actions_mask=jnp.ones((16, spec.policy_size), bool),
+  )
+  arguments = (build.variables_template(config, spec), agent.init(16), step, jax.random.PRNGKey(0))
+  _, decision = jax.eval_shape(lambda *args: agent.act(*args, 1.0), *arguments)
+  estimate = memory._parts(config, spec)["the search"](memory._sizes(config))
+  assert estimate == pytest.approx(bytes_of(decision.extras["tree"]), rel=0.05)
+
+
+def test_too_many_sampled_actions_name_the_key():
+  config = load_config(None, ["planners.test.num_sampled_actions=10000000"])
+  with pytest.raises(UserError, match=r"^planners.test.num_sampled_actions=10000000: .*the search of eval"):
+    check_memory(config, factored(10), 8 * GIB)
+  check_memory(config, factored(3), 8 * GIB)  # 343 joint actions
+  check_memory(config, SPEC, 8 * GIB)
 
 
 def test_the_advice_fits():

@@ -279,6 +279,13 @@ def test_page_without_an_episode(tmp_path):
   assert 'id="frame"' not in text
 
 
+def test_page_has_joints(tmp_path):
+  joints = [(-1, "start from a"), (20, "surgery of b at 20 steps")]
+  data = data_of(write(tmp_path, joints=joints).read_text("utf-8"))
+  assert data["joints"] == [{"x": x, "text": text} for x, text in joints]
+  assert data_of(write(tmp_path).read_text("utf-8"))["joints"] == []
+
+
 def test_errors_of_float_sums_are_not_shown():
   rewards = np.full(12, -7e-15, np.float32)
   assert set(episode_data(make_episode(SPEC, rewards=rewards), SPEC)["rewards"]) == {0}

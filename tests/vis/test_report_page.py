@@ -237,6 +237,18 @@ def test_page_without_an_episode(browser, tmp_path):
   assert browser.problems() == []
 
 
+def test_joints_are_listed_and_drawn(browser, tmp_path):
+  joints = [(-1, "start from a"), (20, "surgery of b at 20 steps")]
+  path = write_report(tmp_path / "a.html", None, SPEC, run=RUN, ticks=TICKS, config="", joints=joints)
+  browser.open(path)
+  shown = browser.evaluate("[...document.querySelectorAll('#joints li')].map(e => e.textContent)")
+  lines = ["before this run: start from a", "at 20 steps (dashed line): surgery of b at 20 steps"]
+  assert shown == lines
+  assert browser.evaluate("document.querySelectorAll('#curves line.joint').length") == 1
+  assert serious_findings(browser) == []
+  assert browser.problems() == []
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1280])
 def test_accessibility(browser, path, tmp_path, width, scheme):

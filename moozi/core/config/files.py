@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from moozi.core.config.section import NonNegativeFloat, PositiveFloat, PositiveInt, Section
 
@@ -29,6 +29,16 @@ class CheckpointConfig(Section):
     description="start with the training state of a checkpoint's file, of a run's last checkpoint, or of "
     "zoo:NAME, which has parameters only",
   )
+  surgery: Literal[False, True, "lossy"] = Field(
+    False,
+    description="convert the state of start_from to this configuration's network and environment "
+    "(docs/surgery.md); true: only if its outputs stay the same; lossy: also if not",
+  )
+  mapping: str | None = Field(
+    None,
+    description="surgery: YAML file that says which planes and actions of the two environments correspond; "
+    "null: those of the same name or number",
+  )
 
   period_s: PositiveFloat = Field(120.0, description="seconds between two checkpoints")
   first_s: PositiveFloat | None = Field(
@@ -45,6 +55,14 @@ class CheckpointConfig(Section):
   milestones_env_steps: PositiveInt | None = Field(
     250_000, description="environment steps between two checkpoints that are always kept; null: none"
   )
+
+  @model_validator(mode="after")
+  def _has_start(self) -> "CheckpointConfig":
+    if self.surgery and self.start_from is None:
+      raise ValueError(f"surgery={self.surgery}: needs start_from, a checkpoint or a run")
+    if self.mapping is not None and not self.surgery:
+      raise ValueError(f"mapping={self.mapping}: needs surgery=true")
+    return self
 
 
 class LoggingConfig(Section):

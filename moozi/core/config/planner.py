@@ -136,6 +136,11 @@ class PlannerConfig(Section):
     """Whether the root value is the mean of the completed Q-values under the search policy."""
     return (self.root_value or ("mean" if self.algorithm in VISIT_SEARCHES else "improved")) == "improved"
 
+  @property
+  def is_noise_free(self) -> bool:
+    """Whether the settings of noise are 0, as those of `noise_free`."""
+    return not any((self.dirichlet_fraction, self.random_action_prob, self.temperature, self.gumbel_scale))
+
   def noise_free(self, num_simulations: int | None = None) -> "PlannerConfig":
     """Returns the same search without Dirichlet noise, Gumbel noise and random actions.
 

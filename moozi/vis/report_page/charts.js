@@ -39,9 +39,9 @@ function fillFacts(list, pairs) {
 /**
  * A chart as wide as its container, redrawn when that is resized.
  *
- * `describe()` returns {series: [{kind, x, y, dots}], bands: [{kind, x, low, high}], limits, left, right, ticks, dots}: x
- * and y are arrays of numbers or null (a gap); kind is a class of the style sheet. Points beyond `limits` [low, high] are
- * marked at the edge. `onSeek(x)` receives the x under the pointer.
+ * `describe()` returns {series: [{kind, x, y, dots}], bands: [{kind, x, low, high}], limits, left, right, ticks, joints,
+ * dots}: x and y are arrays of numbers or null (a gap); kind is a class of the style sheet; a vertical line is at each of
+ * the joints. Points beyond `limits` [low, high] are marked at the edge. `onSeek(x)` receives the x under the pointer.
  */
 class Chart {
   constructor(place, height, label, describe, onSeek = null) {
@@ -113,6 +113,10 @@ class Chart {
     }
     for (const x of data.ticks ?? []) {
       parts.push(shape("line", { class: "reward", x1: this.x(x), x2: this.x(x), y1: bottom - 7, y2: bottom }));
+    }
+    for (const x of data.joints ?? []) {
+      if (x < data.left || x > data.right) continue;
+      parts.push(shape("line", { class: "joint", x1: this.x(x), x2: this.x(x), y1: top, y2: bottom }));
     }
     for (const { kind, x, low: below, high: above } of bands) {
       const back = this.path({ x: [...x].reverse(), y: [...below].reverse() }).replace("M", "L");
@@ -186,7 +190,7 @@ function figure0(x) {
 }
 
 /** Adds a collapsible section for each group of the run's curves; opening it draws its charts. */
-function showCurves(curves, place) {
+function showCurves(curves, place, joints = []) {
   const names = Object.keys(curves);
   const groups = new Map();
   for (const name of names) {
@@ -204,7 +208,7 @@ function showCurves(curves, place) {
     const charts = element("div", "curves");
     const fold = element("details", "", summary, charts);
     fold.addEventListener("toggle", () => {
-      if (fold.open && !charts.childElementCount) members.forEach((name) => addCurve(charts, name, curves[name]));
+      if (fold.open && !charts.childElementCount) members.forEach((name) => addCurve(charts, name, curves[name], joints));
     });
     place.append(fold);
     fold.open = i === 0;
@@ -240,7 +244,7 @@ function beyondText(ys, limits) {
     + side(ys.filter((y) => y < limits[0]), "below the axis, down to", Math.min);
 }
 
-function addCurve(place, name, { x, y }) {
+function addCurve(place, name, { x, y }, joints) {
   const newest = y.length ? y[y.length - 1] : null;
   const limits = robustLimits(y);
   const beyond = beyondText(y, limits);
@@ -250,7 +254,7 @@ function addCurve(place, name, { x, y }) {
   const label = `${name} over environment steps, from ${figure(y[0])} to ${figure(newest)}${beyond}`;
   const right = x.length ? x[x.length - 1] : 1;
   const chart = new Chart(chartPlace, 120, label, () => ({
-    series: [{ kind: "search", x, y }], limits, left: x.length ? x[0] : 0, right, dots: x.length < 12,
+    series: [{ kind: "search", x, y }], limits, left: x.length ? x[0] : 0, right, dots: x.length < 12, joints,
   }));
   chart.draw();
 }

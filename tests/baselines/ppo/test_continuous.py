@@ -9,7 +9,7 @@ from scipy import stats
 from moozi.baselines.ppo import algorithm as ppo_algorithm
 from moozi.baselines.ppo.optimization import PPOBatch, make_batch, make_loss
 from moozi.core.config.ppo import PPOConfig
-from moozi.core.errors import UserError
+from moozi.core.errors import NotFiniteError, UserError
 from moozi.core.pytree import fields_of, replace
 from moozi.core.records import TrajectorySample
 from moozi.envs.suites import tiny
@@ -137,6 +137,20 @@ def test_bad_parameters_draw_valid_actions(collected):
     params = jax.tree_util.tree_map(lambda x, bad=bad: np.full(x.shape, bad, np.float32), state.params)
     _, decision = agent.act((params, {}), agent.init(4), after, jax.random.PRNGKey(0), temperature)
     assert (np.abs(decision.action) <= SPEED).all()
+
+
+def test_a_policy_that_is_not_finite_ends_learning(collected):
+  """The updates are skipped, so the other parameters are not lost, and then one line says why."""
+  _, state, segments = collected
+  config, spec = configure("ppo.max_skipped_rounds=1")
+  learner = ppo_algorithm.build_learner(config, spec)
+  bad = {**state.params, "log_std": {"b": jnp.full(2, np.nan)}}
+  learner.set_state(jax.device_get(replace(state, params=bad)))
+  batch = ppo_algorithm.batch_of(config, segments[0][0], 0)
+  with pytest.raises(NotFiniteError, match=r"^loss/policy is not finite: 4 updates in a row") as error:
+    learner.advance(batch, 64)
+  assert "\n" not in str(error.value)
+  assert_equal_trees(learner.get_state().params, bad)
 
 
 @pytest.mark.slow

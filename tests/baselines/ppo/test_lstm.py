@@ -214,6 +214,35 @@ def test_learner_recomputes_values_and_probabilities(collected):
     assert_recomputed(config, collector, segment)
 
 
+@pytest.mark.parametrize("sharing", SHARINGS)
+def test_learner_recomputes_densities_of_continuous_actions(sharing):
+  options = ("env.name=tiny:point", "env.kwargs.action_bins=0", f"ppo.network.sharing={sharing}")
+  config = configure(*options)
+  env = make_vector("tiny:point", config.env.kwargs, 4, 0)
+  collector, network = collector_of(config, env), algorithm.network_of(config, env.spec)
+  params, unroll, num_resets = collector.variables[0], fast_jit(network.unroll), 0
+  rows = np.asarray(minibatch_indices(jax.random.PRNGKey(1), config.ppo))[: config.ppo.num_minibatches]
+  for _ in range(2):
+    segment, steps = collect(collector)
+    num_resets += steps.is_first[1:].sum()
+    batch, _ = make_batch(segment, config.ppo)
+    acted = segment.extras["gaussian"].reshape(-1, 4)
+    for row in rows:
+      part = minibatch(batch, row)
+      gaussian, value, _ = unroll(params, part.frames, part.memory)
+      live = np.asarray(part.is_live)
+      np.testing.assert_allclose(gaussian[live], acted[row][live], rtol=0, atol=1e-5)
+      np.testing.assert_allclose(value[live], np.asarray(part.value)[live], rtol=0, atol=1e-5)
+      log_prob = network.log_prob(gaussian, part.action)
+      np.testing.assert_allclose(log_prob[live], np.asarray(part.log_prob)[live], rtol=1e-4, atol=1e-4)
+    assert np.ptp(np.asarray(batch.log_prob)[np.asarray(batch.is_live)]) > 0.3
+  assert num_resets >= 8
+  # Without the state before the segment, the densities of its first actions differ.
+  blank = replace(part.memory, state=jnp.zeros_like(part.memory.state))
+  other = network.log_prob(unroll(params, part.frames, blank)[0], part.action)
+  assert np.abs(other - log_prob)[live].max() > 1e-2
+
+
 def test_sequences_need_the_first_state_and_the_resets(collected):
   config, spec, collector, segments = collected
   batch, _ = make_batch(segments[1][0], config.ppo)

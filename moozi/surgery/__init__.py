@@ -1,0 +1,1 @@
+"""Surgery: a run's state converted to another network, environment or learner, whose outputs are the same."""

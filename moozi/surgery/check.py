@@ -1,0 +1,141 @@
+"""Compares the outputs of the networks before and after a surgery on the same inputs."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from moozi.core.flat_state import State, part, tree_of_state
+from moozi.core.spec import EnvSpec
+from moozi.nn.model import Model, ModelOutput
+from moozi.ops.actions import num_actions
+from moozi.ops.history import network_input
+from moozi.ops.policy import log_policy
+from moozi.run import build
+from moozi.surgery.networks import NamedNetwork
+from moozi.surgery.plan import Plan
+
+TOLERANCE = 1e-5
+"""Largest difference of an output of a preserved network, relative to the output where that is above 1."""
+_NUM_STEPS = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Differences:
+  """The largest differences of outputs, each relative to the output where that is above 1, by output."""
+
+  values: dict[str, float]
+
+  @property
+  def largest(self) -> float:
+    """Infinite if an output is not finite."""
+    worst = max(self.values.values())
+    return worst if np.isfinite(worst) else np.inf
+
+  def __str__(self) -> str:
+    return ", ".join(f"{name} {value:.1e}" for name, value in self.values.items())
+
+
+def compare(plan: Plan, old: State, new: State, num_inputs: int = 32, seed: int = 0) -> Differences:
+  """Returns how far two networks' outputs differ on random histories, at the root and after two actions.
+
+  The histories have planes and actions of both environments only: new planes are 0, and new actions are never
+  taken. Compared are values and rewards in env units, and the probabilities of the actions of both.
+
+  Args:
+    old, new: the leaves of the two training states.
+  """
+  rng = np.random.default_rng(seed)
+  length = max(plan.old.length, plan.new.length)
+  shared = [(source, i) for i, source in enumerate(plan.pairs.actions) if source is not None]
+  histories = _inputs(plan, rng, num_inputs, length, shared)
+  outputs = [
+    _outputs(network, state, *inputs)
+    for network, state, inputs in zip((plan.old, plan.new), (old, new), histories, strict=True)
+  ]
+  columns = [[0, *(1 + pair[side] for pair in shared)] for side in (0, 1)]
+  found: dict[str, float] = {}
+  for before, after in zip(*outputs, strict=True):
+    for name in before:
+      a, b = before[name], after[name]
+      if name == "policy":
+        a, b = a[:, columns[0]], b[:, columns[1]]
+      difference = np.abs(a - b) / np.maximum(np.abs(a), 1)
+      worst = float(difference.max()) if np.isfinite(difference).all() else np.inf
+      found[name] = max(found.get(name, 0.0), worst)
+  return Differences(found)
+
+
+def _inputs(
+  plan: Plan, rng: np.random.Generator, batch: int, length: int, shared: list[tuple[int, int]]
+) -> list[tuple[np.ndarray, np.ndarray, list[np.ndarray]]]:
+  """Returns for the old and the new network: frames, actions of the history, and actions to unroll."""
+  specs = plan.old.spec, plan.new.spec
+  frames = _random_frames(specs[1], rng, (batch, length))
+  kept = np.array([source is not None for source in plan.pairs.planes])
+  frames = np.where(kept, frames, np.zeros((), frames.dtype))
+  if specs[1].player_planes is not None:  # whose plane of the mover is constant over the board
+    mover = specs[1].player_planes[2]
+    frames[..., mover] = frames[..., :1, :1, mover]
+  before = np.zeros((batch, length, *specs[0].frame_shape), frames.dtype)
+  for i, source in enumerate(plan.pairs.planes):
+    if source is not None:
+      before[..., source] = frames[..., i]
+  if specs[1].is_factored:
+    size = num_actions(specs[1].policy_groups)
+    drawn = rng.integers(0, size, (batch, length + _NUM_STEPS)).astype(np.int32)
+    both = drawn, drawn
+  else:
+    pairs = np.array([(0, 0), *((j + 1, i + 1) for j, i in shared)], np.int32)
+    drawn = pairs[rng.integers(0, len(pairs), (batch, length + _NUM_STEPS))]
+    both = drawn[..., 0], drawn[..., 1]
+  out = []
+  for network, planes, actions in zip((plan.old, plan.new), (before, frames), both, strict=True):
+    recent = slice(length - network.length, length)
+    unrolled = [actions[:, length + k] for k in range(_NUM_STEPS)]
+    out.append((planes[:, recent], actions[:, recent], unrolled))
+  return out
+
+
+def _random_frames(spec: EnvSpec, rng: np.random.Generator, lead: tuple[int, ...]) -> np.ndarray:
+  shape = (*lead, *spec.frame_shape)
+  if spec.frame_dtype == "bool":
+    return rng.random(shape) < 0.3
+  if spec.frame_dtype == "uint8":
+    return rng.integers(0, 256, shape, np.uint8)
+  return rng.normal(size=shape).astype(np.float32)
+
+
+def _outputs(
+  network: NamedNetwork, state: State, frames: np.ndarray, actions: np.ndarray, unrolled: list[np.ndarray]
+) -> list[dict[str, np.ndarray]]:
+  """Returns the outputs at the root and after each action, in 64 bits, so that rounding adds nothing."""
+  model = build.build_model(network.config, network.spec)
+  template = build.variables_template(network.config, network.spec)
+  parts = zip(template, ("params", "net_state"), strict=True)
+  variables = tuple(tree_of_state(like, part(state, name)) for like, name in parts)
+  stacked = network_input(frames, actions, network.spec)
+  with_model = network.config.has_model
+
+  @jax.jit
+  def run(variables: Any, stacked: Any, unrolled: Any) -> list[dict[str, Any]]:
+    output, _ = model.root_inference(*variables, stacked, False)
+    found = [_scalars(model, output)]
+    for action in unrolled if with_model else ():
+      output, _ = model.recurrent_inference(*variables, output.hidden_state, action, False)
+      found.append(_scalars(model, output))
+    return found
+
+  with jax.enable_x64(True), jax.default_matmul_precision("highest"):
+    variables, stacked = jax.tree.map(lambda x: jnp.asarray(x, jnp.float64), (variables, stacked))
+    return jax.device_get(run(variables, stacked, unrolled))  # type: ignore[no-any-return]
+
+
+def _scalars(model: Model, output: ModelOutput) -> dict[str, Any]:
+  return {
+    "value": model.transform.to_scalar(output.value_logits),
+    "reward": model.transform.to_scalar(output.reward_logits),
+    "policy": jnp.exp(log_policy(output.policy_logits, model.policy_groups)),
+  }

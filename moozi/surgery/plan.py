@@ -1,0 +1,298 @@
+"""The plan of a surgery: for each array, what it is made of; what cannot be preserved; what is refused."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import numpy as np
+
+from moozi.core.config import Config
+from moozi.core.errors import UserError
+from moozi.core.flat_state import State, leaves_of, tree_state
+from moozi.core.spec import EnvSpec
+from moozi.run import build
+from moozi.surgery.axes import AxisMap, map_axis
+from moozi.surgery.layers import ArrayAxes, Declared
+from moozi.surgery.networks import NamedNetwork, declare
+from moozi.surgery.pairing import Correspondence, correspond
+
+_FIXED = (
+  "network.kind",
+  "network.norm",
+  "network.mover_view",
+  "network.normalize_observations",
+  "network.center_frames",
+  "chance.codes",
+  "chance.reward_from",
+)
+"""Settings whose change gives arrays another meaning. The two of chance nodes may change with their codes."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ArrayPlan:
+  """How an array of the new network is made.
+
+  Attributes:
+    path: in `params` or `net_state`; `source` that of the old array, or None for a new one.
+    shape, source_shape: of the new and of the old array.
+    how: in words.
+    maps: for each axis, what its entries are made of; empty for a new array.
+    declared: its axes.
+  """
+
+  path: str
+  source: str | None
+  shape: tuple[int, ...]
+  source_shape: tuple[int, ...] | None
+  how: str
+  maps: tuple[AxisMap, ...]
+  declared: ArrayAxes
+
+  @property
+  def is_copy(self) -> bool:
+    """Whether the new array equals the old one."""
+    return self.source is not None and all(axis.is_identity for axis in self.maps)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Plan:
+  """The plan of a surgery.
+
+  Attributes:
+    old, new: the networks.
+    pairs: which planes and actions correspond.
+    arrays: by path.
+    lost: what is not preserved, one line each.
+    changes: the settings that differ and that the surgery is about: (key, old value, new value).
+    fresh: the initial training state of the new configuration, for what is new.
+  """
+
+  old: NamedNetwork
+  new: NamedNetwork
+  pairs: Correspondence
+  arrays: dict[str, ArrayPlan]
+  lost: tuple[str, ...]
+  changes: tuple[tuple[str, Any, Any], ...]
+  fresh: State
+
+  @property
+  def is_identity(self) -> bool:
+    """Whether all arrays stay as they are."""
+    return all(array.is_copy for array in self.arrays.values()) and not self.lost
+
+
+def make_plan(
+  old_config: Config,
+  old_spec: EnvSpec,
+  new_config: Config,
+  new_spec: EnvSpec,
+  pairs: Correspondence | None = None,
+) -> Plan:
+  """Returns the plan that converts a run's network to that of another configuration.
+
+  Args:
+    pairs: which planes and actions correspond; None: as `correspond` finds without a file.
+
+  Raises: UserError: the surgery is refused: an algorithm or a setting has no conversion, a layer becomes
+    narrower, or the environments are not of one kind.
+  """
+  _check_settings(old_config, new_config)
+  pairs = pairs or correspond(old_spec, new_spec)
+  _check_planes(new_config, old_spec, new_spec, pairs)
+  planes = pairs.plane_names(old_spec.frame_shape[2])
+  entries = pairs.entry_names(old_spec.policy_size - 1)
+  old = NamedNetwork(config=old_config, spec=old_spec, planes=planes[0], entries=entries[0])
+  new = NamedNetwork(config=new_config, spec=new_spec, planes=planes[1], entries=entries[1])
+  template = jax.eval_shape(lambda: build.initial_training_state(old_config, old_spec))
+  fresh = tree_state(jax.device_get(build.initial_training_state(new_config, new_spec)))
+  declared = _declare(old, leaves_of(template)), _declare(new, fresh)
+  if old.config.network.kind not in _BUILT_IN:
+    _check_own(old, new, *declared)
+  arrays, lost = _match(*declared)
+  lost = [*_lost_settings(old, new), *lost]
+  return Plan(
+    old=old,
+    new=new,
+    pairs=pairs,
+    arrays=arrays,
+    lost=tuple(dict.fromkeys(lost)),
+    changes=_changes(old, new),
+    fresh=fresh,
+  )
+
+
+_BUILT_IN = ("mlp", "conv_latent", "multi_input", "resnet")
+
+
+def shapes_of(state: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+  """Returns the shapes of a training state's network arrays by path."""
+  parts = ("params/", "net_state/")
+  return {name.partition("/")[2]: tuple(np.shape(x)) for name, x in state.items() if name.startswith(parts)}
+
+
+def _declare(network: NamedNetwork, state: dict[str, Any]) -> Declared:
+  try:
+    return declare(network, shapes_of(state))
+  except ValueError as error:
+    raise UserError(f"network.kind={network.config.network.kind}: has no surgery: {error}") from None
+
+
+def _check_settings(old: Config, new: Config) -> None:
+  if old.algorithm != new.algorithm:
+    raise UserError(
+      f"algorithm={new.algorithm}: the state is of {old.algorithm}, which surgery cannot change"
+    )
+  if not new.searches:
+    raise UserError(f"algorithm={new.algorithm}: has no surgery; only muzero and alphazero have")
+  for key in _FIXED:
+    section, name = key.split(".")
+    before, after = getattr(getattr(old, section), name), getattr(getattr(new, section), name)
+    if section == "chance" and not old.chance.codes:
+      continue
+    if before != after:
+      raise UserError(f"{key}={after}: the state has {before}, which surgery cannot change")
+
+
+def _check_planes(config: Config, old: EnvSpec, new: EnvSpec, pairs: Correspondence) -> None:
+  """Raises UserError if what the network does with certain planes or actions would change."""
+  if config.network.mover_view:
+    sources = tuple(pairs.planes[plane] for plane in new.player_planes or ())
+    if sources != (old.player_planes or ()):
+      raise UserError("network.mover_view=true: the planes of the players must correspond to those of before")
+  if new.num_places and pairs.actions[: new.num_places] != tuple(range(new.num_places)):
+    raise UserError(f"env.name={new.name}: actions with a place must keep their numbers")
+  if new.is_factored and pairs.actions != tuple(range(new.policy_size - 1)):
+    raise UserError(f"env.name={new.name}: the values of joint actions must keep their numbers")
+
+
+def _check_own(old: NamedNetwork, new: NamedNetwork, before: Declared, after: Declared) -> None:
+  """Raises UserError if the arrays of a user's network would change: the meaning of its axes is not known."""
+  kind = new.config.network.kind
+  shapes = [{array.path: array.shape for array in one.arrays.values()} for one in (before, after)]
+  is_same = (old.planes, old.entries, old.length, old.bins) == (new.planes, new.entries, new.length, new.bins)
+  if shapes[0] != shapes[1] or not is_same:
+    raise UserError(f"network.kind={kind}: has no surgery: the axes of its arrays are not known")
+
+
+def _match(old: Declared, new: Declared) -> tuple[dict[str, ArrayPlan], list[str]]:
+  """Returns the plan of each array, and what is lost."""
+  arrays: dict[str, ArrayPlan] = {}
+  lost: dict[str, list[str]] = {}  # the arrays, by what is lost
+  used = set()
+  for key, array in new.arrays.items():
+    found = key if key in old.arrays else array.instead if array.instead in old.arrays else None
+    if found is None:
+      arrays[array.path] = _new_array(array)
+      continue
+    used.add(found)
+    source = old.arrays[found]
+    if len(source.axes) != len(array.axes):
+      raise UserError(f"{array.path}: has other axes than before")
+    maps = tuple(map_axis(a, b) for a, b in zip(source.axes, array.axes, strict=True))
+    _check_widths(source, array)
+    for text in _lost_entries(array, maps):
+      lost.setdefault(text, []).append(array.path)
+    arrays[array.path] = ArrayPlan(
+      path=array.path,
+      source=source.path,
+      shape=array.shape,
+      source_shape=source.shape,
+      how=_describe(array, maps, source.path),
+      maps=maps,
+      declared=array,
+    )
+  for key, array in old.arrays.items():
+    if key not in used:
+      lost.setdefault("is dropped", []).append(array.path)
+  for key, is_rectified in new.rectified.items():
+    if key not in old.rectified and not is_rectified:
+      text = "a new residual block with no block before it, so that its relu changes the input"
+      lost.setdefault(text, []).append(key)
+  return arrays, [_at(paths, text) for text, paths in lost.items()]
+
+
+def _at(paths: list[str], text: str) -> str:
+  more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+  return f"{paths[0]}{more}: {text}"
+
+
+def _new_array(array: ArrayAxes) -> ArrayPlan:
+  how = "new, 0: its module adds nothing at first" if array.starts_at_zero else "new"
+  return ArrayPlan(
+    path=array.path, source=None, shape=array.shape, source_shape=None, how=how, maps=(), declared=array
+  )
+
+
+def _check_widths(old: ArrayAxes, new: ArrayAxes) -> None:
+  for before, after in zip(old.axes, new.axes, strict=True):
+    sizes = dict(before.layers())
+    for layer, size in after.layers():
+      if size < sizes.get(layer, 0):
+        raise UserError(f"{new.path}: {size} units of {sizes[layer]}: surgery cannot make a layer narrower")
+
+
+def _lost_entries(array: ArrayAxes, maps: tuple[AxisMap, ...]) -> list[str]:
+  out = []
+  for axis in maps:
+    if axis.dropped:
+      groups = dict.fromkeys(" ".join(map(str, _named(label.group))) for label in axis.dropped)
+      out.append(f"{len(axis.dropped)} entries are dropped ({', '.join(list(groups)[:3])})")
+  if array.even is not None:
+    last = maps[-1]
+    if len(set(last.shares.tolist())) > 1:
+      out.append(f"{array.even} changes, because units are not repeated equally often")
+  return out
+
+
+def _named(group: tuple[object, ...]) -> list[object]:
+  return [part for part in group if not isinstance(part, int)]
+
+
+def _describe(array: ArrayAxes, maps: tuple[AxisMap, ...], source: str) -> str:
+  parts = []
+  for i, axis in enumerate(maps):
+    num_new, most = int(axis.is_new.sum()), int(axis.shares.max(initial=1))
+    if num_new:
+      below = f"{array.below:g} below the mean of the others" if array.below is not None else "0"
+      parts.append(f"{num_new} new {'inputs' if i == array.reads else 'entries'}: {below}")
+    if most > 1:
+      shares = "their weights divided" if i == array.reads else "copied"
+      parts.append(f"units repeated up to {most} times, {shares}")
+    if (axis.factors != 1).any():
+      parts.append("scaled for inputs of another size")
+    order = axis.source[axis.source >= 0]
+    if most == 1 and (np.diff(order) < 0).any():
+      parts.append("in another order")
+    if axis.dropped:
+      parts.append(f"{len(axis.dropped)} entries dropped")
+  text = "; ".join(parts) or "copied"
+  return text if source == array.path else f"{text}, from {source}"
+
+
+def _lost_settings(old: NamedNetwork, new: NamedNetwork) -> list[str]:
+  lost = []
+  before, after = old.config.scalar_transform, new.config.scalar_transform
+  if before.epsilon != after.epsilon:
+    lost.append(
+      f"scalar_transform.epsilon: {before.epsilon:g} to {after.epsilon:g}: every category stands for another "
+      "value"
+    )
+  return lost
+
+
+def _changes(old: NamedNetwork, new: NamedNetwork) -> tuple[tuple[str, Any, Any], ...]:
+  """Returns the settings that determine the training state, where they differ."""
+  out: list[tuple[str, Any, Any]] = []
+  for section in ("env", "network", "chance", "scalar_transform", "targets"):
+    before, after = (getattr(network.config, section).model_dump(mode="json") for network in (old, new))
+    out += [(f"{section}.{key}", before[key], after[key]) for key in after if before[key] != after[key]]
+  before, after = (network.config.learner.optimizer for network in (old, new))
+  if before != after:
+    out.append(("learner.optimizer", before, after))
+  for name, a, b in (
+    ("frame planes", old.spec.frame_shape[2], new.spec.frame_shape[2]),
+    ("actions", old.spec.num_env_actions, new.spec.num_env_actions),
+  ):
+    if a != b:
+      out.append((name, a, b))
+  return tuple(out)

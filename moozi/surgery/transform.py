@@ -1,0 +1,164 @@
+"""Converts training states and variables by a plan. Pure functions of flat states; in NumPy."""
+
+import hashlib
+import re
+
+import numpy as np
+from jaxtyping import Float, Shaped
+
+from moozi.core.flat_state import State
+from moozi.surgery.axes import AxisMap
+from moozi.surgery.plan import ArrayPlan, Plan
+
+_MOMENT = re.compile(r"(opt_state/.+?/|opt_state/)(mu|nu)/(.+)")
+_NETWORKS = ("params", "target_params", "net_state")
+# The weights that read a unit repeated n times are 1/n of the old ones, times 1 plus at most ± 2 · this. With
+# equal weights, the gradients of the repeated units would be equal too, and so would the units for ever.
+_UNEVENNESS = 0.5
+
+
+def transform(state: State, plan: Plan) -> State:
+  """Returns a training state of the new configuration.
+
+  Parameters, those of the target network and the network's statistics are converted array by array. The
+  moments of the optimizer are carried where a parameter keeps its meaning, in the units of its new gradient,
+  and are 0 for what is new. The other leaves, such as the learner step, keep their values.
+
+  Args:
+    state: the leaves of a TrainingState of the old configuration by path.
+
+  Raises: ValueError: a leaf is missing.
+  """
+  out: State = {}
+  for name, fresh in plan.fresh.items():
+    part, _, path = name.partition("/")
+    moment = _MOMENT.fullmatch(name)
+    if part in _NETWORKS and path in plan.arrays:
+      out[name] = _array(state, part, plan.arrays[path], fresh)
+    elif moment is not None and moment[3] in plan.arrays:
+      out[name] = _moment(state, moment[1], moment[2], plan.arrays[moment[3]], fresh)
+    elif name in state and np.shape(state[name]) == np.shape(fresh):
+      out[name] = np.array(state[name])
+    elif part == "opt_state":
+      out[name] = np.array(fresh)  # of an optimizer that keeps more
+    else:
+      raise ValueError(f"{name} is missing")
+  return out
+
+
+def transform_variables(state: State, plan: Plan) -> State:
+  """Returns the variables (params, net_state) of the new network, whose names begin with 0/ and 1/."""
+  out: State = {}
+  for name, fresh in plan.fresh.items():
+    part, _, path = name.partition("/")
+    if part in ("params", "net_state"):
+      number = "0" if part == "params" else "1"
+      out[f"{number}/{path}"] = _array(state, number, plan.arrays[path], fresh)
+  return out
+
+
+def _array(
+  state: State, part: str, array: ArrayPlan, fresh: Shaped[np.ndarray, "..."]
+) -> Shaped[np.ndarray, "..."]:
+  if array.source is None:
+    return np.zeros_like(fresh) if array.declared.starts_at_zero else np.array(fresh)
+  old = _leaf(state, f"{part}/{array.source}", array)
+  out = _gather(old, array.maps)
+  for i, axis in enumerate(array.maps):
+    reads = i == array.declared.reads
+    if reads:
+      out = _along(out, i, axis.factors) if (axis.factors != 1).any() else out
+      if (axis.shares > 1).any():
+        out = out * _shares(axis, i, out.shape, array.path)
+    if axis.is_new.any():
+      out = _fill(out, old, array, i, axis)
+  return np.asarray(out, fresh.dtype)
+
+
+def _moment(
+  state: State, prefix: str, kind: str, array: ArrayPlan, fresh: Shaped[np.ndarray, "..."]
+) -> Shaped[np.ndarray, "..."]:
+  """Returns a moment: 0 for new entries; else that of the source, in units of the new gradient.
+
+  Where w' = c w, the gradient is g' = g / c. Each repetition of a unit that is repeated n times has about 1/n
+  of its gradient, and each weight that reads it the whole.
+  """
+  if array.source is None:
+    return np.zeros_like(fresh)
+  power = 1 if kind == "mu" else 2
+  out = _gather(_leaf(state, f"{prefix}{kind}/{array.source}", array), array.maps)
+  for i, axis in enumerate(array.maps):
+    scale = axis.is_exact & ~axis.is_new
+    if i == array.declared.reads:
+      factors = scale / axis.factors
+    else:
+      factors = scale / np.maximum(axis.shares, 1)
+    if (factors != 1).any():
+      out = _along(out, i, factors**power)
+  return np.asarray(out, fresh.dtype)
+
+
+def _leaf(state: State, name: str, array: ArrayPlan) -> Float[np.ndarray, "..."]:
+  if name not in state:
+    raise ValueError(f"{name} is missing")
+  leaf = np.asarray(state[name])
+  if leaf.shape != array.source_shape:
+    raise ValueError(f"{name} has the shape {leaf.shape}; must be {array.source_shape}")
+  return leaf
+
+
+def _gather(old: Shaped[np.ndarray, "..."], maps: tuple[AxisMap, ...]) -> Shaped[np.ndarray, "..."]:
+  """Returns the old entries at their new places, and 0 for new ones."""
+  out = np.array(old)
+  for i, axis in enumerate(maps):
+    if axis.is_identity:
+      continue
+    out = np.take(out, np.maximum(axis.source, 0), axis=i) if out.shape[i] else out
+    if axis.is_new.any():
+      out = _along(out, i, (~axis.is_new).astype(out.dtype))
+  return out
+
+
+def _along(
+  array: Shaped[np.ndarray, "..."], axis: int, factors: Shaped[np.ndarray, "N"]
+) -> Shaped[np.ndarray, "..."]:
+  """Multiplies an array by one factor for each entry of an axis."""
+  shape = [1] * array.ndim
+  shape[axis] = len(factors)
+  return array * factors.reshape(shape)
+
+
+def _shares(axis: AxisMap, i: int, shape: tuple[int, ...], name: str) -> Float[np.ndarray, "..."]:
+  """Returns the share of each repeated unit in the old weight: uneven, with a sum of 1 over its repetitions.
+
+  The shares follow from the array's name, so that a surgery can be repeated.
+  """
+  seed = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little")
+  noise = np.moveaxis(np.random.default_rng(seed).uniform(-1, 1, shape), i, 0)
+  kept = axis.source >= 0
+  size = int(axis.source.max()) + 1
+  sums = np.zeros((size, *noise.shape[1:]))
+  np.add.at(sums, axis.source[kept], noise[kept])
+  counts = np.maximum(axis.shares, 1).reshape(-1, *[1] * (noise.ndim - 1))
+  # Centred over the repetitions of each unit; a unit that is not repeated has 0.
+  noise = noise - sums[np.maximum(axis.source, 0)] / counts
+  return np.moveaxis((1 + _UNEVENNESS * noise) / counts, 0, i)
+
+
+def _fill(
+  out: Float[np.ndarray, "..."], old: Float[np.ndarray, "..."], array: ArrayPlan, i: int, axis: AxisMap
+) -> Float[np.ndarray, "..."]:
+  """Sets the new entries of an axis that are not 0: those of a softmax."""
+  below = array.declared.below
+  if i != len(array.maps) - 1 or below is None:
+    return out
+  out = np.array(out)
+  labels = array.declared.axes[i].labels
+  for group in dict.fromkeys(labels[n].group for n in np.flatnonzero(axis.is_new)):
+    own = np.array([label.group == group for label in labels])
+    known = own & ~axis.is_new
+    mean = out[..., known].mean(axis=-1, keepdims=True)
+    is_bias = out.ndim == 1
+    shift = below + np.log((own & axis.is_new).sum()) if is_bias else 0.0
+    out[..., own & axis.is_new] = mean - shift
+  return out

@@ -1,0 +1,264 @@
+"""Makes a run that continues another one in another form; `train --resume` goes on from there."""
+
+import contextlib
+import dataclasses
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from moozi.core.config import Config
+from moozi.core.errors import RunError, UserError, reason_of
+from moozi.core.flat_state import Snapshot, State, part, prefixed
+from moozi.core.spec import EnvSpec
+from moozi.io.atomic_write import write_bytes, write_text
+from moozi.io.checkpoints import (
+  BEST,
+  CheckpointInfo,
+  ResumeStore,
+  describe_run,
+  expected_of,
+  list_checkpoints,
+  load_checkpoint,
+  save_checkpoint,
+)
+from moozi.io.lineage import Joint, read_lineage, write_lineage
+from moozi.io.metrics import MetricsSink
+from moozi.io.run_directory import RunDirectory
+from moozi.io.trajectory_file import encode_file, read_steps
+from moozi.io.trajectory_folder import file_name, open_kept
+from moozi.run import build
+from moozi.run.saved_state import check_run_state
+from moozi.run.state import RunState
+from moozi.surgery.stored_steps import StepConverter
+from moozi.surgery.transform import transform_variables
+from moozi.training.algorithms import algorithm_of
+from moozi.training.offline import load_stored
+from moozi.training.resume import Resumed, load_saved
+from moozi.training.surgery import Operation, as_tree, plan_operation
+
+_PAST = "past_selves"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunSurgery:
+  """A planned surgery on a run.
+
+  Attributes:
+    directory: the old run.
+    found: its newest state.
+    operation: the surgery on the training state.
+    replay: the converted replay; empty if it is left behind.
+    left: what is left behind, one line each.
+    converter: of stored steps; None if they are left behind.
+  """
+
+  directory: RunDirectory
+  found: Resumed
+  operation: Operation
+  replay: Snapshot
+  left: tuple[str, ...]
+  converter: StepConverter | None
+
+  @property
+  def state(self) -> RunState:
+    assert self.found.state is not None
+    return self.found.state
+
+  def describe(self) -> list[str]:
+    """Returns the plan as lines: each array, what is lost, what is left behind, and the differences."""
+    arrays = self.operation.plan.arrays.values()
+    width = max(len(array.path) for array in arrays)
+    lines = []
+    for array in sorted(arrays, key=lambda array: array.path):
+      before = "–" if array.source_shape is None else _shape(array.source_shape)
+      lines.append(f"{array.path:<{width}}  {before:>14} → {_shape(array.shape):<14}  {array.how}")
+    lines.append(
+      "optimizer: moments of what is kept are carried, in units of the new gradients; others are 0"
+    )
+    if self.operation.plan.is_identity:
+      lines.append("all arrays stay as they are")
+    lines += [f"changes: {text}" for text in self.operation.changes]
+    lines += [f"left behind: {text}" for text in self.left]
+    lines += [f"not preserved: {text}" for text in self.operation.lost]
+    lines.append(f"largest difference of outputs on the same inputs: {self.operation.differences}")
+    return lines
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+  return "×".join(map(str, shape)) or "1"
+
+
+def plan_run(
+  directory: RunDirectory,
+  old: tuple[Config, EnvSpec],
+  new: tuple[Config, EnvSpec],
+  mapping: Path | None,
+) -> RunSurgery:
+  """Plans the surgery on the newest state of a run.
+
+  Raises: UserError: the run has no state that can be resumed, or as `plan_operation`.
+  """
+  found = load_saved(*old, directory)
+  state = found.state
+  assert state is not None
+  operation = plan_operation(state.training, old, new, mapping)
+  left, converter, replay = [], None, None
+  try:
+    converter = StepConverter(old[1], new[1], operation.plan.pairs)
+    replay = None if state.replay is None else converter.snapshot(state.replay)
+  except UserError as error:
+    what = "replay and trajectories" if converter is None else "replay"
+    left.append(f"{what}: {error}")
+  if replay is None:
+    replay = build.build_replay(*new, load_stored(*new)).snapshot()
+  if state.collectors:
+    left.append("environments: their episodes are not continued; they are reset")
+  return RunSurgery(
+    directory=directory,
+    found=found,
+    operation=operation,
+    replay=replay,
+    left=tuple(left),
+    converter=converter,
+  )
+
+
+def write_run(surgery: RunSurgery, config: Config, spec: EnvSpec) -> RunDirectory:
+  """Creates the directory of the new run, `run.dir`/`run.name`, from which it can be resumed.
+
+  It has the converted checkpoints, replay and trajectories, the counters and schedules, the metrics so far,
+  and the lineage.
+
+  Raises: UserError: the run exists, or cannot be written. Nothing is left then.
+  """
+  head = _progress(surgery)
+  converted = RunState(
+    training=as_tree(surgery.operation.plan, surgery.operation.state),
+    progress=part(head, "progress"),
+    replay=dataclasses.replace(surgery.replay, head=dict(surgery.replay.head)),
+  )
+  check_run_state(converted, config, spec)
+  out = RunDirectory.create(config)
+  try:
+    with out.claim():
+      _write(surgery, converted, head, out, config, spec)
+  except BaseException as error:
+    shutil.rmtree(out.path, ignore_errors=True)
+    if isinstance(error, OSError):
+      raise UserError(f"{out.path}: cannot be written: {reason_of(error)}") from None
+    raise
+  return out
+
+
+def _write(
+  surgery: RunSurgery, state: RunState, head: State, out: RunDirectory, config: Config, spec: EnvSpec
+) -> None:
+  old, counters = surgery.directory, {"env_steps": state.env_steps, "learner_steps": state.learner_steps}
+  meta = describe_run(config, spec) | counters
+  replay = prefixed("replay", surgery.replay.head)
+  ResumeStore(out.resume_path).save(
+    surgery.found.name, dataclasses.replace(surgery.replay, head=head | replay), meta
+  )
+  source = _write_checkpoints(surgery, state, out, config, spec)
+  joint = Joint(
+    kind="surgery",
+    run=str(old.path),
+    checkpoint=source.name,
+    digest=source.digest,
+    **counters,
+    at_env_steps=state.env_steps,
+    changes=surgery.operation.changes,
+    lost=surgery.operation.lost,
+    left=surgery.left,
+  )
+  write_lineage(out.lineage_path, [*read_lineage(old.lineage_path), joint])
+  _write_trajectories(surgery, head, out, spec)
+  _copy_records(old, out, state.env_steps)
+  with contextlib.closing(
+    MetricsSink(out.metrics_path, out.path if config.logging.tensorboard else None)
+  ) as metrics:
+    metrics.write_text("lineage", joint.text(), state.env_steps)
+
+
+def _progress(surgery: RunSurgery) -> State:
+  """Returns the counters, schedules and figures of the run, for the resume state."""
+  state, plan = surgery.state, surgery.operation.plan
+  progress = {name: x for name, x in state.progress.items() if not name.startswith(f"{_PAST}/")}
+  progress.pop("envs_began_at", None)  # of environments that are left behind
+  past = part(state.progress, _PAST)
+  if past and plan.new.config.num_past_lanes:
+    progress |= prefixed(_PAST, _convert_past(past, surgery))
+  recorder = dict(surgery.found.recorder or {})
+  if surgery.converter is None:
+    recorder = {name: x for name, x in recorder.items() if not name.startswith("trajectories/")}
+  return prefixed("progress", progress) | prefixed("recorder", recorder)
+
+
+def _convert_past(past: State, surgery: RunSurgery) -> State:
+  """Converts the parameters of the past selves."""
+  out = {name: x for name, x in past.items() if not name.partition("/")[0].isdigit()}
+  for i in range(np.size(past["versions"])):
+    out |= prefixed(str(i), transform_variables(part(past, str(i)), surgery.operation.plan))
+  return out
+
+
+def _write_checkpoints(
+  surgery: RunSurgery, state: RunState, out: RunDirectory, config: Config, spec: EnvSpec
+) -> CheckpointInfo:
+  """Writes all checkpoints of the run in the new form; returns the one of the state."""
+  old, plan = surgery.directory, surgery.operation.plan
+  template = algorithm_of(plan.old.config).training_state_template(plan.old.config, plan.old.spec)
+  expected, found = expected_of(plan.old.config, plan.old.spec), None
+  for info in list_checkpoints(old.checkpoints_path):
+    if info.env_steps > state.env_steps:
+      continue  # later than the newest state that can be used
+    is_newest = info.name == surgery.found.name
+    found = info if is_newest else found
+    training = state.training if is_newest else None
+    if training is None:
+      training = surgery.operation.convert(load_checkpoint(info.path, template, expected))
+    kept = {key: info.meta[key] for key in ("wall_s", "is_milestone") if key in info.meta}
+    counters = {"env_steps": info.env_steps, "learner_steps": info.learner_steps}
+    save_checkpoint(out.checkpoints_path, info.name, training, describe_run(config, spec) | counters | kept)
+  if found is None:
+    raise RunError(f"{old.path}: the checkpoint {surgery.found.name} has gone; try again")
+  best = old.checkpoints_path / BEST
+  if best.exists() and plan.old.config.env == config.env and not surgery.operation.lost:
+    write_bytes(out.checkpoints_path / BEST, best.read_bytes())
+  return found
+
+
+def _write_trajectories(surgery: RunSurgery, head: State, out: RunDirectory, spec: EnvSpec) -> None:
+  """Writes the trajectories up to the state in the new form, if they can be converted."""
+  converter, old = surgery.converter, surgery.directory
+  if converter is None:
+    return
+  writer = part(head, "recorder/trajectories")
+  stop = int(writer["stop"]) if writer else surgery.state.env_steps
+  for info in open_kept(old.trajectories_path, converter.old, stop):
+    out.trajectories_path.mkdir(exist_ok=True)
+    path = out.trajectories_path / file_name(info.env_steps)
+    if converter.is_identity:
+      shutil.copyfile(info.path, path)
+      continue
+    parts = zip(info.spans, read_steps(info), strict=True)
+    lanes = {span.lane: (span.start, converter.sample(steps)) for span, steps in parts}
+    write_bytes(path, *encode_file(spec, info.env_steps, lanes))
+
+
+def _copy_records(old: RunDirectory, out: RunDirectory, env_steps: int) -> None:
+  """Copies the curves and the earlier configurations."""
+  for path in _records(old):
+    shutil.copyfile(path, out.path / path.name)
+  kept = out.path / f"config_until_{env_steps:09d}.yaml"
+  if not kept.exists():
+    write_text(kept, old.config_path.read_text("utf-8"))
+
+
+def _records(old: RunDirectory) -> Iterator[Path]:
+  if old.metrics_path.exists():
+    yield old.metrics_path
+  for pattern in ("events.out.tfevents.*", "config_until_*.yaml"):
+    yield from sorted(path for path in old.path.glob(pattern) if path.is_file() and not path.is_symlink())

@@ -49,8 +49,8 @@ def correspond(old: EnvSpec, new: EnvSpec, path: Path | None = None) -> Correspo
       the old name or number, or null; what it leaves out is new. A section that is missing, or no file: those
       with the same name correspond if both environments name all, else those with the same number.
 
-  Raises: UserError: the environments are not of one kind; they are different games and there is no file; or
-    the file is malformed or names what does not exist.
+  Raises: UserError: the environments are not of one kind, or have no plane or no action in common; they are
+    different games and there is no file; or the file is malformed or names what does not exist.
   """
   _check_kind(old, new)
   same_name = old.name == new.name
@@ -69,6 +69,9 @@ def correspond(old: EnvSpec, new: EnvSpec, path: Path | None = None) -> Correspo
       pairs[section] = _from_file(path, section, given[section], old_names, new_names, sizes)
     else:
       pairs[section] = _by_name(old_names, new_names, sizes)
+  for section, sources in pairs.items():
+    if all(source is None for source in sources):
+      raise UserError(f"env.name={new.name}: none of its {section} is one of {old.name}; a file can map them")
   return Correspondence(**pairs, is_same_game=same_name)
 
 

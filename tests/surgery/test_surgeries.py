@@ -180,13 +180,14 @@ REFUSED = [
   ((), (), dataclasses.replace(CATCH, frame_dtype="uint8"), "the dtype of a frame is uint8"),
   ((), (), dataclasses.replace(CATCH, num_players=2), "the number of players is 2"),
   ((), (), OTHER, "the state is of tiny:catch, and both differ"),
+  ((), (), dataclasses.replace(CATCH, action_names=("x", "y", "z")), "none of its actions is one of"),
 ]
 
 
 @pytest.mark.parametrize(("before", "changed", "spec", "text"), REFUSED)
 def test_refusals(before, changed, spec, text):
   with pytest.raises(UserError) as caught:
-    operate(config_of(*before), config_of(*before, *changed), CATCH, spec)
+    operate(config_of(*before), config_of(*before, *changed), NAMED, spec)
   assert text in str(caught.value)
 
 

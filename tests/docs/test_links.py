@@ -27,7 +27,9 @@ def test_comments_for_tests_are_known(page):
   assert set(re.findall(r"<!-- ([\w-]+): .*?-->", text)) <= {*COMMENTS, *generated, *own}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize(
+  "page", [*PAGES, ROOT / "CHANGELOG.md"], ids=lambda page: str(page.relative_to(ROOT))
+)
 def test_merges_are_finished(page):
   lines = page.read_text("utf-8").splitlines()
   assert [line for line in lines if line.startswith(("<<<<<<< ", ">>>>>>> "))] == []

@@ -378,6 +378,8 @@ MALFORMED = [
   ('planes: {"3": 0}', "planes.3: the new environment has no such plane"),
   ('planes: {"0": true}', "planes.0=True: the old environment has no such plane"),
   ("planes: {0: 1", "not valid YAML"),
+  ("actions: {}", "map.yaml: actions: must name one of the old environment, or be left out"),
+  ('planes: {"0": null}', "map.yaml: planes: must name one of the old environment"),
 ]
 
 

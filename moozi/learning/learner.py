@@ -1,4 +1,4 @@
-"""The learner: holds the training state and runs the compiled updates. Does not use Ray.
+"""The learner: holds the training state on its devices, and runs the compiled updates. Does not use Ray.
 
 Source: thesis 4.3.9, 4.3.15.
 """
@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from moozi.agent.devices import devices_of
 from moozi.agent.update import TrainingState, UpdateOutput
 from moozi.core.config import Config
 from moozi.core.histogram import Histogram, histogram_of
@@ -29,6 +30,8 @@ class Learner:
     guard: counts the skipped updates.
     config: the run's configuration.
     spec: the environment's specification.
+
+  Raises: UserError: as `devices_of`.
   """
 
   def __init__(
@@ -39,7 +42,8 @@ class Learner:
     config: Config,
     spec: EnvSpec,
   ) -> None:
-    self._state = state
+    self._devices = devices_of(config.learner)
+    self._state = self._devices.put(state)
     self._rolled_back_at = 0
     self._target_update_period = config.learner.target_update_period
     self._update_many = update_many
@@ -143,7 +147,7 @@ class Learner:
     self._guard.reset()
     self._rolled_back_at = 0
     # A copy: the next update donates the state's buffers, but the caller's arrays must stay valid.
-    self._state = to_jax(state)
+    self._state = self._devices.put(to_jax(state))
 
   def roll_back(self, state: TrainingState) -> None:
     """Restores older parameters under a learner step that no collector or reanalyzer has seen as a version.

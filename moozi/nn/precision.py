@@ -7,6 +7,7 @@ from typing import Any
 import haiku as hk
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from moozi.nn.conv_latent import UnpaddedConv
 from moozi.nn.resnet import PointwiseConv
@@ -40,6 +41,7 @@ def _converted(tree: Any, dtype: Any) -> Any:
   """Returns a tree with its float arrays in `dtype`."""
 
   def convert(x: Any) -> Any:
-    return x.astype(dtype) if isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jnp.floating) else x
+    is_array = isinstance(x, jax.Array | np.ndarray)
+    return jnp.asarray(x, dtype) if is_array and jnp.issubdtype(x.dtype, jnp.floating) else x
 
   return jax.tree_util.tree_map(convert, tree)

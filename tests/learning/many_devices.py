@@ -31,6 +31,7 @@ U, B = 2, 16
 COMMON = (
   *TINY,
   "learner.learning_rate.peak=1e-4",
+  "targets.unroll_steps=1",
   f"learner.updates_per_call={U}",
   f"learner.batch_size={B}",
 )
@@ -172,11 +173,11 @@ def pass_a_checkpoint(folder: Path, first: dict[str, int], second: dict[str, int
   return {"read": read, "next": difference(*ends)}
 
 
-def share_of_work(accumulate: int) -> float:
+def share_of_work() -> float:
   """Returns the operations of one of four devices in an update, divided by those of one device alone."""
   flops = []
   for count in (1, 4):
-    config = configure("centred", accumulate=accumulate, num_devices=count)
+    config = configure("centred", accumulate=2, num_devices=count)
     spec, devices = build.env_spec(config), devices_of(config.learner)
     update = devices.compile(make_update(build.build_model(config, spec), config, spec))
     state = devices.put(build.initial_training_state(config, spec))
@@ -190,7 +191,7 @@ def main() -> None:
   folder = Path(sys.argv[1])
   found = {
     "updates": compare_all(),
-    "share_of_work": [share_of_work(1), share_of_work(2)],
+    "share_of_work": share_of_work(),
     "checkpoints": {
       "four to one": pass_a_checkpoint(folder, {"num_devices": 4}, {}),
       "one to four": pass_a_checkpoint(folder, {}, {"num_devices": 4}),

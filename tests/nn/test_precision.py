@@ -42,10 +42,11 @@ def products(jaxpr) -> list[str]:
 @pytest.mark.parametrize("name", LAYERS)
 def test_a_layer_computes_in_bfloat16_and_its_parameters_stay(name):
   init, apply = hk.without_apply_rng(hk.transform(LAYERS[name]))
-  params = init(jax.random.PRNGKey(0), X)
+  x = jnp.asarray(X)
+  params = init(jax.random.PRNGKey(0), x)
 
   def loss(params):
-    out = apply(params, X)
+    out = apply(params, x)
     assert out.dtype == jnp.float32
     return jnp.sum(jnp.square(out))
 

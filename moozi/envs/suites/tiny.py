@@ -304,6 +304,7 @@ class _Entry(NamedTuple):
   make: Callable[[Any], Game]
   factors: Callable[[Any], Factors | Intervals | None] = lambda options: None
   frame_dtype: str = "bool"
+  frame_names: tuple[str, ...] = ()
 
 
 _GAMES = {
@@ -352,6 +353,7 @@ _GAMES = {
     lambda options: _Point(_moves(options)),
     lambda options: _moves(options),
     "float32",
+    ("x", "y", "time"),
   ),
   "tmaze": _Entry(
     "remember a cue until the junction; optimal return 1",
@@ -373,6 +375,7 @@ def _make_spec(game: str, options: Any) -> EnvSpec:
     num_env_actions=len(entry.action_names) if factors is None else factors.num_joint_actions,
     factors=factors,
     action_names=entry.action_names or joint_names(factors),
+    frame_names=entry.frame_names,
   )
 
 

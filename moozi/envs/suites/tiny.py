@@ -28,11 +28,11 @@ Point: a point in the plane moves by up to 0.25 in each direction per step, for 
 the larger absolute coordinate. `best_point_return` gives the optimal return from a start with continuous
 actions.
 
-T-maze: the first frame shows a cue, up or down with equal probability. The walker then goes along a corridor
-by itself, and `length` steps after the cue it is at a junction, where the arm that the cue named pays 1 and
-the other one -1. The other frames do not depend on the cue, so the agent must remember it. The optimal return
-is 1; without memory every policy returns 0 on average. Source: Bakker 2002. Departures: the walker cannot
-stand or turn back, so an episode has length + 1 steps; the wrong arm pays -1.
+T-maze: the first frame shows a cue, up or down with equal probability. The walker then moves along a
+corridor, whatever the action. It reaches a junction `length` steps after the cue. There, the arm that the cue
+shows pays 1, and the other arm pays -1. The other frames do not depend on the cue, so the agent must remember
+it. The optimal return is 1; without memory every policy returns 0 on average. Source: Bakker 2002.
+Departures: the walker cannot stand or turn back, so an episode has length + 1 steps; the wrong arm pays -1.
 """
 
 from collections.abc import Callable, Mapping, Sequence

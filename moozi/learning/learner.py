@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from moozi.agent.devices import devices_of
@@ -184,7 +183,8 @@ def zero_targets(config: Config, spec: EnvSpec, lead: tuple[int, ...]) -> TrainT
 
 def to_jax(tree: Any) -> Any:
   """Returns a copy of a tree as JAX arrays, without shared buffers: updates donate those of the copy."""
-  return jax.tree_util.tree_map(lambda x: jnp.array(x, copy=True), tree)
+  # `jnp.array` would compile a copy for each shape.
+  return jax.device_put(tree, may_alias=False)
 
 
 def to_numpy(tree: Any) -> Any:

@@ -48,13 +48,15 @@ The dotted line, in (a) over steps, is gymnax's published PPO.
 
 {others}
 
-Each row is a run of one seed. Minutes include evaluations during training and exclude the one at the end;
-the minutes of MinAtar, above, exclude both. MCTS(1000) is OpenSpiel's MCTS with 1,000 simulations; a score
-against it is the mean of 200 games, in which a win counts 1 and a draw 0.5. The seeds of Pong have three
-configurations: seed 0 has `max_env_steps=10_000_000` and no `workers.num_holding_envs`, seed 1 has the
-settings of `atari/pong`, and seed 2 plays with averaged parameters (`experiments/atari/atari.yaml`). Only
-seed 1 of Breakout has `fire_on_reset` and `workers.num_holding_envs`, as `atari/breakout` has. The
-evaluations of Atari have 8 simulations per search unless the row states another number.
+Each row is an evaluation of one run. The two rows of Kuhn poker are of one run, and Boxing with 32
+simulations has the runs of the other rows of Boxing. Minutes include evaluations during training and exclude
+the one at the end; the minutes of MinAtar, above, exclude both. MCTS(1000) is OpenSpiel's MCTS with 1,000
+simulations; a score against it is the mean of 200 games, in which a win counts 1 and a draw 0.5. The seeds of
+Pong have three configurations: seed 0 has `max_env_steps=10_000_000` and no `workers.num_holding_envs`,
+seed 1 has the settings of `atari/pong`, and seed 2 plays with averaged parameters
+(`experiments/atari/atari.yaml`). Only seed 1 of Breakout has `fire_on_reset` and `workers.num_holding_envs`,
+as `atari/breakout` has. The evaluations of Atari have 8 simulations per search unless the row states another
+number.
 
 ## Lab notes
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import pytest
 
 from moozi.core import plugins
@@ -72,12 +71,20 @@ def _has_values(tree: Any) -> bool:
 
 
 def _copied(function: Callable[..., Any]) -> Callable[..., Any]:
-  """As `_made_once` for arrays; each caller has its own copies, because an update donates them."""
-  cached = _made_once(lambda config, spec, seed: function(config, spec), _has_values)
+  """As `_made_once` for arrays; each caller has its own copies, because an update donates them.
+
+  They are kept in NumPy, because JAX would compile a copy for each shape.
+  """
+
+  def drawn(config: Config, spec: EnvSpec, seed: int) -> Any:
+    out = function(config, spec)
+    return jax.device_get(out) if _has_values(out) else out
+
+  cached = _made_once(drawn, _has_values)
 
   @functools.wraps(function)
   def copied(config: Config, spec: EnvSpec) -> Any:
-    return jax.tree.map(jnp.array, cached(config, spec, config.seed))
+    return jax.device_put(cached(config, spec, config.seed), may_alias=False)
 
   return copied
 

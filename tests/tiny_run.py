@@ -45,4 +45,8 @@ RESUMABLE = (
 def shaken(params: Any, seed: int = 0) -> Any:
   """Returns perturbed parameters; with initial ones, all positions have the same value and policy."""
   rng = np.random.default_rng(seed)
-  return jax.tree_util.tree_map(lambda x: (x + 0.3 * rng.normal(size=np.shape(x))).astype(np.float32), params)
+
+  def add(x):
+    return np.asarray(x) + np.float32(0.3 * rng.normal(size=np.shape(x)))
+
+  return jax.tree_util.tree_map(add, params)

@@ -22,7 +22,7 @@ def main() -> None:
   figure, axes = plt.subplots(
     1, len(games), figsize=(3.4 * len(games), 3.4), layout="constrained", squeeze=False
   )
-  colors = dict(zip(labels, plt.get_cmap("tab10").colors, strict=False))
+  colors = dict(zip(labels, matplotlib.color_sequences["tab10"], strict=False))
   for result in results:
     axis = axes[0, games.index(result.game)]
     for key, style in (("train/return_mean", "-"), ("test/return_mean", "o")):

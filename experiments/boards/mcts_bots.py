@@ -7,9 +7,11 @@ seatings. A score of 0.5 means equal strength.
 """
 
 import argparse
+import functools
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -36,6 +38,10 @@ def main(arguments: list[str] | None = None) -> int:
   return 0
 
 
+def _same(state: Any) -> Any:
+  return state
+
+
 def compare(game: str, simulations: int, num_games: int) -> dict:
   """Returns the score of the bot in C++ with its 95% margin, and both bots' seconds per move."""
   from moozi.envs.suites.open_spiel.bots import mcts
@@ -47,9 +53,8 @@ def compare(game: str, simulations: int, num_games: int) -> dict:
   scores, seconds, moves = [], np.zeros(2), np.zeros(2)
   for i in range(num_games):
     state, random = fast.game.new_initial_state(), np.random.default_rng(i // 2)
-    bots = [
-      mcts(rules, simulations, 10 * i + k, lambda state=state: state) for k, rules in enumerate((fast, slow))
-    ]
+    position = functools.partial(_same, state)
+    bots = [mcts(rules, simulations, 10 * i + k, position) for k, rules in enumerate((fast, slow))]
     for _ in range(2):
       state.apply_action(int(random.choice(state.legal_actions())))
     while not state.is_terminal():

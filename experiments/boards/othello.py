@@ -8,7 +8,7 @@
 
 import functools
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +84,7 @@ def errors() -> str:
   return markdown_table(("run", "steps", *(f"`{key}`" for key in ERRORS)), rows)
 
 
-TABLES = {
+TABLES: dict[str, Callable[[], str]] = {
   "scores": scores,
   "ratings": ratings,
   "errors": errors,

@@ -41,7 +41,7 @@ def evaluate(run: str, options: argparse.Namespace) -> dict[str, Any]:
   The number is 0 if the agent does not search, because of `--prior` or of its algorithm.
   """
   from experiments.boards.exact_walk import walk
-  from experiments.boards.lines import agent_decides
+  from experiments.boards.lines import PolicyKind, agent_decides
   from experiments.boards.loading import load_game
 
   agent, rules, variables = load_game(run, options.checkpoint, options.simulations)
@@ -49,7 +49,8 @@ def evaluate(run: str, options: argparse.Namespace) -> dict[str, Any]:
     raise UserError(f"{run}: evaluation.noise_free=false; only agents without noise are supported")
   searches = agent.config.searches
   prior = options.prior and searches
-  evaluator, kind = (agent.evaluator(1), "prior") if prior else (agent.evaluator(), "played")
+  evaluator = agent.evaluator(1) if prior else agent.evaluator()
+  kind: PolicyKind = "prior" if prior else "played"
   decide = agent_decides(evaluator, variables, agent.spec, 64, kind, rules.max_moves)
   config = agent.config
   length = (config.ppo if config.algorithm == "ppo" else config.targets).history_length

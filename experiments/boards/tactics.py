@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from experiments.boards.lines import Decide, Move, agent_decides, inputs_of, line_of
+from experiments.boards.lines import Decide, Move, PolicyKind, agent_decides, inputs_of, line_of
 from experiments.boards.loading import load_game
 from experiments.lib.command import command, positive_int
 from moozi.core.errors import UserError
@@ -71,14 +71,15 @@ def of_run(run: str, checkpoint: str | None, count: int, simulations: int | None
   positions = find_positions(rules, count)
   if not positions:
     raise UserError(f"{run}: random play of {spec.name} reaches no immediate win and no block")
-  out = {
+  out: dict[str, Any] = {
     "run": str(run),
     "env": spec.name,
     "checkpoint": agent.checkpoint.name,
     "positions": {kind: sum(x.kind == kind for x in positions) for kind in ("win", "block")},
     "random": chance_shares(positions),
   }
-  for name, kind in (("prior", "prior"), ("search", "played")):
+  kinds: dict[str, PolicyKind] = {"prior": "prior", "search": "played"}
+  for name, kind in kinds.items():
     decide = agent_decides(evaluator, variables, spec, config.evaluation.num_envs, kind, rules.max_moves)
     out[name] = shares(positions, decide)
   if config.has_model:

@@ -77,21 +77,21 @@ def measure(agent: moozi.Agent, num_games: int = NUM_GAMES, num_moves: int = NUM
     return jax.nn.log_softmax(after.chance_logits), scalar(likely.reward_logits)
 
   boards, key = new_games(num_games, seed=0)
-  previous, is_playing, kept = jnp.full(num_games, -1), np.ones(num_games, bool), []
+  previous, is_playing, kept = jnp.full(num_games, -1), np.ones(num_games, bool), list[list[np.ndarray]]()
   for i in range(num_moves):
-    action, after, new, reward, is_legal = play(boards, previous, jax.random.fold_in(key, i))
+    *step, is_legal = play(boards, previous, jax.random.fold_in(key, i))
     is_playing &= np.asarray(is_legal)
     if i % EVERY == 0:
-      kept.append([np.asarray(x)[is_playing] for x in (boards, previous, action, reward, after, new)])
-    boards, previous = new, action
-  boards, previous, action, reward, after, new = (np.concatenate(x) for x in zip(*kept, strict=True))
+      kept.append([np.asarray(x)[is_playing] for x in (boards, previous, *step)])
+    previous, _, boards, _ = step
+  before, last, action, after, new, reward = (np.concatenate(x) for x in zip(*kept, strict=True))
 
-  code = np.asarray(encode(boards, previous, action, new))
+  code = np.asarray(encode(before, last, action, new))
   placed = (new - after).reshape(-1, 16)
-  log_probs, predicted = (np.asarray(x) for x in predict(boards, previous, action))
+  log_probs, predicted = (np.asarray(x) for x in predict(before, last, action))
   # The codes of all outcomes of each transition's move.
   possible, probs = (np.asarray(x) for x in outcomes(after, with_fours=True))
-  repeated = (np.repeat(x, probs.shape[1], axis=0) for x in (boards, previous, action))
+  repeated = (np.repeat(x, probs.shape[1], axis=0) for x in (before, last, action))
   codes = np.asarray(encode(*repeated, possible.reshape(-1, 4, 4))).reshape(probs.shape)
   by_code = (probs[..., None] * np.eye(chance.num_codes)[codes]).sum(axis=1)
   conditional, chance_entropy = entropies(by_code), entropies(probs)

@@ -21,6 +21,7 @@ from jaxtyping import Array, Bool, Float, Int
 import moozi
 from experiments.lib.command import command, positive_int
 from moozi.core.errors import UserError
+from moozi.core.types import AnyArray
 from moozi.experiments.results import write_json
 from moozi.nn.model import Model
 from moozi.ops.history import stack_history
@@ -59,7 +60,7 @@ def slide(board: Int[Array, "4 4"], action: Int[Array, ""]) -> tuple[Array, Arra
 slide_all = jax.vmap(jax.vmap(slide, (None, 0)), (0, None))
 
 
-def outcomes(after: Int[Array, "*n 4 4"], with_fours: bool) -> tuple[Array, Float[Array, "*n M"]]:
+def outcomes(after: Int[AnyArray, "*n 4 4"], with_fours: bool) -> tuple[Array, Float[Array, "*n M"]]:
   """Returns the boards after each new number, and their probabilities; 0 where the cell is not free."""
   flat = after.reshape(*after.shape[:-2], 1, 16)
   new = jnp.eye(16, dtype=flat.dtype)

@@ -43,8 +43,8 @@ def table_of(results: Path) -> str:
     steps = [result.job["env_steps"] for result in found]
     rate = np.mean([result.job["env_steps"] / result.job["wall_s"] for result in found])
     errors = np.mean([reward_errors(result) for result in found], axis=0)
-    cells = (game, variant, ", ".join(f"{x:,.1f}" for x in returns), f"{np.mean(returns):,.1f}")
-    cells += (", ".join(f"{x:.1f}" for x in errors),)
+    cells = [game, variant, ", ".join(f"{x:,.1f}" for x in returns), f"{np.mean(returns):,.1f}"]
+    cells += [", ".join(f"{x:.1f}" for x in errors)]
     cores = ", ".join(str(n) for n in sorted({result.cores for result in found}))
     rows.append((*cells, f"{np.mean(steps):,.0f}", f"{rate:,.0f}", cores))
   return markdown_table(COLUMNS, rows)

@@ -102,16 +102,15 @@ def compare(last: list[dict[str, Any]], calm: list[list[dict[str, Any]]]) -> lis
 
 
 def calibrate(last: list[dict[str, Any]], calm: list[list[dict[str, Any]]]) -> list[str]:
-  """Compares each run without faults with the other ones, as a baseline; returns lines."""
+  """Compares each run without faults with the others, at its evaluations nearest to `last`; returns lines."""
   steps = [e["env_steps"] for e in last]
   lines = [f"mean of the {len(last)} with faults: {statistics.mean(e['return_mean'] for e in last):.1f}"]
   for index, run in enumerate(calm):
     own = [min(run, key=lambda e: abs(e["env_steps"] - at)) for at in steps]
     others = [other for i, other in enumerate(calm) if i != index]
     mean = statistics.mean(e["return_mean"] for e in own)
-    lines.append(
-      f"run without faults {index + 1}, at these steps: mean {mean:.1f}; {compare(own, others)[-1]}"
-    )
+    where = f"run without faults {index + 1}, at the nearest evaluations"
+    lines.append(f"{where}: mean {mean:.1f}; {compare(own, others)[-1]}")
   return lines
 
 

@@ -39,7 +39,8 @@ def mean_of(ticks: Sequence[Mapping[str, Any]], key: str) -> float:
 
 def swing_of(returns: ArrayLike) -> float:
   """Returns the sample standard deviation of the mean returns of checkpoints, divided by their mean."""
-  return float(np.std(returns, ddof=1) / np.mean(returns))
+  values = np.asarray(returns)
+  return float(np.std(values, ddof=1) / np.mean(values))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -70,7 +70,7 @@ def read_runs(experiment: Path) -> dict[str, list[Result]]:
   Raises: UserError: a result's settings or number of steps differ from its job's, or the run was not
     evaluated at its end.
   """
-  sweep, out = sweep_of(experiment), {}
+  sweep, out = sweep_of(experiment), dict[str, list[Result]]()
   results = sweep.results
   assert results is not None, "a sweep of an experiment has results"
   for job in sorted(sweep.jobs, key=lambda job: job.seed):

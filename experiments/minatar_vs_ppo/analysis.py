@@ -363,9 +363,15 @@ def _conditions(entry: dict[str, Any]) -> str:
 def _aggregate_table(aggregates: Sequence[dict[str, Any]]) -> str:
   if not aggregates:
     return ""
+  has_intervals = any(row["iqm"][1] is not None for row in aggregates)
+  brackets = (
+    "Brackets have 95% intervals of a bootstrap over seeds, within each game. Intervals from few seeds are "
+    "too narrow. "
+  )
   text = (
-    "The next table has aggregates over the five games, with equal numbers of seeds. Returns are normalized: "
-    "0 is random play, and 1 the best published return under (b):"
+    "The next table has aggregates over the five games, with equal numbers of seeds. "
+    f"{brackets if has_intervals else ''}Returns are normalized: 0 is random play, and 1 the best published "
+    "return under (b):"
   )
   lines = [
     text,
@@ -484,15 +490,10 @@ def _then(row: dict[str, Any], agent: str) -> str:
   return f"{row[f'{agent}_then']:.1f}" + (f" (ended at {end:.0f})" if end < row["at_minutes"] else "")
 
 
-BRACKETS = (
-  "Brackets have 95% intervals of a bootstrap over seeds, within each game. Intervals from few seeds are too "
-  "narrow. "
-)
 NOT_RUN = "– means not run, or not published."
 
 
 def _legend(tables: dict[str, Any]) -> str:
-  has_intervals = any(row["iqm"][1] is not None for row in tables["aggregates"])
   conditions = tables["measured"][0]["evaluation"]
   noise = "noise-free" if conditions["noise_free"] else "not noise-free"
   return (
@@ -504,7 +505,6 @@ def _legend(tables: dict[str, Any]) -> str:
     f"{NUM_EVALUATED} milestones, divided by their mean. Minutes are those of training on {CORES} core "
     "without evaluations; some runs shared their core. The parentheses after minutes have the time of the "
     "bare search per step and that of the bare update per sample, from the fastest run to the slowest. "
-    f"{BRACKETS if has_intervals else ''}"
     "Published returns have their own conditions (published.yaml); ≈ marks those read off a plot. "
     f"{NOT_RUN}"
   )
@@ -593,7 +593,10 @@ def _span(values: Sequence[int]) -> str:
 
 
 def header_of(runs: Sequence[Run], configured_steps: int) -> list[str]:
-  """Returns the lines Time, Reached and Measured of the header of a configuration with these steps."""
+  """Returns the lines Time, Reached and Measured of the header of a configuration with these steps.
+
+  The return is marked ≥ if an episode of a figure reached the limit of the evaluation.
+  """
   minutes = [run.minutes for run in runs if run.minutes is not None]
   mean, seeds = float(np.mean([run.score for run in runs])), len(runs)
   steps = f"{_millions(runs[0].max_env_steps)} steps, {seeds} seed{'s' * (seeds > 1)}"
@@ -602,7 +605,8 @@ def header_of(runs: Sequence[Run], configured_steps: int) -> list[str]:
   of = f" for {_millions(made)} of {_millions(configured_steps)} steps" if made < configured_steps else ""
   ends = dict.fromkeys(f"{end:.0f}" for end in (min(minutes), max(minutes))) if minutes else {}
   time = [f"# Time: {' to '.join(ends)} min on one core (runtime=local){of}"] if minutes else []
-  return [*time, f"# Reached: {mean:.1f} at {steps}", f"# Measured: {paths}"]
+  mark = "≥ " * any(run.num_at_bound for run in runs)
+  return [*time, f"# Reached: {mark}{mean:.1f} at {steps}", f"# Measured: {paths}"]
 
 
 def headers_of(groups: Groups) -> dict[Path, list[str]]:

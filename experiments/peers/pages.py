@@ -117,7 +117,7 @@ def answer(results: dict[str, Any]) -> str:
   sentences = []
   for count in results["simulations"]:
     base = rows_of(results, "moozi", count)
-    parts = []
+    parts: list[str] = []
     for system in SYSTEMS[1:]:
       rows = rows_of(results, system.key, count)
       if rows and base:

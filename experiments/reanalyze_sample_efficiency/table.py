@@ -1,9 +1,12 @@
 """The table of the runs with and without reanalyze."""
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from experiments.lib.results import Result
 from experiments.lib.tables import markdown_table, read_runs
 
 CHANGES = ("uniform",)
@@ -49,7 +52,7 @@ def table() -> str:
     mean = means[game, variant]
     shares = [f"{mean / x:.2f}" if x else "–" for x in (means.get((game, "plain")), same)]
 
-    def average(key: str, of_run, results=results) -> float:
+    def average(key: str, of_run: Callable[[list[float]], Any], results: Sequence[Result] = results) -> float:
       return float(np.mean([of_run([t[key] for t in r.ticks if key in t]) for r in results]))
 
     returns = ", ".join(f"{result.summary['test_return_mean']:.1f}" for result in results)

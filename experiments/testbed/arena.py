@@ -81,13 +81,13 @@ def play(task: str, games: int, runs: Path, out: Path) -> list[dict[str, Any]]:
   rows = []
   for player in found.to_json()["players"]:
     own = player["name"].rpartition("@")[0] or player["name"]
-    approach = next((approach for approach, name in names.items() if name == own), None)
-    summary = read_summary(trained[approach]) if approach else {}
+    known = next((approach for approach, name in names.items() if name == own), None)
+    summary = read_summary(trained[known]) if known else {}
     rows.append(
       {
         "task": task,
         **player,
-        "name": approach or player["name"],
+        "name": known or player["name"],
         "minutes": summary.get("training_s", 0) / 60,
       }
     )

@@ -136,7 +136,9 @@ def _begin_with_replay(context: Context) -> str:
 
 
 def _workers_text(context: RunContext) -> str:
-  return f"{context.config.num_acting_workers} training workers{context.config.past_selves_text}"
+  num_workers = context.config.num_acting_workers
+  noun = "worker" if num_workers == 1 else "workers"
+  return f"{num_workers} training {noun}{context.config.past_selves_text}"
 
 
 def _warm_up_others(context: Context, indices: list[int]) -> None:

@@ -4,10 +4,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, UInt32
 
+from moozi.nn.blocks import FRAME_NORM
 from moozi.nn.model import NetState
-
-FRAME_NORM = "frame_norm"
-"""Name of the Haiku module whose state has the running mean of the frames (`network.center_frames`)."""
 
 _MAX_JITTER = 2.0
 

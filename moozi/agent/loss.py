@@ -147,7 +147,7 @@ def make_loss(
 
   Args:
     learner: coefficients; if `scale_reward_loss` is False, reward losses are not divided by K (thesis).
-    targets: unroll_steps K and history_length L.
+    targets: unroll_steps K, history_length L, and the discount γ, which only chance nodes use.
     extra: the user's terms l, by the names of their metrics.
     chance: the coefficients c^c and c^m of a model with chance nodes.
 

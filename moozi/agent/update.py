@@ -8,13 +8,16 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Float32, Int32, Num, PyTree, UInt32
 
+from moozi.agent.devices import Devices, OneDevice, devices_of
 from moozi.agent.finite import ALL_FINITE, guarded_step, reduce_metrics
 from moozi.agent.loss import extra_terms, make_extra_losses, make_loss
+from moozi.agent.micro_batches import with_micro_batches
 from moozi.core.config import Config, LearnerConfig, LearningRateConfig
 from moozi.core.pytree import record, replace
 from moozi.core.records import TrainTarget
 from moozi.core.spec import EnvSpec
 from moozi.nn.model import Model, NetState, Params
+from moozi.nn.precision import layers_in_bfloat16
 from moozi.ops.history import init_history, network_input
 
 # Metrics that must be finite. They are checked in this order, because later ones depend on earlier ones.
@@ -172,6 +175,8 @@ def make_update(model: Model, config: Config, spec: EnvSpec) -> UpdateFn:
   """
   learner = config.learner
   extra, terms = make_extra_losses(config, model), terms_of(config)
+  if learner.accumulate > 1:
+    model = with_micro_batches(model, learner.accumulate)
   loss = make_loss(model, learner, config.targets, spec.frame_dtype, extra, config.chance)
   grad_fn = jax.value_and_grad(loss, has_aux=True)
   optimizer = make_optimizer(learner)
@@ -195,7 +200,19 @@ def make_update(model: Model, config: Config, spec: EnvSpec) -> UpdateFn:
     )
     return new_state, UpdateOutput(metrics=metrics, value_error=aux.value_error, bad_term=bad_term)
 
-  return update
+  return in_compute_dtype(update, learner)
+
+
+def in_compute_dtype(update: Callable[..., Any], learner: LearnerConfig) -> Callable[..., Any]:
+  """Returns an update whose layers compute in `learner.compute_dtype` when it is traced."""
+  if learner.compute_dtype == "float32":
+    return update
+
+  def rounded(*arguments: Any) -> Any:
+    with layers_in_bfloat16():
+      return update(*arguments)
+
+  return rounded
 
 
 def next_target_params(
@@ -236,8 +253,11 @@ def playing_state(state: Any, config: Config) -> Any:
 
 
 def make_update_many(model: Model, config: Config, spec: EnvSpec) -> UpdateFn:
-  """Returns a compiled function of U sequential updates: (state, target [U, B]) → (state, UpdateOutput)."""
-  return repeat(make_update(model, config, spec), reduce_output)
+  """Returns a compiled function of U sequential updates: (state, target [U, B]) → (state, UpdateOutput).
+
+  Raises: UserError: as `devices_of`.
+  """
+  return repeat(make_update(model, config, spec), reduce_output, devices_of(config.learner))
 
 
 def reduce_output(outputs: UpdateOutput) -> UpdateOutput:
@@ -245,12 +265,19 @@ def reduce_output(outputs: UpdateOutput) -> UpdateOutput:
   return replace(outputs, metrics=reduce_metrics(outputs.metrics))
 
 
-def repeat(update: Callable[..., Any], reduce: Callable[[Any], Any]) -> Callable[..., Any]:
+def repeat(
+  update: Callable[..., Any],
+  reduce: Callable[[Any], Any],
+  devices: Devices = OneDevice(),  # noqa: B008
+) -> Callable[..., Any]:
   """Returns a compiled function of one update for each row: (state, rows, *constants) → (state, result).
 
   `update` is (state, row, *constants) → (state, output). The result is `reduce` of the stacked outputs.
   Do not jit the function again: it donates its state. On the CPU the updates are dispatched one by one,
   because XLA runs the gradient of a convolution more slowly in a scan (docs/decisions/0003).
+
+  Args:
+    devices: those that the state was put on; they divide a row's arrays over their first axis.
   """
   if jax.default_backend() != "cpu":
 
@@ -258,15 +285,17 @@ def repeat(update: Callable[..., Any], reduce: Callable[[Any], Any]) -> Callable
       state, outputs = jax.lax.scan(lambda state, row: update(state, row, *constants), state, rows)
       return state, reduce(outputs)
 
-    return jax.jit(scanned, donate_argnums=0)
+    compiled = devices.compile(scanned)
+    return lambda state, rows, *constants: compiled(state, devices.put_batch(rows, axis=1), *constants)
 
-  one = jax.jit(update, donate_argnums=0)
+  one = devices.compile(update)
   join = jax.jit(lambda outputs: reduce(jax.tree_util.tree_map(lambda *xs: jnp.stack(xs), *outputs)))
 
   def dispatched(state: Any, rows: PyTree, *constants: Any) -> tuple[Any, Any]:
     outputs = []
     for i in range(len(jax.tree_util.tree_leaves(rows)[0])):
-      state, output = one(state, jax.tree_util.tree_map(lambda x, i=i: x[i], rows), *constants)
+      row = jax.tree_util.tree_map(lambda x, i=i: x[i], rows)
+      state, output = one(state, devices.put_batch(row), *constants)
       outputs.append(output)
     return state, join(outputs)
 

@@ -52,7 +52,7 @@ class Comparison:
   def table(self) -> "pd.DataFrame":
     """Returns a row for each group, with the mean and interquartile mean (`iqm`) of its final scores.
 
-    A run's final score is the mean of its last five evaluations. `*_low` and `*_high` bound the 95%
+    A run's final score is the mean return of its last five evaluations. `*_low` and `*_high` bound the 95%
     bootstrap interval over seeds; they are NaN with one seed. `env_steps` is that of the shortest run.
     """
     import pandas as pd

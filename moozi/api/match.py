@@ -186,7 +186,7 @@ def make_match(
   Args:
     opponent: the player of the other seats; "agent" names `agent`; with "human" or "self" the user plays all
       seats. None: "agent", or "self" without one.
-    agent: the name of the run's agent; None if the game was named and not a run.
+    agent: the name of the run's agent; None if the command names an environment instead of a run.
     advisor: as in `make_advisor`, or "none". None: the opponent if it is a trained agent, else the run's
       agent. If there is no such agent or it has no search, `mcts:500`, or none if the game has no such
       search.

@@ -43,8 +43,9 @@ class Search:
     prior_value: the network's value before the search.
     q_values: the Q-value of each action after the search; actions without a visit have the mixed value of
       Gumbel MuZero.
-    network_q_values: the Q-value of each action from one step of the model (AlphaZero: of the rules) and the
-      network's value, without a search.
+    network_q_values: the Q-value of each action without a search: the reward of one step of the model
+      (AlphaZero: of the rules) plus the discounted network value of the next state. With chance nodes, the
+      afterstate's Q-value.
     visits: number of simulations that took the action at the root.
     num_simulations: number of simulations.
     tree: the search tree. Its actions are numbered from 1, because 0 is the dummy action.
@@ -148,7 +149,7 @@ class Search:
 def search_of(
   decision: "Decision", step: BatchedTimeStep, config: Config, spec: EnvSpec, num_simulations: int
 ) -> Search:
-  """Returns the search of a decision on one frame by an agent of `analysis.inspection`."""
+  """Returns a decision as a `Search`. The decision is on one frame, by an agent of `analysis.inspection`."""
   from moozi.analysis.inspection import compact_tree
   from moozi.ops.actions import joint_probs
   from moozi.ops.signs import search_discount

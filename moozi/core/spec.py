@@ -218,7 +218,7 @@ def check_multi_input(key: str, spec: EnvSpec, for_images: str) -> None:
 
   Args:
     key: the key of the configuration that has the value `multi_input`.
-    for_images: its values for frames that are images.
+    for_images: the values of `key` that suit images, as text for the message.
   """
   if spec.frame_parts:
     return

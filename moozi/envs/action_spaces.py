@@ -50,7 +50,9 @@ def own_bins(where: str, env: Any) -> int:
 
 
 def num_actions_of(where: str, space: Any, factors: Factors | Intervals | None) -> int:
-  """Returns the number of actions of a space or spec: of joint actions if it has dimensions; 1 if continuous.
+  """Returns the number of actions of a space or spec.
+
+  With dimensions it is the number of joint actions; with continuous actions it is 1.
 
   Raises: UserError: there are no dimensions, and the number is not from 1 to `MAX_ACTIONS`.
   """

@@ -149,8 +149,8 @@ class Environment(dm_env.Environment):  # type: ignore[misc]
   def max_moves(self) -> int | None:
     """The largest number of actions in an episode; None if a search cannot use copies of the environment.
 
-    An environment with a number here also has `clone` and `position`. Its episodes have no chance and all
-    start in the same state, so the actions since the reset determine its state.
+    An environment whose `max_moves` is a number must implement `clone` and `position`. Its episodes have no
+    chance and all start in the same state, so the actions since the reset determine its state.
     """
     return None
 

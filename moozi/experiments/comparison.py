@@ -33,7 +33,7 @@ from moozi.io.plain_data import number_in
 from moozi.io.run_directory import ENDS, RunDirectory
 
 LAST = 5
-"""The number of last evaluations of a run whose mean return is the run's final score."""
+"""A run's final score is the mean return of this number of last evaluations, or of all if there are fewer."""
 
 INTERVAL_NOTE = (
   f"{CONFIDENCE:.0%}: percentile bootstrap interval over seeds; none with one seed, too narrow with few."
@@ -86,7 +86,7 @@ class RunCurve:
 
   @property
   def final(self) -> float:
-    """The final score: the mean return of the last evaluations."""
+    """The final score: the mean return of the last `LAST` evaluations, or of all if there are fewer."""
     return float(self.returns[-LAST:].mean())
 
 

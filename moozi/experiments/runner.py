@@ -97,7 +97,9 @@ class Runner:
     return None not in done.values()
 
   def is_done(self, job: Job) -> bool:
-    """Returns whether a job is done.
+    """Returns whether a job's result is complete (`has_result`).
+
+    Without a folder of results, returns whether the job's run and all its evaluations are complete.
 
     Raises: UserError: its run or its result has different settings, the run of an incomplete result is
       missing, or a longer run would differ from its first step on.

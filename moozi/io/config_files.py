@@ -11,7 +11,9 @@ the comment at the beginning of the file:
     # Measured: the results that Time and Reached are from, as paths in the repository
 
 The last five lines are optional, and other comment lines are ignored. Tests compare Time and Reached with the
-measured results.
+measured results. Of the runs in `experiments/minatar_vs_ppo`, Time excludes evaluations, and Reached is the
+mean over seeds and over the last five milestones of a run; ≥ marks a return with episodes that reached the
+evaluation's limit of steps.
 """
 
 import dataclasses
@@ -56,7 +58,7 @@ class ConfigInfo:
     hardware: the hardware that it needs beyond two cores; None if two cores suffice.
     time: how long a run took, or the shortest and the longest of several, and on how many cores if not two.
       If the time is not measured, the limit of `max_wall_s`, or None.
-    reached: the mean return in evaluation at the end of that time; None if it is not measured.
+    reached: the return, as Reached in the header; None if it is not measured.
     curve: returns by environment steps, as text; None if they are not listed.
     measured: paths in the repository of the results from which `time` and `reached` are taken.
   """

@@ -1,4 +1,4 @@
-"""The learner: holds the training state and runs the compiled updates. Does not use Ray.
+"""The learner: holds the training state on its devices, and runs the compiled updates. Does not use Ray.
 
 Source: thesis 4.3.9, 4.3.15.
 """
@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
+from moozi.agent.devices import devices_of
 from moozi.agent.update import TrainingState, UpdateOutput
 from moozi.core.config import Config
 from moozi.core.histogram import Histogram, histogram_of
@@ -29,6 +29,8 @@ class Learner:
     guard: counts the skipped updates.
     config: the run's configuration.
     spec: the environment's specification.
+
+  Raises: UserError: as `devices_of`.
   """
 
   def __init__(
@@ -39,7 +41,8 @@ class Learner:
     config: Config,
     spec: EnvSpec,
   ) -> None:
-    self._state = state
+    self._devices = devices_of(config.learner)
+    self._state = self._devices.put(state)
     self._rolled_back_at = 0
     self._target_update_period = config.learner.target_update_period
     self._update_many = update_many
@@ -143,7 +146,7 @@ class Learner:
     self._guard.reset()
     self._rolled_back_at = 0
     # A copy: the next update donates the state's buffers, but the caller's arrays must stay valid.
-    self._state = to_jax(state)
+    self._state = self._devices.put(to_jax(state))
 
   def roll_back(self, state: TrainingState) -> None:
     """Restores older parameters under a learner step that no collector or reanalyzer has seen as a version.
@@ -180,7 +183,8 @@ def zero_targets(config: Config, spec: EnvSpec, lead: tuple[int, ...]) -> TrainT
 
 def to_jax(tree: Any) -> Any:
   """Returns a copy of a tree as JAX arrays, without shared buffers: updates donate those of the copy."""
-  return jax.tree_util.tree_map(lambda x: jnp.array(x, copy=True), tree)
+  # `jnp.array` would compile a copy for each shape.
+  return jax.device_put(tree, may_alias=False)
 
 
 def to_numpy(tree: Any) -> Any:

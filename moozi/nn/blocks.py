@@ -8,6 +8,9 @@ from jaxtyping import Array, Float
 from moozi.core.config import NetworkConfig
 from moozi.ops.running_stats import CLIP, initial_stats, standardized, updated
 
+FRAME_NORM, TRANSITION_NORM = "frame_norm", "transition_norm"
+"""Names of the `FrameNorm` of histories and of that of transitions, by which the network's state has them."""
+
 _EPSILON = 1e-5
 LARGE_FRAME = 40
 
@@ -63,7 +66,7 @@ class FrameNorm(hk.Module):
     decay: largest decay of the averages per call.
   """
 
-  def __init__(self, decay: float, name: str = "frame_norm"):
+  def __init__(self, decay: float, name: str = FRAME_NORM):
     super().__init__(name=name)
     self._decay = decay
 

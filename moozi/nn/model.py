@@ -15,7 +15,7 @@ from moozi.core.config.chance import ChanceConfig
 from moozi.core.pytree import record, register_records, replace
 from moozi.core.spec import DUMMY_ACTION, EnvSpec, check_multi_input
 from moozi.nn import custom
-from moozi.nn.blocks import FrameNorm, ObservationNorm
+from moozi.nn.blocks import FRAME_NORM, TRANSITION_NORM, FrameNorm, ObservationNorm
 from moozi.nn.chance import LatentAfterstate, make_encoder
 from moozi.nn.conv_latent import ConvLatentRepresentation
 from moozi.nn.latent import LatentDynamics, LatentPrediction, LatentProjection, MlpRepresentation
@@ -261,7 +261,7 @@ def _build(
       )
     x = from_mover(stacked_history) if config.mover_view else stacked_history
     x = normalize(x, planes, is_training)
-    return encode(center(x, planes, "frame_norm", is_training), is_training)
+    return encode(center(x, planes, FRAME_NORM, is_training), is_training)
 
   def from_mover(stacked: Float[Array, "B H W Ch"]) -> Float[Array, "B H W Ch"]:
     if spec.player_planes is None:
@@ -291,7 +291,7 @@ def _build(
 
   def encode_transition(transition: Float[Array, "B H W _"], is_training: bool) -> Float[Array, "B N"]:
     transition = normalize(transition, planes + channels, False)
-    centered = center(transition, planes + channels, "transition_norm", is_training)
+    centered = center(transition, planes + channels, TRANSITION_NORM, is_training)
     return encode_outcome(centered, is_training)
 
   def root(stacked_history: Float[Array, "B H W Ch"], is_training: bool) -> ModelOutput:

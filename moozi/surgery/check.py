@@ -9,7 +9,7 @@ import numpy as np
 
 from moozi.core.flat_state import State, part, tree_of_state
 from moozi.core.spec import EnvSpec
-from moozi.nn.model import Model, ModelOutput
+from moozi.nn.model import AfterstateOutput, Model, ModelOutput
 from moozi.ops.actions import num_actions
 from moozi.ops.history import network_input
 from moozi.ops.policy import log_policy
@@ -41,6 +41,8 @@ class Differences:
 def compare(plan: Plan, old: State, new: State, num_inputs: int = 32, seed: int = 0) -> Differences:
   """Returns how far two networks' outputs differ on random histories, at the root and after two actions.
 
+  If both networks have chance nodes, those of their afterstates and of their encoders are compared too.
+
   The histories have planes and actions of both environments only: new planes are 0, and new actions are never
   taken. Compared are values and rewards in env units, and the probabilities of the actions of both.
 
@@ -49,10 +51,11 @@ def compare(plan: Plan, old: State, new: State, num_inputs: int = 32, seed: int 
   """
   rng = np.random.default_rng(seed)
   length = max(plan.old.length, plan.new.length)
+  has_chance = bool(plan.old.config.chance.codes and plan.new.config.chance.codes)
   shared = [(source, i) for i, source in enumerate(plan.pairs.actions) if source is not None]
   histories = _inputs(plan, rng, num_inputs, length, shared)
   outputs = [
-    _outputs(network, state, *inputs)
+    _outputs(network, state, has_chance, *inputs)
     for network, state, inputs in zip((plan.old, plan.new), (old, new), histories, strict=True)
   ]
   columns = [[0, *(1 + pair[side] for pair in shared)] for side in (0, 1)]
@@ -71,7 +74,11 @@ def compare(plan: Plan, old: State, new: State, num_inputs: int = 32, seed: int 
 def _inputs(
   plan: Plan, rng: np.random.Generator, batch: int, length: int, shared: list[tuple[int, int]]
 ) -> list[tuple[np.ndarray, np.ndarray, list[np.ndarray]]]:
-  """Returns for the old and the new network: frames, actions of the history, and actions to unroll."""
+  """Returns for the old and the new network: frames, actions of the history, and actions to unroll.
+
+  The histories have one step more than the network's input, which a transition begins with.
+  """
+  length += 1
   specs = plan.old.spec, plan.new.spec
   frames = _random_frames(specs[1], rng, (batch, length))
   kept = np.array([source is not None for source in plan.pairs.planes])
@@ -93,7 +100,7 @@ def _inputs(
     both = drawn[..., 0], drawn[..., 1]
   out = []
   for network, planes, actions in zip((plan.old, plan.new), (before, frames), both, strict=True):
-    recent = slice(length - network.length, length)
+    recent = slice(length - network.length - 1, length)
     unrolled = [actions[:, length + k] for k in range(_NUM_STEPS)]
     out.append((planes[:, recent], actions[:, recent], unrolled))
   return out
@@ -109,28 +116,41 @@ def _random_frames(spec: EnvSpec, rng: np.random.Generator, lead: tuple[int, ...
 
 
 def _outputs(
-  network: NamedNetwork, state: State, frames: np.ndarray, actions: np.ndarray, unrolled: list[np.ndarray]
+  network: NamedNetwork,
+  state: State,
+  has_chance: bool,
+  frames: np.ndarray,
+  actions: np.ndarray,
+  unrolled: list[np.ndarray],
 ) -> list[dict[str, np.ndarray]]:
   """Returns the outputs at the root and after each action, in 64 bits, so that rounding adds nothing."""
   model = build.build_model(network.config, network.spec)
   template = build.variables_template(network.config, network.spec)
   parts = zip(template, ("params", "net_state"), strict=True)
   variables = tuple(tree_of_state(like, part(state, name)) for like, name in parts)
-  stacked = network_input(frames, actions, network.spec)
+  stacked = network_input(frames[:, 1:], actions[:, 1:], network.spec)
+  transition = network_input(frames, actions, network.spec) if has_chance else None
   with_model = network.config.has_model
 
   @jax.jit
-  def run(variables: Any, stacked: Any, unrolled: Any) -> list[dict[str, Any]]:
+  def run(variables: Any, stacked: Any, transition: Any, unrolled: Any) -> list[dict[str, Any]]:
     output, _ = model.root_inference(*variables, stacked, False)
     found = [_scalars(model, output)]
+    if transition is not None:
+      assert model.chance is not None
+      found[0]["encoder"], _ = model.chance.encode(*variables, transition, False)
     for action in unrolled if with_model else ():
+      if transition is not None:
+        assert model.chance is not None
+        after, _ = model.chance.afterstate(*variables, output.hidden_state, action, False)
+        found.append(_afterstate_scalars(model, after))
       output, _ = model.recurrent_inference(*variables, output.hidden_state, action, False)
       found.append(_scalars(model, output))
     return found
 
   with jax.enable_x64(True), jax.default_matmul_precision("highest"):
-    variables, stacked = jax.tree.map(lambda x: jnp.asarray(x, jnp.float64), (variables, stacked))
-    return jax.device_get(run(variables, stacked, unrolled))  # type: ignore[no-any-return]
+    floats = jax.tree.map(lambda x: jnp.asarray(x, jnp.float64), (variables, stacked, transition))
+    return jax.device_get(run(*floats, unrolled))  # type: ignore[no-any-return]
 
 
 def _scalars(model: Model, output: ModelOutput) -> dict[str, Any]:
@@ -139,3 +159,13 @@ def _scalars(model: Model, output: ModelOutput) -> dict[str, Any]:
     "reward": model.transform.to_scalar(output.reward_logits),
     "policy": jnp.exp(log_policy(output.policy_logits, model.policy_groups)),
   }
+
+
+def _afterstate_scalars(model: Model, output: AfterstateOutput) -> dict[str, Any]:
+  found = {
+    "afterstate value": model.transform.to_scalar(output.value_logits),
+    "chance": jax.nn.softmax(output.chance_logits),
+  }
+  if output.reward_logits is not None:
+    found["afterstate reward"] = model.transform.to_scalar(output.reward_logits)
+  return found

@@ -71,6 +71,8 @@ def correspond(old: EnvSpec, new: EnvSpec, path: Path | None = None) -> Correspo
       pairs[section] = _by_name(old_names, new_names, sizes)
   for section, sources in pairs.items():
     if all(source is None for source in sources):
+      if section in given:
+        raise UserError(f"{path}: {section}: must name one of the old environment, or be left out")
       raise UserError(f"env.name={new.name}: none of its {section} is one of {old.name}; a file can map them")
   return Correspondence(**pairs, is_same_game=same_name)
 

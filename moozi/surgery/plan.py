@@ -253,8 +253,7 @@ def _describe(array: ArrayAxes, maps: tuple[AxisMap, ...], source: str) -> str:
   for i, axis in enumerate(maps):
     num_new, most = int(axis.is_new.sum()), int(axis.shares.max(initial=1))
     if num_new:
-      below = f"{array.below:g} below the mean of the others" if array.below is not None else "0"
-      parts.append(f"{num_new} new {'inputs' if i == array.reads else 'entries'}: {below}")
+      parts.append(f"{num_new} new {'inputs' if i == array.reads else 'entries'}: {_value_of_new(array, i)}")
     if most > 1:
       shares = "their weights divided" if i == array.reads else "copied"
       parts.append(f"units repeated up to {most} times, {shares}")
@@ -267,6 +266,15 @@ def _describe(array: ArrayAxes, maps: tuple[AxisMap, ...], source: str) -> str:
       parts.append(f"{len(axis.dropped)} entries dropped")
   text = "; ".join(parts) or "copied"
   return text if source == array.path else f"{text}, from {source}"
+
+
+def _value_of_new(array: ArrayAxes, i: int) -> str:
+  """Returns what the new entries of an axis are at first, in words; `transform` sets them."""
+  if array.is_state:
+    return "as in a new network"
+  if array.below is None or i == array.reads:
+    return "0"
+  return f"{array.below:g} below the mean of the others"
 
 
 def _lost_settings(old: NamedNetwork, new: NamedNetwork) -> list[str]:

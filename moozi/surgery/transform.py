@@ -71,7 +71,7 @@ def _array(
       if (axis.shares > 1).any():
         out = out * _shares(axis, i, out.shape, array.path)
     if axis.is_new.any():
-      out = _fill(out, old, array, i, axis)
+      out = _fill(out, fresh, array, i, axis)
   return np.asarray(out, fresh.dtype)
 
 
@@ -146,9 +146,18 @@ def _shares(axis: AxisMap, i: int, shape: tuple[int, ...], name: str) -> Float[n
 
 
 def _fill(
-  out: Float[np.ndarray, "..."], old: Float[np.ndarray, "..."], array: ArrayPlan, i: int, axis: AxisMap
+  out: Float[np.ndarray, "..."],
+  fresh: Float[np.ndarray, "..."],
+  array: ArrayPlan,
+  i: int,
+  axis: AxisMap,
 ) -> Float[np.ndarray, "..."]:
-  """Sets the new entries of an axis that are not 0: those of a softmax."""
+  """Sets the new entries of an axis that are not 0: those of statistics, and of a softmax."""
+  if array.declared.is_state:
+    # A variance of 0 would make every value of a new plane other than 0 the largest that the norm passes on.
+    shape = [1] * out.ndim
+    shape[i] = len(axis.is_new)
+    return np.where(axis.is_new.reshape(shape), fresh, out)
   below = array.declared.below
   if i != len(array.maps) - 1 or below is None:
     return out

@@ -42,6 +42,7 @@ def check_start(config: Config, spec: EnvSpec, *, is_new: bool) -> None:
   if is_new:
     check_learns(config)
   check_trackers(config)
+  _check_devices(config)
   check_players(config, spec)
   find_algorithm(config).check(config, spec)
   if config.plans_with_rules:
@@ -67,6 +68,25 @@ def _check_start_from(config: Config, spec: EnvSpec) -> None:
       raise
     return
   check_operation(info, config, spec)
+
+
+def _check_devices(config: Config) -> None:
+  """Raises UserError if the learner's process has fewer devices than `learner.num_devices`.
+
+  The GPUs of a learner in an actor are checked by the configuration and by `actors.resources`. Its CPU has as
+  many devices as in this process, unless it is on another machine; the actor then checks them.
+  """
+  learner = config.learner
+  if learner.num_devices == 1:
+    return
+  from moozi.agent.devices import check_num_devices, devices_of
+
+  if config.has_one_process:
+    devices_of(learner)
+  elif not config.ray.learner.num_gpus and config.ray.address is None:
+    import jax
+
+    check_num_devices(learner, len(jax.devices()), "cpu")
 
 
 def check_players(config: Config, spec: EnvSpec) -> None:

@@ -97,7 +97,7 @@ def _update(config: Config, spec: EnvSpec) -> None:
   from moozi.run.build import build_model, initial_training_state
 
   update = make_update(build_model(config, spec), config, spec)
-  targets = zero_targets(config, spec, (2,))
+  targets = zero_targets(config, spec, (2 * config.learner.accumulate,))
   jax.eval_shape(lambda batch: update(initial_training_state(config, spec), batch), targets)
 
 

@@ -22,6 +22,7 @@ import numpy as np
 
 from moozi.acting.on_policy import Rollout
 from moozi.agent.agent import PureAgent
+from moozi.agent.devices import devices_of
 from moozi.agent.muzero import make_muzero
 from moozi.agent.update import TrainingState, init_training_state, make_update
 from moozi.baselines.ppo import algorithm as ppo
@@ -99,8 +100,9 @@ def search_call(model: Model, state: TrainingState, config: Config, spec: EnvSpe
 
 def update_call(model: Model, state: TrainingState, config: Config, spec: EnvSpec, batch: int) -> Any:
   """Returns a function that makes one update of `batch` samples. Its first call donates `state`."""
-  update = jax.jit(make_update(model, config, spec), donate_argnums=0)
-  targets = make_targets(config, spec, (batch,))
+  devices = devices_of(config.learner)
+  update, state = devices.compile(make_update(model, config, spec)), devices.put(state)
+  targets = devices.put_batch(make_targets(config, spec, (batch,)))
 
   def call() -> None:
     nonlocal state

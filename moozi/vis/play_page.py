@@ -47,7 +47,8 @@ def cells_of_actions(spec: EnvSpec, rows: int, columns: int) -> tuple[Mode, list
   Cells are numbered row · columns + column, with row 0 at the top of the drawn board.
 
   With "cells", action a is cell a of the frame, row by row. With "columns", an action names all cells of a
-  column; with "from_to", a pair of cells. Other actions, such as a pass, name no cell.
+  column; with "from_to", a pair of cells. Other actions, such as a pass, name no cell. With "list", the
+  second value is empty.
   """
   if spec.is_factored:
     return "list", []

@@ -131,7 +131,10 @@ def step_lines(step: PlayedStep, spec: EnvSpec) -> list[str]:
 
 def step_line(step: PlayedStep, spec: EnvSpec) -> str:
   """Returns `step_lines` and the three most probable actions in one line without colors."""
-  policy = " ".join(f"{action_name(spec, a)} {prob:.2f}" for a, prob in _most_probable(step, 3))
+  # Names of joint actions have spaces and end with a number.
+  after, between = (" ", " ") if spec.factors is None else (": ", ", ")
+  shown = (f"{action_name(spec, a)}{after}{prob:.2f}" for a, prob in _most_probable(step, 3))
+  policy = between.join(shown)
   return ", ".join(step_lines(step, spec)) + (
     f"; policy {policy}" if policy and not is_dummy(step.action) else ""
   )

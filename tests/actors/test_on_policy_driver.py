@@ -93,6 +93,8 @@ def test_run_equals_that_of_one_process(case):
   names = [name for name, _ in ray.made]
   num_workers = config.workers.num_workers
   assert names == ["OnPolicyServer", *["RolloutWorker"] * num_workers, "TestingWorker"]
+  text = "1 training worker" if num_workers == 1 else "2 training workers"
+  assert events[0].message == f"PPO, {text}{config.past_selves_text}"
   saved, other = final_state(events).progress, final_state(local).progress
   if case == "past":
     assert len(saved["past_selves/versions"]) > 1

@@ -20,8 +20,11 @@ KEY = jax.random.PRNGKey(3)
 PLANES = np.random.default_rng(0).random((6, 7, 9, 3)).astype(np.float32)
 
 
+AUGMENT = fast_jit(augment_frames, static_argnums=(2, 3))
+
+
 def augment(planes, *args):
-  return np.asarray(augment_frames(jnp.asarray(planes), *args))
+  return np.asarray(AUGMENT(planes, *args))
 
 
 def shifted(image, down, right):

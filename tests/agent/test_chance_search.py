@@ -182,7 +182,8 @@ def test_search_equals_oracle(config, num_players):
   search = compiled(MODEL, config, GAMMA, num_players)
   for seed in range(6):
     tables = random_chance_tables(np.random.default_rng(seed), N, A, C)
-    output, trees, state = search(tables, jax.random.PRNGKey(seed), one_hot_roots(ROOTS, N), LEGAL)
+    found = search(tables, jax.random.PRNGKey(seed), one_hot_roots(ROOTS, N), LEGAL)
+    output, trees, state = jax.device_get(found)
     np.testing.assert_array_equal(state, one_hot_roots(ROOTS, N)[:, 0, 0])
     for b, root_row in enumerate(ROOTS):
       root = oracle(config, tables, root_row, LEGAL[b], GAMMA if num_players == 1 else -GAMMA)

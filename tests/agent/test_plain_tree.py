@@ -3,11 +3,13 @@
 import jax
 import numpy as np
 import pytest
+from scipy.special import softmax
 
 from moozi.agent.search_tree import plain_tree, root_state
 from moozi.core.config import PlannerConfig
 from tests.agent.test_planner import LEGAL, ROOTS, A, N, run
 from tests.agent.tiny import one_hot_roots, random_tables
+from tests.fast_jit import fast_jit
 
 PUCT = PlannerConfig(algorithm="puct", num_simulations=12)
 GUMBEL = PlannerConfig(num_simulations=12, gumbel_scale=0.0)
@@ -30,7 +32,7 @@ def searched(request):
   config, num_players = CASES[request.param]
   tables = random_tables(np.random.default_rng(3), N, A)
   output = run(config, tables, ROOTS, LEGAL, num_players=num_players)
-  return config, num_players, tables, output, jax.device_get(plain_tree(output.tree))
+  return config, num_players, tables, output, jax.device_get(fast_jit(plain_tree)(output.tree))
 
 
 def test_nodes_equal_mctx_tree(searched):
@@ -64,7 +66,7 @@ def test_priors_are_the_networks(searched):
     for i in below:
       first = plain.parent[b, i]
       state = tables["next_state"][ROOTS[b], plain.action[b, first]]
-      want = jax.nn.softmax(tables["logits"][state])[plain.action[b, i]]
+      want = softmax(tables["logits"][state])[plain.action[b, i]]
       assert plain.prior[b, i] == pytest.approx(float(want), abs=1e-5)
     assert len(below)
 

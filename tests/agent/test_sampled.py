@@ -1,11 +1,12 @@
 """Tests of sampled joint actions: exact draws and weights, and searches against slow oracles."""
 
+import functools
 import itertools
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.special import log_softmax
 
 from moozi.agent.planner import plan
 from moozi.agent.sampled import keys_of, sample_actions
@@ -21,11 +22,12 @@ N, GAMMA = 6, 0.9
 ROOTS = [0, 1, 2, 3]
 PUCT = PlannerConfig(algorithm="puct", num_simulations=12, temperature=0, num_sampled_actions=NUM_JOINT)
 GUMBEL = PlannerConfig(algorithm="gumbel", num_simulations=12, gumbel_scale=0, num_sampled_actions=NUM_JOINT)
+SAMPLING = PUCT.model_copy(update={"num_sampled_actions": 3, "q_range_floor": 0.5})
 
 
 def joint_log_probs(logits):
   """Returns the log probabilities of the joint actions of [B, P] logits, in their order."""
-  first, second = (np.asarray(jax.nn.log_softmax(x, axis=-1)) for x in (logits[:, 1:3], logits[:, 3:]))
+  first, second = (log_softmax(x, axis=-1) for x in (logits[:, 1:3], logits[:, 3:]))
   return np.stack([first[:, i] + second[:, j] for i, j in itertools.product(range(2), range(3))], axis=-1)
 
 
@@ -40,6 +42,7 @@ def enumerated(tables):
   return tables | {"logits": np.concatenate([np.full((N, 1), -1e9), joint], axis=1).astype(np.float32)}
 
 
+@functools.cache
 def searcher(config, groups):
   """Returns search(tables, seed), which is compiled once."""
   legal = np.ones((len(ROOTS), sum(groups)), bool)
@@ -50,7 +53,9 @@ def searcher(config, groups):
   def run(tables, key, history):
     return plan(model, config, GAMMA, 1, tables, {}, key, history, legal, 0.0, with_tree=True)
 
-  return lambda tables, seed, roots=ROOTS: run(tables, jax.random.PRNGKey(seed), one_hot_roots(roots, N))
+  return lambda tables, seed, roots=ROOTS: jax.device_get(
+    run(tables, jax.random.PRNGKey(seed), one_hot_roots(roots, N))
+  )
 
 
 @pytest.mark.parametrize(
@@ -72,11 +77,10 @@ def test_all_actions_give_the_enumerated_search(config):
 
 
 def test_visits_equal_a_plain_search_of_the_same_samples():
-  config = PUCT.model_copy(update={"num_sampled_actions": 3, "q_range_floor": 0.5})
-  search = searcher(config, GROUPS)
+  search = searcher(SAMPLING, GROUPS)
   for seed in range(4):
     tables = factored_tables(seed)
-    output = jax.device_get(search(tables, seed))
+    output = search(tables, seed)
     tree = output.tree
     for b, state in enumerate(ROOTS):
       samples = [
@@ -111,7 +115,7 @@ def test_noise_free_search_ignores_key_and_other_roots(config):
 
 
 def test_noisy_search_draws_by_its_key():
-  search, tables = searcher(PUCT.model_copy(update={"num_sampled_actions": 3}), GROUPS), factored_tables(0)
+  search, tables = searcher(SAMPLING, GROUPS), factored_tables(0)
   first, *others = (search(tables, seed) for seed in range(4))
   assert first.tree.embeddings.keys is None
   assert any(np.asarray(x.sampled_actions != first.sampled_actions).any() for x in others)
@@ -119,28 +123,31 @@ def test_noisy_search_draws_by_its_key():
 
 def test_keys_are_those_of_the_row():
   rows = np.random.default_rng(0).normal(size=(500, 2, 3)).astype(np.float32)
-  keys = np.asarray(keys_of(jnp.asarray(rows)))
+  keys = np.asarray(KEYS(rows))
   assert len(np.unique(keys, axis=0)) == 500
-  np.testing.assert_array_equal(keys_of(jnp.asarray(rows[[7, 3]])), keys[[7, 3]])
+  np.testing.assert_array_equal(KEYS(rows[[7, 3]]), keys[[7, 3]])
   bits = (np.arange(64)[:, None] >> np.arange(6) & 1).astype(np.float32)
-  assert len(np.unique(np.asarray(keys_of(jnp.asarray(bits))), axis=0)) == 64
+  assert len(np.unique(KEYS(bits), axis=0)) == 64
 
 
 def test_samples_by_rows_have_the_policys_probabilities():
   """Frames that differ in one number, as those of consecutive steps."""
   frames = np.zeros((20_000, 4), np.float32)
   frames[:, 2] = np.arange(20_000)
-  logits = jnp.tile(jnp.asarray(LOGITS, jnp.float32), (len(frames), 1))
-  actions, _ = fast_jit(lambda x, p: sample_actions(keys_of(x), p, GROUPS, 1))(jnp.asarray(frames), logits)
+  logits = np.tile(np.float32(LOGITS), (len(frames), 1))
+  actions, _ = fast_jit(lambda x, p: sample_actions(keys_of(x), p, GROUPS, 1))(frames, logits)
   frequency = np.bincount(np.asarray(actions)[:, 0], minlength=7)[1:] / len(frames)
   np.testing.assert_allclose(frequency, np.exp(joint_log_probs(LOGITS[None])[0]), atol=0.01)
 
 
-def draws(logits, num_samples, count, groups=GROUPS):
+SAMPLE = fast_jit(sample_actions, static_argnums=(2, 3))
+KEYS = fast_jit(keys_of)
+
+
+def draws(logits, num_samples, count=40_000, groups=GROUPS):
   """Draws `count` times from the policy of `logits` [P]; returns (actions, weights p / q)."""
-  actions, log_weights = fast_jit(lambda key, x: sample_actions(key, x, groups, num_samples))(
-    jax.random.PRNGKey(0), jnp.tile(jnp.asarray(logits, jnp.float32), (count, 1))
-  )
+  logits = np.tile(np.float32(logits), (count, 1))
+  actions, log_weights = SAMPLE(jax.random.PRNGKey(0), logits, groups, num_samples)
   return np.asarray(actions), np.exp(np.asarray(log_weights, np.float64))
 
 
@@ -148,12 +155,12 @@ LOGITS = np.array([0.0, 0.5, -1.0, 1.0, 0.0, -2.0])
 
 
 def test_samples_are_different():
-  actions, _ = draws(LOGITS, 4, 500)
+  actions, _ = draws(LOGITS, 4)
   assert all(len(set(row)) == 4 for row in actions.tolist())
 
 
 def test_one_sample_has_the_policys_probabilities():
-  actions, _ = draws(LOGITS, 1, 20_000)
+  actions, _ = draws(LOGITS, 1)
   frequency = np.bincount(actions[:, 0], minlength=7)[1:] / len(actions)
   np.testing.assert_allclose(frequency, np.exp(joint_log_probs(LOGITS[None])[0]), atol=0.01)
 
@@ -161,14 +168,14 @@ def test_one_sample_has_the_policys_probabilities():
 @pytest.mark.parametrize("num_samples", [2, 4])
 def test_weighted_sums_are_unbiased(num_samples):
   """The mean of the weighted sums of any function is its mean under the policy, here for each action."""
-  actions, weights = draws(LOGITS, num_samples, 40_000)
+  actions, weights = draws(LOGITS, num_samples)
   total = np.bincount(actions.ravel(), weights.ravel(), minlength=7)[1:] / len(actions)
   np.testing.assert_allclose(total, np.exp(joint_log_probs(LOGITS[None])[0]), atol=0.015)
 
 
 def test_the_first_samples_are_draws_without_replacement():
   """Drawn one after the other, from the actions that are left."""
-  actions, _ = draws(LOGITS, 2, 40_000)
+  actions, _ = draws(LOGITS, 2)
   p = np.exp(joint_log_probs(LOGITS[None])[0])
   pairs = np.zeros((6, 6))
   np.add.at(pairs, tuple(actions.T - 1), 1 / len(actions))
@@ -179,7 +186,7 @@ def test_the_first_samples_are_draws_without_replacement():
 
 def test_certain_policies_are_finite():
   logits = np.array([0.0, 80.0, -80.0, 80.0, -80.0, -80.0])
-  actions, weights = draws(logits, 4, 200)
+  actions, weights = draws(logits, 4)
   assert (actions[:, 0] == 1).all()
   assert np.isfinite(weights).all()
   assert weights[:, 0] == pytest.approx(1.0)

@@ -34,6 +34,7 @@ def test_act_returns_the_environments_own_action(point):
   assert lengths == 10
 
 
+@pytest.mark.slow
 def test_actions_of_several_games_are_stacked_and_equal_those_alone(point):
   steps = [point.make_env(seed).reset() for seed in range(3)]
   point.reset()

@@ -1,6 +1,5 @@
 """Fixtures for tests of the command line: small runs and a pseudo-terminal."""
 
-import dataclasses
 import fcntl
 import os
 import pty
@@ -20,7 +19,8 @@ from moozi.io.config import load_config
 from moozi.io.run_directory import RunDirectory
 from moozi.run import build
 from moozi.training.algorithms import algorithm_of
-from tests.tiny_run import TINY, shaken
+from tests.acting.parameters import random_state
+from tests.tiny_run import TINY
 
 PPO = ("algorithm=ppo", "ppo.network.kind=mlp", "ppo.network.hidden_sizes=[8]")
 
@@ -34,10 +34,10 @@ def make_run(folder: Path, name: str, *overrides: str, checkpoint: bool = True) 
   if not checkpoint:
     return run.path
   spec = build.env_spec(config)
-  state = jax.device_get(algorithm_of(config).initial_training_state(config, spec))
-  if config.algorithm in ("muzero", "alphazero"):
-    # The initial network gives all positions the same value and policy.
-    state = dataclasses.replace(state, params=shaken(state.params))
+  if config.algorithm in ("muzero", "alphazero", "ppo"):
+    state = random_state(config, spec)
+  else:
+    state = jax.device_get(algorithm_of(config).initial_training_state(config, spec))
   meta = {"env_steps": 64, "learner_steps": 3} | expected_of(config, spec)
   save_checkpoint(run.checkpoints_path, "step_000000064", state, meta)
   return run.path

@@ -443,6 +443,7 @@ def test_joint_actions_are_typed_as_values(typed):
   assert "action=9: must be from 0 to 4 in dial 0\n" in out
   assert "'0 4': must be a value for each of dial 0, dial 1, dial 2\n" in out
   _, out = typed("x=+0.25 y=0\nq\n", "play", "tiny:point")
+  assert "x 0.274, y -0.46, time 0\n" in out
   assert "in 1 steps" in out
 
 

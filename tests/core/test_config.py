@@ -161,6 +161,34 @@ def test_every_key_has_a_description():
       {"algorithm": "ppo", "evaluation": {"network": "target"}},
       "evaluation.network=target: algorithm=ppo has no target network; must be online",
     ),
+    (
+      {"algorithm": "ppo", "learner": {"num_devices": 2}},
+      "learner.num_devices=2 needs algorithm=muzero or alphazero or q_learning, not ppo",
+    ),
+    (
+      {"algorithm": "ppo", "learner": {"compute_dtype": "bfloat16"}},
+      "learner.compute_dtype=bfloat16 needs algorithm=muzero or alphazero or q_learning, not ppo",
+    ),
+    (
+      {"algorithm": "q_learning", "q_learning": {"kind": "table"}, "learner": {"accumulate": 2}},
+      "learner.accumulate=2 needs q_learning.kind=network",
+    ),
+    (
+      {"learner": {"accumulate": 2}, "network": {"norm": "batch"}},
+      "learner.accumulate=2: must be 1 with network.norm=batch",
+    ),
+    (
+      {"learner": {"accumulate": 2}, "network": {"normalize_observations": True}},
+      "learner.accumulate=2: must be 1 with network.normalize_observations=true",
+    ),
+    (
+      {"learner": {"num_devices": 2}, "ray": {"learner": {"num_gpus": 1}}},
+      "learner.num_devices=2: needs ray.learner.num_gpus=2, not 1",
+    ),
+    (
+      {"learner": {"batch_size": 256, "num_devices": 4, "accumulate": 3}},
+      "batch_size=256: must be a multiple of num_devices · accumulate = 4 · 3 = 12",
+    ),
   ],
 )
 def test_rejects_settings_of_another_algorithm(changes, message):

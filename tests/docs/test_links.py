@@ -25,3 +25,11 @@ def test_comments_for_tests_are_known(page):
   generated = re.findall(r"<!-- ([\w-]+): begin -->.*?<!-- \1: end -->", text, re.DOTALL)
   own = {"seeds"} if page.match("experiments/*/README.md") else set()  # read by scripts/make_results_page.py
   assert set(re.findall(r"<!-- ([\w-]+): .*?-->", text)) <= {*COMMENTS, *generated, *own}
+
+
+@pytest.mark.parametrize(
+  "page", [*PAGES, ROOT / "CHANGELOG.md"], ids=lambda page: str(page.relative_to(ROOT))
+)
+def test_merges_are_finished(page):
+  lines = page.read_text("utf-8").splitlines()
+  assert [line for line in lines if line.startswith(("<<<<<<< ", ">>>>>>> "))] == []

@@ -191,13 +191,9 @@ def test_calibrates_calm_runs():
   calm = [curve(*[1] * 10), curve(*[1] * 10), curve(*[1] * 9, 5)]
   lines = analysis.calibrate(curve(*range(10))[-5:], calm)
   assert lines[0] == "mean of the 5 with faults: 7.0"
-  text = "are in the range of the others"
-  assert (
-    lines[1] == f"run without faults 1, at these steps: mean 1.0; 5 of 5 {text}, 5 by two standard errors"
-  )
-  assert (
-    lines[3] == f"run without faults 3, at these steps: mean 1.8; 4 of 5 {text}, 4 by two standard errors"
-  )
+  where, text = "at the nearest evaluations", "are in the range of the others"
+  assert lines[1] == f"run without faults 1, {where}: mean 1.0; 5 of 5 {text}, 5 by two standard errors"
+  assert lines[3] == f"run without faults 3, {where}: mean 1.8; 4 of 5 {text}, 4 by two standard errors"
 
 
 def test_compares_injected_with_counted_faults():

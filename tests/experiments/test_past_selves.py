@@ -35,7 +35,7 @@ def test_readme_has_the_committed_ratings():
     last[row["variant"], row["seed"]] = row["rating"]  # rows are in order of steps
   differences = [round(last["self_play", seed] - last["past_selves", seed]) for seed in (0, 1)]
   words = " ".join(readme.split())
-  assert f"lower by {differences[0]} (seed 0) and by {differences[1]} (seed 1)" in words
+  assert f"by {differences[0]} with seed 0 and by {differences[1]} with seed 1" in words
 
 
 def test_readme_has_the_scores_of_the_last_checkpoints():

@@ -45,18 +45,18 @@ def test_damaged_result_is_named(tmp_path):
 
 
 def test_wall_s_excludes_evaluations(tmp_path):
-  """With Ray, evaluations are concurrent with training; PPO waits for them, and their time is excluded."""
+  """With Ray, evaluations are concurrent with training; one process waits, and their time is excluded."""
   ray = make_result(tmp_path, "ray", [], [])
   ticks = [(0, 10.0), (200, 30.0), (300, 45.0), (400, 50.0), (400, 70.0)]
   lines = [{"env_steps": steps, "wall_s": at, "test/seconds": 40.0} for steps, at in ticks]
   (ray / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-  # Each evaluation of this PPO run takes two seconds.
+  # Each evaluation of this run takes two seconds.
   make_result(
     tmp_path,
     "waits",
     [],
     [(100, 12.0, 1.0), (200, 24.0, 1.0)],
-    overrides=("algorithm=ppo",),
+    overrides=("algorithm=ppo", "runtime=local"),
     test_seconds=2.0,
   )
   by_name = {result.path.name: result for result in read_results(tmp_path)}

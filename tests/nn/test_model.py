@@ -33,6 +33,7 @@ SMALL = {
   "latent_size": 8,
   "head_size": 6,
 }
+SHALLOW = SMALL | {"num_representation_blocks": 0, "num_prediction_blocks": 0}
 
 
 @functools.cache
@@ -78,7 +79,7 @@ def test_interface(kind, norm):
     assert output.value_logits.shape == output.reward_logits.shape == (4, PHI.size)
     assert output.policy_logits.shape == (4, 4)
     assert output.hidden_state.shape == projected.shape == root.hidden_state.shape
-    assert all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree_util.tree_leaves(output))
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree_util.tree_leaves(output))
   np.testing.assert_array_equal(PHI.to_scalar(root.reward_logits), np.zeros(4))
   assert jax.tree_util.tree_structure(state_3) == jax.tree_util.tree_structure(net_state)
   assert root.hidden_state.shape == ((4, 5, 4, 8) if kind == "resnet" else (4, 8))
@@ -482,38 +483,35 @@ def test_unpadded_conv_equals_a_convolution_over_all_planes():
   """The parameters are those of `hk.Conv2D`, to the bit; the action planes are constant."""
   rng = np.random.default_rng(0)
   frames, actions = rng.random((3, 2, 5, 4, 2), np.float32), rng.integers(0, 3, (3, 2))
-  stacked = jnp.asarray(stack_history(frames, actions, (3,)))
+  stacked = jax.device_put(stack_history(frames, actions, (3,)))
   whole = hk.transform(lambda x: hk.Conv2D(6, 3, padding="VALID", name="conv")(x))
   split = hk.transform(lambda x: UnpaddedConv(6, 4)(x))
   key = jax.random.PRNGKey(0)
   params = whole.init(key, stacked)
   jax.tree_util.tree_map(np.testing.assert_array_equal, split.init(key, stacked), params)
-  params["conv"]["b"] = jnp.arange(6.0)
-  np.testing.assert_allclose(
-    split.apply(params, None, stacked), whole.apply(params, None, stacked), rtol=1e-5, atol=1e-6
-  )
+  params["conv"]["b"] = np.arange(6, dtype=np.float32)
+  got, want = (fast_jit(part.apply)(params, None, stacked) for part in (split, whole))
+  np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
 
 
 def test_pointwise_conv_equals_a_convolution_over_all_planes():
   """The parameters are those of `hk.Conv2D`, to the bit. Groups: cells, constant planes, columns."""
   rng = np.random.default_rng(0)
-  cells = jnp.asarray(rng.random((3, 5, 4, 2), np.float32))
-  constant = jnp.asarray(rng.random((3, 6), np.float32))
-  columns = jnp.asarray(rng.random((3, 1, 4, 1), np.float32))
+  cells = rng.random((3, 5, 4, 2), np.float32)
+  constant = rng.random((3, 6), np.float32)
+  columns = rng.random((3, 1, 4, 1), np.float32)
   planes = [cells, constant[:, None, None, :], columns]
-  stacked = jnp.concatenate([jnp.broadcast_to(x, (3, 5, 4, x.shape[-1])) for x in planes], -1)
+  stacked = np.concatenate([np.broadcast_to(x, (3, 5, 4, x.shape[-1])) for x in planes], -1)
+  cells, constant, columns, stacked = jax.device_put((cells, constant, columns, stacked))
   whole = hk.transform(lambda x: hk.Conv2D(7, 1, name="conv")(x))
   split = hk.transform(lambda *groups: PointwiseConv(7)(*groups))
   key = jax.random.PRNGKey(0)
   params = whole.init(key, stacked)
   jax.tree_util.tree_map(np.testing.assert_array_equal, split.init(key, cells, constant, columns), params)
-  params["conv"]["b"] = jnp.arange(7.0)
-  np.testing.assert_allclose(
-    split.apply(params, None, cells, constant, columns),
-    whole.apply(params, None, stacked),
-    rtol=1e-5,
-    atol=1e-6,
-  )
+  params["conv"]["b"] = np.arange(7, dtype=np.float32)
+  got = fast_jit(split.apply)(params, None, cells, constant, columns)
+  want = fast_jit(whole.apply)(params, None, stacked)
+  np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
 
 
 def test_frame_norm_follows_the_batches():
@@ -521,24 +519,23 @@ def test_frame_norm_follows_the_batches():
   fn = hk.transform_with_state(lambda x, training: FrameNorm(0.5)(x, training))
   rng = np.random.default_rng(0)
   background = rng.uniform(size=(5, 4, 2)).astype(np.float32)
-  batches = [jnp.asarray(background + 0.01 * rng.normal(size=(64, 5, 4, 2)), jnp.float32) for _ in range(12)]
-  _, state = fn.init(None, batches[0], True)
+  batches = [np.float32(background + 0.01 * rng.normal(size=(64, 5, 4, 2))) for _ in range(12)]
+  init, apply = (fast_jit(part, static_argnames="training") for part in fn)
+  _, state = init(None, batches[0], training=True)
   mean, variance = np.zeros((5, 4, 2)), 1.0
   # `init` applies the module once, but returns the state before that call.
   for t, batch in enumerate(batches):
-    out, new_state = fn.apply({}, state, None, batch, True)
-    np.testing.assert_allclose(
-      out, (np.asarray(batch) - mean) / np.sqrt(variance + 1e-5), rtol=1e-3, atol=1e-3
-    )
-    acted, unchanged = fn.apply({}, state, None, batch, False)
+    out, new_state = apply({}, state, None, batch, training=True)
+    np.testing.assert_allclose(out, (batch - mean) / np.sqrt(variance + 1e-5), rtol=1e-3, atol=1e-3)
+    acted, unchanged = apply({}, state, None, batch, training=False)
     np.testing.assert_array_equal(acted, out)
     assert jax.tree_util.tree_all(jax.tree_util.tree_map(np.array_equal, unchanged, state))
     keep = min(0.5, (1 + t) / (10 + t))
-    variance = keep * variance + (1 - keep) * np.mean(np.square(np.asarray(batch) - mean))
-    mean = keep * mean + (1 - keep) * np.asarray(batch).mean(0)
+    variance = keep * variance + (1 - keep) * np.mean(np.square(batch - mean))
+    mean = keep * mean + (1 - keep) * batch.mean(0)
     state = new_state
   np.testing.assert_allclose(mean, background, atol=0.01)
-  assert 0.3 < np.square(fn.apply({}, state, None, batches[0], False)[0]).mean() < 3
+  assert 0.3 < np.square(np.asarray(apply({}, state, None, batches[0], training=False)[0])).mean() < 3
 
 
 def initial_cosines(config, spec, length, history, passes):

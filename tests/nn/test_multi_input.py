@@ -16,8 +16,9 @@ from moozi.core.spec import EnvSpec
 from moozi.nn.model import make_model
 from moozi.ops.frame_parts import split_frames
 from moozi.ops.history import init_history, network_input
+from tests.acting.parameters import random_params
 from tests.fast_jit import fast_jit
-from tests.nn.test_model import LENGTH, PHI, SMALL
+from tests.nn.test_model import LENGTH, PHI, SHALLOW, SMALL
 
 ARRAYS = (
   ("before", (3,), False, False),
@@ -41,7 +42,13 @@ def spec_of(arrays=ARRAYS):
 def stacked_of(spec, length, batch=3):
   """Returns a random stacked history."""
   channels = length * (spec.frame_shape[2] + spec.num_actions)
-  return jax.random.normal(jax.random.PRNGKey(1), (batch, 1, 1, channels))
+  return np.random.default_rng(1).standard_normal((batch, 1, 1, channels), np.float32)
+
+
+def drawn(model, stacked):
+  """Returns random parameters, and the initial state as it is in shape, of zeros."""
+  params, state = jax.eval_shape(model.init, jax.random.PRNGKey(0), stacked)
+  return random_params(params), jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), state)
 
 
 def seen(gradient, spec, length):
@@ -54,9 +61,9 @@ def seen(gradient, spec, length):
 @pytest.mark.parametrize("norm", ["layer", pytest.param("batch", marks=pytest.mark.slow)])
 def test_the_representation_sees_each_array_of_each_frame(norm):
   spec = spec_of()
-  model = make_model(NetworkConfig(kind="multi_input", norm=norm, **SMALL), spec, LENGTH, PHI)
+  model = make_model(NetworkConfig(kind="multi_input", norm=norm, **SHALLOW), spec, LENGTH, PHI)
   stacked = stacked_of(spec, LENGTH)
-  params, state = fast_jit(model.init)(jax.random.PRNGKey(0), stacked)
+  params, state = drawn(model, stacked)
 
   def entry(x):
     return jnp.sum(model.represent(params, state, x, True)[0][:, 0] * jnp.arange(1.0, 4.0))
@@ -73,9 +80,9 @@ def test_the_representation_sees_each_array_of_each_frame(norm):
 def test_the_encoder_of_outcomes_sees_each_array():
   spec = spec_of()
   model = make_model(
-    NetworkConfig(kind="multi_input", **SMALL), spec, LENGTH, PHI, ChanceConfig(codes=4, encoder_size=6)
+    NetworkConfig(kind="multi_input", **SHALLOW), spec, LENGTH, PHI, ChanceConfig(codes=4, encoder_size=6)
   )
-  params, state = fast_jit(model.init)(jax.random.PRNGKey(0), stacked_of(spec, LENGTH))
+  params, state = drawn(model, stacked_of(spec, LENGTH))
 
   def entry(x):
     return jnp.sum(model.chance.encode(params, state, x, False)[0][:, 0])
@@ -98,15 +105,16 @@ def test_the_network_of_baselines_sees_each_array_of_each_frame(sharing):
   spec = spec_of()
   config = PPONetworkConfig(kind="multi_input", sharing=sharing, hidden_sizes=(8, 4), channels=(3, 2))
   network = make_network(config, spec)
-  frames = jax.random.normal(jax.random.PRNGKey(1), (3, LENGTH, *spec.frame_shape))
-  params = fast_jit(network.init)(jax.random.PRNGKey(0), frames)
+  frames = np.random.default_rng(1).standard_normal((3, LENGTH, *spec.frame_shape), np.float32)
+  params = random_params(jax.eval_shape(network.init, jax.random.PRNGKey(0), frames))
 
-  for index in range(2):  # the policy, the value
+  def entries(x):
+    policy, value = network.apply(params, x)
+    weights = jnp.arange(1.0, 4.0)
+    return jnp.stack([jnp.sum(policy * weights[:, None]), jnp.sum(value * weights)])
 
-    def entry(x, index=index):
-      return jnp.sum(network.apply(params, x)[index] * jnp.arange(1.0, 4.0).reshape(3, *[1] * (1 - index)))
-
-    gradient = np.moveaxis(np.asarray(fast_jit(jax.grad(entry))(frames)), 1, -2).reshape(3, 1, 1, -1)
+  for found in fast_jit(jax.jacrev(entries))(frames):
+    gradient = np.moveaxis(np.asarray(found), 1, -2).reshape(3, 1, 1, -1)
     assert seen(gradient, spec, LENGTH) == [True] * 4
   prefix = "trunk" if sharing == "shared" else "value_trunk"
   assert params[f"{prefix}_image_0_conv_0"]["w"].shape == (3, 3, 2 * LENGTH, 3)

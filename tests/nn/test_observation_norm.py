@@ -1,7 +1,6 @@
 """Tests of the running normalization of MuZero's and Q-learning's observations, against NumPy."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -22,37 +21,42 @@ from moozi.ops.running_stats import EPSILON
 from moozi.training.checks import check_players
 from tests.agent.tiny import random_target
 from tests.fast_jit import fast_jit
-from tests.nn.test_model import LENGTH, PHI, SMALL, VECTOR
+from tests.nn.test_model import LENGTH, PHI, SHALLOW, VECTOR
 from tests.run_events import assert_equal_trees
 
 NORM = "observation_norm"
 SIZE = VECTOR.frame_shape[-1]
 
 
-def histories(seed: int, length: int, actions: int = VECTOR.num_actions) -> jax.Array:
+def histories(seed: int, length: int, actions: int = VECTOR.num_actions) -> np.ndarray:
   """Returns stacked histories of 16 samples, whose entries have different means and deviations."""
   random = np.random.default_rng(seed)
   frames = random.normal(size=(16, 1, 1, length, SIZE)) * np.arange(1, SIZE + 1) + np.arange(SIZE) ** 2
   frames[0, 0, 0, -1, 0] = 1e4  # beyond the bound
   codes = random.random((16, 1, 1, length * actions)) / actions
-  return jnp.concatenate([frames.reshape(16, 1, 1, -1), codes], axis=-1, dtype=jnp.float32)
+  return np.concatenate([frames.reshape(16, 1, 1, -1), codes], axis=-1, dtype=np.float32)
 
 
-def by_hand(stacked: jax.Array, length: int, frames: np.ndarray) -> jax.Array:
+def by_hand(stacked: np.ndarray, length: int, frames: np.ndarray) -> np.ndarray:
   """Returns the stacked histories, normalized by the statistics of `frames` [N, D]."""
   deviation = np.sqrt(frames.var(axis=0) + EPSILON)
   shown = stacked[..., : length * SIZE].reshape(-1, 1, 1, length, SIZE)
   shown = np.clip((shown - frames.mean(axis=0)) / deviation, -10, 10).reshape(-1, 1, 1, length * SIZE)
-  return jnp.concatenate([shown, stacked[..., length * SIZE :]], axis=-1, dtype=jnp.float32)
+  return np.concatenate([shown, stacked[..., length * SIZE :]], axis=-1, dtype=np.float32)
 
 
-def newest(stacked: jax.Array) -> np.ndarray:
-  return np.asarray(stacked)[:, 0, 0, (LENGTH - 1) * SIZE : LENGTH * SIZE].astype(np.float64)
+def newest(stacked: np.ndarray) -> np.ndarray:
+  return stacked[:, 0, 0, (LENGTH - 1) * SIZE : LENGTH * SIZE].astype(np.float64)
+
+
+def initial(model, stacked):
+  """Returns the initial (params, net_state)."""
+  return fast_jit(model.init)(jax.random.PRNGKey(0), stacked[:2])
 
 
 def models(**options):
   """Returns the models with and without normalization, which have the same parameters."""
-  network = NetworkConfig(kind="mlp", **SMALL)
+  network = NetworkConfig(kind="mlp", **SHALLOW)
   both = (network.model_copy(update={"normalize_observations": on}) for on in (True, False))
   return [make_model(config, VECTOR, LENGTH, PHI, **options) for config in both]
 
@@ -61,13 +65,13 @@ def test_networks_see_normalized_frames():
   """Training normalizes by the statistics before the call, to which it adds the newest frames."""
   model, plain = models()
   first, second = histories(0, LENGTH), histories(1, LENGTH)
-  params, state = model.init(jax.random.PRNGKey(0), first[:2])
+  params, state = initial(model, first)
   assert state[NORM]["stats"].count == 0
-  assert_equal_trees(params, plain.init(jax.random.PRNGKey(0), first[:2])[0])
+  assert_equal_trees(params, initial(plain, first)[0])
   represent = fast_jit(model.represent, static_argnums=3)
   expected = fast_jit(lambda x: plain.represent(params, {}, x, False)[0])
   hidden, state = represent(params, state, first, True)
-  np.testing.assert_allclose(hidden, expected(jnp.clip(first, -10, 10)), rtol=1e-4, atol=1e-4)
+  np.testing.assert_allclose(hidden, expected(np.clip(first, -10, 10)), rtol=1e-4, atol=1e-4)
   seen = newest(first)
   for x, is_training in ((second, True), (first, False)):
     hidden, after = represent(params, state, x, is_training)
@@ -83,11 +87,12 @@ def test_networks_see_normalized_frames():
 def test_encoder_of_outcomes_uses_the_same_statistics():
   model, plain = models(chance=ChanceConfig(codes=4))
   history, transition = histories(0, LENGTH), histories(1, LENGTH + 1)
-  params, state = model.init(jax.random.PRNGKey(0), history[:2])
+  params, state = initial(model, history)
   assert list(state) == [NORM]
-  _, state = model.represent(params, state, history, True)
-  codes, after = model.chance.encode(params, state, transition, True)
-  expected, _ = plain.chance.encode(params, {}, by_hand(transition, LENGTH + 1, newest(history)), True)
+  _, state = fast_jit(model.represent, static_argnums=3)(params, state, history, True)
+  encode, plain_encode = (fast_jit(m.chance.encode, static_argnums=3) for m in (model, plain))
+  codes, after = encode(params, state, transition, True)
+  expected, _ = plain_encode(params, {}, by_hand(transition, LENGTH + 1, newest(history)), True)
   np.testing.assert_allclose(codes, expected, rtol=1e-3, atol=1e-4)
   assert after[NORM]["stats"].count == state[NORM]["stats"].count == 16
 
@@ -95,14 +100,14 @@ def test_encoder_of_outcomes_uses_the_same_statistics():
 def test_update_counts_each_root_once():
   """The frames of the consistency loss do not enter; a skipped update changes no statistics."""
   config = Config(
-    network=NetworkConfig(kind="mlp", normalize_observations=True, **SMALL),
-    targets={"unroll_steps": 2, "history_length": LENGTH, "n_step": 2},
+    network=NetworkConfig(kind="mlp", normalize_observations=True, **SHALLOW),
+    targets={"unroll_steps": 1, "history_length": LENGTH, "n_step": 2},
   )
   model = make_model(config.network, VECTOR, LENGTH, PHI)
-  state = init_training_state(model, config, VECTOR, jax.random.PRNGKey(0))
+  state = fast_jit(lambda key: init_training_state(model, config, VECTOR, key))(jax.random.PRNGKey(0))
   assert state.net_state[NORM]["stats"].count == 0
   update = fast_jit(make_update(model, config, VECTOR))
-  target = random_target(np.random.default_rng(0), 4, 2, LENGTH, VECTOR.frame_shape, VECTOR.num_actions)
+  target = random_target(np.random.default_rng(0), 4, 1, LENGTH, VECTOR.frame_shape, VECTOR.num_actions)
   target = replace(target, frames=target.frames.astype(np.float32), consistency_mask=np.ones(4, np.float32))
   state, output = update(state, target)
   assert output.bad_term == -1
@@ -163,7 +168,7 @@ def test_q_learning_normalizes_frames_and_next_frames():
     state, output = update(state, lead)
     assert output.metrics["loss/value"] == pytest.approx(float(expected), rel=1e-3)
     seen.append(batch.frames[batch.is_live][:, -1])
-  live, stats = np.concatenate(seen), state.net_state[OBSERVATIONS]
+  live, stats = np.concatenate(seen), jax.device_get(state.net_state[OBSERVATIONS])
   assert stats.count == len(live) < 16
   np.testing.assert_allclose(stats.mean, live.mean(axis=0), rtol=1e-5)
   np.testing.assert_allclose(stats.variance, live.var(axis=0), rtol=1e-4)
@@ -171,9 +176,9 @@ def test_q_learning_normalizes_frames_and_next_frames():
   step = replace(
     blank_step(VECTOR, 8), frame=batch.frames[:, -1], legal_actions_mask=batch.legal_actions_mask
   )
-  _, decision = agent.act(state.variables, agent.init(8), step, jax.random.PRNGKey(0), 0.0)
+  _, decision = fast_jit(agent.act)(state.variables, agent.init(8), step, jax.random.PRNGKey(0), 0.0)
   frames = np.clip((batch.frames - stats.mean) / np.sqrt(stats.variance + EPSILON), -10, 10)
-  values = q_function.apply(state.params, np.asarray(frames), batch.legal_actions_mask)
+  values = fast_jit(q_function.apply)(state.params, frames, batch.legal_actions_mask)
   np.testing.assert_allclose(decision.root_value, np.max(values[:, 1:], axis=-1), rtol=1e-4, atol=1e-5)
 
 

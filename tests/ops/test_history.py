@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from moozi.core.pytree import register_records
 from moozi.core.spec import EnvSpec
 from moozi.ops.history import init_history, normalize_frame, push_action, push_frame, stack_history
+from tests.fast_jit import fast_jit, on_numpy
 
 SPEC = EnvSpec(name="t:t", frame_shape=(2, 3, 2), frame_dtype="bool", num_env_actions=2)
 
@@ -29,13 +30,13 @@ def slow_stack(frames, actions, num_actions):
   return out
 
 
-@pytest.mark.parametrize("xp", [np, jnp])
+@pytest.mark.parametrize("run", [on_numpy, fast_jit], ids=["numpy", "jax.numpy"])
 @pytest.mark.parametrize("length", [1, 3])
-def test_stack_history_is_the_nine_steps(xp, length):
+def test_stack_history_is_the_nine_steps(run, length):
   rng = np.random.default_rng(0)
   frames = rng.normal(size=(4, length, 2, 3, 2)).astype(np.float32)
   actions = rng.integers(0, 3, (4, length)).astype(np.int32)
-  got = np.asarray(stack_history(xp.asarray(frames), xp.asarray(actions), (3,)))
+  got = np.asarray(run(stack_history, static_argnums=2)(frames, actions, (3,)))
   want = np.stack([slow_stack(f, a, 3) for f, a in zip(frames, actions, strict=True)])
   assert got.dtype == np.float32
   np.testing.assert_array_equal(got, want)
@@ -57,9 +58,9 @@ def test_stack_history_takes_any_leading_axes():
     ("float32", [-1.5, 3.0], [-1.5, 3.0]),
   ],
 )
-@pytest.mark.parametrize("xp", [np, jnp])
-def test_normalize_frame(xp, dtype, frame, expected):
-  got = normalize_frame(xp.asarray(np.array(frame, dtype)), dtype)
+@pytest.mark.parametrize("run", [on_numpy, fast_jit], ids=["numpy", "jax.numpy"])
+def test_normalize_frame(run, dtype, frame, expected):
+  got = run(normalize_frame, static_argnums=1)(np.array(frame, dtype), dtype)
   assert got.dtype == np.float32
   np.testing.assert_allclose(got, np.float32(expected), rtol=1e-6)
 

@@ -164,10 +164,6 @@ class TestConfig:
     ):
       check_players(config, registry.env_spec(config.env.name))
 
-  def test_needs_replay(self):
-    with pytest.raises(UserError, match=r"past_share=0.2 needs algorithm=muzero or .* q_learning, not ppo"):
-      load_config(None, ["opponents.past_share=0.2", "algorithm=ppo"])
-
 
 RUN = (
   *("env.name=open_spiel:tic_tac_toe", "targets.discount=1", "opponents.past_share=0.5"),

@@ -14,9 +14,11 @@ from moozi.core.flat_state import tree_state
 from moozi.io.checkpoints import expected_of, load_checkpoint, save_checkpoint
 from moozi.learning.learner import to_jax, zero_targets
 from moozi.run import build
-from moozi.surgery.check import TOLERANCE
+from moozi.surgery.check import TOLERANCE, compare
 from moozi.surgery.pairing import Correspondence, correspond
-from tests.surgery.kinds import config_of, operate, training_state
+from moozi.surgery.plan import make_plan
+from moozi.surgery.transform import transform
+from tests.surgery.kinds import config_of, operate, random_state, training_state
 from tests.surgery.test_networks import BOARD, CATCH, LARGE, PARTS, VECTOR
 
 EXTENDED = dataclasses.replace(CATCH, frame_shape=(10, 5, 3), num_env_actions=5)
@@ -218,6 +220,42 @@ def test_moments_of_new_entries_are_zero():
   np.testing.assert_array_equal(after["rng_key"], state["rng_key"])
 
 
+def transformed(options, old, new):
+  """Returns the plan, and the states before and after, of a surgery with one configuration."""
+  config = config_of(*options)
+  plan = make_plan(config, old, config, new)
+  state = random_state(config, old)
+  return plan, state, transform(state, plan)
+
+
+def test_statistics_of_new_planes_are_those_of_a_new_network():
+  new = dataclasses.replace(VECTOR, frame_shape=(1, 1, VECTOR.frame_shape[2] + 2))
+  plan, state, after = transformed(("network.normalize_observations=true",), VECTOR, new)
+  for name, value in (("mean", 0), ("variance", 1)):
+    path = f"net_state/observation_norm/stats/{name}"
+    np.testing.assert_array_equal(after[path][..., :-2], state[path])
+    np.testing.assert_array_equal(after[path][..., -2:], value)
+  assert plan.arrays["observation_norm/stats/variance"].how == "2 new entries: as in a new network"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+  ("array", "output"),
+  [
+    ("afterstate/heads/value/b", "afterstate value"),
+    ("afterstate/heads/chance/b", "chance"),
+    ("encoder/head/code/b", "encoder"),
+  ],
+)
+def test_outputs_of_chance_nodes_are_compared(array, output):
+  plan, state, after = transformed(("chance.codes=3",), CATCH, CATCH)
+  changed = np.array(after[f"params/{array}"])
+  changed[0] += 1
+  found = compare(plan, state, after | {f"params/{array}": changed}).values
+  assert found[output] > 1e-3
+  assert max(found["policy"], found["reward"]) == 0 or output == "chance"
+
+
 def gradients(network, state):
   """Returns the gradient of a sum of outputs at the root and after an action, by path."""
   from moozi.core.flat_state import part, tree_of_state
@@ -251,8 +289,6 @@ def gradients(network, state):
 @pytest.mark.parametrize("kind", ["mlp", "conv_latent", "resnet"])
 def test_moments_have_the_units_of_the_new_gradients(kind):
   """A first moment equal to the old gradient becomes the new gradient, wherever the entry is kept."""
-  from moozi.surgery.transform import transform
-
   options = (f"network.kind={kind}",)
   changed = (*options, "targets.history_length=3", *SUPPORT)
   plan, state, _, _ = operate(config_of(*options), config_of(*changed), CATCH, EXTENDED)
@@ -342,6 +378,8 @@ MALFORMED = [
   ('planes: {"3": 0}', "planes.3: the new environment has no such plane"),
   ('planes: {"0": true}', "planes.0=True: the old environment has no such plane"),
   ("planes: {0: 1", "not valid YAML"),
+  ("actions: {}", "map.yaml: actions: must name one of the old environment, or be left out"),
+  ('planes: {"0": null}', "map.yaml: planes: must name one of the old environment"),
 ]
 
 

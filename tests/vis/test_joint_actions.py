@@ -133,8 +133,8 @@ def test_terminal_shows_the_choices():
   episode = sampled_episode()
   step = step_of(episode, 0)
   order = np.argsort(-step.action_probs)[:3]
-  expected = [f"{action_name(DIALS, step.choices[e])} {step.action_probs[e]:.2f}" for e in order]
-  assert step_line(step, DIALS).endswith(f"; policy {' '.join(expected)}")
+  expected = [f"{action_name(DIALS, step.choices[e])}: {step.action_probs[e]:.2f}" for e in order]
+  assert step_line(step, DIALS).endswith(f"; policy {', '.join(expected)}")
   text = step_view(step, DIALS, ["a line"], 40, 30).renderables[0].plain
   assert "dial 0, dial 1, dial 2\n" in text
   assert all(f"{action_label(DIALS, action)} " in text for action in step.choices)

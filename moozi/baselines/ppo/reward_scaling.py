@@ -3,6 +3,8 @@
 Source: Huang et al. 2022, details 8 and 9 for robotics (`VecNormalize` of `openai/baselines`). Departures:
   - The statistics change once per segment, before its rewards are divided, not at each step.
   - In self-play, returns are those of the player to move.
+  - A round without an update (docs/ppo.md, Workers) changes no statistics; running returns then continue from
+    the last round with one.
 """
 
 from typing import Any

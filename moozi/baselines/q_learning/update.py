@@ -22,10 +22,13 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Float32, Int32, Int64, PyTree, Shaped, UInt32
 
+from moozi.agent.devices import devices_of
 from moozi.agent.finite import ALL_FINITE, guarded_step
+from moozi.agent.micro_batches import in_micro_batches, whole
 from moozi.agent.update import (
   TrainingState,
   UpdateOutput,
+  in_compute_dtype,
   make_learning_rate,
   make_optimizer,
   next_target_params,
@@ -121,7 +124,7 @@ def make_update(q_function: QFunction, config: Config) -> QUpdateFn:
 
 def make_update_many(q_function: QFunction, config: Config) -> QUpdateFn:
   """Returns a compiled function of U sequential updates: (state, batch [U, B]) → (state, UpdateOutput)."""
-  return repeat(make_update(q_function, config), reduce_output)
+  return repeat(make_update(q_function, config), reduce_output, devices_of(config.learner))
 
 
 def _table_update(config: Config) -> QUpdateFn:
@@ -189,6 +192,8 @@ def make_loss(
 
 def _network_update(q_function: QFunction, config: Config) -> QUpdateFn:
   learner = config.learner
+  if learner.accumulate > 1:
+    q_function = _with_micro_batches(q_function, learner.accumulate)
   grad_fn = jax.value_and_grad(make_loss(q_function, config), has_aux=True)
   optimizer = make_optimizer(learner)
   learning_rate = make_learning_rate(learner.learning_rate, config.decay_steps)
@@ -211,7 +216,18 @@ def _network_update(q_function: QFunction, config: Config) -> QUpdateFn:
     )
     return state, UpdateOutput(metrics=metrics, value_error=_priorities(batch, error), bad_term=bad_term)
 
-  return update
+  return in_compute_dtype(update, learner)
+
+
+def _with_micro_batches(q_function: QFunction, num: int) -> QFunction:
+  """Returns Q for training, which computes each batch in `num` micro-batches."""
+
+  def apply(params: PyTree, frames: AnyArray, legal: AnyArray) -> Array:
+    parts = in_micro_batches(lambda *rows: q_function.apply(params, *rows), num, frames, legal)
+    joined: Array = whole(parts)
+    return joined
+
+  return QFunction(q_function.init, apply)
 
 
 def _normalized(net_state: NetState, batch: QBatch) -> QBatch:

@@ -243,6 +243,7 @@ class Config(Section):
   @model_validator(mode="after")
   def _fits(self) -> "Config":
     self._check_algorithm()
+    self._check_learner()
     self._check_networks()
     self._check_searches()
     self._check_workers()
@@ -288,6 +289,38 @@ class Config(Section):
       raise ValueError(
         f"chance.codes={self.chance.codes}: network.kind={self.network.kind} has no chance nodes; must be "
         "mlp, conv_latent or multi_input"
+      )
+
+  def _check_learner(self) -> None:
+    """Raises ValueError if updates cannot be divided among devices or into micro-batches, or use bfloat16."""
+    learner = self.learner
+    changed = [
+      f"learner.{name}={getattr(learner, name)}"
+      for name in ("num_devices", "accumulate", "compute_dtype")
+      if getattr(learner, name) != LearnerConfig.model_fields[name].default
+    ]
+    if changed and self.is_on_policy:
+      raise ValueError(
+        f"{changed[0]} needs algorithm=muzero or alphazero or q_learning, not {self.algorithm}, which "
+        "updates on one device in float32"
+      )
+    if changed and self.algorithm == "q_learning" and self.q_learning.kind == "table":
+      raise ValueError(f"{changed[0]} needs q_learning.kind=network; a table learns its samples one by one")
+    if learner.accumulate > 1 and self.searches:
+      whole = {
+        "network.norm=batch": self.network.norm == "batch",
+        "network.normalize_observations=true": self.network.normalize_observations,
+      }
+      for setting in (setting for setting, is_used in whole.items() if is_used):
+        raise ValueError(
+          f"learner.accumulate={learner.accumulate}: must be 1 with {setting}, whose statistics are those of "
+          "a whole batch"
+        )
+    num_gpus = self.ray.learner.num_gpus
+    if not self.has_one_process and 0 < num_gpus < learner.num_devices and learner.num_devices > 1:
+      raise ValueError(
+        f"learner.num_devices={learner.num_devices}: needs ray.learner.num_gpus={learner.num_devices}, not "
+        f"{num_gpus:g}"
       )
 
   def _check_workers(self) -> None:

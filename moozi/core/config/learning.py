@@ -110,7 +110,28 @@ class LearningRateConfig(Section):
 class LearnerConfig(Section):
   """Loss, optimizer, updates and augmentation. The thesis, 4.3.8, defines the loss coefficients."""
 
-  batch_size: PositiveInt = Field(256, description="number of targets in one update")
+  batch_size: PositiveInt = Field(
+    256, description="number of targets in one update; a multiple of num_devices · accumulate"
+  )
+  num_devices: PositiveInt = Field(
+    1,
+    description="number of devices of one machine, among which each batch is divided; with runtime=ray, "
+    "ray.learner.num_gpus must have as many GPUs; not for ppo, your own algorithms and q_learning.kind=table",
+  )
+  accumulate: PositiveInt = Field(
+    1,
+    description="number of micro-batches in which a device computes the network for its share of a batch, "
+    "for batches that do not fit in its memory; above 1, the network is computed twice for each gradient; "
+    "slow for convolutions on a CPU; not with network.norm=batch or network.normalize_observations, nor "
+    "where num_devices must be 1",
+  )
+  compute_dtype: Literal["float32", "bfloat16"] = Field(
+    "float32",
+    description="type in which dense and convolutional layers compute in updates; parameters, norms, losses "
+    "and optimizer are float32. With float32, JAX may still round the factors of matrix products, on GPUs to "
+    "TF32 unless the environment variable JAX_DEFAULT_MATMUL_PRECISION=float32 is set; bfloat16: not where "
+    "num_devices must be 1",
+  )
   updates_per_call: PositiveInt = Field(8, description="number of updates per call of the parameter server")
   samples_per_step: PositiveFloat = Field(4.0, description="sample reuse: targets used per environment step")
   optimizer: Literal["adam", "adamw"] = Field("adamw", description="adamw: adam with weight_decay")
@@ -168,6 +189,16 @@ class LearnerConfig(Section):
     description="number of consecutive updates with a non-finite loss or gradient after which the run "
     "restores the training state of its last checkpoint; the second time, or without a checkpoint, it ends",
   )
+
+  @model_validator(mode="after")
+  def _divides(self) -> "LearnerConfig":
+    shares = self.num_devices * self.accumulate
+    if self.batch_size % shares:
+      raise ValueError(
+        f"batch_size={self.batch_size}: must be a multiple of num_devices · accumulate = "
+        f"{self.num_devices} · {self.accumulate} = {shares}"
+      )
+    return self
 
   @property
   def augments(self) -> bool:

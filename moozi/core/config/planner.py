@@ -161,7 +161,8 @@ class PlannerConfig(Section):
 class PlannersConfig(Section):
   """The searches of training, evaluation (`test`) and reanalyze.
 
-  Keys that `reanalyze` does not set have the values of `train`.
+  Keys that `reanalyze` does not set are copied from `train` once, when the configuration is read at the start
+  of the run (`io.config`).
   """
 
   train: PlannerConfig = PlannerConfig()

@@ -25,10 +25,10 @@ class BaselineNetworkConfig(Section):
 
   kind: Literal["mlp", "conv", "nature_conv", "multi_input"] = Field(
     "mlp",
-    description="mlp: on the flattened frame; conv: one 3×3 convolution first, as in MinAtar's agents; "
-    "nature_conv: three convolutions first (Atari; frames of at least 36×36); multi_input: for each image of "
-    "a Dict or Tuple the convolutions of nature_conv, or those of conv if a side is below 36, and one dense "
-    "layer for the other numbers (docs/environments.md)",
+    description="mlp: on the flattened frame; conv: one 3×3 convolution first, as in MinAtar's agents, or "
+    "one for each entry of channels; nature_conv: three convolutions first (Atari; frames of at least "
+    "36×36); multi_input: for each image of a Dict or Tuple the convolutions of nature_conv, or those of "
+    "conv if a side is below 36, and one dense layer for the other numbers (docs/environments.md)",
   )
   sharing: Literal["separate", "shared"] = Field(
     "separate", description="two networks for policy and value, or one network with two heads (Atari)"

@@ -93,7 +93,8 @@ class MaskReader:
   def read(self, observation: Any, info: Any, is_end: bool) -> Bool[np.ndarray, "E"] | None:
     """Returns the mask after a step; None without a mask, and where an end leaves no legal action.
 
-    Raises: UserError: as `check_mask`; or `info["legal_actions"]` are not different actions.
+    Raises: UserError: as `check_mask`; the observation lacks the entry of its mask; `info["legal_actions"]`
+      is not a list of distinct actions of the environment.
     """
     name, mask = self._find(observation, info)
     if mask is None:
@@ -102,7 +103,10 @@ class MaskReader:
     return out if out.any() else None
 
   def in_observation(self, observation: Any) -> Bool[np.ndarray, "E"] | None:
-    """Returns the mask in a Dict observation; None if it has none. Raises UserError as `check_mask`."""
+    """Returns the mask in a Dict observation; None if its space has none.
+
+    Raises: UserError: as `check_mask`; the observation lacks the entry of its mask.
+    """
     if not self._path:
       return None
     return check_mask(self._where, *self._find(observation, {}), self._num_actions, is_end=False)

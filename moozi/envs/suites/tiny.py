@@ -28,11 +28,11 @@ Point: a point in the plane moves by up to 0.25 in each direction per step, for 
 the larger absolute coordinate. `best_point_return` gives the optimal return from a start with continuous
 actions.
 
-T-maze: the first frame shows a cue, up or down with equal probability. The walker then goes along a corridor
-by itself, and `length` steps after the cue it is at a junction, where the arm that the cue named pays 1 and
-the other one -1. The other frames do not depend on the cue, so the agent must remember it. The optimal return
-is 1; without memory every policy returns 0 on average. Source: Bakker 2002. Departures: the walker cannot
-stand or turn back, so an episode has length + 1 steps; the wrong arm pays -1.
+T-maze: the first frame shows a cue, up or down with equal probability. The walker then moves along a
+corridor, whatever the action. It reaches a junction `length` steps after the cue. There, the arm that the cue
+shows pays 1, and the other arm pays -1. The other frames do not depend on the cue, so the agent must remember
+it. The optimal return is 1; without memory every policy returns 0 on average. Source: Bakker 2002.
+Departures: the walker cannot stand or turn back, so an episode has length + 1 steps; the wrong arm pays -1.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -304,6 +304,7 @@ class _Entry(NamedTuple):
   make: Callable[[Any], Game]
   factors: Callable[[Any], Factors | Intervals | None] = lambda options: None
   frame_dtype: str = "bool"
+  frame_names: tuple[str, ...] = ()
 
 
 _GAMES = {
@@ -352,6 +353,7 @@ _GAMES = {
     lambda options: _Point(_moves(options)),
     lambda options: _moves(options),
     "float32",
+    ("x", "y", "time"),
   ),
   "tmaze": _Entry(
     "remember a cue until the junction; optimal return 1",
@@ -373,6 +375,7 @@ def _make_spec(game: str, options: Any) -> EnvSpec:
     num_env_actions=len(entry.action_names) if factors is None else factors.num_joint_actions,
     factors=factors,
     action_names=entry.action_names or joint_names(factors),
+    frame_names=entry.frame_names,
   )
 
 

@@ -25,8 +25,8 @@ ATARI = EnvSpec(name="test:atari", frame_shape=(84, 84, 1), frame_dtype="uint8",
 @functools.cache
 def init(config: PPONetworkConfig, spec: EnvSpec = SPEC, history_length: int = 1):
   network = make_network(config, spec)
-  frames = jnp.asarray(init_history(2, history_length, spec).frames)
-  return network, jax.device_get(jax.jit(network.init)(jax.random.PRNGKey(0), frames))
+  frames = init_history(2, history_length, spec).frames
+  return network, jax.device_get(fast_jit(network.init)(jax.random.PRNGKey(0), frames))
 
 
 def gram(weights: np.ndarray) -> np.ndarray:
@@ -97,11 +97,11 @@ def test_frames_are_scaled_and_stacked_oldest_first():
   config = PPONetworkConfig(hidden_sizes=(), orthogonal_init=False)
   network, params = init(config, spec, history_length=3)
   assert params["value"]["w"].shape == (3, 1)
-  params["value"]["w"] = jnp.array([[1.0], [10.0], [100.0]])
+  params["value"]["w"] = np.float32([[1.0], [10.0], [100.0]])
   frames = np.array([51, 102, 255], np.uint8).reshape(1, 3, 1, 1, 1)
-  assert network.apply(params, frames)[1][0] == pytest.approx(0.2 + 4 + 100, rel=1e-5)
+  assert fast_jit(network.apply)(params, frames)[1][0] == pytest.approx(0.2 + 4 + 100, rel=1e-5)
   plain = make_network(config, spec, scale_frames=False)
-  assert plain.apply(params, frames)[1][0] == pytest.approx(51 + 1020 + 25500, rel=1e-5)
+  assert fast_jit(plain.apply)(params, frames)[1][0] == pytest.approx(51 + 1020 + 25500, rel=1e-5)
 
 
 def test_nature_conv_shapes():
@@ -156,7 +156,7 @@ def test_layer_norm_ignores_the_scale_of_frames():
 
 # --- agent --------------------------------------------------------------------------------------------
 
-LOGITS = jnp.array([5.0, 0.0, 1.0, 2.0])
+LOGITS = np.float32([5.0, 0.0, 1.0, 2.0])
 TABLE = PPONetwork(
   init=lambda key, frames: {},
   apply=lambda params, frames: (jnp.tile(LOGITS, (len(frames), 1)), jnp.full(len(frames), 7.0)),
@@ -217,11 +217,13 @@ def test_last_frames():
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_non_finite_network_plays_legal_actions(temperature):
-  logits = jnp.tile(LOGITS.at[2].set(jnp.nan), (200, 1))
-  broken = PPONetwork(init=lambda key, frames: {}, apply=lambda params, frames: (logits, jnp.zeros(200)))
+  logits = np.tile(np.float32([5.0, 0.0, np.nan, 2.0]), (200, 1))
+  broken = PPONetwork(
+    init=lambda key, frames: {}, apply=lambda params, frames: (jnp.asarray(logits), jnp.zeros(200))
+  )
   history, step = init_history(200, 1, SPEC), timestep([[0, 1, 1, 0]] * 200)
   agent = make_ppo(broken, SPEC, 1)
-  _, output = jax.jit(agent.act)(({}, {}), history, step, jax.random.PRNGKey(0), temperature)
+  _, output = fast_jit(agent.act)(({}, {}), history, step, jax.random.PRNGKey(0), temperature)
   assert set(output.action.tolist()) == ({1, 2} if temperature else {1})
   np.testing.assert_allclose(output.action_probs[0], [0, 0.5, 0.5, 0])
 

@@ -9,7 +9,6 @@ import pytest
 from moozi.acting.collector import TrajectoryCollector
 from moozi.acting.on_policy import Rollout, check_finite, make_rollout
 from moozi.baselines.ppo import algorithm as ppo_algorithm
-from moozi.baselines.ppo.actor_critic import make_network
 from moozi.baselines.ppo.optimization import generalized_advantages, init_state
 from moozi.core.config import Config
 from moozi.core.errors import EnvError, NotFiniteError, SegmentError, UserError
@@ -26,6 +25,7 @@ from tests.baselines.ppo.conftest import TINY
 from tests.baselines.ppo.salary import BONUS, LEAVE, SALARY, STAY
 from tests.envs import faulty
 from tests.envs.environments import NIM_SPEC
+from tests.fast_jit import fast_jit
 from tests.run_events import assert_equal_trees, final_state, first_checkpoint
 
 
@@ -51,6 +51,13 @@ def collect(collector: TrajectoryCollector, state):
   steps, acted = collector.run(0)
   after, decision = collector.look_ahead(0)
   return make_rollout(steps, acted.extras, after, decision), acted, steps, after
+
+
+def compiled_init(config: Config, spec):
+  """Returns the initial training state, in NumPy."""
+  network = ppo_algorithm.network_of(config, spec)
+  init = fast_jit(lambda key: init_state(network, config.ppo, spec, key))
+  return jax.device_get(init(jax.random.PRNGKey(3)))
 
 
 def final_training(events: list[Event]):
@@ -95,8 +102,7 @@ def collected():
   """Collects two segments of Catch with episodes of at most seven steps and a history of three frames."""
   config = configure("ppo.history_length=3", "env.kwargs.max_episode_steps=7")
   spec = build.env_spec(config)
-  network = make_network(config.ppo.network, spec)
-  state = init_state(network, config.ppo, spec, jax.random.PRNGKey(3))
+  network, state = ppo_algorithm.network_of(config, spec), compiled_init(config, spec)
   # Larger weights make the policy far from uniform.
   state = jax.tree_util.tree_map(lambda x: x * 30 if x.ndim == 2 else x, state)
   env = Watched(make_vector(config.env.name, config.env.kwargs, 4, 0))
@@ -127,7 +133,7 @@ def test_learner_recomputes_values_and_probabilities(collected):
   network, state, _, segments = collected
   for segment, _ in segments:
     frames = segment.frames.reshape(-1, *segment.frames.shape[2:])
-    logits, value = network.apply(state.params, frames)
+    logits, value = fast_jit(network.apply)(state.params, frames)
     live = segment.is_live.reshape(-1)
     np.testing.assert_allclose(value[live], segment.value[:-1].reshape(-1)[live], rtol=1e-4, atol=1e-5)
     log_probs = masked_log_probs(logits, segment.legal_actions_mask.reshape(len(value), -1))
@@ -223,7 +229,7 @@ MODERN = (
 LSTM = ("ppo.network.lstm_size=5", "ppo.network.sharing=shared")
 
 
-@pytest.mark.parametrize("options", [(), LSTM, pytest.param(MODERN, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("options", [(), *(pytest.param(x, marks=pytest.mark.slow) for x in (LSTM, MODERN))])
 def test_resume_to_the_bit(events, options):
   whole = run(*options) if options else events
   at = first_checkpoint(whole)
@@ -430,8 +436,7 @@ def test_non_finite_frames_are_refused(length, is_in_it):
   """In the first episode of each environment, frame 5 is NaN."""
   config = configure(FAULTY, f"ppo.segment_length={length}", "ppo.history_length=3")
   spec = build.env_spec(config)
-  network = make_network(config.ppo.network, spec)
-  state = init_state(network, config.ppo, spec, jax.random.PRNGKey(3))
+  state = compiled_init(config, spec)
   env = make_vector(config.env.name, {"how": "nan_frame", "episode": 0}, 4, 0)
   collector = collector_in(env, config)
   segment, _, steps, after = collect(collector, state)
@@ -451,17 +456,19 @@ def test_scale_frames(scale, factor):
     configure(f"ppo.scale_frames={scale}", "ppo.network.hidden_sizes=[]"), spec
   )
   frames = np.full((1, 1, *spec.frame_shape), 255, np.uint8)
-  params = network.init(jax.random.PRNGKey(0), frames)
+  params = fast_jit(network.init)(jax.random.PRNGKey(0), frames)
   weights = np.asarray(params["value"]["w"])
-  assert float(network.apply(params, frames)[1][0]) == pytest.approx(factor * weights.sum(), rel=1e-4)
+  assert float(fast_jit(network.apply)(params, frames)[1][0]) == pytest.approx(
+    factor * weights.sum(), rel=1e-4
+  )
 
 
 @pytest.mark.parametrize("kind", ["mlp", pytest.param("conv", marks=pytest.mark.slow)])
 def test_initial_bias(kind):
   spec = build.env_spec(configure())
   network = ppo_algorithm.network_of(configure("ppo.initial_bias=0.05", f"ppo.network.kind={kind}"), spec)
-  params = network.init(jax.random.PRNGKey(0), np.zeros((1, 1, *spec.frame_shape), bool))
-  biases = np.concatenate([layer["b"] for layer in params.values()])
+  params = fast_jit(network.init)(jax.random.PRNGKey(0), np.zeros((1, 1, *spec.frame_shape), bool))
+  biases = np.concatenate([np.asarray(layer["b"]) for layer in params.values()])
   assert 0 <= biases.min() < 0.01
   assert 0.04 < biases.max() < 0.05
   assert all(layer["b"].any() for layer in params.values())
@@ -484,16 +491,14 @@ def test_failed_environment_truncates_its_episode():
     "env.name=tests.envs.faulty:make_env", "ppo.segment_length=16", "ppo.bootstrap_truncated=true"
   )
   spec = build.env_spec(config)
-  network = make_network(config.ppo.network, spec)
-  state = init_state(network, config.ppo, spec, jax.random.PRNGKey(3))
-  workers = config.workers
+  state, workers = compiled_init(config, spec), config.workers
   env = make_vector(config.env.name, {}, 4, 0, workers.max_env_faults, workers.env_timeout_s)
   collector = collector_in(env, config)
   segment, acted, *_ = collect(collector, state)
   assert segment.is_last[:, 0].tolist() == [t in (8, 13) for t in range(16)]
   assert segment.is_truncated[:, 0].tolist() == [t == 13 for t in range(16)]
   assert segment.is_live[:, 0].tolist() == [t not in (9, 14) for t in range(16)]
-  advantage = np.asarray(generalized_advantages(segment, config.ppo))
+  advantage = np.asarray(fast_jit(lambda x: generalized_advantages(x, config.ppo))(segment))
   expected = segment.reward[13] + config.ppo.discount * segment.value[14] - segment.value[13]
   np.testing.assert_allclose(advantage[13], expected, rtol=1e-5)
   assert acted.metrics["faults/env_errors"] == 4

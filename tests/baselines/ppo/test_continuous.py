@@ -1,7 +1,6 @@
 """Tests of PPO with continuous actions: its network, loss, segments, and runs."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import stats
@@ -25,6 +24,7 @@ from tests.acting.parameters import random_parameters
 from tests.baselines.ppo.conftest import TINY
 from tests.baselines.ppo.test_algorithm import collect
 from tests.envs.environments import need
+from tests.fast_jit import fast_jit
 from tests.run_events import assert_equal_trees, final_state, first_checkpoint
 
 POINT = (*TINY, "env.name=tiny:point", "env.kwargs.action_bins=0")
@@ -47,29 +47,32 @@ def _events() -> list[Event]:
 
 @pytest.fixture(scope="module", name="collected")
 def _collected():
-  """The configuration, the training state, and two segments as `collect` returns them."""
+  """The configuration, the training state, two segments as `collect` returns them, and their batches."""
   config, spec = configure()
   state = ppo_algorithm.initial_training_state(config, spec)
   collector = ppo_algorithm.build_collector(config, spec, 0, 0)
-  return config, state, [collect(collector, state) for _ in range(2)]
+  segments = [collect(collector, state) for _ in range(2)]
+  batch_of = fast_jit(lambda rollout: make_batch(rollout, config.ppo)[0])
+  return config, state, segments, [jax.device_get(batch_of(rollout)) for rollout, *_ in segments]
 
 
 def test_the_deviation_is_a_parameter_of_its_own(collected):
-  config, state, segments = collected
+  config, state, segments, _ = collected
   network = ppo_algorithm.network_of(config, build.env_spec(config))
   np.testing.assert_array_equal(state.params["log_std"]["b"], [0.0, 0.0])
-  policy, head = network.apply(state.params, segments[0][0].frames[0])
+  apply, frames = fast_jit(network.apply), segments[0][0].frames[0]
+  policy, head = apply(state.params, frames)
   assert (policy.shape, head.shape) == ((4, 4), (4,))
   np.testing.assert_array_equal(policy[:, 2:], 0.0)
   assert np.abs(policy[:, :2]).max() < 0.1
-  params = {**state.params, "log_std": {"b": jnp.array([0.5, -1.0])}}
-  np.testing.assert_allclose(network.apply(params, segments[0][0].frames[0])[0][:, 2:], [[0.5, -1.0]] * 4)
+  params = {**state.params, "log_std": {"b": np.float32([0.5, -1.0])}}
+  np.testing.assert_allclose(apply(params, frames)[0][:, 2:], [[0.5, -1.0]] * 4)
 
 
 def test_drawn_actions_are_learned_from_and_clipped_ones_are_played(collected):
-  config, _, segments = collected
+  config, _, segments, batches = collected
   moved = 0
-  for rollout, _, steps, after in segments:
+  for (rollout, _, steps, after), batch in zip(segments, batches, strict=True):
     drawn, live = rollout.extras["drawn"], rollout.is_live
     np.testing.assert_array_equal(steps.action[live], np.clip(drawn[live], -SPEED, SPEED))
     np.testing.assert_array_equal(steps.action[~live], 0.0)
@@ -80,7 +83,6 @@ def test_drawn_actions_are_learned_from_and_clipped_ones_are_played(collected):
     expected = np.clip(place[:-1] + steps.action, -1, 1)[live]
     np.testing.assert_allclose(place[1:][live], expected, atol=1e-6)
     moved += live.sum()
-    batch, _ = make_batch(rollout, config.ppo)
     np.testing.assert_array_equal(batch.action, drawn.reshape(-1, 2))
     mean, log_std = np.split(rollout.extras["gaussian"].reshape(-1, 4), 2, axis=-1)
     log_prob = stats.norm(mean, np.exp(log_std)).logpdf(drawn.reshape(-1, 2)).sum(-1)
@@ -89,28 +91,28 @@ def test_drawn_actions_are_learned_from_and_clipped_ones_are_played(collected):
 
 
 def test_the_loss_is_that_of_the_drawn_actions(collected):
-  config, state, segments = collected
+  config, state, _, (batch, _) = collected
   plain = PPOConfig(normalize_advantages=False, entropy_coef=0.1, value_coef=0.0, clip_range=0.3)
   network = ppo_algorithm.network_of(config, build.env_spec(config))
-  batch, _ = make_batch(segments[0][0], config.ppo)
-  grad_fn = jax.jit(jax.value_and_grad(make_loss(network, plain), has_aux=True))
+  apply = fast_jit(network.apply)
+  grad_fn = fast_jit(jax.value_and_grad(make_loss(network, plain), has_aux=True))
   (_, same), grads = grad_fn(state.params, batch)
-  live = np.asarray(batch.is_live)
+  live = batch.is_live
   # Parameters that have acted have the ratio 1, and a standard normal has the entropy log √(2πe).
-  assert same["loss/policy"] == pytest.approx(-np.asarray(batch.advantage)[live].mean(), rel=1e-4)
+  assert same["loss/policy"] == pytest.approx(-batch.advantage[live].mean(), rel=1e-4)
   assert same["loss/entropy"] == pytest.approx(2 * stats.norm().entropy(), rel=1e-5)
   assert same["ppo/clip_fraction"] == 0
   # d(log density)/d(log deviation) = z² − 1, and the entropy's derivative is 1.
-  policy, _ = network.apply(state.params, batch.frames)
-  z = np.asarray(batch.action - policy[:, :2])
-  expected = -((z**2 - 1) * np.asarray(batch.advantage)[:, None])[live].mean(0) - plain.entropy_coef
+  policy = np.asarray(apply(state.params, batch.frames)[0])
+  z = batch.action - policy[:, :2]
+  expected = -((z**2 - 1) * batch.advantage[:, None])[live].mean(0) - plain.entropy_coef
   np.testing.assert_allclose(grads["log_std"]["b"], expected, rtol=1e-3, atol=1e-5)
   assert np.abs(grads["policy"]["w"]).max() > 0
   # Other parameters: the ratio of the densities, clipped.
-  other = {**state.params, "log_std": {"b": jnp.array([0.2, -0.1])}}
+  other = {**state.params, "log_std": {"b": np.float32([0.2, -0.1])}}
   (_, found), _ = grad_fn(other, batch)
-  log_ratio = gaussian_log_prob(network.apply(other, batch.frames)[0], batch.action) - batch.log_prob
-  ratio, advantage = np.exp(log_ratio)[live], np.asarray(batch.advantage)[live]
+  log_ratio = fast_jit(gaussian_log_prob)(apply(other, batch.frames)[0], batch.action) - batch.log_prob
+  ratio, advantage = np.exp(log_ratio)[live], batch.advantage[live]
   terms = np.minimum(ratio * advantage, np.clip(ratio, 0.7, 1.3) * advantage)
   assert found["loss/policy"] == pytest.approx(-terms.mean(), rel=1e-4)
   assert 0 < found["ppo/clip_fraction"] < 1
@@ -118,33 +120,33 @@ def test_the_loss_is_that_of_the_drawn_actions(collected):
 
 def test_last_frames_do_not_train(collected):
   """A sample that is not live has no influence, whatever was drawn on it."""
-  config, state, segments = collected
+  config, state, _, (batch, _) = collected
   network = ppo_algorithm.network_of(config, build.env_spec(config))
-  batch, _ = make_batch(segments[0][0], config.ppo)
-  dead = ~np.asarray(batch.is_live)[:, None]
+  dead = ~batch.is_live[:, None]
   assert dead.any()
-  wild = replace(batch, action=jnp.where(dead, 1e3, batch.action))
-  grad_fn = jax.jit(jax.grad(lambda params, x: make_loss(network, config.ppo)(params, x)[0]))
+  wild = replace(batch, action=np.where(dead, np.float32(1e3), batch.action))
+  grad_fn = fast_jit(jax.grad(lambda params, x: make_loss(network, config.ppo)(params, x)[0]))
   assert_equal_trees(grad_fn(state.params, batch), grad_fn(state.params, wild))
   assert isinstance(batch, PPOBatch)
 
 
 def test_bad_parameters_draw_valid_actions(collected):
-  config, state, segments = collected
+  config, state, segments, _ = collected
   spec = build.env_spec(config)
   agent, (_, _, _, after) = ppo_algorithm.build_agent(config, spec), segments[0]
+  act = fast_jit(agent.act)
   for bad, temperature in ((np.nan, 1.0), (np.inf, 1.0), (np.nan, 0.0)):
     params = jax.tree_util.tree_map(lambda x, bad=bad: np.full(x.shape, bad, np.float32), state.params)
-    _, decision = agent.act((params, {}), agent.init(4), after, jax.random.PRNGKey(0), temperature)
+    _, decision = act((params, {}), agent.init(4), after, jax.random.PRNGKey(0), temperature)
     assert (np.abs(decision.action) <= SPEED).all()
 
 
 def test_a_policy_that_is_not_finite_ends_learning(collected):
   """The updates are skipped, so the other parameters are not lost, and then one line says why."""
-  _, state, segments = collected
+  _, state, segments, _ = collected
   config, spec = configure("ppo.max_skipped_rounds=1")
   learner = ppo_algorithm.build_learner(config, spec)
-  bad = {**state.params, "log_std": {"b": jnp.full(2, np.nan)}}
+  bad = {**state.params, "log_std": {"b": np.full(2, np.nan, np.float32)}}
   learner.set_state(jax.device_get(replace(state, params=bad)))
   batch = ppo_algorithm.batch_of(config, segments[0][0], 0)
   with pytest.raises(NotFiniteError, match=r"^loss/policy is not finite: 4 updates in a row") as error:
@@ -181,7 +183,7 @@ def test_a_compiled_rollout_checks_actions():
   need("gymnax")
   config, spec = configure("env.name=gymnax:Pendulum-v1", "workers.rollout=scan", "ppo.segment_length=2")
   collector = ppo_algorithm.build_collector(config, spec, 0, 0)
-  collector.set_parameters(ppo_algorithm.initial_training_state(config, spec).variables, 0)
+  collector.set_parameters(random_parameters(config, spec), 0)
   segment, _ = collector.run(0)
   assert (segment.action.dtype, segment.action.shape) == (np.float32, (2, 4, 1))
   assert np.abs(segment.action).max() <= 2
@@ -224,8 +226,8 @@ def test_evaluation_without_noise_plays_the_mean(events):
   for noise_free in (True, False):
     config, spec = configure(f"evaluation.noise_free={noise_free}")
     played = list(ppo_algorithm.build_evaluator(config, spec).play(state.variables, 0))
-    network = ppo_algorithm.network_of(config, spec)
-    mean = np.stack([network.apply(state.params, s.frame[None, None])[0][0, :2] for s in played[:-1]])
+    apply = fast_jit(ppo_algorithm.network_of(config, spec).apply)
+    mean = np.stack([apply(state.params, s.frame[None, None])[0][0, :2] for s in played[:-1]])
     actions = np.stack([step.action for step in played[:-1]])
     assert np.allclose(actions, np.clip(mean, -SPEED, SPEED), atol=1e-5) == noise_free
     assert np.isnan(played[-1].action).all()

@@ -17,6 +17,7 @@ from moozi.baselines.ppo.optimization import (
 from moozi.core.config.ppo import PPOConfig
 from tests.baselines.ppo.test_optimization import changed, random_segment
 from tests.envs.environments import NIM_SPEC
+from tests.fast_jit import fast_jit
 from tests.run_events import assert_equal_trees
 
 CONFIG = PPOConfig(
@@ -27,6 +28,7 @@ SEGMENT = random_segment(1, 8, 3)
 RATE = jnp.float32(0.05)
 
 
+@fast_jit
 def initial_state() -> TrainingState:
   return init_state(NETWORK, CONFIG, NIM_SPEC, jax.random.PRNGKey(0))
 
@@ -36,16 +38,16 @@ def one_by_one():
   """Returns the states after 0 … 6 updates, and the scalars of each update."""
   state = initial_state()
   _, order_key = jax.random.split(state.rng_key)
-  batch, _ = make_batch(SEGMENT, CONFIG)
-  update, states, scalars = jax.jit(make_update(NETWORK, CONFIG)), [state], []
-  for row in np.asarray(minibatch_indices(order_key, CONFIG)):
+  batch, _ = fast_jit(lambda segment: make_batch(segment, CONFIG))(SEGMENT)
+  update, states, scalars = fast_jit(make_update(NETWORK, CONFIG)), [state], []
+  for row in np.asarray(fast_jit(lambda key: minibatch_indices(key, CONFIG))(order_key)):
     state, found, _ = update(state, batch, row, RATE)
     states.append(state)
     scalars.append(jax.device_get(found))
   return states, scalars
 
 
-@pytest.mark.parametrize("num_epochs", [1, 2, 3])
+@pytest.mark.parametrize("num_epochs", [1, pytest.param(2, marks=pytest.mark.slow), 3])
 def test_updates_after_the_stop_change_nothing(one_by_one, num_epochs):
   """The target is between the divergences at the ends of epochs."""
   states, scalars = one_by_one

@@ -1,7 +1,6 @@
 """Tests of PPO with an LSTM: the state in acting, the sequences of updates, and their minibatches."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -22,6 +21,7 @@ from moozi.run.session import RunInputs
 from tests.baselines.ppo.conftest import TINY
 from tests.envs.environments import make_lives
 from tests.fast_jit import fast_jit
+from tests.run_events import assert_equal_trees
 
 LSTM = (*TINY, "ppo.network.lstm_size=5", "env.kwargs.max_episode_steps=6")
 SHARINGS = ["shared", pytest.param("separate", marks=pytest.mark.slow)]
@@ -42,6 +42,11 @@ def collect(collector: TrajectoryCollector):
   steps, acted = collector.run(0)
   after, decision = collector.look_ahead(0)
   return make_rollout(steps, acted.extras, after, decision), steps
+
+
+def batch_of(segment, config):
+  """Returns the batch of a segment, in NumPy."""
+  return jax.device_get(fast_jit(lambda x: make_batch(x, config.ppo)[0])(segment))
 
 
 def collector_of(config, env):
@@ -142,6 +147,20 @@ def test_state_continues_across_segments_and_is_kept_in_the_extras(collected):
   assert is_first[17:].any()
 
 
+def test_a_restored_collector_continues_to_the_bit(collected):
+  """Runs restore their collectors like this; in the middle of episodes, so the LSTM's state matters."""
+  config, *_ = collected
+  whole, again = (
+    collector_of(config, make_vector(config.env.name, config.env.kwargs, 4, 0)) for _ in range(2)
+  )
+  whole.run(0)
+  state = whole.get_state()
+  assert np.asarray(state["lanes/carry/state"]).any()
+  assert again.set_state(state) == 0
+  assert_equal_trees(whole.run(0)[0], again.run(0)[0])
+  assert_equal_trees(whole.get_state(), again.get_state())
+
+
 def test_first_frame_has_no_memory(collected):
   """The state after a game's first frame is a function of this frame only."""
   config, spec, _, segments = collected
@@ -165,22 +184,22 @@ def test_state_continues_after_a_lost_life():
   segment, steps = collect(collector)
   continues = steps.is_last[:-1] & ~steps.is_first[1:]
   assert continues.sum() >= 4
-  batch, _ = make_batch(segment, config.ppo)
+  batch = batch_of(segment, config)
   np.testing.assert_array_equal(batch.memory.is_first.reshape(64, 4), steps.is_first)
-  assert_recomputed(config, collector, segment)
+  assert_recomputed(config, collector, [segment])
 
 
 def test_observed_and_forced_actions(collected):
   """Another player's frames change the state as the agent's own do, and its actions do not."""
   config, spec, *_ = collected
   agent, variables = algorithm.build_agent(config, spec), strong_variables(config, spec)
-  env, act = make_vector("tiny:catch", {}, 2, 3), fast_jit(agent.act)
+  env, act, observe = make_vector("tiny:catch", {}, 2, 3), fast_jit(agent.act), fast_jit(agent.observe)
   acted = observed = agent.init(2)
   step, random = env.reset(), np.random.default_rng(0)
   for _ in range(12):
     forced = np.where(step.is_last, 0, random.integers(1, 4, 2)).astype(np.int32)
     acted, decision = act(variables, acted, step, jax.random.PRNGKey(0), 1.0, forced)
-    observed = agent.observe(variables, observed, step, forced)
+    observed = observe(variables, observed, step, forced)
     np.testing.assert_array_equal(decision.action, forced)
     for own, other in zip(*map(jax.tree.leaves, (acted, observed)), strict=True):
       np.testing.assert_allclose(own, other, rtol=1e-5, atol=1e-6)
@@ -191,27 +210,30 @@ def test_observed_and_forced_actions(collected):
 # --- updates --------------------------------------------------------------------------------------------
 
 
-def assert_recomputed(config, collector, segment):
+def assert_recomputed(config, collector, segments):
   """Checks that an update computes the values and probabilities that acted, in each minibatch."""
-  network = algorithm.network_of(config, collector._env.spec)
-  params, (batch, _) = collector.variables[0], make_batch(segment, config.ppo)
-  unroll, num_samples = fast_jit(network.unroll), segment.action.size
-  acted = segment.extras["log_probs"].reshape(num_samples, -1)
-  rows = np.asarray(minibatch_indices(jax.random.PRNGKey(1), config.ppo))
-  for row in rows[: config.ppo.num_minibatches]:
-    part = minibatch(batch, row)
-    logits, value, _ = unroll(params, part.frames, part.memory)
-    live = np.asarray(part.is_live)
-    log_probs = masked_log_probs(logits, part.legal_actions_mask)
-    np.testing.assert_allclose(log_probs[live], acted[row][live], rtol=0, atol=1e-5)
-    np.testing.assert_allclose(value[live], np.asarray(part.value)[live], rtol=0, atol=1e-5)
-  assert np.ptp(acted[segment.is_live.reshape(-1)][:, 1:]) > 0.3
+  network, params = algorithm.network_of(config, collector._env.spec), collector.variables[0]
+  rows = np.asarray(fast_jit(lambda key: minibatch_indices(key, config.ppo))(jax.random.PRNGKey(1)))
+
+  @fast_jit
+  def compute(segment, row):
+    part = minibatch(make_batch(segment, config.ppo)[0], row)
+    logits, value, _ = network.unroll(params, part.frames, part.memory)
+    return part, masked_log_probs(logits, part.legal_actions_mask), value
+
+  for segment in segments:
+    acted = segment.extras["log_probs"].reshape(segment.action.size, -1)
+    for row in rows[: config.ppo.num_minibatches]:
+      part, log_probs, value = jax.device_get(compute(segment, row))
+      live = part.is_live
+      np.testing.assert_allclose(log_probs[live], acted[row][live], rtol=0, atol=1e-5)
+      np.testing.assert_allclose(value[live], part.value[live], rtol=0, atol=1e-5)
+    assert np.ptp(acted[segment.is_live.reshape(-1)][:, 1:]) > 0.3
 
 
 def test_learner_recomputes_values_and_probabilities(collected):
   config, _, collector, segments = collected
-  for segment, _ in segments:
-    assert_recomputed(config, collector, segment)
+  assert_recomputed(config, collector, [segment for segment, _ in segments])
 
 
 @pytest.mark.parametrize("sharing", SHARINGS)
@@ -220,38 +242,47 @@ def test_learner_recomputes_densities_of_continuous_actions(sharing):
   config = configure(*options)
   env = make_vector("tiny:point", config.env.kwargs, 4, 0)
   collector, network = collector_of(config, env), algorithm.network_of(config, env.spec)
-  params, unroll, num_resets = collector.variables[0], fast_jit(network.unroll), 0
-  rows = np.asarray(minibatch_indices(jax.random.PRNGKey(1), config.ppo))[: config.ppo.num_minibatches]
+  params, num_resets = collector.variables[0], 0
+
+  @fast_jit
+  def compute(segment):
+    """Returns the batch, its first minibatches and their indices, and what the network computes of each."""
+    batch, _ = make_batch(segment, config.ppo)
+    rows = minibatch_indices(jax.random.PRNGKey(1), config.ppo)[: config.ppo.num_minibatches]
+    parts = [minibatch(batch, row) for row in rows]
+    return batch, [(row, part, *outputs(part, part.memory)) for row, part in zip(rows, parts, strict=True)]
+
+  def outputs(part, memory):
+    gaussian, value, _ = network.unroll(params, part.frames, memory)
+    return gaussian, value, network.log_prob(gaussian, part.action)
+
   for _ in range(2):
     segment, steps = collect(collector)
     num_resets += steps.is_first[1:].sum()
-    batch, _ = make_batch(segment, config.ppo)
+    batch, computed = jax.device_get(compute(segment))
     acted = segment.extras["gaussian"].reshape(-1, 4)
-    for row in rows:
-      part = minibatch(batch, row)
-      gaussian, value, _ = unroll(params, part.frames, part.memory)
-      live = np.asarray(part.is_live)
+    for row, part, gaussian, value, log_prob in computed:
+      live = part.is_live
       np.testing.assert_allclose(gaussian[live], acted[row][live], rtol=0, atol=1e-5)
-      np.testing.assert_allclose(value[live], np.asarray(part.value)[live], rtol=0, atol=1e-5)
-      log_prob = network.log_prob(gaussian, part.action)
-      np.testing.assert_allclose(log_prob[live], np.asarray(part.log_prob)[live], rtol=1e-4, atol=1e-4)
-    assert np.ptp(np.asarray(batch.log_prob)[np.asarray(batch.is_live)]) > 0.3
+      np.testing.assert_allclose(value[live], part.value[live], rtol=0, atol=1e-5)
+      np.testing.assert_allclose(log_prob[live], part.log_prob[live], rtol=1e-4, atol=1e-4)
+    assert np.ptp(batch.log_prob[batch.is_live]) > 0.3
   assert num_resets >= 8
   # Without the state before the segment, the densities of its first actions differ.
-  blank = replace(part.memory, state=jnp.zeros_like(part.memory.state))
-  other = network.log_prob(unroll(params, part.frames, blank)[0], part.action)
+  blank = replace(part.memory, state=np.zeros_like(part.memory.state))
+  *_, other = fast_jit(outputs)(part, blank)
   assert np.abs(other - log_prob)[live].max() > 1e-2
 
 
 def test_sequences_need_the_first_state_and_the_resets(collected):
   config, spec, collector, segments = collected
-  batch, _ = make_batch(segments[1][0], config.ppo)
+  batch = batch_of(segments[1][0], config)
   loss = fast_jit(make_loss(algorithm.network_of(config, spec), config.ppo))
   memory = batch.memory
   changes = {
     "none": memory,
-    "state": replace(memory, state=jnp.zeros_like(memory.state)),
-    "resets": replace(memory, is_first=jnp.zeros_like(memory.is_first)),
+    "state": replace(memory, state=np.zeros_like(memory.state)),
+    "resets": replace(memory, is_first=np.zeros_like(memory.is_first)),
   }
   kl = {
     name: float(loss(collector.variables[0], replace(batch, memory=changed))[1]["ppo/approx_kl"])
@@ -264,7 +295,7 @@ def test_sequences_need_the_first_state_and_the_resets(collected):
 def test_minibatches_have_whole_environments():
   network = {"lstm_size": 8}
   config = PPOConfig(num_envs=6, segment_length=5, num_epochs=3, num_minibatches=2, network=network)
-  indices = np.asarray(minibatch_indices(jax.random.PRNGKey(0), config))
+  indices = np.asarray(fast_jit(lambda key: minibatch_indices(key, config))(jax.random.PRNGKey(0)))
   assert indices.shape == (6, 15)
   t, envs = np.divmod(indices.reshape(6, 5, 3), 6)
   assert (t == np.arange(5)[:, None]).all()
@@ -277,9 +308,9 @@ def test_minibatches_have_whole_environments():
 def test_gradient_reaches_earlier_frames(collected):
   """The loss of the last step alone changes with the weights through the state of earlier steps."""
   config, spec, collector, segments = collected
-  batch, _ = make_batch(segments[0][0], config.ppo)
+  batch = batch_of(segments[0][0], config)
   network, params = algorithm.network_of(config, spec), collector.variables[0]
-  frames, memory = jnp.asarray(batch.frames, jnp.float32), batch.memory
+  frames, memory = batch.frames.astype(np.float32), batch.memory
 
   def last_value(frames):
     return network.unroll(params, frames, memory)[1][-4]  # of lane 0

@@ -28,6 +28,7 @@ from moozi.training.algorithms import algorithm_of
 from tests.baselines.ppo.conftest import TINY
 from tests.baselines.ppo.test_optimization import changed, random_segment
 from tests.envs.environments import NIM_SPEC
+from tests.fast_jit import fast_jit
 from tests.run_events import assert_equal_trees, final_state, first_checkpoint
 
 PLAIN = PPOConfig(
@@ -36,6 +37,7 @@ PLAIN = PPOConfig(
 OBSERVING = changed(PLAIN, normalize_observations=True, observation_clip=1.5)
 SCALING = changed(PLAIN, normalize_rewards=True, discount=0.9, reward_clip=0.8)
 RATE = jnp.float32(0.01)
+scale = fast_jit(lambda state, segment: scaled_rewards(state, segment, SCALING))
 
 
 def later(segment: Rollout, seed: int) -> Rollout:
@@ -74,7 +76,7 @@ def test_scaled_rewards_equal_the_definition():
   assert all((~s.is_live).any() for s in segments)
   state, seen = return_state(SCALING), []
   for segment, expected in zip(segments, returns, strict=True):
-    state, scaled, metrics = scaled_rewards(state, segment, SCALING)
+    state, scaled, metrics = scale(state, segment)
     seen.append(expected[segment.is_live])
     deviation = np.sqrt(np.concatenate(seen).var() + EPSILON)
     by_hand = np.clip(segment.reward / deviation, -0.8, 0.8)
@@ -89,16 +91,15 @@ def test_scaled_rewards_equal_the_definition():
 def test_environments_that_were_reset_carry_no_return():
   """After a lost segment all environments are reset, although no episode has ended."""
   segment = random_segment(3, 8, 3, end=0.0)
-  state, *_ = scaled_rewards(return_state(SCALING), segment, SCALING)
+  state, *_ = scale(return_state(SCALING), segment)
   assert (state[RETURNS].carried != 0).all()
-  once, *_ = scaled_rewards(state, segment, SCALING)
+  once, *_ = scale(state, segment)
   assert segment.is_first[0].all()
   np.testing.assert_allclose(once[RETURNS].carried, state[RETURNS].carried, rtol=1e-6)
 
 
-def test_only_the_learned_rewards_are_scaled():
+def test_only_the_learned_rewards_are_scaled(events):
   """Each action of CartPole has the reward 1, so a return is a length."""
-  events = run("ppo.normalize_rewards=true", "ppo.observation_clip=5")
   acted = [e for e in events if isinstance(e, Acted)]
   assert sum(len(e.episode_returns) for e in acted) > 0
   for event in acted:
@@ -111,7 +112,8 @@ def test_only_the_learned_rewards_are_scaled():
 
 
 def state_of(config: PPOConfig):
-  return init_state(make_network(config.network, NIM_SPEC), config, NIM_SPEC, jax.random.PRNGKey(0))
+  network = make_network(config.network, NIM_SPEC)
+  return fast_jit(lambda key: init_state(network, config, NIM_SPEC, key))(jax.random.PRNGKey(0))
 
 
 def test_round_learns_from_the_samples_as_they_were_acted_on():
@@ -184,19 +186,19 @@ def test_evaluation_uses_the_statistics(events):
   params, net_state = final_state(events).training.variables
   agent = ppo_algorithm.build_agent(config, spec)
   step = make_vector(config.env.name, config.env.kwargs, 4, 0).reset()
-  key = jax.random.PRNGKey(0)
-  carry, found = agent.act((params, net_state), agent.init(4), step, key, 0)
+  act = fast_jit(lambda variables: agent.act(variables, agent.init(4), step, jax.random.PRNGKey(0), 0.0))
+  carry, found = act((params, net_state))
   stats = net_state[OBSERVATIONS]
   frames = np.clip((carry.frames - stats.mean) / np.sqrt(stats.variance + EPSILON), -2, 2)
-  logits, value = ppo_algorithm.network_of(config, spec).apply(params, frames.astype(np.float32))
+  logits, value = fast_jit(ppo_algorithm.network_of(config, spec).apply)(params, frames.astype(np.float32))
   np.testing.assert_allclose(found.root_value, value, rtol=1e-4, atol=1e-5)
   np.testing.assert_array_equal(found.action, 1 + np.argmax(logits[:, 1:], axis=-1))
   np.testing.assert_array_equal(found.extras["frames"], carry.frames)
-  _, without = agent.act((params, {}), agent.init(4), step, key, 0)
+  _, without = act((params, {}))
   assert np.abs(found.root_value - without.root_value).max() > 0.01
 
 
-@pytest.mark.parametrize("lstm_size", [0, 4])
+@pytest.mark.parametrize("lstm_size", [pytest.param(0, marks=pytest.mark.slow), 4])
 def test_learner_sees_what_was_acted_on(lstm_size):
   """With one update for each segment, its policy is the one that acted, in every segment."""
   one = ("ppo.num_epochs=1", "ppo.num_minibatches=1", "ppo.learning_rate=0.01", "ppo.history_length=1")
@@ -215,10 +217,12 @@ def test_lstm_sees_normalized_frames(events):
   stats = final_state(events).training.net_state[OBSERVATIONS]
   step = make_vector(config.env.name, config.env.kwargs, 4, 0).reset()
   frame = np.clip((step.frame - stats.mean) / np.sqrt(stats.variance + EPSILON), -10, 10)
-  actions, found = np.ones(4, np.int32), []
+  act = fast_jit(lambda variables, x: agent.act(variables, agent.init(4), x, jax.random.PRNGKey(0), 0.0))
+  observe = fast_jit(lambda variables, x: agent.observe(variables, agent.init(4), x, np.ones(4, np.int32)))
+  found = []
   for net_state, seen in (({OBSERVATIONS: stats}, step), ({}, replace(step, frame=frame.astype(np.float32)))):
-    acted, decision = agent.act((params, net_state), agent.init(4), seen, jax.random.PRNGKey(0), 0.0)
-    observed = agent.observe((params, net_state), agent.init(4), seen, actions)
+    acted, decision = act((params, net_state), seen)
+    observed = observe((params, net_state), seen)
     found.append((acted["state"], observed["state"], decision.root_value))
   for a, b in zip(*found, strict=True):
     np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)

@@ -32,12 +32,14 @@ from moozi.core.config.ppo import PPOConfig
 from moozi.core.pytree import replace
 from moozi.ops.scalar_transform import ScalarTransform
 from tests.envs.environments import NIM_SPEC
+from tests.fast_jit import fast_jit
 from tests.run_events import assert_equal_trees
 
 # The network's outputs are its params: tables of logits and values, one row for each sample.
 TABLE = PPONetwork(
   init=lambda key, frames: None, apply=lambda params, frames: (params["logits"], params["value"])
 )
+COMPILED = {}
 PLAIN = PPOConfig(normalize_advantages=False, entropy_coef=0.0, value_coef=0.0)
 
 
@@ -55,6 +57,18 @@ def changed(config: PPOConfig, **changes) -> PPOConfig:
 
 
 # --- advantages ---------------------------------------------------------------------------------------
+
+
+def advantages(segment: Rollout, config: PPOConfig):
+  """Returns the advantages, computed by one compiled function for each shape: the factors are arguments."""
+
+  def compute(segment, discount, gae_lambda):
+    options = config.model_copy(update={"discount": discount, "gae_lambda": gae_lambda})
+    return generalized_advantages(segment, options)
+
+  key = config.bootstrap_truncated, config.clip_rewards
+  compiled = COMPILED.setdefault(key, fast_jit(compute))
+  return compiled(segment, config.discount, config.gae_lambda)
 
 
 def random_segment(seed: int, length: int, width: int, end: float = 0.3, truncated: float = 0.5) -> Rollout:
@@ -118,7 +132,7 @@ def test_advantages_equal_the_definition(seed, length, end, discount, gae_lambda
     discount=discount, gae_lambda=gae_lambda, bootstrap_truncated=bootstrap, clip_rewards=clip
   )
   np.testing.assert_allclose(
-    generalized_advantages(segment, config), slow_advantages(segment, config), rtol=1e-4, atol=1e-5
+    advantages(segment, config), slow_advantages(segment, config), rtol=1e-4, atol=1e-5
   )
 
 
@@ -144,13 +158,13 @@ def test_advantages_by_hand():
   reward = [0.0, 3.0, 0.0, 1.0]  # reward[t] is for the action in frame t
   # δ_3 = 1 + ½·6 - 4 = 0; δ_1 = 3 - 2 = 1; δ_0 = 0 + ½·2 - 1 = 0, A_0 = 0 + ¼·1. Frame 2 is no sample.
   terminal = one_lane(last, [0] * 5, reward, value)
-  np.testing.assert_allclose(generalized_advantages(terminal, config)[:, 0], [0.25, 1.0, 0.0, 0.0])
+  np.testing.assert_allclose(advantages(terminal, config)[:, 0], [0.25, 1.0, 0.0, 0.0])
   truncated = one_lane(last, [0, 0, 1, 0, 0], reward, value)
-  np.testing.assert_allclose(generalized_advantages(truncated, config)[:, 0], [0.25, 1.0, 0.0, 0.0])
+  np.testing.assert_allclose(advantages(truncated, config)[:, 0], [0.25, 1.0, 0.0, 0.0])
   # With a bootstrap from frame 2, δ_1 = 3 + ½·8 - 2 = 5. The next episode adds nothing.
-  bootstrapped = generalized_advantages(truncated, changed(config, bootstrap_truncated=True))
+  bootstrapped = advantages(truncated, changed(config, bootstrap_truncated=True))
   np.testing.assert_allclose(bootstrapped[:, 0], [1.25, 5.0, 0.0, 0.0])
-  bootstrapped = generalized_advantages(terminal, changed(config, bootstrap_truncated=True))
+  bootstrapped = advantages(terminal, changed(config, bootstrap_truncated=True))
   np.testing.assert_allclose(
     bootstrapped[:, 0], [0.25, 1.0, 0.0, 0.0], err_msg="a terminal frame has no value"
   )
@@ -161,18 +175,18 @@ def test_advantages_of_two_players_by_hand():
   segment = one_lane([0, 0, 1], [0] * 3, [0.0, 1.0], [0.5, 0.25, 8.0])
   segment = replace(segment, sign=-segment.sign)
   # δ_1 = 1 - ¼; δ_0 = 0 - ¼ - ½, and A_0 = δ_0 - ½ δ_1, because the second player's gain is the first's loss.
-  found = generalized_advantages(segment, PPOConfig(discount=1.0, gae_lambda=0.5))
+  found = advantages(segment, PPOConfig(discount=1.0, gae_lambda=0.5))
   np.testing.assert_allclose(found[:, 0], [-0.75 - 0.375, 0.75])
 
 
 def test_batch():
   segment = random_segment(3, 5, 2)
   config = PPOConfig(num_envs=2, segment_length=5, num_minibatches=2)
-  batch, metrics = make_batch(segment, config)
-  advantage = np.asarray(generalized_advantages(segment, config))
+  both = fast_jit(lambda x: (make_batch(x, config), generalized_advantages(x, config)))
+  (batch, metrics), advantage = both(segment)
   np.testing.assert_array_equal(batch.frames, segment.frames.reshape(10, 1, 1, 1, 2))
   np.testing.assert_array_equal(batch.action, segment.action.reshape(-1))
-  np.testing.assert_allclose(batch.target, (advantage + segment.value[:-1]).reshape(-1))
+  np.testing.assert_allclose(batch.target, (np.asarray(advantage) + segment.value[:-1]).reshape(-1))
   live = segment.is_live.reshape(-1)
   targets, values = np.asarray(batch.target)[live], np.asarray(batch.value)[live]
   explained = 1 - np.var(targets - values) / np.var(targets)
@@ -328,19 +342,19 @@ def test_minibatch_indices():
 
 
 def test_optimizer_clips_by_global_norm():
-  grads = {"a": jnp.array([3.0]), "b": jnp.array([4.0])}
-  optimizer = make_optimizer(PPOConfig(adam_epsilon=1.0))
-  out, _ = optimizer.update(grads, optimizer.init(grads))
+  def first_step(grads, **options):
+    optimizer = make_optimizer(PPOConfig(**options))
+    return fast_jit(lambda: optimizer.update(grads, optimizer.init(grads))[0])()
+
+  grads = {"a": np.float32([3.0]), "b": np.float32([4.0])}
+  out = first_step(grads, adam_epsilon=1.0)
   # The gradient is clipped to norm ½, which gives 0.3 and 0.4. Adam's first step is g / (|g| + ε).
   np.testing.assert_allclose([out["a"][0], out["b"][0]], [0.3 / 1.3, 0.4 / 1.4], rtol=1e-5)
-  optimizer = make_optimizer(PPOConfig(adam_epsilon=1.0, max_grad_norm=None))
-  out, _ = optimizer.update(grads, optimizer.init(grads))
+  out = first_step(grads, adam_epsilon=1.0, max_grad_norm=None)
   np.testing.assert_allclose([out["a"][0], out["b"][0]], [3 / 4, 4 / 5], rtol=1e-5)
-  states = [make_optimizer(PPOConfig(max_grad_norm=norm)).init(grads) for norm in (None, 0.5)]
+  states = [jax.eval_shape(make_optimizer(PPOConfig(max_grad_norm=norm)).init, grads) for norm in (None, 0.5)]
   assert len({str(jax.tree_util.tree_structure(state)) for state in states}) == 1
-  optimizer = make_optimizer(PPOConfig())
-  tiny = {"a": jnp.array([1e-5])}
-  np.testing.assert_allclose(optimizer.update(tiny, optimizer.init(tiny))[0]["a"], [0.5], rtol=1e-3)
+  np.testing.assert_allclose(first_step({"a": np.float32([1e-5])})["a"], [0.5], rtol=1e-3)
 
 
 def test_learning_rate_annealing():

@@ -1,0 +1,86 @@
+"""Computes a network's outputs for a batch in micro-batches, for batches larger than a device holds."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import PyTree
+
+from moozi.core.errors import UserError
+from moozi.nn.blocks import FRAME_NORM, TRANSITION_NORM
+from moozi.nn.model import Model, NetState, Params
+
+# Modules whose averages are linear in the batch: those of a batch are the mean over its micro-batches.
+_LINEAR_STATES = (FRAME_NORM, TRANSITION_NORM)
+
+
+def in_micro_batches(function: Callable[..., PyTree], num: int, *batch: PyTree) -> PyTree:
+  """Returns the outputs of `function(*batch)` for `num` micro-batches [num, B / num, …], made in turn.
+
+  Micro-batch i has the samples i, i + num, i + 2 · num, …, so that on a mesh, each device has an equal share
+  of every micro-batch.
+
+  For the gradient, the intermediate values of one micro-batch at a time are computed again. Only inputs and
+  outputs are kept for the whole batch.
+
+  Args:
+    batch: trees of arrays with the leading axis B.
+  """
+  parts = jax.tree_util.tree_map(
+    lambda x: jnp.swapaxes(jnp.reshape(x, (len(x) // num, num, *x.shape[1:])), 0, 1), batch
+  )
+  part = jax.checkpoint(function)
+  # Also on the CPU, where the gradient of a convolution is slow in a scan: unrolled, XLA computes several
+  # micro-batches at once, which saves no memory.
+  return jax.lax.map(lambda rows: part(*rows), parts)
+
+
+def whole(parts: PyTree) -> PyTree:
+  """Returns the outputs [B, …] of a batch from those of its micro-batches [num, B / num, …]."""
+  return jax.tree_util.tree_map(lambda x: jnp.swapaxes(x, 0, 1).reshape(-1, *x.shape[2:]), parts)
+
+
+def with_micro_batches(model: Model, num: int) -> Model:
+  """Returns a model for training whose functions compute each batch in `num` micro-batches.
+
+  The functions raise UserError if the network has a state that depends on the whole batch, as batch norm has.
+  """
+
+  def divided(function: Callable[..., tuple[Any, NetState]]) -> Callable[..., tuple[Any, NetState]]:
+    def run(params: Params, net_state: NetState, *arguments: Any) -> tuple[Any, NetState]:
+      *batch, is_training = arguments
+      _check_state(net_state, num)
+      parts, states = in_micro_batches(
+        lambda *rows: function(params, net_state, *rows, is_training), num, *batch
+      )
+      return whole(parts), jax.tree_util.tree_map(lambda x: jnp.mean(x, axis=0), states)
+
+    return run
+
+  chance = model.chance
+  if chance is not None:
+    chance = dataclasses.replace(
+      chance,
+      afterstate=divided(chance.afterstate),
+      outcome=divided(chance.outcome),
+      encode=divided(chance.encode),
+    )
+  return dataclasses.replace(
+    model,
+    root_inference=divided(model.root_inference),
+    recurrent_inference=divided(model.recurrent_inference),
+    project=divided(model.project),
+    represent=divided(model.represent),
+    chance=chance,
+  )
+
+
+def _check_state(net_state: NetState, num: int) -> None:
+  wrong = [name for name in net_state if name not in _LINEAR_STATES]
+  if wrong:
+    raise UserError(
+      f"learner.accumulate={num}: must be 1 with this network, whose module {min(wrong)} has a state that an "
+      "update computes from the whole batch"
+    )

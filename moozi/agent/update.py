@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, Float32, Int32, Num, PyTree, UInt32
 
 from moozi.agent.devices import Devices, OneDevice, devices_of
 from moozi.agent.finite import ALL_FINITE, guarded_step, reduce_metrics
+from moozi.agent.grad_clipping import clipping
 from moozi.agent.loss import extra_terms, make_extra_losses, make_loss
 from moozi.agent.micro_batches import with_micro_batches
 from moozi.core.config import Config, LearnerConfig, LearningRateConfig
@@ -125,14 +126,14 @@ def make_learning_rate(
 
 
 def make_optimizer(config: LearnerConfig) -> optax.GradientTransformation:
-  """Returns the optimizer: clipping by the global norm, then Adam. `guarded_step` applies the learning rate.
+  """Returns the optimizer: `clipping`, then Adam. `guarded_step` applies the learning rate.
 
   Weight decay (adamw) applies to arrays of two or more axes, not to biases and the parameters of norms.
 
   Source: Kingma & Ba 2015; Loshchilov & Hutter 2019 (adamw). Departures: gradients are clipped before Adam;
     weight decay is scaled by the whole learning rate, not only by its schedule, as in Optax.
   """
-  parts = [optax.clip_by_global_norm(config.max_grad_norm), optax.scale_by_adam()]
+  parts = [clipping(config.max_grad_rms, config.max_grad_norm), optax.scale_by_adam()]
   if config.optimizer == "adamw" and config.weight_decay > 0:
     parts.append(
       optax.add_decayed_weights(

@@ -294,9 +294,10 @@ def _changes(old: NamedNetwork, new: NamedNetwork) -> tuple[tuple[str, Any, Any]
   for section in ("env", "network", "chance", "scalar_transform", "targets"):
     before, after = (getattr(network.config, section).model_dump(mode="json") for network in (old, new))
     out += [(f"{section}.{key}", before[key], after[key]) for key in after if before[key] != after[key]]
-  before, after = (network.config.learner.optimizer for network in (old, new))
-  if before != after:
-    out.append(("learner.optimizer", before, after))
+  for key in ("optimizer", "max_grad_rms"):
+    before, after = (getattr(network.config.learner, key) for network in (old, new))
+    if before != after:
+      out.append((f"learner.{key}", before, after))
   for name, a, b in (
     ("frame planes", old.spec.frame_shape[2], new.spec.frame_shape[2]),
     ("actions", old.spec.num_env_actions, new.spec.num_env_actions),

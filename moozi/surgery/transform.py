@@ -35,7 +35,7 @@ def transform(state: State, plan: Plan) -> State:
     moment = _MOMENT.fullmatch(name)
     if part in _NETWORKS and path in plan.arrays:
       out[name] = _array(state, part, plan.arrays[path], fresh)
-    elif moment is not None and moment[3] in plan.arrays:
+    elif moment is not None and _has_moment(state, moment, plan):
       out[name] = _moment(state, moment[1], moment[2], plan.arrays[moment[3]], fresh)
     elif name in state and np.shape(state[name]) == np.shape(fresh):
       out[name] = np.array(state[name])
@@ -73,6 +73,12 @@ def _array(
     if axis.is_new.any():
       out = _fill(out, fresh, array, i, axis)
   return np.asarray(out, fresh.dtype)
+
+
+def _has_moment(state: State, moment: re.Match[str], plan: Plan) -> bool:
+  """Returns whether a moment follows from the old state: the old optimizer kept its kind of moments."""
+  kind = f"{moment[1]}{moment[2]}/"
+  return moment[3] in plan.arrays and any(name.startswith(kind) for name in state)
 
 
 def _moment(

@@ -39,7 +39,7 @@ FAMILIES = {
   "batch_norm": ("network.norm=batch", "learner.target_decay=0.9", "learner.max_shift=1"),
   "centred": ("network.center_frames=true", "learner.intensity_jitter=0.05", "learner.max_shift=1"),
   "chance": ("chance.codes=2", "network.center_frames=true"),
-  "q_learning": ("algorithm=q_learning", "q_learning.network.hidden_sizes=[16]"),
+  "q_learning": ("algorithm=q_learning", "q_learning.network.hidden_sizes=[16]", "learner.max_grad_rms=1"),
 }
 CASES = {
   "batch_norm": ({"num_devices": 2}, {"num_devices": 4}),

@@ -46,6 +46,7 @@ KINDS = {
   "support": ((), SUPPORT, CATCH, CATCH),
   "unroll": ((), ("targets.unroll_steps=4",), CATCH, CATCH),
   "optimizer": (("learner.optimizer=adam",), ("learner.optimizer=adamw",), CATCH, CATCH),
+  "clipping": ((), ("learner.max_grad_rms=5",), CATCH, CATCH),
   "environment": ((), (), CATCH, OTHER),
   "chance": ((), ("chance.codes=4",), CATCH, CATCH),
   "chance_with_rewards": ((), ("chance.codes=4", "chance.reward_from=afterstate"), CATCH, CATCH),
@@ -218,6 +219,20 @@ def test_moments_of_new_entries_are_zero():
   np.testing.assert_allclose(after[nu][scaled], state[nu][source] / 1.5**2, rtol=1e-6)
   assert int(after["learner_step"]) == int(state["learner_step"])
   np.testing.assert_array_equal(after["rng_key"], state["rng_key"])
+
+
+def test_moments_of_clipping_are_carried_and_begin_at_zero():
+  clipped = "learner.max_grad_rms=5"
+  name = "opt_state/0/0/nu/prediction/heads/policy/w"
+  _, state, after, _ = operate(config_of(clipped), config_of(clipped), CATCH, EXTENDED)
+  np.testing.assert_array_equal(after[name][:, :4], state[name])
+  assert not after[name][:, 4:].any()
+  _, state, after, _ = operate(config_of(), config_of(clipped), CATCH, EXTENDED)
+  assert not after[name].any()
+  assert int(after["opt_state/0/0/count"]) == 0
+  assert int(after["opt_state/1/count"]) == int(state["opt_state/1/count"])
+  adam = "opt_state/1/nu/prediction/heads/policy/w"
+  np.testing.assert_array_equal(after[adam][:, :4], state[adam])
 
 
 def transformed(options, old, new):

@@ -19,6 +19,7 @@ from jaxtyping import Array, Bool, Float, Float32, Int, Int32, Num, PyTree, Shap
 
 from moozi.acting.on_policy import IS_PAST, Rollout
 from moozi.agent.finite import guarded_step, reduce_metrics
+from moozi.agent.grad_clipping import clipping
 from moozi.agent.update import TrainingState, UpdateOutput, repeat
 from moozi.baselines.observations import NetState, normalized, observation_state, observed
 from moozi.baselines.ppo.actor_critic import PPONetwork
@@ -239,13 +240,12 @@ def _value_errors(
 
 
 def make_optimizer(config: PPOConfig) -> optax.GradientTransformation:
-  """Builds the optimizer: clips by the global norm, then takes Adam's direction.
+  """Builds the optimizer: `clipping`, then Adam's direction.
 
   `make_update` applies the learning rate.
   """
-  # The state has one structure with and without clipping, so that a resumed run may change the setting.
-  max_norm = config.max_grad_norm
-  clip = optax.identity() if max_norm is None else optax.clip_by_global_norm(max_norm)
+  # The state has one structure with and without max_grad_norm, so that a resumed run may change it.
+  clip = clipping(config.max_grad_rms, config.max_grad_norm)
   return optax.chain(clip, optax.scale_by_adam(eps=config.adam_epsilon))
 
 

@@ -140,6 +140,11 @@ class LearnerConfig(Section):
   max_grad_norm: PositiveFloat = Field(
     5.0, description="maximum norm of the gradient of all parameters; a larger one is scaled down"
   )
+  max_grad_rms: PositiveFloat | None = Field(
+    None,
+    description="clip each entry of the gradient to ± this number times the root of the running mean of its "
+    "square, before max_grad_norm; null: no; OpenAI Five: 5",
+  )
   value_coef: NonNegativeFloat = Field(0.25, description="weight of the value loss; the policy loss has 1")
   reward_coef: NonNegativeFloat = Field(1.0, description="weight of the reward loss")
   consistency_coef: NonNegativeFloat = Field(

@@ -131,6 +131,7 @@ class PPOConfig(Section):
   max_grad_norm: PositiveFloat | None = Field(
     0.5, description="maximum norm of the whole gradient; null: no clipping"
   )
+  max_grad_rms: PositiveFloat | None = Field(None, description="as learner.max_grad_rms")
   normalize_advantages: bool = Field(
     True, description="normalize advantages in each minibatch to mean 0 and standard deviation 1"
   )

@@ -17,9 +17,9 @@ class QLearningConfig(Section):
   Q-learning also reads these keys of other sections: targets.history_length, n_step, discount and
   unroll_steps (the newest n_step + unroll_steps steps of an environment cannot be drawn, so set unroll_steps
   to 1); learner.batch_size, updates_per_call and samples_per_step, and with a network also optimizer,
-  learning_rate, weight_decay, max_grad_norm, target_update_period, target_decay, max_skipped_updates,
-  num_devices, accumulate and compute_dtype; the sections replay, opponents and timeline; the section workers
-  except resources; the two keys of histograms in logging; and the keys that PPO reads.
+  learning_rate, weight_decay, max_grad_norm, max_grad_rms, target_update_period, target_decay,
+  max_skipped_updates, num_devices, accumulate and compute_dtype; the sections replay, opponents and timeline;
+  the section workers except resources; the two keys of histograms in logging; and the keys that PPO reads.
   """
 
   kind: Literal["table", "network"] = Field(

@@ -355,6 +355,9 @@ def test_optimizer_clips_by_global_norm():
   states = [jax.eval_shape(make_optimizer(PPOConfig(max_grad_norm=norm)).init, grads) for norm in (None, 0.5)]
   assert len({str(jax.tree_util.tree_structure(state)) for state in states}) == 1
   np.testing.assert_allclose(first_step({"a": np.float32([1e-5])})["a"], [0.5], rtol=1e-3)
+  # A factor below 1 clips even the first gradient: to 1.5 and 2.
+  out = first_step(grads, adam_epsilon=1.0, max_grad_norm=None, max_grad_rms=0.5)
+  np.testing.assert_allclose([out["a"][0], out["b"][0]], [1.5 / 2.5, 2 / 3], rtol=1e-5)
 
 
 def test_learning_rate_annealing():

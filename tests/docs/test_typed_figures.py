@@ -195,9 +195,7 @@ def test_decision_on_defaults_has_the_figures_of_its_ablation():
   text = words_of("docs/decisions/0005-defaults-for-two-cores.md")
   (acting, tested), (acting_with, tested_with) = means["default"], means["consistency"]
   raised = f"from {acting} to {acting_with} in training and from {tested} to {tested_with} in evaluation"
-  assert f"The consistency loss raises the return {raised}" in text
-  assert "Prioritized sampling gives {} and {};".format(*means["prioritized"]) in text
-  assert "five steps instead of three gives {} and {},".format(*means["unroll_5"]) in text
+  assert f"raises the return of Breakout {raised}" in text
 
 
 def test_boards_page_has_the_scores_of_the_two_bots():

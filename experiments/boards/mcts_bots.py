@@ -44,7 +44,7 @@ def _same(state: Any) -> Any:
 
 def compare(game: str, simulations: int, num_games: int) -> dict:
   """Returns the score of the bot in C++ with its 95% margin, and both bots' seconds per move."""
-  from moozi.envs.suites.open_spiel.bots import mcts
+  from moozi.envs.suites.open_spiel.bots import bot_by_rules
   from moozi.envs.suites.open_spiel.rules import Rules
 
   fast, slow = Rules(game), Rules(game)
@@ -54,7 +54,9 @@ def compare(game: str, simulations: int, num_games: int) -> dict:
   for i in range(num_games):
     state, random = fast.game.new_initial_state(), np.random.default_rng(i // 2)
     position = functools.partial(_same, state)
-    bots = [mcts(rules, simulations, 10 * i + k, position) for k, rules in enumerate((fast, slow))]
+    bots = [
+      bot_by_rules("mcts", rules, simulations, 10 * i + k, position) for k, rules in enumerate((fast, slow))
+    ]
     for _ in range(2):
       state.apply_action(int(random.choice(state.legal_actions())))
     while not state.is_terminal():

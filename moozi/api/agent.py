@@ -251,8 +251,8 @@ class Agent:
 
     Args:
       episodes: number of episodes; None uses `evaluation.final_episodes`.
-      opponent: with two players: "random", "mcts", "self", `module:function`, the name of a registered
-        player, or a trained agent (`api.players`). None uses `evaluation.opponent`.
+      opponent: with two players: "random", "mcts", "alpha_beta", "self", `module:function`, the name of a
+        registered player, or a trained agent (`api.players`). None uses `evaluation.opponent`.
       opponent_simulations: number of simulations per search of the opponent "mcts".
       simulations: number of simulations per search; None uses the agent's.
       record: whether to keep frames of the first episodes, for pictures.

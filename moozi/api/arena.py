@@ -228,9 +228,9 @@ def arena(
   Args:
     task: an environment such as "open_spiel:connect_four", or a configuration. None takes the environment of
       the run `milestones`.
-    players: names: "random", "mcts:100", "run:PATH[@checkpoint]", "zoo:NAME", "prior:PATH[@checkpoint]" (the
-      network without search), "approach:NAME" (`api.players.run_of_approach`), "module:function", or a
-      registered name. A player that is listed twice plays against itself.
+    players: names: "random", "mcts:100", "alpha_beta:4", "run:PATH[@checkpoint]", "zoo:NAME",
+      "prior:PATH[@checkpoint]" (the network without search), "approach:NAME" (`api.players.run_of_approach`),
+      "module:function", or a registered name. A player that is listed twice plays against itself.
     games: number of games of each pair; with more than two seats, of each group of players who meet. It is
       rounded up so that each opening is played from every seat. If a group has fewer players than seats, two
       rotations of an opening can seat the players in the same order. Each order is played once, so there are

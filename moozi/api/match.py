@@ -9,7 +9,7 @@ from moozi.api.players import TrainedPlayer, load_players, run_of_approach
 from moozi.api.run_access import check_player, check_searches
 from moozi.core.errors import UserError
 from moozi.envs.bots import make_bot
-from moozi.envs.players import Opinion, Player, Seats, SeparatePlayer, mcts_simulations
+from moozi.envs.players import Opinion, Player, Seats, SeparatePlayer, bot_of
 from moozi.envs.table import Table, View
 from moozi.vis.action_names import action_name
 from moozi.vis.lettering import rounded
@@ -153,9 +153,9 @@ def make_advisor(name: str, table: Table, simulations: int | None, allow_code: b
 
   Raises: UserError: the player does not exist, has no search, or does not fit the game.
   """
-  found = mcts_simulations(name)
-  if found is not None:
-    if not hasattr(make_bot(table, "mcts", found, 0), "search"):
+  kind, budget = bot_of(name) or (None, 0)
+  if kind == "mcts":
+    if not hasattr(make_bot(table, "mcts", budget, 0), "search"):
       raise UserError(
         f"--advisor={name}: the MCTS of {table.spec.name} does not report visits and values; choose a run"
       )

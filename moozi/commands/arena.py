@@ -13,9 +13,9 @@ from moozi.io.output import notice
 
 _PLAYERS_HELP = (
   "An environment such as open_spiel:connect_four, or a configuration; then players: random, mcts:100 "
-  "(OpenSpiel's tree search with 100 simulations), run:PATH[@checkpoint], zoo:NAME, prior:PATH[@checkpoint] "
-  "(the network without search), approach:NAME (the last complete run of this algorithm in runs/), "
-  "module:function. With --milestones: players only."
+  "(OpenSpiel's tree search with 100 simulations), alpha_beta:4 (its alpha-beta search of depth 4), "
+  "run:PATH[@checkpoint], zoo:NAME, prior:PATH[@checkpoint] (the network without search), approach:NAME (the "
+  "last complete run of this algorithm in runs/), module:function. With --milestones: players only."
 )
 
 

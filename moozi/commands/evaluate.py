@@ -31,9 +31,9 @@ TWO_PLAYER_KEYS = (
 
 _OPPONENT_HELP = (
   "Two players: the opponent. random (random moves), mcts (OpenSpiel's tree search with random playouts), "
-  "mcts:N (with N simulations), self (the agent itself), run:PATH[@checkpoint], zoo:NAME, "
-  "prior:PATH[@checkpoint] (without search), approach:NAME (the last complete run of this algorithm in "
-  "runs/), or module:function. Default: the run's evaluation.opponent."
+  "mcts:N (with N simulations), alpha_beta:N (alpha-beta search of depth N), self (the agent itself), "
+  "run:PATH[@checkpoint], zoo:NAME, prior:PATH[@checkpoint] (without search), approach:NAME (the last "
+  "complete run of this algorithm in runs/), or module:function. Default: the run's evaluation.opponent."
 )
 
 

@@ -22,7 +22,8 @@ from moozi.core.user_code import Plugin, describe_path, is_code, load, load_entr
 F = TypeVar("F", bound=Callable[..., Any])
 
 _NAME = re.compile(r"[^\W\d][\w.-]*")
-_SIMULATIONS = re.compile(r"[1-9][0-9]{0,6}")
+# What the argument of a form must match; others accept any text.
+_ARGUMENTS = {"SIMULATIONS": re.compile(r"[1-9][0-9]{0,6}"), "DEPTH": re.compile(r"[1-9][0-9]?")}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,7 +93,7 @@ class Registry:
     prefix, _, argument = value.partition(":")
     for form in self.forms:
       name, _, wanted = form.partition(":")
-      if name == prefix and argument and (wanted != "SIMULATIONS" or _SIMULATIONS.fullmatch(argument)):
+      if name == prefix and argument and (wanted not in _ARGUMENTS or _ARGUMENTS[wanted].fullmatch(argument)):
         return form
     return None
 
@@ -148,7 +149,10 @@ TRAINED = ("run:PATH[@checkpoint]", "zoo:NAME", "prior:PATH[@checkpoint]", "appr
 """Forms of trained agents as players."""
 
 PLAYERS = Registry(
-  "player", "evaluation.opponent", ("random", "mcts", "self"), ("mcts:SIMULATIONS", *TRAINED)
+  "player",
+  "evaluation.opponent",
+  ("random", "mcts", "alpha_beta", "self"),
+  ("mcts:SIMULATIONS", "alpha_beta:DEPTH", *TRAINED),
 )
 OTHER_PLAYERS = dataclasses.replace(PLAYERS, built_in=tuple(x for x in PLAYERS.built_in if x != "self"))
 """PLAYERS where there is no agent that plays `self`: in the arena, and in seats that no agent learns."""

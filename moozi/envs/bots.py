@@ -1,12 +1,15 @@
-"""Bots of games: random play, OpenSpiel's MCTS, and those that a game has itself."""
+"""Bots of games: random play, OpenSpiel's MCTS and alpha-beta, and those that a game has itself."""
 
 import numpy as np
 
 from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
 from moozi.envs.environment import EpisodePlayer, check_seed, random_action
-from moozi.envs.suites.open_spiel.bots import mcts_in
+from moozi.envs.suites.open_spiel.bots import bot_by_copies
 from moozi.envs.table import PlayedGame, Table
+
+SEARCHES = {"mcts": 100, "alpha_beta": 4}
+"""The bots that search, by name, with the budget of a name without a number: simulations, or the depth."""
 
 
 class RandomBot:
@@ -19,23 +22,25 @@ class RandomBot:
     return random_action(self._spec, legal, self._random)
 
 
-def make_bot(game: PlayedGame, kind: str, simulations: int, seed: int) -> EpisodePlayer:
+def make_bot(game: PlayedGame, kind: str, budget: int, seed: int) -> EpisodePlayer:
   """Makes a bot for the current episode or the next one. A bot of the game itself takes precedence.
 
   Args:
-    kind: "random" draws uniformly from the legal actions of any game. "mcts" is OpenSpiel's tree search, for
-      OpenSpiel's games of perfect information and for environments with `max_moves`. A suite may have others.
+    kind: "random" draws uniformly from the legal actions of any game. "mcts" and "alpha_beta" are OpenSpiel's
+      tree searches, for OpenSpiel's games of perfect information and for environments with `max_moves`;
+      "alpha_beta" needs two players and no chance. A suite may have others.
+    budget: the simulations of "mcts", the depth of "alpha_beta".
 
   Raises: UserError: the game has no such bot.
   """
-  bot = game.make_bot(kind, simulations, seed)
+  bot = game.make_bot(kind, budget, seed)
   if bot is not None:
     return bot
   if kind == "random":
     return RandomBot(_spec_of(game), seed)
   environment = game.environment if isinstance(game, Table) else game
-  if kind == "mcts" and environment is not None and environment.max_moves is not None:
-    return mcts_in(environment, simulations, seed)
+  if kind in SEARCHES and environment is not None and environment.max_moves is not None:
+    return bot_by_copies(kind, environment, budget, seed)
   raise _no_such_bot(kind, _spec_of(game))
 
 
@@ -44,10 +49,10 @@ def _spec_of(game: PlayedGame) -> EnvSpec:
 
 
 def _no_such_bot(kind: str, spec: EnvSpec) -> UserError:
-  which = {
-    "mcts": "; mcts plays games of OpenSpiel, and games without chance that can be copied: set max_moves of "
+  hint = (
+    f"; {kind} plays games of OpenSpiel, and games without chance that can be copied: set max_moves of "
     "the moozi.Game"
-  }
+  )
   return UserError(
-    f"{kind}: {spec.name} has no such player; all environments have random, self{which.get(kind, '')}"
+    f"{kind}: {spec.name} has no such player; all environments have random, self{hint * (kind in SEARCHES)}"
   )

@@ -49,9 +49,9 @@ class CheckedEnvironment(EnvironmentWrapper):
     with self._errors("position"):
       return super().position()
 
-  def make_bot(self, kind: str, simulations: int, seed: int) -> EpisodePlayer | None:
+  def make_bot(self, kind: str, budget: int, seed: int) -> EpisodePlayer | None:
     with self._errors("make_bot"):
-      return super().make_bot(kind, simulations, seed)
+      return super().make_bot(kind, budget, seed)
 
   def render(self) -> np.ndarray | None:
     with self._errors("render"):

@@ -92,10 +92,14 @@ class Environment(dm_env.Environment):  # type: ignore[misc]
     """
     raise NotImplementedError
 
-  def make_bot(self, kind: str, simulations: int, seed: int) -> EpisodePlayer | None:
+  def make_bot(self, kind: str, budget: int, seed: int) -> EpisodePlayer | None:
     """Makes a bot of the environment itself for the current episode or the next one.
 
-    `envs.bots.make_bot` adds the bots that do not belong to one environment, `random` and `mcts`.
+    `envs.bots.make_bot` adds the bots that do not belong to one environment: `random`, `mcts` and
+    `alpha_beta`.
+
+    Args:
+      budget: the simulations of "mcts", the depth of "alpha_beta".
 
     Returns: None if the environment has no such bot.
     """

@@ -29,8 +29,9 @@ class Game:
   Attributes:
     is_continued: whether the last `reset` continued a game after a lost life.
     will_continue: whether the next `reset` continues the current game.
-    max_moves: the largest number of actions in an episode, which `algorithm=alphazero` and the bot `mcts`
-      need. Set it only in a game that has no chance and no time limit and always starts in the same state.
+    max_moves: the largest number of actions in an episode, which `algorithm=alphazero` and the bots `mcts`
+      and `alpha_beta` need. Set it only in a game that has no chance and no time limit and always starts in
+      the same state.
     own_observations: the form of the observations that the rules convert to frames; None without conversion.
   """
 
@@ -65,7 +66,7 @@ class Game:
     """Returns an independent copy of the game, by default a deep copy."""
     return copy.deepcopy(self)
 
-  def make_bot(self, kind: str, simulations: int, seed: int) -> EpisodePlayer | None:
+  def make_bot(self, kind: str, budget: int, seed: int) -> EpisodePlayer | None:
     """Makes a bot of the game itself; see `Environment.make_bot`."""
     return None
 
@@ -224,8 +225,8 @@ class GameEnvironment(Environment):
   def close(self) -> None:
     self._game.close()
 
-  def make_bot(self, kind: str, simulations: int, seed: int) -> EpisodePlayer | None:
-    return self._game.make_bot(kind, simulations, seed)
+  def make_bot(self, kind: str, budget: int, seed: int) -> EpisodePlayer | None:
+    return self._game.make_bot(kind, budget, seed)
 
   def render(self) -> np.ndarray | None:
     return self._game.render()

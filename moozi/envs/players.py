@@ -5,7 +5,6 @@ that an agent searches in all of them together.
 """
 
 import dataclasses
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeVar, runtime_checkable
 
@@ -14,14 +13,11 @@ import numpy as np
 from moozi.core import plugins, user_code
 from moozi.core.errors import EnvError, UserError, one_line
 from moozi.core.spec import EnvSpec
-from moozi.envs.bots import make_bot
+from moozi.envs.bots import SEARCHES, make_bot
 from moozi.envs.environment import EpisodePlayer, check_action
 from moozi.envs.table import PlayedGame, Table, View
 
 T = TypeVar("T")
-
-_MCTS = re.compile(r"mcts(?::([1-9]\d{0,6}))?")
-_DEFAULT_SIMULATIONS = 100
 
 Place = tuple[int, int]
 """A seat in a game: (number of the game, number of the seat)."""
@@ -164,7 +160,7 @@ def _add(groups: "_ByPlayer[T]", player: Player, place: Place, value: T) -> None
 
 
 class SeparatePlayer:
-  """Plays each place with an `EpisodePlayer` of its own: random, mcts, or the user's.
+  """Plays each place with an `EpisodePlayer` of its own: random, mcts, alpha_beta, or the user's.
 
   `reset` makes the user's player. A bot is made at the place's first frame, because it may copy the game.
   `act` and `observe` raise EnvError if the player fails or chooses an illegal action.
@@ -179,9 +175,8 @@ class SeparatePlayer:
   def __init__(self, name: str, spec: EnvSpec, key: str | None = None) -> None:
     self.name, self._spec = name, spec
     self._where = f"{key}={name}" if key else name
-    self._kind, self._simulations = name.partition(":")[0], mcts_simulations(name)
-    is_bot = name == "random" or self._simulations is not None
-    self._maker = None if is_bot else plugins.PLAYERS.get(name, key or "player")
+    self._bot = bot_of(name)
+    self._maker = None if self._bot is not None else plugins.PLAYERS.get(name, key or "player")
     self._places: dict[Place, tuple[PlayedGame, int]] = {}
     self._made: dict[Place, tuple[user_code.Plugin, EpisodePlayer]] = {}
 
@@ -246,10 +241,12 @@ class SeparatePlayer:
     """Returns a player of one episode, with the plug-in that describes its errors."""
     if self._maker is not None:
       return self._maker, self._make_own(self._maker, game, seed)
+    assert self._bot is not None, "there is no maker"
+    kind, budget = self._bot
     try:
-      bot = make_bot(game, self._kind, self._simulations or 1, seed)
+      bot = make_bot(game, kind, budget, seed)
     except UserError as error:  # it begins with the kind
-      raise UserError(f"{self._where}{str(error).removeprefix(self._kind)}") from None
+      raise UserError(f"{self._where}{str(error).removeprefix(kind)}") from None
     return user_code.Plugin(self._where, bot.action), bot
 
   def _make_own(self, maker: user_code.Plugin, game: PlayedGame, seed: int) -> EpisodePlayer:
@@ -281,16 +278,21 @@ def make_player(
 
   Raises: UserError: there is no such player, or it plays another environment.
   """
-  if plugins.PLAYERS.is_built_in(name) and name != "random" and mcts_simulations(name) is None:
+  if plugins.PLAYERS.is_built_in(name) and bot_of(name) is None:
     player: Player = plugins.PLAYERS.get(name, key or "player", allow_code)(spec, width)
     return player
   return SeparatePlayer(name, spec, key)
 
 
-def mcts_simulations(name: str) -> int | None:
-  """Returns the number of simulations of `mcts` (100) and `mcts:N`; None for any other player."""
-  match = _MCTS.fullmatch(name)
-  return None if match is None else int(match[1] or _DEFAULT_SIMULATIONS)
+def bot_of(name: str) -> tuple[str, int] | None:
+  """Returns the kind of a bot and its budget: ("mcts", 100) for `mcts:100`, ("random", 1) for `random`.
+
+  Returns None for any other player.
+  """
+  kind, _, budget = name.partition(":")
+  if not plugins.PLAYERS.is_built_in(name) or kind not in ("random", *SEARCHES):
+    return None
+  return kind, int(budget or SEARCHES.get(kind, 1))
 
 
 def check_seat_player(name: str) -> str:

@@ -96,7 +96,7 @@ class Table:
     """Returns the current position; see `Environment.position`."""
     raise NotImplementedError
 
-  def make_bot(self, kind: str, simulations: int, seed: int) -> EpisodePlayer | None:
+  def make_bot(self, kind: str, budget: int, seed: int) -> EpisodePlayer | None:
     """Makes a bot of the game itself, which may read the game's state; see `Environment.make_bot`."""
     return None
 
@@ -173,8 +173,8 @@ class EnvironmentTable(Table):
   def position(self) -> Any:
     return self._env.position()
 
-  def make_bot(self, kind: str, simulations: int, seed: int) -> EpisodePlayer | None:
-    return self._env.make_bot(kind, simulations, seed)
+  def make_bot(self, kind: str, budget: int, seed: int) -> EpisodePlayer | None:
+    return self._env.make_bot(kind, budget, seed)
 
   def close(self) -> None:
     self._env.close()

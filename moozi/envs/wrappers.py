@@ -104,8 +104,8 @@ class EnvironmentWrapper(Environment):
   def position(self) -> Any:
     return self._env.position()
 
-  def make_bot(self, kind: str, simulations: int, seed: int) -> EpisodePlayer | None:
-    return self._env.make_bot(kind, simulations, seed)
+  def make_bot(self, kind: str, budget: int, seed: int) -> EpisodePlayer | None:
+    return self._env.make_bot(kind, budget, seed)
 
   def render(self) -> np.ndarray | None:
     return self._env.render()

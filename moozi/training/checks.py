@@ -13,7 +13,7 @@ from moozi.core.config.planner import CHANCE_SEARCHES
 from moozi.core.errors import UserError
 from moozi.core.spec import MAX_ENUMERATED, EnvSpec, check_multi_input
 from moozi.envs import registry
-from moozi.envs.players import Seats, make_player, mcts_simulations
+from moozi.envs.players import Seats, bot_of, make_player
 from moozi.envs.table import view_of
 from moozi.evaluation.opponents import make_opponent
 from moozi.io.checkpoints import expected_of, read_checkpoint_info
@@ -182,8 +182,9 @@ def _has_continuous(spec: EnvSpec) -> bool:
 def check_symmetries(config: Config, spec: EnvSpec) -> None:
   """Raises UserError if a run uses symmetries of an environment that has none.
 
-  Where other players play seats in training, they are part of the environment. Random play and MCTS play
-  symmetric positions alike. A network or a user's player may not; the game then has no symmetries.
+  Where other players play seats in training, they are part of the environment. Random play, MCTS and
+  alpha-beta play symmetric positions alike. A network or a user's player may not; the game then has no
+  symmetries.
   """
   planners = {"train": config.planners.train, "test": config.planners.test}
   if config.planners.reanalyze is not None:
@@ -193,11 +194,11 @@ def check_symmetries(config: Config, spec: EnvSpec) -> None:
     if is_used and not spec.symmetries:
       raise UserError(f"{key}=true: must be false with env.name={config.env.name}, which lists no symmetries")
     for option, name in uses.seat_players(config) if is_used else ():
-      is_symmetric = name == "random" or mcts_simulations(name) is not None
+      is_symmetric = bot_of(name) is not None
       if option.startswith("env.kwargs.others") and not is_symmetric:
         raise UserError(
           f"{key}=true: must be false with {option}={name}, which may play differently in symmetric "
-          "positions; random and mcts:N do not"
+          "positions; random, mcts:N and alpha_beta:N do not"
         )
 
 

@@ -222,9 +222,12 @@ def test_other_refusals(runs, agent, step, tmp_path):
     ({"opponent": "mcts"}, "opponent=mcts: tiny:catch has one player"),
     (
       {"opponent": "nobody"},
-      "opponent=nobody: must be random, mcts, self, mcts:SIMULATIONS, run:PATH",
+      "opponent=nobody: must be random, mcts, alpha_beta, self, mcts:SIMULATIONS, alpha_beta:DEPTH, run:PATH",
     ),
-    ({"opponent": "mcts:many"}, "opponent=mcts:many: must be random, mcts, self, mcts:SIMULATIONS, run:PATH"),
+    (
+      {"opponent": "mcts:many"},
+      "opponent=mcts:many: must be random, mcts, alpha_beta, self, mcts:SIMULATIONS, alpha_beta:DEPTH, run",
+    ),
     ({"opponent_simulations": 3}, "opponent_simulations=3: tiny:catch has one player"),
   ):
     with pytest.raises(UserError, match=message):

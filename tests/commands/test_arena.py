@@ -218,7 +218,7 @@ def test_a_game_that_is_not_one_is_refused(tmp_path, returns, opening):
     ((GAME, "random"), "random: an arena needs at least two players"),
     (
       (GAME, "random", "mct:3"),
-      "mct:3: no such player; must be random, mcts, mcts:SIMULATIONS, run:PATH",
+      "mct:3: no such player; must be random, mcts, alpha_beta, mcts:SIMULATIONS, alpha_beta:DEPTH, run:PATH",
     ),
     ((GAME, "random", "mcts:0"), "mcts:0: no such player; must be"),
     ((GAME, "random", "human"), "human: cannot play in an arena; `moozi play` is for people"),

@@ -276,7 +276,7 @@ def test_keys_of():
     (["open_spiel:tic_tac_toe", "--opponent", "agent"], "--opponent=agent: open_spiel:tic_tac_toe"),
     (
       ["open_spiel:tic_tac_toe", "--opponent", "other"],
-      "must be agent, human, random, mcts, self, mcts:SIMULATIONS, run:PATH[@checkpoint], zoo:NAME",
+      "must be agent, human, random, mcts, alpha_beta, self, mcts:SIMULATIONS, alpha_beta:DEPTH, run:PATH",
     ),
     (["open_spiel:kuhn_poker", "--opponent", "mcts"], "would see what is hidden"),
     (["open_spiel:tic_tac_toe", "--seat", "2"], "--seat=2: must be from 0 to 1 in open_spiel:tic_tac_toe"),

@@ -204,7 +204,7 @@ def test_the_arguments_of_an_algorithm_are_no_part_of_its_name():
     ),
     (
       "evaluation.opponent=human",
-      'evaluation.opponent="human": must be random, mcts, self, mcts:SIMULATIONS, run:PATH',
+      'evaluation.opponent="human": must be random, mcts, alpha_beta, self, mcts:SIMULATIONS, alpha_beta:D',
     ),
     (
       "learner.extra_losses=[entropy]",
@@ -290,7 +290,9 @@ def test_names_of_players_with_an_argument(value, is_built_in):
   use = uses.Use("evaluation.opponent", value, plugins.PLAYERS)
   assert use.is_built_in == is_built_in
   if value.startswith("mcts") and not is_built_in:
-    with pytest.raises(UserError, match=f"evaluation.opponent={value}: must be random, mcts, self, mcts:SIM"):
+    with pytest.raises(
+      UserError, match=f"evaluation.opponent={value}: must be random, mcts, alpha_beta, self, mcts:SIM"
+    ):
       use.get()
 
 

@@ -107,10 +107,10 @@ class EvaluationConfig(Section):
   final_episodes: PositiveInt = Field(100, description="number of episodes in the evaluation at the end")
   opponent: PlayerName = Field(
     "random",
-    description="two players: who plays the other seat: random, self, mcts or mcts:N with N simulations (in "
-    "games of OpenSpiel, and in a user's own with max_moves), run:PATH[@checkpoint], zoo:NAME, "
-    "prior:PATH[@checkpoint] (a run's network without search), approach:NAME (the last complete run of an "
-    "algorithm), a registered name, or module:function",
+    description="two players: who plays the other seat: random, self, mcts or mcts:N with N simulations, "
+    "alpha_beta or alpha_beta:N with depth N (both in games of OpenSpiel, and in a user's own with "
+    "max_moves), run:PATH[@checkpoint], zoo:NAME, prior:PATH[@checkpoint] (a run's network without search), "
+    "approach:NAME (the last complete run of an algorithm), a registered name, or module:function",
   )
   network: Literal["online", "target"] = Field(
     "online",

@@ -1,4 +1,4 @@
-"""Tests of OpenSpiel's MCTS in users' own games, and of the checks of games that searches copy."""
+"""Tests of OpenSpiel's searches in users' own games, and of the checks of games that searches copy."""
 
 import copy
 import functools
@@ -114,6 +114,15 @@ def test_mcts_keeps_every_won_position_of_an_own_game(stake, most):
     env = make(stones=stones, stake=stake)
     step = env.reset()
     action = make_bot(env, "mcts", 300, stones).action(*step.observation[:2])
+    assert not is_won(stones) or not is_won(stones - action - 1), stones
+
+
+@pytest.mark.parametrize("stake", [1.0, 5.0, 0.25])
+def test_alpha_beta_keeps_every_won_position_of_an_own_game(stake):
+  for stones in range(1, 9):
+    env = make(stones=stones, stake=stake)
+    step = env.reset()
+    action = make_bot(env, "alpha_beta", stones, 0).action(*step.observation[:2])
     assert not is_won(stones) or not is_won(stones - action - 1), stones
 
 

@@ -295,7 +295,7 @@ def test_bad_players(players, player, error, message):
     (
       "kuhn_poker",
       {"seat": 0, "others": "self"},
-      "env.kwargs.others='self': .*must be random, mcts, mcts:SIM",
+      "env.kwargs.others='self': .*must be random, mcts, alpha_beta, mcts:SIM",
     ),
     ("kuhn_poker", {"seat": 0, "others": "mcts:0"}, "env.kwargs.others='mcts:0': "),
     ("kuhn_poker", {"seat": 0, "others": []}, "env.kwargs.others="),

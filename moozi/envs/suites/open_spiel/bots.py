@@ -1,4 +1,4 @@
-"""Bots that read the state of a game: the package's MCTS, in its own games and in users' games."""
+"""Bots that read the state of a game: the package's MCTS and alpha-beta, in its own games and in users'."""
 
 import copy
 import importlib
@@ -12,14 +12,19 @@ import dm_env
 import numpy as np
 
 from moozi.core.errors import UserError, as_exceptions, one_line
+from moozi.core.spec import EnvSpec
 from moozi.core.text import missing_package
 from moozi.envs.checked import CheckedEnvironment
 from moozi.envs.environment import Environment, EpisodePlayer
 from moozi.envs.suites.open_spiel.rules import Rules, package
 from moozi.ops.signs import player_sign
 
+# The share of a return that each ply costs: of equal results, alpha-beta prefers the earlier win and the
+# later loss.
+_DELAY = 1e-6
 
-class _StateBot:
+
+class _MctsBot:
   """The package's MCTS in the current state of a game."""
 
   def __init__(self, bot: Any, state: Callable[[], Any]) -> None:
@@ -40,53 +45,134 @@ class _StateBot:
     ]
 
 
-def mcts(rules: Rules, simulations: int, seed: int, state: Callable[[], Any]) -> EpisodePlayer:
+class _AlphaBetaBot:
+  """The package's alpha-beta search of the current state of a game. A state at the depth limit is a draw."""
+
+  def __init__(self, game: Any, depth: int, seed: int, state: Callable[[], Any]) -> None:
+    self._search = importlib.import_module("open_spiel.python.algorithms.minimax").alpha_beta_search
+    self._game, self._depth, self._state = game, depth, state
+    self._random = np.random.default_rng(seed)
+
+  def action(self, observation: np.ndarray, legal: np.ndarray) -> int:
+    # The search returns the first of the best actions, so a random order breaks ties uniformly.
+    order = self._random.permutation(np.flatnonzero(legal)).tolist()
+    root = _SearchedState(self._state(), order)
+    _, action = self._search(self._game, root, lambda state: 0.0, self._depth)
+    return int(action)
+
+
+class _SearchedState:
+  """A state of the package, or a `_State`, as alpha-beta sees it.
+
+  Args:
+    order: the legal actions of the root in the order in which they are searched.
+  """
+
+  def __init__(self, state: Any, order: list[int], ply: int = 0) -> None:
+    self._state, self._order, self._ply = state, order, ply
+
+  def clone(self) -> "_SearchedState":
+    return _SearchedState(self._state.clone(), self._order, self._ply)
+
+  def apply_action(self, action: int) -> None:
+    self._state.apply_action(action)
+    self._ply += 1
+
+  def legal_actions(self) -> list[int]:
+    return self._state.legal_actions() if self._ply else self._order
+
+  def current_player(self) -> int:
+    return self._state.current_player()
+
+  def is_terminal(self) -> bool:
+    return self._state.is_terminal()
+
+  def player_return(self, player: int) -> float:
+    return float(self._state.returns()[player]) * (1 - _DELAY * self._ply)
+
+
+def bot_by_rules(
+  kind: str, rules: Rules, budget: int, seed: int, state: Callable[[], Any]
+) -> EpisodePlayer | None:
+  """Makes a bot of the package for one of its games.
+
+  Args:
+    kind: "mcts" or "alpha_beta"; None is returned for any other.
+    budget: the simulations of mcts, the depth of alpha_beta.
+    state: returns the current state of the game.
+
+  Raises: UserError: the bot cannot play the game.
+  """
+  make = {"mcts": _mcts, "alpha_beta": _alpha_beta}.get(kind)
+  return None if make is None else make(rules, budget, seed, state)
+
+
+def _mcts(rules: Rules, simulations: int, seed: int, state: Callable[[], Any]) -> EpisodePlayer:
   """Makes the package's MCTS bot with random rollouts.
 
   The settings are those of the package's example: UCT with c = 2, one rollout per simulation, and backup of
   solved positions. For a game whose rules are in Python, the bot is the package's Python bot, because the C++
   bot crashes on such games.
-
-  Args:
-    state: returns the current state of the game.
-
-  Raises: UserError: the game has hidden information.
   """
-  if not rules.is_perfect_information:
-    raise UserError(f"mcts: would see what is hidden in {rules.spec.name}; must be another player")
+  _check_visible("mcts", rules.spec)
   pyspiel, seed = package(), seed % 2**31
   if rules.is_in_python:
     bot = _python_bot(rules.game, simulations, seed)
   else:
     evaluator = pyspiel.RandomRolloutEvaluator(1, seed)
     bot = pyspiel.MCTSBot(rules.game, evaluator, 2.0, simulations, 1000, True, seed, False)
-  return _StateBot(bot, state)
+  return _MctsBot(bot, state)
 
 
-def mcts_in(environment: Environment, simulations: int, seed: int) -> EpisodePlayer:
-  """Makes the package's Python MCTS bot for an environment with `max_moves`, with the settings of `mcts`.
+def _alpha_beta(rules: Rules, depth: int, seed: int, state: Callable[[], Any]) -> EpisodePlayer:
+  """Makes the bot of the package's alpha-beta search.
+
+  Raises: UserError: the game has not two players, or it has hidden information, chance or gains that are not
+    opposite.
+  """
+  _check_visible("alpha_beta", rules.spec)
+  is_zero_sum = rules.game.get_type().utility == package().GameType.Utility.ZERO_SUM
+  if rules.num_seats != 2 or not rules.is_deterministic or not is_zero_sum:
+    raise UserError(
+      f"alpha_beta: {rules.spec.name} must have two players, no chance, and gains that are opposite"
+    )
+  return _AlphaBetaBot(rules.game, depth, seed, state)
+
+
+def bot_by_copies(kind: str, environment: Environment, budget: int, seed: int) -> EpisodePlayer:
+  """Makes a bot of the package for an environment with `max_moves`, with the settings of `bot_by_rules`.
 
   The bot searches copies of the environment, from the state after the actions in `environment.position()`.
 
-  Raises: UserError: the environment has hidden information, it cannot be copied, or the package is not
-    installed.
+  Args:
+    kind: "mcts" or "alpha_beta".
+    budget: the simulations of mcts, the depth of alpha_beta.
+
+  Raises: UserError: the environment has hidden information, has one player where the bot needs two, cannot be
+    copied, or the package is not installed.
   """
   spec = environment.env_spec
-  if not spec.is_perfect_information:
-    raise UserError(f"mcts: would see what is hidden in {spec.name}; must be another player")
+  _check_visible(kind, spec)
+  if kind == "alpha_beta" and spec.num_players != 2:
+    raise UserError(f"alpha_beta: {spec.name} has one player; must have two")
   if importlib.util.find_spec("pyspiel") is None:
-    raise missing_package("mcts", "open_spiel")
+    raise missing_package(kind, "open_spiel")
   try:
     with as_exceptions():
       start = CheckedEnvironment(environment.clone())
   except Exception as error:
-    raise UserError(f"mcts: {spec.name} cannot be copied (`clone`): {one_line(error)}") from error
-  kinds = package().GameType
-  kind = SimpleNamespace(reward_model=kinds.RewardModel.TERMINAL, dynamics=kinds.Dynamics.SEQUENTIAL)
-  # Most games end with 1, 0 or -1. Where a return is larger, the largest one is not known: see `_State`.
-  bot = _python_bot(
-    SimpleNamespace(get_type=lambda: kind, max_utility=lambda: 1.0), simulations, seed % 2**31
+    raise UserError(f"{kind}: {spec.name} cannot be copied (`clone`): {one_line(error)}") from error
+  types = package().GameType
+  game_type = SimpleNamespace(
+    reward_model=types.RewardModel.TERMINAL,
+    dynamics=types.Dynamics.SEQUENTIAL,
+    chance_mode=types.ChanceMode.DETERMINISTIC,
+    information=types.Information.PERFECT_INFORMATION,
+    utility=types.Utility.ZERO_SUM,
   )
+  # Most games end with 1, 0 or -1. Where a return is larger, the largest one is not known: see `_State`.
+  game = SimpleNamespace(get_type=lambda: game_type, max_utility=lambda: 1.0, num_players=lambda: 2)
+  bot = _python_bot(game, budget, seed % 2**31) if kind == "mcts" else None
 
   def state() -> _State:
     out = _State(start.clone(), bot)
@@ -95,7 +181,12 @@ def mcts_in(environment: Environment, simulations: int, seed: int) -> EpisodePla
         out.apply_action(int(action))
     return out
 
-  return _StateBot(bot, state)
+  return _AlphaBetaBot(game, budget, seed, state) if bot is None else _MctsBot(bot, state)
+
+
+def _check_visible(kind: str, spec: EnvSpec) -> None:
+  if not spec.is_perfect_information:
+    raise UserError(f"{kind}: would see what is hidden in {spec.name}; must be another player")
 
 
 def _python_bot(game: Any, simulations: int, seed: int) -> Any:
@@ -105,13 +196,16 @@ def _python_bot(game: Any, simulations: int, seed: int) -> Any:
 
 
 class _State:
-  """A copy of an environment as the bot sees a state of the package.
+  """A copy of an environment as a bot sees a state of the package.
 
-  The bot takes a proven return of `max_utility` for the best one and searches no further. The first return
+  MCTS takes a proven return of `max_utility` for the best one and searches no further. The first return
   above 1 sets `max_utility` to infinity: then every action is searched.
+
+  Args:
+    bot: the package's MCTS; None: another search.
   """
 
-  def __init__(self, env: Environment, bot: Any) -> None:
+  def __init__(self, env: Environment, bot: Any | None) -> None:
     self._env, self._bot = env, bot
     self._show(env.reset())
     self._returns = (0.0,) * env.env_spec.num_players
@@ -127,7 +221,7 @@ class _State:
     self._returns = tuple(
       total + float(player_sign(mover, player)) * reward for player, total in enumerate(self._returns)
     )
-    if max(self._returns) > 1:
+    if self._bot is not None and max(self._returns) > 1:
       self._bot.max_utility = math.inf
     self._show(step)
 

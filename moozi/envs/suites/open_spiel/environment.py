@@ -42,7 +42,7 @@ from moozi.envs.environment import Environment, EpisodePlayer
 from moozi.envs.game import Game, GameEnvironment
 from moozi.envs.players import check_seat_player
 from moozi.envs.suite import Suite
-from moozi.envs.suites.open_spiel.bots import mcts
+from moozi.envs.suites.open_spiel.bots import bot_by_rules
 from moozi.envs.suites.open_spiel.rules import SEATED, Rules, package, sample_chance
 from moozi.envs.suites.open_spiel.seats import SeatGame
 from moozi.envs.suites.open_spiel.table import OpenSpielTable
@@ -89,8 +89,8 @@ class OpenSpielOptions(Section):
   others: SeatPlayers = Field(
     ("random",),
     description="unless seat=all: players of the other seats, one name or a list, drawn for each episode and "
-    "seat: random, mcts:N, run:PATH[@checkpoint], zoo:NAME, prior:PATH[@checkpoint], approach:NAME, "
-    "module:function or a registered name",
+    "seat: random, mcts:N, alpha_beta:N, run:PATH[@checkpoint], zoo:NAME, prior:PATH[@checkpoint], "
+    "approach:NAME, module:function or a registered name",
   )
   test_others: SeatPlayers | None = Field(
     None, description="players of the other seats in evaluations; null: as in others"
@@ -135,8 +135,8 @@ class _OpenSpielGame(Game):
     out._state = self._state.clone()
     return out
 
-  def make_bot(self, kind: str, simulations: int, seed: int) -> EpisodePlayer | None:
-    return None if kind != "mcts" else mcts(self._rules, simulations, seed, lambda: self._state)
+  def make_bot(self, kind: str, budget: int, seed: int) -> EpisodePlayer | None:
+    return bot_by_rules(kind, self._rules, budget, seed, lambda: self._state)
 
 
 def make_table(game: str, options: OpenSpielOptions) -> Table:

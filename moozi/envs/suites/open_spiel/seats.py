@@ -12,7 +12,7 @@ import numpy as np
 
 from moozi.core.errors import UserError
 from moozi.envs.game import Game
-from moozi.envs.players import Seats, make_player, mcts_simulations
+from moozi.envs.players import Seats, bot_of, make_player
 from moozi.envs.suites.open_spiel.rules import Rules
 from moozi.envs.suites.open_spiel.table import OpenSpielTable
 
@@ -55,8 +55,8 @@ class SeatGame(Game):
       make_player(name, rules.spec, f"env.kwargs.{key}[{i}]", allow_code) for i, name in enumerate(others)
     ]
     for name, player in zip(others, self._others, strict=True):
-      if mcts_simulations(name) is not None:
-        player.check(self._table)  # raises if the game has hidden information
+      if bot_of(name) is not None:
+        player.check(self._table)  # raises if the bot cannot play the game
     self.seed(0)
     self.reset()
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from moozi.envs.environment import EpisodePlayer, check_action
-from moozi.envs.suites.open_spiel.bots import mcts
+from moozi.envs.suites.open_spiel.bots import bot_by_rules
 from moozi.envs.suites.open_spiel.rules import Rules, sample_chance
 from moozi.envs.table import Table
 
@@ -62,5 +62,5 @@ class OpenSpielTable(Table):
   def position(self) -> np.ndarray:
     return self._rules.position(self._state)
 
-  def make_bot(self, kind: str, simulations: int, seed: int) -> EpisodePlayer | None:
-    return None if kind != "mcts" else mcts(self._rules, simulations, seed, lambda: self._state)
+  def make_bot(self, kind: str, budget: int, seed: int) -> EpisodePlayer | None:
+    return bot_by_rules(kind, self._rules, budget, seed, lambda: self._state)

@@ -24,9 +24,8 @@ TEMPLATE = """\
 
 Except for published results, the figures of the first two sections are from runs whose configuration,
 metrics and evaluation are in the repository. These runs used no GPU; [gpu](../experiments/gpu/README.md)
-has runs on an NVIDIA H200. Minutes are on one core for MinAtar, 2048, Connect Four, Othello, Go and Atari,
-and on two shared cores for CartPole, tic-tac-toe and Kuhn poker. The linked pages have the commands and the
-conditions.
+has runs on an NVIDIA H200. Minutes are on one core, except for CartPole, tic-tac-toe and Kuhn poker, which
+had two shared cores.
 
 ## MinAtar
 
@@ -35,9 +34,7 @@ is MinAtar's own: sticky actions with probability 0.1, and no step limit in trai
 
 {minatar}
 
-[minatar_vs_ppo](../experiments/minatar_vs_ppo/README.md) has each seed, its variation between checkpoints
-and its minutes, and the published results. Its [log](../experiments/minatar_vs_ppo/LOG.md) has the first
-runs, and the strength by number of simulations.
+[minatar_vs_ppo](../experiments/minatar_vs_ppo/README.md) has each seed and the published results.
 
 ![returns by environment steps and minutes](../thesis_figures/figure_5_1.png)
 
@@ -48,21 +45,17 @@ The dotted line, in (a) over steps, is gymnax's published PPO.
 
 {others}
 
-Each row is an evaluation of one run. The two rows of Kuhn poker are of one run, and Boxing with 32
-simulations has the runs of the other rows of Boxing. Minutes include evaluations during training and exclude
-the one at the end; the minutes of MinAtar, above, exclude both. MCTS(1000) is OpenSpiel's MCTS with 1,000
-simulations; a score against it is the mean of 200 games, in which a win counts 1 and a draw 0.5. The seeds of
-Pong have three configurations: seed 0 has `max_env_steps=10_000_000` and no `workers.num_holding_envs`,
-seed 1 has the settings of `atari/pong`, and seed 2 plays with averaged parameters
-(`experiments/atari/atari.yaml`). Only seed 1 of Breakout has `fire_on_reset` and `workers.num_holding_envs`,
-as `atari/breakout` has. The evaluations of Atari have 8 simulations per search unless the row states another
-number.
+The two rows of Kuhn poker are of one run, and Boxing with 32 simulations has the runs of the other rows of
+Boxing. Minutes include evaluations during training, unlike those of MinAtar, above. MCTS(1000) is
+OpenSpiel's MCTS with 1,000 simulations; a score against it is the mean of 200 games, in which a win counts 1
+and a draw 0.5. The evaluations of Atari have 8 simulations per search unless the row states another number.
+The settings of the seeds of Pong, Breakout and Boxing [differ](atari.md).
 
 ## Lab notes
 
-Each question has an experiment, whose page has the table, the command and the conditions. The column *seeds*
-has the smallest and the largest number of seeds of a variant. *Former* settings differ from those of the
-present configurations; the page says how.
+The page of an experiment has the table, the command and the conditions. The column *seeds* has the smallest
+and the largest number of seeds of a variant. *Former* settings differ from those of the present
+configurations.
 
 {questions}
 

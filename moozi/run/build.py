@@ -12,6 +12,7 @@ from moozi.acting.holding import with_holding
 from moozi.acting.past_selves import PastCollector, with_past
 from moozi.acting.reanalyzer import Reanalyzer
 from moozi.acting.rollout import RolloutCollector
+from moozi.acting.temperature_drop import with_temperature_drop
 from moozi.agent.agent import PureAgent
 from moozi.agent.muzero import make_muzero
 from moozi.agent.update import TrainingState, init_training_state, make_update_many, terms_of
@@ -94,9 +95,11 @@ AnyCollector = TrajectoryCollector | RolloutCollector | PastCollector
 
 def build_collector(config: Config, spec: EnvSpec, worker: int, began_at: int = 0) -> AnyCollector:
   """Returns the collector of a training worker of MuZero or AlphaZero; see `make_collector`."""
-  planner = config.planners.train
+  planner, agent = config.planners.train, build_agent(config, spec, config.planners.train)
+  if planner.temperature_drop is not None:
+    agent = with_temperature_drop(agent, planner.temperature_drop, planner.dropped_temperature)
   temperature = functools.partial(temperature_at, planner.temperature)
-  return make_collector(config, build_agent(config, spec, planner), temperature, worker, began_at)
+  return make_collector(config, agent, temperature, worker, began_at)
 
 
 def make_collector(

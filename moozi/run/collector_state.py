@@ -21,6 +21,8 @@ _RANGES = {
 }
 # The numbers of games begun, which cost time to restore: a game has a step, except after some resets.
 _NUM_GAMES, _MAX_RESETS = ("env/games", "env/num_seeds"), 1 << 20
+# What wrappers of an agent keep (`acting.temperature_drop`, `acting.holding`).
+_WRAPPERS = ("carry/num_moves", "carry/last_action")
 # What the agent has seen, by a part of the name.
 _SHOWN = ("carry/", "timestep/", "returns", "episode_return")
 
@@ -29,11 +31,15 @@ def have_same_settings(saved: Sequence[State], own: Sequence[State]) -> bool:
   """Returns whether collectors were saved with the settings of those that were built.
 
   The number of workers, of environments and of games against past selves may have changed, and so may the
-  class of a collector and of its environments. An altered state of the same settings is not detected here.
+  wrappers of the agent and the class of a collector and of its environments. An altered state of the same
+  settings is not detected here.
   """
   if len(saved) != len(own):
     return False
-  return all(_is_same_class(a, b) and not _has_other_size(a, b) for a, b in zip(saved, own, strict=True))
+  return all(
+    _is_same_class(a, b) and _wrappers(a) == _wrappers(b) and not _has_other_size(a, b)
+    for a, b in zip(saved, own, strict=True)
+  )
 
 
 def check_collector(saved: State, own: State, env_steps: int) -> None:
@@ -54,6 +60,8 @@ def check_collector(saved: State, own: State, env_steps: int) -> None:
     if name in _RANGES:
       low, high = _RANGES[name]
       entries[name] = dataclasses.replace(entry, low=low, high=high)
+    elif name.endswith(_WRAPPERS[0]):
+      entries[name] = dataclasses.replace(entry, low=0, high=2**30)
     elif name in _NUM_GAMES:
       entries[name] = dataclasses.replace(entry, low=0, high=env_steps + _MAX_RESETS)
     elif name.endswith("timestep/to_play"):
@@ -71,6 +79,10 @@ def check_collector(saved: State, own: State, env_steps: int) -> None:
   for name, value in saved.items():
     if name.endswith("timestep/legal_actions_mask") and not value.any(axis=-1).all():
       raise ValueError(f"{name} allows no action")
+
+
+def _wrappers(state: State) -> set[str]:
+  return {wrapper for wrapper in _WRAPPERS for name in state if name.endswith(wrapper)}
 
 
 def _is_same_class(saved: State, own: State) -> bool:

@@ -190,6 +190,7 @@ def test_segments_to_keep(events):
   assert all(e.segment.action.shape == (8, 4) for e in segments)
 
 
+DROP = ("planners.train.algorithm=puct", "planners.train.temperature_drop=2")
 ALPHAZERO = ("algorithm=alphazero", "targets.unroll_steps=0", "targets.n_step=9")
 
 
@@ -202,7 +203,7 @@ ALPHAZERO = ("algorithm=alphazero", "targets.unroll_steps=0", "targets.n_step=9"
     ("env.name=gymnasium:CartPole-v1", "network.normalize_observations=true"),
     ("env.name=gymnax:CartPole-v1",),
     ("env.name=open_spiel:tic_tac_toe", "workers.max_random_starts=3", *ALPHAZERO),
-    ("env.name=pgx:tic_tac_toe", *ALPHAZERO),
+    ("env.name=pgx:tic_tac_toe", *ALPHAZERO, *DROP),
   ],
 )
 def test_resume_to_the_bit(options, request):

@@ -87,6 +87,14 @@ class PlannerConfig(Section):
     description="puct, stochastic: actions are drawn in proportion to visits^(1/temperature); 0: the most "
     "visited; a list of {env_steps, temperature} is a schedule. The Gumbel searches do not read it",
   )
+  temperature_drop: PositiveInt | None = Field(
+    None,
+    description="train: number of first moves of a game, of all players, that have this temperature; later "
+    "moves have dropped_temperature; null: all moves; AlphaGo Zero: 30",
+  )
+  dropped_temperature: NonNegativeFloat = Field(
+    0.0, description="train: temperature after the first temperature_drop moves of a game"
+  )
   random_action_prob: Probability = Field(
     0.0,
     description="probability of a uniformly random legal action in place of the chosen one, so that training "
@@ -120,6 +128,11 @@ class PlannerConfig(Section):
         f"dirichlet_fraction={self.dirichlet_fraction:g}: must be 0 with algorithm={self.algorithm} "
         "(own noise)"
       )
+    if self.temperature_drop is not None and self.algorithm in GUMBEL_SEARCHES:
+      raise ValueError(
+        f"temperature_drop={self.temperature_drop}: needs algorithm=puct or stochastic; gumbel chooses "
+        "actions by its own noise"
+      )
     if isinstance(self.temperature, tuple):
       if self.algorithm in GUMBEL_SEARCHES:
         raise ValueError(
@@ -151,6 +164,7 @@ class PlannerConfig(Section):
         "dirichlet_fraction": 0.0,
         "random_action_prob": 0.0,
         "temperature": 0.0,
+        "temperature_drop": None,
         "gumbel_scale": 0.0,
         "root_prior_temperature": 1.0,
         "num_simulations": num_simulations or self.num_simulations,
@@ -178,6 +192,8 @@ class PlannersConfig(Section):
   def _has_no_schedule(cls, test: PlannerConfig) -> PlannerConfig:
     if isinstance(test.temperature, tuple):
       raise ValueError("temperature: must be a number in planners.test, for evaluations at any step")
+    if test.temperature_drop is not None:
+      raise ValueError(f"temperature_drop={test.temperature_drop}: must be null in planners.test")
     return test
 
   @property

@@ -14,8 +14,8 @@ from moozi.io.metrics import read_metrics
 
 RESULTS = Path(__file__).parent / "results"
 STEPS = {
-  "networks": (400_000, 800_000, 1_200_000, 1_600_000, 2_700_000),
-  "unrolls": (150_000, 200_000, 400_000),
+  "networks": (800_000, 1_600_000, 2_700_000),
+  "unrolls": (150_000,),
 }
 """The environment steps whose figures a table shows, by the folder of its runs."""
 COLUMNS = (

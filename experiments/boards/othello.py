@@ -1,4 +1,4 @@
-"""Compares training runs on Othello; prints five tables of LOG.md.
+"""Compares training runs on Othello; prints four tables of LOG.md.
 
     python -m experiments.boards.othello
 
@@ -6,9 +6,8 @@
 `price_of_model` has an arena and the output of `python -m experiments.boards.model_error RUN`.
 """
 
-import functools
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,10 @@ from moozi.io.metrics import read_metrics
 
 RESULTS = Path(__file__).parent / "results" / "othello"
 VALUE_TARGETS = ("n_step_5", "n_step_60", "n_step_60_less_noise", "unroll_3")
-POLICY_HEADS = ("unroll_3", "conv_policy", "conv_policy_consistency")
-DYNAMICS = ("conv_policy_consistency", "action_offsets", "dynamics_block", "dynamics_block_offsets")
+MODELS = (
+  *("unroll_3", "conv_policy", "conv_policy_consistency"),
+  *("action_offsets", "dynamics_block", "dynamics_block_offsets"),
+)
 WINDOW = (100_000, 126_000)
 """The environment steps over which losses are averaged."""
 ARENA = {"AlphaZero": "alphazero_dense_policy", "MuZero": "dense_policy"}
@@ -41,10 +42,10 @@ def scores() -> str:
   return markdown_table(("run", "steps", "score against MCTS(100)", "games"), rows)
 
 
-def losses(runs: Sequence[str]) -> str:
-  """Returns the mean losses of runs in WINDOW, and the score and minute of their first evaluation."""
+def losses() -> str:
+  """Returns the mean losses of MODELS in WINDOW, and the score and minute of their first evaluation."""
   rows = []
-  for run in runs:
+  for run in MODELS:
     ticks = read(run)
     learned = [
       tick for tick in ticks if "loss/policy_0" in tick and WINDOW[0] < tick["env_steps"] <= WINDOW[1]
@@ -88,8 +89,7 @@ TABLES: dict[str, Callable[[], str]] = {
   "scores": scores,
   "ratings": ratings,
   "errors": errors,
-  "losses": functools.partial(losses, POLICY_HEADS),
-  "dynamics": functools.partial(losses, DYNAMICS),
+  "losses": losses,
 }
 
 if __name__ == "__main__":

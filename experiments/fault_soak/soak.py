@@ -5,7 +5,7 @@
   python -m experiments.fault_soak.soak table                               # prints the results
 
 With `--steps N` a run ends early, at N environment steps. Each run needs the whole machine. README.md lists
-the faults and the expectations.
+the faults.
 """
 
 import argparse

@@ -139,27 +139,6 @@ def test_gpu_pages_have_the_figures_of_their_runs():
   assert f"the search's value was still {values[-1]:.0f};" in text
 
 
-def test_steady_learning_has_the_figures_of_its_runs():
-  from experiments.lib.results import read_results, swing_of
-  from experiments.steady_learning.table import FULL_RUNS
-
-  swings, text = {}, words_of("experiments/steady_learning/LOG.md")
-  for result in read_results(FULL_RUNS):
-    last = sorted(result.evaluations, key=lambda e: int(e["env_steps"]))[-10:]
-    swings[result.path.name] = f"{swing_of([e['return_mean'] for e in last]):.1%}"
-  floor, higher = (
-    [swings[f"{game}_{name}_seed0"] for game in ("breakout", "seaquest")]
-    for name in ("history_4_floor_0.1", "online")
-  )
-  assert "standard deviation is {} and {} of the mean".format(*floor) in text
-  assert f"standard deviation is {higher[0]} of the mean on Breakout" in text
-  assert f"and {higher[1]} on Seaquest" in text
-  for game in ("asterix", "seaquest", "breakout"):
-    path = EXPERIMENTS / "minatar_vs_ppo" / "one_seed" / f"muzero_{game}_seed0" / "evaluations.json"
-    last = next(e for e in json.loads(path.read_text()) if e["env_steps"] > 2_900_000)
-    assert f"{last['return_mean']:.1f} on {game.capitalize()}" in text
-
-
 def test_decision_on_updates_has_the_figures_of_its_benchmark():
   bench = json.loads((EXPERIMENTS / "minatar_two_cores" / "results" / "bench.json").read_text())
   batch, rates = bench["parts"]["batch_size"], bench["floors"]["2"]

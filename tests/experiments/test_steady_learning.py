@@ -2,10 +2,12 @@
 
 import pytest
 
-from experiments.lib.results import read_result
+from experiments.lib.results import read_result, swing_of
 from experiments.steady_learning import networks
 from experiments.steady_learning import table as tables
 from tests.commands.conftest import make_run
+
+PAGE = tables.HERE / "README.md"
 
 
 def test_the_table_has_a_row_for_each_setting():
@@ -14,20 +16,24 @@ def test_the_table_has_a_row_for_each_setting():
   assert "| the newest 32,768 steps; K = 3, L = 1; floor 0.01; T = 1 | 54.4 | 85.1 | – | 32.1 | – |" in lines
 
 
-def test_minutes_of_full_runs_exclude_evaluations():
-  text = " ".join((tables.FULL_RUNS.parent / "LOG.md").read_text("utf-8").split())
-  for name in ("history_4_floor_0.1", "online"):
-    minutes = []
-    for game in ("breakout", "seaquest"):
-      result = read_result(tables.FULL_RUNS / f"{game}_{name}_seed0")
-      minutes.append(result.wall_s_at([result.job["env_steps"]])[0] / 60)
-    assert "{:.0f} and {:.0f} minutes on one core".format(*minutes) in text
+@pytest.mark.parametrize(
+  ("settings", "name"), [("floor 0.1, T = 1", "history_4_floor_0.1"), ("floor 0.3, T = 1.2", "online")]
+)
+def test_the_page_has_the_swings_and_the_minutes_without_evaluations(settings, name):
+  cells = []
+  for game in ("breakout", "seaquest"):
+    result = read_result(tables.FULL_RUNS / f"{game}_{name}_seed0")
+    last = sorted(result.evaluations, key=lambda evaluation: int(evaluation["env_steps"]))[-10:]
+    swing = swing_of([evaluation["return_mean"] for evaluation in last])
+    minutes = result.wall_s_at([result.job["env_steps"]])[0] / 60
+    cells += [f"{swing:.1%}", f"{minutes:.0f}"]
+  assert f"| {settings} | {' | '.join(cells)} |" in PAGE.read_text("utf-8")
 
 
-def test_the_table_of_networks_is_in_the_log():
+def test_the_table_of_networks_is_in_the_page():
   table = networks.table()
   assert len(table.splitlines()) > 2
-  assert table in (networks.RESULTS.parent / "LOG.md").read_text("utf-8")
+  assert table in PAGE.read_text("utf-8")
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ UNOPTIMIZED := --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=
 UNOPTIMIZED += --xla_cpu_parallel_codegen_split_count=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train test test-all axe trackers check format bench figures zoo-check docs screenshots constraints clean
+.PHONY: help setup train test test-all axe trackers check format bench bench-scale figures zoo-check docs screenshots constraints clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -72,6 +72,9 @@ bench: setup ## measure the speed of each part and of the whole
 	$(BIN)/python scripts/bench_atari.py
 	$(BIN)/python scripts/bench_memory.py
 	$(BIN)/python scripts/bench_saving.py
+
+bench-scale: setup ## measure the driver, replay and Ray alone, with 1 to 32 workers that wait
+	$(BIN)/python scripts/bench_scale.py
 
 # Writes the tables of experiments and draws every figure that has results; reports missing results, and fails at the
 # end if there are any.

@@ -17,6 +17,7 @@ from moozi.commands.envs import list_environments
 from moozi.commands.evaluate import evaluate
 from moozi.commands.inspect import inspect
 from moozi.commands.latent import latent
+from moozi.commands.plan import plan
 from moozi.commands.play import play
 from moozi.commands.reanalyze import reanalyze
 from moozi.commands.report import report
@@ -127,6 +128,7 @@ app.command("compare")(compare)
 app.command("arena")(arena)
 app.command("sweep")(sweep)
 app.command("timeline")(timeline)
+app.command("plan")(plan)
 app.command("envs")(list_environments)
 app.command("configs")(configs)
 app.command("watch")(watch)

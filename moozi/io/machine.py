@@ -3,6 +3,7 @@
 import contextlib
 import os
 import platform
+import time
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,11 @@ def num_cores() -> int:
   return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def num_gpus() -> int:
+  """Returns the number of NVIDIA GPUs by their device files; JAX is not loaded."""
+  return sum(1 for path in Path("/dev").glob("nvidia[0-9]*") if path.name[6:].isdigit())
+
+
 def memory_bytes() -> int:
   """Returns the memory in bytes that this process may use: the machine's, or its group's limit if lower."""
   limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
@@ -31,3 +37,28 @@ def memory_bytes() -> int:
     with contextlib.suppress(OSError, ValueError):
       limits.append(int(Path(path).read_text("ascii")))
   return min(limits)
+
+
+def processor_seconds() -> dict[int, tuple[str, float]]:
+  """Returns the command and the processor seconds so far of this process and its descendants, by number.
+
+  Without /proc, as on macOS, only those of this process.
+  """
+  found: dict[int, tuple[str, float]] = {}
+  parents: dict[int, int] = {}
+  tick = os.sysconf("SC_CLK_TCK")
+  for path in Path("/proc").glob("[0-9]*"):
+    with contextlib.suppress(OSError, ValueError, IndexError):  # a process may end meanwhile
+      number = int(path.name)
+      # The name, in parentheses, may contain spaces.
+      fields = (path / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()
+      command = (path / "cmdline").read_bytes().decode("utf-8", "replace").replace("\0", " ").strip()
+      parents[number] = int(fields[1])
+      found[number] = command, (int(fields[11]) + int(fields[12])) / tick
+  own = os.getpid()
+  if own not in found:
+    return {own: (platform.python_implementation(), time.process_time())}
+  family = {own}
+  while more := {child for child, parent in parents.items() if parent in family} - family:
+    family |= more
+  return {number: found[number] for number in sorted(family & found.keys())}

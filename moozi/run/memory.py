@@ -71,6 +71,12 @@ def check_memory(config: Config, spec: EnvSpec, available: int | None = None) ->
   )
 
 
+def stored_bytes(config: Config, spec: EnvSpec) -> float:
+  """Returns the bytes of a full replay buffer; 0 if the algorithm has none. See `check_memory`."""
+  parts = _parts(config, spec)
+  return parts["replay"](_sizes(config)) if "replay" in parts else 0.0
+
+
 def _total(parts: Mapping[str, Callable[[Sizes], float]], sizes: Sizes) -> float:
   return sum(part(sizes) for part in parts.values())
 

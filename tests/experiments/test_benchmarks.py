@@ -1,5 +1,6 @@
 """Tests that the parts of `make bench` run; they measure nothing."""
 
+import argparse
 import importlib
 import json
 import sys
@@ -7,9 +8,13 @@ import sys
 import jax
 import pytest
 
+from moozi.core.actor_report import REPLAY
+from moozi.envs import registry
 from moozi.io import jax_process
 from moozi.io.config import load_config
+from moozi.replay.mixture import make_replay
 from moozi.training import speed
+from tests.actors import in_process_ray
 from tests.experiments.sample_results import ROOT
 
 TINY = (
@@ -128,3 +133,62 @@ def test_commits_are_compared_on_a_configuration(script, monkeypatch, tmp_path, 
 
   monkeypatch.setattr(compare, "_train", train)
   assert compare._steps_per_s(tmp_path, tmp_path, "run", config) == 1000
+
+
+def test_a_closed_segment_follows_itself(script, catch):
+  """Replay stores it again and again, without a refusal and without a cut episode."""
+  spec = registry.env_spec(catch.env.name, **catch.env.arguments)
+  play = script("random_segments").RandomSegments(catch.env.name, catch.env.kwargs, 4)
+  first, second = play.next(4), play.next(4)
+  segment = script("canned_actors").closed_segment(first)
+  replay = make_replay(catch, spec, None)
+  for _ in range(3):
+    assert replay.add_or_refuse(segment, 0, 4, 16).num_lost == 0
+  assert replay.stats()["replay/cut"] == 0
+  with pytest.raises(ValueError, match="first steps"):
+    script("canned_actors").closed_segment(second)
+
+
+def test_the_control_plane_is_that_of_a_run(script, catch, monkeypatch):
+  """Steps, segments and samples are counted in the window, and samples keep their ratio to steps."""
+  bench = script("bench_scale")
+  monkeypatch.setattr(bench, "WARM_UP_S", 0.0)
+  settings = ("logging.period_s=1e-9", "workers.num_workers=3", "learner.samples_per_step=0.5")
+  config = load_config("tiny/catch", [*bench.SETTINGS, *TINY, *settings])
+  with in_process_ray.connected() as ray:
+    row = bench.measure_one(config, argparse.Namespace(seconds=0.1, act=1e-3, learn=1e-3, parameters=8))
+  made = [name for name, _ in ray.made]
+  assert {name: made.count(name) for name in made} == {
+    "CannedServer": 1,
+    "CannedWorker": 3,
+    "ReplayActor": 1,
+    "IdleTester": 1,
+  }
+  assert row["env_steps_per_s"] == pytest.approx(16 * row["segments_per_s"], rel=0.5)
+  assert row["samples_per_s"] > 0
+  assert set(row["busy"]) == {"parameter_server", REPLAY}
+
+
+@pytest.mark.parametrize(
+  ("busy", "used", "limit"),
+  [
+    ({"replay_buffer": 0.5}, {"driver": 0.2, "workers": 0.4}, "the wait"),
+    ({"replay_buffer": 0.95}, {"driver": 0.2, "workers": 0.4}, "replay_buffer (busy)"),
+    ({"replay_buffer": 0.5}, {"driver": 0.97, "workers": 0.4}, "driver"),
+    ({"replay_buffer": 0.5}, {"driver": 0.6, "workers": 1.3}, "all 2 cores"),
+  ],
+)
+def test_the_busiest_part_is_saturated_first(script, busy, used, limit):
+  assert script("bench_scale").first_limit({"busy": busy, "cores": used}, cores=2) == limit
+
+
+@pytest.mark.parametrize(
+  ("command", "part"),
+  [
+    ("ray::CannedWorker.run", "workers"),
+    ("ray::ReplayActor", "replay"),
+    ("/usr/lib/ray/core/src/ray/raylet/raylet --socket=/tmp/ray::CannedWorker", "Ray"),
+  ],
+)
+def test_processes_have_parts(script, command, part):
+  assert script("bench_scale").part_of(command) == part

@@ -1,0 +1,159 @@
+"""Tests of predictions from costs that are made by hand."""
+
+import math
+import re
+
+import pytest
+
+from moozi.core.actor_report import REANALYZE_WORKER, REPLAY, SERVER, TESTING_WORKER, WORKER
+from moozi.io.config import load_config
+from moozi.training import sizing
+from moozi.training.sizing import CORES, DRIVER, NETWORK, CallCost, Hardware, PartCosts
+
+# Segments of 100 steps; a call of the learner is of 50 samples, and one is due for each 25 steps.
+SETTINGS = (
+  *("workers.num_envs=10", "workers.segment_length=10", "workers.num_workers=4"),
+  *("learner.batch_size=10", "learner.updates_per_call=5", "learner.samples_per_step=2"),
+)
+COSTS = PartCosts(
+  act=CallCost(1.0, 1.1),
+  learn=CallCost(0.05, 0.08),
+  add=CallCost(0.01, 0.01),
+  draw=CallCost(0.005, 0.005),
+  reanalyze=CallCost(0.5, 0.6),
+  pass_segment=CallCost(0.002, 0.01),
+  pass_batch=CallCost(0.001, 0.02),
+  segment_bytes=2 * 2**20,
+  batch_bytes=3 * 2**20,
+  parameter_bytes=2**20,
+  memory_mib={WORKER: 300.0, SERVER: 500.0, REPLAY: 100.0, REANALYZE_WORKER: 250.0, DRIVER: 200.0},
+)
+SMALL = Hardware(cpus=2, gpus=0, memory_mib=4096.0)
+LARGE = Hardware(cpus=64, gpus=8, memory_mib=65536.0)
+
+
+def config_of(*overrides):
+  return load_config(None, [*SETTINGS, "runtime=ray", *overrides])
+
+
+def test_each_resource_allows_its_own_rate():
+  """Of 100 steps: one segment, four calls of the learner."""
+  limits = sizing.limits_of(config_of(), COSTS, SMALL)
+  assert limits[WORKER] == pytest.approx(4 * 100 / 1.0)
+  assert limits[SERVER] == pytest.approx(100 / (4 * 0.05))
+  assert limits[REPLAY] == pytest.approx(100 / (0.01 + 4 * 0.005))
+  assert limits[DRIVER] == pytest.approx(100 / (0.002 + 4 * 0.001))
+  busy_s = 1.1 + 0.01 + 0.01 + 4 * (0.08 + 0.005 + 0.02)
+  assert limits[CORES] == pytest.approx(2 * 100 / busy_s)
+  assert limits[REANALYZE_WORKER] == math.inf
+  assert NETWORK not in limits
+
+
+def test_the_smallest_rate_is_the_run():
+  assert sizing.plan_of(config_of(), COSTS, SMALL, 0).limit == CORES
+  plan = sizing.plan_of(config_of("max_env_steps=1_440_000"), COSTS, LARGE, 0)
+  assert (plan.limit, plan.steps_per_s) == (WORKER, pytest.approx(400))
+  assert plan.hours == pytest.approx(1.0)
+  many = sizing.plan_of(config_of("workers.num_workers=6", "ray.num_cpus=64"), COSTS, LARGE, 0)
+  assert (many.limit, many.steps_per_s) == (SERVER, pytest.approx(500))
+
+
+def test_workers_that_are_enough_feed_the_slowest_other_resource():
+  assert sizing.enough_workers(config_of(), COSTS, LARGE) == 5
+  assert sizing.enough_workers(config_of("workers.num_workers=1"), COSTS, LARGE) == 5
+  assert sizing.enough_workers(config_of("runtime=local"), COSTS, LARGE) is None
+
+
+def test_reanalyze_searches_its_share_of_positions():
+  """With ratio 0.75, three positions are searched for each step: 300 of 100 steps, in 6 calls of 50."""
+  config = config_of("reanalyze.ratio=0.75", "reanalyze.batch_size=50", "reanalyze.num_workers=2")
+  limits = sizing.limits_of(config, COSTS, SMALL)
+  assert limits[REANALYZE_WORKER] == pytest.approx(100 / (6 * 0.5 / 2))
+  without = sizing.limits_of(config_of(), COSTS, SMALL)[CORES]
+  assert 200 / limits[CORES] - 200 / without == pytest.approx(6 * 0.6)
+
+
+def test_parts_of_one_process_take_turns():
+  plan = sizing.plan_of(config_of("runtime=local"), COSTS, SMALL, 0)
+  assert plan.steps_per_s == pytest.approx(100 / (1.0 + 0.01 + 4 * (0.05 + 0.005)))
+  assert plan.limit == WORKER
+  assert plan.placement == ()
+  # Ray's calls cost nothing.
+  assert DRIVER not in plan.limits
+
+
+def test_rounds_of_ppo_wait_for_their_updates():
+  """A round is of four segments of 100 steps, which act at the same time as far as there are cores."""
+  config = config_of("algorithm=ppo", "ppo.num_envs=40", "ppo.segment_length=10")
+  costs = PartCosts(act=CallCost(1.0, 1.2), learn=CallCost(0.6, 0.9), pass_segment=CallCost(0.01, 0.05))
+  assert sizing.plan_of(config, costs, LARGE, 0).steps_per_s == pytest.approx(400 / (1.0 + 0.6 + 0.04))
+  assert sizing.plan_of(config, costs, SMALL, 0).steps_per_s == pytest.approx(400 / (2.4 + 0.6 + 0.04))
+
+
+def test_bytes_between_nodes():
+  """Of 100 steps: a segment of 2 MiB and four batches of 3 MiB, at 10 Gbit/s."""
+  limits = sizing.limits_of(config_of(), COSTS, Hardware(64, 8, 65536.0, nodes=2))
+  assert limits[NETWORK] == pytest.approx(100 * 10e9 / (8 * 14 * 2**20))
+
+
+def test_memory_by_process():
+  memory = sizing.memory_of(config_of(), COSTS, stored_mib=1000.0)
+  assert memory == {
+    DRIVER: (1, 200.0),
+    SERVER: (1, 500.0),
+    REPLAY: (1, 1100.0),
+    WORKER: (4, 300.0),
+    TESTING_WORKER: (1, 300.0),
+  }
+
+
+def test_one_process_has_the_libraries_once():
+  memory = sizing.memory_of(config_of("runtime=local"), COSTS, stored_mib=1000.0)
+  assert memory == {sizing.RUN_PROCESS: (1, 200.0 + 100.0 + 300.0 + 50.0 + 1000.0)}
+
+
+def test_objects_in_flight():
+  """Two segments in flight at each of four workers and one more being read, two batches twice, parameters."""
+  assert sizing.object_store_mib(config_of(), COSTS) == 4 * 3 * 2 + 2 * 2 * 3 + 2
+  assert sizing.object_store_mib(config_of("runtime=local"), COSTS) == 0
+
+
+def test_actors_are_placed_on_the_first_node_with_room():
+  config = config_of(
+    "workers.num_workers=5", "workers.resources.num_cpus=1", "evaluation.resources.num_cpus=0.5"
+  )
+  plan = sizing.plan_of(config, COSTS, Hardware(4, 0, 65536.0, nodes=2), 0)
+  # The learner reserves a core, replay an eighth of one.
+  assert plan.placement == ({SERVER: 1, REPLAY: 1, WORKER: 2, TESTING_WORKER: 1}, {WORKER: 3})
+  assert plan.warnings == ()
+
+
+@pytest.mark.parametrize(
+  ("overrides", "hardware", "text"),
+  [
+    (["workers.num_workers=9"], SMALL, "the actors request .* the Ray cluster has 2; set ray.num_cpus="),
+    (
+      ["ray.learner.num_gpus=1"],
+      Hardware(64, 0, 65536.0),
+      r"the actors request 1 GPUs \(ray.learner.num_gpus: 1\)",
+    ),
+    (["ray.object_store_mib=20"], LARGE, "ray.object_store_mib=20: objects in flight take 38 MiB"),
+    ([], Hardware(64, 0, 1024.0), "node 0: its processes need 2.3 GiB; it has 1.0 GiB"),
+    (["runtime=local"], Hardware(64, 0, 128.0), "node 0: its processes need 0.6 GiB; it has 0.1 GiB"),
+    (
+      ["ray.learner.num_cpus=6"],
+      Hardware(4, 0, 65536.0, nodes=4),
+      "parameter_server: no node has room for 1 of 1; use smaller ray.learner",
+    ),
+  ],
+)
+def test_a_run_that_does_not_fit_is_warned_of(overrides, hardware, text):
+  plan = sizing.plan_of(config_of(*overrides), COSTS, hardware, 0)
+  (warning,) = plan.warnings
+  assert re.search(text, warning), warning
+
+
+def test_what_costs_nothing_has_no_limit():
+  plan = sizing.plan_of(config_of(), PartCosts(), SMALL, 0)
+  assert plan.steps_per_s == math.inf
+  assert plan.hours == 0

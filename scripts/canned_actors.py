@@ -19,6 +19,7 @@ from moozi.core.actor_report import SERVER, TESTING_WORKER, WORKER
 from moozi.core.pytree import replace
 from moozi.core.records import Priorities, TrajectorySample
 from moozi.core.spec import DUMMY_ACTION
+from moozi.replay.frame_rows import packed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +64,7 @@ class CannedWorker(process.Actor):
     self, config: Any, spec: Any, segment: TrajectorySample, wait_s: float, *, setup: process.Setup
   ) -> None:
     super().__init__(config, setup)
-    self._segment, self._wait_s = segment, wait_s
+    self._segment, self._spec, self._wait_s = segment, spec, wait_s
 
   def warm_up(self) -> None:
     """Does nothing: there is nothing to compile."""
@@ -75,7 +76,9 @@ class CannedWorker(process.Actor):
     metrics = {f"search/{name}": 1.0 for name in range(11)}
     num_ended = int(self._segment.is_last.sum())
     returns, lengths = np.zeros(num_ended), np.ones(num_ended, np.int64)
-    return self._segment, CannedResult(self._segment.is_last.size, parameters[1], returns, lengths, metrics)
+    return packed(self._segment, self._spec), CannedResult(
+      self._segment.is_last.size, parameters[1], returns, lengths, metrics
+    )
 
   def reset(self) -> None:
     """Does nothing: each segment begins with first steps."""

@@ -6,6 +6,7 @@ from typing import Any
 from moozi.actors import cluster
 from moozi.actors.context import Context, RunContext
 from moozi.core.actor_report import REPLAY, WORKER, ActorId
+from moozi.replay.frame_rows import unpacked
 from moozi.replay.validation import AddResult
 from moozi.run.events import Acted, Collected, Event, Faulted
 
@@ -167,4 +168,5 @@ def _keep(context: Context, index: int, number: int, segment: Any) -> list[Event
     return []
   follows, kept[index] = kept[index] == number - 1, number
   lane = first_lane(context, index)
+  steps = unpacked(steps, context.session.inputs.spec)
   return [Collected(**context.counters(), segment=steps, first_lane=lane, follows=follows)]

@@ -204,7 +204,7 @@ class LaneStorage:
     value = np.asarray(value)
     if name == "legal_actions_mask":
       return np.packbits(value.astype(np.bool_, copy=False), axis=-1)
-    if name == "frame":
+    if name == "frame" and not self._rows.are_rows(value):
       return self._rows.encode(value)
     return value
 

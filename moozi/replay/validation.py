@@ -81,7 +81,7 @@ def check_segment(
   max_steps: int | None = None,
   is_empty: Bool[np.ndarray, "B"] | None = None,
 ) -> None:
-  """Checks a segment [T, B, ...] against the records' conventions.
+  """Checks a segment [T, B, ...] against the records' conventions. Its frames may be `packed`.
 
   Args:
     num_lanes: required B; None allows any.
@@ -96,9 +96,12 @@ def check_segment(
     raise ValueError(f"segment of shape {shape}: must be [T, B, ...] with at least one step and one lane")
   if num_lanes is not None and shape[1] != num_lanes:
     raise ValueError(f"segment of {shape[1]} lanes: its worker has {num_lanes}")
-  _check_arrays(segment, shape, spec)
+  rows = FrameRows(spec)
+  is_packed = rows.are_rows(np.asarray(segment.frame))
+  _check_arrays(segment, shape, spec, (rows.size,) if is_packed else None)
   check_numbers(fields_of(segment), spec)
-  FrameRows(spec).check(np.asarray(segment.frame))
+  if not is_packed:
+    rows.check(np.asarray(segment.frame))
   _check_ends(segment)
   if max_steps is not None and shape[0] > max_steps:
     raise ValueError(f"segment of {shape[0]} steps: a lane keeps {max_steps}")
@@ -127,15 +130,21 @@ def check_stored(steps: TrajectorySample, spec: EnvSpec) -> None:
     check_segment(segment, spec)
 
 
-def _check_arrays(segment: TrajectorySample, shape: tuple[int, ...], spec: EnvSpec) -> None:
-  """Checks shapes and dtypes, because NumPy assignment would silently broadcast and cast."""
+def _check_arrays(
+  segment: TrajectorySample, shape: tuple[int, ...], spec: EnvSpec, row_shape: tuple[int, ...] | None
+) -> None:
+  """Checks shapes and dtypes, because NumPy assignment would silently broadcast and cast.
+
+  `row_shape` is that of a packed frame; None: frames are not packed.
+  """
   tails = {
-    "frame": spec.frame_shape,
+    "frame": spec.frame_shape if row_shape is None else row_shape,
     "legal_actions_mask": (spec.policy_size,),
     "action_probs": (spec.policy_size,),
     "action": spec.action_shape,
   }
-  dtypes = _DTYPES | {"frame": spec.frame_dtype, "action": spec.action_dtype}
+  frame_dtype = spec.frame_dtype if row_shape is None else "uint8"
+  dtypes = _DTYPES | {"frame": frame_dtype, "action": spec.action_dtype}
   for name, value in fields_of(segment).items():
     expected = shape + tuple(tails.get(name, ()))
     if np.shape(value) != expected:

@@ -29,7 +29,8 @@ class Ray(in_process_ray.Ray):
 
 
 @pytest.fixture
-def context():
+def context(monkeypatch):
+  monkeypatch.setattr(segments, "unpacked", lambda segment, spec: f"{segment} with frames")
   workers = {ActorId(WORKER, i): actor(f"worker_{i}", "run", "reset") for i in range(3)}
   return make_context(CONFIG, workers | {REPLAY: actor("replay", "add")}, Ray())
 
@@ -49,9 +50,9 @@ def collected(events):
 
 
 def test_stored_segments_are_kept(context):
-  assert collected(store(context, 2, "a")) == ("value of a", 8, True)
-  assert collected(store(context, 0, "x")) == ("value of x", 0, True)
-  assert collected(store(context, 2, "b")) == ("value of b", 8, True)
+  assert collected(store(context, 2, "a")) == ("value of a with frames", 8, True)
+  assert collected(store(context, 0, "x")) == ("value of x with frames", 0, True)
+  assert collected(store(context, 2, "b")) == ("value of b with frames", 8, True)
 
 
 def test_refused_segment_leaves_a_gap_and_resets_the_worker(context):

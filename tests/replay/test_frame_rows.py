@@ -5,8 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from moozi.core.pytree import replace
-from moozi.replay.frame_rows import FrameRows
+from moozi.core.pytree import fields_of, replace
+from moozi.replay.frame_rows import FrameRows, packed, unpacked
 from moozi.replay.saved_state import check_snapshot
 from moozi.replay.validation import check_segment
 from tests.replay.replay_lanes import PARTS, Disk, fill, make_buffer, make_spec, random_lanes, segment_of
@@ -66,3 +66,35 @@ def test_a_snapshot_is_exact_and_checked():
   block["frame"][0, 0, :4] = np.array([np.nan], np.float32).view(np.uint8)
   with pytest.raises(ValueError, match="frame is not finite"):
     check_snapshot(dataclasses.replace(saved, blocks={**saved.blocks, number: block}), spec)
+
+
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "float32", "parts"])
+def test_packed_segments_are_stored_as_others(dtype):
+  spec = make_spec(dtype)
+  segment = segment_of(random_lanes(0, 2, 20, spec), 0, 20, spec)
+  sent = packed(segment, spec)
+  assert (sent is segment) == (dtype != "bool")
+  received = unpacked(sent, spec)
+  assert received.frame.dtype == segment.frame.dtype
+  np.testing.assert_array_equal(received.frame, segment.frame)
+  buffers = [make_buffer(spec), make_buffer(spec)]
+  for buffer, each in zip(buffers, (segment, sent), strict=True):
+    assert buffer.add_or_refuse(each, 0, 2, 40).num_lost == 0
+  first, second = (buffer.storage.trajectory(1, 0, 20) for buffer in buffers)
+  for name, value in fields_of(first).items():
+    np.testing.assert_array_equal(value, getattr(second, name))
+
+
+def test_rows_of_another_length_are_refused():
+  spec = make_spec("bool")
+  segment = packed(segment_of(random_lanes(0, 2, 20, spec), 0, 20, spec), spec)
+  refused = make_buffer(spec).add_or_refuse(replace(segment, frame=segment.frame[..., :1]), 0, 2, 40).refused
+  assert refused == "frame has shape (20, 2, 1): must be (20, 2, 2)"
+
+
+def test_frames_of_another_shape_are_sent_as_they_are():
+  spec = make_spec("bool")
+  segment = segment_of(random_lanes(0, 2, 20, spec), 0, 20, spec)
+  wrong = replace(segment, frame=segment.frame[:, :, :1])
+  assert packed(wrong, spec) is wrong
+  assert "frame has shape (20, 2, 1, 3, 2)" in make_buffer(spec).add_or_refuse(wrong, 0, 2, 40).refused

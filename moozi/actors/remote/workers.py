@@ -13,6 +13,7 @@ from moozi.core.records import num_roots
 from moozi.core.spec import EnvSpec
 from moozi.io import jax_process
 from moozi.io.logs import log_stream
+from moozi.replay.frame_rows import packed
 
 
 class TrainingWorker(process.Actor):
@@ -61,6 +62,8 @@ class TrainingWorker(process.Actor):
   ) -> tuple[Any, Any]:
     """Acts for one segment; returns (TrajectorySample [T, B, …], ActingResult) as two Ray objects.
 
+    The segment is `packed`.
+
     Args:
       parameters, past: (variables, version) of the current agent and of a past self.
     """
@@ -71,7 +74,8 @@ class TrainingWorker(process.Actor):
         assert isinstance(self._collector, PastCollector)
         self._collector.set_opponent(*past)
       self._collector.set_parameters(*parameters)
-      return self._collector.run(env_steps)
+      segment, acted = self._collector.run(env_steps)
+      return packed(segment, self._spec), acted
 
   def reset(self) -> None:
     """Resets all environments, after steps were lost that replay needs to continue their episodes."""

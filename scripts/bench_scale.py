@@ -163,7 +163,8 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
       f"{row['segments_per_s']:>10,.1f} {row['samples_per_s']:>10,.0f}  {used}; {busy}; {row['limit']}",
       flush=True,
     )
-  return {"cores": cores, "act_s": args.act, "learn_s": args.learn, "overrides": args.overrides, "rows": rows}
+  settings = {"config": args.config, "overrides": args.overrides, "act_s": args.act, "learn_s": args.learn}
+  return {"cores": cores, **settings, "rows": rows}
 
 
 def main() -> None:

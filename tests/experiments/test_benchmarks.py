@@ -49,7 +49,7 @@ def test_make_bench_runs_all_scripts():
   assert [name for name in NAMES if f"scripts/{name}.py" in makefile] == NAMES
 
 
-@pytest.mark.parametrize("name", [*NAMES, "compare_commits"])
+@pytest.mark.parametrize("name", [*NAMES, "check_plan", "compare_commits", "simulate_scale"])
 def test_script_is_imported(script, name):
   assert callable(script(name).main)
 
@@ -192,3 +192,79 @@ def test_the_busiest_part_is_saturated_first(script, busy, used, limit):
 )
 def test_processes_have_parts(script, command, part):
   assert script("bench_scale").part_of(command) == part
+
+
+PASSING = (
+  *("workers.num_envs=10", "workers.segment_length=10", "workers.num_workers=4", "runtime=ray"),
+  *("learner.batch_size=10", "learner.updates_per_call=5", "learner.samples_per_step=2"),
+  *("replay.min_steps_to_learn=1", "max_env_steps=1_000_000_000"),
+)
+
+
+@pytest.mark.parametrize(
+  ("costs", "hardware", "rate"),
+  [
+    # Four workers make segments of 100 steps, and a call of the learner is due for each 25 steps.
+    ({"act": (1.0, 0.0)}, (64, 1), 400),
+    ({"act": (0.1, 0.0), "learn": (0.05, 0.0)}, (64, 1), 500),
+    ({"act": (0.1, 0.1), "learn": (0.02, 0.02)}, (2, 1), 200 / 0.18),
+    ({"act": (0.1, 0.1), "pass_segment": (0.01, 0.05)}, (2, 1), 200 / 0.15),
+    ({"act": (0.1, 0.0), "segment_bytes": 125e6}, (64, 2), 1000),
+  ],
+)
+def test_the_simulated_driver_keeps_the_limiting_part_busy(script, costs, hardware, rate):
+  simulation = script("simulate_scale")
+  made = {name: x if isinstance(x, float) else simulation.CallCost(*x) for name, x in costs.items()}
+  config = load_config(None, PASSING)
+  cpus, nodes = hardware
+  run = simulation.SimulatedRun(
+    config, simulation.PartCosts(**made), simulation.Hardware(cpus, 0, float("inf"), nodes)
+  )
+  assert run.steps_per_s(40.0) == pytest.approx(rate, rel=0.03)
+  reuse = run.pacer.learn.done / run.pacer.env_steps
+  assert reuse == pytest.approx(2, rel=0.05)
+
+
+def test_batches_wait_behind_segments_at_replay(script):
+  """Replay makes its calls in order, so that a run can be slower than its slowest part alone."""
+  simulation = script("simulate_scale")
+  costs = simulation.PartCosts(act=simulation.CallCost(0.1), add=simulation.CallCost(0.05))
+  hardware = simulation.Hardware(64, 0, float("inf"))
+  rate = simulation.SimulatedRun(load_config(None, PASSING), costs, hardware).steps_per_s(40.0)
+  assert 1500 < rate < 1900 < 2000 == 100 / 0.05
+
+
+def test_rows_of_the_benchmark_are_simulated(script):
+  """With the times of its own row, a run that waits for its workers is as fast as measured."""
+  simulation = script("simulate_scale")
+  rows = [
+    {
+      "workers": workers,
+      "env_steps_per_s": 10_000.0 * workers,
+      "segments_per_s": 9.8 * workers,
+      "samples_per_s": 2500.0 * workers,
+      "cores": dict.fromkeys(("driver", "replay", "workers", "server", "Ray"), 0.01 * workers),
+    }
+    for workers in (1, 4)
+  ]
+  found = {
+    "cores": 2,
+    "config": "minatar/freeway",
+    "overrides": [],
+    "act_s": 0.1,
+    "learn_s": 0.02,
+    "rows": rows,
+  }
+  for row in simulation.compare(found, base=1, seconds=10.0):
+    assert row["simulated"] == pytest.approx(row["measured"], rel=0.05)
+    assert row["formula"] == pytest.approx(row["measured"], rel=0.05)
+
+
+def test_a_plan_is_compared_with_the_window_after_learning_has_begun(script):
+  check = script("check_plan")
+  ticks = [{"wall_s": 1.0 * n, "env_steps": 1000.0 * n} for n in range(5)]
+  assert check.rate_of(ticks, 10.0) is None
+  ticks += [{"wall_s": 1.0 * n, "env_steps": 100.0 * n, "train/sample_reuse": 4.0} for n in range(5, 24)]
+  assert check.rate_of(ticks, 10.0) is None
+  ticks += [{"wall_s": 1.0 * n, "env_steps": 100.0 * n, "train/sample_reuse": 4.0} for n in range(24, 30)]
+  assert check.rate_of(ticks, 10.0) == pytest.approx(100)

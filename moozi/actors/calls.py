@@ -7,7 +7,7 @@ from typing import Any
 
 from moozi.actors import cluster
 from moozi.core.actor_report import ActorId
-from moozi.core.errors import NotFiniteError
+from moozi.core.errors import NotFiniteError, ProcessLostError
 from moozi.run.events import Event
 
 
@@ -82,11 +82,23 @@ class Calls:
     if ready:
       done = {*ready, *self._ray.wait(references, num_returns=len(references), timeout=0.0)[0]}
       ready = [reference for reference in references if reference in done]
-    for reference in ready:
+    for reference, result in zip(ready, self._results(ready), strict=True):
       call = self._calls.pop(reference, None)
       if call is None:
         continue  # the reaction to another result discarded this call
-      yield call, *self._result(reference)
+      yield call, *(self._result(reference) if result is None else result)
+
+  def _results(self, references: list[Any]) -> list[tuple[Any, None] | None]:
+    """Returns the result of each call; only None if one of the calls has failed.
+
+    One request of all results is cheaper than a request of each.
+    """
+    try:
+      return [(value, None) for value in self._ray.get(references)]
+    except ProcessLostError:
+      raise
+    except Exception:
+      return [None for _ in references]
 
   def _result(self, reference: Any) -> tuple[Any, Exception | None]:
     try:

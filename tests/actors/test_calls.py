@@ -2,8 +2,8 @@ import pytest
 
 from moozi.actors.calls import Calls
 from moozi.core.actor_report import REANALYZE_WORKER, REPLAY, SERVER, WORKER, ActorId
-from moozi.core.errors import NotFiniteError
-from tests.actors.in_process_ray import RAY, Reference
+from moozi.core.errors import NotFiniteError, ProcessLostError
+from tests.actors.in_process_ray import RAY, Ray, Reference
 
 
 def test_cancelled_calls_count_as_lost():
@@ -60,3 +60,44 @@ def test_error_of_an_update_has_no_traceback():
     calls.expect(Reference(error=error), ActorId(SERVER))
     ((_, value, found),) = calls.completed(0.0)
     assert (value, found) == (None, cause)
+
+
+class CountingRay(Ray):
+  """A fake cluster that counts requests of results, and can lose its control store."""
+
+  def __init__(self, is_lost=False):
+    super().__init__()
+    self.asked, self._is_lost = [], is_lost
+
+  def get(self, references, timeout=None):
+    self.asked.append(references)
+    if self._is_lost:
+      self._is_lost = False  # WatchedRay raises this error once
+      raise ProcessLostError("the control store ended")
+    return super().get(references, timeout)
+
+
+def test_results_are_requested_together():
+  ray = CountingRay()
+  calls, references = Calls(ray), [Reference(value) for value in range(3)]
+  for reference in references:
+    calls.expect(reference, ActorId(REPLAY))
+  calls._ray.wait = lambda references, num_returns, timeout: (references, [])
+  assert [value for _, value, _ in calls.completed(1.0)] == [0, 1, 2]
+  assert ray.asked == [references]
+
+
+def test_a_lost_result_among_others_takes_none_with_it():
+  ray, error = CountingRay(), RAY.exceptions.ObjectLostError()
+  calls = Calls(ray)
+  for reference in (Reference(0), Reference(error=error), Reference(2)):
+    calls.expect(reference, ActorId(REPLAY))
+  calls._ray.wait = lambda references, num_returns, timeout: (references, [])
+  assert [(value, found) for _, value, found in calls.completed(1.0)] == [(0, None), (None, error), (2, None)]
+
+
+def test_the_end_of_rays_processes_is_not_an_error_of_a_call():
+  calls = Calls(CountingRay(is_lost=True))
+  calls.expect(Reference(0), ActorId(REPLAY))
+  with pytest.raises(ProcessLostError):
+    list(calls.completed(1.0))

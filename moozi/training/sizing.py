@@ -24,6 +24,8 @@ RUN_PROCESS = "run"
 
 # Bits per second of the network between nodes, unless the caller knows better.
 _NETWORK_GBIT = 10.0
+# The share of the processor time that may pass objects without a warning.
+_LARGE_SHARE = 0.25
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,15 +154,20 @@ def limits_of(config: Config, costs: PartCosts, hardware: Hardware) -> dict[str,
   pace[REPLAY] = costs.add.seconds * rates.segments + costs.draw.seconds * rates.updates
   pace[REANALYZE_WORKER] = costs.reanalyze.seconds * rates.searches / config.reanalyze.num_workers
   pace[DRIVER] = costs.pass_segment.seconds * rates.segments + costs.pass_batch.seconds * rates.updates
-  cpu_s = (costs.act.cpu_s + costs.add.cpu_s + costs.pass_segment.cpu_s) * rates.segments
-  cpu_s += (costs.learn.cpu_s + costs.draw.cpu_s + costs.pass_batch.cpu_s) * rates.updates
-  cpu_s += costs.reanalyze.cpu_s * rates.searches
-  pace[CORES] = cpu_s / (hardware.cpus * hardware.nodes)
+  pace[CORES] = sum(_processor_s(config, costs)) / (hardware.cpus * hardware.nodes)
   if hardware.nodes > 1:
     # Replay and the parameter server receive everything that they do not have on their own node.
     num_bytes = costs.segment_bytes * rates.segments + costs.batch_bytes * rates.updates
     pace[NETWORK] = 8 * num_bytes / (hardware.network_gbit * 1e9)
   return _inverses(pace)
+
+
+def _processor_s(config: Config, costs: PartCosts) -> tuple[float, float]:
+  """Returns the processor seconds per environment step of the parts, and of passing objects between them."""
+  rates = call_rates(config)
+  parts_s = (costs.act.cpu_s + costs.add.cpu_s) * rates.segments
+  parts_s += (costs.learn.cpu_s + costs.draw.cpu_s) * rates.updates + costs.reanalyze.cpu_s * rates.searches
+  return parts_s, costs.pass_segment.cpu_s * rates.segments + costs.pass_batch.cpu_s * rates.updates
 
 
 def takes_turns(config: Config) -> bool:
@@ -248,6 +255,12 @@ def plan_of(config: Config, costs: PartCosts, hardware: Hardware, stored_mib: fl
       warnings.append(
         f"ray.object_store_mib={config.ray.object_store_mib}: objects in flight take {store_mib:,.0f} MiB; "
         "Ray then writes objects to disk"
+      )
+    parts_s, passing_s = _processor_s(config, costs)
+    if passing_s > _LARGE_SHARE * (parts_s + passing_s):
+      warnings.append(
+        f"{passing_s / (parts_s + passing_s):.0%} of the processor time passes objects between processes; a "
+        "larger workers.segment_length and learner.updates_per_call make fewer calls"
       )
   warnings += _memory_warnings(memory, nodes, hardware, store_mib)
   return SizePlan(

@@ -1,5 +1,6 @@
 """Tests of predictions from costs that are made by hand."""
 
+import dataclasses
 import math
 import re
 
@@ -151,6 +152,14 @@ def test_a_run_that_does_not_fit_is_warned_of(overrides, hardware, text):
   plan = sizing.plan_of(config_of(*overrides), COSTS, hardware, 0)
   (warning,) = plan.warnings
   assert re.search(text, warning), warning
+
+
+def test_short_segments_are_warned_of():
+  """Of 100 steps, parts take 1.45 s of processor time; passing may take a third of that."""
+  for passing_s, warnings in ((0.48, 0), (0.50, 1)):
+    costs = dataclasses.replace(COSTS, pass_segment=CallCost(0.002, passing_s), pass_batch=CallCost())
+    found = sizing.plan_of(config_of(), costs, LARGE, 0).warnings
+    assert [text.partition(" ")[0] for text in found] == ["26%"] * warnings
 
 
 def test_what_costs_nothing_has_no_limit():

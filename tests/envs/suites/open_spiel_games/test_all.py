@@ -16,10 +16,12 @@ GAMES = {
   "simplest": (40, 1500),
   "small_othello(size=4)": (15, 1000),
   "small_othello": (5, 1500),
-  "small_othello(size=8)": (1, 200),
+  "small_othello(size=8)": (1, 100),
+  "small_othello(size=10)": (1, 100),
   "uno": (3, 2000),
   "uno(players=3)": (2, 1000),
-  "uno(players=4,hand=3)": (2, 1200),
+  "uno(players=4,hand=3)": (2, 1000),
+  "uno(players=10)": (1, 200),
   "stratego": (5, 1400),
   "stratego(board=barrage)": (1, 120),
   "stratego(board=full)": (1, 80),
@@ -40,7 +42,7 @@ def test_random_play_to_the_end(name):
 def test_random_play_to_the_end_often(name):
   returns, lengths = play_random_games(name, GAMES[name][1])
   wins = (returns > 0).mean(axis=0)
-  assert wins.min() > 0.1  # each seat can win
+  assert wins.min() > min(0.1, 0.4 / len(wins))  # each seat can win
   assert lengths.min() > 1
 
 
@@ -56,7 +58,7 @@ def test_the_packages_own_checks_of_all(name):
   pyspiel.random_sim_test(load(name), num_sims=3, serialize=True, verbose=False)
 
 
-@pytest.mark.parametrize("name", ["simplest", "small_othello", "uno(players=3)", "stratego"])
+@pytest.mark.parametrize("name", ["simplest", "small_othello", "uno(players=6)", "stratego"])
 def test_clones_and_histories(name):
   """A clone is independent. The history gives the same state again, also in a pickled copy of the game."""
   game, random = load(name), np.random.default_rng(1)
@@ -80,7 +82,8 @@ def test_clones_and_histories(name):
 @pytest.mark.parametrize(
   ("name", "message"),
   [
-    ("uno(players=5)", "5"),
+    ("uno(players=11)", "11"),
+    ("uno(players=8,hand=10)", "80 cards are dealt; must be fewer than 76"),
     ("uno(hand=0)", "hand=0: must be one of 1, 2"),
     ("uno(max_turns=0)", "max_turns=0: must be at least 1"),
     ("stratego(board=huge)", "board=huge: must be one of small, barrage, full"),

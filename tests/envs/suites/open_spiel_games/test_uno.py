@@ -5,7 +5,7 @@ import collections
 import numpy as np
 import pytest
 
-from moozi.envs.suites.open_spiel.games.uno import CARDS, COPIES, DRAW, NUM_CARDS, PARTS
+from moozi.envs.suites.open_spiel.games.uno import CARDS, COPIES, DRAW, NUM_CARDS, tensor_parts
 from moozi.envs.suites.open_spiel.rules import sample_chance
 from tests.envs.suites.open_spiel_games.playing import load, names_of, play, views
 
@@ -99,6 +99,23 @@ def test_returns_of_several_players():
   np.testing.assert_allclose(state.returns(), [1, -1 / 3, -1 / 3, -1 / 3])
 
 
+def test_ten_players():
+  """Ten players are dealt seven cards each, so five are left: the last five players cannot draw one."""
+  state, random = load("uno(players=10)").new_initial_state(), np.random.default_rng(0)
+  sample_chance(state, random)
+  for player in range(10):
+    assert state.current_player() == player
+    play(state, "draw")
+    sample_chance(state, random)
+  assert state.current_player() == 0
+  assert [sum(hand) for hand in state.hands] == [8] * 5 + [7] * 5
+  # In the order of turns from player 9.
+  sizes, drew, mover = np.split(np.array(views(state)[9][0]), np.cumsum(tensor_parts(10))[:-1])[2:5]
+  assert sizes.reshape(10, -1).argmax(axis=1).tolist() == [7] + [8] * 5 + [7] * 4
+  assert sizes.sum() == drew.sum() == 10
+  assert mover.tolist() == [0, 1] + [0] * 8
+
+
 def test_turns_go_round():
   state = deal("R1 B1", "R2 B2", "R3 B3", top="R9")
   for player, card in enumerate(("R1", "R2", "R3")):
@@ -188,7 +205,7 @@ def test_views_show_what_is_open():
   drawn = views(state)
   for player in range(3):
     assert len({start[player], played[player], drawn[player]}) == 3
-  top, hand, sizes, drew, mover, discards = np.split(np.array(drawn[2][0]), np.cumsum(PARTS)[:-1])
+  top, hand, sizes, drew, mover, discards = np.split(np.array(drawn[2][0]), np.cumsum(tensor_parts(3))[:-1])
   assert np.flatnonzero(top).tolist() == [CARDS.index("R1")]
   assert np.flatnonzero(hand).tolist() == [2 * CARDS.index("B1"), 2 * CARDS.index("B2")]
   assert np.flatnonzero(discards).tolist() == [2 * CARDS.index("R7")]
@@ -200,7 +217,7 @@ def test_views_show_what_is_open():
 
 def test_two_equal_cards_are_shown():
   state = deal("R1 R1", "B1 B2", top="R7")
-  hand = np.split(np.array(views(state)[0][0]), np.cumsum(PARTS)[:-1])[1]
+  hand = np.split(np.array(views(state)[0][0]), np.cumsum(tensor_parts(3))[:-1])[1]
   assert np.flatnonzero(hand).tolist() == [2 * CARDS.index("R1"), 2 * CARDS.index("R1") + 1]
 
 

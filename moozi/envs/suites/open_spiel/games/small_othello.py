@@ -1,4 +1,4 @@
-"""Othello on a board of 4 × 4, 6 × 6 or 8 × 8 cells; open_spiel's own `othello` has only 8 × 8.
+"""Othello on a board of any even size from 4 × 4 to 26 × 26 cells; open_spiel's own `othello` has only 8 × 8.
 
 The rules, actions and tensors are those of open_spiel's game. Black (player 0) moves first. A move turns over
 every straight line of the other player's discs between the new disc and one of the player's own. A player
@@ -18,8 +18,8 @@ import pyspiel
 
 from moozi.envs.suites.open_spiel.games import base
 
-_SIZES = (4, 6, 8)
-_TYPE = base.game_type("small_othello", "Othello on a small board", parameters={"size": 6})
+_SIZES = tuple(range(4, 27, 2))  # the letters of the alphabet name the columns
+_TYPE = base.game_type("small_othello", "Othello of any even size", parameters={"size": 6})
 
 
 class OthelloGame(pyspiel.Game):
@@ -149,7 +149,7 @@ def _write(tensor: np.ndarray, state: OthelloState, player: int) -> None:
 
 
 def _bits(discs: int, size: int) -> np.ndarray:
-  data = np.frombuffer(discs.to_bytes(8, "little"), np.uint8)
+  data = np.frombuffer(discs.to_bytes(-(-size * size // 8), "little"), np.uint8)
   return np.unpackbits(data, bitorder="little")[: size * size].reshape(size, size).astype(np.float32)
 
 

@@ -1,4 +1,4 @@
-"""Uno for two to four players, with number cards only.
+"""Uno for two to ten players, with number cards only.
 
 The deck has 76 cards: for each of four colors one 0 and two of each number from 1 to 9. Every player is dealt
 seven cards (parameter `hand`), one at a time, and one card is turned over to start the discard pile. In turn,
@@ -30,38 +30,44 @@ COPIES = tuple(1 if card.endswith("0") else 2 for card in CARDS)
 NUM_CARDS = len(CARDS)
 DRAW = NUM_CARDS
 """The action that draws a card; action c below it plays a card of kind c."""
-MAX_PLAYERS = 4
+MAX_PLAYERS = 10
+MIN_SHOWN = 4
+"""The tensor has entries for at least this number of players, so that it is the same for two to four."""
 MAX_SHOWN = 20
 """Hands of this size and larger have the same entry in the tensor."""
-# The parts of the tensor, in order: the top card; the observer's hand; for each player, the size of the hand;
-# for each player, whether the last turn was a draw; the player to move; the discards below the top card.
-# Players are in the order of turns, the observer first. The hand and the discards have two entries per kind
-# of card: at least one card, and two cards.
-PARTS = (
-  NUM_CARDS,
-  2 * NUM_CARDS,
-  MAX_PLAYERS * (MAX_SHOWN + 1),
-  MAX_PLAYERS,
-  MAX_PLAYERS,
-  2 * NUM_CARDS,
-)
 _DEFAULTS = {"players": 2, "hand": 7, "max_turns": 400}
 _TYPE = base.game_type(
   "uno", "Uno", num_players=(2, MAX_PLAYERS), has_chance=True, has_hidden=True, parameters=_DEFAULTS
 )
 
 
+def tensor_parts(players: int) -> tuple[int, ...]:
+  """Returns the sizes of the parts of the tensor.
+
+  The parts are, in order: the top card; the observer's hand; for each player, the size of the hand; for each
+  player, whether the last turn was a draw; the player to move; the discards below the top card. Players are
+  in the order of turns, the observer first. The hand and the discards have two entries per kind of card: at
+  least one card, and two cards.
+  """
+  shown = max(players, MIN_SHOWN)
+  return NUM_CARDS, 2 * NUM_CARDS, shown * (MAX_SHOWN + 1), shown, shown, 2 * NUM_CARDS
+
+
 class UnoGame(pyspiel.Game):
   """The game.
 
-  Its parameters are `players` (2 to 4), `hand` (cards dealt to each player, 1 to 10) and `max_turns` (at
-  least 1).
+  Its parameters are `players` (2 to 10), `hand` (cards dealt to each player, 1 to 10) and `max_turns` (at
+  least 1). The deck must have the dealt cards and the first card of the discard pile.
   """
 
   def __init__(self, params: dict[str, Any] | None = None) -> None:
     given = _DEFAULTS | (params or {})
-    players = base.check_parameter("players", given["players"], (2, 3, 4))
-    base.check_parameter("hand", given["hand"], tuple(range(1, 11)))
+    players = base.check_parameter("players", given["players"], tuple(range(2, MAX_PLAYERS + 1)))
+    hand = base.check_parameter("hand", given["hand"], tuple(range(1, 11)))
+    if players * hand >= sum(COPIES):
+      raise pyspiel.SpielError(
+        f"players={players}, hand={hand}: {players * hand} cards are dealt; must be fewer than {sum(COPIES)}"
+      )
     max_turns: int = given["max_turns"]
     if max_turns < 1:
       raise pyspiel.SpielError(f"max_turns={max_turns}: must be at least 1")
@@ -80,7 +86,8 @@ class UnoGame(pyspiel.Game):
     return int(parameters["players"] * parameters["hand"] + 1 + parameters["max_turns"])
 
   def make_py_observer(self, iig_obs_type: Any = None, params: Any = None) -> base.Observer:
-    return base.Observer((sum(PARTS),), _write, _describe)
+    players = self.get_parameters()["players"]
+    return base.Observer((sum(tensor_parts(players)),), _write, _describe)
 
 
 class UnoState(pyspiel.State):
@@ -186,13 +193,13 @@ class UnoState(pyspiel.State):
 
 
 def _write(tensor: np.ndarray, state: UnoState, player: int) -> None:
-  top, hand, sizes, drew, mover, discards = np.split(tensor, np.cumsum(PARTS)[:-1])
+  num_players = len(state.hands)
+  top, hand, sizes, drew, mover, discards = np.split(tensor, np.cumsum(tensor_parts(num_players))[:-1])
   if state.top >= 0:
     top[state.top] = 1
   for part, cards in ((hand, state.hands[player]), (discards, state.discards)):
     counts = np.array(cards)
     part[0::2], part[1::2] = counts > 0, counts > 1
-  num_players = len(state.hands)
   for i in range(num_players):
     other = (player + i) % num_players
     sizes[i * (MAX_SHOWN + 1) + min(sum(state.hands[other]), MAX_SHOWN)] = 1

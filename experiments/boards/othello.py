@@ -24,6 +24,13 @@ MODELS = (
 WINDOW = (100_000, 126_000)
 """The environment steps over which losses are averaged."""
 ARENA = {"AlphaZero": "alphazero_dense_policy", "MuZero": "dense_policy"}
+MEASURED = {
+  "dense_policy": 250_880,
+  "dynamics_block_offsets": 125_952,
+  "muzero_othello_one_block": 894_976,
+  "muzero_othello_seed0": 900_096,
+}
+"""The environment steps of the models whose errors a table shows, by run."""
 ERRORS = ("q_spread", "q_error", "q_correlation", "legal_share_model", "legal_share_network")
 
 
@@ -75,13 +82,15 @@ def ratings() -> str:
 
 
 def errors() -> str:
-  """Returns the table of the models' errors."""
+  """Returns the table of the errors of the models of MEASURED."""
   lines = (RESULTS / "price_of_model" / "model_error.jsonl").read_text().splitlines()
   rows = []
   for line in map(json.loads, lines):
-    steps = int(line["checkpoint"].split("_")[1])
+    run, steps = Path(line["run"]).name, int(line["checkpoint"].split("_")[1])
+    if MEASURED.get(run) != steps:
+      continue
     figures = [f"{line[key]:.3f}" if key in ERRORS[:2] else f"{line[key]:.2f}" for key in ERRORS]
-    rows.append([Path(line["run"]).name, f"{steps:,}", *figures])
+    rows.append([run, f"{steps:,}", *figures])
   return markdown_table(("run", "steps", *(f"`{key}`" for key in ERRORS)), rows)
 
 

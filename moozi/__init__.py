@@ -36,6 +36,7 @@ if _typing.TYPE_CHECKING:
   from moozi.envs.environment import Environment, Observation
   from moozi.envs.game import Game, GameEnvironment
   from moozi.envs.observations import Frame
+  from moozi.envs.table import Table
   from moozi.io.card import Card
   from moozi.io.config_files import ConfigInfo
 
@@ -56,6 +57,7 @@ _MODULES = {
   "Observation": "moozi.envs.environment",
   "Run": "moozi.api.run",
   "Search": "moozi.api.search",
+  "Table": "moozi.envs.table",
   "Training": "moozi.api.training",
   "UserError": "moozi.core.errors",
   "arena": "moozi.api.arena",
@@ -96,6 +98,7 @@ __all__ = [
   "Observation",
   "Run",
   "Search",
+  "Table",
   "Training",
   "UserError",
   "arena",

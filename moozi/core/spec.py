@@ -88,7 +88,7 @@ class EnvSpec:
     if self.is_continuous and (self.num_players, self.num_seats) != (1, 0):
       raise ValueError(f"num_players={self.num_players}: continuous actions need a game of one player")
     if self.num_players not in (1, 2):
-      raise ValueError(f"num_players={self.num_players}: only 1 or 2 players are supported")
+      raise ValueError(f"num_players={self.num_players}: must be 1 or 2; more play at a moozi.Table")
     if self.num_seats and self.num_players != 1:
       raise ValueError(f"num_seats={self.num_seats}: must be 0 with num_players={self.num_players}")
     if self.action_places not in ("none", "cells", "columns"):

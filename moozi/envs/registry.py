@@ -4,20 +4,16 @@ import dataclasses
 import difflib
 import importlib
 import importlib.util
-import types
 import typing
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pydantic import ValidationError
-
 from moozi.core import plugins, user_code
-from moozi.core.config import Section
 from moozi.core.errors import EnvMakeError, UserError, as_exceptions, one_line
 from moozi.core.spec import EnvSpec
 from moozi.core.text import pip_install
 from moozi.envs.environment import Environment, VectorEnvironment, check_seed
-from moozi.envs.suite import ReferenceScores, Suite
+from moozi.envs.suite import ReferenceScores, Suite, check_options, describe_option
 from moozi.envs.suites import user
 from moozi.envs.table import EnvironmentTable, Table
 
@@ -106,7 +102,7 @@ def _infos(library: str) -> list[EnvironmentInfo]:
   out = []
   for game in sorted(games):
     options = suite.options(game)
-    described = {key: _describe(options, key) for key in options.model_fields}
+    described = {key: describe_option(options, key) for key in options.model_fields}
     out.append(EnvironmentInfo(name=f"{library}:{game}", summary=games[game], options=described))
   return out
 
@@ -263,7 +259,7 @@ def _find(name: str, kwargs: dict[str, Any]) -> tuple[Suite, str, Any]:
     known = ", ".join(games) if len(games) <= 12 else f"those that `moozi envs {library}` lists"
     names = {f"{library}:{g}": f"{library}:{g}" for g in games}
     _raise_unknown(name, f"unknown game {listed!r} of {library}; must be one of {known}", names)
-  return suite, game, _check(name, suite.options(listed), kwargs)
+  return suite, game, check_options(name, suite.options(listed), kwargs)
 
 
 def _raise_unknown(name: str, what: str, names: dict[str, str], hint: str = "") -> typing.NoReturn:
@@ -291,39 +287,3 @@ def _all_names() -> dict[str, str]:
 def _load(library: str) -> Suite:
   out: Suite = importlib.import_module(_MODULES[library]).SUITE
   return out
-
-
-def _check(name: str, options: type[Section], kwargs: dict[str, Any]) -> Section:
-  fields = options.model_fields
-  for key, value in kwargs.items():
-    if key not in fields:
-      nearest = difflib.get_close_matches(key, fields, n=1, cutoff=0.0)[0]
-      raise UserError(
-        f"env.kwargs.{key}={value!r}: unknown option of {name}; must be one of {', '.join(fields)}; "
-        f"the nearest is {nearest}"
-      )
-    # pydantic would convert true to 1 and "no" to false, which is not what the user meant.
-    kinds = _kinds(fields[key].annotation)
-    if isinstance(value, bool) != (bool in kinds):
-      allowed = "true or false" if bool in kinds else "a number" if kinds & {int, float} else "no flag"
-      raise UserError(f"env.kwargs.{key}={value!r}: must be {allowed} ({_describe(options, key)})")
-  try:
-    return options(**kwargs)
-  except ValidationError as error:
-    first = error.errors()[0]
-    key = str(first["loc"][0]) if first["loc"] else "?"
-    raise UserError(
-      f"env.kwargs.{key}={kwargs.get(key)!r}: {first['msg']} ({_describe(options, key)})"
-    ) from None
-
-
-def _kinds(annotation: Any) -> set[Any]:
-  """Returns the plain types in an annotation, such as float and NoneType for `Annotated[float, …] | None`."""
-  if typing.get_origin(annotation) in (typing.Union, types.UnionType, typing.Annotated):
-    return {kind for part in typing.get_args(annotation) for kind in _kinds(part)}
-  return {annotation} if isinstance(annotation, type) else set()
-
-
-def _describe(options: type[Section], key: str) -> str:
-  field = options.model_fields.get(key)
-  return "" if field is None else f"{field.description}; default {field.default}"

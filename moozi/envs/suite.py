@@ -1,13 +1,21 @@
 """A suite: the environments of one library, as the registry lists and makes them."""
 
 import dataclasses
+import difflib
+import types
+import typing
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
 
 from moozi.core.config import Section
+from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
 from moozi.envs.environment import Environment, VectorEnvironment
 from moozi.envs.table import Table
+
+S = TypeVar("S", bound=Section)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -63,3 +71,41 @@ class Suite:
   make_jax_env: Callable[[str, Any], Any] | None = None
   make_table: Callable[[str, Any], Table] | None = None
   reference_scores: Callable[[str], ReferenceScores | None] = lambda game: None
+
+
+def check_options(name: str, options: type[S], kwargs: dict[str, Any]) -> S:
+  """Returns the options of environment `name`. Raises UserError for an unknown key and a wrong value."""
+  fields = options.model_fields
+  for key, value in kwargs.items():
+    if key not in fields:
+      nearest = difflib.get_close_matches(key, fields, n=1, cutoff=0.0)[0]
+      raise UserError(
+        f"env.kwargs.{key}={value!r}: unknown option of {name}; must be one of {', '.join(fields)}; "
+        f"the nearest is {nearest}"
+      )
+    # pydantic would convert true to 1 and "no" to false, which is not what the user meant.
+    kinds = _kinds(fields[key].annotation)
+    if isinstance(value, bool) != (bool in kinds):
+      allowed = "true or false" if bool in kinds else "a number" if kinds & {int, float} else "no flag"
+      raise UserError(f"env.kwargs.{key}={value!r}: must be {allowed} ({describe_option(options, key)})")
+  try:
+    return options(**kwargs)
+  except ValidationError as error:
+    first = error.errors()[0]
+    key = str(first["loc"][0]) if first["loc"] else "?"
+    raise UserError(
+      f"env.kwargs.{key}={kwargs.get(key)!r}: {first['msg']} ({describe_option(options, key)})"
+    ) from None
+
+
+def _kinds(annotation: Any) -> set[Any]:
+  """Returns the plain types in an annotation, such as float and NoneType for `Annotated[float, …] | None`."""
+  if typing.get_origin(annotation) in (typing.Union, types.UnionType, typing.Annotated):
+    return {kind for part in typing.get_args(annotation) for kind in _kinds(part)}
+  return {annotation} if isinstance(annotation, type) else set()
+
+
+def describe_option(options: type[Section], key: str) -> str:
+  """Returns an option's description and its default; "" if there is no such option."""
+  field = options.model_fields.get(key)
+  return "" if field is None else f"{field.description}; default {field.default}"

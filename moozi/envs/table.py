@@ -45,7 +45,10 @@ def view_of(seen: Observation) -> View:
 
 
 class Table:
-  """One game at a time. Call `reset` first, and play no action after the end.
+  """A game of several seats, one game at a time. Call `reset` first, and play no action after the end.
+
+  A user's game is a subclass (docs/custom_environment.md). It has at least `spec`, `num_seats`, `is_over`,
+  `reset`, `to_play`, `frame_of`, `step` and `returns`.
 
   Attributes:
     spec: the specification of the frames and actions. Its `num_players` may differ from `num_seats`.
@@ -60,12 +63,16 @@ class Table:
   num_seats: int
   hides_moves: bool = False
   is_deterministic: bool = True
-  is_over: bool
+  is_over: bool = True
   environment: Environment | None = None
 
   def reset(self, seed: int) -> None:
     """Starts a game whose chance outcomes are drawn from `seed`."""
     raise NotImplementedError
+
+  def start(self, random: np.random.Generator) -> None:
+    """Starts a game whose chance outcomes are drawn from `random`."""
+    self.reset(int(random.integers(2**31)))
 
   @property
   def to_play(self) -> int:
@@ -74,11 +81,15 @@ class Table:
 
   def frame(self) -> Shaped[np.ndarray, "H W C"]:
     """Returns the frame of the seat to move. Later steps do not change the array."""
+    return self.frame_of(self.to_play)
+
+  def frame_of(self, seat: int) -> Shaped[np.ndarray, "H W C"]:
+    """Returns what a seat sees; it need not be the one to move. Later steps do not change the array."""
     raise NotImplementedError
 
   def legal_actions_mask(self) -> Bool[np.ndarray, "E"]:
-    """Returns the mask of the legal actions; do not modify it."""
-    raise NotImplementedError
+    """Returns the mask of the legal actions, by default all; do not modify it."""
+    return np.ones(self.spec.mask_size, bool)
 
   def view(self) -> View:
     """Returns the view of the seat to move; after the end, of the seat that would move next."""
@@ -102,6 +113,43 @@ class Table:
 
   def close(self) -> None:
     """Frees the resources of the game."""
+
+
+def plays_alike(table: Table) -> bool:
+  """Returns whether random games with the same moves and different seeds are the same."""
+  return all(
+    len({_random_game(table, seed, moves) for seed in range(_NUM_SEEDS)}) == 1 for moves in range(_NUM_GAMES)
+  )
+
+
+def _random_game(table: Table, seed: int, moves: int) -> bytes:
+  """Plays random moves, drawn from `moves`, in a game with this seed; returns all that the players saw."""
+  random, seen = np.random.default_rng(moves), []
+  table.reset(seed)
+  for _ in range(_LONGEST):
+    legal = table.legal_actions_mask()
+    seen += [table.frame().tobytes(), legal.tobytes(), repr((table.to_play, table.returns())).encode()]
+    if table.is_over:
+      break
+    table.step(random_action(table.spec, legal, random))
+  return b"".join(seen)
+
+
+def num_seat_planes(num_seats: int) -> int:
+  """Returns the number of last planes of a frame that hold a seat.
+
+  One seat: 0. Two seats: 1, with the value 0 or 1. More seats: one plane per seat, one-hot.
+  """
+  return {1: 0, 2: 1}.get(num_seats, num_seats)
+
+
+def write_seat(frame: Shaped[np.ndarray, "H W C"], seat: int, num_seats: int) -> None:
+  """Writes a seat into the last planes of a frame of zeros; in bytes, 255 stands for 1."""
+  one = 255 if frame.dtype == np.uint8 else 1
+  if num_seats == 2:
+    frame[..., -1] = one * seat
+  elif num_seats > 2:
+    frame[..., seat - num_seats] = one
 
 
 class EnvironmentTable(Table):
@@ -129,22 +177,9 @@ class EnvironmentTable(Table):
     if self._is_deterministic is not None:
       return self._is_deterministic
     # A game with `max_moves` has no chance.
-    return self._env.max_moves is not None or all(
-      len({self._random_game(seed, moves) for seed in range(_NUM_SEEDS)}) == 1 for moves in range(_NUM_GAMES)
-    )
-
-  def _random_game(self, seed: int, moves: int) -> bytes:
-    """Plays random moves, drawn from `moves`, in a game with this seed; returns all that the players saw."""
-    random, seen = np.random.default_rng(moves), []
-    self.reset(seed)
-    for _ in range(_LONGEST):
-      legal = self.legal_actions_mask()
-      seen += [self.frame().tobytes(), legal.tobytes(), repr((self.to_play, self.returns())).encode()]
-      if self.is_over:
-        break
-      self.step(random_action(self.spec, legal, random))
+    out = self._env.max_moves is not None or plays_alike(self)
     self.is_over = True
-    return b"".join(seen)
+    return out
 
   def reset(self, seed: int) -> None:
     self._env.seed(seed)

@@ -185,7 +185,7 @@ def view_of(frame: Shaped[np.ndarray, "H W C"], spec: EnvSpec, to_play: int) -> 
   if not spec.num_seats:
     return to_play
   seat = np.asarray(frame)[0, 0, -max(1, spec.num_seats * (spec.num_seats > 2)) :]
-  return int(seat[0]) if spec.num_seats == 2 else int(seat.argmax())
+  return int(seat[0] > 0) if spec.num_seats == 2 else int(seat.argmax())
 
 
 def owner_of(piece: Piece, board: Board, to_play: int) -> int | None:

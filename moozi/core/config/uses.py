@@ -63,12 +63,19 @@ def _at(config: Config, pattern: str) -> Iterator[tuple[str, str]]:
 
 
 def seat_players(config: Config) -> Iterator[tuple[str, str]]:
-  """Yields (key, name) for each player of the seats that an OpenSpiel environment plays."""
-  if config.env.name.startswith("open_spiel:"):
-    for key in ("others", "test_others"):
-      names = config.env.kwargs.get(key) or ()
-      # A value that is neither a name nor a list is refused when the environment is made.
-      for i, name in enumerate(names if isinstance(names, list | tuple) else [names]):
+  """Yields (key, name) for each player of the seats that the environment plays.
+
+  These are games of OpenSpiel, and a user's games of several seats. In a user's environment the keys may have
+  another meaning, so only values that can name a player count.
+  """
+  library = config.env.name.partition(":")[0]
+  if library != "open_spiel" and ENVIRONMENTS.is_built_in(library):
+    return
+  for key in ("others", "test_others"):
+    names = config.env.kwargs.get(key) or ()
+    # A value that is neither a name nor a list is refused when the environment is made.
+    for i, name in enumerate(names if isinstance(names, list | tuple) else [names]):
+      if library == "open_spiel" or (isinstance(name, str) and PLAYERS.accepts(name)):
         yield f"env.kwargs.{key}[{i}]", str(name)
 
 

@@ -21,9 +21,13 @@ from moozi.core.config import Section
 from moozi.core.errors import EnvMakeError, UserError, as_exceptions
 from moozi.core.spec import EnvSpec
 from moozi.envs.environment import Environment, check_seed
+from moozi.envs.game import GameEnvironment
 from moozi.envs.own_rewards import counting_own_rewards, record_rewards
-from moozi.envs.suite import Suite
+from moozi.envs.own_table import OwnTable
+from moozi.envs.seats import SeatGame, SeatOptions
+from moozi.envs.suite import Suite, check_options
 from moozi.envs.suites import dm_env as dm_env_suite
+from moozi.envs.table import EnvironmentTable, Table
 from moozi.envs.trial import check_same_spec, spec_of_variants
 from moozi.envs.wrappers import EnvironmentWrapper, apply_wrappers, depend_on_testing
 
@@ -31,6 +35,8 @@ _log = logging.getLogger("moozi.envs")
 
 # Parameters of `registry.make` itself; a function that has them receives them.
 _RESERVED = ("seed", "is_testing")
+# Keys of env.kwargs for the agent's seat at a user's table, unless the function takes them itself.
+_SEAT_KEYS = tuple(SeatOptions.model_fields)
 
 
 class UserOptions(Section):
@@ -57,11 +63,13 @@ def make_spec(name: str, options: UserOptions) -> EnvSpec:
 def make_environment(name: str, options: UserOptions) -> Environment:
   """Makes an environment with the user's function.
 
+  Where it returns a `Table`, the agent plays one seat of it (`SeatOptions`).
+
   Raises: UserError: the module cannot be imported or has no such function, the function takes other arguments
     or fails, or its result is not a supported environment.
   """
   plugin = plugins.ENVIRONMENTS.get(name)
-  _check_arguments(name, plugin.function, options.kwargs)
+  _check_arguments(name, plugin.function, _own_kwargs(plugin.function, options.kwargs))
   make = functools.partial(_make, name, plugin, options)
   if user_code.takes(plugin.function, "seed"):
     return _MadePerSeed(lambda seed: make(seed=seed))
@@ -119,10 +127,18 @@ def _check_arguments(name: str, function: Callable[..., Any], kwargs: dict[str, 
 
 def _make(name: str, plugin: user_code.Plugin, options: UserOptions, **seed: int) -> tuple[Environment, bool]:
   """Makes an environment with the user's function; returns it, and whether it can be seeded."""
-  testing = {"is_testing": options.is_testing} if user_code.takes(plugin.function, "is_testing") else {}
+  return _environment_of(name, plugin, options, _call(plugin, options, seed))
+
+
+def _environment_of(
+  name: str, plugin: user_code.Plugin, options: UserOptions, made: Any
+) -> tuple[Environment, bool]:
+  """Returns the environment of the function's result, and whether it can be seeded."""
+  if isinstance(made, Table):
+    return _seat_of(name, plugin, made, options), True
   with plugin.errors("making the environment failed"):
-    made = plugin.function(**options.kwargs, **seed, **testing)
     try:
+      _check_arguments(name, plugin.function, options.kwargs)
       rewards = record_rewards(f"env.name={name}", made, has_wrappers=bool(options.wrappers))
       env, is_seeded = _as_env(name, apply_wrappers(made, options.wrappers, options.is_testing))
       return counting_own_rewards(env, rewards, options.is_testing), is_seeded
@@ -130,6 +146,55 @@ def _make(name: str, plugin: user_code.Plugin, options: UserOptions, **seed: int
       with contextlib.suppress(Exception), as_exceptions():
         made.close()
       raise
+
+
+def make_table(name: str, options: UserOptions) -> Table:
+  """Makes the table of a user's game: that which the function returns, or a two-player environment's."""
+  plugin = plugins.ENVIRONMENTS.get(name)
+  _check_arguments(name, plugin.function, _own_kwargs(plugin.function, options.kwargs))
+  takes_seed = user_code.takes(plugin.function, "seed")
+  made = _call(plugin, options, {"seed": 0} if takes_seed else {})
+  if isinstance(made, Table):  # it receives its seeds in `reset`
+    _check_unwrapped(name, options)
+    return OwnTable(plugin, made)
+  environment = _environment_of(name, plugin, options, made)[0]
+  if takes_seed:  # each seed makes another environment
+    environment.close()
+    environment = make_environment(name, options)
+  return EnvironmentTable(environment)
+
+
+def _call(plugin: user_code.Plugin, options: UserOptions, seed: dict[str, int]) -> Any:
+  """Returns what the user's function makes."""
+  function = plugin.function
+  testing = {"is_testing": options.is_testing} if user_code.takes(function, "is_testing") else {}
+  with plugin.errors("making the environment failed"):
+    return function(**_own_kwargs(function, options.kwargs), **seed, **testing)
+
+
+def _own_kwargs(function: Callable[..., Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+  """Returns the arguments without the keys of a seat that the function does not take."""
+  signature = user_code.signature_of(function)
+  if signature is None or any(x.kind is x.VAR_KEYWORD for x in signature.parameters.values()):
+    return kwargs
+  return {key: x for key, x in kwargs.items() if key not in _SEAT_KEYS or user_code.takes(function, key)}
+
+
+def _seat_of(name: str, plugin: user_code.Plugin, made: Table, options: UserOptions) -> Environment:
+  """Returns the environment of one seat at a user's table."""
+  own = _own_kwargs(plugin.function, options.kwargs)
+  _check_unwrapped(name, options)
+  seats = check_options(name, SeatOptions, {k: x for k, x in options.kwargs.items() if k not in own})
+  is_test = options.is_testing and seats.test_others is not None
+  others = seats.test_others if is_test and seats.test_others is not None else seats.others
+  table = OwnTable(plugin, made)
+  game = SeatGame(table, seats.seat, others, "test_others" if is_test else "others", options.allows_code)
+  return GameEnvironment(game, table.spec)
+
+
+def _check_unwrapped(name: str, options: UserOptions) -> None:
+  if options.wrappers:
+    raise UserError(f"env.wrappers={list(options.wrappers)}: {name} makes a table, which is not wrapped")
 
 
 def _as_env(name: str, made: Any) -> tuple[Environment, bool]:
@@ -145,7 +210,7 @@ def _as_env(name: str, made: Any) -> tuple[Environment, bool]:
     return gymnasium_suite.wrap(name, made), True
   raise UserError(
     f"env.name={name}: it makes {type(made).__module__}.{type(made).__qualname__}; "
-    "it must be a dm_env.Environment or a gymnasium.Env"
+    "it must be a dm_env.Environment, a gymnasium.Env or a moozi.Table"
   )
 
 
@@ -156,6 +221,7 @@ SUITE = Suite(
   options=lambda game: UserOptions,
   make_spec=make_spec,
   make_environment=make_environment,
+  make_table=make_table,
   for_testing=lambda options: options.model_copy(update={"is_testing": True}),
   with_wrappers=lambda options, wrappers: options.model_copy(update={"wrappers": wrappers}),
 )

@@ -10,8 +10,9 @@ from moozi.core import plugins
 from moozi.core.config import Config, uses
 from moozi.core.errors import EnvError, UserError
 from moozi.envs import registry
+from moozi.envs.seats import SeatGame
 from moozi.envs.suites.open_spiel.environment import OpenSpielOptions, rules_of
-from moozi.envs.suites.open_spiel.seats import SeatGame
+from moozi.envs.suites.open_spiel.table import OpenSpielTable
 from tests.envs.contract import play, random_legal
 
 pytest.importorskip("pyspiel")
@@ -58,7 +59,7 @@ def scripted(seat, *lines, num_seats=3):
     is_deterministic=False,
     next_player=lambda state, mover: mover if state.is_terminal() else state.current_player(),
   )
-  return SeatGame(rules, seat, ["random"])
+  return SeatGame(OpenSpielTable(rules, None), seat, ["random"])
 
 
 def rewards_of(game):
@@ -288,7 +289,7 @@ def test_bad_players(players, player, error, message):
     (
       "kuhn_poker",
       {"seat": 2},
-      "env.kwargs.seat=2: open_spiel:kuhn_poker has 2 seats; must be all, random, or",
+      "env.kwargs.seat=2: open_spiel:kuhn_poker has 2 seats; must be random, or from 0 to 1",
     ),
     ("kuhn_poker", {"seat": -1}, "env.kwargs.seat=-1: "),
     ("kuhn_poker", {"seat": "both"}, "env.kwargs.seat='both': "),

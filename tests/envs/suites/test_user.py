@@ -91,7 +91,7 @@ def test_module_of_a_package(folder):
     ("make_env = 3", "make_env is a int; must be a function"),
     (
       "def make_env(): pass",
-      "it makes builtins.NoneType; it must be a dm_env.Environment or a gymnasium.Env",
+      "it makes builtins.NoneType; it must be a dm_env.Environment, a gymnasium.Env or a moozi.Table",
     ),
     ("def make_env():\n  return [][1]", "moozi_own_bad.py:2: IndexError: list index out of range"),
     (

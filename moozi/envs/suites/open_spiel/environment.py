@@ -5,7 +5,7 @@
 With `seat=all` the agent plays every seat (self-play); the game must have one player, or two who alternate
 strictly, with opposite gains and no hidden moves. With `seat=random`, or a seat's number, the agent plays one
 seat of a game with any number of players, and the players in `others` play the other seats
-(`seats.SeatGame`). The environment then has one player.
+(`envs.seats.SeatGame`). The environment then has one player.
 
 Conventions of self-play, the same for every game:
   - A reward belongs to the player who moved. It sums all rewards up to the next decision, including those of
@@ -30,21 +30,20 @@ actions silently). A game of an unsupported kind raises an error with the reason
 import copy
 import functools
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import Field
 
 from moozi.core.config import NonNegativeInt, PositiveInt, Section
 from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
 from moozi.envs.environment import Environment, EpisodePlayer
 from moozi.envs.game import Game, GameEnvironment
-from moozi.envs.players import check_seat_player
+from moozi.envs.seats import OTHERS, TEST_OTHERS, SeatGame, SeatPlayers
 from moozi.envs.suite import Suite
 from moozi.envs.suites.open_spiel.bots import bot_by_rules
 from moozi.envs.suites.open_spiel.rules import SEATED, Rules, package, sample_chance
-from moozi.envs.suites.open_spiel.seats import SeatGame
 from moozi.envs.suites.open_spiel.table import OpenSpielTable
 from moozi.envs.table import Table
 
@@ -64,14 +63,6 @@ _WITHOUT_TENSOR = frozenset({"crossword"})
 _HIDDEN_MOVES = frozenset({"dark_chess", "latent_ttt", "stratego"})
 
 
-def _as_list(value: Any) -> Any:
-  return (value,) if isinstance(value, str) else value
-
-
-_SeatPlayer = Annotated[str, AfterValidator(check_seat_player)]
-SeatPlayers = Annotated[tuple[_SeatPlayer, ...], BeforeValidator(_as_list), Field(min_length=1)]
-
-
 class OpenSpielOptions(Section):
   """Options of `open_spiel:*`; the game's own parameters are part of its name."""
 
@@ -86,15 +77,8 @@ class OpenSpielOptions(Section):
     description="all: the agent plays every seat (self-play); random, or a number: it plays one seat, "
     "drawn for each episode or fixed",
   )
-  others: SeatPlayers = Field(
-    ("random",),
-    description="unless seat=all: players of the other seats, one name or a list, drawn for each episode and "
-    "seat: random, mcts:N, alpha_beta:N, run:PATH[@checkpoint], zoo:NAME, prior:PATH[@checkpoint], "
-    "approach:NAME, module:function or a registered name",
-  )
-  test_others: SeatPlayers | None = Field(
-    None, description="players of the other seats in evaluations; null: as in others"
-  )
+  others: SeatPlayers = Field(("random",), description=f"unless seat=all: {OTHERS}")
+  test_others: SeatPlayers | None = Field(None, description=TEST_OTHERS)
 
 
 class _OpenSpielGame(Game):
@@ -171,7 +155,7 @@ def make_environment(game: str, options: OpenSpielOptions) -> Environment:
   key = "test_others" if options.others == options.test_others else "others"
   bare: Game = _OpenSpielGame(rules)
   if seat != "all":
-    bare = SeatGame(rules, seat, options.others, key, options.allows_code)
+    bare = SeatGame(OpenSpielTable(rules, None), seat, options.others, key, options.allows_code)
   return GameEnvironment(bare, rules.spec, options.max_episode_steps)
 
 

@@ -16,6 +16,7 @@ from moozi.core.spec import EnvSpec
 from moozi.core.symmetry import SQUARE, board_symmetries
 from moozi.core.text import missing_package
 from moozi.envs.environment import moves_array
+from moozi.envs.table import num_seat_planes, write_seat
 
 # The package's player numbers at a chance node and at an end.
 CHANCE, TERMINAL = -1, -4
@@ -142,10 +143,7 @@ class Rules:
     self._read(state, to_play)
     out = np.zeros(self._frame_shape, bool if self._is_bool else np.float32)
     out[..., : self._image.shape[2]] = self._image
-    if self.num_seats == 2:
-      out[..., -1] = to_play
-    elif self.num_seats > 2:
-      out[..., self._image.shape[2] + to_play] = 1
+    write_seat(out, to_play, self.num_seats)
     if self._is_bool and not self._is_binary():
       raise UserError(
         f"{self._name}: a frame has a value other than 0 and 1, unlike those of random play; set "
@@ -347,14 +345,6 @@ def _load_game(name: str) -> Any:
       return game
   except pyspiel.SpielError as error:
     raise UserError(f"{where}: {_package_message(name, error)}") from None
-
-
-def num_seat_planes(num_seats: int) -> int:
-  """Returns the number of last planes of a frame that hold the player to move.
-
-  One player: 0. Two players: 1, with the value 0 or 1. More players: one plane per player, one-hot.
-  """
-  return {1: 0, 2: 1}.get(num_seats, num_seats)
 
 
 def package() -> Any:

@@ -25,7 +25,6 @@ class OpenSpielTable(Table):
     self.start(np.random.default_rng(seed))
 
   def start(self, random: np.random.Generator) -> None:
-    """Starts a game whose chance outcomes are drawn from `random`."""
     self._random, self._num_steps, self._legal = random, 0, None
     self._state = self._rules.game.new_initial_state()
     sample_chance(self._state, self._random)
@@ -36,11 +35,7 @@ class OpenSpielTable(Table):
   def to_play(self) -> int:
     return self._seat
 
-  def frame(self) -> np.ndarray:
-    return self.frame_of(self.to_play)
-
   def frame_of(self, seat: int) -> np.ndarray:
-    """Returns the frame of a seat that need not be the one to move."""
     return self._rules.frame(self._state, seat)
 
   def legal_actions_mask(self) -> np.ndarray:

@@ -6,18 +6,43 @@ first decision. A game that ends before the seat's first decision is skipped, an
 """
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from pydantic import AfterValidator, BeforeValidator, Field
 
+from moozi.core.config import NonNegativeInt, Section
 from moozi.core.errors import UserError
 from moozi.envs.game import Game
-from moozi.envs.players import Seats, bot_of, make_player
-from moozi.envs.suites.open_spiel.rules import Rules
-from moozi.envs.suites.open_spiel.table import OpenSpielTable
+from moozi.envs.players import Seats, bot_of, check_seat_player, make_player
+from moozi.envs.table import Table
 
 _MAX_TRIES = 1000
 _STREAM = 0x5EA7
+
+
+def _as_list(value: Any) -> Any:
+  return (value,) if isinstance(value, str) else value
+
+
+_SeatPlayer = Annotated[str, AfterValidator(check_seat_player)]
+SeatPlayers = Annotated[tuple[_SeatPlayer, ...], BeforeValidator(_as_list), Field(min_length=1)]
+OTHERS = (
+  "players of the other seats, one name or a list, drawn for each episode and seat: random, mcts:N, "
+  "alpha_beta:N, run:PATH[@checkpoint], zoo:NAME, prior:PATH[@checkpoint], approach:NAME, module:function or "
+  "a registered name"
+)
+TEST_OTHERS = "players of the other seats in evaluations; null: as in others"
+
+
+class SeatOptions(Section):
+  """The keys of `env.kwargs` with which the agent plays one seat of a user's `Table`."""
+
+  seat: Literal["random"] | NonNegativeInt = Field(
+    "random", description="the agent's seat: random, which draws it for each episode, or a number"
+  )
+  others: SeatPlayers = Field(("random",), description=OTHERS)
+  test_others: SeatPlayers | None = Field(None, description=TEST_OTHERS)
 
 
 class SeatGame(Game):
@@ -38,21 +63,21 @@ class SeatGame(Game):
 
   def __init__(
     self,
-    rules: Rules,
+    table: Table,
     seat: int | Literal["random"],
     others: Sequence[str],
     key: str = "others",
     allow_code: bool = False,
   ) -> None:
-    if seat != "random" and seat >= rules.num_seats:
+    if seat != "random" and seat >= table.num_seats:
       raise UserError(
-        f"env.kwargs.seat={seat}: {rules.spec.name} has {rules.num_seats} seats; must be all, random, or "
-        f"from 0 to {rules.num_seats - 1}"
+        f"env.kwargs.seat={seat}: {table.spec.name} has {table.num_seats} seats; must be random, or from 0 "
+        f"to {table.num_seats - 1}"
       )
-    self._fixed_seat, self._table = seat, OpenSpielTable(rules, None)
-    self._seats, self._return = Seats(rules.hides_moves), 0.0
+    self._fixed_seat, self._table = seat, table
+    self._seats, self._return = Seats(table.hides_moves), 0.0
     self._others = [
-      make_player(name, rules.spec, f"env.kwargs.{key}[{i}]", allow_code) for i, name in enumerate(others)
+      make_player(name, table.spec, f"env.kwargs.{key}[{i}]", allow_code) for i, name in enumerate(others)
     ]
     for name, player in zip(others, self._others, strict=True):
       if bot_of(name) is not None:
@@ -84,6 +109,9 @@ class SeatGame(Game):
 
   def legal_actions_mask(self) -> np.ndarray:
     return self._table.legal_actions_mask()
+
+  def close(self) -> None:
+    self._table.close()
 
   def _start(self) -> bool:
     """Starts a game and plays until the seat's first decision; returns whether it has one."""

@@ -1,10 +1,15 @@
-"""Draws the figures of docs/how_it_works.md: `python docs/figures` writes docs/images/*.svg."""
+"""Draws the figures of docs/how_it_works.md: `python docs/figures` writes docs/images/*.svg.
+
+`network_graph` and `history_stack` draw what the code computes; the other figures are drawn by hand.
+"""
 
 import math
 from collections.abc import Callable
 from pathlib import Path
 
 from drawing import Drawing
+from history_stack import history
+from network_graph import network
 
 IMAGES = Path(__file__).resolve().parent.parent / "images"
 
@@ -177,7 +182,7 @@ def search() -> Drawing:
   return d
 
 
-FIGURES: tuple[Callable[[], Drawing], ...] = (unroll, loop, targets, search)
+FIGURES: tuple[Callable[[], Drawing], ...] = (unroll, loop, targets, search, network, history)
 
 if __name__ == "__main__":
   for draw in FIGURES:

@@ -1,5 +1,6 @@
 """Draws boxes, arrows and text as SVG."""
 
+from collections.abc import Sequence
 from html import escape
 
 # Each colour as (on a light page, on a dark page). The figure draws its own background, `ground`.
@@ -36,6 +37,16 @@ class Drawing:
         x + w / 2, y + h / 2 + down + size * 0.35, line, size=size if i == 0 else size - 2, style=style
       )
 
+  def plane(self, x: float, y: float, values: Sequence[Sequence[float]], size: float) -> None:
+    """Draws a grid of square cells; a cell is the stronger coloured the larger its value, from 0 to 1."""
+    w, h = len(values[0]) * size, len(values) * size
+    self._parts.append(f'<rect x="{x:g}" y="{y:g}" width="{w:g}" height="{h:g}" class="none line"/>')
+    for row, line in enumerate(values):
+      for column, value in enumerate(line):
+        if value:
+          place = f'x="{x + column * size:g}" y="{y + row * size:g}" width="{size:g}" height="{size:g}"'
+          self._parts.append(f'<rect {place} class="cell" fill-opacity="{value:g}"/>')
+
   def circle(self, x: float, y: float, r: float, text: str = "", kind: str = "net", size: int = 14) -> None:
     self._parts.append(f'<circle cx="{x:g}" cy="{y:g}" r="{r:g}" class="{kind} line"/>')
     if text:
@@ -68,7 +79,7 @@ class Drawing:
     )
     style = (
       f"svg{{{light}}}@media (prefers-color-scheme: dark){{svg{{{dark}}}}}{fills}"
-      ".line{stroke:var(--muted);stroke-width:1.2}text{fill:var(--ink)}.bold{font-weight:600}"
+      ".cell{fill:var(--accent)}.line{stroke:var(--muted);stroke-width:1.2}text{fill:var(--ink)}.bold{font-weight:600}"
       "text.muted{fill:var(--muted)}text.accent{fill:var(--accent)}.dashed{stroke-dasharray:5 4}"
       ".arrow{fill:none;stroke:var(--muted);stroke-width:1.6}"
       ".arrow.accent{stroke:var(--accent);stroke-width:2.4}"

@@ -118,6 +118,20 @@ def test_run_trains_evaluates_and_renders(name, overrides):
   assert episode.frames.shape == (30, *spec.frame_shape)
 
 
+@pytest.mark.slow
+def test_deep_q_learning_of_pong_trains_and_evaluates():
+  small = ("workers.num_envs=4", "replay.capacity=2048", "replay.min_steps_to_learn=64", "max_env_steps=320")
+  short = ("evaluation.max_episode_steps=40", "evaluation.final_episodes=2", "evaluation.gif=false")
+  config = load_config(CONFIGS.parent / "q_learning" / "atari" / "pong.yaml", [*small, *short])
+  events = list(algorithm_of(config).run(RunInputs(config, build.env_spec(config))))
+  assert isinstance(events[-1], Finished)
+  losses = [event.metrics["loss/total"] for event in events if isinstance(event, Updated)]
+  assert len(losses) > 0
+  assert np.isfinite(losses).all()
+  evaluated = [event for event in events if isinstance(event, Evaluated)][-1]
+  assert -21 <= evaluated.result.summary()["return_mean"] <= 21
+
+
 # --- one GPU ---------------------------------------------------------------------------------------------
 
 GPU_UPDATE_GIB = 1.28  # as config/atari/gpu/base.yaml states for a batch of 256

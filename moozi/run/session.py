@@ -192,6 +192,8 @@ class Session:
           continue  # a resumed run repeats an evaluation that was stopped, at this step
       if self.is_checkpoint_due():
         yield self.state_ready(trainer)
+        if self.inputs.should_stop():
+          continue  # a run that is stopped while it saves ends at this step
       yield from trainer.step()
       yield from self._reports(trainer)
 

@@ -129,6 +129,17 @@ def test_stop_skips_the_final_evaluation():
   assert saved(events)[0].is_final
 
 
+def test_stop_during_a_checkpoint_ends_the_run_at_its_step():
+  stopped = [False]
+  trainer = Trainer("checkpoint.milestones_env_steps=20", should_stop=lambda: stopped[0])
+  events = []
+  for event in trainer.session.run(trainer):
+    events.append(event)
+    stopped[0] |= isinstance(event, StateReady)
+  assert [(event.env_steps, event.is_final) for event in saved(events)] == [(20, False), (20, True)]
+  assert events[-1].reason == "stopped"
+
+
 def test_wall_time_ends_the_run_with_an_evaluation():
   events = Trainer("max_wall_s=1e-9").run()
   assert [type(e) for e in events[:3]] == [Started, StateReady, Evaluated]

@@ -103,7 +103,7 @@ def test_large_images_are_downsampled():
 @pytest.mark.parametrize("sharing", ["shared", pytest.param("separate", marks=pytest.mark.slow)])
 def test_the_network_of_baselines_sees_each_array_of_each_frame(sharing):
   spec = spec_of()
-  config = PPONetworkConfig(kind="multi_input", sharing=sharing, hidden_sizes=(8, 4), channels=(3, 2))
+  config = PPONetworkConfig(kind="multi_input", sharing=sharing, hidden_sizes=(32, 16), channels=(3, 8))
   network = make_network(config, spec)
   frames = np.random.default_rng(1).standard_normal((3, LENGTH, *spec.frame_shape), np.float32)
   params = random_params(jax.eval_shape(network.init, jax.random.PRNGKey(0), frames))
@@ -118,8 +118,8 @@ def test_the_network_of_baselines_sees_each_array_of_each_frame(sharing):
     assert seen(gradient, spec, LENGTH) == [True] * 4
   prefix = "trunk" if sharing == "shared" else "value_trunk"
   assert params[f"{prefix}_image_0_conv_0"]["w"].shape == (3, 3, 2 * LENGTH, 3)
-  assert params[f"{prefix}_numbers"]["w"].shape == (LENGTH * 7, 8)
-  assert params[f"{prefix}_dense_0"]["w"].shape == (8 + 1 * 2 * 2 + 2 * 2 * 2, 8)
+  assert params[f"{prefix}_numbers"]["w"].shape == (LENGTH * 7, 32)
+  assert params[f"{prefix}_dense_0"]["w"].shape == (32 + 1 * 2 * 8 + 2 * 2 * 8, 32)
 
 
 def test_baselines_read_large_images_as_nature_conv_does():

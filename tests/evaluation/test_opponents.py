@@ -261,6 +261,6 @@ def test_symmetries_need_symmetric_players_in_the_other_seats(key, others):
     return
   with pytest.raises(UserError, match=rf"{key}=true: must be false with env\.kwargs\.others\[\d\]=") as error:
     check_symmetries(config, spec)
-  assert "random and mcts:N do" in str(error.value)
+  assert "random, mcts:N and alpha_beta:N do" in str(error.value)
   without = load_config(None, ["env.name=open_spiel:tic_tac_toe", *kwargs])
   check_symmetries(without, spec)

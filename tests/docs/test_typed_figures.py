@@ -57,6 +57,23 @@ def load_settings(path):
   return {key: value for key, value in settings if value != defaults.get(key)}
 
 
+def test_space_invaders_of_the_zoo_by_simulations():
+  page = (EXPERIMENTS / "minatar_vs_ppo" / "README.md").read_text("utf-8")
+  found = json.loads((EXPERIMENTS / "minatar_vs_ppo" / "zoo_simulations.json").read_text())
+  means = [e["return_mean"] for e in found]
+  margins = [1.96 * e["return_std"] / e["episodes"] ** 0.5 for e in found]
+  rows = {
+    "simulations": [str(e["simulations"]) for e in found],
+    "return": [f"{mean:.1f}" for mean in means],
+    "margin of the 95% interval": [f"{margin:.1f}" for margin in margins],
+  }
+  for name, cells in rows.items():
+    assert f"| {name} | {' | '.join(cells)} |" in page
+  assert f"returns {means[-1] - means[0]:.1f} more than with one" in page
+  lengths = [e["length_mean"] for e in found]
+  assert f"is {min(lengths):.0f} to {max(lengths):.0f} steps" in " ".join(page.split())
+
+
 def test_gallery_has_the_figures_of_its_agent():
   card = json.loads((ROOT / "zoo" / "minatar" / "breakout" / "card.json").read_text("utf-8"))
   text = words_of("docs/gallery/README.md")

@@ -28,6 +28,8 @@ from moozi.training.sizing import CallCost, PartCosts, takes_turns
 # Steps in replay at least, so that its arrays do not fit in the processor's caches.
 _FILLED_STEPS = 60_000
 _MIN_CALLS = 3
+# Duration of the measurement of adding segments, each of which takes about a millisecond.
+_ADD_S = 0.2
 # Factors of the number of environments for which acting is also measured.
 _WIDTHS = (0.25, 0.5, 2.0, 4.0)
 _END_TIMEOUT_S = 10.0
@@ -320,7 +322,7 @@ class _Storing(_Measurement):
       if self._number * num_steps > 2 * capacity:
         raise UserError("replay cannot draw a batch although it is full; see replay.min_steps_to_learn")
       self._add()
-    return _mean(self._add, 0.0 if self._number > 2 else 0.1)
+    return _mean(self._add, _ADD_S)
 
   def _add(self) -> None:
     config = self._config

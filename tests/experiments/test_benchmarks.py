@@ -2,8 +2,10 @@
 
 import argparse
 import importlib
+import itertools
 import json
 import sys
+import types
 
 import jax
 import pytest
@@ -153,10 +155,12 @@ def test_the_control_plane_is_that_of_a_run(script, catch, monkeypatch):
   """Steps, segments and samples are counted in the window, and samples keep their ratio to steps."""
   bench = script("bench_scale")
   monkeypatch.setattr(bench, "WARM_UP_S", 0.0)
+  # A millisecond for each event.
+  monkeypatch.setattr(bench, "time", types.SimpleNamespace(monotonic=itertools.count(0.0, 1e-3).__next__))
   settings = ("logging.period_s=1e-9", "workers.num_workers=3", "learner.samples_per_step=0.5")
   config = load_config("tiny/catch", [*bench.SETTINGS, *TINY, *settings])
   with in_process_ray.connected() as ray:
-    row = bench.measure_one(config, argparse.Namespace(seconds=0.1, act=1e-3, learn=1e-3, parameters=8))
+    row = bench.measure_one(config, argparse.Namespace(seconds=0.3, act=1e-3, learn=1e-3, parameters=8))
   made = [name for name, _ in ray.made]
   assert {name: made.count(name) for name in made} == {
     "CannedServer": 1,

@@ -196,6 +196,10 @@ def _speaks_http2(connection: socket.socket) -> bool:
   return len(header) == frame_header_size and header[type_at] == is_settings
 
 
-def options(resources: ActorResources) -> dict[str, Any]:
-  """Returns Ray's options for an actor with these resources."""
-  return {"num_cpus": resources.num_cpus, "num_gpus": resources.num_gpus}
+def options(resources: ActorResources, is_spread: bool = False) -> dict[str, Any]:
+  """Returns Ray's options for an actor with these resources.
+
+  With `is_spread`, Ray places it on another node than the actors that were placed before, if it can.
+  """
+  out: dict[str, Any] = {"num_cpus": resources.num_cpus, "num_gpus": resources.num_gpus}
+  return out | {"scheduling_strategy": "SPREAD"} if is_spread else out

@@ -131,8 +131,13 @@ def _begin_with_replay(context: Context) -> str:
   while not context.should_stop():
     if context.ray.wait([first], timeout=0.5)[0]:
       break
-  context.ledger.can_sample, message = context.ray.get(context.pool.replay.ready.remote())
-  return f"{_workers_text(context)}{message}"
+  shards = context.pool.shards
+  message = _workers_text(context)
+  reports = context.ray.get([replay.ready.remote() for replay in shards.values()])
+  for shard, (report, text) in zip(shards, reports, strict=True):
+    context.ledger.shards.hear(shard, report)
+    message += text
+  return message
 
 
 def _workers_text(context: RunContext) -> str:

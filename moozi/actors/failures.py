@@ -3,8 +3,9 @@
 import logging
 from typing import Any
 
-from moozi.actors import cluster, updates
+from moozi.actors import cluster, shard_calls, updates
 from moozi.actors.context import Context, RunContext
+from moozi.actors.shard_ledger import ShardReport
 from moozi.core.actor_report import REPLAY, SERVER, WORKER, ActorId
 from moozi.core.errors import RunError
 from moozi.run.events import Event, Faulted
@@ -42,23 +43,26 @@ def _restart(context: RunContext, actor: ActorId, error: Any) -> Event:
     # The restarted server has loaded the newest checkpoint.
     counts["lost_updates"] = updates.rewind(context, restart.start.learner_steps)
   elif actor.role == REPLAY and isinstance(context, Context):
-    lost_steps = _replay_failed(context, restart.start.num_added)
+    lost_steps = _shard_failed(context, actor.index or 0, restart.start.num_added)
     counts |= {"lost_steps": lost_steps} if context.config.num_acting_workers else {}
   # A worker's calls in flight report its lost work.
   return Faulted(**context.counters(), counts=counts, message=restart.message)
 
 
-def _replay_failed(context: Context, num_added: int) -> int:
-  """Resets all environments, because the restarted replay lacks their episodes; returns the steps lost."""
-  ledger, pool, calls = context.ledger, context.pool, context.calls
-  lost_steps = ledger.restart_replay(num_added)
-  for index, worker in pool.workers.items():
-    calls.expect(worker.reset.remote(), ActorId(WORKER, index))
-  replay = pool.replay
+def _shard_failed(context: Context, shard: int, num_added: int) -> int:
+  """Resets the environments of a shard's workers, because the restarted shard lacks their episodes.
 
-  def on_ready(value: tuple[bool, str]) -> list[Event]:
-    if replay is pool.replay:
-      ledger.can_sample = value[0]
+  Returns: the number of steps lost.
+  """
+  ledger, pool, calls = context.ledger, context.pool, context.calls
+  lost_steps = ledger.restart_replay(num_added, shard)
+  for index in ledger.shards.workers(shard):
+    if index in pool.workers:
+      calls.expect(pool.workers[index].reset.remote(), ActorId(WORKER, index))
+  replay = pool.shards[shard]
+
+  def on_ready(value: tuple[ShardReport, str]) -> list[Event]:
+    shard_calls.hear(context, shard, replay, value[0])
     return []
 
   # Not a result of its work, which would reset the count of failures.

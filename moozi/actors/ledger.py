@@ -9,9 +9,11 @@ import abc
 import collections
 from typing import Any, NamedTuple
 
+from moozi.actors.shard_ledger import ShardLedger
 from moozi.core.config import Config
 from moozi.core.flat_state import State, part, prefixed
-from moozi.replay.snapshot import num_added
+from moozi.replay.shard_snapshots import added_by_shard
+from moozi.replay.shards import lanes_of
 from moozi.run.pacing import Pacer, slack_steps
 from moozi.run.past_selves import PastSelves
 from moozi.run.schedules import Every
@@ -133,16 +135,12 @@ class Ledger(RunLedger):
 
   Attributes:
     pacer: numbers of steps, samples and positions that are requested and done.
-    replay_steps_ahead: steps ever added to replay minus the run's environment steps; negative after a loss.
-    can_sample: whether replay can draw a batch.
-    replay_epoch: incremented when replay is restarted. A segment requested in an older epoch is dropped,
-      because the restarted replay lacks the beginning of its episodes.
+    shards: what each shard of replay can give, and the steps that it received and stored.
     segments_in_flight, searches_in_flight: number of calls by index of the training or reanalyze worker.
     segments_requested: number of segments ever requested, by index of the training worker.
     batches_in_flight: number of calls at the parameter server.
     target: the newest published target network; None before the first one arrives.
     is_publishing: whether a publication of the parameters is pending.
-    replay_stats: replay's newest metrics, reported with each update.
     publications, target_copies: schedules for publishing the parameters and the target network.
     kept: by index of the training worker, the number of its newest segment that was kept.
     The others are as in `RunLedger`.
@@ -154,17 +152,15 @@ class Ledger(RunLedger):
     if state is not None and state.progress:
       self.pacer.set_state(part(state.progress, "pacer"))
     self._first_step, self._first_samples = self.learner_steps, self.pacer.learn.done
-    added = 0 if state is None or state.replay is None else num_added(state.replay)
-    self.replay_steps_ahead = added - self.env_steps
-    self.can_sample = False
-    self.replay_epoch = 0
+    replay = None if state is None else state.replay
+    added = None if replay is None else added_by_shard(replay, lanes_of(config))
+    self.shards = ShardLedger(config, added, self.env_steps)
     self.segments_in_flight: collections.Counter[int] = collections.Counter()
     self.searches_in_flight: collections.Counter[int] = collections.Counter()
     self.segments_requested: collections.Counter[int] = collections.Counter()
     self.batches_in_flight = 0
     self.target: Target | None = None
     self.is_publishing = False
-    self.replay_stats: dict[str, float] = {}
     self.publications = Every(config.ray.publish_period_updates, start=self.learner_steps)
     learner = config.learner
     # A moving average changes at each update, as the parameters do.
@@ -192,10 +188,14 @@ class Ledger(RunLedger):
     self.segments_requested[index] += 1
     return self.segments_requested[index]
 
-  def store_segment(self, num_lost: int) -> None:
-    """Counts a segment that replay has received; `num_lost` of its steps were not stored."""
+  def store_segment(self, num_lost: int, index: int = 0) -> None:
+    """Counts a segment of training worker `index` that replay has received.
+
+    Args:
+      num_lost: number of its steps that were not stored.
+    """
     self.pacer.done_act(self.segment_steps, num_lost)
-    self.replay_steps_ahead -= num_lost
+    self.shards.store(self.shards.of(index), self.segment_steps, num_lost)
 
   # --- updates --------------------------------------------------------------------------------------
 
@@ -203,7 +203,7 @@ class Ledger(RunLedger):
   def may_learn(self) -> bool:
     """Whether another batch may be requested."""
     has_room = self.batches_in_flight < self.config.ray.batches_in_flight
-    return has_room and self.pacer.may_learn(self.can_sample)
+    return has_room and self.pacer.may_learn(self.shards.can_sample)
 
   @property
   def next_free_version(self) -> int:
@@ -258,18 +258,14 @@ class Ledger(RunLedger):
     """Returns the number of samples consumed when the parameter server is at `learner_step`."""
     return self._first_samples + (learner_step - self._first_step) * self.config.learner.batch_size
 
-  def restart_replay(self, num_added: int) -> int:
-    """Starts a new replay epoch after a restart of replay, and returns the number of steps lost.
+  def restart_replay(self, num_added: int, shard: int = 0) -> int:
+    """Starts a new epoch of a shard after its restart, and returns the number of steps lost.
 
-    Drops a pending state. Segments in flight become obsolete, and nothing is sampled until replay reports
-    that it can draw a batch. `num_added` is the number of steps ever added to the restarted replay.
+    Drops a pending state. Segments in flight to the shard become obsolete, and nothing is drawn from it until
+    it reports. `num_added` is the number of steps ever added to the restarted shard.
     """
-    steps_ahead = num_added - self.env_steps
-    lost, self.replay_steps_ahead = self.replay_steps_ahead - steps_ahead, steps_ahead
     self.drop_state()
-    self.replay_epoch += 1
-    self.can_sample = False
-    return lost
+    return self.shards.restart(shard, num_added)
 
   # --- the end --------------------------------------------------------------------------------------
 
@@ -279,5 +275,5 @@ class Ledger(RunLedger):
     Learning is also complete if replay failed without a snapshot and nothing is left to learn from: all steps
     were acted, no call is in flight, and replay cannot draw a batch.
     """
-    is_replay_empty = self.pacer.has_all_steps and not self.can_sample and not has_calls
+    is_replay_empty = self.pacer.has_all_steps and not self.shards.can_sample and not has_calls
     return self.pacer.is_complete or is_replay_empty

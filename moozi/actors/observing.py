@@ -12,7 +12,7 @@ from typing import Any
 from moozi.actors import cluster
 from moozi.actors.context import RunContext
 from moozi.core.actor_report import ActorId, ActorReport
-from moozi.core.histogram import Histogram
+from moozi.core.histogram import Histogram, merged
 from moozi.run.events import ActorReports, Event, Histograms
 from moozi.run.schedules import Every
 from moozi.run.work_log import TimelineWindow
@@ -64,7 +64,7 @@ class Observing:
     # On-policy runs have no histograms, as in one process.
     if self._histograms_due.is_due(learner_steps) and not self._context.config.is_on_policy:
       pool = self._context.pool
-      self._histograms |= {actor.histograms.remote() for actor in (pool.replay, pool.server)}
+      self._histograms |= {actor.histograms.remote() for actor in (*pool.shards.values(), pool.server)}
 
   def _request(self) -> None:
     """Requests a report from every actor without a pending one."""
@@ -80,7 +80,7 @@ class Observing:
       return
     ray, counters = self._context.ray, self._context.counters
     reports: dict[str, ActorReport] = {}
-    histograms: dict[str, Histogram] = {}
+    histograms: list[dict[str, Histogram]] = []
     for reference in ray.wait(references, num_returns=len(references), timeout=timeout_s)[0]:
       actor = self._reports.pop(reference, None)
       self._histograms.discard(reference)
@@ -89,10 +89,10 @@ class Observing:
       except cluster.lost_errors(ray):
         continue
       if actor is None:
-        histograms |= value
+        histograms.append(value)
       else:
         reports[str(actor)] = self._window.cut(value)
     if reports:
       yield ActorReports(**counters(), reports=reports)
     if histograms:
-      yield Histograms(**counters(), histograms=histograms)
+      yield Histograms(**counters(), histograms=merged(histograms))

@@ -51,7 +51,8 @@ class ActorPool:
     self.handles: dict[ActorId, Any] = {}
     # Ray keeps a process ready for each core, so the actors that take longest to start are started first.
     for role in (SERVER, WORKER, REPLAY):
-      for actor in actors_of(role, self._config)[:1]:
+      actors = actors_of(role, self._config)
+      for actor in actors if role == REPLAY else actors[:1]:
         self._start(actor, At(inputs.env_steps))
     if inputs.state is not None and inputs.state.replay is not None:
       # Replay has its own copy; these blocks would stay in memory until the run ends.
@@ -72,9 +73,9 @@ class ActorPool:
     return self.handles[ActorId(SERVER)]
 
   @property
-  def replay(self) -> Any:
-    """The handle of replay."""
-    return self.handles[ActorId(REPLAY)]
+  def shards(self) -> dict[int, Any]:
+    """The shards of replay by index; replay without shards has index 0."""
+    return {x.index or 0: handle for x, handle in self.handles.items() if x.role == REPLAY}
 
   @property
   def testing_worker(self) -> Any:
@@ -170,7 +171,9 @@ class ActorPool:
     resources = role.resources(inputs.config)
     functions = self._functions if role.has_plugins else b""
     start = role.start(inputs, actor, at)
-    remote = self._ray.remote(**cluster.options(resources))(role.make)
+    # Shards are for the memory and the network of several nodes.
+    is_spread = actor.role == REPLAY and actor.index is not None
+    remote = self._ray.remote(**cluster.options(resources, is_spread))(role.make)
     setup = Setup(str(actor), resources, inputs.log_dir, functions, self._parts)
     self.handles[actor] = remote.remote(inputs.config, inputs.spec, *start.arguments, setup=setup)
     if actor.role == REPLAY:
@@ -183,7 +186,7 @@ class ActorPool:
     stored = self._inputs.stored
     for lane, steps in () if stored is None else stored.read():
       assert stored is not None
-      pending.append(self.replay.fill_lane.remote(stored.where, lane, steps))
+      pending.append(self.shards[0].fill_lane.remote(stored.where, lane, steps))
       if len(pending) > _FILLS_IN_FLIGHT:
         self._ray.get(pending.popleft())
     self._ray.get(list(pending))

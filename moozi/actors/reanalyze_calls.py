@@ -3,9 +3,10 @@
 import functools
 from typing import Any
 
+from moozi.actors import shard_calls
 from moozi.actors.context import Context
 from moozi.actors.ledger import Target
-from moozi.core.actor_report import REANALYZE_WORKER, REPLAY, ActorId
+from moozi.core.actor_report import REANALYZE_WORKER, ActorId
 from moozi.run.events import Event, Reanalyzed
 
 
@@ -15,7 +16,7 @@ def request(context: Context) -> None:
   Requests nothing while replay cannot be sampled: after a restart it may be empty.
   """
   ledger, target = context.ledger, context.ledger.target
-  if target is None or not ledger.can_sample:
+  if target is None or not ledger.shards.can_sample:
     return
   max_in_flight = context.config.reanalyze.calls_in_flight
   for index in sorted(context.pool.reanalyze_workers, key=ledger.searches_in_flight.__getitem__):
@@ -50,7 +51,8 @@ def _on_published(context: Context, reference: Any, parameters: tuple[Any, int])
 
 def _request(context: Context, index: int, target: Target) -> None:
   context.ledger.begin_search(index)
-  replay, worker = context.pool.replay, context.pool.reanalyze_workers[index]
+  shard = context.ledger.shards.choose()
+  replay, worker = context.pool.shards[shard], context.pool.reanalyze_workers[index]
   positions = replay.positions.remote(target.version)
   searched, summary = worker.run.options(num_returns=2).remote(target.parameters, positions)
 
@@ -58,20 +60,25 @@ def _request(context: Context, index: int, target: Target) -> None:
     context.ledger.drop_search(index)
     return []
 
-  on_result = functools.partial(_on_searched, context, index, searched, replay)
+  on_result = functools.partial(_on_searched, context, index, searched, shard, replay)
   context.calls.expect(summary, ActorId(REANALYZE_WORKER, index), on_result, on_failure)
 
 
 def _on_searched(
-  context: Context, index: int, searched: Any, replay: Any, summary: tuple[int, dict[str, float]]
+  context: Context,
+  index: int,
+  searched: Any,
+  shard: int,
+  replay: Any,
+  summary: tuple[int, dict[str, float]],
 ) -> list[Event]:
   num_positions, metrics = summary
   if not num_positions:
     context.ledger.waive_search(index)
     return []
-  if replay is context.pool.replay:
-    # In a restarted replay, the same slots and sequence numbers may refer to other steps.
-    context.calls.expect(replay.write_back.remote(searched), ActorId(REPLAY))
+  if replay is context.pool.shards[shard]:
+    # In a restarted shard, the same slots and sequence numbers may refer to other steps.
+    shard_calls.expect_report(context, shard, replay, replay.write_back.remote(searched))
   context.ledger.finish_search(index, num_positions)
   ratio = context.ledger.pacer.reanalyze_ratio
   return [Reanalyzed(**context.counters(), metrics=metrics, num_positions=num_positions, ratio=ratio)]

@@ -15,6 +15,8 @@ from moozi.actors.remote.round_actors import OnPolicyServer, RolloutWorker
 from moozi.actors.remote.workers import ReanalyzeWorker, TestingWorker, TrainingWorker
 from moozi.core.actor_report import REANALYZE_WORKER, REPLAY, SERVER, TESTING_WORKER, WORKER, ActorId
 from moozi.core.config import ActorResources, Config
+from moozi.replay.shard_snapshots import divided
+from moozi.replay.shards import lanes_of
 from moozi.replay.snapshot import num_added
 from moozi.run.session import RunInputs
 
@@ -40,7 +42,7 @@ class Start(NamedTuple):
     arguments: arguments of the actor's constructor, after the configuration and the spec.
     text: the end of the message of a restart.
     learner_steps: the learner step at which the parameter server's parameters were saved.
-    num_added: number of steps ever added to replay when its snapshot was taken.
+    num_added: number of steps ever added to the shard of replay when its snapshot was taken.
   """
 
   arguments: tuple[Any, ...] = ()
@@ -66,12 +68,13 @@ def _from_checkpoint(inputs: RunInputs, actor: ActorId, at: At) -> Start:
 
 
 def _from_snapshot(inputs: RunInputs, actor: ActorId, at: At) -> Start:
-  """Starts from the last snapshot of replay; before the first one, empty."""
+  """Starts from a shard's part of the last snapshot of replay; before the first one, empty."""
   state = inputs.latest(with_replay=True) if at.is_restart else inputs.state
-  snapshot = None if state is None else state.replay
-  arguments = snapshot, None if inputs.stored is None else inputs.stored.lane_steps
-  if snapshot is None:
-    return Start(arguments, " empty: there is no snapshot yet")
+  stored = None if inputs.stored is None else inputs.stored.lane_steps
+  if state is None or state.replay is None:
+    return Start((None, stored, actor.index), " empty: there is no snapshot yet")
+  snapshot = divided(state.replay, lanes_of(inputs.config), actor.index or 0)
+  arguments = snapshot, stored, actor.index
   return Start(arguments, " from its last snapshot", num_added=num_added(snapshot))
 
 
@@ -93,14 +96,14 @@ class Role:
     make: the class.
     key: the configuration's key of the resources of one actor: processors, GPUs, threads, niceness.
     start: (inputs, actor, at) → what the actor starts or restarts from.
-    count: the number of actors, which then have an index; None: one, without an index.
+    count: returns the number of actors, which then have an index; None: one, without an index.
     has_plugins: whether its process loads the user's functions.
   """
 
   make: type
   key: str
   start: Callable[[RunInputs, ActorId, At], Start]
-  count: Callable[[Config], int] | None = None
+  count: Callable[[Config], int | None] = lambda config: None
   has_plugins: bool = True
 
   def resources(self, config: Config) -> ActorResources:
@@ -113,10 +116,14 @@ def _num_reanalyze_workers(config: Config) -> int:
   return config.reanalyze.num_workers if config.reanalyze.ratio else 0
 
 
+def _num_shards(config: Config) -> int | None:
+  return config.ray.replay_shards if config.ray.replay_shards > 1 else None
+
+
 ROLES = {
   SERVER: Role(ParameterServer, "ray.learner", _from_checkpoint),
   # Replay loads no plug-ins, so that its process stays free of JAX.
-  REPLAY: Role(ReplayActor, "ray.replay", _from_snapshot, has_plugins=False),
+  REPLAY: Role(ReplayActor, "ray.replay", _from_snapshot, _num_shards, has_plugins=False),
   WORKER: Role(TrainingWorker, "workers.resources", _with_new_seeds, lambda c: c.num_acting_workers),
   REANALYZE_WORKER: Role(ReanalyzeWorker, "reanalyze.resources", _with_new_seeds, _num_reanalyze_workers),
   TESTING_WORKER: Role(TestingWorker, "evaluation.resources", _again),
@@ -141,5 +148,10 @@ def actors_of(role: str, config: Config) -> list[ActorId]:
   roles = roles_of(config)
   if role not in roles:
     return []
-  count = roles[role].count
-  return [ActorId(role)] if count is None else [ActorId(role, i) for i in range(count(config))]
+  count = roles[role].count(config)
+  return [ActorId(role)] if count is None else [ActorId(role, i) for i in range(count)]
+
+
+def shard_actor(config: Config, shard: int) -> ActorId:
+  """Returns the actor of a shard of replay, by the index of the shard; without shards, of replay."""
+  return actors_of(REPLAY, config)[shard]

@@ -3,9 +3,11 @@
 import functools
 from typing import Any
 
-from moozi.actors import cluster
+from moozi.actors import cluster, shard_calls
 from moozi.actors.context import Context, RunContext
-from moozi.core.actor_report import REPLAY, WORKER, ActorId
+from moozi.actors.roles import shard_actor
+from moozi.actors.shard_ledger import ShardReport
+from moozi.core.actor_report import WORKER, ActorId
 from moozi.replay.frame_rows import unpacked
 from moozi.replay.validation import AddResult
 from moozi.run.events import Acted, Collected, Event, Faulted
@@ -37,12 +39,12 @@ def request(context: Context) -> None:
   """Requests segments from every training worker up to the limits of pacing and `ray.segments_in_flight`."""
   ledger, workers = context.ledger, context.pool.workers
   if not context.config.num_acting_workers:
-    ledger.pacer.count_offline_steps(ledger.can_sample)
+    ledger.pacer.count_offline_steps(ledger.shards.can_sample)
   max_in_flight = context.config.ray.segments_in_flight
   # Workers with a short queue come first, so that none is idle while another has two segments to make.
   warm = [index for index in workers if index not in ledger.cold_workers]
   for index in sorted(warm, key=ledger.segments_in_flight.__getitem__):
-    while ledger.segments_in_flight[index] < max_in_flight and ledger.pacer.may_act(ledger.can_sample):
+    while ledger.segments_in_flight[index] < max_in_flight and ledger.pacer.may_act(ledger.shards.can_sample):
       _request(context, index)
 
 
@@ -57,7 +59,8 @@ def _request(context: Context, index: int) -> None:
     ledger.segments_in_flight[index] -= 1
     return _drop(context, index, "the segment in flight was lost", error)
 
-  on_result = functools.partial(_on_acted, context, index, segment, number, ledger.replay_epoch)
+  epoch = ledger.shards.epochs[ledger.shards.of(index)]
+  on_result = functools.partial(_on_acted, context, index, segment, number, epoch)
   context.calls.expect(acted, ActorId(WORKER, index), on_result, on_failure)
 
 
@@ -77,16 +80,17 @@ def past_arguments(context: RunContext, index: int) -> tuple[Any, ...]:
 
 
 def _on_acted(context: Context, index: int, segment: Any, number: int, epoch: int, acted: Any) -> list[Event]:
-  ledger, replay = context.ledger, context.pool.replay
+  ledger, shard = context.ledger, context.ledger.shards.of(index)
   num_in_flight = ledger.segments_in_flight.total()
   ledger.segments_in_flight[index] -= 1
-  if epoch != ledger.replay_epoch:
+  if epoch != ledger.shards.epochs[shard]:
     return _drop(context, index, "dropped a segment: replay has lost the start of its episodes")
   # A segment is sent to replay only when it is complete. Replay executes its calls in order, so a call that
   # waits for its argument would delay the sampling calls behind it.
+  replay = context.pool.shards[shard]
   context.calls.expect(
     replay.add.remote(segment, first_lane(context, index), number),
-    ActorId(REPLAY),
+    shard_actor(context.config, shard),
     functools.partial(_on_stored, context, index, number, segment, replay),
     lambda error: _drop(context, index, "a segment was lost", error),
   )
@@ -110,14 +114,12 @@ def _on_stored(
   number: int,
   segment: Any,
   replay: Any,
-  value: tuple[bool, dict[str, float], AddResult],
+  value: tuple[ShardReport, dict[str, float], AddResult],
 ) -> list[Event]:
-  ledger, pool = context.ledger, context.pool
-  can_sample, ledger.replay_stats, added = value
-  if replay is pool.replay:
-    # The result of a replay that has failed since does not say whether the restarted replay can sample.
-    ledger.can_sample = can_sample
-  ledger.store_segment(added.num_lost)
+  ledger, pool, shard = context.ledger, context.pool, context.ledger.shards.of(index)
+  report, ledger.shards.stats[shard], added = value
+  shard_calls.hear(context, shard, replay, report)
+  ledger.store_segment(added.num_lost, index)
   if not added.num_lost:
     return _keep(context, index, number, segment) if context.config.trajectories.save else []
   if added.refused is not None and index in pool.workers:

@@ -1,13 +1,16 @@
 """Gathers the run's state from the parameter server, replay, the session and the ledger."""
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from moozi.actors.context import Context, RunContext
 from moozi.actors.ledger import Ledger
+from moozi.actors.roles import shard_actor
 from moozi.core.actor_report import REPLAY, SERVER, ActorId
 from moozi.core.errors import ProcessLostError
-from moozi.core.flat_state import State, prefixed
+from moozi.core.flat_state import Snapshot, State, prefixed
+from moozi.replay.shard_snapshots import joined, known_of
 from moozi.replay.snapshot import num_added
 from moozi.run.events import Event, StateReady
 from moozi.run.state import RunState
@@ -16,17 +19,21 @@ from moozi.run.state import RunState
 def request(context: RunContext, is_final: bool) -> None:
   """Requests a state of the run that includes all work requested so far."""
   number, progress = context.ledger.begin_state(), _progress(context)
-  # The training state and replay's snapshot arrive at different times; the later one completes the state.
-  arrived: dict[str, Any] = {}
-  num_parts = 3 if isinstance(context, Context) else 1
+  # The training state and the snapshots of replay's shards arrive at different times; the last one completes
+  # the state.
+  training: list[Any] = []
+  snapshots: dict[int, tuple[Snapshot, int]] = {}
+  num_shards = len(context.pool.shards)
 
-  def on_part(**parts: Any) -> list[Event]:
-    arrived.update(parts)
-    is_complete = len(arrived) == num_parts and number == context.ledger.state_request
-    return [_ready(context, progress, is_final, **arrived)] if is_complete else []
+  def on_part() -> list[Event]:
+    is_complete = bool(training) and len(snapshots) == num_shards
+    if not is_complete or number != context.ledger.state_request:
+      return []
+    return [_ready(context, progress, is_final, training[0], [snapshots[i] for i in sorted(snapshots)])]
 
-  def on_training(training: Any) -> list[Event]:
-    return on_part(training=training)
+  def on_training(arrived: Any) -> list[Event]:
+    training.append(arrived)
+    return on_part()
 
   def on_failure(_: Any) -> list[Event]:
     if number == context.ledger.state_request:
@@ -35,13 +42,16 @@ def request(context: RunContext, is_final: bool) -> None:
 
   context.calls.expect(context.pool.server.get_state.remote(), ActorId(SERVER), on_training, on_failure)
   if isinstance(context, Context):
-    ledger = context.ledger
+    shards = context.ledger.shards
 
-    def on_replay(replay: Any) -> list[Event]:
-      # Segments that replay refuses after the snapshot change the ledger's number, but not the snapshot.
-      return on_part(replay=replay, steps_ahead=ledger.replay_steps_ahead)
+    def on_snapshot(shard: int, snapshot: Snapshot) -> list[Event]:
+      # Segments that a shard refuses after the snapshot change the ledger's number, but not the snapshot.
+      snapshots[shard] = snapshot, shards.steps_ahead(shard)
+      return on_part()
 
-    context.calls.expect(_snapshot(context), ActorId(REPLAY), on_replay, on_failure)
+    for shard, reference in enumerate(_snapshots(context)):
+      actor = shard_actor(context.config, shard)
+      context.calls.expect(reference, actor, functools.partial(on_snapshot, shard), on_failure)
 
 
 def salvage(context: RunContext, timeout_s: float) -> Iterator[Event]:
@@ -51,20 +61,22 @@ def salvage(context: RunContext, timeout_s: float) -> Iterator[Event]:
   """
   references = [context.pool.server.get_state.remote()]
   if isinstance(context, Context):
-    references.append(_snapshot(context))
+    references += _snapshots(context)
   try:
-    training, *snapshot = context.ray.get(references, timeout=timeout_s)
+    training, *snapshots = context.ray.get(references, timeout=timeout_s)
   except (context.ray.exceptions.RayError, ProcessLostError):
     return
+  found: list[tuple[Snapshot, int]] = []
   if isinstance(context, Context):
     yield from _replay_results(context)
-    snapshot.append(context.ledger.replay_steps_ahead)
-  yield _ready(context, _progress(context), True, training, *snapshot)
+    found = [(each, context.ledger.shards.steps_ahead(shard)) for shard, each in enumerate(snapshots)]
+  yield _ready(context, _progress(context), True, training, found)
 
 
-def _snapshot(context: Context) -> Any:
-  """Requests replay's snapshot, and returns the reference."""
-  return context.pool.replay.snapshot.remote(context.session.inputs.saved_blocks())
+def _snapshots(context: Context) -> list[Any]:
+  """Requests the snapshots of replay's shards, and returns the references."""
+  known, shards = context.session.inputs.saved_blocks(), context.pool.shards
+  return [shards[i].snapshot.remote(known_of(known, i, len(shards))) for i in sorted(shards)]
 
 
 def _progress(context: RunContext) -> State:
@@ -79,19 +91,24 @@ def _ready(
   progress: State,
   is_final: bool,
   training: Any,
-  replay: Any = None,
-  steps_ahead: int = 0,
+  snapshots: Sequence[tuple[Snapshot, int]],
 ) -> Event:
   """Returns the event of a complete state.
 
   Its counters match the training state and replay's snapshot; they exclude results that completed during the
-  transfer. `steps_ahead` is the ledger's `replay_steps_ahead` at the snapshot.
+  transfer.
+
+  Args:
+    snapshots: the snapshot of each shard of replay, with the ledger's `steps_ahead` of the shard when it
+      arrived; empty in on-policy runs.
   """
   ledger = context.ledger
   ledger.is_state_pending, ledger.has_final_state = False, is_final
   learner_steps = int(training.learner_step)
+  replay = None
   if isinstance(ledger, Ledger):
-    env_steps = num_added(replay) - steps_ahead
+    replay = joined([snapshot for snapshot, _ in snapshots])
+    env_steps = num_added(replay) - sum(steps_ahead for _, steps_ahead in snapshots)
     if not context.config.num_acting_workers:
       env_steps = int(progress["pacer/env_steps"])
     progress |= {"pacer/env_steps": env_steps, "pacer/samples_done": ledger.samples_at(learner_steps)}
@@ -106,7 +123,7 @@ def _replay_results(context: Context) -> Iterator[Event]:
     failed = False
     try:
       for call, value, error in context.calls.completed(timeout_s=0.0):
-        if error is None and call.actor == ActorId(REPLAY):
+        if error is None and call.actor is not None and call.actor.role == REPLAY:
           yield from call.on_result(value)
     except context.ray.exceptions.RayError:
       failed = True

@@ -3,7 +3,7 @@
 import functools
 from typing import Any
 
-from moozi.actors import reanalyze_calls
+from moozi.actors import reanalyze_calls, shard_calls
 from moozi.actors.context import Context, RunContext
 from moozi.core.actor_report import REPLAY, SERVER, ActorId
 from moozi.core.errors import NotFiniteError
@@ -26,13 +26,15 @@ def request(context: Context) -> None:
   ledger, pool = context.ledger, context.pool
   while ledger.may_learn:
     ledger.begin_updates()
-    targets = pool.replay.sample.remote()
-    priorities, metrics = pool.server.update.options(num_returns=2).remote(targets)
+    requests = ledger.shards.plan()
+    shards = {shard: pool.shards[shard] for shard in requests}
+    targets = [shards[shard].sample.remote(request) for shard, request in requests.items()]
+    priorities, metrics = pool.server.update.options(num_returns=2).remote(*targets)
     epoch = ledger.parameter_epoch
     context.calls.expect(
       metrics,
       ActorId(SERVER),
-      functools.partial(_on_updated, context, pool.replay, priorities, epoch),
+      functools.partial(_on_updated, context, shards, priorities, epoch),
       functools.partial(_on_lost, context, epoch),
     )
 
@@ -58,14 +60,16 @@ def rewind(context: RunContext, found: int) -> int:
 
 
 def _on_updated(
-  context: Context, replay: Any, priorities: Any, epoch: int, metrics: dict[str, float]
+  context: Context, shards: dict[int, Any], priorities: Any, epoch: int, metrics: dict[str, float]
 ) -> list[Event]:
   ledger, config = context.ledger, context.config
   if epoch != ledger.parameter_epoch:
     return _on_lost(context, epoch, None)
-  # In a restarted replay the same slots and sequence numbers may belong to other steps.
-  if config.replay.refreshes_priorities and replay is context.pool.replay:
-    context.calls.expect(replay.update_priorities.remote(priorities), ActorId(REPLAY))
+  if config.replay.refreshes_priorities:
+    for shard, replay in shards.items():
+      # In a restarted shard the same slots and sequence numbers may belong to other steps.
+      if replay is context.pool.shards[shard]:
+        shard_calls.expect_report(context, shard, replay, replay.update_priorities.remote(priorities))
   metrics = metrics | {"system/batches_in_flight": ledger.batches_in_flight}
   ledger.finish_updates()
   if ledger.publications.is_due(ledger.learner_steps):
@@ -73,13 +77,13 @@ def _on_updated(
     if not config.num_acting_workers:
       # Without segments, no other result contains replay's statistics.
       context.calls.expect(
-        context.pool.replay.stats.remote(), ActorId(REPLAY), functools.partial(_on_stats, context)
+        context.pool.shards[0].stats.remote(), ActorId(REPLAY), functools.partial(_on_stats, context)
       )
   reanalyze_calls.publish_if_copied(context)
   return [
     Updated(
       **context.counters(),
-      metrics=metrics | ledger.replay_stats,
+      metrics=metrics | ledger.shards.merged_stats(),
       num_samples=config.learner.batch_size * config.learner.updates_per_call,
       sample_reuse=ledger.pacer.sample_reuse,
     )
@@ -87,7 +91,7 @@ def _on_updated(
 
 
 def _on_stats(context: Context, stats: dict[str, float]) -> list[Event]:
-  context.ledger.replay_stats = stats
+  context.ledger.shards.stats[0] = stats
   return []
 
 

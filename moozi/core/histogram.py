@@ -1,6 +1,7 @@
 """Histograms small enough to send between processes."""
 
 import dataclasses
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -42,4 +43,34 @@ def histogram_of(values: Any) -> Histogram | None:
     counts=counts,
     total=float(values.sum()),
     total_of_squares=float(np.square(values).sum()),
+  )
+
+
+def merged(parts: Sequence[Mapping[str, Histogram]]) -> dict[str, Histogram]:
+  """Returns the histograms of all parts by name. Those of one name are added, with new bins.
+
+  The values of a bin are counted at its centre; extremes, number and sums of the values are exact.
+  """
+  found: dict[str, list[Histogram]] = {}
+  for part in parts:
+    for name, histogram in part.items():
+      found.setdefault(name, []).append(histogram)
+  return {name: same[0] if len(same) == 1 else _sum(same) for name, same in found.items()}
+
+
+def _sum(histograms: Sequence[Histogram]) -> Histogram:
+  ends = np.array([(histogram.edges[0], histogram.edges[-1]) for histogram in histograms])
+  like = histogram_of(ends)
+  assert like is not None
+  edges = like.edges
+  centres = np.concatenate([(x.edges[:-1] + x.edges[1:]) / 2 for x in histograms])
+  weights = np.concatenate([x.counts for x in histograms])
+  counts = (
+    np.array([weights.sum()]) if edges[0] == edges[-1] else np.histogram(centres, edges, weights=weights)[0]
+  )
+  return Histogram(
+    edges=edges,
+    counts=counts.astype(np.int64),
+    total=sum(x.total for x in histograms),
+    total_of_squares=sum(x.total_of_squares for x in histograms),
   )

@@ -18,14 +18,15 @@ from moozi.core.spec import DUMMY_ACTION, EnvSpec
 from moozi.core.symmetry import SymmetryTables, tables_of
 from moozi.ops.sampling import importance_ratio
 from moozi.ops.symmetry import turn_targets
+from moozi.replay.protocol import Supply
 from moozi.replay.reanalyze_queue import ReanalyzeQueue
 from moozi.replay.sampling import make_sampler
-from moozi.replay.snapshot import kept_ranges, num_added, shape_of, take
+from moozi.replay.shard_snapshots import divided
+from moozi.replay.snapshot import kept_ranges, num_added, rng_words, set_rng, shape_of, take
 from moozi.replay.storage import LaneStorage
 from moozi.replay.validation import AddResult, Refusals, check_segment
 
 SAMPLINGS = ("uniform", "proportional", "rank")
-_WORD = (1 << 64) - 1
 COUNTERS = (
   *("added", "drawn", "renewed", "stale", "refused", "rewritten", "cut"),
   *("refused_segments", "lost_steps"),
@@ -54,12 +55,15 @@ class ReplayBuffer:
     seed: int,
     frames_ahead: int = 1,
     turns_targets: bool = False,
+    first_lane: int = 0,
   ) -> None:
     """Makes an empty buffer of `config.capacity // num_lanes` steps in each lane.
 
     Args:
       turns_targets: whether each target is transformed by a random symmetry of the environment.
       frames_ahead: number of frames after the start step in a target (F of TrainTarget); at most K + n.
+      first_lane: number of the buffer's first lane in the arguments of `add`, `add_or_refuse` and
+        `await_first`.
 
     Raises: ValueError: there is no lane, a lane would be too short for one target, or replay would be too
       small for `replay.min_steps_to_learn`.
@@ -67,6 +71,7 @@ class ReplayBuffer:
     if num_lanes < 1:
       raise ValueError(f"num_lanes={num_lanes}: must be at least 1")
     self._config, self.spec, self._frames_ahead = config, spec, frames_ahead
+    self._first_lane = first_lane
     self.storage = LaneStorage(
       targets,
       spec,
@@ -125,6 +130,9 @@ class ReplayBuffer:
   def can_sample(self, batch_size: int) -> bool:
     return self.storage.num_steps >= self._config.min_steps_to_learn and self.num_eligible >= batch_size
 
+  def supply(self) -> Supply:
+    return Supply(self.num_steps, *self._sampler.mass())
+
   def add_or_refuse(
     self, segment: TrajectorySample, first_lane: int, num_lanes: int, num_steps: int
   ) -> AddResult:
@@ -162,11 +170,13 @@ class ReplayBuffer:
     self._store(segment, lane)
 
   def _lanes(self, first_lane: int, num_lanes: int) -> Int[np.ndarray, "B"]:
-    if first_lane < 0 or first_lane + num_lanes > self.num_lanes:
+    own = first_lane - self._first_lane
+    if own < 0 or own + num_lanes > self.num_lanes:
       raise ValueError(
-        f"first_lane={first_lane} with {num_lanes} lanes: there are lanes 0 … {self.num_lanes - 1}"
+        f"first_lane={first_lane} with {num_lanes} lanes: there are lanes {self._first_lane} … "
+        f"{self._first_lane + self.num_lanes - 1}"
       )
-    return np.arange(first_lane, first_lane + num_lanes)
+    return np.arange(own, own + num_lanes)
 
   def _store(self, segment: TrajectorySample, lane: Int[np.ndarray, "B"]) -> None:
     """Appends a valid segment to its lanes, and sets the priorities of the steps that become eligible."""
@@ -306,10 +316,12 @@ class ReplayBuffer:
     return take(self.get_state(), self.storage, known)
 
   def restore(self, snapshot: Snapshot) -> int:
+    snapshot = divided(snapshot, [range(self.num_lanes)], 0)  # of a run whose replay was in shards
     state, given = snapshot.head, snapshot.blocks.keys()
     if missing := set(np.flatnonzero(snapshot.generations).tolist()) - given:
       raise ValueError(f"replay: block {min(missing)} is missing")
-    if shape_of(state) == shape_of(self.get_state()):
+    # A snapshot that was divided in another way has no random state.
+    if "rng" in state and shape_of(state) == shape_of(self.get_state()):
       self.storage.set_blocks(state["storage/newest"], snapshot.blocks)
       self.storage.generations[:] = snapshot.generations
       self.set_state(state)
@@ -319,14 +331,12 @@ class ReplayBuffer:
     self._count_steps_before(num_added(snapshot) - sum(stop - first for _, first, stop in kept))
     for lane, first, stop in kept:
       steps = source.trajectory(lane, first, stop)
-      self.add(map_fields(lambda x: x[:, None], steps), lane % self.num_lanes)
+      self.add(map_fields(lambda x: x[:, None], steps), self._first_lane + lane % self.num_lanes)
     self._set_counters(state)
     return source.num_steps - self.num_steps
 
   def get_state(self) -> State:
     """Returns a copy of the state without the stored steps, as a flat dict of NumPy arrays and ints."""
-    rng = self._rng.bit_generator.state
-    words = [rng["state"][key] >> shift & _WORD for key in ("state", "inc") for shift in (64, 0)]
     own = {
       "sampling": SAMPLINGS.index(self._config.sampling),
       "lane_capacity": self.lane_capacity,
@@ -335,7 +345,7 @@ class ReplayBuffer:
       "delta_settings": self._delta_settings,
       "weight_settings": self._weight_settings,
       "waits": self._awaits_first.copy(),
-      "rng": np.array([*words, rng["has_uint32"], rng["uinteger"]], np.uint64),
+      "rng": rng_words(self._rng),
     }
     return (
       own
@@ -366,13 +376,7 @@ class ReplayBuffer:
       self._sampler.update(slot)
     self.reanalyze_queue.set_state(part(state, "roots"))
     self._set_counters(state)
-    words = [int(x) for x in state["rng"]]
-    self._rng.bit_generator.state = {
-      "bit_generator": "PCG64",
-      "state": {"state": words[0] << 64 | words[1], "inc": words[2] << 64 | words[3]},
-      "has_uint32": words[4],
-      "uinteger": words[5],
-    }
+    set_rng(self._rng, state["rng"])
 
   def _set_counters(self, state: State) -> None:
     """Restores the counters of a state, of which the last `num_steps` steps ever added are stored already."""

@@ -16,7 +16,8 @@ from moozi.core.records import NStepTransition, RootSpan, SearchRoots, TrainTarg
 from moozi.core.seeds import child_seed
 from moozi.core.spec import EnvSpec
 from moozi.replay.buffer import ReplayBuffer
-from moozi.replay.protocol import Replay, ReplayPart
+from moozi.replay.protocol import Replay, ReplayPart, Supply, total
+from moozi.replay.shards import ShardedReplay
 from moozi.replay.snapshot import STORED, shape_of
 from moozi.replay.validation import split_at_gaps
 
@@ -42,9 +43,15 @@ class StoredTrajectories:
 def make_replay(config: Config, spec: EnvSpec, stored: ReplayPart | None) -> Replay:
   """Makes the empty replay of a run's own steps, with one lane for each (worker, environment).
 
+  With `ray.replay_shards` above 1, it is a composite of shards.
+
   Args:
     stored: the part of stored trajectories, whose importance ratios are not normalized; None without them.
+      Must be None with several shards.
   """
+  if config.ray.replay_shards > 1:
+    assert stored is None, "the configuration allows no stored trajectories with shards"
+    return ShardedReplay(config, spec)
   settings = config.replay
   if stored is not None:
     settings = settings.model_copy(update={"normalize_importance": False})
@@ -94,6 +101,10 @@ class MixedReplay:
   def can_sample(self, batch_size: int) -> bool:
     num_acted = batch_size - self._share_of(batch_size)
     return (num_acted == 0 or self._acted.can_sample(num_acted)) and self._stored.can_sample(1)
+
+  def supply(self) -> Supply:
+    """Returns the sums over both parts."""
+    return total([self._acted.supply(), self._stored.supply()])
 
   def sample_many(self, num_batches: int, batch_size: int) -> TrainTarget:
     """Draws as the parts do. In each batch, the targets of stored steps come first."""
@@ -212,7 +223,7 @@ class StoredReplay:
       raise UserError(
         f"offline.trajectories={config.offline.trajectories}: do not fit in memory: {e}"
       ) from None
-    self.can_sample, self.sample_many = buffer.can_sample, buffer.sample_many
+    self.can_sample, self.supply, self.sample_many = buffer.can_sample, buffer.supply, buffer.sample_many
     self.positions, self.transitions = buffer.positions, buffer.transitions
     self.update_priorities, self.write_back = buffer.update_priorities, buffer.write_back
     self._num_missing = sum(lane_steps.values())

@@ -1,6 +1,7 @@
 """The interface of replay, which the local loop, the replay actor and baselines use. Imports no JAX."""
 
-from typing import Protocol, runtime_checkable
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float, Int, Num
@@ -10,6 +11,26 @@ from moozi.core.flat_state import Snapshot
 from moozi.core.histogram import Histogram
 from moozi.core.records import NStepTransition, RootSpan, SearchRoots, TrainTarget, TrajectorySample
 from moozi.replay.validation import AddResult
+
+
+class Supply(NamedTuple):
+  """What a part of replay can give to a batch.
+
+  Attributes:
+    num_steps: number of stored steps.
+    num_drawable: number of steps that can be drawn.
+    mass: sum of the weights of these steps. A composite draws from its parts in proportion to their masses.
+  """
+
+  num_steps: int
+  num_drawable: int
+  mass: float
+
+
+def total(supplies: Sequence[Supply]) -> Supply:
+  """Returns the supply of several parts together."""
+  num_steps, num_drawable, mass = zip(*supplies, strict=True)
+  return Supply(sum(num_steps), sum(num_drawable), sum(mass))
 
 
 @runtime_checkable
@@ -34,6 +55,9 @@ class ReplayPart(Protocol):
     If the batch has steps of the run itself, replay must hold at least `min_steps_to_learn` of them, and as
     many eligible ones as the batch has.
     """
+
+  def supply(self) -> Supply:
+    """Returns the number of steps and the mass from which the next draw is made."""
 
   def sample_many(self, num_batches: int, batch_size: int) -> TrainTarget:
     """Draws U batches at once, with replacement, and returns a TrainTarget [U, B, ...].

@@ -33,6 +33,13 @@ class UniformSampler:
   def remove(self, slot: Int[np.ndarray, "M"]) -> None:
     """Removes slots that are no longer eligible."""
 
+  def mass(self) -> tuple[int, float]:
+    """Returns the number of slots from which the next draw is made, and the sum of their weights.
+
+    The weights of samplers with the same settings can be compared, so that several samplers can share a draw.
+    """
+    return self._storage.num_eligible, float(self._storage.num_eligible)
+
   def draw(self, rng: np.random.Generator, num_batches: int, batch_size: int) -> Drawn:
     """Draws `num_batches * batch_size` slots with replacement."""
     count = self._storage.num_eligible
@@ -68,6 +75,9 @@ class ProportionalSampler(UniformSampler):
 
   def remove(self, slot: Int[np.ndarray, "M"]) -> None:
     self._tree.assign(slot, 0.0)
+
+  def mass(self) -> tuple[int, float]:
+    return self._storage.num_eligible, self._tree.total
 
   def draw(self, rng: np.random.Generator, num_batches: int, batch_size: int) -> Drawn:
     total = self._tree.total
@@ -111,6 +121,18 @@ class RankSampler(UniformSampler):
     self._rank_of[slot] = -1
     self._count -= len(rank)
     self._mass -= float(self._weights[rank].sum())
+
+  def mass(self) -> tuple[int, float]:
+    """Returns the number of ranked slots, and the sum of the weights that they would have among all samplers.
+
+    Rank r of n stands for rank r·N/n among N steps, where it has the weight (n / (r·N))^α. The mass omits the
+    factor N^-α, which all samplers share.
+    """
+    count, num_ranked, mass = self._count, len(self._order), self._mass
+    if self._is_due():
+      count = num_ranked = self._storage.num_eligible
+      mass = float(self._cumulative[count - 1]) if count else 0.0
+    return count, num_ranked**self._config.priority_exponent * mass
 
   def _is_due(self) -> bool:
     eligible = self._storage.num_eligible

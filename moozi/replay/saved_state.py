@@ -4,14 +4,15 @@ The checks use the snapshot's own number of lanes and capacity: a resumed run ma
 """
 
 import numpy as np
-from jaxtyping import Bool, Int, Shaped
+from jaxtyping import Bool, Int, Shaped, UInt64
 
 from moozi.core.flat_state import Entry, Snapshot, State, check_state, counter, entries_like, part, prefixed
 from moozi.core.records import SEARCH_FIELDS
 from moozi.core.spec import DUMMY_ACTION, EnvSpec
 from moozi.replay.buffer import COUNTERS, SAMPLINGS
 from moozi.replay.frame_rows import FrameRows
-from moozi.replay.snapshot import STORED
+from moozi.replay.shard_snapshots import DRAWS, SHARD, parts_of
+from moozi.replay.snapshot import STORED, shape_of
 from moozi.replay.storage import NUM_BLOCKS, empty_block
 from moozi.replay.validation import check_numbers
 
@@ -25,12 +26,25 @@ def check_snapshot(snapshot: Snapshot, spec: EnvSpec) -> None:
     range, contradicts another one, or is a step that breaks a convention of the records. The message names
     the entry.
   """
-  head = {name: x for name, x in snapshot.head.items() if not name.startswith(f"{STORED}/")}
-  sequence = _check_head(head, "replay/")
-  stored = part(snapshot.head, STORED)
-  if stored:
-    _check_stored(stored, spec)
-  _check_blocks(snapshot, sequence, spec)
+  parts = parts_of(snapshot)
+  if len(parts) == 1:
+    head = {name: x for name, x in snapshot.head.items() if not name.startswith(f"{STORED}/")}
+    sequence = _check_head(head, "replay/")
+    stored = part(snapshot.head, STORED)
+    if stored:
+      _check_stored(stored, spec)
+    _check_blocks(snapshot, sequence, spec)
+    return
+  rest = {name: x for name, x in snapshot.head.items() if not name.startswith(f"{SHARD}/")}
+  # With Ray, the driver draws the shards, and its random state is not saved.
+  check_state(rest, {name: Entry("uint64", (6,)) for name in rest if name == DRAWS}, "replay/")
+  _check_rng(rest.get(DRAWS), f"replay/{DRAWS}")
+  if len(snapshot.generations) != len(parts) * NUM_BLOCKS:
+    raise ValueError(f"replay has {len(snapshot.generations)} blocks; must be {len(parts) * NUM_BLOCKS}")
+  for i, each in enumerate(parts):
+    _check_blocks(each, _check_head(each.head, f"replay/{SHARD}/{i}/"), spec, f"shard {i}, ")
+  if len({shape_of(each.head)[1:3] for each in parts}) > 1:
+    raise ValueError(f"replay/{SHARD}/1/lane_capacity or sampling differs from that of another shard")
 
 
 def _check_head(state: State, where: str) -> Int[np.ndarray, "N C"]:
@@ -73,14 +87,19 @@ def _check_head(state: State, where: str) -> Int[np.ndarray, "N C"]:
   for name, is_valid in (
     ("counter/added", int(state["counter/added"]) >= int((newest + 1).sum())),
     ("waits", state["waits"][newest < 0].all()),
-    # The increment of PCG64 is odd; the last two entries are a flag and a word of 32 bits.
-    ("rng", state["rng"][3] % 2 == 1 and state["rng"][4] <= 1 and state["rng"][5] < 1 << 32),
     ("roots/pool", (state["roots/pool"][0] < size).all()),
     ("sampler", _is_sampler_valid(part(state, "sampler"), sequence.reshape(-1) >= 0)),
   ):
     if not is_valid:
       raise ValueError(f"{where}{name} contradicts other entries of the state")
+  _check_rng(state["rng"], f"{where}rng")
   return sequence
+
+
+def _check_rng(words: UInt64[np.ndarray, "6"] | None, where: str) -> None:
+  # The increment of PCG64 is odd; the last two entries are a flag and a word of 32 bits.
+  if words is not None and not (words[3] % 2 == 1 and words[4] <= 1 and words[5] < 1 << 32):
+    raise ValueError(f"{where} is not a state of PCG64")
 
 
 def _sequence(newest: Int[np.ndarray, "N"], lane_capacity: int) -> Int[np.ndarray, "N C"]:
@@ -122,14 +141,16 @@ def _check_stored(state: State, spec: EnvSpec) -> None:
     raise ValueError(f"{where}searched is not finite")
 
 
-def _check_blocks(snapshot: Snapshot, sequence: Int[np.ndarray, "N C"], spec: EnvSpec) -> None:
+def _check_blocks(
+  snapshot: Snapshot, sequence: Int[np.ndarray, "N C"], spec: EnvSpec, shard: str = ""
+) -> None:
   num_lanes, lane_capacity = sequence.shape
   if len(snapshot.generations) != NUM_BLOCKS:
     raise ValueError(f"replay has {len(snapshot.generations)} blocks; must be {NUM_BLOCKS}")
   width = -(-lane_capacity // NUM_BLOCKS)
   is_first, is_last = np.zeros(sequence.shape, bool), np.zeros(sequence.shape, bool)
   for number in range(NUM_BLOCKS):
-    where = f"replay block {number}: "
+    where = f"replay {shard}block {number}: "
     columns = slice(number * width, min((number + 1) * width, lane_capacity))
     index = sequence[:, columns]
     block = snapshot.blocks.get(number)
@@ -155,7 +176,7 @@ def _check_blocks(snapshot: Snapshot, sequence: Int[np.ndarray, "N C"], spec: En
   # The step before each slot's is in the slot before it, unless it was overwritten.
   follows = (sequence > 0) & (np.roll(sequence, 1, axis=1) == sequence - 1)
   if (is_first & follows & ~np.roll(is_last, 1, axis=1)).any() or (~is_first & (sequence == 0)).any():
-    raise ValueError("replay blocks: is_first contradicts is_last")
+    raise ValueError(f"replay {shard}blocks: is_first contradicts is_last")
 
 
 def _check_steps(steps: dict[str, Shaped[np.ndarray, "M ..."]], spec: EnvSpec) -> None:

@@ -6,19 +6,39 @@ needs all blocks ever written.
 """
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Int, UInt64
 
 from moozi.core.config import TargetsConfig
 from moozi.core.flat_state import Snapshot, State
 from moozi.core.spec import EnvSpec
+from moozi.replay.shard_snapshots import parts_of
 from moozi.replay.storage import LaneStorage
 
 STORED = "stored"
+_WORD = (1 << 64) - 1
 
 
 def num_added(snapshot: Snapshot) -> int:
-  """Returns the number of steps ever added to replay when its snapshot was taken."""
-  return int(snapshot.head["counter/added"])
+  """Returns the number of steps ever added to replay, to all its shards, when its snapshot was taken."""
+  return sum(int(each.head["counter/added"]) for each in parts_of(snapshot))
+
+
+def rng_words(rng: np.random.Generator) -> UInt64[np.ndarray, "6"]:
+  """Returns the state of a generator with PCG64."""
+  state = rng.bit_generator.state
+  words = [state["state"][key] >> shift & _WORD for key in ("state", "inc") for shift in (64, 0)]
+  return np.array([*words, state["has_uint32"], state["uinteger"]], np.uint64)
+
+
+def set_rng(rng: np.random.Generator, state: UInt64[np.ndarray, "6"]) -> None:
+  """Restores a state that `rng_words` returned."""
+  words = [int(x) for x in state]
+  rng.bit_generator.state = {
+    "bit_generator": "PCG64",
+    "state": {"state": words[0] << 64 | words[1], "inc": words[2] << 64 | words[3]},
+    "has_uint32": words[4],
+    "uinteger": words[5],
+  }
 
 
 def take(head: State, storage: LaneStorage, known: Int[np.ndarray, "N"] | None) -> Snapshot:

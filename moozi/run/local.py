@@ -52,7 +52,9 @@ class Parts:
 
 
 def run(inputs: RunInputs, parts: Parts | None = None) -> Generator[Event, None, None]:
-  """Trains in one process, and yields the run's events; the last is Finished. Ignores the section `ray`.
+  """Trains in one process, and yields the run's events; the last is Finished.
+
+  Of the section `ray` it uses `replay_shards` only.
 
   Args:
     parts: the parts of the algorithm; None: MuZero's.

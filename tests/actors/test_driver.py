@@ -216,7 +216,7 @@ def test_replay_lost_before_its_first_snapshot_is_searched_again(pools):
   with in_process_ray.connected(ray):
     for event in driver.run(RunInputs(config, build.env_spec(config))):
       if isinstance(event, Reanalyzed) and not any(isinstance(e, Reanalyzed) for e in events):
-        ray.kill(pools[0].replay)
+        ray.kill(pools[0].shards[0])
       events.append(event)
   at = next(i for i, e in enumerate(events) if isinstance(e, Faulted) and "replay_buffer" in e.counts)
   assert "empty: there is no snapshot yet" in events[at].message
@@ -235,7 +235,7 @@ def test_replay_lost_with_all_steps_ends_the_run(pools):
   with in_process_ray.connected(ray):
     for event in driver.run(RunInputs(config, build.env_spec(config))):
       if event.env_steps == 160 and not (events and events[-1].env_steps == 160):
-        ray.kill(pools[0].replay)
+        ray.kill(pools[0].shards[0])
       events.append(event)
   assert any("replay_buffer" in e.counts for e in events if isinstance(e, Faulted))
   assert isinstance(events[-1], Finished)

@@ -75,7 +75,7 @@ def test_steps_lost_with_replay_are_counted_once():
   steps = ledger.segment_steps
   store(ledger, 5)
   assert ledger.restart_replay(num_added=3 * steps) == 2 * steps
-  assert ledger.replay_steps_ahead == -2 * steps
+  assert ledger.shards.steps_ahead(0) == -2 * steps
   store(ledger, 1)
   # Only the newest segment is counted now; the other two were counted at the first restart.
   assert ledger.restart_replay(num_added=3 * steps) == steps
@@ -86,7 +86,7 @@ def test_steps_that_replay_refused_are_not_lost_again():
   steps = ledger.segment_steps
   store(ledger, 2)
   store(ledger, 1, num_lost=steps)
-  assert ledger.replay_steps_ahead == -steps
+  assert ledger.shards.steps_ahead(0) == -steps
   assert ledger.restart_replay(num_added=steps) == steps
 
 
@@ -101,10 +101,10 @@ def test_failures_drop_the_pending_state(lose):
 
 def test_restarted_replay_ends_the_epoch_of_its_segments():
   ledger = make()
-  ledger.can_sample = True
+  ledger.shards.can_sample = True
   ledger.restart_replay(0)
-  assert ledger.replay_epoch == 1
-  assert not ledger.can_sample
+  assert ledger.shards.epochs == [1]
+  assert not ledger.shards.can_sample
 
 
 def test_run_without_a_replay_to_sample_is_complete_when_all_steps_are_made():
@@ -115,5 +115,5 @@ def test_run_without_a_replay_to_sample_is_complete_when_all_steps_are_made():
   ledger.pacer.learn.request()
   assert not ledger.is_complete(has_calls=True)
   assert ledger.is_complete(has_calls=False)
-  ledger.can_sample = True
+  ledger.shards.can_sample = True
   assert not ledger.is_complete(has_calls=False)

@@ -28,7 +28,7 @@ def make(ratio=0.5, num_workers=2, overrides=()):
     worker: actor(f"worker_{worker.index}", "run") for worker in actors_of(REANALYZE_WORKER, config)
   }
   context = make_context(config, handles)
-  context.ledger.can_sample = True
+  context.ledger.shards.can_sample = True
   act(context, 32)
   context.ledger.pacer.may_learn(can_sample=True)
   reanalyze_calls.publish(context)
@@ -54,11 +54,11 @@ def test_nothing_is_requested_before_the_target_network_arrives():
   pool = context.pool
   act(context, 64)
   reanalyze_calls.request(context)
-  assert not pool.replay.positions.asked
+  assert not pool.shards[0].positions.asked
   publish_target(context)
   reanalyze_calls.request(context)
   # Each of the two workers has at most two calls, although pacing would allow eight in total.
-  assert pool.replay.positions.asked == [(0,)] * 4
+  assert pool.shards[0].positions.asked == [(0,)] * 4
   assert [len(w.run.asked) for w in pool.reanalyze_workers.values()] == [2, 2]
   assert pool.reanalyze_workers[0].run.asked[0] == ("server.parameters/1/0", "replay.positions/1/0")
 
@@ -71,7 +71,7 @@ def test_results_are_written_back_and_make_room():
   (event,) = context.calls.arrive("worker_0.run/1/1", (8, {"reanalyze/value_change": 1.0}))
   assert isinstance(event, Reanalyzed)
   assert (event.num_positions, event.ratio) == (8, 8 / 72)
-  assert context.pool.replay.write_back.asked == [("worker_0.run/1/0",)]
+  assert context.pool.shards[0].write_back.asked == [("worker_0.run/1/0",)]
   reanalyze_calls.request(context)
   assert len(context.pool.reanalyze_workers[0].run.asked) == 3
 
@@ -90,7 +90,7 @@ def test_target_network_is_published_when_it_is_copied():
   publish_target(context, number=3, version=100)
   act(context, 8)
   reanalyze_calls.request(context)
-  assert context.pool.replay.positions.asked == [(100,)]
+  assert context.pool.shards[0].positions.asked == [(100,)]
   assert context.pool.reanalyze_workers[0].run.asked[0][0] == "server.parameters/3/0"
 
 
@@ -120,11 +120,11 @@ def test_search_is_not_written_into_a_restarted_replay():
   act(context, 64)
   publish_target(context)
   reanalyze_calls.request(context)
-  old = context.pool.replay
+  old = context.pool.shards[0]
   context.pool.handles[ActorId(REPLAY)] = actor("replay", "positions", "write_back")
   context.calls.arrive("worker_0.run/1/1", (8, {}))
   assert not old.write_back.asked
-  assert not context.pool.replay.write_back.asked
+  assert not context.pool.shards[0].write_back.asked
   assert context.ledger.pacer.reanalyze.done == 8
 
 
@@ -132,13 +132,13 @@ def test_replay_that_cannot_sample_gets_no_request():
   context = make()
   act(context, 64)
   publish_target(context)
-  context.ledger.can_sample = False
+  context.ledger.shards.can_sample = False
   reanalyze_calls.request(context)
-  assert not context.pool.replay.positions.asked
+  assert not context.pool.shards[0].positions.asked
   assert context.ledger.pacer.may_reanalyze()
-  context.ledger.can_sample = True
+  context.ledger.shards.can_sample = True
   reanalyze_calls.request(context)
-  assert len(context.pool.replay.positions.asked) == 4
+  assert len(context.pool.shards[0].positions.asked) == 4
 
 
 @pytest.mark.parametrize("learner_steps", [10, 1000])
@@ -157,7 +157,7 @@ def test_a_call_without_positions_is_waived():
   act(context, 16)
   publish_target(context)
   reanalyze_calls.request(context)
-  pacer, asked = context.ledger.pacer, context.pool.replay.write_back.asked
+  pacer, asked = context.ledger.pacer, context.pool.shards[0].write_back.asked
   assert not pacer.may_reanalyze()
   for number in (1, 2):
     assert context.calls.arrive(f"worker_0.run/{number}/1", (0, {})) == []

@@ -5,14 +5,19 @@ import types
 import pytest
 
 from moozi.actors import segments
+from moozi.actors.shard_ledger import ShardReport
 from moozi.core.actor_report import REPLAY, WORKER, ActorId
 from moozi.io.config import load_config
+from moozi.replay.protocol import Supply
 from moozi.replay.validation import AddResult
 from moozi.run.events import Collected, Faulted
 from tests.actors import in_process_ray
 from tests.actors.fakes import actor, make_context
 
 CONFIG = load_config(None, ["workers.num_envs=4", "workers.num_workers=3", "trajectories.save=true"])
+
+
+REPORT = ShardReport(can_sample=True, supply=Supply(num_steps=32, num_drawable=16, mass=16.0))
 
 
 class Ray(in_process_ray.Ray):
@@ -39,8 +44,8 @@ def store(context, index, segment, num_lost=0, refused=None):
   """Reports to the driver that replay has stored a worker's next segment; returns the events."""
   number = context.ledger.begin_segment(index)
   added = AddResult(num_lost=num_lost, refused=refused)
-  replay = context.pool.replay
-  return segments._on_stored(context, index, number, segment, replay, (True, {}, added))
+  replay = context.pool.shards[0]
+  return segments._on_stored(context, index, number, segment, replay, (REPORT, {}, added))
 
 
 def collected(events):
@@ -80,7 +85,7 @@ def acted():
 
 
 def test_segment_lost_while_its_worker_works_leaves_a_gap(context):
-  calls, worker, add = context.calls, context.pool.workers[0], context.pool.replay.add
+  calls, worker, add = context.calls, context.pool.workers[0], context.pool.shards[0].add
   segments.request(context)
   (fault,) = calls.lose("worker_0.run/1/1")
   assert fault.counts == {"dropped_steps": context.ledger.segment_steps}
@@ -88,7 +93,7 @@ def test_segment_lost_while_its_worker_works_leaves_a_gap(context):
   assert worker.reset.asked == [()]
   calls.arrive("worker_0.run/2/1", acted())
   assert add.asked == [("worker_0.run/2/0", 0, 2)]
-  assert not collected(calls.arrive("replay.add/1/0", (True, {}, AddResult(num_lost=0))))[2]
+  assert not collected(calls.arrive("replay.add/1/0", (REPORT, {}, AddResult(num_lost=0))))[2]
   # Segments can also be lost on their way to replay.
   calls.arrive("worker_1.run/1/1", acted())
   calls.lose("replay.add/2/0")
@@ -109,7 +114,7 @@ def test_segment_of_an_older_epoch_is_dropped(context):
   context.ledger.restart_replay(num_added=0)
   (fault,) = context.calls.arrive("worker_0.run/1/1", acted())
   assert fault.counts == {"dropped_steps": context.ledger.segment_steps}
-  assert not context.pool.replay.add.asked
+  assert not context.pool.shards[0].add.asked
   assert context.ledger.pacer.env_steps_requested == asked - context.ledger.segment_steps
 
 

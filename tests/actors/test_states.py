@@ -41,7 +41,7 @@ def counters(event):
 
 def test_counters_are_those_of_the_parts(context):
   calls, ledger = context.calls, context.ledger
-  ledger.replay_steps_ahead = -30
+  ledger.shards.store(0, num_steps=30, num_lost=30)
   states.request(context, is_final=True)
   assert calls.arrive("replay.snapshot/1/0", snapshot(70)) == []
   assert ledger.is_state_pending

@@ -33,7 +33,7 @@ def context():
     REPLAY: actor("replay", "sample", "update_priorities"),
   }
   context = make_context(CONFIG, handles)
-  context.ledger.can_sample = True
+  context.ledger.shards.can_sample = True
   for num_steps in (32, 64):
     context.ledger.pacer.request_act(num_steps)
     context.ledger.pacer.done_act(num_steps)
@@ -101,9 +101,9 @@ def test_repeated_non_finite_updates_roll_back_once(context):
 
 def test_priorities_are_not_written_into_a_restarted_replay(context):
   updates.request(context)
-  old = context.pool.replay
+  old = context.pool.shards[0]
   context.pool.handles[ActorId(REPLAY)] = actor("replay", "sample", "update_priorities")
   (event,) = context.calls.arrive("server.update/1/1", {"loss/total": 1.0})
   assert isinstance(event, Updated)
   assert not old.update_priorities.asked
-  assert not context.pool.replay.update_priorities.asked
+  assert not context.pool.shards[0].update_priorities.asked

@@ -1,4 +1,4 @@
-"""The contract of `Replay`, for one buffer and for the composite with stored trajectories."""
+"""The contract of `Replay`, for one buffer, for shards, and for the composite with stored trajectories."""
 
 from collections.abc import Callable
 
@@ -10,6 +10,7 @@ from moozi.core.records import NStepTransition, num_roots
 from moozi.io.config import load_config
 from moozi.replay.mixture import StoredReplay, make_replay
 from moozi.replay.protocol import Replay, ReplayPart
+from moozi.replay.shards import ShardedReplay
 from tests.replay.replay_lanes import SAMPLINGS, Disk, assert_valid, make_spec, random_lanes, segment_of, work
 
 SPEC = make_spec(num_players=2)
@@ -18,13 +19,18 @@ LANES = random_lanes(4, 2, 110, SPEC)
 BAD = replace(segment_of(LANES, 0, 5, SPEC), root_value=np.full((5, 2), np.nan, np.float32))
 
 
-def make(is_mixed: bool, sampling: str = "proportional", seed: int = 0) -> Replay:
-  """Returns replay without steps of its own, with two lanes of 40 and, if mixed, two of 30 stored steps."""
+def make(kind: str, sampling: str = "proportional", seed: int = 0) -> Replay:
+  """Returns replay without steps of its own, with two lanes of 40 and, if mixed, two of 30 stored steps.
+
+  Of kind "shards", it has one lane in each of two shards.
+  """
+  num_shards, is_mixed = 2 if kind == "shards" else 1, kind == "mixture"
   config = load_config(
     None,
     [
       *("targets.history_length=2", "targets.unroll_steps=2", "targets.n_step=3", "targets.discount=0.9"),
-      *("workers.num_workers=1", "workers.num_envs=2", "workers.segment_length=5", f"seed={seed}"),
+      *(f"workers.num_workers={num_shards}", f"workers.num_envs={2 // num_shards}", f"seed={seed}"),
+      *("workers.segment_length=5", f"ray.replay_shards={num_shards}"),
       *("replay.capacity=80", "replay.min_steps_to_learn=1", "replay.rank_refresh_updates=7"),
       *(f"replay.sampling={sampling}", "learner.batch_size=5"),
       *(("offline.trajectories=somewhere", "offline.fraction=0.5") if is_mixed else ()),
@@ -41,11 +47,15 @@ def make(is_mixed: bool, sampling: str = "proportional", seed: int = 0) -> Repla
 
 
 def assert_all_valid(replay: Replay) -> None:
-  for buffer in (replay,) if hasattr(replay, "storage") else (replay._acted, replay._stored._buffer):
+  if isinstance(replay, ShardedReplay):
+    buffers = [shard.buffer for shard in replay.shards]
+  else:
+    buffers = [replay] if hasattr(replay, "storage") else [replay._acted, replay._stored._buffer]
+  for buffer in buffers:
     assert_valid(buffer)
 
 
-@pytest.fixture(params=[False, True], ids=["buffer", "mixture"])
+@pytest.fixture(params=["buffer", "shards", "mixture"])
 def build(request) -> Callable[..., Replay]:
   return lambda *args: make(request.param, *args)
 
@@ -69,6 +79,15 @@ def test_training_waits_for_own_steps(build):
     replay.sample_many(1, 5)
   replay.add(segment_of(LANES, 0, 10, SPEC), 0)
   assert replay.can_sample(5)
+
+
+def test_supply_is_what_can_be_drawn(build):
+  replay = build("uniform")
+  before = replay.supply()
+  assert before.num_steps == replay.num_steps
+  replay.add(segment_of(LANES, 0, 10, SPEC), 0)
+  # A target needs K + n = 5 steps after its start.
+  assert replay.supply() == (before.num_steps + 20, before.num_drawable + 10, before.mass + 10)
 
 
 def test_counts(build):
@@ -147,7 +166,10 @@ def test_positions_can_be_written_back(replay, mode):
 
 def test_a_refused_segment_and_a_gap_change_no_steps(replay):
   before = replay.num_steps
-  assert "root_value" in replay.add_or_refuse(BAD, 0, 2, 10).refused
+  # A worker has one lane of each shard.
+  num_lanes = 1 if isinstance(replay, ShardedReplay) else 2
+  bad = map_fields(lambda x: x[:, :num_lanes], BAD)
+  assert "root_value" in replay.add_or_refuse(bad, 0, num_lanes, 10).refused
   with pytest.raises(ValueError, match="root_value"):
     replay.add(BAD, 0)
   for first_lane in (-1, 1, 2):

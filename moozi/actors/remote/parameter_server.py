@@ -8,9 +8,9 @@ from moozi.actors.remote import process
 from moozi.core.config import Config
 from moozi.core.histogram import Histogram
 from moozi.core.pytree import replace
-from moozi.core.records import TrainTarget
 from moozi.core.spec import EnvSpec
 from moozi.io import jax_process
+from moozi.replay.shards import DrawnRows, join
 
 
 class ParameterServer(process.Actor):
@@ -51,9 +51,17 @@ class ParameterServer(process.Actor):
       self._learner.warm_up()
     self._log.info("compiled the update")
 
-  def update(self, targets: TrainTarget) -> tuple[Any, dict[str, float]]:
-    """Makes U updates from targets [U, B, …]; returns (priorities for replay, metrics) as two Ray objects."""
+  def update(self, *drawn: Any) -> tuple[Any, dict[str, float]]:
+    """Makes U updates; returns (priorities for replay, metrics) as two Ray objects.
+
+    Args:
+      drawn: the targets, a TrainTarget [U, B, …]; or the DrawnRows of each shard of replay.
+    """
     with self._work.doing("update"):
+      targets = drawn[0]
+      if isinstance(targets, DrawnRows):
+        normalizes = self._config.replay.normalize_importance
+        targets = join(drawn, self._config.learner.batch_size, normalizes)
       return self._learner.update(targets)
 
   def parameters(self, network: str) -> tuple[Any, int]:

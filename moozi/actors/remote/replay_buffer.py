@@ -5,11 +5,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from moozi.actors.remote import process
+from moozi.actors.shard_ledger import ShardReport
 from moozi.core.config import Config
 from moozi.core.histogram import Histogram
 from moozi.core.pytree import fields_of
 from moozi.core.records import RootSpan, SearchedRoots, SearchRoots, TrainTarget, TrajectorySample
 from moozi.core.spec import EnvSpec
+from moozi.replay.shards import DrawnRows, DrawRequest, ReplayShard, lanes_of
 from moozi.replay.validation import AddResult
 
 
@@ -21,6 +23,7 @@ class ReplayActor(process.Actor):
     spec: the environment's specification.
     snapshot: a Snapshot to restore; None starts empty.
     stored: number of steps in each lane that `fill_lane` will add; None if there are no stored trajectories.
+    shard: index of the shard that this actor stores; None if it stores the steps of all workers.
   """
 
   def __init__(
@@ -29,6 +32,7 @@ class ReplayActor(process.Actor):
     spec: EnvSpec,
     snapshot: Any,
     stored: Mapping[int, int] | None,
+    shard: int | None = None,
     *,
     setup: process.Setup,
   ) -> None:
@@ -44,19 +48,24 @@ class ReplayActor(process.Actor):
     self._batch_size = config.learner.batch_size
     self._num_batches = config.learner.updates_per_call
     self._stored = None if stored is None else StoredReplay(config, spec, stored)
-    self._replay = make_replay(config, spec, self._stored)
+    self._shard = None if shard is None else ReplayShard(config, spec, shard)
+    self._replay = self._shard or make_replay(config, spec, self._stored)
     self._message = ""
     if snapshot is not None:
       lost = self._replay.restore(snapshot)
-      self._message = f"; replay holds {self._replay.num_steps:,} steps" + (
+      name = "replay" if shard is None else f"shard {shard} of replay"
+      self._message = f"; {name} holds {self._replay.num_steps:,} steps" + (
         f", {lost:,} fewer than before" if lost else ""
       )
-    num_lanes = config.workers.num_workers * config.workers.num_envs
+    num_lanes = len(lanes_of(config)[shard or 0])
     self._log.info("ready: %d lanes%s", num_lanes, self._message)
 
-  def ready(self) -> tuple[bool, str]:
-    """Returns (whether a batch can be drawn, a message about the restored steps)."""
-    return self._replay.can_sample(self._batch_size), self._message
+  def ready(self) -> tuple[ShardReport, str]:
+    """Returns (a report, a message about the restored steps)."""
+    return self._report(), self._message
+
+  def _report(self) -> ShardReport:
+    return ShardReport(self._replay.can_sample(self._batch_size), self._replay.supply())
 
   def snapshot(self, known: Any) -> Any:
     """Returns a Snapshot without the blocks that the caller has; `known` holds their generations."""
@@ -65,8 +74,8 @@ class ReplayActor(process.Actor):
 
   def add(
     self, segment: TrajectorySample, first_lane: int, number: int
-  ) -> tuple[bool, dict[str, float], AddResult]:
-    """Stores or refuses a segment [T, B, …]; returns (whether a batch can be drawn, statistics, outcome).
+  ) -> tuple[ShardReport, dict[str, float], AddResult]:
+    """Stores or refuses a segment [T, B, …]; returns (a report, statistics, outcome).
 
     `number` counts the worker's segments. If it skips a number, a segment is lost, and the lanes drop steps
     until an episode starts.
@@ -81,7 +90,7 @@ class ReplayActor(process.Actor):
       if not self._has_added:
         self._has_added = True
         self._log.info("first segment stored; JAX loaded: %s", "jax" in sys.modules)
-      return self._replay.can_sample(self._batch_size), self._replay.stats(), added
+      return self._report(), self._replay.stats(), added
 
   def stats(self) -> dict[str, float]:
     """Returns statistics for the metrics."""
@@ -93,25 +102,30 @@ class ReplayActor(process.Actor):
     assert self._stored is not None, "replay was made without stored trajectories"
     self._stored.add_stored(lane, steps, where)
 
-  def sample(self) -> TrainTarget:
-    """Draws targets [U, B, …] for one call of the parameter server."""
+  def sample(self, request: DrawRequest | None = None) -> TrainTarget | DrawnRows:
+    """Draws targets [U, B, …] for one call of the parameter server; a shard draws the rows of a request."""
     with self._work.doing("sample"):
-      return self._replay.sample_many(self._num_batches, self._batch_size)
+      if request is None:
+        return self._replay.sample_many(self._num_batches, self._batch_size)
+      assert self._shard is not None, "replay is not in shards"
+      return self._shard.draw(request)
 
   def positions(self, version: int) -> SearchRoots | list[RootSpan]:
     """Returns positions for one call of a reanalyze worker with parameters of learner step `version`."""
     with self._work.doing("positions"):
       return self._replay.positions(self._reanalyze, version)
 
-  def write_back(self, searched: SearchedRoots) -> int:
-    """Writes back a reanalyze worker's results; returns the number of results that were not stale."""
+  def write_back(self, searched: SearchedRoots) -> ShardReport:
+    """Writes back a reanalyze worker's results; returns a report."""
     with self._work.doing("write back"):
-      return self._replay.write_back(**fields_of(searched))
+      self._replay.write_back(**fields_of(searched))
+      return self._report()
 
-  def update_priorities(self, priorities: Any) -> int:
-    """Sets δ of the steps in a batch after its update; returns the number of steps that were not stale."""
+  def update_priorities(self, priorities: Any) -> ShardReport:
+    """Sets δ of the steps in a batch after its update; returns a report."""
     with self._work.doing("priorities"):
-      return self._replay.update_priorities(priorities.slot, priorities.sequence, priorities.delta)
+      self._replay.update_priorities(priorities.slot, priorities.sequence, priorities.delta)
+      return self._report()
 
   def histograms(self) -> dict[str, Histogram]:
     """Returns histograms of the priorities by name."""

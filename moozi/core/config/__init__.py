@@ -360,7 +360,15 @@ class Config(Section):
       )
 
   def _check_replay(self) -> None:
-    """Raises ValueError if replay has no room for what the learner draws from it."""
+    """Raises ValueError if replay cannot be divided, or has no room for what the learner draws from it."""
+    shards = self.ray.replay_shards
+    if shards > self.workers.num_workers:
+      raise ValueError(
+        f"ray.replay_shards={shards}: must be at most workers.num_workers={self.workers.num_workers}, "
+        "because each shard stores the steps of whole workers"
+      )
+    if shards > 1 and self.offline.trajectories is not None:
+      raise ValueError(f"ray.replay_shards={shards}: must be 1 with offline.trajectories")
     if self.offline.trajectories is not None and self.num_acting_workers:
       for key, count in (
         ("learner.batch_size", self.learner.batch_size),

@@ -22,5 +22,10 @@ class RayConfig(Section):
     "learner.target_decay also of the target network",
   )
   max_restarts: NonNegativeInt = Field(3, description="maximum consecutive restarts of a failed actor")
+  replay_shards: PositiveInt = Field(
+    1,
+    description="number of replay actors; each stores the steps of an equal share of the training workers, "
+    "and batches are drawn from all (docs/cluster.md). With runtime=local, the shards are in one process",
+  )
   learner: ActorResources = ActorResources(num_cpus=1.0, num_threads=0)
   replay: ActorResources = ActorResources(num_cpus=0.125)

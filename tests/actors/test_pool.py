@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from moozi.actors.pool import ActorPool
-from moozi.actors.roles import ROLES
+from moozi.actors.roles import ROLES, actors_of
 from moozi.core.actor_report import REANALYZE_WORKER, REPLAY, SERVER, WORKER, ActorId
 from moozi.io.config import load_config
 from moozi.run import build
@@ -93,3 +93,26 @@ def test_training_workers_make_room_on_a_smaller_cluster():
 
 def random_key(pool):
   return tuple(pool.reanalyze_workers[0]._actor._reanalyzer.get_state()["rng_key"].tolist())
+
+
+@pytest.mark.usefixtures("no_actors")
+@pytest.mark.parametrize(("num_shards", "is_spread"), [(1, False), (2, True)])
+def test_shards_of_replay_are_spread_over_nodes(num_shards, is_spread):
+  options = []
+
+  class Ray(in_process_ray.Ray):
+    def remote(self, **kwargs):
+      options.append(kwargs)
+      return super().remote(**kwargs)
+
+  config = load_config(None, ["workers.num_workers=2", f"ray.replay_shards={num_shards}"])
+  pool = ActorPool(Ray(), RunInputs(config, None))
+  assert list(pool.shards) == list(range(num_shards))
+  assert list(pool.handles) == [ActorId(SERVER), ActorId(WORKER, 0), *actors_of(REPLAY, config)]
+  assert not any("scheduling_strategy" in each for each in options[:2])
+  placed = [each.get("scheduling_strategy") for each in options[2:]]
+  assert placed == ["SPREAD" if is_spread else None] * num_shards
+  if is_spread:
+    message = pool.restart(ActorId(REPLAY, 1), 0, 0).message
+    assert message == "replay_buffer_1 failed and was restarted empty: there is no snapshot yet"
+    assert options[-1]["scheduling_strategy"] == "SPREAD"

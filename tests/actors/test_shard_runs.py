@@ -1,6 +1,7 @@
 """Tests of runs with several shards of replay, with a fake `ray` module in one process."""
 
 import dataclasses
+import math
 
 import pytest
 
@@ -47,7 +48,7 @@ def run(until, ray=None, state=None, overrides=()):
 
 @pytest.fixture(scope="module")
 def finished():
-  return run(320)
+  return run(math.inf, overrides=["max_env_steps=320"])
 
 
 def final(saved):
@@ -59,7 +60,7 @@ def final(saved):
 def test_a_run_learns_from_both_shards(finished):
   events, saved = finished
   assert isinstance(events[-1], Finished)
-  assert events[-1].sample_reuse == pytest.approx(4, rel=0.2)
+  assert events[-1].sample_reuse == pytest.approx(4, rel=0.1)
   kinds = {type(event) for event in events}
   assert kinds >= {Acted, Updated, Reanalyzed, Histograms}
   assert Faulted not in kinds
@@ -110,8 +111,9 @@ def test_a_shard_that_fails_loses_its_own_steps_only():
   lost = sum(event.counts.get("lost_steps", 0) for event in events if isinstance(event, Faulted))
   state = saved[-1]
   assert state.env_steps == num_added(state.replay) + lost
-  other, refilled = (parts_of(state.replay)[i] for i in (1 - shard, shard))
-  assert num_added(other) > num_added(refilled) > num_added(parts_of(first.replay)[shard])
+  # Both shards receive steps again.
+  for now, then in zip(parts_of(state.replay), parts_of(first.replay), strict=True):
+    assert num_added(now) > num_added(then)
 
 
 @pytest.mark.parametrize("num_shards", [1, 2])

@@ -111,9 +111,8 @@ def test_a_shard_that_fails_loses_its_own_steps_only():
   lost = sum(event.counts.get("lost_steps", 0) for event in events if isinstance(event, Faulted))
   state = saved[-1]
   assert state.env_steps == num_added(state.replay) + lost
-  # Both shards receive steps again.
-  for now, then in zip(parts_of(state.replay), parts_of(first.replay), strict=True):
-    assert num_added(now) > num_added(then)
+  # The shard receives steps again.
+  assert num_added(parts_of(state.replay)[shard]) > num_added(parts_of(first.replay)[shard])
 
 
 @pytest.mark.parametrize("num_shards", [1, 2])

@@ -151,7 +151,9 @@ def limits_of(config: Config, costs: PartCosts, hardware: Hardware) -> dict[str,
     return _inverses(pace)
   pace[WORKER] = costs.act.seconds * rates.segments / max(1, workers)
   pace[SERVER] = costs.learn.seconds * rates.updates
+  # Each shard of replay stores its share of the segments, and draws its share of the rows.
   pace[REPLAY] = costs.add.seconds * rates.segments + costs.draw.seconds * rates.updates
+  pace[REPLAY] /= config.ray.replay_shards
   pace[REANALYZE_WORKER] = costs.reanalyze.seconds * rates.searches / config.reanalyze.num_workers
   pace[DRIVER] = costs.pass_segment.seconds * rates.segments + costs.pass_batch.seconds * rates.updates
   pace[CORES] = sum(_processor_s(config, costs)) / (hardware.cpus * hardware.nodes)
@@ -194,7 +196,7 @@ def memory_of(config: Config, costs: PartCosts, stored_mib: float) -> dict[str, 
     bare = known.get(DRIVER, 0.0)
     own = [known.get(name, 0.0) - bare for name in (WORKER, SERVER, REANALYZE_WORKER)]
     return {RUN_PROCESS: (1, bare + sum(max(0.0, mib) for mib in own) + stored_mib)}
-  known[REPLAY] = known.get(REPLAY, 0.0) + stored_mib
+  known[REPLAY] = known.get(REPLAY, 0.0) + stored_mib / config.ray.replay_shards
   counts = {role: len(actors_of(role, config)) for role in roles_of(config)}
   return {DRIVER: (1, known.get(DRIVER, 0.0))} | {
     role: (count, known.get(role, 0.0)) for role, count in counts.items() if count

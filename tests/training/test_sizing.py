@@ -50,6 +50,12 @@ def test_each_resource_allows_its_own_rate():
   assert NETWORK not in limits
 
 
+def test_shards_divide_the_work_and_the_steps_of_replay():
+  config = config_of("ray.replay_shards=4")
+  assert sizing.limits_of(config, COSTS, SMALL)[REPLAY] == pytest.approx(4 * 100 / (0.01 + 4 * 0.005))
+  assert sizing.memory_of(config, COSTS, stored_mib=1000.0)[REPLAY] == (4, 350.0)
+
+
 def test_the_smallest_rate_is_the_run():
   assert sizing.plan_of(config_of(), COSTS, SMALL, 0).limit == CORES
   plan = sizing.plan_of(config_of("max_env_steps=1_440_000"), COSTS, LARGE, 0)

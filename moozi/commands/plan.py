@@ -109,9 +109,10 @@ def describe(
 
   gib = f"{hardware.memory_mib / 1024:.1f} GiB"
   machines = f"{hardware.nodes} × {hardware.cpus} cores, {hardware.gpus} GPUs, {gib}"
+  processes = "one process" if config.has_one_process else "Ray"
   time = f"{config.max_env_steps:,} steps take {found.hours:,.2f} h"
   lines = [
-    f"{config.env.name}, algorithm={config.algorithm}, runtime={config.runtime} on {machines}",
+    f"{config.env.name}, algorithm={config.algorithm}, {processes} on {machines}",
     f"expected: {found.steps_per_s:,.0f} environment steps/s; {time}, without evaluations and checkpoints",
     f"limit: {_words(found.limit)}",
     "",

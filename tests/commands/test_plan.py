@@ -34,7 +34,7 @@ def test_text(cli, measured):
   status, out, err = cli("plan", *CONFIG, "--cpus", "8", "--gpus", "0", "--memory", "4", "--seconds", "7")
   assert (status, err) == (0, "")
   assert measured == [("tiny:catch", "tiny:catch", 7.0)]
-  assert "on 1 × 8 cores, 0 GPUs, 4.0 GiB" in out
+  assert "tiny:catch, algorithm=muzero, Ray on 1 × 8 cores, 0 GPUs, 4.0 GiB" in out
   assert "expected: 1,000 environment steps/s; 3,600,000 steps take 1.00 h" in out
   assert "limit: training worker" in out
   assert "4: 1,000, 8: 1,500" in out
@@ -54,6 +54,7 @@ def test_json(cli, measured):
 
 def test_one_process_shows_shares_of_the_time(cli, measured):
   _, out, _ = cli("plan", *CONFIG, "runtime=local")
+  assert "algorithm=muzero, one process on" in out
   assert "share of the time" in out
   assert "node 0" not in out
   assert "acting limits the run" not in out

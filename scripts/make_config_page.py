@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from moozi.core.config import Config, TemperaturePoint
+from moozi.core.config.learning import DiscountPoint
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "configuration.md"
 HEAD = """\
@@ -95,8 +96,9 @@ def page() -> str:
     text += [f"## {title}\n", about, "\n| key | default | meaning |", "|---|---|---|"]
     text += [row(name, field, owners) for name, field in keys.items()]
     text.append("")
-  point = " and ".join(f"`{n}` ({f.description})" for n, f in TemperaturePoint.model_fields.items())
-  text.append(f"A point of a temperature schedule has two keys: {point}.")
+  for name, kind in (("temperature", TemperaturePoint), ("discount", DiscountPoint)):
+    point = " and ".join(f"`{n}` ({f.description})" for n, f in kind.model_fields.items())
+    text.append(f"A point of a {name} schedule has two keys: {point}.")
   return "\n".join(text) + "\n"
 
 

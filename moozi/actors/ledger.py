@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from moozi.actors.shard_ledger import ShardLedger
 from moozi.core.config import Config
 from moozi.core.flat_state import State, part, prefixed
+from moozi.ops.schedules import discount_at
 from moozi.replay.shard_snapshots import added_by_shard
 from moozi.replay.shards import lanes_of
 from moozi.run.pacing import Pacer, slack_steps
@@ -175,6 +176,12 @@ class Ledger(RunLedger):
   @property
   def sample_reuse(self) -> float:
     return self.pacer.sample_reuse
+
+  @property
+  def discount(self) -> float:
+    """γ of the targets that are drawn now."""
+    targets = self.config.targets
+    return discount_at(targets.discount, targets.discount_schedule, self.env_steps)
 
   def get_state(self) -> State:
     return prefixed("pacer", self.pacer.get_state())

@@ -26,10 +26,10 @@ def request(context: Context) -> None:
   ledger, pool = context.ledger, context.pool
   while ledger.may_learn:
     ledger.begin_updates()
-    requests = ledger.shards.plan()
+    requests, discount = ledger.shards.plan(), ledger.discount
     shards = {shard: pool.shards[shard] for shard in requests}
-    targets = [shards[shard].sample.remote(request) for shard, request in requests.items()]
-    priorities, metrics = pool.server.update.options(num_returns=2).remote(*targets)
+    targets = [shards[shard].sample.remote(discount, request) for shard, request in requests.items()]
+    priorities, metrics = pool.server.update.options(num_returns=2).remote(discount, *targets)
     epoch = ledger.parameter_epoch
     context.calls.expect(
       metrics,

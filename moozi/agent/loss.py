@@ -19,6 +19,7 @@ from moozi.core.pytree import record, replace
 from moozi.core.records import TrainTarget
 from moozi.core.types import AnyArray
 from moozi.nn.chance import straight_through
+from moozi.nn.horizon import discount_of
 from moozi.nn.model import AfterstateOutput, Model, ModelOutput, NetState, Params, with_reward
 from moozi.ops.history import normalize_frame, stack_history
 from moozi.ops.policy import log_policy, policy_cross_entropy, policy_entropy
@@ -141,13 +142,12 @@ def make_loss(
   `intensity_jitter`, the root's frames and those of the consistency target are augmented independently
   (`augment_frames`); the transitions of chance nodes are not augmented.
 
-  The metric `loss/<term>` is the term without its coefficient; that of a user's term includes the
-  coefficient. `loss/<term>_<k>` is its contribution at step k, before division by K. Both are weighted by ρ
-  as in the loss.
+  The metric `loss/<term>` is the term without its coefficient, except for a user's term. `loss/<term>_<k>` is
+  its contribution at step k, before division by K. Both are weighted by ρ as in the loss.
 
   Args:
     learner: coefficients; if `scale_reward_loss` is False, reward losses are not divided by K (thesis).
-    targets: unroll_steps K, history_length L, and the discount γ, which only chance nodes use.
+    targets: K, L, and for chance nodes γ, unless the state carries another (`nn.horizon`).
     extra: the user's terms l, by the names of their metrics.
     chance: the coefficients c^c and c^m of a model with chance nodes.
 
@@ -158,7 +158,6 @@ def make_loss(
     rewards scaled by 1/K by default; L2 not scaled by ρ; two errata of the thesis corrected (it swaps the
     arguments of the reward loss, and its value loss names v* instead of the network's value).
   """
-
   extra_losses = dict(extra or {})
   is_unrolled = targets.unroll_steps > 0
 
@@ -201,7 +200,8 @@ def make_loss(
     outputs, afterstates, net_state = _unroll(model, params, net_state, history, target, scale, codes)
     terms = _data_terms(model, outputs, target)
     if codes is not None:
-      terms |= _chance_terms(model.transform, afterstates, codes, target, targets.discount)
+      discount = discount_of(net_state, targets.discount)
+      terms |= _chance_terms(model.transform, afterstates, codes, target, discount)
     consistency = jnp.zeros_like(target.importance_ratio)
     if learner.consistency_coef > 0 and is_unrolled:
       encoder = target_params if learner.consistency_from_target else params
@@ -326,7 +326,7 @@ def _chance_terms(
   afterstates: list[AfterstateOutput],
   codes: list[Float[Array, "B N"]],
   target: TrainTarget,
-  discount: float,
+  discount: Float[AnyArray, ""] | float,
 ) -> dict[str, list[Float[Array, "B"]]]:
   """Returns the masked terms of the transitions k = 1 … K; see `make_loss`."""
   mask = target.unroll_mask[:, 1:]

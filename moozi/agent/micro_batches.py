@@ -10,10 +10,11 @@ from jaxtyping import PyTree
 
 from moozi.core.errors import UserError
 from moozi.nn.blocks import FRAME_NORM, TRANSITION_NORM
+from moozi.nn.horizon import DISCOUNT
 from moozi.nn.model import Model, NetState, Params
 
-# Modules whose averages are linear in the batch: those of a batch are the mean over its micro-batches.
-_LINEAR_STATES = (FRAME_NORM, TRANSITION_NORM)
+# What is linear in the batch: the averages of a batch are the mean over its micro-batches. γ is constant.
+_LINEAR_STATES = (FRAME_NORM, TRANSITION_NORM, DISCOUNT)
 
 
 def in_micro_batches(function: Callable[..., PyTree], num: int, *batch: PyTree) -> PyTree:
@@ -55,7 +56,9 @@ def with_micro_batches(model: Model, num: int) -> Model:
       parts, states = in_micro_batches(
         lambda *rows: function(params, net_state, *rows, is_training), num, *batch
       )
-      return whole(parts), jax.tree_util.tree_map(lambda x: jnp.mean(x, axis=0), states)
+      means = jax.tree_util.tree_map(lambda x: jnp.mean(x, axis=0), states)
+      # Not the mean of equal values, which may be rounded.
+      return whole(parts), {**means, DISCOUNT: net_state[DISCOUNT]} if DISCOUNT in net_state else means
 
     return run
 

@@ -15,11 +15,14 @@ from moozi.core.config.planner import CHANCE_SEARCHES, VISIT_SEARCHES
 from moozi.core.pytree import record
 from moozi.core.types import AnyArray
 from moozi.envs.true_rules import TrueRules
+from moozi.nn.horizon import discount_of
 from moozi.nn.model import Model, NetState, Params
 from moozi.ops.actions import encode_action
 from moozi.ops.history import HistoryState, network_input, push_action, push_frame
 from moozi.ops.policy import most_probable, policy_probs, random_actions
 from moozi.ops.signs import search_discount
+
+Discount = Float[AnyArray, ""] | float
 
 # Folded into the search's key, it gives the key of the random actions.
 _RANDOM_ACTION = 1
@@ -122,7 +125,7 @@ def plan(
 
   Args:
     model, config, num_players, with_tree, rules: static arguments under jit.
-    discount: γ ≥ 0; with two players the search itself uses −γ.
+    discount: γ ≥ 0, unless `net_state` carries another; with two players the search itself uses −γ.
     rng_key: for the noise and the choice of the action; do not use it elsewhere.
     stacked_history: Ch = L·(C + P) channels.
     legal_actions_mask: each row has a legal action; if only the dummy is legal, it is chosen, unless joint
@@ -144,7 +147,7 @@ def plan(
   embedding: Any = output.hidden_state if rules is None else node
   root_logits = output.policy_logits / config.root_prior_temperature
   prior_probs = policy_probs(output.policy_logits, legal_actions_mask, model.policy_groups)
-  signed_discount = search_discount(discount, num_players)
+  signed_discount = search_discount(discount_of(net_state, discount), num_players)
   recurrent_fn: Any = make_recurrent_fn(model, signed_discount, rules)
   # The root's edges: the actions, or samples of them.
   actions, legal, edge_probs = None, legal_actions_mask, prior_probs
@@ -213,7 +216,7 @@ def plan(
   )
 
 
-def make_recurrent_fn(model: Model, signed_discount: float, rules: TrueRules | None = None) -> Any:
+def make_recurrent_fn(model: Model, signed_discount: Discount, rules: TrueRules | None = None) -> Any:
   """Returns mctx's recurrent function, which evaluates an edge and its child, with scalars in env units."""
   if rules is not None:
     return _make_rules_fn(model, signed_discount, rules)
@@ -236,7 +239,7 @@ def make_recurrent_fn(model: Model, signed_discount: float, rules: TrueRules | N
   return recurrent_fn
 
 
-def _make_rules_fn(model: Model, signed_discount: float, rules: TrueRules) -> Any:
+def _make_rules_fn(model: Model, signed_discount: Discount, rules: TrueRules) -> Any:
   """Returns mctx's recurrent function with the game's rules; an embedding is a RulesNode.
 
   An illegal action, or any action at a terminal node, leads to a terminal node with reward 0. The built-in
@@ -267,7 +270,7 @@ def _make_rules_fn(model: Model, signed_discount: float, rules: TrueRules) -> An
   return recurrent_fn
 
 
-def _make_chance_fns(model: Model, signed_discount: float) -> ChanceFns:
+def _make_chance_fns(model: Model, signed_discount: Discount) -> ChanceFns:
   """Returns mctx's recurrent functions for a model with chance nodes, with scalars in env units.
 
   An afterstate has the same player and time step as the state before it, so its edge has reward 0 and

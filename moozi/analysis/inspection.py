@@ -27,6 +27,7 @@ from moozi.evaluation.episodes import stack_rows, stack_steps
 from moozi.evaluation.evaluator import Evaluator, evaluation_planner
 from moozi.evaluation.lanes import one_lane
 from moozi.evaluation.opponents import seat_of
+from moozi.nn.horizon import config_at, discount_of
 from moozi.nn.model import Model, NetState, Params
 from moozi.ops.actions import joint_probs
 from moozi.ops.returns import n_step_return
@@ -72,7 +73,7 @@ def inspect_episode(
       if lanes.is_done or (max_steps is not None and len(steps) > max_steps):
         break
       lanes.step(decision.only(()))
-  episode = _make_episode(steps, config, spec, index, planner)
+  episode = _make_episode(steps, config_at(config, variables[1]), spec, index, planner)
   rewards = values = np.zeros((len(steps), 0), np.float32)
   if not config.plans_with_rules:
     model, hidden = build_model(config, spec), np.stack([step.extras["hidden_state"] for step in steps])
@@ -99,8 +100,6 @@ def make_searching_agent(config: Config, spec: EnvSpec, planner: PlannerConfig) 
   """
   model, rules = build_model(config, spec), build_rules(config)
   agent = make_muzero(model, planner, config.targets, spec, True, rules)
-  signed_discount = search_discount(config.targets.discount, spec.num_players)
-  recurrent_fn = make_recurrent_fn(model, signed_discount, rules)
 
   def act(
     variables: tuple[Params, NetState],
@@ -116,11 +115,13 @@ def make_searching_agent(config: Config, spec: EnvSpec, planner: PlannerConfig) 
     sampled = decision.extras.get("sampled_actions")
     actions = jnp.arange(spec.num_actions) if sampled is None else sampled[0]
     states = jax.tree.map(lambda x: jnp.repeat(x, len(actions), axis=0), state)
+    discount = discount_of(variables[1], config.targets.discount)
     if model.chance is not None:
       afterstate, _ = model.chance.afterstate(*variables, states, actions, False)
-      _, q_values = afterstate.reward_and_q_value(model.transform, config.targets.discount)
+      _, q_values = afterstate.reward_and_q_value(model.transform, discount)
       network_q_values = q_values[None]
     else:
+      recurrent_fn = make_recurrent_fn(model, search_discount(discount, spec.num_players), rules)
       edge, _ = recurrent_fn(variables, rng_key, actions, states)
       network_q_values = (edge.reward + edge.discount * edge.value)[None]
     shown = {

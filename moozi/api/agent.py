@@ -205,6 +205,8 @@ class Agent:
     """Returns the search that `player` would make for a frame of one of its games; see `search`."""
     import jax
 
+    from moozi.nn.horizon import config_at
+
     check_searches(self.directory.path, self.config, "Agent.search")
     _, _, decision = self._search_act(
       player.variables,
@@ -214,7 +216,8 @@ class Agent:
       player.temperature,
       position=stack_positions([position]) if player.plans_with_rules else None,
     )
-    return search_of(jax.device_get(decision), step, self.config, self.spec, self.num_simulations)
+    config = config_at(self.config, player.variables[1])
+    return search_of(jax.device_get(decision), step, config, self.spec, self.num_simulations)
 
   def reset(self, lanes: Any = None) -> None:
     """Starts a new episode: the next frame has no history. Does not reset the random key.

@@ -57,8 +57,9 @@ ENDS = ("max_env_steps", "max_wall_s")
 
 FIXED = (
   *("seed", "algorithm", "env", "run", "network", "scalar_transform", "targets.history_length"),
-  *("learner.optimizer", "learner.max_grad_rms", "learner.learning_rate.kind", "evaluation.seed"),
-  *("checkpoint.start_from", "checkpoint.surgery", "checkpoint.mapping", "ppo.max_grad_rms"),
+  *("targets.discount_schedule", "learner.optimizer", "learner.max_grad_rms", "learner.learning_rate.kind"),
+  *("evaluation.seed", "checkpoint.start_from", "checkpoint.surgery", "checkpoint.mapping"),
+  "ppo.max_grad_rms",
   *("ppo.network", "ppo.history_length", "ppo.scale_frames", "ppo.initial_bias", "ppo.num_envs"),
   *("ppo.conv_stride", "ppo.layer_norm", "ppo.value_loss"),
   *("ppo.normalize_observations", "ppo.observation_clip", "ppo.normalize_rewards"),

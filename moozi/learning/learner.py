@@ -4,7 +4,7 @@ Source: thesis 4.3.9, 4.3.15.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -14,9 +14,11 @@ from moozi.agent.devices import devices_of
 from moozi.agent.update import TrainingState, UpdateOutput
 from moozi.core.config import Config
 from moozi.core.histogram import Histogram, histogram_of
+from moozi.core.pytree import replace
 from moozi.core.records import Priorities, TrainTarget
 from moozi.core.spec import EnvSpec
 from moozi.learning.non_finite import NonFiniteGuard
+from moozi.nn.horizon import DISCOUNT
 
 
 class Learner:
@@ -116,7 +118,10 @@ class Learner:
 
   @property
   def has_averages(self) -> bool:
-    """Whether the variables, also the target network's, have running averages, which every update changes."""
+    """Whether the variables, also the target network's, have running averages, which every update changes.
+
+    A γ that the variables carry counts as one, so that a search has its newest value.
+    """
     return bool(jax.tree_util.tree_leaves(self._state.net_state))
 
   @property
@@ -136,6 +141,13 @@ class Learner:
       for path, leaf in jax.tree_util.tree_leaves_with_path(self._state.params)
     }
     return {name: histogram for name, histogram in found.items() if histogram is not None}
+
+  def set_discount(self, discount: float) -> None:
+    """Sets the γ that the variables carry (`nn.horizon`); without one, does nothing."""
+    net_state, gamma = self._state.net_state, np.float32(discount)
+    if isinstance(net_state, Mapping) and DISCOUNT in net_state and net_state[DISCOUNT] != gamma:
+      changed = {**net_state, DISCOUNT: self._devices.put(to_jax(gamma))}
+      self._state = replace(self._state, net_state=changed)
 
   def get_state(self) -> TrainingState:
     """Returns a copy of the TrainingState as NumPy arrays."""

@@ -67,7 +67,7 @@ class AfterstateOutput:
   reward_logits: Float[Array, "B S"] | None = None
 
   def reward_and_q_value(
-    self, transform: ScalarTransform, discount: float
+    self, transform: ScalarTransform, discount: Float[Array, ""] | float
   ) -> tuple[Float[Array, "B"], Float[Array, "B"]]:
     """Returns the reward (0 if the outcome predicts it) and the Q-value, in env units; `discount` is γ."""
     value = transform.to_scalar(self.value_logits)

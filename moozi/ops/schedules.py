@@ -1,8 +1,9 @@
-"""The temperature of acting as a schedule over environment steps."""
+"""The temperature of acting and the discount as schedules over environment steps."""
 
 from collections.abc import Sequence
 
-from moozi.core.config import TemperaturePoint
+from moozi.core.config import Config, TemperaturePoint
+from moozi.core.config.learning import DiscountPoint
 
 
 def temperature_at(temperature: float | Sequence[TemperaturePoint], env_steps: int) -> float:
@@ -20,3 +21,19 @@ def temperature_at(temperature: float | Sequence[TemperaturePoint], env_steps: i
   if not reached:
     raise ValueError(f"temperature: the schedule starts after env_steps={env_steps}; it must start at 0")
   return float(reached[-1])
+
+
+def discount_at(discount: float, points: Sequence[DiscountPoint], env_steps: int) -> float:
+  """Returns γ at `env_steps`: that of the latest point that is reached, or `discount` before the first.
+
+  Args:
+    points: their env_steps rise.
+  """
+  return float(([discount] + [point.discount for point in points if point.env_steps <= env_steps])[-1])
+
+
+def horizon_at(config: Config, env_steps: int) -> float | None:
+  """Returns the horizon 1 / (1 - γ) in steps; None without a schedule of γ, or if it is infinite."""
+  section = config.ppo if config.algorithm == "ppo" else config.targets
+  discount = discount_at(section.discount, section.discount_schedule, env_steps)
+  return 1.0 / (1.0 - discount) if section.discount_schedule and discount < 1 else None

@@ -1,9 +1,13 @@
 """Changes of sign between players."""
 
-from jaxtyping import Float32, Int
+from typing import TypeVar
+
+from jaxtyping import Float, Float32, Int
 
 from moozi.core.types import AnyArray
 from moozi.ops.xp import array_namespace
+
+D = TypeVar("D", float, Float[AnyArray, ""])
 
 
 def player_sign(
@@ -21,7 +25,7 @@ def player_sign(
   return xp.where(to_play_a == to_play_b, xp.float32(1.0), xp.float32(-1.0))
 
 
-def search_discount(discount: float, num_players: int) -> float:
+def search_discount(discount: D, num_players: int) -> D:
   """Returns the search's factor from a child's value to its parent's: γ, or −γ with two players.
 
   Two players alternate strictly, so each edge of the tree changes the player.

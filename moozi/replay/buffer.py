@@ -192,6 +192,13 @@ class ReplayBuffer:
       self.storage.refresh_delta(fresh)
       self._sampler.update(fresh)
 
+  def set_discount(self, discount: float) -> None:
+    if discount != self.storage.discount:
+      self.storage.discount = self._delta_settings[-1] = discount
+      slot = self.storage.eligible_slots()
+      self.storage.refresh_delta(slot)
+      self._sampler.update(slot)
+
   def sample(self, batch_size: int) -> TrainTarget:
     """Returns one batch drawn as by `sample_many`, a TrainTarget [B, ...]."""
     return map_fields(lambda x: x[0], self.sample_many(1, batch_size))
@@ -342,7 +349,7 @@ class ReplayBuffer:
       "lane_capacity": self.lane_capacity,
       "delta": self.storage.delta.copy(),
       "window": self._window,
-      "delta_settings": self._delta_settings,
+      "delta_settings": self._delta_settings.copy(),
       "weight_settings": self._weight_settings,
       "waits": self._awaits_first.copy(),
       "rng": rng_words(self._rng),
@@ -360,6 +367,9 @@ class ReplayBuffer:
 
     Priorities are computed again if the settings that they depend on have changed.
     """
+    if self.storage.targets.discount_schedule:
+      # The saved δ belong to this γ. `set_discount` changes both if the schedule has another value by now.
+      self.storage.discount = self._delta_settings[-1] = float(state["delta_settings"][-1])
     self.storage.set_delta(np.arange(self.storage.size), state["delta"])
     self._awaits_first[:] = state["waits"]
     has_deltas, has_weights = (

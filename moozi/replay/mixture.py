@@ -127,6 +127,10 @@ class MixedReplay:
     yield self._acted, ~is_stored, slot[~is_stored]
     yield self._stored, is_stored, slot[is_stored] - self._acted.num_slots
 
+  def set_discount(self, discount: float) -> None:
+    self._acted.set_discount(discount)
+    self._stored.set_discount(discount)
+
   def transitions(self, slot: Int[np.ndarray, "M"]) -> NStepTransition:
     (acted, is_acted, own), (stored, _, other) = self._split(slot)
     place = np.argsort(np.argsort(~is_acted, kind="stable"))  # of each slot, with those of `acted` first
@@ -224,6 +228,7 @@ class StoredReplay:
         f"offline.trajectories={config.offline.trajectories}: do not fit in memory: {e}"
       ) from None
     self.can_sample, self.supply, self.sample_many = buffer.can_sample, buffer.supply, buffer.sample_many
+    self.set_discount = buffer.set_discount
     self.positions, self.transitions = buffer.positions, buffer.transitions
     self.update_priorities, self.write_back = buffer.update_priorities, buffer.write_back
     self._num_missing = sum(lane_steps.values())

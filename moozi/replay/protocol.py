@@ -59,6 +59,12 @@ class ReplayPart(Protocol):
   def supply(self) -> Supply:
     """Returns the number of steps and the mass from which the next draw is made."""
 
+  def set_discount(self, discount: float) -> None:
+    """Sets the γ of the targets and of δ.
+
+    If it changes, the δ of all eligible steps are computed again from their search values, as at insertion.
+    """
+
   def sample_many(self, num_batches: int, batch_size: int) -> TrainTarget:
     """Draws U batches at once, with replacement, and returns a TrainTarget [U, B, ...].
 

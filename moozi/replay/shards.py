@@ -172,7 +172,7 @@ class ReplayShard:
     )
     self.lanes, self.first_slot = lanes, lanes.start * lane_capacity
     self._importance_exponent = replay.importance_exponent
-    self.can_sample, self.supply = buffer.can_sample, buffer.supply
+    self.can_sample, self.supply, self.set_discount = buffer.can_sample, buffer.supply, buffer.set_discount
     self.add, self.add_or_refuse, self.await_first = buffer.add, buffer.add_or_refuse, buffer.await_first
     self.stats, self.histograms = buffer.stats, buffer.histograms
     self.snapshot, self.restore = buffer.snapshot, buffer.restore
@@ -266,6 +266,10 @@ class ShardedReplay:
 
   def can_sample(self, batch_size: int) -> bool:
     return can_sample(self._config, [shard.supply() for shard in self.shards], batch_size)
+
+  def set_discount(self, discount: float) -> None:
+    for shard in self.shards:
+      shard.set_discount(discount)
 
   def _pieces(self, first_lane: int, num_lanes: int) -> Iterator[tuple[ReplayShard, range]]:
     """Yields the shards that have some of the lanes, and these lanes.

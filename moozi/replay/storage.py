@@ -29,6 +29,7 @@ class LaneStorage:
   step's slot: slot = lane * lane_capacity + index mod lane_capacity.
 
   Attributes:
+    discount: γ, at first `targets.discount`.
     num_lanes: number of lanes.
     lane_capacity: number of steps kept in each lane.
     newest: [num_lanes] int64, index of the newest step of each lane; -1 for an empty lane.
@@ -58,7 +59,7 @@ class LaneStorage:
 
     Raises: ValueError: a lane or its smallest window is too short for one target.
     """
-    self.targets, self.spec = targets, spec
+    self.targets, self.spec, self.discount = targets, spec, targets.discount
     self._window_share, self._window_min = window_share, window_min
     self.num_lanes, self.lane_capacity = num_lanes, lane_capacity
     self.history = targets.history_length
@@ -234,7 +235,7 @@ class LaneStorage:
     Source: thesis 4.3.14. Departures: none.
     """
     window = self._window(self._neighbours(slot, 0, self.targets.n_step + 1))
-    z = n_step_return(**window, n_step=self.targets.n_step, discount=self.targets.discount)
+    z = n_step_return(**window, n_step=self.targets.n_step, discount=self.discount)
     self.delta[slot] = np.abs(window["root_value"][:, 0] - z[:, 0])
 
   def set_delta(self, slot: Int[np.ndarray, "M"], delta: Num[np.ndarray, "M"]) -> None:
@@ -275,7 +276,7 @@ class LaneStorage:
       action_probs=self.arrays["action_probs"].take(around[: steps + 1].T, axis=0),
       unroll_steps=steps,
       n_step=self.targets.n_step,
-      discount=self.targets.discount,
+      discount=self.discount,
     )
     if self.targets.search_value_age is None:
       return made
@@ -294,7 +295,7 @@ class LaneStorage:
     ends[n] = True
     h = ends.argmax(axis=0)
     found = around[h, np.arange(len(slot))]
-    factor = self.targets.discount**h * player_sign(arrays["to_play"][slot], arrays["to_play"][found])
+    factor = self.discount**h * player_sign(arrays["to_play"][slot], arrays["to_play"][found])
     is_terminal = arrays["is_last"][found] & ~arrays["is_truncated"][found]
     return found, np.where(is_terminal, 0.0, factor).astype(np.float32)
 

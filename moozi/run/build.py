@@ -29,6 +29,7 @@ from moozi.envs.vector import make_vector
 from moozi.evaluation.evaluator import Evaluator, evaluation_planner
 from moozi.learning.learner import Learner
 from moozi.learning.non_finite import guard_of
+from moozi.nn.horizon import with_discount
 from moozi.nn.model import Model, make_model
 from moozi.ops.scalar_transform import ScalarTransform
 from moozi.ops.schedules import temperature_at
@@ -49,10 +50,14 @@ def scalar_transform(config: Config) -> ScalarTransform:
 
 
 def build_model(config: Config, spec: EnvSpec) -> Model:
-  """Returns the model of the section `network`; with AlphaZero, without dynamics and projection."""
+  """Returns the model of the section `network`; with AlphaZero, without dynamics and projection.
+
+  With `targets.discount_schedule`, its state carries the discount.
+  """
   transform, length = scalar_transform(config), config.targets.history_length
   has_dynamics = not config.plans_with_rules
-  return make_model(config.network, spec, length, transform, config.chance, has_dynamics)
+  model = make_model(config.network, spec, length, transform, config.chance, has_dynamics)
+  return with_discount(model, config.targets.discount) if config.targets.discount_schedule else model
 
 
 def build_rules(config: Config) -> TrueRules | None:

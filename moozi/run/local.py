@@ -20,6 +20,7 @@ from moozi.core.records import num_roots
 from moozi.core.spec import EnvSpec
 from moozi.evaluation.evaluator import EvaluationResult, Evaluator
 from moozi.learning.learner import Learner
+from moozi.ops.schedules import discount_at
 from moozi.replay.protocol import Replay
 from moozi.run import build
 from moozi.run.events import Acted, Collected, Event, Faulted, Histograms, Reanalyzed, Updated
@@ -128,6 +129,10 @@ class ReplayTrainer:
       yield from self._act()
     # Does not change until new segments are added.
     can_sample = self._can_sample
+    targets = self._config.targets
+    discount = discount_at(targets.discount, targets.discount_schedule, self.env_steps)
+    self._replay.set_discount(discount)
+    self._learner.set_discount(discount)
     if not self._collectors.workers:
       self._pacer.count_offline_steps(can_sample)
     yield from self._reanalyze(can_sample)

@@ -10,6 +10,7 @@ from moozi.core.config import Config
 from moozi.core.errors import UserError
 from moozi.core.flat_state import State, leaves_of, tree_state
 from moozi.core.spec import EnvSpec
+from moozi.nn.horizon import DISCOUNT
 from moozi.run import build
 from moozi.surgery.axes import AxisMap, map_axis
 from moozi.surgery.layers import ArrayAxes, Declared
@@ -125,9 +126,10 @@ _BUILT_IN = ("mlp", "conv_latent", "multi_input", "resnet")
 
 
 def shapes_of(state: dict[str, Any]) -> dict[str, tuple[int, ...]]:
-  """Returns the shapes of a training state's network arrays by path."""
+  """Returns the shapes of a training state's network arrays by path, without γ (`nn.horizon`)."""
   parts = ("params/", "net_state/")
-  return {name.partition("/")[2]: tuple(np.shape(x)) for name, x in state.items() if name.startswith(parts)}
+  named = {name.partition("/")[2]: tuple(np.shape(x)) for name, x in state.items() if name.startswith(parts)}
+  return {path: shape for path, shape in named.items() if path != DISCOUNT}
 
 
 def _declare(network: NamedNetwork, state: dict[str, Any]) -> Declared:

@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Float, Shaped
 
 from moozi.core.flat_state import State
+from moozi.nn.horizon import DISCOUNT
 from moozi.surgery.axes import AxisMap
 from moozi.surgery.plan import ArrayPlan, Plan
 
@@ -33,7 +34,9 @@ def transform(state: State, plan: Plan) -> State:
   for name, fresh in plan.fresh.items():
     part, _, path = name.partition("/")
     moment = _MOMENT.fullmatch(name)
-    if part in _NETWORKS and path in plan.arrays:
+    if name == f"net_state/{DISCOUNT}":
+      out[name] = np.array(state.get(name, fresh))
+    elif part in _NETWORKS and path in plan.arrays:
       out[name] = _array(state, part, plan.arrays[path], fresh)
     elif moment is not None and _has_moment(state, moment, plan):
       out[name] = _moment(state, moment[1], moment[2], plan.arrays[moment[3]], fresh)
@@ -51,7 +54,9 @@ def transform_variables(state: State, plan: Plan) -> State:
   out: State = {}
   for name, fresh in plan.fresh.items():
     part, _, path = name.partition("/")
-    if part in ("params", "net_state"):
+    if name == f"net_state/{DISCOUNT}":
+      out[f"1/{DISCOUNT}"] = np.array(state.get(f"1/{DISCOUNT}", fresh))
+    elif part in ("params", "net_state"):
       number = "0" if part == "params" else "1"
       out[f"{number}/{path}"] = _array(state, number, plan.arrays[path], fresh)
   return out

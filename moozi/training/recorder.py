@@ -21,6 +21,7 @@ from moozi.io.sinks import SinkGuard
 from moozi.io.timeline import TimelineFile
 from moozi.io.trackers import Trackers
 from moozi.io.trajectory_folder import TrajectoryWriter
+from moozi.ops.schedules import horizon_at
 from moozi.run import events
 from moozi.run.work_log import WorkFigures, resident_mib
 from moozi.training.checkpoint_saver import Saver
@@ -309,6 +310,8 @@ class Recorder:
     if self._recent_returns:
       scalars["train/return_mean"] = float(np.mean(self._recent_returns))
       scalars["train/length_mean"] = float(np.mean(self._recent_lengths))
+    if (horizon := horizon_at(self._config, event.env_steps)) is not None:
+      scalars["update/horizon"] = horizon
     # An evaluation's figures are written only in the first tick after the evaluation.
     shown = scalars | self._test_scalars
     tick: Any = {"env_steps": event.env_steps, "learner_steps": event.learner_steps, "wall_s": wall_s}

@@ -44,7 +44,8 @@ def context():
 
 def test_batches_in_flight_are_bounded(context):
   updates.request(context)
-  assert context.pool.server.update.asked == [("replay.sample/1/0",), ("replay.sample/2/0",)]
+  assert context.pool.server.update.asked == [(0.997, "replay.sample/1/0"), (0.997, "replay.sample/2/0")]
+  assert context.pool.shards[0].sample.asked == [(0.997, None), (0.997, None)]
   (event,) = context.calls.arrive("server.update/1/1", {"loss/total": 1.0})
   assert isinstance(event, Updated)
   assert (event.learner_steps, event.num_samples) == (2, 16)

@@ -12,6 +12,7 @@ from moozi.core.config import (
   ScalarTransformConfig,
   TemperaturePoint,
 )
+from moozi.core.config.learning import DiscountPoint
 
 
 def test_sections_are_frozen_and_reject_unknown_keys():
@@ -128,7 +129,10 @@ def test_every_key_has_a_description():
         found.append(prefix + name)
     return found
 
-  assert missing(Config) + missing(TemperaturePoint) == []
+  assert missing(Config) + missing(TemperaturePoint) + missing(DiscountPoint) == []
+
+
+POINTS = [{"env_steps": 5, "discount": 0.9}, {"env_steps": 9, "discount": 0.99}]
 
 
 @pytest.mark.parametrize(
@@ -136,6 +140,11 @@ def test_every_key_has_a_description():
   [
     ({"algorithm": "alphazero"}, "targets.unroll_steps=5: must be 0 with algorithm=alphazero"),
     ({"targets": {"unroll_steps": 0}}, "targets.unroll_steps=0: must be at least 1 with algorithm=muzero"),
+    ({"targets": {"discount_schedule": POINTS[::-1]}}, r"discount_schedule: env_steps \[9, 5\]: must rise"),
+    (
+      {"algorithm": "ppo", "targets": {"discount_schedule": POINTS}},
+      "targets.discount_schedule needs algorithm=muzero or alphazero or q_learning, not ppo",
+    ),
     (
       {"algorithm": "alphazero", "targets": {"unroll_steps": 0}, "reanalyze": {"ratio": 0.5}},
       "reanalyze.ratio=0.5 needs algorithm=muzero, not alphazero",

@@ -8,6 +8,7 @@ import pytest
 from moozi.core.pytree import fields_of, map_fields, replace
 from moozi.core.records import NStepTransition, num_roots
 from moozi.io.config import load_config
+from moozi.replay.buffer import ReplayBuffer
 from moozi.replay.mixture import StoredReplay, make_replay
 from moozi.replay.protocol import Replay, ReplayPart
 from moozi.replay.shards import ShardedReplay
@@ -19,7 +20,7 @@ LANES = random_lanes(4, 2, 110, SPEC)
 BAD = replace(segment_of(LANES, 0, 5, SPEC), root_value=np.full((5, 2), np.nan, np.float32))
 
 
-def make(kind: str, sampling: str = "proportional", seed: int = 0) -> Replay:
+def make(kind: str, sampling: str = "proportional", seed: int = 0, points: str = "[]") -> Replay:
   """Returns replay without steps of its own, with two lanes of 40 and, if mixed, two of 30 stored steps.
 
   Of kind "shards", it has one lane in each of two shards.
@@ -32,7 +33,7 @@ def make(kind: str, sampling: str = "proportional", seed: int = 0) -> Replay:
       *(f"workers.num_workers={num_shards}", f"workers.num_envs={2 // num_shards}", f"seed={seed}"),
       *("workers.segment_length=5", f"ray.replay_shards={num_shards}"),
       *("replay.capacity=80", "replay.min_steps_to_learn=1", "replay.rank_refresh_updates=7"),
-      *(f"replay.sampling={sampling}", "learner.batch_size=5"),
+      *(f"replay.sampling={sampling}", "learner.batch_size=5", f"targets.discount_schedule={points}"),
       *(("offline.trajectories=somewhere", "offline.fraction=0.5") if is_mixed else ()),
     ],
   )
@@ -46,12 +47,14 @@ def make(kind: str, sampling: str = "proportional", seed: int = 0) -> Replay:
   return make_replay(config, SPEC, stored)
 
 
-def assert_all_valid(replay: Replay) -> None:
+def parts_of(replay: Replay) -> list[ReplayBuffer]:
   if isinstance(replay, ShardedReplay):
-    buffers = [shard.buffer for shard in replay.shards]
-  else:
-    buffers = [replay] if hasattr(replay, "storage") else [replay._acted, replay._stored._buffer]
-  for buffer in buffers:
+    return [shard.buffer for shard in replay.shards]
+  return [replay] if isinstance(replay, ReplayBuffer) else [replay._acted, replay._stored._buffer]
+
+
+def assert_all_valid(replay: Replay) -> None:
+  for buffer in parts_of(replay):
     assert_valid(buffer)
 
 
@@ -150,6 +153,45 @@ def test_updates_of_replaced_steps_are_dropped(replay):
     with pytest.raises(ValueError, match="must be finite"):
       replay.write_back(slot, sequence, np.full(5, value, np.float32), weights, 100)
   assert_all_valid(replay)
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_a_changed_discount_is_that_of_targets_and_priorities(build, sampling):
+  """As in replay that had this discount when the steps were added."""
+  changed, fresh = build(sampling), build(sampling)
+  fresh.set_discount(0.5)
+  for each in (changed, fresh):
+    each.add(segment_of(LANES, 0, 30, SPEC), 0)
+  before = [part.storage.delta.copy() for part in parts_of(changed)]
+  changed.set_discount(0.9)  # that of the configuration
+  assert all(np.array_equal(a, part.storage.delta) for a, part in zip(before, parts_of(changed), strict=True))
+  for each in (changed, fresh):
+    slot = np.concatenate([part.storage.eligible_slots() for part in parts_of(each)])
+    assert len(slot) > 20
+    each.set_discount(0.25)
+    each.set_discount(0.5)
+  for a, b, old in zip(parts_of(changed), parts_of(fresh), before, strict=True):
+    np.testing.assert_array_equal(a.storage.delta, b.storage.delta)
+    assert not np.array_equal(a.storage.delta, old)
+    slot = a.storage.eligible_slots()
+    np.testing.assert_array_equal(
+      a.storage.unroll(slot).n_step_returns, b.storage.unroll(slot).n_step_returns
+    )
+    np.testing.assert_array_equal(a.storage.bootstraps(slot)[1], b.storage.bootstraps(slot)[1])
+  assert_all_valid(changed)
+
+
+def test_restored_replay_has_the_saved_discount(build):
+  """The schedule's first values differ from the saved one; without a schedule the configured one counts."""
+  for points, expected in (("[{env_steps: 9, discount: 0.5}]", 0.5), ("[]", 0.9)):
+    first, second = (build("rank", seed, points) for seed in (0, 1))
+    work(first, LANES, SPEC, 0, 30)
+    first.set_discount(0.5)
+    second.restore(first.snapshot())
+    assert [part.storage.discount for part in parts_of(second)] == [expected] * len(parts_of(second))
+    pairs = zip(parts_of(first), parts_of(second), strict=True)
+    is_same = [np.array_equal(a.storage.delta, b.storage.delta) for a, b in pairs]
+    assert all(is_same) == (expected == 0.5)
 
 
 @pytest.mark.parametrize("mode", ["gather", "replayed"])

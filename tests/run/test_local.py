@@ -199,7 +199,7 @@ ALPHAZERO = ("algorithm=alphazero", "targets.unroll_steps=0", "targets.n_step=9"
   "options",
   [
     ("env.name=tiny:catch",),
-    ("env.name=minatar:breakout",),
+    ("env.name=minatar:breakout", "targets.discount_schedule=[{env_steps: 224, discount: 0.9}]"),
     ("env.name=gymnasium:CartPole-v1", "network.normalize_observations=true"),
     ("env.name=gymnax:CartPole-v1",),
     ("env.name=open_spiel:tic_tac_toe", "workers.max_random_starts=3", *ALPHAZERO),

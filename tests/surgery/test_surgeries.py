@@ -235,6 +235,17 @@ def test_moments_of_clipping_are_carried_and_begin_at_zero():
   np.testing.assert_array_equal(after[adam][:, :4], state[adam])
 
 
+def test_a_scheduled_discount_is_carried():
+  scheduled = "targets.discount_schedule=[{env_steps: 9, discount: 0.9}]"
+  name = "net_state/discount"
+  _, state, after, _ = operate(config_of(scheduled), config_of(scheduled, *WIDER))
+  assert after[name] == state[name] != np.float32(0.997)
+  _, state, after, differences = operate(config_of(), config_of(scheduled))
+  assert name not in state
+  assert after[name] == np.float32(0.997)
+  assert differences.largest == 0
+
+
 def transformed(options, old, new):
   """Returns the plan, and the states before and after, of a surgery with one configuration."""
   config = config_of(*options)

@@ -51,13 +51,15 @@ class ParameterServer(process.Actor):
       self._learner.warm_up()
     self._log.info("compiled the update")
 
-  def update(self, *drawn: Any) -> tuple[Any, dict[str, float]]:
+  def update(self, discount: float, *drawn: Any) -> tuple[Any, dict[str, float]]:
     """Makes U updates; returns (priorities for replay, metrics) as two Ray objects.
 
     Args:
+      discount: that of the targets.
       drawn: the targets, a TrainTarget [U, B, …]; or the DrawnRows of each shard of replay.
     """
     with self._work.doing("update"):
+      self._learner.set_discount(discount)
       targets = drawn[0]
       if isinstance(targets, DrawnRows):
         normalizes = self._config.replay.normalize_importance

@@ -102,9 +102,13 @@ class ReplayActor(process.Actor):
     assert self._stored is not None, "replay was made without stored trajectories"
     self._stored.add_stored(lane, steps, where)
 
-  def sample(self, request: DrawRequest | None = None) -> TrainTarget | DrawnRows:
-    """Draws targets [U, B, …] for one call of the parameter server; a shard draws the rows of a request."""
+  def sample(self, discount: float, request: DrawRequest | None = None) -> TrainTarget | DrawnRows:
+    """Draws targets [U, B, …] with this discount for one call of the parameter server.
+
+    A shard draws the rows of a request.
+    """
     with self._work.doing("sample"):
+      self._replay.set_discount(discount)
       if request is None:
         return self._replay.sample_many(self._num_batches, self._batch_size)
       assert self._shard is not None, "replay is not in shards"

@@ -18,6 +18,7 @@ from moozi.core.spec import EnvSpec
 from moozi.evaluation.evaluator import Evaluator
 from moozi.learning.learner import Learner
 from moozi.learning.non_finite import NonFiniteGuard
+from moozi.ops.schedules import discount_at
 from moozi.run import build, on_policy
 from moozi.run.events import Event
 from moozi.run.session import RunInputs
@@ -91,8 +92,13 @@ def num_epochs(config: Config) -> int:
 
 
 def batch_of(config: Config, rollout: Rollout, env_steps: int) -> tuple[Any, ...]:
-  """Returns the arguments of `make_round`: the rollout, and the rates of the round after `env_steps`."""
-  return rollout, *map(np.float32, rates_at(config.ppo, env_steps, config.max_env_steps))
+  """Returns the arguments of `make_round`: the rollout, γ if it is scheduled, and the rates.
+
+  They are those of the round after `env_steps`.
+  """
+  ppo, points = config.ppo, config.ppo.discount_schedule
+  discount = (discount_at(ppo.discount, points, env_steps),) if points else ()
+  return rollout, *map(np.float32, (*discount, *rates_at(ppo, env_steps, config.max_env_steps)))
 
 
 PARTS = on_policy.OnPolicyParts(

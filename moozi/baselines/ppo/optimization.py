@@ -72,7 +72,9 @@ class PPOBatch:
   memory: Memory | None = None
 
 
-def generalized_advantages(segment: Rollout, config: PPOConfig) -> Float[Array, "T B"]:
+def generalized_advantages(
+  segment: Rollout, config: PPOConfig, discount: Float[AnyArray, ""] | float | None = None
+) -> Float[Array, "T B"]:
   """Computes generalized advantage estimates.
 
     A_t = δ_t + γλ·s·[t + 1 is not last]·A_{t+1}, with δ_t = r_{t+1} + γ·s·[t + 1 has a value]·V_{t+1} - V_t.
@@ -83,14 +85,16 @@ def generalized_advantages(segment: Rollout, config: PPOConfig) -> Float[Array, 
 
   Args:
     config: `discount`, `gae_lambda`, `bootstrap_truncated` and `clip_rewards` are read.
+    discount: γ in place of `config.discount`.
 
   Returns: the advantages; 0 on last frames.
   Source: Schulman et al. 2016, eq. 16; Huang et al. 2022, core detail 5. Departure: the sign, for self-play.
   """
   has_value = segment.sign * (~segment.is_last | (segment.is_truncated & config.bootstrap_truncated))
   reward = jnp.sign(segment.reward) if config.clip_rewards else segment.reward
-  delta = reward + config.discount * has_value * segment.value[1:] - segment.value[:-1]
-  carried = config.discount * config.gae_lambda * segment.sign * ~segment.is_last
+  gamma = config.discount if discount is None else discount
+  delta = reward + gamma * has_value * segment.value[1:] - segment.value[:-1]
+  carried = gamma * config.gae_lambda * segment.sign * ~segment.is_last
 
   def step(advantage: Float[Array, "B"], row: Any) -> tuple[Float[Array, "B"], Float[Array, "B"]]:
     advantage = row[0] + row[1] * advantage
@@ -100,13 +104,18 @@ def generalized_advantages(segment: Rollout, config: PPOConfig) -> Float[Array, 
   return jnp.where(segment.is_live, out, 0.0)
 
 
-def make_batch(segment: Rollout, config: PPOConfig, groups: Groups | None = None) -> tuple[PPOBatch, Scalars]:
+def make_batch(
+  segment: Rollout,
+  config: PPOConfig,
+  groups: Groups | None = None,
+  discount: Float[AnyArray, ""] | float | None = None,
+) -> tuple[PPOBatch, Scalars]:
   """Returns the N = T·B samples of a segment, and scalars about them in units of the learned rewards.
 
   The estimates are computed over all steps; samples of steps at which a past self moved are then not live.
   `ppo/explained_variance` is 1 - Var[target - value] / Var[target], or 0 if all targets are equal.
   """
-  advantage = generalized_advantages(segment, config)
+  advantage = generalized_advantages(segment, config, discount)
   value = segment.value[:-1]
 
   def flat(x: Any) -> Any:
@@ -346,7 +355,8 @@ RoundFn = Callable[[TrainingState, tuple[Any, ...]], tuple[TrainingState, Update
 def make_round(network: PPONetwork, config: PPOConfig) -> RoundFn:
   """Returns round(state, (segment, *rates)) -> (state, UpdateOutput): all updates from one segment.
 
-  `rates` are those of `rates_at`. The function is compiled and donates the state. The statistics in
+  `rates` are those of `rates_at`; with `discount_schedule`, γ comes before them. The function is compiled and
+  donates the state. The statistics in
   `net_state` change once; the samples are normalized as when they were acted on. `reduce_metrics` makes the
   metrics. (The source logs the scalars of the last minibatch, and the mean of the clip fraction.) The output
   has no `value_error`.
@@ -368,18 +378,21 @@ def make_round(network: PPONetwork, config: PPOConfig) -> RoundFn:
 
   @jax.jit
   def start(
-    state: TrainingState, segment: Rollout
+    state: TrainingState, segment: Rollout, *discount: Float[AnyArray, ""]
   ) -> tuple[PPOBatch, Int32[Array, "U M"], UInt32[Array, "2"], NetState, Scalars]:
+    gamma = discount[0] if discount else None
     rng_key, order_key = jax.random.split(state.rng_key)
-    net_state, segment, scale = scaled_rewards(state.net_state, segment, config)
-    batch, metrics = make_batch(segment, config, network.policy_groups)
+    net_state, segment, scale = scaled_rewards(state.net_state, segment, config, gamma)
+    batch, metrics = make_batch(segment, config, network.policy_groups, gamma)
     net_state = observed(net_state, batch.frames, batch.is_live)
     batch = replace(batch, frames=normalized(state.net_state, batch.frames, config.observation_clip))
     return batch, minibatch_indices(order_key, config), rng_key, net_state, metrics | scale
 
   def round_of(state: TrainingState, batch: tuple[Any, ...]) -> tuple[TrainingState, UpdateOutput]:
     segment, *rates = batch
-    samples, indices, rng_key, net_state, metrics = start(state, segment)
+    num_discounts = 1 if config.discount_schedule else 0
+    discount, rates = rates[:num_discounts], rates[num_discounts:]
+    samples, indices, rng_key, net_state, metrics = start(state, segment, *discount)
     state, (updated, bad_term) = updates(state, jax.device_get(indices), samples, *rates)
     output = UpdateOutput(metrics=metrics | updated, value_error=None, bad_term=bad_term)
     return replace(state, rng_key=rng_key, net_state=net_state), output

@@ -46,21 +46,25 @@ def return_state(config: PPOConfig) -> NetState:
 
 
 def scaled_rewards(
-  net_state: NetState, segment: Rollout, config: PPOConfig
+  net_state: NetState,
+  segment: Rollout,
+  config: PPOConfig,
+  discount: Float[AnyArray, ""] | float | None = None,
 ) -> tuple[NetState, Rollout, dict[str, Float[Array, ""]]]:
   """Returns `net_state` after a segment, the segment with scaled rewards, and `ppo/return_deviation`.
 
   Rewards are divided by the deviation of the running returns of all live samples so far, and clipped to
-  ±reward_clip. Without `normalize_rewards`, nothing changes.
+  ±reward_clip. Without `normalize_rewards`, nothing changes. `discount` is γ in place of `config.discount`.
   """
   if RETURNS not in net_state:
     return net_state, segment, {}
   running: RunningReturns = net_state[RETURNS]
+  gamma = config.discount if discount is None else discount
 
   def step(carried: Float[Array, "B"], row: Any) -> tuple[Float[Array, "B"], Float[Array, "B"]]:
     reward, sign, is_first, is_live = row
     total = jnp.where(is_live, reward + jnp.where(is_first, 0.0, carried), 0.0)
-    return config.discount * sign * total, total
+    return gamma * sign * total, total
 
   rows = (segment.reward, segment.sign, segment.is_first, segment.is_live)
   carried, totals = jax.lax.scan(step, running.carried, rows)

@@ -263,6 +263,7 @@ class Config(Section):
       ("network.normalize_observations=true", self.network.normalize_observations, searching),
       ("learner.symmetries=true", self.learner.symmetries, searching),
       (f"targets.search_value_age={age}", age is not None, muzero),
+      ("targets.discount_schedule", bool(self.targets.discount_schedule), (*searching, "q_learning")),
       # Replay has frames, but the true rules continue from positions.
       (f"reanalyze.ratio={self.reanalyze.ratio:g}", self.reanalyze.ratio > 0, muzero),
       (f"chance.codes={self.chance.codes}", self.chance.codes > 0, muzero),

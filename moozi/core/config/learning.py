@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from moozi.core.config.section import (
   Decay,
@@ -14,6 +14,26 @@ from moozi.core.config.section import (
   Probability,
   Section,
 )
+
+Discount = Annotated[float, Field(gt=0.0, le=1.0)]
+
+
+class DiscountPoint(Section):
+  """The discount from `env_steps` on (piecewise constant)."""
+
+  env_steps: PositiveInt = Field(description="environment steps from which the discount applies")
+  discount: Discount = Field(description="γ from then on")
+
+
+def check_discounts(points: tuple[DiscountPoint, ...]) -> tuple[DiscountPoint, ...]:
+  """Returns the points of a schedule. Raises ValueError if their environment steps do not rise."""
+  steps = [point.env_steps for point in points]
+  if steps != sorted(set(steps)):
+    raise ValueError(f"discount_schedule: env_steps {steps}: must rise")
+  return points
+
+
+DiscountSchedule = Annotated[tuple[DiscountPoint, ...], AfterValidator(check_discounts)]
 
 
 class TargetsConfig(Section):
@@ -32,8 +52,13 @@ class TargetsConfig(Section):
     description="age of a position in environment steps from which its value target is its search value, "
     "which reanalyze renews, in place of the n-step return; null: never; needs reanalyze.ratio above 0",
   )
-  discount: Annotated[float, Field(gt=0.0, le=1.0)] = Field(
+  discount: Discount = Field(
     0.997, description="γ per environment step; 1 suits games that end within a few dozen moves"
+  )
+  discount_schedule: DiscountSchedule = Field(
+    (),
+    description="later values of γ, as a list of {env_steps, discount}: targets and searches look further "
+    "ahead as training goes on; the horizon is 1 / (1 - γ) steps; empty: always discount",
   )
 
 

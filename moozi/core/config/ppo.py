@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from moozi.core.config.learning import DiscountSchedule
 from moozi.core.config.section import (
   NonNegativeFloat,
   NonNegativeInt,
@@ -98,6 +99,9 @@ class PPOConfig(Section):
   )
   initial_bias: NonNegativeFloat = Field(0.0, description="initial biases ~ U(0, initial_bias); gymnax: 0.05")
   discount: Probability = Field(0.99, description="γ per environment step")
+  discount_schedule: DiscountSchedule = Field(
+    (), description="later values of γ, as targets.discount_schedule; γ is constant within a round"
+  )
   gae_lambda: Probability = Field(
     0.95, description="λ of generalized advantage estimation; 1: the whole return"
   )

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from moozi.acting.on_policy import Rollout
 from moozi.agent.update import TrainingState
 from moozi.baselines.ppo.actor_critic import PPONetwork, make_network
+from moozi.baselines.ppo.algorithm import batch_of
 from moozi.baselines.ppo.optimization import (
   TERMS,
   PPOBatch,
@@ -28,6 +29,8 @@ from moozi.baselines.ppo.optimization import (
   minibatch_indices,
   rates_at,
 )
+from moozi.baselines.ppo.reward_scaling import RETURNS, return_state, scaled_rewards
+from moozi.core.config import Config
 from moozi.core.config.ppo import PPOConfig
 from moozi.core.pytree import replace
 from moozi.ops.scalar_transform import ScalarTransform
@@ -177,6 +180,28 @@ def test_advantages_of_two_players_by_hand():
   # δ_1 = 1 - ¼; δ_0 = 0 - ¼ - ½, and A_0 = δ_0 - ½ δ_1, because the second player's gain is the first's loss.
   found = advantages(segment, PPOConfig(discount=1.0, gae_lambda=0.5))
   np.testing.assert_allclose(found[:, 0], [-0.75 - 0.375, 0.75])
+
+
+def test_a_scheduled_discount_replaces_the_configured_one():
+  segment, config = random_segment(3, 6, 3), PPOConfig(num_envs=3, normalize_rewards=True)
+  other = changed(config, discount=0.5)
+  compiled = fast_jit(lambda gamma: make_batch(segment, config, discount=gamma)[0].advantage)
+  np.testing.assert_allclose(compiled(np.float32(0.5)), make_batch(segment, other)[0].advantage, rtol=1e-4)
+  state = return_state(config)
+  scaled = [
+    scaled_rewards(state, segment, *args)[0] for args in ((config, np.float32(0.5)), (other,), (config,))
+  ]
+  assert_equal_trees(scaled[0], scaled[1])
+  assert not np.array_equal(scaled[0][RETURNS].carried, scaled[2][RETURNS].carried)
+
+
+def test_a_round_has_the_discount_of_its_first_step():
+  points = [{"env_steps": 100, "discount": 0.5}]
+  for schedule, expected in ((points, [[0.75, 0.01], [0.5, 0.01]]), ([], [[0.01], [0.01]])):
+    ppo = {"discount": 0.75, "discount_schedule": schedule, "learning_rate": 0.01}
+    config = Config.model_validate({"ppo": ppo | {"anneal_learning_rate": False}})
+    rates = [batch_of(config, random_segment(0, 1, 1), steps)[1:] for steps in (99, 100)]
+    np.testing.assert_array_equal(np.float32(rates), np.float32(expected))
 
 
 def test_batch():

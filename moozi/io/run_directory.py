@@ -52,7 +52,7 @@ RANDOM_RETURN = "random_return_mean"
 
 LINEAGE = "lineage.json"
 
-ENDS = ("max_env_steps", "max_wall_s")
+ENDS = ("max_env_steps", "max_wall_s", "stop_value")
 """Values of `reason` in the summary of a run that is complete."""
 
 FIXED = (

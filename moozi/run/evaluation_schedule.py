@@ -14,6 +14,14 @@ from moozi.run.state import RunState
 
 BEST_BOUND = "best/bound"
 """Key of the best lower bound in `RunState.progress`."""
+LAST_MEAN = "evaluations/mean"
+"""Key of the mean return of the last evaluation, which only a run with `evaluation.stop_value` has."""
+
+
+def has_reached(config: Config, progress: State) -> bool:
+  """Returns whether the last evaluation before a state has reached `evaluation.stop_value`."""
+  value = config.evaluation.stop_value
+  return value is not None and float(progress.get(LAST_MEAN, -math.inf)) >= value
 
 
 class Evaluations:
@@ -26,10 +34,11 @@ class Evaluations:
 
   def __init__(self, config: Config, counters: Callable[[], dict[str, Any]], progress: State) -> None:
     self._counters, self._keeps_best = counters, config.checkpoint.keep_best
-    self._max_env_steps = config.max_env_steps
+    self._max_env_steps, self._stop_value = config.max_env_steps, config.evaluation.stop_value
     env_steps = RunState(training=None, progress=progress).env_steps
     self._schedule, self._best_bound = Every(config.evaluation.period_env_steps, env_steps), -math.inf
     self._has_final = self._has_noted_pictures = False
+    self._last_mean = float(progress.get(LAST_MEAN, -math.inf))
     if progress:
       self._schedule.set_state(part(progress, "evaluations"))
       self._best_bound = float(progress[BEST_BOUND])
@@ -37,6 +46,11 @@ class Evaluations:
   def is_due(self, env_steps: int) -> bool:
     """Returns whether an evaluation is due; never at the last step, which has the final evaluation."""
     return self._schedule.is_due(env_steps) and env_steps < self._max_env_steps
+
+  @property
+  def is_reached(self) -> bool:
+    """Whether the last evaluation has reached `evaluation.stop_value`."""
+    return self._stop_value is not None and self._last_mean >= self._stop_value
 
   def repeat(self) -> None:
     """Makes the last evaluation due again, because it was lost or stopped."""
@@ -64,6 +78,8 @@ class Evaluations:
     if isinstance(outcome, EnvError):
       message = f"testing_worker: no evaluation: {outcome}"
       return [Faulted(**self._counters(), counts={"env_errors": 1}, message=message)]
+    if not is_final:
+      self._last_mean = float(outcome.returns.mean())
     events: list[Event] = [Evaluated(**self._counters(), result=outcome, is_final=is_final)]
     if outcome.picture_fault and not self._has_noted_pictures:
       self._has_noted_pictures = True
@@ -84,10 +100,12 @@ class Evaluations:
     return reason if self._has_final else "stopped"
 
   def get_state(self, is_pending: bool = False) -> State:
-    """Returns the state of the schedule and the best lower bound.
+    """Returns the state of the schedule, the best lower bound and, with a stop value, the last mean.
 
     Args:
       is_pending: whether an evaluation has started but is not recorded yet; a resumed run repeats it.
     """
     state = prefixed("evaluations", self._schedule.get_state()) | {BEST_BOUND: self._best_bound}
+    if self._stop_value is not None:
+      state[LAST_MEAN] = self._last_mean
     return state | {"evaluations/next": 0.0} if is_pending else state

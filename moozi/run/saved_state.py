@@ -6,7 +6,7 @@ from moozi.core.config import Config
 from moozi.core.flat_state import Entry, State, check_state, counter, number, part
 from moozi.core.spec import EnvSpec
 from moozi.replay.saved_state import check_snapshot
-from moozi.run.evaluation_schedule import BEST_BOUND
+from moozi.run.evaluation_schedule import BEST_BOUND, LAST_MEAN
 from moozi.run.pacing import PACER_STATE
 from moozi.run.past_selves import check_past_selves
 from moozi.run.state import RunState
@@ -44,6 +44,8 @@ def _check_progress(state: RunState, config: Config) -> None:
   else:
     check_state(part(state.progress, _PACER), PACER_STATE, f"{_PACER}/")
   # Another runtime may have saved the state; with Ray, it has no environments and no reanalyzer.
+  if LAST_MEAN in progress:
+    entries[LAST_MEAN] = number(-math.inf)
   if "envs_began_at" in progress:
     entries["envs_began_at"] = counter()
   check_state(progress, entries)

@@ -59,16 +59,21 @@ class CheckpointSchedule:
     return is_due
 
 
-def reason_to_end(is_complete: bool, is_stopped: bool, wall_s: float, max_wall_s: float | None) -> str | None:
+def reason_to_end(
+  is_complete: bool, is_stopped: bool, wall_s: float, max_wall_s: float | None, is_reached: bool = False
+) -> str | None:
   """Returns `Finished.reason`, or None if the run is not over.
 
   Args:
     is_complete: whether all environment steps are taken, learned from and reanalyzed.
     is_stopped: whether a stop was requested. It has precedence, so that a stopped run skips the final
       evaluation; a resumed run makes it.
+    is_reached: whether an evaluation has reached `evaluation.stop_value`.
   """
   if is_stopped:
     return "stopped"
   if is_complete:
     return "max_env_steps"
+  if is_reached:
+    return "stop_value"
   return "max_wall_s" if max_wall_s is not None and wall_s >= max_wall_s else None

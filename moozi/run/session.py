@@ -155,7 +155,8 @@ class Session:
       is_complete: as `Trainer.is_complete`.
     """
     inputs = self.inputs
-    return reason_to_end(is_complete, inputs.should_stop(), self.wall_s(), inputs.config.max_wall_s)
+    limit, is_reached = inputs.config.max_wall_s, self.evaluations.is_reached
+    return reason_to_end(is_complete, inputs.should_stop(), self.wall_s(), limit, is_reached)
 
   def progress(self, is_evaluation_pending: bool = False) -> State:
     """Returns the wall time and the state of the evaluations, for `RunState.progress`.

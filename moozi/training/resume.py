@@ -26,7 +26,7 @@ from moozi.io.lineage import Joint
 from moozi.io.metrics import FAULT_PREFIX, read_metrics
 from moozi.io.run_directory import RunDirectory
 from moozi.io.trajectory_folder import open_kept
-from moozi.run.evaluation_schedule import BEST_BOUND
+from moozi.run.evaluation_schedule import BEST_BOUND, has_reached
 from moozi.run.events import FAULTS
 from moozi.run.saved_state import check_run_state
 from moozi.run.state import RunState
@@ -94,6 +94,12 @@ def load_resumed(config: Config, spec: EnvSpec, run: RunDirectory) -> Resumed:
     raise UserError(
       f"{run.path}: has made {recorder['env_steps']:,} environment steps, and max_env_steps="
       f"{config.max_env_steps}; give a larger one to resume"
+    )
+  progress = {} if found.state is None else found.state.progress
+  if trained_s is not None and has_reached(config, progress):
+    raise UserError(
+      f"{run.path}: an evaluation has reached evaluation.stop_value={config.evaluation.stop_value:g}; give a "
+      "larger one, or null, to resume"
     )
   # The clock of the resumed run also counts the evaluation at the end.
   wall_s = max(trained_s or 0.0, 0.0 if found.state is None else found.state.wall_s)

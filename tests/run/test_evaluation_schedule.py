@@ -9,7 +9,7 @@ import pytest
 from moozi.core.config import Config
 from moozi.core.errors import EnvError
 from moozi.evaluation.evaluator import EvaluationResult
-from moozi.run.evaluation_schedule import BEST_BOUND, Evaluations
+from moozi.run.evaluation_schedule import BEST_BOUND, LAST_MEAN, Evaluations, has_reached
 from moozi.run.events import Evaluated, Faulted, StateReady
 
 TRAINING = types.SimpleNamespace(learner_step=7)
@@ -40,6 +40,27 @@ def test_last_step_has_the_final_evaluation_alone(max_env_steps):
 def test_keep_best_false_saves_no_state():
   (event,) = make(keep_best=False).record(result(2.0), False, lambda: pytest.fail("not needed"))
   assert isinstance(event, Evaluated)
+
+
+def stopping_at(value, progress=None):
+  counters = {"env_steps": 150, "learner_steps": 9}
+  return Evaluations(Config(evaluation={"stop_value": value}), lambda: counters, progress or {})
+
+
+def test_the_mean_of_an_evaluation_during_the_run_reaches_the_stop_value():
+  evaluations = stopping_at(2.0)
+  assert not evaluations.is_reached
+  for mean, is_final, expected in ((1.9, False, False), (5.0, True, False), (2.0, False, True)):
+    evaluations.record(result(mean), is_final, lambda: None)
+    assert evaluations.is_reached is expected
+  evaluations.record(EnvError("failed"), False, lambda: None)
+  assert evaluations.is_reached
+  # A resumed run that was stopped before its final evaluation makes it; one with a larger value goes on.
+  saved = evaluations.get_state()
+  assert [stopping_at(value, saved).is_reached for value in (2.0, 2.1, None)] == [True, False, False]
+  for value, expected in ((2.0, True), (2.1, False), (None, False)):
+    assert has_reached(Config(evaluation={"stop_value": value}), saved) is expected
+  assert LAST_MEAN not in stopping_at(None).get_state()
 
 
 def result(mean, env_steps=120):

@@ -374,6 +374,8 @@ def test_slack_fills_every_queue():
 def test_reason_to_end(is_complete, is_stopped, wall_s, reason):
   assert reason_to_end(is_complete, is_stopped, wall_s, max_wall_s=10.0) == reason
   assert reason_to_end(False, False, 1e9, max_wall_s=None) is None
+  reached = reason_to_end(is_complete, is_stopped, wall_s, 10.0, is_reached=True)
+  assert reached == (reason if is_complete or is_stopped else "stop_value")
 
 
 def test_waived_calls_are_neither_searched_nor_due():

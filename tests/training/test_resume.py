@@ -368,6 +368,21 @@ def test_time_limit_counts_the_final_evaluation(run):
       load_resumed(between, env_spec("tiny:catch"), directory)
 
 
+@pytest.mark.slow
+def test_a_run_that_reached_its_stop_value_ends_and_continues_with_a_larger_one(cli, tmp_path):
+  """Each return in Catch is at least -1. The first evaluation is at 96 of 160 steps."""
+  options = (*RESUMABLE, "evaluation.stop_value=-1", f"run.dir={tmp_path}", "run.name=first")
+  assert cli("train", "tiny/catch", *options)[0] == 0
+  summary = json.loads((tmp_path / "first" / "summary.json").read_text())
+  # In one process a step follows each evaluation.
+  assert (summary["reason"], summary["env_steps"], summary["test_episodes"]) == ("stop_value", 128, 5)
+  status, _, err = cli("train", "--resume", tmp_path / "first")
+  assert status == 2
+  assert "evaluation.stop_value=-1; give a larger one, or null, to resume" in err
+  assert cli("train", "--resume", tmp_path / "first", "evaluation.stop_value=2", "max_env_steps=160")[0] == 0
+  assert json.loads((tmp_path / "first" / "summary.json").read_text())["reason"] == "max_env_steps"
+
+
 def test_damaged_metrics_refuse_a_resume_that_changes_nothing(cli, run):
   lines = (run / "metrics.jsonl").read_text().splitlines()
   (run / "metrics.jsonl").write_text("\n".join([lines[0], "{damaged", *lines[1:]]) + "\n")

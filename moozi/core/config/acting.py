@@ -90,6 +90,11 @@ class EvaluationConfig(Section):
     description="environment steps between two evaluations; at the last step there is only the final one",
   )
   episodes: PositiveInt = Field(10, description="number of episodes in an evaluation during the run")
+  stop_value: float | None = Field(
+    None,
+    description="end training when an evaluation during the run has at least this mean return; the final "
+    "evaluation follows; null: never",
+  )
   num_envs: PositiveInt = Field(10, description="number of episodes played in parallel")
   max_random_starts: NonNegativeInt = Field(
     8, description="start episodes with k random legal actions, k ~ U{0 … max_random_starts}"

@@ -1,6 +1,7 @@
 """Results of evaluation episodes, and the steps that are kept of them."""
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ from jaxtyping import Float, Int, Shaped
 from moozi.core.search_record import PlayedEpisode, PlayedStep
 from moozi.envs.suite import ReferenceScores
 from moozi.evaluation.opponents import margin, score_figures
+from moozi.evaluation.ratings import Interval
 from moozi.ops.pictures import stack_pictures
 
 
@@ -29,6 +31,7 @@ class EvaluationResult:
     seconds: duration of the evaluation in seconds.
     references: the published returns of random play and of a human; None if the game has none.
     picture_fault: why a picture could not be drawn; empty if none has failed.
+    rating: the agent's rating by the games against `evaluation.pool`; None without these games.
   """
 
   returns: Float[np.ndarray, "N"]
@@ -42,6 +45,7 @@ class EvaluationResult:
   seconds: float = 0.0
   references: ReferenceScores | None = None
   picture_fault: str = ""
+  rating: Interval | None = None
 
   @property
   def lower_bound(self) -> float:
@@ -51,7 +55,8 @@ class EvaluationResult:
   def summary(self) -> dict[str, float | int]:
     """Returns the statistics of the episodes by name, in environment units and steps.
 
-    Has `human_normalized` if there are reference scores, and `score_figures` with two players.
+    Has `human_normalized` if there are reference scores, `score_figures` with two players, and `rating` with
+    its bounds if there is a rating.
     """
     figures: dict[str, float | int] = {
       "episodes": len(self.returns),
@@ -64,6 +69,10 @@ class EvaluationResult:
     }
     if self.references is not None:
       figures["human_normalized"] = self.references.normalize(figures["return_mean"])
+    if self.rating is not None:
+      figures["rating"] = self.rating.value
+      if math.isfinite(self.rating.low):
+        figures |= {"rating_low": self.rating.low, "rating_high": self.rating.high}
     return figures if self.seats is None else figures | score_figures(self.returns, self.seats)
 
 

@@ -14,7 +14,8 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import PyTree
+import numpy as np
+from jaxtyping import Float, PyTree
 
 from moozi.agent.agent import Carry, Decision, KeyedAct, PureAgent, keyed
 from moozi.core.config import Config, PlannerConfig
@@ -25,6 +26,7 @@ from moozi.envs.environment import Environment
 from moozi.evaluation.agent_player import AgentPlayer
 from moozi.evaluation.episodes import EvaluationResult
 from moozi.evaluation.lanes import SAMPLES, EvaluationLanes, one_lane
+from moozi.evaluation.ratings import rating_against
 
 
 class Evaluator:
@@ -61,6 +63,7 @@ class Evaluator:
     record: bool = False,
     on_episode: Callable[[int], None] = lambda num_finished: None,
     should_stop: Callable[[], bool] = lambda: False,
+    rates: bool = False,
   ) -> EvaluationResult | None:
     """Plays episodes 0 … num_episodes - 1, the same in every call.
 
@@ -68,23 +71,59 @@ class Evaluator:
       record: whether to record the first episode, and frames of the first `evaluation.gif_tiles` episodes.
       on_episode: called with the number of finished episodes when it changes.
       should_stop: called at every step; true ends the evaluation.
+      rates: whether to play against `evaluation.pool` too.
 
     Returns: the results, or None if `should_stop` ended the evaluation.
     Raises: EnvError: an environment raised or hung. Each call creates its own environments.
     """
     start = time.perf_counter()
     lanes = EvaluationLanes(self._config, self._spec, self._make_env, num_episodes, record)
-    num_finished, shown = 0, ("chance_probs", *SAMPLES) if record else ()
+    shown = ("chance_probs", *SAMPLES) if record else ()
+    if not self._finish(variables, lanes, shown, on_episode, should_stop):
+      return None
+    result, pool = lanes.result(version, env_steps), self._config.evaluation.pool
+    if rates and pool:
+      scores = []
+      for player in pool:
+        score = self._scores_against(variables, player.player, should_stop)
+        if score is None:
+          return None
+        scores.append(score)
+      ratings = np.array([player.rating for player in pool], np.float64)
+      result = dataclasses.replace(result, rating=rating_against(np.stack(scores, axis=1), ratings))
+    return dataclasses.replace(result, seconds=time.perf_counter() - start)
+
+  def _finish(
+    self,
+    variables: PyTree,
+    lanes: EvaluationLanes,
+    shown: Iterable[str],
+    on_episode: Callable[[int], None],
+    should_stop: Callable[[], bool],
+  ) -> bool:
+    """Plays all episodes of the lanes and closes them; returns false if `should_stop` ended them."""
+    num_finished = 0
     with contextlib.closing(lanes), contextlib.closing(self.decisions(variables, lanes, shown)) as decisions:
       lanes.reset()
       while not lanes.is_done:
         if should_stop():
-          return None
+          return False
         lanes.step(next(decisions))
         if lanes.num_finished != num_finished:
           num_finished = lanes.num_finished
           on_episode(num_finished)
-    return dataclasses.replace(lanes.result(version, env_steps), seconds=time.perf_counter() - start)
+    return True
+
+  def _scores_against(
+    self, variables: PyTree, player: str, should_stop: Callable[[], bool]
+  ) -> Float[np.ndarray, "games"] | None:
+    """Returns the agent's score in each episode against a player; None if `should_stop` ended them."""
+    evaluation = self._config.evaluation
+    config = self._config.model_copy(update={"evaluation": evaluation.against(player)})
+    lanes = EvaluationLanes(config, self._spec, self._make_env, evaluation.pool_episodes, record=False)
+    if not self._finish(variables, lanes, (), lambda num_finished: None, should_stop):
+      return None
+    return 0.5 + 0.5 * np.sign(lanes.result(0, 0).returns)
 
   def decisions(
     self, variables: PyTree, lanes: EvaluationLanes, shown: Iterable[str] | None = ()

@@ -193,6 +193,36 @@ def bradley_terry(wins: Float[np.ndarray, "draws P P"], pinned: int) -> Float[np
   return out
 
 
+def rating_against(
+  scores: Float[np.ndarray, "games players"], ratings: Float[np.ndarray, "players"], seed: int = 0
+) -> Interval:
+  """Returns the rating of a player from its games against players whose ratings are known.
+
+  The rating maximizes the likelihood as in `bradley_terry`, with the other ratings fixed. The interval
+  resamples openings: game i starts from the same position against each player.
+
+  Args:
+    scores: of the rated player: 1, ½ or 0.
+    ratings: of the other players, on the scale of Elo.
+  """
+  count = len(scores)
+  draws = np.random.default_rng(seed).multinomial(
+    count, np.full(count, 1 / count), NUM_DRAWS if count > 1 else 0
+  )
+  weights = np.concatenate([np.ones((1, count)), draws])
+  won = weights @ scores + 0.5 * VIRTUAL_DRAWS  # [draws, players]
+  games = count + VIRTUAL_DRAWS
+  # The gradient of the log likelihood falls with the rating. It is 0 at most this far from the others' range.
+  reach = ELO * math.log(2 * games / VIRTUAL_DRAWS)
+  low, high = np.full(len(won), ratings.min() - reach), np.full(len(won), ratings.max() + reach)
+  for _ in range(60):
+    middle = (low + high) / 2
+    expected = games / (1.0 + np.exp((ratings - middle[:, None]) / ELO))
+    is_above = (won - expected).sum(axis=1) > 0
+    low, high = np.where(is_above, middle, low), np.where(is_above, high, middle)
+  return _interval((low + high) / 2)
+
+
 def openskill_ratings(games: Sequence[GameRecord], players: Sequence[str]) -> Iterator[tuple[float, float]]:
   """Yields (mu, sigma) for each of `players` after all games, which are rated in order of openings.
 

@@ -179,6 +179,7 @@ class Session:
       env_steps=self._counts.env_steps,
       record=self.inputs.config.evaluation.gif,
       should_stop=self.inputs.should_stop,
+      rates=True,
     )
 
   def run(self, trainer: Trainer) -> Iterator[Event]:

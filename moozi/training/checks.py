@@ -107,8 +107,15 @@ def check_players(config: Config, spec: EnvSpec) -> None:
 def check_opponent(config: Config, spec: EnvSpec) -> None:
   """Raises UserError if the run's environment does not provide the opponent `evaluation.opponent`.
 
-  A user's player plays part of a trial episode. A trained agent is only loaded.
+  A user's player plays part of a trial episode. A trained agent is only loaded. The players of
+  `evaluation.pool` are checked too.
   """
+  evaluation = config.evaluation
+  if evaluation.pool and spec.num_players != 2:
+    raise UserError(f"evaluation.pool: must be empty with env.name={config.env.name}, which has one player")
+  for rated in evaluation.pool:
+    own = evaluation.against(rated.player).model_copy(update={"pool": ()})
+    check_opponent(config.model_copy(update={"evaluation": own}), spec)
   player = make_opponent(config, spec)
   if player is None or config.evaluation.opponent == "random":
     return

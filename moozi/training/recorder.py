@@ -213,6 +213,10 @@ class Recorder:
     if "score" in figures:
       opponent = self._config.evaluation.opponent
       text += f", score {figures['score']:.3f} against {opponent if opponent != 'self' else 'itself'}"
+    if "rating" in figures:
+      text += f", rating {figures['rating']:.0f}"
+    if "rating_low" in figures:
+      text += f" ({figures['rating_low']:.0f} to {figures['rating_high']:.0f})"
     _log.info(text)
     self._display.note(text)
     self._drawer.draw(result)

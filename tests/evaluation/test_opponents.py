@@ -9,6 +9,7 @@ from moozi.envs import registry
 from moozi.evaluation.evaluator import EvaluationResult
 from moozi.evaluation.opponents import score_figures
 from moozi.evaluation.random_play import random_returns
+from moozi.evaluation.ratings import rating_against
 from moozi.io.config import load_config
 from moozi.run import build
 from moozi.training.checks import check_opponent, check_players, check_symmetries
@@ -42,6 +43,32 @@ def test_episodes_do_not_depend_on_num_envs(against_random):
   np.testing.assert_array_equal(wide.returns, against_random.returns)
   np.testing.assert_array_equal(wide.lengths, against_random.lengths)
   assert wide.num_distinct == against_random.num_distinct > 10
+
+
+def test_games_against_the_pool_give_a_rating(against_random):
+  """The same episodes are played against a player of the pool as against `evaluation.opponent`."""
+  pool = "evaluation.pool=[{player: random, rating: 100}, {player: random, rating: 400}]"
+  options = (*BOARD, "evaluation.opponent=self", "evaluation.pool_episodes=8", pool)
+  found = evaluate(options, num_episodes=2, rates=True)
+  scores = 0.5 + 0.5 * np.sign(against_random.returns[:8])
+  expected = rating_against(np.stack([scores, scores], axis=1), np.array([100.0, 400.0]))
+  assert found.rating == expected
+  assert found.summary()["rating"] == expected.value
+  assert evaluate(options, num_episodes=2).rating is None
+
+
+@pytest.mark.parametrize(
+  ("options", "message"),
+  [
+    ((), "evaluation.pool: must be empty with env.name=tiny:catch, which has one player"),
+    (("env.name=open_spiel:kuhn_poker",), "mcts"),
+  ],
+)
+def test_players_of_the_pool_are_checked(options, message):
+  pool = "evaluation.pool=[{player: random, rating: 0}, {player: mcts, rating: 9}]"
+  config = load_config(None, [*TINY, *options, pool])
+  with pytest.raises(UserError, match=message):
+    check_opponent(config, build.env_spec(config))
 
 
 @pytest.mark.slow

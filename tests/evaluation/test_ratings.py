@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from moozi.evaluation.ratings import ELO, bradley_terry, openskill_ratings, standings, tally
+from moozi.evaluation.ratings import ELO, bradley_terry, openskill_ratings, rating_against, standings, tally
 from moozi.evaluation.tournament import GameRecord, Pairing
 
 
@@ -31,6 +31,37 @@ def test_a_player_that_wins_everything_has_a_finite_rating():
   assert (ratings[:, 2] == 0).all()
   assert 700 < ratings[0, 1] < 900
   assert 1400 < ratings[0, 0] < 1800
+
+
+def test_a_rating_against_one_player_follows_from_the_score():
+  scores = np.repeat([[1.0], [0.0]], [75, 25], axis=0)
+  # As in bradley_terry, the virtual draw makes the score 75.5 of 101.
+  found = rating_against(scores, np.array([200.0]))
+  assert found.value == pytest.approx(200 + ELO * np.log(75.5 / 25.5), abs=0.01)
+  assert found.low < found.value < found.high
+
+
+def test_a_rating_against_a_pool_recovers_the_strength():
+  ratings = np.array([-300.0, 0.0, 450.0])
+  expected = 1 / (1 + 10 ** ((ratings - 130) / 400))
+  games = np.arange(4000)[:, None] < 4000 * expected
+  found = rating_against(games.astype(float), ratings)
+  assert found.value == pytest.approx(130, abs=0.5)
+  for score in (0.0, 1.0):  # finite, because of the virtual draws
+    rating = rating_against(np.full((9, 3), score), ratings).value
+    assert 10 * (1 / (1 + 10 ** ((ratings - rating) / 400))).sum() == pytest.approx(3 * (9 * score + 0.5))
+
+
+def test_the_interval_of_a_rating_is_over_openings():
+  """Games of one opening are resampled together: opposite results in each opening cancel in every draw."""
+  ratings = np.zeros(2)
+  opposite = np.array([[1.0, 0.0], [0.0, 1.0]] * 10)
+  equal = np.array([[1.0, 1.0], [0.0, 0.0]] * 10)
+  found = [rating_against(scores, ratings) for scores in (opposite, equal)]
+  assert [x.value for x in found] == pytest.approx([0, 0], abs=1e-6)
+  assert found[0].high - found[0].low == pytest.approx(0, abs=1e-6)
+  assert found[1].high - found[1].low > 100
+  assert np.isnan(rating_against(equal[:1], ratings).low)
 
 
 def test_scores_of_many_seats_compare_returns():

@@ -150,6 +150,7 @@ class TestingWorker(process.Actor):
           version=version,
           env_steps=env_steps,
           record=self._record,
+          rates=True,
         )
     except UserError as error:  # of an environment, or of a function that creates players
       # The error is returned, not raised, so that the run continues without this evaluation.

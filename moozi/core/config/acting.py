@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from moozi.core.config.section import (
   ActorResources,
@@ -82,6 +82,22 @@ class PastSelvesConfig(Section):
   )
 
 
+class PoolMember(Section):
+  """A player of the pool that rates the agent."""
+
+  player: PlayerName = Field(description="as evaluation.opponent, but not self")
+  rating: Annotated[float, Field(ge=-10_000, le=10_000)] = Field(
+    description="its rating, such as moozi arena prints; of all players on one scale"
+  )
+
+  @field_validator("player")
+  @classmethod
+  def _is_fixed(cls, player: str) -> str:
+    if player == "self":
+      raise ValueError("player=self: must be a fixed player")
+    return player
+
+
 class EvaluationConfig(Section):
   """Evaluation episodes, which have fixed seeds: during a run, at its end, and in `moozi evaluate`."""
 
@@ -117,6 +133,12 @@ class EvaluationConfig(Section):
     "max_moves), run:PATH[@checkpoint], zoo:NAME, prior:PATH[@checkpoint] (a run's network without search), "
     "approach:NAME (the last complete run of an algorithm), a registered name, or module:function",
   )
+  pool: Annotated[tuple[PoolMember, ...], Field(max_length=64)] = Field(
+    (),
+    description="two players: a fixed pool, as a list of {player, rating}; evaluations of the run also play "
+    "pool_episodes against each of them and report the agent's rating (docs/arena.md)",
+  )
+  pool_episodes: PositiveInt = Field(20, description="number of episodes against each player of the pool")
   network: Literal["online", "target"] = Field(
     "online",
     description="play with the learner's parameters or with the target network, in evaluations and wherever "
@@ -136,3 +158,7 @@ class EvaluationConfig(Section):
   def opponent_name(self) -> str:
     """The opponent, where plain `mcts` has its number of simulations: `mcts:100`."""
     return f"mcts:{self.opponent_simulations}" if self.opponent == "mcts" else self.opponent
+
+  def against(self, player: str) -> "EvaluationConfig":
+    """Returns these settings with another opponent."""
+    return self.model_copy(update={"opponent": player})

@@ -41,6 +41,7 @@ def _named(config: Config) -> list[Use]:
   """Returns every value that names a function: those at the registries' keys, and players of other seats."""
   found = [(key, value, registry) for registry in REGISTRIES for key, value in _at(config, registry.key)]
   found += [(key, value, PLAYERS) for key, value in seat_players(config)]
+  found += [(f"evaluation.pool[{i}].player", x.player, PLAYERS) for i, x in enumerate(config.evaluation.pool)]
   # The name of an environment may have parentheses of its own.
   return [
     Use(key, split_call(value)[0] if registry in WITH_ARGUMENTS else value, registry)

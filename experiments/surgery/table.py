@@ -67,14 +67,7 @@ def ends_table() -> str:
     for name, (label, _) in RUNS.items()
     for seed, found in read().items()
   ]
-  columns = (
-    "run",
-    "seed",
-    "environment steps",
-    "training, min",
-    "return at the end",
-    "last five evaluations",
-  )
+  columns = ("run", "seed", "environment steps", "minutes", "return at the end", "last five evaluations")
   return markdown_table(columns, rows)
 
 
@@ -96,18 +89,8 @@ def draw(path: Path) -> None:
       axis.plot(steps, found[name]["returns"], style, color=color, ms=3, label=f"{label}, seed {seed}")
   for number, stage in enumerate(STAGES[1:], start=1):
     axis.axvline(number * STEPS / 1e6, color="#888888", lw=0.8)
-    place = (number * STEPS / 1e6, 1.0)
-    axis.annotate(
-      CHANGES[stage.name].replace(" with probability", ""),
-      place,
-      xycoords=("data", "axes fraction"),
-      xytext=(-3, -4),
-      textcoords="offset points",
-      rotation=90,
-      ha="right",
-      va="top",
-      fontsize=8,
-    )
+    text = CHANGES[stage.name].replace(" with probability", "")
+    axis.text(number * STEPS / 1e6, 1.01, text, transform=axis.get_xaxis_transform(), ha="center", fontsize=8)
   axis.set_xlabel("environment steps (millions)")
   axis.set_ylabel("return of an evaluation")
   axis.grid(alpha=0.3)

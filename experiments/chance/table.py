@@ -71,7 +71,7 @@ def expectimax_of(results: Path) -> str:
     rows.append(
       (f"{found['run']}, {found['checkpoint']}", str(found["depth"]), str(found["games"]), interval)
     )
-  return markdown_table(("values of", "moves ahead", "games", "return"), rows)
+  return markdown_table(("values of", "moves ahead", "games", "return [95%]"), rows)
 
 
 def codes_of(results: Path) -> str:

@@ -159,7 +159,8 @@ class RandomStarts(EnvironmentWrapper):
 
   Args:
     max_random_starts: the largest k; 0 changes nothing.
-    seed: seeds k and the random actions until the method `seed` is called; it does not seed the environment.
+    seed: seeds k and the random actions until the method `seed` is called. This argument does not seed the
+      environment.
 
   Raises: ValueError: max_random_starts is negative; the seed is negative or not an integer.
   Source: Nair et al. 2015. Departures: random legal actions instead of no-ops.

@@ -27,7 +27,8 @@ class EvaluationResult:
     env_steps: environment steps of the run at the time of the evaluation.
     episode: the first episode; None if it was not recorded.
     seats: the agent's seat in each episode; None with one player.
-    tiles: the first `evaluation.gif_tiles` episodes with small pictures; empty if they were not recorded.
+    tiles: the first `evaluation.gif_tiles` episodes, each cut after `evaluation.gif_max_frames` steps, with
+      small pictures; empty if they were not recorded.
     seconds: duration of the evaluation in seconds.
     references: the published returns of random play and of a human; None if the game has none.
     picture_fault: why a picture could not be drawn; empty if none has failed.

@@ -55,7 +55,7 @@ class BatchNorm(hk.Module):
 
 
 class FrameNorm(hk.Module):
-  """Subtracts the running mean of each cell and plane, and divides by one running deviation of all cells.
+  """Subtracts each cell's and plane's running mean, and divides by one running standard deviation.
 
   In an Atari frame, moving objects change few cells. Without centring, the background makes the hidden states
   of all frames nearly equal. Training and acting both normalize by the averages, not by the batch, so both

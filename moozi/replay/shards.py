@@ -371,7 +371,7 @@ class ShardedReplay:
 
 
 def merged_stats(config: Config, stats: Mapping[int, dict[str, float]]) -> dict[str, float]:
-  """Returns the metrics of all shards: sums, and of shares, means and maxima those of all steps.
+  """Returns the metrics of all shards together: sums, means over all lanes or eligible steps, and a maximum.
 
   Args:
     stats: metrics by shard; those of one shard alone, of one buffer, are returned unchanged.

@@ -25,8 +25,8 @@ NUM_BLOCKS = 64
 class LaneStorage:
   """Stores steps and their priorities in one ring buffer per lane, and gathers histories and targets.
 
-  A step has an index in its lane: 0, 1, 2 …, never reused. The index is also the sequence number of the
-  step's slot: slot = lane * lane_capacity + index mod lane_capacity.
+  A step has an index in its lane: 0, 1, 2 …, never reused. It is stored in slot
+  lane * lane_capacity + index mod lane_capacity, and its index is the slot's sequence number.
 
   Attributes:
     discount: γ, at first `targets.discount`.

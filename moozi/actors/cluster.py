@@ -203,3 +203,24 @@ def options(resources: ActorResources, is_spread: bool = False) -> dict[str, Any
   """
   out: dict[str, Any] = {"num_cpus": resources.num_cpus, "num_gpus": resources.num_gpus}
   return out | {"scheduling_strategy": "SPREAD"} if is_spread else out
+
+
+def leaving_nodes(ray: Any) -> set[str]:
+  """Returns the ids of the nodes that will leave the cluster: Ray starts no actor on them.
+
+  A node is announced to leave by Ray's autoscaler, as before a spot instance ends, or by `ray drain-node`.
+  Only a private function of Ray reports it; the integration tests check that Ray still has it.
+  """
+  return set(ray._private.state.state.get_draining_nodes())
+
+
+def node_of(ray: Any, handle: Any) -> str:
+  """Returns the id of the node of an actor; an empty string if Ray does not know the actor any more."""
+  found: str = ray._private.state.actors(handle._actor_id.hex()).get("Address", {}).get("NodeID", "")
+  return found
+
+
+def node_resources(ray: Any) -> list[dict[str, float]]:
+  """Returns the resources of each node that does not leave the cluster."""
+  leaving = leaving_nodes(ray)
+  return [n["Resources"] for n in ray.nodes() if n["Alive"] and n["NodeID"] not in leaving]

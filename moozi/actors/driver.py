@@ -4,7 +4,8 @@ Every call of an actor returns a future. The driver keeps a bounded number of ca
 reacts to the results as they complete, and requests evaluations and checkpoints when they are due. Functions
 that take the context make the calls and react to results: `segments` for acting, `updates` for learning,
 `reanalyze_calls`, `evaluations`, and `states` for checkpoints. In an on-policy run, `rounds` has the
-functions for acting and learning. `failures` restarts actors, and `observing` requests their reports.
+functions for acting and learning. `failures` restarts actors, `elastic` starts and drops training workers as
+nodes come and go, and `observing` requests reports.
 `run.local` and `run.on_policy` run the same algorithms in one process.
 """
 
@@ -17,6 +18,7 @@ from typing import Any
 
 from moozi.actors import (
   cluster,
+  elastic,
   evaluations,
   failures,
   reanalyze_calls,
@@ -52,14 +54,17 @@ class Work:
 
   Attributes:
     begin: requests the first work; returns the message of the event `Started`.
-    start_others: requests the first work of further training workers, by their indices.
+    start_others: requests the first work of the actors that are started after the first training worker.
+    follow_workers: makes the function that starts and drops training workers as nodes come and go; the
+      function yields events.
     request: requests work until the limits of work in flight are reached.
     request_due: requests a checkpoint and an evaluation if they are due.
     drop: drops the work that is not complete at the end of the run, and yields the events.
   """
 
   begin: Callable[[Any], str]
-  start_others: Callable[[Any, list[int]], None]
+  start_others: Callable[[Any], None]
+  follow_workers: Callable[[Any], Callable[[], Iterator[Event]]]
   request: Callable[[Any], None]
   request_due: Callable[[Any], None]
   drop: Callable[[Any], Iterator[Event]]
@@ -89,7 +94,7 @@ def run(inputs: RunInputs, parts: OnPolicyParts | None = None) -> Generator[Even
       context, work = Context(ray, pool, calls, ledger, session), _WITH_REPLAY
     else:
       context, work = RoundContext(ray, pool, calls, ledger, session), _IN_ROUNDS
-    observing = Observing(context)
+    observing, follow_workers = Observing(context), work.follow_workers(context)
     message = work.begin(context)
     if parts is not None:
       message = f"{parts.message}, {message}"
@@ -98,6 +103,7 @@ def run(inputs: RunInputs, parts: OnPolicyParts | None = None) -> Generator[Even
       while (reason := _reason_to_end(context)) is None:
         if not context.ledger.cold_workers:
           _start_others(context, work)
+        yield from follow_workers()
         work.request(context)
         yield from _react(context, timeout_s=1.0)
         yield from observing.poll()
@@ -146,9 +152,8 @@ def _workers_text(context: RunContext) -> str:
   return f"{num_workers} training {noun}{context.config.past_selves_text}"
 
 
-def _warm_up_others(context: Context, indices: list[int]) -> None:
-  for index in indices:
-    segments.warm_up(context, index)
+def _start_others_with_replay(context: Context) -> None:
+  elastic.note_shortage(context)
   reanalyze_calls.publish(context)
 
 
@@ -167,7 +172,12 @@ def _request_due(context: Context) -> None:
 
 
 _WITH_REPLAY = Work(
-  _begin_with_replay, _warm_up_others, _request, _request_due, drop=lambda context: iter(())
+  begin=_begin_with_replay,
+  start_others=_start_others_with_replay,
+  follow_workers=lambda context: elastic.ElasticWorkers(context).poll,
+  request=_request,
+  request_due=_request_due,
+  drop=lambda context: iter(()),
 )
 
 
@@ -180,7 +190,12 @@ def _begin_rounds(context: RoundContext) -> str:
 
 # Checkpoints and evaluations are requested between rounds, by `rounds.request`.
 _IN_ROUNDS = Work(
-  _begin_rounds, lambda context, indices: None, rounds.request, lambda context: None, rounds.drop
+  begin=_begin_rounds,
+  start_others=lambda context: None,
+  follow_workers=lambda context: lambda: iter(()),
+  request=rounds.request,
+  request_due=lambda context: None,
+  drop=rounds.drop,
 )
 
 
@@ -194,7 +209,8 @@ def _start_others(context: RunContext, work: Work) -> None:
   start, and the others load the compiled functions from the user's cache.
   """
   if context.pool.testing_worker is None:
-    work.start_others(context, context.pool.start_others())
+    context.pool.start_others()
+    work.start_others(context)
 
 
 def _react(context: RunContext, timeout_s: float) -> Iterator[Event]:

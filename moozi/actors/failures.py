@@ -24,15 +24,16 @@ def on_error(context: RunContext, error: Any) -> list[Event]:
     failed = pool.find_failed()
   elif isinstance(error, exceptions.ActorDiedError) and (actor := pool.find(error)) is not None:
     failed = [actor]
-  return [_restart(context, actor, error) for actor in failed]
+  return [restart(context, actor, error) for actor in failed]
 
 
-def _restart(context: RunContext, actor: ActorId, error: Any) -> Event:
+def restart(context: RunContext, actor: ActorId, error: Any) -> Event:
+  """Restarts an actor that failed with this error, and returns the event. Raises: RunError: as `on_error`."""
   # An actor whose constructor failed has no log.
   cause = cluster.describe_failure(context.ray, error)
   _log.warning("%s: %s", actor, cause)
-  restart = context.pool.restart(actor, context.ledger.env_steps, context.ledger.next_free_version)
-  if restart is None:
+  outcome = context.pool.restart(actor, context.ledger.env_steps, context.ledger.next_free_version)
+  if outcome is None:
     max_restarts = context.config.ray.max_restarts
     raise RunError(
       f"{actor} failed more than ray.max_restarts={max_restarts} times in a row: {cause}; "
@@ -41,12 +42,12 @@ def _restart(context: RunContext, actor: ActorId, error: Any) -> Event:
   counts = {actor.role: 1}
   if actor.role == SERVER:
     # The restarted server has loaded the newest checkpoint.
-    counts["lost_updates"] = updates.rewind(context, restart.start.learner_steps)
+    counts["lost_updates"] = updates.rewind(context, outcome.start.learner_steps)
   elif actor.role == REPLAY and isinstance(context, Context):
-    lost_steps = _shard_failed(context, actor.index or 0, restart.start.num_added)
+    lost_steps = _shard_failed(context, actor.index or 0, outcome.start.num_added)
     counts |= {"lost_steps": lost_steps} if context.config.num_acting_workers else {}
   # A worker's calls in flight report its lost work.
-  return Faulted(**context.counters(), counts=counts, message=restart.message)
+  return Faulted(**context.counters(), counts=counts, message=outcome.message)
 
 
 def _shard_failed(context: Context, shard: int, num_added: int) -> int:

@@ -2,11 +2,12 @@
 
 import collections
 import pickle
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from moozi.actors import cluster
 from moozi.actors.remote.process import Setup
-from moozi.actors.resources import SHARES
+from moozi.actors.resources import SHARES, num_fitting
 from moozi.actors.roles import At, Start, actors_of, roles_of
 from moozi.core.actor_report import REANALYZE_WORKER, REPLAY, SERVER, TESTING_WORKER, WORKER, ActorId
 from moozi.core.config import uses
@@ -25,10 +26,25 @@ class Restart(NamedTuple):
   start: Start = Start()
 
 
+class WaitingWorker(NamedTuple):
+  """A training worker that Ray has not started yet.
+
+  Attributes:
+    handle: the worker's handle.
+    ready: reference to a result that arrives, or fails, when the worker has started.
+    is_join: whether the user is told that it has started.
+  """
+
+  handle: Any
+  ready: Any
+  is_join: bool
+
+
 class ActorPool:
   """Starts the actors of a run, holds their handles, and restarts them.
 
   The constructor starts the actors that the first environment step needs; `start_others` starts the others.
+  The training workers of a run with replay may come and go: their calls begin when Ray has started them.
 
   Args:
     ray: the connected `ray` module.
@@ -36,7 +52,10 @@ class ActorPool:
     parts: the algorithm of an on-policy run; None in other runs.
 
   Attributes:
-    handles: the handles of the actors that are started.
+    handles: the handles of the actors that are called. Ray may not have started them yet.
+    waiting: the training workers that are called once Ray has started them, which needs room on a node.
+    leaving: indices of the training workers that get no more segments, because their node leaves the cluster.
+    num_fitting: number of training workers for which there was room when `fill` was last called.
   """
 
   def __init__(self, ray: Any, inputs: RunInputs, parts: OnPolicyParts | None = None) -> None:
@@ -47,8 +66,14 @@ class ActorPool:
     self._parts = pickle.dumps(parts) if parts is not None else b""
     self._roles = roles_of(inputs.config)
     self._failures: collections.Counter[ActorId] = collections.Counter()
-    self._num_restarts = 0
+    # Number of actors that were replaced or dropped.
+    self._num_ended = 0
     self.handles: dict[ActorId, Any] = {}
+    self.waiting: dict[ActorId, WaitingWorker] = {}
+    self.leaving: set[int] = set()
+    self.num_fitting = 0
+    # The other actors, by reference, that Ray has not started yet.
+    self._unplaced: set[Any] = set()
     # Ray keeps a process ready for each core, so the actors that take longest to start are started first.
     for role in (SERVER, WORKER, REPLAY):
       actors = actors_of(role, self._config)
@@ -58,14 +83,84 @@ class ActorPool:
       # Replay has its own copy; these blocks would stay in memory until the run ends.
       inputs.state.replay.blocks.clear()
 
-  def start_others(self) -> list[int]:
-    """Starts the remaining actors, and returns the indices of the training workers among them."""
-    begun = set(self.workers)
+  def start_others(self) -> None:
+    """Starts the remaining actors. In a run with replay, training workers are `waiting` first."""
+    if not self._config.is_on_policy:
+      self.fill(self._inputs.env_steps, is_join=False)
     for role in (WORKER, REANALYZE_WORKER, TESTING_WORKER):
+      if role == WORKER and not self._config.is_on_policy:
+        continue
       for actor in actors_of(role, self._config):
         if actor not in self.handles:
           self._start(actor, At(self._inputs.env_steps))
-    return [index for index in self.workers if index not in begun]
+
+  # --- training workers that come and go --------------------------------------------------------------
+
+  @property
+  def is_short(self) -> bool:
+    """Whether the run has fewer training workers than `workers.num_workers`, waiting ones included."""
+    return self._num_workers < self._config.num_acting_workers
+
+  @property
+  def _num_workers(self) -> int:
+    return len(self.workers) - len(self.leaving) + len(self.waiting)
+
+  def fill(self, env_steps: int, is_join: bool = True) -> None:
+    """Starts training workers up to `workers.num_workers`, and up to `ray.max_workers` if they have room.
+
+    Workers without room wait until Ray finds a node, also one that Ray's autoscaler adds for them. They are
+    not requested while Ray has not started all other actors, which need the room first. Waiting workers
+    beyond these numbers are cancelled.
+
+    Args:
+      env_steps: the run's environment steps now.
+      is_join: as in `WaitingWorker`.
+    """
+    wanted = self._config.num_acting_workers
+    if not wanted:
+      return
+    self.num_fitting = num_fitting(self._config, cluster.node_resources(self._ray))
+    wanted = self.num_fitting if self._unplaced else max(wanted, self.num_fitting)
+    for index in range(self._config.max_workers):
+      actor = ActorId(WORKER, index)
+      if self._num_workers < wanted and actor not in self.handles and actor not in self.waiting:
+        self._start(actor, At(env_steps + self._num_ended), is_join)
+    while self.waiting and self._num_workers > wanted:
+      self._cancel(max(self.waiting))
+
+  def take_started(self) -> Iterator[tuple[ActorId, bool, Exception | None]]:
+    """Yields (worker, whether to tell the user, error) of the waiting workers that have started or failed.
+
+    Workers that have started are then among `handles`. The caller restarts those that have failed.
+    """
+    references = [*self._unplaced, *(worker.ready for worker in self.waiting.values())]
+    if not references:
+      return
+    done = set(self._ray.wait(references, num_returns=len(references), timeout=0.0)[0])
+    self._unplaced -= done  # their own calls report a failure
+    for actor, worker in list(self.waiting.items()):
+      # The caller's restart of another worker may have cancelled this one.
+      if worker.ready not in done or self.waiting.get(actor) is not worker:
+        continue
+      try:
+        self._ray.get(worker.ready)
+      except cluster.lost_errors(self._ray) as error:
+        yield actor, worker.is_join, error
+      else:
+        self.handles[actor] = self.waiting.pop(actor).handle
+        yield actor, worker.is_join, None
+
+  def drop(self, index: int) -> Any:
+    """Removes a training worker, and returns its handle. The caller ends it."""
+    self.leaving.discard(index)
+    self._num_ended += 1
+    return self.handles.pop(ActorId(WORKER, index))
+
+  def _cancel(self, actor: ActorId) -> None:
+    self._num_ended += 1
+    self._ray.kill(self.waiting.pop(actor).handle)
+
+  # --- the actors -------------------------------------------------------------------------------------
 
   @property
   def server(self) -> Any:
@@ -129,35 +224,49 @@ class ActorPool:
     self._failures[actor] += 1
     if self._failures[actor] > self._config.ray.max_restarts:
       return None
-    self._num_restarts += 1
     if self._config.is_on_policy and not self._fits():
       raise RunError(
         f"{actor} failed, and the cluster lacks the resources to restart it; a round needs all workers, so "
         "resume the run with fewer workers.num_workers, or with more nodes"
       )
-    removed = self._make_room(actor)
-    if actor in removed:
-      return Restart(f"{actor} failed and was not restarted: the cluster lacks the resources")
+    self._num_ended += 1
+    if actor.role == WORKER and not self._config.is_on_policy:
+      return self._restart_worker(actor, env_steps)
+    removed = [] if self._config.is_on_policy else self._make_room()
     freed = "".join(f"; {other} was removed to free its resources" for other in removed)
     # The seeds differ from those of a worker that was started at the same step.
-    start = self._start(actor, At(env_steps + self._num_restarts, learner_step, is_restart=True))
+    start = self._start(actor, At(env_steps + self._num_ended, learner_step, is_restart=True))
     return Restart(f"{actor} failed and was restarted{start.text}{freed}", start)
 
-  def _make_room(self, actor: ActorId) -> list[ActorId]:
-    """Removes training workers until the remaining actors fit in the cluster; returns the removed ones."""
+  def _restart_worker(self, actor: ActorId, env_steps: int) -> Restart:
+    self.handles.pop(actor, None)
+    self.waiting.pop(actor, None)
+    assert actor.index is not None
+    self.leaving.discard(actor.index)
+    self.fill(env_steps, is_join=False)
+    if actor in self.waiting and self._num_workers <= self.num_fitting:
+      return Restart(f"{actor} failed and was restarted")
+    if actor in self.waiting:
+      self.waiting[actor] = self.waiting[actor]._replace(is_join=True)
+    return Restart(f"{actor} failed; it is started again when the cluster has room")
+
+  def _make_room(self) -> list[ActorId]:
+    """Removes training workers until the cluster has room for the other actors; returns those that ran."""
     removed: list[ActorId] = []
-    while not self._fits():
-      workers = [x for x in self.handles if x.role == WORKER]
-      if len(workers) < 2:
-        break  # the last worker stays; Ray then waits for resources of the cluster
-      if actor in workers:
-        self.handles.pop(actor)
-        return [*removed, actor]
-      removed.append(max(workers))
-      self._ray.kill(self.handles.pop(removed[-1]))
+    if not self._config.num_acting_workers:
+      return removed
+    fitting = num_fitting(self._config, cluster.node_resources(self._ray))
+    while self.waiting and self._num_workers > fitting:
+      self._cancel(max(self.waiting))
+    # The last worker stays; Ray then waits for resources of the cluster.
+    while self._num_workers > max(1, fitting):
+      index = max(set(self.workers) - self.leaving)
+      removed.append(ActorId(WORKER, index))
+      self._ray.kill(self.drop(index))
     return removed
 
   def _fits(self) -> bool:
+    """Returns whether the cluster has the resources of all actors that are started."""
     available = self._ray.cluster_resources()
     shares = [self._roles[actor.role].resources(self._config) for actor in self.handles]
     return all(
@@ -165,8 +274,12 @@ class ActorPool:
       for resource, field in SHARES
     )
 
-  def _start(self, actor: ActorId, at: At) -> Start:
-    """Starts an actor in place of an earlier one; returns what it starts from."""
+  def _start(self, actor: ActorId, at: At, is_join: bool | None = None) -> Start:
+    """Starts an actor in place of an earlier one; returns what it starts from.
+
+    Args:
+      is_join: as in `WaitingWorker`; None: the actor does not wait.
+    """
     role, inputs = self._roles[actor.role], self._inputs
     resources = role.resources(inputs.config)
     functions = self._functions if role.has_plugins else b""
@@ -175,7 +288,13 @@ class ActorPool:
     is_spread = actor.role == REPLAY and actor.index is not None
     remote = self._ray.remote(**cluster.options(resources, is_spread))(role.make)
     setup = Setup(str(actor), resources, inputs.log_dir, functions, self._parts)
-    self.handles[actor] = remote.remote(inputs.config, inputs.spec, *start.arguments, setup=setup)
+    handle = remote.remote(inputs.config, inputs.spec, *start.arguments, setup=setup)
+    if is_join is not None:
+      self.waiting[actor] = WaitingWorker(handle, handle.__ray_ready__.remote(), is_join)
+      return start
+    self.handles[actor] = handle
+    if actor.role != WORKER:
+      self._unplaced.add(handle.__ray_ready__.remote())
     if actor.role == REPLAY:
       self._fill_replay()
     return start

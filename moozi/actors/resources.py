@@ -1,12 +1,13 @@
 """Checks that a cluster has the resources of a run's actors."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from moozi.actors import cluster
 from moozi.actors.roles import actors_of, roles_of
+from moozi.core.actor_report import WORKER
 from moozi.core.config import ActorResources, Config
 from moozi.core.errors import UserError
 
@@ -31,15 +32,53 @@ def demands(config: Config) -> dict[str, tuple[int, ActorResources]]:
   return {x.key: (len(actors_of(role, config)), x.resources(config)) for role, x in roles.items()}
 
 
+def num_fitting(config: Config, nodes: Sequence[Mapping[str, float]]) -> int:
+  """Returns how many training workers have room beside the other actors, at most `config.max_workers`.
+
+  This is an upper bound, because it does not know on which nodes the other actors are.
+
+  Args:
+    config: the run's configuration.
+    nodes: the resources of each node.
+  """
+  others = demands(config)
+  _, worker = others.pop(roles_of(config)[WORKER].key)
+  shares = {resource: (field, getattr(worker, field)) for resource, field in SHARES if getattr(worker, field)}
+  if not shares:
+    return config.max_workers
+  on_nodes = sum(
+    min(_num_parts(resource, node.get(resource, 0.0), share) for resource, (_, share) in shares.items())
+    for node in nodes
+  )
+  left = {
+    resource: sum(node.get(resource, 0.0) for node in nodes)
+    - sum(n * getattr(x, field) for n, x in others.values())
+    for resource, (field, _) in shares.items()
+  }
+  in_all = min(math.floor(left[resource] / share + 1e-9) for resource, (_, share) in shares.items())
+  return max(0, min(on_nodes, in_all, config.max_workers))
+
+
+def _num_parts(resource: str, total: float, share: float) -> int:
+  """Returns how many shares a node has; a share of a GPU must be on one GPU."""
+  if resource == "GPU" and share < 1:
+    return math.floor(total + 1e-9) * math.floor(1 / share + 1e-9)
+  return math.floor(total / share + 1e-9)
+
+
 def check_resources(config: Config, available: dict[str, float]) -> None:
   """Raises UserError if the actors request more resources than the cluster has: Ray would wait forever.
+
+  Of the training workers, only `ray.min_workers` must have room.
 
   Args:
     config: the run's configuration.
     available: Ray's `cluster_resources()`.
   """
+  needed, worker_key = demands(config), roles_of(config)[WORKER].key
+  needed[worker_key] = config.min_workers, needed[worker_key][1]
   for resource, field in SHARES:
-    parts = {key: count * getattr(share, field) for key, (count, share) in demands(config).items()}
+    parts = {key: count * getattr(share, field) for key, (count, share) in needed.items()}
     total, has = sum(parts.values()), available.get(resource, 0.0)
     if total > has + 1e-9:
       listing = ", ".join(f"{key}.{field}: {value:g}" for key, value in parts.items() if value)

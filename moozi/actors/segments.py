@@ -42,7 +42,7 @@ def request(context: Context) -> None:
     ledger.pacer.count_offline_steps(ledger.shards.can_sample)
   max_in_flight = context.config.ray.segments_in_flight
   # Workers with a short queue come first, so that none is idle while another has two segments to make.
-  warm = [index for index in workers if index not in ledger.cold_workers]
+  warm = [i for i in workers if i not in ledger.cold_workers and i not in context.pool.leaving]
   for index in sorted(warm, key=ledger.segments_in_flight.__getitem__):
     while ledger.segments_in_flight[index] < max_in_flight and ledger.pacer.may_act(ledger.shards.can_sample):
       _request(context, index)
@@ -94,7 +94,10 @@ def _on_acted(context: Context, index: int, segment: Any, number: int, epoch: in
     functools.partial(_on_stored, context, index, number, segment, replay),
     lambda error: _drop(context, index, "a segment was lost", error),
   )
-  metrics = acted.metrics | {"system/segments_in_flight": num_in_flight}
+  metrics = acted.metrics | {
+    "system/segments_in_flight": num_in_flight,
+    "system/training_workers": len(context.pool.workers),
+  }
   if ledger.past is not None:
     metrics |= ledger.past.record(index, acted.past, ledger.learner_steps)
   return [

@@ -59,7 +59,7 @@ def make_replay(config: Config, spec: EnvSpec, stored: ReplayPart | None) -> Rep
     settings,
     config.targets,
     spec,
-    config.workers.num_workers * config.workers.num_envs,
+    config.max_workers * config.workers.num_envs,
     child_seed(config.seed, "replay"),
     config.frames_ahead,
     config.learner.symmetries,

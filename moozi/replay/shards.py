@@ -65,7 +65,7 @@ class DrawnRows:
 
 def workers_of(config: Config) -> list[range]:
   """Returns the workers of each shard: consecutive ones, equally many up to one."""
-  num_workers, num_shards = config.workers.num_workers, config.ray.replay_shards
+  num_workers, num_shards = config.max_workers, config.ray.replay_shards
   return [
     range(i * num_workers // num_shards, (i + 1) * num_workers // num_shards) for i in range(num_shards)
   ]
@@ -142,7 +142,7 @@ class ReplayShard:
   def __init__(self, config: Config, spec: EnvSpec, index: int) -> None:
     """Makes shard `index` empty. Its lanes have the capacity and the window that they have in one buffer."""
     lanes, replay, targets = lanes_of(config)[index], config.replay, config.targets
-    num_lanes = config.workers.num_workers * config.workers.num_envs
+    num_lanes = config.max_workers * config.workers.num_envs
     lane_capacity, lane_window = replay.capacity // num_lanes, replay.window_min // num_lanes
     settings = replay.model_copy(
       update={

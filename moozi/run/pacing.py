@@ -101,7 +101,7 @@ class Pacer:
     self.reanalyze = Meter(share / (1.0 - share), config.reanalyze.batch_size)
     self._min_steps = config.replay.min_steps_to_learn
     self._max_env_steps = config.max_env_steps
-    self._round_steps = config.workers.num_workers * config.workers.num_envs * config.workers.segment_length
+    self._round_steps = config.max_workers * config.workers.num_envs * config.workers.segment_length
     call_steps = max(meter.call_items / meter.ratio for meter in self._meters if meter.ratio)
     self._slack_steps = max(slack_steps, self._round_steps + int(call_steps) + 1)
     self.env_steps = self.env_steps_requested = 0
@@ -246,7 +246,7 @@ def slack_steps(config: Config) -> int:
   the queued reanalyze calls need, whichever is larger.
   """
   workers, learner, ray, reanalyze = config.workers, config.learner, config.ray, config.reanalyze
-  acting = workers.num_workers * ray.segments_in_flight * workers.num_envs * workers.segment_length
+  acting = config.max_workers * ray.segments_in_flight * workers.num_envs * workers.segment_length
   call_samples = learner.batch_size * learner.updates_per_call
   served = ray.batches_in_flight * call_samples / learner.samples_per_step
   if reanalyze.ratio:

@@ -49,7 +49,7 @@ class PastSelves:
   def __init__(self, config: Config) -> None:
     self._config, self._seed = config.opponents, child_seed(config.seed, "past_selves")
     self.pool: list[PastSelf] = []
-    num_workers = config.workers.num_workers
+    num_workers = config.max_workers
     # By worker: the version of its opponent, N · p of its draw, the number of draws so far.
     self._drawn = np.full(num_workers, _NONE, np.int64)
     self._weight = np.ones(num_workers, np.float64)

@@ -57,7 +57,7 @@ class Pool(ActorPool):
   """The driver's pool, with the fakes that a test passes in place of started actors."""
 
   def __init__(self, handles):
-    self.handles = handles
+    self.handles, self.waiting, self.leaving = handles, {}, set()
 
 
 def make_context(config, handles, ray=RAY, parts=None, **inputs):

@@ -44,8 +44,10 @@ class OutOfMemoryError(RayError):
 
 
 class Reference:
-  def __init__(self, value=None, error=None):
-    self.value, self.error = value, error
+  """A result. `handle` is the actor whose start it reports; None for other results."""
+
+  def __init__(self, value=None, error=None, handle=None):
+    self.value, self.error, self.handle = value, error, handle
 
 
 class Ray:
@@ -59,6 +61,7 @@ class Ray:
 
   Attributes:
     made: (class, arguments) of every actor, in order of creation.
+    leaving: {id: deadline} of the nodes that will leave.
   """
 
   exceptions = types.SimpleNamespace(
@@ -75,6 +78,10 @@ class Ray:
     self._failures, self._errors, self.made = failures or {}, errors or {}, []
     self._counts = collections.Counter()
     self._ids = itertools.count()
+    self.leaving, self._node_of = {}, {}
+    state = types.SimpleNamespace(get_draining_nodes=lambda: dict(self.leaving))
+    actors = lambda actor_id: {"Address": {"NodeID": self._node_of.get(actor_id, "node")}}  # noqa: E731
+    self._private = types.SimpleNamespace(state=types.SimpleNamespace(state=state, actors=actors))
 
   def get(self, references, timeout=None):
     return get(references)
@@ -91,10 +98,13 @@ class Ray:
   def cluster_resources(self):
     return {"CPU": 1000.0}
 
-  def remote(self, **_):
+  def nodes(self):
+    return [{"NodeID": "node", "Alive": True, "Resources": self.cluster_resources()}]
+
+  def remote(self, **options):
     def make_class(cls):
       def make(*args, **kwargs):
-        handle = _Handle(self, cls(*args, **kwargs), f"{next(self._ids):04x}")
+        handle = _Handle(self, cls(*args, **kwargs), f"{next(self._ids):04x}", options)
         self.made.append((cls.__name__, args))
         return handle
 
@@ -132,14 +142,14 @@ class _Method:
       failed = [Reference(error=error) for _ in range(self._num_returns)]
       return failed if self._num_returns > 1 else failed[0]
     if self._num_returns == 1:
-      return Reference(value)
+      return Reference(value, handle=handle if self._name == "__ray_ready__" else None)
     assert len(value) == self._num_returns
     return [Reference(part) for part in value]
 
 
 class _Handle:
-  def __init__(self, ray, actor, actor_id):
-    self._ray, self._actor, self._is_dead = ray, actor, False
+  def __init__(self, ray, actor, actor_id, options):
+    self._ray, self._actor, self._is_dead, self._options = ray, actor, False, options
     self._actor_id = types.SimpleNamespace(hex=lambda: actor_id)
 
   def __getattr__(self, name):

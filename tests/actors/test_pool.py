@@ -73,14 +73,19 @@ def test_training_workers_make_room_on_a_smaller_cluster():
   others = ["ray.replay.num_cpus=0", "evaluation.resources.num_cpus=0"]
   pool = ActorPool(ray, RunInputs(load_config(None, resources + others), None))
   assert list(pool.handles) == [ActorId(SERVER), workers[0], ActorId(REPLAY)]
-  assert pool.start_others() == [1, 2, 3]
+  pool.start_others()
+  assert list(pool.waiting) == workers[1:]
+  assert list(pool.take_started()) == [(worker, False, None) for worker in workers[1:]]
+  assert list(pool.workers) == [0, 1, 2, 3]
   ray.cluster_resources = lambda: {"CPU": 4.0}
   assert pool.restart(ActorId(REPLAY), 0, 0).message == (
     "replay_buffer failed and was restarted empty: there is no snapshot yet; training_worker_3 was removed "
     "to free its resources"
   )
   ray.cluster_resources = lambda: {"CPU": 3.0}
-  assert pool.restart(workers[1], 0, 0).message.startswith("training_worker_1 failed and was not restarted")
+  assert pool.restart(workers[1], 0, 0).message == (
+    "training_worker_1 failed; it is started again when the cluster has room"
+  )
   assert list(pool.workers) == [0, 2]
   ray.cluster_resources = lambda: {"CPU": 1.0}
   assert pool.restart(ActorId(SERVER), 0, 7).message == (

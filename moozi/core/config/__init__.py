@@ -211,6 +211,17 @@ class Config(Section):
     return 0 if is_offline else self.workers.num_workers
 
   @property
+  def min_workers(self) -> int:
+    """Number of training workers without which a run does not start: `ray.min_workers`."""
+    least = None if self.has_one_process else self.ray.min_workers
+    return min(least or self.num_acting_workers, self.num_acting_workers)
+
+  @property
+  def max_workers(self) -> int:
+    """Maximum number of training workers. Replay has a lane for each of their environments."""
+    return (not self.has_one_process and self.ray.max_workers) or self.workers.num_workers
+
+  @property
   def worker_envs(self) -> int:
     """Number of environments of a training worker; with PPO, its share of `ppo.num_envs`."""
     return self.ppo.num_envs // self.workers.num_workers if self.algorithm == "ppo" else self.workers.num_envs
@@ -336,10 +347,25 @@ class Config(Section):
         f"workers.num_envs={self.workers.num_envs}: must be at least 2 with opponents.past_share, so that "
         "a past self plays each seat"
       )
+    self._check_number_of_workers()
     if self.trajectories.save and not self.num_acting_workers:
       raise ValueError("trajectories.save=true: no worker acts with offline.fraction=1")
     if holding and not self.num_acting_workers:
       raise ValueError(f"workers.num_holding_envs={holding}: no worker acts with offline.fraction=1")
+
+  def _check_number_of_workers(self) -> None:
+    """Raises ValueError if `ray.min_workers` and `ray.max_workers` do not fit the run."""
+    num_workers, least, most = self.workers.num_workers, self.ray.min_workers, self.ray.max_workers
+    for key, value, is_valid, bound in (
+      ("min_workers", least, least is None or least <= num_workers, "most"),
+      ("max_workers", most, most is None or most >= num_workers, "least"),
+    ):
+      if not is_valid:
+        raise ValueError(f"ray.{key}={value}: must be at {bound} workers.num_workers={num_workers}")
+      if value is not None and self.is_on_policy:
+        raise ValueError(
+          f"ray.{key}={value}: must be null with algorithm={self.algorithm}, whose rounds need all workers"
+        )
 
   def _check_division(self) -> None:
     """Raises ValueError if PPO's environments cannot be divided among its workers, or have no past selves."""
@@ -377,7 +403,7 @@ class Config(Section):
       ):
         if count < 2:
           raise ValueError(f"{key}={count}: must be at least 2 with offline.fraction below 1")
-    num_lanes = self.workers.num_workers * self.workers.num_envs
+    num_lanes = self.max_workers * self.workers.num_envs
     lane = self.replay.capacity // num_lanes
     need = self.targets.history_length + self.targets.unroll_steps + self.targets.n_step
     if lane <= need + self.workers.segment_length:
@@ -385,13 +411,18 @@ class Config(Section):
         f"replay.capacity={self.replay.capacity}: has {lane} steps for each of {num_lanes} environments; "
         f"must have more than {need + self.workers.segment_length} (history + unroll + n_step + segment)"
       )
-    max_steps = (lane - need) * num_lanes
+    # A run with fewer workers than lanes fills only theirs.
+    num_filled = self.min_workers or self.max_workers
+    max_steps = (lane - need) * num_filled * self.workers.num_envs
+    where = f"with ray.min_workers={num_filled}, " if num_filled < self.workers.num_workers else ""
     for key, value in (
       ("replay.min_steps_to_learn", self.replay.min_steps_to_learn),
       ("learner.batch_size", self.learner.batch_size),
     ):
       if value > max_steps:
-        raise ValueError(f"{key}={value}: replay.capacity={self.replay.capacity} allows at most {max_steps}")
+        raise ValueError(
+          f"{key}={value}: {where}replay.capacity={self.replay.capacity} allows at most {max_steps}"
+        )
     window = self.replay.window_min // num_lanes
     reach = self.targets.unroll_steps + self.targets.n_step
     if self.replay.window_share < 1 and (window - reach) * num_lanes < self.learner.batch_size:

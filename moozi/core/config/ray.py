@@ -21,6 +21,17 @@ class RayConfig(Section):
     description="learner steps between two publications of parameters to the actors; with "
     "learner.target_decay also of the target network",
   )
+  min_workers: PositiveInt | None = Field(
+    None,
+    description="number of training workers that must have room in the cluster when a run starts; null: all "
+    "of workers.num_workers; the others start when the cluster has room; not for ppo and your own algorithms",
+  )
+  max_workers: PositiveInt | None = Field(
+    None,
+    description="maximum number of training workers; beyond workers.num_workers, they are started while the "
+    "cluster has room; replay.capacity is divided among the environments of this number of workers; null: "
+    "workers.num_workers; not for ppo and your own algorithms",
+  )
   max_restarts: NonNegativeInt = Field(3, description="maximum consecutive restarts of a failed actor")
   replay_shards: PositiveInt = Field(
     1,

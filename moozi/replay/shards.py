@@ -326,7 +326,8 @@ class ShardedReplay:
 
     If it has too few, the others add theirs.
     """
-    first = choose_shard([shard.num_steps for shard in self.shards], self._rng)
+    num_steps = [shard.num_steps for shard in self.shards]
+    first = choose_shard(num_steps, self._rng) if any(num_steps) else 0
     found: list[SearchRoots | list[RootSpan]] = []
     left = config.batch_size
     for shard in (*self.shards[first:], *self.shards[:first]):

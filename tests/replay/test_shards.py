@@ -269,6 +269,34 @@ def test_positions_are_drawn_by_the_number_of_steps(mode):
   assert chi_square(counts, np.array([0, 0.75, 0.25])) < 3
 
 
+@pytest.mark.parametrize("mode", ["gather", "replayed"])
+def test_empty_shards_have_no_positions(mode):
+  config = config_of(2, "reanalyze.batch_size=4", f"reanalyze.mode={mode}")
+  assert num_roots(make_replay(config, SPEC, None).positions(config.reanalyze, 0)) == 0
+
+
+def test_windows_are_those_of_one_buffer():
+  """K + n = 5 steps follow a start step: of each lane's newest 8 steps 3 are eligible."""
+  window = "replay.window_share=0.1", "replay.window_min=80"
+  one, shards = made(1, *window), made(3, *window)
+  assert one.num_eligible == 3 * NUM_WORKERS * NUM_ENVS
+  found = [shard.buffer.storage.eligible_slots() + shard.first_slot for shard in shards.shards]
+  np.testing.assert_array_equal(np.concatenate(found), one.storage.eligible_slots())
+
+
+def test_ranks_are_renewed_as_often_as_in_one_buffer():
+  """A call has four batches, and a draw from a shard has its rows of all four."""
+  options = "replay.sampling=rank", "replay.rank_refresh_updates=6", "learner.updates_per_call=4"
+  for num_shards in (1, 2):
+    replay, has_sorted = made(num_shards, *options), []
+    for _ in range(5):
+      before = [buffer._sampler._order for buffer in buffers(replay)]
+      replay.sample_many(4, 16)
+      after = [buffer._sampler._order for buffer in buffers(replay)]
+      has_sorted.append([new is not old for old, new in zip(before, after, strict=True)])
+    assert has_sorted == [[expected] * num_shards for expected in (True, False, True, False, True)]
+
+
 def test_training_waits_for_the_steps_of_all_shards():
   shards = make_replay(config_of(2), SPEC, None)
   with pytest.raises(ValueError, match="nothing to sample"):

@@ -18,9 +18,9 @@ from moozi.core.types import AnyArray
 def with_temperature_drop(agent: PureAgent, num_moves: int, dropped: float) -> PureAgent:
   """Returns an agent that acts with its caller's temperature in each game's first `num_moves` moves.
 
-  In later moves it acts with the temperature `dropped`. Moves of all players count, also those that its
-  caller forces. Random first moves do not count, because the first frame is the one after them. A lost life
-  does not start a game.
+  In later moves it acts with the temperature `dropped`. Moves of both players in self-play count, also those
+  that its caller forces. Moves that the environment makes for other players do not count. Random first moves
+  do not count either, because the first frame is the one after them. A lost life does not start a game.
   """
 
   def init(num_lanes: int) -> Carry:

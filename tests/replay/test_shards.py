@@ -10,6 +10,7 @@ from moozi.core.flat_state import Snapshot
 from moozi.core.histogram import histogram_of, merged
 from moozi.core.pytree import fields_of, map_fields, replace
 from moozi.core.records import num_roots
+from moozi.core.symmetry import Symmetry
 from moozi.io.config import load_config
 from moozi.replay.buffer import ReplayBuffer
 from moozi.replay.mixture import make_replay
@@ -282,6 +283,21 @@ def test_windows_are_those_of_one_buffer():
   assert one.num_eligible == 3 * NUM_WORKERS * NUM_ENVS
   found = [shard.buffer.storage.eligible_slots() + shard.first_slot for shard in shards.shards]
   np.testing.assert_array_equal(np.concatenate(found), one.storage.eligible_slots())
+
+
+def test_each_shard_turns_its_targets():
+  turn = Symmetry("turn", entries=np.arange(12)[::-1], actions=np.array([1, 0]))
+  spec = dataclasses.replace(SPEC, symmetries=(turn,))
+  replay = make_replay(config_of(2, "learner.symmetries=true"), spec, None)
+  add_steps(replay)
+  batch = replay.sample_many(2, 50)
+  slot, frames = batch.slot.ravel(), batch.frames.reshape(100, -1)
+  for shard in replay.shards:
+    is_own = slot // shard.buffer.lane_capacity >= shard.lanes.start
+    is_own &= slot // shard.buffer.lane_capacity < shard.lanes.stop
+    stored, _ = shard.buffer.storage.histories(slot[is_own] - shard.first_slot)
+    is_same = (frames[is_own] == stored.reshape(is_own.sum(), -1)).all(axis=1)
+    assert 0.2 < is_same.mean() < 0.8
 
 
 def test_ranks_are_renewed_as_often_as_in_one_buffer():

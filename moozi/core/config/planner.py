@@ -89,8 +89,9 @@ class PlannerConfig(Section):
   )
   temperature_drop: PositiveInt | None = Field(
     None,
-    description="train: number of first moves of a game, of all players, that have this temperature; later "
-    "moves have dropped_temperature; null: all moves; AlphaGo Zero: 30",
+    description="train: number of first moves of a game that have this temperature; later moves have "
+    "dropped_temperature; in self-play, moves of both players count, otherwise the agent's own; null: all "
+    "moves; AlphaGo Zero: 30",
   )
   dropped_temperature: NonNegativeFloat = Field(
     0.0, description="train: temperature after the first temperature_drop moves of a game"

@@ -67,6 +67,7 @@ bench: setup ## measure the speed of each part and of the whole
 	$(BIN)/python scripts/bench.py
 	$(BIN)/python scripts/bench_start.py
 	$(BIN)/python scripts/bench_rollout.py
+	$(BIN)/python scripts/bench_inference.py
 	$(BIN)/python scripts/bench_reanalyze.py
 	$(BIN)/python scripts/bench_envs.py
 	$(BIN)/python scripts/bench_atari.py

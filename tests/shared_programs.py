@@ -91,7 +91,7 @@ def _copied(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def share(patch: pytest.MonkeyPatch) -> None:
   """Replaces the functions that build models, agents and updates."""
-  from moozi.acting import collector, reanalyzer, rollout
+  from moozi.acting import collector, reanalyzer, rollout, served
   from moozi.agent import agent
   from moozi.analysis import inspection
   from moozi.baselines.ppo import algorithm as ppo
@@ -108,7 +108,7 @@ def share(patch: pytest.MonkeyPatch) -> None:
       patch.setattr(module, name, _made_once(getattr(module, name)))
     patch.setattr(module, "initial_training_state", _copied(module.initial_training_state))
   keyed = _made_once(collector.keyed)
-  for module in (agent, collector, reanalyzer, rollout, evaluator):
+  for module in (agent, collector, reanalyzer, rollout, served, evaluator):
     patch.setattr(module, "keyed", keyed)
   patch.setattr(inspection, "make_searching_agent", _made_once(inspection.make_searching_agent))
   patch.setattr(rollout, "make_segment", _made_once(rollout.make_segment))

@@ -109,9 +109,11 @@ class TrajectoryCollector(Lanes, HeldParameters):
       is_cut = self.step(sample.action)
       samples.append(cut_off(sample, is_cut) if is_cut.any() else sample)
     metrics = {name: total / self._segment_length for name, total in totals.items()}
-    metrics["train/temperature"] = float(temperature)
+    metrics |= {"train/temperature": float(temperature)} | self._own_metrics()
     extras = {name: np.stack([row[name] for row in kept]) for name in kept[0]}
-    result = dataclasses.replace(self.result(self.version, metrics), extras=extras)
+    # Between two decisions of a segment, an inference server may get new parameters.
+    oldest = int(samples[0].acted_version[0])
+    result = dataclasses.replace(self.result(oldest, metrics), extras=extras)
     return TrajectorySample(**fields_of(stack(samples))), result
 
   def look_ahead(self, env_steps: int) -> tuple[BatchedTimeStep, Decision]:
@@ -122,6 +124,10 @@ class TrajectoryCollector(Lanes, HeldParameters):
     """
     *_, decision = self._decide(jnp.float32(self._temperature(env_steps)))
     return self.timestep, jax.device_get(decision)
+
+  def _own_metrics(self) -> dict[str, float]:
+    """Returns further metrics of the segment, by name; for subclasses."""
+    return {}
 
   def _decide(self, temperature: Float[Array, ""]) -> tuple[Array, Carry, Decision]:
     position = self._env.positions() if self._plans_with_rules else None

@@ -40,7 +40,7 @@ class ActingResult:
 
   Attributes:
     num_steps: number of environment steps, T·B.
-    version: learner step of the parameters that acted.
+    version: learner step of the parameters that acted; the oldest, if there are several.
     episode_returns, episode_lengths: [E], one entry for each episode that ended; an episode is reported when
       the next one begins. If the loss of a life ends an episode in training, the entries cover whole games.
       With two players, the returns are those of player 0. Episodes that a failure of the environment cut off

@@ -41,6 +41,7 @@ class Calls:
   def __init__(self, ray: Any) -> None:
     self._ray = ray
     self._calls: dict[Any, Call] = {}
+    self._watched: dict[Any, Call] = {}
 
   def __bool__(self) -> bool:
     return bool(self._calls)
@@ -54,6 +55,10 @@ class Calls:
   ) -> None:
     """Registers a call whose result is `reference`."""
     self._calls[reference] = Call(actor, on_result, on_failure)
+
+  def watch(self, reference: Any, on_failure: Callable[[Any], Iterable[Event]]) -> None:
+    """Registers a call that ends only with its actor. The run does not wait for it."""
+    self._watched[reference] = Call(None, _no_events, on_failure)
 
   def discard(self, reference: Any) -> None:
     """Stops waiting for a call; neither `on_result` nor `on_failure` is called."""
@@ -70,20 +75,20 @@ class Calls:
     """Waits up to `timeout_s` for a call to complete; yields (call, result, error) of each completed call.
 
     The error is None if the call succeeded, a Ray error if the actor or the result was lost, or a
-    NotFiniteError of the parameter server. Without a call in flight, waits 10 ms and yields nothing.
+    NotFiniteError of the parameter server. Without any call, waits 10 ms and yields nothing.
 
     Raises: any other exception of an actor.
     """
-    if not self._calls:
+    references = [*self._calls, *self._watched]
+    if not references:
       time.sleep(0.01)
       return
-    references = list(self._calls)
     ready, _ = self._ray.wait(references, num_returns=1, timeout=timeout_s)
     if ready:
       done = {*ready, *self._ray.wait(references, num_returns=len(references), timeout=0.0)[0]}
       ready = [reference for reference in references if reference in done]
     for reference, result in zip(ready, self._results(ready), strict=True):
-      call = self._calls.pop(reference, None)
+      call = self._calls.pop(reference, None) or self._watched.pop(reference, None)
       if call is None:
         continue  # the reaction to another result discarded this call
       yield call, *(self._result(reference) if result is None else result)

@@ -21,6 +21,7 @@ from moozi.actors import (
   elastic,
   evaluations,
   failures,
+  inference,
   reanalyze_calls,
   resources,
   rounds,
@@ -129,6 +130,8 @@ def _failures_as_run_errors(ray: Any) -> Iterator[None]:
 def _begin_with_replay(context: Context) -> str:
   """Waits for the first parameters and for replay; returns the message of the event `Started`."""
   first = updates.publish_now(context)
+  for index in context.pool.inference_servers:
+    inference.watch(context, index)
   # The first worker compiles acting while the parameter server makes the first parameters. The server then
   # compiles the update.
   for index in context.pool.workers:
@@ -149,7 +152,9 @@ def _begin_with_replay(context: Context) -> str:
 def _workers_text(context: RunContext) -> str:
   num_workers = context.config.num_acting_workers
   noun = "worker" if num_workers == 1 else "workers"
-  return f"{num_workers} training {noun}{context.config.past_selves_text}"
+  num_servers = context.config.num_inference_servers
+  servers = f", {num_servers} inference server{'s' if num_servers > 1 else ''}" if num_servers else ""
+  return f"{num_workers} training {noun}{servers}{context.config.past_selves_text}"
 
 
 def _start_others_with_replay(context: Context) -> None:

@@ -3,10 +3,10 @@
 import logging
 from typing import Any
 
-from moozi.actors import cluster, shard_calls, updates
+from moozi.actors import cluster, inference, shard_calls, updates
 from moozi.actors.context import Context, RunContext
 from moozi.actors.shard_ledger import ShardReport
-from moozi.core.actor_report import REPLAY, SERVER, WORKER, ActorId
+from moozi.core.actor_report import INFERENCE_SERVER, REPLAY, SERVER, WORKER, ActorId
 from moozi.core.errors import RunError
 from moozi.run.events import Event, Faulted
 
@@ -46,6 +46,10 @@ def restart(context: RunContext, actor: ActorId, error: Any) -> Event:
   elif actor.role == REPLAY and isinstance(context, Context):
     lost_steps = _shard_failed(context, actor.index or 0, outcome.start.num_added)
     counts |= {"lost_steps": lost_steps} if context.config.num_acting_workers else {}
+  elif actor.role == INFERENCE_SERVER and actor.index is not None:
+    # The workers ask their requests again, so no step is lost.
+    inference.watch(context, actor.index)
+    inference.pass_parameters(context)
   # A worker's calls in flight report its lost work.
   return Faulted(**context.counters(), counts=counts, message=outcome.message)
 

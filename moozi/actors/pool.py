@@ -1,22 +1,34 @@
 """Starts the actors of a run, finds them by id, and restarts them after a failure."""
 
 import collections
+import functools
 import pickle
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from moozi.actors import cluster
 from moozi.actors.remote.process import Setup
 from moozi.actors.resources import SHARES, num_fitting
 from moozi.actors.roles import At, Start, actors_of, roles_of
-from moozi.core.actor_report import REANALYZE_WORKER, REPLAY, SERVER, TESTING_WORKER, WORKER, ActorId
+from moozi.core.actor_report import (
+  INFERENCE_SERVER,
+  REANALYZE_WORKER,
+  REPLAY,
+  SERVER,
+  TESTING_WORKER,
+  WORKER,
+  ActorId,
+)
 from moozi.core.config import uses
-from moozi.core.errors import RunError
+from moozi.core.errors import RunError, one_line
 from moozi.run.on_policy import OnPolicyParts
 from moozi.run.session import RunInputs
 
 _FILLS_IN_FLIGHT = 16
 _FAILED_TIMEOUT_S = 2.0
+# Maximum time to wait until Ray frees the name of a failed actor, and the time between two attempts.
+_NAME_TIMEOUT_S, _NAME_RETRY_S = 30.0, 0.05
 
 
 class Restart(NamedTuple):
@@ -75,10 +87,9 @@ class ActorPool:
     # The other actors, by reference, that Ray has not started yet.
     self._unplaced: set[Any] = set()
     # Ray keeps a process ready for each core, so the actors that take longest to start are started first.
-    for role in (SERVER, WORKER, REPLAY):
-      actors = actors_of(role, self._config)
-      for actor in actors if role == REPLAY else actors[:1]:
-        self._start(actor, At(inputs.env_steps))
+    roles = {role: actors_of(role, self._config) for role in (SERVER, INFERENCE_SERVER, WORKER, REPLAY)}
+    for actor in (*roles[SERVER], *roles[INFERENCE_SERVER], *roles[WORKER][:1], *roles[REPLAY]):
+      self._start(actor, At(inputs.env_steps))
     if inputs.state is not None and inputs.state.replay is not None:
       # Replay has its own copy; these blocks would stay in memory until the run ends.
       inputs.state.replay.blocks.clear()
@@ -187,6 +198,11 @@ class ActorPool:
     """The reanalyze workers by index; empty if reanalyze is off."""
     return self._of(REANALYZE_WORKER)
 
+  @property
+  def inference_servers(self) -> dict[int, Any]:
+    """The inference servers by index; empty if training workers decide themselves."""
+    return self._of(INFERENCE_SERVER)
+
   def _of(self, role: str) -> dict[int, Any]:
     return {x.index: h for x, h in self.handles.items() if x.role == role and x.index is not None}
 
@@ -284,11 +300,13 @@ class ActorPool:
     resources = role.resources(inputs.config)
     functions = self._functions if role.has_plugins else b""
     start = role.start(inputs, actor, at)
-    # Shards are for the memory and the network of several nodes.
-    is_spread = actor.role == REPLAY and actor.index is not None
-    remote = self._ray.remote(**cluster.options(resources, is_spread))(role.make)
+    remote = self._ray.remote(**role.options(inputs.config, actor))(role.make)
     setup = Setup(str(actor), resources, inputs.log_dir, functions, self._parts)
-    handle = remote.remote(inputs.config, inputs.spec, *start.arguments, setup=setup)
+    make = functools.partial(remote.remote, inputs.config, inputs.spec, *start.arguments, setup=setup)
+    if role.max_calls is not None:
+      # Ray keeps the name of an actor that failed as long as there is a handle of it.
+      self.handles.pop(actor, None)
+    handle = self._make_when_free(actor, make)
     if is_join is not None:
       self.waiting[actor] = WaitingWorker(handle, handle.__ray_ready__.remote(), is_join)
       return start
@@ -298,6 +316,20 @@ class ActorPool:
     if actor.role == REPLAY:
       self._fill_replay()
     return start
+
+  def _make_when_free(self, actor: ActorId, make: Callable[[], Any]) -> Any:
+    """Makes an actor. After its last handle is gone, Ray frees the name of an actor that failed in a moment.
+
+    Raises: RunError: the name stays taken.
+    """
+    end_s = time.monotonic() + _NAME_TIMEOUT_S
+    while True:
+      try:
+        return make()
+      except self._ray.exceptions.ActorAlreadyExistsError as error:
+        if time.monotonic() > end_s:
+          raise RunError(f"{actor} cannot be restarted: {one_line(error)}") from error
+      time.sleep(_NAME_RETRY_S)
 
   def _fill_replay(self) -> None:
     """Adds the trajectories on disk to replay, if the run has any."""

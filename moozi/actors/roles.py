@@ -9,11 +9,21 @@ import operator
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from moozi.actors import cluster
+from moozi.actors.remote.inference_server import InferenceServer
 from moozi.actors.remote.parameter_server import ParameterServer
 from moozi.actors.remote.replay_buffer import ReplayActor
 from moozi.actors.remote.round_actors import OnPolicyServer, RolloutWorker
 from moozi.actors.remote.workers import ReanalyzeWorker, TestingWorker, TrainingWorker
-from moozi.core.actor_report import REANALYZE_WORKER, REPLAY, SERVER, TESTING_WORKER, WORKER, ActorId
+from moozi.core.actor_report import (
+  INFERENCE_SERVER,
+  REANALYZE_WORKER,
+  REPLAY,
+  SERVER,
+  TESTING_WORKER,
+  WORKER,
+  ActorId,
+)
 from moozi.core.config import ActorResources, Config
 from moozi.replay.shard_snapshots import divided
 from moozi.replay.shards import lanes_of
@@ -98,6 +108,8 @@ class Role:
     start: (inputs, actor, at) → what the actor starts or restarts from.
     count: returns the number of actors, which then have an index; None: one, without an index.
     has_plugins: whether its process loads the user's functions.
+    max_calls: the number of calls that run at a time, for an actor that other actors call; they find it by
+      its name. None: one, and only the driver calls it.
   """
 
   make: type
@@ -105,11 +117,21 @@ class Role:
   start: Callable[[RunInputs, ActorId, At], Start]
   count: Callable[[Config], int | None] = lambda config: None
   has_plugins: bool = True
+  max_calls: Callable[[Config], int] | None = None
 
   def resources(self, config: Config) -> ActorResources:
     """Returns the resources of one actor."""
     found: ActorResources = operator.attrgetter(self.key)(config)
     return found
+
+  def options(self, config: Config, actor: ActorId) -> dict[str, Any]:
+    """Returns Ray's options for one actor."""
+    # Shards are for the memory and the network of several nodes.
+    is_spread = actor.role == REPLAY and actor.index is not None
+    options = cluster.options(self.resources(config), is_spread)
+    if self.max_calls is not None:
+      options |= {"name": str(actor), "max_concurrency": self.max_calls(config)}
+    return options
 
 
 def _num_reanalyze_workers(config: Config) -> int:
@@ -120,10 +142,18 @@ def _num_shards(config: Config) -> int | None:
   return config.ray.replay_shards if config.ray.replay_shards > 1 else None
 
 
+def _max_calls(config: Config) -> int:
+  """Returns the number of an inference server's threads: two per worker, and some for the driver's calls."""
+  return 2 * config.max_workers + 4
+
+
 ROLES = {
   SERVER: Role(ParameterServer, "ray.learner", _from_checkpoint),
   # Replay loads no plug-ins, so that its process stays free of JAX.
   REPLAY: Role(ReplayActor, "ray.replay", _from_snapshot, _num_shards, has_plugins=False),
+  INFERENCE_SERVER: Role(
+    InferenceServer, "acting.resources", _again, lambda c: c.num_inference_servers, max_calls=_max_calls
+  ),
   WORKER: Role(TrainingWorker, "workers.resources", _with_new_seeds, lambda c: c.num_acting_workers),
   REANALYZE_WORKER: Role(ReanalyzeWorker, "reanalyze.resources", _with_new_seeds, _num_reanalyze_workers),
   TESTING_WORKER: Role(TestingWorker, "evaluation.resources", _again),

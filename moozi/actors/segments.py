@@ -3,7 +3,7 @@
 import functools
 from typing import Any
 
-from moozi.actors import cluster, shard_calls
+from moozi.actors import cluster, inference, shard_calls
 from moozi.actors.context import Context, RunContext
 from moozi.actors.roles import shard_actor
 from moozi.actors.shard_ledger import ShardReport
@@ -52,7 +52,9 @@ def _request(context: Context, index: int) -> None:
   ledger = context.ledger
   number = ledger.begin_segment(index)
   worker = context.pool.workers[index]
-  arguments = (ledger.parameters, ledger.env_steps, *past_arguments(context, index))
+  # Inference servers have the parameters.
+  parameters = None if context.config.num_inference_servers else ledger.parameters
+  arguments = (parameters, ledger.env_steps, *past_arguments(context, index))
   segment, acted = worker.run.options(num_returns=2).remote(*arguments)
 
   def on_failure(error: Any) -> list[Event]:
@@ -83,6 +85,8 @@ def _on_acted(context: Context, index: int, segment: Any, number: int, epoch: in
   ledger, shard = context.ledger, context.ledger.shards.of(index)
   num_in_flight = ledger.segments_in_flight.total()
   ledger.segments_in_flight[index] -= 1
+  if (server := inference.server_of(context, index)) is not None:
+    context.pool.reset_failures(server)
   if epoch != ledger.shards.epochs[shard]:
     return _drop(context, index, "dropped a segment: replay has lost the start of its episodes")
   # A segment is sent to replay only when it is complete. Replay executes its calls in order, so a call that

@@ -3,7 +3,7 @@
 import functools
 from typing import Any
 
-from moozi.actors import reanalyze_calls, shard_calls
+from moozi.actors import inference, reanalyze_calls, shard_calls
 from moozi.actors.context import Context, RunContext
 from moozi.core.actor_report import REPLAY, SERVER, ActorId
 from moozi.core.errors import NotFiniteError
@@ -40,9 +40,15 @@ def request(context: Context) -> None:
 
 
 def publish_now(context: RunContext) -> Any:
-  """Requests the parameter server's parameters for the workers' next calls; returns the reference."""
-  context.ledger.parameters = newest(context)
+  """Requests the parameter server's parameters for acting from now on; returns the reference."""
+  _act_with(context, newest(context))
   return context.ledger.parameters
+
+
+def _act_with(context: RunContext, parameters: Any) -> None:
+  """Sets the parameters of the workers' next calls, and of the inference servers' next batches."""
+  context.ledger.parameters = parameters
+  inference.pass_parameters(context)
 
 
 def newest(context: RunContext) -> Any:
@@ -96,7 +102,7 @@ def _on_stats(context: Context, stats: dict[str, float]) -> list[Event]:
 
 
 def _publish(context: Context) -> None:
-  """Publishes the newest parameters as one object, which all workers read."""
+  """Publishes the newest parameters as one object, which all workers or all inference servers read."""
   ledger = context.ledger
   if ledger.is_publishing:
     return
@@ -107,7 +113,7 @@ def _publish(context: Context) -> None:
     ledger.is_publishing = False
     # Parameters published before a rollback must not replace the restored parameters.
     if epoch == ledger.parameter_epoch:
-      ledger.parameters = reference
+      _act_with(context, reference)
       if ledger.past is not None:
         ledger.past.offer(*parameters)
     return []

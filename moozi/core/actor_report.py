@@ -7,7 +7,8 @@ from typing import NamedTuple
 # The roles of actors.
 SERVER, REPLAY = "parameter_server", "replay_buffer"
 WORKER, REANALYZE_WORKER, TESTING_WORKER = "training_worker", "reanalyze_worker", "testing_worker"
-ROLES = (SERVER, REPLAY, WORKER, REANALYZE_WORKER, TESTING_WORKER)
+INFERENCE_SERVER = "inference_server"
+ROLES = (SERVER, REPLAY, INFERENCE_SERVER, WORKER, REANALYZE_WORKER, TESTING_WORKER)
 
 
 @dataclasses.dataclass(frozen=True, order=True)

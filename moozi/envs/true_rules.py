@@ -121,7 +121,10 @@ class HostRules:
       jax.ShapeDtypeStruct((batch,), np.dtype(np.float32)),
       jax.ShapeDtypeStruct((batch,), np.dtype(bool)),
     )
-    frame, legal, reward, is_over = jax.pure_callback(self._play, shapes, position, action, is_over)
+    # An inference server maps the search over the requests of a batch; each request is then a callback.
+    frame, legal, reward, is_over = jax.pure_callback(
+      self._play, shapes, position, action, is_over, vmap_method="sequential"
+    )
     num_moves = jnp.sum(position >= 0, axis=-1)
     # Where the action was not played, the position has one move too many; it is not read, because it is over.
     position = position.at[jnp.arange(batch), num_moves].set(action - 1, mode="drop")

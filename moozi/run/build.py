@@ -12,6 +12,7 @@ from moozi.acting.holding import with_holding
 from moozi.acting.past_selves import PastCollector, with_past
 from moozi.acting.reanalyzer import Reanalyzer
 from moozi.acting.rollout import RolloutCollector
+from moozi.acting.served import BatchedAct, InferenceClient, ServedCollector
 from moozi.acting.temperature_drop import with_temperature_drop
 from moozi.agent.agent import PureAgent
 from moozi.agent.muzero import make_muzero
@@ -98,17 +99,35 @@ def variables_template(config: Config, spec: EnvSpec) -> Any:
 AnyCollector = TrajectoryCollector | RolloutCollector | PastCollector
 
 
-def build_collector(config: Config, spec: EnvSpec, worker: int, began_at: int = 0) -> AnyCollector:
+def build_collector(
+  config: Config, spec: EnvSpec, worker: int, began_at: int = 0, client: InferenceClient | None = None
+) -> AnyCollector:
   """Returns the collector of a training worker of MuZero or AlphaZero; see `make_collector`."""
-  planner, agent = config.planners.train, build_agent(config, spec, config.planners.train)
+  temperature = functools.partial(temperature_at, config.planners.train.temperature)
+  return make_collector(config, _training_agent(config, spec), temperature, worker, began_at, client)
+
+
+def build_inference(config: Config, spec: EnvSpec) -> BatchedAct:
+  """Returns what an inference server of MuZero or AlphaZero decides with."""
+  return BatchedAct(_explorer(config, _training_agent(config, spec)))
+
+
+def _training_agent(config: Config, spec: EnvSpec) -> PureAgent:
+  """Returns the agent of MuZero or AlphaZero with the search of training."""
+  planner = config.planners.train
+  agent = build_agent(config, spec, planner)
   if planner.temperature_drop is not None:
     agent = with_temperature_drop(agent, planner.temperature_drop, planner.dropped_temperature)
-  temperature = functools.partial(temperature_at, planner.temperature)
-  return make_collector(config, agent, temperature, worker, began_at)
+  return agent
 
 
 def make_collector(
-  config: Config, agent: PureAgent, temperature: Schedule, worker: int, began_at: int
+  config: Config,
+  agent: PureAgent,
+  temperature: Schedule,
+  worker: int,
+  began_at: int,
+  client: InferenceClient | None = None,
 ) -> AnyCollector:
   """Returns the collector of a training worker of an algorithm that learns from replay.
 
@@ -120,17 +139,22 @@ def make_collector(
     worker: index of the worker.
     began_at: environment steps of the run when the collector starts. They are part of its seeds, so that a
       restarted worker plays different episodes.
+    client: asks an inference server for the decisions; None: the collector decides itself.
 
   Raises: UserError: as `plain_collector`.
   """
+  agent, num_past = _explorer(config, agent), config.num_past_lanes
+  sizes = config.workers.num_envs, config.workers.segment_length
+  collector = plain_collector(config, agent, temperature, worker, began_at, *sizes, client=client)
+  return PastCollector(collector, num_past) if num_past else collector
+
+
+def _explorer(config: Config, agent: PureAgent) -> PureAgent:
+  """Returns the agent with the wrappers with which it acts in training."""
   workers, num_past = config.workers, config.num_past_lanes
   if workers.num_holding_envs:
     agent = with_holding(agent, min(workers.num_holding_envs, workers.num_envs))
-  if num_past:
-    agent = with_past(agent, num_past)
-  sizes = workers.num_envs, workers.segment_length
-  collector = plain_collector(config, agent, temperature, worker, began_at, *sizes)
-  return PastCollector(collector, num_past) if num_past else collector
+  return with_past(agent, num_past) if num_past else agent
 
 
 def plain_collector(
@@ -142,15 +166,19 @@ def plain_collector(
   num_envs: int,
   segment_length: int,
   keeps_extras: bool = False,
+  client: InferenceClient | None = None,
 ) -> TrajectoryCollector | RolloutCollector:
   """Returns a collector of `agent` in new environments of the run.
 
-  If the environment is written in JAX and `workers.rollout` is not "step", it is a compiled rollout.
+  If the environment is written in JAX and `workers.rollout` is not "step", it is a compiled rollout; not with
+  a `client`.
 
   Raises: UserError: `workers.rollout=scan` is set, and the environment is not written in JAX.
   """
   env = make_training_env(config, num_envs, worker, began_at)
   seed = child_seed(config.seed, "training_search", worker, began_at)
+  if client is not None:
+    return ServedCollector(agent, env, segment_length, temperature, seed, client)
   if config.workers.rollout != "step" and isinstance(env, JaxVectorEnvironment):
     return RolloutCollector(agent, env, segment_length, temperature, seed, keeps_extras)
   if config.workers.rollout == "scan":

@@ -18,6 +18,7 @@ FAULTS = (
   "refused_segments",
   "lost_steps",
   "dropped_steps",
+  "repeated_requests",
   "lost_updates",
   "env_errors",
   "disk",

@@ -116,6 +116,8 @@ def _check(config: Config) -> None:
     raise UserError(f"algorithm={config.algorithm}: a plan needs muzero, alphazero, ppo or q_learning")
   if config.offline.trajectories is not None:
     raise UserError("offline.trajectories: must be null for a plan")
+  if config.num_inference_servers:
+    raise UserError("acting.mode=server: must be worker for a plan, which does not measure inference servers")
 
 
 # --- the processes ------------------------------------------------------------------------------------------

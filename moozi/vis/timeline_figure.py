@@ -13,6 +13,7 @@ _COLUMNS, _ROW_PIXELS = 1200, 32
 _COLORS = {
   "update": "#e69f00",
   "segment": "#56b4e9",
+  "inference": "#7b3294",
   "sample": "#009e73",
   "add": "#cc79a7",
   "priorities": "#f0e442",

@@ -15,13 +15,16 @@ class Calls:
   """Stands in for the driver's pending calls; the test supplies their results."""
 
   def __init__(self):
-    self.pending = {}
+    self.pending, self.watched = {}, {}
 
   def __bool__(self):
     return bool(self.pending)
 
   def expect(self, reference, actor, on_result=lambda _: [], on_failure=lambda _: []):
     self.pending[reference] = (actor, on_result, on_failure)
+
+  def watch(self, reference, on_failure):
+    self.watched[reference] = on_failure
 
   def arrive(self, reference, value=None):
     return self.pending.pop(reference)[1](f"value of {reference}" if value is None else value)

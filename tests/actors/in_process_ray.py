@@ -9,11 +9,12 @@ import contextlib
 import itertools
 import logging
 import types
+import weakref
 
 import pytest
 
 from moozi.actors import resources
-from moozi.actors.remote import process
+from moozi.actors.remote import inference_client, process
 from moozi.envs import guard
 
 
@@ -39,6 +40,10 @@ class GetTimeoutError(RayError, TimeoutError):
   """The error of a result that does not arrive in time."""
 
 
+class ActorAlreadyExistsError(ValueError, RayError):
+  """The error of a new actor whose name another one has."""
+
+
 class OutOfMemoryError(RayError):
   """The error of an actor that Ray's memory monitor has killed."""
 
@@ -46,8 +51,31 @@ class OutOfMemoryError(RayError):
 class Reference:
   """A result. `handle` is the actor whose start it reports; None for other results."""
 
+  is_ready = True
+
   def __init__(self, value=None, error=None, handle=None):
-    self.value, self.error, self.handle = value, error, handle
+    self.value, self.error = value, error
+    # As in Ray, a reference keeps no handle.
+    self._handle = None if handle is None else weakref.ref(handle)
+
+  @property
+  def handle(self):
+    return None if self._handle is None else self._handle()
+
+
+class Watch:
+  """The reference of a call that ends only with its actor."""
+
+  value = None
+
+  def __init__(self, handle):
+    # As in Ray, a reference keeps no handle.
+    self._handle, self.error = weakref.ref(handle), ActorDiedError(handle._actor_id.hex())
+
+  @property
+  def is_ready(self):
+    handle = self._handle()
+    return handle is None or handle._is_dead
 
 
 class Ray:
@@ -62,6 +90,7 @@ class Ray:
   Attributes:
     made: (class, arguments) of every actor, in order of creation.
     leaving: {id: deadline} of the nodes that will leave.
+    named: the actor of each name. As in Ray, it has the name while there is a handle of it.
   """
 
   exceptions = types.SimpleNamespace(
@@ -71,11 +100,13 @@ class Ray:
     ActorDiedError=ActorDiedError,
     GetTimeoutError=GetTimeoutError,
     OutOfMemoryError=OutOfMemoryError,
+    ActorAlreadyExistsError=ActorAlreadyExistsError,
   )
 
   def __init__(self, failures=None, errors=None, is_memory_low=False):
     self._is_memory_low = is_memory_low
     self._failures, self._errors, self.made = failures or {}, errors or {}, []
+    self.named = weakref.WeakValueDictionary()
     self._counts = collections.Counter()
     self._ids = itertools.count()
     self.leaving, self._node_of = {}, {}
@@ -90,7 +121,13 @@ class Ray:
     return Reference(value)
 
   def wait(self, references, num_returns=1, timeout=None):
-    return references[:num_returns], references[num_returns:]
+    ready = [reference for reference in references if reference.is_ready][:num_returns]
+    return ready, [reference for reference in references if reference not in ready]
+
+  def get_actor(self, name):
+    if name not in self.named:
+      raise ValueError(name)
+    return self.named[name]
 
   def kill(self, handle):
     handle._is_dead = True
@@ -101,11 +138,15 @@ class Ray:
   def nodes(self):
     return [{"NodeID": "node", "Alive": True, "Resources": self.cluster_resources()}]
 
-  def remote(self, **options):
+  def remote(self, name=None, **options):
     def make_class(cls):
       def make(*args, **kwargs):
+        if name in self.named:
+          raise ActorAlreadyExistsError(name)
         handle = _Handle(self, cls(*args, **kwargs), f"{next(self._ids):04x}", options)
         self.made.append((cls.__name__, args))
+        if name is not None:
+          self.named[name] = handle
         return handle
 
       return types.SimpleNamespace(remote=make)
@@ -135,6 +176,8 @@ class _Method:
 
   def remote(self, *args):
     handle = self._handle
+    if self._name == "wait_for_end":
+      return Watch(handle)
     try:
       values = [get(arg) if isinstance(arg, Reference) else arg for arg in args]
       value = handle._ray.call(handle, self._name, values)
@@ -174,5 +217,6 @@ def connected(ray=None):
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(resources, "connected", lambda config: contextlib.nullcontext(ray))
     patch.setattr(process, "prepare", lambda setup: logging.getLogger(setup.name))
+    patch.setattr(inference_client, "connected_ray", lambda: ray)
     patch.setattr(guard, "allow_exit", lambda log: None)
     yield ray

@@ -167,6 +167,30 @@ POINTS = [{"env_steps": 5, "discount": 0.9}, {"env_steps": 9, "discount": 0.99}]
       "targets.search_value_age=9: must be null with chance.codes=2",
     ),
     (
+      {"algorithm": "ppo", "acting": {"mode": "server"}},
+      "acting.mode=server needs algorithm=muzero or alphazero, not ppo",
+    ),
+    (
+      {"algorithm": "q_learning", "acting": {"mode": "server"}},
+      "acting.mode=server needs algorithm=muzero or alphazero, not q_learning",
+    ),
+    (
+      {"acting": {"mode": "server"}, "workers": {"rollout": "scan"}},
+      "workers.rollout=scan: must be auto or step with acting.mode=server",
+    ),
+    (
+      {"acting": {"mode": "server"}, "opponents": {"past_share": 0.2}},
+      "opponents.past_share=0.2: must be 0 with acting.mode=server",
+    ),
+    (
+      {"acting": {"mode": "server", "num_servers": 3}, "workers": {"num_workers": 2}},
+      "acting.num_servers=3: must be at most workers.num_workers=2",
+    ),
+    (
+      {"acting": {"mode": "server"}, "offline": {"trajectories": "x", "fraction": 1}},
+      "acting.mode=server: no worker acts with offline.fraction=1",
+    ),
+    (
       {"algorithm": "ppo", "evaluation": {"network": "target"}},
       "evaluation.network=target: algorithm=ppo has no target network; must be online",
     ),
@@ -203,3 +227,13 @@ POINTS = [{"env_steps": 5, "discount": 0.9}, {"env_steps": 9, "discount": 0.99}]
 def test_rejects_settings_of_another_algorithm(changes, message):
   with pytest.raises(pydantic.ValidationError, match=message):
     Config.model_validate(changes)
+
+
+def test_servers_share_the_workers_of_a_run_with_ray():
+  settings = {"acting": {"mode": "server", "num_servers": 2}, "workers": {"num_workers": 5}}
+  config = Config.model_validate(settings)
+  assert (config.num_inference_servers, config.max_inference_batch) == (2, 3)
+  assert Config.model_validate(settings | {"runtime": "local"}).num_inference_servers == 0
+  assert Config().num_inference_servers == 0
+  settings["acting"]["max_batch"] = 2
+  assert Config.model_validate(settings).max_inference_batch == 2

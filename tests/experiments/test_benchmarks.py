@@ -113,6 +113,16 @@ def test_rollout(script):
 
 
 @pytest.mark.slow
+def test_inference(script, catch):
+  bench = script("bench_inference")
+  for config in (catch, bench.slowed(catch)):
+    with in_process_ray.connected() as ray:
+      rates = bench.measure(ray, config, {"worker": 1, "server": 2}, rounds=1, num_segments=1)
+    assert all(rate > 0 for case in rates.values() for rate in case)
+    assert [name for name, _ in ray.made] == ["TrainingWorker", "InferenceServer", *["TrainingWorker"] * 2]
+
+
+@pytest.mark.slow
 def test_saving(script, catch):
   assert len(script("bench_saving").measure(catch, new_steps=16, count=1)) == 2
 

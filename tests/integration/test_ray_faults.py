@@ -61,6 +61,32 @@ def test_training_worker_killed_twice(tmp_path):
   assert "training_worker_0 failed and was restarted" in (run / "logs" / "driver.log").read_text()
 
 
+def test_inference_server_killed_twice_and_then_its_workers(tmp_path):
+  """The workers ask their requests again, so that the server's faults cost no step; its answers to a worker
+  that fails are dropped.
+  """
+  options = ["acting.mode=server", "workers.num_workers=2", "workers.num_envs=2", "ray.num_cpus=4"]
+  process, run = start(tmp_path, *ENDLESS, *options), tmp_path / "one"
+  wait_for_start(process, run)
+  for number in (1, 2):
+    kill(process, "InferenceServer")
+    wait_for(process, lambda n=number: faults(run, "inference_server") == n, f"fault {number}")
+    wait_for_progress(process, run, "steps after it")
+  # Each of the two workers has asked a server that was killed, and reports it with its next segment.
+  wait_for(process, lambda: faults(run, "repeated_requests") >= 2, "requests that were asked again")
+  assert faults(run, "dropped_steps") == faults(run, "training_worker") == 0
+  kill(process, "TrainingWorker")
+  wait_for(process, lambda: faults(run, "training_worker") == 2, "faults of workers")
+  wait_for_progress(process, run, "steps after them")
+  last = end(process, run)
+  assert last["faults/lost_steps"] == last["faults/lost_updates"] == 0
+  # At most two segments of 2 × 8 steps are in flight at each worker; a stop drops them too.
+  assert last["faults/dropped_steps"] <= 2 * 2 * 2 * 16
+  assert last["faults/inference_server"] == 2
+  assert any(line.get("inference/batch_size", 0) >= 1 for line in ticks(run))
+  assert "inference_server_0 failed and was restarted" in (run / "logs" / "driver.log").read_text()
+
+
 def test_testing_worker_killed_twice(tmp_path):
   options = ["evaluation.period_env_steps=200", "evaluation.final_episodes=3"]
   process, run = start(tmp_path, *ENDLESS, *options), tmp_path / "one"

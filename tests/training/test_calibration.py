@@ -72,6 +72,7 @@ def test_a_process_that_ended_is_an_error():
   ("overrides", "text"),
   [
     (["algorithm=examples.algorithm:make"], "a plan needs muzero, alphazero, ppo or q_learning"),
+    (["acting.mode=server"], "acting.mode=server: must be worker for a plan"),
     (["offline.trajectories=runs/old", "offline.fraction=0.5"], "offline.trajectories: must be null"),
   ],
 )

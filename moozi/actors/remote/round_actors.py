@@ -15,7 +15,7 @@ class RolloutWorker(TrainingWorker):
     return self.parts.build_collector(config, spec, index, began_at)
 
   def run(
-    self, parameters: tuple[Any, int], env_steps: int, past: tuple[Any, int] | None = None
+    self, parameters: tuple[Any, int] | None, env_steps: int, past: tuple[Any, int] | None = None
   ) -> tuple[Any, Any]:
     """Acts for one segment; returns (Rollout [T, B, …], Part) as two Ray objects.
 
@@ -25,6 +25,7 @@ class RolloutWorker(TrainingWorker):
     """
     from moozi.run.on_policy import collect
 
+    assert parameters is not None, "no inference server decides in an on-policy run"
     with self._work.doing("segment"):
       return collect(self._config, self._collector, parameters, env_steps, past)
 

@@ -7,6 +7,8 @@ store, so workers that use the same parameters read one object. Source: the thes
 from typing import Any
 
 from moozi.actors.remote import process
+from moozi.actors.remote.inference_client import RemoteInference
+from moozi.core.actor_report import INFERENCE_SERVER, ActorId
 from moozi.core.config import Config
 from moozi.core.errors import EnvError, UserError
 from moozi.core.records import num_roots
@@ -47,7 +49,10 @@ class TrainingWorker(process.Actor):
   def _build_collector(self, config: Config, spec: EnvSpec, index: int, began_at: int) -> Any:
     from moozi.run.build import build_collector
 
-    return build_collector(config, spec, index, began_at)
+    client = None
+    if config.num_inference_servers:
+      client = RemoteInference(str(ActorId(INFERENCE_SERVER, index % config.num_inference_servers)))
+    return build_collector(config, spec, index, began_at, client)
 
   def warm_up(self) -> None:
     """Compiles acting; needs no parameters."""
@@ -58,14 +63,16 @@ class TrainingWorker(process.Actor):
     self._log.info("compiled acting")
 
   def run(
-    self, parameters: tuple[Any, int], env_steps: int, past: tuple[Any, int] | None = None
+    self, parameters: tuple[Any, int] | None, env_steps: int, past: tuple[Any, int] | None = None
   ) -> tuple[Any, Any]:
     """Acts for one segment; returns (TrajectorySample [T, B, …], ActingResult) as two Ray objects.
 
     The segment is `packed`.
 
     Args:
-      parameters, past: (variables, version) of the current agent and of a past self.
+      parameters: (variables, version) of the current agent; None if an inference server decides.
+      env_steps: environment steps of the run so far.
+      past: (variables, version) of a past self, if there is one.
     """
     from moozi.acting.past_selves import PastCollector
 
@@ -73,7 +80,8 @@ class TrainingWorker(process.Actor):
       if past is not None:
         assert isinstance(self._collector, PastCollector)
         self._collector.set_opponent(*past)
-      self._collector.set_parameters(*parameters)
+      if parameters is not None:
+        self._collector.set_parameters(*parameters)
       segment, acted = self._collector.run(env_steps)
       return packed(segment, self._spec), acted
 

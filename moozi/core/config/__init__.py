@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from moozi.core.config.acting import EvaluationConfig, PastSelvesConfig, WorkersConfig
+from moozi.core.config.acting import ActingConfig, EvaluationConfig, PastSelvesConfig, WorkersConfig
 from moozi.core.config.budget import num_updates
 from moozi.core.config.chance import ChanceConfig
 from moozi.core.config.env import EnvConfig
@@ -103,6 +103,7 @@ class Config(Section):
   replay: ReplayConfig = ReplayConfig()
   learner: LearnerConfig = LearnerConfig()
   workers: WorkersConfig = WorkersConfig()
+  acting: ActingConfig = ActingConfig()
   opponents: PastSelvesConfig = PastSelvesConfig()
   evaluation: EvaluationConfig = EvaluationConfig()
   checkpoint: CheckpointConfig = CheckpointConfig()
@@ -222,6 +223,18 @@ class Config(Section):
     return (not self.has_one_process and self.ray.max_workers) or self.workers.num_workers
 
   @property
+  def num_inference_servers(self) -> int:
+    """Number of inference servers of the run: 0 if its training workers decide themselves."""
+    is_served = self.acting.mode == "server" and self.num_acting_workers and not self.has_one_process
+    return self.acting.num_servers if is_served else 0
+
+  @property
+  def max_inference_batch(self) -> int:
+    """Maximum number of requests in a batch of an inference server."""
+    acting = self.acting
+    return acting.max_batch or -(-self.max_workers // acting.num_servers)
+
+  @property
   def worker_envs(self) -> int:
     """Number of environments of a training worker; with PPO, its share of `ppo.num_envs`."""
     return self.ppo.num_envs // self.workers.num_workers if self.algorithm == "ppo" else self.workers.num_envs
@@ -279,6 +292,7 @@ class Config(Section):
       (f"reanalyze.ratio={self.reanalyze.ratio:g}", self.reanalyze.ratio > 0, muzero),
       (f"chance.codes={self.chance.codes}", self.chance.codes > 0, muzero),
       (f"opponents.past_share={self.opponents.past_share:g}", self.opponents.past_share > 0, not_own),
+      ("acting.mode=server", self.acting.mode == "server", searching),
     ):
       if is_used and self.algorithm not in algorithms:
         raise ValueError(f"{key} needs algorithm={' or '.join(algorithms)}, not {self.algorithm}")
@@ -350,6 +364,8 @@ class Config(Section):
     self._check_number_of_workers()
     if self.trajectories.save and not self.num_acting_workers:
       raise ValueError("trajectories.save=true: no worker acts with offline.fraction=1")
+    if self.acting.mode == "server":
+      self.acting.check_servers(self.num_acting_workers, self.workers.rollout, self.opponents.past_share)
     if holding and not self.num_acting_workers:
       raise ValueError(f"workers.num_holding_envs={holding}: no worker acts with offline.fraction=1")
 

@@ -1,4 +1,4 @@
-"""Training workers, past selves and evaluations."""
+"""Training workers, inference servers, past selves and evaluations."""
 
 from typing import Annotated, Literal
 
@@ -6,6 +6,7 @@ from pydantic import Field, field_validator
 
 from moozi.core.config.section import (
   ActorResources,
+  NonNegativeFloat,
   NonNegativeInt,
   PlayerName,
   PositiveFloat,
@@ -57,6 +58,50 @@ class WorkersConfig(Section):
     "online", description="act with the learner's parameters or with the target network"
   )
   resources: ActorResources = ActorResources(num_cpus=0.5, niceness=5)
+
+
+class ActingConfig(Section):
+  """Where agents decide: in training workers, or in inference servers that decide for several workers."""
+
+  mode: Literal["worker", "server"] = Field(
+    "worker",
+    description="worker: each training worker decides in its own process; server: training workers only step "
+    "environments, and inference servers decide (docs/cluster.md#inference-servers); muzero and alphazero, "
+    "not with rollout=scan or past selves; runtime=local acts as with worker",
+  )
+  num_servers: PositiveInt = Field(
+    1, description="server: number of inference servers; training worker i asks server i modulo this number"
+  )
+  max_batch: PositiveInt | None = Field(
+    None,
+    description="server: maximum number of requests in a batch; a request has the frames of one worker's "
+    "environments; null: one request of each worker that asks the server",
+  )
+  max_wait_ms: NonNegativeFloat = Field(
+    2.0,
+    description="server: milliseconds that an idle server waits, after a request has arrived, for further "
+    "requests of the batch",
+  )
+  resources: ActorResources = ActorResources(num_cpus=0.5, niceness=5)
+
+  def check_servers(self, num_workers: int, rollout: str, past_share: float) -> None:
+    """Raises ValueError if inference servers cannot decide for the training workers."""
+    if not num_workers:
+      raise ValueError("acting.mode=server: no worker acts with offline.fraction=1")
+    if self.num_servers > num_workers:
+      raise ValueError(
+        f"acting.num_servers={self.num_servers}: must be at most workers.num_workers={num_workers}"
+      )
+    if rollout == "scan":
+      raise ValueError(
+        "workers.rollout=scan: must be auto or step with acting.mode=server, because a compiled rollout "
+        "decides in its own process"
+      )
+    if past_share:
+      raise ValueError(
+        f"opponents.past_share={past_share:g}: must be 0 with acting.mode=server, whose servers have the "
+        "current parameters only"
+      )
 
 
 class PastSelvesConfig(Section):

@@ -47,7 +47,7 @@ class Training(Iterator[Event]):
     run: the run's directory; it can be read at any time. If it was renamed meanwhile, `run` has its new path
       once the run has ended.
     config: the run's configuration.
-    resumed: the state that the run started from; None in a new run.
+    resumed: the saved state from which a resumed run continues; None in a new run.
     summary: the results of the whole run; None before its end.
     stop: `stop.set()` requests the end of the run with a checkpoint; the run's last events still follow.
   """

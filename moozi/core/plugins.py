@@ -206,7 +206,8 @@ def register_callback(name: str) -> Callable[[F], F]:
 def describe_object(key: str, value: object) -> str:
   """Returns the error message for an object as the value of `key`, which names a function or a plain value.
 
-  The message explains how a program passes an environment or a function of its own: by a name.
+  If `key` names an environment or a function, the message says how a program registers its own and passes
+  its name.
   """
   section = key.partition("[")[0]
   registry = ENVIRONMENTS if section == "env" else next((r for r in REGISTRIES if _has_key(r, section)), None)

@@ -138,7 +138,8 @@ def _random_game(table: Table, seed: int, moves: int) -> bytes:
 def num_seat_planes(num_seats: int) -> int:
   """Returns the number of last planes of a frame that hold a seat.
 
-  One seat: 0. Two seats: 1, with the value 0 or 1. More seats: one plane per seat, one-hot.
+  One seat: 0. Two seats: 1, filled with the seat's number (255 for 1 in bytes). More seats: one plane
+  per seat, one-hot.
   """
   return {1: 0, 2: 1}.get(num_seats, num_seats)
 

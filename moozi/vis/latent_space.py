@@ -59,9 +59,10 @@ def principal_components(states: Float[np.ndarray, "T D"], count: int = 2) -> Pr
 
 
 def reduced_states(states: Float[np.ndarray, "N D"], max_size: int) -> tuple[Float[np.ndarray, "N C"], float]:
-  """Projects states of more than `max_size` numbers onto as many principal components. States must be finite.
+  """Projects states of more than `max_size` numbers onto at most `max_size` principal components.
 
-  If there are more than 1,000 states, the components are fitted to 1,000 evenly spaced ones.
+  Other states are returned as they are. States must be finite. If there are more than 1,000 states, the
+  components are fitted to 1,000 evenly spaced ones.
 
   Returns: the projected states, and the share of the variance that they keep.
   """

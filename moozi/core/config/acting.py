@@ -24,7 +24,7 @@ class WorkersConfig(Section):
     1, description="number of training workers; with runtime=local they act in turn"
   )
   num_envs: PositiveInt = Field(
-    64, description="number of environments in each worker; not read by PPO, which divides ppo.num_envs"
+    64, description="number of environments in each worker; PPO divides ppo.num_envs instead"
   )
   segment_length: PositiveInt = Field(
     16, description="number of vector steps in one call of a worker; not read by PPO"

@@ -126,6 +126,10 @@ def test_loss_of_a_shard_is_that_of_its_steps_and_workers(context):
   assert context.ledger.shards.plan().keys() == {0}
   context.calls.arrive("new_1.ready/1/0", (report(), ""))
   assert context.ledger.shards.plan().keys() == {0, 1}
+  # Segments that are requested after the restart are stored.
+  segments.request(context)
+  context.calls.arrive("worker_1.run/3/1", acted())
+  assert handle.add.asked == [("worker_1.run/3/0", 2, 3)]
 
 
 def test_results_for_a_lost_shard_reach_the_other_only(context):

@@ -21,6 +21,7 @@ pytestmark = pytest.mark.slow
 OPTIONS = (
   *(*TINY, "workers.num_workers=2", "workers.num_envs=2", "ray.replay_shards=2", "max_env_steps=100000"),
   *("replay.sampling=proportional", "reanalyze.ratio=0.3", "reanalyze.batch_size=16"),
+  "replay.normalize_importance=true",
   *("checkpoint.period_s=1e9", "checkpoint.first_s=null", "checkpoint.milestones_env_steps=160"),
   *("evaluation.period_env_steps=1000000", "evaluation.final_episodes=2", "learner.samples_per_step=4"),
   *("logging.period_s=1e-9", "logging.histogram_period_updates=10"),
@@ -69,6 +70,8 @@ def test_a_run_learns_from_both_shards(finished):
   assert 0 < updates[-1]["replay/fill"] < 1
   assert updates[-1]["replay/renewed"] > 0
   assert updates[-1]["replay/rewritten"] > 0
+  # The maximum of a batch is that of the rows of both shards.
+  assert all(update["importance_ratio/max"] == 1 for update in updates)
   (histograms, *_) = [event.histograms for event in events if isinstance(event, Histograms)]
   assert {"replay/delta", "replay/priority"} <= histograms.keys()
   state = saved[-1]

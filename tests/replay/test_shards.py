@@ -384,6 +384,16 @@ def test_restore_into_another_number_of_shards(before, after, sampling):
   second.sample_many(2, 16)
   # All blocks are written again: those on disk are of other shards.
   assert second.snapshot(disk.known).blocks.keys() == second.snapshot().blocks.keys()
+  # Steps that were added before those that are held stay counted, and are divided among the shards.
+  config = config_of(before)
+  third = make_replay(config, SPEC, None)
+  third.restore(second.snapshot())
+  added = [buffer.num_added for buffer in buffers(third)]
+  assert sum(added) == num_added(saved) > third.num_steps
+  assert added_by_shard(second.snapshot(), lanes_of(config)) == added
+  for buffer in buffers(third):
+    held = int((buffer.storage.newest + 1).sum())
+    assert buffer.storage.steps_before == (buffer.num_added - held) // buffer.num_lanes > 0
 
 
 @pytest.mark.parametrize("num_workers", [3, 7])

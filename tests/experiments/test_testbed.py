@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from experiments.lib.results import read_result, sweep_of
 from experiments.testbed import arena, table
 from experiments.testbed.table import HERE

@@ -23,6 +23,8 @@ def with_temperature_drop(agent: PureAgent, num_moves: int, dropped: float) -> P
   do not count either, because the first frame is the one after them. A lost life does not start a game.
   """
 
+  num_moves = min(num_moves, np.iinfo(np.int32).max)  # the counts are int32
+
   def init(num_lanes: int) -> Carry:
     return {"agent": agent.init(num_lanes), "num_moves": np.zeros(num_lanes, np.int32)}
 

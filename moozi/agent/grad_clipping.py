@@ -39,6 +39,9 @@ def clip_by_second_moment(factor: float) -> optax.GradientTransformation:
     v includes the current gradient.
   """
 
+  # Infinity times a v of 0 would be NaN.
+  factor = min(factor, float(jnp.finfo(jnp.float32).max))
+
   def init(params: PyTree) -> SecondMomentState:
     return SecondMomentState(count=jnp.zeros((), jnp.int32), nu=optax.tree.zeros_like(params))
 

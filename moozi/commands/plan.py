@@ -17,6 +17,7 @@ if TYPE_CHECKING:
   from moozi.training.sizing import Hardware, PartCosts, SizePlan
 
 _MIN_S, _MAX_S = 1.0, 3600.0
+_MAX_NODES = 1000  # actors are placed on them one by one
 
 
 def plan(
@@ -31,7 +32,7 @@ def plan(
   gpus: Annotated[
     int | None, integer("GPUs of each machine. Default: this machine's.", "--gpus", minimum=0)
   ] = None,
-  nodes: Annotated[int, integer("Number of machines.", "--nodes")] = 1,
+  nodes: Annotated[int, integer("Number of machines.", "--nodes", maximum=_MAX_NODES)] = 1,
   memory: Annotated[
     int | None, integer("GiB of memory of each machine. Default: this machine's.", "--memory")
   ] = None,

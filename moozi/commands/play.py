@@ -63,7 +63,7 @@ def play(
   ] = None,
   seat: Annotated[
     int | None,
-    common.integer("Games of several seats: your seat. Default: 0, which moves first.", minimum=0, maximum=9),
+    common.integer("Games of several seats: your seat. Default: 0, which moves first.", minimum=0),
   ] = None,
   speed: Annotated[
     str | None,

@@ -24,6 +24,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 _NAME = re.compile(r"[^\W\d][\w.-]*")
 # What the argument of a form must match; others accept any text.
 _ARGUMENTS = {"SIMULATIONS": re.compile(r"[1-9][0-9]{0,6}"), "DEPTH": re.compile(r"[1-9][0-9]?")}
+_LARGEST = {"SIMULATIONS": "9,999,999", "DEPTH": "99"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,6 +103,10 @@ class Registry:
     names = [*others, *self.names()]
     nearest = difflib.get_close_matches(value.lower(), names, n=1)
     hint = describe_path(value) or (f"; the nearest is {nearest[0]}" if nearest else "")
+    for form in self.forms:
+      prefix, _, wanted = form.partition(":")
+      if wanted in _LARGEST and value.startswith(f"{prefix}:"):
+        hint = f"; {wanted} is an integer from 1 to {_LARGEST[wanted]}"
     if not hint and _NAME.fullmatch(value):
       hint = f"; {value:.60} is not registered: moozi.register_{self.kind} registers it where it is imported"
     return f"{', '.join([*names, 'module:function'])} or a registered name{hint}"

@@ -41,16 +41,18 @@ def make_bot(game: PlayedGame, kind: str, budget: int, seed: int) -> EpisodePlay
   environment = game.environment if isinstance(game, Table) else game
   if kind in SEARCHES and environment is not None and environment.max_moves is not None:
     return bot_by_copies(kind, environment, budget, seed)
-  raise _no_such_bot(kind, _spec_of(game))
+  raise _no_such_bot(kind, _spec_of(game), environment is None)
 
 
 def _spec_of(game: PlayedGame) -> EnvSpec:
   return game.spec if isinstance(game, Table) else game.env_spec
 
 
-def _no_such_bot(kind: str, spec: EnvSpec) -> UserError:
+def _no_such_bot(kind: str, spec: EnvSpec, is_own_table: bool) -> UserError:
   hint = (
-    f"; {kind} plays games of OpenSpiel, and games without chance that can be copied: set max_moves of "
+    f"; {kind} cannot copy a moozi.Table"
+    if is_own_table
+    else f"; {kind} plays games of OpenSpiel, and games without chance that can be copied: set max_moves of "
     "the moozi.Game"
   )
   return UserError(

@@ -175,9 +175,8 @@ def true_rules(name: str, /, **kwargs: Any) -> Any:
   spec = suite.make_spec(game, options)
   where = f"env.name={name}: algorithm=alphazero plans with the true rules of the game, but"
   if spec.num_seats:
-    raise UserError(
-      f"{where} the moves of the other seats are not part of them; set env.kwargs.seat=all, or use muzero"
-    )
+    hint = "set env.kwargs.seat=all, or " if name.startswith("open_spiel:") else ""
+    raise UserError(f"{where} the moves of the other seats are not part of them; {hint}use muzero")
   if not spec.is_perfect_information:
     raise UserError(f"{where} players have hidden information; use muzero")
   jax_env = None if suite.make_jax_env is None else suite.make_jax_env(game, options)

@@ -18,6 +18,8 @@ from moozi.envs.players import Seats, bot_of, check_seat_player, make_player
 from moozi.envs.table import Table
 
 _MAX_TRIES = 1000
+# Moves of the other seats between two decisions of the agent, at most; more are a mistake in a user's game.
+_MAX_OTHER_MOVES = 100_000
 _STREAM = 0x5EA7
 
 
@@ -130,5 +132,11 @@ class SeatGame(Game):
 
   def _play_others(self) -> None:
     """Plays the other seats until the seat's next decision or the end."""
-    while not self._table.is_over and self._table.to_play != self.seat:
+    for _ in range(_MAX_OTHER_MOVES):
+      if self._table.is_over or self._table.to_play == self.seat:
+        return
       self._seats.play({0: self._table})
+    raise UserError(
+      f"env.name={self._table.spec.name}: seat {self.seat} has no decision in {_MAX_OTHER_MOVES:,} moves of "
+      "the other seats, and the game does not end"
+    )

@@ -68,7 +68,7 @@ class Table:
 
   def reset(self, seed: int) -> None:
     """Starts a game whose chance outcomes are drawn from `seed`."""
-    raise NotImplementedError
+    raise NotImplementedError(f"{type(self).__name__} has no `reset`")
 
   def start(self, random: np.random.Generator) -> None:
     """Starts a game whose chance outcomes are drawn from `random`."""
@@ -77,7 +77,7 @@ class Table:
   @property
   def to_play(self) -> int:
     """The seat to move; after the end, the seat that would move next."""
-    raise NotImplementedError
+    raise NotImplementedError(f"{type(self).__name__} has no `to_play`")
 
   def frame(self) -> Shaped[np.ndarray, "H W C"]:
     """Returns the frame of the seat to move. Later steps do not change the array."""
@@ -85,7 +85,7 @@ class Table:
 
   def frame_of(self, seat: int) -> Shaped[np.ndarray, "H W C"]:
     """Returns what a seat sees; it need not be the one to move. Later steps do not change the array."""
-    raise NotImplementedError
+    raise NotImplementedError(f"{type(self).__name__} has no `frame_of`")
 
   def legal_actions_mask(self) -> Bool[np.ndarray, "E"]:
     """Returns the mask of the legal actions, by default all; do not modify it."""
@@ -97,11 +97,11 @@ class Table:
 
   def step(self, action: int) -> None:
     """Plays a legal action for the seat to move."""
-    raise NotImplementedError
+    raise NotImplementedError(f"{type(self).__name__} has no `step`")
 
   def returns(self) -> list[float]:
     """Returns the return of each seat so far."""
-    raise NotImplementedError
+    raise NotImplementedError(f"{type(self).__name__} has no `returns`")
 
   def position(self) -> Any:
     """Returns the current position; see `Environment.position`."""

@@ -58,7 +58,10 @@ def load_config(path: str | Path | None, overrides: Sequence[str | Mapping[str, 
       if not _error_of(layers[:n]):
         # Override number n - num_layers makes a valid configuration invalid.
         override, message = overrides[n - num_layers], _error_of(layers[: n + 1])
-        is_named = not isinstance(override, str) or message.startswith(override.partition("=")[0].strip())
+        key = override.partition("=")[0].strip() if isinstance(override, str) else ""
+        whole = _error_of(layers)  # with the values of later overrides
+        message = whole if key and whole.startswith(f"{key}=") else message
+        is_named = message.startswith(key)
         raise UserError(message if is_named else f"{override}: {message}") from None
     raise
 

@@ -52,6 +52,18 @@ def test_each_lane_has_the_temperature_of_its_own_move():
   assert carry["num_moves"].tolist() == [1, 1, 1]
 
 
+def test_a_number_of_moves_beyond_int32_is_every_move():
+  seen = []
+
+  def act(variables, carry, timestep, key, temperature, forced, position):
+    seen.extend(np.asarray(temperature).tolist())
+    return carry, Decision(action=forced, action_probs=None, root_value=None, extras={})
+
+  agent = with_temperature_drop(PureAgent(init=np.zeros, act=act, observe=np.ones), 2**40, 0.25)
+  agent.act((), agent.init(3), blank_step(make_spec(), 3), jax.random.PRNGKey(0), 1.5)
+  assert seen == [1.5] * 3
+
+
 PUCT = (
   *("planners.train.algorithm=puct", "planners.train.temperature=3", "planners.train.num_simulations=12"),
   "workers.segment_length=40",

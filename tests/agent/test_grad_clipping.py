@@ -47,6 +47,13 @@ def test_a_sudden_gradient_is_reduced_with_a_factor_of_five():
   np.testing.assert_allclose(out[-1], 5 * np.sqrt((0.0952079 - 0.001 + 10.0) / 0.0952079), rtol=1e-3)
 
 
+def test_a_factor_beyond_float32_clips_nothing():
+  """An entry whose gradients are all 0 stays 0."""
+  gradients = [jnp.array([0.0, g]) for g, _ in TABLE]
+  out, _ = clip_all(1e300, gradients)
+  np.testing.assert_array_equal(out, gradients)
+
+
 def test_entries_are_clipped_before_the_norm():
   gradients = [{"a": jnp.array([3.0, 4.0])}, {"a": jnp.array([9.0, 4.0])}]
   entries, _ = clip_all(1.0, gradients)

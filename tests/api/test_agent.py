@@ -228,6 +228,10 @@ def test_other_refusals(runs, agent, step, tmp_path):
       {"opponent": "mcts:many"},
       "opponent=mcts:many: must be random, mcts, alpha_beta, self, mcts:SIMULATIONS, alpha_beta:DEPTH, run",
     ),
+    (
+      {"opponent": "alpha_beta:100"},
+      "opponent=alpha_beta:100: must be .* or a registered name; DEPTH is an integer from 1 to 99",
+    ),
     ({"opponent_simulations": 3}, "opponent_simulations=3: tiny:catch has one player"),
   ):
     with pytest.raises(UserError, match=message):

@@ -75,6 +75,7 @@ def test_a_run_that_does_not_fit(cli, measured):
     (("tiny/catch", "workers.num_env=4"), "workers.num_env"),
     (("tiny/catch", "--cpus", "0"), "0: must be an integer from 1"),
     (("tiny/catch", "--gpus", "x"), "x: must be an integer from 0"),
+    (("tiny/catch", "--nodes", "1001"), "1001: must be an integer from 1 to 1,000"),
     (("tiny/catch", "--seconds", "0"), "--seconds=0: must be a number of seconds from 1 to 3600"),
     (("tiny/catch", "env.name=tiny:cat"), "tiny:cat"),
   ],

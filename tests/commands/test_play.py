@@ -280,6 +280,7 @@ def test_keys_of():
     ),
     (["open_spiel:kuhn_poker", "--opponent", "mcts"], "would see what is hidden"),
     (["open_spiel:tic_tac_toe", "--seat", "2"], "--seat=2: must be from 0 to 1 in open_spiel:tic_tac_toe"),
+    (["open_spiel:tic_tac_toe", "--seat", "10"], "--seat=10: must be from 0 to 1 in open_spiel:tic_tac_toe"),
     (["open_spiel:tic_tac_toe", "--advisor", "random"], "--advisor=random: must be mcts:N, run:PATH"),
     (["open_spiel:kuhn_poker", "--advisor", "mcts:5"], "would see what is hidden"),
     (["open_spiel:tic_tac_toe", "--seat", "1"], "--seat=1: needs a player as --opponent; here you play all"),

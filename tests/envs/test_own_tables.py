@@ -8,7 +8,7 @@ import pytest
 import moozi
 from moozi.core.config import uses
 from moozi.core.errors import UserError
-from moozi.envs import registry
+from moozi.envs import registry, seats
 from moozi.io.config import load_config
 from tests.envs.contract import EnvironmentContract
 
@@ -77,6 +77,10 @@ FAULTS = {
   "mask": {"legal_actions_mask": lambda: np.ones(3, bool)},
   "returns": {"returns": lambda: [0.0, 0.0]},
   "step": {"step": lambda action: 1 / 0},
+  "no_returns": {"returns": lambda: moozi.Table().returns()},
+  # Player 1 moves always.
+  "no_turn": {"reset": lambda seed: None, "_player": 1, "_count": 0, "_twos": [0] * 3, "is_over": False}
+  | {"step": lambda action: None},
 }
 
 
@@ -132,10 +136,10 @@ def test_a_reward_is_what_the_seat_gains_until_its_next_decision():
 def test_a_random_seat_is_drawn_for_each_episode():
   env = make_env()
   env.seed(3)
-  seats = [int(env.reset().observation.frame[0, 0, 2:].argmax()) for _ in range(30)]
-  assert set(seats) == {0, 1, 2}
+  drawn = [int(env.reset().observation.frame[0, 0, 2:].argmax()) for _ in range(30)]
+  assert set(drawn) == {0, 1, 2}
   env.seed(3)
-  assert seats == [int(env.reset().observation.frame[0, 0, 2:].argmax()) for _ in range(30)]
+  assert drawn == [int(env.reset().observation.frame[0, 0, 2:].argmax()) for _ in range(30)]
 
 
 def test_two_seats_have_one_plane_and_may_move_twice_in_a_row():
@@ -156,7 +160,21 @@ class TestContract(EnvironmentContract):
     return make_env()
 
 
+def make_with_any_arguments(**kwargs):
+  return Count()
+
+
+def test_a_function_with_any_arguments_makes_a_table_with_a_seat():
+  frame = registry.make(f"{HERE}:make_with_any_arguments", seed=0, seat=1).reset().observation.frame
+  assert frame[0, 0, 2:].tolist() == [0, 1, 0]
+
+
 # --- errors
+
+
+def test_the_rules_of_a_table_are_not_searched():
+  with pytest.raises(UserError, match="the moves of the other seats are not part of them; use muzero"):
+    registry.true_rules(COUNT)
 
 
 @pytest.mark.parametrize(
@@ -170,6 +188,7 @@ class TestContract(EnvironmentContract):
     ("mask", "legal_actions_mask"),
     ("returns", "returns has 2 entries; must have 3"),
     ("step", "step failed: .*ZeroDivisionError"),
+    ("no_returns", "returns failed: .*Table has no `returns`"),
   ],
 )
 def test_faults_of_a_table(fault, message):
@@ -179,13 +198,19 @@ def test_faults_of_a_table(fault, message):
   assert "\n" not in str(error.value)
 
 
+def test_a_game_in_which_the_seat_never_moves_is_refused(monkeypatch):
+  monkeypatch.setattr(seats, "_MAX_OTHER_MOVES", 100)
+  with pytest.raises(UserError, match="seat 0 has no decision in 100 moves of the other seats"):
+    registry.make(FAULTY, seed=0, fault="no_turn", seat=0)
+
+
 @pytest.mark.parametrize(
   ("kwargs", "message"),
   [
     ({"seat": 3}, "env.kwargs.seat=3: own:count has 3 seats; must be random, or from 0 to 2"),
     ({"seat": "all"}, "env.kwargs.seat='all'"),
     ({"others": "nobody"}, "env.kwargs.others='nobody': .* must be random, mcts"),
-    ({"others": "mcts:5"}, "env.kwargs.others.0.=mcts:5: .*has no such player"),
+    ({"others": "mcts:5"}, "env.kwargs.others.0.=mcts:5: .*has no such player; .*cannot copy a moozi.Table"),
     ({"sea": 1}, "sea"),
     ({"wrappers": (f"{HERE}:always_one",)}, "env.wrappers=.* makes a table, which is not wrapped"),
   ],

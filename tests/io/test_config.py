@@ -483,6 +483,10 @@ def test_other_numbers_are_no_integers(value):
     (["learner.batch_size=9", "seed=x"], 'seed="x": must be'),
     (["planners.train.dirichlet_fraction=0.5"], "planners.train.dirichlet_fraction=0.5: planners.train: "),
     (["learner.value_coef=1", "seed=x", "max_wall_s=y"], 'seed="x"'),
+    (
+      ["ray.replay_shards=3", "workers.num_workers=2"],
+      "ray.replay_shards=3: must be at most workers.num_workers=2",
+    ),
   ],
 )
 def test_message_blames_the_override(tmp_path, overrides, start):

@@ -182,9 +182,10 @@ def _own_kwargs(function: Callable[..., Any], kwargs: dict[str, Any]) -> dict[st
 
 def _seat_of(name: str, plugin: user_code.Plugin, made: Table, options: UserOptions) -> Environment:
   """Returns the environment of one seat at a user's table."""
-  own = _own_kwargs(plugin.function, options.kwargs)
   _check_unwrapped(name, options)
-  seats = check_options(name, SeatOptions, {k: x for k, x in options.kwargs.items() if k not in own})
+  # A function with **kwargs receives these keys too.
+  keys = [key for key in _SEAT_KEYS if not user_code.takes(plugin.function, key)]
+  seats = check_options(name, SeatOptions, {key: x for key, x in options.kwargs.items() if key in keys})
   is_test = options.is_testing and seats.test_others is not None
   others = seats.test_others if is_test and seats.test_others is not None else seats.others
   table = OwnTable(plugin, made)

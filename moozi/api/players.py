@@ -178,6 +178,7 @@ class TrainedPlayer:
   def facts(self) -> dict[str, Any]:
     """What determines the agent's play, as plain data: its `parameters` by their digest, and its settings."""
     from moozi.evaluation.evaluator import evaluation_planner
+    from moozi.nn.horizon import config_at
 
     config = self.agent.config
     out: dict[str, Any] = {"parameters": self.agent.checkpoint.digest}
@@ -189,6 +190,8 @@ class TrainedPlayer:
       planner = evaluation_planner(config, self.agent.simulations)
       # Without defaults, because a later version may have further settings.
       out["search"] = planner.model_dump(mode="json", exclude_defaults=True)
+      if config.targets.discount_schedule:  # otherwise the state need not be read
+        config = config_at(config, self.agent.state.variables[1])
       out["discount"] = config.targets.discount
     return out
 

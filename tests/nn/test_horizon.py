@@ -1,6 +1,7 @@
 """Tests of a model whose state carries the discount: of the search, the loss, and the learner."""
 
 import dataclasses
+import types
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +10,7 @@ import numpy as np
 from moozi.agent.micro_batches import with_micro_batches
 from moozi.agent.planner import plan
 from moozi.agent.update import init_training_state
+from moozi.api.players import TrainedPlayer
 from moozi.core.config import Config, PlannerConfig
 from moozi.core.spec import EnvSpec
 from moozi.learning.learner import Learner
@@ -83,3 +85,16 @@ def test_the_learner_changes_only_a_discount_that_the_state_carries():
     assert learner.has_averages
     # The state stays one that the next update may donate.
     jax.tree_util.tree_map(np.testing.assert_array_equal, learner.get_state().params, before.params)
+
+
+def test_the_facts_of_a_player_have_the_discount_of_its_checkpoint():
+  player = object.__new__(TrainedPlayer)
+  player.uses_prior = False
+  for net_state, expected in (({DISCOUNT: jnp.float32(0.75)}, 0.75), ({}, 0.5)):
+    player.agent = types.SimpleNamespace(
+      config=CONFIG,
+      checkpoint=types.SimpleNamespace(digest="d"),
+      state=types.SimpleNamespace(variables=({}, net_state)),
+      simulations=None,
+    )
+    assert player.facts["discount"] == expected

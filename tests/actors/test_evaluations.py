@@ -4,6 +4,7 @@ import dataclasses
 import types
 from typing import Any
 
+import numpy as np
 import pytest
 
 from moozi.actors import evaluations
@@ -15,7 +16,7 @@ from tests.actors.in_process_ray import RAY, Reference
 
 
 def result(mean):
-  return types.SimpleNamespace(lower_bound=mean, env_steps=100, picture_fault=None)
+  return types.SimpleNamespace(returns=np.array([mean]), lower_bound=mean, env_steps=100, picture_fault=None)
 
 
 @pytest.fixture

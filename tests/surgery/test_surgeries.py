@@ -140,7 +140,7 @@ def test_each_kind(kind, name, tmp_path):
   assert not plan.lost
   # The hidden state after a new outcome is normalized twice.
   assert differences.largest <= (5e-5 if name.startswith("chance") else TOLERANCE)
-  assert plan.is_identity == (name in ("identity", "unroll", "optimizer"))
+  assert plan.is_identity == (name in ("identity", "unroll", "optimizer", "clipping"))
   check_learning(plan, after, tmp_path)
 
 

@@ -22,7 +22,6 @@ def with_temperature_drop(agent: PureAgent, num_moves: int, dropped: float) -> P
   that its caller forces. Moves that the environment makes for other players do not count. Random first moves
   do not count either, because the first frame is the one after them. A lost life does not start a game.
   """
-
   num_moves = min(num_moves, np.iinfo(np.int32).max)  # the counts are int32
 
   def init(num_lanes: int) -> Carry:

@@ -1,6 +1,5 @@
 """Computes a network's outputs for a batch in micro-batches, for batches larger than a device holds."""
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +10,7 @@ from jaxtyping import PyTree
 from moozi.core.errors import UserError
 from moozi.nn.blocks import FRAME_NORM, TRANSITION_NORM
 from moozi.nn.horizon import DISCOUNT
-from moozi.nn.model import Model, NetState, Params
+from moozi.nn.model import Model, NetState, Params, with_functions
 
 # What is linear in the batch: the averages of a batch are the mean over its micro-batches. γ is constant.
 _LINEAR_STATES = (FRAME_NORM, TRANSITION_NORM, DISCOUNT)
@@ -62,22 +61,7 @@ def with_micro_batches(model: Model, num: int) -> Model:
 
     return run
 
-  chance = model.chance
-  if chance is not None:
-    chance = dataclasses.replace(
-      chance,
-      afterstate=divided(chance.afterstate),
-      outcome=divided(chance.outcome),
-      encode=divided(chance.encode),
-    )
-  return dataclasses.replace(
-    model,
-    root_inference=divided(model.root_inference),
-    recurrent_inference=divided(model.recurrent_inference),
-    project=divided(model.project),
-    represent=divided(model.represent),
-    chance=chance,
-  )
+  return with_functions(model, divided)
 
 
 def _check_state(net_state: NetState, num: int) -> None:

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float32
 
 from moozi.core.config import Config
-from moozi.nn.model import Model, NetState, Params
+from moozi.nn.model import Model, NetState, Params, with_functions
 
 DISCOUNT = "discount"
 """The name of γ, a float32 scalar, in `net_state`."""
@@ -39,23 +39,7 @@ def with_discount(model: Model, initial: float) -> Model:
     params, net_state = model.init(*arguments)
     return params, {**net_state, DISCOUNT: jnp.float32(initial)}
 
-  chance = model.chance
-  if chance is not None:
-    chance = dataclasses.replace(
-      chance,
-      afterstate=carrying(chance.afterstate),
-      outcome=carrying(chance.outcome),
-      encode=carrying(chance.encode),
-    )
-  return dataclasses.replace(
-    model,
-    init=init,
-    root_inference=carrying(model.root_inference),
-    recurrent_inference=carrying(model.recurrent_inference),
-    project=carrying(model.project),
-    represent=carrying(model.represent),
-    chance=chance,
-  )
+  return dataclasses.replace(with_functions(model, carrying), init=init)
 
 
 def config_at(config: Config, net_state: NetState) -> Config:

@@ -136,6 +136,19 @@ class Model:
     register_records()
 
 
+def with_functions(model: Model, change: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Model:
+  """Returns a model with `change` applied to each of its functions but `init`, also to those of chance."""
+
+  def changed(part: Any, *names: str) -> dict[str, Any]:
+    return {name: change(getattr(part, name)) for name in names}
+
+  chance = model.chance
+  if chance is not None:
+    chance = dataclasses.replace(chance, **changed(chance, "afterstate", "outcome", "encode"))
+  names = "root_inference", "recurrent_inference", "project", "represent"
+  return dataclasses.replace(model, **changed(model, *names), chance=chance)
+
+
 def make_model(
   config: NetworkConfig,
   spec: EnvSpec,

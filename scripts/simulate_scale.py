@@ -206,7 +206,7 @@ def main() -> None:
   def measure(args: Any) -> list[dict[str, float]]:
     found = json.loads(args.bench.read_text("utf-8"))
     if args.base not in [row["workers"] for row in found["rows"]]:
-      sys.exit(f"--from={args.base}: the figures have no row with so many workers")
+      sys.exit(f"--from={args.base}: the figures have no row with this number of workers")
     rows = compare(found, args.base, args.seconds)
     print(f"{'workers':>7} {'measured':>10} {'simulated':>10} {'formula':>10}")
     for row in rows:

@@ -74,14 +74,14 @@ class ElasticWorkers:
     self._note(f"{ActorId(WORKER, index)} was dropped, because its node leaves the cluster")
 
   def _note(self, text: str) -> None:
-    """Tells the user how many training workers run now, and why the number has changed."""
+    """Reports how many training workers run now, and why the number has changed."""
     num_workers = len(self._context.pool.workers)
     verb = "training worker runs" if num_workers == 1 else "training workers run"
     self._context.session.inputs.on_phase(f"{text}; {num_workers} {verb}")
 
 
 def note_shortage(context: Context) -> None:
-  """Tells the user if the cluster lacks room for some of `workers.num_workers`."""
+  """Reports a lack of room for some of `workers.num_workers`."""
   fitting, wanted = context.pool.num_fitting, context.config.num_acting_workers
   if fitting < wanted:
     context.session.phase(

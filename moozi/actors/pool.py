@@ -44,7 +44,7 @@ class WaitingWorker(NamedTuple):
   Attributes:
     handle: the worker's handle.
     ready: reference to a result that arrives, or fails, when the worker has started.
-    is_join: whether the user is told that it has started.
+    is_join: whether its start is reported to the user.
   """
 
   handle: Any

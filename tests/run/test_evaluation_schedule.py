@@ -55,7 +55,7 @@ def test_the_mean_of_an_evaluation_during_the_run_reaches_the_stop_value():
     assert evaluations.is_reached is expected
   evaluations.record(EnvError("failed"), False, lambda: None)
   assert evaluations.is_reached
-  # A resumed run that was stopped before its final evaluation makes it; one with a larger value goes on.
+  # A resumed run that was stopped before its final evaluation makes it; one with a larger value continues.
   saved = evaluations.get_state()
   assert [stopping_at(value, saved).is_reached for value in (2.0, 2.1, None)] == [True, False, False]
   for value, expected in ((2.0, True), (2.1, False), (None, False)):

@@ -58,7 +58,7 @@ class TargetsConfig(Section):
   discount_schedule: DiscountSchedule = Field(
     (),
     description="later values of γ, as a list of {env_steps, discount}: targets and searches look further "
-    "ahead as training goes on; the horizon is 1 / (1 - γ) steps; empty: always discount",
+    "ahead later in training; the horizon is 1 / (1 - γ) steps; empty: always discount",
   )
 
 

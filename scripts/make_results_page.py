@@ -25,12 +25,12 @@ TEMPLATE = """\
 Except for published results, the figures of the first two sections are from runs whose configuration,
 metrics and evaluation are in the repository. These runs used no GPU; [gpu](../experiments/gpu/README.md)
 has runs on an NVIDIA H200. Minutes are on one core, except for CartPole, tic-tac-toe and Kuhn poker, which
-had two shared cores.
+had two.
 
 ## MinAtar
 
 Protocol (a) has no sticky actions, and episodes are cut off after 1,000 steps (Freeway 2,500). Protocol (b)
-is MinAtar's own: sticky actions with probability 0.1, and no step limit in training.
+is MinAtar's own: sticky actions with probability 0.1, and no step limit in training but Freeway's clock.
 
 {minatar}
 
@@ -48,7 +48,9 @@ The dotted line, in (a) over steps, is gymnax's published PPO.
 The two rows of Kuhn poker are of one run, and Boxing with 32 simulations has the runs of the other rows of
 Boxing. Minutes include evaluations during training, unlike those of MinAtar, above. MCTS(1000) is
 OpenSpiel's MCTS with 1,000 simulations; a score against it is the mean of 200 games, in which a win counts 1
-and a draw 0.5. The evaluations of Atari have 8 simulations per search unless the row states another number.
+and a draw 0.5. The results of CartPole and 2048 are means of 100 episodes, those of Kuhn poker of 10,000
+hands with half the width of the 95% interval, and those of Atari of 30 whole games. The evaluations of Atari
+have 8 simulations per search unless the row states another number.
 The settings of the seeds of Pong, Breakout and Boxing [differ](atari.md).
 
 ## Lab notes

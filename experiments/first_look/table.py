@@ -13,8 +13,8 @@ COLUMNS = (
   "return, 100 episodes",
   "environment steps",
   "seconds",
-  "bare search per step, µs",
-  "bare update per sample, µs",
+  "search alone per step, µs",
+  "update alone per sample, µs",
 )
 
 

@@ -412,7 +412,7 @@ def _minutes_table(minutes: Sequence[dict[str, Any]]) -> str:
   ]
   table = markdown_table((*columns, f"MooZi, {then}", f"rival, {then}"), rows)
   early = sum(row["rival_end"] < row["at_minutes"] for row in minutes)
-  ended = f"In {early} of {len(minutes)} rows the rival had ended by {then}; it could have reached more. "
+  ended = f"In {early} of {len(minutes)} rows the rival had ended by {then}; the table has its return at its end. "
   compared = (
     f"The next table compares agents at equal minutes on {CORES} core. A return is the mean over seeds of a "
     "run's last five evaluations during training, of ten episodes each. *Minute* is the end of MooZi's runs, "
@@ -501,10 +501,10 @@ def _legend(tables: dict[str, Any]) -> str:
     "evaluation episodes each. A cell has the mean over seeds, and in parentheses each seed's figure. An "
     f"evaluation episode begins with up to {conditions['max_random_starts']} random actions and ends after "
     f"{conditions['max_episode_steps']:,} steps at the latest; a cell states how many of its episodes reach "
-    "this bound. The swing of a seed is the sample standard deviation over its last "
+    "this bound, if any do. The swing of a seed is the sample standard deviation over its last "
     f"{NUM_EVALUATED} milestones, divided by their mean. Minutes are those of training on {CORES} core "
     "without evaluations; some runs shared their core. The parentheses after minutes have the time of the "
-    "bare search per step and that of the bare update per sample, from the fastest run to the slowest. "
+    "search alone per step and that of the update alone per sample, from the fastest run to the slowest. "
     "Published returns have their own conditions (published.yaml); ≈ marks those read off a plot. "
     f"{NOT_RUN}"
   )

@@ -113,7 +113,7 @@ def is_preliminary(results: dict[str, Any]) -> bool:
 
 
 def answer(results: dict[str, Any]) -> str:
-  """Returns a sentence for each number of simulations: the peers' rates as multiples of MooZi's."""
+  """Returns a sentence for each number of simulations: the peers' rates of training as multiples of MooZi's."""
   sentences = []
   for count in results["simulations"]:
     base = rows_of(results, "moozi", count)
@@ -121,10 +121,9 @@ def answer(results: dict[str, Any]) -> str:
     for system in SYSTEMS[1:]:
       rows = rows_of(results, system.key, count)
       if rows and base:
-        acting, training = (_ratio(rows, base, key) for key in ("act_steps_per_s", "train_steps_per_s"))
-        parts.append(f"{acting} and {training} ({system.name})")
+        parts.append(f"{_ratio(rows, base, 'train_steps_per_s')} ({system.name})")
     if parts:
-      start = f"With {count} simulations the rates of acting and training, divided by MooZi's, are"
+      start = f"With {count} simulations the rates of training, divided by MooZi's, are"
       sentences.append(f"{start} {', '.join(parts)}.")
   if not sentences:
     return "No peer was measured."

@@ -220,14 +220,14 @@ def test_rates_have_medians_ranges_ratios_and_the_best_in_bold():
   assert len(lines) == 2 + len(SIMULATIONS) * len(SYSTEMS)
 
 
-def test_the_answer_has_the_ratios_of_acting_and_training():
+def test_the_answer_has_the_ratios_of_training():
   rows = [row("moozi", n) for n in SIMULATIONS]
   rows += [
     row("muax", n, act_steps_per_s=rate, train_steps_per_s=5.0) for n, rate in ((8, 150.0), (32, 125.0))
   ]
   assert pages.answer(results_of(*rows)) == (
-    "With 8 simulations the rates of acting and training, divided by MooZi's, are 1.50 and 0.10 (muax)."
-    " With 32 simulations the rates of acting and training, divided by MooZi's, are 1.25 and 0.10 (muax)."
+    "With 8 simulations the rates of training, divided by MooZi's, are 0.10 (muax)."
+    " With 32 simulations the rates of training, divided by MooZi's, are 0.10 (muax)."
   )
 
 

@@ -412,7 +412,9 @@ def _minutes_table(minutes: Sequence[dict[str, Any]]) -> str:
   ]
   table = markdown_table((*columns, f"MooZi, {then}", f"rival, {then}"), rows)
   early = sum(row["rival_end"] < row["at_minutes"] for row in minutes)
-  ended = f"In {early} of {len(minutes)} rows the rival had ended by {then}; the table has its return at its end. "
+  ended = (
+    f"In {early} of {len(minutes)} rows the rival had ended by {then}; the table has its return at its end. "
+  )
   compared = (
     f"The next table compares agents at equal minutes on {CORES} core. A return is the mean over seeds of a "
     "run's last five evaluations during training, of ten episodes each. *Minute* is the end of MooZi's runs, "

@@ -113,7 +113,7 @@ def is_preliminary(results: dict[str, Any]) -> bool:
 
 
 def answer(results: dict[str, Any]) -> str:
-  """Returns a sentence for each number of simulations: the peers' rates of training as multiples of MooZi's."""
+  """Returns a sentence for each number of simulations: the peers' rates of training divided by MooZi's."""
   sentences = []
   for count in results["simulations"]:
     base = rows_of(results, "moozi", count)

@@ -259,7 +259,8 @@ def test_the_table_of_minutes_says_who_has_ended_and_is_ahead():
   lines = analysis._minutes_table([row, behind]).splitlines()
   assert lines[4].endswith("| 5 | 24.1 | 9.2 | 58.7 | 24.1 (ended at 5) |")
   assert lines[5].endswith("| – | 20.0 (ended at 25) | 24.1 (ended at 5) |")
-  assert lines[7].startswith("In 2 of 2 rows the rival had ended by minute 25; the table has its return at its end.")
+  ended = "In 2 of 2 rows the rival had ended by minute 25; the table has its return at its end."
+  assert lines[7].startswith(ended)
   assert cells(lines[-1])[1:3] == ["PPO, gymnax's settings", "1 of 5 (3 not compared)"]
   other = row | {"rival": "ppo_tuned", "rival_at_double": 60.0, "rival_processors": ["AMD EPYC"]}
   wins = other | {"game": "seaquest", "rival_at_double": 50.0}

@@ -14,6 +14,7 @@ import pydantic
 
 from moozi.core import plugins
 from moozi.core.config import Config, Section
+from moozi.core.config.planner import NOT_INHERITED
 from moozi.core.errors import UserError
 from moozi.io.atomic_write import write_text
 from moozi.io.config_files import find_config, read_chain
@@ -170,14 +171,18 @@ def _parse_override(text: str) -> dict:
 
 
 def _inherit(data: Mapping[str, Any]) -> Mapping[str, Any]:
-  """Returns the data with the keys that `planners.reanalyze` does not set taken from `planners.train`."""
+  """Returns the data with the keys that `planners.reanalyze` does not set taken from `planners.train`.
+
+  Those of NOT_INHERITED stay unset.
+  """
   planners = data.get("planners")
   if not isinstance(planners, Mapping):
     return data
   train, reanalyze = planners.get("train"), planners.get("reanalyze")
   if not isinstance(train, Mapping) or not isinstance(reanalyze, Mapping):
     return data
-  return {**data, "planners": {**planners, "reanalyze": {**train, **reanalyze}}}
+  inherited = {key: value for key, value in train.items() if key not in NOT_INHERITED}
+  return {**data, "planners": {**planners, "reanalyze": {**inherited, **reanalyze}}}
 
 
 def _fill(data: Any, defaults: Any) -> Any:

@@ -66,6 +66,18 @@ def test_reanalyze_searches_as_training_does_unless_set():
   assert config.planners.for_reanalyze == config.planners.train
   config = load_config(None, ["planners.train.num_simulations=7", "planners.reanalyze.gumbel_scale=0"])
   assert config.planners.for_reanalyze == config.planners.train.model_copy(update={"gumbel_scale": 0.0})
+
+
+def test_a_temperature_drop_is_that_of_acting():
+  dropping = ["planners.train.algorithm=puct", "planners.train.temperature_drop=3"]
+  config = load_config(None, [*dropping, "planners.reanalyze.num_simulations=7"])
+  assert (config.planners.train.temperature_drop, config.planners.reanalyze.temperature_drop) == (3, None)
+  assert config.planners.reanalyze.algorithm == "puct"
+  with pytest.raises(UserError, match=r"planners\.reanalyze.*temperature_drop=4: must be null in"):
+    load_config(None, [*dropping, "planners.reanalyze.temperature_drop=4"])
+  for algorithm in ("q_learning", "ppo"):
+    with pytest.raises(UserError, match=r"temperature_drop=3 needs algorithm=muzero or alphazero, not"):
+      load_config(None, [*dropping, f"algorithm={algorithm}"])
   assert config_from_dict(config_to_dict(config)) == config
 
 

@@ -277,10 +277,11 @@ class Config(Section):
 
   def _check_algorithm(self) -> None:
     """Raises ValueError if a setting needs another algorithm, or another setting that it builds on."""
-    holding, age = self.workers.num_holding_envs, self.targets.search_value_age
+    train, holding, age = self.planners.train, self.workers.num_holding_envs, self.targets.search_value_age
     muzero, searching = ("muzero",), ("muzero", "alphazero")
     not_own = (*searching, "ppo", "q_learning")
     for key, is_used, algorithms in (
+      (f"planners.train.temperature_drop={train.temperature_drop}", bool(train.temperature_drop), searching),
       (f"workers.num_holding_envs={holding}", holding > 0, ("muzero", "q_learning")),
       (f"offline.trajectories={self.offline.trajectories}", self.offline.trajectories is not None, searching),
       (f"learner.extra_losses={list(self.learner.extra_losses)}", bool(self.learner.extra_losses), searching),

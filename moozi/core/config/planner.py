@@ -22,6 +22,10 @@ CHANCE_SEARCHES = ("stochastic", "stochastic_gumbel")
 """Searches with chance nodes."""
 
 
+NOT_INHERITED = ("temperature_drop", "dropped_temperature")
+"""Keys of acting, which `planners.reanalyze` does not copy from `planners.train`."""
+
+
 class TemperaturePoint(Section):
   """The acting temperature from `env_steps` on (piecewise constant)."""
 
@@ -177,15 +181,15 @@ class PlannersConfig(Section):
   """The searches of training, evaluation (`test`) and reanalyze.
 
   Keys that `reanalyze` does not set are copied from `train` once, when the configuration is read at the start
-  of the run (`io.config`).
+  of the run (`io.config`), except NOT_INHERITED.
   """
 
   train: PlannerConfig = PlannerConfig()
   test: PlannerConfig = PlannerConfig(gumbel_scale=0.0, temperature=0.0)
   reanalyze: PlannerConfig | None = Field(
     None,
-    description="search of stored positions; null: the search of train; missing keys have the values of "
-    "train at the start of the run",
+    description="search of stored positions, which chooses no actions, so temperature_drop must be null; "
+    "null: the search of train; other missing keys have the values of train at the start of the run",
   )
 
   @field_validator("test")
@@ -196,6 +200,16 @@ class PlannersConfig(Section):
     if test.temperature_drop is not None:
       raise ValueError(f"temperature_drop={test.temperature_drop}: must be null in planners.test")
     return test
+
+  @field_validator("reanalyze")
+  @classmethod
+  def _has_no_drop(cls, reanalyze: PlannerConfig | None) -> PlannerConfig | None:
+    if reanalyze is not None and reanalyze.temperature_drop is not None:
+      raise ValueError(
+        f"temperature_drop={reanalyze.temperature_drop}: must be null in planners.reanalyze, which chooses "
+        "no actions"
+      )
+    return reanalyze
 
   @property
   def for_reanalyze(self) -> PlannerConfig:

@@ -15,13 +15,20 @@ if TYPE_CHECKING:
 
 def list_environments(
   library: Annotated[
-    str | None, typer.Argument(metavar="[LIBRARY]", help="List this library's games and their options.")
+    str | None,
+    typer.Argument(
+      metavar="[LIBRARY[:GAME]]",
+      help="List this library's games and their options, or describe one game.",
+    ),
   ] = None,
   as_json: AsJson = False,
 ) -> int:
-  """List libraries of environments, or the games of one library."""
+  """List libraries of environments, the games of one library, or the frames and actions of one game."""
   from moozi.envs import registry
 
+  if library is not None and ":" in library:
+    _describe(library, as_json)
+    return 0
   libraries = registry.list_libraries(library)
   if as_json:
     out = []
@@ -39,6 +46,20 @@ def list_environments(
   return 0
 
 
+def _describe(name: str, as_json: bool) -> None:
+  """Prints an environment's frames, actions and options."""
+  from moozi.envs import registry
+
+  info, spec = registry.describe_environment(name)
+  if as_json:
+    say(json.dumps(dataclasses.asdict(info) | {"actions": spec.actions_text, "spec": spec.to_dict()}))
+    return
+  _print_games([info])
+  players = f"; {spec.num_players} players" if spec.num_players > 1 else ""
+  say(f"    frames: {' × '.join(map(str, spec.frame_shape))}, {spec.frame_dtype}{players}")
+  say(f"    {spec.actions_text}")
+
+
 def _print_libraries(libraries: "list[LibraryInfo]") -> None:
   """Prints a line per library."""
   texts = max(len(info.summary) for info in libraries)
@@ -46,7 +67,8 @@ def _print_libraries(libraries: "list[LibraryInfo]") -> None:
   for info in libraries:
     number = "–" if info.num_games is None else info.num_games
     say(f"{info.name:<10}  {number:>5}  {info.summary:<{texts}}  {info.missing or 'installed'}")
-  say("`moozi envs LIBRARY` lists games and options; env.name=my_module:make_env is one of your own.")
+  say("`moozi envs LIBRARY` lists games and options, `moozi envs LIBRARY:GAME` frames and actions.")
+  say("env.name=my_module:make_env is an environment of your own.")
 
 
 def _print_games(envs: "list[EnvironmentInfo]") -> None:

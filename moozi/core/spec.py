@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import math
+from collections.abc import Iterable
 from typing import Literal
 
 import numpy as np
@@ -199,6 +200,20 @@ class EnvSpec:
     return action if self.is_continuous else action + 1
 
   @property
+  def actions_text(self) -> str:
+    """The action space as one line, such as `3 actions: left, stay, right`."""
+    if self.factors is None:
+      count = self.num_env_actions
+      names = _listed(name for name in self.action_names if name)
+      return f"{count} action{'s' * (count != 1)}" + (f": {names}" if names else "")
+    sizes = [f" ({len(values)} values)" if self.intervals is None else "" for values in self.factors.values]
+    rows = zip(self.factors.names, self.factors.values, sizes, strict=True)
+    dimensions = _listed(f"{name} from {values[0]:g} to {values[-1]:g}{size}" for name, values, size in rows)
+    is_joint = len(sizes) > 1
+    kind = f"{self.num_env_actions:,}{' joint' * is_joint}" if self.intervals is None else "continuous"
+    return f"{kind} actions of {len(sizes)} dimension{'s' * is_joint}: {dimensions}"
+
+  @property
   def num_places(self) -> int:
     """Number of the actions that `action_places` gives a place."""
     height, width, _ = self.frame_shape
@@ -230,6 +245,13 @@ def check_multi_input(key: str, spec: EnvSpec, for_images: str) -> None:
     f"{key}=multi_input: needs a Dict or Tuple observation with an image; those of env.name={spec.name} are "
     f"{found}, for which there is {suited}"
   )
+
+
+def _listed(texts: Iterable[str]) -> str:
+  """Returns texts with commas between them; of more than 12, the first 11 and the number of the others."""
+  found = list(texts)
+  more = [f"and {len(found) - 11} more"] if len(found) > 12 else []
+  return ", ".join([*(found[:11] if more else found), *more])
 
 
 def _as_tuple(planes: int | tuple[int, ...]) -> tuple[int, ...]:

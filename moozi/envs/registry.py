@@ -107,6 +107,19 @@ def _infos(library: str) -> list[EnvironmentInfo]:
   return out
 
 
+def describe_environment(name: str) -> tuple[EnvironmentInfo, EnvSpec]:
+  """Returns the line of one environment of a library, and its specification with the default options.
+
+  Raises: UserError: the library or the game is unknown, or the environment cannot be made.
+  """
+  _libraries(name.partition(":")[0])
+  suite, game, options = _find(name, {})
+  listed = suite.listed_name(game)
+  described = {key: describe_option(type(options), key) for key in type(options).model_fields}
+  info = EnvironmentInfo(name=name, summary=suite.list_games().get(listed, listed), options=described)
+  return info, suite.make_spec(game, options)
+
+
 def make(name: str, /, seed: int, is_testing: bool = False, **kwargs: Any) -> Environment:
   """Makes the environment `name` and seeds it.
 

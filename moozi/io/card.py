@@ -23,6 +23,7 @@ from moozi.io.config_files import config_root, find_config, list_configs
 from moozi.io.metrics import read_metrics
 from moozi.io.plain_data import MAX_BYTES, number_in, parse_yaml
 from moozi.io.run_directory import MACHINE, RANDOM_RETURN, RunDirectory, flatten_settings
+from moozi.io.trajectory_file import parse_spec
 from moozi.io.zoo_files import ZOO_PREFIX, agent_names, label_of, resolve_run
 
 CARD = "card.json"
@@ -67,6 +68,7 @@ class Card(_Part):
 
   Attributes:
     name: the agent's name in the zoo, or the run's name.
+    actions: the action space as text; None if no checkpoint was kept.
     conditions: sticky actions, episode limit, random starts and evaluation protocol, as text by name.
     config_name: the named configuration with the fewest differences from the run's; None if none has the
       run's environment and algorithm.
@@ -91,6 +93,7 @@ class Card(_Part):
   env: str
   env_kwargs: dict[str, Any]
   num_players: int
+  actions: str | None
   algorithm: str
   conditions: dict[str, str]
   config_name: str | None
@@ -158,6 +161,7 @@ def make_card(
     env=config.env.name,
     env_kwargs=config_to_dict(config)["env"]["kwargs"],
     num_players=int(num_players),
+    actions=_actions(last),
     algorithm=config.algorithm,
     conditions=_conditions(config, int(num_players)),
     config_name=config_name,
@@ -391,6 +395,14 @@ def _describe(machine: Any, config: Config) -> str | None:
 def _of(info: CheckpointInfo | None, key: str) -> Mapping[str, Any]:
   value = {} if info is None else info.meta.get(key)
   return value if isinstance(value, Mapping) else {}
+
+
+def _actions(info: CheckpointInfo | None) -> str | None:
+  """Returns the action space of a checkpoint's environment as text; None if it is not recorded."""
+  try:
+    return parse_spec(_of(info, "spec")).actions_text
+  except (ValueError, TypeError, KeyError):
+    return None
 
 
 def _integer(value: Any) -> int | None:

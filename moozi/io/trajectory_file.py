@@ -79,7 +79,7 @@ def read_header(path: Path) -> TrajectoryFile:
   file = state_file.read_header(path)
   try:
     first, last = (_count(n) for n in file.meta["env_steps"])
-    spec = _parse_spec(file.meta["spec"])
+    spec = parse_spec(file.meta["spec"])
     spans = tuple(LaneSpan(*(_count(n) for n in span)) for span in file.meta["lanes"])
     info = TrajectoryFile(**fields_of(file), env_steps=(first, last), spec=spec, spans=spans)
   except (ValueError, TypeError, KeyError, AttributeError):
@@ -147,7 +147,7 @@ def _unpack(packed: np.ndarray, shape: tuple[int, ...], dtype: np.dtype) -> np.n
   return rows.view(dtype.newbyteorder("<")).reshape(shape).astype(dtype, copy=False)
 
 
-def _parse_spec(data: Mapping[str, Any]) -> EnvSpec:
+def parse_spec(data: Mapping[str, Any]) -> EnvSpec:
   """Returns the EnvSpec in a header. Raises ValueError, TypeError or KeyError if it is not valid."""
   height, width, channels = (_count(n) for n in data["frame_shape"])
   if not (height and width and channels):

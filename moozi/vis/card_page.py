@@ -60,6 +60,7 @@ def card_markdown(card: Card, *, has_curve: bool, has_gif: bool) -> str:
   version = f"{card.moozi or _NOT_RECORDED}, commit {card.commit or _NOT_RECORDED}"
   rows = [
     ("environment", markdown_code(card.env) + options),
+    ("actions", markdown_text(card.actions or _NOT_RECORDED)),
     *((markdown_text(name), markdown_text(text)) for name, text in card.conditions.items()),
     ("algorithm", markdown_text(card.algorithm)),
     ("seeds", f"{len(card.seeds)} (seed {', '.join(map(str, card.seeds))})"),

@@ -59,7 +59,7 @@ def test_envs(cli, refused, monkeypatch):
   status, out, _ = cli("envs")
   assert status == 0
   lines = {line.split()[0]: line for line in out.splitlines()}
-  assert len(out.splitlines()) == len(registry._MODULES) + 2
+  assert len(out.splitlines()) == len(registry._MODULES) + 3
   assert lines["minatar"].split()[1] == "5"
   assert lines["tiny"].endswith("installed")
   status, out, _ = cli("envs", "minatar")
@@ -72,6 +72,20 @@ def test_envs(cli, refused, monkeypatch):
   hint = "not installed; run pip install 'moozi[minatar]'"
   assert hint in cli("envs")[1]
   assert f"minatar: {hint}" in cli("envs", "minatar")[1]
+
+
+def test_envs_of_one_game(cli, refused):
+  status, out, _ = cli("envs", "tiny:catch")
+  assert status == 0
+  assert "frames: 10 × 5 × 2, bool" in out
+  assert "3 actions: left, stay, right" in out
+  assert "env.kwargs.max_episode_steps" in out
+  found = json.loads(cli("envs", "tiny:point", "--json")[1])
+  assert found["name"] == "tiny:point"
+  assert found["actions"].startswith("49 joint actions of 2 dimensions: ")
+  assert found["spec"]["num_env_actions"] == 49
+  assert "unknown game" in refused("envs", "tiny:cat")
+  assert "unknown library" in refused("envs", "my_module:make")
 
 
 def test_envs_json(cli):

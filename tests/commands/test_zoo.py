@@ -106,12 +106,14 @@ def test_card(root):
   card = read_card(root / NAME / CARD)
   assert [card] == list_agents()
   assert (card.name, card.env, card.seeds, card.env_steps) == (NAME, "tiny:catch", (0,), 64)
+  assert card.actions == "3 actions: left, stay, right"
   assert card.command == f"moozi evaluate zoo:{NAME} --episodes {EPISODES}"
   assert (card.hardware, card.hardware_source) == ("a processor, 2 cores", "stated")
   assert card.config_name == "tiny/catch"
   assert card.differences["evaluation.final_episodes"] == (100, 5)
   text = (root / NAME / "card.md").read_text("utf-8")
   assert "stated by the author" in text
+  assert "| actions | 3 actions: left, stay, right |" in text
   assert "95% interval" in text
   assert "one trained agent" in text
   assert f"    {card.command}\n" in text

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moozi.core.factors import ActionPart, Factors, bins
+from moozi.core.factors import ActionPart, Factors, Intervals, bins
 from moozi.core.spec import EnvSpec
 
 THROTTLE = ActionPart(path=("throttle",), shape=(2,), dtype="float32", values=(bins(-1, 1, 7),) * 2)
@@ -18,6 +18,21 @@ CAR = Factors(parts=(THROTTLE, GEAR), names=("throttle left", "throttle right", 
 def spec_of(factors, **changes):
   facts = {"name": "a:b", "frame_shape": (1, 1, 2), "frame_dtype": "float32", "factors": factors}
   return EnvSpec(**(facts | {"num_env_actions": factors.num_joint_actions} | changes))
+
+
+def test_actions_as_text():
+  text = "147 joint actions of 3 dimensions: throttle left from -1 to 1 (7 values), "
+  assert spec_of(CAR).actions_text.startswith(text)
+  assert spec_of(CAR).actions_text.endswith("gear from 2 to 4 (3 values)")
+  thrust = ActionPart(path=(), shape=(1,), dtype="float32", values=((-2.0, 2.0),))
+  continuous = spec_of(Intervals(parts=(thrust,), names=("thrust",)))
+  assert continuous.actions_text == "continuous actions of 1 dimension: thrust from -2 to 2"
+  facts = {"name": "a:b", "frame_shape": (1, 1, 2), "frame_dtype": "float32"}
+  named = EnvSpec(**facts, num_env_actions=3, action_names=("left", "right"))
+  assert named.actions_text == "3 actions: left, right"
+  assert EnvSpec(**facts, num_env_actions=1).actions_text == "1 action"
+  many = EnvSpec(**facts, num_env_actions=13, action_names=tuple("abcdefghijklm"))
+  assert many.actions_text == "13 actions: a, b, c, d, e, f, g, h, i, j, k, and 2 more"
 
 
 def test_own_actions():

@@ -129,10 +129,10 @@ class Agent:
     """Returns the agent's action for an observation, or its actions for B observations of B games.
 
     If evaluation has no noise (`evaluation.noise_free`, the default), the action is the one that
-    `moozi evaluate` would take after the same frames and actions, except for ties in puct, and each of B
-    actions is the one that an agent alone in its game would choose. Otherwise the action also depends on the
-    random key, which the B games share. B observations take one call of the network or the search, which
-    compiles once for each B.
+    `moozi evaluate` would take after the same frames and actions, and each of B actions is the one that an
+    agent alone in its game would choose. Exceptions are sampled joint actions and ties in puct, which depend
+    on the random key, as every action with noise. The B games share the key. B observations take one call of
+    the network or the search, which compiles once for each B.
 
     Args:
       observation: a `dm_env.TimeStep` or a `moozi.Observation` of a `moozi.Environment`; a frame; or an

@@ -52,8 +52,9 @@ class Comparison:
   def table(self) -> "pd.DataFrame":
     """Returns a row for each group, with the mean and interquartile mean (`iqm`) of its final scores.
 
-    A run's final score is the mean return of its last five evaluations. `*_low` and `*_high` bound the 95%
-    bootstrap interval over seeds; they are NaN with one seed. `env_steps` is that of the shortest run.
+    A run's final score is the mean return of its last five evaluations, or of all if there are fewer. `*_low`
+    and `*_high` bound the 95% bootstrap interval over seeds; they are NaN with one seed. `env_steps` is that
+    of the shortest run, and `minutes` the mean over the runs.
     """
     import pandas as pd
 

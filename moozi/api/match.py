@@ -181,7 +181,7 @@ def make_match(
   agent: str | None,
   advisor: str | None,
 ) -> tuple[Match, str]:
-  """Makes the match of `moozi play`, whose options the arguments are.
+  """Makes the match of `moozi play` from its options.
 
   Args:
     opponent: the player of the other seats; "agent" names `agent`; with "human" or "self" the user plays all

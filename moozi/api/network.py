@@ -55,9 +55,8 @@ class Network:
   """A network of MuZero or AlphaZero as pure functions of its parameters, which can be compiled and traced.
 
   Attributes:
-    parameters: float32 arrays by name, `params/MODULE/…/NAME`: the weights and biases of the layers. With
-      batch norm, `network.center_frames` or `network.normalize_observations`, also its averages,
-      `net_state/MODULE/…/NAME`.
+    parameters: float32 arrays by name, `params/MODULE/…/NAME`. With batch norm, `network.center_frames` or
+      `network.normalize_observations`, also the running averages, `net_state/MODULE/…/NAME`.
     root: (parameters, frames, actions) → NetworkOutput. `frames` [B, L, H, W, C] are the last L frames, the
       newest last, of the spec's dtype, and zeros before the episode's start. `actions` [B, L] int32 are the
       actions before each of these frames, in the agent's action space; before the episode's start they are

@@ -104,7 +104,7 @@ class Run(os.PathLike[str]):
     return load(self, checkpoint, **options)
 
   def figures(self) -> "dict[str, Figure]":
-    """Returns matplotlib figures with curves over environment steps, by name: "return", "loss", "speed".
+    """Returns matplotlib figures with curves over environment steps, by name: "return", "loss" and "speed".
 
     Raises: UserError: the run has no metrics.
     """

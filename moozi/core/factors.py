@@ -90,9 +90,7 @@ class _Dimensions:
     return " ".join(map("=".join, zip(self.names, texts, strict=True)))
 
   def split(self, owns: Any) -> list[Any]:
-    """Returns the list of the N own actions in arrays [N, …], or in a dict or tuple of such arrays.
-
-    Returns a list unchanged.
+    """Splits arrays [N, …], or a dict or tuple of them, into the list of N own actions; a list is unchanged.
 
     Raises: ValueError: the arrays have another form, or different numbers of rows.
     """
@@ -126,8 +124,8 @@ class _Dimensions:
 class Factors(_Dimensions):
   """The D dimensions of joint actions.
 
-  A joint action chooses one value in each dimension. Its number counts the rows of value indices in order;
-  the index of the last dimension changes fastest.
+  A joint action chooses one value in each dimension. Joint actions are numbered in the order of their rows of
+  value indices; the index of the last dimension changes fastest.
   """
 
   def __post_init__(self) -> None:
@@ -222,7 +220,7 @@ class Intervals(_Dimensions):
   """The D dimensions of continuous actions. An action is a row of D float32, in units of the environment."""
 
   num_joint_actions = 1
-  """A policy has one entry for each dimension, so there is one choice of entries."""
+  """The product of `sizes`: a policy has one entry in each dimension."""
 
   def __post_init__(self) -> None:
     super().__post_init__()

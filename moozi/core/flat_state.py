@@ -1,4 +1,4 @@
-"""The form of all state on disk: a flat dict of NumPy arrays, ints, floats and bools by name.
+"""The form of saved state: a flat dict of NumPy arrays, ints, floats and bools by name.
 
 `get_state` and `set_state` use this form, and pytrees are converted to it by key path. The files, which
 `io.state_file` writes in safetensors, contain no code.
@@ -23,8 +23,8 @@ class Snapshot:
 
   Attributes:
     head: the flat state without the blocks.
-    generations: [N] int64, a number of each block that changes when the block is written to; 0 if it never
-      was. Empty if there are no blocks.
+    generations: [N] int64: for each block, a number that changes when the block is written to, 0 before.
+      Empty if there are no blocks.
     blocks: flat states by the number of the block. The snapshot of a run in progress has only those that are
       not on disk.
   """

@@ -47,9 +47,9 @@ def histogram_of(values: Any) -> Histogram | None:
 
 
 def merged(parts: Sequence[Mapping[str, Histogram]]) -> dict[str, Histogram]:
-  """Returns the histograms of all parts by name. Those of one name are added, with new bins.
+  """Returns the histograms of all parts by name. Several of one name are added, with new bins.
 
-  The values of a bin are counted at its centre; extremes, number and sums of the values are exact.
+  Their values are counted at the centres of the old bins; extremes, number and sums are exact.
   """
   found: dict[str, list[Histogram]] = {}
   for part in parts:

@@ -1,8 +1,7 @@
 """The registries of plug-ins: the names that configuration keys such as `network.kind` accept.
 
-A key accepts a built-in name, a name registered by a decorator (`register_network`), the name of an entry
-point of an installed package, or `module:function`. Only the last imports a module that the value itself
-names.
+A key accepts a built-in name or form, a name registered by a decorator such as `register_network`, the name
+of an entry point of an installed package, or `module:function`.
 """
 
 import dataclasses
@@ -76,11 +75,11 @@ class Registry:
     return [*own, *sorted({*self.registered, *self._entry_points().names} - {*own})]
 
   def is_known(self, value: str) -> bool:
-    """Returns whether the value is one of `names`. Imports nothing."""
+    """Returns whether the value is one of `names`, or has one of `forms`. Imports nothing."""
     return self.is_built_in(value) or value in self.registered or value in self._entry_points().names
 
   def accepts(self, value: str) -> bool:
-    """Returns whether the value is one of `names` or has the form `module:function`. Imports nothing."""
+    """Returns whether the value is known (`is_known`) or has the form `module:function`. Imports nothing."""
     # A form's prefix is not a module: mcts:many is not a function.
     prefixes = {form.partition(":")[0] for form in self.forms}
     return self.is_known(value) or (is_code(value) and value.partition(":")[0] not in prefixes)
@@ -99,7 +98,7 @@ class Registry:
     return None
 
   def allowed(self, value: str, *others: str) -> str:
-    """Lists the allowed values (with `others`) and the one nearest to `value`, for an error message."""
+    """Returns the allowed values, with `others`, and a hint for `value`, as text of an error message."""
     names = [*others, *self.names()]
     nearest = difflib.get_close_matches(value.lower(), names, n=1)
     hint = describe_path(value) or (f"; the nearest is {nearest[0]}" if nearest else "")

@@ -18,7 +18,7 @@ _unregistered: list[type] = []
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 def record(cls: type[T]) -> type[T]:
-  """Makes `cls` a frozen, keyword-only dataclass and a JAX pytree whose leaves are its fields.
+  """Makes `cls` a frozen, keyword-only dataclass and a JAX pytree whose children are its fields.
 
   The class is registered with JAX immediately if JAX is imported, else by the next `register_records`.
 

@@ -27,7 +27,7 @@ class EnvSpec:
   Attributes:
     name: `library:game`, as the user writes it; any name for a user's `GameEnvironment`.
     frame_shape: (H, W, C) of one frame; (1, 1, D) for vector observations.
-    frame_dtype: storage of a frame: "bool", "uint8" (scaled by 1/255 on the device) or "float32".
+    frame_dtype: storage of a frame: "bool", "uint8" or "float32".
     num_env_actions: size of the environment's own action space A^e; with `factors`, of all joint actions; 1
       with continuous actions.
     num_players: number of players that the agent plays: 1, or 2 who alternate strictly.

@@ -1,8 +1,7 @@
 """Escapes text for terminals, shells, Markdown and HTML.
 
 Names of files and environments may come from others. A terminal would execute escape sequences in them, a
-shell would split them into words, and Markdown and HTML would read marks. Each output passes them through one
-of these functions; titles of figures use `printable`.
+shell would split them into words, and Markdown and HTML would read marks.
 """
 
 import html

@@ -42,7 +42,7 @@ def read_lines(path: Path) -> Iterator[bytes]:
   """Yields the lines of a log with their line ends, and holds one line in memory at a time.
 
   Raises: OSError: the file cannot be read; ValueError: the file is larger than 1 GiB or not a file, or a line
-    is longer than 16 MiB.
+    has 16 MiB or more.
   """
   with open_bounded(path, MAX_LOG_BYTES) as file:
     while line := file.readline(MAX_LINE_BYTES):

@@ -1,7 +1,7 @@
 """The card of a run: what was trained, under which conditions, and how well it plays.
 
-Its values are read from the run's files; only hardware and license may be stated by the author instead. A
-value that is not known is None.
+Its values are from the run's files; the author may state the name, the hardware and the license. A value that
+is not known is None.
 """
 
 import contextlib
@@ -69,11 +69,12 @@ class Card(_Part):
   Attributes:
     name: the agent's name in the zoo, or the run's name.
     actions: the action space as text; None if no checkpoint was kept.
-    conditions: sticky actions, episode limit, random starts and evaluation protocol, as text by name.
-    config_name: the named configuration with the fewest differences from the run's; None if none has the
-      run's environment and algorithm.
+    conditions: sticky actions, episode limit, random starts, evaluation protocol and, with two players, the
+      opponent, as text by name.
+    config_name: the named configuration with which the run's is compared: by default the one with the fewest
+      differences. None if none has the run's environment and algorithm.
     differences: by key, (value in that configuration, value in the run) where they differ.
-    seeds: the seeds of the runs that the card reports; always one.
+    seeds: the run's seed, as a tuple of one.
     hardware: the machine on which the run was trained; None if it is not known.
     hardware_source: "recorded" by the run, or "stated" by the author of the zoo agent.
     ended_by: why the run ended, such as max_env_steps.
@@ -84,8 +85,8 @@ class Card(_Part):
       recorded.
     command: a command that plays the same evaluation again; None without an evaluation, or if its checkpoint
       was not kept.
-    train_command: a command that trains with the same settings; None if the run differs from every named
-      configuration in more than 12 settings.
+    train_command: a command that trains with the same settings; None if `config_name` is None or there are
+      more than 12 differences.
     license: license of the agent's files; None if it is not stated.
   """
 

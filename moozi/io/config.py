@@ -104,8 +104,8 @@ def _refuse_interpolations(data: Any, key: str) -> None:
 def config_from_dict(data: Mapping[str, Any], where: str | None = None) -> Config:
   """Returns the configuration of nested data, by section. A section that is None is empty.
 
-  Validation is strict: the only conversion is that of a whole float, such as 64.0, to an integer where a key
-  takes integers only. `where` is the file's name in errors.
+  Validation is strict: text is not read as a number. A whole float, such as 64.0, becomes an integer where a
+  key takes integers only. `where` is the file's name in errors.
 
   Raises: UserError: a key is unknown (the message names the closest known key, or the section's keys), or a
     value has a wrong type or is out of range.

@@ -80,7 +80,8 @@ def reuse_freed_memory() -> bool:
   """Makes glibc keep up to 256 MiB of freed memory at the top of its heap for later allocations.
 
   By default glibc returns large freed blocks to the system at once. XLA allocates its work space in each
-  call, so without this setting each update has thousands of page faults (docs/decisions/0024).
+  call; without this setting, each update of MinAtar Breakout had thousands of page faults
+  (docs/decisions/0024).
 
   Returns: whether the settings were made. They are not made with another C library, or if one of the
     environment variables `MALLOC_TRIM_THRESHOLD_`, `MALLOC_MMAP_THRESHOLD_` and `GLIBC_TUNABLES` is set.

@@ -23,12 +23,12 @@ class Joint(pydantic.BaseModel):
     kind: "start": a new run began with the other's training state (`checkpoint.start_from`). "surgery": the
       whole run was continued in another form.
     run: the other run, as it was named.
-    checkpoint: name of its checkpoint, and `digest` that of the file.
+    checkpoint, digest: name of the other run's checkpoint, and digest of the checkpoint's file.
     env_steps, learner_steps: counters of the checkpoint.
     at_env_steps: environment steps of the run itself at this point; BEFORE if it is none of the run's own.
     changes: the settings that changed, one line each.
     lost: what was not preserved, one line each.
-    left: what stayed behind, one line each.
+    left: parts of the state that were not taken over, one line each.
   """
 
   model_config = pydantic.ConfigDict(frozen=True, extra="forbid", strict=True)

@@ -1,7 +1,7 @@
-"""The one place that prints: text from outside cannot control the terminal, and closed streams end no run.
+"""Prints to the standard streams: text from outside cannot control the terminal.
 
 `say` prints results to standard output, and `notice` prints remarks to standard error. Both replace
-characters that are not printable. rich draws on terminals; its texts pass through `core.text.printable`.
+characters that are not printable. `notice` ignores a stream that cannot be written.
 """
 
 import contextlib
@@ -45,7 +45,7 @@ def say(*lines: object, end: str = "\n") -> None:
 
 
 def check_output() -> None:
-  """Writes what waits for standard output, such as a help text of the argument parser. Raises as `say`."""
+  """Flushes standard output, such as after a help text of the argument parser. Raises as `say`."""
   say(end="")
 
 
@@ -53,7 +53,7 @@ def notice(*lines: object, start: str = "", end: str = "\n") -> None:
   """Prints lines to standard error; does nothing if it cannot be written.
 
   Args:
-    start: printed as it is; "\\r" moves the cursor to the start of the terminal's line.
+    start: printed first, unchanged; "\\r" moves the cursor to the start of the terminal's line.
   """
   try:
     _write(sys.stderr, lines, end, start)

@@ -1,4 +1,4 @@
-"""The run directory, which holds what a run writes. Its file names are a public interface.
+"""The run directory, with the files that a run writes. Their names are a public interface.
 
 Compiled functions (`io.compilation_cache`) and the files of Weights & Biases and MLflow (`io.trackers`) are
 elsewhere.
@@ -9,10 +9,10 @@ metrics.jsonl    one JSON object per tick
 events.out.*     the same scalars as TensorBoard events, which TensorBoard shows under the run's name
 checkpoints/     the last few checkpoints, the best one, and milestones
 resume/          the rest of the run's state for the last few checkpoints, which a resumed run needs
-gifs/            pictures of evaluation episodes
+gifs/            GIFs of evaluation episodes
 logs/            one file for each actor
 trajectories/    every acted step, if trajectories.save is set
-timeline/        the times of the actors' calls, and the output of `moozi timeline`
+timeline/        the spans of the actors' calls, and the output of `moozi timeline`
 lineage.json     the runs whose state it continues (`io.lineage`)
 summary.json     results of the whole run, written at its end
 trackers.json    the run's identifiers in Weights & Biases and MLflow
@@ -88,7 +88,7 @@ class RunDirectory:
   """One run's folder. Create one with `create` or `open`.
 
   Attributes:
-    path: the folder, as the user named it.
+    path: the folder's path.
     descriptor: the folder's open file descriptor; None outside of `held`.
   """
 
@@ -281,9 +281,9 @@ class RunDirectory:
   def trained_s_at_end(self, env_steps: int, learner_steps: int) -> float | None:
     """Returns the seconds of training of a complete run, whose summary must have these counters.
 
-    Returns None if the run has no summary or was resumed since then. Also returns None if the run was stopped
-    or killed before its final evaluation, or ended by an environment's error. A run whose final evaluation
-    failed is complete; `test_at_env_steps` in its summary is that of an earlier evaluation.
+    Returns None if the run has no summary or other counters, or if it was stopped before the end of its final
+    evaluation. A run whose final evaluation failed is complete; `test_at_env_steps` in its summary is that of
+    an earlier evaluation.
     """
     try:
       summary = self.read_summary()

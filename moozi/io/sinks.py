@@ -16,9 +16,8 @@ _log = logging.getLogger("moozi.driver")
 class AppendFile:
   """Appends whole records, such as lines, to a file.
 
-  A record is written completely or not at all. If it does not fit on the disk, it stays pending, and is
-  written before the next record. If more than `max_pending_bytes` are pending, the oldest records are
-  dropped.
+  If a record does not fit on the disk, its written part is removed. The record stays pending, and is written
+  before the next one. If more than `max_pending_bytes` are pending, the oldest records are dropped.
   """
 
   def __init__(self, path: Path, max_pending_bytes: int = MAX_PENDING_BYTES) -> None:

@@ -2,9 +2,9 @@
 
 Checkpoints, resume states, blocks of replay and trajectories are state files; any reader of safetensors loads
 their arrays. The entry `moozi` of the header's `__metadata__` is JSON with the format, the version of MooZi,
-what the file is about (`meta`), and two SHA-256 digests: that of the arrays, and that of the header with
-zeros in its place. The header's digest therefore identifies the content of the whole file. Files can be
-listed by their headers; the arrays are read and hashed once, when they are needed.
+what the file is about (`meta`), and two SHA-256 digests. One is that of the arrays. The other is that of the
+header with zeros in the place of this digest; it therefore identifies the content of the whole file. Files
+can be listed by their headers, without their arrays.
 """
 
 import dataclasses

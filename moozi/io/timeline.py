@@ -19,8 +19,7 @@ _MAX_NAME_LENGTH = 80
 class TimelineFile:
   """Appends the spans that actors report to `spans.jsonl` in a folder, one line per Stretch.
 
-  The first write creates the folder, and replaces the file of an earlier part of the run, so that the file
-  has one time window.
+  The first write creates the folder, and replaces the file of an earlier part of the run.
   """
 
   def __init__(self, folder: Path) -> None:

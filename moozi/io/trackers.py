@@ -1,9 +1,9 @@
 """Writes the scalars of a run to experiment trackers: Weights & Biases and MLflow. Both are off by default.
 
-A tracker receives only the configuration, the ticks' scalars and the final summary: no code, no Git state, no
-console output and no measurements of the machine. No tracker uses the network unless its own environment
-variable is set: `WANDB_MODE=online`, or an address in `MLFLOW_TRACKING_URI`. A thread writes to the trackers,
-so a slow tracker does not delay the run. A failing tracker does not end it.
+A tracker receives only the configuration, the ticks' scalars, the final summary and the run's name: no code,
+no Git state and no console output. No tracker uses the network unless its own environment variable is set:
+`WANDB_MODE=online`, or an address in `MLFLOW_TRACKING_URI`. A thread writes to the trackers, so that a slow
+tracker does not delay the run's steps. A failing tracker does not end the run.
 """
 
 import contextlib
@@ -52,7 +52,7 @@ class WandbTracker:
   """Writes to Weights & Biases.
 
   Unless WANDB_MODE is set, it writes offline, to the folder `wandb` beside the run. `wandb sync` uploads
-  that folder. The folder is not in the run directory, because it contains links.
+  that folder.
   """
 
   def __init__(self, config: Config, run: RunDirectory) -> None:

@@ -2,8 +2,8 @@
 
 The header's `meta` has the environment's spec, and the steps and lanes of the file. Each array is one column
 (a field of all steps), compressed with zlib. A column has one row per step. Before compression, its bytes are
-transposed: the first byte of all steps, then the second, and so on. Bytes that change little from step to
-step then take almost no space. Booleans are packed to bits. The encoding is lossless.
+transposed: the first byte of all steps, then the second, and so on. Booleans are packed to bits. The encoding
+is lossless.
 """
 
 import dataclasses
@@ -30,7 +30,7 @@ _LEVEL = 6
 
 @dataclasses.dataclass(frozen=True)
 class LaneSpan:
-  """Steps start … start+num_steps-1 of a lane; the lane's first stored step has index 0."""
+  """Steps start … start+num_steps-1 of a lane; the first step that the run stored has index 0."""
 
   lane: int
   start: int

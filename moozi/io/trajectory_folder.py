@@ -1,9 +1,9 @@
 """Writes and reads a folder of trajectory files with every acted step of a run.
 
 A file is named by the run's environment steps before and after it. Steps are buffered until there are enough
-for a file, 30 seconds have passed, or a checkpoint is saved. If the process is killed, only buffered steps
-are lost. On a full disk, up to 512 MiB of steps stay buffered. A process that reads the folder during the run
-sees only complete files.
+for a file, a segment arrives 30 seconds after the first one, or a checkpoint is saved. If the process is
+killed, only steps that are not in a file are lost. On a full disk, up to 512 MiB of steps stay buffered. A
+process that reads the folder during the run sees only complete files.
 """
 
 import concurrent.futures

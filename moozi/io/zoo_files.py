@@ -1,6 +1,7 @@
 """Finds and verifies the trained agents of the zoo, which comes with MooZi. Runs no code from an agent.
 
-An agent is a small run directory under `zoo/NAME/`. Commands that take a run accept it as `zoo:NAME`:
+An agent is a small run directory under `zoo/NAME/`, and commands that take a run accept it as `zoo:NAME`. Its
+files:
 
 config.yaml      the resolved configuration
 metrics.jsonl    the run's metrics, with fewer ticks

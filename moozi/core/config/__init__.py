@@ -82,8 +82,8 @@ class Config(Section):
   )
   max_env_steps: PositiveInt = Field(
     1_000_000,
-    description="number of environment steps at which training ends; a reset is a step too, so an episode of "
-    "n actions has n + 1 steps",
+    description="training ends once the run has at least this number of environment steps; a reset is a step "
+    "too, so an episode of n actions has n + 1 steps",
   )
   max_wall_s: PositiveFloat | None = Field(
     None,
@@ -174,12 +174,12 @@ class Config(Section):
 
   @property
   def is_on_policy(self) -> bool:
-    """Whether each update learns from the newest segment, without replay: with PPO and a user's algorithm."""
+    """Whether the algorithm gets each segment once, without MooZi's replay: PPO and a user's algorithm."""
     return self.algorithm not in ("muzero", "alphazero", "q_learning")
 
   @property
   def searches(self) -> bool:
-    """Whether the agent searches, with a model or with the game's true rules. Baselines do not search."""
+    """Whether the agent searches: MuZero with a model, AlphaZero with the game's true rules."""
     return self.algorithm in ("muzero", "alphazero")
 
   @property
@@ -213,7 +213,7 @@ class Config(Section):
 
   @property
   def min_workers(self) -> int:
-    """Number of training workers without which a run does not start: `ray.min_workers`."""
+    """Smallest number of training workers with which a run starts: `ray.min_workers`; null: all that act."""
     least = None if self.has_one_process else self.ray.min_workers
     return min(least or self.num_acting_workers, self.num_acting_workers)
 
@@ -224,7 +224,7 @@ class Config(Section):
 
   @property
   def num_inference_servers(self) -> int:
-    """Number of inference servers of the run: 0 if its training workers decide themselves."""
+    """Number of inference servers of the run; 0 if its training workers decide themselves."""
     is_served = self.acting.mode == "server" and self.num_acting_workers and not self.has_one_process
     return self.acting.num_servers if is_served else 0
 

@@ -32,7 +32,8 @@ class WorkersConfig(Section):
   rollout: Literal["auto", "scan", "step"] = Field(
     "auto",
     description="scan: one compiled rollout, for environments written in JAX; step: environment and search "
-    "alternate; auto: scan for environments written in JAX unless max_random_starts is above 0, else step",
+    "alternate; auto: scan for environments written in JAX, unless max_random_starts is above 0 or inference "
+    "servers decide, else step",
   )
   max_random_starts: NonNegativeInt = Field(
     0,
@@ -105,7 +106,7 @@ class ActingConfig(Section):
 
 
 class PastSelvesConfig(Section):
-  """Past selves (the agent with earlier parameters) as opponents in self-play."""
+  """Past selves, the agent with earlier parameters, as opponents in training games."""
 
   past_share: Probability = Field(
     0.0,
@@ -114,16 +115,16 @@ class PastSelvesConfig(Section):
   )
   pool_size: PositiveInt = Field(
     20,
-    description="number of past selves; a new one replaces the one of lowest quality that no worker plays "
-    "against",
+    description="number of past selves kept; a new one replaces the one of lowest quality among those that "
+    "no worker plays against, if there is one",
   )
   period_updates: PositiveInt = Field(
-    2_000, description="learner steps between two additions of the current parameters to the pool"
+    2_000, description="minimum learner steps between two additions of the current parameters to the pool"
   )
   quality_rate: PositiveFloat = Field(
     0.01,
-    description="η: a past self that loses has its quality reduced by η / (N · p); N is the size of the "
-    "pool, p the probability with which it was drawn",
+    description="η: for each game that a past self loses, its quality falls by η / (N · p); N is the size of "
+    "the pool, and p the probability of the past self, when it was drawn",
   )
 
 
@@ -132,7 +133,7 @@ class PoolMember(Section):
 
   player: PlayerName = Field(description="as evaluation.opponent, but not self")
   rating: Annotated[float, Field(ge=-10_000, le=10_000)] = Field(
-    description="its rating, such as moozi arena prints; of all players on one scale"
+    description="its rating, such as one of moozi arena; the ratings of a pool have one scale"
   )
 
   @field_validator("player")

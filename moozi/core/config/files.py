@@ -36,7 +36,7 @@ class CheckpointConfig(Section):
   )
   mapping: str | None = Field(
     None,
-    description="surgery: YAML file that says which planes and actions of the two environments correspond; "
+    description="surgery: YAML file with the planes and actions of the two environments that correspond; "
     "null: those of the same name or number",
   )
 
@@ -78,7 +78,9 @@ class LoggingConfig(Section):
     description="also log scalars to Weights & Biases, by default offline, in wandb/ beside the run "
     "directory",
   )
-  mlflow: bool = Field(False, description="also log scalars to MLflow, in mlflow.db beside the run directory")
+  mlflow: bool = Field(
+    False, description="also log scalars to MLflow, by default in mlflow.db beside the run directory"
+  )
   histogram_period_updates: PositiveInt | None = Field(
     2_000, description="learner steps between two histograms in TensorBoard; null: none"
   )

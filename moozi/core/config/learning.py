@@ -45,7 +45,7 @@ class TargetsConfig(Section):
   )
   n_step: PositiveInt = Field(
     10,
-    description="n: number of rewards in a value target, to which the search value after them is added",
+    description="n: number of rewards in a value target before it bootstraps; fewer at an episode's end",
   )
   search_value_age: PositiveInt | None = Field(
     None,
@@ -53,20 +53,20 @@ class TargetsConfig(Section):
     "which reanalyze renews, in place of the n-step return; null: never; needs reanalyze.ratio above 0",
   )
   discount: Discount = Field(
-    0.997, description="γ per environment step; 1 suits games that end within a few dozen moves"
+    0.997, description="γ per environment step"
   )
   discount_schedule: DiscountSchedule = Field(
     (),
-    description="later values of γ, as a list of {env_steps, discount}: targets and searches look further "
-    "ahead later in training; the horizon is 1 / (1 - γ) steps; empty: always discount",
+    description="later values of γ in targets and searches, as a list of {env_steps, discount}; the horizon "
+    "is 1 / (1 - γ) steps; empty: always discount",
   )
 
 
 class ReplayConfig(Section):
   """The replay buffer. Priorities follow from δ, the absolute difference of a start step's value and target.
 
-  The value is that of the step's search. With refresh_priorities, an update with the step replaces it with
-  the network's.
+  The value in δ is that of the step's search. With refresh_priorities, each update with the step computes δ
+  with the network's value.
   """
 
   capacity: PositiveInt = Field(1_000_000, description="number of steps kept, over all environments")
@@ -93,7 +93,9 @@ class ReplayConfig(Section):
   rank_refresh_updates: PositiveInt = Field(
     200, description="rank: largest number of batches between two sorts by priority"
   )
-  min_steps_to_learn: PositiveInt = Field(5_000, description="number of steps stored before training starts")
+  min_steps_to_learn: PositiveInt = Field(
+    5_000, description="training starts once replay has this number of steps and can draw a batch"
+  )
   max_refused_segments: PositiveInt = Field(
     20, description="number of consecutive refused segments of one worker after which the run ends"
   )
@@ -107,9 +109,8 @@ class ReplayConfig(Section):
 class LearningRateConfig(Section):
   """The learning rate by learner step: warm-up, then decay over `decay_steps` (null: no decay).
 
-  With `decay_steps: budget` the decay ends at max_env_steps. If max_wall_s ends the run earlier, the rate is
-  still above `end`. A run that is resumed with another max_env_steps continues on the schedule of the new
-  value.
+  With `decay_steps: budget` the decay ends at max_env_steps; if the run ends earlier, the rate is still above
+  `end`. A run that is resumed with another max_env_steps continues on the schedule of the new value.
   """
 
   kind: Literal["constant", "cosine", "linear"] = Field(

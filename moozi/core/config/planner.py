@@ -44,9 +44,8 @@ class PlannerConfig(Section):
   )
   num_simulations: PositiveInt = Field(
     16,
-    description="number of simulations per search, to which the search time is nearly proportional; with "
-    "chance nodes, a simulation evaluates an action or an outcome, so an equally deep search needs about "
-    "twice the number",
+    description="number of simulations per search; with chance nodes, a simulation evaluates an action or an "
+    "outcome",
   )
   max_depth: PositiveInt | None = Field(
     None,
@@ -66,8 +65,8 @@ class PlannerConfig(Section):
   )
   gumbel_value_scale: PositiveFloat = Field(
     0.1,
-    description="gumbel, stochastic_gumbel: c_scale, the weight of Q-values against the prior's logits; "
-    "higher is greedier",
+    description="gumbel, stochastic_gumbel: c_scale, a factor of the weight of Q-values against the prior's "
+    "logits",
   )
   gumbel_maxvisit_init: NonNegativeFloat = Field(
     50.0,
@@ -76,8 +75,8 @@ class PlannerConfig(Section):
   )
   dirichlet_fraction: Probability = Field(
     0.0,
-    description="puct, stochastic: share of Dirichlet noise in the root prior; the share is less if few "
-    "actions are legal",
+    description="puct, stochastic: share of Dirichlet noise in the root prior; the share is less if some "
+    "actions are illegal",
   )
   dirichlet_alpha: PositiveFloat = Field(
     0.3,
@@ -93,7 +92,7 @@ class PlannerConfig(Section):
   )
   temperature_drop: PositiveInt | None = Field(
     None,
-    description="train: number of first moves of a game that have this temperature; later moves have "
+    description="train: number of first moves of a game that are chosen with temperature; later moves have "
     "dropped_temperature; in self-play, moves of both players count, otherwise the agent's own; null: all "
     "moves; AlphaGo Zero: 30",
   )
@@ -117,8 +116,7 @@ class PlannerConfig(Section):
   )
   root_prior_temperature: PositiveFloat = Field(
     1.0,
-    description="divisor of the prior's logits at the root; above 1, the policy target has more entropy than "
-    "the prior unless the Q-values favor the same actions",
+    description="divisor of the prior's logits at the root; above 1, the prior has more entropy there",
   )
   root_value: Literal["mean", "improved"] | None = Field(
     None,

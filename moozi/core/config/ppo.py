@@ -82,7 +82,9 @@ class PPOConfig(Section):
     4, description="number of environments of all workers together; workers.num_workers divides it; Atari: 8"
   )
   segment_length: PositiveInt = Field(128, description="number of vector steps between two rounds of updates")
-  num_epochs: PositiveInt = Field(4, description="number of times that each sample is used")
+  num_epochs: PositiveInt = Field(
+    4, description="number of passes over a round's samples; fewer if target_kl stops the round"
+  )
   num_minibatches: PositiveInt = Field(4, description="number of minibatches in an epoch; one update each")
   history_length: PositiveInt = Field(1, description="number of stacked frames; Atari: 4")
   # The next three keys are not in ppo.network, because existing checkpoints would not match a section with
@@ -102,9 +104,7 @@ class PPOConfig(Section):
   discount_schedule: DiscountSchedule = Field(
     (), description="later values of γ, as targets.discount_schedule; γ is constant within a round"
   )
-  gae_lambda: Probability = Field(
-    0.95, description="λ of generalized advantage estimation; 1: the whole return"
-  )
+  gae_lambda: Probability = Field(0.95, description="λ of generalized advantage estimation")
   bootstrap_truncated: bool = Field(
     False,
     description="bootstrap from the last frame's value where a time limit truncates an episode; the source "

@@ -14,8 +14,12 @@ class RayConfig(Section):
   num_cpus: PositiveInt | None = Field(None, description="cores of the local Ray; null: all of the machine")
   num_gpus: NonNegativeInt | None = Field(None, description="GPUs of the local Ray; null: all of the machine")
   object_store_mib: PositiveInt = Field(512, description="MiB of shared memory for the local Ray's objects")
-  segments_in_flight: PositiveInt = Field(2, description="number of calls queued at each training worker")
-  batches_in_flight: PositiveInt = Field(2, description="number of calls queued at the parameter server")
+  segments_in_flight: PositiveInt = Field(
+    2, description="maximum number of unfinished calls of each training worker; not read by PPO"
+  )
+  batches_in_flight: PositiveInt = Field(
+    2, description="maximum number of unfinished calls of the parameter server; not read by PPO"
+  )
   publish_period_updates: PositiveInt = Field(
     64,
     description="learner steps between two publications of parameters to the actors; with "
@@ -35,8 +39,8 @@ class RayConfig(Section):
   max_restarts: NonNegativeInt = Field(3, description="maximum consecutive restarts of a failed actor")
   replay_shards: PositiveInt = Field(
     1,
-    description="number of replay actors; each stores the steps of an equal share of the training workers, "
-    "and batches are drawn from all (docs/cluster.md). With runtime=local, the shards are in one process",
+    description="number of replay actors; each stores the steps of its share of the training workers, and "
+    "batches are drawn from all (docs/cluster.md). With runtime=local, the shards are in one process",
   )
   learner: ActorResources = ActorResources(num_cpus=1.0, num_threads=0)
   replay: ActorResources = ActorResources(num_cpus=0.125)

@@ -47,7 +47,7 @@ class ReanalyzeConfig(Section):
   search: bool = Field(
     True,
     description="true: replace values and policies by those of a search; false: replace only the values, by "
-    "those of the network, which is much cheaper and needs mode=gather",
+    "those of the network, with mode=gather",
   )
   mode: Literal["gather", "replayed"] = Field(
     "gather",
@@ -62,7 +62,9 @@ class ReanalyzeConfig(Section):
     256, description="largest number of positions in one call; the ratio is met to within one call"
   )
   num_workers: PositiveInt = Field(1, description="ray: number of reanalyze workers if ratio > 0")
-  calls_in_flight: PositiveInt = Field(2, description="ray: number of calls queued at each reanalyze worker")
+  calls_in_flight: PositiveInt = Field(
+    2, description="ray: maximum number of unfinished calls of each reanalyze worker"
+  )
   resources: ActorResources = ActorResources(num_cpus=0.25, niceness=5)
 
   @model_validator(mode="after")

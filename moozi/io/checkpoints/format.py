@@ -80,8 +80,8 @@ def save_checkpoint(directory: Path, name: str, state: Any, meta: Mapping[str, A
 def save_parameters(directory: Path, name: str, state: Any, meta: Mapping[str, Any]) -> Path:
   """Writes a checkpoint with the fields `params` and `net_state` of a training state only.
 
-  The agent plays the same with it as with a complete checkpoint. It has no optimizer state, so no run can be
-  resumed from it. Arguments, result and errors are those of `save_checkpoint`.
+  It has no optimizer state, so no run can be resumed from it. Arguments, result and errors are those of
+  `save_checkpoint`.
   """
   kept = {field: getattr(state, field) for field in _PARAMETER_FIELDS}
   return save_checkpoint(directory, name, kept, {**meta, _CONTENTS: _PARAMETERS})
@@ -163,7 +163,7 @@ def describe_run(config: Config, spec: EnvSpec) -> dict[str, Any]:
 
 
 def code_commit(folder: Path = _ROOT) -> str | None:
-  """Returns the git commit of the code, with `-dirty` if files have changed; None outside a repository."""
+  """Returns the git commit of the code, with `-dirty` if tracked files have changed; None without git."""
   if not (folder / ".git").exists():  # an installed package may be inside another project's repository
     return None
   command = ("git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*")

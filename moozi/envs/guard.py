@@ -55,8 +55,8 @@ class EnvGuard:
     make: makes an environment from a seed. None: no replacement, so the first fault raises EnvError.
     max_faults: number of consecutive faults of one environment at which EnvError is raised. The end of an
       episode resets the count.
-    timeout_s: an environment that takes longer for one call, such as a step, has hung; None: no limit. It has
-      no effect outside the main thread, because Python runs signal handlers only in the main thread.
+    timeout_s: an environment that takes longer for one call, such as a step, has hung; None: no limit. The
+      limit has no effect outside the main thread, because Python runs signal handlers only there.
   """
 
   def __init__(

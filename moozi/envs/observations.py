@@ -97,9 +97,10 @@ def array_format(
 
   A scalar or a vector of D becomes [1, 1, D]; [H, W] and [H, W, C] are images, channels last. Bytes of shape
   [C, H, W] become [H, W, C] if `is_picture_with_channels_first`; for other shapes whose channels may be
-  first, a warning says how they are read. Booleans, and bytes with bounds 0 and 255, keep their type. All
-  else becomes float32. An entry with two bounds is divided by their larger magnitude, which scales it to
-  [-1, 1]; any other entry is not scaled. A value outside its bounds is clipped, with one warning.
+  first, a warning says how they are read. Booleans, and bytes without an upper bound below 255, keep their
+  type. All else becomes float32. An entry with two bounds is divided by their larger magnitude, which scales
+  it to [-1, 1]; any other entry is not scaled. A value that is outside its bounds by more than rounding is
+  clipped, with one warning for each environment.
 
   Args:
     where: the start of error messages (`env.name=…`).

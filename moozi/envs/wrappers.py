@@ -154,8 +154,8 @@ class RandomStarts(EnvironmentWrapper):
 
   The random actions and their rewards are not shown: the frame after them is FIRST. If the random actions end
   the episode, the next game starts with new random actions and a new k. The environment's own step cap counts
-  the random actions. With two players, the parity of k decides which player moves first. A reset that
-  continues a game after a lost life has no random start.
+  the random actions. With two players, the parity of k decides which player moves at the FIRST frame. A reset
+  that continues a game after a lost life has no random start.
 
   Args:
     max_random_starts: the largest k; 0 changes nothing.

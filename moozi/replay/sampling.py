@@ -97,9 +97,9 @@ class ProportionalSampler(UniformSampler):
 class RankSampler(UniformSampler):
   """Draws steps with probability P(i) ∝ (1 / rank(i))^α; rank 1 has the largest δ at the last sort.
 
-  Sorts every `rank_refresh_updates` batches, and earlier if many steps have no rank yet or if removed steps
-  hold much of the probability mass. Between sorts, a draw that hits a removed step is repeated, so P is
-  normalized over the remaining steps.
+  A draw sorts the steps first if `rank_refresh_updates` batches were drawn since the last sort, if more than
+  a tenth of the steps have no rank, or if removed steps had more than half of the probability mass. Between
+  sorts, a draw that hits a removed step is repeated, so P is normalized over the remaining steps.
 
   Source: Schaul et al. 2016, rank-based variant. Departures: no stratification; ranks are those of
     the last sort; equal δ are ordered at random instead of by arrival. A slot without a rank has

@@ -91,7 +91,7 @@ class ReplayConfig(Section):
     True, description="after an update, replace the δ of the batch's start steps"
   )
   rank_refresh_updates: PositiveInt = Field(
-    200, description="rank: largest number of batches between two sorts by priority"
+    200, description="rank: number of batches after which the next draw sorts the steps by priority again"
   )
   min_steps_to_learn: PositiveInt = Field(
     5_000, description="training starts once replay has this number of steps and can draw a batch"

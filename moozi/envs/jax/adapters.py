@@ -84,7 +84,7 @@ class JaxVectorEnvironment(VectorEnvironment):
 
 
 class JaxDmEnvironment(Environment):
-  """One JAX environment as an `Environment`. It runs on the CPU, because one is too little work for a GPU.
+  """One JAX environment as an `Environment`. It runs on the CPU if JAX has that platform.
 
   Args:
     env: the environment; the constructor seeds it with 0.

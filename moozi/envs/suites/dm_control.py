@@ -109,7 +109,7 @@ class DmControlOptions(Section):
     description="truncate an episode after this number of actions; null: after the suite's 1,000 steps",
   )
   pictures: bool = Field(
-    False, description="draw the suite's own pictures, 0.05 s each without a GPU; needs OpenGL"
+    False, description="draw the suite's own pictures; needs OpenGL"
   )
 
 

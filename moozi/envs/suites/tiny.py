@@ -13,8 +13,8 @@ optimal return is below 1.
 
 Coin: at the start, safe pays `safe_reward` and ends the episode. Risk flips a coin, which the next frame
 shows. Then risk pays 1 for heads and -1 for tails, safe pays 0, and the episode ends. Without discount, the
-optimal value of the first risk is therefore the probability of heads. A deterministic model overestimates it:
-in its training data the second risk mostly follows heads, so the model predicts reward 1 for it.
+optimal value of the first risk is therefore the probability of heads. A deterministic model has one state
+after the flip, for heads and tails.
 
 Dials: `num_dials` dials of `num_positions` positions each, and a target position for each dial, which the
 frame shows. One action turns all dials and ends the episode. The return is 1 minus the mean distance to the

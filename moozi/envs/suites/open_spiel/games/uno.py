@@ -3,9 +3,9 @@
 The deck has 76 cards: for each of four colors one 0 and two of each number from 1 to 9. Every player is dealt
 seven cards (parameter `hand`), one at a time, and one card is turned over to start the discard pile. In turn,
 a player plays a card of the color or the number of the discard pile's top card, or draws one card, which ends
-the turn. A player may draw even with a playable card. The first player without cards wins. When the draw pile
-is empty, the discard pile without its top card is shuffled to form a new one. If no card is left to draw,
-drawing is a pass.
+the turn. A player may draw even with a playable card. The first player without cards wins. If a player draws
+from an empty draw pile, the discard pile without its top card is first shuffled to form a new one. If no card
+is left to draw, drawing is a pass.
 
 Source: Mattel, Uno, 2001; Duvall, RLAIT, section 2.4.2, for the first two departures. Departures:
   - There are no action cards and no wild cards.
@@ -32,7 +32,7 @@ DRAW = NUM_CARDS
 """The action that draws a card; action c below it plays a card of kind c."""
 MAX_PLAYERS = 10
 MIN_SHOWN = 4
-"""The tensor has entries for at least this number of players, so that it is the same for two to four."""
+"""The tensor has entries for at least this number of players, so its size is the same for two to four."""
 MAX_SHOWN = 20
 """Hands of this size and larger have the same entry in the tensor."""
 _DEFAULTS = {"players": 2, "hand": 7, "max_turns": 400}

@@ -1,1 +1,1 @@
-"""Baselines to compare MooZi with."""
+"""The baselines PPO and Q-learning, and users' own algorithms."""

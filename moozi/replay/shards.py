@@ -7,7 +7,7 @@ that they have in one buffer of all lanes. A draw has three parts, which run whe
 - `ReplayShard.draw` draws the rows of one shard.
 - `join` puts the rows of all shards in their places.
 
-`ShardedReplay` makes the three in one process.
+`ShardedReplay` does all three in one process.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -242,9 +242,9 @@ class ReplayShard:
 
 
 class ShardedReplay:
-  """A Replay of all shards in one process, which draws as one buffer does.
+  """A Replay of all shards in one process.
 
-  With uniform and proportional sampling, the probability of a step is that of one buffer. With rank-based
+  With uniform and proportional sampling, a step has the same probability as in one buffer. With rank-based
   sampling, the ranks are those within a shard (`RankSampler.mass`).
   """
 

@@ -37,9 +37,8 @@ class LaneStorage:
     delta: [size] float32, the priority δ of each slot; 0 if the step has no n-step return yet.
     steps_before: number of steps that each lane received before index 0; above 0 after a restore into lanes
       of another number or capacity. They count in the window.
-    generations: [64] int64, a number for each block of ring positions; 0 if the block was never written. It
-      changes at each write, and no two buffers use the same number. A checkpoint writes only the blocks whose
-      generation has changed.
+    generations: [64] int64, for each block of ring positions a number that changes at each write; 0 if the
+      block was never written. A checkpoint writes only the blocks whose generation has changed.
   """
 
   def __init__(

@@ -356,10 +356,9 @@ def make_round(network: PPONetwork, config: PPOConfig) -> RoundFn:
   """Returns round(state, (segment, *rates)) -> (state, UpdateOutput): all updates from one segment.
 
   `rates` are those of `rates_at`; with `discount_schedule`, γ comes before them. The function is compiled and
-  donates the state. The statistics in
-  `net_state` change once; the samples are normalized as when they were acted on. `reduce_metrics` makes the
-  metrics. (The source logs the scalars of the last minibatch, and the mean of the clip fraction.) The output
-  has no `value_error`.
+  donates the state. The statistics in `net_state` change once; the samples are normalized as when they were
+  acted on. `reduce_metrics` makes the metrics; the source logs the scalars of the last minibatch, and the
+  mean of the clip fraction. The output has no `value_error`.
   """
   update = make_update(network, config)
 

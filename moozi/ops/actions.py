@@ -1,4 +1,4 @@
-"""Actions as entries of a policy (`EnvSpec.policy_groups`). Runs on NumPy and JAX arrays.
+"""Actions as entries of a policy (`EnvSpec.policy_groups`).
 
 With one group, each action is an entry. With groups (1, n_1 … n_D), the first entry is the dummy, and a joint
 action has an entry in each of D dimensions.

@@ -24,8 +24,8 @@ CURVE, GIF, PAGE = "curve.svg", "play.gif", "card.md"
 def write_card(run: RunDirectory, folder: Path) -> list[Path]:
   """Writes card.md, card.json and their pictures into a folder, and returns their paths.
 
-  For a zoo agent, the card and the GIF are copies of the agent's own. For a run, the GIF is that of its last
-  evaluation.
+  For a zoo agent, the card and the GIF are copies of the agent's own. For a run, the GIF is its latest one of
+  a single evaluation episode.
 
   Raises: UserError: a file of the run cannot be read. OSError: a file cannot be written.
   """

@@ -64,8 +64,8 @@ class LazyImages(Sequence[Picture]):
 def write_gif(path: str | Path, images: Sequence[np.ndarray], fps: float) -> Path:
   """Writes a GIF atomically and returns its path; creates the folder if it is missing.
 
-  The GIF loops, and shows its last frame for a second. The images are [h, w, 3] uint8, all of one size. They
-  are read one at a time, and some are read twice.
+  The GIF loops, and shows its last frame for a second. The images are [h, w, 3] uint8, all of one size. Up to
+  15 of them are read first, for the palette; then each is read in turn.
 
   Raises: ValueError: there is no image, sizes or dtypes differ, or fps is outside (0, 50].
   """

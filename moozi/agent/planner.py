@@ -44,8 +44,8 @@ class SearchOutput:
     prior_value: env units, the network's value.
     q_values: env units, of the root's edges; those that were not visited have the mixed value
       (`complete_q_values`).
-    depth_mean: mean depth at which the simulations ended; the root has depth 0, and an
-      afterstate counts as a level.
+    depth_mean: mean depth at which the simulations ended; the root has depth 0, and an afterstate counts as a
+      level.
     depth_max: depth at which the deepest simulation ended.
     sampled_actions, sampled_probs: the joint actions of the E edges, in increasing order, and the search
       policy over them, where the search samples them; None if each edge is an action, so that E is A.
@@ -140,7 +140,7 @@ def plan(
     network's own value as one visit. The prior's logits at the root are divided by `root_prior_temperature`,
     before any noise (Wu 2019, Accelerating Self-Play Learning in Go). mctx draws Dirichlet noise over all
     actions; the part on illegal ones is lost, so the noise has a smaller share than `dirichlet_fraction`
-    where few actions are legal.
+    where actions are illegal.
   """
   output, _ = model.root_inference(params, net_state, stacked_history, False)
   prior_value = model.transform.to_scalar(output.value_logits)

@@ -60,14 +60,14 @@ class TrainingState:
     target_params: the parameters of the target network, with which reanalyze searches. They are copied from
       params when learner_step is a multiple of `target_update_period`, and at every step before the first
       multiple. With `target_decay`, they are the exponential moving average of params.
-    net_state: what an update changes without a gradient: the averages of batch norm and of
-      `network.center_frames`, statistics of observations, and PPO's running returns; empty without these.
+    net_state: the variables without a gradient: the averages of batch norm and of `network.center_frames`,
+      statistics of observations, PPO's running returns, and with a discount schedule γ; empty without these.
     opt_state: the optimizer's state.
     learner_step: the version of the parameters: the number of updates, including skipped ones, plus the
       versions that are skipped with Ray after a rollback or a restart of the parameter server, so that no
       version repeats.
-    rng_key: a constant random key. Folded with the learner step it gives the key of an update's augmentation,
-      so a resumed run augments as the uninterrupted run would.
+    rng_key: a random key, which only PPO changes, in each round. Folded with the learner step it gives the
+      key of an update's augmentation, so a resumed run augments as the uninterrupted run would.
   """
 
   params: Params

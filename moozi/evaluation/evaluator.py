@@ -65,7 +65,7 @@ class Evaluator:
     should_stop: Callable[[], bool] = lambda: False,
     rates: bool = False,
   ) -> EvaluationResult | None:
-    """Plays episodes 0 … num_episodes - 1, the same in every call.
+    """Plays episodes 0 … num_episodes - 1, with the same seeds in every call.
 
     Args:
       record: whether to record the first episode, and frames of the first `evaluation.gif_tiles` episodes.
@@ -203,7 +203,7 @@ class Evaluator:
 
 
 def evaluation_terms(config: Config) -> dict[str, Any]:
-  """Returns the settings that make returns of evaluations comparable, for JSON."""
+  """Returns the settings that evaluations must share so that their returns can be compared, for JSON."""
   names = {"max_random_starts", "max_episode_steps", "network"}
   return {
     "env": config.env.model_dump(mode="json"),

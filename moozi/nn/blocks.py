@@ -57,10 +57,9 @@ class BatchNorm(hk.Module):
 class FrameNorm(hk.Module):
   """Subtracts each cell's and plane's running mean, and divides by one running standard deviation.
 
-  In an Atari frame, moving objects change few cells. Without centring, the background makes the hidden states
-  of all frames nearly equal. Training and acting both normalize by the averages, not by the batch, so both
-  have the same input. Each call in training moves the averages towards the batch, with the decay
-  min(`decay`, (1 + t) / (10 + t)) at call t = 0, 1, ….
+  It is for frames with a constant background, as in Atari, where moving objects change few cells. Training
+  and acting both normalize by the averages, not by the batch. Each call in training moves the averages
+  towards the batch, with the decay min(`decay`, (1 + t) / (10 + t)) at call t = 0, 1, ….
 
   Args:
     decay: largest decay of the averages per call.

@@ -74,7 +74,7 @@ def make_encoder(
 def centred_unit(x: Float[Array, "... N"]) -> Float[Array, "... N"]:
   """Returns x with mean 0 and norm 1, nearly the norm of a one-hot vector without its mean.
 
-  Outputs without a bound grow until the commitment loss has most of the gradient.
+  Outputs without a bound grew in training (docs/decisions/0018).
   """
   x = x - jnp.mean(x, axis=-1, keepdims=True)
   return x * jax.lax.rsqrt(jnp.sum(jnp.square(x), axis=-1, keepdims=True) + 1e-6)

@@ -28,8 +28,8 @@ Params: TypeAlias = PyTree
 """Haiku's parameters: float32 arrays by module and name."""
 
 NetState: TypeAlias = PyTree
-"""Haiku's state: the averages of batch norm and of `network.center_frames`, and the statistics of
-`network.normalize_observations`; empty without all three."""
+"""What the parameters leave out: the averages of batch norm and of `network.center_frames`, the statistics of
+`network.normalize_observations`, and with a discount schedule γ (`nn.horizon`); empty without all of these."""
 
 
 @record

@@ -38,7 +38,7 @@ class PointwiseConv(hk.Module):
   """A 1×1 convolution over groups of planes, with the parameters of `hk.Conv2D` over all of them.
 
   A group of constant planes is given by its values, [B, P], and adds the same to every cell. Each group is a
-  matrix product, because XLA on the CPU runs a 1×1 convolution, and above all its gradient, more slowly.
+  matrix product, because XLA on the CPU runs a 1×1 convolution more slowly.
   """
 
   def __init__(self, channels: int, name: str = "conv"):
@@ -134,8 +134,7 @@ class ResnetDynamics(hk.Module):
   """g: a 1×1 convolution of state and action planes, the trunk, and one more block for the next state.
 
   An action that acts at a place (`EnvSpec.action_places`) is a plane with 1 in its cell or column, as in
-  MuZero for Go. Each of the others has a constant plane, whose value is 1 / (number of such planes). With
-  constant planes only, convolutions have to derive the place from the distance to the border.
+  MuZero for Go. Each of the others has a constant plane, whose value is 1 / (number of such planes).
 
   With `action_offsets`, each cell also receives a learned vector for its offset from the cell of the action.
   Otherwise the action affects only cells within reach of the blocks' convolutions. One block reaches cells up

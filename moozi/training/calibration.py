@@ -1,7 +1,7 @@
 """Measures the costs from which `training.sizing` predicts a run.
 
-Each part is measured in a process of its own, as with Ray. Acting and learning are measured alone, one after
-the other, and then at the same time, because they then share memory and caches. Compilation is not counted.
+Each part is measured in a process of its own, as with Ray. Acting and learning are measured one after the
+other and, unless they take turns in the run, also at the same time. Compilation is not counted.
 """
 
 import contextlib

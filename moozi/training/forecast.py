@@ -20,7 +20,7 @@ class Forecast:
     self._is_given = False
 
   def observe(self, env_steps: int, wall_s: float, is_learning: bool) -> None:
-    """Reads the counters of a tick. Before the first update, the rate is higher than later."""
+    """Reads the counters of a tick; ignores those before the first update."""
     if self._is_given or self._max_wall_s is None or not is_learning:
       return
     if self._since is None:

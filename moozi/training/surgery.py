@@ -27,7 +27,7 @@ class Operation:
     plan: how each array is made.
     state: the leaves of the converted training state by path.
     differences: of the outputs before and after.
-    lost: what is not preserved, one line each; the first of them is what `plan` says.
+    lost: what is not preserved, one line each; those of `plan` come first.
   """
 
   plan: Plan
@@ -45,7 +45,7 @@ class Operation:
     return as_tree(self.plan, transform(tree_state(training), self.plan))
 
   def check(self, is_lossy: bool, how: str) -> None:
-    """Raises UserError if something is lost and `is_lossy` is false; `how` says how to accept it."""
+    """Raises UserError if something is lost and `is_lossy` is false; `how`, for the message, accepts it."""
     if self.lost and not is_lossy:
       more = f" (and {len(self.lost) - 1} more)" if len(self.lost) > 1 else ""
       raise UserError(f"surgery does not preserve the network: {self.lost[0]}{more}; {how}")

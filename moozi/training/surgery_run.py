@@ -1,4 +1,4 @@
-"""Makes a run that continues another one in another form; `train --resume` goes on from there."""
+"""Makes a run that continues another one in another form; `moozi train --resume` trains it."""
 
 import contextlib
 import dataclasses
@@ -131,7 +131,7 @@ def write_run(surgery: RunSurgery, config: Config, spec: EnvSpec) -> RunDirector
   It has the converted checkpoints, replay and trajectories, the counters and schedules, the metrics so far,
   and the lineage.
 
-  Raises: UserError: the run exists, or cannot be written. Nothing is left then.
+  Raises: UserError: the run exists, or cannot be written; the new directory is then removed.
   """
   head = _progress(surgery)
   converted = RunState(

@@ -49,9 +49,9 @@ class TrainedName(NamedTuple):
 def run_of_approach(name: str, spec: EnvSpec, allow_code: bool = False) -> str:
   """Returns `run:PATH` for `approach:NAME`, and any other name as it is.
 
-  The run is the last one in `runs/`, or in a folder in it such as `runs/testbed`, that completed its training
-  with `algorithm: NAME` on the environment of `spec`. Without `allow_code`, runs that name Python modules to
-  import are left out.
+  The run is the last to complete its training with `algorithm: NAME` on the environment of `spec`, among the
+  runs in `runs/` and in folders in it such as `runs/testbed`. Without `allow_code`, runs that name Python
+  modules to import are left out.
 
   Raises: UserError: there is no such algorithm or no such run.
   """

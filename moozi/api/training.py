@@ -121,7 +121,8 @@ def train(
   """Trains an agent until its run ends, as `moozi train` does.
 
   With `runtime=ray`, JAX uses only the CPU in this process from then on, so that the actors can use the GPU.
-  If JAX has already used the GPU in this process, the GPU memory that it reserved stays reserved.
+  If JAX has already used the GPU in this process, it continues to, and the GPU memory that it reserved stays
+  reserved.
 
   Args:
     config: the name or path of a configuration, a `moozi.Config`, or a mapping of settings.

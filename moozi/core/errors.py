@@ -37,7 +37,7 @@ class NotFiniteError(RunError):
 
 
 class SegmentError(RunError):
-  """Too many consecutive segments of a worker were rejected."""
+  """Too many consecutive segments of a worker were refused."""
 
 
 class ActionError(RunError, ValueError):
@@ -49,7 +49,7 @@ class CodeExitError(Exception):
 
 
 class EnvError(RunError):
-  """An environment failed too often, or a player failed; the message has the text of the last error."""
+  """An environment failed and is not replaced, or a player failed; the message has the text of the error."""
 
 
 # Derived from BaseException, because an environment may catch every Exception.
@@ -58,7 +58,7 @@ class EnvHung(BaseException):
 
 
 class EnvMakeError(UserError):
-  """An environment could not be made again for another seed; a guard replaces the environment."""
+  """An environment could not be made or seeded; a guard, if there is one, replaces it."""
 
 
 class EnvValueError(UserError):

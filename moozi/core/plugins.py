@@ -70,7 +70,7 @@ class Registry:
     return decorate
 
   def names(self) -> list[str]:
-    """Returns all names: built-in ones, registered ones, and those of entry points."""
+    """Returns all names and forms: built-in ones, registered ones, and those of entry points."""
     own = [*self.built_in, *self.forms]
     return [*own, *sorted({*self.registered, *self._entry_points().names} - {*own})]
 

@@ -38,8 +38,8 @@ class SearchTree:
     raw_value: env units: the network's value of the node; 0 where the true rules end the game.
     reward: env units: the reward on entering the node, by the model or the true rules; 0 at the root.
     prior: the action's prior probability at the parent, as the search used it; 1 at the root. Priors of the
-      root's children are over the legal actions, with noise if there is any. If the parent is a chance node,
-      the model's probability of the outcome.
+      root's children are over the legal actions, with Dirichlet noise if there is any. If the parent is a
+      chance node, the model's probability of the outcome.
     is_chance: whether the node is a chance node.
   """
 

@@ -21,7 +21,7 @@ def child_seed(seed: int, role: str, index: int = 0, began_at: int = 0) -> int:
   Args:
     seed: the run's seed.
     role: one of learner, replay, training_env, training_search, reanalyze, past_selves.
-    index: the worker's index.
+    index: index among the parts of this role, such as the worker's.
     began_at: number of environment steps of the run when the part was restarted; 0 for the run's start.
 
   Raises: ValueError: an unknown role.

@@ -37,7 +37,7 @@ def html_text(text: str) -> str:
 
 
 def markdown_text(text: str) -> str:
-  """Returns the text as one line of Markdown without marks, HTML and links, also in a table's cell."""
+  """Returns the text as one line of Markdown with marks, HTML and links escaped, also in a table's cell."""
   marked = _MARKS.sub(lambda found: "\\" + found[0], one_cell(text))
   return _LINKS.sub(lambda found: found[0] + "\\", marked)
 

@@ -91,7 +91,7 @@ def _literal(node: ast.expr) -> Any:
 
 
 def signature_of(function: Callable[..., Any]) -> inspect.Signature | None:
-  """Returns a function's signature; None if it has none that can be read, as functions in C."""
+  """Returns a function's signature; None if none can be read, as of some functions in C."""
   try:
     with as_exceptions():
       return inspect.signature(function)

@@ -1,4 +1,4 @@
-"""Wrappers that change one aspect of another environment: a step cap, random starts, and the user's own."""
+"""Wrappers of environments: a step cap, random starts, and the user's own."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -198,7 +198,7 @@ class RandomStarts(EnvironmentWrapper):
         step = self._env.reset()
 
   def step(self, action: int) -> TimeStep:
-    """Steps the environment; see `Environment.step`. A reset after an end has a random start too."""
+    """Steps the environment; see `Environment.step`. A reset after an end is as `reset`."""
     if self._needs_reset:
       return self.reset()
     step = self._env.step(action)

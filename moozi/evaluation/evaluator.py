@@ -2,8 +2,8 @@
 
 The search is noise-free by default. Each episode has its own fixed seed and starts with a random number of
 random legal actions. The number of distinct episodes is reported. With two players, the agent plays against
-`evaluation.opponent` from alternating seats, and the returns are those of the agent's seat. See
-docs/rules.md, "Evaluation".
+`evaluation.opponent` from alternating seats, or with `self` from both; the returns are those of the
+alternating seat. See docs/rules.md, "Evaluation".
 """
 
 import contextlib

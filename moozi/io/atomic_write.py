@@ -1,4 +1,4 @@
-"""Writes files atomically: a reader sees the complete new file or none of it."""
+"""Writes files atomically: a reader sees the complete new file or the old one."""
 
 import contextlib
 import os

@@ -141,7 +141,8 @@ class Entries:
   """The entries of one folder, by key. JAX calls `get` before it compiles, and `put` after it.
 
   Entries are written atomically and have a checksum. A damaged entry is removed, and its function is
-  compiled again. If several processes need the same function at once, one compiles it and the others wait.
+  compiled again. If several processes need the same function at once, one compiles it and the others
+  wait, for at most 120 s.
 
   Args:
     folder: an existing folder.

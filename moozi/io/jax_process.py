@@ -68,8 +68,8 @@ def set_up() -> None:
 def use_cpu_only() -> None:
   """Makes JAX use the CPU in this process; processes that it starts are not affected.
 
-  JAX reserves three quarters of a GPU's memory at its first allocation, which a process whose actors compute
-  on the GPU must not do. A call after JAX's first computation has no effect.
+  By default JAX reserves three quarters of a GPU's memory at its first allocation, which a process whose
+  actors compute on the GPU must not do. A call after JAX's first computation has no effect.
   """
   import jax  # late: actors import this module before `process.prepare` sets the variables that JAX reads
 

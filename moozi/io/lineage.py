@@ -1,4 +1,4 @@
-"""The lineage of a run: the runs whose states it continues, in order. A file of the run directory."""
+"""The lineage of a run, a file of its directory: the runs whose states it continues, in order."""
 
 import json
 from collections.abc import Sequence

@@ -188,7 +188,7 @@ def _stamps(folder: Path) -> Iterator[float]:
 
 
 def hyperparameters(config: Config) -> dict[str, str | bool | float]:
-  """Returns the settings that affect learning or evaluations, by dotted key; lists as text, no nulls."""
+  """Returns the settings that affect learning or evaluations, by dotted key; lists as text, without nulls."""
   unused = {"ppo", "q_learning"} - {config.algorithm}
   skipped = {*_NOT_LEARNING, *unused}
   if not config.searches:

@@ -16,7 +16,7 @@ LARGE_FRAME = 40
 
 
 def is_large(frames: Float[Array, "B H W C"]) -> bool:
-  """Returns whether both sides have at least 40 cells, as in Atari; networks downsample such frames first."""
+  """Returns whether both sides have at least 40 cells, as in Atari; convolutions downsample such frames."""
   return min(frames.shape[1:3]) >= LARGE_FRAME
 
 

@@ -20,7 +20,7 @@ class RunningStats:
   Attributes:
     mean: 0 before the first sample.
     variance: the mean squared deviation (divided by n); 1 before the first sample.
-    count: number of samples. In float32 it stops rising once a batch is less than 1/2^24 of it.
+    count: number of samples. In float32 it stops rising at about 2^24 times the size of a batch.
   """
 
   mean: Float32[AnyArray, "*entries"]

@@ -88,8 +88,8 @@ class FrameRows:
 def packed(segment: TrajectorySample, spec: EnvSpec) -> TrajectorySample:
   """Returns a segment [T, B, ...] to send to another process: frames of bool are rows [T, B, R], others stay.
 
-  Rows take an eighth of the bytes, and replay stores rows. Frames that do not fit the spec stay as they are,
-  so that replay refuses the segment.
+  Rows take about an eighth of the bytes, and replay stores rows. Frames that do not fit the spec stay as they
+  are, so that replay refuses the segment.
   """
   rows, frames = FrameRows(spec), np.asarray(segment.frame)
   return replace(segment, frame=rows.encode(frames)) if rows.can_pack(frames) else segment

@@ -10,7 +10,8 @@ Sources: Watkins & Dayan 1992; Mnih et al. 2015; van Hasselt et al. 2016. Depart
   - With prioritized sampling, the table's updates have no importance weights, and the priority of a new step
     is that of |R|, not the largest one (Schaul et al. 2016).
   - The optimizer of `learner` and the Huber loss in place of RMSProp and clipped errors; no reward clipping.
-  - During the first `learner.target_update_period` updates the target network is the network itself.
+  - Without `learner.target_decay`, the target network is the network itself during the first
+    `learner.target_update_period` updates.
   - An update in which one of TERMS is not finite is skipped and counted (`faults/skipped_updates`).
 """
 

@@ -219,7 +219,7 @@ class Config(Section):
 
   @property
   def max_workers(self) -> int:
-    """Maximum number of training workers. Replay has a lane for each of their environments."""
+    """Maximum number of training workers."""
     return (not self.has_one_process and self.ray.max_workers) or self.workers.num_workers
 
   @property
@@ -248,7 +248,7 @@ class Config(Section):
   def num_past_lanes(self) -> int:
     """Number of environments of a training worker in which a past self plays.
 
-    The number is even, so that the past self plays each seat equally often.
+    The number is even, and the past self plays each seat in half of these environments.
     """
     num_envs, share = self.worker_envs, self.opponents.past_share
     return 2 * min(num_envs // 2, max(1, round(share * num_envs / 2))) if share else 0

@@ -1,4 +1,4 @@
-"""The environment, and the players of its other seats."""
+"""The environment."""
 
 from typing import Any
 

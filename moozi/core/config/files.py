@@ -93,7 +93,7 @@ class LoggingConfig(Section):
 
   @property
   def histogram_period(self) -> int | None:
-    """Learner steps between two histograms; None if there are none, as without TensorBoard."""
+    """Learner steps between two histograms; None without histograms or without TensorBoard."""
     return self.histogram_period_updates if self.tensorboard else None
 
 

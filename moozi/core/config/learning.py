@@ -41,7 +41,9 @@ class TargetsConfig(Section):
 
   history_length: PositiveInt = Field(1, description="L: frames, with their actions, that the network sees")
   unroll_steps: NonNegativeInt = Field(
-    5, description="K: steps that the dynamics network is trained to unroll; alphazero: 0; others: at least 1"
+    5,
+    description="K: steps that the dynamics network is trained to unroll; alphazero: 0; muzero, q_learning: "
+    "at least 1",
   )
   n_step: PositiveInt = Field(
     10,
@@ -65,11 +67,11 @@ class TargetsConfig(Section):
 class ReplayConfig(Section):
   """The replay buffer. Priorities follow from δ, the absolute difference of a start step's value and target.
 
-  The value in δ is that of the step's search. With refresh_priorities, each update with the step computes δ
-  with the network's value.
+  The value in δ is that of the step's search; with refresh_priorities, the network's after an update with the
+  step.
   """
 
-  capacity: PositiveInt = Field(1_000_000, description="number of steps kept, over all environments")
+  capacity: PositiveInt = Field(1_000_000, description="maximum number of steps, over all environments")
   window_share: Annotated[float, Field(gt=0.0, le=1.0)] = Field(
     1.0,
     description="sample only from the newest steps, whose number is this share of all environment steps so "
@@ -94,7 +96,7 @@ class ReplayConfig(Section):
     200, description="rank: number of batches after which the next draw sorts the steps by priority again"
   )
   min_steps_to_learn: PositiveInt = Field(
-    5_000, description="training starts once replay has this number of steps and can draw a batch"
+    5_000, description="updates start once replay has this number of steps and can draw a batch"
   )
   max_refused_segments: PositiveInt = Field(
     20, description="number of consecutive refused segments of one worker after which the run ends"
@@ -142,7 +144,8 @@ class LearnerConfig(Section):
   num_devices: PositiveInt = Field(
     1,
     description="number of devices of one machine, among which each batch is divided; with runtime=ray, "
-    "ray.learner.num_gpus must have as many GPUs; not for ppo, your own algorithms and q_learning.kind=table",
+    "ray.learner.num_gpus must be at least this number, or 0; not for ppo, your own algorithms and "
+    "q_learning.kind=table",
   )
   accumulate: PositiveInt = Field(
     1,
@@ -158,7 +161,7 @@ class LearnerConfig(Section):
     "TF32 unless the environment variable JAX_DEFAULT_MATMUL_PRECISION=float32 is set; bfloat16: not where "
     "num_devices must be 1",
   )
-  updates_per_call: PositiveInt = Field(8, description="number of updates per call of the parameter server")
+  updates_per_call: PositiveInt = Field(8, description="number of updates in one call of the learner")
   samples_per_step: PositiveFloat = Field(4.0, description="sample reuse: targets used per environment step")
   optimizer: Literal["adam", "adamw"] = Field("adamw", description="adamw: adam with weight_decay")
   learning_rate: LearningRateConfig = LearningRateConfig()

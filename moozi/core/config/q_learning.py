@@ -19,7 +19,8 @@ class QLearningConfig(Section):
   to 1); learner.batch_size, updates_per_call and samples_per_step, and with a network also optimizer,
   learning_rate, weight_decay, max_grad_norm, max_grad_rms, target_update_period, target_decay,
   max_skipped_updates, num_devices, accumulate and compute_dtype; the sections replay, opponents and timeline;
-  the section workers except resources; the two keys of histograms in logging; and the keys that PPO reads.
+  the section workers except resources; the two keys of histograms in logging; and the keys of other sections
+  that PPO reads with runtime=local, except scalar_transform.
   """
 
   kind: Literal["table", "network"] = Field(

@@ -29,7 +29,7 @@ class OfflineConfig(Section):
   def share_of(self, count: int) -> int:
     """Returns how many of `count` items are from the stored trajectories.
 
-    With a fraction below 1, the stored part and the acted part each give at least one item.
+    With a fraction below 1 and at least two items, the stored part and the acted part each give at least one.
     """
     if self.fraction == 1:
       return count

@@ -66,8 +66,8 @@ def _at(config: Config, pattern: str) -> Iterator[tuple[str, str]]:
 def seat_players(config: Config) -> Iterator[tuple[str, str]]:
   """Yields (key, name) for each player of the seats that the environment plays.
 
-  These are games of OpenSpiel, and a user's games of several seats. In a user's environment the keys may have
-  another meaning, so only values that can name a player count.
+  An environment plays other seats in games of OpenSpiel and in a user's games of several seats. In a user's
+  environment the keys may have another meaning, so only values that can name a player count.
   """
   library = config.env.name.partition(":")[0]
   if library != "open_spiel" and ENVIRONMENTS.is_built_in(library):

@@ -26,7 +26,7 @@ _ROOT = Path(moozi.__file__).resolve().parents[1]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CheckpointInfo(StateFile):
-  """A checkpoint or a resume state, by the header of its file; `meta` is that of `save_checkpoint`."""
+  """The header of a checkpoint or of a resume state; `meta` is that of `save_checkpoint`."""
 
   @property
   def env_steps(self) -> int:

@@ -1,6 +1,6 @@
 """Saves and loads the resume states of a run.
 
-A run is resumed exactly from a checkpoint, which has the training state, and the resume state of the same
+A run is resumed from a checkpoint, which has the training state, and the resume state of the same
 name, which has the rest.
 
 resume/step_000012345.safetensors   counters, priorities, environments and random state
@@ -47,8 +47,8 @@ class ResumeStore:
     Args:
       name, meta: those of the checkpoint to which the resume state belongs.
       state: needs only the blocks whose generation differs from `known`.
-    Raises: ValueError: a block is neither in `state` nor on disk. OSError: the disk is full. In both cases,
-      `known` is unchanged, and the files written by this call are removed.
+    Raises: ValueError: a block is neither in `state` nor on disk. OSError: a file cannot be written. In
+      both cases, `known` is unchanged, and the files written by this call are removed.
     """
     written: list[Path] = []
     try:

@@ -47,7 +47,8 @@ class AtariOptions(Section):
   clip_rewards: bool = Field(False, description="in training, clip rewards to their sign: -1, 0 or 1")
   max_episode_steps: PositiveInt | None = Field(
     27_000,
-    description="truncate a game, all lives together, after this number of steps; 27,000: 30 min",
+    description="truncate a game, all lives together, after this number of steps; 27,000: 30 min with "
+    "frame_skip 4",
   )
   num_threads: NonNegativeInt = Field(
     0,
@@ -124,7 +125,7 @@ def load_facts(game: str) -> GameFacts:
 
 
 def load_emulator(rom: str) -> Any:
-  """Makes a deterministic `ale_py.ALEInterface` with a ROM, which takes about 0.1 s to load."""
+  """Makes a deterministic `ale_py.ALEInterface` with a ROM."""
   import ale_py
 
   ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)

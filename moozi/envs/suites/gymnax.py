@@ -97,7 +97,9 @@ class GymnaxMinAtarOptions(Section):
   """Options of `gymnax:*-MinAtar`; defaults are gymnax's."""
 
   sticky_action_prob: Probability = Field(0.0, description=STICKY_ACTION_PROB)
-  difficulty_ramping: bool = Field(True, description="games become harder with time")
+  difficulty_ramping: bool = Field(
+    True, description="Asterix, Seaquest and Space Invaders become harder with time"
+  )
   minimal_actions: bool = Field(True, description=MINIMAL_ACTIONS)
   max_episode_steps: PositiveInt | None = Field(None, description=_OWN_LIMIT)
 

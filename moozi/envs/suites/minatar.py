@@ -43,7 +43,9 @@ class MinAtarOptions(Section):
   """Options of `minatar:*`; defaults are the package's, except for `minimal_actions`."""
 
   sticky_action_prob: Probability = Field(0.1, description="probability that the last action is repeated")
-  difficulty_ramping: bool = Field(True, description="games become harder with time")
+  difficulty_ramping: bool = Field(
+    True, description="asterix, seaquest and space_invaders become harder with time"
+  )
   minimal_actions: bool = Field(True, description="only the actions with an effect; false keeps all six")
   max_episode_steps: PositiveInt | None = Field(
     None, description="truncate an episode after this number of steps"

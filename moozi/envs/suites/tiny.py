@@ -24,7 +24,7 @@ Gates: a walker in a corridor of `length` cells must say the right one of `num_k
 shows, and step forward at the same time. Unless it does both, it stays where it is. The far end pays 1 and
 ends the episode; each step costs 0.01. The optimal return is 1 - 0.01 (length - 1).
 
-Point: a point in the plane moves by up to 0.25 in each direction per step, for ten steps. The reward is minus
+Point: a point in the plane moves by up to 0.25 along each axis per step, for ten steps. The reward is minus
 the larger absolute coordinate. `best_point_return` gives the optimal return from a start with continuous
 actions.
 
@@ -89,7 +89,7 @@ class GatesOptions(Section):
 
 class PointOptions(Section):
   action_bins: ActionBins = Field(
-    DEFAULT_BINS, description="number of moves in each direction; 0: none, moves are continuous"
+    DEFAULT_BINS, description="number of moves along each axis; 0: none, moves are continuous"
   )
   max_episode_steps: PositiveInt | None = Field(None, description=_CAP)
 

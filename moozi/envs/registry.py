@@ -128,8 +128,8 @@ def make(name: str, /, seed: int, is_testing: bool = False, **kwargs: Any) -> En
       seeded.
     is_testing: makes the variant for evaluation. In Atari, episodes are then whole games, and in games of
       OpenSpiel the players in `test_others` play the other seats. A user's function or wrapper with a
-      parameter `is_testing` receives it, and rewards are those of the environment itself, without its
-      wrappers.
+      parameter `is_testing` receives it, and rewards are those before wrappers where these can be recorded
+      (`envs.own_rewards`).
     **kwargs: the environment's own options (`env.kwargs`); `wrappers`, the names of functions that wrap the
       library's environment (`env.wrappers`); and `allow_code`, whether runs whose agents play the other seats
       may import the modules that their configurations name.

@@ -11,7 +11,7 @@ checkpoints/     the last few checkpoints, the best one, and milestones
 resume/          the rest of the run's state for the last few checkpoints, which a resumed run needs
 gifs/            GIFs of evaluation episodes
 logs/            one file for each actor
-trajectories/    every acted step, if trajectories.save is set
+trajectories/    the acted steps, if trajectories.save is set
 timeline/        the spans of the actors' calls, and the output of `moozi timeline`
 lineage.json     the runs whose state it continues (`io.lineage`)
 summary.json     results of the whole run, written at its end

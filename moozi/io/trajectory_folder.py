@@ -1,4 +1,4 @@
-"""Writes and reads a folder of trajectory files with every acted step of a run.
+"""Writes and reads a folder of trajectory files with the acted steps of a run.
 
 A file is named by the run's environment steps before and after it. Steps are buffered until there are enough
 for a file, a segment arrives 30 seconds after the first one, or a checkpoint is saved. If the process is

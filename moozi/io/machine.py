@@ -40,7 +40,7 @@ def memory_bytes() -> int:
 
 
 def processor_seconds() -> dict[int, tuple[str, float]]:
-  """Returns the command and the processor seconds so far of this process and its descendants, by process id.
+  """Returns the command and the processor seconds of this process and its descendants, by process number.
 
   Without /proc, as on macOS, only those of this process.
   """

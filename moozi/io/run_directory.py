@@ -6,7 +6,7 @@ elsewhere.
 config.yaml      the resolved configuration
 config_until_*   the configuration until a resume at this environment step changed it
 metrics.jsonl    one JSON object per tick
-events.out.*     the same scalars as TensorBoard events, which TensorBoard shows under the run's name
+events.out.*     scalars, histograms and GIFs for TensorBoard, which shows them under the run's name
 checkpoints/     the last few checkpoints, the best one, and milestones
 resume/          the rest of the run's state for the last few checkpoints, which a resumed run needs
 gifs/            GIFs of evaluation episodes

@@ -29,7 +29,7 @@ Params: TypeAlias = PyTree
 
 NetState: TypeAlias = PyTree
 """What the parameters leave out: the averages of batch norm and of `network.center_frames`, the statistics of
-`network.normalize_observations`, and with a discount schedule γ (`nn.horizon`); empty without all of these."""
+`network.normalize_observations`, and with a discount schedule γ (`nn.horizon`); else empty."""
 
 
 @record

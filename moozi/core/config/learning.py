@@ -54,9 +54,7 @@ class TargetsConfig(Section):
     description="age of a position in environment steps from which its value target is its search value, "
     "which reanalyze renews, in place of the n-step return; null: never; needs reanalyze.ratio above 0",
   )
-  discount: Discount = Field(
-    0.997, description="γ per environment step"
-  )
+  discount: Discount = Field(0.997, description="γ per environment step")
   discount_schedule: DiscountSchedule = Field(
     (),
     description="later values of γ in targets and searches, as a list of {env_steps, discount}; the horizon "

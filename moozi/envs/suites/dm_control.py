@@ -108,9 +108,7 @@ class DmControlOptions(Section):
     None,
     description="truncate an episode after this number of actions; null: after the suite's 1,000 steps",
   )
-  pictures: bool = Field(
-    False, description="draw the suite's own pictures; needs OpenGL"
-  )
+  pictures: bool = Field(False, description="draw the suite's own pictures; needs OpenGL")
 
 
 def listed_name(game: str) -> str:

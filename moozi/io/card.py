@@ -68,7 +68,7 @@ class Card(_Part):
 
   Attributes:
     name: the agent's name in the zoo, or the run's name.
-    actions: the action space as text; None if no checkpoint was kept.
+    actions: the action space as text; None if it is not recorded.
     conditions: sticky actions, episode limit, random starts, evaluation protocol and, with two players, the
       opponent, as text by name.
     config_name: the named configuration with which the run's is compared: by default the one with the fewest

@@ -178,16 +178,16 @@ class PlannerConfig(Section):
 class PlannersConfig(Section):
   """The searches of training, evaluation (`test`) and reanalyze.
 
-  Keys that `reanalyze` does not set are copied from `train` once, when the configuration is read at the start
-  of the run (`io.config`), except NOT_INHERITED.
+  Keys that `reanalyze` does not set, other than temperature_drop and dropped_temperature, are copied from
+  `train` once, when the configuration is read at the start of the run (`io.config`).
   """
 
   train: PlannerConfig = PlannerConfig()
   test: PlannerConfig = PlannerConfig(gumbel_scale=0.0, temperature=0.0)
   reanalyze: PlannerConfig | None = Field(
     None,
-    description="search of stored positions, which chooses no actions, so temperature_drop must be null; "
-    "null: the search of train; other missing keys have the values of train at the start of the run",
+    description="search of stored positions; null: the search of train; missing keys have the values of "
+    "train at the start of the run, except temperature_drop, which must be null, and dropped_temperature",
   )
 
   @field_validator("test")

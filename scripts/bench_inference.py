@@ -1,12 +1,16 @@
 """Measures acting with an inference server relative to one training worker that decides itself.
 
-    python scripts/bench_inference.py [CONFIG] [key=value …] [--rounds 5] [--segments 4] [--json FILE]
+    python scripts/bench_inference.py [CONFIG] [key=value …] [--rounds 5] [--segments 4]
+        [--learn-s SECONDS] [--json FILE]
 
-Two comparisons of environment steps/s, each with `workers.num_envs` environments in all. No learner runs.
+Comparisons of environment steps/s, each with `workers.num_envs` environments in all.
 
   MinAtar  one training worker; two training workers and an inference server
   slow     the same environment with 5 ms of waiting in each step: one training worker; eight training workers
            and an inference server
+
+No learner runs. With `--learn-s 150`, the first comparison is of whole runs, after their first minute, and
+there is no second one.
 
 Each training worker and the server has one thread. The cases of a comparison take turns for several rounds,
 and ratios compare rates of one round. Run it on an idle machine.
@@ -17,7 +21,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from measuring import Rates, make_parser, print_rates, rates_in_turn, report
+from measuring import Rates, end_to_end, make_parser, print_rates, rates_in_turn, report
 
 from moozi.actors import cluster
 from moozi.actors.remote.process import Setup
@@ -33,6 +37,7 @@ from moozi.run import build
 
 STEP_S = 0.005
 MINATAR = {"worker": 1, "server, 2 workers": 2}
+NO_EVALUATIONS = ("evaluation.period_env_steps=1_000_000_000", "checkpoint.first_s=null")
 SLOW = {"worker": 1, "server, 8 workers": 8}
 
 
@@ -80,9 +85,10 @@ def start(ray: Any, config: Config, num_segments: int) -> Callable[[], int]:
   servers, workers = handles[INFERENCE_SERVER], handles[WORKER]
   ray.get([server.set_parameters.remote(parameters) for server in servers])
   ray.get([worker.warm_up.remote() for worker in workers])
-  own = None if servers else parameters
 
   def call() -> int:
+    # This is also a reference to the servers: Ray ends an actor with its last handle.
+    own = None if servers else parameters
     results = [
       worker.run.options(num_returns=2).remote(own, 0)[1] for _ in range(num_segments) for worker in workers
     ]
@@ -97,14 +103,32 @@ def measure(ray: Any, config: Config, cases: dict[str, int], rounds: int, num_se
   return rates_in_turn(calls, rounds)
 
 
+def learning(args: argparse.Namespace) -> Rates:
+  """Returns the environment steps/s of whole runs in turn: with one worker, and with an inference server."""
+  config = load_config(args.config, args.overrides)
+  rates: Rates = {name: [] for name in MINATAR}
+  for _ in range(args.rounds):
+    for name, num_workers in MINATAR.items():
+      own = settings(config, num_workers)
+      changes = [f"workers.num_workers={num_workers}", f"workers.num_envs={own.workers.num_envs}"]
+      changes += [f"acting.mode={own.acting.mode}", "workers.rollout=step", *NO_EVALUATIONS]
+      found = end_to_end(args.config, [*args.overrides, *changes], args.learn_s, config.learner.batch_size)
+      rates[name].append(found["env_steps_per_s"])
+  return rates
+
+
 def measure_all(args: argparse.Namespace) -> dict[str, Rates]:
   config = load_config(args.config, args.overrides)
-  out = {}
-  for title, case, cases in ((config.env.name, config, MINATAR), ("slow", slowed(config), SLOW)):
-    # A cluster for each comparison, because servers have names.
-    with cluster.started(config.ray) as ray:
-      out[title] = measure(ray, case, cases, args.rounds, args.segments)
-    print_rates(out[title], "steps/s", f"{title}: ")
+  if args.learn_s:
+    out = {"with a learner": learning(args)}
+  else:
+    out = {}
+    for title, case, cases in ((config.env.name, config, MINATAR), ("slow", slowed(config), SLOW)):
+      # A cluster for each comparison, because servers have names.
+      with cluster.started(config.ray) as ray:
+        out[title] = measure(ray, case, cases, args.rounds, args.segments)
+  for title, rates in out.items():
+    print_rates(rates, "steps/s", f"{title}: ")
   return out
 
 
@@ -112,6 +136,7 @@ def main() -> None:
   parser = make_parser(__doc__, "config/minatar/breakout.yaml")
   parser.add_argument("--rounds", type=int, default=5)
   parser.add_argument("--segments", type=int, default=4, help="segments of each worker in a turn")
+  parser.add_argument("--learn-s", type=float, default=0.0, help="compare runs of this many seconds instead")
   report(parser, measure_all)
 
 

@@ -31,6 +31,9 @@ def make_parser(doc: str | None, config: str | None = None) -> argparse.Argument
 def report(parser: argparse.ArgumentParser, measure: Callable[[argparse.Namespace], Any]) -> None:
   """Prints the state of the machine, measures, and writes the returned figures to the file of `--json`."""
   args = parser.parse_intermixed_args()
+  # A setting in front of which no configuration stands belongs to the default one.
+  if "=" in getattr(args, "config", ""):
+    args.config, args.overrides = parser.get_default("config"), [args.config, *args.overrides]
   print(f"# {num_cores()} cores; load average before: {os.getloadavg()[0]:.2f}", flush=True)
   figures = measure(args)
   if args.json:

@@ -122,6 +122,30 @@ def test_inference(script, catch):
     assert [name for name, _ in ray.made] == ["TrainingWorker", "InferenceServer", *["TrainingWorker"] * 2]
 
 
+def test_inference_with_a_learner(script, monkeypatch):
+  """The environments of a run are as many with a server; a setting may stand without a configuration."""
+  bench, runs = script("bench_inference"), []
+  measuring = sys.modules["measuring"]
+
+  def end_to_end(config, overrides, seconds, batch_size):
+    runs.append((config, overrides))
+    return {"env_steps_per_s": 100.0 * len(runs)}
+
+  monkeypatch.setattr(bench, "end_to_end", end_to_end)
+  parser = measuring.make_parser("", "config/tiny/catch.yaml")
+  for option, kind in (("--rounds", int), ("--learn-s", float)):
+    parser.add_argument(option, type=kind)
+  monkeypatch.setattr(sys, "argv", ["x", "workers.num_envs=8", "--rounds", "2", "--learn-s", "90"])
+  measured = []
+  measuring.report(parser, lambda args: measured.append(bench.measure_all(args)))
+  assert measured == [{"with a learner": {"worker": [100.0, 300.0], "server, 2 workers": [200.0, 400.0]}}]
+  assert [config for config, _ in runs] == ["config/tiny/catch.yaml"] * 4
+  for _, overrides in runs[:2]:
+    config = load_config("tiny/catch", [*overrides, "runtime=ray"])
+    assert config.workers.num_workers * config.workers.num_envs == 8
+  assert [f"acting.mode={mode}" in runs[n][1] for n, mode in enumerate(("worker", "server"))] == [True, True]
+
+
 @pytest.mark.slow
 def test_saving(script, catch):
   assert len(script("bench_saving").measure(catch, new_steps=16, count=1)) == 2

@@ -2,7 +2,9 @@
 
 import dataclasses
 import gc
+import pickle
 
+import numpy as np
 import pytest
 
 from moozi.actors import driver, inference, pool, segments, updates
@@ -176,3 +178,16 @@ def test_a_run_in_server_mode_equals_one_in_worker_mode_to_the_bit():
   assert_equal_trees(states[0].training, states[1].training)
   for name in ("head", "blocks"):
     assert_equal_trees(*(getattr(state.replay, name) for state in states))
+
+
+def test_a_packed_request_is_small_and_comes_back_as_it_was():
+  frames = np.random.default_rng(0).random((3, 2, 5)) < 0.5
+  request = {"frames": frames, "mask": np.ones((1,), bool), "reward": np.arange(3.0), "position": None}
+  packed = inference_client.pack(request)
+  assert packed["frames"].packed.nbytes == 4
+  out = inference_client.unpack(pickle.loads(pickle.dumps(packed)))
+  assert out.keys() == request.keys()
+  assert out["position"] is None
+  for key in ("frames", "mask", "reward"):
+    assert out[key].dtype == request[key].dtype
+    np.testing.assert_array_equal(out[key], request[key])

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from moozi.actors.remote import process
+from moozi.actors.remote.inference_client import unpack
 from moozi.core.config import Config
 from moozi.core.spec import EnvSpec
 from moozi.io import jax_process
@@ -34,13 +35,16 @@ class InferenceServer(process.Actor):
     self._log.info("ready: at most %d requests per batch", config.max_inference_batch)
 
   def warm_up(self, request: Any) -> None:
-    """Compiles acting for batches of requests like this one, unless it is compiled; needs no parameters."""
+    """Compiles acting for batches of packed requests like this one, unless it is compiled.
+
+    It needs no parameters.
+    """
     from moozi.acting.batching import sizes
     from moozi.run.build import variables_template
 
     with self._working, self._work.doing("compile"):
       template = variables_template(self._config, self._spec)
-      self._act.warm_up(template, request, sizes(self._config.max_inference_batch))
+      self._act.warm_up(template, unpack(request), sizes(self._config.max_inference_batch))
     self._log.info("compiled acting")
 
   def set_parameters(self, parameters: tuple[Any, int]) -> None:
@@ -49,9 +53,9 @@ class InferenceServer(process.Actor):
     self._has_parameters.set()
 
   def decide(self, request: Any) -> Any:
-    """Returns the Answer to a Request; waits for the first parameters, and for its batch."""
+    """Returns the Answer to a packed Request; waits for the first parameters, and for its batch."""
     self._has_parameters.wait()
-    return self._batcher.ask(request)
+    return self._batcher.ask(unpack(request))
 
   def _answer(self, requests: Sequence[Any], waits_s: Sequence[float]) -> list[Any]:
     with self._working, self._work.doing("inference"):

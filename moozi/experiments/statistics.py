@@ -62,11 +62,11 @@ def estimate(returns: Sequence[ArrayLike]) -> Estimate:
 
 
 def interquartile_mean(x: ArrayLike, axis: int = -1) -> Float[np.ndarray, "..."]:
-  """Returns the mean of the middle half of the values along the last axis.
+  """Returns the mean of the middle half of the values along an axis.
 
   Values at the quartiles have fractional weight.
   """
-  values = np.sort(np.asarray(x, np.float64), axis=-1)
+  values = np.sort(np.moveaxis(np.asarray(x, np.float64), axis, -1), axis=-1)
   size = values.shape[-1]
   # Value i covers [i, i + 1] of [0, size]; the middle half is [size / 4, 3 size / 4].
   edges = np.clip(np.arange(size + 1), size / 4, 3 * size / 4)

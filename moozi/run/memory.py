@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from moozi.core.config import Config
+from moozi.core.config.ppo import BaselineNetworkConfig, PPONetworkConfig
 from moozi.core.errors import UserError
 from moozi.core.spec import EnvSpec
 from moozi.io.machine import memory_bytes
@@ -86,7 +87,7 @@ def _gib(num_bytes: float) -> str:
 
 
 def _sizes(config: Config) -> dict[str, int]:
-  """Returns the keys on which memory depends, with their values."""
+  """Returns the keys on which memory depends, with their values; the largest value of a list."""
   names = (
     "replay.capacity q_learning.capacity workers.num_workers workers.num_envs workers.segment_length "
     "planners.train.num_simulations planners.test.num_simulations planners.train.num_sampled_actions "
@@ -95,14 +96,15 @@ def _sizes(config: Config) -> dict[str, int]:
     "targets.unroll_steps scalar_transform.support_max network.latent_size network.head_size "
     "network.channels network.num_representation_blocks network.num_dynamics_blocks "
     "network.num_prediction_blocks reanalyze.batch_size reanalyze.num_workers opponents.pool_size "
-    "ppo.num_envs ppo.segment_length ppo.history_length"
+    "ppo.num_envs ppo.segment_length ppo.history_length ppo.network.hidden_sizes ppo.network.lstm_size "
+    "q_learning.network.hidden_sizes"
   )
   out = {}
   for name in names.split():
     value: Any = config
     for part in name.split("."):
       value = getattr(value, part)
-    out[name] = max(1, value)
+    out[name] = max(1, max(value, default=1) if isinstance(value, tuple) else value)
   return out
 
 
@@ -138,6 +140,16 @@ def _parts(config: Config, spec: EnvSpec) -> dict[str, Callable[[Sizes], float]]
       more = num_edges + 2
     return num_roots * (num_simulations + 1) * _FLOAT * (5 + 6 * num_edges + latent(s) + more)
 
+  def baseline(s: Sizes, layers: BaselineNetworkConfig, section: str, history: str) -> float:
+    # A convolution has few parameters; the first dense layer after it has many.
+    size, image = s[f"{section}.network.hidden_sizes"], math.prod(spec.frame_shape[:2])
+    channels = layers.channels[-1] if isinstance(layers.channels, tuple) else layers.channels
+    inputs = {"mlp": num_cells * s[history], "conv": image * channels}.get(layers.kind, image)
+    lstm = s["ppo.network.lstm_size"] if isinstance(layers, PPONetworkConfig) and layers.lstm_size else 0
+    dense = size * inputs + max(0, len(layers.hidden_sizes) - 1) * size**2 if layers.hidden_sizes else 0
+    count = 1 if layers.sharing == "shared" else 2
+    return _COPIES * count * _FLOAT * (dense + 4 * lstm * (size + lstm))
+
   if config.is_on_policy:
     keys = ("ppo.num_envs", "ppo.segment_length", "ppo.history_length")
     own_keys = ("workers.num_envs", "workers.segment_length", "targets.history_length")
@@ -149,7 +161,10 @@ def _parts(config: Config, spec: EnvSpec) -> dict[str, Callable[[Sizes], float]]
       one = s[length] * (num_cells * s[history] + _FLOAT * (num_actions + state))
       return s[num_envs] * (_ENV_BYTES + one)
 
-    return {"acting": rollout, "evaluation": _evaluation}
+    found: dict[str, Callable[[Sizes], float]] = {"acting": rollout, "evaluation": _evaluation}
+    if config.algorithm == "ppo":
+      found["the network"] = lambda s: baseline(s, layers, "ppo", history)
+    return found
 
   def replay(s: Sizes) -> float:
     # Pages of slots that are never written take no memory.
@@ -176,6 +191,10 @@ def _parts(config: Config, spec: EnvSpec) -> dict[str, Callable[[Sizes], float]]
     "a batch": batch,
     "evaluation": _evaluation,
   }
+  if config.algorithm == "q_learning" and config.q_learning.kind != "table":
+    parts["the network"] = lambda s: baseline(
+      s, config.q_learning.network, "q_learning", "targets.history_length"
+    )
   if config.algorithm == "q_learning" and config.q_learning.kind == "table":
 
     def table(s: Sizes) -> float:

@@ -26,6 +26,8 @@ from moozi.experiments.statistics import (
 def test_interquartile_mean(values, expected):
   assert interquartile_mean(values) == pytest.approx(expected)
   assert interquartile_mean([values, values[::-1]]).tolist() == pytest.approx([expected] * 2)
+  columns = np.stack([values, values[::-1]], axis=-1)
+  assert interquartile_mean(columns, axis=0).tolist() == pytest.approx([expected] * 2)
 
 
 def test_interval_of_one_seed_is_over_episodes():

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from moozi.agent.muzero import make_muzero
+from moozi.baselines.ppo import algorithm as ppo
 from moozi.core.errors import UserError
 from moozi.core.factors import ActionPart, Factors, bins
 from moozi.core.records import BatchedTimeStep
@@ -73,6 +74,18 @@ def test_every_configuration_fits(path):
     (["workers.segment_length=1000000", "replay.capacity=70000000"], "workers.segment_length=1000000: "),
     (["algorithm=ppo", "ppo.num_envs=1000000000"], "ppo.num_envs=1000000000: .* acting takes"),
     (
+      ["algorithm=ppo", "ppo.network.hidden_sizes=[64,1000000]"],
+      "ppo.network.hidden_sizes=1000000: .* the network takes",
+    ),
+    (
+      ["algorithm=ppo", "ppo.network.lstm_size=1000000"],
+      "ppo.network.lstm_size=1000000: .* the network takes",
+    ),
+    (
+      ["algorithm=q_learning", "q_learning.kind=network", "q_learning.network.hidden_sizes=[1000000,64]"],
+      "q_learning.network.hidden_sizes=1000000: .* the network takes",
+    ),
+    (
       ["algorithm=q_learning", "q_learning.kind=table", "q_learning.capacity=1000000000000"],
       "q_learning.capacity=1000000000000: .* the table takes",
     ),
@@ -83,6 +96,22 @@ def test_a_run_that_cannot_fit_names_the_key(overrides, message):
   with pytest.raises(UserError, match=message) as caught:
     check_memory(config, SPEC, 8 * GIB)
   assert "the machine has 8.0 GiB" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+  "overrides",
+  [
+    ["ppo.network.hidden_sizes=[300,200]"],
+    ["ppo.network.kind=conv", "ppo.network.sharing=shared", "ppo.network.hidden_sizes=[128]"],
+    ["ppo.network.lstm_size=256"],
+  ],
+)
+def test_the_network_of_ppo_has_the_size_of_its_parameters(overrides):
+  """The estimate takes the largest layer for all."""
+  config = load_config(None, ["algorithm=ppo", *overrides])
+  parameters = jax.eval_shape(lambda: ppo.initial_training_state(config, SPEC).variables[0])
+  estimate = memory._parts(config, SPEC)["the network"](memory._sizes(config)) / memory._COPIES
+  assert 0.5 < bytes_of(parameters) / estimate < 1.2
 
 
 def factored(num_dims: int) -> EnvSpec:

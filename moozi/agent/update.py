@@ -245,8 +245,8 @@ def average(mean: Params, params: Params, decay: float, step: Int32[Array, ""]) 
 def playing_state(state: Any, config: Config) -> Any:
   """Returns a checkpoint's state with the parameters of `evaluation.network` as its `params`.
 
-  A state without target parameters is returned unchanged: that of PPO, of a table of Q-learning, or of an
-  agent of the zoo, whose `params` already are those of `evaluation.network`.
+  A state without target parameters is returned unchanged, such as that of PPO, of a table of Q-learning, or
+  of an agent of the zoo, whose `params` already are those of `evaluation.network`.
   """
   target = getattr(state, "target_params", None)
   is_online = config.evaluation.network == "online" or target is None

@@ -80,9 +80,9 @@ class Comparison:
   def pairs(self) -> "pd.DataFrame":
     """Returns a row for each pair of groups in a task.
 
-    `probability` is the probability that a run of the group `first` has a higher final score than a run of
-    `second`. `low` and `high` bound its 95% bootstrap interval over seeds; they are missing if a group has
-    one seed.
+    `probability` is the share of the pairs of runs in which that of the group `first` has the higher final
+    score; a tie counts one half. `low` and `high` bound its 95% bootstrap interval over seeds; they are
+    missing if a group has one seed.
     """
     import pandas as pd
 

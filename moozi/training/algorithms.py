@@ -97,7 +97,10 @@ def algorithm_of(config: Config) -> Algorithm:
 
 
 def complete_state(config: Config, spec: EnvSpec, training: Any) -> Any:
-  """Completes a state that has parameters only: adds a new optimizer state and equal target parameters."""
+  """Completes a state that has parameters only: adds the other fields of a new state.
+
+  Target parameters, if the algorithm has them, are the parameters.
+  """
   import jax
 
   fresh = jax.device_get(algorithm_of(config).initial_training_state(config, spec))

@@ -42,8 +42,8 @@ class ReanalyzeQueue:
       count: maximum number of positions.
       order: "oldest" takes the positions whose newest search used the oldest parameters; ties are broken at
         random. "priority" takes the positions not yet searched with `version`, the largest δ first, and then
-        those that were. δ and `version` are those of the last scan; a scan serves several calls. A step that
-        is too new for a δ counts as 0.
+        those that were. A step that is too new for a δ counts as 0. A scan chooses the positions of several
+        calls, with the searches, δ and `version` at its time.
       version: learner step of the parameters that will search the positions. Positions that were searched
         with newer ones are skipped, so there may be fewer than `count`, or none.
 

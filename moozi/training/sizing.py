@@ -314,9 +314,9 @@ def _memory_warnings(
 
 
 def enough_workers(config: Config, costs: PartCosts, hardware: Hardware) -> int | None:
-  """Returns the number of training workers above which acting no longer limits the run.
+  """Returns the smallest number of training workers with which acting does not limit the run.
 
-  None if parts take turns or the run does not act.
+  None if parts take turns, the run does not act, or nothing else takes time.
   """
   if takes_turns(config) or not config.num_acting_workers:
     return None

@@ -19,7 +19,7 @@ class Supply(NamedTuple):
   Attributes:
     num_steps: number of stored steps.
     num_drawable: number of steps that can be drawn.
-    mass: sum of the weights of these steps. A composite draws from its parts in proportion to their masses.
+    mass: sum of the weights of these steps. Shards are drawn from in proportion to their masses.
   """
 
   num_steps: int
@@ -37,8 +37,8 @@ def total(supplies: Sequence[Supply]) -> Supply:
 class ReplayPart(Protocol):
   """Stored steps, from which training targets are drawn and whose positions are searched again.
 
-  A step is identified by its slot and its sequence number. A composite numbers the slots of its second part
-  after those of its first part.
+  A step is identified by its slot and its sequence number. A composite numbers the slots of each part after
+  those of the part before it.
   """
 
   @property

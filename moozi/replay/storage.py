@@ -34,7 +34,7 @@ class LaneStorage:
     lane_capacity: number of steps kept in each lane.
     newest: [num_lanes] int64, index of the newest step of each lane; -1 for an empty lane.
     sequence: [size] int64, index of the step in each slot; -1 for an empty slot.
-    delta: [size] float32, the priority δ of each slot; 0 if the step has no n-step return yet.
+    delta: [size] float32, the priority δ of each slot; 0 until the step is eligible.
     steps_before: number of steps that each lane received before index 0; above 0 after a restore into lanes
       of another number or capacity. They count in the window.
     generations: [64] int64, for each block of ring positions a number that changes at each write; 0 if the

@@ -41,7 +41,7 @@ INTERVAL_NOTE = (
 AXES = ("env_steps", "minutes")
 CENTERS: Mapping[str, Statistic] = {"iqm": interquartile_mean, "mean": np.mean}
 CONDITIONS = ("noise_free", "max_random_starts", "max_episode_steps", "seed")
-"""Keys of `evaluation` that the returns depend on; `conditions_of` adds the opponent."""
+"""Keys of `evaluation` that are part of a task's protocol; `conditions_of` adds the opponent."""
 
 _NOT_METHOD = (
   *("seed", "max_wall_s", "env.", "evaluation.", "timeline.", "trajectories."),

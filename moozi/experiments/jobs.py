@@ -146,9 +146,9 @@ def matches_step(env_steps: int, wanted: int) -> bool:
 def find_evaluated(run: RunDirectory, which: str) -> CheckpointInfo | None:
   """Returns the checkpoint of an evaluation.
 
-  For an environment step, this is the first match among the milestones and the last checkpoint, or None. The
-  best checkpoint does not match, because it was selected by the quantity that is measured. For `-k`, the
-  result is None if there are fewer milestones.
+  For an environment step, this is the first match among the milestones and the last checkpoint, or None. A
+  checkpoint that was kept only as the best one does not match, because it was selected by the quantity that
+  is measured. For `-k`, the result is None if there are fewer milestones.
 
   Raises: UserError: the run has no checkpoint, or not the one that `which` names.
   """

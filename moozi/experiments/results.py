@@ -4,8 +4,8 @@ config.yaml        the run's configuration
 metrics.jsonl      its metrics, thinned; absent if another result of the same run has them
 summary.json       the run's summary
 evaluations.json   a list: `moozi evaluate --json --returns` of each checkpoint, with its wall time
-machine.json       cores, versions, and the commit of the code that wrote the result; if measured, the device
-                   and the seconds of bare acting per step and of the bare update per sample
+machine.json       cores, processor, versions, and the commit of the code that wrote the result; if measured,
+                   the device and the seconds of bare acting per step and of the bare update per sample
 job.json           steps and time of the run, the commit that trained last (absent in older results), and the
                    evaluations of the job
 """

@@ -1,4 +1,4 @@
-"""Sweeps from a YAML file: variants of configurations, each with several seeds, and their evaluations.
+"""Sweeps from a YAML file: variants of configurations, each with its seeds, and their evaluations.
 
     config: minatar/breakout        # as for `moozi train`; a path may be relative to this file
     seeds: 3                        # the seeds 1, 2 and 3; or a list of seeds

@@ -105,7 +105,7 @@ def check_players(config: Config, spec: EnvSpec) -> None:
 
 
 def check_opponent(config: Config, spec: EnvSpec) -> None:
-  """Raises UserError if the run's environment does not provide the opponent `evaluation.opponent`.
+  """Raises UserError if `evaluation.opponent` cannot play the run's environment.
 
   A user's player plays part of a trial episode. A trained agent is only loaded. The players of
   `evaluation.pool` are checked too.

@@ -74,7 +74,7 @@ def load_resumed(config: Config, spec: EnvSpec, run: RunDirectory) -> Resumed:
   limit of steps or time.
 
   Raises: UserError: no state can be used, metrics.jsonl or the trajectories are damaged, or the run is
-    finished and its limits were not raised.
+    finished, and its limits and `evaluation.stop_value` allow no further step.
   """
   for folder in (run.checkpoints_path, run.resume_path):
     remove_leftovers(folder)

@@ -3,9 +3,9 @@
     python -m moozi.training.speed act CONFIG [key=value …] [--seconds 3]      # prints one line of JSON
     python -m moozi.training.speed learn CONFIG [key=value …]
 
-`act` calls the compiled policy for one worker's number of environments, without stepping them, and prints the
-seconds per environment step (t_act). `learn` calls the compiled update with the run's batch, and prints the
-seconds per sample (t_learn). With r samples per step, a run in one process makes at most
+`act` calls the compiled policy for one worker's number of environments (PPO: ppo.num_envs), without stepping
+them, and prints the seconds per environment step (t_act). `learn` calls the compiled update with the run's
+batch, and prints the seconds per sample (t_learn). With r samples per step, a run in one process makes at most
 1 / (t_act + r · t_learn) environment steps per second.
 """
 

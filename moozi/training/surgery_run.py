@@ -131,7 +131,8 @@ def write_run(surgery: RunSurgery, config: Config, spec: EnvSpec) -> RunDirector
   It has the converted checkpoints, replay and trajectories, the counters and schedules, the metrics so far,
   and the lineage.
 
-  Raises: UserError: the run exists, or cannot be written; the new directory is then removed.
+  Raises: UserError: the run exists, or cannot be written. An error while the files are written removes the
+    new directory.
   """
   head = _progress(surgery)
   converted = RunState(

@@ -117,9 +117,9 @@ def aggregate_iqm(scores: Sequence[Float[np.ndarray, " S"]]) -> Aggregate:
 def aggregate_improvement(
   first: Sequence[Float[np.ndarray, " S"]], second: Sequence[Float[np.ndarray, " S2"]]
 ) -> Aggregate:
-  """Returns the mean over games of the probability that a run of `first` exceeds one of `second`.
+  """Returns the mean over games of the share of pairs of runs in which that of `first` exceeds the other.
 
-  A tie counts one half.
+  A tie counts one half. This share estimates the probability of improvement.
 
   Args:
     first, second: for each game, the scores of its seeds.

@@ -5,8 +5,8 @@
 
 `act` calls the compiled policy for one worker's number of environments (PPO: ppo.num_envs), without stepping
 them, and prints the seconds per environment step (t_act). `learn` calls the compiled update with the run's
-batch, and prints the seconds per sample (t_learn). With r samples per step, a run in one process makes at most
-1 / (t_act + r · t_learn) environment steps per second.
+batch, and prints the seconds per sample (t_learn). With r samples per step, a run in one process makes at
+most 1 / (t_act + r · t_learn) environment steps per second.
 """
 
 import argparse

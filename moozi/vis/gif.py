@@ -105,9 +105,9 @@ def episode_images(
   """Draws each step of an episode: the frame, and beside it the step, action, reward, value and policy.
 
   The arguments are the fields of `core.search_record.PlayedEpisode`; a `length` of None means T - 1. If
-  `pictures` is given, it is drawn instead of the frames. The policy shows the 12 most probable choices; joint
-  actions that are sampled are shown by the values of their dimensions. With `chance_probs`, the 6 most
-  probable outcomes of the action are below the policy.
+  `pictures` is given, it is drawn instead of the frames. The policy shows at most 12 choices, the most
+  probable ones; joint actions are shown by the values of their dimensions. With `chance_probs`, at most 6
+  outcomes of the action, the most probable ones, are below the policy.
 
   Returns: T pictures [h, w, 3] uint8 of one size.
   Raises: ValueError: shapes or dtypes do not match each other or the spec.

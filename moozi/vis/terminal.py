@@ -61,7 +61,8 @@ def frame_view(
 ) -> RenderableType:
   """Draws a frame for a terminal: as half blocks, or as text if it is a vector or a board with letters.
 
-  `picture` is the environment's own picture or None; `columns` and `rows` are the space in characters.
+  `picture` is the environment's own picture, which is drawn as half blocks instead of the frame, or None.
+  `columns` and `rows` are the space in characters.
   Without colors (NO_COLOR), a frame is text if `frame_text` has one, because all half blocks would be equal.
   """
   render_spec = render_spec_of(spec)
@@ -85,7 +86,7 @@ def frame_view(
 def frame_text(frame: Frame, spec: EnvSpec, to_play: int) -> str:
   """Returns a frame as text without colors; "" for images.
 
-  A cell shows the sign of its plane (`signs_of`), in lower case.
+  A cell of planes shows the sign of its first plane that is set (`signs_of`), in lower case.
   """
   render_spec = render_spec_of(spec)
   if render_spec.board is not None:

@@ -1,8 +1,9 @@
 """The interface of agents: pure functions of variables, with the rule of ends in one place.
 
-MuZero, AlphaZero, PPO and Q-learning each have a `Decide`, and `make_agent` makes a `PureAgent` from it.
-Collectors, evaluation and players depend only on the `PureAgent`, not on its carry or its algorithm.
-Wrappers, such as `acting.holding`, take a `PureAgent` and return one.
+MuZero, AlphaZero, PPO, Q-learning and a user's algorithm each have a `Decide`, from which `make_agent` makes
+a `PureAgent`. PPO with an LSTM has a `RecurrentDecide` (`agent.recurrent`) instead. Collectors, evaluation
+and players depend only on the `PureAgent`, not on its carry or its algorithm. Wrappers, such as
+`acting.holding`, take a `PureAgent` and return one.
 
 Source of the rule of ends: thesis 4.3.1 (Algorithm 2) and 4.3.3.
 """

@@ -102,10 +102,10 @@ def plan(
   """Runs a root inference and a search from each root, and chooses an action.
 
   With puct and stochastic, the probability of an action is proportional to its visit count to the power
-  1/temperature. At temperature 0 the most visited action is chosen, and the prior breaks ties. With gumbel
-  and stochastic_gumbel the search itself chooses the action; its only noise is the Gumbel noise, scaled by
-  `gumbel_scale`. With probability `random_action_prob`, a uniformly random legal action replaces the chosen
-  one.
+  1/temperature. At temperature 0 the most visited action is chosen, and the prior breaks ties. Any other
+  search chooses the action itself; the only noise of gumbel and stochastic_gumbel is the Gumbel noise, scaled
+  by `gumbel_scale`. With probability `random_action_prob`, a uniformly random legal action replaces the
+  chosen one.
 
   With stochastic and stochastic_gumbel, a simulation evaluates either an afterstate or an outcome, and the
   search visits the outcomes of an afterstate in proportion to their probabilities. If the model has chance

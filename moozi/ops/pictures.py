@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import UInt8
 
 MAX_SIDE = 320
-"""Maximum height and width of a picture that is kept, in pixels. Reports draw at this size, GIFs at less."""
+"""Maximum height and width of a picture that is kept, in pixels. Reports draw up to this size, GIFs less."""
 
 # Rounding may move a value this far out of 0 … 1.
 _SLACK = 1e-3

@@ -50,7 +50,7 @@ def masked_log_probs(
 def policy_probs(
   logits: Float[AnyArray, "*batch P"], legal_actions_mask: Bool[AnyArray, "*batch P"], groups: Groups
 ) -> Float[Array, "*batch P"]:
-  """Returns the probabilities of the entries, each within its group; 0 for illegal actions and the dummy."""
+  """Returns the probabilities of the entries, each within its group; 0 where the mask is false."""
   if has_groups(groups):
     return jnp.where(legal_actions_mask, jnp.exp(log_policy(logits, groups)), 0.0)
   return jax.nn.softmax(logits, where=legal_actions_mask)

@@ -287,7 +287,7 @@ def make_ppo(
   Actions are drawn with probabilities raised to the power 1/temperature; at temperature 0 the agent takes the
   most probable action. `action_probs` is always at temperature 1. The extras:
     frames: [B, L, H, W, C], the history before it is normalized.
-    log_probs: [B, P], at temperature 1, each within its group; -inf for illegal actions.
+    log_probs: [B, P], at temperature 1, as `masked_log_probs`.
     lstm_state, is_first: with an LSTM, see `baselines.ppo.lstm`.
   With continuous actions, the most probable action is the mean, `action_probs` is 1 in each dimension, and in
   place of log_probs the extras are:

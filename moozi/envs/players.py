@@ -162,7 +162,7 @@ def _add(groups: "_ByPlayer[T]", player: Player, place: Place, value: T) -> None
 class SeparatePlayer:
   """Plays each place with an `EpisodePlayer` of its own: random, mcts, alpha_beta, or the user's.
 
-  `reset` makes the user's player. A bot is made at the place's first frame, because it may copy the game.
+  `reset` makes the user's player. A bot is made at the place's first decision, because it may copy the game.
   `act` and `observe` raise EnvError if the player fails or chooses an illegal action.
 
   Args:

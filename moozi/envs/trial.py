@@ -22,7 +22,7 @@ _TRIAL_COPIES = 20
 
 
 def spec_after_trial(environment: Environment, plugin: Plugin, draws: bool = True) -> EnvSpec:
-  """Plays a trial episode, closes the environment, and returns its specification.
+  """Plays at most 200 steps of a trial episode, closes the environment, and returns its specification.
 
   With `draws`, checks the first two pictures and the last one.
 

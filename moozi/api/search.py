@@ -101,7 +101,7 @@ class Search:
   __repr__ = __str__
 
   def svg(self, max_nodes: int = 60) -> str:
-    """Returns an SVG drawing of the tree, with at most the `max_nodes` most visited nodes.
+    """Returns an SVG drawing of the tree: its `max_nodes` most visited nodes, and the principal variation.
 
     Raises: UserError: `max_nodes` is not an integer of at least 1.
     """

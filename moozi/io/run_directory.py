@@ -173,8 +173,9 @@ class RunDirectory:
   def claim(self) -> RunLock:
     """Locks the folder for writing by this process, until the lock is closed or the process ends.
 
-    Raises: RunError: another process has the lock, or the folder contains a link or a special file, through
-      which a write could change files outside of the run. UserError: the run is a zoo agent.
+    Raises: RunError: another process has the lock, or the folder contains a symbolic link, a hard link or a
+      special file, through which a write could change files outside of the run. UserError: the run is a zoo
+      agent.
     """
     if self.is_zoo_agent:
       raise UserError(

@@ -56,7 +56,7 @@ def commands() -> list[list[str]]:
 @pytest.mark.slow
 def test_example_trains_and_evaluates(folder):
   pytest.importorskip("gymnasium")
-  train, evaluate, train_gymnasium = commands()
+  train, evaluate, train_gymnasium, *_ = commands()
   for command in (train, train_gymnasium):
     done = moozi(folder, *command[1:], *QUICK)
     assert done.returncode == 0, done.stderr

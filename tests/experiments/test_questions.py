@@ -84,7 +84,7 @@ def test_first_look_is_make_train(tmp_path):
   steps = [round(int(row[4].replace(",", "")), -4) for row in rows]
   text = " ".join((ROOT / "README.md").read_text("utf-8").split())
   span = f"{min(printed):.1f} to {max(printed):.1f} (five seeds"
-  assert f"makes {min(steps):,} to {max(steps):,} steps, and its agent returns {span}" in text
+  assert f"made {min(steps):,} to {max(steps):,} steps, and its agent returned {span}" in text
 
 
 def test_the_curve_of_make_train_is_in_its_configuration():

@@ -1,7 +1,7 @@
 """Plays one evaluation episode again and keeps every decision and search tree.
 
 The episode has the evaluation's seed, random start, opponent and search. If that search is noise-free, the
-episode equals the evaluation's, except for sampled joint actions, and ties in puct and stochastic.
+episode equals the evaluation's, except for ties in puct and stochastic.
 """
 
 import dataclasses

@@ -130,9 +130,9 @@ class Agent:
 
     If evaluation has no noise (`evaluation.noise_free`, the default), the action is the one that
     `moozi evaluate` would take after the same frames and actions, and each of B actions is the one that an
-    agent alone in its game would choose. Exceptions are sampled joint actions, and ties in puct and
-    stochastic. These depend on the random key, which the B games share; with noise, every action depends on
-    it. B observations take one call of the network or the search, which compiles once for each B.
+    agent alone in its game would choose. Ties in puct and stochastic are exceptions: they depend on the
+    random key, which the B games share. With noise, every action depends on it. B observations take one call
+    of the network or the search, which compiles once for each B.
 
     Args:
       observation: a `dm_env.TimeStep` or a `moozi.Observation` of a `moozi.Environment`; a frame; or an

@@ -27,8 +27,7 @@ def load(
     allow_code: whether the run, and the runs that play against it, may import the Python modules that they
       name.
     seed: seeds the search and the choice of actions; None uses `evaluation.seed`. If `evaluation.noise_free`
-      is true, the built-in algorithms use the seed only for sampled joint actions, and for ties in the
-      searches puct and stochastic.
+      is true, the built-in algorithms use the seed only for ties in the searches puct and stochastic.
 
   Raises: UserError: the run or the checkpoint does not exist, the checkpoint is damaged or belongs to another
     network or environment, the run names Python modules without `allow_code`, or a number is out of range.

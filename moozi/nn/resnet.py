@@ -137,8 +137,8 @@ class ResnetDynamics(hk.Module):
   MuZero for Go. Each of the others has a constant plane, whose value is 1 / (number of such planes).
 
   With `action_offsets`, each cell also receives a learned vector for its offset from the cell of the action.
-  Otherwise the action affects only cells within reach of the blocks' convolutions. One block reaches cells up
-  to two away, whereas a move of Othello changes cells up to six away.
+  Otherwise the blocks' convolutions carry the place of the action only to cells within their reach. One block
+  reaches cells up to two away, whereas a move of Othello changes cells up to six away.
 
   Source: thesis 5.1.2; Shaw et al. 2018, Self-Attention with Relative Position Representations, for the
   offsets. Departures from the latter: the vectors are added to the cells, not to attention keys.

@@ -126,7 +126,9 @@ def train_with_surgeries(folder: Path, seed: int, results: Path) -> None:
     before, path = path, folder / f"{stage.name}_seed{seed}"
     overrides = _overrides(settings(number, seed), folder, path.name)
     if number and not (path / "config.yaml").exists():
-      _moozi("surgery", str(before), "--to", CONFIG, "--out", path.name, *overrides)
+      # Replay stays through the joint that changes the rules.
+      keep = ["--keep-replay"] if any(key.startswith("env.") for key in stage.changes) else []
+      _moozi("surgery", str(before), "--to", CONFIG, "--out", path.name, *keep, *overrides)
     if number > len(joints):
       # Before the new run trains, so that it is the converted agent that plays.
       joints.append({"stage": stage.name, "before": _evaluate(before), "after": _evaluate(path)})

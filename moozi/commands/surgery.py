@@ -27,7 +27,8 @@ def surgery(
     typer.Option(metavar="CONFIG", help="The new configuration, as for `moozi train`. Default: RUN's own."),
   ] = None,
   out: Annotated[
-    str | None, typer.Option(metavar="NAME", help="Name of the new run, beside RUN. Default: RUN-surgery.")
+    str | None,
+    typer.Option(metavar="NAME", help="Name of the new run, beside RUN. Default: run.name, or RUN-surgery."),
   ] = None,
   mapping: Annotated[
     Path | None,
@@ -37,6 +38,13 @@ def surgery(
   ] = None,
   lossy: Annotated[
     bool, typer.Option("--lossy", help="Accept what cannot be preserved; the plan lists it.")
+  ] = False,
+  keep_replay: Annotated[
+    bool,
+    typer.Option(
+      "--keep-replay",
+      help="Keep replay and trajectories if options of the environment change (env.kwargs, env.wrappers).",
+    ),
   ] = False,
   dry_run: Annotated[
     bool,
@@ -69,11 +77,11 @@ def surgery(
     new = new.allowing_code(allow_code)
     specs = tuple(env_spec(config.env.name, **config.env.arguments) for config in (old, new))
     check_start(new, specs[1], is_new=False)
-    planned = plan_run(directory, (old, specs[0]), (new, specs[1]), mapping)
+    planned = plan_run(directory, (old, specs[0]), (new, specs[1]), mapping, keep_replay)
     lines = planned.describe()
     if not dry_run:
       for text in lines:
-        if text.startswith(("not preserved", "left behind")):
+        if text.startswith(("not preserved", "left behind", "kept")):
           notice(f"moozi: {text}")
       planned.operation.check(lossy, "--lossy accepts that, and --dry-run lists all")
       made = write_run(planned, new, specs[1])
@@ -92,11 +100,14 @@ def _new_config(directory: "RunDirectory", to: str | None, overrides: list[str],
   unset = [text for text in overrides if "=" not in text]
   if unset:
     raise UserError(f"{unset[0]}: must be KEY=VALUE; --to names a configuration")
-  name = check_name(out or f"{directory.name}-surgery", "--out")
-  place: dict[str, object] = {"name": name}
-  if not any(text.startswith("run.dir=") for text in overrides):
-    place["dir"] = str(directory.path.parent)
+  keys = {text.partition("=")[0].strip() for text in overrides}
+  place = {} if "run.dir" in keys else {"dir": str(directory.path.parent)}
   config = load_config(directory.config_path if to is None else to, [*overrides, {"run": place}])
+  given = config.run.name if "run.name" in keys else None
+  if None not in (given, out) and given != out:
+    raise UserError(f"run.name={given}: --out={out} names the new run; give one of them")
+  key = "run.name" if out is None and given is not None else "--out"
+  name = check_name(out or given or f"{directory.name}-surgery", key)
   if os.path.lexists(config.run.folder / name):
-    raise UserError(f"--out={name}: {config.run.folder / name} exists; a run is never overwritten")
-  return config
+    raise UserError(f"{key}={name}: {config.run.folder / name} exists; a run is never overwritten")
+  return config.model_copy(update={"run": config.run.model_copy(update={"name": name})})

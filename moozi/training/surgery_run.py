@@ -8,10 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
-from moozi.core.config import Config
-from moozi.core.errors import RunError, UserError, reason_of
+from moozi.core.config import Config, EnvConfig
+from moozi.core.errors import RunError, UserError, one_line, reason_of
 from moozi.core.flat_state import Snapshot, State, part, prefixed
 from moozi.core.spec import EnvSpec
+from moozi.envs import registry
 from moozi.io.atomic_write import write_bytes, write_text
 from moozi.io.checkpoints import (
   BEST,
@@ -49,16 +50,18 @@ class RunSurgery:
     directory: the old run.
     found: its newest state.
     operation: the surgery on the training state.
-    replay: the converted replay; empty if it is left behind.
+    replay: the converted replay; empty if it is left behind; None if the algorithm has none.
     left: what is left behind, one line each.
+    kept: stored steps of an environment with other options that are kept, one line each.
     converter: of stored steps; None if they are left behind.
   """
 
   directory: RunDirectory
   found: Resumed
   operation: Operation
-  replay: Snapshot
+  replay: Snapshot | None
   left: tuple[str, ...]
+  kept: tuple[str, ...]
   converter: StepConverter | None
 
   @property
@@ -81,6 +84,7 @@ class RunSurgery:
       lines.append("all arrays stay as they are")
     lines += [f"changes: {text}" for text in self.operation.changes]
     lines += [f"left behind: {text}" for text in self.left]
+    lines += [f"kept: {text}" for text in self.kept]
     lines += [f"not preserved: {text}" for text in self.operation.lost]
     lines.append(f"largest difference of outputs on the same inputs: {self.operation.differences}")
     return lines
@@ -95,23 +99,41 @@ def plan_run(
   old: tuple[Config, EnvSpec],
   new: tuple[Config, EnvSpec],
   mapping: Path | None,
+  keeps_steps: bool = False,
 ) -> RunSurgery:
   """Plans the surgery on the newest state of a run.
 
-  Raises: UserError: the run has no state that can be resumed, or as `plan_operation`.
+  Replay and trajectories are left behind if the environment is another one, or has other options, because
+  these may be other rules.
+
+  Args:
+    keeps_steps: keep replay and trajectories also with other options.
+
+  Raises: UserError: the run has no state that can be resumed, `keeps_steps` is set and the steps cannot be
+    converted, or as `plan_operation`.
   """
   found = load_saved(*old, directory)
   state = found.state
   assert state is not None
   operation = plan_operation(state.training, old, new, mapping)
-  left, converter, replay = [], None, None
+  left, kept, converter, replay = [], [], None, None
+  has_steps = state.replay is not None or directory.trajectories_path.is_dir()
+  what = "trajectories" if new[0].is_on_policy else "replay and trajectories"
+  options = changed_options(old[0].env, new[0].env)
   try:
-    converter = StepConverter(old[1], new[1], operation.plan.pairs)
+    steps = StepConverter(old[1], new[1], operation.plan.pairs)
+    if options and not keeps_steps:
+      raise UserError(f"{', '.join(options)}: the rules may differ; --keep-replay keeps them")
+    converter = steps
     replay = None if state.replay is None else converter.snapshot(state.replay)
+    if options and has_steps:
+      kept.append(f"{what} of the environment before {', '.join(options)}")
   except UserError as error:
-    what = "replay and trajectories" if converter is None else "replay"
-    left.append(f"{what}: {error}")
-  if replay is None:
+    if keeps_steps:
+      raise UserError(f"--keep-replay: {error}") from None
+    if has_steps:
+      left.append(f"{what if converter is None else 'replay'}: {error}")
+  if replay is None and not new[0].is_on_policy:
     replay = build.build_replay(*new, load_stored(*new)).snapshot()
   if state.collectors:
     left.append("environments: their episodes are not continued; they are reset")
@@ -121,8 +143,27 @@ def plan_run(
     operation=operation,
     replay=replay,
     left=tuple(left),
+    kept=tuple(kept),
     converter=converter,
   )
+
+
+def changed_options(old: EnvConfig, new: EnvConfig) -> list[str]:
+  """Returns the options and wrappers of an environment that differ, such as `env.kwargs.x: 0 → 1`.
+
+  A value that is not set is that of the suite, or the word `unset`.
+  """
+  sides = [
+    {f"kwargs.{key}": x for key, x in registry.options_of(env.name, env.kwargs).items()}
+    | {"wrappers": list(env.wrappers)}
+    for env in (old, new)
+  ]
+  before, after = ({f"env.{key}": x for key, x in side.items()} for side in sides)
+  return [
+    f"{key}: {' → '.join(one_line(side.get(key, 'unset'), 60) for side in (before, after))}"
+    for key in {**before, **after}
+    if before.get(key) != after.get(key)
+  ]
 
 
 def write_run(surgery: RunSurgery, config: Config, spec: EnvSpec) -> RunDirectory:
@@ -135,10 +176,11 @@ def write_run(surgery: RunSurgery, config: Config, spec: EnvSpec) -> RunDirector
     new directory.
   """
   head = _progress(surgery)
+  replay = surgery.replay
   converted = RunState(
     training=as_tree(surgery.operation.plan, surgery.operation.state),
     progress=part(head, "progress"),
-    replay=dataclasses.replace(surgery.replay, head=dict(surgery.replay.head)),
+    replay=None if replay is None else dataclasses.replace(replay, head=dict(replay.head)),
   )
   check_run_state(converted, config, spec)
   out = RunDirectory.create(config)
@@ -158,10 +200,9 @@ def _write(
 ) -> None:
   old, counters = surgery.directory, {"env_steps": state.env_steps, "learner_steps": state.learner_steps}
   meta = describe_run(config, spec) | counters
-  replay = prefixed("replay", surgery.replay.head)
-  ResumeStore(out.resume_path).save(
-    surgery.found.name, dataclasses.replace(surgery.replay, head=head | replay), meta
-  )
+  replay = surgery.replay or Snapshot(head={})
+  rest = dataclasses.replace(replay, head=head | prefixed("replay", replay.head))
+  ResumeStore(out.resume_path).save(surgery.found.name, rest, meta)
   source = _write_checkpoints(surgery, state, out, config, spec)
   joint = Joint(
     kind="surgery",
@@ -170,7 +211,7 @@ def _write(
     digest=source.digest,
     **counters,
     at_env_steps=state.env_steps,
-    changes=surgery.operation.changes,
+    changes=(*surgery.operation.changes, *(f"kept: {text}" for text in surgery.kept)),
     lost=surgery.operation.lost,
     left=surgery.left,
   )

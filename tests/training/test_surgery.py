@@ -9,6 +9,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 import moozi
 from moozi import cli as program
+from moozi.core.config import EnvConfig
 from moozi.core.errors import UserError
 from moozi.core.records import TrajectorySample
 from moozi.core.spec import EnvSpec
@@ -21,6 +22,7 @@ from moozi.io.trajectory_folder import open_trajectories
 from moozi.surgery.pairing import correspond
 from moozi.surgery.stored_steps import StepConverter
 from moozi.training.resume import load_saved
+from moozi.training.surgery_run import changed_options
 from tests.tiny_run import RESUMABLE
 
 CHANGES = ("network.latent_size=32", "targets.history_length=2", "scalar_transform.support_max=40")
@@ -151,8 +153,45 @@ def test_what_is_lost_needs_lossy(cli, run):
   assert not (run.parent / "first-surgery" / "checkpoints" / "best.json").exists()
 
 
+def test_options_that_change():
+  old = EnvConfig(name="tiny:corridor", kwargs={"length": 8})
+  assert changed_options(old, EnvConfig(name="tiny:corridor")) == []  # 8 is the default
+  new = EnvConfig(name="tiny:corridor", kwargs={"slip_prob": 0.1}, wrappers=("my_module:wrap",))
+  assert changed_options(old, new) == [
+    "env.kwargs.slip_prob: 0.0 → 0.1",
+    "env.wrappers: [] → ['my_module:wrap']",
+  ]
+  own = EnvConfig(name="my_module:make", kwargs={"wind": 1})
+  assert changed_options(EnvConfig(name="my_module:make"), own) == ["env.kwargs.wind: unset → 1"]
+
+
+@pytest.mark.slow
+def test_steps_of_other_options_are_kept_by_request(cli, run):
+  options = (run, "env.kwargs.max_episode_steps=7")
+  status, _, err = cli("surgery", *options, "run.name=changed")
+  assert status == 0, err
+  option = "env.kwargs.max_episode_steps: None → 7"
+  assert f"left behind: replay and trajectories: {option}: the rules may differ; --keep-replay" in err
+  changed = run.parent / "changed"
+  assert not saved(changed).state.replay.generations.any()
+  assert not (changed / "trajectories").exists()
+  (joint,) = read_lineage(changed / "lineage.json")
+  assert any(text.startswith("replay and trajectories: ") for text in joint.left)
+  status, _, err = cli("surgery", *options, "--keep-replay", "--out", "kept")
+  assert status == 0, err
+  assert f"kept: replay and trajectories of the environment before {option}" in err
+  kept = saved(run.parent / "kept").state.replay
+  np.testing.assert_array_equal(kept.generations, saved(run).state.replay.generations)
+  assert open_trajectories(run.parent / "kept").num_steps == 128
+  (joint,) = read_lineage(run.parent / "kept" / "lineage.json")
+  assert joint.changes[-1].startswith("kept: replay and trajectories of")
+
+
 REFUSED = [
   (("network.latent_size=8",), "surgery cannot make a layer narrower"),
+  (("run.name=a", "--out", "b"), "run.name=a: --out=b names the new run; give one of them"),
+  (("run.name=first",), "run.name=first: "),
+  (("run.name=a/b",), "must be a folder name"),
   (("network.kind=conv_latent",), "network.kind=conv_latent: the state has mlp"),
   (("network.latent=8",), "network.latent: unknown key"),
   (("latent",), "latent: must be KEY=VALUE; --to names a configuration"),
@@ -217,6 +256,21 @@ def test_a_start_that_loses_something_is_refused(refused, finished, tmp_path):
   short.write_bytes(path.read_bytes()[:-40])
   options = (*START, f"run.dir={tmp_path}", f"checkpoint.start_from={short}", "checkpoint.surgery=true")
   assert "short.safetensors" in refused("train", "tiny/catch", *options)
+
+
+DISCOUNTS = "targets.discount_schedule=[{env_steps: 9, discount: 0.9}]"
+
+
+@pytest.mark.parametrize(
+  ("setting", "key"),
+  [(DISCOUNTS, "targets.discount_schedule"), ("learner.max_grad_rms=5", "learner.max_grad_rms")],
+)
+def test_a_start_names_the_setting_of_one_run_only(refused, finished, tmp_path, setting, key):
+  options = (*START, f"run.dir={tmp_path}", f"checkpoint.start_from={finished}")
+  error = refused("train", "tiny/catch", *options, setting)
+  assert f"was saved without {key}, which must be set in both runs or in neither" in error
+  assert "checkpoint.surgery=true converts it" in error
+  assert not (tmp_path / "other").exists()
 
 
 def test_steps_are_converted():

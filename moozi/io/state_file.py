@@ -46,6 +46,7 @@ class StateFile:
     version: version of MooZi that wrote the file.
     digest: SHA-256 of the header, which identifies the content.
     num_bytes: size of the file.
+    names: those of the arrays.
   """
 
   path: Path
@@ -53,6 +54,7 @@ class StateFile:
   version: str
   digest: str
   num_bytes: int
+  names: frozenset[str]
 
 
 def encode_state(
@@ -169,5 +171,7 @@ def _read_header(path: Path, file: BinaryIO) -> tuple[StateFile, int, str]:
     raise damaged(path) from None
   if form != FORMAT:
     raise UserError(f"{path}: a file of format {form!r:.40}; this version of MooZi reads format {FORMAT}")
-  file_info = StateFile(path=path, meta=meta, version=version, digest=digest, num_bytes=num_bytes)
-  return file_info, len(header), data_digest
+  found = StateFile(
+    path=path, meta=meta, version=version, digest=digest, num_bytes=num_bytes, names=frozenset(names)
+  )
+  return found, len(header), data_digest

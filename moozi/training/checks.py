@@ -7,6 +7,7 @@ of a new run is created, so a refused run leaves nothing behind.
 import contextlib
 import math
 
+from moozi.baselines.ppo.reward_scaling import RETURNS
 from moozi.core import plugins
 from moozi.core.config import Config, uses
 from moozi.core.config.planner import CHANCE_SEARCHES
@@ -16,10 +17,11 @@ from moozi.envs import registry
 from moozi.envs.players import Seats, bot_of, make_player
 from moozi.envs.table import view_of
 from moozi.evaluation.opponents import make_opponent
-from moozi.io.checkpoints import expected_of, read_checkpoint_info
+from moozi.io.checkpoints import CheckpointInfo, expected_of, read_checkpoint_info
 from moozi.io.trackers import check_trackers
+from moozi.nn.horizon import DISCOUNT
 from moozi.run.memory import check_memory
-from moozi.training.algorithms import find_algorithm
+from moozi.training.algorithms import ALGORITHMS, find_algorithm
 from moozi.training.dry_run import dry_run
 from moozi.training.offline import load_stored
 from moozi.training.start_from import find_start
@@ -62,12 +64,40 @@ def _check_start_from(config: Config, spec: EnvSpec) -> None:
   if not surgery:
     try:
       read_checkpoint_info(info.path, expected_of(config, spec))
+      _check_parts(info, config)
     except UserError as error:
-      if config.searches and info.meta.get("algorithm") == config.algorithm_name:
+      if config.algorithm in ALGORITHMS and info.meta.get("algorithm") == config.algorithm_name:
         raise UserError(f"{error}; checkpoint.surgery=true converts it") from None
       raise
     return
   check_operation(info, config, spec)
+
+
+def _check_parts(info: CheckpointInfo, config: Config) -> None:
+  """Raises UserError if a setting adds arrays to the training state, and a checkpoint was saved without it.
+
+  Or the other way around: it was saved with the setting, and the configuration is without it.
+  """
+  ppo, learner, algorithm = config.ppo, config.learner, config.algorithm
+  clipping = ppo.max_grad_rms if algorithm == "ppo" else learner.max_grad_rms
+  section = "ppo" if algorithm == "ppo" else "learner"
+  # The start of the names of the arrays, and the key that adds them.
+  parts = []
+  if config.searches:
+    parts.append(
+      (f"net_state/{DISCOUNT}", "targets.discount_schedule", bool(config.targets.discount_schedule))
+    )
+  if algorithm == "ppo":
+    parts.append((f"net_state/{RETURNS}/", "ppo.normalize_rewards", ppo.normalize_rewards))
+  if algorithm in ALGORITHMS and any(name.startswith("opt_state/") for name in info.names):
+    parts.append(("opt_state/0/0/nu/", f"{section}.max_grad_rms", clipping is not None))
+  for prefix, key, is_set in parts:
+    has = any(name.startswith(prefix) for name in info.names)
+    if has != is_set:
+      raise UserError(
+        f"{info.path}: was saved {'with' if has else 'without'} {key}, which must be set in both runs or in "
+        "neither"
+      )
 
 
 def _check_devices(config: Config) -> None:

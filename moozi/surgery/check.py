@@ -14,6 +14,7 @@ from moozi.ops.actions import num_actions
 from moozi.ops.history import network_input
 from moozi.ops.policy import log_policy
 from moozi.run import build
+from moozi.surgery.baseline_outputs import baseline_outputs
 from moozi.surgery.networks import NamedNetwork
 from moozi.surgery.plan import Plan
 
@@ -41,21 +42,25 @@ class Differences:
 def compare(plan: Plan, old: State, new: State, num_inputs: int = 32, seed: int = 0) -> Differences:
   """Returns how far two networks' outputs differ on random histories, at the root and after two actions.
 
-  If both networks have chance nodes, those of their afterstates and of their encoders are compared too.
+  If both networks have chance nodes, those of their afterstates and of their encoders are compared too. PPO
+  and Q-learning have no model: their outputs at the root and after two more frames are compared, through
+  which an LSTM carries its state.
 
   The histories have planes and actions of both environments only: new planes are 0, and new actions are never
-  taken. Compared are values and rewards in env units, and the probabilities of the actions of both.
+  taken. Compared are values and rewards in env units, the probabilities of the actions of both, and of
+  Q-learning their values.
 
   Args:
     old, new: the leaves of the two training states.
   """
   rng = np.random.default_rng(seed)
-  length = max(plan.old.length, plan.new.length)
+  length, searches = max(plan.old.length, plan.new.length), plan.new.config.searches
   has_chance = bool(plan.old.config.chance.codes and plan.new.config.chance.codes)
   shared = [(source, i) for i, source in enumerate(plan.pairs.actions) if source is not None]
-  histories = _inputs(plan, rng, num_inputs, length, shared)
+  # A transition begins with one step more than the network's input.
+  histories = _inputs(plan, rng, num_inputs, length, 1 if searches else _NUM_STEPS, shared)
   outputs = [
-    _outputs(network, state, has_chance, *inputs)
+    _outputs(network, state, has_chance, *inputs) if searches else baseline_outputs(network, state, inputs[0])
     for network, state, inputs in zip((plan.old, plan.new), (old, new), histories, strict=True)
   ]
   columns = [[0, *(1 + pair[side] for pair in shared)] for side in (0, 1)]
@@ -63,7 +68,7 @@ def compare(plan: Plan, old: State, new: State, num_inputs: int = 32, seed: int 
   for before, after in zip(*outputs, strict=True):
     for name in before:
       a, b = before[name], after[name]
-      if name == "policy":
+      if name in ("policy", "action values"):
         a, b = a[:, columns[0]], b[:, columns[1]]
       difference = np.abs(a - b) / np.maximum(np.abs(a), 1)
       worst = float(difference.max()) if np.isfinite(difference).all() else np.inf
@@ -72,13 +77,13 @@ def compare(plan: Plan, old: State, new: State, num_inputs: int = 32, seed: int 
 
 
 def _inputs(
-  plan: Plan, rng: np.random.Generator, batch: int, length: int, shared: list[tuple[int, int]]
+  plan: Plan, rng: np.random.Generator, batch: int, length: int, more: int, shared: list[tuple[int, int]]
 ) -> list[tuple[np.ndarray, np.ndarray, list[np.ndarray]]]:
   """Returns for the old and the new network: frames, actions of the history, and actions to unroll.
 
-  The histories have one step more than the network's input, which a transition begins with.
+  The histories have `more` steps than the network's input.
   """
-  length += 1
+  length += more
   specs = plan.old.spec, plan.new.spec
   frames = _random_frames(specs[1], rng, (batch, length))
   kept = np.array([source is not None for source in plan.pairs.planes])
@@ -100,7 +105,7 @@ def _inputs(
     both = drawn[..., 0], drawn[..., 1]
   out = []
   for network, planes, actions in zip((plan.old, plan.new), (before, frames), both, strict=True):
-    recent = slice(length - network.length - 1, length)
+    recent = slice(length - network.length - more, length)
     unrolled = [actions[:, length + k] for k in range(_NUM_STEPS)]
     out.append((planes[:, recent], actions[:, recent], unrolled))
   return out

@@ -44,8 +44,10 @@ class ArrayAxes:
     axes: one for each axis of the array.
     reads: index of the axis along which the array's module sums its inputs; None: no such axis.
     below: new entries of the last axis, which is a softmax's, are this far below the mean of the old ones;
-      None: they are 0.
+      0: they are the mean, as action values; None: they are 0.
     starts_at_zero: whether the array is 0 if the module is new, so that the module adds nothing.
+    passes_on: whether the array is the identity if the module is new. Both axes are units of one layer, of
+      which the old network has a part.
     even: what computes joint statistics of the entries of the last axis; each old one must be repeated
       equally often, or the statistics change. None: nothing does.
     is_state: whether the array is in `net_state`.
@@ -58,6 +60,7 @@ class ArrayAxes:
   reads: int | None = None
   below: float | None = None
   starts_at_zero: bool = False
+  passes_on: bool = False
   even: str | None = None
   is_state: bool = False
 
@@ -71,15 +74,15 @@ class Declared:
 
   Attributes:
     arrays: by key.
-    rectified: keys of residual blocks that apply a relu to what they pass on, with whether their input is not
-      negative anyway. A new one passes on its input unchanged only then.
+    additions: keys of layers that pass on their input unchanged when they are new, each with the reason why
+      it changes the input nevertheless; None: it does not.
   """
 
   def __init__(self, shapes: Mapping[str, tuple[int, ...]], norm: str) -> None:
     """Declares nothing; `shapes` has the shape of each array by path, from which flattened sizes follow."""
     self._shapes, self._norm = shapes, norm
     self.arrays: dict[str, ArrayAxes] = {}
-    self.rectified: dict[str, bool] = {}
+    self.additions: dict[str, str | None] = {}
 
   def add(self, where: Where, *axes: Axis, **attributes: object) -> None:
     made = ArrayAxes(path=where.path, axes=axes, instead=where.instead, **attributes)  # type: ignore[arg-type]
@@ -145,7 +148,9 @@ class Declared:
     self.norm(where / "norm_0", middle)
     self.conv(where / "conv_1", 3, middle, stream, starts_at_zero=not has_norm)
     self.norm(where / "norm_1", stream, starts_at_zero=True)
-    self.rectified[where.key] = is_rectified
+    # The block applies a relu to what it passes on.
+    text = "a new residual block with no block before it, so that its relu changes the input"
+    self.additions[where.key] = None if is_rectified else text
 
   def heads(
     self, where: Where, inputs: Axis, config: NetworkConfig, **sizes: tuple[Axis, float | None]

@@ -1,4 +1,4 @@
-"""Declares the arrays of each network, as the modules of `nn` make them.
+"""Declares the arrays of each network, as the modules of `nn` and of the baselines make them.
 
 `declare` raises an error if its declaration is not that of the network's own arrays, so that a change of a
 network without one here is refused and never converted wrongly.
@@ -8,12 +8,14 @@ import dataclasses
 import math
 from collections.abc import Callable, Mapping
 
+from moozi.baselines.observations import OBSERVATIONS
 from moozi.core.config import Config, NetworkConfig
 from moozi.core.spec import EnvSpec
 from moozi.nn.blocks import LARGE_FRAME
 from moozi.nn.conv_latent import SMALL_ENOUGH
 from moozi.ops.scalar_transform import ScalarTransform
 from moozi.surgery.axes import Axis, Group, names, units
+from moozi.surgery.baseline_networks import baseline_layers, declare_baseline
 from moozi.surgery.layers import UNLIKELY_ACTION, UNLIKELY_BIN, Declared, Where, fixed, module
 
 _LATENT = "the normalization of the hidden state"
@@ -37,7 +39,32 @@ class NamedNetwork:
 
   @property
   def length(self) -> int:
-    return self.config.targets.history_length
+    config = self.config
+    return config.ppo.history_length if config.algorithm == "ppo" else config.targets.history_length
+
+  @property
+  def has_known_axes(self) -> bool:
+    """Whether the meaning of the axes is known: not of a user's own network, nor of a table's."""
+    config = self.config
+    if config.searches:
+      return config.network.kind in _KINDS
+    return config.algorithm == "ppo" or config.q_learning.kind == "network"
+
+  @property
+  def kind_text(self) -> str:
+    """The setting that determines the kind of network, for messages."""
+    config = self.config
+    if config.searches:
+      return f"network.kind={config.network.kind}"
+    if config.algorithm == "q_learning" and config.q_learning.kind == "table":
+      return "q_learning.kind=table"
+    return f"{config.algorithm}.network.kind={baseline_layers(config).kind}"
+
+  @property
+  def has_categories(self) -> bool:
+    """Whether values are categories of the scalar transform."""
+    config = self.config
+    return config.searches or (config.algorithm == "ppo" and config.ppo.value_loss == "categorical")
 
   @property
   def bins(self) -> Axis:
@@ -77,17 +104,22 @@ def declare(network: NamedNetwork, shapes: Shapes) -> Declared:
   Args:
     shapes: the shape of each array by path in `params` and `net_state`.
 
-  Raises: ValueError: the network has other arrays. The network is a user's own: its axes are not known.
+  Raises: ValueError: the network has other arrays.
   """
   config = network.config
   out = Declared(shapes, config.network.norm)
-  make = _KINDS.get(config.network.kind)
-  if make is None:
+  if not network.has_known_axes:
     for path, shape in shapes.items():
       out.add(module(path), *(fixed(f"axis {i}", size) for i, size in enumerate(shape)))
     return out
-  make(out, network)
-  _declare_inputs(out, network)
+  if config.searches:
+    _KINDS[config.network.kind](out, network)
+    _declare_inputs(out, network)
+  else:
+    declare_baseline(out, network)
+    section = config.ppo if config.algorithm == "ppo" else config.q_learning
+    if section.normalize_observations:
+      _declare_statistics(out, module(OBSERVATIONS), network)
   found = {array.path: array.shape for array in out.arrays.values()}
   if found != dict(shapes):
     wrong = sorted(path for path in found.keys() | shapes.keys() if found.get(path) != shapes.get(path))
@@ -95,15 +127,21 @@ def declare(network: NamedNetwork, shapes: Shapes) -> Declared:
   return out
 
 
+def _declare_statistics(out: Declared, where: Where, network: NamedNetwork) -> None:
+  """Declares the RunningStats of each entry of a frame."""
+  height, width, _ = network.spec.frame_shape
+  planes = names(("plane", "each"), network.planes)
+  for name in ("mean", "variance"):
+    out.add(where / name, fixed("row", height), fixed("column", width), planes, is_state=True)
+  out.add(where / "count", is_state=True)
+
+
 def _declare_inputs(out: Declared, network: NamedNetwork) -> None:
   """Declares the statistics that normalize the frames."""
   config, (height, width, _) = network.config, network.spec.frame_shape
   cells = fixed("row", height), fixed("column", width)
   if config.network.normalize_observations:
-    stats = module("observation_norm/stats")
-    for name in ("mean", "variance"):
-      out.add(stats / name, *cells, names(("plane", "each"), network.planes), is_state=True)
-    out.add(stats / "count", is_state=True)
+    _declare_statistics(out, module("observation_norm/stats"), network)
   if config.network.center_frames:
     norms = {"frame_norm": network.frames(network.length)}
     if config.chance.codes:
@@ -293,4 +331,4 @@ _KINDS: dict[str, Callable[[Declared, NamedNetwork], None]] = {
   "multi_input": _latent(_multi_input),
   "resnet": _resnet,
 }
-"""The declarations by `network.kind`; networks of the user's have none."""
+"""The declarations by `network.kind`."""

@@ -1,23 +1,26 @@
 """The plan of a surgery: for each array, what it is made of; what cannot be preserved; what is refused."""
 
 import dataclasses
+import operator
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import numpy as np
 
+from moozi.baselines.ppo.reward_scaling import RETURNS
 from moozi.core.config import Config
 from moozi.core.errors import UserError
 from moozi.core.flat_state import State, leaves_of, tree_state
 from moozi.core.spec import EnvSpec
 from moozi.nn.horizon import DISCOUNT
-from moozi.run import build
-from moozi.surgery.axes import AxisMap, map_axis
+from moozi.surgery.axes import Axis, AxisMap, map_axis
+from moozi.surgery.fresh_state import initial_training_state
 from moozi.surgery.layers import ArrayAxes, Declared
 from moozi.surgery.networks import NamedNetwork, declare
 from moozi.surgery.pairing import Correspondence, correspond
 
-_FIXED = (
+_OF_SEARCHES = (
   "network.kind",
   "network.norm",
   "network.mover_view",
@@ -26,7 +29,31 @@ _FIXED = (
   "chance.codes",
   "chance.reward_from",
 )
-"""Settings whose change gives arrays another meaning. The two of chance nodes may change with their codes."""
+_FIXED = {
+  "muzero": _OF_SEARCHES,
+  "alphazero": _OF_SEARCHES,
+  "ppo": (
+    *("ppo.network.kind", "ppo.network.sharing", "ppo.network.activation"),
+    *("ppo.layer_norm", "ppo.conv_stride", "ppo.scale_frames"),
+    *("ppo.normalize_observations", "ppo.observation_clip", "ppo.normalize_rewards"),
+  ),
+  "q_learning": (
+    *("q_learning.kind", "q_learning.dueling", "q_learning.normalize_observations"),
+    *("q_learning.network.kind", "q_learning.network.sharing", "q_learning.network.activation"),
+  ),
+}
+"""Settings by algorithm whose change gives arrays another meaning.
+
+The two of chance nodes may change with their codes.
+"""
+_SEARCH_SECTIONS = ("env", "network", "chance", "scalar_transform", "targets")
+_SECTIONS = {
+  "muzero": _SEARCH_SECTIONS,
+  "alphazero": _SEARCH_SECTIONS,
+  "ppo": ("env", "ppo", "scalar_transform"),
+  "q_learning": ("env", "q_learning", "targets"),
+}
+"""Sections by algorithm whose changes are listed."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -36,8 +63,10 @@ class ArrayPlan:
   Attributes:
     path: in `params` or `net_state`; `source` that of the old array, or None for a new one.
     shape, source_shape: of the new and of the old array.
+    passed: number of units that a new array passes on, of which it is made; None: it passes on nothing.
     how: in words.
-    maps: for each axis, what its entries are made of; empty for a new array.
+    maps: for each axis, what its entries are made of; of a new array that passes on its input, those of the
+      identity; empty for every other new array.
     declared: its axes.
   """
 
@@ -48,6 +77,7 @@ class ArrayPlan:
   how: str
   maps: tuple[AxisMap, ...]
   declared: ArrayAxes
+  passed: int | None = None
 
   @property
   def is_copy(self) -> bool:
@@ -104,10 +134,10 @@ def make_plan(
   entries = pairs.entry_names(old_spec.policy_size - 1)
   old = NamedNetwork(config=old_config, spec=old_spec, planes=planes[0], entries=entries[0])
   new = NamedNetwork(config=new_config, spec=new_spec, planes=planes[1], entries=entries[1])
-  template = jax.eval_shape(lambda: build.initial_training_state(old_config, old_spec))
-  fresh = tree_state(jax.device_get(build.initial_training_state(new_config, new_spec)))
+  template = jax.eval_shape(lambda: initial_training_state(old_config, old_spec))
+  fresh = tree_state(jax.device_get(initial_training_state(new_config, new_spec)))
   declared = _declare(old, leaves_of(template)), _declare(new, fresh)
-  if old.config.network.kind not in _BUILT_IN:
+  if not old.has_known_axes:
     _check_own(old, new, *declared)
   arrays, lost = _match(*declared)
   lost = [*_lost_settings(old, new), *lost]
@@ -122,21 +152,25 @@ def make_plan(
   )
 
 
-_BUILT_IN = ("mlp", "conv_latent", "multi_input", "resnet")
-
-
 def shapes_of(state: dict[str, Any]) -> dict[str, tuple[int, ...]]:
-  """Returns the shapes of a training state's network arrays by path, without γ (`nn.horizon`)."""
-  parts = ("params/", "net_state/")
-  named = {name.partition("/")[2]: tuple(np.shape(x)) for name, x in state.items() if name.startswith(parts)}
-  return {path: shape for path, shape in named.items() if path != DISCOUNT}
+  """Returns the shapes of a training state's network arrays by path.
+
+  γ (`nn.horizon`) and the running returns of PPO are not of the network.
+  """
+  parts, others = ("params/", "net_state/"), (f"net_state/{DISCOUNT}", f"net_state/{RETURNS}/")
+  arrays = {
+    name: x
+    for name, x in state.items()
+    if name.startswith(parts) and name != others[0] and not name.startswith(others[1])
+  }
+  return {name.partition("/")[2]: tuple(np.shape(x)) for name, x in arrays.items()}
 
 
 def _declare(network: NamedNetwork, state: dict[str, Any]) -> Declared:
   try:
     return declare(network, shapes_of(state))
   except ValueError as error:
-    raise UserError(f"network.kind={network.config.network.kind}: has no surgery: {error}") from None
+    raise UserError(f"{network.kind_text}: has no surgery: {error}") from None
 
 
 def _check_settings(old: Config, new: Config) -> None:
@@ -144,24 +178,32 @@ def _check_settings(old: Config, new: Config) -> None:
     raise UserError(
       f"algorithm={new.algorithm}: the state is of {old.algorithm}, which surgery cannot change"
     )
-  if not new.searches:
-    raise UserError(f"algorithm={new.algorithm}: has no surgery; only muzero and alphazero have")
-  for key in _FIXED:
-    section, name = key.split(".")
-    before, after = getattr(getattr(old, section), name), getattr(getattr(new, section), name)
-    if section == "chance" and not old.chance.codes:
+  if new.algorithm not in _FIXED:
+    raise UserError(f"algorithm={new.algorithm}: has no surgery; only {', '.join(_FIXED)} have")
+  for key in _FIXED[new.algorithm]:
+    before, after = (operator.attrgetter(key)(config) for config in (old, new))
+    if key.startswith("chance.") and not old.chance.codes:
       continue
     if before != after:
       raise UserError(f"{key}={after}: the state has {before}, which surgery cannot change")
+  if new.algorithm == "ppo":
+    kinds: dict[str, Callable[[Any], bool]] = {
+      "ppo.value_loss": lambda loss: loss == "categorical",
+      "ppo.network.lstm_size": lambda size: size > 0,
+    }
+    for key, kind_of in kinds.items():
+      before, after = (operator.attrgetter(key)(config) for config in (old, new))
+      if kind_of(before) != kind_of(after):
+        raise UserError(f"{key}={after}: the state has {before}, which surgery cannot change")
 
 
 def _check_planes(config: Config, old: EnvSpec, new: EnvSpec, pairs: Correspondence) -> None:
   """Raises UserError if what the network does with certain planes or actions would change."""
-  if config.network.mover_view:
+  if config.searches and config.network.mover_view:
     sources = tuple(pairs.planes[plane] for plane in new.player_planes or ())
     if sources != (old.player_planes or ()):
       raise UserError("network.mover_view=true: the planes of the players must correspond to those of before")
-  if new.num_places and pairs.actions[: new.num_places] != tuple(range(new.num_places)):
+  if config.searches and new.num_places and pairs.actions[: new.num_places] != tuple(range(new.num_places)):
     raise UserError(f"env.name={new.name}: actions with a place must keep their numbers")
   if new.is_factored and pairs.actions != tuple(range(new.policy_size - 1)):
     raise UserError(f"env.name={new.name}: the values of joint actions must keep their numbers")
@@ -169,11 +211,10 @@ def _check_planes(config: Config, old: EnvSpec, new: EnvSpec, pairs: Corresponde
 
 def _check_own(old: NamedNetwork, new: NamedNetwork, before: Declared, after: Declared) -> None:
   """Raises UserError if the arrays of a user's network would change: the meaning of its axes is not known."""
-  kind = new.config.network.kind
   shapes = [{array.path: array.shape for array in one.arrays.values()} for one in (before, after)]
   is_same = (old.planes, old.entries, old.length, old.bins) == (new.planes, new.entries, new.length, new.bins)
   if shapes[0] != shapes[1] or not is_same:
-    raise UserError(f"network.kind={kind}: has no surgery: the axes of its arrays are not known")
+    raise UserError(f"{new.kind_text}: has no surgery: the axes of its arrays are not known")
 
 
 def _match(old: Declared, new: Declared) -> tuple[dict[str, ArrayPlan], list[str]]:
@@ -184,7 +225,7 @@ def _match(old: Declared, new: Declared) -> tuple[dict[str, ArrayPlan], list[str
   for key, array in new.arrays.items():
     found = key if key in old.arrays else array.instead if array.instead in old.arrays else None
     if found is None:
-      arrays[array.path] = _new_array(array)
+      arrays[array.path] = _new_array(array, old)
       continue
     used.add(found)
     source = old.arrays[found]
@@ -206,10 +247,9 @@ def _match(old: Declared, new: Declared) -> tuple[dict[str, ArrayPlan], list[str
   for key, array in old.arrays.items():
     if key not in used:
       lost.setdefault("is dropped", []).append(array.path)
-  for key, is_rectified in new.rectified.items():
-    if key not in old.rectified and not is_rectified:
-      text = "a new residual block with no block before it, so that its relu changes the input"
-      lost.setdefault(text, []).append(key)
+  for key, reason in new.additions.items():
+    if key not in old.additions and reason is not None:
+      lost.setdefault(reason, []).append(key)
   return arrays, [_at(paths, text) for text, paths in lost.items()]
 
 
@@ -218,11 +258,27 @@ def _at(paths: list[str], text: str) -> str:
   return f"{paths[0]}{more}: {text}"
 
 
-def _new_array(array: ArrayAxes) -> ArrayPlan:
+def _new_array(array: ArrayAxes, old: Declared) -> ArrayPlan:
   how = "new, 0: its module adds nothing at first" if array.starts_at_zero else "new"
-  return ArrayPlan(
+  plan = ArrayPlan(
     path=array.path, source=None, shape=array.shape, source_shape=None, how=how, maps=(), declared=array
   )
+  passed = _passed(array, old) if array.passes_on else None
+  if passed is None:
+    return plan
+  identity = dataclasses.replace(array, axes=(passed, passed))
+  _check_widths(identity, array)
+  maps = tuple(map_axis(passed, axis) for axis in array.axes)
+  how = "new, the identity: its module passes on its input at first"
+  return dataclasses.replace(plan, maps=maps, how=how, passed=len(passed))
+
+
+def _passed(array: ArrayAxes, old: Declared) -> Axis | None:
+  """Returns the units of the old network that a new layer passes on: those that its next layer reads."""
+  ((layer, _),) = array.axes[0].layers()
+  read = [other.axes[other.reads] for other in old.arrays.values() if other.reads is not None]
+  found = [axis for axis in read if dict(axis.layers()).keys() == {layer}]
+  return found[-1] if found else None
 
 
 def _check_widths(old: ArrayAxes, new: ArrayAxes) -> None:
@@ -276,13 +332,13 @@ def _value_of_new(array: ArrayAxes, i: int) -> str:
     return "as in a new network"
   if array.below is None or i == array.reads:
     return "0"
-  return f"{array.below:g} below the mean of the others"
+  return f"{array.below:g} below the mean of the others" if array.below else "the mean of the others"
 
 
 def _lost_settings(old: NamedNetwork, new: NamedNetwork) -> list[str]:
   lost = []
   before, after = old.config.scalar_transform, new.config.scalar_transform
-  if before.epsilon != after.epsilon:
+  if new.has_categories and before.epsilon != after.epsilon:
     lost.append(
       f"scalar_transform.epsilon: {before.epsilon:g} to {after.epsilon:g}: every category stands for another "
       "value"
@@ -293,12 +349,14 @@ def _lost_settings(old: NamedNetwork, new: NamedNetwork) -> list[str]:
 def _changes(old: NamedNetwork, new: NamedNetwork) -> tuple[tuple[str, Any, Any], ...]:
   """Returns the settings that determine the training state, where they differ."""
   out: list[tuple[str, Any, Any]] = []
-  for section in ("env", "network", "chance", "scalar_transform", "targets"):
+  for section in _SECTIONS[new.config.algorithm]:
     before, after = (getattr(network.config, section).model_dump(mode="json") for network in (old, new))
+    for data in (before, after):
+      data |= {f"network.{key}": x for key, x in data.pop("network", {}).items()}
     out += [(f"{section}.{key}", before[key], after[key]) for key in after if before[key] != after[key]]
   for key in ("optimizer", "max_grad_rms"):
     before, after = (getattr(network.config.learner, key) for network in (old, new))
-    if before != after:
+    if before != after and new.config.algorithm != "ppo":
       out.append((f"learner.{key}", before, after))
   for name, a, b in (
     ("frame planes", old.spec.frame_shape[2], new.spec.frame_shape[2]),

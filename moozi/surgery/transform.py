@@ -42,8 +42,8 @@ def transform(state: State, plan: Plan) -> State:
       out[name] = _moment(state, moment[1], moment[2], plan.arrays[moment[3]], fresh)
     elif name in state and np.shape(state[name]) == np.shape(fresh):
       out[name] = np.array(state[name])
-    elif part == "opt_state":
-      out[name] = np.array(fresh)  # of an optimizer that keeps more
+    elif part in ("opt_state", "net_state"):
+      out[name] = np.array(fresh)  # of an optimizer that keeps more; running returns of other environments
     else:
       raise ValueError(f"{name} is missing")
   return out
@@ -58,16 +58,23 @@ def transform_variables(state: State, plan: Plan) -> State:
       out[f"1/{DISCOUNT}"] = np.array(state.get(f"1/{DISCOUNT}", fresh))
     elif part in ("params", "net_state"):
       number = "0" if part == "params" else "1"
-      out[f"{number}/{path}"] = _array(state, number, plan.arrays[path], fresh)
+      known = np.asarray(state.get(f"{number}/{path}", fresh))
+      if path in plan.arrays:
+        out[f"{number}/{path}"] = _array(state, number, plan.arrays[path], fresh)
+      else:
+        out[f"{number}/{path}"] = np.array(known if known.shape == np.shape(fresh) else fresh)
   return out
 
 
 def _array(
   state: State, part: str, array: ArrayPlan, fresh: Shaped[np.ndarray, "..."]
 ) -> Shaped[np.ndarray, "..."]:
-  if array.source is None:
+  if array.source is not None:
+    old = _leaf(state, f"{part}/{array.source}", array)
+  elif array.passed is not None:
+    old = np.eye(array.passed, dtype=fresh.dtype)
+  else:
     return np.zeros_like(fresh) if array.declared.starts_at_zero else np.array(fresh)
-  old = _leaf(state, f"{part}/{array.source}", array)
   out = _gather(old, array.maps)
   for i, axis in enumerate(array.maps):
     reads = i == array.declared.reads
@@ -179,6 +186,6 @@ def _fill(
     known = own & ~axis.is_new
     mean = out[..., known].mean(axis=-1, keepdims=True)
     is_bias = out.ndim == 1
-    shift = below + np.log((own & axis.is_new).sum()) if is_bias else 0.0
+    shift = below + np.log((own & axis.is_new).sum()) if is_bias and below else 0.0
     out[..., own & axis.is_new] = mean - shift
   return out

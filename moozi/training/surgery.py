@@ -102,17 +102,12 @@ def config_of(info: CheckpointInfo, user: Config) -> Config:
     user: the configuration of the user's new run. If its environment or network differs from that of the
       checkpoint, the checkpoint must not name code.
 
-  Raises: UserError: there is no configuration, this version does not accept it, its algorithm has no surgery,
-    or it names code.
+  Raises: UserError: there is no configuration, this version does not accept it, or it names code.
   """
   data = info.meta.get("config")
   if not isinstance(data, dict):
     raise UserError(f"{info.path}: has no configuration, which surgery needs")
   config = config_from_dict(data, str(info.path))
-  if not config.searches:
-    raise UserError(
-      f"{info.path}: algorithm={config.algorithm} has no surgery; only muzero and alphazero have"
-    )
   is_users = (config.env, config.network.kind) == (user.env, user.network.kind)
   if (keys := code_keys(config)) and not is_users:
     raise UserError(

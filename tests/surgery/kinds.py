@@ -9,6 +9,7 @@ from moozi.core.flat_state import tree_of_state, tree_state
 from moozi.io.config import load_config
 from moozi.run import build
 from moozi.surgery.check import compare
+from moozi.surgery.fresh_state import initial_training_state
 from moozi.surgery.plan import Plan, make_plan
 from moozi.surgery.transform import transform
 
@@ -41,7 +42,7 @@ def config_of(*overrides: str) -> Any:
 
 def random_state(config: Any, spec: Any, seed: int = 0) -> dict[str, Any]:
   """Returns a training state whose parameters, statistics and moments are random; variances are positive."""
-  state = tree_state(jax.device_get(build.initial_training_state(config, spec)))
+  state = tree_state(jax.device_get(initial_training_state(config, spec)))
   rng = np.random.default_rng(seed)
   for name, x in state.items():
     if x.dtype == np.float32:
@@ -50,7 +51,8 @@ def random_state(config: Any, spec: Any, seed: int = 0) -> dict[str, Any]:
       if "variance" in name or "/nu/" in name or name.endswith("count"):
         state[name] = np.abs(state[name]) + np.float32(0.1)
   state["learner_step"] = np.int32(700)
-  state["opt_state/1/count"] = np.int32(700)
+  if "opt_state/1/count" in state:
+    state["opt_state/1/count"] = np.int32(700)
   return state
 
 
@@ -64,5 +66,5 @@ def operate(old: Any, new: Any, old_spec: Any = None, new_spec: Any = None, pair
 
 
 def training_state(plan: Plan, state: dict[str, Any]) -> Any:
-  template = jax.eval_shape(lambda: build.initial_training_state(plan.new.config, plan.new.spec))
+  template = jax.eval_shape(lambda: initial_training_state(plan.new.config, plan.new.spec))
   return tree_of_state(template, state)

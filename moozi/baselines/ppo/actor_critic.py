@@ -19,7 +19,7 @@ import haiku as hk
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Float32, Num, PyTree, Shaped
+from jaxtyping import Array, Bool, Float, Num, PyTree, Shaped
 
 from moozi.agent.agent import Decision, PureAgent, Temperature, make_agent
 from moozi.agent.recurrent import make_recurrent_agent
@@ -134,7 +134,7 @@ def make_network(
 
   def forward(
     frames: Shaped[AnyArray, "TB L H W C"], memory: Memory | None = None
-  ) -> tuple[Float32[Array, "TB A"], Float32[Array, "TB *S"], Float32[Array, "B K 2 S"] | None]:
+  ) -> tuple[Float[Array, "TB A"], Float[Array, "TB *S"], Float[Array, "B K 2 S"] | None]:
     # normalize_frame does not change float32 frames.
     x = normalize_frame(frames, spec.frame_dtype if scale_frames else "float32")
     x = x if config.kind == "multi_input" else _stack(x)

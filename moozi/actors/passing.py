@@ -1,6 +1,7 @@
 """Measures what Ray and the driver's calls cost around a segment and around a call of the learner.
 
-The calls are those of `segments` and `updates`, with actors that only receive and return.
+The calls are those of `segments` and `updates`, with actors that only receive and return. A call costs more
+processor time if there is a pause before it, because processes then wait for each other again each time.
 """
 
 import time
@@ -21,6 +22,19 @@ class PassCost(NamedTuple):
 
   driver_s: float
   total_s: float
+
+
+class Passing(NamedTuple):
+  """What is passed in a run.
+
+  Attributes:
+    segment, batch: the costs of passing a segment, and the targets of a learner's call.
+    idle_cores: processor seconds per second of all processes while nothing is passed.
+  """
+
+  segment: PassCost
+  batch: PassCost
+  idle_cores: float
 
 
 class Passer:
@@ -47,15 +61,21 @@ class Passer:
 
 
 def measure_passing(
-  config: Config, segment: Any, targets: Any, priorities: Any, seconds: float
-) -> tuple[PassCost, PassCost]:
+  config: Config,
+  segment: Any,
+  targets: Any,
+  priorities: Any,
+  seconds: float,
+  pauses_s: tuple[float, float] = (0.0, 0.0),
+) -> Passing:
   """Returns the costs of passing a segment and of passing the targets of a learner's call.
 
   Args:
     segment: what a training worker returns; the object's size matters, not its content.
     targets, priorities: what replay sends to the learner and what comes back; None for on-policy algorithms,
       whose segments go to the learner: the second cost is then that of their own calls without objects.
-    seconds: duration of each of the two measurements.
+    seconds: duration of each of the three measurements.
+    pauses_s: between two segments, and between two calls of the learner; 0: some are always in flight.
 
   Raises: UserError: as `cluster.started`.
   """
@@ -85,35 +105,41 @@ def measure_passing(
 
       calls.expect(metrics, None, on_updated)
 
-    return _cost(calls, pass_segment, seconds), _cost(calls, pass_batch, seconds)
+    for begin in (pass_segment, pass_batch):  # processes and connections start with the first calls
+      _pass_some(calls, begin, _WARM_UP_CALLS)
+    begin_s, total_s = time.monotonic(), _total()
+    time.sleep(seconds)
+    idle_cores = (_total() - total_s) / max(time.monotonic() - begin_s, 1e-9)
+    segment_cost, batch_cost = (
+      _cost(calls, begin, seconds, pause_s, idle_cores)
+      for begin, pause_s in zip((pass_segment, pass_batch), pauses_s, strict=True)
+    )
+    return Passing(segment_cost, batch_cost, idle_cores)
 
 
-def _cost(calls: Calls, begin: Callable[[Callable[[Any], list[Any]]], None], seconds: float) -> PassCost:
-  """Keeps a few passages in flight for some seconds, and returns the cost of one."""
-  count, end_s = 0, 0.0
+_Begin = Callable[[Callable[[Any], list[Any]]], None]
 
-  def done(_: Any) -> list[Any]:
-    nonlocal count
-    count += 1
-    if count < _WARM_UP_CALLS or time.monotonic() < end_s:
-      begin(done)
-    return []
 
-  for _ in range(_IN_FLIGHT):
-    begin(done)
-  while count < _WARM_UP_CALLS:
-    _react(calls)
-  first, own, total = count, time.process_time(), _total()
-  end_s = time.monotonic() + seconds
-  # The passages that end after this time are counted too: all their costs are in the sums.
-  while time.monotonic() < end_s:
-    if not calls:
-      begin(done)
-    _react(calls)
+def _cost(calls: Calls, begin: _Begin, seconds: float, pause_s: float, idle_cores: float) -> PassCost:
+  """Passes objects for some seconds; returns the cost of one passage, without what idle processes use."""
+  count, begin_s = 0, time.monotonic()
+  own, total = time.process_time(), _total()
+  while not count or time.monotonic() < begin_s + seconds:
+    count += _pass_some(calls, begin, 1 if pause_s else _IN_FLIGHT)
+    time.sleep(pause_s)
+  elapsed_s = time.monotonic() - begin_s
+  total_s = _total() - total - idle_cores * elapsed_s
+  driver_s = (time.process_time() - own) / count
+  return PassCost(driver_s, max(driver_s, total_s / count))
+
+
+def _pass_some(calls: Calls, begin: _Begin, count: int) -> int:
+  """Makes some passages at the same time, and returns their number."""
+  for _ in range(count):
+    begin(lambda _: [])
   while calls:
     _react(calls)
-  passed = max(1, count - first)
-  return PassCost((time.process_time() - own) / passed, (_total() - total) / passed)
+  return count
 
 
 def _react(calls: Calls) -> None:

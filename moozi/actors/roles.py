@@ -126,12 +126,16 @@ class Role:
 
   def options(self, config: Config, actor: ActorId) -> dict[str, Any]:
     """Returns Ray's options for one actor."""
-    # Shards are for the memory and the network of several nodes.
-    is_spread = actor.role == REPLAY and actor.index is not None
-    options = cluster.options(self.resources(config), is_spread)
+    options = cluster.options(self.resources(config), is_spread(actor))
     if self.max_calls is not None:
       options |= {"name": str(actor), "max_concurrency": self.max_calls(config)}
     return options
+
+
+def is_spread(actor: ActorId) -> bool:
+  """Returns whether Ray places the actors of this role on different nodes, as far as they have room."""
+  # Shards are for the memory and the network of several nodes.
+  return actor.role == REPLAY and actor.index is not None
 
 
 def _num_reanalyze_workers(config: Config) -> int:

@@ -22,6 +22,8 @@ from moozi.core.config import ActorResources, Config
 from moozi.core.errors import UserError, one_line
 from moozi.core.pytree import fields_of
 from moozi.core.spec import EnvSpec
+from moozi.io.machine import num_cores
+from moozi.replay.frame_rows import packed
 from moozi.run.work_log import resident_mib
 from moozi.training.sizing import CallCost, PartCosts, takes_turns
 
@@ -33,6 +35,8 @@ _ADD_S = 0.2
 # Factors of the number of environments for which acting is also measured.
 _WIDTHS = (0.25, 0.5, 2.0, 4.0)
 _END_TIMEOUT_S = 10.0
+# Maximum time between two passages, so that enough of them are measured.
+_MAX_PAUSE_S = 0.05
 
 
 class _Measured(NamedTuple):
@@ -84,14 +88,15 @@ def calibrate(
     learner.ask("prepare", batch)
     on_phase("measuring acting and learning")
     act, learn = _Measured(*worker.ask("measure", share)), _Measured(*learner.ask("measure", share))
-    busy_act, busy_learn = act, learn
+    costs |= {"act": CallCost(*act), "learn": CallCost(*learn)}
     if not takes_turns(config):
       # At the same time, for what processes take from each other.
       worker.send("measure", 2 * share)
       learner.send("measure", 2 * share)
       busy_act, busy_learn = _Measured(*worker.receive()), _Measured(*learner.receive())
-    costs["act"] = CallCost(act.seconds, busy_act.cpu_s)
-    costs["learn"] = CallCost(learn.seconds, busy_learn.cpu_s)
+      costs["act"] = CallCost(act.seconds, busy_act.cpu_s, busy_act.seconds)
+      costs["learn"] = CallCost(learn.seconds, busy_learn.cpu_s, busy_learn.seconds)
+      costs["crowded_cpus"] = num_cores()
     if roots is not None:
       on_phase("measuring reanalyze")
       again = start(REANALYZE_WORKER, every if one_process else config.reanalyze.resources)
@@ -104,8 +109,10 @@ def calibrate(
   if not one_process:
     on_phase("measuring Ray")
     given = None if config.is_on_policy else batch
-    segment_cost, batch_cost = passing.measure_passing(config, segment, given, priorities, share / 2)
-    costs |= {"pass_segment": CallCost(*segment_cost), "pass_batch": CallCost(*batch_cost)}
+    pauses_s = tuple(min(_MAX_PAUSE_S, costs[name].seconds) for name in ("act", "learn"))
+    passed = passing.measure_passing(config, segment, given, priorities, share / 2, pauses_s)
+    costs |= {"pass_segment": CallCost(*passed.segment), "pass_batch": CallCost(*passed.batch)}
+    costs["idle_cores"] = passed.idle_cores
   memory["driver"] = resident_mib()
   return PartCosts(**costs, memory_mib=memory)
 
@@ -251,8 +258,8 @@ class _Acting(_Measurement):
     if past is not None:
       collector.set_opponent(*past)
     collector.set_parameters(*self._parameters)
-    out: tuple[Any, Any] = collector.run(0)
-    return out
+    segment, acted = collector.run(0)
+    return packed(segment, self._spec), acted  # as a training worker returns it
 
   def widths(self, seconds: float) -> dict[int, float]:
     """Returns the steps per second by number of environments, as many as can be measured in some seconds."""
@@ -327,10 +334,15 @@ class _Storing(_Measurement):
     return _mean(self._add, _ADD_S)
 
   def _add(self) -> None:
-    config = self._config
+    config, replay = self._config, self._replay
     first_lane = self._number % config.num_acting_workers * config.worker_envs
-    self._replay.add(self._segment, first_lane)
+    replay.add(self._segment, first_lane)
     self._number += 1
+    if not config.has_one_process:
+      # What the replay actor reports.
+      replay.can_sample(config.learner.batch_size)
+      replay.supply()
+      replay.stats()
 
   def call(self) -> None:
     targets = self._draw()

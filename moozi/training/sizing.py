@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from moozi.actors.resources import SHARES, check_resources, demands
-from moozi.actors.roles import actors_of, roles_of
+from moozi.actors.roles import actors_of, is_spread, roles_of
 from moozi.core.actor_report import REANALYZE_WORKER, REPLAY, SERVER, TESTING_WORKER, WORKER
 from moozi.core.config import Config
 from moozi.core.errors import UserError
@@ -24,6 +24,8 @@ RUN_PROCESS = "run"
 
 # Bits per second of the network between nodes, unless the caller knows better.
 _NETWORK_GBIT = 10.0
+# Idle processes leave at least this share of a core.
+_MIN_CORES = 0.1
 # The share of the processor time that may pass objects without a warning.
 _LARGE_SHARE = 0.25
 
@@ -35,10 +37,13 @@ class CallCost:
   Attributes:
     seconds: its duration when nothing else runs.
     cpu_s: its processor seconds, over all threads, when the other parts work at the same time.
+    crowded_s: its duration when acting and learning work at the same time on the cores of
+      `PartCosts.crowded_cpus`; 0 if it was not measured.
   """
 
   seconds: float = 0.0
   cpu_s: float = 0.0
+  crowded_s: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -53,6 +58,8 @@ class PartCosts:
     reanalyze: one call of a reanalyze worker.
     pass_segment, pass_batch: with Ray, the calls around a segment and around a call of the learner, without
       the work of the parts. `seconds` are those of the driver, `cpu_s` those of all processes.
+    crowded_cpus: number of cores of the machine on which the durations `crowded_s` were measured.
+    idle_cores: processor seconds per second of the driver and of Ray's processes when nothing is passed.
     segment_bytes, batch_bytes, parameter_bytes: sizes of a segment, of the targets of a call of the learner,
       and of the published parameters.
     memory_mib: resident memory by role; that of replay is without stored steps.
@@ -66,6 +73,8 @@ class PartCosts:
   reanalyze: CallCost = CallCost()
   pass_segment: CallCost = CallCost()
   pass_batch: CallCost = CallCost()
+  crowded_cpus: int = 0
+  idle_cores: float = 0.0
   segment_bytes: int = 0
   batch_bytes: int = 0
   parameter_bytes: int = 0
@@ -151,25 +160,59 @@ def limits_of(config: Config, costs: PartCosts, hardware: Hardware) -> dict[str,
     return _inverses(pace)
   pace[WORKER] = costs.act.seconds * rates.segments / max(1, workers)
   pace[SERVER] = costs.learn.seconds * rates.updates
+  if hardware.cpus * hardware.nodes <= costs.crowded_cpus:
+    acting = costs.act.crowded_s * rates.segments / max(1, workers)
+    learning = costs.learn.crowded_s * rates.updates
+    others = costs.add.cpu_s * rates.segments + costs.draw.cpu_s * rates.updates + _passing_s(config, costs)
+    pace[WORKER] = _crowded_pace(pace[WORKER], acting, learning + others)
+    if config.ray.learner.num_threads or config.ray.learner.num_gpus:
+      pace[SERVER] = _crowded_pace(pace[SERVER], learning, acting + others)
+    else:
+      # Threads on all cores wait for each other, so the learner waits while another process has a core.
+      # Acting has a lower priority.
+      pace[SERVER] = _crowded_pace(pace[SERVER] + others, learning + others, acting)
   # Each shard of replay stores its share of the segments, and draws its share of the rows.
   pace[REPLAY] = costs.add.seconds * rates.segments + costs.draw.seconds * rates.updates
   pace[REPLAY] /= config.ray.replay_shards
   pace[REANALYZE_WORKER] = costs.reanalyze.seconds * rates.searches / config.reanalyze.num_workers
   pace[DRIVER] = costs.pass_segment.seconds * rates.segments + costs.pass_batch.seconds * rates.updates
-  pace[CORES] = sum(_processor_s(config, costs)) / (hardware.cpus * hardware.nodes)
+  free_cores = max(hardware.cpus * hardware.nodes - costs.idle_cores, _MIN_CORES)
+  pace[CORES] = (_parts_s(config, costs) + _passing_s(config, costs)) / free_cores
   if hardware.nodes > 1:
-    # Replay and the parameter server receive everything that they do not have on their own node.
-    num_bytes = costs.segment_bytes * rates.segments + costs.batch_bytes * rates.updates
+    # No segment and no batch stays on its node. The nodes of the shards pass on all segments and batches
+    # together; the node of the parameter server receives all batches.
+    segments, batches = costs.segment_bytes * rates.segments, costs.batch_bytes * rates.updates
+    shard_nodes = min(config.ray.replay_shards, hardware.nodes)
+    num_bytes = max(batches, (segments + batches) / shard_nodes)
     pace[NETWORK] = 8 * num_bytes / (hardware.network_gbit * 1e9)
   return _inverses(pace)
 
 
-def _processor_s(config: Config, costs: PartCosts) -> tuple[float, float]:
-  """Returns the processor seconds per environment step of the parts, and of passing objects between them."""
+def _crowded_pace(alone_s: float, crowded_s: float, other_s: float) -> float:
+  """Returns the seconds per step of a part that works all the time, beside another that works as needed.
+
+  Args:
+    alone_s, crowded_s: the part's seconds per step when the other never works, and when it always works.
+    other_s: the other's seconds per step when this part always works.
+  """
+  slower_s = max(0.0, crowded_s - alone_s)
+  # p = alone_s + slower_s · other_s / p: the other works for other_s of the p seconds of a step.
+  pace = (alone_s + math.sqrt(alone_s**2 + 4 * slower_s * other_s)) / 2
+  return min(pace, alone_s + slower_s)
+
+
+def _parts_s(config: Config, costs: PartCosts) -> float:
+  """Returns the processor seconds per environment step of the parts."""
   rates = call_rates(config)
-  parts_s = (costs.act.cpu_s + costs.add.cpu_s) * rates.segments
-  parts_s += (costs.learn.cpu_s + costs.draw.cpu_s) * rates.updates + costs.reanalyze.cpu_s * rates.searches
-  return parts_s, costs.pass_segment.cpu_s * rates.segments + costs.pass_batch.cpu_s * rates.updates
+  acting_s = (costs.act.cpu_s + costs.add.cpu_s) * rates.segments
+  learning_s = (costs.learn.cpu_s + costs.draw.cpu_s) * rates.updates
+  return acting_s + learning_s + costs.reanalyze.cpu_s * rates.searches
+
+
+def _passing_s(config: Config, costs: PartCosts) -> float:
+  """Returns the processor seconds per environment step of passing objects between the parts."""
+  rates = call_rates(config)
+  return costs.pass_segment.cpu_s * rates.segments + costs.pass_batch.cpu_s * rates.updates
 
 
 def takes_turns(config: Config) -> bool:
@@ -217,7 +260,8 @@ def object_store_mib(config: Config, costs: PartCosts) -> float:
 def place(config: Config, hardware: Hardware) -> tuple[list[Counter[str]], list[str]]:
   """Places the actors on nodes by the resources that they reserve, each on the first node that has room.
 
-  Ray chooses the nodes of a run itself; the placement shows that one exists.
+  Of the nodes with room, a shard of replay is placed on the first of those with the fewest shards. Ray
+  chooses the nodes of a run itself; it also spreads the shards.
 
   Returns: the number of actors by role for each node, and the roles for which no node has room.
   """
@@ -229,11 +273,12 @@ def place(config: Config, hardware: Hardware) -> tuple[list[Counter[str]], list[
   unplaced: list[str] = []
   for role, kind in roles_of(config).items():
     wants = {field: getattr(kind.resources(config), field) for _, field in SHARES}
-    for _ in actors_of(role, config):
-      where = next((i for i, has in enumerate(free) if all(wants[f] <= has[f] + 1e-9 for f in wants)), None)
-      if where is None:
+    for actor in actors_of(role, config):
+      fitting = [i for i, has in enumerate(free) if all(wants[f] <= has[f] + 1e-9 for f in wants)]
+      if not fitting:
         unplaced.append(role)
         continue
+      where = min(fitting, key=lambda i: nodes[i][role]) if is_spread(actor) else fitting[0]
       nodes[where][role] += 1
       free[where] = {field: free[where][field] - wants[field] for field in wants}
   return nodes, unplaced
@@ -258,7 +303,7 @@ def plan_of(config: Config, costs: PartCosts, hardware: Hardware, stored_mib: fl
         f"ray.object_store_mib={config.ray.object_store_mib}: objects in flight take {store_mib:,.0f} MiB; "
         "Ray then writes objects to disk"
       )
-    parts_s, passing_s = _processor_s(config, costs)
+    parts_s, passing_s = _parts_s(config, costs), _passing_s(config, costs)
     if passing_s > _LARGE_SHARE * (parts_s + passing_s):
       warnings.append(
         f"{passing_s / (parts_s + passing_s):.0%} of the processor time passes objects between processes; a "

@@ -48,7 +48,7 @@ def test_json(cli, measured):
   found = json.loads(out)
   assert found["steps_per_s"] == pytest.approx(1000)
   assert found["limits"]["reanalyze_worker"] is None
-  assert found["costs"]["act"] == {"seconds": 0.032, "cpu_s": 0.032}
+  assert found["costs"]["act"] == {"seconds": 0.032, "cpu_s": 0.032, "crowded_s": 0.0}
   assert (found["hardware"]["nodes"], found["hardware"]["cpus"], found["hardware"]["gpus"]) == (2, 16, 1)
 
 

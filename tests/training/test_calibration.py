@@ -113,9 +113,10 @@ def test_parts_of_other_algorithms(overrides, monkeypatch):
   """What goes to Ray is what workers, replay and the learner exchange."""
   passed = []
 
-  def measure(config, segment, targets, priorities, seconds):
+  def measure(config, segment, targets, priorities, seconds, pauses_s):
+    assert all(0 < pause_s <= 0.05 for pause_s in pauses_s)
     passed.append((segment, targets))
-    return passing.PassCost(1.0, 2.0), passing.PassCost(3.0, 4.0)
+    return passing.Passing(passing.PassCost(1.0, 2.0), passing.PassCost(3.0, 4.0), 0.1)
 
   monkeypatch.setattr(passing, "measure_passing", measure)
   config = load_config(None, [*TINY, *overrides])
@@ -123,6 +124,8 @@ def test_parts_of_other_algorithms(overrides, monkeypatch):
   assert costs.act.seconds > 0
   assert costs.learn.seconds > 0
   assert costs.pass_batch.seconds == (0 if config.has_one_process else 3)
+  assert costs.idle_cores == (0 if config.has_one_process else 0.1)
+  assert (costs.act.crowded_s > 0) == (config.algorithm == "muzero")
   assert len(passed) == (not config.has_one_process)
   for segment, targets in passed:
     assert (targets is None) == config.is_on_policy

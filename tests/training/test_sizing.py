@@ -65,6 +65,48 @@ def test_the_smallest_rate_is_the_run():
   assert (many.limit, many.steps_per_s) == (SERVER, pytest.approx(500))
 
 
+@pytest.mark.parametrize(
+  ("act_s", "learn_s", "limits"),
+  [
+    # Alone, a step takes 2.5 ms of acting and 2 ms of learning.
+    (1.0, 0.05, (400, 500)),
+    # Beside acting, learning takes 3 ms; acting works for 2.5 ms of each step.
+    (1.0, 0.075, (400, 1000 / 2.87083)),
+    (1.2, 0.05, (1000 / 2.85078, 500)),
+    # Acting always works while learning does, which is then as slow as it was measured.
+    (4.0, 0.1, (1000 / 6.86805, 250)),
+  ],
+)
+def test_parts_take_cores_from_each_other(act_s, learn_s, limits):
+  """Of 100 steps: one segment of four workers, four calls of the learner."""
+  costs = PartCosts(
+    act=CallCost(1.0, 1.1, crowded_s=act_s),
+    learn=CallCost(0.05, 0.08, crowded_s=learn_s),
+    crowded_cpus=2,
+  )
+  found = sizing.limits_of(config_of(), costs, SMALL)
+  assert (found[WORKER], found[SERVER]) == pytest.approx(limits, rel=1e-4)
+  # More cores than those of the machine that measured are free.
+  free = sizing.limits_of(config_of(), costs, Hardware(cpus=3, gpus=0, memory_mib=4096.0))
+  assert (free[WORKER], free[SERVER]) == pytest.approx((400, 500))
+
+
+def test_replay_and_passing_take_cores_too():
+  """Of 100 steps, 0.03 s of processor time of replay and 0.09 s of passing, beside 1 s of acting."""
+  slow = CallCost(0.05, 0.08, crowded_s=0.1)
+  alone = dataclasses.replace(COSTS, act=CallCost(), learn=slow, crowded_cpus=2)
+  # A learner on one core has 2 ms alone and 4 ms crowded; the others work for 1.2 ms of each step.
+  found = sizing.limits_of(config_of("ray.learner.num_threads=1"), alone, SMALL)
+  assert found[SERVER] == pytest.approx(2000 / (2 + math.sqrt(4 + 4 * 2 * 1.2)))
+  # On all cores it waits for them.
+  assert sizing.limits_of(config_of(), alone, SMALL)[SERVER] == pytest.approx(1000 / 3.2)
+
+
+def test_idle_processes_use_cores():
+  found = sizing.limits_of(config_of(), dataclasses.replace(COSTS, idle_cores=0.5), SMALL)[CORES]
+  assert found == pytest.approx(0.75 * sizing.limits_of(config_of(), COSTS, SMALL)[CORES])
+
+
 def test_workers_that_are_enough_feed_the_slowest_other_resource():
   assert sizing.enough_workers(config_of(), COSTS, LARGE) == 5
   assert sizing.enough_workers(config_of("workers.num_workers=1"), COSTS, LARGE) == 5
@@ -103,6 +145,15 @@ def test_bytes_between_nodes():
   assert limits[NETWORK] == pytest.approx(100 * 10e9 / (8 * 14 * 2**20))
 
 
+@pytest.mark.parametrize(("shards", "nodes", "mib"), [(1, 4, 14), (2, 4, 12), (4, 8, 12), (4, 1, None)])
+def test_shards_divide_the_bytes_that_replay_passes_on(shards, nodes, mib):
+  """The parameter server receives 12 MiB for 100 steps; with one shard, replay passes on 14 MiB."""
+  config = config_of(f"ray.replay_shards={shards}")
+  limits = sizing.limits_of(config, COSTS, Hardware(64, 8, 65536.0, nodes=nodes))
+  expected = None if mib is None else pytest.approx(100 * 10e9 / (8 * mib * 2**20))
+  assert limits.get(NETWORK) == expected
+
+
 def test_memory_by_process():
   memory = sizing.memory_of(config_of(), COSTS, stored_mib=1000.0)
   assert memory == {
@@ -133,6 +184,21 @@ def test_actors_are_placed_on_the_first_node_with_room():
   # The learner reserves a core, replay an eighth of one.
   assert plan.placement == ({SERVER: 1, REPLAY: 1, WORKER: 2, TESTING_WORKER: 1}, {WORKER: 3})
   assert plan.warnings == ()
+
+
+def test_shards_are_placed_on_different_nodes():
+  config = config_of(
+    *("workers.num_workers=3", "workers.resources.num_cpus=2", "ray.replay_shards=3"),
+    *("ray.learner.num_cpus=1", "ray.replay.num_cpus=1", "evaluation.resources.num_cpus=0.5"),
+  )
+  nodes, unplaced = sizing.place(config, Hardware(4, 0, 65536.0, nodes=3))
+  assert [node[REPLAY] for node in nodes] == [1, 1, 1]
+  assert unplaced == []
+  nodes, _ = sizing.place(config, Hardware(8, 0, 65536.0, nodes=2))
+  assert [node[REPLAY] for node in nodes] == [2, 1]
+  # Without shards, replay is on the first node with room.
+  nodes, _ = sizing.place(config_of("ray.learner.num_cpus=4"), Hardware(4, 0, 65536.0, nodes=2))
+  assert [node[REPLAY] for node in nodes] == [0, 1]
 
 
 @pytest.mark.parametrize(

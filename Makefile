@@ -14,7 +14,7 @@ UNOPTIMIZED := --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=
 UNOPTIMIZED += --xla_cpu_parallel_codegen_split_count=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train test test-all axe trackers check format bench bench-scale figures zoo-check docs screenshots constraints clean
+.PHONY: help setup train test test-all axe trackers check format bench bench-gpu bench-scale figures zoo-check docs screenshots constraints clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -73,6 +73,12 @@ bench: setup ## measure the speed of each part and of the whole
 	$(BIN)/python scripts/bench_atari.py
 	$(BIN)/python scripts/bench_memory.py
 	$(BIN)/python scripts/bench_saving.py
+	$(BIN)/python scripts/bench_passing.py
+
+bench-gpu: setup ## measure Pong on a machine with one GPU, in a quarter of an hour
+	$(BIN)/python scripts/bench_gpu.py parts
+	$(BIN)/python scripts/bench_gpu.py modes
+	$(BIN)/python scripts/bench_gpu.py learning
 
 bench-scale: setup ## measure the driver, replay and Ray alone, with 1 to 32 workers that wait
 	$(BIN)/python scripts/bench_scale.py
@@ -96,6 +102,7 @@ docs: setup ## build the documentation site into site/; a warning is an error
 	$(BIN)/python scripts/make_config_page.py
 	$(BIN)/python scripts/make_results_page.py
 	$(BIN)/python scripts/make_environment_pages.py
+	$(BIN)/python scripts/make_scale_page.py
 	$(BIN)/python -m sphinx -W --keep-going -q -E -c docs -d build/doctrees . site
 	@echo "site/index.html"
 

@@ -3,16 +3,20 @@
     python scripts/bench_scale.py --json bench.json
     python scripts/simulate_scale.py bench.json [--from 8]
 
-The simulated driver requests calls as the real one does, with the real `Pacer`. Workers, replay and the
-parameter server have a queue each. Processor time is taken in short slices from the machine's cores. Between
-nodes, objects share one link at replay. The script takes the service times from the row of `--from` workers,
-and prints the rates that the benchmark measured, the simulation and the formula of `moozi plan` for each row.
+The simulated driver requests calls as the real one does, with the real `Pacer`. Workers, the shards of replay
+and the parameter server have a queue each. Each shard draws an equal part of a batch, and the parameter
+server waits for all parts. Processor time is taken in short slices from the machine's cores. Between nodes,
+objects pass the link of their shard, and batches also that of the parameter server. The script takes the
+service times from the row of `--from` workers, and prints the rates that the benchmark measured, the
+simulation and the formula of `moozi plan` for each row.
 """
 
 import collections
+import functools
 import json
+import math
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +25,7 @@ from measuring import make_parser, report
 
 from moozi.core.config import Config
 from moozi.io.config import load_config
+from moozi.replay.shards import workers_of
 from moozi.run.pacing import Pacer, slack_steps
 from moozi.training.sizing import CallCost, Hardware, PartCosts, plan_of
 
@@ -36,13 +41,14 @@ class SimulatedRun:
     config: the run's configuration; without reanalyze.
     costs: the service times.
     hardware: cores and nodes.
+    learner_nodes: number of nodes that receive parts of batches at the same time.
 
   Attributes:
     pacer: counts what is requested and done.
-    busy_s: busy seconds of the driver, replay and the parameter server.
+    busy_s: busy seconds of the driver, of all shards of replay together, and of the parameter server.
   """
 
-  def __init__(self, config: Config, costs: PartCosts, hardware: Hardware) -> None:
+  def __init__(self, config: Config, costs: PartCosts, hardware: Hardware, learner_nodes: int = 1) -> None:
     if config.is_on_policy or config.has_one_process or config.reanalyze.ratio:
       raise ValueError("only runs with Ray and replay, without reanalyze, are simulated")
     self._config, self._costs = config, costs
@@ -50,7 +56,10 @@ class SimulatedRun:
     num_cores = hardware.cpus * hardware.nodes
     self._slice_s = _SLICE_S if num_cores <= _MAX_SLICED_CORES else float("inf")
     self._cores = simpy.Resource(self._env, num_cores)
-    self._link = simpy.Resource(self._env, 1)
+    shards = workers_of(config)
+    self._shard_of = [shard for shard, workers in enumerate(shards) for _ in workers]
+    self._links = [simpy.Resource(self._env, 1) for _ in range(min(len(shards), hardware.nodes))]
+    self._server_link = simpy.Resource(self._env, learner_nodes)
     self._bytes_per_s = hardware.network_gbit * 1e9 / 8 if hardware.nodes > 1 else float("inf")
     self.pacer = Pacer(config, slack_steps(config))
     self.busy_s = collections.Counter[str]()
@@ -58,11 +67,15 @@ class SimulatedRun:
     self._segments_in_flight = [0] * config.num_acting_workers
     self._batches_in_flight = 0
     self._inbox = simpy.Store(self._env)
-    self._to_replay = simpy.Store(self._env)
+    self._to_replay = [simpy.Store(self._env) for _ in shards]
     self._to_learner = simpy.Store(self._env)
+    # By the number of a batch, how many of its parts the parameter server has not received.
+    self._missing_parts: dict[int, int] = {}
+    self._num_batches = 0
     self._to_workers = [simpy.Store(self._env) for _ in self._segments_in_flight]
     self._env.process(self._driver())
-    self._env.process(self._replay())
+    for shard in range(len(shards)):
+      self._env.process(self._replay(shard))
     self._env.process(self._learner())
     for index in range(len(self._to_workers)):
       self._env.process(self._worker(index))
@@ -75,27 +88,39 @@ class SimulatedRun:
     return (self.pacer.env_steps - before) / (seconds / 2)
 
   def _compute(self, cost: CallCost, part: str = "") -> Process:
-    """Takes the call's processor time from the cores, and waits for the rest of its seconds."""
-    begin_s, left_s = self._env.now, cost.cpu_s
+    """Takes the call's processor time from the cores, and waits for the rest of its seconds.
+
+    A call whose processor time is longer than its duration has several threads.
+    """
+    begin_s = self._env.now
+    num_threads = max(1, math.ceil(cost.cpu_s / cost.seconds - 1e-9)) if cost.seconds else 1
+    thread_s = cost.cpu_s / num_threads
+    yield simpy.AllOf(self._env, [self._env.process(self._thread(thread_s)) for _ in range(num_threads)])
+    if cost.seconds > thread_s:
+      yield self._env.timeout(cost.seconds - thread_s)
+    self.busy_s[part] += self._env.now - begin_s
+
+  def _thread(self, left_s: float) -> Process:
     while left_s > 0:
       with self._cores.request() as core:
         yield core
         now_s = min(left_s, self._slice_s)
         yield self._env.timeout(now_s)
       left_s -= now_s
-    if cost.seconds > cost.cpu_s:
-      yield self._env.timeout(cost.seconds - cost.cpu_s)
-    self.busy_s[part] += self._env.now - begin_s
 
-  def _send(self, cost: CallCost, num_bytes: float, queue: simpy.Store, message: Any) -> Process:
-    """Puts a message into a queue after Ray's work and the transfer of an object."""
-    ray_s = max(0.0, cost.cpu_s - cost.seconds)  # the rest is the driver's
+  def _send(
+    self, ray_s: float, num_bytes: float, links: Sequence[simpy.Resource], deliver: Callable[[], Any]
+  ) -> Process:
+    """Delivers an object after `ray_s` seconds of processors and the transfer over each link in turn."""
     yield from self._compute(CallCost(0.0, ray_s))
-    if num_bytes / self._bytes_per_s:
-      with self._link.request() as link:
+    for each in links if num_bytes / self._bytes_per_s else ():
+      with each.request() as link:
         yield link
         yield self._env.timeout(num_bytes / self._bytes_per_s)
-    queue.put(message)
+    deliver()
+
+  def _link(self, shard: int) -> simpy.Resource:
+    return self._links[shard % len(self._links)]
 
   def _driver(self) -> Process:
     costs, steps = self._costs, self._segment_steps
@@ -107,7 +132,9 @@ class SimulatedRun:
       yield from self._compute(CallCost(seconds, seconds), "driver")
       if kind == "acted":
         self._segments_in_flight[index] -= 1
-        segment = self._send(costs.pass_segment, costs.segment_bytes, self._to_replay, ("add", index))
+        shard = self._shard_of[index]
+        deliver = functools.partial(self._to_replay[shard].put, ("add", index))
+        segment = self._send(_ray_s(costs.pass_segment), costs.segment_bytes, [self._link(shard)], deliver)
         self._env.process(segment)
       elif kind == "stored":
         self.pacer.done_act(steps)
@@ -121,7 +148,10 @@ class SimulatedRun:
     while self._batches_in_flight < ray.batches_in_flight and self.pacer.may_learn(can_sample=True):
       self.pacer.learn.request()
       self._batches_in_flight += 1
-      self._to_replay.put(("draw", 0))
+      self._num_batches += 1
+      self._missing_parts[self._num_batches] = len(self._to_replay)
+      for shard in self._to_replay:
+        shard.put(("draw", self._num_batches))
     for index in sorted(range(len(in_flight)), key=in_flight.__getitem__):
       while in_flight[index] < ray.segments_in_flight and self.pacer.may_act(can_sample=True):
         self.pacer.request_act(self._segment_steps)
@@ -134,22 +164,37 @@ class SimulatedRun:
       yield from self._compute(self._costs.act)
       self._inbox.put(("acted", index))
 
-  def _replay(self) -> Process:
-    costs = self._costs
+  def _replay(self, shard: int) -> Process:
+    """Adds segments, and draws a part of each batch; `number` is that of the worker or of the batch."""
+    costs, share = self._costs, 1 / len(self._to_replay)
+    draw = CallCost(share * costs.draw.seconds, share * costs.draw.cpu_s)
     while True:
-      kind, index = yield self._to_replay.get()
-      yield from self._compute(costs.add if kind == "add" else costs.draw, "replay")
+      kind, number = yield self._to_replay[shard].get()
+      yield from self._compute(costs.add if kind == "add" else draw, "replay")
       if kind == "add":
-        self._inbox.put(("stored", index))
-      else:
-        batch = self._send(costs.pass_batch, costs.batch_bytes, self._to_learner, None)
-        self._env.process(batch)
+        self._inbox.put(("stored", number))
+        continue
+      ray_s, num_bytes = share * _ray_s(costs.pass_batch), share * costs.batch_bytes
+      deliver = functools.partial(self._receive, number)
+      self._env.process(self._send(ray_s, num_bytes, [self._link(shard), self._server_link], deliver))
+
+  def _receive(self, number: int) -> None:
+    """Counts a part of a batch that the parameter server has received."""
+    self._missing_parts[number] -= 1
+    if not self._missing_parts[number]:
+      del self._missing_parts[number]
+      self._to_learner.put(None)
 
   def _learner(self) -> Process:
     while True:
       yield self._to_learner.get()
       yield from self._compute(self._costs.learn, "server")
       self._inbox.put(("updated", 0))
+
+
+def _ray_s(cost: CallCost) -> float:
+  """Returns the processor seconds of passing that are not the driver's."""
+  return max(0.0, cost.cpu_s - cost.seconds)
 
 
 def costs_of(row: dict[str, Any], act_s: float, learn_s: float, call_samples: int) -> PartCosts:

@@ -2,19 +2,26 @@
 
 import argparse
 import importlib
+import inspect
 import itertools
 import json
+import os
+import subprocess
 import sys
 import types
 
 import jax
+import numpy as np
 import pytest
 
+from moozi.actors import passing
 from moozi.core.actor_report import REPLAY
+from moozi.core.pytree import fields_of
 from moozi.envs import registry
 from moozi.io import jax_process
 from moozi.io.config import load_config
 from moozi.replay.mixture import make_replay
+from moozi.replay.shards import join
 from moozi.training import speed
 from tests.actors import in_process_ray
 from tests.experiments.sample_results import ROOT
@@ -118,8 +125,15 @@ def test_inference(script, catch):
   for config in (catch, bench.slowed(catch)):
     with in_process_ray.connected() as ray:
       rates = bench.measure(ray, config, {"worker": 1, "server": 2}, rounds=1, num_segments=1)
+      call = bench.start(ray, bench.settings(config, 2), 1)
+      # Ray ends an actor without a handle; the handles of workers' clients do not count.
+      assert inspect.getclosurevars(call).nonlocals["servers"]
     assert all(rate > 0 for case in rates.values() for rate in case)
-    assert [name for name, _ in ray.made] == ["TrainingWorker", "InferenceServer", *["TrainingWorker"] * 2]
+    assert [name for name, _ in ray.made][:4] == [
+      "TrainingWorker",
+      "InferenceServer",
+      *["TrainingWorker"] * 2,
+    ]
 
 
 def test_inference_with_a_learner(script, monkeypatch):
@@ -149,6 +163,73 @@ def test_inference_with_a_learner(script, monkeypatch):
 @pytest.mark.slow
 def test_saving(script, catch):
   assert len(script("bench_saving").measure(catch, new_steps=16, count=1)) == 2
+
+
+def test_passing(script, monkeypatch):
+  """A segment of 16 steps and a call of 8 samples; each cost is one of a step or of a sample."""
+  bench = script("bench_passing")
+  monkeypatch.setattr(bench, "FILLED_STEPS", 64)
+  costs = passing.Passing(passing.PassCost(1.0, 2.0), passing.PassCost(3.0, 4.0), 0.0)
+  monkeypatch.setattr(passing, "measure_passing", lambda *_: costs)
+  found = bench.measure_config(load_config("minatar/breakout", TINY), seconds=0.0)
+  assert (found["segment_steps"], found["call_samples"]) == (16, 8)
+  assert found["add_s_per_step"] == pytest.approx(1 / 16)
+  assert found["draw_s_per_sample"] == found["join_s_per_sample"] == pytest.approx(1 / 8)
+  assert found["pass_batch"] == {"driver_s": 3.0, "total_s": 4.0}
+  # A frame has 400 bits; a sample has the bools of five.
+  assert 50 < found["step_bytes"] < 200
+  assert 5 * 400 < found["sample_bytes"] < 5 * 400 + 600
+
+
+def test_parts_of_shards_are_joined_again(script, catch):
+  bench, replay = script("bench_passing"), make_replay(catch, registry.env_spec("tiny:catch"), None)
+  play = script("random_segments").RandomSegments("tiny:catch", {}, 4)
+  for _ in range(8):
+    replay.add(play.next(4), 0)
+  targets = replay.sample_many(2, 4)
+  joined = join(bench.parts_of(targets), 4, normalizes=False)
+  for name, x in fields_of(targets).items():
+    np.testing.assert_array_equal(fields_of(joined)[name], x, name)
+
+
+def test_parts_of_a_gpu_run_have_seconds_for_a_step(script, catch):
+  """Each call takes a second: a search of 4 environments, a segment of 16 steps, an update of 4 samples."""
+  found, transfer_s = script("bench_gpu").parts(catch, 0.0)
+  per_step = catch.learner.samples_per_step / 4
+  assert found == {
+    "search": 1 / 4,
+    "environments": 1 / 4,
+    "replay: add": 1 / 16,
+    "replay: draw": per_step / 2,  # two batches in a call
+    "update": per_step,
+  }
+  assert transfer_s == per_step
+
+
+def test_the_gpu_is_that_of_the_inference_server(script):
+  config = load_config("tiny/catch", (*TINY, "workers.resources.num_gpus=0.3"))
+  bench = script("bench_gpu")
+  one, several = bench.acting_config(config, 1), bench.acting_config(config, 2)
+  assert (one.workers.resources.num_gpus, one.num_inference_servers) == (0.3, 0)
+  assert (several.workers.resources.num_gpus, several.acting.resources.num_gpus) == (0.0, 0.3)
+  assert (several.workers.num_workers, several.workers.num_envs) == (2, 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", ["parts", "modes", "learning"])
+def test_the_gpu_script_runs_to_its_end_on_a_cpu(what, tmp_path):
+  out = tmp_path / "figures.json"
+  options = ["--rounds", "1", "--seconds", "60", "--json", str(out)]
+  command = [sys.executable, "scripts/bench_gpu.py", what, "tiny/catch", *TINY, "max_env_steps=128", *options]
+  subprocess.run(command, check=True, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)})
+  figures = json.loads(out.read_text("utf-8"))["figures"]
+  if what == "learning":
+    assert [run["ticks"][-1]["env_steps"] for run in figures.values()] == [128, 128]
+    assert all(run["evaluation"]["test_episodes"] for run in figures.values())
+  else:
+    rates = figures["seconds_per_step"] if what == "parts" else {name: min(x) for name, x in figures.items()}
+    assert len(rates) == {"parts": 5, "modes": 2}[what]
+    assert min(rates.values()) > 0
 
 
 def test_memory(script):
@@ -248,6 +329,11 @@ PASSING = (
     ({"act": (0.1, 0.1), "learn": (0.02, 0.02)}, (2, 1), 200 / 0.18),
     ({"act": (0.1, 0.1), "pass_segment": (0.01, 0.05)}, (2, 1), 200 / 0.15),
     ({"act": (0.1, 0.0), "segment_bytes": 125e6}, (64, 2), 1000),
+    # Four threads; of four cores, all workers together have as much as one alone.
+    ({"act": (0.5, 2.0)}, (64, 1), 800),
+    ({"act": (0.5, 2.0)}, (4, 1), 200),
+    # For each segment, replay passes on a segment and four batches of 25 MB.
+    ({"act": (0.1, 0.0), "segment_bytes": 25e6, "batch_bytes": 25e6}, (64, 2), 1000),
   ],
 )
 def test_the_simulated_driver_keeps_the_limiting_part_busy(script, costs, hardware, rate):
@@ -261,6 +347,26 @@ def test_the_simulated_driver_keeps_the_limiting_part_busy(script, costs, hardwa
   assert run.steps_per_s(40.0) == pytest.approx(rate, rel=0.03)
   reuse = run.pacer.learn.done / run.pacer.env_steps
   assert reuse == pytest.approx(2, rel=0.05)
+
+
+@pytest.mark.parametrize(
+  ("costs", "rate"),
+  [
+    # For each 100 steps, a shard of two adds half a segment, and draws half of four batches.
+    ({"draw": (0.05, 0.0)}, 100 / (4 * 0.05 / 2)),
+    # The shards pass on 125 MB for each 100 steps, and the parameter server receives 100 MB.
+    ({"segment_bytes": 25e6, "batch_bytes": 25e6}, 1250),
+  ],
+)
+def test_shards_divide_the_work(script, costs, rate):
+  simulation = script("simulate_scale")
+  made = {name: x if isinstance(x, float) else simulation.CallCost(*x) for name, x in costs.items()}
+  config = load_config(None, [*PASSING, "ray.replay_shards=2"])
+  hardware = simulation.Hardware(64, 0, float("inf"), nodes=2)
+  all_costs = simulation.PartCosts(act=simulation.CallCost(0.1), **made)
+  run = simulation.SimulatedRun(config, all_costs, hardware)
+  assert run.steps_per_s(40.0) == pytest.approx(rate, rel=0.05)
+  assert simulation.plan_of(config, all_costs, hardware, 0.0).steps_per_s == pytest.approx(rate)
 
 
 def test_batches_wait_behind_segments_at_replay(script):

@@ -144,7 +144,8 @@ class EnvSpec:
     """Size A of the agent's action space: the environment's actions and the dummy at index 0."""
     return self.num_env_actions + 1
 
-  @functools.cached_property  # every step of an environment reads it
+  # Every step of an environment reads these properties, so each is computed once.
+  @functools.cached_property
   def policy_groups(self) -> tuple[int, ...]:
     """Sizes of the groups of a policy's entries; each group has a distribution of its own.
 
@@ -156,27 +157,27 @@ class EnvSpec:
       return (self.num_actions,)
     return (1, *self.factors.sizes)
 
-  @property
+  @functools.cached_property
   def policy_size(self) -> int:
     """Number of entries of a policy or of a mask, the dummy's first; A if every action has an entry."""
     return sum(self.policy_groups)
 
-  @property
+  @functools.cached_property
   def mask_size(self) -> int:
     """Number of entries of the environment's own mask, without the dummy's."""
     return self.policy_size - 1
 
-  @property
+  @functools.cached_property
   def is_factored(self) -> bool:
     """Whether policies are products of distributions, so that joint actions have no entries of their own."""
     return len(self.policy_groups) > 1
 
-  @property
+  @functools.cached_property
   def intervals(self) -> Intervals | None:
     """The dimensions of continuous actions; None if actions have numbers."""
     return self.factors if isinstance(self.factors, Intervals) else None
 
-  @property
+  @functools.cached_property
   def is_continuous(self) -> bool:
     """Whether actions are rows of floats instead of numbers; `is_factored` is then true too."""
     return isinstance(self.factors, Intervals)
@@ -226,6 +227,17 @@ class EnvSpec:
     if factors is not None:
       data["factors"] = dataclasses.asdict(factors) | ({"is_continuous": True} if self.is_continuous else {})
     return data
+
+
+@functools.cache
+def all_legal(size: int) -> np.ndarray:
+  """Returns a mask [size] bool in which every action is legal: one read-only array for each size.
+
+  A check recognizes the array, and does not read it.
+  """
+  out = np.ones(size, bool)
+  out.flags.writeable = False
+  return out
 
 
 def check_multi_input(key: str, spec: EnvSpec, for_images: str) -> None:

@@ -7,7 +7,7 @@ from dm_env import StepType, TimeStep
 from jaxtyping import Int
 
 from moozi.core.errors import UserError
-from moozi.core.spec import EnvSpec
+from moozi.core.spec import EnvSpec, all_legal
 from moozi.envs.environment import (
   Environment,
   EpisodePlayer,
@@ -140,9 +140,7 @@ class GameEnvironment(Environment):
     self._num_steps = 0
     self._moves: list[int] = []  # of this episode, if the game has `max_moves`
     self._needs_reset = True
-    self._all_legal = np.ones(spec.mask_size, bool)
-    self._all_legal.flags.writeable = False
-    self._legal_actions_mask = self._all_legal
+    self._legal_actions_mask = self._all_legal = all_legal(spec.mask_size)
     self._to_play = 0
 
   @property
@@ -174,23 +172,26 @@ class GameEnvironment(Environment):
     """
     if self._needs_reset:
       return self.reset()
-    mover, action = self._to_play, check_action(action, self._spec, self._legal_actions_mask)
-    reward, is_terminal, is_cut = self._game.step(action)
-    is_terminal = check_flag(self._where, "the end of the task", is_terminal)
-    is_cut = check_flag(self._where, "the cut of the episode", is_cut)
-    if is_cut and not is_terminal and self._game.max_moves is not None:
+    spec, game, mover = self._spec, self._game, self._to_play
+    action = check_action(action, spec, self._legal_actions_mask)
+    reward, is_terminal, is_cut = game.step(action)
+    if is_terminal is not False or is_cut is not False:
+      is_terminal = check_flag(self._where, "the end of the task", is_terminal)
+      is_cut = check_flag(self._where, "the cut of the episode", is_cut)
+    max_moves = game.max_moves
+    if is_cut and not is_terminal and max_moves is not None:
       raise UserError(
         f"{self._where}: a game with max_moves cut its episode, but a search with its rules ignores time "
         "limits; pass max_episode_steps to GameEnvironment, or set max_moves to None"
       )
     reward = check_reward(self._where, reward)
     self._num_steps += 1
-    if self._game.max_moves is not None:
+    if max_moves is not None:
       self._moves.append(action)
-      if len(self._moves) > self._game.max_moves:
-        raise UserError(f"{self._where}: an episode has more actions than max_moves={self._game.max_moves}")
+      if len(self._moves) > max_moves:
+        raise UserError(f"{self._where}: an episode has more actions than max_moves={max_moves}")
     observation = self._observe()
-    if self._spec.num_players == 2 and not is_terminal and self._to_play == mover:
+    if spec.num_players == 2 and not is_terminal and self._to_play == mover:
       raise UserError(
         f"{self._where}: player {mover} moves twice in a row; "
         "only games of two players who alternate strictly are supported"
@@ -232,10 +233,11 @@ class GameEnvironment(Environment):
     return self._game.render()
 
   def _observe(self, is_continued: bool = False) -> Observation:
-    mask = self._game.legal_actions_mask()
+    game = self._game
+    mask = game.legal_actions_mask()
     self._legal_actions_mask = self._all_legal if mask is None else mask
-    self._to_play = self._game.to_play()
-    frame = check_finite(self._where, self._game.frame())
-    if self._game.own_observations is not None:
+    self._to_play = game.to_play()
+    frame = check_finite(self._where, game.frame())
+    if game.own_observations is not None:
       frame = frame.view(Frame)
     return Observation(frame, self._legal_actions_mask, self._to_play, is_continued)

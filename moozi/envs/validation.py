@@ -13,7 +13,7 @@ from jaxtyping import Bool
 
 from moozi.core.errors import EnvValueError, UserError
 from moozi.core.errors import one_line as one_line
-from moozi.core.spec import EnvSpec
+from moozi.core.spec import EnvSpec, all_legal
 
 _log = logging.getLogger("moozi.envs")
 
@@ -25,6 +25,7 @@ _LARGEST_REWARD = float(np.finfo(np.float32).max)
 # Every step of a run is checked. The common types are first, because abstract classes are slow to test.
 _NUMBERS = (int, np.floating, np.integer, numbers.Real, decimal.Decimal)
 _DTYPES = {name: np.dtype(name) for name in ("bool", "uint8", "float32")}
+_FIRST, _MID, _LAST = StepType
 
 
 def check_num_actions(where: str, num_actions: int) -> int:
@@ -124,7 +125,7 @@ def check_step(spec: EnvSpec, step: Any, is_first: bool, mover: int | None) -> N
 
   Raises: UserError: the step violates the spec.
   """
-  if _is_plain(spec, step, is_first, mover):
+  if is_plain_step(spec, step, is_first, mover):
     return
   where = f"env.name={spec.name}"
   if not isinstance(step, TimeStep) or not isinstance(step.step_type, StepType):
@@ -164,38 +165,43 @@ def check_step(spec: EnvSpec, step: Any, is_first: bool, mover: int | None) -> N
     raise UserError(f"{where}: to_play={one_line(to_play, 80)}; must be {text}")
 
 
-def _is_plain(spec: EnvSpec, step: Any, is_first: bool, mover: int | None) -> bool:
-  """Returns True for a valid live step of exact types, as the package's own environments make nearly all.
+def is_plain_step(spec: EnvSpec, step: Any, is_first: bool, mover: int | None) -> bool:
+  """Returns whether a step has exact types and `check_step` accepts it, as it does nearly all steps.
 
-  It takes a third of the time of an examination that can also name what is wrong.
+  This takes a fraction of the time of `check_step`, which also accepts other types and names what is wrong.
   """
   if type(step) is not TimeStep or not isinstance(step.observation, tuple) or len(step.observation) != 4:
     return False
   kind, reward, discount, (frame, mask, to_play, is_continued) = step
+  if type(is_continued) is not bool or type(to_play) is not int or not isinstance(frame, np.ndarray):
+    return False
   if is_first:
-    is_right_kind = kind is StepType.FIRST
-  else:
-    is_right_kind = (
-      kind is StepType.MID and type(reward) is float and type(discount) is float and discount == 1.0
-    )
-  return (
-    is_right_kind
-    and type(is_continued) is bool
-    and type(to_play) is int
-    and (to_play == 0 if spec.num_players == 1 else to_play in (0, 1) if mover is None else to_play == mover)
-    and isinstance(frame, np.ndarray)
-    and frame.dtype is _DTYPES[spec.frame_dtype]
-    and frame.shape == spec.frame_shape
-    and type(mask) is np.ndarray
+    if kind is not _FIRST:
+      return False
+  elif not type(reward) is type(discount) is float or not (
+    (kind is _MID and discount == 1.0) or (kind is _LAST and discount in (0.0, 1.0))
+  ):
+    return False
+  if frame.dtype is not _DTYPES[spec.frame_dtype] or frame.shape != spec.frame_shape:
+    return False
+  if mask is not all_legal(spec.mask_size) and not (
+    type(mask) is np.ndarray
     and mask.dtype is _DTYPES["bool"]
     and mask.shape == (spec.mask_size,)
-    and bool(np.count_nonzero(mask))
-  )
+    and np.count_nonzero(mask)
+  ):
+    return False
+  if kind is _LAST and not discount:
+    return -(2**31) <= to_play < 2**31
+  if spec.num_players == 1:
+    return to_play == 0
+  return to_play in (0, 1) if mover is None else to_play == mover
 
 
 def check_finite(where: str, frame: np.ndarray) -> np.ndarray:
   """Returns an environment's frame. Raises EnvValueError if it has a value that is not finite."""
-  values = np.asarray(frame)  # a user's game may return any type, which the trial episode checks
+  # A user's game may return any type, which the trial episode checks.
+  values = frame if type(frame) is np.ndarray else np.asarray(frame)
   if values.dtype.kind == "f" and not np.isfinite(values).all():
     raise EnvValueError(f"{where}: an observation that is not finite")
   return frame

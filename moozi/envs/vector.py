@@ -18,11 +18,12 @@ from moozi.core.factors import Intervals
 from moozi.core.flat_state import State
 from moozi.core.pytree import fields_of
 from moozi.core.records import BatchedTimeStep
-from moozi.core.spec import DUMMY_ACTION, EnvSpec
+from moozi.core.seed_streams import SpawnedSeeds
+from moozi.core.spec import DUMMY_ACTION, EnvSpec, all_legal
 from moozi.envs import registry
 from moozi.envs.environment import Environment, VectorEnvironment, stack_positions
 from moozi.envs.guard import FAULTS, EnvGuard
-from moozi.envs.validation import check_flag, check_step
+from moozi.envs.validation import check_flag, check_step, is_plain_step
 from moozi.envs.wrappers import RandomStarts
 from moozi.ops.pictures import to_picture
 
@@ -41,8 +42,9 @@ class SyncVectorEnvironment(VectorEnvironment):
     envs: the environments, all of the same spec.
     next_seed: called with i before each reset of environment i. Returns the seed of the new episode; None
       if the environment is not to be seeded; `IDLE` if it is to show a blank terminal frame and not be reset.
-    lane_seeds: one seed for each environment, instead of `next_seed`. The seed of each game of environment i
-      follows from lane_seeds[i] and the game's number. Without lane_seeds, `set_state` starts new games.
+    lane_seeds: one seed for each environment, instead of `next_seed`. The seed of game n = 1, 2, … of
+      environment i is that of child n of lane_seeds[i] (`SpawnedSeeds`). Without lane_seeds, `set_state`
+      starts new games.
     guard: replaces environments that raise or hang. None: errors propagate, and there is no time limit.
 
   A replacement shows the first frame of a new episode, so a step with `is_first` follows a frame that is not
@@ -68,9 +70,12 @@ class SyncVectorEnvironment(VectorEnvironment):
     super().__init__(envs[0].env_spec, len(envs))
     self._envs = list(envs)
     self._next_seed = self._next_game if lane_seeds is not None else next_seed
-    self._lane_seeds, self._guard = lane_seeds, guard
+    self._guard = guard
+    self._game_seeds = None if lane_seeds is None else [SpawnedSeeds(seed) for seed in lane_seeds]
+    self._watch = contextlib.nullcontext() if guard is None else guard.watched()
     self._picture_fault = ""
-    self._to_play = np.zeros(len(envs), np.int32)
+    # The player who must be to move after the next step, if there are two.
+    self._next_to_play = [1] * len(envs)
     # The number of games started by each environment, and its actions and resets since it was last seeded.
     self._games = np.zeros(len(envs), np.int64)
     self._log: list[list[Any]] = [[] for _ in envs]
@@ -103,7 +108,7 @@ class SyncVectorEnvironment(VectorEnvironment):
     if self._picture_fault:
       return None
     try:
-      with self._armed(), self._watched():
+      with self._armed(), self._watch:
         return to_picture(self._envs[i].render())
     except FAULTS as error:
       self._picture_fault = f"env.name={self.spec.name}: its picture cannot be drawn: {one_line(error)}"
@@ -137,18 +142,16 @@ class SyncVectorEnvironment(VectorEnvironment):
       raise ValueError(f"state: must be of {self.num_envs} environments that step one by one")
     self._games = np.array(state["games"], np.int64)
     logs = np.split(state["log"], np.cumsum(state["log_lengths"])[:-1])
-    out = blank_step(self.spec, self.num_envs)
     is_new = np.zeros(self.num_envs, bool)
+    steps: list[TimeStep | None] = []
     with self._armed():
       for i, env in enumerate(self._envs):
         step = self._replay(i, env, list(logs[i]) if self.spec.is_continuous else logs[i].tolist())
-        if step is not None:
-          self._write(out, i, step)
-        if step is None or not _is_same(out, shown, i):
+        if step is None or not _is_row(batched_step(self.spec, [step]), shown, i):
           is_new[i] = True
-          self._advance_lane(out, i, DUMMY_ACTION, is_reset=True, is_new_game=True)
-    self._show(out)
-    return out, is_new
+          step = self._advance_lane(i, DUMMY_ACTION, is_reset=True, is_new_game=True)
+        steps.append(step)
+    return self._show(steps), is_new
 
   def close(self) -> None:
     with self._armed():
@@ -159,93 +162,73 @@ class SyncVectorEnvironment(VectorEnvironment):
           self._guard.close(i, env)
 
   def _advance(self, actions: Sequence[Any], is_new_game: bool = False) -> BatchedTimeStep:
-    out = blank_step(self.spec, self.num_envs)
     was_last = self._is_last.tolist()
     with self._armed():
-      for i in range(self.num_envs):
-        self._advance_lane(out, i, actions[i], was_last[i], is_new_game)
-    self._show(out)
-    return out
+      steps = [self._advance_lane(i, action, was_last[i], is_new_game) for i, action in enumerate(actions)]
+    return self._show(steps)
 
-  def _show(self, step: BatchedTimeStep) -> None:
-    self._legal_actions_mask, self._is_last, self._to_play = (
-      step.legal_actions_mask,
-      step.is_last,
-      step.to_play,
-    )
+  def _show(self, steps: Sequence[TimeStep | None]) -> BatchedTimeStep:
+    """Returns the environments' current steps, which the next actions follow, as a batch."""
+    out = batched_step(self.spec, steps)
+    self._legal_actions_mask, self._is_last = out.legal_actions_mask, out.is_last
+    self._next_to_play = (1 - out.to_play).tolist()
+    return out
 
   def _armed(self) -> contextlib.AbstractContextManager[None]:
     return contextlib.nullcontext() if self._guard is None else self._guard.armed()
 
-  def _watched(self) -> contextlib.AbstractContextManager[None]:
-    return contextlib.nullcontext() if self._guard is None else self._guard.watched()
-
-  def _advance_lane(
-    self, out: BatchedTimeStep, i: int, action: Any, is_reset: bool, is_new_game: bool
-  ) -> None:
-    """Steps or resets environment i, which the guard replaces if it fails, and writes row i of `out`."""
+  def _advance_lane(self, i: int, action: Any, is_reset: bool, is_new_game: bool) -> TimeStep | None:
+    """Steps or resets environment i, which the guard replaces if it fails; None: it idles."""
     guard = self._guard
-    if guard is None:
-      self._move(out, i, action, is_reset, is_new_game)
-      return
     while True:
       try:
-        with guard.watched():
-          self._move(out, i, action, is_reset, is_new_game)
+        with self._watch:
+          if is_reset:
+            step = self._begin(i, is_new_game)
+          else:
+            self._log[i].append(action)
+            step = self._checked(self._envs[i].step(self.spec.to_env(action)), self._next_to_play[i])
         break
       except FAULTS as error:
-        if isinstance(error, UserError) and not isinstance(error, EnvMakeError | EnvValueError):
-          raise  # the environment violates its spec, and so would its replacement
+        # An environment that violates its spec has a replacement that violates it too.
+        is_lasting = isinstance(error, UserError) and not isinstance(error, EnvMakeError | EnvValueError)
+        if guard is None or is_lasting:
+          raise
         self._envs[i] = guard.replace(i, self._envs[i], error)
         is_reset = True
-    if out.is_last[i]:
+    if guard is not None and (step is None or step.step_type is StepType.LAST):
       guard.episode_ended(i)
+    return step
 
-  def _move(self, out: BatchedTimeStep, i: int, action: Any, is_reset: bool, is_new_game: bool) -> None:
-    """Steps or resets environment i and writes row i of `out`."""
-    env = self._envs[i]
-    if not is_reset:
-      self._log[i].append(action)
-      step = env.step(self.spec.to_env(action))
-      self._write(out, i, self._checked(step, 1 - int(self._to_play[i])))
-      return
+  def _begin(self, i: int, is_new_game: bool) -> TimeStep | None:
+    """Resets environment i; returns its first step, or None if it is to idle."""
     seed = None if self._next_seed is None else self._next_seed(i)
-    if seed == IDLE:
-      mark_end(out, i, is_truncated=False)
-    else:
-      self._write(out, i, self._checked(self._reset_env(i, env, seed, is_new_game)))
+    return None if seed == IDLE else self._checked(self._reset_env(i, seed, is_new_game))
 
   def _checked(self, step: Any, mover: int | None = None) -> TimeStep:
     """Returns a step of which `mover` must be to move; None: the first step of an episode.
 
     Raises: EnvValueError: the step violates the spec. A replacement may keep it.
     """
+    is_first = mover is None
+    if is_plain_step(self.spec, step, is_first, mover):
+      return step  # type: ignore[no-any-return]
     try:
-      check_step(self.spec, step, is_first=mover is None, mover=mover)
+      check_step(self.spec, step, is_first, mover)
     except UserError as error:
       raise EnvValueError(str(error)) from error
     return step  # type: ignore[no-any-return]
 
-  def _write(self, out: BatchedTimeStep, i: int, step: TimeStep) -> None:
-    frame, mask, to_play, is_continued = step.observation
-    out.frame[i], out.legal_actions_mask[i, 1:], out.to_play[i] = frame, mask, to_play
-    out.legal_actions_mask[i, DUMMY_ACTION] = False
-    is_first = step.step_type is StepType.FIRST
-    out.is_first[i] = is_first and not is_continued
-    out.last_reward[i] = 0.0 if is_first else step.reward
-    out.is_last[i], out.is_truncated[i] = False, False
-    if step.step_type is StepType.LAST:
-      mark_end(out, i, is_truncated=bool(step.discount))
-
   def _next_game(self, i: int) -> int | None:
     """Returns a seed for environment i's next game; None if the current game continues."""
-    assert self._lane_seeds is not None
+    assert self._game_seeds is not None
     if check_flag(f"env.name={self.spec.name}", "will_continue", self._envs[i].will_continue):
       return None
     self._games[i] += 1
-    return _game_seed(self._lane_seeds[i], int(self._games[i]))
+    return self._game_seeds[i].seed(int(self._games[i]))
 
-  def _reset_env(self, i: int, env: Environment, seed: int | None, is_new_game: bool) -> TimeStep:
+  def _reset_env(self, i: int, seed: int | None, is_new_game: bool) -> TimeStep:
+    env = self._envs[i]
     if seed is not None:
       env.seed(seed)
       self._log[i] = []
@@ -259,16 +242,17 @@ class SyncVectorEnvironment(VectorEnvironment):
 
   def _replay(self, i: int, env: Environment, log: list[Any]) -> TimeStep | None:
     """Seeds environment i and replays its log; returns the last step, or None if it cannot be replayed."""
-    if self._lane_seeds is None or not log:
+    if self._game_seeds is None or not log:
       return None
     self._log[i] = log
     try:
-      with self._watched():
-        env.seed(_game_seed(self._lane_seeds[i], int(self._games[i])))
+      with self._watch:
+        env.seed(self._game_seeds[i].seed(int(self._games[i])))
       for action in log:
-        with self._watched():
+        with self._watch:
           is_reset = np.isnan(action).any() if self.spec.is_continuous else action == _RESET
           step = env.reset() if is_reset else env.step(self.spec.to_env(action))
+      check_step(self.spec, step, is_first=bool(is_reset), mover=None)
     except FAULTS:
       # For example an illegal action, because the game differs from the saved game.
       return None
@@ -318,14 +302,10 @@ def env_seeds(num_envs: int, seed: int) -> list[int]:
   return [int(s) for s in np.random.SeedSequence(seed).generate_state(num_envs, np.uint64)]
 
 
-def _game_seed(lane_seed: int, game: int) -> int:
-  """Returns the seed of a lane's game number `game` (1, 2, …)."""
-  return int(np.random.SeedSequence(lane_seed, spawn_key=(game,)).generate_state(1, np.uint64)[0])
-
-
-def _is_same(a: BatchedTimeStep, b: BatchedTimeStep, i: int) -> bool:
-  other = fields_of(b)
-  return all(np.array_equal(value[i], other[name][i]) for name, value in fields_of(a).items())
+def _is_row(step: BatchedTimeStep, steps: BatchedTimeStep, i: int) -> bool:
+  """Returns whether a batch of one step is row i of `steps`."""
+  rows = fields_of(steps)
+  return all(np.array_equal(value[0], rows[name][i]) for name, value in fields_of(step).items())
 
 
 def blank_step(spec: EnvSpec, num_envs: int) -> BatchedTimeStep:
@@ -339,6 +319,39 @@ def blank_step(spec: EnvSpec, num_envs: int) -> BatchedTimeStep:
     to_play=np.zeros(num_envs, np.int32),
     legal_actions_mask=np.zeros((num_envs, spec.policy_size), bool),
   )
+
+
+def batched_step(spec: EnvSpec, steps: Sequence[TimeStep | None]) -> BatchedTimeStep:
+  """Returns steps that `check_step` accepts, of one environment each, as a batch in the agent's terms.
+
+  A first step that continues a game has `is_first` False. None: a blank terminal frame.
+  """
+  out, legal = blank_step(spec, len(steps)), all_legal(spec.mask_size)
+  first, last = StepType.FIRST, StepType.LAST
+  out.legal_actions_mask[:, 1:] = True
+  frames, ends = [], []
+  for i, step in enumerate(steps):
+    if step is None:
+      frames.append(out.frame[i])
+      ends.append((i, False))
+      continue
+    kind, reward, discount, (frame, mask, to_play, is_continued) = step
+    frames.append(frame if type(frame) is np.ndarray else np.asarray(frame))
+    if mask is not legal:
+      out.legal_actions_mask[i, 1:] = mask
+    if to_play:
+      out.to_play[i] = to_play
+    if kind is first:
+      out.is_first[i] = not is_continued
+      continue
+    out.last_reward[i] = reward
+    if kind is last:
+      ends.append((i, bool(discount)))
+  height, *rest = spec.frame_shape
+  np.concatenate(frames, out=out.frame.reshape(len(steps) * height, *rest))
+  for i, is_truncated in ends:
+    mark_end(out, i, is_truncated)
+  return out
 
 
 def live_steps(spec: EnvSpec, frames: Sequence[np.ndarray], legal: Sequence[np.ndarray]) -> BatchedTimeStep:

@@ -6,7 +6,7 @@ from typing import Any
 
 import dm_env
 import numpy as np
-from dm_env import TimeStep
+from dm_env import StepType, TimeStep
 
 from moozi.core import plugins, user_code
 from moozi.core.errors import UserError, one_line
@@ -182,13 +182,13 @@ class RandomStarts(EnvironmentWrapper):
   def reset(self) -> TimeStep:
     """Starts an episode and plays its random actions; returns the step after them as FIRST."""
     self._needs_reset = False
-    step = self._env.reset()
+    step, spec = self._env.reset(), self.env_spec
     if step.observation.is_continued:
       return step
     while True:
       for _ in range(int(self._random.integers(self._max_random_starts + 1))):
         legal = step.observation.legal_actions_mask
-        step = self._env.step(random_action(self.env_spec, legal, self._random))
+        step = self._env.step(random_action(spec, legal, self._random))
         if step.last():
           break
       if not step.last():
@@ -202,7 +202,7 @@ class RandomStarts(EnvironmentWrapper):
     if self._needs_reset:
       return self.reset()
     step = self._env.step(action)
-    self._needs_reset = step.last()
+    self._needs_reset = step.step_type is StepType.LAST
     return step
 
 

@@ -286,7 +286,7 @@ def test_unsupported_envs(refused, config_file, tmp_path, name, message):
 def test_missing_package(refused, config_file, tmp_path, monkeypatch, env_name, package, message):
   monkeypatch.setattr(train, "_run_training", lambda *_: pytest.fail("started"))
   monkeypatch.setitem(sys.modules, package, None)
-  minatar._load.cache_clear()
+  minatar.load_game.cache_clear()
   assert message in refused("train", config_file, f"env.name={env_name}")
   assert not (tmp_path / "runs").exists()
 

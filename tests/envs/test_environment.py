@@ -5,6 +5,7 @@ import pytest
 from dm_env import StepType
 
 from moozi.core.errors import EnvValueError, UserError
+from moozi.envs.environment import random_action
 from moozi.envs.game import GameEnvironment
 from moozi.envs.guard import EnvGuard
 from moozi.envs.vector import SyncVectorEnvironment
@@ -63,6 +64,21 @@ def test_render():
   env.step(0)
   np.testing.assert_array_equal(env.render(), np.full((4, 6, 3), 1, np.uint8))
   assert make_nim().render() is None
+
+
+def test_without_illegal_actions_the_mask_is_one_read_only_array():
+  masks = [env.reset().observation.legal_actions_mask for env in (make_lives(), make_lives())]
+  assert masks[0] is masks[1]
+  with pytest.raises(ValueError, match="read-only"):
+    masks[0][0] = False
+
+
+def test_random_actions_are_drawn_as_by_choice():
+  random, expected = np.random.default_rng(3), np.random.default_rng(3)
+  spec = make_nim().env_spec
+  for mask in np.random.default_rng(0).random((50, spec.mask_size)) < 0.6:
+    mask[1] = True
+    assert random_action(spec, mask, random) == expected.choice(np.flatnonzero(mask))
 
 
 def test_terminal_step():

@@ -8,10 +8,11 @@ import pytest
 from moozi.core.errors import UserError
 from moozi.core.pytree import fields_of
 from moozi.envs import registry
+from moozi.envs.game import GameEnvironment
 from moozi.envs.guard import EnvGuard
 from moozi.envs.vector import IDLE, SyncVectorEnvironment, make_vector
 from tests.envs.contract import check_vector, random_agent_actions
-from tests.envs.environments import make_lives, make_nim
+from tests.envs.environments import Lives, make_lives, make_nim
 
 
 @pytest.mark.parametrize(
@@ -315,6 +316,27 @@ def test_env_that_replays_differently_starts_a_new_game():
   assert is_new.tolist() == [False, True]
   assert shown.is_first.tolist() == [False, True]
   assert other.get_state()["games"].tolist() == [state["games"][0], state["games"][1] + 1]
+
+
+def test_env_that_replays_a_malformed_step_starts_a_new_game():
+  class Malformed(Lives):
+    """Its frames are malformed after the first seed that it receives."""
+
+    num_seeds = -1  # the constructor seeds the game too
+
+    def seed(self, seed):
+      super().seed(seed)
+      self.num_seeds += 1
+
+    def frame(self):
+      return np.zeros((1, 1, 5)) if self.num_seeds == 1 else super().frame()
+
+  env = SyncVectorEnvironment([make_lives()], lane_seeds=[1])
+  step = play(env, env.reset(), np.random.default_rng(0), 3)[-1]
+  other = SyncVectorEnvironment([GameEnvironment(Malformed(), env.spec)], lane_seeds=[1])
+  shown, is_new = other.set_state(env.get_state(), step)
+  assert is_new.all()
+  assert shown.is_first.all()
 
 
 def test_state_of_another_number_of_envs():

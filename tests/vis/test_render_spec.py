@@ -69,9 +69,9 @@ def test_move_changes_only_movers_pieces(name):
   ("name", "game"), [("minatar", g) for g in ("asterix", "breakout", "freeway", "seaquest", "space_invaders")]
 )
 def test_minatar_plane_names(name, game):
-  from moozi.envs.suites.minatar import _load
+  from moozi.envs.suites.minatar import load_game
 
-  channels = _load(game).Env().channels
+  channels = load_game(game).Env().channels
   names = render_spec_of(registry.env_spec(f"{name}:{game}")).names
   assert len(names) == len(channels)
   for word in ("paddle", "ball", "trail", "brick", "player", "enemy", "gold", "car", "diver", "cannon"):

@@ -20,6 +20,7 @@ from pydantic import Field
 
 from moozi.core.config import PositiveInt, Probability, Section
 from moozi.core.errors import UserError
+from moozi.core.seed_streams import SeededState
 from moozi.core.spec import EnvSpec
 from moozi.core.text import missing_package
 from moozi.envs.environment import Environment
@@ -53,7 +54,7 @@ class MinAtarOptions(Section):
 
 
 def make_spec(game: str, options: MinAtarOptions) -> EnvSpec:
-  rules = _load(game).Env(ramping=options.difficulty_ramping)
+  rules = load_game(game).Env(ramping=options.difficulty_ramping)
   height, width, channels = rules.state_shape()
   actions = _actions(rules, options.minimal_actions)
   return EnvSpec(
@@ -73,16 +74,17 @@ class _MinAtarGame(Game):
   """The package's rules for one game, with its sticky actions."""
 
   def __init__(self, game: str, options: MinAtarOptions) -> None:
-    self._rules = _load(game).Env(ramping=options.difficulty_ramping)
+    self._rules = load_game(game).Env(ramping=options.difficulty_ramping)
     self._actions = _actions(self._rules, options.minimal_actions)
     self._sticky_action_prob = options.sticky_action_prob
     self._ends_by_clock = game in _ENDS_BY_CLOCK
     self._last_action = 0
+    self._states = SeededState()
     self.seed(0)
 
   def seed(self, seed: int) -> None:
     # Sticky actions and rules draw from one generator, as in the package.
-    self._random = np.random.RandomState(np.random.MT19937(np.random.SeedSequence(seed)))
+    self._random = self._states.seed(seed)
     self._rules.random = self._random
 
   def reset(self) -> None:
@@ -107,7 +109,7 @@ def _actions(rules: Any, minimal_actions: bool) -> list[int]:
 
 
 @functools.cache
-def _load(game: str) -> ModuleType:
+def load_game(game: str) -> ModuleType:
   """Loads the package's module of one game from its file; the package itself imports plotting libraries."""
   package = importlib.util.find_spec("minatar")
   if package is None or not package.submodule_search_locations:

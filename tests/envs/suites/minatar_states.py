@@ -32,7 +32,7 @@ _EMPTY_SLOT = 99  # pgx's value for an empty slot in Asterix
 
 
 def make_rules(game, seed=0):
-  rules = minatar._load(game).Env(ramping=True)
+  rules = minatar.load_game(game).Env(ramping=True)
   rules.random = np.random.RandomState(seed)
   rules.reset()
   return rules

@@ -15,7 +15,7 @@ from moozi.envs.suites.open_spiel import environment as open_spiel
 
 def forget():
   """Forgets what was loaded from the packages."""
-  for function in (minatar._load, open_spiel._game_types, open_spiel._rules_of):
+  for function in (minatar.load_game, open_spiel._game_types, open_spiel._rules_of):
     function.cache_clear()
 
 

@@ -4,6 +4,7 @@ Source: the thesis §4.3.11, Algorithm 2. Departure: fixed-length segments, not 
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable
 
 import jax
@@ -22,6 +23,9 @@ from moozi.ops.xp import array_namespace
 
 Schedule = Callable[[int], float]
 """Environment steps of the run so far → the temperature of acting."""
+
+# The extras of decisions that `acting_metrics` reads.
+_METRIC_EXTRAS = ("prior_probs", "prior_value", "depth_mean", "depth_max")
 
 
 class HeldParameters:
@@ -76,6 +80,9 @@ class TrajectoryCollector(Lanes, HeldParameters):
     super().__init__(env, agent.init(env.num_envs), seed)
     self._segment_length, self._temperature, self._keeps_extras = segment_length, temperature, keeps_extras
     self._plans_with_rules = agent.plans_with_rules
+    # On the processor, an array is read where it is; `device_get` would take several times as long.
+    is_on_host = jax.default_backend() == "cpu"
+    self._to_numpy = functools.partial(jax.tree.map, np.asarray) if is_on_host else jax.device_get
     self._compiled: KeyedAct = jax.jit(keyed(agent))
 
   def warm_up(self, template: PyTree) -> None:
@@ -98,23 +105,29 @@ class TrajectoryCollector(Lanes, HeldParameters):
     Returns: the segment, [T, B, …] in NumPy, and its metrics.
     """
     temperature = jnp.float32(self._temperature(env_steps))
-    samples, kept = [], []
-    totals: dict[str, float] = {}
+    samples, rows, cuts = [], [], []
     self.begin_segment()
     for _ in range(self._segment_length):
-      sample, decision = self._act(temperature)
-      for name, value in acting_metrics(sample, decision).items():
-        totals[name] = totals.get(name, 0.0) + float(value)
-      kept.append(decision.extras if self._keeps_extras else {})
-      is_cut = self.step(sample.action)
-      samples.append(cut_off(sample, is_cut) if is_cut.any() else sample)
-    metrics = {name: total / self._segment_length for name, total in totals.items()}
+      sample, extras = self._act(temperature)
+      samples.append(sample)
+      rows.append(extras)
+      cuts.append(self.step(sample.action))
+    # Functions of the whole segment take much less time than those of each step.
+    segment = TrajectorySample(**fields_of(stack(samples)))
+    extras = {name: np.stack([row[name] for row in rows]) for name in rows[0]}
+    decisions = Decision(
+      action=segment.action, action_probs=segment.action_probs, root_value=segment.root_value, extras=extras
+    )
+    means = acting_metrics(segment, decisions)
+    metrics = {name: float(np.mean(values, dtype=np.float64)) for name, values in means.items()}
     metrics |= {"train/temperature": float(temperature)} | self._own_metrics()
-    extras = {name: np.stack([row[name] for row in kept]) for name in kept[0]}
     # Between two decisions of a segment, an inference server may get new parameters.
-    oldest = int(samples[0].acted_version[0])
-    result = dataclasses.replace(self.result(oldest, metrics), extras=extras)
-    return TrajectorySample(**fields_of(stack(samples))), result
+    result = self.result(int(segment.acted_version[0, 0]), metrics)
+    is_cut = np.stack(cuts)
+    return (
+      cut_off(segment, is_cut) if is_cut.any() else segment,
+      dataclasses.replace(result, extras=extras) if self._keeps_extras else result,
+    )
 
   def look_ahead(self, env_steps: int) -> tuple[BatchedTimeStep, Decision]:
     """Returns the frames after the last segment and the decision on them, in NumPy; changes nothing.
@@ -135,9 +148,10 @@ class TrajectoryCollector(Lanes, HeldParameters):
       self.variables, self.carry, self.timestep, self.rng_key, temperature, None, position
     )
 
-  def _act(self, temperature: Float[Array, ""]) -> tuple[StepSample, Decision]:
+  def _act(self, temperature: Float[Array, ""]) -> tuple[StepSample, dict[str, np.ndarray]]:
+    """Returns the acted step and the extras of its decision that the segment needs."""
     self.rng_key, self.carry, decision = self._decide(temperature)
-    decision = jax.device_get(decision)
+    decision = self._to_numpy(decision if self._keeps_extras else decision.only(_METRIC_EXTRAS))
     version = np.full(len(decision.action), self.version, np.int32)
     sample = StepSample(
       **fields_of(self.timestep),
@@ -147,27 +161,36 @@ class TrajectoryCollector(Lanes, HeldParameters):
       acted_version=version,
       searched_version=version,
     )
-    return sample, decision
+    return sample, decision.extras
 
 
-def acting_metrics(step: BatchedTimeStep | StepSample, decision: Decision) -> dict[str, Float[AnyArray, ""]]:
+def acting_metrics(
+  step: BatchedTimeStep | StepSample, decision: Decision
+) -> dict[str, Float[AnyArray, "*T"]]:
   """Returns metrics by name: those of the frames, and those of the search if the decision has its extras.
 
   The search's metrics are means over the frames that are not terminal; they are 0 if all frames are terminal.
-  Accepts NumPy arrays, and traced arrays inside a rollout. Entropies and the divergence are in nats; values
-  are in environment units.
+  Entropies and the divergence are in nats; values are in environment units.
+
+  Args:
+    step, decision: of B lanes, in NumPy or traced inside a rollout; or of T steps, with a leading axis T.
+
+  Returns: means over the lanes, one for each step.
   """
   xp = array_namespace(decision.action_probs)
-  frames = {"train/reward": xp.mean(step.last_reward), "train/last_share": xp.mean(step.is_last)}
+  frames = {
+    "train/reward": xp.mean(step.last_reward, axis=-1),
+    "train/last_share": xp.mean(step.is_last, axis=-1),
+  }
   if "depth_mean" not in decision.extras:
     return frames
   probs, found = decision.action_probs, decision.extras
   prior = found["prior_probs"]
   is_live = ~(step.is_last & ~step.is_truncated)
-  num_live = xp.maximum(xp.sum(is_live), 1)
+  num_live = xp.maximum(xp.sum(is_live, axis=-1), 1)
 
   def mean(x: AnyArray) -> AnyArray:
-    return xp.sum(xp.where(is_live, x, 0.0)) / num_live
+    return xp.sum(xp.where(is_live, x, 0.0), axis=-1) / num_live
 
   def log(x: AnyArray) -> AnyArray:
     return xp.log(xp.maximum(x, 1e-12))
@@ -185,13 +208,13 @@ def acting_metrics(step: BatchedTimeStep | StepSample, decision: Decision) -> di
   }
 
 
-def cut_off(sample: StepSample, is_cut: Bool[np.ndarray, "B"]) -> StepSample:
-  """Returns `sample` with the frames where `is_cut` is true marked as truncated.
+def cut_off(segment: TrajectorySample, is_cut: Bool[np.ndarray, "T B"]) -> TrajectorySample:
+  """Returns a segment [T, B, …] in which the frames where `is_cut` is true are marked as truncated.
 
   Their action is the dummy, and their root value is the bootstrap value.
   """
-  action = sample.action.copy()
+  action = segment.action.copy()
   action[is_cut] = DUMMY_ACTION
   return replace(
-    sample, is_last=sample.is_last | is_cut, is_truncated=sample.is_truncated | is_cut, action=action
+    segment, is_last=segment.is_last | is_cut, is_truncated=segment.is_truncated | is_cut, action=action
   )

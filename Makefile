@@ -66,6 +66,7 @@ format: setup ## format the code
 bench: setup ## measure the speed of each part and of the whole
 	$(BIN)/python scripts/bench.py
 	$(BIN)/python scripts/bench_start.py
+	$(BIN)/python scripts/bench_acting.py
 	$(BIN)/python scripts/bench_rollout.py
 	$(BIN)/python scripts/bench_inference.py
 	$(BIN)/python scripts/bench_reanalyze.py

@@ -51,7 +51,11 @@ def figures_of_process(script: str, threads: int, arguments: Sequence[str]) -> A
 
 
 def rates_in_turn(
-  calls: Mapping[str, Callable[[], int]], rounds: int = 3, turn_s: float = 0.0, seconds: float = 0.0
+  calls: Mapping[str, Callable[[], int]],
+  rounds: int = 3,
+  turn_s: float = 0.0,
+  seconds: float = 0.0,
+  clock: Callable[[], float] = time.perf_counter,
 ) -> Rates:
   """Returns the rates per second of calls, one rate per round.
 
@@ -61,18 +65,19 @@ def rates_in_turn(
     calls: functions that return how many steps they have made.
     rounds: number of rounds; there are more until `seconds` have passed.
     turn_s: duration of a turn; 0: one call.
+    clock: `time.process_time` for rates per second of processor time, of all threads.
   """
   for call in calls.values():
     call()
     call()
   rates: Rates = {name: [] for name in calls}
-  start, num_rounds = time.perf_counter(), 0
-  while num_rounds < rounds or time.perf_counter() - start < seconds:
+  start, num_rounds = clock(), 0
+  while num_rounds < rounds or clock() - start < seconds:
     num_rounds += 1
     for name, call in calls.items():
-      begin = time.perf_counter()
+      begin = clock()
       count = call()
-      while (elapsed := time.perf_counter() - begin) < turn_s:
+      while (elapsed := clock() - begin) < turn_s:
         count += call()
       rates[name].append(count / elapsed)
   return rates

@@ -120,6 +120,14 @@ def test_rollout(script):
 
 
 @pytest.mark.slow
+def test_acting_outside_the_search(script):
+  costs = script("bench_acting").measure(load_config("minatar/breakout", TINY), rounds=2, seconds=0.0)
+  assert list(costs) == ["package", "environment", "acting", "replay", "outside the search"]
+  acting, replay, total = (costs[name] for name in ("acting", "replay", "outside the search"))
+  assert total == [a + b for a, b in zip(acting, replay, strict=True)]
+
+
+@pytest.mark.slow
 def test_inference(script, catch):
   bench = script("bench_inference")
   for config in (catch, bench.slowed(catch)):

@@ -328,7 +328,7 @@ _FIXED = st.fixed_dictionaries(
   {
     "network.kind": st.sampled_from(["mlp", "conv"]),
     "network.sharing": st.sampled_from(["shared", "separate"]),
-    "network.activation": st.sampled_from(["tanh", "relu", "relu"]),
+    "network.activation": st.sampled_from(["tanh", "relu"]),
     "layer_norm": st.sampled_from([False, False, True]),
     "categorical": st.booleans(),
     "dueling": st.booleans(),
@@ -367,3 +367,46 @@ def test_any_pair_is_preserved_or_refused(algorithm, fixed, before, after, old, 
     return
   training_state(plan, state)
   assert plan.lost or differences.largest <= TOLERANCE, differences
+
+
+@st.composite
+def _growths(draw):
+  """Draws settings, sizes of a network before and after, and two environments; nothing becomes smaller."""
+  fixed, before, old = draw(_FIXED), draw(_NETWORKS), draw(_ENVS)
+  is_free = fixed["network.activation"] == "relu" and not fixed["layer_norm"]
+  more = st.sampled_from([0, 1, 3] if is_free else [0])  # units beyond a whole factor
+
+  def grown(size):
+    return draw(st.sampled_from([1, 2])) * size + draw(more)
+
+  channels = before["network.channels"]
+  hidden = [grown(size) for size in before["network.hidden_sizes"]]
+  if is_free and hidden:
+    hidden += [before["network.hidden_sizes"][-1] + draw(more) for _ in range(draw(st.integers(0, 2)))]
+  after = {
+    "network.hidden_sizes": hidden,
+    "network.channels": list(map(grown, channels)) if isinstance(channels, list) else grown(channels),
+    "history": before["history"] + draw(st.integers(0, 1)),
+    "support": before["support"] + draw(st.integers(0, 2)),
+    "lstm": grown(before["lstm"]) if before["lstm"] else 0,
+  }
+  height, width, planes = old.frame_shape
+  names = tuple(draw(st.permutations((*old.action_names, "new"))))
+  larger = (height, width, planes + draw(st.integers(0, 1)))
+  new = dataclasses.replace(old, frame_shape=larger, num_env_actions=len(names), action_names=names)
+  return fixed, before, after, old, draw(st.sampled_from([old, new]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", ["ppo", "q_learning"])
+@settings(max_examples=15)
+@given(growth=_growths())
+def test_every_growth_is_preserved(algorithm, growth):
+  fixed, before, after, old, new = growth
+  if algorithm == "q_learning":
+    fixed = fixed | {"layer_norm": False}  # it has no such option
+  configs = [_random_config(algorithm, fixed, sizes) for sizes in (before, after)]
+  plan, _, state, differences = operate(*configs, old, new)
+  training_state(plan, state)
+  assert not plan.lost
+  assert differences.largest <= TOLERANCE, differences

@@ -12,6 +12,7 @@ import numpy as np
 
 from experiments.lib.command import command
 from experiments.lib.tables import markdown_table
+from experiments.surgery.moments import RESULTS as MOMENTS
 from experiments.surgery.run import STAGES, STEPS
 
 RESULTS = Path(__file__).parent / "results"
@@ -19,6 +20,11 @@ CHANGES = {
   "history": "history of 1 → 2 frames",
   "width": "8 → 16 channels",
   "sticky": "sticky actions with probability 0 → 0.1",
+}
+_MOMENTS_OF = {
+  "none": "none",
+  "blocks": "one more block in prediction and dynamics",
+  "history": "history of 1 → 3 frames",
 }
 RUNS = {"surgeries": ("three surgeries", "#0072B2"), "from_nothing": ("from nothing", "#D55E00")}
 
@@ -71,7 +77,24 @@ def ends_table() -> str:
   return markdown_table(columns, rows)
 
 
-TABLES = {"joints": joints_table, "ends": ends_table}
+def moments_table() -> str:
+  """Returns a Markdown row for each change and each kind of second moments of new weights."""
+  found = json.loads(MOMENTS.read_text("utf-8"))
+  kinds = {"none": "–", "zero": "0", "mean": "mean of the carried ones"}
+  rows = [
+    (
+      _MOMENTS_OF[change],
+      kinds[kind],
+      *(f"{np.mean(losses[part]):.2f}" for part in (slice(0, 10), slice(10, 50), slice(50, 100))),
+    )
+    for change, variants in found.items()
+    for kind, losses in variants.items()
+  ]
+  columns = ("surgery", "second moments of new weights", "updates 1–10", "11–50", "51–100")
+  return markdown_table(columns, rows)
+
+
+TABLES = {"joints": joints_table, "ends": ends_table, "moments": moments_table}
 
 
 def draw(path: Path) -> None:

@@ -2,9 +2,10 @@
 
 import hashlib
 import re
+from collections.abc import Mapping
 
 import numpy as np
-from jaxtyping import Float, Shaped
+from jaxtyping import Bool, Float, Shaped
 
 from moozi.core.flat_state import State
 from moozi.nn.horizon import DISCOUNT
@@ -22,8 +23,9 @@ def transform(state: State, plan: Plan) -> State:
   """Returns a training state of the new configuration.
 
   Parameters, those of the target network and the network's statistics are converted array by array. The
-  moments of the optimizer are carried where a parameter keeps its meaning, in the units of its new gradient,
-  and are 0 for what is new. The other leaves, such as the learner step, keep their values.
+  moments of the optimizer are carried where a parameter keeps its meaning, in the units of its new gradient.
+  Those of new weights are set by `_fill_second_moments`; their first moments are 0. The other leaves, such as
+  the learner step, keep their values.
 
   Args:
     state: the leaves of a TrainingState of the old configuration by path.
@@ -31,6 +33,8 @@ def transform(state: State, plan: Plan) -> State:
   Raises: ValueError: a leaf is missing.
   """
   out: State = {}
+  # By part of the optimizer, and by array, which second moments are carried.
+  is_carried: dict[str, dict[str, np.ndarray]] = {}
   for name, fresh in plan.fresh.items():
     part, _, path = name.partition("/")
     moment = _MOMENT.fullmatch(name)
@@ -39,14 +43,35 @@ def transform(state: State, plan: Plan) -> State:
     elif part in _NETWORKS and path in plan.arrays:
       out[name] = _array(state, part, plan.arrays[path], fresh)
     elif moment is not None and _has_moment(state, moment, plan):
-      out[name] = _moment(state, moment[1], moment[2], plan.arrays[moment[3]], fresh)
+      out[name], mask = _moment(state, moment[1], moment[2], plan.arrays[moment[3]], fresh)
+      if moment[2] == "nu":
+        is_carried.setdefault(moment[1], {})[name] = mask
     elif name in state and np.shape(state[name]) == np.shape(fresh):
       out[name] = np.array(state[name])
     elif part in ("opt_state", "net_state"):
       out[name] = np.array(fresh)  # of an optimizer that keeps more; running returns of other environments
     else:
       raise ValueError(f"{name} is missing")
+  for masks in is_carried.values():
+    _fill_second_moments(out, masks)
   return out
+
+
+def _fill_second_moments(out: State, is_carried: Mapping[str, Bool[np.ndarray, "..."]]) -> None:
+  """Sets new second moments: to the mean of the carried ones of the array, or else of all arrays.
+
+  Adam's count goes on, so moments that begin at 0 are not corrected. With a second moment of 0, the steps of
+  a new weight would rise to 6.6 times the learning rate, and be above it for a thousand updates.
+
+  Args:
+    is_carried: for each array of second moments, which entries are carried.
+  """
+  carried = [out[name][mask] for name, mask in is_carried.items()]
+  overall = np.mean(np.concatenate(carried), dtype=np.float64) if any(map(np.size, carried)) else 0.0
+  for name, mask in is_carried.items():
+    if not mask.all():
+      typical = np.mean(out[name][mask], dtype=np.float64) if mask.any() else overall
+      out[name] = np.where(mask, out[name], np.asarray(typical, out[name].dtype))
 
 
 def transform_variables(state: State, plan: Plan) -> State:
@@ -95,25 +120,28 @@ def _has_moment(state: State, moment: re.Match[str], plan: Plan) -> bool:
 
 def _moment(
   state: State, prefix: str, kind: str, array: ArrayPlan, fresh: Shaped[np.ndarray, "..."]
-) -> Shaped[np.ndarray, "..."]:
+) -> tuple[Shaped[np.ndarray, "..."], Bool[np.ndarray, "..."]]:
   """Returns a moment: 0 for new entries; else that of the source, in units of the new gradient.
+
+  Also returns which entries are those of a source.
 
   Where w' = c w, the gradient is g' = g / c. Each repetition of a unit that is repeated n times has about 1/n
   of its gradient, and each weight that reads it the whole.
   """
   if array.source is None:
-    return np.zeros_like(fresh)
-  power = 1 if kind == "mu" else 2
+    return np.zeros_like(fresh), np.zeros(np.shape(fresh), bool)
+  power, is_carried = 1 if kind == "mu" else 2, np.ones(np.shape(fresh), bool)
   out = _gather(_leaf(state, f"{prefix}{kind}/{array.source}", array), array.maps)
   for i, axis in enumerate(array.maps):
     scale = axis.is_exact & ~axis.is_new
+    is_carried = _along(is_carried, i, scale)
     if i == array.declared.reads:
       factors = scale / axis.factors
     else:
       factors = scale / np.maximum(axis.shares, 1)
     if (factors != 1).any():
       out = _along(out, i, factors**power)
-  return np.asarray(out, fresh.dtype)
+  return np.asarray(out, fresh.dtype), is_carried
 
 
 def _leaf(state: State, name: str, array: ArrayPlan) -> Float[np.ndarray, "..."]:

@@ -78,7 +78,8 @@ class RunSurgery:
       before = "–" if array.source_shape is None else _shape(array.source_shape)
       lines.append(f"{array.path:<{width}}  {before:>14} → {_shape(array.shape):<14}  {array.how}")
     lines.append(
-      "optimizer: moments of what is kept are carried, in units of the new gradients; others are 0"
+      "optimizer: moments of what is kept are carried, in units of the new gradients; new first moments are "
+      "0, and new second moments the mean of the carried ones"
     )
     if self.operation.plan.is_identity:
       lines.append("all arrays stay as they are")

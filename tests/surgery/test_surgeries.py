@@ -5,6 +5,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -201,13 +202,14 @@ def test_actions_with_a_place_keep_it():
     operate(config_of("network.kind=resnet"), config_of("network.kind=resnet"), old, new)
 
 
-def test_moments_of_new_entries_are_zero():
+def test_moments_of_new_entries():
   plan, state, after, _ = made("mlp", "actions")
   kept, new = slice(0, 4), slice(4, None)
   for moment in ("mu", "nu"):
     name = f"opt_state/1/{moment}/prediction/heads/policy/w"
     np.testing.assert_array_equal(after[name][:, kept], state[name])
-    assert not after[name][:, new].any()
+    expected = 0 if moment == "mu" else state[name].mean()
+    np.testing.assert_allclose(after[name][:, new], expected, rtol=1e-6)
   # The inputs of old action planes are 1/6 and not 1/4, so gradients are 4/6 of before.
   name = "representation/dense/w"
   axis = plan.arrays[name].maps[0]
@@ -221,12 +223,37 @@ def test_moments_of_new_entries_are_zero():
   np.testing.assert_array_equal(after["rng_key"], state["rng_key"])
 
 
-def test_moments_of_clipping_are_carried_and_begin_at_zero():
+def test_new_arrays_have_the_mean_second_moment_of_all_carried_ones():
+  _, state, after, _ = operate(config_of(), config_of("network.num_prediction_blocks=2"))
+  names = [name for name in after if name.startswith("opt_state/1/nu/")]
+  is_new = {name: name.removeprefix("opt_state/1/nu/").startswith("prediction/block_1/") for name in names}
+  assert sum(is_new.values()) == 6
+  mean = np.mean(np.concatenate([state[name].ravel() for name in names if not is_new[name]]))
+  for name in names:
+    np.testing.assert_allclose(after[name], mean if is_new[name] else state[name], rtol=1e-5)
+    assert not (is_new[name] and after[name.replace("/nu/", "/mu/")].any())
+
+
+def test_the_first_steps_of_new_weights_are_not_larger_than_the_learning_rate():
+  """With gradients of the size of those before, a new weight moves as an old one does."""
+  _, _, after, _ = made("mlp", "actions")
+  new = after["opt_state/1/nu/prediction/heads/policy/w"][0, -1]
+  optimizer = optax.scale_by_adam()
+  for nu, largest in ((new, 1.0), (np.float32(0), 6.6)):
+    state = optimizer.init(jnp.zeros(()))._replace(count=jnp.int32(5000), nu=jnp.asarray(nu))
+    steps = []
+    for _ in range(60):
+      step, state = optimizer.update(jnp.sqrt(new), state)
+      steps.append(float(step))
+    assert max(steps) == pytest.approx(largest, rel=0.02)
+
+
+def test_moments_of_clipping_are_carried():
   clipped = "learner.max_grad_rms=5"
   name = "opt_state/0/0/nu/prediction/heads/policy/w"
   _, state, after, _ = operate(config_of(clipped), config_of(clipped), CATCH, EXTENDED)
   np.testing.assert_array_equal(after[name][:, :4], state[name])
-  assert not after[name][:, 4:].any()
+  np.testing.assert_allclose(after[name][:, 4:], state[name].mean(), rtol=1e-6)
   _, state, after, _ = operate(config_of(), config_of(clipped), CATCH, EXTENDED)
   assert not after[name].any()
   assert int(after["opt_state/0/0/count"]) == 0

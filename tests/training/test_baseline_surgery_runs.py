@@ -77,6 +77,18 @@ def test_a_run_is_continued_after_surgery(cli, finished):
   assert moozi.Run(second).summary["learner_steps"] > old.learner_steps
 
 
+def test_a_start_names_the_setting_of_one_run_only(refused, finished, tmp_path):
+  algorithm, first = finished
+  start = (*SETTINGS[algorithm], f"run.dir={tmp_path}", "run.name=b", f"checkpoint.start_from={first}")
+  section = "ppo" if algorithm == "ppo" else "learner"
+  error = refused("train", "tiny/catch", *start, f"{section}.max_grad_rms=5")
+  assert f"was saved without {section}.max_grad_rms, which must be set in both runs or in neither" in error
+  if algorithm == "ppo":
+    error = refused("train", "tiny/catch", *start, "ppo.normalize_rewards=false")
+    assert "was saved with ppo.normalize_rewards, which must be set in both runs or in neither" in error
+  assert not (tmp_path / "b").exists()
+
+
 def test_a_new_run_starts_with_surgery(cli, finished, tmp_path):
   algorithm, first = finished
   options = (

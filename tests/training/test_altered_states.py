@@ -123,6 +123,7 @@ def read(saved: Snapshot) -> tuple[RunState, State]:
     version="",
     digest="",
     num_bytes=0,
+    names=frozenset(),
   )
   return resume._read_resume_state(CONFIG, SPEC, Store(saved), info, TRAINING, True)
 

@@ -205,6 +205,24 @@ def options(resources: ActorResources, is_spread: bool = False) -> dict[str, Any
   return out | {"scheduling_strategy": "SPREAD"} if is_spread else out
 
 
+def host_group(ray: Any, resources: ActorResources, num_hosts: int) -> Any:
+  """Returns a placement group, which reserves these resources once for each of several hosts.
+
+  Each is on a node of its own if the cluster has enough nodes with these resources. The group ends with
+  the run.
+  """
+  # Ray refuses a bundle without resources.
+  bundle = {"CPU": max(resources.num_cpus, 0.001)}
+  bundle |= {"GPU": resources.num_gpus} if resources.num_gpus else {}
+  return ray.util.placement_group([bundle] * num_hosts, strategy="SPREAD")
+
+
+def on_host(ray: Any, group: Any, index: int) -> dict[str, Any]:
+  """Returns Ray's option that places an actor on a host of a `host_group`."""
+  strategy = ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy
+  return {"scheduling_strategy": strategy(group, placement_group_bundle_index=index)}
+
+
 def leaving_nodes(ray: Any) -> set[str]:
   """Returns the ids of the nodes that will leave the cluster: Ray starts no actor on them.
 

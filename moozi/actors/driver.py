@@ -154,7 +154,9 @@ def _workers_text(context: RunContext) -> str:
   noun = "worker" if num_workers == 1 else "workers"
   num_servers = context.config.num_inference_servers
   servers = f", {num_servers} inference server{'s' if num_servers > 1 else ''}" if num_servers else ""
-  return f"{num_workers} training {noun}{servers}{context.config.past_selves_text}"
+  num_hosts = context.config.learner.num_hosts
+  hosts = f", a learner on {num_hosts} hosts" if num_hosts > 1 else ""
+  return f"{num_workers} training {noun}{servers}{hosts}{context.config.past_selves_text}"
 
 
 def _start_others_with_replay(context: Context) -> None:

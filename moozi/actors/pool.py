@@ -77,6 +77,11 @@ class ActorPool:
     self._functions = ray.cloudpickle.dumps(functions) if functions else b""
     self._parts = pickle.dumps(parts) if parts is not None else b""
     self._roles = roles_of(inputs.config)
+    num_hosts = self._roles[SERVER].num_hosts(inputs.config)
+    # The hosts of the learner keep their resources when the parameter server is restarted.
+    self._hosts = None
+    if num_hosts > 1:
+      self._hosts = cluster.host_group(ray, inputs.config.ray.learner, num_hosts)
     self._failures: collections.Counter[ActorId] = collections.Counter()
     # Number of actors that were replaced or dropped.
     self._num_ended = 0
@@ -300,9 +305,15 @@ class ActorPool:
     resources = role.resources(inputs.config)
     functions = self._functions if role.has_plugins else b""
     start = role.start(inputs, actor, at)
-    remote = self._ray.remote(**role.options(inputs.config, actor))(role.make)
+    options, placed = role.options(inputs.config, actor), {}
+    if actor.role == SERVER and self._hosts is not None:
+      options |= cluster.on_host(self._ray, self._hosts, 0)
+      placed = {"group": self._hosts}
+    remote = self._ray.remote(**options)(role.make)
     setup = Setup(str(actor), resources, inputs.log_dir, functions, self._parts)
-    make = functools.partial(remote.remote, inputs.config, inputs.spec, *start.arguments, setup=setup)
+    make = functools.partial(
+      remote.remote, inputs.config, inputs.spec, *start.arguments, setup=setup, **placed
+    )
     if role.max_calls is not None:
       # Ray keeps the name of an actor that failed as long as there is a handle of it.
       self.handles.pop(actor, None)

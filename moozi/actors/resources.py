@@ -27,9 +27,11 @@ def connected(config: Config) -> Iterator[Any]:
 
 
 def demands(config: Config) -> dict[str, tuple[int, ActorResources]]:
-  """Returns the number of actors of each role and the resources of one actor, by config key."""
-  roles = roles_of(config)
-  return {x.key: (len(actors_of(role, config)), x.resources(config)) for role, x in roles.items()}
+  """Returns the number of processes of each role and the resources of one process, by config key."""
+  return {
+    x.key: (len(actors_of(role, config)) * x.num_hosts(config), x.resources(config))
+    for role, x in roles_of(config).items()
+  }
 
 
 def num_fitting(config: Config, nodes: Sequence[Mapping[str, float]]) -> int:

@@ -110,6 +110,7 @@ class Role:
     has_plugins: whether its process loads the user's functions.
     max_calls: the number of calls that run at a time, for an actor that other actors call; they find it by
       its name. None: one, and only the driver calls it.
+    num_hosts: the number of processes of one actor, each with these resources, on several hosts.
   """
 
   make: type
@@ -118,6 +119,7 @@ class Role:
   count: Callable[[Config], int | None] = lambda config: None
   has_plugins: bool = True
   max_calls: Callable[[Config], int] | None = None
+  num_hosts: Callable[[Config], int] = lambda config: 1
 
   def resources(self, config: Config) -> ActorResources:
     """Returns the resources of one actor."""
@@ -152,7 +154,9 @@ def _max_calls(config: Config) -> int:
 
 
 ROLES = {
-  SERVER: Role(ParameterServer, "ray.learner", _from_checkpoint),
+  SERVER: Role(
+    ParameterServer, "ray.learner", _from_checkpoint, num_hosts=lambda config: config.learner.num_hosts
+  ),
   # Replay loads no plug-ins, so that its process stays free of JAX.
   REPLAY: Role(ReplayActor, "ray.replay", _from_snapshot, _num_shards, has_plugins=False),
   INFERENCE_SERVER: Role(

@@ -3,6 +3,9 @@
 Only this module knows the mesh. The state is on every device, and each device has an equal share of a batch's
 samples. XLA divides the compiled update accordingly. Sums and means over samples (losses, gradients, batch
 norm, metrics) are those of the whole batch, because XLA adds the parts of all devices.
+
+A mesh may have the devices of several processes (`jax.distributed`). Each process must then make the same
+calls of compiled functions in the same order, with its own samples.
 """
 
 import dataclasses
@@ -10,6 +13,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import jax
+import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from moozi.core.config import LearnerConfig
@@ -19,11 +23,21 @@ _DATA = "data"
 
 
 class OneDevice:
-  """JAX's default device."""
+  """JAX's default device.
+
+  Attributes:
+    num_hosts: the number of processes that have devices.
+  """
+
+  num_hosts = 1
 
   def put(self, state: Any) -> Any:
     """Returns the training state as it is; JAX puts NumPy arrays on the device when they are used."""
     return state
+
+  def copy(self, state: Any) -> Any:
+    """Returns a copy of a training state that is on the device."""
+    return jax.device_put(state, may_alias=False)
 
   def put_batch(self, batch: Any, axis: int = 0) -> Any:
     """Returns the batch as it is."""
@@ -40,20 +54,29 @@ class DataMesh:
 
   Attributes:
     mesh: the devices.
+    num_hosts: the number of processes that have devices.
   """
 
   mesh: Mesh
+
+  @property
+  def num_hosts(self) -> int:
+    return 1
 
   def put(self, state: Any) -> Any:
     """Returns a tree of arrays with a copy on each device."""
     return jax.device_put(state, self._replicated)
 
+  def copy(self, state: Any) -> Any:
+    """Returns a copy of a training state that is on the devices."""
+    return jax.device_put(state, may_alias=False)
+
   def put_batch(self, batch: Any, axis: int = 0) -> Any:
     """Returns a tree of NumPy arrays, divided over `axis` in order: the first device has the first samples.
 
-    On several hosts, each host would pass the samples of its own devices.
+    On several hosts, each host passes the samples of its own devices; the first host has the first samples.
 
-    Raises: ValueError: the number of devices does not divide an array's `axis`.
+    Raises: ValueError: the number of this host's devices does not divide an array's `axis`.
     """
     sharding = NamedSharding(self.mesh, PartitionSpec(*(None,) * axis, _DATA))
     return jax.tree_util.tree_map(lambda x: jax.make_array_from_process_local_data(sharding, x), batch)
@@ -67,20 +90,47 @@ class DataMesh:
     return NamedSharding(self.mesh, PartitionSpec())
 
 
+class HostsMesh(DataMesh):
+  """A mesh of the devices of several processes, which have the same number of devices."""
+
+  @property
+  def num_hosts(self) -> int:
+    return jax.process_count()
+
+  def put(self, state: Any) -> Any:
+    """Returns a tree of arrays with a copy on each device. Each host passes the same values."""
+    # `jax.device_put` on the whole mesh would compare the values of the hosts, by a call that all must make.
+    return jax.tree_util.tree_map(self._put, state)
+
+  def copy(self, state: Any) -> Any:
+    return self.put(state)
+
+  def _put(self, x: Any) -> jax.Array:
+    x = np.asarray(x)
+    copies = [jax.device_put(x, device, may_alias=False) for device in self.mesh.local_devices]
+    return jax.make_array_from_single_device_arrays(x.shape, self._replicated, copies)
+
+
 Devices: TypeAlias = OneDevice | DataMesh
 
 
 def devices_of(learner: LearnerConfig) -> Devices:
   """Returns the devices of `learner.num_devices`; with several, JAX's first ones.
 
-  Raises: UserError: JAX has fewer devices.
+  In a process of `jax.distributed`, returns those of all processes: the first ones of each.
+
+  Raises: UserError: this process has fewer devices.
   """
   count = learner.num_devices
-  if count == 1:
+  if learner.num_hosts == 1 and count == 1:
     return OneDevice()
-  devices = jax.devices()
-  check_num_devices(learner, len(devices), devices[0].platform)
-  return DataMesh(Mesh(devices[:count], (_DATA,)))
+  local = jax.local_devices()
+  check_num_devices(learner, len(local), local[0].platform)
+  num_hosts = jax.process_count()
+  if num_hosts == 1:
+    return OneDevice() if count == 1 else DataMesh(Mesh(local[:count], (_DATA,)))
+  devices = [d for host in range(num_hosts) for d in jax.local_devices(host)[:count]]
+  return HostsMesh(Mesh(devices, (_DATA,)))
 
 
 def check_num_devices(learner: LearnerConfig, available: int, platform: str) -> None:

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from typing import Any, NamedTuple
 
 from moozi.core.errors import UserError, one_line
 from moozi.io import compilation_cache
@@ -63,6 +64,55 @@ def set_up() -> None:
   """
   reuse_freed_memory()
   compilation_cache.enable()
+
+
+class HostOf(NamedTuple):
+  """The place of a process among those whose devices JAX uses together.
+
+  Attributes:
+    address: host:port at which process 0 listens for the others.
+    own: this process's own host, at which gloo listens: a name or an address.
+    number: 0 to `num_hosts` - 1.
+    num_hosts: number of processes, one on each host.
+  """
+
+  address: str
+  own: str
+  number: int
+  num_hosts: int
+
+
+def join(host: HostOf) -> None:
+  """Makes the devices of several processes those of one JAX; returns when all processes have called it.
+
+  Call it before JAX's first computation, and not `set_up`: a process that compiles waits for another one that
+  compiles the same function for the cache, and XLA may wait for all processes while it compiles.
+
+  Raises: RuntimeError: JAX was used before, or the other processes do not call it within five minutes.
+  """
+  reuse_freed_memory()
+  import jax
+  from jax._src import distributed, xla_bridge
+  from jax._src.lib import _jax
+
+  # By default, gloo listens at the address of the machine's name, at which other machines may not reach it.
+  # JAX has no public function that sets it; `tests/learning/test_hosts.py` checks that this one still does.
+  def cpu() -> Any:
+    client = distributed.global_state.client
+    return xla_bridge.make_cpu_client(
+      _jax.make_gloo_tcp_collectives(distributed_client=client, hostname=host.own)
+    )
+
+  xla_bridge.register_backend_factory("cpu", cpu, fail_quietly=False)
+  # It would handle SIGTERM, by which Ray ends a process.
+  jax.config.update("jax_enable_preemption_service", False)
+  jax.distributed.initialize(
+    host.address,
+    host.num_hosts,
+    host.number,
+    cluster_detection_method="deactivate",
+    coordinator_bind_address=host.address,
+  )
 
 
 def use_cpu_only() -> None:

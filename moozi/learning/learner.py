@@ -79,12 +79,13 @@ class Learner:
     metrics["learner/samples_per_s"] = num_samples / elapsed
     return output, metrics | self._guard.count(output.bad_term, first_step)
 
-  def update(self, targets: Any) -> tuple[Priorities, dict[str, float]]:
+  def update(self, targets: Any, own: Any = None) -> tuple[Priorities, dict[str, float]]:
     """Makes U updates from targets of replay.
 
     Args:
       targets: U batches of B targets, [U, B, …]: a TrainTarget, or the targets of another algorithm, which
         have its fields `slot`, `sequence`, `importance_ratio`, `acted_version` and `searched_version`.
+      own: on several hosts, the targets of this host, [U, B / number of hosts, …]; None: all targets.
 
     Returns: new priorities of all U·B targets, and the metrics of `advance` and of the targets' ages.
     Raises: NotFiniteError: as `advance`.
@@ -92,7 +93,7 @@ class Learner:
     first_step = self.learner_step
     age = first_step - targets.acted_version.astype(np.float64)
     search_age = first_step - targets.searched_version.astype(np.float64)
-    output, metrics = self.advance(targets, targets.slot.size)
+    output, metrics = self.advance(targets if own is None else own, targets.slot.size)
     metrics |= {
       "replay/target_age_updates": float(age.mean()),
       "replay/search_age_updates": float(search_age.mean()),
@@ -105,9 +106,10 @@ class Learner:
 
   def warm_up(self) -> None:
     """Compiles the updates by one call with a copy of the state and zero targets; discards the result."""
-    lead = self._config.learner.updates_per_call, self._config.learner.batch_size
+    learner = self._config.learner
+    lead = learner.updates_per_call, learner.batch_size // self._devices.num_hosts
     targets = zero_targets(self._config, self._spec, lead)
-    jax.block_until_ready(self._update_many(to_jax(self._state), targets))
+    jax.block_until_ready(self._update_many(self._devices.copy(self._state), targets))
 
   def parameters(self, network: str = "online") -> tuple[Any, int]:
     """Returns (variables, version) of the network `online` or `target`, in NumPy; see `agent.agent.Act`."""
@@ -152,6 +154,18 @@ class Learner:
   def get_state(self) -> TrainingState:
     """Returns a copy of the TrainingState as NumPy arrays."""
     return to_numpy(self._state)
+
+  def start_from(self, state: TrainingState | None, learner_step: int) -> None:
+    """Continues from a state, and if `learner_step` is not 0, from this later learner step.
+
+    Args:
+      state: the TrainingState of NumPy arrays; None: the present one.
+      learner_step: as in `roll_back`, a learner step that no collector or reanalyzer has seen as a version.
+    """
+    if state is not None:
+      self.set_state(state)
+    if learner_step:
+      self.roll_back(replace(self.get_state(), learner_step=np.int32(learner_step)))
 
   def set_state(self, state: TrainingState) -> None:
     """Restores a TrainingState of NumPy arrays, and resets the count of consecutive skipped updates."""

@@ -125,6 +125,8 @@ def _check(config: Config) -> None:
     raise UserError("offline.trajectories: must be null for a plan")
   if config.num_inference_servers:
     raise UserError("acting.mode=server: must be worker for a plan, which does not measure inference servers")
+  if config.learner.num_hosts > 1:
+    raise UserError(f"learner.num_hosts={config.learner.num_hosts}: must be 1 for a plan")
 
 
 # --- the processes ------------------------------------------------------------------------------------------

@@ -222,6 +222,18 @@ POINTS = [{"env_steps": 5, "discount": 0.9}, {"env_steps": 9, "discount": 0.99}]
       {"learner": {"batch_size": 256, "num_devices": 4, "accumulate": 3}},
       "batch_size=256: must be a multiple of num_devices · accumulate = 4 · 3 = 12",
     ),
+    (
+      {"learner": {"batch_size": 256, "num_hosts": 3, "num_devices": 2}},
+      "batch_size=256: must be a multiple of num_hosts · num_devices · accumulate = 3 · 2 · 1 = 6",
+    ),
+    *(
+      (
+        {"algorithm": algorithm, "learner": {"num_hosts": 2}},
+        f"learner.num_hosts=2 needs algorithm=muzero or alphazero, not {algorithm}",
+      )
+      for algorithm in ("ppo", "q_learning", "my_module:algorithm")
+    ),
+    ({"runtime": "local", "learner": {"num_hosts": 2}}, "learner.num_hosts=2 needs runtime=ray, not local"),
   ],
 )
 def test_rejects_settings_of_another_algorithm(changes, message):

@@ -110,10 +110,10 @@ def known(params: Any, state: Any) -> Any:
   return jax.tree_util.tree_map(lambda x, square: np.where(square > least, x, 0), params, squares)
 
 
-def outcome(config: Any, batch: Any) -> dict[str, Any]:
+def outcome(config: Any, batch: Any, own: Any = None) -> dict[str, Any]:
   """Returns what U updates give: Adam's averages of gradients, the rest of the state, δ and metrics."""
   learner = make_learner(config)
-  priorities, metrics = learner.update(batch)
+  priorities, metrics = learner.update(batch, own)
   state = learner.get_state()
   adam = state.opt_state[1]
   del metrics["learner/samples_per_s"]

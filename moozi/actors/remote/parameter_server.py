@@ -1,13 +1,12 @@
 """The parameter server: a thin wrapper of `learning.learner` (the thesis §4.3.15)."""
 
+import functools
 from typing import Any
 
-import numpy as np
-
 from moozi.actors.remote import process
+from moozi.actors.remote.learner_hosts import LearnerHosts, start_hosts
 from moozi.core.config import Config
 from moozi.core.histogram import Histogram
-from moozi.core.pytree import replace
 from moozi.core.spec import EnvSpec
 from moozi.io import jax_process
 from moozi.replay.shards import DrawnRows, join
@@ -21,6 +20,7 @@ class ParameterServer(process.Actor):
     spec: the environment's specification.
     state: a TrainingState to continue from; None starts with new parameters.
     learner_step: the learner step from which a restarted server continues; 0 for the first server of a run.
+    group: the placement group of a learner on several hosts; the server is on its first host. None: one host.
   """
 
   def __init__(
@@ -31,23 +31,26 @@ class ParameterServer(process.Actor):
     learner_step: int = 0,
     *,
     setup: process.Setup,
+    group: Any = None,
   ) -> None:
-    super().__init__(config, setup)
-    jax_process.set_up()
+    if group is None:
+      super().__init__(config, setup)
+      jax_process.set_up()
+      self._hosts = LearnerHosts()
+    else:
+      # The base class waits for the hosts.
+      self._hosts, place = start_hosts(config, spec, state, learner_step, group, setup)
+      super().__init__(config, setup._replace(join=functools.partial(jax_process.join, place)))
     from moozi.run import build
 
     self._config = config
     self._learner = (self._parts or build).build_learner(config, spec)
-    if state is not None:
-      self._learner.set_state(state)
-    if learner_step:
-      older = self._learner.get_state()
-      self._learner.roll_back(replace(older, learner_step=np.int32(learner_step)))
+    self._learner.start_from(state, learner_step)
     self._log.info("ready at learner step %d", self._learner.learner_step)
 
   def warm_up(self) -> None:
     """Compiles the updates."""
-    with self._work.doing("compile"):
+    with self._work.doing("compile"), self._hosts.calling("warm_up"):
       self._learner.warm_up()
     self._log.info("compiled the update")
 
@@ -64,7 +67,8 @@ class ParameterServer(process.Actor):
       if isinstance(targets, DrawnRows):
         normalizes = self._config.replay.normalize_importance
         targets = join(drawn, self._config.learner.batch_size, normalizes)
-      return self._learner.update(targets)
+      with self._hosts.calling("update", discount, batch=targets) as own:
+        return self._learner.update(targets, own)
 
   def parameters(self, network: str) -> tuple[Any, int]:
     """Returns (variables, version) of the network `online` or `target`."""
@@ -79,7 +83,8 @@ class ParameterServer(process.Actor):
 
   def roll_back(self, state: Any) -> None:
     """Continues from an older TrainingState, as in `Learner.roll_back`."""
-    self._learner.roll_back(state)
+    with self._hosts.calling("roll_back", state):
+      self._learner.roll_back(state)
     self._log.warning("restored older parameters; the learner step is %d", self._learner.learner_step)
 
   def histograms(self) -> dict[str, Histogram]:

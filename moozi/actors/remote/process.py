@@ -7,6 +7,7 @@ import logging
 import os
 import pathlib
 import pickle
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from moozi.core.actor_report import ActorReport
@@ -26,6 +27,8 @@ class Setup(NamedTuple):
     log_dir: folder of the log file; no log file if None, or if the folder does not exist on that machine.
     functions: the pickled `registered_functions` of the driver; empty if there is none.
     parts: the pickled OnPolicyParts of an on-policy run; empty in other runs.
+    join: is called before the functions are loaded; in a process of a learner on several hosts, it waits for
+      the other processes. None: nothing is called.
   """
 
   name: str
@@ -33,14 +36,15 @@ class Setup(NamedTuple):
   log_dir: str | None = None
   functions: bytes = b""
   parts: bytes = b""
+  join: Callable[[], None] | None = None
 
 
 def prepare(setup: Setup) -> logging.Logger:
   """Sets up this process and returns its logger.
 
-  Raises: UserError: a registered function cannot be loaded in this process.
+  Raises: UserError: a registered function cannot be loaded in this process. Errors of `setup.join`.
   """
-  name, resources, log_dir, functions, _ = setup
+  name, resources, log_dir, functions, _, join = setup
   if resources.num_threads:
     # XLA's CPU client reads NPROC when it is created; BLAS and OpenMP read their variables when loaded.
     for variable in ("NPROC", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
@@ -55,6 +59,9 @@ def prepare(setup: Setup) -> logging.Logger:
   logger = logging.getLogger(f"moozi.{name}")
   if log_dir is not None and pathlib.Path(log_dir).is_dir():
     setup_logging(pathlib.Path(log_dir) / f"{name}.log")
+  if join is not None:
+    # The user's modules may use JAX when they are loaded, before which the processes must be joined.
+    join()
   if functions:
     try:
       uses.install(pickle.loads(functions))  # noqa: S301  # from the driver, not from a file

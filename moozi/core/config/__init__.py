@@ -321,6 +321,7 @@ class Config(Section):
   def _check_learner(self) -> None:
     """Raises ValueError if updates cannot be divided among devices or into micro-batches, or use bfloat16."""
     learner = self.learner
+    learner.check_hosts(self.algorithm, self.runtime)
     changed = [
       f"learner.{name}={getattr(learner, name)}"
       for name in ("num_devices", "accumulate", "compute_dtype")
@@ -343,12 +344,8 @@ class Config(Section):
           f"learner.accumulate={learner.accumulate}: must be 1 with {setting}, whose statistics are those of "
           "a whole batch"
         )
-    num_gpus = self.ray.learner.num_gpus
-    if not self.has_one_process and 0 < num_gpus < learner.num_devices and learner.num_devices > 1:
-      raise ValueError(
-        f"learner.num_devices={learner.num_devices}: needs ray.learner.num_gpus={learner.num_devices}, not "
-        f"{num_gpus:g}"
-      )
+    if not self.has_one_process:
+      learner.check_gpus(self.ray.learner.num_gpus)
 
   def _check_workers(self) -> None:
     """Raises ValueError if the settings of acting do not fit each other."""

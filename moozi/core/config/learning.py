@@ -1,5 +1,6 @@
 """Training targets, replay, loss and optimizer."""
 
+import math
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
@@ -137,13 +138,19 @@ class LearnerConfig(Section):
   """Loss, optimizer, updates and augmentation. The thesis, 4.3.8, defines the loss coefficients."""
 
   batch_size: PositiveInt = Field(
-    256, description="number of targets in one update; a multiple of num_devices · accumulate"
+    256, description="number of targets in one update; a multiple of num_hosts · num_devices · accumulate"
   )
   num_devices: PositiveInt = Field(
     1,
-    description="number of devices of one machine, among which each batch is divided; with runtime=ray, "
+    description="number of devices of each host, among which each batch is divided; with runtime=ray, "
     "ray.learner.num_gpus must be at least this number, or 0; not for ppo, your own algorithms and "
     "q_learning.kind=table",
+  )
+  num_hosts: PositiveInt = Field(
+    1,
+    description="number of machines of a cluster that learn together; each has a process with the resources "
+    "ray.learner and num_devices devices, among which each batch is divided; above 1: with runtime=ray, for "
+    "muzero and alphazero",
   )
   accumulate: PositiveInt = Field(
     1,
@@ -224,13 +231,32 @@ class LearnerConfig(Section):
 
   @model_validator(mode="after")
   def _divides(self) -> "LearnerConfig":
-    shares = self.num_devices * self.accumulate
+    names = ("num_hosts",) * (self.num_hosts > 1) + ("num_devices", "accumulate")
+    counts = [getattr(self, name) for name in names]
+    shares = math.prod(counts)
     if self.batch_size % shares:
       raise ValueError(
-        f"batch_size={self.batch_size}: must be a multiple of num_devices · accumulate = "
-        f"{self.num_devices} · {self.accumulate} = {shares}"
+        f"batch_size={self.batch_size}: must be a multiple of {' · '.join(names)} = "
+        f"{' · '.join(map(str, counts))} = {shares}"
       )
     return self
+
+  def check_gpus(self, num_gpus: float) -> None:
+    """Raises ValueError if the learner's process has GPUs, but fewer than `num_devices`."""
+    if 0 < num_gpus < self.num_devices and self.num_devices > 1:
+      raise ValueError(
+        f"learner.num_devices={self.num_devices}: needs ray.learner.num_gpus={self.num_devices}, not "
+        f"{num_gpus:g}"
+      )
+
+  def check_hosts(self, algorithm: str, runtime: str) -> None:
+    """Raises ValueError if a run cannot learn on `num_hosts` hosts."""
+    if self.num_hosts > 1 and algorithm not in ("muzero", "alphazero"):
+      raise ValueError(
+        f"learner.num_hosts={self.num_hosts} needs algorithm=muzero or alphazero, not {algorithm}"
+      )
+    if self.num_hosts > 1 and runtime != "ray":
+      raise ValueError(f"learner.num_hosts={self.num_hosts} needs runtime=ray, not {runtime}")
 
   @property
   def augments(self) -> bool:

@@ -1,0 +1,181 @@
+"""Tests of the parameter server's calls of a learner's other hosts, with fake hosts."""
+
+import dataclasses
+import threading
+
+import jax
+import numpy as np
+import pytest
+
+from moozi.actors import cluster
+from moozi.actors.pool import ActorPool
+from moozi.actors.remote.learner_hosts import LearnerHosts, divided
+from moozi.actors.resources import demands
+from moozi.actors.roles import ROLES
+from moozi.core.actor_report import SERVER, ActorId
+from moozi.core.config import ActorResources
+from moozi.core.errors import NotFiniteError
+from moozi.core.pytree import map_fields, record
+from moozi.io.config import load_config
+from moozi.run.session import RunInputs
+from tests.actors import in_process_ray
+from tests.actors.fakes import actor
+
+
+@record
+class Rows:
+  """Stands in for targets: arrays [U, B, …]."""
+
+  slot: np.ndarray
+  frames: np.ndarray
+
+
+BATCH = Rows(slot=np.arange(12).reshape(2, 6), frames=np.arange(36).reshape(2, 6, 3))
+
+
+def test_parts_of_a_batch_are_in_order_and_equal():
+  parts = divided(BATCH, 3)
+  assert [part.slot.tolist() for part in parts] == [[[0, 1], [6, 7]], [[2, 3], [8, 9]], [[4, 5], [10, 11]]]
+  again = map_fields(lambda *xs: np.concatenate(xs, axis=1), *parts)
+  np.testing.assert_array_equal(again.frames, BATCH.frames)
+
+
+class Results:
+  """A fake `ray` whose results are those that the test passes; `ended` is set when the process would end."""
+
+  def __init__(self):
+    self._values, self.statuses, self.ended = {}, [], threading.Event()
+    self._arrived = threading.Condition()
+
+  def arrive(self, reference, value=None):
+    with self._arrived:
+      self._values[reference] = value
+      self._arrived.notify_all()
+
+  def get(self, reference):
+    with self._arrived:
+      self._arrived.wait_for(lambda: reference in self._values)
+    if isinstance(self._values[reference], Exception):
+      raise self._values[reference]
+    return self._values[reference]
+
+  def end(self, status):
+    self.statuses.append(status)
+    self.ended.set()
+
+
+@pytest.fixture
+def run():
+  """Returns (ray, two fake hosts, the object that calls them)."""
+  ray = Results()
+  hosts = [actor(f"host_{i}", "__ray_ready__", "update", "warm_up", "roll_back") for i in (1, 2)]
+  return ray, hosts, LearnerHosts(ray, hosts, ray.end)
+
+
+def test_all_hosts_are_called_in_one_order(run):
+  ray, hosts, calls = run
+  with calls.calling("warm_up") as own:
+    assert own is None
+  for number in range(2):
+    with calls.calling("update", 0.9 + number, batch=BATCH) as own:
+      assert own.slot.tolist() == [[0, 1], [6, 7]]
+  with calls.calling("roll_back", "state"):
+    pass
+  for index, host in enumerate(hosts, start=1):
+    assert host.warm_up.asked == [()]
+    assert [discount for discount, _ in host.update.asked] == [0.9, 1.9]
+    assert [part.slot.tolist() for _, part in host.update.asked] == [
+      divided(BATCH, 3)[index].slot.tolist()
+    ] * 2
+    assert host.roll_back.asked == [("state",)]
+  assert not ray.ended.is_set()
+
+
+@pytest.mark.parametrize("failed", [1, 2])
+def test_a_lost_host_ends_the_process_during_a_collective_computation(run, failed):
+  ray, _, calls = run
+  for index in (1, 2):
+    ray.arrive(f"host_{index}.__ray_ready__/1/0")
+  with calls.calling("update", 0.9, batch=BATCH):
+    ray.arrive(f"host_{failed}.update/1/0", in_process_ray.ActorDiedError("2"))
+    assert ray.ended.wait(60)
+  assert ray.statuses == [1]
+
+
+def test_a_host_that_does_not_start_ends_the_process(run):
+  ray, *_ = run
+  ray.arrive("host_2.__ray_ready__/1/0", in_process_ray.ActorDiedError("2"))
+  assert ray.ended.wait(60)
+
+
+def test_an_error_of_jax_ends_the_process_and_other_errors_do_not(run):
+  ray, _, calls = run
+  with pytest.raises(NotFiniteError), calls.calling("update", 0.9, batch=BATCH):
+    raise NotFiniteError("too many")
+  assert not ray.ended.is_set()
+  with pytest.raises(jax.errors.JaxRuntimeError), calls.calling("update", 0.9, batch=BATCH):
+    raise jax.errors.JaxRuntimeError("Gloo: connection closed by peer")
+  assert ray.statuses == [1]
+
+
+def test_a_learner_on_one_host_raises_errors_of_jax():
+  calls = LearnerHosts(end=lambda status: pytest.fail("must not end the process"))
+  with calls.calling("update", 0.9, batch=BATCH) as own:
+    assert own is BATCH
+  with pytest.raises(jax.errors.JaxRuntimeError), calls.calling("warm_up"):
+    raise jax.errors.JaxRuntimeError("out of memory")
+
+
+class Nothing:
+  """Stands in for an actor that is not called."""
+
+  def __init__(self, *_, group=None, **__):
+    self.group = group
+
+
+class PlacingRay(in_process_ray.Ray):
+  """A fake cluster with placement groups."""
+
+  def __init__(self):
+    super().__init__()
+    self.groups, self.options = [], []
+    self.util = self
+    self.scheduling_strategies = self
+
+  def placement_group(self, bundles, strategy):
+    self.groups.append((bundles, strategy))
+    return "group"
+
+  def PlacementGroupSchedulingStrategy(self, group, placement_group_bundle_index):  # noqa: N802
+    return group, placement_group_bundle_index
+
+  def remote(self, **options):
+    self.options.append(options)
+    return super().remote(**options)
+
+
+def test_the_hosts_of_a_learner_have_a_placement_group(monkeypatch):
+  for name, role in ROLES.items():
+    monkeypatch.setitem(ROLES, name, dataclasses.replace(role, make=Nothing))
+  settings = [
+    "learner.num_hosts=3",
+    "learner.batch_size=48",
+    "ray.learner.num_gpus=2",
+    "ray.learner.num_cpus=4",
+  ]
+  ray, config = PlacingRay(), load_config(None, settings)
+  assert demands(config)["ray.learner"] == (3, config.ray.learner)
+  pool = ActorPool(ray, RunInputs(config, None))
+  assert ray.groups == [([{"CPU": 4.0, "GPU": 2.0}] * 3, "SPREAD")]
+  assert ray.options[0] == {"num_cpus": 4.0, "num_gpus": 2.0, "scheduling_strategy": ("group", 0)}
+  assert [handle._actor.group for handle in pool.handles.values()] == ["group", None, None]
+  pool.restart(ActorId(SERVER), 0, 7)
+  assert ray.options[-1]["scheduling_strategy"] == ("group", 0)
+  assert (len(ray.groups), pool.server._actor.group) == (1, "group")
+
+
+def test_a_host_without_cpus_reserves_a_little():
+  """Ray refuses a bundle without resources."""
+  ray = PlacingRay()
+  cluster.host_group(ray, ActorResources(num_cpus=0), 2)
+  assert ray.groups == [([{"CPU": 0.001}] * 2, "SPREAD")]

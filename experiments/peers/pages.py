@@ -121,10 +121,9 @@ def answer(results: dict[str, Any]) -> str:
     for system in SYSTEMS[1:]:
       rows = rows_of(results, system.key, count)
       if rows and base:
-        parts.append(f"{_ratio(rows, base, 'train_steps_per_s')} ({system.name})")
+        parts.append(f"{system.name} trains at {_ratio(rows, base, 'train_steps_per_s')} times MooZi's rate")
     if parts:
-      start = f"With {count} simulations the rates of training, divided by MooZi's, are"
-      sentences.append(f"{start} {', '.join(parts)}.")
+      sentences.append(f"With {count} simulations {', '.join(parts)}.")
   if not sentences:
     return "No peer was measured."
   start = "Preliminary. " if is_preliminary(results) else ""

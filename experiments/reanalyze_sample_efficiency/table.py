@@ -20,7 +20,7 @@ COLUMNS = (
   "ratio to plain",
   "ratio to plain with as many updates",
   "training return, last 100 episodes",
-  "mean of the evaluations during the run",
+  "mean of all evaluations",
   "search age, updates",
   "wall s",
 )

@@ -50,8 +50,8 @@ class Episode:
     root_values: [T + 1] float32, the search value of each frame, for the player to move; 0 on a terminal
       frame. None: the discounted sum of the episode's rewards from the frame on, for the player to move.
     action_probs: [T + 1, E] float32, the search policy; zeros on a terminal frame. With more than 32 joint
-      actions, its marginals in each dimension. None: 1 for the action that was played, and the same for every
-      legal action on a last frame that is not terminal.
+      actions, its marginals in each dimension. None: 1 for the action that was played; on a last frame
+      that is not terminal, equal probabilities of the legal actions.
     lane: the lane that holds the episode; ignored when it is written.
     start: index of the first frame in the lane; ignored when it is written.
   """

@@ -284,8 +284,8 @@ def check_action(action: Any, spec: EnvSpec, legal_actions_mask: np.ndarray) -> 
   """Returns the number of an action as an int, or the row [D] float32 of a continuous action.
 
   Args:
-    action: an integer; where the actions have dimensions (`EnvSpec.factors`), also the environment's own
-      action: an array, or a dict or tuple of arrays.
+    action: an integer. Where the actions have dimensions (`EnvSpec.factors`), also the environment's own
+      action: an array, or a dict or tuple of arrays. A continuous action has no integer.
 
   Raises: ValueError: the action has another type or shape, is out of range, or illegal.
   """

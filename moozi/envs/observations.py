@@ -45,7 +45,7 @@ class Frame(np.ndarray):
 
 @dataclasses.dataclass(frozen=True)
 class OwnObservations:
-  """The observations of a third-party environment, in the form in which the environment returns them.
+  """The form of a third-party environment's own observations: functions that read one and split a batch.
 
   Attributes:
     read: maps an observation to (its frame; its mask of legal actions, or None; the player to move). Raises

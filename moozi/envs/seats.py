@@ -57,7 +57,7 @@ class SeatGame(Game):
   Args:
     seat: the agent's seat; "random" draws one for each episode.
     others: names of players. A name that is listed twice is drawn twice as often.
-    key: the option that has the names, for errors.
+    key: the key of `env.kwargs` that has `others`; errors name it.
     allow_code: whether runs in `others` may import the modules that their configurations name.
 
   Raises: UserError: the game has no such seat, or a player is unknown or cannot play the game.

@@ -138,7 +138,7 @@ def _num_threads() -> str:
 
 
 class Entries:
-  """The entries of one folder, by key. JAX calls `get` before it compiles, and `put` after it.
+  """The entries of one folder, by key. JAX calls `get` before it compiles a function, and `put` afterwards.
 
   Entries are written atomically and have a checksum. A damaged entry is removed, and its function is
   compiled again. If several processes need the same function at once, one compiles it and the others

@@ -164,7 +164,8 @@ def make_model(
       num_dynamics_blocks (at least one block) and num_prediction_blocks; the last two also read channels.
       `resnet` reads all sizes but latent_size.
     history_length: L; the stacked history has L·(C + P) channels.
-    chance: with codes, the model has chance nodes (not with `resnet` and a user's networks).
+    chance: with codes, the model has chance nodes; `config.kind` is then `mlp`, `conv_latent` or
+      `multi_input`.
     has_dynamics: whether the model has parameters for `recurrent_inference` and `project`.
 
   The model's functions raise ValueError for a stacked history of another shape.

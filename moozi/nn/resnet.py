@@ -105,8 +105,8 @@ class ResnetPrediction(hk.Module):
   place (`EnvSpec.action_places`): its value at that cell, or its mean over that column. Without it, without
   such actions, or if the image is downsampled, all logits come from the `head_size` units of the head.
 
-  Source: thesis 5.1.2; Wu 2019, Accelerating Self-Play Learning in Go, for the convolution. Departures from
-  the latter: the dense logits stay, in place of pooled features.
+  Source: thesis 5.1.2; Wu 2019, Accelerating Self-Play Learning in Go, for the convolution. Departure from
+  the latter: dense logits are added to those of the convolution; Wu's head has pooled features instead.
   """
 
   def __init__(self, config: NetworkConfig, spec: EnvSpec, support_size: int, name: str = "prediction"):

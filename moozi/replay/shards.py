@@ -1,4 +1,4 @@
-"""Replay in shards: each stores the steps of some workers, and batches are drawn from all by mass. No JAX.
+"""Replay in shards. Each stores the steps of some workers, and a batch is drawn from all shards. No JAX.
 
 A shard is a `Replay` of its own lanes, in a process of its own with Ray. Its lanes and slots have the numbers
 that they have in one buffer of all lanes. A draw has three parts, which run where their data is:

@@ -1,7 +1,7 @@
 """Declares the arrays of each network, as the modules of `nn` and of the baselines make them.
 
-`declare` raises an error if its declaration is not that of the network's own arrays, so that a change of a
-network without one here is refused and never converted wrongly.
+`declare` raises an error if the declared paths or shapes differ from those of the network's own arrays. A
+changed network is therefore refused until its declaration is changed, unless all paths and shapes stay.
 """
 
 import dataclasses

@@ -112,7 +112,7 @@ def load_resumed(config: Config, spec: EnvSpec, run: RunDirectory) -> Resumed:
 
 
 def load_saved(config: Config, spec: EnvSpec, run: RunDirectory) -> Resumed:
-  """Loads the newest state of a run, with the reasons why newer ones cannot be used. Changes no file.
+  """Loads the newest usable state of a run, with the reasons why newer ones cannot be used. Changes no file.
 
   Raises: UserError: no state can be used.
   """

@@ -52,7 +52,7 @@ class RunSurgery:
     operation: the surgery on the training state.
     replay: the converted replay; empty if it is left behind; None if the algorithm has none.
     left: what is left behind, one line each.
-    kept: stored steps of an environment with other options that are kept, one line each.
+    kept: one line if stored steps are kept although the environment's options change; else empty.
     converter: of stored steps; None if they are left behind.
   """
 

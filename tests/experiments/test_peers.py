@@ -226,8 +226,8 @@ def test_the_answer_has_the_ratios_of_training():
     row("muax", n, act_steps_per_s=rate, train_steps_per_s=5.0) for n, rate in ((8, 150.0), (32, 125.0))
   ]
   assert pages.answer(results_of(*rows)) == (
-    "With 8 simulations the rates of training, divided by MooZi's, are 0.10 (muax)."
-    " With 32 simulations the rates of training, divided by MooZi's, are 0.10 (muax)."
+    "With 8 simulations muax trains at 0.10 times MooZi's rate."
+    " With 32 simulations muax trains at 0.10 times MooZi's rate."
   )
 
 

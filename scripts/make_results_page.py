@@ -82,8 +82,6 @@ ATARI = {
 """For each job of experiments/atari, the title and the largest return."""
 README_ATARI = ("pong", "freeway", "boxing", "breakout")
 """The jobs of ATARI in README.md."""
-PRESENT_SEEDS = {"pong": 1, "breakout": 1}
-"""The seeds of the present configuration, for the games whose seeds have several configurations."""
 MORE_SIMULATIONS = ("boxing", "muzero_boxing_seed1")
 """The files of experiments/atari/results/simulations with the seeds of Boxing, in order."""
 
@@ -144,7 +142,12 @@ def strip() -> str:
   agents = (
     ("MinAtar Breakout", "minatar/breakout", "breakout", "return {:.1f}"),
     ("Atari Pong", "atari/pong", "pong", "return {:.1f} of 21"),
-    ("Connect Four", "boards/connect_four", "connect_four", "score {:.2f} of 1 against MCTS(100)"),
+    (
+      "Connect Four",
+      "boards/connect_four",
+      "connect_four",
+      "score {:.2f} of 1 against MCTS with 100 simulations",
+    ),
   )
   cells = []
   for _, name, picture, text in agents:
@@ -161,23 +164,24 @@ def strip() -> str:
 
 
 def game_runs() -> dict[str, list[str]]:
-  """Returns the runs of each game of README.md. The runs of a game have one configuration."""
+  """Returns the runs of each game of README.md, by board, job of ATARI, or "2048"."""
   runs = {board: [f"testbed/results/muzero_{board}_seed0"] for board in BOARDS}
-  for job in README_ATARI:
-    pattern = f"{job}_seed{PRESENT_SEEDS.get(job, '*')}"
-    runs[job] = _folders(f"atari/results/muzero_{pattern}")
+  runs |= {job: _folders(f"atari/results/muzero_{job}_seed*") for job in README_ATARI}
   return runs | {"2048": _folders("chance/results/2048_stochastic_gumbel_seed*")}
 
 
 def games() -> str:
-  """Returns the table of the other games in README.md: means over the seeds of one configuration."""
+  """Returns the table of the other games in README.md: the smallest and largest figures of a game's runs."""
   human = json.loads((ROOT / "moozi/envs/suites/atari/scores.json").read_text("utf-8"))["games"]
   runs = game_runs()
-  rows = ["| game | measure | mean | seeds | compare with | its result | minutes |", f"|{7 * '---|'}"]
+  columns = ("game", "measure", "result", "seeds", "steps", "minutes", "compare with", "its result")
+  rows = [f"| {' | '.join(columns)} |", f"|{len(columns) * '---|'}"]
 
   def row(job: str, game: str, measure: str, results: list[float], form: str, other: str, its: float) -> None:
-    spent = statistics.fmean(read(f"{path}/summary.json")["training_s"] / 60 for path in runs[job])
-    numbers = f"{statistics.fmean(results):{form}} | {len(results)} | {other} | {its:{form}} | {spent:.0f}"
+    summaries = [read(f"{path}/summary.json") for path in runs[job]]
+    steps = _span([each["env_steps"] / 1e6 for each in summaries], ".1f", "M")
+    spent = _span([each["training_s"] / 60 for each in summaries], ".0f")
+    numbers = f"{_span(results, form)} | {len(results)} | {steps} | {spent} | {other} | {its:{form}}"
     rows.append(f"| {game} | {measure} | {numbers} |")
 
   for board, title in BOARDS.items():
@@ -192,24 +196,7 @@ def games() -> str:
   return "\n".join(rows)
 
 
-def minutes() -> str:
-  """Returns the sentence of README.md that says where the tuned PPO is ahead at equal minutes."""
-  rows = [
-    row
-    for row in read("minatar_vs_ppo/results/table.json")["minutes"]
-    if row["protocol"] == "a" and row["rival"] == "ppo_tuned"
-  ]
-  behind = [row for row in rows if row["rival_then"] > row["moozi_then"]]
-  each = " and ".join(row["game"].replace("_", " ").title() for row in behind)
-  others = ("no", "one", "two", "three", "four", "five")[len(rows) - len(behind)]
-  return (
-    f"These are returns at the end of the runs. At minute {rows[0]['at_minutes']:.0f} the tuned PPO is ahead "
-    f"of MuZero on {each}, and behind it on {others} games "
-    f"([both returns](docs/results.md#minatar))."
-  )
-
-
-BLOCKS = {"strip": strip, "results": lambda: f"{minutes()}\n\n{games()}"}
+BLOCKS = {"strip": strip, "results": games}
 """The blocks of README.md between markers of these names."""
 
 
@@ -253,6 +240,12 @@ def _first_return(path: str) -> float:
 def _last_return(path: str) -> float:
   mean: float = read(f"{path}/evaluations.json")[-1]["return_mean"]
   return mean
+
+
+def _span(values: list[float], form: str, unit: str = "") -> str:
+  """Returns the smallest and the largest value, or one number if they are printed alike."""
+  ends = dict.fromkeys(f"{value:{form}}{unit}" for value in (min(values), max(values)))
+  return " to ".join(ends)
 
 
 def _seed(path: str) -> int:

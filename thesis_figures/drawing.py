@@ -86,11 +86,14 @@ def digest_of(figure: plt.Figure) -> str:
   return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
-def legend(figure: plt.Figure) -> None:
-  """Adds one legend below the axes, with each label once."""
+def legend(figure: plt.Figure, cell: plt.Axes | None = None) -> None:
+  """Adds one legend with each label once: below the axes, or in the empty axis `cell`."""
   lines = {
     label: line for axis in figure.axes for line, label in zip(*axis.get_legend_handles_labels(), strict=True)
   }
+  if cell is not None:
+    cell.legend(lines.values(), lines.keys(), loc="center", fontsize=12, frameon=False)
+    return
   figure.legend(lines.values(), lines.keys(), loc="outside lower center", ncols=len(lines), frameon=False)
 
 

@@ -1,4 +1,4 @@
-"""Figure 5.1: MooZi and PPO on the five games of MinAtar.
+"""Figure 5.1: MuZero and PPO on the five games of MinAtar.
 
     python -m thesis_figures.figure_5_1
 
@@ -49,7 +49,7 @@ def draw(results: Path) -> plt.Figure:
     for axis in axes[2 * row : 2 * row + 2, 0]:
       axis.set_ylabel(f"return ({protocol}: {TITLES[protocol]})", fontsize=8)
   legend(figure)
-  figure.suptitle("MinAtar (package minatar): MooZi and PPO")
+  figure.suptitle("MinAtar (package minatar): MuZero and PPO")
   return figure
 
 

@@ -1,4 +1,4 @@
-"""Figure 5.2: Breakout without and with sticky actions, MooZi and PPO.
+"""Figure 5.2: Breakout without and with sticky actions, MuZero and PPO.
 
     python -m thesis_figures.figure_5_2
 

@@ -65,7 +65,7 @@ def draw(results: Path) -> plt.Figure:
   right.legend(frameon=False, fontsize=8)
   cap = result.config.env.kwargs["max_episode_steps"]
   figure.suptitle(
-    f"MinAtar Space Invaders (package minatar, no sticky actions, {cap:,} steps): one MooZi run"
+    f"MinAtar Space Invaders (package minatar, no sticky actions, {cap:,} steps): one run of MuZero"
   )
   return figure
 

@@ -1,4 +1,4 @@
-"""Makes the tables of MooZi and PPO on MinAtar: returns, aggregates, minutes, and published results.
+"""Makes the tables of MuZero and PPO on MinAtar: returns, aggregates, minutes, and published results.
 
     python -m experiments.minatar_vs_ppo.analysis             # results/table.md, table.json and scores.json
     python -m experiments.minatar_vs_ppo.analysis --readme    # also both README.md, and headers in config/
@@ -10,6 +10,7 @@ over seeds and each seed's figure. Intervals are 95% bootstrap intervals over se
 import argparse
 import json
 import sys
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -117,8 +118,8 @@ def scales_of(
 def aggregates_of(groups: Groups, scales: dict[tuple[str, str], tuple[float, float]]) -> list[dict[str, Any]]:
   """Returns a row for each protocol and agent with runs of all games.
 
-  A row has the interquartile mean of normalized scores (`scales_of`), and the probability that a run of MooZi
-  exceeds one of the agent. Each game counts with the number of seeds that all games of the agent have.
+  A row has the interquartile mean of normalized scores (`scales_of`), and the probability that a run of
+  MuZero exceeds one of the agent. Each game counts with the number of seeds that all games of the agent have.
   """
   out = []
   for protocol in PROTOCOLS:
@@ -165,10 +166,10 @@ def scores_of(groups: Groups, scales: dict[tuple[str, str], tuple[float, float]]
 
 
 def minutes_of(groups: Groups) -> list[dict[str, Any]]:
-  """Compares MooZi with each PPO at equal minutes, for each protocol and game with measured minutes.
+  """Compares MuZero with each PPO at equal minutes, for each protocol and game with measured minutes.
 
-  PPO's score is its return at the minute at which MooZi's runs end, or at PPO's own end if that is earlier.
-  `moozi_minutes` is the first minute at which MooZi has that return. A curve that ends before `at_minutes`
+  PPO's score is its return at the minute at which MuZero's runs end, or at PPO's own end if that is earlier.
+  `moozi_minutes` is the first minute at which MuZero has that return. A curve that ends before `at_minutes`
   keeps its last return. `rival_at_double` is PPO's return at twice `at_minutes`.
   """
   out = []
@@ -376,7 +377,7 @@ def _aggregate_table(aggregates: Sequence[dict[str, Any]]) -> str:
   lines = [
     text,
     "",
-    "| protocol | agent | seeds per game | interquartile mean | probability that MooZi's run is better |",
+    "| protocol | agent | seeds per game | interquartile mean | probability that MuZero's run is better |",
     "|---|---|---|---|---|",
   ]
   for row in aggregates:
@@ -396,7 +397,7 @@ def _minutes_table(minutes: Sequence[dict[str, Any]]) -> str:
   if not minutes:
     return ""
   then = f"minute {AT_MINUTES:.0f}"
-  columns = ("protocol", "game", "rival", "minute", "rival's return", "MooZi reaches it at minute")
+  columns = ("protocol", "game", "rival", "minute", "rival's return", "MuZero reaches it at minute")
   rows = [
     (
       f"({row['protocol']})",
@@ -410,26 +411,26 @@ def _minutes_table(minutes: Sequence[dict[str, Any]]) -> str:
     )
     for row in minutes
   ]
-  table = markdown_table((*columns, f"MooZi, {then}", f"rival, {then}"), rows)
+  table = markdown_table((*columns, f"MuZero, {then}", f"rival, {then}"), rows)
   early = sum(row["rival_end"] < row["at_minutes"] for row in minutes)
   ended = (
     f"In {early} of {len(minutes)} rows the rival had ended by {then}; the table has its return at its end. "
   )
   compared = (
     f"The next table compares agents at equal minutes on {CORES} core. A return is the mean over seeds of a "
-    "run's last five evaluations during training, of ten episodes each. *Minute* is the end of MooZi's runs, "
-    "or of the rival's if they end earlier:"
+    "run's last five evaluations during training, of ten episodes each. *Minute* is the end of MuZero's "
+    "runs, or of the rival's if they end earlier:"
   )
   counted = (
     f"{ended if early else ''}Minutes on different processors are not equal work. The next table counts the "
-    f"games on which MooZi's return at {then} is above the rival's at {then}, and at minute "
+    f"games on which MuZero's return at {then} is above the rival's at {then}, and at minute "
     f"{2 * AT_MINUTES:.0f}. The goal at {then} is four of five:"
   )
   return "\n\n".join([compared, table, counted, _ahead_table(minutes)])
 
 
 def _ahead_table(minutes: Sequence[dict[str, Any]]) -> str:
-  """Returns on how many games MooZi is ahead; a row for each protocol and rival."""
+  """Returns on how many games MuZero is ahead; a row for each protocol and rival."""
   rows = []
   for protocol, rival in dict.fromkeys((row["protocol"], row["rival"]) for row in minutes):
     found = [row for row in minutes if (row["protocol"], row["rival"]) == (protocol, rival)]
@@ -437,12 +438,12 @@ def _ahead_table(minutes: Sequence[dict[str, Any]]) -> str:
     processors = (", ".join(_names(found, f"{agent}_processors")) for agent in ("moozi", "rival"))
     rows.append((f"({protocol})", LABELS[rival], *ahead, *processors))
   moments = (f"ahead of the rival at minute {n * AT_MINUTES:.0f}" for n in (1, 2))
-  columns = ("protocol", "rival", *moments, "MooZi's processor", "rival's processors")
+  columns = ("protocol", "rival", *moments, "MuZero's processor", "rival's processors")
   return markdown_table(columns, rows)
 
 
 def _games_ahead(rows: Sequence[dict[str, Any]], rival: str) -> str:
-  """Returns on how many games MooZi's return at `at_minutes` exceeds that of the rival with this key."""
+  """Returns on how many games MuZero's return at `at_minutes` exceeds that of the rival with this key."""
   ahead, missing = sum(row["moozi_then"] > row[rival] for row in rows), len(GAMES) - len(rows)
   return f"{ahead} of {len(GAMES)}" + (f" ({missing} not compared)" if missing else "")
 
@@ -453,7 +454,7 @@ def _short_table(measured: Sequence[dict[str, Any]]) -> str:
   games = [game for game in GAMES if game in moozi or game in rival]
   if not games:
     return ""
-  names = [f"{name}: {part}" for name in ("MooZi", "PPO, tuned") for part in ("return", "steps", "minutes")]
+  names = [f"{name}: {part}" for name in ("MuZero", "PPO, tuned") for part in ("return", "steps", "minutes")]
 
   def line(game: str) -> str:
     parts = [cell(rows.get(game)) for rows in (moozi, rival) for cell in (_cell, _made, _minutes)]
@@ -474,7 +475,7 @@ def _short_table(measured: Sequence[dict[str, Any]]) -> str:
       "|---" * (len(names) + 1) + "|",
       *map(line, games),
       "",
-      f"In these runs MooZi is ahead on {ahead} of {len(both)} games.",
+      f"In these runs MuZero is ahead on {ahead} of {len(both)} games.",
     ]
   )
 
@@ -533,14 +534,14 @@ def project_table(tables: dict[str, Any], protocol: str) -> str:
       continue
     minutes = sorted(round(row["minutes"]) for row in rows.values() if row["minutes"] is not None)
     seeds = sorted({len(row["seeds"]) for row in rows.values()})
-    name = "MuZero" if agent == "muzero" else LABELS[agent]
-    labels.append(f"{name} | {_steps_of(rows)} | {_span(minutes) if minutes else '–'} | {_span(seeds)}")
+    spent = _span(minutes) if minutes else "–"
+    labels.append(f"{LABELS[agent]} | {_steps_of(rows)} | {spent} | {_span(seeds)}")
     returns.append(
       {game: ("≥ " * bool(r["episodes_at_bound"]), r["mean"], ".1f") for game, r in rows.items()}
     )
   best = _best_published(tables["published"], protocol)
   if best:
-    labels.append(f"best published | {best['steps']} | – | –")
+    labels.append(f"{best['label']} | {best['steps']} | – | –")
     returns.append(best["returns"])
   largest = {game: max((r[game][1] for r in returns if game in r), default=None) for game in GAMES}
 
@@ -560,6 +561,22 @@ def project_table(tables: dict[str, Any], protocol: str) -> str:
   return "\n".join(lines)
 
 
+def project_block(tables: dict[str, Any]) -> str:
+  """Returns the block of the project's README: the games on which the tuned PPO is ahead, and a table."""
+  rows = [row for row in tables["minutes"] if (row["protocol"], row["rival"]) == ("a", "ppo_tuned")]
+  if not rows:
+    return project_table(tables, "a")
+  ahead = [row["game"].replace("_", " ").title() for row in rows if row["rival_then"] > row["moozi_then"]]
+  numbers = ("no game", "one game", "two games", "three games", "four games", "five games")
+  text = (
+    f"The table has returns at the end of the runs. At minute {AT_MINUTES:.0f} the tuned PPO is ahead of "
+    f"MuZero on {' and '.join(ahead) or 'no game'}, and behind it on {numbers[len(rows) - len(ahead)]} "
+    "([both returns](docs/results.md#minatar))."
+  )
+  text = textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False)
+  return f"{text}\n\n{project_table(tables, 'a')}"
+
+
 def project_conditions(tables: dict[str, Any]) -> str:
   """Returns the conditions of `project_table`."""
   shown = [row for row in tables["measured"] if row["agent"] not in SHORT_AGENTS]
@@ -570,23 +587,29 @@ def project_conditions(tables: dict[str, Any]) -> str:
     "each. An episode of Freeway has at most 2,501 steps. In the other games, episodes without sticky "
     "actions are cut off after 1,000 steps. With sticky actions only evaluation has a limit, 10,000 steps; ≥ "
     "marks figures with episodes at this limit. Bold is the best of a column. Minutes are a game's mean over "
-    "seeds, from the fastest game to the slowest. Each run had one core, which some runs shared. ≈ marks "
-    f"returns that were read off a plot. {NOT_RUN}"
+    "seeds, from the fastest game to the slowest. Each run had one core, which some runs shared. If a source "
+    "has a range of returns, the table has its upper end. ≈ marks returns that were read off a plot. "
+    f"{NOT_RUN}"
   )
 
 
 def _best_published(published: Sequence[dict[str, Any]], protocol: str) -> dict[str, Any] | None:
+  """Returns the best published return of each game; the label names the agent if all are of one entry."""
   found = [entry for entry in published if protocol in entry["comparable_with"]]
   if not found:
     return None
   values = {
-    game: [(float(np.max(e["returns"][game])), e["is_read_off"]) for e in found if game in e["returns"]]
+    game: [(float(np.max(e["returns"][game])), e["is_read_off"], e) for e in found if game in e["returns"]]
     for game in GAMES
   }
-  steps = sorted({e["env_steps"] for e in found})
+  best = {game: max(of, key=lambda each: each[:2]) for game, of in values.items() if of}
+  (first, *others) = [entry for _, _, entry in best.values()]
+  alike = all(entry is first for entry in others)
+  steps = [_millions(entry["env_steps"]) for entry in sorted(found, key=lambda entry: entry["env_steps"])]
   return {
-    "steps": f"{_millions(steps[0])} to {_millions(steps[-1])}",
-    "returns": {game: ("≈ " * max(of)[1], max(of)[0], "g") for game, of in values.items() if of},
+    "label": f"published: {first['agent']}" if alike else "best published",
+    "steps": _millions(first["env_steps"]) if alike else f"{steps[0]} to {steps[-1]}",
+    "returns": {game: ("≈ " * is_read_off, value, "g") for game, (value, is_read_off, _) in best.items()},
   }
 
 
@@ -679,7 +702,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
   if options.readme is not None:
     own, project = options.readme or (README, PROJECT_README)
     write_between_markers(own, MARK, table)
-    write_between_markers(project, MARK, project_table(tables, "a"))
+    write_between_markers(project, MARK, project_block(tables))
     if not options.readme:
       write_headers(headers_of(groups))
   print(table)

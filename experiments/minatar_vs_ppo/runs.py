@@ -50,9 +50,9 @@ class Protocol:
 
   Attributes:
     conditions: the conditions in words.
-    folder: the folder in config/ of MooZi's configurations, which have the environment and the steps.
+    folder: the folder in config/ of MuZero's configurations, which have the environment and the steps.
     num_milestones: milestones of a run.
-    goals: for each game, the mean return that MooZi should reach.
+    goals: for each game, the mean return that MuZero should reach.
   """
 
   conditions: str
@@ -77,7 +77,7 @@ PROTOCOLS = {
   ),
 }
 LABELS = {
-  "muzero": "MooZi",
+  "muzero": "MuZero",
   "ppo_replica": "PPO, gymnax's settings",
   "ppo_tuned": "PPO, tuned",
 }

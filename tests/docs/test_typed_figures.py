@@ -26,23 +26,31 @@ def test_readme_has_the_blocks_of_its_generator():
     (found,) = re.findall(f"<!-- {name}: begin -->\n\n(.*?)\n\n<!-- {name}: end -->", text, re.DOTALL)
     assert found == block(), "run python scripts/make_results_page.py"
   tables = json.loads((EXPERIMENTS / "minatar_vs_ppo" / "results" / "table.json").read_text())
-  assert analysis.project_table(tables, "a") in text
+  assert analysis.project_block(tables) in text, "run python -m experiments.minatar_vs_ppo.analysis --readme"
 
 
-def test_readme_table_of_games_has_one_number_in_a_cell_and_one_configuration_in_a_row():
+def test_readme_table_of_games_has_numbers_and_names_the_games_whose_seeds_have_other_settings():
   head, _, *rows = [line.strip("| ").split(" | ") for line in RESULTS_PAGE["games"]().splitlines()]
   assert len(rows) == len(RESULTS_PAGE["game_runs"]())
-  numbers = [head.index(name) for name in ("mean", "seeds", "its result", "minutes")]
+  numbers = [head.index(name) for name in ("result", "seeds", "steps", "minutes", "its result")]
+  number = r"-?[\d,]+(\.\d+)?M?"
   for row in rows:
-    assert all(re.fullmatch(r"-?[\d,]+(\.\d+)?", row[i]) for i in numbers), row
+    assert all(re.fullmatch(f"{number}( to {number})?", row[i]) for i in numbers), row
   # Noise-free evaluation does not read the temperature.
   own = {"seed", "run.name", "max_wall_s", "planners.test.temperature"}
-  for row, runs in zip(rows, RESULTS_PAGE["game_runs"]().values(), strict=True):
+  differing = []
+  for row, (job, runs) in zip(rows, RESULTS_PAGE["game_runs"]().items(), strict=True):
     assert int(row[head.index("seeds")]) == len(runs) > 0
     configs = [load_settings(EXPERIMENTS / run / "config.yaml") for run in runs]
-    for config in configs[1:]:
-      keys = config.keys() | configs[0].keys()
-      assert {key for key in keys if config.get(key) != configs[0].get(key)} <= own
+    keys = {key for config in configs for key in config} - own
+    if any(config.get(key) != configs[0].get(key) for config in configs for key in keys):
+      differing.append(job.capitalize())
+    if job in RESULTS_PAGE["README_ATARI"]:
+      counts = [config["planners.test.num_simulations"] for config in configs]
+      assert counts == [config["planners.train.num_simulations"] for config in configs] == [8] * len(runs)
+  text = words_of("README.md")
+  assert f"whose settings [differ](docs/atari.md) in {' and '.join(differing)}. " in text
+  assert "Atari has 8 simulations per move" in text
 
 
 def load_settings(path):

@@ -1,4 +1,4 @@
-"""Tests of the comparison of MooZi and PPO on MinAtar, with synthetic results."""
+"""Tests of the comparison of MuZero and PPO on MinAtar, with synthetic results."""
 
 import dataclasses
 import json
@@ -103,7 +103,7 @@ def random_play_file(folder):
 
 @pytest.fixture(scope="module")
 def sample(tmp_path_factory):
-  """Returns a folder of results: protocol a with two seeds of MooZi and one of ppo_replica; one run of b."""
+  """Returns a folder of results: protocol a with two seeds of MuZero and one of ppo_replica; one run of b."""
   folder = tmp_path_factory.mktemp("sample") / "results"
   for number, game in enumerate(analysis.GAMES):
     for seed in (0, 1):
@@ -200,7 +200,7 @@ def test_aggregates_are_normalized_and_over_games(groups):
 def test_minutes_to_the_rivals_return(groups):
   found = {row["game"]: row for row in analysis.minutes_of(groups)}
   row = found["seaquest"]
-  # PPO's curve rises to 20.5 in 6 minutes, MooZi's to 20.25 in 30; each is the mean of five evaluations.
+  # PPO's curve rises to 20.5 in 6 minutes, MuZero's to 20.25 in 30; each is the mean of five evaluations.
   rival = 20.5 * np.mean([step / 30 for step in range(26, 31)])
   assert (row["rival"], row["rival_minutes"]) == ("ppo_replica", 6.0)
   assert row["rival_score"] == pytest.approx(rival)
@@ -270,6 +270,30 @@ def test_the_table_of_minutes_says_who_has_ended_and_is_ahead():
   )
 
 
+def test_a_row_of_published_returns_names_its_agent_if_there_is_one():
+  one = {"agent": "A", "env_steps": 1_000_000, "comparable_with": ["a"], "is_read_off": False}
+  best = one | {"agent": "B", "env_steps": 10_000_000, "returns": {"asterix": [2, 4], "breakout": 9}}
+  less = one | {"returns": {"asterix": 3, "breakout": 1}}
+  assert analysis._best_published([less, best], "a") == {
+    "label": "published: B",
+    "steps": "10M",
+    "returns": {"asterix": ("", 4.0, "g"), "breakout": ("", 9.0, "g")},
+  }
+  more = one | {"returns": {"asterix": 5}, "is_read_off": True}
+  mixed = analysis._best_published([more, best], "a")
+  assert (mixed["label"], mixed["steps"]) == ("best published", "1M to 10M")
+  assert mixed["returns"] == {"asterix": ("≈ ", 5.0, "g"), "breakout": ("", 9.0, "g")}
+  assert analysis._best_published([best], "b") is None
+
+
+def test_the_block_of_the_project_names_the_games_on_which_ppo_is_ahead():
+  row = {"protocol": "a", "rival": "ppo_tuned", "game": "seaquest", "moozi_then": 2.0, "rival_then": 1.0}
+  ahead = row | {"game": "space_invaders", "rival_then": 3.0}
+  tables = {"measured": [], "published": [], "minutes": [row, ahead, row | {"protocol": "b"}]}
+  text = " ".join(analysis.project_block(tables).split())
+  assert "PPO is ahead of MuZero on Space Invaders, and behind it on one game (" in text
+
+
 def test_short_runs_are_compared_by_their_figures(tmp_path):
   figures = (("freeway", 60.0, 61.0), ("seaquest", 40.0, None), ("space_invaders", 160.0, 150.0))
   for game, of_moozi, of_ppo in figures:
@@ -282,7 +306,7 @@ def test_short_runs_are_compared_by_their_figures(tmp_path):
   assert cells(lines[5])[0] == "seaquest"
   assert cells(lines[5])[4:] == ["–", "–", "–"]
   assert cells(lines[6])[4:] == ["**150.0** (150.0)", "8M", "25 (100, 200 µs)"]
-  assert lines[-1] == "In these runs MooZi is ahead on 1 of 2 games."
+  assert lines[-1] == "In these runs MuZero is ahead on 1 of 2 games."
   assert analysis.minutes_of(groups) == analysis.aggregates_of(groups, {}) == []
   assert not analysis.headers_of(groups)
 
@@ -313,8 +337,8 @@ def test_tables_and_readmes_are_written(sample, tmp_path, capsys):
     .startswith("before\n<!-- minatar_vs_ppo: begin -->\n\n| agent | steps | minutes | seeds | Asterix |")
   )
   lines = {cells(line)[0]: cells(line)[1:] for line in table.splitlines() if line.startswith("|")}
-  assert lines["**MooZi**"][0] == "–"  # the dictionary keeps the last row of a name, that of protocol b
-  assert lines["**MooZi**"][1] == "**20.0** (20.0); 15 of 500 at the bound"
+  assert lines["**MuZero**"][0] == "–"  # the dictionary keeps the last row of a name, that of protocol b
+  assert lines["**MuZero**"][1] == "**20.0** (20.0); 15 of 500 at the bound"
   assert lines["PPO, gymnax's settings"][4] == "**25.5** (25.5)"
   assert lines["PPO, gymnax's settings: minutes"][0] == "6 (100, 200 µs)"
   assert lines["PPO of pgx: pgx, step cap none, 20M steps"][0] == "≈ 22–25"

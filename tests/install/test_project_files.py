@@ -43,6 +43,7 @@ def test_the_workflow_trains_what_exists(job):
 def test_citation():
   citation = read_yaml(ROOT / "CITATION.cff")
   assert citation["version"] == moozi.__version__
+  assert f"Version {moozi.__version__} (" in (ROOT / "README.md").read_text("utf-8")
   assert citation["license"] == PROJECT["license"]
   assert {"cff-version", "message", "title", "authors"} <= citation.keys()
   assert [reference["year"] for reference in citation["references"]] == [2022, 2020]

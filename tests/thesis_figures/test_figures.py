@@ -102,7 +102,7 @@ def test_figure_5_1_has_curves_over_steps_and_minutes(drawn, results):
   shown = drawn("figure_5_1")
   assert [title for title, _ in shown[:5]] == [game.replace("_", " ") for game in GAMES]
   for column in (0, 4):
-    for agent, name in (("MooZi", "muzero"), (PPO, "ppo_replica")):
+    for agent, name in (("MuZero", "muzero"), (PPO, "ppo_replica")):
       ticks = curve_of(results, f"{name}_a_{GAMES[column]}_seed0")
       returns = [t["test/return_mean"] for t in ticks]
       over_steps, over_time = (np.array(shown[row * 5 + column][1][agent]) for row in (0, 1))

@@ -1,0 +1,372 @@
+"""Trains on a cluster of three nodes whose nodes and actors fail, leave and join every few minutes.
+
+  python -m experiments.node_soak.soak --minutes 30 --every 75     # needs the whole machine
+  python -m experiments.lib.tables node_soak --readme              # the tables of the page
+
+The nodes are processes on this machine. README.md lists the events. The script fails if the run ends, does
+not recover from an event, or has lost steps that it did not report.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from experiments.fault_soak.soak import is_alive, kill, resumable
+from experiments.lib.results import ROOT, RUNS
+from experiments.node_soak.cluster import ENVIRONMENT, LocalCluster
+from moozi.experiments.results import write_json
+from moozi.io.checkpoints import list_checkpoints
+from moozi.io.metrics import read_metrics
+from moozi.io.run_lock import RunLock
+from moozi.io.state_file import read_state
+
+RESULT = Path(__file__).resolve().parent / "results" / "soak.json"
+COUNTERS = {
+  "TrainingWorker": "training_worker",
+  "TestingWorker": "testing_worker",
+  "InferenceServer": "inference_server",
+  "ReplayActor": "replay_buffer",
+  "ParameterServer": "parameter_server",
+}
+"""The counter of each class of actor in the run's metrics."""
+PAUSED = ("TrainingWorker", "InferenceServer", "ReplayActor", "ParameterServer")
+FIRST_NODES, MAX_NODES = 2, 3
+SETTINGS = (
+  *("ray.num_cpus=null", "max_env_steps=1000000000", "max_wall_s=null"),
+  *("acting.mode=server", "ray.replay_shards=2", "workers.resources.num_gpus=1", "workers.num_envs=16"),
+  *(f"workers.num_workers={FIRST_NODES}", "ray.min_workers=1", f"ray.max_workers={MAX_NODES}"),
+  *("workers.env_timeout_s=300", "evaluation.period_env_steps=1000000000", "learner.samples_per_step=4"),
+  *("checkpoint.period_s=15", "logging.period_s=1", "logging.progress=none", "logging.tensorboard=false"),
+)
+"""Each training worker needs the accelerator of a node, so that each node but the head has one."""
+POLL_S, SAMPLE_S, PAUSE_S = 1.0, 10.0, 60.0
+# If a run has not recovered from an event after this time, the soak fails.
+PATIENCE_S = 600.0
+_END_TIMEOUT_S = 300.0
+
+
+class NodeSoak:
+  """A run on a cluster, the events that it has lived through, and samples of its memory and open files.
+
+  Args:
+    name: name of the run's folder in `runs`; an existing folder is removed.
+    seed: seed of the run and of the choice of nodes and actors.
+    config: the run's configuration.
+    settings: overrides of the configuration.
+  """
+
+  def __init__(
+    self, name: str, seed: int, config: str = "tiny/catch", settings: tuple[str, ...] = SETTINGS
+  ) -> None:
+    self.run, self.log = RUNS / name, RUNS / f"{name}.log"
+    shutil.rmtree(self.run, ignore_errors=True)
+    self.log.write_text("")
+    self.events: list[dict[str, Any]] = []
+    self.samples: list[dict[str, Any]] = []
+    self._random = random.Random(seed)
+    self._num_added = 0
+    self._before: dict[str, Any] = {}
+    self._settled_at: int | None = None
+    self.started = time.monotonic()
+    self.cluster = LocalCluster(self.log)
+    for _ in range(FIRST_NODES):
+      self._add_node()
+    command = [sys.executable, "-m", "moozi.cli", "train", config, *settings]
+    command += [f"ray.address={self.cluster.address}", f"run.dir={RUNS}", f"run.name={name}", f"seed={seed}"]
+    with self.log.open("a") as log:
+      self.process = subprocess.Popen(
+        command, stdout=log, stderr=log, start_new_session=True, env=os.environ | ENVIRONMENT, cwd=ROOT
+      )
+
+  def elapsed(self) -> float:
+    """Returns the seconds since the start of the soak."""
+    return time.monotonic() - self.started
+
+  # --- what runs --------------------------------------------------------------------------------------
+
+  def processes(self) -> list[psutil.Process]:
+    """Returns the processes of the driver, of the nodes and of their actors."""
+    found = []
+    for number in (self.process.pid, self.cluster.process.pid):
+      with contextlib.suppress(psutil.NoSuchProcess):
+        parent = psutil.Process(number)
+        found += [parent, *parent.children(recursive=True)]
+    return found
+
+  def actors(self, kind: str, node: str | None = None) -> list[psutil.Process]:
+    """Returns the processes of a class of actors, of a node or of all nodes."""
+    found = []
+    for process in self.processes():
+      with contextlib.suppress(psutil.Error):
+        # Ray names processes by class and method.
+        is_kind = process.cmdline()[:1] and process.cmdline()[0].startswith(f"ray::{kind}")
+        if is_kind and is_alive(process) and node in (None, self._node_of(process)):
+          found.append(process)
+    return found
+
+  def _node_of(self, process: psutil.Process) -> str | None:
+    """Returns the node of a process; None for the head."""
+    parents = {parent.pid for parent in process.parents()}
+    return next((name for name, number in self.cluster.nodes.items() if number in parents), None)
+
+  def _on_node(self, node: str) -> dict[str, int]:
+    """Returns the number of actors on a node by class."""
+    found = {kind: len(self.actors(kind, node)) for kind in COUNTERS}
+    return {kind: count for kind, count in found.items() if count}
+
+  def sample(self) -> None:
+    """Records memory and open files of all processes."""
+    resident, files = 0, 0
+    for process in self.processes():
+      with contextlib.suppress(psutil.Error):
+        memory, count = process.memory_info().rss, process.num_fds()
+        resident, files = resident + memory, files + count
+    last = self.last_tick()
+    self.samples.append(
+      {
+        "s": round(self.elapsed()),
+        "resident_mib": resident >> 20,
+        "files": files,
+        "nodes": 1 + len(self.cluster.nodes),
+        "training_workers": last.get("system/training_workers"),
+        "env_steps": last["env_steps"],
+      }
+    )
+
+  def last_tick(self) -> dict[str, Any]:
+    """Returns the run's last metrics; zeros before the first."""
+    path = self.run / "metrics.jsonl"
+    ticks = read_metrics(path) if path.exists() else []
+    return ticks[-1] if ticks else {"env_steps": 0, "learner_steps": 0}
+
+  def has_settled(self) -> bool:
+    """Returns whether the run has recovered from the last event and saved a checkpoint after that.
+
+    It has recovered if acting and learning have progressed, each node but the head has a training worker, and
+    the actors that ended are counted.
+    """
+    if self._settled_at is None:
+      last = self.last_tick()
+      keys = ["env_steps", "learner_steps"]
+      if not all(last[key] > self._before.get(key, 0) for key in keys):
+        return False
+      if last.get("system/training_workers") != len(self.cluster.nodes):
+        return False
+      counted = must_be_counted(self.events)
+      if any(last.get(f"faults/{COUNTERS[kind]}", 0) < count for kind, count in counted.items()):
+        return False
+      if self.events:
+        self.events[-1]["recovered_s"] = round(self.elapsed() - self.events[-1]["ended_s"])
+      self._settled_at = last["env_steps"]
+    checkpoints = resumable(self.run)
+    return bool(checkpoints) and checkpoints[-1].env_steps >= self._settled_at
+
+  def ended(self) -> Counter[str]:
+    """Returns the number of actors that ended without the driver's order, by class."""
+    total: Counter[str] = Counter()
+    for event in self.events:
+      total.update(event["ended"])
+    return total
+
+  # --- events -----------------------------------------------------------------------------------------
+
+  def make(self, kind: str) -> bool:
+    """Makes one event of `EVENTS`; returns false if it is impossible now."""
+    before = self.last_tick()
+    event = {"s": round(self.elapsed()), "kind": kind, "env_steps": before["env_steps"]}
+    ended = EVENTS[kind](self)
+    if ended is None:
+      return False
+    self.events.append(event | {"ended": ended, "ended_s": round(self.elapsed(), 1)})
+    self._before, self._settled_at = self.last_tick(), None
+    return True
+
+  def _add_node(self) -> None:
+    self._num_added += 1
+    self.cluster.add(f"node{self._num_added}")
+
+  def join(self) -> dict[str, int] | None:
+    """Adds a node."""
+    if len(self.cluster.nodes) == MAX_NODES:
+      return None
+    self._add_node()
+    return {}
+
+  def leave(self) -> dict[str, int] | None:
+    """Announces that a node leaves, and ends it when it has no training workers any more."""
+    if len(self.cluster.nodes) < FIRST_NODES:
+      return None
+    node = self._random.choice(sorted(self.cluster.nodes))
+    self.cluster.announce(node)
+    end_s = time.monotonic() + PATIENCE_S
+    while self.actors("TrainingWorker", node):
+      if time.monotonic() > end_s:
+        raise RuntimeError(f"a training worker is on a node whose end was announced; see {self.log}")
+      time.sleep(POLL_S)
+    ended = self._on_node(node)
+    self.cluster.remove(node, is_failure=False)
+    return ended
+
+  def fail(self) -> dict[str, int] | None:
+    """Ends a node without notice."""
+    if len(self.cluster.nodes) < FIRST_NODES:
+      return None
+    node = self._random.choice(sorted(self.cluster.nodes))
+    ended = self._on_node(node)
+    self.cluster.remove(node, is_failure=True)
+    return ended
+
+  def kill_one(self, kind: str) -> dict[str, int] | None:
+    """Kills the process of one actor of a class."""
+    actors = self.actors(kind)
+    return {kind: 1} if actors and kill(self._random.choice(actors)) else None
+
+  def pause_one(self) -> dict[str, int] | None:
+    """Stops the process of one actor for a minute."""
+    actors = self.actors(self._random.choice(PAUSED))
+    if not actors:
+      return None
+    process = self._random.choice(actors)
+    with contextlib.suppress(psutil.NoSuchProcess):
+      process.suspend()
+      try:
+        time.sleep(PAUSE_S)
+      finally:
+        process.resume()
+      return {}
+    return None
+
+  # --- the end ----------------------------------------------------------------------------------------
+
+  def check(self) -> None:
+    """Raises RuntimeError if the run has ended, or has not recovered from the last event in time."""
+    if self.process.poll() is not None:
+      raise RuntimeError(f"the run ended with status {self.process.returncode}; see {self.log}")
+    since = self.events[-1]["ended_s"] if self.events else 0.0
+    if self.elapsed() - since > PATIENCE_S and not self.has_settled():
+      raise RuntimeError(f"the run has not recovered from {self.events[-1:]}; see {self.log}")
+
+  def end(self) -> dict[str, Any]:
+    """Stops the run and returns its result."""
+    self.process.send_signal(signal.SIGTERM)
+    status = self.process.wait(timeout=_END_TIMEOUT_S)
+    newest = list_checkpoints(self.run / "resume")[-1]
+    state = read_state(newest.path, newest.digest)
+    summary = json.loads((self.run / "summary.json").read_text("utf-8"))
+    return {
+      "exit_status": status,
+      "env_steps": summary["env_steps"],
+      "learner_steps": summary["learner_steps"],
+      "wall_s": summary["wall_s"],
+      "faults": summary["faults"],
+      "ended": dict(self.ended()),
+      # From the last checkpoint: the run's steps, and the steps ever added to each shard of replay.
+      "checkpoint_env_steps": newest.env_steps,
+      "added": [int(state[f"replay/shard/{index}/counter/added"]) for index in range(2)],
+      "events": self.events,
+      "samples": self.samples,
+    }
+
+  def kill(self) -> None:
+    """Kills all processes of the run and of the cluster."""
+    for process in self.processes():
+      kill(process)
+
+
+EVENTS: dict[str, Callable[[NodeSoak], dict[str, int] | None]] = {
+  "a node joins": NodeSoak.join,
+  "a node leaves with notice": NodeSoak.leave,
+  "a node fails": NodeSoak.fail,
+  "an inference server is killed": lambda soak: soak.kill_one("InferenceServer"),
+  "a shard is killed": lambda soak: soak.kill_one("ReplayActor"),
+  "a training worker is killed": lambda soak: soak.kill_one("TrainingWorker"),
+  "an actor is stopped for a minute": NodeSoak.pause_one,
+}
+"""By kind, what makes an event. It returns how many actors of each class it has ended; None: not possible."""
+
+
+def must_be_counted(events: Sequence[dict[str, Any]]) -> Counter[str]:
+  """Returns the number of actors, by class, that a run has counted as failed after these events.
+
+  A training worker on a node that fails with a shard may be removed before its failure is noticed, so that
+  its room is free for the shard. Then it is no fault.
+  """
+  total: Counter[str] = Counter()
+  for event in events:
+    total.update(event["ended"])
+    if "ReplayActor" in event["ended"]:
+      total.subtract({"TrainingWorker": event["ended"].get("TrainingWorker", 0)})
+  return total
+
+
+def unaccounted(result: dict[str, Any]) -> int:
+  """Returns the environment steps of a result that no shard received and the run did not report as lost."""
+  steps: int = result["checkpoint_env_steps"] - sum(result["added"]) - result["faults"]["lost_steps"]
+  return steps
+
+
+def attend(soak: NodeSoak, minutes: float, every_s: float, chance: random.Random) -> None:
+  """Makes an event every `every_s` seconds, if the run has recovered from the last one, for some minutes.
+
+  Each kind is made once, in random order, before any is repeated. A kind that is impossible waits; if only
+  such kinds are left, all kinds follow in a new order.
+  """
+  left: list[str] = []
+  next_s, end_s, sampled_s = every_s, 60 * minutes, 0.0
+  while soak.elapsed() < end_s or not soak.has_settled():
+    time.sleep(POLL_S)
+    soak.check()
+    if soak.elapsed() - sampled_s >= SAMPLE_S:
+      sampled_s = soak.elapsed()
+      soak.sample()
+    if not soak.has_settled() or not next_s <= soak.elapsed() < end_s:
+      continue
+    made = next((kind for kind in left if soak.make(kind)), None)
+    if made is None:
+      more = chance.sample(list(EVENTS), len(EVENTS))
+      left += more
+      made = next((kind for kind in more if soak.make(kind)), None)
+    if made is not None:
+      left.remove(made)
+      print(f"{soak.events[-1]}", flush=True)
+      next_s = max(next_s + every_s, soak.elapsed() + every_s / 2)
+
+
+def main() -> None:
+  parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+  parser.add_argument("--minutes", type=float, default=30.0)
+  parser.add_argument("--every", type=float, default=75.0, help="seconds between two events (%(default)g)")
+  parser.add_argument("--seed", type=int, default=0)
+  parser.add_argument("--out", type=Path, default=RESULT, help="the file of the result")
+  arguments = parser.parse_args()
+  # On SIGTERM the processes are ended too.
+  signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+  RUNS.mkdir(exist_ok=True)
+  with RunLock(RUNS, "running an experiment"):
+    soak = NodeSoak("node_soak", arguments.seed)
+    try:
+      attend(soak, arguments.minutes, arguments.every, random.Random(arguments.seed))
+      result = soak.end()
+      soak.cluster.close()
+    finally:
+      soak.kill()
+  write_json(arguments.out, {"minutes": arguments.minutes, "every_s": arguments.every} | result)
+  if steps := unaccounted(result):
+    sys.exit(f"{steps:,} environment steps are not accounted for")
+
+
+if __name__ == "__main__":
+  main()

@@ -1,0 +1,69 @@
+"""The tables of the soak over nodes."""
+
+import json
+import statistics
+from typing import Any
+
+from experiments.fault_soak.analysis import fifths
+from experiments.lib.tables import markdown_table
+from experiments.node_soak.soak import COUNTERS, EVENTS, RESULT, unaccounted
+
+
+def read() -> dict[str, Any]:
+  """Returns the committed result."""
+  found: dict[str, Any] = json.loads(RESULT.read_text("utf-8"))
+  return found
+
+
+def run_table() -> str:
+  """Returns what the run made, lost and used."""
+  result = read()
+  faults, first, last = result["faults"], *(_median_of_fifth(result, index) for index in (0, -1))
+  rows = {
+    "events": len(result["events"]),
+    "environment steps": result["env_steps"],
+    "updates": result["learner_steps"],
+    "steps lost with shards of replay": faults["lost_steps"],
+    "steps dropped before they were counted": faults["dropped_steps"],
+    "requests to inference servers that were repeated": faults.get("repeated_requests", 0),
+    "updates lost": faults["lost_updates"],
+    "steps not accounted for": unaccounted(result),
+    "MiB of resident memory, first fifth": first,
+    "MiB of resident memory, last fifth": last,
+  }
+  title = f"over {result['wall_s'] / 60:.0f} minutes"
+  return markdown_table((title, "three nodes"), [(name, f"{value:,.0f}") for name, value in rows.items()])
+
+
+def _median_of_fifth(result: dict[str, Any], index: int) -> float:
+  return float(statistics.median(fifths([sample["resident_mib"] for sample in result["samples"]])[index]))
+
+
+def events_table() -> str:
+  """Returns the number of events of each kind, what ended, and how long the run took to continue."""
+  rows = []
+  for kind in EVENTS:
+    found = [event for event in read()["events"] if event["kind"] == kind]
+    ended = {name: sum(event["ended"].get(name, 0) for event in found) for name in COUNTERS}
+    text = ", ".join(f"{count} {COUNTERS[name].replace('_', ' ')}" for name, count in ended.items() if count)
+    seconds = [event["recovered_s"] for event in found]
+    spread = f"{statistics.median(seconds):.0f} ({min(seconds)} to {max(seconds)})" if seconds else "–"
+    rows.append((kind, f"{len(found)}", text or "–", spread))
+  return markdown_table(("event", "number", "processes that ended", "seconds until it recovered"), rows)
+
+
+def counters_table() -> str:
+  """Returns the actors that ended, beside those that the run counted as failed."""
+  result = read()
+  rows = [
+    (
+      COUNTERS[kind].replace("_", " "),
+      f"{result['ended'].get(kind, 0)}",
+      f"{result['faults'][COUNTERS[kind]]}",
+    )
+    for kind in COUNTERS
+  ]
+  return markdown_table(("actor", "ended", "counted"), rows)
+
+
+TABLES = {"run": run_table, "events": events_table, "counters": counters_table}

@@ -31,6 +31,9 @@ class OneDevice:
 
   num_hosts = 1
 
+  def connect(self) -> None:
+    """Does nothing."""
+
   def put(self, state: Any) -> Any:
     """Returns the training state as it is; JAX puts NumPy arrays on the device when they are used."""
     return state
@@ -62,6 +65,9 @@ class DataMesh:
   @property
   def num_hosts(self) -> int:
     return 1
+
+  def connect(self) -> None:
+    """Does nothing."""
 
   def put(self, state: Any) -> Any:
     """Returns a tree of arrays with a copy on each device."""
@@ -96,6 +102,16 @@ class HostsMesh(DataMesh):
   @property
   def num_hosts(self) -> int:
     return jax.process_count()
+
+  def connect(self) -> None:
+    """Adds a number of each device, which connects the hosts; all hosts must call it at about the same time.
+
+    In the first sum over these devices, gloo waits at most 30 seconds for the other hosts; in later ones it
+    waits half an hour. A host may compile its update for longer than another one.
+    """
+    ones = self.put_batch(np.ones(len(self.mesh.local_devices), np.float32))
+    total = jax.jit(jax.numpy.sum, out_shardings=self._replicated)(ones)
+    assert int(total) == self.mesh.size
 
   def put(self, state: Any) -> Any:
     """Returns a tree of arrays with a copy on each device. Each host passes the same values."""

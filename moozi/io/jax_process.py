@@ -104,6 +104,9 @@ def join(host: HostOf) -> None:
     )
 
   xla_bridge.register_backend_factory("cpu", cpu, fail_quietly=False)
+  # JAX's own cache, which the environment variable JAX_COMPILATION_CACHE_DIR enables. It has the entries of
+  # one process: the others would compile while this one does not, and XLA may wait for all.
+  jax.config.update("jax_enable_compilation_cache", False)
   # It would handle SIGTERM, by which Ray ends a process.
   jax.config.update("jax_enable_preemption_service", False)
   jax.distributed.initialize(

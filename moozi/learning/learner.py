@@ -147,7 +147,7 @@ class Learner:
   def set_discount(self, discount: float) -> None:
     """Sets the γ that the variables carry (`nn.horizon`); without one, does nothing."""
     net_state, gamma = self._state.net_state, np.float32(discount)
-    if isinstance(net_state, Mapping) and DISCOUNT in net_state and net_state[DISCOUNT] != gamma:
+    if isinstance(net_state, Mapping) and DISCOUNT in net_state and np.asarray(net_state[DISCOUNT]) != gamma:
       changed = {**net_state, DISCOUNT: self._devices.put(to_jax(gamma))}
       self._state = replace(self._state, net_state=changed)
 

@@ -216,7 +216,7 @@ def _parts(config: Config, spec: EnvSpec) -> dict[str, Callable[[Sizes], float]]
       parts["reanalyze"] = lambda s: search(
         s, s["reanalyze.batch_size"], again.num_simulations, again.num_sampled_actions
       )
-    parts["the network"] = lambda s: _COPIES * parameters(s)
+    parts["the network"] = lambda s: config.learner.num_hosts * _COPIES * parameters(s)
     if config.num_past_lanes:
       parts["the past selves"] = lambda s: s["opponents.pool_size"] * parameters(s)
   return parts

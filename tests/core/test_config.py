@@ -219,6 +219,10 @@ POINTS = [{"env_steps": 5, "discount": 0.9}, {"env_steps": 9, "discount": 0.99}]
       "learner.num_devices=2: needs ray.learner.num_gpus=2, not 1",
     ),
     (
+      {"runtime": "ray", "learner": {"num_hosts": 2}, "ray": {"learner": {"num_gpus": 0.5}}},
+      "learner.num_devices=1: needs ray.learner.num_gpus=1, not 0.5",
+    ),
+    (
       {"learner": {"batch_size": 256, "num_devices": 4, "accumulate": 3}},
       "batch_size=256: must be a multiple of num_devices · accumulate = 4 · 3 = 12",
     ),

@@ -8,6 +8,7 @@ process, XLA makes two devices of the CPU.
 
 import pickle
 import sys
+import time
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -16,6 +17,7 @@ import jax
 import psutil
 
 from moozi.actors.remote.learner_hosts import divided
+from moozi.agent.devices import devices_of
 from moozi.io.checkpoints import expected_of, load_checkpoint, path_of, save_checkpoint
 from moozi.io.config import load_config
 from moozi.io.jax_process import HostOf, join
@@ -23,6 +25,7 @@ from moozi.run import build
 from moozi.training.algorithms import algorithm_of
 from tests.learning.many_devices import COMMON, FAMILIES, U, known, make_batch, make_learner, outcome
 
+LATE_S = 35
 # By family, the settings of the learner on two hosts. On one host it has the default ones.
 CASES: dict[str, dict[str, int]] = {
   "batch_norm": {},
@@ -82,6 +85,11 @@ def main() -> None:
   num_hosts, index = (2, int(name)) if port else (1, 0)
   if port:
     join(HostOf(f"127.0.0.1:{port}", "127.0.0.1", index, 2))
+    assert not jax.config.jax_enable_compilation_cache
+    for family in CASES:
+      devices_of(configure(family, num_hosts).learner).connect()
+    # One host compiles for longer than gloo waits in a first sum.
+    time.sleep(LATE_S * index)
   assert len(jax.local_devices()) == 2
   assert len(jax.devices()) == 2 * num_hosts
   found: dict[str, Any] = {}

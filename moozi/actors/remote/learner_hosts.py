@@ -15,6 +15,8 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
 from moozi.actors import cluster
 from moozi.actors.remote import process
 from moozi.actors.remote.inference_client import connected_ray
@@ -26,6 +28,7 @@ from moozi.io.jax_process import HostOf, join
 
 # Time between two checks whether Ray has found nodes for all hosts.
 _PLACED_S = 30.0
+_NUM_CHECKS = 20
 _log = logging.getLogger("moozi.parameter_server")
 
 
@@ -52,8 +55,10 @@ class LearnerHost(process.Actor):
   ) -> None:
     host = HostOf(address, own_address(), index, config.learner.num_hosts)
     super().__init__(config, setup._replace(join=functools.partial(join, host)))
+    from moozi.agent.devices import devices_of
     from moozi.run import build
 
+    devices_of(config.learner).connect()
     self._learner = build.build_learner(config, spec)
     self._learner.start_from(state, learner_step)
     self._log.info("ready at learner step %d", self._learner.learner_step)
@@ -163,8 +168,17 @@ def start_hosts(
   """
   ray, own, num_hosts = connected_ray(), own_address(), config.learner.num_hosts
   # After a node has failed, Ray finds another one for its host.
-  while not group.wait(_PLACED_S):
-    pass
+  for _ in range(_NUM_CHECKS):
+    if group.wait(_PLACED_S):
+      break
+    _log.warning(
+      "no room yet for the learner's %d hosts, each on a node with ray.learner's resources", num_hosts
+    )
+  else:
+    raise RuntimeError(
+      f"learner.num_hosts={num_hosts}: the cluster had no room for each host's ray.learner resources for "
+      f"{_PLACED_S * _NUM_CHECKS / 60:g} minutes; add a machine, or resume with fewer hosts"
+    )
   address, given = f"{own}:{free_port(own)}", ray.put(state)
   handles = []
   for index in range(1, num_hosts):
@@ -195,6 +209,10 @@ def divided(batch: Any, count: int) -> list[Any]:
   """Returns `count` equal parts of a record of arrays [U, B, …], in the order of B."""
 
   def part(index: int) -> Any:
-    return map_fields(lambda x: x[:, index * x.shape[1] // count : (index + 1) * x.shape[1] // count], batch)
+    def of(x: Any) -> Any:
+      # Ray passes a contiguous array without a copy.
+      return np.ascontiguousarray(x[:, index * x.shape[1] // count : (index + 1) * x.shape[1] // count])
+
+    return map_fields(of, batch)
 
   return [part(index) for index in range(count)]

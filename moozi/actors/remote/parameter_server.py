@@ -41,8 +41,11 @@ class ParameterServer(process.Actor):
       # The base class waits for the hosts.
       self._hosts, place = start_hosts(config, spec, state, learner_step, group, setup)
       super().__init__(config, setup._replace(join=functools.partial(jax_process.join, place)))
+    from moozi.agent.devices import devices_of
     from moozi.run import build
 
+    if group is not None:
+      devices_of(config.learner).connect()
     self._config = config
     self._learner = (self._parts or build).build_learner(config, spec)
     self._learner.start_from(state, learner_step)

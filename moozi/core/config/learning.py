@@ -242,8 +242,11 @@ class LearnerConfig(Section):
     return self
 
   def check_gpus(self, num_gpus: float) -> None:
-    """Raises ValueError if the learner's process has GPUs, but fewer than `num_devices`."""
-    if 0 < num_gpus < self.num_devices and self.num_devices > 1:
+    """Raises ValueError if the learner's process has GPUs, but fewer than `num_devices`.
+
+    Processes of several hosts do not share a GPU either.
+    """
+    if 0 < num_gpus < self.num_devices and max(self.num_devices, self.num_hosts) > 1:
       raise ValueError(
         f"learner.num_devices={self.num_devices}: needs ray.learner.num_gpus={self.num_devices}, not "
         f"{num_gpus:g}"

@@ -43,7 +43,7 @@ def surgery(
     bool,
     typer.Option(
       "--keep-replay",
-      help="Keep replay and trajectories if options of the environment change (env.kwargs, env.wrappers).",
+      help="Keep replay and trajectories if env.kwargs, env.wrappers or your own env.name changes.",
     ),
   ] = False,
   dry_run: Annotated[

@@ -25,6 +25,17 @@ PACER_STATE: dict[str, Entry] = {
 }
 
 
+def without_replay(state: State) -> State:
+  """Returns a pacer's state of a run whose replay is empty again: environment steps go on, nothing is due.
+
+  Training starts again when replay has enough steps. With the former start, all calls of the steps that fill
+  replay would be due at once.
+  """
+  counts = ("steps_lost", "samples_done", "positions_done", "since_steps")
+  sums = ("since_samples", "since_positions")
+  return dict(state) | {"started_at": -1} | dict.fromkeys(counts, 0) | dict.fromkeys(sums, 0.0)
+
+
 class Meter:
   """Counts the items that calls consume: at most `ratio` items per produced step.
 

@@ -25,7 +25,7 @@ from moozi.training.algorithms import ALGORITHMS, find_algorithm
 from moozi.training.dry_run import dry_run
 from moozi.training.offline import load_stored
 from moozi.training.start_from import find_start
-from moozi.training.surgery import check_operation
+from moozi.training.surgery import check_operation, operate_on
 
 # Maximum number of steps in the trial episode of a user's player.
 _TRIAL_STEPS = 50
@@ -66,17 +66,29 @@ def _check_start_from(config: Config, spec: EnvSpec) -> None:
       read_checkpoint_info(info.path, expected_of(config, spec))
       _check_parts(info, config)
     except UserError as error:
-      if config.algorithm in ALGORITHMS and info.meta.get("algorithm") == config.algorithm_name:
-        raise UserError(f"{error}; checkpoint.surgery=true converts it") from None
-      raise
+      raise UserError(f"{error}{_surgery_hint(info, config, spec)}") from None
     return
   check_operation(info, config, spec)
+
+
+def _surgery_hint(info: CheckpointInfo, config: Config, spec: EnvSpec) -> str:
+  """Returns which value of `checkpoint.surgery` converts a checkpoint, for an error; empty if none does."""
+  if config.algorithm not in ALGORITHMS or info.meta.get("algorithm") != config.algorithm_name:
+    return ""
+  try:
+    lost = operate_on(info, config, spec).lost
+  except UserError:
+    return ""
+  return (
+    "; checkpoint.surgery=lossy converts it, with losses" if lost else "; checkpoint.surgery=true converts it"
+  )
 
 
 def _check_parts(info: CheckpointInfo, config: Config) -> None:
   """Raises UserError if a setting adds arrays to the training state, and a checkpoint was saved without it.
 
-  Or the other way around: it was saved with the setting, and the configuration is without it.
+  Or the other way around: it was saved with the setting, and the configuration is without it. Or both have
+  running returns, of another number of environments.
   """
   ppo, learner, algorithm = config.ppo, config.learner, config.algorithm
   clipping = ppo.max_grad_rms if algorithm == "ppo" else learner.max_grad_rms
@@ -97,6 +109,16 @@ def _check_parts(info: CheckpointInfo, config: Config) -> None:
       raise UserError(
         f"{info.path}: was saved {'with' if has else 'without'} {key}, which must be set in both runs or in "
         "neither"
+      )
+  if algorithm == "ppo" and ppo.normalize_rewards:
+    # Each environment has a running return. The header is text of anyone.
+    saved = info.meta.get("config")
+    section = saved.get("ppo") if isinstance(saved, dict) else None
+    num_envs = section.get("num_envs") if isinstance(section, dict) else None
+    if type(num_envs) is int and num_envs != ppo.num_envs:
+      raise UserError(
+        f"{info.path}: was saved with ppo.num_envs={num_envs}; must be {ppo.num_envs} with "
+        "ppo.normalize_rewards=true"
       )
 
 

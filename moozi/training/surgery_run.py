@@ -30,6 +30,7 @@ from moozi.io.run_directory import RunDirectory
 from moozi.io.trajectory_file import encode_file, read_steps
 from moozi.io.trajectory_folder import file_name, open_kept
 from moozi.run import build
+from moozi.run.pacing import without_replay
 from moozi.run.saved_state import check_run_state
 from moozi.run.state import RunState
 from moozi.surgery.stored_steps import StepConverter
@@ -54,6 +55,7 @@ class RunSurgery:
     left: what is left behind, one line each.
     kept: one line if stored steps are kept although the environment's options change; else empty.
     converter: of stored steps; None if they are left behind.
+    begins_replay: whether replay is left behind, and the new run begins another one.
   """
 
   directory: RunDirectory
@@ -63,6 +65,7 @@ class RunSurgery:
   left: tuple[str, ...]
   kept: tuple[str, ...]
   converter: StepConverter | None
+  begins_replay: bool
 
   @property
   def state(self) -> RunState:
@@ -104,11 +107,11 @@ def plan_run(
 ) -> RunSurgery:
   """Plans the surgery on the newest state of a run.
 
-  Replay and trajectories are left behind if the environment is another one, or has other options, because
-  these may be other rules.
+  Replay and trajectories are left behind if the environment is another one, or has another `env.name` or
+  other options, because these may be other rules.
 
   Args:
-    keeps_steps: keep replay and trajectories also with other options.
+    keeps_steps: keep replay and trajectories of an environment of the same EnvSpec.name anyway.
 
   Raises: UserError: the run has no state that can be resumed, `keeps_steps` is set and the steps cannot be
     converted, or as `plan_operation`.
@@ -134,7 +137,8 @@ def plan_run(
       raise UserError(f"--keep-replay: {error}") from None
     if has_steps:
       left.append(f"{what if converter is None else 'replay'}: {error}")
-  if replay is None and not new[0].is_on_policy:
+  begins_replay = replay is None and not new[0].is_on_policy
+  if begins_replay:
     replay = build.build_replay(*new, load_stored(*new)).snapshot()
   if state.collectors:
     left.append("environments: their episodes are not continued; they are reset")
@@ -146,16 +150,18 @@ def plan_run(
     left=tuple(left),
     kept=tuple(kept),
     converter=converter,
+    begins_replay=begins_replay,
   )
 
 
 def changed_options(old: EnvConfig, new: EnvConfig) -> list[str]:
-  """Returns the options and wrappers of an environment that differ, such as `env.kwargs.x: 0 → 1`.
+  """Returns where the name, options and wrappers of an environment differ, such as `env.kwargs.x: 0 → 1`.
 
-  A value that is not set is that of the suite, or the word `unset`.
+  An option that is not set has the value of the suite, or else the word `unset`, which is not null.
   """
   sides = [
-    {f"kwargs.{key}": x for key, x in registry.options_of(env.name, env.kwargs).items()}
+    {"name": env.name}
+    | {f"kwargs.{key}": x for key, x in registry.options_of(env.name, env.kwargs).items()}
     | {"wrappers": list(env.wrappers)}
     for env in (old, new)
   ]
@@ -163,7 +169,7 @@ def changed_options(old: EnvConfig, new: EnvConfig) -> list[str]:
   return [
     f"{key}: {' → '.join(one_line(side.get(key, 'unset'), 60) for side in (before, after))}"
     for key in {**before, **after}
-    if before.get(key) != after.get(key)
+    if (key in before) != (key in after) or before.get(key) != after.get(key)
   ]
 
 
@@ -230,6 +236,8 @@ def _progress(surgery: RunSurgery) -> State:
   state, plan = surgery.state, surgery.operation.plan
   progress = {name: x for name, x in state.progress.items() if not name.startswith(f"{_PAST}/")}
   progress.pop("envs_began_at", None)  # of environments that are left behind
+  if surgery.begins_replay:
+    progress |= prefixed("pacer", without_replay(part(progress, "pacer")))
   past = part(state.progress, _PAST)
   if past and plan.new.config.num_past_lanes:
     progress |= prefixed(_PAST, _convert_past(past, surgery))

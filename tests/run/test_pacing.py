@@ -10,7 +10,7 @@ from moozi.agent.update import make_learning_rate
 from moozi.core.config import CheckpointConfig, Config, LearnerConfig, ReplayConfig, WorkersConfig
 from moozi.core.config.reanalyze import ReanalyzeConfig
 from moozi.io.config import load_config
-from moozi.run.pacing import Pacer, slack_steps
+from moozi.run.pacing import Pacer, slack_steps, without_replay
 from moozi.run.schedules import CheckpointSchedule, Every, reason_to_end
 
 
@@ -124,6 +124,29 @@ def test_new_ratios_apply_to_the_steps_after_a_resume(old, new, old_share, new_s
     steps, samples, positions = play(pacer, round_steps, 100)
     assert samples == pytest.approx(new * steps, abs=32)
     assert positions == pytest.approx(new_share / (1 - new_share) * steps, abs=16)
+
+
+def test_the_steps_that_fill_a_new_replay_are_not_due():
+  old, round_steps = make_pacer(4.0, share=0.5)
+  play(old, round_steps, 100)
+  pacer, _ = make_pacer(4.0, share=0.5)
+  pacer.set_state(without_replay(old.get_state()))
+  assert pacer.env_steps == old.env_steps
+  for _ in range(3):
+    pacer.request_act(round_steps)
+    pacer.done_act(round_steps)
+    assert not pacer.may_learn(can_sample=False)
+    assert not pacer.may_reanalyze()
+  assert not pacer.may_learn(can_sample=True)  # training starts, and no step is produced since
+  assert pacer.started_at == pacer.env_steps
+  pacer.request_act(round_steps)
+  pacer.done_act(round_steps)
+  num_calls = 0
+  while pacer.may_learn(can_sample=True):
+    pacer.learn.request()
+    pacer.learn.finish()
+    num_calls += 1
+  assert num_calls * 2 * 16 == 4.0 * round_steps
 
 
 def test_a_resume_without_reanalyze_drops_the_missing_positions():

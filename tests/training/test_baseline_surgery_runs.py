@@ -86,6 +86,10 @@ def test_a_start_names_the_setting_of_one_run_only(refused, finished, tmp_path):
   if algorithm == "ppo":
     error = refused("train", "tiny/catch", *start, "ppo.normalize_rewards=false")
     assert "was saved with ppo.normalize_rewards, which must be set in both runs or in neither" in error
+    assert "checkpoint.surgery" not in error
+    error = refused("train", "tiny/catch", *start, "ppo.num_envs=8")
+    assert "was saved with ppo.num_envs=4; must be 8 with ppo.normalize_rewards=true" in error
+    assert "checkpoint.surgery=true converts it" in error
   assert not (tmp_path / "b").exists()
 
 

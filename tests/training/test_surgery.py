@@ -163,6 +163,11 @@ def test_options_that_change():
   ]
   own = EnvConfig(name="my_module:make", kwargs={"wind": 1})
   assert changed_options(EnvConfig(name="my_module:make"), own) == ["env.kwargs.wind: unset → 1"]
+  null = EnvConfig(name="my_module:make", kwargs={"wind": None})
+  assert changed_options(EnvConfig(name="my_module:make"), null) == ["env.kwargs.wind: unset → None"]
+  # The games of two functions may have one EnvSpec.name, and other rules.
+  misere = EnvConfig(name="my_module:make_misere", kwargs={"wind": 1})
+  assert changed_options(own, misere) == ["env.name: my_module:make → my_module:make_misere"]
 
 
 @pytest.mark.slow
@@ -175,6 +180,13 @@ def test_steps_of_other_options_are_kept_by_request(cli, run):
   changed = run.parent / "changed"
   assert not saved(changed).state.replay.generations.any()
   assert not (changed / "trajectories").exists()
+  # Replay begins again, and the steps that fill it are not owed: updates follow from those after them.
+  config, before = RunDirectory.open(changed).load_config(), saved(run).state
+  status, _, err = cli("train", "--resume", changed, "max_env_steps=256")
+  assert status == 0, err
+  num_steps = 256 - 128 - config.replay.min_steps_to_learn
+  num_updates = num_steps * config.learner.samples_per_step / config.learner.batch_size
+  assert saved(changed).state.learner_steps == before.learner_steps + num_updates
   (joint,) = read_lineage(changed / "lineage.json")
   assert any(text.startswith("replay and trajectories: ") for text in joint.left)
   status, _, err = cli("surgery", *options, "--keep-replay", "--out", "kept")
@@ -271,6 +283,14 @@ def test_a_start_names_the_setting_of_one_run_only(refused, finished, tmp_path, 
   assert f"was saved without {key}, which must be set in both runs or in neither" in error
   assert "checkpoint.surgery=true converts it" in error
   assert not (tmp_path / "other").exists()
+
+
+def test_a_start_names_surgery_only_where_it_converts(refused, finished, tmp_path):
+  options = (*START, f"run.dir={tmp_path}", f"checkpoint.start_from={finished}")
+  for setting in ("network.kind=conv_latent", "network.latent_size=8"):
+    assert "checkpoint.surgery" not in refused("train", "tiny/catch", *options, setting)
+  error = refused("train", "tiny/catch", *options, "network.latent_size=24")
+  assert "checkpoint.surgery=lossy converts it, with losses" in error
 
 
 def test_steps_are_converted():

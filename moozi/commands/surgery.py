@@ -67,7 +67,7 @@ def surgery(
       f"{run}: a zoo agent has no run to continue; checkpoint.start_from={run} checkpoint.surgery=true "
       "starts a new run with its parameters"
     )
-  new = _new_config(directory, to, list(overrides or []), out)
+  new = _new_config(directory, to, list(overrides or []), out, writes=not dry_run)
   check_code(new, "config", allow_code)
   jax_process.use_cpu_only()
   with contextlib.ExitStack() as stack:
@@ -93,21 +93,30 @@ def surgery(
   return 0
 
 
-def _new_config(directory: "RunDirectory", to: str | None, overrides: list[str], out: str | None) -> "Config":
+def _new_config(
+  directory: "RunDirectory", to: str | None, overrides: list[str], out: str | None, *, writes: bool
+) -> "Config":
+  """Returns the configuration of the new run; `run.*` of the configuration that it is made of is not used.
+
+  Raises: UserError: it is invalid, or `writes` is set and a run of its name exists.
+  """
   from moozi.io.config import load_config
   from moozi.io.run_directory import check_name
 
   unset = [text for text in overrides if "=" not in text]
   if unset:
     raise UserError(f"{unset[0]}: must be KEY=VALUE; --to names a configuration")
-  keys = {text.partition("=")[0].strip() for text in overrides}
-  place = {} if "run.dir" in keys else {"dir": str(directory.path.parent)}
-  config = load_config(directory.config_path if to is None else to, [*overrides, {"run": place}])
-  given = config.run.name if "run.name" in keys else None
+  place = {"run": {"dir": str(directory.path.parent), "name": None}}
+  config = load_config(directory.config_path if to is None else to, [place, *overrides])
+  given = config.run.name
   if None not in (given, out) and given != out:
     raise UserError(f"run.name={given}: --out={out} names the new run; give one of them")
-  key = "run.name" if out is None and given is not None else "--out"
-  name = check_name(out or given or f"{directory.name}-surgery", key)
-  if os.path.lexists(config.run.folder / name):
+  name, key = f"{directory.name}-surgery", "default name"
+  if out is not None:
+    name, key = out, "--out"
+  elif given is not None:
+    name, key = given, "run.name"
+  check_name(name, key)
+  if writes and os.path.lexists(config.run.folder / name):
     raise UserError(f"{key}={name}: {config.run.folder / name} exists; a run is never overwritten")
   return config.model_copy(update={"run": config.run.model_copy(update={"name": name})})

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from moozi.baselines.observations import OBSERVATIONS
 from moozi.core.flat_state import State, part, tree_of_state
 from moozi.core.spec import EnvSpec
 from moozi.nn.model import AfterstateOutput, Model, ModelOutput
@@ -21,6 +22,8 @@ from moozi.surgery.plan import Plan
 TOLERANCE = 1e-5
 """Largest difference of an output of a preserved network, relative to the output where that is above 1."""
 _NUM_STEPS = 2
+# Statistics that normalize observations: of MuZero and AlphaZero, of PPO and Q-learning.
+_STATISTICS = ("net_state/observation_norm/stats", f"net_state/{OBSERVATIONS}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,8 +50,9 @@ def compare(plan: Plan, old: State, new: State, num_inputs: int = 32, seed: int 
   which an LSTM carries its state.
 
   The histories have planes and actions of both environments only: new planes are 0, and new actions are never
-  taken. Compared are values and rewards in env units, the probabilities of the actions of both, and of
-  Q-learning their values.
+  taken. If the old network has running statistics of observations, the planes have their mean and variance.
+  Compared are values and rewards in env units, the probabilities of the actions of both, and of Q-learning
+  their values.
 
   Args:
     old, new: the leaves of the two training states.
@@ -58,7 +62,7 @@ def compare(plan: Plan, old: State, new: State, num_inputs: int = 32, seed: int 
   has_chance = bool(plan.old.config.chance.codes and plan.new.config.chance.codes)
   shared = [(source, i) for i, source in enumerate(plan.pairs.actions) if source is not None]
   # A transition begins with one step more than the network's input.
-  histories = _inputs(plan, rng, num_inputs, length, 1 if searches else _NUM_STEPS, shared)
+  histories = _inputs(plan, old, rng, num_inputs, length, 1 if searches else _NUM_STEPS, shared)
   outputs = [
     _outputs(network, state, has_chance, *inputs) if searches else baseline_outputs(network, state, inputs[0])
     for network, state, inputs in zip((plan.old, plan.new), (old, new), histories, strict=True)
@@ -77,7 +81,13 @@ def compare(plan: Plan, old: State, new: State, num_inputs: int = 32, seed: int 
 
 
 def _inputs(
-  plan: Plan, rng: np.random.Generator, batch: int, length: int, more: int, shared: list[tuple[int, int]]
+  plan: Plan,
+  old: State,
+  rng: np.random.Generator,
+  batch: int,
+  length: int,
+  more: int,
+  shared: list[tuple[int, int]],
 ) -> list[tuple[np.ndarray, np.ndarray, list[np.ndarray]]]:
   """Returns for the old and the new network: frames, actions of the history, and actions to unroll.
 
@@ -85,7 +95,7 @@ def _inputs(
   """
   length += more
   specs = plan.old.spec, plan.new.spec
-  frames = _random_frames(specs[1], rng, (batch, length))
+  frames = _scaled(_random_frames(specs[1], rng, (batch, length)), plan, old)
   kept = np.array([source is not None for source in plan.pairs.planes])
   frames = np.where(kept, frames, np.zeros((), frames.dtype))
   if specs[1].player_planes is not None:  # whose plane of the mover is constant over the board
@@ -118,6 +128,22 @@ def _random_frames(spec: EnvSpec, rng: np.random.Generator, lead: tuple[int, ...
   if spec.frame_dtype == "uint8":
     return rng.integers(0, 256, shape, np.uint8)
   return rng.normal(size=shape).astype(np.float32)
+
+
+def _scaled(frames: np.ndarray, plan: Plan, old: State) -> np.ndarray:
+  """Gives normal frames the mean and variance of the old network's statistics of observations, if it has any.
+
+  Frames of another size would all be clipped alike, and a difference of the networks would not be seen.
+  """
+  for where in _STATISTICS:
+    if f"{where}/mean" not in old:
+      continue
+    mean, deviation = np.asarray(old[f"{where}/mean"]), np.sqrt(old[f"{where}/variance"])
+    frames = np.array(frames)
+    for i, source in enumerate(plan.pairs.planes):
+      if source is not None:
+        frames[..., i] = mean[..., source] + deviation[..., source] * frames[..., i]
+  return frames
 
 
 def _outputs(

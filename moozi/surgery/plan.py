@@ -259,7 +259,10 @@ def _at(paths: list[str], text: str) -> str:
 
 
 def _new_array(array: ArrayAxes, old: Declared) -> ArrayPlan:
-  how = "new, 0: its module adds nothing at first" if array.starts_at_zero else "new"
+  how = "new"
+  if array.starts_at_zero:
+    # A dense layer has a bias of 0 even where it adds something.
+    how = "new, 0" if array.path.endswith("/b") else "new, 0: its module adds nothing at first"
   plan = ArrayPlan(
     path=array.path, source=None, shape=array.shape, source_shape=None, how=how, maps=(), declared=array
   )

@@ -60,18 +60,26 @@ def transform(state: State, plan: Plan) -> State:
 def _fill_second_moments(out: State, is_carried: Mapping[str, Bool[np.ndarray, "..."]]) -> None:
   """Sets new second moments: to the mean of the carried ones of the array, or else of all arrays.
 
+  The mean is of those above 0. A moment of 0 is of a weight that never had a gradient, such as one of an
+  input that is always 0.
+
   Adam's count goes on, so moments that begin at 0 are not corrected. With a second moment of 0, the steps of
   a new weight would rise to 6.6 times the learning rate, and be above it for a thousand updates.
 
   Args:
     is_carried: for each array of second moments, which entries are carried.
   """
-  carried = [out[name][mask] for name, mask in is_carried.items()]
-  overall = np.mean(np.concatenate(carried), dtype=np.float64) if any(map(np.size, carried)) else 0.0
+  carried = {name: out[name][mask] for name, mask in is_carried.items()}
+  carried = {name: x[x > 0] for name, x in carried.items()}
+  overall = _mean(np.concatenate(list(carried.values())), 0.0)
   for name, mask in is_carried.items():
     if not mask.all():
-      typical = np.mean(out[name][mask], dtype=np.float64) if mask.any() else overall
+      typical = _mean(carried[name], overall)
       out[name] = np.where(mask, out[name], np.asarray(typical, out[name].dtype))
+
+
+def _mean(x: Float[np.ndarray, "N"], otherwise: float) -> float:
+  return float(np.mean(x, dtype=np.float64)) if x.size else otherwise
 
 
 def transform_variables(state: State, plan: Plan) -> State:
@@ -198,7 +206,7 @@ def _fill(
   i: int,
   axis: AxisMap,
 ) -> Float[np.ndarray, "..."]:
-  """Sets the new entries of an axis that are not 0: those of statistics, and of a softmax."""
+  """Sets the new entries of an axis that are not 0: those of a mean or variance, and of a softmax."""
   if array.declared.is_state:
     # A variance of 0 would make every value of a new plane other than 0 the largest that the norm passes on.
     shape = [1] * out.ndim

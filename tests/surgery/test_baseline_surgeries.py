@@ -220,6 +220,7 @@ def test_a_new_dense_layer_passes_on_its_input():
   assert not after["params/trunk_dense_2/b"].any()
   assert not after["opt_state/1/mu/trunk_dense_2/w"].any()
   assert plan.arrays["trunk_dense_2/w"].how.startswith("new, the identity")
+  assert plan.arrays["trunk_dense_2/b"].how == "new, 0"
 
 
 def test_new_action_values_are_the_mean_of_the_others():

@@ -139,6 +139,13 @@ def test_dry_run_writes_nothing(cli, run):
   assert any(line.startswith("left behind: environments: ") for line in lines)
 
 
+def test_a_dry_run_needs_no_free_name(cli, refused, run):
+  (run.parent / "first-surgery").mkdir()
+  status, _, err = cli("surgery", run, "--dry-run")
+  assert status == 0, err
+  assert "default name=first-surgery: " in refused("surgery", run)
+
+
 def test_what_is_lost_needs_lossy(cli, run):
   before = sorted(run.parent.iterdir())
   status, out, err = cli("surgery", run, "network.latent_size=24")
@@ -203,6 +210,8 @@ REFUSED = [
   (("network.latent_size=8",), "surgery cannot make a layer narrower"),
   (("run.name=a", "--out", "b"), "run.name=a: --out=b names the new run; give one of them"),
   (("run.name=first",), "run.name=first: "),
+  (("run={name: first}",), "run.name=first: "),
+  (("run={name: usr, dir: /}",), "run.name=usr: /usr exists"),
   (("run.name=a/b",), "must be a folder name"),
   (("network.kind=conv_latent",), "network.kind=conv_latent: the state has mlp"),
   (("network.latent=8",), "network.latent: unknown key"),

@@ -113,8 +113,8 @@ def _check_parts(info: CheckpointInfo, config: Config) -> None:
   if algorithm == "ppo" and ppo.normalize_rewards:
     # Each environment has a running return. The header is text of anyone.
     saved = info.meta.get("config")
-    section = saved.get("ppo") if isinstance(saved, dict) else None
-    num_envs = section.get("num_envs") if isinstance(section, dict) else None
+    saved = saved.get("ppo") if isinstance(saved, dict) else None
+    num_envs = saved.get("num_envs") if isinstance(saved, dict) else None
     if type(num_envs) is int and num_envs != ppo.num_envs:
       raise UserError(
         f"{info.path}: was saved with ppo.num_envs={num_envs}; must be {ppo.num_envs} with "

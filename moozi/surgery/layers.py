@@ -41,7 +41,8 @@ class ArrayAxes:
 
   Attributes:
     path: in the training state's `params` or `net_state`, such as `representation/conv/w`.
-    axes: one for each axis of the array.
+    axes: one for each axis of the array; none if their meaning is not known.
+    unknown: the shape if the meaning of the axes is not known; only an array of the same shape is made of it.
     reads: index of the axis along which the array's module sums its inputs; None: no such axis.
     below: new entries of the last axis, which is a softmax's, are this far below the mean of the old ones;
       0: they are the mean, as action values; None: they are 0.
@@ -63,10 +64,11 @@ class ArrayAxes:
   passes_on: bool = False
   even: str | None = None
   is_state: bool = False
+  unknown: tuple[int, ...] = ()
 
   @property
   def shape(self) -> tuple[int, ...]:
-    return tuple(map(len, self.axes))
+    return self.unknown or tuple(map(len, self.axes))
 
 
 class Declared:

@@ -110,7 +110,7 @@ def declare(network: NamedNetwork, shapes: Shapes) -> Declared:
   out = Declared(shapes, config.network.norm)
   if not network.has_known_axes:
     for path, shape in shapes.items():
-      out.add(module(path), *(fixed(f"axis {i}", size) for i, size in enumerate(shape)))
+      out.add(module(path), unknown=shape)
     return out
   if config.searches:
     _KINDS[config.network.kind](out, network)

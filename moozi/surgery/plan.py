@@ -44,7 +44,7 @@ _FIXED = {
 }
 """Settings by algorithm whose change gives arrays another meaning.
 
-The two of chance nodes may change with their codes.
+Those without an effect may change (`_has_effect`).
 """
 _SEARCH_SECTIONS = ("env", "network", "chance", "scalar_transform", "targets")
 _SECTIONS = {
@@ -182,10 +182,8 @@ def _check_settings(old: Config, new: Config) -> None:
     raise UserError(f"algorithm={new.algorithm}: has no surgery; only {', '.join(_FIXED)} have")
   for key in _FIXED[new.algorithm]:
     before, after = (operator.attrgetter(key)(config) for config in (old, new))
-    if key.startswith("chance.") and not old.chance.codes:
-      continue
-    if before != after:
-      raise UserError(f"{key}={after}: the state has {before}, which surgery cannot change")
+    if before != after and _has_effect(key, old):
+      raise _cannot_change(key, before, after)
   if new.algorithm == "ppo":
     kinds: dict[str, Callable[[Any], bool]] = {
       "ppo.value_loss": lambda loss: loss == "categorical",
@@ -194,7 +192,25 @@ def _check_settings(old: Config, new: Config) -> None:
     for key, kind_of in kinds.items():
       before, after = (operator.attrgetter(key)(config) for config in (old, new))
       if kind_of(before) != kind_of(after):
-        raise UserError(f"{key}={after}: the state has {before}, which surgery cannot change")
+        raise _cannot_change(key, before, after)
+
+
+def _has_effect(key: str, old: Config) -> bool:
+  """Returns whether the old network depends on a setting; those before it in `_FIXED` have not changed."""
+  if key.startswith("chance."):
+    return bool(old.chance.codes)
+  if key == "ppo.conv_stride":
+    return old.ppo.network.kind in ("conv", "multi_input")
+  if key == "ppo.observation_clip":
+    return old.ppo.normalize_observations
+  if key.startswith("q_learning.network.") or key == "q_learning.dueling":
+    return old.q_learning.kind == "network"
+  return True
+
+
+def _cannot_change(key: str, before: object, after: object) -> UserError:
+  now, then = (str(x).lower() if isinstance(x, bool) else x for x in (after, before))
+  return UserError(f"{key}={now}: the state has {then}, which surgery cannot change")
 
 
 def _check_planes(config: Config, old: EnvSpec, new: EnvSpec, pairs: Correspondence) -> None:
@@ -212,7 +228,8 @@ def _check_planes(config: Config, old: EnvSpec, new: EnvSpec, pairs: Corresponde
 def _check_own(old: NamedNetwork, new: NamedNetwork, before: Declared, after: Declared) -> None:
   """Raises UserError if the arrays of a user's network would change: the meaning of its axes is not known."""
   shapes = [{array.path: array.shape for array in one.arrays.values()} for one in (before, after)]
-  is_same = (old.planes, old.entries, old.length, old.bins) == (new.planes, new.entries, new.length, new.bins)
+  is_same = (old.planes, old.entries, old.length) == (new.planes, new.entries, new.length)
+  is_same &= not new.has_categories or old.bins == new.bins
   if shapes[0] != shapes[1] or not is_same:
     raise UserError(f"{new.kind_text}: has no surgery: the axes of its arrays are not known")
 

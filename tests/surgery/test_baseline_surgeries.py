@@ -281,9 +281,9 @@ REFUSED = [
   (PPO, ("ppo.network.sharing=shared",), CATCH, "ppo.network.sharing=shared: the state has separate"),
   (PPO, ("ppo.network.lstm_size=4",), CATCH, "ppo.network.lstm_size=4: the state has 0"),
   (PPO, CATEGORICAL, CATCH, "ppo.value_loss=categorical: the state has squared"),
-  (PPO, ("ppo.normalize_rewards=true",), CATCH, "ppo.normalize_rewards=True: the state has False"),
+  (PPO, ("ppo.normalize_rewards=true",), CATCH, "ppo.normalize_rewards=true: the state has false"),
   (PPO, ("algorithm=q_learning",), CATCH, "algorithm=q_learning: the state is of ppo"),
-  (Q, ("q_learning.dueling=true",), CATCH, "q_learning.dueling=True: the state has False"),
+  (Q, ("q_learning.dueling=true",), CATCH, "q_learning.dueling=true: the state has false"),
   (Q, ("q_learning.kind=table",), CATCH, "q_learning.kind=table: the state has network"),
   (TABLE, ("q_learning.capacity=128",), CATCH, "q_learning.kind=table: has no surgery"),
   (TABLE, ("targets.history_length=3",), CATCH, "q_learning.kind=table: has no surgery"),
@@ -298,9 +298,22 @@ def test_refusals(before, changed, spec, text):
   assert text in str(caught.value)
 
 
+@pytest.mark.parametrize(
+  ("before", "changed"),
+  [
+    (PPO, ("ppo.conv_stride=2", "ppo.observation_clip=5")),
+    (TABLE, ("scalar_transform.support_max=9", "q_learning.network.activation=tanh")),
+  ],
+)
+def test_settings_without_an_effect_may_change(before, changed):
+  assert make_plan(config_of(*before), CATCH, config_of(*before, *changed), CATCH).is_identity
+
+
 def test_a_table_stays_as_it_is():
   plan = make_plan(config_of(*TABLE), CATCH, config_of(*TABLE, "q_learning.step_size=0.2"), CATCH)
   assert plan.is_identity
+  # No label for each of its cells, which may be millions.
+  assert not any(array.declared.axes for array in plan.arrays.values())
   state = random_state(plan.old.config, CATCH)
   after = transform(state, plan)
   assert after.keys() == state.keys()

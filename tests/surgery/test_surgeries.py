@@ -176,7 +176,7 @@ REFUSED = [
   ((), ("network.latent_size=4",), CATCH, "4 units of 8: surgery cannot make a layer narrower"),
   ((), ("network.norm=batch",), CATCH, "network.norm=batch: the state has layer"),
   ((), ("network.kind=conv_latent",), CATCH, "network.kind=conv_latent: the state has mlp"),
-  ((), ("network.center_frames=true",), CATCH, "network.center_frames=True: the state has False"),
+  ((), ("network.center_frames=true",), CATCH, "network.center_frames=true: the state has false"),
   ((), ("algorithm=ppo",), CATCH, "algorithm=ppo: the state is of muzero"),
   (("chance.codes=2",), ("chance.codes=3",), CATCH, "chance.codes=3: the state has 2"),
   ((), (), dataclasses.replace(CATCH, frame_shape=(9, 5, 2)), "the size of a frame is (9, 5)"),

@@ -56,6 +56,28 @@ def test_the_tuned_ppo_is_the_chosen_variant_for_every_game(tmp_path):
     assert tuned | {"env": None} == common
 
 
+def test_the_age_of_acting_parameters_is_the_only_difference(tmp_path):
+  configs = configs_of("openai_five", tmp_path)
+  changed = differences(configs["age_0"], configs["age_2048"])
+  assert changed == ["learner.target_update_period", "workers.network"]
+
+
+@pytest.mark.parametrize(
+  ("variant", "changed"),
+  [
+    ("age_0", ["evaluation.network", "learner.target_decay"]),
+    ("newest_262144", ["replay.window_share"]),
+    ("reuse_8", ["learner.samples_per_step"]),
+    ("batch_1024", ["learner.batch_size", "learner.updates_per_call", "ray.publish_period_updates"]),
+    ("short_horizon", ["targets.discount"]),
+    ("growing_horizon", ["targets.discount", "targets.discount_schedule"]),
+  ],
+)
+def test_a_variant_of_openai_five_differs_in_its_question_only(tmp_path, variant, changed):
+  configs = configs_of("openai_five", tmp_path)
+  assert differences(configs["default"], configs[variant]) == changed
+
+
 def test_atari_games_have_one_configuration(tmp_path):
   """They differ only in Boxing's held actions."""
   pong = configs_of("atari", tmp_path, seed=1)["muzero_pong"]

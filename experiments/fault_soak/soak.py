@@ -18,7 +18,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -122,21 +122,15 @@ class Soak:
 
   def sample(self) -> None:
     """Records memory and open files of all processes of the run."""
-    resident, files = 0, 0
-    for process in self.processes():
-      with contextlib.suppress(psutil.Error):
-        memory, count = process.memory_info().rss, process.num_fds()
-        resident, files = resident + memory, files + count
-    self.samples.append({"s": round(self.elapsed()), "resident_mib": resident >> 20, "files": files})
+    self.samples.append({"s": round(self.elapsed())} | resources_of(self.processes()))
 
   def ticks(self) -> list[dict[str, Any]]:
     """Returns the metrics, one dict per tick."""
-    path = self.run / "metrics.jsonl"
-    return read_metrics(path) if path.exists() else []
+    return ticks_of(self.run)
 
   def last_tick(self) -> dict[str, Any]:
     """Returns the last tick; zeros before the first."""
-    return (self.ticks() or [{"env_steps": 0, "learner_steps": 0}])[-1]
+    return last_of(self.ticks())
 
   # --- faults -------------------------------------------------------------------------------------
 
@@ -256,6 +250,27 @@ class Soak:
       for process in processes:
         kill(process)
       time.sleep(0.5)
+
+
+def resources_of(processes: Iterable[psutil.Process]) -> dict[str, int]:
+  """Returns `resident_mib` and `files`: the memory and the number of open files of processes together."""
+  resident, files = 0, 0
+  for process in processes:
+    with contextlib.suppress(psutil.Error):
+      memory, count = process.memory_info().rss, process.num_fds()
+      resident, files = resident + memory, files + count
+  return {"resident_mib": resident >> 20, "files": files}
+
+
+def ticks_of(run: Path) -> list[dict[str, Any]]:
+  """Returns the metrics of a run, one dict per tick."""
+  path = run / "metrics.jsonl"
+  return read_metrics(path) if path.exists() else []
+
+
+def last_of(ticks: Sequence[dict[str, Any]]) -> dict[str, Any]:
+  """Returns the last of a run's ticks; zeros before the first."""
+  return (ticks or [{"env_steps": 0, "learner_steps": 0}])[-1]
 
 
 def is_alive(process: psutil.Process) -> bool:

@@ -24,12 +24,11 @@ from typing import Any
 
 import psutil
 
-from experiments.fault_soak.soak import is_alive, kill, resumable
+from experiments.fault_soak.soak import is_alive, kill, last_of, resources_of, resumable, ticks_of
 from experiments.lib.results import ROOT, RUNS
 from experiments.node_soak.cluster import ENVIRONMENT, LocalCluster
 from moozi.experiments.results import write_json
 from moozi.io.checkpoints import list_checkpoints
-from moozi.io.metrics import read_metrics
 from moozi.io.run_lock import RunLock
 from moozi.io.state_file import read_state
 
@@ -129,17 +128,11 @@ class NodeSoak:
 
   def sample(self) -> None:
     """Records memory and open files of all processes."""
-    resident, files = 0, 0
-    for process in self.processes():
-      with contextlib.suppress(psutil.Error):
-        memory, count = process.memory_info().rss, process.num_fds()
-        resident, files = resident + memory, files + count
     last = self.last_tick()
     self.samples.append(
       {
         "s": round(self.elapsed()),
-        "resident_mib": resident >> 20,
-        "files": files,
+        **resources_of(self.processes()),
         "nodes": 1 + len(self.cluster.nodes),
         "training_workers": last.get("system/training_workers"),
         "env_steps": last["env_steps"],
@@ -148,9 +141,7 @@ class NodeSoak:
 
   def last_tick(self) -> dict[str, Any]:
     """Returns the run's last metrics; zeros before the first."""
-    path = self.run / "metrics.jsonl"
-    ticks = read_metrics(path) if path.exists() else []
-    return ticks[-1] if ticks else {"env_steps": 0, "learner_steps": 0}
+    return last_of(ticks_of(self.run))
 
   def has_settled(self) -> bool:
     """Returns whether the run has recovered from the last event and saved a checkpoint after that.

@@ -10,40 +10,39 @@ import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
-import numpy as np
 
 from experiments.lib.command import command
+from experiments.lib.results import mean_of
 from experiments.lib.tables import Curve, ablation_table, read_runs
 
 HERE = Path(__file__).parent
 PANELS = {
-  "age of the acting parameters": ("age_0", "age_512", "age_2048"),
-  "age of the samples": ("newest_16384", "default", "newest_262144"),
-  "sample reuse": ("reuse_1", "reuse_2", "default", "reuse_8"),
-  "sample reuse, PPO": ("ppo_reuse_1", "ppo_reuse_4", "ppo_reuse_16"),
-  "batch size": ("batch_64", "default", "batch_1024"),
-  "horizon": ("short_horizon", "growing_horizon", "default"),
+  "age of the acting parameters": {
+    "age_0": "0 updates",
+    "age_512": "at most 512",
+    "age_2048": "at most 2,048",
+  },
+  "age of the samples": {
+    "newest_16384": "newest 16,384 steps",
+    "default": "newest 65,536",
+    "newest_262144": "newest 262,144",
+  },
+  "sample reuse": {"reuse_1": "1", "reuse_2": "2", "default": "4", "reuse_8": "8"},
+  "sample reuse, PPO": {"ppo_reuse_1": "1", "ppo_reuse_4": "4", "ppo_reuse_16": "16"},
+  "batch size": {"batch_64": "64", "default": "256", "batch_1024": "1,024"},
+  "horizon": {"short_horizon": "20 steps", "growing_horizon": "20 to 333", "default": "333"},
 }
-"""The variants of each panel of the picture, by its title."""
-LABELS = {
-  "age of the acting parameters": ("0 updates", "at most 512", "at most 2,048"),
-  "age of the samples": ("newest 16,384 steps", "newest 65,536", "newest 262,144"),
-  "sample reuse": ("1", "2", "4", "8"),
-  "sample reuse, PPO": ("1", "4", "16"),
-  "batch size": ("64", "256", "1,024"),
-  "horizon": ("20 steps", "20 to 333", "333"),
-}
+"""The panels of the picture by title: the label of each variant."""
+AGE = "replay/target_age_updates"
 
 
-def mean_of(key: str, curve: Curve) -> float:
-  """Returns the mean of a metric over the ticks of a run that have it; NaN if none has."""
-  values = [tick[key] for tick in curve if tick.get(key) is not None]
-  return float(np.mean(values)) if values else float("nan")
+def age_of_samples(curve: Curve) -> float:
+  """Returns the mean age of a run's samples over its ticks, in updates; NaN without samples of replay."""
+  ticks = [tick for tick in curve if tick.get(AGE) is not None]
+  return mean_of(ticks, AGE) if ticks else float("nan")
 
 
-MEASURES = {
-  "age of the samples, updates": lambda curve: mean_of("replay/target_age_updates", curve),
-}
+MEASURES = {"age of the samples, updates": age_of_samples}
 TABLES = {"openai_five": lambda: ablation_table(HERE, MEASURES)}
 
 
@@ -58,12 +57,12 @@ def draw(path: Path) -> None:
   for axis in axes.flat[len(drawn) :]:
     axis.set_visible(False)
   for axis, (title, variants) in zip(axes.flat, drawn.items(), strict=False):
-    for number, variant in enumerate(variants):
+    for number, (variant, text) in enumerate(variants.items()):
       for seed, result in enumerate(runs.get(variant, ())):
         ticks = [tick for tick in result.ticks if tick.get("test/return_mean") is not None]
         steps = [tick["env_steps"] / 1e6 for tick in ticks]
         returns = [tick["test/return_mean"] for tick in ticks]
-        label = LABELS[title][number] if seed == 0 else None
+        label = text if seed == 0 else None
         axis.plot(steps, returns, "-" if seed == 0 else "--", color=f"C{number}", label=label)
     axis.set_title(title)
     axis.legend(frameon=False, fontsize="small")

@@ -63,8 +63,8 @@ def _fill_second_moments(out: State, is_carried: Mapping[str, Bool[np.ndarray, "
   The mean is of those above 0. A moment of 0 is of a weight that never had a gradient, such as one of an
   input that is always 0.
 
-  Adam's count goes on, so moments that begin at 0 are not corrected. With a second moment of 0, the steps of
-  a new weight would rise to 6.6 times the learning rate, and be above it for a thousand updates.
+  Adam's count is carried, so moments that begin at 0 are not corrected. With a second moment of 0, the steps
+  of a new weight would rise to 6.6 times the learning rate, and be above it for a thousand updates.
 
   Args:
     is_carried: for each array of second moments, which entries are carried.

@@ -2,7 +2,6 @@
 
 import os
 import pickle
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +10,7 @@ import jax
 import numpy as np
 import pytest
 
+from moozi.actors.remote.learner_hosts import free_port
 from moozi.agent.devices import OneDevice, devices_of
 from moozi.core.config import LearnerConfig
 from tests.learning.many_devices import difference
@@ -24,12 +24,6 @@ TWO = "--xla_force_host_platform_device_count=2"
 FLAGS = f"{TWO} --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
 
 
-def free_port() -> int:
-  with socket.socket() as found:
-    found.bind(("127.0.0.1", 0))
-    return found.getsockname()[1]
-
-
 def start(folder: Path, name: str, port: int = 0) -> subprocess.Popen:
   command = [sys.executable, "-m", "tests.learning.two_hosts", str(folder), name, str(port)]
   env = os.environ | {"XLA_FLAGS": FLAGS, "JAX_PLATFORMS": "cpu"}
@@ -39,7 +33,7 @@ def start(folder: Path, name: str, port: int = 0) -> subprocess.Popen:
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
   """Returns what each process of `two_hosts` writes, by name; the hosts are 0 and 1."""
-  folder, port = tmp_path_factory.mktemp("hosts"), free_port()
+  folder, port = tmp_path_factory.mktemp("hosts"), free_port("127.0.0.1")
   for names in (["one"], ["0", "1"], ["again"]):
     processes = [start(folder, name, port if len(names) > 1 else 0) for name in names]
     try:

@@ -44,8 +44,7 @@ class ParameterServer(process.Actor):
     from moozi.agent.devices import devices_of
     from moozi.run import build
 
-    if group is not None:
-      devices_of(config.learner).connect()
+    devices_of(config.learner).connect()
     self._config = config
     self._learner = (self._parts or build).build_learner(config, spec)
     self._learner.start_from(state, learner_step)

@@ -1,0 +1,65 @@
+"""A cluster of Ray in a process of its own, with nodes of this machine that join it and leave it."""
+
+import contextlib
+import subprocess
+import sys
+
+ENVIRONMENT = {
+  "RAY_AUTH_MODE": "disabled",
+  "RAY_USAGE_STATS_ENABLED": "0",
+  "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+  "RAY_worker_niceness": "0",
+}
+# A line on stdin is a command: `add NAME`, `drain NAME` (a notice, ten minutes before the end), `kill NAME`.
+# The head has no accelerators. No node really has any, so JAX uses the CPU on all of them.
+CLUSTER = """
+import subprocess, sys
+from ray.cluster_utils import Cluster
+
+size = {"object_store_memory": 150 << 20}
+head = size | {"num_cpus": 2, "node_ip_address": "127.0.0.1", "include_dashboard": False}
+cluster, nodes = Cluster(initialize_head=True, head_node_args=head), {}
+drain = "drain-node --reason DRAIN_NODE_REASON_PREEMPTION --reason-message test"
+drain += " --deadline-remaining-seconds 600"
+print(cluster.address, flush=True)
+for line in sys.stdin:
+  command, name = line.split()
+  if command == "add":
+    address = f"127.0.0.{len(nodes) + 2}"
+    nodes[name] = cluster.add_node(num_cpus=1, num_gpus=1, node_ip_address=address, **size)
+  elif command == "drain":
+    node = ["--address", cluster.address, "--node-id", nodes[name].node_id]
+    program = [sys.executable, "-m", "ray.scripts.scripts"]
+    subprocess.run([*program, *drain.split(), *node], check=True, stdout=sys.stderr)
+  elif command == "kill":
+    cluster.remove_node(nodes[name], allow_graceful=False)
+  print(f"{command} {name}", flush=True)
+cluster.shutdown()
+"""
+
+
+@contextlib.contextmanager
+def cluster_of(environment):
+  """Yields a cluster's address, and a function that takes a command, such as `add a`."""
+  process = subprocess.Popen(
+    [sys.executable, "-c", CLUSTER],
+    stdin=subprocess.PIPE,
+    stdout=subprocess.PIPE,
+    stderr=subprocess.DEVNULL,
+    text=True,
+    env=environment,
+    start_new_session=True,
+  )
+
+  def answer() -> str:
+    return process.stdout.readline().strip()
+
+  def command(text: str) -> None:
+    process.stdin.write(f"{text}\n")
+    process.stdin.flush()
+    assert answer() == text
+
+  try:
+    yield answer(), command
+  finally:
+    process.communicate(timeout=120)

@@ -138,22 +138,24 @@ def others() -> str:
 
 
 def strip() -> str:
-  """Returns the pictures at the top of README.md, with the return and the minutes on the agents' cards."""
+  """Returns the pictures at the top of README.md, with the agents' returns and minutes.
+
+  Returns and minutes are on the agents' cards, except for Connect Four's score: the result of the agent's run.
+  """
   agents = (
     ("MinAtar Breakout", "minatar/breakout", "breakout", "return {:.1f}"),
     ("Atari Pong", "atari/pong", "pong", "return {:.1f} of 21"),
-    (
-      "Connect Four",
-      "boards/connect_four",
-      "connect_four",
-      "score {:.2f} of 1 against MCTS with 100 simulations",
-    ),
+    ("Connect Four", "boards/connect_four", "connect_four", "score {:.2f} of 1 against MCTS(1000)"),
   )
   cells = []
   for _, name, picture, text in agents:
     card = json.loads((ROOT / "zoo" / name / "card.json").read_text("utf-8"))
     evaluation = card["evaluation"]
-    found = evaluation["return_mean"] if evaluation["score"] is None else evaluation["score"]
+    found = evaluation["return_mean"]
+    if picture in BOARDS:
+      (run,) = game_runs()[picture]
+      assert read(f"{run}/summary.json")["env_steps"] == card["env_steps"], f"{run} is not the run of {name}"
+      found = _score(run)
     cells.append(
       (f"![{picture}](docs/gallery/{picture}.gif)", text.format(found), f"{card['minutes']:.0f} minutes")
     )

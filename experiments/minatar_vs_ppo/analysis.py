@@ -569,8 +569,8 @@ def project_block(tables: dict[str, Any]) -> str:
   ahead = [row["game"].replace("_", " ").title() for row in rows if row["rival_then"] > row["moozi_then"]]
   numbers = ("no game", "one game", "two games", "three games", "four games", "five games")
   text = (
-    f"The table has returns at the end of the runs. At minute {AT_MINUTES:.0f} the tuned PPO is ahead of "
-    f"MuZero on {' and '.join(ahead) or 'no game'}, and behind it on {numbers[len(rows) - len(ahead)]} "
+    f"At equal time, after {AT_MINUTES:.0f} minutes, the tuned PPO is ahead of MuZero on "
+    f"{' and '.join(ahead) or 'no game'}, and behind it on {numbers[len(rows) - len(ahead)]} "
     "([both returns](docs/results.md#minatar))."
   )
   text = textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False)

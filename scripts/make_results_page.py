@@ -140,7 +140,7 @@ def others() -> str:
 def strip() -> str:
   """Returns the pictures at the top of README.md, with the agents' returns and minutes.
 
-  Returns and minutes are on the agents' cards, except for Connect Four's score: the result of the agent's run.
+  They are on the agents' cards, except for Connect Four's score, which is the result of the agent's run.
   """
   agents = (
     ("MinAtar Breakout", "minatar/breakout", "breakout", "return {:.1f}"),

@@ -417,9 +417,9 @@ def _minutes_table(minutes: Sequence[dict[str, Any]]) -> str:
     f"In {early} of {len(minutes)} rows the rival had ended by {then}; the table has its return at its end. "
   )
   compared = (
-    f"The next table compares agents at equal minutes on {CORES} core. A return is the mean over seeds of a "
-    "run's last five evaluations during training, of ten episodes each. *Minute* is the end of MuZero's "
-    "runs, or of the rival's if they end earlier:"
+    f"The next table compares agents at equal minutes on {CORES} core. A return at a minute is the mean over "
+    "seeds of a run's last five evaluations until then, of ten episodes each. *Minute* is the end of "
+    "MuZero's runs, or of the rival's if they end earlier:"
   )
   counted = (
     f"{ended if early else ''}Minutes on different processors are not equal work. The next table counts the "

@@ -26,8 +26,8 @@ class Batcher(Generic[Q, A]):
   A batch has the oldest requests. It begins when `max_size` requests wait, or when the oldest has waited for
   `max_wait_s`, but not before the previous batch has ended. The thread of the oldest request computes it.
 
-  A batch has 1, 2, 4, … or `max_size` requests, the most of these numbers that wait, so that few functions
-  are compiled and no lane is computed twice.
+  The size of a batch is the largest of 1, 2, 4, … and `max_size` that does not exceed the number of waiting
+  requests. So few functions are compiled, and no batch is padded.
 
   Args:
     answer: (requests, seconds that each has waited) → answers, in the same order.

@@ -41,7 +41,7 @@ class Observing:
     self._histograms: set[Any] = set()
 
   def poll(self) -> Iterator[Event]:
-    """Requests reports and histograms when due; with each request of reports, yields what has arrived."""
+    """Requests reports and histograms when due. Yields what arrived before each request of reports."""
     self._follow_updates()
     now_s = time.monotonic()
     if now_s >= self._next_s:

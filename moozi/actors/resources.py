@@ -19,7 +19,7 @@ SHARES = (("CPU", "num_cpus"), ("GPU", "num_gpus"))
 def connected(config: Config) -> Iterator[Any]:
   """Connects Ray for a training run; see `cluster.started`.
 
-  Raises: as `cluster.started`. UserError: also if the actors request more CPUs or GPUs than the cluster has.
+  Raises: as `cluster.started`. UserError: also as `check_resources`.
   """
   with cluster.started(config.ray) as ray:
     check_resources(config, ray.cluster_resources())

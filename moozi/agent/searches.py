@@ -1,4 +1,4 @@
-"""The searches by name: mctx's, Gumbel MuZero's with chance nodes, and those of users with their checks."""
+"""The searches by name: mctx's, Gumbel MuZero's with chance nodes, and users', whose output is checked."""
 
 import functools
 from collections.abc import Callable

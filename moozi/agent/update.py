@@ -205,7 +205,7 @@ def make_update(model: Model, config: Config, spec: EnvSpec) -> UpdateFn:
 
 
 def in_compute_dtype(update: Callable[..., Any], learner: LearnerConfig) -> Callable[..., Any]:
-  """Returns an update whose layers compute in `learner.compute_dtype` when it is traced."""
+  """Returns an update whose dense and convolutional layers compute in `learner.compute_dtype`."""
   if learner.compute_dtype == "float32":
     return update
 

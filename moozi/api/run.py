@@ -61,7 +61,7 @@ class Run(os.PathLike[str]):
 
     The columns are env_steps, learner_steps, wall_s (seconds) and the metrics of docs/metrics.md.
 
-    Raises: UserError: the run has no metrics.
+    Raises: UserError: metrics.jsonl is missing or cannot be read.
     """
     import pandas as pd
 
@@ -79,7 +79,7 @@ class Run(os.PathLike[str]):
 
     Without evaluations, the frame has these four columns.
 
-    Raises: UserError: the run has no metrics.
+    Raises: UserError: metrics.jsonl is missing or cannot be read.
     """
     import pandas as pd
 
@@ -106,7 +106,7 @@ class Run(os.PathLike[str]):
   def figures(self) -> "dict[str, Figure]":
     """Returns matplotlib figures with curves over environment steps, by name: "return", "loss" and "speed".
 
-    Raises: UserError: the run has no metrics.
+    Raises: UserError: metrics.jsonl is missing or cannot be read.
     """
     from moozi.vis.curves import curve_figures
 

@@ -25,7 +25,7 @@ def compare(
 ) -> int:
   """Compare runs: curves, final scores with intervals over seeds, probabilities of improvement.
 
-  Runs of one configuration form a group, and every interval is over its seeds. Runs with different
+  Runs of one configuration form a group, and all intervals are over seeds. Runs with different
   environments or evaluation protocols are not compared with each other.
   """
   from moozi.api.compare import compare as compare_runs

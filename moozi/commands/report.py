@@ -23,7 +23,7 @@ def report(
   out: Annotated[Path | None, common.output("report.html", "FILE")] = None,
   allow_code: common.AllowCode = False,
 ) -> int:
-  """Write an HTML page with a run's curves, its settings, and an episode to step through."""
+  """Write an HTML page with a run's curves, its settings and, with a search, an episode to step through."""
   from moozi.api.run import Run
 
   with common.stdout_to_stderr():

@@ -43,7 +43,7 @@ class Controls(Protocol):
 
 
 def controls_of(spec: EnvSpec) -> Controls:
-  """Returns the keys of an environment: those of its dimensions if its actions have any."""
+  """Returns keys that set each dimension if the actions have dimensions, otherwise a key for each action."""
   return KeyPerAction(spec) if spec.factors is None else KeysOfDimensions(spec)
 
 

@@ -1,9 +1,9 @@
 """Evaluation: episodes with fixed seeds, played in parallel with the search of `planners.test`.
 
-The search is noise-free by default. Each episode has its own fixed seed and starts with a random number of
-random legal actions. The number of distinct episodes is reported. With two players, the agent plays against
-`evaluation.opponent` from alternating seats, or with `self` from both; the returns are those of the
-alternating seat. See docs/rules.md, "Evaluation".
+The search is noise-free by default. Each episode has its own fixed seed and starts with 0 to
+`evaluation.max_random_starts` random legal actions. The number of distinct episodes is reported. With two
+players, the agent plays against `evaluation.opponent` from alternating seats, or with `self` from both;
+the returns are those of the alternating seat. See docs/rules.md, "Evaluation".
 """
 
 import contextlib
@@ -133,7 +133,7 @@ class Evaluator:
     Args:
       shown: names of the decisions' extras that are kept; None keeps all.
 
-    Yields: the agent's decision, in which an opponent's action replaces the agent's.
+    Yields: the agent's decision; where an opponent moves, the action is the opponent's.
     """
     variables = jax.device_put(variables)
     rng_key, carry = jax.random.PRNGKey(self._config.evaluation.seed), self.agent.init(lanes.num_envs)

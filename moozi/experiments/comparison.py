@@ -229,7 +229,7 @@ def training_seconds(
 def make_tasks(runs: Sequence[RunCurve]) -> list[Task]:
   """Groups runs by environment and protocol, then by the settings of the method, as `_method` returns them.
 
-  Raises: UserError: two runs have the same configuration and the same seed.
+  Raises: UserError: two runs of a group have the same seed.
   """
   by_task: dict[str, list[RunCurve]] = {}
   for run in runs:

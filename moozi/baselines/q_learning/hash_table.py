@@ -127,7 +127,7 @@ def put_back(table: QTable, cells: Int32[AnyArray, "M"], taken: QTable, index: I
 def learn(
   table: QTable, cell: Int32[Array, ""], action: Int32[Array, ""], target: Float[Array, ""], step_size: float
 ) -> tuple[QTable, Float[Array, ""]]:
-  """Makes the n-th update of an action's value: a step towards the target of size max(step_size, 1 / n).
+  """Makes the n-th update of an action's value: adds max(step_size, 1 / n) times (target - Q).
 
   Returns: the table, and the error target - Q before the update. An index beyond the end changes nothing.
   """

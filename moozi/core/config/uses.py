@@ -1,4 +1,4 @@
-"""The plug-ins that a configuration names, and those of them that import a module or are registered."""
+"""The plug-ins that a configuration names, its values that import a module, and registered functions."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple

@@ -20,8 +20,8 @@ Dials: `num_dials` dials of `num_positions` positions each, and a target positio
 frame shows. One action turns all dials and ends the episode. The return is 1 minus the mean distance to the
 targets, in units of num_positions - 1; the optimal return is 1.
 
-Gates: a walker in a corridor of `length` cells must say the right one of `num_keys` keys, which the frame
-shows, and step forward at the same time. Unless it does both, it stays where it is. The far end pays 1 and
+Gates: a walker in a corridor of `length` cells must choose the key that the frame shows, one of `num_keys`,
+and step forward in the same action. Unless it does both, it stays where it is. The far end pays 1 and
 ends the episode; each step costs 0.01. The optimal return is 1 - 0.01 (length - 1).
 
 Point: a point in the plane moves by up to 0.25 along each axis per step, for ten steps. The reward is minus
@@ -338,7 +338,7 @@ _GAMES = {
     lambda options: _choices({f"dial {i}": options.num_positions for i in range(options.num_dials)}),
   ),
   "gates": _Entry(
-    "say the right key and step forward at once",
+    "choose the shown key and step forward in one action",
     GatesOptions,
     (),
     lambda options: (1, options.length + options.num_keys, 1),

@@ -63,7 +63,7 @@ def make_spec(name: str, options: UserOptions) -> EnvSpec:
 def make_environment(name: str, options: UserOptions) -> Environment:
   """Makes an environment with the user's function.
 
-  Where it returns a `Table`, the agent plays one seat of it (`SeatOptions`).
+  If the function returns a `Table`, the agent plays one of the table's seats (`SeatOptions`).
 
   Raises: UserError: the module cannot be imported or has no such function, the function takes other arguments
     or fails, or its result is not a supported environment.

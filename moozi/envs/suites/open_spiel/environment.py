@@ -4,7 +4,7 @@
 
 With `seat=all` the agent plays every seat (self-play); the game must have one player, or two who alternate
 strictly, with opposite gains and no hidden moves. With `seat=random`, or a seat's number, the agent plays one
-seat of a game with any number of players, and the players in `others` play the other seats
+seat of a game with two or more players, and the players in `others` play the other seats
 (`envs.seats.SeatGame`). The environment then has one player.
 
 Conventions of self-play, the same for every game:

@@ -135,7 +135,7 @@ class LearningRateConfig(Section):
 
 
 class LearnerConfig(Section):
-  """Loss, optimizer, updates and augmentation. The loss is that of the thesis, 4.3.8, with a coefficient of rewards."""
+  """Loss (the thesis, 4.3.8, with a coefficient of rewards), optimizer, updates and augmentation."""
 
   batch_size: PositiveInt = Field(
     256, description="number of targets in one update; a multiple of num_hosts · num_devices · accumulate"

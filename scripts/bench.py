@@ -7,7 +7,7 @@
    the fastest single calls is also printed.
 2. The whole system runs through Ray with the same configuration and a testing worker. Its environment steps/s
    after the warm-up are compared with the limit 1 / (t_act + r · t_learn), where r is the achieved number of
-   samples per step.
+   samples per step. The limit with the widths of the configuration is also printed.
 3. The parts are the vectorized environment, sampling from replay, and updates in a scan.
 
 Run it on an idle machine, and compare the ratios within one run.
@@ -15,6 +15,7 @@ Run it on an idle machine, and compare the ratios within one run.
 
 import argparse
 import os
+from collections.abc import Mapping
 from typing import Any
 
 from measuring import end_to_end, figures_of_process, make_parser, report
@@ -40,10 +41,10 @@ def floor(config: Any, with_scan: bool) -> dict[str, Any]:
   model = build.build_model(config, spec)
   state = init_training_state(model, config, spec, jax.random.PRNGKey(0))
   out: dict[str, Any] = {"act": {}, "learn": {}, "act_fastest": {}, "learn_fastest": {}}
-  for width in ACT_WIDTHS:
+  for width in sorted({*ACT_WIDTHS, config.workers.num_envs}):
     seconds, fastest = call_seconds(search_call(model, state, config, spec, width))
     out["act"][width], out["act_fastest"][width] = width / seconds, width / fastest
-  for width in LEARN_WIDTHS:
+  for width in sorted({*LEARN_WIDTHS, config.learner.batch_size}):
     own = jax.tree_util.tree_map(jax.numpy.copy, state)
     seconds, fastest = call_seconds(update_call(model, own, config, spec, width))
     out["learn"][width], out["learn_fastest"][width] = width / seconds, width / fastest
@@ -80,6 +81,7 @@ def parts(config: Any) -> dict[str, float]:
   return {
     "env_steps_per_s": num_envs / env_s,
     "replay_samples_per_s": updates * batch / sample_s,
+    "num_envs": num_envs,
     "batch_size": batch,
   }
 
@@ -102,13 +104,18 @@ def whole(config_path: str, overrides: list[str], seconds: float) -> dict[str, A
   ratio = run["env_steps_per_s"] / limit
   t_act_fastest, t_learn_fastest = (_least_seconds(floors, name) for name in ("act_fastest", "learn_fastest"))
   limit_fastest = 1 / (t_act_fastest + run["sample_reuse"] * t_learn_fastest)
+  limit_own = limit_at(floors, run["sample_reuse"], rates["num_envs"], rates["batch_size"])
   print(
     f"t_act {t_act * 1e6:.1f} µs/step, t_learn {t_learn * 1e6:.1f} µs/sample, r {run['sample_reuse']:.3f}"
   )
   print(f"limit 1 / (t_act + r · t_learn): {limit:,.0f} environment steps/s")
   print(
     f"end to end over {run['window_s']:.0f} s with {run['evaluations']:.0f} evaluations: "
-    f"{run['env_steps_per_s']:,.0f} environment steps/s = {ratio:.2f} of the limit (target 0.75)"
+    f"{run['env_steps_per_s']:,.0f} environment steps/s = {ratio:.2f} of the limit"
+  )
+  print(
+    f"limit with {rates['num_envs']} environments and batches of {rates['batch_size']}, as in the run: "
+    f"{limit_own:,.0f} environment steps/s; end to end reaches {run['env_steps_per_s'] / limit_own:.2f} of it"
   )
   print(
     f"limit from the fastest single calls: {limit_fastest:,.0f} environment steps/s; end to end reaches "
@@ -121,9 +128,20 @@ def whole(config_path: str, overrides: list[str], seconds: float) -> dict[str, A
     "end_to_end": run,
     "limit": limit,
     "ratio": ratio,
+    "limit_own": limit_own,
+    "ratio_own": run["env_steps_per_s"] / limit_own,
     "limit_fastest": limit_fastest,
     "ratio_fastest": run["env_steps_per_s"] / limit_fastest,
   }
+
+
+def limit_at(floors: Mapping[int, Any], sample_reuse: float, num_envs: int, batch_size: int) -> float:
+  """Returns the limit in environment steps/s at one width of the search and one of the update."""
+  act, learn = (
+    max({int(width): rate for width, rate in f[name].items()}[at] for f in floors.values())
+    for name, at in (("act", num_envs), ("learn", batch_size))
+  )
+  return 1 / (1 / act + sample_reuse / learn)
 
 
 def _least_seconds(floors: dict[int, Any], name: str) -> float:

@@ -1,6 +1,6 @@
 """Measures acting with an inference server relative to one training worker that decides itself.
 
-    python scripts/bench_inference.py [CONFIG] [key=value …] [--rounds 5] [--segments 4]
+    python scripts/bench_inference.py [CONFIG] [key=value …] [--rounds 5] [--segments 32]
         [--learn-s SECONDS] [--json FILE]
 
 Comparisons of environment steps/s, each with `workers.num_envs` environments in all.
@@ -9,8 +9,9 @@ Comparisons of environment steps/s, each with `workers.num_envs` environments in
   slow     the same environment with 5 ms of waiting in each step: one training worker; eight training workers
            and an inference server
 
-No learner runs. With `--learn-s 150`, the first comparison is of whole runs, after their first minute, and
-there is no second one.
+No learner runs. A turn has `--segments` segments of each training worker in MinAtar, and an eighth of them in
+the slow environment. With `--learn-s 150`, the first comparison is of whole runs, after their first minute,
+and there is no second one.
 
 Each training worker and the server has one thread. The cases of a comparison take turns for several rounds,
 and ratios compare rates of one round. Run it on an idle machine.
@@ -123,10 +124,15 @@ def measure_all(args: argparse.Namespace) -> dict[str, Rates]:
     out = {"with a learner": learning(args)}
   else:
     out = {}
-    for title, case, cases in ((config.env.name, config, MINATAR), ("slow", slowed(config), SLOW)):
+    few = max(args.segments // 8, 1)
+    comparisons = (
+      (config.env.name, config, MINATAR, args.segments),
+      ("slow", slowed(config), SLOW, few),
+    )
+    for title, case, cases, num_segments in comparisons:
       # A cluster for each comparison, because servers have names.
       with cluster.started(config.ray) as ray:
-        out[title] = measure(ray, case, cases, args.rounds, args.segments)
+        out[title] = measure(ray, case, cases, args.rounds, num_segments)
   for title, rates in out.items():
     print_rates(rates, "steps/s", f"{title}: ")
   return out
@@ -135,9 +141,12 @@ def measure_all(args: argparse.Namespace) -> dict[str, Rates]:
 def main() -> None:
   parser = make_parser(__doc__, "config/minatar/breakout.yaml")
   parser.add_argument("--rounds", type=int, default=5)
-  parser.add_argument("--segments", type=int, default=4, help="segments of each worker in a turn")
+  parser.add_argument("--segments", type=int, default=32, help="segments of each worker in a turn")
   parser.add_argument("--learn-s", type=float, default=0.0, help="compare runs of this many seconds instead")
-  report(parser, measure_all)
+  report(
+    parser,
+    lambda args: {"config": args.config, "overrides": args.overrides, "rates": measure_all(args)},
+  )
 
 
 if __name__ == "__main__":

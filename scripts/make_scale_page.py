@@ -41,8 +41,9 @@ MEASURED = {
   "bench_scale": "scripts/bench_scale.py",
   "bench_scale_learning": "scripts/bench_scale.py --workers 1 2 4 8 --learn 0.4",
   "bench_scale_long": "scripts/bench_scale.py config/minatar/freeway.yaml workers.segment_length=64 "
-  "--act 0.4 --workers 1 32",
-  "bench_inference": "scripts/bench_inference.py",
+  "replay.capacity=2_097_152 --act 0.4 --workers 1 32 48 64",
+  "bench_inference": "scripts/bench_inference.py workers.num_envs=128 acting.max_batch=1",
+  "bench": "scripts/bench.py",
   "bench_passing_pong": "scripts/bench_passing.py atari/gpu/pong replay.capacity=65_536",
   "check_plan": "scripts/check_plan.py",
 }
@@ -96,10 +97,20 @@ def bench_table() -> str:
   return _table((*columns, "limit"), rows)
 
 
+def run_table() -> str:
+  """Returns the rate of a whole run relative to limits of the search and the update alone."""
+  found = measured("bench")
+  parts, rate = found["parts"], found["end_to_end"]["env_steps_per_s"]
+  own = f"{parts['num_envs']} environments and batches of {parts['batch_size']}, as in the run"
+  limits = [(own, found["limit_own"]), ("the best of four widths and batches", found["limit"])]
+  rows = [[name, f"{limit:,.0f}", f"{rate:,.0f}", f"{rate / limit:.2f}"] for name, limit in limits]
+  return _table(("limit with", "its steps/s", "measured steps/s", "of the limit"), rows)
+
+
 def inference_table() -> str:
   """Returns the rates of acting with an inference server relative to one worker that decides itself."""
   rows = []
-  for title, rates in measured("bench_inference").items():
+  for title, rates in measured("bench_inference")["rates"].items():
     first = rates["worker"]
     for name, found in rates.items():
       ratios = [rate / other for rate, other in zip(found, first, strict=True)]
@@ -378,6 +389,7 @@ def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 BLOCKS = {
   "docs/scale.md": {
     "bench": bench_table,
+    "run": run_table,
     "inference": inference_table,
     "plans": plan_table,
     "simulated": simulated_table,

@@ -66,7 +66,14 @@ def test_script_is_imported(script, name):
 def test_environment_and_replay(script, catch, monkeypatch):
   bench = script("bench")
   monkeypatch.setattr(bench, "FILLED_STEPS", 300)
-  assert set(bench.parts(catch)) == {"env_steps_per_s", "replay_samples_per_s", "batch_size"}
+  assert set(bench.parts(catch)) == {"env_steps_per_s", "replay_samples_per_s", "num_envs", "batch_size"}
+
+
+def test_limit_with_the_widths_of_a_run(script):
+  """The best number of threads of each width: 1/100 s for a step and 4 · 1/400 s for its samples."""
+  one = {"act": {"8": 100.0, "16": 500.0}, "learn": {"32": 200.0}}
+  two = {"act": {"8": 80.0, "16": 400.0}, "learn": {"32": 400.0}}
+  assert script("bench").limit_at({1: one, 2: two}, 4.0, num_envs=8, batch_size=32) == 50.0
 
 
 @pytest.mark.slow
@@ -75,7 +82,8 @@ def test_search_and_update(script, catch, monkeypatch):
   monkeypatch.setattr(bench, "ACT_WIDTHS", (2,))
   monkeypatch.setattr(bench, "LEARN_WIDTHS", (4,))
   rates = bench.floor(catch, with_scan=True)
-  assert {name: list(rates[name]) for name in ("act", "learn")} == {"act": [2], "learn": [4]}
+  widths = {"act": sorted({2, catch.workers.num_envs}), "learn": sorted({4, catch.learner.batch_size})}
+  assert {name: list(rates[name]) for name in ("act", "learn")} == widths
   assert rates["scan"] > 0
 
 

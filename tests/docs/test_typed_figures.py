@@ -49,7 +49,7 @@ def test_readme_table_of_games_has_numbers_and_names_the_games_whose_seeds_have_
       counts = [config["planners.test.num_simulations"] for config in configs]
       assert counts == [config["planners.train.num_simulations"] for config in configs] == [8] * len(runs)
   text = words_of("README.md")
-  assert f"whose settings [differ](docs/atari.md) in {' and '.join(differing)}. " in text
+  assert f"the seeds of {' and of '.join(differing)} have [different settings](docs/atari.md). " in text
   assert "Atari has 8 simulations per move" in text
 
 

@@ -43,8 +43,8 @@ MEASURED = {
   "bench_scale_long": "scripts/bench_scale.py config/minatar/freeway.yaml workers.segment_length=64 "
   "replay.capacity=2_097_152 --act 0.4 --workers 1 32 48 64",
   "bench_inference": "scripts/bench_inference.py workers.num_envs=128 acting.max_batch=1",
-  "bench_inference_learning": "scripts/bench_inference.py ray.num_cpus=4 workers.num_envs=128 acting.max_batch=1 "
-  "--learn-s 110 --rounds 2",
+  "bench_inference_learning": "scripts/bench_inference.py ray.num_cpus=4 workers.num_envs=128 "
+  "acting.max_batch=1 --learn-s 110 --rounds 2",
   "bench": "scripts/bench.py",
   "bench_passing_pong": "scripts/bench_passing.py atari/gpu/pong replay.capacity=65_536",
   "check_plan": "scripts/check_plan.py",

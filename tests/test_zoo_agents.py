@@ -48,6 +48,7 @@ def test_agent_is_small_and_its_card_is_complete(name):
   assert card.evaluation.low <= card.evaluation.return_mean <= card.evaluation.high
   assert card.command == f"moozi evaluate zoo:{name} --episodes {card.evaluation.episodes}"
   assert None not in (card.hardware, card.minutes, card.env_steps, card.license, card.train_command)
+  assert card.minutes == round(json.loads((path / "summary.json").read_text())["training_s"] / 60, 1)
   assert name in {info.name for info in list_configs()}
   assert card.config_name == name
 

@@ -155,6 +155,9 @@ def make_card(
   if last is not None and (last.has_parameters_only or not counters):
     # A zoo agent's checkpoint may be earlier than the run's last metrics.
     counters = {"env_steps": last.env_steps, "learner_steps": last.learner_steps, **last.meta}
+    # The checkpoint may have been saved before an evaluation that is part of the training ended.
+    trained_s = run.trained_s_at_end(last.env_steps, last.learner_steps)
+    counters = {**counters, **({} if trained_s is None else {"wall_s": trained_s})}
   wall_s = number_in(counters.get("wall_s"))
   machine = _describe(summary.get(MACHINE), config)
   return Card(

@@ -1,6 +1,7 @@
 """Tests that the files and anchors of all links within the repository exist."""
 
 import re
+from collections import Counter
 
 import pytest
 
@@ -33,3 +34,11 @@ def test_comments_for_tests_are_known(page):
 def test_merges_are_finished(page):
   lines = page.read_text("utf-8").splitlines()
   assert [line for line in lines if line.startswith(("<<<<<<< ", ">>>>>>> "))] == []
+
+
+def test_no_two_pages_of_the_site_have_one_title():
+  """The site has no README of the repository. Tables of results get titles with their experiments' names."""
+  pages = [page for page in PAGES if page != ROOT / "README.md"]
+  pages += [ROOT / "CHANGELOG.md", *ROOT.glob("zoo/*/*/card.md")]
+  titles = Counter(re.search(r"^# (.+)$", page.read_text("utf-8"), re.MULTILINE)[1] for page in pages)
+  assert [title for title, count in titles.items() if count > 1] == []

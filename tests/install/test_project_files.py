@@ -49,6 +49,12 @@ def test_citation():
   assert [reference["year"] for reference in citation["references"]] == [2022, 2020]
 
 
+def test_the_package_index_has_the_line_and_the_thesis_of_the_readme():
+  readme = (ROOT / "README.md").read_text("utf-8")
+  assert readme.startswith(f"# MooZi\n\n{PROJECT['description']}.")
+  assert f"]({PROJECT['urls']['Thesis']})" in readme
+
+
 @pytest.mark.parametrize("path", FORMS, ids=lambda path: path.stem)
 def test_issue_forms(path):
   form = read_yaml(path)

@@ -83,6 +83,10 @@ def test_both_distributions_carry_configurations_and_agents(unpacked, wheel):
     assert {name.partition("/")[0].partition("-")[0] for name in names} == {"moozi"}
 
 
+def test_the_package_index_accepts_both_distributions(sdist, wheel):
+  run("python", "-m", "twine", "check", "--strict", sdist, wheel, cwd=sdist.parent)
+
+
 def test_pages_of_the_sdist_link_to_its_files(unpacked):
   missing = []
   for page in PAGES:

@@ -8,7 +8,7 @@ import json
 import re
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -113,26 +113,46 @@ def is_preliminary(results: dict[str, Any]) -> bool:
 
 
 def answer(results: dict[str, Any]) -> str:
-  """Returns a sentence for each number of simulations: the peers' rates of training divided by MooZi's."""
-  sentences = []
-  for count in results["simulations"]:
-    base = rows_of(results, "moozi", count)
-    parts: list[str] = []
-    for system in SYSTEMS[1:]:
-      rows = rows_of(results, system.key, count)
-      if rows and base:
-        parts.append(f"{system.name} trains at {_ratio(rows, base, 'train_steps_per_s')} times MooZi's rate")
-    if parts:
-      sentences.append(f"With {count} simulations {', '.join(parts)}.")
-  if not sentences:
+  """Returns a sentence for acting and one for training: which peers are faster, and by how much."""
+  acting, training = (_compared(results, f"{key}_steps_per_s") for key in ("act", "train"))
+  if not acting:
     return "No peer was measured."
-  start = "Preliminary. " if is_preliminary(results) else ""
-  return f"{start}{' '.join(sentences)}"
+  start = "Preliminary: in" if is_preliminary(results) else "In"
+  counts = " or ".join(map(str, results["simulations"]))
+  return f"{start} acting with {counts} simulations, {acting}. In training, {training}."
+
+
+def _compared(results: dict[str, Any], key: str) -> str:
+  """Returns a clause on the peers that are faster with some number of simulations, and one on the others.
+
+  The text is empty if MooZi or all peers have no rows.
+  """
+  ratios: dict[str, list[float]] = {}
+  for system in SYSTEMS[1:]:
+    for count in results["simulations"]:
+      own, base = (median_of(rows_of(results, each, count), key) for each in (system.key, "moozi"))
+      if own is not None and base is not None:
+        ratios.setdefault(system.name, []).append(own / base)
+  faster = {name: found for name, found in ratios.items() if max(found) >= 1}
+  others = [name for name in ratios if name not in faster]
+  clauses = []
+  if faster:
+    found = [ratio for each in faster.values() for ratio in each]
+    span = " to ".join(dict.fromkeys(f"{ratio:.2f}" for ratio in (min(found), max(found))))
+    clauses.append(f"{_joined(faster)} {'are' if len(faster) > 1 else 'is'} {span} times as fast as MooZi")
+  if others:
+    clauses.append(f"MooZi is faster than {_joined(others)}")
+  return ", and ".join(clauses)
+
+
+def _joined(names: Iterable[str]) -> str:
+  *first, last = names
+  return f"{', '.join(first)} and {last}" if first else last
 
 
 def conditions(results: dict[str, Any]) -> str:
   """Returns the paragraph below the tables: machine, repetitions, and what failed."""
-  machine, repetitions = results["machine"], results["repetitions"]
+  machine, repetitions, commit = (results[key] for key in ("machine", "repetitions", "commit"))
   lines = []
   if is_preliminary(results):
     lines.append(
@@ -146,8 +166,8 @@ def conditions(results: dict[str, Any]) -> str:
   else:
     figures = "from one run of each system, one after the other"
   lines.append(
-    f"One core of {machine['cpu']}, Python {machine['python']}. The figures are {figures}. Bold is the best"
-    " of a column. The rates exclude compilation."
+    f"One core of {machine['cpu']}, Python {machine['python']}, MooZi of commit {commit or 'unknown'}. The"
+    f" figures are {figures}. Bold is the best of a column. The rates exclude compilation."
   )
   for system in SYSTEMS:
     count = sum(1 for row in results["rows"] if row["system"] == system.key and "failure" in row)

@@ -7,6 +7,7 @@ import pytest
 
 from experiments.lib import results as experiments_results
 from experiments.lib import tables
+from experiments.lib.answers import sentences_of
 from experiments.lib.results import sweep_of
 from experiments.lib.tables import EXPERIMENTS, tables_of
 from moozi.experiments import results
@@ -33,17 +34,17 @@ def _configurations_are_read_once():
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.parent.name)
 def test_a_page_starts_with_question_answer_table_and_command(page):
-  parts = page.read_text("utf-8").split("\n\n")
+  """The answer has at most two sentences, and the first picture comes after the first command."""
+  text = page.read_text("utf-8")
+  assert len(sentences_of(text)) <= 2
+  parts = text.split("\n\n")
   assert re.match(r"# .*[?]$", parts[0])
   if not parts[1].startswith("**Answer.** "):
     assert parts.pop(1).startswith("This experiment has former settings")
   assert parts[1].startswith("**Answer.** ")
-  rest = [part for part in parts[2:] if not part.startswith("<!-- ")]
-  kinds = [
-    kind for part in rest for kind, mark in (("table", "|"), ("command", "    ")) if part.startswith(mark)
-  ]
-  assert kinds[:1] == ["table"]
-  assert "command" in kinds
+  marks = {"table": "|", "command": "    ", "picture": "!["}
+  found = [kind for part in parts[2:] for kind, mark in marks.items() if part.startswith(mark)]
+  assert list(dict.fromkeys(found)) in (["table", "command"], ["table", "command", "picture"])
 
 
 @pytest.mark.parametrize("folder", SWEEPS, ids=lambda folder: folder.name)

@@ -27,9 +27,8 @@ RESULTS = json.loads(run.RESULTS.read_text("utf-8"))
 
 def results_of(*rows):
   machine = {"cpu": "a processor", "cores": 2, "python": "3.11.7"}
-  return {"machine": machine, "repetitions": 3, "share": 1.0, "busy": 0.0, "simulations": [8, 32]} | {
-    "rows": list(rows)
-  }
+  settings = {"repetitions": 3, "share": 1.0, "busy": 0.0, "simulations": [8, 32]}
+  return {"machine": machine, "commit": "0123456789ab", **settings, "rows": list(rows)}
 
 
 def row(system, simulations=8, repetition=0, **figures):
@@ -58,6 +57,28 @@ def test_the_figures_of_the_committed_results_are_in_the_pages():
   begin, end = "<!-- peers: begin -->\n\n", "\n\n<!-- peers: end -->"
   assert f"\n\n**Answer.** {sentence}\n\n{begin}{text}{end}" in readme, "run experiments.peers.pages --readme"
   assert f"{begin}{text}{end}" in page
+
+
+def test_readme_has_the_ratios_of_the_faster_peers():
+  def ratio(system, simulations, key):
+    own, base = (
+      pages.median_of(pages.rows_of(RESULTS, each, simulations), key) for each in (system, "moozi")
+    )
+    return own / base
+
+  acting = [ratio(each, n, "act_steps_per_s") for each in ("mujax", "muax") for n in RESULTS["simulations"]]
+  training = ratio("mujax", 8, "train_steps_per_s")
+  text = " ".join((run.HERE.parents[1] / "README.md").read_text("utf-8").split())
+  assert f"(docs/peers.md#speed) act {min(acting):.1f} to {max(acting):.1f} times as fast as MooZi" in text
+  assert f"with 8 simulations mujax trains {training:.2f} times as fast" in text
+  others = [
+    ratio(each.key, n, f"{kind}_steps_per_s")
+    for each in SYSTEMS[1:]
+    for n in RESULTS["simulations"]
+    for kind in ("act", "train")
+  ]
+  faster = [each for each in others if each > 1.05]
+  assert len(faster) == len(acting) + 1, "README does not name all"
 
 
 def test_a_new_answer_replaces_only_the_old_one():
@@ -220,15 +241,21 @@ def test_rates_have_medians_ranges_ratios_and_the_best_in_bold():
   assert len(lines) == 2 + len(SIMULATIONS) * len(SYSTEMS)
 
 
-def test_the_answer_has_the_ratios_of_training():
+def test_the_answer_has_the_peers_that_are_faster_and_those_that_are_not():
   rows = [row("moozi", n) for n in SIMULATIONS]
+  rows += [row("mujax", n, act_steps_per_s=rate) for n, rate in ((8, 150.0), (32, 125.0))]
   rows += [
-    row("muax", n, act_steps_per_s=rate, train_steps_per_s=5.0) for n, rate in ((8, 150.0), (32, 125.0))
+    row("muax", n, act_steps_per_s=rate, train_steps_per_s=5.0) for n, rate in ((8, 90.0), (32, 180.0))
   ]
-  assert pages.answer(results_of(*rows)) == (
-    "With 8 simulations muax trains at 0.10 times MooZi's rate."
-    " With 32 simulations muax trains at 0.10 times MooZi's rate."
+  rows += [row("lightzero", n, act_steps_per_s=9.0, train_steps_per_s=5.0) for n in SIMULATIONS]
+  found = results_of(*rows)
+  assert pages.answer(found) == (
+    "In acting with 8 or 32 simulations, mujax and muax are 0.90 to 1.80 times as fast as MooZi, and MooZi is"
+    " faster than LightZero."
+    " In training, mujax is 1.00 times as fast as MooZi, and MooZi is faster than muax and LightZero."
   )
+  assert pages.answer(found | {"busy": 0.5}).startswith("Preliminary: in acting with 8 or 32 simulations, ")
+  assert "MooZi of commit 0123456789ab. The figures are medians" in pages.conditions(found)
 
 
 @pytest.mark.parametrize(

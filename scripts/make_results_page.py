@@ -1,4 +1,4 @@
-"""Writes docs/results.md and blocks of README.md from committed results.
+"""Writes docs/results.md, and blocks of README.md and of algorithms' pages, from committed results.
 
     python scripts/make_results_page.py
 
@@ -16,7 +16,6 @@ import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "results.md"
-README = ROOT / "README.md"
 TEMPLATE = """\
 # Results
 
@@ -140,7 +139,8 @@ def others() -> str:
 def strip() -> str:
   """Returns the pictures at the top of README.md, with the agents' returns and minutes.
 
-  They are on the agents' cards, except for Connect Four's score, which is the result of the agent's run.
+  The returns are on the agents' cards, except for Connect Four's score, which is the result of the agent's
+  run. The minutes are in the summaries of the agents' runs, as those of the results are.
   """
   agents = (
     ("MinAtar Breakout", "minatar/breakout", "breakout", "return {:.1f}"),
@@ -149,16 +149,15 @@ def strip() -> str:
   )
   cells = []
   for _, name, picture, text in agents:
-    card = json.loads((ROOT / "zoo" / name / "card.json").read_text("utf-8"))
-    evaluation = card["evaluation"]
-    found = evaluation["return_mean"]
+    folder = ROOT / "zoo" / name
+    card, summary = (json.loads((folder / f"{file}.json").read_text("utf-8")) for file in ("card", "summary"))
+    found = card["evaluation"]["return_mean"]
     if picture in BOARDS:
       (run,) = game_runs()[picture]
       assert read(f"{run}/summary.json")["env_steps"] == card["env_steps"], f"{run} is not the run of {name}"
       found = _score(run)
-    cells.append(
-      (f"![{picture}](docs/gallery/{picture}.gif)", text.format(found), f"{card['minutes']:.0f} minutes")
-    )
+    spent = f"{summary['training_s'] / 60:.0f} minutes"
+    cells.append((f"![{picture}](docs/gallery/{picture}.gif)", text.format(found), spent))
   pictures, returns, minutes = zip(*cells, strict=True)
   rows = ([title for title, *_ in agents], ["---"] * len(agents), pictures, returns)
   lines = [f"| {' | '.join(row)} |" for row in rows]
@@ -180,10 +179,9 @@ def games() -> str:
   rows = [f"| {' | '.join(columns)} |", f"|{len(columns) * '---|'}"]
 
   def row(job: str, game: str, measure: str, results: list[float], form: str, other: str, its: float) -> None:
-    summaries = [read(f"{path}/summary.json") for path in runs[job]]
-    steps = _span([each["env_steps"] / 1e6 for each in summaries], ".1f", "M")
-    spent = _span([each["training_s"] / 60 for each in summaries], ".0f")
-    numbers = f"{_span(results, form)} | {len(results)} | {steps} | {spent} | {other} | {its:{form}}"
+    steps, minutes = _cost_of(runs[job])
+    cost = f"{_span(steps, '.1f', 'M')} | {_span(minutes, '.0f')}"
+    numbers = f"{_span(results, form)} | {len(results)} | {cost} | {other} | {its:{form}}"
     rows.append(f"| {game} | {measure} | {numbers} |")
 
   for board, title in BOARDS.items():
@@ -198,17 +196,99 @@ def games() -> str:
   return "\n".join(rows)
 
 
-BLOCKS = {"strip": strip, "results": games}
-"""The blocks of README.md between markers of these names."""
+def muzero() -> str:
+  """Returns the configurations of MuZero for MinAtar, for Atari and for three boards, with their results."""
+  rows, runs = _minatar_rows("muzero", "minatar"), game_runs()
+  for job in README_ATARI:
+    measure, results = f"return, of {ATARI[job][1]}", [_first_return(path) for path in runs[job]]
+    rows.append(_result_row(f"atari/{job}", measure, _span(results, ".1f"), runs[job]))
+  for board in BOARDS:
+    result = _span([_score(path) for path in runs[board]], ".2f")
+    rows.append(_result_row(f"boards/{board}", "score against MCTS(1000), of 1", result, runs[board]))
+  return _result_table(rows)
+
+
+def ppo() -> str:
+  """Returns the configurations of PPO with their results."""
+  rows = [*_minatar_rows("ppo_tuned", "ppo/minatar_tuned"), *_minatar_rows("ppo_replica", "ppo/minatar")]
+  for name, variant in (
+    ("gymnasium/pendulum", "control/results/ppo_pendulum"),
+    ("mujoco/hopper", "control/results/ppo_hopper"),
+    ("tiny/tmaze", "memory/results/tmaze_lstm"),
+  ):
+    runs = _folders(f"{variant}_seed*")
+    returns = [read(f"{path}/summary.json")["test_return_mean"] for path in runs]
+    rows.append(_result_row(f"ppo/{name}", "return", _span(returns, ".1f"), runs))
+  return _result_table([*rows, *_rating_rows("ppo")])
+
+
+def q_learning() -> str:
+  """Returns the configurations of Q-learning with their ratings in the testbed."""
+  return _result_table(_rating_rows("q_learning"))
+
+
+def _minatar_rows(agent: str, folder: str) -> list[list[str]]:
+  """Returns an agent's mean returns under protocol (a), a row for each game."""
+  rows = []
+  for each in read("minatar_vs_ppo/results/table.json")["measured"]:
+    if (each["agent"], each["protocol"]) == (agent, "a"):
+      steps, spent = f"{each['max_env_steps'] / 1e6:g}M", _span(each["minutes_by_seed"], ".0f")
+      numbers = [f"{each['mean']:.1f}", str(len(each["scores"])), steps, spent]
+      rows.append([f"{folder}/{each['game']}", "return, mean over seeds", *numbers])
+  return rows
+
+
+def _rating_rows(approach: str) -> list[list[str]]:
+  """Returns an approach's ratings in the arenas of the testbed, a row for each task."""
+  rows = []
+  for each in read("testbed/results/table.json"):
+    if each["name"] == approach:
+      rating = f"{each['rating']:.0f} [{each['low']:.0f}, {each['high']:.0f}]"
+      runs = [f"testbed/results/{approach}_{each['task']}_seed0"]
+      rows.append(_result_row(f"{approach}/boards/{each['task']}", "rating, random play 0", rating, runs))
+  return rows
+
+
+def _result_row(configuration: str, measure: str, result: str, runs: list[str]) -> list[str]:
+  steps, minutes = _cost_of(runs)
+  cost = [_span(steps, ".1f" if min(steps) >= 1 else ".2f", "M")]
+  cost.append(_span(minutes, ".0f" if min(minutes) >= 10 else ".1f"))
+  return [configuration, measure, result, str(len(runs)), *cost]
+
+
+def _result_table(rows: list[list[str]]) -> str:
+  columns = ("configuration", "measure", "result", "seeds", "steps", "minutes")
+  lines = [f"| {' | '.join(columns)} |", f"|{len(columns) * '---|'}"]
+  for name, *cells in rows:
+    assert (ROOT / "config" / f"{name}.yaml").is_file(), name
+    lines.append(f"| {' | '.join([f'[`{name}`](../config/{name}.yaml)', *cells])} |")
+  return "\n".join(lines)
+
+
+def _cost_of(runs: list[str]) -> tuple[list[float], list[float]]:
+  """Returns the steps, in millions, and the minutes of training of each run."""
+  summaries = [read(f"{path}/summary.json") for path in runs]
+  return [each["env_steps"] / 1e6 for each in summaries], [each["training_s"] / 60 for each in summaries]
+
+
+BLOCKS = {
+  "README.md": {"strip": strip, "results": games},
+  "docs/how_it_works.md": {"results": muzero},
+  "docs/ppo.md": {"results": ppo},
+  "docs/q_learning.md": {"results": q_learning},
+}
+"""For each page, the blocks between markers of these names."""
 
 
 def questions() -> str:
   """Returns each experiment's question, the first sentence of its answer, its seeds, settings and link."""
+  sys.path.append(str(ROOT))
+  from experiments.lib.answers import sentences_of
+
   rows = ["| question | answer | seeds | settings | experiment |", "|---|---|---|---|---|"]
   for path in sorted((ROOT / "experiments").glob("*/README.md")):
     title, text = path.read_text("utf-8").split("\n", 1)
-    answer = " ".join(text.split("**Answer.**")[1].split("\n\n")[0].split())
-    first = re.split(r"(?<=[a-z0-9)`])\. (?=[A-Z`])", answer)[0].rstrip(".")
+    first = sentences_of(text)[0].rstrip(".")
     name = path.parent.name
     link = f"[{name}](../experiments/{name}/README.md)"
     (seeds,) = re.findall(r"^<!-- seeds: (.+) -->$", text, re.MULTILINE)
@@ -261,5 +341,6 @@ if __name__ == "__main__":
   from experiments.lib.tables import write_between_markers
 
   PAGE.write_text(page(), "utf-8")
-  for name, block in BLOCKS.items():
-    write_between_markers(README, name, block())
+  for path, blocks in BLOCKS.items():
+    for name, block in blocks.items():
+      write_between_markers(ROOT / path, name, block())

@@ -96,7 +96,7 @@ def test_the_offline_run_has_the_trajectories_of_the_online_run(tmp_path):
 
 
 def test_first_look_is_make_train(tmp_path):
-  """The pages have the range of its returns and steps."""
+  """README has the range of its returns and steps, and of its returns at fewer steps."""
   plain = load_config("minatar/breakout_short")
   config = configs_of("first_look", tmp_path)["breakout_short"]
   assert set(differences(plain, config)) <= {"evaluation.gif"}
@@ -107,6 +107,9 @@ def test_first_look_is_make_train(tmp_path):
   text = " ".join((ROOT / "README.md").read_text("utf-8").split())
   span = f"{min(printed):.1f} to {max(printed):.1f} (five seeds"
   assert f"made {min(steps):,} to {max(steps):,} steps, and its agent returned {span}" in text
+  curve = (ROOT / "config" / "minatar" / "breakout_short.yaml").read_text("utf-8").partition("# Curve: ")[2]
+  (earlier,) = re.findall(r"(\d+ to \d+) after 400,000", curve)
+  assert f"after 400,000 steps the five agents returned {earlier}." in text
 
 
 def test_the_curve_of_make_train_is_in_its_configuration():

@@ -26,7 +26,8 @@ ROOT = Path(__file__).resolve().parent.parent
 project = "MooZi"
 version = release = __version__
 copyright = "the MooZi contributors, Apache-2.0"
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
+extensions += ["sphinx_copybutton"]
 root_doc = "docs/index"
 include_patterns = ["docs/**.md", "experiments/*/*.md", "experiments/*/results/table.md"]
 include_patterns += ["CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "zoo/*/*/card.md"]

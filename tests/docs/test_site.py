@@ -29,6 +29,10 @@ ACCESSIBLE = (
 )
 
 
+# The experiments with the widest tables.
+WIDE = ("boards", "corridor", "minatar_vs_ppo", "ppo_tuning", "reanalyze_sample_efficiency")
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory) -> Path:
   pytest.importorskip("sphinx", reason="the extra docs is not installed")
@@ -105,6 +109,15 @@ def test_search_has_the_right_page_among_the_first_three(site, words, page):
   assert page in list(dict.fromkeys(pages))[:3]
 
 
+@pytest.mark.slow
+def test_the_api_links_to_the_code_which_search_leaves_out(site):
+  page = (site / "docs" / "api.html").read_text("utf-8")
+  links = re.findall(r'href="\.\./(_modules/moozi/[\w/]+\.html)#[\w.]+"', page)
+  assert links
+  assert all((site / link).is_file() for link in links)
+  assert "_modules/" not in (site / "searchindex.js").read_text("utf-8")
+
+
 def test_a_load_from_another_host_is_found():
   assert _LOADS.search('<script async src="https://cdn.example/x.js">')
   assert _LOADS.search('<link rel="stylesheet" href="//fonts.example/x.css">')
@@ -118,11 +131,12 @@ def test_pages_fit_a_phone(site, scheme):
   from tests.vis.chromium import Page
 
   pages = sorted((site / "docs").glob("*.html"))
+  pages += [site / "experiments" / name / "README.html" for name in WIDE]
   with Page() as page:
     for path in pages:
       page.open(path, width=390, height=800, scheme=scheme)
-      assert page.evaluate("document.documentElement.scrollWidth") <= 390, path.name
-      assert page.problems() == [], path.name
+      assert page.evaluate("document.documentElement.scrollWidth") <= 390, path
+      assert page.problems() == [], path
 
 
 @pytest.mark.slow

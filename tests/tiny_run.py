@@ -1,9 +1,11 @@
 """Settings of a run that takes seconds, for tests."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import jax
 import numpy as np
+import yaml
 
 TINY = (
   "env.name=tiny:catch",
@@ -40,6 +42,12 @@ RESUMABLE = (
   "evaluation.period_env_steps=96",
   "logging.progress=none",
 )
+
+
+def keywords(settings: Iterable[str]) -> dict[str, Any]:
+  """Returns settings `key=value` as arguments of `moozi.train`."""
+  parts = (setting.partition("=") for setting in settings)
+  return {key: yaml.safe_load(value) for key, _, value in parts}
 
 
 def shaken(params: Any, seed: int = 0) -> Any:

@@ -58,6 +58,7 @@ class Agent:
     spec: the environment's specification.
     checkpoint: the checkpoint's name, path and counters.
     simulations: number of simulations per search; None uses that of `planners.test`.
+    evaluators: the compiled searches by their settings; agents of one run may share the dict.
   """
 
   def __init__(
@@ -74,7 +75,7 @@ class Agent:
     self.directory, self.config, self.spec = directory, config.allowing_code(allow_code), spec
     self.checkpoint, self.simulations = checkpoint, simulations
     self._seed = seed
-    self.evaluators: dict[Any, Evaluator] = {}  # compiled; agents of one run may share them
+    self.evaluators: dict[Any, Evaluator] = {}
     self._games: AgentPlayer | None = None  # of several games
     self._reader = ObservationReader(spec, lambda: self._own_observations)
 

@@ -1,20 +1,24 @@
 """Tests that agents train in one seat of a game, and beat random players in the other seats."""
 
+import functools
+
 import jax
 import numpy as np
 import pytest
 
+import moozi
 from moozi.core.plugins import PLAYERS
 from moozi.evaluation.random_play import random_returns
 from moozi.io.config import load_config
-from moozi.run import build, local
+from moozi.run import build
 from moozi.run.events import Evaluated, Finished
 from moozi.run.session import RunInputs
 from moozi.training.algorithms import algorithm_of
 from tests.baselines.ppo.conftest import TINY as TINY_PPO
 from tests.baselines.q_learning.conftest import TINY as TINY_Q
+from tests.docs.pages import ROOT, blocks
 from tests.run_events import final_state
-from tests.tiny_run import TINY
+from tests.tiny_run import RESUMABLE, TINY, keywords
 
 pytest.importorskip("pyspiel")
 SEAT = ("env.kwargs.seat=random", "evaluation.max_random_starts=0", "evaluation.max_episode_steps=40")
@@ -53,29 +57,36 @@ def test_run_trains_in_a_seat(settings, name):
 
 
 @pytest.mark.slow
-def test_past_selves_play_the_other_seats():
-  """The maker of a player is called throughout training, so it can return the newest checkpoint."""
-  versions, made = [0], []
+def test_past_selves_play_the_other_seats(tmp_path, monkeypatch):
+  """The player of docs/boards.md plays with the newest checkpoint of the run that it plays in."""
+  monkeypatch.chdir(tmp_path)
+  load, act, loaded, acted = moozi.load, moozi.Agent.act, [], []
 
-  def newest(spec, seed):
-    made.append(versions[0])
-    random = np.random.default_rng(seed)
+  def spied_load(run):
+    loaded.append(-1)  # stays if there is no checkpoint
+    agent = load(run)
+    loaded[-1] = agent.checkpoint.env_steps
+    return agent
 
-    class Player:
-      def action(self, observation, legal):
-        return int(random.choice(np.flatnonzero(legal)))
+  def spied_act(agent, *arguments):
+    acted.append(agent.checkpoint.env_steps)
+    return act(agent, *arguments)
 
-    return Player()
-
-  PLAYERS.registered["newest"] = newest
+  game = "env.name=open_spiel:uno(hand=2,max_turns=20)"
+  settings = keywords((*RESUMABLE, *SEAT, game, "checkpoint.milestones_env_steps=32"))
+  monkeypatch.setattr(moozi, "load", spied_load)
+  monkeypatch.setattr(moozi.Agent, "act", spied_act)
+  monkeypatch.setattr(moozi, "train", functools.partial(moozi.train, **settings))
+  (program,) = (block.text for block in blocks(ROOT / "docs" / "boards.md") if "class Past" in block.text)
   try:
-    config = load_config(None, [*TINY, *SEAT, "env.name=open_spiel:simplest", "env.kwargs.others=newest"])
-    for event in local.run(RunInputs(config, build.env_spec(config))):
-      versions[0] += isinstance(event, Evaluated)
-      assert event is not None
+    exec(program, {"__name__": "__main__"})
   finally:
-    del PLAYERS.registered["newest"]
-  assert len(made) > 100
+    del PLAYERS.registered["past"]
+  assert loaded[0] == -1
+  assert loaded == sorted(loaded)
+  assert len({*loaded}) > 2
+  assert len({*acted}) > 1
+  assert {*acted} <= {*loaded}
 
 
 def learned(name, *overrides):

@@ -93,14 +93,19 @@ def read_runs(experiment: Path) -> dict[str, list[Result]]:
   return {variant: out[variant] for variant in order if variant in out}
 
 
-def ablation_table(experiment: Path, measures: Mapping[str, Callable[[Curve], float]] | None = None) -> str:
+def ablation_table(
+  experiment: Path,
+  measures: Mapping[str, Callable[[Curve], float]] | None = None,
+  counts: Mapping[str, str] | None = None,
+) -> str:
   """Returns a Markdown table of each variant's seeds and their mean; evaluations are ± two standard errors.
 
   Args:
     measures: further columns by heading; each is a function of a run's metrics.
+    counts: columns after that of the steps, by heading: the name of a count in `summary.json`.
   """
-  measures = measures or {}
-  headings = ["variant", "steps", "training return, last 100 episodes", "return, evaluation at the end"]
+  measures, counts = measures or {}, {"steps": "env_steps"} | dict(counts or {})
+  headings = ["variant", *counts, "training return, last 100 episodes", "return, evaluation at the end"]
   rows = []
   for variant, results in read_runs(experiment).items():
     summaries, curves = [result.summary for result in results], [result.ticks for result in results]
@@ -110,8 +115,8 @@ def ablation_table(experiment: Path, measures: Mapping[str, Callable[[Curve], fl
     means = [s["test_return_mean"] for s in summaries]
     errors = [2 * s["test_return_std"] / np.sqrt(s["test_episodes"]) for s in summaries]
     evaluated = " ".join(f"{x:.1f} ± {e:.1f}" for x, e in zip(means, errors, strict=True))
-    env_steps = " ".join(f"{count:,}" for count in sorted({s["env_steps"] for s in summaries}))
-    cells = [variant, env_steps, _each(acting), f"{evaluated} {_mean(means)}"]
+    counted = [" ".join(f"{n:,}" for n in sorted({s[key] for s in summaries})) for key in counts.values()]
+    cells = [variant, *counted, _each(acting), f"{evaluated} {_mean(means)}"]
     cells += [_each([measure(curve) for curve in curves]) for measure in measures.values()]
     rows.append([*cells, f"{np.mean([s['wall_s'] for s in summaries]):.0f}"])
   return markdown_table([*headings, *measures, "wall s"], rows)

@@ -43,7 +43,7 @@ def age_of_samples(curve: Curve) -> float:
 
 
 MEASURES = {"age of the samples, updates": age_of_samples}
-TABLES = {"openai_five": lambda: ablation_table(HERE, MEASURES)}
+TABLES = {"openai_five": lambda: ablation_table(HERE, MEASURES, {"updates": "learner_steps"})}
 
 
 def draw(path: Path) -> None:

@@ -175,10 +175,11 @@ def test_an_ablation_refuses_a_run_that_was_not_evaluated_at_its_end(tmp_path, m
   job = {"env_steps": 1000, "wall_s": 1.0, "evaluations": []}
   (own / "job.json").write_text(json.dumps(job))
   summary = {"env_steps": 1000, "test_at_env_steps": 1000, "test_episodes": 100, "test_return_mean": 3.0}
-  summary |= {"test_return_std": 2.0, "wall_s": 10.0}
+  summary |= {"test_return_std": 2.0, "wall_s": 10.0, "learner_steps": 4000}
   (own / "metrics.jsonl").write_text('{"env_steps": 1000, "train/return_mean": 2.5}\n')
   (own / "summary.json").write_text(json.dumps(summary))
   assert "| one | 1,000 | 2.5 (mean 2.5) | 3.0 ± 0.4 (mean 3.0) | 10 |" in ablation_table(folder)
+  assert "| one | 1,000 | 4,000 | 2.5 (mean" in ablation_table(folder, counts={"updates": "learner_steps"})
   for wrong, message in (
     ({"test_at_env_steps": 900}, "not evaluated at its end"),
     ({"env_steps": 700, "test_at_env_steps": 700}, "made with 700 steps instead of 1,000"),

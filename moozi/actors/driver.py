@@ -140,6 +140,8 @@ def _begin_with_replay(context: Context) -> str:
   while not context.should_stop():
     if context.ray.wait([first], timeout=0.5)[0]:
       break
+  if context.ledger.gate is not None:
+    context.ledger.gate.begin(context.ray.get(first))
   shards = context.pool.shards
   message = _workers_text(context)
   reports = context.ray.get([replay.ready.remote() for replay in shards.values()])

@@ -5,9 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from moozi.actors import cluster
+from moozi.actors import cluster, updates
 from moozi.actors.context import RunContext
 from moozi.core.actor_report import TESTING_WORKER, ActorId
+from moozi.core.errors import EnvError
 from moozi.core.pytree import replace
 from moozi.run.events import Event
 
@@ -29,27 +30,48 @@ def request_final(context: RunContext) -> None:
 def _request(context: RunContext, num_episodes: int, is_final: bool) -> None:
   ledger, pool, network = context.ledger, context.pool, context.config.evaluation.network
   parameters = ledger.parameters
+  newest: Any = None
+  if ledger.gate is not None:
+    parameters = newest = updates.newest(context)
   if network != context.config.workers.network:
     parameters = pool.server.parameters.remote(network)
-  ledger.evaluation = pool.testing_worker.run.remote(parameters, ledger.env_steps, num_episodes)
+  rivals = () if newest is None else (newest, ledger.parameters)
+  ledger.evaluation = pool.testing_worker.run.remote(parameters, ledger.env_steps, num_episodes, *rivals)
   # This state is saved with the evaluated parameters if the result is the best so far. Its optimizer state
   # may be newer than the parameters by one publication period.
   state = pool.server.get_state.remote()
   context.calls.expect(
     ledger.evaluation,
     ActorId(TESTING_WORKER),
-    functools.partial(_on_evaluated, context, parameters, state, is_final),
+    functools.partial(_on_evaluated, context, parameters, newest, state, is_final),
     lambda _: _on_lost(context, is_final),
   )
 
 
 def _on_evaluated(
-  context: RunContext, parameters: Any, state: Any, is_final: bool, result: Any
+  context: RunContext, parameters: Any, newest: Any, state: Any, is_final: bool, result: Any
 ) -> list[Event]:
   context.ledger.evaluation = None
+  if newest is not None and not isinstance(result, EnvError):
+    _pass_gate(context, newest, result.gate_score)
   return context.session.evaluations.record(
     result, is_final, functools.partial(_training, context, parameters, state)
   )
+
+
+def _pass_gate(context: RunContext, newest: Any, score: float | None) -> None:
+  """Acts with the newest parameters from now on if the gate admits them; not if they were lost."""
+  ledger = context.ledger
+  assert ledger.gate is not None, "the games were played for the gate"
+  if not ledger.gate.admits(score):
+    return
+  try:
+    ledger.gate.acting = context.ray.get(newest)
+  except cluster.lost_errors(context.ray):
+    return
+  updates.publish_now(context)
+  if ledger.past is not None:
+    ledger.past.offer(*ledger.gate.acting)
 
 
 def _training(context: RunContext, parameters: Any, state: Any) -> Any:

@@ -15,6 +15,7 @@ from moozi.core.flat_state import State, part, prefixed
 from moozi.ops.schedules import discount_at
 from moozi.replay.shard_snapshots import added_by_shard
 from moozi.replay.shards import lanes_of
+from moozi.run.gate import make_gate
 from moozi.run.pacing import Pacer, slack_steps
 from moozi.run.past_selves import PastSelves
 from moozi.run.schedules import Every
@@ -47,13 +48,14 @@ class RunLedger(abc.ABC):
     parameter_epoch: incremented when older parameters are restored, by a rollback or a restart of the
       parameter server. Updates requested in an older epoch are lost.
     cold_workers: indices of the training workers that compile acting.
-    parameters: reference to the newest published (variables, version).
+    parameters: reference to the newest published (variables, version); with a gate, to those that act.
     state_request: number of the newest request for a run state; states of older requests are dropped.
     is_state_pending: whether a requested state is not complete yet.
     has_final_state: whether the last state of the run is complete.
     evaluation: reference to the pending evaluation's result.
     is_final_evaluation_due: whether the last evaluation is due and not requested yet.
     past: the pool of past selves; None without past selves.
+    gate: the gate for new parameters; None without one.
     past_parameters: by index of the training worker, the version of its past self and a reference to the past
       self's parameters.
   """
@@ -73,6 +75,7 @@ class RunLedger(abc.ABC):
     if self.past is not None and state is not None and state.progress:
       self.past.set_state(part(state.progress, "past_selves"), state.training.variables)
     self.past_parameters: dict[int, tuple[int, Any]] = {}
+    self.gate = make_gate(config, state)
 
   @property
   @abc.abstractmethod

@@ -13,6 +13,7 @@ from moozi.core.flat_state import Snapshot, State, prefixed
 from moozi.replay.shard_snapshots import joined, known_of
 from moozi.replay.snapshot import num_added
 from moozi.run.events import Event, StateReady
+from moozi.run.gate import GATE
 from moozi.run.state import RunState
 
 
@@ -83,6 +84,8 @@ def _progress(context: RunContext) -> State:
   progress = context.session.progress(is_evaluation_pending=context.ledger.evaluation is not None)
   if context.ledger.past is not None:
     progress |= prefixed("past_selves", context.ledger.past.get_state())
+  if context.ledger.gate is not None:
+    progress |= prefixed(GATE, context.ledger.gate.get_state())
   return progress | context.ledger.get_state()
 
 

@@ -40,8 +40,14 @@ def request(context: Context) -> None:
 
 
 def publish_now(context: RunContext) -> Any:
-  """Requests the parameter server's parameters for acting from now on; returns the reference."""
-  _act_with(context, newest(context))
+  """Requests the parameter server's parameters for acting from now on; returns the reference.
+
+  With a gate, the parameters that act are the gate's once it has some.
+  """
+  gate = context.ledger.gate
+  acting = None if gate is None else gate.acting
+  # The driver puts the object, because objects that another process puts are lost when it fails.
+  _act_with(context, newest(context) if acting is None else context.ray.put(acting))
   return context.ledger.parameters
 
 
@@ -104,7 +110,7 @@ def _on_stats(context: Context, stats: dict[str, float]) -> list[Event]:
 def _publish(context: Context) -> None:
   """Publishes the newest parameters as one object, which all workers or all inference servers read."""
   ledger = context.ledger
-  if ledger.is_publishing:
+  if ledger.is_publishing or ledger.gate is not None:
     return
   ledger.is_publishing = True
   reference, epoch = newest(context), ledger.parameter_epoch

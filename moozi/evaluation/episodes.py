@@ -33,6 +33,7 @@ class EvaluationResult:
     references: the published returns of random play and of a human; None if the game has none.
     picture_fault: why a picture could not be drawn; empty if none has failed.
     rating: the agent's rating by the games against `evaluation.pool`; None without these games.
+    gate_score: mean score of new parameters against those that act in training; None without these games.
   """
 
   returns: Float[np.ndarray, "N"]
@@ -47,6 +48,7 @@ class EvaluationResult:
   references: ReferenceScores | None = None
   picture_fault: str = ""
   rating: Interval | None = None
+  gate_score: float | None = None
 
   @property
   def lower_bound(self) -> float:
@@ -56,8 +58,8 @@ class EvaluationResult:
   def summary(self) -> dict[str, float | int]:
     """Returns the statistics of the episodes by name, in environment units and steps.
 
-    Has `human_normalized` if there are reference scores, `score_figures` with two players, and `rating` with
-    its bounds if there is a rating.
+    Has `human_normalized` if there are reference scores, `score_figures` with two players, `rating` with its
+    bounds if there is a rating, and `gate_score` if there is one.
     """
     figures: dict[str, float | int] = {
       "episodes": len(self.returns),
@@ -74,6 +76,8 @@ class EvaluationResult:
       figures["rating"] = self.rating.value
       if math.isfinite(self.rating.low):
         figures |= {"rating_low": self.rating.low, "rating_high": self.rating.high}
+    if self.gate_score is not None:
+      figures["gate_score"] = self.gate_score
     return figures if self.seats is None else figures | score_figures(self.returns, self.seats)
 
 

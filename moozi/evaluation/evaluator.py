@@ -15,7 +15,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, PyTree
+from jaxtyping import Float, Int, PyTree
 
 from moozi.agent.agent import Carry, Decision, KeyedAct, PureAgent, keyed
 from moozi.core.config import Config, PlannerConfig
@@ -64,6 +64,7 @@ class Evaluator:
     on_episode: Callable[[int], None] = lambda num_finished: None,
     should_stop: Callable[[], bool] = lambda: False,
     rates: bool = False,
+    rivals: tuple[PyTree, PyTree] | None = None,
   ) -> EvaluationResult | None:
     """Plays episodes 0 … num_episodes - 1, with the same seeds in every call.
 
@@ -72,6 +73,7 @@ class Evaluator:
       on_episode: called with the number of finished episodes when it changes.
       should_stop: called at every step; true ends the evaluation.
       rates: whether to play against `evaluation.pool` too.
+      rivals: two sets of variables; the first also plays `evaluation.gate_episodes` against the second.
 
     Returns: the results, or None if `should_stop` ended the evaluation.
     Raises: EnvError: an environment raised or hung. Each call creates its own environments.
@@ -81,16 +83,22 @@ class Evaluator:
     shown = ("chance_probs", *SAMPLES) if record else ()
     if not self._finish(variables, lanes, shown, on_episode, should_stop):
       return None
-    result, pool = lanes.result(version, env_steps), self._config.evaluation.pool
-    if rates and pool:
+    result, evaluation = lanes.result(version, env_steps), self._config.evaluation
+    if rates and (pool := evaluation.pool):
       scores = []
       for player in pool:
-        score = self._scores_against(variables, player.player, should_stop)
+        score = self._scores(variables, player.player, evaluation.pool_episodes, should_stop)
         if score is None:
           return None
         scores.append(score)
       ratings = np.array([player.rating for player in pool], np.float64)
       result = dataclasses.replace(result, rating=rating_against(np.stack(scores, axis=1), ratings))
+    if rivals is not None:
+      own, rival = rivals
+      score = self._scores(own, "self", evaluation.gate_episodes, should_stop, rival)
+      if score is None:
+        return None
+      result = dataclasses.replace(result, gate_score=float(score.mean()))
     return dataclasses.replace(result, seconds=time.perf_counter() - start)
 
   def _finish(
@@ -100,10 +108,12 @@ class Evaluator:
     shown: Iterable[str],
     on_episode: Callable[[int], None],
     should_stop: Callable[[], bool],
+    rival: PyTree | None = None,
   ) -> bool:
     """Plays all episodes of the lanes and closes them; returns false if `should_stop` ended them."""
     num_finished = 0
-    with contextlib.closing(lanes), contextlib.closing(self.decisions(variables, lanes, shown)) as decisions:
+    decided = self.decisions(variables, lanes, shown, rival)
+    with contextlib.closing(lanes), contextlib.closing(decided) as decisions:
       lanes.reset()
       while not lanes.is_done:
         if should_stop():
@@ -114,36 +124,63 @@ class Evaluator:
           on_episode(num_finished)
     return True
 
-  def _scores_against(
-    self, variables: PyTree, player: str, should_stop: Callable[[], bool]
+  def _scores(
+    self,
+    variables: PyTree,
+    opponent: str,
+    num_episodes: int,
+    should_stop: Callable[[], bool],
+    rival: PyTree | None = None,
   ) -> Float[np.ndarray, "games"] | None:
-    """Returns the agent's score in each episode against a player; None if `should_stop` ended them."""
-    evaluation = self._config.evaluation
-    config = self._config.model_copy(update={"evaluation": evaluation.against(player)})
-    lanes = EvaluationLanes(config, self._spec, self._make_env, evaluation.pool_episodes, record=False)
-    if not self._finish(variables, lanes, (), lambda num_finished: None, should_stop):
+    """Returns the agent's score in each episode against an opponent; None if `should_stop` ended them.
+
+    Args:
+      rival: the variables of the opponent "self"; None: the agent's.
+    """
+    config = self._config.model_copy(update={"evaluation": self._config.evaluation.against(opponent)})
+    lanes = EvaluationLanes(config, self._spec, self._make_env, num_episodes, record=False)
+    if not self._finish(variables, lanes, (), lambda num_finished: None, should_stop, rival):
       return None
     return 0.5 + 0.5 * np.sign(lanes.result(0, 0).returns)
 
   def decisions(
-    self, variables: PyTree, lanes: EvaluationLanes, shown: Iterable[str] | None = ()
+    self,
+    variables: PyTree,
+    lanes: EvaluationLanes,
+    shown: Iterable[str] | None = (),
+    rival: PyTree | None = None,
   ) -> Generator[Decision, None, None]:
     """Yields decisions on the lanes' current frames, in NumPy; step the lanes in between.
 
     Args:
       shown: names of the decisions' extras that are kept; None keeps all.
+      rival: the variables that play the seats that are not the agent's, if no opponent does; None: the agent
+        plays all seats.
 
     Yields: the agent's decision; where an opponent moves, the action is the opponent's.
     """
-    variables = jax.device_put(variables)
+    variables, rival = jax.device_put((variables, rival))
     rng_key, carry = jax.random.PRNGKey(self._config.evaluation.seed), self.agent.init(lanes.num_envs)
     while True:
       forced = lanes.opponents_actions()
       position = lanes.positions() if self.agent.plans_with_rules else None
+      if rival is not None:
+        forced = self._rivals_actions(rival, lanes, carry, rng_key, position)
       rng_key, carry, decision = self._act(
         variables, carry, lanes.timestep, rng_key, self._temperature, forced, position
       )
       yield jax.device_get(decision if shown is None else decision.only(shown))
+
+  def _rivals_actions(
+    self, rival: PyTree, lanes: EvaluationLanes, carry: Carry, rng_key: Any, position: Any
+  ) -> Int[np.ndarray, "B"]:
+    """Returns the actions of the variables `rival` in the seats that are not the agent's; -1 elsewhere.
+
+    Both see the agent's carry, which the frames and actions of the game determine.
+    """
+    step, free = lanes.timestep, np.full(lanes.num_envs, -1, np.int32)
+    _, _, decision = self._act(rival, carry, step, rng_key, self._temperature, free, position)
+    return np.where(step.to_play == lanes.agents_seats(), free, np.asarray(decision.action))
 
   def player(
     self,

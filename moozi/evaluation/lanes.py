@@ -110,6 +110,10 @@ class EvaluationLanes:
       out[lane] = 1 + action
     return out
 
+  def agents_seats(self) -> Int[np.ndarray, "B"]:
+    """Returns the agent's seat in the episode of each lane."""
+    return np.array([seat_of(episode) for episode in self._episode_of.tolist()], np.int32)
+
   def step(self, decision: Decision) -> None:
     """Plays one action in each lane, and keeps the step before it if it is recorded.
 

@@ -24,6 +24,7 @@ from moozi.ops.schedules import discount_at
 from moozi.replay.protocol import Replay
 from moozi.run import build
 from moozi.run.events import Acted, Collected, Event, Faulted, Histograms, Reanalyzed, Updated
+from moozi.run.gate import GATE, make_gate
 from moozi.run.pacing import Pacer
 from moozi.run.past_selves import PastSelves
 from moozi.run.schedules import Every
@@ -79,6 +80,7 @@ class ReplayTrainer:
     self._reanalyzer = build.build_reanalyzer(config, spec, 0) if config.reanalyze.ratio else None
     self._evaluator = parts.build_evaluator(config, spec)
     self._past = PastSelves(config) if config.num_past_lanes else None
+    self._gate = make_gate(config, state)
     self._work = LocalWork(config)
     lost = self._restore(state) if state is not None else 0
     self._histograms = Every(config.logging.histogram_period, start=self.learner_steps)
@@ -146,6 +148,8 @@ class ReplayTrainer:
     """Acts one segment per training worker, and adds the segments to replay."""
     with self._work.doing(SERVER, "publish"):
       parameters = self._learner.parameters(self._config.workers.network)
+    if self._gate is not None:
+      parameters = self._gate.begin(parameters)
     if self._past is not None:
       self._past.offer(*parameters)
     num_envs = self._config.workers.num_envs
@@ -250,13 +254,22 @@ class ReplayTrainer:
   def evaluate(self, num_episodes: int) -> EvaluationResult | None:
     with self._work.doing(TESTING_WORKER, "evaluation"):
       parameters = self._learner.parameters(self._config.evaluation.network)
-      return self.session.play(self._evaluator, parameters, num_episodes)
+      if self._gate is None:
+        return self.session.play(self._evaluator, parameters, num_episodes)
+      newest = self._learner.parameters(self._config.workers.network)
+      rivals = newest[0], self._gate.begin(newest)[0]
+      result: EvaluationResult | None = self.session.play(self._evaluator, parameters, num_episodes, rivals)
+      if result is not None and self._gate.admits(result.gate_score):
+        self._gate.acting = newest
+      return result
 
   def state(self, has_envs: bool = True) -> RunState:
     progress: State = {"envs_began_at": self._collectors.began_at}
     progress |= prefixed("pacer", self._pacer.get_state())
     if self._past is not None:
       progress |= prefixed("past_selves", self._past.get_state())
+    if self._gate is not None:
+      progress |= prefixed(GATE, self._gate.get_state())
     if self._reanalyzer is not None:
       progress |= prefixed("reanalyze", self._reanalyzer.get_state())
     with self._work.doing(SERVER, "checkpoint"):

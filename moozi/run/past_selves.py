@@ -143,6 +143,14 @@ class PastSelves:
       self._num_draws[:] = state["num_draws"]
 
 
+def finite_variables(template: Any) -> dict[str, Entry]:
+  """Returns the entries of variables whose values are finite, with the shapes and dtypes of `template`."""
+  own = entries_like(tree_state(template))
+  return {
+    name: dataclasses.replace(entry, low=-1e300, high=1e300, may_be_nan=False) for name, entry in own.items()
+  }
+
+
 def check_past_selves(state: State, template: Any) -> None:
   """Checks a state that `PastSelves.get_state` may have returned, with any number of workers.
 
@@ -159,10 +167,7 @@ def check_past_selves(state: State, template: Any) -> None:
     "weight": Entry("float64", (num_workers,), low=0, high=1e300),
     "num_draws": Entry("int64", (num_workers,), low=0),
   }
-  own = entries_like(tree_state(template))
-  finite = {
-    name: dataclasses.replace(entry, low=-1e300, high=1e300, may_be_nan=False) for name, entry in own.items()
-  }
+  finite = finite_variables(template)
   # The number of entries is compared first: it bounds the work if `versions` is too long.
   if num_past > len(state):
     raise ValueError(f"past_selves/versions has {num_past} entries; must have one for each past self")

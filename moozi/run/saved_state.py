@@ -7,6 +7,7 @@ from moozi.core.flat_state import Entry, State, check_state, counter, number, pa
 from moozi.core.spec import EnvSpec
 from moozi.replay.saved_state import check_snapshot
 from moozi.run.evaluation_schedule import BEST_BOUND, LAST_MEAN
+from moozi.run.gate import GATE, check_gate
 from moozi.run.pacing import PACER_STATE
 from moozi.run.past_selves import check_past_selves
 from moozi.run.state import RunState
@@ -31,7 +32,7 @@ def check_run_state(state: RunState, config: Config, spec: EnvSpec, with_replay:
 
 def _check_progress(state: RunState, config: Config) -> None:
   progress: State = dict(state.progress)
-  for name in (_PAST_SELVES, _REANALYZE, _PACER):
+  for name in (_PAST_SELVES, GATE, _REANALYZE, _PACER):
     for key in part(progress, name):
       del progress[f"{name}/{key}"]
   entries: dict[str, Entry] = {
@@ -54,6 +55,9 @@ def _check_progress(state: RunState, config: Config) -> None:
   past = part(state.progress, _PAST_SELVES)
   if past:
     check_past_selves(past, state.training.variables)
+  gate = part(state.progress, GATE)
+  if gate:
+    check_gate(gate, state.training.variables)
   reanalyze = part(state.progress, _REANALYZE)
   if reanalyze:
     check_state(reanalyze, {"rng_key": Entry("uint32", (2,))}, f"{_REANALYZE}/")

@@ -165,8 +165,17 @@ class Session:
     """
     return {"wall_s": self.wall_s()} | self.evaluations.get_state(is_evaluation_pending)
 
-  def play(self, evaluator: Evaluator, parameters: tuple[Any, int], num_episodes: int) -> Any:
+  def play(
+    self,
+    evaluator: Evaluator,
+    parameters: tuple[Any, int],
+    num_episodes: int,
+    rivals: tuple[Any, Any] | None = None,
+  ) -> Any:
     """Plays evaluation episodes with `parameters`, which are (variables, version).
+
+    Args:
+      rivals: as in `Evaluator.run`.
 
     Returns: the EvaluationResult; None if the run was stopped during the evaluation.
     Raises: EnvError: the environment failed.
@@ -180,6 +189,7 @@ class Session:
       record=self.inputs.config.evaluation.gif,
       should_stop=self.inputs.should_stop,
       rates=True,
+      rivals=rivals,
     )
 
   def run(self, trainer: Trainer) -> Iterator[Event]:

@@ -151,6 +151,7 @@ def check_players(config: Config, spec: EnvSpec) -> None:
     check_multi_input("network.kind", spec, "conv_latent or resnet")
   _check_normalization(config, spec)
   _check_past_selves(config, spec)
+  _check_gate(config, spec)
   _check_holding(config, spec)
   check_opponent(config, spec)
   _check_seats(config, spec)
@@ -292,6 +293,18 @@ def _check_past_selves(config: Config, spec: EnvSpec) -> None:
       f"opponents.past_share={share:g}: must be 0 with env.name={config.env.name}; past selves need "
       "self-play with two players"
     )
+
+
+def _check_gate(config: Config, spec: EnvSpec) -> None:
+  """Raises UserError if `evaluation.gate_score` is set without self-play of two players, or nobody acts."""
+  score = config.evaluation.gate_score
+  if score is not None and spec.num_players != 2:
+    raise UserError(
+      f"evaluation.gate_score={score:g}: must be null with env.name={config.env.name}; the gate needs "
+      "self-play with two players"
+    )
+  if score is not None and not config.num_acting_workers:
+    raise UserError(f"evaluation.gate_score={score:g}: no worker acts with offline.fraction=1")
 
 
 def _check_holding(config: Config, spec: EnvSpec) -> None:

@@ -217,6 +217,8 @@ class Recorder:
       text += f", rating {figures['rating']:.0f}"
     if "rating_low" in figures:
       text += f" ({figures['rating_low']:.0f} to {figures['rating_high']:.0f})"
+    if "gate_score" in figures:
+      text += f", score {figures['gate_score']:.3f} against the acting parameters"
     _log.info(text)
     self._display.note(text)
     self._drawer.draw(result)

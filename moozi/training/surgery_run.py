@@ -30,6 +30,7 @@ from moozi.io.run_directory import RunDirectory
 from moozi.io.trajectory_file import encode_file, read_steps
 from moozi.io.trajectory_folder import file_name, open_kept
 from moozi.run import build
+from moozi.run.gate import GATE
 from moozi.run.pacing import without_replay
 from moozi.run.saved_state import check_run_state
 from moozi.run.state import RunState
@@ -234,13 +235,18 @@ def _write(
 def _progress(surgery: RunSurgery) -> State:
   """Returns the counters, schedules and figures of the run, for the resume state."""
   state, plan = surgery.state, surgery.operation.plan
-  progress = {name: x for name, x in state.progress.items() if not name.startswith(f"{_PAST}/")}
+  left = (f"{_PAST}/", f"{GATE}/")
+  progress = {name: x for name, x in state.progress.items() if not name.startswith(left)}
   progress.pop("envs_began_at", None)  # of environments that are left behind
   if surgery.begins_replay:
     progress |= prefixed("pacer", without_replay(part(progress, "pacer")))
   past = part(state.progress, _PAST)
   if past and plan.new.config.num_past_lanes:
     progress |= prefixed(_PAST, _convert_past(past, surgery))
+  gate = part(state.progress, GATE)
+  if gate and plan.new.config.evaluation.gate_score is not None:
+    acting = prefixed("variables", transform_variables(part(gate, "variables"), plan))
+    progress |= prefixed(GATE, {"version": gate["version"]} | acting)
   recorder = dict(surgery.found.recorder or {})
   if surgery.converter is None:
     recorder = {name: x for name, x in recorder.items() if not name.startswith("trajectories/")}

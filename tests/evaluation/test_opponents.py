@@ -6,6 +6,7 @@ import pytest
 from moozi.core import plugins
 from moozi.core.errors import EnvError, UserError
 from moozi.envs import registry
+from moozi.envs.vector import live_steps
 from moozi.evaluation.evaluator import EvaluationResult
 from moozi.evaluation.opponents import score_figures
 from moozi.evaluation.random_play import random_returns
@@ -14,9 +15,10 @@ from moozi.io.config import load_config
 from moozi.run import build
 from moozi.training.checks import check_opponent, check_players, check_symmetries
 from tests.evaluation.test_evaluator import BASE, BOARD, evaluate, prepare
-from tests.tiny_run import TINY
+from tests.tiny_run import TINY, shaken
 
 pytest.importorskip("pyspiel")
+GAME = np.zeros(1, int)
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +57,29 @@ def test_games_against_the_pool_give_a_rating(against_random):
   assert found.rating == expected
   assert found.summary()["rating"] == expected.value
   assert evaluate(options, num_episodes=2).rating is None
+
+
+@pytest.mark.slow
+def test_rivals_play_as_two_agents_would(monkeypatch):
+  """The second set of variables plays as a player of its own would."""
+
+  class Rival:
+    def __init__(self, spec, seed):
+      self._spec, self._player = spec, evaluator.player(rival)
+
+    def action(self, observation, legal):
+      return int(self._player.choose(GAME, live_steps(self._spec, [observation], [legal]))[0]) - 1
+
+    def observe(self, observation, legal, action):
+      step = live_steps(self._spec, [observation], [legal])
+      self._player.observe(GAME, step, np.array([1 + action], np.int32))
+
+  monkeypatch.setitem(plugins.PLAYERS.registered, "rival", Rival)
+  options = ("evaluation.max_random_starts=2", "evaluation.gate_episodes=12", "evaluation.opponent=rival")
+  evaluator, variables = prepare((*BOARD, *options))
+  rival = shaken(variables, seed=1)
+  result = evaluator.run(variables, num_episodes=12, rivals=(variables, rival))
+  assert result.gate_score == score_figures(result.returns, result.seats)["score"] != 0.5
 
 
 @pytest.mark.parametrize(

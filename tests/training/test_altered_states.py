@@ -19,6 +19,7 @@ from moozi.io.run_directory import RunDirectory
 from moozi.run import build
 from moozi.run.evaluation_schedule import Evaluations
 from moozi.run.events import StateReady
+from moozi.run.gate import Gate, make_gate
 from moozi.run.pacing import Pacer
 from moozi.run.past_selves import PastSelves
 from moozi.run.state import RunState
@@ -29,7 +30,13 @@ from tests.training.test_recorder import Display
 
 ENV_STEPS, LEARNER_STEPS = 120, 9
 SPEC = make_spec(num_players=2)
-CONFIG = load_config(None, ["env.name=tiny:tictactoe", "opponents.past_share=0.5", "workers.num_envs=2"])
+CONFIG = load_config(
+  None,
+  [
+    *("env.name=tiny:tictactoe", "opponents.past_share=0.5", "workers.num_envs=2"),
+    "evaluation.gate_score=0.5",
+  ],
+)
 PARAMS = {"w": np.ones((2, 3), np.float32)}
 TRAINING = types.SimpleNamespace(
   params=PARAMS, net_state={}, variables=(PARAMS, {}), learner_step=np.int32(LEARNER_STEPS)
@@ -88,6 +95,9 @@ def rest(tmp_path_factory) -> State:
   progress = {"wall_s": 3.5, "envs_began_at": 0}
   progress |= Evaluations(CONFIG, dict, {}).get_state()
   progress |= prefixed("pacer", pacer.get_state()) | prefixed("past_selves", past.get_state())
+  gate = Gate(CONFIG)
+  gate.begin((TRAINING.variables, 3))
+  progress |= prefixed("gate", gate.get_state())
   progress |= {"reanalyze/rng_key": np.array([0, 7], np.uint32)}
   folder = tmp_path_factory.mktemp("altered")
   config = load_config(None, [f"run.dir={folder}", "run.name=one"])
@@ -142,6 +152,8 @@ def restore(state: RunState, sampling: str, with_replay: bool = True) -> None:
   past = PastSelves(CONFIG)
   past.set_state(part(state.progress, "past_selves"), TRAINING.variables)
   past.opponent(0)
+  gate = make_gate(CONFIG, state)
+  assert gate.acting[1] >= 0
   Evaluations(CONFIG, dict, state.progress)
   other = make_buffer(SPEC, lanes=1, lane_capacity=30, sampling=sampling)
   for buffer in (make_replay(sampling), other) if with_replay else ():

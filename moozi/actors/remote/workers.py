@@ -147,8 +147,12 @@ class TestingWorker(process.Actor):
     self._record = config.evaluation.gif
     self._log.info("ready: %s", spec.name)
 
-  def run(self, parameters: tuple[Any, int], env_steps: int, num_episodes: int) -> Any:
-    """Evaluates these parameters; returns an EvaluationResult, or an EnvError if it failed."""
+  def run(self, parameters: tuple[Any, int], env_steps: int, num_episodes: int, *rivals: Any) -> Any:
+    """Evaluates these parameters; returns an EvaluationResult, or an EnvError if it failed.
+
+    Args:
+      rivals: for the gate, the (variables, version) of the newest parameters and of those that act.
+    """
     variables, version = parameters
     try:
       with self._work.doing("evaluation"):
@@ -159,6 +163,7 @@ class TestingWorker(process.Actor):
           env_steps=env_steps,
           record=self._record,
           rates=True,
+          rivals=(rivals[0][0], rivals[1][0]) if rivals else None,
         )
     except UserError as error:  # of an environment, or of a function that creates players
       # The error is returned, not raised, so that the run continues without this evaluation.

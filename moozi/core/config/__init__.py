@@ -279,7 +279,7 @@ class Config(Section):
     """Raises ValueError if a setting needs another algorithm, or another setting that it builds on."""
     train, holding, age = self.planners.train, self.workers.num_holding_envs, self.targets.search_value_age
     muzero, searching = ("muzero",), ("muzero", "alphazero")
-    not_own = (*searching, "ppo", "q_learning")
+    not_own, gate = (*searching, "ppo", "q_learning"), self.evaluation.gate_score
     for key, is_used, algorithms in (
       (f"planners.train.temperature_drop={train.temperature_drop}", bool(train.temperature_drop), searching),
       (f"workers.num_holding_envs={holding}", holding > 0, ("muzero", "q_learning")),
@@ -293,6 +293,7 @@ class Config(Section):
       (f"reanalyze.ratio={self.reanalyze.ratio:g}", self.reanalyze.ratio > 0, muzero),
       (f"chance.codes={self.chance.codes}", self.chance.codes > 0, muzero),
       (f"opponents.past_share={self.opponents.past_share:g}", self.opponents.past_share > 0, not_own),
+      (f"evaluation.gate_score={gate}", gate is not None, (*searching, "q_learning")),
       ("acting.mode=server", self.acting.mode == "server", searching),
     ):
       if is_used and self.algorithm not in algorithms:

@@ -185,6 +185,13 @@ class EvaluationConfig(Section):
     "pool_episodes against each of them and report the agent's rating (docs/arena.md)",
   )
   pool_episodes: PositiveInt = Field(20, description="number of episodes against each player of the pool")
+  gate_score: Probability | None = Field(
+    None,
+    description="two players: new parameters act in training only once they score at least this in "
+    "gate_episodes against those that act, in an evaluation of the run; null: the newest parameters act; "
+    "AlphaGo Zero: 0.55",
+  )
+  gate_episodes: PositiveInt = Field(40, description="number of episodes of the gate")
   network: Literal["online", "target"] = Field(
     "online",
     description="play with the learner's parameters or with the target network, in evaluations and wherever "

@@ -1,0 +1,60 @@
+"""A run with a gate for new parameters in the driver, with a fake `ray` module, and its continuation."""
+
+import pytest
+
+from moozi.actors import driver
+from moozi.io.config import load_config
+from moozi.run import build
+from moozi.run.events import Acted, Evaluated
+from moozi.run.session import RunInputs
+from tests.actors import in_process_ray
+from tests.run_events import final_state
+from tests.tiny_run import TINY
+
+pytestmark = pytest.mark.slow
+pytest.importorskip("pyspiel")
+RUN = (
+  *(*TINY, "env.name=open_spiel:tic_tac_toe", "targets.discount=1", "evaluation.gate_episodes=4"),
+  *("evaluation.period_env_steps=96", "evaluation.final_episodes=4"),
+)
+
+
+def run(*overrides, state=None, ray=None):
+  config = load_config(None, [*RUN, *overrides])
+  with in_process_ray.connected(ray):
+    return list(driver.run(RunInputs(config, build.env_spec(config), state=state)))
+
+
+def acted(events):
+  return [e.learner_steps - e.staleness for e in events if isinstance(e, Acted)]
+
+
+@pytest.mark.parametrize("past_share", [0, 0.5])
+def test_admitted_parameters_act(past_share):
+  events = run("evaluation.gate_score=0", f"opponents.past_share={past_share}")
+  scores = [e.result.gate_score for e in events if isinstance(e, Evaluated)]
+  assert len(scores) > 2
+  assert None not in scores
+  versions = acted(events)
+  assert versions[0] == 0
+  assert versions[-1] > 0
+  assert versions == sorted(versions)
+  # The first parameters, and those of each evaluation but the final one.
+  assert len({*versions}) <= len(scores)
+  state = final_state(events)
+  assert state.progress["gate/version"] >= versions[-1]
+  again = run("evaluation.gate_score=1", "max_env_steps=416", state=state)
+  assert acted(again)[0] == state.progress["gate/version"]
+
+
+def test_parameters_that_are_not_admitted_do_not_act():
+  events = run("evaluation.gate_score=1")
+  assert all(e.result.gate_score < 1 for e in events if isinstance(e, Evaluated))
+  assert {*acted(events)} == {0}
+  assert final_state(events).progress["gate/version"] == 0
+
+
+def test_a_restart_of_the_parameter_server_changes_nothing():
+  ray = in_process_ray.Ray({("ParameterServer", "update"): {4}})
+  events = run("evaluation.gate_score=1", ray=ray)
+  assert {*acted(events)} == {0}

@@ -107,6 +107,12 @@ def _leave_out_of_search(app: Sphinx, env: Any) -> None:
       env.metadata[docname]["no-search"] = ""
 
 
+def _forget_modules_without_source(app: Sphinx, env: Any) -> None:
+  """Leaves out what viewcode would list with a dead link, such as the module of a named tuple's `__new__`."""
+  found = env._viewcode_modules
+  env._viewcode_modules = {name: entry for name, entry in found.items() if entry}
+
+
 def _split_sections(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
   """Rewrites a docstring's one-line sections (`Raises: …`) in napoleon's form: a title and indented text."""
 
@@ -131,6 +137,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
   app.connect("source-read", _complete)
   app.connect("doctree-read", _link_files, priority=100)  # before Sphinx copies these files as downloads
   app.connect("env-updated", _leave_out_of_search)
+  app.connect("env-updated", _forget_modules_without_source)
   app.connect("html-collect-pages", _source_pages)
   app.connect("autodoc-process-docstring", _split_sections, priority=400)  # before napoleon
   app.connect("build-finished", _redirect)

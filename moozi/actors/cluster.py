@@ -238,6 +238,11 @@ def node_of(ray: Any, handle: Any) -> str:
   return found
 
 
+def has_ended(ray: Any, handle: Any) -> bool:
+  """Returns whether Ray knows that an actor has ended, which may be before a call of the actor raises."""
+  return bool(ray._private.state.actors(handle._actor_id.hex()).get("State") == "DEAD")
+
+
 def node_resources(ray: Any) -> list[dict[str, float]]:
   """Returns the resources of each node that does not leave the cluster."""
   leaving = leaving_nodes(ray)

@@ -40,6 +40,8 @@ def restart(context: RunContext, actor: ActorId, error: Any) -> Event:
       f"see logs/{actor}.log"
     ) from error
   counts = {actor.role: 1}
+  if outcome.num_ended_workers:
+    counts[WORKER] = outcome.num_ended_workers
   if actor.role == SERVER:
     # The restarted server has loaded the newest checkpoint.
     counts["lost_updates"] = updates.rewind(context, outcome.start.learner_steps)

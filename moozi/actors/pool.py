@@ -32,10 +32,17 @@ _NAME_TIMEOUT_S, _NAME_RETRY_S = 30.0, 0.05
 
 
 class Restart(NamedTuple):
-  """The outcome of restarting an actor: the text of the fault's event, and what the actor started from."""
+  """The outcome of restarting an actor.
+
+  Attributes:
+    message: the text of the fault's event.
+    start: what the actor started from.
+    num_ended_workers: number of training workers that had ended too, and were removed.
+  """
 
   message: str
   start: Start = Start()
+  num_ended_workers: int = 0
 
 
 class WaitingWorker(NamedTuple):
@@ -253,11 +260,15 @@ class ActorPool:
     self._num_ended += 1
     if actor.role == WORKER and not self._config.is_on_policy:
       return self._restart_worker(actor, env_steps)
-    removed = [] if self._config.is_on_policy else self._make_room()
-    freed = "".join(f"; {other} was removed to free its resources" for other in removed)
+    removed = {} if self._config.is_on_policy else self._make_room()
+    freed = "".join(
+      f"; {_failed_text(other)}" if has_ended else f"; {other} was removed to free its resources"
+      for other, has_ended in removed.items()
+    )
     # The seeds differ from those of a worker that was started at the same step.
     start = self._start(actor, At(env_steps + self._num_ended, learner_step, is_restart=True))
-    return Restart(f"{actor} failed and was restarted{start.text}{freed}", start)
+    message = f"{actor} failed and was restarted{start.text}{freed}"
+    return Restart(message, start, num_ended_workers=sum(removed.values()))
 
   def _restart_worker(self, actor: ActorId, env_steps: int) -> Restart:
     self.handles.pop(actor, None)
@@ -269,11 +280,17 @@ class ActorPool:
       return Restart(f"{actor} failed and was restarted")
     if actor in self.waiting:
       self.waiting[actor] = self.waiting[actor]._replace(is_join=True)
-    return Restart(f"{actor} failed; it is started again when the cluster has room")
+    return Restart(_failed_text(actor))
 
-  def _make_room(self) -> list[ActorId]:
-    """Removes training workers until the cluster has room for the other actors; returns those that ran."""
-    removed: list[ActorId] = []
+  def _make_room(self) -> dict[ActorId, bool]:
+    """Removes training workers until the cluster has room for the other actors.
+
+    Workers that have ended are the first: a node that fails may end several actors, whose errors arrive one
+    after another.
+
+    Returns: by removed worker that was not waiting, whether it had ended. Its error then has no effect.
+    """
+    removed: dict[ActorId, bool] = {}
     if not self._config.num_acting_workers:
       return removed
     fitting = num_fitting(self._config, cluster.node_resources(self._ray))
@@ -281,8 +298,10 @@ class ActorPool:
       self._cancel(max(self.waiting))
     # The last worker stays; Ray then waits for resources of the cluster.
     while self._num_workers > max(1, fitting):
-      index = max(set(self.workers) - self.leaving)
-      removed.append(ActorId(WORKER, index))
+      running = set(self.workers) - self.leaving
+      ended = {index for index in running if cluster.has_ended(self._ray, self.workers[index])}
+      index = max(ended or running)
+      removed[ActorId(WORKER, index)] = index in ended
       self._ray.kill(self.drop(index))
     return removed
 
@@ -352,3 +371,7 @@ class ActorPool:
       if len(pending) > _FILLS_IN_FLIGHT:
         self._ray.get(pending.popleft())
     self._ray.get(list(pending))
+
+
+def _failed_text(worker: ActorId) -> str:
+  return f"{worker} failed; it is started again when the cluster has room"

@@ -111,8 +111,15 @@ class Ray:
     self._ids = itertools.count()
     self.leaving, self._node_of = {}, {}
     state = types.SimpleNamespace(get_draining_nodes=lambda: dict(self.leaving))
-    actors = lambda actor_id: {"Address": {"NodeID": self._node_of.get(actor_id, "node")}}  # noqa: E731
-    self._private = types.SimpleNamespace(state=types.SimpleNamespace(state=state, actors=actors))
+    self._private = types.SimpleNamespace(state=types.SimpleNamespace(state=state, actors=self._actor))
+    self._handle_of = weakref.WeakValueDictionary()
+
+  def _actor(self, actor_id):
+    """Returns what Ray knows about an actor."""
+    handle = self._handle_of.get(actor_id)
+    is_alive = handle is not None and not handle._is_dead
+    node = self._node_of.get(actor_id, "node")
+    return {"Address": {"NodeID": node}, "State": "ALIVE" if is_alive else "DEAD"}
 
   def get(self, references, timeout=None):
     return get(references)
@@ -144,6 +151,7 @@ class Ray:
         if name in self.named:
           raise ActorAlreadyExistsError(name)
         handle = _Handle(self, cls(*args, **kwargs), f"{next(self._ids):04x}", options)
+        self._handle_of[handle._actor_id.hex()] = handle
         self.made.append((cls.__name__, args))
         if name is not None:
           self.named[name] = handle

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from moozi.actors import elastic, resources, segments
+from moozi.actors import elastic, failures, resources, segments
 from moozi.actors.calls import Calls
 from moozi.actors.context import Context
 from moozi.actors.elastic import ElasticWorkers
@@ -16,6 +16,7 @@ from moozi.core.config import Config
 from moozi.core.errors import UserError
 from moozi.io.config import load_config
 from moozi.run.session import RunInputs, Session
+from tests.actors import in_process_ray
 from tests.actors.ray_nodes import RayWithNodes
 
 # Each training worker needs a core, and the other actors share one.
@@ -198,10 +199,29 @@ def test_other_actors_have_precedence_on_a_smaller_cluster():
   assert run.waiting == [2]
   run.ray.end_node("other")
   run.ray.kill(run.pool.handles[ActorId(SERVER)])
-  message = run.pool.restart(ActorId(SERVER), 0, 0).message
-  assert message.endswith("; training_worker_1 was removed to free its resources")
+  restart = run.pool.restart(ActorId(SERVER), 0, 0)
+  assert restart.message.endswith("; training_worker_1 failed; it is started again when the cluster has room")
+  assert restart.num_ended_workers == 1
   run.poll()
   assert (run.running, run.waiting) == ([0], [1, 2])
+
+
+def test_a_worker_on_the_node_that_failed_is_removed_first_and_counted():
+  """The error of another actor of the node may arrive before that of the worker."""
+  run = Run({"head": {"CPU": 1.75}, "other": {"CPU": 2.25}}, "workers.num_workers=3")
+  server, worker = run.pool.server, run.pool.workers[0]
+  assert [run.ray.node_of(handle) for handle in (server, worker)] == ["head", "head"]
+  assert {run.ray.node_of(run.pool.workers[index]) for index in (1, 2)} == {"other"}
+  run.ray.end_node("head")
+  error, late = (in_process_ray.ActorDiedError(handle._actor_id.hex()) for handle in (server, worker))
+  (event,) = failures.on_error(run.context, error)
+  assert event.counts == {SERVER: 1, WORKER: 1, "lost_updates": 0}
+  assert event.message.endswith(
+    "; training_worker_0 failed; it is started again when the cluster has room"
+    "; training_worker_2 was removed to free its resources"
+  )
+  assert run.running == [1]
+  assert failures.on_error(run.context, late) == [], "its failure is counted"
 
 
 def test_rooms_of_nodes():

@@ -1,15 +1,41 @@
 """A run on a cluster of Ray whose nodes join it and leave it, with and without notice."""
 
+import gc
 import os
+import time
 
 import pytest
 
+from moozi.actors import cluster
+from moozi.io.config import load_config
 from tests.integration.local_cluster import ENVIRONMENT, cluster_of
 from tests.integration.runs import ENDLESS, faults, start, ticks, wait_for, wait_for_progress, wait_for_start
 from tests.integration.test_ray_faults import end
 
+pytestmark = pytest.mark.slow
 
-@pytest.mark.slow
+
+@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # Ray's own
+def test_what_ray_knows_about_an_actor():
+  """From private functions of Ray."""
+
+  class Idle:
+    pass
+
+  with cluster.started(load_config(None, ["ray.num_cpus=1"]).ray) as ray:
+    actor = ray.remote(num_cpus=0)(Idle).remote()
+    ray.get(actor.__ray_ready__.remote())
+    (node,) = ray.nodes()
+    assert cluster.node_of(ray, actor) == node["NodeID"]
+    assert not cluster.has_ended(ray, actor)
+    ray.kill(actor)
+    end_s = time.monotonic() + 60
+    while not cluster.has_ended(ray, actor):
+      assert time.monotonic() < end_s
+      time.sleep(0.05)
+  gc.collect()
+
+
 def test_workers_come_and_go_with_nodes(tmp_path):
   environment = os.environ | ENVIRONMENT
   with cluster_of(environment) as (address, command):

@@ -9,6 +9,7 @@ import pytest
 
 from moozi.actors import cluster
 from moozi.actors.pool import ActorPool
+from moozi.actors.remote import learner_hosts, process
 from moozi.actors.remote.learner_hosts import LearnerHosts, divided
 from moozi.actors.resources import demands
 from moozi.actors.roles import ROLES
@@ -179,3 +180,47 @@ def test_a_host_without_cpus_reserves_a_little():
   ray = PlacingRay()
   cluster.host_group(ray, ActorResources(num_cpus=0), 2)
   assert ray.groups == [([{"CPU": 0.001}] * 2, "SPREAD")]
+
+
+class Group:
+  """A fake placement group, whose hosts have room after some checks."""
+
+  def __init__(self, checks=None):
+    self._checks, self.waited = checks, []
+
+  def wait(self, timeout_seconds):
+    self.waited.append(timeout_seconds)
+    return self._checks is not None and len(self.waited) > self._checks
+
+
+@pytest.fixture
+def start(monkeypatch):
+  """Returns a function that starts the hosts of a group, and the fake `ray` that makes them."""
+  ray = PlacingRay()
+  ray.get_node_ip_address = lambda: "127.0.0.1"
+  monkeypatch.setattr(learner_hosts, "connected_ray", lambda: ray)
+  monkeypatch.setattr(learner_hosts, "LearnerHost", Nothing)
+  config = load_config(None, ["learner.num_hosts=2"])
+  setup = process.Setup("parameter_server", config.ray.learner)
+  return lambda group: learner_hosts.start_hosts(config, None, None, 0, group, setup), ray
+
+
+def test_hosts_without_room_for_ten_minutes_are_an_error(start, caplog):
+  run, ray = start
+  group = Group()
+  message = r"learner\.num_hosts=2: .*no room .* for 10 minutes; add a machine, or resume with fewer hosts"
+  with pytest.raises(RuntimeError, match=message):
+    run(group)
+  assert sum(group.waited) == 600
+  assert not ray.made
+  assert caplog.text.count("no room yet for the learner's 2 hosts") == len(group.waited)
+
+
+def test_hosts_are_started_when_they_have_room(start):
+  run, ray = start
+  group = Group(checks=2)
+  _, place = run(group)
+  assert len(group.waited) == 3
+  assert (place.number, place.num_hosts) == (0, 2)
+  assert [name for name, _ in ray.made] == ["Nothing"]
+  assert ray.options[-1]["scheduling_strategy"] == (group, 1)

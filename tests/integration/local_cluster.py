@@ -10,10 +10,13 @@ ENVIRONMENT = {
   "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
   "RAY_worker_niceness": "0",
 }
-# A line on stdin is a command: `add NAME`, `drain NAME` (a notice, ten minutes before the end), `kill NAME`.
-# The head has no accelerators. No node really has any, so JAX uses the CPU on all of them.
+# A line on stdin is a command: `add NAME`, `drain NAME` (a notice, ten minutes before the end), `kill NAME`,
+# `kill_node_of CLASS` (the node of the only actor of a class). The head has no accelerators. No node really
+# has any, so JAX uses the CPU on all of them.
 CLUSTER = """
 import subprocess, sys
+
+import psutil
 from ray.cluster_utils import Cluster
 
 size = {"object_store_memory": 150 << 20}
@@ -21,6 +24,14 @@ head = size | {"num_cpus": 2, "node_ip_address": "127.0.0.1", "include_dashboard
 cluster, nodes = Cluster(initialize_head=True, head_node_args=head), {}
 drain = "drain-node --reason DRAIN_NODE_REASON_PREEMPTION --reason-message test"
 drain += " --deadline-remaining-seconds 600"
+
+def has(node, kind):
+  # A node that was killed has no process of Ray's scheduler any more.
+  schedulers = [psutil.Process(x.process.pid) for x in node.all_processes.get("raylet", [])]
+  on_node = {child.pid for parent in schedulers for child in parent.children(recursive=True)}
+  commands = {x.pid: x.info["cmdline"] or [""] for x in psutil.process_iter(["cmdline"])}
+  return any(commands.get(number, [""])[0].startswith(f"ray::{kind}") for number in on_node)
+
 print(cluster.address, flush=True)
 for line in sys.stdin:
   command, name = line.split()
@@ -33,6 +44,9 @@ for line in sys.stdin:
     subprocess.run([*program, *drain.split(), *node], check=True, stdout=sys.stderr)
   elif command == "kill":
     cluster.remove_node(nodes[name], allow_graceful=False)
+  elif command == "kill_node_of":
+    (node,) = [node for node in nodes.values() if has(node, name)]
+    cluster.remove_node(node, allow_graceful=False)
   print(f"{command} {name}", flush=True)
 cluster.shutdown()
 """

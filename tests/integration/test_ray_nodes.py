@@ -1,15 +1,26 @@
-"""Tests of a run on a cluster of two local nodes, one of which fails."""
+"""Tests of runs on a cluster of local nodes, one of which fails."""
 
 import os
 
 import pytest
 
 from tests.integration.local_cluster import ENVIRONMENT, cluster_of
-from tests.integration.runs import ENDLESS, start, ticks, wait_for, wait_for_progress, wait_for_start
+from tests.integration.runs import (
+  ENDLESS,
+  faults,
+  popen,
+  start,
+  steps,
+  ticks,
+  wait_for,
+  wait_for_progress,
+  wait_for_start,
+)
 from tests.integration.test_ray_faults import end
 
+pytestmark = pytest.mark.slow
 
-@pytest.mark.slow
+
 def test_node_killed(tmp_path):
   environment = os.environ | ENVIRONMENT
   with cluster_of(environment) as (address, command):
@@ -30,3 +41,34 @@ def test_node_killed(tmp_path):
     end(process, run)
     log = (run / "logs" / "driver.log").read_text()
     assert "is started again when the cluster has room" in log or "was removed to free its resources" in log
+
+
+def test_node_of_a_learners_host_killed(tmp_path):
+  """Each host needs an accelerator, and each node but the head has one, so the hosts are on two nodes."""
+  environment = os.environ | ENVIRONMENT
+  with cluster_of(environment) as (address, command):
+    command("add a")
+    command("add b")
+    # The only checkpoint before the failure is the first.
+    options = [f"ray.address={address}", "ray.num_cpus=null", "learner.num_hosts=2"]
+    options += ["ray.learner.num_cpus=0.5", "ray.learner.num_gpus=1", "checkpoint.period_s=100000"]
+    process, run = start(tmp_path, *ENDLESS, *options, env=environment), tmp_path / "one"
+    wait_for_start(process, run)
+    wait_for_progress(process, run, "updates that no checkpoint has")
+    command("kill_node_of LearnerHost")
+    wait_for(process, lambda: faults(run, "parameter_server") >= 1, "the fault")
+    # The process of the first host was on another node, and ended itself.
+    log = (run / "logs" / "parameter_server.log").read_text()
+    assert "because no host can learn alone" in log
+    command("add c")
+    seen = len(ticks(run))
+    wait_for(process, lambda: any("loss/total" in x for x in ticks(run)[seen:]), "an update")
+    wait_for_progress(process, run, "updates with the other node")
+    last = end(process, run)
+    assert last["faults/lost_updates"] > 0
+
+    # Only one node has room for a host now.
+    command("kill c")
+    again = popen("train", "--resume", run, f"ray.address={address}", "learner.num_hosts=1", env=environment)
+    wait_for(again, lambda: steps(run)[1] > last["learner_steps"], "updates of the resumed run")
+    end(again, run)

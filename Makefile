@@ -84,15 +84,14 @@ bench-gpu: setup ## measure Pong on a machine with one GPU, in a quarter of an h
 bench-scale: setup ## measure the driver, replay and Ray alone, with 1 to 32 workers that wait
 	$(BIN)/python scripts/bench_scale.py
 
-# Writes the tables of experiments and draws every figure that has results; reports missing results, and fails at the
+# Writes the tables of experiments, and draws their pictures and every thesis figure that has results; reports missing results, and fails at the
 # end if there are any.
-figures: setup ## write the tables and draw the thesis figures from committed results
+figures: setup ## write the tables and draw the pictures and figures from committed results
 	$(BIN)/python -m experiments.minatar_vs_ppo.analysis --readme > /dev/null
 	$(BIN)/python -m experiments.lib.tables --readme > /dev/null
 	$(BIN)/python -m experiments.peers.pages --readme > /dev/null
 	$(BIN)/python scripts/make_results_page.py
-	$(BIN)/python -m experiments.atari.plot
-	$(BIN)/python -m experiments.boards.plot
+	$(BIN)/python -m experiments.lib.pictures > /dev/null
 	@status=0; for figure in figure_5_1 figure_5_2 figure_5_3 minutes; do $(BIN)/python -m thesis_figures.$$figure || status=$$?; done; exit $$status
 
 zoo-check: setup ## play the zoo's agents again and compare with their cards

@@ -1,8 +1,6 @@
 """The plot styles, functions and command line that the figures share."""
 
 import argparse
-import hashlib
-import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,6 +12,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 
+from experiments.lib.pictures import AXES, DATA, digest_of, draw_runs
 from experiments.minatar_vs_ppo.runs import LABELS, RESULTS, Run
 from moozi.core.errors import UserError
 from moozi.experiments.statistics import estimate
@@ -22,9 +21,6 @@ from moozi.io.plain_data import read_yaml
 HERE = Path(__file__).resolve().parent
 EXPERIMENT = HERE.parent / "experiments" / "minatar_vs_ppo"
 GYMNAX = HERE.parent / "experiments" / "ppo_check" / "gymnax.yaml"
-DATA = "Data"
-"""The key of a PNG's metadata with the digest of what it plots."""
-
 GYMNAX_RATE = "1e-3"  # as in config/ppo/minatar.yaml
 
 # Colours of Okabe and Ito, safe for colour-blind readers; line styles and markers differ as well.
@@ -34,10 +30,6 @@ STYLES: dict[str, dict[str, Any]] = {
   "ppo_tuned": {"color": "#009E73", "linestyle": "-.", "marker": "^"},
 }
 PUBLISHED: dict[str, Any] = {"color": "#555555", "linestyle": ":", "linewidth": 1.5}
-AXES = {
-  "env_steps": ("environment steps (millions)", 1e6),
-  "wall_s": ("wall time of training (minutes)", 60.0),
-}
 
 
 class MissingError(UserError):
@@ -70,22 +62,6 @@ def main(
   return 0
 
 
-def digest_of(figure: plt.Figure) -> str:
-  """Returns the SHA-256 of a figure's titles, labels and, to three digits, the points of its lines."""
-
-  def digits(values: Any) -> list[str]:
-    # Decimal ties are moved off the tie, because the last bit of a mean differs between processors.
-    return [f"{x:.3g}" for x in np.asarray(values, np.float64) * (1 + 1e-9)]
-
-  parts = []
-  for axis in figure.axes:
-    parts.append([axis.get_title(), axis.get_xlabel(), axis.get_ylabel()])
-    parts += [
-      [str(line.get_label()), *digits(line.get_xdata()), *digits(line.get_ydata())] for line in axis.lines
-    ]
-  return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
-
-
 def legend(figure: plt.Figure, cell: plt.Axes | None = None) -> None:
   """Adds one legend with each label once: below the axes, or in the empty axis `cell`."""
   lines = {
@@ -107,15 +83,8 @@ def draw_agent(axis: plt.Axes, runs: Sequence[Run], x: str) -> None:
   lines = []
   for run in runs:
     steps, minutes, returns = run.curve()
-    lines.append((steps if x == "env_steps" else minutes * 60.0, returns))
-  if len(lines) == 1:
-    axis.plot(lines[0][0] / scale, lines[0][1], label=LABELS[agent], **line_style)
-  else:
-    for xs, returns in lines:
-      axis.plot(xs / scale, returns, alpha=0.35, linewidth=0.8, **line_style)
-    grid = np.linspace(max(xs[0] for xs, _ in lines), min(xs[-1] for xs, _ in lines), 200)
-    mean = np.mean([np.interp(grid, xs, returns) for xs, returns in lines], axis=0)
-    axis.plot(grid / scale, mean, linewidth=2, label=LABELS[agent], **line_style)
+    lines.append(((steps if x == "env_steps" else minutes * 60.0) / scale, returns))
+  draw_runs(axis, lines, LABELS[agent], **line_style)
   style = {key: STYLES[agent][key] for key in ("color", "marker")}
   for run in runs:
     at = run.last_step if x == "env_steps" else float(run.result.wall_s_at([run.last_step])[0])

@@ -1,13 +1,18 @@
-"""The tables of the finished jobs, of the codes and of expectimax."""
+"""The tables of the finished jobs, of the codes and of expectimax, and the picture of the returns."""
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from experiments.lib.pictures import TRAINING, Panel, curves, over_seconds, over_steps, points_of
 from experiments.lib.results import Result, finished, mean_of
 from experiments.lib.tables import markdown_table
 from moozi.experiments.jobs import without_seed
+
+if TYPE_CHECKING:
+  from matplotlib.figure import Figure
 
 HERE = Path(__file__).resolve().parent
 
@@ -30,6 +35,11 @@ CODES = {
   "prediction_kl": "divergence of the prediction",
 }
 """The columns of the table of codes, by keys of `experiments.chance.codes`."""
+COMPARED = {
+  "2048": {"chance nodes": "2048_stochastic_gumbel", "their control": "2048_gumbel_8"},
+  "Breakout": {"chance nodes": "breakout_stochastic_gumbel", "their control": "breakout_gumbel"},
+}
+"""The variants of the picture by game and label."""
 
 
 def table_of(results: Path) -> str:
@@ -96,4 +106,16 @@ def tables(results: Path) -> str:
   )
 
 
+def returns() -> "Figure":
+  """Draws training returns and evaluations over minutes and over environment steps, a game in a row."""
+  panels = []
+  for game, variants in COMPARED.items():
+    for x, over in (("wall_s", over_seconds), ("env_steps", over_steps)):
+      training = points_of(HERE, variants, TRAINING, over)
+      ends = points_of(HERE, variants, over=over)
+      panels.append(Panel(curves=training, dots=ends, x=x, y="return", title=game))
+  return curves(*panels, height=2.4)
+
+
 TABLES = {"chance": lambda: tables(HERE / "results")}
+PICTURES = {"results/returns.png": returns}

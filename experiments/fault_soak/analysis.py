@@ -1,4 +1,4 @@
-"""Prints the results of the soak, and writes results/curves.png."""
+"""Prints the results of the soak."""
 
 import itertools
 import json
@@ -23,9 +23,14 @@ WITHIN = 2 * PERIOD
 NUM_COMPARED = 5
 
 
+def read() -> dict[str, dict[str, Any]]:
+  """Returns the committed results by name."""
+  return {path.stem: json.loads(path.read_text("utf-8")) for path in sorted(RESULTS.glob("soak_*.json"))}
+
+
 def main() -> None:
-  """Prints each run, and the comparison of the last evaluations with faults; plots the curves."""
-  results = {path.stem: json.loads(path.read_text()) for path in sorted(RESULTS.glob("soak_*.json"))}
+  """Prints each run, and the comparison of the last evaluations with faults."""
+  results = read()
   for name, result in results.items():
     print("\n".join(describe(name, result)))
   if "soak_faults" in results:
@@ -33,9 +38,7 @@ def main() -> None:
     last = results["soak_faults"]["evaluations"][-NUM_COMPARED:]
     print("\n".join(compare(last, calm)))
     print("\n".join(calibrate(last, calm)))
-  if results:
-    draw(results)
-  else:
+  if not results:
     print(f"{RESULTS} holds no results")
 
 
@@ -119,39 +122,6 @@ def fifths(values: list[Any]) -> list[list[Any]]:
   edges = [round(i * len(values) / 5) for i in range(6)]
   parts = [values[a:b] for a, b in itertools.pairwise(edges)]
   return [part for part in parts if part]
-
-
-def draw(results: dict[str, Any]) -> None:
-  """Writes results/curves.png: returns over environment steps, memory and open files over time."""
-  import matplotlib
-
-  matplotlib.use("Agg")
-  import matplotlib.pyplot as plt
-
-  figure, axes = plt.subplots(1, 3, figsize=(13, 3.8), layout="constrained")
-  for color, (name, result) in zip(
-    ("#009E73", "#0072B2", "#CC79A7", "#D55E00"), results.items(), strict=False
-  ):
-    evaluations, samples = result["evaluations"], result["samples"]
-    minutes = [sample["s"] / 60 for sample in samples]
-    steps = [e["env_steps"] / 1e6 for e in evaluations]
-    axes[0].plot(steps, [e["return_mean"] for e in evaluations], "o-", ms=3, color=color, label=name)
-    axes[1].plot(minutes, [sample["resident_mib"] / 1024 for sample in samples], color=color)
-    axes[2].plot(minutes, [sample["files"] for sample in samples], color=color)
-    for fault in result["injected"]:
-      axes[1].axvline(fault["s"] / 60, color=color, alpha=0.25, lw=0.8)
-  titles = (
-    ("environment steps (millions)", "return, 50 evaluation episodes"),
-    ("minutes (lines: faults)", "resident memory of all processes, GiB"),
-    ("minutes", "open files of all processes"),
-  )
-  for axis, (x, y) in zip(axes, titles, strict=True):
-    axis.set_xlabel(x)
-    axis.set_ylabel(y)
-    axis.set_ylim(bottom=0)
-    axis.grid(alpha=0.3)
-  axes[0].legend(frameon=False)
-  figure.savefig(RESULTS / "curves.png", dpi=110)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,17 @@
-"""The table of the finished jobs."""
+"""The table of the finished jobs, and the picture of their returns."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from experiments.lib.pictures import Panel, curves, points_of
 from experiments.lib.results import finished
 from experiments.lib.tables import markdown_table
 
+if TYPE_CHECKING:
+  from matplotlib.figure import Figure
+
 HERE = Path(__file__).resolve().parent
+GOAL = 12.0
 
 COLUMNS = (
   "seed",
@@ -35,4 +41,11 @@ def table() -> str:
   return markdown_table(COLUMNS, rows)
 
 
+def returns() -> "Figure":
+  """Draws the evaluations of each seed over environment steps, with the goal."""
+  runs = points_of(HERE, {"mean of the seeds": "breakout_short"})
+  return curves(Panel(curves=runs, levels={"goal": GOAL}, x="thousand_steps"))
+
+
 TABLES = {"first_look": table}
+PICTURES = {"results/returns.png": returns}

@@ -1,12 +1,18 @@
-"""The tables of the soak over nodes."""
+"""The tables and the picture of the soak over nodes."""
 
 import json
 import statistics
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from experiments.fault_soak.analysis import fifths
+from experiments.lib.pictures import Panel, Points, curves
 from experiments.lib.tables import markdown_table
 from experiments.node_soak.soak import COUNTERS, EVENTS, RESULT, unaccounted
+
+if TYPE_CHECKING:
+  from matplotlib.figure import Figure
 
 
 def read() -> dict[str, Any]:
@@ -66,4 +72,18 @@ def counters_table() -> str:
   return markdown_table(("actor", "ended", "counted"), rows)
 
 
+def steps() -> "Figure":
+  """Draws environment steps over time, with a dot for each event."""
+  result, y = read(), "environment steps (thousands)"
+
+  def points(rows: list[dict[str, Any]]) -> Points:
+    return np.array([row["s"] for row in rows], float), np.array([row["env_steps"] / 1e3 for row in rows])
+
+  events = {kind: [points([e for e in result["events"] if e["kind"] == kind])] for kind in EVENTS}
+  return curves(
+    Panel(curves={"the run": [points(result["samples"])]}, dots=events, x="wall_s", y=y), height=3.6
+  )
+
+
 TABLES = {"run": run_table, "events": events_table, "counters": counters_table}
+PICTURES = {"results/steps.png": steps}

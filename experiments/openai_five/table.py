@@ -1,19 +1,14 @@
-"""The table of the variants, and the picture of their returns.
+"""The table of the variants, and the picture of their returns."""
 
-python -m experiments.openai_five.table    # results/returns.png
-"""
-
-import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import matplotlib
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
-
-from experiments.lib.command import command
+from experiments.lib.pictures import Panel, curves, over_steps
 from experiments.lib.results import mean_of
 from experiments.lib.tables import Curve, ablation_table, read_runs
+
+if TYPE_CHECKING:
+  from matplotlib.figure import Figure
 
 HERE = Path(__file__).parent
 PANELS = {
@@ -43,41 +38,24 @@ def age_of_samples(curve: Curve) -> float:
 
 
 MEASURES = {"age of the samples, updates": age_of_samples}
-TABLES = {"openai_five": lambda: ablation_table(HERE, MEASURES, {"updates": "learner_steps"})}
 
 
-def draw(path: Path) -> None:
-  """Draws the return of each evaluation over environment steps: a line a run, variants by color.
+def returns() -> "Figure":
+  """Draws the evaluations over environment steps, with a panel for each question.
 
   A panel is left out if fewer than two of its variants have runs.
   """
-  runs = read_runs(HERE)
-  figure, axes = plt.subplots(2, 3, figsize=(11, 6.4), layout="constrained")
-  drawn = {title: variants for title, variants in PANELS.items() if sum(v in runs for v in variants) > 1}
-  for axis in axes.flat[len(drawn) :]:
-    axis.set_visible(False)
-  for axis, (title, variants) in zip(axes.flat, drawn.items(), strict=False):
-    for number, (variant, text) in enumerate(variants.items()):
-      for seed, result in enumerate(runs.get(variant, ())):
-        ticks = [tick for tick in result.ticks if tick.get("test/return_mean") is not None]
-        steps = [tick["env_steps"] / 1e6 for tick in ticks]
-        returns = [tick["test/return_mean"] for tick in ticks]
-        label = text if seed == 0 else None
-        axis.plot(steps, returns, "-" if seed == 0 else "--", color=f"C{number}", label=label)
-    axis.set_title(title)
-    axis.legend(frameon=False, fontsize="small")
-    axis.grid(alpha=0.3)
-    axis.set_xlabel("environment steps (millions)")
-    axis.set_ylabel("return of an evaluation")
-  figure.savefig(path, dpi=110)
+  runs, panels = read_runs(HERE), []
+  for title, variants in PANELS.items():
+    found = {
+      label: [over_steps(result.path) for result in runs[variant]]
+      for variant, label in variants.items()
+      if variant in runs
+    }
+    if len(found) > 1:
+      panels.append(Panel(curves=found, title=title, x="thousand_steps"))
+  return curves(*panels, height=2.2, is_shared=False)
 
 
-@command
-def main() -> int:
-  """Draws the picture; returns the exit status."""
-  draw(HERE / "results" / "returns.png")
-  return 0
-
-
-if __name__ == "__main__":
-  sys.exit(main())
+TABLES = {"openai_five": lambda: ablation_table(HERE, MEASURES, {"updates": "learner_steps"})}
+PICTURES = {"results/returns.png": returns}

@@ -12,11 +12,12 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from experiments.lib.command import command
+from experiments.lib.pictures import COLORS, save
 from experiments.lib.results import RUNS, sweep_of
 from experiments.lib.tables import markdown_table, with_interval
 from moozi.core.errors import UserError
@@ -26,9 +27,12 @@ from moozi.io.checkpoints import find_checkpoint, list_milestones
 from moozi.io.metrics import read_metrics
 from moozi.io.run_directory import RunDirectory
 
+if TYPE_CHECKING:
+  from matplotlib.figure import Figure
+
 HERE = Path(__file__).resolve().parent
 MILESTONE_STEPS = 200_000
-COLORS = {"self_play": "#0072B2", "past_selves": "#D55E00"}
+VARIANTS = ("self_play", "past_selves")
 
 
 def milestones(runs: Path) -> dict[str, dict[str, Any]]:
@@ -97,15 +101,13 @@ def _rating(row: dict[str, Any]) -> str:
   return with_interval(row["rating"], row["low"], row["high"])
 
 
-def draw(rows: Sequence[dict[str, Any]], path: Path) -> None:
+def draw(rows: Sequence[dict[str, Any]]) -> "Figure":
   """Draws the ratings over minutes of training; a line for each run."""
-  import matplotlib
+  from matplotlib.figure import Figure
 
-  matplotlib.use("Agg")
-  import matplotlib.pyplot as plt
-
-  figure, axis = plt.subplots(figsize=(7, 4), layout="constrained")
-  for variant, color in COLORS.items():
+  figure = Figure((7, 4), layout="constrained")
+  axis = figure.subplots()
+  for variant, color in zip(VARIANTS, COLORS, strict=False):
     for seed in (0, 1):
       own = [row for row in rows if (row["variant"], row.get("seed")) == (variant, seed)]
       if own:
@@ -121,8 +123,7 @@ def draw(rows: Sequence[dict[str, Any]], path: Path) -> None:
   axis.set_ylabel("rating (Elo; random play is 0), 95%")
   axis.grid(alpha=0.3)
   axis.legend(frameon=False, loc="lower right")
-  axis.set_title("Connect Four: self-play with and without past selves")
-  figure.savefig(path, dpi=110)
+  return figure
 
 
 @command
@@ -134,7 +135,7 @@ def main(
   options = parser.parse_args(arguments)
   rows = play(options.games, runs, out)
   write_json(out / "ratings.json", rows)
-  draw(rows, out / "ratings.png")
+  save(draw(rows), out / "ratings.png")
   print(table(rows))
   return 0
 

@@ -1,7 +1,16 @@
-"""The table of ratings, from results/ratings.json."""
+"""The table and the picture of ratings, from results/ratings.json."""
 
 import json
+from typing import Any
 
-from experiments.past_selves.ratings import HERE, table
+from experiments.past_selves.ratings import HERE, draw, table
 
-TABLES = {"ratings": lambda: table(json.loads((HERE / "results" / "ratings.json").read_text("utf-8")))}
+
+def read() -> list[dict[str, Any]]:
+  """Returns the rows of the committed ratings."""
+  found: list[dict[str, Any]] = json.loads((HERE / "results" / "ratings.json").read_text("utf-8"))
+  return found
+
+
+TABLES = {"ratings": lambda: table(read())}
+PICTURES = {"results/ratings.png": lambda: draw(read())}

@@ -1,16 +1,24 @@
-"""The table of PPO's returns on Breakout by learning rate, initial bias and steps, with gymnax's returns.
+"""The table and the picture of PPO's returns on Breakout by learning rate and initial bias.
 
-gymnax's returns are from its evaluation nearest to the stated step, at most 160,000 steps away.
+Both have gymnax's returns. In the table these are from its evaluation nearest to the stated step, at
+most 160,000 steps away.
 """
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import numpy as np
+
+from experiments.lib.pictures import Panel, Points, curves
 from experiments.lib.results import Result, check_alike, check_same_conditions, read_results
 from experiments.lib.tables import markdown_table
 from moozi.core.errors import UserError
 from moozi.experiments.statistics import estimate
 from moozi.io.plain_data import read_yaml
+
+if TYPE_CHECKING:
+  from matplotlib.figure import Figure
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
@@ -57,4 +65,25 @@ def _cell(members: Sequence[Result], steps: int) -> str:
   return f"**{found.mean:.1f}** [{found.low:.1f}, {found.high:.1f}]"
 
 
+def returns() -> "Figure":
+  """Draws the evaluations of the table and gymnax's curves over environment steps, by learning rate."""
+  published, panels = read_yaml(GYMNAX), []
+  results = sorted(read_results(RESULTS), key=lambda result: result.config.ppo.initial_bias)
+  for rate in ("1e-3", "5e-4"):
+    values = published["returns"]["breakout"][rate]
+    found: dict[str, list[Points]] = {}
+    for result in results:
+      if result.config.ppo.learning_rate == float(rate):
+        bias = result.config.ppo.initial_bias
+        label = f"biases from 0 to {bias:g}" if bias else "biases of 0"
+        steps = np.array([evaluation["env_steps"] for evaluation in result.evaluations], np.float64)
+        means = np.array([evaluation["return_mean"] for evaluation in result.evaluations], np.float64)
+        found.setdefault(label, []).append((steps, means))
+    steps = published["period_env_steps"] * np.arange(1, len(values) + 1, dtype=np.float64)
+    found["gymnax's, one run"] = [(steps, np.array(values, np.float64))]
+    panels.append(Panel(curves=found, title=f"learning rate {rate}"))
+  return curves(*panels)
+
+
 TABLES = {"results/table.md": lambda: table_of(read_results(RESULTS))}
+PICTURES = {"results/returns.png": returns}

@@ -1,10 +1,18 @@
-"""The table of the tuning of PPO."""
+"""The table and the picture of the tuning of PPO."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from experiments.lib.pictures import Panel, curves, points_of
 from experiments.lib.tables import Curve, ablation_table
+
+if TYPE_CHECKING:
+  from matplotlib.figure import Figure
+
+HERE = Path(__file__).parent
+VARIANTS = ("fast", "layer_norm", "two_epochs", "layer_norm_small_batches", "layer_norm_huber")
 
 
 def late(curve: Curve) -> float:
@@ -14,5 +22,11 @@ def late(curve: Curve) -> float:
   return float(np.mean(returns)) if len(returns) == 5 else float("nan")
 
 
+def returns() -> "Figure":
+  """Draws the evaluations of the variants over environment steps."""
+  return curves(Panel(curves=points_of(HERE, VARIANTS)))
+
+
 MEASURES = {"mean of the last five evaluations": late}
-TABLES = {"ppo_tuning": lambda: ablation_table(Path(__file__).parent, MEASURES)}
+TABLES = {"ppo_tuning": lambda: ablation_table(HERE, MEASURES)}
+PICTURES = {"results/returns.png": returns}

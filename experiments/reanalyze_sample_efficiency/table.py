@@ -1,13 +1,19 @@
-"""The table of the runs with and without reanalyze."""
+"""The table and the picture of the runs with and without reanalyze."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from experiments.lib.pictures import Panel, Points, curves, over_steps
 from experiments.lib.results import Result
 from experiments.lib.tables import markdown_table, read_runs
+
+if TYPE_CHECKING:
+  from matplotlib.figure import Figure
+
+HERE = Path(__file__).resolve().parent
 
 CHANGES = ("uniform",)
 """Suffixes of variants with one further setting."""
@@ -28,7 +34,7 @@ COLUMNS = (
 
 def means_of() -> dict[tuple[str, str], float]:
   """Returns the mean returns at the end, by game and variant."""
-  found = read_runs(Path(__file__).resolve().parent)
+  found = read_runs(HERE)
   return {
     _split(name): float(np.mean([result.summary["test_return_mean"] for result in results]))
     for name, results in found.items()
@@ -43,7 +49,7 @@ def _split(name: str) -> tuple[str, str]:
 def table() -> str:
   """Returns a Markdown row for each game and variant."""
   rows, means = [], means_of()
-  for name, results in read_runs(Path(__file__).resolve().parent).items():
+  for name, results in read_runs(HERE).items():
     game, variant = _split(name)
     base, _, change = variant.rpartition("_")
     # If no plain run has this change, compare with the plain run without it.
@@ -64,4 +70,14 @@ def table() -> str:
   return markdown_table(COLUMNS, rows)
 
 
+def returns() -> "Figure":
+  """Draws the evaluations over environment steps, with a panel for each game."""
+  found: dict[str, dict[str, list[Points]]] = {}
+  for name, results in read_runs(HERE).items():
+    game, variant = _split(name)
+    found.setdefault(game, {})[variant] = [over_steps(result.path) for result in results]
+  return curves(*(Panel(curves=runs, title=game, x="thousand_steps") for game, runs in found.items()))
+
+
 TABLES = {"reanalyze_sample_efficiency": table}
+PICTURES = {"results/curves.png": returns}

@@ -1,15 +1,21 @@
 """The tables of the runs of 1M steps, and of full runs, which have 3M steps and random starts.
 
-The full runs are those in `full_runs/` and the results of protocol (a) of `experiments/minatar_vs_ppo`.
+The full runs are those in `full_runs/` and the results of protocol (a) of `experiments/minatar_vs_ppo`. The
+picture has the runs of Breakout with 1M steps.
 """
 
 from collections import defaultdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from experiments.lib.pictures import dots
 from experiments.lib.results import Result, read_results, swing_of
-from experiments.lib.tables import Curve, ablation_table, last_evaluations
+from experiments.lib.tables import Curve, ablation_table, last_evaluations, read_runs
 from experiments.minatar_vs_ppo.analysis import head_of, line_of
 from experiments.minatar_vs_ppo.runs import RESULTS, evaluated, score_of
+
+if TYPE_CHECKING:
+  from matplotlib.figure import Figure
 
 HERE = Path(__file__).resolve().parent
 FULL_RUNS = HERE / "full_runs"
@@ -53,8 +59,20 @@ def full_runs() -> str:
   return "\n".join([*head_of("settings"), *(line_of(name, cell) for name, cell in cells.items())])
 
 
+def evaluations() -> "Figure":
+  """Draws the last ten evaluations of each run of Breakout."""
+  rows = {
+    f"{variant}, seed {run.config.seed}": last_evaluations(run.ticks).tolist()
+    for variant, runs in read_runs(HERE).items()
+    for run in runs
+    if run.game == "breakout"
+  }
+  return dots({"": rows}, "return in evaluation", ("one of the last ten evaluations", "their mean"))
+
+
 MEASURES = {
   "mean of the last ten evaluations": last_mean,
   "standard deviation of the last ten, % of their mean": swing,
 }
 TABLES = {"steady_learning": lambda: ablation_table(HERE, MEASURES), "full_runs": full_runs}
+PICTURES = {"results/evaluations.png": evaluations}

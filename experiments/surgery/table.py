@@ -1,19 +1,18 @@
-"""The tables of the joints and of the ends of the runs; draws their returns.
-
-python -m experiments.surgery.table    # results/returns.png
-"""
+"""The tables of the joints and of the ends of the runs, and the picture of their returns."""
 
 import json
-import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from experiments.lib.command import command
+from experiments.lib.pictures import Panel, curves
 from experiments.lib.tables import markdown_table
 from experiments.surgery.moments import RESULTS as MOMENTS
 from experiments.surgery.run import STAGES, STEPS
+
+if TYPE_CHECKING:
+  from matplotlib.figure import Figure
 
 RESULTS = Path(__file__).parent / "results"
 CHANGES = {
@@ -26,7 +25,7 @@ _MOMENTS_OF = {
   "blocks": "one more block in prediction and dynamics",
   "history": "history of 1 → 3 frames",
 }
-RUNS = {"surgeries": ("three surgeries", "#0072B2"), "from_nothing": ("from nothing", "#D55E00")}
+RUNS = {"surgeries": "three surgeries", "from_nothing": "from nothing"}
 
 
 def read() -> dict[int, dict[str, Any]]:
@@ -70,7 +69,7 @@ def ends_table() -> str:
       _with_error(found[name]["last"]),
       f"{np.mean(found[name]['returns'][-5:]):.2f}",
     )
-    for name, (label, _) in RUNS.items()
+    for name, label in RUNS.items()
     for seed, found in read().items()
   ]
   columns = ("run", "seed", "environment steps", "minutes", "return at the end", "last five evaluations")
@@ -94,39 +93,21 @@ def moments_table() -> str:
   return markdown_table(columns, rows)
 
 
+def returns() -> "Figure":
+  """Draws the returns of evaluations over environment steps, with a vertical line at each surgery."""
+  found = {
+    label: [
+      (np.asarray(run[name]["env_steps"], np.float64), np.asarray(run[name]["returns"]))
+      for run in read().values()
+    ]
+    for name, label in RUNS.items()
+  }
+  marks = {
+    float(number * STEPS): CHANGES[stage.name].replace(" with probability", "")
+    for number, stage in enumerate(STAGES[1:], start=1)
+  }
+  return curves(Panel(curves=found, marks=marks))
+
+
 TABLES = {"joints": joints_table, "ends": ends_table, "moments": moments_table}
-
-
-def draw(path: Path) -> None:
-  """Draws the returns of evaluations over environment steps, and the surgeries as vertical lines."""
-  import matplotlib
-
-  matplotlib.use("Agg")
-  import matplotlib.pyplot as plt
-
-  figure, axis = plt.subplots(figsize=(7, 4), layout="constrained")
-  for seed, found in read().items():
-    for name, (label, color) in RUNS.items():
-      steps = np.asarray(found[name]["env_steps"]) / 1e6
-      style = "s--" if seed else "o-"
-      axis.plot(steps, found[name]["returns"], style, color=color, ms=3, label=f"{label}, seed {seed}")
-  for number, stage in enumerate(STAGES[1:], start=1):
-    axis.axvline(number * STEPS / 1e6, color="#888888", lw=0.8)
-    text = CHANGES[stage.name].replace(" with probability", "")
-    axis.text(number * STEPS / 1e6, 1.01, text, transform=axis.get_xaxis_transform(), ha="center", fontsize=8)
-  axis.set_xlabel("environment steps (millions)")
-  axis.set_ylabel("return of an evaluation")
-  axis.grid(alpha=0.3)
-  axis.legend(frameon=False, loc="upper left")
-  figure.savefig(path, dpi=110)
-
-
-@command
-def main() -> int:
-  """Draws the picture; returns the exit status."""
-  draw(RESULTS / "returns.png")
-  return 0
-
-
-if __name__ == "__main__":
-  sys.exit(main())
+PICTURES = {"results/returns.png": returns}

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.lib.command import command
+from experiments.lib.pictures import save
 from experiments.lib.results import RUNS, sweep_of
 from experiments.testbed.table import BOARDS, HERE, RESULTS, approach_and_task, jobs_of, name_of
 from moozi.core.errors import UserError
@@ -78,6 +79,7 @@ def play(task: str, games: int, runs: Path, out: Path) -> list[dict[str, Any]]:
   others = ("mcts:100", "random") if task in BOARDS else ("random",)
   found = moozi.arena(config.env.name, [*names.values(), *others], games=games, out=out / "arena" / task)
   found.save(out / "arena" / task)
+  save(found.figure(), out / "arena" / task / "arena.png")  # again, with its digest
   rows = []
   for player in found.to_json()["players"]:
     own = player["name"].rpartition("@")[0] or player["name"]

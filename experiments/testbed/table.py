@@ -1,17 +1,21 @@
-"""The tables of the testbed: arenas, tic-tac-toe's exact walk, and boards against MCTS.
+"""The tables and pictures of the testbed: arenas, tic-tac-toe's exact walk, and boards against MCTS.
 
 The first is from results/table.json and from results/exploitability/TASK.jsonl, which
 `python -m experiments.boards.exploitability RUN… --json` prints; the second from
 results/perfect_play/tic_tac_toe.jsonl, which `python -m experiments.boards.perfect_play RUN… --json` prints.
 """
 
+import functools
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from experiments.lib.results import finished, sweep_of
 from experiments.lib.tables import markdown_table, with_interval
 from moozi.experiments.jobs import Job
+
+if TYPE_CHECKING:
+  from matplotlib.figure import Figure
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
@@ -106,4 +110,15 @@ def boards_table(results: Path = RESULTS) -> str:
   return markdown_table(BOARD_COLUMNS, rows)
 
 
+def arena_picture(folder: Path) -> "Figure":
+  """Draws the cross-table and the ratings of an arena's arena.json."""
+  from moozi.vis.arena_figures import arena_figure
+
+  return arena_figure(json.loads((folder / "arena.json").read_text("utf-8")))
+
+
 TABLES = {"testbed": table, "walk": walk_table, "boards": boards_table}
+PICTURES = {
+  f"results/arena/{path.parent.name}/arena.png": functools.partial(arena_picture, path.parent)
+  for path in sorted(RESULTS.glob("arena/*/arena.json"))
+}

@@ -20,6 +20,8 @@ from moozi.core.text import shell_command
 from moozi.run import signals
 
 _CONNECT_TIMEOUT_S = 5.0
+# The concurrency group of Ray in which an actor answers heartbeats beside its other calls.
+HEARTBEAT = "heartbeat"
 _log = logging.getLogger("moozi.driver")
 
 

@@ -4,8 +4,8 @@ Every call of an actor returns a future. The driver keeps a bounded number of ca
 reacts to the results as they complete, and requests evaluations and checkpoints when they are due. Functions
 that take the context make the calls and react to results: `segments` for acting, `updates` for learning,
 `reanalyze_calls`, `evaluations`, and `states` for checkpoints. In an on-policy run, `rounds` has the
-functions for acting and learning. `failures` restarts actors, `elastic` starts and drops training workers as
-nodes come and go, and `observing` requests reports.
+functions for acting and learning. `failures` restarts actors, `heartbeats` ends those that hang, `elastic`
+starts and drops training workers as nodes come and go, and `observing` requests reports.
 `run.local` and `run.on_policy` run the same algorithms in one process.
 """
 
@@ -223,7 +223,8 @@ def _start_others(context: RunContext, work: Work) -> None:
 
 
 def _react(context: RunContext, timeout_s: float) -> Iterator[Event]:
-  """Waits for results, reacts to each result, and yields the events; restarts actors that failed."""
+  """Waits for results, reacts to each result, and yields the events; restarts actors that failed or hang."""
+  context.pool.end_hung()
   for call, value, error in context.calls.completed(timeout_s):
     if error is None:
       if call.actor is not None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from moozi.actors import cluster
+from moozi.actors.heartbeats import Heartbeats
 from moozi.actors.remote.process import Setup
 from moozi.actors.resources import SHARES, num_fitting
 from moozi.actors.roles import At, Start, actors_of, roles_of
@@ -89,6 +90,7 @@ class ActorPool:
     self._hosts = None
     if num_hosts > 1:
       self._hosts = cluster.host_group(ray, inputs.config.ray.learner, num_hosts)
+    self._heartbeats = Heartbeats(ray, inputs.config.ray.heartbeat_timeout_s)
     self._failures: collections.Counter[ActorId] = collections.Counter()
     # Number of actors that were replaced or dropped.
     self._num_ended = 0
@@ -217,6 +219,12 @@ class ActorPool:
 
   def _of(self, role: str) -> dict[int, Any]:
     return {x.index: h for x, h in self.handles.items() if x.role == role and x.index is not None}
+
+  def end_hung(self) -> None:
+    """Ends actors that hang; as of any actor that fails, their calls then raise (`Heartbeats`)."""
+    self._heartbeats.check(
+      {x: handle for x, handle in self.handles.items() if self._roles[x.role].has_heartbeat(self._config)}
+    )
 
   def find(self, error: Any) -> ActorId | None:
     """Returns the actor of an ActorDiedError; None if that actor has been restarted since."""

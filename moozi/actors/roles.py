@@ -111,6 +111,8 @@ class Role:
     max_calls: the number of calls that run at a time, for an actor that other actors call; they find it by
       its name. None: one, and only the driver calls it.
     num_hosts: the number of processes of one actor, each with these resources, on several hosts.
+    has_heartbeat: whether an actor that hangs is noticed (`heartbeats`). Its calls then do not run in the
+      main thread of its process.
   """
 
   make: type
@@ -120,6 +122,7 @@ class Role:
   has_plugins: bool = True
   max_calls: Callable[[Config], int] | None = None
   num_hosts: Callable[[Config], int] = lambda config: 1
+  has_heartbeat: Callable[[Config], bool] = lambda config: False
 
   def resources(self, config: Config) -> ActorResources:
     """Returns the resources of one actor."""
@@ -131,6 +134,8 @@ class Role:
     options = cluster.options(self.resources(config), is_spread(actor))
     if self.max_calls is not None:
       options |= {"name": str(actor), "max_concurrency": self.max_calls(config)}
+    if self.has_heartbeat(config):
+      options |= {"concurrency_groups": {cluster.HEARTBEAT: 1}}
     return options
 
 
@@ -154,13 +159,23 @@ def _max_calls(config: Config) -> int:
 
 
 ROLES = {
+  # On one host, updates run in the main thread, whose freed memory glibc keeps (docs/decisions/0024).
   SERVER: Role(
-    ParameterServer, "ray.learner", _from_checkpoint, num_hosts=lambda config: config.learner.num_hosts
+    ParameterServer,
+    "ray.learner",
+    _from_checkpoint,
+    num_hosts=lambda config: config.learner.num_hosts,
+    has_heartbeat=lambda config: config.learner.num_hosts > 1,
   ),
   # Replay loads no plug-ins, so that its process stays free of JAX.
   REPLAY: Role(ReplayActor, "ray.replay", _from_snapshot, _num_shards, has_plugins=False),
   INFERENCE_SERVER: Role(
-    InferenceServer, "acting.resources", _again, lambda c: c.num_inference_servers, max_calls=_max_calls
+    InferenceServer,
+    "acting.resources",
+    _again,
+    lambda c: c.num_inference_servers,
+    max_calls=_max_calls,
+    has_heartbeat=lambda config: True,
   ),
   WORKER: Role(TrainingWorker, "workers.resources", _with_new_seeds, lambda c: c.num_acting_workers),
   REANALYZE_WORKER: Role(ReanalyzeWorker, "reanalyze.resources", _with_new_seeds, _num_reanalyze_workers),

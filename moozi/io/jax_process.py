@@ -74,12 +74,14 @@ class HostOf(NamedTuple):
     own: this process's own host, at which gloo listens: a name or an address.
     number: 0 to `num_hosts` - 1.
     num_hosts: number of processes, one on each host.
+    heartbeat_timeout_s: seconds without a sign of a process after which JAX ends the others.
   """
 
   address: str
   own: str
   number: int
   num_hosts: int
+  heartbeat_timeout_s: int = 100
 
 
 def join(host: HostOf) -> None:
@@ -115,6 +117,7 @@ def join(host: HostOf) -> None:
     host.number,
     cluster_detection_method="deactivate",
     coordinator_bind_address=host.address,
+    heartbeat_timeout_seconds=host.heartbeat_timeout_s,
   )
 
 

@@ -179,7 +179,7 @@ class _Method:
   def __init__(self, handle, name, num_returns=1):
     self._handle, self._name, self._num_returns = handle, name, num_returns
 
-  def options(self, num_returns):
+  def options(self, num_returns=1, concurrency_group=None):
     return _Method(self._handle, self._name, num_returns)
 
   def remote(self, *args):

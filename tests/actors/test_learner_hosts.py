@@ -168,7 +168,12 @@ def test_the_hosts_of_a_learner_have_a_placement_group(monkeypatch):
   assert demands(config)["ray.learner"] == (3, config.ray.learner)
   pool = ActorPool(ray, RunInputs(config, None))
   assert ray.groups == [([{"CPU": 4.0, "GPU": 2.0}] * 3, "SPREAD")]
-  assert ray.options[0] == {"num_cpus": 4.0, "num_gpus": 2.0, "scheduling_strategy": ("group", 0)}
+  assert ray.options[0] == {
+    "num_cpus": 4.0,
+    "num_gpus": 2.0,
+    "scheduling_strategy": ("group", 0),
+    "concurrency_groups": {"heartbeat": 1},
+  }
   assert [handle._actor.group for handle in pool.handles.values()] == ["group", None, None]
   pool.restart(ActorId(SERVER), 0, 7)
   assert ray.options[-1]["scheduling_strategy"] == ("group", 0)

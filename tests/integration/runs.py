@@ -135,8 +135,11 @@ def actors(process: subprocess.Popen, kind: str) -> list[psutil.Process]:
   return [p for p in found if p.is_running() and kind in "".join(p.cmdline())]
 
 
-def kill(process: subprocess.Popen, kind: str) -> None:
-  """Kills all actors of a class, once there are any: after a fault, the next one starts later."""
+def kill(process: subprocess.Popen, kind: str, number: signal.Signals = signal.SIGKILL) -> None:
+  """Kills all actors of a class, once there are any: after a fault, the next one starts later.
+
+  Args:
+    number: the signal that they receive; SIGSTOP suspends them.
+  """
   wait_for(process, lambda: actors(process, kind), kind)
-  for actor in actors(process, kind):
-    actor.kill()
+  _send_each(actors(process, kind), number)

@@ -87,6 +87,23 @@ def test_inference_server_killed_twice_and_then_its_workers(tmp_path):
   assert "inference_server_0 failed and was restarted" in (run / "logs" / "driver.log").read_text()
 
 
+def test_inference_server_that_hangs(tmp_path):
+  options = ["acting.mode=server", "workers.num_workers=2", "workers.num_envs=2"]
+  options.append("ray.heartbeat_timeout_s=30")
+  process, run = start(tmp_path, *ENDLESS, *options), tmp_path / "one"
+  wait_for_start(process, run)
+  kill(process, "InferenceServer", signal.SIGSTOP)
+  wait_for(process, lambda: faults(run, "inference_server") == 1, "the fault")
+  # The other worker may have waited for the driver.
+  wait_for(process, lambda: faults(run, "repeated_requests") >= 1, "a request that was asked again")
+  wait_for_progress(process, run, "steps after it")
+  assert faults(run, "dropped_steps") == faults(run, "training_worker") == 0
+  last = end(process, run)
+  assert last["faults/lost_steps"] == last["faults/lost_updates"] == 0
+  assert last["faults/inference_server"] == 1
+  assert "inference_server_0 has not answered for 3" in (run / "logs" / "driver.log").read_text()
+
+
 def test_testing_worker_killed_twice(tmp_path):
   options = ["evaluation.period_env_steps=200", "evaluation.final_episodes=3"]
   process, run = start(tmp_path, *ENDLESS, *options), tmp_path / "one"

@@ -53,7 +53,7 @@ class LearnerHost(process.Actor):
     *,
     setup: process.Setup,
   ) -> None:
-    host = HostOf(address, own_address(), index, config.learner.num_hosts)
+    host = _place(config, address, own_address(), index)
     super().__init__(config, setup._replace(join=functools.partial(join, host)))
     from moozi.agent.devices import devices_of
     from moozi.run import build
@@ -188,7 +188,11 @@ def start_hosts(
         config, spec, given, learner_step, address, index, setup=setup._replace(name=f"{setup.name}_{index}")
       )
     )
-  return LearnerHosts(ray, handles), HostOf(address, own, 0, num_hosts)
+  return LearnerHosts(ray, handles), _place(config, address, own, 0)
+
+
+def _place(config: Config, address: str, own: str, index: int) -> HostOf:
+  return HostOf(address, own, index, config.learner.num_hosts, config.ray.heartbeat_timeout_s)
 
 
 def own_address() -> str:

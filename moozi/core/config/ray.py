@@ -37,6 +37,11 @@ class RayConfig(Section):
     "workers.num_workers; not for ppo and your own algorithms",
   )
   max_restarts: NonNegativeInt = Field(3, description="maximum consecutive restarts of a failed actor")
+  heartbeat_timeout_s: PositiveInt = Field(
+    100,
+    description="seconds without an answer after which an inference server, or a process of a learner on "
+    "several hosts, counts as hung; it is then restarted (docs/faults.md)",
+  )
   replay_shards: PositiveInt = Field(
     1,
     description="number of replay actors; each stores the steps of its share of the training workers, and "

@@ -219,6 +219,12 @@ def host_group(ray: Any, resources: ActorResources, num_hosts: int) -> Any:
   return ray.util.placement_group([bundle] * num_hosts, strategy="SPREAD")
 
 
+def is_placed(ray: Any, group: Any) -> bool:
+  """Returns whether a `host_group` has its resources now; not until Ray has replaced a node that failed."""
+  placed: bool = ray.util.placement_group_table(group)["state"] == "CREATED"
+  return placed
+
+
 def on_host(ray: Any, group: Any, index: int) -> dict[str, Any]:
   """Returns Ray's option that places an actor on a host of a `host_group`."""
   strategy = ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy

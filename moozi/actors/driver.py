@@ -137,9 +137,7 @@ def _begin_with_replay(context: Context) -> str:
   for index in context.pool.workers:
     segments.warm_up(context, index)
   updates.warm_up(context)
-  while not context.should_stop():
-    if context.ray.wait([first], timeout=0.5)[0]:
-      break
+  _wait_for_first(context, first)
   if context.ledger.gate is not None:
     context.ledger.gate.begin(context.ray.get(first))
   shards = context.pool.shards
@@ -149,6 +147,13 @@ def _begin_with_replay(context: Context) -> str:
     context.ledger.shards.hear(shard, report)
     message += text
   return message
+
+
+def _wait_for_first(context: Context, first: Any) -> None:
+  """Waits until the first parameters have arrived, or the run is stopped."""
+  while not (context.should_stop() or context.ray.wait([first], timeout=0.5)[0]):
+    if (shortage := context.pool.host_shortage()) is not None:
+      context.session.phase(shortage)
 
 
 def _workers_text(context: RunContext) -> str:

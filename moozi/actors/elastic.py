@@ -28,6 +28,8 @@ class ElasticWorkers:
     self._context = context
     self._has_nodes = context.config.ray.address not in (None, "local")
     self._next_s = 0.0
+    # Whether hosts of the learner wait for room.
+    self._is_learner_short = False
 
   def poll(self) -> Iterator[Event]:
     """Takes the workers that have started, and drops those that leave; every two seconds, looks at the nodes.
@@ -60,6 +62,11 @@ class ElasticWorkers:
       pool.leaving |= {index for index, x in pool.workers.items() if cluster.node_of(ray, x) in leaving}
     if self._has_nodes or pool.is_short:
       pool.fill(self._context.ledger.env_steps)
+    if self._has_nodes:
+      shortage, was_short = pool.host_shortage(), self._is_learner_short
+      self._is_learner_short = shortage is not None
+      if shortage is not None and not was_short:
+        self._context.session.inputs.on_phase(shortage)
 
   def _drop(self, index: int) -> None:
     """Drops a training worker after its last segment; it closes its environments before it ends."""

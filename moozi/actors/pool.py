@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from moozi.actors import cluster
 from moozi.actors.heartbeats import Heartbeats
 from moozi.actors.remote.process import Setup
-from moozi.actors.resources import SHARES, num_fitting
+from moozi.actors.resources import SHARES, num_fitting, text_of
 from moozi.actors.roles import At, Start, actors_of, roles_of
 from moozi.core.actor_report import (
   INFERENCE_SERVER,
@@ -118,6 +118,13 @@ class ActorPool:
       for actor in actors_of(role, self._config):
         if actor not in self.handles:
           self._start(actor, At(self._inputs.env_steps))
+
+  def host_shortage(self) -> str | None:
+    """Returns what the hosts of the learner wait for; None if they have it, or if there is one host."""
+    if self._hosts is None or cluster.is_placed(self._ray, self._hosts):
+      return None
+    count, each = self._config.learner.num_hosts, text_of(self._config.ray.learner)
+    return f"waiting for room for the learner's {count} hosts, each of which needs {each} on one node"
 
   # --- training workers that come and go --------------------------------------------------------------
 

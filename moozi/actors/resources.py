@@ -15,6 +15,18 @@ from moozi.core.errors import UserError
 SHARES = (("CPU", "num_cpus"), ("GPU", "num_gpus"))
 
 
+def text_of(resources: ActorResources) -> str:
+  """Returns the resources in words, such as "4 CPUs and 2 GPUs"."""
+  return amounts_text({resource: getattr(resources, field) for resource, field in SHARES})
+
+
+def amounts_text(amounts: Mapping[str, float]) -> str:
+  """Returns amounts of Ray's resources in words, CPUs and GPUs only."""
+  found = [(resource, amounts.get(resource, 0.0)) for resource, _ in SHARES]
+  parts = [f"{amount:g} {resource}{'s' * (amount != 1)}" for resource, amount in found if amount]
+  return " and ".join(parts) or "no CPUs"
+
+
 @contextmanager
 def connected(config: Config) -> Iterator[Any]:
   """Connects Ray for a training run; see `cluster.started`.

@@ -7,7 +7,11 @@ import jax
 import numpy as np
 import pytest
 
-from moozi.actors import cluster
+from moozi.actors import cluster, driver
+from moozi.actors.calls import Calls
+from moozi.actors.context import Context
+from moozi.actors.elastic import ElasticWorkers
+from moozi.actors.ledger import Ledger
 from moozi.actors.pool import ActorPool
 from moozi.actors.remote import learner_hosts, process
 from moozi.actors.remote.learner_hosts import LearnerHosts, divided
@@ -18,7 +22,7 @@ from moozi.core.config import ActorResources
 from moozi.core.errors import NotFiniteError
 from moozi.core.pytree import map_fields, record
 from moozi.io.config import load_config
-from moozi.run.session import RunInputs
+from moozi.run.session import RunInputs, Session
 from tests.actors import in_process_ray
 from tests.actors.fakes import actor
 
@@ -135,17 +139,21 @@ class Nothing:
 
 
 class PlacingRay(in_process_ray.Ray):
-  """A fake cluster with placement groups."""
+  """A fake cluster with placement groups, which are in `state`."""
 
   def __init__(self):
     super().__init__()
-    self.groups, self.options = [], []
+    self.groups, self.options, self.state = [], [], "CREATED"
     self.util = self
     self.scheduling_strategies = self
 
   def placement_group(self, bundles, strategy):
     self.groups.append((bundles, strategy))
     return "group"
+
+  def placement_group_table(self, group):
+    assert group == "group"
+    return {"state": self.state}
 
   def PlacementGroupSchedulingStrategy(self, group, placement_group_bundle_index):  # noqa: N802
     return group, placement_group_bundle_index
@@ -155,16 +163,18 @@ class PlacingRay(in_process_ray.Ray):
     return super().remote(**options)
 
 
-def test_the_hosts_of_a_learner_have_a_placement_group(monkeypatch):
+@pytest.fixture
+def no_actors(monkeypatch):
   for name, role in ROLES.items():
     monkeypatch.setitem(ROLES, name, dataclasses.replace(role, make=Nothing))
-  settings = [
-    "learner.num_hosts=3",
-    "learner.batch_size=48",
-    "ray.learner.num_gpus=2",
-    "ray.learner.num_cpus=4",
-  ]
-  ray, config = PlacingRay(), load_config(None, settings)
+
+
+THREE = ("learner.num_hosts=3", "learner.batch_size=48", "ray.learner.num_gpus=2", "ray.learner.num_cpus=4")
+
+
+@pytest.mark.usefixtures("no_actors")
+def test_the_hosts_of_a_learner_have_a_placement_group():
+  ray, config = PlacingRay(), load_config(None, list(THREE))
   assert demands(config)["ray.learner"] == (3, config.ray.learner)
   pool = ActorPool(ray, RunInputs(config, None))
   assert ray.groups == [([{"CPU": 4.0, "GPU": 2.0}] * 3, "SPREAD")]
@@ -178,6 +188,52 @@ def test_the_hosts_of_a_learner_have_a_placement_group(monkeypatch):
   pool.restart(ActorId(SERVER), 0, 7)
   assert ray.options[-1]["scheduling_strategy"] == ("group", 0)
   assert (len(ray.groups), pool.server._actor.group) == (1, "group")
+
+
+class Waiting:
+  """A run on three hosts, which wait for room at first; `phases` is what the user reads."""
+
+  def __init__(self):
+    self.ray, self.phases = PlacingRay(), []
+    config = load_config(None, [*THREE, "ray.address=auto"])
+    inputs = RunInputs(config, None, on_phase=self.phases.append)
+    ledger, self.pool = Ledger(config), ActorPool(self.ray, inputs)
+    self.context = Context(self.ray, self.pool, Calls(self.ray), ledger, Session(inputs, ledger))
+    self.ray.state = "PENDING"
+
+
+SHORTAGE = "waiting for room for the learner's 3 hosts, each of which needs 4 CPUs and 2 GPUs on one node"
+
+
+@pytest.mark.usefixtures("no_actors")
+def test_hosts_that_wait_for_room_at_the_start_are_told_once(monkeypatch):
+  run, waits = Waiting(), []
+
+  def wait(references, timeout):
+    waits.append(references)
+    return (references if len(waits) == 4 else [], [])
+
+  monkeypatch.setattr(run.ray, "wait", wait)
+  driver._wait_for_first(run.context, "first")
+  assert waits == [["first"]] * 4
+  assert run.phases == [SHORTAGE]
+
+
+@pytest.mark.usefixtures("no_actors")
+def test_hosts_that_wait_for_room_in_the_run_are_told_once_each_time():
+  run = Waiting()
+  run.ray.state = "CREATED"
+  run.pool.start_others()
+  workers = ElasticWorkers(run.context)
+  for state in ("CREATED", "RESCHEDULING", "RESCHEDULING", "CREATED", "RESCHEDULING"):
+    run.ray.state, workers._next_s = state, 0.0
+    assert list(workers.poll()) == []
+  assert [text for text in run.phases if text != "compiling acting"] == [SHORTAGE, SHORTAGE]
+
+
+@pytest.mark.usefixtures("no_actors")
+def test_a_learner_on_one_host_waits_for_no_group():
+  assert ActorPool(PlacingRay(), RunInputs(load_config(None, []), None)).host_shortage() is None
 
 
 def test_a_host_without_cpus_reserves_a_little():

@@ -1,5 +1,6 @@
 """Checks that a cluster has the resources of a run's actors."""
 
+import collections
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -7,7 +8,7 @@ from typing import Any
 
 from moozi.actors import cluster
 from moozi.actors.roles import actors_of, roles_of
-from moozi.core.actor_report import WORKER
+from moozi.core.actor_report import SERVER, WORKER
 from moozi.core.config import ActorResources, Config
 from moozi.core.errors import UserError
 
@@ -31,10 +32,11 @@ def amounts_text(amounts: Mapping[str, float]) -> str:
 def connected(config: Config) -> Iterator[Any]:
   """Connects Ray for a training run; see `cluster.started`.
 
-  Raises: as `cluster.started`. UserError: also as `check_resources`.
+  Raises: as `cluster.started`. UserError: also as `check_resources` and `check_nodes`.
   """
   with cluster.started(config.ray) as ray:
     check_resources(config, ray.cluster_resources())
+    check_nodes(config, cluster.node_resources(ray))
     yield ray
 
 
@@ -60,17 +62,23 @@ def num_fitting(config: Config, nodes: Sequence[Mapping[str, float]]) -> int:
   shares = {resource: (field, getattr(worker, field)) for resource, field in SHARES if getattr(worker, field)}
   if not shares:
     return config.max_workers
-  on_nodes = sum(
-    min(_num_parts(resource, node.get(resource, 0.0), share) for resource, (_, share) in shares.items())
-    for node in nodes
-  )
   left = {
     resource: sum(node.get(resource, 0.0) for node in nodes)
     - sum(n * getattr(x, field) for n, x in others.values())
     for resource, (field, _) in shares.items()
   }
   in_all = min(math.floor(left[resource] / share + 1e-9) for resource, (_, share) in shares.items())
-  return max(0, min(on_nodes, in_all, config.max_workers))
+  return max(0, int(min(_num_on_nodes(worker, nodes), in_all, config.max_workers)))
+
+
+def _num_on_nodes(resources: ActorResources, nodes: Sequence[Mapping[str, float]]) -> float:
+  """Returns for how many actors with these resources otherwise empty nodes have room."""
+  shares = {name: getattr(resources, field) for name, field in SHARES if getattr(resources, field)}
+  if not shares:
+    return math.inf
+  return sum(
+    min(_num_parts(name, node.get(name, 0.0), share) for name, share in shares.items()) for node in nodes
+  )
 
 
 def _num_parts(resource: str, total: float, share: float) -> int:
@@ -89,8 +97,7 @@ def check_resources(config: Config, available: dict[str, float]) -> None:
     config: the run's configuration.
     available: Ray's `cluster_resources()`.
   """
-  needed, worker_key = demands(config), roles_of(config)[WORKER].key
-  needed[worker_key] = config.min_workers, needed[worker_key][1]
+  needed = _demands_at_start(config)
   for resource, field in SHARES:
     parts = {key: count * getattr(share, field) for key, (count, share) in needed.items()}
     total, has = sum(parts.values()), available.get(resource, 0.0)
@@ -105,6 +112,36 @@ def check_resources(config: Config, available: dict[str, float]) -> None:
         f"the actors request {total:g} {resource}s ({listing}); the Ray cluster has {has:g}; "
         f"{more}, or use runtime=local"
       )
+
+
+def check_nodes(config: Config, nodes: Sequence[Mapping[str, float]]) -> None:
+  """Raises UserError if the nodes lack room for the processes of a role, each of which must be on one node.
+
+  Such processes are also the hosts of the learner. Whether different roles have room together is not checked.
+
+  Args:
+    config: the run's configuration; of the training workers, only `ray.min_workers` must have room.
+    nodes: the resources of each node.
+  """
+  for key, (count, share) in _demands_at_start(config).items():
+    fitting = _num_on_nodes(share, nodes)
+    if count > fitting:
+      kinds = collections.Counter(map(amounts_text, nodes))
+      listing = ", ".join(f"{number} × {text}" for text, number in kinds.items())
+      has_hosts = key == roles_of(config)[SERVER].key and count > 1
+      wanted, fewer = (f"learner.num_hosts={count}", " or learner.num_hosts") if has_hosts else (count, "")
+      more = "" if config.ray.address in (None, "local") else "add nodes, or "
+      raise UserError(
+        f"{key}: each process needs {text_of(share)} on one node; the nodes of the Ray cluster have room for "
+        f"{fitting} of {wanted} ({listing}); {more}use a smaller {key}{fewer}"
+      )
+
+
+def _demands_at_start(config: Config) -> dict[str, tuple[int, ActorResources]]:
+  """Returns the `demands` of a run that starts with `ray.min_workers` training workers."""
+  needed, worker_key = demands(config), roles_of(config)[WORKER].key
+  needed[worker_key] = config.min_workers, needed[worker_key][1]
+  return needed
 
 
 def idle_gpu_note(config: Config, available: dict[str, float]) -> str | None:

@@ -13,6 +13,7 @@ from moozi.actors import cluster, resources
 from moozi.core.config import Config
 from moozi.core.errors import ProcessLostError, RunError, UserError
 from moozi.io.config import load_config
+from tests.actors.ray_nodes import RayWithNodes
 
 
 def test_default_fits_two_cores():
@@ -222,6 +223,34 @@ def test_one_core_has_ways_out():
     resources.check_resources(Config(), {"CPU": 1.0})
   with pytest.raises(UserError, match=r"has 0; set ray.num_gpus=1 if .*runtime=local$"):
     resources.check_resources(load_config(None, ["ray.learner.num_gpus=0.5"]), {"CPU": 8.0})
+
+
+def test_the_hosts_of_a_learner_must_fit_on_the_nodes(monkeypatch):
+  shares = ["ray.address=auto", "ray.learner.num_gpus=4", "ray.learner.num_cpus=4"]
+  config = load_config(None, [*shares, "learner.num_hosts=2"])
+  large, small = {"CPU": 8.0, "GPU": 4.0}, {"CPU": 8.0, "GPU": 2.0}
+  resources.check_nodes(config, [small, large, large])
+  resources.check_nodes(config, [{"CPU": 8.0, "GPU": 9.0}])
+  nodes = {"a": large, "b": small, "c": small}
+  # The sums would be enough.
+  monkeypatch.setattr(cluster, "started", lambda _: contextlib.nullcontext(RayWithNodes(nodes)))
+  with pytest.raises(UserError) as caught, resources.connected(config):
+    pytest.fail("started")
+  assert str(caught.value) == (
+    "ray.learner: each process needs 4 CPUs and 4 GPUs on one node; the nodes of the Ray cluster have room "
+    "for 1 of learner.num_hosts=2 (1 × 8 CPUs and 4 GPUs, 2 × 8 CPUs and 2 GPUs); add nodes, or use a "
+    "smaller ray.learner or learner.num_hosts"
+  )
+  with pytest.raises(UserError, match=r"^ray.learner: .*room for 0 of 1 \(.*or use a smaller ray.learner$"):
+    resources.check_nodes(load_config(None, shares), [small, small])
+
+
+def test_shares_of_a_gpu_must_each_fit_on_one():
+  shares = ["workers.num_workers=3", "workers.num_envs=4", "workers.resources.num_gpus=0.6"]
+  nodes = [{"CPU": 8.0, "GPU": 2.0}]
+  with pytest.raises(UserError, match=r"0.6 GPUs on .* room for 2 of 3 \(1 × 8 CPUs and 2 GPUs\); use a s"):
+    resources.check_nodes(load_config(None, shares), nodes)
+  resources.check_nodes(load_config(None, [*shares, "ray.min_workers=2"]), nodes)
 
 
 def test_joined_cluster_needs_more_nodes():

@@ -126,7 +126,8 @@ def _check(config: Config) -> None:
   if config.num_inference_servers:
     raise UserError("acting.mode=server: must be worker for a plan, which does not measure inference servers")
   if config.learner.num_hosts > 1:
-    raise UserError(f"learner.num_hosts={config.learner.num_hosts}: must be 1 for a plan")
+    text = "must be 1 for a plan, which does not measure sums over hosts"
+    raise UserError(f"learner.num_hosts={config.learner.num_hosts}: {text}")
 
 
 # --- the processes ------------------------------------------------------------------------------------------

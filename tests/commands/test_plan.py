@@ -67,6 +67,17 @@ def test_a_run_that_does_not_fit(cli, measured):
 
 
 @pytest.mark.parametrize(
+  ("setting", "reason"),
+  [
+    ("acting.mode=server", "must be worker for a plan, which does not measure inference servers"),
+    ("learner.num_hosts=2", "must be 1 for a plan, which does not measure sums over hosts"),
+  ],
+)
+def test_runs_of_which_parts_are_not_measured(refused, setting, reason):
+  assert refused("plan", *CONFIG, setting) == f"moozi: error: {setting}: {reason}\n"
+
+
+@pytest.mark.parametrize(
   ("arguments", "text"),
   [
     ((), "CONFIG: missing"),

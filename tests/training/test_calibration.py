@@ -73,7 +73,7 @@ def test_a_process_that_ended_is_an_error():
   [
     (["algorithm=examples.algorithm:make"], "a plan needs muzero, alphazero, ppo or q_learning"),
     (["acting.mode=server"], "acting.mode=server: must be worker for a plan"),
-    (["learner.num_hosts=2"], "learner.num_hosts=2: must be 1 for a plan"),
+    (["learner.num_hosts=2"], "learner.num_hosts=2: must be 1 for a plan, which does not"),
     (["offline.trajectories=runs/old", "offline.fraction=0.5"], "offline.trajectories: must be null"),
   ],
 )

@@ -16,6 +16,7 @@ from moozi.core.config import LearnerConfig
 from tests.learning.many_devices import difference
 from tests.learning.test_devices import GRADIENTS, REST, UPDATE_NORM
 from tests.learning.two_hosts import CASES
+from tests.long.test_catch import train
 from tests.run_events import assert_equal_trees
 
 ROOT = Path(__file__).parents[2]
@@ -84,6 +85,18 @@ def test_hosts_listen_at_their_own_address(found):
   for host in ("0", "1"):
     assert found[host]["listens"]
     assert found[host]["listens"] <= {"127.0.0.1", "::ffff:127.0.0.1"}
+
+
+@pytest.mark.learning
+def test_catch_on_two_hosts(tmp_path):
+  """The samples are those of `test_catch`, in a quarter of the updates: each is a sum over both hosts."""
+  options = ["runtime=ray", "ray.num_cpus=4", "learner.num_hosts=2", "ray.learner.num_threads=1"]
+  batches = ["learner.batch_size=256", "learner.learning_rate.peak=4e-3"]
+  schedule = ["learner.learning_rate.decay_steps=1_900", "ray.publish_period_updates=16"]
+  # The best return is 1; random play has about -0.6.
+  assert train(tmp_path, *options, *batches, *schedule)["test_return_mean"] >= 0.9
+  starts = (tmp_path / "one" / "logs" / "parameter_server_1.log").read_text()
+  assert starts.count("ready at learner step 0") == 1
 
 
 def test_a_process_alone_has_its_own_devices():

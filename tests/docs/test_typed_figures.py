@@ -100,10 +100,9 @@ def test_gallery_has_the_figures_of_its_agent():
 
 
 def test_questions_have_the_measured_rates_and_memory():
-  folders = sorted((EXPERIMENTS / "first_look" / "results").iterdir())
   rates = []
-  for folder in folders:
-    job = json.loads((folder / "job.json").read_text())
+  for path in (EXPERIMENTS / "first_look" / "results").glob("*/job.json"):
+    job = json.loads(path.read_text())
     rates.append(round(job["env_steps"] / job["wall_s"], -1))
   summaries = (EXPERIMENTS / "atari" / "results").glob("muzero_pong_seed*/summary.json")
   pong = [json.loads(path.read_text())["env_steps_per_s"] for path in summaries]

@@ -201,7 +201,8 @@ def _speaks_http2(connection: socket.socket) -> bool:
 def options(resources: ActorResources, is_spread: bool = False) -> dict[str, Any]:
   """Returns Ray's options for an actor with these resources.
 
-  With `is_spread`, Ray places it on another node than the actors that were placed before, if it can.
+  With `is_spread`, Ray places such actors in turn on the nodes that have room. Else it prefers the driver's
+  node, as long as less than half of the node is reserved, and then the node with the smallest reserved share.
   """
   out: dict[str, Any] = {"num_cpus": resources.num_cpus, "num_gpus": resources.num_gpus}
   return out | {"scheduling_strategy": "SPREAD"} if is_spread else out
@@ -234,7 +235,7 @@ def on_host(ray: Any, group: Any, index: int) -> dict[str, Any]:
 def leaving_nodes(ray: Any) -> set[str]:
   """Returns the ids of the nodes that will leave the cluster: Ray starts no actor on them.
 
-  A node is announced to leave by Ray's autoscaler, as before a spot instance ends, or by `ray drain-node`.
+  A node is announced to leave by `ray drain-node`, or by Ray's autoscaler before it removes an idle node.
   Only a private function of Ray reports it; the integration tests check that Ray still has it.
   """
   return set(ray._private.state.state.get_draining_nodes())

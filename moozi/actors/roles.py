@@ -140,9 +140,13 @@ class Role:
 
 
 def is_spread(actor: ActorId) -> bool:
-  """Returns whether Ray places the actors of this role on different nodes, as far as they have room."""
-  # Shards are for the memory and the network of several nodes.
-  return actor.role == REPLAY and actor.index is not None
+  """Returns whether Ray places the actors of this role on the nodes in turn, as far as they have room.
+
+  They are those of which a run can have several: training and reanalyze workers, shards of replay and
+  inference servers.
+  """
+  # By default, Ray uses a second node when half of the driver's is reserved.
+  return actor.index is not None
 
 
 def _num_reanalyze_workers(config: Config) -> int:

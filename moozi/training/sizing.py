@@ -104,7 +104,7 @@ class SizePlan:
     hours: time to `max_env_steps`.
     memory: by kind of process, the number of processes and the MiB of each.
     object_store_mib: the objects in flight; 0 in one process.
-    placement: for each node, the number of actors by role, in the order in which nodes fill up.
+    placement: for each node that has actors, their number by role; the first node is the driver's.
     warnings: one line for each reason why the run does not fit, and for each doubt about the prediction.
   """
 
@@ -258,12 +258,14 @@ def object_store_mib(config: Config, costs: PartCosts) -> float:
 
 
 def place(config: Config, hardware: Hardware) -> tuple[list[Counter[str]], list[str]]:
-  """Places the actors on nodes by the resources that they reserve, each on the first node that has room.
+  """Places the actors by the resources that they reserve, as Ray does on an empty cluster of equal nodes.
 
-  Of the nodes with room, a shard of replay is placed on the first of those with the fewest shards. Ray
-  chooses the nodes of a run itself; it also spreads the shards.
+  Of the nodes with room, an actor that `is_spread` is placed on the first of those with the fewest actors of
+  its role. Another actor is placed on the first of those whose cores are less than half reserved, else on the
+  one with the smallest reserved share. Ray chooses the nodes of a run itself.
 
-  Returns: the number of actors by role for each node, and the roles for which no node has room.
+  Returns: the number of actors by role for each node, of which the first is the driver's, and the roles for
+    which no node has room.
   """
   nodes: list[Counter[str]] = [Counter() for _ in range(hardware.nodes)]
   # The local Ray counts as many cores and GPUs as the configuration says.
@@ -278,10 +280,16 @@ def place(config: Config, hardware: Hardware) -> tuple[list[Counter[str]], list[
       if not fitting:
         unplaced.append(role)
         continue
-      where = min(fitting, key=lambda i: nodes[i][role]) if is_spread(actor) else fitting[0]
+      spread = is_spread(actor)
+      where = min(fitting, key=lambda i: nodes[i][role] if spread else _load(free[i]["num_cpus"] / cpus))
       nodes[where][role] += 1
       free[where] = {field: free[where][field] - wants[field] for field in wants}
   return nodes, unplaced
+
+
+def _load(free_share: float) -> float:
+  """Returns the reserved share of a node's cores as Ray compares nodes by it: below a half, 0."""
+  return 1 - free_share if free_share <= 0.5 else 0.0
 
 
 def plan_of(config: Config, costs: PartCosts, hardware: Hardware, stored_mib: float) -> SizePlan:

@@ -6,7 +6,15 @@ import pytest
 
 from moozi.actors.pool import ActorPool
 from moozi.actors.roles import ROLES, actors_of
-from moozi.core.actor_report import REANALYZE_WORKER, REPLAY, SERVER, WORKER, ActorId
+from moozi.core.actor_report import (
+  INFERENCE_SERVER,
+  REANALYZE_WORKER,
+  REPLAY,
+  SERVER,
+  TESTING_WORKER,
+  WORKER,
+  ActorId,
+)
 from moozi.io.config import load_config
 from moozi.run import build
 from moozi.run.session import RunInputs
@@ -101,23 +109,20 @@ def random_key(pool):
 
 
 @pytest.mark.usefixtures("no_actors")
-@pytest.mark.parametrize(("num_shards", "is_spread"), [(1, False), (2, True)])
-def test_shards_of_replay_are_spread_over_nodes(num_shards, is_spread):
-  options = []
-
-  class Ray(in_process_ray.Ray):
-    def remote(self, **kwargs):
-      options.append(kwargs)
-      return super().remote(**kwargs)
-
-  config = load_config(None, ["workers.num_workers=2", f"ray.replay_shards={num_shards}"])
-  pool = ActorPool(Ray(), RunInputs(config, None))
+@pytest.mark.parametrize("num_shards", [1, 2])
+def test_actors_of_which_there_can_be_several_are_spread_over_nodes(num_shards):
+  roles = ["acting.mode=server", "reanalyze.ratio=0.5", f"ray.replay_shards={num_shards}"]
+  config = load_config(None, ["workers.num_workers=2", *roles])
+  pool = ActorPool(in_process_ray.Ray(), RunInputs(config, None))
   assert list(pool.shards) == list(range(num_shards))
-  assert list(pool.handles) == [ActorId(SERVER), ActorId(WORKER, 0), *actors_of(REPLAY, config)]
-  assert not any("scheduling_strategy" in each for each in options[:2])
-  placed = [each.get("scheduling_strategy") for each in options[2:]]
-  assert placed == ["SPREAD" if is_spread else None] * num_shards
-  if is_spread:
+  pool.start_others()
+  assert list(pool.take_started()) == [(ActorId(WORKER, 1), False, None)]
+  spread = {actor for actor, x in pool.handles.items() if x._options.get("scheduling_strategy") == "SPREAD"}
+  workers = {ActorId(WORKER, 0), ActorId(WORKER, 1), ActorId(REANALYZE_WORKER, 0)}
+  shards = set(actors_of(REPLAY, config)) if num_shards > 1 else set()
+  assert spread == workers | {ActorId(INFERENCE_SERVER, 0)} | shards
+  assert pool.handles.keys() - spread >= {ActorId(SERVER), ActorId(TESTING_WORKER)}
+  if shards:
     message = pool.restart(ActorId(REPLAY, 1), 0, 0).message
     assert message == "replay_buffer_1 failed and was restarted empty: there is no snapshot yet"
-    assert options[-1]["scheduling_strategy"] == "SPREAD"
+    assert pool.handles[ActorId(REPLAY, 1)]._options["scheduling_strategy"] == "SPREAD"

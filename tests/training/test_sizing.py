@@ -176,14 +176,25 @@ def test_objects_in_flight():
   assert sizing.object_store_mib(config_of("runtime=local"), COSTS) == 0
 
 
-def test_actors_are_placed_on_the_first_node_with_room():
-  config = config_of(
-    "workers.num_workers=5", "workers.resources.num_cpus=1", "evaluation.resources.num_cpus=0.5"
-  )
-  plan = sizing.plan_of(config, COSTS, Hardware(4, 0, 65536.0, nodes=2), 0)
-  # The learner reserves a core, replay an eighth of one.
-  assert plan.placement == ({SERVER: 1, REPLAY: 1, WORKER: 2, TESTING_WORKER: 1}, {WORKER: 3})
+@pytest.mark.parametrize(("workers", "testing_node"), [(2, 0), (3, 1), (5, 1)])
+def test_workers_are_spread_and_other_actors_stay_on_a_node_until_half_is_reserved(workers, testing_node):
+  resources = ("workers.resources.num_cpus=1", "evaluation.resources.num_cpus=0.5")
+  config = config_of(f"workers.num_workers={workers}", *resources)
+  plan = sizing.plan_of(config, COSTS, Hardware(5, 0, 65536.0, nodes=2), 0)
+  # The learner reserves a core, and replay an eighth of one. With three workers, 3.125 of the first node's 5
+  # cores are reserved.
+  expected = {SERVER: 1, REPLAY: 1, WORKER: (workers + 1) // 2}, {WORKER: workers // 2}
+  expected[testing_node][TESTING_WORKER] = 1
+  assert plan.placement == expected
   assert plan.warnings == ()
+
+
+def test_actors_that_are_spread_are_placed_on_nodes_that_have_room():
+  resources = ("workers.resources.num_cpus=1", "ray.learner.num_cpus=4.5")
+  config = config_of("workers.num_workers=4", *resources)
+  nodes, unplaced = sizing.place(config, Hardware(5, 0, 65536.0, nodes=2))
+  assert [node[WORKER] for node in nodes] == [0, 4]
+  assert unplaced == []
 
 
 def test_shards_are_placed_on_different_nodes():

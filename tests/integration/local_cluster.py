@@ -1,8 +1,13 @@
 """A cluster of Ray in a process of its own, with nodes of this machine that join it and leave it."""
 
 import contextlib
+import shlex
 import subprocess
 import sys
+
+import yaml
+
+from tests.docs.pages import ROOT
 
 ENVIRONMENT = {
   "RAY_AUTH_MODE": "disabled",
@@ -10,11 +15,11 @@ ENVIRONMENT = {
   "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
   "RAY_worker_niceness": "0",
 }
-# A line on stdin is a command: `add NAME`, `drain NAME` (a notice, ten minutes before the end), `kill NAME`,
-# `kill_node_of CLASS` (the node of the only actor of a class). The head has no accelerators. No node really
-# has any, so JAX uses the CPU on all of them.
+# A line on stdin is a command: `add NAME`, `drain NAME` (the notice of the arguments, in a pod, where Ray
+# finds only the pod's node), `kill NAME`, `kill_node_of CLASS` (the node of the only actor of a class). The
+# head has no accelerators. No node really has any, so JAX uses the CPU on all of them.
 CLUSTER = """
-import subprocess, sys
+import os, subprocess, sys
 
 import psutil
 from ray.cluster_utils import Cluster
@@ -22,8 +27,8 @@ from ray.cluster_utils import Cluster
 size = {"object_store_memory": 150 << 20}
 head = size | {"num_cpus": 2, "node_ip_address": "127.0.0.1", "include_dashboard": False}
 cluster, nodes = Cluster(initialize_head=True, head_node_args=head), {}
-drain = "drain-node --reason DRAIN_NODE_REASON_PREEMPTION --reason-message test"
-drain += " --deadline-remaining-seconds 600"
+pod = "import sys; from ray._private import services; own = sys.argv.pop(1); "
+pod += "services.find_node_ids = lambda: {own}; from ray.scripts.scripts import main; main()"
 
 def has(node, kind):
   # A node that was killed has no process of Ray's scheduler any more.
@@ -39,9 +44,10 @@ for line in sys.stdin:
     address = f"127.0.0.{len(nodes) + 2}"
     nodes[name] = cluster.add_node(num_cpus=1, num_gpus=1, node_ip_address=address, **size)
   elif command == "drain":
-    node = ["--address", cluster.address, "--node-id", nodes[name].node_id]
-    program = [sys.executable, "-m", "ray.scripts.scripts"]
-    subprocess.run([*program, *drain.split(), *node], check=True, stdout=sys.stderr)
+    drain = [x.replace("$RAY_ADDRESS", cluster.address) for x in sys.argv[1:]]
+    program = [sys.executable, "-c", pod, nodes[name].node_id]
+    environment = os.environ | {"RAY_ADDRESS": cluster.address}
+    subprocess.run([*program, *drain], check=True, stdout=sys.stderr, env=environment)
   elif command == "kill":
     cluster.remove_node(nodes[name], allow_graceful=False)
   elif command == "kill_node_of":
@@ -52,11 +58,23 @@ cluster.shutdown()
 """
 
 
+def notice() -> list[str]:
+  """Returns the arguments of `ray` with which a pod of the manifest says that it ends, in ten minutes."""
+  manifest = yaml.safe_load((ROOT / "examples" / "cluster" / "kuberay.yaml").read_text("utf-8"))
+  (group,) = (x for x in manifest["spec"]["rayClusterSpec"]["workerGroupSpecs"] if x["groupName"] == "actors")
+  (container,) = group["template"]["spec"]["containers"]
+  *_, script = container["lifecycle"]["preStop"]["exec"]["command"]
+  command, _, sleep = script.partition("; ")
+  ray, *arguments, seconds = shlex.split(command)
+  assert (ray, sleep) == ("ray", f"sleep {seconds}")
+  return [*arguments, "600"]
+
+
 @contextlib.contextmanager
 def cluster_of(environment):
   """Yields a cluster's address, and a function that takes a command, such as `add a`."""
   process = subprocess.Popen(
-    [sys.executable, "-c", CLUSTER],
+    [sys.executable, "-c", CLUSTER, *notice()],
     stdin=subprocess.PIPE,
     stdout=subprocess.PIPE,
     stderr=subprocess.DEVNULL,

@@ -12,6 +12,7 @@ from tests.acting.parameters import random_parameters
 from tests.run_events import assert_equal_trees
 from tests.tiny_run import TINY, shaken
 
+FAULTY = "env.name=tests.envs.faulty:make_env"
 ALPHAZERO = ("algorithm=alphazero", "targets.unroll_steps=0")
 
 
@@ -46,6 +47,8 @@ def make(*options):
   "options",
   [
     ("targets.history_length=3", "workers.num_holding_envs=2"),
+    # Each environment fails once, in a step that the server has decided; this decision is dropped.
+    pytest.param((FAULTY, "env.kwargs.step=6", "targets.history_length=3"), marks=pytest.mark.slow),
     pytest.param(("env.name=open_spiel:tic_tac_toe", *ALPHAZERO), marks=pytest.mark.slow),
     pytest.param(("env.name=pgx:tic_tac_toe", "workers.rollout=step", *ALPHAZERO), marks=pytest.mark.slow),
     pytest.param(("env.name=gymnasium:Pendulum-v1",), marks=pytest.mark.slow),
@@ -61,12 +64,15 @@ def test_batches_of_one_request_equal_worker_mode_to_the_bit(options):
   own = build.build_collector(config, spec, 0)
   assert isinstance(served, ServedCollector)
   own.set_parameters(parameters, 7)
+  num_faults = 0
   for _ in range(3):
     (segment, acted), (expected, also) = served.run(0), own.run(0)
     for name, x in fields_of(segment).items():
       np.testing.assert_array_equal(x, fields_of(expected)[name], name, strict=True)
     assert acted.version == also.version == 7
     np.testing.assert_array_equal(acted.episode_returns, also.episode_returns)
+    num_faults += acted.metrics.get("faults/env_errors", 0)
+  assert num_faults == (config.workers.num_envs if FAULTY in options else 0)
   # The state has the carry and the random key.
   found, wanted = served.get_state(), own.get_state()
   assert found.keys() == wanted.keys()

@@ -16,9 +16,10 @@ from tests.tiny_run import TINY
 pytestmark = pytest.mark.slow
 
 
-def segments_of(ray, mode, num_workers):
-  """Returns three segments of each worker, in order, and their metrics."""
-  config = load_config(None, [*TINY, f"acting.mode={mode}", f"workers.num_workers={num_workers}"])
+def segments_of(ray, mode, num_servers=1):
+  """Returns three segments of each of two workers, in order, and their metrics."""
+  settings = (f"acting.mode={mode}", f"acting.num_servers={num_servers}", "workers.num_workers=2")
+  config = load_config(None, [*TINY, *settings])
   spec = build.env_spec(config)
   actors = {}
   for role in (INFERENCE_SERVER, WORKER):
@@ -45,13 +46,15 @@ def segments_of(ray, mode, num_workers):
 def test_segments_equal_worker_mode():
   config = load_config(None, ["ray.num_cpus=4"])
   with cluster.started(config.ray) as ray:
-    alone = segments_of(ray, "server", 1)
-    together = segments_of(ray, "server", 2)
-    expected = segments_of(ray, "worker", 2)
-  for ((segment, acted),), ((wanted, _), _) in zip(alone, expected, strict=True):
-    assert acted.metrics["inference/batch_size"] == 1
-    for name, x in fields_of(segment).items():
-      np.testing.assert_array_equal(x, fields_of(wanted)[name], name)
+    apart = segments_of(ray, "server", num_servers=2)
+    together = segments_of(ray, "server")
+    expected = segments_of(ray, "worker")
+  # Each server has one worker.
+  for row, wanted_row in zip(apart, expected, strict=True):
+    for (segment, acted), (wanted, _) in zip(row, wanted_row, strict=True):
+      assert acted.metrics["inference/batch_size"] == 1
+      for name, x in fields_of(segment).items():
+        np.testing.assert_array_equal(x, fields_of(wanted)[name], name)
   # In batches of two requests the values may differ by rounding.
   sizes = [acted.metrics["inference/batch_size"] for row in together for _, acted in row]
   assert max(sizes) > 1

@@ -142,6 +142,7 @@ class Ledger(RunLedger):
     shards: what each shard of replay can give, and the steps that it received and stored.
     segments_in_flight, searches_in_flight: number of calls by index of the training or reanalyze worker.
     segments_requested: number of segments ever requested, by index of the training worker.
+    last_requests: by index of the training worker, the number of all segments requested up to its newest.
     batches_in_flight: number of calls at the parameter server.
     target: the newest published target network; None before the first one arrives.
     is_publishing: whether a publication of the parameters is pending.
@@ -162,6 +163,7 @@ class Ledger(RunLedger):
     self.segments_in_flight: collections.Counter[int] = collections.Counter()
     self.searches_in_flight: collections.Counter[int] = collections.Counter()
     self.segments_requested: collections.Counter[int] = collections.Counter()
+    self.last_requests: collections.Counter[int] = collections.Counter()
     self.batches_in_flight = 0
     self.target: Target | None = None
     self.is_publishing = False
@@ -196,6 +198,7 @@ class Ledger(RunLedger):
     self.pacer.request_act(self.segment_steps)
     self.segments_in_flight[index] += 1
     self.segments_requested[index] += 1
+    self.last_requests[index] = self.segments_requested.total()
     return self.segments_requested[index]
 
   def store_segment(self, num_lost: int, index: int = 0) -> None:

@@ -41,9 +41,10 @@ def request(context: Context) -> None:
   if not context.config.num_acting_workers:
     ledger.pacer.count_offline_steps(ledger.shards.can_sample)
   max_in_flight = context.config.ray.segments_in_flight
-  # Workers with a short queue come first, so that none is idle while another has two segments to make.
+  # Workers with a short queue come first, so that none is idle while another has two segments to make. Of
+  # these, the one whose last request is the oldest: if learning limits the run, all workers still take turns.
   warm = [i for i in workers if i not in ledger.cold_workers and i not in context.pool.leaving]
-  for index in sorted(warm, key=ledger.segments_in_flight.__getitem__):
+  for index in sorted(warm, key=lambda i: (ledger.segments_in_flight[i], ledger.last_requests[i])):
     while ledger.segments_in_flight[index] < max_in_flight and ledger.pacer.may_act(ledger.shards.can_sample):
       _request(context, index)
 

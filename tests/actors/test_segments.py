@@ -125,3 +125,16 @@ def test_workers_queues_are_filled_evenly(context):
   (fault,) = context.calls.lose("worker_1.run/1/1")
   assert fault.counts == {"dropped_steps": context.ledger.segment_steps}
   assert context.ledger.segments_in_flight[1] == CONFIG.ray.segments_in_flight - 1
+
+
+def test_workers_take_turns_if_learning_limits_the_run(context, monkeypatch):
+  """Otherwise one worker would act alone, and the failure of another would not be noticed."""
+  ledger, workers = context.ledger, context.pool.workers
+  monkeypatch.setattr(ledger.pacer, "may_act", lambda can_sample: not ledger.segments_in_flight.total())
+  turns = []
+  for _ in range(7):
+    segments.request(context)
+    (index,) = (i for i in workers if ledger.segments_in_flight[i])
+    ledger.segments_in_flight[index] -= 1
+    turns.append(index)
+  assert turns == [0, 1, 2, 0, 1, 2, 0]

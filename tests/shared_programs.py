@@ -90,7 +90,7 @@ def _copied(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def share(patch: pytest.MonkeyPatch) -> None:
-  """Replaces the functions that build models, agents and updates."""
+  """Replaces the functions that build models, agents and updates, and those that compare outputs."""
   from moozi.acting import collector, reanalyzer, rollout, served
   from moozi.agent import agent
   from moozi.analysis import inspection
@@ -98,6 +98,7 @@ def share(patch: pytest.MonkeyPatch) -> None:
   from moozi.baselines.q_learning import algorithm as q_learning
   from moozi.evaluation import evaluator
   from moozi.run import build
+  from moozi.surgery import baseline_outputs, check
 
   for module, names in (
     (build, ("build_model", "build_rules", "build_agent", "make_update_many")),
@@ -112,6 +113,9 @@ def share(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(module, "keyed", keyed)
   patch.setattr(inspection, "make_searching_agent", _made_once(inspection.make_searching_agent))
   patch.setattr(rollout, "make_segment", _made_once(rollout.make_segment))
+  patch.setattr(check, "make_outputs", _made_once(check.make_outputs))
+  make_baseline_outputs = _made_once(baseline_outputs.make_baseline_outputs)
+  patch.setattr(baseline_outputs, "make_baseline_outputs", make_baseline_outputs)
 
 
 def forget_if_many() -> None:

@@ -13,8 +13,9 @@ from moozi.baselines.observations import normalized
 from moozi.baselines.ppo.algorithm import network_of
 from moozi.baselines.ppo.lstm import Memory
 from moozi.baselines.q_learning.values import make_q_function
+from moozi.core.config import Config
 from moozi.core.flat_state import State, part, tree_of_state
-from moozi.core.spec import DUMMY_ACTION
+from moozi.core.spec import DUMMY_ACTION, EnvSpec
 from moozi.surgery.fresh_state import initial_training_state
 from moozi.surgery.networks import NamedNetwork
 
@@ -33,16 +34,20 @@ def baseline_outputs(
   Returns: for each of the T - L + 1 steps, of PPO `policy` [B, P] and `value` [B], with continuous actions
     `gaussian` [B, 2 D] in place of the policy; of Q-learning `action values` [B, A].
   """
-  config, spec, length = network.config, network.spec, network.length
-  batch, num_steps = frames.shape[0], frames.shape[1] - length + 1
-  template = jax.eval_shape(lambda: initial_training_state(config, spec)).variables
-  parts = zip(template, ("params", "net_state"), strict=True)
-  variables = tuple(tree_of_state(like, part(state, name)) for like, name in parts)
-  histories = np.concatenate([frames[:, t : t + length] for t in range(num_steps)])
-  legal = np.ones((len(histories), spec.policy_size), bool)
-  legal[:, DUMMY_ACTION] = False
+  num_steps = frames.shape[1] - network.length + 1
+  histories = np.stack([frames[:, t : t + network.length] for t in range(num_steps)])
+  found = make_baseline_outputs(network.config, network.spec)(state, histories)
+  by_step = {name: np.split(x, num_steps) for name, x in found.items()}
+  return [{name: x[t] for name, x in by_step.items()} for t in range(num_steps)]
 
-  def actor_critic(params: Any, histories: Any) -> dict[str, Any]:
+
+def make_baseline_outputs(
+  config: Config, spec: EnvSpec
+) -> Callable[[State, Shaped[np.ndarray, "T B L H W C"]], dict[str, np.ndarray]]:
+  """Returns a function (state, histories) → outputs [T · B, …] by name; it compiles once."""
+  template = jax.eval_shape(lambda: initial_training_state(config, spec)).variables
+
+  def actor_critic(params: Any, histories: Any, legal: Any, batch: int) -> dict[str, Any]:
     model = network_of(config, spec)
     if model.unroll is None or model.state_shape is None:
       policy, head = model.apply(params, histories)
@@ -55,22 +60,28 @@ def baseline_outputs(
     value = {"value": model.value(head)}
     if spec.is_continuous:
       return value | {"gaussian": policy}
-    return value | {"policy": jnp.exp(model.distribution(policy, jnp.asarray(legal)))}
+    return value | {"policy": jnp.exp(model.distribution(policy, legal))}
 
   @jax.jit
   def run(variables: Any, histories: Any) -> dict[str, Any]:
-    params, net_state = variables
+    (params, net_state), batch = variables, histories.shape[1]
+    histories = histories.reshape(-1, *histories.shape[2:])
+    legal = jnp.tile(jnp.arange(spec.policy_size) != DUMMY_ACTION, (len(histories), 1))
     if config.algorithm == "ppo":
-      return actor_critic(params, normalized(net_state, histories, config.ppo.observation_clip))
-    values = make_q_function(config, spec).apply(params, normalized(net_state, histories), jnp.asarray(legal))
-    return {"action values": values}
+      seen = normalized(net_state, histories, config.ppo.observation_clip)
+      return actor_critic(params, seen, legal, batch)
+    q_function = make_q_function(config, spec)
+    return {"action values": q_function.apply(params, normalized(net_state, histories), legal)}
 
-  precise = jax.default_matmul_precision("highest"), hk.intercept_methods(_in_64_bits)
-  with jax.enable_x64(True), precise[0], precise[1]:
-    wide = jax.tree.map(lambda x: x.astype(np.float64) if x.dtype == np.float32 else x, variables)
-    found = jax.device_get(run(wide, histories))
-  by_step = {name: np.split(x, num_steps) for name, x in found.items()}
-  return [{name: x[t] for name, x in by_step.items()} for t in range(num_steps)]
+  def outputs(state: State, histories: Shaped[np.ndarray, "T B L H W C"]) -> dict[str, np.ndarray]:
+    parts = zip(template, ("params", "net_state"), strict=True)
+    variables = tuple(tree_of_state(like, part(state, name)) for like, name in parts)
+    precise = jax.default_matmul_precision("highest"), hk.intercept_methods(_in_64_bits)
+    with jax.enable_x64(True), precise[0], precise[1]:
+      wide = jax.tree.map(lambda x: x.astype(np.float64) if x.dtype == np.float32 else x, variables)
+      return jax.device_get(run(wide, histories))  # type: ignore[no-any-return]
+
+  return outputs
 
 
 def _in_64_bits(

@@ -1,6 +1,7 @@
 """Compares the outputs of the networks before and after a surgery on the same inputs."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -8,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from moozi.baselines.observations import OBSERVATIONS
+from moozi.core.config import Config
 from moozi.core.flat_state import State, part, tree_of_state
 from moozi.core.spec import EnvSpec
 from moozi.nn.model import AfterstateOutput, Model, ModelOutput
@@ -52,7 +54,7 @@ def compare(plan: Plan, old: State, new: State, num_inputs: int = 32, seed: int 
   The histories have planes and actions of both environments only: new planes are 0, and new actions are never
   taken. If the old network has running statistics of observations, the planes have their mean and variance.
   Compared are values and rewards in env units, the probabilities of the actions of both, and of Q-learning
-  their values.
+  their values; of MuZero also the projection of the hidden state at the root, unit by unit.
 
   Args:
     old, new: the leaves of the two training states.
@@ -74,6 +76,8 @@ def compare(plan: Plan, old: State, new: State, num_inputs: int = 32, seed: int 
       a, b = before[name], after[name]
       if name in ("policy", "action values"):
         a, b = a[:, columns[0]], b[:, columns[1]]
+      elif name == "projection":
+        a = a[..., np.arange(b.shape[-1]) % a.shape[-1]]  # the units of a wider state repeat the old ones
       difference = np.abs(a - b) / np.maximum(np.abs(a), 1)
       worst = float(difference.max()) if np.isfinite(difference).all() else np.inf
       found[name] = max(found.get(name, 0.0), worst)
@@ -154,23 +158,32 @@ def _outputs(
   actions: np.ndarray,
   unrolled: list[np.ndarray],
 ) -> list[dict[str, np.ndarray]]:
-  """Returns the outputs at the root and after each action, in 64 bits, so that rounding adds nothing."""
-  model = build.build_model(network.config, network.spec)
-  template = build.variables_template(network.config, network.spec)
-  parts = zip(template, ("params", "net_state"), strict=True)
-  variables = tuple(tree_of_state(like, part(state, name)) for like, name in parts)
+  """Returns the outputs at the root and after each action."""
   stacked = network_input(frames[:, 1:], actions[:, 1:], network.spec)
   transition = network_input(frames, actions, network.spec) if has_chance else None
-  with_model = network.config.has_model
+  return make_outputs(network.config, network.spec)(state, stacked, transition, unrolled)
+
+
+def make_outputs(config: Config, spec: EnvSpec) -> Callable[..., list[dict[str, np.ndarray]]]:
+  """Returns a function (state, stacked history [B, H, W, Ch], transition, actions) → outputs.
+
+  The outputs are those at the root and after each of the actions, a list of [B] int32, in 64 bits, so that
+  rounding adds nothing. A transition is one of `ChanceModel.encode`; None leaves out the outputs of chance
+  nodes. The function compiles once.
+  """
+  model, has_model = build.build_model(config, spec), config.has_model
+  template = build.variables_template(config, spec)
 
   @jax.jit
   def run(variables: Any, stacked: Any, transition: Any, unrolled: Any) -> list[dict[str, Any]]:
     output, _ = model.root_inference(*variables, stacked, False)
     found = [_scalars(model, output)]
+    if has_model:
+      found[0]["projection"], _ = model.project(*variables, output.hidden_state, False)
     if transition is not None:
       assert model.chance is not None
       found[0]["encoder"], _ = model.chance.encode(*variables, transition, False)
-    for action in unrolled if with_model else ():
+    for action in unrolled if has_model else ():
       if transition is not None:
         assert model.chance is not None
         after, _ = model.chance.afterstate(*variables, output.hidden_state, action, False)
@@ -179,9 +192,14 @@ def _outputs(
       found.append(_scalars(model, output))
     return found
 
-  with jax.enable_x64(True), jax.default_matmul_precision("highest"):
-    floats = jax.tree.map(lambda x: jnp.asarray(x, jnp.float64), (variables, stacked, transition))
-    return jax.device_get(run(*floats, unrolled))  # type: ignore[no-any-return]
+  def outputs(state: State, stacked: Any, transition: Any, unrolled: Any) -> list[dict[str, np.ndarray]]:
+    parts = zip(template, ("params", "net_state"), strict=True)
+    variables = tuple(tree_of_state(like, part(state, name)) for like, name in parts)
+    with jax.enable_x64(True), jax.default_matmul_precision("highest"):
+      floats = jax.tree.map(lambda x: jnp.asarray(x, jnp.float64), (variables, stacked, transition))
+      return jax.device_get(run(*floats, unrolled))  # type: ignore[no-any-return]
+
+  return outputs
 
 
 def _scalars(model: Model, output: ModelOutput) -> dict[str, Any]:

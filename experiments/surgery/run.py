@@ -2,12 +2,17 @@
 
     python -m experiments.surgery.run --seed 0
 
-The same command continues where it stopped. Writes `results/seedS.json`: evaluations before and after each
-surgery, evaluations during training, and the seconds of training.
+The same command continues where it stopped. Writes to `results/`:
+
+seedS.json            evaluations before and after each surgery, evaluations during training, and the seconds
+                      of training
+lineage_seedS.json    the surgeries of the last run
+report_seedS.html     its page
 """
 
 import argparse
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -17,7 +22,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from experiments.lib.command import command
-from experiments.lib.results import RUNS
+from moozi.api.loading import agent_of
+from moozi.core.config import EnvConfig
 from moozi.core.errors import UserError
 from moozi.experiments.comparison import training_seconds
 from moozi.experiments.jobs import reaches_end
@@ -32,6 +38,10 @@ CONFIG = "minatar/asterix"
 STEPS = 300_000
 """Environment steps of each stage."""
 EPISODES = 100
+PAGE_STEPS = 50
+"""Maximum number of steps of the episode in the page."""
+RUNS = Path("runs") / "surgery"
+"""The folder of the runs. It is relative, because the committed lineage and page name it."""
 
 
 class Stage(NamedTuple):
@@ -105,6 +115,25 @@ def _evaluate(path: Path) -> dict[str, Any]:
   return found
 
 
+def _evaluate_in(env: EnvConfig, path: Path) -> dict[str, Any]:
+  """Returns the result of `_evaluate` if a run's agent plays another environment."""
+  run = RunDirectory.open(path)
+  agent = agent_of(run, run.load_config().model_copy(update={"env": env}), None)
+  result = agent.evaluate(EPISODES)
+  figures = {"env_steps": agent.checkpoint.env_steps, "returns": result.returns, "lengths": result.lengths}
+  return result.summary() | figures
+
+
+def _joint(stage: Stage, before: Path, after: Path) -> dict[str, Any]:
+  """Returns the evaluations of a surgery: of the old agent and of the converted one, before it trains.
+
+  If the environment changes, the old agent plays the new one too.
+  """
+  joint = {"stage": stage.name, "before": _evaluate(before), "after": _evaluate(after)}
+  old, new = (RunDirectory.open(path).load_config().env for path in (before, after))
+  return joint if old == new else joint | {"old_agent": _evaluate_in(new, before)}
+
+
 def _curve(path: Path) -> dict[str, Any]:
   """Returns the evaluations of a run and the seconds of its training."""
   run = RunDirectory.open(path)
@@ -118,7 +147,7 @@ def _curve(path: Path) -> dict[str, Any]:
 
 
 def train_with_surgeries(folder: Path, seed: int, results: Path) -> None:
-  """Trains through all stages, and writes an evaluation before and after each surgery, and the curve."""
+  """Trains through all stages; writes evaluations before and after each surgery, the curve, and the page."""
   found = _read(results)
   joints = found.setdefault("joints", [])
   path = folder
@@ -131,10 +160,13 @@ def train_with_surgeries(folder: Path, seed: int, results: Path) -> None:
       _moozi("surgery", str(before), "--to", CONFIG, "--out", path.name, *keep, *overrides)
     if number > len(joints):
       # Before the new run trains, so that it is the converted agent that plays.
-      joints.append({"stage": stage.name, "before": _evaluate(before), "after": _evaluate(path)})
+      joints.append(_joint(stage, before, path))
       write_json(results, found)
     _train(path, overrides)
   write_json(results, found | {"surgeries": _curve(path) | {"last": _evaluate(path)}})
+  shutil.copyfile(RunDirectory.open(path).lineage_path, results.with_name(f"lineage_{results.name}"))
+  page = results.with_name(f"report_{results.stem}.html")
+  _moozi("report", str(path), "--max-steps", str(PAGE_STEPS), "--out", str(page))
 
 
 def train_from_nothing(folder: Path, seed: int, results: Path) -> None:
@@ -154,11 +186,13 @@ def main() -> int:
   """Runs the command line; returns the exit status."""
   parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
   parser.add_argument("--seed", type=int, default=0)
-  parser.add_argument("--runs", type=Path, default=RUNS / "surgery")
+  parser.add_argument("--runs", type=Path, default=RUNS)
   parser.add_argument("--results", type=Path, default=HERE / "results")
   args = parser.parse_args()
   args.results.mkdir(parents=True, exist_ok=True)
   results = args.results / f"seed{args.seed}.json"
+  if not (args.runs / f"{STAGES[0].name}_seed{args.seed}").exists():
+    results.unlink(missing_ok=True)  # of runs that this command cannot continue
   train_with_surgeries(args.runs, args.seed, results)
   train_from_nothing(args.runs, args.seed, results)
   return 0

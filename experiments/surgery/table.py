@@ -41,28 +41,35 @@ def _with_error(evaluation: dict[str, Any]) -> str:
   return f"{np.mean(returns):.2f} ± {error:.2f}"
 
 
+def _linked(text: str, name: str) -> str:
+  """Returns the text, with a link to a file of the results if it exists."""
+  return f"[{text}]({RESULTS.name}/{name})" if (RESULTS / name).exists() else text
+
+
 def joints_table() -> str:
-  """Returns a Markdown row for each surgery of each seed."""
+  """Returns a Markdown row for each surgery of each seed; the seed links to the run's lineage."""
   rows = [
     (
       CHANGES[joint["stage"]],
       f"{joint['after']['env_steps']:,}",
-      str(seed),
+      _linked(str(seed), f"lineage_seed{seed}.json"),
       _with_error(joint["before"]),
+      _with_error(joint["old_agent"]) if "old_agent" in joint else "–",
       _with_error(joint["after"]),
     )
     for number in range(len(STAGES) - 1)
     for seed, found in read().items()
     for joint in found["joints"][number : number + 1]
   ]
-  return markdown_table(("surgery", "environment steps", "seed", "return before", "after"), rows)
+  columns = ("surgery", "environment steps", "seed", "return before", "old agent, new environment", "after")
+  return markdown_table(columns, rows)
 
 
 def ends_table() -> str:
-  """Returns a Markdown row for each run."""
+  """Returns a Markdown row for each run; the label of a run with surgeries links to its page."""
   rows = [
     (
-      label,
+      _linked(label, f"report_seed{seed}.html") if name == "surgeries" else label,
       str(seed),
       f"{found[name]['last']['env_steps']:,}",
       f"{found[name]['training_s'] / 60:.1f}",

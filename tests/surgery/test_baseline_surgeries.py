@@ -370,7 +370,7 @@ def _random_config(algorithm, fixed, sizes):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["ppo", "q_learning"])
-@settings(max_examples=25)
+@settings(max_examples=20)
 @given(fixed=_FIXED, before=_NETWORKS, after=_NETWORKS, old=_ENVS, new=_ENVS)
 def test_any_pair_is_preserved_or_refused(algorithm, fixed, before, after, old, new):
   """Random pairs of configurations: equal outputs, or a line that says what is lost, or a refusal."""

@@ -38,47 +38,42 @@ def _config(kind, norm, sizes):
   return config_of(f"network.kind={kind}", f"network.norm={norm}", *(f"{k}={x}" for k, x in sizes.items()))
 
 
+_SMALL = dataclasses.replace(CATCH, frame_shape=(4, 3, 1), num_env_actions=2, action_names=("a", "b"))
+
+
 @st.composite
 def _growths(draw, kind, norm):
   """Draws sizes of a network before and after, and two environments, of which nothing becomes smaller.
 
-  The first value of each choice makes the second network the larger one: the first example is one in which
-  everything grows.
+  The first network is always the same, so it compiles once. The first value of each choice is the larger one:
+  in the first example, everything grows.
   """
   before, after = {}, {}
   # Elsewhere, a layer norm or the normalization of a hidden vector has statistics of all units.
   free = {"conv_latent": {"channels"}, "resnet": {"channels"} if norm != "layer" else set()}.get(kind, set())
   for name in WIDTHS[kind]:
     more = [1, 0, 3] if name in free or (name == "head_size" and norm != "layer") else [0]
-    size = draw(st.sampled_from([2, 3]))
-    before[f"network.{name}"] = size
-    after[f"network.{name}"] = draw(st.sampled_from([2, 1])) * size + draw(st.sampled_from(more))
-  blocks = {name: draw(st.sampled_from([1, 0])) for name in ("representation", "prediction", "dynamics")}
-  for name, number in blocks.items():
-    # A block of a resnet ends in a relu, which another block must have before it.
-    is_rectified = kind != "resnet" or number > 0 or (name == "prediction" and blocks["representation"] > 0)
-    before[f"network.num_{name}_blocks"] = number
-    after[f"network.num_{name}_blocks"] = number + (draw(st.sampled_from([1, 0])) if is_rectified else 0)
-  for name, least in (("targets.history_length", 1), ("scalar_transform.support_max", 2)):
-    before[name] = draw(st.integers(least, least + 1))
-    after[name] = before[name] + draw(st.sampled_from([1, 0]))
-  if kind != "resnet":
-    before["chance.codes"] = after["chance.codes"] = draw(st.sampled_from([0, 3]))
-  old = draw(_ENVS)
-  height, width, planes = old.frame_shape
-  names = tuple(draw(st.permutations((*old.action_names, "new"))))
-  larger = height, width, planes + draw(st.sampled_from([1, 0]))
-  new = dataclasses.replace(old, frame_shape=larger, num_env_actions=len(names), action_names=names)
-  return before, after, old, draw(st.sampled_from([new, old]))
+    before[f"network.{name}"] = 2
+    after[f"network.{name}"] = 2 * draw(st.sampled_from([2, 1])) + draw(st.sampled_from(more))
+  for name in ("representation", "prediction", "dynamics"):
+    before[f"network.num_{name}_blocks"] = 1
+    after[f"network.num_{name}_blocks"] = draw(st.sampled_from([2, 1, 3]))
+  for name in ("targets.history_length", "scalar_transform.support_max"):
+    before[name] = 2
+    after[name] = draw(st.sampled_from([3, 2]))
+  names = tuple(draw(st.permutations(("new", "a", "b"))))
+  larger = 4, 3, draw(st.sampled_from([2, 1]))
+  new = dataclasses.replace(_SMALL, frame_shape=larger, num_env_actions=3, action_names=names)
+  return before, after, draw(st.sampled_from([new, _SMALL]))
 
 
 @pytest.mark.parametrize("kind", WIDTHS)
 @settings(max_examples=4)
 @given(norm=st.sampled_from(NORMS), data=st.data())
 def test_every_growth_of_muzero_is_preserved(kind, norm, data):
-  before, after, old, new = data.draw(_growths(kind, norm))
+  before, after, spec = data.draw(_growths(kind, norm))
   configs = [_config(kind, norm, sizes) for sizes in (before, after)]
-  plan, _, state, differences = operate(*configs, old, new)
+  plan, _, state, differences = operate(*configs, _SMALL, spec)
   training_state(plan, state)
   assert not plan.lost
   assert differences.largest <= TOLERANCE, differences
@@ -100,7 +95,7 @@ _SIZES = st.fixed_dictionaries(
 
 
 @pytest.mark.parametrize("kind", WIDTHS)
-@settings(max_examples=8)
+@settings(max_examples=6)
 @given(norm=st.sampled_from(NORMS), before=_SIZES, after=_SIZES, old=_ENVS, new=_ENVS)
 def test_any_pair_of_muzero_is_preserved_or_refused(kind, norm, before, after, old, new):
   """Random pairs: refused exactly if something has no conversion; else equal outputs, or a line of a loss."""

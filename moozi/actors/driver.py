@@ -45,6 +45,8 @@ _SALVAGE_TIMEOUT_S = 30.0
 _CLOSE_TIMEOUT_S = 10.0
 # Maximum time to wait for work in flight after a stop.
 _STOP_TIMEOUT_S = 5.0
+# Maximum time to wait for a result at the end. Heartbeats count at most four seconds between two checks.
+_DRAIN_WAIT_S = 2.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,8 +140,6 @@ def _begin_with_replay(context: Context) -> str:
     segments.warm_up(context, index)
   updates.warm_up(context)
   _wait_for_first(context, first)
-  if context.ledger.gate is not None:
-    context.ledger.gate.begin(context.ray.get(first))
   shards = context.pool.shards
   message = _workers_text(context)
   reports = context.ray.get([replay.ready.remote() for replay in shards.values()])
@@ -288,7 +288,7 @@ def _drain(context: RunContext, timeout_s: float = math.inf, until_stopped: bool
   while context.calls and (left_s := end_s - time.monotonic()) > 0:
     if until_stopped and context.should_stop():
       return
-    yield from _react(context, timeout_s=min(0.5 if until_stopped else 10.0, left_s))
+    yield from _react(context, timeout_s=min(0.5 if until_stopped else _DRAIN_WAIT_S, left_s))
 
 
 def _cancel_work(context: RunContext) -> Iterator[Event]:

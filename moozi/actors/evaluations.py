@@ -12,6 +12,9 @@ from moozi.core.errors import EnvError
 from moozi.core.pytree import replace
 from moozi.run.events import Event
 
+# Time between two checks for actors that hang, while the driver waits for the evaluated parameters.
+_CHECK_S = 1.0
+
 
 def request_due(context: RunContext) -> None:
   """Requests an evaluation of the newest parameters if one is due and none is pending."""
@@ -43,16 +46,18 @@ def _request(context: RunContext, num_episodes: int, is_final: bool) -> None:
   context.calls.expect(
     ledger.evaluation,
     ActorId(TESTING_WORKER),
-    functools.partial(_on_evaluated, context, parameters, newest, state, is_final),
+    functools.partial(_on_evaluated, context, parameters, newest, state, ledger.parameter_epoch, is_final),
     lambda _: _on_lost(context, is_final),
   )
 
 
 def _on_evaluated(
-  context: RunContext, parameters: Any, newest: Any, state: Any, is_final: bool, result: Any
+  context: RunContext, parameters: Any, newest: Any, state: Any, epoch: int, is_final: bool, result: Any
 ) -> list[Event]:
   context.ledger.evaluation = None
-  if newest is not None and not isinstance(result, EnvError):
+  # Parameters from before a rollback must not replace the restored parameters.
+  is_current = epoch == context.ledger.parameter_epoch
+  if newest is not None and is_current and not isinstance(result, EnvError):
     _pass_gate(context, newest, result.gate_score)
   return context.session.evaluations.record(
     result, is_final, functools.partial(_training, context, parameters, state)
@@ -79,8 +84,12 @@ def _training(context: RunContext, parameters: Any, state: Any) -> Any:
 
   A failed process is not reported here, because other calls of the parameter server report it.
   """
+  both = [parameters, state]
+  # `ray.get` would wait forever for a parameter server that hangs.
+  while len(context.ray.wait(both, num_returns=2, timeout=_CHECK_S)[0]) < 2:
+    context.pool.end_hung()
   try:
-    ((params, net_state), version), training = context.ray.get([parameters, state])
+    ((params, net_state), version), training = context.ray.get(both)
   except cluster.lost_errors(context.ray):
     return None
   field = "target_params" if context.config.evaluation.network == "target" else "params"

@@ -24,7 +24,8 @@ def on_error(context: RunContext, error: Any) -> list[Event]:
     failed = pool.find_failed()
   elif isinstance(error, exceptions.ActorDiedError) and (actor := pool.find(error)) is not None:
     failed = [actor]
-  return [restart(context, actor, error) for actor in failed]
+  # The restart of one may remove another, and count it.
+  return [restart(context, actor, error) for actor in failed if actor in pool.handles]
 
 
 def restart(context: RunContext, actor: ActorId, error: Any) -> Event:

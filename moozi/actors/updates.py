@@ -8,6 +8,7 @@ from moozi.actors.context import Context, RunContext
 from moozi.core.actor_report import REPLAY, SERVER, ActorId
 from moozi.core.errors import NotFiniteError
 from moozi.run.events import Event, Updated
+from moozi.run.gate import Gate
 
 
 def warm_up(context: Context) -> None:
@@ -45,10 +46,30 @@ def publish_now(context: RunContext) -> Any:
   With a gate, the parameters that act are the gate's once it has some.
   """
   gate = context.ledger.gate
-  acting = None if gate is None else gate.acting
-  # The driver puts the object, because objects that another process puts are lost when it fails.
-  _act_with(context, newest(context) if acting is None else context.ray.put(acting))
-  return context.ledger.parameters
+  if gate is None:
+    reference = newest(context)
+  elif gate.acting is None:
+    reference = newest(context)
+    _begin_gate(context, gate, reference)
+  else:
+    # The driver puts the object, because objects that another process puts are lost when it fails.
+    reference = context.ray.put(gate.acting)
+  _act_with(context, reference)
+  return reference
+
+
+def _begin_gate(context: RunContext, gate: Gate, first: Any) -> None:
+  """Gives the gate the run's first parameters when they arrive.
+
+  If they are lost with the parameter server, `rewind` requests them again.
+  """
+
+  def on_result(parameters: tuple[Any, int]) -> list[Event]:
+    gate.begin(parameters)
+    return []
+
+  # Not a result of the server's work, which would reset its count of failures.
+  context.calls.expect(first, None, on_result)
 
 
 def _act_with(context: RunContext, parameters: Any) -> None:

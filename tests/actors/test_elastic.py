@@ -224,6 +224,16 @@ def test_a_worker_on_the_node_that_failed_is_removed_first_and_counted():
   assert failures.on_error(run.context, late) == [], "its failure is counted"
 
 
+def test_a_worker_that_another_restart_has_removed_is_counted_once():
+  """The error of Ray's memory monitor names no actor, so all that have failed are restarted."""
+  run = Run({"head": {"CPU": 1.75}, "other": {"CPU": 2.25}}, "workers.num_workers=3")
+  run.ray.end_node("head")
+  events = failures.on_error(run.context, run.ray.exceptions.OutOfMemoryError("killed"))
+  assert [event.counts.get(WORKER) for event in events] == [1, None]
+  assert [SERVER in event.counts for event in events] == [True, False]
+  assert run.running == [1]
+
+
 def test_rooms_of_nodes():
   def fitting(settings, *nodes):
     return resources.num_fitting(load_config(None, [*SHARES, "ray.max_workers=9", *settings]), nodes)

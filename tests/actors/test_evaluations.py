@@ -16,7 +16,10 @@ from tests.actors.in_process_ray import RAY, Reference
 
 
 def result(mean):
-  return types.SimpleNamespace(returns=np.array([mean]), lower_bound=mean, env_steps=100, picture_fault=None)
+  faults = {"picture_fault": "", "gate_fault": ""}
+  return types.SimpleNamespace(
+    returns=np.array([mean]), lower_bound=mean, env_steps=100, gate_score=mean, **faults
+  )
 
 
 @pytest.fixture
@@ -69,6 +72,34 @@ def test_result_whose_state_is_lost_is_not_the_best(made, error):
   assert isinstance(event, Evaluated)
   assert len(evaluate(2, 1.0, Reference(STATE))) == 2
   assert context.session.progress()["best/bound"] == 1.0
+
+
+def test_a_server_that_hangs_is_ended_while_the_driver_waits_for_its_state(made):
+  context, evaluate = made
+  state = Reference(STATE)
+  state.is_ready = False
+
+  def end_hung():
+    state.is_ready, state.error = True, RAY.exceptions.ActorDiedError("ab")
+
+  context.pool.end_hung = end_hung
+  (event,) = evaluate(1, 5.0, state)
+  assert isinstance(event, Evaluated)
+
+
+@pytest.mark.parametrize("made", [["evaluation.gate_score=0.5", "checkpoint.keep_best=false"]], indirect=True)
+@pytest.mark.parametrize("is_rolled_back", [False, True])
+def test_parameters_from_before_a_rollback_are_not_admitted(made, is_rolled_back):
+  context, _ = made
+  context.pool.testing_worker.run.remote = lambda *_: "result"
+  context.pool.server.get_state.remote = lambda: None
+  context.pool.server.parameters.remote = lambda name: Reference(("newest", 7))
+  context.ledger.gate.acting = "first", 0
+  context.ledger.pacer.env_steps = 100
+  evaluations.request_due(context)
+  context.ledger.parameter_epoch += is_rolled_back
+  context.calls.arrive("result", result(1.0))
+  assert context.ledger.gate.acting == (("first", 0) if is_rolled_back else ("newest", 7))
 
 
 @pytest.mark.parametrize("made", [["evaluation.network=target"]], indirect=True)

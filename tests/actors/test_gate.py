@@ -5,7 +5,8 @@ import pytest
 from moozi.actors import driver
 from moozi.io.config import load_config
 from moozi.run import build
-from moozi.run.events import Acted, Evaluated
+from moozi.run.events import Acted, Evaluated, Faulted
+from moozi.run.gate import Gate
 from moozi.run.session import RunInputs
 from tests.actors import in_process_ray
 from tests.run_events import final_state
@@ -47,14 +48,26 @@ def test_admitted_parameters_act(past_share):
   assert acted(again)[0] == state.progress["gate/version"]
 
 
+@pytest.fixture
+def admits_none(monkeypatch):
+  monkeypatch.setattr(Gate, "admits", lambda self, score: False)
+
+
+@pytest.mark.usefixtures("admits_none")
 def test_parameters_that_are_not_admitted_do_not_act():
   events = run("evaluation.gate_score=1")
-  assert all(e.result.gate_score < 1 for e in events if isinstance(e, Evaluated))
   assert {*acted(events)} == {0}
   assert final_state(events).progress["gate/version"] == 0
 
 
-def test_a_restart_of_the_parameter_server_changes_nothing():
-  ray = in_process_ray.Ray({("ParameterServer", "update"): {4}})
+@pytest.mark.usefixtures("admits_none")
+@pytest.mark.parametrize(("name", "number"), [("update", 4), ("parameters", 1)])
+def test_the_first_parameters_act_after_a_restart_of_the_parameter_server(name, number):
+  ray = in_process_ray.Ray({("ParameterServer", name): {number}})
   events = run("evaluation.gate_score=1", ray=ray)
-  assert {*acted(events)} == {0}
+  (fault,) = [event for event in events if isinstance(event, Faulted)]
+  assert fault.counts["parameter_server"] == 1
+  # A restart before the first parameters makes them again, with a new version.
+  first = 0 if name == "update" else fault.learner_steps
+  assert {*acted(events)} == {first}
+  assert final_state(events).progress["gate/version"] == first

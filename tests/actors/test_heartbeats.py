@@ -1,13 +1,16 @@
 """Tests of the driver's heartbeats, with a clock and answers that the tests set."""
 
+import types
+
 import pytest
 
-from moozi.actors import heartbeats
+from moozi.actors import driver, heartbeats
 from moozi.actors.heartbeats import Heartbeats
 from moozi.actors.pool import ActorPool
 from moozi.actors.roles import ROLES
 from moozi.core.actor_report import INFERENCE_SERVER, SERVER, ActorId
 from moozi.core.config import Config
+from moozi.core.errors import UserError
 from moozi.io.config import load_config
 from moozi.run.session import RunInputs
 from tests.actors import in_process_ray
@@ -68,6 +71,12 @@ def run(monkeypatch):
   return Run(monkeypatch)
 
 
+def test_the_time_without_an_answer_is_longer_than_between_two_questions():
+  load_config(None, ["ray.heartbeat_timeout_s=10"])
+  with pytest.raises(UserError, match=r"ray\.heartbeat_timeout_s"):
+    load_config(None, ["ray.heartbeat_timeout_s=9"])
+
+
 def test_an_actor_that_answers_is_not_ended(run):
   run.run(20 * TIMEOUT_S)
   assert run.ray.ended == []
@@ -120,6 +129,22 @@ def test_a_driver_that_was_suspended_ends_no_actor(run):
   run.ray.silent.clear()
   run.run(20)
   assert run.ray.ended == []
+
+
+def test_a_silent_actor_is_ended_within_its_time_at_the_end_of_a_run(run):
+  class Calls:
+    def __bool__(self):
+      return not run.ray.ended
+
+    def completed(self, timeout_s):
+      run.now_s += timeout_s
+      return []
+
+  run.run(6)
+  run.ray.silent.add(run.ids[0])
+  began_s, pool = run.now_s, types.SimpleNamespace(end_hung=lambda: run.heartbeats.check(run.handles))
+  assert list(driver._drain(types.SimpleNamespace(calls=Calls(), pool=pool))) == []
+  assert run.now_s - began_s <= TIMEOUT_S + 4
 
 
 def test_inference_servers_and_a_learner_on_several_hosts_have_heartbeats(monkeypatch):

@@ -74,6 +74,22 @@ def test_publication_from_before_a_rollback_is_dropped(context):
   assert context.ledger.parameters == "server.parameters/3/0"
 
 
+def test_the_gate_begins_with_the_first_parameters_that_arrive():
+  server = actor("server", "parameters")
+  context = make_context(load_config(None, ["evaluation.gate_score=0.5"]), {SERVER: server})
+  gate = context.ledger.gate
+  updates.publish_now(context)
+  context.calls.lose("server.parameters/1/0")
+  updates.rewind(context, found=0)
+  assert context.ledger.parameters == "server.parameters/2/0"
+  assert gate.acting is None
+  assert context.calls.arrive("server.parameters/2/0", ("variables", 3)) == []
+  assert gate.acting == ("variables", 3)
+  updates.rewind(context, found=0)
+  assert context.ledger.parameters.value == ("variables", 3)
+  assert len(server.parameters.asked) == 2
+
+
 def test_update_from_before_a_rollback_is_lost(context):
   updates.request(context)
   learner_steps = context.ledger.next_free_version

@@ -37,8 +37,10 @@ class RayConfig(Section):
     "workers.num_workers; not for ppo and your own algorithms",
   )
   max_restarts: NonNegativeInt = Field(3, description="maximum consecutive restarts of a failed actor")
-  heartbeat_timeout_s: PositiveInt = Field(
+  # The driver reads the answers every two seconds.
+  heartbeat_timeout_s: int = Field(
     100,
+    ge=10,
     description="seconds without an answer after which an inference server, or a process of a learner on "
     "several hosts, counts as hung; it is then restarted (docs/faults.md)",
   )

@@ -34,6 +34,8 @@ class EvaluationResult:
     picture_fault: why a picture could not be drawn; empty if none has failed.
     rating: the agent's rating by the games against `evaluation.pool`; None without these games.
     gate_score: mean score of new parameters against those that act in training; None without these games.
+    gate_distinct: number of different games among these; None without them.
+    gate_fault: the error of an environment that ended these games; empty without one.
   """
 
   returns: Float[np.ndarray, "N"]
@@ -49,6 +51,8 @@ class EvaluationResult:
   picture_fault: str = ""
   rating: Interval | None = None
   gate_score: float | None = None
+  gate_distinct: int | None = None
+  gate_fault: str = ""
 
   @property
   def lower_bound(self) -> float:
@@ -59,7 +63,7 @@ class EvaluationResult:
     """Returns the statistics of the episodes by name, in environment units and steps.
 
     Has `human_normalized` if there are reference scores, `score_figures` with two players, `rating` with its
-    bounds if there is a rating, and `gate_score` if there is one.
+    bounds if there is a rating, and `gate_score` and `gate_distinct` if the gate's games were played.
     """
     figures: dict[str, float | int] = {
       "episodes": len(self.returns),
@@ -76,8 +80,8 @@ class EvaluationResult:
       figures["rating"] = self.rating.value
       if math.isfinite(self.rating.low):
         figures |= {"rating_low": self.rating.low, "rating_high": self.rating.high}
-    if self.gate_score is not None:
-      figures["gate_score"] = self.gate_score
+    if self.gate_score is not None and self.gate_distinct is not None:
+      figures |= {"gate_score": self.gate_score, "gate_distinct": self.gate_distinct}
     return figures if self.seats is None else figures | score_figures(self.returns, self.seats)
 
 

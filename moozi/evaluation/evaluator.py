@@ -19,6 +19,7 @@ from jaxtyping import Float, Int, PyTree
 
 from moozi.agent.agent import Carry, Decision, KeyedAct, PureAgent, keyed
 from moozi.core.config import Config, PlannerConfig
+from moozi.core.errors import EnvError
 from moozi.core.records import BatchedTimeStep
 from moozi.core.search_record import PlayedStep
 from moozi.core.spec import EnvSpec
@@ -76,7 +77,8 @@ class Evaluator:
       rivals: two sets of variables; the first also plays `evaluation.gate_episodes` against the second.
 
     Returns: the results, or None if `should_stop` ended the evaluation.
-    Raises: EnvError: an environment raised or hung. Each call creates its own environments.
+    Raises: EnvError: an environment raised or hung, except in the rivals' games, whose error is part of the
+      results. Each call creates its own environments.
     """
     start = time.perf_counter()
     lanes = EvaluationLanes(self._config, self._spec, self._make_env, num_episodes, record)
@@ -87,18 +89,24 @@ class Evaluator:
     if rates and (pool := evaluation.pool):
       scores = []
       for player in pool:
-        score = self._scores(variables, player.player, evaluation.pool_episodes, should_stop)
-        if score is None:
+        games = self._games(variables, player.player, evaluation.pool_episodes, should_stop)
+        if games is None:
           return None
-        scores.append(score)
+        scores.append(_scores(games))
       ratings = np.array([player.rating for player in pool], np.float64)
       result = dataclasses.replace(result, rating=rating_against(np.stack(scores, axis=1), ratings))
     if rivals is not None:
       own, rival = rivals
-      score = self._scores(own, "self", evaluation.gate_episodes, should_stop, rival)
-      if score is None:
-        return None
-      result = dataclasses.replace(result, gate_score=float(score.mean()))
+      try:
+        games = self._games(own, "self", evaluation.gate_episodes, should_stop, rival)
+      except EnvError as error:
+        # The other episodes are complete.
+        result = dataclasses.replace(result, gate_fault=str(error))
+      else:
+        if games is None:
+          return None
+        gate_score = float(_scores(games).mean())
+        result = dataclasses.replace(result, gate_score=gate_score, gate_distinct=games.num_distinct)
     return dataclasses.replace(result, seconds=time.perf_counter() - start)
 
   def _finish(
@@ -124,15 +132,15 @@ class Evaluator:
           on_episode(num_finished)
     return True
 
-  def _scores(
+  def _games(
     self,
     variables: PyTree,
     opponent: str,
     num_episodes: int,
     should_stop: Callable[[], bool],
     rival: PyTree | None = None,
-  ) -> Float[np.ndarray, "games"] | None:
-    """Returns the agent's score in each episode against an opponent; None if `should_stop` ended them.
+  ) -> EvaluationResult | None:
+    """Returns the results of episodes against an opponent; None if `should_stop` ended them.
 
     Args:
       rival: the variables of the opponent "self"; None: the agent's.
@@ -141,7 +149,7 @@ class Evaluator:
     lanes = EvaluationLanes(config, self._spec, self._make_env, num_episodes, record=False)
     if not self._finish(variables, lanes, (), lambda num_finished: None, should_stop, rival):
       return None
-    return 0.5 + 0.5 * np.sign(lanes.result(0, 0).returns)
+    return lanes.result(0, 0)
 
   def decisions(
     self,
@@ -237,6 +245,11 @@ class Evaluator:
         yield lanes.played_step(0, decision)
         lanes.step(decision)
       yield lanes.played_step(0, None)
+
+
+def _scores(games: EvaluationResult) -> Float[np.ndarray, "games"]:
+  """Returns the agent's score in each game: 1 for a win, ½ for a draw, 0 for a loss."""
+  return 0.5 + 0.5 * np.sign(games.returns)
 
 
 def evaluation_terms(config: Config) -> dict[str, Any]:

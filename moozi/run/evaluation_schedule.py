@@ -85,6 +85,9 @@ class Evaluations:
       self._has_noted_pictures = True
       message = f"testing_worker: {outcome.picture_fault}; its frames are drawn instead"
       events.append(Faulted(**self._counters(), counts={}, message=message))
+    if outcome.gate_fault:
+      message = f"testing_worker: no games for the gate: {outcome.gate_fault}"
+      events.append(Faulted(**self._counters(), counts={"env_errors": 1}, message=message))
     bound = outcome.lower_bound
     if self._keeps_best and bound > self._best_bound and (training := get_training()) is not None:
       self._best_bound = bound

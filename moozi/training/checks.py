@@ -296,7 +296,10 @@ def _check_past_selves(config: Config, spec: EnvSpec) -> None:
 
 
 def _check_gate(config: Config, spec: EnvSpec) -> None:
-  """Raises UserError if `evaluation.gate_score` is set without self-play of two players, or nobody acts."""
+  """Raises UserError if `evaluation.gate_score` is set and the gate cannot admit parameters that act.
+
+  It needs self-play of two players, workers that act, and an evaluation before the last step.
+  """
   score = config.evaluation.gate_score
   if score is not None and spec.num_players != 2:
     raise UserError(
@@ -305,6 +308,12 @@ def _check_gate(config: Config, spec: EnvSpec) -> None:
     )
   if score is not None and not config.num_acting_workers:
     raise UserError(f"evaluation.gate_score={score:g}: no worker acts with offline.fraction=1")
+  period = config.evaluation.period_env_steps
+  if score is not None and period >= config.max_env_steps:
+    raise UserError(
+      f"evaluation.period_env_steps={period}: must be below max_env_steps={config.max_env_steps} with "
+      f"evaluation.gate_score={score:g}, because only evaluations before the last step admit parameters"
+    )
 
 
 def _check_holding(config: Config, spec: EnvSpec) -> None:

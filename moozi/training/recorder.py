@@ -218,7 +218,10 @@ class Recorder:
     if "rating_low" in figures:
       text += f" ({figures['rating_low']:.0f} to {figures['rating_high']:.0f})"
     if "gate_score" in figures:
-      text += f", score {figures['gate_score']:.3f} against the acting parameters"
+      text += (
+        f", score {figures['gate_score']:.3f} against the acting parameters "
+        f"({figures['gate_distinct']} distinct games)"
+      )
     _log.info(text)
     self._display.note(text)
     self._drawer.draw(result)

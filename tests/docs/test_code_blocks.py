@@ -81,6 +81,8 @@ def commands(text: str) -> list[list[str]]:
       arguments.append("max_env_steps=192")
     elif command == "train":
       arguments += SMALL
+      if any(argument.startswith("evaluation.gate_score=") for argument in arguments):
+        arguments.append("evaluation.period_env_steps=96")  # a gate needs an evaluation before the end
     found.append([command, *arguments, *OPTIONS.get(command, [])])
   return found
 

@@ -80,6 +80,30 @@ def test_rivals_play_as_two_agents_would(monkeypatch):
   rival = shaken(variables, seed=1)
   result = evaluator.run(variables, num_episodes=12, rivals=(variables, rival))
   assert result.gate_score == score_figures(result.returns, result.seats)["score"] != 0.5
+  assert result.gate_distinct == result.num_distinct
+
+
+@pytest.mark.slow
+def test_an_environment_that_fails_in_the_games_of_rivals_leaves_the_other_episodes():
+  evaluator, variables = prepare((*BOARD, "evaluation.gate_episodes=2"))
+  expected, make_env, made = evaluator.run(variables, num_episodes=4), evaluator._make_env, []
+
+  def step(*_):
+    raise ValueError("broken")
+
+  def make(index):
+    made.append(make_env(index))
+    if len(made) > num_envs:
+      made[-1].step = step
+    return made[-1]
+
+  num_envs, evaluator._make_env = evaluator._config.evaluation.num_envs, make
+  result = evaluator.run(variables, num_episodes=4, rivals=(variables, variables))
+  np.testing.assert_array_equal(result.returns, expected.returns)
+  assert len(made) > num_envs
+  assert "broken" in result.gate_fault
+  assert result.gate_score is None
+  assert result.summary() == expected.summary()
 
 
 @pytest.mark.parametrize(

@@ -107,6 +107,16 @@ def test_pictures_that_cannot_be_drawn_are_noted_once():
   assert len(evaluations.record(faulty, True, lambda: TRAINING)) == 1
 
 
+def test_a_fault_in_the_games_of_the_gate_keeps_the_evaluation():
+  evaluations = make(keep_best=False)
+  faulty = dataclasses.replace(result(2.0), gate_fault="env.name=a: b")
+  event, fault = evaluations.record(faulty, False, lambda: TRAINING)
+  assert isinstance(event, Evaluated)
+  assert isinstance(fault, Faulted)
+  assert fault.counts == {"env_errors": 1}
+  assert fault.message == "testing_worker: no games for the gate: env.name=a: b"
+
+
 def test_lost_state_keeps_the_best():
   evaluations = make()
   evaluations.record(result(2.0), False, lambda: TRAINING)

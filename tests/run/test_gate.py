@@ -76,6 +76,10 @@ def test_invalid_states_are_refused(change, message):
       (GAME, "offline.trajectories=runs/one", "offline.fraction=1"),
       "evaluation.gate_score=0.5: no worker acts with offline.fraction=1",
     ),
+    (
+      (GAME, "max_env_steps=500", "evaluation.period_env_steps=500"),
+      "evaluation.period_env_steps=500: must be below max_env_steps=500 with evaluation.gate_score=0.5",
+    ),
   ],
 )
 def test_runs_that_cannot_have_a_gate_are_refused(overrides, message):

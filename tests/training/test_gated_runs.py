@@ -37,6 +37,7 @@ def test_each_evaluation_reports_the_score(finished):
   assert len(evaluated) == 2
   assert [tick for tick in ticks if "test/gate_score" in tick] == evaluated
   assert all(0 <= tick["test/gate_score"] <= 1 for tick in evaluated)
+  assert all(1 <= tick["test/gate_distinct"] <= 4 for tick in evaluated)
 
 
 def test_surgery_converts_the_parameters_that_act(finished):

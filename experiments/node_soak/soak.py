@@ -1,14 +1,16 @@
 """Trains on a cluster of three nodes whose nodes and actors fail, leave and join every few minutes.
 
-  python -m experiments.node_soak.soak --minutes 30 --every 75     # needs the whole machine
+  python -m experiments.node_soak.soak --minutes 30 --every 60     # needs the whole machine
   python -m experiments.lib.tables node_soak --readme              # the tables of the page
 
 The nodes are processes on this machine. README.md lists the events. The script fails if the run ends, does
-not recover from an event, or has lost steps that it did not report.
+not recover from an event, or has lost steps or updates that it did not report.
 """
 
 import argparse
 import contextlib
+import functools
+import itertools
 import json
 import os
 import random
@@ -29,6 +31,7 @@ from experiments.lib.results import ROOT, RUNS
 from experiments.node_soak.cluster import ENVIRONMENT, LocalCluster
 from moozi.experiments.results import write_json
 from moozi.io.checkpoints import list_checkpoints
+from moozi.io.run_directory import read_run_config
 from moozi.io.run_lock import RunLock
 from moozi.io.state_file import read_state
 
@@ -39,22 +42,36 @@ COUNTERS = {
   "InferenceServer": "inference_server",
   "ReplayActor": "replay_buffer",
   "ParameterServer": "parameter_server",
+  "LearnerHost": "parameter_server",
 }
-"""The counter of each class of actor in the run's metrics."""
-PAUSED = ("TrainingWorker", "InferenceServer", "ReplayActor", "ParameterServer")
+"""The counter of each class of actor in the run's metrics. All hosts of a learner have the same one."""
+NAMES = {
+  "TrainingWorker": "a training worker",
+  "InferenceServer": "an inference server",
+  "ReplayActor": "a shard",
+  "ParameterServer": "the parameter server",
+  "LearnerHost": "the learner's other host",
+}
+"""The classes of actors that are killed and stopped, as the events name them."""
 FIRST_NODES, MAX_NODES = 2, 3
 SETTINGS = (
   *("ray.num_cpus=null", "max_env_steps=1000000000", "max_wall_s=null"),
-  *("acting.mode=server", "ray.replay_shards=2", "workers.resources.num_gpus=1", "workers.num_envs=16"),
+  *("acting.mode=server", "ray.replay_shards=2", "learner.num_hosts=2", "ray.learner.num_threads=1"),
+  *("workers.resources.num_gpus=1", "workers.num_envs=16"),
   *(f"workers.num_workers={FIRST_NODES}", "ray.min_workers=1", f"ray.max_workers={MAX_NODES}"),
   *("workers.env_timeout_s=300", "evaluation.period_env_steps=1000000000", "learner.samples_per_step=4"),
   *("checkpoint.period_s=15", "logging.period_s=1", "logging.progress=none", "logging.tensorboard=false"),
 )
 """Each training worker needs the accelerator of a node, so that each node but the head has one."""
+UPDATED = "loss/total"
+"""A metric of the ticks in which updates were made."""
 POLL_S, SAMPLE_S, PAUSE_S = 1.0, 10.0, 60.0
 # If a run has not recovered from an event after this time, the soak fails.
 PATIENCE_S = 600.0
 _END_TIMEOUT_S = 300.0
+HEAD = "head"
+Made = dict[str, Any] | None
+"""The entries of an event: its node, the class of its actor, how many actors of each class it has ended."""
 
 
 class NodeSoak:
@@ -77,7 +94,9 @@ class NodeSoak:
     self.samples: list[dict[str, Any]] = []
     self._random = random.Random(seed)
     self._num_added = 0
+    # The last tick before the last event, and the number of ticks at its end.
     self._before: dict[str, Any] = {}
+    self._num_before = 0
     self._settled_at: int | None = None
     self.started = time.monotonic()
     self.cluster = LocalCluster(self.log)
@@ -146,24 +165,32 @@ class NodeSoak:
   def has_settled(self) -> bool:
     """Returns whether the run has recovered from the last event and saved a checkpoint after that.
 
-    It has recovered if acting and learning have progressed, each node but the head has a training worker, and
-    the actors that ended are counted.
+    It has recovered if the actors that ended are counted, acting and learning have then progressed, and each
+    node but the head has a training worker.
     """
     if self._settled_at is None:
-      last = self.last_tick()
-      keys = ["env_steps", "learner_steps"]
-      if not all(last[key] > self._before.get(key, 0) for key in keys):
-        return False
-      if last.get("system/training_workers") != len(self.cluster.nodes):
-        return False
-      counted = must_be_counted(self.events)
-      if any(last.get(f"faults/{COUNTERS[kind]}", 0) < count for kind, count in counted.items()):
+      self._settled_at = self._recovered_at()
+      if self._settled_at is None:
         return False
       if self.events:
         self.events[-1]["recovered_s"] = round(self.elapsed() - self.events[-1]["ended_s"])
-      self._settled_at = last["env_steps"]
     checkpoints = resumable(self.run)
     return bool(checkpoints) and checkpoints[-1].env_steps >= self._settled_at
+
+  def _recovered_at(self) -> int | None:
+    """Returns the environment steps at which the run has recovered; None: not yet."""
+    wanted = {
+      f"faults/{name}": self._before.get(f"faults/{name}", 0) + count
+      for name, count in must_be_counted(self.events[-1:]).items()
+    }
+    ticks = iter(ticks_of(self.run)[self._num_before :])
+    counted = next((x for x in ticks if all(x.get(key, 0) >= count for key, count in wanted.items())), None)
+    later = list(ticks)
+    if counted is None or not any(UPDATED in tick for tick in later):
+      return None
+    steps: int = later[-1]["env_steps"]
+    has_workers = later[-1].get("system/training_workers") == len(self.cluster.nodes)
+    return steps if has_workers and steps > counted["env_steps"] else None
 
   def ended(self) -> Counter[str]:
     """Returns the number of actors that ended without the driver's order, by class."""
@@ -177,26 +204,28 @@ class NodeSoak:
   def make(self, kind: str) -> bool:
     """Makes one event of `EVENTS`; returns false if it is impossible now."""
     before = self.last_tick()
-    event = {"s": round(self.elapsed()), "kind": kind, "env_steps": before["env_steps"]}
-    ended = EVENTS[kind](self)
-    if ended is None:
+    begin = {"s": round(self.elapsed()), "kind": kind, "env_steps": before["env_steps"]}
+    made = EVENTS[kind](self)
+    if made is None:
       return False
-    self.events.append(event | {"ended": ended, "ended_s": round(self.elapsed(), 1)})
-    self._before, self._settled_at = self.last_tick(), None
+    self.events.append(begin | made | {"ended_s": round(self.elapsed(), 1)})
+    self._before, self._num_before = before, len(ticks_of(self.run))
+    self._settled_at = None
     return True
 
-  def _add_node(self) -> None:
+  def _add_node(self) -> str:
     self._num_added += 1
-    self.cluster.add(f"node{self._num_added}")
+    name = f"node{self._num_added}"
+    self.cluster.add(name)
+    return name
 
-  def join(self) -> dict[str, int] | None:
+  def join(self) -> Made:
     """Adds a node."""
     if len(self.cluster.nodes) == MAX_NODES:
       return None
-    self._add_node()
-    return {}
+    return {"node": self._add_node(), "ended": {}}
 
-  def leave(self) -> dict[str, int] | None:
+  def leave(self) -> Made:
     """Announces that a node leaves, and ends it when it has no training workers any more."""
     if len(self.cluster.nodes) < FIRST_NODES:
       return None
@@ -209,36 +238,43 @@ class NodeSoak:
       time.sleep(POLL_S)
     ended = self._on_node(node)
     self.cluster.remove(node, is_failure=False)
-    return ended
+    return {"node": node, "ended": ended}
 
-  def fail(self) -> dict[str, int] | None:
-    """Ends a node without notice."""
+  def fail(self) -> Made:
+    """Ends the node with the most actors, without notice."""
     if len(self.cluster.nodes) < FIRST_NODES:
       return None
-    node = self._random.choice(sorted(self.cluster.nodes))
-    ended = self._on_node(node)
+    on_nodes = {node: self._on_node(node) for node in sorted(self.cluster.nodes)}
+    node = max(on_nodes, key=lambda node: sum(on_nodes[node].values()))
     self.cluster.remove(node, is_failure=True)
-    return ended
+    return {"node": node, "ended": on_nodes[node]}
 
-  def kill_one(self, kind: str) -> dict[str, int] | None:
+  def kill_one(self, kind: str) -> Made:
     """Kills the process of one actor of a class."""
-    actors = self.actors(kind)
-    return {kind: 1} if actors and kill(self._random.choice(actors)) else None
-
-  def pause_one(self) -> dict[str, int] | None:
-    """Stops the process of one actor for a minute."""
-    actors = self.actors(self._random.choice(PAUSED))
-    if not actors:
+    process = self._one(kind)
+    if process is None:
       return None
-    process = self._random.choice(actors)
+    node = self._node_of(process)
+    return {"actor": kind, "node": node or HEAD, "ended": {kind: 1}} if kill(process) else None
+
+  def pause_one(self, kind: str) -> Made:
+    """Stops the process of one actor of a class for a minute."""
+    process = self._one(kind)
+    if process is None:
+      return None
+    node = self._node_of(process)
     with contextlib.suppress(psutil.NoSuchProcess):
       process.suspend()
       try:
         time.sleep(PAUSE_S)
       finally:
         process.resume()
-      return {}
+      return {"actor": kind, "node": node or HEAD, "ended": {}}
     return None
+
+  def _one(self, kind: str) -> psutil.Process | None:
+    actors = self.actors(kind)
+    return self._random.choice(actors) if actors else None
 
   # --- the end ----------------------------------------------------------------------------------------
 
@@ -256,6 +292,9 @@ class NodeSoak:
     status = self.process.wait(timeout=_END_TIMEOUT_S)
     newest = list_checkpoints(self.run / "resume")[-1]
     state = read_state(newest.path, newest.digest)
+    learned = resumable(self.run)[-1]
+    training = read_state(learned.path, learned.digest)
+    batch_size = read_run_config(self.run / "config.yaml").learner.batch_size
     summary = json.loads((self.run / "summary.json").read_text("utf-8"))
     return {
       "exit_status": status,
@@ -267,6 +306,9 @@ class NodeSoak:
       # From the last checkpoint: the run's steps, and the steps ever added to each shard of replay.
       "checkpoint_env_steps": newest.env_steps,
       "added": [int(state[f"replay/shard/{index}/counter/added"]) for index in range(2)],
+      # Also from it: the updates that the run has counted, and those that are in the optimizer's state.
+      "updates": int(state["progress/pacer/samples_done"]) // batch_size,
+      "optimizer_steps": int(training["opt_state/1/count"]),
       "events": self.events,
       "samples": self.samples,
     }
@@ -277,29 +319,32 @@ class NodeSoak:
       kill(process)
 
 
-EVENTS: dict[str, Callable[[NodeSoak], dict[str, int] | None]] = {
+Event = Callable[[NodeSoak], Made]
+NODE_EVENTS: dict[str, Event] = {
   "a node joins": NodeSoak.join,
   "a node leaves with notice": NodeSoak.leave,
   "a node fails": NodeSoak.fail,
-  "an inference server is killed": lambda soak: soak.kill_one("InferenceServer"),
-  "a shard is killed": lambda soak: soak.kill_one("ReplayActor"),
-  "a training worker is killed": lambda soak: soak.kill_one("TrainingWorker"),
-  "an actor is stopped for a minute": NodeSoak.pause_one,
 }
-"""By kind, what makes an event. It returns how many actors of each class it has ended; None: not possible."""
+ACTOR_EVENTS: dict[str, Event] = {
+  f"{NAMES[kind]} {what}": functools.partial(make, kind=kind)
+  for what, make in (("is killed", NodeSoak.kill_one), ("is stopped for a minute", NodeSoak.pause_one))
+  for kind in NAMES
+}
+EVENTS = NODE_EVENTS | ACTOR_EVENTS
+"""By kind, what makes an event."""
 
 
 def must_be_counted(events: Sequence[dict[str, Any]]) -> Counter[str]:
-  """Returns the number of actors, by class, that a run has counted as failed after these events.
+  """Returns the number of faults by counter after these events.
 
-  A training worker on a node that fails with a shard may be removed before its failure is noticed, so that
-  its room is free for the shard. Then it is no fault.
+  All hosts of a learner end if one does, which is one fault.
   """
   total: Counter[str] = Counter()
   for event in events:
-    total.update(event["ended"])
-    if "ReplayActor" in event["ended"]:
-      total.subtract({"TrainingWorker": event["ended"].get("TrainingWorker", 0)})
+    learner = COUNTERS["LearnerHost"]
+    for kind, count in event["ended"].items():
+      total[COUNTERS[kind]] += count if COUNTERS[kind] != learner else 0
+    total[learner] += any(COUNTERS[kind] == learner for kind in event["ended"])
   return total
 
 
@@ -309,37 +354,59 @@ def unaccounted(result: dict[str, Any]) -> int:
   return steps
 
 
+def unaccounted_updates(result: dict[str, Any]) -> int:
+  """Returns the updates of a result that are not in the optimizer's state and were not reported as lost."""
+  updates: int = result["updates"] - result["optimizer_steps"] - result["faults"]["lost_updates"]
+  return updates
+
+
 def attend(soak: NodeSoak, minutes: float, every_s: float, chance: random.Random) -> None:
   """Makes an event every `every_s` seconds, if the run has recovered from the last one, for some minutes.
 
-  Each kind is made once, in random order, before any is repeated. A kind that is impossible waits; if only
-  such kinds are left, all kinds follow in a new order.
+  Events of nodes and of actors alternate. Of both, each kind is made once, in random order, before any is
+  repeated; a kind that is impossible waits. The soak continues until all kinds were made, at most for twice
+  the time.
   """
-  left: list[str] = []
+  groups = itertools.cycle([(list(NODE_EVENTS), list[str]()), (list(ACTOR_EVENTS), list[str]())])
+  missing = set(EVENTS)
   next_s, end_s, sampled_s = every_s, 60 * minutes, 0.0
-  while soak.elapsed() < end_s or not soak.has_settled():
+  while True:
+    now_s = soak.elapsed()
+    is_over = now_s >= (2 * end_s if missing else end_s)
+    if is_over and soak.has_settled():
+      return
     time.sleep(POLL_S)
     soak.check()
-    if soak.elapsed() - sampled_s >= SAMPLE_S:
-      sampled_s = soak.elapsed()
+    if now_s - sampled_s >= SAMPLE_S:
+      sampled_s = now_s
       soak.sample()
-    if not soak.has_settled() or not next_s <= soak.elapsed() < end_s:
+    if is_over or now_s < next_s or not soak.has_settled():
       continue
-    made = next((kind for kind in left if soak.make(kind)), None)
-    if made is None:
-      more = chance.sample(list(EVENTS), len(EVENTS))
-      left += more
-      made = next((kind for kind in more if soak.make(kind)), None)
-    if made is not None:
-      left.remove(made)
-      print(f"{soak.events[-1]}", flush=True)
-      next_s = max(next_s + every_s, soak.elapsed() + every_s / 2)
+    made = make_next(soak, *next(groups), chance)
+    missing.discard(made)
+    next_s = max(next_s + every_s, soak.elapsed() + every_s / 2)
+
+
+def make_next(soak: NodeSoak, kinds: list[str], left: list[str], chance: random.Random) -> str:
+  """Makes the first possible event of `left`, which all kinds join in a new order if there is none.
+
+  Returns: the kind, or an empty string if none is possible.
+  """
+  made = next((kind for kind in left if soak.make(kind)), "")
+  if not made:
+    more = chance.sample(kinds, len(kinds))
+    left += more
+    made = next((kind for kind in more if soak.make(kind)), "")
+  if made:
+    left.remove(made)
+    print(f"{soak.events[-1]}", flush=True)
+  return made
 
 
 def main() -> None:
   parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
   parser.add_argument("--minutes", type=float, default=30.0)
-  parser.add_argument("--every", type=float, default=75.0, help="seconds between two events (%(default)g)")
+  parser.add_argument("--every", type=float, default=60.0, help="seconds between two events (%(default)g)")
   parser.add_argument("--seed", type=int, default=0)
   parser.add_argument("--out", type=Path, default=RESULT, help="the file of the result")
   arguments = parser.parse_args()
@@ -355,8 +422,9 @@ def main() -> None:
     finally:
       soak.kill()
   write_json(arguments.out, {"minutes": arguments.minutes, "every_s": arguments.every} | result)
-  if steps := unaccounted(result):
-    sys.exit(f"{steps:,} environment steps are not accounted for")
+  steps, updates = unaccounted(result), unaccounted_updates(result)
+  if steps or updates:
+    sys.exit(f"{steps:,} environment steps and {updates:,} updates are not accounted for")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,17 @@ import numpy as np
 from experiments.fault_soak.analysis import fifths
 from experiments.lib.pictures import Panel, Points, curves
 from experiments.lib.tables import markdown_table
-from experiments.node_soak.soak import COUNTERS, EVENTS, RESULT, unaccounted
+from experiments.node_soak.soak import (
+  ACTOR_EVENTS,
+  COUNTERS,
+  EVENTS,
+  NAMES,
+  NODE_EVENTS,
+  RESULT,
+  must_be_counted,
+  unaccounted,
+  unaccounted_updates,
+)
 
 if TYPE_CHECKING:
   from matplotlib.figure import Figure
@@ -28,12 +38,13 @@ def run_table() -> str:
   rows = {
     "events": len(result["events"]),
     "environment steps": result["env_steps"],
-    "updates": result["learner_steps"],
+    "updates": result["updates"],
     "steps lost with shards of replay": faults["lost_steps"],
     "steps dropped before they were counted": faults["dropped_steps"],
     "requests to inference servers that were repeated": faults.get("repeated_requests", 0),
     "updates lost": faults["lost_updates"],
     "steps not accounted for": unaccounted(result),
+    "updates not accounted for": unaccounted_updates(result),
     "MiB of resident memory, first fifth": first,
     "MiB of resident memory, last fifth": last,
   }
@@ -51,25 +62,24 @@ def events_table() -> str:
   for kind in EVENTS:
     found = [event for event in read()["events"] if event["kind"] == kind]
     ended = {name: sum(event["ended"].get(name, 0) for event in found) for name in COUNTERS}
-    text = ", ".join(f"{count} {COUNTERS[name].replace('_', ' ')}" for name, count in ended.items() if count)
+    text = ", ".join(f"{count} {_without_article(name)}" for name, count in ended.items() if count)
     seconds = [event["recovered_s"] for event in found]
     spread = f"{statistics.median(seconds):.0f} ({min(seconds)} to {max(seconds)})" if seconds else "–"
     rows.append((kind, f"{len(found)}", text or "–", spread))
   return markdown_table(("event", "number", "processes that ended", "seconds until it recovered"), rows)
 
 
+def _without_article(name: str) -> str:
+  """Returns the name of a class of actors in the events."""
+  return NAMES.get(name, "the testing worker").partition(" ")[2]
+
+
 def counters_table() -> str:
-  """Returns the actors that ended, beside those that the run counted as failed."""
+  """Returns the failures that the events have made, beside those that the run counted."""
   result = read()
-  rows = [
-    (
-      COUNTERS[kind].replace("_", " "),
-      f"{result['ended'].get(kind, 0)}",
-      f"{result['faults'][COUNTERS[kind]]}",
-    )
-    for kind in COUNTERS
-  ]
-  return markdown_table(("actor", "ended", "counted"), rows)
+  made, faults = must_be_counted(result["events"]), result["faults"]
+  rows = [(f"`faults/{x}`", f"{made[x]}", f"{faults[x]}") for x in dict.fromkeys(COUNTERS.values())]
+  return markdown_table(("counter", "failures", "counted"), rows)
 
 
 def steps() -> "Figure":
@@ -79,7 +89,13 @@ def steps() -> "Figure":
   def points(rows: list[dict[str, Any]]) -> Points:
     return np.array([row["s"] for row in rows], float), np.array([row["env_steps"] / 1e3 for row in rows])
 
-  events = {kind: [points([e for e in result["events"] if e["kind"] == kind])] for kind in EVENTS}
+  groups = {kind: [kind] for kind in NODE_EVENTS}
+  for what in ("is killed", "is stopped for a minute"):
+    groups[f"an actor {what}"] = [kind for kind in ACTOR_EVENTS if kind.endswith(what)]
+  events = {
+    name: [points([event for event in result["events"] if event["kind"] in kinds])]
+    for name, kinds in groups.items()
+  }
   return curves(
     Panel(curves={"the run": [points(result["samples"])]}, dots=events, x="wall_s", y=y), height=3.6
   )

@@ -562,19 +562,19 @@ def project_table(tables: dict[str, Any], protocol: str) -> str:
 
 
 def project_block(tables: dict[str, Any]) -> str:
-  """Returns the block of the project's README: the games on which the tuned PPO is ahead, and a table."""
+  """Returns the block of the project's README: a table, and the games on which the tuned PPO is ahead."""
   rows = [row for row in tables["minutes"] if (row["protocol"], row["rival"]) == ("a", "ppo_tuned")]
   if not rows:
     return project_table(tables, "a")
   ahead = [row["game"].replace("_", " ").title() for row in rows if row["rival_then"] > row["moozi_then"]]
   numbers = ("no game", "one game", "two games", "three games", "four games", "five games")
   text = (
-    f"At equal time, after {AT_MINUTES:.0f} minutes, the tuned PPO is ahead of MuZero on "
+    f"At minute {AT_MINUTES:.0f}, before the end of these runs, the tuned PPO is ahead of MuZero on "
     f"{' and '.join(ahead) or 'no game'}, and behind it on {numbers[len(rows) - len(ahead)]} "
     "([both returns](docs/results.md#minatar))."
   )
   text = textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False)
-  return f"{text}\n\n{project_table(tables, 'a')}"
+  return f"{project_table(tables, 'a')}\n\n{text}"
 
 
 def project_conditions(tables: dict[str, Any]) -> str:

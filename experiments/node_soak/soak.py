@@ -1,4 +1,4 @@
-"""Trains on a cluster of three nodes whose nodes and actors fail, leave and join every few minutes.
+"""Trains on a cluster of two to four nodes; nodes join, leave and fail, and actors are killed and stopped.
 
   python -m experiments.node_soak.soak --minutes 30 --every 60     # needs the whole machine
   python -m experiments.lib.tables node_soak --readme              # the tables of the page

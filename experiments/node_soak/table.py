@@ -49,7 +49,9 @@ def run_table() -> str:
     "MiB of resident memory, last fifth": last,
   }
   title = f"over {result['wall_s'] / 60:.0f} minutes"
-  return markdown_table((title, "three nodes"), [(name, f"{value:,.0f}") for name, value in rows.items()])
+  return markdown_table(
+    (title, "two to four nodes"), [(name, f"{value:,.0f}") for name, value in rows.items()]
+  )
 
 
 def _median_of_fifth(result: dict[str, Any], index: int) -> float:

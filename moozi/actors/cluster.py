@@ -221,7 +221,7 @@ def host_group(ray: Any, resources: ActorResources, num_hosts: int) -> Any:
 
 
 def is_placed(ray: Any, group: Any) -> bool:
-  """Returns whether a `host_group` has its resources now; not until Ray has replaced a node that failed."""
+  """Returns whether a `host_group` has its resources now; false while Ray replaces a node that failed."""
   placed: bool = ray.util.placement_group_table(group)["state"] == "CREATED"
   return placed
 

@@ -1,8 +1,8 @@
 """Notices actors that hang, and ends them. They are then restarted as after any other failure.
 
 A process that is stopped, or in which one thread keeps Python's lock, answers no call, and Ray reports no
-error. A call that takes long is no sign of it, because a function compiles at its first call. So these actors
-also answer a call that does nothing, in a thread of its own.
+error. A call that takes long is no sign of a hang, because a function compiles at its first call. So actors
+with heartbeats also answer a call that does nothing, in a thread of its own.
 """
 
 import dataclasses
@@ -30,7 +30,7 @@ class _Heartbeat:
 
 
 class Heartbeats:
-  """Asks actors every two seconds whether they answer, and ends those that do not for too long.
+  """Checks every two seconds whether actors have answered, and ends those that do not answer for too long.
 
   An actor that has not answered yet is not ended: it may wait for room, or start slowly.
 
@@ -45,7 +45,7 @@ class Heartbeats:
     self._heartbeats: dict[ActorId, _Heartbeat] = {}
 
   def check(self, handles: Mapping[ActorId, Any]) -> None:
-    """Reads the answers of these actors, unless it has done so a moment ago."""
+    """Reads the answers of these actors, if it last did so at least two seconds ago."""
     passed_s = time.monotonic() - self._checked_s
     if passed_s < _PERIOD_S:
       return

@@ -1,7 +1,7 @@
 """The gate for new parameters: they act only once they score enough against those that act.
 
-Source: Silver et al. 2017 (AlphaGo Zero), the evaluator. Departures: the number of games, and no noise unless
-evaluation has some.
+Source: Silver et al. 2017 (AlphaGo Zero), the evaluator. Departures: games have the number, simulations,
+temperature and noise of the configuration, and parameters whose score equals the threshold act too.
 """
 
 from typing import Any
@@ -16,7 +16,7 @@ GATE = "gate"
 
 
 class Gate:
-  """Keeps the parameters that act.
+  """Keeps the parameters that act in training.
 
   Attributes:
     acting: (variables, version) in NumPy; None before the first parameters of the run.

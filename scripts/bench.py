@@ -137,16 +137,14 @@ def whole(config_path: str, overrides: list[str], seconds: float) -> dict[str, A
 
 def limit_at(floors: Mapping[int, Any], sample_reuse: float, num_envs: int, batch_size: int) -> float:
   """Returns the limit in environment steps/s at one width of the search and one of the update."""
-  act, learn = (
-    max({int(width): rate for width, rate in f[name].items()}[at] for f in floors.values())
-    for name, at in (("act", num_envs), ("learn", batch_size))
-  )
-  return 1 / (1 / act + sample_reuse / learn)
+  t_act, t_learn = _least_seconds(floors, "act", num_envs), _least_seconds(floors, "learn", batch_size)
+  return 1 / (t_act + sample_reuse * t_learn)
 
 
-def _least_seconds(floors: dict[int, Any], name: str) -> float:
-  """Returns the seconds per step or sample at the best width and number of threads."""
-  return 1 / max(rate for f in floors.values() for rate in f[name].values())
+def _least_seconds(floors: Mapping[int, Any], name: str, width: int | None = None) -> float:
+  """Returns the seconds per step or sample at the best number of threads, at one width or the best one."""
+  rates = (item for f in floors.values() for item in f[name].items())
+  return 1 / max(rate for found, rate in rates if width is None or int(found) == width)
 
 
 def _row(rates: dict[str, float]) -> str:

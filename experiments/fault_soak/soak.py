@@ -16,6 +16,7 @@ import random
 import re
 import shutil
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -34,6 +35,7 @@ from moozi.io.run_lock import RunLock
 
 HERE = Path(__file__).resolve().parent
 ACTORS = ("TrainingWorker", "TestingWorker", "ReplayActor", "ParameterServer")
+_END_TIMEOUT_S = 300.0
 SIGNALS = {"SIGTERM": signal.SIGTERM, "SIGINT": signal.SIGINT}
 # Kinds of damage to the newest checkpoint, with the damaged folder. The driver is killed first.
 DAMAGES = {"checkpoint cut": "checkpoints", "checkpoint altered": "resume"}
@@ -226,21 +228,18 @@ class Soak:
 
   def end(self) -> dict[str, Any]:
     """Stops the run and returns its result."""
-    self.process.send_signal(signal.SIGTERM)
-    status = self.process.wait(timeout=300)
+    summary = stopped(self.process, self.run)
     newest = resumable(self.run)[-1]
     state = ResumeStore(self.run / "resume").load(newest.name, with_replay=False).head
-    summary = json.loads((self.run / "summary.json").read_text())
-    return {
-      "exit_status": status,
-      "env_steps": summary["env_steps"],
-      "learner_steps": summary["learner_steps"],
-      "wall_s": summary["wall_s"],
-      "faults": summary["faults"],
-      # From the last checkpoint: the number of steps ever added to replay, and the run's number of steps.
-      "replay_added": int(state["replay/counter/added"]),
-      "checkpoint_env_steps": newest.env_steps,
-    } | self.partial_result()
+    return (
+      summary
+      | {
+        # From the last checkpoint: the number of steps ever added to replay, and the run's number of steps.
+        "replay_added": int(state["replay/counter/added"]),
+        "checkpoint_env_steps": newest.env_steps,
+      }
+      | self.partial_result()
+    )
 
   def kill(self) -> None:
     """Kills all processes of the run."""
@@ -271,6 +270,15 @@ def ticks_of(run: Path) -> list[dict[str, Any]]:
 def last_of(ticks: Sequence[dict[str, Any]]) -> dict[str, Any]:
   """Returns the last of a run's ticks; zeros before the first."""
   return (ticks or [{"env_steps": 0, "learner_steps": 0}])[-1]
+
+
+def stopped(process: subprocess.Popen[Any] | psutil.Popen, run: Path) -> dict[str, Any]:
+  """Stops a run; returns its exit status, and its steps, seconds and faults from summary.json."""
+  process.send_signal(signal.SIGTERM)
+  status = process.wait(timeout=_END_TIMEOUT_S)
+  summary = json.loads((run / "summary.json").read_text("utf-8"))
+  names = ("env_steps", "learner_steps", "wall_s", "faults")
+  return {"exit_status": status} | {name: summary[name] for name in names}
 
 
 def is_alive(process: psutil.Process) -> bool:

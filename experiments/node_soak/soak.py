@@ -11,7 +11,6 @@ import argparse
 import contextlib
 import functools
 import itertools
-import json
 import os
 import random
 import shutil
@@ -26,7 +25,7 @@ from typing import Any
 
 import psutil
 
-from experiments.fault_soak.soak import is_alive, kill, last_of, resources_of, resumable, ticks_of
+from experiments.fault_soak.soak import is_alive, kill, last_of, resources_of, resumable, stopped, ticks_of
 from experiments.lib.results import ROOT, RUNS
 from experiments.node_soak.cluster import ENVIRONMENT, LocalCluster
 from moozi.experiments.results import write_json
@@ -68,7 +67,6 @@ UPDATED = "loss/total"
 POLL_S, SAMPLE_S, PAUSE_S = 1.0, 10.0, 60.0
 # If a run has not recovered from an event after this time, the soak fails.
 PATIENCE_S = 600.0
-_END_TIMEOUT_S = 300.0
 HEAD = "head"
 Made = dict[str, Any] | None
 """The entries of an event: its node, the class of its actor, how many actors of each class it has ended."""
@@ -288,20 +286,13 @@ class NodeSoak:
 
   def end(self) -> dict[str, Any]:
     """Stops the run and returns its result."""
-    self.process.send_signal(signal.SIGTERM)
-    status = self.process.wait(timeout=_END_TIMEOUT_S)
+    summary = stopped(self.process, self.run)
     newest = list_checkpoints(self.run / "resume")[-1]
     state = read_state(newest.path, newest.digest)
     learned = resumable(self.run)[-1]
     training = read_state(learned.path, learned.digest)
     batch_size = read_run_config(self.run / "config.yaml").learner.batch_size
-    summary = json.loads((self.run / "summary.json").read_text("utf-8"))
-    return {
-      "exit_status": status,
-      "env_steps": summary["env_steps"],
-      "learner_steps": summary["learner_steps"],
-      "wall_s": summary["wall_s"],
-      "faults": summary["faults"],
+    return summary | {
       "ended": dict(self.ended()),
       # From the last checkpoint: the run's steps, and the steps ever added to each shard of replay.
       "checkpoint_env_steps": newest.env_steps,

@@ -1,35 +1,19 @@
 """Tests what every experiment promises: its page, its sweep and its tables."""
 
-import functools
 import re
 
 import pytest
 
-from experiments.lib import results as experiments_results
-from experiments.lib import tables
 from experiments.lib.answers import sentences_of
 from experiments.lib.results import sweep_of
 from experiments.lib.tables import EXPERIMENTS, tables_of
-from moozi.experiments import results
-from moozi.experiments.jobs import Job
 from moozi.experiments.results import has_result
-from moozi.io.run_directory import read_run_config
 
+pytestmark = pytest.mark.usefixtures("configurations_are_read_once")
 PAGES = sorted(EXPERIMENTS.glob("*/README.md"))
 FOLDERS = [page.parent for page in PAGES]
 SWEEPS = [folder for folder in FOLDERS if (folder / f"{folder.name}.yaml").exists()]
 TABLES = [path.parent for path in sorted(EXPERIMENTS.glob("*/table.py"))]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _configurations_are_read_once():
-  """Most of the time is that of reading configurations, and several tests and tables read the same ones."""
-  read = functools.cache(read_run_config)
-  with pytest.MonkeyPatch.context() as patch:
-    for module in (results, experiments_results, tables):
-      patch.setattr(module, "read_run_config", read)
-    patch.setattr(Job, "load_config", functools.cache(Job.load_config))
-    yield
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.parent.name)

@@ -1,20 +1,17 @@
 """Tests that each experiment's page has a picture, and that pictures show the committed results."""
 
-import functools
 import re
 
 import numpy as np
 import PIL.Image
 import pytest
 
-from experiments.lib import pictures, tables
+from experiments.lib import pictures
 from experiments.lib.pictures import Panel, curves, digest_of, dots, pictures_of, save
 from experiments.lib.tables import EXPERIMENTS
 from moozi.core.errors import UserError
-from moozi.experiments import results
-from moozi.experiments.jobs import Job
-from moozi.io.run_directory import read_run_config
 
+pytestmark = pytest.mark.usefixtures("configurations_are_read_once")
 PAGES = sorted(EXPERIMENTS.glob("*/README.md"))
 WITHOUT = {
   "offline": "two returns",
@@ -28,16 +25,6 @@ FILES = [
   for file in pictures_of(page.parent.name)
 ]
 POINTS = (np.arange(4.0) * 1e6, np.array([0.0, 1.0, 4.0, 2.0]))
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _configurations_are_read_once():
-  with pytest.MonkeyPatch.context() as patch:
-    read = functools.cache(read_run_config)
-    for module in (results, tables, pictures):
-      patch.setattr(module, "read_run_config", read)
-    patch.setattr(Job, "load_config", functools.cache(Job.load_config))
-    yield
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.parent.name)

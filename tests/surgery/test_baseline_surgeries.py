@@ -24,7 +24,7 @@ from moozi.surgery.networks import NamedNetwork, declare
 from moozi.surgery.plan import make_plan, shapes_of
 from moozi.surgery.transform import transform, transform_variables
 from tests.surgery.kinds import config_of, operate, random_state, training_state
-from tests.surgery.test_networks import CATCH, LARGE, PARTS, VECTOR
+from tests.surgery.test_networks import CATCH, LARGE, PARTS, SPECS, VECTOR
 
 EXTENDED = dataclasses.replace(CATCH, frame_shape=(10, 5, 3), num_env_actions=5)
 _TURNS = ActionPart(path=(), shape=(2,), dtype="float32", values=((-1.0, 1.0), (-2.0, 2.0)))
@@ -321,14 +321,6 @@ def test_a_table_stays_as_it_is():
 
 
 _WIDTHS = st.lists(st.sampled_from([4, 6, 8, 12]), max_size=3)
-_ENVS = st.builds(
-  lambda planes, actions, names: dataclasses.replace(
-    CATCH, frame_shape=(4, 3, planes), num_env_actions=actions, action_names=names[:actions]
-  ),
-  st.integers(1, 3),
-  st.integers(2, 4),
-  st.permutations(["a", "b", "c", "d"]).map(tuple),
-)
 _NETWORKS = st.fixed_dictionaries(
   {
     "network.hidden_sizes": _WIDTHS,
@@ -371,7 +363,7 @@ def _random_config(algorithm, fixed, sizes):
 @pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["ppo", "q_learning"])
 @settings(max_examples=20)
-@given(fixed=_FIXED, before=_NETWORKS, after=_NETWORKS, old=_ENVS, new=_ENVS)
+@given(fixed=_FIXED, before=_NETWORKS, after=_NETWORKS, old=SPECS, new=SPECS)
 def test_any_pair_is_preserved_or_refused(algorithm, fixed, before, after, old, new):
   """Random pairs of configurations: equal outputs, or a line that says what is lost, or a refusal."""
   configs = [_random_config(algorithm, fixed, sizes) for sizes in (before, after)]
@@ -392,7 +384,7 @@ def test_any_pair_is_preserved_or_refused(algorithm, fixed, before, after, old, 
 @st.composite
 def _growths(draw):
   """Draws settings, sizes of a network before and after, and two environments; nothing becomes smaller."""
-  fixed, before, old = draw(_FIXED), draw(_NETWORKS), draw(_ENVS)
+  fixed, before, old = draw(_FIXED), draw(_NETWORKS), draw(SPECS)
   is_free = fixed["network.activation"] == "relu" and not fixed["layer_norm"]
   more = st.sampled_from([0, 1, 3] if is_free else [0])  # units beyond a whole factor
 

@@ -12,7 +12,7 @@ from moozi.surgery.check import TOLERANCE, compare
 from moozi.surgery.plan import make_plan
 from moozi.surgery.transform import transform
 from tests.surgery.kinds import config_of, operate, random_state, training_state
-from tests.surgery.test_networks import BOARD, CATCH
+from tests.surgery.test_networks import BOARD, CATCH, SPECS
 
 pytestmark = pytest.mark.slow
 
@@ -23,15 +23,6 @@ WIDTHS = {
   "resnet": ("head_size", "channels"),
 }
 """The widths of layers that each kind of network has."""
-
-_ENVS = st.builds(
-  lambda planes, actions, names: dataclasses.replace(
-    CATCH, frame_shape=(4, 3, planes), num_env_actions=actions, action_names=names[:actions]
-  ),
-  st.integers(1, 3),
-  st.integers(2, 4),
-  st.permutations(["a", "b", "c", "d"]).map(tuple),
-)
 
 
 def _config(kind, norm, sizes):
@@ -96,7 +87,7 @@ _SIZES = st.fixed_dictionaries(
 
 @pytest.mark.parametrize("kind", WIDTHS)
 @settings(max_examples=6)
-@given(norm=st.sampled_from(NORMS), before=_SIZES, after=_SIZES, old=_ENVS, new=_ENVS)
+@given(norm=st.sampled_from(NORMS), before=_SIZES, after=_SIZES, old=SPECS, new=SPECS)
 def test_any_pair_of_muzero_is_preserved_or_refused(kind, norm, before, after, old, new):
   """Random pairs: refused exactly if something has no conversion; else equal outputs, or a line of a loss."""
   if kind == "resnet":

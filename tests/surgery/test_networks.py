@@ -4,6 +4,7 @@ import dataclasses
 
 import jax
 import pytest
+from hypothesis import strategies as st
 
 from moozi.core.flat_state import leaves_of
 from moozi.core.frame_parts import make_parts
@@ -20,6 +21,15 @@ BOARD = dataclasses.replace(
   CATCH, frame_shape=(3, 3, 4), num_env_actions=9, num_players=2, action_places="cells"
 )
 VECTOR = dataclasses.replace(CATCH, frame_shape=(1, 1, 5), frame_dtype="float32")
+SPECS = st.builds(
+  lambda planes, actions, names: dataclasses.replace(
+    CATCH, frame_shape=(4, 3, planes), num_env_actions=actions, action_names=names[:actions]
+  ),
+  st.integers(1, 3),
+  st.integers(2, 4),
+  st.permutations(["a", "b", "c", "d"]).map(tuple),
+)
+"""Specifications whose planes and actions differ in number and in the order of names."""
 _PARTS = make_parts(
   [
     ("camera", (45, 50, 3), False, True),

@@ -9,14 +9,14 @@ from moozi.core.config import NetworkConfig
 from moozi.ops.running_stats import CLIP, initial_stats, standardized, updated
 
 FRAME_NORM, TRANSITION_NORM = "frame_norm", "transition_norm"
-"""Names of the `FrameNorm` of histories and of that of transitions, by which the network's state has them."""
+"""The module names of the `FrameNorm` of histories and of that of transitions."""
 
 _EPSILON = 1e-5
 LARGE_FRAME = 40
 
 
 def is_large(frames: Float[Array, "B H W C"]) -> bool:
-  """Returns whether both sides have at least 40 cells, as in Atari; convolutions downsample such frames."""
+  """Returns whether both sides have at least 40 cells, as in Atari."""
   return min(frames.shape[1:3]) >= LARGE_FRAME
 
 
@@ -86,10 +86,10 @@ class FrameNorm(hk.Module):
 class ObservationNorm(hk.Module):
   """Normalizes frames by the running mean and variance of each entry of a frame, and clips them to ±10.
 
-  Training and acting normalize by the same statistics; an update normalizes by those before it.
+  Training and acting both normalize by the running statistics. An update normalizes by those before it.
 
   Source: Huang et al. 2022, details 6 and 7 for robotics, which normalize PPO's observations. Departures:
-    the statistics are those of the frames that the learner draws from replay.
+    the statistics are those of the newest frames of the histories that the learner draws.
 
   Args:
     shape: the shape of one frame.
@@ -131,7 +131,7 @@ class Norm(hk.Module):
 
 
 def normalize_latent(x: Float[Array, "B D"]) -> Float[Array, "B D"]:
-  """Scales each row to mean 0 and variance 1, so that unrolls of any length stay bounded."""
+  """Scales each row to mean 0 and variance 1, so that hidden states stay bounded in any unroll."""
   centred = x - jnp.mean(x, axis=-1, keepdims=True)
   return centred * jax.lax.rsqrt(jnp.mean(jnp.square(centred), axis=-1, keepdims=True) + _EPSILON)
 

@@ -1,7 +1,7 @@
 """Chance nodes on a hidden vector: the additional parts of `mlp`, `conv_latent` and `multi_input`.
 
-Source: Antonoglou et al. 2022, Stochastic MuZero. Departures: the encoder also reads the frame before
-the transition, because the outcome of an action shows in the change.
+Source: Antonoglou et al. 2022, Stochastic MuZero. Departures: the encoder reads L + 1 frames, one more
+than the representation, because the outcome of an action shows in the change.
 """
 
 from collections.abc import Callable
@@ -47,7 +47,10 @@ class LatentAfterstate(hk.Module):
 
 
 class OutcomeEncoder(hk.Module):
-  """e: a separate representation network, a head and `centred_unit`; the largest output gives the code."""
+  """e: a separate representation network, a head and `centred_unit`.
+
+  The index of the largest output is the code.
+  """
 
   def __init__(
     self, config: NetworkConfig, num_codes: int, represent: Callable[..., Any], name: str = "encoder"
@@ -65,14 +68,14 @@ class OutcomeEncoder(hk.Module):
 def make_encoder(
   config: NetworkConfig, chance: ChanceConfig, representation: Callable[[NetworkConfig, str], Any]
 ) -> OutcomeEncoder:
-  """Makes the encoder; `representation` makes its network of a configuration and the module's name."""
+  """Makes the encoder; `representation` makes its network from a configuration and a module's name."""
   if chance.encoder_size is not None:
     config = config.model_copy(update={"latent_size": chance.encoder_size})
   return OutcomeEncoder(config, chance.codes, representation(config, "outcome_representation"))
 
 
 def centred_unit(x: Float[Array, "... N"]) -> Float[Array, "... N"]:
-  """Returns x with mean 0 and norm 1, nearly the norm of a one-hot vector without its mean.
+  """Returns x shifted to mean 0 and scaled to norm 1.
 
   Outputs without a bound grew in training (docs/decisions/0018).
   """

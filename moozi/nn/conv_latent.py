@@ -1,4 +1,4 @@
-"""The representation of the light network for few cores: convolutions, and a dense layer to a vector."""
+"""The representation of `conv_latent`: convolutions, and a dense layer to a vector."""
 
 import haiku as hk
 import jax
@@ -9,7 +9,7 @@ from moozi.core.config import NetworkConfig
 from moozi.nn.blocks import is_large, normalize_latent
 from moozi.nn.latent import flatten
 
-# Large frames are downsampled until no side has more cells than this.
+# `shrink` downsamples until no side has more cells than this.
 SMALL_ENOUGH = 12
 # Side and stride of the first convolution of large frames.
 _KERNEL, _STRIDE = 8, 4
@@ -34,7 +34,7 @@ class UnpaddedConv(hk.Module):
   """An unpadded 3×3 convolution over a stacked history, with the parameters of `hk.Conv2D`.
 
   A constant plane adds the same to every cell: its value times the sum of its weights. The action planes are
-  therefore not convolved, which saves their share of the work.
+  therefore not convolved.
 
   Args:
     channels: number of output channels.
@@ -70,9 +70,9 @@ class ConvLatentRepresentation(hk.Module):
   Large frames (40 cells or more on both sides) pass `large_conv`, a relu and `shrink`. For example, a side of
   84 cells becomes 20, and then 10.
 
-  The action planes of a stacked history are constant, so they skip the first convolution. For large frames, a
-  dense layer on their values adds what a convolution with 64 equal weights per plane would add. For small
-  ones, `UnpaddedConv` gives the same result as a convolution over all planes.
+  The action planes of a stacked history are constant, so they skip the first convolution if the frame is
+  at least 3×3. For large frames, a dense layer on their values adds what a convolution with 64 equal weights
+  per plane would add. For small ones, `UnpaddedConv` gives the same result as a convolution over all planes.
 
   Source for large frames: Mnih et al. 2013. Departures: the action planes; padding, which keeps the border;
   configurable sizes (Mnih et al. have 16 channels and 256 units).

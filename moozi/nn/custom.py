@@ -20,7 +20,8 @@ def make_parts(
 ) -> tuple[Any, Any, Any, Any]:
   """Makes the four parts with the function `config.kind`. Call it inside a Haiku transform.
 
-  Raises: UserError: the function or a part fails, or does not return what `nn.model.Parts` says.
+  Raises: UserError: the function fails, or does not return four functions. A part raises it when traced, if
+    the part fails or does not return what `nn.model.Parts` says.
   """
   plugin = plugins.NETWORKS.get(config.kind)
   policy_size = spec.policy_size

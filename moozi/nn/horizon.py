@@ -1,7 +1,7 @@
 """A discount that changes during a run: a model whose state carries it.
 
-The state is published and saved with the parameters, so each search uses the discount of the targets that its
-network has learned from: in acting, evaluation, reanalyze, and where a checkpoint plays.
+The state is published and saved with the parameters, so each search uses the discount of the newest targets
+that its network has learned from: in acting, evaluation, reanalyze, and where a checkpoint plays.
 """
 
 import dataclasses

@@ -28,8 +28,9 @@ Params: TypeAlias = PyTree
 """Haiku's parameters: float32 arrays by module and name."""
 
 NetState: TypeAlias = PyTree
-"""What the parameters leave out: the averages of batch norm and of `network.center_frames`, the statistics of
-`network.normalize_observations`, and with a discount schedule γ (`nn.horizon`); else empty."""
+"""Haiku's state: the averages of batch norm and of `network.center_frames`, the statistics of
+`network.normalize_observations`, and any state of a user's network. With a discount schedule it also has γ
+(`nn.horizon`)."""
 
 
 @record
@@ -161,14 +162,14 @@ def make_model(
 
   Args:
     config: kind, norm and sizes. `mlp`, `conv_latent` and `multi_input` read latent_size, head_size,
-      num_dynamics_blocks (at least one block) and num_prediction_blocks; the last two also read channels.
-      `resnet` reads all sizes but latent_size.
+      num_dynamics_blocks (0 counts as 1) and num_prediction_blocks. `conv_latent` and `multi_input` also read
+      channels. `resnet` reads all sizes but latent_size.
     history_length: L; the stacked history has L·(C + P) channels.
     chance: with codes, the model has chance nodes; `config.kind` is then `mlp`, `conv_latent` or
       `multi_input`.
     has_dynamics: whether the model has parameters for `recurrent_inference` and `project`.
 
-  The model's functions raise ValueError for a stacked history of another shape.
+  `init`, `root_inference` and `represent` raise ValueError for a stacked history of another shape.
 
   Raises: UserError: as `check_multi_input`.
   """
@@ -251,7 +252,7 @@ def _build(
   chance: ChanceConfig,
   has_dynamics: bool,
 ) -> tuple[Any, tuple[Any, ...]]:
-  """Returns an init that creates every parameter, and the model's functions, to be transformed.
+  """Returns an init that creates the parameters, and the model's functions, to be transformed.
 
   The functions are root, recurrent, project and represent, and with chance nodes also afterstate, outcome and
   encode.

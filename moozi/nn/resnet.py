@@ -38,7 +38,7 @@ class PointwiseConv(hk.Module):
   """A 1×1 convolution over groups of planes, with the parameters of `hk.Conv2D` over all of them.
 
   A group of constant planes is given by its values, [B, P], and adds the same to every cell. Each group is a
-  matrix product, because XLA on the CPU runs a 1×1 convolution more slowly.
+  matrix product.
   """
 
   def __init__(self, channels: int, name: str = "conv"):
@@ -46,7 +46,10 @@ class PointwiseConv(hk.Module):
     self._channels = channels
 
   def __call__(self, *groups: Float[Array, "B ..."]) -> Float[Array, "B H W C"]:
-    """Sums the products of groups [B, H, W, P] or [B, P]; equal rows or columns have H or W of 1."""
+    """Sums the products of groups [B, H, W, P] or [B, P].
+
+    A group whose rows are all equal may have H = 1, and one whose columns are, W = 1.
+    """
     sizes = [group.shape[-1] for group in groups]
     init = hk.initializers.TruncatedNormal(sum(sizes) ** -0.5)
     w = hk.get_parameter("w", (1, 1, sum(sizes), self._channels), init=init)[0, 0]
@@ -62,7 +65,7 @@ class ResnetRepresentation(hk.Module):
 
   Large frames (40 cells or more on both sides) are halved four times: by a 3×3 convolution of stride 2 into
   half the channels, by another into all channels, and by two average pools of stride 2. Residual blocks
-  follow each of the first three, in the ratio 2 : 3 : 3 (MuZero has eight). 96 and 84 cells become 6.
+  follow each of the first three, in the ratio 2 : 3 : 3, rounded (MuZero has eight).
 
   Source: thesis 5.1.2; Schrittwieser et al. 2020, appendix F, for large frames. Departures from appendix F: a
   norm and relu after the convolutions; configurable sizes (MuZero has 256 channels).
@@ -134,11 +137,13 @@ class ResnetDynamics(hk.Module):
   """g: a 1×1 convolution of state and action planes, the trunk, and one more block for the next state.
 
   An action that acts at a place (`EnvSpec.action_places`) is a plane with 1 in its cell or column, as in
-  MuZero for Go. Each of the others has a constant plane, whose value is 1 / (number of such planes).
+  MuZero for Go. Each of the other actions has a constant plane: 1 / (number of these planes) if it is taken,
+  else 0.
 
-  With `action_offsets`, each cell also receives a learned vector for its offset from the cell of the action.
-  Otherwise the blocks' convolutions carry the place of the action only to cells within their reach. One block
-  reaches cells up to two away, whereas a move of Othello changes cells up to six away.
+  With `action_offsets`, and if actions act at cells, each cell also receives a learned vector for its offset
+  from the cell of the action. Otherwise the blocks' convolutions carry the place of the action only to cells
+  within their reach. One block reaches cells up to two away, whereas a move of Othello on 8×8 cells changes
+  cells up to six away.
 
   Source: thesis 5.1.2; Shaw et al. 2018, Self-Attention with Relative Position Representations, for the
   offsets. Departures from the latter: the vectors are added to the cells, not to attention keys.

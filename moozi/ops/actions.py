@@ -40,7 +40,10 @@ def actions_of_rows(rows: Int[AnyArray, "*batch D"], groups: Groups) -> Int[AnyA
 
 
 def encode_action(action: Int[AnyArray, "*batch"], groups: Groups) -> Float[AnyArray, "*batch P"]:
-  """Returns float32 codes of actions: 1 at the action's entry, or at its value's entry in each dimension."""
+  """Returns float32 codes of actions: 1 at each entry of the action, else 0.
+
+  With several groups, a joint action has an entry in each dimension, and the dummy has entry 0.
+  """
   xp = array_namespace(action)
   if len(groups) == 1:
     return xp.astype(action[..., None] == np.arange(groups[0]), xp.float32)
@@ -61,7 +64,7 @@ def split_groups(x: Float[AnyArray, "*batch P"], groups: Groups) -> Iterator[Flo
 def group_sums(probs: Float[np.ndarray, "*batch P"], groups: Groups) -> list[Float[np.ndarray, "*batch"]]:
   """Returns the sum of each distribution of a policy, in float64.
 
-  With several groups, the probability of the dummy belongs to each of them.
+  With several groups, the probability of the dummy is added to the sum of each dimension.
   """
   if len(groups) == 1:
     return [np.asarray(probs.sum(axis=-1, dtype=np.float64))]
@@ -72,7 +75,7 @@ def group_sums(probs: Float[np.ndarray, "*batch P"], groups: Groups) -> list[Flo
 def joint_probs(
   probs: Float[np.ndarray, "*batch P"], actions: Int[np.ndarray, "*batch E"], groups: Groups
 ) -> Float[np.ndarray, "*batch E"]:
-  """Returns the probabilities of joint actions by a policy with several groups; 0 for the dummy."""
+  """Returns the probabilities of joint actions under a policy with several groups; 0 for the dummy."""
   rows = action_rows(actions, groups)
   out = (actions != 0).astype(probs.dtype)
   for d, part in enumerate(split_groups(probs, groups)):

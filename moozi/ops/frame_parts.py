@@ -25,7 +25,8 @@ def stack_parts(
 ) -> tuple[list[Shaped[AnyArray, "B H W LC"]], Shaped[AnyArray, "B N"]]:
   """Returns the stacked images of L frames, and all their other numbers.
 
-  An image's planes are those of the oldest frame first. The other numbers are ordered by part, then by frame.
+  An image's planes are ordered by frame, the oldest first. The other numbers are ordered by part, then by
+  frame.
   """
   xp, images, others = array_namespace(vectors), [], []
   for part, array in zip(parts, split_frames(vectors, parts), strict=True):

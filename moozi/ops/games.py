@@ -1,4 +1,4 @@
-"""Games in stored steps: their starts, returns and lengths."""
+"""Games in stored steps: their starts, lengths, returns and ends."""
 
 import dataclasses
 import itertools
@@ -15,7 +15,7 @@ class StoredGame:
   """One game, from one `is_first` to the next; a lost life does not end it.
 
   Attributes:
-    start: index of its first step in its lane.
+    start: index, in its lane, of its first step.
     length: number of actions taken.
     total_reward: undiscounted return, env units; with two players, player 0's return.
     end: "terminal", "truncated", or "unfinished" where its newest step is not a last step.

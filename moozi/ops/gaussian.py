@@ -2,7 +2,7 @@
 
 Their parameters are the D means and then the D log standard deviations, in one row [2 D].
 
-Source: Huang et al. 2022, robotics details 1 to 3 and 5.
+Source: Huang et al. 2022, robotics details 1, 3 and 5.
 """
 
 import math
@@ -38,9 +38,9 @@ def draw_gaussian(
   temperature: Num[AnyArray, "*lanes"] | float,
   intervals: Intervals,
 ) -> tuple[Float[Array, "B D"], Float[Array, "B D"], Float[Array, "B P"]]:
-  """Draws actions with densities raised to the power 1/temperature; at temperature 0, takes the means.
+  """Draws actions in proportion to density^(1/temperature); at temperature 0, takes the means.
 
-  A row of parameters that are not all finite is replaced by that of standard normal distributions.
+  A row with a parameter that is not finite is replaced by zeros, which are standard normal distributions.
 
   Returns: the actions clipped to their bounds, the actions as drawn, and the parameters that were used.
   """

@@ -43,7 +43,7 @@ def history_window(
 
   This is the definition of a history, in acting and in replay. Entries before the newest `is_first` at or
   before i are blank: zero frames, dummy actions. Frames and actions after the first `is_last` at or after i
-  are blank too; the action at i is always kept.
+  are blank too.
 
   Args:
     is_first: of steps i-L+1 … i.
@@ -78,7 +78,7 @@ def push_frame(
     frame: o_t, of the spec's dtype.
     is_first: whether o_t is the first frame of an episode.
 
-  Returns: the history at t: the `history_window` without next frames.
+  Returns: the history at t, which is `history_window` with F = 0.
   """
   xp = array_namespace(state.frames, frame)
   # The entries before earlier starts are blank already.
@@ -128,7 +128,7 @@ def stack_history(
     actions: a_{t-L} … a_{t-1}.
     groups: as in `EnvSpec.policy_groups`.
 
-  Source: thesis 4.3.4, its nine steps. Departures: none.
+  Source: thesis 4.3.4. Departures: with several groups, an action has an entry in each dimension.
   """
   xp = array_namespace(frames, actions)
   *lead, length, height, width, channels = frames.shape

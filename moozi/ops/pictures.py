@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import UInt8
 
 MAX_SIDE = 320
-"""Maximum height and width of a picture that is kept, in pixels. Reports draw up to this size, GIFs less."""
+"""Maximum height and width of a picture that is kept, in pixels. Reports and GIFs may scale it down."""
 
 # Rounding may move a value this far out of 0 … 1.
 _SLACK = 1e-3
@@ -69,7 +69,7 @@ def _to_bytes(array: np.ndarray, kind: str) -> np.ndarray:
 
 
 def shrink(picture: UInt8[np.ndarray, "h w 3"], side: int) -> UInt8[np.ndarray, "new_h new_w 3"]:
-  """Scales a picture down by any factor so that its longer side is `side`; one that fits is unchanged."""
+  """Scales a picture down so that its longer side is `side`; returns a picture that fits unchanged."""
   from PIL import Image
 
   height, width = picture.shape[:2]

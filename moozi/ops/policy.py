@@ -3,7 +3,8 @@
 A policy's entries are in groups (`EnvSpec.policy_groups`), each of which has a distribution. With one group,
 each action is an entry. With groups (1, n_1 … n_D), the first entry is the dummy, each dimension has a group,
 and the policy is the product of D distributions. A target over joint actions is then kept as its D marginals:
-the cross-entropy of a product of distributions depends on nothing else. No joint action is illegal.
+the cross-entropy of a product of distributions depends on nothing else. With several groups, no joint action
+is illegal.
 
 `groups` None stands for one group.
 """
@@ -99,7 +100,7 @@ def draw_action(
   temperature: Num[AnyArray, "*lanes"] | float,
   groups: Groups | None = None,
 ) -> tuple[Int[Array, "B"], Float[Array, "B P"]]:
-  """Draws legal actions with probabilities raised to the power 1/temperature; at 0, takes the most probable.
+  """Draws legal actions in proportion to probability^(1/temperature); at 0, takes the most probable.
 
   In a row with a logit that is not finite, all legal actions are equally probable.
 

@@ -7,10 +7,10 @@ from moozi.core.pytree import record, register_records
 from moozi.core.types import AnyArray
 
 EPSILON = 1e-8
-"""Added to a variance before its square root, as in the source of `updated`."""
+"""Added to a variance before its square root, as in `VecNormalize` of `openai/baselines`."""
 
 CLIP = 10.0
-"""The bound of normalized observations in the same source."""
+"""The bound of normalized observations in `VecNormalize`."""
 
 
 @record

@@ -17,11 +17,11 @@ def transform(x: Float[AnyArray, "..."], epsilon: float = 0.001) -> Float[AnyArr
 
   Args:
     x: env units.
-    epsilon: ε, the slope far from 0; > 0.
+    epsilon: ε, the limit of the slope for large |x|; > 0.
 
   Returns: transformed units.
-  Source: Pohlen et al. 2018, eq. for h; thesis 4.3.6. Departures: √(|x|+1) − 1 is computed as
-    |x| / (√(|x|+1) + 1), which keeps the digits of small x.
+  Source: Pohlen et al. 2018, eq. for h; thesis 4.3.6. Departures: sign(x)(√(|x|+1) − 1) is
+    computed as x / (√(|x|+1) + 1), which keeps the digits of small x.
   """
   xp = array_namespace(x)
   return x / (xp.sqrt(xp.abs(x) + 1.0) + 1.0) + epsilon * x
@@ -55,7 +55,7 @@ class ScalarTransform:
 
   The support Z is in transformed units, and scalars are in env units.
 
-  Raises: ValueError: the support does not contain 0, the value of absorbing states, or contains nothing else.
+  Raises: ValueError: the support lacks 0, which is the value of absorbing states, or has no other integer.
   Source: thesis 4.3.6; Schrittwieser et al. 2020, appendix F.
   """
 

@@ -7,7 +7,7 @@ from moozi.core.config.learning import DiscountPoint
 
 
 def temperature_at(temperature: float | Sequence[TemperaturePoint], env_steps: int) -> float:
-  """Returns the acting temperature at `env_steps`: a constant, or the value of the schedule's latest point.
+  """Returns the acting temperature at `env_steps`: a constant, or that of the latest point that is reached.
 
   Args:
     temperature: `PlannerConfig.temperature`; the env_steps of a schedule start at 0 and rise.
@@ -33,7 +33,7 @@ def discount_at(discount: float, points: Sequence[DiscountPoint], env_steps: int
 
 
 def horizon_at(config: Config, env_steps: int) -> float | None:
-  """Returns the horizon 1 / (1 - γ) in steps; None without a schedule of γ, or if it is infinite."""
+  """Returns the horizon 1 / (1 - γ) in steps; None without a schedule of γ, or if γ is 1."""
   section = config.ppo if config.algorithm == "ppo" else config.targets
   discount = discount_at(section.discount, section.discount_schedule, env_steps)
   return 1.0 / (1.0 - discount) if section.discount_schedule and discount < 1 else None

@@ -28,7 +28,7 @@ def player_sign(
 def search_discount(discount: D, num_players: int) -> D:
   """Returns the search's factor from a child's value to its parent's: γ, or −γ with two players.
 
-  Two players alternate strictly, so each edge of the tree changes the player.
+  Self-play supports two players only if they alternate strictly, so each edge of the tree changes the player.
 
   Raises: ValueError: num_players is not 1 or 2.
   """

@@ -11,7 +11,7 @@ from moozi.ops.xp import array_namespace
 
 @record
 class UnrollTargets:
-  """The fields of a TrainTarget at and after the start index."""
+  """The fields of a TrainTarget that `make_targets` computes."""
 
   actions: Int32[AnyArray, "B K"]
   rewards: Float32[AnyArray, "B K"]
@@ -39,8 +39,8 @@ def make_targets(
 
   The reward at index k-1 (u_{i+k}) belongs to the policy and value at index k. At and after a terminal frame,
   value and return are 0, and policy and action are the dummy. The reward on entering the terminal frame is
-  kept; later rewards are 0. All of these targets have mask 1. Steps after a truncated frame have the same
-  targets with mask 0.
+  kept; later rewards are 0. All of these targets have mask 1. A truncated frame keeps its policy, value and
+  return, and its action is the dummy. Steps after it have the targets of a terminal frame with mask 0.
 
   Args:
     last_reward, root_value: env units, as in StepSample.

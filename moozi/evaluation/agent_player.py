@@ -60,7 +60,7 @@ class AgentPlayer:
     return self._agent.plans_with_rules
 
   def start(self, game: int, seed: int) -> None:
-    """Starts game `game` from an empty history, with random numbers from `seed`; if `game` is N, adds it."""
+    """Starts game `game` with a new carry and a random key of `seed`; if `game` is N, adds it."""
     carry, key = self._agent.init(1), np.asarray(jax.random.PRNGKey(seed))
     if game < self.num_games:
       self._write(np.array([game]), carry)
@@ -118,7 +118,7 @@ class AgentPlayer:
     return jax.tree_util.tree_map(lambda x: x[games], self._carry)
 
   def key_of(self, game: int) -> Any:
-    """Returns the random key that the next search of a game alone would use."""
+    """Returns the random key of a game, which its next search uses if the game is the first of its batch."""
     return self._keys[game]
 
   def _write(self, games: Int[np.ndarray, "n"], carry: Carry) -> None:

@@ -25,10 +25,11 @@ class EvaluationResult:
     num_distinct: number of different episodes, compared by frames, actions and rewards.
     version: learner step of the evaluated parameters.
     env_steps: environment steps of the run at the time of the evaluation.
-    episode: the first episode; None if it was not recorded.
+    episode: the first `evaluation.gif_max_frames` steps of the first episode, fewer if they take too much
+      memory; None if it was not recorded.
     seats: the agent's seat in each episode; None with one player.
-    tiles: the first `evaluation.gif_tiles` episodes, each cut after `evaluation.gif_max_frames` steps, with
-      small pictures; empty if they were not recorded.
+    tiles: the first `evaluation.gif_tiles` episodes, cut in the same way, with small pictures; empty if they
+      were not recorded.
     seconds: duration of the evaluation in seconds.
     references: the published returns of random play and of a human; None if the game has none.
     picture_fault: why a picture could not be drawn; empty if none has failed.
@@ -62,8 +63,9 @@ class EvaluationResult:
   def summary(self) -> dict[str, float | int]:
     """Returns the statistics of the episodes by name, in environment units and steps.
 
-    Has `human_normalized` if there are reference scores, `score_figures` with two players, `rating` with its
-    bounds if there is a rating, and `gate_score` and `gate_distinct` if the gate's games were played.
+    Has `human_normalized` if there are reference scores, `score_figures` with two players, `rating` if there
+    is a rating, its bounds if they are finite, and `gate_score` and `gate_distinct` if the gate's games were
+    played.
     """
     figures: dict[str, float | int] = {
       "episodes": len(self.returns),

@@ -1,9 +1,9 @@
-"""Evaluation: episodes with fixed seeds, played in parallel with the search of `planners.test`.
+"""Evaluation: episodes with fixed seeds, played in parallel.
 
-The search is noise-free by default. Each episode has its own fixed seed and starts with 0 to
-`evaluation.max_random_starts` random legal actions. The number of distinct episodes is reported. With two
-players, the agent plays against `evaluation.opponent` from alternating seats, or with `self` from both;
-the returns are those of the alternating seat. See docs/rules.md, "Evaluation".
+A search is that of `planners.test`, without noise by default. Each episode has its own fixed seed and starts
+with 0 to `evaluation.max_random_starts` random legal actions. The number of distinct episodes is reported.
+With two players, the agent plays against `evaluation.opponent` from alternating seats, or with `self` from
+both; the returns are those of the alternating seat. See docs/rules.md, "Evaluation".
 """
 
 import contextlib
@@ -31,7 +31,7 @@ from moozi.evaluation.ratings import rating_against
 
 
 class Evaluator:
-  """Plays evaluation episodes. Compiles once for all variables.
+  """Plays evaluation episodes with one compiled function for all variables.
 
   Args:
     agent: the agent; of its decisions' extras, only `chance_probs` and those of `lanes.SAMPLES` are used.
@@ -70,7 +70,7 @@ class Evaluator:
     """Plays episodes 0 … num_episodes - 1, with the same seeds in every call.
 
     Args:
-      record: whether to record the first episode, and frames of the first `evaluation.gif_tiles` episodes.
+      record: whether the results have `episode` and `tiles`.
       on_episode: called with the number of finished episodes when it changes.
       should_stop: called at every step; true ends the evaluation.
       rates: whether to play against `evaluation.pool` too.
@@ -162,8 +162,8 @@ class Evaluator:
 
     Args:
       shown: names of the decisions' extras that are kept; None keeps all.
-      rival: the variables that play the seats that are not the agent's, if no opponent does; None: the agent
-        plays all seats.
+      rival: the variables that play the seats that are not the agent's; None: the opponent plays them, or
+        without an opponent the agent.
 
     Yields: the agent's decision; where an opponent moves, the action is the opponent's.
     """
@@ -228,7 +228,8 @@ class Evaluator:
     return rng_key, decision
 
   def play(self, variables: PyTree, episode: int) -> Generator[PlayedStep, None, None]:
-    """Plays one of the episodes of `run`, one step for each request to the generator.
+    """Plays the episode that has the same index and seed in `run`, one step for each request to the
+    generator.
 
     Args:
       episode: the episode's index, at least 0.

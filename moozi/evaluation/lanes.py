@@ -44,7 +44,7 @@ class EvaluationLanes:
 
   Args:
     num_episodes: E.
-    record: whether to record episode 0 and the frames of the first `evaluation.gif_tiles` episodes; needs
+    record: whether to keep steps of episode 0 and of the first `evaluation.gif_tiles` episodes; needs
       `first_episode` 0.
     first_episode: index of the first episode; the last one is first_episode + E - 1.
   """
@@ -115,7 +115,7 @@ class EvaluationLanes:
     return np.array([seat_of(episode) for episode in self._episode_of.tolist()], np.int32)
 
   def step(self, decision: Decision) -> None:
-    """Plays one action in each lane, and keeps the step before it if it is recorded.
+    """Plays one action in each lane that has an episode, and keeps the step before it if it is recorded.
 
     Args:
       decision: the agent's, in NumPy; its actions are the opponents' where an opponent moves.

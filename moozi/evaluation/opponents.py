@@ -37,7 +37,7 @@ def score_figures(returns: Float[np.ndarray, "N"], seats: Int[np.ndarray, "N"]) 
   Returns: `score` (mean over episodes: 1 for a win, ½ for a draw, 0 for a loss), `wins`, `draws`, `losses`
     and `return_margin`. For each seat i that was played: `score_seat_<i>`, `return_mean_seat_<i>` and
     `return_margin_seat_<i>`. A margin is half the width of the mean's 95% confidence interval: 1.96 standard
-    deviations over √N. It is left out with one episode.
+    deviations over √N. It is left out if it is of one episode.
   """
   out: dict[str, float | int] = {
     "score": _score(returns),

@@ -1,8 +1,9 @@
 """Scores and ratings of players from their games, with intervals over openings.
 
 Games of one opening start from the same position, so they are not independent. The bootstrap therefore
-resamples openings, each with all its games. Ratings are maximum-likelihood Bradley-Terry ratings on the scale
-of Elo, and those of Weng and Lin (2011, Plackett–Luce) by the package openskill. See docs/decisions/0019.
+resamples openings, each with all its games. There are two kinds of ratings: Bradley-Terry ratings on the
+scale of Elo, by maximum likelihood with `VIRTUAL_DRAWS`, and those of Weng and Lin (2011, Plackett–Luce), by
+the package openskill. See docs/decisions/0019.
 """
 
 import dataclasses
@@ -103,7 +104,7 @@ class Standings:
     games: number of games of each pair.
     scores: score of player i against player j; None if they have not met.
     gains: mean return of player i against player j; None if they have not met.
-    overall: mean score of each player over its games and, in each, the other players.
+    overall: mean score of each player over all pairs of a game and another player in it.
     ratings: Bradley-Terry ratings on the scale of Elo.
     skills: (mu, sigma) of openskill.
   """
@@ -153,7 +154,7 @@ def standings(
 
 
 def _interval(values: Float[np.ndarray, "draws"]) -> Interval:
-  """Returns values[0] with the bounds of the 95% interval of the other values."""
+  """Returns values[0] with the bounds of the 95% interval of the other finite values."""
   tail = 50.0 * (1.0 - CONFIDENCE)
   drawn = values[1:][np.isfinite(values[1:])]
   low, high = np.percentile(drawn, [tail, 100.0 - tail]) if drawn.size else (math.nan, math.nan)

@@ -1,9 +1,9 @@
-"""Plays games between players. Each player plays from every seat, and all pairs share the openings.
+"""Plays games between players. Each player plays from every seat, and all groups of players share the
+openings.
 
 An *opening* is a number. The opening and the arena's seed determine the seed of a game's chance and the
-random moves at the game's start. All games of one opening start from the same position. A game depends only
-on the arena's seed, the players, their seats, the opening and the number of random moves; the other games of
-a block do not affect it.
+random moves at the game's start, so all games of one opening start from the same position. A game does not
+depend on the other games of its block.
 """
 
 import contextlib
@@ -77,8 +77,8 @@ def schedule(players: Sequence[str], num_seats: int, num_openings: int, seed: in
   """Returns the games of each group of players who meet; each player of a group plays from every seat.
 
   With two seats, the groups are the pairs, and each opening is played from both sides. With S > 2 seats, a
-  group has S players. If there are fewer, it has all of them, and some fill several seats. For each opening,
-  an order of seats is drawn, and its different rotations are played.
+  group has S players. If there are fewer, there is one group, in which some or all players fill several
+  seats. For each opening, an order of seats is drawn, and its different rotations are played.
 
   Args:
     players: distinct names.
@@ -185,9 +185,9 @@ def open_game(table: Table, seed: int, opening: int, num_random: int) -> list[in
 def default_plies(make_table: Callable[[], Table]) -> int:
   """Returns a quarter of the mean length of 20 random games, at most 4; 0 with chance and hidden information.
 
-  If that is at least 1 and makes fewer than `MIN_STARTS` distinct sequences of moves in 20 openings, returns
-  the smallest larger number that makes as many, but at most 4 and at most half of the mean length. Returns 0
-  if the mean length is below 4.
+  The lengths count up to 100 actions, and the quarter is rounded down. If it is at least 1 and makes fewer
+  than `MIN_STARTS` distinct sequences of moves in 20 openings, returns the smallest larger number that makes
+  as many, but at most 4 and at most half of the mean length.
   """
   table = make_table()
   with contextlib.closing(table):

@@ -49,8 +49,9 @@ app = typer.Typer(
 def run(arguments: Sequence[str] | None = None) -> int:
   """Runs the command line and returns its exit status.
 
-  The status is 2 after a user error or an error of JAX or the system, and 130 after a stop signal that the
-  command does not handle itself.
+  The status is that of the command, 2 after a user error, without arguments, or after an error that
+  `system_errors.describe` knows, and 130 after a stop signal that the command does not handle itself. Other
+  errors are raised.
 
   Args:
     arguments: the arguments after the program's name; None takes `sys.argv`.

@@ -79,7 +79,7 @@ def describe_human_normalized(score: float) -> str:
 
 
 def print_results(results: Any, paths: Mapping[str, Path], as_json: bool) -> None:
-  """Prints results that have `to_json` as JSON, or as text with the paths of the files that they are in."""
+  """Prints results as JSON (their `to_json`), or as text and then the paths of their files."""
   if as_json:
     say(json.dumps(results.to_json(), allow_nan=False))
   else:
@@ -104,7 +104,7 @@ def progress_bar(unit: str) -> Iterator[Callable[[int, int], None]]:
 
 
 def print_progress(text: str) -> None:
-  """Replaces the last line of standard error, if standard error is a terminal; a line break ends the line."""
+  """Replaces the last line of standard error, if that is a terminal; a line break in `text` ends the line."""
   if can_draw(sys.stderr):
     notice("" if text == "\n" else text, start="" if text == "\n" else "\r", end=text if text == "\n" else "")
 

@@ -93,7 +93,10 @@ def _print_table(infos: "list[ConfigInfo]") -> None:
 
 
 def _print_blocks(infos: "list[ConfigInfo]", width: int) -> None:
-  """Prints the name of each configuration on a line, and below it what a table would have in columns."""
+  """Prints the name of each configuration, and below it what it needs, its time and its return.
+
+  A configuration without these has its description.
+  """
   for info in infos:
     say(info.name)
     parts = ((_needs(info), "needs "), (info.time or "–", "time: "), (info.reached or "–", "return: "))

@@ -72,7 +72,7 @@ def _print_libraries(libraries: "list[LibraryInfo]") -> None:
 
 
 def _print_games(envs: "list[EnvironmentInfo]") -> None:
-  """Prints a line per game, and the options below the last game that has them."""
+  """Prints a line per game, and below each group of games in a row with the same options, the options."""
   width = max(len(env.name) for env in envs)
   for i, env in enumerate(envs):
     say(f"{env.name:<{width}}  {env.summary}")

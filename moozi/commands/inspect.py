@@ -59,7 +59,7 @@ def inspect(
 
 
 def _summary(spec: "EnvSpec", played: "InspectedEpisode", at: int) -> str:
-  """Returns one line with the move, and its values before and after the search."""
+  """Returns one line with the move, and the values of its frame before and after the search."""
   from moozi.vis.action_names import action_name
   from moozi.vis.render_spec import player_name
 

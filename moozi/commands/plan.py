@@ -90,7 +90,7 @@ def _hardware(cpus: int | None, gpus: int | None, nodes: int, memory_gib: int | 
 def to_json(
   found: "SizePlan", costs: "PartCosts", hardware: "Hardware", enough: int | None
 ) -> dict[str, Any]:
-  """Returns the plan, the measured costs and the machines as plain data; null for what has no limit."""
+  """Returns the plan, the measured costs and the machines as plain data; a limit that is infinite is null."""
   plan_data = dataclasses.asdict(found)
   plan_data["limits"] = {
     name: value if math.isfinite(value) else None for name, value in found.limits.items()

@@ -145,14 +145,14 @@ def play(
 
 
 def _check_unused(options: Mapping[str, object], needs: str) -> None:
-  """Raises UserError if an option is given that has no effect; `needs` is what it needs."""
+  """Raises UserError if an option is given that has no effect; `needs` says what these options need."""
   for option, value in options.items():
     if value is not None:
       raise UserError(f"{option}={value}: needs {needs}")
 
 
 def _plays_one_seat(config: "Config", is_run: bool) -> bool:
-  """Returns whether the options ask for an environment in which its own players play the other seats."""
+  """Returns whether the options ask for an environment whose own players play the other seats."""
   return not is_run and config.env.kwargs.get("seat", "all") != "all"
 
 
@@ -402,10 +402,10 @@ def _ask(spec: "EnvSpec", shown: Any, who: str, match: "Match | None" = None) ->
 
 
 def _reader(spec: "EnvSpec", mask: np.ndarray) -> tuple[str, Callable[[str], int]]:
-  """Returns a list of the legal actions, and a function that reads one of them; it raises ValueError.
+  """Returns a text about the legal actions, and a function that reads one of them or raises ValueError.
 
-  Actions with dimensions are read as values; others by number or name. If names are numbers, such as those of
-  cards, only names are accepted.
+  The text lists at most 40 actions. Actions with dimensions are read as values, others by number or name. If
+  a name is a number, such as that of a card, only names are accepted.
   """
   from moozi.envs.environment import check_action
 

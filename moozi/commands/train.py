@@ -147,7 +147,7 @@ def _describe_return(summary: dict[str, Any]) -> str:
 
 
 def _compare_with_random_play(training: "Training", summary: dict[str, Any]) -> None:
-  """Prints the return of random play, and adds it to summary.json, from which a card states it."""
+  """Prints the return of random play, and adds it to summary.json, which a card reads."""
   from moozi.evaluation.random_play import random_returns
   from moozi.io.run_directory import RANDOM_RETURN
 

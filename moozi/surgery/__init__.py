@@ -1,1 +1,1 @@
-"""Surgery: a run's state converted to another network, environment or learner, whose outputs are the same."""
+"""Surgery: converts a run's state to another network, environment or learner, and lists what is lost."""

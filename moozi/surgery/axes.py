@@ -1,8 +1,8 @@
 """What the entries of an array's axes mean, and how the entries of two networks correspond.
 
 An axis is a tuple of labels. Two entries with one label have one meaning, wherever they are in their arrays:
-a plane of the newest frame, an action, a category of the support. A unit of a layer has a number of its own,
-and the units of a wider layer take those of the narrower one in turn.
+a plane of the newest frame, an action, a category of the support. The label of a layer's unit has its number;
+in a wider layer, unit i is made of unit i modulo the old width.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ NEW = -1
 
 
 class Label(NamedTuple):
-  """The meaning of an entry: its group, such as ("plane", 0) of the newest frame, and its name in it.
+  """The meaning of an entry: its group, such as ("plane", "age 0") of the newest frame, and its name in it.
 
   If `is_unit`, the name is the number of a unit of a layer.
   """
@@ -28,7 +28,7 @@ class Label(NamedTuple):
 
   @property
   def layer(self) -> Group:
-    """The group without the cells that flattened units have before it."""
+    """The group without the cell number that `per_cell` puts before it."""
     return tuple(part for part in self.group if not isinstance(part, int))
 
 
@@ -37,7 +37,7 @@ class Axis:
   """The labels of an axis.
 
   Attributes:
-    labels: one for each entry, each once.
+    labels: one for each entry, all different.
     factors: what the network multiplies each input by before an array reads it; empty: all 1.
     instead: for a group that the other network lacks, the group whose entries are copied.
   """
@@ -82,7 +82,7 @@ def units(name: str, size: int) -> Axis:
 
 
 def names(group: Group, labels: tuple[object, ...], factor: float = 1.0) -> Axis:
-  """Returns the axis of a group's named entries, all of which are inputs with one factor."""
+  """Returns the axis of a group's named entries, all with one factor."""
   return Axis(tuple(Label(group, name) for name in labels), (factor,) * len(labels))
 
 
@@ -92,11 +92,11 @@ class AxisMap:
 
   Attributes:
     source: index of the old entry, or NEW.
-    shares: number of new entries with this source.
+    shares: number of new entries with this source; 0 without a source.
     factors: old factor / new factor, where there is a source.
-    is_exact: whether the entry has the label of its source, or is one of its units; false for a copy made
+    is_exact: whether the entry has the label of its source, or repeats its unit; false for a copy made
       `instead`.
-    dropped: the labels of the old entries that no new entry has.
+    dropped: the labels of the old entries of which no new entry is made.
   """
 
   source: Int[np.ndarray, "N"]

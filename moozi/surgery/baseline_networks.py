@@ -20,8 +20,8 @@ _NATURE = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
 def declare_baseline(out: Declared, network: "NamedNetwork") -> None:
   """Declares the arrays of a network of PPO or Q-learning.
 
-  All dense layers of a trunk write units of one name. A reader of the last layer keeps its meaning when
-  layers are added after this one, and a new layer is the identity on these units.
+  All dense layers of a trunk write units of one name. A layer that reads the trunk therefore keeps its
+  inputs when dense layers are added, and an added layer is the identity on these units.
   """
   config = network.config
   is_ppo = config.algorithm == "ppo"
@@ -50,7 +50,7 @@ def baseline_layers(config: Config) -> BaselineNetworkConfig:
 
 
 class _LayerAxes:
-  """Declares the layers of a network; layer norms have the numbers of their places in the order of calls."""
+  """Declares the layers of a network; layer norms are numbered in the order of calls."""
 
   def __init__(self, out: Declared, network: "NamedNetwork") -> None:
     config = network.config

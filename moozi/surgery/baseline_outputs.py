@@ -23,13 +23,12 @@ from moozi.surgery.networks import NamedNetwork
 def baseline_outputs(
   network: NamedNetwork, state: State, frames: Shaped[np.ndarray, "B T H W C"]
 ) -> list[dict[str, np.ndarray]]:
-  """Returns the outputs for the histories that end with each of the last frames, in 64 bits, so that rounding
-  adds nothing.
+  """Returns the outputs, in 64 bits, for the histories that end with each of the last T - L + 1 frames.
 
   An LSTM begins with a state of zeros and reads the histories in order. All actions but the dummy are legal.
 
   Args:
-    frames: T is the length L of a history, and the number of further steps.
+    frames: T is the length L of a history plus the number of further steps.
 
   Returns: for each of the T - L + 1 steps, of PPO `policy` [B, P] and `value` [B], with continuous actions
     `gaussian` [B, 2 D] in place of the policy; of Q-learning `action values` [B, A].

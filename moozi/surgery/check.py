@@ -45,16 +45,18 @@ class Differences:
 
 
 def compare(plan: Plan, old: State, new: State, num_inputs: int = 32, seed: int = 0) -> Differences:
-  """Returns how far two networks' outputs differ on random histories, at the root and after two actions.
+  """Returns how far two networks' outputs differ on random histories.
 
-  If both networks have chance nodes, those of their afterstates and of their encoders are compared too. PPO
-  and Q-learning have no model: their outputs at the root and after two more frames are compared, through
-  which an LSTM carries its state.
+  MuZero's outputs are compared at the root and after each of two actions, AlphaZero's at the root. If both
+  networks have chance nodes, the outputs of their afterstates and of their encoders are compared too. The
+  outputs of PPO and Q-learning are compared at the root and after each of two more frames, through which an
+  LSTM carries its state.
 
   The histories have planes and actions of both environments only: new planes are 0, and new actions are never
   taken. If the old network has running statistics of observations, the planes have their mean and variance.
-  Compared are values and rewards in env units, the probabilities of the actions of both, and of Q-learning
-  their values; of MuZero also the projection of the hidden state at the root, unit by unit.
+  The outputs are values and rewards in env units, the probabilities of the actions of both (of PPO with
+  continuous actions, the parameters of the distributions), the action values of Q-learning, and the
+  projection of MuZero's hidden state at the root, unit by unit.
 
   Args:
     old, new: the leaves of the two training states.
@@ -95,7 +97,7 @@ def _inputs(
 ) -> list[tuple[np.ndarray, np.ndarray, list[np.ndarray]]]:
   """Returns for the old and the new network: frames, actions of the history, and actions to unroll.
 
-  The histories have `more` steps than the network's input.
+  The histories have `more` steps more than the network's input.
   """
   length += more
   specs = plan.old.spec, plan.new.spec
@@ -137,7 +139,8 @@ def _random_frames(spec: EnvSpec, rng: np.random.Generator, lead: tuple[int, ...
 def _scaled(frames: np.ndarray, plan: Plan, old: State) -> np.ndarray:
   """Gives normal frames the mean and variance of the old network's statistics of observations, if it has any.
 
-  Frames of another size would all be clipped alike, and a difference of the networks would not be seen.
+  Frames of another scale could all be clipped to the same values, which would hide a difference of the
+  networks.
   """
   for where in _STATISTICS:
     if f"{where}/mean" not in old:
@@ -167,8 +170,8 @@ def _outputs(
 def make_outputs(config: Config, spec: EnvSpec) -> Callable[..., list[dict[str, np.ndarray]]]:
   """Returns a function (state, stacked history [B, H, W, Ch], transition, actions) → outputs.
 
-  The outputs are those at the root and after each of the actions, a list of [B] int32, in 64 bits, so that
-  rounding adds nothing. A transition is one of `ChanceModel.encode`; None leaves out the outputs of chance
+  The outputs are those at the root and after each of the actions, a list of [B] int32, computed in 64 bits.
+  A transition is an input of `ChanceModel.encode`; None leaves out the outputs of chance
   nodes. The function compiles once.
   """
   model, has_model = build.build_model(config, spec), config.has_model

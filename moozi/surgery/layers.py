@@ -8,17 +8,17 @@ from moozi.core.config import NetworkConfig
 from moozi.surgery.axes import Axis, Label, units
 
 UNLIKELY_BIN, UNLIKELY_ACTION = 24.0, 12.0
-"""How far the logit of a new entry is below the mean of the old ones; the mean bounds the softmax's sum from
-below. All new categories together have a probability below 1e-10, which moves no value by 1e-5 of it. All new
-actions have less than 1e-5, and a search that visits one soon raises its logit."""
+"""How far the logit of a new entry is below the mean of the old ones, besides the logarithm of the number of
+new entries. All new categories together then have a probability below 1e-10, and all new actions below
+1e-5."""
 
 
 class Where(NamedTuple):
   """A module or an array.
 
   Attributes:
-    path: in the parameters.
-    key: by which that of another network is found.
+    path: in `params` or `net_state`.
+    key: the key by which its counterpart in another network is found.
     instead: the key of what it is copied from if the other network lacks `key`.
   """
 
@@ -40,13 +40,13 @@ class ArrayAxes:
   """An array of a network.
 
   Attributes:
-    path: in the training state's `params` or `net_state`, such as `representation/conv/w`.
+    path: in `params` or `net_state` of the training state, such as `representation/conv/w`.
     axes: one for each axis of the array; none if their meaning is not known.
     unknown: the shape if the meaning of the axes is not known; only an array of the same shape is made of it.
     reads: index of the axis along which the array's module sums its inputs; None: no such axis.
-    below: new entries of the last axis, which is a softmax's, are this far below the mean of the old ones;
-      0: they are the mean, as action values; None: they are 0.
-    starts_at_zero: whether the array is 0 if the module is new, so that the module adds nothing.
+    below: how far new entries of the last axis are below the mean of the old ones, as `UNLIKELY_BIN`; 0: they
+      are the mean, as new action values are; None: they are 0.
+    starts_at_zero: whether the array is 0 if the module is new.
     passes_on: whether the array is the identity if the module is new. Both axes are units of one layer, of
       which the old network has a part.
     even: what computes joint statistics of the entries of the last axis; each old one must be repeated
@@ -72,12 +72,12 @@ class ArrayAxes:
 
 
 class Declared:
-  """The arrays of a network by key, and what layers need of each other.
+  """The arrays of a network by key, and the layers that a surgery can add.
 
   Attributes:
     arrays: by key.
-    additions: keys of layers that pass on their input unchanged when they are new, each with the reason why
-      it changes the input nevertheless; None: it does not.
+    additions: keys of layers that pass on their input when they are new. The value is None, or the reason why
+      the layer changes its input.
   """
 
   def __init__(self, shapes: Mapping[str, tuple[int, ...]], norm: str) -> None:
@@ -142,8 +142,8 @@ class Declared:
   def residual_conv(self, where: Where, stream: Axis, is_rectified: bool) -> None:
     """Declares relu(x + norm(conv(relu(norm(conv(x)))))); a new one adds 0 to x.
 
-    With a norm, the scale of the last norm is 0, not the convolution: a layer norm would enlarge the first
-    small weights to a variance of 1.
+    With a norm, the scale of the last norm is 0, not the convolution: a layer norm would scale
+    the outputs of small initial weights to a variance of 1.
     """
     middle, has_norm = units(f"{where.key}/middle", len(stream)), self._norm != "none"
     self.conv(where / "conv_0", 3, stream, middle)
@@ -178,5 +178,5 @@ class Declared:
 
 
 def fixed(name: str, size: int) -> Axis:
-  """Returns an axis whose entries another network has at the same places, or not at all."""
+  """Returns an axis whose entries correspond by number to those of an axis of this name and size."""
   return Axis(tuple(Label((name, size), i) for i in range(size)))

@@ -24,12 +24,12 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NamedNetwork:
-  """What the arrays of a network follow from.
+  """What determines the arrays of a network and their meaning.
 
   Attributes:
     config, spec: of the run.
     planes: the name of each plane of a frame; a plane of another network with this name has its meaning.
-    entries: the same of the entries of a policy; the first is the dummy's.
+    entries: the name of each entry of a policy, likewise; the first is the dummy's.
   """
 
   config: Config
@@ -204,7 +204,7 @@ def _latent(
 
 
 def _vector(name: str, size: int) -> Axis:
-  """Returns the units of a representation's result; those of the encoder's are its own."""
+  """Returns the units of a representation's result; the encoder's representation has units of its own."""
   return units("latent" if name == "representation" else name, size)
 
 

@@ -14,10 +14,12 @@ _SECTIONS = ("planes", "actions")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Correspondence:
-  """For each plane and each of the environment's own actions of the new one, that of the old one, or None.
+  """Which planes and actions of two environments correspond.
 
   Attributes:
-    is_same_game: whether the steps of the old environment can be steps of the new one: they have one name.
+    planes: for each plane of the new environment, the number of that of the old one, or None.
+    actions: the same for the entries of a policy without the dummy's.
+    is_same_game: whether the environments have one name, so that steps of the old one can be converted.
   """
 
   planes: tuple[int | None, ...]
@@ -46,11 +48,13 @@ def correspond(old: EnvSpec, new: EnvSpec, path: Path | None = None) -> Correspo
 
   Args:
     path: a YAML file with the sections `planes` and `actions`, each of which has, by the new name or number,
-      the old name or number, or null; what it leaves out is new. A section that is missing, or no file: those
-      with the same name correspond if both environments name all, else those with the same number.
+      the old name or number, or null; what it leaves out is new. Without a file or
+      a section, those with the same name correspond if both environments name all, each differently; else
+      those with the same number.
 
-  Raises: UserError: the environments are not of one kind, or have no plane or no action in common; they are
-    different games and there is no file; or the file is malformed or names what does not exist.
+  Raises: UserError: the environments are not of one kind, or have no plane or no action in common; their
+    names and more of their specifications differ, and there is no file; or the file is malformed or names
+    what does not exist.
   """
   _check_kind(old, new)
   same_name = old.name == new.name

@@ -42,10 +42,7 @@ _FIXED = {
     *("q_learning.network.kind", "q_learning.network.sharing", "q_learning.network.activation"),
   ),
 }
-"""Settings by algorithm whose change gives arrays another meaning.
-
-Those without an effect may change (`_has_effect`).
-"""
+"""Settings by algorithm that surgery cannot change, if the old network depends on them (`_has_effect`)."""
 _SEARCH_SECTIONS = ("env", "network", "chance", "scalar_transform", "targets")
 _SECTIONS = {
   "muzero": _SEARCH_SECTIONS,
@@ -63,7 +60,7 @@ class ArrayPlan:
   Attributes:
     path: in `params` or `net_state`; `source` that of the old array, or None for a new one.
     shape, source_shape: of the new and of the old array.
-    passed: number of units that a new array passes on, of which it is made; None: it passes on nothing.
+    passed: number of units that a new array passes on; None: it passes on nothing.
     how: in words.
     maps: for each axis, what its entries are made of; of a new array that passes on its input, those of the
       identity; empty for every other new array.
@@ -94,7 +91,7 @@ class Plan:
     pairs: which planes and actions correspond.
     arrays: by path.
     lost: what is not preserved, one line each.
-    changes: the settings that differ and that the surgery is about: (key, old value, new value).
+    changes: the settings and sizes that differ, as `_changes` lists them: (name, old value, new value).
     fresh: the initial training state of the new configuration, for what is new.
   """
 
@@ -108,7 +105,7 @@ class Plan:
 
   @property
   def is_identity(self) -> bool:
-    """Whether all arrays stay as they are."""
+    """Whether all arrays stay as they are, and nothing is lost."""
     return all(array.is_copy for array in self.arrays.values()) and not self.lost
 
 
@@ -155,7 +152,7 @@ def make_plan(
 def shapes_of(state: dict[str, Any]) -> dict[str, tuple[int, ...]]:
   """Returns the shapes of a training state's network arrays by path.
 
-  γ (`nn.horizon`) and the running returns of PPO are not of the network.
+  γ (`nn.horizon`) and the running returns of PPO are left out.
   """
   parts, others = ("params/", "net_state/"), (f"net_state/{DISCOUNT}", f"net_state/{RETURNS}/")
   arrays = {
@@ -367,7 +364,7 @@ def _lost_settings(old: NamedNetwork, new: NamedNetwork) -> list[str]:
 
 
 def _changes(old: NamedNetwork, new: NamedNetwork) -> tuple[tuple[str, Any, Any], ...]:
-  """Returns the settings that determine the training state, where they differ."""
+  """Returns the settings of `_SECTIONS` and of the optimizer, and the environments' sizes, that differ."""
   out: list[tuple[str, Any, Any]] = []
   for section in _SECTIONS[new.config.algorithm]:
     before, after = (getattr(network.config, section).model_dump(mode="json") for network in (old, new))

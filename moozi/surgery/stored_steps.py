@@ -1,4 +1,5 @@
-"""Converts stored steps, in replay and in trajectory files, to those of an environment with more in it.
+"""Converts stored steps, in replay and in trajectory files, to those of an environment with more planes
+or actions.
 
 New planes are 0 in old steps, and new actions are illegal and never taken. Imports no JAX.
 """

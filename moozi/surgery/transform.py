@@ -25,12 +25,13 @@ def transform(state: State, plan: Plan) -> State:
   Parameters, those of the target network and the network's statistics are converted array by array. The
   moments of the optimizer are carried where a parameter keeps its meaning, in the units of its new gradient.
   Those of new weights are set by `_fill_second_moments`; their first moments are 0. The other leaves, such as
-  the learner step, keep their values.
+  the learner step, keep their values; those of the optimizer and of `net_state` that the old state lacks, or
+  has in another shape, are new.
 
   Args:
     state: the leaves of a TrainingState of the old configuration by path.
 
-  Raises: ValueError: a leaf is missing.
+  Raises: ValueError: a leaf is missing or has another shape.
   """
   out: State = {}
   # By part of the optimizer, and by array, which second moments are carried.
@@ -63,8 +64,8 @@ def _fill_second_moments(out: State, is_carried: Mapping[str, Bool[np.ndarray, "
   The mean is of those above 0. A moment of 0 is of a weight that never had a gradient, such as one of an
   input that is always 0.
 
-  Adam's count is carried, so moments that begin at 0 are not corrected. With a second moment of 0, the steps
-  of a new weight would rise to 6.6 times the learning rate, and be above it for a thousand updates.
+  Adam's count is carried, so moments that begin at 0 are not corrected. With a second moment of 0
+  and a constant gradient, the steps of a new weight would rise to 6.6 times the learning rate.
 
   Args:
     is_carried: for each array of second moments, which entries are carried.
@@ -129,7 +130,8 @@ def _has_moment(state: State, moment: re.Match[str], plan: Plan) -> bool:
 def _moment(
   state: State, prefix: str, kind: str, array: ArrayPlan, fresh: Shaped[np.ndarray, "..."]
 ) -> tuple[Shaped[np.ndarray, "..."], Bool[np.ndarray, "..."]]:
-  """Returns a moment: 0 for new entries; else that of the source, in units of the new gradient.
+  """Returns a moment: 0 for new entries and copies made `instead`, else that of the source for the new
+  gradient.
 
   Also returns which entries are those of a source.
 
@@ -206,7 +208,7 @@ def _fill(
   i: int,
   axis: AxisMap,
 ) -> Float[np.ndarray, "..."]:
-  """Sets the new entries of an axis that are not 0: those of a mean or variance, and of a softmax."""
+  """Sets the new entries of an axis that are not 0: those of statistics, and of outputs with `below`."""
   if array.declared.is_state:
     # A variance of 0 would make every value of a new plane other than 0 the largest that the norm passes on.
     shape = [1] * out.ndim

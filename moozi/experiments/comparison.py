@@ -66,7 +66,7 @@ class RunCurve:
     env_steps: environment steps of the run at each evaluation.
     minutes: minutes of training until each evaluation, without the time that training waited for evaluations.
     returns: mean return of each evaluation.
-    is_finished: whether the run ended at its limit of steps or of time.
+    is_finished: whether the run ended at its limit of steps or of time, or at its `stop_value`.
   """
 
   path: Path
@@ -243,7 +243,7 @@ def make_tasks(runs: Sequence[RunCurve]) -> list[Task]:
 
 
 def conditions_of(config: Config) -> dict[str, Any]:
-  """Returns the environment, all its options (defaults included), and the evaluation protocol."""
+  """Returns the environment, its options with their defaults, its wrappers, and the evaluation protocol."""
   protocol = {f"evaluation.{key}": getattr(config.evaluation, key) for key in CONDITIONS}
   protocol["evaluation.opponent"] = config.evaluation.opponent_name
   wrappers = {"env.wrappers": list(config.env.wrappers)} if config.env.wrappers else {}
@@ -251,7 +251,7 @@ def conditions_of(config: Config) -> dict[str, Any]:
 
 
 def _task_name(conditions: Mapping[str, Any], everything: Sequence[Mapping[str, Any]]) -> str:
-  """Returns a task's name: the environment, the options _SHOWN, and what differs from its other tasks."""
+  """Returns a task's name: the environment, the options _SHOWN, and what differs among that environment's."""
   same = [other for other in everything if other["env"] == conditions["env"]]
   shown = {key: conditions[key] for key in _SHOWN if conditions.get(key) is not None}
   shown |= {key: conditions.get(key) for key in _differing(same)}
@@ -295,7 +295,7 @@ def _stem(runs: Sequence[RunCurve]) -> str:
 
 
 def _method(config: Config) -> dict[str, Any]:
-  """Returns the settings that determine a run's group: all that affect its results, except _NOT_METHOD."""
+  """Returns the settings that determine a run's group: _METHOD, and `settings_of` without _NOT_METHOD."""
   settings = settings_of(config).items()
   return {key: value for key, value in settings if key == _METHOD or not key.startswith(_NOT_METHOD)}
 

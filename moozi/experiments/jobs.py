@@ -1,4 +1,4 @@
-"""Jobs, which describe runs of `moozi train` and the evaluations of their checkpoints, and their progress."""
+"""Jobs, each a run of `moozi train` with evaluations of its checkpoints, and their progress."""
 
 import dataclasses
 import re
@@ -84,8 +84,8 @@ class Sweep:
       parallel jobs.
     results: receives a folder with the results of each finished job; None keeps only the runs.
     columns: the metrics that results keep; None keeps all.
-    measures_speed: whether to run `moozi.training.speed` before a run starts, and add its figures to the
-      result.
+    measures_speed: whether to run `moozi.training.speed` once before the training of a run, and add its
+      figures to the result.
     is_exclusive: whether only one sweep at a time may use the folder.
   """
 
@@ -115,7 +115,7 @@ def progress_of(job: Job, folder: Path) -> tuple[int, bool]:
   A run is complete if it ended at the limit of steps or of time in the job's configuration. The steps are
   those of its last checkpoint if it is complete, else those of its newest resumable checkpoint, or 0.
 
-  Raises: UserError: the run was started with different settings.
+  Raises: UserError: the run's settings differ from the job's in more than GROWABLE.
   """
   path, wanted = folder / job.run_name, job.load_config(folder)
   if not (path / "config.yaml").exists():

@@ -2,8 +2,9 @@
 
 config.yaml        the run's configuration
 metrics.jsonl      its metrics, thinned; absent if another result of the same run has them
-summary.json       the run's summary
-evaluations.json   a list: `moozi evaluate --json --returns` of each checkpoint, with its wall time
+summary.json       the run's summary; absent if the run has none
+evaluations.json   a list: `moozi evaluate --json --returns` of each evaluation, with the wall time of its
+                   checkpoint, and the checkpoint and the simulations as the job names them
 machine.json       cores, processor, versions, and the commit of the code that wrote the result; if measured,
                    the device and the seconds of bare acting per step and of the bare update per sample
 job.json           steps and time of the run, the commit that trained last (absent in older results), and the
@@ -30,7 +31,7 @@ from moozi.io.plain_data import to_plain_json
 from moozi.io.run_directory import RunDirectory, read_run_config
 
 MACHINE = ("runtime", "ray.", "workers.resources.", "evaluation.resources.", "checkpoint.", "timeline.")
-"""Prefixes of the settings that determine where and with what resources a job runs, not what it learns."""
+"""Prefixes of settings in which a result may differ from its job, such as where it ran and what it stored."""
 
 _MAX_TICKS = 200
 _PACKAGES = ("jax", "mctx", "minatar", "ray")
@@ -113,7 +114,7 @@ def has_result(job: Job, results: Path) -> bool:
 
 
 def machine() -> dict[str, Any]:
-  """Returns what wall times depend on: cores, processor, versions, and the commit of the code."""
+  """Returns facts on which wall times depend: cores, processor, versions, and the commit of the code."""
   installed = importlib.metadata.distributions()
   return {
     "cores": num_cores(),

@@ -102,7 +102,7 @@ class Runner:
     Without a folder of results, returns whether the job's run and all its evaluations are complete.
 
     Raises: UserError: its run or its result has different settings, the run of an incomplete result is
-      missing, or a longer run would differ from its first step on.
+      missing, or the job has another limit of steps and the learning rate falls until that limit.
     """
     results = self._sweep.results
     if results is None:
@@ -200,7 +200,7 @@ class Runner:
       yield from ((path, *found) for path, found in evaluations_of(job, run).items())
 
   def _evaluate(self, job: Job) -> bool:
-    """Makes the evaluations of a job that has been trained, and writes its result.
+    """Makes the evaluations of a job that has been trained, and writes its result if results are kept.
 
     Returns: False if the time budget ended before that was done.
     """

@@ -1,9 +1,9 @@
-"""Means and 95% intervals of returns over a few seeds.
+"""Statistics of returns over a few seeds, with 95% intervals.
 
 Source: Agarwal et al. 2021 ("Deep RL at the edge of the statistical precipice"), the interquartile mean and
 percentile bootstrap. Departures: `estimate` resamples episodes within each seed too, because an evaluation
-has few episodes. The interquartile mean gives fractional weight to the values at the quartiles, so that it is
-defined for three seeds.
+has few episodes. The interquartile mean gives fractional weight to the values at the quartiles, so that with
+three seeds the extremes weigh less than the median.
 """
 
 import dataclasses
@@ -80,7 +80,7 @@ def bootstrap_interval(
 
   A resample takes the same seeds at all leading indices, so that it consists of whole curves.
 
-  Raises: ValueError: S is 1.
+  Raises: ValueError: S is below 2.
   """
   if values.shape[-1] < MIN_SEEDS_FOR_INTERVAL:
     raise ValueError(f"values: an interval needs at least {MIN_SEEDS_FOR_INTERVAL} seeds")
@@ -117,7 +117,7 @@ def aggregate_iqm(scores: Sequence[Float[np.ndarray, " S"]]) -> Aggregate:
 def aggregate_improvement(
   first: Sequence[Float[np.ndarray, " S"]], second: Sequence[Float[np.ndarray, " S2"]]
 ) -> Aggregate:
-  """Returns the mean over games of the share of pairs of runs in which that of `first` exceeds the other.
+  """Returns the mean over games of the share of pairs of runs in which that of `first` is better.
 
   A tie counts one half. This share estimates the probability of improvement.
 

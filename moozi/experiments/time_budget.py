@@ -46,7 +46,7 @@ class TimeBudget:
     """Runs a command, and sends it one SIGTERM at the end of the budget.
 
     Ctrl-C in the terminal does not reach the command, because the command runs in its own session. An
-    exception in this process kills the command and its children.
+    exception in this call kills the command and its children.
 
     Args:
       env: environment variables to add to those of this process.

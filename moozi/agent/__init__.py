@@ -1,1 +1,1 @@
-"""Search, policy, loss and update: pure functions of the network's parameters."""
+"""Agents, searches, the loss and the update."""

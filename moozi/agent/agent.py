@@ -1,4 +1,4 @@
-"""The interface of agents: pure functions of variables, with the rule of ends in one place.
+"""The interface of agents: pure functions of variables. `make_agent` applies the rule of ends.
 
 MuZero, AlphaZero, PPO, Q-learning and a user's algorithm each have a `Decide`, from which `make_agent` makes
 a `PureAgent`. PPO with an LSTM has a `RecurrentDecide` (`agent.recurrent`) instead. Collectors, evaluation
@@ -35,9 +35,10 @@ class Decision:
     action: in the agent's action space; legal on a live frame, the dummy on a last one. Continuous actions
       are float32 [B, D], within their bounds.
     action_probs: the policy; 0 on illegal actions. With MuZero and AlphaZero it is the policy target.
-    root_value: env units, for the player to move; 0 on a terminal frame.
-    extras: arrays [B, …] by name, which the agent's own learner or display reads. They do not follow the rule
-      of ends. An agent for inspection has `tree`, a pytree.
+    root_value: for the player to move; 0 on a terminal frame. Env units, but with PPO the units of the
+      rewards that it learns from.
+    extras: arrays [B, …] by name, for the agent's own learner, metrics and displays. They do not follow the
+      rule of ends. An agent for inspection has `tree`, a pytree.
   """
 
   action: Num[AnyArray, "B *D"]
@@ -59,9 +60,8 @@ Args:
   timestep: the current frames of the B lanes.
   rng_key: for noise and the choice of the action.
   temperature: a scalar, or one per lane; 0: greedy. The Gumbel searches do not read it.
-  forced: [B] int, actions to take instead of the agent's (another player's moves); -1 where the agent
-    chooses. They replace its actions in the decision and in the carry. None: all -1. Continuous actions
-    cannot be forced.
+  forced: [B] int, actions to take on live frames instead of the agent's; -1 where the agent chooses. They
+    replace its actions in the decision and in the carry. None: all -1. Continuous actions cannot be forced.
   position: the positions of the B environments (`VectorEnvironment.positions`), for an agent that
     `plans_with_rules`.
 
@@ -76,8 +76,8 @@ class PureAgent:
   Attributes:
     init: B → the carry of B lanes in which no frame has been seen, in NumPy.
     act: see `Act`.
-    observe: (variables, carry, timestep, action [B]) → the carry with these frames and actions, which another
-      player chose, without a decision. Runs on NumPy and JAX arrays.
+    observe: (variables, carry, timestep, action [B]) → the carry with these frames, and with these actions of
+      another player. Runs on NumPy and JAX arrays.
     plans_with_rules: whether `act` needs positions.
   """
 
@@ -152,9 +152,9 @@ KeyedAct = Callable[..., tuple[Array, Carry, Decision]]
 
 
 def keyed(agent: PureAgent) -> KeyedAct:
-  """Returns `agent.act` with the key's split inside, where it is compiled: (next rng_key, carry, decision).
+  """Returns `agent.act` with the split of the key inside; its results are (next rng_key, carry, decision).
 
-  A split outside would be one more call of JAX in every step.
+  A split outside the compiled function would be one more call of JAX in every step.
   """
 
   def act(

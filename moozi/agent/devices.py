@@ -1,6 +1,6 @@
-"""The devices of the learner: one, or a mesh among which each batch is divided.
+"""The devices of the learner: one, or a mesh over which each batch is divided.
 
-Only this module knows the mesh. The state is on every device, and each device has an equal share of a batch's
+Only this module uses the mesh. The state is on every device, and each device has an equal share of a batch's
 samples. XLA divides the compiled update accordingly. Sums and means over samples (losses, gradients, batch
 norm, metrics) are those of the whole batch, because XLA adds the parts of all devices.
 
@@ -78,7 +78,7 @@ class DataMesh:
     return jax.device_put(state, may_alias=False)
 
   def put_batch(self, batch: Any, axis: int = 0) -> Any:
-    """Returns a tree of NumPy arrays, divided over `axis` in order: the first device has the first samples.
+    """Puts a tree of NumPy arrays on the devices, divided over `axis`: the first has the first samples.
 
     On several hosts, each host passes the samples of its own devices; the first host has the first samples.
 
@@ -97,17 +97,17 @@ class DataMesh:
 
 
 class HostsMesh(DataMesh):
-  """A mesh of the devices of several processes, which have the same number of devices."""
+  """A mesh with the same number of devices of each of several processes."""
 
   @property
   def num_hosts(self) -> int:
     return jax.process_count()
 
   def connect(self) -> None:
-    """Adds a number of each device, which connects the hosts; all hosts must call it at about the same time.
+    """Adds one number of each device, which connects the hosts. All hosts must call it within 30 seconds.
 
-    In the first sum over these devices, gloo waits at most 30 seconds for the other hosts; in later ones it
-    waits half an hour. A host may compile its update for longer than another one.
+    On CPUs, gloo waits at most 30 seconds for the other hosts in the first sum over these devices, and half
+    an hour in later ones. If the first sum were that of an update, a host that compiles longer could be late.
     """
     ones = self.put_batch(np.ones(len(self.mesh.local_devices), np.float32))
     total = jax.jit(jax.numpy.sum, out_shardings=self._replicated)(ones)

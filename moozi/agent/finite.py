@@ -1,4 +1,4 @@
-"""Pure functions that skip an update if its loss or gradient is not finite; used inside compiled updates."""
+"""Pure functions for compiled updates: skipping updates that are not finite, and reducing metrics."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Clipping of each entry of the gradient by its own running size, as a transformation of Optax."""
+"""Clipping of gradients, with Optax: of each entry by its own running size, and of the whole by its norm."""
 
 import jax
 import jax.numpy as jnp
@@ -29,8 +29,8 @@ def clip_by_second_moment(factor: float) -> optax.GradientTransformation:
   """Clips each entry g of the gradient to ± factor · √v, where v is the running mean of g².
 
   v is that of the gradients before clipping, the current one included. It is corrected for its start at 0, as
-  in Adam, so the first gradient is not clipped if the factor is at least 1. A single large gradient is never
-  reduced to less than factor · √(1 - DECAY) of itself, which is 0.16 with a factor of 5.
+  in Adam, so the first gradient is not clipped if the factor is at least 1. No entry is reduced to less than
+  factor · √(1 - DECAY) of itself, which is 0.16 with a factor of 5.
 
   Args:
     factor: > 0.
@@ -65,8 +65,8 @@ def clip_by_second_moment(factor: float) -> optax.GradientTransformation:
 def clipping(max_grad_rms: float | None, max_grad_norm: float | None) -> optax.GradientTransformation:
   """Returns the clipping of each entry by `clip_by_second_moment`, then of the whole by its norm.
 
-  None: no such clipping. A chain of optimizers has it as one part, so the places of the parts after it in the
-  optimizer's state are the same with and without it.
+  None: no such clipping. The result is one part of a chain, so the places of later parts in the optimizer's
+  state do not depend on the arguments.
   """
   whole = optax.identity() if max_grad_norm is None else optax.clip_by_global_norm(max_grad_norm)
   return whole if max_grad_rms is None else optax.chain(clip_by_second_moment(max_grad_rms), whole)

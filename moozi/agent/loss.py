@@ -32,7 +32,8 @@ class LossAux:
 
   Attributes:
     net_state: the network's state after the unroll.
-    value_error: |Φ⁻¹(value logits at k = 0) − z_0| in env units, from which replay computes priorities.
+    value_error: |Φ⁻¹(value logits at k = 0) − z_0| in env units, from which replay computes priorities; with
+      K = 0, it is 0 at masked starts.
     metrics: scalars by name.
   """
 
@@ -81,8 +82,8 @@ def extra_terms(learner: LearnerConfig) -> dict[str, str]:
 def make_extra_losses(config: Config, model: Model) -> dict[str, ExtraLoss]:
   """Returns the loss terms of `learner.extra_losses` by the names of their metrics.
 
-  Raises: UserError: as `extra_terms`, or a function cannot be found or fails. When traced, a term raises it
-    unless it returns a float array [B].
+  Raises: UserError: as `extra_terms`, or a function cannot be found, fails, or returns no function. When
+    traced, a term raises it unless it returns a float array [B].
   """
   terms = extra_terms(config.learner)
   return {
@@ -125,11 +126,11 @@ def make_loss(
     + mean_B ρ [ l^p_0 + Σ_k l^p_k / K + c^v (l^v_0 + Σ_k l^v_k / K) + c^r Σ_k l^r_k / K + c^s l^s + Σ l ]
 
   θ are the parameters, ρ the importance ratios, and l^s the self-consistency loss. The last sum is over the
-  user's terms. The value targets are the n-step returns. Policy, value and reward terms are cross-entropies
-  between categories. Masked terms are 0 and count in the mean.
+  user's terms. The value targets are the n-step returns. Policy, value and reward terms are cross-entropies.
+  Masked terms are 0 and count in the mean.
 
   With K = 0 (AlphaZero) the reward and self-consistency terms are absent, and the last frame of an episode is
-  masked, because a terminal frame is not searched. A truncated one is masked with it.
+  masked, because the search does not expand a terminal frame. A truncated last frame is masked too.
 
   A model with chance nodes adds ρ Σ_k (c^v l^a_k + c^c l^c_k + c^m l^m_k) / K, over the transitions
   k = 1 … K. The encoder maps the transition from step k-1 to k to outputs e. The one-hot vector of the
@@ -138,9 +139,9 @@ def make_loss(
   predicts the reward u_k. The target of the code logits (l^c) is the code. The commitment loss
   l^m = ‖code − e‖² moves e towards the code.
 
-  c^s rises linearly from 0 during the first `consistency_warmup_steps` learner steps. With `max_shift` or
-  `intensity_jitter`, the root's frames and those of the consistency target are augmented independently
-  (`augment_frames`); the transitions of chance nodes are not augmented.
+  c^s rises linearly to `consistency_coef` during the first `consistency_warmup_steps` learner steps. With
+  `max_shift` or `intensity_jitter`, the root's frames and those of the consistency target are augmented
+  independently (`augment_frames`); the transitions of chance nodes are not augmented.
 
   The metric `loss/<term>` is the term without its coefficient, except for a user's term. `loss/<term>_<k>` is
   its contribution at step k, before division by K. Both are weighted by ρ as in the loss.
@@ -155,8 +156,8 @@ def make_loss(
   without a random key.
 
   Source: thesis 4.3.8; Schrittwieser et al. 2020, equation 1; Antonoglou et al. 2022. Departures:
-    rewards scaled by 1/K by default; L2 not scaled by ρ; two errata of the thesis corrected (it swaps the
-    arguments of the reward loss, and its value loss names v* instead of the network's value).
+    reward losses are scaled by 1/K by default; L2 is not scaled by ρ; two errata of the thesis are corrected
+    (it swaps the arguments of the reward loss, and its value loss names v* instead of the network's value).
   """
   extra_losses = dict(extra or {})
   is_unrolled = targets.unroll_steps > 0
@@ -275,7 +276,7 @@ def _unroll(
 ) -> tuple[list[ModelOutput], list[AfterstateOutput], NetState]:
   """Returns the K + 1 outputs of a root inference and K recurrent inferences, and the K afterstates.
 
-  The gradient of the hidden state is scaled before each recurrent inference.
+  The gradient of the hidden state is scaled before each recurrent inference or afterstate.
   The loop is in Python, because XLA on the CPU runs the gradient of a convolution more slowly inside a scan.
 
   Args:
@@ -393,7 +394,7 @@ def state_metrics(hidden_state: Float[Array, "B *state"]) -> dict[str, Float[Arr
   `state/cosine` is the mean cosine similarity over pairs of states. `state/spread` is the root mean square,
   over states and dimensions, of the difference from the mean state. `state/rank` is the participation ratio
   (Σλ)² / Σλ² of the eigenvalues λ of the states' covariance: the effective number of dimensions. If all
-  states are equal, they are 1, 0 and 0.
+  states are equal and not zero, the metrics are 1, 0 and 0.
   """
   x = hidden_state.reshape(hidden_state.shape[0], -1)
   batch = x.shape[0]

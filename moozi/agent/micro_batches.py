@@ -1,4 +1,4 @@
-"""Computes a network's outputs for a batch in micro-batches, for batches larger than a device holds."""
+"""Computes a network's outputs for a batch in micro-batches, so that larger batches fit in memory."""
 
 from collections.abc import Callable
 from typing import Any

@@ -30,7 +30,8 @@ def make_muzero(
 ) -> PureAgent:
   """Returns MuZero's agent, or with `rules` AlphaZero's. Its variables are (params, net_state).
 
-  The extras of its decisions are the other fields of the SearchOutput, without those that are None.
+  The extras of its decisions are the fields of the SearchOutput that a Decision does not have, without those
+  that are None.
   """
   model = averaged(model, planner, targets, spec)
 

@@ -103,44 +103,44 @@ def plan(
 
   With puct and stochastic, the probability of an action is proportional to its visit count to the power
   1/temperature. At temperature 0 the most visited action is chosen, and the prior breaks ties. Any other
-  search chooses the action itself; the only noise of gumbel and stochastic_gumbel is the Gumbel noise, scaled
-  by `gumbel_scale`. With probability `random_action_prob`, a uniformly random legal action replaces the
-  chosen one.
+  search chooses the action itself; gumbel and stochastic_gumbel do so with Gumbel noise, scaled by
+  `gumbel_scale`. With probability `random_action_prob`, a uniformly random legal action replaces the chosen
+  one.
 
-  With stochastic and stochastic_gumbel, a simulation evaluates either an afterstate or an outcome, and the
-  search visits the outcomes of an afterstate in proportion to their probabilities. If the model has chance
-  nodes, the other searches follow the most probable outcome of each action.
+  With stochastic and stochastic_gumbel, a simulation evaluates either an afterstate or an outcome. After an
+  afterstate, the search visits the outcome with the largest probability / (visits + 1). If the model has
+  chance nodes, the other searches follow the most probable outcome of each action.
 
   With a learned model, illegal actions are masked at the root only. In deeper nodes only the network's policy
   avoids them, because its training targets are 0 on illegal actions.
 
-  Where joint actions have no entries of their own (`EnvSpec.is_factored`), each node samples
+  Where joint actions have no entries of their own (`EnvSpec.is_factored`), each node samples up to
   `num_sampled_actions` joint actions from the network's policy (`agent.sampled`), and the search policy is
   over the root's samples. If `config.is_noise_free`, the samples depend neither on `rng_key` nor on the other
   roots.
 
   With `rules`, the search has the game's true rules in place of the learned model (AlphaZero). The network
-  evaluates the true frame of each node, rewards and terminal positions are those of the game, the value of a
-  terminal position is 0, and illegal actions have prior 0 in every node.
+  evaluates the true frame of each node. Rewards and terminal positions are those of the game. The value of a
+  terminal position is 0. In every other position, illegal actions have prior 0.
 
   Args:
     model, config, num_players, with_tree, rules: static arguments under jit.
     discount: γ ≥ 0, unless `net_state` carries another; with two players the search itself uses −γ.
-    rng_key: for the noise and the choice of the action; do not use it elsewhere.
+    rng_key: for the noise, the samples and the choice of the action; do not use it elsewhere.
     stacked_history: Ch = L·(C + P) channels.
-    legal_actions_mask: each row has a legal action; if only the dummy is legal, it is chosen, unless joint
-      actions are sampled.
+    legal_actions_mask: each row has a legal action. If only the dummy is legal, a built-in search chooses it,
+      unless joint actions are sampled.
     temperature: ≥ 0, one for all roots or one for each root; the Gumbel searches do not read it.
     node: with `rules`, the nodes of the B roots; else None.
 
   Source: Schrittwieser et al. 2020, appendix B (puct); Danihelka et al. 2022 (gumbel); Antonoglou et al. 2022
     (stochastic); Silver et al. 2018 (true rules); thesis 4.3.5.
-    Departures: Q-values are normalized by the range among a node and its children, or by `q_range_floor` if
-    it is larger; appendix B has the range of the whole tree. With puct, the value of the root counts the
-    network's own value as one visit. The prior's logits at the root are divided by `root_prior_temperature`,
-    before any noise (Wu 2019, Accelerating Self-Play Learning in Go). mctx draws Dirichlet noise over all
-    actions; the part on illegal ones is lost, so the noise has a smaller share than `dirichlet_fraction`
-    where actions are illegal.
+    Departures: Q-values are divided by at least `q_range_floor`. With puct and stochastic, they are
+    normalized by the range among a node and its children; appendix B has the range of the whole tree. A mean
+    root value counts the network's own value as one visit. The prior's logits at the root are divided by
+    `root_prior_temperature`, before any noise (Wu 2019, Accelerating Self-Play Learning in Go). mctx draws
+    Dirichlet noise over all actions; the part on illegal ones is lost, so the noise has a smaller share than
+    `dirichlet_fraction` where actions are illegal.
   """
   output, _ = model.root_inference(params, net_state, stacked_history, False)
   prior_value = model.transform.to_scalar(output.value_logits)

@@ -34,8 +34,8 @@ def make_recurrent_agent(
 ) -> PureAgent:
   """Returns an agent whose carry also has a recurrent state; else it is as `make_agent`'s.
 
-  Its carry is {"history": HistoryState, "state": the state after the last frames}. Of the two, a
-  forced action changes only the history.
+  Its carry is {"history": HistoryState, "state": the state after the last frames}. A forced action changes
+  only the history.
 
   Args:
     init_state: B → the state of B lanes at the start, zeros in NumPy with the leading axis B.

@@ -5,7 +5,7 @@ the policy, corrected by the probability that the draw includes them; with K = a
 policy's own, and the search is the enumerated one.
 
 In a search without noise, a node's samples depend only on the network's input at the root, the actions from
-the root to the node, and the node's policy. They do not depend on the search's key or on other roots.
+the root to the node, and the node's policy.
 
 Source: Hubert et al. 2021, Learning and Planning in Complex Action Spaces; Kool et al. 2019, Stochastic Beams
   and Where to Find Them, for draws without replacement and their importance weights. Departure from Hubert et

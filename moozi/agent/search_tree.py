@@ -14,8 +14,8 @@ def plain_tree(tree: Any) -> SearchTree:
   """Returns the tree of a `SearchOutput` as plain arrays [B, N], with N = num_simulations + 1.
 
   Unused nodes have 0 visits: a search that reaches `max_depth` expands fewer nodes. The priors at the root
-  are those that the search used: over the legal actions, with `root_prior_temperature`, and with Dirichlet
-  noise if there is any. With sampled joint actions, a prior is the corrected one, over the samples.
+  are over the legal actions, with `root_prior_temperature`, and with Dirichlet noise if there is any. With
+  sampled joint actions, a prior is the corrected one, over the samples.
   """
   lane = jnp.arange(tree.parents.shape[0])[:, None]
   parent = tree.parents

@@ -71,8 +71,8 @@ def _stochastic_gumbel(
   """Gumbel MuZero's search on a tree with chance nodes.
 
   A state has the edges 0 … A−1, its actions, and an afterstate the edges A … A+N−1, its outcomes, as in
-  `mctx.stochastic_muzero_policy`. Actions are chosen as in `mctx.gumbel_muzero_policy`, and outcomes with the
-  largest p / (visits + 1).
+  `mctx.stochastic_muzero_policy`. Actions are chosen as in `mctx.gumbel_muzero_policy`; the outcome with the
+  largest p / (visits + 1) is chosen.
 
   Source: Danihelka et al. 2022; Antonoglou et al. 2022; Kao et al. 2022 combine them. Departures: none known.
   """
@@ -216,7 +216,7 @@ def find_search(config: PlannerConfig) -> Callable[..., Any]:
 
 
 class SearchFunction(Protocol):
-  """The interface of a user's search from B roots; arguments and output are those of an mctx policy."""
+  """The interface of a user's search from B roots: that of an mctx policy, with the section first."""
 
   def __call__(
     self,
@@ -241,7 +241,7 @@ class SearchFunction(Protocol):
         embedding is a SampledNode.
       recurrent_fn: `mctx.RecurrentFn`; its discount is γ, or −γ with two players; with true rules, 0 at a
         terminal node.
-      invalid_actions: 1 where the action is illegal at the root; at least one is legal.
+      invalid_actions: 1 where the action is illegal at the root, else 0; at least one action is legal.
       temperature: ≥ 0.
     """
 

@@ -1,4 +1,4 @@
-"""Averages a root's prior and value over the symmetries of the game."""
+"""Averages priors and values over the symmetries of the game."""
 
 import dataclasses
 import math

@@ -59,13 +59,14 @@ class TrainingState:
     params: the network's parameters.
     target_params: the parameters of the target network, with which reanalyze searches. They are copied from
       params when learner_step is a multiple of `target_update_period`, and at every step before the first
-      multiple. With `target_decay`, they are the exponential moving average of params.
+      multiple. With `target_decay`, they are an exponential moving average of params. None without a target
+      network.
     net_state: the variables without a gradient: the averages of batch norm and of `network.center_frames`,
-      statistics of observations, PPO's running returns, and with a discount schedule γ; empty without these.
+      statistics of observations, PPO's running returns, γ with a discount schedule, and the state of a user's
+      network; empty without these.
     opt_state: the optimizer's state.
-    learner_step: the version of the parameters: the number of updates, including skipped ones, plus the
-      versions that are skipped with Ray after a rollback or a restart of the parameter server, so that no
-      version repeats.
+    learner_step: the version of the parameters. Each update, also a skipped one, adds 1. With Ray, a rollback
+      and a restart of the parameter server add more, so that no version repeats.
     rng_key: a random key, which only PPO changes, in each round. Folded with the learner step it gives the
       key of an update's augmentation, so a resumed run augments as the uninterrupted run would.
   """
@@ -89,7 +90,8 @@ class UpdateOutput:
 
   Attributes:
     value_error: see `LossAux`. Where it is not finite, replay keeps the old priority. None without replay.
-    bad_term: index in `terms_of` of the first term that is not finite (the update is skipped), or ALL_FINITE.
+    bad_term: index of the first term that is not finite (the update is then skipped), or ALL_FINITE. The
+      terms are those of `terms_of`, or a baseline's TERMS.
   """
 
   metrics: dict[str, Float[Array, ""]]
@@ -105,7 +107,8 @@ def make_learning_rate(
 ) -> Callable[[Num[Array, ""]], Float[Array, ""]]:
   """Returns the function from the learner step to the learning rate.
 
-  The rate rises linearly to `peak`. Then it is constant, or falls to `end` linearly or as a cosine.
+  The rate rises linearly to `peak` in the first `warmup_steps`. Then it is constant, or falls to `end`
+  linearly or as a cosine.
 
   Args:
     decay_steps: learner steps from `peak` to `end` (`Config.decay_steps`); None: the rate stays at `peak`.
@@ -233,7 +236,7 @@ def next_target_params(
 def average(mean: Params, params: Params, decay: float, step: Int32[Array, ""]) -> Params:
   """Returns d · mean + (1 − d) · params with d = min(decay, (1 + step) / (10 + step)).
 
-  The smaller decay of the first steps keeps the untrained parameters out of the mean.
+  With the smaller decay of the first steps, the weight of the untrained parameters soon becomes small.
 
   Source: Polyak & Juditsky 1992; the decay of the first steps as in TensorFlow's ExponentialMovingAverage.
     Departures: none.
@@ -271,14 +274,14 @@ def repeat(
   reduce: Callable[[Any], Any],
   devices: Devices = OneDevice(),  # noqa: B008
 ) -> Callable[..., Any]:
-  """Returns a compiled function of one update for each row: (state, rows, *constants) → (state, result).
+  """Returns a function that makes one update for each row: (state, rows, *constants) → (state, result).
 
   `update` is (state, row, *constants) → (state, output). The result is `reduce` of the stacked outputs.
-  Do not jit the function again: it donates its state. On the CPU the updates are dispatched one by one,
-  because XLA runs the gradient of a convolution more slowly in a scan (docs/decisions/0003).
+  Do not jit the function: it compiles its parts, and donates its state. On the CPU the updates are dispatched
+  one by one, because XLA runs the gradient of a convolution more slowly in a scan (docs/decisions/0003).
 
   Args:
-    devices: those that the state was put on; they divide a row's arrays over their first axis.
+    devices: those that the state was put on. The arrays of a row are divided over them by the first axis.
   """
   if jax.default_backend() != "cpu":
 

@@ -36,7 +36,7 @@ _STATS_STEPS = 4096
 
 
 class ReplayBuffer:
-  """A `Replay` of the steps of many lanes; `replay.protocol` describes the methods.
+  """A `Replay` of the steps of its lanes; `replay.protocol` describes the methods.
 
   A target can start at step i of a lane if i is in the window (`replay.window_share`) and the lane has K + n
   steps after i. The L steps before i must be stored too, unless they never existed.
@@ -57,7 +57,7 @@ class ReplayBuffer:
     turns_targets: bool = False,
     first_lane: int = 0,
   ) -> None:
-    """Makes an empty buffer of `config.capacity // num_lanes` steps in each lane.
+    """Makes an empty buffer; each lane can store `config.capacity // num_lanes` steps.
 
     Args:
       turns_targets: whether each target is transformed by a random symmetry of the environment.
@@ -65,8 +65,8 @@ class ReplayBuffer:
       first_lane: number of the buffer's first lane in the arguments of `add`, `add_or_refuse` and
         `await_first`.
 
-    Raises: ValueError: there is no lane, a lane would be too short for one target, or replay would be too
-      small for `replay.min_steps_to_learn`.
+    Raises: ValueError: there is no lane, a lane or its smallest window would be too short for one target, or
+      replay would be too small for `replay.min_steps_to_learn`.
     """
     if num_lanes < 1:
       raise ValueError(f"num_lanes={num_lanes}: must be at least 1")

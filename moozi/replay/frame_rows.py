@@ -77,7 +77,7 @@ class FrameRows:
     return out
 
   def check(self, frames: Shaped[np.ndarray, "... H W C"]) -> None:
-    """Raises ValueError if an array of bytes has other values than bytes divided by 255."""
+    """Raises ValueError if a part of bytes has other values than bytes divided by 255."""
     flat = frames.reshape((*frames.shape[:-3], -1))
     for part in self._parts:
       numbers = flat[..., part.start : part.stop]
@@ -86,17 +86,17 @@ class FrameRows:
 
 
 def packed(segment: TrajectorySample, spec: EnvSpec) -> TrajectorySample:
-  """Returns a segment [T, B, ...] to send to another process: frames of bool are rows [T, B, R], others stay.
+  """Returns a segment [T, B, ...] to send to another process, with frames of bool as rows [T, B, R].
 
-  Rows take about an eighth of the bytes, and replay stores rows. Frames that do not fit the spec stay as they
-  are, so that replay refuses the segment.
+  Rows take about an eighth of the bytes, and replay stores rows. Frames of another dtype or shape stay as
+  they are; replay refuses the segment if they do not fit the spec.
   """
   rows, frames = FrameRows(spec), np.asarray(segment.frame)
   return replace(segment, frame=rows.encode(frames)) if rows.can_pack(frames) else segment
 
 
 def unpacked(segment: TrajectorySample, spec: EnvSpec) -> TrajectorySample:
-  """Returns the segment that `packed` has received."""
+  """Inverts `packed`."""
   rows, frames = FrameRows(spec), np.asarray(segment.frame)
   return replace(segment, frame=rows.decode(frames)) if rows.are_rows(frames) else segment
 

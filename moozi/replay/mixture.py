@@ -41,9 +41,10 @@ class StoredTrajectories:
 
 
 def make_replay(config: Config, spec: EnvSpec, stored: ReplayPart | None) -> Replay:
-  """Makes the empty replay of a run's own steps, with one lane for each (worker, environment).
+  """Makes the replay of a run. The part of the run's own steps is empty.
 
-  With `ray.replay_shards` above 1, it is a composite of shards.
+  This part has one lane for each environment of each worker. With `ray.replay_shards` above 1, the replay is
+  a composite of shards.
 
   Args:
     stored: the part of stored trajectories, whose importance ratios are not normalized; None without them.
@@ -107,7 +108,7 @@ class MixedReplay:
     return total([self._acted.supply(), self._stored.supply()])
 
   def sample_many(self, num_batches: int, batch_size: int) -> TrainTarget:
-    """Draws as the parts do. In each batch, the targets of stored steps come first."""
+    """Draws from both parts. In each batch, the targets of stored steps are the first ones."""
     num_stored = self._share_of(batch_size)
     targets = self._stored.sample_many(num_batches, num_stored)
     targets = replace(targets, slot=targets.slot + self._acted.num_slots)
@@ -243,7 +244,9 @@ class StoredReplay:
     return self._buffer.num_steps
 
   def add_stored(self, lane: int, steps: TrajectorySample, where: str) -> None:
-    """Appends stored steps [T, …] to their lane; truncates an episode that has no last step.
+    """Appends stored steps [T, …] to their lane.
+
+    Truncates an episode that has no last step if another episode follows in the lane.
 
     Raises: UserError: the steps break a convention of the records. The message starts with `where`.
     """
@@ -270,7 +273,7 @@ class StoredReplay:
   def snapshot(self, known: Int[np.ndarray, "N"] | None = None) -> Snapshot:
     """Returns the state without blocks: a resumed run reads the steps from disk again.
 
-    Includes the search values and policies if any step was reanalyzed.
+    Includes the search values and policies if any step was searched again.
     """
     state = self._head()
     if state["counter/rewritten"]:

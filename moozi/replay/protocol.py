@@ -1,4 +1,4 @@
-"""The interface of replay, which the local loop, the replay actor and baselines use. Imports no JAX."""
+"""The interface of replay, which the local loop, the replay actor and Q-learning use. Imports no JAX."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
@@ -111,12 +111,12 @@ class ReplayPart(Protocol):
     """
 
   def stats(self) -> dict[str, float]:
-    """Returns metrics: the fill, δ of up to 4096 eligible steps, and counts since the start of the run."""
+    """Returns metrics: sizes, δ of up to 4096 eligible steps of each buffer, and counts of the whole run."""
 
   def histograms(self) -> dict[str, Histogram]:
     """Returns histograms of δ, and of the draw probability in multiples of 1/N; empty if N = 0.
 
-    N is the number of eligible steps.
+    N is the number of eligible steps; up to 4096 of them, in each buffer, are counted.
     """
 
   def snapshot(self, known: Int[np.ndarray, "N"] | None = None) -> Snapshot:
@@ -134,7 +134,7 @@ class ReplayPart(Protocol):
     lane, with new priorities. Stored trajectories may be added before or after.
 
     Returns: number of steps of the snapshot that are not held.
-    Raises: ValueError: a block is missing, or the snapshot is from another environment.
+    Raises: ValueError: a block is missing, or has arrays that do not fit the environment.
     """
 
 
@@ -148,7 +148,8 @@ class Replay(ReplayPart, Protocol):
   def add(self, segment: TrajectorySample, first_lane: int) -> None:
     """Appends a segment [T, B, ...] to lanes first_lane … first_lane+B-1.
 
-    Raises: ValueError: there are no such lanes, or the segment breaks a convention of the records.
+    Raises: ValueError: there are no such lanes, or the segment breaks a convention of the records or has more
+      steps than a lane can store.
     """
 
   def add_or_refuse(
@@ -171,7 +172,7 @@ class Replay(ReplayPart, Protocol):
     Returns: the number of lost steps, and the reason if the segment was refused.
     Raises:
       ValueError: there are no such lanes.
-      SegmentError: `replay.max_refused_segments` consecutive segments were refused.
+      SegmentError: `replay.max_refused_segments` consecutive segments of the worker were refused.
     """
 
   def await_first(self, first_lane: int, num_lanes: int) -> None:

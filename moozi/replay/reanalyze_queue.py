@@ -21,7 +21,7 @@ class ReanalyzeQueue:
   would be dropped.
 
   Args:
-    seed: seeds the order of positions whose newest searches are of the same age.
+    seed: seeds the order of positions whose newest searches used the same parameters.
   """
 
   def __init__(self, storage: LaneStorage, seed: int = 0) -> None:
@@ -42,8 +42,8 @@ class ReanalyzeQueue:
       count: maximum number of positions.
       order: "oldest" takes the positions whose newest search used the oldest parameters; ties are broken at
         random. "priority" takes the positions not yet searched with `version`, the largest δ first, and then
-        those that were. A step that is too new for a δ counts as 0. A scan chooses the positions of several
-        calls, with the searches, δ and `version` at its time.
+        those that were. The δ of a step that is too new to be a start counts as 0. A scan chooses the
+        positions of several calls, by the searches, δ and `version` at its time.
       version: learner step of the parameters that will search the positions. Positions that were searched
         with newer ones are skipped, so there may be fewer than `count`, or none.
 

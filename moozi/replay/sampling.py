@@ -51,7 +51,7 @@ class UniformSampler:
     return np.full(len(slot), 1.0 / self._storage.num_eligible)
 
   def get_state(self) -> State:
-    """Returns a copy of the state. A sampler restored from this copy makes exactly the same draws."""
+    """Returns a copy of the state. A sampler restored from it makes the same draws of the same generator."""
     return {}
 
   def set_state(self, state: State) -> None:
@@ -61,7 +61,7 @@ class UniformSampler:
 class ProportionalSampler(UniformSampler):
   """Draws eligible steps with probability P(i) ∝ (δ_i + ε)^α, from a sum tree over all slots.
 
-  Source: Schaul et al. 2016, proportional variant, with the thesis's δ. Departures: none.
+  Source: Schaul et al. 2016, proportional variant, with the thesis's δ. Departures: no stratification.
   """
 
   def __init__(self, config: ReplayConfig, storage: LaneStorage) -> None:
@@ -97,13 +97,13 @@ class ProportionalSampler(UniformSampler):
 class RankSampler(UniformSampler):
   """Draws steps with probability P(i) ∝ (1 / rank(i))^α; rank 1 has the largest δ at the last sort.
 
-  A draw sorts the steps first if `rank_refresh_updates` batches were drawn since the last sort, if more than
-  a tenth of the steps have no rank, or if removed steps had more than half of the probability mass. Between
-  sorts, a draw that hits a removed step is repeated, so P is normalized over the remaining steps.
+  A draw sorts the steps first if no step has a rank, if at least `rank_refresh_updates` batches were drawn
+  since the last sort, if more than a tenth of the steps have no rank, or if removed steps had more than half
+  of the probability mass. Between sorts, a draw that hits a removed step is repeated, so P is normalized over
+  the remaining steps.
 
   Source: Schaul et al. 2016, rank-based variant. Departures: no stratification; ranks are those of
-    the last sort; equal δ are ordered at random instead of by arrival. A slot without a rank has
-    probability 0 until the next sort.
+    the last sort; equal δ are ordered at random. A slot without a rank has probability 0 until the next sort.
   """
 
   def __init__(self, config: ReplayConfig, storage: LaneStorage) -> None:

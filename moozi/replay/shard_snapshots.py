@@ -1,7 +1,7 @@
 """Snapshots of replay in shards: joined for one checkpoint, and divided among other shards. Imports no JAX.
 
 A joined snapshot has the heads of its parts as entries `shard/I/…`, and block b of part i as block 64·i + b.
-The snapshot of one buffer is its own only part.
+The snapshot of one buffer has one part, itself.
 """
 
 from collections.abc import Sequence
@@ -45,7 +45,7 @@ def parts_of(snapshot: Snapshot) -> list[Snapshot]:
 
 
 def known_of(known: Int[np.ndarray, "N"] | None, index: int, num_shards: int) -> Int[np.ndarray, "M"] | None:
-  """Returns the known generations of one shard's blocks; None if `known` is of other shards."""
+  """Returns the known generations of one shard's blocks; None if `known` is of another number of shards."""
   if num_shards == 1 or known is None:
     return known
   own = known[index * NUM_BLOCKS : (index + 1) * NUM_BLOCKS]

@@ -64,7 +64,7 @@ class DrawnRows:
 
 
 def workers_of(config: Config) -> list[range]:
-  """Returns the workers of each shard: consecutive ones, equally many up to one."""
+  """Returns the workers of each shard: consecutive ones. Their numbers differ by at most one."""
   num_workers, num_shards = config.max_workers, config.ray.replay_shards
   return [
     range(i * num_workers // num_shards, (i + 1) * num_workers // num_shards) for i in range(num_shards)
@@ -78,7 +78,7 @@ def lanes_of(config: Config) -> list[range]:
 
 
 def can_sample(config: Config, supplies: Sequence[Supply], batch_size: int) -> bool:
-  """Returns whether a batch can be drawn from shards with these supplies, as one buffer would answer."""
+  """Returns whether a batch can be drawn from shards with these supplies."""
   num_steps, num_drawable, _ = total(supplies)
   return num_steps >= config.replay.min_steps_to_learn and num_drawable >= batch_size
 
@@ -103,7 +103,7 @@ def plan_draws(supplies: Sequence[Supply], num_rows: int, rng: np.random.Generat
 
 
 def choose_shard(num_steps: Sequence[int], rng: np.random.Generator) -> int:
-  """Returns a shard to reanalyze, drawn in proportion to their numbers of steps, of which one is not 0."""
+  """Returns a shard to reanalyze, drawn in proportion to the numbers of steps; at least one must not be 0."""
   ends = np.cumsum(num_steps)
   return int(np.searchsorted(ends, rng.integers(ends[-1]), side="right"))
 
@@ -131,7 +131,7 @@ def join(parts: Sequence[DrawnRows], batch_size: int, normalizes: bool) -> Train
 
 
 class ReplayShard:
-  """A `Replay` of the lanes of one shard. It ignores results for the slots of other shards.
+  """A `Replay` of the lanes of one shard. It ignores new priorities and searches of other shards' slots.
 
   Attributes:
     buffer: the steps of the shard's lanes.
@@ -324,7 +324,7 @@ class ShardedReplay:
   def positions(self, config: ReanalyzeConfig, version: int) -> SearchRoots | list[RootSpan]:
     """Chooses positions of one shard, which is drawn in proportion to the number of steps that it stores.
 
-    If it has too few, the others add theirs.
+    If this shard has too few, the next ones add theirs.
     """
     num_steps = [shard.num_steps for shard in self.shards]
     first = choose_shard(num_steps, self._rng) if any(num_steps) else 0
@@ -375,7 +375,7 @@ def merged_stats(config: Config, stats: Mapping[int, dict[str, float]]) -> dict[
   """Returns the metrics of all shards together: sums, means over all lanes or eligible steps, and a maximum.
 
   Args:
-    stats: metrics by shard; those of one shard alone, of one buffer, are returned unchanged.
+    stats: metrics by shard. With one entry, its metrics are returned unchanged.
   """
   first = next(iter(stats.values()))
   if len(stats) == 1:

@@ -1,8 +1,8 @@
-"""Snapshots of replay for checkpoints: a small head, and the stored steps in blocks. Imports no JAX.
+"""Snapshots of replay for checkpoints: a head, and the stored steps in blocks. Imports no JAX.
 
-The head has newest indices, priorities, the sampler, random state and counters. A block is a range of ring
-positions in all lanes. `take` copies only the blocks that the caller does not have; `ReplayBuffer.restore`
-needs all blocks ever written.
+The head has the rest of the state: newest indices, priorities, the sampler, the reanalyze queue, the random
+state and counters. A block is a range of ring positions in all lanes. `take` copies only the blocks that the
+caller does not have; `ReplayBuffer.restore` needs all blocks that were ever written.
 """
 
 import numpy as np
@@ -19,7 +19,7 @@ _WORD = (1 << 64) - 1
 
 
 def num_added(snapshot: Snapshot) -> int:
-  """Returns the number of steps ever added to replay, to all its shards, when its snapshot was taken."""
+  """Returns the number of steps ever added to replay (to all shards) before the snapshot."""
   return sum(int(each.head["counter/added"]) for each in parts_of(snapshot))
 
 

@@ -35,8 +35,8 @@ class LaneStorage:
     newest: [num_lanes] int64, index of the newest step of each lane; -1 for an empty lane.
     sequence: [size] int64, index of the step in each slot; -1 for an empty slot.
     delta: [size] float32, the priority δ of each slot; 0 until the step is eligible.
-    steps_before: number of steps that each lane received before index 0; above 0 after a restore into lanes
-      of another number or capacity. They count in the window.
+    steps_before: number of steps that each lane received before index 0; above 0 only after a restore into
+      lanes of another number or capacity. They count in the window.
     generations: [64] int64, for each block of ring positions a number that changes at each write; 0 if the
       block was never written. A checkpoint writes only the blocks whose generation has changed.
   """

@@ -1,8 +1,8 @@
 """The configuration of a run: frozen, typed, strict. `moozi.io.config` reads YAML and overrides.
 
 Properties of the environment (shapes, number of actions, players) come from its spec, not from the
-configuration. This module has the whole configuration and the checks that concern several sections; the
-sections are in the other modules of this package.
+configuration. This module has the whole configuration, and the checks that compare keys of several sections;
+the sections are in other modules of this package.
 """
 
 from typing import Literal
@@ -66,14 +66,14 @@ __all__ = [
 class Config(Section):
   """The whole configuration of a run."""
 
-  seed: Seed = Field(0, description="seed of the run; each part derives its own from it")
+  seed: Seed = Field(0, description="seed of training; each of its parts derives its own seed from it")
   algorithm: AlgorithmName = Field(
     "muzero",
-    description="muzero: search with a learned model; alphazero: search with the game's true rules, which "
-    "needs targets.unroll_steps=0 and a game without chance and hidden information; ppo, q_learning: "
-    "baselines, each with its own section; or your own: a registered name or module:function, with arguments "
-    "as in my_module:make(rate=0.1) (docs/plugins.md). q_learning and your own run in one process and "
-    "ignore `runtime`",
+    description="muzero: search with a learned model; alphazero: search with the true rules of a game that "
+    "has neither chance nor hidden information, with targets.unroll_steps=0; ppo, q_learning: baselines, "
+    "each with its own section; or your own: a registered name or module:function, with arguments as in "
+    "my_module:make(rate=0.1) (docs/plugins.md). q_learning and your own run in one process and ignore "
+    "`runtime`",
   )
   runtime: Literal["ray", "local"] = Field(
     "ray",
@@ -135,8 +135,8 @@ class Config(Section):
     return rate.decay_steps
 
   def _check_searches(self) -> None:
-    """Raises ValueError if a search in use needs chance nodes that the model lacks, or is gumbel with the
-    mean as root value.
+    """Raises ValueError if a search needs chance nodes that the model lacks, or is one of GUMBEL_SEARCHES
+    with the mean as its root value.
     """
     if not self.searches:
       return
@@ -213,7 +213,10 @@ class Config(Section):
 
   @property
   def min_workers(self) -> int:
-    """Smallest number of training workers with which a run starts: `ray.min_workers`; null: all that act."""
+    """Smallest number of training workers with which a run starts.
+
+    It is `ray.min_workers`; if that is null, or in one process, all that act.
+    """
     least = None if self.has_one_process else self.ray.min_workers
     return min(least or self.num_acting_workers, self.num_acting_workers)
 
@@ -255,7 +258,7 @@ class Config(Section):
 
   @property
   def past_selves_text(self) -> str:
-    """What `opponents.past_share` becomes, for the line at the start of a run; empty without past selves."""
+    """How many environments have a past self, as text for the start of a run; empty without past selves."""
     if not self.num_past_lanes:
       return ""
     num_past, num_envs, share = self.num_past_lanes, self.worker_envs, self.opponents.past_share
@@ -276,7 +279,7 @@ class Config(Section):
     return self
 
   def _check_algorithm(self) -> None:
-    """Raises ValueError if a setting needs another algorithm, or another setting that it builds on."""
+    """Raises ValueError if a setting does not fit the algorithm, or lacks another setting that it needs."""
     train, holding, age = self.planners.train, self.workers.num_holding_envs, self.targets.search_value_age
     muzero, searching = ("muzero",), ("muzero", "alphazero")
     not_own, gate = (*searching, "ppo", "q_learning"), self.evaluation.gate_score
@@ -320,7 +323,7 @@ class Config(Section):
       )
 
   def _check_learner(self) -> None:
-    """Raises ValueError if updates cannot be divided among devices or into micro-batches, or use bfloat16."""
+    """Raises ValueError if the learner cannot divide an update as set, or compute it in the set dtype."""
     learner = self.learner
     learner.check_hosts(self.algorithm, self.runtime)
     changed = [
@@ -383,7 +386,7 @@ class Config(Section):
         )
 
   def _check_division(self) -> None:
-    """Raises ValueError if PPO's environments cannot be divided among its workers, or have no past selves."""
+    """Raises ValueError if PPO's environments cannot be divided among workers, or past selves cannot play."""
     num_workers, num_envs, lstm_size = self.workers.num_workers, self.ppo.num_envs, self.ppo.network.lstm_size
     if num_envs % num_workers:
       raise ValueError(
@@ -402,7 +405,7 @@ class Config(Section):
       )
 
   def _check_replay(self) -> None:
-    """Raises ValueError if replay cannot be divided, or has no room for what the learner draws from it."""
+    """Raises ValueError if replay or its draws cannot be divided as set, or replay is too small."""
     shards = self.ray.replay_shards
     if shards > self.workers.num_workers:
       raise ValueError(

@@ -21,7 +21,7 @@ class WorkersConfig(Section):
   """Training workers and their environments."""
 
   num_workers: PositiveInt = Field(
-    1, description="number of training workers; with runtime=local they act in turn"
+    1, description="number of training workers; in one process they act in turn"
   )
   num_envs: PositiveInt = Field(
     64, description="number of environments in each worker; PPO divides ppo.num_envs instead"
@@ -53,7 +53,8 @@ class WorkersConfig(Section):
     "JAX; a finished episode resets the count",
   )
   env_timeout_s: PositiveFloat | None = Field(
-    60.0, description="time limit of a step or reset, after which the environment counts as hung; null: none"
+    60.0,
+    description="seconds after which a step or reset counts as hung, also in evaluations; null: no limit",
   )
   network: Literal["online", "target"] = Field(
     "online", description="act with the learner's parameters or with the target network"
@@ -106,7 +107,7 @@ class ActingConfig(Section):
 
 
 class PastSelvesConfig(Section):
-  """Past selves, the agent with earlier parameters, as opponents in training games."""
+  """Past selves: opponents in training games that are the agent with earlier parameters."""
 
   past_share: Probability = Field(
     0.0,
@@ -123,8 +124,8 @@ class PastSelvesConfig(Section):
   )
   quality_rate: PositiveFloat = Field(
     0.01,
-    description="η: for each game that a past self loses, its quality falls by η / (N · p); N is the size of "
-    "the pool, and p the probability of the past self, when it was drawn",
+    description="η: for each game that a past self loses, its quality falls by η / (N · p), where N was the "
+    "size of the pool when it was drawn, and p its probability",
   )
 
 
@@ -166,7 +167,7 @@ class EvaluationConfig(Section):
     True,
     description="play without noise: temperature, dirichlet_fraction, gumbel_scale and random_action_prob "
     "are 0 and root_prior_temperature is 1, whatever planners.test sets; false: planners.test unchanged, as "
-    "in the thesis",
+    "in the thesis; ppo and your own algorithm then have temperature 1, and q_learning has epsilon_end",
   )
   max_episode_steps: PositiveInt = Field(
     10_000, description="step limit of an evaluation episode, in addition to the environment's own"
@@ -175,14 +176,15 @@ class EvaluationConfig(Section):
   opponent: PlayerName = Field(
     "random",
     description="two players: who plays the other seat: random, self, mcts or mcts:N with N simulations, "
-    "alpha_beta or alpha_beta:N with depth N (both in games of OpenSpiel, and in a user's own with "
-    "max_moves), run:PATH[@checkpoint], zoo:NAME, prior:PATH[@checkpoint] (a run's network without search), "
-    "approach:NAME (the last complete run of an algorithm), a registered name, or module:function",
+    "alpha_beta or alpha_beta:N with depth N (both in OpenSpiel's games without hidden information, "
+    "alpha_beta not with chance, and in a user's own with max_moves), run:PATH[@checkpoint], zoo:NAME, "
+    "prior:PATH[@checkpoint] (a run's network without search), approach:NAME (the last complete run of an "
+    "algorithm), a registered name, or module:function",
   )
   pool: Annotated[tuple[PoolMember, ...], Field(max_length=64)] = Field(
     (),
-    description="two players: a fixed pool, as a list of {player, rating}; evaluations of the run also play "
-    "pool_episodes against each of them and report the agent's rating (docs/arena.md)",
+    description="two players: fixed players, as a list of {player, rating}; evaluations of the run also play "
+    "pool_episodes against each player and report the agent's rating (docs/arena.md)",
   )
   pool_episodes: PositiveInt = Field(20, description="number of episodes against each player of the pool")
   gate_score: Probability | None = Field(
@@ -199,17 +201,17 @@ class EvaluationConfig(Section):
   )
   opponent_simulations: PositiveInt = Field(100, description="mcts: simulations per search of the opponent")
   gif: bool = Field(
-    True, description="write a GIF of one episode of each evaluation, and the tiled GIF of several episodes"
+    True, description="write a GIF of the first episode of each evaluation, and a tiled GIF of several"
   )
   gif_max_frames: PositiveInt = Field(300, description="maximum number of frames of a GIF")
   gif_tiles: Annotated[int, Field(ge=0, le=64)] = Field(
-    9, description="number of episodes in the tiled GIF; 0: no tiled GIF"
+    9, description="maximum number of episodes in the tiled GIF; 0: no tiled GIF"
   )
   resources: ActorResources = ActorResources(num_cpus=0.125, niceness=10)
 
   @property
   def opponent_name(self) -> str:
-    """The opponent, where plain `mcts` has its number of simulations: `mcts:100`."""
+    """The opponent; `mcts` without a number has `opponent_simulations`, as in `mcts:100`."""
     return f"mcts:{self.opponent_simulations}" if self.opponent == "mcts" else self.opponent
 
   def against(self, player: str) -> "EvaluationConfig":

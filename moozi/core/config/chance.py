@@ -10,7 +10,7 @@ from moozi.core.config.section import NonNegativeFloat, NonNegativeInt, Positive
 class ChanceConfig(Section):
   """Chance nodes of the model, after Stochastic MuZero.
 
-  The searches stochastic and stochastic_gumbel branch on outcomes; others follow the most probable one.
+  The searches stochastic and stochastic_gumbel branch on outcomes. Others follow the most probable outcome.
   """
 
   codes: NonNegativeInt = Field(

@@ -12,7 +12,7 @@ from moozi.core.config.section import NonNegativeFloat, PositiveFloat, PositiveI
 class RunConfig(Section):
   """The run's name, and the folder of all runs."""
 
-  name: str | None = Field(None, description="folder under run.dir; null: named by environment and time")
+  name: str | None = Field(None, description="folder in run.dir; null: named by environment and time")
   dir: str = Field("runs", description="folder of all runs")
 
   @property
@@ -32,7 +32,7 @@ class CheckpointConfig(Section):
   surgery: Literal[False, True, "lossy"] = Field(
     False,
     description="convert the state of start_from to this configuration's network and environment "
-    "(docs/surgery.md); true: only if its outputs stay the same; lossy: also if not",
+    "(docs/surgery.md); true: only if the network's outputs stay the same; lossy: also if they change",
   )
   mapping: str | None = Field(
     None,
@@ -40,13 +40,16 @@ class CheckpointConfig(Section):
     "null: those of the same name or number",
   )
 
-  period_s: PositiveFloat = Field(120.0, description="seconds between two checkpoints")
+  period_s: PositiveFloat = Field(
+    120.0, description="seconds between two regular checkpoints; milestones and the best one are additional"
+  )
   first_s: PositiveFloat | None = Field(
     15.0,
-    description="seconds from a new run's first step to its first checkpoint; null: period_s applies",
+    description="seconds from a new run's first environment step after which its first checkpoint is due; "
+    "null: period_s applies",
   )
   keep_last: PositiveInt = Field(
-    3, description="number of latest checkpoints to keep; a run can resume from each"
+    3, description="number of latest checkpoints to keep from which the run can be resumed"
   )
   keep_best: bool = Field(
     True,
@@ -70,7 +73,8 @@ class LoggingConfig(Section):
 
   period_s: PositiveFloat = Field(
     5.0,
-    description="seconds between two lines (ticks) in metrics.jsonl; evaluations and checkpoints write more",
+    description="seconds after which another line (tick) of metrics.jsonl is due; evaluations and "
+    "checkpoints write more",
   )
   tensorboard: bool = Field(True, description="also write TensorBoard's files, with histograms and GIFs")
   wandb: bool = Field(
@@ -87,8 +91,8 @@ class LoggingConfig(Section):
   parameter_histograms: bool = Field(False, description="also write histograms of each layer's parameters")
   progress: Literal["auto", "live", "plain", "none"] = Field(
     "auto",
-    description="display on standard error; live: redrawn in place; plain: lines; auto: live on a terminal, "
-    "else plain",
+    description="display on standard error; live: redrawn in place; plain: lines; auto: live on a terminal "
+    "that can redraw lines, else plain",
   )
 
   @property
@@ -101,5 +105,5 @@ class TimelineConfig(Section):
   """The recording of each actor's spans, for `moozi timeline`."""
 
   seconds: NonNegativeFloat = Field(
-    60.0, description="seconds recorded from the first update of the run, or of a resumed run; 0: none"
+    60.0, description="seconds recorded, from the first update after the start or a resume; 0: none"
   )

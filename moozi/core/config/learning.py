@@ -40,7 +40,9 @@ DiscountSchedule = Annotated[tuple[DiscountPoint, ...], AfterValidator(check_dis
 class TargetsConfig(Section):
   """Training targets. The thesis has L=4, K=5, n=10 and a discount of 0.997."""
 
-  history_length: PositiveInt = Field(1, description="L: frames, with their actions, that the network sees")
+  history_length: PositiveInt = Field(
+    1, description="L: number of frames, with their actions, that the network sees"
+  )
   unroll_steps: NonNegativeInt = Field(
     5,
     description="K: steps that the dynamics network is trained to unroll; alphazero: 0; muzero, q_learning: "
@@ -52,8 +54,9 @@ class TargetsConfig(Section):
   )
   search_value_age: PositiveInt | None = Field(
     None,
-    description="age of a position in environment steps from which its value target is its search value, "
-    "which reanalyze renews, in place of the n-step return; null: never; needs reanalyze.ratio above 0",
+    description="age of a start step, in environment steps, from which its value targets are search values, "
+    "which reanalyze renews, in place of n-step returns; null: never; needs reanalyze.ratio above 0 and "
+    "reanalyze.search",
   )
   discount: Discount = Field(0.997, description="γ per environment step")
   discount_schedule: DiscountSchedule = Field(
@@ -66,8 +69,8 @@ class TargetsConfig(Section):
 class ReplayConfig(Section):
   """The replay buffer. Priorities follow from δ, the absolute difference of a start step's value and target.
 
-  The value in δ is that of the step's search; with refresh_priorities, the network's after an update with the
-  step.
+  When the step is stored or searched again, the value is the step's root value. With refresh_priorities, each
+  update with the step sets δ from the network's value.
   """
 
   capacity: PositiveInt = Field(1_000_000, description="maximum number of steps, over all environments")
@@ -81,8 +84,8 @@ class ReplayConfig(Section):
   )
   sampling: Literal["uniform", "proportional", "rank"] = Field(
     "rank",
-    description="how start steps are drawn: with equal probability, in proportion to a power of δ, or by the "
-    "rank of δ",
+    description="how start steps are drawn; uniform: with equal probability; proportional: in proportion to "
+    "a power of δ; rank: in proportion to a power of 1 / rank, where the largest δ has rank 1",
   )
   priority_exponent: NonNegativeFloat = Field(0.6, description="α of prioritized sampling")
   importance_exponent: NonNegativeFloat = Field(1.0, description="β of the importance ratio; the thesis: 1")
@@ -92,7 +95,7 @@ class ReplayConfig(Section):
     True, description="after an update, replace the δ of the batch's start steps"
   )
   rank_refresh_updates: PositiveInt = Field(
-    200, description="rank: number of batches after which the next draw sorts the steps by priority again"
+    200, description="rank: number of batches after which the steps are sorted by δ again, if not before"
   )
   min_steps_to_learn: PositiveInt = Field(
     5_000, description="updates start once replay has this number of steps and can draw a batch"
@@ -135,16 +138,16 @@ class LearningRateConfig(Section):
 
 
 class LearnerConfig(Section):
-  """Loss (the thesis, 4.3.8, with a coefficient of rewards), optimizer, updates and augmentation."""
+  """The loss (thesis, 4.3.8, with a coefficient of rewards), the optimizer, updates and augmentation."""
 
   batch_size: PositiveInt = Field(
     256, description="number of targets in one update; a multiple of num_hosts · num_devices · accumulate"
   )
   num_devices: PositiveInt = Field(
     1,
-    description="number of devices of each host, among which each batch is divided; with runtime=ray, "
-    "ray.learner.num_gpus must be at least this number, or 0; not for ppo, your own algorithms and "
-    "q_learning.kind=table",
+    description="number of devices of each host, among which each batch is divided; above 1 with "
+    "runtime=ray, ray.learner.num_gpus must be at least this number, or 0; must be 1 for ppo, your own "
+    "algorithms and q_learning.kind=table",
   )
   num_hosts: PositiveInt = Field(
     1,
@@ -220,13 +223,14 @@ class LearnerConfig(Section):
   )
   intensity_jitter: NonNegativeFloat = Field(
     0.0,
-    description="augmentation: scale the frames of each sample by 1 + intensity_jitter · ε, ε normal within "
-    "−2 … 2; SPR: 0.05; 0: off",
+    description="augmentation: scale the frames of each sample by 1 + intensity_jitter · ε, where ε is a "
+    "standard normal number clipped to ±2; SPR: 0.05; 0: off",
   )
   max_skipped_updates: PositiveInt = Field(
     20,
     description="number of consecutive updates with a non-finite loss or gradient after which the run "
-    "restores the training state of its last checkpoint; the second time, or without a checkpoint, it ends",
+    "restores the training state of its last checkpoint; the second time since its start or last resume, or "
+    "without a checkpoint, it ends",
   )
 
   @model_validator(mode="after")
@@ -244,7 +248,7 @@ class LearnerConfig(Section):
   def check_gpus(self, num_gpus: float) -> None:
     """Raises ValueError if the learner's process has GPUs, but fewer than `num_devices`.
 
-    Processes of several hosts do not share a GPU either.
+    With one device and one host, it may have a fraction of a GPU.
     """
     if 0 < num_gpus < self.num_devices and max(self.num_devices, self.num_hosts) > 1:
       raise ValueError(

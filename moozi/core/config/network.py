@@ -8,7 +8,7 @@ from moozi.core.config.section import NetworkName, NonNegativeInt, PositiveFloat
 
 
 class NetworkConfig(Section):
-  """The network; all kinds have one interface, `Model`."""
+  """The network of muzero and alphazero; all kinds have one interface, `Model`."""
 
   kind: NetworkName = Field(
     "conv_latent",
@@ -23,7 +23,7 @@ class NetworkConfig(Section):
     description="normalization; layer: layer norm, which is the same in acting and training; batch: batch "
     "norm, as in the thesis",
   )
-  channels: PositiveInt = Field(16, description="resnet, conv_latent, multi_input: convolution channels")
+  channels: PositiveInt = Field(16, description="resnet, conv_latent, multi_input: channels of convolutions")
   num_representation_blocks: NonNegativeInt = Field(
     6, description="resnet: residual blocks of the representation network"
   )
@@ -49,8 +49,9 @@ class NetworkConfig(Section):
   )
   batch_norm_decay: Annotated[float, Field(gt=0.0, lt=1.0)] = Field(
     0.99,
-    description="norm=batch, center_frames: decay per update of the averages, which normalize in acting, "
-    "with center_frames also in training",
+    description="norm=batch, center_frames: decay of the running averages at each change; the first changes "
+    "with center_frames have a smaller decay. The averages normalize in acting, with center_frames also in "
+    "training",
   )
   mover_view: bool = Field(
     False,
@@ -76,12 +77,12 @@ class NetworkConfig(Section):
 
 
 class ScalarTransformConfig(Section):
-  """The support Z of categorical values and rewards, in transformed units."""
+  """The support Z of categorical values and rewards, and the function φ that maps env units to it."""
 
   support_min: int = Field(
     -30,
-    description="smallest category; smaller values are clipped to it. A new network predicts about the "
-    "middle of the support, so choose a middle near the returns of random play",
+    description="smallest category, to which smaller values and rewards are clipped. A new network predicts "
+    "about the middle of the support, so choose a middle near the returns of random play",
   )
   support_max: int = Field(
     30,

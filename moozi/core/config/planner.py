@@ -65,13 +65,13 @@ class PlannerConfig(Section):
   )
   gumbel_value_scale: PositiveFloat = Field(
     0.1,
-    description="gumbel, stochastic_gumbel: c_scale, a factor of the weight of Q-values against the prior's "
-    "logits",
+    description="gumbel, stochastic_gumbel: c_scale, a factor of the weight of normalized Q-values against "
+    "the prior's logits",
   )
   gumbel_maxvisit_init: NonNegativeFloat = Field(
     50.0,
-    description="gumbel, stochastic_gumbel: c_visit; Q-values have the weight c_scale · (c_visit + largest "
-    "visit count)",
+    description="gumbel, stochastic_gumbel: c_visit; normalized Q-values have the weight c_scale · (c_visit "
+    "+ largest visit count)",
   )
   dirichlet_fraction: Probability = Field(
     0.0,
@@ -154,13 +154,13 @@ class PlannerConfig(Section):
 
   @property
   def is_noise_free(self) -> bool:
-    """Whether the settings of noise are 0, as those of `noise_free`."""
+    """Whether the settings of noise and the temperature are 0, as in a result of `noise_free`."""
     return not any((self.dirichlet_fraction, self.random_action_prob, self.temperature, self.gumbel_scale))
 
   def noise_free(self, num_simulations: int | None = None) -> "PlannerConfig":
     """Returns the same search without Dirichlet noise, Gumbel noise and random actions.
 
-    The temperature is 0 and the temperature of the root prior 1.
+    The temperature is 0, the temperature of the root prior is 1, and `num_simulations`, if given, is new.
     """
     return self.model_copy(
       update={

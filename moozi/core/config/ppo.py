@@ -22,7 +22,11 @@ from moozi.core.config.section import (
 
 
 class BaselineNetworkConfig(Section):
-  """The network of a baseline. With q_learning, the policy head outputs action values."""
+  """The network of a baseline.
+
+  With q_learning, the policy head outputs action values, or with `dueling` advantages; without `dueling`,
+  `sharing` is not read.
+  """
 
   kind: Literal["mlp", "conv", "nature_conv", "multi_input"] = Field(
     "mlp",
@@ -32,7 +36,8 @@ class BaselineNetworkConfig(Section):
     "conv if a side is below 36, and one dense layer for the other numbers (docs/environments.md)",
   )
   sharing: Literal["separate", "shared"] = Field(
-    "separate", description="two networks for policy and value, or one network with two heads (Atari)"
+    "separate",
+    description="separate: two networks, for policy and value; shared: one network with two heads (Atari)",
   )
   hidden_sizes: tuple[PositiveInt, ...] = Field((64, 64), description="sizes of the dense layers; Atari: 512")
   activation: Literal["tanh", "relu"] = Field(
@@ -44,8 +49,8 @@ class BaselineNetworkConfig(Section):
   )
   orthogonal_init: bool = Field(
     True,
-    description="orthogonal weights of scale √2, but 1 for the value and 0.01 for the policy; false: "
-    "truncated normal weights of variance 1 / inputs",
+    description="orthogonal weights of scale √2, but 1 for the value and the LSTM and 0.01 for the policy; "
+    "false: truncated normal weights of variance 1 / inputs",
   )
 
 
@@ -54,9 +59,9 @@ class PPONetworkConfig(BaselineNetworkConfig):
 
   lstm_size: NonNegativeInt = Field(
     0,
-    description="size of an LSTM between the layers and the heads, which remembers earlier frames of the "
-    "episode; 0: none. With an LSTM a minibatch has whole environments, so num_minibatches must divide "
-    "num_envs; source: 128",
+    description="size of an LSTM between the dense layers and the heads of each network, which remembers "
+    "earlier frames of the episode; 0: none. With an LSTM a minibatch has whole environments, so "
+    "num_minibatches must divide num_envs; source: 128",
   )
   lstm_forget_bias: float = Field(
     0.0,
@@ -164,8 +169,9 @@ class PPOConfig(Section):
   value_coef: NonNegativeFloat = Field(0.5, description="weight of the value loss; the policy loss has 1")
   max_skipped_rounds: PositiveInt = Field(
     3,
-    description="number of consecutive rounds with a non-finite loss or gradient after which the run "
-    "restores the training state of its last checkpoint; the second time, or without a checkpoint, it ends",
+    description="number of consecutive rounds in which all updates have a non-finite loss or gradient, after "
+    "which the run restores the training state of its last checkpoint; the second time since its start or "
+    "last resume, or without a checkpoint, it ends",
   )
   network: PPONetworkConfig = PPONetworkConfig()
 

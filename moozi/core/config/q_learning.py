@@ -37,7 +37,8 @@ class QLearningConfig(Section):
     100_000, description="environment steps of linear decay from epsilon_start to epsilon_end"
   )
   capacity: PositiveInt = Field(
-    65_536, description="table: number of entries; an observation that finds no free entry is not learned"
+    65_536,
+    description="table: maximum number of entries; an observation that finds no free cell is not learned",
   )
   step_size: Annotated[float, Field(gt=0.0, le=1.0)] = Field(
     0.1, description="table: the n-th update of an action's value has the step size max(step_size, 1 / n)"

@@ -11,8 +11,8 @@ class RayConfig(Section):
   address: str | None = Field(
     None, description="host:port of an existing Ray cluster to join; null: start a local one"
   )
-  num_cpus: PositiveInt | None = Field(None, description="cores of the local Ray; null: all of the machine")
-  num_gpus: NonNegativeInt | None = Field(None, description="GPUs of the local Ray; null: all of the machine")
+  num_cpus: PositiveInt | None = Field(None, description="cores of the local Ray; null: all that Ray finds")
+  num_gpus: NonNegativeInt | None = Field(None, description="GPUs of the local Ray; null: all that Ray finds")
   object_store_mib: PositiveInt = Field(512, description="MiB of shared memory for the local Ray's objects")
   segments_in_flight: PositiveInt = Field(
     2, description="maximum number of unfinished calls of each training worker; not read by PPO"
@@ -27,8 +27,8 @@ class RayConfig(Section):
   )
   min_workers: PositiveInt | None = Field(
     None,
-    description="number of training workers that must have room in the cluster when a run starts; null: all "
-    "of workers.num_workers; the others start when the cluster has room; not for ppo and your own algorithms",
+    description="number of training workers that must have room in the cluster when a run starts; the others "
+    "start when it has room for them; null: workers.num_workers; not for ppo and your own algorithms",
   )
   max_workers: PositiveInt | None = Field(
     None,

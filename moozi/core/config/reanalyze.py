@@ -37,12 +37,13 @@ class OfflineConfig(Section):
 
 
 class ReanalyzeConfig(Section):
-  """New searches of stored positions, with the target network and `planners.reanalyze`."""
+  """Reanalyze: stored positions get new values, and by a search new policies, from the target network."""
 
   ratio: Annotated[float, Field(ge=0.0, le=0.99)] = Field(
     0.0,
-    description="reanalyzed positions / (reanalyzed positions + acted steps), since training started; the "
-    "ratio is lower if all positions were searched with newer parameters than the target network's",
+    description="wanted share: reanalyzed positions / (reanalyzed positions + acted steps), since training "
+    "started; the actual one is lower if all positions were searched with newer parameters than the target "
+    "network's",
   )
   search: bool = Field(
     True,

@@ -31,7 +31,7 @@ class Section(BaseModel):
     return self._allows_code
 
   def allowing_code(self, is_allowed: bool) -> Self:
-    """Returns a copy with `allows_code` set. It is not a key, so that no file can set it."""
+    """Returns a copy with this value of `allows_code`, which is not a key, so that no file can set it."""
     out = self.model_copy()
     out._allows_code = is_allowed
     return out
@@ -106,7 +106,7 @@ CallbackNames = Annotated[
 
 
 class ActorResources(Section):
-  """Resources of one kind of Ray actor, and its number of XLA threads."""
+  """The resources of one kind of Ray actor, its number of threads, and its niceness."""
 
   num_cpus: NonNegativeFloat = Field(1.0, description="cores that Ray reserves; a fraction shares a core")
   num_gpus: NonNegativeFloat = Field(0.0, description="GPUs that Ray reserves; 0: the actor sees no GPU")

@@ -83,7 +83,7 @@ def idle_share(stretches: Sequence[Stretch]) -> float:
 
 
 def ends(timeline: Timeline) -> tuple[float, float]:
-  """Returns the first and the last time of a timeline. The timeline must not be empty."""
+  """Returns the first and the last time of a timeline that is not empty."""
   stretches = [stretch for track in timeline.values() for stretch in track]
   return min(s.since_s for s in stretches), max(s.until_s for s in stretches)
 

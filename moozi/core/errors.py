@@ -1,6 +1,6 @@
 """Errors for the user, and the text of other errors as one line.
 
-The message of a UserError is one line. For an invalid setting it has the key, the value, and what is allowed.
+The message of a UserError is one line.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ class UserError(Exception):
 
 
 class RunError(UserError):
-  """A started run cannot continue; its folder is kept."""
+  """A run, or other work that has begun, cannot continue; its files are kept."""
 
 
 class ProcessLostError(RunError):
@@ -58,11 +58,11 @@ class EnvHung(BaseException):
 
 
 class EnvMakeError(UserError):
-  """An environment could not be made or seeded; a guard, if there is one, replaces it."""
+  """An environment could not be made or seeded; a guard may replace it."""
 
 
 class EnvValueError(UserError):
-  """An environment returned a non-finite number or a malformed step; a guard replaces the environment."""
+  """An environment returned a non-finite number or a malformed step; a guard may replace the environment."""
 
 
 @contextlib.contextmanager
@@ -87,9 +87,10 @@ def reason_of(error: Exception) -> str:
 
 
 def one_line(thing: Any, limit: int = 300) -> str:
-  """Returns an error or a spec as one line without terminal colors, cut after `limit` characters.
+  """Returns the text of an object as one line without terminal colors, cut after `limit` characters.
 
-  Half of a surrogate pair, which no file or terminal can encode, is escaped.
+  The text of an object that has none is the name of its class. Half of a surrogate pair, which UTF-8 cannot
+  encode, is escaped.
   """
   try:
     text = str(thing)

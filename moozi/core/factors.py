@@ -164,8 +164,8 @@ class Factors(_Dimensions):
 
     A float is rounded to the nearest value of its dimension.
 
-    Raises: ValueError: a dimension is missing, or a value is out of bounds or, where the values are integers,
-      not one of them.
+    Raises: ValueError: a dimension is missing, or a value is not a number, is out of bounds or, where the
+      values are integers, is not one of them.
     """
     rest, found = text, []
     if "=" in text:

@@ -1,7 +1,6 @@
 """The form of saved state: a flat dict of NumPy arrays, ints, floats and bools by name.
 
-`get_state` and `set_state` use this form, and pytrees are converted to it by key path. The files, which
-`io.state_file` writes in safetensors, contain no code.
+Pytrees are converted to it by key path. `io.state_file` writes it to safetensors files, which have no code.
 """
 
 import dataclasses
@@ -56,7 +55,7 @@ class Entry:
   may_be_nan: bool = False
 
   def check(self, name: str, value: Any) -> None:
-    """Raises ValueError if `value` differs; the message starts with `name`."""
+    """Raises ValueError if `value` does not match; the message starts with `name`."""
     array = np.asarray(value)
     if self.kind in ("int", "float"):
       is_alike = array.shape == () and array.dtype.kind in ("iu" if self.kind == "int" else "iuf")

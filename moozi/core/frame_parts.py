@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 @dataclasses.dataclass(frozen=True)
 class FramePart:
-  """One array of an observation. The frame [1, 1, D] has the numbers of all its arrays, row by row.
+  """One array of an observation whose frame [1, 1, D] has the numbers of all its arrays, row by row.
 
   Attributes:
     name: its keys in the observation, joined by spaces, such as `robot camera`.
@@ -37,7 +37,7 @@ class FramePart:
 def make_parts(arrays: Sequence[tuple[str, tuple[int, ...], bool, bool]]) -> tuple[FramePart, ...]:
   """Returns the parts of a vector of `arrays`: (name, shape, has_channels_first, is_bytes) of each.
 
-  Arrays without numbers are left out. Empty if no array is an image: such vectors are not cut.
+  Arrays without numbers are left out. If no array is an image, there are no parts.
   """
   parts: list[FramePart] = []
   for name, shape, has_channels_first, is_bytes in arrays:

@@ -1,4 +1,4 @@
-"""Histograms small enough to send between processes."""
+"""Histograms of at most 40 bins, which processes send to each other."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence

@@ -31,8 +31,8 @@ class Registry:
   """The functions of one kind, by name.
 
   Attributes:
-    kind: what the functions make, such as `network`; the group of entry points is then `moozi.networks`.
-    key: the configuration's key, for error messages.
+    kind: name of the kind, such as `network`, whose group of entry points is `moozi.networks`.
+    key: the configuration's key that names these functions; `*` stands for any section.
     built_in: names that the package itself defines.
     forms: forms of built-in values with an argument, such as `run:PATH`.
     registered: the functions by name or form. The layer that defines a form registers its function, whose
@@ -53,8 +53,8 @@ class Registry:
   def register(self, name: str) -> Callable[[F], F]:
     """Returns a decorator that registers a function as `name`, in place of an earlier function of this name.
 
-    Raises: UserError: the name is built in, or has characters that are not allowed. The decorator raises it
-      for an object that is not callable.
+    Raises: UserError: the name is built in or not valid. The decorator raises it for an object that is not
+      callable.
     """
     if name in self.built_in:
       raise UserError(f"{self.kind} {name!r}: is built in; choose another name")
@@ -208,10 +208,10 @@ def register_callback(name: str) -> Callable[[F], F]:
 
 
 def describe_object(key: str, value: object) -> str:
-  """Returns the error message for an object as the value of `key`, which names a function or a plain value.
+  """Returns the error message for an object that was given as the value of `key` in place of plain data.
 
-  If `key` names an environment or a function, the message says how a program registers its own and passes
-  its name.
+  If the value of `key` is the name of a function, or `key` is in the section `env`, the message says how a
+  program registers its own function and passes its name.
   """
   section = key.partition("[")[0]
   registry = ENVIRONMENTS if section == "env" else next((r for r in REGISTRIES if _has_key(r, section)), None)

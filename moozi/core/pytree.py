@@ -64,7 +64,7 @@ def fields_of(rec: Any) -> dict[str, Any]:
 
 
 def map_fields(fn: Any, first: T, *rest: T) -> T:
-  """Returns a record with `fn(leaf, *leaves)` in each field: a tree map without JAX."""
+  """Returns a record with `fn(value, *values)` of the records' values in each field. Uses no JAX."""
   changes = {
     f.name: fn(getattr(first, f.name), *(getattr(r, f.name) for r in rest))
     for f in dataclasses.fields(first)  # type: ignore[arg-type]

@@ -21,7 +21,7 @@ class BatchedTimeStep:
     frame: the observation.
     last_reward: env units; received on entering this frame, by the player who moved.
     is_first: the agent's history starts at this frame.
-    is_last: the action on this frame is discarded; the next step resets.
+    is_last: the action on this frame is discarded, and the next step is a reset.
     is_truncated: the frame is last, but the task has not ended (for example, at a time limit).
     to_play: the player to move.
     legal_actions_mask: the dummy is the only legal action on terminal frames, and illegal on all others.
@@ -38,13 +38,13 @@ class BatchedTimeStep:
 
 @record
 class StepSample:
-  """One acted step of B environments: the time step, the search's result, and the action.
+  """One acted step of B environments: the time step, the result of the search or decision, and the action.
 
   The first seven fields are BatchedTimeStep's.
 
   Attributes:
     root_value: env units, for the player to move; 0 on a terminal frame.
-    action_probs: the search policy; one-hot(dummy) on a terminal frame.
+    action_probs: the policy of the search or decision; one-hot(dummy) on a terminal frame.
     action: [*T, B], in the agent's action space; the dummy on a last frame. Continuous actions are float32
       [*T, B, D], and the dummy is zeros.
     acted_version: learner step of the parameters that acted.
@@ -161,7 +161,7 @@ class SearchRoots:
 
 @record
 class RootSpan:
-  """Successive steps of a lane, some of which are positions to search again.
+  """Successive steps of a lane, with positions to search again among them.
 
   Attributes:
     steps: TrajectorySample [T, …]. It starts L steps before the first position, or at the lane's first step

@@ -1,10 +1,10 @@
 """Records of played episodes: frames and decisions, and in inspected ones the searches and predictions.
 
-Arrays are NumPy; inside compiled functions they are JAX's. Axes: T frames, K unroll, E choices, N nodes of a
-tree, H W C frame.
+Arrays are NumPy; inside compiled functions they are JAX's. Axes: B searches, T frames, K unroll, E choices, N
+nodes of a tree, H W C frame.
 
-The *choices* of a step are the actions that its policy and Q-values are shown for. They are all A actions of
-the agent's action space; or, where joint actions have no entries of their own (`EnvSpec.is_factored`), those
+The *choices* of a step are the actions for which it has a policy and Q-values. They are all A actions of the
+agent's action space. Where joint actions have no entries of their own (`EnvSpec.is_factored`), they are those
 that the search sampled, or the most probable ones without a search. With continuous actions there are none.
 """
 
@@ -119,7 +119,8 @@ class PlayedEpisode:
   """An episode of evaluation with the agent's decisions, for GIFs, the report and inspection.
 
   T is the number of recorded frames. The last frame of a whole episode has no decision: its action is the
-  dummy. A terminal frame has no search. Values are for the player to move; rewards for the player who moved.
+  dummy, or NaN with continuous actions. A terminal frame has no search. Values are for the player to move,
+  and rewards for the player who moved.
 
   Attributes:
     index: the episode's index in its evaluation.
@@ -134,10 +135,10 @@ class PlayedEpisode:
     totals: the agent's undiscounted return up to each frame; with two players, that of player `index` % 2.
     root_values: env units: the search's, or those of the agent's decision without a search. On a last frame
       without a decision, 0 if it is terminal, and NaN if it is truncated.
-    action_probs: the search policy over the choices; zeros on a frame without a search.
+    action_probs: the policy over the choices, of the search or else of the decision; zeros without either.
     choices: the choices in increasing order, in the agent's action space; the dummy fills rows that have
       fewer. None: all actions, so that E is A.
-    chance_probs: the search's probabilities of the outcomes of the action taken, by code; zeros where
+    chance_probs: the search's probabilities of the N codes of the outcome of the action taken; zeros where
       unknown. None without chance nodes in the search.
   """
 

@@ -1,4 +1,4 @@
-"""The seeds and random states that NumPy makes of a SeedSequence, in less time; each episode needs some.
+"""Makes the seeds and random states that NumPy makes of a SeedSequence, in less time.
 
 Source: SeedSequence and MT19937 of NumPy 1.17 to 2, whose streams do not change (NEP 19). Departures: none.
 """
@@ -31,7 +31,7 @@ class SeededState:
   """Makes the random states `RandomState(MT19937(SeedSequence(seed)))`, one after the other.
 
   Use only the newest one: they share an MT19937, which is seeded again in place. NumPy reads the 624 words of
-  a seed one by one, which takes 60 µs; here they are copied.
+  a seed one by one; here they are copied.
   """
 
   def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Child seeds: the seed of each part of a run depends on its role and index, not on its process."""
+"""Child seeds: the seed of a part of a run depends on the run's seed and the part, not on its process."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ _ROLES = ("learner", "replay", "training_env", "training_search", "reanalyze", "
 
 
 def are_seeds(numbers: Sequence[int]) -> bool:
-  """Returns whether there are numbers, and all are different seeds of runs."""
+  """Returns whether the numbers, at least one, are seeds of runs and all different."""
   return bool(numbers) and 0 <= min(numbers) <= max(numbers) < NUM_SEEDS and len(set(numbers)) == len(numbers)
 
 

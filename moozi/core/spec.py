@@ -28,8 +28,8 @@ class EnvSpec:
     name: `library:game`, as the user writes it; any name for a user's `GameEnvironment`.
     frame_shape: (H, W, C) of one frame; (1, 1, D) for vector observations.
     frame_dtype: storage of a frame: "bool", "uint8" or "float32".
-    num_env_actions: size of the environment's own action space A^e; with `factors`, of all joint actions; 1
-      with continuous actions.
+    num_env_actions: number of the environment's own actions, with `factors` of joint actions; 1 with
+      continuous actions.
     num_players: number of players that the agent plays: 1, or 2 who alternate strictly.
     action_names: one name for each of the environment's own actions; the last ones may be missing.
     frame_names: one name for each plane, or for each entry of a vector; empty: unknown. If the planes of the
@@ -221,7 +221,7 @@ class EnvSpec:
     return {"none": 0, "cells": height * width, "columns": width}[self.action_places]
 
   def to_dict(self) -> dict:
-    """Returns the fields that are compared as plain values, for JSON; `factors` only if there are any."""
+    """Returns the compared fields as plain values, for JSON; `factors` only if there are any."""
     data = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.compare}
     factors = data.pop("factors")
     if factors is not None:

@@ -18,7 +18,7 @@ _LINKS = re.compile(r"(?i)\b(https?|ftp|mailto|xmpp)(?=:)|\b(www)(?=\.)")
 
 
 def printable(text: str) -> str:
-  """Returns the text with `?` for each character that is not printable, except line breaks.
+  """Returns the text with `?` for each character that is not printable, except line feeds.
 
   Names in files may contain escape sequences, which a terminal would execute, marks that reverse the order
   of letters, and bytes that are not UTF-8.

@@ -25,7 +25,7 @@ _CODE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 
 @dataclasses.dataclass(frozen=True)
 class Plugin:
-  """A user's function. A call turns its errors into a UserError of one line.
+  """A user's function. A call turns the function's errors into a UserError, as `errors` does.
 
   Attributes:
     where: `key=value`, the start of every error message.
@@ -41,7 +41,7 @@ class Plugin:
 
   @contextlib.contextmanager
   def errors(self, what: str, kind: type[UserError] = UserError) -> Iterator[None]:
-    """Turns errors and `sys.exit` of the user's code into a `kind` that has the code's file and line.
+    """Turns errors and `sys.exit` of the user's code into a `kind` with the text of `describe`.
 
     UserError, EnvHung and KeyboardInterrupt pass unchanged.
     """
@@ -53,7 +53,7 @@ class Plugin:
       raise kind(f"{self.where}: {what}: {self.describe(error)}") from error
 
   def describe(self, error: BaseException) -> str:
-    """Describes an error in one line, with the last place in the user's own files in its traceback."""
+    """Describes an error in one line, with the last place of its traceback in the user's files, if any."""
     files: tuple[str, ...] = ()
     with contextlib.suppress(Exception), as_exceptions():  # attributes of callable objects can be anything
       code, module = getattr(self.function, "__code__", None), getattr(self.function, "__module__", None)
@@ -159,7 +159,10 @@ def describe_missing(name: str) -> str:
 
 
 def describe_error(error: BaseException, files: tuple[str, ...]) -> str:
-  """Describes an error in one line, with its last place in files whose paths start with one of `files`."""
+  """Describes an error in one line, with its last place in files whose paths start with one of `files`.
+
+  Without such a place, the line has none.
+  """
   places = [f for f in traceback.extract_tb(error.__traceback__) if f.filename.startswith(files)]
   where = f"{places[-1].filename}:{places[-1].lineno}: " if files and places else ""
   return one_line(f"{where}{type(error).__name__}: {one_line(error)}", 500)

@@ -75,7 +75,7 @@ class Card(_Part):
       differences. None if none has the run's environment and algorithm.
     differences: by key, (value in that configuration, value in the run) where they differ.
     seeds: the run's seed, as a tuple of one.
-    hardware: the machine on which the run was trained; None if it is not known.
+    hardware: the machine on which the run was trained, with the learner's number of GPUs; None if unknown.
     hardware_source: "recorded" by the run, or "stated" by the author of the zoo agent.
     ended_by: why the run ended, such as max_env_steps.
     curve: (environment steps, mean return) of each evaluation in the run's metrics.

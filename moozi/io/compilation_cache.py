@@ -102,7 +102,8 @@ def cache_root() -> Path | None:
 def make_private(folder: Path) -> None:
   """Creates a folder that only its owner can read and write, or checks an existing one.
 
-  Raises: OSError: the folder cannot be created. PermissionError: another user could write entries into it.
+  Raises: OSError: the folder cannot be created. PermissionError: another user could write entries into it, or
+    it is a link.
   """
   missing = [path for path in (folder, *folder.parents) if not path.exists()]
   for path in reversed(missing):

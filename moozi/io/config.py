@@ -37,8 +37,8 @@ def load_config(path: str | Path | None, overrides: Sequence[str | Mapping[str, 
       key `base:` in the file names another file, relative to this one, or a configuration.
     overrides: texts `key=value` with a dotted key (`learner.batch_size=128`) and a YAML value, or mappings of
       nested values, as in a file. An empty value (`env.kwargs=`) resets a section to its default.
-  Raises: UserError: the configuration is invalid. The message is one line with the key, the value and what is
-    allowed. It names the file, unless an override makes a valid configuration invalid.
+  Raises: UserError: the configuration is invalid. The message names the file, unless an override makes a
+    valid configuration invalid.
   """
   where = None if path is None else str(path)
   if len(overrides) > _MAX_OVERRIDES:
@@ -107,8 +107,8 @@ def config_from_dict(data: Mapping[str, Any], where: str | None = None) -> Confi
   Validation is strict: text is not read as a number. A whole float, such as 64.0, becomes an integer where a
   key takes integers only. `where` is the file's name in errors.
 
-  Raises: UserError: a key is unknown (the message names the closest known key, or the section's keys), or a
-    value has a wrong type or is out of range.
+  Raises: UserError: a key is unknown (the message names the closest known key, or the section's keys), a
+    value has a wrong type or is out of range, or values do not fit each other.
   """
   prefix = f"{where}: " if where else ""
   _refuse_large(data, prefix)

@@ -10,10 +10,9 @@ the comment at the beginning of the file:
     # Curve: the returns of seeds in evaluations during training, by environment steps
     # Measured: the results that Time and Reached are from, as paths in the repository
 
-The last five lines are optional, and other comment lines are ignored. Tests compare Time and Reached with the
-measured results. Of the runs in `experiments/minatar_vs_ppo`, Time excludes evaluations, and Reached is the
-mean over seeds and over the last five milestones of a run; ≥ marks a return with episodes that reached the
-evaluation's limit of steps.
+The last five lines are optional, and other comment lines are ignored. For runs in
+`experiments/minatar_vs_ppo`, Time excludes evaluations, and Reached is the mean over seeds and over the last
+five milestones of a run; ≥ marks a return with episodes that reached the evaluation's limit of steps.
 """
 
 import dataclasses

@@ -74,7 +74,7 @@ class HostOf(NamedTuple):
     own: this process's own host, at which gloo listens: a name or an address.
     number: 0 to `num_hosts` - 1.
     num_hosts: number of processes, one on each host.
-    heartbeat_timeout_s: seconds without a sign of a process after which JAX ends the others.
+    heartbeat_timeout_s: seconds without a heartbeat of a process after which JAX ends the others.
   """
 
   address: str
@@ -87,8 +87,8 @@ class HostOf(NamedTuple):
 def join(host: HostOf) -> None:
   """Makes the devices of several processes those of one JAX; returns when all processes have called it.
 
-  Call it before JAX's first computation, and not `set_up`: a process that compiles waits for another one that
-  compiles the same function for the cache, and XLA may wait for all processes while it compiles.
+  Call it before JAX's first computation, and do not call `set_up`: with the cache, a process waits for
+  another one that compiles the same function, while XLA may wait there for all processes.
 
   Raises: RuntimeError: JAX was used before, or the other processes do not call it within five minutes.
   """
@@ -136,8 +136,7 @@ def reuse_freed_memory() -> bool:
   """Makes glibc keep up to 256 MiB of freed memory at the top of its heap for later allocations.
 
   By default glibc returns large freed blocks to the system at once. XLA allocates its work space in each
-  call; without this setting, each update of MinAtar Breakout had thousands of page faults
-  (docs/decisions/0024).
+  call, so an update of MinAtar Breakout had 4,455 page faults without this setting (docs/decisions/0024).
 
   Returns: whether the settings were made. They are not made with another C library, or if one of the
     environment variables `MALLOC_TRIM_THRESHOLD_`, `MALLOC_MMAP_THRESHOLD_` and `GLIBC_TUNABLES` is set.

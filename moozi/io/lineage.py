@@ -1,4 +1,4 @@
-"""The lineage of a run, a file of its directory: the runs whose states it continues, in order."""
+"""The lineage of a run, a file in its directory: the points at which it took over states of other runs."""
 
 import json
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Writes log files, one for each actor."""
+"""Writes a process's log file."""
 
 import contextlib
 import logging

@@ -42,7 +42,7 @@ def memory_bytes() -> int:
 def processor_seconds() -> dict[int, tuple[str, float]]:
   """Returns the command and the processor seconds of this process and its descendants, by process number.
 
-  Without /proc, as on macOS, only those of this process.
+  Without /proc, as on macOS, they are those of this process only.
   """
   found: dict[int, tuple[str, float]] = {}
   parents: dict[int, int] = {}

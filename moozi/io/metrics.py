@@ -1,4 +1,4 @@
-"""Writes and reads metrics: one JSON object per tick in metrics.jsonl, and the scalars for TensorBoard."""
+"""Writes metrics to metrics.jsonl, one JSON object per tick, and to TensorBoard; reads metrics.jsonl."""
 
 import contextlib
 import json
@@ -24,15 +24,15 @@ TICK_KEYS = ("env_steps", "learner_steps", "wall_s")
 FAULT_PREFIX = "faults/"
 _EVENTS = "events.out.tfevents."
 _MAIN_METRICS = ("test/return_mean", "train/return_mean")
-# Configuration sections that have no effect on learning.
+# Configuration sections that are not hyperparameters.
 _NOT_LEARNING = ("run", "logging", "ray", "checkpoint", "timeline", "trajectories")
 
 
 class MetricsSink:
   """Appends ticks to metrics.jsonl and TensorBoard. Call `close`, or use it as a context manager.
 
-  On a full disk, a write raises OSError. Its data stays pending, and the next write starts with the pending
-  data.
+  On a full disk, a write raises OSError. Its data stays pending as in `AppendFile`, and the next write starts
+  with the pending data.
   """
 
   def __init__(
@@ -188,7 +188,10 @@ def _stamps(folder: Path) -> Iterator[float]:
 
 
 def hyperparameters(config: Config) -> dict[str, str | bool | float]:
-  """Returns the settings that affect learning or evaluations, by dotted key; lists as text, without nulls."""
+  """Returns the settings for TensorBoard's HParams tab by dotted key, without nulls; lists are JSON text.
+
+  The sections of files, of Ray and of other algorithms are left out, and so are the actors' resources.
+  """
   unused = {"ppo", "q_learning"} - {config.algorithm}
   skipped = {*_NOT_LEARNING, *unused}
   if not config.searches:

@@ -17,8 +17,8 @@ def prepare_streams() -> None:
   """Replaces closed standard streams by the null device, and makes output streams write `?` for characters
   that they cannot encode.
 
-  Otherwise the next file that is opened would have the number of a closed descriptor, and libraries would
-  print into it.
+  Without the null device, the next file that is opened would have the number of a closed descriptor, and
+  libraries would print into it.
   """
   for descriptor, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
     if not _is_open(descriptor):
@@ -64,7 +64,7 @@ def notice(*lines: object, start: str = "", end: str = "\n") -> None:
 
 
 def can_draw(stream: IO[str]) -> bool:
-  """Returns whether the stream is a terminal that can move its cursor; TERM=dumb cannot."""
+  """Returns whether the stream is a terminal that can move its cursor; one with TERM=dumb cannot."""
   return stream.isatty() and os.environ.get("TERM", "").lower() not in ("dumb", "unknown")
 
 

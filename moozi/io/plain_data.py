@@ -55,7 +55,7 @@ def to_plain_json(value: Any) -> Any:
 
 
 def size_problem(value: Any, max_values: int, max_depth: int = MAX_DEPTH) -> str | None:
-  """Returns why nested data is too large, in a few words, or None.
+  """Returns why nested data is too large, in a few words; None if it is not.
 
   Args:
     max_values: largest number of keys and items. The check visits few more, even in a list that contains
@@ -84,7 +84,7 @@ def number_in(value: Any) -> float | None:
 
 
 def first_difference(value: Any, expected: Any, key: str) -> tuple[str, Any, Any] | None:
-  """Returns the first difference of two nested values as (key, value, expected value), or None.
+  """Returns the first difference of two nested values as (key, value, expected value); None if there is none.
 
   The key is dotted, with indices in lists of lists or mappings: `spec.parts[0].values`.
   """

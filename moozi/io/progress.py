@@ -1,4 +1,4 @@
-"""Displays the progress of a run: a live table on a terminal, plain lines elsewhere."""
+"""Displays the progress of a run: a live table or plain lines."""
 
 import contextlib
 import sys
@@ -35,7 +35,7 @@ _PAIR_WIDTH = 27  # columns of a terminal for a label and its number
 class Progress:
   """Displays the progress of a run. This base class shows nothing.
 
-  Errors of a stream that is closed or on a full disk are ignored, so that they do not end a run.
+  An OSError of the stream, such as on a full disk, is ignored, so that it does not end a run.
   """
 
   def __init__(self, max_env_steps: int, max_wall_s: float | None) -> None:
@@ -134,7 +134,8 @@ def make_progress(
 ) -> Progress:
   """Returns the display of a run on `stream`, by default standard error.
 
-  Mode `auto` is `live` on a terminal and `plain` elsewhere; mode `none` shows nothing.
+  Mode `auto` is `live` on a terminal that can move its cursor, and `plain` elsewhere; mode `none` shows
+  nothing.
   """
   stream = stream or sys.stderr
   if mode == "none":

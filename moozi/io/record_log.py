@@ -20,7 +20,7 @@ class RecordLog:
     header: the conditions of the records. A file with other conditions is refused.
 
   Attributes:
-    records: the records so far. An incomplete last line is removed from the file.
+    records: the records so far. The constructor removes an incomplete last line from the file.
 
   Raises: UserError: the file cannot be opened, has a line that is not a JSON object, or has another header.
     RunError: the header cannot be written.

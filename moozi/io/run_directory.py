@@ -6,14 +6,14 @@ elsewhere.
 config.yaml      the resolved configuration
 config_until_*   the configuration until a resume at this environment step changed it
 metrics.jsonl    one JSON object per tick
-events.out.*     scalars, histograms and GIFs for TensorBoard, which shows them under the run's name
+events.out.*     scalars, settings, histograms and GIFs for TensorBoard
 checkpoints/     the last few checkpoints, the best one, and milestones
 resume/          the rest of the run's state for the last few checkpoints, which a resumed run needs
 gifs/            GIFs of evaluation episodes
 logs/            one file for each actor
 trajectories/    the acted steps, if trajectories.save is set
 timeline/        the spans of the actors' calls, and the output of `moozi timeline`
-lineage.json     the runs whose state it continues (`io.lineage`)
+lineage.json     the runs whose states the run continues (`io.lineage`)
 summary.json     results of the whole run, written at its end
 trackers.json    the run's identifiers in Weights & Biases and MLflow
 lock             locked by the process that writes to the folder
@@ -46,7 +46,7 @@ SUMMARY_KEYS = (
   *("test_return_mean", "test_return_std", "test_episodes"),
 )
 MACHINE = "machine"
-"""Key of the summary that describes the hardware; older summaries lack it."""
+"""Key of the summary that describes the hardware; summaries of some zoo agents lack it."""
 RANDOM_RETURN = "random_return_mean"
 """Key of the summary with the mean return of random play; only `moozi train` measures it."""
 
@@ -66,7 +66,7 @@ FIXED = (
   *("q_learning.kind", "q_learning.capacity", "q_learning.dueling", "q_learning.network"),
   "q_learning.normalize_observations",
 )
-"""Settings that a resumed run cannot change: its network, optimizer, replay or metrics depend on them."""
+"""Settings that a resumed run cannot change."""
 
 MAX_NAME_LENGTH = 120
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+=-]*")
@@ -217,11 +217,11 @@ class RunDirectory:
 
   @property
   def location(self) -> Path:
-    """The path to read and write the folder's files by; that of the descriptor if the folder is held."""
+    """The path by which the folder's files are read and written: that of the descriptor if it is held."""
     return self.path if self.descriptor is None else _by_descriptor(self.descriptor)
 
   def where(self) -> Path:
-    """Returns the folder's present path: another one than `path` if the folder is held and was moved."""
+    """Returns the folder's present path, which differs from `path` if the folder is held and was moved."""
     if self.descriptor is not None:
       with contextlib.suppress(OSError):
         if os.path.samestat(os.fstat(self.descriptor), self.path.stat()):
@@ -284,7 +284,7 @@ class RunDirectory:
 
     Returns None if the run has no summary or other counters, or if it was stopped before the end of its final
     evaluation. A run whose final evaluation failed is complete; `test_at_env_steps` in its summary is that of
-    an earlier evaluation.
+    an earlier evaluation, or null.
     """
     try:
       summary = self.read_summary()

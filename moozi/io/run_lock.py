@@ -1,4 +1,4 @@
-"""A lock that lets one process at a time write to a folder. The kernel releases it when the process ends."""
+"""A lock that lets one process at a time write to a folder. The kernel releases it if the process ends."""
 
 import contextlib
 import errno
@@ -48,8 +48,8 @@ class RunLock:
   """Holds a lock on the file `<run>/lock` until `close`.
 
   On a file system without locks, the constructor only logs a warning. The file contains the process number of
-  the last holder. The release does not remove the file, because that could remove another process's lock. A
-  process that inherits the descriptor also holds the lock, until it ends.
+  the last holder. The release does not remove the file, because that could remove another process's lock. If
+  a process has inherited the descriptor, the lock is held until `close` or until both processes have ended.
   """
 
   def __init__(self, run: Path, doing: str = "writing into this run") -> None:

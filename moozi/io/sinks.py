@@ -17,7 +17,8 @@ class AppendFile:
   """Appends whole records, such as lines, to a file.
 
   If a record does not fit on the disk, its written part is removed. The record stays pending, and is written
-  before the next one. If more than `max_pending_bytes` are pending, the oldest records are dropped.
+  before the next one. If more than `max_pending_bytes` are pending, the oldest records are dropped, but not
+  the last one.
   """
 
   def __init__(self, path: Path, max_pending_bytes: int = MAX_PENDING_BYTES) -> None:

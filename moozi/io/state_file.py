@@ -66,7 +66,7 @@ def encode_state(
     state: arrays and numbers by name. An int, a float or a bool becomes an array without dimensions.
     meta: JSON values by name.
 
-  Raises: ValueError: a value is not an array of bools, integers or floats, or an int has more than 64 bits.
+  Raises: ValueError: a value is not an array of bools, integers or floats, or its numbers exceed 64 bits.
   """
   arrays = {}
   for name, value in state.items():
@@ -99,8 +99,8 @@ def write_state(path: Path, state: State, meta: Mapping[str, Any]) -> None:
 def read_header(path: Path) -> StateFile:
   """Reads and verifies a file's header, but not its arrays.
 
-  Raises: UserError: the file is missing or unreadable, was cut or altered, is not a state file, is larger
-    than a third of the memory, or has another format.
+  Raises: UserError: the file is missing or unreadable, was cut, has an altered header, is not a state file,
+    is larger than a third of the memory, or has another format.
   """
   try:
     with _open(path) as file:
@@ -110,7 +110,7 @@ def read_header(path: Path) -> StateFile:
 
 
 def read_state(path: Path, digest: str) -> State:
-  """Returns the content with this digest: writable arrays, and plain ints, floats and bools.
+  """Returns the state in the file with this digest: writable arrays, and plain ints, floats and bools.
 
   Raises: UserError: the file cannot be read, is damaged, or has other content.
   """

@@ -147,7 +147,7 @@ TRACKERS: dict[str, Callable[[Config, RunDirectory], Tracker]] = {
   "wandb": WandbTracker,
   "mlflow": MlflowTracker,
 }
-"""Trackers by name. The name is the key in the section `logging`, the package, and MooZi's extra."""
+"""Trackers by name, which is also the key in the section `logging`, the package, and MooZi's extra."""
 
 
 def check_trackers(config: Config) -> None:
@@ -164,7 +164,7 @@ def _requested(config: Config) -> list[str]:
 class Trackers:
   """Writes to the requested trackers of a run, in one thread.
 
-  A tracker that cannot start is tried again at the next tick. If 1,000 ticks are pending, new ticks are
+  A tracker that cannot start is tried again at the next tick. While 1,000 ticks are pending, new ticks are
   dropped.
 
   Args:

@@ -30,7 +30,7 @@ _LEVEL = 6
 
 @dataclasses.dataclass(frozen=True)
 class LaneSpan:
-  """Steps start … start+num_steps-1 of a lane; the first step that the run stored has index 0."""
+  """Steps start … start+num_steps-1 of a lane, whose first stored step has index 0."""
 
   lane: int
   start: int
@@ -73,8 +73,8 @@ def encode_file(
 def read_header(path: Path) -> TrajectoryFile:
   """Reads and verifies a file's header, but not its columns.
 
-  Raises: UserError: the file is not a trajectory file, was cut or altered, is too large, or has another
-    format.
+  Raises: UserError: as `state_file.read_header`; or the file is not a trajectory file, or its steps take too
+    much memory.
   """
   file = state_file.read_header(path)
   try:

@@ -1,9 +1,9 @@
 """Writes and reads a folder of trajectory files with the acted steps of a run.
 
 A file is named by the run's environment steps before and after it. Steps are buffered until there are enough
-for a file, a segment arrives 30 seconds after the first one, or a checkpoint is saved. If the process is
-killed, only steps that are not in a file are lost. On a full disk, up to 512 MiB of steps stay buffered. A
-process that reads the folder during the run sees only complete files.
+for a file, a segment arrives 30 seconds or more after the first one in the buffer, or a checkpoint is saved.
+If the process is killed, only steps that are not in a file are lost. On a full disk, up to 512 MiB of steps
+stay buffered. A process that reads the folder during the run sees only complete files.
 """
 
 import concurrent.futures
@@ -193,7 +193,7 @@ class TrajectoryWriter:
 
 @dataclasses.dataclass(frozen=True)
 class TrajectoryStore:
-  """The files of a folder, at least one, in order, by their headers; reads their steps."""
+  """The headers of one or more trajectory files in order; reads their steps."""
 
   spec: EnvSpec
   files: tuple[TrajectoryFile, ...]
@@ -237,7 +237,8 @@ def open_trajectories(
 ) -> TrajectoryStore:
   """Opens a folder of trajectories, a run directory or a single file. Reads only headers.
 
-  Files with steps after `max_env_steps` are skipped; a `spec` of None accepts any environment.
+  Files with steps after `max_env_steps` are skipped. If `spec` is None, the files may be of any environment,
+  but all of one.
 
   Raises: UserError: the folder is missing or empty, or lacks a file between two others; or a file is damaged,
     from another environment, or not a trajectory file.

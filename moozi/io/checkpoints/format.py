@@ -58,14 +58,15 @@ def path_of(directory: Path, name: str) -> Path:
 
 
 def save_checkpoint(directory: Path, name: str, state: Any, meta: Mapping[str, Any]) -> Path:
-  """Writes the checkpoint `name` atomically, and returns the path of its file. Replaces an older checkpoint.
+  """Writes the checkpoint `name` atomically, in place of an older one; returns the path of its file.
 
   Args:
     state: a pytree of arrays and numbers.
     meta: JSON values by name. `env_steps` and `learner_steps` are required; `load_checkpoint` can compare the
       others with expected values.
 
-  Raises: ValueError: `meta` lacks a key, or a leaf cannot be stored.
+  Raises: ValueError: `meta` lacks a key, or a leaf cannot be stored. UserError: the name is invalid. OSError:
+    as `write_bytes`.
   """
   check_name(name, "checkpoint")
   for key in ("env_steps", "learner_steps"):
@@ -156,7 +157,7 @@ def expected_of(config: Config, spec: EnvSpec) -> dict[str, Any]:
 
 
 def describe_run(config: Config, spec: EnvSpec) -> dict[str, Any]:
-  """Returns the entries of `meta` for a run: those of `expected_of`, the configuration and the git commit."""
+  """Returns the entries of `meta` for a run: those of `expected_of`, configuration, and git commit if any."""
   commit = code_commit()
   settings = expected_of(config, spec) | {"config": config_to_dict(config)}
   return settings if commit is None else settings | {"commit": commit}

@@ -6,8 +6,8 @@ name, which has the rest.
 resume/step_000012345.safetensors   counters, priorities, environments and random state
 resume/blocks/                      blocks of replay's steps, which several resume states share
 
-All are state files. The name of a block's file has its number and the digest of its content, and a resume
-state lists its blocks by number. A save writes only the blocks that have changed, and is atomic.
+All are state files. The name of a block's file has its number and the start of its digest, and a resume state
+lists the digests of its blocks by number. A save writes no block that is unchanged, and is atomic.
 """
 
 from collections.abc import Mapping
@@ -48,7 +48,7 @@ class ResumeStore:
       name, meta: those of the checkpoint to which the resume state belongs.
       state: needs only the blocks whose generation differs from `known`.
     Raises: ValueError: a block is neither in `state` nor on disk. OSError: a file cannot be written. In
-      both cases, `known` is unchanged, and the files written by this call are removed.
+      both cases, `known` is unchanged, and the new files of this call are removed.
     """
     written: list[Path] = []
     try:
@@ -65,7 +65,9 @@ class ResumeStore:
     self._digests, self.known = digests, np.array(state.generations) if len(state.generations) else None
 
   def load(self, name: str, with_replay: bool = True) -> Snapshot:
-    """Returns a resume state, without blocks if `with_replay` is false. Later saves reuse its blocks on disk.
+    """Returns a resume state. Later saves reuse its blocks on disk.
+
+    If `with_replay` is false, the result has no blocks, and later saves do not reuse them.
 
     Raises: UserError: the state is missing, damaged, or not a resume state.
     """

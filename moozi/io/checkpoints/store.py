@@ -34,8 +34,7 @@ def steps_of(name: str) -> int:
 def drop_later(folders: Iterable[Path], env_steps: int) -> None:
   """Removes checkpoints and resume states later than `env_steps`, the step from which a run is resumed.
 
-  Damaged files are removed too: a later damaged checkpoint would otherwise remain the last one by name, and
-  no save would replace it.
+  Later files that are damaged are removed too.
   """
   for folder in folders:
     for path in folder.glob(f"*{SUFFIX}"):
@@ -86,8 +85,8 @@ class CheckpointStore:
       meta: as in `save_checkpoint`; this method adds `wall_s` and `is_milestone`.
       wall_s: seconds since the run's start.
       rest: the resume state; None saves a checkpoint from which the run cannot be resumed.
-      best_bound: lower bound of the mean return if the checkpoint is the best by evaluation, which is then
-        recorded in best.json.
+      best_bound: lower bound of the mean return if the checkpoint is the best by evaluation; best.json then
+        records both.
     """
     before = list_checkpoints(self._directory)
     name = checkpoint_name(int(meta["env_steps"]))

@@ -1,4 +1,4 @@
-"""Checks of settings and the evaluator, shared by the baselines."""
+"""Checks of settings, and the evaluator, for the baselines and users' algorithms."""
 
 from moozi.agent.agent import PureAgent
 from moozi.baselines.ppo.actor_critic import MIN_NATURE_FRAME
@@ -24,12 +24,12 @@ def check_players(config: Config, spec: EnvSpec) -> None:
 def make_evaluator(
   agent: PureAgent, noise: float, config: Config, spec: EnvSpec, num_simulations: int | None
 ) -> Evaluator:
-  """Returns the evaluator of a baseline's agent.
+  """Returns the evaluator of an agent that does not search.
 
   Args:
     noise: the temperature if `evaluation.noise_free` is false; if it is true, the temperature is 0.
 
-  Raises: UserError: `num_simulations` is given; baselines do not search.
+  Raises: UserError: `num_simulations` is given.
   """
   if num_simulations is not None:
     raise UserError(

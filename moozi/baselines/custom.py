@@ -218,7 +218,7 @@ def run(inputs: RunInputs) -> Generator[Event, None, None]:
 
 
 def initial_training_state(config: Config, spec: EnvSpec) -> TrainingState:
-  """Returns the TrainingState with which the run's learner begins. The user's state is its `params`."""
+  """Returns the TrainingState before the first update. The user's state is its `params`."""
   rng_key, init_key = jax.random.split(jax.random.PRNGKey(child_seed(config.seed, "learner")))
   return TrainingState(
     params=make_algorithm(config, spec).init(init_key),

@@ -1,9 +1,10 @@
 """The running normalization of a baseline's observations, by statistics in the training state's `net_state`.
 
 Source: Huang et al. 2022, details 6 and 7 for robotics. Departures:
-  - The learner changes the statistics: PPO's once per segment, and those of Q-learning at each update. In the
-    source, each step of acting changes them. Until the first update, observations are only clipped.
-  - A history has the statistics of one frame. Its zeros before an episode's start are normalized too.
+  - The learner changes the statistics: those of PPO once per round, and those of Q-learning at each update.
+    In the source, each step of acting changes them. Until the first update, observations are only clipped.
+  - Each frame of a history is normalized by the statistics of the newest frames. Zeros before an episode's
+    start are normalized too.
 """
 
 from typing import Any

@@ -2,9 +2,8 @@
 
 Source: Huang et al. 2022, core details 2 and 13, Atari details 7 to 9 (frames stacked, one shared network of
 three convolutions, frames in [0, 1]), and robotics details 1 to 5 (continuous actions: independent normal
-distributions whose standard deviations do not depend on the frame; separate networks; clipped actions).
-Departures:
-  - Illegal actions have logit -inf; the source's environments have no illegal actions.
+distributions whose standard deviations do not depend on the frame; separate networks; clipped actions); of
+its further details, invalid action masking (illegal actions have logit -inf). Departures:
   - Frames before an episode's start are zero, as in VecFrameStack of `openai/baselines`. The source's
     programs use FrameStack, which repeats the first frame.
   - After a lost life, the stack keeps the earlier frames. VecFrameStack and FrameStack reset the stack.
@@ -109,7 +108,7 @@ def make_network(
   lstm_size: int = 0,
   lstm_forget_bias: float = 0.0,
 ) -> PPONetwork:
-  """Builds the network that `config` describes. The dummy action has a logit but is never legal.
+  """Builds the network that `config` describes. With discrete actions, the dummy has a logit too.
 
   With continuous actions, the log standard deviations are parameters that do not depend on the frame, 0 at
   first.
@@ -121,7 +120,7 @@ def make_network(
     layer_norm: whether to apply layer norm over the last axis before every activation.
     transform: the scalar transform of a categorical value; None: the value head has one output.
     lstm_size: size of the LSTM between the dense layers and the heads; 0: none.
-    lstm_forget_bias: initial bias of the LSTM's forget gate.
+    lstm_forget_bias: added to the initial biases of the LSTM's forget gate.
 
   Raises: UserError: as `check_multi_input`.
   """

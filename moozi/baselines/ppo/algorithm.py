@@ -52,7 +52,7 @@ def network_of(config: Config, spec: EnvSpec) -> PPONetwork:
 
 
 def initial_training_state(config: Config, spec: EnvSpec) -> TrainingState:
-  """Returns the TrainingState with which the run's learner begins."""
+  """Returns the TrainingState before the first update."""
   key = jax.random.PRNGKey(child_seed(config.seed, "learner"))
   return init_state(network_of(config, spec), config.ppo, spec, key)
 
@@ -63,7 +63,7 @@ def build_agent(config: Config, spec: EnvSpec) -> PureAgent:
 
 
 def build_evaluator(config: Config, spec: EnvSpec, num_simulations: int | None = None) -> Evaluator:
-  """Builds an evaluator that takes the most probable actions, or draws if `evaluation.noise_free` is false.
+  """Builds an evaluator of the most probable actions; with `evaluation.noise_free=false`, of drawn actions.
 
   Raises: UserError: `num_simulations` is given; PPO does not search.
   """

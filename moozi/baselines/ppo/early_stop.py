@@ -3,7 +3,7 @@
 Source: Huang et al. 2022, "early stopping of the policy optimizations", and the code of
 `ppo_continuous_action.py`: after each epoch, the divergence of its last minibatch is compared with
 `target_kl`. Departure: the updates after the stop are computed, but change nothing, because compiled updates
-have a fixed number. A round takes as long as without the stop.
+have a fixed number. The stop does not shorten a round.
 """
 
 from collections.abc import Callable

@@ -1,9 +1,9 @@
 """The LSTM between PPO's layers and its heads, and minibatches of whole environments to train it.
 
-Source: Huang et al. 2022, its five details of LSTMs: (1) orthogonal weights of scale 1 and biases of 0;
-(2) a state of zeros at the start; (3) and after an episode's end; (4) minibatches of whole environments, each
-with its sequence of frames; (5) in an update, the sequence starts from the state before the segment's first
-frame, and is reset where it was in acting. Departures:
+Source: Huang et al. 2022, its five details of LSTMs: (1) weights are orthogonal of scale 1, and biases are 0;
+(2) the first state is zeros; (3) the state after an episode's end is zeros; (4) a minibatch has whole
+environments, each with its sequence of frames; (5) in an update, a sequence starts from the state before the
+segment's first frame, and its state is reset at the frames where it was reset in acting. Departures:
   - After a lost life the state stays, as the stack of frames does; the source resets it.
   - The cell has one bias for each gate; PyTorch's has two, which are added.
   - With separate networks for policy and value, each has an LSTM; the source's network is shared.
@@ -27,7 +27,7 @@ LSTM_STATE, IS_FIRST = "lstm_state", "is_first"
 
 @record
 class Memory:
-  """What T·B frames need besides themselves; the sample of step t in lane b has the index t·B + b.
+  """What an LSTM needs besides T·B frames. The sample of step t in lane b has the index t·B + b.
 
   Attributes:
     state: before the first frame of each of the B sequences: the output and the cell, of size S, of each of

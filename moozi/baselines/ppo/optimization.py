@@ -54,7 +54,7 @@ class PPOBatch:
 
   Attributes:
     action: as it was drawn; a continuous one before it was clipped.
-    log_prob: log probability of the action under the policy that acted; 0 on a last frame.
+    log_prob: log probability of the action under the policy that acted; 0 where `is_live` is false.
     advantage: the result of `generalized_advantages`.
     target: the value target, advantage + value, which Huang et al. call the return.
     is_live: false on a last frame, and where a past self moved.
@@ -182,6 +182,7 @@ def make_loss(network: PPONetwork, config: PPOConfig) -> Callable[..., tuple[Arr
     ppo/clip_fraction: the share of ratios outside the clip range.
     ppo/approx_kl: the mean of (ratio - 1) - log ratio, an estimate of KL(old ‖ new) (Schulman 2020's k3).
     ppo/approx_kl_k1: the mean of -log ratio, an estimate with more variance (Huang et al. 2022).
+    targets/clipped_values: with value_loss=categorical, the share of targets that the support clips.
   """
 
   def loss(
@@ -277,8 +278,8 @@ def init_state(
 def learning_rate_at(config: PPOConfig, env_steps: int, max_env_steps: int) -> float:
   """Returns the learning rate of the round that starts after `env_steps`.
 
-  With annealing, the rate falls linearly over the rounds of the run and reaches 0 after the last round. If
-  `max_wall_s` ends the run, the rate does not reach 0.
+  With annealing, the rate falls linearly over the rounds up to `max_env_steps`, and would be 0 in the round
+  after the last one.
   """
   is_annealed = config.anneal_learning_rate
   return config.learning_rate * (_remaining(config, env_steps, max_env_steps) if is_annealed else 1.0)

@@ -1,7 +1,7 @@
-"""The scaling of PPO's rewards by the deviation of a running return, which the training state carries.
+"""The scaling of PPO's rewards by the standard deviation of running returns, which are in the training state.
 
 Source: Huang et al. 2022, details 8 and 9 for robotics (`VecNormalize` of `openai/baselines`). Departures:
-  - The statistics change once per segment, before its rewards are divided, not at each step.
+  - The statistics change once per round, before its rewards are divided, not at each step.
   - In self-play, returns are those of the player to move.
   - A round without an update (docs/ppo.md, Workers) changes no statistics; running returns then continue from
     the last round with one.
@@ -29,8 +29,8 @@ class RunningReturns:
   """The running discounted returns of B environments, and the statistics of all returns so far.
 
   Attributes:
-    stats: of G_t = r_{t+1} + γ·s·G_{t-1}, where G is 0 before an episode's first reward, and s is as in
-      `generalized_advantages`; of scalars.
+    stats: those of the scalars G_t = r_{t+1} + γ·s·G_{t-1}, where G is 0 before an episode's first reward,
+      and s is as in `generalized_advantages`.
     carried: γ·s·G of the last step, for the player to move next.
   """
 
@@ -53,8 +53,9 @@ def scaled_rewards(
 ) -> tuple[NetState, Rollout, dict[str, Float[Array, ""]]]:
   """Returns `net_state` after a segment, the segment with scaled rewards, and `ppo/return_deviation`.
 
-  Rewards are divided by the deviation of the running returns of all live samples so far, and clipped to
-  ±reward_clip. Without `normalize_rewards`, nothing changes. `discount` is γ in place of `config.discount`.
+  Rewards are divided by the standard deviation of the running returns of all live samples so far, and clipped
+  to ±reward_clip. Without `normalize_rewards`, nothing changes. `discount` is γ in place of
+  `config.discount`.
   """
   if RETURNS not in net_state:
     return net_state, segment, {}

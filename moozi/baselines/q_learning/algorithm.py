@@ -28,7 +28,7 @@ from moozi.run.state import RunState
 
 
 def run(inputs: RunInputs) -> Generator[Event, None, None]:
-  """Trains, and yields events in order; the last is Finished. `runtime` and `stored` are not read.
+  """Trains, and yields events in order; the last is Finished.
 
   Raises: RunError: too many failures of one kind in a row.
   """
@@ -43,7 +43,7 @@ def check_env(config: Config, spec: EnvSpec) -> None:
 
 
 def initial_training_state(config: Config, spec: EnvSpec) -> TrainingState:
-  """Returns the TrainingState with which the run's learner begins."""
+  """Returns the TrainingState before the first update."""
   key = jax.random.PRNGKey(child_seed(config.seed, "learner"))
   return init_state(make_q_function(config, spec), config, spec, key)
 
@@ -74,7 +74,7 @@ def build_agent(config: Config, spec: EnvSpec) -> PureAgent:
 
 
 def without_values(agent: PureAgent) -> PureAgent:
-  """Returns an agent whose values are 0, so that the n-step returns of replay are sums of rewards."""
+  """Returns an agent whose values are 0, so that n-step returns of replay are discounted sums of rewards."""
 
   def act(*args: Any, **kwargs: Any) -> tuple[Carry, Decision]:
     carry, decision = agent.act(*args, **kwargs)

@@ -1,6 +1,6 @@
 """Acts in a vectorized environment with an agent, and collects segments of trajectories.
 
-Source: the thesis §4.3.11, Algorithm 2. Departure: fixed-length segments, not whole episodes.
+Source: the thesis §4.3.1 (Algorithm 2), §4.3.11. Departure: fixed-length segments, not whole episodes.
 """
 
 import dataclasses
@@ -102,7 +102,7 @@ class TrajectoryCollector(Lanes, HeldParameters):
     Args:
       env_steps: environment steps of the run so far, for the temperature schedule.
 
-    Returns: the segment, [T, B, …] in NumPy, and its metrics.
+    Returns: the segment, [T, B, …] in NumPy, and the result with its metrics.
     """
     temperature = jnp.float32(self._temperature(env_steps))
     samples, rows, cuts = [], [], []
@@ -169,8 +169,8 @@ def acting_metrics(
 ) -> dict[str, Float[AnyArray, "*T"]]:
   """Returns metrics by name: those of the frames, and those of the search if the decision has its extras.
 
-  The search's metrics are means over the frames that are not terminal; they are 0 if all frames are terminal.
-  Entropies and the divergence are in nats; values are in environment units.
+  The search's metrics are means over the frames that are not terminal; they are 0 if all frames of a step are
+  terminal. Entropies and the divergence are in nats; values are in environment units.
 
   Args:
     step, decision: of B lanes, in NumPy or traced inside a rollout; or of T steps, with a leading axis T.

@@ -4,9 +4,8 @@ With independent random actions, an agent stays near its start if progress takes
 as in Atari's Freeway.
 
 Source: Dabney, Ostrovski and Barreto 2021, whose random actions last for a number of steps drawn from a
-heavy-tailed distribution. Departures: the agent chooses the actions; the number of steps is geometric, with
-a mean that differs between environments, so the last action is the only state; the other environments
-repeat no action.
+heavy-tailed distribution. Departures: the agent chooses the actions; the number of steps is geometric, so the
+last action is the only state; its mean differs between environments; the other environments repeat no action.
 """
 
 import dataclasses

@@ -40,11 +40,11 @@ class ActingResult:
 
   Attributes:
     num_steps: number of environment steps, T·B.
-    version: learner step of the parameters that acted; the oldest, if there are several.
-    episode_returns, episode_lengths: [E], one entry for each episode that ended; an episode is reported when
-      the next one begins. If the loss of a life ends an episode in training, the entries cover whole games.
-      With two players, the returns are those of player 0. Episodes that a failure of the environment cut off
-      are excluded.
+    version: learner step of the parameters that acted at the first step.
+    episode_returns, episode_lengths: [E], one entry for each episode after whose end the next one began in
+      this call. If the loss of a life ends an episode in training, the entries cover whole games. With two
+      players, the returns are those of player 0. Episodes that a failure of the environment cut off are
+      excluded.
     metrics: scalars about the policy and the environment; has `faults/env_errors` if environments failed.
     past: the games against a past self; None without past selves.
     extras: the extras of the decisions, [T, B, …] by name; empty unless the collector keeps them.

@@ -192,6 +192,7 @@ def search_change(
 
   The divergence of the policies is the Jensen-Shannon divergence in nats: 0 where they agree, ln 2 where they
   share no action. It is finite even where one policy gives an action probability 0, as visit counts often do.
+  With sampled joint actions, it is the sum over the dimensions.
   """
   middle = (old_probs + new.action_probs) / 2
   divergence = (_relative_entropy(old_probs, middle) + _relative_entropy(new.action_probs, middle)) / 2

@@ -6,7 +6,7 @@ agent and step. On some processors the two round values and policies differently
 between the first and the last step of a segment.
 
 Source: Hessel et al. 2021 (Podracer, "Anakin") compile acting and environment as one function. Departure:
-learning is not part of that function; the learner samples from replay.
+learning is not part of that function.
 """
 
 import time
@@ -58,7 +58,7 @@ class Segment:
     steps: StepSample's fields by name, without the versions, each [T, B, …].
     has_ended: whether a new episode begins in the step after t.
     episode_return, episode_length: those of the episode that ended; valid where `has_ended` is true.
-    metrics: scalars by name, means over the T steps.
+    metrics: scalars by name, means over the T steps and the lanes.
     extras: the extras of the decisions by name; empty if they are not kept.
   """
 

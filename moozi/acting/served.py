@@ -1,7 +1,8 @@
 """Acting in which an inference server decides for several training workers.
 
-A worker keeps its environments, the agent's carry and the random key, and sends all that a decision depends
-on. A server keeps only the variables, so a request can be asked again, of the same or of another server.
+A worker keeps its environments, the agent's carry and the random key. A request has all that a decision
+depends on except the variables, which are all that a server keeps. A request can therefore be asked again, of
+the same or of another server.
 """
 
 import threading

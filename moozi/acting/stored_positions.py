@@ -18,9 +18,10 @@ class LaneRoots:
     self._tails: dict[int, tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
 
   def add(self, lane: int, steps: TrajectorySample) -> SearchRoots:
-    """Returns the roots of a lane's next steps [T, …], without terminal frames; `slot` is a step's index.
+    """Returns the roots of a lane's next steps [T, …], without terminal frames.
 
-    If a lane begins in the middle of an episode, its history begins there too.
+    The roots' `slot` and `sequence` are indices in `steps`. If a lane begins in the middle of an episode, its
+    history begins there too.
     """
     length = self._length
     is_first = np.array(steps.is_first)

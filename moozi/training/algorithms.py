@@ -97,9 +97,9 @@ def algorithm_of(config: Config) -> Algorithm:
 
 
 def complete_state(config: Config, spec: EnvSpec, training: Any) -> Any:
-  """Completes a state that has parameters only: adds the other fields of a new state.
+  """Completes a state that has only `params` and `net_state`: the other fields are those of a new state.
 
-  Target parameters, if the algorithm has them, are the parameters.
+  If the algorithm has target parameters, they are `params`.
   """
   import jax
 

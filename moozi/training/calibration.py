@@ -52,7 +52,8 @@ def calibrate(
   """Returns the costs of the run's calls on this machine.
 
   Args:
-    seconds: duration of all measurements together, without the start of processes and compilation.
+    seconds: approximate duration of all measurements together; the start of processes and compilation are
+      not included.
     on_phase: called with a line of text when a phase begins.
 
   Raises: UserError: the algorithm cannot be measured, a part fails, or Ray cannot start.

@@ -1,4 +1,4 @@
-"""Writes checkpoints in a thread; a full disk does not end the run."""
+"""Writes checkpoints in a thread; a checkpoint that cannot be written does not stop training."""
 
 import concurrent.futures
 import dataclasses
@@ -21,7 +21,7 @@ class Saver:
   """Saves the states of StateReady events one at a time, because each state is large.
 
   Args:
-    meta: the entries of the `meta` of all checkpoints.
+    meta: entries for the `meta` of every checkpoint.
     note: shows a line to the user.
   """
 
@@ -83,7 +83,7 @@ class Saver:
         self._note(self._message)
 
   def _save_both(self, best: Callable[[], Path], job: Callable[[], Path]) -> Path:
-    """Saves a state, then the best one, whose earlier save failed. If either fails, both are saved again."""
+    """Saves two states, of which one could not be saved before. If either fails, both are saved again."""
     path = job()
     best()
     return path

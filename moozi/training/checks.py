@@ -1,7 +1,7 @@
 """Checks whether a run may start: whether its settings fit its environment, players, plug-ins and files.
 
 `core.config` checks the settings alone. `check_start` makes checks that need no cluster, before the directory
-of a new run is created, so a refused run leaves nothing behind.
+of a new run is created, so a run that it refuses leaves nothing behind.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ def check_start(config: Config, spec: EnvSpec, *, is_new: bool) -> None:
   """Refuses a run that cannot start. Sizes are checked before anything large is made.
 
   Args:
-    is_new: whether the run is new; a resumed run has its own files, and has learned.
+    is_new: whether the run is new; a resumed run has its own files.
 
   Raises: UserError: a setting does not fit the environment, the players or the machine, a plug-in fails, or a
     file that a setting names cannot be used.
@@ -85,10 +85,9 @@ def _surgery_hint(info: CheckpointInfo, config: Config, spec: EnvSpec) -> str:
 
 
 def _check_parts(info: CheckpointInfo, config: Config) -> None:
-  """Raises UserError if a setting adds arrays to the training state, and a checkpoint was saved without it.
+  """Raises UserError if a checkpoint and the configuration differ in a setting that adds arrays.
 
-  Or the other way around: it was saved with the setting, and the configuration is without it. Or both have
-  running returns, of another number of environments.
+  Also raises it if both have running returns, and their numbers of environments differ.
   """
   ppo, learner, algorithm = config.ppo, config.learner, config.algorithm
   clipping = ppo.max_grad_rms if algorithm == "ppo" else learner.max_grad_rms
@@ -327,7 +326,7 @@ def _check_holding(config: Config, spec: EnvSpec) -> None:
 
 
 def check_learns(config: Config) -> None:
-  """Raises UserError if the run would end before its first update."""
+  """Raises UserError if the run would reach `max_env_steps` before its first update."""
   if config.is_on_policy or not config.num_acting_workers:
     return
   # One process acts a segment for every worker in turn.

@@ -20,7 +20,7 @@ _NUM_ROOTS = 3
 
 
 def dry_run(config: Config, spec: EnvSpec) -> None:
-  """Loads every plug-in, and tries those that are algorithms, networks, searches or loss terms.
+  """Loads every plug-in that the configuration names; tries algorithms, networks, searches and loss terms.
 
   An algorithm and a search act with new parameters. An update with an algorithm, a network or a loss term is
   traced. Does not try the other kinds: the check of the environment's spec plays an episode with environment

@@ -8,7 +8,7 @@ _PERIOD_S = 20.0
 
 
 class Forecast:
-  """Gives at most one note per start or resume of a run, from the rate of its first 20 seconds of learning.
+  """Gives at most one note per start or resume of a run, when it has learned for at least 20 seconds.
 
   Args:
     note: receives the text.

@@ -1,4 +1,4 @@
-"""Warnings about learning that a run logs once: collapsed hidden states, and clipped targets."""
+"""Warnings about learning: collapsed hidden states, and clipped targets."""
 
 from collections.abc import Callable, Mapping
 

@@ -11,7 +11,7 @@ from moozi.replay.mixture import StoredTrajectories
 # Each stored lane is allocated at the length of the longest lane. Without a limit, a small file could request
 # any amount of memory.
 _MAX_SLOTS_PER_STEP = 4
-_FREE_SLOTS = 1 << 25  # up to this number of slots, one gigabyte, lanes may have any lengths
+_FREE_SLOTS = 1 << 25  # up to this number of slots, lanes may have any lengths
 
 
 def load_stored(config: Config, spec: EnvSpec) -> StoredTrajectories | None:

@@ -43,7 +43,7 @@ class Recorder:
     display: shows the newest figures; a display of `moozi.io.progress`.
     start: the run's start in the time of `time.monotonic()`; for a resumed run, earlier by the seconds that
       it had run before.
-    resumed: the state that the run starts from; None: a new run.
+    resumed: what the run starts from; None: initial parameters.
   """
 
   def __init__(

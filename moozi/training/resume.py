@@ -51,8 +51,8 @@ class Resumed:
   def restore_best(self, config: Config, run: RunDirectory) -> None:
     """Restores the bound of the best checkpoint, which may have been recorded after the state was saved.
 
-    Resets the bound if the checkpoint is later than the state, because the resumed run repeats those steps,
-    or if it was evaluated with other settings, such as a weaker opponent.
+    Resets the bound if there is no best checkpoint, if it is later than the state, because the resumed run
+    repeats those steps, or if it was evaluated with other settings, such as a weaker opponent.
     """
     if self.state is None or self.recorder is None or not config.checkpoint.keep_best:
       return

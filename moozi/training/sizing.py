@@ -20,7 +20,7 @@ CORES = "cores"
 DRIVER = "driver"
 NETWORK = "network"
 RUN_PROCESS = "run"
-"""The process of a run in one process."""
+"""The name of the only process of a run in one process."""
 
 # Bits per second of the network between nodes, unless the caller knows better.
 _NETWORK_GBIT = 10.0
@@ -36,9 +36,10 @@ class CallCost:
 
   Attributes:
     seconds: its duration when nothing else runs.
-    cpu_s: its processor seconds, over all threads, when the other parts work at the same time.
-    crowded_s: its duration when acting and learning work at the same time on the cores of
-      `PartCosts.crowded_cpus`; 0 if it was not measured.
+    cpu_s: its processor seconds, over all threads; of acting and learning, when both work at the same time,
+      unless they take turns.
+    crowded_s: its duration when acting and learning work at the same time, on a machine with
+      `PartCosts.crowded_cpus` cores; 0 if it was not measured.
   """
 
   seconds: float = 0.0
@@ -63,7 +64,7 @@ class PartCosts:
     segment_bytes, batch_bytes, parameter_bytes: sizes of a segment, of the targets of a call of the learner,
       and of the published parameters.
     memory_mib: resident memory by role; that of replay is without stored steps.
-    act_by_width: environment steps per second of a worker's compiled acting by number of environments.
+    act_by_width: environment steps per second of a worker, by its number of environments.
   """
 
   act: CallCost = CallCost()
@@ -84,7 +85,7 @@ class PartCosts:
 
 @dataclasses.dataclass(frozen=True)
 class Hardware:
-  """Machines of one kind: their number, and the cores, GPUs and MiB of memory of each."""
+  """Machines of one kind: their number, the cores, GPUs and MiB of memory of each, and their network."""
 
   cpus: int
   gpus: int
@@ -103,7 +104,7 @@ class SizePlan:
     steps_per_s: expected environment steps per second; infinite if nothing takes time.
     hours: time to `max_env_steps`.
     memory: by kind of process, the number of processes and the MiB of each.
-    object_store_mib: the objects in flight; 0 in one process.
+    object_store_mib: MiB of the objects in flight; 0 in one process.
     placement: for each node that has actors, their number by role; the first node is the driver's.
     warnings: one line for each reason why the run does not fit, and for each doubt about the prediction.
   """
@@ -260,12 +261,12 @@ def object_store_mib(config: Config, costs: PartCosts) -> float:
 def place(config: Config, hardware: Hardware) -> tuple[list[Counter[str]], list[str]]:
   """Places the actors by the resources that they reserve, as Ray does on an empty cluster of equal nodes.
 
-  Of the nodes with room, an actor that `is_spread` is placed on the first of those with the fewest actors of
-  its role. Another actor is placed on the first of those whose cores are less than half reserved, else on the
-  one with the smallest reserved share. Ray chooses the nodes of a run itself.
+  Of the nodes with enough free resources, an actor that `is_spread` is placed on the first of those with the
+  fewest actors of its role. Another actor is placed on the first of those whose cores are less than half
+  reserved, else on the one with the smallest reserved share. Ray chooses the nodes of a run itself.
 
-  Returns: the number of actors by role for each node, of which the first is the driver's, and the roles for
-    which no node has room.
+  Returns: the number of actors by role for each node, of which the first is the driver's, and the role of
+    each actor for which no node has enough free resources.
   """
   nodes: list[Counter[str]] = [Counter() for _ in range(hardware.nodes)]
   # The local Ray counts as many cores and GPUs as the configuration says.

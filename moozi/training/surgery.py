@@ -99,8 +99,8 @@ def config_of(info: CheckpointInfo, user: Config) -> Config:
   """Returns the configuration in a checkpoint's header.
 
   Args:
-    user: the configuration of the user's new run. If its environment or network differs from that of the
-      checkpoint, the checkpoint must not name code.
+    user: the configuration of the user's new run. If its environment or kind of network differs from that of
+      the checkpoint, the checkpoint must not name code.
 
   Raises: UserError: there is no configuration, this version does not accept it, or it names code.
   """

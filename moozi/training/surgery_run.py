@@ -108,8 +108,8 @@ def plan_run(
 ) -> RunSurgery:
   """Plans the surgery on the newest state of a run.
 
-  Replay and trajectories are left behind if the environment is another one, or has another `env.name` or
-  other options, because these may be other rules.
+  Replay and trajectories are left behind if they cannot be converted, or if the environment has another
+  `env.name`, other options or wrappers, because the rules may differ.
 
   Args:
     keeps_steps: keep replay and trajectories of an environment of the same EnvSpec.name anyway.

@@ -1,7 +1,7 @@
 """Reads the action spaces of Gymnasium and dm_env: numbered actions, or the dimensions of actions.
 
-An entry of a continuous space becomes `num_bins` values that divide its interval evenly. With `num_bins` 0,
-actions are continuous.
+An entry of a continuous space becomes `num_bins` values, evenly spaced from its low to its high bound. With
+`num_bins` 0, actions are continuous.
 """
 
 import math
@@ -41,7 +41,7 @@ ActionBins = Annotated[int, Field(ge=0, le=1001), AfterValidator(check_bins)]
 def own_bins(where: str, env: Any) -> int:
   """Returns the attribute `action_bins` of a user's environment; `DEFAULT_BINS` if it has none.
 
-  Raises: UserError: the attribute is not 0 or an integer from 2 to 1,001.
+  Raises: UserError: the attribute is neither 0 nor a whole number from 2 to 1,001.
   """
   found = getattr(getattr(env, "unwrapped", env), "action_bins", DEFAULT_BINS)
   if type(found) is int and found == 0:
@@ -76,8 +76,8 @@ def gymnasium_factors(where: str, space: Any, num_bins: int) -> Factors | Interv
     where: the start of error messages (`env.name=…`).
     space: Discrete, Box, MultiDiscrete, MultiBinary, or a Dict or Tuple of these.
 
-  Raises: UserError: the space is of another kind, has no finite bounds, or has too many dimensions or joint
-    actions; or `num_bins` is 0 and an entry is not a float.
+  Raises: UserError: the space or its bounds are not supported, it has too many dimensions or joint actions,
+    or `num_bins` is 0 and an entry is not a float.
   """
   from gymnasium import spaces
 
@@ -93,8 +93,8 @@ def dm_env_factors(where: str, spec: Any, num_bins: int) -> Factors | Intervals 
     where: the start of error messages (`env.name=…`).
     spec: a BoundedArray of numbers.
 
-  Raises: UserError: the spec is of another kind, has no finite bounds, or has too many dimensions or joint
-    actions; or `num_bins` is 0 and the numbers are not floats.
+  Raises: UserError: the spec or its bounds are not supported, it has too many dimensions or joint actions, or
+    `num_bins` is 0 and the numbers are not floats.
   """
   is_bounded = isinstance(spec, specs.BoundedArray) and spec.dtype.kind in "iuf"
   if not is_bounded:
@@ -196,7 +196,7 @@ def _factors(where: str, space: Any, parts: list[ActionPart], num_bins: int) -> 
 
 
 def _fewer_bins(parts: list[ActionPart]) -> str:
-  """Returns a hint at the largest number of bins whose joint actions can be numbered; empty without one."""
+  """Returns a hint with the largest number of bins whose joint actions can be numbered; "" if none is."""
   sizes = [(len(values), part.is_continuous) for part in parts for values in part.values]
   for num_bins in range(max((n for n, is_binned in sizes if is_binned), default=0) - 1, 1, -1):
     if math.prod(min(n, num_bins) if is_binned else n for n, is_binned in sizes) <= MAX_JOINT_ACTIONS:
@@ -205,7 +205,7 @@ def _fewer_bins(parts: list[ActionPart]) -> str:
 
 
 def _names(part: ActionPart) -> Iterator[str]:
-  """Yields `arm 0`, `arm 1` for the entries of a part `arm`, and `arm` if it has only one."""
+  """Yields `arm 0`, `arm 1` for the entries of a part `arm`, and `arm` if it has only one entry."""
   name = " ".join("".join(c if c.isprintable() else "?" for c in str(key)) for key in part.path)
   for text in array_entries(name, part.shape):
     yield (text if name else text.strip()) or "action"

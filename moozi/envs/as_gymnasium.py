@@ -30,8 +30,8 @@ class GymnasiumView(gymnasium.Env[np.ndarray, Any]):
 
   Args:
     env: the environment; it must not be used elsewhere at the same time.
-    render_mode: "rgb_array", or None: `render` then returns None, as it does where the environment has no
-      picture of its own.
+    render_mode: "rgb_array" or None. `render` returns None with the mode None, and where the environment has
+      no picture of its own.
 
   Raises: ValueError: another `render_mode`.
   """

@@ -9,7 +9,7 @@ from moozi.envs.suites.open_spiel.bots import bot_by_copies
 from moozi.envs.table import PlayedGame, Table
 
 SEARCHES = {"mcts": 100, "alpha_beta": 4}
-"""The bots that search, by name, with the budget of a name without a number: simulations, or the depth."""
+"""The default budget of each bot that searches: the simulations of `mcts`, the depth of `alpha_beta`."""
 
 
 class RandomBot:
@@ -28,7 +28,8 @@ def make_bot(game: PlayedGame, kind: str, budget: int, seed: int) -> EpisodePlay
   Args:
     kind: "random" draws uniformly from the legal actions of any game. "mcts" and "alpha_beta" are OpenSpiel's
       tree searches, for OpenSpiel's games of perfect information and for environments with `max_moves`;
-      "alpha_beta" needs two players and no chance. A suite may have others.
+      "alpha_beta" needs two players with opposite gains, and no chance. A game's own `make_bot` may accept
+      other kinds.
     budget: the simulations of "mcts", the depth of "alpha_beta".
 
   Raises: UserError: the game has no such bot.

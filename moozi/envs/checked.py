@@ -19,8 +19,8 @@ _log = logging.getLogger("moozi.envs")
 class CheckedEnvironment(EnvironmentWrapper):
   """Checks every step of an environment as a run does, and turns errors other than UserError into EnvError.
 
-  It is for one environment that is stepped outside a `SyncVectorEnvironment`: at a table, in `moozi play` and
-  in a search with the true rules. Do not step it after a LAST step. An error of `close` is only logged.
+  It is for one environment that is stepped outside a `SyncVectorEnvironment`, for example at a table or in a
+  search with the true rules. Do not step it after a LAST step. An error of `close` is only logged.
   """
 
   def __init__(self, env: Environment) -> None:

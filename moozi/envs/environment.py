@@ -28,21 +28,21 @@ if TYPE_CHECKING:
 class EpisodePlayer(Protocol):
   """Plays one seat of one episode: a bot of a game, or a user's player (docs/plugins.md).
 
-  Two further methods are optional. `observe(observation, legal, action)` receives a frame at which another
-  player moves, the legal actions there, and the action that this player is about to play. In games with
-  hidden information the frame is zero and no action is legal, because legal actions may show what the other
-  player holds. For each move of the episode, in order, either `action` or `observe` is called, with two
-  exceptions: `observe` is not called in games whose players hide moves, such as Stratego, and neither is
-  called for a move that a person makes in this seat. `follow(position)` receives a function that returns the
-  game's current position (`Environment.position`), before the player's first frame.
+  A user's player may have two further methods. `observe(observation, legal, action)` receives a frame at
+  which another player moves, the legal actions there, and the action that the mover is about to play. In
+  games with hidden information the frame is zero and no action is legal, because legal actions may show what
+  the mover holds. For each move after any random moves at the start, in order, either `action` or `observe`
+  is called, with two exceptions: `observe` is not called in games whose players hide moves, such as Stratego,
+  and neither is called for a move that a person makes in this seat. `follow(position)` receives a function
+  that returns the game's current position (`Environment.position`), before the player's first frame.
   """
 
   def action(self, observation: Shaped[np.ndarray, "H W C"], legal: Bool[np.ndarray, "E"]) -> Any:
-    """Returns the number of one of the environment's E actions for the player to move.
+    """Returns one of the environment's actions, by its number, for the player to move.
 
     A user's player may return the environment's own action where actions have dimensions
-    (`EnvSpec.factors`). Where there are more than 32 joint actions, `legal` is all true and has
-    `EnvSpec.mask_size` entries.
+    (`EnvSpec.factors`). Where actions are continuous or there are more than 32 joint actions, `legal` is all
+    true and has `EnvSpec.mask_size` entries.
 
     Args:
       observation: the frame that the player to move sees. Bots that read the state of the game ignore it.
@@ -68,7 +68,7 @@ class Observation(NamedTuple):
 
 
 class Environment(dm_env.Environment):  # type: ignore[misc]
-  """dm_env's interface, extended by a spec and a seed. Observations are of type `Observation`.
+  """dm_env's interface with further methods. Observations are of type `Observation`.
 
   `reset` returns a FIRST step. `step` takes the number of one of the environment's actions, from 0. Where the
   actions have dimensions (`EnvSpec.factors`), it also takes the environment's own action, such as a float
@@ -95,8 +95,7 @@ class Environment(dm_env.Environment):  # type: ignore[misc]
   def make_bot(self, kind: str, budget: int, seed: int) -> EpisodePlayer | None:
     """Makes a bot of the environment itself for the current episode or the next one.
 
-    `envs.bots.make_bot` adds the bots that do not belong to one environment: `random`, `mcts` and
-    `alpha_beta`.
+    `envs.bots.make_bot` calls this method first.
 
     Args:
       budget: the simulations of "mcts", the depth of "alpha_beta".
@@ -128,13 +127,13 @@ class Environment(dm_env.Environment):  # type: ignore[misc]
     return None
 
   def to_observation(self, observation: Any) -> Observation:
-    """Converts an observation of the inner environment as training does, without changing a state.
+    """Converts an observation of the inner environment as training does.
 
     Args:
-      observation: as the environment of Gymnasium or dm_env returns it: an array, a Dict, a record.
+      observation: as the environment of Gymnasium or dm_env returns it, such as an array, a dict or a record.
 
-    Returns: the observation's frame, scaled as in training, and its mask; without a mask, every action is
-      legal.
+    Returns: the observation's frame, scaled as in training, its mask and its player to move; without a mask,
+      every action is legal.
     Raises: UserError: the observation does not fit the environment, or the environment has only frames.
     """
     own, spec = self.own_observations, self.env_spec
@@ -226,9 +225,9 @@ class VectorEnvironment:
 
     Returns: the next step, whose arrays are never written to again.
     Raises:
-      ValueError: an action for a live frame is the dummy, out of range, or illegal; a continuous one is out
-        of bounds. No environment has moved.
-      EnvError: an environment failed more often in a row than the guard allows.
+      ValueError: an action for a live frame is the dummy, out of range or illegal, or the actions have
+        another shape or dtype. No environment has moved.
+      EnvError: the guard does not replace an environment that failed.
     """
     raise NotImplementedError
 

@@ -148,7 +148,7 @@ class GameEnvironment(Environment):
     return self._spec
 
   def seed(self, seed: int) -> None:
-    """Seeds the game. Call `reset` before the next step: the current episode cannot continue."""
+    """Seeds the game. Call `reset` before the next step."""
     self._game.seed(check_seed(seed))
 
   def reset(self) -> TimeStep:

@@ -31,7 +31,7 @@ _exit_log: IO[str] | None = None
 
 
 FAULTS = (Exception, EnvHung)
-"""The errors of an environment that count as faults. `EnvGuard.watched` turns others into CodeExitError."""
+"""The errors of an environment that count as faults; see also `EnvGuard.watched`."""
 
 
 def allow_exit(log: IO[str] | None) -> None:
@@ -166,7 +166,7 @@ class EnvGuard:
 
 
 class _Watch:
-  """The context of `EnvGuard.watched`, which every step of a run enters; a generator takes longer."""
+  """The context of `EnvGuard.watched`. It is a class because a generator takes longer at each step."""
 
   def __init__(self, guard: EnvGuard) -> None:
     self._guard = guard

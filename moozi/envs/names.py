@@ -54,9 +54,10 @@ def frame_names(where: str, env: Any, num_entries: int) -> tuple[str, ...]:
 def entry_names(space: Any) -> tuple[str, ...]:
   """Returns a name for each entry of `gymnasium.spaces.flatten` of a Dict or Tuple space.
 
-  A scalar entry has the name of its key, such as `speed`. Names of other entries also have an index or a
-  value, such as `position 0`, `goal 3` or `inner mission 0,1`. Returns () if the space is not of this kind,
-  has more than 4,096 entries, or has a name that cannot be printed.
+  The only entry of an array has the name of the array's key, such as `speed`. Names of other entries also
+  have an index or a value, such as `position 0`, `goal 3` or `inner mission 0,1`. Returns () if the space is
+  not of this kind, has more than 4,096 entries, or has an entry without a name or with a name that cannot be
+  printed.
   """
   from gymnasium import spaces
 

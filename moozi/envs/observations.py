@@ -59,7 +59,10 @@ class OwnObservations:
 
 
 def check_array(name: str, value: Any, shape: tuple[int, ...], dtype: Any) -> None:
-  """Raises UserError, which starts with `name`, unless an observation has this shape and kind of numbers."""
+  """Raises UserError, which starts with `name`, if an observation has another shape or kind of numbers.
+
+  Integers are accepted where the dtype is a float.
+  """
   given = as_array(name, value)
   kinds = {"f": "fiu", "i": "iu", "u": "iu", "b": "b"}[np.dtype(dtype).kind]
   if given.shape != tuple(shape) or given.dtype.kind not in kinds:
@@ -95,12 +98,12 @@ def array_format(
 ) -> FrameFormat:
   """Returns the frame format of observations that are arrays.
 
-  A scalar or a vector of D becomes [1, 1, D]; [H, W] and [H, W, C] are images, channels last. Bytes of shape
-  [C, H, W] become [H, W, C] if `is_picture_with_channels_first`; for other shapes whose channels may be
-  first, a warning says how they are read. Booleans, and bytes without an upper bound below 255, keep their
-  type. All else becomes float32. An entry with two bounds is divided by their larger magnitude, which scales
-  it to [-1, 1]; any other entry is not scaled. A value that is outside its bounds by more than rounding is
-  clipped, with one warning for each environment.
+  A scalar or a vector of D becomes [1, 1, D]; [H, W] and [H, W, C] are images, channels last. Bytes without
+  an upper bound below 255, of shape [C, H, W], become [H, W, C] if `is_picture_with_channels_first`. A
+  warning says how a shape is read whose channels may be first. Booleans, and bytes without an upper bound
+  below 255, keep their type. All else becomes float32. An entry with two bounds is divided by their larger
+  magnitude, which scales it to [-1, 1]; any other entry is not scaled. An observation with a value that is
+  outside its bounds by more than rounding is clipped, with one warning for each environment name.
 
   Args:
     where: the start of error messages (`env.name=…`).
@@ -167,7 +170,7 @@ def is_picture_with_channels_first(shape: tuple[int, ...]) -> bool:
 
 
 def _has_channels_first(where: str, shape: tuple[int, int, int], is_bytes: bool) -> bool:
-  """Returns whether observations of this shape are pictures with channels first, and warns of doubts."""
+  """Returns whether observations of this shape are pictures with channels first; may warn of the choice."""
   channels, height, width = shape
   if is_bytes and is_picture_with_channels_first(shape):
     single = (
@@ -196,8 +199,9 @@ def _clipping(
 ) -> Callable[[np.ndarray], np.ndarray] | None:
   """Returns a function that clips float32 observations to their bounds; None if there are no bounds.
 
-  A value that leaves its bounds by rounding is unchanged. The function raises UserError where
-  `bounds_are_strict`. It leaves observations that are not finite as they are: they are refused later.
+  An observation whose values leave their bounds only by rounding is unchanged. Where `bounds_are_strict`, the
+  function raises UserError instead of clipping. It leaves observations that are not finite as they are: they
+  are refused later.
   """
   lowest = np.where(np.abs(low.astype(np.float64)) <= _LARGEST_BOUND, low, -np.inf).astype(np.float32)
   highest = np.where(np.abs(high.astype(np.float64)) <= _LARGEST_BOUND, high, np.inf).astype(np.float32)
@@ -257,7 +261,10 @@ def _warn_of_clipping(where: str, text: str) -> None:
 def _factors(
   low: Shaped[np.ndarray, "*shape"], high: Shaped[np.ndarray, "*shape"]
 ) -> Float32[np.ndarray, "*shape"]:
-  """Returns each entry's factor: 1 over the larger magnitude of its bounds; 1 if it is unbounded."""
+  """Returns each entry's factor: 1 over the larger magnitude of its bounds.
+
+  The factor is 1 if a bound is missing or both are 0.
+  """
   magnitude = np.maximum(np.abs(low.astype(np.float64)), np.abs(high.astype(np.float64)))
   is_bounded = (magnitude > 0) & (magnitude <= _LARGEST_BOUND)
   return np.asarray(1.0 / np.where(is_bounded, magnitude, 1.0), np.float32)

@@ -38,13 +38,14 @@ class RecordedStep:
 def record_rewards(where: str, made: Any, has_wrappers: bool) -> RecordedStep | None:
   """Records the rewards of the innermost environment; call it before further wrappers are applied.
 
-  The innermost environment of a `gymnasium.Env` is its `unwrapped`, and any other environment itself.
+  The innermost environment of a `gymnasium.Env` is its `unwrapped`; for any other environment, it is that
+  environment itself.
 
   Args:
     where: the start of error messages (`env.name=…`).
 
-  Returns: the method that records. None if there are no wrappers, if the environment has two players or
-    `max_moves`, or if its `step` cannot be replaced.
+  Returns: the method that records. None if there are no wrappers, if the environment has `max_moves` or may
+    have two players, or if its `step` cannot be replaced.
   """
   gymnasium = sys.modules.get("gymnasium")
   is_gymnasium = gymnasium is not None and isinstance(made, gymnasium.Env)

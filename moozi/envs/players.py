@@ -50,7 +50,7 @@ class Opinion:
 
   Attributes:
     by: the name of the player.
-    advice: one entry for each legal action, the best first.
+    advice: one entry for each legal action, the one with the largest share first.
     value: expected return for the player to move; None if unknown.
   """
 
@@ -60,7 +60,7 @@ class Opinion:
 
   @classmethod
   def of(cls, by: str, advice: Sequence[Advice], value: float | None) -> "Opinion":
-    """Returns the opinion with its advice sorted, the best first."""
+    """Returns the opinion with its advice sorted, the largest share first."""
     return cls(by, tuple(sorted(advice, key=lambda x: (-x.share, x.action))), value)
 
 
@@ -68,9 +68,9 @@ class Opinion:
 class Player(Protocol):
   """Plays seats of several games at once: bots, a user's player, a trained agent.
 
-  At each move of a game, one method is called for each place of the player in this game. For the place to
-  move, it is `act`, or `take` if somebody else chooses the move. For every other place it is `observe`,
-  unless the game hides moves.
+  At each move of a game, `act` is called for the player's place that is to move, or `take` if somebody else
+  chooses the move. For the player's other places in this game, `observe` is called, unless the game hides
+  moves.
 
   Attributes:
     name: the player's name.
@@ -94,7 +94,10 @@ class Player(Protocol):
     """Receives moves that somebody else, such as a person, chose for these places, which are to move."""
 
   def opinion(self, place: Place, view: View) -> Opinion:
-    """Returns what the player's search finds in a place that is to move. Raises UserError without search."""
+    """Returns what the player's search finds in a place that is to move.
+
+    Raises: UserError: the player has no search.
+    """
 
 
 class Seats:
@@ -163,7 +166,7 @@ class SeparatePlayer:
   """Plays each place with an `EpisodePlayer` of its own: random, mcts, alpha_beta, or the user's.
 
   `reset` makes the user's player. A bot is made at the place's first decision, because it may copy the game.
-  `act` and `observe` raise EnvError if the player fails or chooses an illegal action.
+  `act` and `observe` raise EnvError if the player fails; `act` also raises it for an illegal action.
 
   Args:
     name: a name that `core.plugins.PLAYERS` knows, but not that of a trained agent.
@@ -203,7 +206,7 @@ class SeparatePlayer:
           observe(self._visible(view.frame), self._visible(view.legal), actions[place])
 
   def take(self, views: Mapping[Place, View], actions: Mapping[Place, int]) -> None:
-    """Does nothing: a bot reads the state of the game, and a user's player has no call for such a move."""
+    """Does nothing: a bot does not need the moves, and a user's player has no method for such a move."""
 
   def opinion(self, place: Place, view: View) -> Opinion:
     plugin, player = self._player(place)

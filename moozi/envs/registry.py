@@ -126,10 +126,10 @@ def make(name: str, /, seed: int, is_testing: bool = False, **kwargs: Any) -> En
   Args:
     seed: non-negative; episodes depend only on it and on the actions, unless a user's environment cannot be
       seeded.
-    is_testing: makes the variant for evaluation. In Atari, episodes are then whole games, and in games of
-      OpenSpiel the players in `test_others` play the other seats. A user's function or wrapper with a
-      parameter `is_testing` receives it, and rewards are those before wrappers where these can be recorded
-      (`envs.own_rewards`).
+    is_testing: makes the variant for evaluation. In Atari, episodes are then whole games with unclipped
+      rewards. In games of OpenSpiel and at a user's table, the players in `test_others` play the other seats.
+      A user's function or wrapper with a parameter `is_testing` receives it, and rewards are those before
+      wrappers where these can be recorded (`envs.own_rewards`).
     **kwargs: the environment's own options (`env.kwargs`); `wrappers`, the names of functions that wrap the
       library's environment (`env.wrappers`); and `allow_code`, whether runs whose agents play the other seats
       may import the modules that their configurations name.
@@ -165,7 +165,7 @@ def make_table(name: str, /, **kwargs: Any) -> Table:
 
 
 def make_fast_vector(name: str, seeds: Sequence[int], /, **kwargs: Any) -> VectorEnvironment | None:
-  """Returns the suite's own vectorized environment, of one environment per seed; None if it has none."""
+  """Returns the suite's own vectorized environment, an environment for each seed; None if it has none."""
   suite, game, options = _resolve(name, kwargs)
   return None if suite.make_vector is None else suite.make_vector(game, options, list(seeds))
 
@@ -180,7 +180,7 @@ def true_rules(name: str, /, **kwargs: Any) -> Any:
   """Returns the rules of environment `name` as an `envs.true_rules.TrueRules`. Imports JAX.
 
   Raises: UserError: as `make`; or a search cannot use the rules, because they have chance, hidden information
-    or other players' seats, or because the environment has no `max_moves`.
+    or other players' seats, or because an environment that is not in JAX has no `max_moves`.
   """
   from moozi.envs.true_rules import CompiledRules, HostRules
 
@@ -220,10 +220,10 @@ def reference_scores(name: str) -> ReferenceScores | None:
 
 
 def options_of(name: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
-  """Returns an environment's options with their defaults; `kwargs` alone if these are not known.
+  """Returns an environment's options with their defaults; `kwargs` alone if the defaults are not known.
 
-  They are not known for a user's environment, for a library that is not installed, and if an option is
-  refused. Imports no module that the name contains.
+  The defaults are not known for a user's environment, and where the name or an option is refused. Imports no
+  module that the name contains.
   """
   library, _, game = name.partition(":")
   if library not in _MODULES or ":" in game:

@@ -1,8 +1,8 @@
 """One seat of a game as an environment of one player; the players in `others` play the other seats.
 
-To the agent, the moves of the other players are part of the environment's randomness. The reward of a step is
-what the agent's seat gains until its next decision or the end. The first reward includes gains before the
-first decision. A game that ends before the seat's first decision is skipped, and another game starts.
+To the agent, the moves of the other players are part of the environment. The reward of a step is what the
+agent's seat gains until its next decision or the end. The first reward includes gains before the first
+decision. A game that ends before the seat's first decision is skipped, and another game starts.
 """
 
 from collections.abc import Sequence
@@ -56,7 +56,7 @@ class SeatGame(Game):
 
   Args:
     seat: the agent's seat; "random" draws one for each episode.
-    others: names of players. A name that is listed twice is drawn twice as often.
+    others: names of players. Each entry is drawn equally often.
     key: the key of `env.kwargs` that has `others`; errors name it.
     allow_code: whether runs in `others` may import the modules that their configurations name.
 

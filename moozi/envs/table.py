@@ -1,7 +1,6 @@
 """A game in which the caller plays every seat, for players who play each other.
 
-An `Environment` has one agent's view of an episode. A `Table` has the view of the seat to move, and the
-returns of all seats.
+An `Environment` has one agent's view of an episode. A `Table` has the view and the return of each seat.
 """
 
 import functools
@@ -56,7 +55,7 @@ class Table:
     hides_moves: whether a seat's move may be hidden from the others.
     is_deterministic: whether the game has no chance, so that games with the same moves are the same.
     is_over: whether the game has ended.
-    environment: the environment that plays the game, which MCTS may copy; None if there is none.
+    environment: the environment that plays the game, which bots may copy; None if there is none.
   """
 
   spec: EnvSpec
@@ -157,8 +156,8 @@ class EnvironmentTable(Table):
   """A two-player environment as a table.
 
   Args:
-    is_deterministic: whether the game has no chance. With None, reading the attribute plays random games to
-      find out, so read it between games.
+    is_deterministic: whether the game has no chance. With None, reading the attribute may play random games
+      to find out, so read it between games.
 
   Raises: UserError: the environment does not have two players. EnvError, by any method: it fails.
   """

@@ -156,7 +156,7 @@ def check_same_spec(spec: EnvSpec, other: EnvSpec, cause: str, when: str) -> Non
 
 
 def _check(step: TimeStep, spec: EnvSpec, is_first: bool, mover: int | None) -> None:
-  """Checks a step as a run does, and that its reward is finite, for an environment without an adapter."""
+  """Checks a step as a run does, and that its reward is finite."""
   check_step(spec, step, is_first, mover)
   if not is_first:
     check_reward(f"env.name={spec.name}", step.reward)

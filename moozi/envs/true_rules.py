@@ -26,10 +26,10 @@ class Outcome:
 
   Attributes:
     position: the new positions.
-    frame: the frames that the environment shows there.
+    frame: the frames that the environment shows there. Where the action was not played, they have no meaning.
     legal_actions_mask: over the agent's actions; no action is legal after the game's end.
     reward: in environment units, for the player who moved; 0 if the action was not played.
-    is_over: whether the game has ended.
+    is_over: whether the game has ended or the action was not played.
   """
 
   position: PyTree
@@ -49,7 +49,7 @@ class TrueRules(Protocol):
     """Plays the agent's actions. JAX can trace this method.
 
     Where `is_over` is set or the action is illegal, the action is not played: the outcome has `is_over` and
-    reward 0. Step caps are ignored, unless `clone` of a user's `Environment` keeps its cap.
+    reward 0. Step caps are ignored, unless the `clone` of a user's `Environment` keeps its cap.
     """
 
 
@@ -98,7 +98,8 @@ class HostRules:
   """The rules of an environment in Python, which the search calls; a position is the moves since the reset.
 
   The callback is a pure function of the moves. It copies the environment at the position and plays the
-  action. The most recently used positions are cached, so an action usually costs one copy and one step.
+  action. The most recently used positions are cached. From a cached position, an action costs at most one
+  copy and one step.
 
   Args:
     env: an environment with `max_moves`; the constructor resets it.

@@ -53,7 +53,7 @@ def check_reward(where: str, reward: Any) -> float:
 
 
 def as_array(name: str, value: Any) -> np.ndarray:
-  """Returns a value as an array. Raises UserError, which starts with `name`, if it is not one."""
+  """Returns a value as an array. Raises UserError, which starts with `name`, if it cannot be converted."""
   try:
     if type(value) is not np.ndarray and np.ma.is_masked(value):
       raise TypeError("entries are missing")
@@ -90,7 +90,7 @@ def check_number(where: str, name: str, value: Any) -> float:
 
 
 def check_integer(where: str, name: str, value: Any, low: int, high: int) -> int:
-  """Returns an integer from `low` to `high`. Raises UserError if the value is anything else."""
+  """Returns a whole number from `low` to `high` as an int. Raises UserError if the value is anything else."""
   array = numeric_array(where, f"an {name}", value)
   number = float(array.item()) if array.size == 1 else math.nan
   if not (number.is_integer() and low <= number <= high):
@@ -114,10 +114,9 @@ def check_flag(where: str, name: str, value: Any) -> bool:
 
 
 def check_step(spec: EnvSpec, step: Any, is_first: bool, mover: int | None) -> None:
-  """Checks the types, shapes and dtypes of a step of an `Environment`.
+  """Checks a step of an `Environment` against its spec.
 
-  A run checks every step with this function. Numbers that are not finite pass; the adapters and the replay
-  buffer refuse them.
+  Frames and rewards that are not finite pass; the adapters and the replay buffer refuse them.
 
   Args:
     is_first: whether the step follows a reset. It must then be FIRST, and must not be FIRST otherwise.
@@ -166,9 +165,9 @@ def check_step(spec: EnvSpec, step: Any, is_first: bool, mover: int | None) -> N
 
 
 def is_plain_step(spec: EnvSpec, step: Any, is_first: bool, mover: int | None) -> bool:
-  """Returns whether a step has exact types and `check_step` accepts it, as it does nearly all steps.
+  """Returns whether a step has the usual types and fits the spec.
 
-  This takes a fraction of the time of `check_step`, which also accepts other types and names what is wrong.
+  The other checks of `check_step`, which are slower, also accept other types, and say what is wrong.
   """
   if type(step) is not TimeStep or not isinstance(step.observation, tuple) or len(step.observation) != 4:
     return False
@@ -234,12 +233,12 @@ def check_mask(where: str, name: str, mask: Any, num_actions: int, is_end: bool)
 
 @functools.cache
 def warn_once(text: str) -> None:
-  """Logs a warning, which a command shows before its run starts; the same text only once per process."""
+  """Logs a warning; the same text only once per process."""
   _log.warning("%s", text)
 
 
 def short(spec: Any) -> str:
-  """Returns a short text of a spec or a space: its own text or, if this is long, its type and shape."""
+  """Returns a short text of a spec or a space: its own text, or its type and shape if that text is long."""
   text, shape = one_line(spec, 1000), getattr(spec, "shape", None)
   if len(text) <= 120 or shape is None:
     return one_line(text, 120)

@@ -40,16 +40,15 @@ class SyncVectorEnvironment(VectorEnvironment):
 
   Args:
     envs: the environments, all of the same spec.
-    next_seed: called with i before each reset of environment i. Returns the seed of the new episode; None
-      if the environment is not to be seeded; `IDLE` if it is to show a blank terminal frame and not be reset.
+    next_seed: called with i before each episode of environment i. Returns the episode's seed; None if the
+      environment is not to be seeded; `IDLE` if it is to show a blank terminal frame and not be reset.
     lane_seeds: one seed for each environment, instead of `next_seed`. The seed of game n = 1, 2, … of
       environment i is that of child n of lane_seeds[i] (`SpawnedSeeds`). Without lane_seeds, `set_state`
       starts new games.
     guard: replaces environments that raise or hang. None: errors propagate, and there is no time limit.
 
-  A replacement shows the first frame of a new episode, so a step with `is_first` follows a frame that is not
-  an end. The old episode is cut off at its last good frame; the caller marks that frame as truncated
-  (`cut_lanes`).
+  A replacement shows the first frame of a new episode, so a step with `is_first` may follow a frame that is
+  not an end. The old episode is cut off at that frame, which the caller marks as truncated (`cut_lanes`).
 
   A first step that continues a game after a lost life has `is_first` False: the history is kept.
 
@@ -120,7 +119,7 @@ class SyncVectorEnvironment(VectorEnvironment):
     return self._picture_fault
 
   def get_state(self) -> State:
-    """Returns the actions of each current game, which `set_state` replays.
+    """Returns the actions and resets of each current game, which `set_state` replays.
 
     Returns: games [B] int64, log [N] int32 (lane by lane), log_lengths [B] int64. A reset is -1 in the log.
       The log of continuous actions is [N, D] float32, in which a reset is NaN.
@@ -135,8 +134,8 @@ class SyncVectorEnvironment(VectorEnvironment):
   def set_state(self, state: State, shown: BatchedTimeStep) -> tuple[BatchedTimeStep, np.ndarray]:
     """Seeds every environment and replays its actions; see `VectorEnvironment.set_state`.
 
-    An environment that then shows a different step starts a new game. The guard replaces an environment that
-    cannot start one, and interrupts one that hangs.
+    An environment that fails, or then shows a different step, starts a new game. The guard replaces an
+    environment that cannot start one, and interrupts one that hangs.
     """
     if np.shape(state.get("games", ())) != (self.num_envs,) or shown.is_last.shape != (self.num_envs,):
       raise ValueError(f"state: must be of {self.num_envs} environments that step one by one")
@@ -206,9 +205,9 @@ class SyncVectorEnvironment(VectorEnvironment):
     return None if seed == IDLE else self._checked(self._reset_env(i, seed, is_new_game))
 
   def _checked(self, step: Any, mover: int | None = None) -> TimeStep:
-    """Returns a step of which `mover` must be to move; None: the first step of an episode.
+    """Returns a step at which `mover` must be to move; None: the first step of an episode.
 
-    Raises: EnvValueError: the step violates the spec. A replacement may keep it.
+    Raises: EnvValueError: the step violates the spec.
     """
     is_first = mover is None
     if is_plain_step(self.spec, step, is_first, mover):
@@ -270,8 +269,8 @@ def make_vector(
 ) -> VectorEnvironment:
   """Makes `num_envs` environments called `name`, whose seeds follow from `seed`.
 
-  Uses the suite's own vectorized environment if there is one. A suite's own cannot replace single
-  environments: an error ends the run, and there is no time limit.
+  Uses the suite's own vectorized environment if there is one. That one has no guard: its errors propagate,
+  and there is no time limit.
 
   Args:
     num_envs, seed: the number of environments, and the seed from which their seeds follow.

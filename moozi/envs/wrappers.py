@@ -16,7 +16,7 @@ from moozi.envs.observations import OwnObservations
 
 
 def apply_wrappers(env: Any, names: Sequence[str], is_testing: bool) -> Any:
-  """Wraps an environment in the functions that `env.wrappers` names, the first one innermost.
+  """Applies to an environment the functions that `env.wrappers` names, the first one innermost.
 
   A function with a parameter `is_testing` receives it.
 

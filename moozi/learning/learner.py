@@ -65,8 +65,8 @@ class Learner:
       num_samples: number of samples from which the updates learn.
 
     Returns:
-      The output, in NumPy, and metrics: those of the output, `learner/samples_per_s`, and
-      `faults/not_finite_<name>`, the number of updates that were skipped because of the guard's term <name>.
+      The output, in NumPy, and metrics: those of the output, `learner/samples_per_s`, and those of
+      `NonFiniteGuard.count`.
 
     Raises: NotFiniteError: the guard allows no more consecutive skipped updates. Skipped updates do not
       change the parameters.
@@ -87,7 +87,7 @@ class Learner:
         have its fields `slot`, `sequence`, `importance_ratio`, `acted_version` and `searched_version`.
       own: on several hosts, the targets of this host, [U, B / number of hosts, …]; None: all targets.
 
-    Returns: new priorities of all U·B targets, and the metrics of `advance` and of the targets' ages.
+    Returns: new priorities of all U·B targets, and the metrics of `advance` and of the targets' versions.
     Raises: NotFiniteError: as `advance`.
     """
     first_step = self.learner_step
@@ -120,9 +120,9 @@ class Learner:
 
   @property
   def has_averages(self) -> bool:
-    """Whether the variables, also the target network's, have running averages, which every update changes.
+    """Whether the variables, also the target network's, have a state, such as running averages.
 
-    A γ that the variables carry counts as one, so that a search has its newest value.
+    A γ that the variables carry is part of this state.
     """
     return bool(jax.tree_util.tree_leaves(self._state.net_state))
 
@@ -156,7 +156,7 @@ class Learner:
     return to_numpy(self._state)
 
   def start_from(self, state: TrainingState | None, learner_step: int) -> None:
-    """Continues from a state, and if `learner_step` is not 0, from this later learner step.
+    """Continues from a state and, if `learner_step` is not 0, under this learner step.
 
     Args:
       state: the TrainingState of NumPy arrays; None: the present one.
@@ -175,10 +175,10 @@ class Learner:
     self._state = self._devices.put(to_jax(state))
 
   def roll_back(self, state: TrainingState) -> None:
-    """Restores older parameters under a learner step that no collector or reanalyzer has seen as a version.
+    """Restores a state whose learner step no collector or reanalyzer has seen as a version.
 
-    The step is also the version of the restored target network. The learner step of its last copy may be the
-    version of the discarded target network, which collectors would then keep.
+    The step is also the version of the restored target network. The learner step at which that network was
+    last copied may be the version of the discarded one, which collectors would then keep.
     """
     self.set_state(state)
     self._rolled_back_at = self.learner_step

@@ -17,7 +17,7 @@ def is_dummy(action: Any) -> bool:
 
 
 def action_name(spec: EnvSpec, action: Any) -> str:
-  """Returns the name of a shown action; the dummy, used only at an end, is "end"."""
+  """Returns the name of a shown action; that of the dummy is "end"."""
   if is_dummy(action):
     return "end"
   if spec.is_factored:
@@ -28,7 +28,7 @@ def action_name(spec: EnvSpec, action: Any) -> str:
 
 
 def names_of(spec: EnvSpec, actions: Iterable[int]) -> list[str]:
-  """Returns the `action_name` of each of these actions, in less time than single calls."""
+  """Returns the `action_name` of each of these actions."""
   if spec.is_factored:
     return [action_name(spec, action) for action in actions]
   names = action_names(spec)
@@ -36,9 +36,9 @@ def names_of(spec: EnvSpec, actions: Iterable[int]) -> list[str]:
 
 
 def action_label(spec: EnvSpec, action: int) -> str:
-  """Returns a short name of an action: of one with dimensions, only the values, such as `+0.67 0`.
+  """Returns a short name of an action: of a joint action, only the values, such as `+0.67 0`.
 
-  The label of every other action is its name. `dimensions_text` names the dimensions in order.
+  The label of every other action is its name. `dimensions_text` names a joint action's dimensions in order.
   """
   if not isinstance(spec.factors, Factors) or action == DUMMY_ACTION:
     return action_name(spec, action)

@@ -131,7 +131,7 @@ def _title(data: Mapping[str, Any]) -> str:
 
 
 def _labels(names: Sequence[str]) -> dict[str, str]:
-  """Returns the label of each name: without folders and `run:`, if the labels then differ."""
+  """Returns the label of each name: without folders and `run:` if the labels then differ; cut if long."""
   labels = []
   for name in names:
     kind, colon, place = name.partition(":")

@@ -25,7 +25,7 @@ _TILE = (50, 54, 64)
 def draw_board(frame: Frame, spec: EnvSpec, size: int, to_play: int = 0) -> Picture:
   """Draws the board of a frame that `to_play` sees, in the same orientation for both players.
 
-  The longer side has about `size` pixels; a cell has at least 4 pixels per side.
+  The longer side has at most `size` pixels, unless cells of 4 by 4 pixels need more.
 
   Raises: ValueError: the render spec has no board.
   """
@@ -172,7 +172,7 @@ def _stamp(mark: str, color: Color, side: int) -> np.ndarray:
 
 @functools.lru_cache(maxsize=128)
 def _number(mark: str, side: int) -> np.ndarray:
-  """Draws a tile of the game 2048, [side, side, 4] uint8; larger numbers have warmer colors."""
+  """Draws a tile of the game 2048, [side, side, 4] uint8; larger numbers, up to 2048, have warmer colors."""
   fine = side * _FINE
   step = min(1.0, (int(mark).bit_length() - 1) / 11)
   cold, warm = np.array((86, 130, 180)), np.array((230, 159, 0))

@@ -1,4 +1,4 @@
-"""Writes a run's card: the page card.md, the data card.json, and the curve of its evaluations as SVG."""
+"""Writes a run's card: the page card.md, the data card.json, the curve of its evaluations, and a GIF."""
 
 import json
 import math
@@ -24,8 +24,8 @@ CURVE, GIF, PAGE = "curve.svg", "play.gif", "card.md"
 def write_card(run: RunDirectory, folder: Path) -> list[Path]:
   """Writes card.md, card.json and their pictures into a folder, and returns their paths.
 
-  For a zoo agent, the card and the GIF are copies of the agent's own. For a run, the GIF is its latest one of
-  a single evaluation episode.
+  For a zoo agent, the card's data and the GIF are the agent's own. For a run, the GIF is its latest one of a
+  single evaluation episode. A GIF of more than 64 MiB is left out.
 
   Raises: UserError: a file of the run cannot be read. OSError: a file cannot be written.
   """
@@ -43,7 +43,7 @@ def _can_copy(path: Path) -> bool:
 
 
 def write_card_files(card: Card, folder: Path, *, has_gif: bool) -> list[Path]:
-  """Writes a card into a folder that already has its GIF, if any; returns the paths of all its files."""
+  """Writes a card into a folder that has its GIF if `has_gif`; returns the paths of all its files."""
   has_curve = len(card.curve) > 1
   if has_curve:
     label = f"{card.name}: mean return of the evaluations by environment steps"
@@ -100,7 +100,7 @@ def opponent_text(evaluation: Evaluation | None) -> str:
 
 
 def result_text(evaluation: Evaluation | None) -> str:
-  """Returns the mean return and its 95% confidence interval as text, such as `12.49 [10.75, 14.23]`."""
+  """Returns the mean return as text, with its 95% interval if there is one: `12.49 [10.75, 14.23]`."""
   if evaluation is None:
     return _NOT_RECORDED
   if evaluation.low is None:
@@ -230,7 +230,7 @@ def _count(number: int | None) -> str:
 
 
 def _ticks(low: float, high: float) -> list[float]:
-  """Returns about four round numbers from `low` to `high`."""
+  """Returns at most five round numbers from `low` to `high`."""
   step = 10 ** math.floor(math.log10((high - low) / 2))
   step *= next(k for k in (1, 2, 5, 10) if (high - low) / (k * step) <= 4.5)
   return [step * i for i in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 CENTER_NAMES = {"iqm": "interquartile mean", "mean": "mean"}
 AXIS_LABELS = {"env_steps": "environment steps (millions)", "minutes": "wall time of training (minutes)"}
 _SCALES = {"env_steps": 1e6, "minutes": 1.0}
-# Colors of Okabe and Ito (2008), distinct under common color blindnesses. The line styles differ too.
+# Colors of Okabe and Ito (2008), with a dark yellow for their yellow. The line styles differ too.
 _COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8a6d00", "#56b4e9", "#000000")
 _MAX_NAME = 60  # characters of a name in the legend
 _DASHES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
@@ -24,8 +24,8 @@ _DASHES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1))
 def comparison_figure(data: Mapping[str, Any]) -> "Figure":
   """Returns a figure with a row per task: return over environment steps, and over minutes.
 
-  A thin line is one seed. A thick line is the mean or interquartile mean over seeds, and its band is the 95%
-  bootstrap interval.
+  A thin line is one seed. A thick line is the mean or interquartile mean over seeds, and its band, if there
+  are several seeds, is the 95% bootstrap interval.
   """
   from matplotlib.figure import Figure
   from matplotlib.layout_engine import ConstrainedLayoutEngine

@@ -69,8 +69,8 @@ def tile_images(
   """Draws one picture per step, with a tile per episode that shows its number and its return so far.
 
   A line below the tiles says what the two numbers are. An episode that has ended before the longest one shows
-  its last frame, darkened. Each argument except `spec` has an entry per episode: that field of a
-  `PlayedEpisode`, and its `totals` as `returns`. Episode i has T_i frames.
+  its last frame, darkened. Each argument except `spec` has an entry per episode: the field of a
+  `PlayedEpisode` with this name; for `returns`, the field `totals`. Episode i has T_i frames.
 
   Returns: max T_i pictures [h, w, 3] uint8 of one size.
   Raises: ValueError: there is no episode, or the arguments' lengths differ.

@@ -11,7 +11,7 @@ from moozi.vis.render_spec import render_spec_of
 
 BACKGROUND = (0, 0, 0)
 # One fixed color per plane, so that pictures of different runs are comparable. The colors are those of Okabe
-# and Ito (2008) with white, grey and brown; they are distinct on black under common color blindnesses.
+# and Ito (2008), with another green and another blue, and white, grey and brown.
 PALETTE = (
   (255, 255, 255),  # white: the player, if it is the environment's first plane
   (230, 159, 0),  # orange
@@ -37,8 +37,8 @@ def draw_frame(
 ) -> Picture:
   """Draws a frame as its environment's render spec says; if `picture` is given, resizes that instead.
 
-  The longer side has about `size` pixels. Small frames are scaled up by an integer, large ones down by any
-  factor. `to_play` is the player to move, from whose view the frame is.
+  The longer side has at most `size` pixels; `draw_board` has an exception. Planes and images that are smaller
+  are scaled up by an integer, larger ones down by any factor. `to_play` is the player to move.
 
   Raises: ValueError: the frame's shape or dtype is not that of the spec.
   """
@@ -122,7 +122,7 @@ def enlarge(picture: Picture, scale: int) -> Picture:
 
 
 def _resized(picture: Picture, size: int) -> Picture:
-  """Scales a picture so that its longer side is about `size`: up by an integer, or down by any factor."""
+  """Scales a picture so that its longer side is at most `size`: up by an integer, or down by any factor."""
   longest = max(picture.shape[:2])
   return enlarge(picture, size // longest) if longest <= size else shrink(picture, size)
 
@@ -161,7 +161,7 @@ def _vector(frame: Frame) -> np.ndarray:
 
 
 def vector_text(frame: Frame, spec: EnvSpec) -> str:
-  """Returns a vector as one line: its facts, else up to 16 entries, else the entries that are not 0."""
+  """Returns a vector as one line: its facts, else its entries; of more than 16, only those that are not 0."""
   vector, render_spec = _vector(frame), render_spec_of(spec)
   if render_spec.facts:
     return ", ".join(f"{label} {value}" for label, value in facts_of(vector, spec) if value != "-")

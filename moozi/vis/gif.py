@@ -42,7 +42,7 @@ _LAST_FRAME_MS = 1000
 
 
 class LazyImages(Sequence[Picture]):
-  """A sequence that draws each picture when it is read: hundreds of pictures would take hundreds of MiB."""
+  """A sequence that draws each picture when it is read, so that not all are in memory."""
 
   def __init__(self, num_images: int, draw: Callable[[int], Picture]) -> None:
     self._num_images, self._draw = num_images, draw
@@ -67,7 +67,7 @@ def write_gif(path: str | Path, images: Sequence[np.ndarray], fps: float) -> Pat
   The GIF loops, and shows its last frame for a second. The images are [h, w, 3] uint8, all of one size. Up to
   15 of them are read first, for the palette; then each is read in turn.
 
-  Raises: ValueError: there is no image, sizes or dtypes differ, or fps is outside (0, 50].
+  Raises: ValueError: there is no image, an image has another size or dtype, or fps is outside (0, 50].
   """
   if not images:
     raise ValueError("images is empty: must have at least one")
@@ -188,7 +188,7 @@ def _action_bars(
 
 
 def _name_width(spec: EnvSpec) -> int:
-  """Returns the space for the names of bars in pixels: more for several dimensions."""
+  """Returns the space for the names of bars in pixels; joint actions may need more."""
   if not isinstance(spec.factors, Factors):
     return _NAME_WIDTH
   widest = [max(map(dimension_text, values), key=text_width) for values in spec.factors.values]

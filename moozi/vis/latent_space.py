@@ -32,7 +32,7 @@ _CONFIG = """embeddings {{
 
 @dataclasses.dataclass(frozen=True)
 class Projection:
-  """Principal components: orthonormal rows, and the share of the variance that each row explains."""
+  """Principal components: orthonormal or zero rows, and the share of the variance that each row explains."""
 
   mean: Float[np.ndarray, " D"]
   components: Float[np.ndarray, "C D"]
@@ -64,7 +64,7 @@ def reduced_states(states: Float[np.ndarray, "N D"], max_size: int) -> tuple[Flo
   Other states are returned as they are. States must be finite. If there are more than 1,000 states, the
   components are fitted to 1,000 evenly spaced ones.
 
-  Returns: the projected states, and the share of the variance that they keep.
+  Returns: the projected states, and the share of the fitted states' variance that the components explain.
   """
   if states.shape[1] <= max_size:
     return states, 1.0
@@ -91,7 +91,7 @@ def write_latent_picture(
   model that never changes its first state.
 
   The arrays are those of `analysis.latent_paths.LatentPaths`. `trained_steps`, the number of unroll steps in
-  training, is marked in the right panel.
+  training, is marked in the right panel if the axis reaches it.
   """
   from matplotlib.figure import Figure
 

@@ -33,7 +33,7 @@ def play_page(title: str) -> str:
 
 
 def board_shape(frame: Frame, spec: EnvSpec) -> tuple[int, int] | None:
-  """Returns (rows, columns) of the board, or of frames whose actions have places; None if there is none."""
+  """Returns (rows, columns) of the board, or of frames whose actions have places; None for other frames."""
   board = render_spec_of(spec).board
   if board is None:
     return spec.frame_shape[:2] if spec.num_places else None

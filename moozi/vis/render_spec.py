@@ -1,7 +1,6 @@
 """Specifies how each environment is drawn: what the planes or vector entries of its frames mean.
 
-An environment that is not listed here is drawn according to its `EnvSpec`. tests/vis/test_render_spec.py
-compares the meanings with the packages' games.
+An environment that is not listed here is drawn according to its `EnvSpec`.
 """
 
 import dataclasses
@@ -71,8 +70,7 @@ class RenderSpec:
 def render_spec_of(spec: EnvSpec) -> RenderSpec:
   """Returns the render spec that is listed for the environment.
 
-  If none is listed or it does not fit the frames, returns a render spec chosen by the fields of the `EnvSpec`
-  about frames, and by their shape.
+  If none is listed or it does not fit the frames, returns a render spec that is derived from the `EnvSpec`.
   """
   # These fields are not compared, so equal specs may differ in them.
   return _render_spec(spec, (spec.frame_names, spec.action_places, spec.player_planes, spec.mover_planes))
@@ -105,8 +103,9 @@ def _render_spec(spec: EnvSpec, described: tuple[object, ...]) -> RenderSpec:
 def _board_of_planes(spec: EnvSpec) -> Board:
   """Returns the board of a game that is not listed: the pieces are those of the planes that the spec names.
 
-  A player's only plane has X or O; several planes have the letters of their names. Other planes are pieces of
-  neither player: those with a name, or all if no plane belongs to a player.
+  If no player has several planes, the pieces are X and O, or discs if actions are columns. Otherwise a piece
+  has a letter of its plane's name. Other planes are pieces of neither player: those with a name, or all if no
+  plane belongs to a player.
   """
   players, in_columns = spec.planes_of_players, spec.action_places == "columns"
   names = spec.frame_names or ("",) * spec.frame_shape[2]
@@ -135,9 +134,9 @@ def _board_of_planes(spec: EnvSpec) -> Board:
 
 
 def signs_of(names: Sequence[str], taken: Collection[str] = ()) -> list[str]:
-  """Returns one sign for each name: its first letter that no earlier name uses, else the index of the name.
+  """Returns one sign for each name: its first letter that is free, else the index of the name.
 
-  Letters are in upper case; no sign is one of `taken`.
+  A letter is free if no earlier name has it as its sign and it is not in `taken`. Letters are in upper case.
   """
   out: list[str] = []
   for i, name in enumerate(names):

@@ -78,8 +78,8 @@ def write_report(
 def curve_data(ticks: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, list[float]]]:
   """Returns the points of each metric, sorted by name: x is environment steps, y is the value.
 
-  The x of an evaluation's metrics is `test/at_env_steps`, which may be before the tick's own steps. A curve
-  of more than 300 points is reduced to 300 by averaging neighbors.
+  The x of an evaluation's metrics is `test/at_env_steps`, if the tick has it, which may be before the tick's
+  own steps. A curve of more than 300 points is reduced to 300 by averaging neighbors.
   """
   points: dict[str, tuple[list[float], list[float]]] = {}
   for tick in ticks:
@@ -136,9 +136,9 @@ def episode_data(episode: InspectedEpisode, spec: EnvSpec) -> dict[str, Any]:
 
 
 def _names(episode: InspectedEpisode, spec: EnvSpec) -> dict[str, Any]:
-  """Returns the names of actions, and the choices: with sampled choices, names only of the actions shown.
+  """Returns the names of all actions; with sampled choices, those of the actions shown, and the choices.
 
-  `labels` are the short names of actions in trees, and `dimensions` says what their values are of.
+  `labels` are the short names of actions in trees, and `dimensions` names the dimensions of their values.
   """
   if episode.choices is None:
     return {"names": list(action_names(spec))}
@@ -250,8 +250,8 @@ def make_page(
 ) -> str:
   """Returns the HTML of a page, built from files in the folder `report_page`.
 
-  The page loads no other files. Its content security policy allows only its own script and style. With
-  `connects_to_its_server`, the script may also send requests to the page's server.
+  The page loads no other files. Its content security policy allows only its own script and style, and images
+  in data URLs. With `connects_to_its_server`, the script may also send requests to the page's server.
   """
   parts = resources.files("moozi.vis") / "report_page"
   style = "\n".join((parts / name).read_text("utf-8") for name in styles)
@@ -287,13 +287,13 @@ def _thin(values: list[float]) -> list[float]:
 
 
 def _numbers(values: np.ndarray, is_known: np.ndarray | None = None) -> list[float | None]:
-  """Rounds numbers to four digits and six decimals; unknown or non-finite numbers become None."""
+  """Rounds numbers to six decimals and as `_short`; unknown or non-finite numbers become None."""
   flat = np.asarray(values, np.float64).ravel()
   known = np.isfinite(flat) if is_known is None else np.isfinite(flat) & is_known.ravel()
   return [_short(rounded(x)) if k else None for x, k in zip(flat.tolist(), known.tolist(), strict=True)]
 
 
 def _short(value: float) -> float:
-  """Rounds a number to four significant digits, as an int if it is whole, to keep the page small."""
+  """Rounds a number: below 10,000 to four significant digits, else to an integer. Whole ones are ints."""
   short = float(f"{value:.4g}") if abs(value) < 1e4 else round(value)
   return int(short) if short == int(short) else short

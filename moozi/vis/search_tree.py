@@ -220,7 +220,8 @@ def _nodes(
 def _node_lines(tree: SearchTree, node: int, edge_name: str, q_value: float, indent: int) -> tuple[str, str]:
   """Returns the two lines of a node's box: visits N and prior P; action value Q, mean value V and reward R.
 
-  A chance node has no reward, and its value is Q: its second line has Q and the network's value.
+  The root has N, and V and the network's value. A chance node has no reward, and its value is Q: its second
+  line has Q and the network's value.
   """
   value, visits = short_figure(float(tree.value[node])), int(tree.visits[node])
   raw_value = short_figure(float(tree.raw_value[node]))

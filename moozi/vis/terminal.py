@@ -105,7 +105,10 @@ def frame_text(frame: Frame, spec: EnvSpec, to_play: int) -> str:
 def step_view(
   step: PlayedStep, spec: EnvSpec, lines: Sequence[str], columns: int, rows: int, *, has_color: bool = True
 ) -> RenderableType:
-  """Draws a frame beside lines of text and the policy, in which the chosen action is marked."""
+  """Draws a frame beside lines of text and the policy, or below them if there are fewer than 60 columns.
+
+  The chosen action is marked in the policy.
+  """
   text = Text(printable("\n".join(lines)))
   text.append("\n\n").append_text(_policy(step, spec))
 

@@ -9,7 +9,7 @@ from moozi.core.actor_report import Stretch, Timeline, ends, idle_share, shares
 from moozi.core.text import printable
 
 _COLUMNS, _ROW_PIXELS = 1200, 32
-# The first six are colors of Okabe and Ito (2008), distinct under common color blindnesses.
+# Those from `update` to `reanalyze`, except `inference`, are colors of Okabe and Ito (2008).
 _COLORS = {
   "update": "#e69f00",
   "segment": "#56b4e9",

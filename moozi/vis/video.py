@@ -35,7 +35,7 @@ def check_video_path(option: str, path: Path) -> None:
 
 
 def write_video(path: Path, images: Sequence[np.ndarray], fps: float) -> Path:
-  """Writes a GIF or an MP4 atomically, and returns its path. The last frame is shown for a second.
+  """Writes a GIF or an MP4 atomically, and returns its path. The last frame is shown for at least a second.
 
   The images are [h, w, 3] uint8, all of one size.
 
@@ -45,7 +45,7 @@ def write_video(path: Path, images: Sequence[np.ndarray], fps: float) -> Path:
 
 
 def _write_mp4(path: Path, images: Sequence[np.ndarray], fps: float) -> Path:
-  """Writes H.264 in a pixel format that every browser plays; pads odd heights and widths to even ones."""
+  """Writes H.264 in the pixel format yuv420p; pads odd heights and widths to even ones."""
   from imageio_ffmpeg import get_ffmpeg_exe
 
   if not images:

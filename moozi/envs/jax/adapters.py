@@ -43,7 +43,7 @@ class JaxVectorEnvironment(VectorEnvironment):
     env: the JAX environment.
     keys: [B, 2] uint32, the key of each copy's first reset.
 
-  Raises: ValueError: `seeds` is empty, or a seed is negative.
+  Raises: ValueError: `seeds` is empty, or a seed is negative or not an integer.
   """
 
   def __init__(self, env: JaxEnvironment, seeds: list[int]) -> None:

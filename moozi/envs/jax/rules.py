@@ -99,8 +99,8 @@ class JaxEnvironment:
     Actions are not checked here. Callers that play step by step check them before; `acting.rollout` checks
     them afterwards.
 
-    Raises: TypeError: the rules change a leaf of the game to another kind of number, such as from integer to
-      float (raised when traced).
+    Raises: TypeError: the rules change a leaf of the game to a kind of number that its dtype cannot hold,
+      such as from integer to float (raised when traced).
     """
     # Under vmap both branches are computed and one is selected, so both may use the same key. The result of a
     # reset in `step` therefore equals that of `reset`.
@@ -163,7 +163,7 @@ def as_before(
 ) -> Shaped[Array, "*shape"]:
   """Converts a leaf of the game back to its dtype before the step, because a scan requires equal dtypes.
 
-  Raises: TypeError: the leaf is of another kind of number, such as a float that was an integer.
+  Raises: TypeError: the dtype cannot hold the leaf's kind of number, such as a float that was an integer.
   """
   if not np.can_cast(new.dtype, old.dtype, casting="same_kind"):
     raise TypeError(f"the rules' step changes a leaf of the game from {old.dtype} to {new.dtype}")

@@ -1,4 +1,4 @@
-"""Adapts any `dm_env.Environment`, such as a user's own."""
+"""Adapts a user's `dm_env.Environment`."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -30,7 +30,8 @@ def wrap(name: str, env: dm_env.Environment, action_bins: int | None = None) -> 
   may also have `legal_actions_mask` or `action_mask` ([mask_size] bool) and `to_play`. If `to_play` is a
   DiscreteArray of 2, there are two players, who must alternate strictly; rewards belong to the player who
   moved. Frames, and the arrays of a vector, follow `array_format`. A LAST step with discount 0 is terminal;
-  with discount 1 it is truncated. The environment's method `seed(int)`, if it has one, receives the seeds.
+  with discount 1 it is truncated. The environment's method `seed(int)`, if it has one, receives seeds of 31
+  bits.
 
   Args:
     action_bins: number of values of each dimension of a continuous action space, or 0; None: the
@@ -167,7 +168,7 @@ class _DmEnvGame(Game):
     return list(observations) if is_batch and len(observations) else None
 
   def _player(self, to_play: Any, is_terminal: bool) -> int:
-    """Returns the player to move. A terminal frame shows the next player and ignores `to_play`."""
+    """Returns the player to move; at a terminal frame of two players, the next one, whatever `to_play` is."""
     if self._spec.num_players == 1:
       return 0
     if is_terminal:

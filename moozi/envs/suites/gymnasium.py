@@ -96,7 +96,7 @@ class GymnasiumOptions(Section):
 
 
 class _AllOptions(GymnasiumOptions):
-  """The options with those that are not keys of env.kwargs."""
+  """The options, with two that are not keys of env.kwargs."""
 
   wrappers: tuple[str, ...] = ()
   is_testing: bool = False
@@ -143,10 +143,11 @@ def is_game(game: str) -> bool:
 
 
 def make_spec(game: str, options: GymnasiumOptions) -> EnvSpec:
-  """Reads the specification of an environment with these options from a temporary one, and caches it.
+  """Reads the specification of an environment with these options from a temporary one.
 
-  With a `render_mode`, the temporary environment also draws its picture. A wrapped environment plays a trial
-  episode. Its specification is not cached, because a notebook may change a registered wrapper.
+  With a `render_mode`, the temporary environment also draws its picture. With wrappers, each variant of the
+  environment plays a trial episode, and the specification is not cached, because a notebook may change a
+  registered wrapper. Without wrappers, it is cached.
   """
   if wrappers := _all(options).wrappers:
     spec = spec_of_variants(
@@ -182,7 +183,7 @@ def _draw_and_close(game: str, options: GymnasiumOptions) -> EnvSpec:
 
 
 def _close(environment: Any) -> None:
-  """Closes an environment that is not used; a run logs an environment that cannot be closed."""
+  """Closes an environment that is not used, and ignores errors."""
   with contextlib.suppress(Exception), as_exceptions():
     environment.close()
 
@@ -226,7 +227,7 @@ def wrap(name: str, env: Any, action_bins: int | None = None, action_repeat: int
     env: its actions are Discrete with any `start`, a Box with finite bounds, MultiDiscrete, MultiBinary, or a
       Dict or Tuple of these; `MaskReader` reads which are legal. Observations that are Boxes become frames as
       in `array_format`; Discrete, MultiDiscrete and MultiBinary become booleans; a Dict or Tuple of these
-      becomes one vector, without an entry `action_mask`.
+      becomes one vector. `observed_space` first removes an entry `action_mask`.
     action_bins: number of values of each dimension of a continuous action space, or 0; None: the
       environment's attribute `action_bins`, or 7.
     action_repeat: number of steps for which each action is played.
@@ -345,7 +346,7 @@ def _import(game: str) -> Any:
 
 @contextlib.contextmanager
 def _quietly() -> Iterator[None]:
-  """Sends warnings to the log, because they do not concern the user's code."""
+  """Sends warnings to the log."""
   with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     yield

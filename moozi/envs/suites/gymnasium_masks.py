@@ -26,8 +26,8 @@ def entry_of(where: str, observation: Any, key: Any) -> Any:
 def observed_space(where: str, space: Any) -> tuple[Any, Callable[[Any], Any]]:
   """Returns a space without its mask, and a function that returns an observation without its mask.
 
-  The entry `action_mask` of a Dict, also of a Dict within a Dict, is not part of the observation. Where one
-  other entry is left, it takes the place of the Dict.
+  In a Dict with other entries, also in one within another Dict, the entry `action_mask` is not part of the
+  observation. Where one other entry is left, it takes the place of the Dict.
   """
   from gymnasium import spaces
 
@@ -69,9 +69,9 @@ class MaskReader:
   Args:
     where: the start of error messages (`env.name=…`).
     env: a `gymnasium.Env`.
-    num_actions, start: its number of actions, and the first one.
+    num_actions, start: the number of entries of its mask, and its first action.
 
-  Raises: UserError: the space of an `action_mask` does not have an entry for each action.
+  Raises: UserError: the space of an `action_mask` has another number of entries.
   """
 
   def __init__(self, where: str, env: Any, num_actions: int, start: int) -> None:

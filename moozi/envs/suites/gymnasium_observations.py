@@ -83,7 +83,7 @@ def _part_of(name: str, space: Any) -> tuple[str, tuple[int, ...], bool, bool]:
 
 
 def _member(where: str, space: Any, x: Any) -> Any:
-  """Returns an observation for `spaces.flatten`, which checks nothing, and could read a part as another.
+  """Returns an observation for `spaces.flatten`, which does not check it.
 
   Raises: UserError: the observation is not of the space's form. The bounds of Boxes are not checked.
   """

@@ -1,10 +1,10 @@
 """gymnax: MinAtar, classic control and a few small environments, written in JAX.
 
-Source: Lange 2022, gymnax. docs/jax_environments.md lists how its MinAtar differs from the package `minatar`,
-and tests/envs/jax/test_minatar.py checks these differences. Departures:
+Source: Lange 2022, gymnax. docs/jax_environments.md lists how its MinAtar differs from the package `minatar`;
+tests/envs/jax/test_minatar.py compares the two. Departures:
   - `max_episode_steps` replaces gymnax's own time limit. Both truncate.
   - The step after an end resets, so the last frame is shown.
-  - Sticky actions are an option; by default there are none, as in gymnax.
+  - In MinAtar, sticky actions are an option; by default there are none, as in gymnax.
 """
 
 import importlib

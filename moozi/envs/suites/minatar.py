@@ -1,7 +1,6 @@
 """The games of the package `minatar`.
 
-Source: Young and Tian 2019, MinAtar, and its package. Departures, which tests/envs/suites/test_minatar.py
-checks:
+Source: Young and Tian 2019, MinAtar, and its package. Departures:
   - A time limit truncates. Freeway has no terminal step: its clock truncates an episode after 2,501 steps.
   - A reset clears the action that a sticky action repeats. The package keeps it, so episodes depend on
     earlier ones.

@@ -41,7 +41,7 @@ def prepare() -> None:
   """Prepares MuJoCo in this process; call it before a module that uses MuJoCo is imported.
 
   MuJoCo's warnings go to the log; they would otherwise be written to a file in the working folder. On a Linux
-  machine without a screen, pictures are drawn by EGL, or not at all where there is none. The environment
+  machine without a screen, pictures are drawn by EGL, or not at all where there is no EGL. The environment
   variable MUJOCO_GL takes precedence: glfw, egl, osmesa (on the processor) or disable.
   """
   is_chosen = any(os.environ.get(key) for key in ("MUJOCO_GL", "DISPLAY", "WAYLAND_DISPLAY"))

@@ -1,8 +1,8 @@
 """pgx: MinAtar, 2048, two-player board games and Kuhn poker, written in JAX.
 
 Source: Koyamada et al. 2023, pgx. docs/jax_environments.md lists how its MinAtar differs from the package
-`minatar`, and tests/envs/jax/test_minatar.py checks these differences. Departures:
-  - Freeway's clock truncates; pgx treats it as terminal, as the package does.
+`minatar`; tests/envs/jax/test_minatar.py compares the two. Departures:
+  - Freeway's clock truncates; pgx treats it as terminal, as the package `minatar` does.
   - Player 0 moves first in every episode. pgx draws the first player, which changes only the players' names.
   - At a terminal frame only the dummy is legal (docs/rules.md, "Ends"); in pgx every action is legal.
   - In Kuhn poker the frame ends with the player to move, 0 or 1. pgx's frame has only card and chips, so

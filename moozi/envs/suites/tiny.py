@@ -6,10 +6,10 @@ middle catches one column of five and returns -0.6 on average. Source: bsuite's 
 paddle are on separate planes.
 
 Corridor: a walker starts in cell 1. Cell 0 ends the episode with reward 0.1, the far end (cell length - 1)
-with 1. The optimal return is 1, after length - 2 steps to the right. With a discount, the far end is better
-if discount ** (length - 3) > 0.1. The step cap truncates, so this environment has both kinds of end. With
-probability `slip_prob` (default 0), a step goes in the other direction; if this is above 0 and below 1, the
-optimal return is below 1.
+with 1. The optimal return is 1, after length - 2 steps to the right, if the step cap allows them. With a
+discount, the far end is better if discount ** (length - 3) > 0.1. The step cap truncates, so this environment
+has both kinds of end. With probability `slip_prob` (default 0), a step goes in the other direction; if this
+is above 0 and below 1, the optimal return is below 1.
 
 Coin: at the start, safe pays `safe_reward` and ends the episode. Risk flips a coin, which the next frame
 shows. Then risk pays 1 for heads and -1 for tails, safe pays 0, and the episode ends. Without discount, the
@@ -22,7 +22,8 @@ targets, in units of num_positions - 1; the optimal return is 1.
 
 Gates: a walker in a corridor of `length` cells must choose the key that the frame shows, one of `num_keys`,
 and step forward in the same action. Unless it does both, it stays where it is. The far end pays 1 and
-ends the episode; each step costs 0.01. The optimal return is 1 - 0.01 (length - 1).
+ends the episode; each step costs 0.01. The optimal return is 1 - 0.01 (length - 1), if the step cap allows
+length - 1 steps.
 
 Point: a point in the plane moves by up to 0.25 along each axis per step, for ten steps. The reward is minus
 the larger absolute coordinate. `best_point_return` gives the optimal return from a start with continuous
@@ -70,19 +71,19 @@ class CatchOptions(Section):
 
 
 class CorridorOptions(Section):
-  length: Annotated[int, Field(ge=3, le=1000)] = Field(8, description="cells, including both ends; 3 to 1000")
+  length: Annotated[int, Field(ge=3, le=1000)] = Field(8, description="number of cells; 3 to 1000")
   slip_prob: Probability = Field(0.0, description="probability of a step in the other direction")
   max_episode_steps: PositiveInt | None = Field(50, description=_CAP)
 
 
 class DialsOptions(Section):
   num_dials: Annotated[int, Field(ge=1, le=8)] = Field(3, description="number of dials; 1 to 8")
-  num_positions: Annotated[int, Field(ge=2, le=12)] = Field(5, description="positions of each; 2 to 12")
+  num_positions: Annotated[int, Field(ge=2, le=12)] = Field(5, description="positions of a dial; 2 to 12")
   max_episode_steps: PositiveInt | None = Field(None, description=_CAP)
 
 
 class GatesOptions(Section):
-  length: Annotated[int, Field(ge=2, le=1000)] = Field(6, description="cells; 2 to 1000")
+  length: Annotated[int, Field(ge=2, le=1000)] = Field(6, description="number of cells; 2 to 1000")
   num_keys: Annotated[int, Field(ge=2, le=1000)] = Field(20, description="number of keys; 2 to 1000")
   max_episode_steps: PositiveInt | None = Field(50, description=_CAP)
 

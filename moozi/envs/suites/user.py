@@ -1,4 +1,4 @@
-"""A user's own environments. A function makes them, which `my_module:make_env` or a registered name names.
+"""A user's own environments. `env.name` is their function: `my_module:make_env`, or a registered name.
 
 Making such an environment runs the user's code. `core.config.uses.code_keys` recognizes `module:function`
 without importing anything, for commands that open runs of unknown origin.
@@ -50,7 +50,7 @@ class UserOptions(Section):
 def make_spec(name: str, options: UserOptions) -> EnvSpec:
   """Returns the environment's specification. Plays a trial episode to find errors before a run starts.
 
-  If a function takes `is_testing`, the environment for evaluation plays one too.
+  If the function or a wrapper takes `is_testing`, the environment for evaluation plays one too.
   """
   plugin = plugins.ENVIRONMENTS.get(name)
   return spec_of_variants(
@@ -149,7 +149,7 @@ def _environment_of(
 
 
 def make_table(name: str, options: UserOptions) -> Table:
-  """Makes the table of a user's game: that which the function returns, or a two-player environment's."""
+  """Returns the table that the user's function makes, or that of the two-player environment that it makes."""
   plugin = plugins.ENVIRONMENTS.get(name)
   _check_arguments(name, plugin.function, _own_kwargs(plugin.function, options.kwargs))
   takes_seed = user_code.takes(plugin.function, "seed")

@@ -10,9 +10,9 @@ _SLIVER = 1e-3
 class AreaResize:
   """Reduces images to `size` by `size` pixels, each the mean of the area it covers.
 
-  Equals `cv2.resize(…, interpolation=cv2.INTER_AREA)` pixel for pixel, without OpenCV: weights are float32,
-  columns are reduced before rows, and halves are rounded to even. If `size` divides both sides, a pixel may
-  differ by 1.
+  Unless `size` divides both sides, the result equals `cv2.resize(…, interpolation=cv2.INTER_AREA)` pixel for
+  pixel: weights are float32, columns are reduced before rows, and halves are rounded to even. If `size`
+  divides both sides, a pixel may differ by 1.
 
   Args:
     height, width: size of the images in pixels; at least `size`.

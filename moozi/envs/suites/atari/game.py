@@ -1,12 +1,13 @@
 """One Atari game on an emulator, with the usual preprocessing.
 
 By default a game starts with 1 to 30 no-ops, and each action is repeated for four frames. A frame is the
-pixelwise maximum of the last two screens, as uint8; by default it is grey and 84 by 84, and in colour 96 by
-96 as in MuZero. The agent stacks the history. In training a lost life ends the episode, unless
-`episodic_life` is false, and the next reset continues the game.
+pixelwise maximum of a step's last two screens, as uint8; by default it is grey and 84 by 84, and in colour 96
+by 96 as in MuZero. The agent stacks the history. In training, unless `episodic_life` is false, a lost life
+ends the episode and the next reset continues the game.
 
-Frames equal those of gymnasium.wrappers.AtariPreprocessing, pixel for pixel, including terminal frames. If
-the game ends before the last two screens are read, the terminal frame shows earlier screens.
+Apart from the departures below, frames equal those of gymnasium.wrappers.AtariPreprocessing pixel for pixel,
+also terminal frames. If the game ends before the last two screens are read, the terminal frame shows earlier
+screens.
 
 Source: Bellemare et al. 2013; Mnih et al. 2015; Machado et al. 2018; Schrittwieser et al. 2020. Departures:
   - A lost life ends the episode after all frames of the step, as in baselines; Gymnasium stops immediately.
@@ -82,7 +83,7 @@ class AtariGame(Game):
     return self._num_steps == self._options.max_episode_steps
 
   def _continue_game(self) -> bool:
-    """Plays a no-op and the opening after a lost life; returns False if the game ends."""
+    """Plays a no-op and the opening after a lost life; returns False if the game is over or cut."""
     return not self._play_until_end((NOOP, *self._opening)) and not self._is_cut()
 
   def _play_until_end(self, actions: tuple[int, ...]) -> bool:

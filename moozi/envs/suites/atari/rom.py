@@ -89,7 +89,10 @@ class GameFacts(NamedTuple):
 
 
 def list_games() -> dict[str, str]:
-  """Returns the games whose ROMs ale-py contains. Raises UserError where ale-py is not installed."""
+  """Returns the single-player games whose ROMs ale-py contains.
+
+  Raises: UserError: ale-py is not installed.
+  """
   return {listed_name(rom): f"Atari 2600, {rom.replace('_', ' ')}" for rom in _roms()}
 
 

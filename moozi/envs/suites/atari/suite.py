@@ -19,7 +19,7 @@ def make_environment(game: str, options: AtariOptions) -> Environment:
 
 
 def make_vector(game: str, options: AtariOptions, seeds: list[int]) -> VectorEnvironment | None:
-  """Makes ale-py's vectorized environment; returns None without threads, or if `find_obstacle` finds one."""
+  """Makes ale-py's vectorized environment; returns None if `num_threads` is 0, or with an obstacle."""
   if options.num_threads == 0:
     return None
   obstacle = find_obstacle(load_facts(game), options)

@@ -2,10 +2,10 @@
 
 The preprocessing and the emulator are those of `AtariGame`: without no-ops and sticky actions, the same
 actions give the same games, frame for frame. ale-py draws no-ops and sticky actions itself. They follow from
-the seed of each game, but differ from those of `AtariGame`, and a game may start without a no-op.
+the seeds that it receives, but differ from those of `AtariGame`, and a game may start without a no-op.
 
 This module adds the conventions that ale-py lacks:
-  - A lost life ends the episode, and the game continues. ale-py starts a new game.
+  - With `episodic_life`, a lost life ends the episode, and the game continues. ale-py starts a new game.
   - Each game has its own seed, unless `reseed` is false. ale-py's autoreset does not seed, so a game that
     ends is reset a second time, with a seed. For this ale-py loads the ROM again, while all other games wait
     about 0.1 s.

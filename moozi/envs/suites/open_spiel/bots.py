@@ -46,7 +46,7 @@ class _MctsBot:
 
 
 class _AlphaBetaBot:
-  """The package's alpha-beta search of the current state of a game. A state at the depth limit is a draw."""
+  """The package's alpha-beta search of the current state of a game. A state at the depth limit is worth 0."""
 
   def __init__(self, game: Any, depth: int, seed: int, state: Callable[[], Any]) -> None:
     self._search = importlib.import_module("open_spiel.python.algorithms.minimax").alpha_beta_search
@@ -127,8 +127,8 @@ def _mcts(rules: Rules, simulations: int, seed: int, state: Callable[[], Any]) -
 def _alpha_beta(rules: Rules, depth: int, seed: int, state: Callable[[], Any]) -> EpisodePlayer:
   """Makes the bot of the package's alpha-beta search.
 
-  Raises: UserError: the game has not two players, or it has hidden information, chance or gains that are not
-    opposite.
+  Raises: UserError: the game does not have two players with opposite gains, or it has hidden information or
+    chance.
   """
   _check_visible("alpha_beta", rules.spec)
   is_zero_sum = rules.game.get_type().utility == package().GameType.Utility.ZERO_SUM
@@ -148,8 +148,8 @@ def bot_by_copies(kind: str, environment: Environment, budget: int, seed: int) -
     kind: "mcts" or "alpha_beta".
     budget: the simulations of mcts, the depth of alpha_beta.
 
-  Raises: UserError: the environment has hidden information, has one player where the bot needs two, cannot be
-    copied, or the package is not installed.
+  Raises: UserError: the package is not installed, or the environment has hidden information, has one player
+    where the bot needs two, or cannot be copied.
   """
   spec = environment.env_spec
   _check_visible(kind, spec)

@@ -3,8 +3,8 @@
 `open_spiel:tic_tac_toe`, `open_spiel:go(board_size=9)`: names and parameters are the package's.
 
 With `seat=all` the agent plays every seat (self-play); the game must have one player, or two who alternate
-strictly, with opposite gains and no hidden moves. With `seat=random`, or a seat's number, the agent plays one
-seat of a game with two or more players, and the players in `others` play the other seats
+strictly, with gains of a constant sum and no hidden moves. With `seat=random`, or a seat's number, the agent
+plays one seat of a game with two or more players, and the players in `others` play the other seats
 (`envs.seats.SeatGame`). The environment then has one player.
 
 Conventions of self-play, the same for every game:

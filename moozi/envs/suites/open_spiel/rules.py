@@ -66,7 +66,7 @@ class Rules:
   Args:
     name: the game and its parameters, as the user writes them.
     frame_dtype: "auto", "bool" or "float32"; auto is bool where random play shows only 0 and 1.
-    is_seated: whether the agent plays only one seat of the game.
+    is_seated: whether each seat of the game has its own player; a game with more than two seats needs it.
 
   Attributes:
     game: the package's game.
@@ -200,7 +200,7 @@ class Rules:
     return shape, (1, 2, 0) if layout.endswith("CHW") else (0, 1, 2)
 
   def _use_observer(self, observer: Any | None) -> None:
-    """Sets the observer that writes tensors. None reads them from the state, which is slower."""
+    """Sets the observer that writes tensors; with None, they are read from the state."""
     self._observer = observer
     self._tensor = np.zeros_like(self._ones) if observer is None else observer.tensor
     self._image = np.transpose(self._tensor.reshape(self._shape), self._axes)
@@ -208,7 +208,7 @@ class Rules:
     self._frame_shape = (height, width, channels + num_seat_planes(self.num_seats))
 
   def _make_observer(self) -> Any | None:
-    """Returns the package's observer, which writes tensors into memory; None if its size differs."""
+    """Returns the package's observer, which writes tensors into memory; None if none has this size."""
     pyspiel = package()
     kind = pyspiel.IIGObservationType(perfect_recall=True) if self._is_information_state else None
     with contextlib.suppress(pyspiel.SpielError), _quiet():
@@ -321,7 +321,11 @@ def sample_chance(state: Any, random: np.random.Generator) -> None:
 
 
 def _load_game(name: str) -> Any:
-  """Loads the game. Raises UserError for a malformed name: the package ignores what it cannot parse."""
+  """Loads the game.
+
+  Raises: UserError: the name is malformed (the package ignores what it cannot parse), the package rejects it,
+    or the game is too large.
+  """
   where = f"env.name=open_spiel:{name}"
   if not _FORM.fullmatch(name):
     raise UserError(f"{where}: must be GAME or GAME(parameter=value,parameter=value)")

@@ -2,7 +2,8 @@
 
 The rules, actions and tensors are those of open_spiel's game. Black (player 0) moves first. A move turns over
 every straight line of the other player's discs between the new disc and one of the player's own. A player
-passes only without such a move. The game ends when neither player can move; the player with more discs wins.
+passes only without such a move. The game ends when neither player can move; the player with more discs wins,
+and equal numbers are a draw.
 
 Source: United States Othello Association, The Official Rules of Othello, 2017; tests compare 8 × 8 with the
 package's game. Departures: no clocks; no resigning.

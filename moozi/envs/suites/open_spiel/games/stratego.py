@@ -3,10 +3,11 @@
 The players first set up their armies, one cell at a time in turn; neither sees what the other places. Then
 they move in turn. A piece moves one cell along a row or a column, to an empty cell or to attack a piece of
 the other player. A scout moves any number of cells over empty cells, and may attack at the end of its move.
-Bombs and flags do not move, and no piece enters a lake. In an attack the higher rank wins, and equal ranks
-are both removed. The spy wins if it attacks the marshal. A bomb beats every attacker except a miner. The
-winning attacker moves to the cell of the piece that it has beaten. Both players then know both ranks. The
-player who captures the flag wins. A player who cannot move loses; if neither can, the game is a draw.
+Bombs and flags do not move, and no piece enters a lake. In an attack the piece of higher rank wins, and
+pieces of equal rank are both removed. The spy wins if it attacks the marshal. A bomb beats every attacker
+except a miner. The winning attacker moves to the cell of the piece that it has beaten. Both players then know
+both pieces. The player who captures the flag wins. A player who cannot move loses; if neither can, the game
+is a draw.
 
 Actions and views are from the mover's side: the mover's army is at the bottom, and player 1's board is turned
 by 180°. Cells are named `a1` (leftmost in the mover's back row) and so on.

@@ -45,7 +45,7 @@ def tensor_parts(players: int) -> tuple[int, ...]:
   """Returns the sizes of the parts of the tensor.
 
   The parts are, in order: the top card; the observer's hand; for each player, the size of the hand; for each
-  player, whether the last turn was a draw; the player to move; the discards below the top card. Players are
+  player, whether its last action was `draw`; the player to move; the discards below the top card. Players are
   in the order of turns, the observer first. The hand and the discards have two entries per kind of card: at
   least one card, and two cards.
   """
@@ -98,7 +98,7 @@ class UnoState(pyspiel.State):
     pile: the draw pile; for each kind of card, the number of cards. Each drawn card is a chance outcome.
     discards: the discard pile without its top card.
     top: the discard pile's top card; -1 until it is dealt.
-    drew: for each player, whether the player's last turn was a draw.
+    drew: for each player, whether its last action was `draw`.
     turns: number of actions that players have chosen.
   """
 

@@ -41,8 +41,8 @@ class ActingResult:
   Attributes:
     num_steps: number of environment steps, T·B.
     version: learner step of the parameters that acted at the first step.
-    episode_returns, episode_lengths: [E], one entry for each episode after whose end the next one began in
-      this call. If the loss of a life ends an episode in training, the entries cover whole games. With two
+    episode_returns, episode_lengths: [E], one entry for each ended episode, in the call in which the next one
+      begins. If the loss of a life ends an episode in training, the entries cover whole games. With two
       players, the returns are those of player 0. Episodes that a failure of the environment cut off are
       excluded.
     metrics: scalars about the policy and the environment; has `faults/env_errors` if environments failed.

@@ -28,7 +28,7 @@ class Rollout:
     action: [*T, B], the action on frame t; the dummy on a last frame. Continuous ones are float32 [*T, B, D].
     value: the agent's value of frame t, 0 on a terminal frame; has one more row, for the frame after the
       segment.
-    is_first: whether frame t is the first of an episode.
+    is_first: whether the agent's history starts at frame t.
     is_live: false on a last frame; the environment discards the action on it, and the sample is masked.
     reward: the reward that follows frame t, in environment units.
     is_last, is_truncated: describe frame t + 1.

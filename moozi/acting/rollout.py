@@ -197,7 +197,7 @@ class RolloutCollector(HeldParameters):
     return jax.device_get((timestep, decision))
 
   def get_state(self) -> State:
-    """Returns the state of the environments, the agent's carry and the random key."""
+    """Returns the `RolloutState` as arrays by name."""
     return tree_state(self._state)
 
   def set_state(self, state: State) -> int:

@@ -104,7 +104,7 @@ class HostsMesh(DataMesh):
     return jax.process_count()
 
   def connect(self) -> None:
-    """Adds one number of each device, which connects the hosts. All hosts must call it within 30 seconds.
+    """Adds one number of each device, which connects the hosts. All must call it within 30 seconds.
 
     On CPUs, gloo waits at most 30 seconds for the other hosts in the first sum over these devices, and half
     an hour in later ones. If the first sum were that of an update, a host that compiles longer could be late.

@@ -130,7 +130,8 @@ def make_loss(
   Masked terms are 0 and count in the mean.
 
   With K = 0 (AlphaZero) the reward and self-consistency terms are absent, and the last frame of an episode is
-  masked, because the search does not expand a terminal frame. A truncated last frame is masked too.
+  masked, because a search with the true rules does not use the network's outputs for a terminal frame. A
+  truncated last frame is masked too.
 
   A model with chance nodes adds ρ Σ_k (c^v l^a_k + c^c l^c_k + c^m l^m_k) / K, over the transitions
   k = 1 … K. The encoder maps the transition from step k-1 to k to outputs e. The one-hot vector of the

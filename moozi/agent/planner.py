@@ -47,8 +47,8 @@ class SearchOutput:
     depth_mean: mean depth at which the simulations ended; the root has depth 0, and an afterstate counts as a
       level.
     depth_max: depth at which the deepest simulation ended.
-    sampled_actions, sampled_probs: the joint actions of the E edges, in increasing order, and the search
-      policy over them, where the search samples them; None if each edge is an action, so that E is A.
+    sampled_actions, sampled_probs: with sampled joint actions, those of the E edges in increasing order, and
+      the search policy over them. None if each edge is an action; E is then A.
     chance_probs: the probabilities of the N codes of each action's outcome; 0 where the search has not
       visited the action. None unless the search has chance nodes.
     tree: the search tree (mctx's Tree, with embeddings) if requested, else None.

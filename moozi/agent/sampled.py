@@ -34,7 +34,7 @@ class SampledNode:
   Attributes:
     state: the hidden state.
     actions: the joint action of each edge, in the agent's action space.
-    keys: one random key for each root's node; None: the samples are from the search's own key.
+    keys: one random key for each root's node; None: the search's own key draws the samples.
   """
 
   state: Any
@@ -67,10 +67,10 @@ def sample_actions(
   Args:
     rng_key: one key for all rows, or [B, 2], one for each; a row's draw then does not depend on other rows.
 
-  Returns: the actions, in the agent's action space, and their logits log (p / q): p is the action's
-    probability, and q that of being among the K given the largest perturbed log probability outside them.
-    Weighted by p / q, a sum over the K is an unbiased estimate of the sum over all actions, before
-    normalization.
+  Returns: the actions, in the agent's action space, and their logits log (p / q). p is the action's
+    probability. q is the probability that the draw includes the action, given the largest perturbed log
+    probability outside the draw. For any f of an action, Σ f·p/q over the K is an unbiased estimate of Σ f·p
+    over all actions.
   """
   if rng_key.ndim == 2:
 

@@ -216,7 +216,7 @@ def find_search(config: PlannerConfig) -> Callable[..., Any]:
 
 
 class SearchFunction(Protocol):
-  """The interface of a user's search from B roots: that of an mctx policy, with the section first."""
+  """The interface of a user's search from B roots: that of an mctx policy, after the argument `config`."""
 
   def __call__(
     self,

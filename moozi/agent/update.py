@@ -65,8 +65,8 @@ class TrainingState:
       statistics of observations, PPO's running returns, γ with a discount schedule, and the state of a user's
       network; empty without these.
     opt_state: the optimizer's state.
-    learner_step: the version of the parameters. Each update, also a skipped one, adds 1. With Ray, a rollback
-      and a restart of the parameter server add more, so that no version repeats.
+    learner_step: the version of the parameters. Each update adds 1, also if it is skipped because it is not
+      finite. With Ray, a rollback and a restart of the parameter server add more, so that no version repeats.
     rng_key: a random key, which only PPO changes, in each round. Folded with the learner step it gives the
       key of an update's augmentation, so a resumed run augments as the uninterrupted run would.
   """

@@ -51,7 +51,7 @@ class UniformSampler:
     return np.full(len(slot), 1.0 / self._storage.num_eligible)
 
   def get_state(self) -> State:
-    """Returns a copy of the state. A sampler restored from it makes the same draws of the same generator."""
+    """Returns a copy of the state. A sampler restored from it makes equal draws from equal random numbers."""
     return {}
 
   def set_state(self, state: State) -> None:

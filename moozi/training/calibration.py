@@ -56,7 +56,7 @@ def calibrate(
       not included.
     on_phase: called with a line of text when a phase begins.
 
-  Raises: UserError: the algorithm cannot be measured, a part fails, or Ray cannot start.
+  Raises: UserError: the configuration cannot be measured, a part fails, or Ray cannot start.
   """
   _check(config)
   with contextlib.ExitStack() as stack:
@@ -119,7 +119,7 @@ def calibrate(
 
 
 def _check(config: Config) -> None:
-  """Raises UserError if the parts of the algorithm cannot be measured."""
+  """Raises UserError if the configuration cannot be measured."""
   if not config.searches and config.algorithm not in ("ppo", "q_learning"):
     raise UserError(f"algorithm={config.algorithm}: a plan needs muzero, alphazero, ppo or q_learning")
   if config.offline.trajectories is not None:
@@ -321,7 +321,7 @@ class _Storing(_Measurement):
   """Replay: the cost of adding a segment, and of drawing targets and setting their priorities."""
 
   def prepare(self, segment: Any) -> _Measured:
-    """Fills replay with copies of a segment; returns the cost of adding one."""
+    """Adds copies of a segment to replay until it is large enough; returns the cost of adding one."""
     from moozi.replay.mixture import make_replay
 
     config, self._number = self._config, 0

@@ -159,7 +159,7 @@ def check_players(config: Config, spec: EnvSpec) -> None:
 def check_opponent(config: Config, spec: EnvSpec) -> None:
   """Raises UserError if `evaluation.opponent` cannot play the run's environment.
 
-  A user's player plays part of a trial episode. A trained agent is only loaded. The players of
+  A user's player plays up to 50 steps of a trial episode. A trained agent is only loaded. The players of
   `evaluation.pool` are checked too.
   """
   evaluation = config.evaluation
@@ -242,7 +242,7 @@ def check_symmetries(config: Config, spec: EnvSpec) -> None:
   """Raises UserError if a run uses symmetries of an environment that has none.
 
   Where other players play seats in training, they are part of the environment. Random play, MCTS and
-  alpha-beta play symmetric positions alike. A network or a user's player may not; the game then has no
+  alpha-beta play symmetric positions alike. A network or a user's player may not; a run must then not use
   symmetries.
   """
   planners = {"train": config.planners.train, "test": config.planners.test}

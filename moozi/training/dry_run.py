@@ -23,9 +23,8 @@ def dry_run(config: Config, spec: EnvSpec) -> None:
   """Loads every plug-in that the configuration names; tries algorithms, networks, searches and loss terms.
 
   An algorithm and a search act with new parameters. An update with an algorithm, a network or a loss term is
-  traced. Does not try the other kinds: the check of the environment's spec plays an episode with environment
-  and wrappers, `check_opponent` tries the players of evaluations, and a run creates its callbacks at its
-  start.
+  traced. Does not try the other kinds: `registry.env_spec` plays a trial episode in a user's environment or
+  wrapper, `check_opponent` tries the players of evaluations, and a run creates its callbacks at its start.
 
   Raises: UserError: a plug-in cannot be found, fails, or returns a value of the wrong form.
   """

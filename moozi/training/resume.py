@@ -68,7 +68,7 @@ class Resumed:
 
 
 def load_resumed(config: Config, spec: EnvSpec, run: RunDirectory) -> Resumed:
-  """Loads the newest state of a run. The caller must have claimed the run.
+  """Loads the newest usable state of a run. The caller must have claimed the run.
 
   A run that was stopped or killed before its final evaluation can be resumed, even if it has reached its
   limit of steps or time.
@@ -130,7 +130,7 @@ def load_saved(config: Config, spec: EnvSpec, run: RunDirectory) -> Resumed:
 def newest_state(
   config: Config, spec: EnvSpec, run: RunDirectory, with_replay: bool = False
 ) -> RunState | None:
-  """Loads the newest saved state, for a rollback or a restarted actor; None if none has been saved.
+  """Loads the newest usable state, for a rollback or a restarted actor; None if none has been saved.
 
   Replay, which can take most of the memory, is loaded only with `with_replay`.
 

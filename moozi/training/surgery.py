@@ -45,7 +45,7 @@ class Operation:
     return as_tree(self.plan, transform(tree_state(training), self.plan))
 
   def check(self, is_lossy: bool, how: str) -> None:
-    """Raises UserError if something is lost and `is_lossy` is false; `how`, for the message, accepts it."""
+    """Raises UserError, whose message ends with `how`, if something is lost and `is_lossy` is false."""
     if self.lost and not is_lossy:
       more = f" (and {len(self.lost) - 1} more)" if len(self.lost) > 1 else ""
       raise UserError(f"surgery does not preserve the network: {self.lost[0]}{more}; {how}")

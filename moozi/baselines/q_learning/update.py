@@ -3,10 +3,10 @@
 The target of a step is R + γ^h s max_a Q(o_{t+h}, a) with h = min(n, steps to the episode's end). R is the
 discounted sum of the h rewards. s is 1 if the same player moves at t and t + h, else -1 (negamax). The
 maximum is over legal actions; on a terminal frame it is 0. A network's Q in the target is that of the target
-network; with `double`, its value of the online network's best action replaces the maximum.
+network. With `double`, the target network's Q of the online network's best action replaces the maximum.
 
 Sources: Watkins & Dayan 1992; Mnih et al. 2015; van Hasselt et al. 2016. Departures:
-  - The table learns from replay too, not once from each step in the order of play.
+  - The table learns from replay, as the network does, not once from each step in the order of play.
   - With n > 1 the return is not corrected for actions that are not greedy (as in Hessel et al. 2018).
   - With prioritized sampling, the table's updates have no importance weights, and the priority of a new step
     is that of |R|, not the largest one (Schaul et al. 2016).

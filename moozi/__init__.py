@@ -1,7 +1,6 @@
 """MooZi: a MuZero system that plans with a learned model.
 
-The public API is described in docs/api.md. Names are imported on first use, so that `import moozi` stays
-fast.
+docs/api.md describes the public API. Names are imported on first use, so that `import moozi` is fast.
 """
 
 import typing as _typing

@@ -16,8 +16,9 @@ from moozi.run.interrupts import Interrupts
 def main(arguments: Sequence[str] | None = None) -> None:
   """Runs the command line and exits with the command's status.
 
-  The status is 2 after a user error or an error of JAX or the system. After stop signal N it is 128 + N (130
-  after Ctrl-C), unless the command handles the signal: `moozi train` saves a checkpoint and exits with 0.
+  The status is 2 after a user error, or after an error of JAX or the system that `commands.system_errors`
+  describes. After stop signal N it is 128 + N (130 after Ctrl-C), unless the command handles the signal: when
+  training has begun, `moozi train` saves a checkpoint and exits with 0.
 
   Args:
     arguments: the arguments after the program's name; None takes `sys.argv`.

@@ -1,4 +1,4 @@
-"""Tracks the actor calls in flight, and calls a function for each result or lost result."""
+"""Tracks the actor calls in flight, each with the functions for its result and for its failure."""
 
 import dataclasses
 import time
@@ -77,7 +77,7 @@ class Calls:
     The error is None if the call succeeded, a Ray error if the actor or the result was lost, or a
     NotFiniteError of the parameter server. Without any call, waits 10 ms and yields nothing.
 
-    Raises: any other exception of an actor.
+    Raises: any other exception of an actor, and ProcessLostError as `WatchedRay.check`.
     """
     references = [*self._calls, *self._watched]
     if not references:

@@ -1,7 +1,5 @@
 """Starts Ray or connects to a cluster.
 
-Where Ray would wait silently, this module raises an error of one line.
-
 A cluster that this module starts listens on loopback only and has no dashboard.
 """
 
@@ -45,7 +43,7 @@ def describe_failure(ray: Any, error: Exception) -> str:
 
 @contextmanager
 def started(config: RayConfig) -> Iterator[Any]:
-  """Connects Ray and yields the `ray` module, which checks Ray's own processes while it waits.
+  """Connects Ray and yields the `ray` module as a `WatchedRay`.
 
   On exit, disconnects from the cluster, or shuts down the cluster that it started.
 
@@ -134,7 +132,7 @@ def _messages_to_log(ray: Any) -> Iterator[None]:
 
 
 def _describe_start_error(config: RayConfig, error: Exception) -> str:
-  """Returns the error of Ray's start as one line with the setting that caused it and what to do next."""
+  """Returns the error of Ray's start as one line: the setting that it concerns, and what to do next."""
   text = one_line(error)
   # The texts of Ray's own classes say what happened; those of the others often do not.
   reason = text if type(error) in (ValueError, ConnectionError) else f"{type(error).__name__}: {text}"
@@ -165,9 +163,10 @@ def _host(address: str) -> str:
 
 
 def _check_reachable(address: str) -> None:
-  """Raises UserError if no process listens at `host:port`, or one that is not Ray's.
+  """Raises UserError if no process listens at `host:port`, or if it does not answer as Ray's do.
 
-  Ray itself would try for minutes. Other forms (`auto`) are not checked.
+  Ray itself would try for minutes. Other forms (`auto`) are not checked. With RAY_USE_TLS, the answer is not
+  checked.
   """
   host, port = _host(address), address.rpartition(":")[2]
   if not host or not port.isdigit():
@@ -187,7 +186,7 @@ def _check_reachable(address: str) -> None:
 def _speaks_http2(connection: socket.socket) -> bool:
   """Returns whether the server answers the preface of HTTP/2, as Ray's servers do over gRPC (RFC 9113, 3.4).
 
-  Raises: OSError: the connection is lost, or nothing comes for as long as its timeout.
+  Raises: OSError: no answer arrives within the connection's timeout.
   """
   is_settings, frame_header_size, type_at = 4, 9, 3
   try:
@@ -211,7 +210,7 @@ def options(resources: ActorResources, is_spread: bool = False) -> dict[str, Any
 def host_group(ray: Any, resources: ActorResources, num_hosts: int) -> Any:
   """Returns a placement group, which reserves these resources once for each of several hosts.
 
-  Each is on a node of its own if the cluster has enough nodes with these resources. The group ends with
+  Each host is on a node of its own if the cluster has enough nodes with these resources. The group ends with
   the run.
   """
   # Ray refuses a bundle without resources.

@@ -4,8 +4,8 @@ Every call of an actor returns a future. The driver keeps a bounded number of ca
 reacts to the results as they complete, and requests evaluations and checkpoints when they are due. Functions
 that take the context make the calls and react to results: `segments` for acting, `updates` for learning,
 `reanalyze_calls`, `evaluations`, and `states` for checkpoints. In an on-policy run, `rounds` has the
-functions for acting and learning. `failures` restarts actors, `heartbeats` ends those that hang, `elastic`
-starts and drops training workers as nodes come and go, and `observing` requests reports.
+functions for acting and learning. `failures` restarts actors, `heartbeats` ends some of those that hang,
+`elastic` starts and drops training workers as nodes join and leave, and `observing` requests reports.
 `run.local` and `run.on_policy` run the same algorithms in one process.
 """
 
@@ -56,12 +56,13 @@ class Work:
   Each function takes the run's context.
 
   Attributes:
-    begin: requests the first work; returns the message of the event `Started`.
-    start_others: requests the first work of the actors that are started after the first training worker.
-    follow_workers: makes the function that starts and drops training workers as nodes come and go; the
-      function yields events.
-    request: requests work until the limits of work in flight are reached.
-    request_due: requests a checkpoint and an evaluation if they are due.
+    begin: requests the first work; returns the message of the event `Started`, in an on-policy run without
+      the algorithm's part.
+    start_others: called once, after `ActorPool.start_others`.
+    follow_workers: makes the function that starts and drops training workers as nodes join and leave; the
+      function yields events. In an on-policy run, it does nothing.
+    request: requests work up to the limits of pacing and of work in flight.
+    request_due: requests a checkpoint and an evaluation if they are due; in an on-policy run, `request` does.
     drop: drops the work that is not complete at the end of the run, and yields the events.
   """
 
@@ -80,8 +81,9 @@ def run(inputs: RunInputs, parts: OnPolicyParts | None = None) -> Generator[Even
     parts: the algorithm of an on-policy run; None: MuZero or AlphaZero.
 
   Raises: UserError: as `resources.connected`. RunError: an actor fails more often in a row than
-    `ray.max_restarts` allows or while the driver waits for it, a process of Ray ends, updates stay
-    non-finite after a rollback, or an on-policy run lacks the resources to restart an actor.
+    `ray.max_restarts` allows or while the driver waits for it, a process of Ray ends, too many segments of a
+    worker are refused in a row, the run cannot roll back after non-finite updates, or an on-policy run lacks
+    the resources to restart an actor.
   """
   config, state = inputs.config, inputs.state
   ledger = Ledger(config, state) if parts is None else RoundLedger(config, state, parts)
@@ -172,7 +174,7 @@ def _start_others_with_replay(context: Context) -> None:
 
 
 def _request(context: Context) -> None:
-  """Requests updates, searches and segments until the limits of work in flight are reached."""
+  """Requests updates, searches and segments up to the limits of pacing and of work in flight."""
   updates.request(context)
   reanalyze_calls.request(context)
   segments.request(context)
@@ -217,10 +219,10 @@ _IN_ROUNDS = Work(
 
 
 def _start_others(context: RunContext, work: Work) -> None:
-  """Starts the actors that acting does not need, if they are not started.
+  """Starts the remaining actors, if they are not started.
 
-  The driver calls this when the first worker has compiled acting. That worker then acts while the others
-  start, and the others load the compiled functions from the user's cache.
+  The loop calls this once no training worker compiles acting. The first worker then acts while the others
+  start, and the others load the compiled functions from the cache.
   """
   if context.pool.testing_worker is None:
     context.pool.start_others()
@@ -248,7 +250,7 @@ def _reason_to_end(context: RunContext) -> str | None:
 
 
 def _finish(context: RunContext, work: Work, observing: Observing, reason: str) -> Iterator[Event]:
-  """Waits for the work in flight, takes the last state, evaluates it, and takes the state again.
+  """Waits for the work in flight, takes the last state, evaluates, and takes the state again.
 
   A run that is stopped skips the evaluation and waits a few seconds for its workers.
   """
@@ -292,10 +294,10 @@ def _drain(context: RunContext, timeout_s: float = math.inf, until_stopped: bool
 
 
 def _cancel_work(context: RunContext) -> Iterator[Event]:
-  """Waits a few seconds for the work in flight, and cancels the workers' calls.
+  """Waits a few seconds for the work in flight, and cancels the calls of training and reanalyze workers.
 
-  Drops the pending evaluation; a resumed run repeats it. Waits for batches at the parameter server, so
-  that the last state includes their updates.
+  Drops the pending evaluation; a resumed run repeats it. Batches at the parameter server are not cancelled,
+  so that the last state includes their updates.
   """
   context.calls.discard(context.ledger.evaluation)
   yield from _drain(context, _STOP_TIMEOUT_S)
@@ -316,6 +318,9 @@ def _evaluate_last(context: RunContext, work: Work, observing: Observing) -> Ite
 
 
 def _wait_for_closed(ray: Any, closing: list[Any]) -> None:
-  """Waits until the workers have closed their environments, which may hold resources outside the process."""
+  """Waits up to ten seconds until the workers have closed their environments.
+
+  Environments may hold resources outside the process.
+  """
   if closing:
     ray.wait(closing, num_returns=len(closing), timeout=_CLOSE_TIMEOUT_S)

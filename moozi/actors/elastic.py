@@ -1,4 +1,4 @@
-"""Training workers that come and go: they are started when a node has room, and dropped before it leaves.
+"""Starts training workers when a node has room, and drops those whose node is announced to leave.
 
 A node that leaves without notice ends its actors; `failures` then restarts them. On-policy runs, whose rounds
 need all workers, do not use this module.
@@ -13,7 +13,7 @@ from moozi.actors.context import Context
 from moozi.core.actor_report import WORKER, ActorId
 from moozi.run.events import Event
 
-# Time between two looks at the nodes of the cluster.
+# Time between two checks of the nodes of the cluster.
 _PERIOD_S = 2.0
 
 
@@ -32,9 +32,9 @@ class ElasticWorkers:
     self._is_learner_short = False
 
   def poll(self) -> Iterator[Event]:
-    """Takes the workers that have started, and drops those that leave; every two seconds, looks at the nodes.
+    """Takes the workers that have started, and drops those that leave; checks the nodes every two seconds.
 
-    Yields the events of workers that failed to start. Does nothing before the pool has started all actors.
+    Yields the events of workers that failed to start. Does nothing before `ActorPool.start_others`.
     """
     context, pool = self._context, self._context.pool
     if pool.testing_worker is None:
@@ -88,7 +88,7 @@ class ElasticWorkers:
 
 
 def note_shortage(context: Context) -> None:
-  """Reports a lack of room for some of `workers.num_workers`."""
+  """Reports if there is no room for some of `workers.num_workers`."""
   fitting, wanted = context.pool.num_fitting, context.config.num_acting_workers
   if fitting < wanted:
     context.session.phase(

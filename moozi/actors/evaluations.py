@@ -17,7 +17,7 @@ _CHECK_S = 1.0
 
 
 def request_due(context: RunContext) -> None:
-  """Requests an evaluation of the newest parameters if one is due and none is pending."""
+  """Requests an evaluation if one is due, none is pending, and the testing worker is started."""
   is_idle = context.pool.testing_worker is not None and context.ledger.evaluation is None
   if is_idle and context.session.evaluations.is_due(context.ledger.env_steps):
     _request(context, context.config.evaluation.episodes, is_final=False)
@@ -41,7 +41,7 @@ def _request(context: RunContext, num_episodes: int, is_final: bool) -> None:
   rivals = () if newest is None else (newest, ledger.parameters)
   ledger.evaluation = pool.testing_worker.run.remote(parameters, ledger.env_steps, num_episodes, *rivals)
   # This state is saved with the evaluated parameters if the result is the best so far. Its optimizer state
-  # may be newer than the parameters by one publication period.
+  # may be newer than the parameters.
   state = pool.server.get_state.remote()
   context.calls.expect(
     ledger.evaluation,
@@ -65,7 +65,7 @@ def _on_evaluated(
 
 
 def _pass_gate(context: RunContext, newest: Any, score: float | None) -> None:
-  """Acts with the newest parameters from now on if the gate admits them; not if they were lost."""
+  """Acts with the newest parameters from now on if the gate admits them and they are not lost."""
   ledger = context.ledger
   assert ledger.gate is not None, "the games were played for the gate"
   if not ledger.gate.admits(score):
@@ -82,7 +82,7 @@ def _pass_gate(context: RunContext, newest: Any, score: float | None) -> None:
 def _training(context: RunContext, parameters: Any, state: Any) -> Any:
   """Returns the training state with the evaluated parameters; None if either was lost with its process.
 
-  A failed process is not reported here, because other calls of the parameter server report it.
+  The loss is not reported here: other calls of the parameter server report it.
   """
   both = [parameters, state]
   # `ray.get` would wait forever for a parameter server that hangs.

@@ -14,9 +14,10 @@ _log = logging.getLogger("moozi.driver")
 
 
 def on_error(context: RunContext, error: Any) -> list[Event]:
-  """Restarts the actor that failed with this error, unless it has been restarted already; returns the events.
+  """Restarts the actors that failed with this error and have not been restarted yet; returns the events.
 
-  Raises: RunError: the actor failed more often in a row than `ray.max_restarts` allows.
+  Raises: RunError: an actor failed more often in a row than `ray.max_restarts` allows, or as
+    `ActorPool.restart`.
   """
   exceptions, pool = context.ray.exceptions, context.pool
   failed: list[ActorId] = []
@@ -30,7 +31,7 @@ def on_error(context: RunContext, error: Any) -> list[Event]:
 
 def restart(context: RunContext, actor: ActorId, error: Any) -> Event:
   """Restarts an actor that failed with this error, and returns the event. Raises: RunError: as `on_error`."""
-  # An actor whose constructor failed has no log.
+  # The error of a constructor is not in the actor's log.
   cause = cluster.describe_failure(context.ray, error)
   _log.warning("%s: %s", actor, cause)
   outcome = context.pool.restart(actor, context.ledger.env_steps, context.ledger.next_free_version)
@@ -44,7 +45,7 @@ def restart(context: RunContext, actor: ActorId, error: Any) -> Event:
   if outcome.num_ended_workers:
     counts[WORKER] = outcome.num_ended_workers
   if actor.role == SERVER:
-    # The restarted server has loaded the newest checkpoint.
+    # The restarted server has loaded the newest checkpoint, if there is one.
     counts["lost_updates"] = updates.rewind(context, outcome.start.learner_steps)
   elif actor.role == REPLAY and isinstance(context, Context):
     lost_steps = _shard_failed(context, actor.index or 0, outcome.start.num_added)

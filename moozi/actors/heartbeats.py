@@ -1,8 +1,8 @@
 """Notices actors that hang, and ends them. They are then restarted as after any other failure.
 
 A process that is stopped, or in which one thread keeps Python's lock, answers no call, and Ray reports no
-error. A call that takes long is no sign of a hang, because a function compiles at its first call. So actors
-with heartbeats also answer a call that does nothing, in a thread of its own.
+error. A long call is no sign of a hang: a function compiles at its first call. So actors with heartbeats also
+answer a call that does nothing, in a thread of its own.
 """
 
 import dataclasses
@@ -30,7 +30,7 @@ class _Heartbeat:
 
 
 class Heartbeats:
-  """Checks every two seconds whether actors have answered, and ends those that do not answer for too long.
+  """Checks whether actors have answered, and ends those that do not answer for too long.
 
   An actor that has not answered yet is not ended: it may wait for room, or start slowly.
 
@@ -45,7 +45,7 @@ class Heartbeats:
     self._heartbeats: dict[ActorId, _Heartbeat] = {}
 
   def check(self, handles: Mapping[ActorId, Any]) -> None:
-    """Reads the answers of these actors, if it last did so at least two seconds ago."""
+    """Reads the answers of these actors, and ends those that hang, at most every two seconds."""
     passed_s = time.monotonic() - self._checked_s
     if passed_s < _PERIOD_S:
       return
@@ -55,7 +55,7 @@ class Heartbeats:
       if found is None or found.actor_id != handle._actor_id.hex():
         self._heartbeats[actor] = _Heartbeat(handle._actor_id.hex(), _ask(handle))
         continue
-      # After a longer time the driver, and perhaps the whole machine, was suspended.
+      # After a longer time, the driver was busy or suspended, perhaps with the whole machine.
       found.silent_s += min(passed_s, 2 * _PERIOD_S)
       if self._ray.wait([found.question], timeout=0.0)[0]:
         self._take_answer(found)

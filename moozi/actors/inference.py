@@ -1,6 +1,7 @@
 """Inference servers: passes parameters to them, and notices when one fails.
 
-Training workers call these servers. The driver does not, so it waits for a call that ends with the server.
+Training workers call these servers for decisions. The driver does not, so it watches a call that ends only
+with the server.
 """
 
 from typing import Any
@@ -17,7 +18,7 @@ def server_of(context: RunContext, worker: int) -> ActorId | None:
 
 
 def watch(context: RunContext, index: int) -> None:
-  """Waits for the end of an inference server that was started, whose error then restarts it."""
+  """Watches an inference server that was started. The error of its end makes the driver restart it."""
 
   def on_failure(error: Any) -> list[Event]:
     # The call can also be lost alone, with the connection to a node.

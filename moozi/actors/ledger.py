@@ -1,8 +1,7 @@
 """The driver's ledger: counters, versions and epochs of the run, and the work in flight at each actor.
 
 The ledger calls no actor and reads no clock. Each method applies one change to all counters that the change
-affects. Each kind of fault is therefore counted in one place. The ledger of on-policy runs is in
-`round_ledger`.
+affects. The ledger of on-policy runs is in `round_ledger`.
 """
 
 import abc
@@ -35,7 +34,7 @@ class Target(NamedTuple):
 
 
 class RunLedger(abc.ABC):
-  """The counters of every run with actors.
+  """The counters that every run with actors has.
 
   Args:
     config: the run's configuration.
@@ -43,17 +42,18 @@ class RunLedger(abc.ABC):
 
   Attributes:
     config: the run's configuration.
-    learner_steps: the newest learner step reported. Versions never repeat: a rollback increases the learner
-      step beyond every version that a worker can have seen.
+    learner_steps: the newest learner step reported. Versions never repeat: a rollback, or a restart of the
+      parameter server, increases the learner step beyond every version that a worker can have seen.
     parameter_epoch: incremented when older parameters are restored, by a rollback or a restart of the
       parameter server. Updates requested in an older epoch are lost.
     cold_workers: indices of the training workers that compile acting.
     parameters: reference to the newest published (variables, version); with a gate, to those that act.
-    state_request: number of the newest request for a run state; states of older requests are dropped.
+    state_request: number of the newest request for a run state, which `drop_state` also increments; states
+      of older requests are dropped.
     is_state_pending: whether a requested state is not complete yet.
-    has_final_state: whether the last state of the run is complete.
-    evaluation: reference to the pending evaluation's result.
-    is_final_evaluation_due: whether the last evaluation is due and not requested yet.
+    has_final_state: whether the newest complete state was requested as the final one.
+    evaluation: reference to the pending evaluation's result; None if none is pending.
+    is_final_evaluation_due: whether the final evaluation is due and not requested yet.
     past: the pool of past selves; None without past selves.
     gate: the gate for new parameters; None without one.
     past_parameters: by index of the training worker, the version of its past self and a reference to the past
@@ -90,15 +90,19 @@ class RunLedger(abc.ABC):
   @property
   @abc.abstractmethod
   def next_free_version(self) -> int:
-    """The smallest learner step that no worker can have seen."""
+    """A learner step that no worker can have seen as a version."""
 
   @abc.abstractmethod
   def is_complete(self, has_calls: bool) -> bool:
-    """Returns whether acting and learning are complete, except for calls in flight."""
+    """Returns whether acting and learning are complete.
+
+    Args:
+      has_calls: whether calls are in flight.
+    """
 
   @abc.abstractmethod
   def get_state(self) -> State:
-    """Returns the counters of `RunState.progress`."""
+    """Returns the ledger's counters for `RunState.progress`."""
 
   @property
   def segment_steps(self) -> int:
@@ -143,7 +147,7 @@ class Ledger(RunLedger):
     segments_in_flight, searches_in_flight: number of calls by index of the training or reanalyze worker.
     segments_requested: number of segments ever requested, by index of the training worker.
     last_requests: by index of the training worker, the number of all segments requested up to its newest.
-    batches_in_flight: number of calls at the parameter server.
+    batches_in_flight: number of unfinished calls of `ParameterServer.update`.
     target: the newest published target network; None before the first one arrives.
     is_publishing: whether a publication of the parameters is pending.
     publications, target_copies: schedules for publishing the parameters and the target network.
@@ -234,7 +238,7 @@ class Ledger(RunLedger):
     self.learner_steps += self.config.learner.updates_per_call
 
   def drop_updates(self) -> None:
-    """Counts the updates of a batch as lost; they are requested again."""
+    """Counts the updates of a batch as lost; the driver requests others instead."""
     self.batches_in_flight -= 1
     self.pacer.learn.undo()
 
@@ -261,7 +265,7 @@ class Ledger(RunLedger):
     self.pacer.reanalyze.waive()
 
   def drop_search(self, index: int) -> None:
-    """Counts a reanalyze call as lost; its positions are requested again."""
+    """Counts a reanalyze call as lost; the driver requests another one instead."""
     self.searches_in_flight[index] -= 1
     self.pacer.reanalyze.undo()
 
@@ -285,8 +289,8 @@ class Ledger(RunLedger):
   def is_complete(self, has_calls: bool) -> bool:
     """Returns whether learning is complete.
 
-    Learning is also complete if replay failed without a snapshot and nothing is left to learn from: all steps
-    were acted, no call is in flight, and replay cannot draw a batch.
+    Learning is also complete if nothing is left to learn from, as after a failure of replay without a
+    snapshot: all steps were acted, no call is in flight, and replay cannot draw a batch.
     """
     is_replay_empty = self.pacer.has_all_steps and not self.shards.can_sample and not has_calls
     return self.pacer.is_complete or is_replay_empty

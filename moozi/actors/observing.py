@@ -1,8 +1,8 @@
 """Requests reports and histograms from the actors.
 
-These calls are not among the run's calls in flight, because the run does not wait for them, except before and
-after the final evaluation: then it waits up to five seconds for the last reports. A report does not reset an
-actor's failure count. The driver detects a failed actor by the actor's other calls.
+These calls are not among the run's calls in flight. The run waits for them only before and after the final
+evaluation, up to five seconds each time. A report does not reset an actor's failure count. The driver detects
+a failed actor by the actor's other calls.
 """
 
 import time
@@ -23,6 +23,8 @@ _LAST_TIMEOUT_S = 5.0
 class Observing:
   """Requests reports from the actors twice per `logging.period_s`, and histograms when they are due.
 
+  An actor whose last report has not arrived is left out.
+
   Args:
     context: the run's context.
   """
@@ -41,7 +43,7 @@ class Observing:
     self._histograms: set[Any] = set()
 
   def poll(self) -> Iterator[Event]:
-    """Requests reports and histograms when due. Yields what arrived before each request of reports."""
+    """Requests reports and histograms when due; before it requests reports, yields what has arrived."""
     self._follow_updates()
     now_s = time.monotonic()
     if now_s >= self._next_s:
@@ -50,7 +52,7 @@ class Observing:
       self._request()
 
   def finish(self) -> Iterator[Event]:
-    """Requests the last reports and waits up to five seconds for them."""
+    """Requests the last reports, waits up to five seconds for them, and yields what has arrived."""
     self._follow_updates()
     self._request()
     yield from self._arrived(_LAST_TIMEOUT_S)

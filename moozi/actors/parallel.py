@@ -41,8 +41,8 @@ def map_unordered(
     make: called once in each process; sent to it by pickle.
     num_workers: number of processes, each with one XLA thread.
 
-  Raises: UserError: as `cluster.started`, or a call raised it. RunError: a process ended unexpectedly.
-    Another error of a call is raised as Ray's RayTaskError.
+  Raises: UserError: as `cluster.started`, or a call raised it. RunError: a process ended unexpectedly, or
+    `make` raised. Another error of a call is raised as Ray's RayTaskError.
   """
   functions = uses.registered_functions()
   with cluster.started(RayConfig()) as ray:

@@ -1,7 +1,6 @@
 """Measures what Ray and the driver's calls cost around a segment and around a call of the learner.
 
-The calls are those of `segments` and `updates`, with actors that only receive and return. A call costs more
-processor time if there is a pause before it, because processes then wait for each other again each time.
+The calls are those of `segments` and `updates`, with actors that only receive and return.
 """
 
 import time
@@ -18,18 +17,24 @@ _WARM_UP_CALLS = 8
 
 
 class PassCost(NamedTuple):
-  """Processor seconds of one passage: of the driver's process, and of all processes with Ray's own."""
+  """Processor seconds of one passage.
+
+  Attributes:
+    driver_s: those of the driver's process.
+    total_s: those of this process and its descendants, among them Ray's processes.
+  """
 
   driver_s: float
   total_s: float
 
 
 class Passing(NamedTuple):
-  """What is passed in a run.
+  """The costs of passing objects in a run.
 
   Attributes:
-    segment, batch: the costs of passing a segment, and the targets of a learner's call.
-    idle_cores: processor seconds per second of all processes while nothing is passed.
+    segment: the cost of passing a segment.
+    batch: the cost of passing the targets and the priorities of a learner's call.
+    idle_cores: processor seconds per second of the same processes while nothing is passed.
   """
 
   segment: PassCost
@@ -38,10 +43,10 @@ class Passing(NamedTuple):
 
 
 class Passer:
-  """An actor that returns what it was made with.
+  """An actor that takes the place of a worker, of replay or of the parameter server.
 
   Args:
-    value: the first of the two results of `give`.
+    value: the result of `keep`, and the first of the two results of `give`.
   """
 
   def __init__(self, value: Any) -> None:
@@ -71,11 +76,12 @@ def measure_passing(
   """Returns the costs of passing a segment and of passing the targets of a learner's call.
 
   Args:
-    segment: what a training worker returns; the object's size matters, not its content.
-    targets, priorities: what replay sends to the learner and what comes back; None for on-policy algorithms,
-      whose segments go to the learner: the second cost is then that of their own calls without objects.
-    seconds: duration of each of the three measurements.
-    pauses_s: between two segments, and between two calls of the learner; 0: some are always in flight.
+    segment: what a training worker returns; only the size of the object matters.
+    targets, priorities: what replay sends to the learner, and what the learner returns. None for on-policy
+      algorithms, whose segments go to the learner; the second cost is then that of the calls alone.
+    seconds: minimum duration of each of the three measurements.
+    pauses_s: pauses after each segment, and after each call of the learner, in seconds; with 0, four are
+      passed at a time.
 
   Raises: UserError: as `cluster.started`.
   """
@@ -121,7 +127,7 @@ _Begin = Callable[[Callable[[Any], list[Any]]], None]
 
 
 def _cost(calls: Calls, begin: _Begin, seconds: float, pause_s: float, idle_cores: float) -> PassCost:
-  """Passes objects for some seconds; returns the cost of one passage, without what idle processes use."""
+  """Passes objects for some seconds; returns the cost of one passage, without that of idle processes."""
   count, begin_s = 0, time.monotonic()
   own, total = time.process_time(), _total()
   while not count or time.monotonic() < begin_s + seconds:

@@ -38,7 +38,7 @@ class Restart(NamedTuple):
   Attributes:
     message: the text of the fault's event.
     start: what the actor started from.
-    num_ended_workers: number of training workers that had ended too, and were removed.
+    num_ended_workers: number of training workers that were removed and had ended.
   """
 
   message: str
@@ -63,8 +63,9 @@ class WaitingWorker(NamedTuple):
 class ActorPool:
   """Starts the actors of a run, holds their handles, and restarts them.
 
-  The constructor starts the actors that the first environment step needs; `start_others` starts the others.
-  The training workers of a run with replay may come and go: their calls begin when Ray has started them.
+  The constructor starts the parameter server, the inference servers, the first training worker and replay;
+  `start_others` starts the others. In a run with replay, training workers join and leave: all that are
+  started after the constructor get their first call once Ray has started them.
 
   Args:
     ray: the connected `ray` module.
@@ -73,9 +74,9 @@ class ActorPool:
 
   Attributes:
     handles: the handles of the actors that are called. Ray may not have started them yet.
-    waiting: the training workers that are called once Ray has started them, which needs room on a node.
+    waiting: the training workers that Ray has not started yet, for example because no node has room.
     leaving: indices of the training workers that get no more segments, because their node leaves the cluster.
-    num_fitting: number of training workers for which there was room when `fill` was last called.
+    num_fitting: the result of `resources.num_fitting` when `fill` was last called.
   """
 
   def __init__(self, ray: Any, inputs: RunInputs, parts: OnPolicyParts | None = None) -> None:
@@ -130,7 +131,10 @@ class ActorPool:
 
   @property
   def is_short(self) -> bool:
-    """Whether the run has fewer training workers than `workers.num_workers`, waiting ones included."""
+    """Whether the run has fewer training workers than `workers.num_workers`.
+
+    Waiting workers count, and workers that leave do not.
+    """
     return self._num_workers < self._config.num_acting_workers
 
   @property
@@ -161,7 +165,7 @@ class ActorPool:
       self._cancel(max(self.waiting))
 
   def take_started(self) -> Iterator[tuple[ActorId, bool, Exception | None]]:
-    """Yields (worker, whether to tell the user, error) of the waiting workers that have started or failed.
+    """Yields (worker, its `is_join`, error) of the waiting workers that have started or failed.
 
     Workers that have started are then among `handles`. The caller restarts those that have failed.
     """
@@ -211,12 +215,12 @@ class ActorPool:
 
   @property
   def workers(self) -> dict[int, Any]:
-    """The training workers by index; empty if the run does not act."""
+    """The training workers by index, without the waiting ones."""
     return self._of(WORKER)
 
   @property
   def reanalyze_workers(self) -> dict[int, Any]:
-    """The reanalyze workers by index; empty if reanalyze is off."""
+    """The reanalyze workers by index; empty before `start_others`, and if reanalyze is off."""
     return self._of(REANALYZE_WORKER)
 
   @property
@@ -228,13 +232,13 @@ class ActorPool:
     return {x.index: h for x, h in self.handles.items() if x.role == role and x.index is not None}
 
   def end_hung(self) -> None:
-    """Ends actors that hang; as of any actor that fails, their calls then raise (`Heartbeats`)."""
+    """Ends actors that hang, as far as they have a heartbeat (`Heartbeats`). Their calls then raise."""
     self._heartbeats.check(
       {x: handle for x, handle in self.handles.items() if self._roles[x.role].has_heartbeat(self._config)}
     )
 
   def find(self, error: Any) -> ActorId | None:
-    """Returns the actor of an ActorDiedError; None if that actor has been restarted since."""
+    """Returns the actor of an ActorDiedError; None if that actor has been restarted or removed since."""
     return next((x for x, h in self.handles.items() if h._actor_id.hex() == error.actor_id), None)
 
   def find_failed(self) -> list[ActorId]:
@@ -262,7 +266,8 @@ class ActorPool:
       env_steps: the run's environment steps now.
       learner_step: the learner step from which a parameter server continues.
     Returns: the outcome; None if the actor failed too often in a row.
-    Raises: RunError: the cluster lacks the resources of an on-policy run, which needs all its workers.
+    Raises: RunError: the cluster lacks the resources of an on-policy run, which needs all its workers; Ray
+      does not free the actor's name; or no saved state can be loaded.
     """
     self._failures[actor] += 1
     if self._failures[actor] > self._config.ray.max_restarts:
@@ -298,12 +303,12 @@ class ActorPool:
     return Restart(_failed_text(actor))
 
   def _make_room(self) -> dict[ActorId, bool]:
-    """Removes training workers until the cluster has room for the other actors.
+    """Removes training workers until the cluster has room for the other actors; the last worker stays.
 
-    Workers that have ended are the first: a node that fails may end several actors, whose errors arrive one
-    after another.
+    Waiting workers are removed first, then those that have ended: a node that fails may end several actors,
+    whose errors arrive one after another. The errors of removed workers have no effect.
 
-    Returns: by removed worker that was not waiting, whether it had ended. Its error then has no effect.
+    Returns: by removed worker that was not waiting, whether it had ended.
     """
     removed: dict[ActorId, bool] = {}
     if not self._config.num_acting_workers:
@@ -330,7 +335,7 @@ class ActorPool:
     )
 
   def _start(self, actor: ActorId, at: At, is_join: bool | None = None) -> Start:
-    """Starts an actor in place of an earlier one; returns what it starts from.
+    """Starts an actor, in place of an earlier one if there was one; returns what it starts from.
 
     Args:
       is_join: as in `WaitingWorker`; None: the actor does not wait.
@@ -363,9 +368,9 @@ class ActorPool:
     return start
 
   def _make_when_free(self, actor: ActorId, make: Callable[[], Any]) -> Any:
-    """Makes an actor. After its last handle is gone, Ray frees the name of an actor that failed in a moment.
+    """Makes an actor; waits for its name, which Ray frees after the last handle of a failed actor is gone.
 
-    Raises: RunError: the name stays taken.
+    Raises: RunError: the name stays taken for 30 seconds.
     """
     end_s = time.monotonic() + _NAME_TIMEOUT_S
     while True:

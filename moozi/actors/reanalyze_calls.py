@@ -11,9 +11,10 @@ from moozi.run.events import Event, Reanalyzed
 
 
 def request(context: Context) -> None:
-  """Requests calls up to the limits of pacing and `reanalyze.calls_in_flight`, shortest queue first.
+  """Requests calls up to the limits of pacing and `reanalyze.calls_in_flight`.
 
-  Requests nothing while replay cannot be sampled: after a restart it may be empty.
+  The workers with the fewest calls in flight come first. Requests nothing before the first target network has
+  arrived, and while replay cannot be sampled, for example after its restart.
   """
   ledger, target = context.ledger, context.ledger.target
   if target is None or not ledger.shards.can_sample:
@@ -25,9 +26,9 @@ def request(context: Context) -> None:
 
 
 def publish_if_copied(context: Context) -> None:
-  """Publishes the target network after an update that may have changed it.
+  """Publishes the target network after an update that copied the parameters to it.
 
-  With `learner.target_decay`, every update changes it a little; it is published as often as the parameters.
+  With `learner.target_decay`, every update changes it; it is then published as often as the parameters.
   """
   ledger, learner = context.ledger, context.config.learner
   # In the first period, every update copies the parameters to the target network.

@@ -51,7 +51,7 @@ def demands(config: Config) -> dict[str, tuple[int, ActorResources]]:
 def num_fitting(config: Config, nodes: Sequence[Mapping[str, float]]) -> int:
   """Returns how many training workers have room beside the other actors, at most `config.max_workers`.
 
-  This is an upper bound, because it does not know on which nodes the other actors are.
+  The number is an upper bound: the function does not know on which nodes the other actors are.
 
   Args:
     config: the run's configuration.
@@ -91,7 +91,7 @@ def _num_parts(resource: str, total: float, share: float) -> int:
 def check_resources(config: Config, available: dict[str, float]) -> None:
   """Raises UserError if the actors request more resources than the cluster has: Ray would wait forever.
 
-  Of the training workers, only `ray.min_workers` must have room.
+  Of the training workers, only `Config.min_workers` must have room.
 
   Args:
     config: the run's configuration.
@@ -117,10 +117,10 @@ def check_resources(config: Config, available: dict[str, float]) -> None:
 def check_nodes(config: Config, nodes: Sequence[Mapping[str, float]]) -> None:
   """Raises UserError if the nodes lack room for the processes of a role, each of which must be on one node.
 
-  Such processes are also the hosts of the learner. Whether different roles have room together is not checked.
+  A learner on several hosts has several processes. Whether different roles have room together is not checked.
 
   Args:
-    config: the run's configuration; of the training workers, only `ray.min_workers` must have room.
+    config: the run's configuration; of the training workers, only `Config.min_workers` must have room.
     nodes: the resources of each node.
   """
   for key, (count, share) in _demands_at_start(config).items():
@@ -138,7 +138,7 @@ def check_nodes(config: Config, nodes: Sequence[Mapping[str, float]]) -> None:
 
 
 def _demands_at_start(config: Config) -> dict[str, tuple[int, ActorResources]]:
-  """Returns the `demands` of a run that starts with `ray.min_workers` training workers."""
+  """Returns the `demands` of a run that starts with `Config.min_workers` training workers."""
   needed, worker_key = demands(config), roles_of(config)[WORKER].key
   needed[worker_key] = config.min_workers, needed[worker_key][1]
   return needed

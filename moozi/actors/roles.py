@@ -1,7 +1,8 @@
 """The tables of actors: for each role its class, number and resources, and what its actors start from.
 
-Ray's own restart would only run a constructor again. An actor that is restarted also receives the state from
-which it continues: new seeds, the last snapshot of replay, or the newest checkpoint.
+Ray's own restart would run a constructor with the same arguments. Here, a restarted training or reanalyze
+worker has new seeds, a shard of replay starts from its last snapshot, and the parameter server from the
+newest checkpoint.
 """
 
 import dataclasses
@@ -51,8 +52,8 @@ class Start(NamedTuple):
   Attributes:
     arguments: arguments of the actor's constructor, after the configuration and the spec.
     text: the end of the message of a restart.
-    learner_steps: the learner step at which the parameter server's parameters were saved.
-    num_added: number of steps ever added to the shard of replay when its snapshot was taken.
+    learner_steps: the learner step at which the parameters of a restarted parameter server were saved.
+    num_added: number of steps ever added to the shard of replay when its snapshot was taken; 0 without one.
   """
 
   arguments: tuple[Any, ...] = ()
@@ -62,7 +63,7 @@ class Start(NamedTuple):
 
 
 def _from_checkpoint(inputs: RunInputs, actor: ActorId, at: At) -> Start:
-  """Starts from the newest checkpoint; before the first one, as the run itself started."""
+  """Starts as the run itself; a restarted server from the newest checkpoint, if there is one."""
   first = None if inputs.state is None else inputs.state.training
   if not at.is_restart:
     return Start((first,))
@@ -78,7 +79,7 @@ def _from_checkpoint(inputs: RunInputs, actor: ActorId, at: At) -> Start:
 
 
 def _from_snapshot(inputs: RunInputs, actor: ActorId, at: At) -> Start:
-  """Starts from a shard's part of the last snapshot of replay; before the first one, empty."""
+  """Starts from a shard's part of the last snapshot of replay; empty if there is none."""
   state = inputs.latest(with_replay=True) if at.is_restart else inputs.state
   stored = None if inputs.stored is None else inputs.stored.lane_steps
   if state is None or state.replay is None:
@@ -94,7 +95,7 @@ def _with_new_seeds(inputs: RunInputs, actor: ActorId, at: At) -> Start:
 
 
 def _again(inputs: RunInputs, actor: ActorId, at: At) -> Start:
-  """Starts as the first time."""
+  """Starts as the first time, with the configuration and the spec only."""
   return Start()
 
 
@@ -142,8 +143,8 @@ class Role:
 def is_spread(actor: ActorId) -> bool:
   """Returns whether Ray places the actors of this role on the nodes in turn, as far as they have room.
 
-  They are those of which a run can have several: training and reanalyze workers, shards of replay and
-  inference servers.
+  These are the actors with an index: training and reanalyze workers, inference servers, and several shards of
+  replay.
   """
   # By default, Ray uses a second node when half of the driver's is reserved.
   return actor.index is not None
@@ -158,7 +159,7 @@ def _num_shards(config: Config) -> int | None:
 
 
 def _max_calls(config: Config) -> int:
-  """Returns the number of an inference server's threads: two per worker, and some for the driver's calls."""
+  """Returns the number of an inference server's threads: two per training worker, and four more."""
   return 2 * config.max_workers + 4
 
 

@@ -12,7 +12,7 @@ from moozi.run.state import RunState
 
 
 class Phase(enum.Enum):
-  """What an on-policy run does: it begins a round, waits for parameters, acts, or learns."""
+  """What an on-policy run does: it is between rounds, waits for parameters, acts, or learns."""
 
   IDLE = enum.auto()
   PUBLISHING = enum.auto()
@@ -72,7 +72,7 @@ class RoundLedger(RunLedger):
 
   @property
   def missing(self) -> list[int]:
-    """Indices of the workers whose segment of the present round has neither arrived nor been requested."""
+    """Indices of the workers whose segment of the present round has not arrived and is not in flight."""
     return [i for i in range(self._num_workers) if i not in self._collected and i not in self.in_flight]
 
   def begin_acting(self) -> None:

@@ -1,7 +1,8 @@
 """The rounds of an on-policy run: segments of all training workers, then the updates from them.
 
 `run.on_policy` has the functions that a worker and the parameter server run in a round, and makes the same
-rounds in one process. Between rounds, the driver requests checkpoints and evaluations.
+rounds in one process. The driver requests checkpoints before it publishes the parameters of a round, and
+evaluations before it requests the first segment.
 """
 
 import functools
@@ -74,7 +75,7 @@ def _request_segment(context: RoundContext, index: int) -> None:
 
 
 def _on_lost(context: RoundContext, index: int, error: Any) -> list[Event]:
-  """Reports a lost segment. `request` requests it again, from the replacement of a worker that failed."""
+  """Reports a lost segment. `request` requests it again, from the worker or from its replacement."""
   context.ledger.lose_segment(index)
   context.ledger.cold_workers.discard(index)
   if segments.is_alive(context, error) and index in context.pool.workers:

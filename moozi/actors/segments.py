@@ -25,7 +25,7 @@ def warm_up(context: Context, index: int) -> None:
     return on_failure(None)
 
   def on_failure(_: Any) -> list[Event]:
-    # A restarted worker compiles with its first segment.
+    # A restarted worker is warmed up when Ray has started it.
     context.ledger.cold_workers.discard(index)
     return []
 
@@ -36,7 +36,10 @@ def warm_up(context: Context, index: int) -> None:
 
 
 def request(context: Context) -> None:
-  """Requests segments from every training worker up to the limits of pacing and `ray.segments_in_flight`."""
+  """Requests segments up to the limits of pacing and `ray.segments_in_flight`.
+
+  Workers that compile acting, or whose node leaves, get no request.
+  """
   ledger, workers = context.ledger, context.pool.workers
   if not context.config.num_acting_workers:
     ledger.pacer.count_offline_steps(ledger.shards.can_sample)
@@ -68,7 +71,7 @@ def _request(context: Context, index: int) -> None:
 
 
 def past_arguments(context: RunContext, index: int) -> tuple[Any, ...]:
-  """Returns a reference to the parameters of a worker's past self; empty without past selves."""
+  """Returns a tuple with a reference to the parameters of a worker's past self; empty without past selves."""
   ledger = context.ledger
   if ledger.past is None:
     return ()
@@ -139,7 +142,7 @@ def _on_stored(
 def _drop(context: Context, index: int, message: str, error: Any = None) -> list[Event]:
   """Reports a segment that replay does not receive. Its steps do not count, so they are requested again.
 
-  `error` is the error of the lost call; None if the segment was dropped on purpose.
+  `error` is the error of the lost call; None if the call was cancelled or the segment dropped on purpose.
   """
   context.ledger.pacer.undo_act(context.ledger.segment_steps)
   if is_alive(context, error) and index in context.pool.workers:
@@ -156,7 +159,7 @@ def dropped(context: RunContext, index: int, message: str) -> Faulted:
 
 
 def is_alive(context: RunContext, error: Any) -> bool:
-  """Returns whether an actor works although a call was lost; `error` is None for a cancelled call."""
+  """Returns whether an actor works although a call was lost; false if `error` is None."""
   return error is not None and not isinstance(error, context.ray.exceptions.ActorDiedError)
 
 
@@ -168,8 +171,8 @@ def first_lane(context: RunContext, index: int) -> int:
 def _keep(context: Context, index: int, number: int, segment: Any) -> list[Event]:
   """Returns the event of a segment to keep; none if the segment is lost or does not arrive in time.
 
-  The driver waits: a stored segment is available immediately on one machine, and the segments of a state must
-  come before it. After a segment that is missing, the next one says so.
+  The driver waits: a stored segment is available immediately on one machine, and the events of a state's
+  segments must come before that of the state. After a missing segment, the next event has `follows=False`.
   """
   ray, kept = context.ray, context.ledger.kept
   try:

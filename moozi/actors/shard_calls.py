@@ -9,9 +9,9 @@ from moozi.run.events import Event
 
 
 def hear(context: Context, shard: int, replay: Any, report: ShardReport) -> None:
-  """Takes the report of a shard's actor `replay`.
+  """Takes the report of a shard's actor `replay`, unless the actor has been restarted since.
 
-  The report of an actor that has failed since does not say what the restarted actor can give.
+  The report does not say what the restarted actor can give.
   """
   if replay is context.pool.shards[shard]:
     context.ledger.shards.hear(shard, report)

@@ -98,7 +98,7 @@ class ShardLedger:
     self._added[shard] += num_steps - num_lost
 
   def steps_ahead(self, shard: int) -> int:
-    """Returns the steps ever added to a shard minus the environment steps sent to it; less after a loss.
+    """Returns the steps ever added to a shard minus the environment steps sent to it; a loss decreases it.
 
     The sum over all shards is the number of steps ever added to replay minus the run's environment steps.
     """

@@ -18,7 +18,10 @@ from moozi.run.state import RunState
 
 
 def request(context: RunContext, is_final: bool) -> None:
-  """Requests a state of the run that includes all work requested so far."""
+  """Requests a state of the run.
+
+  It includes the results of all calls that the parameter server and replay have received so far.
+  """
   number, progress = context.ledger.begin_state(), _progress(context)
   # The training state and the snapshots of replay's shards arrive at different times; the last one completes
   # the state.
@@ -58,7 +61,7 @@ def request(context: RunContext, is_final: bool) -> None:
 def salvage(context: RunContext, timeout_s: float) -> Iterator[Event]:
   """Yields a last state after a failure, if Ray, the parameter server and replay still answer.
 
-  Before the state, it yields the events of the segments that the snapshot of replay includes.
+  Before the state, it yields the events of replay's completed calls.
   """
   references = [context.pool.server.get_state.remote()]
   if isinstance(context, Context):
@@ -98,8 +101,8 @@ def _ready(
 ) -> Event:
   """Returns the event of a complete state.
 
-  Its counters match the training state and replay's snapshot; they exclude results that completed during the
-  transfer.
+  Its numbers of environment steps, updates and samples are those of the training state and of replay's
+  snapshot. Work that was completed during the transfer is not counted.
 
   Args:
     snapshots: the snapshot of each shard of replay, with the ledger's `steps_ahead` of the shard when it
@@ -120,7 +123,7 @@ def _ready(
 
 
 def _replay_results(context: Context) -> Iterator[Event]:
-  """Yields the events of replay's completed calls; skips other actors, which may raise the failure again."""
+  """Yields the events of replay's completed calls; skips calls of other actors, which may raise again."""
   failed = True
   while failed:
     failed = False

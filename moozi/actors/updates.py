@@ -41,9 +41,9 @@ def request(context: Context) -> None:
 
 
 def publish_now(context: RunContext) -> Any:
-  """Requests the parameter server's parameters for acting from now on; returns the reference.
+  """Sets the parameters for acting from now on, and returns their reference.
 
-  With a gate, the parameters that act are the gate's once it has some.
+  They are the parameter server's; with a gate that has parameters, the gate's.
   """
   gate = context.ledger.gate
   if gate is None:
@@ -79,7 +79,7 @@ def _act_with(context: RunContext, parameters: Any) -> None:
 
 
 def newest(context: RunContext) -> Any:
-  """Requests the parameter server's parameters, and returns the reference."""
+  """Requests the parameter server's parameters of `workers.network`, and returns the reference."""
   return context.pool.server.parameters.remote(context.config.workers.network)
 
 
@@ -129,7 +129,10 @@ def _on_stats(context: Context, stats: dict[str, float]) -> list[Event]:
 
 
 def _publish(context: Context) -> None:
-  """Publishes the newest parameters as one object, which all workers or all inference servers read."""
+  """Publishes the newest parameters as one object, which all workers or all inference servers read.
+
+  Does nothing with a gate, or while a publication is pending.
+  """
   ledger = context.ledger
   if ledger.is_publishing or ledger.gate is not None:
     return
@@ -161,7 +164,10 @@ def _on_lost(context: Context, epoch: int, error: Any) -> list[Event]:
 
 
 def roll_back(context: RunContext, error: NotFiniteError) -> list[Event]:
-  """Restores the parameters of the last checkpoint, once per run or resume."""
+  """Restores the parameters of the last checkpoint, once per run or resume.
+
+  Raises: NotFiniteError: as `Rollback.take`.
+  """
   saved = context.session.rollback.take(error, context.ledger.next_free_version)
   context.pool.server.roll_back.remote(saved.training)
   lost_updates = rewind(context, saved.found)

@@ -1,7 +1,7 @@
-"""Raises an error in the driver if a process of the local Ray cluster ends.
+"""Raises an error in the driver if Ray's scheduler (raylet) or control store (gcs_server) ends.
 
-Without these checks, Ray's core in C++ ends the driver some time after Ray's scheduler (raylet) or control
-store (gcs_server) has ended, and the run has no last checkpoint.
+Only those of a local cluster are checked. Without the checks, Ray's core in C++ ends the driver some time
+after one of them has ended, and the run has no last checkpoint.
 """
 
 import time
@@ -18,7 +18,7 @@ _NAMES = {_SCHEDULER: "scheduler (raylet)", _STORE: "control store (gcs_server)"
 
 
 class WatchedRay:
-  """The `ray` module, whose `get` and `wait` raise an error if one of Ray's own processes has ended.
+  """The `ray` module, whose `get` and `wait` raise an error if Ray's scheduler or control store has ended.
 
   Args:
     ray: the connected `ray` module.
@@ -34,7 +34,7 @@ class WatchedRay:
     return getattr(self._ray, name)
 
   def lost(self) -> str | None:
-    """Returns the name in Ray of a process that the driver needs and that has ended; None if all run."""
+    """Returns the name in Ray of a needed process that has ended; None if there is none."""
     ended = [] if self._node is None else [name for name, _ in self._node.dead_processes()]
     return next((name for name in _NAMES if name in ended), None)
 

@@ -28,8 +28,7 @@ class Bits(NamedTuple):
 def pack(tree: Any) -> Any:
   """Returns a tree of NumPy arrays with Bits in place of Boolean arrays.
 
-  Ray passes a small argument with the call, and puts one above 100 KB into its object store, which takes a
-  few milliseconds.
+  Ray passes a small argument with the call, and puts one above 100 KB into its object store.
   """
   import jax
 
@@ -62,13 +61,13 @@ class RemoteInference:
   """Asks the inference server that has a name in Ray.
 
   If the server is lost, the driver restarts it under the same name. The request is then asked again; it has
-  all that the decision depends on, so no step is lost.
+  all that the decision depends on, except the parameters, so no step is lost.
 
   Args:
     name: the server's name.
 
   Attributes:
-    num_repeated: number of requests that were asked again so far.
+    num_repeated: how often the request for a decision was repeated so far.
   """
 
   def __init__(self, name: str) -> None:

@@ -62,7 +62,7 @@ class InferenceServer(process.Actor):
       return self._act.answer(requests, waits_s)
 
   def report(self, keeps_spans: bool) -> Any:
-    """As `process.Actor.report`; waits for the batch in progress."""
+    """As `process.Actor.report`; waits for the batch or the compilation in progress."""
     with self._working:
       return super().report(keeps_spans)
 

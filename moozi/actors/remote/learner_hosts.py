@@ -1,8 +1,8 @@
 """A learner on several hosts: the parameter server's process is the first, and it calls the others.
 
 Each process has a `Learner` whose devices are those of all hosts. All processes must make the same collective
-computations in the same order. Only this module makes the other processes call their learners, in the order
-in which the parameter server calls its own.
+computations in the same order. The parameter server calls the other processes through this module only, in
+the order in which it calls its own learner.
 """
 
 import contextlib
@@ -165,6 +165,8 @@ def start_hosts(
   Args:
     config, spec, state, learner_step, setup: those of the parameter server.
     group: the placement group of the hosts (`cluster.host_group`).
+
+  Raises: RuntimeError: the cluster has no room for the hosts for ten minutes.
   """
   ray, own, num_hosts = connected_ray(), own_address(), config.learner.num_hosts
   # After a node has failed, Ray finds another one for its host.
@@ -202,7 +204,7 @@ def own_address() -> str:
 
 
 def free_port(host: str) -> int:
-  """Returns a port at which nothing listens."""
+  """Returns a port of `host` at which nothing listens."""
   with socket.socket() as found:
     found.bind((host, 0))
     port: int = found.getsockname()[1]

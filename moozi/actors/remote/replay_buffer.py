@@ -77,8 +77,8 @@ class ReplayActor(process.Actor):
   ) -> tuple[ShardReport, dict[str, float], AddResult]:
     """Stores or refuses a segment [T, B, …]; returns (a report, statistics, outcome).
 
-    `number` counts the worker's segments. If it skips a number, a segment is lost, and the lanes drop steps
-    until an episode starts.
+    `number` counts the worker's segments. If it does not follow that of the worker's last segment here, the
+    lanes drop steps until an episode starts.
     """
     with self._work.doing("add"):
       if number != self._next_numbers.get(first_lane):

@@ -9,7 +9,7 @@ from moozi.core.spec import EnvSpec
 
 
 class RolloutWorker(TrainingWorker):
-  """Collects a worker's segments of rounds. The arguments are as in `TrainingWorker`."""
+  """Collects a worker's segment of each round. The arguments are as in `TrainingWorker`."""
 
   def _build_collector(self, config: Config, spec: EnvSpec, index: int, began_at: int) -> Any:
     return self.parts.build_collector(config, spec, index, began_at)

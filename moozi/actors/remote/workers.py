@@ -1,7 +1,8 @@
 """The workers: thin wrappers of `acting.collector`, `acting.reanalyzer` and `evaluation.evaluator`.
 
-A worker runs only when it is called. Each call of `run` passes a reference to parameters in Ray's object
-store, so workers that use the same parameters read one object. Source: the thesis §4.3.11 to §4.3.13.
+A worker runs only when it is called. A call of `run` passes a reference to parameters in Ray's object store,
+so workers that use the same parameters read one object. A training worker gets no parameters if an inference
+server decides. Source: the thesis §4.3.11 to §4.3.13.
 """
 
 from typing import Any
@@ -25,7 +26,7 @@ class TrainingWorker(process.Actor):
     config, setup: as in `process.Actor`.
     spec: the environment's specification.
     index: the worker's index.
-    began_at: the run's environment steps when the worker is started; part of the worker's seeds.
+    began_at: part of the worker's seeds (`At.seed_step`).
   """
 
   def __init__(
@@ -148,7 +149,7 @@ class TestingWorker(process.Actor):
     self._log.info("ready: %s", spec.name)
 
   def run(self, parameters: tuple[Any, int], env_steps: int, num_episodes: int, *rivals: Any) -> Any:
-    """Evaluates these parameters; returns an EvaluationResult, or an EnvError if it failed.
+    """Evaluates these parameters; returns an EvaluationResult, or an EnvError if the environment failed.
 
     Args:
       rivals: for the gate, the (variables, version) of the newest parameters and of those that act.

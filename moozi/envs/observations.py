@@ -38,8 +38,8 @@ def bounds_are_strict() -> Iterator[None]:
 class Frame(np.ndarray):
   """An array that is a frame, or frames, of a MooZi environment: [..., H, W, C] of the spec's dtype.
 
-  It behaves like any other array. The type distinguishes a frame, which is scaled, from an observation of
-  the environment itself. `array.view(moozi.Frame)` marks an array as frames.
+  It behaves like any other array. The type distinguishes a frame from an observation of the environment
+  itself. `array.view(moozi.Frame)` marks an array as frames.
   """
 
 

@@ -57,7 +57,7 @@ def spec_after_trial(environment: Environment, plugin: Plugin, draws: bool = Tru
 
 
 def _check_rules(environment: Environment) -> None:
-  """Checks an environment with `max_moves`: a search copies it, and its actions determine its state.
+  """Checks that an environment with `max_moves` can be copied, and that its actions determine its state.
 
   Raises: UserError: a copy is not independent, or equal actions lead to another state with another seed.
   """

@@ -83,8 +83,8 @@ class Learner:
     """Makes U updates from targets of replay.
 
     Args:
-      targets: U batches of B targets, [U, B, …]: a TrainTarget, or the targets of another algorithm, which
-        have its fields `slot`, `sequence`, `importance_ratio`, `acted_version` and `searched_version`.
+      targets: U batches of B targets, [U, B, …]: a TrainTarget, or the targets of another algorithm with the
+        same fields `slot`, `sequence`, `importance_ratio`, `acted_version` and `searched_version`.
       own: on several hosts, the targets of this host, [U, B / number of hosts, …]; None: all targets.
 
     Returns: new priorities of all U·B targets, and the metrics of `advance` and of the targets' versions.

@@ -36,8 +36,8 @@ class NonFiniteGuard:
     Args:
       bad_term: index of the first term that was not finite in each update; -1 if none.
       first_step: learner step before the first update.
-    Returns: `faults/not_finite_<name>` for each term that was the first not finite one in an update: the
-      number of these updates. <name> is the part of the term's name after its last `/`.
+    Returns: for each term that was the first one not finite in an update, the number of these updates, as
+      `faults/not_finite_<name>`. <name> is the part of the term's name after its last `/`.
     Raises: NotFiniteError: `limit` consecutive updates were skipped. Its `counts` are those of this call.
     """
     counts: collections.Counter[str] = collections.Counter()

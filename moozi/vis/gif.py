@@ -166,7 +166,10 @@ def episode_images(
 
 
 def _action_lines(action: Any, spec: EnvSpec) -> list[str]:
-  """Returns lines of an action's name: one, or of a continuous action one for each of up to 12 dimensions."""
+  """Returns the lines that name an action.
+
+  A continuous action has a line for each of its first 12 dimensions, any other action one line.
+  """
   name = action_name(spec, action)
   if spec.intervals is None:
     return [name if is_dummy(action) else f"action {name}"]

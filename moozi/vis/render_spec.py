@@ -104,8 +104,8 @@ def _board_of_planes(spec: EnvSpec) -> Board:
   """Returns the board of a game that is not listed: the pieces are those of the planes that the spec names.
 
   If no player has several planes, the pieces are X and O, or discs if actions are columns. Otherwise a piece
-  has a letter of its plane's name. Other planes are pieces of neither player: those with a name, or all if no
-  plane belongs to a player.
+  has a sign of its plane's name (`signs_of`). Other planes are pieces of neither player: those with a name,
+  or all if no plane belongs to a player.
   """
   players, in_columns = spec.planes_of_players, spec.action_places == "columns"
   names = spec.frame_names or ("",) * spec.frame_shape[2]

@@ -101,7 +101,7 @@ def layout_tree(
 
 
 def tree_legend(tree: SearchTree, signed_discount: float, dimensions: str = "") -> list[str]:
-  """Returns lines that explain the letters in the picture of a tree.
+  """Returns the lines of the legend of a tree's picture.
 
   Args:
     dimensions: the names of the dimensions whose values name the actions (`action_names.dimensions_text`).
@@ -220,8 +220,8 @@ def _nodes(
 def _node_lines(tree: SearchTree, node: int, edge_name: str, q_value: float, indent: int) -> tuple[str, str]:
   """Returns the two lines of a node's box: visits N and prior P; action value Q, mean value V and reward R.
 
-  The root has N, and V and the network's value. A chance node has no reward, and its value is Q: its second
-  line has Q and the network's value.
+  The root has N in its first line, V and the network's value in its second. A chance node has no reward, and
+  its value is Q: its second line has Q and the network's value.
   """
   value, visits = short_figure(float(tree.value[node])), int(tree.visits[node])
   raw_value = short_figure(float(tree.raw_value[node]))

@@ -134,7 +134,7 @@ def step_lines(step: PlayedStep, spec: EnvSpec) -> list[str]:
 
 
 def step_line(step: PlayedStep, spec: EnvSpec) -> str:
-  """Returns `step_lines` and the three most probable actions in one line without colors."""
+  """Returns `step_lines` and, except at an end, the three most probable actions as a line without colors."""
   # Names of joint actions have spaces and end with a number.
   after, between = (" ", " ") if spec.factors is None else (": ", ", ")
   shown = (f"{action_name(spec, a)}{after}{prob:.2f}" for a, prob in _most_probable(step, 3))

@@ -1,4 +1,4 @@
-"""Draws a run's timeline as in the thesis, Figure 4.5: a row per actor, a color per kind of span."""
+"""Draws a run's timeline as in the thesis, Figure 4.5: a row per actor, colored by the kinds of span."""
 
 import io
 from collections.abc import Sequence

@@ -202,7 +202,7 @@ def _encode(observation: Mapping[str, Any]) -> np.ndarray:
 
 
 def _own_observations(where: str, observations: Mapping[str, Any]) -> OwnObservations:
-  """Returns the form of a task's observations: records of arrays, single or with a leading batch axis."""
+  """Returns the form of a task's observations: dicts of arrays, single or with a leading batch axis."""
 
   def keys_of(given: Any) -> Mapping[str, Any]:
     if not isinstance(given, Mapping) or set(given) != set(observations):

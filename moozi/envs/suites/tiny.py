@@ -1,4 +1,4 @@
-"""Small environments whose best return is known, for tests and first runs.
+"""Small environments for tests and first runs.
 
 Catch: a ball falls from a random column, and the paddle must catch it. The optimal return is 1, because the
 paddle reaches every column within two of the nine steps. A missed ball returns -1. A paddle that stays in the

@@ -165,7 +165,7 @@ def make_table(name: str, options: UserOptions) -> Table:
 
 
 def _is_table(made: Any) -> TypeGuard[Table]:
-  """Returns whether a user's object is a table. `isinstance` would run the object's own code."""
+  """Returns whether a user's object is a table. `isinstance` may run the object's own code."""
   return issubclass(type(made), Table)
 
 

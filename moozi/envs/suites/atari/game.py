@@ -5,9 +5,8 @@ pixelwise maximum of a step's last two screens, as uint8; by default it is grey 
 by 96 as in MuZero. The agent stacks the history. In training, unless `episodic_life` is false, a lost life
 ends the episode and the next reset continues the game.
 
-Apart from the departures below, frames equal those of gymnasium.wrappers.AtariPreprocessing pixel for pixel,
-also terminal frames. If the game ends before the last two screens are read, the terminal frame shows earlier
-screens.
+Apart from the departures below, frames equal those of gymnasium.wrappers.AtariPreprocessing pixel for pixel.
+If the game ends before the last two screens are read, the terminal frame shows earlier screens.
 
 Source: Bellemare et al. 2013; Mnih et al. 2015; Machado et al. 2018; Schrittwieser et al. 2020. Departures:
   - A lost life ends the episode after all frames of the step, as in baselines; Gymnasium stops immediately.

@@ -10,7 +10,7 @@ from typing import Any
 
 
 class UserError(Exception):
-  """Invalid input from the user. The command line prints the message and exits with status 2."""
+  """An error for the user, such as invalid input. The command line prints it and exits with status 2."""
 
   def __init__(self, message: str) -> None:
     super().__init__(" ".join(message.split()))

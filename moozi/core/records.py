@@ -43,7 +43,7 @@ class StepSample:
   The first seven fields are BatchedTimeStep's.
 
   Attributes:
-    root_value: env units, for the player to move; 0 on a terminal frame.
+    root_value: env units, for the player to move; 0 on a terminal frame, and with Q-learning on every frame.
     action_probs: the policy of the search or decision; one-hot(dummy) on a terminal frame.
     action: [*T, B], in the agent's action space; the dummy on a last frame. Continuous actions are float32
       [*T, B, D], and the dummy is zeros.
@@ -127,7 +127,7 @@ class NStepTransition:
     legal_actions_mask: the legal actions on frame t.
     is_live: false on an episode's last frame, whose action has no effect.
     bootstrap: γ^h s, the factor of the value of step t + h; s is 1 if the same player moves at t and t + h,
-      else -1. 0 if frame t + h is terminal.
+      else -1. The factor is 0 if frame t + h is terminal.
     next_frames, next_legal_actions_mask: o_{t+h-L+1} … o_{t+h}, and the legal actions on frame t + h.
   """
 
@@ -200,7 +200,7 @@ class SearchedRoots:
 
 @record
 class Priorities:
-  """New priorities of the targets of an update.
+  """New priorities of the targets of one or more updates.
 
   Attributes:
     slot, sequence: as in TrainTarget.

@@ -190,7 +190,7 @@ class InspectedEpisode(PlayedEpisode):
     prior_probs: the network's probability of each choice.
     q_values: Q-values of the search; the mixed value for actions without a visit.
     network_q_values: the Q-value of each choice from one step of the model (AlphaZero: of the rules) and the
-      network's value, without search; with chance nodes, the value of the afterstate.
+      network's value, without search; with chance nodes, from the prediction at the afterstate.
     imagined_rewards: entry k is the model's reward for the (k+1)-th action taken from t on. With chance
       nodes, each action has its most probable outcome.
     imagined_values: entry k is the model's value after k of these actions, for the player to move then. The

@@ -33,8 +33,8 @@ def write_bytes(path: Path, *parts: bytes | memoryview) -> None:
   Args:
     parts: the content; joining large parts would copy them.
 
-  Raises: OSError: the folder is missing, the disk is full, or the file cannot be written. An older file at
-    `path` is then unchanged.
+  Raises: OSError: the folder is missing, the disk is full, or the file cannot be written. If the content
+    cannot be written, an older file at `path` is unchanged.
   """
   with atomic_path(path, make_parents=False) as temporary:
     with open(temporary, "wb") as f:

@@ -80,7 +80,7 @@ class Card(_Part):
     ended_by: why the run ended, such as max_env_steps.
     curve: (environment steps, mean return) of each evaluation in the run's metrics.
     is_offline: whether no worker acted, because all training was on trajectories from disk. The environment
-      steps then count what the run learned from them.
+      steps are then those that workers would have made.
     random_return: mean return of random play in as many episodes as the evaluation; None if it is not
       recorded.
     command: a command that plays the same evaluation again; None without an evaluation, or if its checkpoint

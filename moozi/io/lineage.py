@@ -22,7 +22,7 @@ class Joint(pydantic.BaseModel):
   Attributes:
     kind: "start": a new run began with the other's training state (`checkpoint.start_from`). "surgery": the
       whole run was continued in another form.
-    run: the other run, as it was named.
+    run: the other run, as the command or the configuration named it.
     checkpoint, digest: name of the other run's checkpoint, and digest of the checkpoint's file.
     env_steps, learner_steps: counters of the checkpoint.
     at_env_steps: environment steps of the run itself at this point; BEFORE if it is none of the run's own.

@@ -1,4 +1,4 @@
-"""Describes the machine of a run, for its summary and its card."""
+"""Describes this machine: processor, cores, GPUs, memory, and the time that processes have used."""
 
 import contextlib
 import os

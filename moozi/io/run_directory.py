@@ -10,7 +10,7 @@ events.out.*     scalars, settings, histograms and GIFs for TensorBoard
 checkpoints/     the last few checkpoints, the best one, and milestones
 resume/          the rest of the run's state for the last few checkpoints, which a resumed run needs
 gifs/            GIFs of evaluation episodes
-logs/            one file for each actor
+logs/            the driver's log, and with Ray that of each actor
 trajectories/    the acted steps, if trajectories.save is set
 timeline/        the spans of the actors' calls, and the output of `moozi timeline`
 lineage.json     the runs whose states the run continues (`io.lineage`)

@@ -8,7 +8,7 @@ metrics.jsonl    the run's metrics, with fewer ticks
 summary.json     the results of the whole run
 checkpoints/     one checkpoint with the parameters only
 card.json        the agent's card as data; card.md is the same card as a page
-curve.svg        the mean returns of the evaluations during training
+curve.svg        the mean returns of the run's evaluations
 play.gif         the beginning of an evaluation episode
 files.json       the size and SHA-256 of every other file; of a checkpoint, that of its header
 """

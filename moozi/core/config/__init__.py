@@ -87,8 +87,8 @@ class Config(Section):
   )
   max_wall_s: PositiveFloat | None = Field(
     None,
-    description="seconds, over all resumes, after which training ends; the time of evaluations counts; null: "
-    "no limit",
+    description="seconds, with those before a resume, after which training ends; the time of evaluations "
+    "counts; null: no limit",
   )
   callbacks: CallbackNames = Field(
     (), description="functions that make callbacks, which receive every event; by name or module:function"

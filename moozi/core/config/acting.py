@@ -31,7 +31,7 @@ class WorkersConfig(Section):
   )
   rollout: Literal["auto", "scan", "step"] = Field(
     "auto",
-    description="scan: one compiled rollout, for environments written in JAX; step: environment and search "
+    description="scan: one compiled rollout, for environments written in JAX; step: environment and agent "
     "alternate; auto: scan for environments written in JAX, unless max_random_starts is above 0 or inference "
     "servers decide, else step",
   )
@@ -146,7 +146,7 @@ class PoolMember(Section):
 
 
 class EvaluationConfig(Section):
-  """Evaluation episodes, which have fixed seeds: during a run, at its end, and in `moozi evaluate`."""
+  """Evaluation episodes during a run, at its end, and in `moozi evaluate`. Their seeds are fixed."""
 
   period_env_steps: PositiveInt = Field(
     200_000,
@@ -158,7 +158,7 @@ class EvaluationConfig(Section):
     description="end training when an evaluation during the run has at least this mean return; the final "
     "evaluation follows; null: never",
   )
-  num_envs: PositiveInt = Field(10, description="number of episodes played in parallel")
+  num_envs: PositiveInt = Field(10, description="maximum number of parallel episodes")
   max_random_starts: NonNegativeInt = Field(
     8, description="start episodes with k random legal actions, k ~ U{0 … max_random_starts}"
   )
@@ -176,8 +176,8 @@ class EvaluationConfig(Section):
   opponent: PlayerName = Field(
     "random",
     description="two players: who plays the other seat: random, self, mcts or mcts:N with N simulations, "
-    "alpha_beta or alpha_beta:N with depth N (both in OpenSpiel's games without hidden information, "
-    "alpha_beta not with chance, and in a user's own with max_moves), run:PATH[@checkpoint], zoo:NAME, "
+    "alpha_beta or alpha_beta:N with depth N (both in a user's games with max_moves, and in OpenSpiel's "
+    "without hidden information; alpha_beta only without chance), run:PATH[@checkpoint], zoo:NAME, "
     "prior:PATH[@checkpoint] (a run's network without search), approach:NAME (the last complete run of an "
     "algorithm), a registered name, or module:function",
   )
@@ -201,7 +201,9 @@ class EvaluationConfig(Section):
   )
   opponent_simulations: PositiveInt = Field(100, description="mcts: simulations per search of the opponent")
   gif: bool = Field(
-    True, description="write a GIF of the first episode of each evaluation, and a tiled GIF of several"
+    True,
+    description="write a GIF of each evaluation's first episode, and a tiled GIF of its first gif_tiles "
+    "episodes",
   )
   gif_max_frames: PositiveInt = Field(300, description="maximum number of frames of a GIF")
   gif_tiles: Annotated[int, Field(ge=0, le=64)] = Field(

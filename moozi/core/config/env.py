@@ -8,7 +8,7 @@ from moozi.core.config.section import Section, WrapperNames
 
 
 class EnvConfig(Section):
-  """The environment. Its suite validates `kwargs`."""
+  """The environment. Its suite, or your function, checks `kwargs`."""
 
   name: str = Field("minatar:breakout", description="library:game, a registered name, or module:function")
   kwargs: dict[str, Any] = Field(

@@ -36,8 +36,8 @@ class CheckpointConfig(Section):
   )
   mapping: str | None = Field(
     None,
-    description="surgery: YAML file with the planes and actions of the two environments that correspond; "
-    "null: those of the same name or number",
+    description="surgery: YAML file with the corresponding planes and actions of the two environments; null: "
+    "those of the same name or number correspond",
   )
 
   period_s: PositiveFloat = Field(
@@ -79,11 +79,13 @@ class LoggingConfig(Section):
   tensorboard: bool = Field(True, description="also write TensorBoard's files, with histograms and GIFs")
   wandb: bool = Field(
     False,
-    description="also log scalars to Weights & Biases, by default offline, in wandb/ beside the run "
-    "directory",
+    description="also log scalars, settings and summary to Weights & Biases, by default offline, in wandb/ "
+    "beside the run directory",
   )
   mlflow: bool = Field(
-    False, description="also log scalars to MLflow, by default in mlflow.db beside the run directory"
+    False,
+    description="also log scalars, settings and summary to MLflow, by default in mlflow.db beside the run "
+    "directory",
   )
   histogram_period_updates: PositiveInt | None = Field(
     2_000, description="learner steps between two histograms in TensorBoard; null: none"

@@ -61,8 +61,8 @@ class TargetsConfig(Section):
   discount: Discount = Field(0.997, description="γ per environment step")
   discount_schedule: DiscountSchedule = Field(
     (),
-    description="later values of γ in targets and searches, as a list of {env_steps, discount}; the horizon "
-    "is 1 / (1 - γ) steps; empty: always discount",
+    description="later values of γ in targets and searches, as a list of {env_steps, discount}; empty: "
+    "always discount. The horizon of γ is 1 / (1 - γ) steps",
   )
 
 

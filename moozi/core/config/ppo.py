@@ -49,8 +49,8 @@ class BaselineNetworkConfig(Section):
   )
   orthogonal_init: bool = Field(
     True,
-    description="orthogonal weights of scale √2, but 1 for the value and the LSTM and 0.01 for the policy; "
-    "false: truncated normal weights of variance 1 / inputs",
+    description="orthogonal weights, of scale √2 before the heads (1 in an LSTM), 1 in the value's head and "
+    "0.01 in the policy's; false: truncated normal weights of variance 1 / inputs",
   )
 
 

@@ -14,13 +14,13 @@ from moozi.core.config.section import PositiveFloat, PositiveInt, Probability, S
 class QLearningConfig(Section):
   """The keys of Q-learning (`algorithm: q_learning`), which always runs in one process.
 
-  Q-learning also reads these keys of other sections: targets.history_length, n_step, discount and
-  unroll_steps (the newest n_step + unroll_steps steps of an environment cannot be drawn, so set unroll_steps
-  to 1); learner.batch_size, updates_per_call and samples_per_step, and with a network also optimizer,
-  learning_rate, weight_decay, max_grad_norm, max_grad_rms, target_update_period, target_decay,
-  max_skipped_updates, num_devices, accumulate and compute_dtype; the sections replay, opponents and timeline;
-  the section workers except resources; the two keys of histograms in logging; and the keys of other sections
-  that PPO reads with runtime=local, except scalar_transform.
+  Q-learning also reads these keys of other sections: targets.history_length, n_step, discount,
+  discount_schedule and unroll_steps (the newest n_step + unroll_steps steps of an environment cannot be
+  drawn, so set unroll_steps to 1); learner.batch_size, updates_per_call and samples_per_step, and with a
+  network also optimizer, learning_rate, weight_decay, max_grad_norm, max_grad_rms, target_update_period,
+  target_decay, max_skipped_updates, num_devices, accumulate and compute_dtype; the sections replay, opponents
+  and timeline; the section workers except resources; the two keys of histograms in logging; and the keys of
+  other sections that PPO reads with runtime=local, except scalar_transform.
   """
 
   kind: Literal["table", "network"] = Field(

@@ -32,8 +32,8 @@ class RayConfig(Section):
   )
   max_workers: PositiveInt | None = Field(
     None,
-    description="maximum number of training workers; beyond workers.num_workers, they are started while the "
-    "cluster has room; replay.capacity is divided among the environments of this number of workers; null: "
+    description="maximum number of training workers; more than workers.num_workers start while the cluster "
+    "has room; replay.capacity is divided among the environments of this number of workers; null: "
     "workers.num_workers; not for ppo and your own algorithms",
   )
   max_restarts: NonNegativeInt = Field(3, description="maximum consecutive restarts of a failed actor")

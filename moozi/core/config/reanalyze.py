@@ -52,7 +52,8 @@ class ReanalyzeConfig(Section):
   )
   mode: Literal["gather", "replayed"] = Field(
     "gather",
-    description="gather: positions with their histories; replayed: environments that replay trajectories",
+    description="gather: search positions with their histories; replayed: search them in environments that "
+    "replay stored steps",
   )
   order: Literal["oldest", "priority"] = Field(
     "oldest",

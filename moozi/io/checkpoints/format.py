@@ -43,7 +43,7 @@ class CheckpointInfo(StateFile):
 
   @property
   def lasting_name(self) -> str:
-    """The name that the checkpoint keeps when its resume state is removed; `find_checkpoint` accepts it."""
+    """The name without the suffix PARAMS_ONLY; `find_checkpoint` accepts it for both names of the file."""
     return self.name.removesuffix(PARAMS_ONLY)
 
   @property
@@ -164,7 +164,7 @@ def describe_run(config: Config, spec: EnvSpec) -> dict[str, Any]:
 
 
 def code_commit(folder: Path = _ROOT) -> str | None:
-  """Returns the git commit of the code, with `-dirty` if tracked files have changed; None without git."""
+  """Returns the git commit of a clone, with `-dirty` if tracked files have changed; None if unknown."""
   if not (folder / ".git").exists():  # an installed package may be inside another project's repository
     return None
   command = ("git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*")

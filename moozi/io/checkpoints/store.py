@@ -83,7 +83,7 @@ class CheckpointStore:
     Args:
       training: the pytree of the training state.
       meta: as in `save_checkpoint`; this method adds `wall_s` and `is_milestone`.
-      wall_s: seconds since the run's start.
+      wall_s: seconds of the run so far, with those before a resume.
       rest: the resume state; None saves a checkpoint from which the run cannot be resumed.
       best_bound: lower bound of the mean return if the checkpoint is the best by evaluation; best.json then
         records both.

@@ -32,8 +32,7 @@ class LossAux:
 
   Attributes:
     net_state: the network's state after the unroll.
-    value_error: |Φ⁻¹(value logits at k = 0) − z_0| in env units, from which replay computes priorities; with
-      K = 0, it is 0 at masked starts.
+    value_error: |Φ⁻¹(value logits at k = 0) − z_0| in env units, for priorities; with K = 0, 0 where masked.
     metrics: scalars by name.
   """
 
@@ -130,8 +129,7 @@ def make_loss(
   Masked terms are 0 and count in the mean.
 
   With K = 0 (AlphaZero) the reward and self-consistency terms are absent, and the last frame of an episode is
-  masked, because a search with the true rules does not use the network's outputs for a terminal frame. A
-  truncated last frame is masked too.
+  masked: a search with the true rules does not use the network's outputs for a terminal frame.
 
   A model with chance nodes adds ρ Σ_k (c^v l^a_k + c^c l^c_k + c^m l^m_k) / K, over the transitions
   k = 1 … K. The encoder maps the transition from step k-1 to k to outputs e. The one-hot vector of the

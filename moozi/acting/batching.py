@@ -27,7 +27,7 @@ class Batcher(Generic[Q, A]):
   `max_wait_s`, but not before the previous batch has ended. The thread of the oldest request computes it.
 
   The size of a batch is the largest of 1, 2, 4, … and `max_size` that does not exceed the number of waiting
-  requests. So few functions are compiled, and no batch is padded.
+  requests. This keeps the number of compiled functions small, and no batch is padded.
 
   Args:
     answer: (requests, seconds that each has waited) → answers, in the same order.
@@ -88,5 +88,5 @@ class Batcher(Generic[Q, A]):
 
 
 def sizes(max_size: int) -> list[int]:
-  """Returns the numbers of requests that a batch can have: the powers of two below `max_size`, and that."""
+  """Returns the numbers of requests that a batch can have: powers of two below `max_size`, and `max_size`."""
   return [*(2**i for i in range(max_size.bit_length()) if 2**i < max_size), max_size]

@@ -60,9 +60,9 @@ class Answer(NamedTuple):
 class BatchedAct:
   """Decides on batches of requests of equal shapes, with variables that are swapped between batches.
 
-  A batch of one request runs the program with which a worker decides itself. A batch of several runs that
-  program mapped over the requests, with each request's own random key: a request draws the same numbers in
-  every batch, and its decision depends on the number of requests only by rounding.
+  A batch of one request runs the program with which a worker decides without a server. A batch of several
+  runs that program mapped over the requests, with each request's own random key: a request draws the same
+  numbers in every batch, and its decision depends on the number of requests only by rounding.
 
   Args:
     agent: with the wrappers with which it acts; its `observe` must not read the variables.
@@ -104,7 +104,7 @@ class BatchedAct:
           self._compiled.add(size)
 
   def answer(self, requests: Sequence[Request], waits_s: Sequence[float]) -> list[Answer]:
-    """Returns the answers to the requests of a batch, each of which has waited for some seconds."""
+    """Returns the answers to the requests of a batch; `waits_s` are the seconds that each has waited."""
     assert self._held is not None, "call set_parameters first"
     variables, version = self._held
     decided = self._decide(variables, requests)

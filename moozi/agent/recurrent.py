@@ -32,7 +32,7 @@ def make_recurrent_agent(
   spec: EnvSpec,
   history_length: int,
 ) -> PureAgent:
-  """Returns an agent whose carry also has a recurrent state; else it is as `make_agent`'s.
+  """Returns an agent as `make_agent` does, but with a recurrent state in its carry too.
 
   Its carry is {"history": HistoryState, "state": the state after the last frames}. A forced action changes
   only the history.

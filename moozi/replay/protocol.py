@@ -133,7 +133,7 @@ class ReplayPart(Protocol):
     are computed again if their settings have changed. In any other replay, the steps are appended lane by
     lane, with new priorities. Stored trajectories may be added before or after.
 
-    Returns: number of steps of the snapshot that are not held.
+    Returns: number of steps of the snapshot that were not restored.
     Raises: ValueError: a block is missing, or has arrays that do not fit the environment.
     """
 

@@ -56,8 +56,8 @@ def divided(snapshot: Snapshot, lanes: Sequence[range], index: int) -> Snapshot:
   """Returns what shard `index` restores from a snapshot.
 
   If there is one part and one shard, or if the parts have as many lanes as the shards, this is the shard's
-  part. Otherwise it has the steps that belong to the shard's lanes when lane i of the snapshot goes to lane i
-  modulo the number of lanes, and no random state, so that a buffer appends the steps. The counters of the
+  part. Otherwise lane i of the snapshot goes to lane i modulo the number of lanes, and the result has the
+  steps of the shard's lanes. It has no random state, so a buffer appends the steps. The counters of the
   snapshot's shards are divided so that their sums stay.
 
   Args:

@@ -242,7 +242,7 @@ class _Acting(_Measurement):
     self._collector: Any = None
 
   def prepare(self, variables: Any) -> Any:
-    """Builds the collector, and returns the second segment; the first compiles acting."""
+    """Builds the collector, acts for two segments, and returns the first."""
     self._parameters = variables, 0
     self._collector = _build_collector(self._config, self._spec)
     first, _ = self._run()

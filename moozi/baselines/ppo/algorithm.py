@@ -94,7 +94,7 @@ def num_epochs(config: Config) -> int:
 def batch_of(config: Config, rollout: Rollout, env_steps: int) -> tuple[Any, ...]:
   """Returns the arguments of `make_round`: the rollout, γ if it is scheduled, and the rates.
 
-  They are those of the round after `env_steps`.
+  γ and the rates are those of the round after `env_steps`.
   """
   ppo, points = config.ppo, config.ppo.discount_schedule
   discount = (discount_at(ppo.discount, points, env_steps),) if points else ()

@@ -112,7 +112,7 @@ def make_batch(
 ) -> tuple[PPOBatch, Scalars]:
   """Returns the N = T·B samples of a segment, and scalars about them in units of the learned rewards.
 
-  The estimates are computed over all steps; samples of steps at which a past self moved are then not live.
+  Advantages are computed over all steps. Samples of steps at which a past self moved are not live.
   `ppo/explained_variance` is 1 - Var[target - value] / Var[target], or 0 if all targets are equal.
   """
   advantage = generalized_advantages(segment, config, discount)

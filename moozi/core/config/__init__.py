@@ -213,10 +213,7 @@ class Config(Section):
 
   @property
   def min_workers(self) -> int:
-    """Smallest number of training workers with which a run starts.
-
-    It is `ray.min_workers`; if that is null, or in one process, all that act.
-    """
+    """Smallest number of workers at the start: `ray.min_workers` if it is read, else all that act."""
     least = None if self.has_one_process else self.ray.min_workers
     return min(least or self.num_acting_workers, self.num_acting_workers)
 

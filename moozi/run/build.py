@@ -137,8 +137,8 @@ def make_collector(
   Args:
     agent, temperature: as in `TrajectoryCollector`.
     worker: index of the worker.
-    began_at: environment steps of the run when the collector starts. They are part of its seeds, so that a
-      restarted worker plays different episodes.
+    began_at: part of the collector's seeds: the environment steps of the run when it starts, and with Ray
+      also the number of actors that have ended, so that a restarted worker plays different episodes.
     client: asks an inference server for the decisions; None: the collector decides itself.
 
   Raises: UserError: as `plain_collector`.
@@ -170,8 +170,8 @@ def plain_collector(
 ) -> TrajectoryCollector | RolloutCollector:
   """Returns a collector of `agent` in new environments of the run.
 
-  If the environment is written in JAX and `workers.rollout` is not "step", it is a compiled rollout; not with
-  a `client`.
+  With a `client`, it is a ServedCollector. Else, if the environment is written in JAX and `workers.rollout`
+  is not "step", it is a RolloutCollector.
 
   Raises: UserError: `workers.rollout=scan` is set, and the environment is not written in JAX.
   """
@@ -249,8 +249,8 @@ class Collectors(Generic[C]):
   Attributes:
     workers: one collector per training worker.
     began_at: environment steps of the run when the collectors' environments were built; part of their seeds.
-    message: end of a log line that says how many environments were reset because they could not be restored;
-      empty if there are none.
+    message: end of a log line about environments that are reset because they cannot be restored; empty if
+      there are none.
   """
 
   workers: list[C]
@@ -268,8 +268,8 @@ def restore_collectors(build_all: Callable[[int], list[C]], state: RunState | No
   Args:
     build_all: builds the collectors. Its argument is `began_at`: environment steps of the run, a part of the
       seeds.
-    state: the state to resume from. If it is None or has no progress, the run is new. If it was saved with
-      other workers or environments, all environments are reset.
+    state: the state to resume from. If it is None or has no progress, the run is new. If it has no
+      collectors, or was saved with other workers or environments, all environments are reset.
 
   Raises: UserError: a collector's state is invalid.
   """

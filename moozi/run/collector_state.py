@@ -92,7 +92,7 @@ def _is_same_class(saved: State, own: State) -> bool:
 
 
 def _has_other_size(saved: State, own: State) -> bool:
-  """Returns whether all arrays are of the same other number of environments, or of games with past selves."""
+  """Returns whether all saved arrays have one other number of environments, or of games with past selves."""
   for is_past in (False, True):
     sizes = {
       (np.shape(saved[name])[0], np.shape(own[name])[0])

@@ -15,11 +15,14 @@ from moozi.run.state import RunState
 BEST_BOUND = "best/bound"
 """Key of the best lower bound in `RunState.progress`."""
 LAST_MEAN = "evaluations/mean"
-"""Key of the mean return of the last evaluation, which only a run with `evaluation.stop_value` has."""
+"""Key of the mean return of the last evaluation before the final one; only with `evaluation.stop_value`."""
 
 
 def has_reached(config: Config, progress: State) -> bool:
-  """Returns whether the last evaluation before a state has reached `evaluation.stop_value`."""
+  """Returns whether `evaluation.stop_value` was reached in the last evaluation that the state includes.
+
+  The final evaluation of a run does not count.
+  """
   value = config.evaluation.stop_value
   return value is not None and float(progress.get(LAST_MEAN, -math.inf)) >= value
 
@@ -49,7 +52,7 @@ class Evaluations:
 
   @property
   def is_reached(self) -> bool:
-    """Whether the last evaluation has reached `evaluation.stop_value`."""
+    """Whether the last evaluation, except the final one, has reached `evaluation.stop_value`."""
     return self._stop_value is not None and self._last_mean >= self._stop_value
 
   def repeat(self) -> None:
@@ -66,9 +69,9 @@ class Evaluations:
         evaluation becomes due again, unless it is the final one.
       is_final: whether the evaluation is the one at the end of the run.
       get_training: returns the training state with the evaluated parameters in NumPy. Called if the lower
-        bound of the mean return is the highest so far, unless `checkpoint.keep_best` is false. The mean
-        itself would let a few lucky episodes decide the best checkpoint. None means that the state is lost;
-        the best result is then unchanged.
+        bound of the mean return is the highest so far, unless `checkpoint.keep_best` is false. With the mean
+        itself, a few lucky episodes could decide the best checkpoint. If the function returns None, the state
+        is lost, and the best result is unchanged.
     """
     if outcome is None:
       if not is_final:

@@ -51,8 +51,8 @@ class Started(Event):
 class Acted(Event):
   """A worker finished a segment.
 
-  `episode_returns` and `episode_lengths` [E] have an entry for each episode that ended in the segment.
-  `staleness` is the age of the acting parameters in updates.
+  `episode_returns` and `episode_lengths` [E] are those of `ActingResult`. `staleness` is the present learner
+  step minus that of the acting parameters.
   """
 
   metrics: dict[str, float]
@@ -142,7 +142,7 @@ class Faulted(Event):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Finished(Event):
-  """The run has ended. `reason` says why, such as max_env_steps; `sample_reuse` covers the whole run."""
+  """The run has ended. `reason` says why, such as max_env_steps; `sample_reuse` is as in `Trainer`."""
 
   reason: str
   sample_reuse: float

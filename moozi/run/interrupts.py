@@ -33,8 +33,8 @@ def check() -> None:
 class Interrupts:
   """In its `with` block, the first stop signal prints a line and raises KeyboardInterrupt.
 
-  While a module is being imported, the error is raised when the import is over. The second signal ends the
-  process at once, with the status that a shell reports. Signals that are ignored stay ignored, such as SIGHUP
+  While a module is being imported or a finalizer runs, the error is raised after that. The second signal ends
+  the process at once, with status 128 + its number. Signals that are ignored stay ignored, such as SIGHUP
   under nohup. In a thread other than the main one, the block does nothing.
 
   Attributes:
@@ -102,7 +102,7 @@ class Interrupts:
 
 
 def _may_raise(frame: FrameType | None) -> bool:
-  """Returns whether an error raised in a frame reaches the callers of all its modules and finalizers."""
+  """Returns false if the frame or one of its callers imports a module, or is a finalizer."""
   while frame is not None:
     if frame.f_code.co_filename.startswith(_IMPORT_SYSTEM) or frame.f_code.co_name == "__del__":
       return False

@@ -1,4 +1,4 @@
-"""MuZero in one process: act, reanalyze, learn.
+"""MuZero and AlphaZero in one process: act, reanalyze, learn.
 
 This module is the runtime without Ray, and an executable description of the algorithm. Tests use it as a
 deterministic integration test. `actors.driver` runs the same algorithm with Ray. Another algorithm that
@@ -66,7 +66,7 @@ def run(inputs: RunInputs, parts: Parts | None = None) -> Generator[Event, None,
 
 
 class ReplayTrainer:
-  """A `Trainer` that learns from replay. Holds the parts that the Ray runtime distributes over actors."""
+  """A `Trainer` that learns from replay; its parts are those that the Ray runtime distributes over actors."""
 
   def __init__(self, inputs: RunInputs, parts: Parts) -> None:
     self._parts = parts
@@ -222,7 +222,7 @@ class ReplayTrainer:
       yield Reanalyzed(**self.session.counters(), metrics=metrics, num_positions=num_positions, ratio=ratio)
 
   def _learn(self, can_sample: bool) -> Iterator[Event]:
-    """Trains on batches from replay, and writes the new priorities back to replay."""
+    """Trains on batches from replay, and writes new priorities back if `replay.refreshes_priorities`."""
     config = self._config
     while self._pacer.may_learn(can_sample):
       self._pacer.learn.request()

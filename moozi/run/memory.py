@@ -33,16 +33,16 @@ def check_memory(config: Config, spec: EnvSpec, available: int | None = None) ->
   Does not check a run with `runtime=ray` and `ray.address`, whose actors may be on other machines.
 
   The estimate is a sum of formulas for the large arrays of replay, search, acting, learning and evaluation.
-  It leaves out temporary arrays of the compiler, and libraries (about 1 GiB).
+  It leaves out temporary arrays of the compiler, and libraries.
 
   Args:
     available: memory in bytes; None: that of the machine, or the limit of the control group.
 
-  Raises: UserError: the estimate exceeds the memory. The message names a key of the largest part and the
-    value of it with which the run fits, if there is one.
+  Raises: UserError: the estimate exceeds the memory. The message names a key of the largest part, and a value
+    of this key with which the run fits, if one is found.
   """
   if config.ray.address is not None and not config.has_one_process:
-    return  # the actors run on other machines
+    return  # the actors may be on other machines
   available = memory_bytes() if available is None else available
   sizes, parts = _sizes(config), _parts(config, spec)
   need = _total(parts, sizes)
@@ -73,7 +73,7 @@ def check_memory(config: Config, spec: EnvSpec, available: int | None = None) ->
 
 
 def stored_bytes(config: Config, spec: EnvSpec) -> float:
-  """Returns the bytes of a full replay buffer; 0 if the algorithm has none. See `check_memory`."""
+  """Returns the estimated bytes of replay, filled as far as the run can; 0 if the algorithm has none."""
   parts = _parts(config, spec)
   return parts["replay"](_sizes(config)) if "replay" in parts else 0.0
 

@@ -1,7 +1,7 @@
 """The rounds of an on-policy algorithm: each worker acts for one segment, then the learner learns from all.
 
-PPO and a user's own algorithm (`algorithm=module:function`) pass their `OnPolicyParts` to `run`, which makes
-the rounds in one process.
+PPO with `runtime=local` and a user's own algorithm pass their `OnPolicyParts` to `run`, which makes the
+rounds in one process.
 
 Source: Huang et al. 2022, core detail 1 (fixed-length segments of vectorized environments). Departure: the
 step after an episode's end only resets the environment and gives no sample. It counts as an environment step,
@@ -120,7 +120,7 @@ def collect(
   env_steps: int,
   past: tuple[Any, int] | None = None,
 ) -> tuple[Rollout, Part]:
-  """Acts for one segment.
+  """Acts for one segment; returns its Rollout [T, B, …] and its Part.
 
   Args:
     parameters, past: (variables, version) of the current agent and of a past self.
@@ -189,14 +189,15 @@ def learn(
 def run(inputs: RunInputs, parts: OnPolicyParts) -> Generator[Event, None, None]:
   """Trains in one process, and yields events in order; the last is Finished. `stored` is not read.
 
-  Raises: RunError: too many failures of one kind in a row.
+  Raises: RunError: an environment fails too often, too many segments of a worker are refused in a row, or the
+    run cannot roll back after non-finite updates.
   """
   with contextlib.closing(OnPolicyTrainer(inputs, parts)) as trainer:
     yield from trainer.session.run(trainer)
 
 
 class OnPolicyTrainer:
-  """A `Trainer` of `run.session`. In each round the workers act in turn, and the learner learns once."""
+  """A `Trainer` of `run.session`. In each round the workers act in turn; then the learner learns."""
 
   def __init__(self, inputs: RunInputs, parts: OnPolicyParts) -> None:
     self._parts = parts

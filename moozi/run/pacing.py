@@ -26,10 +26,10 @@ PACER_STATE: dict[str, Entry] = {
 
 
 def without_replay(state: State) -> State:
-  """Returns a pacer's state of a run whose replay is empty again: environment steps go on, nothing is due.
+  """Returns a pacer's state for a run whose replay is empty again: no count but the environment steps stays.
 
-  Training starts again when replay has enough steps. With the former start, all calls of the steps that fill
-  replay would be due at once.
+  Training starts again when replay has enough steps. With the former start, the calls for the steps that fill
+  replay would all be due at once.
   """
   counts = ("steps_lost", "samples_done", "positions_done", "since_steps")
   sums = ("since_samples", "since_positions")
@@ -85,25 +85,27 @@ class Meter:
 
 
 class Pacer:
-  """Keeps the ratio of consumed targets to produced steps at `learner.samples_per_step` during training.
+  """Keeps the ratio of consumed targets to produced steps near `learner.samples_per_step` during training.
 
   No learner call is requested that needs more targets than the produced steps allow. Once replay can draw a
-  batch, no segment is requested while acting is `slack_steps` or more ahead of the learner. If
-  `reanalyze.ratio` is above 0, reanalyze is paced in the same way, at ratio / (1 - ratio) positions per step.
+  batch, no segment is requested while acting is `slack_steps` or more ahead of the learner or of reanalyze.
+  If `reanalyze.ratio` is above 0, reanalyze is paced in the same way, at ratio / (1 - ratio) positions per
+  step.
   Lost steps, such as the steps of a segment that replay refused, count as environment steps but not as
   produced steps. If a resumed run changes a ratio, the new one applies to the steps from then on.
 
   Args:
-    slack_steps: maximum number of environment steps by which acting is ahead. It is raised, if necessary, to
-      one round of segments plus the steps that one learner (or reanalyze) call consumes. With less, acting
-      and learning could wait for each other.
+    slack_steps: no segment is requested while acting is ahead by this number of environment steps. It is
+      raised, if necessary, above one round of segments plus the steps that a learner or reanalyze call
+      consumes. With less, acting and learning could wait for each other.
 
   Attributes:
     learn, reanalyze: meters of the targets that learning consumes, and of the positions that reanalyze
       searches.
     env_steps, env_steps_requested: environment steps received and requested.
     started_at: environment steps at the start of training; None before.
-    steps_lost: environment steps since the start of training that were not added to replay.
+    steps_lost: environment steps that were not added to replay, since the start of training; before it, since
+      the start of the run.
   """
 
   def __init__(self, config: Config, slack_steps: int) -> None:
@@ -130,7 +132,7 @@ class Pacer:
 
     Args:
       can_sample: whether replay can draw a batch. Until then, acting is limited only by `max_env_steps`: the
-        newest n + K steps of a lane cannot be drawn, and a restarted replay may be empty.
+        newest steps of a lane cannot be drawn yet, and a restarted replay may be empty.
     """
     if self.env_steps_requested >= self._max_env_steps:
       return False

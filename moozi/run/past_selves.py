@@ -58,8 +58,8 @@ class PastSelves:
   def offer(self, variables: Any, version: int) -> None:
     """Adds a copy of the current parameters if the pool is empty or its newest entry is old enough.
 
-    If the pool is full, the past self of lowest quality is removed, among those that no worker plays against.
-    If every past self is in use, the pool exceeds `pool_size`.
+    If the pool is full, removes the past self of lowest quality among those that no worker plays against. If
+    every past self has an opponent, the pool exceeds `pool_size`.
     """
     if self.pool and version < self.pool[-1].version + self._config.period_updates:
       return

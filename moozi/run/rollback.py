@@ -47,8 +47,8 @@ class Rollback:
     """Returns the state to restore.
 
     Args:
-      learner_steps: learner step of the restored state. It is the run's current one; with Ray, it is the next
-        one that no worker has seen, because the version of the parameters must never decrease.
+      learner_steps: learner step of the restored state. In one process it is the run's current one; with Ray,
+        it is one that no worker can have seen, so that no version is used twice.
 
     Raises: NotFiniteError: `error` itself, if no state is saved or the run was rolled back before.
     """

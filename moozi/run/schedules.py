@@ -7,7 +7,7 @@ from moozi.core.flat_state import State
 
 
 class Every:
-  """A schedule that is due each time a count reaches another multiple of `period`; never, if that is None."""
+  """A schedule that is due each time a count reaches another multiple of `period`; with None, never."""
 
   def __init__(self, period: float | None, start: float = 0.0) -> None:
     self._period = period
@@ -38,7 +38,8 @@ class Every:
 class CheckpointSchedule:
   """The schedule of checkpoints: every `period_s` seconds, and at multiples of `milestones_env_steps`.
 
-  With `first_s`, the first checkpoint of a new run is due `first_s` seconds after its first environment step.
+  With `first_s`, the first checkpoint of a new run is due `first_s` seconds after its first environment step
+  at the latest.
   """
 
   def __init__(self, config: CheckpointConfig, wall_s: float = 0.0, env_steps: int = 0) -> None:

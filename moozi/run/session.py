@@ -5,7 +5,7 @@ saves when due, and calls `trainer.step()` until there is a reason to end. Then 
 Unless the run was stopped, it makes the final evaluation and yields the state again. The last event is
 `Finished`. `run.local` and `run.on_policy` use this loop.
 
-The Ray driver has its own loop with futures, and uses the other methods of Session.
+The Ray driver has its own loop with futures, and uses other methods of Session.
 """
 
 import dataclasses
@@ -44,7 +44,8 @@ class RunInputs:
     latest: returns the newest saved state, or None if there is none; its replay only with `with_replay=True`.
     stored: stored trajectories to learn from (`offline.trajectories`); None if there are none.
     log_dir: absolute path of the folder for one log file per actor.
-    on_phase: called with a line of text when a phase of the start begins, such as a compilation.
+    on_phase: called with a line of text about the start of the run, such as "compiling acting"; with Ray also
+      about training workers that join or leave.
   """
 
   config: Config
@@ -145,7 +146,7 @@ class Session:
     return time.monotonic() - self._start
 
   def is_checkpoint_due(self) -> bool:
-    """Returns whether a checkpoint is due; true once for each period and each milestone."""
+    """Returns whether a checkpoint is due (`CheckpointSchedule.is_due`)."""
     return self._checkpoints.is_due(self.wall_s(), self._counts.env_steps)
 
   def reason_to_end(self, is_complete: bool) -> str | None:

@@ -1,8 +1,7 @@
 """Acknowledges a stop signal at once, on standard error.
 
 Python runs a signal's handler in the main thread, between two Python instructions. While XLA compiles, the
-handler may wait half a minute. `acknowledged` and `blocked` set no handlers of their own; they acknowledge
-the first signal.
+handler waits. `acknowledged` and `blocked` set no handlers of their own; they acknowledge the first signal.
 """
 
 import contextlib
@@ -111,9 +110,10 @@ def acknowledged() -> Iterator[None]:
 def blocked() -> Iterator[None]:
   """Blocks stop signals in the processes that its block starts, and in their children.
 
-  Ctrl-C, a closed terminal and a scheduler's SIGTERM reach the whole process group. Ray's processes must
-  keep running until the driver has taken its last checkpoint and shuts them down. A signal that arrives in
-  the block is acknowledged at once, and its handler runs after the block.
+  Ctrl-C and a closed terminal reach the whole process group, and so may a scheduler's SIGTERM. Ray's
+  processes must keep running until the driver has taken its last checkpoint and shuts them down. The handler
+  of a signal that arrives in the block runs after the block. In a block of `acknowledged`, the signal is
+  acknowledged within 0.1 s.
   """
   handlers = {number: signal.getsignal(number) for number in NUMBERS}
   before = signal.pthread_sigmask(signal.SIG_BLOCK, NUMBERS)

@@ -8,7 +8,7 @@ from moozi.core.flat_state import Snapshot, State
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunState:
-  """The state of a run between two steps of its loop.
+  """The state of a run. That of the best evaluation has only `training`.
 
   Attributes:
     training: the TrainingState as NumPy arrays.

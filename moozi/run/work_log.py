@@ -1,6 +1,7 @@
 """Logs the duration of actors' calls on one wall clock.
 
-A log sums busy seconds during the whole run, and keeps single calls (spans) for a limited time.
+A log sums the busy seconds between two reports during the whole run. It keeps single calls (spans) for a
+limited time.
 """
 
 import collections
@@ -109,7 +110,7 @@ class TimelineWindow:
 
 
 class LocalWork:
-  """The logs of a run with `runtime=local`: one for each actor, whose work the only process does."""
+  """The logs of a run of `run.local`: one for each actor whose work the process does."""
 
   def __init__(self, config: Config, clock: Clock = time.time) -> None:
     self._window = TimelineWindow(config.timeline.seconds, clock)
@@ -147,7 +148,8 @@ class WorkFigures:
   def take(self, driver_mib: float) -> dict[str, float]:
     """Returns the metrics by name, and resets the busy shares.
 
-    An actor in the middle of a long call has not reported and has no share. Its next share covers that time.
+    An actor that has not reported, because a long call is in progress, has no share. Its next share covers
+    that time.
 
     Args:
       driver_mib: resident memory of this process in MiB.

@@ -59,7 +59,7 @@ def record_rewards(where: str, made: Any, has_wrappers: bool) -> RecordedStep | 
 
 
 def counting_own_rewards(env: Environment, rewards: RecordedStep | None, is_testing: bool) -> Environment:
-  """Returns `env` with the recorded rewards in evaluation. Warns once if those of `env` differ from them."""
+  """Returns `env`, in evaluation with the recorded rewards. Warns once if those of `env` differ from them."""
   if rewards is None or env.env_spec.num_players == 2:
     return env
   return _OwnRewards(env, rewards, is_testing)

@@ -124,8 +124,8 @@ def make(name: str, /, seed: int, is_testing: bool = False, **kwargs: Any) -> En
   """Makes the environment `name` and seeds it.
 
   Args:
-    seed: non-negative; episodes depend only on it and on the actions, unless a user's environment cannot be
-      seeded.
+    seed: non-negative; episodes depend only on it and on the actions, unless an environment of the user or of
+      another package ignores its seed.
     is_testing: makes the variant for evaluation. In Atari, episodes are then whole games with unclipped
       rewards. In games of OpenSpiel and at a user's table, the players in `test_others` play the other seats.
       A user's function or wrapper with a parameter `is_testing` receives it, and rewards are those before

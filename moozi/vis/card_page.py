@@ -25,7 +25,7 @@ def write_card(run: RunDirectory, folder: Path) -> list[Path]:
   """Writes card.md, card.json and their pictures into a folder, and returns their paths.
 
   For a zoo agent, the card's data and the GIF are the agent's own. For a run, the GIF is its latest one of a
-  single evaluation episode. A GIF of more than 64 MiB is left out.
+  single evaluation episode. A GIF of more than 64 MiB is skipped.
 
   Raises: UserError: a file of the run cannot be read. OSError: a file cannot be written.
   """

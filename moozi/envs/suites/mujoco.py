@@ -41,8 +41,9 @@ def prepare() -> None:
   """Prepares MuJoCo in this process; call it before a module that uses MuJoCo is imported.
 
   MuJoCo's warnings go to the log; they would otherwise be written to a file in the working folder. On a Linux
-  machine without a screen, pictures are drawn by EGL, or not at all where there is no EGL. The environment
-  variable MUJOCO_GL takes precedence: glfw, egl, osmesa (on the processor) or disable.
+  machine without a screen, pictures are drawn by EGL, or not at all where EGL is missing or, with dm_control,
+  does not start. The environment variable MUJOCO_GL takes precedence: glfw, egl, osmesa (on the processor) or
+  disable.
   """
   is_chosen = any(os.environ.get(key) for key in ("MUJOCO_GL", "DISPLAY", "WAYLAND_DISPLAY"))
   if sys.platform == "linux" and not is_chosen:
@@ -65,7 +66,8 @@ def with_actuator_names(factors: Factors | Intervals, model: Any) -> Factors | I
   """Returns the factors with the names of a model's actuators, or of the joints that they move.
 
   Args:
-    model: a `mujoco.MjModel`; with anything else, or where a name is missing, the factors are unchanged.
+    model: a `mujoco.MjModel`. With anything else, or if names are missing or do not fit, the factors are
+      unchanged.
   """
   mujoco = sys.modules.get("mujoco")
   if mujoco is None or not isinstance(model, mujoco.MjModel) or model.nu != len(factors.names):

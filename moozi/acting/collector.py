@@ -48,7 +48,7 @@ class HeldParameters:
     self.variables, self.version = jax.device_put(variables), version
 
   def set_zeros(self, template: PyTree) -> None:
-    """Sets variables of zeros, with which acting can be compiled. The version stays -1.
+    """Sets variables of zeros, with which acting can be compiled. The version does not change.
 
     Args:
       template: the variables' shapes and dtypes.

@@ -78,7 +78,7 @@ class DataMesh:
     return jax.device_put(state, may_alias=False)
 
   def put_batch(self, batch: Any, axis: int = 0) -> Any:
-    """Puts a tree of NumPy arrays on the devices, divided over `axis`: the first has the first samples.
+    """Puts a tree of arrays on the devices, divided over `axis`; the first device has the first samples.
 
     On several hosts, each host passes the samples of its own devices; the first host has the first samples.
 

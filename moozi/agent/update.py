@@ -91,7 +91,7 @@ class UpdateOutput:
   Attributes:
     value_error: see `LossAux`. Where it is not finite, replay keeps the old priority. None without replay.
     bad_term: index of the first term that is not finite (the update is then skipped), or ALL_FINITE. The
-      terms are those of `terms_of`, or a baseline's TERMS.
+      terms are those of `terms_of`, or the TERMS of another algorithm.
   """
 
   metrics: dict[str, Float[Array, ""]]

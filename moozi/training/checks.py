@@ -141,7 +141,7 @@ def _check_devices(config: Config) -> None:
 
 
 def check_players(config: Config, spec: EnvSpec) -> None:
-  """Raises UserError if a run's settings do not fit the players, actions or board of its environment."""
+  """Raises UserError if a run's settings do not fit its environment or its opponents."""
   check_history(config, spec)
   _check_actions(config, spec)
   check_symmetries(config, spec)

@@ -39,7 +39,7 @@ _PARTS = _PROGRESS, _RECORDER, _COLLECTOR, _REPLAY = "progress", "recorder", "co
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Resumed:
-  """The state that a run starts from. In a new run, `recorder` is None."""
+  """The state that a run starts from, if any. In a new run, `recorder` is None."""
 
   state: RunState | None
   recorder: State | None

@@ -1,6 +1,6 @@
 """The Python API, which the package `moozi` exports (docs/api.md).
 
-Importing it registers trained agents as players, such as `run:PATH`, without importing their modules.
+Importing it registers trained agents as players, such as `run:PATH`, without importing `api.players`.
 """
 
 from typing import Any

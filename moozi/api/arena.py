@@ -68,9 +68,9 @@ class Arena:
   def ratings(self) -> "pd.DataFrame":
     """Returns a row for each player, the strongest first.
 
-    `rating` is the Bradley-Terry rating on the scale of Elo, with the pinned player at 0. `score` is the mean
-    score over all games. `*_low` and `*_high` bound their 95% intervals over openings. `skill` and
-    `skill_sigma` are mu and sigma of the package openskill.
+    `rating` is the Bradley-Terry rating on the scale of Elo, with the pinned player at 0. `score` is the
+    player's mean score over its games. `*_low` and `*_high` bound the 95% intervals of both over openings.
+    `skill` and `skill_sigma` are mu and sigma of the package openskill.
     """
     import pandas as pd
 
@@ -79,7 +79,7 @@ class Arena:
     return pd.DataFrame(self.to_json()["players"]).rename(columns=columns)[list(columns.values())]
 
   def pairs(self) -> "pd.DataFrame":
-    """Returns a row for each pair that met: games, and the results of `first`.
+    """Returns a row for each pair that met: games, distinct games, and the results of `first`.
 
     The results are score, wins, draws, losses and mean return; score and mean return have intervals.
     """
@@ -161,7 +161,7 @@ class Arena:
     return out
 
   def _key_of(self, game: GameRecord) -> object:
-    """Returns the same key for games that are the same; with chance, the opening determines the outcomes."""
+    """Returns the same key for games that are the same. With chance, the opening determines its outcomes."""
     return game.actions if self.is_deterministic else (game.pairing.opening, game.actions)
 
   def figure(self) -> "Figure":
@@ -221,16 +221,16 @@ def arena(
   allow_code: bool = False,
   on_game: Callable[[int, int], None] = lambda done, total: None,
 ) -> Arena:
-  """Plays every pair of players, or with S > 2 seats every group of S, as `moozi arena` does.
+  """Plays games of every pair of players, or with S > 2 seats of every group of S, as `moozi arena` does.
 
-  Each player plays from every seat.
+  Each player of a group plays from every seat. With fewer than S players, all are one group.
 
   Args:
     task: an environment such as "open_spiel:connect_four", or a configuration. None takes the environment of
       the run `milestones`.
     players: names: "random", "mcts:100", "alpha_beta:4", "run:PATH[@checkpoint]", "zoo:NAME",
       "prior:PATH[@checkpoint]" (the network without search), "approach:NAME" (`api.players.run_of_approach`),
-      "module:function", or a registered name. A player that is listed twice plays against itself.
+      "module:function", or a registered name. A player that is listed twice also plays against itself.
     games: number of games of each pair; with more than two seats, of each group of players who meet. It is
       rounded up so that each opening is played from every seat. If a group has fewer players than seats, two
       rotations of an opening can seat the players in the same order. Each order is played once, so there are
@@ -238,12 +238,13 @@ def arena(
     milestones: a run whose milestones play too, at most ten, evenly spaced.
     opening_plies: number of random moves at the start of each game. None takes a quarter of the mean length
       of random games, at most 4. If this gives fewer than ten distinct starts in 20 openings, None takes more
-      moves, at most 4 and at most half of the mean length. None takes 0 if random games have fewer than four
+      moves, at most 4 and at most half of the mean length. It takes 0 if random games have fewer than four
       moves on average, or if the game has both chance and hidden information.
     seed: seed of the openings, chance and players. The games do not depend on `workers`.
     simulations: number of simulations per search of trained agents; None uses that of `planners.test`.
     pinned: the player whose rating is 0; None takes "random" if it plays, else the first player.
-    workers: maximum number of Ray processes. With 1, or without Ray, the games are played in this process.
+    workers: maximum number of Ray processes. With 1, without Ray, or if one block of games is left to play,
+      the games are played in this process.
     out: a folder whose games.jsonl keeps the finished games; a later call plays only the missing ones.
     allow_code: whether runs may import the Python modules that they name.
     on_game: called with the number of finished games and the number of all games.
@@ -251,8 +252,8 @@ def arena(
   Returns: the results.
   Raises: UserError: the task or a player does not exist, a player does not fit the task, a number is too low,
     there are fewer than two players, or `out` has games of other conditions, or of an agent that had other
-    parameters. RunError: another process plays in `out`, or the games cannot be written; finished games are
-    kept.
+    parameters. RunError: another process plays in `out`, the games cannot be written, or a player or an
+    environment failed; finished games in `out` are kept.
   """
   for name, number, minimum in (
     ("games", games, 1),

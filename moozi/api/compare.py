@@ -36,7 +36,7 @@ _HEADINGS = ("", "seeds", "finished", "env steps", "minutes", "mean", "95%", "IQ
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-  """A comparison of runs: tasks (one environment and evaluation protocol), each with groups of runs.
+  """A comparison of runs. A task has one environment and evaluation protocol, and groups of runs.
 
   Attributes:
     tasks: the tasks; results of different tasks are never averaged. `task.groups` has the runs of a task by
@@ -53,8 +53,8 @@ class Comparison:
     """Returns a row for each group, with the mean and interquartile mean (`iqm`) of its final scores.
 
     A run's final score is the mean return of its last five evaluations, or of all if there are fewer. `*_low`
-    and `*_high` bound the 95% bootstrap interval over seeds; they are NaN with one seed. `env_steps` is that
-    of the shortest run, and `minutes` the mean over the runs.
+    and `*_high` bound the 95% bootstrap interval over seeds; they are NaN with one seed. `env_steps` and
+    `minutes` are those of a run's last evaluation: the minimum and the mean over the group's runs.
     """
     import pandas as pd
 
@@ -178,15 +178,16 @@ def compare(
 ) -> Comparison:
   """Compares runs that differ in configuration or seed.
 
-  Runs of one configuration form a group, whose seeds are the unit of all intervals. Runs with different
-  environments or evaluation protocols are never compared with each other.
+  Runs that differ only in the seed, or in settings that do not affect results, form a group, whose seeds are
+  the unit of all intervals. Runs with different environments or evaluation protocols are never compared with
+  each other.
 
   Args:
     runs: run directories, folders that contain run directories, or patterns such as `runs/breakout-seed*`.
     center: the statistic of curves over seeds, "iqm" (interquartile mean) or "mean".
 
-  Raises: UserError: `center` has another value, a path is not a run, no run has an evaluation, or two runs
-    have the same configuration and the same seed.
+  Raises: UserError: `center` has another value, a path has no run, a run is damaged, no run has an
+    evaluation, or two runs of a group have the same seed.
   """
   if center not in CENTERS:
     raise UserError(f"center={center!r}: must be one of {', '.join(CENTERS)}")

@@ -26,11 +26,11 @@ class Move(NamedTuple):
 
 
 class Match:
-  """A game at a table: people in some seats, and players in the others.
+  """A game at a table: people in some seats, and a player in the others.
 
   Args:
     users: the people's seats in the first game. Their opponents move when `reply` is called.
-    opponent: plays each other seat; None if there is none.
+    opponent: plays each other seat; None if people play all seats.
     seed: seed of the first game; each later game has another one.
     advisor: gives opinions where a person is to move; None if there is none.
 
@@ -149,7 +149,7 @@ class Match:
 
 
 def make_advisor(name: str, table: Table, simulations: int | None, allow_code: bool) -> Player:
-  """Returns the advisor `name`: `mcts:N`, or a trained agent.
+  """Returns the advisor `name`: `mcts:N`, or a trained agent with its search.
 
   Raises: UserError: the player does not exist, has no search, or does not fit the game.
   """
@@ -191,7 +191,8 @@ def make_match(
       agent. If there is no such agent or it has no search, `mcts:500`, or none if the game has no such
       search.
 
-  Returns: the match, and the name of the player of the other seats; "self" if the user plays all seats.
+  Returns: the match, and who plays the other seats: "agent", "self" if the user plays all seats, or the name
+    that was given.
   Raises: UserError: a player does not exist or does not fit, or an option has no effect.
   """
   if seat >= table.num_seats:

@@ -56,7 +56,8 @@ class Network:
 
   Attributes:
     parameters: float32 arrays by name, `params/MODULE/…/NAME`. With batch norm, `network.center_frames` or
-      `network.normalize_observations`, also the running averages, `net_state/MODULE/…/NAME`.
+      `network.normalize_observations`, also the running averages, `net_state/MODULE/…/NAME`; with
+      `targets.discount_schedule`, also γ, `net_state/discount`.
     root: (parameters, frames, actions) → NetworkOutput. `frames` [B, L, H, W, C] are the last L frames, the
       newest last, of the spec's dtype, and zeros before the episode's start. `actions` [B, L] int32 are the
       actions before each of these frames, in the agent's action space; before the episode's start they are

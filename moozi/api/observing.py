@@ -1,4 +1,4 @@
-"""Reads what a user passes to an `Agent`: observations of several types, masks, lanes and positions."""
+"""Reads what a user passes to an `Agent`: observations of several types, masks, lanes and actions."""
 
 from collections.abc import Callable
 from typing import Any
@@ -24,7 +24,7 @@ class ObservationReader:
   environment's own if the environment has such a form, and a frame if not.
 
   Args:
-    own: returns the form of the environment's own observations, or None; called when it is first needed.
+    own: returns the form of the environment's own observations, or None; called when it is needed.
   """
 
   def __init__(self, spec: EnvSpec, own: Callable[[], OwnObservations | None]) -> None:
@@ -82,7 +82,7 @@ class ObservationReader:
   ) -> tuple[Int[np.ndarray, "n"], BatchedTimeStep]:
     """Returns the games that `lanes` names, and their observations, which become their newest frames.
 
-    The first call, and the first after `reset`, determines the number of games.
+    The first call, and the first after a `reset` of all games, determines the number of games.
 
     Raises: UserError: another number of games is in progress, or an argument does not fit the environment.
     """
@@ -205,7 +205,7 @@ def _describe(array: np.ndarray) -> str:
 
 
 def split_actions(actions: Any, spec: EnvSpec) -> Any:
-  """Returns N actions by row: numbers as they are, own actions of the environment split from stacked arrays.
+  """Returns N actions by row: numbers as they are; own actions of the environment, split from stacked arrays.
 
   Raises: UserError: the arrays have another form, or different numbers of rows.
   """

@@ -1,6 +1,6 @@
 """Trained agents as players: `run:PATH[@checkpoint]`, `zoo:NAME`, `prior:PATH[@checkpoint]`, `approach:NAME`.
 
-`moozi.api` registers `make_player` for these names, so every setting that takes a player accepts them.
+`moozi.api` registers `make_player` for these names.
 """
 
 import contextlib
@@ -103,8 +103,8 @@ class TrainedPlayer:
   Args:
     name: as in `parse_name`.
     spec: the environment of the games; None if it is known to be the agent's.
-    simulations: number of simulations per search; None uses that of `planners.test`. Has no effect on an
-      algorithm without a search.
+    simulations: number of simulations per search; None uses that of `planners.test`. Has no effect without a
+      search, as with `prior:` or PPO.
     allow_code: whether the run may import the Python modules that it names.
     where: precedes the message if the agent plays another environment; None: the full name.
 
@@ -137,7 +137,7 @@ class TrainedPlayer:
       assert self.agent.state is not None  # reads the checkpoint, so that damage is reported here
     except UserError as error:
       raise UserError(str(error) if run in str(error) else f"{name}: {error}") from None
-    # PPO has no search: it plays with its network under every name.
+    # An algorithm without a search plays in the same way under every name.
     self.uses_prior = uses_prior and config.searches
     label = label_of(Path(directory.path))
     if not label.startswith(ZOO_PREFIX):
@@ -176,7 +176,7 @@ class TrainedPlayer:
 
   @property
   def facts(self) -> dict[str, Any]:
-    """What determines the agent's play, as plain data: its `parameters` by their digest, and its settings."""
+    """What determines the agent's play, as plain data: the digest of its `parameters`, and its settings."""
     from moozi.evaluation.evaluator import evaluation_planner
     from moozi.nn.horizon import config_at
 

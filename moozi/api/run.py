@@ -53,7 +53,7 @@ class Run(os.PathLike[str]):
 
   @property
   def summary(self) -> dict[str, Any]:
-    """The results of the whole run, from summary.json. Raises UserError if the run has not ended."""
+    """The results of the whole run. Raises UserError if summary.json is missing or cannot be read."""
     return self.directory.read_summary()
 
   def metrics(self) -> "pd.DataFrame":

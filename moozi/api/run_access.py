@@ -1,4 +1,4 @@
-"""Opens runs for reading, checks arguments, and writes output files, for the API and the commands."""
+"""Opens runs for reading, checks arguments, and guards output files, for the API and the commands."""
 
 import contextlib
 import os
@@ -18,7 +18,7 @@ from moozi.core.spec import EnvSpec
 from moozi.io.run_directory import RunDirectory
 
 LOADED_PLAYERS: dict[Any, Any] = {}
-"""The trained players that `api.players.make_player` has loaded; clear it to load the newest checkpoints."""
+"""The trained players that `api.players.make_player` has loaded. Clear it to load the newest checkpoints."""
 
 
 def open_run(path: str | os.PathLike[str], allow_code: bool) -> tuple[RunDirectory, Config]:

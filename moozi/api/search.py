@@ -25,7 +25,7 @@ _MAX_ROWS = 30
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Search:
-  """One search of a frame. Arrays have an entry for each of the environment's E actions.
+  """One search of a frame. Each array has an entry for each of the environment's E actions.
 
   In an environment with more than 32 joint actions (`EnvSpec.is_factored`), the E actions are those that the
   search sampled. Values are in the environment's units, for the player to move.

@@ -120,9 +120,9 @@ def train(
 ) -> Run:
   """Trains an agent until its run ends, as `moozi train` does.
 
-  With `runtime=ray`, JAX uses only the CPU in this process from then on, so that the actors can use the GPU.
-  If JAX has already used the GPU in this process, it continues to, and the GPU memory that it reserved stays
-  reserved.
+  If the run has Ray actors, JAX uses only the CPU in this process from then on, so that the actors can use
+  the GPU. If JAX has already used the GPU in this process, it continues to, and the GPU memory that it
+  reserved stays reserved.
 
   Args:
     config: the name or path of a configuration, a `moozi.Config`, or a mapping of settings.
@@ -184,7 +184,8 @@ def create_run(
     config, spec: the results of `check_run`.
     stop: the attribute `stop` of the result; None: a new one.
 
-  Raises: UserError: the run exists, or its directory cannot be created. Later errors remove the directory.
+  Raises: UserError: the run exists, or its directory cannot be created. After any later error, the directory
+    is removed.
   """
   directory = RunDirectory.create(config)
   try:
@@ -204,7 +205,7 @@ def resume(
 ) -> Run:
   """Continues a run from its newest intact checkpoint to its end, as `moozi train --resume` does.
 
-  With `runtime=ray`, JAX uses only the CPU in this process, as in `train`.
+  If the run has Ray actors, JAX uses only the CPU in this process, as in `train`.
 
   Args:
     run: a `moozi.Run` or its path.
@@ -215,7 +216,8 @@ def resume(
 
   Returns: the run.
   Raises: UserError: the run cannot be resumed or is finished, or an override changes a setting that is fixed
-    after the start. RunError: the run cannot continue.
+    after the start. RunError: another process writes to the run, its directory has a link, or the run cannot
+    continue.
   """
   return _finish(resume_events(run, callbacks=callbacks, allow_code=allow_code, **overrides))
 

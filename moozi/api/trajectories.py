@@ -36,8 +36,8 @@ class Episode:
   Attributes:
     frames: [T + 1, H, W, C] of the spec's dtype, as `moozi.Observation` has them.
     actions: [T] integers, the environment's actions, counted from 0. Where they have dimensions
-      (`EnvSpec.factors`), the environment's own actions: an array [T, …] or a dict or tuple of these, or when
-      written, also a list of T own actions, or [T] integers unless they are continuous.
+      (`EnvSpec.factors`), the environment's own actions: an array [T, …], or a dict or tuple of such arrays.
+      `write_trajectories` also takes a list of T own actions, and [T] integers unless they are continuous.
     rewards: [T] float32, the reward of each action, for the player who moved.
     is_terminal: whether the last frame is an end of the task. False: a time limit ended the episode, or its
       end is not known.
@@ -276,7 +276,7 @@ def _numbers(where: str, spec: EnvSpec, actions: Any) -> Any:
 
 
 def _uniform(mask: Bool[np.ndarray, "E"], spec: EnvSpec) -> Float32[np.ndarray, "E"]:
-  """Returns the same probability for every legal action, in each dimension."""
+  """Returns equal probabilities of the legal actions; of joint actions, of all values in each dimension."""
   if not spec.is_factored:
     return mask / mask.sum()
   return np.concatenate([np.full(size, 1 / size, np.float32) for size in spec.policy_groups[1:]])

@@ -42,7 +42,7 @@ class PolicyGradient:
     return Decision(action=action, action_probs=jnp.exp(log_probs), root_value=value, extras={})
 
   def update(self, state, rollout, rng_key):
-    """Returns the state after one step along the gradient on a segment, and metrics."""
+    """Returns the state after one update on a segment, and metrics."""
     gradient, metrics = jax.grad(self.loss, has_aux=True)(state["params"], rollout)
     steps, optimizer = optax.adam(self.learning_rate).update(gradient, state["optimizer"])
     return {"params": optax.apply_updates(state["params"], steps), "optimizer": optimizer}, metrics

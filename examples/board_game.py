@@ -1,4 +1,4 @@
-"""A board game of your own: Chomp. A move takes a square and all below and right; the top left one loses.
+"""A board game of your own: Chomp. A move takes a square and all below and right of it; the top left loses.
 
 In this folder: `moozi train boards/tic_tac_toe env.name=board_game:make`, or `python board_game.py`.
 """

@@ -2,15 +2,15 @@
 
     python scripts/bench_acting.py [CONFIG] [key=value …] [--rounds 7] [--seconds 1] [--json FILE]
 
-  package      random play of one game of the package `minatar`, with its draw for a sticky action
+  package      random play of one game of the package `minatar`, with draws for sticky actions (MinAtar only)
   environment  random play of the environments of a training worker: `step` alone
   acting       a training worker's segments, with an agent that draws its actions without a network
   replay       adding these segments to replay
 
-`acting` includes `environment`; acting and replay together are the time outside the search. The agent has the
-history of MuZero's, and its decisions have the same arrays. `python -m moozi.training.speed act CONFIG`
-measures the search. The cases take turns. Run it on one core (`taskset -c 1`), and compare medians of one
-run.
+`acting` includes `environment`; acting and replay together are the time outside the search. The agent keeps
+the history that MuZero's keeps, and its decisions have the same arrays. `python -m moozi.training.speed act
+CONFIG` measures the search. The cases take turns. Run the script on one core (`taskset -c 1`), and compare
+medians of one run.
 """
 
 import argparse

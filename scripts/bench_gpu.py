@@ -1,4 +1,4 @@
-"""Measures an Atari run on a machine with one GPU in a quarter of an hour, and prints where its time goes.
+"""Measures an Atari run on a machine with one GPU, and prints where its time goes.
 
     python scripts/bench_gpu.py parts --json parts.json
     python scripts/bench_gpu.py modes --json modes.json
@@ -6,14 +6,15 @@
 
 CONFIG and key=value may follow, as in the other benchmarks; by default CONFIG is `atari/gpu/pong`.
 
-  parts     the milliseconds of the parts of a run in one process, and their shares of an environment step:
-            search, environments, replay, and updates, of which the transfer of samples is a part
+  parts     the time per environment step of the parts of a run in one process, and their shares: search,
+            environments, replay, and updates, of which the transfer of samples is a part
   modes     acting with one training worker, and with two training workers and an inference server, which
             share the GPU
-  learning  two runs in one process, at the same time: the configuration as it is, and without augmentation
+  learning  two runs at the same time, each in one process: the configuration as it is, and the same without
+            augmentation
 
-`parts` takes about two minutes, `modes` four, and `learning` `--seconds` and the start of the runs. No figure
-of this script has been measured on a GPU yet.
+`learning` takes `--seconds` after the start of the runs. No figure of this script has been measured on a GPU
+yet.
 """
 
 import argparse
@@ -144,7 +145,7 @@ def measure_modes(ray: Any, config: Any, rounds: int, num_segments: int) -> dict
 
 
 def learning(config: str, overrides: Sequence[str], seconds: float, share: float) -> dict[str, Any]:
-  """Trains all runs at the same time; returns what each learned, and the shares of its time.
+  """Trains the runs of `RUNS` at the same time; returns what each learned, and the shares of its time.
 
   Args:
     share: share of the GPU's memory that each run reserves.

@@ -3,18 +3,18 @@
     python scripts/bench_inference.py [CONFIG] [key=value …] [--rounds 5] [--segments 32]
         [--learn-s SECONDS] [--json FILE]
 
-Comparisons of environment steps/s, each with `workers.num_envs` environments in all.
+Makes two comparisons of environment steps/s. Each case has `workers.num_envs` environments in all.
 
-  MinAtar  one training worker; two training workers and an inference server
-  slow     the same environment with 5 ms of waiting in each step: one training worker; eight training workers
-           and an inference server
+  first   the configuration's environment: one training worker; two training workers and an inference server
+  slow    the same environment with 5 ms of waiting in each step: one training worker; eight training workers
+          and an inference server
 
-No learner runs. A turn has `--segments` segments of each training worker in MinAtar, and an eighth of them in
-the slow environment. With `--learn-s 150`, the first comparison is of whole runs, after their first minute,
-and there is no second one.
+No learner runs. A turn has `--segments` segments of each training worker in the first comparison, and an
+eighth of them in the second. With `--learn-s 150` there is only the first comparison, of whole runs of 150 s
+after their first minute.
 
-Each training worker and the server has one thread. The cases of a comparison take turns for several rounds,
-and ratios compare rates of one round. Run it on an idle machine.
+By default each training worker and the server has one thread. The cases of a comparison take turns for
+several rounds, and ratios compare rates of one round. Run the script on an idle machine.
 """
 
 import argparse
@@ -43,7 +43,7 @@ SLOW = {"worker": 1, "server, 8 workers": 8}
 
 
 class SlowEnvironment(EnvironmentWrapper):
-  """Waits before each step, as for a simulator in another process."""
+  """Waits before each step, in place of a slow simulator."""
 
   def step(self, action: Any) -> Any:
     time.sleep(STEP_S)

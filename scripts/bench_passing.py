@@ -3,8 +3,8 @@
     python scripts/bench_passing.py [CONFIG] [key=value …] [--seconds 3] [--json FILE]
 
 The segments are of random play, with the configuration's sizes. The script measures the processor time of
-replay's work, which has one thread, and with Ray that of passing the objects of a run between idle actors. It
-does not include waiting, so other programs change the figures by their use of the caches only.
+replay's work, which has one thread, and with Ray that of passing the objects of a run between idle actors.
+Processor time does not include waiting, so other programs change the figures only by their use of the caches.
 `make_scale_page.py` computes the tables of docs/scale.md from these figures for `atari/gpu/pong`.
 """
 

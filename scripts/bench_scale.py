@@ -128,7 +128,7 @@ def measure_one(config: Any, args: argparse.Namespace) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def run_of(config: Any, spec: Any) -> Iterator[Iterator[Any]]:
-  """Yields the recorded events of a new run, which ends without a last checkpoint with the block."""
+  """A context with the recorded events of a new run, which ends with the block, without a last checkpoint."""
   from moozi.io.run_directory import RunDirectory
   from moozi.training.start import Stop, train_events
 

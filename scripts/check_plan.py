@@ -1,4 +1,4 @@
-"""Compares the predictions of `moozi plan` with the runs that they are about.
+"""Compares the predictions of `moozi plan` with runs of the same configurations.
 
     python scripts/check_plan.py [--only NAME …] [--plan-s 60] [--run-s 40] [--json FILE]
 

@@ -1,8 +1,8 @@
 """Makes the pictures of docs/images that show programs: `make screenshots`. Needs Chromium and websockets.
 
 `--catch RUN` and `--breakout RUN` choose other agents than those of the zoo, and `--curves RUN` another run
-than a new one of tiny/catch, which takes minutes. Commit a new picture only if its content has changed:
-pixels always differ a little, because agents and fonts differ between machines.
+than a new one of tiny/catch, which takes minutes. Commit a new picture only if its content has changed: some
+pixels always differ, because runs and fonts differ between machines.
 """
 
 import argparse
@@ -49,7 +49,7 @@ def page(html: Path, name: str, height: int, width: int = 1280) -> None:
 
 
 def live_page(address: str, name: str, part: tuple[int, int, int, int], wait_s: float = 20) -> None:
-  """Writes the part (left, top, right, bottom) of a page that draws for some seconds, as `page` does."""
+  """Writes the part (left, top, right, bottom) of a page, `wait_s` seconds after it was opened, as a PNG."""
   from websockets.sync.client import connect
 
   with tempfile.TemporaryDirectory() as folder:

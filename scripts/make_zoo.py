@@ -2,9 +2,9 @@
 
     python scripts/make_zoo.py --cards   # compares all agents with their configurations again
 
-NAME is the name of the run's configuration, such as minatar/breakout. The agent is written to zoo/NAME, and
-replaces an older one. It has the files that `moozi.io.zoo_files` lists, without optimizer, replay and logs.
-The table in docs/zoo.md is written from the cards of all agents.
+NAME is the agent's name: that of its configuration, such as minatar/breakout, or another one. The agent is
+written to zoo/NAME, and replaces an older one. It has the files that `moozi.io.zoo_files` lists, without
+optimizer, replay and logs. The table in docs/zoo.md is written from the cards of all agents.
 """
 
 import argparse
@@ -134,7 +134,7 @@ def make_entry(
   agent is evaluated now, and this result is recorded.
 
   Args:
-    name: the agent's name: that of its configuration, such as `minatar/breakout`, or another.
+    name: the agent's name: that of its configuration, such as `minatar/breakout`, or another one.
     root: the folder of all agents; None uses that of MooZi.
     hardware: the hardware of the training, if the run has not recorded it.
     episodes: number of episodes of the card's evaluation. If the run's final evaluation had another number,

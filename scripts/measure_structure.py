@@ -1,4 +1,4 @@
-"""Counts lines, types, circles of imports, and names that are used more than once.
+"""Counts lines, types, import cycles, and names that are used more than once.
 
 `python scripts/measure_structure.py` prints the counts of the working tree, and what was counted.
 """

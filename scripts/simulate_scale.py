@@ -200,8 +200,8 @@ def _ray_s(cost: CallCost) -> float:
 def costs_of(row: dict[str, Any], act_s: float, learn_s: float, call_samples: int) -> PartCosts:
   """Returns the service times of canned actors from a row of `bench_scale.py`.
 
-  What workers and the server compute is theirs; replay's time is divided between segments and batches as it
-  is measured: by the calls. Ray's processes work for segments only.
+  The processor time of the driver and of replay is divided equally among their calls for segments and
+  batches. That of Ray's processes is counted for segments only.
   """
   segments, used = row["segments_per_s"], row["cores"]
   batches = row["samples_per_s"] / call_samples

@@ -1,4 +1,4 @@
-"""Plays an agent against every legal reply at every move: a full walk of the game tree, without sampling.
+"""Plays an agent against every legal reply at every move, without sampling.
 
 Supports deterministic two-player games of the package open_spiel whose trees are small enough to walk.
 """
@@ -54,7 +54,8 @@ def walk(
     max_positions: limit on the number of positions of both players.
 
   Raises:
-    UserError: the game is not a deterministic two-player game, or has more than `max_positions` positions.
+    UserError: the game is not a deterministic two-player game, or the walk has more than `max_positions`
+      positions.
     ValueError: the agent chose an illegal action.
   """
   if rules.spec.num_players != 2 or not rules.is_deterministic:

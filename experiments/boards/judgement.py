@@ -156,7 +156,7 @@ def committed() -> list[dict[str, Any]]:
 
 
 def names_of(players: Sequence[str]) -> list[str]:
-  """Returns the players' names; a run's path becomes two players, with search and without."""
+  """Returns the players' names; a run's path or zoo:NAME becomes two players, with search and without."""
   out: list[str] = []
   for name in players:
     is_name = PLAYERS.is_known(name) and not name.startswith("zoo:")

@@ -2,9 +2,9 @@
 
     python -m experiments.boards.labels --minutes 55
 
-Writes `labels/scores.csv`, `labels/wins.csv` and `labels/blocks.csv`. A position is the string of the
-columns played, numbered from 1. A call continues where the last one stopped; the positions depend on `SEED`
-alone. Needs the package numba (the extra `dev`).
+Writes `labels/scores.csv`, `labels/wins.csv` and `labels/blocks.csv`. A position is the string of the columns
+played, numbered from 1. A call continues `scores.csv` where the last one stopped; the positions depend on
+`SEED` alone. Needs the package numba (the extra `dev`).
 
 Positions come from games in which both players win at once where they can, else block a win, else play at
 random. No two positions of a file are equal or mirror images. `scores.csv` has 2,000 positions when it is
@@ -89,7 +89,7 @@ def _rows(path: Path) -> list[dict[str, str]]:
 
 
 def positions(solver: "Solver", seed: int, plies: range = PLIES) -> Iterator[list[int]]:
-  """Yields positions of unfinished games without end; takes `plies` in turn, from the last to the first.
+  """Yields positions of unfinished games and never stops; takes `plies` in turn, from the last to the first.
 
   No two positions are equal or mirror images.
   """

@@ -45,8 +45,8 @@ def agent_decides(
   Args:
     variables: the agent's.
     width: number of states per search.
-    max_moves: `Rules.max_moves`; needed by an agent that plans with the true rules. Its lines must have the
-      moves of both players.
+    max_moves: `Rules.max_moves`; needed by an agent that plans with the true rules. The lines of such an
+      agent must have the moves of both players.
   """
 
   def decide(lines: Sequence[Sequence[Move]]) -> Float[np.ndarray, "N E"]:

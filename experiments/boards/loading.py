@@ -17,8 +17,8 @@ def load_game(
     checkpoint, simulations: as for `moozi.load`.
     is_seated: whether the agent may have learned to play one seat; see `Rules`.
 
-  Raises: UserError: the run cannot be loaded, or its environment is not a game of OpenSpiel; or, without
-    `is_seated`, not one for two players in self-play.
+  Raises: UserError: the run cannot be loaded; its environment is not a game of OpenSpiel; or `is_seated` is
+    false and the game was not learned in self-play of two players.
   """
   agent = moozi.load(run, checkpoint, simulations=simulations)
   spec = agent.spec

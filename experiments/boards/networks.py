@@ -32,7 +32,7 @@ WINDOW = 50_000
 
 
 def rows(folder: Path, steps: tuple[int, ...]) -> list[list[str]]:
-  """Returns the rows of one run, for those of the steps that it reached: mean losses of the WINDOW before."""
+  """Returns a run's row at each of `steps` that it passed; losses are means of the WINDOW steps before."""
   ticks = read_metrics(folder / "metrics.jsonl")
   made = []
   for at in steps:

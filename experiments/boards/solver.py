@@ -37,7 +37,7 @@ class Solver:
     return int(_solve(own, mask, len(moves), self._table, self._shape))
 
   def values(self, moves: list[int]) -> list[int | None]:
-    """Returns the score of the position after each column, for the player to move now; None if it is full.
+    """Returns the score after a stone in each column, for the player to move now; None for a full column.
 
     The errors are those of `score`. On a full board, every value is None.
     """

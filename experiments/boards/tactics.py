@@ -3,11 +3,11 @@
     python -m experiments.boards.tactics runs/connect_four runs/tic_tac_toe
     python -m experiments.boards.tactics runs/connect_four --positions 500 --checkpoint 4000000 --json
 
-A *win* position has a move that wins immediately. A *block* position has no such move, and at least half of
-the moves, but not all, allow the opponent to win immediately; the agent has to find one of the others. Both
-kinds are found with the rules alone, in random play, so this works for every two-player game of open_spiel
-without chance and hidden information. Each line also has the share of a random player and, if the run has a
-model, how well it predicts the rewards of a winning move and of another move.
+A *win* position has a move that wins immediately and a move that does not. A *block* position has no winning
+move, and at least half of the moves, but not all, allow the opponent to win immediately; the agent has to
+find one of the others. Both kinds are found with the rules alone, in random play, so this works for every
+two-player game of open_spiel without chance and hidden information. Each line also has the shares of a random
+player and, if the run has a model, how well it predicts the rewards of a winning move and of another move.
 """
 
 import argparse

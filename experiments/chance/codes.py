@@ -2,9 +2,9 @@
 
     python -m experiments.chance.codes RUN
 
-The agent's policy, without search, plays games by the true rules. The encoder gives each transition its
-code. A code should encode the outcome, which is the new number and its cell. Its mutual information with them
-should then be high, and that with the reward, which state and action determine, low. Entropies are in nats.
+The agent's policy, without search, plays games by the true rules. The encoder gives each transition its code.
+A code should encode the outcome: the new number and its cell. Then the codes have much information about the
+outcome, and little about the reward, which state and action determine. Entropies are in nats.
 """
 
 import argparse

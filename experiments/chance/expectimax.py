@@ -36,7 +36,7 @@ Value = Callable[[Int[Array, "N 4 4"], Int[Array, " N"]], Float[Array, " N"]]
 def slide(board: Int[Array, "4 4"], action: Int[Array, ""]) -> tuple[Array, Array, Array]:
   """Returns the board after a move and before the new number, the reward, and whether the move is legal.
 
-  A cell is the number's base-2 logarithm, 0 if it is free.
+  A cell has the base-2 logarithm of its number; a free cell has 0.
   """
 
   def slide_row(row: Array) -> tuple[Array, Array]:
@@ -61,7 +61,7 @@ slide_all = jax.vmap(jax.vmap(slide, (None, 0)), (0, None))
 
 
 def outcomes(after: Int[AnyArray, "*n 4 4"], with_fours: bool) -> tuple[Array, Float[Array, "*n M"]]:
-  """Returns the boards after each new number, and their probabilities; 0 where the cell is not free."""
+  """Returns the boards after each new number, and their probabilities: 0 for a cell that is not free."""
   flat = after.reshape(*after.shape[:-2], 1, 16)
   new = jnp.eye(16, dtype=flat.dtype)
   boards = jnp.concatenate([flat + new, flat + 2 * new] if with_fours else [flat + new], axis=-2)

@@ -1,6 +1,6 @@
-"""Measures the returns of uniformly random play in 2048, from the agents' starts.
+"""Measures the returns of uniformly random play in 2048, under the conditions of the agents' evaluation.
 
-python -m experiments.chance.random_play     # writes results/random_play.json; takes four minutes
+python -m experiments.chance.random_play     # writes results/random_play.json
 """
 
 import argparse

@@ -6,6 +6,6 @@ plot.py). `moozi sweep experiments/NAME/NAME.yaml` trains and evaluates the jobs
 finished jobs to `results/`, which is committed. `python -m experiments.lib.tables NAME --readme` writes the
 tables into the page, and `python -m experiments.lib.pictures NAME` draws the pictures.
 
-Wall times are comparable only if nothing else uses the machine. Claim a difference only with three seeds or
-more (`moozi.experiments.statistics` has intervals).
+Wall times are comparable only on equal machines that nothing else uses. Claim a difference only with three
+seeds or more (`moozi.experiments.statistics` has intervals).
 """

@@ -3,9 +3,9 @@
     python -m experiments.lib.pictures             # all pictures
     python -m experiments.lib.pictures corridor    # those of an experiment
 
-`experiments/NAME/plot.py`, or `table.py` of an experiment without it, has `PICTURES`: functions that return a
-figure, by the path of its PNG file in the experiment's folder. The file holds a digest of what the figure
-shows (`digest_of`). A test draws each figure again and compares the digests.
+`experiments/NAME/plot.py`, or `table.py` of an experiment without it, may have `PICTURES`: functions that
+return a figure, by the path of its PNG file in the experiment's folder. The file holds a digest of what the
+figure shows (`digest_of`). A test draws each figure again and compares the digests.
 """
 
 import argparse
@@ -142,7 +142,7 @@ class Panel:
 
 
 def curves(*panels: Panel, columns: int = 2, height: float = 3.0, is_shared: bool = True) -> "Figure":
-  """Returns a figure of panels: each run as a thin line, and the mean of a label's runs as a thick one.
+  """Returns a figure of panels, whose curves `draw_runs` plots.
 
   Args:
     columns: the largest number of panels in a row.
@@ -200,7 +200,7 @@ def _draw_panel(axis: "Axes", panel: Panel, labels: Sequence[str]) -> None:
 def draw_runs(
   axis: "Axes", runs: Sequence[Points], label: str, *, has_mean: bool = True, **style: Any
 ) -> None:
-  """Plots each run as a thin line and the mean of the runs, where all have points, as a thick one.
+  """Plots each run as a thin line, and the mean of the runs as a thick one where all have points.
 
   A single run, and runs without their mean, are lines of ordinary width.
   """

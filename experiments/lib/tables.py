@@ -59,7 +59,7 @@ def write_between_markers(path: Path, name: str, text: str) -> None:
 
 
 def last_evaluations(curve: Curve) -> np.ndarray:
-  """Returns the mean returns of the last `LAST` evaluations, NaN without any."""
+  """Returns the mean returns of the last `LAST` evaluations; one NaN if there are none."""
   found = [tick["test/return_mean"] for tick in curve if "test/return_mean" in tick][-LAST:]
   return np.array(found or [np.nan])
 

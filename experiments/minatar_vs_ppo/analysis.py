@@ -3,8 +3,8 @@
     python -m experiments.minatar_vs_ppo.analysis             # results/table.md, table.json and scores.json
     python -m experiments.minatar_vs_ppo.analysis --readme    # also both README.md, and headers in config/
 
-Seeds are the unit. A run's figure is the mean over its last five milestones (`runs.py`). A cell has the mean
-over seeds and each seed's figure. Intervals are 95% bootstrap intervals over seeds, within each game.
+A run's figure is the mean over its last five milestones (`runs.py`). A cell has the mean over seeds and each
+seed's figure. Intervals are 95% bootstrap intervals over seeds, within each game.
 """
 
 import argparse
@@ -169,8 +169,8 @@ def minutes_of(groups: Groups) -> list[dict[str, Any]]:
   """Compares MuZero with each PPO at equal minutes, for each protocol and game with measured minutes.
 
   PPO's score is its return at the minute at which MuZero's runs end, or at PPO's own end if that is earlier.
-  `moozi_minutes` is the first minute at which MuZero has that return. A curve that ends before `at_minutes`
-  keeps its last return. `rival_at_double` is PPO's return at twice `at_minutes`.
+  `moozi_minutes` is the first minute at which MuZero has at least that return. A curve that ends before
+  `at_minutes` keeps its last return. `rival_at_double` is PPO's return at twice `at_minutes`.
   """
   out = []
   for protocol in PROTOCOLS:
@@ -643,7 +643,7 @@ def headers_of(groups: Groups) -> dict[Path, list[str]]:
 
 
 def _config_path(agent: str, protocol: str, game: str) -> Path | None:
-  """Returns the configuration of an agent's runs; None if the sweep changes its environment or steps."""
+  """Returns the configuration whose header states an agent's runs; None if there is none."""
   folders = {("muzero", name): terms.folder for name, terms in PROTOCOLS.items()}
   folders |= {("ppo_replica", "a"): "ppo/minatar", ("ppo_tuned", "a"): "ppo/minatar_tuned"}
   folder = folders.get((agent, protocol))

@@ -1,6 +1,6 @@
 """Measures the returns of uniformly random play under both protocols, in the agents' evaluation episodes.
 
-python -m experiments.minatar_vs_ppo.random_play     # writes results/random_play.json; takes a minute
+python -m experiments.minatar_vs_ppo.random_play     # writes results/random_play.json
 """
 
 import argparse
@@ -21,7 +21,7 @@ NUM_EPISODES = 100
 
 
 def random_play(protocol: str, game: str, num_episodes: int) -> dict[str, Any]:
-  """Plays one game at random; returns the mean return with its interval over episodes, and conditions."""
+  """Plays one game at random; returns the mean return with its interval over episodes, and the conditions."""
   config = load_config(f"{PROTOCOLS[protocol].folder}/{game}")
   return {
     "protocol": protocol,

@@ -1,8 +1,7 @@
 """Reads the results of the sweep as runs, each with its agent, protocol, game, seed and figure.
 
 A run's figure is the mean return over its last five milestones, with 100 noise-free evaluation episodes each.
-Its swing is the sample standard deviation over its last ten milestones, divided by their mean. A single
-checkpoint would not be representative: neighbouring checkpoints of a run can differ as much as seeds do.
+Its swing is the sample standard deviation over its last ten milestones, divided by their mean.
 """
 
 import dataclasses
@@ -164,8 +163,9 @@ class Run:
 def read_runs(results: Path = RESULTS) -> dict[tuple[str, str, str], list[Run]]:
   """Reads all runs, by (agent, protocol, game); the runs of a key are in order of their seeds.
 
-  Raises: UserError: a result is not of a job of the sweep, was made under other conditions than its protocol,
-    or differs from the others of its key in more than the seed and the machine.
+  Raises: UserError: a result is not of a job of the sweep, its environment is not that of its protocol, it
+    differs from the others of its key in more than the seed, the length and the machine, or two results have
+    different conditions of evaluation.
   """
   runs = [run for result in read_results(results) if (run := _run_of(result)) is not None]
   groups: dict[tuple[str, str, str], list[Run]] = {}

@@ -35,7 +35,7 @@ class LocalCluster:
   Attributes:
     process: the parent of the processes of all nodes and of their actors.
     address: for `ray.address`.
-    nodes: the number of the process of Ray's scheduler on each node that was added, by name.
+    nodes: the process ID of Ray's scheduler on each node that was added, by name.
   """
 
   def __init__(self, log: Path) -> None:
@@ -62,7 +62,7 @@ class LocalCluster:
     self._command("announce", name)
 
   def remove(self, name: str, is_failure: bool) -> None:
-    """Ends a node; after a failure nothing on it can end in order."""
+    """Ends a node; with `is_failure`, its processes are killed."""
     self._command("kill" if is_failure else "end", name)
     del self.nodes[name]
 

@@ -73,7 +73,7 @@ Made = dict[str, Any] | None
 
 
 class NodeSoak:
-  """A run on a cluster, the events that it has lived through, and samples of its memory and open files.
+  """A run on a cluster, the events made so far, and samples of its memory and open files.
 
   Args:
     name: name of the run's folder in `runs`; an existing folder is removed.
@@ -224,7 +224,7 @@ class NodeSoak:
     return {"node": self._add_node(), "ended": {}}
 
   def leave(self) -> Made:
-    """Announces that a node leaves, and ends it when it has no training workers any more."""
+    """Announces that a node leaves, and ends it once it has no training worker."""
     if len(self.cluster.nodes) < FIRST_NODES:
       return None
     node = self._random.choice(sorted(self.cluster.nodes))
@@ -379,7 +379,7 @@ def attend(soak: NodeSoak, minutes: float, every_s: float, chance: random.Random
 
 
 def make_next(soak: NodeSoak, kinds: list[str], left: list[str], chance: random.Random) -> str:
-  """Makes the first possible event of `left`, which all kinds join in a new order if there is none.
+  """Makes the first possible event of `left`; if none is possible, first adds all kinds to it in a new order.
 
   Returns: the kind, or an empty string if none is possible.
   """

@@ -3,7 +3,7 @@
     python -m experiments.surgery.moments RUN
 
 RUN is a run of `moozi train gymnasium/pendulum seed=2 runtime=local`. Writes `results/moments.json`: the loss
-of each update by change and second moments, without a surgery too.
+of each update, by change and kind of second moments, and without a surgery.
 """
 
 import argparse

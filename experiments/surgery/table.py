@@ -1,4 +1,4 @@
-"""The tables of the joints and of the ends of the runs, and the picture of their returns."""
+"""The tables of surgeries, of the ends of runs and of second moments, and the picture of the returns."""
 
 import json
 from pathlib import Path

@@ -11,7 +11,7 @@ _ROLES = ("learner", "replay", "training_env", "training_search", "reanalyze", "
 
 
 def are_seeds(numbers: Sequence[int]) -> bool:
-  """Returns whether the numbers, at least one, are seeds of runs and all different."""
+  """Returns whether the numbers are different seeds of runs; false if there are none."""
   return bool(numbers) and 0 <= min(numbers) <= max(numbers) < NUM_SEEDS and len(set(numbers)) == len(numbers)
 
 

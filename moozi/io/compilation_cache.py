@@ -148,8 +148,8 @@ class Entries:
   Args:
     folder: an existing folder.
     max_bytes: limit of the entries' size in this folder and the folders beside it, which are for other
-      versions of JAX and other machines. The constructor, and each new sixteenth of the limit, removes the
-      least recently used entries until the others fit.
+      versions of JAX, machines or numbers of threads. The constructor, and each new sixteenth of the limit,
+      removes the least recently used entries until the others fit.
   """
 
   def __init__(self, folder: Path, max_bytes: int = MAX_BYTES) -> None:

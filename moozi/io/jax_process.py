@@ -88,7 +88,7 @@ def join(host: HostOf) -> None:
   """Makes the devices of several processes those of one JAX; returns when all processes have called it.
 
   Call it before JAX's first computation, and do not call `set_up`: with the cache, a process waits for
-  another one that compiles the same function, while XLA may wait there for all processes.
+  another one that compiles the same function, and a compilation may itself wait for all processes.
 
   Raises: RuntimeError: JAX was used before, or the other processes do not call it within five minutes.
   """

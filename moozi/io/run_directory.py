@@ -325,7 +325,7 @@ def load_resumed_config(run: RunDirectory, overrides: Sequence[str | Mapping[str
 
 
 def save_resumed_config(run: RunDirectory, config: Config, env_steps: int) -> None:
-  """Saves a resumed run's configuration if it has changed, after a copy to `config_until_<env_steps>.yaml`.
+  """Saves a resumed run's configuration if it has changed; `config_until_<env_steps>.yaml` has the old one.
 
   Raises: RunError: a file cannot be written; the run is unchanged.
   """

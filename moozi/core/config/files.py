@@ -53,7 +53,8 @@ class CheckpointConfig(Section):
   )
   keep_best: bool = Field(
     True,
-    description="keep the checkpoint whose evaluation has the highest lower bound (95%) of the mean return",
+    description="keep the checkpoint whose evaluation has the highest lower end of the mean return's 95% "
+    "confidence interval",
   )
   milestones_env_steps: PositiveInt | None = Field(
     250_000, description="environment steps between two checkpoints that are always kept; null: none"
@@ -90,7 +91,7 @@ class LoggingConfig(Section):
   histogram_period_updates: PositiveInt | None = Field(
     2_000, description="learner steps between two histograms in TensorBoard; null: none"
   )
-  parameter_histograms: bool = Field(False, description="also write histograms of each layer's parameters")
+  parameter_histograms: bool = Field(False, description="also write a histogram of each parameter array")
   progress: Literal["auto", "live", "plain", "none"] = Field(
     "auto",
     description="display on standard error; live: redrawn in place; plain: lines; auto: live on a terminal "

@@ -1,9 +1,9 @@
 """The configuration of the PPO baseline.
 
 Source: Huang et al. 2022, "The 37 Implementation Details of Proximal Policy Optimization", and its code.
-The defaults are those of `ppo.py`. The keys' descriptions give the values of `ppo_atari.py` after "Atari";
-config/ppo/atari.yaml sets all of them. docs/ppo.md lists the details with their options; some are options of
-the environment, in `env.kwargs`.
+Keys that `ppo.py` has too have its defaults. The keys' descriptions give the values of `ppo_atari.py` after
+"Atari"; config/ppo/atari.yaml sets all of them. docs/ppo.md lists the details with their options; some are
+options of the environment, in `env.kwargs`.
 """
 
 from typing import Annotated, Literal

@@ -94,7 +94,7 @@ class Calls:
       yield call, *(self._result(reference) if result is None else result)
 
   def _results(self, references: list[Any]) -> list[tuple[Any, None] | None]:
-    """Returns the result of each call; only None if one of the calls has failed.
+    """Returns the result of each call; if a call has failed, None for every call.
 
     One request of all results is cheaper than a request of each.
     """

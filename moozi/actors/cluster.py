@@ -48,7 +48,7 @@ def started(config: RayConfig) -> Iterator[Any]:
   On exit, disconnects from the cluster, or shuts down the cluster that it started.
 
   Raises: UserError: Ray is not installed, already initialized or cannot start, or no cluster answers or
-    accepts the connection. ProcessLostError: one of Ray's own processes ended while the block called Ray.
+    accepts the connection. ProcessLostError: as `WatchedRay.check`, while the block called Ray.
   """
   # On Linux, Ray listens on all addresses by default. This variable, which Ray reads at import, restricts Ray
   # to this machine, as on Windows and macOS; a test lists the listeners. Without the variable, Ray also

@@ -4,7 +4,7 @@ Every call of an actor returns a future. The driver keeps a bounded number of ca
 reacts to the results as they complete, and requests evaluations and checkpoints when they are due. Functions
 that take the context make the calls and react to results: `segments` for acting, `updates` for learning,
 `reanalyze_calls`, `evaluations`, and `states` for checkpoints. In an on-policy run, `rounds` has the
-functions for acting and learning. `failures` restarts actors, `heartbeats` ends some of those that hang,
+functions for acting and learning. `failures` restarts actors, `heartbeats` ends those that do not answer,
 `elastic` starts and drops training workers as nodes join and leave, and `observing` requests reports.
 `run.local` and `run.on_policy` run the same algorithms in one process.
 """

@@ -34,7 +34,7 @@ def watch(context: RunContext, index: int) -> None:
 
 
 def pass_parameters(context: RunContext) -> None:
-  """Passes the newest parameters to the inference servers, which act with them from their next batch on."""
+  """Passes the parameters that act to the inference servers, which use them from their next batch on."""
   for server in context.pool.inference_servers.values():
     # Not a result of the server's work, which would reset its count of failures.
     context.calls.expect(server.set_parameters.remote(context.ledger.parameters), None)

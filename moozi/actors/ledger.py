@@ -85,7 +85,7 @@ class RunLedger(abc.ABC):
   @property
   @abc.abstractmethod
   def sample_reuse(self) -> float:
-    """As in `run.events.Finished`."""
+    """As in `run.session.Trainer`."""
 
   @property
   @abc.abstractmethod
@@ -144,14 +144,15 @@ class Ledger(RunLedger):
   Attributes:
     pacer: numbers of steps, samples and positions that are requested and done.
     shards: what each shard of replay can give, and the steps that it received and stored.
-    segments_in_flight, searches_in_flight: number of calls by index of the training or reanalyze worker.
+    segments_in_flight, searches_in_flight: number of unfinished calls by index of the training or reanalyze
+      worker.
     segments_requested: number of segments ever requested, by index of the training worker.
     last_requests: by index of the training worker, the number of all segments requested up to its newest.
     batches_in_flight: number of unfinished calls of `ParameterServer.update`.
     target: the newest published target network; None before the first one arrives.
     is_publishing: whether a publication of the parameters is pending.
     publications, target_copies: schedules for publishing the parameters and the target network.
-    kept: by index of the training worker, the number of its newest segment that was kept.
+    kept: by index of the training worker, the number of its newest segment for `trajectories.save`.
     The others are as in `RunLedger`.
   """
 

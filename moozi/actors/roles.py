@@ -2,7 +2,7 @@
 
 Ray's own restart would run a constructor with the same arguments. Here, a restarted training or reanalyze
 worker has new seeds, a shard of replay starts from its last snapshot, and the parameter server from the
-newest checkpoint.
+newest checkpoint, if there is one.
 """
 
 import dataclasses
@@ -111,7 +111,7 @@ class Role:
     has_plugins: whether its process loads the user's functions.
     max_calls: the number of calls that run at a time, for an actor that other actors call; they find it by
       its name. None: one, and only the driver calls it.
-    num_hosts: the number of processes of one actor, each with these resources, on several hosts.
+    num_hosts: the number of hosts of one actor; it has a process with these resources on each.
     has_heartbeat: whether an actor that hangs is noticed (`heartbeats`). Its calls then do not run in the
       main thread of its process.
   """

@@ -39,7 +39,7 @@ class ShardLedger:
 
   Args:
     config: the run's configuration.
-    added: number of steps ever added to each shard when the run starts.
+    added: number of steps ever added to each shard when the run starts; None: 0.
     env_steps: environment steps of the run when it starts.
 
   Attributes:

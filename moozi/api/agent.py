@@ -96,7 +96,7 @@ class Agent:
 
   @property
   def params(self) -> Any:
-    """The network's parameters, a pytree of arrays."""
+    """The agent's parameters, a pytree of arrays."""
     return self.state.params
 
   @functools.cached_property
@@ -259,7 +259,7 @@ class Agent:
         registered player, or a trained agent (`api.players`). None uses `evaluation.opponent`.
       opponent_simulations: number of simulations per search of the opponent "mcts".
       simulations: number of simulations per search; None uses the agent's.
-      record: whether to keep frames of the first episodes, for pictures.
+      record: whether to keep frames for pictures: of episode 0 and the first `evaluation.gif_tiles` episodes.
       gif_max_frames: with `record`, maximum number of frames kept of an episode.
       on_episode: called with the number of finished episodes when it changes.
 

@@ -20,7 +20,7 @@ def load(
   """Loads a run's agent.
 
   Args:
-    run: a `moozi.Run`, its path, or a trained agent such as `"zoo:minatar/breakout"`.
+    run: a `moozi.Run`, its path, or an agent of the zoo such as `"zoo:minatar/breakout"`.
     checkpoint: a name, a path, an environment step (takes the nearest), "best", or "last". None takes the
       last one.
     simulations: number of simulations per search; None uses that of `planners.test`.

@@ -184,8 +184,8 @@ def create_run(
     config, spec: the results of `check_run`.
     stop: the attribute `stop` of the result; None: a new one.
 
-  Raises: UserError: the run exists, or its directory cannot be created. After any later error, the directory
-    is removed.
+  Raises: UserError: the run exists, or its directory cannot be created. If another error follows here, the
+    directory is removed.
   """
   directory = RunDirectory.create(config)
   try:

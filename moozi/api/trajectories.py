@@ -79,8 +79,9 @@ def read_trajectories(path: str | os.PathLike[str]) -> Iterator[Episode]:
   """Yields the episodes of a run with `trajectories.save=true`, of a folder, or of one trajectory file.
 
   Episodes of a lane are in time order. An episode also ends where the run lost steps and where a lane's steps
-  end; it is then unfinished, and the action on its last frame is not known. A lost life ends an episode if it
-  ended one in training. All fields of the records are set. A single file may start within an episode.
+  end; it is then unfinished, and without the action on its last frame, whose reward is missing. A lost life
+  ends an episode if it ended one in training. All fields of the records are set. A single file may start
+  within an episode.
 
   Raises: UserError: the path has no trajectories, or a file is damaged, is missing, or breaks a rule.
   """

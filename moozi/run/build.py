@@ -137,8 +137,8 @@ def make_collector(
   Args:
     agent, temperature: as in `TrajectoryCollector`.
     worker: index of the worker.
-    began_at: part of the collector's seeds: the environment steps of the run when it starts, and with Ray
-      also the number of actors that have ended, so that a restarted worker plays different episodes.
+    began_at: part of the collector's seeds: the environment steps of the run when it starts, with Ray plus
+      the number of actors that have ended, so that a restarted worker plays different episodes.
     client: asks an inference server for the decisions; None: the collector decides itself.
 
   Raises: UserError: as `plain_collector`.

@@ -86,7 +86,10 @@ class Reanalyzed(Event):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Updated(Event):
-  """Updates were made from `num_samples` targets; the loss metrics are means over the updates."""
+  """Updates were made. `num_samples` counts a sample each time that an update used it.
+
+  The loss metrics are means over the updates.
+  """
 
   metrics: dict[str, float]
   num_samples: int

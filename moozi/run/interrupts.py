@@ -22,7 +22,7 @@ _active: list["Interrupts"] = []
 
 
 def check() -> None:
-  """Raises KeyboardInterrupt if a stop signal waits for the end of an import.
+  """Raises KeyboardInterrupt if a stop signal waits, such as for the end of an import.
 
   Call this function before other handlers are set.
   """
@@ -65,7 +65,7 @@ class Interrupts:
       _active.remove(self)
 
   def check(self) -> None:
-    """Raises KeyboardInterrupt if a stop signal waits for the end of an import."""
+    """Raises KeyboardInterrupt if a stop signal waits, such as for the end of an import."""
     if self._is_waiting:
       self._is_waiting = False
       raise KeyboardInterrupt

@@ -223,7 +223,10 @@ class Pacer:
 
   @property
   def is_complete(self) -> bool:
-    """Whether all environment steps are taken, learned from and reanalyzed, with no call in flight."""
+    """Whether all environment steps are taken, and learned from and reanalyzed with no such call in flight.
+
+    If training has not started, whether all environment steps are taken.
+    """
     if not self.has_all_steps or any(meter.requested != meter.done for meter in self._meters):
       return False
     if self.started_at is None:

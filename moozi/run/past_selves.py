@@ -3,8 +3,8 @@
 Source: Berner et al. 2019 (OpenAI Five), opponent sampling. There, 20% of the games are against past selves,
 which are drawn with probabilities proportional to exp(quality). A new past self starts with the largest
 quality in the pool. If the current agent beats past self i, that self's quality falls by η / (N · p_i).
-Departures: the size of the pool is limited; each draw is for one round, in which a worker plays one game in
-each of its lanes with a past self.
+Departures: the size of the pool is limited; each draw is for one round, in which one game counts in each of a
+worker's lanes with a past self.
 """
 
 import dataclasses
@@ -59,7 +59,7 @@ class PastSelves:
     """Adds a copy of the current parameters if the pool is empty or its newest entry is old enough.
 
     If the pool is full, removes the past self of lowest quality among those that no worker plays against. If
-    every past self has an opponent, the pool exceeds `pool_size`.
+    workers play against every past self, the pool exceeds `pool_size`.
     """
     if self.pool and version < self.pool[-1].version + self._config.period_updates:
       return

@@ -34,7 +34,7 @@ class RollbackState:
 
 
 class Rollback:
-  """Replaces the training state by that of the last checkpoint, once per start or resume of a run.
+  """Returns the training state of the last checkpoint for a rollback, once per start or resume of a run.
 
   Args:
     latest: returns the newest saved state, or None if there is none.
@@ -50,7 +50,7 @@ class Rollback:
       learner_steps: learner step of the restored state. In one process it is the run's current one; with Ray,
         it is one that no worker can have seen, so that no version is used twice.
 
-    Raises: NotFiniteError: `error` itself, if no state is saved or the run was rolled back before.
+    Raises: NotFiniteError: `error` itself, if no state is saved, or if this is not the first call.
     """
     saved = None if self._is_taken else self._latest()
     if saved is None:

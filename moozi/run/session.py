@@ -120,7 +120,7 @@ class Session:
   Attributes:
     inputs: the inputs of the run.
     evaluations: the schedule of evaluations and the best result so far.
-    rollback: restores the last saved training state after non-finite updates; once per start or resume.
+    rollback: has the training state to restore after non-finite updates; once per start or resume.
   """
 
   def __init__(self, inputs: RunInputs, counts: Counts) -> None:
@@ -142,7 +142,7 @@ class Session:
     return {"env_steps": self._counts.env_steps, "learner_steps": self._counts.learner_steps}
 
   def wall_s(self) -> float:
-    """Returns the duration of the run in seconds, including the time before it was resumed."""
+    """Returns the duration of the run in seconds, including that until the state that it was resumed from."""
     return time.monotonic() - self._start
 
   def is_checkpoint_due(self) -> bool:

@@ -79,7 +79,7 @@ def _show(text: str) -> None:
 
 
 def _hardware(cpus: int | None, gpus: int | None, nodes: int, memory_gib: int | None) -> "Hardware":
-  """Returns the machines that the options describe; this machine's sizes where they do not."""
+  """Returns the machines that the options describe; an option that is None has this machine's value."""
   from moozi.io.machine import memory_bytes, num_cores, num_gpus
   from moozi.training.sizing import Hardware
 

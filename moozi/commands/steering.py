@@ -26,7 +26,7 @@ _MAX_LISTED = 20
 
 
 class Controls(Protocol):
-  """Keys of an environment's actions."""
+  """The keys that choose an environment's actions."""
 
   @property
   def idle(self) -> int | None:

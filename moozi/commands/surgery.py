@@ -96,7 +96,7 @@ def surgery(
 def _new_config(
   directory: "RunDirectory", to: str | None, overrides: list[str], out: str | None, *, writes: bool
 ) -> "Config":
-  """Returns the configuration of the new run; `run.*` of the configuration that it is made of is not used.
+  """Returns the configuration of the new run; the section `run` of `to`, or of the old run, is not used.
 
   Raises: UserError: it is invalid, or `writes` is set and a run of its name exists.
   """

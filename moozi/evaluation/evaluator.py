@@ -1,9 +1,9 @@
 """Evaluation: episodes with fixed seeds, played in parallel.
 
-A search is that of `planners.test`, without noise by default. Each episode has its own fixed seed and starts
-with 0 to `evaluation.max_random_starts` random legal actions. The number of distinct episodes is reported.
-With two players, the agent plays against `evaluation.opponent` from alternating seats, or with `self` from
-both; the returns are those of the alternating seat. See docs/rules.md, "Evaluation".
+If the agent has a search, it is that of `planners.test`, without noise by default. Each episode has its own
+fixed seed and starts with 0 to `evaluation.max_random_starts` random legal actions. The number of distinct
+episodes is reported. With two players, the agent plays against `evaluation.opponent` from alternating seats,
+or with `self` from both; the returns are those of the alternating seat. See docs/rules.md, "Evaluation".
 """
 
 import contextlib

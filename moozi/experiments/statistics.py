@@ -117,7 +117,7 @@ def aggregate_iqm(scores: Sequence[Float[np.ndarray, " S"]]) -> Aggregate:
 def aggregate_improvement(
   first: Sequence[Float[np.ndarray, " S"]], second: Sequence[Float[np.ndarray, " S2"]]
 ) -> Aggregate:
-  """Returns the mean over games of the share of pairs of runs in which that of `first` is better.
+  """Returns the mean over games of the share of pairs of runs in which the run of `first` scores higher.
 
   A tie counts one half. This share estimates the probability of improvement.
 

@@ -48,7 +48,7 @@ class PointwiseConv(hk.Module):
   def __call__(self, *groups: Float[Array, "B ..."]) -> Float[Array, "B H W C"]:
     """Sums the products of groups [B, H, W, P] or [B, P].
 
-    A group whose rows are all equal may have H = 1, and one whose columns are, W = 1.
+    A group with equal rows may have H = 1, and a group with equal columns W = 1.
     """
     sizes = [group.shape[-1] for group in groups]
     init = hk.initializers.TruncatedNormal(sum(sizes) ** -0.5)
@@ -106,7 +106,8 @@ class ResnetPrediction(hk.Module):
 
   With `conv_policy`, a 1×1 convolution of the blocks' output adds to the logit of each action that acts at a
   place (`EnvSpec.action_places`): its value at that cell, or its mean over that column. Without it, without
-  such actions, or if the image is downsampled, all logits come from the `head_size` units of the head.
+  such actions, or if the image is downsampled, all logits of the policy come from the `head_size` units of
+  its head.
 
   Source: thesis 5.1.2; Wu 2019, Accelerating Self-Play Learning in Go, for the convolution. Departure from
   the latter: dense logits are added to those of the convolution; Wu's head has pooled features instead.

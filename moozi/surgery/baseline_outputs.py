@@ -43,7 +43,7 @@ def baseline_outputs(
 def make_baseline_outputs(
   config: Config, spec: EnvSpec
 ) -> Callable[[State, Shaped[np.ndarray, "T B L H W C"]], dict[str, np.ndarray]]:
-  """Returns a function (state, histories) → outputs [T · B, …] by name; it compiles once."""
+  """Returns a function (state, histories) → outputs [T · B, …] by name; it compiles once for a shape."""
   template = jax.eval_shape(lambda: initial_training_state(config, spec)).variables
 
   def actor_critic(params: Any, histories: Any, legal: Any, batch: int) -> dict[str, Any]:

@@ -172,7 +172,7 @@ def make_outputs(config: Config, spec: EnvSpec) -> Callable[..., list[dict[str, 
 
   The outputs are those at the root and after each of the actions, a list of [B] int32, computed in 64 bits.
   A transition is an input of `ChanceModel.encode`; None leaves out the outputs of chance
-  nodes. The function compiles once.
+  nodes. The function compiles once for inputs of one form.
   """
   model, has_model = build.build_model(config, spec), config.has_model
   template = build.variables_template(config, spec)

@@ -159,8 +159,8 @@ class Declared:
   ) -> None:
     """Declares heads with one hidden layer; each size is the axis of the head's outputs, and its `below`.
 
-    Where the heads are copied from others `instead`, the hidden units of a head that those lack are copies of
-    their last head's, so that the joint layer norm has the same statistics.
+    If the heads are copied from others (`instead`), those may lack a head. The hidden units of this head are
+    then copies of the last head's, so that the joint layer norm has the same statistics.
     """
     *_, last = sizes
     hidden, joined = {}, Axis(())

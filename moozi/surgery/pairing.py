@@ -49,8 +49,8 @@ def correspond(old: EnvSpec, new: EnvSpec, path: Path | None = None) -> Correspo
   Args:
     path: a YAML file with the sections `planes` and `actions`, each of which has, by the new name or number,
       the old name or number, or null; what it leaves out is new. Without a file or
-      a section, those with the same name correspond if both environments name all, each differently; else
-      those with the same number.
+      a section, those with the same name correspond if both environments name all of them, with different
+      names; else those with the same number.
 
   Raises: UserError: the environments are not of one kind, or have no plane or no action in common; their
     names and more of their specifications differ, and there is no file; or the file is malformed or names

@@ -58,7 +58,8 @@ class ArrayPlan:
   """How an array of the new network is made.
 
   Attributes:
-    path: in `params` or `net_state`; `source` that of the old array, or None for a new one.
+    path: in `params` or `net_state`.
+    source: the path of the old array; None for a new one.
     shape, source_shape: of the new and of the old array.
     passed: number of units that a new array passes on; None: it passes on nothing.
     how: in words.
@@ -223,7 +224,7 @@ def _check_planes(config: Config, old: EnvSpec, new: EnvSpec, pairs: Corresponde
 
 
 def _check_own(old: NamedNetwork, new: NamedNetwork, before: Declared, after: Declared) -> None:
-  """Raises UserError if the arrays of a user's network would change: the meaning of its axes is not known."""
+  """Raises UserError if arrays whose axes have no known meaning would change."""
   shapes = [{array.path: array.shape for array in one.arrays.values()} for one in (before, after)]
   is_same = (old.planes, old.entries, old.length) == (new.planes, new.entries, new.length)
   is_same &= not new.has_categories or old.bins == new.bins

@@ -1,4 +1,4 @@
-"""Converts training states and variables by a plan. Pure functions of flat states; in NumPy."""
+"""Converts training states and variables by a plan. Pure functions of flat states, in NumPy."""
 
 import hashlib
 import re
@@ -133,7 +133,7 @@ def _moment(
   """Returns a moment: 0 for new entries and copies made `instead`, else that of the source for the new
   gradient.
 
-  Also returns which entries are those of a source.
+  Also returns which entries are carried.
 
   Where w' = c w, the gradient is g' = g / c. Each repetition of a unit that is repeated n times has about 1/n
   of its gradient, and each weight that reads it the whole.

@@ -306,7 +306,7 @@ class ActorPool:
     """Removes training workers until the cluster has room for the other actors; the last worker stays.
 
     Waiting workers are removed first, then those that have ended: a node that fails may end several actors,
-    whose errors arrive one after another. The errors of removed workers have no effect.
+    whose errors arrive one after another. The errors of removed workers restart no actor.
 
     Returns: by removed worker that was not waiting, whether it had ended.
     """

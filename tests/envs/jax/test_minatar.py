@@ -312,11 +312,10 @@ def test_defaults_are_each_librarys_own():
     package = registry.make(f"minatar:{game}", 0)
     assert package._game._sticky_action_prob == 0.1
     assert package._max_episode_steps is None
-    options = registry._check("x", pgx_suite.PgxMinAtarOptions, {})
-    assert options.sticky_action_prob == 0.1
     assert registry.make_jax_env(PGX_NAMES[game]).max_episode_steps is None
     limit = registry.make_jax_env(GYMNAX_NAMES[game]).max_episode_steps
     assert limit == (2500 if game == "freeway" else 1000)
+  assert pgx_suite.PgxMinAtarOptions().sticky_action_prob == 0.1
   assert gymnax_suite.GymnaxMinAtarOptions().sticky_action_prob == 0.0
 
 

@@ -66,11 +66,11 @@ class CheckedEnvironment(EnvironmentWrapper):
 
   def _checked(self, step: TimeStep, mover: int | None) -> TimeStep:
     spec = self.env_spec
-    check_step(spec, step, is_first=mover is None, mover=mover)
+    step = check_step(spec, step, is_first=mover is None, mover=mover)
     reward = None if mover is None else check_reward(f"env.name={spec.name}", step.reward)
     frame, mask, to_play, is_continued = step.observation
     self._to_play = int(to_play)
-    seen = Observation(np.asanyarray(frame), np.asarray(mask, bool), self._to_play, bool(is_continued))
+    seen = Observation(np.asanyarray(frame), np.asarray(mask, bool), self._to_play, is_continued)
     return step._replace(reward=reward, observation=seen)
 
   @contextlib.contextmanager

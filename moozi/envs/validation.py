@@ -113,8 +113,8 @@ def check_flag(where: str, name: str, value: Any) -> bool:
   return bool(number)
 
 
-def check_step(spec: EnvSpec, step: Any, is_first: bool, mover: int | None) -> None:
-  """Checks a step of an `Environment` against its spec.
+def check_step(spec: EnvSpec, step: Any, is_first: bool, mover: int | None) -> TimeStep:
+  """Returns a step of an `Environment` that fits its spec, with its numbers as floats and its flag as a bool.
 
   Frames and rewards that are not finite pass; the adapters and the replay buffer refuse them.
 
@@ -125,7 +125,10 @@ def check_step(spec: EnvSpec, step: Any, is_first: bool, mover: int | None) -> N
   Raises: UserError: the step violates the spec.
   """
   if is_plain_step(spec, step, is_first, mover):
-    return
+    return step  # type: ignore[no-any-return]
+  # That module imports this one.
+  from moozi.envs.environment import Observation
+
   where = f"env.name={spec.name}"
   if not isinstance(step, TimeStep) or not isinstance(step.step_type, StepType):
     raise UserError(f"{where}: a step is {one_line(step, 80)}; must be a dm_env.TimeStep")
@@ -145,11 +148,12 @@ def check_step(spec: EnvSpec, step: Any, is_first: bool, mover: int | None) -> N
       f"{spec.frame_dtype}{list(spec.frame_shape)}"
     )
   if not is_first:
-    check_number(where, "reward", step.reward)
-    discount = check_number(where, "discount", step.discount)
+    reward, discount = (check_number(where, name, getattr(step, name)) for name in ("reward", "discount"))
     if discount not in ((0.0, 1.0) if step.last() else (1.0,)):
       raise UserError(f"{where}: a step of discount {step.discount}; must be 1, or 0 at a terminal step")
-  check_flag(where, "is_continued", is_continued)
+    step = step._replace(reward=reward, discount=discount)
+  own = (frame, mask, to_play, check_flag(where, "is_continued", is_continued))
+  step = step._replace(observation=Observation(*own))
   is_terminal = step.last() and not step.discount
   check_mask(where, "legal_actions_mask", mask, spec.mask_size, is_terminal)
   if is_terminal:
@@ -157,11 +161,12 @@ def check_step(spec: EnvSpec, step: Any, is_first: bool, mover: int | None) -> N
     number = np.asarray(to_play)
     if number.ndim or number.dtype.kind not in "biu" or not -(2**31) <= number < 2**31:
       raise UserError(f"{where}: to_play={one_line(to_play, 80)} at the end; must be an integer")
-    return
+    return step
   allowed = (0,) if spec.num_players == 1 else (0, 1) if mover is None else (mover,)
   if (type(to_play) is not int and np.ndim(to_play)) or to_play not in allowed:
     text = "0" if spec.num_players == 1 else "0 and 1 in turn"
     raise UserError(f"{where}: to_play={one_line(to_play, 80)}; must be {text}")
+  return step
 
 
 def is_plain_step(spec: EnvSpec, step: Any, is_first: bool, mover: int | None) -> bool:
@@ -169,7 +174,10 @@ def is_plain_step(spec: EnvSpec, step: Any, is_first: bool, mover: int | None) -
 
   The other checks of `check_step`, which are slower, also accept other types, and say what is wrong.
   """
-  if type(step) is not TimeStep or not isinstance(step.observation, tuple) or len(step.observation) != 4:
+  if type(step) is not TimeStep:
+    return False
+  seen = step.observation
+  if not isinstance(seen, tuple) or type(seen) is tuple or len(seen) != 4:
     return False
   kind, reward, discount, (frame, mask, to_play, is_continued) = step
   if type(is_continued) is not bool or type(to_play) is not int or not isinstance(frame, np.ndarray):

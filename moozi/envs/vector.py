@@ -213,10 +213,9 @@ class SyncVectorEnvironment(VectorEnvironment):
     if is_plain_step(self.spec, step, is_first, mover):
       return step  # type: ignore[no-any-return]
     try:
-      check_step(self.spec, step, is_first, mover)
+      return check_step(self.spec, step, is_first, mover)
     except UserError as error:
       raise EnvValueError(str(error)) from error
-    return step  # type: ignore[no-any-return]
 
   def _next_game(self, i: int) -> int | None:
     """Returns a seed for environment i's next game; None if the current game continues."""
@@ -251,11 +250,10 @@ class SyncVectorEnvironment(VectorEnvironment):
         with self._watch:
           is_reset = np.isnan(action).any() if self.spec.is_continuous else action == _RESET
           step = env.reset() if is_reset else env.step(self.spec.to_env(action))
-      check_step(self.spec, step, is_first=bool(is_reset), mover=None)
+      return check_step(self.spec, step, is_first=bool(is_reset), mover=None)
     except FAULTS:
       # For example an illegal action, because the game differs from the saved game.
       return None
-    return step
 
 
 def make_vector(
@@ -321,7 +319,7 @@ def blank_step(spec: EnvSpec, num_envs: int) -> BatchedTimeStep:
 
 
 def batched_step(spec: EnvSpec, steps: Sequence[TimeStep | None]) -> BatchedTimeStep:
-  """Returns steps that `check_step` accepts, of one environment each, as a batch in the agent's terms.
+  """Returns steps that `check_step` returned, of one environment each, as a batch in the agent's terms.
 
   A first step that continues a game has `is_first` False. None: a blank terminal frame.
   """

@@ -11,6 +11,7 @@ from moozi.envs import registry
 from moozi.envs.game import GameEnvironment
 from moozi.envs.guard import EnvGuard
 from moozi.envs.vector import IDLE, SyncVectorEnvironment, make_vector
+from moozi.envs.wrappers import EnvironmentWrapper
 from tests.envs.contract import check_vector, random_agent_actions
 from tests.envs.environments import Lives, make_lives, make_nim
 
@@ -68,6 +69,35 @@ def test_continued_game_is_not_first():
     num_continued += row.observation.is_continued
     step, row = vector.step(np.array([2])), single.step(1)
   assert num_continued > 10
+
+
+@pytest.mark.parametrize("wrap", [lambda x: [float(x)], np.float64, lambda x: np.array([[x]], np.int8)])
+def test_numbers_of_other_types_are_read(wrap):
+  """An environment may return its numbers and its flag as lists or arrays of one, and a bare tuple."""
+
+  class Odd(EnvironmentWrapper):
+    def reset(self):
+      step = super().reset()
+      return step._replace(observation=(*step.observation[:3], wrap(step.observation.is_continued)))
+
+    def step(self, action):
+      step = super().step(action)
+      return step._replace(reward=wrap(step.reward), discount=wrap(step.discount))
+
+  plain, odd = SyncVectorEnvironment([make_lives()]), SyncVectorEnvironment([Odd(make_lives())])
+  assert_same(plain.reset(), odd.reset())
+  for _ in range(40):
+    assert_same(plain.step(np.array([2])), odd.step(np.array([2])))
+
+
+def test_integers_beyond_floats_are_read_as_infinite():
+  class Huge(EnvironmentWrapper):
+    def step(self, action):
+      return super().step(action)._replace(reward=-(10**400))
+
+  vector = SyncVectorEnvironment([Huge(make_lives())])
+  vector.reset()
+  assert vector.step(np.array([2])).last_reward[0] == -np.inf
 
 
 def test_reset_starts_new_games_after_lost_lives():

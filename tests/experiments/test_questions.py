@@ -138,7 +138,8 @@ def test_random_play_of_2048_is_measured_and_stated(tmp_path):
   assert small["evaluation"] == committed["evaluation"]
   mean = committed["mean"]
   assert f"| random play | {mean:,.0f} |" in (ROOT / "README.md").read_text("utf-8")
-  assert f"(results/random_play.json), 1,000 games here | | {mean:,.0f} |" in (folder / "README.md").read_text("utf-8")
+  page = (folder / "README.md").read_text("utf-8")
+  assert f"(results/random_play.json), 1,000 games here | | {mean:,.0f} |" in page
   config = (ROOT / "config" / "pgx" / "2048.yaml").read_text("utf-8")
   assert f"Random play returns about {round(mean, -2):,.0f}." in config
 

@@ -65,6 +65,11 @@ def settings(config: Config, num_workers: int) -> Config:
   return Config.model_validate(config.model_dump() | sections | {"runtime": "ray"}).allowing_code(True)
 
 
+def with_envs(config: Config, num_envs: int) -> Config:
+  """Returns the configuration with another number of environments in all."""
+  return config.model_copy(update={"workers": config.workers.model_copy(update={"num_envs": num_envs})})
+
+
 def slowed(config: Config) -> Config:
   """Returns the configuration with its environment made slow."""
   env = EnvConfig(name="bench_inference:make_slow", kwargs={"game": config.env.name})
@@ -125,10 +130,13 @@ def measure_all(args: argparse.Namespace) -> dict[str, Rates]:
   else:
     out = {}
     few = max(args.segments // 8, 1)
-    comparisons = (
-      (config.env.name, config, MINATAR, args.segments),
-      ("slow", slowed(config), SLOW, few),
-    )
+    widths = args.num_envs or [config.workers.num_envs]
+    comparisons = [
+      (f"{config.env.name}, {width} environments", with_envs(config, width), MINATAR, args.segments)
+      for width in widths
+    ]
+    if not args.no_slow:
+      comparisons.append(("slow", slowed(config), SLOW, few))
     for title, case, cases, num_segments in comparisons:
       # A cluster for each comparison, because servers have names.
       with cluster.started(config.ray) as ray:
@@ -140,6 +148,8 @@ def measure_all(args: argparse.Namespace) -> dict[str, Rates]:
 
 def main() -> None:
   parser = make_parser(__doc__, "config/minatar/breakout.yaml")
+  parser.add_argument("--num-envs", type=int, nargs="+", help="environments of each comparison in MinAtar")
+  parser.add_argument("--no-slow", action="store_true", help="leave out the slow environment")
   parser.add_argument("--rounds", type=int, default=5)
   parser.add_argument("--segments", type=int, default=32, help="segments of each worker in a turn")
   parser.add_argument("--learn-s", type=float, default=0.0, help="compare runs of this many seconds instead")

@@ -42,7 +42,13 @@ MEASURED = {
   "bench_scale_learning": "scripts/bench_scale.py --workers 1 2 4 8 --learn 0.4",
   "bench_scale_long": "scripts/bench_scale.py config/minatar/freeway.yaml workers.segment_length=64 "
   "replay.capacity=2_097_152 --act 0.4 --workers 1 32 48 64",
+  **dict.fromkeys(
+    ("bench_scale_first_1", "bench_scale_now_1", "bench_scale_first_2", "bench_scale_now_2"),
+    "scripts/bench_scale.py --workers 1 32",
+  ),
   "bench_inference": "scripts/bench_inference.py workers.num_envs=128 acting.max_batch=1",
+  "bench_inference_widths": "scripts/bench_inference.py acting.max_batch=1 --num-envs 128 256 512 "
+  "--segments 16 --no-slow",
   "bench_inference_learning": "scripts/bench_inference.py ray.num_cpus=4 workers.num_envs=128 "
   "acting.max_batch=1 --learn-s 110 --rounds 2",
   "bench": "scripts/bench.py",
@@ -99,6 +105,17 @@ def bench_table() -> str:
   return _table((*columns, "limit"), rows)
 
 
+def first_table() -> str:
+  """Returns the rates with 32 workers at f8022bfd and at present, in the order of the measurements."""
+  rows = []
+  for turn in (1, 2):
+    first, now = (
+      measured(f"bench_scale_{name}_{turn}")["rows"][-1]["env_steps_per_s"] for name in ("first", "now")
+    )
+    rows.append([f"{turn}", f"{first:,.0f}", f"{now:,.0f}", f"{now / first:.2f}"])
+  return _table(("round", "steps/s at f8022bfd", "steps/s at present", "ratio"), rows)
+
+
 def run_table() -> str:
   """Returns the rate of a whole run relative to limits of the search and the update alone."""
   found = measured("bench")
@@ -110,10 +127,14 @@ def run_table() -> str:
 
 
 def inference_table() -> str:
-  """Returns the rates of acting with an inference server relative to one worker that decides itself."""
-  rows = []
-  files = ("bench_inference", "bench_inference_learning")
-  for title, rates in (item for name in files for item in measured(name)["rates"].items()):
+  """Returns the rates of acting with an inference server relative to one worker that decides itself.
+
+  A comparison that is in several files is that of the first one.
+  """
+  rows, comparisons = [], dict[str, Any]()
+  for name in ("bench_inference_widths", "bench_inference", "bench_inference_learning"):
+    comparisons = measured(name)["rates"] | comparisons
+  for title, rates in sorted(comparisons.items()):
     first = rates["worker"]
     for name, found in rates.items():
       ratios = [rate / other for rate, other in zip(found, first, strict=True)]
@@ -392,6 +413,7 @@ def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 BLOCKS = {
   "docs/scale.md": {
     "bench": bench_table,
+    "first": first_table,
     "run": run_table,
     "inference": inference_table,
     "plans": plan_table,

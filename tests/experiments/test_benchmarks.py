@@ -1,6 +1,7 @@
 """Tests that the parts of `make bench` run; they measure nothing."""
 
 import argparse
+import contextlib
 import importlib
 import inspect
 import itertools
@@ -150,6 +151,23 @@ def test_inference(script, catch):
       "InferenceServer",
       *["TrainingWorker"] * 2,
     ]
+
+
+def test_inference_with_several_numbers_of_environments(script, monkeypatch):
+  bench, measured = script("bench_inference"), []
+
+  def measure(ray, config, cases, rounds, num_segments):
+    measured.append((config.workers.num_envs, list(cases), num_segments))
+    return {name: [1.0] for name in cases}
+
+  monkeypatch.setattr(bench, "measure", measure)
+  monkeypatch.setattr(bench.cluster, "started", contextlib.nullcontext)
+  arguments = ["tiny/catch", "workers.num_envs=8", "--segments", "16"]
+  for more in ([], ["--num-envs", "4", "8", "--no-slow"]):
+    monkeypatch.setattr(sys, "argv", ["x", *arguments, *more])
+    bench.main()
+  two, eight = (list(cases) for cases in (bench.MINATAR, bench.SLOW))
+  assert measured == [(8, two, 16), (8, eight, 2), (4, two, 16), (8, two, 16)]
 
 
 def test_inference_with_a_learner(script, monkeypatch):

@@ -21,7 +21,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
   training has begun, `moozi train` saves a checkpoint and exits with 0.
 
   Args:
-    arguments: the arguments after the program's name; None takes `sys.argv`.
+    arguments: the arguments after the program's name; None: those in `sys.argv`.
   """
   with Interrupts() as interrupts:
     try:

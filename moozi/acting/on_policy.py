@@ -20,7 +20,7 @@ IS_PAST = "is_past"
 
 @record
 class Rollout:
-  """T vector steps of B environments; a single row has no axis T.
+  """T vector steps of B environments.
 
   Attributes:
     frames: o_{t-L+1} … o_t in the spec's dtype; zero before the episode's start.

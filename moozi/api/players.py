@@ -278,7 +278,7 @@ def load_players(
 
   Args:
     names: a repeated name gets a suffix such as ` #2`.
-    width: number of games that a trained agent searches at once.
+    width: number of games that a trained agent searches at once; one if its evaluation has noise.
 
   Raises: UserError: a player does not exist, cannot be loaded, or plays another environment.
   """

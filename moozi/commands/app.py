@@ -54,7 +54,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
   errors are raised.
 
   Args:
-    arguments: the arguments after the program's name; None takes `sys.argv`.
+    arguments: the arguments after the program's name; None: those in `sys.argv`.
   """
   prepare_streams()
   print_lines()

@@ -71,7 +71,7 @@ class HostOf(NamedTuple):
 
   Attributes:
     address: host:port at which process 0 listens for the others.
-    own: this process's own host, at which gloo listens: a name or an address.
+    own: name or address of this process's host, at which gloo listens.
     number: 0 to `num_hosts` - 1.
     num_hosts: number of processes, one on each host.
     heartbeat_timeout_s: seconds without a heartbeat of a process after which JAX ends the others.

@@ -36,7 +36,7 @@ def check_memory(config: Config, spec: EnvSpec, available: int | None = None) ->
   It leaves out temporary arrays of the compiler, and libraries.
 
   Args:
-    available: memory in bytes; None: that of the machine, or the limit of the control group.
+    available: memory in bytes; None: that of the machine, or the limit of the container.
 
   Raises: UserError: the estimate exceeds the memory. The message names a key of the largest part, and a value
     of this key with which the run fits, if one is found.

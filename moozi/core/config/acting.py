@@ -124,8 +124,9 @@ class PastSelvesConfig(Section):
   )
   quality_rate: PositiveFloat = Field(
     0.01,
-    description="η: for each game that a past self loses, its quality falls by η / (N · p), where N was the "
-    "size of the pool when it was drawn, and p its probability",
+    description="η: for each counted game that a past self loses, its quality falls by η / (N · p); N is the "
+    "size of the pool, and p the probability of this past self, at its draw. In each environment, one game counts "
+    "for each draw",
   )
 
 

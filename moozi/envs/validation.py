@@ -126,9 +126,6 @@ def check_step(spec: EnvSpec, step: Any, is_first: bool, mover: int | None) -> T
   """
   if is_plain_step(spec, step, is_first, mover):
     return step  # type: ignore[no-any-return]
-  # That module imports this one.
-  from moozi.envs.environment import Observation
-
   where = f"env.name={spec.name}"
   if not isinstance(step, TimeStep) or not isinstance(step.step_type, StepType):
     raise UserError(f"{where}: a step is {one_line(step, 80)}; must be a dm_env.TimeStep")
@@ -152,8 +149,10 @@ def check_step(spec: EnvSpec, step: Any, is_first: bool, mover: int | None) -> T
     if discount not in ((0.0, 1.0) if step.last() else (1.0,)):
       raise UserError(f"{where}: a step of discount {step.discount}; must be 1, or 0 at a terminal step")
     step = step._replace(reward=reward, discount=discount)
-  own = (frame, mask, to_play, check_flag(where, "is_continued", is_continued))
-  step = step._replace(observation=Observation(*own))
+  flag = check_flag(where, "is_continued", is_continued)
+  # Some environments return a tuple without names.
+  own = seen._replace(is_continued=flag) if hasattr(seen, "_replace") else (frame, mask, to_play, flag)
+  step = step._replace(observation=own)
   is_terminal = step.last() and not step.discount
   check_mask(where, "legal_actions_mask", mask, spec.mask_size, is_terminal)
   if is_terminal:
@@ -174,10 +173,7 @@ def is_plain_step(spec: EnvSpec, step: Any, is_first: bool, mover: int | None) -
 
   The other checks of `check_step`, which are slower, also accept other types, and say what is wrong.
   """
-  if type(step) is not TimeStep:
-    return False
-  seen = step.observation
-  if not isinstance(seen, tuple) or type(seen) is tuple or len(seen) != 4:
+  if type(step) is not TimeStep or not isinstance(step.observation, tuple) or len(step.observation) != 4:
     return False
   kind, reward, discount, (frame, mask, to_play, is_continued) = step
   if type(is_continued) is not bool or type(to_play) is not int or not isinstance(frame, np.ndarray):

@@ -232,7 +232,8 @@ class SyncVectorEnvironment(VectorEnvironment):
       self._log[i] = []
     self._log[i].append(self._reset_entry)
     step = self._checked(env.reset())
-    if not (is_new_game and step.observation.is_continued):
+    *_, is_continued = step.observation
+    if not (is_new_game and is_continued):
       return step
     # The first reset continued the game after a lost life; a second one starts a new game.
     self._log[i].append(self._reset_entry)

@@ -30,7 +30,7 @@ def num_gpus() -> int:
 
 
 def memory_bytes() -> int:
-  """Returns the bytes of memory that this process may use: the machine's, or its container's limit if less."""
+  """Returns the memory in bytes that this process may use: the machine's, or its container's if less."""
   limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
   # Version 2 of control groups, then version 1. A group without a limit has the text `max` or a huge number.
   for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):

@@ -125,8 +125,8 @@ class PastSelvesConfig(Section):
   quality_rate: PositiveFloat = Field(
     0.01,
     description="η: for each counted game that a past self loses, its quality falls by η / (N · p); N is the "
-    "size of the pool, and p the probability of this past self, at its draw. In each environment, one game counts "
-    "for each draw",
+    "size of the pool, and p the probability of this past self, at its draw. In each environment, one "
+    "game counts for each draw",
   )
 
 

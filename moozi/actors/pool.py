@@ -29,7 +29,7 @@ from moozi.run.session import RunInputs
 _FILLS_IN_FLIGHT = 16
 _FAILED_TIMEOUT_S = 2.0
 # Maximum time to wait until Ray frees the name of a failed actor, and the time between two attempts.
-_NAME_TIMEOUT_S, _NAME_RETRY_S = 30.0, 0.05
+_NAME_TIMEOUT_S, _NAME_RETRY_S = 300.0, 0.05
 
 
 class Restart(NamedTuple):
@@ -370,7 +370,7 @@ class ActorPool:
   def _make_when_free(self, actor: ActorId, make: Callable[[], Any]) -> Any:
     """Makes an actor; waits for its name, which Ray frees after the last handle of a failed actor is gone.
 
-    Raises: RunError: the name stays taken for 30 seconds.
+    Raises: RunError: the name stays taken for five minutes.
     """
     end_s = time.monotonic() + _NAME_TIMEOUT_S
     while True:

@@ -1,4 +1,4 @@
-"""Finds and reads the configurations that come with MooZi: names, headers and chains of `base:`.
+"""Finds and reads configurations: names and headers of those that come with MooZi, and chains of `base:`.
 
 A configuration's name is its path below `config/` without `.yaml`, such as `minatar/breakout`. Its header is
 the comment at the beginning of the file:

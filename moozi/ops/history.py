@@ -78,7 +78,7 @@ def push_frame(
     frame: o_t, of the spec's dtype.
     is_first: whether o_t is the first frame of an episode.
 
-  Returns: the history at t, which is `history_window` with F = 0.
+  Returns: the history at t, as `history_window` returns it with F = 0.
   """
   xp = array_namespace(state.frames, frame)
   # The entries before earlier starts are blank already.

@@ -30,8 +30,8 @@ class Memory:
   """What an LSTM needs besides T·B frames. The sample of step t in lane b has the index t·B + b.
 
   Attributes:
-    state: before the first frame of each of the B sequences: the output and the cell, of size S, of each of
-      the K LSTMs (two with separate networks, else one).
+    state: the output and the cell, of size S, of each LSTM before the first frame of each of the B sequences.
+      K, the number of LSTMs, is 2 with separate networks, else 1.
     is_first: whether each frame is the first of a game; the state before it is then replaced by zeros.
   """
 

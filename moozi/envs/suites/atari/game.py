@@ -1,9 +1,9 @@
 """One Atari game on an emulator, with the usual preprocessing.
 
 By default a game starts with 1 to 30 no-ops, and each action is repeated for four frames. A frame is the
-pixelwise maximum of a step's last two screens, as uint8; by default it is grey and 84 by 84, and in colour 96
-by 96 as in MuZero. The agent stacks the history. In training, unless `episodic_life` is false, a lost life
-ends the episode and the next reset continues the game.
+pixelwise maximum of a step's last two screens, as uint8. By default it is grey and 84 by 84; in colour it is
+96 by 96, as in MuZero. The agent stacks the history. In training, unless `episodic_life` is false, a lost
+life ends the episode and the next reset continues the game.
 
 Apart from the departures below, frames equal those of gymnasium.wrappers.AtariPreprocessing pixel for pixel.
 If the game ends before the last two screens are read, the terminal frame shows earlier screens.

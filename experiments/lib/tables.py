@@ -123,6 +123,9 @@ def ablation_table(
 
 
 def _each(values: Sequence[float]) -> str:
+  """Returns the values and their mean; a dash if the runs have no such measure."""
+  if np.isnan(values).all():
+    return "–"
   return f"{' '.join(f'{value:.1f}' for value in values)} {_mean(values)}"
 
 

@@ -54,7 +54,7 @@ def returns() -> "Figure":
     }
     if len(found) > 1:
       panels.append(Panel(curves=found, title=title, x="thousand_steps"))
-  return curves(*panels, height=2.2, is_shared=False)
+  return curves(*panels, height=2.0, is_shared=False)
 
 
 TABLES = {"openai_five": lambda: ablation_table(HERE, MEASURES, {"updates": "learner_steps"})}

@@ -152,7 +152,7 @@ def _check_unused(options: Mapping[str, object], needs: str) -> None:
 
 
 def _plays_one_seat(config: "Config", is_run: bool) -> bool:
-  """Returns whether the options ask for an environment whose own players play the other seats."""
+  """Returns whether a person has one seat of the environment, and its own players have the others."""
   return not is_run and config.env.kwargs.get("seat", "all") != "all"
 
 

@@ -124,7 +124,7 @@ def check_step(spec: EnvSpec, step: Any, is_first: bool, mover: int | None) -> T
 
   Raises: UserError: the step violates the spec.
   """
-  if is_plain_step(spec, step, is_first, mover):
+  if _is_plain_step(spec, step, is_first, mover):
     return step  # type: ignore[no-any-return]
   where = f"env.name={spec.name}"
   if not isinstance(step, TimeStep) or not isinstance(step.step_type, StepType):
@@ -168,7 +168,7 @@ def check_step(spec: EnvSpec, step: Any, is_first: bool, mover: int | None) -> T
   return step
 
 
-def is_plain_step(spec: EnvSpec, step: Any, is_first: bool, mover: int | None) -> bool:
+def _is_plain_step(spec: EnvSpec, step: Any, is_first: bool, mover: int | None) -> bool:
   """Returns whether a step has the usual types and fits the spec.
 
   The other checks of `check_step`, which are slower, also accept other types, and say what is wrong.

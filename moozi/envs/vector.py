@@ -23,7 +23,7 @@ from moozi.core.spec import DUMMY_ACTION, EnvSpec, all_legal
 from moozi.envs import registry
 from moozi.envs.environment import Environment, VectorEnvironment, stack_positions
 from moozi.envs.guard import FAULTS, EnvGuard
-from moozi.envs.validation import check_flag, check_step, is_plain_step
+from moozi.envs.validation import check_flag, check_step
 from moozi.envs.wrappers import RandomStarts
 from moozi.ops.pictures import to_picture
 
@@ -209,11 +209,8 @@ class SyncVectorEnvironment(VectorEnvironment):
 
     Raises: EnvValueError: the step violates the spec.
     """
-    is_first = mover is None
-    if is_plain_step(self.spec, step, is_first, mover):
-      return step  # type: ignore[no-any-return]
     try:
-      return check_step(self.spec, step, is_first, mover)
+      return check_step(self.spec, step, is_first=mover is None, mover=mover)
     except UserError as error:
       raise EnvValueError(str(error)) from error
 

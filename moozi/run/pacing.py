@@ -88,14 +88,14 @@ class Pacer:
   """Keeps the ratio of consumed targets to produced steps near `learner.samples_per_step` during training.
 
   No learner call is requested that needs more targets than the produced steps allow. Once replay can draw a
-  batch, no segment is requested while acting is `slack_steps` or more ahead of the learner or of reanalyze.
+  batch, no segment is requested if acting is `slack_steps` or more ahead of the learner or of reanalyze.
   If `reanalyze.ratio` is above 0, reanalyze is paced in the same way, at ratio / (1 - ratio) positions per
   step.
   Lost steps, such as the steps of a segment that replay refused, count as environment steps but not as
   produced steps. If a resumed run changes a ratio, the new one applies to the steps from then on.
 
   Args:
-    slack_steps: no segment is requested while acting is ahead by this number of environment steps. It is
+    slack_steps: no segment is requested if acting is ahead by this number of environment steps. It is
       raised, if necessary, above one round of segments plus the steps that a learner or reanalyze call
       consumes. With less, acting and learning could wait for each other.
 

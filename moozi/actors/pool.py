@@ -28,8 +28,8 @@ from moozi.run.session import RunInputs
 
 _FILLS_IN_FLIGHT = 16
 _FAILED_TIMEOUT_S = 2.0
-# Maximum time to wait until Ray frees the name of a failed actor, and the time between two attempts.
-_NAME_TIMEOUT_S, _NAME_RETRY_S = 300.0, 0.05
+# Maximum time to wait until Ray frees the name of a killed actor, and the time between two attempts.
+_NAME_TIMEOUT_S, _NAME_RETRY_S = 30.0, 0.05
 
 
 class Restart(NamedTuple):
@@ -353,9 +353,10 @@ class ActorPool:
     make = functools.partial(
       remote.remote, inputs.config, inputs.spec, *start.arguments, setup=setup, **placed
     )
-    if role.max_calls is not None:
-      # Ray keeps the name of an actor that failed as long as there is a handle of it.
-      self.handles.pop(actor, None)
+    if role.max_calls is not None and actor in self.handles:
+      # Ray keeps the name of an actor that failed as long as any process has a handle of it, and the training
+      # workers have one. It frees the name of a killed actor.
+      self._ray.kill(self.handles.pop(actor))
     handle = self._make_when_free(actor, make)
     if is_join is not None:
       self.waiting[actor] = WaitingWorker(handle, handle.__ray_ready__.remote(), is_join)
@@ -368,9 +369,9 @@ class ActorPool:
     return start
 
   def _make_when_free(self, actor: ActorId, make: Callable[[], Any]) -> Any:
-    """Makes an actor; waits for its name, which Ray frees after the last handle of a failed actor is gone.
+    """Makes an actor; waits for its name, which Ray frees some time after an earlier actor was killed.
 
-    Raises: RunError: the name stays taken for five minutes.
+    Raises: RunError: the name stays taken for 30 seconds.
     """
     end_s = time.monotonic() + _NAME_TIMEOUT_S
     while True:

@@ -90,7 +90,8 @@ class Ray:
   Attributes:
     made: (class, arguments) of every actor, in order of creation.
     leaving: {id: deadline} of the nodes that will leave.
-    named: the actor of each name. As in Ray, it has the name while there is a handle of it.
+    named: the actor of each name. As in Ray, it has the name until it is killed,
+      or until there is no handle of it.
   """
 
   exceptions = types.SimpleNamespace(
@@ -137,6 +138,12 @@ class Ray:
     return self.named[name]
 
   def kill(self, handle):
+    handle._is_dead = True
+    for name in [name for name, named in self.named.items() if named is handle]:
+      del self.named[name]
+
+  def fail(self, handle):
+    """Ends an actor as a failure of its process does: it keeps its name."""
     handle._is_dead = True
 
   def cluster_resources(self):

@@ -1,15 +1,18 @@
-"""Tests of inference servers with Ray: what their workers act equals worker mode to the bit."""
+"""Tests of inference servers with Ray: they act as worker mode does, to the bit, and are restarted."""
 
 import numpy as np
+import psutil
 import pytest
 
 from moozi.actors import cluster
+from moozi.actors.pool import ActorPool
 from moozi.actors.remote.process import Setup
 from moozi.actors.roles import ROLES, actors_of
-from moozi.core.actor_report import INFERENCE_SERVER, WORKER
+from moozi.core.actor_report import INFERENCE_SERVER, WORKER, ActorId
 from moozi.core.pytree import fields_of
 from moozi.io.config import load_config
 from moozi.run import build
+from moozi.run.session import RunInputs
 from tests.acting.parameters import random_parameters
 from tests.tiny_run import TINY
 
@@ -60,3 +63,32 @@ def test_segments_equal_worker_mode():
   assert max(sizes) > 1
   for (segment, _), (wanted, _) in zip(together[0], expected[0], strict=True):
     np.testing.assert_allclose(segment.root_value[0], wanted.root_value[0], rtol=1e-4, atol=1e-5)
+
+
+class Keeper:
+  """An actor with a handle of a server, as each training worker is one."""
+
+  def keep(self, name):
+    import ray
+
+    self._server = ray.get_actor(name)
+
+
+def test_a_server_is_restarted_while_another_process_has_its_handle():
+  config = load_config(None, [*TINY, "acting.mode=server", "ray.num_cpus=4"])
+  name = "inference_server_0"
+  with cluster.started(config.ray) as ray:
+    actors = ActorPool(ray, RunInputs(config, build.env_spec(config)))
+    keeper = ray.remote(num_cpus=0)(Keeper).remote()
+    ray.get(keeper.keep.remote(name))
+    (server,) = actors.inference_servers.values()
+    ray.get(server.__ray_ready__.remote())
+    children = psutil.Process().children(recursive=True)
+    (process,) = (x for x in children if " ".join(x.cmdline()).startswith("ray::InferenceServer"))
+    process.kill()
+    with pytest.raises(ray.exceptions.ActorDiedError):
+      ray.get(server.__ray_ready__.remote())
+    actors.restart(ActorId(INFERENCE_SERVER, 0), 0, 0)
+    (restarted,) = actors.inference_servers.values()
+    assert ray.get(restarted.__ray_ready__.remote())
+    assert ray.get_actor(name)._actor_id == restarted._actor_id != server._actor_id

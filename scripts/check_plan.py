@@ -1,10 +1,12 @@
 """Compares the predictions of `moozi plan` with runs of the same configurations.
 
     python scripts/check_plan.py [--only NAME …] [--plan-s 60] [--run-s 40] [--json FILE]
+    python scripts/check_plan.py --config NAME [KEY=VALUE …] [--config …]
 
-For each configuration, the script predicts environment steps per second, trains without evaluations, and
-measures the rate over `--run-s` seconds of the run, which begin 10 seconds after learning has begun. Run it
-on an idle machine. The error is the prediction's, relative to the measured rate.
+For each configuration of CASES, or for those of `--config`, the script predicts environment steps per second,
+trains without evaluations, and measures the rate over `--run-s` seconds of the run, which begin 10 seconds
+after learning has begun. Run it on an idle machine. The error is the prediction's, relative to the measured
+rate.
 """
 
 import argparse
@@ -87,12 +89,12 @@ def predicted(name: str, overrides: Sequence[str], seconds: float) -> dict[str, 
 def measure(args: argparse.Namespace) -> list[dict[str, Any]]:
   rows = []
   print(f"{'configuration':<24} {'predicted':>10} {'measured':>10} {'error':>7}  limit", flush=True)
-  for name in args.only or CASES:
-    plan = predicted(name, CASES[name], args.plan_s)
-    rate = measured(name, CASES[name], args.run_s)
+  for name, overrides in cases_of(args):
+    plan = predicted(name, overrides, args.plan_s)
+    rate = measured(name, overrides, args.run_s)
     row = {
       "config": name,
-      "overrides": list(CASES[name]),
+      "overrides": list(overrides),
       "predicted": plan["steps_per_s"],
       "measured": rate,
       "error": plan["steps_per_s"] / rate - 1,
@@ -104,12 +106,31 @@ def measure(args: argparse.Namespace) -> list[dict[str, Any]]:
   return rows
 
 
-def main() -> None:
+def cases_of(args: argparse.Namespace) -> list[tuple[str, Sequence[str]]]:
+  """Returns the configurations that the options choose, each with its overrides."""
+  if args.config:
+    return [(name, overrides) for name, *overrides in args.config]
+  return [(name, CASES[name]) for name in args.only or CASES]
+
+
+def make_options() -> argparse.ArgumentParser:
   parser = make_parser(__doc__)
-  parser.add_argument("--only", nargs="+", choices=CASES, help="some of the configurations")
+  chosen = parser.add_mutually_exclusive_group()
+  chosen.add_argument("--only", nargs="+", choices=CASES, help="some of the configurations")
+  chosen.add_argument(
+    "--config",
+    nargs="+",
+    action="append",
+    metavar=("NAME", "KEY=VALUE"),
+    help="another configuration, with overrides; the option can be repeated",
+  )
   parser.add_argument("--plan-s", type=float, default=60.0, help="seconds of a plan (%(default)g)")
   parser.add_argument("--run-s", type=float, default=40.0, help="seconds of a run's window (%(default)g)")
-  report(parser, measure)
+  return parser
+
+
+def main() -> None:
+  report(make_options(), measure)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,13 @@
 """Sets up a process that runs JAX."""
 
+import contextlib
 import ctypes
 import functools
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from moozi.core.errors import UserError, one_line
@@ -130,6 +132,18 @@ def use_cpu_only() -> None:
   import jax  # late: actors import this module before `process.prepare` sets the variables that JAX reads
 
   jax.config.update("jax_platforms", "cpu")
+
+
+@contextlib.contextmanager
+def on_cpu() -> Iterator[None]:
+  """Places new arrays on the CPU in the block, if JAX has one: a driver must not allocate GPU memory."""
+  import jax
+
+  cpu = None
+  with contextlib.suppress(RuntimeError):
+    cpu = jax.local_devices(backend="cpu")[0]
+  with jax.default_device(cpu):
+    yield
 
 
 def reuse_freed_memory() -> bool:

@@ -89,7 +89,7 @@ def calibrate(
     learner.ask("prepare", batch)
     on_phase("measuring acting and learning")
     act, learn = _Measured(*worker.ask("measure", share)), _Measured(*learner.ask("measure", share))
-    costs |= {"act": CallCost(*act), "learn": CallCost(*learn)}
+    costs |= {"act": CallCost(*act), "learn": CallCost(*learn), "env_share": worker.ask("env_share")}
     if not takes_turns(config):
       # At the same time, for what processes take from each other.
       worker.send("measure", 2 * share)
@@ -240,6 +240,7 @@ class _Acting(_Measurement):
     _set_up_jax()
     self._parameters: Any = None
     self._collector: Any = None
+    self._env_shares: list[float] = []
 
   def prepare(self, variables: Any) -> Any:
     """Builds the collector, acts for two segments, and returns the first."""
@@ -247,23 +248,31 @@ class _Acting(_Measurement):
     self._collector = _build_collector(self._config, self._spec)
     first, _ = self._run()
     self.call()
+    self._env_shares.clear()  # these calls compile
     return first
 
   def call(self) -> None:
-    self._run()
+    share = self._run()[1].get("train/env_share")
+    self._env_shares += [] if share is None else [share]
 
-  def _run(self) -> tuple[Any, Any]:
+  def env_share(self) -> float | None:
+    """Returns the mean share of the environments in the calls; None if a collector does not measure it."""
+    return float(np.mean(self._env_shares)) if self._env_shares else None
+
+  def _run(self) -> tuple[Any, dict[str, float]]:
+    """Acts for a segment; returns it and its metrics."""
     config, collector = self._config, self._collector
     past = self._parameters if config.num_past_lanes else None
     if config.is_on_policy:
       from moozi.run.on_policy import collect
 
-      return collect(config, collector, self._parameters, 0, past)
+      rollout, result = collect(config, collector, self._parameters, 0, past)
+      return rollout, result.acted.metrics
     if past is not None:
       collector.set_opponent(*past)
     collector.set_parameters(*self._parameters)
     segment, acted = collector.run(0)
-    return packed(segment, self._spec), acted  # as a training worker returns it
+    return packed(segment, self._spec), acted.metrics  # packed, as a training worker returns it
 
   def widths(self, seconds: float) -> dict[int, float]:
     """Returns the steps per second by number of environments, as many as can be measured in some seconds."""

@@ -14,6 +14,7 @@ from moozi.core.spec import DUMMY_ACTION, EnvSpec
 from moozi.envs import registry
 from moozi.envs.environment import stack_positions
 from moozi.envs.vector import blank_step
+from moozi.io import jax_process
 from moozi.ops.actions import group_sums
 
 _NUM_ROOTS = 3
@@ -34,13 +35,7 @@ def dry_run(config: Config, spec: EnvSpec) -> None:
   kinds = {use.registry.kind for use in used}
   if "algorithm" not in kinds and not (config.searches and kinds & {"network", "search", "loss"}):
     return
-  import jax
-
-  # On the CPU if JAX has one, because the driver must not allocate GPU memory.
-  cpu = None
-  with contextlib.suppress(RuntimeError):
-    cpu = jax.local_devices(backend="cpu")[0]
-  with jax.default_device(cpu):
+  with jax_process.on_cpu():
     if "algorithm" in kinds:
       _try_algorithm(config, spec)
       return

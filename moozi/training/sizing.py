@@ -1,8 +1,8 @@
 """Predicts the speed, memory and placement of a run from the costs of its calls. Starts neither JAX nor Ray.
 
-Speed is in environment steps per second, without evaluations and checkpoints. A run whose parts work at the
-same time is as fast as the slowest of its resources allows. A run whose parts take turns needs the sum of
-their times. `training.calibration` measures the costs.
+Speed is in environment steps per second, without evaluations, games of the gate and checkpoints. A run whose
+parts work at the same time is as fast as the slowest of its resources allows. A run whose parts take turns
+needs the sum of their times. `training.calibration` measures the costs.
 """
 
 import dataclasses
@@ -65,6 +65,8 @@ class PartCosts:
       and of the published parameters.
     memory_mib: resident memory by role; that of replay is without stored steps.
     act_by_width: environment steps per second of a worker, by its number of environments.
+    env_share: the share of a segment's duration that the environments take; None if they are compiled
+      together with the agent.
   """
 
   act: CallCost = CallCost()
@@ -81,6 +83,7 @@ class PartCosts:
   parameter_bytes: int = 0
   memory_mib: Mapping[str, float] = dataclasses.field(default_factory=dict)
   act_by_width: Mapping[int, float] = dataclasses.field(default_factory=dict)
+  env_share: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -187,6 +190,22 @@ def limits_of(config: Config, costs: PartCosts, hardware: Hardware) -> dict[str,
     num_bytes = max(batches, (segments + batches) / shard_nodes)
     pace[NETWORK] = 8 * num_bytes / (hardware.network_gbit * 1e9)
   return _inverses(pace)
+
+
+def step_s_by_call(config: Config, costs: PartCosts) -> dict[str, float]:
+  """Returns the seconds of an environment step that each kind of call takes, by its name in `PartCosts`.
+
+  They are the durations in a run in one process, in which they add up to that of a step; else the processor
+  seconds.
+  """
+  rates = call_rates(config)
+  calls = {
+    **dict.fromkeys(("act", "add", "pass_segment"), rates.segments),
+    **dict.fromkeys(("learn", "draw", "pass_batch"), rates.updates),
+    "reanalyze": rates.searches,
+  }
+  field = "seconds" if config.has_one_process else "cpu_s"
+  return {name: getattr(getattr(costs, name), field) * rate for name, rate in calls.items()}
 
 
 def _crowded_pace(alone_s: float, crowded_s: float, other_s: float) -> float:

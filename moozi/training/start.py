@@ -20,6 +20,7 @@ from moozi.io.run_directory import RunDirectory, save_resumed_config
 from moozi.run.events import Event
 from moozi.run.session import RunInputs
 from moozi.training.algorithms import algorithm_of
+from moozi.training.network_size import network_size
 from moozi.training.offline import load_stored
 from moozi.training.recorder import Recorder, phase_notes
 from moozi.training.resume import Resumed, newest_state
@@ -92,7 +93,11 @@ def train_events(
           log_dir=str((run.path / "logs").absolute()),  # of other processes, for which `run` is not held
           on_phase=phase_notes(display, began),
         )
-        with contextlib.closing(algorithm_of(config).run(inputs)) as events:
+        algorithm = algorithm_of(config)
+        if (size := network_size(config, spec, with_update=False)) is not None:
+          _log.info(size.describe())
+          display.note(size.describe())
+        with contextlib.closing(algorithm.run(inputs)) as events:
           # An algorithm refuses a run before its first event, so the folder of a refused run stays unchanged.
           first = next(events)
           if resumed.recorder is not None:

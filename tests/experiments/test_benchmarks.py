@@ -436,13 +436,3 @@ def test_rows_of_the_benchmark_are_simulated(script):
   for row in simulation.compare(found, base=1, seconds=10.0):
     assert row["simulated"] == pytest.approx(row["measured"], rel=0.05)
     assert row["formula"] == pytest.approx(row["measured"], rel=0.05)
-
-
-def test_a_plan_is_compared_with_the_window_after_learning_has_begun(script):
-  check = script("check_plan")
-  ticks = [{"wall_s": 1.0 * n, "env_steps": 1000.0 * n} for n in range(5)]
-  assert check.rate_of(ticks, 10.0) is None
-  ticks += [{"wall_s": 1.0 * n, "env_steps": 100.0 * n, "train/sample_reuse": 4.0} for n in range(5, 24)]
-  assert check.rate_of(ticks, 10.0) is None
-  ticks += [{"wall_s": 1.0 * n, "env_steps": 100.0 * n, "train/sample_reuse": 4.0} for n in range(24, 30)]
-  assert check.rate_of(ticks, 10.0) == pytest.approx(100)

@@ -98,6 +98,7 @@ def test_parts_of_a_run_with_reanalyze():
   assert costs.parameter_bytes > 0
   assert set(costs.memory_mib) == {WORKER, SERVER, REPLAY, REANALYZE_WORKER, "driver"}
   assert 4 in costs.act_by_width
+  assert 0 < costs.env_share < 1
   assert len(phases) == len(set(phases)) >= 4
 
 

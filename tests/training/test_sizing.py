@@ -131,6 +131,34 @@ def test_parts_of_one_process_take_turns():
   assert DRIVER not in plan.limits
 
 
+def test_calls_of_one_process_add_up_to_a_step():
+  """Of 100 steps: one segment, four calls of the learner."""
+  config = config_of("runtime=local")
+  step_s = sizing.step_s_by_call(config, COSTS)
+  assert step_s["act"] == pytest.approx(1.0 / 100)
+  assert step_s["learn"] == pytest.approx(4 * 0.05 / 100)
+  assert step_s["reanalyze"] == 0
+  alone = dataclasses.replace(COSTS, pass_segment=CallCost(), pass_batch=CallCost())
+  whole = sum(sizing.step_s_by_call(config, alone).values())
+  assert whole == pytest.approx(1 / sizing.plan_of(config, COSTS, SMALL, 0).steps_per_s)
+
+
+def test_calls_of_several_processes_have_their_processor_time():
+  """With ratio 0.75, 300 positions are searched for 100 steps, in 6 calls of 50."""
+  step_s = sizing.step_s_by_call(config_of("reanalyze.ratio=0.75", "reanalyze.batch_size=50"), COSTS)
+  assert step_s == pytest.approx(
+    {
+      "act": 1.1 / 100,
+      "add": 0.01 / 100,
+      "pass_segment": 0.01 / 100,
+      "learn": 4 * 0.08 / 100,
+      "draw": 4 * 0.005 / 100,
+      "pass_batch": 4 * 0.02 / 100,
+      "reanalyze": 6 * 0.6 / 100,
+    }
+  )
+
+
 def test_rounds_of_ppo_wait_for_their_updates():
   """A round is of four segments of 100 steps, which act at the same time as far as there are cores."""
   config = config_of("algorithm=ppo", "ppo.num_envs=40", "ppo.segment_length=10")

@@ -4,16 +4,20 @@ import os
 import pty
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from moozi.core.errors import UserError
+from moozi.envs.registry import env_spec
 from moozi.io.checkpoints import list_checkpoints, save_checkpoint
 from moozi.io.config import load_config
 from moozi.io.run_directory import RunDirectory
 from moozi.training import start
 from moozi.training.checks import check_learns
+from moozi.training.network_size import network_size
+from tests.tiny_run import TINY
 
 
 def test_run_without_an_update_is_refused():
@@ -59,6 +63,30 @@ def test_newest_checkpoint_and_the_command_that_resumes_are_named(tmp_path):
   assert start._describe_newest(run) == (
     f"the newest checkpoint is step_200; continue with: moozi train --resume '{tmp_path}/a b/one'"
   )
+
+
+@pytest.mark.parametrize(("progress", "is_shown"), [("plain", True), ("none", False)])
+def test_the_size_of_the_network_is_shown_and_logged_before_the_run_begins(
+  tmp_path, capsys, monkeypatch, progress, is_shown
+):
+  def refuse(inputs):
+    print("begins", file=sys.stderr)
+    raise UserError("no resources")
+    yield
+
+  monkeypatch.setattr(start, "algorithm_of", lambda config: SimpleNamespace(run=refuse))
+  config = load_config(None, [*TINY, f"run.dir={tmp_path}", f"logging.progress={progress}"])
+  run = RunDirectory.create(config)
+  with pytest.raises(UserError, match="no resources"):
+    next(start.train_events(config, env_spec(config.env.name), run, None, start.Stop()))
+  # By hand: a hidden state of 16 entries, heads of 16 units, 61 categories, 4 actions.
+  dynamics, prediction = (16 + 4) * 16 + 16 * 16 + 16 * 16 + 16 * 61, 16 * 2 * 16 + 16 * (61 + 4)
+  size = network_size(config, env_spec(config.env.name))
+  line = (
+    f"network: {size.num_parameters:,} parameters, {dynamics + prediction:,} multiply-adds in a simulation"
+  )
+  assert capsys.readouterr().err == (f"{line}\nbegins\n" if is_shown else "begins\n")
+  assert line in run.log_path("driver").read_text()
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ _log = logging.getLogger("moozi.driver")
 
 @dataclasses.dataclass
 class _Heartbeat:
-  """What the driver knows of one actor; `actor_id` is Ray's, because a handle would keep the actor's name."""
+  """What the driver knows of one actor; `actor_id` is Ray's, which a restart changes."""
 
   actor_id: str
   question: Any

@@ -27,7 +27,6 @@ def watch(context: RunContext, index: int) -> None:
     return []
 
   def wait() -> None:
-    # This function must not keep the handle, with which Ray would keep the name of a server that failed.
     context.calls.watch(context.pool.inference_servers[index].wait_for_end.remote(), on_failure)
 
   wait()

@@ -12,7 +12,6 @@ import itertools
 import json
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -23,6 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from PIL import Image
+
+from moozi.io.machine import free_port
 
 IMAGES = Path(__file__).resolve().parent.parent / "docs" / "images"
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
@@ -87,9 +88,7 @@ def _write_png(picture: Image.Image, name: str) -> None:
 
 def tensorboard(run: Path) -> None:
   """Writes the curves of a run in TensorBoard as a PNG."""
-  with socket.socket() as free:
-    free.bind(("127.0.0.1", 0))
-    port = free.getsockname()[1]
+  port = free_port("127.0.0.1")
   address = f"http://127.0.0.1:{port}/"
   server = subprocess.Popen(
     [sys.executable, "-m", "tensorboard.main", "--logdir", str(run.parent), "--port", str(port)],

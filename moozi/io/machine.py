@@ -1,8 +1,9 @@
-"""Describes this machine: processor, cores, GPUs, memory, and the time that processes have used."""
+"""Describes this machine: processor, cores, GPUs, memory, ports, and the time that processes have used."""
 
 import contextlib
 import os
 import platform
+import socket
 import time
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,14 @@ def num_cores() -> int:
 def num_gpus() -> int:
   """Returns the number of NVIDIA GPUs by their device files; JAX is not loaded."""
   return sum(1 for path in Path("/dev").glob("nvidia[0-9]*") if path.name[6:].isdigit())
+
+
+def free_port(host: str) -> int:
+  """Returns a port of `host`, an address of this machine, at which nothing listens."""
+  with socket.socket() as free:
+    free.bind((host, 0))
+    port: int = free.getsockname()[1]
+    return port
 
 
 def memory_bytes() -> int:

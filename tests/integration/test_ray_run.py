@@ -15,6 +15,7 @@ import pytest
 
 from moozi.commands.evaluate import EVALUATION_KEYS
 from moozi.io.checkpoints import list_checkpoints
+from moozi.io.machine import free_port
 from moozi.io.run_directory import SUMMARY_KEYS
 from moozi.io.state_file import read_state
 from moozi.io.timeline import read_timeline
@@ -327,9 +328,7 @@ with resources.connected(load_config(None, ["ray.num_cpus=4"])) as ray:
 
 @pytest.mark.slow
 def test_joining_an_existing_cluster(tmp_path):
-  with socket.socket() as free:
-    free.bind(("127.0.0.1", 0))
-    port = free.getsockname()[1]
+  port = free_port("127.0.0.1")
   # The cluster needs no token, because only this machine can reach it.
   environment = os.environ | {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
   # Ray creates sockets in this folder, so its path must be short.
@@ -360,10 +359,7 @@ def test_joining_an_existing_cluster(tmp_path):
 
 @pytest.mark.slow
 def test_no_cluster_at_the_address(tmp_path):
-  with socket.socket() as closed:
-    closed.bind(("127.0.0.1", 0))
-    port = closed.getsockname()[1]
-  process = start(tmp_path, f"ray.address=127.0.0.1:{port}")
+  process = start(tmp_path, f"ray.address=127.0.0.1:{free_port('127.0.0.1')}")
   _, err = finish(process)
   assert process.returncode == 2
   assert "ray.address" in err

@@ -4,7 +4,6 @@ import contextlib
 import os
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from moozi.io.machine import free_port
 from tests.docs.pages import ROOT, blocks
 from tests.integration.runs import CONFIG, ENDLESS, actors, popen, ticks, wait_for, wait_for_start
 from tests.integration.test_ray_faults import end
@@ -31,12 +31,6 @@ def commands_of_the_page(port: int) -> dict[str, list[str]]:
     number = 3 if words[:2] == ["ray", "start"] else 2
     found.setdefault(" ".join(words[:number]).partition("=")[0], words[1:])
   return found
-
-
-def free_port() -> int:
-  with socket.socket() as free:
-    free.bind((FIRST, 0))
-    return free.getsockname()[1]
 
 
 @contextlib.contextmanager
@@ -61,7 +55,7 @@ def started(arguments: list[str], folder: str, environment: dict[str, str]):
 
 @pytest.mark.slow
 def test_two_machines_run_a_job(tmp_path):
-  commands = commands_of_the_page(free_port())
+  commands = commands_of_the_page(free_port(FIRST))
   inherited = {name: x for name, x in os.environ.items() if not name.startswith("RAY_")}
   environment = inherited | {
     "HOME": str(tmp_path),

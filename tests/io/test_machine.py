@@ -1,10 +1,11 @@
-"""Tests of the description of the machine."""
+"""Tests of the description of the machine, and of its free ports."""
 
 import os
+import socket
 import subprocess
 import sys
 
-from moozi.io.machine import describe_machine, num_cores, processor_seconds
+from moozi.io.machine import describe_machine, free_port, num_cores, processor_seconds
 
 
 def test_cores_that_this_process_may_use(monkeypatch):
@@ -16,6 +17,11 @@ def test_a_system_without_affinity(monkeypatch):
   monkeypatch.delattr(os, "sched_getaffinity")
   monkeypatch.setattr(os, "cpu_count", lambda: 8)
   assert num_cores() == 8
+
+
+def test_nothing_listens_at_a_free_port():
+  with socket.create_server(("127.0.0.1", free_port("127.0.0.1"))):
+    pass
 
 
 def test_processor_seconds_are_of_this_process_and_its_descendants():

@@ -10,9 +10,9 @@ import jax
 import numpy as np
 import pytest
 
-from moozi.actors.remote.learner_hosts import free_port
 from moozi.agent.devices import OneDevice, devices_of
 from moozi.core.config import LearnerConfig
+from moozi.io.machine import free_port
 from tests.learning.many_devices import difference
 from tests.learning.test_devices import GRADIENTS, REST, UPDATE_NORM
 from tests.learning.two_hosts import CASES

@@ -10,7 +10,6 @@ import functools
 import logging
 import os
 import queue
-import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -25,6 +24,7 @@ from moozi.core.errors import NotFiniteError, one_line
 from moozi.core.pytree import map_fields
 from moozi.core.spec import EnvSpec
 from moozi.io.jax_process import HostOf, join
+from moozi.io.machine import free_port
 
 # Time between two checks whether Ray has found nodes for all hosts.
 _PLACED_S = 30.0
@@ -201,14 +201,6 @@ def own_address() -> str:
   """Returns the address of this process's node in the cluster."""
   address: str = connected_ray().util.get_node_ip_address()
   return address
-
-
-def free_port(host: str) -> int:
-  """Returns a port of `host` at which nothing listens."""
-  with socket.socket() as found:
-    found.bind((host, 0))
-    port: int = found.getsockname()[1]
-    return port
 
 
 def divided(batch: Any, count: int) -> list[Any]:

@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from experiments.lib.results import ROOT
 
@@ -20,10 +20,22 @@ ENVIRONMENT = {
 }
 """Variables of all processes of the cluster and of its runs."""
 
-# Cores are only counted: every node has room for all actors but the training workers.
+# Cores are only counted.
 _CORES, _STORE_BYTES = 4, 150 << 20
 _NOTICE_S = 600
 _END_TIMEOUT_S = 120.0
+
+
+class LocalNode(NamedTuple):
+  """A node that was added.
+
+  Attributes:
+    scheduler: the process ID of Ray's scheduler on the node, the parent of its actors.
+    node_id: Ray's ID of the node.
+  """
+
+  scheduler: int
+  node_id: str
 
 
 class LocalCluster:
@@ -35,10 +47,11 @@ class LocalCluster:
   Attributes:
     process: the parent of the processes of all nodes and of their actors.
     address: for `ray.address`.
-    nodes: the process ID of Ray's scheduler on each node that was added, by name.
+    nodes: the nodes that were added and have not ended, by name.
   """
 
   def __init__(self, log: Path) -> None:
+    self._log = log
     with log.open("a") as messages:
       self.process = subprocess.Popen(
         [sys.executable, "-m", "experiments.node_soak.cluster"],
@@ -50,16 +63,21 @@ class LocalCluster:
         env=os.environ | ENVIRONMENT,
         start_new_session=True,
       )
-    self.nodes: dict[str, int] = {}
+    self.nodes: dict[str, LocalNode] = {}
     self.address = self._answer()
 
   def add(self, name: str) -> None:
     """Adds a node with an accelerator, which is only counted: no process uses it."""
-    self.nodes[name] = int(self._command("add", name))
+    scheduler, node_id = self._command("add", name).split()
+    self.nodes[name] = LocalNode(int(scheduler), node_id)
 
   def announce(self, name: str) -> None:
     """Announces that a node will leave, as before a spot instance ends."""
-    self._command("announce", name)
+    command = [sys.executable, "-m", "ray.scripts.scripts", "drain-node", "--address", self.address]
+    command += ["--node-id", self.nodes[name].node_id, "--reason", "DRAIN_NODE_REASON_PREEMPTION"]
+    command += ["--reason-message", "announced", "--deadline-remaining-seconds", str(_NOTICE_S)]
+    with self._log.open("a") as messages:
+      subprocess.run(command, check=True, stdout=messages, stderr=messages, env=os.environ | ENVIRONMENT)
 
   def remove(self, name: str, is_failure: bool) -> None:
     """Ends a node; with `is_failure`, its processes are killed."""
@@ -101,20 +119,11 @@ def serve() -> None:
       address = f"127.0.0.{len(nodes) + 2}"
       nodes[name] = cluster.add_node(num_gpus=1, node_ip_address=address, **size)
       (scheduler,) = nodes[name].all_processes["raylet"]
-      answer = str(scheduler.process.pid)
-    elif command == "announce":
-      subprocess.run(_drain(cluster.address, nodes[name].node_id), check=True, stdout=sys.stderr)
+      answer = f"{scheduler.process.pid} {nodes[name].node_id}"
     else:
       cluster.remove_node(nodes[name], allow_graceful=command == "end")
     print(answer, flush=True)
   cluster.shutdown()
-
-
-def _drain(address: str, node_id: str) -> list[str]:
-  """Returns the command that announces that a node will leave."""
-  options = ["--address", address, "--node-id", node_id, "--reason", "DRAIN_NODE_REASON_PREEMPTION"]
-  options += ["--reason-message", "announced", "--deadline-remaining-seconds", str(_NOTICE_S)]
-  return [sys.executable, "-m", "ray.scripts.scripts", "drain-node", *options]
 
 
 if __name__ == "__main__":

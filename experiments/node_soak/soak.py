@@ -136,7 +136,7 @@ class NodeSoak:
   def _node_of(self, process: psutil.Process) -> str | None:
     """Returns the node of a process; None for the head."""
     parents = {parent.pid for parent in process.parents()}
-    return next((name for name, number in self.cluster.nodes.items() if number in parents), None)
+    return next((name for name, node in self.cluster.nodes.items() if node.scheduler in parents), None)
 
   def _on_node(self, node: str) -> dict[str, int]:
     """Returns the number of actors on a node by class."""

@@ -1,14 +1,20 @@
 """A run on a cluster of Ray whose nodes join it and leave it, with and without notice."""
 
+import contextlib
 import gc
 import os
+import shlex
+import subprocess
+import sys
 import time
 
 import pytest
+import yaml
 
+from experiments.node_soak.cluster import ENVIRONMENT, LocalCluster
 from moozi.actors import cluster
 from moozi.io.config import load_config
-from tests.integration.local_cluster import ENVIRONMENT, cluster_of
+from tests.docs.pages import ROOT
 from tests.integration.runs import ENDLESS, faults, start, ticks, wait_for, wait_for_progress, wait_for_start
 from tests.integration.test_ray_faults import end
 
@@ -36,12 +42,47 @@ def test_what_ray_knows_about_an_actor():
   gc.collect()
 
 
+POD = """
+import sys
+
+from ray._private import services
+from ray.scripts.scripts import main
+
+own = sys.argv.pop(1)
+services.find_node_ids = lambda: {own}
+main()
+"""
+"""The program `ray` in a pod: Ray finds the pod's node only, whose id is the first argument."""
+
+
+def notice() -> list[str]:
+  """Returns the arguments of `ray` by which a pod of the manifest announces that it ends, in ten minutes."""
+  manifest = yaml.safe_load((ROOT / "examples" / "cluster" / "kuberay.yaml").read_text("utf-8"))
+  (group,) = (x for x in manifest["spec"]["rayClusterSpec"]["workerGroupSpecs"] if x["groupName"] == "actors")
+  (container,) = group["template"]["spec"]["containers"]
+  *_, script = container["lifecycle"]["preStop"]["exec"]["command"]
+  command, _, sleep = script.partition("; ")
+  ray, *arguments, seconds = shlex.split(command)
+  assert (ray, sleep) == ("ray", f"sleep {seconds}")
+  return [*arguments, "600"]
+
+
+def announce_as_a_pod(nodes: LocalCluster, name: str) -> None:
+  arguments = [word.replace("$RAY_ADDRESS", nodes.address) for word in notice()]
+  subprocess.run(
+    [sys.executable, "-c", POD, nodes.nodes[name].node_id, *arguments],
+    env=os.environ | ENVIRONMENT | {"RAY_ADDRESS": nodes.address},
+    check=True,
+    stdout=subprocess.DEVNULL,
+  )
+
+
 def test_workers_come_and_go_with_nodes(tmp_path):
   environment = os.environ | ENVIRONMENT
-  with cluster_of(environment) as (address, command):
-    command("add a")
+  with contextlib.closing(LocalCluster(tmp_path / "cluster.log")) as nodes:
+    nodes.add("a")
     # The head has room for all actors but the training workers, of which each needs a GPU.
-    options = [f"ray.address={address}", "ray.num_cpus=null", "workers.resources.num_gpus=1"]
+    options = [f"ray.address={nodes.address}", "ray.num_cpus=null", "workers.resources.num_gpus=1"]
     numbers = ["workers.num_workers=2", "ray.min_workers=1", "ray.max_workers=3"]
     process, run = start(tmp_path, *ENDLESS, *options, *numbers, env=environment), tmp_path / "one"
 
@@ -58,19 +99,19 @@ def test_workers_come_and_go_with_nodes(tmp_path):
     wait_for_start(process, run)
     assert log().count("the cluster has room for 1 of 2 training workers") == 1
     wait_for_workers(1)
-    command("add b")
-    command("add c")
+    nodes.add("b")
+    nodes.add("c")
     wait_for_workers(3)
     assert log().count(" joined; ") == 2
-    command("drain b")
+    announce_as_a_pod(nodes, "b")
     wait_for_workers(2)
     last = ticks(run)[-1]
     assert last["faults/training_worker"] == last["faults/dropped_steps"] == last["faults/lost_steps"] == 0
     assert log().count("because its node leaves the cluster") == 1
-    command("kill c")
+    nodes.remove("c", is_failure=True)
     wait_for(process, lambda: faults(run, "training_worker") >= 1, "the loss of a worker")
     wait_for_workers(1)
-    command("add d")
+    nodes.add("d")
     wait_for_workers(2)
     last = end(process, run)
     # Calls fail until Ray has noticed that the node is gone; how many steps are dropped depends on this.

@@ -225,6 +225,23 @@ def is_placed(ray: Any, group: Any) -> bool:
   return placed
 
 
+def nodes_answer(ray: Any, group: Any) -> bool:
+  """Returns whether each node of a placed `host_group` accepts a connection, within five seconds.
+
+  Ray notices some time after a node has failed that it has, and until then starts actors on it, which fail.
+  """
+  nodes = {node["NodeID"]: node for node in ray.nodes() if node["Alive"]}
+  for node_id in set(ray.util.placement_group_table(group)["bundles_to_node_id"].values()):
+    if node_id not in nodes:
+      return False
+    address = nodes[node_id]["NodeManagerAddress"], nodes[node_id]["NodeManagerPort"]
+    try:
+      socket.create_connection(address, timeout=_CONNECT_TIMEOUT_S).close()
+    except OSError:
+      return False
+  return True
+
+
 def on_host(ray: Any, group: Any, index: int) -> dict[str, Any]:
   """Returns Ray's option that places an actor on a host of a `host_group`."""
   strategy = ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy

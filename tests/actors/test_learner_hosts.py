@@ -1,7 +1,9 @@
 """Tests of the parameter server's calls of a learner's other hosts, with fake hosts."""
 
 import dataclasses
+import socket
 import threading
+import types
 
 import jax
 import numpy as np
@@ -139,11 +141,15 @@ class Nothing:
 
 
 class PlacingRay(in_process_ray.Ray):
-  """A fake cluster with placement groups, which are in `state`."""
+  """A fake cluster with placement groups, which are in `state` and have their bundles on the nodes `places`.
+
+  `listening` has the sockets of all nodes that Ray regards as alive, by id.
+  """
 
   def __init__(self):
     super().__init__()
     self.groups, self.options, self.state = [], [], "CREATED"
+    self.places, self.listening = [], {}
     self.util = self
     self.scheduling_strategies = self
 
@@ -152,8 +158,16 @@ class PlacingRay(in_process_ray.Ray):
     return "group"
 
   def placement_group_table(self, group):
-    assert group == "group"
-    return {"state": self.state}
+    return {"state": self.state, "bundles_to_node_id": dict(enumerate(self.places))}
+
+  def nodes(self):
+    if not self.listening:
+      return super().nodes()
+    ended = {"NodeID": "ended", "Alive": False}
+    return [ended] + [
+      {"NodeID": name, "Alive": True, "NodeManagerAddress": host, "NodeManagerPort": port}
+      for name, (host, port) in ((name, x.getsockname()) for name, x in self.listening.items())
+    ]
 
   def PlacementGroupSchedulingStrategy(self, group, placement_group_bundle_index):  # noqa: N802
     return group, placement_group_bundle_index
@@ -244,14 +258,21 @@ def test_a_host_without_cpus_reserves_a_little():
 
 
 class Group:
-  """A fake placement group, whose hosts have room after some checks."""
+  """A fake placement group, whose hosts have room after some checks. The time passes while it waits."""
 
   def __init__(self, checks=None):
-    self._checks, self.waited = checks, []
+    self._checks, self.waited, self.slept = checks, [], []
 
   def wait(self, timeout_seconds):
-    self.waited.append(timeout_seconds)
-    return self._checks is not None and len(self.waited) > self._checks
+    is_placed = self._checks is not None and len(self.waited) >= self._checks
+    self.waited.append(0.0 if is_placed else timeout_seconds)
+    return is_placed
+
+  def sleep(self, seconds):
+    self.slept.append(seconds)
+
+  def monotonic(self):
+    return sum(self.waited) + sum(self.slept)
 
 
 @pytest.fixture
@@ -263,7 +284,13 @@ def start(monkeypatch):
   monkeypatch.setattr(learner_hosts, "LearnerHost", Nothing)
   config = load_config(None, ["learner.num_hosts=2"])
   setup = process.Setup("parameter_server", config.ray.learner)
-  return lambda group: learner_hosts.start_hosts(config, None, None, 0, group, setup), ray
+
+  def run(group):
+    clock = types.SimpleNamespace(monotonic=group.monotonic, sleep=group.sleep)
+    monkeypatch.setattr(learner_hosts, "time", clock)
+    return learner_hosts.start_hosts(config, None, None, 0, group, setup)
+
+  return run, ray
 
 
 def test_hosts_without_room_for_ten_minutes_are_an_error(start, caplog):
@@ -285,3 +312,47 @@ def test_hosts_are_started_when_they_have_room(start):
   assert (place.number, place.num_hosts) == (0, 2)
   assert [name for name, _ in ray.made] == ["Nothing"]
   assert ray.options[-1]["scheduling_strategy"] == (group, 1)
+
+
+@pytest.fixture
+def nodes(start):
+  """Returns the fake `ray` of a group on the nodes `first` and `failed`, which Ray regards as alive."""
+  _, ray = start
+  with socket.create_server(("127.0.0.1", 0)) as living, socket.socket() as closed:
+    closed.bind(("127.0.0.1", 0))  # nothing listens, and no other process can have the port
+    ray.listening, ray.places = {"first": living, "failed": closed}, ["first", "failed"]
+    yield ray
+
+
+def test_nodes_that_answer_accept_a_connection(nodes):
+  assert not cluster.nodes_answer(nodes, "group")
+  nodes.places = ["first", "first"]
+  assert cluster.nodes_answer(nodes, "group")
+  nodes.places = ["first", "ended"]
+  assert not cluster.nodes_answer(nodes, "group"), "Ray has noticed the failure, but has no other node"
+
+
+def test_no_host_is_started_on_a_node_whose_failure_ray_has_not_noticed(start, nodes, caplog):
+  run, ray = start
+  group = Group(checks=0)
+
+  def sleep(seconds):
+    assert not ray.made
+    group.slept.append(seconds)
+    if len(group.slept) == 3:  # Ray notices it, and replaces the node
+      ray.places = ["first", "first"]
+
+  group.sleep = sleep
+  run(group)
+  assert [name for name, _ in ray.made] == ["Nothing"]
+  assert caplog.text.count("a node of the learner's 2 hosts does not answer") == len(group.slept) == 3
+
+
+def test_a_node_that_does_not_answer_for_ten_minutes_is_an_error(start, nodes):
+  run, ray = start
+  ray.places = ["failed", "failed"]  # many connections that the other one does not accept would wait
+  group = Group(checks=0)
+  with pytest.raises(RuntimeError, match=r"no room .* on nodes that answer, for 10 minutes"):
+    run(group)
+  assert sum(group.slept) == 600
+  assert not ray.made

@@ -76,6 +76,8 @@ def test_node_of_a_learners_host_killed(tmp_path):
     wait_for(process, lambda: any("loss/total" in x for x in ticks(run)[seen:]), "an update")
     wait_for_progress(process, run, "updates with the other node")
     last = end(process, run)
+    # The learner's host was not started on the node that had failed.
+    assert last["faults/parameter_server"] == 1
     assert last["faults/lost_updates"] > 0
 
     # Only one node has room for a host now.

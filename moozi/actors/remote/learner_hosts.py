@@ -11,6 +11,7 @@ import logging
 import os
 import queue
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -26,9 +27,9 @@ from moozi.core.spec import EnvSpec
 from moozi.io.jax_process import HostOf, join
 from moozi.io.machine import free_port
 
-# Time between two checks whether Ray has found nodes for all hosts.
-_PLACED_S = 30.0
-_NUM_CHECKS = 20
+# Maximum time to wait for nodes for all hosts, the time between two messages that there is no room, and the
+# time between two checks whether a node answers.
+_ROOM_TIMEOUT_S, _ROOM_S, _ANSWER_S = 600.0, 30.0, 2.0
 _log = logging.getLogger("moozi.parameter_server")
 
 
@@ -166,21 +167,10 @@ def start_hosts(
     config, spec, state, learner_step, setup: those of the parameter server.
     group: the placement group of the hosts (`cluster.host_group`).
 
-  Raises: RuntimeError: the cluster has no room for the hosts for ten minutes.
+  Raises: RuntimeError: the cluster has no room for the hosts, on nodes that answer, for ten minutes.
   """
   ray, own, num_hosts = connected_ray(), own_address(), config.learner.num_hosts
-  # After a node has failed, Ray finds another one for its host.
-  for _ in range(_NUM_CHECKS):
-    if group.wait(_PLACED_S):
-      break
-    _log.warning(
-      "no room yet for the learner's %d hosts, each on a node with ray.learner's resources", num_hosts
-    )
-  else:
-    raise RuntimeError(
-      f"learner.num_hosts={num_hosts}: the cluster had no room for each host's ray.learner resources for "
-      f"{_PLACED_S * _NUM_CHECKS / 60:g} minutes; add a machine, or resume with fewer hosts"
-    )
+  _wait_for_room(ray, group, num_hosts)
   address, given = f"{own}:{free_port(own)}", ray.put(state)
   handles = []
   for index in range(1, num_hosts):
@@ -191,6 +181,26 @@ def start_hosts(
       )
     )
   return LearnerHosts(ray, handles), _place(config, address, own, 0)
+
+
+def _wait_for_room(ray: Any, group: Any, num_hosts: int) -> None:
+  """Waits until each host has room on a node that answers. Raises: RuntimeError: as `start_hosts`."""
+  end_s = time.monotonic() + _ROOM_TIMEOUT_S
+  while time.monotonic() < end_s:
+    # After a node has failed, Ray finds another one for its host, but first it has to notice the failure.
+    if not group.wait(_ROOM_S):
+      _log.warning(
+        "no room yet for the learner's %d hosts, each on a node with ray.learner's resources", num_hosts
+      )
+    elif cluster.nodes_answer(ray, group):
+      return
+    else:
+      _log.warning("a node of the learner's %d hosts does not answer", num_hosts)
+      time.sleep(_ANSWER_S)
+  raise RuntimeError(
+    f"learner.num_hosts={num_hosts}: the cluster had no room for each host's ray.learner resources, on nodes "
+    f"that answer, for {_ROOM_TIMEOUT_S / 60:g} minutes; add a machine, or resume with fewer hosts"
+  )
 
 
 def _place(config: Config, address: str, own: str, index: int) -> HostOf:

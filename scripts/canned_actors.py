@@ -104,7 +104,7 @@ class CannedServer(process.Actor):
   def warm_up(self) -> None:
     """Does nothing: there is nothing to compile."""
 
-  def update(self, discount: float, targets: Any) -> tuple[Priorities, dict[str, float]]:
+  def update(self, discount: float, time_share: float, targets: Any) -> tuple[Priorities, dict[str, float]]:
     """Waits, and returns priorities and the metrics of one call."""
     with self._work.doing("update"):
       time.sleep(self._wait_s)

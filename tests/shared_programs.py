@@ -15,6 +15,7 @@ import pytest
 
 from moozi.core import plugins
 from moozi.core.config import Config
+from moozi.core.config.budget import takes_time_share
 from moozi.core.spec import EnvSpec
 
 # The sections that compiled functions and initial parameters depend on; planners are arguments of their own.
@@ -40,7 +41,7 @@ _memories: list[dict[Any, Any]] = []
 def _key(argument: Any) -> Any:
   """Returns the key of an argument: a function's identity, or the value of settings and specifications."""
   if isinstance(argument, Config):
-    return argument.decay_steps, repr(argument.model_dump(include=_SECTIONS))
+    return argument.decay_steps, takes_time_share(argument), repr(argument.model_dump(include=_SECTIONS))
   if isinstance(argument, EnvSpec):  # its comparison leaves some fields out
     return tuple(map(repr, vars(argument).values()))
   return tuple(argument) if isinstance(argument, list) else argument

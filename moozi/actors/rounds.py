@@ -131,7 +131,7 @@ def _complete(context: RoundContext) -> Iterator[Event]:
     return
   ledger.phase = Phase.LEARNING
   context.calls.expect(
-    context.pool.server.learn.remote(began_at, *rollouts),
+    context.pool.server.learn.remote(began_at, context.session.time_share(), *rollouts),
     ActorId(SERVER),
     functools.partial(_on_learned, context, ledger.parameter_epoch),
     functools.partial(_on_update_lost, context, ledger.parameter_epoch),

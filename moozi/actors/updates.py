@@ -30,7 +30,8 @@ def request(context: Context) -> None:
     requests, discount = ledger.shards.plan(), ledger.discount
     shards = {shard: pool.shards[shard] for shard in requests}
     targets = [shards[shard].sample.remote(discount, request) for shard, request in requests.items()]
-    priorities, metrics = pool.server.update.options(num_returns=2).remote(discount, *targets)
+    share = context.session.time_share()
+    priorities, metrics = pool.server.update.options(num_returns=2).remote(discount, share, *targets)
     epoch = ledger.parameter_epoch
     context.calls.expect(
       metrics,

@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Float32, Int32, Num, PyTree, UInt32
+from jaxtyping import Array, Float, Float32, Int32, PyTree, UInt32
 
 from moozi.agent.devices import Devices, OneDevice, devices_of
 from moozi.agent.finite import ALL_FINITE, guarded_step, reduce_metrics
@@ -99,16 +99,19 @@ class UpdateOutput:
   bad_term: Int32[Array, "*U"]
 
 
-UpdateFn = Callable[[TrainingState, TrainTarget], tuple[TrainingState, UpdateOutput]]
+UpdateFn = Callable[..., tuple[TrainingState, UpdateOutput]]
+"""(state, target) → (state, UpdateOutput). With `takes_time_share`, `time_share` is a third argument."""
 
 
 def make_learning_rate(
   config: LearningRateConfig, decay_steps: int | None
-) -> Callable[[Num[Array, ""]], Float[Array, ""]]:
-  """Returns the function from the learner step to the learning rate.
+) -> Callable[..., Float[Array, ""]]:
+  """Returns the function of the learner step, and optionally of `time_share`, that gives the learning rate.
 
   The rate rises linearly to `peak` in the first `warmup_steps`. Then it is constant, or falls to `end`
-  linearly or as a cosine.
+  linearly or as a cosine. `time_share` is the share of max_wall_s that has passed, from 0 to 1. With it, the
+  decay is at the larger one of this share and of the share of `decay_steps` that has been made, and in the
+  warm-up the rate is the lower one of both. With `time_share` 0 the rate is the same as without.
 
   Args:
     decay_steps: learner steps from `peak` to `end` (`Config.decay_steps`); None: the rate stays at `peak`.
@@ -121,11 +124,19 @@ def make_learning_rate(
     main = optax.linear_schedule(config.peak, config.end, decay_steps)
   else:
     main = optax.constant_schedule(config.peak)
-  if config.warmup_steps == 0:
-    return main
-  warmup = optax.linear_schedule(0.0, config.peak, config.warmup_steps)
-  # step + 1, because the first update has step 0 and would otherwise have a rate of 0
-  return optax.join_schedules([lambda step: warmup(step + 1), main], [config.warmup_steps])
+  by_steps, begin = main, config.warmup_steps
+  if begin:
+    warmup = optax.linear_schedule(0.0, config.peak, begin)
+    # step + 1, because the first update has step 0 and would otherwise have a rate of 0
+    by_steps = optax.join_schedules([lambda step: warmup(step + 1), main], [begin])
+
+  def rate(step: Any, *time_share: Any) -> Any:
+    if not time_share or decay_steps is None:
+      return by_steps(step)
+    falling = main(jnp.maximum(step - begin, time_share[0] * decay_steps))
+    return jnp.where(step < begin, jnp.minimum(warmup(step + 1), falling), falling) if begin else falling
+
+  return rate
 
 
 def make_optimizer(config: LearnerConfig) -> optax.GradientTransformation:
@@ -167,6 +178,8 @@ def init_training_state(
 def make_update(model: Model, config: Config, spec: EnvSpec) -> UpdateFn:
   """Returns the pure function of one update, not jitted: (state, target [B]) → (state, UpdateOutput).
 
+  With `takes_time_share`, `time_share` (float32 []) is a third argument, on which the learning rate depends.
+
   If one of `terms_of` is not finite, the update is skipped: params, net_state and opt_state stay the same to
   the bit, and the learner step still increases. `target_params` is copied when the learner step is a multiple
   of `target_update_period`. Before the first multiple, it is copied at each update. Without these copies it
@@ -186,11 +199,13 @@ def make_update(model: Model, config: Config, spec: EnvSpec) -> UpdateFn:
   optimizer = make_optimizer(learner)
   learning_rate = make_learning_rate(learner.learning_rate, config.decay_steps)
 
-  def update(state: TrainingState, target: TrainTarget) -> tuple[TrainingState, UpdateOutput]:
+  def update(
+    state: TrainingState, target: TrainTarget, *time_share: Float32[Array, ""]
+  ) -> tuple[TrainingState, UpdateOutput]:
     variables = state.params, state.target_params, state.net_state
     key = jax.random.fold_in(state.rng_key, state.learner_step) if learner.augments else None
     (_, aux), grads = grad_fn(*variables, target, state.learner_step, key)
-    rate = jnp.asarray(learning_rate(state.learner_step), jnp.float32)
+    rate = jnp.asarray(learning_rate(state.learner_step, *time_share), jnp.float32)
     params, opt_state, bad_term, metrics = guarded_step(optimizer, state, grads, rate, aux.metrics, terms)
     step = state.learner_step + 1
     target_params = next_target_params(learner, state.target_params, params, step)
@@ -258,6 +273,8 @@ def playing_state(state: Any, config: Config) -> Any:
 
 def make_update_many(model: Model, config: Config, spec: EnvSpec) -> UpdateFn:
   """Returns a compiled function of U sequential updates: (state, target [U, B]) → (state, UpdateOutput).
+
+  A third argument is as in `make_update`; it is the same for the U updates.
 
   Raises: UserError: as `devices_of`.
   """

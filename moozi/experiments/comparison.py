@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Float
 
 from moozi.core.config import Config
+from moozi.core.config.budget import limits_of_rate
 from moozi.core.errors import UserError
 from moozi.envs.registry import options_of
 from moozi.experiments.jobs import settings_of, without_seed
@@ -51,7 +52,7 @@ _NOT_METHOD = (
 """Prefixes of settings that do not affect the group of a run. `env.` and the protocol determine its task."""
 
 _METHOD = "evaluation.network"
-"""A setting that affects the group although it has a prefix of _NOT_METHOD."""
+"""A setting that affects the group although it has a prefix of _NOT_METHOD; so do `limits_of_rate`."""
 
 _SHOWN = ("sticky_action_prob", "max_episode_steps")  # options that are always in the name of a task
 _MAX_POINTS = 200
@@ -295,9 +296,12 @@ def _stem(runs: Sequence[RunCurve]) -> str:
 
 
 def _method(config: Config) -> dict[str, Any]:
-  """Returns the settings that determine a run's group: _METHOD, and `settings_of` without _NOT_METHOD."""
-  settings = settings_of(config).items()
-  return {key: value for key, value in settings if key == _METHOD or not key.startswith(_NOT_METHOD)}
+  """Returns the settings that determine a run's group: `settings_of` without _NOT_METHOD.
+
+  _METHOD and the limits until which the learning rate falls stay.
+  """
+  settings, own = settings_of(config).items(), (_METHOD, *limits_of_rate(config))
+  return {key: value for key, value in settings if key in own or not key.startswith(_NOT_METHOD)}
 
 
 def _differing(settings: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:

@@ -15,6 +15,7 @@ GROWABLE = ("max_env_steps", "max_wall_s")
 """Settings that may change after a run has started, to extend it."""
 
 _IGNORED = ("run.", "logging.")  # they do not change a run's results
+_WITHOUT_TIME = {"learner.learning_rate.decay_steps": "budget", "ppo.anneal_by": "steps"}
 _MAX_DELAY = 0.05  # as a fraction of the step; a milestone is saved after a round of collecting
 
 
@@ -183,12 +184,28 @@ def evaluations_of(job: Job, run: RunDirectory) -> dict[Path, tuple[PlannedEvalu
 
 
 def settings_of(config: Config) -> dict[str, Any]:
-  """Returns the settings that results depend on, by dotted key."""
-  settings = flatten_settings(config_to_dict(config))
-  return {key: value for key, value in settings.items() if not key.startswith(_IGNORED)}
+  """Returns the settings that results depend on, by dotted key.
+
+  Without max_wall_s, a schedule by `progress` is that by environment steps, and is returned as such.
+  """
+  settings = _stated(config)
+  if config.max_wall_s is None:
+    for key, plain in _WITHOUT_TIME.items():
+      settings[key] = plain if settings[key] == "progress" else settings[key]
+  return settings
 
 
 def differences(first: Config, second: Config) -> list[str]:
-  """Returns the keys of `settings_of` in which two configurations differ, sorted."""
-  a, b = settings_of(first), settings_of(second)
-  return [key for key in sorted(a.keys() | b.keys()) if a.get(key) != b.get(key)]
+  """Returns the keys of settings that results depend on in which two configurations differ, sorted.
+
+  A schedule by `progress` equals another one by `progress`, and without max_wall_s also that by steps.
+  """
+  configs = first, second
+  stated, meant = [_stated(config) for config in configs], [settings_of(config) for config in configs]
+  keys = sorted(stated[0].keys() | stated[1].keys())
+  return [key for key in keys if all(a.get(key) != b.get(key) for a, b in (stated, meant))]
+
+
+def _stated(config: Config) -> dict[str, Any]:
+  settings = flatten_settings(config_to_dict(config))
+  return {key: value for key, value in settings.items() if not key.startswith(_IGNORED)}

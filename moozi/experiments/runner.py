@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from moozi.core.config import Config
+from moozi.core.config.budget import limits_of_rate
 from moozi.core.errors import RunError, UserError, reason_of
 from moozi.experiments.jobs import GROWABLE, Job, PlannedEvaluation, Sweep, evaluations_of, progress_of
 from moozi.experiments.results import has_result, write_json, write_result
@@ -102,7 +102,7 @@ class Runner:
     Without a folder of results, returns whether the job's run and all its evaluations are complete.
 
     Raises: UserError: its run or its result has different settings, the run of an incomplete result is
-      missing, or the job has another limit of steps and the learning rate falls until that limit.
+      missing, or the job has another limit of steps or of time, and the learning rate falls until that limit.
     """
     results = self._sweep.results
     if results is None:
@@ -113,12 +113,14 @@ class Runner:
     if (results / job.run_name).exists() and not path.exists():
       raise UserError(f"{path}: not found, but its result exists; move {results / job.run_name} away")
     if progress_of(job, self._folder)[0]:
-      steps = RunDirectory.open(path).load_config().max_env_steps
-      if steps != wanted.max_env_steps and _rate_falls_until_the_end(wanted):
-        raise UserError(
-          f"{path}: its learning rate falls until max_env_steps={steps}, and the job has "
-          f"{wanted.max_env_steps}; move it and its result away"
-        )
+      found = RunDirectory.open(path).load_config()
+      for key in sorted({*limits_of_rate(found), *limits_of_rate(wanted)}):
+        before, after = getattr(found, key), getattr(wanted, key)
+        if before != after:
+          raise UserError(
+            f"{path}: its learning rate falls until {key}={json.dumps(before)}, and the job has "
+            f"{json.dumps(after)}; move it and its result away"
+          )
     return False
 
   def state_of(self, job: Job) -> tuple[str, int]:
@@ -286,15 +288,6 @@ class Runner:
     if status != 0 and not self._budget.is_over:
       raise CommandError(f"{arguments[0]}: exit status {status}{'' if self._is_shown else _last_line(path)}")
     return status == 0
-
-
-def _rate_falls_until_the_end(config: Config) -> bool:
-  if config.algorithm == "ppo":
-    return config.ppo.anneal_learning_rate
-  if config.is_on_policy:  # a rate of the user's own, which is not known
-    return False
-  rate = config.learner.learning_rate
-  return rate.kind != "constant" and rate.decay_steps == "budget"
 
 
 def _last_line(path: Path) -> str:

@@ -13,6 +13,7 @@ import numpy as np
 from moozi.agent.devices import devices_of
 from moozi.agent.update import TrainingState, UpdateOutput
 from moozi.core.config import Config
+from moozi.core.config.budget import takes_time_share
 from moozi.core.histogram import Histogram, histogram_of
 from moozi.core.pytree import replace
 from moozi.core.records import Priorities, TrainTarget
@@ -27,7 +28,7 @@ class Learner:
   Args:
     state: the initial state.
     update_many: a compiled function of U updates, such as a result of `agent.update.make_update_many`. It
-      donates the state.
+      donates the state. With `takes_time_share(config)` its third argument is `time_share`.
     guard: counts the skipped updates.
     config: the run's configuration.
     spec: the environment's specification.
@@ -38,7 +39,7 @@ class Learner:
   def __init__(
     self,
     state: TrainingState,
-    update_many: Callable[[TrainingState, Any], tuple[TrainingState, UpdateOutput]],
+    update_many: Callable[..., tuple[TrainingState, UpdateOutput]],
     guard: NonFiniteGuard,
     config: Config,
     spec: EnvSpec,
@@ -51,6 +52,8 @@ class Learner:
     self._guard = guard
     self._has_histograms = config.logging.parameter_histograms
     self._config, self._spec = config, spec
+    self._further: tuple[Any, ...] = ()  # arguments of `update_many` after the batch
+    self.set_time_share(0.0)
 
   @property
   def learner_step(self) -> int:
@@ -72,7 +75,7 @@ class Learner:
       change the parameters.
     """
     start, first_step = time.perf_counter(), self.learner_step
-    self._state, output = self._update_many(self._state, batch)
+    self._state, output = self._update_many(self._state, batch, *self._further)
     output = jax.device_get(output)
     elapsed = time.perf_counter() - start
     metrics = {name: float(value) for name, value in output.metrics.items()}
@@ -109,7 +112,7 @@ class Learner:
     learner = self._config.learner
     lead = learner.updates_per_call, learner.batch_size // self._devices.num_hosts
     targets = zero_targets(self._config, self._spec, lead)
-    jax.block_until_ready(self._update_many(self._devices.copy(self._state), targets))
+    jax.block_until_ready(self._update_many(self._devices.copy(self._state), targets, *self._further))
 
   def parameters(self, network: str = "online") -> tuple[Any, int]:
     """Returns (variables, version) of the network `online` or `target`, in NumPy; see `agent.agent.Act`."""
@@ -150,6 +153,14 @@ class Learner:
     if isinstance(net_state, Mapping) and DISCOUNT in net_state and np.asarray(net_state[DISCOUNT]) != gamma:
       changed = {**net_state, DISCOUNT: self._devices.put(to_jax(gamma))}
       self._state = replace(self._state, net_state=changed)
+
+  def set_time_share(self, share: float) -> None:
+    """Sets the share of max_wall_s that has passed, from 0 to 1, for the learning rate of the next updates.
+
+    Does nothing without `takes_time_share`. On several hosts, all must set the same share.
+    """
+    if takes_time_share(self._config):
+      self._further = (self._devices.put(np.float32(share)),)
 
   def get_state(self) -> TrainingState:
     """Returns a copy of the TrainingState as NumPy arrays."""

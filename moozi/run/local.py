@@ -229,6 +229,7 @@ class ReplayTrainer:
       with self._work.doing(REPLAY, "sample"):
         targets = self._parts.sample(self._replay, config.learner.updates_per_call, config.learner.batch_size)
       self.session.phase("compiling the update")
+      self._learner.set_time_share(self.session.time_share())
       try:
         with self._work.doing(SERVER, "update"):
           priorities, metrics = self._learner.update(targets)

@@ -38,7 +38,7 @@ from moozi.run.state import RunState
 Collector = TrajectoryCollector | RolloutCollector | PastCollector
 
 
-def _whole_rollout(config: Config, rollout: Rollout, env_steps: int) -> Rollout:
+def _whole_rollout(config: Config, rollout: Rollout, env_steps: int, time_share: float) -> Rollout:
   return rollout
 
 
@@ -55,7 +55,8 @@ class OnPolicyParts:
     build_learner, build_evaluator: as in `run.build`.
     build_collector: (config, spec, worker, began_at) → a worker's collector; see `build_collector`.
     num_workers: config → number of training workers.
-    batch: (config, rollout, environment steps before it) → what the learner's updates learn from.
+    batch: (config, rollout, environment steps before it, share of max_wall_s that has passed) → what the
+      learner's updates learn from.
     num_epochs: config → number of times that each sample is used.
   """
 
@@ -64,7 +65,7 @@ class OnPolicyParts:
   build_collector: Callable[[Config, EnvSpec, int, int], Collector]
   build_evaluator: Callable[[Config, EnvSpec], Evaluator]
   num_workers: Callable[[Config], int] = _one
-  batch: Callable[[Config, Rollout, int], Any] = _whole_rollout
+  batch: Callable[[Config, Rollout, int, float], Any] = _whole_rollout
   num_epochs: Callable[[Config], int] = _one
 
 
@@ -167,19 +168,25 @@ def refusal(parts: Sequence[Part], refusals: Refusals) -> tuple[dict[str, int], 
 
 
 def learn(
-  parts: OnPolicyParts, config: Config, learner: Learner, rollouts: Sequence[Rollout], env_steps: int
+  parts: OnPolicyParts,
+  config: Config,
+  learner: Learner,
+  rollouts: Sequence[Rollout],
+  env_steps: int,
+  time_share: float,
 ) -> tuple[int, dict[str, float]]:
   """Makes the updates of a round; returns the number of samples and the metrics.
 
   Args:
     rollouts: the segments of all workers, in their order.
     env_steps: environment steps before the round.
+    time_share: `Session.time_share`.
 
   Raises: NotFiniteError: as `Learner.advance`.
   """
   rollout = join_rollouts(rollouts)
   num_samples = rollout.is_live.size * parts.num_epochs(config)
-  _, metrics = learner.advance(parts.batch(config, rollout, env_steps), num_samples)
+  _, metrics = learner.advance(parts.batch(config, rollout, env_steps, time_share), num_samples)
   return num_samples, metrics
 
 
@@ -264,8 +271,9 @@ class OnPolicyTrainer:
 
     self.session.phase("compiling the update")
     began_at = self.env_steps - sum(each.acted.num_steps for each in parts)
+    time_share = self.session.time_share()
     try:
-      num_samples, metrics = learn(self._parts, self._config, self._learner, rollouts, began_at)
+      num_samples, metrics = learn(self._parts, self._config, self._learner, rollouts, began_at, time_share)
     except NotFiniteError as error:
       yield from self.session.roll_back(self, error, self._learner.set_state)
       return

@@ -145,6 +145,11 @@ class Session:
     """Returns the duration of the run in seconds, including that until the state that it was resumed from."""
     return time.monotonic() - self._start
 
+  def time_share(self) -> float:
+    """Returns the share of max_wall_s that has passed, at most 1; 0 if the run has no such limit."""
+    limit = self.inputs.config.max_wall_s
+    return 0.0 if limit is None else min(1.0, self.wall_s() / limit)
+
   def is_checkpoint_due(self) -> bool:
     """Returns whether a checkpoint is due (`CheckpointSchedule.is_due`)."""
     return self._checkpoints.is_due(self.wall_s(), self._counts.env_steps)

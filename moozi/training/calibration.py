@@ -321,7 +321,7 @@ class _Learning(_Measurement):
     if config.is_on_policy:
       from moozi.run.on_policy import learn
 
-      learn(_parts_of(config), config, self._learner, [self._batch] * config.num_acting_workers, 0)
+      learn(_parts_of(config), config, self._learner, [self._batch] * config.num_acting_workers, 0, 0.0)
     else:
       self._learner.update(self._batch)
 

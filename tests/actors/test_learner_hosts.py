@@ -16,7 +16,8 @@ from moozi.actors.elastic import ElasticWorkers
 from moozi.actors.ledger import Ledger
 from moozi.actors.pool import ActorPool
 from moozi.actors.remote import learner_hosts, process
-from moozi.actors.remote.learner_hosts import LearnerHosts, divided
+from moozi.actors.remote.learner_hosts import LearnerHost, LearnerHosts, divided
+from moozi.actors.remote.parameter_server import ParameterServer
 from moozi.actors.resources import demands
 from moozi.actors.roles import ROLES
 from moozi.core.actor_report import SERVER, ActorId
@@ -25,6 +26,7 @@ from moozi.core.errors import NotFiniteError
 from moozi.core.pytree import map_fields, record
 from moozi.io.config import load_config
 from moozi.run.session import RunInputs, Session
+from moozi.run.work_log import WorkLog
 from tests.actors import in_process_ray
 from tests.actors.fakes import actor
 
@@ -96,6 +98,34 @@ def test_all_hosts_are_called_in_one_order(run):
     ] * 2
     assert host.roll_back.asked == [("state",)]
   assert not ray.ended.is_set()
+
+
+class Recorder:
+  """Stands in for a learner: records its calls."""
+
+  def __init__(self):
+    self.calls = []
+
+  def __getattr__(self, name):
+    return lambda *args: self.calls.append((name, *args))
+
+
+def actor_of(kind, learner, **attributes):
+  """Returns an actor of a class with a learner, without its constructor, which starts processes."""
+  made = object.__new__(kind)
+  vars(made).update(_learner=learner, _work=WorkLog(keeps_spans=False), **attributes)
+  return made
+
+
+def test_all_hosts_learn_with_the_same_share_of_the_time(run):
+  _, hosts, calls = run
+  own, others = Recorder(), [Recorder(), Recorder()]
+  actor_of(ParameterServer, own, _hosts=calls).update(0.9, 0.25, BATCH)
+  for learner, host in zip(others, hosts, strict=True):
+    actor_of(LearnerHost, learner).update(*host.update.asked[0])
+  for learner in (own, *others):
+    assert learner.calls[:2] == [("set_discount", 0.9), ("set_time_share", 0.25)]
+    assert learner.calls[2][0] in ("update", "advance")
 
 
 @pytest.mark.parametrize("failed", [1, 2])

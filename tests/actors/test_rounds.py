@@ -79,7 +79,7 @@ def test_segments_are_ordered_by_worker_and_counted_when_all_have_arrived():
   ]
   # The server receives the rollouts in the order of workers, and the steps before the round.
   rollouts = [f"worker_{i}.run/1/0" for i in range(3)]
-  assert context.pool.server.learn.asked == [(0, *rollouts)]
+  assert context.pool.server.learn.asked == [(0, 0.0, *rollouts)]
   assert context.ledger.phase is Phase.LEARNING
   rounds.request(context)
   assert not any(len(context.pool.workers[i].run.asked) > 1 for i in range(3))
@@ -93,6 +93,15 @@ def test_segments_are_ordered_by_worker_and_counted_when_all_have_arrived():
     arrive(context, i, call=2, version=8)
   assert context.pool.server.learn.asked[1][0] == 48
   assert context.ledger.is_complete(has_calls=True)
+
+
+def test_a_round_has_the_share_of_the_time_that_has_passed():
+  context = make(CONFIG.model_copy(update={"max_wall_s": 120.0}))
+  context.session.wall_s = lambda: 30.0
+  begin(context)
+  for i in range(3):
+    arrive(context, i)
+  assert context.pool.server.learn.asked[0][:2] == (0, 0.25)
 
 
 @pytest.mark.parametrize(("error", "resets"), [(ActorDiedError("00"), 0), (RayActorError("unavailable"), 1)])
@@ -113,7 +122,7 @@ def test_a_lost_segment_is_collected_again_by_its_worker_only(error, resets):
   events = arrive(context, 1, call=2)
   assert [e.env_steps for e in events] == [16, 32, 48]
   assert context.pool.server.learn.asked == [
-    (0, "worker_0.run/1/0", "worker_1.run/2/0", "worker_2.run/1/0"),
+    (0, 0.0, "worker_0.run/1/0", "worker_1.run/2/0", "worker_2.run/1/0"),
   ]
 
 

@@ -78,7 +78,7 @@ def test_segments_go_to_the_shard_of_their_worker(context):
 def test_a_batch_is_drawn_from_both_shards(context):
   learn(context)
   first, second = context.pool.shards.values()
-  assert context.pool.server.update.asked[0] == (0.997, "shard_0.sample/1/0", "shard_1.sample/1/0")
+  assert context.pool.server.update.asked[0] == (0.997, 0.0, "shard_0.sample/1/0", "shard_1.sample/1/0")
   requests = [each.sample.asked[0][1] for each in (first, second)]
   assert [(x.share, x.num_drawable) for x in requests] == [(0.5, 64), (0.5, 64)]
   assert sorted(np.concatenate([x.rows for x in requests])) == list(range(16))

@@ -44,7 +44,10 @@ def context():
 
 def test_batches_in_flight_are_bounded(context):
   updates.request(context)
-  assert context.pool.server.update.asked == [(0.997, "replay.sample/1/0"), (0.997, "replay.sample/2/0")]
+  assert context.pool.server.update.asked == [
+    (0.997, 0.0, "replay.sample/1/0"),
+    (0.997, 0.0, "replay.sample/2/0"),
+  ]
   assert context.pool.shards[0].sample.asked == [(0.997, None), (0.997, None)]
   (event,) = context.calls.arrive("server.update/1/1", {"loss/total": 1.0})
   assert isinstance(event, Updated)
@@ -52,6 +55,15 @@ def test_batches_in_flight_are_bounded(context):
   assert event.metrics["system/batches_in_flight"] == 2
   updates.request(context)
   assert len(context.pool.server.update.asked) == 3
+
+
+def test_each_batch_has_the_share_of_the_time_that_has_passed(context):
+  timed = CONFIG.model_copy(update={"max_wall_s": 120.0})
+  context.session.inputs = dataclasses.replace(context.session.inputs, config=timed)
+  seconds = iter((30.0, 60.0))
+  context.session.wall_s = lambda: next(seconds)
+  updates.request(context)
+  assert [share for _, share, _ in context.pool.server.update.asked] == [0.25, 0.5]
 
 
 def test_newest_parameters_are_published(context):

@@ -20,6 +20,7 @@ from moozi.agent.update import (
   playing_state,
 )
 from moozi.core.config import Config, LearnerConfig, LearningRateConfig
+from moozi.core.config.budget import takes_time_share
 from moozi.core.pytree import map_fields, replace
 from moozi.core.spec import EnvSpec
 from tests.agent.tiny import linear_model, random_target
@@ -127,6 +128,59 @@ def test_learning_rate_tables(config, table):
   schedule = fast_jit(make_learning_rate(LearningRateConfig(**config), config.get("decay_steps")))
   for step, rate in table.items():
     assert float(schedule(np.int32(step))) == pytest.approx(rate, abs=1e-7), step
+
+
+@pytest.mark.parametrize(
+  ("config", "table"),
+  [
+    (
+      {"kind": "linear", "peak": 0.1, "end": 0.02, "decay_steps": 8},
+      {(0, 0): 0.1, (2, 0.5): 0.06, (4, 0.25): 0.06, (0, 0.75): 0.04, (0, 1): 0.02, (99, 0): 0.02},
+    ),
+    (
+      {"kind": "cosine", "peak": 0.1, "end": 0.02, "decay_steps": 8},
+      {(0, 0): 0.1, (1, 0.5): 0.06, (4, 0.5): 0.06, (3, 1): 0.02, (8, 0.25): 0.02},
+    ),
+    # The lower one of the warm-up and the decay
+    (
+      {"kind": "linear", "peak": 0.1, "end": 0.0, "decay_steps": 8, "warmup_steps": 2},
+      {(0, 0): 0.05, (0, 0.5): 0.05, (0, 0.75): 0.025, (1, 0.25): 0.075, (6, 0.25): 0.05, (0, 1): 0.0},
+    ),
+  ],
+)
+def test_learning_rate_by_time(config, table):
+  schedule = fast_jit(make_learning_rate(LearningRateConfig(**config), config["decay_steps"]))
+  for (step, time_share), rate in table.items():
+    found = float(schedule(np.int32(step), np.float32(time_share)))
+    assert found == pytest.approx(rate, abs=1e-7), (step, time_share)
+
+
+@pytest.mark.parametrize("kind", ["linear", "cosine"])
+@pytest.mark.parametrize("warmup_steps", [0, 5])
+def test_time_only_lowers_the_learning_rate(kind, warmup_steps):
+  """Behind the steps, the share of the time changes nothing; ahead of them, it lowers the rate."""
+  config = LearningRateConfig(kind=kind, peak=0.1, end=0.01, warmup_steps=warmup_steps, decay_steps=20)
+  schedule, steps = fast_jit(make_learning_rate(config, 20)), np.arange(40, dtype=np.int32)
+  plain = schedule(steps)
+  made = np.clip((steps - warmup_steps) / 20, 0, 1).astype(np.float32)
+  for time_share in (np.float32(0), 0.5 * made, made):
+    np.testing.assert_allclose(schedule(steps, time_share), plain, rtol=1e-6)
+  rates = np.array([schedule(steps, np.float32(share)) for share in np.linspace(0, 1, 21)])
+  assert (np.diff(rates, axis=0) <= 1e-9).all()
+  np.testing.assert_allclose(rates[-1, warmup_steps:], 0.01, rtol=1e-6)
+
+
+def test_update_without_a_time_limit_compiles_as_by_the_budget():
+  texts = []
+  for decay_steps in ("budget", "progress"):
+    rate = LearningRateConfig(kind="cosine", warmup_steps=2, decay_steps=decay_steps)
+    config = CONFIG.model_copy(
+      update={"learner": CONFIG.learner.model_copy(update={"learning_rate": rate}), "max_wall_s": None}
+    )
+    assert not takes_time_share(config)
+    update = jax.jit(make_update(MODEL, config, SPEC))
+    texts.append(update.lower(initial_state(), make_target()).as_text())
+  assert texts[0] == texts[1]
 
 
 def test_target_params_are_copied_at_the_period():

@@ -12,7 +12,10 @@ from moozi.core.config import (
   ScalarTransformConfig,
   TemperaturePoint,
 )
+from moozi.core.config.budget import limits_of_rate, takes_time_share
 from moozi.core.config.learning import DiscountPoint
+from moozi.core.config.ppo import PPOConfig
+from moozi.core.config.q_learning import QLearningConfig
 
 
 def test_sections_are_frozen_and_reject_unknown_keys():
@@ -83,7 +86,10 @@ def test_learning_rate_decay_needs_steps():
 
 @pytest.mark.parametrize(
   ("decay_steps", "warmup_steps", "expected"),
-  [(None, 0, None), (7, 5, 7), ("budget", 0, 46_800), ("budget", 800, 46_000), ("budget", 50_000, 1)],
+  [
+    *((None, 0, None), (7, 5, 7)),
+    *(("budget", 0, 46_800), ("budget", 800, 46_000), ("budget", 50_000, 1), ("progress", 800, 46_000)),
+  ],
 )
 def test_a_learning_rate_decays_over_the_budget(decay_steps, warmup_steps, expected):
   rate = LearningRateConfig(decay_steps=decay_steps, warmup_steps=warmup_steps)
@@ -91,6 +97,45 @@ def test_a_learning_rate_decays_over_the_budget(decay_steps, warmup_steps, expec
   # (3,000,320 - 5,120) steps in whole rounds, 4 samples per step, whole calls of 8 batches of 256
   assert config.num_updates == 46_800
   assert config.decay_steps == expected
+
+
+@pytest.mark.parametrize(
+  ("settings", "limits", "takes"),
+  [
+    ({}, [], False),
+    ({"kind": "cosine", "decay_steps": 7}, [], False),
+    ({"kind": "constant", "decay_steps": "progress"}, [], False),
+    ({"kind": "cosine", "decay_steps": "budget"}, ["max_env_steps"], False),
+    ({"kind": "linear", "decay_steps": "progress"}, ["max_env_steps", "max_wall_s"], True),
+  ],
+)
+def test_limits_until_which_a_learning_rate_falls(settings, limits, takes):
+  timed = Config(max_wall_s=60, learner=LearnerConfig(learning_rate=LearningRateConfig(**settings)))
+  for algorithm in ("muzero", "q_learning"):
+    config = timed.model_copy(update={"algorithm": algorithm})
+    assert (list(limits_of_rate(config)), takes_time_share(config)) == (limits, takes)
+    without = config.model_copy(update={"max_wall_s": None})
+    assert (list(limits_of_rate(without)), takes_time_share(without)) == (limits[:1], False)
+  for other in ({"algorithm": "my_module:make"}, {"q_learning": QLearningConfig(kind="table")}):
+    config = timed.model_copy(update={"algorithm": "q_learning"} | other)
+    assert (limits_of_rate(config), takes_time_share(config)) == ((), False)
+
+
+@pytest.mark.parametrize(
+  ("settings", "limits"),
+  [
+    ({"anneal_learning_rate": False, "anneal_by": "progress"}, []),
+    ({"anneal_by": "steps"}, ["max_env_steps"]),
+    ({"anneal_by": "progress"}, ["max_env_steps", "max_wall_s"]),
+    (
+      {"anneal_learning_rate": False, "anneal_clip_range": True, "anneal_by": "progress"},
+      ["max_env_steps", "max_wall_s"],
+    ),
+  ],
+)
+def test_limits_until_which_ppo_anneals(settings, limits):
+  config = Config(algorithm="ppo", max_wall_s=60, ppo=PPOConfig(**settings))
+  assert (list(limits_of_rate(config)), takes_time_share(config)) == (limits, False)
 
 
 def test_lane_holds_more_than_one_target():

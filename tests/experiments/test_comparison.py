@@ -197,6 +197,29 @@ def test_network_of_evaluations_is_a_setting_of_the_method(tmp_path):
   assert task.differing_settings() == {"evaluation.network": ["target", "online"]}
 
 
+@pytest.mark.parametrize(
+  ("decay_steps", "names"), [("budget", ["a"]), ("progress", ["a (max_wall_s=60.0)", "a (max_wall_s=90.0)"])]
+)
+def test_a_time_limit_is_a_setting_of_the_method_if_the_rate_follows_it(tmp_path, decay_steps, names):
+  rate = ["learner.learning_rate.kind=cosine", f"learner.learning_rate.decay_steps={decay_steps}"]
+  for seed, limit in enumerate((60, 60, 90)):
+    overrides = [f"seed={seed}", f"max_wall_s={limit}", *rate]
+    make_result(tmp_path, f"a_seed{seed}", [], curve(1, 2), overrides=overrides)
+  (task,) = compare(tmp_path).tasks
+  assert [group.name for group in task.groups] == names
+  assert sum(len(group.runs) for group in task.groups) == 3
+
+
+def test_a_schedule_by_time_without_a_time_limit_is_that_by_steps(tmp_path):
+  steps = ["learner.learning_rate.decay_steps=budget", "ppo.anneal_by=steps"]
+  time = ["learner.learning_rate.decay_steps=progress", "ppo.anneal_by=progress"]
+  for seed, own in enumerate((steps, time)):
+    overrides = [f"seed={seed}", "learner.learning_rate.kind=cosine", *own]
+    make_result(tmp_path, f"a_seed{seed}", [], curve(1, 2), overrides=overrides)
+  (task,) = compare(tmp_path).tasks
+  assert [group.name for group in task.groups] == ["a"]
+
+
 def test_text_says_what_an_interval_covers(runs):
   text = str(compare(runs))
   assert INTERVAL_NOTE in text

@@ -212,6 +212,20 @@ def test_longer_job_with_a_falling_rate_needs_another_run(place, own, pause):
   assert "falls until max_env_steps=100, and the job has 200; move" in place.report[0]
 
 
+@pytest.mark.parametrize(
+  "own",
+  [
+    ("learner.learning_rate.kind=cosine", "learner.learning_rate.decay_steps=progress"),
+    ("algorithm=ppo", "ppo.anneal_by=progress"),
+  ],
+)
+@pytest.mark.parametrize(("limit", "text"), [(7200, "7200.0"), ("null", "null")])
+def test_more_time_with_a_rate_by_time_needs_another_run(place, own, limit, text):
+  place.sweep(place.job("one", 100, "max_wall_s=3000", *own), pause=True)
+  assert not place.sweep(place.job("one", 100, f"max_wall_s={limit}", *own))
+  assert f"falls until max_wall_s=3000.0, and the job has {text}; move" in place.report[0]
+
+
 @pytest.mark.slow
 def test_longer_job_extends_its_run(place):
   place.sweep(place.job(steps=100))

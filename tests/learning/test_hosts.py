@@ -81,6 +81,13 @@ def test_a_checkpoint_is_read_with_another_number_of_hosts(found):
 
 
 @pytest.mark.slow
+def test_both_hosts_have_the_rate_of_the_time(found):
+  """After a quarter of the time, a linear rate from 1e-4 to 0."""
+  for name in ("one", "0", "1"):
+    assert found[name]["from one"]["rate"] == pytest.approx(0.75e-4)
+
+
+@pytest.mark.slow
 def test_hosts_listen_at_their_own_address(found):
   for host in ("0", "1"):
     assert found[host]["listens"]

@@ -182,6 +182,20 @@ def test_zero_targets_have_the_shapes_and_dtypes_of_replays(parts):
 
 
 @pytest.mark.slow
+def test_another_share_of_the_time_compiles_nothing(parts):
+  _, spec, targets, *_ = parts
+  rate = [f"learner.learning_rate.{text}" for text in ("kind=linear", "peak=0.01", "decay_steps=progress")]
+  learner = build.build_learner(load_config(None, [*TINY, *rate, "max_wall_s=60"]), spec)
+  learner.warm_up()
+  with num_compilations() as count:
+    for time_share, expected in ((0.25, 0.0075), (0.75, 0.0025), (1.0, 0.0)):
+      learner.set_time_share(time_share)
+      _, metrics = learner.update(targets)
+      assert metrics["update/learning_rate"] == pytest.approx(expected)
+  assert count() == 0
+
+
+@pytest.mark.slow
 def test_warm_up_compiles_the_update_and_changes_nothing(parts, learner):
   config, spec, targets, *_ = parts
   cold, warm = learner, build.build_learner(config, spec)

@@ -34,11 +34,12 @@ CASES: dict[str, dict[str, int]] = {
 
 
 def configure(family: str, num_hosts: int) -> Any:
-  """Returns a configuration whose parameters carry the discount."""
+  """Returns a configuration whose parameters carry the discount, and whose rate follows the time."""
   learner = CASES[family] | {"num_hosts": num_hosts} if num_hosts > 1 else {}
   schedule = "targets.discount_schedule=[{env_steps: 9, discount: 0.9}]"
   settings = [f"learner.{key}={value}" for key, value in learner.items()]
-  return load_config(None, [*COMMON, *FAMILIES[family], schedule, *settings])
+  rate = ("learner.learning_rate.kind=linear", "learner.learning_rate.decay_steps=progress", "max_wall_s=60")
+  return load_config(None, [*COMMON, *FAMILIES[family], schedule, *rate, *settings])
 
 
 def compare(num_hosts: int, index: int) -> dict[str, Any]:
@@ -57,11 +58,11 @@ def compare(num_hosts: int, index: int) -> dict[str, Any]:
 
 
 def train(folder: Path, source: str | None, target: str, num_hosts: int, index: int) -> Any:
-  """Makes updates from the checkpoint `source`, or from a perturbed state, and then with another discount.
+  """Makes updates from the checkpoint `source`, or from a perturbed state, with another discount and rate.
 
   Host 0 writes the checkpoint `target`.
 
-  Returns: the last state, in which parameters whose gradient is rounding noise are 0.
+  Returns: the last state, in which parameters whose gradient is rounding noise are 0, and the rate.
   """
   config = configure("batch_norm", num_hosts)
   spec, learner, batch = build.env_spec(config), make_learner(config), make_batch(config)
@@ -72,12 +73,14 @@ def train(folder: Path, source: str | None, target: str, num_hosts: int, index: 
     saved = load_checkpoint(path_of(folder, source), template, expected)
     learner.start_from(jax.device_get(saved), int(saved.learner_step) + 5)
   learner.set_discount(0.9)
+  learner.set_time_share(0.25)
   own = divided(batch, num_hosts)[index]
-  learner.update(batch, own)
+  _, metrics = learner.update(batch, own)
   state = learner.get_state()
   if index == 0:
     save_checkpoint(folder, target, state, {"env_steps": 1, "learner_steps": U} | expected)
-  return {"params": known(state.params, state), "step": state.learner_step, "net_state": state.net_state}
+  own = {"step": state.learner_step, "rate": metrics["update/learning_rate"], "net_state": state.net_state}
+  return own | {"params": known(state.params, state)}
 
 
 def main() -> None:

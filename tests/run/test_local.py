@@ -11,7 +11,7 @@ from moozi.core.errors import NotFiniteError, SegmentError
 from moozi.io.config import load_config
 from moozi.learning.learner import Learner
 from moozi.replay.buffer import ReplayBuffer
-from moozi.run import build, local
+from moozi.run import build, local, session
 from moozi.run.events import (
   Acted,
   ActorReports,
@@ -26,7 +26,7 @@ from moozi.run.events import (
 from moozi.run.session import RunInputs
 from moozi.run.state import RunState
 from tests.run.conftest import SCHEDULES, local_run, start
-from tests.run_events import assert_equal_trees, first_checkpoint
+from tests.run_events import Clock, assert_equal_trees, first_checkpoint
 from tests.tiny_run import TINY
 
 SHORT = ("max_env_steps=96", "evaluation.final_episodes=1")
@@ -105,6 +105,47 @@ def test_start_from_a_training_state(events):
   assert again[0].learner_steps == int(training.learner_step) > 0
   assert next(e for e in again if isinstance(e, Acted)).staleness == 0
   assert again[-1].learner_steps > int(training.learner_step)
+
+
+def test_rate_ends_with_the_time_and_follows_a_longer_limit_after_a_resume(monkeypatch):
+  peak, end, limit_s, call_s = 0.01, 0.001, 100, 10
+  rate = {"kind": "linear", "peak": peak, "end": end, "decay_steps": "progress"}
+  settings = [f"learner.learning_rate.{key}={value}" for key, value in rate.items()]
+  settings += ["evaluation.period_env_steps=10000", "evaluation.final_episodes=1"]
+  num_updates = load_config(None, [*TINY, *SCHEDULES, *settings]).num_updates
+  clock = Clock()
+  monkeypatch.setattr(session, "time", clock)
+
+  def rates(events):
+    """Returns the rate of each call of the learner; a call takes ten seconds."""
+    out, kept = [], []
+    for event in events:
+      if isinstance(event, Updated):
+        out.append(event.metrics["update/learning_rate"])
+        clock.now += call_s
+      kept.append(event)
+    return out, kept
+
+  def expected(calls, limit_s):
+    """Returns the mean rates of the two updates of each call."""
+    shares = [
+      [max(2 * n + i, call_s * n * num_updates / limit_s) / num_updates for i in (0, 1)] for n in calls
+    ]
+    return [np.mean([peak + (end - peak) * min(share, 1.0) for share in pair]) for pair in shares]
+
+  found, events = rates(start(*settings, f"max_wall_s={limit_s}"))
+  # The run ends after the round in which the time ends; each round has four calls.
+  assert (events[-1].reason, len(found)) == ("max_wall_s", 12)
+  np.testing.assert_allclose(found, expected(range(12), limit_s), rtol=1e-5)
+  assert found[-1] == pytest.approx(end)
+
+  state = states(events)[0]
+  assert state.wall_s == 120
+  clock.now += 1e6
+  again, events = rates(start(*settings, "max_wall_s=200", state=state))
+  assert events[-1].reason == "max_wall_s"
+  np.testing.assert_allclose(again, expected(range(12, 20), 200), rtol=1e-5)
+  assert found[-1] < again[0]
 
 
 @pytest.mark.slow

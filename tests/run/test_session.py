@@ -170,6 +170,16 @@ def test_wall_time_continues_in_a_resumed_run():
   assert session.progress()["wall_s"] >= 50.0
 
 
+def test_share_of_the_time():
+  session = Trainer("max_wall_s=100").session
+  for wall_s, share in ((0.0, 0.0), (25.0, 0.25), (100.0, 1.0), (130.0, 1.0)):
+    session.wall_s = lambda wall_s=wall_s: wall_s
+    assert session.time_share() == share
+  session = Trainer().session
+  session.wall_s = lambda: 1e6
+  assert session.time_share() == 0.0
+
+
 def test_resume_continues_schedules():
   whole = Trainer().run()
   again = Trainer(state=saved(whole)[0].state).run()

@@ -68,14 +68,15 @@ class LearnerHost(process.Actor):
     """Compiles the updates."""
     self._learner.warm_up()
 
-  def update(self, discount: float, own: Any) -> None:
+  def update(self, discount: float, time_share: float, own: Any) -> None:
     """Makes U updates.
 
     Args:
-      discount: that of the targets.
+      discount, time_share: as in `ParameterServer.update`.
       own: the targets of this host, a TrainTarget [U, B / number of hosts, …].
     """
     self._learner.set_discount(discount)
+    self._learner.set_time_share(time_share)
     # The parameter server finds the same updates, and raises the error.
     with contextlib.suppress(NotFiniteError):
       self._learner.advance(own, own.slot.size)

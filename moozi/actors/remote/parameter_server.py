@@ -56,20 +56,22 @@ class ParameterServer(process.Actor):
       self._learner.warm_up()
     self._log.info("compiled the update")
 
-  def update(self, discount: float, *drawn: Any) -> tuple[Any, dict[str, float]]:
+  def update(self, discount: float, time_share: float, *drawn: Any) -> tuple[Any, dict[str, float]]:
     """Makes U updates; returns (priorities for replay, metrics) as two Ray objects.
 
     Args:
       discount: that of the targets.
+      time_share: `Session.time_share`.
       drawn: the targets, a TrainTarget [U, B, …]; or the DrawnRows of each shard of replay.
     """
     with self._work.doing("update"):
       self._learner.set_discount(discount)
+      self._learner.set_time_share(time_share)
       targets = drawn[0]
       if isinstance(targets, DrawnRows):
         normalizes = self._config.replay.normalize_importance
         targets = join(drawn, self._config.learner.batch_size, normalizes)
-      with self._hosts.calling("update", discount, batch=targets) as own:
+      with self._hosts.calling("update", discount, time_share, batch=targets) as own:
         return self._learner.update(targets, own)
 
   def parameters(self, network: str) -> tuple[Any, int]:

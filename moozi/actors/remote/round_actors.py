@@ -33,15 +33,16 @@ class RolloutWorker(TrainingWorker):
 class OnPolicyServer(ParameterServer):
   """Holds the central copy of the parameters, and updates it from rounds."""
 
-  def learn(self, env_steps: int, *rollouts: Any) -> tuple[int, int, dict[str, float]]:
+  def learn(self, env_steps: int, time_share: float, *rollouts: Any) -> tuple[int, int, dict[str, float]]:
     """Makes the updates of a round; returns the number of samples, the new learner step, and metrics.
 
     Args:
       env_steps: environment steps before the round.
+      time_share: `Session.time_share`.
       rollouts: the Rollouts of all workers, in the order of workers.
     """
     from moozi.run.on_policy import learn
 
     with self._work.doing("update"):
-      num_samples, metrics = learn(self.parts, self._config, self._learner, rollouts, env_steps)
+      num_samples, metrics = learn(self.parts, self._config, self._learner, rollouts, env_steps, time_share)
     return num_samples, self._learner.learner_step, metrics

@@ -91,14 +91,15 @@ def num_epochs(config: Config) -> int:
   return config.ppo.num_epochs
 
 
-def batch_of(config: Config, rollout: Rollout, env_steps: int) -> tuple[Any, ...]:
+def batch_of(config: Config, rollout: Rollout, env_steps: int, time_share: float = 0.0) -> tuple[Any, ...]:
   """Returns the arguments of `make_round`: the rollout, γ if it is scheduled, and the rates.
 
-  γ and the rates are those of the round after `env_steps`.
+  γ and the rates are those of the round after `env_steps`, the rates also those at `time_share`.
   """
   ppo, points = config.ppo, config.ppo.discount_schedule
   discount = (discount_at(ppo.discount, points, env_steps),) if points else ()
-  return rollout, *map(np.float32, (*discount, *rates_at(ppo, env_steps, config.max_env_steps)))
+  rates = rates_at(ppo, env_steps, config.max_env_steps, time_share)
+  return rollout, *map(np.float32, (*discount, *rates))
 
 
 PARTS = on_policy.OnPolicyParts(

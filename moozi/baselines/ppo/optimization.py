@@ -275,32 +275,42 @@ def init_state(
   )
 
 
-def learning_rate_at(config: PPOConfig, env_steps: int, max_env_steps: int) -> float:
+def learning_rate_at(config: PPOConfig, env_steps: int, max_env_steps: int, time_share: float = 0.0) -> float:
   """Returns the learning rate of the round that starts after `env_steps`.
 
   With annealing, the rate falls linearly over the rounds up to `max_env_steps`, and would be 0 in the round
-  after the last one.
+  after the last one. With `anneal_by: progress` it is at most the share of the time that remains.
+
+  Args:
+    time_share: share of max_wall_s that has passed, from 0 to 1.
   """
-  is_annealed = config.anneal_learning_rate
-  return config.learning_rate * (_remaining(config, env_steps, max_env_steps) if is_annealed else 1.0)
+  if not config.anneal_learning_rate:
+    return config.learning_rate
+  return config.learning_rate * _remaining(config, env_steps, max_env_steps, time_share)
 
 
-def rates_at(config: PPOConfig, env_steps: int, max_env_steps: int) -> tuple[float, ...]:
+def rates_at(
+  config: PPOConfig, env_steps: int, max_env_steps: int, time_share: float = 0.0
+) -> tuple[float, ...]:
   """Returns the learning rate of a round, and with `anneal_clip_range` also the clip range.
 
   The clip range falls as the learning rate does. Source: `ppo2` of `openai/baselines`, whose clip range may
   be a function of the remaining share of the run, in the policy loss and in the value loss.
   """
-  rate = learning_rate_at(config, env_steps, max_env_steps)
+  rate = learning_rate_at(config, env_steps, max_env_steps, time_share)
   if not config.anneal_clip_range:
     return (rate,)
-  return rate, config.clip_range * _remaining(config, env_steps, max_env_steps)
+  return rate, config.clip_range * _remaining(config, env_steps, max_env_steps, time_share)
 
 
-def _remaining(config: PPOConfig, env_steps: int, max_env_steps: int) -> float:
-  """Returns the share of the run's rounds that are left before the round that starts after `env_steps`."""
+def _remaining(config: PPOConfig, env_steps: int, max_env_steps: int, time_share: float) -> float:
+  """Returns the share of the run's rounds that are left before the round that starts after `env_steps`.
+
+  With `anneal_by: progress`, returns the share of the time that is left, if it is smaller.
+  """
   num_rounds = -(-max_env_steps // config.round_steps)
-  return max(0.0, 1.0 - (env_steps // config.round_steps) / num_rounds)
+  rounds = max(0.0, 1.0 - (env_steps // config.round_steps) / num_rounds)
+  return min(rounds, 1.0 - time_share) if config.anneal_by == "progress" else rounds
 
 
 def minibatch_indices(rng_key: UInt32[Array, "2"], config: PPOConfig) -> Int32[Array, "U M"]:

@@ -51,7 +51,8 @@ TERMS = ("loss/value", "update/grad_norm", "update/update_norm")
 """Metrics of the network's update that must be finite, in the order in which they are checked."""
 
 
-QUpdateFn = Callable[[TrainingState, "QBatch"], tuple[TrainingState, UpdateOutput]]
+QUpdateFn = Callable[..., tuple[TrainingState, UpdateOutput]]
+"""As `agent.update.UpdateFn`, of a `QBatch`."""
 
 
 @record
@@ -121,7 +122,10 @@ def init_state(
 
 
 def make_update(q_function: QFunction, config: Config) -> QUpdateFn:
-  """Returns the pure function of one update, not jitted: (state, batch [B]) → (state, UpdateOutput)."""
+  """Returns the pure function of one update, not jitted: (state, batch [B]) → (state, UpdateOutput).
+
+  A network's update takes `time_share` as MuZero's does (`agent.update.make_update`).
+  """
   return _table_update(config) if config.q_learning.kind == "table" else _network_update(q_function, config)
 
 
@@ -201,11 +205,13 @@ def _network_update(q_function: QFunction, config: Config) -> QUpdateFn:
   optimizer = make_optimizer(learner)
   learning_rate = make_learning_rate(learner.learning_rate, config.decay_steps)
 
-  def update(state: TrainingState, batch: QBatch) -> tuple[TrainingState, UpdateOutput]:
+  def update(
+    state: TrainingState, batch: QBatch, *time_share: Float32[Array, ""]
+  ) -> tuple[TrainingState, UpdateOutput]:
     net_state = observed(state.net_state, batch.frames, batch.is_live)
     batch = _normalized(state.net_state, batch)
     (_, (error, metrics)), grads = grad_fn(state.params, state.target_params, batch)
-    rate = jnp.asarray(learning_rate(state.learner_step), jnp.float32)
+    rate = jnp.asarray(learning_rate(state.learner_step, *time_share), jnp.float32)
     params, opt_state, bad_term, metrics = guarded_step(optimizer, state, grads, rate, metrics, TERMS)
     step = state.learner_step + 1
     target_params = next_target_params(learner, state.target_params, params, step)

@@ -128,9 +128,9 @@ class Config(Section):
 
   @property
   def decay_steps(self) -> int | None:
-    """`learner.learning_rate.decay_steps`; `budget` is replaced by the learner steps after the warm-up."""
+    """`learner.learning_rate.decay_steps`; of `budget` or `progress` the learner steps after the warm-up."""
     rate = self.learner.learning_rate
-    if rate.decay_steps == "budget":
+    if isinstance(rate.decay_steps, str):
       return max(1, self.num_updates - rate.warmup_steps)
     return rate.decay_steps
 

@@ -114,7 +114,9 @@ class LearningRateConfig(Section):
   """The learning rate by learner step: warm-up, then decay over `decay_steps` (null: no decay).
 
   With `decay_steps: budget` the decay ends at max_env_steps; if the run ends earlier, the rate is still above
-  `end`. A run that is resumed with another max_env_steps continues on the schedule of the new value.
+  `end`. With `progress` it ends at max_env_steps or max_wall_s, whichever the run reaches first; in the
+  warm-up, the rate is then the lower one of both. A run that is resumed with another max_env_steps, or with
+  `progress` another max_wall_s, continues on the schedule of the new value.
   """
 
   kind: Literal["constant", "cosine", "linear"] = Field(
@@ -123,11 +125,13 @@ class LearningRateConfig(Section):
   peak: PositiveFloat = Field(1e-3, description="rate after the warm-up")
   end: NonNegativeFloat = Field(0.0, description="rate after the decay")
   warmup_steps: NonNegativeInt = Field(0, description="learner steps of linear rise from 0 to peak; 0: none")
-  decay_steps: PositiveInt | Literal["budget"] | None = Field(
+  decay_steps: PositiveInt | Literal["budget", "progress"] | None = Field(
     None,
     description="cosine, linear: number of learner steps from peak to end; budget: all of the run's learner "
-    "steps after the warm-up. A run makes about (max_env_steps - replay.min_steps_to_learn) × "
-    "samples_per_step / batch_size learner steps",
+    "steps after the warm-up, about (max_env_steps - replay.min_steps_to_learn) × samples_per_step / "
+    "batch_size - warmup_steps; progress: as budget, but the decay is at least as far as the share of "
+    "max_wall_s that has passed, so the rate also reaches end at max_wall_s (with max_wall_s, the run cannot "
+    "be reproduced to the bit)",
   )
 
   @model_validator(mode="after")

@@ -134,7 +134,13 @@ class PPOConfig(Section):
   clip_rewards: bool = Field(False, description="train on the signs of rewards; Atari: true")
   learning_rate: PositiveFloat = Field(2.5e-4, description="Adam's rate at the start")
   anneal_learning_rate: bool = Field(
-    True, description="decay linearly to 0 at max_env_steps; constant within a round of updates"
+    True, description="decay linearly to 0, as anneal_by says; constant within a round of updates"
+  )
+  anneal_by: Literal["steps", "progress"] = Field(
+    "steps",
+    description="what the annealed learning rate and clip range follow; steps: the share of the rounds until "
+    "max_env_steps; progress: this share or that of max_wall_s that has passed, whichever is larger (with "
+    "max_wall_s, the run cannot be reproduced to the bit)",
   )
   adam_epsilon: PositiveFloat = Field(1e-5, description="ε in Adam's denominator; Adam's default is 1e-8")
   max_grad_norm: PositiveFloat | None = Field(
@@ -148,7 +154,7 @@ class PPOConfig(Section):
     0.2, description="clip the probability ratio to 1 ± clip_range; Atari: 0.1"
   )
   anneal_clip_range: bool = Field(
-    False, description="decay clip_range linearly to 0 at max_env_steps, for the ratio and for the value"
+    False, description="decay clip_range linearly to 0, as anneal_by says, for the ratio and for the value"
   )
   target_kl: PositiveFloat | None = Field(
     None,

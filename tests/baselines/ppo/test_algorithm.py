@@ -16,7 +16,7 @@ from moozi.core.pytree import replace
 from moozi.envs.vector import SyncVectorEnvironment, make_vector
 from moozi.io.config import load_config
 from moozi.ops.policy import masked_log_probs
-from moozi.run import build
+from moozi.run import build, session
 from moozi.run.events import Acted, Evaluated, Event, Faulted, Finished, Started, StateReady, Updated
 from moozi.run.session import RunInputs
 from moozi.run.state import RunState
@@ -26,7 +26,7 @@ from tests.baselines.ppo.salary import BONUS, LEAVE, SALARY, STAY
 from tests.envs import faulty
 from tests.envs.environments import NIM_SPEC
 from tests.fast_jit import fast_jit
-from tests.run_events import assert_equal_trees, final_state, first_checkpoint
+from tests.run_events import Clock, assert_equal_trees, final_state, first_checkpoint
 
 
 def configure(*overrides: str) -> Config:
@@ -202,6 +202,20 @@ def test_metrics(events):
   assert np.isfinite(list(metrics.values())).all()
   rates = [e.metrics["update/learning_rate"] for e in events if isinstance(e, Updated)]
   np.testing.assert_allclose(rates, 2.5e-4 * np.array([1, 0.8, 0.6, 0.4, 0.2]), rtol=1e-5)
+
+
+def test_rates_by_time(monkeypatch):
+  """A round takes a quarter of the time, and a fifth of the steps."""
+  clock = Clock()
+  monkeypatch.setattr(session, "time", clock)
+  config = configure("ppo.anneal_by=progress", "max_wall_s=100", "evaluation.period_env_steps=10000")
+  rates = []
+  for event in ppo_algorithm.run(RunInputs(config, build.env_spec(config))):
+    if isinstance(event, Updated):
+      rates.append(event.metrics["update/learning_rate"])
+      clock.now += 25
+  assert event.reason == "max_wall_s"
+  np.testing.assert_allclose(rates, 2.5e-4 * np.array([1, 0.75, 0.5, 0.25]), rtol=1e-5)
 
 
 @pytest.mark.slow

@@ -393,6 +393,20 @@ def test_learning_rate_annealing():
   assert learning_rate_at(flat, 300, 350) == 0.8
 
 
+def test_annealing_by_time():
+  """The rates are those of the smaller one of the shares of rounds and of time that remain."""
+  sizes = {"num_envs": 2, "segment_length": 50, "anneal_clip_range": True}
+  config = PPOConfig(learning_rate=0.8, clip_range=0.4, anneal_by="progress", **sizes)
+  by_steps = changed(config, anneal_by="steps")
+  for steps in (0, 100, 200, 300, 400):
+    assert rates_at(config, steps, 350) == rates_at(by_steps, steps, 350)
+    assert rates_at(by_steps, steps, 350, 0.9) == rates_at(by_steps, steps, 350)
+  found = [rates_at(config, *at) for at in ((0, 350, 0.25), (200, 350, 0.25), (200, 350, 0.75), (0, 350, 1))]
+  np.testing.assert_allclose(found, [(0.6, 0.3), (0.4, 0.2), (0.2, 0.1), (0, 0)], atol=1e-9)
+  flat = changed(config, anneal_learning_rate=False, anneal_clip_range=False)
+  assert rates_at(flat, 200, 350, 0.75) == (0.8,)
+
+
 def test_clip_range_annealing():
   config = PPOConfig(clip_range=0.4, anneal_learning_rate=False, num_envs=2, segment_length=50)
   assert rates_at(config, 200, 350) == (2.5e-4,)

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from moozi.agent.update import TrainingState, make_optimizer
 from moozi.baselines.q_learning.hash_table import cells_of, empty_table, keys_of, values_at
 from moozi.baselines.q_learning.update import QBatch, init_state, make_loss, make_update, sample
 from moozi.baselines.q_learning.values import QFunction, make_q_function, make_q_learning
@@ -241,6 +242,24 @@ def test_loss_equals_a_slow_one(double, delta):
   played[batch.frames[live].reshape(-1).astype(int), batch.action[live]] = True
   assert not np.asarray(grads)[~played].any()
   assert np.asarray(grads)[played].any()
+
+
+def test_rate_by_time():
+  rate = ("learner.learning_rate.kind=linear", "learner.learning_rate.peak=0.1")
+  config = configure(*rate, "learner.learning_rate.decay_steps=progress", "max_wall_s=60")
+  params = np.zeros((8, 3), np.float32)
+  state = TrainingState(
+    params=params,
+    target_params=params,
+    net_state={},
+    opt_state=make_optimizer(config.learner).init(params),
+    learner_step=np.int32(0),
+    rng_key=jax.random.PRNGKey(0),
+  )
+  update, batch = fast_jit(make_update(TWO, config)), batch_of((0, RIGHT, 1.0, 0.5, 1, ALL))
+  for time_share, expected in ((0, 0.1), (0.25, 0.075), (1, 0)):
+    _, output = update(state, batch, np.float32(time_share))
+    assert output.metrics["update/learning_rate"] == pytest.approx(expected, abs=1e-7)
 
 
 @pytest.mark.slow

@@ -129,8 +129,8 @@ def array_format(
     if factors is None:
       frame = cast(where, values, dtype)
     else:
-      frame = values.astype(np.float32)
-      frame = np.multiply(frame if clip is None else clip(frame), factors)
+      values = values.astype(np.float32, copy=False)
+      frame = (values if clip is None else clip(values)) * factors  # the product is a fresh array
     return np.moveaxis(frame, 0, -1).copy() if is_first else frame.reshape(lead)
 
   return FrameFormat(lead, str(dtype) if keeps_type else "float32", encode)
@@ -209,10 +209,11 @@ def _clipping(
   if not np.isfinite(bounds).any():
     return None
   slack = _ROUNDING * np.maximum(np.where(np.isfinite(bounds), bounds, 0).max(axis=0), _ROUNDING)
+  least, most = lowest - slack, highest + slack
 
   def clip(x: np.ndarray) -> np.ndarray:
-    is_outside = (x < lowest - slack) | (x > highest + slack)
-    if not is_outside.any() or not np.isfinite(x).all():
+    is_outside = (x < least) | (x > most)
+    if not np.count_nonzero(is_outside) or not np.isfinite(x).all():
       return x
     at = tuple(int(i) for i in np.argwhere(is_outside)[0])
     text = (
@@ -229,7 +230,8 @@ def _clipping(
 
 def shaped_array(where: str, observation: Any, shape: tuple[int, ...]) -> Shaped[np.ndarray, "..."]:
   """Returns an observation as an array. Raises UserError if it has another shape, or is not of numbers."""
-  values = numeric_array(where, "an observation", observation)
+  is_plain = type(observation) is np.ndarray and observation.dtype.kind in "biuf"
+  values = observation if is_plain else numeric_array(where, "an observation", observation)
   if values.shape != shape:
     raise UserError(f"{where}: an observation of shape {list(values.shape)}; its spec says {list(shape)}")
   return values

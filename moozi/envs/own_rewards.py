@@ -44,13 +44,14 @@ def record_rewards(where: str, made: Any, has_wrappers: bool) -> RecordedStep | 
   Args:
     where: the start of error messages (`env.name=…`).
 
-  Returns: the method that records. None if there are no wrappers, if the environment has `max_moves` or may
-    have two players, or if its `step` cannot be replaced.
+  Returns: the method that records. None if there are no wrappers that may change rewards, if the environment
+    has `max_moves` or may have two players, or if its `step` cannot be replaced.
   """
   gymnasium = sys.modules.get("gymnasium")
   is_gymnasium = gymnasium is not None and isinstance(made, gymnasium.Env)
   inner = made.unwrapped if is_gymnasium else made
-  if (inner is made and not has_wrappers) or _is_left_alone(inner):
+  may_change = has_wrappers or (is_gymnasium and _may_change_rewards(made))
+  if not may_change or _is_left_alone(inner):
     return None
   with contextlib.suppress(AttributeError):  # an object with __slots__, or no environment at all
     inner.step = step = RecordedStep(where, inner.step, type(inner).__name__)
@@ -82,6 +83,16 @@ class _OwnRewards(EnvironmentWrapper):
         f"trained on the changed rewards, and evaluation counts those of {self._rewards.owner} itself"
       )
     return step._replace(reward=own) if self._is_testing else step
+
+
+def _may_change_rewards(env: Any) -> bool:
+  """Returns whether a `gymnasium.Env` has wrappers other than those that `gymnasium.make` adds itself."""
+  from gymnasium import Wrapper, wrappers
+
+  own = (wrappers.TimeLimit, wrappers.OrderEnforcing, wrappers.PassiveEnvChecker)
+  while type(env) in own:  # a subclass may change rewards
+    env = env.env
+  return isinstance(env, Wrapper)
 
 
 def _is_left_alone(env: Any) -> bool:

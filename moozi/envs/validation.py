@@ -205,7 +205,8 @@ def check_finite(where: str, frame: np.ndarray) -> np.ndarray:
   """Returns an environment's frame. Raises EnvValueError if it has a value that is not finite."""
   # A user's game may return any type, which the trial episode checks.
   values = frame if type(frame) is np.ndarray else np.asarray(frame)
-  if values.dtype.kind == "f" and not np.isfinite(values).all():
+  # For the small arrays of most environments, counting takes a fraction of the time of `all`.
+  if values.dtype.kind == "f" and np.count_nonzero(np.isfinite(values)) != values.size:
     raise EnvValueError(f"{where}: an observation that is not finite")
   return frame
 

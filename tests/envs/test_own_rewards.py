@@ -9,6 +9,7 @@ import pytest
 from moozi.core import plugins
 from moozi.core.errors import UserError
 from moozi.envs import registry
+from moozi.envs.own_rewards import record_rewards
 from moozi.envs.validation import warn_once
 from tests.envs.suites.user_fakes import Counter
 
@@ -151,6 +152,34 @@ def test_wrappers_of_the_configuration_do_not_count(name):
     env.reset()
     returns[is_testing] = sum(env.step(0).reward for _ in range(5))
   assert returns[False] == 2 * returns[True] > 0
+
+
+class Generous(wrappers.TimeLimit):
+  """Doubles the rewards, in a subclass of a wrapper that does not change them."""
+
+  def step(self, action):
+    observation, reward, *rest = super().step(action)
+    return observation, 2 * reward, *rest
+
+
+def limited(env):
+  return wrappers.TimeLimit(wrappers.OrderEnforcing(wrappers.PassiveEnvChecker(env)), 50)
+
+
+@pytest.mark.parametrize(
+  ("wrap", "is_recorded"),
+  [
+    (lambda env: env, False),
+    (limited, False),
+    (lambda env: Generous(env, 50), True),
+    (lambda env: limited(Bonus(env)), True),
+    (lambda env: Bonus(limited(env)), True),
+  ],
+)
+def test_rewards_are_recorded_only_under_wrappers_that_may_change_them(wrap, is_recorded):
+  env = wrap(Ring())
+  assert (record_rewards("env.name=x", env, has_wrappers=False) is not None) == is_recorded
+  assert record_rewards("env.name=x", env, has_wrappers=True) is not None
 
 
 def test_a_copy_of_an_environment_steps_itself():

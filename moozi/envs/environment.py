@@ -19,7 +19,6 @@ from moozi.core.records import BatchedTimeStep
 from moozi.core.spec import EnvSpec, all_legal
 from moozi.core.text import missing_package
 from moozi.envs.observations import Frame, OwnObservations
-from moozi.envs.validation import check_finite
 
 if TYPE_CHECKING:
   import gymnasium
@@ -141,7 +140,7 @@ class Environment(dm_env.Environment):  # type: ignore[misc]
       raise UserError(f"env.name={spec.name}: its own observations are frames, which need no conversion")
     frame, mask, to_play = own.read(observation)
     legal = np.ones(spec.mask_size, bool) if mask is None else mask
-    return Observation(check_finite(f"env.name={spec.name}", frame).view(Frame), legal, to_play)
+    return Observation(frame.view(Frame), legal, to_play)
 
   @property
   def will_continue(self) -> bool:

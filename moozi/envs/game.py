@@ -33,6 +33,7 @@ class Game:
       and `alpha_beta` need. Set it only in a game that has no chance and no time limit and always starts in
       the same state.
     own_observations: the form of the observations that the rules convert to frames; None without conversion.
+      The conversion raises EnvValueError for values that are not finite.
   """
 
   is_continued = False
@@ -237,7 +238,6 @@ class GameEnvironment(Environment):
     mask = game.legal_actions_mask()
     self._legal_actions_mask = self._all_legal if mask is None else mask
     self._to_play = game.to_play()
-    frame = check_finite(self._where, game.frame())
-    if game.own_observations is not None:
-      frame = frame.view(Frame)
+    frame, is_converted = game.frame(), game.own_observations is not None
+    frame = frame.view(Frame) if is_converted else check_finite(self._where, frame)
     return Observation(frame, self._legal_actions_mask, self._to_play, is_continued)

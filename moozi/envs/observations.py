@@ -3,6 +3,7 @@
 import contextlib
 import contextvars
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,7 +12,7 @@ from jaxtyping import Bool, Float32, Shaped
 
 from moozi.core.errors import EnvValueError, UserError
 from moozi.core.frame_parts import FramePart
-from moozi.envs.validation import as_array, check_integer, numeric_array, warn_once
+from moozi.envs.validation import as_array, check_finite, check_integer, numeric_array, warn_once
 
 # Larger bounds count as limits of the number type, not of the environment.
 _LARGEST_BOUND = 1e9
@@ -19,6 +20,7 @@ _LARGEST_FRAME = 1 << 22
 # Bytes of shape (C, H, W) are a picture with channels first if C is at most this number, and H and W are at
 # least this size.
 _MOST_CHANNELS, _SMALLEST_PICTURE = 16, 32
+_LARGEST_FLOAT = np.finfo(np.float32).max
 # A value may leave its bounds by this share of them, because bounds and values are rounded.
 _ROUNDING = 1e-4
 _clipped: set[str] = set()  # the environments of which a warning was given
@@ -49,8 +51,8 @@ class OwnObservations:
 
   Attributes:
     read: maps an observation to (its frame; its mask of legal actions, or None; the player to move). Raises
-      UserError where the observation has another structure, shape or type than its spec, or values that
-      `FrameFormat.encode` refuses.
+      UserError where the observation has another structure, shape or type than its spec; UserError and
+      EnvValueError as `FrameFormat.encode`.
     split: maps a batch of observations to a list of them; returns None if it is one observation.
   """
 
@@ -80,8 +82,8 @@ class FrameFormat:
     shape: (H, W, C) of a frame.
     dtype: "bool", "uint8" or "float32".
     encode: maps an observation to its frame, a fresh array. Raises UserError if the observation has another
-      shape than its spec, or values that the spec's dtype cannot hold; EnvValueError if such values are not
-      finite.
+      shape than its spec, or finite values that the spec's dtype cannot hold; EnvValueError if a value is
+      not finite.
     names: names of the C planes or entries; empty if they have none.
     parts: as in `EnvSpec.frame_parts`.
   """
@@ -118,19 +120,20 @@ def array_format(
   low, high = np.broadcast_to(low, shape), np.broadcast_to(high, shape)
   is_bytes = dtype == np.uint8 and bool((high.astype(np.float64) >= 255).all())
   keeps_type = dtype.kind == "b" or is_bytes
-  factors = None if keeps_type else _factors(low, high)
-  clip = None if keeps_type else _clipping(where, low, high)
+  scaling = None
+  if not keeps_type:
+    scaling = _scaling(where, shape, *(bound.astype(np.float64).tobytes() for bound in (low, high)))
   is_first = _has_channels_first(where, lead, is_bytes) if len(shape) == 3 else False
   if is_first:
     lead = (lead[1], lead[2], lead[0])
 
   def encode(observation: Any) -> np.ndarray:
     values = shaped_array(where, observation, shape)
-    if factors is None:
+    if scaling is None:
       frame = cast(where, values, dtype)
     else:
-      values = values.astype(np.float32, copy=False)
-      frame = (values if clip is None else clip(values)) * factors  # the product is a fresh array
+      fit, factors = scaling
+      frame = fit(values.astype(np.float32, copy=False)) * factors  # the product is a fresh array
     return np.moveaxis(frame, 0, -1).copy() if is_first else frame.reshape(lead)
 
   return FrameFormat(lead, str(dtype) if keeps_type else "float32", encode)
@@ -194,28 +197,42 @@ def _has_channels_first(where: str, shape: tuple[int, int, int], is_bytes: bool)
   return False
 
 
-def _clipping(
+@functools.lru_cache(maxsize=16)
+def _scaling(
+  where: str, shape: tuple[int, ...], low: bytes, high: bytes
+) -> tuple[Callable[[np.ndarray], np.ndarray], Float32[np.ndarray, "*shape"]]:
+  """Returns the function of `_fitting` and the factors of `_factors`.
+
+  The environments of a worker share them, so that their arrays stay in the processor's cache.
+
+  Args:
+    low, high: the bytes of the bounds in float64.
+  """
+  bounds = [np.frombuffer(bound, np.float64).reshape(shape) for bound in (low, high)]
+  return _fitting(where, *bounds), _factors(*bounds)
+
+
+def _fitting(
   where: str, low: Shaped[np.ndarray, "*shape"], high: Shaped[np.ndarray, "*shape"]
-) -> Callable[[np.ndarray], np.ndarray] | None:
-  """Returns a function that clips float32 observations to their bounds; None if there are no bounds.
+) -> Callable[[np.ndarray], np.ndarray]:
+  """Returns a function that clips float32 observations to their bounds.
 
   An observation whose values leave their bounds only by rounding is unchanged. Where `bounds_are_strict`, the
-  function raises UserError instead of clipping. It leaves observations that are not finite as they are: they
-  are refused later.
+  function raises UserError instead of clipping. It raises EnvValueError if a value is not finite.
   """
   lowest = np.where(np.abs(low.astype(np.float64)) <= _LARGEST_BOUND, low, -np.inf).astype(np.float32)
   highest = np.where(np.abs(high.astype(np.float64)) <= _LARGEST_BOUND, high, np.inf).astype(np.float32)
   bounds = np.abs(np.stack([lowest, highest]))
-  if not np.isfinite(bounds).any():
-    return None
   slack = _ROUNDING * np.maximum(np.where(np.isfinite(bounds), bounds, 0).max(axis=0), _ROUNDING)
-  least, most = lowest - slack, highest + slack
+  least = np.maximum(lowest - slack, -_LARGEST_FLOAT)
+  most = np.minimum(highest + slack, _LARGEST_FLOAT)
 
-  def clip(x: np.ndarray) -> np.ndarray:
-    is_outside = (x < least) | (x > most)
-    if not np.count_nonzero(is_outside) or not np.isfinite(x).all():
-      return x
-    at = tuple(int(i) for i in np.argwhere(is_outside)[0])
+  def fit(x: np.ndarray) -> np.ndarray:
+    is_within = (x >= least) & (x <= most)
+    if np.count_nonzero(is_within) == x.size:
+      return x  # and finite, as both limits are
+    check_finite(where, x)
+    at = tuple(int(i) for i in np.argwhere(~is_within)[0])
     text = (
       f"an observation has {x[at]:g} at {list(at)}; its bounds are {lowest[at]:g} … {highest[at]:g}; "
       "give the space the true bounds, or infinite ones"
@@ -225,7 +242,7 @@ def _clipping(
     _warn_of_clipping(where, text)
     return np.clip(x, lowest, highest)
 
-  return clip
+  return fit
 
 
 def shaped_array(where: str, observation: Any, shape: tuple[int, ...]) -> Shaped[np.ndarray, "..."]:

@@ -5,7 +5,7 @@ import logging
 import numpy as np
 import pytest
 
-from moozi.core.errors import UserError
+from moozi.core.errors import EnvValueError, UserError
 from moozi.envs import observations
 from moozi.envs.observations import array_format, bounds_are_strict, one_hot_format
 from moozi.envs.validation import warn_once
@@ -206,7 +206,9 @@ def test_rounding_at_a_bound_is_unchanged(notes):
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_values_that_are_not_finite_are_not_clipped(value, notes):
-  frame = array_format("env.name=x", (2,), np.float32, 0, 1).encode([value, 7.0])
-  assert not np.isfinite(frame[0, 0, 0])
+@pytest.mark.parametrize("bounds", [(0, 1), (0, np.inf), (-np.inf, np.inf)])
+def test_values_that_are_not_finite_are_refused(value, bounds, notes):
+  encode = array_format("env.name=x", (2,), np.float32, *bounds).encode
+  with pytest.raises(EnvValueError, match=r"^env.name=x: an observation that is not finite$"):
+    encode([value, 7.0])
   assert not notes()

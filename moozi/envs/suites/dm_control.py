@@ -29,7 +29,7 @@ from moozi.envs.names import array_entries
 from moozi.envs.observations import OwnObservations, check_array
 from moozi.envs.suite import Suite
 from moozi.envs.suites import mujoco
-from moozi.envs.validation import one_line
+from moozi.envs.validation import check_finite, one_line
 
 GAMES = {
   "acrobot-swingup": "swing two links up with a motor between them",
@@ -164,7 +164,7 @@ class _Task(Game):
   """A task of the suite, with a new seed for each episode."""
 
   def __init__(self, where: str, env: Any, to_own: Callable[[Any], Any], has_pictures: bool) -> None:
-    self._env, self._to_own, self._has_pictures = env, to_own, has_pictures
+    self._where, self._env, self._to_own, self._has_pictures = where, env, to_own, has_pictures
     self.own_observations = _own_observations(where, env.observation_spec())
     self.seed(0)
 
@@ -173,11 +173,11 @@ class _Task(Game):
 
   def reset(self) -> None:
     self._env.task.random.seed(int(self._seeds.integers(2**31)))
-    self._frame = _encode(self._env.reset().observation)
+    self._frame = _encode(self._where, self._env.reset().observation)
 
   def step(self, action: int) -> tuple[float, bool, bool]:
     step = self._env.step(self._to_own(action))
-    self._frame = _encode(step.observation)
+    self._frame = _encode(self._where, step.observation)
     is_terminal = bool(step.last() and step.discount == 0.0)
     return float(step.reward), is_terminal, bool(step.last() and not is_terminal)
 
@@ -195,10 +195,10 @@ class _Task(Game):
     self._env.close()
 
 
-def _encode(observation: Mapping[str, Any]) -> np.ndarray:
-  """Returns the frame of an observation: all its entries, row by row."""
+def _encode(where: str, observation: Mapping[str, Any]) -> np.ndarray:
+  """Returns the frame of an observation: all its entries, row by row. Raises as `check_finite`."""
   vector = np.concatenate([np.ravel(part) for part in observation.values()])
-  return vector.astype(np.float32).reshape(1, 1, -1)
+  return check_finite(where, vector.astype(np.float32).reshape(1, 1, -1))
 
 
 def _own_observations(where: str, observations: Mapping[str, Any]) -> OwnObservations:
@@ -213,7 +213,7 @@ def _own_observations(where: str, observations: Mapping[str, Any]) -> OwnObserva
     given = keys_of(given)
     for key, part in observations.items():
       check_array(f"{where}: observation[{key!r}]", given[key], part.shape, part.dtype)
-    return _encode({key: given[key] for key in observations}), None, 0
+    return _encode(where, {key: given[key] for key in observations}), None, 0
 
   def split(given: Any) -> list[Any] | None:
     given = keys_of(given)

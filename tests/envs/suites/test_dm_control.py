@@ -162,6 +162,7 @@ def test_own_observations_are_converted():
     (lambda x: x | {"more": np.zeros(1)}, "must be a dict of"),
     (lambda x: x | {"target": np.zeros(4)}, r"observation\['target'\]: float64\[4\]; must be float64\[3\]"),
     (lambda x: x | {"upright": "up"}, r"observation\['upright'\]"),
+    (lambda x: x | {"target": np.full(3, np.nan)}, "an observation that is not finite"),
   ],
 )
 def test_observations_that_do_not_fit(change, message):

@@ -14,7 +14,7 @@ from moozi.core.spec import EnvSpec
 from moozi.envs import registry
 from moozi.io.config import load_config
 from moozi.nn.blocks import BatchNorm, FrameNorm, normalize_latent
-from moozi.nn.conv_latent import UnpaddedConv
+from moozi.nn.conv_latent import UnpaddedConv, _convolve, _with_fast_gradient
 from moozi.nn.model import Model, make_model
 from moozi.nn.resnet import PointwiseConv, _offset_vectors
 from moozi.ops.history import normalize_frame, stack_history
@@ -492,6 +492,19 @@ def test_unpadded_conv_equals_a_convolution_over_all_planes():
   params["conv"]["b"] = np.arange(6, dtype=np.float32)
   got, want = (fast_jit(part.apply)(params, None, stacked) for part in (split, whole))
   np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
+def test_unpadded_conv_has_the_gradient_of_a_convolution():
+  """On the CPU the gradient of the weights has its own formula."""
+  rng = np.random.default_rng(1)
+  x, g = (jnp.asarray(rng.normal(size=size), jnp.float32) for size in ((3, 4, 6, 5), (3, 2, 4, 2)))
+  w = jnp.asarray(rng.normal(size=(3, 3, 5, 2)), jnp.float32)
+  (fast, fast_grads), (plain, grads) = (
+    (out, gradient(g)) for out, gradient in (jax.vjp(f, x, w) for f in (_with_fast_gradient, _convolve))
+  )
+  np.testing.assert_array_equal(fast, plain)
+  for found, want in zip(fast_grads, grads, strict=True):
+    np.testing.assert_allclose(found, want, rtol=1e-5, atol=1e-5)
 
 
 def test_pointwise_conv_equals_a_convolution_over_all_planes():

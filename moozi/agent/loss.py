@@ -220,7 +220,7 @@ def make_loss(
       + learner.value_coef * metrics["loss/value"]
       + learner.reward_coef * metrics.get("loss/reward", 0.0)
       + _consistency_coef(learner, learner_step) * metrics.get("loss/consistency", 0.0)
-      + learner.l2_coef * metrics["loss/l2"]
+      + (learner.l2_coef * metrics["loss/l2"] if learner.l2_coef > 0 else 0.0)
     )
     if codes is not None:
       loss = loss + (

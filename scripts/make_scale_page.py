@@ -156,22 +156,22 @@ def simulated_table() -> str:
   return _table(columns, rows)
 
 
-def plan_table() -> str:
-  """Returns the predicted and measured rates of the configurations of `check_plan.py`.
+def plan_table(name: str = "check_plan") -> str:
+  """Returns the predicted and measured rates of the configurations of a file of `check_plan.py`.
 
   The predictions are those of the present formula with the costs that were measured.
   """
   from check_plan import SETTINGS
 
   rows = []
-  for row in measured("check_plan"):
+  for row in measured(name):
     plan = row["plan"]
     config = load_config(row["config"], [*row["overrides"], *SETTINGS])
     hardware = Hardware(**plan["hardware"])
     found = plan_of(config, costs_from_json(plan["costs"]), hardware, stored_mib=0.0)
-    name, rate = " ".join([row["config"], *row["overrides"]]), row["measured"]
+    text, rate = " ".join([row["config"], *row["overrides"]]), row["measured"]
     error = f"{found.steps_per_s / rate - 1:+.0%}"
-    rows.append([f"`{name}`", f"{found.steps_per_s:,.0f}", f"{rate:,.0f}", error, _words(found.limit)])
+    rows.append([f"`{text}`", f"{found.steps_per_s:,.0f}", f"{rate:,.0f}", error, _words(found.limit)])
   return _table(("configuration", "predicted", "measured", "error", "predicted limit"), rows)
 
 
@@ -417,6 +417,7 @@ BLOCKS = {
     "run": run_table,
     "inference": inference_table,
     "plans": plan_table,
+    "others": functools.partial(plan_table, "check_plan_others"),
     "simulated": simulated_table,
     "assumptions": assumptions_table,
     **{f"machine-{i}": functools.partial(machine_table, title) for i, title in enumerate(MACHINES)},

@@ -53,6 +53,9 @@ MEASURED = {
   "acting.max_batch=1 --learn-s 110 --rounds 2",
   "bench": "scripts/bench.py",
   "bench_passing_pong": "scripts/bench_passing.py atari/gpu/pong replay.capacity=65_536",
+  "check_plan_others": "scripts/check_plan.py --plan-s 45 --run-s 30 --config minatar/space_invaders "
+  "reanalyze.ratio=0.5 --config gymnasium/pendulum --config dm_control/cartpole_swingup runtime=local "
+  "--config pgx/breakout --config q_learning/minatar/breakout --config alphazero/boards/tic_tac_toe",
   "check_plan": "scripts/check_plan.py",
 }
 """Files of `RESULTS`, with the commands that wrote them."""

@@ -33,12 +33,12 @@ MAX_RANDOM_STARTS = 8
 def distance_of_bullet(frame: Float[np.ndarray, "10 10 C"]) -> int | None:
   """Returns the number of frames until a bullet in the cannon's column hits it; None without a bullet."""
   bottom = frame.shape[0] - 1
-  column = int(np.argmax(frame[bottom, :, CANNON]))
-  rows = np.flatnonzero(frame[:bottom, column, BULLET])
+  rows = np.flatnonzero(frame[:bottom, column_of(frame), BULLET])
   return bottom - int(rows[-1]) if rows.size else None
 
 
 def column_of(frame: Float[np.ndarray, "10 10 C"]) -> int:
+  """Returns the column of the cannon."""
   return int(np.argmax(frame[-1, :, CANNON]))
 
 

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
   from matplotlib.figure import Figure
 
 HERE = Path(__file__).parent
-RANDOM = 0.5
-"""The mean return of random play (summary.json)."""
 COLUMNS = ("seed", "steps", "of the configuration's steps", "updates", "minutes", "return", "random play")
 
 
@@ -40,12 +38,13 @@ def table() -> str:
 
 def returns() -> "Figure":
   """Draws the returns of training and of evaluation over environment steps."""
+  (result,) = finished(HERE)
   panels = [
     Panel(
       curves=points_of(HERE, {"seed 0": "breakout"}, key),
       x="thousand_steps",
       y=y,
-      levels={"random play": RANDOM},
+      levels={"random play": result.summary["random_return_mean"]},
       marker=marker,
     )
     for key, y, marker in ((TRAINING, "training return", ""), (EVALUATION, "return in evaluation", "o"))

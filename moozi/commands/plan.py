@@ -3,7 +3,7 @@
 import dataclasses
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -101,6 +101,8 @@ def to_json(
   enough: int | None,
 ) -> dict[str, Any]:
   """Returns all that the plan shows as plain data; a limit that is infinite is null."""
+  from moozi.training.sizing import step_s_by_call
+
   plan_data = dataclasses.asdict(found)
   plan_data["limits"] = {
     name: value if math.isfinite(value) else None for name, value in found.limits.items()
@@ -110,7 +112,7 @@ def to_json(
     "left_out": _left_out(config),
     "enough_workers": enough,
     "costs": dataclasses.asdict(costs),
-    "shares": _shares(config, costs),
+    "shares": _shares(step_s_by_call(config, costs)),
     "hardware": dataclasses.asdict(hardware),
   }
 
@@ -217,7 +219,8 @@ def _calls(config: "Config", costs: "PartCosts") -> list[str]:
     "pass_segment": "Ray: pass a segment",
     "pass_batch": "Ray: pass a learner's call",
   }
-  step_s, shares = step_s_by_call(config, costs), _shares(config, costs)
+  step_s = step_s_by_call(config, costs)
+  shares = _shares(step_s)
   rows = []
   for name, text in names.items():
     cost = getattr(costs, name)
@@ -234,11 +237,8 @@ def _calls(config: "Config", costs: "PartCosts") -> list[str]:
   return [*lines, f"a worker's segment: {text}"]
 
 
-def _shares(config: "Config", costs: "PartCosts") -> dict[str, float]:
-  """Returns the share of an environment step that each kind of call takes; see `step_s_by_call`."""
-  from moozi.training.sizing import step_s_by_call
-
-  step_s = step_s_by_call(config, costs)
+def _shares(step_s: Mapping[str, float]) -> dict[str, float]:
+  """Returns the share of an environment step that each kind of call takes, from `step_s_by_call`."""
   whole = sum(step_s.values())
   return {name: seconds / whole if whole else 0.0 for name, seconds in step_s.items()}
 

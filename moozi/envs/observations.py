@@ -247,8 +247,7 @@ def _fitting(
 
 def shaped_array(where: str, observation: Any, shape: tuple[int, ...]) -> Shaped[np.ndarray, "..."]:
   """Returns an observation as an array. Raises UserError if it has another shape, or is not of numbers."""
-  is_plain = type(observation) is np.ndarray and observation.dtype.kind in "biuf"
-  values = observation if is_plain else numeric_array(where, "an observation", observation)
+  values = numeric_array(where, "an observation", observation)
   if values.shape != shape:
     raise UserError(f"{where}: an observation of shape {list(values.shape)}; its spec says {list(shape)}")
   return values

@@ -64,6 +64,8 @@ def as_array(name: str, value: Any) -> np.ndarray:
 
 def numeric_array(where: str, name: str, value: Any) -> np.ndarray:
   """Returns a value as an array of booleans, integers or floats. Raises UserError if it is anything else."""
+  if type(value) is np.ndarray and value.dtype.kind in "biuf":
+    return value
   try:
     if (out := as_array(name, value)).dtype.kind in "biuf":
       return out

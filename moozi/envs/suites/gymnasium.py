@@ -301,9 +301,8 @@ class _GymnasiumGame(Game):
     observation, reward, terminated, truncated, info = self._parts(
       returned, "step", ("observation", "reward", "terminated", "truncated", "info")
     )
-    if terminated is not False or truncated is not False:
-      terminated = check_flag(self._where, "terminated", terminated)
-      truncated = check_flag(self._where, "truncated", truncated)
+    terminated = check_flag(self._where, "terminated", terminated)
+    truncated = check_flag(self._where, "truncated", truncated)
     self._read(observation, info, is_end=terminated or truncated)
     return reward, terminated, truncated
 

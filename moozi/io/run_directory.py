@@ -64,7 +64,7 @@ FIXED = (
   *("ppo.conv_stride", "ppo.layer_norm", "ppo.value_loss"),
   *("ppo.normalize_observations", "ppo.observation_clip", "ppo.normalize_rewards"),
   *("q_learning.kind", "q_learning.capacity", "q_learning.dueling", "q_learning.network"),
-  "q_learning.normalize_observations",
+  *("q_learning.normalize_observations", "q_learning.conv_stride"),
 )
 """Settings that a resumed run cannot change."""
 

@@ -57,7 +57,7 @@ class _LayerAxes:
     self.config = baseline_layers(config)
     is_ppo = config.algorithm == "ppo"
     self._out, self._network = out, network
-    self._stride = config.ppo.conv_stride if is_ppo else 1
+    self._stride = config.ppo.conv_stride if is_ppo else config.q_learning.conv_stride
     self._lstm_size = config.ppo.network.lstm_size if is_ppo else 0
     has_norms = is_ppo and config.ppo.layer_norm
     self._norms: Iterator[str] | None = _norm_paths() if has_norms else None

@@ -40,9 +40,12 @@ _FIXED = {
   "q_learning": (
     *("q_learning.kind", "q_learning.dueling", "q_learning.normalize_observations"),
     *("q_learning.network.kind", "q_learning.network.sharing", "q_learning.network.activation"),
+    "q_learning.conv_stride",
   ),
 }
 """Settings by algorithm that surgery cannot change, if the old network depends on them (`_has_effect`)."""
+_STRIDED = ("conv", "multi_input")
+"""Kinds of a baseline's network that have a stride."""
 _SEARCH_SECTIONS = ("env", "network", "chance", "scalar_transform", "targets")
 _SECTIONS = {
   "muzero": _SEARCH_SECTIONS,
@@ -198,7 +201,9 @@ def _has_effect(key: str, old: Config) -> bool:
   if key.startswith("chance."):
     return bool(old.chance.codes)
   if key == "ppo.conv_stride":
-    return old.ppo.network.kind in ("conv", "multi_input")
+    return old.ppo.network.kind in _STRIDED
+  if key == "q_learning.conv_stride":
+    return old.q_learning.kind == "network" and old.q_learning.network.kind in _STRIDED
   if key == "ppo.observation_clip":
     return old.ppo.normalize_observations
   if key.startswith("q_learning.network.") or key == "q_learning.dueling":

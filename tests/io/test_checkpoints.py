@@ -139,6 +139,7 @@ def test_first_different_key_is_named(saved):
     ["algorithm=ppo"],
     ["algorithm=ppo", "ppo.value_loss=categorical", "ppo.clip_value=false"],
     ["algorithm=q_learning"],
+    ["algorithm=q_learning", "q_learning.conv_stride=2"],
     ["network.kind=mlp", "chance.codes=3"],
   ],
 )

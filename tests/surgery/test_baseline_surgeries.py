@@ -79,7 +79,7 @@ KINDS = {
   "multi_input": ((*PPO, "ppo.network.kind=multi_input"), (WIDER, LONGER), PARTS, PARTS),
   "q": (Q, ("q_learning.network.hidden_sizes=[12,9,8]", "targets.history_length=3"), CATCH, EXTENDED),
   "dueling": (
-    (*Q, "q_learning.dueling=true", "q_learning.network.kind=conv"),
+    (*Q, "q_learning.dueling=true", "q_learning.network.kind=conv", "q_learning.conv_stride=2"),
     ("q_learning.network.hidden_sizes=[7,9]", "q_learning.network.channels=5"),
     CATCH,
     EXTENDED,
@@ -273,6 +273,7 @@ def test_what_is_lost_is_listed(before, changed, text):
   assert all(np.isfinite(x).all() for x in after.values())
 
 
+CONV_Q = (*Q, "q_learning.network.kind=conv")
 TABLE = (*Q, "q_learning.kind=table", "q_learning.capacity=64")
 REFUSED = [
   (PPO, ("ppo.network.hidden_sizes=[6,3]",), CATCH, "3 units of 4: surgery cannot make a layer narrower"),
@@ -284,6 +285,7 @@ REFUSED = [
   (PPO, ("ppo.normalize_rewards=true",), CATCH, "ppo.normalize_rewards=true: the state has false"),
   (PPO, ("algorithm=q_learning",), CATCH, "algorithm=q_learning: the state is of ppo"),
   (Q, ("q_learning.dueling=true",), CATCH, "q_learning.dueling=true: the state has false"),
+  (CONV_Q, ("q_learning.conv_stride=2",), CATCH, "q_learning.conv_stride=2: the state has 1"),
   (Q, ("q_learning.kind=table",), CATCH, "q_learning.kind=table: the state has network"),
   (TABLE, ("q_learning.capacity=128",), CATCH, "q_learning.kind=table: has no surgery"),
   (TABLE, ("targets.history_length=3",), CATCH, "q_learning.kind=table: has no surgery"),
@@ -303,6 +305,8 @@ def test_refusals(before, changed, spec, text):
   [
     (PPO, ("ppo.conv_stride=2", "ppo.observation_clip=5")),
     (TABLE, ("scalar_transform.support_max=9", "q_learning.network.activation=tanh")),
+    ((*TABLE, "q_learning.network.kind=conv"), ("q_learning.conv_stride=2",)),
+    (Q, ("q_learning.conv_stride=2",)),
   ],
 )
 def test_settings_without_an_effect_may_change(before, changed):

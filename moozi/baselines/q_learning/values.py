@@ -53,7 +53,8 @@ def make_q_function(config: Config, spec: EnvSpec) -> QFunction:
 
   # Without `dueling` the value head is unused, so separate layers for it would be wasted.
   sharing = options.network.sharing if options.dueling else "shared"
-  network = make_network(options.network.model_copy(update={"sharing": sharing}), spec)
+  layers = options.network.model_copy(update={"sharing": sharing})
+  network = make_network(layers, spec, conv_stride=options.conv_stride)
 
   def apply(params: PyTree, frames: AnyArray, legal: AnyArray) -> Array:
     values, head = network.apply(params, frames)

@@ -58,6 +58,10 @@ class QLearningConfig(Section):
     "standard deviation and clip to ±10; for float32 observations",
   )
   huber_delta: PositiveFloat = Field(1.0, description="network: error above which the loss grows linearly")
+  # As in PPO, this key is not in the section of the network, because existing checkpoints would not match it.
+  conv_stride: PositiveInt = Field(
+    1, description="network: stride of the 3×3 convolutions of conv and multi_input, as ppo.conv_stride"
+  )
   network: BaselineNetworkConfig = BaselineNetworkConfig(activation="relu")
 
   @model_validator(mode="after")

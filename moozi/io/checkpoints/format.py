@@ -149,6 +149,8 @@ def expected_of(config: Config, spec: EnvSpec) -> dict[str, Any]:
     else:
       if options.normalize_observations:
         network["normalize_observations"] = True
+      if options.conv_stride != 1:  # checkpoints of networks without strides have no such key
+        network["conv_stride"] = options.conv_stride
       network |= {"dueling": options.dueling, "layers": options.network.model_dump(mode="json")}
   if config.chance.codes:
     names = {"codes", "reward_from", "encoder_size"}

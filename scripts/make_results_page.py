@@ -223,8 +223,11 @@ def ppo() -> str:
 
 
 def q_learning() -> str:
-  """Returns the configurations of Q-learning with their ratings in the testbed."""
-  return _result_table(_rating_rows("q_learning"))
+  """Returns the configurations of Q-learning: the return in Pong, and ratings in the testbed."""
+  runs = _folders("atari/results/q_learning_pong_seed*")
+  result = _span([_first_return(path) for path in runs], ".1f")
+  row = _result_row("q_learning/atari/pong", f"return, of {ATARI['pong'][1]}", result, runs)
+  return _result_table([row, *_rating_rows("q_learning")])
 
 
 def _minatar_rows(agent: str, folder: str) -> list[list[str]]:

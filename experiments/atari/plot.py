@@ -9,7 +9,12 @@ from experiments.lib.results import finished
 if TYPE_CHECKING:
   from matplotlib.figure import Figure
 
-LABELS = {"muzero": "MuZero", "muzero_100k": "MuZero, 100,000 steps", "ppo": "PPO"}
+LABELS = {
+  "muzero": "MuZero",
+  "muzero_100k": "MuZero, 100,000 steps",
+  "ppo": "PPO",
+  "q_learning": "deep Q-learning",
+}
 """The label of each approach, which is a job's name before that of its game."""
 
 

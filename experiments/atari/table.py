@@ -28,7 +28,7 @@ def table_of(results: Path | None = None) -> str:
     cells = (
       result.path.name,
       f"{figures['return_mean']:.1f}",
-      "" if result.config.algorithm == "ppo" else str(result.config.planners.test.num_simulations),
+      str(result.config.planners.test.num_simulations) if result.config.algorithm == "muzero" else "",
       f"{min(figures['returns']):.0f}, {max(figures['returns']):.0f}",
       f"{figures['human_normalized']:.2f}",
       f"{result.job['env_steps']:,}",

@@ -14,8 +14,9 @@ TASKS = {
   "Pendulum-v1": {"MuZero": "pendulum", "MuZero, low floor": "pendulum_low_floor", "PPO": "ppo_pendulum"},
   "cartpole-swingup": {"MuZero": "cartpole_swingup"},
   "reacher-easy": {"MuZero": "reacher_easy"},
-  "finger-spin": {"MuZero": "finger_spin"},
-  "Hopper-v5": {"PPO": "ppo_hopper"},
+  "finger-spin": {"MuZero": "finger_spin", "MuZero, all steps": "finger_spin_all_steps"},
+  "Hopper-v5": {"MuZero": "hopper", "MuZero, all steps": "hopper_all_steps", "PPO": "ppo_hopper"},
+  "HalfCheetah-v5": {"MuZero": "half_cheetah"},
 }
 """The panels of the picture by title: the variant of each label."""
 

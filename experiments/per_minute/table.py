@@ -1,6 +1,7 @@
 """The table and the picture of the finished jobs."""
 
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 from experiments.lib.pictures import dots
@@ -11,7 +12,6 @@ if TYPE_CHECKING:
   from matplotlib.figure import Figure
 
 HERE = Path(__file__).resolve().parent
-GAMES = ("space_invaders", "freeway")
 COLUMNS = (
   "game",
   "variant",
@@ -24,21 +24,24 @@ COLUMNS = (
 
 
 def read_jobs() -> dict[str, dict[str, list[Result]]]:
-  """Returns the finished jobs of each variant, by game."""
-  out: dict[str, dict[str, list[Result]]] = {game: {} for game in GAMES}
+  """Returns the finished jobs of each variant, by game; the highest mean return comes first."""
+  out: dict[str, dict[str, list[Result]]] = {}
   for result in finished(HERE):
-    name = result.path.name.rpartition("_seed")[0]
-    (game,) = (game for game in GAMES if name.startswith(game))
-    out[game].setdefault(name.removeprefix(f"{game}_"), []).append(result)
-  return out
+    variant = result.path.name.rpartition("_seed")[0].removeprefix(f"{result.game}_")
+    out.setdefault(result.game, {}).setdefault(variant, []).append(result)
+  return {
+    game.replace("_", " "): dict(sorted(variants.items(), key=lambda item: -fmean(_returns(item[1]))))
+    for game, variants in out.items()
+  }
 
 
 def table() -> str:
-  """Returns a Markdown row for each variant of a game; the highest return comes first."""
-  rows = []
-  for game, variants in read_jobs().items():
-    found = sorted(variants.items(), key=lambda item: -_mean_return(item[1]))
-    rows += [(game.replace("_", " "), f"`{name}`", *_cells(results)) for name, results in found]
+  """Returns a Markdown row for each variant of a game."""
+  rows = [
+    (game, f"`{name}`", *_cells(results))
+    for game, variants in read_jobs().items()
+    for name, results in variants.items()
+  ]
   return markdown_table(COLUMNS, rows)
 
 
@@ -47,25 +50,21 @@ def _cells(results: list[Result]) -> list[str]:
   columns = (
     [f"{r.job['env_steps']:,}" for r in results],
     [f"{curve[-1]:.1f}" for curve in training],
-    [f"{r.evaluations[-1]['return_mean']:.1f}" for r in results],
+    [f"{value:.1f}" for value in _returns(results)],
     *([f"{1e6 * r.machine[key]:.0f}" for r in results] for key in ("t_act_s", "t_learn_s")),
   )
   return [" ".join(cells) for cells in columns]
 
 
-def _mean_return(results: list[Result]) -> float:
-  return sum(r.evaluations[-1]["return_mean"] for r in results) / len(results)
+def _returns(results: list[Result]) -> list[float]:
+  return [result.evaluations[-1]["return_mean"] for result in results]
 
 
 def returns() -> "Figure":
   """Draws the return of each run, by variant, with a panel for each game."""
   found = {
-    game.replace("_", " "): {
-      name: [result.evaluations[-1]["return_mean"] for result in results]
-      for name, results in sorted(variants.items(), key=lambda item: -_mean_return(item[1]))
-    }
+    game: {name: _returns(results) for name, results in variants.items()}
     for game, variants in read_jobs().items()
-    if variants
   }
   return dots(found, "return, 100 episodes")
 

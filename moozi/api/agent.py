@@ -19,6 +19,7 @@ from moozi.api.run_access import (
 from moozi.api.search import Search, search_of
 from moozi.core.config import Config
 from moozi.core.errors import UserError
+from moozi.core.pytree import map_fields
 from moozi.core.records import BatchedTimeStep
 from moozi.core.spec import EnvSpec
 from moozi.envs import registry
@@ -50,8 +51,8 @@ class Agent:
   With two players, `act` plays for the player to move. For a frame at which another player moves, call
   `observe` instead. For self-play, call `act` for every frame.
 
-  `act` and `observe` also take the B observations of B games, each with its own history, separate from that
-  of single observations; `reset` takes the games that start a new episode.
+  `act`, `observe` and `search` also take the B observations of B games, each with its own history, separate
+  from that of single observations; `reset` takes the games that start a new episode.
 
   Attributes:
     config: the run's configuration.
@@ -165,6 +166,7 @@ class Agent:
       return int(action) if self.spec.factors is None else self.spec.factors.own_action(action)
     player, games, step = self._read_games(rows, legal, lanes)
     chosen = player.choose(games, step, [positions[game] for game in games] if positions else ())
+    self._reader.advance(games)
     if self.spec.intervals is not None:
       moves = np.zeros((len(rows), *self.spec.action_shape), np.float32)
       moves[games] = chosen.reshape(-1, *self.spec.action_shape)
@@ -191,16 +193,47 @@ class Agent:
       actions = read_rows("action", split_actions(action, self.spec), len(rows))
       played = read_actions([actions[game] for game in games], self.spec, step)
       player.observe(games, step, played)
+      self._reader.advance(games)
 
-  def search(self, observation: Any, legal: Any = None, position: Any = None) -> Search:
+  @overload
+  def search(
+    self, observation: Observation | TimeStep, legal: Any = None, position: Any = None
+  ) -> Search: ...
+
+  @overload
+  def search(
+    self, observation: list[Any], legal: Any = None, position: Any = None, lanes: Any = None
+  ) -> list[Search]: ...
+
+  @overload
+  def search(self, observation: Any, legal: Any = None, position: Any = None, lanes: Any = None) -> Any: ...
+
+  def search(self, observation: Any, legal: Any = None, position: Any = None, lanes: Any = None) -> Any:
     """Returns the search that `act` would make for a frame. Does not change the agent's history.
 
-    The arguments and errors are those of `act` for one observation. Raises UserError also if the algorithm
-    has no search.
+    For B observations of B games, returns a list with the search of each game that `lanes` names, in its
+    order. Each is the search of an agent alone in its game, and the searches run one after another.
+
+    The arguments and errors are those of `act`. Raises UserError also if the algorithm has no search, or an
+    observation to search is a LAST `TimeStep`.
     """
-    step = self._reader.read_one(observation, legal)
-    self._positions(position, None)
-    return self.search_in(self._single, 0, step, position)
+    rows = self._reader.split(observation)
+    positions = self._positions(position, None if rows is None else len(rows))
+    if rows is None:
+      step = self._reader.read_one(observation, legal, lanes)
+      return self.search_in(self._single, 0, step, position)
+    player, games, step = self._read_games(rows, legal, lanes)
+    if (over := games[step.is_last]).size:
+      raise UserError(
+        f"observation {over[0]} of {len(rows)}: the episode is over (a LAST step); name the other games in "
+        "lanes"
+      )
+    return [
+      self.search_in(
+        player, game, map_fields(lambda x, i=i: x[i : i + 1], step), positions[game] if positions else None
+      )
+      for i, game in enumerate(games.tolist())
+    ]
 
   def search_in(self, player: "AgentPlayer", game: int, step: BatchedTimeStep, position: Any) -> Search:
     """Returns the search that `player` would make for a frame of one of its games; see `search`."""

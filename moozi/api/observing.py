@@ -73,16 +73,20 @@ class ObservationReader:
     self.read(out, 0, observation, legal, self._is_first)
     return out
 
-  def advance(self) -> None:
-    """Marks the single game as in an episode, which its next frame continues."""
-    self._is_first = False
+  def advance(self, games: Int[np.ndarray, "n"] | None = None) -> None:
+    """Marks games as in an episode, which their next frames continue; None: the single game."""
+    if games is None:
+      self._is_first = False
+    else:
+      self._is_first_of[games] = False
 
   def read_games(
     self, rows: list[Any], legal: Any, lanes: Any
   ) -> tuple[Int[np.ndarray, "n"], BatchedTimeStep]:
-    """Returns the games that `lanes` names, and their observations, which become their newest frames.
+    """Returns the games that `lanes` names and their observations.
 
-    The first call, and the first after a `reset` of all games, determines the number of games.
+    Call `advance` once the agent has the frames. The first call, and the first after a `reset` of all games,
+    determines the number of games.
 
     Raises: UserError: another number of games is in progress, or an argument does not fit the environment.
     """
@@ -101,7 +105,6 @@ class ObservationReader:
         self.read(out, i, rows[game], masks[game], bool(is_first_of[game]))
       except UserError as error:
         raise UserError(f"observation {game} of {num_games}: {error}") from None
-    is_first_of[games] = False
     return games, out
 
   def read(self, out: BatchedTimeStep, i: int, observation: Any, legal: Any, is_first: bool) -> None:

@@ -229,6 +229,64 @@ def test_games_at_once_equal_each_alone(made, settings):
     assert_array_equal(np.array(got)[list(part), 1], expected)
 
 
+def assert_same_searches(found, expected):
+  for one, other in zip(found, expected, strict=True):
+    for name, value in vars(one).items():
+      if name != "tree":
+        assert_array_equal(value, getattr(other, name), err_msg=name)
+    for name, value in vars(one.tree).items():
+      assert_array_equal(value, getattr(other.tree, name), err_msg=f"tree.{name}")
+
+
+def test_searches_of_games_equal_each_alone(runs):
+  """Frames that were searched only are not part of a history, and a game's first frame remains its first."""
+  agent = moozi.load(runs["catch"])
+  envs = [agent.make_env(seed=i) for i in range(3)]
+  first = np.stack([env.reset().observation.frame for env in envs])
+  later = np.stack([env.step(i).observation.frame for i, env in enumerate(envs)])
+  agent.observe(later, [2, 2, 2])
+  agent.reset([0, 1, 2])
+  starts = agent.search(first)
+  agent.observe(first, [0, 1, 2])
+  found = agent.search(later)
+  assert len({search.value for search in (*starts, *found)}) > 3
+  assert_same_searches(agent.search(list(later)), found)
+  assert_same_searches(agent.search(later, lanes=[2, 0]), [found[2], found[0]])
+  for i in range(3):
+    agent.reset()
+    assert_same_searches([agent.search(first[i])], [starts[i]])
+    agent.observe(first[i], i)
+    assert_same_searches([agent.search(later[i])], [found[i]])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["point", "alphazero", "board"])
+def test_searches_of_games_are_those_of_the_next_act(runs, kind):
+  agent = moozi.load(runs[kind])
+  envs = [agent.make_env(seed=i) for i in range(3)]
+  steps, seen, got = [env.reset() for env in envs], [], []
+  for t in range(3):
+    positions = [env.position() for env in envs] if kind == "alphazero" else [None] * 3
+    seen.append(list(zip(steps, positions, strict=True)))
+    got.append(agent.search(steps, position=positions))
+    actions = list(agent.act(steps, position=positions))
+    assert_array_equal([search.own_action for search in got[-1]], actions)
+    # Other moves in each game.
+    if kind != "point":
+      actions = [
+        np.flatnonzero(step.observation.legal_actions_mask)[(i + t) % 2] for i, step in enumerate(steps)
+      ]
+      agent.reset()
+    steps = [env.step(action) for env, action in zip(envs, actions, strict=True)]
+  for i in range(3):
+    for t in range(3):
+      if t == 0 or kind != "point":
+        agent.reset()
+      step, position = seen[t][i]
+      assert_same_searches([agent.search(step, position=position)], [got[t][i]])
+      agent.act(step, position=position)
+
+
 @pytest.mark.slow
 def test_lists_and_lanes(made):
   agent = made("targets.history_length=3")
@@ -282,8 +340,12 @@ def test_arguments_that_do_not_fit_games(runs, monkeypatch):
     ((frames, None, None, np.ones(3, bool)), r"lanes=.*True\]: must be bool\[4\]"),
     ((frames[0], None, None, [0]), r"lanes=\[0\]: is for B observations"),
   ):
-    with pytest.raises(UserError, match=message):
-      agent.act(*arguments)
+    for call in (agent.act, agent.search):
+      with pytest.raises(UserError, match=message):
+        call(*arguments)
+  over = dm_env.termination(0.0, step.observation)
+  with pytest.raises(UserError, match=r"^observation 2 of 4: the episode is over \(a LAST step\)"):
+    agent.search([step, step, over, over])
   with pytest.raises(UserError, match=r"lanes=\[4\]"):
     agent.reset([4])
   with pytest.raises(UserError, match=r"action=7: must be from 0 to 2"):

@@ -169,13 +169,11 @@ def test_wrong_observations(agent, step, change, message):
     assert message in str(caught.value)
 
 
-def test_a_list_is_several_games_to_act_and_no_array_to_search(agent):
-  with pytest.raises(
-    UserError, match=r"^observation 0 of 2: observation: int64\[1\]; must be bool\[10, 5, 2\]"
-  ):
-    agent.act([[1], [1, 2]])
-  with pytest.raises(UserError, match=r"^observation: a list that is not an array"):
-    agent.search([[1], [1, 2]])
+def test_a_list_is_several_games(agent):
+  message = r"^observation 0 of 2: observation: int64\[1\]; must be bool\[10, 5, 2\]"
+  for call in (agent.act, agent.search, lambda seen: agent.observe(seen, [0, 0])):
+    with pytest.raises(UserError, match=message):
+      call([[1], [1, 2]])
 
 
 @pytest.mark.parametrize(
@@ -317,6 +315,8 @@ def test_ppo_acts_and_has_no_search(runs):
   step = agent.make_env().reset()
   with pytest.raises(UserError, match=r"algorithm=ppo has no search; Agent\.search needs an algorithm"):
     agent.search(step)
+  with pytest.raises(UserError, match=r"algorithm=ppo has no search; Agent\.search needs an algorithm"):
+    agent.search([step, step])
   with pytest.raises(UserError, match=r"Agent\.inspect needs an algorithm"):
     agent.inspect()
   assert agent.act(step) in range(3)

@@ -30,6 +30,8 @@ def test_refuses_what_it_cannot_do(run, refused, tmp_path):
   for method in (agent.act, agent.search):
     with pytest.raises(UserError, match=r"position: missing; algorithm=alphazero .* position=env.position"):
       method(step)
+    with pytest.raises(UserError, match="position: 2 rows; must have 1"):
+      method([step], position=[None, None])
   error = refused("latent", run)
   assert "algorithm=alphazero has no model; `moozi latent` needs an algorithm with one" in error
   assert "algorithm=alphazero has no model; `moozi reanalyze` needs" in refused(

@@ -13,10 +13,9 @@ import typer
 
 from moozi.commands import common
 from moozi.commands.keyboard import END, Keyboard
-from moozi.commands.steering import IDLE_KEY, Controls, controls_of, dimensions_prompt, own_names
+from moozi.commands.steering import IDLE_KEY, Action, Controls, controls_of, dimensions_prompt, own_names
 from moozi.commands.watch import MAX_SPEED
 from moozi.core.errors import UserError
-from moozi.core.factors import Factors
 from moozi.core.text import printable
 from moozi.io.output import can_draw, say
 from moozi.io.zoo_files import ZOO_PREFIX
@@ -195,10 +194,6 @@ def _config_of(target: str, overrides: list[str], allow_code: bool) -> tuple["Co
 
 def _play_alone(env: "Environment", steps_per_s: float) -> int:
   spec = env.env_spec
-  if spec.is_continuous:
-    raise UserError(
-      "action_bins=0: moozi play needs values to choose from; set another number, such as action_bins=7"
-    )
   controls = controls_of(spec)
   if steps_per_s and controls.idle is None:
     raise UserError(f"--speed={steps_per_s:g}: must be 0, since {spec.name} has no action that does nothing")
@@ -243,7 +238,7 @@ def _play_alone(env: "Environment", steps_per_s: float) -> int:
 
 def _read_action(
   keyboard: Keyboard, controls: Controls, is_legal: np.ndarray, steps_per_s: float
-) -> int | str | None:
+) -> Action | str | None:
   """Returns the action of the next key, or the idle action after a timeout.
 
   Returns _PAUSE or CHANGED if the screen is to be drawn again, and None if the user quits.
@@ -377,7 +372,7 @@ def _print_frame(spec: "EnvSpec", shown: Any) -> None:
   console.print(frame_view(shown.frame, spec, shown.to_play, None, columns, height, has_color=has_color))
 
 
-def _ask(spec: "EnvSpec", shown: Any, who: str, match: "Match | None" = None) -> int | None:
+def _ask(spec: "EnvSpec", shown: Any, who: str, match: "Match | None" = None) -> Any:
   """Prompts for a legal action; returns None if the user quits. `?` prints the advisor's opinion."""
   has_advisor = match is not None and match.advisor is not None
   listed, read = _reader(spec, shown.legal_actions_mask)
@@ -401,7 +396,7 @@ def _ask(spec: "EnvSpec", shown: Any, who: str, match: "Match | None" = None) ->
       say(str(error))
 
 
-def _reader(spec: "EnvSpec", mask: np.ndarray) -> tuple[str, Callable[[str], int]]:
+def _reader(spec: "EnvSpec", mask: np.ndarray) -> tuple[str, Callable[[str], Action]]:
   """Returns a text about the legal actions, and a function that reads one of them or raises ValueError.
 
   The text lists at most 40 actions. Actions with dimensions are read as values, others by number or name. If
@@ -410,7 +405,7 @@ def _reader(spec: "EnvSpec", mask: np.ndarray) -> tuple[str, Callable[[str], int
   from moozi.envs.environment import check_action
 
   factors = spec.factors
-  if isinstance(factors, Factors):
+  if factors is not None:
     return dimensions_prompt(factors), lambda text: check_action(factors.parse(text), spec, mask)
   names = own_names(spec)
   has_numbers = any(re.fullmatch(r"-?\d+", name) for name in names)

@@ -5,8 +5,12 @@ from typing import Protocol
 import numpy as np
 from jaxtyping import Bool
 
-from moozi.core.factors import Factors, value_text
+from moozi.core.factors import Factors, Intervals, bins, value_text
 from moozi.core.spec import EnvSpec
+from moozi.envs.action_spaces import DEFAULT_BINS
+
+Action = int | np.ndarray
+"""The number of an action, or the row [D] float32 of a continuous action."""
 
 CHANGED, IDLE_KEY = "changed", "idle"
 _SIGNS = "0123456789bcefghijklmnortuvxyz"
@@ -29,10 +33,10 @@ class Controls(Protocol):
   """The keys that choose an environment's actions."""
 
   @property
-  def idle(self) -> int | None:
+  def idle(self) -> Action | None:
     """The action that is played without a key at `--speed`; None if there is none."""
 
-  def press(self, key: str | None, legal: Bool[np.ndarray, "E"]) -> int | str | None:
+  def press(self, key: str | None, legal: Bool[np.ndarray, "E"]) -> Action | str | None:
     """Returns the legal action of a key, CHANGED if the key changes what is shown, or None.
 
     IDLE_KEY means that no key was pressed in time; its action is `idle`.
@@ -69,21 +73,26 @@ class KeysOfDimensions:
   """Up and down choose a dimension, left and right change its value, and enter or space plays the values.
 
   A digit sets the value by its number. Values stay until they are changed; at first each dimension has its
-  middle value.
+  middle value. A continuous dimension has as many values as one with the default number of bins.
   """
 
   def __init__(self, spec: EnvSpec) -> None:
-    assert isinstance(spec.factors, Factors)
+    assert spec.factors is not None
     self._factors = spec.factors
+    self._values = self._factors.values
+    if isinstance(self._factors, Intervals):
+      self._values = tuple(bins(low, high, DEFAULT_BINS) for low, high in self._values)
     self._is_factored = spec.is_factored
-    self._row, self._at = [size // 2 for size in self._factors.sizes], 0
+    self._row, self._at = [len(values) // 2 for values in self._values], 0
 
   @property
-  def idle(self) -> int:
-    return self._factors.index(self._row)
+  def idle(self) -> Action:
+    if isinstance(self._factors, Factors):
+      return self._factors.index(self._row)
+    return np.array([values[i] for values, i in zip(self._values, self._row, strict=True)], np.float32)
 
-  def press(self, key: str | None, legal: Bool[np.ndarray, "E"]) -> int | str | None:
-    size = self._factors.sizes[self._at]
+  def press(self, key: str | None, legal: Bool[np.ndarray, "E"]) -> Action | str | None:
+    size = len(self._values[self._at])
     if key in ("enter", " ", IDLE_KEY):
       return self.idle if self._is_factored or legal[self.idle] else None
     if key in ("up", "down"):
@@ -97,7 +106,8 @@ class KeysOfDimensions:
     return CHANGED
 
   def lines(self) -> list[str]:
-    names, texts = self._factors.names, self._factors.texts(self.idle)
+    names = self._factors.names
+    texts = [value_text(values[i]) for values, i in zip(self._values, self._row, strict=True)]
     # Of many dimensions, those around the chosen one are shown.
     first = max(0, min(self._at - _MAX_LISTED // 2, len(names) - _MAX_LISTED))
     shown = range(first, min(len(names), first + _MAX_LISTED))
@@ -109,7 +119,7 @@ class KeysOfDimensions:
     return [*out, "", "up down: dimension   left right: value", "enter: step"]
 
 
-def dimensions_prompt(factors: Factors) -> str:
+def dimensions_prompt(factors: Factors | Intervals) -> str:
   """Returns the dimensions with the ranges of their values as text."""
   pairs = zip(factors.names, factors.values, strict=True)
   return ", ".join(f"{name}: {_range(values)}" for name, values in pairs)

@@ -105,6 +105,28 @@ class _Dimensions:
       raise ValueError("actions: must have one row for each action")
     return [nest((path, array[i]) for path, array in arrays) for i in range(num_rows.pop())]
 
+  def _numbers(self, text: str) -> list[float]:
+    """Returns the number that a text has for each dimension, such as `0.67 0` or `gas=0.67 brake=0`.
+
+    Raises: ValueError: a dimension is missing, or a value is not a number.
+    """
+    rest, found = text, []
+    if "=" in text:
+      for name in sorted(self.names, key=len, reverse=True):  # a name may end with another one
+        match = re.search(rf"(?:^|(?<=[\s,])){re.escape(name)}\s*=\s*([^\s,]+)", rest)
+        if match is not None:
+          found.append((self.names.index(name), match[1]))
+          rest = f"{rest[: match.start()]} {rest[match.end() :]}"
+    else:
+      found, rest = list(enumerate(re.split(r"[\s,]+", text.strip(" ,")))), ""
+    try:
+      numbers = [float(number) for _, number in sorted(found)]
+    except ValueError:
+      numbers = []
+    if len(numbers) != len(self.names) or rest.strip(" ,"):
+      raise ValueError(f"{text!r}: must be a value for each of {', '.join(self.names)}")
+    return numbers
+
   def _arrays(self, own: Any) -> list[np.ndarray]:
     """Returns the parts of an own action in float64. Raises ValueError if it has another form or shape."""
     out = []
@@ -167,21 +189,7 @@ class Factors(_Dimensions):
     Raises: ValueError: a dimension is missing, or a value is not a number, is out of bounds or, where the
       values are integers, is not one of them.
     """
-    rest, found = text, []
-    if "=" in text:
-      for name in sorted(self.names, key=len, reverse=True):  # a name may end with another one
-        match = re.search(rf"(?:^|(?<=[\s,])){re.escape(name)}\s*=\s*([^\s,]+)", rest)
-        if match is not None:
-          found.append((self.names.index(name), match[1]))
-          rest = f"{rest[: match.start()]} {rest[match.end() :]}"
-    else:
-      found, rest = list(enumerate(re.split(r"[\s,]+", text.strip(" ,")))), ""
-    try:
-      numbers = [float(number) for _, number in sorted(found)]
-    except ValueError:
-      numbers = []
-    if len(numbers) != len(self.names) or rest.strip(" ,"):
-      raise ValueError(f"{text!r}: must be a value for each of {', '.join(self.names)}")
+    numbers = self._numbers(text)
     return self.index([_nearest(*of) for of in zip(self.names, numbers, self.values, strict=True)])
 
   def index(self, row: Sequence[int]) -> int:
@@ -249,6 +257,13 @@ class Intervals(_Dimensions):
     """Returns the text of an action, such as `throttle=+0.67`."""
     return self.named(self.texts(row))
 
+  def parse(self, text: str) -> Float32[np.ndarray, "D"]:
+    """Returns the row of a text: a value for each dimension, such as `0.35 -1` or `gas=0.35 brake=0`.
+
+    Raises: ValueError: a dimension is missing, or a value is not a number or is out of bounds.
+    """
+    return self.row(np.array(self._numbers(text)))
+
   def own_action(self, row: Float[AnyArray, "D"]) -> Any:
     """Returns the environment's own form of an action: an array, or a dict or tuple of them."""
     return self._own(np.asarray(row), ())
@@ -276,7 +291,8 @@ class Intervals(_Dimensions):
       given = own
     else:
       given = np.concatenate([array.ravel() for array in self._arrays(own)])
-    out = given.astype(np.float32)
+    with np.errstate(over="ignore"):  # infinity is out of bounds
+      out = given.astype(np.float32)
     is_within = (out >= self.low) & (out <= self.high)
     if not is_within.all():  # also NaN
       d = int(np.argmin(is_within))

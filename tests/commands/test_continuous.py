@@ -1,6 +1,8 @@
 """Tests of every command with a run of continuous actions."""
 
+import io
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -76,7 +78,6 @@ def test_evaluate_watch_and_refusals(agent, cli, tmp_path):
   assert lines[-2].endswith("end")
   for arguments, message in (
     (("inspect", path), "algorithm=ppo has no search"),
-    (("play", path), "action_bins=0: moozi play needs values to choose from"),
     (
       ("train", "ppo/gymnasium/pendulum", *POINT, "algorithm=muzero", "max_env_steps=100000"),
       "continuous actions need algorithm=ppo",
@@ -86,6 +87,14 @@ def test_evaluate_watch_and_refusals(agent, cli, tmp_path):
     assert status != 0
     assert message in err, err
     assert len(err.strip().splitlines()) == 1
+
+
+def test_a_person_plays_the_runs_environment(agent, cli, monkeypatch):
+  monkeypatch.setattr(sys, "stdin", io.StringIO("0.1 -0.2\n0.3 0\nq\n"))
+  status, out, err = cli("play", agent.directory.path)
+  assert (status, err) == (0, "")
+  assert "action=0.3: must be from -0.25 to 0.25 in x" in out
+  assert out.splitlines()[-1].endswith(" in 1 steps")
 
 
 def test_a_checkpoint_of_binned_actions_is_another_environments(agent, refused, tmp_path):

@@ -448,6 +448,43 @@ def test_joint_actions_are_typed_as_values(typed):
   assert "in 1 steps" in out
 
 
+def test_continuous_actions_are_typed_as_numbers(typed):
+  status, out = typed("0.1 -0.2\ny=0.25, x=0\nq\n", "play", "tiny:point", "action_bins=0")
+  assert status == 0
+  assert "action [x: -0.25 … +0.25, y: -0.25 … +0.25; q]: " in out
+  places = re.findall(r"x (\S+), y (\S+), time", out)
+  moved = np.diff(np.array(places, float), axis=0)
+  np.testing.assert_allclose(moved, [[0.1, -0.2], [0, 0.25]], atol=2e-3)
+  assert re.fullmatch(r"return \S+ in 2 steps", out.splitlines()[-1])
+
+
+@pytest.mark.parametrize(
+  ("line", "message"),
+  [
+    ("0.3 0", "action=0.3: must be from -0.25 to 0.25 in x"),
+    ("0 nan", "action=nan: must be from -0.25 to 0.25 in y"),
+    ("0 1e300", "action=1e+300: must be from -0.25 to 0.25 in y"),
+    ("0.1", "'0.1': must be a value for each of x, y"),
+    ("0.1 left", "'0.1 left': must be a value for each of x, y"),
+    ("x=0.1 z=0", "'x=0.1 z=0': must be a value for each of x, y"),
+  ],
+)
+def test_wrong_continuous_actions_are_asked_for_again(typed, line, message):
+  status, out = typed(f"{line}\n0 0\nq\n", "play", "tiny:point", "action_bins=0")
+  assert status == 0
+  assert f"\n{message}\n" in out
+  assert out.splitlines()[-1].endswith(" in 1 steps")
+
+
+def test_continuous_actions_by_keys(terminal):
+  # Right raises the first dimension by a sixth of its interval; down and 0 take the second one's lower bound.
+  terminal.press("\x1b[C" + "\x1b[B" + "0" + "\n" + "q")
+  assert in_terminal("play", "tiny:point", "action_bins=0") == 0
+  text = terminal.text()
+  for words in ("> x", "> y", "+0.083", "-0.25 … +0.25", "up down: dimension", "in 1 steps"):
+    assert words in text
+
+
 def test_joint_actions_by_keys(terminal):
   # Down and right choose the last value but one of the second dimension; enter plays it.
   terminal.press("\x1b[B" + "\x1b[C" + "7" + "\n" + "q")
@@ -457,10 +494,11 @@ def test_joint_actions_by_keys(terminal):
     assert words in text
 
 
-def test_joint_actions_repeat_with_speed(terminal, monkeypatch):
+@pytest.mark.parametrize("num_bins", [7, 0])
+def test_actions_of_dimensions_repeat_with_speed(terminal, monkeypatch, num_bins):
   monkeypatch.setattr("moozi.commands.keyboard.Keyboard.read", lambda self, timeout_s: None)
   monkeypatch.setattr("moozi.commands.play._wants_another", lambda keyboard: False)
-  assert in_terminal("play", "tiny:point", "--speed", "50") == 0
+  assert in_terminal("play", "tiny:point", f"action_bins={num_bins}", "--speed", "50") == 0
   assert "in 10 steps" in terminal.text()
 
 
@@ -478,3 +516,20 @@ def test_keys_of_dimensions():
   few = registry.env_spec("tiny:dials", num_dials=2)
   controls, legal = KeysOfDimensions(few), np.arange(25) != 12
   assert controls.press("enter", legal) is None, "an illegal joint action is not played"
+
+
+def test_keys_of_continuous_dimensions():
+  """They have the values of the same environment with seven bins, and steps take their actions."""
+  env = registry.make("tiny:point", 0, action_bins=0)
+  spec, binned = env.env_spec, registry.env_spec("tiny:point", action_bins=7)
+  controls, twin = KeysOfDimensions(spec), KeysOfDimensions(binned)
+  legal = np.ones(binned.mask_size, bool)
+  assert controls.press("enter", legal).tolist() == [0.0, 0.0]
+  assert controls.press("7", legal) is None, "there are values 0 to 6"
+  for key in ("left", "down", "6", *["left"] * 7, "up", "right", "right", "right", "right", "right"):
+    assert controls.press(key, legal) == twin.press(key, legal) == CHANGED
+    assert controls.lines() == twin.lines()
+    action = controls.press(IDLE_KEY, legal)
+    np.testing.assert_array_equal(action, binned.factors.own_action(twin.press(IDLE_KEY, legal)))
+    env.reset()
+    env.step(action)

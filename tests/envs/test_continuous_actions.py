@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 
 from moozi.core.errors import ActionError, UserError
 from moozi.core.factors import ActionPart, Factors, Intervals
@@ -148,6 +149,17 @@ def test_random_actions_are_within_the_bounds():
   env.seed(0)
   env.reset()
   assert env.step(ARM.low).reward == pytest.approx(2 * ARM.low.sum(), abs=1e-5)
+
+
+def test_texts_are_read():
+  assert_array_equal(ARM.parse("0.1, 0.5 1"), np.array([0.1, 0.5, 1], np.float32))
+  assert_array_equal(ARM.parse("hand=3 arm 1=2 arm 0=-0.1"), np.array([-0.1, 2, 3], np.float32))
+  row = np.array([-0.08, 1.23, 2.5], np.float32)
+  assert_array_equal(ARM.parse(ARM.name(row)), row)
+  with pytest.raises(ValueError, match=r"action=2\.1: must be from 0 to 2 in arm 1"):
+    ARM.parse("0 2.1 1")
+  with pytest.raises(ValueError, match=r"'0 1': must be a value for each of arm 0, arm 1, hand"):
+    ARM.parse("0 1")
 
 
 def test_views():

@@ -194,7 +194,11 @@ def plan(
     action = jnp.where(is_random, random, action)
   root_prior = jax.nn.softmax(root_logits, where=legal)
   q_values = complete_q_values(summary.qvalues, summary.visit_counts, root_prior, prior_value)
-  improved = jnp.sum(weights * q_values, axis=-1)
+  if config.has_improved_root_value:
+    root_value = jnp.sum(weights * q_values, axis=-1)
+  else:
+    # The mean over visits is finite even where the policy head is not; NaN makes replay refuse the segment.
+    root_value = jnp.where(jnp.isfinite(prior_probs).all(axis=-1), summary.value, jnp.nan)
   depth_mean, depth_max = search_depth(tree)
   action_probs = weights
   if actions is not None:
@@ -202,7 +206,7 @@ def plan(
   return SearchOutput(
     action=action.astype(jnp.int32),
     action_probs=action_probs,
-    root_value=improved if config.has_improved_root_value else summary.value,
+    root_value=root_value,
     prior_probs=prior_probs,
     prior_action=most_probable(prior_probs, model.policy_groups).astype(jnp.int32),
     prior_value=prior_value,

@@ -180,8 +180,8 @@ def test_resume_to_the_bit_with_statistics(events):
 
 
 def test_evaluation_uses_the_statistics(events):
-  """An agent with statistics decides as one without them does on normalized frames."""
-  config = configure(*BOTH, "ppo.observation_clip=2")
+  """An agent with statistics decides as one without them does on normalized and clipped frames."""
+  config = configure(*BOTH, "ppo.observation_clip=0.3")
   spec = build.env_spec(config)
   params, net_state = final_state(events).training.variables
   agent = ppo_algorithm.build_agent(config, spec)
@@ -189,7 +189,9 @@ def test_evaluation_uses_the_statistics(events):
   act = fast_jit(lambda variables: agent.act(variables, agent.init(4), step, jax.random.PRNGKey(0), 0.0))
   carry, found = act((params, net_state))
   stats = net_state[OBSERVATIONS]
-  frames = np.clip((carry.frames - stats.mean) / np.sqrt(stats.variance + EPSILON), -2, 2)
+  unclipped = (carry.frames - stats.mean) / np.sqrt(stats.variance + EPSILON)
+  assert 0.1 < (np.abs(unclipped) > 0.3).mean() < 0.9
+  frames = np.clip(unclipped, -0.3, 0.3)
   logits, value = fast_jit(ppo_algorithm.network_of(config, spec).apply)(params, frames.astype(np.float32))
   np.testing.assert_allclose(found.root_value, value, rtol=1e-4, atol=1e-5)
   np.testing.assert_array_equal(found.action, 1 + np.argmax(logits[:, 1:], axis=-1))

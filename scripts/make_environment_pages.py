@@ -59,7 +59,8 @@ def games(library: str, has_specs: bool = False) -> str:
     cells = [f"`{info.name}`", info.summary]
     if has_specs:
       spec = registry.env_spec(info.name)
-      cells += [" × ".join(map(str, spec.frame_shape)), ", ".join(spec.action_names)]
+      actions = spec.actions_text if spec.factors is not None else ", ".join(spec.action_names)
+      cells += [" × ".join(map(str, spec.frame_shape)), actions]
     rows.append(f"| {' | '.join(cells)} |")
   return "\n".join(rows)
 

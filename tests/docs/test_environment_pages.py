@@ -21,6 +21,7 @@ def test_tables_are_up_to_date(path):
   for name, block in blocks.items():
     (found,) = re.findall(f"<!-- {name}: begin -->\n\n(.*?)\n\n<!-- {name}: end -->", text, re.DOTALL)
     assert found == block(), "run python scripts/make_environment_pages.py"
+    assert "|  |" not in found, "an empty cell"
 
 
 def test_every_library_has_a_row_and_a_page_with_its_games_and_options():

@@ -24,9 +24,6 @@ def test_each_detail_has_a_row():
 
 @pytest.mark.parametrize(("option", "test"), [row[2:] for row in ROWS], ids=[f"{a}_{b}" for a, b, *_ in ROWS])
 def test_options_and_tests_exist(option, test):
-  if option == "not supported yet":
-    assert not test
-    return
   settings = config_to_dict(Config())
   for key in re.findall(r"`ppo\.([\w.]+)", option):
     section = settings["ppo"]

@@ -27,14 +27,14 @@ class Outcome:
   Attributes:
     position: the new positions.
     frame: the frames that the environment shows there. Where the action was not played, they have no meaning.
-    legal_actions_mask: over the agent's actions; no action is legal after the game's end.
+    legal_actions_mask: over the entries of a policy; none is legal after the game's end.
     reward: in environment units, for the player who moved; 0 if the action was not played.
     is_over: whether the game has ended or the action was not played.
   """
 
   position: PyTree
   frame: Shaped[Array, "B H W C"]
-  legal_actions_mask: Bool[Array, "B A"]
+  legal_actions_mask: Bool[Array, "B P"]
   reward: Float[Array, "B"]
   is_over: Bool[Array, "B"]
 
@@ -49,7 +49,8 @@ class TrueRules(Protocol):
     """Plays the agent's actions. JAX can trace this method.
 
     Where `is_over` is set or the action is illegal, the action is not played: the outcome has `is_over` and
-    reward 0. Step caps are ignored, unless the `clone` of a user's `Environment` keeps its cap.
+    reward 0. Of joint actions without entries of their own (`EnvSpec.is_factored`), only the dummy is
+    illegal. Step caps are ignored, unless the `clone` of a user's `Environment` keeps its cap.
     """
 
 
@@ -64,18 +65,21 @@ class CompiledRules:
     return self.env.spec
 
   def step(self, position: PyTree, action: Int[Array, "B"], is_over: Bool[Array, "B"]) -> Outcome:
-    rules, key = self.env.rules, jnp.zeros(2, jnp.uint32)  # deterministic rules do not read the key
+    rules, spec = self.env.rules, self.spec
+    key = jnp.zeros(2, jnp.uint32)  # deterministic rules do not read it
 
     def step(game: PyTree, action: Int[Array, ""], is_over: Bool[Array, ""]) -> Outcome:
       move = jnp.maximum(action - 1, 0).astype(jnp.int32)
-      is_played = ~is_over & (action != DUMMY_ACTION) & rules.legal_actions_mask(game)[move]
+      is_played = ~is_over & (action != DUMMY_ACTION)
+      if not spec.is_factored:
+        is_played &= rules.legal_actions_mask(game)[move]
       after, reward, is_terminal, _ = rules.step(game, move, key)
       after = jax.tree.map(lambda new, old: jnp.where(is_played, as_before(new, old), old), after, game)
       is_live = is_played & ~is_terminal
-      legal = jnp.zeros(self.spec.num_actions, bool).at[1:].set(rules.legal_actions_mask(after))
+      legal = jnp.zeros(spec.policy_size, bool).at[1:].set(rules.legal_actions_mask(after))
       return Outcome(
         position=after,
-        frame=rules.frame(after).astype(self.spec.frame_dtype),
+        frame=rules.frame(after).astype(spec.frame_dtype),
         legal_actions_mask=legal & is_live,
         reward=jnp.where(is_played, reward, 0.0).astype(jnp.float32),
         is_over=~is_live,
@@ -118,7 +122,7 @@ class HostRules:
     batch, spec = len(action), self.spec
     shapes = (
       jax.ShapeDtypeStruct((batch, *spec.frame_shape), np.dtype(spec.frame_dtype)),
-      jax.ShapeDtypeStruct((batch, spec.num_actions), np.dtype(bool)),
+      jax.ShapeDtypeStruct((batch, spec.policy_size), np.dtype(bool)),
       jax.ShapeDtypeStruct((batch,), np.dtype(np.float32)),
       jax.ShapeDtypeStruct((batch,), np.dtype(bool)),
     )
@@ -135,12 +139,12 @@ class HostRules:
     position, action, is_over = np.asarray(position), np.asarray(action), np.asarray(is_over)
     batch, spec = len(action), self.spec
     frame = np.zeros((batch, *spec.frame_shape), spec.frame_dtype)
-    legal = np.zeros((batch, spec.num_actions), bool)
+    legal = np.zeros((batch, spec.policy_size), bool)
     reward, has_ended = np.zeros(batch, np.float32), np.ones(batch, bool)
     num_moves = (position >= 0).sum(axis=-1)
     for i in np.flatnonzero(~is_over & (action != DUMMY_ACTION)).tolist():
       moves, move = position[i, : num_moves[i]], int(action[i]) - 1
-      if self._at(moves).legal[move]:
+      if spec.is_factored or self._at(moves).legal[move]:
         known = self._at(np.append(moves, np.int32(move)))
         frame[i], reward[i], has_ended[i] = known.frame, known.reward, known.is_over
         legal[i, 1:] = known.legal & (not known.is_over)

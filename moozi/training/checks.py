@@ -215,7 +215,7 @@ def _check_actions(config: Config, spec: EnvSpec) -> None:
     )
   if not spec.is_factored:
     return
-  wrong = [f"algorithm={config.algorithm}"] if config.algorithm in ("q_learning", "alphazero") else []
+  wrong = [f"algorithm={config.algorithm}"] if config.algorithm == "q_learning" else []
   if config.searches:
     searches = {"train": config.planners.train, "test": config.planners.test}
     if config.planners.reanalyze is not None:

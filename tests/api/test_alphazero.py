@@ -10,6 +10,7 @@ import pytest
 import moozi
 from moozi.core.errors import UserError
 from tests.commands.conftest import make_run
+from tests.tiny_run import RESUMABLE, keywords
 
 pytest.importorskip("pyspiel")
 ALPHAZERO = ("algorithm=alphazero", "targets.unroll_steps=0")
@@ -101,6 +102,30 @@ def test_plays_as_every_kind_of_player(run, cli, monkeypatch, tmp_path):
   (run / "metrics.jsonl").write_text(json.dumps(tick) + "\n")
   for arguments in (("evaluate", run, "--episodes", "3"), ("inspect", run), ("report", run)):
     assert cli(*arguments)[0] == 0, arguments
+
+
+@SLOW
+def test_a_run_with_sampled_joint_actions(tmp_path):
+  """The run starts, learns, resumes and plays in a game of 36 joint actions, of which each node samples 6."""
+  game = ("env.name=tests.envs.lock:make_lock", "evaluation.num_envs=1", "evaluation.max_random_starts=0")
+  samples = [f"planners.{who}.num_sampled_actions=6" for who in ("train", "test")]
+  settings = keywords((*RESUMABLE, *ALPHAZERO, *game, *samples, "max_env_steps=96"))
+  run = moozi.train({}, **settings, run={"dir": tmp_path, "name": "first"})
+  learned = run.summary["learner_steps"]
+  assert learned > 0
+  run = moozi.resume(run.path, allow_code=True, max_env_steps=128)
+  assert run.summary["learner_steps"] > learned
+  agent = moozi.load(run.path, allow_code=True)
+  found = agent.inspect(0)
+  env = agent.make_env()
+  step = env.reset()
+  for action in found.actions[:-1]:
+    search = agent.search(step, position=env.position())
+    assert len(search.actions) == 6
+    own = agent.act(step, position=env.position())
+    assert env.env_spec.factors.joint_action(own) == action - 1
+    step = env.step(own)
+  assert step.last()
 
 
 @SLOW

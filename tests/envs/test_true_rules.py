@@ -7,14 +7,17 @@ from moozi.core.errors import UserError
 from moozi.core.spec import DUMMY_ACTION
 from moozi.envs import registry
 from moozi.envs.environment import stack_positions
+from moozi.envs.jax.adapters import JaxVectorEnvironment
 from moozi.envs.table import EnvironmentTable
-from moozi.envs.true_rules import HostRules
+from moozi.envs.true_rules import CompiledRules, HostRules
 from moozi.envs.vector import make_vector
 from moozi.envs.wrappers import RandomStarts, StepCap
+from tests.envs.lock import make_jax_lock
 from tests.fast_jit import fast_jit
 
 pytest.importorskip("pyspiel")
 NIM = "open_spiel:nim(pile_sizes=2;3)"
+LOCK = "tests.envs.lock:make_lock"
 LANES, STEPS = 6, 40
 
 
@@ -31,14 +34,23 @@ def compiled_step(rules):
   return fast_jit(step)
 
 
+def drawn(spec, mask, random):
+  """Returns a random legal action; where only the dummy is legal, the dummy."""
+  if spec.is_factored and not mask[DUMMY_ACTION]:
+    return random.integers(1, spec.num_actions)
+  return random.choice(np.flatnonzero(mask))
+
+
 def check_step(name, step_of, num_steps=STEPS, **kwargs):
   """Plays at random in several lanes; compares the rules' outcomes with the environment's next steps."""
   rules = registry.true_rules(name, **kwargs)
-  step_rules = step_of(rules)
-  env = make_vector(name, kwargs, LANES, seed=0)
+  check_vector(make_vector(name, kwargs, LANES, seed=0), step_of(rules), num_steps)
+
+
+def check_vector(env, step_rules, num_steps=STEPS):
   random, now, num_ends = np.random.default_rng(0), env.reset(), 0
   for _ in range(num_steps):
-    action = np.array([random.choice(np.flatnonzero(row)) for row in now.legal_actions_mask], np.int32)
+    action = np.array([drawn(env.spec, row, random) for row in now.legal_actions_mask], np.int32)
     is_over = now.is_last & ~now.is_truncated
     found = step_rules(env.positions(), action, is_over)
     frame, legal, reward, has_ended = (np.asarray(x) for x in found)
@@ -57,7 +69,7 @@ def check_step(name, step_of, num_steps=STEPS, **kwargs):
   assert num_ends > 2
 
 
-@pytest.mark.parametrize("name", ["open_spiel:tic_tac_toe", NIM])
+@pytest.mark.parametrize("name", ["open_spiel:tic_tac_toe", NIM, LOCK])
 def test_host_rules_equal_the_environment(name):
   check_step(name, host_step)
 
@@ -83,6 +95,11 @@ def test_compiled_rules_equal_the_environment(name):
   check_step(name, compiled_step, 260)
 
 
+def test_compiled_rules_of_joint_actions():
+  env = make_jax_lock()
+  check_vector(JaxVectorEnvironment(env, list(range(LANES))), compiled_step(CompiledRules(env)))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["open_spiel:tic_tac_toe", "pgx:tic_tac_toe"])
 def test_step_caps_are_no_ends(name):
@@ -104,6 +121,20 @@ def test_actions_that_are_not_played(name):
   assert has_ended.tolist() == [True, True, True, False]
   assert reward.tolist() == [0, 0, 0, 0]
   assert legal.sum(axis=-1).tolist() == [0, 0, 0, 7]
+
+
+def test_the_dummy_is_not_played_where_joint_actions_have_no_entries():
+  env, compiled = registry.make(LOCK, seed=0), make_jax_lock()
+  env.reset()
+  state = JaxVectorEnvironment(compiled, [0, 0])
+  state.reset()
+  host, moves = host_step(registry.true_rules(LOCK)), stack_positions([env.position()] * 2)
+  action, is_over = np.array([DUMMY_ACTION, 21], np.int32), np.zeros(2, bool)
+  for step, position in ((host, moves), (compiled_step(CompiledRules(compiled)), state.positions())):
+    _, legal, reward, has_ended = (np.asarray(x) for x in step(position, action, is_over))
+    assert has_ended.tolist() == [True, False]
+    assert reward.tolist() == [0, 0]
+    assert legal.sum(axis=-1).tolist() == [0, 12]
 
 
 def test_position_of_wrapped_environments_and_tables():

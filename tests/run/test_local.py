@@ -246,6 +246,7 @@ ALPHAZERO = ("algorithm=alphazero", "targets.unroll_steps=0", "targets.n_step=9"
     ("env.name=open_spiel:tic_tac_toe", "workers.max_random_starts=3", *ALPHAZERO),
     ("env.name=pgx:tic_tac_toe", *ALPHAZERO, *DROP),
     ("env.name=tiny:point", "planners.train.num_sampled_actions=6"),
+    ("env.name=tests.envs.lock:make_lock", "planners.train.num_sampled_actions=6", *ALPHAZERO),
   ],
 )
 def test_resume_to_the_bit(options, request):

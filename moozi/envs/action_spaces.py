@@ -5,7 +5,7 @@ An entry of a continuous space becomes `num_bins` values, evenly spaced from its
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 import numpy as np
@@ -91,20 +91,14 @@ def dm_env_factors(where: str, spec: Any, num_bins: int) -> Factors | Intervals 
 
   Args:
     where: the start of error messages (`env.name=…`).
-    spec: a BoundedArray of numbers.
+    spec: a BoundedArray of numbers, or a dict or tuple of these.
 
   Raises: UserError: the spec or its bounds are not supported, it has too many dimensions or joint actions, or
-    `num_bins` is 0 and the numbers are not floats.
+    `num_bins` is 0 and an entry is not a float.
   """
-  is_bounded = isinstance(spec, specs.BoundedArray) and spec.dtype.kind in "iuf"
-  if not is_bounded:
-    raise UserError(f"{where}: its actions are {short(spec)}; must be a BoundedArray or a DiscreteArray")
-  if spec.dtype.kind in "iu" and spec.shape == ():
+  if isinstance(spec, specs.BoundedArray) and spec.dtype.kind in "iu" and spec.shape == ():
     return None
-  if num_bins and math.prod(spec.shape) > MAX_DIMENSIONS:
-    raise _too_many(where, spec)
-  low, high = (np.broadcast_to(bound, spec.shape) for bound in (spec.minimum, spec.maximum))
-  return _factors(where, spec, [_box(where, spec, (), spec.dtype, low, high, num_bins)], num_bins)
+  return _factors(where, spec, list(_dm_env_parts(where, spec, (), num_bins)), num_bins)
 
 
 def _too_many(where: str, space: Any) -> UserError:
@@ -114,19 +108,39 @@ def _too_many(where: str, space: Any) -> UserError:
   )
 
 
+def _entries(where: str, space: Any, parts: Any) -> dict[str | int, Any]:
+  """Returns the entries of a dict or tuple of action spaces, by their keys."""
+  is_dict = isinstance(parts, Mapping)
+  inner: dict[str | int, Any] = dict(parts if is_dict else enumerate(parts))
+  if not inner or (is_dict and not all(isinstance(key, str) for key in inner)):
+    raise UserError(f"{where}: its actions have {short(space)}; must have entries, of a dict named by texts")
+  return inner
+
+
+def _dm_env_parts(where: str, spec: Any, path: Path, num_bins: int) -> Iterator[ActionPart]:
+  # The environment would receive a plain tuple in place of a tuple with names.
+  if isinstance(spec, Mapping) or type(spec) is tuple:
+    for key, part in _entries(where, spec, spec).items():
+      yield from _dm_env_parts(where, part, (*path, key), num_bins)
+    return
+  if not isinstance(spec, specs.BoundedArray) or spec.dtype.kind not in "iuf":
+    raise UserError(
+      f"{where}: its actions are {short(spec)}; must be a BoundedArray or a DiscreteArray, or a dict or "
+      "tuple of these"
+    )
+  if num_bins and math.prod(spec.shape) > MAX_DIMENSIONS:
+    raise _too_many(where, spec)
+  low, high = (np.broadcast_to(bound, spec.shape) for bound in (spec.minimum, spec.maximum))
+  hint = "return finite bounds from action_spec, in the environment or in a class that wraps it"
+  yield _box(where, spec, path, spec.dtype, low, high, num_bins, hint)
+
+
 def _gymnasium_parts(where: str, space: Any, path: Path, num_bins: int) -> Iterator[ActionPart]:
   from gymnasium import spaces
 
   match space:
     case spaces.Dict() | spaces.Tuple():
-      is_dict = isinstance(space, spaces.Dict)
-      parts: Any = space.spaces
-      inner: dict[Any, Any] = dict(parts if is_dict else enumerate(parts))
-      if not inner or (is_dict and not all(isinstance(key, str) for key in inner)):
-        raise UserError(
-          f"{where}: its actions have {short(space)}; must have entries, of a Dict named by texts"
-        )
-      for key, part in inner.items():
+      for key, part in _entries(where, space, space.spaces).items():
         yield from _gymnasium_parts(where, part, (*path, key), num_bins)
     case spaces.Discrete():
       start, stop = int(space.start), int(space.start) + int(space.n)
@@ -142,7 +156,8 @@ def _gymnasium_parts(where: str, space: Any, path: Path, num_bins: int) -> Itera
     case spaces.MultiBinary():
       yield _part(where, space, path, space.shape, space.dtype, [range(2)] * int(np.prod(space.shape)))
     case spaces.Box():
-      yield _box(where, space, path, space.dtype, space.low, space.high, num_bins)
+      hint = "bound them by a wrapper, such as gymnasium.wrappers.TransformAction with a bounded action_space"
+      yield _box(where, space, path, space.dtype, space.low, space.high, num_bins, hint)
     case _:
       raise UserError(
         f"{where}: its actions are {short(space)}; must be Discrete, Box, MultiDiscrete, MultiBinary, or a "
@@ -151,9 +166,13 @@ def _gymnasium_parts(where: str, space: Any, path: Path, num_bins: int) -> Itera
 
 
 def _box(
-  where: str, space: Any, path: Path, dtype: Any, low: np.ndarray, high: np.ndarray, num_bins: int
+  where: str, space: Any, path: Path, dtype: Any, low: np.ndarray, high: np.ndarray, num_bins: int, hint: str
 ) -> ActionPart:
-  """Returns the part of an array with bounds; integers keep all their values."""
+  """Returns the part of an array with bounds; integers keep all their values.
+
+  Args:
+    hint: how a user gives the array finite bounds, for an error.
+  """
   bounds = list(zip(np.ravel(low).tolist(), np.ravel(high).tolist(), strict=True))
   is_float = np.dtype(dtype).kind == "f"
   for a, b in bounds:
@@ -161,10 +180,7 @@ def _box(
       low32, high32 = np.float32(a), np.float32(b)
     if not (np.isfinite(low32) and np.isfinite(high32)):
       in_float32 = " in float32" if np.isfinite([a, b]).all() else ""
-      raise UserError(
-        f"{where}: its actions are {short(space)}, without finite bounds{in_float32}; bound them by a "
-        "wrapper, such as gymnasium.wrappers.TransformAction with a bounded action_space"
-      )
+      raise UserError(f"{where}: its actions are {short(space)}, without finite bounds{in_float32}; {hint}")
     # Continuous actions are float32, where close bounds are equal.
     if a >= b or (is_float and not num_bins and low32 >= high32):
       raise UserError(f"{where}: its actions are {short(space)}, from {a:g} to {b:g}; low must be below high")

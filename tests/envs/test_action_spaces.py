@@ -1,6 +1,7 @@
 """Tests of the action spaces of Gymnasium and dm_env that are read as joint actions, and of those refused."""
 
 import types
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -138,7 +139,7 @@ def box(low, high, dtype=np.float32):
     (spaces.Dict(a=spaces.Discrete(2), b=spaces.Sequence(spaces.Discrete(2))), "must be Discrete, Box"),
     (spaces.Dict(), "must have entries"),
     (spaces.Tuple((spaces.Discrete(2), spaces.Tuple(()))), "must have entries"),
-    (spaces.Dict({0: spaces.Discrete(2)}), "of a Dict named by texts"),
+    (spaces.Dict({0: spaces.Discrete(2)}), "of a dict named by texts"),
     (spaces.MultiDiscrete([2, 1]), "at least 2 finite numbers"),
   ],
   ids=str,
@@ -181,6 +182,10 @@ def test_the_wrapper_that_the_error_names_bounds_a_box():
   np.testing.assert_array_equal(walk.actions, [[0, 2]])
 
 
+class Named(NamedTuple):
+  gear: Any
+
+
 @pytest.mark.parametrize("shape", [(), (2,), (2, 2)])
 def test_dm_env_arrays(shape):
   spec = specs.BoundedArray(shape, np.float64, -1.0, 3.0, "force")
@@ -195,11 +200,27 @@ def test_dm_env_arrays(shape):
 @pytest.mark.parametrize(
   ("spec", "message"),
   [
-    (specs.Array((2,), float), "must be a BoundedArray or a DiscreteArray"),
+    (specs.Array((2,), float), "must be a BoundedArray or a DiscreteArray, or a dict or tuple of these"),
     (specs.StringArray(()), "must be a BoundedArray or a DiscreteArray"),
     (specs.BoundedArray((2,), bool, False, True), "must be a BoundedArray or a DiscreteArray"),
-    ({"a": specs.DiscreteArray(2)}, "must be a BoundedArray or a DiscreteArray"),
-    (specs.BoundedArray((2,), float, -INF, 1.0), "without finite bounds"),
+    (
+      {"a": specs.DiscreteArray(2), "b": specs.Array((2,), float)},
+      "must be a BoundedArray or a DiscreteArray",
+    ),
+    ([specs.DiscreteArray(2)], "must be a BoundedArray or a DiscreteArray"),
+    (Named(specs.DiscreteArray(2)), "must be a BoundedArray or a DiscreteArray"),
+    ({}, "must have entries"),
+    ((specs.DiscreteArray(2), ()), "must have entries"),
+    ({0: specs.DiscreteArray(2)}, "of a dict named by texts"),
+    ({"a": specs.DiscreteArray(1)}, "low must be below high"),
+    (
+      {"a": specs.BoundedArray((), float, -INF, 1.0)},
+      "without finite bounds; return finite bounds from action_",
+    ),
+    (
+      specs.BoundedArray((2,), float, -INF, 1.0),
+      "without finite bounds; return finite bounds from action_spec",
+    ),
     (specs.BoundedArray((2,), float, NAN, 1.0), "without finite bounds"),
     (specs.BoundedArray((2,), float, 1.0, 1.0), "low must be below high"),
     (specs.BoundedArray((12,), float, -1.0, 1.0), "action_bins is at most 5"),

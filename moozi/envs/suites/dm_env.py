@@ -25,13 +25,13 @@ _MASKS = ("legal_actions_mask", "action_mask")
 def wrap(name: str, env: dm_env.Environment, action_bins: int | None = None) -> GameEnvironment:
   """Wraps a `dm_env.Environment` as an `Environment`.
 
-  Actions are a DiscreteArray, or a BoundedArray of numbers with finite bounds. Observations are one array; a
-  record with an attribute or a key `frame`; or a dict of arrays, which become one vector. A record or a dict
-  may also have `legal_actions_mask` or `action_mask` ([mask_size] bool) and `to_play`. If `to_play` is a
-  DiscreteArray of 2, there are two players, who must alternate strictly; rewards belong to the player who
-  moved. Frames, and the arrays of a vector, follow `array_format`. A LAST step with discount 0 is terminal;
-  with discount 1 it is truncated. The environment's method `seed(int)`, if it has one, receives seeds of 31
-  bits.
+  Actions are a DiscreteArray, a BoundedArray of numbers with finite bounds, or a dict or tuple of these.
+  Observations are one array; a record with an attribute or a key `frame`; or a dict of arrays, which become
+  one vector. A record or a dict may also have `legal_actions_mask` or `action_mask` ([mask_size] bool) and
+  `to_play`. If `to_play` is a DiscreteArray of 2, there are two players, who must alternate strictly; rewards
+  belong to the player who moved. Frames, and the arrays of a vector, follow `array_format`. A LAST step with
+  discount 0 is terminal; with discount 1 it is truncated. The environment's method `seed(int)`, if it has
+  one, receives seeds of 31 bits.
 
   Args:
     action_bins: number of values of each dimension of a continuous action space, or 0; None: the

@@ -257,6 +257,49 @@ def test_joint_actions():
   np.testing.assert_array_equal(env.actions, [[-1, 0], [0, 6], [1, 6]])
 
 
+CAR = {
+  "gear": specs.DiscreteArray(3),
+  "pedals": specs.BoundedArray((2,), np.float32, 0, 1),
+  "more": (specs.BoundedArray((), np.int64, -1, 1), {"horn": specs.DiscreteArray(2, np.int8)}),
+}
+
+
+def test_dicts_and_tuples_of_actions():
+  env = Count(action=CAR)
+  env.action_bins = 3
+  wrapped, random = wrap(env), np.random.default_rng(0)
+  spec = wrapped.env_spec
+  assert spec.factors.names == ("gear", "pedals 0", "pedals 1", "more 0", "more 1 horn")
+  assert spec.factors.values == ((0, 1, 2), (0.0, 0.5, 1.0), (0.0, 0.5, 1.0), (-1, 0, 1), (0, 1))
+  wrapped.reset()
+  for action in random.integers(spec.num_env_actions, size=8).tolist():
+    wrapped.step(action)
+    own = env.actions[-1]
+    assert (list(own), type(own["more"]), list(own["more"][1])) == (list(CAR), tuple, ["horn"])
+    CAR["gear"].validate(own["gear"])
+    CAR["pedals"].validate(own["pedals"])
+    CAR["more"][0].validate(own["more"][0])
+    CAR["more"][1]["horn"].validate(own["more"][1]["horn"])
+    assert spec.factors.joint_action(own) == action
+  # The environment's own form plays the same action.
+  wrapped.reset()
+  wrapped.step(own)
+  assert spec.factors.joint_action(env.actions[-1]) == action
+
+
+def test_continuous_actions_in_a_dict():
+  env = Count(
+    action={"arm": specs.BoundedArray((2,), float, -1, 3), "leg": specs.BoundedArray((), float, 0, 1)}
+  )
+  env.action_bins = 0
+  wrapped = wrap(env)
+  wrapped.reset()
+  wrapped.step(np.array([2.5, -1, 0.25], np.float32))
+  (own,) = env.actions
+  assert own["arm"].tolist() == [2.5, -1.0]
+  assert (own["leg"].shape, float(own["leg"])) == ((), 0.25)
+
+
 class TestJointActions(EnvironmentContract):
   def make(self):
     return wrap(Count(action=specs.BoundedArray((2,), float, -1, 1)))

@@ -116,13 +116,13 @@ def ablation_table(
     errors = [2 * s["test_return_std"] / np.sqrt(s["test_episodes"]) for s in summaries]
     evaluated = " ".join(f"{x:.1f} ± {e:.1f}" for x, e in zip(means, errors, strict=True))
     counted = [" ".join(f"{n:,}" for n in sorted({s[key] for s in summaries})) for key in counts.values()]
-    cells = [variant, *counted, _each(acting), f"{evaluated} {_mean(means)}"]
-    cells += [_each([measure(curve) for curve in curves]) for measure in measures.values()]
+    cells = [variant, *counted, each(acting), f"{evaluated} {_mean(means)}"]
+    cells += [each([measure(curve) for curve in curves]) for measure in measures.values()]
     rows.append([*cells, f"{np.mean([s['wall_s'] for s in summaries]):.0f}"])
   return markdown_table([*headings, *measures, "wall s"], rows)
 
 
-def _each(values: Sequence[float]) -> str:
+def each(values: Sequence[float]) -> str:
   """Returns the values and their mean; a dash if the runs have no such measure."""
   if np.isnan(values).all():
     return "–"

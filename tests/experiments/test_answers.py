@@ -13,7 +13,6 @@ PAGES = sorted(EXPERIMENTS.glob("*/README.md"))
 
 DERIVED = {
   "boards": {"88": "100 * 0.880"},
-  "control": {"40": "2390 / 60"},
   "first_look": {"2.3": "53.9 / 23.5"},
   "offline": {"1.01": "7.73 / 7.63"},
   "past_selves": {"99": "1069 - 970", "72": "934 - 862"},

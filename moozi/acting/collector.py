@@ -19,13 +19,14 @@ from moozi.core.records import BatchedTimeStep, StepSample, TrajectorySample
 from moozi.core.spec import DUMMY_ACTION
 from moozi.core.types import AnyArray
 from moozi.envs.environment import VectorEnvironment
+from moozi.ops.actions import Groups, split_groups
 from moozi.ops.xp import array_namespace
 
 Schedule = Callable[[int], float]
 """Environment steps of the run so far → the temperature of acting."""
 
 # The extras of decisions that `acting_metrics` reads.
-_METRIC_EXTRAS = ("prior_probs", "prior_value", "depth_mean", "depth_max")
+_METRIC_EXTRAS = ("prior_probs", "prior_value", "depth_mean", "depth_max", "effective_samples")
 
 
 class HeldParameters:
@@ -118,7 +119,7 @@ class TrajectoryCollector(Lanes, HeldParameters):
     decisions = Decision(
       action=segment.action, action_probs=segment.action_probs, root_value=segment.root_value, extras=extras
     )
-    means = acting_metrics(segment, decisions)
+    means = acting_metrics(segment, decisions, self._env.spec.policy_groups)
     metrics = {name: float(np.mean(values, dtype=np.float64)) for name, values in means.items()}
     metrics |= {"train/temperature": float(temperature)} | self._own_metrics()
     # Between two decisions of a segment, an inference server may get new parameters.
@@ -165,7 +166,7 @@ class TrajectoryCollector(Lanes, HeldParameters):
 
 
 def acting_metrics(
-  step: BatchedTimeStep | StepSample, decision: Decision
+  step: BatchedTimeStep | StepSample, decision: Decision, groups: Groups
 ) -> dict[str, Float[AnyArray, "*T"]]:
   """Returns metrics by name: those of the frames, and those of the search if the decision has its extras.
 
@@ -174,6 +175,8 @@ def acting_metrics(
 
   Args:
     step, decision: of B lanes, in NumPy or traced inside a rollout; or of T steps, with a leading axis T.
+    groups: the groups of the policies' entries (`EnvSpec.policy_groups`). With several, an entropy or a
+      divergence is the sum of those of the dimensions, and each dimension has a metric of its own.
 
   Returns: means over the lanes, one for each step.
   """
@@ -195,11 +198,17 @@ def acting_metrics(
   def log(x: AnyArray) -> AnyArray:
     return xp.log(xp.maximum(x, 1e-12))
 
+  sampled = {}
+  if "effective_samples" in found:
+    sampled["search/sampled_actions"] = mean(found["effective_samples"])
+    for d, part in enumerate(split_groups(prior, groups)):
+      sampled[f"search/prior_entropy_{d}"] = mean(-xp.sum(part * log(part), axis=-1))
   return {
     "search/policy_entropy": mean(-xp.sum(probs * log(probs), axis=-1)),
     "search/prior_entropy": mean(-xp.sum(prior * log(prior), axis=-1)),
     "search/policy_kl_prior": mean(xp.sum(probs * (log(probs) - log(prior)), axis=-1)),
     "search/policy_max": mean(xp.max(probs, axis=-1)),
+    **sampled,
     "search/depth_mean": mean(found["depth_mean"]),
     "search/depth_max": mean(found["depth_max"]),
     "search/root_value": mean(decision.root_value),

@@ -104,7 +104,8 @@ def make_segment(
         episode_length=jnp.where(has_ended, 0, state.episode_length + ~timestep.is_last),
       )
       extras = decision.extras if keeps_extras else {}
-      return state, (steps, has_ended, *ended, acting_metrics(timestep, decision), extras)
+      metrics = acting_metrics(timestep, decision, env.spec.policy_groups)
+      return state, (steps, has_ended, *ended, metrics, extras)
 
     state, (steps, has_ended, episode_return, episode_length, metrics, extras) = jax.lax.scan(
       step, state, length=segment_length

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import mctx
 from jaxtyping import Array, Bool, Float, Int, Int32, Num
 
-from moozi.agent.sampled import SampledNode, keys_of, sample_actions, with_samples
+from moozi.agent.sampled import SampledNode, effective_number, keys_of, sample_actions, with_samples
 from moozi.agent.search_tree import chance_probs, complete_q_values, has_chance, search_depth
 from moozi.agent.searches import ChanceFns, find_search
 from moozi.core.config import PlannerConfig
@@ -49,6 +49,8 @@ class SearchOutput:
     depth_max: depth at which the deepest simulation ended.
     sampled_actions, sampled_probs: with sampled joint actions, those of the E edges in increasing order, and
       the search policy over them. None if each edge is an action; E is then A.
+    effective_samples: with sampled joint actions, the exponential of the entropy of the search's prior at the
+      root over the E edges, without noise; else None.
     chance_probs: the probabilities of the N codes of each action's outcome; 0 where the search has not
       visited the action. None unless the search has chance nodes.
     tree: the search tree (mctx's Tree, with embeddings) if requested, else None.
@@ -65,6 +67,7 @@ class SearchOutput:
   depth_max: Int32[Array, "B"]
   sampled_actions: Int32[Array, "B E"] | None = None
   sampled_probs: Float[Array, "B E"] | None = None
+  effective_samples: Float[Array, "B"] | None = None
   chance_probs: Float[Array, "B A N"] | None = None
   tree: Any = None
 
@@ -215,6 +218,7 @@ def plan(
     depth_max=depth_max,
     sampled_actions=actions,
     sampled_probs=None if actions is None else weights,
+    effective_samples=None if actions is None else effective_number(root_logits),
     chance_probs=chance_probs(tree) if has_chance(tree) else None,
     tree=tree if with_tree else None,
   )

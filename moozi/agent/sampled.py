@@ -21,7 +21,7 @@ from jaxtyping import Array, Float, Int, Int32, UInt32
 
 from moozi.core.pytree import record
 from moozi.ops.actions import Groups, actions_of_rows, split_groups
-from moozi.ops.policy import log_policy
+from moozi.ops.policy import log_policy, policy_entropy
 
 _LARGEST_LOG = 50.0  # of an expected count: from there on the draw includes the action with certainty
 _SMALL = 1e-4
@@ -119,6 +119,11 @@ def _log_inclusion(log_count: Float[Array, "B K"]) -> Float[Array, "B K"]:
   count = jnp.exp(jnp.minimum(log_count, _LARGEST_LOG))
   safe = jnp.maximum(count, _SMALL)
   return jnp.where(count < _SMALL, log_count, jnp.log(-jnp.expm1(-safe)))
+
+
+def effective_number(logits: Float[Array, "B K"]) -> Float[Array, "B"]:
+  """Returns the exponential of the entropy of each row's softmax: K if uniform, 1 if certain."""
+  return jnp.exp(policy_entropy(jax.nn.log_softmax(logits, axis=-1)))
 
 
 def with_samples(recurrent_fn: Any, groups: Groups, num_samples: int) -> Callable[..., Any]:

@@ -58,6 +58,17 @@ def test_shapes_and_dtypes(corridor):
   assert segment.action.dtype == np.int32
   assert segment.root_value.dtype == np.float32
   assert result.num_steps == lead[0] * lead[1]
+  # Without sampled joint actions, a search has these metrics and no others.
+  assert {name for name in result.metrics if name.startswith("search/")} == {
+    "search/policy_entropy",
+    "search/prior_entropy",
+    "search/policy_kl_prior",
+    "search/policy_max",
+    "search/depth_mean",
+    "search/depth_max",
+    "search/root_value",
+    "search/root_value_gain",
+  }
 
 
 def test_terminal_frames_have_the_dummy_and_value_zero(corridor):

@@ -9,7 +9,7 @@ import pytest
 from scipy.special import log_softmax
 
 from moozi.agent.planner import plan
-from moozi.agent.sampled import keys_of, sample_actions
+from moozi.agent.sampled import effective_number, keys_of, sample_actions
 from moozi.core.config import PlannerConfig
 from moozi.ops.actions import encode_action
 from tests.agent import puct_oracle
@@ -72,6 +72,10 @@ def test_all_actions_give_the_enumerated_search(config):
     rows = np.arange(4)[:, None]
     for name, expected in (("sampled_probs", want.action_probs), ("q_values", want.q_values)):
       np.testing.assert_allclose(getattr(got, name), expected[rows, got.sampled_actions], atol=1e-4)
+    # With all actions, the search's prior is the policy.
+    joint = np.exp(joint_log_probs(tables["logits"][ROOTS]))
+    np.testing.assert_allclose(got.effective_samples, np.exp(-np.sum(joint * np.log(joint), 1)), rtol=1e-4)
+    assert want.effective_samples is None
     marginals = np.einsum("ba,ap->bp", want.action_probs[:, 1:], encode_action(np.arange(1, 7), GROUPS))
     np.testing.assert_allclose(got.action_probs, marginals, atol=1e-4)
 
@@ -91,6 +95,8 @@ def test_visits_equal_a_plain_search_of_the_same_samples():
       want = [root.child_visits.get(a, 0) / 12 for a in output.sampled_actions[b].tolist()]
       np.testing.assert_allclose(output.sampled_probs[b], want, atol=1e-6)
       assert output.root_value[b] == pytest.approx(root.value, abs=1e-3)
+      entropy = -sum(p * np.log(p) for p in samples[0].values())
+      assert output.effective_samples[b] == pytest.approx(np.exp(entropy), rel=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -191,6 +197,22 @@ def test_certain_policies_are_finite():
   assert np.isfinite(weights).all()
   assert weights[:, 0] == pytest.approx(1.0)
   assert (weights[:, 1:] < 1e-6).all()
+
+
+def test_effective_number():
+  rows = [[0.0] * 4, [100.0, 0.0, 0.0, 0.0], [-5.0, 100.0, 100.0, -5.0]]
+  found = fast_jit(effective_number)(np.log(0.3) + np.array(rows))
+  np.testing.assert_allclose(found, [4, 1, 2], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+  ("logits", "want"), [([0.0] * 6, 4), ([0.0, 100, 0, 0, 0, 0], 3), ([0.0, 100, 0, 100, 0, 0], 1)]
+)
+def test_effective_number_of_samples(logits, want):
+  """Four samples of a uniform policy, of one that is certain in a dimension, and of one that is in both."""
+  actions, weights = SAMPLE(jax.random.PRNGKey(0), np.float32([logits] * 8), GROUPS, 4)
+  assert actions.shape == (8, 4)
+  np.testing.assert_allclose(fast_jit(effective_number)(weights), want, rtol=1e-4)
 
 
 def test_many_dimensions():

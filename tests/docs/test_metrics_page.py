@@ -34,7 +34,7 @@ def patterns_of(page: str) -> tuple[set[str], set[str]]:
       continue
     cell = line.split(" | ")[0]
     for star, name in re.findall(r"(\*?)`([a-z_0-9]+/[a-z_0-9*/]+)`", cell):
-      (optional if star else always).add(re.sub(r"_k$", "_[0-9]", name))
+      (optional if star else always).add(re.sub(r"_[kd]$", "_[0-9]", name))
   return always, optional
 
 
@@ -131,6 +131,16 @@ def test_chance_metrics_are_on_the_page(tmp_path):
   chance = {p for p in optional if p.startswith(("chance/", "loss/afterstate", "loss/c"))}
   assert len(chance) >= 8
   assert unused(chance, found) == set()
+
+
+def test_metrics_of_sampled_actions_are_on_the_page(tmp_path, names):
+  run = train(tmp_path, *TINY, "env.name=tiny:point", "max_env_steps=96", "evaluation.final_episodes=1")
+  found = set().union(*read_metrics(run / "metrics.jsonl")) - set(TICK_KEYS)
+  own = {"search/sampled_actions", "search/prior_entropy_0", "search/prior_entropy_1"}
+  assert {name for name in found - names if name.startswith("search/")} == own
+  assert undocumented(found, SCALARS) == set()
+  _, optional = patterns_of(SCALARS)
+  assert unused({p for p in optional if p.startswith("search/")}, found) == set()
 
 
 def parts_of(*titles: str) -> list[str]:

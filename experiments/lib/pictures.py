@@ -238,7 +238,7 @@ def dots(
   """Returns a figure with a row for each label: a dot for each value, and a bar at their center.
 
   Args:
-    panels: the values by label, by the title of the panel; all panels have the same labels.
+    panels: the values by label, by the title of the panel; a label that a panel lacks has an empty row there.
     x: the label of the horizontal axes.
     legend: what a dot and what a bar is.
     center: the function whose value the bar shows.
@@ -247,12 +247,13 @@ def dots(
   """
   from matplotlib.figure import Figure
 
-  labels = list(next(iter(panels.values())))
+  labels = list(dict.fromkeys(label for rows in panels.values() for label in rows))
   figure = Figure((_WIDTH, 1.1 + 0.27 * len(labels)), layout="constrained")
   axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
   for axis, (title, rows) in zip(axes, panels.items(), strict=True):
-    for place, label in enumerate(labels):
-      values, names = rows[label], legend if place == 0 else (None, None)
+    for label, values in rows.items():
+      place = labels.index(label)
+      names = legend if place == 0 else (None, None)
       style: dict[str, Any] = {"linestyle": "none", "markeredgewidth": 0, "alpha": 0.7}
       axis.plot(values, [place] * len(values), "o", color=COLORS[0], markersize=6, label=names[0], **style)
       bar: dict[str, Any] = {"linestyle": "none", "markersize": 13, "markeredgewidth": 2.5}

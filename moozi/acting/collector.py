@@ -198,14 +198,17 @@ def acting_metrics(
   def log(x: AnyArray) -> AnyArray:
     return xp.log(xp.maximum(x, 1e-12))
 
+  def entropy(x: AnyArray) -> AnyArray:
+    return -xp.sum(x * log(x), axis=-1)
+
   sampled = {}
   if "effective_samples" in found:
     sampled["search/sampled_actions"] = mean(found["effective_samples"])
     for d, part in enumerate(split_groups(prior, groups)):
-      sampled[f"search/prior_entropy_{d}"] = mean(-xp.sum(part * log(part), axis=-1))
+      sampled[f"search/prior_entropy_{d}"] = mean(entropy(part))
   return {
-    "search/policy_entropy": mean(-xp.sum(probs * log(probs), axis=-1)),
-    "search/prior_entropy": mean(-xp.sum(prior * log(prior), axis=-1)),
+    "search/policy_entropy": mean(entropy(probs)),
+    "search/prior_entropy": mean(entropy(prior)),
     "search/policy_kl_prior": mean(xp.sum(probs * (log(probs) - log(prior)), axis=-1)),
     "search/policy_max": mean(xp.max(probs, axis=-1)),
     **sampled,

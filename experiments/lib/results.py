@@ -67,6 +67,11 @@ class Result:
     name = summary.get("machine", {}).get("cpu") or self.machine.get("device")
     return None if name is None else name.replace("(R)", "").removesuffix(" Processor")
 
+  @property
+  def training_return(self) -> float:
+    """The mean return of training episodes that the run reported last."""
+    return float([tick["train/return_mean"] for tick in self.ticks if "train/return_mean" in tick][-1])
+
   def wall_s_at(self, env_steps: ArrayLike) -> Float[np.ndarray, " N"]:
     """Returns the seconds of training until each of N environment steps, without evaluations."""
     return training_seconds(self.ticks, self.config, np.asarray(env_steps, np.float64))

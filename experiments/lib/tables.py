@@ -109,9 +109,7 @@ def ablation_table(
   rows = []
   for variant, results in read_runs(experiment).items():
     summaries, curves = [result.summary for result in results], [result.ticks for result in results]
-    acting = [
-      [tick["train/return_mean"] for tick in curve if "train/return_mean" in tick][-1] for curve in curves
-    ]
+    acting = [result.training_return for result in results]
     means = [s["test_return_mean"] for s in summaries]
     errors = [2 * s["test_return_std"] / np.sqrt(s["test_episodes"]) for s in summaries]
     evaluated = " ".join(f"{x:.1f} ± {e:.1f}" for x, e in zip(means, errors, strict=True))

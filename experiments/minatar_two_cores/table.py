@@ -28,7 +28,7 @@ def means_of() -> dict[str, tuple[list[float], list[float]]]:
   """Returns the training returns and the returns in evaluation of the seeds, by variant."""
   out = {}
   for variant, results in read_runs(HERE).items():
-    acting = [[t["train/return_mean"] for t in r.ticks if "train/return_mean" in t][-1] for r in results]
+    acting = [result.training_return for result in results]
     out[variant] = (acting, [result.summary["test_return_mean"] for result in results])
   return out
 

@@ -46,10 +46,9 @@ def table() -> str:
 
 
 def _cells(results: list[Result]) -> list[str]:
-  training = [[tick["train/return_mean"] for tick in r.ticks if "train/return_mean" in tick] for r in results]
   columns = (
     [f"{r.job['env_steps']:,}" for r in results],
-    [f"{curve[-1]:.1f}" for curve in training],
+    [f"{r.training_return:.1f}" for r in results],
     [f"{value:.1f}" for value in _returns(results)],
     *([f"{1e6 * r.machine[key]:.0f}" for r in results] for key in ("t_act_s", "t_learn_s")),
   )

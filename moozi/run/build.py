@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -132,7 +133,7 @@ def make_collector(
   """Returns the collector of a training worker of an algorithm that learns from replay.
 
   `workers.num_holding_envs` and `opponents.past_share` wrap the agent; with the latter, the collector is a
-  PastCollector.
+  PastCollector. A worker that starts after `workers.holding_env_steps` repeats no action.
 
   Args:
     agent, temperature: as in `TrajectoryCollector`.
@@ -143,17 +144,22 @@ def make_collector(
 
   Raises: UserError: as `plain_collector`.
   """
-  agent, num_past = _explorer(config, agent), config.num_past_lanes
+  agent, num_past = _explorer(config, agent, began_at), config.num_past_lanes
   sizes = config.workers.num_envs, config.workers.segment_length
   collector = plain_collector(config, agent, temperature, worker, began_at, *sizes, client=client)
   return PastCollector(collector, num_past) if num_past else collector
 
 
-def _explorer(config: Config, agent: PureAgent) -> PureAgent:
-  """Returns the agent with the wrappers with which it acts in training."""
+def _explorer(config: Config, agent: PureAgent, began_at: int = 0) -> PureAgent:
+  """Returns the agent with the wrappers with which it acts in training from `began_at` on."""
   workers, num_past = config.workers, config.num_past_lanes
   if workers.num_holding_envs:
-    agent = with_holding(agent, min(workers.num_holding_envs, workers.num_envs))
+    # The environments of all workers step at about the same rate.
+    num_envs = config.num_acting_workers * workers.num_envs
+    until = workers.holding_env_steps
+    num_steps = None if until is None else math.ceil(until / num_envs)
+    num_holding = min(workers.num_holding_envs, workers.num_envs)
+    agent = with_holding(agent, num_holding, num_steps, began_at // num_envs)
   return with_past(agent, num_past) if num_past else agent
 
 

@@ -22,7 +22,8 @@ _RANGES = {
 # The numbers of games begun, which cost time to restore: a game has a step, except after some resets.
 _NUM_GAMES, _MAX_RESETS = ("env/games", "env/num_seeds"), 1 << 20
 # What wrappers of an agent keep (`acting.temperature_drop`, `acting.holding`).
-_WRAPPERS = ("carry/num_moves", "carry/last_action")
+_COUNTS = ("carry/num_moves", "carry/steps_made")
+_WRAPPERS = (*_COUNTS, "carry/last_action")
 # What the agent has seen, by a part of the name.
 _SHOWN = ("carry/", "timestep/", "returns", "episode_return")
 
@@ -60,7 +61,7 @@ def check_collector(saved: State, own: State, env_steps: int) -> None:
     if name in _RANGES:
       low, high = _RANGES[name]
       entries[name] = dataclasses.replace(entry, low=low, high=high)
-    elif name.endswith(_WRAPPERS[0]):
+    elif name.endswith(_COUNTS):
       entries[name] = dataclasses.replace(entry, low=0, high=2**30)
     elif name in _NUM_GAMES:
       entries[name] = dataclasses.replace(entry, low=0, high=env_steps + _MAX_RESETS)

@@ -11,6 +11,7 @@ from moozi.core.spec import DUMMY_ACTION
 from moozi.envs.vector import blank_step
 from moozi.io.config import load_config
 from moozi.run import build
+from moozi.run.collector_state import check_collector, have_same_settings
 from moozi.training.checks import check_players
 from tests.replay.replay_lanes import make_spec
 from tests.tiny_run import TINY
@@ -18,21 +19,35 @@ from tests.tiny_run import TINY
 ACTION = 2
 
 
-def forced_actions(step, last, num_holding, seed):
-  """Returns the `forced` that the wrapped agent is called with."""
-  seen = []
+def recorder(seen):
+  """Returns an agent that appends the `forced` of each call."""
 
   def act(variables, carry, timestep, key, temperature, forced, position):
     seen.append(np.asarray(forced))
     return carry, Decision(action=forced, action_probs=None, root_value=None, extras={})
 
-  agent = with_holding(
-    PureAgent(init=np.zeros, act=act, observe=lambda variables, carry, step, action: carry), num_holding
-  )
+  return PureAgent(init=np.zeros, act=act, observe=lambda variables, carry, step, action: carry)
+
+
+def forced_actions(step, last, num_holding, seed):
+  """Returns the `forced` that the wrapped agent is called with."""
+  seen = []
+  agent = with_holding(recorder(seen), num_holding)
   carry = agent.observe((), agent.init(len(last)), step, np.asarray(last, np.int32))
   after, decision = agent.act((), carry, step, jax.random.PRNGKey(seed), 1.0)
   assert after["last_action"] is decision.action
   return seen[0]
+
+
+def test_environments_are_reset_where_the_setting_changed():
+  plain = {"lanes/carry/last_action": np.zeros(2, np.int32), "lanes/rng_key": np.zeros(2)}
+  counted = plain | {"lanes/carry/steps_made": np.zeros(2, np.int32)}
+  assert have_same_settings([counted], [counted])
+  assert not have_same_settings([plain], [counted])
+  assert not have_same_settings([counted], [plain])
+  check_collector(counted, counted, env_steps=0)
+  with pytest.raises(ValueError, match="steps_made"):
+    check_collector(counted | {"lanes/carry/steps_made": np.array([0, -1], np.int32)}, counted, env_steps=0)
 
 
 def test_means_of_the_lengths():
@@ -64,6 +79,27 @@ def test_first_frames_illegal_actions_and_the_dummy_are_not_repeated():
   assert (forced[:, 3] == ACTION).any()
 
 
+@pytest.mark.parametrize("first_step", [0, 3, 9, 2**40])
+def test_actions_are_repeated_in_the_first_steps_only(first_step):
+  num_lanes, num_steps = 600, 5
+  step = blank_step(make_spec(), num_lanes)
+  step.legal_actions_mask[:] = True
+  step.is_first[:] = False
+  seen, last = [], np.full(num_lanes, ACTION, np.int32)
+  agent = with_holding(recorder(seen), num_lanes, num_steps, first_step)
+  observed = acted = agent.observe((), agent.init(num_lanes), step, last)
+  for i in range(8):
+    acted, _ = agent.act((), {**acted, "last_action": last}, step, jax.random.PRNGKey(i), 1.0)
+    observed = agent.observe((), observed, step, last)
+  # The first of them was observed, not acted.
+  repeats = [bool((forced == ACTION).any()) for forced in seen]
+  assert repeats == [first_step + 1 + i < num_steps for i in range(8)]
+  # An inference server's client counts with `observe`.
+  np.testing.assert_array_equal(acted["steps_made"], observed["steps_made"])
+  assert isinstance(observed["steps_made"], np.ndarray)
+  assert observed["steps_made"][0] == min(first_step + 9, 2**30)
+
+
 @pytest.mark.slow
 def test_a_collector_holds_actions_in_the_first_lanes():
   config = load_config(
@@ -81,13 +117,20 @@ def test_a_collector_holds_actions_in_the_first_lanes():
   assert shares[:2].min() > shares[2:].max()
 
 
-def test_collectors_use_the_setting(monkeypatch):
+def test_collectors_use_the_settings(monkeypatch):
   seen = []
-  monkeypatch.setattr(build, "with_holding", lambda agent, num_holding: seen.append(num_holding) or agent)
-  for num_holding in (0, 2, 9):
-    config = load_config(None, [*TINY, f"workers.num_holding_envs={num_holding}"])
-    build.build_collector(config, build.env_spec(config), worker=0).close()
-  assert seen == [2, 4]  # of four environments
+  monkeypatch.setattr(build, "with_holding", lambda agent, *numbers: seen.append(numbers) or agent)
+  for num_holding, until, num_workers, began_at in (
+    (0, 100, 1, 0),
+    (2, "null", 1, 0),
+    (9, 100, 1, 0),  # of four environments
+    (2, 101, 2, 0),
+    (2, 100, 2, 5000),
+  ):
+    settings = {"num_holding_envs": num_holding, "holding_env_steps": until, "num_workers": num_workers}
+    config = load_config(None, [*TINY, *(f"workers.{name}={value}" for name, value in settings.items())])
+    build.build_collector(config, build.env_spec(config), 0, began_at).close()
+  assert seen == [(2, None, 0), (4, 25, 0), (2, 13, 0), (2, 13, 625)]
 
 
 @pytest.mark.parametrize(

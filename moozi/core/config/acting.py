@@ -46,6 +46,11 @@ class WorkersConfig(Section):
     "extended exploration; the mean length of an action is 2 to 64 steps, by environment; all environments "
     "if num_envs is smaller; not in self-play of two players",
   )
+  holding_env_steps: PositiveInt | None = Field(
+    None,
+    description="environment steps of the run after which num_holding_envs repeat no actions; null: they "
+    "repeat actions during the whole run",
+  )
   max_env_faults: PositiveInt = Field(
     10,
     description="number of consecutive faults of one environment after which the run ends; before that, an "

@@ -1,7 +1,10 @@
-"""The table of the finished jobs, and the picture of their returns."""
+"""The tables of the finished jobs and of their last moves, and the picture of their returns."""
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from experiments.lib.pictures import Panel, curves, points_of
 from experiments.lib.results import finished
@@ -21,6 +24,13 @@ COLUMNS = (
   "seconds",
   "search alone per step, µs",
   "update alone per sample, µs",
+)
+LAST_MOVES = (
+  "seed",
+  "lost balls in 30 episodes",
+  "savable in the last 8 moves",
+  "moves before the loss: range, median",
+  "network's value there: range, median",
 )
 
 
@@ -47,5 +57,22 @@ def returns() -> "Figure":
   return curves(Panel(curves=runs, levels={"goal": GOAL}, x="thousand_steps"))
 
 
-TABLES = {"first_look": table}
+def last_moves() -> str:
+  """Returns a Markdown row for each seed: when its lost balls could last be saved, and the values there."""
+  rows = []
+  for result in finished(HERE):
+    lost = json.loads((result.path / "last_moves.json").read_text("utf-8"))
+    late = [episode for episode in lost if episode["moves"] is not None]
+    moves, values = ([episode[key] for episode in late] for key in ("moves", "value"))
+    cells = (
+      str(len(lost)),
+      str(len(late)),
+      f"{min(moves)} to {max(moves)}, {np.median(moves):g}",
+      f"{min(values):.2f} to {max(values):.2f}, {np.median(values):.2f}",
+    )
+    rows.append((str(result.config.seed), *cells))
+  return markdown_table(LAST_MOVES, rows)
+
+
+TABLES = {"first_look": table, "last_moves": last_moves}
 PICTURES = {"results/returns.png": returns}

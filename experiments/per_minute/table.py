@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from experiments.lib.pictures import dots
 from experiments.lib.results import Result, finished
 from experiments.lib.tables import markdown_table
+from experiments.per_minute import rewards
 
 if TYPE_CHECKING:
   from matplotlib.figure import Figure
@@ -68,5 +69,5 @@ def returns() -> "Figure":
   return dots(found, "return, 100 episodes")
 
 
-TABLES = {"per_minute": table}
+TABLES = {"per_minute": table, "rewards": rewards.table}
 PICTURES = {"results/returns.png": returns}

@@ -243,6 +243,7 @@ ALPHAZERO = ("algorithm=alphazero", "targets.unroll_steps=0", "targets.n_step=9"
     ("env.name=minatar:breakout", "targets.discount_schedule=[{env_steps: 224, discount: 0.9}]"),
     ("env.name=gymnasium:CartPole-v1", "network.normalize_observations=true"),
     ("env.name=gymnax:CartPole-v1",),
+    ("env.name=tiny:corridor", "workers.num_holding_envs=2", "workers.holding_env_steps=224"),
     ("env.name=open_spiel:tic_tac_toe", "workers.max_random_starts=3", *ALPHAZERO),
     ("env.name=pgx:tic_tac_toe", *ALPHAZERO, *DROP),
     ("env.name=tiny:point", "planners.train.num_sampled_actions=6"),

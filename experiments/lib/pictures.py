@@ -264,8 +264,11 @@ def dots(
       axis.set_xscale("log")
       axis.xaxis.set_major_formatter("{x:g}")
     axis.set_title(title, fontsize="medium")
-    axis.set_xlabel(x)
+    if len(panels) <= 2:
+      axis.set_xlabel(x)
     axis.grid(alpha=0.3)
+  if len(panels) > 2:  # narrow panels, whose labels would overlap
+    axes[len(panels) // 2].set_xlabel(x)
   axes[0].set_yticks(range(len(labels)), labels)
   axes[0].invert_yaxis()
   _legend_below(figure, 2)

@@ -126,8 +126,10 @@ def others() -> str:
   for path in _folders("chance/results/2048_stochastic_gumbel_seed*"):
     row("2048, with chance nodes", "score", f"{_last_return(path):,.0f}", path)
   for job, (title, most) in ATARI.items():
-    simulations = ", 16 simulations" if job.startswith("100k") else ""
     for path in _folders(f"atari/results/muzero_{job}_seed*"):
+      config = yaml.safe_load((ROOT / "experiments" / path / "config.yaml").read_text("utf-8"))
+      played = config["planners"]["test"]["num_simulations"]
+      simulations = "" if played == 8 else f", {played} simulations"
       row(f"Atari {title}", f"return, of {most}{simulations}", f"{_first_return(path):.1f}", path)
   for path, name in zip(_folders("atari/results/muzero_boxing_seed*"), MORE_SIMULATIONS, strict=True):
     played = read(f"atari/results/simulations/{name}.json")["32"]

@@ -17,7 +17,7 @@ def returns() -> "Figure":
   runs = {
     "H200, network for two cores": [RESULTS / "pong_threads"],
     "H200, EfficientZero's size": [RESULTS / "pong_large_network"],
-    "one core, three seeds": runs_of(EXPERIMENTS / "atari", "muzero_pong"),
+    "one core, four runs": runs_of(EXPERIMENTS / "atari", "muzero_pong"),
   }
   training = {label: [over_seconds(run, TRAINING) for run in found] for label, found in runs.items()}
   ends = {label: [(x[-1:], y[-1:]) for x, y in map(over_seconds, found)] for label, found in runs.items()}

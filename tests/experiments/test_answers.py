@@ -33,6 +33,7 @@ ELSEWHERE = {
   },
   "first_look": {"270": ("config/minatar/breakout_short.yaml", "max_wall_s: 270")},
   "gpu": {
+    "5.2": ("experiments/atari/README.md", "| muzero_pong_seed0_averaged | 5.2 |"),
     "17.4": ("experiments/atari/README.md", "| muzero_pong_seed1 | 17.4 |"),
     "19.4": ("experiments/atari/README.md", "| muzero_pong_seed2 | 19.4 |"),
     "21": ("scripts/make_results_page.py", '("Pong", 21)'),

@@ -25,6 +25,7 @@ from moozi.ops.xp import array_namespace
 # Folded into the random key of the search, this gives the key that decides whether an action is repeated.
 _HOLD = 3
 _NUM_MEANS = 6
+# The counts are int32.
 _MAX_STEPS = 1 << 30
 
 

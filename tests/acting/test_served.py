@@ -46,7 +46,8 @@ def make(*options):
 @pytest.mark.parametrize(
   "options",
   [
-    ("targets.history_length=3", "workers.num_holding_envs=2"),
+    # Actions are repeated in the first half of the three segments.
+    ("targets.history_length=3", "workers.num_holding_envs=2", "workers.holding_env_steps=48"),
     # Each environment fails once, in a step that the server has decided; this decision is dropped.
     pytest.param((FAULTY, "env.kwargs.step=6", "targets.history_length=3"), marks=pytest.mark.slow),
     pytest.param(("env.name=open_spiel:tic_tac_toe", *ALPHAZERO), marks=pytest.mark.slow),

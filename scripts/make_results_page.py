@@ -89,6 +89,10 @@ def read(path: str) -> Any:
   return json.loads((ROOT / "experiments" / path).read_text("utf-8"))
 
 
+def settings_of(path: str) -> Any:
+  return yaml.safe_load((ROOT / "experiments" / path / "config.yaml").read_text("utf-8"))
+
+
 def minatar() -> str:
   """Returns the tables of MinAtar, from results/table.json of experiments/minatar_vs_ppo."""
   sys.path.append(str(ROOT))
@@ -127,8 +131,7 @@ def others() -> str:
     row("2048, with chance nodes", "score", f"{_last_return(path):,.0f}", path)
   for job, (title, most) in ATARI.items():
     for path in _folders(f"atari/results/muzero_{job}_seed*"):
-      config = yaml.safe_load((ROOT / "experiments" / path / "config.yaml").read_text("utf-8"))
-      played = config["planners"]["test"]["num_simulations"]
+      played = settings_of(path)["planners"]["test"]["num_simulations"]
       simulations = "" if played == 8 else f", {played} simulations"
       row(f"Atari {title}", f"return, of {most}{simulations}", f"{_first_return(path):.1f}", path)
   for path, name in zip(_folders("atari/results/muzero_boxing_seed*"), MORE_SIMULATIONS, strict=True):
@@ -337,7 +340,7 @@ def _span(values: list[float], form: str, unit: str = "") -> str:
 
 def _seed(path: str) -> int:
   """Returns the seed of a run, from its configuration."""
-  seed: int = yaml.safe_load((ROOT / "experiments" / path / "config.yaml").read_text("utf-8"))["seed"]
+  seed: int = settings_of(path)["seed"]
   return seed
 
 

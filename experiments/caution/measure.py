@@ -20,6 +20,7 @@ from jaxtyping import Float
 
 import moozi
 from experiments.lib.command import command
+from experiments.lib.random_start import random_start
 from experiments.lib.results import RUNS, sweep_of
 from moozi.io.atomic_write import write_text
 
@@ -27,7 +28,6 @@ HERE = Path(__file__).parent
 CANNON, BULLET = 0, 5
 """Channels of MinAtar's frames of Space Invaders."""
 PROBABILITIES = (0.0, 0.1)
-MAX_RANDOM_STARTS = 8
 
 
 def distance_of_bullet(frame: Float[np.ndarray, "10 10 C"]) -> int | None:
@@ -43,17 +43,13 @@ def column_of(frame: Float[np.ndarray, "10 10 C"]) -> int:
 
 
 def play(agent: moozi.Agent, sticky: float, seed: int) -> dict[str, Any]:
-  """Plays an episode of at most 1,000 steps, the first of which may be random (`MAX_RANDOM_STARTS`).
+  """Plays an episode of at most 1,000 steps, the first of which may be random (`random_start`).
 
   Returns: its `return`; `dodges`, the distance of the bullet at each move of the agent that leaves
     its column; and `threats`, the distance in each frame with a bullet in the cannon's column.
   """
   env = moozi.make_env("minatar:space_invaders", seed=seed, sticky_action_prob=sticky, max_episode_steps=1000)
-  step, total = env.reset(), 0.0
-  rng = np.random.default_rng(seed)
-  for _ in range(rng.integers(MAX_RANDOM_STARTS + 1)):
-    step = env.step(int(rng.integers(env.action_spec().num_values)))
-    total += float(step.reward)
+  step, total = random_start(env, seed)
   dodges, threats = list[int](), list[int]()
   while not step.last():
     before = step.observation.frame

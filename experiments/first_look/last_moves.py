@@ -14,15 +14,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 import moozi
 from experiments.lib.command import command, positive_int
+from experiments.lib.random_start import random_start
 from experiments.lib.results import RUNS, sweep_of
 from moozi.io.atomic_write import write_text
 
 HERE = Path(__file__).resolve().parent
-MAX_RANDOM_STARTS = 8
 MAX_MOVES = 8
 """Number of last moves in which a save is looked for; 8 moves have 6,561 sequences."""
 
@@ -39,20 +37,16 @@ def can_save(env: moozi.Environment, num_moves: int) -> bool:
 
 
 def play(agent: moozi.Agent, seed: int) -> dict[str, Any] | None:
-  """Plays an episode of at most 1,000 steps, the first of which may be random (`MAX_RANDOM_STARTS`).
+  """Plays an episode of at most 1,000 steps, the first of which may be random (`random_start`).
 
   Returns: the episode's `return`; `moves`, the number of moves before its end of the last state in which the
     ball could be saved, None if not in the last `MAX_MOVES`; and the network's `value` and `policy` there.
     None: the random moves lost the ball, or the episode did not end by a lost ball.
   """
   env = agent.make_env(seed=seed)
-  step, total = env.reset(), 0.0
-  rng = np.random.default_rng(seed)
-  for _ in range(rng.integers(MAX_RANDOM_STARTS + 1)):
-    step = env.step(int(rng.integers(env.action_spec().num_values)))
-    total += float(step.reward or 0.0)
-    if step.last():
-      return None
+  step, total = random_start(env, seed)
+  if step.last():
+    return None
   states = []
   while not step.last():
     states.append((copy.deepcopy(env), agent.search(step)))

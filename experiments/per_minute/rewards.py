@@ -20,14 +20,13 @@ from jaxtyping import Bool, Float
 
 import moozi
 from experiments.lib.command import command, positive_int
-from experiments.lib.tables import markdown_table
+from experiments.lib.random_start import random_start
 from moozi.io.atomic_write import write_text
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results" / "rewards.json"
 ALIENS = 1
 """The channel of the aliens in MinAtar's frames of Space Invaders."""
-MAX_RANDOM_STARTS = 8
 NUM_STEPS = 8
 """Number of steps that the model unrolls."""
 GROUPS = ((1, 3), (4, 8), (9, 16), (17, 24))
@@ -40,16 +39,14 @@ def aliens_move(before: Float[np.ndarray, "10 10 C"], after: Float[np.ndarray, "
 
 
 def play(agent: moozi.Agent, seed: int, max_steps: int) -> dict[str, np.ndarray]:
-  """Plays an episode of at most `max_steps` steps, the first of which may be random (`MAX_RANDOM_STARTS`).
+  """Plays an episode of at most `max_steps` steps, the first of which may be random (`random_start`).
 
   Returns, for each of N states with a whole history before and `NUM_STEPS` steps after it: `predicted` and
     `rewards` [N, NUM_STEPS]; `aliens` [N], the number of aliens; and `moves` [N], whether they move in the
     next step.
   """
-  env, rng = agent.make_env(seed=seed), np.random.default_rng(seed)
-  step = env.reset()
-  for _ in range(rng.integers(MAX_RANDOM_STARTS + 1)):
-    step = env.step(int(rng.integers(env.action_spec().num_values)))
+  env = agent.make_env(seed=seed)
+  step, _ = random_start(env, seed)
   frames, actions, rewards = [np.asarray(step.observation.frame)], list[int](), list[float]()
   while not step.last() and len(actions) < max_steps:
     action = agent.act(step)
@@ -104,31 +101,6 @@ def rows_of(found: dict[str, np.ndarray]) -> list[dict[str, Any]]:
 
 def _share(flags: Bool[np.ndarray, " N"]) -> float | None:
   return float(flags.mean()) if flags.size else None
-
-
-def table() -> str:
-  """Returns a Markdown row for each group of numbers of aliens."""
-  headings = (
-    "aliens",
-    "states",
-    "with a reward",
-    "aliens move",
-    "next reward wrong, aliens stay",
-    "wrong, aliens move",
-    "wrong after 3 steps",
-    "5",
-    "8",
-  )
-  rows = [
-    (
-      " to ".join(map(str, row["aliens"])),
-      f"{row['states']:,}",
-      *(f"{row[key]:.1%}" for key in ("reward", "moves", "wrong_still", "wrong_moving")),
-      *(f"{row['wrong'][k - 1]:.1%}" for k in (3, 5, 8)),
-    )
-    for row in json.loads(RESULTS.read_text("utf-8"))["rows"]
-  ]
-  return markdown_table(headings, rows)
 
 
 @command

@@ -1,5 +1,6 @@
-"""The table and the picture of the finished jobs."""
+"""The tables of the finished jobs and of the wrong rewards, and the picture of the returns."""
 
+import json
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
@@ -7,7 +8,6 @@ from typing import TYPE_CHECKING
 from experiments.lib.pictures import dots
 from experiments.lib.results import Result, finished
 from experiments.lib.tables import markdown_table
-from experiments.per_minute import rewards
 
 if TYPE_CHECKING:
   from matplotlib.figure import Figure
@@ -21,6 +21,17 @@ COLUMNS = (
   "return, 100 episodes",
   "search alone per step, µs",
   "update alone per sample, µs",
+)
+WRONG_REWARDS = (
+  "aliens",
+  "states",
+  "with a reward",
+  "aliens move",
+  "next reward wrong, aliens stay",
+  "wrong, aliens move",
+  "wrong after 3 steps",
+  "5",
+  "8",
 )
 
 
@@ -69,5 +80,19 @@ def returns() -> "Figure":
   return dots(found, "return, 100 episodes")
 
 
-TABLES = {"per_minute": table, "rewards": rewards.table}
+def wrong_rewards() -> str:
+  """Returns a Markdown row for each group of numbers of aliens, of what `rewards.py` has measured."""
+  rows = [
+    (
+      " to ".join(map(str, row["aliens"])),
+      f"{row['states']:,}",
+      *(f"{row[key]:.1%}" for key in ("reward", "moves", "wrong_still", "wrong_moving")),
+      *(f"{row['wrong'][k - 1]:.1%}" for k in (3, 5, 8)),
+    )
+    for row in json.loads((HERE / "results" / "rewards.json").read_text("utf-8"))["rows"]
+  ]
+  return markdown_table(WRONG_REWARDS, rows)
+
+
+TABLES = {"per_minute": table, "rewards": wrong_rewards}
 PICTURES = {"results/returns.png": returns}
